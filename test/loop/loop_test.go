@@ -36,7 +36,7 @@ const (
 	strategy  = "RemovePodsViolatingNodeTaints"
 )
 
-// file is a policy with the circuit breakers as they are by default.
+// file is a policy with the default circuit breakers.
 const file = `apiVersion: rehome.dev/v1alpha1
 kind: DeschedulerPolicy
 profiles:
@@ -47,11 +47,11 @@ profiles:
         enabled: [RemovePodsViolatingNodeTaints]
 `
 
-func TestAPodThatAlwaysComesBackIsMovedFiveTimesInAnHourUntilItsBreakerIsCleared(t *testing.T) {
+func TestWorkloadBreakerOverHours(t *testing.T) {
 	w := newWorld(t)
 	moved := 0
-	var back time.Time        // when the last one came back
-	var waits []time.Duration // from there to the next try
+	var back time.Time        // time of the last return
+	var waits []time.Duration // from each return to the next attempt
 	var open []schemas.Verdict
 	for w.since() < time.Hour {
 		v := w.want()
@@ -75,10 +75,10 @@ func TestAPodThatAlwaysComesBackIsMovedFiveTimesInAnHourUntilItsBreakerIsCleared
 		w.told(fmt.Sprintf("moved off node %s by %s and back on it, %d times: it is left alone there until ", w.node, strategy, returns+1))
 	}
 
-	// The sixth move is due by now. It comes back, too, and is left alone, but for somebody who asks for it.
+	// The sixth move is due. The pod comes back again, and is then deferred until the breaker is cleared.
 	w.cameBack(w.want())
 	if v := w.want(); v.Reason != schemas.ReasonLoop {
-		t.Errorf("after the sixth return: %s %s, want that it is deferred for Loop", v.Outcome, v.Reason)
+		t.Errorf("after the sixth return: %s %s, want deferred for Loop", v.Outcome, v.Reason)
 	}
 	w.must(w.bus.Ledger().Put(t.Context(), "clear."+string(w.deployment.UID), actuator.ClearValue(time.Now())))
 	bustest.Eventually(t, "no breaker is open", func() bool { return w.gauge("rehome_workload_breakers_open") == 0 })
@@ -88,7 +88,7 @@ func TestAPodThatAlwaysComesBackIsMovedFiveTimesInAnHourUntilItsBreakerIsCleared
 	w.evictedSoOften(7)
 }
 
-// world is a real control plane with an actuator and its bus in this process. Its clock can be put forward.
+// world is a control plane with an actuator and its bus in this process. The test can advance its clock.
 type world struct {
 	*testing.T
 	cluster    *cluster.Cluster
@@ -99,11 +99,11 @@ type world struct {
 	node       string
 	deployment *appsv1.Deployment
 	start      time.Time
-	ahead      atomic.Int64 // of the real clock
+	ahead      atomic.Int64 // offset to the real clock
 	sequence   uint64
 }
 
-// newWorld has a node that the policy wants empty, and a Deployment with one pod that can run nowhere else.
+// newWorld has a node that the policy wants empty, and a Deployment whose pod can run only there.
 func newWorld(t *testing.T) *world {
 	c := clustertest.New(t, cluster.Options{})
 	w := &world{
@@ -135,12 +135,12 @@ func (w *world) must(err error) {
 func (w *world) now() time.Time       { return time.Now().Add(time.Duration(w.ahead.Load())) }
 func (w *world) since() time.Duration { return w.now().Sub(w.start) }
 
-// waitUntil puts the clock forward.
+// waitUntil advances the clock.
 func (w *world) waitUntil(at time.Time) {
 	w.Helper()
 	wait := at.Sub(w.now())
 	if at.IsZero() || wait < 0 {
-		w.Fatalf("to be decided about again at %v, want a time that is to come", at)
+		w.Fatalf("next evaluation at %v, want a time in the future", at)
 	}
 	w.ahead.Add(int64(wait))
 }
@@ -182,8 +182,7 @@ func (w *world) run() {
 	})
 }
 
-// want answers a scope of the node, as the strategy would: the pod that is there now should leave. It returns what became
-// of it.
+// want publishes an intent for the pod on the node, like the strategy, and returns the verdict.
 func (w *world) want() schemas.Verdict {
 	w.Helper()
 	w.must(w.cluster.WaitReady(w.Context(), namespace, "api"))
@@ -209,7 +208,7 @@ func (w *world) want() schemas.Verdict {
 	return v
 }
 
-// verdict waits for the next verdict that matches, and says when it was made.
+// verdict waits for the next matching verdict, and returns its time too.
 func (w *world) verdict(matches func(schemas.Verdict) bool) (found schemas.Verdict, at time.Time) {
 	w.Helper()
 	e := w.events.Find(w.T, func(e schemas.Event) bool {
@@ -221,7 +220,7 @@ func (w *world) verdict(matches func(schemas.Verdict) bool) (found schemas.Verdi
 	return found, e.Time
 }
 
-// cameBack waits until the move is over: the replacement runs on the same node. It returns since when.
+// cameBack waits until the move is settled with the replacement on the same node. It returns the time.
 func (w *world) cameBack(of schemas.Verdict) time.Time {
 	w.Helper()
 	v, at := w.verdict(func(v schemas.Verdict) bool { return v.Intent.ID == of.Intent.ID && v.Outcome == schemas.Settled })
@@ -231,7 +230,7 @@ func (w *world) cameBack(of schemas.Verdict) time.Time {
 	return at
 }
 
-// held checks what the verdict says after so many returns.
+// held checks the verdict after this number of returns.
 func (w *world) held(v schemas.Verdict, returns int) {
 	w.Helper()
 	got := schemas.Verdict{Outcome: v.Outcome, Reason: v.Reason, Message: v.Message}
@@ -259,7 +258,7 @@ rehome_workload_breakers_open %d
 	}
 }
 
-// help is what the metric says about itself, which is not what the test is about.
+// help returns the help text of a metric, which this test ignores.
 func (w *world) help(name string) string {
 	w.Helper()
 	families, err := w.metrics.Gather()
@@ -269,11 +268,11 @@ func (w *world) help(name string) string {
 			return f.GetHelp()
 		}
 	}
-	w.Fatalf("there is no metric %s", name)
+	w.Fatalf("no metric %s", name)
 	return ""
 }
 
-// gauge is the value of a metric without labels.
+// gauge returns the value of a metric without labels.
 func (w *world) gauge(name string) float64 {
 	w.Helper()
 	families, err := w.metrics.Gather()
@@ -283,11 +282,11 @@ func (w *world) gauge(name string) float64 {
 			return f.GetMetric()[0].GetGauge().GetValue()
 		}
 	}
-	w.Fatalf("there is no metric %s", name)
+	w.Fatalf("no metric %s", name)
 	return 0
 }
 
-// told waits for a Kubernetes Event on the Deployment that begins with the words.
+// told waits for a Kubernetes Event on the Deployment that begins with these words.
 func (w *world) told(words string) {
 	w.Helper()
 	bustest.Eventually(w, "a Kubernetes Event says "+words, func() bool {
@@ -314,7 +313,7 @@ func (w *world) about(e eventsv1.Event) {
 	}
 }
 
-// evictedSoOften checks by the API server's audit log how many pods were evicted, each once.
+// evictedSoOften checks the number of evicted pods, each once, with the audit log of the API server.
 func (w *world) evictedSoOften(want int) {
 	w.Helper()
 	log, err := w.cluster.Audit(w.Context())
