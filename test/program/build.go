@@ -10,11 +10,11 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster/binaries"
 )
 
-// Build builds rehome and returns the path of the binary, which all tests share: while it is up to date, nothing is built.
-// It is safe for concurrent use, also by several processes.
+// Build builds rehome if it is out of date, and returns the path of the binary, which all tests share. It is safe for concurrent
+// use, also between processes.
 func Build() (path string, err error) { return build("rehome", "./cmd/rehome") }
 
-// BuildNATS builds the NATS server that is linked into rehome, as [Build] does.
+// BuildNATS builds the NATS server in go.mod, like [Build].
 func BuildNATS() (path string, err error) {
 	return build("nats-server", "github.com/nats-io/nats-server/v2")
 }
@@ -39,7 +39,7 @@ func build(name, source string) (path string, err error) {
 	return path, nil
 }
 
-// lock waits until nobody else builds into the folder. The lock goes with the process, however that ends.
+// lock waits for other builds in the folder. The end of the process releases the lock.
 func lock(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err

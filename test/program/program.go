@@ -12,18 +12,17 @@ import (
 	"sync"
 )
 
-// Program is one process of rehome. [Start] makes it. It is safe for concurrent use.
+// Program is a process of rehome. Use [Start] to make one. It is safe for concurrent use.
 type Program struct {
-	Address string // of /metrics, /healthz and /readyz
-	Log     *Log   // what it says
+	Address string // of /metrics, /healthz, and /readyz
+	Log     *Log   // its output
 	Ended   <-chan struct{}
 
 	command *exec.Cmd
 	err     error
 }
 
-// Start starts the binary with arguments and an environment, which says where it serves. It runs until it is killed, or
-// ends by itself.
+// Start starts the binary with these arguments and this environment, which must set the address.
 func Start(binary string, arguments, environment []string) (*Program, error) {
 	address, err := FreeAddress()
 	if err != nil {
@@ -43,7 +42,7 @@ func Start(binary string, arguments, environment []string) (*Program, error) {
 	return p, nil
 }
 
-// Kill ends the process as `kill -9` does, and waits until it is gone.
+// Kill ends the process like `kill -9`, and waits until it is gone.
 func (p *Program) Kill() {
 	_ = p.command.Process.Kill()
 	<-p.Ended
@@ -52,13 +51,13 @@ func (p *Program) Kill() {
 // Signal sends a signal to the process.
 func (p *Program) Signal(s os.Signal) error { return p.command.Process.Signal(s) }
 
-// Err is how the process ended, once Ended is closed. nil: with the exit code 0.
+// Err returns the error of the process after Ended is closed. nil means exit code 0.
 func (p *Program) Err() error {
 	<-p.Ended
 	return p.err
 }
 
-// Get asks the process over HTTP, and returns the status and what it says; 0 and the error when it does not answer.
+// Get sends an HTTP request to the process, and returns the status and the body, or 0 and the error.
 func (p *Program) Get(path string) (status int, body string) {
 	response, err := http.Get("http://" + p.Address + "/" + path)
 	if err != nil {
@@ -72,7 +71,7 @@ func (p *Program) Get(path string) (status int, body string) {
 	return response.StatusCode, string(text)
 }
 
-// FreeAddress is an address of the loopback interface that nobody listens on. Somebody else can take it before it is used.
+// FreeAddress returns an unused address of the loopback interface. Another process can take it before it is used.
 func FreeAddress() (string, error) {
 	addresses, err := FreeAddresses(1)
 	if err != nil {
@@ -81,7 +80,7 @@ func FreeAddress() (string, error) {
 	return addresses[0], nil
 }
 
-// FreeAddresses are n of them, each another one: who asks n times for one can get the same again.
+// FreeAddresses returns n different addresses.
 func FreeAddresses(n int) ([]string, error) {
 	addresses := make([]string, n)
 	for i := range addresses {
@@ -95,7 +94,7 @@ func FreeAddresses(n int) ([]string, error) {
 	return addresses, nil
 }
 
-// Log is what a process writes. It may be read meanwhile. The zero value is empty.
+// Log is the output of a process. It is safe for concurrent use. The zero value is empty.
 type Log struct {
 	mu sync.Mutex
 	b  bytes.Buffer
