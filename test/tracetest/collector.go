@@ -1,4 +1,4 @@
-// Package tracetest receives spans in tests, over HTTP as a collector does.
+// Package tracetest receives spans over HTTP in tests, like a collector.
 package tracetest
 
 import (
@@ -16,21 +16,21 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Span is a span as it arrived.
+// Span is a received span.
 type Span struct {
-	// Trace, ID and Parent are in hexadecimal digits. Parent is empty for the root of a trace.
+	// Trace, ID, and Parent are hexadecimal. Parent is empty for the root of a trace.
 	Trace, ID, Parent string
 	Name              string
 	Began, Ended      time.Time
-	// Attributes and Resource are by name; true and numbers are written as text.
+	// Attributes and Resource are by name. Numbers and booleans are text.
 	Attributes, Resource map[string]string
-	// Failed is the message of a span whose status is an error.
+	// Failed is the message of a span with the status error.
 	Failed string
 }
 
-// Collector takes spans over OTLP/HTTP. It may be asked while they arrive.
+// Collector receives spans over OTLP/HTTP. It is safe for concurrent use.
 type Collector struct {
-	// URL is where it listens.
+	// URL is the address of the collector.
 	URL string
 
 	mu       sync.Mutex
@@ -38,7 +38,7 @@ type Collector struct {
 	requests int
 }
 
-// New starts a collector on loopback, which ends with the test, and makes the environment of the test say so.
+// New starts a collector on loopback until the end of the test, and sets the environment of the test to it.
 func New(t *testing.T) *Collector {
 	t.Helper()
 	c := &Collector{}
@@ -50,21 +50,20 @@ func New(t *testing.T) *Collector {
 	return c
 }
 
-// Spans are those that have arrived, in the order in which they did.
+// Spans returns the received spans in order.
 func (c *Collector) Spans() []Span {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return append([]Span(nil), c.spans...)
 }
 
-// Requests is how many requests have arrived, whatever was in them.
+// Requests returns the number of received requests.
 func (c *Collector) Requests() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.requests
 }
 
-// ServeHTTP takes one request of spans.
 func (c *Collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
