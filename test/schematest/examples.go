@@ -11,17 +11,17 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Example is one of the published examples.
+// Example is a published example.
 type Example struct {
-	// Name is the name of its file without .json, such as delta or verdict-deferred.
+	// Name is the file name without .json, such as delta or verdict-deferred.
 	Name string
 	// Document is the content of the file.
 	Document []byte
-	// Event is the same, parsed.
+	// Event is the parsed document.
 	Event schemas.Event
 }
 
-// Examples returns the published examples by the time at which they happened. They fail t when they cannot be parsed.
+// Examples returns the published examples, sorted by time. It fails t if one is invalid.
 func Examples(t testing.TB) []Example {
 	t.Helper()
 	files, err := fs.Glob(schemas.Files, "v1/examples/*.json")

@@ -1,17 +1,10 @@
-// Package schematest checks in tests that events are what the contract promises.
-//
-// # Usage
-//
-// A test that produced or received events hands them to [Check]:
+// Package schematest checks events in tests against the contract.
 //
 //	schematest.Check(t, events...)
 //
-// # What is checked
-//
-// The envelope and the data are validated against the closed form of the published schemas, see package validation: a
-// field or a value that no schema describes is an error, so nobody can add one without describing it. Beyond what a
-// schema can say, the CloudEvents subject and the NATS subject must be the ones that the data asks for, and the first
-// event of a chain must correlate with itself.
+// The envelope and the data must be valid with the closed form of the published schemas, see package validation, so an
+// undescribed field or value is an error. In addition, the CloudEvents subject and the NATS subject must match the data, and the
+// first event of a chain must be its own correlation ID.
 package schematest
 
 import (
@@ -22,7 +15,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas/validation"
 )
 
-// Check fails t with one message for each of the events that is not what the contract promises.
+// Check fails t for each invalid event.
 func Check(t testing.TB, events ...schemas.Event) {
 	t.Helper()
 	v, err := New()
@@ -36,12 +29,12 @@ func Check(t testing.TB, events ...schemas.Event) {
 	}
 }
 
-// Validator holds the compiled schemas. Make one with [New]. It may be used by many goroutines at once.
+// Validator has the compiled schemas. It is safe for concurrent use. Use [New] to make one.
 type Validator struct {
 	events *validation.Validator
 }
 
-// New compiles the closed form of the embedded schemas. It reads nothing from the network.
+// New compiles the closed form of the embedded schemas.
 func New() (*Validator, error) {
 	v, err := validation.NewClosed(schemas.Files)
 	if err != nil {
@@ -50,7 +43,7 @@ func New() (*Validator, error) {
 	return &Validator{events: v}, nil
 }
 
-// NewOpen compiles the schemas as they are published: unknown fields and values are allowed.
+// NewOpen compiles the published schemas, which allow unknown fields and values.
 func NewOpen() (*Validator, error) {
 	v, err := validation.New(schemas.Files)
 	if err != nil {
@@ -59,9 +52,8 @@ func NewOpen() (*Validator, error) {
 	return &Validator{events: v}, nil
 }
 
-// Validate says what is wrong with e. Its error names the event and wraps [schemas.ErrInvalid].
-//
-// The NATS subject is only compared when e.Channel is set: an event that came over HTTP has none.
+// Validate validates e. Its error names the event and wraps [schemas.ErrInvalid]. It compares the NATS subject only if e.Channel
+// is set, because an event over HTTP has none.
 func (v *Validator) Validate(e schemas.Event) error {
 	if err := v.validate(e); err != nil {
 		return fmt.Errorf("event %s of type %s about %s: %w: %w", e.ID, e.Type, e.Subject, schemas.ErrInvalid, err)
@@ -83,7 +75,7 @@ func (v *Validator) validate(e schemas.Event) error {
 	return names(e)
 }
 
-// names compares the names that the event goes by with those that its data asks for.
+// names compares the subjects of the event with its data.
 func names(e schemas.Event) error {
 	p, err := Payload(e)
 	if err != nil {

@@ -8,7 +8,6 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// structured is an event in the structured mode of CloudEvents.
 type structured struct {
 	SpecVersion     string          `json:"specversion"`
 	ID              string          `json:"id"`
@@ -25,8 +24,7 @@ type structured struct {
 	Data            json.RawMessage `json:"data"`
 }
 
-// Structured writes e in the structured mode of CloudEvents. What is not set is left out. It fails when e.Data is not
-// JSON.
+// Structured encodes e in the structured mode of CloudEvents, without empty attributes. It fails if e.Data is not JSON.
 func Structured(e schemas.Event) ([]byte, error) {
 	b, err := json.Marshal(structured{
 		SpecVersion: "1.0", ID: e.ID, Source: e.Source, Type: e.Type, Subject: e.Subject, Time: e.Time,
@@ -39,8 +37,8 @@ func Structured(e schemas.Event) ([]byte, error) {
 	return b, nil
 }
 
-// Parse reads an event in the structured mode of CloudEvents, and gives it the NATS subject that its data asks for. It
-// fails with an error that wraps [schemas.ErrInvalid].
+// Parse decodes an event in the structured mode of CloudEvents, and sets the NATS subject for its data. Its error wraps
+// [schemas.ErrInvalid].
 func Parse(document []byte) (schemas.Event, error) {
 	var s structured
 	if err := json.Unmarshal(document, &s); err != nil {
@@ -59,8 +57,7 @@ func Parse(document []byte) (schemas.Event, error) {
 	return e, nil
 }
 
-// Payload decodes the data of an event of any type of this contract. It fails with an error that wraps
-// [schemas.ErrInvalid].
+// Payload decodes the data of an event of any type. Its error wraps [schemas.ErrInvalid].
 func Payload(e schemas.Event) (schemas.Payload, error) {
 	switch e.Type {
 	case schemas.DeltaType:
@@ -81,7 +78,6 @@ func Payload(e schemas.Event) (schemas.Payload, error) {
 	return nil, fmt.Errorf("event %s: type %q is not part of the contract: %w", e.ID, e.Type, schemas.ErrInvalid)
 }
 
-// scope decodes a scope of any kind.
 func scope(e schemas.Event) (schemas.Payload, error) {
 	head, err := schemas.Decode[schemas.ScopeHead](e)
 	if err != nil {
