@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// sound is a small house in which nothing is wrong.
+// sound is an import graph without violations.
 func sound() graph {
 	g := graph{
 		"schemas":              {"time", "k8s.io/api/core/v1", "k8s.io/apimachinery/pkg/types", "schemas/v1alpha1"},
@@ -33,7 +33,7 @@ func sound() graph {
 	return g
 }
 
-// full writes the names of the house as import paths.
+// full converts package names to import paths.
 func (g graph) full() graph {
 	path := func(name string) string {
 		if first, _, _ := strings.Cut(name, "/"); strings.Contains(first, ".") || name == "time" || name == "testing" {
@@ -51,13 +51,13 @@ func (g graph) full() graph {
 	return all
 }
 
-func TestASoundHouseHasNoBrokenWall(t *testing.T) {
+func TestCheckValidImports(t *testing.T) {
 	if got := sound().full().broken(); len(got) > 0 {
 		t.Errorf("got %q, want nothing", got)
 	}
 }
 
-func TestABrokenWallIsReportedWithTheWayThroughIt(t *testing.T) {
+func TestCheckReportsTheImportPath(t *testing.T) {
 	for name, test := range map[string]struct {
 		from, to string
 		want     string // in one of the sentences, without the module
@@ -92,31 +92,31 @@ func TestABrokenWallIsReportedWithTheWayThroughIt(t *testing.T) {
 	}
 }
 
-func TestAPackageThatKnowsTwoRolesIsReportedUnlessItWires(t *testing.T) {
+func TestCheckReportsPackagesWithTwoRoles(t *testing.T) {
 	g := sound()
 	g["middle"] = []string{"watcher", "actuator"}
-	want := []string{module + "/middle knows actuator and watcher: only app wires the roles together"}
+	want := []string{module + "/middle imports actuator and watcher: only app may import several roles"}
 	if got := g.full().broken(); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
-func TestARuleAboutAPackageThatDoesNotExistIsReported(t *testing.T) {
+func TestCheckReportsUnknownPackages(t *testing.T) {
 	g := sound()
 	delete(g, "watcher")
 	g["test/e2e"] = nil
-	want := []string{"watcher/...: a rule names it, but there is no such package"}
+	want := []string{"watcher/...: a rule names this package, but it does not exist"}
 	if got := g.full().broken(); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
-func TestAPlannedPackageThatExistsIsReported(t *testing.T) {
+func TestCheckReportsExistingPlannedPackages(t *testing.T) {
 	var want []string
 	g := sound()
 	for _, pattern := range planned {
 		g[strings.TrimSuffix(pattern, "/...")] = []string{"time"}
-		want = append(want, pattern+": it exists; take it off the list of planned packages")
+		want = append(want, pattern+": this package exists; remove it from planned")
 	}
 	slices.Sort(want)
 	if got := g.full().broken(); !slices.Equal(got, want) {

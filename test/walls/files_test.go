@@ -15,8 +15,8 @@ import (
 // root is the folder of this module.
 const root = "../.."
 
-// missingFiles lists the Go files that the package comments below a folder name and that do not exist, each after the file with the
-// comment. A name is relative to the package or to the folder.
+// missingFiles returns the missing Go files that package comments below a folder name, each after the file with the comment. A
+// name is relative to the package or to the folder.
 func missingFiles(folder string) (found []string, err error) {
 	named := regexp.MustCompile(`[\w./-]*\w\.go\b`)
 	err = filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
@@ -54,7 +54,7 @@ func exists(path string) bool {
 func TestPackageCommentsNameFilesThatExist(t *testing.T) {
 	t.Run("in this module", func(t *testing.T) {
 		if found, err := missingFiles(root); err != nil || len(found) > 0 {
-			t.Errorf("error %v; these files are named and do not exist:\n%s", err, strings.Join(found, "\n"))
+			t.Errorf("error %v; missing files in package comments:\n%s", err, strings.Join(found, "\n"))
 		}
 	})
 	t.Run("in a module with wrong ones", func(t *testing.T) {

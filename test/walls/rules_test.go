@@ -1,45 +1,44 @@
 package walls
 
-// module is the path of this module. Rules name its packages relative to it: watcher is the package, functions/... the
-// package and all below. Other modules are named by their import path, with everything below it.
+// module is the path of this module. Rules name its packages relative to it: watcher is one package, functions/... includes the
+// packages below. Other modules are import paths that include the packages below.
 const module = "github.com/rehome-dev/rehome"
 
-// rule is one wall of the house.
+// rule is a forbidden import.
 type rule struct {
-	// who are the packages that the rule binds, test files excepted.
+	// who are the packages with this rule, without their test files.
 	who []string
-	// except are packages that who would name but that the rule does not bind.
+	// except are exceptions from who.
 	except []string
-	// never are the packages that must not be reached, through whatever other packages.
+	// never are the packages that who must not import, directly or indirectly.
 	never []string
-	// direct limits the rule to what the source of the package itself imports.
+	// direct limits the rule to direct imports.
 	direct bool
 	// because is the reason.
 	because string
 }
 
-// rules is the whole list, in the order of the picture in the design: the roles, the pure packages, the contract, the
-// tests.
+// rules are in the order of the architecture: the roles, the pure packages, the contract, the tests.
 var rules = []rule{
 	{
 		who: []string{"cluster/..."}, never: []string{"watcher/...", "functions/...", "actuator/...", "maintenance/...", "bus/..."},
-		because: "the read model shows the cluster to every role and knows none",
+		because: "every role uses the read model, so it must not depend on a role",
 	},
 	{
 		who: []string{"watcher/..."}, never: []string{"functions/...", "actuator/...", "bus/..."},
-		because: "the watcher asks by sending scopes; who answers, and over what, is wired in app",
+		because: "the watcher publishes scopes; app connects the functions that answer",
 	},
 	{
 		who: []string{"functions/..."}, never: []string{"watcher/...", "actuator/...", "bus/..."},
-		because: "a strategy knows its scope and nothing else, so that it can run anywhere and be replayed",
+		because: "a strategy depends only on its scope, so it can run anywhere and be replayed",
 	},
 	{
 		who: []string{"actuator/..."}, never: []string{"watcher/...", "functions/...", "bus/..."},
-		because: "the actuator judges intents by the live pod, whoever made them",
+		because: "the actuator checks intents with the live pod, whatever their source",
 	},
 	{
 		who: []string{"maintenance/..."}, never: []string{"watcher/...", "functions/...", "actuator/...", "bus/..."},
-		because: "maintenance asks the actuator to move pods, by intents like everyone",
+		because: "maintenance moves pods with intents, like every other source",
 	},
 	{
 		who: []string{"maintenance/plan"}, never: []string{"k8s.io/client-go", "github.com/nats-io"},
@@ -48,7 +47,7 @@ var rules = []rule{
 	{
 		who:     []string{"watcher/...", "functions/...", "actuator/...", "bus/...", "policy/...", "fit/...", "schemas/..."},
 		never:   []string{"maintenance/..."},
-		because: "no other role knows maintenances, but for the mark on a node",
+		because: "other roles know only the mark of a maintenance on a node",
 	},
 	{
 		who: []string{"..."}, except: []string{"kubeevents", "actuator", "maintenance", "test/..."}, direct: true, never: []string{"kubeevents"},
@@ -56,7 +55,7 @@ var rules = []rule{
 	},
 	{
 		who: []string{"bus/..."}, never: []string{"watcher/...", "functions/...", "actuator/...", "policy/...", "fit/..."},
-		because: "the bus carries events and does not know what they mean",
+		because: "the bus does not depend on the content of events",
 	},
 	{
 		who:     []string{"functions/...", "policy/...", "fit/...", "schemas/..."},
@@ -92,35 +91,35 @@ var rules = []rule{
 	},
 	{
 		who: []string{"simulate"}, direct: true, never: []string{"k8s.io/client-go"},
-		because: "a simulation decides about objects, wherever they come from",
+		because: "a simulation does not depend on the source of its objects",
 	},
 	{
 		who: []string{"simulate/objects"}, never: []string{"watcher/...", "functions/...", "actuator/...", "bus/...", "policy/..."},
-		because: "reading objects has nothing to do with what they are for",
+		because: "reading objects does not depend on their use",
 	},
 	{
 		who: []string{"policy/...", "fit/..."}, never: []string{"watcher/...", "functions/...", "actuator/...", "bus/..."},
-		because: "the roles share these rules; the rules know no role",
+		because: "the roles share these rules, so they must not depend on a role",
 	},
 	{
 		who:     []string{"schemas/..."},
 		never:   []string{"watcher/...", "functions/...", "actuator/...", "bus/...", "policy/...", "fit/..."},
-		because: "the contract is imported by programs outside Rehome, without Rehome's machinery",
+		because: "programs outside of Rehome import the contract",
 	},
 	{
 		who: []string{"trace/..."}, never: []string{
 			"watcher/...", "functions/...", "actuator/...", "bus/...", "policy/...", "fit/...", "k8s.io/client-go", "github.com/nats-io",
 		},
-		because: "a span says what an event says, whoever made it and whatever carried it",
+		because: "a span depends only on its event",
 	},
 	{
 		who: []string{"..."}, except: []string{"trace/...", "app", "cli/...", "cmd/rehome", "test/tracetest"},
 		never:   []string{"trace/...", "go.opentelemetry.io"},
-		because: "no role knows that it is traced: its events leave and come in through one place of app",
+		because: "roles do not know about traces; app exports their events",
 	},
 	{
 		who: []string{"..."}, except: forTests, never: forTests,
-		because: "what is only there to test is not shipped",
+		because: "programs must not contain test code",
 	},
 	{
 		who: []string{"..."}, except: forTests, direct: true,
@@ -131,7 +130,7 @@ var rules = []rule{
 	{
 		who: []string{"..."}, except: []string{"schemas/validation", "policy/strict"}, direct: true,
 		never:   []string{"github.com/santhosh-tekuri/jsonschema"},
-		because: "one place compiles the schemas of events, so that all say the same about one; one other those of arguments",
+		because: "one package compiles the schemas of events, and one the schemas of arguments",
 	},
 	{
 		who: []string{"..."}, except: []string{"schemas/validation", "cli/...", "cmd/rehome", "test/..."},
@@ -140,40 +139,39 @@ var rules = []rule{
 	},
 }
 
-// allowance is the whole of what one package may import directly, besides the standard library.
+// allowance is the complete list of direct imports of a package, besides the standard library.
 type allowance struct {
 	who     string
 	may     []string
 	because string
 }
 
-// onlyFrom says what is allowed, where a rule says what is forbidden.
+// onlyFrom has allowed imports, while rules has forbidden ones.
 var onlyFrom = []allowance{
 	{
 		who: "schemas", may: []string{"k8s.io/api", "k8s.io/apimachinery", "schemas/v1alpha1"},
-		because: "whoever imports the contract gets the types of the Kubernetes API and nothing else",
+		because: "the contract depends only on types of the Kubernetes API",
 	},
 	{
 		who: "schemas/v1alpha1", may: []string{"k8s.io/apimachinery"},
-		because: "whoever imports the kinds gets what every client of Kubernetes has anyway, schemes included, and nothing else",
+		because: "the kinds depend only on packages that every Kubernetes client has",
 	},
 }
 
-// forTests are the packages that only tests import: programs and tests of the whole, and helper packages.
+// forTests are the packages that only tests import.
 var forTests = []string{"test/...", "bus/bustest"}
 
-// roles are the parts of the house of which only one package may know two.
+// roles are the packages of the roles. Only wiring may import two of them.
 var roles = []string{"watcher/...", "functions/...", "actuator/...", "maintenance/...", "bus/..."}
 
-// wiring may import any number of roles: the program, evaluation offline, and tests that look at several parts.
+// wiring may import any number of roles.
 var wiring = []string{"api/...", "app/...", "cli/...", "cmd/rehome", "explain", "simulate", "test/..."}
 
-// planned are packages that rules name before they exist. A planned package that exists is an error, so that the list
-// empties itself.
+// planned are packages of rules that do not exist yet. An existing package in this list is an error.
 var planned []string
 
-// writers are the packages that may change the cluster.
+// writers may change the cluster.
 var writers = []string{"actuator/...", "maintenance/...", "test/..."}
 
-// banned are modules that must never be in go.mod: servers of Kubernetes, which tests run as programs, and tools.
+// banned modules must not be in go.mod: Kubernetes servers, which tests run as programs, and tools.
 var banned = []string{"k8s.io/kubernetes", "sigs.k8s.io/kwok", "go.etcd.io", "github.com/golangci", "sigs.k8s.io/controller-tools"}

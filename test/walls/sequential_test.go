@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// concurrent lists what in a file lets something run at the same time as something else, or is there for that.
+// concurrent returns the parts of a file that start goroutines or synchronize them.
 func concurrent(t *testing.T, name string, source any) []string {
 	t.Helper()
 	set := token.NewFileSet()
@@ -43,8 +43,8 @@ func concurrent(t *testing.T, name string, source any) []string {
 	return found
 }
 
-// TestNothingRunsAtOnceInPackagesThatAreTestedWithoutTheRaceDetector holds for their tests, too.
-func TestNothingRunsAtOnceInPackagesThatAreTestedWithoutTheRaceDetector(t *testing.T) {
+// The rule includes the tests of these packages.
+func TestPackagesWithoutRaceDetectorAreSequential(t *testing.T) {
 	list := exec.CommandContext(t.Context(), "make", "-s", "sequential")
 	list.Dir = "../.."
 	out, err := list.Output()
@@ -59,13 +59,13 @@ func TestNothingRunsAtOnceInPackagesThatAreTestedWithoutTheRaceDetector(t *testi
 		}
 		for _, file := range files {
 			for _, found := range concurrent(t, file, nil) {
-				t.Errorf("%s: %s; test it with the race detector: leave it out of what make sequential lists", p, found)
+				t.Errorf("%s: %s; remove it from the list of make sequential, to test it with the race detector", p, found)
 			}
 		}
 	}
 }
 
-func TestWhatRunsAtOnceIsFound(t *testing.T) {
+func TestConcurrencyIsFound(t *testing.T) {
 	got := concurrent(t, "file.go", `package p
 
 import "sync"

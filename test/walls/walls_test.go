@@ -1,4 +1,4 @@
-// Package walls tests which package may import which. The rules, each with its reason, are in rules_test.go.
+// Package walls tests the imports between packages. rules_test.go has the rules and their reasons.
 package walls
 
 import (
@@ -13,10 +13,10 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// graph is who imports whom, by import path: direct imports only, of all packages, those of other modules included.
+// graph has the direct imports of all packages by import path, including other modules.
 type graph map[string][]string
 
-// own lists the packages of this module, in order.
+// own returns the packages of this module, sorted.
 func (g graph) own() []string {
 	var own []string
 	for path := range g {
@@ -27,8 +27,8 @@ func (g graph) own() []string {
 	return slices.Sorted(slices.Values(own))
 }
 
-// within says whether pattern names path. A pattern whose first element has no dot is relative to this module, unless
-// it is one of the standard library.
+// within reports whether pattern matches path. A pattern whose first element has no dot is relative to this module, unless it is
+// in the standard library.
 func within(path, pattern string) bool {
 	if pattern == "..." {
 		return path == module || strings.HasPrefix(path, module+"/")
@@ -46,8 +46,7 @@ func withinAny(path string, patterns []string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool { return within(path, p) })
 }
 
-// way is a shortest chain of imports from a package to one that patterns name, or nil. With direct only the imports of
-// the package itself count.
+// way returns a shortest chain of imports from a package to a match of the patterns, or nil. direct limits it to direct imports.
 func (g graph) way(from string, patterns []string, direct bool) []string {
 	before := map[string]string{from: ""}
 	for queue := []string{from}; len(queue) > 0; queue = queue[1:] {
@@ -77,7 +76,7 @@ func chain(before map[string]string, to string) []string {
 	return reversed
 }
 
-// broken lists what is wrong with the graph, one sentence each.
+// broken returns a sentence for each violation.
 func (g graph) broken() []string {
 	var found []string
 	for _, path := range g.own() {
@@ -128,25 +127,25 @@ func (g graph) knowsTwoRoles(path string) []string {
 		return nil
 	}
 	names := strings.Join(slices.Sorted(maps.Keys(known)), " and ")
-	return []string{fmt.Sprintf("%s knows %s: only app wires the roles together", path, names)}
+	return []string{fmt.Sprintf("%s imports %s: only app may import several roles", path, names)}
 }
 
-// missing reports names that rules use and that are no package, so that a rule cannot outlive what it is about.
+// missing returns packages of rules that do not exist.
 func (g graph) missing() []string {
 	var found []string
 	for _, pattern := range named() {
 		exists := slices.ContainsFunc(g.own(), func(path string) bool { return within(path, pattern) })
 		switch isPlanned := slices.Contains(planned, pattern); {
 		case !exists && !isPlanned:
-			found = append(found, fmt.Sprintf("%s: a rule names it, but there is no such package", pattern))
+			found = append(found, fmt.Sprintf("%s: a rule names this package, but it does not exist", pattern))
 		case exists && isPlanned:
-			found = append(found, fmt.Sprintf("%s: it exists; take it off the list of planned packages", pattern))
+			found = append(found, fmt.Sprintf("%s: this package exists; remove it from planned", pattern))
 		}
 	}
 	return found
 }
 
-// named lists the names of packages of this module that the rules use, each once.
+// named returns the packages of this module in the rules.
 func named() []string {
 	all := slices.Concat(roles, wiring, planned)
 	for _, r := range rules {
@@ -161,7 +160,7 @@ func named() []string {
 	return slices.Compact(slices.Sorted(slices.Values(all)))
 }
 
-func TestTheWallsStand(t *testing.T) {
+func TestImports(t *testing.T) {
 	g := graph{}
 	for p := range load(t, packages.NeedName|packages.NeedImports|packages.NeedDeps) {
 		for path := range p.Imports {
@@ -176,7 +175,7 @@ func TestTheWallsStand(t *testing.T) {
 	}
 }
 
-// load yields every package of this module and every package that one of them imports.
+// load yields every package of this module and its direct imports.
 func load(t *testing.T, mode packages.LoadMode) func(func(*packages.Package) bool) {
 	t.Helper()
 	loaded, err := packages.Load(&packages.Config{Mode: mode}, module+"/...")
@@ -205,7 +204,7 @@ func TestServersAndToolsAreNotInGoMod(t *testing.T) {
 	}
 	for _, r := range mod.Require {
 		if withinAny(r.Path, banned) {
-			t.Errorf("go.mod requires %s: tests run servers and tools as programs built from modules of their own", r.Path)
+			t.Errorf("go.mod requires %s: tests run servers and tools as programs from separate modules", r.Path)
 		}
 	}
 }

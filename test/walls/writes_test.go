@@ -13,10 +13,10 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// writing are the beginnings of the names of client-go's methods that change the cluster.
+// writing are prefixes of client-go methods that change the cluster.
 var writing = []string{"Create", "Update", "Patch", "Delete", "Apply", "Evict", "Bind", "Post", "Put", "Verb"}
 
-// writes lists the calls in p of methods of client-go's clients that change the cluster.
+// writes returns the calls of client-go methods in p that change the cluster.
 func writes(p *packages.Package) []string {
 	var found []string
 	for _, file := range p.Syntax {
@@ -40,12 +40,11 @@ func isWriting(name string) bool {
 	return slices.ContainsFunc(writing, func(w string) bool { return strings.HasPrefix(name, w) })
 }
 
-// reviewing are the groups whose objects are questions: creating one asks the API server who somebody is or what somebody
-// may, and stores nothing.
+// reviewing are API groups whose objects are only reviews: creating one stores nothing.
 var reviewing = []string{"typed/authentication/", "typed/authorization/"}
 
-// isClient says whether a method is one of the typed, dynamic, metadata, scale or REST clients of client-go that can change
-// the cluster.
+// isClient reports whether a method belongs to a typed, dynamic, metadata, scale, or REST client of client-go that can change the
+// cluster.
 func isClient(method *types.Func) bool {
 	if method.Pkg() == nil || method.Signature().Recv() == nil {
 		return false
@@ -59,7 +58,7 @@ func isClient(method *types.Func) bool {
 		first == "kubernetes" && strings.HasPrefix(rest, "typed/"))
 }
 
-// typed loads packages of this module with their types. overlay holds files that are not on disk, by absolute path.
+// typed loads packages with their types. overlay has additional files by absolute path.
 func typed(t *testing.T, overlay map[string][]byte, patterns ...string) []*packages.Package {
 	t.Helper()
 	loaded, err := packages.Load(&packages.Config{Mode: packages.LoadSyntax, Overlay: overlay}, patterns...)
@@ -85,7 +84,7 @@ func TestOnlyTheActuatorChangesTheCluster(t *testing.T) {
 	}
 }
 
-func TestACallThatChangesTheClusterIsReported(t *testing.T) {
+func TestWritesAreFound(t *testing.T) {
 	wall, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)
