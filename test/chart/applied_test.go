@@ -39,7 +39,7 @@ func TestEveryCombinationIsAccepted(t *testing.T) {
 	}
 }
 
-// account makes a ServiceAccount as somebody else would.
+// account creates a ServiceAccount outside of the chart.
 func account(t *testing.T, in, name string) {
 	t.Helper()
 	_, err := theCluster(t).Client().CoreV1().ServiceAccounts(in).Create(t.Context(),
@@ -59,14 +59,14 @@ func runCronJobs(t *testing.T, in string, all objects) {
 	}
 }
 
-// busyQuota is in what a controller says that could not make a pod because the count of a quota changed at the same moment. It
-// says nothing about the pod, and the controller tries again.
+// busyQuota is part of the message of a controller that could not create a pod because a quota changed at the same moment. The
+// controller retries.
 const busyQuota = "Operation cannot be fulfilled on resourcequotas "
 
 // allRun waits until there is every pod that the objects want, running or ended well, and fails when one was refused.
 func allRun(t *testing.T, in string, all objects) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // an autoscaler is looked at every 15 s
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // an autoscaler acts every 15 s
 	defer cancel()
 	want := wanted(t, all)
 	eventually(ctx, t, "pods of "+in, func() string {

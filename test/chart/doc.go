@@ -1,3 +1,3 @@
-// Package chart tests the chart of Helm: what it renders, what it refuses, what the API server makes of it, and that a values
-// file for the peer's chart means here what it meant there. It calls helm itself, which make builds into .build/tools.
+// Package chart tests the Helm chart: rendering, errors, an installation in a real API server, and values files of the
+// descheduler chart. It runs helm from .build/tools.
 package chart

@@ -41,7 +41,7 @@ func helm(t *testing.T, args ...string) *exec.Cmd {
 	return c
 }
 
-// run runs a command to its end, and returns what it prints and what it complains about.
+// run runs a command and returns its standard output and standard error.
 func run(c *exec.Cmd) (out, complaint string, err error) {
 	var o, e bytes.Buffer
 	c.Stdout, c.Stderr = &o, &e
@@ -59,13 +59,13 @@ func must(t *testing.T, c *exec.Cmd) string {
 	return out
 }
 
-// rendered is what the chart renders as a release in the namespace rehome.
+// rendered renders a release in the namespace rehome.
 func rendered(t *testing.T, release string, args ...string) objects {
 	t.Helper()
 	return parse(t, must(t, helm(t, append([]string{"template", release, chart, "--namespace", "rehome"}, args...)...)))
 }
 
-// objects are those of a rendered chart, in its order.
+// objects are the objects of a rendered chart, in order.
 type objects []*unstructured.Unstructured
 
 // parse reads manifests.
@@ -83,7 +83,7 @@ func parse(t *testing.T, text string) (all objects) {
 		if fields == nil {
 			continue
 		}
-		data, err := json.Marshal(fields) // numbers become those of JSON
+		data, err := json.Marshal(fields) // converts numbers to JSON numbers
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -61,8 +61,8 @@ func TestBusFilesHaveOneWriter(t *testing.T) {
 	}
 }
 
-// TestDeploymentStrategies one more at a time, as those of the other manifests. What the API server would fill in
-// is not helm's, and stays when the strategy becomes another one: with Recreate it is refused then.
+// A complete rolling update strategy is rendered, because helm does not remove defaults of the API server, which would be invalid
+// after a change to Recreate.
 func TestDeploymentStrategies(t *testing.T) {
 	want := map[string]any{"type": "RollingUpdate", "rollingUpdate": map[string]any{"maxSurge": int64(1), "maxUnavailable": int64(0)}}
 	for _, name := range []string{"default", "distributed"} {
@@ -153,7 +153,7 @@ func TestJobNameFollowsItsContent(t *testing.T) {
 					t.Errorf("it is still %s, with pods of %+v and %+v", one.Name, one.Spec.Template.ObjectMeta, other.Spec.Template.ObjectMeta)
 				}
 				if same := reflect.DeepEqual(one.Spec.Template, other.Spec.Template); same != (change == "another policy") {
-					t.Errorf("whether the pods stay as they are: got %t", same)
+					t.Errorf("pods unchanged: got %t", same)
 				}
 			})
 		}

@@ -16,10 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// meaning is what a rendered chart means, in words that do not depend on whose chart it is. What is not there is left out.
+// meaning is the meaning of a rendered chart, independent of the chart. Missing values are left out.
 type meaning map[string]any
 
-// set says what a field means, unless it means nothing.
+// set sets a field unless the value is empty.
 func (m meaning) set(field string, value any) {
 	data, err := json.Marshal(value)
 	if err != nil {
@@ -123,7 +123,7 @@ func others(labels map[string]string) map[string]string {
 	return rest
 }
 
-// pod reads what the pods are. Labels that their owner has too are those of everything.
+// pod reads the pods of a workload. It ignores labels that the owner also has.
 func (m meaning) pod(meta metav1.ObjectMeta, spec corev1.PodSpec, owner map[string]string) {
 	labels := others(meta.Labels)
 	for key := range owner {
@@ -222,7 +222,7 @@ func (m meaning) monitor(o *unstructured.Unstructured) {
 	m.set("monitor", monitor)
 }
 
-// secrets are those that a Role lets be read.
+// secrets reads the Secrets that a Role allows to get.
 func (m meaning) secrets(r rbacv1.Role) {
 	var names []string
 	for _, rule := range r.Rules {

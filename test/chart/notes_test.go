@@ -47,7 +47,7 @@ func TestNotesCreateTheSecrets(t *testing.T) {
 	}
 }
 
-// secrets are the names of those that a pod mounts.
+// secrets returns the names of the Secrets that a pod mounts.
 func secrets(t *testing.T, spec map[string]any) (names []string) {
 	t.Helper()
 	volumes, _, err := unstructured.NestedSlice(spec, "volumes")

@@ -57,8 +57,7 @@ func (tt terminal) line(t *testing.T, line string) string {
 	return must(t, c)
 }
 
-// inPod are the commands that ask a kubelet, of which there is none: kwok does not run what is in a pod. Of those that run rehome
-// there it is seen that it knows the arguments.
+// inPod recognizes commands that need a kubelet, which kwok does not have. For commands that run rehome, it checks the arguments.
 func inPod(t *testing.T, line string) bool {
 	t.Helper()
 	if _, command, is := strings.Cut(line, " -- /rehome "); is && strings.HasPrefix(line, "kubectl exec ") {
@@ -99,7 +98,6 @@ func TestMigrationPageCommands(t *testing.T) {
 	}
 }
 
-// TestInstallPageHelmCommands types those of the section Helm.
 func TestInstallPageHelmCommands(t *testing.T) {
 	clean(t)
 	_, section, found := strings.Cut(read(t, "docs/install.md"), "\n## Helm\n")
@@ -153,7 +151,7 @@ func TestMigrationPageListsEveryDifference(t *testing.T) {
 		names := regexp.MustCompile(`[a-z0-9-]+`).FindAllString(m[1]+" "+m[2], -1)
 		told := slices.ContainsFunc(names, func(flag string) bool { return strings.Contains(flags, "`"+flag+"`") })
 		if !told {
-			t.Errorf("the page tells of none of the flags %q", names)
+			t.Errorf("flags missing on the page: %q", names)
 		}
 	}
 }

@@ -14,12 +14,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// peer is what the peer's chart means by a values file, written by hand, and what is meant to differ here.
+// peer is the meaning of a values file in the descheduler chart, and the intended differences.
 type peer struct {
-	Set         []string       `yaml:"set"` // what the person who moves over sets besides
+	Set         []string       `yaml:"set"` // additional values of the user
 	Meaning     map[string]any `yaml:"meaning"`
 	Differences map[string]any `yaml:"differences"`
-	Ignored     []string       `yaml:"ignored"` // what the notes say is ignored
+	Ignored     []string       `yaml:"ignored"` // ignored values in the notes
 }
 
 // peers are the values files for the peer's chart in testdata, by name.
@@ -128,7 +128,7 @@ func TestDeschedulerPolicyIsAccepted(t *testing.T) {
 		`"deschedulerPolicy":{"strategies":{"RemoveDuplicates":{"enabled":true}}}}`)
 }
 
-// TestDeschedulerImageIsRejected has the file that says so without what the person sets besides.
+// TestDeschedulerImageIsRejected renders a values file with the descheduler image.
 func TestDeschedulerImageIsRejected(t *testing.T) {
 	_, complaint, err := run(helm(t, "template", "rehome", chart, "--values", "testdata/peer/ha.yaml"))
 	want := "image.repository: mirror.example.com/descheduler/descheduler is the image of the descheduler; want " +

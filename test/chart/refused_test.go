@@ -38,7 +38,7 @@ func TestContradictoryValues(t *testing.T) {
 		"files that two would share": {"replicas=2,persistence.enabled=true",
 			"replicas: want 1 with persistence.enabled, because only one process can open the files of the bus, got 2; " +
 				"without persistence each replica has a bus, and with nats they share one"},
-		"requests to who stands by alone": {"replicas=2,requests.enabled=true",
+		"requests to a standby": {"replicas=2,requests.enabled=true",
 			"requests.enabled: want replicas: 1, or nats, which the replicas share; got replicas: 2; " +
 				"a standby would accept requests on its own bus and not process them until it leads"},
 		"two autoscalers": {"mode=distributed,nats.enabled=true,keda.enabled=true,functions.autoscaling.enabled=true",
@@ -64,7 +64,7 @@ func TestContradictoryValues(t *testing.T) {
 			"functions.strategies: want some of RemovePodsViolatingNodeTaints, RemovePodsHavingTooManyRestarts, PodLifeTime, " +
 				"RemoveFailedPods, RemoveDuplicates, RemovePodsViolatingInterPodAntiAffinity, RemovePodsViolatingNodeAffinity, " +
 				"RemovePodsViolatingTopologySpreadConstraint, LowNodeUtilization, HighNodeUtilization, Request, got Maintenance"},
-		"functions that nobody asks": {`{"mode":"distributed","nats":{"enabled":true},"policyAdditions":{"functions":[` +
+		"functions without a dispatcher": {`{"mode":"distributed","nats":{"enabled":true},"policyAdditions":{"functions":[` +
 			`{"name":"PodLifeTime","http":{"url":"http://a"}},{"name":"RemoveDuplicates","nats":{"subject":"a"}}]}}`,
 			"dispatcher.enabled: want true with functions in the policy, PodLifeTime, RemoveDuplicates, " +
 				"because only the dispatcher calls them in the mode distributed; got false"},
@@ -78,7 +78,7 @@ func TestContradictoryValues(t *testing.T) {
 				"knative.strategies are PodLifeTime, and without a name rehome functions would answer all"},
 		"files of nobody": {"metrics.tls=files",
 			"metrics.tlsSecret: want the Secret with tls.crt and tls.key, because metrics.tls is files; got none"},
-		"files that nobody reads": {"metrics.tlsSecret=rehome-http",
+		"unused files": {"metrics.tlsSecret=rehome-http",
 			"metrics.tls: want files with metrics.tlsSecret, got off"},
 		"tokens in the open": {"metrics.auth=true",
 			"metrics.auth: tokens need TLS: want metrics.tls self-signed or files, got off"},

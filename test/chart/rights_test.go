@@ -135,7 +135,7 @@ func TestTokensAreMountedOnlyWhereNeeded(t *testing.T) {
 	}
 }
 
-// TestCRDsAreKept compares them with deploy/crds, but for the annotation by which helm leaves them.
+// TestCRDsAreKept compares the CRDs with deploy/crds, except for the annotation that makes helm keep them.
 func TestCRDsAreKept(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(root, "deploy/crds/*.yaml"))
 	if err != nil {

@@ -114,7 +114,7 @@ func rehome(t *testing.T) string {
 	return path
 }
 
-// namespace makes one in which only restricted pods may be, and returns its name.
+// namespace creates a namespace with the Pod Security level restricted, and returns its name.
 func namespace(t *testing.T, name string) string {
 	t.Helper()
 	const level = "restricted"

@@ -60,7 +60,7 @@ func TestValuesMatchTheSchema(t *testing.T) {
 	}
 }
 
-// closed sees that each object with keys of its own takes no others, and notes those that take any.
+// closed checks that each object with properties rejects others, and records objects that accept any.
 func closed(t *testing.T, s schema, path string, free map[string]bool) {
 	t.Helper()
 	if len(s.Properties) == 0 {
@@ -68,7 +68,7 @@ func closed(t *testing.T, s schema, path string, free map[string]bool) {
 		return
 	}
 	if string(s.AdditionalProperties) != "false" {
-		t.Errorf("schema: %q takes keys that nobody knows", path)
+		t.Errorf("schema: %q accepts unknown keys", path)
 	}
 	if path == "leaderElection" {
 		free[path] = true

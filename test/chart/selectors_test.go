@@ -33,7 +33,7 @@ func (all objects) podLabels(t *testing.T) map[string]labels.Set {
 	return of
 }
 
-// selectors are those by which an object chooses pods, by where they stand in it.
+// selectors returns the pod selectors of an object by their path.
 func selectors(t *testing.T, o *unstructured.Unstructured) map[string]labels.Set {
 	t.Helper()
 	found := map[string]labels.Set{}
@@ -64,8 +64,7 @@ func selectors(t *testing.T, o *unstructured.Unstructured) map[string]labels.Set
 	return found
 }
 
-// TestSelectors: those of one Deployment or StatefulSet, whose name the object has too. A Service of
-// Knative has pods of its own, which nothing here may count or shut off.
+// A selector must select the pods of one Deployment or StatefulSet with the name of the object, and no pods of Knative Services.
 func TestSelectors(t *testing.T) {
 	for name, file := range combinations(t) {
 		t.Run(name, func(t *testing.T) {
@@ -103,7 +102,6 @@ func asked(t *testing.T, all objects) (parts []string, test batchv1.Job) {
 	return parts, test
 }
 
-// TestHelmTestSkipsScaledToZero since nobody would answer.
 func TestHelmTestSkipsScaledToZero(t *testing.T) {
 	for set, want := range map[string][]string{
 		"mode=all-in-one": {"all"},

@@ -16,8 +16,8 @@ import (
 	"github.com/rehome-dev/rehome/bus/credentials"
 )
 
-// TestNATSServersAcceptTheirConfiguration has a real server read what the chart gives to the second of three, under names of its own,
-// beside keys and certificates that rehome setup writes.
+// TestNATSServersAcceptTheirConfiguration has a real server read what the chart gives to the second of three, under names of its
+// own, beside keys and certificates that rehome setup writes.
 func TestNATSServersAcceptTheirConfiguration(t *testing.T) {
 	all := rendered(t, "moving", "--values", combinations(t)["keda"])
 	set := into[appsv1.StatefulSet](t, all.one(t, "StatefulSet", "moving-rehome-nats"))

@@ -12,7 +12,6 @@ import (
 	"github.com/rehome-dev/rehome/functions"
 )
 
-// TestChartListsEveryStrategy compares its list with that of the program.
 func TestChartListsEveryStrategy(t *testing.T) {
 	m := regexp.MustCompile(`(?s)define "rehome.strategies" -\}\}\n(\[.*?\])\n`).FindStringSubmatch(templates(t))
 	if m == nil {
@@ -30,8 +29,7 @@ func TestChartListsEveryStrategy(t *testing.T) {
 	}
 }
 
-// TestFunctionsSkipExternalStrategies since two would answer otherwise. What the program is called with is all
-// that says it: functions do not read the policy.
+// Two functions would answer otherwise. Functions do not read the policy, so their arguments list the strategies.
 func TestFunctionsSkipExternalStrategies(t *testing.T) {
 	const elsewhere = `"policyAdditions":{"functions":[{"name":"PodLifeTime","http":{"url":"http://life"}},` +
 		`{"name":"KeepOffSpot","nats":{"subject":"functions.keep-off-spot"},"scope":"node"}]}`
@@ -53,7 +51,7 @@ func TestFunctionsSkipExternalStrategies(t *testing.T) {
 			`{"name":"KeepOffSpot","nats":{"subject":"functions.keep-off-spot"},"scope":"node"}]}}`, nil},
 		"in the policy itself": {`{"dispatcher":{"enabled":true},"deschedulerPolicyAPIVersion":"rehome.dev/v1alpha1",` +
 			`"deschedulerPolicy":{"profiles":[],"functions":[{"name":"RemoveDuplicates","http":{"url":"http://a"}}]}}`, without("RemoveDuplicates")},
-		"of those that are chosen": {`{"dispatcher":{"enabled":true},"functions":{"strategies":["Request","PodLifeTime"]},` + elsewhere + `}`,
+		"of the selected ones": {`{"dispatcher":{"enabled":true},"functions":{"strategies":["Request","PodLifeTime"]},` + elsewhere + `}`,
 			[]string{"Request"}},
 		"by Knative too": {`{"knative":{"enabled":true,"strategies":["RemoveDuplicates"]},` + elsewhere + `}`,
 			without("PodLifeTime", "RemoveDuplicates")},

@@ -48,7 +48,7 @@ func copies(deploy string) (map[string][]byte, error) {
 	return files, nil
 }
 
-// rule is one of RBAC, with its keys in the order in which people write them.
+// rule is an RBAC rule with its keys in the usual order.
 type rule struct {
 	APIGroups       []string `yaml:"apiGroups,omitempty,flow"`
 	Resources       []string `yaml:"resources,omitempty,flow"`
