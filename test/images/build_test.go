@@ -13,7 +13,7 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster/binaries"
 )
 
-// What the images of these tests are built as.
+// The name and version of the images in these tests.
 const (
 	version  = "v0.0.1-test"
 	revision = "0123456789012345678901234567890123456789"
@@ -45,7 +45,7 @@ func runMake(dir string, arguments ...string) (string, error) {
 	return string(out), nil
 }
 
-// imageArguments are those of make images into out.
+// imageArguments returns the arguments of make images.
 func imageArguments(root, out string, more ...string) []string {
 	return append([]string{
 		"images", "IMAGES=" + out, "VERSION=" + version, "REVISION=" + revision, "CREATED=" + created,
@@ -53,7 +53,7 @@ func imageArguments(root, out string, more ...string) []string {
 	}, more...)
 }
 
-// shared holds what several tests look at and nobody changes.
+// shared has the results that several tests read.
 var shared struct {
 	once sync.Once
 	dir  string
@@ -112,7 +112,7 @@ func copyTree(t *testing.T, root, to string) {
 	}
 }
 
-// contents are all files below dir with what is in them.
+// contents returns the files below dir with their content.
 func contents(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -131,7 +131,7 @@ func contents(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-func TestTwoBuildsOfTheSameSourcesAreTheSameBytes(t *testing.T) {
+func TestReproducibleBuilds(t *testing.T) {
 	root := repository(t)
 	first, _ := built(t)
 	elsewhere, again := filepath.Join(t.TempDir(), "another", "place"), t.TempDir()

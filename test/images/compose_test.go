@@ -67,7 +67,7 @@ func compose(t *testing.T, variables ...string) project {
 	return decode[project](t, out)
 }
 
-// complaint is what a program that failed wrote to its standard error.
+// complaint returns the standard error of a failed program.
 func complaint(err error) string {
 	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
 		return string(failed.Stderr)
@@ -84,7 +84,7 @@ var knobs = []string{
 // rehomeVersion is the one of manifests until there is a release.
 const rehomeVersion = "v0.1.0"
 
-func TestComposeHasAServiceForEachPartAndPinnedImages(t *testing.T) {
+func TestComposeServicesAndImages(t *testing.T) {
 	got := map[string]string{}
 	for name, s := range compose(t).Services {
 		got[name] = s.Image
@@ -100,7 +100,7 @@ func TestComposeHasAServiceForEachPartAndPinnedImages(t *testing.T) {
 	}
 }
 
-// natsVersion is that of the server that is linked into the program, without a v.
+// natsVersion returns the version of the NATS server in go.mod, without v.
 func natsVersion(t *testing.T) string {
 	t.Helper()
 	return strings.TrimPrefix(required(t, ".", "github.com/nats-io/nats-server/v2"), "v")
@@ -118,7 +118,7 @@ func required(t *testing.T, dir, module string) string {
 	return strings.TrimSpace(string(out))
 }
 
-func TestEveryImageOfComposeCanBeAnother(t *testing.T) {
+func TestComposeImagesAreConfigurable(t *testing.T) {
 	p := compose(t, "REHOME_IMAGE=own/rehome:1", "NATS_IMAGE=own/nats:1", "PROMETHEUS_IMAGE=own/prometheus:1", "GRAFANA_IMAGE=own/grafana:1")
 	for name, s := range p.Services {
 		if !strings.HasPrefix(s.Image, "own/") {
@@ -127,7 +127,7 @@ func TestEveryImageOfComposeCanBeAnother(t *testing.T) {
 	}
 }
 
-func TestComposeAsksForNoOtherVariables(t *testing.T) {
+func TestComposeVariables(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(repository(t), "docker-compose.yaml"))
 	if err != nil {
 		t.Fatal(err)
@@ -159,13 +159,13 @@ func awaited(p project) map[string]bool {
 	return once
 }
 
-func TestNoServiceOfComposeMayMoreThanItNeeds(t *testing.T) {
+func TestComposeServicesAreRestricted(t *testing.T) {
 	p := compose(t)
 	for name, s := range p.Services {
 		var wrong []string
 		for what, bad := range map[string]bool{
 			"its root can be written to":             !s.ReadOnly,
-			"it runs as root, or as who knows":       !regexp.MustCompile(`^[1-9][0-9]*:[0-9]+$`).MatchString(s.User),
+			"it runs as root, or without a user ID":  !regexp.MustCompile(`^[1-9][0-9]*:[0-9]+$`).MatchString(s.User),
 			"it keeps capabilities":                  !slices.Equal(s.CapDrop, []string{"ALL"}),
 			"it can gain privileges":                 !slices.Contains(s.SecurityOpt, "no-new-privileges:true") || s.Privileged,
 			"it is not in the network of the host":   s.NetworkMode != "host" || s.Ports != nil,
@@ -187,7 +187,7 @@ func TestNoServiceOfComposeMayMoreThanItNeeds(t *testing.T) {
 	}
 }
 
-// waitsBlindly says whether a service starts with another without asking how that one is.
+// waitsBlindly reports whether a service starts with another without asking how that one is.
 func waitsBlindly(s service) bool {
 	for _, d := range s.DependsOn {
 		if d.Condition == "service_started" {
@@ -197,7 +197,7 @@ func waitsBlindly(s service) bool {
 	return false
 }
 
-func TestEveryFileThatComposeMountsIsThere(t *testing.T) {
+func TestComposeMounts(t *testing.T) {
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := os.WriteFile(kubeconfig, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -218,7 +218,7 @@ func TestEveryFileThatComposeMountsIsThere(t *testing.T) {
 	}
 }
 
-func TestTheServicesOfComposeKnowTheirSettings(t *testing.T) {
+func TestComposeSettings(t *testing.T) {
 	known := settingsOf(t)
 	for name, s := range compose(t).Services {
 		for variable := range s.Environment {
@@ -245,7 +245,7 @@ func settingsOf(t *testing.T) (names []string) {
 	return names
 }
 
-func TestEachParticipantOfComposeHasTheKeyOfItsOwn(t *testing.T) {
+func TestComposeKeys(t *testing.T) {
 	got := map[string]string{}
 	for name, s := range compose(t).Services {
 		if key := s.Environment["REHOME_NATS_NKEY_FILE"]; key != "" {
@@ -261,7 +261,7 @@ func TestEachParticipantOfComposeHasTheKeyOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestPrometheusAsksEveryRoleWhereComposeHasIt(t *testing.T) {
+func TestComposePrometheusTargets(t *testing.T) {
 	var config struct {
 		Scrape []struct {
 			Static []struct {
@@ -291,7 +291,7 @@ func TestPrometheusAsksEveryRoleWhereComposeHasIt(t *testing.T) {
 	}
 }
 
-func TestNothingOfComposeIsReachedFromOutside(t *testing.T) {
+func TestComposePortsAreLocal(t *testing.T) {
 	for name, s := range compose(t).Services {
 		for variable, value := range s.Environment {
 			if strings.HasSuffix(variable, "_ADDR") || strings.HasSuffix(variable, "_ADDRESS") {
@@ -313,14 +313,14 @@ func TestNothingOfComposeIsReachedFromOutside(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(repository(t), "deploy/compose/nats.conf"))
 	_, routes, _ := strings.Cut(string(text), "\ncluster {")
 	if !strings.Contains(routes, "verify_cert_and_check_known_urls: true") || strings.Contains(routes, "verify: true") {
-		t.Error("the certificate of any participant would be taken for that of a server")
+		t.Error("any participant could join as a server")
 	}
 	if err != nil || !strings.Contains(string(text), "\nhost: 127.0.0.1\n") || !strings.Contains(string(text), "sync_interval: always") {
 		t.Errorf("the servers do not listen at the loopback address, or do not sync: %v", err)
 	}
 }
 
-func TestGrafanaFindsPrometheusAndTheDashboard(t *testing.T) {
+func TestComposeGrafana(t *testing.T) {
 	var sources struct {
 		Datasources []struct {
 			URL, Type string
@@ -357,7 +357,7 @@ func TestGrafanaFindsPrometheusAndTheDashboard(t *testing.T) {
 	}
 }
 
-func TestAMistakeInComposeIsFound(t *testing.T) {
+func TestInvalidComposeFileIsFound(t *testing.T) {
 	root := repository(t)
 	text, err := os.ReadFile(filepath.Join(root, "docker-compose.yaml"))
 	if err != nil {

@@ -1,3 +1,3 @@
-// Package images tests what Rehome is delivered in: the images that `make images` builds, and docker-compose.yaml, which
-// runs them. Where a container engine answers, both are tried in it; where none is, what they say is checked all the same.
+// Package images tests the images of `make images`, and docker-compose.yaml, which runs them. It runs both if a container engine
+// is available, and checks their content in any case.
 package images

@@ -26,7 +26,7 @@ func section(t *testing.T, title string) string {
 	return part
 }
 
-// commands are the lines of a section that are to be typed.
+// commands returns the commands of a section.
 func commands(t *testing.T, title string) (lines []string) {
 	t.Helper()
 	for _, m := range regexp.MustCompile(`(?m)^    (.*)$`).FindAllStringSubmatch(section(t, title), -1) {
@@ -81,7 +81,7 @@ func newNewcomer(t *testing.T) newcomer {
 	return n
 }
 
-// types runs the commands of a section as they stand there, in bash, and returns those that it could not run here.
+// types runs the commands of a section in bash, and returns the commands that cannot run here.
 func (n newcomer) types(title string) (not []string) {
 	n.t.Helper()
 	for _, line := range commands(n.t, title) {
@@ -98,7 +98,7 @@ func (n newcomer) types(title string) (not []string) {
 	return not
 }
 
-func TestEveryCommandOfThePageAboutThePluginAndTheImagesWorks(t *testing.T) {
+func TestInstallPagePluginAndImageCommands(t *testing.T) {
 	n := newNewcomer(t)
 	got := append(n.types("The kubectl plugin"), n.types("Images")...)
 	want := slices.Sorted(func(yield func(string) bool) {
@@ -122,7 +122,7 @@ func TestEveryCommandOfThePageAboutThePluginAndTheImagesWorks(t *testing.T) {
 	}
 }
 
-func TestThePageAboutComposeSaysWhatIsInTheFile(t *testing.T) {
+func TestComposePageMatchesTheFile(t *testing.T) {
 	text := section(t, "Docker Compose")
 	table := map[string]bool{}
 	for _, row := range regexp.MustCompile("(?m)^\\| (`[A-Z_`, ]+) \\|").FindAllStringSubmatch(text, -1) {
@@ -147,6 +147,6 @@ func TestThePageAboutComposeSaysWhatIsInTheFile(t *testing.T) {
 		"docker compose down --volumes",
 	}
 	if got := commands(t, "Docker Compose"); !slices.Equal(got, want) {
-		t.Errorf("got %q, and TestTheImagesAndComposeWorkInAnEngine runs %q", got, want)
+		t.Errorf("got %q, and TestImagesAndComposeInAnEngine runs %q", got, want)
 	}
 }

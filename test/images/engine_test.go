@@ -22,14 +22,14 @@ import (
 	"github.com/rehome-dev/rehome/test/program"
 )
 
-// The names of the images that are built here, as Compose is told them.
+// The image names for docker-compose.yaml.
 const (
 	ownRehome     = "ghcr.io/rehome-dev/rehome:" + version
 	ownNATS       = "nats:" + version
 	ownPrometheus = "prometheus:" + version
 )
 
-// tried are the services that are run, with those that they need.
+// tried are the services to run, with their dependencies.
 var tried = []string{"watcher", "actuator", "maintenance", "functions", "dispatcher", "prometheus"}
 
 // left are the services that are only read: their images cannot be built from Go modules.
@@ -103,7 +103,7 @@ func (e *engine) load() {
 	})
 }
 
-func TestTheImagesAndComposeWorkInAnEngine(t *testing.T) {
+func TestImagesAndComposeInAnEngine(t *testing.T) {
 	e, err := findEngine(t)
 	if err != nil {
 		t.Logf("NO CONTAINER ENGINE: the images and docker-compose.yaml are read, but not run: %v", err)
@@ -119,7 +119,7 @@ func TestTheImagesAndComposeWorkInAnEngine(t *testing.T) {
 		return
 	}
 	e.load()
-	t.Run("the image runs as anybody, with nothing to write to", e.runImage)
+	t.Run("the image runs as any user with a read-only file system", e.runImage)
 	t.Run("Compose comes up, moves pods and leaves nothing behind", e.runCompose)
 }
 
@@ -169,7 +169,7 @@ func (e *engine) runCompose(t *testing.T) {
 	s.must(append(slices.Clone(reader), "status")...)
 	out := s.must(append(reader, "events", "--since", "1h", "--type", "verdict", "--outcome", "evicted")...)
 	if n := strings.Count(out, "evicted from "+s.node); n != 4 {
-		t.Errorf("the bus tells of %d evictions, want 4:\n%s", n, out)
+		t.Errorf("the bus has %d evictions, want 4:\n%s", n, out)
 	}
 }
 
@@ -200,7 +200,7 @@ func (s *scene) enter(t *testing.T, e *engine) {
 		"PROMETHEUS_PORT="+port, "KUBECONFIG="+kubeconfig, "COMPOSE_PROJECT_NAME="+s.name)}
 }
 
-// somebody makes a file that only one user can read, and returns who: who runs the test, or for root, whom nobody knows.
+// somebody creates a file that only one user can read, and returns that user: the user of the test, or for root an unknown user.
 func somebody(t *testing.T, file string) string {
 	t.Helper()
 	uid, gid := os.Getuid(), os.Getgid()
@@ -215,7 +215,7 @@ func somebody(t *testing.T, file string) string {
 	return fmt.Sprintf("%d:%d", uid, gid)
 }
 
-// free checks that nobody listens on the ports of docker-compose.yaml.
+// free checks that the ports of docker-compose.yaml are unused.
 func free(t *testing.T, ports ...int) {
 	t.Helper()
 	for _, p := range ports {
@@ -289,7 +289,7 @@ func (s *scene) count(ctx context.Context) (here, elsewhere int) {
 	return here, elsewhere
 }
 
-// down is the one command, after which nothing is left.
+// down runs `docker compose down` and checks that nothing is left.
 func (s *scene) down() {
 	if _, err := s.docker("compose", "down", "--volumes"); err != nil {
 		s.t.Error(err)

@@ -97,7 +97,7 @@ func platforms(t *testing.T, layout string) map[string]manifest {
 	return all
 }
 
-// unpacked is what is in a layer: a line for each entry, and the files.
+// unpacked returns a line for each entry of a layer, and the files.
 func unpacked(t *testing.T, layer []byte) (lines []string, files map[string][]byte) {
 	t.Helper()
 	z, err := gzip.NewReader(bytes.NewReader(layer))
@@ -120,7 +120,7 @@ func unpacked(t *testing.T, layer []byte) (lines []string, files map[string][]by
 	}
 }
 
-func TestAnImageHoldsTheProgramAndWhatItNeedsAndNothingElse(t *testing.T) {
+func TestImageContents(t *testing.T) {
 	dir, _ := built(t)
 	layout := filepath.Join(dir, "layout")
 	images := platforms(t, layout)
@@ -174,7 +174,7 @@ func checkStatic(t *testing.T, program []byte, machine elf.Machine) {
 	}
 }
 
-// checkRoots checks that a program finds the authorities of the public web, such as that of Let's Encrypt.
+// checkRoots checks that programs find public certificate authorities such as Let's Encrypt.
 func checkRoots(t *testing.T, text []byte) {
 	t.Helper()
 	var names []string
@@ -213,7 +213,7 @@ func checkConfig(t *testing.T, got imageConfig, platform string) {
 	}
 }
 
-func TestTheProgramInTheImageKnowsItsVersionAndCommit(t *testing.T) {
+func TestImageVersion(t *testing.T) {
 	dir, _ := built(t)
 	out, err := exec.CommandContext(t.Context(), filepath.Join(dir, "bin", "linux-"+runtime.GOARCH, "rehome"), "version").CombinedOutput()
 	want := fmt.Sprintf("rehome %s\ncommit %s\n%s linux/%s\n", version, revision, runtime.Version(), runtime.GOARCH)
@@ -222,7 +222,7 @@ func TestTheProgramInTheImageKnowsItsVersionAndCommit(t *testing.T) {
 	}
 }
 
-func TestTheTarFileOfAPlatformIsTheSameImageUnderItsTag(t *testing.T) {
+func TestTarFileIsTheSameImage(t *testing.T) {
 	dir, said := built(t)
 	images := platforms(t, filepath.Join(dir, "layout"))
 	for _, platform := range []string{"linux/amd64", "linux/arm64"} {
@@ -257,7 +257,7 @@ func TestTheTarFileOfAPlatformIsTheSameImageUnderItsTag(t *testing.T) {
 	}
 }
 
-func TestTheListOfContentsHasEveryModuleThatIsLinked(t *testing.T) {
+func TestSBOMHasEveryModule(t *testing.T) {
 	dir, _ := built(t)
 	for _, platform := range []string{"linux-amd64", "linux-arm64"} {
 		text, err := os.ReadFile(filepath.Join(dir, "rehome-"+version+"-"+platform+".spdx.json"))
@@ -303,10 +303,10 @@ func rootsVersion(t *testing.T) string {
 	return found
 }
 
-func TestAnImageBeginsWithTheBaseThatIsGiven(t *testing.T) {
+func TestImageBase(t *testing.T) {
 	dir, _ := built(t)
 	base, out := filepath.Join(dir, "layout"), t.TempDir()
-	if err := os.CopyFS(filepath.Join(out, "bin"), os.DirFS(filepath.Join(dir, "bin"))); err != nil { // what is built is not built again
+	if err := os.CopyFS(filepath.Join(out, "bin"), os.DirFS(filepath.Join(dir, "bin"))); err != nil { // reuse the binaries
 		t.Fatal(err)
 	}
 	said, err := runMake(repository(t), imageArguments(repository(t), out, "BASE="+base, "PLATFORMS=linux/"+runtime.GOARCH)...)

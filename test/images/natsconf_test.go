@@ -46,10 +46,10 @@ func natsAs(t *testing.T, dir string, s service) natsFacts {
 	return got
 }
 
-// verifies says whether nobody gets in without a certificate.
+// verifies reports whether clients need a certificate.
 func verifies(c *tls.Config) bool { return c != nil && c.ClientAuth == tls.RequireAndVerifyClientCert }
 
-func TestTheServersOfComposeAreAClusterThatKnowsWhoTakesPart(t *testing.T) {
+func TestComposeNATSCluster(t *testing.T) {
 	root, dir := repository(t), t.TempDir()
 	images, _ := built(t)
 	setup := exec.CommandContext(t.Context(), filepath.Join(images, "bin", "linux-amd64", "rehome"), "auth", "init", filepath.Join(dir, "nats"), "--tls", "127.0.0.1")

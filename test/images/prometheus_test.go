@@ -25,14 +25,14 @@ func prometheusVersion(t *testing.T) string {
 	return "v" + strings.Join(m[1:], ".")
 }
 
-func TestPrometheusIsTheSameWhereverItIsTestedWith(t *testing.T) {
+func TestPrometheusVersionsMatch(t *testing.T) {
 	const module = "github.com/prometheus/prometheus"
 	if a, b := required(t, "test/tools/prometheus", module), required(t, "test/monitoring", module); a != b {
 		t.Errorf("test/tools/prometheus has %s, test/monitoring has %s", a, b)
 	}
 }
 
-// ask asks the API of Prometheus for what is at path, and reads the data of the answer into data.
+// ask sends a request to the API of Prometheus and decodes the data of the response.
 func (s *scene) ask(path string, data any) error {
 	ctx, cancel := context.WithTimeout(s.t.Context(), 5*time.Second)
 	defer cancel()

@@ -1,6 +1,5 @@
-// Command wget is as much of the program of that name as the health checks of NATS and Prometheus in docker-compose.yaml
-// use: it gets one URL and throws the answer away, and fails when the answer is not 200. The images of them that are built for
-// tests have it, since a server alone can tell its health only to who asks.
+// Command wget is a minimal wget for the health checks of NATS and Prometheus in docker-compose.yaml. It gets one URL, discards
+// the body, and fails unless the status is 200. The test images of these servers contain it.
 //
 //	wget -q -O /dev/null URL
 package main
