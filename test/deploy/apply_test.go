@@ -21,8 +21,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// TestEveryWayIsInstalledAndRemoved applies each way to the API server, sees that its controllers make all pods, and removes it.
-func TestEveryWayIsInstalledAndRemoved(t *testing.T) {
+// TestInstallAndRemoveEachOverlay applies each way to the API server, sees that its controllers make all pods, and removes it.
+func TestInstallAndRemoveEachOverlay(t *testing.T) {
 	for _, w := range ways {
 		t.Run(w.name, func(t *testing.T) {
 			before := everything(t)
@@ -34,7 +34,7 @@ func TestEveryWayIsInstalledAndRemoved(t *testing.T) {
 	}
 }
 
-// install applies a way as the page says it, with the Secrets that the page has somebody make.
+// install applies an overlay like the page, with the Secrets that the user creates.
 func install(t *testing.T, w way) {
 	t.Helper()
 	must(t, "apply", "--server-side", "-k", w.folderOf(t))
@@ -89,7 +89,7 @@ func working(t *testing.T, objects []*unstructured.Unstructured) {
 	noneRefused(t)
 }
 
-// allCopies waits until every Deployment has as many pods as it is to have: with an autoscaler, the fewest of that.
+// allCopies waits until every Deployment has its replicas, or the minimum of its autoscaler.
 func allCopies(t *testing.T, objects []*unstructured.Unstructured) {
 	t.Helper()
 	fewest := map[string]int32{}
@@ -143,8 +143,8 @@ func found(t *testing.T, objects []*unstructured.Unstructured) {
 	}
 }
 
-// busyQuota is in what a controller says that could not make a pod because the count of a quota changed at the same moment. It
-// says nothing about the pod, and the controller tries again.
+// busyQuota is part of the message of a controller that could not create a pod because a quota changed at the same moment. The
+// controller retries.
 const busyQuota = "Operation cannot be fulfilled on resourcequotas "
 
 // noneRefused looks for events of controllers that could not make a pod, and for pods that no node takes.
@@ -161,7 +161,7 @@ func noneRefused(t *testing.T) {
 	}
 }
 
-// remove deletes a way as the page says it, and compares what is left with what was there before.
+// remove deletes an overlay like the page, and compares the remaining objects with the ones before.
 func remove(t *testing.T, folder string, before []string) {
 	t.Helper()
 	served(t)
@@ -174,9 +174,8 @@ func remove(t *testing.T, folder string, before []string) {
 	})
 }
 
-// served waits until the objects of every kind have been listed. An API server that is asked for those of a new kind for the first
-// time when the kind is being deleted may never end that: each look at what there is to delete finds its storage being made
-// anew. A cluster with a watcher has asked long before.
+// served lists the objects of every kind. If a new kind is listed for the first time during its deletion, the API server may
+// never finish the deletion. In a real cluster, a watcher has listed them before.
 func served(t *testing.T) {
 	t.Helper()
 	eventually(t, "every kind is served", func() (bool, string) {
@@ -189,7 +188,7 @@ func served(t *testing.T) {
 	})
 }
 
-// difference is what is only in the second list, and what is only in the first.
+// difference returns the entries that are only in the second list, and the entries that are only in the first.
 func difference(before, after []string) (more, less []string) {
 	for _, o := range after {
 		if !slices.Contains(before, o) {
@@ -204,8 +203,8 @@ func difference(before, after []string) (more, less []string) {
 	return more, less
 }
 
-// everything is what the API server stores, by kind, namespace and name, without what it or its controllers make and renew by
-// themselves.
+// everything returns the stored objects by kind, namespace, and name, except objects that the API server or its controllers
+// create and update.
 func everything(t *testing.T) []string {
 	t.Helper()
 	config := theCluster(t).RESTConfig()
@@ -264,7 +263,7 @@ const badPod = `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bad", 
 const criticalPod = `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "critical", "namespace": "default"},
   "spec": {"priorityClassName": "system-cluster-critical", "containers": [{"name": "main", "image": "none:v1"}]}}`
 
-func TestPodSecurityAndTheQuotaAreEnforced(t *testing.T) {
+func TestPodSecurityAndQuota(t *testing.T) {
 	before := everything(t)
 	install(t, ways[0])
 	for name, c := range map[string]struct{ pod, want string }{
@@ -282,8 +281,8 @@ func TestPodSecurityAndTheQuotaAreEnforced(t *testing.T) {
 	remove(t, ways[0].folderOf(t), before)
 }
 
-// TestTheBusCanBePutOnAVolumeAndTakenOffAgain: the strategy of a rollout cannot keep what only another one may have.
-func TestTheBusCanBePutOnAVolumeAndTakenOffAgain(t *testing.T) {
+// TestAddAndRemoveTheBusVolume: the strategy of a rollout cannot keep what only another one may have.
+func TestAddAndRemoveTheBusVolume(t *testing.T) {
 	before := everything(t)
 	for _, i := range []int{0, 1, 0} {
 		install(t, ways[i])

@@ -39,8 +39,8 @@ func settings(t *testing.T) []string {
 	return regexp.MustCompile(`(?m)^REHOME_\w+`).FindAllString(string(out), -1)
 }
 
-// TestEveryObjectSaysWhichNamespaceItIsIn unless it is of the whole cluster: otherwise it is in whatever namespace kubectl means.
-func TestEveryObjectSaysWhichNamespaceItIsIn(t *testing.T) {
+// TestEveryObjectHasANamespace unless it is of the whole cluster: otherwise it is in whatever namespace kubectl means.
+func TestEveryObjectHasANamespace(t *testing.T) {
 	ofTheCluster := []string{
 		"Namespace", "CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy",
 		"ValidatingAdmissionPolicyBinding",
@@ -76,7 +76,7 @@ func TestEveryVariableIsASetting(t *testing.T) {
 	})
 }
 
-// secrets are what the Secrets that are made by hand, or by `rehome auth secrets`, hold.
+// secretKeys returns the keys of a Secret that a user or `rehome auth secrets` creates.
 func secretKeys(name string) []string {
 	switch {
 	case name == "rehome-requests-tls":
@@ -89,7 +89,7 @@ func secretKeys(name string) []string {
 	return nil
 }
 
-func TestEveryFileThatIsNamedIsMounted(t *testing.T) {
+func TestEveryFileIsMounted(t *testing.T) {
 	inEveryWay(t, func(t *testing.T, objects []*unstructured.Unstructured) {
 		maps := map[string][]string{}
 		for _, m := range of[corev1.ConfigMap](t, "ConfigMap", objects) {
@@ -106,7 +106,7 @@ func TestEveryFileThatIsNamedIsMounted(t *testing.T) {
 	})
 }
 
-// wrongFiles says what is wrong with the volumes of a pod, and with variables that name files.
+// wrongFiles returns errors in the volumes of a pod and in variables with file names.
 func wrongFiles(pod corev1.PodSpec, configMaps map[string][]string, claims []string) (wrong []string) {
 	holds, used := map[string][]string{}, map[string]bool{} // by volume; nil: any file
 	for _, v := range pod.Volumes {
@@ -119,7 +119,7 @@ func wrongFiles(pod corev1.PodSpec, configMaps map[string][]string, claims []str
 		case v.Secret != nil:
 			holds[v.Name] = secretKeys(v.Secret.SecretName)
 			if len(holds[v.Name]) == 0 {
-				wrong = append(wrong, "nobody makes the Secret "+v.Secret.SecretName)
+				wrong = append(wrong, "unknown Secret "+v.Secret.SecretName)
 			}
 		case v.PersistentVolumeClaim != nil && !slices.Contains(claims, v.PersistentVolumeClaim.ClaimName):
 			wrong = append(wrong, "there is no claim "+v.PersistentVolumeClaim.ClaimName)
@@ -154,7 +154,7 @@ func wrongFiles(pod corev1.PodSpec, configMaps map[string][]string, claims []str
 	return wrong
 }
 
-// names are those of all objects of a kind, in their order.
+// names returns the names of all objects of a kind, in order.
 func names(t *testing.T, kind string, objects []*unstructured.Unstructured) (all []string) {
 	t.Helper()
 	for _, o := range of[metav1.PartialObjectMetadata](t, kind, partial(objects)) {
@@ -173,7 +173,7 @@ func partial(objects []*unstructured.Unstructured) (all []*unstructured.Unstruct
 	return all
 }
 
-func TestAFileThatIsNotThereIsFound(t *testing.T) {
+func TestMissingFileIsFound(t *testing.T) {
 	pod := corev1.PodSpec{
 		Volumes: []corev1.Volume{
 			{Name: "policy", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "p"}}}},
@@ -186,7 +186,7 @@ func TestAFileThatIsNotThereIsFound(t *testing.T) {
 		}},
 	}
 	want := []string{
-		"nobody makes the Secret nobodys", "there is no claim c", "there is no volume none", "BAD: there is no file /p/other.yaml",
+		"unknown Secret nobodys", "there is no claim c", "there is no volume none", "BAD: there is no file /p/other.yaml",
 		"FAR: there is no file /q/a", "the volume gone is not mounted", "the volume claim is not mounted",
 	}
 	if got := wrongFiles(pod, map[string][]string{"p": {"policy.yaml"}}, nil); !reflect.DeepEqual(got, want) {
@@ -210,8 +210,8 @@ func TestEveryImageIsPinned(t *testing.T) {
 	})
 }
 
-// TestEverySelectorSelectsThePodsThatItMeans: one workload for what belongs to one, at least one for rules of the network.
-func TestEverySelectorSelectsThePodsThatItMeans(t *testing.T) {
+// TestSelectors: one workload for what belongs to one, at least one for rules of the network.
+func TestSelectors(t *testing.T) {
 	inEveryWay(t, func(t *testing.T, objects []*unstructured.Unstructured) {
 		all := workloads(t, objects)
 		for _, w := range all {
@@ -261,7 +261,7 @@ func hasPort(w workload, name string) bool {
 	})
 }
 
-// selects says which workload a selector selects, which is to be one: that of the name, or any without.
+// selects returns the workloads that match a selector. It must be exactly one, with this name unless the name is empty.
 func selects(t *testing.T, who string, all []workload, selector *metav1.LabelSelector, name string) []workload {
 	t.Helper()
 	found := selected(t, all, selector)
@@ -285,7 +285,7 @@ func selected(t *testing.T, all []workload, selector *metav1.LabelSelector) (fou
 	return found
 }
 
-func TestEveryAccountAndRoleThatIsNamedIsThere(t *testing.T) {
+func TestEveryAccountAndRoleExists(t *testing.T) {
 	var anyway []string // the accounts of all ways
 	for _, w := range ways {
 		anyway = append(anyway, names(t, "ServiceAccount", render(t, w))...)
@@ -322,7 +322,7 @@ func TestEveryAccountAndRoleThatIsNamedIsThere(t *testing.T) {
 				}
 			}
 			if known == 0 {
-				t.Errorf("binding %s gives its rights to nobody", b.Name)
+				t.Errorf("binding %s has no subjects", b.Name)
 			}
 		}
 	})
@@ -331,8 +331,8 @@ func TestEveryAccountAndRoleThatIsNamedIsThere(t *testing.T) {
 // needsCluster are the commands that talk to the API server.
 var needsCluster = []string{"run", "watcher", "actuator", "maintenance", "once", "setup"}
 
-// TestEveryPodOfRehomeHasNoMoreThanItNeeds holds what Pod Security does not ask for, too.
-func TestEveryPodOfRehomeHasNoMoreThanItNeeds(t *testing.T) {
+// TestPodsAreRestricted holds what Pod Security does not ask for, too.
+func TestPodsAreRestricted(t *testing.T) {
 	yes, no, user := true, false, int64(65532)
 	container := &corev1.SecurityContext{
 		AllowPrivilegeEscalation: &no, ReadOnlyRootFilesystem: &yes, Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
@@ -372,8 +372,8 @@ func TestEveryPodOfRehomeHasNoMoreThanItNeeds(t *testing.T) {
 	})
 }
 
-// TestEveryServerIsProbedAsItServes: over TLS where that is on.
-func TestEveryServerIsProbedAsItServes(t *testing.T) {
+// TestProbesMatchTheServers: over TLS where that is on.
+func TestProbesMatchTheServers(t *testing.T) {
 	inEveryWay(t, func(t *testing.T, objects []*unstructured.Unstructured) {
 		for _, w := range workloads(t, objects) {
 			c := w.pods.Spec.Containers[0]
@@ -407,7 +407,7 @@ func TestEveryServerIsProbedAsItServes(t *testing.T) {
 	})
 }
 
-func TestThePolicyIsTheOneOfTheRepository(t *testing.T) {
+func TestPolicyMatchesTheRepository(t *testing.T) {
 	want, err := os.ReadFile(filepath.Join(root, "deploy/policy.yaml"))
 	if err != nil {
 		t.Fatal(err)
@@ -421,8 +421,8 @@ func TestThePolicyIsTheOneOfTheRepository(t *testing.T) {
 	}
 }
 
-// TestEachStrategyIsServedWhereThePolicyAsksForIt: no more and no less than the strategies that are built in.
-func TestEachStrategyIsServedWhereThePolicyAsksForIt(t *testing.T) {
+// TestKnativeServicesMatchThePolicy: no more and no less than the strategies that are built in.
+func TestKnativeServicesMatchThePolicy(t *testing.T) {
 	want := map[string]string{}
 	for _, f := range functions.All() {
 		want[f.Strategy.Name] = ""
@@ -454,7 +454,7 @@ func TestEachStrategyIsServedWhereThePolicyAsksForIt(t *testing.T) {
 		}
 		for name, url := range served {
 			if url == "" {
-				t.Errorf("%s: nobody serves %s", w.name, name)
+				t.Errorf("%s: no service serves %s", w.name, name)
 			}
 		}
 		check := exec.CommandContext(t.Context(), rehome(t), "policy", "check", "-")

@@ -15,22 +15,21 @@ import (
 
 // elsewhere are sections of the page that need what is not here, and the test that types their commands.
 var elsewhere = map[string]string{
-	"A NATS cluster":     "test/deploy/nats.TestEveryCommandOfThePageAboutTheServersAndKEDAWorks",
-	"KEDA":               "test/deploy/nats.TestEveryCommandOfThePageAboutTheServersAndKEDAWorks",
-	"Helm":               "test/chart.TestEveryCommandOfHelmOnThePageAboutInstallingWorks",
-	"Docker Compose":     "test/images.TestThePageAboutComposeSaysWhatIsInTheFile",
-	"The kubectl plugin": "test/images.TestEveryCommandOfThePageAboutThePluginAndTheImagesWorks",
-	"Images":             "test/images.TestEveryCommandOfThePageAboutThePluginAndTheImagesWorks",
+	"A NATS cluster":     "test/deploy/nats.TestInstallPageNATSAndKEDACommands",
+	"KEDA":               "test/deploy/nats.TestInstallPageNATSAndKEDACommands",
+	"Helm":               "test/chart.TestInstallPageHelmCommands",
+	"Docker Compose":     "test/images.TestComposePageMatchesTheFile",
+	"The kubectl plugin": "test/images.TestInstallPagePluginAndImageCommands",
+	"Images":             "test/images.TestInstallPagePluginAndImageCommands",
 }
 
-// TestTheCommandsOfThePageAboutInstallingWork types each section of docs/install.md on a cluster without Rehome, in a copy of
-// what a checkout has, and compares what is printed with what the page shows. What a section installs and does not remove is
-// removed for it; nothing may be left then.
+// TestInstallPageCommands runs each section of docs/install.md on a cluster without Rehome, in a copy of a checkout, and compares
+// the output with the page. It removes what a section installs, and checks that nothing is left.
 //
-// Commands are those of blocks of the language console, and the lines of indented blocks and of blocks of the language sh. Sections
-// that are added are typed without a word here, but for those that are typed elsewhere: kubectl, rehome, make's tools in .build/tools and the variables that
-// were exported earlier in the section are there.
-func TestTheCommandsOfThePageAboutInstallingWork(t *testing.T) {
+// Commands are in console blocks, indented blocks, and sh blocks. New sections are tested without a change here, except for
+// commands that other tests run. kubectl, rehome, the tools in .build/tools, and variables exported earlier in the section are
+// available.
+func TestInstallPageCommands(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "docs/install.md"))
 	if err != nil {
 		t.Fatal(err)
@@ -51,7 +50,7 @@ func TestTheCommandsOfThePageAboutInstallingWork(t *testing.T) {
 	}
 }
 
-// exists says whether there is a test, named by its folder and its function.
+// exists reports whether there is a test, named by its folder and its function.
 func exists(t *testing.T, test string) bool {
 	t.Helper()
 	folder, function, _ := strings.Cut(test, ".")
@@ -71,7 +70,7 @@ type page struct {
 	environment []string
 }
 
-// newPage copies what somebody has who has the repository and has called make build.
+// newPage copies the files of a user who has cloned the repository and run make build.
 func newPage(t *testing.T) *page {
 	t.Helper()
 	p := &page{checkout: t.TempDir()}
@@ -132,7 +131,7 @@ func (p *page) section(t *testing.T, commands []pages.Typed) {
 // folderOfCommand finds what kubectl apply and delete get with -k.
 var folderOfCommand = regexp.MustCompile(`^kubectl (apply|delete) .*-k (\S+)`)
 
-// standing is what is installed after a command. What is deleted takes all with it: there is one namespace.
+// standing returns what is installed after a command. Deleting anything deletes everything, because there is one namespace.
 func standing(applied []string, command string) []string {
 	m := folderOfCommand.FindStringSubmatch(command)
 	switch {
@@ -146,7 +145,7 @@ func standing(applied []string, command string) []string {
 	return append(applied, m[2])
 }
 
-// types types a command in the checkout, and returns all that it prints. What it exports is there for the next one.
+// types runs a command in the checkout and returns its output. The next command gets its exported variables.
 func (p *page) types(t *testing.T, running *pods, command, exported string) (string, error) {
 	t.Helper()
 	if deployment, arguments, is := execInto(command); is {
@@ -170,7 +169,7 @@ func execInto(command string) (deployment string, arguments []string, is bool) {
 	return m[1], strings.Fields(m[2]), true
 }
 
-func TestWhatStandsIsRemembered(t *testing.T) {
+func TestRunningStateIsKept(t *testing.T) {
 	var applied []string
 	for _, c := range []string{
 		"kubectl apply --server-side -k a", "kubectl get pods", "kubectl apply --server-side -k a", "kubectl apply -k b",

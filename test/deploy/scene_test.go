@@ -167,13 +167,13 @@ func rehome(t *testing.T) string {
 	return path
 }
 
-// kubectlPath is that of the kubectl for tests; it needs no cluster to render.
+// kubectlPath is the path of kubectl. Rendering needs no cluster.
 var kubectlPath = sync.OnceValues(func() (string, error) {
 	set, err := binaries.Build(context.Background(), binaries.Options{})
 	return set.Path(binaries.Kubectl), err
 })
 
-// kubectl runs kubectl as the administrator of the cluster, and returns what it prints and what it complains about.
+// kubectl runs kubectl as the administrator of the cluster, and returns its standard output and standard error.
 func kubectl(t *testing.T, arguments ...string) (out, complaint string, err error) {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), theCluster(t).Kubectl(), arguments...)
@@ -184,7 +184,7 @@ func kubectl(t *testing.T, arguments ...string) (out, complaint string, err erro
 	return stdout.String(), stderr.String(), err
 }
 
-// must runs kubectl, which is to work and to say nothing on the side, such as a warning of the API server.
+// must runs kubectl, which must succeed without output on standard error, such as warnings of the API server.
 func must(t *testing.T, arguments ...string) string {
 	t.Helper()
 	out, complaint, err := kubectl(t, arguments...)
@@ -200,7 +200,7 @@ var logged = regexp.MustCompile(`(?m)^[IW]\d{4} [^\n]*\n?`)
 // withoutLog is what kubectl said without the lines of its log.
 func withoutLog(said string) string { return logged.ReplaceAllString(said, "") }
 
-// eventually waits until look says that it is so. The text says what it sees meanwhile.
+// eventually waits until look returns true. The text of look describes the current state.
 func eventually(t *testing.T, what string, look func() (bool, string)) {
 	t.Helper()
 	for end := time.Now().Add(patience); ; {

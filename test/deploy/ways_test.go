@@ -25,8 +25,7 @@ import (
 // way is one way of installing.
 type way struct {
 	name string
-	// folder is below deploy/kustomize. Components are those that somebody adds to it in a kustomization of his own, as
-	// docs/install.md shows it.
+	// folder is below deploy/kustomize. Components are added by a user's kustomization, as in docs/install.md.
 	folder     string
 	components []string
 	rights     []string // below deploy/kustomize/rbac, that the components need
@@ -64,8 +63,7 @@ var ways = []way{
 	{name: "now and then", folder: "overlays/cronjob"},
 }
 
-// TestEveryFolderIsAWay: what somebody can apply is tested.
-func TestEveryFolderIsAWay(t *testing.T) {
+func TestEveryFolderIsTested(t *testing.T) {
 	tested := map[string]bool{}
 	for _, w := range ways {
 		tested[w.folder] = true
@@ -201,14 +199,14 @@ func isKnative(o *unstructured.Unstructured) bool {
 	return strings.HasPrefix(o.GetAPIVersion(), "serving.knative.dev/")
 }
 
-// workload is what makes pods.
+// workload is an object that creates pods.
 type workload struct {
 	kind, name string
 	selector   *metav1.LabelSelector // nil: it selects by itself
 	pods       corev1.PodTemplateSpec
 }
 
-// knativeService is what is read of a Service of Knative here. Its published Go types are tested with in test/tools/kinds.
+// knativeService has the used fields of a Knative Service. test/tools/kinds tests it with its Go types.
 type knativeService struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -224,7 +222,7 @@ type knativeService struct {
 	} `json:"spec"`
 }
 
-// workloads are what makes pods among objects, in their order.
+// workloads returns the workloads among objects, in order.
 func workloads(t *testing.T, objects []*unstructured.Unstructured) (all []workload) {
 	t.Helper()
 	for _, o := range objects {

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// consumer asks a server what KEDA 2.21 asks it for a trigger of type nats-jetstream, and reads of its answer what KEDA reads:
-// how much waits for the consumer or is worked on, and who leads it.
+// consumer sends the request of KEDA 2.21 for a nats-jetstream trigger, and returns what KEDA reads: the pending messages of the
+// consumer and its leader.
 func (f *fleet) consumer(monitor, name string) (lag int, leader string, found bool) {
 	f.t.Helper()
 	var answer struct {
@@ -63,7 +63,7 @@ func (f *fleet) lags(triggers []trigger) map[string]int {
 	return all
 }
 
-func TestKEDAFindsEachServerByItsRoute(t *testing.T) {
+func TestKEDAFindsServersByRoute(t *testing.T) {
 	s := newStage(t)
 	r := renderedServers(t, s)
 	endpoint := triggers(t, s)[0].Metadata["natsServerMonitoringEndpoint"]
@@ -80,8 +80,8 @@ func TestKEDAFindsEachServerByItsRoute(t *testing.T) {
 	}
 }
 
-// TestTheLagThatKEDAReadsIsWhatWaitsForEachFunction lets the watcher evaluate five nodes while no function runs, and then one.
-func TestTheLagThatKEDAReadsIsWhatWaitsForEachFunction(t *testing.T) {
+// TestKEDALagIsTheNumberOfWaitingScopes lets the watcher evaluate five nodes while no function runs, and then one.
+func TestKEDALagIsTheNumberOfWaitingScopes(t *testing.T) {
 	f := newFleet(t)
 	f.addUnwantedPods("lag", f.addNodes("lag", 5))
 	triggers := triggers(t, f.stage)

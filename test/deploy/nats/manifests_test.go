@@ -88,7 +88,7 @@ func renderedServers(t *testing.T, s *stage) servers {
 	return r
 }
 
-// environment is what the manifests set for the server of that name, in the namespace of the manifests.
+// environment returns the variables of a server, in the namespace of the manifests.
 func (r servers) environment(name string) map[string]string {
 	all := map[string]string{}
 	for _, v := range r.set.Spec.Template.Spec.Containers[0].Env {
@@ -114,7 +114,7 @@ func (r servers) routes(t *testing.T) []string {
 	return routes
 }
 
-func TestTheServersAreThoseOfTheVersionThatIsTested(t *testing.T) {
+func TestNATSImageMatchesGoMod(t *testing.T) {
 	r := renderedServers(t, newStage(t))
 	gomod, err := os.ReadFile(filepath.Join(root, "go.mod"))
 	if err != nil {
@@ -130,7 +130,7 @@ func TestTheServersAreThoseOfTheVersionThatIsTested(t *testing.T) {
 	}
 }
 
-func TestTheConfigurationUsesNoVariableThatTheManifestsDoNotSet(t *testing.T) {
+func TestNATSVariablesAreSet(t *testing.T) {
 	r := renderedServers(t, newStage(t))
 	var used []string
 	for _, m := range regexp.MustCompile(`\$([A-Z_]+)`).FindAllStringSubmatch(r.config, -1) {
@@ -151,8 +151,8 @@ func TestTheConfigurationUsesNoVariableThatTheManifestsDoNotSet(t *testing.T) {
 	}
 }
 
-// TestTheServersAreFoundByTheNamesInTheirCertificate reads it from the Secret that is printed for the names of the page.
-func TestTheServersAreFoundByTheNamesInTheirCertificate(t *testing.T) {
+// TestNATSNamesMatchTheCertificate reads it from the Secret that is printed for the names of the page.
+func TestNATSNamesMatchTheCertificate(t *testing.T) {
 	s := newStage(t)
 	r := renderedServers(t, s)
 	auth := filepath.Join(t.TempDir(), "auth")
@@ -191,7 +191,7 @@ func TestTheServersAreFoundByTheNamesInTheirCertificate(t *testing.T) {
 	}
 }
 
-func TestAServerIsGivenTheTimeThatItTakesToLetItsClientsGo(t *testing.T) {
+func TestNATSGracePeriod(t *testing.T) {
 	r := renderedServers(t, newStage(t))
 	o := r.options(t)
 	grace := time.Duration(*r.set.Spec.Template.Spec.TerminationGracePeriodSeconds) * time.Second
@@ -225,7 +225,7 @@ func (r servers) options(t *testing.T) *server.Options {
 	return o
 }
 
-func TestTheServersHaveTheBoundsOfTheOneInsideRehome(t *testing.T) {
+func TestNATSLimitsMatchTheEmbeddedServer(t *testing.T) {
 	o := renderedServers(t, newStage(t)).options(t)
 	type bounds struct {
 		Payload         int32
@@ -239,13 +239,13 @@ func TestTheServersHaveTheBoundsOfTheOneInsideRehome(t *testing.T) {
 	}
 }
 
-// trigger is what a trigger of KEDA says.
+// trigger is a KEDA trigger.
 type trigger struct {
 	Type     string            `json:"type"`
 	Metadata map[string]string `json:"metadata"`
 }
 
-// triggers are those of the ScaledObject.
+// triggers returns the triggers of the ScaledObject.
 func triggers(t *testing.T, s *stage) []trigger {
 	t.Helper()
 	var o struct {
@@ -259,7 +259,7 @@ func triggers(t *testing.T, s *stage) []trigger {
 	return o.Spec.Triggers
 }
 
-func TestWhatWaitsForAnyFunctionWakesThem(t *testing.T) {
+func TestKEDATriggersCoverEveryFunction(t *testing.T) {
 	var want []trigger
 	for _, f := range functions.Hosted() {
 		want = append(want, trigger{"nats-jetstream", map[string]string{
@@ -297,7 +297,7 @@ func renderWith(t *testing.T, s *stage, component, object string) manifests {
 	return render(t, s, dir)
 }
 
-func TestKEDATakesThePlaceOfTheAutoscalerOnTheCPU(t *testing.T) {
+func TestKEDAReplacesTheCPUAutoscaler(t *testing.T) {
 	got := renderWith(t, newStage(t), "keda", `{"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
 		"metadata": {"name": "rehome-functions", "namespace": "rehome"}}`)
 	if kinds := slices.Collect(maps.Keys(got)); !slices.Equal(kinds, []string{"ScaledObject"}) {
@@ -305,7 +305,7 @@ func TestKEDATakesThePlaceOfTheAutoscalerOnTheCPU(t *testing.T) {
 	}
 }
 
-func TestAllInOneProcessTakesPartAsItselfWithTheServersAsItsBus(t *testing.T) {
+func TestAllInOneWithNATSServers(t *testing.T) {
 	s := newStage(t)
 	var got appsv1.Deployment
 	renderWith(t, s, "nats-all", `{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "rehome", "namespace": "rehome"},
@@ -333,7 +333,7 @@ func TestAllInOneProcessTakesPartAsItselfWithTheServersAsItsBus(t *testing.T) {
 	}
 }
 
-func TestTheAPIServerTakesTheManifestsAndThreePodsRunInThreeZones(t *testing.T) {
+func TestManifestsAreAcceptedAndPodsSpreadOverZones(t *testing.T) {
 	s := newStage(t)
 	s.kubectl(t, nil, "apply", "--server-side", "--validate=strict", "-k", component)
 	s.kubectl(t, nil, "-n", namespace, "rollout", "status", "statefulset/rehome-nats", "--timeout", patience.String())

@@ -12,8 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// scaledObjects is the kind of KEDA as far as an API server has to know it to take one. What is in one is checked against the
-// definition that KEDA publishes, in test/deploy.
+// scaledObjects is a minimal CRD for a ScaledObject. test/deploy validates ScaledObjects with the CRD of KEDA.
 const scaledObjects = `{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
 	"metadata": {"name": "scaledobjects.keda.sh"},
 	"spec": {"group": "keda.sh", "scope": "Namespaced",
@@ -21,7 +20,7 @@ const scaledObjects = `{"apiVersion": "apiextensions.k8s.io/v1", "kind": "Custom
 		"versions": [{"name": "v1alpha1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
 			"type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}}}]}}`
 
-// commands are those of a section of the page, with the lines that they go on in.
+// commands returns the commands of a section of the page, including continuation lines.
 func commands(t *testing.T, section string) []string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "docs/install.md"))
@@ -43,8 +42,8 @@ func commands(t *testing.T, section string) []string {
 	return all
 }
 
-// TestEveryCommandOfThePageAboutTheServersAndKEDAWorks types them in the order of the page, in a folder beside deploy.
-func TestEveryCommandOfThePageAboutTheServersAndKEDAWorks(t *testing.T) {
+// TestInstallPageNATSAndKEDACommands types them in the order of the page, in a folder beside deploy.
+func TestInstallPageNATSAndKEDACommands(t *testing.T) {
 	s, dir := newStage(t), t.TempDir()
 	deploy, err := filepath.Abs(filepath.Join(root, "deploy"))
 	if err != nil {
@@ -85,8 +84,8 @@ func TestEveryCommandOfThePageAboutTheServersAndKEDAWorks(t *testing.T) {
 	s.kubectl(t, nil, "-n", namespace, "get", "scaledobjects.keda.sh", "rehome-functions")
 }
 
-// TestWhatIsNotRestrictedIsRefusedInTheNamespace makes sure that the API server holds the servers to that level.
-func TestWhatIsNotRestrictedIsRefusedInTheNamespace(t *testing.T) {
+// TestUnrestrictedPodsAreRejectedInTheNamespace makes sure that the API server holds the servers to that level.
+func TestUnrestrictedPodsAreRejectedInTheNamespace(t *testing.T) {
 	_, err := newStage(t).cluster.Client().CoreV1().Pods(namespace).Create(t.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "root"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "none"}}},
 	}, metav1.CreateOptions{})

@@ -64,7 +64,7 @@ func (f *fleet) setUpBus() {
 	}
 }
 
-// pods are those of the Deployment on a node, by UID.
+// pods returns the pods of the Deployment on a node by UID.
 func (f *fleet) pods(scene, node string) map[types.UID]string {
 	f.t.Helper()
 	list, err := f.stage.cluster.Client().CoreV1().Pods(scene).List(f.t.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
@@ -125,8 +125,8 @@ func (f *fleet) evicted(scene string) (pods []string) {
 	return pods
 }
 
-// TestTheRolesDrainNodesWithTheServersAndSecretsOfTheManifestsAlsoWithOneServerLost runs each role with its own Secret.
-func TestTheRolesDrainNodesWithTheServersAndSecretsOfTheManifestsAlsoWithOneServerLost(t *testing.T) {
+// TestDrainWithOneNATSServerLost runs each role with its own Secret.
+func TestDrainWithOneNATSServerLost(t *testing.T) {
 	f := newFleet(t)
 	const scene = "drain"
 	nodes := f.addNodes(scene, 1)
@@ -161,13 +161,13 @@ func TestTheRolesDrainNodesWithTheServersAndSecretsOfTheManifestsAlsoWithOneServ
 	})
 }
 
-// TestTheServersLetInOnlyWhoHasACertificateAndAKeyOfTheirs starts roles, other programs and a server that they must not let in.
-func TestTheServersLetInOnlyWhoHasACertificateAndAKeyOfTheirs(t *testing.T) {
+// TestNATSRequiresCertificateAndKey starts roles, other programs and a server that they must not let in.
+func TestNATSRequiresCertificateAndKey(t *testing.T) {
 	f := newFleet(t)
 	f.setUpBus()
 	t.Run("roles", func(t *testing.T) { refusesRoles(t, f) })
 	t.Run("other programs", func(t *testing.T) { refusesClients(t, f) })
-	t.Run("who does not speak TLS", func(t *testing.T) { refusesPlainText(t, f) })
+	t.Run("no TLS", func(t *testing.T) { refusesPlainText(t, f) })
 	t.Run("a server with the certificate of a participant", func(t *testing.T) { refusesServer(t, f) })
 }
 
@@ -179,7 +179,7 @@ func refusesRoles(t *testing.T, f *fleet) {
 	}{
 		"without its key":                   {append(own, "REHOME_NATS_NKEY_FILE="), "authorization violation"},
 		"with the key of another":           {append(own, "REHOME_NATS_NKEY_FILE="+f.value("reader", "nkey")), "not permitted: functions may not "},
-		"with a key that nobody knows":      {append(own, "REHOME_NATS_NKEY_FILE="+f.foreign("functions.nk")), "authorization violation"},
+		"unknown key":                       {append(own, "REHOME_NATS_NKEY_FILE="+f.foreign("functions.nk")), "authorization violation"},
 		"without a certificate":             {append(own, "REHOME_NATS_CERT_FILE=", "REHOME_NATS_KEY_FILE="), noCertificate},
 		"which trusts other authorities":    {append(own, "REHOME_NATS_CA_FILE="+f.foreign("ca.crt")), "certificate signed by unknown authority"},
 		"with a certificate of another one": {append(own, "REHOME_NATS_CERT_FILE="+f.foreign("client.crt"), "REHOME_NATS_KEY_FILE="+f.foreign("client.key")), "failed to verify certificate"},
@@ -187,7 +187,7 @@ func refusesRoles(t *testing.T, f *fleet) {
 		t.Run(name, func(t *testing.T) {
 			said := f.saying()
 			p := f.begin(test.environment, "functions")
-			eventually(t, "it is refused, and somebody says why", func() (bool, string) {
+			eventually(t, "a refusal with a reason in a log", func() (bool, string) {
 				status, text := p.Get("readyz")
 				text = strings.ToLower(text + p.Log.String() + said())
 				return status != http.StatusOK && strings.Contains(text, test.says), text
@@ -197,7 +197,7 @@ func refusesRoles(t *testing.T, f *fleet) {
 	}
 }
 
-// noCertificate is what a server says of a client without one. The client may hear no more than that it is cut off.
+// noCertificate is the log message of a server about a client without a certificate. The client may only see a closed connection.
 const noCertificate = "client didn't provide a certificate"
 
 // saying returns what the servers say from now on.
@@ -315,8 +315,8 @@ func (f *fleet) foreign(name string) string {
 	return filepath.Join(dir, name)
 }
 
-// TestAServerIsToldOfNewRightsAndLetsItsClientsGoBeforeItStops signals a server as the page and the preStop hook do.
-func TestAServerIsToldOfNewRightsAndLetsItsClientsGoBeforeItStops(t *testing.T) {
+// TestNATSReloadAndLameDuckMode signals a server as the page and the preStop hook do.
+func TestNATSReloadAndLameDuckMode(t *testing.T) {
 	f := newFleet(t)
 	f.setUpBus()
 	f.applySecrets("--sender", "batch")

@@ -18,8 +18,8 @@ import (
 	"github.com/rehome-dev/rehome/test/program"
 )
 
-// fleet are the servers of the manifests, each a process with the configuration as it is rendered and the files of the Secret
-// as it is in the cluster. Only what a variable of the configuration says is another than in a pod: addresses and folders.
+// fleet has a process for each server of the manifests, with the rendered configuration and the files of the Secret. Only the
+// variables for addresses and folders differ from a pod.
 type fleet struct {
 	*stage
 	t         *testing.T
@@ -63,7 +63,7 @@ func newFleet(t *testing.T, more ...string) *fleet {
 	return f
 }
 
-// free are n addresses that nobody listens on.
+// free returns n unused addresses.
 func free(t *testing.T, n int) []string {
 	t.Helper()
 	addresses, err := program.FreeAddresses(n)
@@ -269,7 +269,7 @@ func (f *fleet) leader(strategy string) int {
 	return slices.Index(f.names, name)
 }
 
-func TestTheConfigurationSaysWhoTheServersAreAndNoAddressOfAPod(t *testing.T) {
+func TestNATSAdvertisesNamesOnly(t *testing.T) {
 	f := newFleet(t)
 	type varz struct {
 		Name    string   `json:"server_name"`

@@ -27,7 +27,7 @@ const (
 	component = "deploy/kustomize/components/nats"
 	// namespace is where the manifests put everything.
 	namespace = "rehome"
-	// patience is how long a test waits for what must happen. It is no measure of speed: it only ends a test that fails.
+	// patience is the time limit of each wait. It does not measure speed.
 	patience = 60 * time.Second
 )
 
@@ -67,8 +67,8 @@ func perform(m *testing.M) int {
 	return m.Run()
 }
 
-// furnish adds nodes in three zones, volumes for the servers, and the namespace of Rehome as it is to be deployed: everything
-// in it has to be of the restricted Pod Security level.
+// furnish creates nodes in three zones, volumes for the servers, and the namespace of Rehome, which has the Pod Security level
+// restricted.
 func (s *stage) furnish() error {
 	ctx := context.Background()
 	if _, err := s.cluster.AddNodes(ctx, 3); err != nil {
@@ -132,7 +132,7 @@ func (s *stage) keys(t *testing.T, verb, auth string, arguments ...string) strin
 	return string(out)
 }
 
-// eventually waits until so, which says what it sees instead.
+// eventually waits until so returns true. The text of so describes the current state.
 func eventually(t *testing.T, what string, so func() (bool, string)) {
 	t.Helper()
 	deadline := time.After(patience)

@@ -72,8 +72,8 @@ func (c *cast) end() {
 	}
 }
 
-// enough plays everything that needs a right, with each role as it is deployed, and holds the audit log against the rights: what
-// a role did it may, and what it may it did.
+// enough plays everything that needs a right with the deployed roles, and compares the audit log with the rights: every request
+// must be allowed, and every right must be used.
 func enough(t *testing.T, s *stage) {
 	m := s.apply(t, ".", "requests", "metrics-api", "prometheus-token", "people")
 	c := newCast(t, s)
@@ -85,7 +85,7 @@ func enough(t *testing.T, s *stage) {
 	c.audited(m, "rehome-setup")
 }
 
-// newCast starts an installation around a NATS cluster, and the world that it is to look after.
+// newCast starts an installation with a NATS cluster, and creates its world.
 func newCast(t *testing.T, s *stage) *cast {
 	t.Helper()
 	ctx := t.Context()
@@ -173,7 +173,7 @@ func (c *cast) failed() {
 	must(t, c.WaitReady(ctx, c.name, "plain"))
 }
 
-// requested has somebody ask over HTTP for a pod to be moved who may, and somebody who may not.
+// requested sends HTTP requests to move a pod, with and without the right.
 func (c *cast) requested() {
 	t, ctx := c.t, c.t.Context()
 	t.Helper()
@@ -236,7 +236,8 @@ func (c *cast) maintained() {
 	must(t, c.complete(ctx, c.kinds))
 }
 
-// obstacles are the changes that let the maintenance of [world.maintain] begin: it is refused twice, and then waits for Prometheus.
+// obstacles are the changes that let the maintenance of [world.maintain] begin: it is refused twice, and then waits for
+// Prometheus.
 func obstacles() []string {
 	return []string{`{"window":{"end":"2021-01-01T00:00:00Z"}}`, `{"window":null}`, `{"gates":null}`}
 }
@@ -263,7 +264,7 @@ func (w *world) clear(ctx context.Context, kinds rest.Interface, left *[]string)
 	return string(text)
 }
 
-// maintain makes a maintenance of a node that is to be drained, with the name of the world, and with [obstacles].
+// maintain creates a maintenance of a node, with the name of the world and with [obstacles].
 func (w *world) maintain(ctx context.Context, kinds rest.Interface, node string) error {
 	return kinds.Post().Resource(v1alpha1.NodeMaintenances).Body(fmt.Appendf(nil,
 		`{"apiVersion":"rehome.dev/v1alpha1","kind":"NodeMaintenance","metadata":{"name":%q},`+
@@ -310,7 +311,7 @@ func (c *cast) once(file string) {
 	}
 }
 
-// did lists what an account did and what it was forbidden, by the audit log, as rights of the list where there are such.
+// did returns the allowed and the forbidden requests of an account in the audit log, as rights of the list where possible.
 func (c *cast) did(account string, may []right) (did, forbidden []right) {
 	c.t.Helper()
 	entries, err := c.Audit(c.t.Context())

@@ -20,8 +20,8 @@ func everything() []string {
 	return []string{".", "requests", "guarded-metrics", "metrics-api", "prometheus-token", "people"}
 }
 
-// named checks that each rule names what it allows, that nothing lets somebody get more rights, and that secrets are read by
-// their names and in one namespace only.
+// named checks that rules have no wildcards, that no rule allows an escalation, and that rules for Secrets have names and one
+// namespace.
 func named(t *testing.T, s *stage) {
 	m := s.apply(t, everything()...)
 	for _, role := range m.clusterRoles {
@@ -82,7 +82,7 @@ func rightless(t *testing.T, s *stage) {
 	}
 }
 
-// rightsOf asks the API server, as an account of the namespace, what it may there.
+// rightsOf returns the rights of an account in the namespace, according to the API server.
 func (s *stage) rightsOf(t *testing.T, account string) authorizationv1.SubjectRulesReviewStatus {
 	t.Helper()
 	token, err := s.token(t.Context(), namespace, account)

@@ -2,8 +2,8 @@ package rbac
 
 import "testing"
 
-// TestEachRoleDoesAllItsWorkWithItsRightsAndNeedsEachOfThem shares one control plane among its parts.
-func TestEachRoleDoesAllItsWorkWithItsRightsAndNeedsEachOfThem(t *testing.T) {
+// TestEachRightIsNeeded shares one control plane among its parts.
+func TestEachRightIsNeeded(t *testing.T) {
 	s := newStage(t)
 	t.Run("each rule names what it allows", func(t *testing.T) { named(t, s) })
 	t.Run("functions and dispatcher have no rights and no token", func(t *testing.T) { rightless(t, s) })

@@ -35,11 +35,11 @@ type lacking struct {
 	*removal
 	role  string
 	right right
-	place string // a namespace of its own, with its account, its lease and what it works on
+	place string // a namespace with its account, lease, and objects
 	scene scene
 }
 
-// scene starts the process and has it do what needs the right. said is told what it says about it, until it is true.
+// scene runs the process and makes it use the right. said reports whether the output has a text.
 type scene func(ctx context.Context, l lacking, said func(text string) bool) error
 
 // removal is what all of them share.
@@ -50,7 +50,7 @@ type removal struct {
 	kinds rest.Interface
 }
 
-// eachRemoved takes each right away in turn, and checks that a process without it fails at something and says what it lacks.
+// eachRemoved removes each right in turn, and checks that the process fails without it and reports it.
 func eachRemoved(t *testing.T, s *stage) {
 	r := newRemoval(t, s)
 	beside, alone := r.each()
@@ -106,7 +106,7 @@ func newRemoval(t *testing.T, s *stage) *removal {
 	return &removal{stage: s, bus: "REHOME_NATS_URL=" + server.ClientURL(), all: m, kinds: kinds}
 }
 
-// each lists the processes: those that can run beside each other, and those that would work on each other's maintenances.
+// each returns the processes that can run in parallel, and the processes that would affect each other's maintenances.
 func (r *removal) each() (beside, alone []lacking) {
 	for _, right := range r.all.of("rehome-watcher") {
 		beside = append(beside, lacking{r, "watcher", right, "", watching})
@@ -130,7 +130,7 @@ func (r *removal) each() (beside, alone []lacking) {
 	return beside, alone
 }
 
-// sceneOf is the scene in which the actuator uses a right.
+// sceneOf returns the scene where the actuator uses a right.
 func sceneOf(r right) scene {
 	const requests = "evictionRequests: {wait: 1s}"
 	switch of := r.Verb + " " + r.Resource; {
@@ -231,7 +231,7 @@ func (l lacking) may(ctx context.Context, r right) (bool, error) {
 	return review.Status.Allowed, nil
 }
 
-// run runs a process until it has said what it lacks. also is further text that somebody was told; nil: none.
+// run runs a process until it reports the missing right. also is another text to wait for, or nil.
 func (l lacking) run(
 	ctx context.Context, said func(string) bool, also func() string, arguments []string, environment ...string,
 ) error {
@@ -250,7 +250,7 @@ func (l lacking) run(
 		case <-ctx.Done():
 		}
 	}()
-	return until(ctx, "it says what it lacks", func() (bool, string) {
+	return until(ctx, "a report of the missing right", func() (bool, string) {
 		_, body := p.Get("readyz")
 		text := "/readyz: " + body
 		if !l.fillsCaches() {
@@ -263,7 +263,7 @@ func (l lacking) run(
 	})
 }
 
-// fillsCaches says whether nothing works without the right, so that /readyz has to say so.
+// fillsCaches reports whether the caches need the right, so /readyz must report it.
 func (l lacking) fillsCaches() bool {
 	once := []string{"leases", "horizontalpodautoscalers", "evictions"} // listed when they are needed
 	return l.right.Verb == "list" && l.right.Group != "metrics.k8s.io" && !slices.Contains(once, l.right.Resource)
@@ -298,7 +298,7 @@ func watching(ctx context.Context, l lacking, said func(string) bool) error {
 	return l.run(ctx, said, asking, []string{"watcher", "--policy", file}, kubeconfig, l.bus, "REHOME_REQUEST_ADDRESS="+address)
 }
 
-// request is one that somebody may not make.
+// request is a request without permission.
 const request = `{"specversion":"1.0","type":"dev.rehome.request.v1","id":"one","source":"/test","datacontenttype":"application/json",
 "data":{"action":"evaluate","reason":"a test"}}`
 

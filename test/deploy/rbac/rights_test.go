@@ -33,7 +33,7 @@ func (r right) String() string {
 	return s
 }
 
-// missing is how the API server says that somebody lacks it.
+// missing returns the message of the API server about the missing right.
 func (r right) missing() string {
 	return fmt.Sprintf("cannot %s resource %q in API group %q", r.Verb, r.Resource, r.Group)
 }

@@ -24,15 +24,15 @@ import (
 )
 
 const (
-	// folder is what is tested.
+	// folder has the tested manifests.
 	folder = "../../../deploy/kustomize/rbac"
 	// namespace is where Rehome is deployed.
 	namespace = "rehome"
-	// patience is how long is waited for what must happen. It only ends a scene that fails.
+	// patience is the time limit of each wait.
 	patience = 2 * time.Minute
 )
 
-// auditPolicy makes the API server write down every request of a service account, and who made it.
+// auditPolicy logs every request of service accounts with its user.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived, ResponseStarted]
@@ -49,8 +49,8 @@ type stage struct {
 	dir    string
 }
 
-// newStage starts a control plane whose API server does not stream lists, as many do not: what is listed and what is watched are
-// two rights then.
+// newStage starts a control plane whose API server does not stream lists, like many. Listing and watching are then separate
+// rights.
 func newStage(t *testing.T) *stage {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "rbac-") //nolint:usetesting // t.TempDir is too long a path for a socket
@@ -131,10 +131,10 @@ func (s *stage) kubeconfig(ctx context.Context, namespace, account string) (stri
 	return "KUBECONFIG=" + path, clientcmd.WriteToFile(*c, path)
 }
 
-// nowhere is the setting of who has no token.
+// nowhere is the setting of a process without a token.
 const nowhere = "KUBECONFIG=/nonexistent"
 
-// until waits until so is true. so says what is seen instead.
+// until waits until so returns true. The text of so describes the current state.
 func until(ctx context.Context, what string, so func() (bool, string)) error {
 	deadline := time.After(patience)
 	for {

@@ -19,7 +19,7 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster"
 )
 
-// world is a namespace with two nodes that nobody else uses. Its pods run on the first one.
+// world is a namespace with two separate nodes. Its pods run on the first one.
 type world struct {
 	*stage
 	name  string
@@ -29,7 +29,7 @@ type world struct {
 // part puts something into a world that has its first node only.
 type part func(context.Context, *world) error
 
-// newWorld makes a world, and what is in it.
+// newWorld creates a world with its parts.
 func (s *stage) newWorld(ctx context.Context, name string, parts ...part) (*world, error) {
 	w := &world{stage: s, name: name}
 	if err := s.AddNamespace(ctx, name); err != nil {
@@ -64,7 +64,7 @@ func (w *world) deploy(ctx context.Context, name string, replicas int, change ..
 // plain is a Deployment whose pods are evicted.
 func plain(ctx context.Context, w *world) error { return w.deploy(ctx, "plain", 3) }
 
-// restarted is a Deployment that rolls out anew when its pod has to go. Its namespace says so. It has a volume that pods on two
+// restarted creates a Deployment whose pods move with a rollout, as its namespace requests. It has a volume that pods on two
 // nodes can use.
 func restarted(ctx context.Context, w *world) error {
 	mark := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"restart"}}}`, policy.RestartMark)
@@ -137,7 +137,7 @@ func (w *world) emptied(ctx context.Context) error {
 	})
 }
 
-// uses says what the two nodes use: the first one nearly all of its cpu.
+// uses sets the usage of the two nodes. The first one uses nearly all of its cpu.
 func (w *world) uses(ctx context.Context) error {
 	for i, cpu := range []string{"31", "1"} {
 		err := w.SetNodeMetrics(ctx, cluster.NodeMetrics{
@@ -167,8 +167,8 @@ const byTaint = `profiles:
   pluginConfig: [{name: RemovePodsViolatingNodeTaints}, {name: RemoveFailedPods, args: {minPodLifetimeSeconds: 0}}]
   plugins: {deschedule: {enabled: [RemovePodsViolatingNodeTaints, RemoveFailedPods]}}`
 
-// byLoad enables the strategies that go by the metrics API, and by Prometheus, at which nobody listens: that its token is read is
-// all that matters here. secrets is the namespace of the token.
+// byLoad enables the strategies that use the metrics API, or a Prometheus server that does not exist: only reading its token
+// matters. secrets is the namespace of the token.
 func byLoad(secrets string) string {
 	return fmt.Sprintf(`- name: load
   pluginConfig: [{name: LowNodeUtilization, args: {thresholds: {cpu: 20}, targetThresholds: {cpu: 55},
