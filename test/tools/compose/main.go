@@ -1,5 +1,5 @@
-// Command compose reads a Compose file as `docker compose` does, with the variables of the environment, and prints the
-// project as JSON; or says what is wrong with it, and exits with 1.
+// Command compose parses a Compose file like `docker compose`, with the variables of the environment, and prints the project as
+// JSON. It prints errors and exits with 1.
 //
 //	compose FILE
 package main

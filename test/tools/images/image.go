@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 )
 
-// user is who a container runs as: nobody that a machine knows, and a number, so that a cluster can see that it is not root.
+// user is the user of the container: an unknown user with a numeric ID, so clusters can verify that it is not root.
 const user = "65532:65532"
 
 // image makes the image of one platform.

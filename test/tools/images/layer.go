@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// entry is a file or a directory in a layer. Everything belongs to root: nobody but a mount changes it.
+// entry is a file or a directory in a layer, owned by root.
 type entry struct {
 	path      string
 	mode      int64

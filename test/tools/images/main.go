@@ -1,10 +1,10 @@
-// Command images packs static binaries into OCI images, one for each platform and an index of them all, without a
-// container engine. The same inputs always make the same bytes: no clock, no host name and no user of the machine goes in.
+// Command images packs static binaries into OCI images, one per platform with an index, without a container engine. The same
+// inputs always give the same bytes: the result does not depend on the clock, the host name, or the user.
 //
 //	images -name NAME -version VERSION -revision COMMIT -created SECONDS -binary 'bin/{platform}/rehome=/rehome' -out DIR
 //
-// In DIR it writes layout, an OCI image layout with the index; NAME-VERSION-PLATFORM.tar, what `docker load` takes; and
-// NAME-VERSION-PLATFORM.spdx.json, the list of what is inside. NAME in files is the last part of the name.
+// It writes to DIR: layout, an OCI image layout with the index; NAME-VERSION-PLATFORM.tar for `docker load`; and
+// NAME-VERSION-PLATFORM.spdx.json, the SBOM. NAME in file names is the last part of the name.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// request is what is asked for.
+// request has the arguments.
 type request struct {
 	name, title, version, revision, source string
 	created                                time.Time
@@ -62,7 +62,7 @@ func read(arguments []string) (request, error) {
 	var platforms string
 	f := flag.NewFlagSet("images", flag.ContinueOnError)
 	f.StringVar(&r.name, "name", "", "name of the image, without a tag")
-	f.StringVar(&r.title, "title", "", "what it is, in a sentence")
+	f.StringVar(&r.title, "title", "", "description in one sentence")
 	f.StringVar(&r.version, "version", "", "its tag")
 	f.StringVar(&r.revision, "revision", "", "commit that it was built from")
 	f.StringVar(&r.source, "source", "", "URL of the repository")
@@ -70,7 +70,7 @@ func read(arguments []string) (request, error) {
 	f.StringVar(&r.base, "base", "scratch", "scratch, the directory of an OCI layout, or the name of an image with a digest or tag")
 	f.StringVar(&platforms, "platforms", "linux/amd64 linux/arm64", "which, divided by blanks")
 	f.Var(&files, "binary", "SOURCE=TARGET, where {platform} in SOURCE is such as linux-amd64; the first is the entrypoint")
-	f.Var((*list)(&r.directories), "directory", "a directory that anybody may write to, for what is mounted there; repeatable")
+	f.Var((*list)(&r.directories), "directory", "a world-writable mount point; repeatable")
 	f.Var((*list)(&r.environment), "env", "NAME=VALUE; repeatable")
 	f.Var((*list)(&r.labels), "label", "NAME=VALUE; repeatable")
 	f.StringVar(&r.out, "out", "", "directory to write to")

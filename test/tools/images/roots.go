@@ -23,7 +23,7 @@ func roots() []byte {
 		if c, err := x509.ParseCertificate(r.Certificate); err == nil {
 			fmt.Fprintf(&b, "# %s\n", c.Subject)
 		}
-		// Encode fails for headers, of which there are none, and for the writer, which is memory.
+		// Encode fails only for headers and writers. There are no headers, and the writer is memory.
 		_ = pem.Encode(&b, &pem.Block{Type: "CERTIFICATE", Bytes: r.Certificate})
 	}
 	return b.Bytes()

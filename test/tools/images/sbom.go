@@ -111,7 +111,7 @@ func (d *document) addBinary(image string, f file, platform v1.Platform, version
 	}
 	info, err := buildinfo.ReadFile(path)
 	if err != nil {
-		return fmt.Errorf("what is in %s: %w", path, err)
+		return fmt.Errorf("read modules of %s: %w", path, err)
 	}
 	sum := sha256.Sum256(content)
 	if info.Main.Version != "" && info.Main.Version != "(devel)" && info.Main.Sum != "" { // not built from a work tree
@@ -131,7 +131,7 @@ func (d *document) addBinary(image string, f file, platform v1.Platform, version
 	return nil
 }
 
-// addModule adds a module as it was linked: what it is replaced by, if it is.
+// addModule adds a linked module, or its replacement.
 func (d *document) addModule(of string, m *debug.Module) {
 	if m.Replace != nil {
 		m = m.Replace

@@ -31,8 +31,8 @@ func typeOf(apiVersion, kind string) any {
 	return nil
 }
 
-// Check reads a stream of YAML documents and returns how many objects of each known kind it has, by "apiVersion kind". Objects
-// of other kinds are left out. The error says what is wrong with every object, by kind and name; it wraps nothing.
+// Check reads YAML documents and returns the number of objects of each known kind, by "apiVersion kind". It ignores other kinds.
+// The error lists each invalid object by kind and name.
 func Check(text []byte) (found map[string]int, err error) {
 	found = map[string]int{}
 	var wrong []error

@@ -13,12 +13,12 @@ import (
 
 const root = "../../.."
 
-// groups are those whose kinds are to be known here.
+// groups are the API groups that Check must know.
 var groups = []string{"monitoring.coreos.com/"}
 
-// TestObjectsOfOtherProjectsAreReadStrictly renders each overlay, and each component with objects of others beside the roles by
-// themselves, as kubectl does. What a file says of others and no rendering shows is missing there.
-func TestObjectsOfOtherProjectsAreReadStrictly(t *testing.T) {
+// TestObjectsAreReadStrictly renders each overlay, and the distributed overlay with each component that has objects of other
+// projects, like kubectl.
+func TestObjectsAreReadStrictly(t *testing.T) {
 	copied := t.TempDir()
 	if err := os.CopyFS(filepath.Join(copied, "deploy"), os.DirFS(filepath.Join(root, "deploy"))); err != nil {
 		t.Fatal(err)
@@ -112,7 +112,7 @@ func render(t *testing.T, folder string) []byte {
 	return text
 }
 
-func TestAFieldThatIsNotThereIsFound(t *testing.T) {
+func TestUnknownFieldIsFound(t *testing.T) {
 	found, err := Check([]byte(`
 apiVersion: monitoring.coreos.com/v1
 kind: ServiceMonitor
