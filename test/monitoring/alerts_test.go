@@ -45,7 +45,7 @@ func (s *server) evaluate(r *rules.AlertingRule, when time.Time) {
 	}
 }
 
-// fired are the alerts of a rule that fire, each as its labels without those that all have, and its summary.
+// fired returns the firing alerts of a rule: labels, except the common ones, and summary.
 func fired(r *rules.AlertingRule) map[string]string {
 	all := map[string]string{}
 	for _, a := range r.ActiveAlerts() {
@@ -220,10 +220,10 @@ func TestAlertsFire(t *testing.T) {
 		}
 	}
 	if got, want := slices.Sorted(maps.Keys(firing)), slices.Sorted(maps.Keys(all)); !reflect.DeepEqual(got, want) {
-		t.Errorf("cases in which they fire: got %q, want one of each of %q", got, want)
+		t.Errorf("cases with a firing alert: got %q, want one of each of %q", got, want)
 	}
 	if got, want := slices.Sorted(maps.Keys(quiet)), slices.Sorted(maps.Keys(all)); !reflect.DeepEqual(got, want) {
-		t.Errorf("cases in which they do not: got %q, want one of each of %q", got, want)
+		t.Errorf("cases without a firing alert: got %q, want one of each of %q", got, want)
 	}
 }
 

@@ -39,7 +39,7 @@ func TestPanelsHaveDescriptionsAndUnits(t *testing.T) {
 	ids, titles := map[int]bool{}, map[string]bool{}
 	for _, p := range d.Panels {
 		if ids[p.ID] || titles[p.Title] || p.Title == "" {
-			t.Errorf("panel %d %q: its number or its title is that of another", p.ID, p.Title)
+			t.Errorf("panel %d %q: duplicate ID or title", p.ID, p.Title)
 		}
 		ids[p.ID], titles[p.Title] = true, true
 		if p.Type == "row" {

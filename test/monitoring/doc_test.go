@@ -1,6 +1,5 @@
-// Package monitoring holds the dashboard, the alerts and what is scraped against metrics of a live run: `rehome run`, a
-// function and a forwarder on a real control plane, scraped by the scrape loop of Prometheus into its own storage, and asked
-// with its own PromQL engine.
+// Package monitoring tests the dashboard, the alerts, and the scrape configuration with the metrics of a live run: `rehome run`,
+// a function, and a forwarder on a real control plane. The scrape loop, storage, and PromQL engine of Prometheus run in the test.
 //
-// It is a module of its own, since Prometheus needs hundreds of modules that nothing else in Rehome does.
+// It is a separate module, because Prometheus needs hundreds of modules that Rehome does not need.
 package monitoring

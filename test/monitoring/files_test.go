@@ -31,7 +31,7 @@ func manifest[K any](t *testing.T, data []byte) (object K) {
 	return object
 }
 
-// dashboard is what the tests need to know of the dashboard.
+// dashboard has the fields of the dashboard that the tests use.
 type dashboard struct {
 	UID, Title    string
 	SchemaVersion int

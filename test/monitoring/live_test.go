@@ -43,12 +43,12 @@ func TestLiveRun(t *testing.T) {
 	s.trouble()
 	found := families{}
 	found.add(t, s.run, s.serves, s.forwards)
-	time.Sleep(5 * scrapeEvery) // more samples of what is there now
+	time.Sleep(5 * scrapeEvery) // more samples
 	ended := s.scraped(p)
 	t.Run("each query of the dashboard has something to show", func(t *testing.T) { queriesShow(t, p, began, ended) })
 	t.Run("each list of the dashboard has something to choose", func(t *testing.T) { listsChoose(t, p, ended) })
 	t.Run("the dashboard counts the pods that were moved", func(t *testing.T) { movedIsCounted(t, p, ended) })
-	t.Run("the namespaces are those of the pods", func(t *testing.T) { namespacesAreThoseOfPods(t, p, ended) })
+	t.Run("namespaces of the pods", func(t *testing.T) { namespacesAreThoseOfPods(t, p, ended) })
 	t.Run("the alerts are near whose trouble is there, and no others", func(t *testing.T) { alertsComeNear(t, p, troubled) })
 	t.Run("each alert asks for metrics and labels that there are", func(t *testing.T) { alertsAskForWhatThereIs(t, p, ended) })
 	t.Run("the page about metrics lists all of them and no others", func(t *testing.T) { found.areThoseOfThePage(t) })
@@ -57,7 +57,7 @@ func TestLiveRun(t *testing.T) {
 // processes is how many are scraped.
 const processes = 3
 
-// scraped waits for a moment at which there is something of every process.
+// scraped waits until there are samples of every process.
 func (s *scene) scraped(p *server) (when time.Time) {
 	s.t.Helper()
 	s.until("they are scraped", func() (whole bool) {
@@ -79,7 +79,7 @@ func (s *scene) well() {
 	time.Sleep(3 * scrapeEvery)
 }
 
-// trouble is everything that can hold a pod, and what people and programs ask for.
+// trouble creates every situation that can defer a pod, and sends requests.
 func (s *scene) trouble() {
 	s.t.Helper()
 	s.pool("front", s.nodes[4], s.nodes[5])
@@ -128,11 +128,11 @@ func queriesShow(t *testing.T, p *server, from, to time.Time) {
 			case err != nil:
 				t.Errorf("%s: %s: %v", name, q.Expr, err)
 			case nothing && series > 0:
-				t.Errorf("%s has %d series, and was to have none: %s", name, series, why)
+				t.Errorf("%s has %d series, want none: %s", name, series, why)
 			case !nothing && series == 0:
 				t.Errorf("%s has nothing to show: %s", name, substituted(q.Expr))
 			}
-			for _, v := range p.selectors(substituted(q.Expr)) { // what may be missing is not seen in the whole
+			for _, v := range p.selectors(substituted(q.Expr)) { // a missing selector does not change the whole result
 				if n, err := p.over(plain(v), from, to); (err != nil || n == 0) && !nothing {
 					t.Errorf("%s: there is no %s, error %v", name, plain(v), err)
 				}
@@ -251,7 +251,7 @@ func alertsAskForWhatThereIs(t *testing.T, p *server, when time.Time) {
 		for _, v := range p.selectors(r.Expr.String()) {
 			for _, label := range append(names(v), "job") {
 				if got := valuesOf(t, p, v.Name, label, when); len(got) == 0 || slices.Equal(got, []string{""}) {
-					t.Errorf("%s asks for %s, of which there is none with a label %s", r.Alert, v.Name, label)
+					t.Errorf("%s queries %s, which has no label %s", r.Alert, v.Name, label)
 				}
 			}
 		}

@@ -19,7 +19,7 @@ type families map[string]family
 
 type family struct{ kind, labels string }
 
-// add adds those that processes have now.
+// add adds the current metrics of processes.
 func (f families) add(t *testing.T, processes ...*program.Program) {
 	t.Helper()
 	for _, p := range processes {

@@ -105,7 +105,7 @@ func (s *server) at(expr string, when time.Time) (promql.Vector, error) {
 // too long: until the next one there is nothing of the process.
 func (s *server) whole(n int) (when time.Time, whole bool) {
 	when = time.Now()
-	time.Sleep(2 * scrapeEvery) // what was under way is over
+	time.Sleep(2 * scrapeEvery) // wait for scrapes in progress
 	seen, err := s.at("count(up == 1)", when)
 	return when, err == nil && len(seen) == 1 && seen[0].F == float64(n)
 }
@@ -183,7 +183,7 @@ func plain(v *parser.VectorSelector) string {
 	return "{" + strings.Join(list, ", ") + "}"
 }
 
-// names are the names of the labels by which a selector chooses, but for that of the metric.
+// names returns the label names in a selector, except the metric name.
 func names(v *parser.VectorSelector) []string {
 	var list []string
 	for _, m := range v.LabelMatchers {

@@ -27,7 +27,7 @@ import (
 	"github.com/rehome-dev/rehome/test/program"
 )
 
-// patience is how long a step of the live run is waited for. It is no measure of speed.
+// patience is the time limit of each step. It does not measure speed.
 const patience = 90 * time.Second
 
 // scene is a live run: a control plane, and Rehome's processes beside it.
@@ -220,7 +220,7 @@ func (s *scene) taint(node string, effect corev1.TaintEffect) {
 	})
 }
 
-// pool labels nodes as those of a pool.
+// pool labels nodes as a node pool.
 func (s *scene) pool(name string, nodes ...string) {
 	s.t.Helper()
 	for _, node := range nodes {
