@@ -16,7 +16,7 @@ func TestDemo(t *testing.T) {
 	// One line of each kind, in order.
 	steps := []*regexp.Regexp{
 		regexp.MustCompile(`(?m)^── Starting 20 nodes and 203 pods\.$`),
-		regexp.MustCompile(`(?m)^── \d+ pods run on node-\d+\. Nobody wants them there any more:$`),
+		regexp.MustCompile(`(?m)^── \d+ pods run on node-\d+\. They have to move:$`),
 		regexp.MustCompile(`(?m)^   \$ kubectl taint node node-\d+ maintenance=soon:NoSchedule$`),
 		regexp.MustCompile(`(?m)^── All but one have moved\.`),
 		regexp.MustCompile(`(?m)^── node-\d+ is empty\. Its (\d+) pods were evicted, each once, and \d+ new ones are Ready on other nodes:$`),

@@ -65,7 +65,7 @@ func show(ctx context.Context, out io.Writer) (err error) {
 	if err := s.play(ctx); err != nil {
 		return err
 	}
-	s.say("Done in %v, of which %v for building and starting the control plane.", time.Since(began).Round(time.Second), built)
+	s.say("Done in %v, including %v for building and starting the control plane.", time.Since(began).Round(time.Second), built)
 	return nil
 }
 

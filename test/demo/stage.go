@@ -16,7 +16,7 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster"
 )
 
-// What is simulated. The pods of a node are about ten.
+// The simulated objects. A node has about ten pods.
 const (
 	nodes       = 20
 	deployments = 10
@@ -59,7 +59,7 @@ func (s *stage) play(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.say("%d pods run on %s. Nobody wants them there any more:\n   $ kubectl taint node %s maintenance=soon:NoSchedule",
+	s.say("%d pods run on %s. They have to move:\n   $ kubectl taint node %s maintenance=soon:NoSchedule",
 		len(before), node, node)
 	if err := s.taint(ctx, node); err != nil {
 		return err
