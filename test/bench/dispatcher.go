@@ -25,7 +25,7 @@ const (
 	questions = 3000
 	// podsAsked is how many pods a scope lists.
 	podsAsked = 10
-	// askedAtOnce is how many scopes are asked at once: the default of a policy.
+	// askedAtOnce is the number of parallel requests: the default of a policy.
 	askedAtOnce = policy.DefaultOutsideParallel
 )
 
@@ -113,8 +113,7 @@ func serveFunction(f functions.Function) (url string, stop func(), err error) {
 	}, nil
 }
 
-// fill publishes the scopes of as many nodes. If the answers are to move something, one pod of each does not tolerate a taint
-// of its node.
+// fill publishes one scope per node. If the answers should move pods, one pod of each node does not tolerate a taint.
 func fill(ctx context.Context, b *bus.Bus, strategy string, moves bool) error {
 	events := make([]schemas.Event, questions)
 	now := time.Now()

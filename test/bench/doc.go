@@ -1,5 +1,5 @@
-// Command bench measures Rehome on a real control plane and prints one table: each figure beside what it compares with, and beside
-// the target of the design where there is one.
+// Command bench measures Rehome on a real control plane and prints one table: each figure beside what it compares with, and
+// beside the target of the design where there is one.
 //
 //	go run ./test/bench                                   the figures of the design: 1,000 nodes, 20,000 pods, half an hour
 //	go run ./test/bench --nodes 100 --pods 2000 --parts start,changes --memory 30s --idle 10s
@@ -26,8 +26,8 @@
 //	            scope in a cluster of 1,000 nodes and 5,000 pods, where a pod fits in a cluster of 5,000 nodes, the scope of a node, and all strategies on a whole cluster from a file
 //	dispatcher  scopes a second that are taken from a bus which syncs every write, asked over HTTP, and answered there
 //
-// Rehome and the bare calls take turns in the same run, so other work on the machine disturbs both. The head of the report says how
-// much there was. Processor time covers the whole process, the bus included: the time above the idle share of the same run,
+// Rehome and the bare calls take turns in the same run, so other work on the machine disturbs both. The head of the report says
+// how much there was. Processor time covers the whole process, the bus included: the time above the idle share of the same run,
 // divided by the number of changes or moves. Messages and bytes count what is published to the streams of the bus.
 //
 // # Pods

@@ -129,7 +129,7 @@ func (o options) check(rest []string) error {
 
 func (o options) has(part string) bool { return slices.Contains(o.parts, part) }
 
-// needsCluster says whether a part needs a control plane.
+// needsCluster reports whether a part needs a control plane.
 func (o options) needsCluster() bool {
 	return slices.ContainsFunc(o.parts, func(p string) bool { return p != "decisions" && p != "dispatcher" })
 }

@@ -232,7 +232,7 @@ func (p *process) metrics(ctx context.Context) (figures, error) {
 	return parseMetrics(response.Body)
 }
 
-// evaluated says whether the first full evaluation is over: each node had its scopes, none waits to be published, and none
+// evaluated reports whether the first full evaluation is over: each node had its scopes, none waits to be published, and none
 // waits for an answer.
 func (f figures) evaluated(nodes int) bool {
 	return f["rehome_scopes_total"] >= float64(nodes) && f["rehome_pending_evaluations"] == 0 &&

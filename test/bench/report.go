@@ -21,7 +21,7 @@ type report struct {
 	Rows        []row       `json:"rows"`
 }
 
-// environment is what the figures depend on.
+// environment has the factors that affect the results.
 type environment struct {
 	CPUs      int       `json:"cpus"`
 	Go        string    `json:"go"`
@@ -45,7 +45,7 @@ type row struct {
 	What  string  `json:"what"`
 	Value float64 `json:"value"`
 	Unit  string  `json:"unit"`
-	// Compare is what was measured beside it, in the same unit. nil: nothing.
+	// Compare is the reference measurement in the same unit, or nil.
 	Compare *comparison `json:"compare,omitempty"`
 	Target  *target     `json:"target,omitempty"`
 	// Allocations and Bytes belong to one operation of a Go benchmark.
@@ -81,7 +81,7 @@ func (r row) ratio() float64 {
 	return r.Value / r.Compare.Value
 }
 
-// met says whether the target is met.
+// met reports whether the target is met.
 func (r row) met() bool {
 	v := r.Value
 	if r.Target.Ratio {

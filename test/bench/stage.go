@@ -31,7 +31,7 @@ const (
 	timeout = 20 * time.Minute
 	// inFlight is how many bare calls run at once: as many as Rehome's own by default.
 	inFlight = 64
-	// quiet is the pause before a measurement, in which the effects of the one before end.
+	// quiet is the pause before a measurement, so that effects of the previous one end.
 	quiet = 300 * time.Millisecond
 	// tenth is how much smaller the cluster is that the whole one is compared with.
 	tenth = 10
@@ -54,7 +54,7 @@ var (
 	classes    = []class{spreadPods, plainPods, largePods, smallPods}
 )
 
-// has says whether a pod, by its namespace and name, is of the class.
+// has reports whether a pod, by its namespace and name, is of the class.
 func (c class) has(pod string) bool { return strings.HasPrefix(pod, c.namespace+"/"+c.name+"-") }
 
 // taint is the key of the taint that moves the class.

@@ -192,7 +192,7 @@ func difference(got, want answers) string {
 	maps.Copy(keys, want)
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		if !slices.Equal(got[key], want[key]) {
-			return fmt.Sprintf("%s\nchange by change: %q\n          anew: %q", key, got[key], want[key])
+			return fmt.Sprintf("%s\nincremental: %q\n       full: %q", key, got[key], want[key])
 		}
 	}
 	return ""

@@ -147,7 +147,7 @@ func (w *world) requests() corev1.ResourceList {
 	return corev1.ResourceList{"cpu": resource.MustParse(w.one("100m", "500m", "1")), "memory": resource.MustParse(w.one("64Mi", "1Gi"))}
 }
 
-// place adds wishes about where the pod is to run.
+// place adds scheduling constraints and preferences.
 func (w *world) place(p *corev1.Pod, app string) {
 	p.Spec.Affinity = &corev1.Affinity{}
 	if w.often(2) {
@@ -213,7 +213,7 @@ func (w *world) altered(old *corev1.Pod) *corev1.Pod {
 	return p
 }
 
-// budget protects nothing in this test; it shows that budgets do not matter to what is decided.
+// budget returns a budget that does not affect decisions.
 func budget(namespace string) *policyv1.PodDisruptionBudget {
 	least := intstr.FromInt32(1)
 	return &policyv1.PodDisruptionBudget{
