@@ -18,11 +18,11 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster"
 )
 
-// denied begins what the API server says when the policy does not allow something.
+// denied is the prefix of errors of the ValidatingAdmissionPolicy.
 const denied = `nodemaintenances.rehome.dev "%s" is forbidden: ValidatingAdmissionPolicy 'nodemaintenances.rehome.dev' with binding ` +
 	`'nodemaintenances.rehome.dev' denied request: `
 
-// rights gives the users their rights, and waits until these and the policy hold.
+// rights grants the rights of the users, and waits until they and the policy are in effect.
 var rights = sync.OnceValue(func() error {
 	anything := []string{"create", "get", "update", "patch", "delete"}
 	maintenances := rbacv1.PolicyRule{
@@ -43,7 +43,7 @@ var rights = sync.OnceValue(func() error {
 	return nil
 })
 
-// grant gives a user rights in the whole cluster.
+// grant grants a user rights in the whole cluster.
 func grant(c *cluster.Cluster, user string, rules []rbacv1.PolicyRule) error {
 	ctx, meta := context.Background(), metav1.ObjectMeta{Name: user}
 	if _, err := c.Client().RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: meta, Rules: rules}, metav1.CreateOptions{}); err != nil {
@@ -57,14 +57,14 @@ func grant(c *cluster.Cluster, user string, rules []rbacv1.PolicyRule) error {
 	return err
 }
 
-// guarded waits until the policy and the rights of the users hold: a new one holds some time after it is written.
+// guarded waits until the policy and the rights are in effect, which takes a moment.
 func guarded(t *testing.T) {
 	t.Helper()
 	theCluster(t)
 	if err := rights(); err != nil {
 		t.Fatal(err)
 	}
-	// porter is the last to get his rights, bystander the last to lose his.
+	// porter gets his rights last, and bystander loses his last.
 	wait(t, "the rights of "+porter, func() bool { return try(t, porter, "{nodes: {names: [worker-0]}, reason: r}") == "" })
 	wait(t, "the rights of "+janitor, func() bool { return try(t, janitor, "{nodes: {names: [worker-0]}, reason: r}") == "" })
 	wait(t, "the policy", func() bool {
@@ -72,7 +72,7 @@ func guarded(t *testing.T) {
 	})
 }
 
-// wait waits until something is so, at most a minute.
+// wait waits at most a minute for a condition.
 func wait(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !is(); time.Sleep(20 * time.Millisecond) {
@@ -82,7 +82,7 @@ func wait(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// try is what is said when a user wants to make a maintenance. Empty: it would be made.
+// try returns the error of a user who creates a maintenance in a dry run, or "".
 func try(t *testing.T, user, spec string) string {
 	t.Helper()
 	o := maintenance(t, "tried", spec)
@@ -90,7 +90,7 @@ func try(t *testing.T, user, spec string) string {
 	return said(t, err)
 }
 
-// said is the message of a refusal.
+// said returns the message of an error.
 func said(t *testing.T, err error) string {
 	t.Helper()
 	if err == nil {
@@ -102,7 +102,7 @@ func said(t *testing.T, err error) string {
 	return err.Error()
 }
 
-func TestWhoMakesAMaintenanceMayDeleteItsNodes(t *testing.T) {
+func TestCreateNeedsDeleteOnNodes(t *testing.T) {
 	guarded(t)
 	const (
 		labels = " needs the right to delete nodes, whatever their names, because the maintenance selects them by labels"
@@ -115,17 +115,17 @@ func TestWhoMakesAMaintenanceMayDeleteItsNodes(t *testing.T) {
 	}
 	ten := "{nodes: {names: " + names(10) + "}, reason: r}"
 	for _, test := range []struct{ name, user, spec, want string }{
-		{"who may delete all nodes may name some", janitor, list("worker-0", "other"), ""},
-		{"who may delete all nodes may name a thousand", janitor, "{nodes: {names: " + names(1000) + "}, reason: r}", ""},
-		{"who may delete all nodes may select", janitor, selector, ""},
-		{"who may delete some nodes may name one of them", porter, list("worker-11"), ""},
-		{"who may delete some nodes may name ten of them", porter, ten, ""},
-		{"who may delete some nodes may not name eleven", porter, "{nodes: {names: " + names(11) + "}, reason: r}", porter + many},
-		{"who may delete some nodes may not name others", porter, list("other", "worker-1", "worker-12"), porter + some + "other, worker-1, worker-12"},
-		{"who may delete some nodes may not select", porter, selector, porter + labels},
-		{"who may delete no nodes may not name one", bystander, list("worker-1"), bystander + some + "worker-1"},
-		{"who may delete no nodes may not select", bystander, selector, bystander + labels},
-		{"who may delete no nodes may not announce either", bystander, with("stage: Idle"), bystander + some + "worker-1"},
+		{"all nodes: some names", janitor, list("worker-0", "other"), ""},
+		{"all nodes: a thousand names", janitor, "{nodes: {names: " + names(1000) + "}, reason: r}", ""},
+		{"all nodes: selector", janitor, selector, ""},
+		{"some nodes: one name", porter, list("worker-11"), ""},
+		{"some nodes: ten names", porter, ten, ""},
+		{"some nodes: eleven names", porter, "{nodes: {names: " + names(11) + "}, reason: r}", porter + many},
+		{"some nodes: other names", porter, list("other", "worker-1", "worker-12"), porter + some + "other, worker-1, worker-12"},
+		{"some nodes: selector", porter, selector, porter + labels},
+		{"no nodes: one name", bystander, list("worker-1"), bystander + some + "worker-1"},
+		{"no nodes: selector", bystander, selector, bystander + labels},
+		{"no nodes: stage Idle", bystander, with("stage: Idle"), bystander + some + "worker-1"},
 	} {
 		want := test.want
 		if want != "" {
@@ -137,7 +137,7 @@ func TestWhoMakesAMaintenanceMayDeleteItsNodes(t *testing.T) {
 	}
 }
 
-func TestEachOfTenNamesCounts(t *testing.T) {
+func TestEachOfTenNamesIsChecked(t *testing.T) {
 	guarded(t)
 	for i := range 10 {
 		list := make([]string, 10)
@@ -154,22 +154,22 @@ func TestEachOfTenNamesCounts(t *testing.T) {
 	}
 }
 
-func TestWhoSaysWhatIsDoneToNodesNowMayDeleteThem(t *testing.T) {
+func TestUpdateNeedsDeleteOnNodes(t *testing.T) {
 	guarded(t)
 	const no = bystander + " needs the right to delete each node of the maintenance: worker-1"
 	for _, test := range []struct{ name, before, after, want string }{
-		{"nobody moves the stage to Cordon", "stage: Idle", "stage: Cordon", no},
-		{"nobody moves the stage to Drain", "stage: Idle", "stage: Drain", no},
-		{"nobody moves the stage on to Drain", "stage: Cordon", "stage: Drain", no},
-		{"nobody has more nodes drained at once", "stage: Drain, atOnce: 1", "stage: Drain, atOnce: 100%", no},
-		{"nobody opens the window of a drain", "stage: Drain, window: {end: '2026-12-01T00:00:00Z'}", "stage: Drain", no},
-		{"nobody lifts a guard of a drain", "stage: Drain", "stage: Drain, force: [AllNodes]", no},
-		{"everybody may change what is only announced", "stage: Idle", "stage: Idle, atOnce: 100%", ""},
-		{"everybody may complete what is only announced", "stage: Idle", "stage: Complete", ""},
-		{"everybody may complete a cordon", "stage: Cordon", "stage: Complete", ""},
-		{"everybody may complete a drain", "stage: Drain", "stage: Complete", ""},
-		{"everybody may change what is complete", "stage: Complete", "stage: Complete, topology: zone", ""},
-		{"everybody may leave it as it is", "stage: Drain", "stage: Drain", ""},
+		{"not allowed: stage Cordon", "stage: Idle", "stage: Cordon", no},
+		{"not allowed: stage Drain", "stage: Idle", "stage: Drain", no},
+		{"not allowed: from Cordon to Drain", "stage: Cordon", "stage: Drain", no},
+		{"not allowed: more nodes at once", "stage: Drain, atOnce: 1", "stage: Drain, atOnce: 100%", no},
+		{"not allowed: window of a drain", "stage: Drain, window: {end: '2026-12-01T00:00:00Z'}", "stage: Drain", no},
+		{"not allowed: force of a drain", "stage: Drain", "stage: Drain, force: [AllNodes]", no},
+		{"allowed: change in stage Idle", "stage: Idle", "stage: Idle, atOnce: 100%", ""},
+		{"allowed: complete from Idle", "stage: Idle", "stage: Complete", ""},
+		{"allowed: complete from Cordon", "stage: Cordon", "stage: Complete", ""},
+		{"allowed: complete from Drain", "stage: Drain", "stage: Complete", ""},
+		{"allowed: change in stage Complete", "stage: Complete", "stage: Complete, topology: zone", ""},
+		{"allowed: no change", "stage: Drain", "stage: Drain", ""},
 	} {
 		before, remove := stored(t, maintenance(t, "guarded", with(test.before)))
 		after := maintenance(t, "guarded", with(test.after))
@@ -185,13 +185,13 @@ func TestWhoSaysWhatIsDoneToNodesNowMayDeleteThem(t *testing.T) {
 			t.Errorf("%s:\n got %s\nwant %s", test.name, got, want)
 		}
 		if _, err := in(as(t, janitor), after).Update(t.Context(), after, dry); err != nil {
-			t.Errorf("%s, but who may delete nodes: %v", test.name, err)
+			t.Errorf("%s, with the right to delete nodes: %v", test.name, err)
 		}
 		remove()
 	}
 }
 
-func TestNothingMoreIsNeededToDeleteAMaintenanceOrToWriteItsStatus(t *testing.T) {
+func TestDeleteAndStatusNeedNoOtherRight(t *testing.T) {
 	guarded(t)
 	o, _ := stored(t, maintenance(t, "deleted", with("stage: Drain")))
 	objects := in(as(t, bystander), o)
@@ -204,9 +204,9 @@ func TestNothingMoreIsNeededToDeleteAMaintenanceOrToWriteItsStatus(t *testing.T)
 	}
 }
 
-// TestTheExpressionsOfThePolicyFitTheKind has the controller manager hold them against the schema, in a copy of the policy with
-// one mistake that it has to find.
-func TestTheExpressionsOfThePolicyFitTheKind(t *testing.T) {
+// TestAdmissionPolicyTypeChecks lets the controller manager type-check the expressions, and also a copy of the policy with a
+// mistake.
+func TestAdmissionPolicyTypeChecks(t *testing.T) {
 	policies := theCluster(t).Client().AdmissionregistrationV1().ValidatingAdmissionPolicies()
 	original, err := policies.Get(t.Context(), "nodemaintenances.rehome.dev", metav1.GetOptions{})
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// stored makes an object, and gives back how to delete it.
+// stored creates an object, and returns a function that deletes it.
 func stored(t *testing.T, o *unstructured.Unstructured) (made *unstructured.Unstructured, remove func()) {
 	t.Helper()
 	objects := in(admin(t), o)
@@ -24,7 +24,7 @@ func stored(t *testing.T, o *unstructured.Unstructured) (made *unstructured.Unst
 	}
 }
 
-// changed is what is wrong with giving a stored object another spec.
+// changed returns the errors of giving a stored object another spec.
 func changed(t *testing.T, before *unstructured.Unstructured, spec string) []string {
 	t.Helper()
 	after := object(t, before.GetKind(), before.GetName(), spec)
@@ -33,7 +33,7 @@ func changed(t *testing.T, before *unstructured.Unstructured, spec string) []str
 	return causes(t, err)
 }
 
-func TestTheStageOnlyGoesForwards(t *testing.T) {
+func TestStageMovesForward(t *testing.T) {
 	backwards := func(from, to string) []string {
 		return []string{`spec.stage: Invalid value: "` + to + `": the stage cannot go from ` + from + ` to ` + to +
 			", only forwards: Idle, Cordon, Drain, Complete"}
@@ -50,7 +50,7 @@ func TestTheStageOnlyGoesForwards(t *testing.T) {
 				t.Errorf("from %s to %s:\n got %q\nwant %q", from, to, got, want)
 			}
 		}
-		// A stage that is not given is the first one.
+		// An empty stage is Idle.
 		if got, want := changed(t, before, with("topology: zone")), after["Idle"]; !slices.Equal(got, want) {
 			t.Errorf("from %s to none:\n got %q\nwant %q", from, got, want)
 		}
@@ -58,7 +58,7 @@ func TestTheStageOnlyGoesForwards(t *testing.T) {
 	}
 }
 
-func TestTheNodesAndThePlanStayAsTheyAre(t *testing.T) {
+func TestNodesAndPlanAreImmutable(t *testing.T) {
 	nodes := []string{"spec.nodes: Invalid value: the nodes cannot be changed: delete the maintenance and make another"}
 	plan := []string{"spec.plan: Invalid value: the plan cannot be changed: delete the maintenance and make another"}
 	for _, test := range []struct {

@@ -1,3 +1,3 @@
-// Package crds tests what the API server itself makes of the kinds in schemas/v1alpha1: what it refuses and in which words, what
-// it fills in, what kubectl shows, and who may say what. It is asked with the files of deploy/crds as they are.
+// Package crds tests the CRDs of deploy/crds in a real API server: validation, error messages, defaults, the columns of kubectl,
+// and the admission policy.
 package crds

@@ -13,7 +13,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// inNamespace makes sure that the namespace of an object exists.
+// inNamespace creates the namespace of an object.
 func inNamespace(t *testing.T, o *unstructured.Unstructured) {
 	t.Helper()
 	if o.GetNamespace() == "" || o.GetNamespace() == metav1.NamespaceDefault {
@@ -29,8 +29,8 @@ func inNamespace(t *testing.T, o *unstructured.Unstructured) {
 	}
 }
 
-func TestEveryExampleIsTakenAndGetsItsDefaults(t *testing.T) {
-	// What an example gets, by its name, besides the type of each step of its plan.
+func TestExamplesGetDefaults(t *testing.T) {
+	// The defaults of each example, except the type of its plan steps.
 	idle, one := map[string]any{"stage": "Idle"}, map[string]any{"atOnce": int64(1)}
 	first := map[string]any{"order": int64(0)}
 	gets := map[string]map[string]any{
@@ -41,7 +41,7 @@ func TestEveryExampleIsTakenAndGetsItsDefaults(t *testing.T) {
 		name := example.GetName()
 		defaults, known := gets[name]
 		if !known {
-			t.Errorf("%s: the test does not know what it gets", name)
+			t.Errorf("%s: no expected defaults", name)
 		}
 		delete(gets, name)
 		maps.Copy(want, defaults)
@@ -66,7 +66,7 @@ func TestEveryExampleIsTakenAndGetsItsDefaults(t *testing.T) {
 	}
 }
 
-func TestWhatIsLeftOutGetsItsDefault(t *testing.T) {
+func TestDefaults(t *testing.T) {
 	for _, test := range []struct{ kind, spec, want string }{
 		{"NodeMaintenance", "{nodes: {names: [a]}, reason: r}", "{nodes: {names: [a]}, reason: r, stage: Idle, atOnce: 1}"},
 		{"NodeMaintenance", with("stage: null, atOnce: null"), with("stage: Idle, atOnce: 1")},
@@ -88,10 +88,10 @@ func TestWhatIsLeftOutGetsItsDefault(t *testing.T) {
 	}
 }
 
-// TestWhateverIsTakenCanBeReadInGo is about values at the edge of what JSON Schema lets through. One object that Go cannot read
-// would keep every program from reading all others. One thing is let through that Go writes in another way, since the API server
-// has no time to look into every expression of 32 steps: an empty list of values in a plan.
-func TestWhateverIsTakenCanBeReadInGo(t *testing.T) {
+// TestAcceptedObjectsDecodeInGo tests values at the limits of JSON Schema, because one object that Go cannot decode would stop
+// every program that lists them. One accepted value changes when Go encodes it, because the API server has no time to check all
+// expressions of 32 steps: an empty list of values in a plan.
+func TestAcceptedObjectsDecodeInGo(t *testing.T) {
 	for _, test := range []struct {
 		name, spec string
 		taken      bool
@@ -119,7 +119,7 @@ func TestWhateverIsTakenCanBeReadInGo(t *testing.T) {
 		{"an empty part of the selector of nodes", "{nodes: {selector: {matchLabels: {a: b}, matchExpressions: []}}, reason: r}", false},
 		{"an empty list of values", "{nodes: {selector: {matchExpressions: [{key: a, operator: Exists, values: []}]}}, reason: r}", false},
 		{"an empty part of a selector of pods", with("plan: [{pods: {matchLabels: {a: b}, matchExpressions: []}}]"), false},
-		{"an operator that nobody knows", with("plan: [{pods: {matchExpressions: [{key: a, operator: Is, values: [b]}]}}]"), true},
+		{"an unknown operator", with("plan: [{pods: {matchExpressions: [{key: a, operator: Is, values: [b]}]}}]"), true},
 		{"a step with everything", with("plan: [{pods: {matchLabels: {a: ''}}, namespaces: {matchExpressions: [{key: a, operator: In, values: ['']}]}, priority: 0}]"), true},
 		{"nothing", with("window: null, plan: null, gates: null, topology: null"), true},
 	} {
@@ -140,7 +140,7 @@ func TestWhateverIsTakenCanBeReadInGo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// What cannot be changed is not changed by a program that writes back what it has read.
+		// A program that reads and writes an object must not change immutable fields.
 		spec, again := made.Object["spec"].(map[string]any), written["spec"].(map[string]any)
 		got, want := []any{again["nodes"], again["plan"]}, []any{spec["nodes"], spec["plan"]}
 		if !reflect.DeepEqual(got, want) {

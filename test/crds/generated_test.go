@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestWhatIsGeneratedIsUpToDate generates it anew, somewhere else.
-func TestWhatIsGeneratedIsUpToDate(t *testing.T) {
+// TestGeneratedFilesAreUpToDate generates the files in another folder and compares them.
+func TestGeneratedFilesAreUpToDate(t *testing.T) {
 	kinds, crds := t.TempDir(), t.TempDir()
 	generate := exec.CommandContext(t.Context(), "make", "--no-print-directory", "generate",
 		"KINDS="+kinds, "CRDS="+crds, "CHART="+t.TempDir())
@@ -23,7 +23,7 @@ func TestWhatIsGeneratedIsUpToDate(t *testing.T) {
 	upToDate(t, crds, "deploy/crds", "rehome.dev_*.yaml")
 }
 
-// sources reads what is generated from, so that Go runs the test again when a comment there changes.
+// sources reads the inputs of the generator, so that Go repeats the test when they change.
 func sources(t *testing.T) {
 	t.Helper()
 	for _, file := range append(glob(t, filepath.Join(root, "schemas/v1alpha1/*.go")), root+"/Makefile", root+"/test/tools/crds/go.mod") {
@@ -42,7 +42,7 @@ func glob(t *testing.T, pattern string) []string {
 	return files
 }
 
-// upToDate compares the files in fresh with those in a folder of the repository that match a pattern.
+// upToDate compares the files in fresh with the matching files of a folder.
 func upToDate(t *testing.T, fresh, folder, pattern string) {
 	t.Helper()
 	var made, committed []string
@@ -65,7 +65,7 @@ func upToDate(t *testing.T, fresh, folder, pattern string) {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(got, want) {
-			t.Errorf("%s/%s is not what the types say: run make generate", folder, name)
+			t.Errorf("%s/%s is not up to date: run make generate", folder, name)
 		}
 	}
 }

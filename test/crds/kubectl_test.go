@@ -10,13 +10,13 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// column is one that kubectl get shows. Those with a priority are only shown with -o wide.
+// column is a column of kubectl get. Columns with a priority need -o wide.
 type column struct {
 	Name, Type string
 	Priority   int32
 }
 
-// table asks as kubectl get does. It cuts the last cell of each row off, the age, which has to be there.
+// table sends the request of kubectl get, and removes the age from each row.
 func table(t *testing.T, path string) (columns []column, rows [][]any) {
 	t.Helper()
 	text, err := theCluster(t).Client().Discovery().RESTClient().Get().AbsPath("/apis/"+v1alpha1.GroupVersion().String()+path).
@@ -41,7 +41,7 @@ func table(t *testing.T, path string) (columns []column, rows [][]any) {
 	return columns, rows
 }
 
-func TestKubectlGetShowsHowFarAMaintenanceIs(t *testing.T) {
+func TestKubectlGetMaintenances(t *testing.T) {
 	o, remove := stored(t, maintenance(t, "shown", with("stage: Drain")))
 	defer remove()
 	o.Object["status"] = map[string]any{
@@ -70,7 +70,7 @@ func TestKubectlGetShowsHowFarAMaintenanceIs(t *testing.T) {
 	}
 }
 
-func TestKubectlGetShowsWhatARuleWants(t *testing.T) {
+func TestKubectlGetRules(t *testing.T) {
 	for kind, path := range map[string]string{
 		"DrainRule": "/namespaces/default/drainrules/shown", "ClusterDrainRule": "/clusterdrainrules/shown",
 	} {
@@ -87,7 +87,7 @@ func TestKubectlGetShowsWhatARuleWants(t *testing.T) {
 	}
 }
 
-func TestTheKindsHaveShortNamesAndACategory(t *testing.T) {
+func TestShortNamesAndCategory(t *testing.T) {
 	list, err := theCluster(t).Client().Discovery().ServerResourcesForGroupVersion(v1alpha1.GroupVersion().String())
 	if err != nil {
 		t.Fatal(err)
@@ -114,7 +114,7 @@ func TestTheKindsHaveShortNamesAndACategory(t *testing.T) {
 	}
 }
 
-func TestTheFilesCanBeAppliedAgain(t *testing.T) {
+func TestApplyTwice(t *testing.T) {
 	o, remove := stored(t, maintenance(t, "lasting", with("stage: Drain")))
 	defer remove()
 	if err := theCluster(t).AddKinds(t.Context()); err != nil {

@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-// unchecked is what the API server adds when it finds mistakes of form, after which it does not ask the rules any more.
+// unchecked is the message of the API server when it skips the validation rules after other errors.
 const unchecked = "<nil>: Invalid value: null: some validation rules were not checked because the object was invalid; " +
 	"correct the existing errors to complete validation"
 
-// names writes the names of n nodes as YAML.
+// names returns n node names as YAML.
 func names(n int) string {
 	var list []string
 	for i := range n {
@@ -20,14 +20,14 @@ func names(n int) string {
 	return "[" + strings.Join(list, ", ") + "]"
 }
 
-// A refusal is an object that the API server does not take, and everything that it says about it.
+// refusal is an invalid object with all errors of the API server.
 type refusal struct {
 	name string
 	spec string
 	want []string
 }
 
-// refused tries to make each object, and compares what is wrong with it.
+// refused creates each object, and compares the errors.
 func refused(t *testing.T, kind string, refusals []refusal) {
 	t.Helper()
 	for _, test := range refusals {
@@ -42,17 +42,17 @@ func refused(t *testing.T, kind string, refusals []refusal) {
 	}
 }
 
-// with is the spec of a maintenance of one node with further fields.
+// with returns the spec of a maintenance of one node with more fields.
 func with(fields string) string {
 	return "{nodes: {names: [worker-1]}, reason: new disk, " + fields + "}"
 }
 
-// window and the following are specs with one more field.
+// window and the following functions return specs with one more field.
 func window(fields string) string   { return with("window: {" + fields + "}") }
 func schedule(fields string) string { return window("schedule: {" + fields + "}") }
 func gate(fields string) string     { return with("gates: [{name: disks, " + fields + "}]") }
 
-// manyGates writes n gates as YAML.
+// manyGates returns n gates as YAML.
 func manyGates(n int) string {
 	var list []string
 	for i := range n {
@@ -61,7 +61,7 @@ func manyGates(n int) string {
 	return "[" + strings.Join(list, ", ") + "]"
 }
 
-func TestAMaintenanceMeansNodesInExactlyOneWay(t *testing.T) {
+func TestInvalidNodes(t *testing.T) {
 	const (
 		either   = "spec.nodes: Invalid value: must have either names or selector, and not both"
 		empty    = "spec.nodes.selector: Invalid value: must not be empty, which would select every node: set matchLabels, matchExpressions or both"
@@ -75,7 +75,7 @@ func TestAMaintenanceMeansNodesInExactlyOneWay(t *testing.T) {
 		{"there are not both", nodes("names: [a], selector: {matchLabels: {a: b}}"), []string{either}},
 		{"there is a name", nodes("names: []"), []string{"spec.nodes.names: Invalid value: must list at least one node"}},
 		{"no name is there twice", nodes("names: [a, b, a]"), []string{`spec.nodes.names[2]: Duplicate value: "a"`}},
-		{"a name can be that of a node", nodes("names: [Worker_1]"), []string{`spec.nodes.names[0]: Invalid value: "Worker_1": ` + pattern}},
+		{"valid node name", nodes("names: [Worker_1]"), []string{`spec.nodes.names[0]: Invalid value: "Worker_1": ` + pattern}},
 		{"a name is not empty", nodes("names: ['']"), []string{`spec.nodes.names[0]: Invalid value: "": ` + pattern}},
 		{"there are not more than 1000 names", nodes("names: " + names(1001)), []string{
 			"spec.nodes.names: Too many: 1001: must have at most 1000 items", unchecked}},
@@ -93,7 +93,7 @@ func TestAMaintenanceMeansNodesInExactlyOneWay(t *testing.T) {
 	})
 }
 
-func TestAMaintenanceSaysWhyAndHow(t *testing.T) {
+func TestInvalidSpec(t *testing.T) {
 	const (
 		reason   = "must say in words why the nodes are worked on"
 		atOnce   = "must be a number of nodes from 1 to 1000000, or a share of them from 1% to 100%"
@@ -136,7 +136,7 @@ func TestAMaintenanceSaysWhyAndHow(t *testing.T) {
 	}
 }
 
-func TestAWindowOpensAndCloses(t *testing.T) {
+func TestInvalidWindow(t *testing.T) {
 	const (
 		some = "spec.window: Invalid value: must have start, end or schedule: leave window out to begin at any time"
 		end  = "spec.window.end: Invalid value: end must be after start"
@@ -167,11 +167,11 @@ func TestAWindowOpensAndCloses(t *testing.T) {
 		{"a time lasts a time", schedule("cron: 0 22 * * 6, duration: all night"), field("duration", "all night", long)},
 		{"a time zone has a name", schedule("cron: 0 22 * * 6, duration: 6h, timeZone: ''"), field("timeZone", "", zone)},
 		{"a time zone is not an offset", schedule("cron: 0 22 * * 6, duration: 6h, timeZone: '+01:00'"), field("timeZone", "+01:00", zone)},
-		{"a time zone is not that of some machine", schedule("cron: 0 22 * * 6, duration: 6h, timeZone: Local"), field("timeZone", "Local", zone)},
+		{"local time zone", schedule("cron: 0 22 * * 6, duration: 6h, timeZone: Local"), field("timeZone", "Local", zone)},
 	})
 }
 
-func TestAPlanHasNoStepTwiceAndNoEmptySelector(t *testing.T) {
+func TestInvalidPlan(t *testing.T) {
 	const (
 		twice      = "spec.plan: Invalid value: two steps are the same, and the second one would never select a pod: leave it out"
 		pods       = "spec.plan[0].pods: Invalid value: must not be empty: leave it out to select every pod"
@@ -180,8 +180,8 @@ func TestAPlanHasNoStepTwiceAndNoEmptySelector(t *testing.T) {
 	plan := func(steps string) string { return with("plan: [" + steps + "]") }
 	refused(t, "NodeMaintenance", []refusal{
 		{"no step is there twice", plan("{priority: 1}, {}, {priority: 1}"), []string{twice}},
-		{"a step is the same when it says what is so anyway", plan("{}, {type: Default}"), []string{twice}},
-		{"a step is the same when its labels are in another order", plan(
+		{"equal steps, one with defaults", plan("{}, {type: Default}"), []string{twice}},
+		{"equal steps with labels in another order", plan(
 			"{pods: {matchLabels: {a: b, c: d}}}, {pods: {matchLabels: {c: d, a: b}}}"), []string{twice}},
 		{"a selector of pods is not empty", plan("{pods: {}}"), []string{pods}},
 		{"a selector of namespaces is not empty", plan("{namespaces: {matchExpressions: []}}"), []string{namespaces}},
@@ -193,7 +193,7 @@ func TestAPlanHasNoStepTwiceAndNoEmptySelector(t *testing.T) {
 	})
 }
 
-func TestAGateAsksExactlyOneThing(t *testing.T) {
+func TestInvalidGate(t *testing.T) {
 	const (
 		one = "spec.gates[0]: Invalid value: must have exactly one of condition, annotation and query"
 		key = "must be the key of an annotation, such as example.com/disks-moved"
@@ -221,7 +221,7 @@ func TestAGateAsksExactlyOneThing(t *testing.T) {
 	})
 }
 
-func TestARuleSaysWhatIsWantedOfWhichPods(t *testing.T) {
+func TestInvalidRule(t *testing.T) {
 	const (
 		pods       = "spec.pods: Invalid value: must not be empty: leave it out to select every pod"
 		namespaces = "spec.namespaces: Invalid value: must not be empty: leave it out to select every namespace"

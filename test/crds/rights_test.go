@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// TestWhoOwnsANamespaceWritesItsDrainRules gives a user the role that every cluster has for that, in one namespace.
-func TestWhoOwnsANamespaceWritesItsDrainRules(t *testing.T) {
+// TestNamespaceOwnersWriteDrainRules gives a user the role edit in one namespace.
+func TestNamespaceOwnersWriteDrainRules(t *testing.T) {
 	mine := object(t, "DrainRule", "tried", "{behavior: Skip}")
 	mine.SetNamespace("shop")
 	inNamespace(t, mine)

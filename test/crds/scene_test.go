@@ -21,10 +21,10 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster"
 )
 
-// root is where the files of the repository are.
+// root is the root of the repository.
 const root = "../.."
 
-// The users of the tests besides the administrator.
+// The users of the tests.
 const (
 	janitor   = "janitor"   // may delete all nodes
 	porter    = "porter"    // may delete the nodes worker-0 to worker-11
@@ -32,11 +32,11 @@ const (
 	tenant    = "tenant"    // has the role edit in the namespace shop
 )
 
-// started is the cluster of all tests, once one of them has asked for it. Each test uses names of its own.
+// started is the cluster of all tests. Each test uses other names.
 var started *cluster.Cluster
 
-// start starts the cluster, in the first test and not before: what is read before that, such as the files of deploy/crds, is
-// not among what Go looks at when it decides whether the result of the last run still holds.
+// start starts the cluster in the first test and not earlier. Otherwise Go would not notice changes of files such as deploy/crds
+// when it decides whether a cached test result is valid.
 var start = sync.OnceValue(func() (err error) {
 	started, err = cluster.Start(context.Background(), cluster.Options{Users: []cluster.User{
 		{Name: janitor}, {Name: porter}, {Name: bystander}, {Name: tenant},
@@ -58,7 +58,7 @@ func perform(m *testing.M) int {
 	return m.Run()
 }
 
-// theCluster is a control plane with the kinds of Rehome.
+// theCluster returns a control plane with the CRDs.
 func theCluster(t *testing.T) *cluster.Cluster {
 	t.Helper()
 	if err := start(); err != nil {
@@ -67,13 +67,13 @@ func theCluster(t *testing.T) *cluster.Cluster {
 	return started
 }
 
-// admin is a client of the administrator.
+// admin returns a client of the administrator.
 func admin(t *testing.T) dynamic.Interface {
 	t.Helper()
 	return clientOf(t, theCluster(t).RESTConfig())
 }
 
-// as is a client of a user.
+// as returns a client of a user.
 func as(t *testing.T, user string) dynamic.Interface {
 	t.Helper()
 	config, err := theCluster(t).UserConfig(user)
@@ -92,7 +92,7 @@ func clientOf(t *testing.T, config *rest.Config) dynamic.Interface {
 	return client
 }
 
-// maintenance is a NodeMaintenance whose spec is given in YAML.
+// maintenance returns a NodeMaintenance with a spec in YAML.
 func maintenance(t *testing.T, name, spec string) *unstructured.Unstructured {
 	t.Helper()
 	return object(t, "NodeMaintenance", name, spec)
@@ -114,7 +114,7 @@ func object(t *testing.T, kind, name, spec string) *unstructured.Unstructured {
 	return o
 }
 
-// plain is a value of YAML as JSON has it, with whole numbers as int64.
+// plain returns a YAML value like JSON, with whole numbers as int64.
 func plain(value any) any {
 	switch v := value.(type) {
 	case int:
@@ -131,7 +131,7 @@ func plain(value any) any {
 	return value
 }
 
-// examples are the objects in docs/examples/maintenance, in the order of the files.
+// examples returns the objects in docs/examples/maintenance, in the order of the files.
 func examples(t *testing.T) []*unstructured.Unstructured {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root, "docs/examples/maintenance/*.yaml"))
@@ -157,7 +157,7 @@ func examples(t *testing.T) []*unstructured.Unstructured {
 	return all
 }
 
-// in is where objects of the kind of an object are.
+// in returns the resource client for an object.
 func in(client dynamic.Interface, o *unstructured.Unstructured) dynamic.ResourceInterface {
 	switch o.GetKind() {
 	case "DrainRule":
@@ -168,10 +168,10 @@ func in(client dynamic.Interface, o *unstructured.Unstructured) dynamic.Resource
 	return client.Resource(v1alpha1.GroupVersion().WithResource(v1alpha1.NodeMaintenances))
 }
 
-// tried is a request that is checked and not done, with unknown fields being errors, as kubectl asks for it.
+// tried is a dry run that rejects unknown fields, like kubectl.
 var tried = metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict}
 
-// causes are what the API server finds wrong, each with its field, in its order. It fails for errors of other kinds.
+// causes returns the errors of the API server with their fields, in order. It fails the test for other errors.
 func causes(t *testing.T, err error) []string {
 	t.Helper()
 	if err == nil {

@@ -83,7 +83,7 @@ func without(m v1alpha1.NodeMaintenance) v1alpha1.NodeMaintenance {
 	return m
 }
 
-func TestTheGoTypesAreWrittenAndReadAsTheyAre(t *testing.T) {
+func TestMaintenanceRoundTrip(t *testing.T) {
 	client, want := typed(t), full()
 	var made v1alpha1.NodeMaintenance
 	if err := client.Post().Resource(v1alpha1.NodeMaintenances).Body(&want).Do(t.Context()).Into(&made); err != nil {
@@ -93,7 +93,7 @@ func TestTheGoTypesAreWrittenAndReadAsTheyAre(t *testing.T) {
 	onlySpec := full()
 	onlySpec.Status = v1alpha1.NodeMaintenanceStatus{}
 	if got := without(made); !reflect.DeepEqual(got, onlySpec) {
-		t.Errorf("what is made has no status yet:\n got %+v\nwant %+v", got, onlySpec)
+		t.Errorf("a new object has no status:\n got %+v\nwant %+v", got, onlySpec)
 	}
 
 	// The status is written with a spec that says something else, which does not count.
@@ -128,7 +128,7 @@ func TestTheGoTypesAreWrittenAndReadAsTheyAre(t *testing.T) {
 	}
 }
 
-func TestAnOldStatusIsNotWritten(t *testing.T) {
+func TestStaleStatusConflicts(t *testing.T) {
 	o, remove := stored(t, maintenance(t, "conflict", with("stage: Drain")))
 	defer remove()
 	o.Object["status"] = map[string]any{"summary": map[string]any{"podsLeft": int64(1), "podsBlocked": int64(0)}}
@@ -140,7 +140,7 @@ func TestAnOldStatusIsNotWritten(t *testing.T) {
 	}
 }
 
-func TestTheRulesAreWrittenAndReadAsTheyAre(t *testing.T) {
+func TestRulesRoundTrip(t *testing.T) {
 	client := typed(t)
 	spec := v1alpha1.DrainRuleSpec{Pods: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}, Behavior: v1alpha1.WaitCompleted, Order: -3}
 	rule := v1alpha1.DrainRule{ObjectMeta: metav1.ObjectMeta{Name: "rule", Namespace: "default"}, Spec: spec}
