@@ -112,9 +112,9 @@ func (d *desk) stay(line string) {
 	})
 }
 
-// TestEveryCommandOfThePageAboutTheSecurityOfTheBusWorks runs them in the order of the page, and the server with the
+// TestBusSecurityPageCommands runs them in the order of the page, and the server with the
 // configuration that stands there, on free ports.
-func TestEveryCommandOfThePageAboutTheSecurityOfTheBusWorks(t *testing.T) {
+func TestBusSecurityPageCommands(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs/bus-security.md"))
 	if err != nil {
 		t.Fatal(err)
@@ -155,8 +155,8 @@ func TestEveryCommandOfThePageAboutTheSecurityOfTheBusWorks(t *testing.T) {
 	}
 }
 
-// TestThePageAboutTheSecurityOfTheBusNamesEveryParticipant compares its table with the files that are written.
-func TestThePageAboutTheSecurityOfTheBusNamesEveryParticipant(t *testing.T) {
+// TestBusSecurityPageListsEveryParticipant compares its table with the files that are written.
+func TestBusSecurityPageListsEveryParticipant(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs/bus-security.md"))
 	if err != nil {
 		t.Fatal(err)

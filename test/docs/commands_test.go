@@ -123,7 +123,7 @@ func (s *shell) publish() {
 	}
 }
 
-// follow runs a line that does not end until it has printed something of what is published meanwhile.
+// follow runs a command that does not end, until it has printed an event that is published meanwhile.
 func (s *shell) follow(line string) {
 	s.t.Helper()
 	c := s.command(line)
@@ -143,7 +143,7 @@ func (s *shell) follow(line string) {
 	})
 }
 
-func TestEveryCommandOfThePageAboutEventsPrintsSomething(t *testing.T) {
+func TestEventsPageCommands(t *testing.T) {
 	s := newShell(t)
 	s.publish()
 	for _, line := range lines(t, "docs/events.md") {
@@ -151,7 +151,7 @@ func TestEveryCommandOfThePageAboutEventsPrintsSomething(t *testing.T) {
 		case strings.HasPrefix(line, "rehome forward "): // with its sink it has a test of its own
 		case strings.HasSuffix(line, " --follow"):
 			s.follow(line)
-		case strings.Contains(line, " --strategy PodLifeTime"): // of which there is no example
+		case strings.Contains(line, " --strategy PodLifeTime"): // has no example
 			s.run(line)
 		case s.run(line) == "":
 			t.Errorf("%s prints nothing", line)
@@ -159,7 +159,7 @@ func TestEveryCommandOfThePageAboutEventsPrintsSomething(t *testing.T) {
 	}
 }
 
-func TestEveryCommandOfThePageAboutAskingAsks(t *testing.T) {
+func TestAskingPageCommands(t *testing.T) {
 	s := newShell(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -175,7 +175,7 @@ func TestEveryCommandOfThePageAboutAskingAsks(t *testing.T) {
 	}()
 	var got, want []string
 	for _, line := range lines(t, "docs/asking.md") {
-		s.run(line + " --detach") // nobody works on it
+		s.run(line + " --detach") // no role answers
 		reason := regexp.MustCompile(`--reason '([^']*)'`).FindStringSubmatch(line)
 		action := schemas.ActionDeschedule
 		for _, other := range []schemas.RequestAction{schemas.ActionEvaluate, schemas.ActionCancel} {
@@ -199,7 +199,7 @@ func TestEveryCommandOfThePageAboutAskingAsks(t *testing.T) {
 	}
 }
 
-func TestEveryCommandOfThePageAboutForwardingWorks(t *testing.T) {
+func TestForwardingPageCommands(t *testing.T) {
 	s := newShell(t)
 	var ran []string
 	for _, line := range lines(t, "docs/forwarding.md") {
@@ -209,7 +209,7 @@ func TestEveryCommandOfThePageAboutForwardingWorks(t *testing.T) {
 			s.run(line)
 			continue
 		}
-		const name = "NAME" // that of the last lines
+		const name = "NAME" // the placeholder in the last lines
 		p := s.command(line + " --name " + name)
 		var out program.Log
 		p.Stdout, p.Stderr = &out, &out
@@ -234,7 +234,7 @@ func TestEveryCommandOfThePageAboutForwardingWorks(t *testing.T) {
 	}
 }
 
-func TestTheDispatcherOfThePageAboutFunctionsAsksTheStrategyOfThePage(t *testing.T) {
+func TestFunctionsPageDispatcher(t *testing.T) {
 	text := page(t, "docs/functions.md")
 	policy := regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindStringSubmatch(text)
 	line := regexp.MustCompile(`(?m)^    REHOME_NATS_URL=\S+ (rehome dispatcher .*)$`).FindStringSubmatch(text)

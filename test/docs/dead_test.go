@@ -19,7 +19,7 @@ import (
 	"github.com/rehome-dev/rehome/test/program"
 )
 
-// example is a command in a page, and what it prints if the page says so.
+// example is a command on a page, and its output if the page shows it.
 type example struct{ command, output string }
 
 // examples are the commands of rehome that stand in the code blocks of a page, with the lines below them.
@@ -44,7 +44,7 @@ func examples(page string) []example {
 	return found
 }
 
-func TestTheCommandsOfAPageAreFoundWithWhatTheyPrint(t *testing.T) {
+func TestCommandsOfAPage(t *testing.T) {
 	const page = "a\n\n    rehome one\n    rehome two --x\n\n    A  B\n\n    1  2\n\nb `rehome no`\n\n    other\n\n    rehome three\n"
 	want := []example{{"rehome one", ""}, {"rehome two --x", "A  B\n\n1  2"}, {"rehome three", ""}}
 	if got := examples(page); !slices.Equal(got, want) {
@@ -109,12 +109,12 @@ func until(t *testing.T, b *bus.Bus, n int, work func(context.Context) error) {
 	}
 }
 
-// varying is what is another each time: an age of some seconds with what fills its column, and the number of a message.
+// varying matches values that differ between runs: an age in seconds with its padding, and the number of a message.
 var varying = regexp.MustCompile(`\b\d+s {2,}|\b\d{16}\b`)
 
-// TestEveryCommandOfThePageAboutDeadLettersWorks runs each of them against a bus of its own with two dead letters, and
+// TestDeadLettersPageCommands runs each of them against a bus of its own with two dead letters, and
 // compares what is printed where the page says what.
-func TestEveryCommandOfThePageAboutDeadLettersWorks(t *testing.T) {
+func TestDeadLettersPageCommands(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs/dead-letters.md"))
 	if err != nil {
 		t.Fatal(err)

@@ -17,7 +17,7 @@ import (
 // root is the folder of the repository.
 const root = "../.."
 
-// pages lists the Markdown files of the repository. Hidden folders are left out, and what is built there.
+// pages returns the Markdown files of the repository, except in hidden folders and build folders.
 func pages(t *testing.T) []string {
 	t.Helper()
 	var found []string
@@ -54,7 +54,7 @@ func links(page string) []string {
 	return targets
 }
 
-// anchors lists the names by which the headings of a page can be linked to, as GitHub makes them.
+// anchors returns the anchors of the headings of a page, as GitHub generates them.
 func anchors(page string) []string {
 	var names []string
 	for _, m := range heading.FindAllStringSubmatch(codeBlock.ReplaceAllString(page, ""), -1) {
@@ -94,7 +94,7 @@ func dangling(files fs.FS, page, text string) []string {
 	return found
 }
 
-func TestEveryLinkToAFileOfTheRepositoryLeadsSomewhere(t *testing.T) {
+func TestLinksToFiles(t *testing.T) {
 	for _, page := range pages(t) {
 		text, err := os.ReadFile(filepath.Join(root, page))
 		if err != nil {
@@ -106,7 +106,7 @@ func TestEveryLinkToAFileOfTheRepositoryLeadsSomewhere(t *testing.T) {
 	}
 }
 
-func TestALinkToNowhereIsFound(t *testing.T) {
+func TestBrokenLinkIsFound(t *testing.T) {
 	page := strings.Join([]string{
 		"# The page, and `more`", "[a](docs_test.go) [b](gone.go) [c](#the-page-and-more) [d](#gone) [e](https://example.com/x)",
 		"`[f](code.go)` ![g](gone.png \"title\")", "", "    [h](indented.go)", "", "```", "[i](block.go)", "```", "", "[j]: gone.md",
@@ -117,7 +117,7 @@ func TestALinkToNowhereIsFound(t *testing.T) {
 	}
 }
 
-func TestEveryDirectDependencyHasItsReasonWrittenDown(t *testing.T) {
+func TestEveryDependencyHasADecision(t *testing.T) {
 	out, err := exec.Command("go", "mod", "edit", "-json", filepath.Join(root, "go.mod")).Output()
 	if err != nil {
 		t.Fatal(err)
@@ -148,11 +148,11 @@ func TestEveryDirectDependencyHasItsReasonWrittenDown(t *testing.T) {
 	slices.Sort(got)
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
-		t.Errorf("modules in the decision about dependencies:\n got %q\nwant those of go.mod, %q", got, want)
+		t.Errorf("modules in the decision about dependencies:\n got %q\nwant the modules of go.mod, %q", got, want)
 	}
 }
 
-func TestEveryDecisionFollowsTheTemplate(t *testing.T) {
+func TestDecisionsFollowTheTemplate(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(root, "docs/decisions/*.md"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("decisions: got %d files, error %v", len(files), err)

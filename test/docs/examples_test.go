@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestTheSimulationInTheReadmePrintsWhatItSays runs the example with the policy of the README and compares what is printed
+// TestReadmeSimulation runs the example with the policy of the README and compares what is printed
 // with the block below the command.
-func TestTheSimulationInTheReadmePrintsWhatItSays(t *testing.T) {
+func TestReadmeSimulation(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "README.md"))
 	if err != nil {
 		t.Fatal(err)

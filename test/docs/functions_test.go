@@ -27,8 +27,8 @@ import (
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
-// asShown is the published example of an answer, of which a function over HTTP cannot know the sequence and whose random
-// parts are left out.
+// asShown returns the published example of an answer without its sequence, which a function over HTTP cannot know, and without
+// random values.
 func asShown(t *testing.T, e schemas.Event) schemas.Event {
 	t.Helper()
 	answer, err := schemas.Decode[schemas.Intents](e)
@@ -43,9 +43,9 @@ func asShown(t *testing.T, e schemas.Event) schemas.Event {
 	return e
 }
 
-// TestTheFunctionInTheDocumentationAnswersAsItSays starts the function of docs/functions.md, and asks it as that page and
+// TestFunctionsPageProgram starts the function of docs/functions.md, and asks it as that page and
 // the help of the command say.
-func TestTheFunctionInTheDocumentationAnswersAsItSays(t *testing.T) {
+func TestFunctionsPageProgram(t *testing.T) {
 	binary, err := program.Build()
 	if err != nil {
 		t.Fatal(err)
@@ -165,7 +165,7 @@ func strictly(t *testing.T, document json.RawMessage, object any) {
 	}
 }
 
-func TestTheManifestsOfADeploymentAreReadStrictlyAndFitTogether(t *testing.T) {
+func TestFunctionsPageDeployment(t *testing.T) {
 	found := documents(t, "function-deployment.yaml")
 	if len(found) != 2 {
 		t.Fatalf("got %d objects, want a Deployment and a Service", len(found))
@@ -191,7 +191,7 @@ func TestTheManifestsOfADeploymentAreReadStrictlyAndFitTogether(t *testing.T) {
 	}
 }
 
-// knativeService is what the example has of the Service of Knative, whose types are in a module that nothing else needs.
+// knativeService has the used fields of a Knative Service, whose types are in a module that no other package needs.
 type knativeService struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -207,7 +207,7 @@ type knativeService struct {
 	} `json:"spec"`
 }
 
-func TestTheManifestOfAServiceOfKnativeIsReadStrictly(t *testing.T) {
+func TestFunctionsPageKnativeService(t *testing.T) {
 	found := documents(t, "function-knative.yaml")
 	if len(found) != 1 {
 		t.Fatalf("got %d objects, want one", len(found))
@@ -223,7 +223,7 @@ func TestTheManifestOfAServiceOfKnativeIsReadStrictly(t *testing.T) {
 	}
 }
 
-// checkFunction says what is wrong with the pod of a function.
+// checkFunction checks the pod of a function.
 func checkFunction(t *testing.T, pod corev1.PodSpec) {
 	t.Helper()
 	if len(pod.Containers) != 1 {

@@ -107,8 +107,8 @@ func prints(t *testing.T, out *program.Log, want []string) {
 	}
 }
 
-// TestTheSinkInTheDocumentationPrintsWhatIsForwardedToIt runs the two commands of docs/events.md about a sink over HTTP.
-func TestTheSinkInTheDocumentationPrintsWhatIsForwardedToIt(t *testing.T) {
+// TestForwardingPageSink runs the two commands of docs/events.md about a sink over HTTP.
+func TestForwardingPageSink(t *testing.T) {
 	binary, err := program.Build()
 	if err != nil {
 		t.Fatal(err)
@@ -144,7 +144,7 @@ func TestTheSinkInTheDocumentationPrintsWhatIsForwardedToIt(t *testing.T) {
 	}
 }
 
-// busBehindSocket starts a bus as `rehome run` does, and returns the environment by which a command finds it.
+// busBehindSocket starts a bus like `rehome run`, and returns the environment for commands.
 func busBehindSocket(t *testing.T) (b *bus.Bus, environment []string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "rehome") //nolint:usetesting // t.TempDir is too long a path for a socket
@@ -173,8 +173,8 @@ func forward(t *testing.T, binary string, arguments, environment []string) *prog
 	return p
 }
 
-// TestTheProgramInTheDocumentationListens runs the program in Go, of which the page shows the middle.
-func TestTheProgramInTheDocumentationListens(t *testing.T) {
+// TestEventsPageProgram runs the Go program whose main part is on the page.
+func TestEventsPageProgram(t *testing.T) {
 	url := bustest.Serve(t, &server.Options{}).ClientURL()
 	b := bustest.Connect(t, bus.Options{URL: url})
 	bustest.SetUp(t, b, bus.Setup{})
@@ -244,7 +244,7 @@ func subjectsOf() []string {
 	return all
 }
 
-// mayMatch says whether a filter can match a subject: capitals in the subject stand for any name.
+// mayMatch reports whether a filter can match a subject: capitals in the subject stand for any name.
 func mayMatch(filter, subject string) bool {
 	f, s := strings.Split(filter, "."), strings.Split(subject, ".")
 	for i, token := range f {
@@ -260,7 +260,7 @@ func mayMatch(filter, subject string) bool {
 	return len(f) == len(s)
 }
 
-func TestEveryCommandOfNATSOnAPageNamesSubjectsStreamsAndFlagsThatThereAre(t *testing.T) {
+func TestNATSCommandsOnPages(t *testing.T) {
 	streams := []string{bus.StreamScopes, bus.StreamIntents, bus.StreamRequests, bus.StreamEvents, bus.StreamDead}
 	commands := 0
 	for _, name := range pages(t) {
@@ -286,7 +286,7 @@ func TestEveryCommandOfNATSOnAPageNamesSubjectsStreamsAndFlagsThatThereAre(t *te
 			}
 		}
 		for _, quoted := range regexp.MustCompile(`['"](rehome\.[^'"\s]+)['"]`).FindAllStringSubmatch(text, -1) {
-			filter := strings.Replace(quoted[1], "…", ">", 1) // it is cut short where it stands in what a program says
+			filter := strings.Replace(quoted[1], "…", ">", 1) // shortened in the output of a program
 			if !slices.ContainsFunc(subjectsOf(), func(s string) bool { return mayMatch(filter, s) }) {
 				t.Errorf("%s: nothing is published on %s", name, quoted[1])
 			}
@@ -297,7 +297,7 @@ func TestEveryCommandOfNATSOnAPageNamesSubjectsStreamsAndFlagsThatThereAre(t *te
 	}
 }
 
-func TestASubjectThatNothingIsPublishedOnIsFound(t *testing.T) {
+func TestUnknownSubjectIsFound(t *testing.T) {
 	for filter, want := range map[string]bool{
 		"rehome.verdict.>": true, "rehome.verdict.settled.>": true, "rehome.delta.pod.*.shop.>": true, "rehome.delta.node.taints.a": true,
 		"rehome.verdicts.>": false, "rehome.delta.deployment.>": false, "rehome.verdict.settled": false, "rehome.delta.node.a.b.c": false,
@@ -308,8 +308,8 @@ func TestASubjectThatNothingIsPublishedOnIsFound(t *testing.T) {
 	}
 }
 
-// TestTheForwarderForKnativeIsOneThatRehomeRuns holds the manifest against the program, and its objects against each other.
-func TestTheForwarderForKnativeIsOneThatRehomeRuns(t *testing.T) {
+// TestForwardingPageKnativeManifest holds the manifest against the program, and its objects against each other.
+func TestForwardingPageKnativeManifest(t *testing.T) {
 	found := documents(t, "forward.yaml")
 	if len(found) != 2 {
 		t.Fatalf("got %d objects, want a Deployment and a SinkBinding", len(found))

@@ -16,9 +16,9 @@ var (
 	quoted  = regexp.MustCompile(`“([^”]+)”`)
 )
 
-// TestEveryWishAboutMaintenancesIsAnswered: each of the 28 is there once, in order, and is shown by tests that exist, or the
+// TestMaintenancePageAnswersEveryRequest: each of the 28 is there once, in order, and is shown by tests that exist, or the
 // page says that it is not built.
-func TestEveryWishAboutMaintenancesIsAnswered(t *testing.T) {
+func TestMaintenancePageAnswersEveryRequest(t *testing.T) {
 	var got, want []string
 	for i := range 28 {
 		want = append(want, fmt.Sprintf("NM-%d", i+1))

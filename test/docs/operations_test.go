@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// TestEverySettingOnThePagesAboutRunningItIsOne holds the pages against `rehome settings`, and has the page about operations name
+// TestSettingsOnOperationsPages holds the pages against `rehome settings`, and has the page about operations name
 // every setting that says how something is served.
-func TestEverySettingOnThePagesAboutRunningItIsOne(t *testing.T) {
+func TestSettingsOnOperationsPages(t *testing.T) {
 	s := newShell(t)
 	var known []string
 	for line := range strings.Lines(s.run("rehome settings")) {
@@ -35,8 +35,8 @@ func TestEverySettingOnThePagesAboutRunningItIsOne(t *testing.T) {
 	}
 }
 
-// TestTheTestsThatThePagesAboutRunningItNameAreThere finds each of them in the source.
-func TestTheTestsThatThePagesAboutRunningItNameAreThere(t *testing.T) {
+// TestTestsOnOperationsPages finds each of them in the source.
+func TestTestsOnOperationsPages(t *testing.T) {
 	there := testNames(t)
 	for _, name := range []string{"docs/operations.md", "docs/scale.md"} {
 		for _, test := range regexp.MustCompile("`(Test[A-Za-z0-9]+)`").FindAllStringSubmatch(page(t, name), -1) {

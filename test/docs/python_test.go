@@ -25,7 +25,7 @@ import (
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
-// pythonOn is the one program in Python that stands on a page, as who copies it has it.
+// pythonOn returns the only Python program on a page.
 func pythonOn(t *testing.T, name string) string {
 	t.Helper()
 	found := regexp.MustCompile(`(?m)^    import .*\n(?:    .*\n|\n)*`).FindAllString(page(t, name), -1)
@@ -69,7 +69,7 @@ func busOn(t *testing.T, s *server.Server) *bus.Bus {
 	return b
 }
 
-func TestTheProgramInPythonOnThePageAboutEventsPrintsEveryVerdict(t *testing.T) {
+func TestEventsPagePythonProgram(t *testing.T) {
 	s := bustest.Serve(t, &server.Options{})
 	b := busOn(t, s)
 	out := runPython(t, "docs/events.md", s)
@@ -84,7 +84,7 @@ func TestTheProgramInPythonOnThePageAboutEventsPrintsEveryVerdict(t *testing.T) 
 	prints(t, out, want)
 }
 
-func TestTheProgramInPythonOnThePageAboutRequestsAsksAndPrintsTheReceipts(t *testing.T) {
+func TestRequestsPagePythonProgram(t *testing.T) {
 	s := bustest.Serve(t, &server.Options{})
 	b := busOn(t, s)
 	out := runPython(t, "docs/requests.md", s)
@@ -127,7 +127,7 @@ func TestTheProgramInPythonOnThePageAboutRequestsAsksAndPrintsTheReceipts(t *tes
 	prints(t, out, []string{"accepted Accepted 2 of 2 pods are to be moved", "finished Done all are gone"})
 }
 
-func TestTheProgramInPythonOnThePageAboutFunctionsAnswersScopes(t *testing.T) {
+func TestFunctionsPagePythonProgram(t *testing.T) {
 	s := bustest.Serve(t, &server.Options{})
 	b := busOn(t, s)
 	scope := published(t, "scope")

@@ -139,7 +139,7 @@ func (s ownStrategy) asked(t *testing.T, change ...func(*schemas.NodeScope)) sch
 	return e
 }
 
-// expected is the answer to a scope of s, with or without its one intent; what is random or the time is left out.
+// expected returns the answer to a scope of s, with or without its intent, and without random values and times.
 func (s ownStrategy) expected(scope schemas.Event, moves bool) (schemas.Event, schemas.Intents) {
 	since := time.Date(2026, 11, 20, 9, 30, 0, 112934000, time.UTC)
 	now := time.Date(2026, 11, 20, 9, 30, 0, 131207000, time.UTC)
@@ -159,7 +159,7 @@ func (s ownStrategy) expected(scope schemas.Event, moves bool) (schemas.Event, s
 	}, answer
 }
 
-func TestTheStrategiesOfTheExamplesAnswerScopesAsThePolicyWouldHaveThem(t *testing.T) {
+func TestExampleStrategiesDecide(t *testing.T) {
 	for _, s := range ownStrategies() {
 		t.Run(s.folder, func(t *testing.T) {
 			t.Parallel()
@@ -176,7 +176,7 @@ func TestTheStrategiesOfTheExamplesAnswerScopesAsThePolicyWouldHaveThem(t *testi
 				moves bool
 			}{
 				"nothing concerns it": {s.asked(t), false},
-				"a pod is to move":    {s.asked(t, s.concern), true},
+				"one move":            {s.asked(t, s.concern), true},
 				"arguments say otherwise": {s.asked(t, other(
 					`{"label":"example.com/other","annotation":"example.com/other"}`)), false},
 				"there is no pod":                    {s.asked(t, s.concern, func(scope *schemas.NodeScope) { scope.Pods = []schemas.ScopedPod{} }), false},
@@ -193,7 +193,7 @@ func TestTheStrategiesOfTheExamplesAnswerScopesAsThePolicyWouldHaveThem(t *testi
 				if wantEvent.Subject == "node/worker-7" {
 					schematest.Check(t, reply)
 				} else {
-					reply.Subject = wantEvent.Subject // Rehome's package names the node, the other copies what it was asked about
+					reply.Subject = wantEvent.Subject // the Go package names the node, the other programs copy the subject of the scope
 				}
 				got, err := schemas.Decode[schemas.Intents](reply)
 				if err != nil {
@@ -220,7 +220,7 @@ func spaced(e schemas.Event) schemas.Event {
 	return e
 }
 
-func TestTheStrategiesOfTheExamplesRefuseWhatIsNoScopeOfTheirs(t *testing.T) {
+func TestExampleStrategiesRejectOtherScopes(t *testing.T) {
 	for _, s := range ownStrategies() {
 		t.Run(s.folder, func(t *testing.T) {
 			t.Parallel()
@@ -265,7 +265,7 @@ func body(text string) func(*http.Request) {
 	}
 }
 
-// refusal is what a function says instead of an answer.
+// refusal is an error of a function.
 type refusal struct {
 	status int
 	text   string
@@ -299,7 +299,7 @@ func ask(t *testing.T, url string, e schemas.Event, change func(*http.Request)) 
 	return refusal{response.StatusCode, string(text), response.Header.Get("Allow") == http.MethodPost}
 }
 
-func TestThePoliciesOfTheExamplesAskThemAtTheirAddressWithTheirDefaults(t *testing.T) {
+func TestExamplePolicies(t *testing.T) {
 	var known []policy.Strategy
 	for _, f := range functions.All() {
 		known = append(known, f.Strategy)
