@@ -93,7 +93,7 @@ func newBalance(scope *schemas.SpreadScope, movable func([]schemas.SpreadPod) []
 			if len(scope.Others) > 0 {
 				at = p.Place
 			}
-			if at >= len(places) || b.places[at].eligible && !b.offer(at, p) {
+			if at < 0 || at >= len(places) || b.places[at].eligible && !b.offer(at, p) {
 				return nil
 			}
 		}

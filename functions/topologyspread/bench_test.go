@@ -44,6 +44,21 @@ func zones() schemas.SpreadScope {
 		holding("eu-1c", 0))
 }
 
+// both is the same pods as hosts, which also spread over three zones, in a third of which no pod is.
+func both() schemas.SpreadScope {
+	s := hosts(false)
+	s.Others = []schemas.OtherConstraint{{Constraint: constraint(1), Domains: []schemas.Domain{holding("a", 0), holding("b", 0), holding("c", 0)}}}
+	for i := range s.Domains {
+		d := &s.Domains[i]
+		s.Places = append(s.Places, schemas.Place{i, i % 3})
+		s.Others[0].Domains[i%3].Count += d.Count
+		for j := range d.Pods {
+			d.Pods[j].Place = i
+		}
+	}
+	return s
+}
+
 func BenchmarkDecide(b *testing.B) {
 	for _, c := range []struct {
 		name  string
@@ -53,6 +68,7 @@ func BenchmarkDecide(b *testing.B) {
 		{"hosts=1000/pods=5000", Args{}, hosts(false)},
 		{"hosts=1000/pods=5000/picky", Args{}, hosts(true)},
 		{"hosts=1000/pods=5000/anywhere", anywhere(), hosts(false)},
+		{"zones=3/hosts=1000/pods=5000", Args{}, both()},
 		{"zones=3/pods=5000", Args{}, zones()},
 		{"zones=3/pods=5000/anywhere", anywhere(), zones()},
 	} {

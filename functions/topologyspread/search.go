@@ -2,28 +2,41 @@ package topologyspread
 
 import "encoding/binary"
 
-// searchBudget is how many places a search looks at: some ten milliseconds.
+// searchBudget is how many places a search looks at: some milliseconds.
 const searchBudget = 200_000
 
-// search is a depth-first search over all sequences of moves that the scheduler admits.
+// search is a depth-first search over the sequences of moves that the scheduler admits.
 type search struct {
 	*balance
-	budget int
-	seen   map[string]int // how many moves were left in a state, plus one
-	cut    bool           // a deeper search could find more
+	anywhere bool // a replacement goes to any place; else to the emptiest that takes it
+	budget   int
+	seen     map[string]int // how many moves were left in a state, plus one
+	cut      bool           // a deeper search could find more
 }
 
 // search looks for at least fewest and fewer than below moves after which all constraints hold: one more with each round, so that
-// the first find is the smallest. It reports whether there is one, and makes the moves.
+// the first find is the smallest. It prefers moves that lead there if each replacement goes to the emptiest place. It reports whether
+// there are such moves, and makes them.
 func (b *balance) search(fewest, below int) bool {
-	s := search{balance: b, budget: searchBudget, cut: true}
-	for moves := fewest; moves < below && s.cut && s.budget > 0; moves++ {
-		s.seen, s.cut = map[string]int{}, false
-		if s.reach(moves) {
+	emptiest := search{balance: b, budget: searchBudget, cut: true}
+	anywhere := search{balance: b, budget: searchBudget, cut: true, anywhere: true}
+	for moves := fewest; moves < below && (emptiest.goesOn() || anywhere.goesOn()); moves++ {
+		if emptiest.reaches(moves) || anywhere.reaches(moves) {
 			return true
 		}
 	}
 	return false
+}
+
+func (s *search) goesOn() bool { return s.cut && s.budget > 0 }
+
+// reaches says whether all constraints hold after some moves.
+func (s *search) reaches(moves int) bool {
+	if !s.goesOn() {
+		return false
+	}
+	s.seen, s.cut = map[string]int{}, false
+	return s.reach(moves)
 }
 
 // reach says whether all constraints hold after some more moves.
@@ -54,15 +67,31 @@ func (s *search) reach(left int) bool {
 	return false
 }
 
-// try moves the next pod of a group to the place where the scheduler can be expected to place its replacement.
+// try moves the next pod of a group.
 func (s *search) try(from, group, left int) bool {
 	if s.budget -= len(s.places); s.budget < 0 {
 		return false
 	}
-	to := s.emptiest(from, s.places[from].groups[group].room)
-	if to < 0 {
-		return false
+	room, emptiest, fewest := s.places[from].groups[group].room, -1, 0
+	for _, to := range s.order {
+		if to == from || !s.hasRoom(room, to) || !s.admits(from, to) {
+			continue
+		}
+		if s.anywhere {
+			if s.move(from, group, to, left) {
+				return true
+			}
+			continue
+		}
+		if n := s.above(to); emptiest < 0 || n < fewest {
+			emptiest, fewest = to, n
+		}
 	}
+	return emptiest >= 0 && s.move(from, group, emptiest, left)
+}
+
+// move says whether all constraints hold after this move and some more.
+func (s *search) move(from, group, to, left int) bool {
 	n := len(s.moves)
 	s.do(from, group, to)
 	if s.reach(left - 1) {
@@ -72,22 +101,12 @@ func (s *search) try(from, group, left int) bool {
 	return false
 }
 
-// emptiest is the emptiest place that takes a pod of another place; -1 for none.
-func (b *balance) emptiest(from, room int) int {
-	found, fewest := -1, 0
-	for _, to := range b.order {
-		if to == from || !b.hasRoom(room, to) || !b.admits(from, to) {
-			continue
-		}
-		sum := 0
-		for k, s := range b.spreads {
-			sum += s.now[b.places[to].domains[k]] - s.least
-		}
-		if found < 0 || sum < fewest {
-			found, fewest = to, sum
-		}
+// above is how many pods the domains of a place have above the least.
+func (b *balance) above(place int) (n int) {
+	for k, s := range b.spreads {
+		n += s.now[b.places[place].domains[k]] - s.least
 	}
-	return found
+	return n
 }
 
 // admits says whether the scheduler admits a move by all constraints.
