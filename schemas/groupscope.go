@@ -68,8 +68,8 @@ type Domain struct {
 	// Count is how many pods the constraint counts there, as the scheduler does: those in the namespace that its selector matches,
 	// that are not terminating, and whose nodes its policies do not leave out.
 	Count int `json:"count"`
-	// Pods are those that all constraints of the scope count, in the order of their names; left out where every constraint has at
-	// most one pod more than in its emptiest domain, since to move one from there makes nothing more even.
+	// Pods are those that have all constraints of the scope and that these count, in the order of their names; left out where every
+	// constraint has at most one pod more than in its emptiest domain, since to move one from there makes nothing more even.
 	Pods []SpreadPod `json:"pods,omitempty"`
 }
 

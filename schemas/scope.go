@@ -22,7 +22,7 @@ const (
 	WorkloadKind ScopeKind = "workload"
 	// A [SpreadScope]; the key is NAMESPACE/TOPOLOGYKEY/HASH, the last of what else tells the group from others.
 	SpreadKind ScopeKind = "spread"
-	// A [DomainScope]; the key is TOPOLOGYKEY=VALUE, or TOPOLOGYKEY@NODE for a node that lacks the label.
+	// A [DomainScope]; the key is TOPOLOGYKEY=VALUE.
 	DomainKind ScopeKind = "domain"
 	UsageKind  ScopeKind = "usage" // a [UsageScope]; the key is the word cluster
 	// A [RequestScope]; the key is SENDER/NAME.

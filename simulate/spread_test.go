@@ -161,6 +161,8 @@ func TestSpread(t *testing.T) {
 		{"protected_pods_are_rejected", "{}", three[:2],
 			[][]*corev1.Pod{spreadPods("a", 4, spreadOver(zone), system)},
 			[]string{"a-00 rejected Protected", "a-01 rejected Protected"}},
+		{"pods_without_the_constraint_stay", "{}", three[:2],
+			[][]*corev1.Pod{spreadPods("a", 4), spreadPods("b", 1, spreadOver(zone))}, nil},
 		{"three_pods_for_one_slot", "{}", []*corev1.Node{spreadNode("a", "a", "x"), spreadNode("b", "b", "x", holds("1"))},
 			[][]*corev1.Pod{spreadPods("a", 6, spreadOver(zone))}, evicted("a-00")},
 	} {

@@ -13,8 +13,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// domains groups the pods of one topology domain that required anti-affinity concerns. The key is TOPOLOGYKEY=VALUE, or
-// TOPOLOGYKEY@NODE for a node without the label: it is a domain of its own.
+// domains groups the pods of one topology domain that required anti-affinity concerns. The key is TOPOLOGYKEY=VALUE. A node without
+// the label is in no domain: the scheduler lets pods that repel each other share it.
 type domains struct {
 	terms     map[string]*antiTerm
 	selectors selectors // by the key of the term
@@ -46,22 +46,22 @@ func (d *domains) add(m member) []string {
 			term = d.newTerm(t, m.pod.UID)
 		}
 		term.holders++
-		keys = append(keys, d.enter(term, term.carriers, m))
+		keys = append(keys, d.enter(term, term.carriers, m)...)
 	}
-	d.repelling(m.pod, func(t *antiTerm) { keys = append(keys, d.enter(t, t.repelled, m)) })
+	d.repelling(m.pod, func(t *antiTerm) { keys = append(keys, d.enter(t, t.repelled, m)...) })
 	return unique(keys)
 }
 
 func (d *domains) remove(m member) []string {
 	delete(d.members, m.pod.UID)
 	var keys []string
-	d.repelling(m.pod, func(t *antiTerm) { keys = append(keys, d.leave(t, t.repelled, m)) })
+	d.repelling(m.pod, func(t *antiTerm) { keys = append(keys, d.leave(t, t.repelled, m)...) })
 	for _, t := range termsOf(m.pod) {
 		term := d.terms[t.Key()]
 		if term == nil {
 			continue
 		}
-		keys = append(keys, d.leave(term, term.carriers, m))
+		keys = append(keys, d.leave(term, term.carriers, m)...)
 		if term.holders--; term.holders > 0 {
 			continue
 		}
@@ -100,21 +100,27 @@ func (d *domains) repelling(p *corev1.Pod, f func(*antiTerm)) {
 	})
 }
 
-// enter adds a pod to one side of a term and returns the domain.
-func (d *domains) enter(t *antiTerm, side podSets, m member) string {
+// enter adds a pod to one side of a term and returns the domain, if the node is in one.
+func (d *domains) enter(t *antiTerm, side podSets, m member) []string {
 	domain := domainOf(t.TopologyKey(), m.node)
+	if domain == "" {
+		return nil
+	}
 	side.add(domain, m.pod.UID, m.pod)
 	d.at.add(domain, t.Key(), true)
-	return domain
+	return []string{domain}
 }
 
-func (d *domains) leave(t *antiTerm, side podSets, m member) string {
+func (d *domains) leave(t *antiTerm, side podSets, m member) []string {
 	domain := domainOf(t.TopologyKey(), m.node)
+	if domain == "" {
+		return nil
+	}
 	side.remove(domain, m.pod.UID)
 	if len(t.carriers[domain])+len(t.repelled[domain]) == 0 {
 		d.at.remove(domain, t.Key())
 	}
-	return domain
+	return []string{domain}
 }
 
 // setNode names nothing: a node without pods is in no group.
@@ -144,9 +150,9 @@ func (d *domains) namespaceChanged(name string) []string {
 			switch {
 			case m.pod.Namespace != name:
 			case d.repels(t, m.pod):
-				keys = append(keys, d.enter(t, t.repelled, m))
+				keys = append(keys, d.enter(t, t.repelled, m)...)
 			default:
-				keys = append(keys, d.leave(t, t.repelled, m))
+				keys = append(keys, d.leave(t, t.repelled, m)...)
 			}
 		}
 	}
@@ -159,7 +165,7 @@ func (d *domains) keysOf(m member) []string {
 		keys = append(keys, domainOf(t.TopologyKey(), m.node))
 	}
 	d.repelling(m.pod, func(t *antiTerm) { keys = append(keys, domainOf(t.TopologyKey(), m.node)) })
-	return unique(keys)
+	return slices.DeleteFunc(unique(keys), func(key string) bool { return key == "" })
 }
 
 // cooldownKeys is empty: fewer pods in a domain do not make others move.
@@ -216,10 +222,7 @@ func (d *domains) contenders(key string) []contender {
 func (d *domains) read(key string) func(*build) schemas.Payload {
 	contenders := d.contenders(key)
 	return func(b *build) schemas.Payload {
-		topologyKey := key
-		if i := strings.IndexAny(key, "=@"); i >= 0 {
-			topologyKey = key[:i]
-		}
+		topologyKey, _, _ := strings.Cut(key, "=")
 		scope := schemas.DomainScope{ScopeHead: b.head, TopologyKey: topologyKey, Pods: []schemas.ContendingPod{}}
 		if b.Empty {
 			return scope
@@ -235,12 +238,12 @@ func (d *domains) read(key string) func(*build) schemas.Payload {
 	}
 }
 
-// domainOf is the key of the domain of a node.
+// domainOf is the key of the domain of a node; empty if it is in none.
 func domainOf(topologyKey string, n *corev1.Node) string {
 	if value, has := n.Labels[topologyKey]; has {
 		return topologyKey + "=" + value
 	}
-	return topologyKey + "@" + n.Name
+	return ""
 }
 
 // termsOf are the terms of a pod, each once; none if one is not valid.

@@ -164,8 +164,8 @@ func TestDomainWithoutLabel(t *testing.T) {
 	d.add(member{pod: alone("a"), node: bare})
 	d.add(member{pod: alone("b"), node: bare})
 	d.add(member{pod: alone("c"), node: node("n1", "a")})
-	if got, want := d.keys(), []string{"zone@bare"}; !reflect.DeepEqual(got, want) {
-		t.Errorf("got %q, want %q", got, want)
+	if got := d.keys(); len(got) > 0 {
+		t.Errorf("got %q, want none: the scheduler lets them share a node without the label", got)
 	}
 }
 

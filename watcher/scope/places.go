@@ -20,7 +20,7 @@ type spreadCopy struct {
 	domains     [][]schemas.Domain // by constraint, without pods
 	places      []schemas.Place
 	nodes       [][]*corev1.Node // by place, sorted by name
-	pods        []placedPod      // those that all constraints count, by their domain of the first constraint, then by name
+	pods        []placedPod      // the carriers that all constraints count, by their domain of the first constraint, then by name
 }
 
 // placedPod is a pod with the index of its place.
@@ -81,9 +81,10 @@ func (s *spreads) copyOf(g *spread, namespace string) *spreadCopy {
 	return c
 }
 
-// counts says whether all constraints of the group count a pod.
+// counts says whether a pod has all constraints of the group, and they count it. The scheduler places the replacement of another pod
+// without regard to them, so that it could come back.
 func (g *spread) counts(m member) bool {
-	return !slices.ContainsFunc(g.tallies, func(t *tally) bool { _, counted := t.counts(m); return !counted })
+	return g.carriers[m.pod.UID] && !slices.ContainsFunc(g.tallies, func(t *tally) bool { _, counted := t.counts(m); return !counted })
 }
 
 // read copies a group if it is skewed.
@@ -204,10 +205,12 @@ func (r *room) count(q *fit.Question, slots []int) {
 			}
 			found := q.Slots(n.Name, needed-slots[place])
 			for _, key := range q.RepelsItself() {
-				if domain := domainOf(key, n); found > 0 && !taken[domain] {
-					found, taken[domain] = 1, true
-				} else {
+				switch domain := domainOf(key, n); {
+				case domain == "" || found == 0:
+				case taken[domain]:
 					found = 0
+				default:
+					found, taken[domain] = 1, true
 				}
 			}
 			slots[place] += found

@@ -28,8 +28,8 @@ type spreads struct {
 
 // spread is a group of pods with the same constraints.
 type spread struct {
-	tallies  []*tally // in the order of their keys
-	carriers int      // pods with the constraints
+	tallies  []*tally           // in the order of their keys
+	carriers map[types.UID]bool // the pods with the constraints
 }
 
 // constraint is what decides which pods a topology spread constraint counts, and on which nodes. Two pods of a namespace for which
@@ -74,7 +74,7 @@ func (s *spreads) add(m member) []string {
 	for key, constraints := range s.constraintsOf(m.pod) {
 		g := s.groups[key]
 		if g == nil {
-			g = &spread{}
+			g = &spread{carriers: map[types.UID]bool{}}
 			s.groups[key] = g
 			for _, c := range constraints {
 				if s.tallies[c.key] == nil {
@@ -83,7 +83,7 @@ func (s *spreads) add(m member) []string {
 				g.tallies = append(g.tallies, s.tallies[c.key])
 			}
 		}
-		g.carriers++
+		g.carriers[m.pod.UID] = true
 		for _, t := range g.tallies {
 			t.groups[key]++
 		}
@@ -119,7 +119,7 @@ func (s *spreads) remove(m member) []string {
 		for _, t := range g.tallies {
 			s.release(t, key, ns)
 		}
-		if g.carriers--; g.carriers == 0 {
+		if delete(g.carriers, m.pod.UID); len(g.carriers) == 0 {
 			delete(s.groups, key)
 		}
 		keys = append(keys, key)
