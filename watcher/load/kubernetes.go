@@ -19,6 +19,9 @@ type Kubernetes struct {
 	Now func() time.Time
 }
 
+// mostWindow is far longer than the window of any metrics server.
+const mostWindow = 10 * time.Minute
+
 // metrics is an item of a NodeMetricsList, which has Usage, or of a PodMetricsList, which has Containers.
 type metrics struct {
 	metav1.ObjectMeta `json:"metadata"`
@@ -31,7 +34,7 @@ type metrics struct {
 }
 
 // Nodes implements [Source] with cpu and memory. The age of a sample counts from its timestamp, unless that is in the future. It
-// stays valid for its window longer, because the server renews it only once per window.
+// stays valid for its window longer, at most [mostWindow], because the server renews it only once per window.
 func (k Kubernetes) Nodes(ctx context.Context) (map[string]Sample, error) {
 	items, err := k.list(ctx, "nodes")
 	if err != nil {
@@ -45,13 +48,13 @@ func (k Kubernetes) Nodes(ctx context.Context) (map[string]Sample, error) {
 			measured = now
 		}
 		if used := sum(item.Usage); used != nil {
-			samples[item.Name] = Sample{Used: used, Good: measured.Add(maxAge + max(0, item.Window.Duration))}
+			samples[item.Name] = Sample{Used: used, Good: measured.Add(maxAge + min(max(0, item.Window.Duration), mostWindow))}
 		}
 	}
 	return samples, nil
 }
 
-// Pods implements [Source] with the sum of the containers. It skips pods with incomplete containers.
+// Pods implements [Source] with the sum of the containers. It skips pods with a container whose values are missing or negative.
 func (k Kubernetes) Pods(ctx context.Context) (map[types.NamespacedName]corev1.ResourceList, error) {
 	items, err := k.list(ctx, "pods")
 	if err != nil {
@@ -93,7 +96,7 @@ func (k Kubernetes) list(ctx context.Context, resource string) ([]metrics, error
 	return list.Items, nil
 }
 
-// sum adds cpu and memory. It returns nil if a value is missing or there are no usages.
+// sum adds cpu and memory. It returns nil if a value is missing or negative, or there are no usages.
 func sum(usages ...corev1.ResourceList) corev1.ResourceList {
 	if len(usages) == 0 {
 		return nil
@@ -102,7 +105,7 @@ func sum(usages ...corev1.ResourceList) corev1.ResourceList {
 	for _, usage := range usages {
 		for _, name := range [...]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 			quantity, has := usage[name]
-			if !has {
+			if !has || quantity.Sign() < 0 {
 				return nil
 			}
 			if others, is := total[name]; is {
