@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/rehome-dev/rehome/actuator/limit"
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -79,4 +81,38 @@ func again[E any](t *testing.T, key string, entry E) {
 	if second, err := json.Marshal(read); err != nil || !bytes.Equal(first, second) {
 		t.Errorf("%s was read as %s, %v", first, second, err)
 	}
+}
+
+// FuzzMessage: whatever an intents message says, it is invalid, or each intent is about one pod that can exist, and expires within
+// the longest time.
+func FuzzMessage(f *testing.F) {
+	at := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
+	a, _ := answerTo("A", 7, "1", "2")
+	for i := range a.Intents {
+		a.Intents[i].Expires = at.Add(time.Minute)
+	}
+	data, err := json.Marshal(a)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(a.Channel(), data)
+	f.Add("rehome.intents.A.default.maintenance.m", []byte(`{"profile":"default","strategy":"A","scope":{"kind":"maintenance","key":"m"},"intents":[null]}`))
+	f.Add("", []byte(`{"intents":[{"id":"1","pod":{"namespace":"..","name":"*","uid":"1"},"node":">","expires":"9999-01-01T00:00:00Z"}]}`))
+	f.Fuzz(func(t *testing.T, channel string, data []byte) {
+		e := schemas.Event{ID: "1", Type: schemas.IntentsType, Channel: channel, Data: data, Time: at}
+		a, err := readMessage(e, at)
+		if err != nil {
+			if !isInvalid(err) {
+				t.Errorf("the error is not ErrInvalid: %v", err)
+			}
+			return
+		}
+		pods := map[types.UID]bool{}
+		for _, i := range a.Intents {
+			if i.ID == "" || i.Node == "" || i.Pod.UID == "" || pods[i.Pod.UID] || i.Expires.After(at.Add(longestIntent)) {
+				t.Errorf("intent %+v was accepted at %v", i, at)
+			}
+			pods[i.Pod.UID] = true
+		}
+	})
 }
