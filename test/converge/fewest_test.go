@@ -185,8 +185,14 @@ func (s *search) compare(moves []int, movable func(*search, int) bool) (left int
 			candidates = append(candidates, i)
 		}
 	}
+	tried := map[string]bool{} // pods of one workload on one node are alike
 	for fewer := range len(moves) {
 		for set := range subsets(candidates, fewer) {
+			kinds := s.kinds(set)
+			if tried[kinds] {
+				continue
+			}
+			tried[kinds] = true
 			if found := s.after(set); found >= 0 && found <= left {
 				return left, fmt.Sprintf("%d moves leave %d violations, and so do %d moves: %s",
 					len(moves), left, fewer, strings.Join(s.describe(set), ", "))
@@ -194,6 +200,16 @@ func (s *search) compare(moves []int, movable func(*search, int) bool) (left int
 		}
 	}
 	return left, ""
+}
+
+// kinds names the workloads and nodes of pods.
+func (s *search) kinds(pods []int) string {
+	var all []string
+	for _, i := range pods {
+		all = append(all, s.pods[i].OwnerReferences[0].Name+"@"+s.pods[i].Spec.NodeName)
+	}
+	slices.Sort(all)
+	return strings.Join(all, " ")
 }
 
 // after returns the fewest violations that are possible after these moves, -1 if not all replacements have a place.
