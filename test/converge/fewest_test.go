@@ -337,7 +337,8 @@ func (s *search) beside(i int, key string, selector labels.Selector) bool {
 	return false
 }
 
-// duplicates counts pods in excess of an even spread of their workload over the nodes that could run its pods.
+// duplicates adds up the squares of how many pods a node has in excess of an even spread of their workload over the nodes that
+// could run its pods. So two nodes with one in excess are better than one with two.
 func (s *search) duplicates() (count int) {
 	for _, l := range s.w.workloads {
 		if l.kind != replicaSet {
@@ -355,7 +356,8 @@ func (s *search) duplicates() (count int) {
 			most = (replicas + able - 1) / able
 		}
 		for pods := range maps.Values(on) {
-			count += max(0, pods-most)
+			excess := max(0, pods-most)
+			count += excess * excess
 		}
 	}
 	return count
