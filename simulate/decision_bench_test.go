@@ -18,7 +18,7 @@ const (
 	plannedPods  = 5000
 )
 
-// planned is a cluster in which every strategy has something to decide. The pods of one workload, with two spread
+// planned is a cluster with moves for each strategy. The pods of one workload, with two spread
 // constraints, are on the first two thirds of the nodes. Beyond them is a node for each of some pods with other rules.
 func planned() []metav1.Object {
 	const used, odd = plannedNodes * 2 / 3, 300

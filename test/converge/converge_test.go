@@ -81,7 +81,7 @@ func converge(t *testing.T, scoring string, takes func(strategy string) bool) {
 			}
 			fmt.Fprintf(rows, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%v\t\n", f.Strategy.Name, sum.worlds, sum.moving, sum.evictions, sum.pending,
 				sum.back, sum.rounds, sum.mostRounds, sum.loops, time.Since(began).Round(time.Second))
-			if share := float64(sum.back) / float64(max(sum.evictions, 1)); share > mostReturns && !f.Strategy.Traits.RenewsPods {
+			if share := float64(sum.back) / float64(max(sum.evictions, 1)); share > mostReturns && !f.Strategy.RenewsPods {
 				t.Errorf("%d of %d replacements came back to their node, want at most %.0f %%", sum.back, sum.evictions, 100*mostReturns)
 			}
 		})
@@ -119,7 +119,7 @@ func (sum *tally) world(t *testing.T, s *stage, f functions.Function, number int
 	if r.pending > 0 {
 		wrong = append(wrong, fmt.Sprintf("%d pods are Pending because of a move", r.pending))
 	}
-	if r.back > 0 && !f.Strategy.Traits.RenewsPods {
+	if r.back > 0 && !f.Strategy.RenewsPods {
 		wrong = append(wrong, fmt.Sprintf("%d replacements came back to their node", r.back))
 	}
 	report := fmt.Sprintf("world %d: %s\n%s%s", number, strings.Join(wrong, ", "), w, strings.Join(r.moves, "\n"))
@@ -158,7 +158,7 @@ func (s *stage) settle(w *world) result {
 	seen := map[string]int{}
 	for round := 1; round <= mostRounds; round++ {
 		objects, pods := s.objects()
-		state := s.state(pods, w.strategy.Traits.RenewsPods)
+		state := s.state(pods, w.strategy.RenewsPods)
 		if before, repeats := seen[state]; repeats {
 			r.loop = fmt.Sprintf("the state after round %d is that before round %d", round-1, before)
 			return r

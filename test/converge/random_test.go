@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"time"
 
@@ -59,10 +60,8 @@ func (g *generator) chance(share float64) bool { return g.Float64() < share }
 
 // of returns often for worlds of one of the strategies, and seldom for others.
 func (g *generator) of(often, seldom float64, strategies ...string) float64 {
-	for _, name := range strategies {
-		if g.strategy.Name == name {
-			return often
-		}
+	if slices.Contains(strategies, g.strategy.Name) {
+		return often
 	}
 	return seldom
 }
