@@ -46,7 +46,16 @@ func (q *Question) Pod() *corev1.Pod { return q.pod }
 func (q *Question) Requests(name corev1.ResourceName) int64 { return q.wants.of(name) }
 
 // ScoredRequests is like [Question.Requests], with 100m of CPU and 200Mi of memory for each container that requests none.
-func (q *Question) ScoredRequests(name corev1.ResourceName) int64 { return q.wants.scored(name) }
+// Requests of the whole pod do not count: the scheduler of Kubernetes 1.36 overlooks them in the pod that it places.
+func (q *Question) ScoredRequests(name corev1.ResourceName) int64 {
+	if q.pod.Spec.Resources == nil {
+		return q.wants.scored(name)
+	}
+	pod := *q.pod
+	pod.Spec.Resources = nil
+	wants := wanted(&pod)
+	return wants.scored(name)
+}
 
 // Allocatable is how much of a resource the node has for pods, in the units of [Question.Requests].
 func (c *Candidate) Allocatable(name corev1.ResourceName) int64 { return c.host.allocatable.of(name) }

@@ -107,11 +107,14 @@ func balanced(q *fit.Question, nodes []fit.Candidate, of []config.ResourceSpec) 
 			without = append(without, min(float64(used)/float64(has), 1))
 			with = append(with, min(float64(used+own)/float64(has), 1))
 		}
-		// A deviation is at most a half, so the score is between 50 and 100.
-		scores[i] = int64(best * (0.75 + (deviation(without)-deviation(with))/2))
+		// No change is 75. A deviation is at most a half, so the score is between 50 and 100.
+		scores[i] = (150 + evenness(with) - evenness(without)) / 2
 	}
 	return scores
 }
+
+// evenness is 100 if all shares are equal, and lower the more they deviate.
+func evenness(shares []float64) int64 { return int64((1 - deviation(shares)) * best) }
 
 // deviation is the standard deviation.
 func deviation(of []float64) float64 {

@@ -48,19 +48,19 @@ type Node struct {
 	Plugins map[Plugin]int64
 }
 
-// Predict names the nodes with the best score, by name, among those that allowed selects, nil all of them. Empty: the pod fits
+// Predict lists the nodes with the best score, by name, among those that allowed selects, nil all of them. Empty: the pod fits
 // nowhere, or cannot be judged.
-func Predict(q *fit.Question, p *Profile, allowed func(*corev1.Node) bool) []string {
+func Predict(q *fit.Question, p *Profile, allowed func(*corev1.Node) bool) []*corev1.Node {
 	nodes := q.Candidates(allowed)
 	totals, _ := scores(q, p, nodes)
 	if len(nodes) == 0 {
 		return nil
 	}
 	highest := slices.Max(totals)
-	var found []string
+	var found []*corev1.Node
 	for i := range nodes {
 		if totals[i] == highest {
-			found = append(found, nodes[i].Node.Name)
+			found = append(found, nodes[i].Node)
 		}
 	}
 	return found

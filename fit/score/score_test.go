@@ -267,7 +267,11 @@ func TestPredict(t *testing.T) {
 			if test.promise != "" {
 				c.Reserve(moving, test.promise)
 			}
-			if got := score.Predict(c.Ask(test.pod), score.Default(), nil); !reflect.DeepEqual(got, test.want) {
+			var got []string
+			for _, n := range score.Predict(c.Ask(test.pod), score.Default(), nil) {
+				got = append(got, n.Name)
+			}
+			if !reflect.DeepEqual(got, test.want) {
 				t.Errorf("got %v, want %v", got, test.want)
 			}
 		})

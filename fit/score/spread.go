@@ -34,9 +34,7 @@ func spread(q *fit.Question, nodes []fit.Candidate, p *Profile) []int64 {
 				if domains[c] == nil {
 					domains[c] = map[string]bool{}
 				}
-				if value, has := nodes[i].Node.Labels[key]; has {
-					domains[c][value] = true
-				}
+				domains[c][nodes[i].Node.Labels[key]] = true // Nodes without the label are one domain, too.
 			}
 		}
 	}
