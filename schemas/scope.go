@@ -118,7 +118,8 @@ type ScopedPod struct {
 type Elsewhere struct {
 	// Fits: it would be placed on another node now.
 	Fits bool `json:"fits"`
-	// Node is the fitting node that it prefers most by its node affinity, the first by name of several.
+	// Node is the node where the scheduler is predicted to place it: the node with the best score, and of several the node that the
+	// pod runs on, or else the first by name.
 	Node string `json:"node,omitempty"`
 	// Preference is the sum of the weights of the preferred node affinity terms that Node matches, and Here that of the
 	// node that the pod runs on.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/fit"
+	"github.com/rehome-dev/rehome/fit/score"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -24,7 +25,7 @@ func (b *build) hash(pod types.UID, where any) {
 	b.FitHash = h.Sum64() | 1
 }
 
-// elsewhere says on which other ready node the replacement of a pod fits that it prefers most.
+// elsewhere says whether the replacement of a pod fits on another ready node, and where the scheduler would place it.
 func (b *build) elsewhere(p *corev1.Pod, on *corev1.Node) *schemas.Elsewhere {
 	found := schemas.Elsewhere{Here: fit.Preference(p, on)}
 	b.cluster.Ask(p, func(q *fit.Question) {
@@ -34,9 +35,20 @@ func (b *build) elsewhere(p *corev1.Pod, on *corev1.Node) *schemas.Elsewhere {
 		found.Fits, found.Node, found.Preference = r.OK, r.Node, r.Preference
 		if !r.OK {
 			found.Why = cluster.Refusal(r.Refused)
+		} else if nodes := b.predicted(q); len(nodes) > 0 {
+			node := nodes[0]
+			if slices.ContainsFunc(nodes, func(n *corev1.Node) bool { return n.Name == on.Name }) {
+				node = on
+			}
+			found.Node, found.Preference = node.Name, fit.Preference(p, node)
 		}
 	})
 	return &found
+}
+
+// predicted lists the ready nodes where the scheduler would place the replacement of a pod, those with the best score.
+func (b *build) predicted(q *fit.Question) []*corev1.Node {
+	return score.Predict(q, b.policy.Scheduler, func(n *corev1.Node) bool { return !cluster.NotReady(n) })
 }
 
 // schedulingClass is equal for pods that the scheduler cannot tell apart: pods of one owner with the same labels and requests. Empty:

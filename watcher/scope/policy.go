@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/rehome-dev/rehome/cluster"
+	"github.com/rehome-dev/rehome/fit/score"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -19,7 +20,9 @@ type CompiledPolicy struct {
 	// Nodes selects the nodes that the policy looks at.
 	Nodes      labels.Selector
 	Strategies []*Strategy
-	wokenBy    map[schemas.DeltaKind][]*Strategy
+	// Scheduler is how the scheduler scores nodes.
+	Scheduler *score.Profile
+	wokenBy   map[schemas.DeltaKind][]*Strategy
 }
 
 // Strategy is one strategy of one profile.
@@ -31,9 +34,14 @@ type Strategy struct {
 	Evictor policy.Evictor
 }
 
-// Compile compiles a policy. It fails for arguments that do not belong to their strategy.
+// Compile compiles a policy. It fails for arguments that do not belong to their strategy, and for a profile of the scheduler that
+// cannot be read.
 func Compile(p policy.Policy) (*CompiledPolicy, error) {
-	c := &CompiledPolicy{Policy: p, Nodes: p.Selector(), wokenBy: map[schemas.DeltaKind][]*Strategy{}}
+	scheduler, err := p.Scheduler.Load()
+	if err != nil {
+		return nil, err
+	}
+	c := &CompiledPolicy{Policy: p, Nodes: p.Selector(), Scheduler: scheduler, wokenBy: map[schemas.DeltaKind][]*Strategy{}}
 	for i := range p.Profiles {
 		for _, enabled := range p.Profiles[i].Strategies {
 			rules, err := enabled.ScopeRules()

@@ -1,0 +1,106 @@
+package watcher
+
+import (
+	"encoding/json"
+	"reflect"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/watcher/scope"
+)
+
+// seeking are arguments of a strategy that asks where each pod would go, and sees the pods of n1.
+type seeking struct{ all }
+
+func (*seeking) Seeks(*corev1.Pod, *corev1.Node) bool { return true }
+func (*seeking) Sources([]schemas.NodeUsage) []string { return []string{"n1"} }
+
+// TestPredictedNode holds that scopes name the node where the scheduler would place a replacement.
+func TestPredictedNode(t *testing.T) {
+	sized := func(name, cpu string, change ...func(*corev1.Node)) *corev1.Node {
+		return named(name, append(change, func(n *corev1.Node) { n.Status.Allocatable = amount("cpu", cpu, "memory", "8Gi", "pods", "10") })...)
+	}
+	avoided := func(n *corev1.Node) {
+		n.Spec.Taints = []corev1.Taint{{Key: "old", Effect: corev1.TaintEffectPreferNoSchedule}}
+	}
+	prefers := func(zone string, weight int32) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+				PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
+					Weight: weight, Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{
+						{Key: "kubernetes.io/hostname", Operator: corev1.NodeSelectorOpIn, Values: []string{zone}},
+					}},
+				}},
+			}}
+		}
+	}
+	host := func(n *corev1.Node) { n.Labels["kubernetes.io/hostname"] = n.Name }
+	for _, c := range []struct {
+		name        string
+		scheduler   string
+		nodes       []*corev1.Node
+		pods        []*corev1.Pod
+		node        string   // elsewhere
+		replacement []string // of the usage scope
+	}{
+		{
+			"the_emptiest_node", "", []*corev1.Node{sized("n1", "2"), sized("n2", "4"), sized("n3", "8")},
+			[]*corev1.Pod{guest("a", "n1", asks("1"))}, "n3", []string{"n3"},
+		},
+		{
+			"the_fullest_node", "MostAllocated", []*corev1.Node{sized("n1", "8"), sized("n2", "2"), sized("n3", "4")},
+			[]*corev1.Pod{guest("a", "n1", asks("1"))}, "n2", []string{"n2"},
+		},
+		{
+			"its_own_node", "", []*corev1.Node{sized("n1", "8"), sized("n2", "8", avoided), sized("n3", "2")},
+			[]*corev1.Pod{guest("a", "n1", asks("1"))}, "n1", []string{"n1"},
+		},
+		{
+			"its_own_node_among_equals", "", []*corev1.Node{sized("n0", "8"), sized("n1", "8")},
+			[]*corev1.Pod{guest("a", "n1", asks("1"))}, "n1", []string{"n0", "n1"},
+		},
+		{
+			"not_the_node_that_it_prefers", "", []*corev1.Node{sized("n1", "8"), sized("n2", "8", host, avoided), sized("n3", "64")},
+			[]*corev1.Pod{guest("a", "n1", asks("1"), prefers("n2", 1))}, "n3", []string{"n3"},
+		},
+		{
+			"nowhere", "", []*corev1.Node{sized("n1", "8", func(n *corev1.Node) { n.Spec.Unschedulable = true }), sized("n2", "2")},
+			[]*corev1.Pod{guest("a", "n1", asks("3"))}, "", nil,
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := policy.Policy{Scheduler: policy.Scheduler{Profile: c.scheduler}, Profiles: []policy.Profile{{Name: "p"}}}
+			for _, kind := range []schemas.ScopeKind{schemas.NodeKind, schemas.UsageKind} {
+				p.Profiles[0].Strategies = append(p.Profiles[0].Strategies, policy.Enabled{
+					Strategy: policy.Strategy{
+						Name: string(kind), Scope: kind, NewArgs: func() policy.Args { return &seeking{} },
+						Traits: policy.Traits{Facts: []policy.Fact{policy.FactElsewhere}},
+					},
+					Args: json.RawMessage(`{}`),
+				})
+			}
+			v := view(t, p, c.nodes, c.pods)
+			build := func(kind schemas.ScopeKind, name string) any {
+				r, err := v.scopes.Build(scope.Key{Profile: "p", Strategy: string(kind), Kind: kind, Name: name}, nil, time.Now())
+				if err != nil {
+					t.Fatal(err)
+				}
+				return r.Scope
+			}
+			if got := build(schemas.NodeKind, "n1").(schemas.NodeScope).Pods[0].Elsewhere.Node; got != c.node {
+				t.Errorf("elsewhere: got %q, want %q", got, c.node)
+			}
+			if got := build(schemas.UsageKind, scope.Cluster).(schemas.UsageScope).Pods[0].Replacement; !reflect.DeepEqual(got, c.replacement) {
+				t.Errorf("usage: got %q, want %q", got, c.replacement)
+			}
+		})
+	}
+	_, err := scope.Compile(policy.Policy{Scheduler: policy.Scheduler{Profile: "/no/such/file"}})
+	if want := "scheduler.profile: open /no/such/file: no such file or directory"; err == nil || err.Error() != want {
+		t.Errorf("a profile that cannot be read: got %v, want %s", err, want)
+	}
+}
