@@ -19,12 +19,15 @@ import (
 // The first three are the rules of the descheduler. The last makes the order total.
 func Compare(a, b *corev1.Pod) int {
 	return cmp.Or(
-		cmp.Compare(cost(a), cost(b)),
+		CompareCost(a, b),
 		cmp.Compare(a.Namespace, b.Namespace),
 		cmp.Compare(a.Name, b.Name),
 		cmp.Compare(a.UID, b.UID),
 	)
 }
+
+// CompareCost is [Compare] without the name.
+func CompareCost(a, b *corev1.Pod) int { return cmp.Compare(cost(a), cost(b)) }
 
 // cost is the priority, the quality of service, and the annotation in one number.
 func cost(pod *corev1.Pod) int64 {

@@ -73,7 +73,7 @@ func BenchmarkDecide(b *testing.B) {
 		nodes, loaded, pods int
 		want                int
 	}{
-		{"low, 3 nodes, 1 of 110 pods", low, 3, 1, 110, 55},
+		{"low, 3 nodes, 1 of 110 pods", low, 3, 1, 110, 43},
 		{"low, 5000 nodes, 500 over-used", low, 5000, 500, 80, 12500},
 		{"low, 5000 nodes, 100 over-used", low, 5000, 100, 80, 2500},
 		{"low, 5000 nodes, none over-used", low, 5000, 0, 0, 0},

@@ -59,12 +59,13 @@ func (a HighArgs) Decide(scope schemas.UsageScope) []schemas.Intent {
 	return a.plan(scope.Nodes).intents(scope.Pods, r)
 }
 
-// plan sorts the nodes into under-used ones and targets: all others that are not cordoned, however full.
+// plan sorts the nodes into under-used ones and targets: all others that are not cordoned, however full. A node that has none of the
+// resources with a threshold is not under-used: to empty it saves none of them.
 func (a HighArgs) plan(usage []schemas.NodeUsage) plan {
 	c := measure(usage, a.Resources())
 	low := c.fixed(a.Thresholds)
 	under, targets := c.split(
-		func(n node) bool { return n.within(low) },
+		func(n node) bool { return n.within(low) && n.hasOne(low) },
 		func(n node) bool { return !n.Unschedulable })
 	if len(under) <= a.NumberOfNodes {
 		return plan{}

@@ -7,6 +7,7 @@
 //	thresholds.go    Thresholds: validation
 //	nodes.go         measure: the nodes in plain numbers, and their limits
 //	plan.go          plan: how far each source is unloaded, and which of its pods leave
+//	targets.go       targets: what each node that takes pods has left
 package utilization
 
 import (

@@ -74,7 +74,7 @@ func TestPodsLeaveNodesThatAreUsedTooMuch(t *testing.T) {
 	for _, c := range []nodesCase{
 		{"until the node is not over-used any more", cpu(), nodes{test.Usage("n1", "cpu=8"), test.Usage("n2", "cpu=1")},
 			pods{test.Using("n1", "a", "cpu=1"), test.Using("n1", "b", "cpu=1500m"), test.Using("n1", "c", "cpu=500m"), test.Using("n1", "d", "cpu=1")},
-			[]string{"n1"}, overUsed("n1", "cpu 80 % of 50 %", "a", "b", "c")},
+			[]string{"n1"}, overUsed("n1", "cpu 80 % of 50 %", "b", "a", "c")},
 		{"a node exactly at the target is not over-used", cpu(), nodes{test.Usage("n1", "cpu=5"), test.Usage("n2", "cpu=1")}, two, nil, nil},
 		{"a node a little above it is", cpu(), nodes{test.Usage("n1", "cpu=5001m"), test.Usage("n2", "cpu=1")}, two,
 			[]string{"n1"}, overUsed("n1", "cpu 50.01 % of 50 %", "a")},
@@ -124,9 +124,9 @@ func TestPodsLeaveNodesThatAreUsedTooMuch(t *testing.T) {
 func TestPodsLeaveAsLongAsThereIsRoomForThem(t *testing.T) {
 	three := pods{test.Using("n1", "a", "cpu=1 memory=10"), test.Using("n1", "b", "cpu=1 memory=10"), test.Using("n1", "c", "cpu=1 memory=10")}
 	for _, c := range []nodesCase{
-		{"up to the target, with the pod that fills it", cpu(), nodes{test.Usage("n1", "cpu=9"), test.Usage("n2", "cpu=1500m", test.Capacity("cpu=8 memory=100 pods=100"))},
+		{"up to the target", cpu(), nodes{test.Usage("n1", "cpu=9"), test.Usage("n2", "cpu=1500m", test.Capacity("cpu=8 memory=100 pods=100"))},
 			append(pods{test.Using("n1", "d", "cpu=1"), test.Using("n1", "e", "cpu=1")}, three...),
-			[]string{"n1"}, overUsed("n1", "cpu 90 % of 50 %", "a", "b", "c")},
+			[]string{"n1"}, overUsed("n1", "cpu 90 % of 50 %", "a", "b")},
 		{"no room at all when it is filled exactly", cpu(), nodes{test.Usage("n1", "cpu=9"), test.Usage("n2", "cpu=1", test.Capacity("cpu=6 memory=100 pods=100"))},
 			three, []string{"n1"}, overUsed("n1", "cpu 90 % of 50 %", "a", "b")},
 		{"the room of all that are under-used, together", cpu(),
@@ -134,9 +134,16 @@ func TestPodsLeaveAsLongAsThereIsRoomForThem(t *testing.T) {
 			three, []string{"n1"}, overUsed("n1", "cpu 90 % of 50 %", "a", "b")},
 		{"one room for all that are over-used", cpu(), nodes{test.Usage("n1", "cpu=8"), test.Usage("n2", "cpu=9"), test.Usage("n3", "", test.Capacity("cpu=4 memory=50 pods=50"))},
 			pods{test.Using("n1", "a", "cpu=1"), test.Using("n2", "b", "cpu=1500m"), test.Using("n2", "c", "cpu=1"), test.Using("n2", "d", "cpu=1")},
-			[]string{"n2", "n1"}, overUsed("n2", "cpu 90 % of 50 %", "b", "c")},
+			[]string{"n2", "n1"}, overUsed("n2", "cpu 90 % of 50 %", "b")},
+		{"a pod larger than the capacity of any target stays", cpu(), nodes{test.Usage("n1", "cpu=9"), test.Usage("n2", "cpu=2"), test.Usage("n3", "cpu=2")},
+			pods{test.Using("n1", "a", "cpu=4")}, []string{"n1"}, nil},
+		{"a pod that uses nothing of what is used too much stays", cpu(), nodes{test.Usage("n1", "cpu=9"), test.Usage("n2", "")},
+			pods{test.Using("n1", "a", "memory=1"), test.Using("n1", "b", "cpu=4")}, []string{"n1"}, overUsed("n1", "cpu 90 % of 50 %", "b")},
+		{"one pod that is enough and not four", cpu(), nodes{test.Usage("n1", "cpu=9"), test.Usage("n2", "")}, pods{
+			test.Using("n1", "a", "cpu=1"), test.Using("n1", "b", "cpu=1"), test.Using("n1", "c", "cpu=1"), test.Using("n1", "d", "cpu=1"), test.Using("n1", "e", "cpu=4"),
+		}, []string{"n1"}, overUsed("n1", "cpu 90 % of 50 %", "e")},
 		{"a resource without a threshold can be used up, too", cpu(), nodes{test.Usage("n1", "cpu=9"), test.Usage("n2", "memory=85")},
-			three, []string{"n1"}, overUsed("n1", "cpu 90 % of 50 %", "a", "b")},
+			three, []string{"n1"}, overUsed("n1", "cpu 90 % of 50 %", "a")},
 		{"places for pods as well", cpu(), nodes{test.Usage("n1", "cpu=9"), test.Usage("n2", "pods=98")},
 			three, []string{"n1"}, overUsed("n1", "cpu 90 % of 50 %", "a", "b")},
 		{"nothing moves when one of them is used up before", cpu(), nodes{test.Usage("n1", "cpu=9"), test.Usage("n2", "memory=100")}, three, nil, nil},
@@ -145,7 +152,7 @@ func TestPodsLeaveAsLongAsThereIsRoomForThem(t *testing.T) {
 		{"a resource without a threshold that is promised twice keeps pods leaving", cpu(),
 			nodes{test.Usage("n1", "cpu=6 memory=115"), test.Usage("n2", "")}, three, []string{"n1"}, overUsed("n1", "cpu 60 % of 50 %", "a", "b")},
 		{"a threshold of a resource that takers lack", utilization.LowArgs{Thresholds: shares{"cpu": 20, "nvidia.com/gpu": 20}, TargetThresholds: shares{"cpu": 50, "nvidia.com/gpu": 50}},
-			nodes{test.Usage("n1", "cpu=9"), test.Usage("n2", "")}, three, nil, nil},
+			nodes{test.Usage("n1", "cpu=9"), test.Usage("n2", "")}, three, []string{"n1"}, overUsed("n1", "cpu 90 % of 50 %", "a", "b", "c")},
 		{"a threshold of a resource that only takers have", utilization.LowArgs{Thresholds: shares{"nvidia.com/gpu": 20, "cpu": 20}, TargetThresholds: shares{"nvidia.com/gpu": 50, "cpu": 50}},
 			nodes{test.Usage("n1", "cpu=6"), test.Usage("n2", "", test.Capacity("cpu=10 memory=100 pods=100 nvidia.com/gpu=4"))}, three,
 			[]string{"n1"}, overUsed("n1", "cpu 60 % of 50 %", "a")},
@@ -189,8 +196,13 @@ func TestWhichPodsLeave(t *testing.T) {
 
 		{"a pod that tolerates no taker stays", cpu(), nodes{hot, test.Usage("n2", "", test.Tainted("gpu:NoSchedule"))},
 			pods{p("a"), p("b", test.ToleratingKeys("gpu")), p("c", test.ToleratingKeys("spot"))}, []string{"n1"}, overUsed("n1", because, "b")},
-		{"NoExecute counts, PreferNoSchedule does not", cpu(), nodes{hot, test.Usage("n2", "", test.Tainted("gone:NoExecute", "soft:PreferNoSchedule"))},
-			pods{p("a"), p("b", test.ToleratingKeys("soft")), p("c", test.ToleratingKeys("gone"))}, []string{"n1"}, overUsed("n1", because, "c")},
+		{"the scheduler avoids a taint with PreferNoSchedule", cpu(), nodes{hot, test.Usage("n2", "", test.Tainted("gone:NoExecute", "soft:PreferNoSchedule"))},
+			pods{p("a"), p("b", test.ToleratingKeys("soft")), p("c", test.ToleratingKeys("gone")), p("d", test.ToleratingKeys("gone", "soft"))},
+			[]string{"n1"}, overUsed("n1", because, "d")},
+		{"but not if the node that the pod leaves has one, too", cpu(), nodes{test.Usage("n1", "cpu=9", test.Tainted("old:PreferNoSchedule")), test.Usage("n2", "", test.Tainted("soft:PreferNoSchedule"))},
+			pods{p("a"), p("b"), p("c")}, []string{"n1"}, overUsed("n1", because, "a", "b")},
+		{"and not if the pod cannot return", cpu(), nodes{test.Usage("n1", "cpu=9", test.Cordoned()), test.Usage("n2", "", test.Tainted("soft:PreferNoSchedule"))},
+			pods{p("a"), p("b"), p("c")}, []string{"n1"}, overUsed("n1", because, "a", "b")},
 		{"one wildcard tolerates two taints", cpu(), nodes{hot, test.Usage("n2", "", test.Tainted("gpu:NoSchedule", "gone:NoExecute"))},
 			pods{p("a", test.ToleratingKeys("gpu")), p("b", test.ToleratingKeys("")), p("c", test.ToleratingKeys("gpu", "gone"))}, []string{"n1"}, overUsed("n1", because, "b", "c")},
 		{"one taker is enough", cpu(), nodes{hot, test.Usage("n2", "", test.Tainted("gpu:NoSchedule")), test.Usage("n3", "", test.Tainted("spot:NoSchedule"))},
@@ -211,7 +223,7 @@ func TestWhichPodsLeave(t *testing.T) {
 		{"a pod that is being deleted is gone from its node", cpu(), nodes{hot, cold}, pods{p("a"), p("b"), p("c", test.Deleted())},
 			[]string{"n1"}, overUsed("n1", because, "a")},
 		{"and enough of them are enough", cpu(), nodes{hot, cold}, pods{p("a"), p("b", test.Deleted()), p("c", test.Deleted())}, []string{"n1"}, nil},
-		{"it takes room elsewhere, before the turn of its node", cpu(), nodes{hot, test.Usage("n0", "cpu=8"), test.Usage("n2", "", test.Capacity("cpu=4 memory=100 pods=100"))},
+		{"it takes room elsewhere, before the turn of its node", cpu(), nodes{hot, test.Usage("n0", "cpu=8"), test.Usage("n2", "", test.Capacity("cpu=8 memory=100 pods=100"))},
 			pods{test.Using("n0", "a", "cpu=1500m", test.Deleted()), p("b"), p("c")}, []string{"n1", "n0"}, overUsed("n1", because, "b")},
 		{"it counts in the limit, protected or not", cpu(atMost(2)), nodes{hot, cold}, pods{small("a", test.Deleted(), test.Protected(policy.DaemonSetPods)), small("b"), small("c")},
 			[]string{"n1"}, overUsed("n1", because, "b")},
@@ -240,7 +252,7 @@ func TestThresholdsCanCountFromTheMean(t *testing.T) {
 		{"of shares, not of amounts", ten(), nodes{test.Usage("n1", "cpu=8"), test.Usage("n2", "cpu=2", test.Capacity("cpu=100 memory=100 pods=100"))}, two, // mean 41
 			[]string{"n1"}, overUsed("n1", "cpu 80 % of 51 %", "a", "b", "c")},
 		{"takers are filled up to the mean and what is added", ten(), nodes{test.Usage("n1", "cpu=9"), test.Usage("n2", "cpu=1", test.Capacity("cpu=4 memory=100 pods=100"))}, two, // mean 57.5
-			[]string{"n1"}, overUsed("n1", "cpu 90 % of 67.5 %", "a", "b")},
+			[]string{"n1"}, overUsed("n1", "cpu 90 % of 67.5 %", "a")},
 		{"on the edge nothing is over-used", ten(), nodes{test.Usage("n1", "cpu=6"), test.Usage("n2", "cpu=4")}, two, nil, nil},
 		{"not below 0", utilization.LowArgs{Thresholds: shares{"cpu": 50}, TargetThresholds: shares{"cpu": 10}, UseDeviationThresholds: true},
 			nodes{test.Usage("n1", "cpu=3"), test.Usage("n2", "")}, two, []string{"n1"}, overUsed("n1", "cpu 30 % of 25 %", "a")},
@@ -261,7 +273,8 @@ func TestThresholdsCanCountFromTheMean(t *testing.T) {
 				test.Usage("n2", "cpu=5", test.Capacity("cpu=10 memory=100 pods=100 nvidia.com/gpu=4")), test.Usage("n3", "cpu=5"),
 			}, pods{test.Using("n1", "a", "nvidia.com/gpu=1"), test.Using("n1", "b", "nvidia.com/gpu=1"), test.Using("n1", "c", "nvidia.com/gpu=1")}, // mean 50
 			[]string{"n1"}, overUsed("n1", "nvidia.com/gpu 100 % of 60 %", "a", "b")},
-		{"a resource that no node has does not count", gpu, nodes{test.Usage("n1", "cpu=8"), test.Usage("n2", "cpu=2")}, two, nil, nil}, // no room for it
+		{"a resource that no node has does not count", gpu, nodes{test.Usage("n1", "cpu=8"), test.Usage("n2", "cpu=2")}, two,
+			[]string{"n1"}, overUsed("n1", "cpu 80 % of 60 %", "a", "b")},
 	} {
 		t.Run(c.name, c.run)
 	}

@@ -21,6 +21,8 @@ type node struct {
 	*schemas.NodeUsage
 	figures []figure // in the order of the resources
 	highest float64  // the highest of the shares
+	// hard are the taints that keep pods out, soft those that the scheduler avoids.
+	hard, soft []corev1.Taint
 }
 
 // figure is how much of one resource a node has and how much of it is used.
@@ -38,6 +40,13 @@ func measure(usage []schemas.NodeUsage, resources []corev1.ResourceName) cluster
 		for j, name := range resources {
 			n.figures[j] = figureOf(n.NodeUsage, name)
 			n.highest = max(n.highest, n.figures[j].share)
+		}
+		for _, t := range n.Taints {
+			if t.Effect == corev1.TaintEffectPreferNoSchedule {
+				n.soft = append(n.soft, t)
+			} else {
+				n.hard = append(n.hard, t)
+			}
 		}
 		c.nodes[i] = n
 	}
@@ -127,6 +136,16 @@ func (n node) within(l limits) bool {
 		}
 	}
 	return true
+}
+
+// hasOne reports whether the node has one of the resources with a limit.
+func (n node) hasOne(l limits) bool {
+	for i, limit := range l {
+		if limit != none && n.figures[i].capacity > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // split returns the nodes of the first kind, then those that are only of the second.

@@ -13,15 +13,13 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// plan says which nodes should lose pods, how many, and how much capacity the targets have. The zero value moves nothing.
+// plan says which nodes should lose pods, how many, and which nodes take them. The zero value moves nothing.
 type plan struct {
 	resources []corev1.ResourceName
 	sources   []source
-	// capacity is how much of each resource the targets together can still take.
-	capacity []int64
-	// taints are the distinct sets of taints of the targets that keep pods out. nil: some target takes any pod.
-	taints [][]corev1.Taint
-	reason func(node) string
+	targets   targets
+	packs     bool // all pods of a source leave, or none
+	reason    func(node) string
 }
 
 // source is a node that should lose pods.
@@ -29,15 +27,18 @@ type source struct {
 	node
 	keep       []int64 // how much of each resource may stay in use; nil: all pods leave
 	used       []int64
-	left       uint // pods that have left
-	unmeasured bool // the usage of one of them is not known
-	pods       []*schemas.UsingPod
+	left       uint     // pods that have left
+	leaving    []leaver // those that are being deleted: they have left
+	unmeasured bool     // the usage of one that has left is not known
+	pods       []leaver // pods that may leave
+	loses      int      // how many pods it loses if the targets have capacity for all
+	bound      bool     // a pod that the node would have to lose may not leave
 }
 
 // relieve plans to move pods from the nodes over to the nodes under, until the former are within the limits or the latter
-// are filled up to them. The node with the highest share of any resource comes first, then by name.
+// are filled up to them. The node with the highest share of any resource comes first, then the one that loses the fewest pods.
 func (c cluster) relieve(over, under []node, l limits) plan {
-	p := c.plan(over, under, l)
+	p := c.plan(over, under, l, false)
 	p.reason = func(n node) string {
 		return c.reason(n, "over-used", l, func(share, limit float64) bool { return share > limit })
 	}
@@ -52,10 +53,11 @@ func (c cluster) relieve(over, under []node, l limits) plan {
 	return p
 }
 
-// empty plans to move all pods from the nodes under, which are within the limits, to the targets, until those are full.
-// The node whose highest share of any resource is the lowest comes first, then by name.
+// empty plans to move all pods from the nodes under, which are within the limits, to the targets. The node whose highest share of any
+// resource is the lowest comes first, then the one that loses the fewest pods. Nodes that cannot lose all their pods lose none,
+// unless that is so for all.
 func (c cluster) empty(under, targets []node, l limits) plan {
-	p := c.plan(under, targets, c.fixed(nil))
+	p := c.plan(under, targets, c.fixed(nil), true)
 	p.reason = func(n node) string {
 		return c.reason(n, "under-used", l, func(_, limit float64) bool { return limit != none })
 	}
@@ -64,17 +66,9 @@ func (c cluster) empty(under, targets []node, l limits) plan {
 }
 
 // plan returns the zero plan when nothing can move: there is no source, no target, or no capacity.
-func (c cluster) plan(sources, targets []node, fill limits) plan {
-	if len(sources) == 0 || len(targets) == 0 {
-		return plan{}
-	}
-	p := plan{resources: c.resources, capacity: make([]int64, len(c.resources)), taints: taintsOf(targets)}
-	for _, t := range targets {
-		for i, f := range t.figures {
-			p.capacity[i] += f.upTo(fill[i]) - f.used
-		}
-	}
-	if full(p.capacity) {
+func (c cluster) plan(sources, takers []node, fill limits, packs bool) plan {
+	p := plan{resources: c.resources, targets: newTargets(takers, fill, packs), packs: packs}
+	if len(sources) == 0 || len(p.targets) == 0 {
 		return plan{}
 	}
 	for _, n := range sources {
@@ -85,34 +79,6 @@ func (c cluster) plan(sources, targets []node, fill limits) plan {
 		p.sources = append(p.sources, s)
 	}
 	return p
-}
-
-func full(capacity []int64) bool {
-	return slices.ContainsFunc(capacity, func(left int64) bool { return left <= 0 })
-}
-
-func taintsOf(targets []node) [][]corev1.Taint {
-	var sets [][]corev1.Taint
-	same := func(a, b corev1.Taint) bool { return a.MatchTaint(&b) && a.Value == b.Value }
-	for _, t := range targets {
-		hard := slices.DeleteFunc(slices.Clone(t.Taints), func(t corev1.Taint) bool {
-			return t.Effect != corev1.TaintEffectNoSchedule && t.Effect != corev1.TaintEffectNoExecute
-		})
-		if len(hard) == 0 {
-			return nil
-		}
-		if !slices.ContainsFunc(sets, func(set []corev1.Taint) bool { return slices.EqualFunc(set, hard, same) }) {
-			sets = append(sets, hard)
-		}
-	}
-	return sets
-}
-
-// admits reports whether the taints of some target let the pod in.
-func (p plan) admits(pod *corev1.Pod) bool {
-	return p.taints == nil || slices.ContainsFunc(p.taints, func(set []corev1.Taint) bool {
-		return candidate.ToleratesAll(pod.Spec.Tolerations, set)
-	})
 }
 
 // names are the names of the sources, in order.
@@ -136,35 +102,45 @@ type rules struct {
 	unmeasured bool
 }
 
-// intents returns the pods that should leave their nodes: one source after the other, in the order of [candidate.Compare].
-// It may be called once.
+// intents returns the pods that should leave their nodes: one source after the other, the pods that cost least to move first. It may
+// be called once.
 //
 // A pod that is being deleted has left already: its usage is neither on its node nor free at the targets, and it counts in
 // perNode. So the answer in the middle of the moves is the rest of them.
 func (p plan) intents(pods []schemas.UsingPod, r rules) []schemas.Intent {
 	p.assign(pods, r)
-	var intents []schemas.Intent
-	for i := range p.sources {
-		s := &p.sources[i]
-		if !p.goesOn(s, r) {
-			continue
-		}
+	var moves []schemas.Intent
+	add := func(s *source, pods []leaver) {
 		reason := p.reason(s.node)
-		slices.SortFunc(s.pods, func(a, b *schemas.UsingPod) int { return candidate.Compare(&a.Pod, &b.Pod) })
-		for _, pod := range s.pods {
-			if !p.goesOn(s, r) {
-				break
-			}
-			if p.admits(&pod.Pod) && (pod.Used != nil || r.unmeasured) {
-				p.leave(s, pod)
-				intents = append(intents, pod.Move(reason))
-			}
+		for _, pod := range pods {
+			moves = append(moves, pod.Move(reason))
 		}
 	}
-	return intents
+	emptied := false
+	for i := 0; i < len(p.sources) && p.packs; i++ {
+		s := &p.sources[i]
+		if s.bound || s.loses == 0 {
+			continue
+		}
+		leave := p.leave(s, r)
+		if len(leave) == len(s.pods) {
+			emptied = true
+			add(s, leave)
+			continue
+		}
+		for _, l := range leave {
+			p.targets.giveBack(l)
+		}
+	}
+	for i := 0; i < len(p.sources) && !emptied; i++ {
+		s := &p.sources[i]
+		add(s, p.leave(s, r))
+	}
+	return moves
 }
 
-// assign gives each source its pods that may leave, and subtracts those that are being deleted.
+// assign gives each source its pods, and lets those that are being deleted take capacity of targets. Sources that are used equally are
+// put in the order of how many pods they lose.
 func (p plan) assign(pods []schemas.UsingPod, r rules) {
 	byName := make(map[string]*source, len(p.sources))
 	for i := range p.sources {
@@ -176,38 +152,149 @@ func (p plan) assign(pods []schemas.UsingPod, r rules) {
 		switch {
 		case !known || schemas.Ended(&pod.Pod):
 		case pod.Pod.DeletionTimestamp != nil:
-			p.leave(s, pod)
-		case len(pod.Protected) == 0 && r.namespaces.Has(pod.Pod.Namespace) && (r.only == nil || r.only(&pod.Pod)):
-			s.pods = append(s.pods, pod)
+			s.leaving = append(s.leaving, p.leaver(pod))
+		case !r.namespaces.Has(pod.Pod.Namespace) || r.only != nil && !r.only(&pod.Pod):
+		case len(pod.Protected) == 0 && (pod.Used != nil || r.unmeasured):
+			s.pods = append(s.pods, p.leaver(pod))
+		default:
+			s.bound = s.bound || !staysWithNode(pod)
+		}
+	}
+	for i := range p.sources {
+		s := &p.sources[i]
+		for _, list := range [][]leaver{s.leaving, s.pods} {
+			slices.SortFunc(list, func(a, b leaver) int { return candidate.Compare(&a.Pod, &b.Pod) })
+		}
+		s.loses = s.count()
+	}
+	slices.SortStableFunc(p.sources, func(a, b source) int {
+		order := cmp.Compare(a.highest, b.highest)
+		if !p.packs {
+			order = -order
+		}
+		return cmp.Or(order, cmp.Compare(a.loses, b.loses))
+	})
+	for i := range p.sources {
+		s := &p.sources[i]
+		for rest := slices.Clone(s.leaving); len(rest) > 0; {
+			next := max(s.next(rest), 0)
+			p.targets.take(s.node, rest[next])
+			s.lose(rest[next])
+			rest = slices.Delete(rest, next, next+1)
 		}
 	}
 }
 
-// goesOn reports whether one more pod should leave the source.
-func (p plan) goesOn(s *source, r rules) bool {
-	if full(p.capacity) || r.perNode != nil && s.left >= *r.perNode || r.unmeasured && r.perNode == nil && s.unmeasured {
-		return false
-	}
-	for i, keep := range s.keep {
-		if s.used[i] > keep {
-			return true
-		}
-	}
-	return s.keep == nil
+// leaver is a pod with what it uses of each resource.
+type leaver struct {
+	*schemas.UsingPod
+	used []int64
+	to   *target // nil: it stays
 }
 
-// leave subtracts the usage of a pod that leaves from its node and from the capacity of the targets.
-func (p plan) leave(s *source, pod *schemas.UsingPod) {
-	s.left++
-	if pod.Used == nil {
-		s.unmeasured = true
-		return
-	}
+func (p plan) leaver(pod *schemas.UsingPod) leaver {
+	l := leaver{UsingPod: pod, used: make([]int64, len(p.resources))}
 	for i, name := range p.resources {
-		used := whole(name, pod.Used[name])
-		s.used[i] -= used
-		p.capacity[i] -= used
+		l.used[i] = whole(name, pod.Used[name])
 	}
+	return l
+}
+
+// next returns which of the pods the source should lose next, of those that cost least to move the one that relieves it most. -1: it
+// need not lose any of them. The pods are in the order of [candidate.Compare].
+func (s *source) next(pods []leaver) int {
+	best, most := -1, 0.0
+	for i, l := range pods {
+		if best >= 0 && candidate.CompareCost(&pods[best].Pod, &l.Pod) != 0 {
+			break
+		}
+		if relief, needed := s.relief(l); needed && (best < 0 || relief > most) {
+			best, most = i, relief
+		}
+	}
+	return best
+}
+
+// relief is the part of what the source has to lose that goes with a pod, summed over the resources. needed reports whether it has to
+// lose any.
+func (s *source) relief(l leaver) (sum float64, needed bool) {
+	for i, amount := range l.used {
+		if s.keep == nil {
+			sum += float64(amount) / float64(max(s.figures[i].capacity, 1)) // large pods find a target first
+		} else if excess := s.used[i] - s.keep[i]; excess > 0 && (amount > 0 || l.Used == nil) {
+			sum, needed = sum+float64(min(amount, excess))/float64(excess), true
+		}
+	}
+	return sum, needed || s.keep == nil
+}
+
+// staysWithNode reports whether the pod is one of those that every node has, and that do not keep a node from being empty.
+func staysWithNode(pod *schemas.UsingPod) bool {
+	return slices.ContainsFunc(pod.Protected, func(p schemas.Protection) bool {
+		return p.Rule == policy.DaemonSetPods || p.Rule == policy.MirrorPods || p.Rule == policy.StaticPods
+	})
+}
+
+// count is how many pods the source loses if the targets have capacity for all.
+func (s *source) count() int {
+	if s.keep == nil {
+		return len(s.leaving) + len(s.pods)
+	}
+	alone := *s
+	alone.used = slices.Clone(s.used)
+	for _, l := range s.leaving {
+		alone.lose(l)
+	}
+	rest := slices.Clone(s.pods)
+	for i := alone.next(rest); i >= 0; i = alone.next(rest) {
+		alone.lose(rest[i])
+		rest = slices.Delete(rest, i, i+1)
+	}
+	return int(alone.left)
+}
+
+// lose subtracts what a pod uses from its node.
+func (s *source) lose(l leaver) {
+	s.left++
+	s.unmeasured = s.unmeasured || l.Used == nil
+	for i, amount := range l.used {
+		s.used[i] -= amount
+	}
+}
+
+// leave returns the pods that should leave the source, each to one of the targets.
+func (p plan) leave(s *source, r rules) (leave []leaver) {
+	rest := slices.Clone(s.pods)
+	for i := s.next(rest); i >= 0; i = s.next(rest) {
+		if r.perNode != nil && s.left >= *r.perNode || r.unmeasured && r.perNode == nil && s.unmeasured {
+			break
+		}
+		l := rest[i]
+		rest = slices.Delete(rest, i, i+1)
+		if l.to = p.targets.take(s.node, l); l.to != nil {
+			s.lose(l)
+			leave = append(leave, l)
+		}
+	}
+	if s.keep == nil || r.unmeasured {
+		return leave
+	}
+	return slices.DeleteFunc(leave, func(l leaver) bool { return p.keeps(s, l) })
+}
+
+// keeps lets a pod stay after all if the source need not lose it: those that were chosen after it may relieve the source of more.
+func (p plan) keeps(s *source, l leaver) bool {
+	for i, amount := range l.used {
+		if amount > 0 && s.used[i]+amount > s.keep[i] {
+			return false
+		}
+	}
+	for i, amount := range l.used {
+		s.used[i] += amount
+	}
+	s.left--
+	p.targets.giveBack(l)
+	return true
 }
 
 // reason says what is wrong with a node: "node-1 is over-used: cpu 83 % of 50 %". It names the resources that count.

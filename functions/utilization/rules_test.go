@@ -6,7 +6,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/rehome-dev/rehome/functions/candidate"
 	"github.com/rehome-dev/rehome/functions/utilization"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
@@ -110,12 +109,22 @@ func (r rules) mark(n schemas.NodeUsage, name corev1.ResourceName) resource.Quan
 	return *resource.NewQuantity(int64(percent*0.01*float64(c.Value())), resource.DecimalSI)
 }
 
+// hasOne says whether the node has a resource with a threshold.
+func (r rules) hasOne(n schemas.NodeUsage) bool {
+	for name := range r.low {
+		if c, has := capacity(n, name); has && c.Sign() > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // groups are the nodes that lose pods, in their order, and those that take them.
 func (r rules) groups() (sources, targets []schemas.NodeUsage) {
 	var under, others []schemas.NodeUsage
 	for _, n := range r.scope.Nodes {
 		switch {
-		case (r.packing || !n.Unschedulable) && !anyAbove(n, r.low):
+		case (r.packing && r.hasOne(n) || !r.packing && !n.Unschedulable) && !anyAbove(n, r.low):
 			under = append(under, n)
 		case r.packing && !n.Unschedulable, !r.packing && anyAbove(n, r.high):
 			others = append(others, n)
@@ -127,6 +136,9 @@ func (r rules) groups() (sources, targets []schemas.NodeUsage) {
 	sources, targets = others, under
 	if r.packing {
 		sources, targets = under, others
+	}
+	if len(r.places(targets)) == 0 {
+		return nil, nil
 	}
 	slices.SortStableFunc(sources, func(a, b schemas.NodeUsage) int { // the scope is in the order of names
 		x, y := highest(a, r.resources), highest(b, r.resources)
@@ -141,58 +153,126 @@ func (r rules) groups() (sources, targets []schemas.NodeUsage) {
 	return sources, targets
 }
 
-// room is what the targets can take after all that left, from whatever node.
-func (r rules) room(targets []schemas.NodeUsage, left []schemas.UsingPod) corev1.ResourceList {
-	room := corev1.ResourceList{}
-	for _, name := range r.resources {
-		sum := resource.Quantity{}
-		for _, t := range targets {
-			sum.Add(r.mark(t, name))
-			sum.Sub(t.Used[name])
-		}
-		for _, p := range left {
-			sum.Sub(p.Used[name])
-		}
-		room[name] = sum
-	}
-	return room
+// place is a target with what it can still take. Its pods are those of the search.
+type place struct {
+	node schemas.NodeUsage
+	free corev1.ResourceList
 }
 
-// stops says why no further pod may leave the node, after all that left: "" if one may.
-func (r rules) stops(n schemas.NodeUsage, targets []schemas.NodeUsage, left []schemas.UsingPod) string {
-	for _, amount := range r.room(targets, left) {
-		if amount.Sign() <= 0 {
-			return "there is no room"
+// places are the targets that have something of every resource left.
+func (r rules) places(targets []schemas.NodeUsage) (list []place) {
+	for _, t := range targets {
+		p := place{t, corev1.ResourceList{}}
+		full := false
+		for _, name := range r.resources {
+			free := r.mark(t, name)
+			free.Sub(t.Used[name])
+			p.free[name] = free
+			if c, has := capacity(t, name); has && c.Sign() > 0 && free.Sign() <= 0 {
+				full = true
+			}
+		}
+		if !full {
+			list = append(list, p)
 		}
 	}
-	var count uint
-	unknown, above := false, r.packing
-	for _, p := range left {
-		if p.Pod.Spec.NodeName == n.Name {
-			count++
-			unknown = unknown || p.Used == nil
+	return list
+}
+
+// admits says whether the taints of a target let a pod in, and the scheduler does not prefer the node that it leaves.
+func admits(from, target schemas.NodeUsage, p schemas.UsingPod) bool {
+	count := func(n schemas.NodeUsage, soft bool) (count int) {
+		for _, taint := range n.Taints {
+			tolerated := slices.ContainsFunc(p.Pod.Spec.Tolerations, func(x corev1.Toleration) bool { return x.Key == "" || x.Key == taint.Key })
+			if !tolerated && soft == (taint.Effect == corev1.TaintEffectPreferNoSchedule) {
+				count++
+			}
 		}
+		return count
+	}
+	return count(target, false) == 0 && (from.Unschedulable || count(target, true) <= count(from, true))
+}
+
+// placed says whether there is a target for each of the pods, in any way of sharing them out.
+func (r rules) placed(pods []schemas.UsingPod, places []place) bool {
+	if len(pods) == 0 {
+		return true
+	}
+	for _, at := range places {
+		if !admits(r.node(pods[0]), at.node, pods[0]) {
+			continue
+		}
+		fits := true
+		for _, name := range r.resources {
+			used, free := pods[0].Used[name], at.free[name]
+			fits = fits && (used.Sign() <= 0 || used.Cmp(free) <= 0)
+		}
+		if !fits {
+			continue
+		}
+		r.move(pods[0], at, -1)
+		rest := r.placed(pods[1:], places)
+		if r.move(pods[0], at, 1); rest {
+			return true
+		}
+	}
+	return false
+}
+
+func (r rules) move(p schemas.UsingPod, at place, sign int) {
+	for _, name := range r.resources {
+		free := at.free[name]
+		if sign < 0 {
+			free.Sub(p.Used[name])
+		} else {
+			free.Add(p.Used[name])
+		}
+		at.free[name] = free
+	}
+}
+
+func (r rules) node(p schemas.UsingPod) schemas.NodeUsage {
+	i := slices.IndexFunc(r.scope.Nodes, func(n schemas.NodeUsage) bool { return n.Name == p.Pod.Spec.NodeName })
+	return r.scope.Nodes[i]
+}
+
+// relieved says whether the node is not over-used any more, or is empty, when the pods have left it.
+func (r rules) relieved(n schemas.NodeUsage, left []schemas.UsingPod) bool {
+	if r.packing {
+		for _, p := range r.scope.Pods {
+			stays := slices.ContainsFunc(p.Protected, func(rule schemas.Protection) bool { return rule.Rule == policy.DaemonSetPods })
+			gone := stays || schemas.Ended(&p.Pod) || p.Pod.DeletionTimestamp != nil || !r.allowed.Has(p.Pod.Namespace) || !r.requests(p)
+			if p.Pod.Spec.NodeName == n.Name && !gone && !slices.ContainsFunc(left, func(o schemas.UsingPod) bool { return o.Pod.UID == p.Pod.UID }) {
+				return false
+			}
+		}
+		return true
 	}
 	for _, name := range r.resources {
 		used, mark := n.Used[name].DeepCopy(), r.mark(n, name)
-		for _, p := range left {
+		for _, p := range slices.Concat(left, r.leaving()) {
 			if p.Pod.Spec.NodeName == n.Name {
 				used.Sub(p.Used[name])
 			}
 		}
-		above = above || used.Cmp(mark) > 0
+		if used.Cmp(mark) > 0 {
+			return false
+		}
 	}
-	switch {
-	case r.perNode != nil && count >= *r.perNode, r.blind && r.perNode == nil && unknown:
-		return "as many as may have left"
-	case !above:
-		return "there is no need"
-	}
-	return ""
+	return true
 }
 
-// may says whether the pod may leave at all.
-func (r rules) may(p schemas.UsingPod, targets []schemas.NodeUsage) bool {
+// leaving are the pods that are being deleted.
+func (r rules) leaving() (pods []schemas.UsingPod) {
+	for _, p := range r.scope.Pods {
+		if p.Pod.DeletionTimestamp != nil && !schemas.Ended(&p.Pod) {
+			pods = append(pods, p)
+		}
+	}
+	return pods
+}
+
+func (r rules) requests(p schemas.UsingPod) bool {
 	asks := r.only == nil
 	for _, c := range p.Pod.Spec.Containers {
 		for name := range c.Resources.Requests {
@@ -200,48 +280,39 @@ func (r rules) may(p schemas.UsingPod, targets []schemas.NodeUsage) bool {
 			asks = asks || has
 		}
 	}
-	return asks && len(p.Protected) == 0 && p.Pod.DeletionTimestamp == nil && !schemas.Ended(&p.Pod) && r.allowed.Has(p.Pod.Namespace) &&
-		(p.Used != nil || r.blind) && slices.ContainsFunc(targets, func(t schemas.NodeUsage) bool {
-		return !slices.ContainsFunc(t.Taints, func(taint corev1.Taint) bool {
-			return taint.Effect != corev1.TaintEffectPreferNoSchedule &&
-				!slices.ContainsFunc(p.Pod.Spec.Tolerations, func(x corev1.Toleration) bool { return x.Key == "" || x.Key == taint.Key })
-		})
-	})
+	return asks
 }
 
-// answer is which pods leave, in their order, and which nodes lose them; and how often each reason to stop came up.
-func (r rules) answer(stops map[string]int) (leaving []schemas.UsingPod, from []string) {
-	sources, targets := r.groups()
-	if sources == nil || r.perNode != nil && *r.perNode == 0 {
-		return nil, nil
-	}
-	for _, amount := range r.room(targets, nil) {
-		if amount.Sign() <= 0 {
-			return nil, nil
+// may says whether the pod may leave at all.
+func (r rules) may(p schemas.UsingPod) bool {
+	return r.requests(p) && len(p.Protected) == 0 && p.Pod.DeletionTimestamp == nil && !schemas.Ended(&p.Pod) &&
+		r.allowed.Has(p.Pod.Namespace) && (p.Used != nil || r.blind)
+}
+
+// fewest is how many pods have to leave at least so that as many sources are relieved as by a number of moves. It searches sets
+// with fewer pods than that.
+func (r rules) fewest(sources, targets []schemas.NodeUsage, relieved map[string]bool, moves int) int {
+	var candidates []schemas.UsingPod
+	for _, p := range r.scope.Pods {
+		if r.may(p) && slices.ContainsFunc(sources, func(n schemas.NodeUsage) bool { return n.Name == p.Pod.Spec.NodeName }) {
+			candidates = append(candidates, p)
 		}
 	}
-	var left []schemas.UsingPod
-	for _, n := range sources {
-		from = append(from, n.Name)
-		for _, p := range r.scope.Pods {
-			if p.Pod.Spec.NodeName == n.Name && p.Pod.DeletionTimestamp != nil && !schemas.Ended(&p.Pod) {
-				left = append(left, p)
-			}
+	least := moves
+	var search func(chosen, rest []schemas.UsingPod)
+	search = func(chosen, rest []schemas.UsingPod) {
+		if len(chosen) >= least {
+			return
+		}
+		enough := !slices.ContainsFunc(sources, func(n schemas.NodeUsage) bool { return relieved[n.Name] && !r.relieved(n, chosen) })
+		if enough && r.placed(chosen, r.places(targets)) {
+			least = len(chosen)
+			return
+		}
+		for i := range rest {
+			search(append(slices.Clone(chosen), rest[i]), rest[i+1:])
 		}
 	}
-	pods := slices.Clone(r.scope.Pods)
-	slices.SortFunc(pods, func(a, b schemas.UsingPod) int { return candidate.Compare(&a.Pod, &b.Pod) })
-	for _, n := range sources {
-		for _, p := range pods {
-			if p.Pod.Spec.NodeName != n.Name || !r.may(p, targets) {
-				continue
-			}
-			if why := r.stops(n, targets, left); why != "" {
-				stops[why]++
-				break
-			}
-			left, leaving = append(left, p), append(leaving, p)
-		}
-	}
-	return leaving, from
+	search(nil, candidates)
+	return least
 }
