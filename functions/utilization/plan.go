@@ -128,9 +128,7 @@ func (p plan) intents(pods []schemas.UsingPod, r rules) []schemas.Intent {
 			add(s, leave)
 			continue
 		}
-		for _, l := range leave {
-			p.targets.giveBack(l)
-		}
+		p.undo(s, leave)
 	}
 	for i := 0; i < len(p.sources) && !emptied; i++ {
 		s := &p.sources[i]
@@ -262,38 +260,56 @@ func (s *source) lose(l leaver) {
 	}
 }
 
-// leave returns the pods that should leave the source, each to one of the targets.
-func (p plan) leave(s *source, r rules) (leave []leaver) {
-	rest := slices.Clone(s.pods)
-	for i := s.next(rest); i >= 0; i = s.next(rest) {
+// leave returns the pods that should leave the source, each to one of the targets. It chooses again without a pod that turns out to be
+// needless: those that were chosen after it relieve the source of more.
+func (p plan) leave(s *source, r rules) []leaver {
+	pods := s.pods
+	for {
+		leave := p.choose(s, r, slices.Clone(pods))
+		needless := slices.IndexFunc(leave, func(l leaver) bool { return !r.unmeasured && s.mayKeep(l) })
+		if needless < 0 {
+			return leave
+		}
+		uid := leave[needless].Pod.UID
+		pods = slices.DeleteFunc(slices.Clone(pods), func(l leaver) bool { return l.Pod.UID == uid })
+		p.undo(s, leave)
+	}
+}
+
+// choose chooses from pods until the source need not lose more.
+func (p plan) choose(s *source, r rules, pods []leaver) (leave []leaver) {
+	for i := s.next(pods); i >= 0; i = s.next(pods) {
 		if r.perNode != nil && s.left >= *r.perNode || r.unmeasured && r.perNode == nil && s.unmeasured {
 			break
 		}
-		l := rest[i]
-		rest = slices.Delete(rest, i, i+1)
+		l := pods[i]
+		pods = slices.Delete(pods, i, i+1)
 		if l.to = p.targets.take(s.node, l); l.to != nil {
 			s.lose(l)
 			leave = append(leave, l)
 		}
 	}
-	if s.keep == nil || r.unmeasured {
-		return leave
-	}
-	return slices.DeleteFunc(leave, func(l leaver) bool { return p.keeps(s, l) })
+	return leave
 }
 
-// keeps lets a pod stay after all if the source need not lose it: those that were chosen after it may relieve the source of more.
-func (p plan) keeps(s *source, l leaver) bool {
+// undo lets pods stay that were chosen.
+func (p plan) undo(s *source, leave []leaver) {
+	for _, l := range leave {
+		p.targets.giveBack(l)
+		for i, amount := range l.used {
+			s.used[i] += amount
+		}
+		s.left--
+	}
+}
+
+// mayKeep reports whether the source would be within its limits with a pod that was chosen.
+func (s *source) mayKeep(l leaver) bool {
 	for i, amount := range l.used {
-		if amount > 0 && s.used[i]+amount > s.keep[i] {
+		if s.keep == nil || amount > 0 && s.used[i]+amount > s.keep[i] {
 			return false
 		}
 	}
-	for i, amount := range l.used {
-		s.used[i] += amount
-	}
-	s.left--
-	p.targets.giveBack(l)
 	return true
 }
 

@@ -179,7 +179,7 @@ func TestPodsOfOtherNodesThanTheSourcesDoNotMatter(t *testing.T) {
 }
 
 func TestTheAnswerInTheMiddleOfTheMovesIsTheRestOfThem(t *testing.T) {
-	rest := 0
+	rest, more, withdrawn := 0, 0, 0
 	each(t, func(r random, s strategy, scope schemas.UsageScope, _ rules) {
 		scope.Pods = slices.DeleteFunc(slices.Clone(scope.Pods), func(p schemas.UsingPod) bool { return p.Pod.DeletionTimestamp != nil })
 		all := s.Decide(scope)
@@ -194,14 +194,18 @@ func TestTheAnswerInTheMiddleOfTheMovesIsTheRestOfThem(t *testing.T) {
 			}
 		}
 		got := s.Decide(scope)
-		byPod := func(a, b schemas.Intent) int { return strings.Compare(string(a.Pod.UID), string(b.Pod.UID)) } // sources may change places
-		slices.SortFunc(got, byPod)
-		slices.SortFunc(all[done:], byPod)
-		if len(got) != len(all)-done || len(got) > 0 && !reflect.DeepEqual(got, all[done:]) {
-			t.Fatalf("%s\nafter %d of them:\ngot  %+v\nwant %+v", asJSON(t, s), done, got, all[done:])
+		// Pods that have left chose their targets before the others, so now and then another pod finds one.
+		for _, m := range all[done:] {
+			if !slices.ContainsFunc(got, func(o schemas.Intent) bool { return reflect.DeepEqual(o, m) }) {
+				withdrawn++
+			}
 		}
-		rest += len(got)
+		more += max(len(got)-len(all)+done, 0)
+		rest += len(all) - done
 	})
+	if more > rest/100 || withdrawn > rest/100 {
+		t.Errorf("of %d moves %d were withdrawn, and %d were added; want at most one in a hundred", rest, withdrawn, more)
+	}
 	if rest == 0 {
 		t.Error("nothing was ever left to do: the test tests nothing")
 	}
