@@ -133,7 +133,7 @@ func newPlaced(pod *corev1.Pod, node string) *placed {
 	}
 	p.cohort = cohortKey(p.namespace, p.labels, p.terminating)
 	// Terms that cannot be read are left out, all of them, as the scheduler does with pods that it finds on nodes.
-	p.terms, _ = newTerms(pod.Namespace, requiredAntiAffinity(&pod.Spec))
+	p.terms, _ = newTerms(pod, requiredAntiAffinity(&pod.Spec))
 	for i := range p.terms {
 		p.repels = append(p.repels, p.terms[i].key())
 	}

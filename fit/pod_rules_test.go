@@ -92,6 +92,20 @@ func TestAffinityBetweenPods(t *testing.T) {
 		of.NamespaceSelector = &metav1.LabelSelector{}
 		return of
 	}
+	sameRevision := func(of corev1.PodAffinityTerm) corev1.PodAffinityTerm {
+		of.MatchLabelKeys = []string{"revision"}
+		return of
+	}
+	otherRevision := func(of corev1.PodAffinityTerm) corev1.PodAffinityTerm {
+		of.MismatchLabelKeys = []string{"revision"}
+		return of
+	}
+	merged := func(of corev1.PodAffinityTerm, operator metav1.LabelSelectorOperator, value string) corev1.PodAffinityTerm {
+		of.LabelSelector = of.LabelSelector.DeepCopy()
+		of.LabelSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "revision", Operator: operator, Values: []string{value}}}
+		return of
+	}
+	first, second := podLabel("revision", "1"), podLabel("revision", "2")
 	web, db := term(zone, "web"), term(zone, "db")
 	isDB := podLabel("app", "db")
 	want := func(reason fit.Reason) fit.Verdict { return verdict(reason, zone) }
@@ -119,11 +133,22 @@ func TestAffinityBetweenPods(t *testing.T) {
 		{"one in another zone does not mind", threeZones(pod("q", on("b"), isDB, apart(web))), pod("p"), fits()},
 		{"one in another namespace does not mean it", threeZones(pod("q", on("a"), isDB, apart(web), inNamespace("other"))), pod("p"), fits()},
 		{"unless it selects the namespace", threeZones(team("shop", "red"), pod("q", on("a"), isDB, apart(ofTeam(web, "red")), inNamespace("other"))), pod("p"), want(fit.ExistingAntiAffinity)},
+		{"apart from its revision, in a file", threeZones(pod("q", on("a"), first)), pod("p", first, apart(sameRevision(web))), want(fit.PodAntiAffinity)},
+		{"not from another revision, in a file", threeZones(pod("q", on("a"), second)), pod("p", first, apart(sameRevision(web))), fits()},
+		{"not from its own revision, in a file", threeZones(pod("q", on("a"), first)), pod("p", first, apart(otherRevision(web))), fits()},
+		{"apart from another revision, in a file", threeZones(pod("q", on("a"), second)), pod("p", first, apart(otherRevision(web))), want(fit.PodAntiAffinity)},
+		{"near its revision, in a file", threeZones(pod("q", on("a"), second, isDB)), pod("p", first, near(sameRevision(db))), want(fit.PodAffinity)},
+		{"without the label all revisions count", threeZones(pod("q", on("a"), second)), pod("p", apart(sameRevision(web))), want(fit.PodAntiAffinity)},
+		{
+			"the API server has merged the label that the pod had then", threeZones(pod("q", on("a"), second)),
+			pod("p", first, apart(merged(sameRevision(web), metav1.LabelSelectorOpIn, "2"))), want(fit.PodAntiAffinity),
+		},
+		{"a term that is there, in a file", threeZones(pod("q", on("a"), first, apart(sameRevision(web)))), pod("p", second), fits()},
 		{"the term of the pod itself is gone", threeZones(pod("p", on("a"), apart(web))), pod("p", on("a"), apart(web)), fits()},
 	})
 }
 
-func TestRoomThatIsPromised(t *testing.T) {
+func TestReservedCapacity(t *testing.T) {
 	fill := requests("cpu", "3")
 	moving := pod("moving", on("b"), fill)
 	c := cluster(threeZones(moving)...)

@@ -90,10 +90,10 @@ func (q *Question) readTerms() Verdict {
 	if q.spread, ok = hardConstraints(q.pod); !ok {
 		return no(TopologySpread, "invalid selector")
 	}
-	if q.affinity, ok = newTerms(q.pod.Namespace, requiredAffinity(&q.pod.Spec)); !ok {
+	if q.affinity, ok = newTerms(q.pod, requiredAffinity(&q.pod.Spec)); !ok {
 		return no(PodAffinity, "invalid selector")
 	}
-	if q.apart, ok = newTerms(q.pod.Namespace, requiredAntiAffinity(&q.pod.Spec)); !ok {
+	if q.apart, ok = newTerms(q.pod, requiredAntiAffinity(&q.pod.Spec)); !ok {
 		return no(PodAntiAffinity, "invalid selector")
 	}
 	return Verdict{}

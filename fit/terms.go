@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
 )
 
 // term is a required term of pod affinity or anti-affinity, read.
@@ -18,11 +19,17 @@ type term struct {
 	pods         labels.Selector
 }
 
-// newTerm reads a term of a pod in namespace. ok is false if a selector is not valid, which the API server prevents.
-func newTerm(namespace string, t *corev1.PodAffinityTerm) (term, bool) {
+// newTerm reads a term of a pod. ok is false if a selector is not valid, which the API server prevents.
+func newTerm(pod *corev1.Pod, t *corev1.PodAffinityTerm) (term, bool) {
 	pods, err := metav1.LabelSelectorAsSelector(t.LabelSelector)
 	if err != nil {
 		return term{}, false
+	}
+	for _, key := range t.MatchLabelKeys {
+		pods = withLabelOf(pod, pods, key, selection.In)
+	}
+	for _, key := range t.MismatchLabelKeys {
+		pods = withLabelOf(pod, pods, key, selection.NotIn)
 	}
 	ofNamespaces, err := metav1.LabelSelectorAsSelector(t.NamespaceSelector)
 	if err != nil {
@@ -30,16 +37,32 @@ func newTerm(namespace string, t *corev1.PodAffinityTerm) (term, bool) {
 	}
 	namespaces := slices.Sorted(slices.Values(t.Namespaces))
 	if len(namespaces) == 0 && t.NamespaceSelector == nil {
-		namespaces = []string{namespace}
+		namespaces = []string{pod.Namespace}
 	}
 	return term{topology: t.TopologyKey, namespaces: namespaces, ofNamespaces: ofNamespaces, pods: pods}, true
 }
 
+// withLabelOf adds to a selector that a label has the value of the pod, or another one, as the API server does when the pod is made. A
+// pod in a file may lack it. A pod without the label adds nothing.
+func withLabelOf(pod *corev1.Pod, pods labels.Selector, key string, operator selection.Operator) labels.Selector {
+	value, has := pod.Labels[key]
+	requirements, selectable := pods.Requirements()
+	known := slices.ContainsFunc(requirements, func(r labels.Requirement) bool { return r.Key() == key && r.Operator() == operator })
+	if !has || !selectable || known {
+		return pods
+	}
+	added, err := labels.NewRequirement(key, operator, []string{value})
+	if err != nil {
+		return pods
+	}
+	return pods.Add(*added)
+}
+
 // newTerms reads terms; ok is false if one of them is not valid.
-func newTerms(namespace string, of []corev1.PodAffinityTerm) ([]term, bool) {
+func newTerms(pod *corev1.Pod, of []corev1.PodAffinityTerm) ([]term, bool) {
 	terms := make([]term, 0, len(of))
 	for i := range of {
-		t, ok := newTerm(namespace, &of[i])
+		t, ok := newTerm(pod, &of[i])
 		if !ok {
 			return nil, false
 		}
@@ -97,7 +120,7 @@ func AntiAffinity(pod *corev1.Pod) (terms []Term, ok bool) {
 	if len(of) == 0 {
 		return nil, true
 	}
-	read, ok := newTerms(pod.Namespace, of)
+	read, ok := newTerms(pod, of)
 	if !ok {
 		return nil, false
 	}
