@@ -22,6 +22,7 @@ SEED :=
 KINDS := schemas/v1alpha1
 CRDS  := deploy/crds
 CHART := deploy/helm/rehome
+REFERENCE := nice go test ./cli -run TestReference -update
 # Additional arguments of make bench and make demo.
 ARGS :=
 
@@ -104,10 +105,11 @@ $(PACK): $(wildcard test/tools/images/*)
 # controller-gen has its own module. Go builds it once and caches it.
 GENERATE := nice go tool -modfile test/tools/crds/go.mod controller-gen
 
-generate: ## Generate the CRDs and deepcopy functions of schemas/v1alpha1, and the copies of deploy in the chart.
+generate: ## Generate the CRDs and deepcopy functions of schemas/v1alpha1, the copies of deploy in the chart, and docs/cli.md.
 	$(GENERATE) object paths=./schemas/v1alpha1 output:object:dir=$(KINDS)
 	$(GENERATE) crd paths=./schemas/v1alpha1 output:crd:dir=$(CRDS)
 	go run ./test/chart/copies $(CHART)/files
+	$(REFERENCE)
 
 test: build unit e2e ## Run the tests of all packages, and then the end-to-end tests.
 

@@ -19,7 +19,11 @@ func init() { time.Local = time.UTC }
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	name = strings.NewReplacer(" ", "-", ",", "").Replace(name)
-	file := filepath.Join("testdata", "golden", filepath.FromSlash(name))
+	goldenFile(t, filepath.Join("testdata", "golden", filepath.FromSlash(name)), got)
+}
+
+func goldenFile(t *testing.T, file, got string) {
+	t.Helper()
 	if *update {
 		if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {
 			t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 // TestGeneratedFilesAreUpToDate generates the files in another folder and compares them.
 func TestGeneratedFilesAreUpToDate(t *testing.T) {
 	kinds, crds := t.TempDir(), t.TempDir()
-	generate := exec.CommandContext(t.Context(), "make", "--no-print-directory", "generate",
+	generate := exec.CommandContext(t.Context(), "make", "--no-print-directory", "generate", "REFERENCE=true",
 		"KINDS="+kinds, "CRDS="+crds, "CHART="+t.TempDir())
 	generate.Dir = root
 	if out, err := generate.CombinedOutput(); err != nil {

@@ -285,7 +285,7 @@ func TestNATSCommandsOnPages(t *testing.T) {
 				}
 			}
 		}
-		for _, quoted := range regexp.MustCompile(`['"](rehome\.[^'"\s]+)['"]`).FindAllStringSubmatch(text, -1) {
+		for _, quoted := range regexp.MustCompile(`['"](rehome\.[^'"\s/]+)['"]`).FindAllStringSubmatch(text, -1) {
 			filter := strings.Replace(quoted[1], "…", ">", 1) // shortened in the output of a program
 			if !slices.ContainsFunc(subjectsOf(), func(s string) bool { return mayMatch(filter, s) }) {
 				t.Errorf("%s: nothing is published on %s", name, quoted[1])
