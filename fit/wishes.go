@@ -24,7 +24,7 @@ func preferredWishes(pod *corev1.Pod) []wish {
 	var wishes []wish
 	add := func(preferred []corev1.WeightedPodAffinityTerm, sign int64) {
 		for i := range preferred {
-			if t, ok := newTerm(pod.Namespace, &preferred[i].PodAffinityTerm); ok {
+			if t, ok := newTerm(pod, &preferred[i].PodAffinityTerm); ok {
 				wishes = append(wishes, newWish(t, sign*int64(preferred[i].Weight)))
 			}
 		}
@@ -41,7 +41,7 @@ func preferredWishes(pod *corev1.Pod) []wish {
 // wishesOf are the terms of a pod on a node that score nodes for other pods: the preferred ones and the required affinity.
 func wishesOf(pod *corev1.Pod) []wish {
 	wishes := preferredWishes(pod)
-	terms, _ := newTerms(pod.Namespace, requiredAffinity(&pod.Spec))
+	terms, _ := newTerms(pod, requiredAffinity(&pod.Spec))
 	for _, t := range terms {
 		wishes = append(wishes, newWish(t, 0))
 	}

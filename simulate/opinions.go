@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -40,27 +41,20 @@ type Guard struct {
 // Opinions asks every strategy of the policy, in the order of the file, about one pod among the objects, which are changed
 // as by [Run]. Nothing is carried out. Guards are those of all profiles. Of c it needs what Run needs.
 func Opinions(c Config, objects []metav1.Object, pod types.UID) ([]Opinion, []Guard, error) {
-	offline, err := watcher.NewOffline(c.Policy)
+	r, err := filled(c, objects)
 	if err != nil {
-		return nil, nil, err
-	}
-	r := &round{Config: c, offline: offline, pods: map[types.UID]*corev1.Pod{}, budgets: budgets{}}
-	r.load()
-	if err := r.fill(objects); err != nil {
 		return nil, nil, err
 	}
 	asked := r.pods[pod]
 	if asked == nil {
 		return nil, nil, nil
 	}
+	guards, err := r.guards(asked)
+	if err != nil {
+		return nil, nil, err
+	}
 	var opinions []Opinion
-	var guards []Guard
 	for _, p := range c.Policy.Profiles {
-		rules, err := offline.Protects(p.Name, asked.Namespace, asked.Name, r.now())
-		if err != nil {
-			return nil, nil, err
-		}
-		guards = append(guards, Guard{Profile: p.Name, Rules: append([]schemas.Protection{}, rules...)})
 		for _, s := range p.Strategies {
 			o, err := r.opinion(p.Name, s, asked)
 			if err != nil {
@@ -70,6 +64,60 @@ func Opinions(c Config, objects []metav1.Object, pod types.UID) ([]Opinion, []Gu
 		}
 	}
 	return opinions, guards, nil
+}
+
+// GuardedPod is a pod and what protects it by the rules of each profile.
+type GuardedPod struct {
+	Pod    *corev1.Pod
+	Guards []Guard
+}
+
+// GuardsOn returns the pods of a node, by namespace and name. Of c it needs what [Run] needs.
+func GuardsOn(c Config, objects []metav1.Object, node string) ([]GuardedPod, error) {
+	r, err := filled(c, objects)
+	if err != nil {
+		return nil, err
+	}
+	var all []GuardedPod
+	for _, p := range r.pods {
+		if p.Spec.NodeName != node {
+			continue
+		}
+		guards, err := r.guards(p)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, GuardedPod{p, guards})
+	}
+	slices.SortFunc(all, func(a, b GuardedPod) int {
+		return cmp.Or(cmp.Compare(a.Pod.Namespace, b.Pod.Namespace), cmp.Compare(a.Pod.Name, b.Pod.Name))
+	})
+	return all, nil
+}
+
+// filled is a round that knows the objects.
+func filled(c Config, objects []metav1.Object) (*round, error) {
+	offline, err := watcher.NewOffline(c.Policy)
+	if err != nil {
+		return nil, err
+	}
+	if c.TwoNodes {
+		offline.NeedTwoNodes()
+	}
+	r := &round{Config: c, offline: offline, pods: map[types.UID]*corev1.Pod{}, budgets: budgets{}}
+	r.load()
+	return r, r.fill(objects)
+}
+
+func (r *round) guards(pod *corev1.Pod) (guards []Guard, err error) {
+	for _, p := range r.Policy.Profiles {
+		rules, err := r.offline.Protects(p.Name, pod.Namespace, pod.Name, r.now())
+		if err != nil {
+			return nil, err
+		}
+		guards = append(guards, Guard{Profile: p.Name, Rules: append([]schemas.Protection{}, rules...)})
+	}
+	return guards, nil
 }
 
 func (r *round) opinion(profile string, s policy.Enabled, pod *corev1.Pod) (Opinion, error) {

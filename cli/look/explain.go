@@ -29,9 +29,10 @@ import (
 
 func explainCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:   "explain pod NAME",
-		Short: "Explain a pod: its history, what would move it now, and what protects it",
-		Long: "Explain a pod, in three parts:\n" +
+		Use:   "explain (pod | node) NAME",
+		Short: "Explain what happened to a pod and what protects it, or which pods keep a node from being emptied",
+		Long: "Explain a node: each pod that cannot move now, with the rule or the budget that holds it. It needs the policy.\n\n" +
+			"Explain a pod, in three parts:\n" +
 			"  what happened to it   from the bus: each change, the intents of strategies, the verdicts of the actuator, and the\n" +
 			"                        node of the replacement. Times with a + are since the change.\n" +
 			"  what would move it    from the cluster: every strategy of the policy evaluates the pod as it is now, each by itself\n" +
@@ -41,21 +42,31 @@ func explainCommand() *cobra.Command {
 			"is nothing about now; the output says so.",
 		Example: "  rehome explain pod api-1 -n shop --policy policy.yaml\n" +
 			"  rehome explain pod api-1 -n shop --since 1h       # what happened in the last hour\n" +
-			"  rehome explain pod api-1 -n shop -o json | jq .opinions",
+			"  rehome explain pod api-1 -n shop -o json | jq .opinions\n" +
+			"  rehome explain node worker-9 --policy policy.yaml",
 		Args: cobra.MinimumNArgs(1),
 	}
 	s := cmdutil.Settings(c).Policy().Bus()
 	namespaceOf := s.Namespace()
-	c.ValidArgsFunction = cmdutil.CompleteResources(s, namespaceOf, "pod")
+	c.ValidArgsFunction = cmdutil.CompleteResources(s, namespaceOf, "pod", "node")
 	since := cmdutil.Since(c, "begin the history this long ago, such as 1h; the default is everything that is kept")
 	format := cmdutil.OutputFlag(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		kind, name, err := cmdutil.Resource(args)
-		if err == nil && kind != "Pod" {
-			err = fmt.Errorf("want pod NAME, got %q", args)
-		}
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
+		case kind == "Node":
+			x, err := explainNode(c.Context(), s.Settings, name)
+			if err != nil {
+				return err
+			}
+			if *format != "" {
+				return cmdutil.PrintObject(c.OutOrStdout(), *format, "NodeExplanation", x)
+			}
+			return x.Write(c.OutOrStdout())
+		case kind != "Pod":
+			return fmt.Errorf("want pod NAME or node NAME, got %q", args)
 		}
 		from, err := since()
 		if err != nil {

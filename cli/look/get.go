@@ -2,9 +2,11 @@ package look
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/cli/cmdutil"
+	"github.com/rehome-dev/rehome/schemas"
 )
 
 func getCommand() *cobra.Command {
@@ -26,10 +29,7 @@ func getCommand() *cobra.Command {
 			r, unreadable, err := ReadLedger(ctx, b.Ledger())
 			return MovesTable(now, inFlight(r.Moves)), errors.Join(append(unreadable, err)...)
 		}),
-		getInNamespace("deferred", "List the pods that are deferred, by the verdicts of the past hour", func(ctx context.Context, b *bus.Bus, now time.Time) (cmdutil.Table, error) {
-			d, err := readDeferred(ctx, b, now)
-			return DeferredTable(now, d), err
-		}),
+		getDeferredCommand(),
 		getInNamespace("breakers", "List the circuit breakers of workloads whose pods came back to a node", func(ctx context.Context, b *bus.Bus, now time.Time) (cmdutil.Table, error) {
 			r, unreadable, err := ReadLedger(ctx, b.Ledger())
 			return BreakersTable(now, breakersOf(r, now)), errors.Join(append(unreadable, err)...)
@@ -44,6 +44,38 @@ func getCommand() *cobra.Command {
 			return MaintenancesTable(now, m), err
 		}),
 	)
+}
+
+func getDeferredCommand() *cobra.Command {
+	reason := ""
+	c := getInNamespace("deferred", "List the pods that are deferred, by the verdicts of the past hour", func(ctx context.Context, b *bus.Bus, now time.Time) (cmdutil.Table, error) {
+		all, err := readDeferred(ctx, b, now)
+		if reason != "" {
+			all = slices.DeleteFunc(all, func(d DeferredPod) bool { return string(d.Reason) != reason })
+		}
+		return DeferredTable(now, all), err
+	})
+	c.Flags().StringVar(&reason, "reason", "", "only those with this reason, such as DisruptionBudget")
+	cmdutil.CompleteValues(c, "reason", deferredReasons()...)
+	return c
+}
+
+// deferredReasons are those of the published schema.
+func deferredReasons() []string {
+	var schema struct {
+		Defs struct {
+			Reason struct {
+				AnyOf []struct {
+					Enum []string `json:"enum"`
+				} `json:"anyOf"`
+			} `json:"deferredReason"`
+		} `json:"$defs"`
+	}
+	document, err := schemas.Schema(schemas.VerdictType)
+	if err != nil || json.Unmarshal(document, &schema) != nil {
+		return nil
+	}
+	return schema.Defs.Reason.AnyOf[0].Enum
 }
 
 type reading func(ctx context.Context, b *bus.Bus, now time.Time) (cmdutil.Table, error)

@@ -4,7 +4,7 @@
 //	status.go      status: reads the ledger, the bus, and the leases; statustext.go writes it
 //	deadletters.go get deadletters
 //	events.go      events: filters, and one line of text for each event; ShowJSON and DescribeRequest, also for package act
-//	explain.go     explain: asks the bus and the cluster; explaintext.go writes the page
+//	explain.go     explain: asks the bus and the cluster; explaintext.go writes the page; node.go explains nodes
 package look
 
 import (
