@@ -1,8 +1,10 @@
 package fit
 
 import (
+	"fmt"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 )
 
@@ -148,4 +150,130 @@ func (w *world) unwanted(node labels.Set) string {
 		}
 	}
 	return least
+}
+
+// preference is a term that makes nodes better or worse for a pod, but excludes none.
+type preference struct {
+	term
+	// weight is negative for anti-affinity, and 0 for a required affinity term: the scheduler's configuration weighs it.
+	weight int64
+	key    string
+}
+
+// preferredOf are the preferred terms of a pod. Terms that cannot be read are left out.
+func preferredOf(pod *corev1.Pod) []preference {
+	a := pod.Spec.Affinity
+	if a == nil {
+		return nil
+	}
+	var preferences []preference
+	add := func(preferred []corev1.WeightedPodAffinityTerm, sign int64) {
+		for i := range preferred {
+			if t, ok := newTerm(pod, &preferred[i].PodAffinityTerm); ok {
+				preferences = append(preferences, newPreference(t, sign*int64(preferred[i].Weight)))
+			}
+		}
+	}
+	if a.PodAffinity != nil {
+		add(a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution, 1)
+	}
+	if a.PodAntiAffinity != nil {
+		add(a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution, -1)
+	}
+	return preferences
+}
+
+// preferencesOf are the terms of a pod on a node that score nodes for other pods: the preferred ones and the required affinity.
+func preferencesOf(pod *corev1.Pod) []preference {
+	preferences := preferredOf(pod)
+	terms, _ := newTerms(pod, requiredAffinity(&pod.Spec))
+	for _, t := range terms {
+		preferences = append(preferences, newPreference(t, 0))
+	}
+	return preferences
+}
+
+func newPreference(t term, weight int64) preference {
+	return preference{term: t, weight: weight, key: fmt.Sprintf("%d\x00%s", weight, t.key())}
+}
+
+// attraction are the pods with the same preference.
+type attraction struct {
+	preference preference
+	// on counts them by node name.
+	on map[string]int
+}
+
+// attractions are all attractions by the key of their preference.
+type attractions map[string]*attraction
+
+func (a attractions) enter(p *placed) {
+	for _, w := range p.preferences {
+		own := a[w.key]
+		if own == nil {
+			own = &attraction{preference: w, on: map[string]int{}}
+			a[w.key] = own
+		}
+		own.on[p.node]++
+	}
+}
+
+func (a attractions) leave(p *placed) {
+	for _, w := range p.preferences {
+		decrease(a[w.key].on, p.node)
+		if len(a[w.key].on) == 0 {
+			delete(a, w.key)
+		}
+	}
+}
+
+// Affinity weighs the pods that are near, by topology key and value: preferred terms of the pod that they match, and terms
+// of theirs that the pod matches. A node's sum over its labels is higher the better it suits; it may be negative.
+type Affinity map[string]map[string]int64
+
+// Affinity is for the replacement of the pod. required is the weight of a required affinity term of a pod on a node; with
+// ownOnly, other pods' preferred terms do not count for a pod that has none itself.
+func (q *Question) Affinity(required int64, ownOnly bool) Affinity {
+	w, found := q.last(), Affinity{}
+	own := preferredOf(q.pod)
+	add := func(node labels.Set, topology string, weight int64) {
+		value, has := node[topology]
+		if !has || weight == 0 {
+			return
+		}
+		if found[topology] == nil {
+			found[topology] = map[string]int64{}
+		}
+		found[topology][value] += weight
+	}
+	for i := range own {
+		t := &own[i]
+		w.tally(w.matching(&t.term, true), func(node labels.Set, _ string, n int) { add(node, t.topology, t.weight*int64(n)) })
+	}
+	theirs := func(t *preference, node string, n int) {
+		weight := t.weight
+		if weight == 0 {
+			weight = required
+		} else if ownOnly && len(own) == 0 {
+			return
+		}
+		if of, known := q.cluster.labelsOf(node); known {
+			add(of, t.topology, weight*int64(n))
+		}
+	}
+	for _, a := range q.cluster.attractions {
+		if a.preference.matches(q.pod.Namespace, q.namespace, q.pod.Labels) {
+			for node, n := range a.on {
+				theirs(&a.preference, node, n)
+			}
+		}
+	}
+	w.adjust(func(p *placed, n int) {
+		for i := range p.preferences {
+			if p.preferences[i].matches(q.pod.Namespace, q.namespace, q.pod.Labels) {
+				theirs(&p.preferences[i], p.node, n)
+			}
+		}
+	})
+	return found
 }

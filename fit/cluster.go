@@ -32,7 +32,7 @@
 //
 // A replacement is judged by the spec of the pod it replaces. What differs between the two is not seen: a changed
 // template, a spec that was resized in place, labels and affinities that admission adds anew. spec.nodeName is where the
-// pod runs, and never a wish.
+// pod runs, and never a preference.
 //
 // Where the scheduler contradicts the API, a pod fits only if it does by both. One such case is known: in Kubernetes 1.36
 // a namespaceSelector of an incoming pod for a label that is missing selects every namespace.
@@ -43,17 +43,14 @@
 //
 // # Files
 //
-//	cluster.go    Cluster: what the watch tells      node.go       host and placed: a node and a pod in plain numbers
-//	question.go   Ask, On: the filters in order      elsewhere.go  Elsewhere: any other node, and which one is preferred
+//	cluster.go    Cluster: the objects by name       node.go       host and placed: a node and a pod in numbers; NodeAffinity
+//	question.go   Ask, On: the filters in order      elsewhere.go  Elsewhere: another node; Slots: how many pods fit
 //	world.go      the cluster without the pod that   resources.go  NodeResourcesFit
-//	              moves, and with what is reserved   nodeterms.go  NodeAffinity
-//	verdict.go    Verdict and its Reasons            exclusive.go  NodePorts, VolumeRestrictions: one pod on a node
-//	terms.go      pod affinity terms                 affinity.go   InterPodAffinity
-//	tally.go      pods counted by their labels       spread.go     PodTopologySpread
-//	slots.go      how many pods like one fit
-//	storage.go    volumes and classes                claims.go     VolumeBinding, VolumeZone, NodeVolumeLimits
-//	candidate.go  the nodes on which a pod fits,     wishes.go     preferred affinity between pods
-//	              as score plugins see them
+//	              moves, and with reservations       exclusive.go  NodePorts, VolumeRestrictions: one pod on a node
+//	verdict.go    Verdict and its Reasons            affinity.go   InterPodAffinity, required and preferred
+//	terms.go      pod affinity terms                 spread.go     PodTopologySpread
+//	tally.go      pods counted by their labels       claims.go     VolumeBinding, VolumeZone, NodeVolumeLimits
+//	storage.go    volumes and classes                candidate.go  the nodes on which a pod fits, for score plugins
 //
 // # Concurrency
 //
@@ -93,7 +90,7 @@ type Cluster struct {
 	cohorts     cohorts
 	repulsions  repulsions
 	controllers controllers
-	// attractions are what pods on nodes wish of pods near them.
+	// attractions are the preferences of pods on nodes.
 	attractions attractions
 	namespaces  map[string]labels.Set
 	storage     storage

@@ -2,10 +2,12 @@ package fit
 
 import (
 	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/storage/ephemeral"
 )
@@ -100,10 +102,10 @@ type placed struct {
 	// terms are the required anti-affinity terms, repels their keys.
 	terms  []term
 	repels []string
-	// wishes are the affinity terms that score nodes for other pods.
-	wishes []wish
-	claims []claimRef
-	disks  []disk
+	// preferences are the affinity terms that score nodes for other pods.
+	preferences []preference
+	claims      []claimRef
+	disks       []disk
 }
 
 // claimRef is a claim that a pod uses as a volume.
@@ -137,7 +139,7 @@ func newPlaced(pod *corev1.Pod, node string) *placed {
 	for i := range p.terms {
 		p.repels = append(p.repels, p.terms[i].key())
 	}
-	p.wishes = wishesOf(pod)
+	p.preferences = preferencesOf(pod)
 	return p
 }
 
@@ -166,4 +168,103 @@ func claimRefs(pod *corev1.Pod) []claimRef {
 		}
 	}
 	return refs
+}
+
+// nodeSelection is a pod's nodeSelector and required node affinity, read once for many nodes. component-helpers has the same,
+// but it makes a map for every node, which costs more than all other rules together.
+type nodeSelection struct {
+	// selector is what nodeSelector says.
+	selector labels.Selector
+	// terms are those of the required affinity that can match anything; one has to.
+	terms    []nodeTerm
+	hasTerms bool
+}
+
+// nodeTerm is one term: all of it has to match.
+type nodeTerm struct {
+	labels labels.Selector
+	// names are requirements on the name of the node.
+	names []corev1.NodeSelectorRequirement
+}
+
+// newNodeSelection reads what a pod wants of its node. A term that cannot be read, or says nothing, matches no node.
+func newNodeSelection(spec *corev1.PodSpec) nodeSelection {
+	preference := nodeSelection{selector: labels.SelectorFromSet(spec.NodeSelector)}
+	if spec.Affinity == nil || spec.Affinity.NodeAffinity == nil {
+		return preference
+	}
+	required := spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	if required == nil {
+		return preference
+	}
+	preference.hasTerms = true
+	for i := range required.NodeSelectorTerms {
+		if term, ok := newNodeTerm(&required.NodeSelectorTerms[i]); ok {
+			preference.terms = append(preference.terms, term)
+		}
+	}
+	return preference
+}
+
+func newNodeTerm(t *corev1.NodeSelectorTerm) (nodeTerm, bool) {
+	term := nodeTerm{labels: labels.NewSelector(), names: t.MatchFields}
+	for i := range t.MatchExpressions {
+		e := &t.MatchExpressions[i]
+		operator, known := operatorOf(e.Operator)
+		requirement, err := labels.NewRequirement(e.Key, operator, e.Values)
+		if !known || err != nil {
+			return nodeTerm{}, false
+		}
+		term.labels = term.labels.Add(*requirement)
+	}
+	readable := !slices.ContainsFunc(t.MatchFields, func(f corev1.NodeSelectorRequirement) bool {
+		in := f.Operator == corev1.NodeSelectorOpIn || f.Operator == corev1.NodeSelectorOpNotIn
+		return !in || len(f.Values) != 1 || f.Key != metav1.ObjectNameField
+	})
+	return term, readable && len(t.MatchExpressions)+len(t.MatchFields) > 0
+}
+
+// operatorOf is the same operator in the words of label selectors.
+func operatorOf(o corev1.NodeSelectorOperator) (selection.Operator, bool) {
+	switch o {
+	case corev1.NodeSelectorOpIn:
+		return selection.In, true
+	case corev1.NodeSelectorOpNotIn:
+		return selection.NotIn, true
+	case corev1.NodeSelectorOpExists:
+		return selection.Exists, true
+	case corev1.NodeSelectorOpDoesNotExist:
+		return selection.DoesNotExist, true
+	case corev1.NodeSelectorOpGt:
+		return selection.GreaterThan, true
+	case corev1.NodeSelectorOpLt:
+		return selection.LessThan, true
+	}
+	return "", false
+}
+
+// matches reports whether a node fits.
+func (w *nodeSelection) matches(node *corev1.Node) bool {
+	if !w.selector.Matches(labels.Set(node.Labels)) {
+		return false
+	}
+	if !w.hasTerms {
+		return true
+	}
+	for i := range w.terms {
+		if w.terms[i].matches(node) {
+			return true
+		}
+	}
+	return false
+}
+
+func (t *nodeTerm) matches(node *corev1.Node) bool {
+	for i := range t.names {
+		isNamed := t.names[i].Values[0] == node.Name
+		if isNamed != (t.names[i].Operator == corev1.NodeSelectorOpIn) {
+			return false
+		}
+	}
+	return t.labels.Matches(labels.Set(node.Labels))
 }

@@ -91,7 +91,7 @@ func TestNodeAffinity(t *testing.T) {
 		{"a field names this node", nodes(a), pod("p", wantNode(named("In", "a"))), fits()},
 		{"a field names another node", nodes(a), pod("p", wantNode(named("In", "b"))), no},
 		{"a field excludes this node", nodes(a), pod("p", wantNode(named("NotIn", "a"))), no},
-		{"where the pod runs is no wish", nodes(a, node("b"), pod("p", on("b"))), pod("p", on("b")), fits()},
+		{"where the pod runs is no preference", nodes(a, node("b"), pod("p", on("b"))), pod("p", on("b")), fits()},
 	})
 }
 

@@ -21,7 +21,7 @@ type Question struct {
 	wants     amounts
 	ports     []port
 	disks     []disk
-	nodes     nodeWish
+	nodes     nodeSelection
 	preferred *nodeaffinity.PreferredSchedulingTerms
 	features  []string
 	spread    []constraint
@@ -47,7 +47,7 @@ func (c *Cluster) Ask(pod *corev1.Pod) *Question {
 		wants:     wanted(pod),
 		ports:     hostPorts(&pod.Spec),
 		disks:     exclusiveDisks(&pod.Spec),
-		nodes:     newNodeWish(&pod.Spec),
+		nodes:     newNodeSelection(&pod.Spec),
 		preferred: preferredTerms(pod),
 		features:  neededFeatures(pod),
 		namespace: c.namespaces[pod.Namespace],

@@ -101,9 +101,6 @@ func filled(c Config, objects []metav1.Object) (*round, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.TwoNodes {
-		offline.NeedTwoNodes()
-	}
 	r := &round{Config: c, offline: offline, pods: map[types.UID]*corev1.Pod{}, budgets: budgets{}}
 	r.load()
 	return r, r.fill(objects)

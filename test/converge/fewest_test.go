@@ -148,7 +148,7 @@ func (s *search) decide(t *testing.T) []int {
 		objects = append(objects, pod.DeepCopy())
 	}
 	var moves []int
-	err = simulate.Run(t.Context(), simulate.Config{Policy: p, Functions: functions.All(), Now: time.Now, TwoNodes: true}, objects,
+	err = simulate.Run(t.Context(), simulate.Config{Policy: p, Functions: functions.All(), Now: time.Now}, objects,
 		func(verdicts []schemas.Verdict) error {
 			for _, v := range verdicts {
 				if v.Outcome == schemas.Evicted {
