@@ -22,7 +22,7 @@ SEED :=
 KINDS := schemas/v1alpha1
 CRDS  := deploy/crds
 CHART := deploy/helm/rehome
-REFERENCE := nice go test ./cli -run TestReference -update
+REFERENCE := nice go test ./cli -run "TestReference|TestOutputSchema" -update
 # Additional arguments of make bench and make demo.
 ARGS :=
 
@@ -105,7 +105,7 @@ $(PACK): $(wildcard test/tools/images/*)
 # controller-gen has its own module. Go builds it once and caches it.
 GENERATE := nice go tool -modfile test/tools/crds/go.mod controller-gen
 
-generate: ## Generate the CRDs and deepcopy functions of schemas/v1alpha1, the copies of deploy in the chart, and docs/cli.md.
+generate: ## Generate the CRDs, deepcopy functions, chart copies, docs/cli.md, and docs/cli.schema.json.
 	$(GENERATE) object paths=./schemas/v1alpha1 output:object:dir=$(KINDS)
 	$(GENERATE) crd paths=./schemas/v1alpha1 output:crd:dir=$(CRDS)
 	go run ./test/chart/copies $(CHART)/files

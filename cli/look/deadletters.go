@@ -122,7 +122,8 @@ func DeadLetterNumber(text string) (uint64, error) {
 	return n, nil
 }
 
-type brief struct {
+// Brief is a dead letter in a list.
+type Brief struct {
 	Number   uint64    `json:"number"`
 	Time     time.Time `json:"time"`
 	Stream   string    `json:"stream"`
@@ -139,7 +140,7 @@ type brief struct {
 
 // Letter is a whole dead letter, as JSON.
 type Letter struct {
-	brief
+	Brief
 	Headers map[string][]string `json:"headers"`
 	// Event is the CloudEvent in structured mode. If it is not readable, Body is the body of the message instead.
 	Event json.RawMessage `json:"event,omitempty"`
@@ -148,12 +149,12 @@ type Letter struct {
 	letter bus.DeadLetter
 }
 
-func briefOf(d bus.DeadLetter) brief {
+func briefOf(d bus.DeadLetter) Brief {
 	e, err := d.Event()
 	if err != nil {
 		e = schemas.Event{}
 	}
-	return brief{
+	return Brief{
 		Number: d.Number, Time: d.Buried, Stream: d.Stream, Sequence: d.Sequence, Channel: d.Channel, By: d.By,
 		Type: e.Type, Subject: e.Subject, Error: d.Error, WholeSize: d.WholeSize,
 	}
@@ -161,7 +162,7 @@ func briefOf(d bus.DeadLetter) brief {
 
 // LetterOf returns a dead letter with its event, or with its body if there is none.
 func LetterOf(d bus.DeadLetter) Letter {
-	l := Letter{brief: briefOf(d), Headers: d.Header, letter: d}
+	l := Letter{Brief: briefOf(d), Headers: d.Header, letter: d}
 	e, err := d.Event()
 	if err == nil {
 		l.Event, err = cloudevent.WriteStructured(e)

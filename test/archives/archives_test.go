@@ -129,8 +129,8 @@ func TestArchiveContents(t *testing.T) {
 func TestArchivesAreReproducible(t *testing.T) {
 	a, b := packed(t, "v1.2.3"), packed(t, "v1.2.3")
 	files, err := os.ReadDir(a)
-	if err != nil || len(files) != 9 {
-		t.Fatalf("%d files, %v; want six archives, the schema, their sums and the manifest", len(files), err)
+	if err != nil || len(files) != 10 {
+		t.Fatalf("%d files, %v; want six archives, two schemas, their sums and the manifest", len(files), err)
 	}
 	for _, f := range files {
 		if !bytes.Equal(read(t, filepath.Join(a, f.Name())), read(t, filepath.Join(b, f.Name()))) {
@@ -187,7 +187,9 @@ func TestManifestChecksums(t *testing.T) {
 			t.Errorf("%s: got %+v", platform, got)
 		}
 	}
-	fmt.Fprintf(&sums, "%x  policy.schema.json\n", sha256.Sum256(read(t, filepath.Join(dir, "policy.schema.json"))))
+	for _, schema := range []string{"policy.schema.json", "cli.schema.json"} {
+		fmt.Fprintf(&sums, "%x  %s\n", sha256.Sum256(read(t, filepath.Join(dir, schema))), schema)
+	}
 	if got := string(read(t, filepath.Join(dir, "SHA256SUMS"))); got != sums.String() || len(p.Spec.Platforms) != 6 {
 		t.Errorf("%d platforms; got\n%s\nwant\n%s", len(p.Spec.Platforms), got, &sums)
 	}

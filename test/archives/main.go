@@ -71,15 +71,16 @@ func (r request) make(w io.Writer) error {
 		all = append(all, a)
 		fmt.Fprintf(&sums, "%s  %s\n", a.Sum, a.File)
 	}
-	const schema = "policy.schema.json" // examples and editors use this name
-	text, err := os.ReadFile(filepath.Join(r.root, "policy", schema))
-	if err != nil {
-		return err
+	for _, schema := range []string{"policy/policy.schema.json", "docs/cli.schema.json"} { // examples, editors, and scripts use these names
+		text, err := os.ReadFile(filepath.Join(r.root, schema))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(r.out, filepath.Base(schema)), text, 0o644); err != nil {
+			return err
+		}
+		fmt.Fprintf(&sums, "%x  %s\n", sha256.Sum256(text), filepath.Base(schema))
 	}
-	if err := os.WriteFile(filepath.Join(r.out, schema), text, 0o644); err != nil {
-		return err
-	}
-	fmt.Fprintf(&sums, "%x  %s\n", sha256.Sum256(text), schema)
 	fmt.Fprint(w, sums.String())
 	if err := os.WriteFile(filepath.Join(r.out, "SHA256SUMS"), []byte(sums.String()), 0o644); err != nil {
 		return err

@@ -1,0 +1,151 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/rehome-dev/rehome/actuator"
+	"github.com/rehome-dev/rehome/cli/cmdutil"
+	"github.com/rehome-dev/rehome/cli/look"
+)
+
+// outputSchema is the file with the schema of what commands print with -o json and -o yaml.
+const outputSchema = "../docs/cli.schema.json"
+
+// printed are the kinds that commands print, and whether they print lists of them.
+var printed = []struct {
+	kind string
+	typ  reflect.Type
+	list bool
+}{
+	{"Move", reflect.TypeFor[actuator.Move](), true}, {"DeferredPod", reflect.TypeFor[look.DeferredPod](), true},
+	{"WorkloadBreaker", reflect.TypeFor[look.WorkloadBreaker](), true}, {"Request", reflect.TypeFor[look.OpenRequest](), true},
+	{"Maintenance", reflect.TypeFor[look.MaintenanceStatus](), true}, {"DeadLetter", reflect.TypeFor[look.Brief](), true},
+	{"Status", reflect.TypeFor[look.Status](), false}, {"PodExplanation", reflect.TypeFor[look.Explanation](), false},
+	{"NodeExplanation", reflect.TypeFor[look.NodeExplanation](), false},
+}
+
+type object = map[string]any
+
+// schemaMaker makes a schema of each struct once.
+type schemaMaker struct{ defs object }
+
+func (m schemaMaker) of(t reflect.Type) object {
+	if t == reflect.TypeFor[time.Time]() {
+		return object{"type": "string", "format": "date-time"}
+	}
+	if t.Implements(reflect.TypeFor[json.Marshaler]()) || reflect.PointerTo(t).Implements(reflect.TypeFor[json.Marshaler]()) {
+		return object{} // it writes itself
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return object{"anyOf": []object{m.of(t.Elem()), {"type": "null"}}}
+	case reflect.Slice:
+		if t.Elem().Kind() == reflect.Uint8 {
+			return object{"type": "string"}
+		}
+		return object{"type": []string{"array", "null"}, "items": m.of(t.Elem())}
+	case reflect.Map:
+		return object{"type": []string{"object", "null"}, "additionalProperties": m.of(t.Elem())}
+	case reflect.Struct:
+		name := strings.ReplaceAll(t.String(), "look.", "")
+		if m.defs[name] == nil {
+			schema := object{"type": "object"}
+			m.defs[name] = schema
+			properties, required := object{}, []string{}
+			m.fields(t, properties, &required)
+			schema["properties"], schema["required"] = properties, required
+		}
+		return object{"$ref": "#/$defs/" + name}
+	case reflect.String:
+		return object{"type": "string"}
+	case reflect.Bool:
+		return object{"type": "boolean"}
+	case reflect.Float64:
+		return object{"type": "number"}
+	}
+	return object{"type": "integer"}
+}
+
+func (m schemaMaker) fields(t reflect.Type, properties object, required *[]string) {
+	for f := range t.Fields() {
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case f.Anonymous && name == "":
+			m.fields(f.Type, properties, required)
+		case f.IsExported() && name != "-" && name != "":
+			properties[name] = m.of(f.Type)
+			if !strings.Contains(options, "omit") {
+				*required = append(*required, name)
+			}
+		}
+	}
+}
+
+// TestOutputSchema compares the schema with the types. `make generate` writes it.
+func TestOutputSchema(t *testing.T) {
+	m := schemaMaker{object{}}
+	var kinds []object
+	header := func(kind string) object {
+		return object{"apiVersion": object{"const": cmdutil.APIVersion}, "kind": object{"const": kind}}
+	}
+	for _, p := range printed {
+		one := object{"allOf": []object{m.of(p.typ)}, "properties": header(p.kind), "required": []string{"apiVersion", "kind"}}
+		kinds = append(kinds, one)
+		if p.list {
+			list := header(p.kind + "List")
+			list["items"] = object{"type": "array", "items": one}
+			kinds = append(kinds, object{"properties": list, "required": []string{"apiVersion", "kind", "items"}})
+		}
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", " ")
+	err := e.Encode(object{
+		"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "What the commands of Rehome print with -o json and -o yaml",
+		"$id":   "https://github.com/rehome-dev/rehome/releases/latest/download/cli.schema.json",
+		"oneOf": kinds, "$defs": m.defs,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	goldenFile(t, outputSchema, b.String())
+}
+
+// TestOutput validates what the commands print.
+func TestOutput(t *testing.T) {
+	schema, err := jsonschema.NewCompiler().Compile(outputSchema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob("testdata/golden/*/*.json")
+	if err != nil || len(files) < 10 {
+		t.Fatalf("%d files, error %v", len(files), err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		document, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := schema.Validate(document); err != nil {
+			t.Errorf("%s: %v", file, err)
+		}
+		delete(document.(map[string]any), "apiVersion")
+		if schema.Validate(document) == nil {
+			t.Errorf("%s is valid without its apiVersion", file)
+		}
+	}
+}
