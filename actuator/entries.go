@@ -209,6 +209,7 @@ func (t *entries) list(m *message, i Intent) {
 		t.open++
 	}
 	one.message = m
+	one.intent.Weight = i.Weight
 	one.intent.Reason, one.intent.Node, one.intent.Expires, one.intent.Asked = i.Reason, i.Node, i.Expires, i.Asked
 	m.entries = append(m.entries, one)
 }

@@ -6,9 +6,6 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
-	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -41,17 +38,16 @@ func TestPriority(t *testing.T) {
 			check(t, "order", got, []string{"node-1.1", "node-6.6", "Request-4.4", "violation-3.3", "balance-2.2"})
 		})
 	})
-	t.Run("then_low_priority_then_quality_of_service", func(t *testing.T) {
-		pod := func(priority int32, quality corev1.PodQOSClass) cluster.Pod {
-			return cluster.Pod{Priority: priority, QoS: quality}
-		}
+	t.Run("then_cost_then_weight", func(t *testing.T) {
 		node, balance := policy.Traits{Priority: policy.PriorityNode}, policy.Traits{Priority: policy.PriorityBalance}
 		got := []int{
-			priorityOf(node, pod(math.MaxInt32, corev1.PodQOSGuaranteed)), priorityOf(policy.Traits{}, pod(0, corev1.PodQOSBurstable)),
-			priorityOf(balance, pod(math.MinInt32, "")), priorityOf(balance, pod(-1, corev1.PodQOSGuaranteed)),
-			priorityOf(balance, pod(0, corev1.PodQOSBestEffort)), priorityOf(balance, pod(0, corev1.PodQOSBurstable)),
-			priorityOf(balance, pod(0, corev1.PodQOSGuaranteed)), priorityOf(balance, pod(1000, corev1.PodQOSBestEffort)),
+			PriorityOf(node, policy.MostCost-1, 0), PriorityOf(policy.Traits{}, 5, 0), PriorityOf(balance, 0, math.MaxInt64),
+			PriorityOf(balance, 0, 60*24*3600), PriorityOf(balance, 0, 2*24*3600), PriorityOf(balance, 0, 1024), PriorityOf(balance, 0, 1023),
+			PriorityOf(balance, 0, 500), PriorityOf(balance, 0, 11), PriorityOf(balance, 0, 0), PriorityOf(balance, 1, math.MaxInt64),
+			PriorityOf(balance, 1, 0), PriorityOf(balance, policy.MostCost-1, 7),
 		}
 		check(t, "the highest first", slices.IsSortedFunc(got, func(a, b int) int { return b - a }), true)
+		check(t, "no two are equal", len(slices.Compact(slices.Clone(got))), len(got))
+		check(t, "a weight below 0 is none", PriorityOf(balance, 0, -7), PriorityOf(balance, 0, 0))
 	})
 }

@@ -3,11 +3,10 @@ package actuator
 import (
 	"context"
 	"errors"
-	"math"
+	"math/bits"
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
@@ -42,18 +41,20 @@ func (q queues) shutDown() {
 	q.changes.ShutDown()
 }
 
-// priorityOf is the priority of an intent in the queue: by the [policy.Priority] of its strategy, then low pod priority first,
-// then BestEffort before Burstable before Guaranteed.
-func priorityOf(t policy.Traits, p cluster.Pod) int {
+// PriorityOf is the priority of an intent in the queue, the highest first: by the [policy.Priority] of its strategy, then by the
+// [policy.MoveCost] of its pod, the lowest first, then by the weight of the intent. Weights that differ by less than a thousandth may
+// count as equal.
+func PriorityOf(t policy.Traits, cost, weight int64) int {
 	strategy := slices.Index(policy.Priorities(), t.Priority)
 	if strategy < 0 {
 		strategy = slices.Index(policy.Priorities(), policy.PriorityViolation)
 	}
-	quality := slices.Index([]corev1.PodQOSClass{corev1.PodQOSGuaranteed, corev1.PodQOSBurstable, corev1.PodQOSBestEffort}, p.QoS)
-	if quality < 0 {
-		quality = 3 // not known: it goes first
+	const fraction = 10 // bits
+	order := uint64(max(weight, 0))
+	if length := bits.Len64(order); length > fraction { // as in a floating-point number
+		order = uint64(length-fraction)<<fraction | order>>(length-fraction-1)&(1<<fraction-1)
 	}
-	return (len(policy.Priorities())-strategy)<<40 + (math.MaxInt32-int(p.Priority))<<2 + quality
+	return (len(policy.Priorities())-strategy)<<58 + int(policy.MostCost-1-cost)<<16 + int(order)
 }
 
 // dispatch takes the pods with an intent entry in the order of their priority until the queue is shut down. It takes one when

@@ -212,7 +212,7 @@ func (s *session) ready(e *entry) {
 		s.metrics.intents.WithLabelValues(e.intent.Strategy, e.intent.Profile).Inc()
 	}
 	p, _ := s.cfg.View.Pod(e.uid())
-	e.priority = priorityOf(s.policy.Load().Traits(e.intent.Strategy), p)
+	e.priority = PriorityOf(s.policy.Load().Traits(e.intent.Strategy), p.Cost, e.intent.Weight)
 	if e.state == entryWaiting && e.parked == nil && s.entries.front(e.uid()) == e {
 		s.enqueue(e)
 	}

@@ -166,7 +166,7 @@ func (v *viewing) expected(budgeted bool) []Pod {
 		want = append(want, Pod{
 			Ref:      schemas.PodRef{Namespace: "shop", Name: p.Name, UID: p.UID},
 			Workload: v.deployment, Node: p.Spec.NodeName, Created: p.CreationTimestamp.Time, Ready: true,
-			QoS: corev1.PodQOSBestEffort, Budgeted: budgeted,
+			Cost: costOf(p.Spec.Priority, corev1.PodQOSBestEffort), Budgeted: budgeted,
 		})
 	}
 	return want

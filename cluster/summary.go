@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -23,9 +24,8 @@ type Pod struct {
 	Leaving, Ended bool
 	// Why it has no node or is not ready, from its conditions. Empty: unknown.
 	Why string
-	// Priority is 0 for a pod that says nothing.
-	Priority int32
-	QoS      corev1.PodQOSClass
+	// Cost is the cost of moving it, see [policy.MoveCost].
+	Cost int64
 	// Budgeted: a PodDisruptionBudget selects it.
 	Budgeted bool
 }
@@ -35,10 +35,7 @@ func (w *Workloads) show(m *member) Pod {
 	shown := Pod{
 		Ref:  schemas.PodRef{Namespace: p.Namespace, Name: p.Name, UID: p.UID},
 		Node: p.Spec.NodeName, Created: p.CreationTimestamp.Time, Ready: isReady(p), Leaving: p.DeletionTimestamp != nil,
-		Ended: schemas.Ended(p), Why: why(p), QoS: p.Status.QOSClass, Budgeted: w.selects(p),
-	}
-	if p.Spec.Priority != nil {
-		shown.Priority = *p.Spec.Priority
+		Ended: schemas.Ended(p), Why: why(p), Cost: policy.MoveCost(p), Budgeted: w.selects(p),
 	}
 	if m.of != nil {
 		shown.Workload = m.of.workload

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -124,11 +125,16 @@ func ready(name string, changes ...func(*corev1.Pod)) *corev1.Pod {
 	return p
 }
 
+// costOf is the cost of moving a pod with a priority, nil for none, and a quality of service.
+func costOf(priority *int32, quality corev1.PodQOSClass) int64 {
+	return policy.MoveCost(&corev1.Pod{Spec: corev1.PodSpec{Priority: priority}, Status: corev1.PodStatus{QOSClass: quality}})
+}
+
 // shown is what is said about [ready].
 func shown(name string, changes ...func(*Pod)) Pod {
 	p := Pod{
 		Ref: schemas.PodRef{Namespace: "shop", Name: name, UID: types.UID(name)}, Node: "node-1", Created: noon(), Ready: true,
-		QoS: corev1.PodQOSBurstable,
+		Cost: costOf(nil, corev1.PodQOSBurstable),
 	}
 	for _, change := range changes {
 		change(&p)

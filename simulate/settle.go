@@ -1,14 +1,17 @@
 package simulate
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/actuator"
 	"github.com/rehome-dev/rehome/functions"
+	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -27,6 +30,7 @@ func (r *round) settle(ctx context.Context, wishes []*wish) error {
 			waiting = append(waiting, w)
 		}
 	}
+	slices.SortStableFunc(waiting, r.compare)
 	var failed []error
 	for len(waiting) > 0 {
 		through, held := r.limited(waiting)
@@ -40,6 +44,17 @@ func (r *round) settle(ctx context.Context, wishes []*wish) error {
 		r.share(w, first[w.open.Intent.Pod.UID])
 	}
 	return errors.Join(failed...)
+}
+
+// compare puts wishes about single pods in the order of the actuator's queue. Within a group the strategy has chosen the order.
+func (r *round) compare(a, b *wish) int {
+	if kind := a.open.Scope.Kind; kind != schemas.NodeKind && kind != schemas.PodKind {
+		return 0
+	}
+	priority := func(w *wish) int {
+		return actuator.PriorityOf(r.Policy.Traits(w.open.Strategy), policy.MoveCost(r.pods[w.open.Intent.Pod.UID]), w.open.Intent.Weight)
+	}
+	return cmp.Compare(priority(b), priority(a))
 }
 
 // limited applies the limits. Intents over a limit get a verdict.

@@ -10,7 +10,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// AnswerWhenDue returns the intent for the pod of the scope if it is due at the time of the scope and nothing protects it.
+// AnswerWhenDue returns the intent for the pod of the scope if it is due at the time of the scope and nothing protects it. Its weight is
+// for how many seconds the pod has been due.
 func AnswerWhenDue(
 	scope schemas.PodScope, strategy policy.Timed, reason func(pod *corev1.Pod, now time.Time) string,
 ) []schemas.Intent {
@@ -21,7 +22,11 @@ func AnswerWhenDue(
 	if at, ever := strategy.Due(&p.Pod); !ever || scope.Now.Before(at) {
 		return nil
 	}
-	return []schemas.Intent{p.Move(reason(&p.Pod, scope.Now))}
+	intent := p.Move(reason(&p.Pod, scope.Now))
+	if at, _ := strategy.Due(&p.Pod); !at.IsZero() {
+		intent.Weight = int64(scope.Now.Sub(at) / time.Second)
+	}
+	return []schemas.Intent{intent}
 }
 
 // longest is the longest time in seconds that a [time.Duration] holds, about 292 years.

@@ -98,7 +98,11 @@ func TestDecide(t *testing.T) {
 		{"terminating pod", Args{}, pod(test.Deleted()), nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			test.Decides(t, c.args, Default(), test.SingleScope(c.pod), c.want)
+			weight := int64(0)
+			if at, _ := c.args.Due(&c.pod.Pod); !at.IsZero() {
+				weight = int64(test.Now().Sub(at) / time.Second)
+			}
+			test.Decides(t, c.args, Default(), test.SingleScope(c.pod), test.Weighing(c.want, weight))
 		})
 	}
 }

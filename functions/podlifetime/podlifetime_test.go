@@ -42,7 +42,11 @@ func run(t *testing.T, cases []testCase) {
 	t.Helper()
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			test.Decides(t, c.args, Args{}, test.SingleScope(c.pod), c.want)
+			weight := int64(0)
+			if at, _ := c.args.Due(&c.pod.Pod); !at.IsZero() {
+				weight = int64(test.Now().Sub(at) / time.Second)
+			}
+			test.Decides(t, c.args, Args{}, test.SingleScope(c.pod), test.Weighing(c.want, weight))
 		})
 	}
 }

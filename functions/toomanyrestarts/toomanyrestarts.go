@@ -45,9 +45,13 @@ func (a Args) Validate() error {
 	return found.Err()
 }
 
-// Decide returns the pod if it should move.
+// Decide returns the pod if it should move. Its weight is the number of its restarts.
 func (a Args) Decide(scope schemas.PodScope) []schemas.Intent {
-	return candidate.AnswerWhenDue(scope, a, a.reason)
+	intents := candidate.AnswerWhenDue(scope, a, a.reason)
+	for i := range intents {
+		intents[i].Weight = a.containers().Restarts(&scope.Pod.Pod)
+	}
+	return intents
 }
 
 // Due reports whether the pod should move. at is always the zero time, because the answer does not depend on time.

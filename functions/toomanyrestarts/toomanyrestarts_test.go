@@ -96,7 +96,7 @@ func TestDecide(t *testing.T) {
 			test.Removed("restarted 5 times, the threshold is 5")},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			test.Decides(t, c.args, Args{}, test.SingleScope(c.pod), c.want)
+			test.Decides(t, c.args, Args{}, test.SingleScope(c.pod), test.Weighing(c.want, c.args.containers().Restarts(&c.pod.Pod)))
 		})
 	}
 }

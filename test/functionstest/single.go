@@ -1,6 +1,7 @@
 package functionstest
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -77,4 +78,13 @@ func Ended(reason string, code int32) corev1.ContainerStatus {
 // Waiting returns the status of a waiting container.
 func Waiting(reason string) corev1.ContainerStatus {
 	return corev1.ContainerStatus{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}}
+}
+
+// Weighing is the answer with a weight.
+func Weighing(want []schemas.Intent, weight int64) []schemas.Intent {
+	want = slices.Clone(want)
+	for i := range want {
+		want[i].Weight = weight
+	}
+	return want
 }
