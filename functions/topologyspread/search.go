@@ -2,14 +2,15 @@ package topologyspread
 
 import "encoding/binary"
 
-// searchBudget is how many places a search looks at: some milliseconds.
-const searchBudget = 200_000
+// searchBudget is how many counts a search looks at: some milliseconds.
+const searchBudget = 1_000_000
 
 // search is a depth-first search over the sequences of moves that the scheduler admits.
 type search struct {
 	*balance
 	anywhere bool // a replacement goes to any place; else to the emptiest that takes it
 	budget   int
+	cost     int            // of one move: the counts that it looks at
 	seen     map[string]int // how many moves were left in a state, plus one
 	cut      bool           // a deeper search could find more
 }
@@ -18,8 +19,12 @@ type search struct {
 // the first find is the smallest. It prefers moves that lead there if each replacement goes to the emptiest place. It reports whether
 // there are such moves, and makes them.
 func (b *balance) search(fewest, below int) bool {
-	emptiest := search{balance: b, budget: searchBudget, cut: true}
-	anywhere := search{balance: b, budget: searchBudget, cut: true, anywhere: true}
+	cost := len(b.places) * (1 + len(b.spreads) + len(b.room))
+	if fewest*cost > searchBudget {
+		return false
+	}
+	emptiest := search{balance: b, budget: searchBudget, cost: cost, cut: true}
+	anywhere := search{balance: b, budget: searchBudget, cost: cost, cut: true, anywhere: true}
 	for moves := fewest; moves < below && (emptiest.goesOn() || anywhere.goesOn()); moves++ {
 		if emptiest.reaches(moves) || anywhere.reaches(moves) {
 			return true
@@ -69,7 +74,7 @@ func (s *search) reach(left int) bool {
 
 // try moves the next pod of a group.
 func (s *search) try(from, group, left int) bool {
-	if s.budget -= len(s.places); s.budget < 0 {
+	if s.budget <= 0 {
 		return false
 	}
 	room, emptiest, fewest := s.places[from].groups[group].room, -1, 0
@@ -92,6 +97,7 @@ func (s *search) try(from, group, left int) bool {
 
 // move says whether all constraints hold after this move and some more.
 func (s *search) move(from, group, to, left int) bool {
+	s.budget -= s.cost
 	n := len(s.moves)
 	s.do(from, group, to)
 	if s.reach(left - 1) {

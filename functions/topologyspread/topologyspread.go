@@ -69,7 +69,7 @@ func (a Args) NeedsRoom() bool { return a.TopologyBalanceNodeFit == nil || *a.To
 
 // Decide returns the fewest pods that have to move so that all constraints of the scope hold: no domain has more than maxSkew pods
 // more than the emptiest one. Each is taken from the place that is the fullest by then. If that cannot be reached, it comes as near
-// as pods can move. A larger scope can take a move more than necessary.
+// as pods can move. A large scope can take a move more than necessary.
 //
 // The emptiest domain is an eligible one: no pod can be placed in the others, so they only give. Within a place, pods without a
 // node selector and node affinity move first, since they are easier to place; then by [candidate.Compare]. Protected pods, and pods
