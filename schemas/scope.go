@@ -150,6 +150,21 @@ func Ended(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
+// GoneBy is when a terminating pod should be gone: a minute after the end of its grace period. Zero: the pod is not terminating.
+func GoneBy(p *corev1.Pod) time.Time {
+	if p.DeletionTimestamp == nil || Ended(p) {
+		return time.Time{}
+	}
+	return p.DeletionTimestamp.Add(time.Minute)
+}
+
+// Stuck says whether a terminating pod should be gone already, and is not. Nobody knows when it will be: strategies do not count on
+// the place that it will free.
+func Stuck(p *corev1.Pod, now time.Time) bool {
+	by := GoneBy(p)
+	return !by.IsZero() && !now.Before(by)
+}
+
 // Scope is a scope of any kind.
 type Scope interface {
 	Payload

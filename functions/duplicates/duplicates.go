@@ -40,7 +40,7 @@ func (a Args) Decide(scope schemas.WorkloadScope) []schemas.Intent {
 	groups := map[string]*group{}
 	for i := range scope.Pods {
 		p := &scope.Pods[i]
-		if !a.considers(&p.Pod) || !counts(p) {
+		if !a.considers(&p.Pod) || !counts(p) || schemas.Stuck(&p.Pod, scope.Now) {
 			continue
 		}
 		key := images(&p.Pod)

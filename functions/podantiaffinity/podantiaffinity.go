@@ -19,18 +19,19 @@ type Args struct{ candidate.Selection }
 
 // Decide returns the pods that should leave the domain, in the order of [candidate.Compare]. A pod whose forbidden neighbours
 // all leave before it stays. A protected pod does not move but counts as a neighbour. A pod that is being deleted does
-// neither: of two that repel each other, the second must not move because the first is still terminating.
+// neither: of two that repel each other, the second must not move because the first is still terminating. If it is stuck, see
+// [schemas.Stuck], it counts as a neighbour again.
 func (a Args) Decide(scope schemas.DomainScope) []schemas.Intent {
 	selects := a.Selects()
 	staying := make(map[types.UID]*schemas.ContendingPod, len(scope.Pods))
 	var candidates []*schemas.ContendingPod
 	for i := range scope.Pods {
 		p := &scope.Pods[i]
-		if candidate.Leaves(&p.Pod) || !selects(&p.Pod) {
+		if candidate.Leaves(&p.Pod) && !schemas.Stuck(&p.Pod, scope.Now) || !selects(&p.Pod) {
 			continue
 		}
 		staying[p.Pod.UID] = p
-		if len(p.Repels) > 0 && len(p.Protected) == 0 {
+		if len(p.Repels) > 0 && candidate.Movable(&p.ScopedPod) {
 			candidates = append(candidates, p)
 		}
 	}

@@ -83,6 +83,8 @@ func TestAPodBesideOneThatItKeepsAwayLeaves(t *testing.T) {
 		{"two protected pods stay", Args{}, pods{pod("a", protected, "b"), pod("b", protected, "a")}, nil},
 		{"a protected pod is a reason without a term of its own", Args{}, pods{a, pod("b", protected)}, list{leaves("a", "web/b")}},
 		{"a pod that is being deleted is no reason any more", Args{}, pods{a, pod("b", options{test.Terminating()}, "a")}, nil},
+		{"a pod that is stuck is a reason again", Args{}, pods{a, pod("b", options{test.Stuck()}, "a")}, list{leaves("a", "web/b")}},
+		{"a pod that is stuck is left alone", Args{}, pods{pod("a", options{test.Stuck()}, "b"), pod("b", nil)}, nil},
 		{"a pod that is being deleted is left alone", Args{}, pods{pod("a", options{test.Terminating()}, "b"), pod("b", nil)}, nil},
 		{"a pending pod leaves too", Args{}, pods{pod("a", options{test.Phase(corev1.PodPending)}, "b"), pod("b", nil)}, list{leaves("a", "web/b")}},
 		{"a pod that has ended is left alone", Args{}, pods{pod("a", options{test.Phase(corev1.PodFailed)}, "b"), pod("b", nil)}, nil},

@@ -52,7 +52,7 @@ func (a HighArgs) Sources(nodes []schemas.NodeUsage) []string { return a.plan(no
 
 // Decide returns the pods that should leave the under-used nodes, in the order of [HighArgs.Sources].
 func (a HighArgs) Decide(scope schemas.UsageScope) []schemas.Intent {
-	r := rules{namespaces: a.EvictableNamespaces}
+	r := rules{namespaces: a.EvictableNamespaces, now: scope.Now}
 	if slices.Contains(a.EvictionModes, OnlyThresholdingResources) {
 		r.only = a.requests
 	}

@@ -142,6 +142,7 @@ func (a LowArgs) Sources(nodes []schemas.NodeUsage) []string { return a.plan(nod
 func (a LowArgs) Decide(scope schemas.UsageScope) []schemas.Intent {
 	return a.plan(scope.Nodes).intents(scope.Pods, rules{
 		namespaces: a.EvictableNamespaces, perNode: a.EvictionLimits.Node, unmeasured: a.Load().Source == policy.LoadPrometheus,
+		now: scope.Now,
 	})
 }
 

@@ -222,6 +222,8 @@ func TestWhichPodsLeave(t *testing.T) {
 
 		{"a pod that is being deleted is gone from its node", cpu(), nodes{hot, cold}, pods{p("a"), p("b"), p("c", test.Deleted())},
 			[]string{"n1"}, overUsed("n1", because, "a")},
+		{"a pod that is stuck is not", cpu(), nodes{hot, cold}, pods{p("a"), p("b"), p("c", test.Stuck())}, []string{"n1"}, overUsed("n1", because, "a", "b")},
+		{"and does not count in the limit", cpu(atMost(1)), nodes{hot, cold}, pods{p("a"), p("b"), p("c", test.Stuck())}, []string{"n1"}, overUsed("n1", because, "a")},
 		{"and enough of them are enough", cpu(), nodes{hot, cold}, pods{p("a"), p("b", test.Deleted()), p("c", test.Deleted())}, []string{"n1"}, nil},
 		{"it takes room elsewhere, before the turn of its node", cpu(), nodes{hot, test.Usage("n0", "cpu=8"), test.Usage("n2", "", test.Capacity("cpu=8 memory=100 pods=100"))},
 			pods{test.Using("n0", "a", "cpu=1500m", test.Deleted()), p("b"), p("c")}, []string{"n1", "n0"}, overUsed("n1", because, "b")},

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -100,13 +101,15 @@ type rules struct {
 	// unmeasured: pods with unknown usage may leave. Their effect is unknown too, so a node loses as many as perNode says,
 	// and one at a time without perNode.
 	unmeasured bool
+	// now is the time of the scope.
+	now time.Time
 }
 
 // intents returns the pods that should leave their nodes: one source after the other, the pods that cost least to move first. It may
 // be called once.
 //
 // A pod that is being deleted has left already: its usage is neither on its node nor free at the targets, and it counts in
-// perNode. So the answer in the middle of the moves is the rest of them.
+// perNode. So the answer in the middle of the moves is the rest of them. A pod that is stuck, see [schemas.Stuck], has not left.
 func (p plan) intents(pods []schemas.UsingPod, r rules) []schemas.Intent {
 	p.assign(pods, r)
 	var moves []schemas.Intent
@@ -149,6 +152,7 @@ func (p plan) assign(pods []schemas.UsingPod, r rules) {
 		s, known := byName[pod.Pod.Spec.NodeName]
 		switch {
 		case !known || schemas.Ended(&pod.Pod):
+		case schemas.Stuck(&pod.Pod, r.now):
 		case pod.Pod.DeletionTimestamp != nil:
 			s.leaving = append(s.leaving, p.leaver(pod))
 		case !r.namespaces.Has(pod.Pod.Namespace) || r.only != nil && !r.only(&pod.Pod):

@@ -107,6 +107,14 @@ func Deleted() PodOption {
 	return func(p *schemas.ScopedPod) { p.Pod.DeletionTimestamp = &metav1.Time{Time: time.Unix(1_790_000_000, 0)} }
 }
 
+// Stuck marks the pod as being deleted since long ago, and protects it as that does.
+func Stuck() PodOption {
+	return func(p *schemas.ScopedPod) {
+		Terminating()(p)
+		p.Pod.DeletionTimestamp = &metav1.Time{Time: time.Unix(900, 0)}
+	}
+}
+
 // OwnedBy adds an owner.
 func OwnedBy(kind, name string) PodOption {
 	return func(p *schemas.ScopedPod) {

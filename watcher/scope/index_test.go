@@ -208,3 +208,38 @@ func TestWorkloadWithoutDuplicates(t *testing.T) {
 		}
 	}
 }
+
+// TestStuckPod: a scope of a group is built again when a terminating pod should be gone.
+func TestStuckPod(t *testing.T) {
+	w, b := newWorld(t, 1)
+	for _, name := range []string{"n1", "n2"} {
+		n := node(name, "a")
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+		w.nodes[name] = n
+	}
+	for _, name := range []string{"a", "b"} {
+		p := w.pod()
+		p.Name, p.UID, p.Spec = name, types.UID(name), corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{Image: "v1"}}}
+		w.pods[p.UID] = p
+	}
+	for _, p := range w.pods {
+		p.OwnerReferences = w.pods["a"].OwnerReferences
+		p.Namespace = "one"
+	}
+	w.pods["b"].DeletionTimestamp = &metav1.Time{Time: now.Add(30 * time.Second)}
+	w.fill(t, b.cluster)
+	b.Rebuild(now)
+	s := b.policy.Strategies[0]
+	keys := b.Keys(s)
+	if len(keys) != 1 {
+		t.Fatalf("groups are %q, want one", keys)
+	}
+	for _, c := range []struct {
+		at   time.Time
+		want time.Time
+	}{{now, now.Add(90 * time.Second)}, {now.Add(2 * time.Minute), time.Time{}}} {
+		if r, err := b.Build(s.Key(keys[0]), nil, c.at); err != nil || !r.Again.Equal(c.want) {
+			t.Errorf("at %v: again at %v, error %v, want %v", c.at, r.Again, err, c.want)
+		}
+	}
+}

@@ -135,6 +135,9 @@ func (b *build) again(at time.Time) {
 func (b *build) scoped(p *corev1.Pod) schemas.ScopedPod {
 	evictor := b.strategy.Evictor
 	b.again(evictor.Lapses(p, b.head.Now))
+	if b.strategy.Grouped() {
+		b.again(schemas.GoneBy(p))
+	}
 	scoped := schemas.ScopedPod{Pod: *p, Protected: evictor.Protects(p, b.head.Now, b.cluster)}
 	if LacksCapacity(scoped.Protected) {
 		b.LackCapacity = append(b.LackCapacity, p.Namespace+"/"+p.Name)
