@@ -18,7 +18,7 @@ import (
 type Args struct{ candidate.Selection }
 
 // Decide returns the pods that should leave the domain, in the order of [candidate.Compare]. A pod whose forbidden neighbours
-// all leave before it stays. A protected pod does not move but counts as a neighbour. A pod that is being deleted does
+// all leave stays. A protected pod does not move but counts as a neighbour. A pod that is being deleted does
 // neither: of two that repel each other, the second must not move because the first is still terminating. If it is stuck, see
 // [schemas.Stuck], it counts as a neighbour again.
 func (a Args) Decide(scope schemas.DomainScope) []schemas.Intent {
@@ -36,15 +36,37 @@ func (a Args) Decide(scope schemas.DomainScope) []schemas.Intent {
 		}
 	}
 	slices.SortFunc(candidates, func(x, y *schemas.ContendingPod) int { return candidate.Compare(&x.Pod, &y.Pod) })
-	var intents []schemas.Intent
+	because := map[types.UID]*schemas.ContendingPod{}
 	for _, p := range candidates {
 		if forbidden := firstOf(p.Repels, staying); forbidden != nil {
+			because[p.Pod.UID] = forbidden
 			delete(staying, p.Pod.UID)
+		}
+	}
+	for _, p := range slices.Backward(candidates) {
+		if because[p.Pod.UID] != nil && firstOf(p.Repels, staying) == nil && !repelled(p.Pod.UID, staying) {
+			delete(because, p.Pod.UID) // its neighbours left after it
+			staying[p.Pod.UID] = p
+		}
+	}
+	var intents []schemas.Intent
+	for _, p := range candidates {
+		if forbidden := because[p.Pod.UID]; forbidden != nil {
 			intents = append(intents, p.Move("its anti-affinity forbids it beside "+
 				forbidden.Pod.Namespace+"/"+forbidden.Pod.Name+" (topology "+scope.TopologyKey+")"))
 		}
 	}
 	return intents
+}
+
+// repelled reports whether one of the staying pods repels a pod.
+func repelled(pod types.UID, staying map[types.UID]*schemas.ContendingPod) bool {
+	for _, p := range staying {
+		if slices.Contains(p.Repels, pod) {
+			return true
+		}
+	}
+	return false
 }
 
 // firstOf is the first of the pods that stays, or nil.
