@@ -5,6 +5,8 @@
 package podantiaffinity
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -17,8 +19,8 @@ import (
 // zero value looks at all pods.
 type Args struct{ candidate.Selection }
 
-// Decide returns the pods that should leave the domain, in the order of [candidate.Compare]. A pod whose forbidden neighbours
-// all leave stays. A protected pod does not move but counts as a neighbour. A pod that is being deleted does
+// Decide returns few pods that should leave the domain, in the order of [candidate.Compare]. A pod whose forbidden neighbours all
+// leave stays. A protected pod does not move but counts as a neighbour. A pod that is being deleted does
 // neither: of two that repel each other, the second must not move because the first is still terminating. If it is stuck, see
 // [schemas.Stuck], it counts as a neighbour again.
 func (a Args) Decide(scope schemas.DomainScope) []schemas.Intent {
@@ -31,42 +33,23 @@ func (a Args) Decide(scope schemas.DomainScope) []schemas.Intent {
 			continue
 		}
 		staying[p.Pod.UID] = p
-		if len(p.Repels) > 0 && candidate.Movable(&p.ScopedPod) {
+		if candidate.Movable(&p.ScopedPod) {
 			candidates = append(candidates, p)
 		}
 	}
+	candidates = slices.DeleteFunc(candidates, func(p *schemas.ContendingPod) bool { return firstOf(p.Repels, staying) == nil })
 	slices.SortFunc(candidates, func(x, y *schemas.ContendingPod) int { return candidate.Compare(&x.Pod, &y.Pod) })
-	because := map[types.UID]*schemas.ContendingPod{}
-	for _, p := range candidates {
-		if forbidden := firstOf(p.Repels, staying); forbidden != nil {
-			because[p.Pod.UID] = forbidden
-			delete(staying, p.Pod.UID)
-		}
-	}
-	for _, p := range slices.Backward(candidates) {
-		if because[p.Pod.UID] != nil && firstOf(p.Repels, staying) == nil && !repelled(p.Pod.UID, staying) {
-			delete(because, p.Pod.UID) // its neighbours left after it
-			staying[p.Pod.UID] = p
-		}
-	}
+	leaving, before := newConflicts(candidates, staying).leaving(), maps.Clone(staying)
 	var intents []schemas.Intent
 	for _, p := range candidates {
-		if forbidden := because[p.Pod.UID]; forbidden != nil {
+		if leaving[p.Pod.UID] {
+			forbidden := cmp.Or(firstOf(p.Repels, staying), firstOf(p.Repels, before))
+			delete(staying, p.Pod.UID)
 			intents = append(intents, p.Move("its anti-affinity forbids it beside "+
 				forbidden.Pod.Namespace+"/"+forbidden.Pod.Name+" (topology "+scope.TopologyKey+")"))
 		}
 	}
 	return intents
-}
-
-// repelled reports whether one of the staying pods repels a pod.
-func repelled(pod types.UID, staying map[types.UID]*schemas.ContendingPod) bool {
-	for _, p := range staying {
-		if slices.Contains(p.Repels, pod) {
-			return true
-		}
-	}
-	return false
 }
 
 // firstOf is the first of the pods that stays, or nil.

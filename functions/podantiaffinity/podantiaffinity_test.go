@@ -83,6 +83,10 @@ func TestAPodBesideOneThatItKeepsAwayLeaves(t *testing.T) {
 		{"two protected pods stay", Args{}, pods{pod("a", protected, "b"), pod("b", protected, "a")}, nil},
 		{"a protected pod is a reason without a term of its own", Args{}, pods{a, pod("b", protected)}, list{leaves("a", "web/b")}},
 		{"a pod that is being deleted is no reason any more", Args{}, pods{a, pod("b", options{test.Terminating()}, "a")}, nil},
+		{"three leave rather than four", Args{}, pods{
+			pod("a", nil, "d", "e", "f"), pod("b", nil, "d", "e", "f"), pod("c", nil, "d", "e", "f"), pod("d", nil, "e", "f"),
+			pod("e", nil, "d", "f"), pod("f", nil, "d", "e"),
+		}, list{leaves("d", "web/e"), leaves("e", "web/f"), leaves("f", "web/d")}},
 		{"a pod whose forbidden neighbour leaves after it stays", Args{}, pods{pod("a", nil, "b"), pod("b", nil, "c"), pod("c", nil)},
 			list{leaves("b", "web/c")}},
 		{"a pod that is stuck is a reason again", Args{}, pods{a, pod("b", options{test.Stuck()}, "a")}, list{leaves("a", "web/b")}},
@@ -182,18 +186,25 @@ func TestEveryMoveIsNeededAndNoForbiddenNeighbourIsLeft(t *testing.T) {
 			})
 		}
 		gone := map[types.UID]bool{}
+		for _, intent := range got {
+			gone[intent.Pod.UID] = true
+		}
 		for i, intent := range got {
 			p := &s.Pods[slices.IndexFunc(s.Pods, func(p schemas.ContendingPod) bool { return p.Pod.UID == intent.Pod.UID })]
-			if !counts(p) || len(p.Protected) > 0 || !beside(p, gone) {
+			delete(gone, intent.Pod.UID)
+			needed := slices.ContainsFunc(s.Pods, func(o schemas.ContendingPod) bool {
+				return counts(&o) && len(o.Protected) == 0 && !gone[o.Pod.UID] && beside(&o, gone)
+			})
+			if !counts(p) || len(p.Protected) > 0 || !needed || !beside(p, nil) {
 				t.Fatalf("%s moves without need: scope %+v", intent.Pod, s)
 			}
+			gone[intent.Pod.UID] = true
 			if i > 0 {
 				last := slices.IndexFunc(s.Pods, func(p schemas.ContendingPod) bool { return p.Pod.UID == got[i-1].Pod.UID })
 				if candidate.Compare(&s.Pods[last].Pod, &p.Pod) >= 0 {
 					t.Fatalf("%s moves before %s: scope %+v", got[i-1].Pod, intent.Pod, s)
 				}
 			}
-			gone[intent.Pod.UID] = true
 		}
 		for i := range s.Pods {
 			p := &s.Pods[i]
