@@ -165,7 +165,7 @@ func times(want, have int64) int64 {
 	return have / want
 }
 
-// RepelsItself lists the topology keys of which the pod's required anti-affinity allows only one pod like it in a domain.
+// RepelsItself lists topology keys: the required anti-affinity of the pod allows only one pod like it in each of their domains.
 func (q *Question) RepelsItself() []string {
 	var keys []string
 	for i := range q.apart {

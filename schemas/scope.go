@@ -158,8 +158,8 @@ func GoneBy(p *corev1.Pod) time.Time {
 	return p.DeletionTimestamp.Add(time.Minute)
 }
 
-// Stuck says whether a terminating pod should be gone already, and is not. Nobody knows when it will be: strategies do not count on
-// the place that it will free.
+// Stuck says whether a terminating pod should be gone already, and is not. Strategies do not rely on
+// the capacity that it will free.
 func Stuck(p *corev1.Pod, now time.Time) bool {
 	by := GoneBy(p)
 	return !by.IsZero() && !now.Before(by)

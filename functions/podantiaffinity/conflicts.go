@@ -8,7 +8,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// conflicts are the pairs of pods of which one has to leave: a candidate and a pod that it repels.
+// conflicts is a graph. Each edge joins a candidate and a pod that it repels: one of the two has to leave.
 type conflicts struct {
 	candidates []*schemas.ContendingPod // the first costs least to move
 	with       map[types.UID][]types.UID
@@ -27,8 +27,8 @@ func newConflicts(candidates []*schemas.ContendingPod, pods map[types.UID]*schem
 	return c
 }
 
-// leaving returns the pods that leave, without those whose conflicts the others end. It tries the cheapest pods first, and the pods
-// with the most conflicts first, and returns the smaller set.
+// leaving returns the pods that have to leave. It tries the cheapest pods first, then the pods with the most conflicts first, and
+// returns the smaller set.
 func (c conflicts) leaving() map[types.UID]bool {
 	cheapest := c.needed(c.cheapestFirst())
 	if most := c.needed(c.mostFirst()); len(most) < len(cheapest) {

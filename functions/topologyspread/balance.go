@@ -15,7 +15,7 @@ type balance struct {
 	spreads []*spread
 	places  []place
 	order   []int   // the places, ascending by the values of their domains
-	givers  []int   // those of them with pods that may move
+	givers  []int   // places with movable pods, in this order
 	room    [][]int // how many more pods each place takes, by list; nil: any number
 	moves   []move
 }
@@ -58,7 +58,7 @@ type move struct {
 	from, group, to int
 }
 
-// newBalance arranges the pods that may move, in the order in which they should; nil if the scope contradicts itself.
+// newBalance sorts the movable pods of a scope into places. It returns nil if the scope contradicts itself.
 func newBalance(scope *schemas.SpreadScope, movable func([]schemas.SpreadPod) []*schemas.SpreadPod, needRoom bool) *balance {
 	b := &balance{spreads: []*spread{newSpread(&scope.Constraint, scope.Domains)}}
 	for i := range scope.Others {
@@ -152,7 +152,7 @@ func (b *balance) compareValues(i, j int) int {
 	return 0
 }
 
-// offer lets a pod move after those that were offered before it. It reports whether there is such a room.
+// offer adds a movable pod, after the pods that were added before. It reports whether its list of room exists.
 func (b *balance) offer(at int, p *schemas.SpreadPod) bool {
 	room := p.Room
 	if b.room == nil {

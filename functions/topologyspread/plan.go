@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// plan returns the fewest moves that it finds after which all constraints hold, or as near as pods can move. At least one domain of
-// each constraint must be eligible.
+// plan returns moves after which all constraints hold, and few of them. If pods that cannot move prevent this, it returns the moves
+// that come nearest. At least one domain of each constraint must be eligible.
 //
 // It moves one pod after the other, from the fullest place to the emptiest. If more moves are made than the constraints need at
 // least, it searches for fewer.
@@ -75,8 +75,7 @@ func (b *balance) leasts() (sum int) {
 	return sum
 }
 
-// giver is the place from which a pod should leave next; -1 for none: the one in most domains that are too full, then the fullest,
-// then the last.
+// giver is the place that loses the next pod; -1 for none. The place in most overfull domains is first, then the fullest, then the last.
 func (b *balance) giver(help bool, stuck []bool) int {
 	floors := make([]int, len(b.spreads)) // how many pods a domain keeps
 	for k, s := range b.spreads {
@@ -116,7 +115,7 @@ func (p *place) gives() bool {
 	return false
 }
 
-// target is a place to which a pod could move.
+// target is a possible place for a replacement.
 type target struct {
 	place int
 	mends int // how many constraints the move mends

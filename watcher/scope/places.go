@@ -167,7 +167,7 @@ func (r *room) of(p *corev1.Pod) int {
 		return at
 	}
 	replacement := *p
-	replacement.Spec.TopologySpreadConstraints = nil // those that the strategy does not handle
+	replacement.Spec.TopologySpreadConstraints = nil // only constraints that the strategy does not handle
 	for _, c := range p.Spec.TopologySpreadConstraints {
 		if read, _ := newConstraint(p, c); c.WhenUnsatisfiable == corev1.DoNotSchedule && !slices.Contains(r.copy.keys, read.key) {
 			replacement.Spec.TopologySpreadConstraints = append(replacement.Spec.TopologySpreadConstraints, c)
@@ -192,7 +192,7 @@ func (r *room) of(p *corev1.Pod) int {
 // count counts the replacements that the places take, and no more than can be needed, so that a scope does not change whenever a
 // node has a little more capacity.
 func (r *room) count(q *fit.Question, slots []int) {
-	taken := map[string]bool{} // domains in which a pod repels others like it
+	taken := map[string]bool{} // domains with a pod that repels others like it
 	for place := range r.copy.places {
 		needed := 0
 		r.copy.any(place, func(i, count int) bool {
@@ -218,7 +218,7 @@ func (r *room) count(q *fit.Question, slots []int) {
 	}
 }
 
-// domains lists the domains of the first constraint in which a pod has room, but not its own.
+// domains lists the other domains of the first constraint that have room for a pod.
 func (r *room) domains(from, at int) []string {
 	var found []string
 	for place, slots := range r.list[at] {

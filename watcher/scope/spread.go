@@ -32,8 +32,8 @@ type spread struct {
 	carriers map[types.UID]bool // the pods with the constraints
 }
 
-// constraint is what decides which pods a topology spread constraint counts, and on which nodes. Two pods of a namespace for which
-// all of it is equal share a tally.
+// constraint decides which pods a topology spread constraint counts, and on which nodes. Pods of a namespace with equal constraints
+// share a tally.
 type constraint struct {
 	key         string
 	spec        corev1.TopologySpreadConstraint
@@ -303,7 +303,7 @@ func withValues(s *metav1.LabelSelector, keys []string, of map[string]string) *m
 	return s
 }
 
-// counts says whether the constraint counts a pod, and in which domain. A terminating pod does not count, and neither does a pod on a
+// counts returns the domain in which the constraint counts a pod, if it counts the pod. A terminating pod does not count, and neither does a pod on a
 // node that the policies of the constraint leave out.
 func (t *tally) counts(m member) (value string, counted bool) {
 	value, in := t.domain(m.node)
