@@ -53,11 +53,11 @@ func TestPrediction(t *testing.T) {
 	}
 	s := seed(t)
 	c := clustertest.New(t, cluster.Options{})
-	j := newJudge(t, c, rand.New(rand.NewPCG(s, 2)))
-	more, err := c.AddNodes(t.Context(), predictedNodes-nodeCount)
+	more, err := c.AddNodes(t.Context(), predictedNodes-nodeCount) // before newJudge stops their kubelets
 	if err != nil {
 		t.Fatal(err)
 	}
+	j := newJudge(t, c, rand.New(rand.NewPCG(s, 2)))
 	j.nodes = append(j.nodes, more...)
 	stopControllers(t, c)
 	p := predictions{causes: map[string]int{}, features: map[string][2]int{}}
