@@ -3,6 +3,7 @@ package bus_test
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"reflect"
 	"testing"
@@ -159,6 +160,37 @@ func TestFollowingBeginsAnewWhenTheHistoryWasLost(t *testing.T) {
 	if got := c.Next(t); got.ID != want.ID {
 		t.Errorf("got %s, want %s", got.Subject, want.Subject)
 	}
+}
+
+func TestFollowingBeginsAnewWhenTheStoreIsRestored(t *testing.T) {
+	o := bus.ServerOptions{StoreDir: t.TempDir(), Socket: filepath.Join(t.TempDir(), "s")}
+	server, backup := bustest.Server(t, o), t.TempDir()
+	restore := func(to, from string) {
+		t.Helper()
+		server.Stop()
+		if err := errors.Join(os.RemoveAll(to), os.CopyFS(to, os.DirFS(from))); err != nil {
+			t.Fatal(err)
+		}
+		server = bustest.Server(t, o)
+	}
+	b := bustest.Connect(t, bus.Options{Name: string(bus.RoleActuator), Socket: o.Socket})
+	bustest.SetUp(t, b, bus.Setup{})
+	c := bustest.Collect(t, b, bus.DeltaChannels)
+	publish(t, b, delta(t, "a"))
+	c.Next(t)
+	restore(backup, o.StoreDir)
+	bustest.Eventually(t, "the bus is back", func() bool { return b.Ready() == nil })
+	publish(t, b, delta(t, "b"), delta(t, "c"), delta(t, "d"))
+	for range 3 {
+		c.Next(t)
+	}
+	restore(o.StoreDir, backup)
+	want := delta(t, "e") // with the number that b had
+	bustest.Eventually(t, "the bus is back", func() bool {
+		_, err := b.Publish(t.Context(), want)
+		return err == nil
+	})
+	c.Find(t, func(e schemas.Event) bool { return e.ID == want.ID })
 }
 
 func TestReadingEventsOnceFailsWithoutAHistory(t *testing.T) {

@@ -362,7 +362,7 @@ func (b *Bus) follow(ctx context.Context, s source, take func(context.Context, l
 		switch {
 		case made.IsZero() && s.since.IsZero():
 			last = info.State.LastSeq
-		case !made.IsZero() && !made.Equal(info.Created):
+		case !made.IsZero() && (!made.Equal(info.Created) || info.State.LastSeq < last): // made anew, or restored to an older state
 			last = 0
 		}
 		made = info.Created
