@@ -36,35 +36,6 @@ func processorTime(pids ...int) (time.Duration, error) {
 	return sum, nil
 }
 
-// memory is the resident memory of a process in bytes.
-type memory struct{ resident, highest float64 }
-
-func memoryOf(pid int) (memory, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return memory{}, fmt.Errorf("memory: %w", err)
-	}
-	var m memory
-	for line := range strings.Lines(string(text)) {
-		f := strings.Fields(line)
-		if len(f) < 2 {
-			continue
-		}
-		kilobytes, err := strconv.ParseFloat(f[1], 64)
-		switch {
-		case err != nil:
-		case f[0] == "VmRSS:":
-			m.resident = kilobytes * 1024
-		case f[0] == "VmHWM:":
-			m.highest = kilobytes * 1024
-		}
-	}
-	if m.resident == 0 {
-		return m, fmt.Errorf("memory: /proc/%d/status has no VmRSS", pid)
-	}
-	return m, nil
-}
-
 // machine is a moment in the life of all processors.
 type machine struct{ total, idle float64 }
 

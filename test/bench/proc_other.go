@@ -12,10 +12,6 @@ var errNoProc = errors.New("processor time and memory are read from /proc, which
 
 func processorTime(...int) (time.Duration, error) { return 0, errNoProc }
 
-type memory struct{ resident, highest float64 }
-
-func memoryOf(int) (memory, error) { return memory{}, errNoProc }
-
 type machine struct{}
 
 func watchMachine() (machine, error) { return machine{}, errNoProc }

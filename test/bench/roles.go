@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/test/cluster/binaries"
+	"github.com/rehome-dev/rehome/test/program"
 )
 
 // separate are the roles that have a process of their own, and what each needs.
@@ -38,7 +39,7 @@ func (s *stage) measureRoles(ctx context.Context, dir string) ([]row, error) {
 	}
 	s.progress.say("watching %v for %v", a.names, s.idle)
 	var before, after []time.Duration
-	var idle, drained []memory
+	var idle, drained []program.Memory
 	var live []float64
 	for _, read := range []func() error{
 		func() (err error) { before, err = a.used(); return err },
@@ -62,9 +63,9 @@ func (s *stage) measureRoles(ctx context.Context, dir string) ([]row, error) {
 		rows = append(rows,
 			row{Group: group, What: fmt.Sprintf("idle for %v, share of one core", s.idle), Unit: "%",
 				Value: 100 * (after[i] - before[i]).Seconds() / s.idle.Seconds()},
-			row{Group: group, What: "resident after the idle time", Unit: "B", Value: idle[i].resident},
-			row{Group: group, What: fmt.Sprintf("resident after a drain of %d pods", s.moves), Unit: "B", Value: drained[i].resident},
-			row{Group: group, What: "highest", Unit: "B", Value: drained[i].highest},
+			row{Group: group, What: "resident after the idle time", Unit: "B", Value: idle[i].Resident},
+			row{Group: group, What: fmt.Sprintf("resident after a drain of %d pods", s.moves), Unit: "B", Value: drained[i].Resident},
+			row{Group: group, What: "highest", Unit: "B", Value: drained[i].Highest},
 		)
 	}
 	return rows, nil
@@ -163,9 +164,9 @@ func (a *apart) used() (all []time.Duration, err error) {
 	return all, nil
 }
 
-func (a *apart) memory() (all []memory, err error) {
+func (a *apart) memory() (all []program.Memory, err error) {
 	for _, p := range a.processes {
-		m, err := memoryOf(p.pid())
+		m, err := program.MemoryOf(p.pid())
 		if err != nil {
 			return nil, err
 		}

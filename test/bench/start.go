@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/rehome-dev/rehome/test/program"
 )
 
 // rest is the pause before an idle process is watched: longer than the retries of the scheduler, the controllers, and Rehome.
@@ -16,7 +18,7 @@ func (s *stage) measureStart(ctx context.Context) ([]row, error) {
 	if err := pause(ctx, s.memory-time.Since(s.rehome.began)); err != nil {
 		return nil, err
 	}
-	m, err := memoryOf(s.rehome.pid())
+	m, err := program.MemoryOf(s.rehome.pid())
 	if err != nil {
 		return nil, err
 	}
@@ -31,10 +33,10 @@ func (s *stage) measureStart(ctx context.Context) ([]row, error) {
 			Target: &target{AtMost: 10},
 		},
 		{
-			Group: group, What: fmt.Sprintf("resident memory %v after the start", s.memory), Unit: "B", Value: m.resident,
+			Group: group, What: fmt.Sprintf("resident memory %v after the start", s.memory), Unit: "B", Value: m.Resident,
 			Target: &target{AtMost: 250 << 20},
 		},
-		{Group: group, What: "highest until then", Unit: "B", Value: m.highest, Target: &target{AtMost: 350 << 20}},
+		{Group: group, What: "highest until then", Unit: "B", Value: m.Highest, Target: &target{AtMost: 350 << 20}},
 		{Group: group, What: "Go heap in use", Unit: "B", Value: metrics["go_memstats_heap_inuse_bytes"]},
 		{Group: group, What: "goroutines", Value: metrics["go_goroutines"]},
 	}, nil
@@ -46,7 +48,7 @@ func (s *stage) measureIdle(ctx context.Context) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := memoryOf(s.rehome.pid())
+	m, err := program.MemoryOf(s.rehome.pid())
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +59,7 @@ func (s *stage) measureIdle(ctx context.Context) ([]row, error) {
 			Group: group, What: "processor time of rehome, share of one core", Unit: "%", Value: 100 * u.rehome,
 			Compare: &comparison{"control plane", 100 * u.controlPlane}, Target: &target{AtMost: .5},
 		},
-		{Group: group, What: "resident memory", Unit: "B", Value: m.resident},
+		{Group: group, What: "resident memory", Unit: "B", Value: m.Resident},
 	}, nil
 }
 

@@ -51,6 +51,9 @@ func (p *Program) Kill() {
 // Signal sends a signal to the process.
 func (p *Program) Signal(s os.Signal) error { return p.command.Process.Signal(s) }
 
+// Pid returns the process ID.
+func (p *Program) Pid() int { return p.command.Process.Pid }
+
 // Err returns the error of the process after Ended is closed. nil means exit code 0.
 func (p *Program) Err() error {
 	<-p.Ended
