@@ -39,13 +39,15 @@ func Cluster(t testing.TB, n int) *Servers {
 			ServerName: fmt.Sprintf("bus-%d", i),
 			Host:       "127.0.0.1",
 			Port:       ports[i],
-			Cluster:    server.ClusterOpts{Name: "rehome", Host: "127.0.0.1", Port: ports[n+i]},
+			Cluster:    server.ClusterOpts{Name: "rehome", Host: "127.0.0.1", Port: ports[n+i], NoAdvertise: true},
 			Routes:     routes,
 			JetStream:  true,
 			StoreDir:   filepath.Join(dir, fmt.Sprint(i)),
-			SyncAlways: true,
-			NoSigs:     true,
-			NoLog:      true,
+			// Not a share of the disk, which can be small in tests.
+			JetStreamMaxStore: 64 << 30,
+			SyncAlways:        true,
+			NoSigs:            true,
+			NoLog:             true,
 		})
 	}
 	t.Cleanup(func() {
@@ -69,12 +71,19 @@ func Cluster(t testing.TB, n int) *Servers {
 
 // URL lists the URLs of all servers.
 func (s *Servers) URL() string {
-	var urls []string
-	for _, o := range s.options {
-		urls = append(urls, fmt.Sprintf("nats://127.0.0.1:%d", o.Port))
-	}
-	return strings.Join(urls, ",")
+	return "nats://" + strings.Join(s.Addresses(), ",nats://")
 }
+
+// Addresses lists HOST:PORT of all servers.
+func (s *Servers) Addresses() (list []string) {
+	for _, o := range s.options {
+		list = append(list, fmt.Sprintf("127.0.0.1:%d", o.Port))
+	}
+	return list
+}
+
+// Dir is the directory of the store of server i.
+func (s *Servers) Dir(i int) string { return s.options[i].StoreDir }
 
 // Connect connects as [Connect] does, and waits until there is a connection.
 func (s *Servers) Connect(t testing.TB, name string) *bus.Bus {

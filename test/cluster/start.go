@@ -76,15 +76,7 @@ func (c *Cluster) RestartAPIServer(ctx context.Context) error {
 }
 
 // StopAPIServer kills the API server. The other components keep running.
-func (c *Cluster) StopAPIServer() error {
-	if err := c.supervisor.Stop(binaries.APIServer); err != nil {
-		return err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.pids, binaries.APIServer)
-	return nil
-}
+func (c *Cluster) StopAPIServer() error { return c.halt(binaries.APIServer) }
 
 // StartAPIServer starts the API server after StopAPIServer and returns when it is
 // ready.
@@ -160,15 +152,25 @@ func deathError(exit supervisor.Exit) error {
 
 // StopControllers kills the controller manager. Until [Cluster.StartControllers] no controller answers what happens, so a test
 // can make owners and their pods by itself, faster than the controllers and the scheduler would.
-func (c *Cluster) StopControllers() error {
-	if err := c.supervisor.Stop(binaries.ControllerManager); err != nil {
+func (c *Cluster) StopControllers() error { return c.halt(binaries.ControllerManager) }
+
+// StartControllers starts the controller manager after StopControllers. It looks at everything that exists before it acts.
+func (c *Cluster) StartControllers() error { return c.run(c.components.controllerManagerProcess()) }
+
+// StopScheduler kills the scheduler. One that is binding pods while the API server is killed can end by itself, since it then
+// finds a pod on another node than the one that it chose.
+func (c *Cluster) StopScheduler() error { return c.halt(binaries.Scheduler) }
+
+// StartScheduler starts the scheduler after StopScheduler.
+func (c *Cluster) StartScheduler() error { return c.run(c.components.schedulerProcess()) }
+
+// halt kills a component.
+func (c *Cluster) halt(name string) error {
+	if err := c.supervisor.Stop(name); err != nil {
 		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.pids, binaries.ControllerManager)
+	delete(c.pids, name)
 	return nil
 }
-
-// StartControllers starts the controller manager after StopControllers. It looks at everything that exists before it acts.
-func (c *Cluster) StartControllers() error { return c.run(c.components.controllerManagerProcess()) }
