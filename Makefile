@@ -173,7 +173,7 @@ e2e-maintenances:
 limits: controlplane ## Drain PODS=300 under each limit of the policy in turn, and check the limit at every moment.
 	go test -v -count 1 -timeout 30m -parallel 4 -run TestADrainKeepsEveryLimit ./test/e2e -args -pods $(PODS)
 
-faults: controlplane ## Kill and restart all processes for MINUTES=10 during moves, and check that nothing is lost.
+faults: controlplane ## Break everything around Rehome for MINUTES=10 during moves, and check that nothing is lost.
 	go test -v -count 1 -timeout $$(($(MINUTES) + 20))m ./test/faults -args -minutes $(MINUTES) $(if $(SEED),-seed $(SEED))
 
 converge: controlplane ## Apply each strategy to WORLDS=200 random small clusters until nothing moves, beside a real kube-scheduler.
