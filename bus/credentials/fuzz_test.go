@@ -9,8 +9,8 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 )
 
-// FuzzServerConfig: whatever functions, senders and forwarders are called, they are refused, or the server reads the configuration as
-// it was meant: each name in one account, and no subject besides those that rights have.
+// FuzzServerConfig: with any names of functions, senders, and forwarders, Config.check returns an error, or the server can read the
+// configuration and finds each user in its account.
 func FuzzServerConfig(f *testing.F) {
 	f.Add("KeepOffSpot", "functions.keep-off-spot", "ci", "archive")
 	f.Add(`a"b`, "functions.a,b", "}", "# x")

@@ -81,7 +81,7 @@ func (r *run) backUp() error {
 	return nil
 }
 
-// restoreBus puts the last copies of the stores back. What the history had since then is kept for the judge. The roles are cut off
+// restoreBus puts the last copies of the stores back. It keeps the newer part of the history for the judge. The roles are cut off
 // first, so that nothing is stored after that.
 func (r *run) restoreBus(*rand.Rand) (end func() error, err error) {
 	if _, err := os.Stat(r.backup); err != nil { // there is none yet

@@ -24,7 +24,7 @@ func clusterSituations() []situation {
 	return []situation{
 		{"node deleted", 3 * time.Second, (*run).deleteNode},
 		{"namespace deleted", 8 * time.Second, (*run).deleteNamespace},
-		{"pods made anew under their names", time.Second, func(r *run, _ *rand.Rand) (func() error, error) {
+		{"pods recreated under their names", time.Second, func(r *run, _ *rand.Rand) (func() error, error) {
 			return nothing, r.insist(func(ctx context.Context) error {
 				return r.cluster.Client().CoreV1().Pods(namespace).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))},
 					metav1.ListOptions{LabelSelector: "app=" + stateful})

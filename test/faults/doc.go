@@ -5,7 +5,7 @@
 //	go test ./test/faults -timeout 30m -args -minutes 10 -seed 7
 //
 // Situations come in families, see families: one of each family is on at a time, in an order and for a time that the seed
-// decides. What the processes make of it differs from run to run. However short a run is, each situation is on at least once.
+// decides. The reactions of the processes differ from run to run. However short a run is, each situation is on at least once.
 //
 //	faults_test.go      the stage, the taints that make pods leave, and the end: every wanted pod has moved
 //	situations_test.go  plays the situations

@@ -84,7 +84,7 @@ func (r *run) garbage(random *rand.Rand) (end func() error, err error) {
 	return nothing, nil
 }
 
-// hostilities are what a function does instead of answering.
+// hostilities are the ways in which a function does not answer.
 var hostilities = []func(*run, http.ResponseWriter, *http.Request, asked){
 	func(_ *run, _ http.ResponseWriter, q *http.Request, _ asked) {
 		select {
@@ -112,7 +112,7 @@ var hostilities = []func(*run, http.ResponseWriter, *http.Request, asked){
 	},
 }
 
-// asked is what the function needs of a scope.
+// asked is the part of a scope that the function reads.
 type asked struct{ Profile, Strategy, Kind, Key string }
 
 func (a asked) answer(w http.ResponseWriter, q *http.Request, moves []map[string]any) {

@@ -12,7 +12,7 @@ import (
 	"github.com/rehome-dev/rehome/test/program"
 )
 
-// roles are the processes by name. Two of them are actuators, one of which leads.
+// roles are the processes by name. Two of them are actuators, and one of these leads.
 var roles = []string{"watcher", "functions", "dispatcher", "actuator-0", "actuator-1", "maintenance"}
 
 // mostMemory is how much resident memory a process may have.

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// state is what a wire does.
+// state is the state of a wire.
 type state int
 
 const (
