@@ -58,15 +58,20 @@ func Cluster(t testing.TB, n int) *Servers {
 	for i := range n {
 		s.Start(t, i)
 	}
-	Eventually(t, "the cluster has a leader that sees all servers", func() bool {
-		for _, running := range s.running {
-			if running.JetStreamIsLeader() && len(running.JetStreamClusterPeers()) == n {
-				return true
-			}
-		}
-		return false
-	})
+	Eventually(t, "the cluster is whole", s.Whole)
 	return s
+}
+
+// Whole reports whether all servers run, and one of them leads and sees the others.
+func (s *Servers) Whole() bool {
+	whole := false
+	for _, running := range s.running {
+		if running == nil {
+			return false
+		}
+		whole = whole || running.JetStreamIsLeader() && len(running.JetStreamClusterPeers()) == len(s.running)
+	}
+	return whole
 }
 
 // URL lists the URLs of all servers.

@@ -36,7 +36,10 @@ func busSituations() []situation {
 		{"restart of one server of the bus", 4 * time.Second, func(r *run, random *rand.Rand) (func() error, error) {
 			i := random.IntN(servers)
 			r.servers.Stop(i)
-			return func() error { r.servers.Start(r.t, i); return nil }, nil
+			return func() error {
+				r.servers.Start(r.t, i)
+				return r.whole()
+			}, nil
 		}},
 		{"restart of the bus", 4 * time.Second, func(r *run, _ *rand.Rand) (func() error, error) {
 			r.stopBus()
@@ -64,7 +67,17 @@ func (r *run) startBus() error {
 	for i := range servers {
 		r.servers.Start(r.t, i)
 	}
-	return nil
+	return r.whole()
+}
+
+// whole waits until the servers are one cluster again, so that no two of them are away at once by accident.
+func (r *run) whole() error {
+	return insist(func() error {
+		if !r.servers.Whole() {
+			return errors.New("the servers of the bus are no cluster")
+		}
+		return nil
+	})
 }
 
 // backUp copies the stores of the bus, which is stopped.
@@ -161,7 +174,7 @@ func (r *run) fillDisk(*rand.Rand) (end func() error, err error) {
 		r.servers.Stop(smallDisk)
 		err := os.Remove(full)
 		r.servers.Start(r.t, smallDisk)
-		return err
+		return errors.Join(err, r.whole())
 	}, nil
 }
 

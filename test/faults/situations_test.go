@@ -44,7 +44,8 @@ func (r *run) suffer(ctx context.Context, all []situation, cuts bool, random *ra
 	for first := true; first || ctx.Err() == nil; first = false {
 		random.Shuffle(len(all), func(i, k int) { all[i], all[k] = all[k], all[i] })
 		for _, s := range all {
-			if pause(ctx, between(random, time.Second, 4*time.Second)); ctx.Err() != nil && !first {
+			time.Sleep(between(random, time.Second, 4*time.Second))
+			if ctx.Err() != nil && !first {
 				return
 			}
 			r.play(s, cuts, random)
