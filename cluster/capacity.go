@@ -116,12 +116,17 @@ const notKnown = "not judged: this process does not watch the kinds that decide 
 // Elsewhere says whether the pod's replacement fits on another node that is ready and that nodes selects, nil all of them; and
 // if not, why not. judged is false if the pod cannot be judged; then it does not fit. It does not change the pod.
 func (c *Cache) Elsewhere(pod *corev1.Pod, nodes labels.Selector) (fits, judged bool, why string) {
+	result, why := c.Search(pod, nodes)
+	return result.OK, result.Judged, why
+}
+
+// Search is Elsewhere with the first fitting node.
+func (c *Cache) Search(pod *corev1.Pod, nodes labels.Selector) (result fit.Result, why string) {
 	if !c.capacity.known {
-		return false, false, notKnown
+		return result, notKnown
 	}
-	var result fit.Result
 	c.Ask(pod, func(q *fit.Question) { result = q.Elsewhere(fit.Search{Allowed: targets(nodes)}) })
-	return result.OK, result.Judged, describe(result, nodes)
+	return result, describe(result, nodes)
 }
 
 // targets selects the nodes that can take a replacement: those that are ready and that nodes selects, nil all of them.

@@ -46,7 +46,11 @@ func planned() []metav1.Object {
 		}))
 	}
 	for i := range odd {
-		all = append(all, fixtures.Pod(fmt.Sprintf("odd-%04d", i), fmt.Sprintf("node-%04d", used+i), fixtures.Requests("1"), func(p *corev1.Pod) {
+		at := used + i
+		if i%6 == 3 { // beside the one before that must be apart
+			at -= 3
+		}
+		all = append(all, fixtures.Pod(fmt.Sprintf("odd-%04d", i), fmt.Sprintf("node-%04d", at), fixtures.Requests("1"), func(p *corev1.Pod) {
 			p.Namespace, p.Labels = "team-1", map[string]string{"app": fmt.Sprint("odd-", i%3)}
 			owned(p, fmt.Sprint("odd-", i%3))
 			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", RestartCount: 200}}
@@ -54,7 +58,7 @@ func planned() []metav1.Object {
 			switch i % 3 {
 			case 0:
 				p.Spec.Affinity.PodAntiAffinity = &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{
-					{TopologyKey: "disk", LabelSelector: &metav1.LabelSelector{MatchLabels: p.Labels}},
+					{TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: p.Labels}},
 				}}
 			case 1:
 				p.Spec.Affinity.NodeAffinity = &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{

@@ -185,11 +185,11 @@ func TestWhichPodsLeave(t *testing.T) {
 		{"pods of other nodes stay", cpu(), nodes{hot, cold}, pods{test.Using("n2", "a", "cpu=1"), test.Using("n9", "b", "cpu=1")}, []string{"n1"}, nil},
 		{"pods of namespaces that are excluded stay", cpu(func(a *utilization.LowArgs) { a.EvictableNamespaces.Exclude = []string{"web", "kube-system"} }),
 			nodes{hot, cold}, pods{p("a", test.In("db")), p("b"), p("c", test.In("kube-system"))}, []string{"n1"}, other},
-		{"lower priority first, none before all; then lower quality of service; then those without the wish to stay; then by namespace and name",
+		{"by priority, prefer-no-eviction, quality of service, and name",
 			cpu(), nodes{hot, cold}, pods{
 				small("a", test.Priority(5)), small("b", test.Priority(-5)), small("c"), small("d", test.Quality(corev1.PodQOSGuaranteed)),
 				small("e", test.Quality(corev1.PodQOSBestEffort)), small("f", test.ReluctantToMove()), small("h"), small("g"),
-			}, []string{"n1"}, overUsed("n1", because, "e", "c", "g", "h", "f", "d", "b", "a")},
+			}, []string{"n1"}, overUsed("n1", because, "e", "c", "g", "h", "d", "f", "b", "a")},
 		{"a pod of which the usage is not known stays", cpu(kubernetes), nodes{hot, cold}, pods{test.Unmeasured(p("a")), p("b"), p("c")},
 			[]string{"n1"}, overUsed("n1", because, "b", "c")},
 		{"also when it is asked for requests", cpu(), nodes{hot, cold}, pods{test.Unmeasured(p("a")), p("b")}, []string{"n1"}, overUsed("n1", because, "b")},

@@ -25,6 +25,30 @@ func (b *build) hash(pod types.UID, where any) {
 	b.FitHash = h.Sum64() | 1
 }
 
+// sharedFacts are the facts for the pods of one scope. Where the replacement of one pod fits, the replacements of all pods of its class
+// in the same topology domains fit, except of those that run there.
+type sharedFacts struct {
+	*cluster.Cache
+	fitting map[string]string // a node by class
+}
+
+func (f sharedFacts) Elsewhere(p *corev1.Pod, nodes labels.Selector) (fits, judged bool, why string) {
+	class := schedulingClass(p)
+	if on := f.Node(p.Spec.NodeName); on != nil && class != "" {
+		for _, c := range p.Spec.TopologySpreadConstraints {
+			class += "/" + on.Labels[c.TopologyKey] // the pod leaves this domain
+		}
+	}
+	if node, known := f.fitting[class]; known && node != p.Spec.NodeName {
+		return true, true, ""
+	}
+	result, why := f.Search(p, nodes)
+	if class != "" && result.OK {
+		f.fitting[class] = result.Node
+	}
+	return result.OK, result.Judged, why
+}
+
 // elsewhere says whether the replacement of a pod fits on another ready node, and where the scheduler would place it.
 func (b *build) elsewhere(p *corev1.Pod, on *corev1.Node) *schemas.Elsewhere {
 	found := schemas.Elsewhere{Here: fit.Preference(p, on)}

@@ -86,6 +86,7 @@ type build struct {
 	*Builder
 	strategy *Strategy
 	head     schemas.ScopeHead
+	facts    sharedFacts
 	Result
 }
 
@@ -95,7 +96,7 @@ func (b *Builder) Build(key Key, causes []schemas.Cause, now time.Time) (Result,
 	if s == nil {
 		return Result{}, nil
 	}
-	build := &build{Builder: b, strategy: s, head: key.Head()}
+	build := &build{Builder: b, strategy: s, head: key.Head(), facts: sharedFacts{b.cluster, map[string]string{}}}
 	build.head.Args, build.head.Now, build.head.Since, build.head.Causes = s.Args, now.UTC(), since(causes, now), causes
 	switch {
 	case key.Kind == schemas.NodeKind:
@@ -138,7 +139,7 @@ func (b *build) scoped(p *corev1.Pod) schemas.ScopedPod {
 	if b.strategy.Grouped() {
 		b.again(schemas.GoneBy(p))
 	}
-	scoped := schemas.ScopedPod{Pod: *p, Protected: evictor.Protects(p, b.head.Now, b.cluster)}
+	scoped := schemas.ScopedPod{Pod: *p, Protected: evictor.Protects(p, b.head.Now, b.facts)}
 	if LacksCapacity(scoped.Protected) {
 		b.LackCapacity = append(b.LackCapacity, p.Namespace+"/"+p.Name)
 	}

@@ -19,7 +19,7 @@ import (
 const Cluster = "cluster"
 
 // mostPredictions bounds the predictions of one scope. Each costs 0.8 ms in a cluster of 1,000 nodes.
-const mostPredictions = 500
+const mostPredictions = 100
 
 // Loads knows the measured load of nodes and pods. Callers own the lists; nil: the load is not known.
 type Loads interface {
