@@ -3,6 +3,7 @@ package install
 import (
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -82,7 +83,10 @@ func authSecretsCommand() *cobra.Command {
 }
 
 // participants are those besides the roles, and the hosts of the servers.
-type participants struct{ functions, httpFunctions, senders, forwarders, hosts []string }
+type participants struct {
+	functions, httpFunctions, senders, forwarders, hosts []string
+	busPrefix                                            string
+}
 
 func (a *participants) bind(c *cobra.Command) {
 	f := c.Flags()
@@ -90,11 +94,17 @@ func (a *participants) bind(c *cobra.Command) {
 	f.StringArrayVar(&a.httpFunctions, "http-function", nil, "NAME, a function outside that is asked over HTTP; repeatable")
 	f.StringArrayVar(&a.senders, "sender", nil, "NAME, a program that may make requests; repeatable")
 	f.StringArrayVar(&a.forwarders, "forwarder", nil, "NAME, a name of rehome forward; repeatable")
+	f.StringVar(&a.busPrefix, "bus-prefix", os.Getenv("REHOME_BUS_PREFIX"), "prefix of the streams and subjects (REHOME_BUS_PREFIX)")
 	f.StringSliceVar(&a.hosts, "tls", nil, "HOST,..., make certificates for servers of these names or addresses")
 }
 
 func (a *participants) config() (credentials.Config, error) {
-	c := credentials.Config{Hosts: a.hosts, HTTPFunctions: a.httpFunctions, BuiltIn: cmdutil.Known(functions.Hosted())}
+	c := credentials.Config{
+		Hosts: a.hosts, HTTPFunctions: a.httpFunctions, BuiltIn: cmdutil.Known(functions.Hosted()), Prefix: bus.Prefix(a.busPrefix),
+	}
+	if err := c.Prefix.Check(); err != nil {
+		return c, fmt.Errorf("--bus-prefix: %w", err)
+	}
 	for _, text := range a.functions {
 		name, subject, ok := strings.Cut(text, "=")
 		if !ok {
