@@ -96,7 +96,13 @@ func (p *process) registerBusMetrics() {
 	if p.settings.NATSURL != "" {
 		ask = func(ctx context.Context) ([]bus.StreamStatus, error) { return p.bus.StatusFor(ctx, p.workedOn()) }
 	}
-	p.metrics.MustRegister(NewBusFigures(ask))
+	p.metrics.MustRegister(NewBusFigures(ask), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "rehome_bus_clock_skew_seconds",
+		Help: "How far the clock of this process is ahead of the clock of the bus, at least. Negative: behind.",
+	}, func() float64 {
+		skew, _ := p.bus.ClockSkew()
+		return skew.Seconds()
+	}))
 }
 
 func (p *process) workedOn() (names []string) {

@@ -60,6 +60,7 @@ type process struct {
 	tasks         []task
 	leaders       []leader
 	checks        []serving.Check
+	warnings      []serving.Check
 	policySetters []func(policy.Policy) error
 
 	unidentified atomic.Pointer[error] // why the cluster is not known yet; nil: it is, or this process has no access to it
@@ -120,7 +121,7 @@ func Run(ctx context.Context, s settings.Settings, r Roles) error {
 	if err := p.start(); err != nil {
 		return err
 	}
-	status.Checks = p.checks
+	status.Checks, status.Warnings = p.checks, p.warnings
 	p.metrics.MustRegister(newReadiness(status.Ready))
 	requests.Handler = api.New(p.client, p.bus, s.Source("http"), p.log)
 	if web.Listener != nil {
@@ -185,6 +186,7 @@ func (p *process) openBus() (stop func(), err error) {
 	}
 	p.check(p.identified)
 	p.check(func(context.Context) error { return p.bus.Ready() })
+	p.warnings = append(p.warnings, func(context.Context) error { return p.bus.ClockWarning() })
 	p.registerBusMetrics()
 	return func() {
 		p.bus.Close()

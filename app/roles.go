@@ -130,6 +130,7 @@ func (p *process) startWatcher() error {
 	w, err := watcher.New(watcher.Config{
 		Client: p.client, Cluster: p.cluster, Bus: p.bus, Requests: p.bus, Policy: p.policy,
 		Source: p.settings.Source("watcher"), Resync: p.settings.Resync, Settle: p.settings.Settle, Log: p.log, Metrics: p.metrics,
+		Now: p.bus.Now,
 	})
 	if err != nil {
 		return err
@@ -146,8 +147,8 @@ func (p *process) startWatcher() error {
 func (p *process) startActuator() error {
 	a := actuator.New(actuator.Config{
 		Client: p.client, Bus: p.bus, Ledger: p.bus.Ledger(), View: p.cluster.Workloads(), Policy: p.policy, Room: p.cluster,
-		Facts: p.cluster, Capacity: p.cluster, Source: p.settings.Source("actuator"), DryRun: p.settings.DryRun, Parallel: p.settings.Parallel, Log: p.log,
-		Metrics: p.metrics, LeaseValid: p.leaseValid(settings.ActuatorLease),
+		Facts: p.cluster, Capacity: p.cluster, Source: p.settings.Source("actuator"), DryRun: p.settings.DryRun,
+		Parallel: p.settings.Parallel, Log: p.log, Metrics: p.metrics, LeaseValid: p.leaseValid(settings.ActuatorLease), Now: p.bus.Now,
 		Self: corev1.ObjectReference{
 			APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: p.settings.LeaseNamespace,
 			Name: p.settings.LeaseName(settings.ActuatorLease),
@@ -177,7 +178,7 @@ func (p *process) startMaintenance() error {
 	m := maintenance.New(maintenance.Config{
 		Client: p.client, Dynamic: dynamic, Kinds: kinds, View: p.cluster, Bus: p.bus, Table: p.bus.Maintenances(),
 		Policy: p.policy, Prometheus: p.prometheus, Source: p.settings.Source("maintenance"), DryRun: p.settings.DryRun,
-		Log: p.log, Metrics: p.metrics, LeaseValid: p.leaseValid(settings.MaintenanceLease),
+		Log: p.log, Metrics: p.metrics, LeaseValid: p.leaseValid(settings.MaintenanceLease), Now: p.bus.Now,
 	})
 	p.onPolicy(func(next policy.Policy) error { m.SetPolicy(next); return nil })
 	p.check(func(context.Context) error { return m.Ready() })

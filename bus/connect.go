@@ -59,6 +59,8 @@ type Options struct {
 	Stored func(...schemas.Event)
 	// Log gets changes of the connection and errors that cannot be returned. nil: [slog.Default].
 	Log *slog.Logger
+	// Clock is the clock of this process, see [Bus.Now]. nil: [time.Now].
+	Clock func() time.Time
 }
 
 // Bus is a connection to the streams. All of its methods may be called from many goroutines at once.
@@ -71,6 +73,7 @@ type Bus struct {
 	installation atomic.Pointer[Installation]
 
 	health *health
+	clock  *clock
 	stored func(...schemas.Event) // nil: nothing is traced
 
 	mu      sync.Mutex
@@ -82,6 +85,9 @@ type Bus struct {
 func Connect(o Options) (*Bus, error) {
 	if o.Log == nil {
 		o.Log = slog.Default()
+	}
+	if o.Clock == nil {
+		o.Clock = time.Now
 	}
 	address, options, err := o.server()
 	if err != nil {
@@ -106,7 +112,8 @@ func Connect(o Options) (*Bus, error) {
 		nc.Close()
 		return nil, fmt.Errorf("bus %s: %w", address, err)
 	}
-	b := &Bus{name: o.Name, log: o.Log, nc: nc, js: prefixed{js, o.Prefix}, health: h, stored: o.Stored, streams: make(map[string]jetstream.Stream)}
+	b := &Bus{name: o.Name, log: o.Log, nc: nc, js: prefixed{js, o.Prefix}, health: h, clock: &clock{local: o.Clock}, stored: o.Stored,
+		streams: make(map[string]jetstream.Stream)}
 	b.Identify(Installation{})
 	return b, nil
 }
@@ -239,4 +246,91 @@ func (b *Bus) stream(ctx context.Context, name string) (jetstream.Stream, error)
 	b.streams[name] = s
 	b.mu.Unlock()
 	return s, nil
+}
+
+const (
+	// SkewWarning is how far the clock of this process may be from the clock of the NATS server before [Bus.ClockWarning] says so.
+	SkewWarning = 30 * time.Second
+	// SkewLimit is how far it may be before [Bus.Ready] fails.
+	SkewLimit = 5 * time.Minute
+	// skewStep is the smallest change of the skew that moves [Bus.Now]. Smaller ones are the inaccuracy of the measurement.
+	skewStep = time.Second
+)
+
+// clock compares the clock of this process with the clock of the server. Its methods may be called from many goroutines at once.
+type clock struct {
+	local func() time.Time
+
+	mu      sync.Mutex
+	skew    time.Duration // how far local is ahead, at least; negative: behind
+	known   bool
+	applied time.Duration // the part of skew that now takes off
+}
+
+// measure takes the time in an answer of the server. The question was sent at sent and the answer came at received, by the local clock.
+// A time between the two is no skew: nothing more exact is known. It returns whether the skew passed [SkewWarning] in either direction.
+func (c *clock) measure(sent, received, server time.Time) (crossed bool) {
+	var skew time.Duration
+	switch {
+	case server.Before(sent):
+		skew = sent.Sub(server)
+	case server.After(received):
+		skew = received.Sub(server)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	crossed = (skew.Abs() > SkewWarning) != (c.skew.Abs() > SkewWarning)
+	c.skew, c.known = skew, true
+	if (skew - c.applied).Abs() > skewStep {
+		c.applied = skew
+	}
+	return crossed
+}
+
+func (c *clock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.local().Add(-c.applied)
+}
+
+func (c *clock) read() (skew time.Duration, known bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.skew, c.known
+}
+
+// compareClocks takes the time in an answer to a question that was sent at sent.
+func (b *Bus) compareClocks(sent, server time.Time) {
+	if !b.clock.measure(sent, b.clock.local(), server) {
+		return
+	}
+	if err := b.ClockWarning(); err != nil {
+		b.log.Warn(err.Error())
+	} else {
+		b.log.Info("the clock of this process agrees with the clock of the bus again")
+	}
+}
+
+// Now returns the time by the clock of the NATS server, within about a second. Until the server has answered it is the time of this
+// process. Times that processes on several machines compare come from here.
+func (b *Bus) Now() time.Time { return b.clock.now() }
+
+// ClockSkew returns how far the clock of this process is ahead of the clock of the NATS server, at least; negative: behind. It is
+// measured about every ten seconds. known is false until the server has answered.
+func (b *Bus) ClockSkew() (skew time.Duration, known bool) { return b.clock.read() }
+
+// ClockWarning returns an error that says how far the clock of this process is off, if that is more than [SkewWarning].
+func (b *Bus) ClockWarning() error { return b.skewed(SkewWarning) }
+
+func (b *Bus) skewed(limit time.Duration) error {
+	skew, _ := b.clock.read()
+	if skew.Abs() <= limit {
+		return nil
+	}
+	direction := "ahead of"
+	if skew < 0 {
+		direction = "behind"
+	}
+	return fmt.Errorf("the clock of this process is %v %s the clock of the bus, want at most %v: synchronize the clocks of the machines",
+		skew.Abs().Round(time.Second), direction, limit)
 }

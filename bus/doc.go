@@ -12,7 +12,7 @@
 //	dead.go        Bury, DeadLetter, RetryDead, DropDead        messages that could not be read or worked on
 //	ask.go         Ask                                          functions in other programs
 //	message.go     CloudEvents in NATS messages
-//	connect.go     Connect, Close     health.go  Ready, errors, and reconnecting     server.go  the embedded server
+//	connect.go     Connect, Now       health.go  Ready, errors, and reconnecting     server.go  the embedded server
 //
 // # Guarantees
 //

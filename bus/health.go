@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -234,8 +235,8 @@ func (h *health) complain(log *slog.Logger, what string, err error) {
 	log.Log(context.Background(), level, "reading from the bus was interrupted, trying again", "what", what, "error", err)
 }
 
-// Ready is nil when the server answers and has all streams. Otherwise the error says to a person what is wrong; it
-// wraps [ErrNotConnected], [ErrNotSetUp] or [ErrNotPermitted] when it is one of these. It may take 2 seconds.
+// Ready is nil when the server answers and has all streams, and its clock is within [SkewLimit] of the local one. Otherwise the error
+// says what is wrong; it wraps [ErrNotConnected], [ErrNotSetUp] or [ErrNotPermitted] when it is one of these. It may take 2 seconds.
 //
 // A right that the server refused in the last minute is also an error: the work that needs it goes on in vain.
 func (b *Bus) Ready() error {
@@ -247,7 +248,7 @@ func (b *Bus) Ready() error {
 	fresh := h.up && now.Sub(h.checked) < readyFor
 	h.mu.Unlock()
 	if fresh {
-		return nil
+		return b.skewed(SkewLimit)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lookWithin)
 	defer cancel()
@@ -261,9 +262,9 @@ func (b *Bus) Ready() error {
 		now = time.Time{}
 	}
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	h.checked = now
-	return err
+	h.mu.Unlock()
+	return cmp.Or(err, b.skewed(SkewLimit))
 }
 
 // do makes a call of the server. It fails at once when there is no connection. Its error adds what the call could not know: that

@@ -267,13 +267,16 @@ func (b *Bus) FollowStreams(ctx context.Context, missing func(context.Context) e
 	return foreign
 }
 
-// births asks when the streams were made. Streams that belong to no installation become this one's, as far as it knows its cluster.
+// births asks when the streams were made, and compares the clocks. Streams that belong to no installation become this one's, as far as
+// it knows its cluster.
 func (b *Bus) births(ctx context.Context) (times []time.Time, err error) {
 	for _, name := range streams() {
+		sent := b.clock.local()
 		s, err := b.js.Stream(ctx, name)
 		if err != nil {
 			return nil, fmt.Errorf("bus: %w", notSetUp("stream "+name, err))
 		}
+		b.compareClocks(sent, s.CachedInfo().TimeStamp)
 		config := s.CachedInfo().Config
 		metadata, err := b.installation.Load().adopt(config.Metadata)
 		if err == nil && installationOf(metadata) != installationOf(config.Metadata) {
@@ -355,11 +358,13 @@ func (b *Bus) status(
 ) (all []StreamStatus, err error) {
 	err = b.do("status of the streams", func() error {
 		for _, name := range streams() {
+			sent := b.clock.local()
 			s, err := b.js.Stream(ctx, name)
 			if err != nil {
 				return notSetUp("stream "+name, err)
 			}
 			info := s.CachedInfo()
+			b.compareClocks(sent, info.TimeStamp)
 			status := StreamStatus{
 				Name: name, Messages: info.State.Msgs, Bytes: info.State.Bytes, MaxBytes: max(info.Config.MaxBytes, 0),
 			}

@@ -22,6 +22,7 @@ type queue struct {
 	// keys is the workqueue. nil until the first call of take, and offline, where due returns the keys.
 	keys   workqueue.TypedDelayingInterface[scope.Key]
 	number int
+	now    func() time.Time // the clock that due times are of
 }
 
 // workItem is one key in the queue.
@@ -34,7 +35,7 @@ type workItem struct {
 	built  schemas.Event // the scope, from Reconcile until it is published; zero: there is none
 }
 
-func newQueue() *queue { return &queue{items: map[scope.Key]*workItem{}} }
+func newQueue(now func() time.Time) *queue { return &queue{items: map[scope.Key]*workItem{}, now: now} }
 
 // add enqueues a key, due at the time of the trigger or earlier. A key that is in the queue already gets one more cause, up to
 // [schemas.MaxCauses], and keeps the earlier time, so that a stream of causes cannot delay it.
@@ -59,7 +60,7 @@ func (q *queue) add(key scope.Key, t trigger) {
 func (q *queue) delay(item *workItem, due time.Time) {
 	item.due = due
 	if q.keys != nil {
-		q.keys.AddAfter(item.key, time.Until(due))
+		q.keys.AddAfter(item.key, due.Sub(q.now()))
 	}
 }
 
@@ -91,7 +92,7 @@ func (q *queue) start(ctx context.Context) workqueue.TypedDelayingInterface[scop
 		q.keys = workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[scope.Key]{Name: "watcher"})
 		context.AfterFunc(ctx, q.keys.ShutDown)
 		for _, item := range slices.SortedFunc(maps.Values(q.items), earlier) {
-			q.keys.AddAfter(item.key, time.Until(item.due))
+			q.keys.AddAfter(item.key, item.due.Sub(q.now()))
 		}
 	}
 	return q.keys
@@ -122,7 +123,7 @@ func (q *queue) pop(key scope.Key) *workItem {
 	switch {
 	case item == nil:
 		return nil
-	case item.due.After(time.Now()): // it was taken, and enqueued again
+	case item.due.After(q.now()): // it was taken, and enqueued again
 		q.delay(item, item.due)
 		return nil
 	}

@@ -35,7 +35,7 @@ func takeAll(t *testing.T, q *queue, max int) []taken {
 
 func TestAnEvaluationIsPendingOnceHoweverManyCausesWakeIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, start := newQueue(), time.Now()
+		q, start := newQueue(time.Now), time.Now()
 		q.add(key("a"), trigger{at: start.Add(10 * time.Millisecond), cause: cause("one"), event: schemas.Event{ID: "1"}})
 		time.Sleep(5 * time.Millisecond)
 		q.add(key("a"), trigger{at: time.Now().Add(10 * time.Millisecond), cause: cause("two"), event: schemas.Event{ID: "2"}})
@@ -52,7 +52,7 @@ func TestAnEvaluationIsPendingOnceHoweverManyCausesWakeIt(t *testing.T) {
 
 func TestACauseThatIsUrgentBringsADelayedEvaluationForward(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, start := newQueue(), time.Now()
+		q, start := newQueue(time.Now), time.Now()
 		q.add(key("a"), trigger{at: start.Add(time.Minute), cause: cause("retry"), event: schemas.Event{}})
 		go func() {
 			time.Sleep(time.Second)
@@ -68,7 +68,7 @@ func TestACauseThatIsUrgentBringsADelayedEvaluationForward(t *testing.T) {
 
 func TestWhatIsDueIsTakenEarliestFirstAndAtMostAsManyAsAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, now := newQueue(), time.Now()
+		q, now := newQueue(time.Now), time.Now()
 		for i, name := range []string{"c", "a", "b"} {
 			q.add(key(name), trigger{at: now.Add(time.Duration([]int{3, 1, 2}[i]) * time.Second), cause: cause("x"), event: schemas.Event{}})
 		}
@@ -85,7 +85,7 @@ func TestWhatIsDueIsTakenEarliestFirstAndAtMostAsManyAsAsked(t *testing.T) {
 
 func TestWhatCouldNotBePublishedIsPendingAgainWithTheCausesThatCameMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueue()
+		q := newQueue(time.Now)
 		q.add(key("a"), trigger{at: time.Now(), cause: cause("one"), event: schemas.Event{ID: "1"}})
 		q.add(key("b"), trigger{at: time.Now(), cause: cause("one"), event: schemas.Event{ID: "1"}})
 		list := q.take(t.Context(), 9)
@@ -107,7 +107,7 @@ func TestWhatCouldNotBePublishedIsPendingAgainWithTheCausesThatCameMeanwhile(t *
 }
 
 func TestCausesAreBounded(t *testing.T) {
-	q := newQueue()
+	q := newQueue(time.Now)
 	for range 10 * schemas.MaxCauses {
 		q.add(key("a"), trigger{at: time.Now(), cause: cause("x"), event: schemas.Event{}})
 	}
@@ -120,7 +120,7 @@ func TestTakingEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if got := newQueue().take(ctx, 1); got != nil {
+		if got := newQueue(time.Now).take(ctx, 1); got != nil {
 			t.Errorf("got %v, want nothing", got)
 		}
 	})
@@ -128,7 +128,7 @@ func TestTakingEndsWithItsContext(t *testing.T) {
 
 func TestWhatCouldNotBePublishedDoesNotWaitForATimerOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, start := newQueue(), time.Now()
+		q, start := newQueue(time.Now), time.Now()
 		q.add(key("a"), trigger{at: start, cause: cause("one"), event: schemas.Event{ID: "1"}})
 		list := q.take(t.Context(), 9)
 		q.add(key("a"), trigger{at: start.Add(time.Hour), cause: cause("due"), event: schemas.Event{}})

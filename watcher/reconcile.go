@@ -28,7 +28,7 @@ func (s *session) Reconcile(due []*workItem, now time.Time) (events []schemas.Ev
 		s.capacity.depend(key, r, version)
 		delete(s.throttled, key)
 		if took := time.Since(began); took >= noticeable {
-			s.throttled[key] = time.Now().Add(buildShare * took)
+			s.throttled[key] = s.w.now().Add(buildShare * took)
 		}
 		if r.Scope != nil || err != nil {
 			s.w.metrics.scopes.WithLabelValues(key.Strategy, key.Profile).Inc()

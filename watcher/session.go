@@ -43,7 +43,7 @@ type session struct {
 
 func newSession(w *Watcher, p *activePolicy, o *outbox) *session {
 	s := &session{
-		w: w, began: w.now(), policy: p.CompiledPolicy, scopes: scope.NewBuilder(w.cluster, p.CompiledPolicy), queue: newQueue(),
+		w: w, began: w.now(), policy: p.CompiledPolicy, scopes: scope.NewBuilder(w.cluster, p.CompiledPolicy), queue: newQueue(w.now),
 		blocked: newBlockedPods(), capacity: newFitDependents(), outbox: o, retries: newRetries(), resyncs: make(chan struct{}, 1),
 		answered: map[scope.Key]bool{}, throttled: map[scope.Key]time.Time{},
 	}

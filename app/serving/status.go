@@ -26,6 +26,7 @@ type Check func(context.Context) error
 type Status struct {
 	Metrics  *prometheus.Registry
 	Checks   []Check // set before the first request
+	Warnings []Check // like Checks; /readyz names their errors and is 200 nevertheless
 	guard    *Guard  // of metrics and profiles; nil: every client may get them
 	profiles bool
 }
@@ -84,14 +85,19 @@ func (s *Status) Handler() *http.ServeMux {
 			return
 		}
 		_, _ = io.WriteString(w, "ok\n")
+		if err := all(r.Context(), s.Warnings); err != nil {
+			_, _ = io.WriteString(w, err.Error()+"\n")
+		}
 	})
 	return mux
 }
 
 // Ready joins the errors of all checks.
-func (s *Status) Ready(ctx context.Context) error {
+func (s *Status) Ready(ctx context.Context) error { return all(ctx, s.Checks) }
+
+func all(ctx context.Context, checks []Check) error {
 	var failed []error
-	for _, check := range s.Checks {
+	for _, check := range checks {
 		failed = append(failed, check(ctx))
 	}
 	return errors.Join(failed...)

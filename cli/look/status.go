@@ -111,6 +111,7 @@ type Status struct {
 	DeadLetters      map[string]uint64         `json:"deadLetters"` // by the stream that they were in
 	Streams          []bus.StreamStatus        `json:"streams"`
 	Unreadable       []string                  `json:"unreadable,omitempty"`
+	ClockWarning     string                    `json:"clockWarning,omitempty"` // the clocks of this machine and of the bus differ
 }
 
 // moveCount counts moves against limits, including those that are not accepted yet.
@@ -373,5 +374,8 @@ func (st *Status) readBus(ctx context.Context, b *bus.Bus) error {
 		return err
 	}
 	st.Streams, err = b.Status(ctx)
+	if warning := b.ClockWarning(); warning != nil {
+		st.ClockWarning = warning.Error()
+	}
 	return err
 }
