@@ -265,13 +265,14 @@ func TestASurgeIsFollowed(t *testing.T) {
 			cheapened(m)
 			m.seen(2, 2, 2)
 			m.v.Deployment.Annotations = nil
-		}, outline{Ask: true, Annotations: back, Replicas: 1, Phase: returning}},
+		}, outline{Cost: &cost{Cost: new("5")}, Stage: move.Undone, Reason: running,
+			Message: "another client removed the annotations of the surge; spec.replicas is 2"}},
 		{"somebody else took the marks away, and the replica with them", func(m *situated) {
 			returned(m)
 			m.seen(1, 1, 1)
 			m.v.Deployment.Annotations = nil
 		}, outline{Stage: move.Undone, Reason: running,
-			Message: "another client removed the annotations of the surge, and the replica with them"}},
+			Message: "another client removed the annotations of the surge; spec.replicas is 1"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m := begunMove(surge)

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,13 +37,18 @@ const (
 	restartUser, surgeUser = "restarter", "surger" // users that may do what the moves need, and nothing else
 	costless               = "costless"            // a user that may start a surge and may not patch pods
 
+	// actuatorUser is the account of the actuator, with its rights and its admission policy.
+	actuatorUser = "system:serviceaccount:rehome:rehome-actuator"
+
 	sceneMark = "test.rehome.dev/" // and the namespace: the label of the nodes that a scene has for itself
 )
 
-// TestRestart shares one control plane among all scenes. Each has a namespace and two nodes of its own.
+// TestRestart shares one control plane among all scenes. Each has a namespace and two nodes of its own. The moves are made by the
+// account of the actuator, as deploy/kustomize deploys it.
 func TestRestart(t *testing.T) {
 	c := clustertest.New(t, cluster.Options{Users: []cluster.User{
-		{Name: nobody}, {Name: looker}, {Name: restartUser}, {Name: surgeUser}, {Name: costless}}})
+		{Name: nobody}, {Name: looker}, {Name: restartUser}, {Name: surgeUser}, {Name: costless}, {Name: actuatorUser}}})
+	deployActuator(t, c)
 	var numbers atomic.Int32
 	for _, s := range scenes() {
 		t.Run(s.name, func(t *testing.T) {
@@ -59,6 +65,25 @@ func TestRestart(t *testing.T) {
 type scene struct {
 	name string
 	test func(*place)
+}
+
+// deployActuator applies the rights and the admission policy of the actuator, and waits until they are in force.
+func deployActuator(t *testing.T, c *cluster.Cluster) {
+	t.Helper()
+	p := &place{T: t, c: c, client: c.Client(), namespace: "rehome"}
+	p.must(c.AddNamespace(t.Context(), p.namespace))
+	out, err := exec.CommandContext(t.Context(), c.Kubectl(), "--kubeconfig", c.Kubeconfig(),
+		"apply", "--server-side", "-k", "../../../deploy/kustomize/rbac/actuator").CombinedOutput()
+	if err != nil {
+		t.Fatalf("apply: %v: %s", err, out)
+	}
+	_, err = c.AddDeployment(t.Context(), p.namespace, "api", 0)
+	p.must(err)
+	p.until("the admission policy is in force", func() bool {
+		_, err := p.as(actuatorUser).AppsV1().Deployments(p.namespace).
+			Patch(t.Context(), "api", types.MergePatchType, []byte(`{"spec":{"paused":true}}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+		return err != nil && strings.Contains(err.Error(), "ValidatingAdmissionPolicy 'rehome-actuator'")
+	})
 }
 
 // place is the part of the cluster that one scene has for itself.
@@ -196,7 +221,8 @@ func (p *place) budget(minAvailable int) {
 
 // restarter lets all Deployments take part.
 func (p *place) restarter(change ...func(*Config)) *Method {
-	cfg := Config{Client: p.client, Policy: func() policy.Restart { return policy.Restart{Workloads: policy.RestartAll} }}
+	p.Helper()
+	cfg := Config{Client: p.as(actuatorUser), Policy: func() policy.Restart { return policy.Restart{Workloads: policy.RestartAll} }}
 	for _, f := range change {
 		f(&cfg)
 	}

@@ -44,12 +44,11 @@ func restoreCost(pod *corev1.Pod) *cost {
 // followSurge decides what a step does about a surge that has begun.
 func followSurge(s state, v view) decision {
 	d := v.Deployment
-	ours, more := d.Annotations[restartedAt] == s.value(), replicasOf(d) == s.Replicas+1
-	marked := ours && d.Annotations[surgeReplicas] != ""
+	marked := d.Annotations[restartedAt] == s.value() && d.Annotations[surgeReplicas] != ""
 	switch {
-	case !marked && (ours || !more): // annotations that another client removed are missed only with the replica
+	case !marked: // the replica was taken back, or another client removed the annotations and has the Deployment as it wants
 		return settleSurge(s, v)
-	case marked && !more:
+	case replicasOf(d) != s.Replicas+1:
 		return leaveScaled(s, v)
 	case v.going():
 		return returnReplica(s)
@@ -94,7 +93,7 @@ func settleSurge(s state, v view) decision {
 	case s.Refusal != nil:
 		words = s.Refusal.Message
 	case v.Deployment.Annotations[restartedAt] != s.value():
-		words = "another client removed the annotations of the surge, and the replica with them"
+		words = fmt.Sprintf("another client removed the annotations of the surge; spec.replicas is %d", replicasOf(v.Deployment))
 	case !v.going():
 		words = "another pod went in its place, because that was not ready any more"
 	}

@@ -22,6 +22,7 @@ func copies(deploy string) (map[string][]byte, error) {
 		"monitoring/alerts.yaml":    "kustomize/components/monitoring/alerts.yaml",
 		"monitoring/dashboard.json": "kustomize/components/monitoring/dashboard.json",
 		"nats/nats.conf":            "kustomize/components/nats/nats.conf",
+		"admission/actuator.yaml":   "kustomize/rbac/actuator/rules/admission.yaml",
 	}
 	kinds, err := filepath.Glob(filepath.Join(deploy, "crds", "*.yaml"))
 	if err != nil {
