@@ -28,7 +28,7 @@ func TestNotesCreateTheSecrets(t *testing.T) {
 	for _, release := range []string{"rehome", "moving"} {
 		for _, mode := range []string{"mode=all-in-one", "mode=distributed,dispatcher.enabled=true"} {
 			values := []string{"--set", "nats.enabled=true," + mode}
-			command := regexp.MustCompile(`(?m)^  rehome (setup .*) \| kubectl apply --server-side -f -$`).
+			command := regexp.MustCompile(`(?m)^  rehome (auth secrets .*) \| kubectl apply --server-side -f -$`).
 				FindStringSubmatch(notes(t, release, values...))
 			if command == nil {
 				t.Fatalf("%s, %s: the notes have no command", release, mode)
