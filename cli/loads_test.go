@@ -51,7 +51,7 @@ func TestASimulationGoesByTheLoadAmongTheObjects(t *testing.T) {
 		name, objects string
 		want          string
 	}{
-		{"one of two pods leaves the busy node", byLoad, "shop a busy LowNodeUtilization evicted"},
+		{"one of two pods leaves the busy node", byLoad, "shop b busy LowNodeUtilization evicted"},
 		{"a node whose load is not known is left out", strings.Replace(byLoad, "NodeMetrics, metadata: {name: idle}", "NodeMetrics, metadata: {name: other}", 1), ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

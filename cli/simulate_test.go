@@ -32,6 +32,13 @@ spec: {nodeName: n1}
 status: {phase: Running}
 `
 
+// otherNode makes a second node usable: nothing moves off the only one.
+const otherNode = `---
+apiVersion: v1
+kind: Node
+metadata: {name: n2}
+`
+
 // simulated runs rehome simulate with a policy and standard input in an empty directory, where more files may be.
 func simulated(t *testing.T, stdin string, files map[string]string, arguments ...string) (stdout, stderr string, err error) {
 	t.Helper()
@@ -62,7 +69,7 @@ const moved = `{"pod":{"namespace":"default","name":"moves","uid":"70b42d9e-c90d
 	`"message":"does not tolerate gone:NoSchedule"}` + "\n"
 
 func TestASimulationReadsObjectsFromEverywhere(t *testing.T) {
-	node, pod, _ := strings.Cut(oneNode, "---\n")
+	node, pod, _ := strings.Cut(oneNode+otherNode, "---\n")
 	for _, c := range []struct {
 		name      string
 		stdin     string
@@ -70,17 +77,17 @@ func TestASimulationReadsObjectsFromEverywhere(t *testing.T) {
 		arguments []string
 		notes     string
 	}{
-		{"standard input", oneNode, nil, []string{"--objects", "-"}, ""},
-		{"a file", "", map[string]string{"o.txt": oneNode}, []string{"--objects", "o.txt"}, ""},
+		{"standard input", oneNode + otherNode, nil, []string{"--objects", "-"}, ""},
+		{"a file", "", map[string]string{"o.txt": oneNode + otherNode}, []string{"--objects", "o.txt"}, ""},
 		{"a directory", "", map[string]string{"o/n.yaml": node, "o/p/p.yaml": pod}, []string{"--objects", "o"}, ""},
 		{"several", node, map[string]string{"p.yaml": pod}, []string{"--objects", "p.yaml", "--objects", "-"}, ""},
-		{"with the flags that leave out what there is not", oneNode, nil, []string{"--objects", "-", "--no-limits"}, ""},
-		{"what no decision rests on is counted", oneNode + "---\napiVersion: v1\nkind: Secret\nmetadata: {name: a}\n---\napiVersion: example.com/v1\n" +
+		{"with the flags that leave out what there is not", oneNode + otherNode, nil, []string{"--objects", "-", "--no-limits"}, ""},
+		{"what no decision rests on is counted", oneNode + otherNode + "---\napiVersion: v1\nkind: Secret\nmetadata: {name: a}\n---\napiVersion: example.com/v1\n" +
 			"kind: Widget\n---\napiVersion: v1\nkind: Secret\n---\napiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {name: r}\n---\n" +
 			"apiVersion: metrics.k8s.io/v1beta1\nkind: PodMetrics\nmetadata: {name: m}\n", nil, []string{"--objects", "-"},
 			"left out, since no decision rests on them: 2 Secret, 1 Widget.example.com\n"},
-		{"every kind that decisions may rest on", oneNode + kindsText(), nil, []string{"--objects", "-"}, ""},
-		{"pods without their nodes", oneNode + lostPods(), nil, []string{"--objects", "-"}, `warning: node gone-0 is not among the objects, so nothing is decided about 2 pods on it, such as default/a-0
+		{"every kind that decisions may rest on", oneNode + otherNode + kindsText(), nil, []string{"--objects", "-"}, ""},
+		{"pods without their nodes", oneNode + otherNode + lostPods(), nil, []string{"--objects", "-"}, `warning: node gone-0 is not among the objects, so nothing is decided about 2 pods on it, such as default/a-0
 warning: node gone-1 is not among the objects, so nothing is decided about 2 pods on it, such as default/a-1
 warning: node gone-2 is not among the objects, so nothing is decided about 2 pods on it, such as default/a-2
 warning: node gone-3 is not among the objects, so nothing is decided about 2 pods on it, such as default/a-3
@@ -126,7 +133,7 @@ func TestASimulationDecidesAtTheTimeThatItIsGiven(t *testing.T) {
 		"2030-01-01T01:00:00Z":      "would be: 0 evicted, 0 deferred, 0 rejected\n",
 		"2030-01-01T03:00:01+02:00": "1h0m1s old, the limit is 1h\nwould be: 1 evicted, 0 deferred, 0 rejected\n",
 	} {
-		out, _, err := simulated(t, strings.ReplaceAll(old, "effect: NoSchedule", "effect: PreferNoSchedule"), nil, "--objects", "-", "--now", now)
+		out, _, err := simulated(t, strings.ReplaceAll(old, "effect: NoSchedule", "effect: PreferNoSchedule")+otherNode, nil, "--objects", "-", "--now", now)
 		if err != nil || !strings.HasSuffix(out, want) {
 			t.Errorf("at %s: error %v, got\n%s\nwant at the end\n%s", now, err, out, want)
 		}
@@ -164,7 +171,7 @@ profiles:
   pluginConfig: [{name: KeepOffSpot}]
   plugins: {deschedule: {enabled: [KeepOffSpot]}}
 `
-	out, notes, err := simulated(t, oneNode, map[string]string{"outside.yaml": outside},
+	out, notes, err := simulated(t, oneNode+otherNode, map[string]string{"outside.yaml": outside},
 		"--objects", "-", "--policy", "outside.yaml", "-o", "json")
 	want := ""
 	for _, name := range []string{"KeepOffSpot", "PodLifeTime"} {

@@ -37,6 +37,7 @@ type fitDependents struct {
 type fitAnswer struct {
 	lackCapacity []string
 	hash         uint64
+	fits         bool
 }
 
 func newFitDependents() *fitDependents {
@@ -54,11 +55,11 @@ func (f *fitDependents) current() int {
 func (f *fitDependents) depend(key scope.Key, r scope.Result, version int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(r.LackCapacity) == 0 && r.FitHash == 0 {
+	if len(r.LackCapacity) == 0 && r.FitHash == 0 && !r.Fits {
 		delete(f.keys, key)
 		return
 	}
-	f.keys[key] = fitAnswer{r.LackCapacity, r.FitHash}
+	f.keys[key] = fitAnswer{r.LackCapacity, r.FitHash, r.Fits}
 	if f.version != version {
 		signal(f.check)
 	}
@@ -133,7 +134,9 @@ func (s *session) checkFit() {
 		if err != nil || r.Scope == nil {
 			r = scope.Result{}
 		}
-		fits := false
+		fits, lost := false, before.fits && slices.ContainsFunc(r.LackCapacity, func(pod string) bool {
+			return !slices.Contains(before.lackCapacity, pod)
+		})
 		for _, pod := range before.lackCapacity {
 			p := scope.BoundPod(s.w.cluster, pod)
 			if p == nil || slices.Contains(r.LackCapacity, pod) {
@@ -146,7 +149,7 @@ func (s *session) checkFit() {
 			}
 		}
 		s.capacity.depend(key, r, version)
-		if fits || r.FitHash != 0 && r.FitHash != before.hash {
+		if fits || lost || r.FitHash != before.hash {
 			s.queue.add(key, why)
 		}
 	}

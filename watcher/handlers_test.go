@@ -166,7 +166,7 @@ func TestAFactThatChangedWakesThePodsThatItConcernsAndNoOthers(t *testing.T) {
 // protectionsOf are what protects the pods of the last scope of a key.
 func protectionsOf(t *testing.T, bus *collected, key string) []schemas.Protection {
 	t.Helper()
-	time.Sleep(10 * time.Millisecond)
+	time.Sleep(checkPause + 10*time.Millisecond) // of two checks, the second one waits
 	synctest.Wait()
 	bus.mu.Lock()
 	defer bus.mu.Unlock()

@@ -54,13 +54,15 @@ func (s *session) Reconcile(due []*workItem, now time.Time) (events []schemas.Ev
 
 // publishes says whether a scope is published: it can have an answer, or it withdraws one.
 func (s *session) publishes(key scope.Key, r scope.Result) bool {
+	if r.Scope == nil { // its object is gone, and an answer to withdraw may be there when it comes back
+		return false
+	}
 	withdraws := s.answered[key] || s.unsure && !s.offline
 	delete(s.answered, key)
-	if r.Scope != nil && !r.Empty {
+	if !r.Empty {
 		s.answered[key] = true
-		return true
 	}
-	return r.Scope != nil && withdraws
+	return !r.Empty || withdraws
 }
 
 // earliestBuild is when the cooldown and the throttle of a group allow the next build.

@@ -50,6 +50,8 @@ type Result struct {
 	LackCapacity []string
 	// FitHash is a hash of what the scope says about where pods fit; 0: nothing.
 	FitHash uint64
+	// Fits: a pod may move because its replacement fits on another node. The answer changes when that capacity goes.
+	Fits bool
 }
 
 // minNodes is how many usable nodes it takes to move pods, as in kubernetes-sigs/descheduler.
@@ -142,6 +144,8 @@ func (b *build) scoped(p *corev1.Pod) schemas.ScopedPod {
 	scoped := schemas.ScopedPod{Pod: *p, Protected: evictor.Protects(p, b.head.Now, b.facts)}
 	if LacksCapacity(scoped.Protected) {
 		b.LackCapacity = append(b.LackCapacity, p.Namespace+"/"+p.Name)
+	} else if holds, _ := evictor.NodeFit(); holds && len(scoped.Protected) == 0 {
+		b.Fits = true
 	}
 	if protection, until := disrupted(p, b.head.Now); !until.IsZero() {
 		b.again(until)

@@ -160,6 +160,7 @@ func (u usage) read(string) func(*build) schemas.Payload {
 						pod.Replacement = append(pod.Replacement, n.Name)
 					}
 				})
+				b.hash(pod.Pod.UID, pod.Replacement)
 			}
 			scope.Pods = append(scope.Pods, pod)
 		}
