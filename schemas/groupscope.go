@@ -130,9 +130,6 @@ type UsingPod struct {
 	ScopedPod
 	// Used is what the pod requests, or its load if the strategy asks for that. pods is always 1. nil: not known.
 	Used corev1.ResourceList `json:"used,omitempty"`
-	// Replacement lists the nodes where the scheduler may place the replacement: those with the best predicted score. Empty: it fits
-	// nowhere, or is not predicted. A scope has predictions for its first 500 pods that nothing protects.
-	Replacement []string `json:"replacement,omitempty"`
 }
 
 // LoadMetric is the name of the only resource of a node whose load is one figure from Prometheus. Its capacity is 100.

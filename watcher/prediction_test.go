@@ -2,7 +2,6 @@ package watcher
 
 import (
 	"encoding/json"
-	"reflect"
 	"testing"
 	"time"
 
@@ -40,62 +39,53 @@ func TestPredictedNode(t *testing.T) {
 	}
 	host := func(n *corev1.Node) { n.Labels["kubernetes.io/hostname"] = n.Name }
 	for _, c := range []struct {
-		name        string
-		scheduler   string
-		nodes       []*corev1.Node
-		pods        []*corev1.Pod
-		node        string   // elsewhere
-		replacement []string // of the usage scope
+		name      string
+		scheduler string
+		nodes     []*corev1.Node
+		pods      []*corev1.Pod
+		want      string
 	}{
 		{
 			"the_emptiest_node", "", []*corev1.Node{sized("n1", "2"), sized("n2", "4"), sized("n3", "8")},
-			[]*corev1.Pod{guest("a", "n1", asks("1"))}, "n3", []string{"n3"},
+			[]*corev1.Pod{guest("a", "n1", asks("1"))}, "n3",
 		},
 		{
 			"the_fullest_node", "MostAllocated", []*corev1.Node{sized("n1", "8"), sized("n2", "2"), sized("n3", "4")},
-			[]*corev1.Pod{guest("a", "n1", asks("1"))}, "n2", []string{"n2"},
+			[]*corev1.Pod{guest("a", "n1", asks("1"))}, "n2",
 		},
 		{
 			"its_own_node", "", []*corev1.Node{sized("n1", "8"), sized("n2", "8", avoided), sized("n3", "2")},
-			[]*corev1.Pod{guest("a", "n1", asks("1"))}, "n1", []string{"n1"},
+			[]*corev1.Pod{guest("a", "n1", asks("1"))}, "n1",
 		},
 		{
 			"its_own_node_among_equals", "", []*corev1.Node{sized("n0", "8"), sized("n1", "8")},
-			[]*corev1.Pod{guest("a", "n1", asks("1"))}, "n1", []string{"n0", "n1"},
+			[]*corev1.Pod{guest("a", "n1", asks("1"))}, "n1",
 		},
 		{
 			"not_the_node_that_it_prefers", "", []*corev1.Node{sized("n1", "8"), sized("n2", "8", host, avoided), sized("n3", "64")},
-			[]*corev1.Pod{guest("a", "n1", asks("1"), prefers("n2", 1))}, "n3", []string{"n3"},
+			[]*corev1.Pod{guest("a", "n1", asks("1"), prefers("n2", 1))}, "n3",
 		},
 		{
 			"nowhere", "", []*corev1.Node{sized("n1", "8", func(n *corev1.Node) { n.Spec.Unschedulable = true }), sized("n2", "2")},
-			[]*corev1.Pod{guest("a", "n1", asks("3"))}, "", nil,
+			[]*corev1.Pod{guest("a", "n1", asks("3"))}, "",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := policy.Policy{Scheduler: policy.Scheduler{Profile: c.scheduler}, Profiles: []policy.Profile{{Name: "p"}}}
-			for _, kind := range []schemas.ScopeKind{schemas.NodeKind, schemas.UsageKind} {
-				p.Profiles[0].Strategies = append(p.Profiles[0].Strategies, policy.Enabled{
-					Strategy: policy.Strategy{
-						Name: string(kind), Scope: kind, NewArgs: func() policy.Args { return &seeking{} },
-						Traits: policy.Traits{Facts: []policy.Fact{policy.FactElsewhere}},
-					},
-					Args: json.RawMessage(`{}`),
-				})
+			p.Profiles[0].Strategies = []policy.Enabled{{
+				Strategy: policy.Strategy{
+					Name: "node", Scope: schemas.NodeKind, NewArgs: func() policy.Args { return &seeking{} },
+					Traits: policy.Traits{Facts: []policy.Fact{policy.FactElsewhere}},
+				},
+				Args: json.RawMessage(`{}`),
+			}}
+			key := scope.Key{Profile: "p", Strategy: "node", Kind: schemas.NodeKind, Name: "n1"}
+			r, err := view(t, p, c.nodes, c.pods).scopes.Build(key, nil, time.Now())
+			if err != nil {
+				t.Fatal(err)
 			}
-			v := view(t, p, c.nodes, c.pods)
-			build := func(kind schemas.ScopeKind, name string) any {
-				r, err := v.scopes.Build(scope.Key{Profile: "p", Strategy: string(kind), Kind: kind, Name: name}, nil, time.Now())
-				if err != nil {
-					t.Fatal(err)
-				}
-				return r.Scope
-			}
-			if got := build(schemas.NodeKind, "n1").(schemas.NodeScope).Pods[0].Elsewhere.Node; got != c.node {
-				t.Errorf("elsewhere: got %q, want %q", got, c.node)
-			}
-			if got := build(schemas.UsageKind, scope.Cluster).(schemas.UsageScope).Pods[0].Replacement; !reflect.DeepEqual(got, c.replacement) {
-				t.Errorf("usage: got %q, want %q", got, c.replacement)
+			if got := r.Scope.(schemas.NodeScope).Pods[0].Elsewhere.Node; got != c.want {
+				t.Errorf("elsewhere: got %q, want %q", got, c.want)
 			}
 		})
 	}

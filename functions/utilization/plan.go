@@ -147,9 +147,6 @@ func (p plan) assign(pods []schemas.UsingPod, r rules) {
 	for i := range p.sources {
 		byName[p.sources[i].Name] = &p.sources[i]
 	}
-	taking := p.targets.names()
-	// The scheduler places the replacement on one of these nodes, if it was asked about.
-	inVain := func(node string) bool { return !taking[node] }
 	for i := range pods {
 		pod := &pods[i]
 		s, known := byName[pod.Pod.Spec.NodeName]
@@ -159,7 +156,6 @@ func (p plan) assign(pods []schemas.UsingPod, r rules) {
 		case pod.Pod.DeletionTimestamp != nil:
 			s.leaving = append(s.leaving, p.leaver(pod))
 		case !r.namespaces.Has(pod.Pod.Namespace) || r.only != nil && !r.only(&pod.Pod):
-		case !p.packs && slices.ContainsFunc(pod.Replacement, inVain):
 		case len(pod.Protected) == 0 && (pod.Used != nil || r.unmeasured):
 			s.pods = append(s.pods, p.leaver(pod))
 		default:

@@ -63,17 +63,6 @@ func newTargets(nodes []node, fill limits, packs bool) (t targets) {
 	return t
 }
 
-// names are the names of all targets.
-func (t targets) names() map[string]bool {
-	names := map[string]bool{}
-	for _, g := range t {
-		for _, x := range g.list {
-			names[x.Name] = true
-		}
-	}
-	return names
-}
-
 func sameTaints(a, b []corev1.Taint) bool {
 	return slices.EqualFunc(a, b, func(a, b corev1.Taint) bool { return a.MatchTaint(&b) && a.Value == b.Value })
 }

@@ -10,16 +10,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	resourcehelper "k8s.io/component-helpers/resource"
 
-	"github.com/rehome-dev/rehome/fit"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
 // Cluster is the only key of scopes about what the nodes use.
 const Cluster = "cluster"
-
-// mostPredictions bounds the predictions of one scope. Each costs 0.8 ms in a cluster of 1,000 nodes.
-const mostPredictions = 100
 
 // Loads knows the measured load of nodes and pods. Callers own the lists; nil: the load is not known.
 type Loads interface {
@@ -150,19 +146,8 @@ func (u usage) read(string) func(*build) schemas.Payload {
 			}
 		}
 		b.mu.Unlock()
-		predictions := 0
 		for _, p := range pods {
-			pod := schemas.UsingPod{ScopedPod: b.scoped(b.current(p)), Used: b.podUsage(p)}
-			if len(pod.Protected) == 0 && predictions < mostPredictions {
-				predictions++
-				b.cluster.Ask(&pod.Pod, func(q *fit.Question) {
-					for _, n := range b.predicted(q) {
-						pod.Replacement = append(pod.Replacement, n.Name)
-					}
-				})
-				b.hash(pod.Pod.UID, pod.Replacement)
-			}
-			scope.Pods = append(scope.Pods, pod)
+			scope.Pods = append(scope.Pods, schemas.UsingPod{ScopedPod: b.scoped(b.current(p)), Used: b.podUsage(p)})
 		}
 		return scope
 	}
