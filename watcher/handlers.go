@@ -61,11 +61,7 @@ func (w *Watcher) nodeChanged(old, new *corev1.Node, initial bool) {
 		return
 	}
 	groups, quorum := s.scopes.NodeChanged(old, new)
-	deltas := ObserveNode(old, new)
-	s.Observe(deltas, groups, nodeRef(cmp.Or(new, old)))
-	if len(deltas) > 0 {
-		s.capacityChanged("Node", cmp.Or(new, old))
-	}
+	s.Observe(ObserveNode(old, new), groups, nodeRef(cmp.Or(new, old)))
 	switch {
 	case quorum:
 		s.evaluateAll()
