@@ -5,16 +5,14 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,22 +21,15 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"github.com/rehome-dev/rehome/bus/bustest"
-	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/program"
 )
 
 const (
 	namespace = "faults"
-	refusing  = "faults-refusing" // another namespace with pods
-	leases    = "kube-system"
-	nodes     = 12
+	nodes     = 8
 	workloads = 6
 	replicas  = 12
-	stateful  = "stateful-set"
-	kept      = "kept" // a workload that nothing may move
-	strategy  = "RemovePodsViolatingNodeTaints"
-	// tainted is how many nodes have a taint at the same time, at most: the others have room for all pods, and one more opens the
-	// cluster circuit breaker.
+	// tainted is how many nodes have a taint at the same time, at most: the others have room for all pods.
 	tainted = 3
 
 	// The limits of the policy.
@@ -50,65 +41,45 @@ const (
 	// nothing was wanted fails.
 	leastIntents = 100
 	// enoughWithin is how much longer than that a run may take on a slow machine until it has them.
-	enoughWithin = 2 * time.Minute
+	enoughWithin = 4 * time.Minute
 	// quietWithin is how long it may take until everything is over. The longest of it are a lease, a control plane that has
-	// to find back after its API server was away, delays after failures, and intents that wait for room.
-	quietWithin = 5 * time.Minute
+	// to find back after its API server was away, and intents that wait for room.
+	quietWithin = 4 * time.Minute
 )
 
-// policyText takes the limits in their order above, and the URL of the function. What it does not set has its default.
+// policyText takes the limits in their order above.
 const policyText = `apiVersion: rehome.dev/v1alpha1
 kind: DeschedulerPolicy
 rate: {evictionsPerSecond: 20, burst: 5}
 maxNoOfPodsToEvictTotal: %d
 limits: {window: %v, inFlight: {perWorkload: %d}}
-circuitBreakers: {workload: {delay: 2s, maxDelay: 10s}}
-functions: [{name: Outside, scope: node, wakes: [node.taints], http: {url: %s, timeout: 1s}}]
-metricsProviders: [{source: KubernetesMetrics}]
+circuitBreakers: {workload: {delay: 0s}, cluster: {nodes: 0%%, pending: 0, failures: 0%%}}
 profiles:
   - name: default
-    pluginConfig:
-    - {name: RemovePodsViolatingNodeTaints}
-    - {name: Outside}
-    - {name: LowNodeUtilization, args: {thresholds: {cpu: 20}, targetThresholds: {cpu: 90}, metricsUtilization: {source: KubernetesMetrics}}}
-    plugins: {deschedule: {enabled: [RemovePodsViolatingNodeTaints, Outside]}, balance: {enabled: [LowNodeUtilization]}}
+    pluginConfig: [{name: RemovePodsViolatingNodeTaints}]
+    plugins: {deschedule: {enabled: [RemovePodsViolatingNodeTaints]}}
 `
 
 // run is one run.
 type run struct {
 	stage
-	t        *testing.T
-	nodes    []string
-	servers  *bustest.Servers
-	wires    map[string]*wire // by role
-	backup   string           // directory with older stores of the bus
-	policy   string           // file
-	text     string           // what is in it
-	function atomic.Int32     // what the function does: 0 answers, or one of hostilities
-	keep     []corev1.Pod     // of the workload that nothing may move
-	pods     pods
-	memory   float64 // the highest resident memory of a process, in bytes
+	t       *testing.T
+	nodes   []string
+	servers *bustest.Servers
+	policy  string // file
+	pods    pods
 
-	restarting sync.Mutex // one process at a time
-
-	mu        sync.Mutex
-	running   map[string]*program.Program // by role
-	counts    map[string]int              // of what was done
-	restarts  []time.Time                 // of the API server
-	cuts      []interval                  // when leaders, or what they store, were cut off
-	protected map[types.UID][]interval
-	backedUp  time.Time
-	losses    []interval      // what the bus stored then was lost when it was restored
-	lost      []schemas.Event // the history before the bus was restored to an older state
-	wrong     []string        // what failed so far
+	mu       sync.Mutex
+	roles    map[string]*program.Program
+	counts   map[string]int // of what was done
+	restarts []time.Time    // of the API server
+	breaks   []time.Time    // when the actuator or the bus was killed
+	wrong    []string       // what failed so far
 }
 
-func TestFaults(t *testing.T) {
-	r := &run{
-		stage: theStage, t: t, running: map[string]*program.Program{}, wires: map[string]*wire{}, counts: map[string]int{},
-		protected: map[types.UID][]interval{}, pods: pods{all: map[types.UID]*seen{}},
-	}
-	t.Logf("%d minutes, seed %d; again: make faults MINUTES=%[1]d SEED=%[2]d", r.minutes, r.seed)
+func TestNothingIsMovedTwiceAndNothingIsLostWhateverIsKilled(t *testing.T) {
+	r := &run{stage: theStage, t: t, roles: map[string]*program.Program{}, counts: map[string]int{}, pods: pods{all: map[types.UID]*seen{}}}
+	t.Logf("%d minutes, seed %d; again: go test ./test/faults -timeout 30m -args -minutes %[1]d -seed %[2]d", r.minutes, r.seed)
 	t.Cleanup(r.conclude)
 	r.setTheStage()
 	r.disturb()
@@ -123,56 +94,31 @@ func (r *run) setTheStage() {
 	var err error
 	r.nodes, err = r.cluster.AddNodes(ctx, nodes)
 	r.must(err)
-	r.must(r.cluster.ServeMetrics(ctx))
-	r.must(r.measure("8"))
 	for i := range workloads {
 		name := fmt.Sprint("workload-", i)
 		_, err := r.cluster.AddDeployment(ctx, namespace, name, replicas)
 		r.must(err)
 		if i%2 == 0 { // the others are spared by what the policy allows to be unavailable
-			r.must(r.budget(ctx, name, name))
+			r.must(r.budget(ctx, name))
 		}
 	}
-	_, err = r.cluster.AddDeployment(ctx, refusing, "refused", replicas)
-	r.must(err)
-	_, err = r.cluster.AddDeployment(ctx, namespace, kept, replicas, func(d *appsv1.Deployment) {
-		d.Spec.Template.Annotations = map[string]string{mark: "true"}
-	})
-	r.must(err)
-	r.must(r.statefulSet(ctx))
-	r.waitReady()
-	list, err := r.cluster.Client().CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + kept})
-	r.must(err)
-	r.keep = list.Items
+	for i := range workloads {
+		r.must(r.cluster.WaitReady(ctx, namespace, fmt.Sprint("workload-", i)))
+	}
 	r.followPods()
-
-	function := httptest.NewServer(r)
-	r.t.Cleanup(function.Close)
-	r.policy, r.backup = filepath.Join(r.t.TempDir(), "policy.yaml"), filepath.Join(r.t.TempDir(), "backup")
-	r.text = fmt.Sprintf(policyText, mostInWindow, window, mostInFlight, function.URL)
-	r.must(r.writePolicy(r.text))
-	r.servers = bustest.Cluster(r.t, servers)
-	r.mountDisk()
-	setup, err := program.Start(r.rehome, []string{"setup", "--policy", r.policy}, r.environment("REHOME_NATS_URL="+r.servers.URL(), "REHOME_NATS_REPLICAS=3"))
+	r.policy = filepath.Join(r.t.TempDir(), "policy.yaml")
+	r.must(os.WriteFile(r.policy, fmt.Appendf(nil, policyText, mostInWindow, window, mostInFlight), 0o600))
+	r.servers = bustest.Cluster(r.t, 3)
+	setup, err := program.Start(r.rehome, []string{"setup"}, append(r.environment(), "REHOME_NATS_REPLICAS=3"))
 	r.must(err)
 	if err := setup.Err(); err != nil {
 		r.must(fmt.Errorf("rehome setup: %w\n%s", err, setup.Log))
 	}
 	r.t.Cleanup(r.end)
-	for _, role := range roles {
-		r.wires[role] = newWire(r.t, r.servers.Addresses())
-		r.must(r.start(role))
+	for _, role := range []string{"watcher", "functions", "actuator", "maintenance"} {
+		r.start(role)
 	}
 	r.ready()
-}
-
-func (r *run) waitReady() {
-	r.t.Helper()
-	for i := range workloads {
-		r.must(r.cluster.WaitReady(r.t.Context(), namespace, fmt.Sprint("workload-", i)))
-	}
-	r.must(r.cluster.WaitReady(r.t.Context(), namespace, kept))
-	r.must(r.cluster.WaitReady(r.t.Context(), refusing, "refused"))
 }
 
 func (r *run) must(err error) {
@@ -200,36 +146,65 @@ func (r *run) conclude() {
 }
 
 // budget lets a workload lose two pods at a time.
-func (r *run) budget(ctx context.Context, workload, name string) error {
-	most := intstr.FromInt32(2)
-	_, err := r.cluster.Client().PolicyV1().PodDisruptionBudgets(namespace).Create(ctx, &policyv1.PodDisruptionBudget{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
+func (r *run) budget(ctx context.Context, workload string) error {
+	d, err := r.cluster.Client().AppsV1().Deployments(namespace).Get(ctx, workload, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	_, err = r.cluster.Client().PolicyV1().PodDisruptionBudgets(namespace).Create(ctx, &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: workload},
 		Spec: policyv1.PodDisruptionBudgetSpec{
-			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": workload}}, MaxUnavailable: &most,
+			Selector: d.Spec.Selector, MaxUnavailable: new(intstr.FromInt32(2)),
 		},
 	}, metav1.CreateOptions{})
 	return err
 }
 
-func (r *run) environment(more ...string) []string {
-	return append([]string{
-		"KUBECONFIG=" + r.cluster.Kubeconfig(), "REHOME_NAMESPACE=" + namespace, "REHOME_LEASE_DURATION=3s", "REHOME_CLUSTER=faults",
-	}, more...)
+func (r *run) environment() []string {
+	return []string{
+		"KUBECONFIG=" + r.cluster.Kubeconfig(), "REHOME_NAMESPACE=" + namespace, "REHOME_LEASE_DURATION=3s",
+		"REHOME_CLUSTER=faults", "REHOME_NATS_URL=" + r.servers.URL(),
+	}
+}
+
+// start starts a role, in the place of the process that has it.
+func (r *run) start(role string) {
+	arguments := []string{role}
+	if role != "functions" {
+		arguments = append(arguments, "--policy", r.policy)
+	}
+	p, err := program.Start(r.rehome, arguments, r.environment())
+	if err != nil {
+		r.fail("start %s: %v", role, err)
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.roles[role] = p
+}
+
+// kill kills the process that has a role and starts another one.
+func (r *run) kill(role string) {
+	r.mu.Lock()
+	p := r.roles[role]
+	r.counts["kills of the "+role]++
+	r.mu.Unlock()
+	select {
+	case <-p.Ended:
+		r.t.Logf("the %s said:\n%s", role, p.Log)
+		r.fail("the %s ended by itself: %v", role, p.Err())
+	default:
+	}
+	p.Kill()
+	r.start(role)
 }
 
 // ready waits until all roles are.
 func (r *run) ready() {
 	r.t.Helper()
-	for _, role := range roles {
-		var body string
-		defer func() {
-			if r.t.Failed() {
-				r.t.Logf("%s: /readyz: %s", role, body)
-			}
-		}()
+	for role, p := range r.roles {
 		bustest.Eventually(r.t, role+" is ready", func() bool {
-			var status int
-			status, body = r.role(role).Get("readyz")
+			status, _ := p.Get("readyz")
 			return status == http.StatusOK
 		})
 	}
@@ -237,7 +212,7 @@ func (r *run) ready() {
 
 // end kills all roles.
 func (r *run) end() {
-	for role, p := range r.running {
+	for role, p := range r.roles {
 		p.Kill()
 		if r.t.Failed() {
 			r.t.Logf("the last %s said:\n%s", role, p.Log)
@@ -248,25 +223,22 @@ func (r *run) end() {
 // random is a source of its own for each kind of fault, so that they do not wait for each other.
 func (r *run) random(kind uint64) *rand.Rand { return rand.New(rand.NewPCG(r.seed, kind)) }
 
-// disturb wishes for moves and plays the situations, for as long as the run is to be, or longer on a slow machine: until each
-// situation was there once, and enough was wished for.
+// disturb wishes for moves and breaks things, for as long as the run is to be. How long a restart takes is up to the machine:
+// the run goes on until all restarts are done and enough was wished for.
 func (r *run) disturb() {
+	all := time.Duration(r.minutes) * time.Minute
 	ctx, cancel := context.WithCancel(r.t.Context())
 	defer cancel()
-	enough, stop := context.WithTimeout(ctx, time.Duration(r.minutes)*time.Minute)
-	defer stop()
-	var work, suffering sync.WaitGroup
-	done := make(chan struct{})
-	work.Go(func() { r.taint(ctx, r.random(0)) })
-	work.Go(func() { r.watchMemory(done) })
-	for i, f := range families() {
-		suffering.Go(func() { r.suffer(enough, f.all, f.cuts, r.random(uint64(i+1))) })
-	}
-	<-enough.Done()
-	suffering.Wait()
+	var work, restarts sync.WaitGroup
+	work.Go(func() { r.taint(ctx, r.random(1)) })
+	work.Go(func() { r.killActuators(ctx, r.random(2)) })
+	work.Go(func() { r.killOthers(ctx, r.random(3)) })
+	restarts.Go(func() { r.restartAPIServer(ctx, all, r.random(4)) })
+	restarts.Go(func() { r.restartBus(ctx, all, r.random(5)) })
+	pause(ctx, all)
+	restarts.Wait()
 	r.untilEnough(ctx)
 	cancel()
-	close(done)
 	work.Wait()
 }
 
@@ -299,9 +271,6 @@ func between(random *rand.Rand, least, most time.Duration) time.Duration {
 	return least + time.Duration(random.Int64N(int64(most-least)))
 }
 
-// taint is what pods have to leave for.
-var taint = corev1.Taint{Key: "faults", Effect: corev1.TaintEffectNoSchedule}
-
 // taint puts taints on nodes and takes them off again: pods are wanted elsewhere, and sometimes no more before it is their
 // turn.
 func (r *run) taint(ctx context.Context, random *rand.Rand) {
@@ -314,7 +283,7 @@ func (r *run) taint(ctx context.Context, random *rand.Rand) {
 			list = append(list[:at], list[at+1:]...)
 			continue
 		}
-		r.change(ctx, node, []corev1.Taint{taint})
+		r.change(ctx, node, []corev1.Taint{{Key: "faults", Effect: corev1.TaintEffectNoSchedule}})
 		list = append(list, node)
 	}
 }
@@ -344,39 +313,73 @@ func (r *run) count(what string) {
 	r.counts[what]++
 }
 
-// calm leaves two nodes tainted and waits until all pods are gone from them that may move, and then until all pods run.
+func (r *run) killActuators(ctx context.Context, random *rand.Rand) {
+	for pause(ctx, between(random, 5*time.Second, 20*time.Second)) {
+		r.broken()
+		r.kill("actuator")
+	}
+}
+
+// broken notes that the actuator or the bus is killed now.
+func (r *run) broken() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.breaks = append(r.breaks, time.Now())
+}
+
+func (r *run) killOthers(ctx context.Context, random *rand.Rand) {
+	for pause(ctx, between(random, 20*time.Second, 60*time.Second)) {
+		r.kill([]string{"watcher", "functions"}[random.IntN(2)])
+	}
+}
+
+// restartAPIServer kills the API server twice and starts it again after some seconds.
+func (r *run) restartAPIServer(ctx context.Context, all time.Duration, random *rand.Rand) {
+	for range 2 {
+		if !pause(ctx, between(random, all/4, all*2/5)) {
+			r.fail("the test ended before a restart of the API server")
+			return
+		}
+		r.mu.Lock()
+		r.restarts = append(r.restarts, time.Now())
+		r.mu.Unlock()
+		if err := r.cluster.StopAPIServer(); err != nil {
+			r.fail("%v", err)
+		}
+		time.Sleep(between(random, 0, 4*time.Second))
+		if err := r.cluster.StartAPIServer(r.t.Context()); err != nil {
+			r.fail("%v", err)
+		}
+		r.count("restarts of the API server")
+	}
+}
+
+// restartBus stops all servers of the bus twice and starts them again on what they had stored.
+func (r *run) restartBus(ctx context.Context, all time.Duration, random *rand.Rand) {
+	for range 2 {
+		if !pause(ctx, between(random, all/5, all*2/5)) {
+			r.fail("the test ended before a restart of the bus")
+			return
+		}
+		r.broken()
+		for i := range 3 {
+			r.servers.Stop(i)
+		}
+		time.Sleep(between(random, 0, 4*time.Second))
+		for i := range 3 {
+			r.servers.Start(r.t, i)
+		}
+		r.count("restarts of the bus")
+	}
+}
+
+// calm takes all taints off and waits until all pods run.
 func (r *run) calm() {
-	left := r.nodes[:2]
-	for i, n := range r.nodes {
-		var taints []corev1.Taint
-		if i < len(left) {
-			taints = []corev1.Taint{taint}
-		}
-		r.change(r.t.Context(), n, taints)
-	}
-	ctx, cancel := context.WithTimeout(r.t.Context(), quietWithin)
-	defer cancel()
-	for {
-		var stay []string
-		list, err := r.cluster.Client().CoreV1().Pods("").List(ctx, metav1.ListOptions{LabelSelector: "app!=" + kept})
-		if err == nil {
-			for _, p := range list.Items {
-				if slices.Contains(left, p.Spec.NodeName) {
-					stay = append(stay, p.Namespace+"/"+p.Name)
-				}
-			}
-		}
-		if err == nil && len(stay) == 0 {
-			break
-		}
-		if !pause(ctx, 200*time.Millisecond) {
-			r.fail("these pods were not moved within %v (%v): %q", quietWithin, err, stay)
-			break
-		}
-	}
-	for _, n := range left {
+	for _, n := range r.nodes {
 		r.change(r.t.Context(), n, nil)
 	}
-	r.waitReady()
+	for i := range workloads {
+		r.must(r.cluster.WaitReady(r.t.Context(), namespace, fmt.Sprint("workload-", i)))
+	}
 	r.ready()
 }

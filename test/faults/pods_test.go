@@ -27,7 +27,7 @@ type seen struct {
 
 // followPods knows every pod from now until the end of the test, but those that came and went while the API server was away.
 func (r *run) followPods() {
-	factory := informers.NewSharedInformerFactory(r.cluster.Client(), 0)
+	factory := informers.NewSharedInformerFactoryWithOptions(r.cluster.Client(), 0, informers.WithNamespace(namespace))
 	informer := factory.Core().V1().Pods().Informer()
 	note := func(o any) {
 		if p, ok := o.(*corev1.Pod); ok {
