@@ -110,6 +110,7 @@ func (j *judge) predictScene(number, count int, p *predictions) {
 		nodes[i] = s.sizedNode(name)
 	}
 	each(s, nodes, s.changeNode)
+	s.awaitScheduler(nodes[0])
 	pods := make([]corev1.Pod, 3*len(nodes))
 	for i := range pods {
 		pods[i] = *s.workloadPod(controllers)
@@ -119,7 +120,6 @@ func (j *judge) predictScene(number, count int, p *predictions) {
 		}
 	}
 	each(s, pods, s.makePod)
-	s.awaitScheduler(nodes[0])
 	s.state = s.look()
 	view := s.view()
 	for i := range count {
@@ -154,15 +154,19 @@ func (s *scene) replace(view *fit.Cluster, placed *corev1.Pod, p *predictions) {
 	}
 }
 
-// awaitScheduler places a pod that needs the last change of a node, so that the scheduler has seen all changes of nodes.
+// awaitScheduler places a pod that needs the last change of a node, so that the scheduler has seen all changes of nodes. The
+// nodes are still empty: a node without room would never get the pod.
 func (s *scene) awaitScheduler(last corev1.Node) {
 	s.t.Helper()
 	last.Labels["scene"], last.Spec.Taints = s.name("scene"), nil
 	each(s, []corev1.Node{last}, s.changeNode)
 	probe := plainPod(namespaces()[0], "probe")
 	probe.Name, probe.Spec.NodeSelector = s.name("probe"), map[string]string{"scene": s.name("scene")}
-	for s.asker.ask(probe).node == "" {
-		probe.Name += "-again"
+	for n := 0; s.asker.ask(probe).node == ""; n++ {
+		if n == 100 {
+			s.t.Fatalf("the scheduler does not place %s on the empty node %s", probe.Name, last.Name)
+		}
+		probe.Name = s.name(fmt.Sprintf("probe-%d", n))
 	}
 }
 
