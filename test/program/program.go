@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -74,7 +75,7 @@ func (p *Program) Get(path string) (status int, body string) {
 	return response.StatusCode, string(text)
 }
 
-// FreeAddress returns an unused address of the loopback interface. Another process can take it before it is used.
+// FreeAddress returns an unused address of the loopback interface.
 func FreeAddress() (string, error) {
 	addresses, err := FreeAddresses(1)
 	if err != nil {
@@ -83,11 +84,15 @@ func FreeAddress() (string, error) {
 	return addresses[0], nil
 }
 
+// The ports of [FreeAddresses]. The kernel gives connections and servers without a port those above, so that they cannot take a port
+// between the choice and its use.
+const firstPort, ports = 20000, 12768
+
 // FreeAddresses returns n different addresses.
 func FreeAddresses(n int) ([]string, error) {
 	addresses := make([]string, n)
 	for i := range addresses {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		l, err := listen()
 		if err != nil {
 			return nil, err
 		}
@@ -95,6 +100,16 @@ func FreeAddresses(n int) ([]string, error) {
 		addresses[i] = l.Addr().String()
 	}
 	return addresses, nil
+}
+
+// listen listens on a random port that is free.
+func listen() (l net.Listener, err error) {
+	for range 100 {
+		if l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", firstPort+rand.IntN(ports))); err == nil {
+			return l, nil
+		}
+	}
+	return nil, err
 }
 
 // Log is the output of a process. It is safe for concurrent use. The zero value is empty.
