@@ -58,6 +58,7 @@ import (
 	"github.com/rehome-dev/rehome/actuator/move/evictionrequest"
 	"github.com/rehome-dev/rehome/actuator/move/restart"
 	"github.com/rehome-dev/rehome/cluster"
+	"github.com/rehome-dev/rehome/fit/score"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -118,15 +119,17 @@ type Config struct {
 // Actuator turns intents into verdicts. [New] makes one. It is safe for concurrent use, but only one Lead may run at a time, in
 // the whole cluster.
 type Actuator struct {
-	cfg     Config
-	policy  atomic.Pointer[policy.Policy] // the newest
-	session atomic.Pointer[session]       // nil: not leading
-	metrics metrics
-	health  apiHealth
-	invalid atomic.Pointer[[]error] // ledger records that were set aside
-	rights  sync.Map                // by method, the error that names a missing right
-	ledger  Ledger                  // nil: nothing is remembered
-	follows bool                    // else a move is over when it is accepted: nothing more is known, or nothing was moved
+	cfg    Config
+	policy atomic.Pointer[policy.Policy] // the newest
+	// scheduler is the profile that the policy names.
+	scheduler atomic.Pointer[score.Profile]
+	session   atomic.Pointer[session] // nil: not leading
+	metrics   metrics
+	health    apiHealth
+	invalid   atomic.Pointer[[]error] // ledger records that were set aside
+	rights    sync.Map                // by method, the error that names a missing right
+	ledger    Ledger                  // nil: nothing is remembered
+	follows   bool                    // else a move is over when it is accepted: nothing more is known, or nothing was moved
 
 	restarts         *restart.Method
 	evictionRequests *evictionrequest.Method
@@ -178,6 +181,12 @@ func (a *Actuator) SetPolicy(p policy.Policy) {
 	if p.Rate == (policy.Rate{}) {
 		p.Rate = policy.DefaultRate()
 	}
+	scheduler, err := p.Scheduler.Load()
+	if err != nil {
+		a.cfg.Log.Error("cannot read the profile of the scheduler; its default profile is assumed", "error", err)
+		scheduler = score.Default()
+	}
+	a.scheduler.Store(scheduler)
 	a.policy.Store(&p)
 	if s := a.session.Load(); s != nil {
 		s.policyReplaced()

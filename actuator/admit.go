@@ -305,12 +305,9 @@ func (s *session) expire(now time.Time) {
 	}
 }
 
-// loops says whether a pod that returns to the node which it had to leave is moved in vain.
-func loops(t policy.Traits) bool { return !t.RenewsPods && !t.MayReturn }
-
 // movedOff tells the workload breaker that a pod was moved off its node. The caller holds mu.
 func (s *session) movedOff(x *inFlight, now time.Time) {
-	if loops(s.traits(x)) {
+	if s.traits(x).StaysAway() {
 		k := limit.BreakerKey{Workload: x.at.workload, Strategy: x.Intent.Strategy, Node: x.at.node}
 		s.loop.Moved(k, x.Workload, x.seen, now)
 		s.storeLoop(k)
@@ -320,7 +317,7 @@ func (s *session) movedOff(x *inFlight, now time.Time) {
 // landed tells the workload breaker where the replacement of a pod runs. The caller holds mu.
 func (s *session) landed(x *inFlight, e ended, now time.Time) {
 	node := e.settlement.Node
-	if node == "" || x.at.workload == "" || !loops(s.traits(x)) {
+	if node == "" || x.at.workload == "" || !s.traits(x).StaysAway() {
 		return
 	}
 	k := limit.BreakerKey{Workload: x.at.workload, Strategy: x.Intent.Strategy, Node: node}

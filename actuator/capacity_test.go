@@ -1,6 +1,7 @@
 package actuator
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"testing"
@@ -15,8 +16,17 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// threeForOneSlot is an actuator of a cluster in which three pods are on worker-1, and worker-2 has capacity for one.
+// threeForOneSlot is an actuator of a cluster in which three pods are on worker-1, which is cordoned, and worker-2 has capacity for
+// one.
 func threeForOneSlot(t *testing.T, args policy.EvictorArgs, facts ...policy.Fact) (*Actuator, *cluster.Cache, []*corev1.Pod) {
+	t.Helper()
+	return threePods(t, map[string]string{"worker-2": "1"}, true, args, policy.Strategy{Traits: policy.Traits{Facts: facts}})
+}
+
+// threePods is an actuator of a cluster in which three pods are on worker-1, which may be cordoned. The others are nodes with CPU.
+func threePods(
+	t *testing.T, others map[string]string, cordoned bool, args policy.EvictorArgs, strategy policy.Strategy,
+) (*Actuator, *cluster.Cache, []*corev1.Pod) {
 	t.Helper()
 	cache, err := cluster.NewOffline(slices.Concat(cluster.WorkloadKinds(), cluster.PlacementKinds())...)
 	if err != nil {
@@ -27,10 +37,16 @@ func threeForOneSlot(t *testing.T, args policy.EvictorArgs, facts ...policy.Fact
 			t.Fatal(err)
 		}
 	}
-	for name, cpu := range map[string]string{"worker-1": "4", "worker-2": "1"} {
-		set(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Status: corev1.NodeStatus{
-			Allocatable: corev1.ResourceList{"cpu": resource.MustParse(cpu), "pods": resource.MustParse("10")},
-		}})
+	addNode := func(name, cpu string, cordoned bool) {
+		set(&corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Spec: corev1.NodeSpec{Unschedulable: cordoned},
+			Status: corev1.NodeStatus{
+				Allocatable: corev1.ResourceList{"cpu": resource.MustParse(cpu), "pods": resource.MustParse("10")},
+			}})
+	}
+	addNode("worker-1", "4", cordoned)
+	for name, cpu := range others {
+		addNode(name, cpu, false)
 	}
 	var pods []*corev1.Pod
 	for i := range 3 {
@@ -50,9 +66,9 @@ func threeForOneSlot(t *testing.T, args policy.EvictorArgs, facts ...policy.Fact
 	if err != nil {
 		t.Fatal(err)
 	}
-	strategy := policy.Strategy{Name: wish().Strategy, Traits: policy.Traits{Facts: facts}}
+	strategy.Name = wish().Strategy
 	a := New(Config{Facts: cache, Capacity: cache, Policy: policy.Policy{Profiles: []policy.Profile{{
-		Name: "default", Evictor: evictor, Strategies: []policy.Enabled{{Strategy: strategy}},
+		Name: "default", Evictor: evictor, Strategies: []policy.Enabled{{Strategy: strategy, Args: json.RawMessage("{}")}},
 	}}}})
 	return a, cache, pods
 }
@@ -112,4 +128,56 @@ func TestNodeFitGate(t *testing.T) {
 			check(t, "outcome", r.Reason, schemas.ReasonCode(""))
 		}
 	})
+}
+
+// overHalf are the arguments of a strategy that moves pods from nodes on which more than half of the CPU is requested.
+type overHalf struct{}
+
+func (overHalf) Validate() error { return nil }
+
+func (overHalf) Resources() []corev1.ResourceName { return []corev1.ResourceName{"cpu"} }
+
+func (overHalf) Load() policy.Load { return policy.Load{} }
+
+func (overHalf) Sources(nodes []schemas.NodeUsage) (names []string) {
+	for _, n := range nodes {
+		used, capacity := n.Used["cpu"], n.Capacity["cpu"]
+		if 2*used.MilliValue() > capacity.MilliValue() {
+			names = append(names, n.Name)
+		}
+	}
+	return names
+}
+
+// TestInVain: three pods with 1 CPU each are on worker-1, which has 4 and is open for new pods.
+func TestInVain(t *testing.T) {
+	balance := policy.Strategy{Scope: schemas.UsageKind, NewArgs: func() policy.Args { return new(overHalf) }}
+	for _, c := range []struct {
+		name     string
+		others   map[string]string
+		strategy policy.Strategy
+		want     string // empty: the pod moves
+	}{
+		{"the_scheduler_would_return_the_pod", map[string]string{"worker-2": "1"}, policy.Strategy{},
+			"the scheduler would place the replacement on worker-1 again"},
+		{"another_node_is_better", map[string]string{"worker-2": "4"}, policy.Strategy{}, ""},
+		{"a_strategy_that_renews_pods", map[string]string{"worker-2": "1"}, policy.Strategy{Traits: policy.Traits{RenewsPods: true}}, ""},
+		{"pods_that_may_return", map[string]string{"worker-2": "1"}, policy.Strategy{Traits: policy.Traits{MayReturn: true}}, ""},
+		{"fewer_replicas_there", map[string]string{"worker-2": "4"}, policy.Strategy{Traits: policy.Traits{SpreadsReplicas: true}}, ""},
+		{"the_node_would_lose_pods_itself", map[string]string{"worker-2": "1900m"}, balance,
+			"the scheduler would place the replacement on worker-2, which RemovePodsViolatingNodeTaints takes pods from, too"},
+		{"the_node_would_keep_the_pod", map[string]string{"worker-2": "8"}, balance, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a, _, pods := threePods(t, c.others, false, policy.EvictorArgs{}, c.strategy)
+			i := wish()
+			i.Pod = schemas.PodRef{Namespace: "web", Name: pods[0].Name, UID: pods[0].UID}
+			got, _ := a.judge(i, pods[0], noon)
+			want := Rejection{}
+			if c.want != "" {
+				want = Rejection{Outcome: schemas.Deferred, Reason: schemas.ReasonInVain, Message: c.want}
+			}
+			check(t, "rejection", got, want)
+		})
+	}
 }

@@ -68,7 +68,9 @@ func TestFactProtections(t *testing.T) {
 			}
 			open := wish()
 			a := New(Config{Facts: cache, Capacity: cache, Policy: policy.Policy{Profiles: []policy.Profile{{
-				Name: "default", Evictor: evictor, Strategies: []policy.Enabled{{Strategy: policy.Strategy{Name: open.Strategy}}},
+				Name: "default", Evictor: evictor, Strategies: []policy.Enabled{{Strategy: policy.Strategy{
+					Name: open.Strategy, Traits: policy.Traits{MayReturn: true},
+				}}},
 			}}}})
 			o, _ := a.judge(open, pod, noon)
 			check(t, "what the gates say", o.Reason, c.reason)

@@ -7,9 +7,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/rehome-dev/rehome/cluster"
+	"github.com/rehome-dev/rehome/fit"
+	"github.com/rehome-dev/rehome/fit/score"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -76,39 +78,45 @@ func (a *Actuator) judge(i Intent, pod *corev1.Pod, now time.Time) (Rejection, b
 	if a.cfg.Capacity == nil || !p.NeedsCapacity() {
 		return Rejection{}, false
 	}
-	return Reserve(a.cfg.Capacity, rules, i.asked().Override, pod)
+	return Reserve(a.cfg.Capacity, p, a.scheduler.Load(), i, rules, pod)
 }
 
 // Capacity reserves capacity for the replacements of pods, such as [cluster.Cache].
 type Capacity interface {
-	// Reserve reserves capacity for the replacement of a pod, on another node that is ready and that nodes selects, nil all of
-	// them. If there is none, why says so, and by names what may free some. judged is false if the pod cannot be judged.
-	Reserve(pod *corev1.Pod, nodes labels.Selector) (fits, judged bool, why string, by []schemas.ObjectRef)
+	// Reserve reserves capacity for the replacement of a pod.
+	Reserve(m cluster.Move) cluster.Room
 	// ReserveMoved reserves capacity for the replacement of a pod that was moved already.
-	ReserveMoved(pod types.UID) bool
+	ReserveMoved(pod types.UID, scheduler *score.Profile) bool
 	// Release ends a reservation. Without one it does nothing.
 	Release(pod types.UID)
 }
 
-// Reserve reserves capacity for the replacement of a pod that passed the gates. It returns a rejection, and whether there is one, if
-// there is no capacity and the rules ask for it.
-func Reserve(c Capacity, rules policy.Evictor, overridden []string, pod *corev1.Pod) (Rejection, bool) {
+// Reserve reserves capacity for the replacement of a pod that passed the gates, on the node that the scheduler would choose. It returns
+// a rejection, and whether there is one, if the rules need capacity and there is none, and if the move would be in vain.
+func Reserve(c Capacity, p *policy.Policy, scheduler *score.Profile, i Intent, rules policy.Evictor, pod *corev1.Pod) (Rejection, bool) {
+	move := cluster.Move{Pod: pod, Scheduler: scheduler}
 	holds, nodes := rules.NodeFit()
-	if holds = holds && !slices.Contains(overridden, policy.NodeFitRule); !holds {
-		nodes = nil
+	if holds = holds && !slices.Contains(i.asked().Override, policy.NodeFitRule); holds {
+		move.Nodes = nodes
 	}
-	fits, judged, why, by := c.Reserve(pod, nodes)
-	if !holds || !rules.Refuses(fits, judged) {
+	if e, enabled := p.Enabled(i.Profile, i.Strategy); enabled && e.StaysAway() {
+		move.InVain = func(q *fit.Question, to *corev1.Node) string { return inVain(p, e, q, to) }
+	}
+	room := c.Reserve(move)
+	switch {
+	case room.InVain != "":
+		return Rejection{Outcome: schemas.Deferred, Reason: schemas.ReasonInVain, Message: room.InVain}, true
+	case !holds || !rules.Refuses(room.Fits, room.Judged):
 		return Rejection{}, false
 	}
-	if len(by) > 0 {
-		names := make([]string, len(by))
-		for i, p := range by {
+	if len(room.By) > 0 {
+		names := make([]string, len(room.By))
+		for i, p := range room.By {
 			names[i] = p.Namespace + "/" + p.Name
 		}
-		why += ", while capacity is reserved for the replacements of " + strings.Join(names, ", ")
+		room.Why += ", while capacity is reserved for the replacements of " + strings.Join(names, ", ")
 	}
-	return Rejection{schemas.Deferred, schemas.ReasonNodeFit, policy.NodeFitRule + ": " + why, by}, true
+	return Rejection{schemas.Deferred, schemas.ReasonNodeFit, policy.NodeFitRule + ": " + room.Why, room.By}, true
 }
 
 // enables returns the profile of an intent, and whether the policy has it with the intent's strategy. Requests may name every

@@ -157,7 +157,7 @@ func (s *session) restore(moves []*inFlight) {
 		} else {
 			s.moves.add(x, s.cfg.View)
 			if s.cfg.Capacity != nil {
-				s.cfg.Capacity.ReserveMoved(x.uid())
+				s.cfg.Capacity.ReserveMoved(x.uid(), s.scheduler.Load())
 			}
 			s.queues.inFlight.Add(x.uid())
 		}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/fit"
+	"github.com/rehome-dev/rehome/fit/score"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -26,33 +27,71 @@ type reservation struct {
 // mostBlockers bounds the pods that [Cache.Reserve] names.
 const mostBlockers = 5
 
-// Reserve reserves capacity for the replacement of a pod that is about to move, on another node that is ready and that nodes
-// selects, nil all of them. The replacements of all other moves count as if they were there. If no node has capacity, it reserves
-// nothing and says why not, and by names the moved pods for whose replacements capacity is reserved that would be enough. judged is
-// false if the pod cannot be judged. A second call for a pod replaces its reservation.
+// Move is a pod that is about to move.
+type Move struct {
+	Pod *corev1.Pod
+	// Nodes selects the nodes that can take the replacement. nil: all of them.
+	Nodes labels.Selector
+	// Scheduler predicts the node of the replacement.
+	Scheduler *score.Profile
+	// InVain says why the move would change nothing for the better if the scheduler chose a node. Empty: it would. nil: every node
+	// is fine.
+	InVain func(q *fit.Question, to *corev1.Node) string
+}
+
+// Room is what [Cache.Reserve] found for a replacement.
+type Room struct {
+	// Fits: it fits on another node that is ready and selected. Judged is false if the pod cannot be judged. Why says why it does
+	// not fit.
+	Fits, Judged bool
+	Why          string
+	// By are the moved pods for whose replacements capacity is reserved that would be enough.
+	By []schemas.ObjectRef
+	// InVain says why the move would change nothing for the better.
+	InVain string
+}
+
+// Reserve reserves capacity for the replacement of a pod on the node that the scheduler would choose. The replacements of all other
+// moves count as if they were there. It reserves nothing if the replacement fits nowhere, or if the move would be in vain. A second
+// call for a pod replaces its reservation.
 //
 // A reservation ends when a new pod of the same owner gets a node, or with [Cache.Release].
-func (c *Cache) Reserve(pod *corev1.Pod, nodes labels.Selector) (fits, judged bool, why string, by []schemas.ObjectRef) {
+func (c *Cache) Reserve(m Move) Room {
 	r := c.capacity
 	if !r.known {
-		return false, false, notKnown, nil
+		return Room{Why: notKnown}
 	}
 	r.lock()
 	defer r.mu.Unlock()
-	r.fit.Release(fit.UID(pod))
-	delete(r.reserved, pod.UID)
-	found := r.fit.Elsewhere(pod, fit.Search{Allowed: targets(nodes), Jointly: true})
-	if found.OK {
-		r.reserve(pod, found.Node)
-	} else if found.Reserved {
-		by = r.blockers()
+	r.fit.Release(fit.UID(m.Pod))
+	delete(r.reserved, m.Pod.UID)
+	q := r.fit.Ask(m.Pod)
+	found := q.Elsewhere(fit.Search{Allowed: targets(m.Nodes), Jointly: true})
+	room := Room{Fits: found.OK, Judged: found.Judged, Why: describe(found, m.Nodes)}
+	if !found.OK {
+		if found.Reserved {
+			room.By = r.blockers()
+		}
+		return room
 	}
-	return found.OK, found.Judged, describe(found, nodes), by
+	nodes := score.Predict(q, m.Scheduler, targets(nil))
+	if len(nodes) == 0 { // the moved pods count in topology spread constraints until they are gone
+		return Room{Judged: true, Why: "fits on no node after the moves in flight", By: r.blockers()}
+	}
+	for _, to := range nodes {
+		if room.InVain == "" && m.InVain != nil {
+			room.InVain = m.InVain(q, to)
+		}
+	}
+	if room.InVain == "" {
+		r.reserve(m.Pod, nodes[0].Name)
+	}
+	return room
 }
 
 // ReserveMoved reserves capacity for the replacement of a pod that was moved already, if there is a node for it, and says whether it
 // did. It does nothing if the pod is gone, or has or had a reservation: its replacement may have a node.
-func (c *Cache) ReserveMoved(uid types.UID) bool {
+func (c *Cache) ReserveMoved(uid types.UID, scheduler *score.Profile) bool {
 	pod := c.PodByUID(uid)
 	if pod == nil || pod.Spec.NodeName == "" || !c.capacity.known {
 		return false
@@ -63,8 +102,8 @@ func (c *Cache) ReserveMoved(uid types.UID) bool {
 	if r.reserved[uid] != nil {
 		return false
 	}
-	found := r.fit.Elsewhere(pod, fit.Search{Allowed: targets(nil), Jointly: true})
-	return found.OK && r.reserve(pod, found.Node)
+	nodes := score.Predict(r.fit.Ask(pod), scheduler, targets(nil))
+	return len(nodes) > 0 && r.reserve(pod, nodes[0].Name)
 }
 
 // Release ends the reservation for the replacement of a pod. It does not wait for a running question.

@@ -234,7 +234,7 @@ type Affinity map[string]map[string]int64
 // Affinity is for the replacement of the pod. required is the weight of a required affinity term of a pod on a node; with
 // ownOnly, other pods' preferred terms do not count for a pod that has none itself.
 func (q *Question) Affinity(required int64, ownOnly bool) Affinity {
-	w, found := q.last(), Affinity{}
+	w, found := q.moved(), Affinity{}
 	own := preferredOf(q.pod)
 	add := func(node labels.Set, topology string, weight int64) {
 		value, has := node[topology]

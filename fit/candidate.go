@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Candidate is a node that fits a pod: without the pod itself, and with all promises.
+// Candidate is a node that fits a pod, after all moves for which capacity is reserved.
 type Candidate struct {
 	Node *corev1.Node
 	host *host
@@ -20,7 +20,7 @@ func (q *Question) Candidates(allowed func(*corev1.Node) bool) []Candidate {
 		return nil
 	}
 	found := make([]Candidate, 0, len(q.cluster.known))
-	w := q.last()
+	w := q.moved()
 	for _, h := range q.cluster.known {
 		if allowed != nil && !allowed(h.node) || q.node(h).Reason != "" || !w.on(h).OK {
 			continue
@@ -36,11 +36,32 @@ func (q *Question) Candidates(allowed func(*corev1.Node) bool) []Candidate {
 	return found
 }
 
-// last is the state of the cluster with all promises.
-func (q *Question) last() *world { return q.worlds[len(q.worlds)-1] }
-
 // Pod is the pod of the question.
 func (q *Question) Pod() *corev1.Pod { return q.pod }
+
+// Replicas counts the pods of the controller of the pod by node, without the pod itself, and after all moves for which capacity is
+// reserved.
+func (q *Question) Replicas() map[string]int {
+	if q.all.Reason != "" {
+		return nil
+	}
+	return q.moved().siblings()
+}
+
+// Usage calls visit for each node, by name, with what the pods on it request without the pod itself and after all moves for which
+// capacity is reserved.
+func (q *Question) Usage(visit func(Candidate)) {
+	if q.all.Reason != "" {
+		return
+	}
+	w := q.moved()
+	for _, h := range q.cluster.known {
+		if now := w.changed[h.name]; now != nil {
+			h = now
+		}
+		visit(Candidate{Node: h.node, host: h})
+	}
+}
 
 // Requests is how much of a resource the pod requests: of CPU in thousandths, of others in whole units.
 func (q *Question) Requests(name corev1.ResourceName) int64 { return q.wants.of(name) }
@@ -62,6 +83,9 @@ func (c *Candidate) Allocatable(name corev1.ResourceName) int64 { return c.host.
 
 // Requested is how much of a resource the pods on the node request.
 func (c *Candidate) Requested(name corev1.ResourceName) int64 { return c.host.requested.of(name) }
+
+// Pods is how many pods are on the node.
+func (c *Candidate) Pods() int { return len(c.host.pods) }
 
 // ScoredRequested is like [Candidate.Requested], with the defaults of [Question.ScoredRequests].
 func (c *Candidate) ScoredRequested(name corev1.ResourceName) int64 {
@@ -101,7 +125,7 @@ func (q *Question) Spread(constraints []corev1.TopologySpreadConstraint, sibling
 		}
 	}
 	counts = make([]Spread, len(read))
-	w := q.last()
+	w := q.moved()
 	for i := range read {
 		c := &read[i]
 		if siblings {

@@ -2,6 +2,7 @@ package fit
 
 import (
 	"slices"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -35,6 +36,8 @@ type Question struct {
 	// worlds are the states of the cluster that the pod has to fit in: as it is without the pod, then with all replacements
 	// for which capacity is reserved, if there are any.
 	worlds []*world
+	// moved is the last of them without the pods that capacity is reserved for: they have moved.
+	moved func() *world
 	// nominated are the pods that the scheduler made room for and that go before this one, by node.
 	nominated map[string][]*placed
 }
@@ -102,14 +105,23 @@ func (q *Question) readTerms() Verdict {
 // prepareWorlds prepares the states of the cluster that the pod has to fit in.
 func (q *Question) prepareWorlds() {
 	q.worlds = []*world{q.newWorld(nil, nil)}
-	var reserved []*placed
+	var reserved, left []*placed
 	for uid, p := range q.cluster.reserved {
-		if uid != UID(q.pod) {
-			reserved = append(reserved, p)
+		if uid == UID(q.pod) {
+			continue
+		}
+		reserved = append(reserved, p)
+		if moved := q.cluster.pods[uid]; moved != nil {
+			left = append(left, moved)
 		}
 	}
 	if len(reserved) > 0 {
 		q.worlds = append(q.worlds, q.newWorld(nil, reserved))
+	}
+	last := q.worlds[len(q.worlds)-1]
+	q.moved = func() *world { return last }
+	if len(left) > 0 {
+		q.moved = sync.OnceValue(func() *world { return q.world(nil, reserved, slices.Concat(last.gone, left)) })
 	}
 	for uid, p := range q.cluster.nominated {
 		if uid == UID(q.pod) || p.priority < priority(q.pod) {

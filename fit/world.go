@@ -11,9 +11,10 @@ import (
 type world struct {
 	question *Question
 	// base is the same without those that are nominated, nil if there are none.
-	base   *world
-	coming []*placed
-	// changed are the hosts that the pod itself or a coming one is on, with that done.
+	base *world
+	// coming are the pods that the cluster does not have yet, gone those that have left: the pod itself, and others.
+	coming, gone []*placed
+	// changed are the hosts of these pods, with that done.
 	changed map[string]*host
 	// domains are the counts of the spread constraints, in their order.
 	domains []domains
@@ -37,10 +38,17 @@ func (p pairs) add(key, value string, n int) {
 
 // newWorld is the cluster without the pod itself, but with those that are coming; on top of base, if it is not nil.
 func (q *Question) newWorld(base *world, coming []*placed) *world {
-	w := &world{question: q, base: base, coming: coming}
+	var gone []*placed
 	if base != nil {
-		w.coming = slices.Concat(base.coming, coming)
+		coming, gone = slices.Concat(base.coming, coming), base.gone
+	} else if q.gone != nil {
+		gone = []*placed{q.gone}
 	}
+	return q.world(base, coming, gone)
+}
+
+func (q *Question) world(base *world, coming, gone []*placed) *world {
+	w := &world{question: q, base: base, coming: coming, gone: gone}
 	w.change()
 	w.inUse = w.claimInUse()
 	w.countDomains()
@@ -51,8 +59,8 @@ func (q *Question) newWorld(base *world, coming []*placed) *world {
 // change makes the hosts that differ from the cluster's.
 func (w *world) change() {
 	c := w.question.cluster
-	if gone := w.question.gone; gone != nil {
-		w.changing(c.hosts[gone.node]).leave(gone)
+	for _, p := range w.gone {
+		w.changing(c.hosts[p.node]).leave(p)
 	}
 	for _, p := range w.coming {
 		if h := c.hosts[p.node]; h != nil && h.node != nil {
@@ -139,8 +147,8 @@ type matcher struct {
 
 // adjust calls add for what this state has more, 1, or less, -1, than the cluster.
 func (w *world) adjust(add func(p *placed, n int)) {
-	if gone := w.question.gone; gone != nil {
-		add(gone, -1)
+	for _, p := range w.gone {
+		add(p, -1)
 	}
 	for _, p := range w.coming {
 		add(p, 1)

@@ -74,8 +74,8 @@ func All() []Function {
 	apart := policy.Traits{Priority: policy.PriorityViolation, Facts: []policy.Fact{policy.FactFit}}
 	// A pod that fits nowhere else would come back or stay Pending, so these move only pods whose replacements fit.
 	balance := policy.Traits{Priority: policy.PriorityBalance, Facts: []policy.Fact{policy.FactFit}}
-	emptying := balance
-	emptying.EmptiesNodes = true
+	emptying, spreading := balance, balance
+	emptying.EmptiesNodes, spreading.SpreadsReplicas = true, true
 	renewal := policy.Traits{Priority: policy.PriorityViolation, RenewsPods: true, Facts: []policy.Fact{policy.FactDue}}
 	return []Function{
 		function(nodetaints.Args{}, policy.Strategy{
@@ -100,7 +100,7 @@ func All() []Function {
 			Wakes:   onChanges(schemas.PodScheduled, schemas.PodLabels, schemas.PodFailed, schemas.PodStatus),
 		}),
 		function(duplicates.Args{}, policy.Strategy{
-			Name: "RemoveDuplicates", Point: policy.Balance, Traits: balance,
+			Name: "RemoveDuplicates", Point: policy.Balance, Traits: spreading,
 			Summary: "Moves replicas of one owner that crowd on a node to others that could run them.",
 			Wakes: onChanges(schemas.NodeRemoved, schemas.NodeTaints,
 				schemas.PodScheduled, schemas.PodDeleted, schemas.PodLabels),

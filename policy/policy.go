@@ -123,11 +123,22 @@ func (p Profile) EvictorFor(strategy string) Evictor {
 	return p.Evictor
 }
 
+// Enabled returns a strategy of a profile, and whether the profile has it.
+func (p Policy) Enabled(profile, strategy string) (Enabled, bool) {
+	of, _ := p.Profile(profile)
+	for _, e := range of.Strategies {
+		if e.Name == strategy {
+			return e, true
+		}
+	}
+	return Enabled{}, false
+}
+
 // NeedsCapacity says whether a profile or a strategy has to know where pods fit.
 func (p Policy) NeedsCapacity() bool {
 	return slices.ContainsFunc(p.Profiles, func(p Profile) bool {
 		return p.Evictor.Needs().Room || slices.ContainsFunc(p.Strategies, func(e Enabled) bool {
-			return e.Needs(FactElsewhere) || e.Needs(FactFit)
+			return e.Needs(FactElsewhere) || e.Needs(FactFit) || e.StaysAway()
 		})
 	})
 }

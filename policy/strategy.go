@@ -78,6 +78,8 @@ type Traits struct {
 	MayReturn bool
 	// EmptiesNodes: the strategy works only with a scheduler that prefers nodes with pods. [Policy.Warnings] checks this.
 	EmptiesNodes bool
+	// SpreadsReplicas: a pod moves only to a node with fewer pods of its controller than its own node has.
+	SpreadsReplicas bool
 	// Facts are what its scopes hold beyond what their kind implies.
 	Facts []Fact
 	// Opaque: no changes are known to be irrelevant to it. Each group that exists gets a scope, and so does each change of a
@@ -227,6 +229,9 @@ func (e Enabled) MustFit() bool {
 	spreading, ok := values.(Spreading)
 	return ok && spreading.NeedsRoom()
 }
+
+// StaysAway says whether the strategy moves a pod in vain if the replacement comes back to the node.
+func (t Traits) StaysAway() bool { return !t.RenewsPods && !t.MayReturn }
 
 // Needs says whether the strategy needs the fact.
 func (t Traits) Needs(f Fact) bool { return slices.Contains(t.Facts, f) }

@@ -71,6 +71,7 @@ const (
 	ReasonNamespaceRate       ReasonCode = "NamespaceRate"       // deferred: its namespace has used up its rate
 	ReasonOutdated            ReasonCode = "Outdated"            // deferred: the decision is outdated: another pod that it counted has moved
 	ReasonNodeFit             ReasonCode = "NodeFit"             // deferred: its replacement fits on no other node
+	ReasonInVain              ReasonCode = "InVain"              // deferred: the scheduler would choose a node that mends nothing
 	ReasonLoop                ReasonCode = "Loop"                // deferred: workload circuit breaker; its pods came back
 	ReasonStormNodes          ReasonCode = "StormNodes"          // deferred: cluster circuit breaker; too many unhealthy nodes
 	ReasonStormPending        ReasonCode = "StormPending"        // deferred: cluster circuit breaker; too many pending pods

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/actuator"
+	"github.com/rehome-dev/rehome/fit/score"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
@@ -37,9 +38,11 @@ type Config struct {
 type round struct {
 	Config
 	offline *watcher.Offline
-	pods    map[types.UID]*corev1.Pod
-	budgets budgets
-	limits  *limits
+	// scheduler predicts where replacements go.
+	scheduler *score.Profile
+	pods      map[types.UID]*corev1.Pod
+	budgets   budgets
+	limits    *limits
 }
 
 // Run holds one round about the objects, which are changed: what no decision rests on is taken out of them. report is told
@@ -53,7 +56,14 @@ func Run(ctx context.Context, c Config, objects []metav1.Object, report func([]s
 	if err != nil {
 		return err
 	}
-	r := &round{Config: c, offline: offline, pods: map[types.UID]*corev1.Pod{}, budgets: budgets{}, limits: limitsOf(c.Policy)}
+	scheduler, err := c.Policy.Scheduler.Load()
+	if err != nil {
+		return err
+	}
+	r := &round{
+		Config: c, offline: offline, scheduler: scheduler,
+		pods: map[types.UID]*corev1.Pod{}, budgets: budgets{}, limits: limitsOf(c.Policy),
+	}
 	if c.NoLimits {
 		r.limits = newLimits(nil, nil, nil)
 	}

@@ -107,7 +107,7 @@ func (r *round) reserve(wishes []*wish) (fit []*wish) {
 	for _, w := range wishes {
 		profile, _ := r.Policy.Profile(w.open.Profile)
 		rules, pod := profile.EvictorFor(w.open.Strategy), r.pods[w.open.Intent.Pod.UID]
-		if rejection, rejected := actuator.Reserve(r.offline.Cluster(), rules, nil, pod); rejected {
+		if rejection, rejected := actuator.Reserve(r.offline.Cluster(), &r.Policy, r.scheduler, w.open, rules, pod); rejected {
 			w.decide(rejection)
 			r.limits.giveBack(w.open.Intent)
 		} else {

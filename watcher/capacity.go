@@ -172,7 +172,7 @@ const reservationTimeout = 30 * time.Second
 // pods fit, or if the actuator of this process did it.
 func (s *session) reserve(v schemas.Verdict) {
 	pod := v.Intent.Pod
-	if s.policy.NeedsCapacity() && s.w.cluster.ReserveMoved(pod.UID) {
+	if s.policy.NeedsCapacity() && s.w.cluster.ReserveMoved(pod.UID, s.policy.Scheduler) {
 		time.AfterFunc(reservationTimeout, func() { s.release(pod) })
 	}
 }

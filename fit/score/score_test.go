@@ -249,23 +249,23 @@ func TestPredict(t *testing.T) {
 	moving := with(pod("moving", "a", "cpu", "1", "memory", "1000Mi"), ownedBy("ReplicaSet", "web"))
 	same := with(pod("same", "b", "cpu", "1", "memory", "1000Mi"), ownedBy("ReplicaSet", "web"))
 	for _, test := range []struct {
-		name    string
-		cluster []metav1.Object
-		promise string
-		pod     *corev1.Pod
-		want    []string
+		name     string
+		cluster  []metav1.Object
+		reserved string
+		pod      *corev1.Pod
+		want     []string
 	}{
 		{"all_nodes_are_equal", three, "", pod("new", ""), []string{"a", "b", "c"}},
 		{"the_pod_itself_does_not_count", append(three, moving), "", moving, []string{"a", "b", "c"}},
-		{"a_promise_counts", append(three, moving), "c", same, []string{"b"}},
+		{"a_moved_pod_is_on_its_new_node", append(three, moving), "c", same, []string{"a", "b"}},
 		{"no_node_fits", three, "", pod("new", "", "cpu", "5"), nil},
 		{"one_node_fits", append(three, node("big", "one", "cpu", "8")), "", pod("new", "", "cpu", "5"), []string{"big"}},
 		{"a_pod_that_is_not_judged", three, "", with(pod("new", ""), func(p *corev1.Pod) { p.Spec.SchedulerName = "mine" }), nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c := cluster(test.cluster...)
-			if test.promise != "" {
-				c.Reserve(moving, test.promise)
+			if test.reserved != "" {
+				c.Reserve(moving, test.reserved)
 			}
 			var got []string
 			for _, n := range score.Predict(c.Ask(test.pod), score.Default(), nil) {
