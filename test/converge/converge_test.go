@@ -199,47 +199,44 @@ func (s *stage) state(pods []corev1.Pod, renews bool) string {
 	return strings.Join(all, ", ")
 }
 
-// move deletes the pods, makes their replacements in the same order, and waits until the scheduler has decided about each.
+// move deletes one pod after the other, makes its replacement, and waits until the scheduler has decided about it.
 func (s *stage) move(w *world, evicted []schemas.Verdict, r *result) {
 	s.t.Helper()
 	pods := s.client.CoreV1().Pods(namespace)
+	left, arrived := map[string]int{}, map[string]int{}
 	for _, v := range evicted {
 		options := now()
 		options.Preconditions = &metav1.Preconditions{UID: &v.Intent.Pod.UID}
 		s.must(pods.Delete(s.ctx, v.Intent.Pod.Name, options))
-	}
-	replaces := map[types.UID]schemas.Verdict{}
-	for _, v := range evicted {
 		name, _, _ := strings.Cut(v.Intent.Pod.Name, "-")
 		made, err := pods.Create(s.ctx, s.newPod(w.find(name)), metav1.CreateOptions{})
 		s.must(err)
-		replaces[made.UID] = v
-	}
-	left, arrived := map[string]int{}, map[string]int{}
-	late := time.After(schedulertest.Patience)
-	for len(replaces) > 0 {
-		p := s.pods.Next(late)
-		if p == nil {
-			s.t.Fatalf("the scheduler does not decide about %d pods of\n%s", len(replaces), w)
-		}
-		v, mine := replaces[p.UID]
-		message, refused := schedulertest.Refusal(p)
-		if !mine || p.Spec.NodeName == "" && !refused {
-			continue
-		}
-		delete(replaces, p.UID)
-		to := p.Spec.NodeName
-		if to == "" {
-			r.pending++
-			to, _, _ = strings.Cut(message, " no new claims")
-		}
-		name := p.Labels[workloadLabel]
+		node, message := s.decided(made.UID)
 		left[name+" "+v.Intent.Node]++
-		arrived[name+" "+p.Spec.NodeName]++
-		r.moves = append(r.moves, fmt.Sprintf("round %d: %s from %s to %s: %s", r.rounds, v.Intent.Pod.Name, v.Intent.Node, to, v.Intent.Reason))
+		arrived[name+" "+node]++
+		if node == "" {
+			r.pending++
+			node, _, _ = strings.Cut(message, " no new claims")
+		}
+		r.moves = append(r.moves, fmt.Sprintf("round %d: %s from %s to %s: %s", r.rounds, v.Intent.Pod.Name, v.Intent.Node, node, v.Intent.Reason))
 	}
 	r.evictions += len(evicted)
 	for at, count := range left {
 		r.back += min(count, arrived[at])
+	}
+}
+
+// decided waits until the scheduler has chosen a node for a pod, or has refused it with a message.
+func (s *stage) decided(pod types.UID) (node, message string) {
+	s.t.Helper()
+	late := time.After(schedulertest.Patience)
+	for {
+		p := s.pods.Next(late)
+		if p == nil {
+			s.t.Fatalf("the scheduler does not decide about pod %s", pod)
+		}
+		if message, refused := schedulertest.Refusal(p); p.UID == pod && (refused || p.Spec.NodeName != "") {
+			return p.Spec.NodeName, message
+		}
 	}
 }

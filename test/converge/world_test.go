@@ -47,16 +47,21 @@ type placed struct {
 
 // policy returns the policy of the world.
 func (w *world) policy() (policy.Policy, error) {
+	scheduler := "LeastAllocated"
+	if w.strategy.EmptiesNodes {
+		scheduler = "MostAllocated"
+	}
 	text := fmt.Sprintf(`apiVersion: rehome.dev/v1alpha1
 kind: DeschedulerPolicy
+scheduler: {profile: %s}
 profiles:
   - name: default
     pluginConfig:
       - {name: DefaultEvictor, args: %s}
       - {name: %s, args: %s}
     plugins:
-      %s: {enabled: [%[2]s]}
-`, w.evictor, w.strategy.Name, w.args, w.strategy.Point)
+      %s: {enabled: [%[3]s]}
+`, scheduler, w.evictor, w.strategy.Name, w.args, w.strategy.Point)
 	var known []policy.Strategy
 	for _, f := range functions.All() {
 		known = append(known, f.Strategy)
