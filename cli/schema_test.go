@@ -15,6 +15,7 @@ import (
 	"github.com/rehome-dev/rehome/actuator"
 	"github.com/rehome-dev/rehome/cli/cmdutil"
 	"github.com/rehome-dev/rehome/cli/look"
+	"github.com/rehome-dev/rehome/simulate"
 )
 
 // outputSchema is the file with the schema of what commands print with -o json and -o yaml.
@@ -30,7 +31,7 @@ var printed = []struct {
 	{"WorkloadBreaker", reflect.TypeFor[look.WorkloadBreaker](), true}, {"Request", reflect.TypeFor[look.OpenRequest](), true},
 	{"Maintenance", reflect.TypeFor[look.MaintenanceStatus](), true}, {"DeadLetter", reflect.TypeFor[look.Brief](), true},
 	{"Status", reflect.TypeFor[look.Status](), false}, {"PodExplanation", reflect.TypeFor[look.Explanation](), false},
-	{"NodeExplanation", reflect.TypeFor[look.NodeExplanation](), false},
+	{"NodeExplanation", reflect.TypeFor[look.NodeExplanation](), false}, {"Settlement", reflect.TypeFor[simulate.Settlement](), false},
 }
 
 type object = map[string]any

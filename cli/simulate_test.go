@@ -182,3 +182,64 @@ profiles:
 		t.Errorf("got %v\n%s%s\nwant\n%s%s", err, out, notes, moved, want)
 	}
 }
+
+// unevenPods has a budget that holds one of three duplicates in the first round, and a pod with a taint that fits nowhere else.
+const unevenPods = `apiVersion: v1
+kind: List
+items:
+- {apiVersion: v1, kind: Node, metadata: {name: n1, labels: {zone: a}}, status: {allocatable: {cpu: "4", memory: 8Gi, pods: "20"}}}
+- {apiVersion: v1, kind: Node, metadata: {name: n2, labels: {zone: b}}, status: {allocatable: {cpu: "4", memory: 8Gi, pods: "20"}}}
+- apiVersion: v1
+  kind: Node
+  metadata: {name: n3, labels: {zone: c}}
+  spec: {taints: [{key: gone, effect: NoSchedule}]}
+  status: {allocatable: {cpu: "8", memory: 8Gi, pods: "20"}}
+- apiVersion: policy/v1
+  kind: PodDisruptionBudget
+  metadata: {name: web, namespace: shop}
+  spec: {minAvailable: 3, selector: {matchLabels: {app: web}}}
+  status: {currentHealthy: 4, desiredHealthy: 3, disruptionsAllowed: 1, expectedPods: 4}
+`
+
+// unevenPod is a pod of the list above.
+func unevenPod(name, app, node, cpu string) string {
+	return `- apiVersion: v1
+  kind: Pod
+  metadata: {name: ` + name + `, namespace: shop, labels: {app: ` + app + `}, ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: ` + app + `, uid: ` + app + `}]}
+  spec:
+    nodeName: ` + node + `
+    containers: [{name: c, image: i, resources: {requests: {cpu: "` + cpu + `", memory: 1Gi}}}]
+    topologySpreadConstraints:
+    - {maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, nodeTaintsPolicy: Honor, labelSelector: {matchLabels: {app: ` + app + `}}}
+  status: {phase: Running, conditions: [{type: Ready, status: "True"}]}
+`
+}
+
+func TestSimulateUntilSettled(t *testing.T) {
+	const policy = `apiVersion: rehome.dev/v1alpha1
+kind: DeschedulerPolicy
+profiles:
+- name: p
+  pluginConfig: [{name: RemovePodsViolatingNodeTaints}, {name: RemovePodsViolatingTopologySpreadConstraint}]
+  plugins:
+    deschedule: {enabled: [RemovePodsViolatingNodeTaints]}
+    balance: {enabled: [RemovePodsViolatingTopologySpreadConstraint]}
+`
+	objects := unevenPods + unevenPod("large", "large", "n3", "6") + unevenPod("web-1", "web", "n1", "500m") +
+		unevenPod("web-2", "web", "n1", "500m") + unevenPod("web-3", "web", "n1", "500m") + unevenPod("web-4", "web", "n1", "500m")
+	for format, arguments := range map[string][]string{
+		"txt": nil, "json": {"-o", "json"},
+	} {
+		arguments = append([]string{"--until-settled", "--objects", "-", "--policy", "policy2.yaml", "--now", "2030-01-01T00:00:00Z"}, arguments...)
+		dir, err := os.Getwd()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, notes, err := simulated(t, objects, map[string]string{"policy2.yaml": policy}, arguments...)
+		if err != nil || notes != "" {
+			t.Errorf("error %v, notes %q", err, notes)
+		}
+		t.Chdir(dir)
+		golden(t, "simulate/settled."+format, out)
+	}
+}

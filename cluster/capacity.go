@@ -162,16 +162,26 @@ func (c *Cache) Ask(pod *corev1.Pod, f func(*fit.Question)) {
 
 // Refusal describes why nodes refused a pod, with the number of nodes for each reason, most frequent first.
 func Refusal(refused map[fit.Reason]int) string {
+	all := 0
+	for _, nodes := range refused {
+		all += nodes
+	}
+	if all == 1 {
+		for reason := range refused {
+			return fmt.Sprintf("does not fit on the only other node: %s", reason)
+		}
+	}
+	return fmt.Sprintf("fits on none of %d other nodes: %s", all, Reasons(refused))
+}
+
+// Reasons lists why nodes refused a pod, with the number of nodes for each reason, most frequent first.
+func Reasons(refused map[fit.Reason]int) string {
 	reasons := slices.SortedFunc(maps.Keys(refused), func(a, b fit.Reason) int {
 		return cmp.Or(cmp.Compare(refused[b], refused[a]), cmp.Compare(a, b))
 	})
-	all, words := 0, make([]string, len(reasons))
+	words := make([]string, len(reasons))
 	for i, reason := range reasons {
-		all += refused[reason]
 		words[i] = fmt.Sprintf("%s on %d", reason, refused[reason])
 	}
-	if all == 1 {
-		return fmt.Sprintf("does not fit on the only other node: %s", reasons[0])
-	}
-	return fmt.Sprintf("fits on none of %d other nodes: %s", all, strings.Join(words, ", "))
+	return strings.Join(words, ", ")
 }

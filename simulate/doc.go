@@ -1,4 +1,4 @@
-// Package simulate decides once about everything: what a policy would move in a cluster that is given as objects. It is
+// Package simulate decides about everything: what a policy would move in a cluster that is given as objects. It is
 // the one place where watcher, functions and actuator meet without a bus and without a cluster.
 //
 // # The round
@@ -10,6 +10,11 @@
 // In a turn every scope of the strategy is answered, in the order of their keys. Each intent of the answers passes the
 // actuator's gates, the limits of the policy, and whoever carries it out, and gets one verdict. Nobody replaces the pods
 // that are moved, so nothing is decided about replacements.
+//
+// # Several rounds
+//
+// [Settle] decides again and again, until no pod moves. Between two rounds package fit/score predicts the nodes of the
+// replacements.
 //
 // # Candidates
 //

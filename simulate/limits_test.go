@@ -77,7 +77,7 @@ func settled(t *testing.T, pods ...string) (asked, verdicts []string) {
 		i.Pod.Name, i.Pod.UID = name, types.UID(name)
 		wishes = append(wishes, &wish{open: actuator.Intent{Intent: i}})
 	}
-	if err := r.settle(t.Context(), wishes); err != nil {
+	if err := r.execute(t.Context(), wishes); err != nil {
 		t.Fatal(err)
 	}
 	for _, w := range wishes {

@@ -13,7 +13,6 @@ import (
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/watcher"
 )
 
 // Opinion is what one enabled strategy says about one pod, by itself: as if no other had its turn before.
@@ -93,17 +92,6 @@ func GuardsOn(c Config, objects []metav1.Object, node string) ([]GuardedPod, err
 		return cmp.Or(cmp.Compare(a.Pod.Namespace, b.Pod.Namespace), cmp.Compare(a.Pod.Name, b.Pod.Name))
 	})
 	return all, nil
-}
-
-// filled is a round that knows the objects.
-func filled(c Config, objects []metav1.Object) (*round, error) {
-	offline, err := watcher.NewOffline(c.Policy)
-	if err != nil {
-		return nil, err
-	}
-	r := &round{Config: c, offline: offline, pods: map[types.UID]*corev1.Pod{}, budgets: budgets{}}
-	r.load()
-	return r, r.fill(objects)
 }
 
 func (r *round) guards(pod *corev1.Pod) (guards []Guard, err error) {

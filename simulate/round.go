@@ -52,13 +52,22 @@ type round struct {
 // It goes on after an error of Carry, which is among those that it returns. An error of report, or the end of ctx, ends
 // it after the turn.
 func Run(ctx context.Context, c Config, objects []metav1.Object, report func([]schemas.Verdict) error) error {
-	offline, err := watcher.NewOffline(c.Policy)
+	r, err := filled(c, objects)
 	if err != nil {
 		return err
 	}
+	return r.run(ctx, report)
+}
+
+// filled is a round that knows the objects.
+func filled(c Config, objects []metav1.Object) (*round, error) {
+	offline, err := watcher.NewOffline(c.Policy)
+	if err != nil {
+		return nil, err
+	}
 	scheduler, err := c.Policy.Scheduler.Load()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	r := &round{
 		Config: c, offline: offline, scheduler: scheduler,
@@ -68,12 +77,13 @@ func Run(ctx context.Context, c Config, objects []metav1.Object, report func([]s
 		r.limits = newLimits(nil, nil, nil)
 	}
 	r.load()
-	if err := r.fill(objects); err != nil {
-		return err
-	}
+	return r, r.fill(objects)
+}
+
+func (r *round) run(ctx context.Context, report func([]schemas.Verdict) error) error {
 	var failed []error
 	for _, point := range []policy.Point{policy.Deschedule, policy.Balance} {
-		for _, p := range c.Policy.Profiles {
+		for _, p := range r.Policy.Profiles {
 			for _, s := range p.Strategies {
 				if s.Point != point {
 					continue
@@ -98,7 +108,7 @@ func (r *round) turn(ctx context.Context, profile, strategy string, report func(
 	if err != nil {
 		return nil, err
 	}
-	carried = r.settle(ctx, wishes)
+	carried = r.execute(ctx, wishes)
 	var verdicts []schemas.Verdict
 	var gone []types.UID
 	for _, w := range wishes {

@@ -1,173 +1,144 @@
 package simulate
 
 import (
-	"cmp"
 	"context"
-	"errors"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/types"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/rehome-dev/rehome/actuator"
-	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// settle gives every wish its verdict: first what the limits let through is carried out, then, as long as something of it
-// was not moved after all, what takes its place.
-func (r *round) settle(ctx context.Context, wishes []*wish) error {
-	first := map[types.UID]*wish{}
-	var waiting, again []*wish
-	for _, w := range wishes {
-		switch uid := w.open.Intent.Pod.UID; {
-		case w.verdict != nil:
-		case first[uid] != nil:
-			again = append(again, w)
-		default:
-			first[uid] = w
-			waiting = append(waiting, w)
-		}
-	}
-	slices.SortStableFunc(waiting, r.compare)
-	var failed []error
-	for len(waiting) > 0 {
-		through, held := r.limited(waiting)
-		if len(through) == 0 {
-			break
-		}
-		failed = append(failed, r.carryOut(ctx, through))
-		waiting = held
-	}
-	for _, w := range again {
-		r.share(w, first[w.open.Intent.Pod.UID])
-	}
-	return errors.Join(failed...)
+// Settlement is the result of [Settle].
+type Settlement struct {
+	// Before is the state of the objects before the first round.
+	Before State   `json:"before"`
+	Rounds []Round `json:"rounds"`
+	// Settled: the last round moved no pod.
+	Settled bool `json:"settled"`
+	// Loop is set if the state after the last round is the same as the state after this round; 0 is the state before the first round.
+	Loop *int `json:"loop,omitempty"`
 }
 
-// compare puts wishes about single pods in the order of the actuator's queue. Within a group the strategy has chosen the order.
-func (r *round) compare(a, b *wish) int {
-	if kind := a.open.Scope.Kind; kind != schemas.NodeKind && kind != schemas.PodKind {
-		return 0
-	}
-	priority := func(w *wish) int {
-		return actuator.PriorityOf(r.Policy.Traits(w.open.Strategy), policy.MoveCost(r.pods[w.open.Intent.Pod.UID]), w.open.Intent.Weight)
-	}
-	return cmp.Compare(priority(b), priority(a))
+// Round is one evaluation of the policy, and the placement of the replacements.
+type Round struct {
+	Number int `json:"number"`
+	// Moves are in the order of the decisions.
+	Moves []Move `json:"moves"`
+	// Held lists the pods that are deferred or rejected.
+	Held []Line `json:"held"`
+	// Placed are pods that had no node before the round, and have one now.
+	Placed []Placement `json:"placed,omitempty"`
+	After  State       `json:"after"`
 }
 
-// limited applies the limits. Intents over a limit get a verdict.
-func (r *round) limited(wishes []*wish) (through, held []*wish) {
-	for _, w := range wishes {
-		reason, message := r.limits.take(w.open.Intent)
-		if reason == "" {
-			through = append(through, w)
-			continue
-		}
-		w.decide(actuator.Rejection{Outcome: schemas.Deferred, Reason: reason, Message: message})
-		held = append(held, w)
-	}
-	return through, held
+// Move is a pod that moves.
+type Move struct {
+	Line
+	// Replacement is the name of the new pod. Empty: the pod has no owner that replaces it.
+	Replacement string `json:"replacement,omitempty"`
+	// To is the node of the replacement. Empty: it is Pending.
+	To string `json:"to,omitempty"`
+	// Pending says why the replacement has no node.
+	Pending string `json:"pending,omitempty"`
 }
 
-// carryOut gives the intents their verdicts. As in the actuator, capacity is reserved for the replacement of each pod that moves.
-func (r *round) carryOut(ctx context.Context, wishes []*wish) error {
-	wishes = r.reserve(wishes)
-	var verdicts []schemas.Verdict
-	var err error
-	if r.Carry == nil {
-		for _, w := range wishes {
-			verdicts = append(verdicts, r.budgets.carry(w.open, r.pods[w.open.Intent.Pod.UID]))
-		}
-	} else {
-		opens := make([]actuator.Intent, len(wishes))
-		for i, w := range wishes {
-			opens[i] = w.open
-		}
-		verdicts, err = r.Carry(ctx, opens)
-	}
-	for i, w := range wishes {
-		w.verdict = &verdicts[i]
-		if w.verdict.Outcome != schemas.Evicted {
-			r.limits.giveBack(w.open.Intent)
-			if r.Policy.NeedsCapacity() {
-				r.offline.Cluster().Release(w.open.Intent.Pod.UID)
-			}
-		}
-	}
-	return err
+// Placement is a pod that the scheduler places.
+type Placement struct {
+	Pod  schemas.PodRef `json:"pod"`
+	Node string         `json:"node"`
 }
 
-// reserve returns the wishes with capacity for the replacements of their pods, where the rules ask for it. Others get a verdict.
-func (r *round) reserve(wishes []*wish) (fit []*wish) {
-	if !r.Policy.NeedsCapacity() {
-		return wishes
+// Settle runs one round after the other until no pod moves, a state repeats, or there were this many rounds. After each round the
+// moved pods are gone, and each replacement runs on the node where the scheduler is predicted to place it, the first by name of
+// several. A replacement is new and ready, without restarts. All rounds have the same time, and limits count
+// anew in each round. Settle changes the objects, as [Run] does, and ignores c.Carry.
+//
+// The replacement of a pod has its name with a number, such as web-1~1, then web-1~2. A pod of a StatefulSet keeps its name.
+func Settle(ctx context.Context, c Config, objects []metav1.Object, rounds int) (Settlement, error) {
+	now := c.Now()
+	c.Now, c.Carry, c.Loads = fixed(now), nil, Loads{Nodes: maps.Clone(c.Loads.Nodes), Pods: maps.Clone(c.Loads.Pods)}
+	w, err := newWorld(c, objects)
+	if err != nil {
+		return Settlement{}, err
 	}
-	for _, w := range wishes {
-		profile, _ := r.Policy.Profile(w.open.Profile)
-		rules, pod := profile.EvictorFor(w.open.Strategy), r.pods[w.open.Intent.Pod.UID]
-		if rejection, rejected := actuator.Reserve(r.offline.Cluster(), &r.Policy, r.scheduler, w.open, rules, pod); rejected {
-			w.decide(rejection)
-			r.limits.giveBack(w.open.Intent)
+	var s Settlement
+	states := map[string]int{}
+	for number := 0; ; number++ {
+		r, err := filled(c, w.objects)
+		if err != nil {
+			return s, err
+		}
+		state, err := r.state()
+		if err != nil {
+			return s, err
+		}
+		if number == 0 {
+			s.Before = state
 		} else {
-			fit = append(fit, w)
+			s.Rounds[number-1].After = state
+		}
+		places := w.places()
+		if before, seen := states[places]; s.Settled || number == rounds || seen {
+			if seen && !s.Settled {
+				s.Loop = &before
+			}
+			return s, nil
+		}
+		states[places] = number
+		next := Round{Number: number + 1, Moves: []Move{}, Held: []Line{}}
+		err = r.run(ctx, func(verdicts []schemas.Verdict) error {
+			for _, v := range verdicts {
+				if v.Outcome == schemas.Evicted {
+					next.Moves = append(next.Moves, Move{Line: LineOf(v)})
+				} else {
+					next.Held = append(next.Held, LineOf(v))
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return s, err
+		}
+		next.Placed = w.apply(next.Moves)
+		s.Settled = len(next.Moves) == 0
+		s.Rounds = append(s.Rounds, next)
+	}
+}
+
+// places says how many pods of each workload are on each node. If strategies renew pods, a replacement differs from the pods of the
+// beginning.
+func (w *world) places() string {
+	renews := slices.ContainsFunc(w.Policy.Profiles, func(p policy.Profile) bool {
+		return slices.ContainsFunc(p.Strategies, func(s policy.Enabled) bool { return w.Policy.Traits(s.Name).RenewsPods })
+	})
+	counts := map[string]int{}
+	for _, o := range w.objects {
+		if p, ok := o.(*corev1.Pod); ok {
+			counts[fmt.Sprintf("%s on %s, new: %t", workload(p), p.Spec.NodeName, renews && !w.beginning[p.UID])]++
 		}
 	}
-	return fit
+	var b strings.Builder
+	for _, place := range slices.Sorted(maps.Keys(counts)) {
+		fmt.Fprintln(&b, place, counts[place])
+	}
+	return b.String()
 }
 
-// share gives a wish for a pod that the strategy wanted moved before, because of another scope, the verdict that follows
-// from what became of the first.
-func (r *round) share(w, first *wish) {
-	o := actuator.Rejection{Outcome: first.verdict.Outcome, Reason: first.verdict.Reason, Message: first.verdict.Message}
-	if o.Outcome == schemas.Evicted {
-		o = actuator.Rejection{Outcome: schemas.Rejected, Reason: schemas.ReasonPodTerminating,
-			Message: "evicted because of " + first.open.Scope.Key}
+// workload names the owner of a pod, or the pod itself.
+func workload(p *corev1.Pod) string {
+	owner := metav1.GetControllerOfNoCopy(p)
+	switch {
+	case owner != nil:
+	case len(p.OwnerReferences) > 0:
+		owner = &p.OwnerReferences[0]
+	default:
+		owner = &metav1.OwnerReference{Kind: "Pod", Name: p.Name}
 	}
-	w.decide(o)
-}
-
-// ask evaluates one scope. candidates are protected pods that the strategy would move without the protection.
-func ask(f functions.Function, scope schemas.Payload) (wanted, candidates []*wish, err error) {
-	answer, err := f.EvaluateInPlace(scope, scope.About())
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, intent := range answer.Intents {
-		wanted = append(wanted, &wish{open: open(answer, intent)})
-	}
-	protected := map[types.UID][]schemas.Protection{}
-	for _, p := range pods(scope) {
-		if len(p.Protected) > 0 {
-			protected[p.Pod.UID] = p.Protected
-		}
-	}
-	if len(protected) == 0 {
-		return wanted, nil, nil
-	}
-	freely, err := f.EvaluateInPlace(unprotected(scope), scope.About())
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, intent := range freely.Intents {
-		if rules := protected[intent.Pod.UID]; len(rules) > 0 {
-			w := &wish{open: open(freely, intent)}
-			w.decide(actuator.Rejection{Outcome: schemas.Rejected, Reason: schemas.ReasonProtected, Message: words(rules)})
-			candidates = append(candidates, w)
-		}
-	}
-	return wanted, candidates, nil
-}
-
-func open(a schemas.Intents, intent schemas.Intent) actuator.Intent {
-	return actuator.Intent{Profile: a.Profile, Strategy: a.Strategy, Scope: a.Scope, Intent: intent}
-}
-
-func words(rules []schemas.Protection) string {
-	all := make([]string, len(rules))
-	for i, p := range rules {
-		all[i] = p.Rule + ": " + p.Detail
-	}
-	return strings.Join(all, "; ")
+	return owner.Kind + " " + p.Namespace + "/" + owner.Name
 }

@@ -26,13 +26,13 @@ func onceCommand() *cobra.Command {
 		Args: cobra.NoArgs,
 	}
 	s := cmdutil.Settings(c).Policy().Cluster().DryRun()
-	output := outputFlag(c)
+	format := outputFlag(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		title := "done"
 		if s.Settings.DryRun {
 			title = "dry run, nothing was changed"
 		}
-		return app.RunOnce(c.Context(), s.Settings, output(c.OutOrStdout(), title), c.ErrOrStderr())
+		return app.RunOnce(c.Context(), s.Settings, newOutput(c.OutOrStdout(), *format, title), c.ErrOrStderr())
 	}
 	return c
 }

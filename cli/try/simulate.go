@@ -1,13 +1,13 @@
 // Package try holds the commands that need no running Rehome.
 //
 //	simulate.go         simulate: a policy on objects from files
+//	settlement.go       the rounds of simulate --until-settled as text
 //	once.go             once: one round in a cluster
 //	policy.go           policy check, explain, convert
 //	schemas.go          schemas list, print, validate
 package try
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -49,13 +49,21 @@ func simulateCommand() *cobra.Command {
 			"  rejected  it would move if nothing protected it. A strategy that chooses among the pods of a group can name one\n" +
 			"            here that it would not have chosen first.\n" +
 			"The same input gives the same output.\n\n" +
+			"With --until-settled the policy is applied again and again, until no pod moves, a state repeats, or --rounds is\n" +
+			"reached. After each round the moved pods are gone. The replacement of a pod runs where the scheduler would place it,\n" +
+			"as package fit/score predicts with scheduler.profile of the policy; without a node for it, it is Pending. All rounds\n" +
+			"have the same time, replacements are new and ready, and limits count anew in each round. The output has the moves of\n" +
+			"each round and the numbers that they change: pods that a strategy wants to move, skew, and requests on nodes.\n\n" +
 			"With -o json each pod is an object on a line of its own with the fields pod, node, strategy, profile, outcome, reason\n" +
-			"and message. The exit code is 0 when it is decided, whether or not something would move.",
+			"and message; with --until-settled there is one object with all rounds. The exit code is 0 when it is decided, whether\n" +
+			"or not something would move.",
 		Example: "  # A policy before it is applied:\n" +
 			"  kubectl get nodes,pods,pdb,ns,pvc,pv,sc,priorityclasses -A -o yaml |\n" +
 			"    rehome simulate --policy deploy/policy.yaml --objects -\n\n" +
 			"  # What it would do tomorrow, as JSON:\n" +
 			"  rehome simulate --policy deploy/policy.yaml --objects docs/examples/objects.yaml --now 2030-01-02T00:00:00Z -o json\n\n" +
+			"  # All moves that follow from the first ones, and where the pods end:\n" +
+			"  rehome simulate --until-settled --policy deploy/policy.yaml --objects docs/examples/objects.yaml\n\n" +
 			"  # Files of several places:\n" +
 			"  rehome simulate --policy deploy/policy.yaml --objects nodes.json --objects manifests/",
 		Args: cobra.NoArgs,
@@ -65,57 +73,80 @@ func simulateCommand() *cobra.Command {
 	f.StringArrayVar(&ask.objects, "objects", nil, "file or directory with objects, or - for standard input; may be given again")
 	f.StringVar(&ask.now, "now", "", "the time to decide at, as in 2030-01-02T15:04:05Z; the default is now")
 	f.BoolVar(&ask.noLimits, "no-limits", false, "without the policy's limits on how many pods are moved")
-	output := outputFlag(c)
+	f.BoolVar(&ask.settled, "until-settled", false, "apply the policy again, with replacements where the scheduler would place them, until nothing moves")
+	f.IntVar(&ask.rounds, "rounds", 10, "with --until-settled: at most this many rounds")
+	format := outputFlag(c)
 	cmdutil.Must(c.MarkFlagRequired("objects"))
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		ask.policy = s.Settings.Policy
-		return ask.run(c.Context(), c.InOrStdin(), output(c.OutOrStdout(), "would be"), c.ErrOrStderr())
+		config, found, err := ask.read(c.InOrStdin(), c.ErrOrStderr())
+		if err != nil {
+			return err
+		}
+		if !ask.settled {
+			output := newOutput(c.OutOrStdout(), *format, "would be")
+			err := simulate.Run(c.Context(), config, found, output.Verdicts)
+			return errors.Join(err, output.End())
+		}
+		settlement, err := simulate.Settle(c.Context(), config, found, ask.rounds)
+		switch {
+		case err != nil:
+			return err
+		case *format == "json":
+			return cmdutil.PrintObject(c.OutOrStdout(), *format, "Settlement", settlement)
+		}
+		return printSettlement(c.OutOrStdout(), settlement)
 	}
 	return c
 }
 
-// outputFlag gives c the flag -o for verdicts. title says what the verdicts are.
-func outputFlag(c *cobra.Command) func(w io.Writer, title string) simulate.Output {
+// outputFlag gives c the flag -o for verdicts.
+func outputFlag(c *cobra.Command) *string {
 	format := ""
 	cmdutil.Choice(c, &format, "output", "o", "json: one pod a line", "", "json")
-	return func(w io.Writer, title string) simulate.Output {
-		if format == "json" {
-			return simulate.NewJSON(w)
-		}
-		return simulate.NewTable(w, title)
-	}
+	return &format
 }
 
-// simulation is what a person asked for.
+// newOutput prints verdicts in a format of [outputFlag], with the title before the counts.
+func newOutput(w io.Writer, format, title string) simulate.Output {
+	if format == "json" {
+		return simulate.NewJSON(w)
+	}
+	return simulate.NewTable(w, title)
+}
+
+// simulation has the flags of the command.
 type simulation struct {
 	policy   string
 	objects  []string
 	now      string
 	noLimits bool
+	settled  bool
+	rounds   int
 }
 
-func (q simulation) run(ctx context.Context, stdin io.Reader, output simulate.Output, notes io.Writer) error {
+// read reads the policy and the objects.
+func (q simulation) read(stdin io.Reader, notes io.Writer) (simulate.Config, []metav1.Object, error) {
 	now := time.Now()
 	if q.now != "" {
 		var err error
 		if now, err = time.Parse(time.RFC3339, q.now); err != nil {
-			return fmt.Errorf("--now: want a time such as 2030-01-02T15:04:05Z, got %q", q.now)
+			return simulate.Config{}, nil, fmt.Errorf("--now: want a time such as 2030-01-02T15:04:05Z, got %q", q.now)
 		}
 	}
 	p, _, err := settings.ReadPolicy(q.policy)
 	if err != nil {
-		return err
+		return simulate.Config{}, nil, err
 	}
 	found, err := readObjects(q.objects, stdin, notes)
 	if err != nil {
-		return err
+		return simulate.Config{}, nil, err
 	}
 	found, loads := apartLoads(found)
-	err = simulate.Run(ctx, simulate.Config{
+	return simulate.Config{
 		Policy: settings.WithoutOutside(p, notes), Functions: functions.All(), Now: func() time.Time { return now },
 		NoLimits: q.noLimits, Loads: loads,
-	}, found, output.Verdicts)
-	return errors.Join(err, output.End())
+	}, found, nil
 }
 
 // readObjects reads the objects that decisions need, and warns about unexpected ones.

@@ -1,0 +1,173 @@
+package simulate
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/actuator"
+	"github.com/rehome-dev/rehome/functions"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// execute gives every wish its verdict: first what the limits let through is carried out, then, as long as something of it
+// was not moved after all, what takes its place.
+func (r *round) execute(ctx context.Context, wishes []*wish) error {
+	first := map[types.UID]*wish{}
+	var waiting, again []*wish
+	for _, w := range wishes {
+		switch uid := w.open.Intent.Pod.UID; {
+		case w.verdict != nil:
+		case first[uid] != nil:
+			again = append(again, w)
+		default:
+			first[uid] = w
+			waiting = append(waiting, w)
+		}
+	}
+	slices.SortStableFunc(waiting, r.compare)
+	var failed []error
+	for len(waiting) > 0 {
+		through, held := r.limited(waiting)
+		if len(through) == 0 {
+			break
+		}
+		failed = append(failed, r.carryOut(ctx, through))
+		waiting = held
+	}
+	for _, w := range again {
+		r.share(w, first[w.open.Intent.Pod.UID])
+	}
+	return errors.Join(failed...)
+}
+
+// compare puts wishes about single pods in the order of the actuator's queue. Within a group the strategy has chosen the order.
+func (r *round) compare(a, b *wish) int {
+	if kind := a.open.Scope.Kind; kind != schemas.NodeKind && kind != schemas.PodKind {
+		return 0
+	}
+	priority := func(w *wish) int {
+		return actuator.PriorityOf(r.Policy.Traits(w.open.Strategy), policy.MoveCost(r.pods[w.open.Intent.Pod.UID]), w.open.Intent.Weight)
+	}
+	return cmp.Compare(priority(b), priority(a))
+}
+
+// limited applies the limits. Intents over a limit get a verdict.
+func (r *round) limited(wishes []*wish) (through, held []*wish) {
+	for _, w := range wishes {
+		reason, message := r.limits.take(w.open.Intent)
+		if reason == "" {
+			through = append(through, w)
+			continue
+		}
+		w.decide(actuator.Rejection{Outcome: schemas.Deferred, Reason: reason, Message: message})
+		held = append(held, w)
+	}
+	return through, held
+}
+
+// carryOut gives the intents their verdicts. As in the actuator, capacity is reserved for the replacement of each pod that moves.
+func (r *round) carryOut(ctx context.Context, wishes []*wish) error {
+	wishes = r.reserve(wishes)
+	var verdicts []schemas.Verdict
+	var err error
+	if r.Carry == nil {
+		for _, w := range wishes {
+			verdicts = append(verdicts, r.budgets.carry(w.open, r.pods[w.open.Intent.Pod.UID]))
+		}
+	} else {
+		opens := make([]actuator.Intent, len(wishes))
+		for i, w := range wishes {
+			opens[i] = w.open
+		}
+		verdicts, err = r.Carry(ctx, opens)
+	}
+	for i, w := range wishes {
+		w.verdict = &verdicts[i]
+		if w.verdict.Outcome != schemas.Evicted {
+			r.limits.giveBack(w.open.Intent)
+			if r.Policy.NeedsCapacity() {
+				r.offline.Cluster().Release(w.open.Intent.Pod.UID)
+			}
+		}
+	}
+	return err
+}
+
+// reserve returns the wishes with capacity for the replacements of their pods, where the rules ask for it. Others get a verdict.
+func (r *round) reserve(wishes []*wish) (fit []*wish) {
+	if !r.Policy.NeedsCapacity() {
+		return wishes
+	}
+	for _, w := range wishes {
+		profile, _ := r.Policy.Profile(w.open.Profile)
+		rules, pod := profile.EvictorFor(w.open.Strategy), r.pods[w.open.Intent.Pod.UID]
+		if rejection, rejected := actuator.Reserve(r.offline.Cluster(), &r.Policy, r.scheduler, w.open, rules, pod); rejected {
+			w.decide(rejection)
+			r.limits.giveBack(w.open.Intent)
+		} else {
+			fit = append(fit, w)
+		}
+	}
+	return fit
+}
+
+// share gives a wish for a pod that the strategy wanted moved before, because of another scope, the verdict that follows
+// from what became of the first.
+func (r *round) share(w, first *wish) {
+	o := actuator.Rejection{Outcome: first.verdict.Outcome, Reason: first.verdict.Reason, Message: first.verdict.Message}
+	if o.Outcome == schemas.Evicted {
+		o = actuator.Rejection{Outcome: schemas.Rejected, Reason: schemas.ReasonPodTerminating,
+			Message: "evicted because of " + first.open.Scope.Key}
+	}
+	w.decide(o)
+}
+
+// ask evaluates one scope. candidates are protected pods that the strategy would move without the protection.
+func ask(f functions.Function, scope schemas.Payload) (wanted, candidates []*wish, err error) {
+	answer, err := f.EvaluateInPlace(scope, scope.About())
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, intent := range answer.Intents {
+		wanted = append(wanted, &wish{open: open(answer, intent)})
+	}
+	protected := map[types.UID][]schemas.Protection{}
+	for _, p := range pods(scope) {
+		if len(p.Protected) > 0 {
+			protected[p.Pod.UID] = p.Protected
+		}
+	}
+	if len(protected) == 0 {
+		return wanted, nil, nil
+	}
+	freely, err := f.EvaluateInPlace(unprotected(scope), scope.About())
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, intent := range freely.Intents {
+		if rules := protected[intent.Pod.UID]; len(rules) > 0 {
+			w := &wish{open: open(freely, intent)}
+			w.decide(actuator.Rejection{Outcome: schemas.Rejected, Reason: schemas.ReasonProtected, Message: words(rules)})
+			candidates = append(candidates, w)
+		}
+	}
+	return wanted, candidates, nil
+}
+
+func open(a schemas.Intents, intent schemas.Intent) actuator.Intent {
+	return actuator.Intent{Profile: a.Profile, Strategy: a.Strategy, Scope: a.Scope, Intent: intent}
+}
+
+func words(rules []schemas.Protection) string {
+	all := make([]string, len(rules))
+	for i, p := range rules {
+		all[i] = p.Rule + ": " + p.Detail
+	}
+	return strings.Join(all, "; ")
+}
