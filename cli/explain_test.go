@@ -70,8 +70,11 @@ func explained() look.Explanation {
 			{Profile: "p", Strategy: "PodLifeTime", Due: sec(86400)},
 			{Profile: "p", Strategy: "RemoveDuplicates", Protected: true, Reason: "2 pods of shop/replicaset/api run on worker-1"},
 			{Profile: "p", Strategy: "LowNodeUtilization"},
+			{Profile: "p", Strategy: "RemovePodsViolatingNodeAffinity", Vain: true},
+			{Profile: "p", Strategy: "RemovePodsViolatingInterPodAntiAffinity", Vain: true, Reason: "its anti-affinity forbids it beside shop/api-2"},
 			{Profile: "p", Strategy: "KeepOffSpot", Unknown: "it is asked outside of this program"},
 		},
+		Replacement: "would come back to worker-1",
 		Guards: []simulate.Guard{{Profile: "p", Rules: []schemas.Protection{
 			{Rule: "PodsWithLocalStorage", Detail: "its volume scratch is an emptyDir"}, {Rule: "MinReplicas", Detail: "its owner has 1 pod"},
 		}}},

@@ -3,6 +3,7 @@ package simulate
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -10,22 +11,27 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/rehome-dev/rehome/cluster"
+	"github.com/rehome-dev/rehome/fit"
+	"github.com/rehome-dev/rehome/fit/score"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Opinion is what one enabled strategy says about one pod, by itself: as if no other had its turn before.
+// Opinion is the decision of one enabled strategy about one pod, as if no other had its turn before.
 type Opinion struct {
 	Profile  string `json:"profile"`
 	Strategy string `json:"strategy"`
 	// Wants: it wants the pod moved now. Else Protected may say that it would, if nothing protected the pod.
 	Wants     bool `json:"wants"`
 	Protected bool `json:"protected,omitempty"`
-	// Scope is the KIND/KEY of what it was asked about, and Reason why it wants the pod moved, or would.
+	// Vain: it would want the pod moved if the replacement had a better place. Only NodeFit protects the pod, or nothing does.
+	Vain bool `json:"vain,omitempty"`
+	// Scope is KIND/KEY of the scope. Reason is why the strategy wants the pod moved, or would want it.
 	Scope  string `json:"scope,omitempty"`
 	Reason string `json:"reason,omitempty"`
-	// Due is when it is to want the pod moved unless the pod changes. Zero: at no time that is known, or now.
+	// Due is when it will want the pod moved unless the pod changes. Zero: now, or at an unknown time.
 	Due time.Time `json:"due,omitzero"`
 	// Unknown says why it could not be asked. Empty: it was.
 	Unknown string `json:"unknown,omitempty"`
@@ -37,32 +43,72 @@ type Guard struct {
 	Rules   []schemas.Protection `json:"rules"`
 }
 
-// Opinions asks every strategy of the policy, in the order of the file, about one pod among the objects, which are changed
-// as by [Run]. Nothing is carried out. Guards are those of all profiles. Of c it needs what Run needs.
-func Opinions(c Config, objects []metav1.Object, pod types.UID) ([]Opinion, []Guard, error) {
+// About is the present of one pod.
+type About struct {
+	// Opinions are in the order of the policy, and Guards in the order of its profiles.
+	Opinions []Opinion
+	Guards   []Guard
+	// Replacement says where the replacement would run, such as "would run on n2". Empty: nothing would replace the pod.
+	Replacement string
+}
+
+// Opinions asks every strategy of the policy about one pod among the objects, which are changed as by [Run]. Nothing is carried out. Of
+// c it needs what Run needs.
+//
+// A strategy does not want a pod moved if the scheduler would place the replacement where it helps nothing. So each strategy
+// that does not want the pod moved decides again, as if the replacement fit everywhere.
+func Opinions(c Config, objects []metav1.Object, pod types.UID) (About, error) {
 	r, err := filled(c, objects)
 	if err != nil {
-		return nil, nil, err
+		return About{}, err
 	}
 	asked := r.pods[pod]
 	if asked == nil {
-		return nil, nil, nil
+		return About{}, nil
 	}
-	guards, err := r.guards(asked)
-	if err != nil {
-		return nil, nil, err
+	var about About
+	if about.Guards, err = r.guards(asked); err != nil {
+		return About{}, err
 	}
-	var opinions []Opinion
 	for _, p := range c.Policy.Profiles {
 		for _, s := range p.Strategies {
 			o, err := r.opinion(p.Name, s, asked)
 			if err != nil {
-				return nil, nil, err
+				return About{}, err
 			}
-			opinions = append(opinions, o)
+			about.Opinions = append(about.Opinions, o)
 		}
 	}
-	return opinions, guards, nil
+	about.Replacement, err = r.replacement(asked)
+	return about, err
+}
+
+// replacement says where the replacement of a pod would run.
+func (r *round) replacement(pod *corev1.Pod) (text string, err error) {
+	if pod.Spec.NodeName == "" || len(pod.OwnerReferences) == 0 || schemas.Ended(pod) {
+		return "", nil
+	}
+	scheduler, err := r.Policy.Scheduler.Load()
+	if err != nil {
+		return "", err
+	}
+	here := pod.Spec.NodeName
+	var nodes []*corev1.Node
+	r.offline.Cluster().Ask(pod, func(q *fit.Question) {
+		nodes = score.Predict(q, scheduler, func(n *corev1.Node) bool { return !cluster.NotReady(n) })
+	})
+	_, judged, why := r.offline.Cluster().Elsewhere(pod, nil)
+	switch {
+	case !judged:
+		return "cannot be predicted: " + strings.TrimPrefix(why, "not judged: "), nil
+	case slices.ContainsFunc(nodes, func(n *corev1.Node) bool { return n.Name == here }) && why != "":
+		return "would come back to " + here + ": it " + why, nil
+	case slices.ContainsFunc(nodes, func(n *corev1.Node) bool { return n.Name == here }):
+		return "would come back to " + here, nil
+	case len(nodes) == 0:
+		return "would be Pending: it " + why, nil
+	}
+	return "would run on " + nodes[0].Name, nil
 }
 
 // GuardedPod is a pod and what protects it by the rules of each profile.
@@ -118,7 +164,9 @@ func (r *round) opinion(profile string, s policy.Enabled, pod *corev1.Pod) (Opin
 		return o, err
 	}
 	for _, scope := range scopes {
-		if !slices.ContainsFunc(pods(scope), func(p schemas.ScopedPod) bool { return p.Pod.UID == pod.UID }) {
+		all := pods(scope)
+		i := slices.IndexFunc(all, func(p schemas.ScopedPod) bool { return p.Pod.UID == pod.UID })
+		if i < 0 {
 			continue
 		}
 		wanted, candidates, err := ask(r.Functions[at], scope)
@@ -126,14 +174,25 @@ func (r *round) opinion(profile string, s policy.Enabled, pod *corev1.Pod) (Opin
 			return o, err
 		}
 		if w := of(wanted, pod.UID); w != nil {
-			o.Wants, o.Protected, o.Scope, o.Reason = true, false, scope.About(), w.open.Intent.Reason
-			return o, nil
+			return Opinion{Profile: profile, Strategy: s.Name, Wants: true, Scope: scope.About(), Reason: w.open.Intent.Reason}, nil
 		}
-		if w := of(candidates, pod.UID); w != nil && !o.Protected {
-			o.Protected, o.Scope, o.Reason = true, scope.About(), w.open.Intent.Reason
+		if o.Protected || o.Vain {
+			continue
+		}
+		if w := of(candidates, pod.UID); w != nil {
+			o.Vain = !slices.ContainsFunc(all[i].Protected, func(p schemas.Protection) bool { return p.Rule != policy.NodeFitRule })
+			o.Protected, o.Scope, o.Reason = !o.Vain, scope.About(), w.open.Intent.Reason
+			continue
+		}
+		ideal, err := r.Functions[at].EvaluateInPlace(fittingEverywhere(scope), scope.About())
+		if err != nil {
+			return o, err
+		}
+		if slices.ContainsFunc(ideal.Intents, func(i schemas.Intent) bool { return i.Pod.UID == pod.UID }) {
+			o.Vain, o.Scope = true, scope.About()
 		}
 	}
-	if o.Protected {
+	if o.Protected || o.Vain {
 		return o, nil
 	}
 	rules, err := s.ScopeRules()

@@ -2,6 +2,7 @@ package simulate_test
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -60,11 +61,11 @@ func TestEveryStrategyHasAnOpinionAboutAPodAndEveryProfileItsProtections(t *test
 		{"u-nobody", nil, nil},
 	} {
 		t.Run(string(c.pod), func(t *testing.T) {
-			opinions, guards, err := simulate.Opinions(simulate.Config{
+			got, err := simulate.Opinions(simulate.Config{
 				Policy: p, Functions: functions.All(), Now: at,
 			}, started(t, read(t, "taints.yaml")), c.pod)
-			if err != nil || !reflect.DeepEqual(opinions, c.opinions) || !reflect.DeepEqual(guards, c.guards) {
-				t.Errorf("error %v\ngot  %+v\n     %+v\nwant %+v\n     %+v", err, opinions, guards, c.opinions, c.guards)
+			if err != nil || !reflect.DeepEqual(got.Opinions, c.opinions) || !reflect.DeepEqual(got.Guards, c.guards) {
+				t.Errorf("error %v\ngot  %+v\n     %+v\nwant %+v\n     %+v", err, got.Opinions, got.Guards, c.opinions, c.guards)
 			}
 		})
 	}
@@ -72,12 +73,12 @@ func TestEveryStrategyHasAnOpinionAboutAPodAndEveryProfileItsProtections(t *test
 
 func TestAStrategyThatIsNotInTheProgramHasNoOpinion(t *testing.T) {
 	p := parse(t, profile("all", "{}", "RemovePodsViolatingNodeTaints {}"))
-	opinions, _, err := simulate.Opinions(simulate.Config{Policy: p, Now: at}, read(t, "taints.yaml"), "u-moves")
+	got, err := simulate.Opinions(simulate.Config{Policy: p, Now: at}, read(t, "taints.yaml"), "u-moves")
 	want := []simulate.Opinion{{
 		Profile: "all", Strategy: "RemovePodsViolatingNodeTaints", Unknown: "it is asked outside of this program",
 	}}
-	if err != nil || !reflect.DeepEqual(opinions, want) {
-		t.Errorf("error %v\ngot  %+v\nwant %+v", err, opinions, want)
+	if err != nil || !reflect.DeepEqual(got.Opinions, want) {
+		t.Errorf("error %v\ngot  %+v\nwant %+v", err, got.Opinions, want)
 	}
 }
 
@@ -94,3 +95,49 @@ func started(t *testing.T, objects []metav1.Object) []metav1.Object {
 
 // dueAt is when a pod that started now is older than an hour.
 func dueAt() time.Time { return at().Add(time.Hour + time.Second) }
+
+// TestOpinionsInVain: the strategy leaves a pod whose replacement has no better place.
+func TestOpinionsInVain(t *testing.T) {
+	const spreads, duplicates = "RemovePodsViolatingTopologySpreadConstraint", "RemoveDuplicates"
+	const affine = "RemovePodsViolatingNodeAffinity"
+	balance := func(strategy string) string {
+		return strings.Replace(profile("p", "{}", strategy+" {}"), "deschedule", "balance", 1)
+	}
+	const elsewhere = `affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: ` +
+		`[{key: kubernetes.io/hostname, operator: In, values: [n2]}]}]}}}`
+	for _, c := range []struct {
+		name, profile string
+		objects       []string
+		want          simulate.Opinion
+		replacement   string
+	}{
+		{"full_domain", balance(spreads), []string{
+			node("n1", 8), node("n2", 1), pod("one", "n1", "2", evenly), pod("two", "n1", "2", evenly),
+		}, simulate.Opinion{Strategy: spreads, Vain: true}, "would be Pending: it does not fit on the only other node: resource"},
+		{"free_domain", balance(spreads), []string{
+			node("n1", 8), node("n2", 2), pod("one", "n1", "2", evenly), pod("two", "n1", "2", evenly),
+		}, simulate.Opinion{Strategy: spreads, Wants: true, Reason: "hostname n1 has 2 pods, n2 has 0: more than 1 apart (kubernetes.io/hostname)"}, "would run on n2"},
+		{"duplicate_beside_a_full_node", balance(duplicates), []string{
+			node("n1", 4), node("n2", 1), pod("one", "n1", "2"), pod("two", "n1", "2"),
+		}, simulate.Opinion{Strategy: duplicates}, "would come back to n1: it does not fit on the only other node: resource"},
+		{"node_affinity_to_a_full_node", profile("p", "{}", affine+" {nodeAffinityType: [requiredDuringSchedulingIgnoredDuringExecution]}"), []string{
+			node("n1", 4), node("n2", 1), pod("one", "n1", "2", elsewhere),
+		}, simulate.Opinion{Strategy: affine, Vain: true}, "would be Pending: it does not fit on the only other node: resource"},
+		{"anti_affinity_into_pending", profile("p", "{}", "RemovePodsViolatingInterPodAntiAffinity {}"), []string{
+			node("n1", 4), node("n2", 1), pod("one", "n1", "2", apart), pod("two", "n1", "2", apart),
+		}, simulate.Opinion{Strategy: "RemovePodsViolatingInterPodAntiAffinity", Vain: true, Reason: "its anti-affinity forbids it beside a/two (topology kubernetes.io/hostname)"},
+			"would be Pending: it does not fit on the only other node: resource"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := simulate.Opinions(simulate.Config{Policy: parse(t, c.profile), Functions: functions.All(), Now: at},
+				cluster(t, c.objects...), "u-one")
+			if err != nil || len(got.Opinions) != 1 {
+				t.Fatalf("error %v, got %+v", err, got)
+			}
+			got.Opinions[0].Scope = ""
+			if c.want.Profile = "p"; c.want != got.Opinions[0] || got.Replacement != c.replacement {
+				t.Errorf("got  %+v, %q\nwant %+v, %q", got.Opinions[0], got.Replacement, c.want, c.replacement)
+			}
+		})
+	}
+}

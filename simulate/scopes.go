@@ -3,6 +3,7 @@ package simulate
 import (
 	"slices"
 
+	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -12,9 +13,28 @@ func pods(scope schemas.Payload) []schemas.ScopedPod {
 	return all
 }
 
-// unprotected returns a copy of a scope in which nothing protects any pod.
+// unprotected copies a scope, without the protections of the pods.
 func unprotected(scope schemas.Payload) schemas.Payload {
 	return visit(scope, func(p *schemas.ScopedPod) { p.Protected = nil })
+}
+
+// anywhere is more than enough room.
+const anywhere = 1 << 20
+
+// fittingEverywhere copies a scope. In the copy the replacement of each pod fits on every other node, and NodeFit protects no pod.
+func fittingEverywhere(scope schemas.Payload) schemas.Payload {
+	scope = visit(scope, func(p *schemas.ScopedPod) {
+		p.Protected = slices.DeleteFunc(slices.Clone(p.Protected), func(rule schemas.Protection) bool { return rule.Rule == policy.NodeFitRule })
+		p.Elsewhere = &schemas.Elsewhere{Fits: true, Node: "another node", Preference: anywhere}
+	})
+	if s, ok := scope.(schemas.SpreadScope); ok {
+		s.Room = slices.Clone(s.Room)
+		for i := range s.Room {
+			s.Room[i] = slices.Repeat([]int{anywhere}, len(s.Room[i]))
+		}
+		return s
+	}
+	return scope
 }
 
 // visit calls do for each pod of a copy of a scope, and returns the copy.

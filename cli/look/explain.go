@@ -35,7 +35,8 @@ func explainCommand() *cobra.Command {
 			"Explain a pod, in three parts:\n" +
 			"  what happened to it   from the bus: each change, the intents of strategies, the verdicts of the actuator, and the\n" +
 			"                        node of the replacement. Times with a + are since the change.\n" +
-			"  what would move it    from the cluster: every strategy of the policy evaluates the pod as it is now, each by itself\n" +
+			"  what would move it    from the cluster: every strategy of the policy evaluates the pod as it is now, and where the\n" +
+			"                        scheduler would place its replacement\n" +
 			"  what protects it      protections by profile, PodDisruptionBudgets, the actuator's records that hold it, and why a\n" +
 			"                        maintenance of its node cannot move it\n\n" +
 			"A pod that is gone still has its history. Without a bus there is no history, and without a cluster or a policy there\n" +
@@ -99,8 +100,10 @@ type Explanation struct {
 	// Opinions are those of the strategies of the policy, in its order, and Guards what protects the pod by each profile.
 	Opinions []simulate.Opinion `json:"opinions,omitempty"`
 	Guards   []simulate.Guard   `json:"guards,omitempty"`
-	Budgets  []BudgetOver       `json:"budgets,omitempty"`
-	Held     Held               `json:"held"`
+	// Replacement says where the replacement of the pod would run now.
+	Replacement string       `json:"replacement,omitempty"`
+	Budgets     []BudgetOver `json:"budgets,omitempty"`
+	Held        Held         `json:"held"`
 	// Unknown is what could not be found out.
 	Unknown []Unknown `json:"unknown,omitempty"`
 }
@@ -348,6 +351,7 @@ func (x *Explanation) askStrategies(ctx context.Context, client kubernetes.Inter
 		return err
 	}
 	round.Now = func() time.Time { return x.Time }
-	x.Opinions, x.Guards, err = simulate.Opinions(round, objects, x.Pod.UID)
+	about, err := simulate.Opinions(round, objects, x.Pod.UID)
+	x.Opinions, x.Guards, x.Replacement = about.Opinions, about.Guards, about.Replacement
 	return err
 }

@@ -235,6 +235,9 @@ func (x *Explanation) writeOpinions(p *page) {
 	for _, o := range x.Opinions {
 		p.line(2, fmt.Sprintf("%-*s   ", width, x.nameOf(o)), describeOpinion(o))
 	}
+	if x.Replacement != "" {
+		p.line(2, "", "Its replacement "+x.Replacement+".")
+	}
 }
 
 // nameOf adds the profile if there are several.
@@ -253,6 +256,10 @@ func describeOpinion(o simulate.Opinion) string {
 		return "wants it moved: " + o.Reason
 	case o.Protected:
 		return "would want it moved if nothing protected it: " + o.Reason
+	case o.Vain && o.Reason == "":
+		return "leaves it where it is: its replacement has no better place"
+	case o.Vain:
+		return "leaves it where it is: its replacement has no better place, although " + o.Reason
 	case !o.Due.IsZero():
 		return "will want it moved at " + o.Due.Local().Format(time.DateTime) + ", unless it changes"
 	}
