@@ -167,33 +167,45 @@ func (s *stage) addWorkload(l *workload) {
 // addVolume makes a volume on one node and a claim that is bound to it, as the controllers would have bound it.
 func (s *stage) addVolume(l *workload) {
 	s.t.Helper()
-	size := corev1.ResourceList{corev1.ResourceStorage: *l.template.Spec.Containers[0].Resources.Requests.Cpu()}
-	modes := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
-	claim, err := s.client.CoreV1().PersistentVolumeClaims(namespace).Create(s.ctx, &corev1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Name: l.name, Annotations: map[string]string{"pv.kubernetes.io/bind-completed": "yes"}},
-		Spec: corev1.PersistentVolumeClaimSpec{
-			AccessModes: modes, VolumeName: l.name, StorageClassName: new(""), Resources: corev1.VolumeResourceRequirements{Requests: size},
-		},
-	}, metav1.CreateOptions{})
+	claim, err := s.client.CoreV1().PersistentVolumeClaims(namespace).Create(s.ctx, newClaim(l), metav1.CreateOptions{})
 	s.must(err)
 	claim.Status.Phase = corev1.ClaimBound
 	_, err = s.client.CoreV1().PersistentVolumeClaims(namespace).UpdateStatus(s.ctx, claim, metav1.UpdateOptions{})
 	s.must(err)
-	volume, err := s.client.CoreV1().PersistentVolumes().Create(s.ctx, &corev1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: l.name},
-		Spec: corev1.PersistentVolumeSpec{
-			Capacity: size, AccessModes: modes, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
-			ClaimRef:               &corev1.ObjectReference{Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: namespace, Name: l.name, UID: claim.UID},
-			PersistentVolumeSource: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: "/data"}},
-			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: hostname, Operator: corev1.NodeSelectorOpIn, Values: []string{l.volume}}},
-			}}}},
-		},
-	}, metav1.CreateOptions{})
+	volume, err := s.client.CoreV1().PersistentVolumes().Create(s.ctx, newVolume(l, claim.UID), metav1.CreateOptions{})
 	s.must(err)
 	volume.Status.Phase = corev1.VolumeBound
 	_, err = s.client.CoreV1().PersistentVolumes().UpdateStatus(s.ctx, volume, metav1.UpdateOptions{})
 	s.must(err)
+}
+
+func newClaim(l *workload) *corev1.PersistentVolumeClaim {
+	return &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: l.name, Annotations: map[string]string{"pv.kubernetes.io/bind-completed": "yes"}},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, VolumeName: l.name, StorageClassName: new(""),
+			Resources: corev1.VolumeResourceRequirements{Requests: sizeOf(l)},
+		},
+	}
+}
+
+func newVolume(l *workload, claim types.UID) *corev1.PersistentVolume {
+	return &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: l.name},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity: sizeOf(l), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
+			ClaimRef:                      &corev1.ObjectReference{Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: namespace, Name: l.name, UID: claim},
+			PersistentVolumeSource:        corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: "/data"}},
+			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: hostname, Operator: corev1.NodeSelectorOpIn, Values: []string{l.volume}}},
+			}}}},
+		},
+	}
+}
+
+func sizeOf(l *workload) corev1.ResourceList {
+	return corev1.ResourceList{corev1.ResourceStorage: *l.template.Spec.Containers[0].Resources.Requests.Cpu()}
 }
 
 // newPod is the next pod of the workload.
