@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -92,6 +93,9 @@ func (p *process) registerBusMetrics() {
 	if p.roles.Watcher {
 		p.metrics.MustRegister(NewDeadLetters(p.bus.DeadCounts))
 	}
+	if p.server != nil {
+		p.metrics.MustRegister(newStoreMetrics(p.server))
+	}
 	ask := p.bus.Status
 	if p.settings.NATSURL != "" {
 		ask = func(ctx context.Context) ([]bus.StreamStatus, error) { return p.bus.StatusFor(ctx, p.workedOn()) }
@@ -103,6 +107,31 @@ func (p *process) registerBusMetrics() {
 		skew, _ := p.bus.ClockSkew()
 		return skew.Seconds()
 	}))
+}
+
+// newStoreMetrics makes the metrics of the disk of an embedded server.
+func newStoreMetrics(s *bus.Server) prometheus.Collector {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("rehome_bus_"+name, help, labels, nil)
+	}
+	return onScrape{[]*prometheus.Desc{
+		desc("refusing_writes", "1 for the reason for which the bus in the process takes no events.", "reason"),
+		desc("free_bytes", "Free space on the disk of the bus in the process."),
+	}, func(_ context.Context, gauge func(int, float64, ...string)) error {
+		err := s.Ready()
+		for reason, is := range map[string]error{"full": bus.ErrNoSpace, "stopped": bus.ErrStopped} {
+			value := 0.0
+			if errors.Is(err, is) {
+				value = 1
+			}
+			gauge(0, value, reason)
+		}
+		free, err := s.FreeSpace()
+		if err == nil {
+			gauge(1, float64(free))
+		}
+		return err
+	}}
 }
 
 func (p *process) workedOn() (names []string) {

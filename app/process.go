@@ -51,6 +51,7 @@ type process struct {
 	policy   policy.Policy    // at the start
 	content  settings.Content // of the policy file at the start
 	client   kubernetes.Interface
+	server   *bus.Server // nil: the bus is outside of the process
 	bus      *bus.Bus
 	setup    *busSetup
 	spans    *trace.Exporter // nil: not enabled
@@ -122,6 +123,9 @@ func Run(ctx context.Context, s settings.Settings, r Roles) error {
 		return err
 	}
 	status.Checks, status.Warnings = p.checks, p.warnings
+	if p.server != nil {
+		status.Alive = func() error { return p.server.Alive(time.Now()) }
+	}
 	p.metrics.MustRegister(newReadiness(status.Ready))
 	requests.Handler = api.New(p.client, p.bus, s.Source("http"), p.log)
 	if web.Listener != nil {
@@ -169,12 +173,12 @@ func (p *process) openBus() (stop func(), err error) {
 		if !p.roles.Embedded {
 			return nil, fmt.Errorf("one role alone needs an external bus: set REHOME_NATS_URL or use `rehome run`")
 		}
-		server, err := settings.StartServer(p.settings)
-		if err != nil {
+		if p.server, err = settings.StartServer(p.settings, p.log); err != nil {
 			return nil, err
 		}
-		stopServer = server.Stop
-		options.Server, options.Socket = server, ""
+		stopServer = p.server.Stop
+		options.Server, options.Socket = p.server, ""
+		p.check(func(context.Context) error { return p.server.Ready() })
 	}
 	if s := p.settings; s.NATSURL != "" && s.NATSNKey == "" && s.NATSCreds == "" && !strings.Contains(s.NATSURL, "@") {
 		p.log.Warn("this process uses the NATS servers without a key: any program that reaches them can have pods evicted; "+
@@ -247,6 +251,9 @@ func (p *process) follow(ctx context.Context) error {
 		return err
 	}
 	work, working := errgroup.WithContext(ctx)
+	if p.server != nil && p.resync != nil {
+		work.Go(func() error { return p.evaluateAgain(working) })
+	}
 	begun := false
 	work.Go(func() error {
 		return p.bus.FollowStreams(working, setUp, func() {
@@ -264,6 +271,18 @@ func (p *process) follow(ctx context.Context) error {
 		})
 	})
 	return work.Wait()
+}
+
+// evaluateAgain evaluates everything whenever the embedded server takes events again: answers to scopes were lost.
+func (p *process) evaluateAgain(ctx context.Context) error {
+	for {
+		select {
+		case <-p.server.Resumed():
+			p.resync()
+		case <-ctx.Done():
+			return nil
+		}
+	}
 }
 
 // together runs tasks until ctx ends or one fails. A lost lease is not a failure.

@@ -13,6 +13,7 @@
 //	ask.go         Ask                                          functions in other programs
 //	message.go     CloudEvents in NATS messages
 //	connect.go     Connect, Now       health.go  Ready, errors, and reconnecting     server.go  the embedded server
+//	store.go       its disk and its JetStream: Ready, Alive, Space
 //
 // # Guarantees
 //

@@ -286,6 +286,12 @@ func (b *Bus) explain(began time.Time, err error) error {
 	if errors.Is(err, ErrNotPermitted) || errors.Is(err, ErrNotConnected) {
 		return err
 	}
+	if errors.Is(err, jetstream.ErrJetStreamNotEnabled) {
+		return fmt.Errorf("%w: %w", ErrStopped, err)
+	}
+	if isNoSpace(err) {
+		return fmt.Errorf("%w: %w", ErrNoSpace, err)
+	}
 	switch denied := b.health.deniedSince(began); {
 	case denied != nil && errors.Is(err, context.DeadlineExceeded): // the server does not answer a call that it refuses
 		return denied

@@ -61,10 +61,10 @@ type Rights struct {
 }
 
 // Imports returns what a participant with an account of its own imports from [Account]: services to publish on, and streams to hear.
-// A service covers the question about JetStream in the account itself, although the participant may not ask it: otherwise the server
+// A service covers the question about JetStream in the account itself, also if the participant may not ask it: otherwise the server
 // answers all questions about JetStream in that account, too, and says that it has none.
 func (r Rights) Imports() (services, streams []string) {
-	services = append([]string{server.JSApiAccountInfo}, r.Publish...)
+	services = withoutCovered(append([]string{server.JSApiAccountInfo}, r.Publish...))
 	streams = slices.DeleteFunc(slices.Clone(r.Subscribe), func(s string) bool { return strings.HasPrefix(s, inboxes) })
 	return services, streams
 }
@@ -121,9 +121,9 @@ func asking(p Participant, h Hosting) []string {
 	case RoleWatcher, RoleFunctions, RoleActuator, RoleMaintenance:
 		return on("STREAM.INFO")
 	case RoleReader:
-		return append(on("STREAM.INFO"), on("CONSUMER.LIST")...)
+		return slices.Concat(on("STREAM.INFO"), on("CONSUMER.LIST"), []string{server.JSApiAccountInfo})
 	case RoleOperator:
-		all := append(on("STREAM.INFO"), on("CONSUMER.LIST")...)
+		all := slices.Concat(on("STREAM.INFO"), on("CONSUMER.LIST"), []string{server.JSApiAccountInfo})
 		for _, question := range []string{"INFO", "CREATE", "DELETE"} { // of forwarders
 			all = append(all, api+"CONSUMER."+question+"."+StreamEvents+".*")
 		}

@@ -697,6 +697,9 @@ func (p part) look() error {
 	if _, err := p.bus.Status(ctx); err != nil {
 		return err
 	}
+	if err := p.bus.Space(ctx); err != nil {
+		return err
+	}
 	if _, err := p.bus.DeadCounts(ctx); err != nil {
 		return err
 	}

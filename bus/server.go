@@ -48,6 +48,9 @@ type ServerOptions struct {
 	Listen Listen
 	// MaxStore and MaxMemory bound what all streams hold, in bytes. Zero: [DefaultMaxStore] and [DefaultMaxMemory].
 	MaxStore, MaxMemory int64
+	// Reserve is the free space in bytes that the server leaves on its disk: with less, it takes no events, see [Server.Ready].
+	// Zero: it uses all.
+	Reserve int64
 	// Log gets the log of the server. nil: nothing is logged.
 	Log *slog.Logger
 }
@@ -55,10 +58,14 @@ type ServerOptions struct {
 // Server is a NATS server in this process. Clients in this process connect by [Options.Server], and others by [Options.Socket] if
 // it has a socket. It listens on the network only if [ServerOptions] say so.
 type Server struct {
-	nats *server.Server
-	gate *gate  // nil: no socket
-	seed []byte // of the key of this process. nil: every connection may do everything
-	stop sync.Once
+	nats  *server.Server
+	store *store
+	gate  *gate  // nil: no socket
+	seed  []byte // of the key of this process. nil: every connection may do everything
+	stop  sync.Once
+
+	unwatch  func() // ends watching
+	watching sync.WaitGroup
 }
 
 // maxPayload is how large a message may be, which is the most that NATS advises. A compressed scope of maxData fits, which has
@@ -124,6 +131,16 @@ func (s *Server) start(o ServerOptions) error {
 	if !n.ReadyForConnections(readyWithin) {
 		return fmt.Errorf("not ready after %v", readyWithin)
 	}
+	s.store = &store{
+		nats: n, options: options, account: server.DEFAULT_GLOBAL_ACCOUNT, reserve: o.Reserve, log: o.Log, resumed: make(chan struct{}, 1),
+	}
+	if s.seed != nil {
+		s.store.account = Account
+	}
+	s.store.look(time.Now())
+	watching, unwatch := context.WithCancel(context.Background())
+	s.unwatch = unwatch
+	s.watching.Go(func() { s.store.watch(watching) })
 	if s.gate != nil {
 		s.gate.serve(n)
 	}
@@ -157,6 +174,10 @@ func (s *Server) close() {
 	if s.gate != nil {
 		_ = os.Remove(s.gate.path) // first: once the listener is closed, another server may make its socket there
 		_ = s.gate.listener.Close()
+	}
+	if s.unwatch != nil {
+		s.unwatch()
+		s.watching.Wait()
 	}
 	if s.nats != nil {
 		s.nats.Shutdown()

@@ -202,7 +202,7 @@ func busOf(t *testing.T, breakers ...actuator.WorkloadBreaker) *bus.Bus {
 	t.Setenv("REHOME_STORE_DIR", dir)
 	t.Setenv("KUBECONFIG", filepath.Join(dir, "none"))
 	s := defaults(t)
-	server, err := settings.StartServer(s)
+	server, err := settings.StartServer(s, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

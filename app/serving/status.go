@@ -25,9 +25,10 @@ type Check func(context.Context) error
 // Status answers /metrics, /healthz, /readyz, and if enabled /debug/pprof/. [NewStatus] makes it.
 type Status struct {
 	Metrics  *prometheus.Registry
-	Checks   []Check // set before the first request
-	Warnings []Check // like Checks; /readyz names their errors and is 200 nevertheless
-	guard    *Guard  // of metrics and profiles; nil: every client may get them
+	Checks   []Check      // set before the first request
+	Warnings []Check      // like Checks; /readyz names their errors and is 200 nevertheless
+	Alive    func() error // the answer of /healthz; nil: it is always 200. Set before the first request
+	guard    *Guard       // of metrics and profiles; nil: every client may get them
 	profiles bool
 }
 
@@ -78,7 +79,15 @@ func (s *Status) Handler() *http.ServeMux {
 			mux.Handle("GET /debug/pprof/"+path, s.guard.Protect(serve))
 		}
 	}
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		if s.Alive != nil {
+			if err := s.Alive(); err != nil {
+				http.Error(w, err.Error(), http.StatusServiceUnavailable)
+				return
+			}
+		}
+		_, _ = io.WriteString(w, "ok\n")
+	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		if err := s.Ready(r.Context()); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)

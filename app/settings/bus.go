@@ -3,6 +3,7 @@ package settings
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 
 	"github.com/rehome-dev/rehome/bus"
@@ -25,7 +26,7 @@ func BusOptions(s Settings, name string) (bus.Options, error) {
 }
 
 // StartServer starts the embedded server, which can be reached at the socket.
-func StartServer(s Settings) (*bus.Server, error) {
+func StartServer(s Settings, log *slog.Logger) (*bus.Server, error) {
 	dir, err := s.storeDir()
 	if err != nil {
 		return nil, err
@@ -38,7 +39,7 @@ func StartServer(s Settings) (*bus.Server, error) {
 		return nil, err
 	}
 	server, err := bus.StartServer(bus.ServerOptions{
-		StoreDir: dir, Socket: socket, MaxMemory: bus.ScopesMaxMemory,
+		StoreDir: dir, Socket: socket, MaxMemory: bus.ScopesMaxMemory, Reserve: s.StoreReserve, Log: log,
 		Listen: bus.Listen{Address: s.Listen, CertFile: s.ListenCert, KeyFile: s.ListenKey, Participants: s.ListenAuth},
 	})
 	if errors.Is(err, bus.ErrListen) {

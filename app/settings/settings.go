@@ -37,11 +37,12 @@ type Settings struct {
 	BusPrefix    string `split_words:"true" desc:"begins the names of streams and subjects, for several clusters in one NATS account"`
 	NATSReplicas int    `envconfig:"NATS_REPLICAS" default:"1" desc:"copies of each stream, for setup: 1, 3 or 5"`
 
-	StoreDir   string `split_words:"true" desc:"directory of the embedded server; empty: rehome in the user's cache directory"`
-	Listen     string `desc:"address at which the embedded server lets other programs take part, such as 0.0.0.0:4222; empty: none"`
-	ListenCert string `envconfig:"LISTEN_CERT_FILE" desc:"its certificate file"`
-	ListenKey  string `envconfig:"LISTEN_KEY_FILE" desc:"the key file of its certificate"`
-	ListenAuth string `envconfig:"LISTEN_AUTH" desc:"who may take part: the directory that rehome auth init wrote"`
+	StoreDir     string `split_words:"true" desc:"directory of the embedded server; empty: rehome in the user's cache directory"`
+	StoreReserve int64  `split_words:"true" default:"67108864" desc:"free bytes that the embedded server leaves on its disk; 0: none"`
+	Listen       string `desc:"address at which the embedded server lets other programs take part, such as 0.0.0.0:4222; empty: none"`
+	ListenCert   string `envconfig:"LISTEN_CERT_FILE" desc:"its certificate file"`
+	ListenKey    string `envconfig:"LISTEN_KEY_FILE" desc:"the key file of its certificate"`
+	ListenAuth   string `envconfig:"LISTEN_AUTH" desc:"who may take part: the directory that rehome auth init wrote"`
 
 	History time.Duration `default:"72h" desc:"how long events can be read again"`
 
@@ -115,6 +116,8 @@ func (s Settings) Check() error {
 		return fmt.Errorf("REHOME_NATS_REPLICAS: want 1, 3 or 5, got %d", s.NATSReplicas)
 	case s.LeaseDuration < 3*time.Second:
 		return fmt.Errorf("REHOME_LEASE_DURATION: want at least 3s, got %v", s.LeaseDuration)
+	case s.StoreReserve < 0:
+		return fmt.Errorf("REHOME_STORE_RESERVE: want at least 0, got %d", s.StoreReserve)
 	case s.Parallel < 1:
 		return fmt.Errorf("REHOME_PARALLEL: want at least 1, got %d", s.Parallel)
 	case s.ServeBytes < 1:

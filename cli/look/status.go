@@ -10,6 +10,7 @@ package look
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -111,6 +112,7 @@ type Status struct {
 	DeadLetters      map[string]uint64         `json:"deadLetters"` // by the stream that they were in
 	Streams          []bus.StreamStatus        `json:"streams"`
 	Unreadable       []string                  `json:"unreadable,omitempty"`
+	BusWarning       string                    `json:"busWarning,omitempty"`   // the bus takes no events
 	ClockWarning     string                    `json:"clockWarning,omitempty"` // the clocks of this machine and of the bus differ
 }
 
@@ -371,6 +373,11 @@ func (st *Status) readBus(ctx context.Context, b *bus.Bus) error {
 		return err
 	}
 	if st.DeadLetters, err = b.DeadCounts(ctx); err != nil {
+		return err
+	}
+	if err = b.Space(ctx); errors.Is(err, bus.ErrNoSpace) {
+		st.BusWarning = bus.ErrNoSpace.Error()
+	} else if err != nil {
 		return err
 	}
 	st.Streams, err = b.Status(ctx)

@@ -43,6 +43,9 @@ func (st Status) Write(w io.Writer) error {
 		section(&text, "Maintenances", MaintenancesTable(st.Time, st.Maintenances)),
 		st.writeStreams(&text),
 	)
+	if st.BusWarning != "" {
+		fmt.Fprintln(&text, st.BusWarning)
+	}
 	if st.ClockWarning != "" {
 		fmt.Fprintln(&text, st.ClockWarning)
 	}

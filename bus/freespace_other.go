@@ -1,0 +1,8 @@
+//go:build !linux && !darwin
+
+package bus
+
+import "errors"
+
+// freeSpace is for systems without statfs, where only an unsupervised rehome on the machine of a user runs.
+func freeSpace(string) (int64, error) { return 0, errors.ErrUnsupported }

@@ -1,0 +1,187 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	// lookAtStore is the time between two looks at the disk.
+	lookAtStore = time.Second
+	// restartEvery is the time between two attempts to start JetStream again.
+	restartEvery = 10 * time.Second
+	// StoppedLimit is how long JetStream may be stopped before [Server.Alive] fails.
+	StoppedLimit = time.Minute
+)
+
+var (
+	// ErrNoSpace says that the disk of the server is too full. It passes when there is space.
+	ErrNoSpace = errors.New("the bus takes no events: its disk is full")
+	// ErrStopped says that JetStream of the embedded server has stopped. It is started again when there is space.
+	ErrStopped = errors.New("the bus takes no events: JetStream has stopped")
+)
+
+// store watches the disk of an embedded server. While less than the reserve is free, the server refuses all writes, because
+// nats-server also needs space to remove messages. A stream refuses everything after one failed write: then store restarts JetStream.
+type store struct {
+	nats    *server.Server
+	options *server.Options
+	account string
+	reserve int64
+	log     *slog.Logger
+	resumed chan struct{}
+
+	refuses   bool      // of look, as is restarted
+	restarted time.Time // when a restart of JetStream was tried last
+
+	mu      sync.Mutex
+	err     error     // why the server takes no events
+	stopped time.Time // since when JetStream does not work; zero: it does
+}
+
+// watch looks at the disk until ctx ends.
+func (s *store) watch(ctx context.Context) {
+	for ctx.Err() == nil {
+		s.look(time.Now())
+		pause(ctx, lookAtStore)
+	}
+}
+
+func (s *store) look(now time.Time) {
+	full, stopped := s.full(), s.failure()
+	if stopped != nil && full == nil && now.Sub(s.restarted) > restartEvery {
+		s.restarted = now
+		s.log.Warn("starting JetStream again", "reason", stopped)
+		stopped = s.restart()
+	}
+	if s.refuses != (full != nil) {
+		if err := s.refuse(full != nil); err != nil && stopped == nil {
+			s.log.Error("the limits of the bus cannot be changed", "error", err)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.err
+	s.err = errors.Join(full, stopped)
+	switch {
+	case stopped == nil:
+		s.stopped = time.Time{}
+	case s.stopped.IsZero():
+		s.stopped = now
+	}
+	switch {
+	case before == nil && s.err != nil:
+		s.log.Error(s.err.Error())
+	case before != nil && s.err == nil:
+		s.log.Info("the bus takes events again")
+		select {
+		case s.resumed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// full returns an error while too little space is free. A quarter more than the reserve ends that.
+func (s *store) full() error {
+	want := s.reserve
+	if s.refuses {
+		want += want / 4
+	}
+	free, err := freeSpace(s.options.StoreDir)
+	if err != nil || free >= want {
+		return nil // a disk that cannot be asked may have space
+	}
+	return fmt.Errorf("%w: %d MiB are free in %s, want %d MiB (REHOME_STORE_RESERVE)", ErrNoSpace, free>>20, s.options.StoreDir, want>>20)
+}
+
+// failure returns why JetStream does not work.
+func (s *store) failure() error {
+	if h := s.nats.Healthz(nil); h.Error != "" {
+		return fmt.Errorf("%w: %s", ErrStopped, h.Error)
+	}
+	return nil
+}
+
+func (s *store) restart() error {
+	err := s.nats.ShutdownJetStream()
+	if err == nil {
+		s.refuses = false
+		err = s.nats.EnableJetStream(&server.JetStreamConfig{
+			StoreDir: s.options.StoreDir, SyncAlways: s.options.SyncAlways, SyncInterval: s.options.SyncInterval, Strict: true,
+			MaxStore: s.options.JetStreamMaxStore, MaxMemory: s.options.JetStreamMaxMemory, CompressOK: true,
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrStopped, err)
+	}
+	return s.failure()
+}
+
+// refuse lets the server refuse or take writes. It refuses them by limits of zero bytes; messages can still be removed.
+func (s *store) refuse(on bool) error {
+	account, err := s.nats.LookupAccount(s.account)
+	if err != nil {
+		return err
+	}
+	var limits map[string]server.JetStreamAccountLimits // none
+	if on {
+		limits = map[string]server.JetStreamAccountLimits{"": {
+			MaxStreams: -1, MaxConsumers: -1, MaxAckPending: -1, MemoryMaxStreamBytes: -1, StoreMaxStreamBytes: -1,
+		}}
+	}
+	if err := account.UpdateJetStreamLimits(limits); err != nil {
+		return err
+	}
+	s.refuses = on
+	return nil
+}
+
+// Ready returns why the server takes no events: an error that wraps [ErrNoSpace] or [ErrStopped].
+func (s *Server) Ready() error {
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
+	return s.store.err
+}
+
+// Alive returns an error if JetStream has been stopped for [StoppedLimit] at the given time. A full disk alone is no error.
+func (s *Server) Alive(now time.Time) error {
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
+	if s.store.stopped.IsZero() || now.Sub(s.store.stopped) < StoppedLimit {
+		return nil
+	}
+	return s.store.err
+}
+
+// FreeSpace returns how many bytes are free where the streams are.
+func (s *Server) FreeSpace() (int64, error) { return freeSpace(s.store.options.StoreDir) }
+
+// Resumed gets a value when the server takes events again after it took none.
+func (s *Server) Resumed() <-chan struct{} { return s.store.resumed }
+
+// isNoSpace returns whether the server refused a message or a stream because its storage is used up.
+func isNoSpace(err error) bool {
+	var refusal *jetstream.APIError
+	return errors.As(err, &refusal) && slices.Contains([]server.ErrorIdentifier{
+		server.JSAccountResourcesExceededErr, server.JSInsufficientResourcesErr, server.JSStorageResourcesExceededErr,
+	}, server.ErrorIdentifier(refusal.ErrorCode))
+}
+
+// Space asks the server whether it takes events. The error wraps [ErrNoSpace] if its disk is too full.
+func (b *Bus) Space(ctx context.Context) error {
+	return b.do("space of the bus", func() error {
+		info, err := b.js.AccountInfo(ctx)
+		if err == nil && info.Limits.MaxStore == 0 {
+			err = ErrNoSpace
+		}
+		return err
+	})
+}

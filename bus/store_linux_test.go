@@ -1,0 +1,137 @@
+package bus_test
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/bustest"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+const mib = 1 << 20
+
+// TestDiskReserve fills the disk up to a part of the reserve: the bus refuses what is written, and still reads and removes.
+func TestDiskReserve(t *testing.T) {
+	bustest.SmallDisk(t, "64m", func(t *testing.T, disk bustest.Disk) {
+		server := bustest.Server(t, bus.ServerOptions{
+			StoreDir: filepath.Join(disk.Dir, "store"), MaxMemory: bus.ScopesMaxMemory, Reserve: 16 * mib,
+		})
+		b := bustest.Connect(t, bus.Options{Server: server})
+		bustest.SetUp(t, b, bus.Setup{ScopesInMemory: true, Strategies: []string{strategy}})
+		before := delta(t, "before")
+		publish(t, b, before, scope(t, "before", 1))
+		if err := b.Ledger().Put(t.Context(), "move.1", []byte("1")); err != nil {
+			t.Fatal(err)
+		}
+		free := disk.Fill(t, 8*mib)
+		bustest.Eventually(t, "the server refuses writes", func() bool { return server.Ready() != nil })
+		began := time.Now()
+		_, delta1 := b.Publish(t.Context(), delta(t, "full"))
+		_, scope1 := b.Publish(t.Context(), scope(t, "full", 2))
+		for what, err := range map[string]error{
+			"server ready": server.Ready(), "space": b.Space(t.Context()), "delta": delta1, "scope in memory": scope1,
+			"many": b.PublishAll(t.Context(), []schemas.Event{delta(t, "full")}), "ledger": b.Ledger().Put(t.Context(), "move.2", nil),
+		} {
+			if !errors.Is(err, bus.ErrNoSpace) {
+				t.Errorf("%s: got %v, want %v", what, err, bus.ErrNoSpace)
+			}
+		}
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("the refusals took %v, want them at once", took)
+		}
+		if err := server.Ready(); !strings.Contains(err.Error(), " MiB are free in "+disk.Dir) {
+			t.Errorf("got %q, want the free space", err)
+		}
+		if err := errors.Join(server.Alive(time.Now().Add(bus.StoppedLimit)), b.Ready()); err != nil {
+			t.Errorf("a full disk: got %v, want a server that lives", err)
+		}
+		if err := b.Ledger().Delete(t.Context(), "move.1"); err != nil {
+			t.Error(err)
+		}
+		free()
+		<-server.Resumed()
+		after := delta(t, "after")
+		publish(t, b, after, scope(t, "after", 3))
+		if got, want := ids(t, b, bus.Query{Channels: []string{bus.DeltaChannels}}), []string{before.ID, after.ID}; !reflect.DeepEqual(got, want) {
+			t.Errorf("the history has %v, want %v", got, want)
+		}
+		if err := errors.Join(server.Ready(), b.Space(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestFullDisk has nats-server run out of space, which stops its streams for good.
+func TestFullDisk(t *testing.T) {
+	bustest.SmallDisk(t, "64m", func(t *testing.T, disk bustest.Disk) {
+		server := bustest.Server(t, bus.ServerOptions{
+			StoreDir: filepath.Join(disk.Dir, "store"), MaxMemory: bus.ScopesMaxMemory, Reserve: mib,
+		})
+		b := bustest.Connect(t, bus.Options{Server: server})
+		setup := bus.Setup{ScopesInMemory: true, Strategies: []string{strategy}}
+		bustest.SetUp(t, b, setup)
+		history, scopes, answers := bustest.Collect(t, b, bus.DeltaChannels), work(t, b, bus.Work{}), follow(t, b)
+		publish(t, b, delta(t, "before"))
+		history.Next(t)
+		var free func()
+		bustest.Eventually(t, "a write fails before the server sees that the disk is full", func() bool {
+			free = disk.Fill(t, 0)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			defer cancel()
+			_, _ = b.Publish(ctx, delta(t, "full"))
+			stopped := errors.Is(server.Ready(), bus.ErrStopped)
+			if !stopped {
+				free()
+			}
+			return stopped
+		})
+		if err := server.Ready(); !errors.Is(err, bus.ErrNoSpace) || !strings.Contains(err.Error(), "no space left on device") {
+			t.Errorf("got %v, want both reasons", err)
+		}
+		if _, err := b.Publish(t.Context(), delta(t, "full")); !errors.Is(err, bus.ErrNoSpace) || !errors.Is(b.Space(t.Context()), bus.ErrNoSpace) {
+			t.Errorf("publish: got %v, want %v", err, bus.ErrNoSpace)
+		}
+		if now, later := server.Alive(time.Now()), server.Alive(time.Now().Add(bus.StoppedLimit)); now != nil || later == nil {
+			t.Errorf("alive: got %v, and %v after %v", now, later, bus.StoppedLimit)
+		}
+		free()
+		bustest.Eventually(t, "the server takes events", func() bool { return server.Ready() == nil })
+		<-server.Resumed()
+		bustest.SetUp(t, b, setup) // the scopes were in memory
+		after := delta(t, "after")
+		publish(t, b, after, scope(t, "after", 1))
+		history.Find(t, func(e schemas.Event) bool { return e.ID == after.ID })
+		if got := next(t, scopes); got != "after-1" {
+			t.Errorf("the next scope is %s, want after-1", got)
+		}
+		given := give(t, b, "after", 1, "pod-1")
+		got := next(t, answers)
+		got.end <- nil
+		if got.event.ID != given.ID {
+			t.Errorf("the next answer is %s, want %s", got.event.ID, given.ID)
+		}
+		if err := errors.Join(server.Alive(time.Now().Add(bus.StoppedLimit)), b.Space(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestStartOnFullDisk starts a server that may write nothing.
+func TestStartOnFullDisk(t *testing.T) {
+	bustest.SmallDisk(t, "32m", func(t *testing.T, disk bustest.Disk) {
+		free := disk.Fill(t, mib)
+		server := bustest.Server(t, bus.ServerOptions{StoreDir: filepath.Join(disk.Dir, "store"), Reserve: 2 * mib})
+		b := bustest.Connect(t, bus.Options{Server: server})
+		if err := b.Setup(t.Context(), bus.Setup{}); !errors.Is(err, bus.ErrNoSpace) || !errors.Is(server.Ready(), bus.ErrNoSpace) {
+			t.Errorf("got %v, want %v", err, bus.ErrNoSpace)
+		}
+		free()
+		bustest.SetUp(t, b, bus.Setup{})
+	})
+}

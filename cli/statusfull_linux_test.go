@@ -1,0 +1,23 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/rehome-dev/rehome/bus/bustest"
+)
+
+func TestStatusOfFullBus(t *testing.T) {
+	bustest.SmallDisk(t, "96m", func(t *testing.T, disk bustest.Disk) {
+		t.Setenv("TMPDIR", disk.Dir)
+		busOf(t)
+		disk.Fill(t, 32<<20) // half of the default reserve
+		bustest.Eventually(t, "the status names the reason", func() bool {
+			out, err := execute(t, "status")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return strings.Contains(out, "\nthe bus takes no events: its disk is full\n")
+		})
+	})
+}
