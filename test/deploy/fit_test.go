@@ -18,6 +18,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -67,7 +68,7 @@ func TestEveryVariableIsASetting(t *testing.T) {
 		for _, w := range workloads(t, objects) {
 			for _, c := range w.pods.Spec.Containers {
 				for _, v := range c.Env {
-					if c.Image == image && !slices.Contains(known, v.Name) {
+					if c.Image == image && !slices.Contains(known, v.Name) && v.Name != "GOMEMLIMIT" {
 						t.Errorf("%s %s: rehome does not read %s", w.kind, w.name, v.Name)
 					}
 				}
@@ -367,6 +368,27 @@ func TestPodsAreRestricted(t *testing.T) {
 			}
 			if len(c.Resources.Requests) != 2 {
 				t.Errorf("%s %s requests %v", w.kind, w.name, c.Resources.Requests)
+			}
+		}
+	})
+}
+
+// TestMemoryLimits: each container has one, and the Go runtime collects garbage before it is reached.
+func TestMemoryLimits(t *testing.T) {
+	inEveryWay(t, func(t *testing.T, objects []*unstructured.Unstructured) {
+		for _, w := range workloads(t, objects) {
+			for _, c := range w.pods.Spec.Containers {
+				limit := c.Resources.Limits.Memory().Value()
+				goLimit := int64(0)
+				for _, v := range c.Env {
+					if v.Name == "GOMEMLIMIT" {
+						q := resource.MustParse(strings.TrimSuffix(v.Value, "B"))
+						goLimit = q.Value()
+					}
+				}
+				if goLimit < limit*85/100 || goLimit > limit*90/100 || limit == 0 {
+					t.Errorf("%s %s, container %s: GOMEMLIMIT is %d, want about 90 %% of the limit of memory, which is %d", w.kind, w.name, c.Name, goLimit, limit)
+				}
 			}
 		}
 	})
