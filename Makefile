@@ -208,6 +208,18 @@ $(LINT): test/tools/go.mod test/tools/go.sum
 	@echo "building the linter, about 80 seconds"
 	cd test/tools && nice go build -trimpath -o ../../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
+# govulncheck has its own module. It is not part of check, because it downloads the database of vulnerabilities.
+VULNCHECK := .build/tools/govulncheck
+VULNDB    := https://vuln.go.dev
+$(VULNCHECK): test/tools/vuln/go.mod test/tools/vuln/go.sum
+	cd test/tools/vuln && nice go build -trimpath -o ../../../$@ golang.org/x/vuln/cmd/govulncheck
+
+# Exit code 3 means that a vulnerability was found.
+.PHONY: vulncheck
+vulncheck: $(VULNCHECK) ## Look for known vulnerabilities in code that the program calls; needs VULNDB=https://vuln.go.dev or a copy.
+	@nice $(VULNCHECK) -db '$(VULNDB)' ./cmd/rehome || { code=$$?; test $$code = 3 || \
+	  echo "nothing was checked: the database $(VULNDB) is needed; for a copy, set VULNDB=file:///DIRECTORY" >&2; exit $$code; }
+
 # Helm has its own module, for the tests of the chart. Its first build takes three minutes on two cores.
 $(HELM): test/tools/helm/go.mod test/tools/helm/go.sum
 	@echo "building helm, about three minutes"
