@@ -121,6 +121,26 @@ func TestAnAnswerIsReadWhenItsPodsAreSuchAsItsScopeCanHave(t *testing.T) {
 	}
 }
 
+// TestWrongClockOfHost: the time of an event is the clock of its host, and the longest time of an intent counts from the actuator's.
+func TestWrongClockOfHost(t *testing.T) {
+	a, _ := answerTo("A", 1, "1", "2")
+	for _, skew := range []time.Duration{-2 * time.Hour, 0, 2 * time.Hour} {
+		for _, c := range []struct {
+			expires time.Duration
+			invalid bool
+		}{{10 * time.Minute, false}, {time.Hour + time.Second, true}} {
+			a.Intents[1].Expires = noon.Add(c.expires)
+			e, err := schemas.NewEvent("/test", a, noon.Add(skew), schemas.Event{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err = readMessage(e, noon); errors.Is(err, schemas.ErrInvalid) != c.invalid {
+				t.Errorf("made at %v by the host, expires in %v: got %v, want invalid %v", skew, c.expires, err, c.invalid)
+			}
+		}
+	}
+}
+
 func TestAnAnswerOnTheSubjectOfAnotherIsRefused(t *testing.T) {
 	a, e := answerTo("A", 1, "1")
 	for _, c := range []struct {
