@@ -13,7 +13,7 @@
 //	reloader           reload.go      reads the policy file again
 //	lease, lock        lease.go       leader election
 //	proofread          proofread.go   dead letters of invalid events in the history
-//	metrics.go, heap.go
+//	metrics.go, heap.go, apiclock.go
 package app
 
 import (
@@ -150,7 +150,7 @@ func (p *process) prepare() error {
 	if p.policy, p.content, err = settings.ReadPolicy(p.settings.Policy); err != nil || !needsCluster {
 		return err
 	}
-	p.client, err = settings.NewClient(p.settings)
+	p.client, err = settings.NewClient(p.settings, p.watchAPIClock())
 	return err
 }
 

@@ -17,14 +17,16 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/pager"
+	"k8s.io/client-go/transport"
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/maintenance/apply"
 )
 
-// NewClient makes a client of the API server, with requests in protobuf. It does not connect.
-func NewClient(s Settings) (kubernetes.Interface, error) {
+// NewClient makes a client of the API server, with requests in protobuf. Each of wrap wraps its transport. It does not connect.
+func NewClient(s Settings, wrap ...transport.WrapperFunc) (kubernetes.Interface, error) {
 	return newClient(s, func(config *rest.Config) (kubernetes.Interface, error) {
+		config.Wrap(transport.Wrappers(wrap...))
 		config.ContentType = runtime.ContentTypeProtobuf
 		config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 		return kubernetes.NewForConfig(config)
