@@ -49,7 +49,7 @@ type ServerOptions struct {
 	// MaxStore and MaxMemory bound what all streams hold, in bytes. Zero: [DefaultMaxStore] and [DefaultMaxMemory].
 	MaxStore, MaxMemory int64
 	// Reserve is the free space in bytes that the server leaves on its disk: with less, it takes no events, see [Server.Ready].
-	// Zero: it uses all.
+	// It is at least 1 MiB.
 	Reserve int64
 	// Log gets the log of the server. nil: nothing is logged.
 	Log *slog.Logger
@@ -132,7 +132,7 @@ func (s *Server) start(o ServerOptions) error {
 		return fmt.Errorf("not ready after %v", readyWithin)
 	}
 	s.store = &store{
-		nats: n, options: options, account: server.DEFAULT_GLOBAL_ACCOUNT, reserve: o.Reserve, log: o.Log, resumed: make(chan struct{}, 1),
+		nats: n, options: options, account: server.DEFAULT_GLOBAL_ACCOUNT, reserve: max(o.Reserve, leastReserve), log: o.Log, resumed: make(chan struct{}, 1),
 	}
 	if s.seed != nil {
 		s.store.account = Account

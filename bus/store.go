@@ -16,6 +16,8 @@ import (
 const (
 	// lookAtStore is the time between two looks at the disk.
 	lookAtStore = time.Second
+	// leastReserve is the free space without which JetStream is not started again: a start writes little and would succeed.
+	leastReserve = 1 << 20
 	// restartEvery is the time between two attempts to start JetStream again.
 	restartEvery = 10 * time.Second
 	// StoppedLimit is how long JetStream may be stopped before [Server.Alive] fails.

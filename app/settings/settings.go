@@ -38,7 +38,7 @@ type Settings struct {
 	NATSReplicas int    `envconfig:"NATS_REPLICAS" default:"1" desc:"copies of each stream, for setup: 1, 3 or 5"`
 
 	StoreDir     string `split_words:"true" desc:"directory of the embedded server; empty: rehome in the user's cache directory"`
-	StoreReserve int64  `split_words:"true" default:"67108864" desc:"free bytes that the embedded server leaves on its disk; 0: none"`
+	StoreReserve int64  `split_words:"true" default:"67108864" desc:"free bytes that the embedded server leaves on its disk, at least 1 MiB"`
 	Listen       string `desc:"address at which the embedded server lets other programs take part, such as 0.0.0.0:4222; empty: none"`
 	ListenCert   string `envconfig:"LISTEN_CERT_FILE" desc:"its certificate file"`
 	ListenKey    string `envconfig:"LISTEN_KEY_FILE" desc:"the key file of its certificate"`
