@@ -1,0 +1,64 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rehome-dev/rehome/test/program"
+)
+
+// TestFullDiskOfTheBus taints a node while the disk of the bus in the process is full, in a mount namespace of the process. The pods
+// move when there is space, without help.
+func TestFullDiskOfTheBus(t *testing.T) {
+	for name, c := range map[string]struct{ reserve, says string }{
+		"a reserve": {"67108864", "the bus takes no events: its disk is full"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, 3)
+			s.deployment("api", 8, preferring(s.nodes[0]))
+			disk := store(t)
+			running, err := program.Start("unshare", []string{"--user", "--map-root-user", "--mount", "sh", "-c",
+				`mount -t tmpfs -o size=128m none "$REHOME_STORE_DIR" && exec "$0" "$@"`, s.stage.rehome, "run", "--policy", s.policy()},
+				append(s.environment(), "REHOME_STORE_DIR="+disk, "REHOME_STORE_RESERVE="+c.reserve))
+			s.must(err)
+			p := &process{running, t}
+			t.Cleanup(func() {
+				p.kill()
+				if t.Failed() || os.Getenv("SHOW") != "" {
+					t.Logf("rehome said:\n%s", p.Log)
+				}
+			})
+			p.waitReady()
+			p.evaluated(s)
+			before, from := s.pods(s.nodes[0]), len(s.evictions())
+			filler, err := os.Create(filepath.Join("/proc", fmt.Sprint(p.Pid()), "root", disk, "filler"))
+			s.must(err)
+			for chunk := make([]byte, 4096); err == nil; {
+				_, err = filler.Write(chunk)
+			}
+			_ = filler.Close()
+			s.taint(s.nodes[0], "dedicated")
+			p.notReady()
+			if said := p.unready(20 * time.Second); !strings.Contains(said, c.says) {
+				t.Errorf("/readyz says %q, want %q", said, c.says)
+			}
+			if got := len(s.evictions()) - from; got > 0 {
+				t.Errorf("%d pods were evicted without a record in the ledger", got)
+			}
+			s.must(os.Remove(filler.Name()))
+			freed := time.Now()
+			s.emptied(s.nodes[0])
+			t.Logf("the node was empty %v after there was space", time.Since(freed))
+			s.ready("api")
+			if got := s.evicted(from, 8); !reflect.DeepEqual(uids(got), before) {
+				t.Errorf("evicted %v, want %v", uids(got), before)
+			}
+			p.waitReady()
+		})
+	}
+}
