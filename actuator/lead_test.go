@@ -29,7 +29,6 @@ type memory struct {
 	sequence  uint64
 	table     map[string]schemas.Event
 	published []schemas.Event // verdicts
-	news      []schemas.Event // of maintenances
 	stored    []schemas.Event // answers and verdicts, in order
 	dead      []error
 	ledger    map[string][]byte
@@ -128,10 +127,6 @@ func (m *memory) Publish(_ context.Context, e schemas.Event) (uint64, error) {
 		return 0, m.refuse
 	}
 	m.sequence++
-	if e.Type == schemas.MaintenanceType {
-		m.news = append(m.news, e)
-		return m.sequence, nil
-	}
 	m.published = append(m.published, e)
 	m.stored = append(m.stored, e)
 	m.change()
@@ -186,13 +181,6 @@ func (m *memory) setRefuse(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.refuse = err
-}
-
-// told are the events of maintenances that were stored, in order.
-func (m *memory) told() []schemas.Event {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return slices.Clone(m.news)
 }
 
 // left is how many answers are in the table.

@@ -92,7 +92,7 @@ type StorageClass struct {
 
 // Evictor decides what protects a pod of a profile. The zero value protects what the descheduler protects by default:
 // mirror, static and terminating pods, system-critical ones, bare ones, those of DaemonSets, and those with local storage;
-// and pods with one of [DefaultSignals].
+// and pods with a default signal.
 type Evictor struct {
 	args EvictorArgs
 	// The selectors of args, compiled. nil matches everything.

@@ -53,7 +53,8 @@ const (
 //go:embed signals.yaml
 var signalsYAML []byte
 
-// defaultSignals are read once, because Protects needs them for every pod.
+// defaultSignals are the signals that hold unless the policy switches them off, whatever the version of its file. They are read
+// once, because Protects needs them for every pod.
 //
 //nolint:gochecknoglobals // a constant that Go cannot write as one
 var defaultSignals = func() (all []Signal) {
@@ -61,17 +62,14 @@ var defaultSignals = func() (all []Signal) {
 	return all
 }()
 
-// DefaultSignals are the signals that hold unless the policy switches them off, whatever the version of its file.
-func DefaultSignals() []Signal { return slices.Clone(defaultSignals) }
-
-// Signals are the signals of a policy. The zero value are [DefaultSignals].
+// Signals are the signals of a policy. The zero value has the default signals.
 type Signals struct {
-	// DefaultDisabled are keys of [DefaultSignals] that do not hold.
+	// DefaultDisabled are keys of default signals that do not hold.
 	DefaultDisabled []string `json:"defaultDisabled" enum:"*"`
 	// ExtraEnabled are further signals.
 	ExtraEnabled []Signal `json:"extraEnabled"`
 
-	rows []Signal // the signals that hold; nil: DefaultSignals
+	rows []Signal // the signals that hold; nil: the default ones
 }
 
 // all lists the signals that hold.

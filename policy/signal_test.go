@@ -201,7 +201,7 @@ func TestTaintsThatStrategiesDoNotSee(t *testing.T) {
 
 func TestTheDefaultSignalsAreValidAndEachIsThereOnce(t *testing.T) {
 	seen := map[Signal]bool{}
-	for _, s := range DefaultSignals() {
+	for _, s := range defaultSignals {
 		if err := s.Validate(); err != nil || seen[s] {
 			t.Errorf("%+v: %v, there before: %v", s, err, seen[s])
 		}
@@ -215,7 +215,7 @@ func TestTheDefaultSignalsAreDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range DefaultSignals() {
+	for _, s := range defaultSignals {
 		if !slices.ContainsFunc(strings.Split(string(page), "\n"), func(line string) bool {
 			return strings.HasPrefix(line, "| ") && strings.Contains(line, string(s.Where)) &&
 				strings.Contains(line, "`"+s.Key+"`") && strings.HasSuffix(line, "`"+string(s.Effect)+"` |") &&

@@ -135,7 +135,6 @@ func TestListsAreComplete(t *testing.T) {
 	sameSet(t, "Outcomes()", asStrings(schemas.Outcomes()), valuesOf(t, "Outcome"))
 	sameSet(t, "RequestActions()", asStrings(schemas.RequestActions()), valuesOf(t, "RequestAction"))
 	sameSet(t, "RequestMethods()", asStrings(schemas.RequestMethods()), valuesOf(t, "RequestMethod"))
-	sameSet(t, "ReceiptStates()", asStrings(schemas.ReceiptStates()), valuesOf(t, "ReceiptState"))
 }
 
 // reasonsByComment groups the constants of a type by the first word of their comments.

@@ -15,11 +15,6 @@ const (
 	RequestFinished ReceiptState = "finished" // no further action
 )
 
-// ReceiptStates returns every state.
-func ReceiptStates() []ReceiptState {
-	return []ReceiptState{RequestAccepted, RequestRejected, RequestFinished}
-}
-
 // ReceiptReason is the reason of a state.
 type ReceiptReason string
 

@@ -87,9 +87,6 @@ func (s *Servers) Addresses() (list []string) {
 	return list
 }
 
-// Dir is the directory of the store of server i.
-func (s *Servers) Dir(i int) string { return s.options[i].StoreDir }
-
 // Connect connects as [Connect] does, and waits until there is a connection.
 func (s *Servers) Connect(t testing.TB, name string) *bus.Bus {
 	t.Helper()
