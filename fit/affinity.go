@@ -84,9 +84,9 @@ func (w *world) countRepelled() {
 		}
 	}
 	for _, r := range q.cluster.repulsions {
-		if r.term.matches(q.pod.Namespace, q.namespace, q.pod.Labels) {
+		if r.common.matches(q.pod.Namespace, q.namespace, q.pod.Labels) {
 			for node, n := range r.on {
-				count(&r.term, node, n)
+				count(&r.common, node, n)
 			}
 		}
 	}
@@ -197,36 +197,6 @@ func newPreference(t term, weight int64) preference {
 	return preference{term: t, weight: weight, key: fmt.Sprintf("%d\x00%s", weight, t.key())}
 }
 
-// attraction are the pods with the same preference.
-type attraction struct {
-	preference preference
-	// on counts them by node name.
-	on map[string]int
-}
-
-// attractions are all attractions by the key of their preference.
-type attractions map[string]*attraction
-
-func (a attractions) enter(p *placed) {
-	for _, w := range p.preferences {
-		own := a[w.key]
-		if own == nil {
-			own = &attraction{preference: w, on: map[string]int{}}
-			a[w.key] = own
-		}
-		own.on[p.node]++
-	}
-}
-
-func (a attractions) leave(p *placed) {
-	for _, w := range p.preferences {
-		decrease(a[w.key].on, p.node)
-		if len(a[w.key].on) == 0 {
-			delete(a, w.key)
-		}
-	}
-}
-
 // Affinity weighs the pods that are near, by topology key and value: preferred terms of the pod that they match, and terms
 // of theirs that the pod matches. A node's sum over its labels is higher the better it suits; it may be negative.
 type Affinity map[string]map[string]int64
@@ -262,9 +232,9 @@ func (q *Question) Affinity(required int64, ownOnly bool) Affinity {
 		}
 	}
 	for _, a := range q.cluster.attractions {
-		if a.preference.matches(q.pod.Namespace, q.namespace, q.pod.Labels) {
+		if a.common.matches(q.pod.Namespace, q.namespace, q.pod.Labels) {
 			for node, n := range a.on {
-				theirs(&a.preference, node, n)
+				theirs(&a.common, node, n)
 			}
 		}
 	}

@@ -136,7 +136,7 @@ func (q *Question) Spread(constraints []corev1.TopologySpreadConstraint, sibling
 		counts[i].InDomain = map[string]int{}
 		for name, n := range counts[i].OnNode {
 			h := q.cluster.hosts[name]
-			if h == nil || h.node == nil || all && !hasTopologies(read, h) || !q.includes(c, h) {
+			if h == nil || h.node == nil || all && !hasTopologies(read, h) || !q.includes(c, h, c.honorAffinity && q.nodes.matches(h.node)) {
 				continue
 			}
 			if value, has := h.node.Labels[c.topology]; has {
@@ -153,9 +153,9 @@ func (w *world) siblings() map[string]int {
 	if owner == nil {
 		return nil
 	}
-	counts := maps.Clone(w.question.cluster.controllers[owner.UID])
-	if counts == nil {
-		counts = map[string]int{}
+	counts := map[string]int{}
+	if siblings := w.question.cluster.controllers[owner.UID]; siblings != nil {
+		counts = maps.Clone(siblings.on)
 	}
 	w.adjust(func(p *placed, n int) {
 		if p.controller == owner.UID && !p.terminating {
@@ -163,21 +163,4 @@ func (w *world) siblings() map[string]int {
 		}
 	})
 	return counts
-}
-
-// includes says whether the policies of a constraint include a node.
-func (q *Question) includes(c *constraint, h *host) bool {
-	if c.honorAffinity && !q.nodes.matches(h.node) {
-		return false
-	}
-	return !c.honorTaints || Untolerated(h.node.Spec.Taints, q.pod.Spec.Tolerations) == nil
-}
-
-func hasTopologies(constraints []constraint, h *host) bool {
-	for i := range constraints {
-		if _, has := h.node.Labels[constraints[i].topology]; !has {
-			return false
-		}
-	}
-	return true
 }

@@ -86,12 +86,14 @@ type Cluster struct {
 	// nominated are pods that wait for room which the scheduler made for them, by UID.
 	nominated map[types.UID]*placed
 	// reserved are the replacements of pods on the move, by the UIDs of those pods.
-	reserved    map[types.UID]*placed
-	cohorts     cohorts
-	repulsions  repulsions
-	controllers controllers
-	// attractions are the preferences of pods on nodes.
-	attractions attractions
+	reserved map[types.UID]*placed
+	// cohorts are by namespace, and then by key.
+	cohorts map[string]tallies[string, cohort]
+	// repulsions are the pods with the same required anti-affinity term, and attractions those with the same preference.
+	repulsions  tallies[string, term]
+	attractions tallies[string, preference]
+	// controllers are the pods of the same controller, terminating ones left out.
+	controllers tallies[types.UID, struct{}]
 	namespaces  map[string]labels.Set
 	storage     storage
 }
@@ -103,10 +105,10 @@ func New() *Cluster {
 		pods:        map[types.UID]*placed{},
 		nominated:   map[types.UID]*placed{},
 		reserved:    map[types.UID]*placed{},
-		cohorts:     cohorts{},
-		repulsions:  repulsions{},
-		attractions: attractions{},
-		controllers: controllers{},
+		cohorts:     map[string]tallies[string, cohort]{},
+		repulsions:  tallies[string, term]{},
+		attractions: tallies[string, preference]{},
+		controllers: tallies[types.UID, struct{}]{},
 		namespaces:  map[string]labels.Set{},
 		storage:     newStorage(),
 	}
@@ -244,10 +246,7 @@ func (c *Cluster) removePod(uid types.UID) {
 func (c *Cluster) enter(p *placed) {
 	c.pods[p.uid] = p
 	c.host(p.node).enter(p)
-	c.cohorts.enter(p)
-	c.repulsions.enter(p)
-	c.attractions.enter(p)
-	c.controllers.enter(p)
+	c.enterTallies(p)
 	c.storage.enter(p)
 }
 
@@ -256,10 +255,7 @@ func (c *Cluster) leave(p *placed) {
 	h := c.hosts[p.node]
 	h.leave(p)
 	c.drop(h)
-	c.cohorts.leave(p)
-	c.repulsions.leave(p)
-	c.attractions.leave(p)
-	c.controllers.leave(p)
+	c.leaveTallies(p)
 	c.storage.leave(p)
 }
 
@@ -270,7 +266,7 @@ func (c *Cluster) Reserve(pod *corev1.Pod, node string) {
 	p := newPlaced(pod, node)
 	p.holds = wanted(pod)
 	p.terminating = false
-	p.cohort = cohortKey(p.namespace, p.labels, false)
+	p.cohort = cohortKey(p.labels, false)
 	c.reserved[p.uid] = p
 }
 

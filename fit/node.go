@@ -133,7 +133,7 @@ func newPlaced(pod *corev1.Pod, node string) *placed {
 	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
 		p.controller = owner.UID
 	}
-	p.cohort = cohortKey(p.namespace, p.labels, p.terminating)
+	p.cohort = cohortKey(p.labels, p.terminating)
 	// Terms that cannot be read are left out, all of them, as the scheduler does with pods that it finds on nodes.
 	p.terms, _ = newTerms(pod, requiredAntiAffinity(&pod.Spec))
 	for i := range p.terms {

@@ -2,6 +2,7 @@ package fit
 
 import (
 	"math"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -80,7 +81,7 @@ func (w *world) countDomains() {
 		onNode := w.countOnNodes(c)
 		counts := make(map[string]int, q.cluster.expected(c.topology))
 		for at, h := range q.cluster.known {
-			if !q.takesPart(c, h, affine == nil || affine[at]) {
+			if !hasTopologies(q.spread, h) || !q.includes(c, h, affine == nil || affine[at]) {
 				continue
 			}
 			counts[h.node.Labels[c.topology]] += onNode[h.name]
@@ -99,11 +100,7 @@ func (c *Cluster) expected(topology string) int {
 
 // affineHosts says which of the known nodes the node affinity of the pod matches; nil if no constraint asks for it.
 func (q *Question) affineHosts() []bool {
-	asked := false
-	for i := range q.spread {
-		asked = asked || q.spread[i].honorAffinity
-	}
-	if !asked {
+	if !slices.ContainsFunc(q.spread, func(c constraint) bool { return c.honorAffinity }) {
 		return nil
 	}
 	matching := make([]bool, len(q.cluster.known))
@@ -133,13 +130,22 @@ func (w *world) countOnNodes(c *constraint) map[string]int {
 	return onNode
 }
 
-// takesPart says whether the pods on a node count for a constraint: the node has the topology keys of all constraints,
-// and the policies do not leave it out.
-func (q *Question) takesPart(c *constraint, h *host, affine bool) bool {
-	if !hasTopologies(q.spread, h) || c.honorAffinity && !affine {
+// includes says whether the policies of a constraint include a node. affine: the node affinity of the pod matches the node.
+func (q *Question) includes(c *constraint, h *host, affine bool) bool {
+	if c.honorAffinity && !affine {
 		return false
 	}
 	return !c.honorTaints || Untolerated(h.node.Spec.Taints, q.pod.Spec.Tolerations) == nil
+}
+
+// hasTopologies says whether a node has the topology keys of all constraints.
+func hasTopologies(constraints []constraint, h *host) bool {
+	for i := range constraints {
+		if _, has := h.node.Labels[constraints[i].topology]; !has {
+			return false
+		}
+	}
+	return true
 }
 
 func least(counts map[string]int, minDomains int) int {

@@ -6,26 +6,47 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 )
+
+// tally counts, by node name, pods that have something in common.
+type tally[T any] struct {
+	common T
+	on     map[string]int
+}
+
+// tallies are tallies by a key of what their pods have in common.
+type tallies[K comparable, T any] map[K]*tally[T]
+
+// enter counts a pod in.
+func (t tallies[K, T]) enter(key K, common T, node string) {
+	own := t[key]
+	if own == nil {
+		own = &tally[T]{common: common, on: map[string]int{}}
+		t[key] = own
+	}
+	own.on[node]++
+}
+
+// leave counts it out.
+func (t tallies[K, T]) leave(key K, node string) {
+	decrease(t[key].on, node)
+	if len(t[key].on) == 0 {
+		delete(t, key)
+	}
+}
 
 // cohort are the pods that no selector can tell apart: same namespace, same labels, and terminating or not. Rules
 // between pods are asked once for each cohort and not once for each pod.
 type cohort struct {
-	key         string
-	namespace   string
 	labels      labels.Set
 	terminating bool
-	// on counts its pods by node name.
-	on map[string]int
 }
 
-// cohortKey is the same for pods of the same cohort.
-func cohortKey(namespace string, of labels.Set, terminating bool) string {
+// cohortKey is the same for pods of a namespace that are of the same cohort.
+func cohortKey(of labels.Set, terminating bool) string {
 	var b strings.Builder
-	b.WriteString(namespace)
 	if terminating {
-		b.WriteString("\x00terminating")
+		b.WriteString("terminating")
 	}
 	for _, name := range slices.Sorted(maps.Keys(of)) {
 		b.WriteByte(0)
@@ -36,89 +57,36 @@ func cohortKey(namespace string, of labels.Set, terminating bool) string {
 	return b.String()
 }
 
-// cohorts are all cohorts by namespace, then by key.
-type cohorts map[string]map[string]*cohort
-
-// enter counts a pod in.
-func (c cohorts) enter(p *placed) {
-	in := c[p.namespace]
-	if in == nil {
-		in = map[string]*cohort{}
-		c[p.namespace] = in
+// enterTallies counts a pod in what it has in common with others.
+func (c *Cluster) enterTallies(p *placed) {
+	if c.cohorts[p.namespace] == nil {
+		c.cohorts[p.namespace] = tallies[string, cohort]{}
 	}
-	own := in[p.cohort]
-	if own == nil {
-		own = &cohort{
-			key: p.cohort, namespace: p.namespace, labels: p.labels, terminating: p.terminating, on: map[string]int{},
-		}
-		in[p.cohort] = own
-	}
-	own.on[p.node]++
-}
-
-// leave counts it out.
-func (c cohorts) leave(p *placed) {
-	own := c[p.namespace][p.cohort]
-	decrease(own.on, p.node)
-	if len(own.on) > 0 {
-		return
-	}
-	delete(c[p.namespace], p.cohort)
-	if len(c[p.namespace]) == 0 {
-		delete(c, p.namespace)
-	}
-}
-
-// controllers count the pods of each controller by node name, terminating ones left out.
-type controllers map[types.UID]map[string]int
-
-func (c controllers) enter(p *placed) {
-	if p.controller == "" || p.terminating {
-		return
-	}
-	if c[p.controller] == nil {
-		c[p.controller] = map[string]int{}
-	}
-	c[p.controller][p.node]++
-}
-
-func (c controllers) leave(p *placed) {
-	if p.controller == "" || p.terminating {
-		return
-	}
-	decrease(c[p.controller], p.node)
-	if len(c[p.controller]) == 0 {
-		delete(c, p.controller)
-	}
-}
-
-// repulsion are the pods that have the same required anti-affinity term.
-type repulsion struct {
-	term term
-	// on counts them by node name.
-	on map[string]int
-}
-
-// repulsions are all repulsions by the key of their term.
-type repulsions map[string]*repulsion
-
-func (r repulsions) enter(p *placed) {
+	c.cohorts[p.namespace].enter(p.cohort, cohort{p.labels, p.terminating}, p.node)
 	for i, key := range p.repels {
-		own := r[key]
-		if own == nil {
-			own = &repulsion{term: p.terms[i], on: map[string]int{}}
-			r[key] = own
-		}
-		own.on[p.node]++
+		c.repulsions.enter(key, p.terms[i], p.node)
+	}
+	for _, w := range p.preferences {
+		c.attractions.enter(w.key, w, p.node)
+	}
+	if p.controller != "" && !p.terminating {
+		c.controllers.enter(p.controller, struct{}{}, p.node)
 	}
 }
 
-func (r repulsions) leave(p *placed) {
+func (c *Cluster) leaveTallies(p *placed) {
+	c.cohorts[p.namespace].leave(p.cohort, p.node)
+	if len(c.cohorts[p.namespace]) == 0 {
+		delete(c.cohorts, p.namespace)
+	}
 	for _, key := range p.repels {
-		decrease(r[key].on, p.node)
-		if len(r[key].on) == 0 {
-			delete(r, key)
-		}
+		c.repulsions.leave(key, p.node)
+	}
+	for _, w := range p.preferences {
+		c.attractions.leave(w.key, p.node)
+	}
+	if p.controller != "" && !p.terminating {
+		c.controllers.leave(p.controller, p.node)
 	}
 }
 

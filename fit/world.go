@@ -118,7 +118,7 @@ func (w *world) tally(m matcher, add func(node labels.Set, name string, n int)) 
 			continue
 		}
 		for _, own := range in {
-			if own.terminating && !m.withTerminating || !m.pod(namespace, own.labels) {
+			if own.common.terminating && !m.withTerminating || !m.pod(namespace, own.common.labels) {
 				continue
 			}
 			for name, n := range own.on {
