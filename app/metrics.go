@@ -139,7 +139,7 @@ func (p *process) workedOn() (names []string) {
 		names = append(names, f.Strategy.Name)
 	}
 	if p.roles.Dispatcher {
-		for _, o := range p.setup.policy.Load().Outside {
+		for _, o := range p.inForce.Load().Outside {
 			if !slices.Contains(names, o.Strategy.Name) {
 				names = append(names, o.Strategy.Name)
 			}

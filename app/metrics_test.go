@@ -40,7 +40,8 @@ func TestAProcessAsksForTheStrategiesWhoseScopesItTakes(t *testing.T) {
 		{"a dispatcher", Roles{Dispatcher: true}, []string{here.Strategy.Name, "Elsewhere"}},
 		{"all", Roles{Functions: []functions.Function{here}, Dispatcher: true}, []string{here.Strategy.Name, "Elsewhere"}},
 	} {
-		process := &process{roles: c.roles, setup: newBusSetup(p, nil, nil)}
+		process := &process{roles: c.roles}
+		process.inForce.Store(&p)
 		if got := process.workedOn(); !slices.Equal(got, c.want) {
 			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
 		}

@@ -9,7 +9,6 @@
 //	RunOnce            once.go        one round without a bus
 //	questions          dispatcher.go  the bus as the dispatcher sees it
 //	hosted             hosted.go      the bus as the functions see it
-//	busSetup           setup.go       consumers for strategies that the policy declares
 //	reloader           reload.go      reads the policy file again
 //	lease, lock        lease.go       leader election
 //	proofread          proofread.go   dead letters of invalid events in the history
@@ -48,12 +47,12 @@ type process struct {
 	roles    Roles
 	log      *slog.Logger
 	metrics  *prometheus.Registry
-	policy   policy.Policy    // at the start
+	policy   policy.Policy // at the start
+	inForce  atomic.Pointer[policy.Policy] // now
 	content  settings.Content // of the policy file at the start
 	client   kubernetes.Interface
 	server   *bus.Server // nil: the bus is outside of the process
 	bus      *bus.Bus
-	setup    *busSetup
 	spans    *trace.Exporter // nil: not enabled
 	cluster  *cluster.Cache  // nil: no role needs it
 	resync   func()          // of the watcher; nil: it is in another process
@@ -96,8 +95,8 @@ func Run(ctx context.Context, s settings.Settings, r Roles) error {
 	if err := p.prepare(); err != nil {
 		return err
 	}
-	p.setup = newBusSetup(p.policy, p.setUpFor, p.log)
-	p.onPolicy(p.setup.setPolicy)
+	p.inForce.Store(&p.policy)
+	p.onPolicy(func(next policy.Policy) error { p.inForce.Store(&next); return nil })
 	web, status, err := serving.ListenForStatus(s, p.client, p.metrics, p.log)
 	if err != nil {
 		return err
@@ -198,11 +197,6 @@ func (p *process) openBus() (stop func(), err error) {
 	}, nil
 }
 
-// setUpFor makes the streams, and the consumers for the strategies of this binary and of a policy.
-func (p *process) setUpFor(ctx context.Context, of policy.Policy) error {
-	return p.bus.Setup(ctx, settings.SetupOf(p.settings, of))
-}
-
 // identifyEvery is the time between two questions for the identity of the cluster.
 const identifyEvery = 2 * time.Second
 
@@ -237,7 +231,7 @@ func (p *process) follow(ctx context.Context) error {
 	if p.roles.Embedded {
 		// It uses the context of the process: half a setup would leave streams without consumers, and streams that are there are
 		// not set up again.
-		setUp = func(context.Context) error { return p.setUpFor(ctx, *p.setup.policy.Load()) }
+		setUp = func(context.Context) error { return p.bus.Setup(ctx, settings.SetupOf(p.settings, *p.inForce.Load())) }
 	}
 	// Without the API server, people can still read the bus.
 	unknown, known := context.WithCancel(ctx)

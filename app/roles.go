@@ -73,13 +73,15 @@ func (p *process) start() error {
 		{p.roles.Watcher, p.startWatcher},
 		{p.roles.Actuator, p.startActuator},
 		{p.roles.Maintenance, p.startMaintenance},
-		{p.roles.Embedded, p.startSetup},
 	} {
 		if part.enabled {
 			if err := part.start(); err != nil {
 				return err
 			}
 		}
+	}
+	if p.roles.Embedded && p.cluster != nil {
+		p.tasks = append(p.tasks, p.returnMemory)
 	}
 	if len(p.leaders) > 0 || p.roles.Dispatcher {
 		p.tasks = append(p.tasks, newReloader(p.settings.Policy, p.content, p.setPolicy, p.metrics, p.log).run)
@@ -198,12 +200,4 @@ func (p *process) prometheus(metrics policy.Metrics) (maintenance.Prometheus, er
 		token = load.SecretToken(p.client, *secret)
 	}
 	return load.NewPrometheus(server.URL, "", token, time.Now, p.log)
-}
-
-func (p *process) startSetup() error {
-	p.tasks = append(p.tasks, p.setup.run)
-	if p.cluster != nil {
-		p.tasks = append(p.tasks, p.returnMemory)
-	}
-	return nil
 }
