@@ -47,9 +47,9 @@ type process struct {
 	roles    Roles
 	log      *slog.Logger
 	metrics  *prometheus.Registry
-	policy   policy.Policy // at the start
+	policy   policy.Policy                 // at the start
 	inForce  atomic.Pointer[policy.Policy] // now
-	content  settings.Content // of the policy file at the start
+	content  settings.Content              // of the policy file at the start
 	client   kubernetes.Interface
 	server   *bus.Server // nil: the bus is outside of the process
 	bus      *bus.Bus

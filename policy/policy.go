@@ -4,13 +4,14 @@
 //	Policy ─ Format ─▶ strict.Encode ─▶ file
 //
 //	policy.go     Policy: one tagged struct per section; Default    strategy.go    Strategy, Traits, namespaces, selectors
-//	parse.go      Parse: version, sections, problems with lines     format.go      Policy.Format: back to a file
-//	profile.go    profiles and their plugins                        older.go       descheduler/v1alpha1
-//	presets.go    profiles of OpenShift                             functions.go   strategies outside of the process
+//	parse.go      Parse: version, sections, problems with lines;    older.go       descheduler/v1alpha1
+//	              Policy.Format: back to a file                     cost.go        MoveCost: which pods move first
+//	profile.go    profiles and their plugins                        functions.go   strategies outside of the process
+//	presets.go    profiles of OpenShift                             requests.go    senders of requests
 //	evictor.go    Evictor: the protections of a profile             protect.go     Evictor.Protects: one pod
-//	signal.go     annotations, labels, and taints of other systems  requests.go    senders of requests
-//	limits.go     rate, limits, circuit breakers                    metrics.go     sources of real usage
-//	maintenance.go  pods of nodes under maintenance; replacements before evictions
+//	signal.go     annotations, labels, and taints of other systems  metrics.go     sources of real usage
+//	limits.go     rate, limits, circuit breakers                    maintenance.go pods of nodes under maintenance; replacements
+//	                                                                               before evictions
 //
 // Package strict decodes and encodes by tags. Package words explains a policy in sentences.
 //
@@ -29,7 +30,6 @@ package policy
 import (
 	"fmt"
 	"os"
-
 	"slices"
 
 	"k8s.io/apimachinery/pkg/labels"
