@@ -195,9 +195,5 @@ func (p *process) prometheus(metrics policy.Metrics) (maintenance.Prometheus, er
 	if server == nil {
 		return nil, nil
 	}
-	token := load.Token(load.AccountToken)
-	if secret := server.TokenSecret(); secret != nil {
-		token = load.SecretToken(p.client, *secret)
-	}
-	return load.NewPrometheus(server.URL, "", token, time.Now, p.log)
+	return load.NewPrometheus(server.URL, "", load.TokenFor(p.client, *server), time.Now, p.log)
 }

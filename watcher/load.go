@@ -55,11 +55,7 @@ func (w *Watcher) loadSource(from policy.Load, metrics policy.Metrics) (load.Sou
 	case from.Source == policy.LoadKubernetes:
 		return load.Kubernetes{Client: client.Discovery().RESTClient(), Now: w.now}, nil
 	case from.Source == policy.LoadPrometheus && server != nil:
-		token := load.Token(load.AccountToken)
-		if secret := server.TokenSecret(); secret != nil {
-			token = load.SecretToken(client, *secret)
-		}
-		return load.NewPrometheus(server.URL, from.Query, token, w.now, w.log)
+		return load.NewPrometheus(server.URL, from.Query, load.TokenFor(client, *server), w.now, w.log)
 	}
 	return nil, nil
 }

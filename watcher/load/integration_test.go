@@ -210,14 +210,14 @@ func testSecret(p *place) {
 	ctx := p.Context()
 	secrets := p.client.CoreV1().Secrets("default")
 	ref := policy.SecretRef{Namespace: "default", Name: "prometheus"}
-	read := SecretToken(p.as(sampler), ref)
+	read := secretToken(p.as(sampler), ref)
 	_, err := read(ctx)
 	p.fails("no Secret", err, `token for Prometheus: secret default/prometheus: secrets "prometheus" not found`)
 	secret, err := secrets.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: ref.Name}}, metav1.CreateOptions{})
 	p.must(err)
 	_, err = read(ctx)
 	p.fails("no key", err, "token for Prometheus: secret default/prometheus has no key prometheusAuthToken")
-	_, err = SecretToken(p.as(nobody), ref)(ctx)
+	_, err = secretToken(p.as(nobody), ref)(ctx)
 	p.fails("no right", err, `token for Prometheus: secret default/prometheus: secrets "prometheus" is forbidden`)
 
 	server := newServer(p.T)

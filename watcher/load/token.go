@@ -27,8 +27,16 @@ const (
 // Token returns a bearer token. Empty means that requests have none.
 type Token func(ctx context.Context) (string, error)
 
-// SecretToken reads the token from a Secret. A Secret without the key is an error.
-func SecretToken(client kubernetes.Interface, ref policy.SecretRef) Token {
+// TokenFor returns the token for a server: from the Secret that it names, or of the service account.
+func TokenFor(client kubernetes.Interface, server policy.Prometheus) Token {
+	if secret := server.TokenSecret(); secret != nil {
+		return secretToken(client, *secret)
+	}
+	return accountToken
+}
+
+// secretToken reads the token from a Secret. A Secret without the key is an error.
+func secretToken(client kubernetes.Interface, ref policy.SecretRef) Token {
 	return func(ctx context.Context) (string, error) {
 		secret, err := client.CoreV1().Secrets(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 		if err != nil {
@@ -42,8 +50,8 @@ func SecretToken(client kubernetes.Interface, ref policy.SecretRef) Token {
 	}
 }
 
-// AccountToken reads the service account token of this pod. It is empty outside of a pod.
-func AccountToken(context.Context) (string, error) {
+// accountToken reads the service account token of this pod. It is empty outside of a pod.
+func accountToken(context.Context) (string, error) {
 	token, err := os.ReadFile(account + "token")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("token for Prometheus: %w", err)
