@@ -97,6 +97,17 @@ func (t Table) Print(w io.Writer, format string) error {
 	return printers.NewTablePrinter(printers.PrintOptions{Wide: format == "wide"}).PrintObj(&table, w)
 }
 
+// Page is an object that a command also writes for people.
+type Page interface{ Write(io.Writer) error }
+
+// Show writes a page for people, or in a format of [OutputFlag].
+func Show(w io.Writer, format, kind string, p Page) error {
+	if format == "" {
+		return p.Write(w)
+	}
+	return PrintObject(w, format, kind, p)
+}
+
 // PrintObject writes an object as JSON or YAML.
 func PrintObject(w io.Writer, format, kind string, value any) error {
 	object, err := objectOf(kind, value)

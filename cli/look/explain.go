@@ -62,10 +62,7 @@ func explainCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if *format != "" {
-				return cmdutil.PrintObject(c.OutOrStdout(), *format, "NodeExplanation", x)
-			}
-			return x.Write(c.OutOrStdout())
+			return cmdutil.Show(c.OutOrStdout(), *format, "NodeExplanation", x)
 		case kind != "Pod":
 			return fmt.Errorf("want pod NAME or node NAME, got %q", args)
 		}
@@ -78,13 +75,10 @@ func explainCommand() *cobra.Command {
 			return err
 		}
 		x, err := explainPod(c.Context(), s.Settings, types.NamespacedName{Namespace: namespace, Name: name}, from)
-		switch {
-		case err != nil:
+		if err != nil {
 			return err
-		case *format != "":
-			return cmdutil.PrintObject(c.OutOrStdout(), *format, "PodExplanation", x)
 		}
-		return x.Write(c.OutOrStdout())
+		return cmdutil.Show(c.OutOrStdout(), *format, "PodExplanation", &x)
 	}
 	return c
 }
@@ -272,8 +266,11 @@ func (x *Explanation) askCluster(ctx context.Context, s settings.Settings, p *po
 	if x.Pod.Workload, err = workloadOf(ctx, client, pod); err != nil {
 		x.unknown(PartWorkload, err)
 	}
-	if x.Budgets, err = budgetsOver(ctx, client, pod); err != nil {
-		x.unknown(partBudgets, err)
+	budgets, err := client.PolicyV1().PodDisruptionBudgets(pod.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		x.unknown(partBudgets, fmt.Errorf("poddisruptionbudgets of %s: %w", pod.Namespace, err))
+	} else {
+		x.Budgets = budgetsOver(pod, budgets.Items)
 	}
 	if err := x.askStrategies(ctx, client, p); err != nil {
 		x.unknown(PartOpinions, err)
@@ -320,13 +317,8 @@ type BudgetOver struct {
 	Message string `json:"message,omitempty"`
 }
 
-func budgetsOver(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod) ([]BudgetOver, error) {
-	all, err := client.PolicyV1().PodDisruptionBudgets(pod.Namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("poddisruptionbudgets of %s: %w", pod.Namespace, err)
-	}
-	var over []BudgetOver
-	for _, b := range eviction.Matching(pod, all.Items) {
+func budgetsOver(pod *corev1.Pod, all []policyv1.PodDisruptionBudget) (over []BudgetOver) {
+	for _, b := range eviction.Matching(pod, all) {
 		o := BudgetOver{Name: b.Name, Allowed: b.Status.DisruptionsAllowed}
 		if b.Status.ObservedGeneration < b.Generation {
 			o.Allowed = 0
@@ -336,8 +328,11 @@ func budgetsOver(ctx context.Context, client kubernetes.Interface, pod *corev1.P
 		}
 		over = append(over, o)
 	}
-	return over, nil
+	return over
 }
+
+// severalBudgets is why the API server evicts no pod with more than one budget.
+const severalBudgets = "more than one budget is over it: the API server evicts no such pod"
 
 var errNoPolicy = errors.New("no policy: name a file with --policy or REHOME_POLICY")
 

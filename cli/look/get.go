@@ -130,12 +130,3 @@ func section(w io.Writer, title string, t cmdutil.Table) error {
 	fmt.Fprintf(w, "\n%s:\n", title)
 	return t.Print(w, "")
 }
-
-// rows makes a table without objects.
-func rows(columns string, cells [][]any) cmdutil.Table {
-	t := cmdutil.Table{Columns: strings.Split(columns, ",")}
-	for _, c := range cells {
-		t.Rows = append(t.Rows, cmdutil.Row{Cells: c})
-	}
-	return t
-}

@@ -8,7 +8,6 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/rehome-dev/rehome/actuator/move/eviction"
 	"github.com/rehome-dev/rehome/app"
 	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/cli/cmdutil"
@@ -79,15 +78,14 @@ func NodeOf(round simulate.Config, objects []metav1.Object, node string) (NodeEx
 				add(profile, r.Rule, r.Detail)
 			}
 		}
-		over := eviction.Matching(p.Pod, budgets)
+		over := budgetsOver(p.Pod, budgets)
 		for _, b := range over {
-			if b.Status.DisruptionsAllowed <= 0 || b.Status.ObservedGeneration < b.Generation {
-				_, message := eviction.Blockers([]policyv1.PodDisruptionBudget{b}, "")
-				add("", "DisruptionBudget", message)
+			if b.Allowed <= 0 {
+				add("", "DisruptionBudget", b.Message)
 			}
 		}
 		if len(over) > 1 {
-			add("", "DisruptionBudget", "more than one budget is over it: the API server evicts no such pod")
+			add("", "DisruptionBudget", severalBudgets)
 		}
 	}
 	return x, nil

@@ -47,13 +47,10 @@ func statusCommand() *cobra.Command {
 	format := cmdutil.OutputFlag(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		st, err := readStatus(c.Context(), s.Settings)
-		switch {
-		case err != nil:
+		if err != nil {
 			return err
-		case *format != "":
-			return cmdutil.PrintObject(c.OutOrStdout(), *format, "Status", st)
 		}
-		return st.Write(c.OutOrStdout())
+		return cmdutil.Show(c.OutOrStdout(), *format, "Status", st)
 	}
 	return c
 }

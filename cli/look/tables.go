@@ -12,63 +12,66 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// MovesTable is what `rehome get` prints about the moves in flight.
-func MovesTable(now time.Time, moves []actuator.Move) cmdutil.Table {
-	t := cmdutil.Table{
-		Kind: "Move", Wide: []string{"Profile", "Intent"},
-		Columns: []string{"Namespace", "Pod", "Node", "Method", "Workload", "Strategy", "Age", "Waits for"},
+// table makes a table of a kind with a row for each item. columns and wide are separated by commas.
+func table[T any](kind, columns, wide string, items []T, row func(T) cmdutil.Row) cmdutil.Table {
+	t := cmdutil.Table{Kind: kind, Columns: strings.Split(columns, ",")}
+	if wide != "" {
+		t.Wide = strings.Split(wide, ",")
 	}
-	for _, m := range moves {
-		t.Rows = append(t.Rows, cmdutil.Row{
-			Namespace: m.Pod.Namespace, Name: m.Pod.Name, Type: "pod", Object: m,
-			Cells: []any{
-				m.Pod.Namespace, m.Pod.Name, m.Node, string(m.Method), workload(m.Workload, ""), m.Strategy, cmdutil.Age(now, m.Begun),
-				m.WaitsFor, m.Profile, m.Intent,
-			},
-		})
+	for _, item := range items {
+		r := row(item)
+		if r.Object == nil {
+			r.Object = item
+		}
+		t.Rows = append(t.Rows, r)
 	}
 	return t
+}
+
+// rows makes a table without objects.
+func rows(columns string, cells [][]any) cmdutil.Table {
+	return table("", columns, "", cells, func(c []any) cmdutil.Row { return cmdutil.Row{Cells: c} })
+}
+
+// MovesTable is what `rehome get` prints about the moves in flight.
+func MovesTable(now time.Time, moves []actuator.Move) cmdutil.Table {
+	const columns, wide = "Namespace,Pod,Node,Method,Workload,Strategy,Age,Waits for", "Profile,Intent"
+	return table("Move", columns, wide, moves, func(m actuator.Move) cmdutil.Row {
+		return cmdutil.Row{Namespace: m.Pod.Namespace, Name: m.Pod.Name, Type: "pod", Cells: []any{
+			m.Pod.Namespace, m.Pod.Name, m.Node, string(m.Method), workload(m.Workload, ""), m.Strategy, cmdutil.Age(now, m.Begun),
+			m.WaitsFor, m.Profile, m.Intent,
+		}}
+	})
 }
 
 // DeferredTable is what `rehome get` prints about the deferred pods.
 func DeferredTable(now time.Time, pods []DeferredPod) cmdutil.Table {
-	t := cmdutil.Table{
-		Kind: "DeferredPod", Wide: []string{"Node", "Profile", "Verdicts"},
-		Columns: []string{"Namespace", "Pod", "Strategy", "Reason", "Age", "Last try", "Next try", "Message"},
-	}
-	for _, d := range pods {
-		t.Rows = append(t.Rows, cmdutil.Row{
-			Namespace: d.Pod.Namespace, Name: d.Pod.Name, Type: "pod", Object: d,
-			Cells: []any{
-				d.Pod.Namespace, d.Pod.Name, d.Strategy, string(d.Reason), cmdutil.Age(now, d.Since), cmdutil.Age(now, d.Last),
-				cmdutil.In(now, d.Again), d.Message, d.Node, d.Profile, d.Times,
-			},
-		})
-	}
-	return t
+	const columns, wide = "Namespace,Pod,Strategy,Reason,Age,Last try,Next try,Message", "Node,Profile,Verdicts"
+	return table("DeferredPod", columns, wide, pods, func(d DeferredPod) cmdutil.Row {
+		return cmdutil.Row{Namespace: d.Pod.Namespace, Name: d.Pod.Name, Type: "pod", Cells: []any{
+			d.Pod.Namespace, d.Pod.Name, d.Strategy, string(d.Reason), cmdutil.Age(now, d.Since), cmdutil.Age(now, d.Last),
+			cmdutil.In(now, d.Again), d.Message, d.Node, d.Profile, d.Times,
+		}}
+	})
 }
 
 // BreakersTable is what `rehome get` prints about the circuit breakers of workloads.
 func BreakersTable(now time.Time, breakers []WorkloadBreaker) cmdutil.Table {
-	t := cmdutil.Table{
-		Kind: "WorkloadBreaker", Columns: []string{"Namespace", "Workload", "Node", "Strategy", "Returns", "State", "Until"},
-		Wide: []string{"UID"},
-	}
-	for _, l := range breakers {
+	const columns, wide = "Namespace,Workload,Node,Strategy,Returns,State,Until", "UID"
+	return table("WorkloadBreaker", columns, wide, breakers, func(l WorkloadBreaker) cmdutil.Row {
 		state, until := "over", cmdutil.Age(now, l.Until)+" ago"
 		if l.Holds {
 			state, until = "holds", cmdutil.In(now, l.Until)
 		}
-		row := cmdutil.Row{Name: string(l.Workload), Type: "uid", Object: l}
+		row := cmdutil.Row{Name: string(l.Workload), Type: "uid"}
 		if l.Name != nil {
 			row.Namespace, row.Name, row.Type = l.Name.Namespace, l.Name.Name, strings.ToLower(l.Name.Kind)
 		}
 		row.Cells = []any{
 			row.Namespace, workload(l.Name, string(l.Workload)), l.Node, l.Strategy, l.Returns, state, until, string(l.Workload),
 		}
-		t.Rows = append(t.Rows, row)
-	}
-	return t
+		return row
+	})
 }
 
 // workload is KIND/NAME, or else the UID.
@@ -81,45 +84,33 @@ func workload(ref *schemas.ObjectRef, uid string) string {
 
 // RequestsTable is what `rehome get` prints about the open requests.
 func RequestsTable(now time.Time, requests []OpenRequest) cmdutil.Table {
-	t := cmdutil.Table{Kind: "Request", Columns: []string{"Sender", "Name", "Age", "Deadline", "Wants"}}
-	for _, r := range requests {
+	return table("Request", "Sender,Name,Age,Deadline,Wants", "", requests, func(r OpenRequest) cmdutil.Row {
 		deadline := ""
 		if r.Action == schemas.ActionDeschedule || r.Action == schemas.ActionMaintain {
 			deadline = cmdutil.In(now, r.ends())
 		}
-		t.Rows = append(t.Rows, cmdutil.Row{
-			Name: r.Name, Type: "request", Object: r,
-			Cells: []any{r.Sender, r.Name, cmdutil.Age(now, r.Since), deadline, DescribeRequest(r.Request)},
-		})
-	}
-	return t
+		cells := []any{r.Sender, r.Name, cmdutil.Age(now, r.Since), deadline, DescribeRequest(r.Request)}
+		return cmdutil.Row{Name: r.Name, Type: "request", Cells: cells}
+	})
 }
 
 // MaintenancesTable is what `rehome get` prints about the maintenances of the bus.
 func MaintenancesTable(now time.Time, maintenances []MaintenanceStatus) cmdutil.Table {
-	t := cmdutil.Table{Kind: "Maintenance", Columns: []string{"Name", "Wanted", "Node", "Left", "Blocked", "Age", "Message"}}
-	for _, m := range maintenances {
-		t.Rows = append(t.Rows, cmdutil.Row{
-			Name: m.Name, Type: "maintenance", Object: m,
-			Cells: []any{
-				m.Name, string(m.Stage), string(m.Node), m.PodsLeft, m.PodsBlocked, cmdutil.Age(now, m.Since), cmp.Or(m.Message, m.Reason),
-			},
-		})
-	}
-	return t
+	const columns = "Name,Wanted,Node,Left,Blocked,Age,Message"
+	return table("Maintenance", columns, "", maintenances, func(m MaintenanceStatus) cmdutil.Row {
+		return cmdutil.Row{Name: m.Name, Type: "maintenance", Cells: []any{
+			m.Name, string(m.Stage), string(m.Node), m.PodsLeft, m.PodsBlocked, cmdutil.Age(now, m.Since), cmp.Or(m.Message, m.Reason),
+		}}
+	})
 }
 
 // DeadLettersTable is what `rehome get` prints about dead letters.
 func DeadLettersTable(now time.Time, letters []bus.DeadLetter) cmdutil.Table {
-	t := cmdutil.Table{
-		Kind: "DeadLetter", Columns: []string{"Number", "Age", "Stream", "By", "Type", "Subject", "Error"}, Wide: []string{"Channel", "Sequence"},
-	}
-	for _, d := range letters {
+	const columns, wide = "Number,Age,Stream,By,Type,Subject,Error", "Channel,Sequence"
+	return table("DeadLetter", columns, wide, letters, func(d bus.DeadLetter) cmdutil.Row {
 		b, number := briefOf(d), strconv.FormatUint(d.Number, 10)
-		t.Rows = append(t.Rows, cmdutil.Row{
-			Name: number, Type: "deadletter", Object: b,
-			Cells: []any{number, cmdutil.Age(now, d.Buried), d.Stream, d.By, b.Type, b.Subject, d.Error, d.Channel, strconv.FormatUint(d.Sequence, 10)},
-		})
-	}
-	return t
+		return cmdutil.Row{Name: number, Type: "deadletter", Object: b, Cells: []any{
+			number, cmdutil.Age(now, d.Buried), d.Stream, d.By, b.Type, b.Subject, d.Error, d.Channel, strconv.FormatUint(d.Sequence, 10),
+		}}
+	})
 }
