@@ -124,16 +124,13 @@ func Nouns() []Noun {
 	}}
 }
 
-// The subjects of all messages of one noun, as filters.
+// The subjects of all messages of some nouns, as filters.
 const (
 	DeltaChannels       = schemas.Prefix + ".delta.>"
 	ScopeChannels       = schemas.Prefix + ".scope.>"
 	IntentsChannels     = schemas.Prefix + ".intents.>"
 	VerdictChannels     = schemas.Prefix + ".verdict.>"
-	RequestChannels     = schemas.Prefix + ".request.>"
-	ReceiptChannels     = schemas.Prefix + ".receipt.>"
 	MaintenanceChannels = schemas.Prefix + ".maintenance.>"
-	DeadChannels        = schemas.Prefix + ".dead.>"
 )
 
 // prefix is the beginning of all subjects of the noun, with its dot.

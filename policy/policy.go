@@ -235,8 +235,6 @@ type (
 	Problem = strict.Problem
 	// Problems are the error of [Parse].
 	Problems = strict.Problems
-	// Percent is a whole percentage, such as 30%.
-	Percent = strict.Percent
 )
 
 // Item is the path of an item of a list, below the list.

@@ -12,10 +12,7 @@ import (
 )
 
 // Schema says which arguments of a strategy that the policy describes are right. It may be used by many goroutines.
-type Schema struct {
-	Written  json.RawMessage
-	compiled *jsonschema.Schema
-}
+type Schema struct{ compiled *jsonschema.Schema }
 
 // dialect is the version of JSON Schema that is read.
 const dialect = "https://json-schema.org/draft/2020-12/schema"
@@ -55,7 +52,7 @@ func NewSchema(written map[string]json.RawMessage) (*Schema, error) {
 	if err != nil {
 		return nil, &FieldError{Reason: "is no JSON Schema: " + strings.ReplaceAll(err.Error(), address, "")}
 	}
-	return &Schema{data, compiled}, nil
+	return &Schema{compiled}, nil
 }
 
 // Extent says whether arguments are complete, or defaults that others are added to.
