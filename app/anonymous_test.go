@@ -10,7 +10,7 @@ import (
 
 	"github.com/rehome-dev/rehome/app/serving"
 	"github.com/rehome-dev/rehome/app/settings"
-	"github.com/rehome-dev/rehome/bus/bustest"
+	"github.com/rehome-dev/rehome/test/bustest"
 )
 
 // TestAnonymousNATS connects to servers elsewhere with and without credentials.

@@ -8,11 +8,11 @@ import (
 
 	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/bus"
-	"github.com/rehome-dev/rehome/bus/bustest"
 	"github.com/rehome-dev/rehome/cli/cmdutil"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/bustest"
 )
 
 func TestAStrategyIsHostedOnlyWhileThePolicyDoesNotSendItElsewhere(t *testing.T) {

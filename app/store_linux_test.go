@@ -14,7 +14,7 @@ import (
 
 	"github.com/rehome-dev/rehome/app/serving"
 	"github.com/rehome-dev/rehome/bus"
-	"github.com/rehome-dev/rehome/bus/bustest"
+	"github.com/rehome-dev/rehome/test/bustest"
 )
 
 // TestFullDiskIsReported fills the disk of the bus in the process: readiness and the metric name the reason, and when there is space

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rehome-dev/rehome/bus/bustest"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/bustest"
 )
 
 func TestTheScopesThatHaveAnAnswerCanBeListed(t *testing.T) {

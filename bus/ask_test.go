@@ -15,9 +15,9 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rehome-dev/rehome/bus"
-	"github.com/rehome-dev/rehome/bus/bustest"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/delivery"
+	"github.com/rehome-dev/rehome/test/bustest"
 )
 
 const function = "functions.keep-off-spot"

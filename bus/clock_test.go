@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/bus"
-	"github.com/rehome-dev/rehome/bus/bustest"
+	"github.com/rehome-dev/rehome/test/bustest"
 )
 
 // TestClock sets the clock of a process to several times, and compares it with the clock of a real server.

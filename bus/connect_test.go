@@ -17,7 +17,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/rehome-dev/rehome/bus"
-	"github.com/rehome-dev/rehome/bus/bustest"
+	"github.com/rehome-dev/rehome/test/bustest"
 )
 
 func TestConnectRefusesOptionsThatCannotWork(t *testing.T) {

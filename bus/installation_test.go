@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/rehome-dev/rehome/bus"
-	"github.com/rehome-dev/rehome/bus/bustest"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/bustest"
 )
 
 var (

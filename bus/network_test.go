@@ -21,9 +21,9 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rehome-dev/rehome/bus"
-	"github.com/rehome-dev/rehome/bus/bustest"
 	"github.com/rehome-dev/rehome/bus/credentials"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/bustest"
 )
 
 // port is an embedded server that listens, and the directory with what participants need.

@@ -16,9 +16,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rehome-dev/rehome/bus"
-	"github.com/rehome-dev/rehome/bus/bustest"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/delivery"
+	"github.com/rehome-dev/rehome/test/bustest"
 )
 
 func TestADeltaThatIsPublishedTwiceIsStoredOnce(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/bus"
-	"github.com/rehome-dev/rehome/bus/bustest"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/bustest"
 )
 
 // TestRequestIntents publishes intents of a request as the key of `rehome functions` may, and looks at which the actuator gets.

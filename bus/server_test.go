@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/bus"
-	"github.com/rehome-dev/rehome/bus/bustest"
+	"github.com/rehome-dev/rehome/test/bustest"
 )
 
 // socketOptions are a store and a socket of the test.

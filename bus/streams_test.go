@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/rehome-dev/rehome/bus"
-	"github.com/rehome-dev/rehome/bus/bustest"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/bustest"
 )
 
 // following follows the streams and sets them up when they are missing. Each time that they are found is one value.

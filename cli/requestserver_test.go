@@ -21,7 +21,7 @@ import (
 
 	"github.com/rehome-dev/rehome/app/serving"
 	"github.com/rehome-dev/rehome/app/settings"
-	"github.com/rehome-dev/rehome/bus/bustest"
+	"github.com/rehome-dev/rehome/test/bustest"
 )
 
 func TestWithoutTLSRequestsAreTakenFromThisMachineAlone(t *testing.T) {

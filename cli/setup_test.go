@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rehome-dev/rehome/bus"
-	"github.com/rehome-dev/rehome/bus/bustest"
 	"github.com/rehome-dev/rehome/functions"
+	"github.com/rehome-dev/rehome/test/bustest"
 )
 
 func TestASetupWithAPolicyMakesTheConsumersOfItsStrategies(t *testing.T) {

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rehome-dev/rehome/bus/bustest"
+	"github.com/rehome-dev/rehome/test/bustest"
 )
 
 func TestStatusOfFullBus(t *testing.T) {

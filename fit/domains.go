@@ -19,7 +19,7 @@ func (q *Question) Domains(of *corev1.TopologySpreadConstraint) (pods map[string
 	onNode := q.worlds[0].countOnNodes(&c)
 	pods = map[string]int{}
 	for _, h := range q.cluster.known {
-		if hasTopologies(together, h) && q.includes(&c, h) {
+		if hasTopologies(together, h) && q.includes(&c, h, c.honorAffinity && q.nodes.matches(h.node)) {
 			pods[h.node.Labels[c.topology]] += onNode[h.name]
 		}
 	}

@@ -6,11 +6,11 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/rehome-dev/rehome/bus/bustest"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/request"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/test/bustest"
 )
 
 // ask publishes a request, reconciles it, and returns its last receipt in short. Empty: another role answers.

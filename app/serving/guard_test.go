@@ -26,7 +26,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/rehome-dev/rehome/app/serving"
-	"github.com/rehome-dev/rehome/bus/bustest"
+	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
 	"github.com/rehome-dev/rehome/test/program"

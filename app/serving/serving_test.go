@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/app/settings"
-	"github.com/rehome-dev/rehome/bus/bustest"
+	"github.com/rehome-dev/rehome/test/bustest"
 )
 
 // certificate is one with its key, in PEM.

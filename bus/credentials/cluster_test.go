@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/bus"
-	"github.com/rehome-dev/rehome/bus/bustest"
 	"github.com/rehome-dev/rehome/bus/credentials"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/bustest"
 )
 
 // TestAccountsInACluster connects a sender, a reader, and a forwarder to each of three servers, of which one has the streams' leader.

@@ -18,9 +18,9 @@ import (
 	"github.com/nats-io/nkeys"
 
 	"github.com/rehome-dev/rehome/bus"
-	"github.com/rehome-dev/rehome/bus/bustest"
 	"github.com/rehome-dev/rehome/bus/credentials"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/bustest"
 )
 
 func function(name, subject string) bus.Participant {

@@ -17,8 +17,8 @@ import (
 	natsserver "github.com/nats-io/nats-server/v2/server"
 
 	"github.com/rehome-dev/rehome/bus"
-	"github.com/rehome-dev/rehome/bus/bustest"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/program"
 	"github.com/rehome-dev/rehome/test/schematest"
 )

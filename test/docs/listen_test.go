@@ -18,8 +18,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 
 	"github.com/rehome-dev/rehome/bus"
-	"github.com/rehome-dev/rehome/bus/bustest"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/program"
 	"github.com/rehome-dev/rehome/test/schematest"
 )

@@ -18,9 +18,9 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/rehome-dev/rehome/bus"
-	"github.com/rehome-dev/rehome/bus/bustest"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/delivery"
+	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/program"
 	"github.com/rehome-dev/rehome/test/schematest"
 )

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/bus"
-	"github.com/rehome-dev/rehome/bus/bustest"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/bustest"
 )
 
 // TestASecondInstallation starts others beside `rehome run` in the namespace rehome-a. All of them have the default settings

@@ -159,7 +159,7 @@ var onlyFrom = []allowance{
 }
 
 // forTests are the packages that only tests import.
-var forTests = []string{"test/...", "bus/bustest"}
+var forTests = []string{"test/..."}
 
 // roles are the packages of the roles. Only wiring may import two of them.
 var roles = []string{"watcher/...", "functions/...", "actuator/...", "maintenance/...", "bus/..."}
