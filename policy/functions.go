@@ -82,12 +82,7 @@ type Outside struct {
 
 // OutsideOf returns how the strategy of that name is asked outside of this process, and whether it is.
 func (p Policy) OutsideOf(strategy string) (Outside, bool) {
-	for _, o := range p.Outside {
-		if o.Strategy.Name == strategy {
-			return o, true
-		}
-	}
-	return Outside{}, false
+	return first(p.Outside, func(o Outside) bool { return o.Strategy.Name == strategy })
 }
 
 // Declared says whether the policy itself describes the strategy, which is then no built-in one.
@@ -111,8 +106,8 @@ func (r *reader) functions(functions []Function) []Outside {
 		}
 		lines[f.Name] = strict.LineOf(r.root, path, 0)
 		var o Outside
-		if at := slices.IndexFunc(builtIn, func(s Strategy) bool { return s.Name == f.Name }); at >= 0 {
-			o.Strategy = builtIn[at]
+		if s, known := first(builtIn, func(s Strategy) bool { return s.Name == f.Name }); known {
+			o.Strategy = s
 			r.check(path, f.validateBuiltIn())
 		} else {
 			var err error

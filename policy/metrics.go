@@ -39,14 +39,15 @@ type metricsCollector struct {
 }
 
 // Kubernetes says whether the metrics API of the cluster is a source.
-func (m Metrics) Kubernetes() bool { return m.provider(LoadKubernetes) != nil }
+func (m Metrics) Kubernetes() bool {
+	_, is := m.provider(LoadKubernetes)
+	return is
+}
 
 // Prometheus is the server that queries are sent to. nil: there is none.
 func (m Metrics) Prometheus() *Prometheus {
-	if p := m.provider(LoadPrometheus); p != nil {
-		return p.Prometheus
-	}
-	return nil
+	p, _ := m.provider(LoadPrometheus)
+	return p.Prometheus
 }
 
 // TokenSecret names the Secret with the token. nil: the token of the service account is used.
@@ -57,13 +58,8 @@ func (p Prometheus) TokenSecret() *SecretRef {
 	return p.AuthToken.SecretReference
 }
 
-func (m Metrics) provider(s LoadSource) *MetricsProvider {
-	for i := range m {
-		if m[i].Source == s {
-			return &m[i]
-		}
-	}
-	return nil
+func (m Metrics) provider(s LoadSource) (MetricsProvider, bool) {
+	return first(m, func(p MetricsProvider) bool { return p.Source == s })
 }
 
 // Validate checks the values; each error is a *[FieldError].

@@ -116,8 +116,7 @@ type Profile struct {
 
 // EvictorFor returns the rules that protect pods from a strategy of the profile, or from a request.
 func (p Profile) EvictorFor(strategy string) Evictor {
-	i := slices.IndexFunc(p.Strategies, func(e Enabled) bool { return e.Name == strategy })
-	if i >= 0 && p.Strategies[i].MustFit() {
+	if e, found := first(p.Strategies, func(e Enabled) bool { return e.Name == strategy }); found && e.MustFit() {
 		return p.Evictor.WithFit()
 	}
 	return p.Evictor
@@ -148,12 +147,15 @@ func (p Policy) Validate() error { return validateNodeSelector(p.NodeSelector) }
 
 // Profile returns the profile of that name, and whether there is one.
 func (p Policy) Profile(name string) (Profile, bool) {
-	for _, profile := range p.Profiles {
-		if profile.Name == name {
-			return profile, true
-		}
+	return first(p.Profiles, func(profile Profile) bool { return profile.Name == name })
+}
+
+// first returns the first item of a list that is as wanted, and whether there is one.
+func first[T any](list []T, wanted func(T) bool) (item T, found bool) {
+	if i := slices.IndexFunc(list, wanted); i >= 0 {
+		return list[i], true
 	}
-	return Profile{}, false
+	return item, false
 }
 
 // Selector is NodeSelector, compiled. Each call compiles it anew, so call it once and keep the answer. A NodeSelector

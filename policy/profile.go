@@ -161,11 +161,7 @@ func (r *reader) enabled(point Point, named []string, configs configs, path stri
 }
 
 func (r *reader) strategy(name string) (Strategy, bool) {
-	i := slices.IndexFunc(r.known, func(s Strategy) bool { return s.Name == name })
-	if i < 0 {
-		return Strategy{}, false
-	}
-	return r.known[i], true
+	return first(r.known, func(s Strategy) bool { return s.Name == name })
 }
 
 // suggest names the plugin that was probably meant, or all.

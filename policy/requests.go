@@ -79,11 +79,7 @@ func (p Policy) Asking() Requests {
 
 // Sender returns the sender of that name, and whether there is one.
 func (r Requests) Sender(name string) (Sender, bool) {
-	i := slices.IndexFunc(r.Senders, func(s Sender) bool { return s.Name == name })
-	if i < 0 {
-		return Sender{}, false
-	}
-	return r.Senders[i], true
+	return first(r.Senders, func(s Sender) bool { return s.Name == name })
 }
 
 // May says whether the sender may ask for the action.

@@ -48,10 +48,13 @@ func distance(a, b string) int {
 }
 
 // Either joins words as in "a, b or c".
-func Either(words []string) string {
+func Either(words []string) string { return Series(words, "or") }
+
+// Series joins words as in "a, b or c", with the conjunction before the last one.
+func Series(words []string, conjunction string) string {
 	last := len(words) - 1
 	if last < 1 {
 		return strings.Join(words, "")
 	}
-	return strings.Join(words[:last], ", ") + " or " + words[last]
+	return strings.Join(words[:last], ", ") + " " + conjunction + " " + words[last]
 }

@@ -35,7 +35,7 @@ func Text(p policy.Policy) string {
 		"changed":        changed,
 		"unused":         unused,
 		"off":            off,
-		"list":           list,
+		"list":           func(words []string) string { return strict.Series(words, "and") },
 		"and_":           and,
 		"zero":           func(n *int64) bool { return *n == 0 },
 		"needsFacts":     func(e policy.Evictor) bool { return e.Needs() != policy.Needs{} },
@@ -182,14 +182,6 @@ func off(e policy.Evictor) []string {
 		}
 	}
 	return names
-}
-
-// list joins words as in "a, b and c".
-func list(words []string) string {
-	if last := len(words) - 1; last > 0 {
-		return strings.Join(words[:last], ", ") + " and " + words[last]
-	}
-	return strings.Join(words, "")
 }
 
 // and joins words as in "a and b and c". The rule that stands for every rule is written out.
