@@ -241,7 +241,7 @@ func (s *session) putBack(ctx context.Context, e *entry, x *inFlight, err error)
 	defer s.mu.Unlock()
 	s.running--
 	x.returnTokens(false, false, s.cfg.Now())
-	s.abandon(x, s.cfg.Now())
+	s.abandon(x)
 	s.entries.putBack(e)
 	s.freed()
 }
@@ -257,7 +257,7 @@ func (s *session) executed(e *entry, x *inFlight, v schemas.Verdict, now time.Ti
 		s.clusterDue = true
 	}
 	if !moved {
-		s.abandon(x, now)
+		s.abandon(x)
 		return false
 	}
 	if s.cfg.DryRun {
@@ -271,7 +271,7 @@ func (s *session) executed(e *entry, x *inFlight, v schemas.Verdict, now time.Ti
 }
 
 // abandon undoes what the beginning of a move has counted. The caller holds mu.
-func (s *session) abandon(x *inFlight, now time.Time) {
+func (s *session) abandon(x *inFlight) {
 	s.departures.remove(x)
 	s.moves.remove(x)
 	s.releaseCapacity(x)

@@ -86,7 +86,6 @@ func (h *host) clone() *host {
 // placed is what a pod on a node means to others. The pod itself is not kept.
 type placed struct {
 	uid         types.UID
-	name        string
 	namespace   string
 	node        string
 	priority    int32
@@ -119,7 +118,6 @@ type claimRef struct {
 func newPlaced(pod *corev1.Pod, node string) *placed {
 	p := &placed{
 		uid:         UID(pod),
-		name:        pod.Name,
 		namespace:   pod.Namespace,
 		node:        node,
 		priority:    priority(pod),

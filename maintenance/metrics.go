@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/rehome-dev/rehome/maintenance/apply"
-	"github.com/rehome-dev/rehome/maintenance/plan"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
@@ -42,7 +41,7 @@ func newMetrics(registerer prometheus.Registerer, nodes nodeCollector) metrics {
 }
 
 // observe counts the steps of a decision.
-func (m metrics) observe(d plan.Decision, r apply.Result, err error) {
+func (m metrics) observe(r apply.Result, err error) {
 	status := apply.Unchanged
 	switch {
 	case r.Dropped != "":

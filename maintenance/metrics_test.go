@@ -69,15 +69,15 @@ rehome_maintenance_nodes{maintenance="kernel",stage="Waiting"} 2
 	t.Run("steps by outcome", func(t *testing.T) {
 		r := prometheus.NewRegistry()
 		m := newMetrics(r, nodeCollector{func() []*v1alpha1.NodeMaintenance { return nil }})
-		d, found := plan.Decision{Name: "kernel"}, &v1alpha1.NodeMaintenance{}
+		found := &v1alpha1.NodeMaintenance{}
 		step := func(action schemas.NodeAction, outcome apply.Outcome) []apply.Done {
 			return []apply.Done{{NodeStep: plan.NodeStep{Action: action}, Outcome: outcome}}
 		}
-		m.observe(d, apply.Result{Before: found, Wrote: true, Nodes: step(schemas.NodeCordon, apply.Changed)}, nil)
-		m.observe(d, apply.Result{Before: found}, nil)
-		m.observe(d, apply.Result{Dropped: "it has changed"}, nil)
-		m.observe(d, apply.Result{}, errors.New("away"))
-		m.observe(d, apply.Result{Before: found, Wrote: true, Nodes: step(schemas.NodeReturn, apply.Failed)}, errors.New("denied"))
+		m.observe(apply.Result{Before: found, Wrote: true, Nodes: step(schemas.NodeCordon, apply.Changed)}, nil)
+		m.observe(apply.Result{Before: found}, nil)
+		m.observe(apply.Result{Dropped: "it has changed"}, nil)
+		m.observe(apply.Result{}, errors.New("away"))
+		m.observe(apply.Result{Before: found, Wrote: true, Nodes: step(schemas.NodeReturn, apply.Failed)}, errors.New("denied"))
 		const want = `# HELP rehome_maintenance_steps_total Steps of maintenances other than moves, by outcome, including dry runs.
 # TYPE rehome_maintenance_steps_total counter
 rehome_maintenance_steps_total{action="cordon",outcome="changed"} 1

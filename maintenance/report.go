@@ -23,7 +23,7 @@ const blockedLong = 10 * time.Minute
 // report logs, counts, and writes as Kubernetes Events how a decision was carried out.
 func (s *session) report(d plan.Decision, r apply.Result, err error) {
 	log := s.log.With("maintenance", d.Name, "dryRun", s.cfg.DryRun)
-	s.metrics.observe(d, r, err)
+	s.metrics.observe(r, err)
 	if r.Dropped != "" {
 		log.Debug("maintenance has changed, deciding again", "why", r.Dropped)
 		return

@@ -183,7 +183,7 @@ func (c *Controller) enqueue(key string, r *entry, cause schemas.Cause) {
 }
 
 // start begins to move the pods of an accepted request.
-func (c *Controller) start(key string, e schemas.Event, request schemas.Request, accepted schemas.Receipt) *entry {
+func (c *Controller) start(key string, e schemas.Event, request schemas.Request, accepted schemas.Receipt) {
 	e.Data = nil
 	r := &entry{event: e, request: request, accepted: accepted}
 	c.mu.Lock()
@@ -206,7 +206,6 @@ func (c *Controller) start(key string, e schemas.Event, request schemas.Request,
 		c.queue.AddAfter(key, accepted.Deadline.Sub(now))
 	}
 	c.queue.Add(key)
-	return r
 }
 
 // PodGone records that a pod was deleted.
