@@ -2,112 +2,69 @@ package credentials
 
 import (
 	"bytes"
-	"fmt"
-	"maps"
-	"slices"
-	"strconv"
-	"strings"
+	"embed"
+	"text/template"
 
 	"github.com/rehome-dev/rehome/bus"
 )
 
+// templates are the texts of [ServerConfig] and [Readme].
+//
+//go:embed *.tmpl
+var templates embed.FS
+
 // replyWithin is how long a function may take to answer: longer than the dispatcher waits.
 const replyWithin = "10m"
 
-// serverConfig returns the part of the configuration of a server with the accounts and rights of all users.
-func serverConfig(users []user) []byte {
-	var names []string
-	members := map[string][]user{}
-	services, streams := map[string][]string{}, map[string][]string{} // the accounts that import a subject
-	for _, u := range users {
-		name := u.Account()
-		if members[name] == nil {
-			names = append(names, name)
-		}
-		members[name] = append(members[name], u)
-		if name == bus.Account {
-			continue
-		}
-		asks, hears := u.rights.Imports()
-		for _, s := range asks {
-			services[s] = append(services[s], name)
-		}
-		for _, s := range hears {
-			streams[s] = append(streams[s], name)
-		}
-	}
+// fill returns the text of a template.
+func fill(name string, data any) []byte {
+	t := template.Must(template.New(name).Funcs(template.FuncMap{
+		"account":      func() string { return bus.Account },
+		"answersOften": bus.AnswersOften,
+		"replyWithin":  func() string { return replyWithin },
+		"use":          use,
+	}).ParseFS(templates, name))
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "# Written by rehome auth init, which writes it anew. It holds no secrets.\n"+
-		"# Every server has it in its configuration, with the line: include %q\naccounts {\n", ServerConfig)
-	for _, name := range names {
-		fmt.Fprintf(&b, "  %q {\n", name)
-		if name == bus.Account {
-			b.WriteString("    jetstream: enabled\n    exports: [\n")
-			writeExports(&b, "service", services)
-			writeExports(&b, "stream", streams)
-		} else {
-			b.WriteString("    imports: [\n")
-			asks, hears := members[name][0].rights.Imports()
-			writeImports(&b, "service", asks)
-			writeImports(&b, "stream", hears)
-		}
-		b.WriteString("    ]\n    users: [\n")
-		for _, u := range members[name] {
-			writeUser(&b, u)
-		}
-		b.WriteString("    ]\n  }\n")
+	if err := t.Execute(&b, data); err != nil {
+		panic(err) // a mistake in the template
 	}
-	b.WriteString("}\n")
 	return b.Bytes()
 }
 
-// writeExports writes the subjects that accounts of others import, each for those accounts alone.
-func writeExports(b *bytes.Buffer, kind string, importers map[string][]string) {
-	for _, subject := range slices.Sorted(maps.Keys(importers)) {
-		answers := ""
-		if kind == "service" && bus.AnswersOften(subject) {
-			answers = ", response_type: stream"
+// account is an account of the servers.
+type account struct {
+	Name string
+	// Services and Streams are what the accounts of others import from the main account: the names of these accounts by subject.
+	Services, Streams map[string][]string
+	// Asks and Hears are what the account of another imports.
+	Asks, Hears []string
+	Users       []user
+}
+
+// IsMain returns whether the account is the one of the streams and the roles.
+func (a account) IsMain() bool { return a.Name == bus.Account }
+
+// serverConfig returns the part of the configuration of a server with the accounts and rights of all users. A participant with an
+// account of its own is alone in it.
+func serverConfig(users []user) []byte {
+	main := &account{Name: bus.Account, Services: map[string][]string{}, Streams: map[string][]string{}}
+	all := []*account{main}
+	for _, u := range users {
+		if u.Account() == bus.Account {
+			main.Users = append(main.Users, u)
+			continue
 		}
-		fmt.Fprintf(b, "      { %s: %q%s, accounts: [ %s ] }\n", kind, subject, answers, quoted(importers[subject]))
+		own := &account{Name: u.Account(), Users: []user{u}}
+		own.Asks, own.Hears = u.Rights.Imports()
+		for _, s := range own.Asks {
+			main.Services[s] = append(main.Services[s], own.Name)
+		}
+		for _, s := range own.Hears {
+			main.Streams[s] = append(main.Streams[s], own.Name)
+		}
+		all = append(all, own)
 	}
-}
-
-func writeImports(b *bytes.Buffer, kind string, subjects []string) {
-	for _, subject := range subjects {
-		fmt.Fprintf(b, "      { %s: { account: %q, subject: %q } }\n", kind, bus.Account, subject)
-	}
-}
-
-func quoted(names []string) string {
-	all := make([]string, len(names))
-	for i, name := range names {
-		all[i] = strconv.Quote(name)
-	}
-	return strings.Join(all, ", ")
-}
-
-// writeUser writes the key of a user and its rights.
-func writeUser(b *bytes.Buffer, u user) {
-	fmt.Fprintf(b, "      { # %s\n        nkey: %s\n        permissions {\n", u, u.public)
-	writeAllowed(b, "publish", u.rights.Publish)
-	writeAllowed(b, "subscribe", u.rights.Subscribe)
-	if u.rights.Reply {
-		fmt.Fprintf(b, "          allow_responses { max: 1, expires: %q }\n", replyWithin)
-	}
-	b.WriteString("        }\n      }\n")
-}
-
-// writeAllowed writes the allowed subjects. Without a list the server allows everything, so no subject needs a deny.
-func writeAllowed(b *bytes.Buffer, verb string, subjects []string) {
-	if len(subjects) == 0 {
-		fmt.Fprintf(b, "          %s { deny: [\">\"] }\n", verb)
-		return
-	}
-	fmt.Fprintf(b, "          %s { allow: [\n", verb)
-	for _, s := range subjects {
-		fmt.Fprintf(b, "            %q\n", s)
-	}
-	b.WriteString("          ] }\n")
+	return fill(ServerConfig+".tmpl", all)
 }
 
 // seedOf is a role and the programs that use its seed.
@@ -152,21 +109,5 @@ func use(p bus.Participant) string {
 
 // readme returns the text of [Readme].
 func readme(users []user, certified bool) []byte {
-	var b strings.Builder
-	b.WriteString("# Participants of the bus\n\n" +
-		"`rehome auth init` wrote these files. To add a participant, run it again and name all participants that remain. It keeps\n" +
-		"existing seeds. Files that end in `.nk` or `.key` are secrets.\n\n" +
-		"1. Each NATS server reads `" + ServerConfig + "`, by the line `include \"" + ServerConfig + "\"` in its configuration.\n" +
-		"   `nats-server --signal reload` makes it read changes. Reload twice, some seconds apart, when you add a participant with\n" +
-		"   an account of its own.\n" +
-		"2. Each participant gets its own seed only. Programs of Rehome find it by `REHOME_NATS_NKEY_FILE`, and receive answers\n" +
-		"   below `_INBOX_` and the name of the file.\n\n" +
-		"| seed | used by |\n|---|---|\n")
-	for _, u := range users {
-		fmt.Fprintf(&b, "| `%s%s` | %s |\n", u, SeedSuffix, use(u.Participant))
-	}
-	if certified {
-		b.WriteString(readmeTLS)
-	}
-	return []byte(b.String())
+	return fill(Readme+".tmpl", map[string]any{"Users": users, "Certified": certified})
 }

@@ -73,8 +73,8 @@ func (c Config) hosting() bus.Hosting {
 // user is a participant with the public half of its key.
 type user struct {
 	bus.Participant
-	public string
-	rights bus.Rights
+	Public string
+	Rights bus.Rights
 }
 
 // Write writes the files into dir, which it makes. Files with secrets have the mode 0600, all others 0644. It fails before it

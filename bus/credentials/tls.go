@@ -35,18 +35,6 @@ const (
 	skew = 5 * time.Minute
 )
 
-const readmeTLS = `
-Certificates for servers without another authority. Those of servers and clients are valid for a year, and each run replaces
-them. The authority is valid for ten years, and each run keeps it.
-
-| file | used by |
-|---|---|
-| ` + "`server.crt`, `server.key`" + ` | each NATS server, for its clients and its cluster |
-| ` + "`ca.crt`" + ` | all; programs of Rehome find it by ` + "`REHOME_NATS_CA_FILE`" + ` |
-| ` + "`client.crt`, `client.key`" + ` | each participant, where the servers require it with ` + "`verify: true`" + ` |
-| ` + "`ca.key`" + ` | the person who makes new certificates; keep it secret |
-`
-
 // certify makes certificates for hosts, if there are any.
 func (w *writer) certify(hosts []string) (certified bool, err error) {
 	if len(hosts) == 0 {
