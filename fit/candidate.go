@@ -136,7 +136,10 @@ func (q *Question) Spread(constraints []corev1.TopologySpreadConstraint, sibling
 		counts[i].InDomain = map[string]int{}
 		for name, n := range counts[i].OnNode {
 			h := q.cluster.hosts[name]
-			if h == nil || h.node == nil || all && !hasTopologies(read, h) || !q.includes(c, h, c.honorAffinity && q.nodes.matches(h.node)) {
+			if h == nil || h.node == nil || all && !hasTopologies(read, h) {
+				continue
+			}
+			if affine := c.honorAffinity && q.nodes.matches(h.node); !q.includes(c, h, affine) {
 				continue
 			}
 			if value, has := h.node.Labels[c.topology]; has {

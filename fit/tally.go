@@ -57,7 +57,7 @@ func cohortKey(of labels.Set, terminating bool) string {
 	return b.String()
 }
 
-// enterTallies counts a pod in what it has in common with others.
+// enterTallies counts a pod with the pods that are like it.
 func (c *Cluster) enterTallies(p *placed) {
 	if c.cohorts[p.namespace] == nil {
 		c.cohorts[p.namespace] = tallies[string, cohort]{}

@@ -34,9 +34,9 @@ func fill(name string, data any) []byte {
 // account is an account of the servers.
 type account struct {
 	Name string
-	// Services and Streams are what the accounts of others import from the main account: the names of these accounts by subject.
+	// Services and Streams are the subjects that other accounts import from the main account, with the names of these accounts.
 	Services, Streams map[string][]string
-	// Asks and Hears are what the account of another imports.
+	// Asks and Hears are the subjects that this account imports from the main account.
 	Asks, Hears []string
 	Users       []user
 }
