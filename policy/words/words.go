@@ -29,7 +29,9 @@ var sentences string
 func Text(p policy.Policy) string {
 	t := template.Must(template.New("policy").Funcs(template.FuncMap{
 		"perSecond":      perSecond,
-		"limits":         limits,
+		"bounds":         bounds,
+		"unavailable":    unavailable,
+		"isShare":        func(count string) bool { return strings.HasSuffix(count, "%") },
 		"clusterBreaker": clusterBreaker,
 		"change":         change,
 		"changed":        changed,
@@ -62,51 +64,37 @@ func clusterBreaker() map[string]any {
 	}
 }
 
-// limits says how many pods may be moved and unavailable.
-func limits(l policy.Limits) []string {
-	var all []string
-	none := false
-	bound := func(most *uint, of, when string) {
-		switch {
-		case most == nil:
-		case *most == 0:
-			none = true
-		case *most == 1:
-			all = append(all, fmt.Sprintf("Moves at most one pod%s %s; others wait.", of, when))
-		default:
-			all = append(all, fmt.Sprintf("Moves at most %d pods%s %s; others wait.", *most, of, when))
+// bound is a limit that the policy has.
+type bound struct {
+	Most     uint
+	Of, When string
+}
+
+// bounds lists the limits over a window of time and those at once.
+func bounds(l policy.Limits) (all []bound) {
+	within, atOnce := fmt.Sprintf("in any %v", l.Over()), "at a time, each until its replacement is ready"
+	for _, b := range []struct {
+		most     *uint
+		of, when string
+	}{
+		{l.PerNode, " off one node", within}, {l.PerNamespace, " out of one namespace", within}, {l.Total, "", within},
+		{l.InFlight.PerNode, " off one node", atOnce}, {l.InFlight.PerNamespace, " out of one namespace", atOnce},
+		{l.InFlight.PerWorkload, " of one workload", atOnce}, {l.InFlight.Total, "", atOnce},
+	} {
+		if b.most != nil {
+			all = append(all, bound{*b.most, b.of, b.when})
 		}
 	}
-	within, atOnce := fmt.Sprintf("in any %v", l.Over()), "at a time, each until its replacement is ready"
-	bound(l.PerNode, " off one node", within)
-	bound(l.PerNamespace, " out of one namespace", within)
-	bound(l.Total, "", within)
-	bound(l.InFlight.PerNode, " off one node", atOnce)
-	bound(l.InFlight.PerNamespace, " out of one namespace", atOnce)
-	bound(l.InFlight.PerWorkload, " of one workload", atOnce)
-	bound(l.InFlight.Total, "", atOnce)
-	if none {
-		return []string{"Moves no pod at all: a limit is 0."}
-	}
-	share := policy.DefaultUnavailable()
-	if l.Unavailable != nil {
-		share = *l.Unavailable
-	}
-	const of = "of a workload without a PodDisruptionBudget"
-	switch text := share.String(); {
-	case text == "0", text == "0%":
-		all = append(all, fmt.Sprintf("Moves no pod %s.", of))
-	case text == "1":
-		all = append(all, fmt.Sprintf("At most one pod %s may be unavailable at once.", of))
-	case strings.HasSuffix(text, "%"):
-		all = append(all, fmt.Sprintf("At most %s of the pods %s, and always one, may be unavailable at once.", text, of))
-	default:
-		all = append(all, fmt.Sprintf("At most %s pods %s may be unavailable at once.", text, of))
-	}
-	if l.Pause != 0 {
-		all = append(all, fmt.Sprintf("Waits at least %v between two pods of one workload.", l.Pause))
-	}
 	return all
+}
+
+// unavailable is how many pods of a workload without a budget may be unavailable at once, or which share of them.
+func unavailable(l policy.Limits) string {
+	most := policy.DefaultUnavailable()
+	if l.Unavailable != nil {
+		most = *l.Unavailable
+	}
+	return most.String()
 }
 
 // changed lists the arguments of a strategy that are not the defaults, by name.
