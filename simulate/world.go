@@ -44,8 +44,8 @@ func newWorld(c Config, objects []metav1.Object) (*world, error) {
 
 func fixed(now time.Time) func() time.Time { return func() time.Time { return now } }
 
-// apply removes the pods that move, and then places their replacements, in the same order. Pods without a node are placed after
-// them, the most important first.
+// apply removes one pod after the other, and places its replacement before the next one moves, as in the actuator. Pods without a node
+// are placed last, the most important first.
 func (w *world) apply(moves []Move) []Placement {
 	if len(moves) == 0 {
 		return nil
@@ -63,14 +63,14 @@ func (w *world) apply(moves []Move) []Placement {
 		}
 		if _, moves := gone[o.GetUID()]; isPod && moves {
 			gone[o.GetUID()] = p
-			return true
 		}
 		w.fit.Set(o)
-		return false
+		return gone[o.GetUID()] != nil
 	})
 	for i := range moves {
 		old := gone[moves[i].Pod.UID]
 		w.healthy(old, -1)
+		w.fit.Remove(old)
 		if next := replacement(old, w.Now()); next != nil {
 			moves[i].Replacement = next.Name
 			moves[i].Pending = w.place(next)
