@@ -89,7 +89,9 @@ func (r *round) carryOut(ctx context.Context, wishes []*wish) error {
 	}
 	for i, w := range wishes {
 		w.verdict = &verdicts[i]
-		if w.verdict.Outcome != schemas.Evicted {
+		if w.verdict.Outcome == schemas.Evicted {
+			r.moved = append(r.moved, w.open.Intent.Pod.UID)
+		} else {
 			r.limits.giveBack(w.open.Intent)
 			if r.Policy.NeedsCapacity() {
 				r.offline.Cluster().Release(w.open.Intent.Pod.UID)

@@ -38,6 +38,7 @@ type Config struct {
 type round struct {
 	Config
 	offline *watcher.Offline
+	moved   []types.UID // in the order in which the pods moved
 	// scheduler predicts where replacements go.
 	scheduler *score.Profile
 	pods      map[types.UID]*corev1.Pod

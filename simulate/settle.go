@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -28,7 +29,7 @@ type Settlement struct {
 // Round is one evaluation of the policy, and the placement of the replacements.
 type Round struct {
 	Number int `json:"number"`
-	// Moves are in the order of the decisions.
+	// Moves are in the order in which the pods move.
 	Moves []Move `json:"moves"`
 	// Held lists the pods that are deferred or rejected.
 	Held []Line `json:"held"`
@@ -105,6 +106,9 @@ func Settle(ctx context.Context, c Config, objects []metav1.Object, rounds int) 
 		if err != nil {
 			return s, err
 		}
+		slices.SortFunc(next.Moves, func(a, b Move) int {
+			return cmp.Compare(slices.Index(r.moved, a.Pod.UID), slices.Index(r.moved, b.Pod.UID))
+		})
 		next.Placed = w.apply(next.Moves)
 		s.Settled = len(next.Moves) == 0
 		s.Rounds = append(s.Rounds, next)

@@ -21,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/functions"
-	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/simulate"
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/schedulertest"
@@ -82,9 +81,7 @@ func converge(t *testing.T, scoring string, takes func(strategy string) bool) {
 			}
 			fmt.Fprintf(rows, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%v\t\n", f.Strategy.Name, sum.worlds, sum.moving, sum.evictions, sum.pending,
 				sum.back, sum.rounds, sum.mostRounds, sum.loops, time.Since(began).Round(time.Second))
-			if share := float64(sum.back) / float64(max(sum.evictions, 1)); share > mostReturns && !f.Strategy.RenewsPods {
-				t.Errorf("%d of %d replacements came back to their node, want at most %.0f %%", sum.back, sum.evictions, 100*mostReturns)
-			}
+			sum.judge(t, f)
 		})
 	}
 	rows.Flush()
@@ -93,33 +90,21 @@ func converge(t *testing.T, scoring string, takes func(strategy string) bool) {
 
 // tally sums up the worlds of one strategy.
 type tally struct {
-	worlds, moving, evictions, pending, back, rounds, mostRounds, loops, failed int
+	worlds, moving, evictions, pending, back, rounds, mostRounds, loops, printed int
 }
 
-// world runs one world and reports what is wrong with it.
+// world runs one world.
 func (sum *tally) world(t *testing.T, s *stage, f functions.Function, number int) {
 	t.Helper()
 	w := random(f.Strategy, *seed, number)
 	s.set(w)
 	defer s.clear()
-	r := s.settle(w)
-	sum.add(r)
-	wrong := r.wrong(f.Strategy.RenewsPods)
-	report := fmt.Sprintf("world %d: %s\n%s%s", number, wrong, w, strings.Join(r.moves, "\n"))
-	switch {
-	case wrong == "":
-		if *only >= 0 {
-			t.Log(report)
-		}
-	case sum.failed == printed:
-		t.Errorf("world %d: %s", number, wrong)
-	default:
-		sum.failed++
-		t.Error(report)
-	}
+	sum.add(t, w, s.settle(w))
 }
 
-func (sum *tally) add(r result) {
+// add counts a result, and reports what is wrong with it. A few replacements may come back, see judge.
+func (sum *tally) add(t *testing.T, w *world, r result) {
+	t.Helper()
 	sum.worlds++
 	if r.evictions > 0 {
 		sum.moving++
@@ -129,8 +114,34 @@ func (sum *tally) add(r result) {
 	sum.back += r.back
 	sum.rounds += r.rounds
 	sum.mostRounds = max(sum.mostRounds, r.rounds)
+	var wrong []string
 	if r.loop != "" {
 		sum.loops++
+		wrong = append(wrong, r.loop)
+	}
+	if r.pending > 0 {
+		wrong = append(wrong, fmt.Sprintf("%d pods are Pending because of a move", r.pending))
+	}
+	back := r.back > 0 && !w.strategy.RenewsPods
+	if len(wrong) == 0 && !back && *only < 0 {
+		return
+	}
+	report := fmt.Sprintf("world %d: %s", w.number, strings.Join(wrong, ", "))
+	if sum.printed++; sum.printed <= printed {
+		report += fmt.Sprintf("\n%s%s", w, strings.Join(r.moves, "\n"))
+	}
+	if len(wrong) > 0 {
+		t.Error(report)
+	} else {
+		t.Logf("%s\n%d replacements came back to their node", report, r.back)
+	}
+}
+
+// judge fails the test if too many replacements came back.
+func (sum *tally) judge(t *testing.T, f functions.Function) {
+	t.Helper()
+	if share := float64(sum.back) / float64(max(sum.evictions, 1)); share > mostReturns && !f.Strategy.RenewsPods {
+		t.Errorf("%s: %d of %d replacements came back to their node, want at most %.0f %%", f.Strategy.Name, sum.back, sum.evictions, 100*mostReturns)
 	}
 }
 
@@ -145,21 +156,6 @@ type result struct {
 	loop string
 	// moves are lines about the rounds.
 	moves []string
-}
-
-// wrong says what should not have happened. Empty: all is well.
-func (r result) wrong(renews bool) string {
-	var all []string
-	if r.loop != "" {
-		all = append(all, r.loop)
-	}
-	if r.pending > 0 {
-		all = append(all, fmt.Sprintf("%d pods are Pending because of a move", r.pending))
-	}
-	if r.back > 0 && !renews {
-		all = append(all, fmt.Sprintf("%d replacements came back to their node", r.back))
-	}
-	return strings.Join(all, ", ")
 }
 
 // settle applies the policy until nothing moves.
@@ -177,22 +173,14 @@ func (s *stage) settle(w *world) result {
 			return r
 		}
 		seen[state] = round
-		var evicted []schemas.Verdict
-		err := simulate.Run(s.ctx, simulate.Config{Policy: p, Functions: functions.All(), Now: time.Now}, objects,
-			func(verdicts []schemas.Verdict) error {
-				for _, v := range verdicts {
-					if v.Outcome == schemas.Evicted {
-						evicted = append(evicted, v)
-					}
-				}
-				return nil
-			})
+		settlement, err := simulate.Settle(s.ctx, simulate.Config{Policy: p, Functions: functions.All(), Now: time.Now}, objects, 1)
 		s.must(err)
-		if len(evicted) == 0 {
+		moves := settlement.Rounds[0].Moves
+		if len(moves) == 0 {
 			return r
 		}
 		r.rounds = round
-		s.move(w, evicted, &r)
+		s.move(w, moves, &r)
 	}
 	r.loop = fmt.Sprintf("the moves do not end in %d rounds", mostRounds)
 	return r
@@ -213,27 +201,27 @@ func (s *stage) state(pods []corev1.Pod, renews bool) string {
 }
 
 // move deletes one pod after the other, makes its replacement, and waits until the scheduler has decided about it.
-func (s *stage) move(w *world, evicted []schemas.Verdict, r *result) {
+func (s *stage) move(w *world, moves []simulate.Move, r *result) {
 	s.t.Helper()
 	pods := s.client.CoreV1().Pods(namespace)
 	left, arrived := map[string]int{}, map[string]int{}
-	for _, v := range evicted {
+	for _, m := range moves {
 		options := now()
-		options.Preconditions = &metav1.Preconditions{UID: &v.Intent.Pod.UID}
-		s.must(pods.Delete(s.ctx, v.Intent.Pod.Name, options))
-		name, _, _ := strings.Cut(v.Intent.Pod.Name, "-")
+		options.Preconditions = &metav1.Preconditions{UID: &m.Pod.UID}
+		s.must(pods.Delete(s.ctx, m.Pod.Name, options))
+		name, _, _ := strings.Cut(m.Pod.Name, "-")
 		made, err := pods.Create(s.ctx, s.newPod(w.find(name)), metav1.CreateOptions{})
 		s.must(err)
 		node, message := s.decided(made.UID)
-		left[name+" "+v.Intent.Node]++
+		left[name+" "+m.Node]++
 		arrived[name+" "+node]++
 		if node == "" {
 			r.pending++
 			node, _, _ = strings.Cut(message, " no new claims")
 		}
-		r.moves = append(r.moves, fmt.Sprintf("round %d: %s from %s to %s: %s", r.rounds, v.Intent.Pod.Name, v.Intent.Node, node, v.Intent.Reason))
+		r.moves = append(r.moves, fmt.Sprintf("round %d: %s from %s to %s: %s", r.rounds, m.Pod.Name, m.Node, node, m.Message))
 	}
-	r.evictions += len(evicted)
+	r.evictions += len(moves)
 	for at, count := range left {
 		r.back += min(count, arrived[at])
 	}

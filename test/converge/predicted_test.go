@@ -17,9 +17,8 @@ import (
 	"github.com/rehome-dev/rehome/simulate"
 )
 
-// TestPredicted runs the worlds of TestConverge without a control plane: fit/score predicts the node of each replacement. Of nodes
-// with the same score it takes the first by name, so there are more loops than with the scheduler, which takes any of them. The test
-// prints the numbers. TestConverge judges them.
+// TestPredicted judges the worlds of TestConverge without a control plane: fit/score predicts the node of each replacement, the first by
+// name of those with the same score.
 func TestPredicted(t *testing.T) {
 	if *seed == 0 {
 		*seed = rand.Uint64()
@@ -37,13 +36,9 @@ func TestPredicted(t *testing.T) {
 				continue
 			}
 			w := random(f.Strategy, *seed, number)
-			r := predicted(t, w)
-			sum.add(r)
-			if wrong := r.wrong(f.Strategy.RenewsPods); wrong != "" && sum.failed < printed || *only >= 0 {
-				sum.failed++
-				t.Logf("world %d: %s\n%s%s", number, wrong, w, strings.Join(r.moves, "\n"))
-			}
+			sum.add(t, w, predicted(t, w))
 		}
+		sum.judge(t, f)
 		fmt.Fprintf(rows, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\n", f.Strategy.Name, sum.worlds, sum.moving, sum.evictions, sum.pending,
 			sum.back, sum.rounds, sum.mostRounds, sum.loops)
 	}
@@ -57,9 +52,6 @@ func predicted(t *testing.T, w *world) result {
 	p, err := w.policy()
 	if err != nil {
 		t.Fatal(err)
-	}
-	if w.strategy.Name == high {
-		p.Scheduler.Profile = "MostAllocated"
 	}
 	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	c := simulate.Config{Policy: p, Functions: functions.All(), Now: func() time.Time { return at }}
