@@ -133,7 +133,8 @@ func (p Policy) Enabled(profile, strategy string) (Enabled, bool) {
 	return Enabled{}, false
 }
 
-// NeedsCapacity says whether a profile or a strategy has to know where pods fit.
+// NeedsCapacity says whether a profile or a strategy has to know where pods fit. Only strategies that renew pods, or whose pods may
+// return, do not.
 func (p Policy) NeedsCapacity() bool {
 	return slices.ContainsFunc(p.Profiles, func(p Profile) bool {
 		return p.Evictor.Needs().Room || slices.ContainsFunc(p.Strategies, func(e Enabled) bool {

@@ -191,29 +191,41 @@ func TestReservation(t *testing.T) {
 	}
 	dry := moved
 	dry.DryRun = true
+	renewing := func(p policy.Policy) policy.Policy {
+		for i := range p.Profiles[0].Strategies {
+			p.Profiles[0].Strategies[i].RenewsPods = true
+		}
+		return p
+	}
 	for _, c := range []struct {
 		name    string
 		args    policy.EvictorArgs
 		verdict schemas.Verdict
 		then    func(*driven)
 		fits    bool
+		renews  bool // the strategies renew pods
 	}{
-		{"nothing was moved", policy.EvictorArgs{NodeFit: true}, schemas.Verdict{}, func(*driven) {}, true},
-		{"the gap is promised", policy.EvictorArgs{NodeFit: true}, moved, func(*driven) {}, false},
-		{"it is in a dry run, which would have moved the pod", policy.EvictorArgs{NodeFit: true}, dry, func(*driven) {}, false},
-		{"nobody asks where pods fit", policy.EvictorArgs{}, moved, func(*driven) {}, true},
+		{"nothing was moved", policy.EvictorArgs{NodeFit: true}, schemas.Verdict{}, func(*driven) {}, true, false},
+		{"the gap is promised", policy.EvictorArgs{NodeFit: true}, moved, func(*driven) {}, false, false},
+		{"it is in a dry run, which would have moved the pod", policy.EvictorArgs{NodeFit: true}, dry, func(*driven) {}, false, false},
+		{"without nodeFit", policy.EvictorArgs{}, moved, func(*driven) {}, false, false},
+		{"strategies renew pods, wherever they run", policy.EvictorArgs{}, moved, func(*driven) {}, true, true},
 		{"the replacement went elsewhere", policy.EvictorArgs{NodeFit: true}, moved, func(d *driven) {
 			d.set(guest("replacement", "n1", controlled))
-		}, true},
+		}, true, false},
 		{"another pod was placed", policy.EvictorArgs{NodeFit: true}, moved, func(d *driven) {
 			d.set(guest("stranger", "n1"))
-		}, false},
-		{"the replacement does not come", policy.EvictorArgs{NodeFit: true}, moved, func(*driven) { time.Sleep(reservationTimeout) }, true},
+		}, false, false},
+		{"the replacement does not come", policy.EvictorArgs{NodeFit: true}, moved, func(*driven) { time.Sleep(reservationTimeout) }, true, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				objects := []metav1.Object{roomy("n1", cpus("8")), roomy("n2"), first, second}
-				leadingOver(t, protecting(t, c.args), objects, func(d *driven, bus *collected) {
+				p := protecting(t, c.args)
+				if c.renews {
+					p = renewing(p)
+				}
+				leadingOver(t, p, objects, func(d *driven, bus *collected) {
 					if c.verdict.Outcome != "" {
 						e, err := schemas.NewEvent("/test", c.verdict, time.Now(), schemas.Event{})
 						if err != nil {
