@@ -52,7 +52,8 @@ func TestAPodIsExplainedFromTheChangeOnAndByWhatHoldsItNow(t *testing.T) {
 			" +SOON evicted: evicted from NODE-0\n +SOON settled after SECONDS: Replaced: replacement api-POD on NODE-1\n"},
 		{"a pod that a budget holds", held, []string{"--policy", policy}, "pod SCENE/held-POD is on NODE-0, Running, AGE old, of deployment/SCENE/held\n\n" +
 			"What happened to it\n" + chain + " +SOON deferred: DisruptionBudget: poddisruptionbudget SCENE/keep: 1 of 1 healthy pods needed\n\n" +
-			"What would move it now\n RemovePodsViolatingNodeTaints wants it moved: does not tolerate dedicated:NoSchedule\n\n" +
+			"What would move it now\n RemovePodsViolatingNodeTaints wants it moved: does not tolerate dedicated:NoSchedule\n" +
+			" Its replacement would be Pending: it does not fit on the only other node: node-affinity.\n\n" +
 			"What protects it\n profile default: nothing\n poddisruptionbudget SCENE/keep: 1 of 1 healthy pods needed\n"},
 		{"a pod that a rule protects", "bare", []string{"--policy", policy}, "pod SCENE/bare is on NODE-0, Running, AGE old\n\n" +
 			"What happened to it\n nothing that is known\n\n" +
