@@ -13,11 +13,11 @@ type Search struct {
 	Allowed func(*corev1.Node) bool
 	// Enough is after how many fitting nodes to stop. 0: after the first. math.MaxInt: look at all.
 	Enough int
-	// Jointly: the replacements for which capacity is reserved will be there. Otherwise the pod must also fit without them.
+	// Jointly: the replacements that hold a reservation will be there. Otherwise the pod must also fit without them.
 	Jointly bool
 }
 
-// Result is what a search has found.
+// Result is the result of a search.
 type Result struct {
 	// OK: there is a fitting node.
 	OK bool

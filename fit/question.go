@@ -31,10 +31,10 @@ type Question struct {
 	// namespace are the labels of the pod's namespace, nil if it is not known.
 	namespace labels.Set
 	claims    claims
-	// gone is what the pod itself occupies, nil if it is on no node.
+	// gone is the place of the pod itself. nil: it is on no node.
 	gone *placed
-	// worlds are the states of the cluster that the pod has to fit in: as it is without the pod, then with all replacements
-	// for which capacity is reserved, if there are any.
+	// worlds are the states of the cluster in which the pod must fit: the first without the pod, the second, if capacity is
+	// reserved, also with the replacements that hold a reservation.
 	worlds []*world
 	// moved is the last of them without the pods that capacity is reserved for: they have moved.
 	moved func() *world
@@ -146,7 +146,7 @@ func (q *Question) On(node string) Verdict {
 	return q.on(h, false)
 }
 
-// on judges a known node: first by what other pods do not matter for, then in each state of the cluster, or jointly in the last.
+// on judges a known node: first by rules that ignore other pods, then in each state of the cluster, or jointly in the last.
 func (q *Question) on(h *host, jointly bool) Verdict {
 	if v := q.node(h); v.Reason != "" {
 		return v
@@ -159,7 +159,7 @@ func (q *Question) on(h *host, jointly bool) Verdict {
 		if v := w.on(h); !v.OK {
 			return v
 		}
-		// Only those that are nominated to this node are counted, as the scheduler does it. There are few such nodes.
+		// Like the scheduler, count only the pods that are nominated to this node. There are few such nodes.
 		if first := q.nominated[h.name]; len(first) > 0 {
 			if v := q.newWorld(w, first).on(h); !v.OK {
 				return v
@@ -185,7 +185,7 @@ func neededFeatures(pod *corev1.Pod) []string {
 	return names
 }
 
-// node judges by what the node is, whatever pods are on it. A verdict without a reason: no objection.
+// node judges by the properties of the node, and ignores its pods. A verdict without a reason: no objection.
 func (q *Question) node(h *host) Verdict {
 	tolerations := q.pod.Spec.Tolerations
 	if h.node.Spec.Unschedulable && !tolerates(tolerations, &corev1.Taint{
@@ -236,7 +236,7 @@ func silently[L any](rule func(L, []corev1.Toleration, *corev1.Taint, bool) bool
 	return rule(silent, tolerations, taint, true)
 }
 
-// hosting judges by what the pods on the node leave: ports, room, resources, disks and attachments. A verdict without a
+// hosting judges by the ports, places, resources, disks, and attachments that the pods on the node leave. A verdict without a
 // reason: no objection.
 func (q *Question) hosting(h *host) Verdict {
 	for _, want := range q.ports {

@@ -6,13 +6,12 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// world is one state of the cluster that a pod is to fit in: as it is, without the pod itself, and with others that are
-// to come.
+// world is one state of the cluster in which a pod must fit: without the pod itself, and with pods that will come.
 type world struct {
 	question *Question
-	// base is the same without those that are nominated, nil if there are none.
+	// base is the same state without nominated pods. nil: there are none.
 	base *world
-	// coming are the pods that the cluster does not have yet, gone those that have left: the pod itself, and others.
+	// coming are pods that the cluster does not have yet. gone are pods that have left it, among them the pod itself.
 	coming, gone []*placed
 	// changed are the hosts of these pods, with that done.
 	changed map[string]*host
@@ -36,7 +35,7 @@ func (p pairs) add(key, value string, n int) {
 	p[key][value] += n
 }
 
-// newWorld is the cluster without the pod itself, but with those that are coming; on top of base, if it is not nil.
+// newWorld is the cluster without the pod itself and with the coming pods. It adds these changes to base, unless base is nil.
 func (q *Question) newWorld(base *world, coming []*placed) *world {
 	var gone []*placed
 	if base != nil {
@@ -145,7 +144,7 @@ type matcher struct {
 	withTerminating bool
 }
 
-// adjust calls add for what this state has more, 1, or less, -1, than the cluster.
+// adjust calls add with 1 for each pod that only this state has, and with -1 for each pod that only the cluster has.
 func (w *world) adjust(add func(p *placed, n int)) {
 	for _, p := range w.gone {
 		add(p, -1)

@@ -119,8 +119,7 @@ func (r *round) reserve(wishes []*wish) (fit []*wish) {
 	return fit
 }
 
-// share gives a wish for a pod that the strategy wanted moved before, because of another scope, the verdict that follows
-// from what became of the first.
+// share gives the second wish for the same pod a verdict that follows from the verdict of the first.
 func (r *round) share(w, first *wish) {
 	o := actuator.Rejection{Outcome: first.verdict.Outcome, Reason: first.verdict.Reason, Message: first.verdict.Message}
 	if o.Outcome == schemas.Evicted {

@@ -18,11 +18,11 @@ type Line struct {
 	Node     string `json:"node"`
 	Strategy string `json:"strategy"`
 	Profile  string `json:"profile"`
-	// Outcome is what became of the pod, or in a simulation and a dry run what would.
+	// Outcome of the move. In a simulation or a dry run no pod moves.
 	Outcome schemas.Outcome `json:"outcome"`
-	// Reason says for machines why the outcome is what it is.
+	// Reason of the outcome, for programs.
 	Reason schemas.ReasonCode `json:"reason"`
-	// Message says it in words: of a pod that is moved why it is to move, of any other why it is not.
+	// Message says why the pod moves, or why it does not.
 	Message string `json:"message"`
 }
 

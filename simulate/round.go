@@ -19,12 +19,12 @@ import (
 	"github.com/rehome-dev/rehome/watcher"
 )
 
-// Config is what a round is made of. Policy, Functions and Now are needed.
+// Config configures a round. Policy, Functions, and Now are required.
 type Config struct {
 	Policy policy.Policy
 	// Functions answer the strategies of the policy.
 	Functions []functions.Function
-	// Now is the clock. It is asked at the beginning of every turn; what always gives the same time decides the same.
+	// Now is the clock. Each turn asks it once, at its beginning. The same times give the same decisions.
 	Now func() time.Time
 	// NoLimits leaves out how many pods the policy lets be moved.
 	NoLimits bool
@@ -38,7 +38,7 @@ type Config struct {
 type round struct {
 	Config
 	offline *watcher.Offline
-	moved   []types.UID // in the order in which the pods moved
+	moved   []types.UID // pods, the first to move first
 	// scheduler predicts where replacements go.
 	scheduler *score.Profile
 	pods      map[types.UID]*corev1.Pod
@@ -46,11 +46,11 @@ type round struct {
 	limits    *limits
 }
 
-// Run holds one round about the objects, which are changed: what no decision rests on is taken out of them. report is told
-// the verdicts of each turn when it is over, in the order in which the pods were asked for. No two objects may have the
+// Run decides one round about the objects. It removes the fields that no decision depends on from the objects. It calls report with
+// the verdicts of each turn when the turn is over, in the order in which the strategy listed the pods. No two objects may have the
 // same kind, namespace and name; their order does not matter.
 //
-// It goes on after an error of Carry, which is among those that it returns. An error of report, or the end of ctx, ends
+// It goes on after an error of Carry, and returns it at the end. An error of report, or the end of ctx, ends
 // it after the turn.
 func Run(ctx context.Context, c Config, objects []metav1.Object, report func([]schemas.Verdict) error) error {
 	r, err := filled(c, objects)
