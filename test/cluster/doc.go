@@ -24,7 +24,8 @@
 // A Node object is a node: kwok makes it Ready and renews its lease. A pod bound to
 // a node is Running and Ready at once, whoever owns it; a pod of a Job succeeds; a
 // deleted pod is gone at once, whatever its grace period. An object with the
-// annotation [HoldAnnotation] keeps the status that a test gives it.
+// annotation [HoldAnnotation] keeps the status that a test gives it, and a pod with
+// the annotation [ReadyAfterAnnotation] becomes Ready later.
 //
 // # Life time
 //

@@ -16,6 +16,10 @@ import (
 // kwok still renews a held node's lease and removes a held pod that is deleted.
 const HoldAnnotation = "test.rehome.dev/hold"
 
+// ReadyAfterAnnotation on a pod makes it Running and Ready so long after it is
+// bound to a node, such as "500ms".
+const ReadyAfterAnnotation = "test.rehome.dev/ready-after"
+
 // zones is how many zones the nodes are spread over.
 const zones = 3
 

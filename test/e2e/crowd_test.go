@@ -53,11 +53,15 @@ func newCrowd(t *testing.T, nodes, workloads, replicas int) *crowd {
 	return c
 }
 
+// readyAfter is long enough for the limits on moves in flight to be reached on a slow machine.
+const readyAfter = 500 * time.Millisecond
+
 // fill makes a Deployment whose pods are all on a node.
 func (c *crowd) fill(workload, node string) {
 	c.t.Helper()
 	_, err := c.cluster.AddDeployment(c.t.Context(), c.namespace, workload, c.replicas, func(d *appsv1.Deployment) {
 		d.Spec.Template.Spec.NodeSelector = map[string]string{"scene": c.namespace}
+		d.Spec.Template.Annotations = map[string]string{cluster.ReadyAfterAnnotation: readyAfter.String()}
 	})
 	c.must(err)
 	c.ready(workload)

@@ -251,7 +251,8 @@ func (s *story) open() (lines []string) {
 	}
 	for _, w := range s.wishes {
 		if len(s.final[w.ID]) == 0 && latest[w.demand].Before(w.at) && last[w.demand] < w.place && !s.replacedUnread(w) {
-			lines = append(lines, fmt.Sprintf("intent %s on pod %s, made at %v, has no verdict, nor any that came later", w.ID, w.Pod, w.at))
+			lines = append(lines, fmt.Sprintf("intent %s on pod %s, made at %s, has no verdict, nor any that came later: %s; %s",
+				w.ID, w.Pod, w.at.Format(time.StampMilli), s.aroundMessage(w), s.about(w.Pod.UID)))
 		}
 	}
 	if s.answers > 0 {
@@ -273,9 +274,28 @@ func (s *story) replacedUnread(w wish) bool {
 	return false
 }
 
-// brokenBetween says whether the actuator or the bus was killed between two times.
+// aroundMessage lists the messages that replaced the one of a wish, and what was broken in the minute around it.
+func (s *story) aroundMessage(w wish) string {
+	about := w.demand
+	about.pod = ""
+	var later, broken []string
+	for _, at := range s.messages[about] {
+		if at.After(w.at) {
+			later = append(later, at.Format(time.StampMilli))
+		}
+	}
+	for _, at := range slices.Concat(s.breaks, s.restarts) {
+		if at.Sub(w.at).Abs() < time.Minute {
+			broken = append(broken, at.Format(time.StampMilli))
+		}
+	}
+	return fmt.Sprintf("newer messages at %v, faults at %v", later, broken)
+}
+
+// brokenBetween says whether the actuator, the bus, or the API server was killed between two times. Without the API server
+// the actuator loses its lease, and with that the messages that it read.
 func (s *story) brokenBetween(from, to time.Time) bool {
-	return slices.ContainsFunc(s.breaks, func(at time.Time) bool { return at.After(from) && at.Before(to) })
+	return slices.ContainsFunc(slices.Concat(s.breaks, s.restarts), func(at time.Time) bool { return at.After(from) && at.Before(to) })
 }
 
 // unsaid lists the evictions that no verdict tells of, and the moves that none ends. One whose caller was gone counts when

@@ -4,8 +4,8 @@
 // The stages are the ones that kwok publishes, in the version that this module
 // pins: a node becomes Ready at once and keeps its lease; a pod becomes Running
 // and Ready at once, succeeds when a Job owns it, and is gone as soon as it is
-// deleted, whatever its grace period. What we add is that an object on hold keeps
-// its status.
+// deleted, whatever its grace period. Two annotations change that: an object on
+// hold keeps its status, and a pod can become Ready later.
 package main
 
 import (
@@ -19,8 +19,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// holdAnnotation is cluster.HoldAnnotation, which this module cannot import.
-const holdAnnotation = "test.rehome.dev/hold"
+// The annotations of package cluster, which this module cannot import.
+const (
+	holdAnnotation       = "test.rehome.dev/hold"
+	readyAfterAnnotation = "test.rehome.dev/ready-after"
+)
 
 func main() {
 	if err := write(); err != nil {
@@ -38,7 +41,7 @@ func write() error {
 		podfast.DefaultPodComplete,
 		podfast.DefaultPodDelete,
 	} {
-		stage, err := holdable(text)
+		stage, err := annotated(text)
 		if err != nil {
 			return err
 		}
@@ -49,17 +52,25 @@ func write() error {
 	return nil
 }
 
-// holdable adds to a stage that objects on hold are none of its business, unless
-// it is the one that removes what is being deleted.
-func holdable(text string) ([]byte, error) {
+// annotated makes a stage skip objects on hold, unless it removes deleted objects,
+// and makes pods Ready as late as they ask for.
+func annotated(text string) ([]byte, error) {
 	var stage v1alpha1.Stage
 	if err := yaml.UnmarshalStrict([]byte(text), &stage); err != nil {
 		return nil, fmt.Errorf("decode a stage: %w", err)
 	}
+	if text == podfast.DefaultPodReady {
+		stage.Spec.Delay = &v1alpha1.StageDelay{
+			DurationMilliseconds: new(int64(0)),
+			DurationFrom: &v1alpha1.ExpressionFrom{
+				JQ: &v1alpha1.ExpressionJQ{Expression: annotation(readyAfterAnnotation)},
+			},
+		}
+	}
 	if !stage.Spec.Next.Delete {
 		stage.Spec.Selector.MatchExpressions = append(stage.Spec.Selector.MatchExpressions, v1alpha1.MatchExpression{
 			JQ: &v1alpha1.SelectorJQ{
-				Key:      fmt.Sprintf(".metadata.annotations[%q]", holdAnnotation),
+				Key:      annotation(holdAnnotation),
 				Operator: v1alpha1.SelectorOpDoesNotExist,
 			},
 		})
@@ -70,3 +81,6 @@ func holdable(text string) ([]byte, error) {
 	}
 	return encoded, nil
 }
+
+// annotation is the jq path of an annotation.
+func annotation(key string) string { return fmt.Sprintf(".metadata.annotations[%q]", key) }
