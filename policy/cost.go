@@ -34,7 +34,11 @@ func MoveCost(pod *corev1.Pod) int64 {
 
 // deletionCost is the annotation pod-deletion-cost as a number from 0 to 63. 32 stands for 0 and for an annotation that is not valid.
 func deletionCost(pod *corev1.Pod) int64 {
-	value, err := strconv.ParseInt(pod.Annotations[corev1.PodDeletionCost], 10, 32)
+	text := pod.Annotations[corev1.PodDeletionCost]
+	if text == "" {
+		return 32 // without the allocation of an error
+	}
+	value, err := strconv.ParseInt(text, 10, 32)
 	if err != nil {
 		return 32
 	}

@@ -191,11 +191,12 @@ func (p plan) assign(pods []schemas.UsingPod, r rules) {
 type leaver struct {
 	*schemas.UsingPod
 	used []int64
+	cost int64   // see [policy.MoveCost]
 	to   *target // nil: it stays
 }
 
 func (p plan) leaver(pod *schemas.UsingPod) leaver {
-	l := leaver{UsingPod: pod, used: make([]int64, len(p.resources))}
+	l := leaver{UsingPod: pod, used: make([]int64, len(p.resources)), cost: policy.MoveCost(&pod.Pod)}
 	for i, name := range p.resources {
 		l.used[i] = whole(name, pod.Used[name])
 	}
@@ -207,7 +208,7 @@ func (p plan) leaver(pod *schemas.UsingPod) leaver {
 func (s *source) next(pods []leaver) int {
 	best, most := -1, 0.0
 	for i, l := range pods {
-		if best >= 0 && candidate.CompareCost(&pods[best].Pod, &l.Pod) != 0 {
+		if best >= 0 && pods[best].cost != l.cost {
 			break
 		}
 		if relief, needed := s.relief(l); needed && (best < 0 || relief > most) {
