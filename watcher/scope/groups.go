@@ -343,6 +343,6 @@ func sameResources(a, b corev1.ResourceList) bool {
 }
 
 func samePod(a, b *corev1.Pod) bool {
-	return maps.Equal(a.Labels, b.Labels) && (a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) &&
+	return maps.Equal(a.Labels, b.Labels) && a.DeletionTimestamp.Equal(b.DeletionTimestamp) &&
 		reflect.DeepEqual(a.OwnerReferences, b.OwnerReferences) && reflect.DeepEqual(a.Spec, b.Spec)
 }

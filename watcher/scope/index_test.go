@@ -242,4 +242,9 @@ func TestStuckPod(t *testing.T) {
 			t.Errorf("at %v: again at %v, error %v, want %v", c.at, r.Again, err, c.want)
 		}
 	}
+	sooner := w.pods["b"].DeepCopy()
+	sooner.DeletionTimestamp = &metav1.Time{Time: now.Add(time.Second)}
+	if affected := b.PodChanged(w.pods["b"], sooner, now); !slices.Equal(affected[s], keys) {
+		t.Errorf("a shorter grace period affects %q, want %q", affected[s], keys)
+	}
 }
