@@ -20,9 +20,10 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-// outsiders are the participants outside of Rehome.
-func outsiders() []bus.Participant {
+// confined are the participants that can write only what they own.
+func confined() []bus.Participant {
 	return []bus.Participant{
+		{Role: bus.RoleFunctions}, {Role: bus.RoleDispatcher},
 		{Role: bus.RoleSender, Name: "batch"}, {Role: bus.RoleReader}, {Role: bus.RoleListener},
 		{Role: bus.RoleForwarder, Name: "audit"},
 		{Role: bus.RoleFunction, Name: "KeepOffSpot", Subject: asksOn},
@@ -40,11 +41,17 @@ func (k key) may(subject string) bool {
 	return slices.ContainsFunc(k.publish, func(s string) bool { return server.SubjectMatchesFilter(subject, s) })
 }
 
+// works returns whether the key takes messages from a consumer.
+func (k key) works(stream, consumer string) bool {
+	return k.may("$JS.API.CONSUMER.MSG.NEXT." + stream + "." + consumer)
+}
+
 // victims are subjects that a role, or another program, owns: of each noun, of the questions to JetStream, of acknowledgments, and of
 // the inboxes of others.
 func victims() []string {
 	return []string{
 		"rehome.delta.node.taints.x", "rehome.scope.RemovePods.default.node.x", "rehome.intents.RemovePods.default.node.x",
+		"rehome.intents.Request.default.request.x", "rehome.intents.Maintenance.default.node.x",
 		"rehome.verdict.evicted.x", "rehome.request.other.x", "rehome.request.http.x", "rehome.receipt.other.x", "rehome.maintenance.x",
 		"rehome.dead." + bus.StreamScopes + ".RemovePods", "rehome.dead." + bus.StreamEvents + ".other",
 		"$KV.REHOME_LEDGER.clear.all", "$KV.REHOME_LEDGER.move.x", "$KV.REHOME_MAINTENANCES.x",
@@ -122,59 +129,83 @@ var allStreams = []string{
 	bus.StreamScopes, bus.StreamIntents, bus.StreamRequests, bus.StreamEvents, bus.StreamDead, bus.StreamLedger, bus.StreamMaintenances,
 }
 
-// TestNoKeyWritesWhatAnotherOwns publishes every question with the key of each outsider, and with each victim as the subject of the
-// answer: as a reply, as the subject to which a consumer delivers, and as the subject of a trace.
+// TestNoKeyWritesWhatAnotherOwns publishes every question with the key of each confined participant, and with each victim as the
+// subject of the answer: as a reply, as the subject to which a consumer delivers, and as the subject of a trace. Each key has a server.
 func TestNoKeyWritesWhatAnotherOwns(t *testing.T) {
 	t.Parallel()
-	p := listening(t)
-	admin := bustest.Connect(t, bus.Options{Server: p.server})
-	bustest.SetUp(t, admin, bus.Setup{Strategies: []string{strategy}})
-	js := p.inside(t)
-	seed(t, admin, js)
-	tap := listenToAll(t, js.Conn())
-	for _, who := range outsiders() {
-		key := key{who, bus.RightsOf(who, hosting).Publish}
-		before := stateOf(t, js, key)
-		tried, allowed := p.tryAll(t, who.String())
-		// The inside connection comes after everything that the server had to do for the key.
-		var after map[string]any
-		bustest.Eventually(t, "the streams are at rest", func() bool {
-			time.Sleep(200 * time.Millisecond)
-			was := after
-			after = stateOf(t, js, key)
-			return reflect.DeepEqual(was, after)
+	for _, who := range confined() {
+		t.Run(who.String(), func(t *testing.T) {
+			t.Parallel()
+			p := listening(t)
+			admin := bustest.Connect(t, bus.Options{Server: p.server})
+			bustest.SetUp(t, admin, bus.Setup{Strategies: []string{strategy}})
+			js := p.inside(t)
+			seed(t, admin, js)
+			tap := listenToAll(t, js.Conn())
+			key := key{who, bus.RightsOf(who, hosting).Publish}
+			before := stateOf(t, js, key)
+			p.triesAll(t, key)
+			// The inside connection comes after everything that the server had to do for the key.
+			var after map[string]any
+			bustest.Eventually(t, "the streams are at rest", func() bool {
+				time.Sleep(200 * time.Millisecond)
+				was := after
+				after = stateOf(t, js, key)
+				return reflect.DeepEqual(was, after)
+			})
+			for _, what := range slices.Sorted(maps.Keys(before)) {
+				if !reflect.DeepEqual(before[what], after[what]) {
+					t.Errorf("%s changed %s:\nbefore %+v\nafter  %+v", key, what, before[what], after[what])
+				}
+			}
+			for what := range after {
+				if _, was := before[what]; !was {
+					t.Errorf("%s made %s", key, what)
+				}
+			}
+			if who.Role == bus.RoleForwarder {
+				c, err := js.Consumer(t.Context(), bus.StreamEvents, who.Name)
+				if err != nil || c.CachedInfo().Delivered.Consumer == 0 {
+					t.Errorf("%s: got no message of its own consumer: %v", key, err)
+				}
+			}
+			for subject, by := range tap.take() {
+				if !key.may(subject) && slices.Contains(victims(), subject) {
+					t.Errorf("%s wrote on %s: %s", key, subject, by)
+				}
+			}
 		})
-		t.Logf("%s: tried %d combinations; %d subjects are allowed:\n  %s", key, tried, len(allowed), strings.Join(allowed, "\n  "))
-		var want []string
-		for _, q := range questions() {
-			if key.may(q.subject) && !slices.Contains(want, q.subject) {
-				want = append(want, q.subject)
-			}
+	}
+}
+
+// TestEachKeyPublishesOnItsSubjectsOnly does the same with the keys that are in the account of the streams. A consumer that they make can
+// deliver to any subject of this account, so only the subjects on which the server lets them publish are checked.
+func TestEachKeyPublishesOnItsSubjectsOnly(t *testing.T) {
+	t.Parallel()
+	for _, role := range []bus.Role{bus.RoleSetup, bus.RoleWatcher, bus.RoleActuator, bus.RoleMaintenance, bus.RoleAll, bus.RoleOperator} {
+		t.Run(string(role), func(t *testing.T) {
+			t.Parallel()
+			p := listening(t)
+			bustest.SetUp(t, bustest.Connect(t, bus.Options{Server: p.server}), bus.Setup{Strategies: []string{strategy}})
+			who := bus.Participant{Role: role}
+			p.triesAll(t, key{who, bus.RightsOf(who, hosting).Publish})
+		})
+	}
+}
+
+// triesAll checks that the server lets a key publish on the subjects of its rights and on no others.
+func (p port) triesAll(t *testing.T, key key) {
+	t.Helper()
+	tried, allowed := p.tryAll(t, key.String())
+	t.Logf("%s: tried %d combinations; %d subjects are allowed:\n  %s", key, tried, len(allowed), strings.Join(allowed, "\n  "))
+	var want []string
+	for _, q := range questions() {
+		if key.may(q.subject) && !slices.Contains(want, q.subject) {
+			want = append(want, q.subject)
 		}
-		if !slices.Equal(allowed, want) {
-			t.Errorf("%s: allowed are\n%q\nwant\n%q", key, allowed, want)
-		}
-		for _, what := range slices.Sorted(maps.Keys(before)) {
-			if !reflect.DeepEqual(before[what], after[what]) {
-				t.Errorf("%s changed %s:\nbefore %+v\nafter  %+v", key, what, before[what], after[what])
-			}
-		}
-		for what := range after {
-			if _, was := before[what]; !was {
-				t.Errorf("%s made %s", key, what)
-			}
-		}
-		if who.Role == bus.RoleForwarder {
-			c, err := js.Consumer(t.Context(), bus.StreamEvents, who.Name)
-			if err != nil || c.CachedInfo().Delivered.Consumer == 0 {
-				t.Errorf("%s: got no message of its own consumer: %v", key, err)
-			}
-		}
-		for subject, by := range tap.take() {
-			if !key.may(subject) && slices.Contains(victims(), subject) {
-				t.Errorf("%s wrote on %s: %s", key, subject, by)
-			}
-		}
+	}
+	if !slices.Equal(allowed, want) {
+		t.Errorf("%s: allowed are\n%q\nwant\n%q", key, allowed, want)
 	}
 }
 
@@ -280,7 +311,8 @@ func seed(t *testing.T, admin *bus.Bus, js jetstream.JetStream) {
 	time.Sleep(500 * time.Millisecond) // until the history has its copy of the intents
 }
 
-// stateOf are the streams with the number of messages on each subject, and their consumers, without the subjects on which a key may publish.
+// stateOf are the streams with the number of messages on each subject, and their consumers, without the subjects on which a key may
+// publish, and without the scopes that it may answer.
 func stateOf(t *testing.T, js jetstream.JetStream, k key) map[string]any {
 	t.Helper()
 	state := map[string]any{}
@@ -295,7 +327,9 @@ func stateOf(t *testing.T, js jetstream.JetStream, k key) map[string]any {
 			t.Fatal(err)
 		}
 		kept := maps.Clone(info.State.Subjects)
-		maps.DeleteFunc(kept, func(subject string, _ uint64) bool { return k.may(subject) })
+		maps.DeleteFunc(kept, func(subject string, _ uint64) bool {
+			return k.may(subject) || s.Config.Name == bus.StreamScopes && k.works(bus.StreamScopes, strategy) && strings.Contains(subject, "."+strategy+".")
+		})
 		var last uint64
 		for subject := range kept {
 			m, err := stream.GetLastMsgForSubject(t.Context(), subject)
@@ -312,8 +346,11 @@ func stateOf(t *testing.T, js jetstream.JetStream, k key) map[string]any {
 		consumers := stream.ListConsumers(t.Context())
 		for c := range consumers.Info() {
 			text := fmt.Sprint(c.Config.DeliverSubject, c.Config.FilterSubjects, c.Paused)
-			if c.Name != k.Name { // else it works with its own consumer
-				text += fmt.Sprint(" ", c.Delivered.Consumer, c.AckFloor.Consumer, c.NumAckPending, c.NumPending)
+			if !k.works(s.Config.Name, c.Name) {
+				text += fmt.Sprint(" ", c.Delivered.Consumer, c.AckFloor.Consumer, c.NumAckPending)
+				if !k.may("rehome.intents." + strategy + ".>") { // the history has copies of intents
+					text += fmt.Sprint(" ", c.NumPending)
+				}
 			}
 			state["consumer "+c.Name+" of "+s.Config.Name] = text
 		}

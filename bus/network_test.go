@@ -23,6 +23,7 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/bus/credentials"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/delivery"
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
@@ -118,6 +119,46 @@ func TestOthersTakePartOverTheNetwork(t *testing.T) {
 	answer, err := p.bare(t, "dispatcher").Request(asksOn, nil, bustest.Patience)
 	if err != nil || string(answer.Data) != "none" {
 		t.Errorf("the function: got %v, %v; want its answer", answer, err)
+	}
+}
+
+// TestFunctionsWorkInTheirAccounts answers a scope with the key of each host of functions, and asks a function outside.
+func TestFunctionsWorkInTheirAccounts(t *testing.T) {
+	p := listening(t)
+	inside := bustest.Connect(t, bus.Options{Server: p.server})
+	bustest.SetUp(t, inside, bus.Setup{Strategies: []string{strategy}})
+	for _, name := range []string{"functions", "dispatcher"} {
+		b := p.join(t, name)
+		bustest.Eventually(t, name+" is connected", func() bool { return b.Ready() == nil })
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			done <- b.Work(ctx, bus.Work{Strategy: strategy}, func(ctx context.Context, e schemas.Event) error {
+				given, a := answer(t, name, e.Sequence, "pod-1")
+				return b.Answer(ctx, given, a)
+			})
+		}()
+		publish(t, inside, scope(t, name, 1))
+		bustest.Eventually(t, name+" answers", func() bool {
+			given, _ := answer(t, name, 1, "pod-1")
+			e, err := inside.Intents(t.Context(), given.Channel)
+			streams, more := inside.Status(t.Context())
+			if err != nil || more != nil {
+				return false
+			}
+			scopes := slices.IndexFunc(streams, func(s bus.StreamStatus) bool { return s.Name == bus.StreamScopes })
+			return e.ID != "" && streams[scopes].Messages == 0
+		})
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	dispatcher := p.join(t, "dispatcher")
+	bustest.Eventually(t, "the dispatcher is connected", func() bool { return dispatcher.Ready() == nil })
+	began := time.Now()
+	if _, _, err := dispatcher.Ask(t.Context(), asksOn, scope(t, "a", 1)); !errors.Is(err, delivery.ErrUnreachable) || time.Since(began) > time.Second {
+		t.Errorf("without a function: got %v after %v, want %v at once", err, time.Since(began), delivery.ErrUnreachable)
 	}
 }
 

@@ -30,11 +30,12 @@ func (p Participant) String() string {
 // Account is the account of the streams and the roles, on a server with keys for participants.
 const Account = "REHOME"
 
-// Account returns the account of the participant. A program outside of Rehome that publishes has an account of its own, with the
-// imports of [Rights.Imports]. It may choose any subject for the answer to what it publishes; the server sends the answer there in
+// Account returns the account of the participant. A participant that publishes and makes no consumers has an account of its own, with
+// the imports of [Rights.Imports]. It may choose any subject for the answer to what it publishes; the server sends the answer there in
 // its own account, where no stream is. A listener publishes nothing, and a function only answers.
 func (p Participant) Account() string {
-	if p.Role == RoleSender || p.Role == RoleReader || p.Role == RoleForwarder {
+	switch p.Role {
+	case RoleFunctions, RoleDispatcher, RoleSender, RoleReader, RoleForwarder:
 		return Account + "_" + p.String()
 	}
 	return Account

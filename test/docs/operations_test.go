@@ -35,15 +35,32 @@ func TestSettingsOnOperationsPages(t *testing.T) {
 	}
 }
 
+var namedTest = regexp.MustCompile("`(Test[A-Za-z0-9]+)`")
+
 // TestTestsOnOperationsPages finds each of them in the source.
 func TestTestsOnOperationsPages(t *testing.T) {
 	there := testNames(t)
-	for _, name := range []string{"docs/operations.md", "docs/scale.md"} {
-		for _, test := range regexp.MustCompile("`(Test[A-Za-z0-9]+)`").FindAllStringSubmatch(page(t, name), -1) {
+	for _, name := range []string{"docs/operations.md", "docs/scale.md", "docs/security.md"} {
+		for _, test := range namedTest.FindAllStringSubmatch(page(t, name), -1) {
 			if !there[test[1]] {
 				t.Errorf("%s: there is no %s", name, test[1])
 			}
 		}
+	}
+}
+
+// TestSecurityClaims has a test for each credential.
+func TestSecurityClaims(t *testing.T) {
+	text := page(t, "docs/security.md")
+	claims := regexp.MustCompile(`(?m)^\| .*$`).FindAllString(text, -1)
+	for _, claim := range claims {
+		isHead := strings.HasPrefix(claim, "| credential") || strings.HasPrefix(claim, "| key")
+		if !isHead && !namedTest.MatchString(claim) {
+			t.Errorf("no test: %s", claim)
+		}
+	}
+	if len(claims) < 18 {
+		t.Errorf("%d rows, want at least 18", len(claims))
 	}
 }
 
