@@ -11,6 +11,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
@@ -58,6 +59,20 @@ func TestBusFilesHaveOneWriter(t *testing.T) {
 	d := into[appsv1.Deployment](t, rendered(t, "rehome", "--set", "persistence.enabled=true").one(t, "Deployment", "rehome"))
 	if d.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType || *d.Spec.Replicas != 1 {
 		t.Errorf("strategy %v, replicas %d", d.Spec.Strategy, *d.Spec.Replicas)
+	}
+}
+
+func TestStoreReserve(t *testing.T) {
+	for value, want := range map[string]string{"": "67108864", "1Gi": "1073741824", "200M": "200000000"} {
+		var set []string
+		if value != "" {
+			set = []string{"--set", "storeReserve=" + value}
+		}
+		d := into[appsv1.Deployment](t, rendered(t, "rehome", set...).one(t, "Deployment", "rehome"))
+		env := d.Spec.Template.Spec.Containers[0].Env
+		if !slices.Contains(env, corev1.EnvVar{Name: "REHOME_STORE_RESERVE", Value: want}) {
+			t.Errorf("storeReserve %q: got %v, want %s", value, env, want)
+		}
 	}
 }
 

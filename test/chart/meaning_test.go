@@ -168,7 +168,8 @@ func (m meaning) container(c corev1.Container, pod *corev1.PodSecurityContext) {
 			leader["namespace"] = e.Value
 		case "REHOME_LEASE_DURATION":
 			leader["duration"] = e.Value
-		case "REHOME_CLUSTER", "REHOME_INSTALLATION", "REHOME_POLICY", "REHOME_STORE_DIR", "REHOME_HTTP_ADDRESS":
+		case "REHOME_CLUSTER", "REHOME_INSTALLATION", "REHOME_POLICY", "REHOME_STORE_DIR", "REHOME_STORE_RESERVE",
+			"REHOME_HTTP_ADDRESS":
 		default:
 			arguments = append(arguments, e.Name+"="+e.Value)
 		}

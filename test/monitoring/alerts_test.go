@@ -146,6 +146,13 @@ var cases = []struct {
 		`rehome_bus_stream_bytes{stream="KV_REHOME_LEDGER", ` + pod + `} 89x30`, `rehome_bus_stream_limit_bytes{stream="KV_REHOME_LEDGER", ` + pod + `} 100x30`,
 	}, 20, nil},
 
+	{"RehomeBusRefusesWrites", "the disk is full", []string{
+		`rehome_bus_refusing_writes{reason="full", ` + pod + `} 0 1x20`, `rehome_bus_refusing_writes{reason="stopped", ` + pod + `} 0x21`,
+	}, 10, map[string]string{
+		`{instance="10.0.0.1:8642", job="rehome", namespace="rehome", reason="full"}`: "The bus of Rehome takes no events (full).",
+	}},
+	{"RehomeBusRefusesWrites", "there is space again after a minute", []string{`rehome_bus_refusing_writes{reason="full", ` + pod + `} 0 1 0x20`}, 10, nil},
+
 	{"RehomeDeadLetters", "there are some", []string{`rehome_dead_letters{stream="REHOME_SCOPES", ` + pod + `} _ 2x30`}, 10, map[string]string{
 		`{job="rehome", namespace="rehome", stream="REHOME_SCOPES"}`: "Rehome has dead letters.",
 	}},

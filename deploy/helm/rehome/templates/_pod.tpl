@@ -34,6 +34,7 @@
 {{- end -}}
 {{- if and (eq $part "all") (not (include "rehome.external" $root)) -}}
 {{- $_ := set $env "REHOME_STORE_DIR" "/var/lib/rehome" -}}
+{{- $_ := set $env "REHOME_STORE_RESERVE" (include "rehome.bytes" $v.storeReserve) -}}
 {{- end -}}
 {{- if and (ne $part "once") (include "rehome.external" $root) -}}
 {{- include "rehome.natsEnv" (list $root $part $env) -}}

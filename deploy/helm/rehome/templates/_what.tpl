@@ -103,8 +103,12 @@ Deployment
 
 {{/* The memory limit of some resources in bytes. 0: none, or an unusual notation. */}}
 {{- define "rehome.memoryLimit" -}}
-{{- $limit := (.limits | default dict).memory -}}
-{{- $text := ternary ($limit | int64 | toString) (toString $limit) (kindIs "float64" $limit) -}}
+{{- include "rehome.bytes" (.limits | default dict).memory -}}
+{{- end }}
+
+{{/* A quantity in bytes. 0: none, or an unusual notation. */}}
+{{- define "rehome.bytes" -}}
+{{- $text := ternary (. | int64 | toString) (toString .) (kindIs "float64" .) -}}
 {{- if regexMatch "^[0-9]+([.][0-9]+)?([kMGT]|[KMGT]i)?$" $text -}}
 {{- $unit := regexFind "[A-Za-z]*$" $text -}}
 {{- $units := dict "" 1 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 -}}
