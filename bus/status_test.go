@@ -52,7 +52,7 @@ func TestTheStatusSaysWhatIsInTheStreamsAndWhoWorksOnIt(t *testing.T) {
 		{Name: bus.StreamScopes, Messages: 3, Workers: []bus.WorkerStatus{
 			{Strategy: "Busy", Waiting: 2, InHand: 1}, {Strategy: "Idle", Idle: 1},
 		}},
-		{Name: bus.StreamIntents}, {Name: bus.StreamRequests}, {Name: bus.StreamEvents, Messages: 1}, {Name: bus.StreamDead},
+		{Name: bus.StreamIntents}, {Name: bus.StreamRequests, MaxMessages: 10_000}, {Name: bus.StreamEvents, Messages: 1}, {Name: bus.StreamDead},
 		{Name: bus.StreamLedger}, {Name: bus.StreamMaintenances},
 	}
 	if !reflect.DeepEqual(got, want) {

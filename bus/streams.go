@@ -301,6 +301,8 @@ type StreamStatus struct {
 	Bytes    uint64 `json:"bytes"`
 	// MaxBytes is how much it may hold. 0: there is no limit.
 	MaxBytes int64 `json:"maxBytes,omitempty"`
+	// MaxMessages is how many messages it may hold. 0: there is no limit.
+	MaxMessages int64 `json:"maxMessages,omitempty"`
 	// Workers are the durable consumers that share its messages, by name: one for each strategy or listener.
 	Workers []WorkerStatus `json:"workers,omitempty"`
 }
@@ -367,6 +369,7 @@ func (b *Bus) status(
 			b.compareClocks(sent, info.TimeStamp)
 			status := StreamStatus{
 				Name: name, Messages: info.State.Msgs, Bytes: info.State.Bytes, MaxBytes: max(info.Config.MaxBytes, 0),
+				MaxMessages: max(info.Config.MaxMsgs, 0),
 			}
 			consumers, err := workers(s)
 			if err != nil {

@@ -121,6 +121,19 @@ func TestStatus(t *testing.T) {
 				{Name: bus.StreamDead, Messages: 3, Bytes: 900},
 			}
 		}},
+		{"limits that are reached", actuator.Remembered{}, nil, func(s *look.Status) {
+			for _, reason := range []schemas.ReasonCode{schemas.ReasonMovingTotal, schemas.ReasonLimitNode, schemas.ReasonMovingTotal, schemas.ReasonDisruptionBudget} {
+				s.Deferred = append(s.Deferred, look.DeferredPod{
+					Pod: schemas.PodRef{Namespace: "shop", Name: "api-1"}, Strategy: "PodLifeTime", Reason: reason, Since: clock, Last: clock,
+				})
+			}
+			s.Streams = []bus.StreamStatus{
+				{Name: bus.StreamEvents, Messages: 9, Bytes: 100 << 20, MaxBytes: 100 << 20},
+				{Name: bus.StreamLedger, Messages: 9, Bytes: 90 << 20, MaxBytes: 96 << 20},
+				{Name: bus.StreamRequests, Messages: 10_000, Bytes: 1 << 20, MaxBytes: 96 << 20, MaxMessages: 10_000},
+			}
+			s.LimitsReached = s.Reached()
+		}},
 		{"who leads", actuator.Remembered{}, nil, func(s *look.Status) {
 			s.Leaders = []look.LeaderStatus{{Lease: "rehome-watcher", Holder: "a_1", Since: clock.Add(-time.Hour)}, {Lease: "rehome-actuator", Holder: "", Since: time.Time{}}}
 		}},

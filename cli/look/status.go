@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -109,8 +110,9 @@ type Status struct {
 	DeadLetters      map[string]uint64         `json:"deadLetters"` // by the stream that they were in
 	Streams          []bus.StreamStatus        `json:"streams"`
 	Unreadable       []string                  `json:"unreadable,omitempty"`
-	BusWarning       string                    `json:"busWarning,omitempty"`   // the bus takes no events
-	ClockWarning     string                    `json:"clockWarning,omitempty"` // the clocks of this machine and of the bus differ
+	LimitsReached    []string                  `json:"limitsReached,omitempty"` // those of [Status.Reached]
+	BusWarning       string                    `json:"busWarning,omitempty"`    // the bus takes no events
+	ClockWarning     string                    `json:"clockWarning,omitempty"`  // the clocks of this machine and of the bus differ
 }
 
 // moveCount counts moves against limits, including those that are not accepted yet.
@@ -381,5 +383,37 @@ func (st *Status) readBus(ctx context.Context, b *bus.Bus) error {
 	if warning := b.ClockWarning(); warning != nil {
 		st.ClockWarning = warning.Error()
 	}
+	st.LimitsReached = st.Reached()
 	return err
+}
+
+// almostFull is the share of its space in percent from which a stream counts as full, as in the alert RehomeStreamFull.
+const almostFull = 90
+
+// Reached names each limit that is reached: limits on moves for which pods are deferred, and streams without space. The history is
+// always full.
+func (st Status) Reached() (limits []string) {
+	waiting := map[schemas.ReasonCode]int{}
+	for _, p := range st.Deferred {
+		switch p.Reason {
+		case schemas.ReasonLimitNode, schemas.ReasonLimitNamespace, schemas.ReasonLimitTotal, schemas.ReasonMovingNode,
+			schemas.ReasonMovingNamespace, schemas.ReasonMovingWorkload, schemas.ReasonMovingTotal, schemas.ReasonWorkloadUnavailable,
+			schemas.ReasonNamespaceRate:
+			waiting[p.Reason]++
+		}
+	}
+	for _, reason := range slices.Sorted(maps.Keys(waiting)) {
+		limits = append(limits, fmt.Sprintf("%s defers %s", reason, cmdutil.Count(waiting[reason], "pod")))
+	}
+	for _, s := range st.Streams {
+		isFull := func(used uint64, most int64) bool { return most > 0 && used*100 >= uint64(most)*almostFull }
+		switch {
+		case s.Name == bus.StreamEvents:
+		case isFull(s.Bytes, s.MaxBytes):
+			limits = append(limits, fmt.Sprintf("stream %s uses %s of %s", s.Name, cmdutil.SizeOf(s.Bytes), cmdutil.SizeOf(uint64(s.MaxBytes))))
+		case isFull(s.Messages, s.MaxMessages):
+			limits = append(limits, fmt.Sprintf("stream %s has %d of %d messages", s.Name, s.Messages, s.MaxMessages))
+		}
+	}
+	return limits
 }

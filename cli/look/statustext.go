@@ -43,6 +43,9 @@ func (st Status) Write(w io.Writer) error {
 		section(&text, "Maintenances", MaintenancesTable(st.Time, st.Maintenances)),
 		st.writeStreams(&text),
 	)
+	for _, limit := range st.LimitsReached {
+		fmt.Fprintln(&text, "limit reached:", limit)
+	}
 	if st.BusWarning != "" {
 		fmt.Fprintln(&text, st.BusWarning)
 	}

@@ -141,6 +141,10 @@ var cases = []struct {
 		`rehome_bus_stream_bytes{stream="KV_REHOME_LEDGER", instance="b", ` + ours + `} 50 91x30`,
 		`rehome_bus_stream_limit_bytes{stream="KV_REHOME_LEDGER", instance="b", ` + ours + `} 100x30`,
 	}, 10, map[string]string{`{stream="KV_REHOME_LEDGER"}`: "The stream KV_REHOME_LEDGER of Rehome is almost full."}},
+	{"RehomeStreamFull", "a sender floods the requests", []string{
+		`rehome_bus_stream_bytes{stream="REHOME_REQUESTS", ` + pod + `} 1x30`, `rehome_bus_stream_limit_bytes{stream="REHOME_REQUESTS", ` + pod + `} 100x30`,
+		`rehome_bus_stream_messages{stream="REHOME_REQUESTS", ` + pod + `} 50 9500x30`,
+	}, 10, map[string]string{`{stream="REHOME_REQUESTS"}`: "The stream REHOME_REQUESTS of Rehome is almost full."}},
 	{"RehomeStreamFull", "the history is full, and the ledger is not", []string{
 		`rehome_bus_stream_bytes{stream="REHOME_EVENTS", ` + pod + `} 100x30`, `rehome_bus_stream_limit_bytes{stream="REHOME_EVENTS", ` + pod + `} 100x30`,
 		`rehome_bus_stream_bytes{stream="KV_REHOME_LEDGER", ` + pod + `} 89x30`, `rehome_bus_stream_limit_bytes{stream="KV_REHOME_LEDGER", ` + pod + `} 100x30`,
