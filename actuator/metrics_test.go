@@ -3,6 +3,7 @@ package actuator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync/atomic"
@@ -36,6 +37,38 @@ descheduler_pods_evicted_total{namespace="web",profile="p",result="success",stra
 `
 	if err := testutil.GatherAndCompare(r, strings.NewReader(want), "descheduler_pods_evicted_total"); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestMetricLabels counts what a stolen key of functions could publish: intents about any profile and any namespace.
+func TestMetricLabels(t *testing.T) {
+	r := prometheus.NewRegistry()
+	m := newMetrics(r, new(atomic.Pointer[session]))
+	const many = 2 * mostNamespaces
+	for i := range many {
+		v := schemas.Verdict{
+			Profile: fmt.Sprint("p", i), Strategy: "S", Outcome: schemas.Evicted, Reason: schemas.ReasonEvictionAccepted,
+			Intent: schemas.Intent{Pod: schemas.PodRef{Namespace: "web"}},
+		}
+		m.accepted(v.Strategy, v.Profile)
+		m.observe(v, time.Time{})
+		v.Profile, v.Intent.Pod.Namespace = "p0", fmt.Sprint("ns", i)
+		m.observe(v, time.Time{})
+	}
+	const verdicts = mostNamespaces + mostPairs + 1
+	for name, want := range map[string]int{
+		"rehome_verdicts_total": verdicts, "descheduler_pods_evicted_total": verdicts, "rehome_intents_total": mostPairs + 1,
+	} {
+		got, err := testutil.GatherAndCount(r, name)
+		if err != nil || got > want {
+			t.Errorf("%s has %d series, error %v; want at most %d", name, got, err, want)
+		}
+	}
+	if got := testutil.ToFloat64(m.verdicts.WithLabelValues("evicted", "EvictionAccepted", "", "S", "p0", "web")); got != 1 {
+		t.Errorf("the first profile has %v verdicts, want 1", got)
+	}
+	if got := testutil.ToFloat64(m.verdicts.WithLabelValues("evicted", "EvictionAccepted", "", otherLabel, otherLabel, "web")); got != many-mostPairs {
+		t.Errorf("the other profiles have %v verdicts, want %d", got, many-mostPairs)
 	}
 }
 

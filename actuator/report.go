@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -145,6 +146,44 @@ type metrics struct {
 	loops   *prometheus.CounterVec
 	invalid prometheus.Gauge
 	rights  *prometheus.GaugeVec
+
+	labels *labelSets
+}
+
+// The bounds on series: on pairs of strategy and profile, and on these with a namespace. What is beyond counts as [otherLabel].
+const (
+	mostPairs      = 200
+	mostNamespaces = 5000
+	otherLabel     = "other"
+)
+
+// labelSets are the first combinations of labels that intents named. Any program that may publish intents chooses them, so their
+// number is bounded. Safe for concurrent use.
+type labelSets struct {
+	mu         sync.Mutex
+	pairs      map[[2]string]bool
+	namespaces map[[3]string]bool
+}
+
+// of returns the labels, or [otherLabel] for those beyond the bounds.
+func (l *labelSets) of(strategy, profile, namespace string) (string, string, string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !within(l.pairs, [2]string{strategy, profile}, mostPairs) {
+		strategy, profile = otherLabel, otherLabel
+	}
+	if !within(l.namespaces, [3]string{strategy, profile, namespace}, mostNamespaces) {
+		namespace = otherLabel
+	}
+	return strategy, profile, namespace
+}
+
+// within adds a value to a set if the set is not full, and returns whether the set has the value.
+func within[K comparable](set map[K]bool, value K, most int) bool {
+	if !set[value] && len(set) < most {
+		set[value] = true
+	}
+	return set[value]
 }
 
 // newMetrics registers the metrics. Gauges about the leader session are read from it when they are scraped.
@@ -208,6 +247,7 @@ func newMetrics(r prometheus.Registerer, leading *atomic.Pointer[session]) metri
 		invalid: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "rehome_ledger_invalid_records", Help: "Ledger records that cannot be read and were set aside.",
 		}),
+		labels: &labelSets{pairs: map[[2]string]bool{}, namespaces: map[[3]string]bool{}},
 	}
 	m.endSession()
 	return m
@@ -222,16 +262,21 @@ func (m metrics) endSession() {
 	}
 }
 
+// accepted counts an intent.
+func (m metrics) accepted(strategy, profile string) {
+	strategy, profile, _ = m.labels.of(strategy, profile, "")
+	m.intents.WithLabelValues(strategy, profile).Inc()
+}
+
 // observe counts a verdict that was stored at the time now.
 func (m metrics) observe(v schemas.Verdict, now time.Time) {
-	m.verdicts.WithLabelValues(
-		string(v.Outcome), string(v.Reason), string(v.Method), v.Strategy, v.Profile, v.Intent.Pod.Namespace,
-	).Inc()
+	strategy, profile, namespace := m.labels.of(v.Strategy, v.Profile, v.Intent.Pod.Namespace)
+	m.verdicts.WithLabelValues(string(v.Outcome), string(v.Reason), string(v.Method), strategy, profile, namespace).Inc()
 	if v.Settlement != nil {
 		m.settled.WithLabelValues(string(v.Reason), string(v.Method)).Observe(v.Settlement.Seconds)
 	}
 	if result := evictionResult(v); result != "" {
-		m.evicted.WithLabelValues(result, v.Strategy, v.Profile, v.Intent.Pod.Namespace).Inc()
+		m.evicted.WithLabelValues(result, strategy, profile, namespace).Inc()
 	}
 	if v.Outcome.Moves() && !v.Scope.Since.IsZero() {
 		m.delay.Observe(max(now.Sub(v.Scope.Since), 0).Seconds())

@@ -209,7 +209,7 @@ func (s *session) ready(e *entry) {
 	if e.number == 0 {
 		s.number++
 		e.number = s.number
-		s.metrics.intents.WithLabelValues(e.intent.Strategy, e.intent.Profile).Inc()
+		s.metrics.accepted(e.intent.Strategy, e.intent.Profile)
 	}
 	p, _ := s.cfg.View.Pod(e.uid())
 	e.priority = PriorityOf(s.policy.Load().Traits(e.intent.Strategy), p.Cost, e.intent.Weight)
