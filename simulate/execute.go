@@ -46,9 +46,10 @@ func (r *round) execute(ctx context.Context, wishes []*wish) error {
 	return errors.Join(failed...)
 }
 
-// compare puts wishes about single pods in the order of the actuator's queue. Within a group the strategy has chosen the order.
+// compare puts wishes about single pods and about topology domains in the order of the actuator's queue. Within other groups the
+// strategy has chosen the order.
 func (r *round) compare(a, b *wish) int {
-	if kind := a.open.Scope.Kind; kind != schemas.NodeKind && kind != schemas.PodKind {
+	if kind := a.open.Scope.Kind; kind != schemas.NodeKind && kind != schemas.PodKind && kind != schemas.DomainKind {
 		return 0
 	}
 	priority := func(w *wish) int {

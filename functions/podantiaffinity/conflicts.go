@@ -1,90 +1,200 @@
 package podantiaffinity
 
 import (
+	"cmp"
+	"math/bits"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/rehome-dev/rehome/functions/candidate"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// conflicts is a graph. Each edge joins a candidate and a pod that it repels: one of the two has to leave.
+// mostExact is the number of connected pods up to which the smallest set of pods that leave is certain: some milliseconds.
+const mostExact = 20
+
+// conflicts is a graph. Each edge joins two pods of which one repels the other: one of the two has to leave. Candidates have the
+// indexes of their order.
 type conflicts struct {
 	candidates []*schemas.ContendingPod // the first costs least to move
-	with       map[types.UID][]types.UID
+	with       [][]int                  // the candidates in conflict with each, ascending
+	fixed      []int                    // how many pods in conflict with each are no candidates
+	leaves     []bool                   // each that repels a pod that is no candidate
 }
 
-func newConflicts(candidates []*schemas.ContendingPod, pods map[types.UID]*schemas.ContendingPod) conflicts {
-	c := conflicts{candidates: candidates, with: map[types.UID][]types.UID{}}
-	for _, p := range candidates {
-		for _, other := range p.Repels {
-			if pods[other] != nil {
-				c.with[p.Pod.UID] = append(c.with[p.Pod.UID], other)
-				c.with[other] = append(c.with[other], p.Pod.UID)
+func newConflicts(candidates []*schemas.ContendingPod, pods map[types.UID]*schemas.ContendingPod) *conflicts {
+	n := len(candidates)
+	c := &conflicts{candidates: candidates, with: make([][]int, n), fixed: make([]int, n), leaves: make([]bool, n)}
+	index := make(map[types.UID]int, n)
+	for i, p := range candidates {
+		index[p.Pod.UID] = i
+	}
+	for i, p := range candidates {
+		for _, uid := range p.Repels {
+			switch j, movable := index[uid]; {
+			case movable:
+				c.with[i], c.with[j] = append(c.with[i], j), append(c.with[j], i)
+			case pods[uid] != nil:
+				c.leaves[i] = true
+				c.fixed[i]++
 			}
 		}
+	}
+	for uid, p := range pods {
+		if _, movable := index[uid]; movable {
+			continue
+		}
+		for _, other := range p.Repels {
+			if i, movable := index[other]; movable && !slices.Contains(candidates[i].Repels, uid) {
+				c.fixed[i]++
+			}
+		}
+	}
+	for i := range c.with {
+		slices.Sort(c.with[i])
+		c.with[i] = slices.Compact(c.with[i])
 	}
 	return c
 }
 
-// leaving returns the pods that have to leave. It tries the cheapest pods first, then the pods with the most conflicts first, and
-// returns the smaller set.
-func (c conflicts) leaving() map[types.UID]bool {
-	cheapest := c.needed(c.cheapestFirst())
-	if most := c.needed(c.mostFirst()); len(most) < len(cheapest) {
-		return most
+// exit is a candidate that leaves, and how many conflicts it ends if those before it have left.
+type exit struct{ candidate, ends int }
+
+// exits returns the fewest candidates that have to leave, of equally many the cheapest: the cheapest first, of equally cheap ones the
+// one that ends the most conflicts.
+func (c *conflicts) exits() []exit {
+	seen := slices.Clone(c.leaves)
+	for i := range c.candidates {
+		if group := c.connected(i, seen); len(group) > mostExact {
+			c.few(group)
+		} else {
+			c.fewest(group)
+		}
 	}
-	return cheapest
+	var all []int
+	for i, leaves := range c.leaves {
+		if leaves {
+			all = append(all, i)
+		}
+	}
+	return c.order(all, c.compareCost)
 }
 
-// cheapestFirst lists the pods that leave if each leaves that repels one that stays by then.
-func (c conflicts) cheapestFirst() (list []types.UID) {
-	left := map[types.UID]bool{}
-	for _, p := range c.candidates {
-		if slices.ContainsFunc(p.Repels, func(other types.UID) bool { return !left[other] && c.with[other] != nil }) {
-			left[p.Pod.UID] = true
-			list = append(list, p.Pod.UID)
-		}
-	}
-	return list
+func (c *conflicts) compareCost(i, j int) int {
+	return candidate.CompareCost(&c.candidates[i].Pod, &c.candidates[j].Pod)
 }
 
-// mostFirst lists the pods that leave if the one with the most conflicts leaves until there are none.
-func (c conflicts) mostFirst() (list []types.UID) {
-	count := make(map[types.UID]int, len(c.with))
-	for uid, others := range c.with {
-		count[uid] = len(others)
+// connected returns the candidates that are connected with one and not seen yet: the cheapest first, of equally cheap ones the one with
+// the most conflicts that others do not end.
+func (c *conflicts) connected(with int, seen []bool) (group []int) {
+	if !seen[with] {
+		seen[with], group = true, []int{with}
 	}
-	for {
-		var most types.UID
-		for _, p := range c.candidates {
-			if count[p.Pod.UID] > count[most] {
-				most = p.Pod.UID
-			}
-		}
-		if most == "" {
-			return list
-		}
-		list = append(list, most)
-		delete(count, most)
-		for _, other := range c.with[most] {
-			if count[other] > 0 {
-				count[other]--
+	for at := 0; at < len(group); at++ {
+		for _, j := range c.with[group[at]] {
+			if !seen[j] {
+				seen[j] = true
+				group = append(group, j)
 			}
 		}
 	}
+	slices.SortFunc(group, func(i, j int) int { return cmp.Or(c.compareCost(i, j), c.fixed[j]-c.fixed[i], i-j) })
+	return group
 }
 
-// needed drops pods from a list, the last first, as long as every conflict ends.
-func (c conflicts) needed(list []types.UID) map[types.UID]bool {
-	leave := make(map[types.UID]bool, len(list))
-	for _, uid := range list {
-		leave[uid] = true
+// order takes the first candidates by compare, of equal ones those that end the most conflicts, until no conflict is left.
+func (c *conflicts) order(group []int, compare func(i, j int) int) (exits []exit) {
+	ends := make(map[int]int, len(group))
+	for _, i := range group {
+		ends[i] = c.fixed[i] + len(c.with[i])
 	}
-	for _, uid := range slices.Backward(list) {
-		if !slices.ContainsFunc(c.with[uid], func(other types.UID) bool { return !leave[other] }) {
-			delete(leave, uid)
+	for len(ends) > 0 {
+		next := -1
+		for _, i := range group {
+			if ends[i] > 0 && (next < 0 || cmp.Or(compare(i, next), ends[next]-ends[i]) < 0) {
+				next = i
+			}
+		}
+		if next < 0 {
+			return exits
+		}
+		exits = append(exits, exit{next, ends[next]})
+		delete(ends, next)
+		for _, j := range c.with[next] {
+			if ends[j] > 0 {
+				ends[j]--
+			}
 		}
 	}
-	return leave
+	return exits
+}
+
+// few marks few candidates of a group as leaving: those with the most conflicts, without those that need not leave in the end.
+func (c *conflicts) few(group []int) {
+	exits := c.order(group, func(i, j int) int { return 0 })
+	for _, e := range exits {
+		c.leaves[e.candidate] = true
+	}
+	for _, e := range slices.Backward(exits) {
+		c.leaves[e.candidate] = slices.ContainsFunc(c.with[e.candidate], func(j int) bool { return !c.leaves[j] })
+	}
+}
+
+// fewest marks the fewest candidates of a group as leaving, of equally many the cheapest.
+func (c *conflicts) fewest(group []int) {
+	s := smallest{with: make([]uint32, len(group)), best: 1<<len(group) - 1}
+	for at, i := range slices.Backward(group) {
+		if at == len(group)-1 || c.compareCost(i, group[at+1]) != 0 {
+			s.costs = append(s.costs, 0)
+		}
+		s.costs[len(s.costs)-1] |= 1 << at
+	}
+	for at, i := range group {
+		for _, j := range c.with[i] {
+			if other := slices.Index(group, j); other >= 0 {
+				s.with[at] |= 1 << other
+			}
+		}
+	}
+	s.search(s.best, 0)
+	for at, i := range group {
+		c.leaves[i] = s.best&(1<<at) != 0
+	}
+}
+
+// smallest searches the smallest set of pods that ends all conflicts, and of equally small ones the cheapest. A set has a bit for each
+// pod.
+type smallest struct {
+	with  []uint32
+	costs []uint32 // the sets of pods that cost the same, the dearest first
+	best  uint32
+}
+
+// compare is negative if a set is better than another: smaller, then with fewer of the dearest pods, then with the first pods.
+func (s *smallest) compare(a, b uint32) int {
+	order := bits.OnesCount32(a) - bits.OnesCount32(b)
+	for _, same := range s.costs {
+		order = cmp.Or(order, bits.OnesCount32(a&same)-bits.OnesCount32(b&same))
+	}
+	return cmp.Or(order, cmp.Compare(a, b))
+}
+
+// search continues with pods about which nothing is decided, and with those that leave already.
+func (s *smallest) search(open, leave uint32) {
+	most, conflicts := 0, 0
+	for i, with := range s.with {
+		if n := bits.OnesCount32(with & open); open&(1<<i) != 0 && n > conflicts {
+			most, conflicts = i, n
+		}
+	}
+	switch {
+	case s.compare(leave, s.best) >= 0:
+	case conflicts == 0:
+		s.best = leave
+	default:
+		open &^= 1 << most
+		s.search(open, leave|1<<most)
+		s.search(open&^s.with[most], leave|s.with[most]&open)
+	}
 }

@@ -19,10 +19,11 @@ import (
 // zero value looks at all pods.
 type Args struct{ candidate.Selection }
 
-// Decide returns few pods that should leave the domain, in the order of [candidate.Compare]. A pod whose forbidden neighbours all
-// leave stays. A protected pod does not move but counts as a neighbour. A pod that is being deleted does
-// neither: of two that repel each other, the second must not move because the first is still terminating. If it is stuck, see
-// [schemas.Stuck], it counts as a neighbour again.
+// Decide returns the fewest pods that should leave the domain, and of equally many the ones that cost least to move; not always the
+// fewest if more than mostExact pods are connected by conflicts. The cheapest come first, and of equally cheap ones those with the most
+// conflicts, which are their weight. A pod whose forbidden neighbours all leave stays. A protected pod does not move but counts as a
+// neighbour. A pod that is being deleted does neither: of two that repel each other, the second must not move because the first is
+// still terminating. If it is stuck, see [schemas.Stuck], it counts as a neighbour again.
 func (a Args) Decide(scope schemas.DomainScope) []schemas.Intent {
 	selects := a.Selects()
 	staying := make(map[types.UID]*schemas.ContendingPod, len(scope.Pods))
@@ -39,15 +40,16 @@ func (a Args) Decide(scope schemas.DomainScope) []schemas.Intent {
 	}
 	candidates = slices.DeleteFunc(candidates, func(p *schemas.ContendingPod) bool { return firstOf(p.Repels, staying) == nil })
 	slices.SortFunc(candidates, func(x, y *schemas.ContendingPod) int { return candidate.Compare(&x.Pod, &y.Pod) })
-	leaving, before := newConflicts(candidates, staying).leaving(), maps.Clone(staying)
+	before := maps.Clone(staying)
 	var intents []schemas.Intent
-	for _, p := range candidates {
-		if leaving[p.Pod.UID] {
-			forbidden := cmp.Or(firstOf(p.Repels, staying), firstOf(p.Repels, before))
-			delete(staying, p.Pod.UID)
-			intents = append(intents, p.Move("its anti-affinity forbids it beside "+
-				forbidden.Pod.Namespace+"/"+forbidden.Pod.Name+" (topology "+scope.TopologyKey+")"))
-		}
+	for _, e := range newConflicts(candidates, staying).exits() {
+		p := candidates[e.candidate]
+		forbidden := cmp.Or(firstOf(p.Repels, staying), firstOf(p.Repels, before))
+		delete(staying, p.Pod.UID)
+		intent := p.Move("its anti-affinity forbids it beside " +
+			forbidden.Pod.Namespace + "/" + forbidden.Pod.Name + " (topology " + scope.TopologyKey + ")")
+		intent.Weight = int64(e.ends)
+		intents = append(intents, intent)
 	}
 	return intents
 }

@@ -40,9 +40,11 @@ func scope(pods ...schemas.ContendingPod) schemas.DomainScope {
 	}
 }
 
-// leaves is the intent to move the pod web/NAME because of a pod, NAMESPACE/NAME.
-func leaves(name, other string) schemas.Intent {
-	return test.Intent(name, "node-1", "its anti-affinity forbids it beside "+other+" (topology kubernetes.io/hostname)")
+// leaves is the intent to move the pod web/NAME because of a pod, NAMESPACE/NAME. It ends this many conflicts.
+func leaves(name, other string, ends int64) schemas.Intent {
+	intent := test.Intent(name, "node-1", "its anti-affinity forbids it beside "+other+" (topology kubernetes.io/hostname)")
+	intent.Weight = ends
+	return intent
 }
 
 func TestAPodBesideOneThatItKeepsAwayLeaves(t *testing.T) {
@@ -61,56 +63,63 @@ func TestAPodBesideOneThatItKeepsAwayLeaves(t *testing.T) {
 	}{
 		{"no pods", Args{}, nil, nil},
 		{"pods that keep nobody away", Args{}, pods{pod("a", nil), pod("b", nil)}, nil},
-		{"the pod with the term leaves, not the other", Args{}, pods{a, pod("b", nil)}, list{leaves("a", "web/b")}},
-		{"whichever comes first", Args{}, pods{pod("a", nil), b}, list{leaves("b", "web/a")}},
-		{"of two that keep each other away, one leaves", Args{}, pods{a, b}, list{leaves("a", "web/b")}},
+		{"the pod with the term leaves, not the other", Args{}, pods{a, pod("b", nil)}, list{leaves("a", "web/b", 1)}},
+		{"whichever comes first", Args{}, pods{pod("a", nil), b}, list{leaves("b", "web/a", 1)}},
+		{"of two that keep each other away, one leaves", Args{}, pods{a, b}, list{leaves("a", "web/b", 1)}},
 		{"of three, two leave", Args{}, pods{pod("a", nil, "b", "c"), pod("b", nil, "a", "c"), pod("c", nil, "a", "b")},
-			list{leaves("a", "web/b"), leaves("b", "web/c")}},
+			list{leaves("a", "web/b", 2), leaves("b", "web/c", 1)}},
 		{"a chain is cut where it has to be", Args{}, pods{pod("a", nil, "b"), pod("b", nil, "c"), pod("c", nil, "d"), pod("d", nil)},
-			list{leaves("a", "web/b"), leaves("c", "web/d")}},
+			list{leaves("c", "web/d", 2), leaves("a", "web/b", 1)}},
 		{"a pod whose only reason has left stays", Args{}, pods{pod("a", nil, "d"), pod("b", nil, "a"), pod("c", nil, "a"), pod("d", nil)},
-			list{leaves("a", "web/d")}},
+			list{leaves("a", "web/d", 3)}},
 		{"a pod that one of its reasons has left has the other", Args{}, pods{pod("a", nil, "c"), pod("b", nil, "a", "c"), pod("c", nil)},
-			list{leaves("a", "web/c"), leaves("b", "web/c")}},
-		{"the first of its reasons is named", Args{}, pods{pod("a", nil, "b", "c"), pod("b", nil), pod("c", nil)}, list{leaves("a", "web/b")}},
-		{"a pod of another namespace is named with it", Args{}, pods{pod("b", options{test.In("db")}), pod("a", nil, "b")}, list{leaves("a", "db/b")}},
+			list{leaves("a", "web/c", 2), leaves("b", "web/c", 1)}},
+		{"the first of its reasons is named", Args{}, pods{pod("a", nil, "b", "c"), pod("b", nil), pod("c", nil)}, list{leaves("a", "web/b", 2)}},
+		{"a pod of another namespace is named with it", Args{}, pods{pod("b", options{test.In("db")}), pod("a", nil, "b")}, list{leaves("a", "db/b", 1)}},
 		{"pods of one name in two namespaces", Args{}, pods{
-			{ScopedPod: test.Pod("a", test.In("db"), func(p *schemas.ScopedPod) { p.Pod.UID = "uid-b" })}, a}, list{leaves("a", "db/a")}},
+			{ScopedPod: test.Pod("a", test.In("db"), func(p *schemas.ScopedPod) { p.Pod.UID = "uid-b" })}, a}, list{leaves("a", "db/a", 1)}},
 		{"pods of several nodes in one domain", Args{}, pods{pod("a", options{test.On("node-2")}, "b"), pod("b", nil, "a")},
-			list{test.Intent("a", "node-2", "its anti-affinity forbids it beside web/b (topology kubernetes.io/hostname)")}},
+			list{func() schemas.Intent { i := leaves("a", "web/b", 1); i.Node = "node-2"; return i }()}},
 
-		{"a protected pod stays, and the other one has to leave", Args{}, pods{pod("a", protected, "b"), b}, list{leaves("b", "web/a")}},
+		{"a protected pod stays, and the other one has to leave", Args{}, pods{pod("a", protected, "b"), b}, list{leaves("b", "web/a", 1)}},
 		{"two protected pods stay", Args{}, pods{pod("a", protected, "b"), pod("b", protected, "a")}, nil},
-		{"a protected pod is a reason without a term of its own", Args{}, pods{a, pod("b", protected)}, list{leaves("a", "web/b")}},
+		{"a protected pod is a reason without a term of its own", Args{}, pods{a, pod("b", protected)}, list{leaves("a", "web/b", 1)}},
 		{"a pod that is being deleted is no reason any more", Args{}, pods{a, pod("b", options{test.Terminating()}, "a")}, nil},
 		{"three leave rather than four", Args{}, pods{
 			pod("a", nil, "d", "e", "f"), pod("b", nil, "d", "e", "f"), pod("c", nil, "d", "e", "f"), pod("d", nil, "e", "f"),
 			pod("e", nil, "d", "f"), pod("f", nil, "d", "e"),
-		}, list{leaves("d", "web/e"), leaves("e", "web/f"), leaves("f", "web/d")}},
+		}, list{leaves("d", "web/e", 5), leaves("e", "web/f", 4), leaves("f", "web/d", 3)}},
 		{"a pod whose forbidden neighbour leaves after it stays", Args{}, pods{pod("a", nil, "b"), pod("b", nil, "c"), pod("c", nil)},
-			list{leaves("b", "web/c")}},
-		{"a pod that is stuck is a reason again", Args{}, pods{a, pod("b", options{test.Stuck()}, "a")}, list{leaves("a", "web/b")}},
+			list{leaves("b", "web/c", 2)}},
+		{"of equally cheap pods, the one that a protected pod repels too", Args{},
+			pods{pod("a", nil, "b"), pod("b", nil, "a"), pod("c", protected, "b")}, list{leaves("b", "web/a", 2)}},
+		{"a pod that costs little before a pod with many conflicts", Args{}, pods{
+			pod("a", nil, "x"), pod("b", options{test.Priority(1)}, "x", "y"), pod("x", protected), pod("y", protected),
+		}, list{leaves("a", "web/x", 1), leaves("b", "web/x", 2)}},
+		{"a pod of a high priority instead of two of a low one", Args{},
+			pods{pod("a", options{test.Priority(1)}, "b", "c"), pod("b", nil, "a"), pod("c", nil, "a")}, list{leaves("a", "web/b", 2)}},
+		{"a pod that is stuck is a reason again", Args{}, pods{a, pod("b", options{test.Stuck()}, "a")}, list{leaves("a", "web/b", 1)}},
 		{"a pod that is stuck is left alone", Args{}, pods{pod("a", options{test.Stuck()}, "b"), pod("b", nil)}, nil},
 		{"a pod that is being deleted is left alone", Args{}, pods{pod("a", options{test.Terminating()}, "b"), pod("b", nil)}, nil},
-		{"a pending pod leaves too", Args{}, pods{pod("a", options{test.Phase(corev1.PodPending)}, "b"), pod("b", nil)}, list{leaves("a", "web/b")}},
+		{"a pending pod leaves too", Args{}, pods{pod("a", options{test.Phase(corev1.PodPending)}, "b"), pod("b", nil)}, list{leaves("a", "web/b", 1)}},
 		{"a pod that has ended is left alone", Args{}, pods{pod("a", options{test.Phase(corev1.PodFailed)}, "b"), pod("b", nil)}, nil},
 
-		{"both namespaces are included", in([]string{"web", "db"}, nil), pods{pod("b", options{test.In("db")}), a}, list{leaves("a", "db/b")}},
+		{"both namespaces are included", in([]string{"web", "db"}, nil), pods{pod("b", options{test.In("db")}), a}, list{leaves("a", "db/b", 1)}},
 		{"the pod is in a namespace that is not included", in([]string{"db"}, nil), pods{pod("b", options{test.In("db")}), a}, nil},
 		{"the other pod is in a namespace that is not included", in([]string{"web"}, nil), pods{pod("b", options{test.In("db")}), a}, nil},
 		{"the pod is in a namespace that is excluded", in(nil, []string{"web"}), pods{pod("b", options{test.In("db")}), a}, nil},
 		{"the other pod is in a namespace that is excluded", in(nil, []string{"db"}), pods{pod("b", options{test.In("db")}), a}, nil},
-		{"both pods are selected", Args{Selection: candidate.Selection{LabelSelector: web}}, pods{pod("a", tier("web"), "b"), pod("b", tier("web"))}, list{leaves("a", "web/b")}},
+		{"both pods are selected", Args{Selection: candidate.Selection{LabelSelector: web}}, pods{pod("a", tier("web"), "b"), pod("b", tier("web"))}, list{leaves("a", "web/b", 1)}},
 		{"the pod is not selected", Args{Selection: candidate.Selection{LabelSelector: web}}, pods{pod("a", tier("db"), "b"), pod("b", tier("web"))}, nil},
 		{"the other pod is not selected", Args{Selection: candidate.Selection{LabelSelector: web}}, pods{pod("a", tier("web"), "b"), pod("b", tier("db"))}, nil},
-		{"an empty selector selects all", Args{Selection: candidate.Selection{LabelSelector: &metav1.LabelSelector{}}}, pods{a, b}, list{leaves("a", "web/b")}},
+		{"an empty selector selects all", Args{Selection: candidate.Selection{LabelSelector: &metav1.LabelSelector{}}}, pods{a, b}, list{leaves("a", "web/b", 1)}},
 
 		{"the lower priority leaves, none before all", Args{},
 			pods{pod("a", options{test.Priority(1)}, "b", "c"), pod("b", options{test.Priority(0)}, "a", "c"), pod("c", nil, "a", "b")},
-			list{leaves("c", "web/a"), leaves("b", "web/a")}},
+			list{leaves("c", "web/a", 2), leaves("b", "web/a", 1)}},
 		{"then the lower quality of service", Args{},
-			pods{pod("a", nil, "b"), pod("b", options{test.Quality(corev1.PodQOSBestEffort)}, "a")}, list{leaves("b", "web/a")}},
-		{"then the pod that does not mind", Args{}, pods{pod("a", options{test.ReluctantToMove()}, "b"), b}, list{leaves("b", "web/a")}},
+			pods{pod("a", nil, "b"), pod("b", options{test.Quality(corev1.PodQOSBestEffort)}, "a")}, list{leaves("b", "web/a", 1)}},
+		{"then the pod that does not mind", Args{}, pods{pod("a", options{test.ReluctantToMove()}, "b"), b}, list{leaves("b", "web/a", 1)}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if err := c.args.Validate(); err != nil {
@@ -201,7 +210,7 @@ func TestEveryMoveIsNeededAndNoForbiddenNeighbourIsLeft(t *testing.T) {
 			gone[intent.Pod.UID] = true
 			if i > 0 {
 				last := slices.IndexFunc(s.Pods, func(p schemas.ContendingPod) bool { return p.Pod.UID == got[i-1].Pod.UID })
-				if candidate.Compare(&s.Pods[last].Pod, &p.Pod) >= 0 {
+				if order := candidate.CompareCost(&s.Pods[last].Pod, &p.Pod); order > 0 || order == 0 && got[i-1].Weight < intent.Weight {
 					t.Fatalf("%s moves before %s: scope %+v", got[i-1].Pod, intent.Pod, s)
 				}
 			}
@@ -219,6 +228,61 @@ func TestEveryMoveIsNeededAndNoForbiddenNeighbourIsLeft(t *testing.T) {
 	}
 	if moved < 1000 || spared < 1000 {
 		t.Errorf("%d pods moved, %d stayed: the test tests too little", moved, spared)
+	}
+}
+
+// TestNoSmallerAndNoCheaperSetEndsAllConflicts compares the moves with every set of pods that may move: those that repel another.
+func TestNoSmallerAndNoCheaperSetEndsAllConflicts(t *testing.T) {
+	r := test.Random(t)
+	moved := 0
+	for range 300 {
+		s := atRandom(r)
+		var movable []int // the dearest first
+		for i := range s.Pods {
+			if candidate.Movable(&s.Pods[i].ScopedPod) && slices.ContainsFunc(s.Pods, func(o schemas.ContendingPod) bool {
+				return o.Pod.DeletionTimestamp == nil && slices.Contains(s.Pods[i].Repels, o.Pod.UID)
+			}) {
+				movable = append(movable, i)
+			}
+		}
+		slices.SortFunc(movable, func(i, j int) int { return candidate.CompareCost(&s.Pods[j].Pod, &s.Pods[i].Pod) })
+		stays := func(leave map[types.UID]bool, p *schemas.ContendingPod) bool {
+			return p.Pod.DeletionTimestamp == nil && !leave[p.Pod.UID]
+		}
+		ends := func(leave map[types.UID]bool) bool {
+			return !slices.ContainsFunc(movable, func(i int) bool {
+				return stays(leave, &s.Pods[i]) && slices.ContainsFunc(s.Pods, func(o schemas.ContendingPod) bool {
+					return stays(leave, &o) && slices.Contains(s.Pods[i].Repels, o.Pod.UID)
+				})
+			})
+		}
+		costs := func(leave map[types.UID]bool) (all []int64) {
+			for _, i := range movable {
+				if leave[s.Pods[i].Pod.UID] {
+					all = append(all, policy.MoveCost(&s.Pods[i].Pod))
+				}
+			}
+			return all
+		}
+		got := map[types.UID]bool{}
+		for _, intent := range (Args{}).Decide(s) {
+			got[intent.Pod.UID] = true
+		}
+		moved += len(got)
+		for set := range 1 << len(movable) {
+			leave := map[types.UID]bool{}
+			for bit, i := range movable {
+				if set&(1<<bit) != 0 {
+					leave[s.Pods[i].Pod.UID] = true
+				}
+			}
+			if len(leave) <= len(got) && ends(leave) && (len(leave) < len(got) || slices.Compare(costs(leave), costs(got)) < 0) {
+				t.Fatalf("%v leave, and %v would do: scope %+v", got, leave, s)
+			}
+		}
+	}
+	if moved < 300 {
+		t.Errorf("%d pods moved: the test tests too little", moved)
 	}
 }
 
