@@ -122,6 +122,16 @@ func (p *place) must(err error) {
 // vm makes a pod whose evictions are taken over, and returns it when it runs.
 func (p *place) vm() *corev1.Pod {
 	p.Helper()
+	p.create()
+	pods, err := p.c.WaitPods(p.Context(), p.namespace, "", "the pod is ready", func(pods []*corev1.Pod) bool {
+		return len(pods) == 1 && cluster.IsReady(pods[0])
+	})
+	p.must(err)
+	return pods[0]
+}
+
+func (p *place) create() {
+	p.Helper()
 	_, err := p.client.CoreV1().Pods(p.namespace).Create(p.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "vm", Labels: map[string]string{"vm": "true"},
 			Annotations: map[string]string{background.RequestOnly: ""}},
@@ -129,11 +139,6 @@ func (p *place) vm() *corev1.Pod {
 			TerminationGracePeriodSeconds: new(int64(0))},
 	}, metav1.CreateOptions{})
 	p.must(err)
-	pods, err := p.c.WaitPods(p.Context(), p.namespace, "", "the pod is ready", func(pods []*corev1.Pod) bool {
-		return len(pods) == 1 && cluster.IsReady(pods[0])
-	})
-	p.must(err)
-	return pods[0]
 }
 
 func (p *place) evict(pod *corev1.Pod, dryRun ...string) error {
@@ -268,7 +273,7 @@ func testPodMadeAnew(p *place) {
 	p.must(p.client.CoreV1().Pods(p.namespace).Delete(p.Context(), pod.Name, metav1.DeleteOptions{}))
 	_, err := p.c.WaitPods(p.Context(), p.namespace, "", "the pod is gone", func(pods []*corev1.Pod) bool { return len(pods) == 0 })
 	p.must(err)
-	p.vm()
+	p.create() // without a wait: kwok may delete the old pod once more, by its name
 	p.step(m, state, time.Minute, move.Progress{Stage: move.Done})
 }
 
