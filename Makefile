@@ -148,7 +148,7 @@ unit-parts:
 	go test -p 2 $$($(SEQUENTIAL))
 	go test $(RACE) -p 3 -timeout $(UNIT_LIMIT) ./actuator ./app ./bus ./cli \
 	  $$(go list ./... | grep -vE '/test/(converge|e2e|faults)$$' | grep -vxF "$$($(SEQUENTIAL); $(WHOLE))")
-	go test -timeout 5m -run TestPredicted ./test/converge -args -worlds 500 -seed 21
+	go test -timeout 5m -run 'TestPredicted|TestFewestMoves' ./test/converge -args -worlds 500 -seed 21
 	cd test/conformance && go test $(RACE) -timeout 5m ./...
 
 unit-whole:

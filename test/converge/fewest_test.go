@@ -1,8 +1,8 @@
 package converge
 
 import (
+	"context"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -11,12 +11,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/rehome-dev/rehome/actuator"
 	"github.com/rehome-dev/rehome/fit"
+	"github.com/rehome-dev/rehome/fit/score"
 	"github.com/rehome-dev/rehome/functions"
-	"github.com/rehome-dev/rehome/functions/candidate"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/simulate"
 )
@@ -28,9 +28,14 @@ const (
 	mostSearchedPods = 12
 )
 
-// TestFewestMoves compares the moves of a strategy with every set of fewer moves. It needs no control plane: it removes
-// the pods of a set, and tries every combination of nodes on which the replacements fit. No set of fewer moves may lead to as few
-// violations, and the moves of the strategy must have a place for all replacements.
+// TestFewestMoves compares the moves of a strategy with every set of fewer moves, in every order. It needs no control plane: the
+// replacements go where the scheduler is predicted to place them. If the moves end all violations, no set of fewer moves may do so.
+//
+// There are two exceptions, in at most one world of a hundred. If there is too little room for all replacements, the order of the moves
+// decides which of them find room: cheap pods first, and not always the pods with which a set of fewer moves leaves as few
+// violations. And a function decides about one scope: the pods of one topology domain, or the pods with the same spread constraints. It
+// does not rely on the moves of another scope, which a budget or a limit can hold up. If two scopes have the same pods, fewer moves can
+// be enough for both.
 func TestFewestMoves(t *testing.T) {
 	if *seed == 0 {
 		*seed = rand.Uint64()
@@ -40,21 +45,25 @@ func TestFewestMoves(t *testing.T) {
 		strategy   string
 		violations func(*search) int
 		moves      func(*search, int) bool
+		// crowded: replacements compete for room, and one of them can help more than another.
+		crowded bool
+		// shared reports whether a pod is in two scopes. nil: none is.
+		shared func(*search) bool
 	}{
-		{duplicates, (*search).duplicates, (*search).replicated},
-		{antiAffinity, (*search).repelled, (*search).isRepelled},
-		{taints, (*search).untolerated, (*search).evadesTaint},
+		{duplicates, (*search).duplicates, (*search).replicated, true, nil},
+		{antiAffinity, (*search).repelled, (*search).isRepelled, true, (*search).repelledTwice},
+		{taints, (*search).untolerated, (*search).evadesTaint, false, nil},
+		{spread, (*search).uneven, (*search).isSpread, false, (*search).countedTwice},
 	} {
 		t.Run(c.strategy, func(t *testing.T) {
 			at := slices.IndexFunc(functions.All(), func(f functions.Function) bool { return f.Strategy.Name == c.strategy })
-			moving, best := 0, 0
+			moving, ended, smaller := 0, 0, 0
 			for found, number := 0, 0; found < searched; number++ {
 				w := random(functions.All()[at].Strategy, *seed, number)
 				if !w.searchable() {
 					continue
 				}
-				found++
-				if *only >= 0 && *only != number {
+				if found++; *only >= 0 && *only != number {
 					continue
 				}
 				s := newSearch(w, c.violations)
@@ -63,28 +72,43 @@ func TestFewestMoves(t *testing.T) {
 					continue
 				}
 				moving++
-				left, trouble := s.compare(moves, c.moves)
-				if trouble != "" {
-					t.Errorf("world %d: %s\n%s%s", number, trouble, w, strings.Join(s.describe(moves), "\n"))
-				}
+				left := s.predicted(moves)
 				if left == 0 {
-					best++
+					ended++
+				}
+				trouble := s.smaller(moves, left, c.moves)
+				switch {
+				case left < 0:
+					t.Errorf("world %d: not all replacements have another node\n%s%s", number, w, s.describe(moves))
+				case trouble == "":
+				case left > 0 && c.crowded || c.shared != nil && c.shared(s):
+					smaller++
+					if *only < 0 {
+						t.Logf("world %d", number)
+						continue
+					}
+					fallthrough
+				default:
+					t.Errorf("world %d: %s\n%s%s", number, trouble, w, s.describe(moves))
 				}
 			}
-			t.Logf("%d of %d worlds have moves, %d of them end without a violation", moving, searched, best)
+			t.Logf("%d of %d worlds have moves, %d of them end without a violation; in %d fewer moves would do", moving, searched, ended, smaller)
 			if *only < 0 && moving < searched/20 {
 				t.Errorf("only %d of %d worlds have moves: the test tests too little", moving, searched)
+			}
+			if smaller > searched/100 {
+				t.Errorf("fewer moves would do in %d of %d worlds, want at most 1 %%", smaller, searched)
 			}
 		})
 	}
 }
 
-// searchable reports whether the final state of a world does not depend on the order of its moves, and it is small enough.
+// searchable reports whether a world is small enough, and its moves do not depend on where other pods go.
 func (w *world) searchable() bool {
 	pods := 0
 	for _, l := range w.workloads {
 		spec := &l.template.Spec
-		if len(spec.TopologySpreadConstraints) > 0 || spec.Affinity != nil && spec.Affinity.PodAffinity != nil {
+		if len(spec.TopologySpreadConstraints) > 0 && w.strategy.Name != spread || spec.Affinity != nil && spec.Affinity.PodAffinity != nil {
 			return false
 		}
 		pods += len(l.pods)
@@ -120,6 +144,9 @@ func newSearch(w *world, violations func(*search) int) *search {
 				APIVersion: "apps/v1", Kind: l.kind, Name: l.name, UID: types.UID(l.name), Controller: new(true),
 			}}
 			pod.Spec.NodeName, pod.Status.Phase = p.node, corev1.PodRunning
+			if class := pod.Spec.PriorityClassName; class != "" {
+				pod.Spec.Priority = new(map[string]int32{lowPriority: 100, highPriority: 1000}[class])
+			}
 			s.pods, s.at = append(s.pods, pod), append(s.at, p.node)
 		}
 	}
@@ -148,12 +175,19 @@ func (s *search) decide(t *testing.T) []int {
 		objects = append(objects, pod.DeepCopy())
 	}
 	var moves []int
-	err = simulate.Run(t.Context(), simulate.Config{Policy: p, Functions: functions.All(), Now: time.Now}, objects,
+	evict := func(_ context.Context, intents []actuator.Intent) (verdicts []schemas.Verdict, err error) {
+		for _, i := range intents {
+			s.reasons[i.Pod.Name] = i.Reason
+			moves = append(moves, slices.IndexFunc(s.pods, func(p *corev1.Pod) bool { return p.UID == i.Pod.UID }))
+			verdicts = append(verdicts, i.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted, ""))
+		}
+		return verdicts, nil
+	}
+	err = simulate.Run(t.Context(), simulate.Config{Policy: p, Functions: functions.All(), Now: time.Now, Carry: evict}, objects,
 		func(verdicts []schemas.Verdict) error {
 			for _, v := range verdicts {
-				if v.Outcome == schemas.Evicted {
-					s.reasons[v.Intent.Pod.Name] = v.Intent.Reason
-					moves = append(moves, slices.IndexFunc(s.pods, func(p *corev1.Pod) bool { return p.UID == v.Intent.Pod.UID }))
+				if *only >= 0 && v.Outcome != schemas.Evicted {
+					t.Logf("%s on %s: %s %s (%s)", v.Intent.Pod.Name, v.Intent.Node, v.Outcome, v.Message, v.Intent.Reason)
 				}
 			}
 			return nil
@@ -164,20 +198,17 @@ func (s *search) decide(t *testing.T) []int {
 	return moves
 }
 
-func (s *search) describe(moves []int) (all []string) {
+func (s *search) describe(moves []int) string {
+	var all []string
 	for _, i := range moves {
 		all = append(all, strings.TrimSpace(s.pods[i].Name+" leaves "+s.pods[i].Spec.NodeName+" "+s.reasons[s.pods[i].Name]))
 	}
-	return all
+	return strings.Join(all, "\n")
 }
 
-// compare returns the fewest violations after the moves, and an error text if the moves are not the fewest. Other sets have only pods that the
-// strategy can move, which movable reports.
-func (s *search) compare(moves []int, movable func(*search, int) bool) (left int, trouble string) {
-	left = s.after(moves)
-	if left < 0 {
-		return left, fmt.Sprintf("there is no room for the replacements of all %d moves", len(moves))
-	}
+// smaller describes a set of fewer moves that leaves as few violations. Empty: there is none. It has only pods that the strategy can
+// move, which movable reports.
+func (s *search) smaller(moves []int, left int, movable func(*search, int) bool) string {
 	var candidates []int
 	for i := range s.pods {
 		if s.replicated(i) && movable(s, i) {
@@ -192,13 +223,65 @@ func (s *search) compare(moves []int, movable func(*search, int) bool) (left int
 				continue
 			}
 			tried[kinds] = true
-			if found := s.after(set); found >= 0 && found <= left {
-				return left, fmt.Sprintf("%d moves leave %d violations, and so do %d moves: %s",
-					len(moves), left, fewer, strings.Join(s.describe(set), ", "))
+			reaches := func(found int) bool { return found >= 0 && found <= left }
+			if !reaches(s.after(set)) {
+				continue
+			}
+			for order := range orders(set) {
+				if found := s.predicted(order); reaches(found) {
+					return fmt.Sprintf("%d moves leave %d violations, and %d moves leave %d:\n%s\ninstead of", len(moves), left, fewer, found,
+						s.describe(order))
+				}
 			}
 		}
 	}
-	return left, ""
+	return ""
+}
+
+// predicted returns the fewest violations after these moves in this order, if each replacement goes to a node that the scheduler is
+// predicted to choose. -1: one replacement has no node, or returns.
+func (s *search) predicted(moves []int) int {
+	if len(moves) == 0 {
+		return s.violations(s)
+	}
+	first, best := moves[0], -1
+	pod := s.pods[first]
+	for _, to := range score.Predict(s.fit.Ask(pod), score.Default(), nil) {
+		if to.Name == pod.Spec.NodeName {
+			return -1
+		}
+		replacement := pod.DeepCopy()
+		replacement.Spec.NodeName, s.at[first] = to.Name, to.Name
+		s.fit.Set(replacement)
+		if found := s.predicted(moves[1:]); found >= 0 && (best < 0 || found < best) {
+			best = found
+		}
+		s.fit.Set(pod)
+		s.at[first] = pod.Spec.NodeName
+	}
+	return best
+}
+
+// orders yields all orders of a list.
+func orders(list []int) func(yield func([]int) bool) {
+	return func(yield func([]int) bool) {
+		list := slices.Clone(list)
+		var choose func(from int) bool
+		choose = func(from int) bool {
+			if from == len(list) {
+				return yield(slices.Clone(list))
+			}
+			for i := from; i < len(list); i++ {
+				list[from], list[i] = list[i], list[from]
+				if !choose(from + 1) {
+					return false
+				}
+				list[from], list[i] = list[i], list[from]
+			}
+			return true
+		}
+		choose(0)
+	}
 }
 
 // kinds names the workloads and nodes of pods.
@@ -275,108 +358,4 @@ func subsets(of []int, size int) func(yield func([]int) bool) {
 		}
 		choose(0)
 	}
-}
-
-// replicated reports whether nothing protects pod i.
-func (s *search) replicated(i int) bool { return s.pods[i].OwnerReferences[0].Kind == replicaSet }
-
-// isRepelled reports whether pod i is beside a pod that its required anti-affinity forbids. Its neighbor does not move for it.
-func (s *search) isRepelled(i int) bool {
-	if s.pods[i].Spec.Affinity == nil || s.pods[i].Spec.Affinity.PodAntiAffinity == nil {
-		return false
-	}
-	for _, term := range s.pods[i].Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
-		selector, err := metav1.LabelSelectorAsSelector(term.LabelSelector)
-		if err == nil && s.beside(i, term.TopologyKey, selector) {
-			return true
-		}
-	}
-	return false
-}
-
-// evadesTaint reports whether pod i is on a node with a taint that it does not tolerate.
-func (s *search) evadesTaint(i int) bool {
-	for _, taint := range s.node(s.at[i]).Spec.Taints {
-		if taint.Effect != corev1.TaintEffectPreferNoSchedule && !candidate.Tolerates(s.pods[i].Spec.Tolerations, &taint) {
-			return true
-		}
-	}
-	return false
-}
-
-// untolerated counts pods on nodes with a taint that they do not tolerate.
-func (s *search) untolerated() (count int) {
-	for i := range s.pods {
-		if s.evadesTaint(i) {
-			count++
-		}
-	}
-	return count
-}
-
-func (s *search) node(name string) *corev1.Node {
-	return &s.nodes[slices.IndexFunc(s.nodes, func(n corev1.Node) bool { return n.Name == name })]
-}
-
-// repelled counts pods beside a pod that their required anti-affinity forbids.
-func (s *search) repelled() (count int) {
-	for i := range s.pods {
-		if s.isRepelled(i) {
-			count++
-		}
-	}
-	return count
-}
-
-// beside reports whether another pod that the selector selects is in the domain of pod i.
-func (s *search) beside(i int, key string, selector labels.Selector) bool {
-	domain, has := s.node(s.at[i]).Labels[key]
-	for j, p := range s.pods {
-		if other, shares := s.node(s.at[j]).Labels[key]; j != i && has && shares && other == domain && selector.Matches(labels.Set(p.Labels)) {
-			return true
-		}
-	}
-	return false
-}
-
-// duplicates adds up the squares of how many pods a node has in excess of an even spread of their workload over the nodes that
-// could run its pods. So two nodes with one in excess are better than one with two.
-func (s *search) duplicates() (count int) {
-	for _, l := range s.w.workloads {
-		if l.kind != replicaSet {
-			continue
-		}
-		on, replicas := map[string]int{}, 0
-		for i, p := range s.pods {
-			if p.OwnerReferences[0].Name == l.name {
-				on[s.at[i]]++
-				replicas++
-			}
-		}
-		most := replicas
-		if able := s.able(l); able > 0 {
-			most = (replicas + able - 1) / able
-		}
-		for pods := range maps.Values(on) {
-			excess := max(0, pods-most)
-			count += excess * excess
-		}
-	}
-	return count
-}
-
-// able counts the nodes that could run a pod of a workload if they were empty.
-func (s *search) able(l *workload) (count int) {
-	pod := &corev1.Pod{ObjectMeta: l.template.ObjectMeta, Spec: l.template.Spec}
-	empty := fit.New()
-	for i := range s.nodes {
-		empty.Set(&s.nodes[i])
-	}
-	question := empty.Ask(pod)
-	for i := range s.nodes {
-		if question.On(s.nodes[i].Name).OK {
-			count++
-		}
-	}
-	return count
 }
