@@ -41,3 +41,15 @@ func TestEvictionOrder(t *testing.T) {
 		t.Errorf("got %q, want %q: cheap pods first, then those with many restarts", order, want)
 	}
 }
+
+// TestMostConflictsFirst: one replacement has room. It is that of a pod with two forbidden neighbors, although n1 comes before n2.
+func TestMostConflictsFirst(t *testing.T) {
+	var pods []string
+	for i, on := range []string{"n1", "n1", "n2", "n2", "n2"} {
+		pods = append(pods, pod(fmt.Sprint("p", i), on, "1", apart))
+	}
+	got := moved(t, "RemovePodsViolatingInterPodAntiAffinity", cluster(t, node("n1", 4), node("n2", 4), node("n3", 4), strings.Join(pods, "")))
+	if want := []string{"p2"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -7,53 +7,61 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/rehome-dev/rehome/functions/candidate"
+	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// mostExact is the number of connected pods up to which the smallest set of pods that leave is certain: some milliseconds.
+// mostExact is the number of connected pods up to which the smallest set of pods that leave is certain. It takes less than a millisecond.
 const mostExact = 20
 
 // conflicts is a graph. Each edge joins two pods of which one repels the other: one of the two has to leave. Candidates have the
 // indexes of their order.
 type conflicts struct {
-	candidates []*schemas.ContendingPod // the first costs least to move
-	with       [][]int                  // the candidates in conflict with each, ascending
-	fixed      []int                    // how many pods in conflict with each are no candidates
-	leaves     []bool                   // each that repels a pod that is no candidate
+	costs  []int64 // of the candidates, ascending
+	with   [][]int // the candidates in conflict with each
+	fixed  []int   // how many pods in conflict with each are no candidates
+	leaves []bool  // each that repels a pod that is no candidate
 }
 
 func newConflicts(candidates []*schemas.ContendingPod, pods map[types.UID]*schemas.ContendingPod) *conflicts {
 	n := len(candidates)
-	c := &conflicts{candidates: candidates, with: make([][]int, n), fixed: make([]int, n), leaves: make([]bool, n)}
-	index := make(map[types.UID]int, n)
+	c := &conflicts{costs: make([]int64, n), with: make([][]int, n), fixed: make([]int, n), leaves: make([]bool, n)}
+	index := make(map[types.UID]int, len(pods)) // the candidates are first
 	for i, p := range candidates {
-		index[p.Pod.UID] = i
+		index[p.Pod.UID], c.costs[i] = i, policy.MoveCost(&p.Pod)
+		c.with[i] = make([]int, 0, 2*len(p.Repels))
 	}
-	for i, p := range candidates {
-		for _, uid := range p.Repels {
-			switch j, movable := index[uid]; {
-			case movable:
-				c.with[i], c.with[j] = append(c.with[i], j), append(c.with[j], i)
-			case pods[uid] != nil:
-				c.leaves[i] = true
-				c.fixed[i]++
-			}
+	for uid := range pods {
+		if _, movable := index[uid]; !movable {
+			index[uid] = len(index)
 		}
 	}
 	for uid, p := range pods {
-		if _, movable := index[uid]; movable {
-			continue
-		}
+		i := index[uid]
 		for _, other := range p.Repels {
-			if i, movable := index[other]; movable && !slices.Contains(candidates[i].Repels, uid) {
-				c.fixed[i]++
+			j, stays := index[other]
+			if stays && i < n {
+				c.with[i] = append(c.with[i], j)
+				c.leaves[i] = c.leaves[i] || j >= n
+			}
+			if stays && j < n {
+				c.with[j] = append(c.with[j], i)
 			}
 		}
 	}
-	for i := range c.with {
-		slices.Sort(c.with[i])
-		c.with[i] = slices.Compact(c.with[i])
+	counted := make([]int, len(index)) // for which candidate, plus one
+	for i, all := range c.with {
+		c.with[i] = all[:0]
+		for _, j := range all {
+			switch {
+			case counted[j] == i+1:
+			case j < n:
+				c.with[i] = append(c.with[i], j)
+			default:
+				c.fixed[i]++
+			}
+			counted[j] = i + 1
+		}
 	}
 	return c
 }
@@ -65,7 +73,7 @@ type exit struct{ candidate, ends int }
 // one that ends the most conflicts.
 func (c *conflicts) exits() []exit {
 	seen := slices.Clone(c.leaves)
-	for i := range c.candidates {
+	for i := range c.costs {
 		if group := c.connected(i, seen); len(group) > mostExact {
 			c.few(group)
 		} else {
@@ -81,9 +89,7 @@ func (c *conflicts) exits() []exit {
 	return c.order(all, c.compareCost)
 }
 
-func (c *conflicts) compareCost(i, j int) int {
-	return candidate.CompareCost(&c.candidates[i].Pod, &c.candidates[j].Pod)
-}
+func (c *conflicts) compareCost(i, j int) int { return cmp.Compare(c.costs[i], c.costs[j]) }
 
 // connected returns the candidates that are connected with one and not seen yet: the cheapest first, of equally cheap ones the one with
 // the most conflicts that others do not end.
@@ -105,11 +111,11 @@ func (c *conflicts) connected(with int, seen []bool) (group []int) {
 
 // order takes the first candidates by compare, of equal ones those that end the most conflicts, until no conflict is left.
 func (c *conflicts) order(group []int, compare func(i, j int) int) (exits []exit) {
-	ends := make(map[int]int, len(group))
+	ends := make([]int, len(c.costs)) // 0: it is not in the group, has left, or need not leave any more
 	for _, i := range group {
 		ends[i] = c.fixed[i] + len(c.with[i])
 	}
-	for len(ends) > 0 {
+	for {
 		next := -1
 		for _, i := range group {
 			if ends[i] > 0 && (next < 0 || cmp.Or(compare(i, next), ends[next]-ends[i]) < 0) {
@@ -120,14 +126,11 @@ func (c *conflicts) order(group []int, compare func(i, j int) int) (exits []exit
 			return exits
 		}
 		exits = append(exits, exit{next, ends[next]})
-		delete(ends, next)
+		ends[next] = 0
 		for _, j := range c.with[next] {
-			if ends[j] > 0 {
-				ends[j]--
-			}
+			ends[j] = max(0, ends[j]-1)
 		}
 	}
-	return exits
 }
 
 // few marks few candidates of a group as leaving: those with the most conflicts, without those that need not leave in the end.

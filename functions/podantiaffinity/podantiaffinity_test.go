@@ -1,6 +1,7 @@
 package podantiaffinity
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
@@ -210,7 +211,7 @@ func TestEveryMoveIsNeededAndNoForbiddenNeighbourIsLeft(t *testing.T) {
 			gone[intent.Pod.UID] = true
 			if i > 0 {
 				last := slices.IndexFunc(s.Pods, func(p schemas.ContendingPod) bool { return p.Pod.UID == got[i-1].Pod.UID })
-				if order := candidate.CompareCost(&s.Pods[last].Pod, &p.Pod); order > 0 || order == 0 && got[i-1].Weight < intent.Weight {
+				if order := cmp.Compare(policy.MoveCost(&s.Pods[last].Pod), policy.MoveCost(&p.Pod)); order > 0 || order == 0 && got[i-1].Weight < intent.Weight {
 					t.Fatalf("%s moves before %s: scope %+v", got[i-1].Pod, intent.Pod, s)
 				}
 			}
@@ -245,7 +246,9 @@ func TestNoSmallerAndNoCheaperSetEndsAllConflicts(t *testing.T) {
 				movable = append(movable, i)
 			}
 		}
-		slices.SortFunc(movable, func(i, j int) int { return candidate.CompareCost(&s.Pods[j].Pod, &s.Pods[i].Pod) })
+		slices.SortFunc(movable, func(i, j int) int {
+			return cmp.Compare(policy.MoveCost(&s.Pods[j].Pod), policy.MoveCost(&s.Pods[i].Pod))
+		})
 		stays := func(leave map[types.UID]bool, p *schemas.ContendingPod) bool {
 			return p.Pod.DeletionTimestamp == nil && !leave[p.Pod.UID]
 		}
