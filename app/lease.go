@@ -189,7 +189,15 @@ func (l *lease) once(ctx context.Context, lead func(context.Context) error) erro
 		return err
 	case <-over: // won and lost at once
 	case <-held:
-		return l.term(ctx, lead)
+		return l.term(ctx, func(ctx context.Context) error {
+			if lock.replaced.Load() {
+				select {
+				case <-ctx.Done():
+				case <-time.After(2 * l.retryPeriod()): // the other leader has tried to renew the lease by then, and has ended
+				}
+			}
+			return lead(ctx)
+		})
 	}
 	return nil
 }
@@ -230,8 +238,9 @@ func (l *lease) term(ctx context.Context, lead func(context.Context) error) erro
 // it, and logs once that the API server does not answer and once that it does again.
 type lock struct {
 	resourcelock.Interface
-	lease *lease
-	done  atomic.Bool // the leader has returned: the lease may be released
+	lease    *lease
+	done     atomic.Bool // the leader has returned: the lease may be released
+	replaced atomic.Bool // the lease was deleted, and its holder may lead until it tries to renew it
 
 	seen    resourcelock.LeaderElectionRecord // at the last look
 	refused chan error
@@ -260,7 +269,11 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 
 // Create implements [resourcelock.Interface].
 func (l *lock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	return l.write(record, func() error { return l.Interface.Create(ctx, record) })
+	err := l.write(record, func() error { return l.Interface.Create(ctx, record) })
+	if err == nil && l.seen.HolderIdentity != "" {
+		l.replaced.Store(true)
+	}
+	return err
 }
 
 // Update implements [resourcelock.Interface]. The elector would release the lease of another holder, and also release it while

@@ -45,6 +45,7 @@ func TestALeaseAndTheAPIServer(t *testing.T) {
 		{"a standby leads as soon as the leader has ended", testHandOver},
 		{"so it is however often and whenever leaders end, and no two lead at once", testManyHandOvers},
 		{"a standby leads as soon as the lease is released or deleted by hand", testByHand},
+		{"a standby that replaces a deleted lease leads after its holder", testReplaced},
 		{"a standby does not lead while the lease is held", testHeld},
 		{"a leader whose lease is taken ends at once, knows why, and leaves the lease to the other", testTaken},
 		{"a round whose lease is taken says so", testRoundTaken},
@@ -303,6 +304,48 @@ func testByHand(c *contest) {
 			standby.end()
 		}
 	}
+}
+
+// testReplaced deletes the lease of a leader that notices only after the standby has created it again.
+func testReplaced(c *contest) {
+	gate, config := &gate{}, c.c.RESTConfig()
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		gate.next = next
+		return gate
+	})
+	leader := c.start(c.contender(config, long), nil)
+	await(c, "the leader leads", leader.terms)
+	standby := c.run(long, nil)
+	await(c, "the standby has looked", standby.looked)
+	all := c.client.CoordinationV1().Leases(c.namespace)
+	gate.Lock()
+	c.must(all.Delete(c.Context(), contested, metav1.DeleteOptions{}))
+	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		if lease, err := all.Get(c.Context(), contested, metav1.GetOptions{}); err == nil && *lease.Spec.HolderIdentity == standby.identity {
+			break
+		} else if time.Since(began) > soon {
+			gate.Unlock()
+			c.Fatalf("the standby did not take the lease: %v", err)
+		}
+	}
+	time.Sleep(500 * time.Millisecond)
+	gate.Unlock()
+	if cause := await(c, "the leader ends", leader.causes); !errors.Is(cause, errLeaseLost) {
+		c.Errorf("it ended because of: %v", cause)
+	}
+	await(c, "the standby leads", standby.terms)
+}
+
+// gate holds requests back while it is locked.
+type gate struct {
+	sync.RWMutex
+	next http.RoundTripper
+}
+
+func (g *gate) RoundTrip(r *http.Request) (*http.Response, error) {
+	g.RLock()
+	defer g.RUnlock()
+	return g.next.RoundTrip(r)
 }
 
 func testHeld(c *contest) {
