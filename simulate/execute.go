@@ -46,8 +46,8 @@ func (r *round) execute(ctx context.Context, wishes []*wish) error {
 	return errors.Join(failed...)
 }
 
-// compare puts wishes about single pods and about topology domains in the order of the actuator's queue. Within other groups the
-// strategy has chosen the order.
+// compare puts wishes about single pods and topology domains in the order of the actuator's queue. Within other groups the strategy
+// has chosen the order.
 func (r *round) compare(a, b *wish) int {
 	if kind := a.open.Scope.Kind; kind != schemas.NodeKind && kind != schemas.PodKind && kind != schemas.DomainKind {
 		return 0

@@ -11,10 +11,10 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// mostExact is the number of connected pods up to which the smallest set of pods that leave is certain. It takes less than a millisecond.
+// mostExact is the number of connected pods up to which exits finds the smallest set. The search takes less than a millisecond.
 const mostExact = 20
 
-// conflicts is a graph. Each edge joins two pods of which one repels the other: one of the two has to leave. Candidates have the
+// conflicts is a graph. Each edge joins a pod and another that it repels: one of the two has to leave. Candidates have the
 // indexes of their order.
 type conflicts struct {
 	costs  []int64 // of the candidates, ascending
@@ -49,7 +49,7 @@ func newConflicts(candidates []*schemas.ContendingPod, pods map[types.UID]*schem
 			}
 		}
 	}
-	counted := make([]int, len(index)) // for which candidate, plus one
+	counted := make([]int, len(index)) // the last candidate that counted a pod, plus one
 	for i, all := range c.with {
 		c.with[i] = all[:0]
 		for _, j := range all {
@@ -69,8 +69,8 @@ func newConflicts(candidates []*schemas.ContendingPod, pods map[types.UID]*schem
 // exit is a candidate that leaves, and how many conflicts it ends if those before it have left.
 type exit struct{ candidate, ends int }
 
-// exits returns the fewest candidates that have to leave, of equally many the cheapest: the cheapest first, of equally cheap ones the
-// one that ends the most conflicts.
+// exits returns the fewest candidates that have to leave, and of equally many the cheapest. The cheapest leaves first, and of
+// equally cheap ones the one that ends the most conflicts.
 func (c *conflicts) exits() []exit {
 	seen := slices.Clone(c.leaves)
 	for i := range c.costs {
@@ -86,13 +86,13 @@ func (c *conflicts) exits() []exit {
 			all = append(all, i)
 		}
 	}
-	return c.order(all, c.compareCost)
+	return c.order(all, c.compareCost, func(i int) int { return c.fixed[i] + len(c.with[i]) })
 }
 
 func (c *conflicts) compareCost(i, j int) int { return cmp.Compare(c.costs[i], c.costs[j]) }
 
-// connected returns the candidates that are connected with one and not seen yet: the cheapest first, of equally cheap ones the one with
-// the most conflicts that others do not end.
+// connected returns the candidates that are connected with one and not seen yet: the cheapest first, and of equally cheap ones
+// the one with the most conflicts that no other candidate ends.
 func (c *conflicts) connected(with int, seen []bool) (group []int) {
 	if !seen[with] {
 		seen[with], group = true, []int{with}
@@ -109,11 +109,12 @@ func (c *conflicts) connected(with int, seen []bool) (group []int) {
 	return group
 }
 
-// order takes the first candidates by compare, of equal ones those that end the most conflicts, until no conflict is left.
-func (c *conflicts) order(group []int, compare func(i, j int) int) (exits []exit) {
+// order takes one candidate of a group after the other until no conflict is left: the first by compare, and of equal ones the one
+// that ends the most conflicts. conflicts counts those of a candidate at the beginning.
+func (c *conflicts) order(group []int, compare func(i, j int) int, conflicts func(i int) int) (exits []exit) {
 	ends := make([]int, len(c.costs)) // 0: it is not in the group, has left, or need not leave any more
 	for _, i := range group {
-		ends[i] = c.fixed[i] + len(c.with[i])
+		ends[i] = conflicts(i)
 	}
 	for {
 		next := -1
@@ -133,9 +134,17 @@ func (c *conflicts) order(group []int, compare func(i, j int) int) (exits []exit
 	}
 }
 
-// few marks few candidates of a group as leaving: those with the most conflicts, without those that need not leave in the end.
+// few marks few candidates of a group as leaving. The one with the most conflicts leaves first. In the end, those stay whose
+// conflicts the others end.
 func (c *conflicts) few(group []int) {
-	exits := c.order(group, func(i, j int) int { return 0 })
+	exits := c.order(group, func(int, int) int { return 0 }, func(i int) (open int) {
+		for _, j := range c.with[i] {
+			if !c.leaves[j] {
+				open++
+			}
+		}
+		return open
+	})
 	for _, e := range exits {
 		c.leaves[e.candidate] = true
 	}
@@ -166,8 +175,8 @@ func (c *conflicts) fewest(group []int) {
 	}
 }
 
-// smallest searches the smallest set of pods that ends all conflicts, and of equally small ones the cheapest. A set has a bit for each
-// pod.
+// smallest searches the smallest set of pods that ends all conflicts, and of equally small ones the cheapest. A set has a bit for
+// each pod.
 type smallest struct {
 	with  []uint32
 	costs []uint32 // the sets of pods that cost the same, the dearest first
@@ -183,7 +192,7 @@ func (s *smallest) compare(a, b uint32) int {
 	return cmp.Or(order, cmp.Compare(a, b))
 }
 
-// search continues with pods about which nothing is decided, and with those that leave already.
+// search improves best. Nothing is decided yet about the open pods.
 func (s *smallest) search(open, leave uint32) {
 	most, conflicts := 0, 0
 	for i, with := range s.with {

@@ -19,11 +19,13 @@ import (
 // zero value looks at all pods.
 type Args struct{ candidate.Selection }
 
-// Decide returns the fewest pods that should leave the domain, and of equally many the ones that cost least to move; not always the
-// fewest if more than mostExact pods are connected by conflicts. The cheapest come first, and of equally cheap ones those with the most
-// conflicts, which are their weight. A pod whose forbidden neighbours all leave stays. A protected pod does not move but counts as a
-// neighbour. A pod that is being deleted does neither: of two that repel each other, the second must not move because the first is
-// still terminating. If it is stuck, see [schemas.Stuck], it counts as a neighbour again.
+// Decide returns the fewest pods that should leave the domain, and of equally many the cheapest by [policy.MoveCost]. If
+// conflicts connect more than mostExact pods, it can be more than the fewest. The cheapest comes first, and of equally cheap ones
+// the one with the most conflicts, which are its weight.
+//
+// A pod whose forbidden neighbours all leave stays. A protected pod does not move but counts as a neighbour. A pod that is being
+// deleted does neither: of two that repel each other, the second must not move because the first is still terminating. If it is
+// stuck, see [schemas.Stuck], it counts as a neighbour again.
 func (a Args) Decide(scope schemas.DomainScope) []schemas.Intent {
 	selects := a.Selects()
 	staying := make(map[types.UID]*schemas.ContendingPod, len(scope.Pods))

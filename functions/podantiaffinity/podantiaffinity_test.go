@@ -232,8 +232,8 @@ func TestEveryMoveIsNeededAndNoForbiddenNeighbourIsLeft(t *testing.T) {
 	}
 }
 
-// TestNoSmallerAndNoCheaperSetEndsAllConflicts compares the moves with every set of pods that may move: those that repel another.
-func TestNoSmallerAndNoCheaperSetEndsAllConflicts(t *testing.T) {
+// TestFewestAndCheapest compares the moves with every set of movable pods that repel another.
+func TestFewestAndCheapest(t *testing.T) {
 	r := test.Random(t)
 	moved := 0
 	for range 300 {

@@ -29,13 +29,14 @@ const (
 )
 
 // TestFewestMoves compares the moves of a strategy with every set of fewer moves, in every order. It needs no control plane: the
-// replacements go where the scheduler is predicted to place them. If the moves end all violations, no set of fewer moves may do so.
+// replacements go where the scheduler is predicted to place them. If the moves end all violations, no set of fewer moves may do
+// so.
 //
-// There are two exceptions, in at most one world of a hundred. If there is too little room for all replacements, the order of the moves
-// decides which of them find room: cheap pods first, and not always the pods with which a set of fewer moves leaves as few
-// violations. And a function decides about one scope: the pods of one topology domain, or the pods with the same spread constraints. It
-// does not rely on the moves of another scope, which a budget or a limit can hold up. If two scopes have the same pods, fewer moves can
-// be enough for both.
+// There are two exceptions, in at most one world of a hundred. If there is too little room for all replacements, the order of the
+// moves decides which of them find room: cheap pods first, and not always the pods with which a set of fewer moves leaves as few
+// violations. And a function decides about one scope: the pods of one topology domain, or the pods with the same spread
+// constraints. It does not rely on the moves of another scope, which a budget or a limit can hold up. If two scopes have the same
+// pods, fewer moves can be enough for both.
 func TestFewestMoves(t *testing.T) {
 	if *seed == 0 {
 		*seed = rand.Uint64()
@@ -206,8 +207,8 @@ func (s *search) describe(moves []int) string {
 	return strings.Join(all, "\n")
 }
 
-// smaller describes a set of fewer moves that leaves as few violations. Empty: there is none. It has only pods that the strategy can
-// move, which movable reports.
+// smaller describes a set of fewer moves that leaves as few violations. Empty: there is none. It has only pods that the strategy
+// can move, which movable reports.
 func (s *search) smaller(moves []int, left int, movable func(*search, int) bool) string {
 	var candidates []int
 	for i := range s.pods {
@@ -238,8 +239,8 @@ func (s *search) smaller(moves []int, left int, movable func(*search, int) bool)
 	return ""
 }
 
-// predicted returns the fewest violations after these moves in this order, if each replacement goes to a node that the scheduler is
-// predicted to choose. -1: one replacement has no node, or returns.
+// predicted returns the fewest violations after these moves in this order, if each replacement goes to a node that the scheduler
+// is predicted to choose. -1: one replacement has no node, or returns.
 func (s *search) predicted(moves []int) int {
 	if len(moves) == 0 {
 		return s.violations(s)

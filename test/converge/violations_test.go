@@ -50,8 +50,8 @@ func (s *search) node(name string) *corev1.Node {
 	return &s.nodes[slices.IndexFunc(s.nodes, func(n corev1.Node) bool { return n.Name == name })]
 }
 
-// repelled counts the pairs of pods that share a domain although the required anti-affinity of one forbids it. Of three pods on a node
-// that repel each other, one that leaves ends two of three violations.
+// repelled counts the pairs of pods that share a domain although the required anti-affinity of one forbids it. Of three pods on a
+// node that repel each other, one that leaves ends two of three violations.
 func (s *search) repelled() (count int) {
 	for i := range s.pods {
 		for j := range i {
