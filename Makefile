@@ -169,7 +169,7 @@ e2e-moves:
 
 e2e-maintenances:
 	$(END_TO_END) -run "^($(MAINTENANCES))$$"
-	go test -v -count 1 -timeout 20m ./test/faults
+	go test -v -count 1 -timeout 20m ./test/faults -args -core
 
 limits: controlplane ## Drain PODS=300 under each limit of the policy in turn, and check the limit at every moment.
 	go test -v -count 1 -timeout 30m -parallel 4 -run TestADrainKeepsEveryLimit ./test/e2e -args -pods $(PODS)

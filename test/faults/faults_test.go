@@ -2,34 +2,46 @@ package faults
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"os"
+	"net/http/httptest"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/util/retry"
 
-	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/program"
+)
+
+var (
+	minutes  = flag.Int("minutes", 1, "duration of the faults")
+	seed     = flag.Uint64("seed", rand.Uint64N(1e6), "seed of the order and duration of the faults")
+	onlyCore = flag.Bool("core", false, "only kill and restart processes")
 )
 
 const (
 	namespace = "faults"
-	nodes     = 8
+	refusing  = "faults-refusing" // its evictions can be refused
+	nodes     = 12
 	workloads = 6
 	replicas  = 12
-	// tainted is how many nodes have a taint at the same time, at most: the others have room for all pods.
+	stateful  = "stateful-set"
+	kept      = "kept" // a workload with protected pods
+	strategy  = "RemovePodsViolatingNodeTaints"
+	// tainted is the largest number of nodes with a taint. The other nodes have room for all pods. One more tainted node opens the
+	// cluster circuit breaker.
 	tainted = 3
 
 	// The limits of the policy.
@@ -37,88 +49,119 @@ const (
 	window       = 10 * time.Second
 	mostInFlight = 3 // of a workload
 
-	// leastIntents is how many intents a run has to bring at least for each minute that it is to last, so that a run in which
-	// nothing was wanted fails.
+	// leastIntents is the number of intents for each minute below which a run fails, because it tests too little.
 	leastIntents = 100
-	// enoughWithin is how much longer than that a run may take on a slow machine until it has them.
-	enoughWithin = 4 * time.Minute
-	// quietWithin is how long it may take until everything is over. The longest of it are a lease, a control plane that has
-	// to find back after its API server was away, and intents that wait for room.
-	quietWithin = 4 * time.Minute
+	// enoughLimit is how much longer a run may take on a slow machine until it has them.
+	enoughLimit = 2 * time.Minute
+	// quietLimit is the longest time until all moves have completed. It has to cover a lease, the recovery of the control plane,
+	// delays after failures, and limits.
+	quietLimit = 5 * time.Minute
 )
 
-// policyText takes the limits in their order above.
+// policyText takes the limits in the order of the constants, and the URL of the function.
 const policyText = `apiVersion: rehome.dev/v1alpha1
 kind: DeschedulerPolicy
 rate: {evictionsPerSecond: 20, burst: 5}
 maxNoOfPodsToEvictTotal: %d
 limits: {window: %v, inFlight: {perWorkload: %d}}
-circuitBreakers: {workload: {delay: 0s}, cluster: {nodes: 0%%, pending: 0, failures: 0%%}}
+circuitBreakers: {workload: {delay: 2s, maxDelay: 10s}}
+functions: [{name: Outside, scope: node, wakes: [node.taints], http: {url: %s, timeout: 1s}}]
+metricsProviders: [{source: KubernetesMetrics}]
 profiles:
   - name: default
-    pluginConfig: [{name: RemovePodsViolatingNodeTaints}]
-    plugins: {deschedule: {enabled: [RemovePodsViolatingNodeTaints]}}
+    pluginConfig:
+    - {name: RemovePodsViolatingNodeTaints}
+    - {name: Outside}
+    - {name: LowNodeUtilization, args: {thresholds: {cpu: 20}, targetThresholds: {cpu: 90}, metricsUtilization: {source: KubernetesMetrics}}}
+    plugins: {deschedule: {enabled: [RemovePodsViolatingNodeTaints, Outside]}, balance: {enabled: [LowNodeUtilization]}}
 `
 
-// run is one run.
+// run is the state of one run.
 type run struct {
-	stage
 	t       *testing.T
+	cluster *cluster.Cluster
 	nodes   []string
-	servers *bustest.Servers
-	policy  string // file
+	rehome  string // path of the binary
+	nats    string // path of the binary
+	servers []server
+	wires   map[string]*wire // by role
+	backup  string           // directory with older stores of the bus
+	policy  string           // file
+	text    string           // its content
+	keep    []corev1.Pod     // of the workload with protected pods
 	pods    pods
 
-	mu       sync.Mutex
-	roles    map[string]*program.Program
-	counts   map[string]int // of what was done
-	restarts []time.Time    // of the API server
-	breaks   []time.Time    // when the actuator or the bus was killed
-	wrong    []string       // what failed so far
+	function   atomic.Pointer[behavior] // nil: it answers correctly
+	restarting sync.Mutex               // one role at a time
+	dumpOnce   sync.Once
+
+	// memory is the highest resident memory of a process in bytes, and largest is its name. Only watchMemory uses them until
+	// it returns.
+	memory  float64
+	largest string
+
+	mu        sync.Mutex
+	running   map[string]*program.Program // by role or server
+	awaited   map[*wait]bool
+	counts    map[string]int
+	logs      map[*program.Log]string // the role of each process so far
+	restarts  []time.Time             // of the API server
+	faults    []fault
+	protected map[types.UID][]interval
+	backedUp  time.Time
+	losses    []loss
+	lost      []schemas.Event // the history before the bus was restored
+	failures  []string
 }
 
-func TestNothingIsMovedTwiceAndNothingIsLostWhateverIsKilled(t *testing.T) {
-	r := &run{stage: theStage, t: t, roles: map[string]*program.Program{}, counts: map[string]int{}, pods: pods{all: map[types.UID]*seen{}}}
-	t.Logf("%d minutes, seed %d; again: go test ./test/faults -timeout 30m -args -minutes %[1]d -seed %[2]d", r.minutes, r.seed)
+func TestFaults(t *testing.T) {
+	r := &run{
+		t: t, running: map[string]*program.Program{}, wires: map[string]*wire{}, counts: map[string]int{}, awaited: map[*wait]bool{},
+		logs: map[*program.Log]string{}, protected: map[types.UID][]interval{}, pods: pods{all: map[types.UID]*seen{}},
+	}
+	t.Logf("%d minutes, seed %d; again: make faults MINUTES=%[1]d SEED=%[2]d", *minutes, *seed)
 	t.Cleanup(r.conclude)
-	r.setTheStage()
+	r.startCluster()
+	t.Cleanup(r.watch())
+	r.addWorkloads()
+	r.startRehome()
 	r.disturb()
-	r.calm()
+	r.settle()
 	r.judge()
 }
 
-// setTheStage makes the nodes, the pods, the bus and the processes.
-func (r *run) setTheStage() {
-	ctx := r.t.Context()
-	r.must(r.cluster.AddNamespace(ctx, namespace))
+// startCluster builds the programs and starts a control plane with nodes.
+func (r *run) startCluster() {
 	var err error
+	r.rehome, err = program.Build()
+	r.must(err)
+	r.nats, err = program.BuildNATS()
+	r.must(err)
+	ctx := r.t.Context()
+	r.cluster, err = cluster.Start(ctx, cluster.Options{LogDir: filepath.Join(r.t.TempDir(), "logs")})
+	r.must(err)
+	r.t.Cleanup(func() { _ = r.cluster.Stop() })
 	r.nodes, err = r.cluster.AddNodes(ctx, nodes)
 	r.must(err)
-	for i := range workloads {
-		name := fmt.Sprint("workload-", i)
-		_, err := r.cluster.AddDeployment(ctx, namespace, name, replicas)
-		r.must(err)
-		if i%2 == 0 { // the others are spared by what the policy allows to be unavailable
-			r.must(r.budget(ctx, name))
-		}
-	}
-	for i := range workloads {
-		r.must(r.cluster.WaitReady(ctx, namespace, fmt.Sprint("workload-", i)))
-	}
-	r.followPods()
+	r.must(r.cluster.ServeMetrics(ctx))
+	r.must(r.measure("8"))
+}
+
+// startRehome starts the bus and all roles.
+func (r *run) startRehome() {
+	outside := httptest.NewServer(r)
+	r.t.Cleanup(outside.Close)
 	r.policy = filepath.Join(r.t.TempDir(), "policy.yaml")
-	r.must(os.WriteFile(r.policy, fmt.Appendf(nil, policyText, mostInWindow, window, mostInFlight), 0o600))
-	r.servers = bustest.Cluster(r.t, 3)
-	setup, err := program.Start(r.rehome, []string{"setup"}, append(r.environment(), "REHOME_NATS_REPLICAS=3"))
-	r.must(err)
-	if err := setup.Err(); err != nil {
-		r.must(fmt.Errorf("rehome setup: %w\n%s", err, setup.Log))
-	}
+	r.text = fmt.Sprintf(policyText, mostInWindow, window, mostInFlight, outside.URL)
+	r.must(r.writePolicy(r.text))
+	r.must(r.startServers())
 	r.t.Cleanup(r.end)
-	for _, role := range []string{"watcher", "functions", "actuator", "maintenance"} {
-		r.start(role)
+	r.must(r.runProcess([]string{"setup", "--policy", r.policy}, r.environment("REHOME_NATS_URL="+natsURL(r.serverAddresses()), "REHOME_NATS_REPLICAS=3")...))
+	for _, role := range roles {
+		r.wires[role] = newWire(r.t, r.serverAddresses())
+		r.must(r.start(role))
 	}
-	r.ready()
+	r.must(r.ready())
 }
 
 func (r *run) must(err error) {
@@ -129,169 +172,154 @@ func (r *run) must(err error) {
 	}
 }
 
-// fail notes that something is wrong.
+// fail records a failure. The run ends early.
 func (r *run) fail(format string, args ...any) {
 	r.t.Helper()
 	r.t.Errorf(format, args...)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.wrong = append(r.wrong, fmt.Sprintf(format, args...))
+	r.failures = append(r.failures, fmt.Sprintf(format, args...))
 }
 
-// conclude repeats at the very end what is wrong: what the processes said is long.
-func (r *run) conclude() {
-	if len(r.wrong) > 0 {
-		r.t.Logf("seed %d: wrong is\n%s", r.seed, strings.Join(r.wrong, "\n"))
-	}
-}
-
-// budget lets a workload lose two pods at a time.
-func (r *run) budget(ctx context.Context, workload string) error {
-	d, err := r.cluster.Client().AppsV1().Deployments(namespace).Get(ctx, workload, metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
-	_, err = r.cluster.Client().PolicyV1().PodDisruptionBudgets(namespace).Create(ctx, &policyv1.PodDisruptionBudget{
-		ObjectMeta: metav1.ObjectMeta{Name: workload},
-		Spec: policyv1.PodDisruptionBudgetSpec{
-			Selector: d.Spec.Selector, MaxUnavailable: new(intstr.FromInt32(2)),
-		},
-	}, metav1.CreateOptions{})
-	return err
-}
-
-func (r *run) environment() []string {
-	return []string{
-		"KUBECONFIG=" + r.cluster.Kubeconfig(), "REHOME_NAMESPACE=" + namespace, "REHOME_LEASE_DURATION=3s",
-		"REHOME_CLUSTER=faults", "REHOME_NATS_URL=" + r.servers.URL(),
-	}
-}
-
-// start starts a role, in the place of the process that has it.
-func (r *run) start(role string) {
-	arguments := []string{role}
-	if role != "functions" {
-		arguments = append(arguments, "--policy", r.policy)
-	}
-	p, err := program.Start(r.rehome, arguments, r.environment())
-	if err != nil {
-		r.fail("start %s: %v", role, err)
-		return
-	}
+func (r *run) failed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.roles[role] = p
+	return len(r.failures) > 0
 }
 
-// kill kills the process that has a role and starts another one.
-func (r *run) kill(role string) {
-	r.mu.Lock()
-	p := r.roles[role]
-	r.counts["kills of the "+role]++
-	r.mu.Unlock()
-	select {
-	case <-p.Ended:
-		r.t.Logf("the %s said:\n%s", role, p.Log)
-		r.fail("the %s ended by itself: %v", role, p.Err())
-	default:
+// conclude repeats the failures at the very end, after the long logs of the processes.
+func (r *run) conclude() {
+	if len(r.failures) > 0 {
+		r.t.Logf("seed %d: FAILED:\n%s", *seed, strings.Join(r.failures, "\n"))
 	}
-	p.Kill()
-	r.start(role)
 }
 
-// ready waits until all roles are.
-func (r *run) ready() {
-	r.t.Helper()
-	for role, p := range r.roles {
-		bustest.Eventually(r.t, role+" is ready", func() bool {
-			status, _ := p.Get("readyz")
-			return status == http.StatusOK
+func (r *run) environment(more ...string) []string {
+	return append([]string{
+		"KUBECONFIG=" + r.cluster.Kubeconfig(), "REHOME_NAMESPACE=" + namespace, "REHOME_LEASE_DURATION=3s", "REHOME_CLUSTER=faults",
+	}, more...)
+}
+
+// ready waits until all roles are ready.
+func (r *run) ready() error {
+	for _, role := range roles {
+		err := r.await("the "+role+" is ready", quietLimit, func(context.Context) error {
+			if status, body := r.process(role).Get("readyz"); status != http.StatusOK {
+				return fmt.Errorf("status %d: %s", status, body)
+			}
+			return nil
 		})
-	}
-}
-
-// end kills all roles.
-func (r *run) end() {
-	for role, p := range r.roles {
-		p.Kill()
-		if r.t.Failed() {
-			r.t.Logf("the last %s said:\n%s", role, p.Log)
+		if err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
-// random is a source of its own for each kind of fault, so that they do not wait for each other.
-func (r *run) random(kind uint64) *rand.Rand { return rand.New(rand.NewPCG(r.seed, kind)) }
+// end kills all processes and, after a failure, logs the output of the roles.
+func (r *run) end() {
+	r.killAll()
+	if !r.t.Failed() {
+		return
+	}
+	r.t.Log(r.output())
+}
 
-// disturb wishes for moves and breaks things, for as long as the run is to be. How long a restart takes is up to the machine:
-// the run goes on until all restarts are done and enough was wished for.
+// output is the output of the roles.
+func (r *run) output() string {
+	var b strings.Builder
+	for _, role := range roles {
+		if p := r.process(role); p != nil {
+			fmt.Fprintf(&b, "the last %s:\n%s\n", role, p.Log)
+		}
+	}
+	return b.String()
+}
+
+// disturb changes taints and plays the situations until the time is over, each situation had its turn, and there are enough intents.
 func (r *run) disturb() {
-	all := time.Duration(r.minutes) * time.Minute
 	ctx, cancel := context.WithCancel(r.t.Context())
 	defer cancel()
-	var work, restarts sync.WaitGroup
-	work.Go(func() { r.taint(ctx, r.random(1)) })
-	work.Go(func() { r.killActuators(ctx, r.random(2)) })
-	work.Go(func() { r.killOthers(ctx, r.random(3)) })
-	restarts.Go(func() { r.restartAPIServer(ctx, all, r.random(4)) })
-	restarts.Go(func() { r.restartBus(ctx, all, r.random(5)) })
-	pause(ctx, all)
-	restarts.Wait()
-	r.untilEnough(ctx)
+	enough, stop := context.WithTimeout(ctx, time.Duration(*minutes)*time.Minute)
+	defer stop()
+	all := situations()
+	if *onlyCore {
+		all = core()
+	}
+	var work, suffering sync.WaitGroup
+	done := make(chan struct{})
+	work.Go(func() { r.changeTaints(ctx, rand.New(rand.NewPCG(*seed, 0))) })
+	work.Go(func() { r.watchMemory(done) })
+	for f := range families {
+		list := slices.DeleteFunc(slices.Clone(all), func(s situation) bool { return s.family != f })
+		if len(list) > 0 {
+			suffering.Go(func() { r.suffer(enough, list, rand.New(rand.NewPCG(*seed, uint64(f)+1))) })
+		}
+	}
+	suffering.Wait()
+	if !r.failed() {
+		<-enough.Done()
+		r.awaitIntents()
+	}
 	cancel()
+	close(done)
 	work.Wait()
 }
 
-// untilEnough waits until there are enough intents. If they do not come, it is judge that says so.
-func (r *run) untilEnough(ctx context.Context) {
-	for deadline := time.Now().Add(enoughWithin); time.Now().Before(deadline); pause(ctx, time.Second) {
-		s := newStory()
-		if err := r.readBus(ctx, &s); err != nil {
-			r.t.Logf("count the intents: %v", err)
-		} else if s.intents() >= r.leastIntents() {
-			return
+// awaitIntents waits until there are enough intents. The judge reports if they do not come.
+func (r *run) awaitIntents() {
+	err := r.await("there are enough intents", enoughLimit, func(ctx context.Context) error {
+		h, err := r.rememberedHistory()
+		if err == nil {
+			err = r.readBus(ctx, h)
 		}
+		if err != nil {
+			return err
+		}
+		if n := h.intentCount(); n < leastIntents**minutes {
+			return fmt.Errorf("there are %d", n)
+		}
+		return nil
+	})
+	if err != nil {
+		r.t.Log(err)
 	}
 }
 
-// leastIntents is how many intents the whole run has to bring.
-func (r *run) leastIntents() int { return leastIntents * r.minutes }
+// taintKey is the key of the taint that pods have to leave for.
+const taintKey = "faults"
 
-// pause waits, and says whether the run goes on after that.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
-	return ctx.Err() == nil
-}
+var leave = corev1.Taint{Key: taintKey, Effect: corev1.TaintEffectNoSchedule}
 
-// between is a random time.
-func between(random *rand.Rand, least, most time.Duration) time.Duration {
-	return least + time.Duration(random.Int64N(int64(most-least)))
-}
-
-// taint puts taints on nodes and takes them off again: pods are wanted elsewhere, and sometimes no more before it is their
-// turn.
-func (r *run) taint(ctx context.Context, random *rand.Rand) {
+// changeTaints adds taints to nodes and removes them. Sometimes the taint is gone before the pods of the node have their turn.
+func (r *run) changeTaints(ctx context.Context, random *rand.Rand) {
 	var list []string
 	for pause(ctx, between(random, 100*time.Millisecond, 1200*time.Millisecond)) {
 		node := r.nodes[random.IntN(len(r.nodes))]
 		if at := slices.Index(list, node); at >= 0 || len(list) >= tainted {
 			at = max(at, 0)
-			r.change(ctx, list[at], nil)
-			list = append(list[:at], list[at+1:]...)
-			continue
+			r.setTaints(list[at])
+			list = slices.Delete(list, at, at+1)
+		} else {
+			r.setTaints(node, leave)
+			list = append(list, node)
 		}
-		r.change(ctx, node, []corev1.Taint{{Key: "faults", Effect: corev1.TaintEffectNoSchedule}})
-		list = append(list, node)
+		r.count("changes of taints")
 	}
 }
 
-// change gives a node these taints, as soon as the API server lets it.
-func (r *run) change(ctx context.Context, node string, taints []corev1.Taint) {
+// setTaints sets the taints of a node, when there is an API server. One that failed could leave too many nodes with a taint.
+func (r *run) setTaints(node string, taints ...corev1.Taint) {
+	err := r.await("the taints of "+node+" are set", waitLimit, func(ctx context.Context) error { return r.change(ctx, node, taints) })
+	if err != nil {
+		r.fail("%v", err)
+	}
+}
+
+// change sets the taints of a node.
+func (r *run) change(ctx context.Context, node string, taints []corev1.Taint) error {
 	all := r.cluster.Client().CoreV1().Nodes()
-	err := retry.OnError(retry.DefaultBackoff, func(error) bool { return ctx.Err() == nil }, func() error {
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		n, err := all.Get(ctx, node, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -300,11 +328,6 @@ func (r *run) change(ctx context.Context, node string, taints []corev1.Taint) {
 		_, err = all.Update(ctx, n, metav1.UpdateOptions{})
 		return err
 	})
-	if err != nil {
-		r.count("taints that could not be changed")
-		return
-	}
-	r.count("taints put on or off")
 }
 
 func (r *run) count(what string) {
@@ -313,73 +336,53 @@ func (r *run) count(what string) {
 	r.counts[what]++
 }
 
-func (r *run) killActuators(ctx context.Context, random *rand.Rand) {
-	for pause(ctx, between(random, 5*time.Second, 20*time.Second)) {
-		r.broken()
-		r.kill("actuator")
+// settle keeps the taints of two nodes and waits until no pod is left on them that may move. Then it removes the taints and waits
+// until all pods and roles are ready.
+//
+// It first restarts the controllers, which wait up to five minutes for pods that they tried to create when the API server died.
+func (r *run) settle() {
+	r.must(r.cluster.StopControllers())
+	r.must(r.cluster.StartControllers())
+	left := r.nodes[:2]
+	for i, n := range r.nodes {
+		if i < len(left) {
+			r.setTaints(n, leave)
+		} else {
+			r.setTaints(n)
+		}
+	}
+	leaves := func(ctx context.Context) error { return r.empty(ctx, left) }
+	if err := r.await("all pods leave the tainted nodes", quietLimit, leaves); err != nil {
+		r.fail("%v", err)
+		return
+	}
+	for _, n := range left {
+		r.setTaints(n)
+	}
+	r.waitReady()
+	if err := r.ready(); err != nil {
+		r.fail("%v", err)
 	}
 }
 
-// broken notes that the actuator or the bus is killed now.
-func (r *run) broken() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.breaks = append(r.breaks, time.Now())
-}
-
-func (r *run) killOthers(ctx context.Context, random *rand.Rand) {
-	for pause(ctx, between(random, 20*time.Second, 60*time.Second)) {
-		r.kill([]string{"watcher", "functions"}[random.IntN(2)])
+// empty returns an error that tells the story of the pods that are still on the nodes, unless they are protected.
+func (r *run) empty(ctx context.Context, nodes []string) error {
+	list, err := r.cluster.Client().CoreV1().Pods("").List(ctx, metav1.ListOptions{LabelSelector: "app!=" + kept})
+	if err != nil {
+		return err
 	}
-}
-
-// restartAPIServer kills the API server twice and starts it again after some seconds.
-func (r *run) restartAPIServer(ctx context.Context, all time.Duration, random *rand.Rand) {
-	for range 2 {
-		if !pause(ctx, between(random, all/4, all*2/5)) {
-			r.fail("the test ended before a restart of the API server")
-			return
-		}
-		r.mu.Lock()
-		r.restarts = append(r.restarts, time.Now())
-		r.mu.Unlock()
-		if err := r.cluster.StopAPIServer(); err != nil {
-			r.fail("%v", err)
-		}
-		time.Sleep(between(random, 0, 4*time.Second))
-		if err := r.cluster.StartAPIServer(r.t.Context()); err != nil {
-			r.fail("%v", err)
-		}
-		r.count("restarts of the API server")
+	stay := slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return !slices.Contains(nodes, p.Spec.NodeName) })
+	if len(stay) == 0 {
+		return nil
 	}
-}
-
-// restartBus stops all servers of the bus twice and starts them again on what they had stored.
-func (r *run) restartBus(ctx context.Context, all time.Duration, random *rand.Rand) {
-	for range 2 {
-		if !pause(ctx, between(random, all/5, all*2/5)) {
-			r.fail("the test ended before a restart of the bus")
-			return
-		}
-		r.broken()
-		for i := range 3 {
-			r.servers.Stop(i)
-		}
-		time.Sleep(between(random, 0, 4*time.Second))
-		for i := range 3 {
-			r.servers.Start(r.t, i)
-		}
-		r.count("restarts of the bus")
+	pause(ctx, 3*time.Second)
+	h, err := r.readHistory(ctx)
+	if err != nil {
+		return fmt.Errorf("%d pods are still there: %w", len(stay), err)
 	}
-}
-
-// calm takes all taints off and waits until all pods run.
-func (r *run) calm() {
-	for _, n := range r.nodes {
-		r.change(r.t.Context(), n, nil)
+	var stories []string
+	for _, p := range stay {
+		stories = append(stories, fmt.Sprintf("%s/%s on %s: %s", p.Namespace, p.Name, p.Spec.NodeName, h.about(p.UID)))
 	}
-	for i := range workloads {
-		r.must(r.cluster.WaitReady(r.t.Context(), namespace, fmt.Sprint("workload-", i)))
-	}
-	r.ready()
+	return fmt.Errorf("%d pods are still there:\n%s", len(stay), strings.Join(firstOf(3, stories), "\n"))
 }

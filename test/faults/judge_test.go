@@ -1,443 +1,348 @@
 package faults
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
+	"text/tabwriter"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/test/cluster"
 )
 
-// story is what the history of the bus, the audit log and the cluster say, when all is over.
-type story struct {
-	events   int // read so far
-	wishes   []wish
-	final    map[string][]verdict // by the intent's ID
-	ends     map[string][]verdict
-	accepted []eviction
-	unsure   []eviction // without an answer: the caller was gone
-	pods     map[types.UID]*corev1.Pod
-	answers  int // left in the table
-	restarts []time.Time
-	breaks   []time.Time            // of the actuator and of the bus
-	messages map[demand][]time.Time // intents messages, by what they are about, without a pod
+const (
+	// lostWith is the longest time between the death of an API server, which can lose the audit entry of an eviction, and the
+	// verdict on it.
+	lostWith = time.Minute
+	// staleLimit is the longest time after the removal of a taint until an eviction for it arrives, and it counts from the end of
+	// a fault that hides the removal from Rehome.
+	staleLimit = 5 * time.Second
+	// readLimit is the longest time until a leader has read a message and stored its verdicts.
+	readLimit = 10 * time.Second
+	// reconnectLimit is the longest time after a fault until a leader reads messages, or watches the API server, again.
+	reconnectLimit = 30 * time.Second
+)
+
+// finding is a rule and its violations.
+type finding struct {
+	rule       string
+	violations []string
 }
 
-func newStory() story {
-	return story{final: map[string][]verdict{}, ends: map[string][]verdict{}, pods: map[types.UID]*corev1.Pod{}, messages: map[demand][]time.Time{}}
-}
-
-// wish is one intent, with when it was made.
-type wish struct {
-	schemas.Intent
-	demand
-	at    time.Time
-	place int // in the history
-}
-
-// demand is what intents that are one wish have in common.
-type demand struct {
-	profile, strategy string
-	kind              schemas.ScopeKind
-	key               string
-	pod               types.UID
-}
-
-type verdict struct {
-	schemas.Verdict
-	at    time.Time
-	place int
-}
-
-// eviction is one that the API server has in its audit log.
-type eviction struct {
-	pod            string
-	uid            types.UID
-	received, done time.Time
-}
-
-// judge waits until the story is whole, and says what is wrong with it.
+// judge waits until everything has completed, reports, and fails on every violation.
 func (r *run) judge() {
-	var s story
-	var open []string
-	deadline := time.Now().Add(quietWithin)
-	for {
-		var err error
-		s, err = r.read()
-		if open = []string{fmt.Sprint(err)}; err == nil {
-			open = s.open()
-		}
-		if len(open) == 0 || time.Now().After(deadline) {
-			break
-		}
-		time.Sleep(time.Second)
+	var h *history
+	var unfinished []string
+	limit := quietLimit
+	if r.failed() {
+		limit = 10 * time.Second
 	}
-	r.report(s)
-	for _, wrong := range first(20, slices.Concat(open, s.twice(), s.unmoved(), s.exceeded(&r.pods))) {
-		r.fail("%s", wrong)
+	err := r.await("every intent has a verdict, and every move has completed", limit, func(ctx context.Context) error {
+		read, err := r.readHistory(ctx)
+		if err != nil {
+			return err
+		}
+		h = read
+		if unfinished = h.unfinished(); len(unfinished) > 0 {
+			pause(ctx, time.Second)
+			return errors.New(strings.Join(firstOf(3, unfinished), "\n"))
+		}
+		return nil
+	})
+	if err != nil {
+		r.fail("%v", err)
 	}
-	if n, least := s.intents(), r.leastIntents(); n < least {
-		r.fail("%d intents, want at least %d: too little happened for a test", n, least)
+	if h == nil {
+		return
+	}
+	findings := []finding{
+		{"verdicts lost, or moves without an end", unfinished},
+		{"verdicts or moves doubled", h.doubled()},
+		{"verdicts on evictions that did not happen", h.unmoved()},
+		{"evictions without a cause", h.causeless()},
+		{"evictions of protected pods", h.protectedEvicted(r.protected)},
+		{"limits exceeded", h.exceeded(&r.pods)},
+	}
+	r.report(h, findings)
+	for _, f := range findings {
+		for _, v := range firstOf(10, f.violations) {
+			r.fail("%s: %s", f.rule, v)
+		}
+	}
+	if n, least := h.intentCount(), leastIntents**minutes; n < least {
+		r.fail("%d intents, want at least %d: the run tests too little", n, least)
 	}
 }
 
-// intents counts those that the history has, and those that it has a verdict of: an answer that a newer one replaced while the
-// bus was away is not in it.
-func (s *story) intents() int {
-	ids := map[string]bool{}
-	for _, w := range s.wishes {
-		ids[w.ID] = true
-	}
-	for id := range s.final {
-		ids[id] = true
-	}
-	return len(ids)
-}
-
-// first is at most n lines, and how many more there are.
-func first(n int, lines []string) []string {
+// firstOf returns at most n lines, and the number of the others.
+func firstOf(n int, lines []string) []string {
 	if len(lines) <= n {
 		return lines
 	}
 	return append(slices.Clone(lines[:n]), fmt.Sprintf("and %d more", len(lines)-n))
 }
 
-// report prints what was done and what came of it.
-func (r *run) report(s story) {
-	outcomes := map[string]int{}
-	for _, list := range s.final {
-		for _, v := range list {
-			outcomes[string(v.Outcome)+" "+string(v.Reason)]++
-		}
-	}
-	for _, list := range s.ends {
-		for _, v := range list {
-			outcomes[string(v.Outcome)+" "+string(v.Reason)]++
-		}
-	}
-	var lines []string
-	for _, counts := range []map[string]int{r.counts, outcomes} {
+// report logs the counts of the run.
+func (r *run) report(h *history, findings []finding) {
+	var text strings.Builder
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	row := func(what string, n int) { fmt.Fprintf(table, "%s\t%d\n", what, n) }
+	rows := func(counts map[string]int) {
 		for _, what := range slices.Sorted(maps.Keys(counts)) {
-			lines = append(lines, fmt.Sprintf("%6d %s", counts[what], what))
+			row(what, counts[what])
 		}
+		fmt.Fprintln(table, "\t")
 	}
-	r.t.Logf("seed %d, %d minutes: %d intents, %d of them with a verdict of their own; %d evictions accepted, %d without an answer\n%s",
-		r.seed, r.minutes, s.intents(), len(s.final), len(s.accepted), len(s.unsure), strings.Join(lines, "\n"))
-}
-
-// read reads the story as it is now.
-func (r *run) read() (story, error) {
-	ctx, cancel := context.WithTimeout(r.t.Context(), 30*time.Second)
-	defer cancel()
-	s := newStory()
-	s.restarts, s.breaks = r.restarts, r.breaks
-	if err := r.readBus(ctx, &s); err != nil {
-		return s, err
-	}
-	log, err := r.cluster.Audit(ctx)
-	if err != nil {
-		return s, err
-	}
-	for _, e := range log {
-		if err := s.audit(e); err != nil {
-			return s, err
-		}
-	}
-	list, err := r.cluster.Client().CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return s, err
-	}
-	for i := range list.Items {
-		s.pods[list.Items[i].UID] = &list.Items[i]
-	}
-	return s, nil
-}
-
-// readBus reads the history and the table of answers.
-func (r *run) readBus(ctx context.Context, s *story) error {
-	b, err := bus.Connect(bus.Options{URL: r.servers.URL(), Name: "faults", Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		return err
-	}
-	defer b.Close()
-	for b.Ready() != nil && ctx.Err() == nil {
-		time.Sleep(10 * time.Millisecond)
-	}
-	if err := b.Events(ctx, bus.Query{Since: time.Unix(1, 0)}, s.add); err != nil {
-		return err
-	}
-	answered, err := b.Answered(ctx)
-	s.answers = len(answered)
-	return err
-}
-
-// add takes an event of the history.
-func (s *story) add(e schemas.Event) error {
-	s.events++
-	switch e.Type {
-	case schemas.IntentsType:
-		a, err := schemas.Decode[schemas.Intents](e)
-		if err != nil {
-			return err
-		}
-		about := demand{profile: a.Profile, strategy: a.Strategy, kind: a.Scope.Kind, key: a.Scope.Key}
-		s.messages[about] = append(s.messages[about], e.Time)
-		for _, i := range a.Intents {
-			d := demand{a.Profile, a.Strategy, a.Scope.Kind, a.Scope.Key, i.Pod.UID}
-			s.wishes = append(s.wishes, wish{i, d, e.Time, s.events})
-		}
-	case schemas.VerdictType:
-		v, err := schemas.Decode[schemas.Verdict](e)
-		if err != nil {
-			return err
-		}
-		to := s.final
-		if v.Outcome == schemas.Settled {
-			to = s.ends
-		}
-		to[v.Intent.ID] = append(to[v.Intent.ID], verdict{v, e.Time, s.events})
-	}
-	return nil
-}
-
-// audit takes an entry of the audit log.
-func (s *story) audit(e cluster.AuditEntry) error {
-	if e.Namespace != namespace || e.Subresource != "eviction" || e.Code != http.StatusCreated && e.Code != http.StatusGatewayTimeout {
-		return nil
-	}
-	var request policyv1.Eviction
-	if err := json.Unmarshal(e.Object, &request); err != nil {
-		return fmt.Errorf("eviction in the audit log: %w: %s", err, e.Object)
-	}
-	o := request.DeleteOptions
-	if o == nil || o.Preconditions == nil || o.Preconditions.UID == nil {
-		return fmt.Errorf("pod %s was evicted without its UID as a precondition: %s", e.Name, e.Object)
-	}
-	one := eviction{e.Name, *o.Preconditions.UID, e.Received, e.Time}
-	if e.Code == http.StatusCreated {
-		s.accepted = append(s.accepted, one)
-	} else {
-		s.unsure = append(s.unsure, one)
-	}
-	return nil
-}
-
-// open says what is not over yet. An intent without a verdict of its own is over when it was the same wish as another one
-// whose verdict was made or stored after it: answers are copied to the history, and a verdict can wait for the bus.
-func (s *story) open() (lines []string) {
-	latest, last := map[demand]time.Time{}, map[demand]int{}
-	for _, list := range s.final {
-		for _, v := range list {
-			d := demand{v.Profile, v.Strategy, v.Scope.Kind, v.Scope.Key, v.Intent.Pod.UID}
-			if v.at.After(latest[d]) {
-				latest[d] = v.at
+	row("intents", h.intentCount())
+	row("intents with a verdict", len(h.verdicts))
+	row("evictions", len(h.accepted))
+	row("evictions without an answer", len(h.unsure))
+	sums := map[string]int{}
+	for name, n := range r.counts {
+		for _, kind := range []string{"kill", "pause", "partition", "full disk"} {
+			if strings.HasPrefix(name, kind) {
+				sums[kind+"s"] += n
 			}
-			last[d] = max(last[d], v.place)
 		}
 	}
-	for _, w := range s.wishes {
-		if len(s.final[w.ID]) == 0 && latest[w.demand].Before(w.at) && last[w.demand] < w.place && !s.replacedUnread(w) {
-			lines = append(lines, fmt.Sprintf("intent %s on pod %s, made at %s, has no verdict, nor any that came later: %s; %s",
-				w.ID, w.Pod, w.at.Format(time.StampMilli), s.aroundMessage(w), s.about(w.Pod.UID)))
+	rows(sums)
+	for _, f := range findings {
+		row(f.rule, len(f.violations))
+	}
+	row("intents and moves lost with the records of the bus", h.excused)
+	fmt.Fprintf(table, "highest resident memory\t%.0f MiB, %s\n\t\n", r.memory/(1<<20), r.largest)
+	rows(r.counts)
+	outcomes := map[string]int{}
+	for _, verdicts := range []map[string][]verdict{h.verdicts, h.settled} {
+		for _, list := range verdicts {
+			for _, v := range list {
+				outcomes[string(v.Outcome)+" "+string(v.Reason)]++
+			}
 		}
 	}
-	if s.answers > 0 {
-		lines = append(lines, fmt.Sprintf("%d answers are left in the table", s.answers))
-	}
-	return append(lines, s.unsaid()...)
+	rows(outcomes)
+	table.Flush()
+	r.t.Logf("seed %d, %d minutes\n%s", *seed, *minutes, text.String())
 }
 
-// replacedUnread says whether a newer intents message took the place of the one of a wish before an actuator read it, or before
-// one that had read it could say so.
-func (s *story) replacedUnread(w wish) bool {
-	about := w.demand
+// unfinished lists the intents without a verdict and the moves without an end. An intent is also finished when there is a later
+// verdict on the same subject: intents are copied to the history, and a verdict can wait for the bus. Intents and moves that
+// were lost when the bus was restored to an older state are only counted.
+func (h *history) unfinished() (lines []string) {
+	latest, last := map[subject]time.Time{}, map[subject]int{}
+	for _, list := range h.verdicts {
+		for _, v := range list {
+			of := v.subject()
+			if v.at.After(latest[of]) {
+				latest[of] = v.at
+			}
+			last[of] = max(last[of], v.place)
+		}
+	}
+	for _, i := range h.intents {
+		if len(h.verdicts[i.ID]) > 0 || !latest[i.subject].Before(i.at) || last[i.subject] >= i.place || h.replacedUnread(i) {
+			continue
+		}
+		if !h.excuse(i.at, "") { // the bus lost the message, and the watcher evaluates the pod again
+			lines = append(lines, fmt.Sprintf("intent %s on pod %s, made at %s, has no verdict and no later one, newer messages at %v: %s",
+				i.ID, i.Pod, i.at.Format(clock), h.newer(i), h.about(i.Pod.UID)))
+		}
+	}
+	if h.waiting > 0 {
+		lines = append(lines, fmt.Sprintf("%d messages are left in the intents table", h.waiting))
+	}
+	return append(lines, h.unreported()...)
+}
+
+// replacedUnread reports whether a newer message replaced an intent before an actuator read it, or before an actuator that had
+// read it could report that. A new leader reads only the newest message of each scope, which speaks for its pods
+// (docs/architecture.md, "Where state lives": intents that wait on the bus are the newest per key).
+func (h *history) replacedUnread(i intent) bool {
+	newer := h.newer(i)
+	if len(newer) == 0 {
+		return false
+	}
+	next := newer[0]
+	return next.Sub(i.at) < time.Second || !h.led(i.at, next.Add(readLimit)) ||
+		h.cutBetween(i.at.Add(-reconnectLimit), next.Add(readLimit))
+}
+
+// newer returns the times of the messages that replaced the one of an intent.
+func (h *history) newer(i intent) (list []time.Time) {
+	about := i.subject
 	about.pod = ""
-	for _, at := range s.messages[about] {
-		if at.After(w.at) {
-			return at.Sub(w.at) < time.Second || s.brokenBetween(w.at.Add(-30*time.Second), at.Add(10*time.Second))
+	for _, at := range h.messages[about] {
+		if at.After(i.at) {
+			list = append(list, at)
 		}
 	}
-	return false
+	slices.SortFunc(list, time.Time.Compare)
+	return list
 }
 
-// aroundMessage lists the messages that replaced the one of a wish, and what was broken in the minute around it.
-func (s *story) aroundMessage(w wish) string {
-	about := w.demand
-	about.pod = ""
-	var later, broken []string
-	for _, at := range s.messages[about] {
-		if at.After(w.at) {
-			later = append(later, at.Format(time.StampMilli))
-		}
-	}
-	for _, at := range slices.Concat(s.breaks, s.restarts) {
-		if at.Sub(w.at).Abs() < time.Minute {
-			broken = append(broken, at.Format(time.StampMilli))
-		}
-	}
-	return fmt.Sprintf("newer messages at %v, faults at %v", later, broken)
-}
-
-// brokenBetween says whether the actuator, the bus, or the API server was killed between two times. Without the API server
-// the actuator loses its lease, and with that the messages that it read.
-func (s *story) brokenBetween(from, to time.Time) bool {
-	return slices.ContainsFunc(slices.Concat(s.breaks, s.restarts), func(at time.Time) bool { return at.After(from) && at.Before(to) })
-}
-
-// unsaid lists the evictions that no verdict tells of, and the moves that none ends. One whose caller was gone counts when
-// its pod is gone, too.
-func (s *story) unsaid() (lines []string) {
+// unreported lists the moves without an end and the evictions without a verdict. An eviction without an answer counts when its
+// pod is gone.
+func (h *history) unreported() (lines []string) {
 	moved := map[types.UID]bool{}
-	for id, list := range s.final {
+	for id, list := range h.verdicts {
 		for _, v := range list {
 			if v.Outcome != schemas.Evicted {
 				continue
 			}
 			moved[v.Intent.Pod.UID] = true
-			if len(s.ends[id]) == 0 {
-				lines = append(lines, fmt.Sprintf("nothing says how the move of pod %s ended, intent %s", v.Intent.Pod, id))
+			if len(h.settled[id]) == 0 && !h.excuse(v.at, v.Intent.Pod.UID) {
+				lines = append(lines, fmt.Sprintf("no verdict ends the move of pod %s: %s", v.Intent.Pod, h.about(v.Intent.Pod.UID)))
 			}
 		}
 	}
-	evicted := slices.Clone(s.accepted)
-	for _, e := range s.unsure {
-		if s.pods[e.uid] == nil {
+	evicted := slices.Clone(h.accepted)
+	for _, e := range h.unsure {
+		if h.pods[e.uid] == nil {
 			evicted = append(evicted, e)
 		}
 	}
 	for _, e := range evicted {
-		if !moved[e.uid] {
-			lines = append(lines, fmt.Sprintf("pod %s, UID %s, was evicted at %v and is gone, and no verdict says so: %s",
-				e.pod, e.uid, e.received, s.about(e.uid)))
+		if !moved[e.uid] && !h.excuse(e.received, e.uid) {
+			lines = append(lines, fmt.Sprintf("no verdict reports the eviction of pod %s at %v: %s", e.pod, e.received, h.about(e.uid)))
 		}
 	}
 	return lines
 }
 
-// about is what was said of a pod, in order.
-func (s *story) about(uid types.UID) string {
-	type line struct {
-		at   time.Time
-		text string
-	}
-	var lines []line
-	for _, w := range s.wishes {
-		if w.Pod.UID == uid {
-			lines = append(lines, line{w.at, "wanted as " + w.ID})
-		}
-	}
-	for _, verdicts := range []map[string][]verdict{s.final, s.ends} {
+// doubled lists the intents with several verdicts and the pods with several evictions.
+func (h *history) doubled() (lines []string) {
+	for _, verdicts := range []map[string][]verdict{h.verdicts, h.settled} {
 		for id, list := range verdicts {
-			for _, v := range list {
-				if v.Intent.Pod.UID == uid {
-					lines = append(lines, line{v.at, fmt.Sprintf("%s %s %s: %s", id, v.Outcome, v.Reason, v.Message)})
-				}
+			if len(list) > 1 && !h.triedAgain(list) {
+				lines = append(lines, fmt.Sprintf("intent %s has %d verdicts: %s", id, len(list), h.about(list[0].Intent.Pod.UID)))
 			}
 		}
 	}
-	slices.SortFunc(lines, func(a, b line) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.text, b.text)) })
-	var b strings.Builder
-	for _, l := range lines {
-		fmt.Fprintf(&b, "\n    %s %s", l.at.Format(time.StampMilli), l.text)
-	}
-	return b.String()
-}
-
-// twice says what happened more than once.
-func (s *story) twice() (lines []string) {
-	for _, verdicts := range []map[string][]verdict{s.final, s.ends} {
-		for id, list := range verdicts {
-			if len(list) > 1 && !s.triedAgain(list) {
-				lines = append(lines, fmt.Sprintf("intent %s has %d verdicts: %s", id, len(list), s.about(list[0].Intent.Pod.UID)))
-			}
-		}
-	}
-	evicted := map[types.UID]int{}
-	for _, list := range s.final {
+	reported, accepted := map[types.UID]int{}, map[types.UID]int{}
+	for _, list := range h.verdicts {
 		for _, v := range list {
 			if v.Outcome == schemas.Evicted {
-				evicted[v.Intent.Pod.UID]++
+				reported[v.Intent.Pod.UID]++
 			}
 		}
 	}
-	for uid, n := range evicted {
-		if n > 1 {
-			lines = append(lines, fmt.Sprintf("%d verdicts say that the pod of UID %s was evicted: %s", n, uid, s.about(uid)))
-		}
+	for _, e := range h.accepted {
+		accepted[e.uid]++
 	}
-	accepted := map[types.UID]int{}
-	for _, e := range s.accepted {
-		if accepted[e.uid]++; accepted[e.uid] == 2 {
-			lines = append(lines, fmt.Sprintf("pod %s, UID %s, was evicted twice", e.pod, e.uid))
+	for what, counts := range map[string]map[types.UID]int{"verdicts report the eviction of": reported, "evictions were accepted of": accepted} {
+		for uid, n := range counts {
+			if n > 1 {
+				lines = append(lines, fmt.Sprintf("%d %s one pod: %s", n, what, h.about(uid)))
+			}
 		}
 	}
 	return lines
 }
 
-// triedAgain says whether several verdicts on one intent are those of several leaders. An intents message stays in the table until
-// all of its intents have a verdict, so the next leader tries again what did not begin a move.
-func (s *story) triedAgain(list []verdict) bool {
+// triedAgain reports whether several leaders each gave a verdict on an intent. A message stays in the intents table until all its
+// intents have a verdict, so the next leader tries those again that did not start a move (docs/architecture.md, "Where state
+// lives"). It cannot know a move whose record is lost.
+func (h *history) triedAgain(list []verdict) bool {
 	for i, v := range list[1:] {
 		before := list[i]
-		if before.Outcome == v.Outcome || before.Outcome.Moves() {
-			return false
-		}
-		if !s.brokenBetween(before.at.Add(-lostWith), v.at) {
+		newLeader := h.began(actuatorLease, before.at.Add(-time.Second), v.at)
+		if !newLeader || before.Outcome.Moves() && !h.excuse(before.at, before.Intent.Pod.UID) {
 			return false
 		}
 	}
 	return true
 }
 
-// lostWith is how long before the verdict an API server may have died that took the entry of an eviction with it: the
-// verdict waits for the API server, and for the bus.
-const lostWith = time.Minute
-
-// unmoved lists the verdicts that say that a pod was evicted which was not. An API server that is killed does not write down
-// what it was doing; then the verdict says that there was no answer, and the pod is gone.
-func (s *story) unmoved() (lines []string) {
-	asked := map[types.UID]bool{}
-	for _, e := range slices.Concat(s.accepted, s.unsure) {
-		asked[e.uid] = true
+// unmoved lists the verdicts that report an eviction that did not happen. An API server that is killed loses the audit entries of
+// its open requests. Then the verdict reports that the answer was lost, and the pod is gone.
+func (h *history) unmoved() (lines []string) {
+	requested := map[types.UID]bool{}
+	for _, e := range slices.Concat(h.accepted, h.unsure) {
+		requested[e.uid] = true
 	}
-	for _, list := range s.final {
+	for _, list := range h.verdicts {
 		for _, v := range list {
 			uid := v.Intent.Pod.UID
 			if v.Outcome != schemas.Evicted {
 				continue
 			}
-			lost := strings.Contains(v.Message, "the answer was lost") && slices.ContainsFunc(s.restarts, func(at time.Time) bool {
+			lost := strings.Contains(v.Message, "the answer was lost") && slices.ContainsFunc(h.restarts, func(at time.Time) bool {
 				return at.Before(v.at) && v.at.Sub(at) < lostWith
 			})
-			if s.pods[uid] != nil || !asked[uid] && !lost {
-				lines = append(lines, fmt.Sprintf("pod %s, UID %s, was not evicted: %s", v.Intent.Pod, uid, s.about(uid)))
+			if h.pods[uid] != nil || !requested[uid] && !lost {
+				lines = append(lines, fmt.Sprintf("pod %s: %s", v.Intent.Pod, h.about(uid)))
 			}
 		}
 	}
 	return lines
 }
 
-// exceeded says where a limit was not kept. An eviction came to pass between its arrival and its answer. A workload has as
-// many moves in flight as pods were evicted and not yet replaced by ready ones.
-func (s *story) exceeded(pods *pods) (lines []string) {
-	slices.SortFunc(s.accepted, func(a, b eviction) int { return a.received.Compare(b.received) })
-	for i, e := range s.accepted {
+// causeless lists the evictions for a taint that had gone before. The limit counts from the time when the watcher noticed that. It
+// notices at once, unless something was away shortly before: client-go waits up to half a minute until it watches the API server
+// again, and scopes of killed functions are delivered again after 20 s (docs/operations.md, the table of parts that are down).
+func (h *history) causeless() (lines []string) {
+	intents := map[types.UID]intent{}
+	for _, i := range h.intents {
+		if i.strategy == strategy {
+			intents[i.Pod.UID] = i
+		}
+	}
+	for _, e := range h.accepted {
+		i, found := intents[e.uid]
+		if !found {
+			continue // unreported lists it, unless another strategy wanted it
+		}
+		gone := time.Time{}
+		for _, t := range h.taints[i.Node] {
+			if t.at.After(e.received) {
+				break
+			}
+			if t.set {
+				gone = time.Time{}
+			} else if gone.IsZero() {
+				gone = t.at
+			}
+		}
+		if gone.IsZero() || e.received.Sub(gone) <= staleLimit {
+			continue
+		}
+		from, noticed := h.noticed(i.Node, gone, e.received)
+		if !noticed {
+			from = gone.Add(-reconnectLimit)
+		}
+		if e.received.Sub(from) > staleLimit && !h.hiddenBetween(from, e.received.Add(-staleLimit)) {
+			lines = append(lines, fmt.Sprintf("pod %s was evicted from %s at %s, its taint had gone at %s, the watcher published that: %v, %s: %s",
+				e.pod, i.Node, e.received.Format(clock), gone.Format(clock), noticed, from.Format(clock), h.about(e.uid)))
+		}
+	}
+	return lines
+}
+
+// protectedEvicted lists the evictions of pods that were protected when the eviction arrived.
+func (h *history) protectedEvicted(protected map[types.UID][]interval) (lines []string) {
+	for _, e := range h.accepted {
+		if anyOverlap(protected[e.uid], e.received, e.received) || workloadOf(e.pod) == kept {
+			lines = append(lines, fmt.Sprintf("pod %s at %v: %s", e.pod, e.received, h.about(e.uid)))
+		}
+	}
+	return lines
+}
+
+// exceeded lists the evictions beyond a limit. An eviction happens between its arrival and its answer. The moves in flight of a
+// workload are its evicted pods without a ready replacement.
+func (h *history) exceeded(pods *pods) (lines []string) {
+	for _, p := range h.pods {
+		pods.note(p) // the watch of the pods can be late
+	}
+	slices.SortFunc(h.accepted, func(a, b eviction) int { return a.received.Compare(b.received) })
+	for i, e := range h.accepted {
 		inWindow, inFlight := 0, -pods.replaced(workloadOf(e.pod), e.received)
-		for _, before := range s.accepted[:i] {
+		for _, before := range h.accepted[:i] {
 			if e.received.Sub(before.done) < window {
 				inWindow++
 			}
@@ -449,8 +354,8 @@ func (s *story) exceeded(pods *pods) (lines []string) {
 			lines = append(lines, fmt.Sprintf("the eviction of pod %s at %v came after %d within %v", e.pod, e.received, inWindow, window))
 		}
 		if inFlight >= mostInFlight {
-			lines = append(lines, fmt.Sprintf("the eviction of pod %s at %v came with %d of its workload on the move: %s",
-				e.pod, e.received, inFlight, s.about(e.uid)))
+			lines = append(lines, fmt.Sprintf("the eviction of pod %s at %v came with %d moves of its workload in flight: %s",
+				e.pod, e.received, inFlight, h.about(e.uid)))
 		}
 	}
 	return lines

@@ -1,53 +1,145 @@
 package faults
 
 import (
+	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/tools/cache"
+	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// pods are all pods that there were.
+func (r *run) addWorkloads() {
+	ctx := r.t.Context()
+	r.must(r.cluster.AddNamespace(ctx, namespace))
+	for i := range workloads {
+		name := fmt.Sprint("workload-", i)
+		_, err := r.cluster.AddDeployment(ctx, namespace, name, replicas)
+		r.must(err)
+		if i%2 == 0 { // the policy limits the others
+			r.must(r.budget(ctx, name, name))
+		}
+	}
+	_, err := r.cluster.AddDeployment(ctx, refusing, "refused", replicas)
+	r.must(err)
+	_, err = r.cluster.AddDeployment(ctx, namespace, kept, replicas, func(d *appsv1.Deployment) {
+		d.Spec.Template.Annotations = map[string]string{mark: "true"}
+	})
+	r.must(err)
+	r.must(r.statefulSet(ctx))
+	r.waitReady()
+	list, err := r.cluster.Client().CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + kept})
+	r.must(err)
+	r.keep = list.Items
+	r.followPods()
+}
+
+func (r *run) waitReady() {
+	r.t.Helper()
+	for i := range workloads {
+		r.must(r.cluster.WaitReady(r.t.Context(), namespace, fmt.Sprint("workload-", i)))
+	}
+	r.must(r.cluster.WaitReady(r.t.Context(), namespace, kept))
+	r.must(r.cluster.WaitReady(r.t.Context(), refusing, "refused"))
+}
+
+// budget allows a workload to lose two pods at a time.
+func (r *run) budget(ctx context.Context, workload, name string) error {
+	most := intstr.FromInt32(2)
+	_, err := r.cluster.Client().PolicyV1().PodDisruptionBudgets(namespace).Create(ctx, &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": workload}}, MaxUnavailable: &most,
+		},
+	}, metav1.CreateOptions{})
+	return err
+}
+
+// statefulSet makes one, whose pods keep their names.
+func (r *run) statefulSet(ctx context.Context) error {
+	labels := map[string]string{"app": stateful}
+	_, err := r.cluster.Client().AppsV1().StatefulSets(namespace).Create(ctx, &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Name: stateful},
+		Spec: appsv1.StatefulSetSpec{
+			Replicas: new(int32(4)), Selector: &metav1.LabelSelector{MatchLabels: labels}, PodManagementPolicy: appsv1.ParallelPodManagement,
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "none"}}},
+			},
+		},
+	}, metav1.CreateOptions{})
+	return err
+}
+
+// pods are all pods so far.
 type pods struct {
 	mu     sync.Mutex
 	all    map[types.UID]*seen
-	follow bool // the pods at the beginning are all known
+	follow bool // false: the first pods are not all known yet
 }
 
-// seen is a pod that there is or was.
+// seen is a pod, which may be gone.
 type seen struct {
 	workload string
 	original bool      // from before the run
-	ready    time.Time // to the second, never late; zero: it was not seen to be
+	ready    time.Time // rounded down to the second; zero: never, as far as known
 }
 
-// followPods knows every pod from now until the end of the test, but those that came and went while the API server was away.
+// followPods records every pod until the end of the test, except those that come and go while the API server is away. An informer
+// would wait up to a minute after restarts of the API server.
 func (r *run) followPods() {
-	factory := informers.NewSharedInformerFactoryWithOptions(r.cluster.Client(), 0, informers.WithNamespace(namespace))
-	informer := factory.Core().V1().Pods().Informer()
-	note := func(o any) {
-		if p, ok := o.(*corev1.Pod); ok {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(r.t.Context()))
+	var following sync.WaitGroup
+	listed := make(chan struct{})
+	following.Go(func() {
+		first := sync.OnceFunc(func() { close(listed) })
+		for again := true; again; again = pause(ctx, 100*time.Millisecond) {
+			_ = r.watchPods(ctx, first) // the API server can be away
+		}
+	})
+	r.t.Cleanup(func() {
+		cancel()
+		following.Wait()
+	})
+	<-listed
+}
+
+// watchPods lists all pods, calls listed, and then watches them until the API server ends that.
+func (r *run) watchPods(ctx context.Context, listed func()) error {
+	all := r.cluster.Client().CoreV1().Pods("")
+	list, err := all.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for i := range list.Items {
+		r.pods.note(&list.Items[i])
+	}
+	r.pods.begin()
+	listed()
+	w, err := all.Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+	if err != nil {
+		return err
+	}
+	defer w.Stop()
+	for e := range w.ResultChan() {
+		if p, ok := e.Object.(*corev1.Pod); ok {
 			r.pods.note(p)
 		}
 	}
-	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: note, UpdateFunc: func(_, o any) { note(o) }, DeleteFunc: note,
-	})
-	r.must(err)
-	stop := make(chan struct{})
-	factory.Start(stop)
-	r.t.Cleanup(func() {
-		close(stop)
-		factory.Shutdown()
-	})
-	factory.WaitForCacheSync(r.t.Context().Done())
-	r.pods.mu.Lock()
-	defer r.pods.mu.Unlock()
-	r.pods.follow = true
+	return nil
+}
+
+// begin ends the time of original pods.
+func (l *pods) begin() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.follow = true
 }
 
 func (l *pods) note(p *corev1.Pod) {
@@ -71,8 +163,7 @@ func workloadOf(pod string) string {
 	return strings.Join(parts[:max(len(parts)-2, 0)], "-")
 }
 
-// replaced is how many pods of a workload were ready at a time that were not there at the beginning. Those that were not
-// seen to be ready count.
+// replaced counts the pods of a workload that are newer than the run and were ready at a time. Pods without a known time count.
 func (l *pods) replaced(workload string, at time.Time) (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
