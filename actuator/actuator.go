@@ -250,13 +250,14 @@ func (a *Actuator) lead(ctx context.Context, execute executeFunc) error {
 	defer func() {
 		a.invalid.Store(nil)
 		a.rights.Clear()
+		a.health.succeed(a.cfg.Now()) // nothing asks it any more
 		a.metrics.endSession()
 	}()
 	return s.run(ctx, stop)
 }
 
-// Ready returns the faults: the API server did not answer the last time it was asked, the bus takes no verdicts, the ledger
-// takes no records, ledger records were set aside, or a right is missing.
+// Ready returns the faults: the API server did not answer the last time it was asked, and intents wait for it; the bus takes no
+// verdicts, the ledger takes no records, ledger records were set aside, or a right is missing.
 func (a *Actuator) Ready() error {
 	err := a.health.ready()
 	if s := a.session.Load(); s != nil {

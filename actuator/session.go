@@ -143,6 +143,9 @@ func (s *session) tick(ctx context.Context) {
 		s.mu.Lock()
 		now := s.cfg.Now()
 		s.expire(now)
+		if s.entries.open == 0 {
+			s.health.succeed(now) // nothing asks it any more
+		}
 		s.forgetSettled(now)
 		if s.begun.due {
 			s.change(keyBegun, nil)
