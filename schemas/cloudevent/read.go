@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/cloudevents/sdk-go/v2/event"
 	"github.com/cloudevents/sdk-go/v2/types"
@@ -86,6 +87,9 @@ func parseStructured(body []byte) (event.Event, error) {
 	// The decoder of the SDK also accepts some invalid JSON.
 	if !json.Valid(body) {
 		return ce, errors.New("body is not JSON")
+	}
+	if !utf8.Valid(body) {
+		return ce, errors.New("body is not UTF-8")
 	}
 	if err := json.Unmarshal(body, &ce); err != nil {
 		return ce, fmt.Errorf("body is not a CloudEvent: %s", oneLine(err))
