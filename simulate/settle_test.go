@@ -162,6 +162,32 @@ func TestSettleLoads(t *testing.T) {
 	}
 }
 
+// TestAbsurdLoad: a load that the node cannot have moves nothing.
+func TestAbsurdLoad(t *testing.T) {
+	low := strings.Replace(profile("p", "{}", `LowNodeUtilization {thresholds: {cpu: 30}, targetThresholds: {cpu: 50}, `+
+		`metricsUtilization: {source: KubernetesMetrics}}`), "deschedule", "balance", 1)
+	p := parse(t, low, "metricsProviders: [{source: KubernetesMetrics}]\n")
+	for _, c := range []struct {
+		cpu  string
+		want [][]string
+	}{
+		{"8", [][]string{{"one n1>n2"}, nil}},
+		{"8001m", [][]string{nil}},
+		{"1e12", [][]string{nil}},
+	} {
+		used := func(cpu string) corev1.ResourceList { return corev1.ResourceList{"cpu": resource.MustParse(cpu)} }
+		loads := simulate.Loads{
+			Nodes: map[string]corev1.ResourceList{"n1": used(c.cpu), "n2": used("0")},
+			Pods:  map[types.NamespacedName]corev1.ResourceList{{Namespace: "a", Name: "one"}: used("1")},
+		}
+		got, _ := settle(t, simulate.Config{Policy: p, Loads: loads}, cluster(t,
+			node("n1", 4), node("n2", 4), pod("one", "n1", "100m"), pod("two", "n1", "100m")), 10)
+		if !slices.EqualFunc(got, c.want, slices.Equal) {
+			t.Errorf("a load of %s on a node with 4 cores: got %q, want %q", c.cpu, got, c.want)
+		}
+	}
+}
+
 // TestSettleState compares a whole state.
 func TestSettleState(t *testing.T) {
 	_, s := settle(t, simulate.Config{Policy: parse(t, profile("p", "{}", taints))}, cluster(t,

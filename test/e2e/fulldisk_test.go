@@ -36,6 +36,8 @@ func TestFullDiskOfTheBus(t *testing.T) {
 			p.waitReady()
 			p.evaluated(s)
 			before, from := s.pods(s.nodes[0]), len(s.evictions())
+			normal, err := program.MemoryOf(p.Pid())
+			s.must(err)
 			filler, err := os.Create(filepath.Join("/proc", fmt.Sprint(p.Pid()), "root", disk, "filler"))
 			s.must(err)
 			for chunk := make([]byte, 4096); err == nil; {
@@ -59,6 +61,12 @@ func TestFullDiskOfTheBus(t *testing.T) {
 				t.Errorf("evicted %v, want %v", uids(got), before)
 			}
 			p.waitReady()
+			peak, err := program.MemoryOf(p.Pid())
+			s.must(err)
+			t.Logf("at most %.0f MiB of memory before the disk was full, and %.0f MiB in all", normal.Highest/(1<<20), peak.Highest/(1<<20))
+			if peak.Highest >= 2*normal.Highest {
+				t.Errorf("the memory doubled: %.0f bytes before, %.0f in all", normal.Highest, peak.Highest)
+			}
 		})
 	}
 }

@@ -161,7 +161,7 @@ func (b *Builder) NodeUsage(s *Strategy) []schemas.NodeUsage {
 	return b.nodeUsage(s, all)
 }
 
-// nodeUsage leaves out a node whose load should be measured and is not known: pods neither leave it nor go to it.
+// nodeUsage leaves out a node whose load should be measured and is unknown or absurd: pods neither leave it nor go to it.
 func (b *Builder) nodeUsage(s *Strategy, all []nodeRequests) []schemas.NodeUsage {
 	from, wanted := s.Gauged.Load(), s.Gauged.Resources()
 	nodes := make([]schemas.NodeUsage, 0, len(all))
@@ -172,7 +172,7 @@ func (b *Builder) nodeUsage(s *Strategy, all []nodeRequests) []schemas.NodeUsage
 		}
 		if from.Source != policy.LoadRequests {
 			load := b.Loads.Node(from, n.node.Name)
-			if load == nil {
+			if load == nil || absurd(load, n.node.Status) {
 				continue
 			}
 			load[corev1.ResourcePods] = used[corev1.ResourcePods]
@@ -187,6 +187,20 @@ func (b *Builder) nodeUsage(s *Strategy, all []nodeRequests) []schemas.NodeUsage
 		})
 	}
 	return nodes
+}
+
+// absurd says whether a load is more than twice what the node has. Processors above their nominal speed and rounding explain less.
+func absurd(load corev1.ResourceList, node corev1.NodeStatus) bool {
+	for name, quantity := range load {
+		most, has := node.Capacity[name]
+		if !has {
+			most, has = node.Allocatable[name]
+		}
+		if has && quantity.AsApproximateFloat64() > 2*most.AsApproximateFloat64() {
+			return true
+		}
+	}
+	return false
 }
 
 // podUsage is what a pod uses; nil if its load should be measured and is not known.
