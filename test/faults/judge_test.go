@@ -149,8 +149,8 @@ func (h *history) unfinished() (lines []string) {
 			continue
 		}
 		if !h.excuse(i.at, "") { // the bus lost the message, and the watcher evaluates the pod again
-			lines = append(lines, fmt.Sprintf("intent %s on pod %s, made at %s, has no verdict and no later one, newer messages at %v: %s",
-				i.ID, i.Pod, i.at.Format(clock), h.newer(i), h.about(i.Pod.UID)))
+			lines = append(lines, fmt.Sprintf("intent %s on pod %s, made at %s, has no verdict and no later one, newer messages at %v, taints of %s %v: %s",
+				i.ID, i.Pod, i.at.Format(clock), h.newer(i), i.Node, h.taints[i.Node], h.about(i.Pod.UID)))
 		}
 	}
 	if h.waiting > 0 {
@@ -165,11 +165,20 @@ func (h *history) unfinished() (lines []string) {
 func (h *history) replacedUnread(i intent) bool {
 	newer := h.newer(i)
 	if len(newer) == 0 {
-		return false
+		return h.withdrawnUnread(i)
 	}
 	next := newer[0]
 	return next.Sub(i.at) < time.Second || !h.led(i.at, next.Add(readLimit)) ||
 		h.cutBetween(i.at.Add(-reconnectLimit), next.Add(readLimit))
+}
+
+// withdrawnUnread reports whether the taint of an intent was removed soon, and another actuator led then. The message that
+// withdraws an intent has no intents. A new leader drops it as soon as it has read it, and the history can miss it while the bus is
+// away.
+func (h *history) withdrawnUnread(i intent) bool {
+	return slices.ContainsFunc(h.taints[i.Node], func(t taint) bool {
+		return !t.set && t.at.After(i.at) && t.at.Before(i.at.Add(reconnectLimit)) && !h.led(i.at, t.at.Add(readLimit))
+	})
 }
 
 // newer returns the times of the messages that replaced the one of an intent.
