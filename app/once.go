@@ -11,7 +11,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/klog/v2"
 
 	"github.com/rehome-dev/rehome/actuator"
 	"github.com/rehome-dev/rehome/app/settings"
@@ -38,7 +37,7 @@ func RunOnce(ctx context.Context, s settings.Settings, output simulate.Output, n
 	}
 	o.policy = settings.WithoutOutside(o.policy, notes)
 	log := s.Logger(notes)
-	klog.SetSlogLogger(log.With("component", "client-go"))
+	setClientLog(log)
 	if s.DryRun {
 		return o.round(ctx)
 	}

@@ -30,7 +30,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/klog/v2"
 
 	"github.com/rehome-dev/rehome/api"
 	"github.com/rehome-dev/rehome/app/serving"
@@ -91,7 +90,7 @@ func (p *process) setPolicy(next policy.Policy) error {
 func Run(ctx context.Context, s settings.Settings, r Roles) error {
 	limitHeap()
 	p := &process{settings: s, roles: r, log: s.Logger(os.Stderr), metrics: serving.NewMetrics()}
-	klog.SetSlogLogger(p.log.With("component", "client-go"))
+	setClientLog(p.log)
 	if err := p.prepare(); err != nil {
 		return err
 	}
