@@ -233,18 +233,27 @@ func (b *Bus) Identify(i Installation) { b.installation.Store(&i) }
 // its messages have been lost. It fails with [ErrOtherInstallation] if they belong to another installation.
 //
 // When a stream is missing it calls missing, which may set up the bus, and again after a growing delay, up to 5 s, until
-// all are there. nil: it waits until another process does that. An error of missing is logged, once until it changes.
+// all are there; after that every ten seconds, until missing succeeds. nil: it waits until another process does that. An error of
+// missing is logged, once until it changes.
 func (b *Bus) FollowStreams(ctx context.Context, missing func(context.Context) error, found func()) error {
 	var known []time.Time
 	var foreign error
+	halfway := false // missing failed, and may have made streams without their consumers
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	b.forever(ctx, "streams", func(ctx context.Context) error {
 		for {
 			now, err := b.births(ctx)
-			if errors.Is(err, ErrNotSetUp) && missing != nil {
-				if err = missing(ctx); err == nil {
+			if missing != nil && (halfway || errors.Is(err, ErrNotSetUp)) {
+				failed := missing(ctx)
+				halfway = failed != nil
+				switch {
+				case !halfway:
 					now, err = b.births(ctx)
+				case err != nil:
+					err = failed
+				default:
+					b.log.Warn("the bus is not set up completely, trying again", "error", failed)
 				}
 			}
 			if errors.Is(err, ErrOtherInstallation) {

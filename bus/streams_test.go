@@ -61,6 +61,26 @@ func TestStreamsThatWereLostAreMadeAnewAndWhoFollowsThemHearsOfIt(t *testing.T) 
 	}
 }
 
+// TestHalfASetup: the streams are there after a failed setup, and their consumers are not.
+func TestHalfASetup(t *testing.T) {
+	server := bustest.Server(t, bus.ServerOptions{})
+	b := bustest.Connect(t, bus.Options{Name: "tester", Server: server})
+	failed := false
+	found := following(t, b, func(ctx context.Context) error {
+		if !failed {
+			failed = true
+			return errors.Join(b.Setup(ctx, bus.Setup{}), errors.New("no answer"))
+		}
+		return b.Setup(ctx, bus.Setup{Strategies: []string{strategy}})
+	})
+	next(t, found)
+	scopes := work(t, b, bus.Work{})
+	publish(t, b, scope(t, "a", 1))
+	if got := next(t, scopes); got != "a-1" {
+		t.Errorf("the next scope is %s, want a-1", got)
+	}
+}
+
 func TestWhoMayNotSetUpTheStreamsWaitsForThem(t *testing.T) {
 	server := bustest.Server(t, bus.ServerOptions{})
 	b := bustest.Connect(t, bus.Options{Name: "tester", Server: server})
