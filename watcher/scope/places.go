@@ -133,6 +133,9 @@ func (b *build) spread(scope *schemas.SpreadScope, c *spreadCopy) {
 			pod.Place = 0 // it follows from the domain
 		}
 		domain := &scope.Domains[c.places[p.place][0]]
+		if domain.Pods == nil {
+			domain.Pods = make([]schemas.SpreadPod, 0, domain.Count)
+		}
 		domain.Pods = append(domain.Pods, pod)
 	}
 	if scope.Room = r.list; len(r.list) > 0 {
