@@ -17,13 +17,10 @@ import (
 // The last makes the order total.
 func Compare(a, b *corev1.Pod) int {
 	return cmp.Or(
-		CompareCost(a, b),
+		cmp.Compare(policy.MoveCost(a), policy.MoveCost(b)),
 		b.CreationTimestamp.Compare(a.CreationTimestamp.Time),
 		cmp.Compare(a.Namespace, b.Namespace),
 		cmp.Compare(a.Name, b.Name),
 		cmp.Compare(a.UID, b.UID),
 	)
 }
-
-// CompareCost is [Compare] without age and name.
-func CompareCost(a, b *corev1.Pod) int { return cmp.Compare(policy.MoveCost(a), policy.MoveCost(b)) }
