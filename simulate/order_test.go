@@ -42,7 +42,7 @@ func TestEvictionOrder(t *testing.T) {
 	}
 }
 
-// TestMostConflictsFirst: one replacement has room. It is that of a pod with two forbidden neighbors, although n1 comes before n2.
+// TestMostConflictsFirst: there is room for one replacement. A pod with two forbidden neighbors moves, although n1 comes before n2.
 func TestMostConflictsFirst(t *testing.T) {
 	var pods []string
 	for i, on := range []string{"n1", "n1", "n2", "n2", "n2"} {

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
@@ -106,9 +107,11 @@ func Settle(ctx context.Context, c Config, objects []metav1.Object, rounds int) 
 		if err != nil {
 			return s, err
 		}
-		slices.SortFunc(next.Moves, func(a, b Move) int {
-			return cmp.Compare(slices.Index(r.moved, a.Pod.UID), slices.Index(r.moved, b.Pod.UID))
-		})
+		at := make(map[types.UID]int, len(r.moved))
+		for i, uid := range r.moved {
+			at[uid] = i
+		}
+		slices.SortFunc(next.Moves, func(a, b Move) int { return cmp.Compare(at[a.Pod.UID], at[b.Pod.UID]) })
 		next.Placed = w.apply(next.Moves)
 		s.Settled = len(next.Moves) == 0
 		s.Rounds = append(s.Rounds, next)
