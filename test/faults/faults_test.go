@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"slices"
@@ -203,11 +202,8 @@ func (r *run) environment(more ...string) []string {
 // ready waits until all roles are ready.
 func (r *run) ready() error {
 	for _, role := range roles {
-		err := r.await("the "+role+" is ready", quietLimit, func(context.Context) error {
-			if status, body := r.process(role).Get("readyz"); status != http.StatusOK {
-				return fmt.Errorf("status %d: %s", status, body)
-			}
-			return nil
+		err := r.await("the "+role+" is ready", quietLimit, func(ctx context.Context) error {
+			return get(ctx, "http://"+r.process(role).Address+"/readyz")
 		})
 		if err != nil {
 			return err
