@@ -59,6 +59,7 @@ func TestAScopeThatIsRetriedIsPublishedAsItWasAndItsLetterRemoved(t *testing.T) 
 	}
 	next(t, scopes).end <- errors.New("the function is away")
 	letter := deadLetterSoon(t, r, 1)
+	r.empty(t, bus.StreamScopes)
 	stop()
 
 	sequence := retry(t, r.bus, 1)
