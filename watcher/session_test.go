@@ -138,6 +138,9 @@ func TestSmoothingOutlivesThePolicy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		loads := &told{nodes: map[string]corev1.ResourceList{"n1": cores("1"), "n2": cores("1")}}
 		overTwoNodes(t, &collected{}, loads, func(w *Watcher) {
+			synctest.Wait()
+			loads.answer = make(chan struct{}) // the next sampler gets no answer
+			defer close(loads.answer)
 			before := w.active.Load().sampler
 			if err := w.SetPolicy(loadPolicy()); err != nil {
 				t.Fatal(err)
