@@ -165,3 +165,32 @@ func TestEverythingResumesWhenALostServerIsBackOnItsStore(t *testing.T) {
 		t.Errorf("the history has %d deltas, want the one before and the one after", len(got))
 	}
 }
+
+// TestUnknownStream has a directory of a stream that the server does not know, as for a moment while a stream is created.
+func TestUnknownStream(t *testing.T) {
+	t.Parallel()
+	for name, lasts := range map[string]bool{"for a moment": false, "for good": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			server := bustest.Server(t, bus.ServerOptions{StoreDir: dir})
+			bustest.SetUp(t, bustest.Connect(t, bus.Options{Server: server}), bus.Setup{})
+			all, err := filepath.Glob(filepath.Join(dir, "jetstream", "*", "streams"))
+			if err != nil || len(all) != 1 {
+				t.Fatalf("got %q, %v, want the directory of the streams", all, err)
+			}
+			unknown := filepath.Join(all[0], "UNKNOWN")
+			if err := os.Mkdir(unknown, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if lasts {
+				bustest.Eventually(t, "JetStream counts as stopped", func() bool { return errors.Is(server.Ready(), bus.ErrStopped) })
+				return
+			}
+			time.Sleep(2 * time.Second) // the server looks every second
+			if err := errors.Join(server.Ready(), os.Remove(unknown)); err != nil {
+				t.Errorf("got %v, want a server that takes events", err)
+			}
+		})
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,6 +21,9 @@ const (
 	leastReserve = 1 << 20
 	// restartEvery is the time between two attempts to start JetStream again.
 	restartEvery = 10 * time.Second
+	// creationLimit is how long the health check may report a stream that is only being created or deleted. Its directory exists, but
+	// the server does not know the stream.
+	creationLimit = 10 * time.Second
 	// StoppedLimit is how long JetStream may be stopped before [Server.Alive] fails.
 	StoppedLimit = time.Minute
 )
@@ -43,6 +47,8 @@ type store struct {
 
 	refuses   bool      // of look, as is restarted
 	restarted time.Time // when a restart of JetStream was tried last
+	failing   string    // what the health check has reported since failingAt
+	failingAt time.Time
 
 	mu      sync.Mutex
 	err     error     // why the server takes no events
@@ -58,11 +64,11 @@ func (s *store) watch(ctx context.Context) {
 }
 
 func (s *store) look(now time.Time) {
-	full, stopped := s.full(), s.failure()
+	full, stopped := s.full(), s.failure(now)
 	if stopped != nil && full == nil && now.Sub(s.restarted) > restartEvery {
 		s.restarted = now
 		s.log.Warn("starting JetStream again", "reason", stopped)
-		stopped = s.restart()
+		stopped = s.restart(now)
 	}
 	if s.refuses != (full != nil) {
 		if err := s.refuse(full != nil); err != nil && stopped == nil {
@@ -104,15 +110,20 @@ func (s *store) full() error {
 	return fmt.Errorf("%w: %d MiB are free in %s, want %d MiB (REHOME_STORE_RESERVE)", ErrNoSpace, free>>20, s.options.StoreDir, want>>20)
 }
 
-// failure returns why JetStream does not work.
-func (s *store) failure() error {
-	if h := s.nats.Healthz(nil); h.Error != "" {
-		return fmt.Errorf("%w: %s", ErrStopped, h.Error)
+// failure returns why JetStream does not work: at once if a write failed, since the stream then refuses everything. Other failures
+// must last for creationLimit.
+func (s *store) failure(now time.Time) error {
+	failing := s.nats.Healthz(nil).Error
+	if failing != s.failing {
+		s.failing, s.failingAt = failing, now
 	}
-	return nil
+	if failing == "" || !strings.Contains(failing, "write error") && now.Sub(s.failingAt) < creationLimit {
+		return nil
+	}
+	return fmt.Errorf("%w: %s", ErrStopped, failing)
 }
 
-func (s *store) restart() error {
+func (s *store) restart(now time.Time) error {
 	err := s.nats.ShutdownJetStream()
 	if err == nil {
 		s.refuses = false
@@ -124,7 +135,7 @@ func (s *store) restart() error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrStopped, err)
 	}
-	return s.failure()
+	return s.failure(now)
 }
 
 // refuse lets the server refuse or take writes. It refuses them by limits of zero bytes; messages can still be removed.
