@@ -90,7 +90,7 @@ func TestAScopeThatIsCompressedOnTheBusReachesAFunctionAsItWas(t *testing.T) {
 			if got := d.packed(scope); got != "gzip" {
 				t.Errorf("on the bus its encoding is %q, want gzip", got)
 			}
-			asked := make(chan seen, 1)
+			asked := make(chan seen, 100) // a slow answer is asked for again
 			entry := overNATS
 			if c.nats {
 				sub, err := d.raw.Conn().Subscribe(subject, func(m *nats.Msg) {
