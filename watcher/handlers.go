@@ -21,7 +21,7 @@ import (
 )
 
 // The handlers of the informers. Besides the deltas of nodes and pods, they enqueue the scopes of pods whose protection can change
-// because another object changed: only by strategies of profiles whose protections read it.
+// because its labels, its annotations, or another object changed: only by strategies of profiles whose protections read that.
 
 func (w *Watcher) addHandlers() {
 	cluster.AddHandler(w.cluster, w.nodeChanged)
@@ -99,12 +99,17 @@ func (w *Watcher) podChanged(old, new *corev1.Pod, initial bool) {
 			s.replicasChanged(uid, new, 1)
 		}
 	}
-	if old != nil && new != nil && old.UID == new.UID && !maps.Equal(old.Labels, new.Labels) {
-		s.protectionChanged(s.reading(func(e policy.Evictor) bool { return e.Needs().Budgets }), "Pod", new, []*corev1.Pod{new})
+	if old != nil && new != nil && old.UID == new.UID && !(maps.Equal(old.Labels, new.Labels) && maps.Equal(old.Annotations, new.Annotations)) {
+		now := w.now()
+		protections := func(e policy.Evictor, p *corev1.Pod) []schemas.Protection {
+			return e.ProtectsBut([]string{policy.NodeFitRule}, p, now, w.cluster)
+		}
+		list := s.reading(func(e policy.Evictor) bool { return !slices.Equal(protections(e, old), protections(e, new)) })
+		s.protectionChanged(list, "Pod", new, []*corev1.Pod{new})
 	}
 }
 
-// reading lists the strategies of the profiles whose protections read a kind of object.
+// reading lists the strategies of the profiles whose protections read what changed.
 func (s *session) reading(reads func(policy.Evictor) bool) []*scope.Strategy {
 	return slices.DeleteFunc(slices.Clone(s.policy.Strategies), func(st *scope.Strategy) bool { return !reads(st.Profile.Evictor) })
 }

@@ -78,6 +78,8 @@ func TestAFactThatChangedWakesThePodsThatItConcernsAndNoOthers(t *testing.T) {
 
 	inShop := func(p *corev1.Pod) { p.Namespace = "shop" }
 	labelled := func(p *corev1.Pod) { p.Labels = map[string]string{"app": "db"} }
+	undisrupted := func(p *corev1.Pod) { p.Annotations = map[string]string{"karpenter.sh/do-not-disrupt": "true"} }
+	described := func(p *corev1.Pod) { p.Annotations = map[string]string{"description": "true"} }
 	objects := func(more ...metav1.Object) []metav1.Object {
 		return append([]metav1.Object{
 			roomy("n1"), roomy("n2"), namespace("web", nil), namespace("shop", nil),
@@ -128,9 +130,17 @@ func TestAFactThatChangedWakesThePodsThatItConcernsAndNoOthers(t *testing.T) {
 		{"a budget selects other pods", budgets, objects(pdb("b", selecting("app", "api"))), func(d *driven) { d.set(pdb("b", &metav1.LabelSelector{})) },
 			[]string{"nodes n2: fact poddisruptionbudget/web/b", "pods web/b: fact poddisruptionbudget/web/b"}},
 		{"a budget allows more", budgets, objects(pdb("b", selecting("app", "db"))), func(d *driven) { d.set(allowing) }, nil},
-		{"a pod has other labels", budgets, objects(), func(d *driven) { d.set(guest("a", "n1", ofOwners("rs"), claims("data"), labelled)) },
+		{"a pod has other labels", budgets, objects(pdb("b", selecting("app", "db"))), func(d *driven) { d.set(guest("a", "n1", ofOwners("rs"), claims("data"), labelled)) },
 			[]string{"nodes n1: fact pod/web/a", "pods web/a: pod.labels pod/web/a fact pod/web/a"}},
+		{"no_budget_selects_the_other_labels_of_a_pod", budgets, objects(), func(d *driven) { d.set(guest("b", "n2", ofOwners("rs"))) },
+			[]string{"pods web/b: pod.labels pod/web/b"}},
 		{"nobody looks at budgets", none, objects(), func(d *driven) { d.set(pdb("b", selecting("app", "db"))) }, nil},
+
+		{"a_pod_is_protected_by_an_annotation", none, objects(), func(d *driven) { d.set(guest("b", "n2", ofOwners("rs"), labelled, undisrupted)) },
+			[]string{"nodes n2: fact pod/web/b", "pods web/b: fact pod/web/b"}},
+		{"a_pod_is_protected_no_longer", none, objects(guest("d", "n2", undisrupted)), func(d *driven) { d.set(guest("d", "n2")) },
+			[]string{"nodes n2: fact pod/web/d", "pods web/d: fact pod/web/d"}},
+		{"a_pod_has_an_annotation_that_protects_nothing", none, objects(), func(d *driven) { d.set(guest("b", "n2", ofOwners("rs"), labelled, described)) }, nil},
 
 		{"a claim was made", classes, objects(), func(d *driven) { d.set(claimed("data", "slow", "")) }, []string{
 			"nodes n1: fact persistentvolumeclaim/web/data", "pods web/a: fact persistentvolumeclaim/web/data",
