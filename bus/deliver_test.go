@@ -1,0 +1,146 @@
+package bus_test
+
+import (
+	"context"
+	"encoding/json"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/test/bustest"
+)
+
+// TestDeliverSubjects makes a consumer of each stream with each key, and with each victim as its deliver subject. The keys of confined
+// participants make none. A consumer of another key delivers to each victim that its own stream does not store.
+func TestDeliverSubjects(t *testing.T) {
+	t.Parallel()
+	reads := map[bus.Role][]string{ // streams of which a key makes consumers
+		bus.RoleSetup:       {bus.StreamScopes},
+		bus.RoleWatcher:     {bus.StreamRequests, bus.StreamEvents},
+		bus.RoleActuator:    {bus.StreamIntents, bus.StreamLedger},
+		bus.RoleMaintenance: {bus.StreamRequests, bus.StreamEvents, bus.StreamMaintenances},
+		bus.RoleAll: {
+			bus.StreamScopes, bus.StreamIntents, bus.StreamRequests, bus.StreamEvents, bus.StreamLedger, bus.StreamMaintenances,
+		},
+		bus.RoleOperator: {bus.StreamEvents},
+	}
+	all := confined()
+	for role := range reads {
+		all = append(all, bus.Participant{Role: role})
+	}
+	for _, who := range all {
+		t.Run(who.String(), func(t *testing.T) {
+			t.Parallel()
+			p := listening(t)
+			admin := bustest.Connect(t, bus.Options{Server: p.server})
+			bustest.SetUp(t, admin, bus.Setup{Strategies: []string{strategy}})
+			js := p.inside(t)
+			seed(t, admin, js)
+			got, want := map[string][]string{}, map[string][]string{}
+			for _, stream := range allStreams {
+				if reached := p.delivers(t, js, who, stream); reached != nil {
+					got[stream] = reached
+				}
+				if slices.Contains(reads[who.Role], stream) {
+					want[stream] = notStoredIn(t, js, stream)
+				}
+			}
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("consumers of %s reach\n%q\nwant\n%q", who, got, want)
+			}
+		})
+	}
+}
+
+// notStoredIn returns the victims that a stream does not store.
+func notStoredIn(t *testing.T, js jetstream.JetStream, stream string) []string {
+	t.Helper()
+	s, err := js.Stream(t.Context(), stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.DeleteFunc(victims(), func(victim string) bool {
+		return slices.ContainsFunc(s.CachedInfo().Config.Subjects, func(of string) bool { return server.SubjectMatchesFilter(victim, of) })
+	})
+}
+
+// delivers returns the victims to which consumers of a stream deliver that a key makes. nil: the server refuses all of them.
+func (p port) delivers(t *testing.T, js jetstream.JetStream, who bus.Participant, stream string) (reached []string) {
+	t.Helper()
+	const cycle = 10081 // the code of the error "consumer deliver subject forms a cycle"
+	refused := make(chan struct{}, 1)
+	nc := p.bare(t, who.String())
+	nc.SetErrorHandler(func(*nats.Conn, *nats.Subscription, error) {
+		select {
+		case refused <- struct{}{}:
+		default:
+		}
+	})
+	for _, victim := range victims() {
+		config := map[string]any{"name": "thief", "deliver_subject": victim, "ack_policy": "explicit", "deliver_policy": "all", "max_ack_pending": 1}
+		if stream == bus.StreamScopes { // each scope has one consumer, and this one none yet
+			config["filter_subject"] = "rehome.scope.Unhosted.>"
+			if _, err := js.Publish(t.Context(), "rehome.scope.Unhosted.default.node.a", []byte("x")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		text, err := json.Marshal(map[string]any{"stream_name": stream, "config": config})
+		if err != nil {
+			t.Fatal(err)
+		}
+		heard, err := js.Conn().SubscribeSync(victim)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, ok := ask(t, nc, "$JS.API.CONSUMER.CREATE."+stream+".thief", text, refused)
+		switch {
+		case !ok:
+		case answer.Error == nil:
+			if _, err := heard.NextMsg(bustest.Patience); err != nil {
+				t.Errorf("a consumer of %s does not deliver to %s: %v", stream, victim, err)
+			}
+			reached = append(reached, victim)
+		case answer.Error.ErrorCode != cycle:
+			t.Errorf("a consumer of %s that delivers to %s: %v", stream, victim, answer.Error)
+		}
+		_ = heard.Unsubscribe()
+		if err := js.DeleteConsumer(t.Context(), stream, "thief"); (err == nil) != (ok && answer.Error == nil) {
+			t.Errorf("delete the consumer of %s that delivers to %s: %v", stream, victim, err)
+		}
+	}
+	return reached
+}
+
+// created is the answer to the question to make a consumer.
+type created struct{ Error *jetstream.APIError }
+
+// ask returns the answer to a question, or false if the server does not let the client publish it.
+func ask(t *testing.T, nc *nats.Conn, question string, text []byte, refused <-chan struct{}) (answer created, ok bool) {
+	t.Helper()
+	answered := make(chan error, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), bustest.Patience)
+	defer cancel()
+	go func() {
+		reply, err := nc.RequestWithContext(ctx, question, text)
+		if err == nil {
+			err = json.Unmarshal(reply.Data, &answer)
+		}
+		answered <- err
+	}()
+	select {
+	case <-refused:
+		cancel()
+		<-answered
+		return created{}, false
+	case err := <-answered:
+		if err != nil {
+			t.Fatalf("%s: neither answered nor refused: %v", question, err)
+		}
+		return answer, true
+	}
+}
