@@ -52,7 +52,9 @@ func TestTheActuatorAndTheAPIServer(t *testing.T) {
 	}{
 		{"a pod is evicted with its UID as a precondition", testUIDPrecondition},
 		{"a pod that was made anew under the same name is not touched", testPodMadeAnew},
-		{"a pod that was changed before the call is checked again", testChangedBeforeTheCall},
+		{"a pod that was changed before the call is checked again", changedBeforeTheCall(policy.EvictAnnotation, "false")},
+		{"a pod that got an opt-out before the call is checked again", changedBeforeTheCall("karpenter.sh/do-not-disrupt", "true")},
+		{"a pod that got an opt-out while it waited is not touched", testOptOutWhileItWaits},
 		{"a pod that is being deleted is not touched", testTerminating},
 		{"a pod that its owner protects is not touched", testProtected},
 		{"a pod behind a budget is deferred and the budget is named", testBudget},
@@ -250,31 +252,61 @@ func testPodMadeAnew(p *place) {
 	}
 }
 
-// testChangedBeforeTheCall protects a pod after the actuator read it and before it evicts it.
-func testChangedBeforeTheCall(p *place) {
-	pod := p.pods(2)[0]
-	config := p.c.RESTConfig()
-	protect := sync.OnceFunc(func() {
-		_, err := p.client.CoreV1().Pods(p.namespace).Patch(p.Context(), pod.Name, types.MergePatchType,
-			[]byte(`{"metadata":{"annotations":{"`+policy.EvictAnnotation+`":"false"}}}`), metav1.PatchOptions{})
-		p.must(err)
-	})
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return roundTripper(func(r *http.Request) (*http.Response, error) {
-			if strings.HasSuffix(r.URL.Path, "/eviction") {
-				protect()
-			}
-			return next.RoundTrip(r)
+// changedBeforeTheCall protects a pod by an annotation after the actuator read it and before it evicts it.
+func changedBeforeTheCall(annotation, value string) func(*place) {
+	return func(p *place) {
+		pod := p.pods(2)[0]
+		config := p.c.RESTConfig()
+		protect := sync.OnceFunc(func() { p.annotate(pod, annotation, value) })
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return roundTripper(func(r *http.Request) (*http.Response, error) {
+				if strings.HasSuffix(r.URL.Path, "/eviction") {
+					protect()
+				}
+				return next.RoundTrip(r)
+			})
 		})
-	})
-	client, err := kubernetes.NewForConfig(config)
+		client, err := kubernetes.NewForConfig(config)
+		p.must(err)
+		o := p.open(pod)
+		v := p.handle(p.actuator(func(c *Config) { c.Client = client }), o)
+		check(p.T, "verdict", v, decidedOn(o, schemas.Rejected, schemas.ReasonProtected, v.Message))
+		check(p.T, "eviction calls", p.evictions(), []asked{
+			{"admin", pod.Name, 409, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}}},
+		})
+	}
+}
+
+func (p *place) annotate(pod corev1.Pod, annotation, value string) {
+	p.Helper()
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, annotation, value)
+	_, err := p.client.CoreV1().Pods(p.namespace).Patch(p.Context(), pod.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	p.must(err)
-	o := p.open(pod)
-	v := p.handle(p.actuator(func(c *Config) { c.Client = client }), o)
-	check(p.T, "verdict", v, decidedOn(o, schemas.Rejected, schemas.ReasonProtected, v.Message))
-	check(p.T, "eviction calls", p.evictions(), []asked{
-		{"admin", pod.Name, 409, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}}},
-	})
+}
+
+// testOptOutWhileItWaits protects a pod whose intent waits for the rate. Nothing withdraws the intent.
+func testOptOutWhileItWaits(p *place) {
+	pods, bus := p.pods(2), newMemory()
+	slow := enabledPolicy()
+	slow.Rate = policy.Rate{EvictionsPerSecond: 0.001, Burst: 1}
+	a := p.actuator(func(c *Config) { c.Bus, c.Policy = bus, slow })
+	stop := p.lead(a)
+	defer stop()
+	bus.put(p.answer("A", "node", 1, pods))
+	p.until(bus, 1, false)
+	evicted, waits := p.evictions(), pods[0]
+	if len(evicted) == 1 && evicted[0].Pod == waits.Name {
+		waits = pods[1]
+	}
+	p.annotate(waits, "karpenter.sh/do-not-disrupt", "true")
+	a.SetPolicy(enabledPolicy())
+	p.until(bus, 2, true)
+	got := map[schemas.ReasonCode]int{}
+	for _, h := range bus.heard(p.T, time.Now()) {
+		got[h.Reason]++
+	}
+	check(p.T, "verdicts", got, map[schemas.ReasonCode]int{schemas.ReasonEvictionAccepted: 1, schemas.ReasonProtected: 1})
+	check(p.T, "eviction calls", p.evictions(), evicted)
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)

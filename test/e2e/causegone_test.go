@@ -1,0 +1,192 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// doNotDisrupt is the patch with which the owner of a pod protects it.
+const doNotDisrupt = `{"metadata":{"annotations":{"karpenter.sh/do-not-disrupt":"true"}}}`
+
+// TestLateAnnotation protects pods of a tainted node while their intents wait for the rate. They stay, although a new policy raises
+// the rate, until the annotation goes.
+func TestLateAnnotation(t *testing.T) {
+	s := newScene(t, 2)
+	for i := range 4 {
+		s.deployment(fmt.Sprint("api-", i), 1, preferring(s.nodes[0]))
+	}
+	before := s.pods(s.nodes[0])
+	dir, slow := store(t), "rate: {evictionsPerSecond: 0.001, burst: 1}"
+	file := s.policy(slow)
+	s.rehome(file, dir).leads()
+	events := record(t, at(dir))
+	s.taint(s.nodes[0], "dedicated")
+	s.evicted(0, 1)
+	free, protected := "", map[string]bool{}
+	for _, name := range s.pods(s.nodes[0]) {
+		if free == "" {
+			free = name
+			continue
+		}
+		protected[name] = true
+		s.patchPod(name, doNotDisrupt)
+	}
+	events.until("the intents of the protected pods are withdrawn", func(all []schemas.Verdict) bool {
+		withdrawn := map[string]bool{}
+		for _, v := range of(schemas.Withdrawn, all) {
+			withdrawn[v.Intent.Pod.Name] = true
+		}
+		return reflect.DeepEqual(withdrawn, protected)
+	})
+	s.must(os.WriteFile(file, []byte(strings.Replace(s.text(file), slow, "", 1)), 0o600))
+	if got := s.moved(1, 1); got[0].pod != free {
+		t.Errorf("evicted %s, want %s: the others are protected", got[0].pod, free)
+	}
+	for name := range protected {
+		s.patchPod(name, strings.Replace(doNotDisrupt, `"true"`, "null", 1))
+	}
+	s.emptied(s.nodes[0])
+	s.evictedOnce(before)
+}
+
+// TestCauseGoesBehindABudget takes the taint of one of two nodes away while budgets hold the pods of both. The budgets then allow the
+// evictions, and only the pods of the other node move.
+func TestCauseGoesBehindABudget(t *testing.T) {
+	s := newScene(t, 3)
+	for i, name := range []string{"stays", "goes"} {
+		s.deployment(name, 2, preferring(s.nodes[i]))
+		s.placed(name, map[string]int{s.nodes[i]: 2})
+		s.budget(name, name, 2)
+	}
+	goes := s.pods(s.nodes[1])
+	events := s.follow(s.policy("limits: {unavailable: 100%}"))
+	for _, node := range s.nodes[:2] {
+		s.taint(node, "dedicated")
+	}
+	events.until("all four pods are deferred", func(all []schemas.Verdict) bool {
+		deferred := map[string]bool{}
+		for _, v := range of(schemas.Deferred, all) {
+			if v.Reason == schemas.ReasonDisruptionBudget {
+				deferred[v.Intent.Pod.Name] = true
+			}
+		}
+		return len(deferred) == 4
+	})
+	s.untaint(s.nodes[0])
+	eventually(t, "the watcher knows that the taint is gone", func() (bool, string) {
+		changes := 0
+		for _, d := range payloads[schemas.Delta](events) {
+			if d.Kind == schemas.NodeTaints && d.Object.Name == s.nodes[0] {
+				changes++
+			}
+		}
+		return changes == 2, fmt.Sprint(changes)
+	})
+	s.changeBudget("stays", 0)
+	eventually(t, "the budget allows evictions", func() (bool, string) {
+		b, err := s.client.PolicyV1().PodDisruptionBudgets(s.namespace).Get(t.Context(), "stays", metav1.GetOptions{})
+		s.must(err)
+		return b.Status.DisruptionsAllowed == 2, fmt.Sprintf("%+v", b.Status)
+	})
+	s.changeBudget("goes", 0)
+	if got := uids(s.moved(0, 2)); !reflect.DeepEqual(got, goes) {
+		t.Errorf("evicted %v, want %v", got, goes)
+	}
+}
+
+// TestCauseOfARestartGoes ends the cause of a move while its replacement waits for a node. The pod stays, and the
+// spec of its Deployment is as before.
+func TestCauseOfARestartGoes(t *testing.T) {
+	t.Parallel()
+	for _, method := range []struct {
+		name    string
+		accepts schemas.ReasonCode
+	}{{"RolloutRestart", schemas.ReasonRestartAccepted}, {"Surge", schemas.ReasonSurgeAccepted}} {
+		for name, end := range map[string]func(*scene){
+			"the_taint_goes":       func(s *scene) { s.untaint(s.nodes[0]) },
+			"the_pod_is_protected": func(s *scene) { s.patchPod(s.onNode(s.nodes[0]), doNotDisrupt) },
+		} {
+			t.Run(method.name+"/"+name, beside(func(t *testing.T) {
+				s := newScene(t, 2)
+				s.gated("api")
+				s.available("api")
+				old, before := s.podsOf("api")[0], s.live("api")
+				events := s.follow(s.policy("restart: {workloads: All, method: " + method.name + ", timeout: 1h}"))
+				s.taint(s.nodes[0], "dedicated")
+				events.until("the move has begun", func(v []schemas.Verdict) bool { return len(v) == 1 && v[0].Reason == method.accepts })
+				eventually(t, "there is a replacement", func() (bool, string) {
+					pods := s.podsOf("api")
+					return len(pods) == 2, fmt.Sprint(names(pods))
+				})
+				end(s)
+				settled := s.settledOnce(events)
+				if want := "the cause of the move is gone"; settled.Reason != schemas.ReasonTakenBack || settled.Message != want {
+					t.Errorf("settled %s: %s, want %s: %s", settled.Reason, settled.Message, schemas.ReasonTakenBack, want)
+				}
+				s.onlyPod(old)
+				if got := s.live("api"); !reflect.DeepEqual(got.Spec, before.Spec) {
+					t.Errorf("the spec of the Deployment is %+v, want %+v", got.Spec, before.Spec)
+				}
+				s.moved(0, 0)
+			}))
+		}
+	}
+}
+
+// onNode returns the name of the only pod on a node.
+func (s *scene) onNode(node string) string {
+	s.t.Helper()
+	pods := s.pods(node)
+	if len(pods) != 1 {
+		s.t.Fatalf("on %s are %v, want one pod", node, pods)
+	}
+	for _, name := range pods {
+		return name
+	}
+	return ""
+}
+
+// TestSchedulerOutage stops the scheduler in a drain. No more replacements wait than the policy lets be in flight, the circuit breaker
+// opens, and the drain is completed when the scheduler is back.
+func TestSchedulerOutage(t *testing.T) {
+	const most = 8
+	s := newScene(t, 3)
+	s.deployment("api", 40, preferring(s.nodes[0]))
+	before := s.pods(s.nodes[0])
+	if len(before) < 3*most {
+		t.Fatalf("%d pods are on the first node, want nearly all of 40", len(before))
+	}
+	dir := store(t)
+	p := s.rehome(s.policy(fmt.Sprintf("limits: {unavailable: 100%%, inFlight: {total: %d}}", most),
+		fmt.Sprintf("circuitBreakers: {cluster: {nodes: 0%%, pending: %d, pendingFor: 5s}}", most)), dir)
+	p.leads()
+	s.must(s.cluster.StopScheduler())
+	start := func() {
+		if err := s.cluster.StartScheduler(); err != nil {
+			t.Error(err)
+		}
+	}
+	defer func() {
+		if start != nil {
+			start()
+		}
+	}()
+	s.taint(s.nodes[0], "dedicated")
+	p.clusterBreaker(schemas.ReasonStormPending)
+	s.moved(0, most)
+	p.clusterBreaker(schemas.ReasonStormPending)
+
+	start()
+	start = nil
+	p.clusterBreaker("")
+	s.emptied(s.nodes[0])
+	s.ready("api")
+	s.evictedOnce(before)
+}
