@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
 
 	"github.com/rehome-dev/rehome/bus"
@@ -284,6 +285,64 @@ func TestSendersAreAddedWhileServersRun(t *testing.T) {
 		}
 		b := connect("sender-" + change.now)
 		bustest.Eventually(t, "the request of sender "+change.now+" is stored", func() bool { return ask(t, b, change.now, "one") == nil })
+	}
+}
+
+// TestRevokedKeys removes the file of each key and writes the participants again. The servers refuse the stolen copy, end its connections,
+// and know the new key.
+func TestRevokedKeys(t *testing.T) {
+	dir, stolen := t.TempDir(), t.TempDir()
+	participants := credentials.Config{
+		Senders: []bus.Participant{sender("a")}, Forwarders: []bus.Participant{forwarder("audit")},
+		Functions: []bus.Participant{function("KeepOffSpot", "functions.spot")}, Hosts: []string{"127.0.0.1"},
+	}
+	made := write(t, dir, participants).Made
+	config := filepath.Join(dir, "nats-server.conf")
+	text := "listen: 127.0.0.1:-1\njetstream { store_dir: \"" + filepath.Join(dir, "store") + "\" }\ninclude \"rehome.conf\"\n"
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := bustest.ServeFile(t, config)
+	connect := func(dir, key string) (*nats.Conn, error) {
+		seed, err := nats.NkeyOptionFromSeed(filepath.Join(dir, key))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return nats.Connect(s.ClientURL(), seed, nats.NoReconnect())
+	}
+	open := map[string]*nats.Conn{}
+	for _, key := range made {
+		if filepath.Ext(key) != credentials.SeedSuffix {
+			continue
+		}
+		if err := os.Rename(filepath.Join(dir, key), filepath.Join(stolen, key)); err != nil {
+			t.Fatal(err)
+		}
+		nc, err := connect(stolen, key)
+		if err != nil {
+			t.Fatalf("%s: %v", key, err)
+		}
+		t.Cleanup(nc.Close)
+		open[key] = nc
+	}
+	write(t, dir, participants)
+	if err := s.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	if len(open) != 13 {
+		t.Errorf("%d keys were stolen, want all 13", len(open))
+	}
+	for key, nc := range open {
+		bustest.Eventually(t, "the connection with "+key+" ends", nc.IsClosed)
+		if _, err := connect(stolen, key); !errors.Is(err, nats.ErrAuthorization) {
+			t.Errorf("the stolen %s: got %v, want %v", key, err, nats.ErrAuthorization)
+		}
+		nc, err := connect(dir, key)
+		if err != nil {
+			t.Errorf("the new %s: %v", key, err)
+			continue
+		}
+		nc.Close()
 	}
 }
 
