@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -13,17 +14,19 @@ import (
 )
 
 // TestFullDiskOfTheBus taints a node while the disk of the bus in the process is full, in a mount namespace of the process. The pods
-// move when there is space, without help.
+// move when there is space, without help. The process may have 4 GiB of address space.
 func TestFullDiskOfTheBus(t *testing.T) {
-	for name, c := range map[string]struct{ reserve, says string }{
-		"a reserve": {"67108864", "the bus takes no events: its disk is full"},
+	for name, c := range map[string]struct{ size, reserve, says string }{
+		"a reserve":          {"128m", "67108864", "the bus takes no events: its disk is full"},
+		"hardly_any_reserve": {"24m", "1048576", "no space left on device"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, 3)
 			s.deployment("api", 8, preferring(s.nodes[0]))
 			disk := store(t)
 			running, err := program.Start("unshare", []string{"--user", "--map-root-user", "--mount", "sh", "-c",
-				`mount -t tmpfs -o size=128m none "$REHOME_STORE_DIR" && exec "$0" "$@"`, s.stage.rehome, "run", "--policy", s.policy()},
+				`ulimit -v 4194304 && mount -t tmpfs -o size=` + c.size + ` none "$REHOME_STORE_DIR" && exec "$0" "$@"`,
+				s.stage.rehome, "run", "--policy", s.policy()},
 				append(s.environment(), "REHOME_STORE_DIR="+disk, "REHOME_STORE_RESERVE="+c.reserve))
 			s.must(err)
 			p := &process{running, t}
@@ -38,21 +41,15 @@ func TestFullDiskOfTheBus(t *testing.T) {
 			before, from := s.pods(s.nodes[0]), len(s.evictions())
 			normal, err := program.MemoryOf(p.Pid())
 			s.must(err)
-			filler, err := os.Create(filepath.Join("/proc", fmt.Sprint(p.Pid()), "root", disk, "filler"))
-			s.must(err)
-			for chunk := make([]byte, 4096); err == nil; {
-				_, err = filler.Write(chunk)
-			}
-			_ = filler.Close()
+			free := s.fill(p, filepath.Join("/proc", fmt.Sprint(p.Pid()), "root", disk, "filler"), c.says)
 			s.taint(s.nodes[0], "dedicated")
-			p.notReady()
 			if said := p.unready(20 * time.Second); !strings.Contains(said, c.says) {
 				t.Errorf("/readyz says %q, want %q", said, c.says)
 			}
 			if got := len(s.evictions()) - from; got > 0 {
 				t.Errorf("%d pods were evicted without a record in the ledger", got)
 			}
-			s.must(os.Remove(filler.Name()))
+			free()
 			freed := time.Now()
 			s.emptied(s.nodes[0])
 			t.Logf("the node was empty %v after there was space", time.Since(freed))
@@ -69,4 +66,34 @@ func TestFullDiskOfTheBus(t *testing.T) {
 			}
 		})
 	}
+}
+
+// fill fills the disk with a file while deltas are written, until /readyz says so. When the process sees that the disk is full before a
+// write fails, the words can be others: then it tries again.
+func (s *scene) fill(p *process, file, says string) (free func()) {
+	s.t.Helper()
+	free = func() {
+		s.t.Helper()
+		s.must(os.Remove(file))
+	}
+	tries := 0
+	p.eventually("/readyz says "+says, func() (bool, string) {
+		if tries++; tries > 1 {
+			free()
+			p.waitReady()
+		}
+		filler, err := os.Create(file)
+		s.must(err)
+		for chunk := make([]byte, 4096); err == nil; {
+			_, err = filler.Write(chunk)
+		}
+		_ = filler.Close()
+		for i := 0; ; i++ {
+			if status, said := p.ready(); status != http.StatusOK {
+				return strings.Contains(said, says), said
+			}
+			s.label(s.nodes[1], "written", fmt.Sprint(tries, "-", i))
+		}
+	})
+	return free
 }
