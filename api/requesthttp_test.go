@@ -62,6 +62,7 @@ func TestRequestsOverHTTP(t *testing.T) {
 	t.Run("malformed", s.testMalformed)
 	t.Run("cancel", s.testCancel)
 	t.Run("rate limit", s.testHurried)
+	t.Run("right_that_is_taken_away", s.testRevoked)
 	t.Run("no bus", s.testNoBus)
 	t.Run("no API server", s.testNoAPIServer)
 }
@@ -493,6 +494,25 @@ func (s *stage) testHurried(t *testing.T) {
 	}
 	if got := s.post(t, wide, schemas.Request{Action: "?", Reason: "x"}); got.status != http.StatusUnprocessableEntity {
 		t.Errorf("another user: got %+v, want 422", got)
+	}
+}
+
+// testRevoked removes the binding of a user. Nothing remembers that the user had the right.
+func (s *stage) testRevoked(t *testing.T) {
+	node := ask("x", schemas.Target{Node: "n1"})
+	if got := s.post(t, wide, node); got.status != http.StatusAccepted {
+		t.Fatalf("before: got %d %s, want %d", got.status, got.body, http.StatusAccepted)
+	}
+	if err := s.c.Client().RbacV1().ClusterRoleBindings().Delete(t.Context(), wide, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	var got reply
+	bustest.Eventually(t, "the request is refused", func() bool {
+		got = s.post(t, wide, node)
+		return got.status != http.StatusAccepted
+	})
+	if want := "user " + wide + " may not create requests.rehome.dev in all namespaces\n"; got.status != http.StatusForbidden || got.body != want {
+		t.Errorf("afterwards: got %d %q, want %d %q", got.status, got.body, http.StatusForbidden, want)
 	}
 }
 
