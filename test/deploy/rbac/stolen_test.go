@@ -10,6 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -143,6 +144,31 @@ func stolen(t *testing.T, s *stage) {
 	}
 }
 
+// revoked deletes the account of the actuator and applies the manifests again. A token of the first account is of no use.
+func revoked(t *testing.T, s *stage) {
+	const account = "rehome-actuator"
+	s.apply(t, "actuator")
+	accounts, ctx := s.client.CoreV1().ServiceAccounts(namespace), t.Context()
+	stolen, err := s.token(ctx, namespace, account)
+	must(t, err)
+	list := func(token string) error {
+		return call(ctx, s.bearing(t, token), theft{verb: "GET", path: "/api/v1/pods"})
+	}
+	must(t, until(ctx, "the token is of use", func() (bool, string) { err := list(stolen); return err == nil, fmt.Sprint(err) }))
+	must(t, accounts.Delete(ctx, account, metav1.DeleteOptions{}))
+	s.apply(t, "actuator")
+	must(t, until(ctx, "the token is refused", func() (bool, string) {
+		err := list(stolen)
+		return apierrors.IsUnauthorized(err), fmt.Sprint(err)
+	}))
+	fresh, err := s.token(ctx, namespace, account)
+	must(t, err)
+	must(t, until(ctx, "a new token is of use", func() (bool, string) { err := list(fresh); return err == nil, fmt.Sprint(err) }))
+	if err := list(stolen); !apierrors.IsUnauthorized(err) {
+		t.Errorf("the stolen token: got %v, want that it is refused", err)
+	}
+}
+
 // repeated tries to get further than one replica by several calls.
 func repeated(ctx context.Context, t *testing.T, client kubernetes.Interface) {
 	t.Helper()
@@ -183,6 +209,12 @@ func (s *stage) mighty(t *testing.T, account string) kubernetes.Interface {
 	t.Cleanup(func() { must(t, bindings.Delete(context.Background(), "mighty-"+account, metav1.DeleteOptions{})) })
 	token, err := s.token(t.Context(), namespace, account)
 	must(t, err)
+	return s.bearing(t, token)
+}
+
+// bearing is a client with a token.
+func (s *stage) bearing(t *testing.T, token string) kubernetes.Interface {
+	t.Helper()
 	admin := s.RESTConfig()
 	client, err := kubernetes.NewForConfig(&rest.Config{Host: admin.Host, TLSClientConfig: admin.TLSClientConfig, BearerToken: token})
 	must(t, err)
