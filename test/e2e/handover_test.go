@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"fmt"
+	"syscall"
 	"testing"
 
 	"github.com/rehome-dev/rehome/bus"
@@ -80,4 +82,30 @@ func newLeaderDoesNotMoveWhatWasHeld(t *testing.T) {
 	s.cordon(s.nodes[1], false)
 	s.moved(0, 4)
 	s.placed("api", map[string]int{s.nodes[0]: 4, s.nodes[1]: 4})
+}
+
+// TestPausedLeader pauses the leading actuator in a drain under a limit over a window, and lets it go on when another leads. Both
+// together keep the limit.
+func TestPausedLeader(t *testing.T) {
+	const most = 6
+	s := newScene(t, 2)
+	s.deployment("api", 3*most, preferring(s.nodes[0]))
+	servers := natsCluster(t, 1)
+	d := drain{scene: s, file: s.policy(fmt.Sprintf("maxNoOfPodsToEvictTotal: %d", most), "limits: {window: 1h, unavailable: 100%}",
+		"rate: {evictionsPerSecond: 1, burst: 1}")}
+	d.setUp(servers)
+	d.role("functions", servers)
+	paused := d.role("actuator", servers)
+	paused.says("lease held")
+	other := d.role("actuator", servers)
+	d.role("watcher", servers).leads()
+	s.taint(s.nodes[0], "dedicated")
+	s.evicted(0, 2)
+	s.must(paused.Signal(syscall.SIGSTOP))
+	t.Logf("paused after %d evictions", len(s.evictions()))
+	other.says("lease held")
+	s.evicted(0, most-1)
+	s.must(paused.Signal(syscall.SIGCONT))
+	paused.says("lease lost")
+	s.moved(0, most)
 }
