@@ -68,10 +68,10 @@ type InFlight struct {
 
 // DefaultInFlight is the default of [Limits.InFlight]. It bounds the damage when replacements stop to become ready: without it,
 // [DefaultRate] moves 1,200 pods in the two minutes until the circuit breaker of the cluster opens. A hundred in flight slow down
-// nothing that starts within ten seconds. Half of them for one namespace leave the others room.
+// nothing that starts within ten seconds. Half of them for one namespace leave the others room, and half of them for one node let
+// two nodes drain beside each other.
 func DefaultInFlight() InFlight {
-	total, perNamespace := uint(100), uint(50)
-	return InFlight{PerNamespace: &perNamespace, Total: &total}
+	return InFlight{PerNode: new(uint(50)), PerNamespace: new(uint(50)), Total: new(uint(100))}
 }
 
 // DefaultUnavailable is the default of [Limits.Unavailable]: as much as a rolling update of a Deployment takes by default.

@@ -48,7 +48,8 @@ func TestLimitsAndMetricsAreRead(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			c.want.Rate, c.want.CircuitBreakers, c.want.Deltas = DefaultRate(), DefaultCircuitBreakers(), DeltasNeeded
 			in := &c.want.Limits.InFlight
-			in.Total, in.PerNamespace = cmp.Or(in.Total, number(100)), cmp.Or(in.PerNamespace, number(50))
+			in.PerNode, in.PerNamespace = cmp.Or(in.PerNode, number(50)), cmp.Or(in.PerNamespace, number(50))
+			in.Total = cmp.Or(in.Total, number(100))
 			if got := parse(t, start+c.text); !reflect.DeepEqual(got, c.want) {
 				t.Errorf("got  %+v\nwant %+v", got, c.want)
 			}
@@ -57,7 +58,7 @@ func TestLimitsAndMetricsAreRead(t *testing.T) {
 }
 
 func TestInFlight(t *testing.T) {
-	if got := parse(t, start+"limits: {inFlight: {total: null, perNamespace: null}}").Limits; got != (Limits{}) {
+	if got := parse(t, start+"limits: {inFlight: {total: null, perNode: null, perNamespace: null}}").Limits; got != (Limits{}) {
 		t.Errorf("null: got %+v, want no limit", got)
 	}
 }

@@ -24,7 +24,7 @@ import (
 const policyText = `apiVersion: rehome.dev/v1alpha1
 kind: DeschedulerPolicy
 rate: {evictionsPerSecond: 10000, burst: 10000}
-limits: {unavailable: 100%, inFlight: {total: null, perNamespace: null}}
+limits: {unavailable: 100%, inFlight: {total: null, perNode: null, perNamespace: null}}
 circuitBreakers:
   workload: {delay: 0s}
   cluster: {nodes: 0%, pending: 0}
