@@ -107,6 +107,9 @@ func Run(ctx context.Context, s settings.Settings, r Roles) error {
 			return err
 		}
 		defer requests.Close()
+		if err := requests.Register(p.metrics, "requests"); err != nil {
+			return err
+		}
 	}
 	if p.spans, err = trace.New(settings.Version, p.log); err != nil {
 		return err
@@ -120,7 +123,7 @@ func Run(ctx context.Context, s settings.Settings, r Roles) error {
 	if err := p.start(); err != nil {
 		return err
 	}
-	status.Checks, status.Warnings = p.checks, p.warnings
+	status.Checks, status.Warnings = p.checks, append(p.warnings, web.Warning, requests.Warning)
 	if p.server != nil {
 		status.Alive = func() error { return p.server.Alive(time.Now()) }
 	}

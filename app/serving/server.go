@@ -1,9 +1,10 @@
 // Package serving serves HTTP: at which address, with which certificate, and to which clients.
 //
-//	Listen ▶ Server.Serve   server.go   one address: TLS, HTTP/2, timeouts, and an orderly end
-//	TLSConfig               tls.go      a self-signed certificate, or two files that certwatcher reads again
-//	NewStatus ▶ Handler     status.go   /metrics, /healthz, /readyz, and profiles
-//	Guard.Protect           guard.go    only users that RBAC lets get the path
+//	Listen ▶ Server.Serve   server.go        one address: TLS, HTTP/2, timeouts, and an orderly end
+//	connections             connections.go   how many connections may be open
+//	TLSConfig               tls.go           a self-signed certificate, or two files that certwatcher reads again
+//	NewStatus ▶ Handler     status.go        /metrics, /healthz, /readyz, and profiles
+//	Guard.Protect           guard.go         only users that RBAC lets get the path
 package serving
 
 import (
@@ -31,13 +32,15 @@ type Server struct {
 	// Drain, if any, is called at the end before connections are closed.
 	Drain func(context.Context) error
 
-	files *certwatcher.CertWatcher // nil: the certificate is not in files
-	log   *slog.Logger
+	variable    string                   // the setting of the address
+	files       *certwatcher.CertWatcher // nil: the certificate is not in files
+	connections connections
+	log         *slog.Logger
 }
 
 // Listen takes an address, so that errors of the settings are known before any work begins. variable names the setting in errors.
 func Listen(variable, address string, with settings.TLS, http2 bool, log *slog.Logger) (*Server, error) {
-	s := &Server{log: log}
+	s := &Server{variable: variable, log: log}
 	if address == "" {
 		return s, nil
 	}
@@ -49,7 +52,8 @@ func Listen(variable, address string, with settings.TLS, http2 bool, log *slog.L
 	s.Protocols.SetHTTP1(true)
 	s.Protocols.SetHTTP2(http2 && s.TLSConfig != nil)
 	s.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelWarn)
-	s.ReadHeaderTimeout, s.IdleTimeout = 5*time.Second, time.Minute
+	s.ReadHeaderTimeout, s.ReadTimeout, s.WriteTimeout, s.IdleTimeout = 5*time.Second, 10*time.Second, time.Minute, time.Minute
+	s.MaxHeaderBytes, s.HTTP2, s.ConnState = mostHeaderBytes, &http.HTTP2Config{MaxConcurrentStreams: mostStreams}, s.connections.changed
 	if s.Listener, err = net.Listen("tcp", address); err != nil {
 		return nil, fmt.Errorf("%s: cannot listen on %s: %w", variable, address, err)
 	}
@@ -75,7 +79,7 @@ func ListenForRequests(s settings.Settings, log *slog.Logger) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.ReadTimeout, r.WriteTimeout, r.Grace = 10*time.Second, 30*time.Second, 10*time.Second
+	r.WriteTimeout, r.Grace = 30*time.Second, 10*time.Second
 	return r, nil
 }
 

@@ -19,6 +19,9 @@ import (
 	"github.com/rehome-dev/rehome/app/settings"
 )
 
+// mostScrapes limits the scrapes in progress, each of which asks the bus. Prometheus has one or two.
+const mostScrapes = 8
+
 // Check returns why a part of the process cannot do its work, or nil.
 type Check func(context.Context) error
 
@@ -45,7 +48,8 @@ func ListenForStatus(
 		return nil, nil, err
 	}
 	web.Handler = status.Handler()
-	return web, status, nil
+	status.Warnings = []Check{web.Warning}
+	return web, status, web.Register(metrics, "status")
 }
 
 // NewStatus checks the settings for an address. client answers questions about rights; it is nil in a process without access to
@@ -71,7 +75,9 @@ func NewStatus(
 // Handler serves the paths. Profiles show parts of the command line and of memory, so the guard protects them too.
 func (s *Status) Handler() *http.ServeMux {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", s.guard.Protect(promhttp.HandlerFor(s.Metrics, promhttp.HandlerOpts{Registry: s.Metrics})))
+	mux.Handle("GET /metrics", s.guard.Protect(promhttp.HandlerFor(s.Metrics, promhttp.HandlerOpts{
+		Registry: s.Metrics, MaxRequestsInFlight: mostScrapes,
+	})))
 	if s.profiles {
 		for path, serve := range map[string]http.HandlerFunc{
 			"": pprof.Index, "cmdline": pprof.Cmdline, "profile": pprof.Profile, "symbol": pprof.Symbol, "trace": pprof.Trace,

@@ -77,7 +77,10 @@ func ServeFunction(ctx context.Context, s settings.Settings, f functions.Functio
 	if err != nil {
 		return err
 	}
-	status.Checks = []serving.Check{func(context.Context) error { return h.Ready() }}
+	if err := web.Register(metrics, "functions"); err != nil {
+		return err
+	}
+	status.Checks, status.Warnings = []serving.Check{func(context.Context) error { return h.Ready() }}, []serving.Check{web.Warning}
 	mux := status.Handler()
 	mux.Handle("/{$}", h)
 	web.Handler, web.Drain = mux, h.Drain

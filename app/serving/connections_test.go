@@ -1,0 +1,187 @@
+package serving
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rehome-dev/rehome/app/settings"
+)
+
+// flood is more than [mostConnections], as a client opens them that sends no request.
+const flood = 500
+
+// open opens connections and begins a request on each. It may be closed already.
+func open(t *testing.T, address string, n int, begin string) (all []net.Conn) {
+	t.Helper()
+	for range n {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		_, _ = io.WriteString(c, begin)
+		all = append(all, c)
+	}
+	return all
+}
+
+// lost counts the connections that the server closes within a time.
+func lost(conns []net.Conn, within time.Duration) (n int) {
+	end := time.Now().Add(within)
+	for _, c := range conns {
+		_ = c.SetReadDeadline(end)
+		if _, err := io.Copy(io.Discard, c); !errors.Is(err, os.ErrDeadlineExceeded) {
+			n++
+		}
+	}
+	return n
+}
+
+// get returns the status and the text of an answer on a connection of its own, which has to come before the time for a header ends.
+func get(t *testing.T, url string) string {
+	t.Helper()
+	client := http.Client{Timeout: 4 * time.Second, Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true,
+	}}
+	r, err := client.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%d %s", r.StatusCode, text)
+}
+
+// run runs a server until the test ends.
+func run(t *testing.T, s *Server) {
+	t.Helper()
+	s.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo) // of handshakes that do not end
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestConnections(t *testing.T) {
+	for _, c := range []struct{ name, tls, begin string }{
+		{"idle_ones_keep_no_client_out", settings.TLSOff, ""},
+		{"slow_headers_keep_no_client_out", settings.TLSOff, "GET /healthz HTTP/1.1\r\nHost: x\r\n"},
+		{"slow_handshakes_keep_no_client_out", settings.TLSSelfSigned, "\x16\x03\x01"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := settings.Settings{HTTPAddress: "127.0.0.1:0", HTTPTLS: c.tls, RequestAddress: "127.0.0.1:0", RequestTLS: c.tls}
+			web, _, err := ListenForStatus(s, nil, NewMetrics(), slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatal(err)
+			}
+			run(t, web)
+			requests, err := ListenForRequests(s, slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatal(err)
+			}
+			requests.Handler = http.NotFoundHandler()
+			run(t, requests)
+			before := runtime.NumGoroutine()
+
+			began := time.Now()
+			conns := append(open(t, web.Listener.Addr().String(), flood, c.begin), open(t, requests.Listener.Addr().String(), flood, c.begin)...)
+			if got := get(t, web.URL("/healthz")); got != "200 ok\n" {
+				t.Errorf("healthz: got %q, want 200", got)
+			}
+			if got := get(t, requests.URL("/")); !strings.HasPrefix(got, "404") {
+				t.Errorf("requests: got %q, want 404 of the handler", got)
+			}
+			want := "200 ok\nREHOME_HTTP_ADDRESS: connections that wait for a request are closed, because as many as may be are open: 256\n"
+			if got := get(t, web.URL("/readyz")); got != want {
+				t.Errorf("readyz\ngot  %q\nwant %q", got, want)
+			}
+			// A goroutine serves each connection, and another one watches it while its request is answered.
+			if n, most := runtime.NumGoroutine()-before, 2*2*mostConnections; n > most {
+				t.Errorf("%d goroutines more than before, want at most %d", n, most)
+			}
+			metrics := get(t, web.URL("/metrics"))
+			for _, want := range []string{
+				`rehome_http_connections{server="status"} 256`, `rehome_http_connections_closed_total{server="status"} 24`, // 4 to 9 more
+			} {
+				if !strings.Contains(metrics, "\n"+want) {
+					t.Errorf("metrics lack %q", want)
+				}
+			}
+			if c.begin == "" {
+				return
+			}
+			if n := lost(conns, time.Until(began.Add(2*web.ReadHeaderTimeout))); n != len(conns) {
+				t.Errorf("%d of %d connections were closed, want all after the time for a header", n, len(conns))
+			}
+		})
+	}
+
+	t.Run("requests_in_progress_are_answered", func(t *testing.T) {
+		s, err := Listen("REHOME_HTTP_ADDRESS", "127.0.0.1:0", settings.TLS{Mode: settings.TLSOff}, false, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var begun sync.WaitGroup
+		begun.Add(mostConnections)
+		answer := make(chan struct{})
+		s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			begun.Done()
+			<-answer
+		})
+		run(t, s)
+		const request = "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+		busy := open(t, s.Listener.Addr().String(), mostConnections, request)
+		begun.Wait()
+		if n := lost(open(t, s.Listener.Addr().String(), 10, request), time.Second); n != 10 {
+			t.Errorf("%d of 10 connections above the limit were closed, want all", n)
+		}
+		close(answer)
+		for _, c := range busy {
+			if got, err := io.ReadAll(c); err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 200") {
+				t.Fatalf("got %.20q, %v, want the answer", got, err)
+			}
+		}
+	})
+
+	t.Run("large_headers_are_refused", func(t *testing.T) {
+		s, err := Listen("REHOME_HTTP_ADDRESS", "127.0.0.1:0", settings.TLS{Mode: settings.TLSOff}, false, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Handler = http.NotFoundHandler()
+		run(t, s)
+		r, err := http.NewRequest(http.MethodGet, s.URL("/"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+strings.Repeat("x", mostHeaderBytes+8<<10))
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		if answer.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+			t.Errorf("got %s, want 431", answer.Status)
+		}
+	})
+}
