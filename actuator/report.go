@@ -14,13 +14,41 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// publish calls f, which stores something on the bus, in the background, as soon as there is a place.
-func (s *session) publish(f func()) {
-	s.publishing.Go(func() {
-		s.publishers <- struct{}{}
-		defer func() { <-s.publishers }()
+// publisher calls functions that store something on the bus, at most [numPublishers] at once. Its zero value is ready to use.
+type publisher struct {
+	mu      sync.Mutex
+	waiting []func()
+	running int
+	all     sync.WaitGroup
+}
+
+// Go calls f in the background. It does not block.
+func (p *publisher) Go(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waiting = append(p.waiting, f)
+	if p.running < numPublishers {
+		p.running++
+		p.all.Go(p.run)
+	}
+}
+
+// Wait waits until all functions have returned. Nothing may call Go meanwhile, except these functions.
+func (p *publisher) Wait() { p.all.Wait() }
+
+func (p *publisher) run() {
+	for {
+		p.mu.Lock()
+		if len(p.waiting) == 0 {
+			p.running--
+			p.mu.Unlock()
+			return
+		}
+		f := p.waiting[0]
+		p.waiting = p.waiting[1:]
+		p.mu.Unlock()
 		f()
-	})
+	}
 }
 
 // conclude stores a verdict, and drops its message when it was the last one.
@@ -56,7 +84,7 @@ func (s *session) conclude(v verdictOn) {
 func (s *session) publishEnd(x *inFlight, e ended) {
 	s.settled[x.uid()], x.ending = x, true
 	r, v := x.record, x.verdict(e)
-	s.publish(func() {
+	s.publishing.Go(func() {
 		if _, err := s.report(r.Intent, v, r.Cause); err != nil {
 			return
 		}

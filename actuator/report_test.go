@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"reflect"
 	"slices"
+	"runtime"
+	"sync/atomic"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -92,4 +94,21 @@ func TestTheLogSaysWhyAPodWentAnotherWayThanWasWanted(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestPublisher settles as many intents as one message can have while the bus does not answer.
+func TestPublisher(t *testing.T) {
+	const verdicts = 50_000
+	var p publisher
+	var stored atomic.Int64
+	before, answers := runtime.NumGoroutine(), make(chan struct{})
+	for range verdicts {
+		p.Go(func() { <-answers; stored.Add(1) })
+	}
+	if n := runtime.NumGoroutine() - before; n > numPublishers {
+		t.Errorf("%d goroutines for %d verdicts, want at most %d", n, verdicts, numPublishers)
+	}
+	close(answers)
+	p.Wait()
+	check(t, "stored verdicts", stored.Load(), verdicts)
 }

@@ -36,8 +36,7 @@ type session struct {
 
 	capacity     chan struct{}  // there may be capacity for one more execution
 	workers      sync.WaitGroup // executions
-	publishing   sync.WaitGroup // verdicts on their way
-	publishers   chan struct{}  // a place for each of them
+	publishing   publisher      // verdicts on their way
 	outages      sync.Map       // by what cannot be stored, the error
 	ledgerWrites *ledgerWriter
 
@@ -73,8 +72,8 @@ func newSession(saving context.Context, lost func() bool, a *Actuator, execute e
 	p := a.policy.Load()
 	s := &session{
 		Actuator: a, execute: execute, events: events, saving: saving, lost: lost, queues: newQueues(),
-		capacity: make(chan struct{}, 1), publishers: make(chan struct{}, numPublishers),
-		entries: newEntries(), parked: map[blocker][]*entry{}, moves: newMoves(), begun: newBegunMoves(), departures: departures{},
+		capacity: make(chan struct{}, 1),
+		entries:  newEntries(), parked: map[blocker][]*entry{}, moves: newMoves(), begun: newBegunMoves(), departures: departures{},
 		settled: map[types.UID]*inFlight{}, bucket: limit.NewBucket(p.Rate), namespaces: map[string]*limit.Bucket{},
 		loop:    limit.NewWorkloadBreaker(p.CircuitBreakers.Workload),
 		cluster: limit.NewClusterBreaker(p.CircuitBreakers.Cluster), clusterDue: true,
@@ -87,7 +86,7 @@ func newSession(saving context.Context, lost func() bool, a *Actuator, execute e
 		}
 		return nil
 	}
-	s.entries.over = func(message schemas.Event) { s.publish(func() { s.drop(message) }) }
+	s.entries.over = func(message schemas.Event) { s.publishing.Go(func() { s.drop(message) }) }
 	return s
 }
 
@@ -204,7 +203,7 @@ func (s *session) policyReplaced() {
 // settle publishes the verdict on an entry. The caller holds mu.
 func (s *session) settle(v verdictOn) {
 	s.unpark(v.entry)
-	s.publish(func() { s.conclude(v) })
+	s.publishing.Go(func() { s.conclude(v) })
 }
 
 // ready enqueues an entry that is new, renewed, or the open one of its pod now. The caller holds mu.
