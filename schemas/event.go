@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -104,14 +105,17 @@ func Decode[P Payload](e Event) (P, error) {
 	return p, nil
 }
 
-// childSpan returns a trace context with a new span in the trace of parent, or in a new trace if parent is not a version 00 trace
-// context.
+// validTrace matches a version 00 trace context.
+var validTrace = regexp.MustCompile(`^00-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}$`)
+
+// childSpan returns a trace context with a new span in the trace of parent, or in a new trace if parent is not a valid version 00
+// trace context.
 func childSpan(parent string) string {
 	var b [24]byte
 	_, _ = rand.Read(b[:]) // crypto/rand.Read never fails
 	trace, span := hex.EncodeToString(b[:16]), hex.EncodeToString(b[16:])
-	if len(parent) == 55 && strings.HasPrefix(parent, "00-") {
-		trace = parent[3:35]
+	if match := validTrace.FindStringSubmatch(parent); match != nil && strings.Trim(match[1], "0") != "" {
+		trace = match[1]
 	}
 	return "00-" + trace + "-" + span + "-01"
 }

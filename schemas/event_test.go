@@ -3,6 +3,7 @@ package schemas_test
 import (
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -63,7 +64,10 @@ func TestNewEventSpan(t *testing.T) {
 
 func TestInvalidTraceContextStartsANewTrace(t *testing.T) {
 	delta, payload := example[schemas.Delta](t, "delta")
-	for _, parent := range []string{"", "00-1-2-01", "ff-" + delta.TraceParent[3:]} {
+	for _, parent := range []string{
+		"", "00-1-2-01", "ff-" + delta.TraceParent[3:], "00-" + strings.ToUpper(delta.TraceParent[3:]),
+		"00-" + strings.Repeat("0", 32) + delta.TraceParent[35:], "00-a" + strings.Repeat("ä", 25) + "1", // cut in the middle of a letter
+	} {
 		cause := delta
 		cause.TraceParent = parent
 		e := newEvent(t, payload, cause)

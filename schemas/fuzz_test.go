@@ -4,9 +4,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"reflect"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/schematest"
@@ -55,4 +60,56 @@ func FuzzDecode(f *testing.F) {
 			}
 		}
 	})
+}
+
+var (
+	traceContext = regexp.MustCompile(`^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
+	noTrace      = strings.Repeat("0", 32)
+)
+
+// FuzzTraceParent checks that an event has a valid trace context, whatever its cause has, and continues the trace of a valid one.
+func FuzzTraceParent(f *testing.F) {
+	f.Add("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+	f.Add("00-" + noTrace + "-00f067aa0ba902b7-01")
+	f.Add("00-a" + strings.Repeat("ä", 25) + "1")
+	f.Add("ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+	f.Fuzz(func(t *testing.T, parent string) {
+		e, err := schemas.NewEvent("/fuzz", schemas.Receipt{}, time.Time{}, schemas.Event{ID: "1", TraceParent: parent})
+		if err != nil {
+			t.Fatal(err)
+		}
+		trace, follows := e.TraceParent[3:35], traceContext.MatchString(parent)
+		if !traceContext.MatchString(e.TraceParent) || trace == noTrace || follows && trace != parent[3:35] && parent[3:35] != noTrace {
+			t.Errorf("after %q it is %q", parent, e.TraceParent)
+		}
+	})
+}
+
+// FuzzMarkOn checks that the annotation of a node is not valid, or names the UID of a maintenance and is read back as it was written.
+func FuzzMarkOn(f *testing.F) {
+	f.Add(`{"name":"kernel","uid":"u","cordonedBefore":true,"at":"2026-03-04T05:06:07Z"}`)
+	f.Add(`{"uid":"\ud800","at":"9999-12-31T23:59:59-23:00"}`)
+	f.Add(`{"name":"a","UID":"u","cordonedBefore":1}`)
+	f.Add(`null`)
+	f.Fuzz(func(t *testing.T, text string) {
+		mark := schemas.MarkOn(marked(text))
+		if mark == nil {
+			return
+		}
+		written, err := json.Marshal(mark)
+		if err != nil {
+			t.Fatalf("read %+v, which cannot be written: %v", mark, err)
+		}
+		again := schemas.MarkOn(marked(string(written)))
+		if again == nil || mark.UID == "" || !again.At.Equal(mark.At) {
+			t.Fatalf("%s was read as %+v, and then as %+v", text, mark, again)
+		}
+		if again.At = mark.At; !reflect.DeepEqual(again, mark) {
+			t.Errorf("%s was read as %+v, and then as %+v", text, mark, again)
+		}
+	})
+}
+
+func marked(text string) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{schemas.AnnotationMaintenance: text}}}
 }

@@ -1,6 +1,8 @@
 package filter
 
 import (
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/rehome-dev/rehome/schemas"
@@ -36,6 +38,29 @@ func FuzzMatches(f *testing.F) {
 		}
 		if n != 1 {
 			t.Errorf("%+v fits %s, which %d of %q cover", w, e.Channel, n, w.Channels())
+		}
+	})
+}
+
+// FuzzParsePod: what a user types for a pod is an error that quotes it, or the name and the namespace that were typed.
+func FuzzParsePod(f *testing.F) {
+	for _, text := range []string{"shop/api-0", "", "/", "api-0", "a/b/c", "*/>", "\xff/\x00", "shop/ "} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		p, err := ParsePod(text)
+		switch {
+		case err != nil && !strings.Contains(err.Error(), strconv.Quote(text)):
+			t.Errorf("the error of %q is %v", text, err)
+		case err == nil && p.Namespace+"/"+p.Name != text:
+			t.Errorf("%q was read as %+v", text, p)
+		case err == nil:
+			w := Filter{Pods: []Pod{p}}
+			for _, channel := range w.Channels() {
+				if strings.ContainsAny(channel, " \t\r\n\x00") || w.Check() == nil && !strings.HasPrefix(channel, schemas.Prefix+".") {
+					t.Errorf("events of %q are on the channel %q", text, channel)
+				}
+			}
 		}
 	})
 }
