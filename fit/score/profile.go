@@ -74,7 +74,7 @@ func (p *Profile) PrefersEmptyNodes() bool {
 
 // Read reads the profile default-scheduler of a KubeSchedulerConfiguration, in YAML or JSON. An unknown field is an error,
 // and so is a setting that changes which node the scheduler takes and cannot be predicted: an extender, a score plugin that
-// is not one of the scheduler's own, or addedAffinity.
+// is not one of the scheduler's own, or addedAffinity. Numbers that the scheduler refuses are errors, too.
 func Read(data []byte) (*Profile, error) {
 	var c config.KubeSchedulerConfiguration
 	if err := yaml.UnmarshalStrict(data, &c); err != nil {
@@ -137,6 +137,12 @@ func (p *Profile) weigh(plugins *config.Plugins) error {
 	return nil
 }
 
+// The highest numbers that the scheduler takes: the weight of a resource or an affinity term, and the score of a point of a shape.
+const (
+	mostWeight     = 100
+	mostShapeScore = 10
+)
+
 // constant are the scheduler's score plugins that are not predicted: their score is the same for all nodes, or left out.
 func constant() []string { return []string{"ImageLocality", "VolumeBinding", "DynamicResources"} }
 
@@ -160,6 +166,9 @@ func (p *Profile) configure(plugin Plugin, args []byte) error {
 		if err := yaml.UnmarshalStrict(args, &a); err != nil {
 			return err
 		}
+		if i := slices.IndexFunc(a.DefaultConstraints, func(c corev1.TopologySpreadConstraint) bool { return c.MaxSkew < 1 }); i >= 0 {
+			return fmt.Errorf("defaultConstraints[%d].maxSkew: want at least 1, got %d", i, a.DefaultConstraints[i].MaxSkew)
+		}
 		if a.DefaultingType == config.ListDefaulting {
 			p.Spread = a
 		}
@@ -168,9 +177,12 @@ func (p *Profile) configure(plugin Plugin, args []byte) error {
 		if err := yaml.UnmarshalStrict(args, &a); err != nil {
 			return err
 		}
-		if p.OwnAffinity = a.IgnorePreferredTermsOfExistingPods; a.HardPodAffinityWeight != nil {
-			p.RequiredAffinity = int64(*a.HardPodAffinityWeight)
+		if weight := a.HardPodAffinityWeight; weight != nil {
+			if p.RequiredAffinity = int64(*weight); *weight < 0 || *weight > mostWeight {
+				return fmt.Errorf("hardPodAffinityWeight: want 0 to %d, got %d", mostWeight, *weight)
+			}
 		}
+		p.OwnAffinity = a.IgnorePreferredTermsOfExistingPods
 	case NodeAffinity:
 		var a config.NodeAffinityArgs
 		if err := yaml.UnmarshalStrict(args, &a); err != nil {
@@ -192,8 +204,12 @@ func (p *Profile) strategy(s *config.ScoringStrategy) error {
 		p.Strategy.Resources = slices.Clone(s.Resources)
 	}
 	for i := range p.Strategy.Resources {
-		if p.Strategy.Resources[i].Weight == 0 {
-			p.Strategy.Resources[i].Weight = 1
+		r := &p.Strategy.Resources[i]
+		if r.Weight == 0 {
+			r.Weight = 1
+		}
+		if r.Weight < 0 || r.Weight > mostWeight {
+			return fmt.Errorf("scoringStrategy.resources: the weight of %s: want 1 to %d, got %d", r.Name, mostWeight, r.Weight)
 		}
 	}
 	switch p.Strategy.Type {
@@ -206,6 +222,14 @@ func (p *Profile) strategy(s *config.ScoringStrategy) error {
 	p.Strategy.RequestedToCapacityRatio = s.RequestedToCapacityRatio
 	if s.RequestedToCapacityRatio == nil || len(s.RequestedToCapacityRatio.Shape) == 0 {
 		return fmt.Errorf("requestedToCapacityRatio has no shape")
+	}
+	last := int32(-1)
+	for i, point := range s.RequestedToCapacityRatio.Shape {
+		if point.Utilization <= last || point.Utilization > 100 || point.Score < 0 || point.Score > mostShapeScore {
+			return fmt.Errorf("requestedToCapacityRatio.shape[%d]: want a utilization up to 100 that is higher than the one before, and a score "+
+				"from 0 to %d, got %d and %d", i, mostShapeScore, point.Utilization, point.Score)
+		}
+		last = point.Utilization
 	}
 	return nil
 }

@@ -100,6 +100,31 @@ func TestReadRefuses(t *testing.T) {
 				"profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: {type: RequestedToCapacityRatio}}}]}]",
 			"pluginConfig NodeResourcesFit: requestedToCapacityRatio has no shape",
 		},
+		{
+			"a_negative_weight_of_a_resource", start + "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: {type: " +
+				"LeastAllocated, resources: [{name: cpu, weight: -1}]}}}]}]",
+			"scoringStrategy.resources: the weight of cpu: want 1 to 100, got -1",
+		},
+		{
+			"a_shape_out_of_order", start + "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: {type: " +
+				"RequestedToCapacityRatio, requestedToCapacityRatio: {shape: [{utilization: 50}, {utilization: 50, score: 10}]}}}}]}]",
+			"requestedToCapacityRatio.shape[1]: want a utilization up to 100",
+		},
+		{
+			"a_shape_above_the_highest_score", start + "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: {type: " +
+				"RequestedToCapacityRatio, requestedToCapacityRatio: {shape: [{utilization: 0, score: 11}]}}}}]}]",
+			"got 0 and 11",
+		},
+		{
+			"a_negative_skew", start + "profiles: [{pluginConfig: [{name: PodTopologySpread, args: {defaultingType: List, " +
+				"defaultConstraints: [{maxSkew: -5, topologyKey: a, whenUnsatisfiable: ScheduleAnyway}]}}]}]",
+			"pluginConfig PodTopologySpread: defaultConstraints[0].maxSkew: want at least 1, got -5",
+		},
+		{
+			"a_negative_weight_of_affinity",
+			start + "profiles: [{pluginConfig: [{name: InterPodAffinity, args: {hardPodAffinityWeight: -1}}]}]",
+			"pluginConfig InterPodAffinity: hardPodAffinityWeight: want 0 to 100, got -1",
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if _, err := score.Read([]byte(test.text)); err == nil || !strings.Contains(err.Error(), test.error) {
