@@ -159,6 +159,11 @@ func TestARolloutRestartIsFollowed(t *testing.T) {
 			m.v.Deployment.Spec.Template.Annotations = nil
 			m.seen(1, 1, 1)
 		}, outline{Annotations: clean, Stage: move.Undone, Reason: schemas.ReasonRestartNoRoom, Message: "full"}},
+		{"taken back, and the record has no refusal", func(m *situated) {
+			m.givenUp()
+			m.s.Refusal, m.v.Deployment.Spec.Template.Annotations = nil, nil
+			m.seen(1, 1, 1)
+		}, outline{Annotations: clean, Stage: move.Undone, Reason: running, Message: "the restart was taken back"}},
 		{"taken back, and the pod went by itself", func(m *situated) {
 			m.givenUp()
 			m.v.Deployment.Spec.Template.Annotations = nil

@@ -70,7 +70,11 @@ func settleRollout(s state, v view) decision {
 	if !rolledOut(v.Deployment) && v.Now.Before(s.Back.Add(s.Limit)) {
 		return decision{Then: working(s, poll)}
 	}
-	return endRollout(s, v, s.Refusal.Message)
+	words := "the restart was taken back"
+	if s.Refusal != nil { // each ledger record with this phase has one, unless it was damaged
+		words = s.Refusal.Message
+	}
+	return endRollout(s, v, words)
 }
 
 // endRollout removes the annotation of the move. words describe a deviation from the plan, empty if there was none.
