@@ -2,14 +2,12 @@ package plan
 
 import (
 	"encoding/json"
-	"maps"
-	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/test/mutate"
 )
 
 // FuzzDecide: whatever the scope, the answer moves only pods of it that nothing protects; it claims only nodes that are meant, and touches only those of the scope, none of them without the finalizer. The
@@ -29,7 +27,9 @@ func FuzzDecide(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, base uint8, seed uint64, changes uint8) {
 		var s Facts
-		if json.Unmarshal(changed(t, right[int(base)%len(right)], seed, int(changes%16)), &s) != nil {
+		changed := mutate.JSON(t, right[int(base)%len(right)], seed, int(changes%16),
+			"Drain", "Complete", "Claimed", "Draining", "Returning", "Returned", "Gone", "Held")
+		if json.Unmarshal(changed, &s) != nil {
 			return
 		}
 		intents, steps := Decide(s)
@@ -69,64 +69,4 @@ func FuzzDecide(f *testing.F) {
 			}
 		}
 	})
-}
-
-// changed is a document with some values changed by chance.
-func changed(t *testing.T, document []byte, seed uint64, changes int) []byte {
-	t.Helper()
-	var root any
-	if err := json.Unmarshal(document, &root); err != nil {
-		t.Fatal(err)
-	}
-	r := rand.New(rand.NewPCG(seed, 0))
-	for range changes {
-		values := []any{"", "x", nil, -1.0, 0.0, 1e9, true, false, []any{}, map[string]any{}, "0001-01-01T00:00:00Z", "2200-01-01T00:00:00Z",
-			"Drain", "Complete", "Claimed", "Draining", "Returning", "Returned", "Gone", "Held"}
-		places := walk(root, func(v any) { values = append(values, v) })
-		if len(places) == 0 {
-			break
-		}
-		places[r.IntN(len(places))](values[r.IntN(len(values))], r.IntN(4) == 0)
-	}
-	data, err := json.Marshal(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
-}
-
-// walk finds the places where values are, in a fixed order: each sets another value, or takes it out.
-func walk(at any, found func(any)) (places []func(value any, out bool)) {
-	switch at := at.(type) {
-	case map[string]any:
-		for _, key := range slices.Sorted(maps.Keys(at)) {
-			found(at[key])
-			places = append(places, func(value any, out bool) {
-				if at[key] = copyOf(value); out {
-					delete(at, key)
-				}
-			})
-			places = append(places, walk(at[key], found)...)
-		}
-	case []any:
-		for i := range at {
-			found(at[i])
-			places = append(places, func(value any, _ bool) { at[i] = copyOf(value) })
-			places = append(places, walk(at[i], found)...)
-		}
-	}
-	return places
-}
-
-// copyOf shares nothing with the value, so that a document never holds itself.
-func copyOf(value any) any {
-	data, err := json.Marshal(value)
-	if err != nil {
-		panic(err)
-	}
-	var other any
-	if err := json.Unmarshal(data, &other); err != nil {
-		panic(err)
-	}
-	return other
 }
