@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"unicode/utf8"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
@@ -42,8 +43,11 @@ func New(files fs.FS) (*Validator, error) {
 func NewClosed(files fs.FS) (*Validator, error) { return compile(files, Closed) }
 
 // Validate validates an event in the structured mode of CloudEvents. Its error is a [Problems], or wraps [ErrUnknownType] if
-// there is no schema for the type, or wraps [schemas.ErrInvalid] if event is not one JSON value.
+// there is no schema for the type, or wraps [schemas.ErrInvalid] if event is not one JSON value in UTF-8.
 func (v *Validator) Validate(event []byte) error {
+	if !utf8.Valid(event) {
+		return fmt.Errorf("%w: not UTF-8", schemas.ErrInvalid)
+	}
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(event))
 	if err != nil {
 		return fmt.Errorf("%w: not JSON: %w", schemas.ErrInvalid, err)

@@ -123,6 +123,7 @@ func TestInvalidDocuments(t *testing.T) {
 	for _, c := range []struct{ name, document, want string }{
 		{"a list", "[{}]", "the event: got [{}], want an object"},
 		{"no JSON", "moin", "invalid event: not JSON: invalid character 'm' looking for beginning of value"},
+		{"not UTF-8", "{\"type\":\"\xff\"}", "invalid event: not UTF-8"},
 		{"two events", "{} {}", "invalid event: not JSON: invalid character after top-level value"},
 		{"a type that is not Rehome's", `{"type":"com.example.thing.v1"}`, `unknown event type "com.example.thing.v1"`},
 		{"a later version", `{"type":"dev.rehome.delta.v2"}`, `unknown event type "dev.rehome.delta.v2"`},
