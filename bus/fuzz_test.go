@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"encoding/json"
 	"errors"
 	"maps"
 	"reflect"
@@ -133,6 +134,39 @@ func FuzzReply(f *testing.F) {
 			if err := readsBack(e); err != nil {
 				t.Error(err)
 			}
+		}
+	})
+}
+
+// FuzzMaintenance: whatever the table of maintenances has under a key, it is invalid, or a maintenance with the name of the key that
+// is read as the same again after it was written.
+func FuzzMaintenance(f *testing.F) {
+	key := schemas.Token(schemas.RequestedMaintenance("worker-7"))
+	f.Add(key, []byte(`{"metadata":{"name":"node/worker-7","uid":"u"},"spec":{"nodeSelector":{},"stage":"Drain"}}`), uint64(7))
+	f.Add(key, []byte(`{"metadata":{"name":"node/worker-8"}}`), uint64(0))
+	f.Add("=", []byte(`{"metadata":{"name":"","annotations":{"\ud800":"\u0000"}},"status":{"nodes":[null]}}`), uint64(1<<63))
+	f.Add("a.>", []byte(`null`), uint64(1))
+	f.Fuzz(func(t *testing.T, key string, value []byte, version uint64) {
+		is, err := maintenanceOf(key, value, version)
+		if err != nil {
+			if !errors.Is(err, schemas.ErrInvalid) || is != nil {
+				t.Fatalf("got %+v, %v", is, err)
+			}
+			return
+		}
+		if name, ok := schemas.FromToken(key); !ok || name != is.Name || schemas.Token(is.Name) != key {
+			t.Errorf("the key %q has the maintenance %q", key, is.Name)
+		}
+		written, err := json.Marshal(is)
+		if err != nil {
+			t.Fatalf("read %+v, which cannot be written: %v", is, err)
+		}
+		again, err := maintenanceOf(key, written, version)
+		if err != nil {
+			t.Fatalf("%s was read, and written as %s, which is not read: %v", value, written, err)
+		}
+		if second, err := json.Marshal(again); err != nil || string(second) != string(written) {
+			t.Errorf("written as %s, and then as %s, %v", written, second, err)
 		}
 	})
 }
