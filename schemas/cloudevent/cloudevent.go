@@ -20,6 +20,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/cloudevents/sdk-go/v2/event"
 	"github.com/cloudevents/sdk-go/v2/types"
@@ -86,6 +87,9 @@ func fromCloudEvent(ce event.Event) (schemas.Event, error) {
 	}
 	if !json.Valid(ce.Data()) {
 		return schemas.Event{}, errors.New("data is not JSON")
+	}
+	if !utf8.Valid(ce.Data()) {
+		return schemas.Event{}, errors.New("data is not UTF-8")
 	}
 	// The SDK trims these attributes when it writes them, but not when it reads them in structured mode.
 	e := schemas.Event{

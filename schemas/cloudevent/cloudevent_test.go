@@ -83,6 +83,14 @@ func TestIncompleteEventIsNotWritten(t *testing.T) {
 	}
 }
 
+func TestDataThatIsNotUTF8IsInvalid(t *testing.T) {
+	attributes := map[string]string{"specversion": "1.0", "id": "1", "source": "/a", "type": "t"}
+	const want = `read CloudEvent "1": invalid event: data is not UTF-8`
+	if e, err := ReadBinary(attributes, []byte("{\"a\":\"\xff\"}")); !errors.Is(err, schemas.ErrInvalid) || err.Error() != want {
+		t.Errorf("got %+v, %v\nwant %s", e, err, want)
+	}
+}
+
 func TestMissingAttributesAreSorted(t *testing.T) {
 	want := `read CloudEvent "": invalid event: id: MUST be a non-empty string; source: REQUIRED; type: MUST be a non-empty string`
 	for range 50 {

@@ -34,6 +34,7 @@ func FuzzReadBinary(f *testing.F) {
 	}
 	f.Add("CE-Id", "%00%", "%C3%28", "a b", "application/json; charset=latin1", []byte(`{}`))
 	f.Add("ce-", "1", "t", "", "text/json", []byte(`[1e400]`))
+	f.Add("ce-id", "1", "t", "", JSON, []byte("\"\xff\""))
 	f.Add("ce-expirytime", "0000-01-01T00:00:00+23:59", "t", "\x00", "", []byte(` 7 `))
 	f.Fuzz(func(t *testing.T, name, value, eventType, subject, content string, data []byte) {
 		attributes, err := ReadAttributes(map[string][]string{
