@@ -25,6 +25,7 @@ func FuzzValidate(f *testing.F) {
 		f.Add(e.Document, uint64(i), uint8(3))
 	}
 	f.Add([]byte(`{"type":"dev.rehome.unknown.v1"}`), uint64(0), uint8(0))
+	f.Add([]byte("{\"type\":\"\xff\"}"), uint64(0), uint8(0))
 	f.Add([]byte(`{"type":7,"data":1e400}{}`), uint64(0), uint8(0))
 	f.Fuzz(func(t *testing.T, document []byte, seed uint64, changes uint8) {
 		var value any

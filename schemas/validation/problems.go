@@ -47,6 +47,11 @@ func (p Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
+func (p Problems) sorted() Problems {
+	slices.SortFunc(p, func(a, b Problem) int { return strings.Compare(a.Field, b.Field) })
+	return p
+}
+
 // finding is the result of one keyword of a schema for one field.
 type finding struct {
 	at    []string
@@ -84,8 +89,7 @@ func problemsOf(err error, event any) error {
 		}
 		all = append(all, p)
 	}
-	slices.SortFunc(all, func(a, b Problem) int { return strings.Compare(a.Field, b.Field) })
-	return all
+	return all.sorted()
 }
 
 // better reports whether f is more useful than other. A list of values is best, and a shorter one better than a longer one.

@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -56,7 +57,24 @@ func (v *Validator) Validate(event []byte) error {
 	if typ, named := object["type"].(string); named && !v.types[typ] {
 		return fmt.Errorf("%w %q", ErrUnknownType, typ)
 	}
-	return problemsOf(v.envelope.Validate(value), value)
+	if err := problemsOf(v.envelope.Validate(value), value); err != nil {
+		return err
+	}
+	return checkNames(object)
+}
+
+// checkNames returns the [Problems] of attributes whose names CloudEvents does not allow. The schemas are open, so they allow any name.
+func checkNames(event map[string]any) error {
+	var wrong Problems
+	for name, value := range event {
+		if name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789") != "" {
+			wrong = append(wrong, Problem{pointer([]string{name}), asJSON(value), "a name of lower-case letters and digits"})
+		}
+	}
+	if len(wrong) == 0 {
+		return nil
+	}
+	return wrong.sorted()
 }
 
 // compile compiles the schemas after applying form to each.

@@ -118,6 +118,16 @@ func TestLongValueIsCut(t *testing.T) {
 	}
 }
 
+func TestNamesOfAttributes(t *testing.T) {
+	published, _ := validators(t)
+	err := published.Validate(changed(t, "verdict", `"id":`, `"causat^onid": "a", "Trace_": 7, "id":`))
+	const want = `/Trace_: got 7, want a name of lower-case letters and digits
+/causat^onid: got "a", want a name of lower-case letters and digits`
+	if err == nil || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+}
+
 func TestInvalidDocuments(t *testing.T) {
 	published, _ := validators(t)
 	for _, c := range []struct{ name, document, want string }{
