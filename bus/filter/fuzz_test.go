@@ -42,7 +42,7 @@ func FuzzMatches(f *testing.F) {
 	})
 }
 
-// FuzzParsePod: what a user types for a pod is an error that quotes it, or the name and the namespace that were typed.
+// FuzzParsePod: ParsePod returns an error that quotes the text, or the namespace and the name in it.
 func FuzzParsePod(f *testing.F) {
 	for _, text := range []string{"shop/api-0", "", "/", "api-0", "a/b/c", "*/>", "\xff/\x00", "shop/ "} {
 		f.Add(text)

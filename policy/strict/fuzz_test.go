@@ -12,8 +12,8 @@ import (
 	"github.com/rehome-dev/rehome/policy/strict"
 )
 
-// FuzzDocument: whatever a file has, each problem names a line of the file and what is wrong. A file without problems is a map that
-// has the same values after it was written.
+// FuzzDocument: each problem names a mistake, and a line that the file has. A file without problems has the same values after it was
+// written.
 func FuzzDocument(f *testing.F) {
 	type part struct {
 		Name  string             `json:"name" required:"x"`
