@@ -218,8 +218,16 @@ func FuzzDecode(f *testing.F) {
 		[]byte(`{"specversion":"1.0","id":"1","source":"a","type":"t","subject":"s","expirytime":"2026-03-04T05:06:07Z","data":{"a":[1]}}`))
 	f.Add("", "", "", "application/cloudevents", []byte(`{"specversion":"1.0","id":"1","source":"a","type":"t","data_base64":"!"}`))
 	f.Add("", "", "", "", []byte(`{"specversion":"1.0","id":"1","source":"a","type":"t","time":7,"x":{"y":null},"data":""}`))
+	packed, err := compress(full.Data)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add("s", m.Header["ce-time"][0], "/a", "application/json", packed)
+	f.Add("s", m.Header["ce-time"][0], "/a", "application/json", packed[:len(packed)-9])
 	f.Fuzz(func(t *testing.T, subject, at, source, contentType string, body []byte) {
 		headers := []nats.Header{nil, {"Content-Type": {contentType}}, {
+			"ce-specversion": {"1.0"}, "ce-id": {"1"}, "ce-type": {"t"}, "ce-source": {source}, "Content-Encoding": {"gzip"},
+		}, {
 			"ce-specversion": {"1.0"}, "Ce-Id": {"1"}, "ce-type": {"t"}, "ce-source": {source}, "ce-time": {at},
 			"ce-subject": {subject}, "ce-expirytime": {at}, "ce-correlationid": {subject}, "ce-datacontenttype": {contentType},
 		}}
