@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"path"
 	"strings"
 	"unicode/utf8"
@@ -60,21 +61,41 @@ func (v *Validator) Validate(event []byte) error {
 	if err := problemsOf(v.envelope.Validate(value), value); err != nil {
 		return err
 	}
-	return checkNames(object)
+	return checkAttributes(object)
 }
 
-// checkNames returns the [Problems] of attributes whose names CloudEvents does not allow. The schemas are open, so they allow any name.
-func checkNames(event map[string]any) error {
+// checkAttributes returns the [Problems] of attributes that CloudEvents does not allow. The schemas are open, so they allow any name
+// and any value of an unknown attribute.
+func checkAttributes(event map[string]any) error {
 	var wrong Problems
 	for name, value := range event {
-		if name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789") != "" {
-			wrong = append(wrong, Problem{pointer([]string{name}), asJSON(value), "a name of lower-case letters and digits"})
+		p := Problem{Field: pointer([]string{name}), Got: asJSON(value)}
+		switch {
+		case name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789") != "":
+			p.Want = "a name of lower-case letters and digits"
+		case name != "data" && !isAttribute(value):
+			p.Want = "a string, a boolean, or a number of 32 bits"
+		default:
+			continue
 		}
+		wrong = append(wrong, p)
 	}
 	if len(wrong) == 0 {
 		return nil
 	}
 	return wrong.sorted()
+}
+
+// isAttribute reports whether a JSON value can be the value of an attribute.
+func isAttribute(value any) bool {
+	switch value := value.(type) {
+	case map[string]any, []any:
+		return false
+	case json.Number:
+		n, err := value.Float64()
+		return err == nil && n >= math.MinInt32 && n <= math.MaxInt32
+	}
+	return true
 }
 
 // compile compiles the schemas after applying form to each.

@@ -118,11 +118,18 @@ func TestLongValueIsCut(t *testing.T) {
 	}
 }
 
-func TestNamesOfAttributes(t *testing.T) {
+func TestUnknownAttributes(t *testing.T) {
 	published, _ := validators(t)
-	err := published.Validate(changed(t, "verdict", `"id":`, `"causat^onid": "a", "Trace_": 7, "id":`))
+	allowed := changed(t, "verdict", `"id":`, `"a": "x", "b": true, "c": -2147483648, "d": null, "e": 1.5, "id":`)
+	if err := published.Validate(allowed); err != nil {
+		t.Error(err)
+	}
+	err := published.Validate(changed(t, "verdict", `"id":`, `"causat^onid": "a", "Trace_": 7, "list": [], "map": {}, "large": 2147483648, "id":`))
 	const want = `/Trace_: got 7, want a name of lower-case letters and digits
-/causat^onid: got "a", want a name of lower-case letters and digits`
+/causat^onid: got "a", want a name of lower-case letters and digits
+/large: got 2147483648, want a string, a boolean, or a number of 32 bits
+/list: got [], want a string, a boolean, or a number of 32 bits
+/map: got {}, want a string, a boolean, or a number of 32 bits`
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
