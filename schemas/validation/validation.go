@@ -20,6 +20,7 @@ import (
 	"math"
 	"path"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -75,6 +76,8 @@ func checkAttributes(event map[string]any) error {
 			p.Want = "a name of lower-case letters and digits"
 		case name != "data" && !isAttribute(value):
 			p.Want = "a string, a boolean, or a number of 32 bits"
+		case (name == "time" || name == "expirytime") && !isTime(value):
+			p.Want = ofFormat("date-time")
 		default:
 			continue
 		}
@@ -96,6 +99,13 @@ func isAttribute(value any) bool {
 		return err == nil && n >= math.MinInt32 && n <= math.MaxInt32
 	}
 	return true
+}
+
+// isTime reports whether Go reads a value as a time that can be written in UTC: not with a lower-case z, nor with a leap second.
+func isTime(value any) bool {
+	text, _ := value.(string)
+	t, err := time.Parse(time.RFC3339, text)
+	return err == nil && t.UTC().Year() >= 0 && t.UTC().Year() <= 9999
 }
 
 // compile compiles the schemas after applying form to each.

@@ -135,6 +135,16 @@ func TestUnknownAttributes(t *testing.T) {
 	}
 }
 
+func TestTimesThatGoDoesNotRead(t *testing.T) {
+	published, _ := validators(t)
+	for _, at := range []string{"2026-11-20T11:15:34z", "2026-12-31T23:59:60Z", "0000-01-01T00:00:00+23:59"} {
+		err := published.Validate(changed(t, "verdict", `"id":`, `"expirytime": "`+at+`", "id":`))
+		if want := `/expirytime: got "` + at + `", want a time such as 2030-01-02T15:04:05Z`; err == nil || err.Error() != want {
+			t.Errorf("got  %v\nwant %s", err, want)
+		}
+	}
+}
+
 func TestInvalidDocuments(t *testing.T) {
 	published, _ := validators(t)
 	for _, c := range []struct{ name, document, want string }{
