@@ -18,6 +18,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 	"github.com/rehome-dev/rehome/simulate"
+	"github.com/rehome-dev/rehome/status"
 )
 
 // sec is so many seconds after clock.
@@ -81,7 +82,7 @@ func explained() look.Explanation {
 		Budgets: []look.BudgetOver{{Name: "api", Message: "poddisruptionbudget shop/api: 2 of 2 healthy pods needed"}, {Name: "all", Allowed: 1}},
 		Held: look.Held{
 			Storm:            []actuator.StormCondition{{Reason: schemas.ReasonStormNodes, Message: "3 of 9 nodes went bad", Since: sec(60)}},
-			WorkloadBreakers: []look.WorkloadBreaker{{WorkloadBreaker: breakerOf("api", sec(9000)), Holds: true}},
+			WorkloadBreakers: []status.WorkloadBreaker{{WorkloadBreaker: breakerOf("api", sec(9000)), Holds: true}},
 			Moves:            []actuator.Move{moveOf("api-1", "worker-1", "a replacement that is ready", 0), moveOf("api-2", "worker-1", "the API server", 0)},
 			Maintenances: []explain.Block{
 				{Maintenance: "firmware", Node: "worker-1", DryRun: true, BlockedPod: v1alpha1.BlockedPod{Reason: "Protected"}},

@@ -16,6 +16,7 @@ import (
 	"github.com/rehome-dev/rehome/cli/cmdutil"
 	"github.com/rehome-dev/rehome/cli/look"
 	"github.com/rehome-dev/rehome/simulate"
+	"github.com/rehome-dev/rehome/status"
 )
 
 // outputSchema is the file with the schema of what commands print with -o json and -o yaml.
@@ -27,10 +28,10 @@ var printed = []struct {
 	typ  reflect.Type
 	list bool
 }{
-	{"Move", reflect.TypeFor[actuator.Move](), true}, {"DeferredPod", reflect.TypeFor[look.DeferredPod](), true},
-	{"WorkloadBreaker", reflect.TypeFor[look.WorkloadBreaker](), true}, {"Request", reflect.TypeFor[look.OpenRequest](), true},
-	{"Maintenance", reflect.TypeFor[look.MaintenanceStatus](), true}, {"DeadLetter", reflect.TypeFor[look.Brief](), true},
-	{"Status", reflect.TypeFor[look.Status](), false}, {"PodExplanation", reflect.TypeFor[look.Explanation](), false},
+	{"Move", reflect.TypeFor[actuator.Move](), true}, {"DeferredPod", reflect.TypeFor[status.DeferredPod](), true},
+	{"WorkloadBreaker", reflect.TypeFor[status.WorkloadBreaker](), true}, {"Request", reflect.TypeFor[status.OpenRequest](), true},
+	{"Maintenance", reflect.TypeFor[status.Maintenance](), true}, {"DeadLetter", reflect.TypeFor[look.Brief](), true},
+	{"Status", reflect.TypeFor[status.Status](), false}, {"PodExplanation", reflect.TypeFor[look.Explanation](), false},
 	{"NodeExplanation", reflect.TypeFor[look.NodeExplanation](), false}, {"Settlement", reflect.TypeFor[simulate.Settlement](), false},
 }
 
@@ -57,7 +58,7 @@ func (m schemaMaker) of(t reflect.Type) object {
 	case reflect.Map:
 		return object{"type": []string{"object", "null"}, "additionalProperties": m.of(t.Elem())}
 	case reflect.Struct:
-		name := strings.ReplaceAll(t.String(), "look.", "")
+		name := strings.NewReplacer("look.", "", "status.", "").Replace(t.String())
 		if m.defs[name] == nil {
 			schema := object{"type": "object"}
 			m.defs[name] = schema

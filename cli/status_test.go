@@ -25,6 +25,7 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/status"
 )
 
 // clock is the time of these tests.
@@ -68,7 +69,7 @@ func TestStatus(t *testing.T) {
 		name   string
 		r      actuator.Remembered
 		limits *policy.Limits
-		but    func(*look.Status)
+		but    func(*status.Status)
 	}{
 		{"nothing is remembered", actuator.Remembered{}, nil, nil},
 		{"without a policy moves are counted by age", busy, nil, nil},
@@ -77,8 +78,8 @@ func TestStatus(t *testing.T) {
 			Window: time.Hour, PerNode: new(uint(5)), Total: new(uint(50)),
 			InFlight: policy.InFlight{PerNode: new(uint(3)), PerWorkload: new(uint(1)), Total: new(uint(20)), PerNamespace: new(uint(9))},
 		}, nil},
-		{"what is deferred", actuator.Remembered{}, nil, func(s *look.Status) {
-			d := look.DeferredPod{
+		{"what is deferred", actuator.Remembered{}, nil, func(s *status.Status) {
+			d := status.DeferredPod{
 				Pod: schemas.PodRef{Namespace: "shop", Name: "api-1"}, Strategy: "PodLifeTime", Reason: schemas.ReasonWorkloadPause,
 				Message: strings.Repeat("another pod of it was moved a moment ago ", 4), Since: clock.Add(-time.Hour),
 				Last: clock.Add(-time.Minute), Again: clock.Add(90 * time.Second),
@@ -89,15 +90,15 @@ func TestStatus(t *testing.T) {
 				s.Deferred = append(s.Deferred, d)
 			}
 		}},
-		{"open requests", actuator.Remembered{}, nil, func(s *look.Status) {
-			s.Requests = []look.OpenRequest{
+		{"open requests", actuator.Remembered{}, nil, func(s *status.Status) {
+			s.Requests = []status.OpenRequest{
 				{Request: schemas.Request{
 					Sender: "admin", Name: "drain", Action: schemas.ActionDeschedule, Target: &schemas.Target{Node: "n1"}, Reason: "its fan",
 				}, Since: clock.Add(-time.Minute)},
 				{Request: schemas.Request{Sender: "ci", Name: "look", Action: schemas.ActionEvaluate, Reason: "new labels"}, Since: clock.Add(-time.Second)},
 			}
 		}},
-		{"maintenances of the bus", actuator.Remembered{}, nil, func(s *look.Status) {
+		{"maintenances of the bus", actuator.Remembered{}, nil, func(s *status.Status) {
 			at := metav1.NewTime(clock.Add(-time.Hour))
 			asked := &v1alpha1.NodeMaintenance{
 				ObjectMeta: metav1.ObjectMeta{Name: "node/n1", CreationTimestamp: at},
@@ -106,13 +107,13 @@ func TestStatus(t *testing.T) {
 			known := asked.DeepCopy()
 			known.Name, known.Status.Nodes = "sign/n2", []v1alpha1.NodeStatus{{Name: "n2", Stage: v1alpha1.Draining}}
 			known.Status.Summary = v1alpha1.Summary{PodsLeft: 3, PodsBlocked: 1, Message: "cannot move shop/db-0"}
-			s.Maintenances = []look.MaintenanceStatus{look.MaintenanceStatusOf(asked), look.MaintenanceStatusOf(known)}
-			s.Requests = []look.OpenRequest{{Request: schemas.Request{
+			s.Maintenances = []status.Maintenance{status.MaintenanceOf(asked), status.MaintenanceOf(known)}
+			s.Requests = []status.OpenRequest{{Request: schemas.Request{
 				Sender: "admin", Name: "drain", Action: schemas.ActionMaintain, Reason: "its fan",
 				Maintenance: &schemas.NodeRequest{Node: "n1", Stage: v1alpha1.Drain},
 			}, Since: clock.Add(-time.Hour)}}
 		}},
-		{"the streams, who works on them, and dead letters", actuator.Remembered{}, nil, func(s *look.Status) {
+		{"the streams, who works on them, and dead letters", actuator.Remembered{}, nil, func(s *status.Status) {
 			s.DeadLetters = map[string]uint64{bus.StreamScopes: 2, bus.StreamIntents: 1}
 			s.Streams = []bus.StreamStatus{
 				{Name: bus.StreamScopes, Messages: 12, Bytes: 3 << 19, MaxBytes: 3 << 20, Workers: []bus.WorkerStatus{
@@ -121,9 +122,9 @@ func TestStatus(t *testing.T) {
 				{Name: bus.StreamDead, Messages: 3, Bytes: 900},
 			}
 		}},
-		{"limits that are reached", actuator.Remembered{}, nil, func(s *look.Status) {
+		{"limits that are reached", actuator.Remembered{}, nil, func(s *status.Status) {
 			for _, reason := range []schemas.ReasonCode{schemas.ReasonMovingTotal, schemas.ReasonLimitNode, schemas.ReasonMovingTotal, schemas.ReasonDisruptionBudget} {
-				s.Deferred = append(s.Deferred, look.DeferredPod{
+				s.Deferred = append(s.Deferred, status.DeferredPod{
 					Pod: schemas.PodRef{Namespace: "shop", Name: "api-1"}, Strategy: "PodLifeTime", Reason: reason, Since: clock, Last: clock,
 				})
 			}
@@ -134,20 +135,20 @@ func TestStatus(t *testing.T) {
 			}
 			s.LimitsReached = s.Reached()
 		}},
-		{"who leads", actuator.Remembered{}, nil, func(s *look.Status) {
-			s.Leaders = []look.LeaderStatus{{Lease: "rehome-watcher", Holder: "a_1", Since: clock.Add(-time.Hour)}, {Lease: "rehome-actuator", Holder: "", Since: time.Time{}}}
+		{"who leads", actuator.Remembered{}, nil, func(s *status.Status) {
+			s.Leaders = []status.Leader{{Lease: "rehome-watcher", Holder: "a_1", Since: clock.Add(-time.Hour)}, {Lease: "rehome-actuator", Holder: "", Since: time.Time{}}}
 		}},
-		{"what is not known", actuator.Remembered{}, nil, func(s *look.Status) {
+		{"what is not known", actuator.Remembered{}, nil, func(s *status.Status) {
 			s.NoLeaders, s.Unreadable = "no cluster", []string{"ledger key x: y"}
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			st := look.StatusOf(c.r, c.limits, clock)
+			st := status.Of(c.r, c.limits, clock)
 			if c.but != nil {
 				c.but(&st)
 			}
 			var out bytes.Buffer
-			if err := st.Write(&out); err != nil {
+			if err := (look.StatusPage{Status: st}).Write(&out); err != nil {
 				t.Fatal(err)
 			}
 			golden(t, "status/"+c.name+".txt", out.String())
@@ -156,7 +157,7 @@ func TestStatus(t *testing.T) {
 }
 
 func TestPrintStatus(t *testing.T) {
-	st := look.StatusOf(actuator.Remembered{
+	st := status.Of(actuator.Remembered{
 		Moves: []actuator.Move{moveOf("api-1", "worker-1", "a replacement that is ready", time.Minute)},
 		Loops: []actuator.WorkloadBreaker{breakerOf("api", clock.Add(time.Minute))},
 	}, nil, clock)
@@ -182,15 +183,15 @@ func TestPrintTables(t *testing.T) {
 	unnamed.Name = nil
 	for name, table := range map[string]cmdutil.Table{
 		"moves": look.MovesTable(clock, []actuator.Move{moveOf("api-1", "worker-1", "a replacement that is ready", time.Minute)}),
-		"deferred": look.DeferredTable(clock, []look.DeferredPod{{
+		"deferred": look.DeferredTable(clock, []status.DeferredPod{{
 			Pod: ref, Node: "n1", Profile: "default", Strategy: "PodLifeTime", Reason: schemas.ReasonWorkloadPause, Message: "too soon",
 			Since: clock.Add(-time.Hour), Last: clock.Add(-time.Minute), Times: 3, Again: clock.Add(90 * time.Second),
 		}}),
-		"breakers": look.BreakersTable(clock, []look.WorkloadBreaker{
+		"breakers": look.BreakersTable(clock, []status.WorkloadBreaker{
 			{WorkloadBreaker: breakerOf("api", clock.Add(time.Minute)), Holds: true}, {WorkloadBreaker: unnamed},
 		}),
-		"requests":     look.RequestsTable(clock, []look.OpenRequest{{Request: request, Since: clock.Add(-time.Hour)}}),
-		"maintenances": look.MaintenancesTable(clock, []look.MaintenanceStatus{{Name: "node/n1", Stage: v1alpha1.Drain, PodsLeft: 3, Since: clock, Reason: "fan"}}),
+		"requests":     look.RequestsTable(clock, []status.OpenRequest{{Request: request, Since: clock.Add(-time.Hour)}}),
+		"maintenances": look.MaintenancesTable(clock, []status.Maintenance{{Name: "node/n1", Stage: v1alpha1.Drain, PodsLeft: 3, Since: clock, Reason: "fan"}}),
 		"deadletters":  look.DeadLettersTable(clock, []bus.DeadLetter{deadOf(t, 3, time.Second, "it is wrong"), garbage}),
 		"nothing":      look.MovesTable(clock, nil),
 	} {

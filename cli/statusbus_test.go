@@ -16,9 +16,9 @@ import (
 
 	"github.com/rehome-dev/rehome/app"
 	"github.com/rehome-dev/rehome/bus"
-	"github.com/rehome-dev/rehome/cli/look"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/status"
 )
 
 // deferral is a verdict of the last minutes on a pod shop/NAME.
@@ -31,9 +31,9 @@ func deferral(name, strategy string, outcome schemas.Outcome, reason schemas.Rea
 }
 
 func TestAPodIsDeferredUntilALaterVerdictSaysSomethingElse(t *testing.T) {
-	deferred := func(name, strategy string, since, last time.Time, times int) look.DeferredPod {
+	deferred := func(name, strategy string, since, last time.Time, times int) status.DeferredPod {
 		v := deferral(name, strategy, schemas.Deferred, schemas.ReasonDisruptionBudget)
-		return look.DeferredPod{
+		return status.DeferredPod{
 			Pod: v.Intent.Pod, Node: "n1", Profile: "p", Strategy: strategy, Reason: v.Reason, Message: "because", Since: since, Last: last,
 			Times: times,
 		}
@@ -45,20 +45,20 @@ func TestAPodIsDeferredUntilALaterVerdictSaysSomethingElse(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		said []said
-		want []look.DeferredPod
+		want []status.DeferredPod
 	}{
-		{"nothing was said", nil, []look.DeferredPod{}},
+		{"nothing was said", nil, []status.DeferredPod{}},
 		{"again and again", []said{{"a", "A", "deferred"}, {"b", "A", "deferred"}, {"a", "A", "deferred"}},
-			[]look.DeferredPod{deferred("a", "A", sec(0), sec(2), 2), deferred("b", "A", sec(1), sec(1), 1)}},
-		{"it was moved by another strategy", []said{{"a", "A", "deferred"}, {"a", "B", "evicted"}}, []look.DeferredPod{}},
+			[]status.DeferredPod{deferred("a", "A", sec(0), sec(2), 2), deferred("b", "A", sec(1), sec(1), 1)}},
+		{"it was moved by another strategy", []said{{"a", "A", "deferred"}, {"a", "B", "evicted"}}, []status.DeferredPod{}},
 		{"another strategy is told something else", []said{{"a", "A", "deferred"}, {"a", "B", "rejected"}},
-			[]look.DeferredPod{deferred("a", "A", sec(0), sec(0), 1)}},
-		{"it is not wanted any more", []said{{"a", "A", "deferred"}, {"a", "A", "withdrawn"}}, []look.DeferredPod{}},
+			[]status.DeferredPod{deferred("a", "A", sec(0), sec(0), 1)}},
+		{"it is not wanted any more", []said{{"a", "A", "deferred"}, {"a", "A", "withdrawn"}}, []status.DeferredPod{}},
 		{"again after something else", []said{{"a", "A", "deferred"}, {"a", "A", "expired"}, {"a", "A", "deferred"}},
-			[]look.DeferredPod{deferred("a", "A", sec(2), sec(2), 1)}},
+			[]status.DeferredPod{deferred("a", "A", sec(2), sec(2), 1)}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			d := look.Deferrals{}
+			d := status.Deferrals{}
 			for i, s := range c.said {
 				v := deferral(s.name, s.strategy, s.outcome, schemas.ReasonDisruptionBudget)
 				d.Verdict(v, sec(float64(i)))
@@ -87,18 +87,18 @@ func TestAStatusHasWhatIsDeferredAskedForAndDeadOnTheBus(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, err := execute(t, "status", "-o", "json")
-	var got look.Status
+	var got status.Status
 	if err := errors.Join(err, json.Unmarshal([]byte(out), &got)); err != nil {
 		t.Fatal(err)
 	}
-	wantDeferred := []look.DeferredPod{{
+	wantDeferred := []status.DeferredPod{{
 		Pod: v.Intent.Pod, Node: "n1", Profile: "p", Strategy: "PodLifeTime", Reason: v.Reason, Message: "because", Since: clock, Last: clock,
 		Times: 1,
 	}}
 	wantDead := map[string]uint64{bus.StreamScopes: 2, bus.StreamIntents: 1}
 	if len(got.Requests) != 1 || !reflect.DeepEqual(got.Requests[0].Request, r) || time.Since(got.Requests[0].Since) > time.Minute ||
 		!reflect.DeepEqual(got.Deferred, wantDeferred) || !reflect.DeepEqual(got.DeadLetters, wantDead) || len(got.Streams) != 7 ||
-		!reflect.DeepEqual(got.Maintenances, []look.MaintenanceStatus{{Name: "node/n1", Stage: v1alpha1.Cordon, Reason: "fan", Since: clock}}) {
+		!reflect.DeepEqual(got.Maintenances, []status.Maintenance{{Name: "node/n1", Stage: v1alpha1.Cordon, Reason: "fan", Since: clock}}) {
 		t.Errorf("got %+v\nwant deferred %+v, dead %v, request %+v", got, wantDeferred, wantDead, r)
 	}
 	text, err := execute(t, "status")

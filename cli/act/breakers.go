@@ -16,8 +16,8 @@ import (
 	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/cli/cmdutil"
-	"github.com/rehome-dev/rehome/cli/look"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/status"
 )
 
 func breakersCommand() *cobra.Command {
@@ -66,7 +66,7 @@ const clearWithin = 10 * time.Second
 // clearBreakers clears those of a workload, or all of them for nil.
 func clearBreakers(ctx context.Context, s settings.Settings, of *schemas.ObjectRef, w io.Writer) error {
 	return cmdutil.WithBus(s, cmdutil.Operator, func(b *bus.Bus) error {
-		remembered, _, err := look.ReadLedger(ctx, b.Ledger())
+		remembered, _, err := status.Ledger(ctx, b)
 		if err != nil {
 			return err
 		}

@@ -25,6 +25,7 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/simulate"
+	"github.com/rehome-dev/rehome/status"
 )
 
 func explainCommand() *cobra.Command {
@@ -116,7 +117,7 @@ type Subject struct {
 
 // Held is what the actuator remembers, and what it has told, that keeps a pod where it is.
 type Held struct {
-	WorkloadBreakers []WorkloadBreaker         `json:"workloadBreakers,omitempty"` // of its workload on its node
+	WorkloadBreakers []status.WorkloadBreaker  `json:"workloadBreakers,omitempty"` // of its workload on its node
 	Storm            []actuator.StormCondition `json:"storm,omitempty"`
 	Moves            []actuator.Move           `json:"moves,omitempty"` // in flight, of its workload or its own
 	// Maintenances want it off its node and cannot move it.
@@ -211,7 +212,7 @@ func (x *Explanation) askBus(ctx context.Context, b *bus.Bus) error {
 			return nil
 		}
 	}
-	remembered, _, err := ReadLedger(ctx, b.Ledger())
+	remembered, _, err := status.Ledger(ctx, b)
 	if err != nil {
 		x.unknown(PartHeld, err)
 		return nil
@@ -227,7 +228,7 @@ func (x *Explanation) hold(r actuator.Remembered) {
 	}
 	x.Held.Storm = r.Storm
 	of := x.Pod.Workload
-	for _, l := range breakersOf(r, x.Time) {
+	for _, l := range status.WorkloadBreakers(r, x.Time) {
 		if of != nil && l.Workload == of.UID && l.Node == x.Pod.Node && l.Holds {
 			x.Held.WorkloadBreakers = append(x.Held.WorkloadBreakers, l)
 		}

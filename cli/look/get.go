@@ -16,6 +16,7 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/cli/cmdutil"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/status"
 )
 
 func getCommand() *cobra.Command {
@@ -26,21 +27,21 @@ func getCommand() *cobra.Command {
 		SuggestFor: []string{"loops", "dead", "list"},
 	},
 		getInNamespace("moves", "List the moves in flight, and what each of them waits for", func(ctx context.Context, b *bus.Bus, now time.Time) (cmdutil.Table, error) {
-			r, unreadable, err := ReadLedger(ctx, b.Ledger())
-			return MovesTable(now, inFlight(r.Moves)), errors.Join(append(unreadable, err)...)
+			r, unreadable, err := status.Ledger(ctx, b)
+			return MovesTable(now, status.InFlight(r)), errors.Join(append(unreadable, err)...)
 		}),
 		getDeferredCommand(),
 		getInNamespace("breakers", "List the circuit breakers of workloads whose pods came back to a node", func(ctx context.Context, b *bus.Bus, now time.Time) (cmdutil.Table, error) {
-			r, unreadable, err := ReadLedger(ctx, b.Ledger())
-			return BreakersTable(now, breakersOf(r, now)), errors.Join(append(unreadable, err)...)
+			r, unreadable, err := status.Ledger(ctx, b)
+			return BreakersTable(now, status.WorkloadBreakers(r, now)), errors.Join(append(unreadable, err)...)
 		}),
 		getDeadLettersCommand(),
 		get(&cobra.Command{Use: "requests", Short: "List the open requests"}, func(ctx context.Context, b *bus.Bus, now time.Time) (cmdutil.Table, error) {
-			r, err := readRequests(ctx, b)
+			r, err := status.Requests(ctx, b)
 			return RequestsTable(now, r), err
 		}),
 		get(&cobra.Command{Use: "maintenances", Short: "List the maintenances that were requested on the bus; kubectl lists the others"}, func(ctx context.Context, b *bus.Bus, now time.Time) (cmdutil.Table, error) {
-			m, err := readMaintenances(ctx, b)
+			m, err := status.Maintenances(ctx, b)
 			return MaintenancesTable(now, m), err
 		}),
 	)
@@ -49,9 +50,9 @@ func getCommand() *cobra.Command {
 func getDeferredCommand() *cobra.Command {
 	reason := ""
 	c := getInNamespace("deferred", "List the pods that are deferred, by the verdicts of the past hour", func(ctx context.Context, b *bus.Bus, now time.Time) (cmdutil.Table, error) {
-		all, err := readDeferred(ctx, b, now)
+		all, err := status.Deferred(ctx, b, now)
 		if reason != "" {
-			all = slices.DeleteFunc(all, func(d DeferredPod) bool { return string(d.Reason) != reason })
+			all = slices.DeleteFunc(all, func(d status.DeferredPod) bool { return string(d.Reason) != reason })
 		}
 		return DeferredTable(now, all), err
 	})

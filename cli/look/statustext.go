@@ -2,7 +2,6 @@ package look
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,19 +9,17 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/cli/cmdutil"
-	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/status"
 )
 
 // shownDeferred is how many deferred pods the status has at most: a screen. `rehome get deferred` has all of them.
 const shownDeferred = 20
 
 // Write writes the status for people: the most important thing first, and no table without rows.
-func (st Status) Write(w io.Writer) error {
+func (st StatusPage) Write(w io.Writer) error {
 	var text strings.Builder
 	fmt.Fprintln(&text, st.brief())
 	for _, c := range st.Storm {
@@ -30,7 +27,7 @@ func (st Status) Write(w io.Writer) error {
 	}
 	err := errors.Join(
 		section(&text, "Moves in flight", MovesTable(st.Time, st.MovesInFlight)),
-		st.Counted.write(&text),
+		writeCounted(st.Counted, &text),
 		section(&text, "Workload circuit breakers", BreakersTable(st.Time, st.WorkloadBreakers)),
 		st.writeLeaders(&text),
 		section(&text, "Deferred pods", DeferredTable(st.Time, st.Deferred[:min(len(st.Deferred), shownDeferred)])),
@@ -62,16 +59,16 @@ func (st Status) Write(w io.Writer) error {
 	return err
 }
 
-func (c moveCount) write(w io.Writer) error {
+func writeCounted(c status.MoveCount, w io.Writer) error {
 	if c.Window == "" {
 		if c.Total > 0 {
 			fmt.Fprintf(w, "\nmoves that are remembered: %d in the last minute, %d in the last 5 minutes, %d in the last hour, %d older\n",
 				c.Ages[0], c.Ages[0]+c.Ages[1], c.Ages[0]+c.Ages[1]+c.Ages[2], c.Ages[3])
 		}
 	} else {
-		fmt.Fprintf(w, "\n%s in the window of %s%s\n", cmdutil.Count(c.Total, "move"), c.Window, c.limitsInWords())
+		fmt.Fprintf(w, "\n%s in the window of %s%s\n", cmdutil.Count(c.Total, "move"), c.Window, limitsInWords(c))
 	}
-	limits := moveLimits{}
+	limits := status.MoveLimits{}
 	if c.Limits != nil {
 		limits = *c.Limits
 	}
@@ -98,7 +95,7 @@ func limitInWords(limit *uint) string {
 }
 
 // limitsInWords lists the limits of the policy.
-func (c moveCount) limitsInWords() string {
+func limitsInWords(c status.MoveCount) string {
 	var words []string
 	if c.Limits != nil && c.Limits.Total != nil {
 		words = append(words, fmt.Sprintf("at most %d", *c.Limits.Total))
@@ -122,7 +119,7 @@ func (c moveCount) limitsInWords() string {
 	return "; the policy allows " + strings.Join(words, ", ")
 }
 
-func (st Status) writeLeaders(w io.Writer) error {
+func (st StatusPage) writeLeaders(w io.Writer) error {
 	if st.NoLeaders != "" {
 		_, err := fmt.Fprintf(w, "\nThe leaders are not known: %s\n", st.NoLeaders)
 		return err
@@ -134,19 +131,8 @@ func (st Status) writeLeaders(w io.Writer) error {
 	return section(w, "Leaders", rows("Lease,Holder,Age", cells))
 }
 
-// ends is the deadline, or the default one.
-func (r OpenRequest) ends() time.Time {
-	switch {
-	case r.Deadline.IsZero() && r.Action == schemas.ActionMaintain:
-		return r.Since.Add(24 * time.Hour)
-	case r.Deadline.IsZero():
-		return r.Since.Add(time.Hour)
-	}
-	return r.Deadline
-}
-
 // writeStreams writes streams, consumers, and the number of dead letters.
-func (st Status) writeStreams(w io.Writer) error {
+func (st StatusPage) writeStreams(w io.Writer) error {
 	var streams, workers [][]any
 	for _, s := range st.Streams {
 		used := ""
@@ -172,38 +158,4 @@ func (st Status) writeStreams(w io.Writer) error {
 		fmt.Fprintf(w, "\ndead letters: %s; see `rehome get deadletters`\n", strings.Join(dead, ", "))
 	}
 	return err
-}
-
-// MaintenanceStatus is how far a maintenance is that was asked for on the bus. Those that are objects, kubectl shows.
-type MaintenanceStatus struct {
-	Name  string         `json:"name"`
-	Stage v1alpha1.Stage `json:"stage"` // what is wanted
-	// Node is how far its node is. Empty: nothing is known of it yet.
-	Node        v1alpha1.NodeStage `json:"node,omitempty"`
-	PodsLeft    int32              `json:"podsLeft"`
-	PodsBlocked int32              `json:"podsBlocked"`
-	Message     string             `json:"message"`
-	Reason      string             `json:"reason"`
-	Since       time.Time          `json:"since"`
-}
-
-func readMaintenances(ctx context.Context, b *bus.Bus) ([]MaintenanceStatus, error) {
-	list, err := b.Maintenances().List(ctx)
-	all := []MaintenanceStatus{}
-	for _, m := range list {
-		all = append(all, MaintenanceStatusOf(m))
-	}
-	slices.SortFunc(all, func(a, b MaintenanceStatus) int { return cmp.Compare(a.Name, b.Name) })
-	return all, err
-}
-
-func MaintenanceStatusOf(m *v1alpha1.NodeMaintenance) MaintenanceStatus {
-	s := MaintenanceStatus{
-		Name: m.Name, Stage: m.Spec.Stage, PodsLeft: m.Status.Summary.PodsLeft, PodsBlocked: m.Status.Summary.PodsBlocked,
-		Message: m.Status.Summary.Message, Reason: m.Spec.Reason, Since: m.CreationTimestamp.UTC(),
-	}
-	if len(m.Status.Nodes) == 1 { // an entry is about one
-		s.Node = m.Status.Nodes[0].Stage
-	}
-	return s
 }

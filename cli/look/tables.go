@@ -10,6 +10,7 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/cli/cmdutil"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/status"
 )
 
 // table makes a table of a kind with a row for each item. columns and wide are separated by commas.
@@ -45,9 +46,9 @@ func MovesTable(now time.Time, moves []actuator.Move) cmdutil.Table {
 }
 
 // DeferredTable is what `rehome get` prints about the deferred pods.
-func DeferredTable(now time.Time, pods []DeferredPod) cmdutil.Table {
+func DeferredTable(now time.Time, pods []status.DeferredPod) cmdutil.Table {
 	const columns, wide = "Namespace,Pod,Strategy,Reason,Age,Last try,Next try,Message", "Node,Profile,Verdicts"
-	return table("DeferredPod", columns, wide, pods, func(d DeferredPod) cmdutil.Row {
+	return table("DeferredPod", columns, wide, pods, func(d status.DeferredPod) cmdutil.Row {
 		return cmdutil.Row{Namespace: d.Pod.Namespace, Name: d.Pod.Name, Type: "pod", Cells: []any{
 			d.Pod.Namespace, d.Pod.Name, d.Strategy, string(d.Reason), cmdutil.Age(now, d.Since), cmdutil.Age(now, d.Last),
 			cmdutil.In(now, d.Again), d.Message, d.Node, d.Profile, d.Times,
@@ -56,9 +57,9 @@ func DeferredTable(now time.Time, pods []DeferredPod) cmdutil.Table {
 }
 
 // BreakersTable is what `rehome get` prints about the circuit breakers of workloads.
-func BreakersTable(now time.Time, breakers []WorkloadBreaker) cmdutil.Table {
+func BreakersTable(now time.Time, breakers []status.WorkloadBreaker) cmdutil.Table {
 	const columns, wide = "Namespace,Workload,Node,Strategy,Returns,State,Until", "UID"
-	return table("WorkloadBreaker", columns, wide, breakers, func(l WorkloadBreaker) cmdutil.Row {
+	return table("WorkloadBreaker", columns, wide, breakers, func(l status.WorkloadBreaker) cmdutil.Row {
 		state, until := "over", cmdutil.Age(now, l.Until)+" ago"
 		if l.Holds {
 			state, until = "holds", cmdutil.In(now, l.Until)
@@ -83,11 +84,11 @@ func workload(ref *schemas.ObjectRef, uid string) string {
 }
 
 // RequestsTable is what `rehome get` prints about the open requests.
-func RequestsTable(now time.Time, requests []OpenRequest) cmdutil.Table {
-	return table("Request", "Sender,Name,Age,Deadline,Wants", "", requests, func(r OpenRequest) cmdutil.Row {
+func RequestsTable(now time.Time, requests []status.OpenRequest) cmdutil.Table {
+	return table("Request", "Sender,Name,Age,Deadline,Wants", "", requests, func(r status.OpenRequest) cmdutil.Row {
 		deadline := ""
 		if r.Action == schemas.ActionDeschedule || r.Action == schemas.ActionMaintain {
-			deadline = cmdutil.In(now, r.ends())
+			deadline = cmdutil.In(now, r.Ends())
 		}
 		cells := []any{r.Sender, r.Name, cmdutil.Age(now, r.Since), deadline, DescribeRequest(r.Request)}
 		return cmdutil.Row{Name: r.Name, Type: "request", Cells: cells}
@@ -95,9 +96,9 @@ func RequestsTable(now time.Time, requests []OpenRequest) cmdutil.Table {
 }
 
 // MaintenancesTable is what `rehome get` prints about the maintenances of the bus.
-func MaintenancesTable(now time.Time, maintenances []MaintenanceStatus) cmdutil.Table {
+func MaintenancesTable(now time.Time, maintenances []status.Maintenance) cmdutil.Table {
 	const columns = "Name,Wanted,Node,Left,Blocked,Age,Message"
-	return table("Maintenance", columns, "", maintenances, func(m MaintenanceStatus) cmdutil.Row {
+	return table("Maintenance", columns, "", maintenances, func(m status.Maintenance) cmdutil.Row {
 		return cmdutil.Row{Name: m.Name, Type: "maintenance", Cells: []any{
 			m.Name, string(m.Stage), string(m.Node), m.PodsLeft, m.PodsBlocked, cmdutil.Age(now, m.Since), cmp.Or(m.Message, m.Reason),
 		}}

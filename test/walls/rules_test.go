@@ -165,7 +165,7 @@ var forTests = []string{"test/..."}
 var roles = []string{"watcher/...", "functions/...", "actuator/...", "maintenance/...", "bus/..."}
 
 // wiring may import any number of roles.
-var wiring = []string{"api/...", "app/...", "cli/...", "cmd/rehome", "explain", "simulate", "test/..."}
+var wiring = []string{"api/...", "app/...", "cli/...", "cmd/rehome", "explain", "simulate", "status", "test/..."}
 
 // planned are packages of rules that do not exist yet. An existing package in this list is an error.
 var planned []string

@@ -1,0 +1,92 @@
+package status
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// deferredWithin is the age of the oldest verdicts that Deferred reads: twice the default time between two resyncs. A pod that is still
+// deferred gets another verdict after each resync.
+const deferredWithin = time.Hour
+
+// DeferredPod is a pod whose last verdict defers its move.
+type DeferredPod struct {
+	Pod      schemas.PodRef     `json:"pod"`
+	Node     string             `json:"node"`
+	Profile  string             `json:"profile"`
+	Strategy string             `json:"strategy"`
+	Reason   schemas.ReasonCode `json:"reason"`
+	Message  string             `json:"message"`
+	// Since is the first of the verdicts in a row that say so, and Last the last one; Times is how many there are.
+	Since time.Time `json:"since"`
+	Last  time.Time `json:"last"`
+	Times int       `json:"times"`
+	// Again is when what holds it is over at the earliest. Zero: that is not known.
+	Again time.Time `json:"again,omitzero"`
+}
+
+// intentKey tells the intents of strategies about pods apart.
+type intentKey struct {
+	pod               types.UID
+	profile, strategy string
+}
+
+// Deferrals collects the pods that are deferred.
+type Deferrals map[intentKey]DeferredPod
+
+// Verdict adds a verdict. Verdicts come in the order of their times.
+func (d Deferrals) Verdict(v schemas.Verdict, at time.Time) {
+	key := intentKey{v.Intent.Pod.UID, v.Profile, v.Strategy}
+	switch {
+	case v.Outcome == schemas.Deferred:
+		p, before := d[key]
+		if !before {
+			p.Since = at
+		}
+		p.Pod, p.Node, p.Profile, p.Strategy = v.Intent.Pod, v.Intent.Node, v.Profile, v.Strategy
+		p.Reason, p.Message, p.Last, p.Again = v.Reason, v.Message, at, v.Again
+		p.Times++
+		d[key] = p
+	case v.Outcome.Moves() && !v.DryRun:
+		for other := range d {
+			if other.pod == key.pod {
+				delete(d, other)
+			}
+		}
+	default:
+		delete(d, key)
+	}
+}
+
+// List returns all of them. Those that have waited longest come first.
+func (d Deferrals) List() []DeferredPod {
+	all := []DeferredPod{}
+	for _, p := range d {
+		all = append(all, p)
+	}
+	slices.SortFunc(all, func(a, b DeferredPod) int {
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Pod.String(), b.Pod.String()), cmp.Compare(a.Strategy, b.Strategy),
+			cmp.Compare(a.Profile, b.Profile))
+	})
+	return all
+}
+
+// Deferred reads the pods that are deferred from the verdicts of the last hour.
+func Deferred(ctx context.Context, b *bus.Bus, now time.Time) ([]DeferredPod, error) {
+	d := Deferrals{}
+	query := bus.Query{Channels: []string{bus.VerdictChannels}, Since: now.Add(-deferredWithin)}
+	err := b.Events(ctx, query, func(e schemas.Event) error {
+		if v, err := schemas.Decode[schemas.Verdict](e); err == nil {
+			d.Verdict(v, e.Time)
+		}
+		return nil
+	})
+	return d.List(), err
+}
