@@ -3,6 +3,7 @@ package bus_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"slices"
 	"testing"
@@ -81,8 +82,9 @@ func (p port) delivers(t *testing.T, js jetstream.JetStream, who bus.Participant
 		default:
 		}
 	})
-	for _, victim := range victims() {
-		config := map[string]any{"name": "thief", "deliver_subject": victim, "ack_policy": "explicit", "deliver_policy": "all", "max_ack_pending": 1}
+	for i, victim := range victims() {
+		name := fmt.Sprint("thief-", i) // another one each time, since the server still removes the files of the one before
+		config := map[string]any{"name": name, "deliver_subject": victim, "ack_policy": "explicit", "deliver_policy": "all", "max_ack_pending": 1}
 		if stream == bus.StreamScopes { // each scope has one consumer, and this one none yet
 			config["filter_subject"] = "rehome.scope.Unhosted.>"
 			if _, err := js.Publish(t.Context(), "rehome.scope.Unhosted.default.node.a", []byte("x")); err != nil {
@@ -97,7 +99,7 @@ func (p port) delivers(t *testing.T, js jetstream.JetStream, who bus.Participant
 		if err != nil {
 			t.Fatal(err)
 		}
-		answer, ok := ask(t, nc, "$JS.API.CONSUMER.CREATE."+stream+".thief", text, refused)
+		answer, ok := ask(t, nc, "$JS.API.CONSUMER.CREATE."+stream+"."+name, text, refused)
 		switch {
 		case !ok:
 		case answer.Error == nil:
@@ -109,7 +111,7 @@ func (p port) delivers(t *testing.T, js jetstream.JetStream, who bus.Participant
 			t.Errorf("a consumer of %s that delivers to %s: %v", stream, victim, answer.Error)
 		}
 		_ = heard.Unsubscribe()
-		if err := js.DeleteConsumer(t.Context(), stream, "thief"); (err == nil) != (ok && answer.Error == nil) {
+		if err := js.DeleteConsumer(t.Context(), stream, name); (err == nil) != (ok && answer.Error == nil) {
 			t.Errorf("delete the consumer of %s that delivers to %s: %v", stream, victim, err)
 		}
 	}
