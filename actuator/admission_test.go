@@ -43,13 +43,13 @@ func heldForNow(by blocker, ref schemas.ObjectRef, reason schemas.ReasonCode, me
 func TestTheFirstRuleThatHoldsIsNamed(t *testing.T) {
 	number := func(n uint) *uint { return &n }
 	byNode := heldForNow(blocker{"node", "worker-1"}, schemas.ObjectRef{Kind: "Node", Name: "worker-1"},
-		schemas.ReasonMovingNode, "of node worker-1 2 pods are on the move, as many as may be")
+		schemas.ReasonMovingNode, "of node worker-1 2 pods are on the move, which is the limit")
 	byNamespace := heldForNow(blocker{"namespace", "web"}, schemas.ObjectRef{Kind: "Namespace", Name: "web"},
-		schemas.ReasonMovingNamespace, "of namespace web 2 pods are on the move, as many as may be")
+		schemas.ReasonMovingNamespace, "of namespace web 2 pods are on the move, which is the limit")
 	byWorkload := func(reason schemas.ReasonCode, message string) parked {
 		return heldForNow(blocker{"workload", "uid-api"}, api, reason, message)
 	}
-	moving := byWorkload(schemas.ReasonMovingWorkload, "of deployment/web/api 2 pods are on the move, as many as may be")
+	moving := byWorkload(schemas.ReasonMovingWorkload, "of deployment/web/api 2 pods are on the move, which is the limit")
 	pause := byWorkload(schemas.ReasonWorkloadPause, "another pod of deployment/web/api was moved less than 15s ago")
 	pause.until = noon.Add(5 * time.Second)
 	share := byWorkload(schemas.ReasonWorkloadUnavailable,
@@ -76,7 +76,7 @@ func TestTheFirstRuleThatHoldsIsNamed(t *testing.T) {
 	}{
 		{"as many pods on the move as may be at all", []func(*admission){func(c *admission) { c.limits.InFlight.Total = number(2) }},
 			parked{by: blocker{kind: "everything"}, why: Rejection{
-				Outcome: schemas.Deferred, Reason: schemas.ReasonMovingTotal, Message: "2 pods are on the move, as many as may be",
+				Outcome: schemas.Deferred, Reason: schemas.ReasonMovingTotal, Message: "2 pods are on the move, which is the limit",
 			}}},
 		{"fewer than that", []func(*admission){func(c *admission) { c.limits.InFlight.Total = number(3) }}, parked{}},
 		{"without limits in flight nothing holds", nil, parked{}},
@@ -84,7 +84,7 @@ func TestTheFirstRuleThatHoldsIsNamed(t *testing.T) {
 		{"a node of which fewer are", []func(*admission){func(c *admission) { c.limits.InFlight.PerNode = number(3) }}, parked{}},
 		{"another node", []func(*admission){nodeFull, func(c *admission) { c.at.node = "worker-2" }}, parked{}},
 		{"a limit of one is told as one", []func(*admission){func(c *admission) { c.limits.InFlight.PerNode = number(1) }},
-			heldForNow(byNode.by, byNode.why.Blockers[0], schemas.ReasonMovingNode, "of node worker-1 1 pod is on the move, as many as may be")},
+			heldForNow(byNode.by, byNode.why.Blockers[0], schemas.ReasonMovingNode, "of node worker-1 1 pod is on the move, which is the limit")},
 		{"a namespace of which as many are on the move as may be", []func(*admission){namespaceFull}, byNamespace},
 		{"a namespace of which fewer are", []func(*admission){func(c *admission) { c.limits.InFlight.PerNamespace = number(3) }}, parked{}},
 		{"a workload of which as many are on the move as may be", []func(*admission){workloadFull}, moving},

@@ -60,9 +60,9 @@ func tooManyInFlight(c admission) (parked, bool) {
 	most := c.limits.InFlight
 	reached := func(n int, most *uint) bool { return most != nil && uint(n) >= *most }
 	park := func(by blocker, reason schemas.ReasonCode, of string, most uint, refs ...schemas.ObjectRef) (parked, bool) {
-		words := fmt.Sprintf("%s%d pods are on the move, as many as may be", of, most)
+		words := fmt.Sprintf("%s%d pods are on the move, which is the limit", of, most)
 		if most == 1 {
-			words = of + "1 pod is on the move, as many as may be"
+			words = of + "1 pod is on the move, which is the limit"
 		}
 		return parked{by: by, why: Rejection{schemas.Deferred, reason, words, refs}}, true
 	}

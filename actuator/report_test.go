@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
-	"slices"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"testing"
 

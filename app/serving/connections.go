@@ -25,7 +25,7 @@ const (
 )
 
 // connections limits the open connections of a server. When there is one too many, it closes the one that has waited longest for
-// a request, so that idle clients and those that never complete a header keep nobody out. If all others have a request in progress,
+// a request, so idle clients, and clients that never complete a header, do not keep others out. If all others have a request in progress,
 // that is the new one. See docs/decisions/0020-own-limit-of-connections.md. The zero value is ready to use.
 type connections struct {
 	mu      sync.Mutex
@@ -85,7 +85,7 @@ func (s *Server) Warning(context.Context) error {
 	if last := s.connections.last; last.IsZero() || time.Since(last) >= reportedFor {
 		return nil
 	}
-	return fmt.Errorf("%s: connections that wait for a request are closed, because as many as may be are open: %d",
+	return fmt.Errorf("%s: the limit of open connections is reached, and some that waited for a request were closed: %d",
 		s.variable, mostConnections)
 }
 
@@ -101,7 +101,7 @@ func (s *Server) Register(metrics prometheus.Registerer, name string) error {
 		}, func() float64 { open, _ := s.connections.counts(); return float64(open) })),
 		metrics.Register(prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "rehome_http_connections_closed_total",
-			Help: "HTTP connections that were closed because as many were open as may be.", ConstLabels: labels,
+			Help: "HTTP connections that were closed because the limit of open connections was reached.", ConstLabels: labels,
 		}, func() float64 { _, closed := s.connections.counts(); return float64(closed) })),
 	)
 }

@@ -111,7 +111,7 @@ func TestConnections(t *testing.T) {
 			if got := get(t, requests.URL("/")); !strings.HasPrefix(got, "404") {
 				t.Errorf("requests: got %q, want 404 of the handler", got)
 			}
-			want := "200 ok\nREHOME_HTTP_ADDRESS: connections that wait for a request are closed, because as many as may be are open: 256\n"
+			want := "200 ok\nREHOME_HTTP_ADDRESS: the limit of open connections is reached, and some that waited for a request were closed: 256\n"
 			if got := get(t, web.URL("/readyz")); got != want {
 				t.Errorf("readyz\ngot  %q\nwant %q", got, want)
 			}
