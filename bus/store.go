@@ -47,7 +47,7 @@ type store struct {
 
 	refuses   bool      // of look, as is restarted
 	restarted time.Time // when a restart of JetStream was tried last
-	failing   string    // what the health check has reported since failingAt
+	failing   string    // the report of the health check, the same since failingAt
 	failingAt time.Time
 
 	mu      sync.Mutex

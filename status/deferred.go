@@ -24,11 +24,11 @@ type DeferredPod struct {
 	Strategy string             `json:"strategy"`
 	Reason   schemas.ReasonCode `json:"reason"`
 	Message  string             `json:"message"`
-	// Since is the first of the verdicts in a row that say so, and Last the last one; Times is how many there are.
+	// Since and Last are the times of the first and the last verdict in a row that defers the pod. Times counts them.
 	Since time.Time `json:"since"`
 	Last  time.Time `json:"last"`
 	Times int       `json:"times"`
-	// Again is when what holds it is over at the earliest. Zero: that is not known.
+	// Again is the earliest time of the next try. Zero: not known.
 	Again time.Time `json:"again,omitzero"`
 }
 

@@ -9,11 +9,10 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// almostFull is the share of its space in percent from which a stream counts as full, as in the alert RehomeStreamFull.
+// almostFull is the percentage of its space at which a stream counts as full. The alert RehomeStreamFull has the same.
 const almostFull = 90
 
-// Reached names each limit that is reached: limits on moves for which pods are deferred, and streams without space. The history is
-// always full.
+// Reached names the limits that defer pods, and the streams that are full. The history does not count, because it is always full.
 func (st Status) Reached() (limits []string) {
 	waiting := map[schemas.ReasonCode]int{}
 	for _, p := range st.Deferred {

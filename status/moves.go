@@ -7,17 +7,17 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 )
 
-// MoveCount counts moves against limits, including those that are not accepted yet.
+// MoveCount counts moves, also moves that the API server has not accepted yet.
 type MoveCount struct {
-	// Window is over which they are counted. Empty: over all that is remembered.
+	// Window is the period of the count. Empty: the whole ledger.
 	Window     string         `json:"window,omitempty"`
 	Total      int            `json:"total"`
 	Nodes      map[string]int `json:"nodes"`
 	Namespaces map[string]int `json:"namespaces"`
-	// Limits are those of the policy, in the window, and InFlight those on what is in flight at once. nil: there are none.
+	// Limits are the limits of the policy over the window, and InFlight its limits on moves in flight. nil: none.
 	Limits   *MoveLimits      `json:"limits,omitempty"`
 	InFlight *policy.InFlight `json:"inFlightLimits,omitempty"`
-	// Ages are the moves by how long ago they were accepted, where there is no window. The steps are those of ages.
+	// Ages are the moves by age, in the steps of ages. It is empty with a window.
 	Ages []int `json:"ages,omitempty"`
 }
 
@@ -28,7 +28,7 @@ type MoveLimits struct {
 	PerNamespace *uint `json:"perNamespace,omitempty"`
 }
 
-// ages are the steps of [MoveCount.Ages]; the last one is everything older.
+// ages are the steps of [MoveCount.Ages]. After the last step, one more number counts older moves.
 func ages() []time.Duration { return []time.Duration{time.Minute, 5 * time.Minute, time.Hour} }
 
 func countMoves(moves []actuator.Move, limits *policy.Limits, now time.Time) MoveCount {

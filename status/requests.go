@@ -40,7 +40,7 @@ func (r OpenRequest) Ends() time.Time {
 	return r.Deadline
 }
 
-// Maintenance is the progress of a maintenance that was requested on the bus. kubectl shows those that are objects.
+// Maintenance is the progress of a maintenance that was requested on the bus. For maintenances that are objects, use kubectl.
 type Maintenance struct {
 	Name  string         `json:"name"`
 	Stage v1alpha1.Stage `json:"stage"` // the requested one

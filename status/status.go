@@ -35,13 +35,13 @@ type Status struct {
 	DeadLetters      map[string]uint64         `json:"deadLetters"` // by the stream that they were in
 	Streams          []bus.StreamStatus        `json:"streams"`
 	Unreadable       []string                  `json:"unreadable,omitempty"`    // records of the ledger that cannot be read
-	LimitsReached    []string                  `json:"limitsReached,omitempty"` // those of [Status.Reached]
+	LimitsReached    []string                  `json:"limitsReached,omitempty"` // as [Status.Reached] names them
 	BusWarning       string                    `json:"busWarning,omitempty"`    // the bus takes no events
 	ClockWarning     string                    `json:"clockWarning,omitempty"`  // the clocks of this machine and of the bus differ
 }
 
-// Read returns the status now. limits are those of the policy. Without limits, nil, moves are counted by age. The error is one of
-// the bus. Leaders that cannot be read are no error.
+// Read returns the status now. With the limits of the policy, it counts moves over their window. Without, nil, it counts moves by age.
+// The error is an error of the bus. If the leases cannot be read, NoLeaders has the reason.
 func Read(ctx context.Context, s settings.Settings, b *bus.Bus, limits *policy.Limits) (Status, error) {
 	ledger, unreadable, err := Ledger(ctx, b)
 	if err != nil {

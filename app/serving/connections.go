@@ -89,7 +89,7 @@ func (s *Server) Warning(context.Context) error {
 		s.variable, mostConnections)
 }
 
-// Register registers the metrics of the connections, if the server has an address. name is what it serves.
+// Register registers the metrics of the connections, with name as the label server. Without an address it does nothing.
 func (s *Server) Register(metrics prometheus.Registerer, name string) error {
 	if s.Listener == nil {
 		return nil
