@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 
@@ -58,11 +57,7 @@ func TestConnectRefusesOptionsThatCannotWork(t *testing.T) {
 
 func TestConnectDoesNotWaitForTheServerAndTriesUntilItIsThere(t *testing.T) {
 	o := socketOptions(t)
-	began := time.Now()
-	b := bustest.Connect(t, bus.Options{Socket: o.Socket})
-	if took := time.Since(began); took > 2*time.Second {
-		t.Errorf("Connect took %v", took)
-	}
+	b := bustest.Connect(t, bus.Options{Socket: o.Socket}) // it would wait for good
 	if err := b.Ready(); !errors.Is(err, bus.ErrNotConnected) {
 		t.Errorf("ready: got %v, want that it is not connected", err)
 	}

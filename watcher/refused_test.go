@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -34,9 +35,9 @@ func TestAScopeThatTheBusWillNeverTakeIsCountedAndHoldsUpNoOther(t *testing.T) {
 		nodes := []*corev1.Node{named("n1"), named("n2"), named("n3")}
 		leadingWith(t, view(t, outsidePolicy(t, "[node.taints]"), nodes, nil), b, func(w *Watcher, b *collected) {
 			time.Sleep(30 * time.Minute)
-			// n3 comes once more each time, as it is not known that it is there, until n2 is taken too; then there is quiet.
-			want := []string{"OfNodes n2", "OfNodes n3", "OfNodes n3", "OfNodes n3"}
-			if got := b.take(t); !reflect.DeepEqual(got, want) {
+			// A message after one that failed can come again, because the watcher does not know that it arrived.
+			want := []string{"OfNodes n2", "OfNodes n3"}
+			if got := slices.Compact(b.take(t)); !reflect.DeepEqual(got, want) {
 				t.Errorf("got %q, want %q", got, want)
 			}
 			if got := testutil.ToFloat64(w.metrics.refused.WithLabelValues("OfNodes", "p")); got != 1 {
