@@ -148,6 +148,10 @@ func (c *consumption) session(ended, ctx, handling context.Context) error {
 			return ctx.Err()
 		}
 		m, err := next(ctx, messages)
+		if err == nil && ended.Err() != nil { // the select and next take either, if both are ready
+			_ = m.Nak()
+			err = ended.Err()
+		}
 		if err != nil {
 			<-c.slots
 			return err
