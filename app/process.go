@@ -123,7 +123,7 @@ func Run(ctx context.Context, s settings.Settings, r Roles) error {
 	if err := p.start(); err != nil {
 		return err
 	}
-	status.Checks, status.Warnings = p.checks, append(p.warnings, web.Warning, requests.Warning)
+	status.Checks, status.Warnings = p.checks, slices.Concat(p.warnings, status.Warnings, []serving.Check{requests.Warning})
 	if p.server != nil {
 		status.Alive = func() error { return p.server.Alive(time.Now()) }
 	}

@@ -37,11 +37,7 @@ func TestDeliverSubjects(t *testing.T) {
 	for _, who := range all {
 		t.Run(who.String(), func(t *testing.T) {
 			t.Parallel()
-			p := listening(t)
-			admin := bustest.Connect(t, bus.Options{Server: p.server})
-			bustest.SetUp(t, admin, bus.Setup{Strategies: []string{strategy}})
-			js := p.inside(t)
-			seed(t, admin, js)
+			p, js := seeded(t)
 			got, want := map[string][]string{}, map[string][]string{}
 			for _, stream := range allStreams {
 				if reached := p.delivers(t, js, who, stream); reached != nil {

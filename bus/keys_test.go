@@ -129,6 +129,17 @@ var allStreams = []string{
 	bus.StreamScopes, bus.StreamIntents, bus.StreamRequests, bus.StreamEvents, bus.StreamDead, bus.StreamLedger, bus.StreamMaintenances,
 }
 
+// seeded is a server whose streams have messages, and a connection inside it.
+func seeded(t *testing.T) (port, jetstream.JetStream) {
+	t.Helper()
+	p := listening(t)
+	admin := bustest.Connect(t, bus.Options{Server: p.server})
+	bustest.SetUp(t, admin, bus.Setup{Strategies: []string{strategy}})
+	js := p.inside(t)
+	seed(t, admin, js)
+	return p, js
+}
+
 // TestNoKeyWritesWhatAnotherOwns publishes every question with the key of each confined participant, and with each victim as the
 // subject of the answer: as a reply, as the subject to which a consumer delivers, and as the subject of a trace. Each key has a server.
 func TestNoKeyWritesWhatAnotherOwns(t *testing.T) {
@@ -136,11 +147,7 @@ func TestNoKeyWritesWhatAnotherOwns(t *testing.T) {
 	for _, who := range confined() {
 		t.Run(who.String(), func(t *testing.T) {
 			t.Parallel()
-			p := listening(t)
-			admin := bustest.Connect(t, bus.Options{Server: p.server})
-			bustest.SetUp(t, admin, bus.Setup{Strategies: []string{strategy}})
-			js := p.inside(t)
-			seed(t, admin, js)
+			p, js := seeded(t)
 			tap := listenToAll(t, js.Conn())
 			key := key{who, bus.RightsOf(who, hosting).Publish}
 			before := stateOf(t, js, key)

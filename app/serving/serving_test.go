@@ -1,7 +1,6 @@
 package serving
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -70,16 +69,8 @@ func serve(t *testing.T, with settings.TLS) (address string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Handler, s.ErrorLog = http.NotFoundHandler(), slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
+	s.Handler = http.NotFoundHandler()
+	run(t, s)
 	return s.Listener.Addr().String()
 }
 
