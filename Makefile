@@ -105,10 +105,10 @@ $(PACK): $(wildcard test/tools/images/*)
 # controller-gen has its own module. Go builds it once and caches it.
 GENERATE := nice go tool -modfile test/tools/crds/go.mod controller-gen
 
-generate: ## Generate the CRDs, deepcopy functions, chart copies, docs/cli.md, and docs/cli.schema.json.
+generate: ## Generate the CRDs, deepcopy functions, files of the chart, docs/cli.md, and docs/cli.schema.json.
 	$(GENERATE) object paths=./schemas/v1alpha1 output:object:dir=$(KINDS)
 	$(GENERATE) crd paths=./schemas/v1alpha1 output:crd:dir=$(CRDS)
-	go run ./test/chart/copies $(CHART)/files
+	go run ./test/chart/generate $(CHART)
 	$(REFERENCE)
 
 test: build unit e2e ## Run the tests of all packages, and then the end-to-end tests.

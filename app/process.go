@@ -89,6 +89,7 @@ func (p *process) setPolicy(next policy.Policy) error {
 // Run runs the roles until ctx ends or one of them fails. It checks all settings before it begins.
 func Run(ctx context.Context, s settings.Settings, r Roles) error {
 	limitHeap()
+	r.Maintenance = r.Maintenance && (s.Maintenance || !r.Watcher)
 	p := &process{settings: s, roles: r, log: s.Logger(os.Stderr), metrics: serving.NewMetrics()}
 	setClientLog(p.log)
 	if err := p.prepare(); err != nil {

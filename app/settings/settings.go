@@ -60,6 +60,8 @@ type Settings struct {
 	RequestCertFile string `split_words:"true" desc:"certificate file for it; without TLS only a loopback address is served"`
 	RequestKeyFile  string `split_words:"true" desc:"key file of that certificate"`
 
+	Maintenance bool `default:"true" desc:"rehome run maintains nodes; false: it cordons and drains no node"`
+
 	Namespace      string        `desc:"namespace in which this process runs; empty: the pod's own, or none outside of the cluster"`
 	LeaseNamespace string        `split_words:"true" default:"kube-system" desc:"namespace of the leases of all installations in the cluster"`
 	LeaseDuration  time.Duration `split_words:"true" default:"15s" desc:"how long a lost leader is waited for"`

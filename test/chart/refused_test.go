@@ -106,7 +106,7 @@ func TestContradictoryValues(t *testing.T) {
 		"a policy that does nothing": {"deschedulerPolicy.nodeSelector=zone=a",
 			"deschedulerPolicy: want profiles in a policy of descheduler/v1alpha2, got none; nothing would be moved, " +
 				"and the chart lays no policy of its own under it"},
-		"an old policy that does nothing": {`{"deschedulerPolicyAPIVersion":"descheduler/v1alpha1","deschedulerPolicy":{"profiles":[]}}`,
+		"an old policy that does nothing": {`{"deschedulerPolicyAPIVersion":"descheduler/v1alpha1","deschedulerPolicy":{"nodeSelector":"zone=a"}}`,
 			"deschedulerPolicy: want strategies in a policy of descheduler/v1alpha1, got none; nothing would be moved, " +
 				"and the chart lays no policy of its own under it"},
 		"a template that makes no YAML": {`{"deschedulerPolicy":{"profiles":[],"nodeSelector":"{{ printf \"%c\" 39 }}"}}`,

@@ -11,101 +11,185 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// TestRulesMatchTheManifests compares each role that the chart renders with the one of kustomize.
-func TestRulesMatchTheManifests(t *testing.T) {
-	all := rendered(t, "rehome", "--values", combinations(t)["distributed"], "--set-json",
-		`{"policyAdditions":{"metricsProviders":[{"source":"KubernetesMetrics"}]}}`)
-	for _, folder := range []string{"watcher/rules", "actuator/rules", "maintenance/rules", "requests", "metrics-api", "people"} {
-		files, err := filepath.Glob(filepath.Join(root, "deploy/kustomize/rbac", folder, "*.yaml"))
-		if err != nil || len(files) == 0 {
-			t.Fatalf("%s: %d files, error %v", folder, len(files), err)
+// feature is a feature that a user can turn off.
+type feature struct {
+	folder  string // of deploy/kustomize/rbac, with the rights
+	part    string // the role that has them
+	on, off string // values, as members of a JSON object; of policyAdditions if they begin with a "+"
+}
+
+// features are the features whose rights test/deploy/rbac removes one by one.
+var features = []feature{
+	{"maintenance/rules", "maintenance", `"maintenance":{"enabled":true}`, `"maintenance":{"enabled":false}`},
+	{"restart", "actuator", `+"restart":{"workloads":"Annotated"}`, `+"maintenance":{"restart":false}`},
+	{"eviction-requests", "actuator", `+"evictionRequests":{"wait":"1m"}`, ``},
+	{"requests", "watcher", `"requests":{"enabled":true}`, ``},
+	{"metrics-api", "watcher", `+"metricsProviders":[{"source":"KubernetesMetrics"}]`, ``},
+}
+
+// TestRights renders the chart with each combination of features, and compares the rights of each account with the rights in the
+// manifests of its roles and of its features.
+func TestRights(t *testing.T) {
+	t.Parallel()
+	for mode, set := range map[string]string{"one_process": "", "each_role": `"mode":"distributed","nats":{"enabled":true}`, "once": `"kind":"CronJob"`} {
+		for combination := range 1 << len(features) {
+			var on []feature
+			var names, values, additions []string
+			for i, f := range features {
+				value := f.off
+				if combination&(1<<i) != 0 {
+					value, on, names = f.on, append(on, f), append(names, strings.TrimSuffix(f.folder, "/rules"))
+				}
+				if addition, is := strings.CutPrefix(value, "+"); is {
+					additions = append(additions, addition)
+				} else if value != "" {
+					values = append(values, value)
+				}
+			}
+			if mode == "once" && slices.Contains(names, "requests") {
+				continue // refused
+			}
+			if set != "" {
+				values = append(values, set)
+			}
+			values = append(values, `"policyAdditions":{`+strings.Join(additions, ",")+`}`)
+			t.Run(mode+"/"+strings.Join(names, ","), func(t *testing.T) {
+				t.Parallel()
+				got := rights(t, rendered(t, "rehome", "--set-json", "{"+strings.Join(values, ",")+"}"))
+				if want := wantedRights(t, mode, on); !reflect.DeepEqual(got, want) {
+					t.Errorf("got  %v\nwant %v", got, want)
+				}
+			})
 		}
-		for _, file := range files {
-			for _, source := range parse(t, read(t, strings.TrimPrefix(file, root+"/"))) {
-				if kind := source.GetKind(); kind == "ClusterRole" || kind == "Role" {
-					want := into[rbacv1.ClusterRole](t, source).Rules
-					if got := into[rbacv1.ClusterRole](t, all.one(t, kind, source.GetName())).Rules; !reflect.DeepEqual(got, want) {
-						t.Errorf("%s %s:\n got %v\nwant %v", kind, source.GetName(), got, want)
+	}
+}
+
+// wantedRights returns the rights of each account in a mode with some features.
+func wantedRights(t *testing.T, mode string, on []feature) map[string][]string {
+	t.Helper()
+	want := map[string][]string{}
+	add := func(part, folder string, lease bool) {
+		account := "rehome/rehome"
+		if mode == "each_role" {
+			account += "-" + part
+		}
+		for _, r := range rightsIn(t, folder) {
+			if lease || !strings.Contains(r, " kube-system") {
+				want[account] = append(want[account], r)
+			}
+		}
+	}
+	add("watcher", "watcher/rules", mode != "once")
+	add("actuator", "actuator/rules", true)
+	if mode == "each_role" {
+		add("setup", "setup", true)
+	}
+	for _, f := range on {
+		if mode != "once" || f.part != "maintenance" {
+			add(f.part, f.folder, true)
+		}
+	}
+	for account, list := range want {
+		slices.Sort(list)
+		want[account] = slices.Compact(list)
+	}
+	return want
+}
+
+// rightsIn lists the rights of the roles in a folder of deploy/kustomize/rbac, each as VERB RESOURCE.GROUP/NAME NAMESPACE.
+func rightsIn(t *testing.T, folder string) (all []string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(root, "deploy/kustomize/rbac", folder, "*.yaml"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%s: %d files, error %v", folder, len(files), err)
+	}
+	for _, file := range files {
+		for _, o := range parse(t, read(t, strings.TrimPrefix(file, root+"/"))) {
+			if kind := o.GetKind(); kind == "ClusterRole" || kind == "Role" {
+				all = append(all, rightsOf(t, o)...)
+			}
+		}
+	}
+	return all
+}
+
+func rightsOf(t *testing.T, o *unstructured.Unstructured) (all []string) {
+	t.Helper()
+	for _, rule := range into[rbacv1.ClusterRole](t, o).Rules {
+		names := rule.ResourceNames
+		if len(names) == 0 {
+			names = []string{"*"}
+		}
+		for _, group := range rule.APIGroups {
+			for _, resource := range rule.Resources {
+				for _, verb := range rule.Verbs {
+					for _, name := range names {
+						all = append(all, strings.TrimSpace(verb+" "+resource+"."+group+"/"+name+" "+o.GetNamespace()))
 					}
 				}
 			}
 		}
 	}
+	return all
 }
 
-// bound are the roles of each ServiceAccount, as KIND/NAME in NAMESPACE.
-func bound(t *testing.T, all objects) map[string][]string {
+// rights are the rights of each ServiceAccount, as in [rightsIn].
+func rights(t *testing.T, all objects) map[string][]string {
 	t.Helper()
-	roles := map[string][]string{}
+	of := map[string][]string{}
 	for _, o := range all {
 		if kind := o.GetKind(); kind != "ClusterRoleBinding" && kind != "RoleBinding" {
 			continue
 		}
 		b := into[rbacv1.ClusterRoleBinding](t, o)
 		for _, s := range b.Subjects {
-			role := b.RoleRef.Kind + "/" + b.RoleRef.Name
-			if b.Namespace != "" {
-				role += " in " + b.Namespace
-			}
-			roles[s.Namespace+"/"+s.Name] = append(roles[s.Namespace+"/"+s.Name], role)
+			account := s.Namespace + "/" + s.Name
+			of[account] = append(of[account], rightsOf(t, all.one(t, b.RoleRef.Kind, b.RoleRef.Name))...)
 		}
 	}
-	for _, list := range roles {
+	for account, list := range of {
 		slices.Sort(list)
+		of[account] = slices.Compact(list)
 	}
-	return roles
+	return of
 }
 
-func TestAccountRoles(t *testing.T) {
-	watcher, actuator, requests := "ClusterRole/rehome-watcher", "ClusterRole/rehome-actuator", "ClusterRole/rehome-requests"
-	maintenance, measures, setup := "ClusterRole/rehome-maintenance", "ClusterRole/rehome-metrics-api", "ClusterRole/rehome-setup"
-	all := func(leases string) map[string][]string {
-		return map[string][]string{"rehome/rehome": {actuator, maintenance, watcher,
-			"Role/rehome-actuator in " + leases, "Role/rehome-maintenance in " + leases, "Role/rehome-watcher in " + leases}}
-	}
-	const measured = `{"policyAdditions":{"metricsProviders":[{"source":"KubernetesMetrics"},{"source":"Prometheus","prometheus":` +
+// TestBindings binds rights to the accounts that other values name.
+func TestBindings(t *testing.T) {
+	const prometheus = `{"policyAdditions":{"metricsProviders":[{"source":"Prometheus","prometheus":` +
 		`{"url":"http://p","authToken":{"secretReference":{"namespace":"monitoring","name":"token"}}}}]}}`
-	for rule, c := range map[string]struct {
-		args []string
-		want map[string][]string
+	apart := []string{"--set", "mode=distributed,nats.enabled=true"}
+	token, review, lease := "get secrets./token monitoring", "create tokenreviews.authentication.k8s.io/*", "get leases.coordination.k8s.io/rehome-actuator "
+	for name, c := range map[string]struct {
+		args  []string
+		right string
+		want  []string // accounts
 	}{
-		"all in one":           {nil, all("kube-system")},
-		"a round now and then": {[]string{"--set", "kind=CronJob"}, all("kube-system")},
-		"leases elsewhere":     {[]string{"--set", "leaderElection.resourceNamespace=rehome"}, all("rehome")},
-		"requests and measures": {[]string{"--set", "requests.enabled=true", "--set-json", measured}, map[string][]string{
-			"rehome/rehome": {actuator, maintenance, measures, requests, watcher, "Role/rehome-actuator in kube-system",
-				"Role/rehome-maintenance in kube-system", "Role/rehome-prometheus-token in monitoring", "Role/rehome-watcher in kube-system"},
-		}},
-		"each role by itself": {[]string{"--set", "mode=distributed,nats.enabled=true,requests.enabled=true"}, map[string][]string{
-			"rehome/rehome-watcher":     {requests, watcher, "Role/rehome-watcher in kube-system"},
-			"rehome/rehome-actuator":    {actuator, "Role/rehome-actuator in kube-system"},
-			"rehome/rehome-maintenance": {maintenance, "Role/rehome-maintenance in kube-system"},
-			"rehome/rehome-setup":       {setup},
-		}},
-		"each role by itself, with metrics that ask who comes": {
-			[]string{"--set", "mode=distributed,nats.enabled=true,metrics.tls=self-signed,metrics.auth=true"}, map[string][]string{
-				"rehome/rehome-watcher":     {requests, watcher, "Role/rehome-watcher in kube-system"},
-				"rehome/rehome-actuator":    {actuator, requests, "Role/rehome-actuator in kube-system"},
-				"rehome/rehome-maintenance": {maintenance, requests, "Role/rehome-maintenance in kube-system"},
-				"rehome/rehome-setup":       {setup},
-			}},
-		"each role by itself, with measures": {
-			[]string{"--set", "mode=distributed,nats.enabled=true", "--set-json", measured}, map[string][]string{
-				"rehome/rehome-watcher": {measures, watcher, "Role/rehome-prometheus-token in monitoring",
-					"Role/rehome-watcher in kube-system"},
-				"rehome/rehome-actuator": {actuator, "Role/rehome-actuator in kube-system"},
-				"rehome/rehome-maintenance": {maintenance, "Role/rehome-maintenance in kube-system",
-					"Role/rehome-prometheus-token in monitoring"},
-				"rehome/rehome-setup": {setup},
-			}},
-		"rights that are made elsewhere": {[]string{"--set", "rbac.create=false"}, map[string][]string{}},
+		"prometheus_token":           {[]string{"--set-json", prometheus}, token, []string{"rehome/rehome"}},
+		"prometheus_token_each_role": {append(apart, "--set-json", prometheus), token, []string{"rehome/rehome-maintenance", "rehome/rehome-watcher"}},
+		"prometheus_token_unmaintained": {append(apart, "--set", "maintenance.enabled=false", "--set-json", prometheus), token,
+			[]string{"rehome/rehome-watcher"}},
+		"guarded_metrics": {append(apart, "--set", "metrics.tls=self-signed,metrics.auth=true"), review,
+			[]string{"rehome/rehome-actuator", "rehome/rehome-maintenance", "rehome/rehome-watcher"}},
+		"leases_elsewhere": {[]string{"--set", "leaderElection.resourceNamespace=there"}, lease + "there", []string{"rehome/rehome"}},
+		"installation":     {[]string{"--set", "installation=second"}, strings.Replace(lease, "rehome-", "second-", 1) + "kube-system", []string{"rehome/rehome"}},
+		"own_account":      {[]string{"--set", "serviceAccount.create=false,serviceAccount.name=mover"}, "create pods/eviction./*", []string{"rehome/mover"}},
+		"made_elsewhere":   {[]string{"--set", "rbac.create=false"}, "create pods/eviction./*", nil},
 	} {
-		t.Run(rule, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := bound(t, rendered(t, "rehome", c.args...)); !reflect.DeepEqual(got, c.want) {
-				t.Errorf("got  %q\nwant %q", got, c.want)
+			var got []string
+			for account, list := range rights(t, rendered(t, "rehome", c.args...)) {
+				if slices.Contains(list, c.right) {
+					got = append(got, account)
+				}
+			}
+			slices.Sort(got)
+			if !slices.Equal(got, c.want) {
+				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})
 	}

@@ -20,6 +20,25 @@ func TestLint(t *testing.T) {
 	}
 }
 
+// TestPolicySchema checks the policy in the values before helm talks to the cluster.
+func TestPolicySchema(t *testing.T) {
+	for name, c := range map[string]struct{ values, want string }{
+		"key":       {`{"deschedulerPolicy":{"profils":[]}}`, "at '/deschedulerPolicy': additional properties 'profils' not allowed"},
+		"value":     {`{"policyAdditions":{"rate":{"burst":-1}}}`, "at '/policyAdditions/rate/burst': minimum: got -1, want 1"},
+		"version":   {`{"deschedulerPolicy":{"profiles":[],"rate":{}}}`, "at '/deschedulerPolicy/rate': false schema"},
+		"old":       {`{"deschedulerPolicyAPIVersion":"descheduler/v1alpha1","deschedulerPolicy":{"profiles":[]}}`, "additional properties 'profiles' not allowed"},
+		"templates": {`{"deschedulerPolicy":{"profiles":[],"maxNoOfPodsToEvictPerNode":"{{ add 2 3 }}"}}`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, complaint, err := run(helm(t, "template", "rehome", chart, "--set-json", c.values))
+			if (err != nil) != (c.want != "") || !strings.Contains(complaint, c.want) {
+				t.Errorf("got %v, %s\nwant %q", err, complaint, c.want)
+			}
+		})
+	}
+}
+
 // schema is the part of a JSON Schema that says which keys there are.
 type schema struct {
 	Properties           map[string]schema `json:"properties"`

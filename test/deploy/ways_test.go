@@ -38,6 +38,7 @@ var ways = []way{
 	{name: "one process over TLS", folder: "base", components: []string{"tls"}},
 	{name: "one process with guarded metrics", folder: "base", components: []string{"guarded-metrics"}, rights: []string{"requests"}},
 	{name: "one process that takes requests", folder: "base", components: []string{"requests"}, rights: []string{"requests"}},
+	{name: "one process without optional features", folder: "base", components: []string{"without-maintenance", "without-restart"}},
 	{name: "one process with functions of Knative", folder: "base", components: []string{"knative"}},
 	{
 		name: "one process with everything", folder: "overlays/pvc", components: []string{"guarded-metrics", "requests", "knative"},

@@ -72,12 +72,14 @@ func deployActuator(t *testing.T, c *cluster.Cluster) {
 	t.Helper()
 	p := &place{T: t, c: c, client: c.Client(), namespace: "rehome"}
 	p.must(c.AddNamespace(t.Context(), p.namespace))
-	out, err := exec.CommandContext(t.Context(), c.Kubectl(), "--kubeconfig", c.Kubeconfig(),
-		"apply", "--server-side", "-k", "../../../deploy/kustomize/rbac/actuator").CombinedOutput()
-	if err != nil {
-		t.Fatalf("apply: %v: %s", err, out)
+	for _, folder := range []string{"actuator", "restart"} {
+		out, err := exec.CommandContext(t.Context(), c.Kubectl(), "--kubeconfig", c.Kubeconfig(),
+			"apply", "--server-side", "-k", "../../../deploy/kustomize/rbac/"+folder).CombinedOutput()
+		if err != nil {
+			t.Fatalf("apply %s: %v: %s", folder, err, out)
+		}
 	}
-	_, err = c.AddDeployment(t.Context(), p.namespace, "api", 0)
+	_, err := c.AddDeployment(t.Context(), p.namespace, "api", 0)
 	p.must(err)
 	p.until("the admission policy is in force", func() bool {
 		_, err := p.as(actuatorUser).AppsV1().Deployments(p.namespace).

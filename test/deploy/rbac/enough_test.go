@@ -75,7 +75,7 @@ func (c *cast) end() {
 // enough plays everything that needs a right with the deployed roles, and compares the audit log with the rights: every request
 // must be allowed, and every right must be used.
 func enough(t *testing.T, s *stage) {
-	m := s.apply(t, ".", "requests", "metrics-api", "prometheus-token", "people")
+	m := s.apply(t, append(features, ".", "people")...)
 	c := newCast(t, s)
 	c.perform()
 	c.end()
@@ -103,7 +103,7 @@ func newCast(t *testing.T, s *stage) *cast {
 	must(t, err)
 	elsewhere, err := program.FreeAddress()
 	must(t, err)
-	file, err := w.policy(w.name, "evictionRequests: {wait: 1s}", "functions: [{name: RemoveFailedPods, http: {url: http://"+elsewhere+"}}]",
+	file, err := w.policy(w.name, restarts, "evictionRequests: {wait: 1s}", "functions: [{name: RemoveFailedPods, http: {url: http://"+elsewhere+"}}]",
 		byTaint, byLoad(namespace))
 	must(t, err)
 

@@ -17,7 +17,7 @@ import (
 
 // everything is all folders that can be applied together.
 func everything() []string {
-	return []string{".", "requests", "guarded-metrics", "metrics-api", "prometheus-token", "people"}
+	return append(features, ".", "guarded-metrics", "people")
 }
 
 // named checks that rules have no wildcards, that no rule allows an escalation, and that rules for Secrets have names and one
@@ -51,6 +51,26 @@ func sparing(t *testing.T, role string, r right) {
 	}
 	if slices.Contains([]string{"escalate", "bind", "impersonate", "delete", "deletecollection"}, r.Verb) && r.Resource != "evictionrequests" {
 		t.Errorf("%s: may %s", role, r)
+	}
+}
+
+// tried checks that each folder with rights of Rehome is one of a role, or one of a feature, whose rights [eachRemoved] removes.
+func tried(t *testing.T) {
+	want := slices.Concat(features, []string{
+		"watcher", "actuator", "maintenance", "functions", "dispatcher", "setup", // roles
+		"once", "all", "guarded-metrics", // bind the rights of others
+		"people", // unbound
+	})
+	entries, err := filepath.Glob(filepath.Join(folder, "*", "kustomization.yaml"))
+	must(t, err)
+	var got []string
+	for _, e := range entries {
+		got = append(got, filepath.Base(filepath.Dir(e)))
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("folders:\n got %q\nwant %q", got, want)
 	}
 }
 
@@ -100,32 +120,37 @@ func (s *stage) rightsOf(t *testing.T, account string) authorizationv1.SubjectRu
 	return review.Status
 }
 
-// allInOne checks that the account of all roles in one process has the rights of all that have any, and that a process with it
-// moves pods: one that runs on, and one that ends, as in a CronJob.
+// allInOne checks that the account of all roles in one process has the rights of all roles and no more, and that they are enough
+// to move pods with `rehome run`, and with fewer rights with `rehome once` and with `rehome run` without maintenance.
 func allInOne(t *testing.T, s *stage) {
 	ctx := t.Context()
 	apart := s.apply(t, "watcher", "actuator", "maintenance")
 	m := s.apply(t, "all")
 	want := sorted(slices.Concat(apart.of("rehome-watcher"), apart.of("rehome-actuator"), apart.of("rehome-maintenance")))
 	if got := m.of("rehome"); !slices.Equal(got, want) {
-		t.Errorf("the account rehome may\n%v\nwant what the watcher, the actuator, and the maintenance role may:\n%v", got, want)
+		t.Errorf("the account rehome has the rights\n%v\nwant the rights of the watcher, the actuator, and the maintenance role:\n%v", got, want)
 	}
-	for _, command := range []string{"run", "once"} {
-		w, err := s.newWorld(ctx, command, plain)
+	moves := func(name string, work func(c *cast, file string)) {
+		w, err := s.newWorld(ctx, name, plain)
 		must(t, err)
 		must(t, w.taint(ctx))
-		file, err := w.policy(command, byTaint)
+		file, err := w.policy(name, byTaint)
 		must(t, err)
 		c := &cast{world: w, t: t, common: []string{
-			"REHOME_NAMESPACE=" + namespace, "REHOME_LEASE_DURATION=3s", "REHOME_STORE_DIR=" + filepath.Join(s.dir, command),
+			"REHOME_NAMESPACE=" + namespace, "REHOME_LEASE_DURATION=3s", "REHOME_STORE_DIR=" + filepath.Join(s.dir, name),
 		}}
-		if command == "once" {
-			c.once(file)
-		} else {
-			c.start(c.as("rehome"), []string{"run", "--policy", file})
-		}
+		work(c, file)
 		must(t, w.emptied(ctx))
 		c.end()
 		c.forbiddenNothing("rehome")
 	}
+	moves("run", func(c *cast, file string) { c.start(c.as("rehome"), []string{"run", "--policy", file}) })
+	rbac, options := s.client.RbacV1(), metav1.DeleteOptions{}
+	must(t, rbac.ClusterRoleBindings().Delete(ctx, "rehome-all-maintenance", options))
+	must(t, rbac.RoleBindings("kube-system").Delete(ctx, "rehome-all-maintenance", options))
+	moves("unmaintained", func(c *cast, file string) {
+		c.start(c.as("rehome"), []string{"run", "--policy", file}, "REHOME_MAINTENANCE=false")
+	})
+	must(t, rbac.RoleBindings("kube-system").Delete(ctx, "rehome-all-watcher", options))
+	moves("once", func(c *cast, file string) { c.once(file) })
 }

@@ -30,13 +30,15 @@ import (
 // atOnce is how many processes that lack a right run at once: they wait more than they compute.
 const atOnce = 6
 
-// lacking is a process whose account lacks one of the rights of a role.
+// lacking is a process whose account lacks one right. It has the other rights of its roles, and of the feature that the right is
+// for.
 type lacking struct {
 	*removal
-	role  string
-	right right
-	place string // a namespace with its account, lease, and objects
-	scene scene
+	role    string
+	feature string // a folder. Empty: the right is for no feature
+	right   right
+	place   string // a namespace with its account, lease, and objects
+	scene   scene
 }
 
 // scene runs the process and makes it use the right. said reports whether the output has a text.
@@ -46,9 +48,13 @@ type scene func(ctx context.Context, l lacking, said func(text string) bool) err
 type removal struct {
 	*stage
 	bus   string // the setting that names it
-	all   manifests
+	base  manifests
+	of    map[string]manifests // by feature
 	kinds rest.Interface
 }
+
+// features are the folders that bind rights to the accounts of roles for one feature.
+var features = []string{"restart", "eviction-requests", "requests", "metrics-api", "prometheus-token"}
 
 // eachRemoved removes each right in turn, and checks that the process fails without it and reports it.
 func eachRemoved(t *testing.T, s *stage) {
@@ -62,7 +68,7 @@ func eachRemoved(t *testing.T, s *stage) {
 		failure, err := l.fails(t.Context())
 		failures[i] = failure
 		if err != nil {
-			errs.Store(i, fmt.Errorf("the %s without the right to %s: %w", l.role, l.right, err))
+			errs.Store(i, fmt.Errorf("the %s without the right to %s for %q: %w", l.role, l.right, l.feature, err))
 		}
 	}
 	for i, l := range beside {
@@ -82,7 +88,7 @@ func eachRemoved(t *testing.T, s *stage) {
 		if err, failed := errs.Load(i); failed {
 			t.Error(err)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%.200s\n", l.role, l.right, failures[i])
+		fmt.Fprintf(table, "%s\t%s\t%s\t%.200s\n", l.role, l.feature, l.right, failures[i])
 	}
 	table.Flush()
 	t.Logf("what failed without each of %d rights:\n%s", len(failures), text.String())
@@ -91,8 +97,12 @@ func eachRemoved(t *testing.T, s *stage) {
 func newRemoval(t *testing.T, s *stage) *removal {
 	t.Helper()
 	ctx := t.Context()
-	m := s.apply(t, "watcher", "actuator", "maintenance", "requests", "metrics-api", "prometheus-token")
-	kinds, err := apply.NewClient(s.RESTConfig())
+	r := &removal{stage: s, base: s.apply(t, "watcher", "actuator", "maintenance"), of: map[string]manifests{}}
+	for _, feature := range features {
+		r.of[feature] = s.apply(t, feature)
+	}
+	var err error
+	r.kinds, err = apply.NewClient(s.RESTConfig())
 	must(t, err)
 	w, err := s.newWorld(ctx, "load")
 	must(t, err)
@@ -103,50 +113,58 @@ func newRemoval(t *testing.T, s *stage) *removal {
 		strategies = append(strategies, f.Strategy.Name)
 	}
 	bustest.SetUp(t, bustest.Connect(t, bus.Options{URL: server.ClientURL()}), bus.Setup{Strategies: strategies})
-	return &removal{stage: s, bus: "REHOME_NATS_URL=" + server.ClientURL(), all: m, kinds: kinds}
+	r.bus = "REHOME_NATS_URL=" + server.ClientURL()
+	return r
 }
 
 // each returns the processes that can run in parallel, and the processes that would affect each other's maintenances.
 func (r *removal) each() (beside, alone []lacking) {
-	for _, right := range r.all.of("rehome-watcher") {
-		beside = append(beside, lacking{r, "watcher", right, "", watching})
-	}
-	for _, right := range r.all.of("rehome-actuator") {
-		beside = append(beside, lacking{r, "actuator", right, "", sceneOf(right)})
-	}
-	for _, right := range r.all.of("rehome-maintenance") {
-		if right.Verb == "list" || right.Verb == "watch" || right.Resource == "leases" {
-			beside = append(beside, lacking{r, "maintenance", right, "", following})
-		} else {
-			alone = append(alone, lacking{r, "maintenance", right, "", maintaining})
+	for _, role := range []string{"watcher", "actuator", "maintenance"} {
+		for _, feature := range append([]string{""}, features...) {
+			of := r.base
+			if feature != "" {
+				of = r.of[feature]
+			}
+			for _, right := range of.of("rehome-" + role) {
+				l := lacking{r, role, feature, right, "", nil}
+				l.scene = l.sceneOf()
+				if role == "maintenance" && !l.follows() {
+					l.place = fmt.Sprintf("alone-%d", len(alone))
+					alone = append(alone, l)
+				} else {
+					l.place = fmt.Sprintf("beside-%d", len(beside))
+					beside = append(beside, l)
+				}
+			}
 		}
-	}
-	for i := range beside {
-		beside[i].place = fmt.Sprintf("beside-%d", i)
-	}
-	for i := range alone {
-		alone[i].place = fmt.Sprintf("alone-%d", i)
 	}
 	return beside, alone
 }
 
-// sceneOf returns the scene where the actuator uses a right.
-func sceneOf(r right) scene {
-	const requests = "evictionRequests: {wait: 1s}"
-	switch of := r.Verb + " " + r.Resource; {
-	case strings.HasPrefix(of, "get persistentvolumeclaims"),
-		slices.Contains([]string{"get deployments", "patch deployments", "get replicasets", "get namespaces"}, of):
-		return movingAnyway(restarted)
+// follows reports whether the role needs the right even if there is nothing to do.
+func (l lacking) follows() bool {
+	return l.feature == "" && (l.right.Verb == "list" || l.right.Verb == "watch" || l.right.Resource == "leases")
+}
+
+// sceneOf returns the scene where the process uses the right.
+func (l lacking) sceneOf() scene {
+	switch r := l.right; {
+	case l.follows():
+		return following
+	case l.role == "watcher":
+		return watching
+	case l.role == "maintenance":
+		return maintaining
+	case l.feature == "eviction-requests":
+		return moving(plain, "evictionRequests: {wait: 1s}")
 	case r.Resource == "horizontalpodautoscalers":
 		return movingAnyway(surged)
-	case of == "patch pods":
-		return moving(surged)
-	case r.Group == "lifecycle.k8s.io":
-		return moving(plain, requests)
-	case r.Resource == "pods", r.Resource == "pods/eviction", r.Resource == "events":
-		return moving(plain)
+	case r.Resource == "pods" && r.Verb == "patch":
+		return moving(surged, restarts)
+	case l.feature == "restart":
+		return movingAnyway(restarted)
 	}
-	return following
+	return moving(plain)
 }
 
 // fails deprives an account of the right, and waits until the process says that it lacks it. It returns what it says.
@@ -166,11 +184,14 @@ func (l lacking) fails(ctx context.Context) (failure string, err error) {
 	return failure, err
 }
 
-// deprive makes the account of the process, with the rights of accounts of the deployment but one, and returns its kubeconfig.
+// deprive creates the account of the process, without the right, and returns its kubeconfig.
 func (l lacking) deprive(ctx context.Context, accounts ...string) (kubeconfig string, err error) {
 	var rights []right
 	for _, account := range accounts {
-		rights = append(rights, l.all.of(account)...)
+		rights = append(rights, l.base.of(account)...)
+		if l.feature != "" {
+			rights = append(rights, l.of[l.feature].of(account)...)
+		}
 	}
 	rights = slices.DeleteFunc(sorted(rights), func(r right) bool { return r == l.right })
 	named := metav1.ObjectMeta{Name: l.place}
@@ -343,7 +364,7 @@ func movingAnyway(what part) scene {
 		return l.together(ctx, w, func(text string) bool {
 			pods, err := w.client.CoreV1().Pods(w.name).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + w.nodes[0]})
 			return said(text) && err == nil && len(pods.Items) == 0
-		})
+		}, restarts)
 	}
 }
 

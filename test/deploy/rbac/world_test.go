@@ -155,11 +155,14 @@ func (w *world) uses(ctx context.Context) error {
 func (w *world) policy(name string, more ...string) (file string, err error) {
 	lines := append([]string{
 		"apiVersion: rehome.dev/v1alpha1", "kind: DeschedulerPolicy", "nodeSelector: scene=" + w.name,
-		"circuitBreakers: {cluster: {nodes: 0%}}", "restart: {workloads: Annotated}",
+		"circuitBreakers: {cluster: {nodes: 0%}}",
 	}, more...)
 	file = filepath.Join(w.dir, name+".policy.yaml")
 	return file, os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600)
 }
+
+// restarts enables replacements before evictions.
+const restarts = "restart: {workloads: Annotated}"
 
 // byTaint enables the strategy that empties tainted nodes, and the one that removes failed pods.
 const byTaint = `profiles:

@@ -51,7 +51,9 @@ Deployment
 {{- $parts := list -}}
 {{- if eq (include "rehome.kind" .) "Deployment" -}}
 {{- if eq .Values.mode "distributed" -}}
-{{- $parts = list "watcher" "actuator" "maintenance" "functions" -}}
+{{- $parts = list "watcher" "actuator" -}}
+{{- if .Values.maintenance.enabled -}}{{- $parts = append $parts "maintenance" -}}{{- end -}}
+{{- $parts = append $parts "functions" -}}
 {{- if or .Values.dispatcher.enabled .Values.knative.enabled -}}
 {{- $parts = append $parts "dispatcher" -}}
 {{- end -}}
@@ -72,10 +74,38 @@ Deployment
 {{/* The names of the parts that use the API server. */}}
 {{- define "rehome.rightful" -}}
 {{- if and (eq (include "rehome.kind" .) "Deployment") (eq .Values.mode "distributed") -}}
-["watcher","actuator","maintenance"]
+{{- toJson (concat (list "watcher" "actuator") (ternary (list "maintenance") list .Values.maintenance.enabled)) -}}
 {{- else -}}
 ["all"]
 {{- end -}}
+{{- end }}
+
+{{/* The features that are on and their parts, as a JSON map from the name of a file in files/rbac to a list of components. */}}
+{{- define "rehome.rights" -}}
+{{- $policy := include "rehome.policy" . | fromJson -}}
+{{- $runs := eq (include "rehome.kind" .) "Deployment" -}}
+{{- $apart := eq .Values.mode "distributed" -}}
+{{- $watcher := list (ternary "watcher" "all" $apart) -}}
+{{- $actuator := list (ternary "actuator" "all" $apart) -}}
+{{- $maintains := and $runs .Values.maintenance.enabled -}}
+{{- $rights := dict "watcher" $watcher "actuator" $actuator -}}
+{{- if $maintains -}}{{- $_ := set $rights "maintenance" (list (ternary "maintenance" "all" $apart)) -}}{{- end -}}
+{{- if or (hasKey $policy "restart") (and $maintains (ne (toString ($policy.maintenance | default dict).restart) "false")) -}}
+{{- $_ := set $rights "restart" $actuator -}}
+{{- end -}}
+{{- if hasKey $policy "evictionRequests" -}}{{- $_ := set $rights "eviction-requests" $actuator -}}{{- end -}}
+{{- if .Values.metrics.auth -}}
+{{- $_ := set $rights "requests" (include "rehome.rightful" . | fromJsonArray) -}}
+{{- else if .Values.requests.enabled -}}
+{{- $_ := set $rights "requests" $watcher -}}
+{{- end -}}
+{{- $measures := ($policy.metricsCollector | default dict).enabled -}}
+{{- range $policy.metricsProviders -}}
+{{- if eq .source "KubernetesMetrics" -}}{{- $measures = true -}}{{- end -}}
+{{- end -}}
+{{- if $measures -}}{{- $_ := set $rights "metrics-api" $watcher -}}{{- end -}}
+{{- if and $apart .Values.setup.enabled -}}{{- $_ := set $rights "setup" (list "setup") -}}{{- end -}}
+{{- toJson $rights -}}
 {{- end }}
 
 {{/* A Go duration in milliseconds: a list of the name of the value and the value. */}}

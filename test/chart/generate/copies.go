@@ -41,12 +41,17 @@ func copies(deploy string) (map[string][]byte, error) {
 	for name, folder := range map[string]string{
 		"watcher": "watcher/rules", "actuator": "actuator/rules", "maintenance": "maintenance/rules",
 		"requests": "requests", "metrics-api": "metrics-api", "people": "people", "setup": "setup",
+		"restart": "restart", "eviction-requests": "eviction-requests",
 	} {
 		if files["rbac/"+name+".yaml"], err = rules(filepath.Join(deploy, "kustomize", "rbac", filepath.FromSlash(folder)), folder); err != nil {
 			return nil, err
 		}
 	}
-	return files, nil
+	named := map[string][]byte{}
+	for name, text := range files {
+		named["files/"+name] = text
+	}
+	return named, nil
 }
 
 // rule is an RBAC rule with its keys in the usual order.
