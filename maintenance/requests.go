@@ -261,16 +261,16 @@ func (r *requests) do(
 	return x, nil
 }
 
-// mayAsk says why the policy does not let the sender ask for a node.
+// mayAsk returns the reason why the sender may not request a node, or nil.
 func mayAsk(p policy.Requests, q schemas.Request) *request.Rejection {
 	s, known := p.Sender(q.Sender)
 	switch {
 	case !known:
 		return request.Refuse(schemas.ReceiptNotAllowed, "the policy has no sender %q", q.Sender)
 	case !s.May(q.Action):
-		return request.Refuse(schemas.ReceiptNotAllowed, "the policy does not let %s ask to %s", s.Name, q.Action)
+		return request.Refuse(schemas.ReceiptNotAllowed, "the policy does not allow %s to %s", s.Name, q.Action)
 	case !s.Nodes:
-		return request.Refuse(schemas.ReceiptNotAllowed, "the policy does not let %s ask for the pods of a node", s.Name)
+		return request.Refuse(schemas.ReceiptNotAllowed, "the policy does not allow %s to request the pods of a node", s.Name)
 	case len(s.Namespaces) > 0:
 		return request.Refuse(schemas.ReceiptNotAllowed,
 			"the policy lets %s ask for pods of some namespaces alone, and a maintenance is about all pods of a node", s.Name)
@@ -376,5 +376,5 @@ func (r *requests) cancel(ctx context.Context, e schemas.Event, sender, name str
 		q.Reason, goesOn(r.objects.get(schemas.RequestedMaintenance(x.accepted.Maintenance.Node))))
 	r.put(key, x, true)
 	r.enqueue(requestKey, key)
-	return r.answers.Finish(ctx, e, answer, request.Refuse(schemas.ReceiptDone, "request %s is given up", q.Request))
+	return r.answers.Finish(ctx, e, answer, request.Refuse(schemas.ReceiptDone, "request %s is canceled", q.Request))
 }

@@ -76,10 +76,10 @@ func TestNodeRequests(t *testing.T) {
 		{"a node that does not exist", toMaintain("gone", "n9", v1alpha1.Drain), "rejected UnknownTarget: there is no node n9"},
 		{"a node that another maintenance holds", toMaintain("other", "n2", v1alpha1.Complete),
 			"finished HeldByAnother: node n2 stays cordoned: maintenance disks holds it: complete that"},
-		{"a sender without the right", dev, "rejected NotAllowed: the policy does not let dev ask for the pods of a node"},
+		{"a sender without the right", dev, "rejected NotAllowed: the policy does not allow dev to request the pods of a node"},
 		{"an action of the watcher", schemas.Request{Sender: "ops", Name: "evaluate", Action: schemas.ActionEvaluate}, ""},
 		{"a cancellation", schemas.Request{Sender: "ops", Name: "cancel", Action: schemas.ActionCancel, Request: "drain"},
-			"finished Done: request drain is given up"},
+			"finished Done: request drain is canceled"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d.T = t
