@@ -59,12 +59,12 @@ func TestInvalidAnswer(t *testing.T) {
 		{"no kind", func(a *schemas.Intents) { a.Scope.Kind = "" }, incomplete},
 		{"no key", func(a *schemas.Intents) { a.Scope.Key = "" }, incomplete},
 		{"no id", func(a *schemas.Intents) { a.Intents[1].ID = "" }, "intents[1] has no id"},
-		{"one id twice", func(a *schemas.Intents) { a.Intents[1].ID = a.Intents[0].ID }, "intents[1] has the id of another one, A-1.1"},
+		{"one id twice", func(a *schemas.Intents) { a.Intents[1].ID = a.Intents[0].ID }, "intents[1] has a duplicate id, A-1.1"},
 		{"no UID", func(a *schemas.Intents) { a.Intents[1].Pod.UID = "" }, "intents[1].pod has no uid"},
 		{"a name that leads elsewhere", func(a *schemas.Intents) { a.Intents[1].Pod.Name = "../secrets" },
-			`intents[1].pod is named "web/../secrets", which no pod can be`},
+			`intents[1].pod has the invalid name "web/../secrets"`},
 		{"no namespace", func(a *schemas.Intents) { a.Intents[1].Pod.Namespace = "" },
-			`intents[1].pod is named "/pod-2", which no pod can be`},
+			`intents[1].pod has the invalid name "/pod-2"`},
 		{"one pod twice", func(a *schemas.Intents) { a.Intents[1].Pod = a.Intents[0].Pod }, "intents[1] lists pod web/pod-1 again"},
 		{"one UID twice, under two names", func(a *schemas.Intents) { a.Intents[1].Pod.UID = a.Intents[0].Pod.UID },
 			"intents[1] lists pod web/pod-2 again"},
@@ -78,9 +78,9 @@ func TestInvalidAnswer(t *testing.T) {
 		{"another pod", onKey(schemas.PodKind, "web/pod-1"),
 			"intents[1].pod is web/pod-2, but the scope is pod web/pod-1"},
 		{"a pod of another namespace than the workload", onKey(schemas.WorkloadKind, "shop/ReplicaSet/web"),
-			"intents[0].pod is web/pod-1, and the scope is about namespace shop"},
+			"intents[0].pod is web/pod-1, but the scope is in namespace shop"},
 		{"a pod of another namespace than the constraint", onKey(schemas.SpreadKind, "shop/zone/abc"),
-			"intents[0].pod is web/pod-1, and the scope is about namespace shop"},
+			"intents[0].pod is web/pod-1, but the scope is in namespace shop"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			err := readAs(t, c.spoil)
@@ -156,8 +156,8 @@ func TestAnAnswerOnTheSubjectOfAnotherIsRefused(t *testing.T) {
 			other, forged := a, e
 			c.subject(&other)
 			forged.Channel = other.Channel()
-			want := fmt.Sprintf("event %s: invalid event: it came on %s, and its profile, strategy, scope.kind and scope.key "+
-				"belong on rehome.intents.A.default.node.worker-1", e.ID, forged.Channel)
+			want := fmt.Sprintf("event %s: invalid event: the subject is %s, want rehome.intents.A.default.node.worker-1 "+
+				"for its profile, strategy, scope.kind and scope.key", e.ID, forged.Channel)
 			if _, err := readMessage(forged, noon); !errors.Is(err, schemas.ErrInvalid) || err.Error() != want {
 				t.Errorf("got  %v\nwant %s, that wraps ErrInvalid", err, want)
 			}

@@ -165,7 +165,7 @@ func TestMoveEnds(t *testing.T) {
 			over(time.Second, schemas.ReasonNotReplaced, nil, "the pod is gone and has no controller to replace it")},
 		{"a missing replacement delays the end", nil, none, none, enough, replacedWithin - 1, ended{}},
 		{"and not when the workload has all of its pods", nil, none, none, enough, replacedWithin,
-			over(replacedWithin, schemas.ReasonNotReplaced, nil, "nothing took its place, and 3 of 3 pods are ready")},
+			over(replacedWithin, schemas.ReasonNotReplaced, nil, "no pod replaced it; 3 of 3 pods are ready")},
 		{"a desired replacement delays the end longer", nil, none, none, short, followFor - 1, ended{}},
 		{"and given up", nil, none, none, short, followFor, over(followFor, schemas.ReasonNotReplaced, nil, "no replacement was made")},
 		{"a stopping pod delays the end", nil, here, none, enough, followFor - 1, ended{}},

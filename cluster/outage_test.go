@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-func TestEachMissingRightIsLoggedForItselfAndAnOutageOnce(t *testing.T) {
+func TestOutageLog(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "any"}, "", errors.New("no rule"))
 	away := errors.New("connection refused")
 	synctest.Test(t, func(t *testing.T) {
