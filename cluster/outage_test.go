@@ -38,7 +38,7 @@ func TestOutageLog(t *testing.T) {
 		} {
 			time.Sleep(step.after)
 			failed[step.kind](t.Context(), nil, step.err)
-			if got := log.count("the API server cannot be watched"); got != step.want {
+			if got := log.count("cannot watch the API server"); got != step.want {
 				t.Errorf("after %v: %d lines, want %d", step.err, got, step.want)
 			}
 		}
