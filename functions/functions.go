@@ -98,7 +98,7 @@ func All() []Function {
 		}),
 		function(failedpods.Default(), policy.Strategy{
 			Name: "RemoveFailedPods", Point: policy.Deschedule, Traits: renewal,
-			Summary: "Removes failed pods, so that their owners replace them.",
+			Summary: "Moves pods that have failed, so that their owners replace them.",
 			Wakes:   onChanges(schemas.PodScheduled, schemas.PodLabels, schemas.PodFailed, schemas.PodStatus),
 		}),
 		function(duplicates.Args{}, policy.Strategy{
