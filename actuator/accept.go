@@ -13,13 +13,13 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// The limits of one message. A scope has some hundreds of pods, and everything is evaluated again twice an hour.
+// The limits of one message. A scope has some hundreds of pods, and a resync evaluates everything twice an hour.
 const (
 	mostIntents   = 5000
 	longestIntent = time.Hour
 )
 
-// Accept takes one intents message: its intents become entries, and their pods are enqueued.
+// Accept turns the intents of a message into entries and enqueues their pods.
 func (s *session) Accept(_ context.Context, e schemas.Event) error {
 	now := s.cfg.Now()
 	a, err := readMessage(e, now)
@@ -33,8 +33,9 @@ func (s *session) Accept(_ context.Context, e schemas.Event) error {
 	return nil
 }
 
-// readMessage reads the message in e. The error wraps [schemas.ErrInvalid]; one wrong intent spoils the whole message. NATS
-// permissions are about subjects, so the data must match the subject, and the pods must match the scope.
+// readMessage reads the message in e. The error wraps [schemas.ErrInvalid]; one invalid intent makes the whole message
+// invalid. The data must match the subject, because NATS permissions restrict only subjects, and the pods must match
+// the scope.
 func readMessage(e schemas.Event, now time.Time) (schemas.Intents, error) {
 	a, err := schemas.Decode[schemas.Intents](e)
 	if err != nil {
@@ -51,12 +52,12 @@ func checkMessage(a schemas.Intents, e schemas.Event, now time.Time) error {
 	case a.Profile == "" || a.Strategy == "" || a.Scope.Kind == "" || a.Scope.Key == "":
 		return errors.New("an intents message needs profile, strategy, scope.kind and scope.key")
 	case e.Channel != a.Channel():
-		return fmt.Errorf("it came on %s, and its profile, strategy, scope.kind and scope.key belong on %s", e.Channel, a.Channel())
+		return fmt.Errorf("the subject is %s, want %s for its profile, strategy, scope.kind and scope.key", e.Channel, a.Channel())
 	case len(a.Intents) > mostIntents:
 		return fmt.Errorf("it has %d intents, want at most %d", len(a.Intents), mostIntents)
 	}
 	if (a.Strategy == schemas.MaintenanceStrategy) != (a.Scope.Kind == schemas.MaintenanceKind) {
-		return fmt.Errorf("strategy %s and a scope of kind %s do not go together", a.Strategy, a.Scope.Kind)
+		return fmt.Errorf("strategy %s does not use scopes of kind %s", a.Strategy, a.Scope.Kind)
 	}
 	ids, uids := make(map[string]bool, len(a.Intents)), make(map[types.UID]bool, len(a.Intents))
 	for i, intent := range a.Intents {
@@ -64,10 +65,10 @@ func checkMessage(a schemas.Intents, e schemas.Event, now time.Time) error {
 		case intent.ID == "":
 			return fmt.Errorf("intents[%d] has no id", i)
 		case ids[intent.ID]:
-			return fmt.Errorf("intents[%d] has the id of another one, %s", i, intent.ID)
+			return fmt.Errorf("intents[%d] has a duplicate id, %s", i, intent.ID)
 		case len(validation.IsDNS1123Label(intent.Pod.Namespace)) > 0,
 			len(validation.IsDNS1123Subdomain(intent.Pod.Name)) > 0:
-			return fmt.Errorf("intents[%d].pod is named %q, which no pod can be", i, intent.Pod)
+			return fmt.Errorf("intents[%d].pod has the invalid name %q", i, intent.Pod)
 		case intent.Pod.UID == "":
 			return fmt.Errorf("intents[%d].pod has no uid", i)
 		case uids[intent.Pod.UID]:
@@ -87,21 +88,21 @@ func checkMessage(a schemas.Intents, e schemas.Event, now time.Time) error {
 	return nil
 }
 
-// belongs returns why the pod of an intent cannot be in the scope, as far as the key of the scope tells.
+// belongs returns the reason why the pod of an intent cannot be in the scope, judging by the key of the scope, or "".
 func belongs(intent schemas.Intent, scope schemas.ScopeRef) error {
 	namespace, _, _ := strings.Cut(scope.Key, "/")
 	switch scope.Kind {
 	case schemas.NodeKind:
 		if intent.Node != scope.Key {
-			return fmt.Errorf(".node is %s, and the scope is that of node %s", intent.Node, scope.Key)
+			return fmt.Errorf(".node is %s, but the scope is node %s", intent.Node, scope.Key)
 		}
 	case schemas.PodKind:
 		if intent.Pod.String() != scope.Key {
-			return fmt.Errorf(".pod is %s, and the scope is that of pod %s", intent.Pod, scope.Key)
+			return fmt.Errorf(".pod is %s, but the scope is pod %s", intent.Pod, scope.Key)
 		}
 	case schemas.WorkloadKind, schemas.SpreadKind:
 		if intent.Pod.Namespace != namespace {
-			return fmt.Errorf(".pod is %s, and the scope is about namespace %s", intent.Pod, namespace)
+			return fmt.Errorf(".pod is %s, but the scope is in namespace %s", intent.Pod, namespace)
 		}
 	case schemas.DomainKind, schemas.UsageKind, schemas.RequestKind, schemas.MaintenanceKind: // pods of any node and namespace
 	}

@@ -1,5 +1,5 @@
-// Package actuator turns intents into verdicts. It is the only part of Rehome that evicts pods and restarts Deployments. It is a
-// controller keyed by pod UID:
+// Package actuator turns intents into verdicts. It is the only part of Rehome that evicts pods and restarts
+// Deployments. It is a controller keyed by pod UID:
 //
 //	Accept (accept.go) ──▶ queue ──▶ dispatch ──▶ Reconcile (reconcile.go) with the rules of admit.go ──▶ execute (execute.go)
 //	  ──▶ judge (gates.go) ──▶ move.Method.Start ──▶ save (ledger.go), then the eviction call
@@ -16,28 +16,29 @@
 //	gates.go      the checks of the live pod
 //	moves.go      the moves in flight, and settled ones that still count
 //	track.go      follows a move until its replacement is ready, until there is none to wait for, or for ten minutes
-//	ledger.go     the records that outlive the process, and the view of them for people
+//	ledger.go     the records that outlive the process, and the view of them for users
 //	recover.go    begins a leader session with the ledger
 //	session.go    the leader session: its state, its goroutines, and its outages
 //	report.go     verdicts, log lines, and metrics
 //	events.go     Kubernetes Events
 //	inprocess.go  moves pods for rehome once, without a bus
 //
-// Every intent that was accepted ends in one verdict; a move gets a second one, [schemas.Settled]. An intent is parked for at most a
-// minute. Without a View, and in a dry run, moves are over when they are accepted.
+// Every accepted intent ends in one verdict; a move gets a second one, [schemas.Settled]. An intent is parked for at
+// most a minute. Without a View, and in a dry run, a move is complete when it is accepted.
 //
 // # Recovery
 //
-// A new leader reads the ledger, and then the table of intents messages; it replays no stream. A move that was begun and has no
-// verdict in the ledger gets the verdict that may be lost if its pod is gone or terminating, or if its method has more steps to
-// take. Otherwise it was never made, and the intent is tried again. The event of a verdict has the ID of the intent with the
-// outcome, so a verdict that is stored twice is one event. A record that cannot be read is set aside, and named in the log, in a
-// metric and in [Actuator.Ready].
+// A new leader reads the ledger and then the table of intents messages; it replays no stream. A move in the ledger
+// without a verdict gets the lost verdict if its pod is gone or terminating, or if its method has more steps. Otherwise
+// it was never made, and the intent is tried again. The event ID of a verdict consists of the intent ID and the
+// outcome, so storing a verdict twice stores one event. Unreadable records are set aside and reported in the log, in a
+// metric, and in [Actuator.Ready].
 //
 // # Outages
 //
-// While the API server cannot be asked, intents wait and can still expire or be withdrawn; one at a time tries whether it is
-// back. While the bus takes no verdicts or the ledger takes no records, nothing is moved but the pods that are being executed.
+// While the API server is unavailable, intents wait, can expire, and can be withdrawn; one intent at a time probes the
+// server. While the bus stores no verdicts or no ledger records, the actuator completes the executions in progress and
+// starts no new ones.
 package actuator
 
 import (
@@ -65,71 +66,74 @@ import (
 
 // Bus is the part of the bus that the actuator uses.
 type Bus interface {
-	// FollowIntents hands over every intents message in the table and then each new one, in order. It may hand over the same one
-	// again. It returns when ctx ends. An error of handle that wraps [schemas.ErrInvalid] sends the event to the dead letters.
+	// FollowIntents calls handle for every intents message in the table and then for each new one, in order. It may
+	// deliver a message twice. It returns when ctx ends. If the error of handle wraps [schemas.ErrInvalid], the event
+	// goes to the dead letters.
 	FollowIntents(ctx context.Context, handle func(context.Context, schemas.Event) error) error
-	// DropIntents removes an intents message from the table. nil, too, when it was replaced or is gone.
+	// DropIntents removes an intents message from the table. It returns nil if the message was replaced or is gone.
 	DropIntents(ctx context.Context, message schemas.Event) error
 	// Publish returns when e is stored.
 	Publish(ctx context.Context, e schemas.Event) (sequence uint64, err error)
 }
 
-// DefaultParallel is how many intents are executed at once by default. Somewhat more than half of them are inside the API server
-// at a time; 48 did not always reach nine tenths of the throughput of 32 bare calls at once.
+// DefaultParallel is the default number of intents that are executed in parallel. Somewhat more than half of them are
+// inside the API server at a time. A value of 48 did not always reach 90 percent of the throughput of 32 parallel bare
+// calls.
 const DefaultParallel = 64
 
 // Config configures an [Actuator].
 type Config struct {
-	// Client asks the API server. It needs: get pods, create pods/eviction, list poddisruptionbudgets, create and patch
-	// events of events.k8s.io. Its own rate limit should be off: Policy.Rate limits evictions.
+	// Client calls the API server. It needs these rights: get pods, create pods/eviction, list poddisruptionbudgets,
+	// create and patch events of events.k8s.io. Disable its own rate limit: Policy.Rate limits evictions.
 	Client kubernetes.Interface
 	Bus    Bus
-	// Ledger outlives the process. nil, and in a dry run: nothing is remembered.
+	// Ledger outlives the process. nil disables it, and so does a dry run.
 	Ledger Ledger
-	// View is the cluster without asking the API server. Call [Actuator.Changed] for its changes. nil: nothing is known, so no
-	// workload is spared and no move is followed beyond its acceptance.
+	// View is a cached view of the cluster. Call [Actuator.Changed] for its changes. nil disables everything that
+	// depends on it: the limits per workload, and following a move after its acceptance.
 	View View
-	// Policy is the first policy, see [Actuator.SetPolicy]. A zero rate is [policy.DefaultRate].
+	// Policy is the initial policy, see [Actuator.SetPolicy]. A zero rate means [policy.DefaultRate].
 	Policy policy.Policy
-	// Source is the source of the events of verdicts, such as /clusters/default/actuator.
+	// Source is the CloudEvents source of verdicts, such as /clusters/default/actuator.
 	Source string
-	// Room says whether there is capacity for a replacement that is made first. nil: the scheduler decides.
+	// Room reports whether there is capacity for a replacement that is made first. nil leaves this to the scheduler.
 	Room restart.Room
-	// Facts are other objects that the protections of the policy ask about. nil: such protections are not checked again.
+	// Facts are the other objects that the protections of the policy read. nil disables the second check of these
+	// protections.
 	Facts policy.Facts
-	// Capacity reserves capacity for replacements. nil: none is reserved, and the nodeFit of the policy is not checked again.
+	// Capacity reserves capacity for replacements. nil disables reservations and the second check of nodeFit.
 	Capacity Capacity
-	// LeaseValid says whether this process still holds its lease, by its own clock. It is asked right before each eviction call
-	// and each step of a move. nil: always.
+	// LeaseValid reports whether this process still holds its lease, by its own clock. It is called right before each
+	// eviction call and each step of a move. nil means always.
 	LeaseValid func() bool
-	// Self is the object of Kubernetes Events about the actuator as a whole. Without a name there are none.
+	// Self is the object of Kubernetes Events about the actuator itself. There are none if it has no name.
 	Self corev1.ObjectReference
-	// DryRun sends each call with dryRun=All: nothing is changed, and no Kubernetes Event is recorded.
+	// DryRun sends each call with dryRun=All, so nothing is changed, and records no Kubernetes Events.
 	DryRun bool
-	// Parallel is how many intents are executed at once. 0: [DefaultParallel].
+	// Parallel is the number of intents that are executed in parallel. 0 means [DefaultParallel].
 	Parallel int
-	// Log gets one line for each verdict. nil: slog.Default().
+	// Log gets one line for each verdict. nil means slog.Default().
 	Log *slog.Logger
-	// Metrics is where the metrics are registered, once for each call of [New]. nil: nowhere.
+	// Metrics is the registry of the metrics. nil disables them. Each call of [New] registers them once.
 	Metrics prometheus.Registerer
-	// Now is the clock. nil: time.Now.
+	// Now is the clock. nil means time.Now.
 	Now func() time.Time
 }
 
-// Actuator turns intents into verdicts. [New] makes one. It is safe for concurrent use, but only one Lead may run at a time, in
-// the whole cluster.
+// Actuator turns intents into verdicts. Use [New] to make one. It is safe for concurrent use, but only one Lead may run
+// at a time in the whole cluster.
 type Actuator struct {
 	cfg    Config
 	policy atomic.Pointer[policy.Policy] // the newest
-	// scheduler is the profile that the policy names.
+	// scheduler is the scheduler profile that the policy names.
 	scheduler atomic.Pointer[score.Profile]
-	session   atomic.Pointer[session] // nil: not leading
+	session   atomic.Pointer[session] // nil if not leading
 	metrics   metrics
 	health    apiHealth
 	invalid   atomic.Pointer[[]error] // ledger records that were set aside
 	rights    sync.Map                // by method, the error that names a missing right
-	ledger    Ledger                  // nil: nothing is remembered
-	follows   bool                    // else a move is over when it is accepted: nothing more is known, or nothing was moved
+	ledger    Ledger                  // nil without a ledger
+	follows   bool                    // if false, a move is complete when it is accepted: there is no view, or nothing was moved
 
 	restarts         *restart.Method
 	evictionRequests *evictionrequest.Method
@@ -137,7 +141,7 @@ type Actuator struct {
 	background       move.Method
 }
 
-// New makes an actuator that does nothing until [Actuator.Lead] is called.
+// New returns an actuator that does nothing until [Actuator.Lead] is called.
 func New(cfg Config) *Actuator {
 	if cfg.Parallel <= 0 {
 		cfg.Parallel = DefaultParallel
@@ -175,15 +179,15 @@ func New(cfg Config) *Actuator {
 	return a
 }
 
-// SetPolicy replaces the policy at once. Waiting intents of a profile or a strategy that the new one does not have are rejected.
-// A new rate begins with a full bucket. Moves that were counted count against new limits.
+// SetPolicy replaces the policy at once. It rejects waiting intents whose profile or strategy is not in the new policy.
+// A new rate starts with a full bucket. Moves that count against old limits count against new limits, too.
 func (a *Actuator) SetPolicy(p policy.Policy) {
 	if p.Rate == (policy.Rate{}) {
 		p.Rate = policy.DefaultRate()
 	}
 	scheduler, err := p.Scheduler.Load()
 	if err != nil {
-		a.cfg.Log.Error("cannot read the profile of the scheduler; its default profile is assumed", "error", err)
+		a.cfg.Log.Error("cannot read the profile of the scheduler; using the default profile", "error", err)
 		scheduler = score.Default()
 	}
 	a.scheduler.Store(scheduler)
@@ -193,12 +197,12 @@ func (a *Actuator) SetPolicy(p policy.Policy) {
 	}
 }
 
-// ErrNotLeading is the cause with which the context of [Actuator.Lead] ends when another process may lead by now.
+// ErrNotLeading is the cancellation cause of the context of [Actuator.Lead] if another process may lead now.
 var ErrNotLeading = errors.New("another process may lead")
 
 func lostLease(ctx context.Context) bool { return errors.Is(context.Cause(ctx), ErrNotLeading) }
 
-// detached returns a context that the end of ctx does not end, unless another process may lead.
+// detached returns a context that outlives ctx, unless another process may lead.
 func detached(ctx context.Context) (out context.Context, cancel func()) {
 	out, end := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -212,16 +216,16 @@ func detached(ctx context.Context) (out context.Context, cancel func()) {
 	}
 }
 
-// Lead works on the table of intents messages until ctx ends. It then starts nothing new, waits for the calls in flight and the
-// storing of their verdicts, at most about [DrainTimeout], and returns nil. Intents without a verdict stay in the table for the
-// next leader. If ctx ends with the cause [ErrNotLeading], calls in flight are given up at once and nothing is stored any more;
-// the next leader finds out what became of them.
+// Lead executes the intents in the table until ctx ends. It then starts no new calls, waits for at most about
+// [DrainTimeout] until the calls in flight have returned and their verdicts are stored, and returns nil. Intents
+// without a verdict stay in the table for the next leader. If ctx ends with the cause [ErrNotLeading], Lead abandons
+// calls in flight at once and stores nothing more; the next leader determines their results.
 //
-// It returns earlier, with an error, only when the bus ends the stream of intents messages.
+// It returns earlier, with an error, only if the bus ends the stream of intents messages.
 func (a *Actuator) Lead(ctx context.Context) error { return a.lead(ctx, a.execute) }
 
-// DrainTimeout is how long Lead goes on storing verdicts after its context ended. It is longer than one eviction call may take,
-// and with it fits into the 30 seconds that Kubernetes gives a process to end.
+// DrainTimeout limits how long Lead stores verdicts after its context has ended. It is longer than an eviction call may
+// take, and both together fit into the default 30-second grace period of a pod.
 const DrainTimeout = eviction.Timeout + 5*time.Second
 
 func (a *Actuator) lead(ctx context.Context, execute executeFunc) error {
@@ -250,14 +254,14 @@ func (a *Actuator) lead(ctx context.Context, execute executeFunc) error {
 	defer func() {
 		a.invalid.Store(nil)
 		a.rights.Clear()
-		a.health.succeed(a.cfg.Now()) // nothing asks it any more
+		a.health.succeed(a.cfg.Now()) // nothing probes the API server anymore
 		a.metrics.endSession()
 	}()
 	return s.run(ctx, stop)
 }
 
-// Ready returns the faults: the API server did not answer the last time it was asked, and intents wait for it; the bus takes no
-// verdicts, the ledger takes no records, ledger records were set aside, or a right is missing.
+// Ready returns the current faults: the API server did not answer and intents wait for it; the bus stores no verdicts
+// or ledger records; ledger records were set aside; or a right is missing.
 func (a *Actuator) Ready() error {
 	err := a.health.ready()
 	if s := a.session.Load(); s != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// free is the admission of wish, a ready pod of four of Deployment web/api, while two other pods of the Deployment are
-// on the move from worker-1, and nothing holds it.
+// free returns the admission of a ready pod, one of four of Deployment web/api. Two other pods of the Deployment are
+// being moved off worker-1, and no rule parks it.
 func free() admission {
 	v := given{pods: map[types.UID]cluster.Pod{}, tallies: map[types.UID]cluster.Tally{"uid-api": {Wanted: 4, Ready: 4}}}
 	for _, name := range []string{"0", "1", "2", "3"} {
@@ -29,13 +29,13 @@ func free() admission {
 	return c
 }
 
-// most is a share of the policy.
+// most returns a share of the policy.
 func most(share string) *intstr.IntOrString {
 	s := intstr.Parse(share)
 	return &s
 }
 
-// heldForNow is the hold that a rule should come to.
+// heldForNow returns the expected parking.
 func heldForNow(by blocker, ref schemas.ObjectRef, reason schemas.ReasonCode, message string) parked {
 	return parked{by: by, why: Rejection{schemas.Deferred, reason, message, []schemas.ObjectRef{ref}}}
 }
@@ -43,13 +43,13 @@ func heldForNow(by blocker, ref schemas.ObjectRef, reason schemas.ReasonCode, me
 func TestTheFirstRuleThatHoldsIsNamed(t *testing.T) {
 	number := func(n uint) *uint { return &n }
 	byNode := heldForNow(blocker{"node", "worker-1"}, schemas.ObjectRef{Kind: "Node", Name: "worker-1"},
-		schemas.ReasonMovingNode, "of node worker-1 2 pods are on the move, which is the limit")
+		schemas.ReasonMovingNode, "2 pods of node worker-1 are being moved, which is the limit")
 	byNamespace := heldForNow(blocker{"namespace", "web"}, schemas.ObjectRef{Kind: "Namespace", Name: "web"},
-		schemas.ReasonMovingNamespace, "of namespace web 2 pods are on the move, which is the limit")
+		schemas.ReasonMovingNamespace, "2 pods of namespace web are being moved, which is the limit")
 	byWorkload := func(reason schemas.ReasonCode, message string) parked {
 		return heldForNow(blocker{"workload", "uid-api"}, api, reason, message)
 	}
-	moving := byWorkload(schemas.ReasonMovingWorkload, "of deployment/web/api 2 pods are on the move, which is the limit")
+	moving := byWorkload(schemas.ReasonMovingWorkload, "2 pods of deployment/web/api are being moved, which is the limit")
 	pause := byWorkload(schemas.ReasonWorkloadPause, "another pod of deployment/web/api was moved less than 15s ago")
 	pause.until = noon.Add(5 * time.Second)
 	share := byWorkload(schemas.ReasonWorkloadUnavailable,
@@ -72,32 +72,32 @@ func TestTheFirstRuleThatHoldsIsNamed(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		but  []func(*admission)
-		want parked // the zero value: nothing holds
+		want parked // the zero value parks nothing
 	}{
 		{"as many pods on the move as may be at all", []func(*admission){func(c *admission) { c.limits.InFlight.Total = number(2) }},
 			parked{by: blocker{kind: "everything"}, why: Rejection{
-				Outcome: schemas.Deferred, Reason: schemas.ReasonMovingTotal, Message: "2 pods are on the move, which is the limit",
+				Outcome: schemas.Deferred, Reason: schemas.ReasonMovingTotal, Message: "2 pods are being moved, which is the limit",
 			}}},
 		{"fewer than that", []func(*admission){func(c *admission) { c.limits.InFlight.Total = number(3) }}, parked{}},
 		{"without limits in flight nothing holds", nil, parked{}},
-		{"a node of which as many pods are on the move as may be", []func(*admission){nodeFull}, byNode},
-		{"a node of which fewer are", []func(*admission){func(c *admission) { c.limits.InFlight.PerNode = number(3) }}, parked{}},
+		{"a node at its limit of moves", []func(*admission){nodeFull}, byNode},
+		{"a node below its limit", []func(*admission){func(c *admission) { c.limits.InFlight.PerNode = number(3) }}, parked{}},
 		{"another node", []func(*admission){nodeFull, func(c *admission) { c.at.node = "worker-2" }}, parked{}},
-		{"a limit of one is told as one", []func(*admission){func(c *admission) { c.limits.InFlight.PerNode = number(1) }},
-			heldForNow(byNode.by, byNode.why.Blockers[0], schemas.ReasonMovingNode, "of node worker-1 1 pod is on the move, which is the limit")},
-		{"a namespace of which as many are on the move as may be", []func(*admission){namespaceFull}, byNamespace},
-		{"a namespace of which fewer are", []func(*admission){func(c *admission) { c.limits.InFlight.PerNamespace = number(3) }}, parked{}},
-		{"a workload of which as many are on the move as may be", []func(*admission){workloadFull}, moving},
-		{"a workload of which fewer are", []func(*admission){func(c *admission) { c.limits.InFlight.PerWorkload = number(3) }}, parked{}},
+		{"a limit of one in the singular", []func(*admission){func(c *admission) { c.limits.InFlight.PerNode = number(1) }},
+			heldForNow(byNode.by, byNode.why.Blockers[0], schemas.ReasonMovingNode, "1 pod of node worker-1 is being moved, which is the limit")},
+		{"a namespace at its limit of moves", []func(*admission){namespaceFull}, byNamespace},
+		{"a namespace below its limit", []func(*admission){func(c *admission) { c.limits.InFlight.PerNamespace = number(3) }}, parked{}},
+		{"a workload at its limit of moves", []func(*admission){workloadFull}, moving},
+		{"a workload below its limit", []func(*admission){func(c *admission) { c.limits.InFlight.PerWorkload = number(3) }}, parked{}},
 		{"a pod without a workload counts against none", []func(*admission){
 			alone, tooSoon, shareUsedUp, func(c *admission) { c.limits.InFlight.PerWorkload = number(0) },
 		}, parked{}},
 		{"a workload in its pause, until that is over", []func(*admission){tooSoon}, pause},
 		{"a workload whose pause is over in this moment", []func(*admission){func(c *admission) { c.limits.Pause = 10 * time.Second }}, parked{}},
-		{"a workload of which no pod was moved is in no pause", []func(*admission){
+		{"a workload without moves has no cooldown", []func(*admission){
 			tooSoon, func(c *admission) { delete(c.moves.last, "uid-api") },
 		}, parked{}},
-		{"a workload with as many unavailable as may be, those that are about to go among them", []func(*admission){shareUsedUp}, share},
+		{"a workload at its limit of unavailable pods, including terminating ones", []func(*admission){shareUsedUp}, share},
 		{"a workload with one fewer", []func(*admission){func(c *admission) { c.limits.Unavailable = most("75%") }}, parked{}},
 		{"a pod that is on the move and not ready any more counts once", []func(*admission){
 			func(c *admission) {

@@ -15,20 +15,20 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// parkedFor is how long an intent is parked until it is deferred. What blocks it mostly passes within seconds, when a
-// replacement is ready; a new evaluation each time would cost more.
+// parkedFor is the longest time that an intent is parked before it is deferred. Most blockers pass within seconds, when
+// a replacement is ready; evaluating the pod again each time would cost more.
 const parkedFor = time.Minute
 
-// blocker is what intents are parked under: a node, a namespace or a workload, by name or UID, or all of them.
+// blocker identifies what blocks parked intents: a node, a namespace, or a workload, by name or UID, or everything.
 type blocker struct{ kind, name string }
 
 func workloadBlocker(workload types.UID) blocker { return blocker{"workload", string(workload)} }
 
-// parked is why an entry waits beside the queue.
+// parked is the reason why an entry waits outside the queue.
 type parked struct {
 	by  blocker
 	why Rejection // with the objects that block it
-	// until is when it may be over without a change of what blocks it. Zero: a change ends it.
+	// until is the time at which the reason may end by itself. Zero means that only a change of the blocker ends it.
 	until time.Time
 }
 
@@ -45,9 +45,9 @@ type admission struct {
 // blocked returns the first rule that parks the admission, and whether there is one. The rules are pure.
 func blocked(c admission) (parked, bool) {
 	for _, rule := range []func(admission) (parked, bool){
-		tooManyInFlight, // in all, off one node, out of one namespace, or of one workload
-		coolingDown,     // a workload has one move after the other, if the policy says so
-		unavailable,     // of a workload without a budget some pods stay available
+		tooManyInFlight, // in total, per node, per namespace, and per workload
+		coolingDown,     // one move of a workload at a time, if the policy requires it
+		unavailable,     // without a budget, some pods of a workload stay available
 	} {
 		if p, blocks := rule(c); blocks {
 			return p, true
@@ -60,9 +60,9 @@ func tooManyInFlight(c admission) (parked, bool) {
 	most := c.limits.InFlight
 	reached := func(n int, most *uint) bool { return most != nil && uint(n) >= *most }
 	park := func(by blocker, reason schemas.ReasonCode, of string, most uint, refs ...schemas.ObjectRef) (parked, bool) {
-		words := fmt.Sprintf("%s%d pods are on the move, which is the limit", of, most)
+		words := fmt.Sprintf("%d pods %sare being moved, which is the limit", most, of)
 		if most == 1 {
-			words = of + "1 pod is on the move, which is the limit"
+			words = "1 pod " + of + "is being moved, which is the limit"
 		}
 		return parked{by: by, why: Rejection{schemas.Deferred, reason, words, refs}}, true
 	}
@@ -83,7 +83,7 @@ func tooManyInFlight(c admission) (parked, bool) {
 	return parked{}, false
 }
 
-// coolingDown counts from when a move was accepted. A move that is only asked for has its cooldown before it.
+// coolingDown counts from the acceptance of a move. A requested move has its cooldown before it.
 func coolingDown(c admission) (parked, bool) {
 	if c.limits.Pause <= 0 || c.at.workload == "" {
 		return parked{}, false
@@ -100,8 +100,8 @@ func coolingDown(c admission) (parked, bool) {
 	return p, true
 }
 
-// unavailable counts every pod that is wanted and not ready, whatever the cause, and every one that is about to go. A pod that is
-// not ready itself can go: it makes nothing worse.
+// unavailable counts every desired pod that is not ready, for any reason, and every pod that is about to go. A pod that
+// is not ready itself may go, because that makes nothing worse.
 func unavailable(c admission) (parked, bool) {
 	pod, known := c.view.Pod(c.intent.Pod.UID)
 	if !known || pod.Budgeted || !pod.Ready || c.at.workload == "" {
@@ -110,7 +110,7 @@ func unavailable(c admission) (parked, bool) {
 	tally := c.view.Tally(c.at.workload)
 	going := 0
 	if w := c.moves.workloads[c.at.workload]; w != nil {
-		going = len(w.going) // asked to go, which is not seen yet
+		going = len(w.going) // its eviction is requested and not visible yet
 	}
 	most := c.limits.MayBeUnavailable(tally.Wanted)
 	if tally.Wanted-tally.Ready+going < most {
@@ -121,7 +121,7 @@ func unavailable(c admission) (parked, bool) {
 		tally.Ready-going, tally.Wanted, most)), true
 }
 
-// byWorkload parks under the workload, whose name takes the place of %s in the message.
+// byWorkload parks an intent under its workload, whose name replaces %s in the message.
 func (c admission) byWorkload(reason schemas.ReasonCode, message string) parked {
 	ref := c.workload()
 	why := Rejection{schemas.Deferred, reason, fmt.Sprintf(message, ref), []schemas.ObjectRef{ref}}
@@ -135,7 +135,7 @@ func (c admission) workload() schemas.ObjectRef {
 	return schemas.ObjectRef{Kind: "workload", UID: c.at.workload}
 }
 
-// parks returns why an intent is parked now, and whether it is. The caller holds mu.
+// parks returns the reason why an intent is parked now, and whether it is. The caller holds mu.
 func (s *session) parks(i Intent, at limitKeys, now time.Time) (parked, bool) {
 	p, blocks := blocked(admission{i, at, s.moves, s.cfg.View, s.policy.Load().Limits, now})
 	if rate := s.namespaceBucket(at.namespace).Wait(now); !blocks && rate > 0 {
@@ -149,7 +149,7 @@ func (s *session) parks(i Intent, at limitKeys, now time.Time) (parked, bool) {
 	return p, blocks
 }
 
-// reject gives an entry a verdict before it is executed. again is when to try again, zero if that is not known.
+// reject gives an entry a verdict before its execution. again is the time of the next try, or zero if unknown.
 func (s *session) reject(e *entry, r Rejection, again time.Time) {
 	v := e.intent.Verdict(r.Outcome, r.Reason, r.Message)
 	if r.Outcome == schemas.Deferred {
@@ -161,7 +161,7 @@ func (s *session) reject(e *entry, r Rejection, again time.Time) {
 	s.entries.settle(e, v)
 }
 
-// forbidden returns why an intent is not executed, and when to try again at the earliest.
+// forbidden returns the reason why an intent is not executed, and the earliest time of the next try.
 func (s *session) forbidden(e *entry, at limitKeys, now time.Time) (why Rejection, again time.Time, ok bool) {
 	if why, ok = notExpired(Situation{Intent: e.intent, Now: now}); ok {
 		return why, time.Time{}, true
@@ -196,8 +196,8 @@ func (s *session) forbidden(e *entry, at limitKeys, now time.Time) (why Rejectio
 	return deferred(reason, message+"; "+limit.RoomAgain(wait, now), again)
 }
 
-// alreadyMoved returns why an intent is rejected whose pod was moved already: a message can come late, and a new move would
-// take the place of the record.
+// alreadyMoved returns the reason for rejecting an intent whose pod has been moved already. A message can arrive late,
+// and a new move would overwrite the record.
 func (s *session) alreadyMoved(uid types.UID) (Rejection, bool) {
 	pod, known := s.cfg.View.Pod(uid)
 	switch x := s.moves.all[uid]; {
@@ -211,7 +211,7 @@ func (s *session) alreadyMoved(uid types.UID) (Rejection, bool) {
 	return Rejection{}, false
 }
 
-// namespaceBucket is the bucket of a namespace. nil: the policy has no rate for each of them.
+// namespaceBucket returns the bucket of a namespace, or nil if the policy has no rate per namespace.
 func (s *session) namespaceBucket(namespace string) *limit.Bucket {
 	r := s.policy.Load().Rate.PerNamespace
 	if r == nil {
@@ -223,7 +223,7 @@ func (s *session) namespaceBucket(namespace string) *limit.Bucket {
 	return s.namespaces[namespace]
 }
 
-// park lets an entry wait beside the queue, for a minute in all. The caller holds mu.
+// park lets an entry wait outside the queue, for at most a minute in total. The caller holds mu.
 func (s *session) park(e *entry, p parked, now time.Time) {
 	if e.since.IsZero() {
 		e.since = now
@@ -262,14 +262,15 @@ func (s *session) unpark(e *entry) {
 	}
 }
 
-// release enqueues the first entry that is parked under a blocker. When that is not blocked any more, it releases the next.
+// release enqueues the first entry that is parked under a blocker. If that entry is no longer blocked, Reconcile
+// releases the next one.
 func (s *session) release(by blocker) {
 	if list := s.parked[by]; len(list) > 0 {
 		s.enqueue(list[0])
 	}
 }
 
-// releaseFor enqueues entries that a move blocked which is over. The caller holds mu.
+// releaseFor enqueues entries that a completed move blocked. The caller holds mu.
 func (s *session) releaseFor(at limitKeys) {
 	for _, by := range []blocker{
 		{kind: "everything"}, {"node", at.node}, {"namespace", at.namespace}, workloadBlocker(at.workload),
@@ -293,7 +294,7 @@ func (s *session) enqueue(e *entry) {
 	s.queues.wanted.AddWithOpts(priorityqueue.AddOpts{Priority: new(e.priority)}, e.uid())
 }
 
-// expire gives the entries a verdict that have expired, or were parked for too long. The caller holds mu.
+// expire settles the entries that have expired or were parked for too long. The caller holds mu.
 func (s *session) expire(now time.Time) {
 	s.entries.settleAll(func(e *entry) (Rejection, bool) { return notExpired(Situation{Intent: e.intent, Now: now}) })
 	for _, list := range s.parked {
@@ -305,7 +306,7 @@ func (s *session) expire(now time.Time) {
 	}
 }
 
-// movedOff tells the workload breaker that a pod was moved off its node. The caller holds mu.
+// movedOff reports to the workload breaker that a pod was moved off its node. The caller holds mu.
 func (s *session) movedOff(x *inFlight, now time.Time) {
 	if s.traits(x).StaysAway() {
 		k := limit.BreakerKey{Workload: x.at.workload, Strategy: x.Intent.Strategy, Node: x.at.node}
@@ -314,7 +315,7 @@ func (s *session) movedOff(x *inFlight, now time.Time) {
 	}
 }
 
-// landed tells the workload breaker where the replacement of a pod runs. The caller holds mu.
+// landed reports to the workload breaker where the replacement of a pod runs. The caller holds mu.
 func (s *session) landed(x *inFlight, e ended, now time.Time) {
 	node := e.settlement.Node
 	if node == "" || x.at.workload == "" || !s.traits(x).StaysAway() {
@@ -323,7 +324,7 @@ func (s *session) landed(x *inFlight, e ended, now time.Time) {
 	k := limit.BreakerKey{Workload: x.at.workload, Strategy: x.Intent.Strategy, Node: node}
 	before, _ := s.loop.Entry(k)
 	if node != x.at.node && s.cfg.View.Seen(x.replacement) <= before.Seen {
-		return // it was on its way there before the first pod had to leave: no return, though it may have to leave too
+		return // the replacement was scheduled before the first pod had to leave, so this is no return
 	}
 	opened := s.loop.Landed(k, x.at.node, x.Workload, now)
 	if b, _ := s.loop.Entry(k); opened {
@@ -335,13 +336,13 @@ func (s *session) landed(x *inFlight, e ended, now time.Time) {
 		s.cfg.Log.Warn("circuit breaker of a workload open", "workload", name, "node", node, "strategy", k.Strategy,
 			"returns", b.Returns, "until", b.Until)
 		s.events.warn(x.record, loopEvent, fmt.Sprintf(
-			"moved off node %s by %s and back on it, %d times: it is left alone there until %s",
+			"moved off node %s by %s and back on it, %d times: not moved off it again until %s",
 			node, k.Strategy, b.Returns, clock(b.Until)))
 	}
 	s.storeLoop(k)
 }
 
-// checkCluster asks the cluster breaker if something changed for it. The caller holds mu.
+// checkCluster updates the cluster breaker after a change. The caller holds mu.
 func (s *session) checkCluster(now time.Time) {
 	if !s.clusterDue {
 		return
@@ -365,8 +366,8 @@ func (s *session) checkCluster(now time.Time) {
 	s.metrics.storm.Reset()
 	for _, c := range open {
 		s.metrics.storm.WithLabelValues(string(c.Reason)).Set(1)
-		s.cfg.Log.Warn("circuit breaker open, nothing is moved", "reason", c.Reason, "why", c.Message)
-		s.events.announce(corev1.EventTypeWarning, stormEvent, "nothing is moved: "+c.Message)
+		s.cfg.Log.Warn("circuit breaker open; no pods are moved", "reason", c.Reason, "why", c.Message)
+		s.events.announce(corev1.EventTypeWarning, stormEvent, "moves stopped: "+c.Message)
 	}
 	if len(open) == 0 {
 		s.change(keyStorm, nil)

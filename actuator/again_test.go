@@ -13,7 +13,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// gates evict each pod once, and say that it is gone when they are asked again.
+// gates evict each pod once, and report it gone when called again.
 func gates() executeFunc {
 	gone := map[types.UID]bool{}
 	return func(_ context.Context, o Intent, _ saveFunc) (schemas.Verdict, error) {
@@ -25,7 +25,7 @@ func gates() executeFunc {
 	}
 }
 
-func TestAPodOnTheMoveIsNotTakenUpAgainForAnAnswerThatCameLate(t *testing.T) {
+func TestMovingPodListedAgain(t *testing.T) {
 	p := fast
 	p.Limits.InFlight.PerNode = new(uint(2))
 	inBubble(t, Config{Policy: p, View: oneWorkload{}}, gates(), func(t *testing.T, b *bench) {
@@ -59,7 +59,7 @@ type emptied struct{ settling }
 
 func (emptied) Pod(types.UID) (cluster.Pod, bool) { return cluster.Pod{}, false }
 
-func TestAMoveThatALimitCountsIsNotForgottenForAnAnswerThatCameLate(t *testing.T) {
+func TestCountedMoveListedAgain(t *testing.T) {
 	p := fast
 	p.Limits = policy.Limits{PerNode: new(uint(1)), Window: time.Minute}
 	cfg := Config{Policy: p, View: emptied{}}

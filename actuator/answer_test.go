@@ -13,12 +13,12 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// onKey makes the answer one to a scope of that kind and key.
+// onKey changes the scope of an answer.
 func onKey(kind schemas.ScopeKind, key string) func(*schemas.Intents) {
 	return func(a *schemas.Intents) { a.Scope.Kind, a.Scope.Key = kind, key }
 }
 
-// manyIntents makes the answer list so many pods.
+// manyIntents makes an answer list that many pods.
 func manyIntents(n int) func(*schemas.Intents) {
 	return func(a *schemas.Intents) {
 		one := a.Intents[0]
@@ -30,7 +30,7 @@ func manyIntents(n int) func(*schemas.Intents) {
 	}
 }
 
-// readAs reads an answer of two intents after change, on the subject that is its own.
+// readAs reads a changed answer with two intents, on its own subject.
 func readAs(t *testing.T, change func(*schemas.Intents)) error {
 	t.Helper()
 	a, good := answerTo("A", 1, "1", "2")
@@ -47,7 +47,7 @@ func readAs(t *testing.T, change func(*schemas.Intents)) error {
 	return err
 }
 
-func TestAnAnswerThatIsNotWhatTheContractPromisesIsRefused(t *testing.T) {
+func TestInvalidAnswer(t *testing.T) {
 	const incomplete = "an intents message needs profile, strategy, scope.kind and scope.key"
 	for _, c := range []struct {
 		name  string
@@ -59,12 +59,12 @@ func TestAnAnswerThatIsNotWhatTheContractPromisesIsRefused(t *testing.T) {
 		{"no kind", func(a *schemas.Intents) { a.Scope.Kind = "" }, incomplete},
 		{"no key", func(a *schemas.Intents) { a.Scope.Key = "" }, incomplete},
 		{"no id", func(a *schemas.Intents) { a.Intents[1].ID = "" }, "intents[1] has no id"},
-		{"one id twice", func(a *schemas.Intents) { a.Intents[1].ID = a.Intents[0].ID }, "intents[1] has the id of another one, A-1.1"},
+		{"one id twice", func(a *schemas.Intents) { a.Intents[1].ID = a.Intents[0].ID }, "intents[1] has a duplicate id, A-1.1"},
 		{"no UID", func(a *schemas.Intents) { a.Intents[1].Pod.UID = "" }, "intents[1].pod has no uid"},
 		{"a name that leads elsewhere", func(a *schemas.Intents) { a.Intents[1].Pod.Name = "../secrets" },
-			`intents[1].pod is named "web/../secrets", which no pod can be`},
+			`intents[1].pod has the invalid name "web/../secrets"`},
 		{"no namespace", func(a *schemas.Intents) { a.Intents[1].Pod.Namespace = "" },
-			`intents[1].pod is named "/pod-2", which no pod can be`},
+			`intents[1].pod has the invalid name "/pod-2"`},
 		{"one pod twice", func(a *schemas.Intents) { a.Intents[1].Pod = a.Intents[0].Pod }, "intents[1] lists pod web/pod-1 again"},
 		{"one UID twice, under two names", func(a *schemas.Intents) { a.Intents[1].Pod.UID = a.Intents[0].Pod.UID },
 			"intents[1] lists pod web/pod-2 again"},
@@ -73,14 +73,14 @@ func TestAnAnswerThatIsNotWhatTheContractPromisesIsRefused(t *testing.T) {
 		{"an end that is far", func(a *schemas.Intents) { a.Intents[1].Expires = noon.Add(time.Hour + time.Second) },
 			"intents[1].expires is 2026-01-02T13:00:01Z, want at most 1h0m0s after 2026-01-02T12:00:00Z"},
 		{"too many pods", manyIntents(5001), "it has 5001 intents, want at most 5000"},
-		{"a pod of another node than that of the scope", func(a *schemas.Intents) { a.Intents[1].Node = "worker-2" },
-			"intents[1].node is worker-2, and the scope is that of node worker-1"},
-		{"another pod than that of the scope", onKey(schemas.PodKind, "web/pod-1"),
-			"intents[1].pod is web/pod-2, and the scope is that of pod web/pod-1"},
-		{"a pod of another namespace than that of the workload", onKey(schemas.WorkloadKind, "shop/ReplicaSet/web"),
-			"intents[0].pod is web/pod-1, and the scope is about namespace shop"},
-		{"a pod of another namespace than that of the constraint", onKey(schemas.SpreadKind, "shop/zone/abc"),
-			"intents[0].pod is web/pod-1, and the scope is about namespace shop"},
+		{"a pod of another node", func(a *schemas.Intents) { a.Intents[1].Node = "worker-2" },
+			"intents[1].node is worker-2, but the scope is node worker-1"},
+		{"another pod", onKey(schemas.PodKind, "web/pod-1"),
+			"intents[1].pod is web/pod-2, but the scope is pod web/pod-1"},
+		{"a pod of another namespace than the workload", onKey(schemas.WorkloadKind, "shop/ReplicaSet/web"),
+			"intents[0].pod is web/pod-1, but the scope is in namespace shop"},
+		{"a pod of another namespace than the constraint", onKey(schemas.SpreadKind, "shop/zone/abc"),
+			"intents[0].pod is web/pod-1, but the scope is in namespace shop"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			err := readAs(t, c.spoil)
@@ -92,7 +92,7 @@ func TestAnAnswerThatIsNotWhatTheContractPromisesIsRefused(t *testing.T) {
 	}
 }
 
-func TestAnAnswerIsReadWhenItsPodsAreSuchAsItsScopeCanHave(t *testing.T) {
+func TestValidAnswer(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(*schemas.Intents)
@@ -121,7 +121,7 @@ func TestAnAnswerIsReadWhenItsPodsAreSuchAsItsScopeCanHave(t *testing.T) {
 	}
 }
 
-// TestWrongClockOfHost: the time of an event is the clock of its host, and the longest time of an intent counts from the actuator's.
+// The time of an event is the clock of its host, so the longest time of an intent must count from the actuator's clock.
 func TestWrongClockOfHost(t *testing.T) {
 	a, _ := answerTo("A", 1, "1", "2")
 	for _, skew := range []time.Duration{-2 * time.Hour, 0, 2 * time.Hour} {
@@ -156,8 +156,8 @@ func TestAnAnswerOnTheSubjectOfAnotherIsRefused(t *testing.T) {
 			other, forged := a, e
 			c.subject(&other)
 			forged.Channel = other.Channel()
-			want := fmt.Sprintf("event %s: invalid event: it came on %s, and its profile, strategy, scope.kind and scope.key "+
-				"belong on rehome.intents.A.default.node.worker-1", e.ID, forged.Channel)
+			want := fmt.Sprintf("event %s: invalid event: the subject is %s, want rehome.intents.A.default.node.worker-1 "+
+				"for its profile, strategy, scope.kind and scope.key", e.ID, forged.Channel)
 			if _, err := readMessage(forged, noon); !errors.Is(err, schemas.ErrInvalid) || err.Error() != want {
 				t.Errorf("got  %v\nwant %s, that wraps ErrInvalid", err, want)
 			}
@@ -165,13 +165,13 @@ func TestAnAnswerOnTheSubjectOfAnotherIsRefused(t *testing.T) {
 	}
 }
 
-// forgery is an answer that a leader is handed, and what has to become of it.
+// forgery is an answer delivered to a leader, and the expected result.
 type forgery struct {
 	name   string
 	change func(*schemas.Intents, *schemas.Event)
 }
 
-// forgeries are answers of which each is right but for the change.
+// forgeries are valid answers with one change each.
 func forgeries() []forgery {
 	return []forgery{
 		{"on the subject of another strategy", func(_ *schemas.Intents, e *schemas.Event) {
@@ -190,7 +190,7 @@ func forgeries() []forgery {
 	}
 }
 
-// forged makes the answer after a change.
+// forged returns the answer after a change.
 func (f forgery) forged(t *testing.T, now time.Time) schemas.Event {
 	t.Helper()
 	a, _ := answerTo("A", 1, "1")

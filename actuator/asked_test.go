@@ -13,7 +13,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// requested is wish as an intent of a request that says more.
+// requested returns an intent of a request with options.
 func requested(asked schemas.Asked) Intent {
 	o := wish()
 	o.Strategy, o.Intent.Asked = schemas.RequestStrategy, &asked

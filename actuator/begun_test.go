@@ -18,10 +18,10 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// slowPuts is a ledger whose disk takes 10 ms for each write, one after the other.
+// slowPuts is a ledger that needs 10 ms for each write, one after the other.
 type slowPuts struct {
 	*memory
-	disk chan struct{} // has room for one
+	disk chan struct{} // capacity 1
 	keys []string
 }
 
@@ -46,7 +46,7 @@ func saves(called func(o Intent)) executeFunc {
 	}
 }
 
-// TestBegunMoves: moves that begin together share one write of the ledger, and none is lost or made twice by that.
+// Moves that begin together must share one write of the ledger, and none may be lost or made twice.
 func TestBegunMoves(t *testing.T) {
 	t.Run("twenty_pods_begin_after_two_writes", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// pendingView is a view of one Deployment whose replacements come, and become ready when a test says so.
+// pendingView is a view of one Deployment whose replacements become ready when a test sets them ready.
 type pendingView struct {
 	noView
 
@@ -57,7 +57,7 @@ func (v *pendingView) Seen(uid types.UID) uint64 {
 
 func (v *pendingView) Latest() uint64 { return uint64(len(v.Pods(""))) }
 
-// openConditions are those of the cluster breaker.
+// openConditions returns the open conditions of the cluster breaker.
 func openConditions(b *bench) []StormCondition {
 	s := b.session.Load()
 	s.mu.Lock()
@@ -65,7 +65,7 @@ func openConditions(b *bench) []StormCondition {
 	return s.cluster.Open()
 }
 
-// TestClusterBreaker is about when moves stop for the whole cluster, and when they go on.
+// TestClusterBreaker covers when all moves stop and resume.
 func TestClusterBreaker(t *testing.T) {
 	pod := func(uid types.UID, ready bool) cluster.Pod {
 		p := replica(string(uid), "worker-1", 0)

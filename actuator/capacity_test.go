@@ -16,14 +16,15 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// threeForOneSlot is an actuator of a cluster in which three pods are on worker-1, which is cordoned, and worker-2 has capacity for
-// one.
+// threeForOneSlot returns an actuator of a cluster with three pods on worker-1, which is cordoned, and capacity for one
+// pod on worker-2.
 func threeForOneSlot(t *testing.T, args policy.EvictorArgs, facts ...policy.Fact) (*Actuator, *cluster.Cache, []*corev1.Pod) {
 	t.Helper()
 	return threePods(t, map[string]string{"worker-2": "1"}, true, args, policy.Strategy{Traits: policy.Traits{Facts: facts}})
 }
 
-// threePods is an actuator of a cluster in which three pods are on worker-1, which may be cordoned. The others are nodes with CPU.
+// threePods returns an actuator of a cluster with three pods on worker-1, which may be cordoned. The other nodes have
+// the given CPU.
 func threePods(
 	t *testing.T, others map[string]string, cordoned bool, args policy.EvictorArgs, strategy policy.Strategy,
 ) (*Actuator, *cluster.Cache, []*corev1.Pod) {
@@ -130,7 +131,7 @@ func TestNodeFitGate(t *testing.T) {
 	})
 }
 
-// overHalf are the arguments of a strategy that moves pods from nodes on which more than half of the CPU is requested.
+// overHalf are the arguments of a strategy that moves pods from nodes with more than half of their CPU requested.
 type overHalf struct{}
 
 func (overHalf) Validate() error { return nil }
@@ -149,14 +150,14 @@ func (overHalf) Sources(nodes []schemas.NodeUsage) (names []string) {
 	return names
 }
 
-// TestInVain: three pods with 1 CPU each are on worker-1, which has 4 and is open for new pods.
+// Three pods with 1 CPU each are on worker-1, which has 4 CPUs and is schedulable.
 func TestInVain(t *testing.T) {
 	balance := policy.Strategy{Scope: schemas.UsageKind, NewArgs: func() policy.Args { return new(overHalf) }}
 	for _, c := range []struct {
 		name     string
 		others   map[string]string
 		strategy policy.Strategy
-		want     string // empty: the pod moves
+		want     string // empty means the pod moves
 	}{
 		{"the_scheduler_would_return_the_pod", map[string]string{"worker-2": "1"}, policy.Strategy{},
 			"the scheduler would place the replacement on worker-1 again"},

@@ -11,17 +11,17 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Intent is one intent with the message that brought it.
+// Intent is one intent with its message.
 type Intent struct {
 	schemas.Intent
 	Profile  string           `json:"profile"`
 	Strategy string           `json:"strategy"`
 	Scope    schemas.ScopeRef `json:"scope"`
-	// Message is the event that brought the intent, without its data: the cause of the verdict.
+	// Message is the event of the intents message, without its data. It is the cause of the verdict.
 	Message schemas.Event `json:"message"`
 }
 
-// intentOf returns an intent of the message a, which came with the event e.
+// intentOf returns an intent of the message a in the event e.
 func intentOf(a schemas.Intents, i schemas.Intent, e schemas.Event) Intent {
 	return Intent{Intent: i, Profile: a.Profile, Strategy: a.Strategy, Scope: a.Scope, Message: e}
 }
@@ -46,42 +46,42 @@ func (i Intent) scopeKey() scopeKey {
 	return scopeKey{i.Profile, i.Strategy, i.Scope.Kind, i.Scope.Key}
 }
 
-// expired says whether the intent's time is over: at the moment it expires, and after.
+// expired reports whether the intent has expired at a time.
 func (i Intent) expired(now time.Time) bool { return !now.Before(i.Expires) }
 
-// entries are the intents that have no verdict yet, by pod and by message. They know nothing about the cluster, and call their owner
-// with what follows from a change. Not safe for concurrent use. newEntries makes one.
+// entries are the intents without a verdict, by pod and by message. They do not read the cluster, and report the
+// consequences of a change to their owner. Not safe for concurrent use. Use newEntries to make one.
 //
-//   - An intent that was accepted ends in exactly one verdict.
+//   - Every accepted intent ends in exactly one verdict.
 //   - One intent for each pod is open at a time: the first of its entries. When it ends without a move, the next one becomes the
 //     open one. When it ends with a move, the others are rejected.
-//   - An intent that a newer message of the same scope lists again renews its entry: it keeps its ID, and takes over the newer
-//     Reason, Node and Expires. The newer ID gets no verdict.
+//   - If a newer message of the same scope lists the pod of an entry again, it renews the entry: the entry keeps its ID and gets
+//     the new Reason, Node, and Expires. The new ID gets no verdict.
 //   - An entry is not withdrawn while it is executed.
 type entries struct {
 	messages map[scopeKey]*message
 	pods     map[types.UID][]*entry // never empty lists
 	open     int                    // entries without a verdict
 
-	// moveOf returns the move that this process or one before it began for an intent. nil: none is known.
+	// moveOf returns the move that this process or a previous one began for an intent, or nil.
 	moveOf func(Intent) *inFlight
-	// stepsOf returns the move in flight with more steps that an earlier intent of the same scope began. nil: there is none.
+	// stepsOf returns the move in flight with more steps that an earlier intent of the same scope began, or nil.
 	stepsOf func(Intent) *inFlight
-	settled func(verdictOn)     // a verdict has to be stored
-	over    func(schemas.Event) // a message has to be dropped
-	ready   func(*entry)        // an entry is new, renewed or open now
+	settled func(verdictOn)     // called when a verdict must be stored
+	over    func(schemas.Event) // called when a message must be dropped
+	ready   func(*entry)        // called when an entry is new, renewed, or open now
 }
 
-// entry is an intent that has no verdict yet.
+// entry is an intent without a verdict.
 type entry struct {
 	intent  Intent
-	message *message // the newest that lists the pod; it was replaced when it is not the one in entries.messages
+	message *message // the newest message that lists the pod; it was replaced if it is not in entries.messages
 	state   entryState
 
 	number   uint64    // in the order of arrival
 	priority int       // in the queue
-	parked   *parked   // what blocks it; nil: nothing
-	since    time.Time // when it was parked first
+	parked   *parked   // the reason for parking, or nil
+	since    time.Time // the time of the first parking
 }
 
 type entryState int
@@ -104,19 +104,19 @@ type scopeKey struct {
 // message is the newest intents message of a scope.
 type message struct {
 	scope      schemas.ScopeRef
-	event      schemas.Event      // without data; to be dropped from the bus
+	event      schemas.Event      // without data, to drop it from the bus
 	entries    []*entry           // in the order of the message
-	lists      map[types.UID]bool // its pods, if the decisions about them depend on each other; else nil
+	lists      map[types.UID]bool // its pods if their decisions depend on each other, else nil
 	unreported int                // entries whose verdict is not stored yet
-	// steps are the pods whose moves have more steps. The bus stores an answer without intents only over one with intents, so the
-	// message stays in the table until nothing of it can be canceled any more.
+	// steps are the pods whose moves have more steps. The bus stores an answer without intents only over one with
+	// intents, so the message stays in the table as long as a newer one can cancel a move.
 	steps  map[types.UID]bool
-	closed bool      // all is done, or a newer message replaced it
-	doneAt time.Time // when all was done
+	closed bool      // everything is done, or a newer message replaced it
+	doneAt time.Time // the time when everything was done
 }
 
-// remember is how long a message that is done is remembered, so that an older one that comes late is recognized. An older one has
-// expired after that.
+// remember is how long a completed message is remembered, to recognize an older message that arrives late. Older
+// messages have expired after that time.
 const remember = 10 * time.Minute
 
 func (m *message) forgettable(now time.Time) bool {
@@ -127,7 +127,7 @@ func (m *message) forgettable(now time.Time) bool {
 type verdictOn struct {
 	entry   *entry
 	verdict schemas.Verdict
-	move    *inFlight // nil: none
+	move    *inFlight // nil if there is none
 }
 
 func newEntries() *entries {
@@ -137,8 +137,8 @@ func newEntries() *entries {
 	}
 }
 
-// accept adds the intents of the message a in e. An older message than the known one of its scope is dropped; the same one again
-// changes nothing.
+// accept adds the intents of the message a in e. It drops a message that is older than the known one of its scope; the
+// same message again changes nothing.
 func (t *entries) accept(a schemas.Intents, e schemas.Event, now time.Time) {
 	e.Data = nil
 	k := scopeKey{a.Profile, a.Strategy, a.Scope.Kind, a.Scope.Key}
@@ -169,10 +169,10 @@ func (t *entries) accept(a schemas.Intents, e schemas.Event, now time.Time) {
 	}
 }
 
-// done says whether a message has no use any more.
+// done reports whether a message has no more use.
 func (m *message) done() bool { return m.unreported == 0 && len(m.steps) == 0 }
 
-// newer says whether the scope of the event e is newer than the old message, and drops the event if it is over.
+// newer reports whether the event e is newer than the old message of its scope, and drops the event if it is over.
 func (t *entries) newer(scope schemas.ScopeRef, e schemas.Event, old *message) bool {
 	switch {
 	case scope.Sequence < old.scope.Sequence:
@@ -181,7 +181,7 @@ func (t *entries) newer(scope schemas.ScopeRef, e schemas.Event, old *message) b
 	case scope.Sequence > old.scope.Sequence || scope.Event != old.scope.Event:
 		return true
 	case e.Sequence > old.event.Sequence:
-		old.event = e // stored again: this is the one to drop
+		old.event = e // stored again; drop this one
 	}
 	if old.done() {
 		t.over(e)
@@ -189,7 +189,8 @@ func (t *entries) newer(scope schemas.ScopeRef, e schemas.Event, old *message) b
 	return false
 }
 
-// list adds an intent to its message, with a new entry or with the one that the intent renews. One that has begun a move has none.
+// list adds an intent to its message, with a new entry or with the one that it renews. An intent that has begun a move
+// gets none.
 func (t *entries) list(m *message, i Intent) {
 	uid := i.Pod.UID
 	if m.lists != nil {
@@ -214,7 +215,7 @@ func (t *entries) list(m *message, i Intent) {
 	m.entries = append(m.entries, one)
 }
 
-// replace withdraws the entries of the old message that the next one does not list.
+// replace withdraws the entries of the old message that the new one does not list.
 func (t *entries) replace(old, next *message) {
 	old.closed = true
 	for _, e := range old.entries {
@@ -224,7 +225,7 @@ func (t *entries) replace(old, next *message) {
 	}
 }
 
-// of returns the entry of a scope for a pod. nil: there is none.
+// of returns the entry of a scope for a pod, or nil.
 func (t *entries) of(k scopeKey, pod types.UID) *entry {
 	for _, e := range t.pods[pod] {
 		if e.intent.scopeKey() == k {
@@ -234,7 +235,7 @@ func (t *entries) of(k scopeKey, pod types.UID) *entry {
 	return nil
 }
 
-// front returns the open entry of a pod. nil: there is none.
+// front returns the open entry of a pod, or nil.
 func (t *entries) front(pod types.UID) *entry {
 	if list := t.pods[pod]; len(list) > 0 {
 		return list[0]
@@ -248,7 +249,8 @@ func (t *entries) withdraw(e *entry, by schemas.ScopeRef) {
 		fmt.Sprintf("evaluation %d of %s/%s does not list the pod", by.Sequence, e.intent.Scope.Kind, e.intent.Scope.Key)))
 }
 
-// putBack ends the execution of an entry without a verdict: it waits again, or is withdrawn when its message was replaced.
+// putBack ends the execution of an entry without a verdict: it waits again, or is withdrawn if its message was
+// replaced.
 func (t *entries) putBack(e *entry) {
 	e.state = entryWaiting
 	if newest := t.messages[e.intent.scopeKey()]; newest != e.message {
@@ -258,8 +260,8 @@ func (t *entries) putBack(e *entry) {
 	t.ready(e)
 }
 
-// finish ends the execution of an entry that was removed. When that began a move, it rejects the other entries of the pod; else the
-// next one becomes the open one.
+// finish ends the execution of a removed entry. If it began a move, finish rejects the other entries of the pod; else
+// the next one becomes the open one.
 func (t *entries) finish(e *entry, outcome schemas.Outcome, moved bool) {
 	if !moved {
 		t.next(e.uid())
@@ -297,7 +299,7 @@ func (t *entries) settleAll(reject func(*entry) (Rejection, bool)) {
 	}
 }
 
-// remove takes an entry off its pod.
+// remove removes an entry from its pod.
 func (t *entries) remove(e *entry) {
 	e.state = entryDone
 	t.open--
@@ -314,7 +316,8 @@ func (t *entries) next(pod types.UID) {
 	}
 }
 
-// reported records that the verdict on an entry is stored. It returns the message of the entry when that was its last one.
+// reported records that the verdict on an entry is stored. It returns the message of the entry if that was its last
+// one.
 func (t *entries) reported(e *entry, now time.Time) (schemas.Event, bool) {
 	m := e.message
 	if m == nil || t.messages[e.intent.scopeKey()] != m {
@@ -326,7 +329,7 @@ func (t *entries) reported(e *entry, now time.Time) (schemas.Event, bool) {
 	return m.close(now), true
 }
 
-// stepped records that a move has no more steps, and drops its message when that was all.
+// stepped records that a move has no more steps, and drops its message if everything else is done.
 func (t *entries) stepped(x *inFlight, now time.Time) {
 	m := x.message
 	if m == nil || !m.steps[x.uid()] {
@@ -338,13 +341,13 @@ func (t *entries) stepped(x *inFlight, now time.Time) {
 	}
 }
 
-// close records that all is done, and returns the event to be dropped.
+// close records that a message is done, and returns the event to drop.
 func (m *message) close(now time.Time) schemas.Event {
 	m.entries, m.closed, m.doneAt = nil, true, now
 	return m.event
 }
 
-// forget deletes the messages that were remembered for long enough.
+// forget deletes completed messages that need not be remembered anymore.
 func (t *entries) forget(now time.Time) {
 	for k, m := range t.messages {
 		if m.forgettable(now) {
@@ -353,8 +356,8 @@ func (t *entries) forget(now time.Time) {
 	}
 }
 
-// countsTogether says whether the decisions about the pods of such a scope depend on how many there are. The
-// watcher has a cooldown for these groups. In a domain, each pod is decided by itself.
+// countsTogether reports whether the decisions about the pods of such a scope depend on the number of pods. The watcher
+// has a cooldown for these groups. In a domain, each pod is decided independently.
 func countsTogether(k schemas.ScopeKind) bool {
 	switch k {
 	case schemas.WorkloadKind, schemas.SpreadKind, schemas.UsageKind:

@@ -13,8 +13,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// answerTo is the answer of strategy to evaluation sequence of node worker-1, listing the pods of the given UIDs, and
-// its event, which the stream stored under the same number.
+// answerTo returns the answer of strategy to evaluation sequence of node worker-1, which lists the given UIDs, and its
+// event with the same stream sequence.
 func answerTo(strategy string, sequence uint64, uids ...types.UID) (schemas.Intents, schemas.Event) {
 	a := schemas.Intents{
 		Profile: "default", Strategy: strategy,
@@ -38,7 +38,7 @@ func answerTo(strategy string, sequence uint64, uids ...types.UID) (schemas.Inte
 	return a, e
 }
 
-// told is what a test wants to know of a verdict.
+// told is the part of a verdict that these tests compare.
 type told struct {
 	ID      string
 	Outcome schemas.Outcome
@@ -54,7 +54,7 @@ func tell(c changes) []told {
 	return out
 }
 
-// turns takes the next n intents into flight and returns their IDs.
+// turns starts the next n intents and returns their IDs.
 func turns(t *lined, n int) []string {
 	var out []string
 	for range n {
@@ -96,7 +96,7 @@ func TestANewerAnswerWithdrawsWhatItDoesNotList(t *testing.T) {
 	check(t, "turns", turns(x, 9), []string{"A-1.2", "A-2.4"})
 }
 
-func TestAnIntentThatIsListedAgainKeepsItsIDAndPlaceAndTakesOverTheNewerWords(t *testing.T) {
+func TestRenewedIntentKeepsID(t *testing.T) {
 	x := newLined()
 	take(x, "A", 1, "1")
 	take(x, "B", 1, "2")
@@ -118,19 +118,19 @@ func TestAnAnswerToAnOlderScopeNeverReplacesANewerOne(t *testing.T) {
 	a, late := answerTo("A", 1, "2", "1")
 	got := x.accept(a, late, noon)
 	late.Data = nil
-	check(t, "verdicts on what it lists", tell(got), nil)
+	check(t, "verdicts on its intents", tell(got), nil)
 	check(t, "dropped", got.drop, []schemas.Event{late})
 	check(t, "changes, when it comes again", x.accept(a, late, noon), changes{drop: []schemas.Event{late}})
 	check(t, "turns", turns(x, 9), []string{"A-2.1"})
 }
 
-func TestALateAnswerIsRecognisedAfterTheNewerOneWasSettled(t *testing.T) {
+func TestLateAnswer(t *testing.T) {
 	x := newLined()
 	_ = take(x, "A", 2) // nothing should move: settled at once
 	a, late := answerTo("A", 1, "2")
 	got := x.accept(a, late, noon.Add(remember-1))
 	late.Data = nil
-	check(t, "verdicts on what it lists", tell(got), nil)
+	check(t, "verdicts on its intents", tell(got), nil)
 	check(t, "dropped", got.drop, []schemas.Event{late})
 	check(t, "turns", turns(x, 9), nil)
 
@@ -151,7 +151,7 @@ func TestTheSameAnswerAgainChangesNothing(t *testing.T) {
 	check(t, "turns", turns(x, 9), []string{"A-1.2"})
 }
 
-func TestTheSameAnswerAgainIsDroppedAgainWhenItIsSettled(t *testing.T) {
+func TestRepeatedAnswerDropped(t *testing.T) {
 	x := newLined()
 	a, e := answerTo("A", 1, "1")
 	x.accept(a, e, noon)
@@ -166,7 +166,7 @@ func TestTheSameAnswerAgainIsDroppedAgainWhenItIsSettled(t *testing.T) {
 	check(t, "turns", turns(x, 9), nil)
 }
 
-func TestAnAnswerThatWasStoredTwiceIsDroppedAsItWasStoredLast(t *testing.T) {
+func TestAnswerStoredTwice(t *testing.T) {
 	x := newLined()
 	a, e := answerTo("A", 1, "1")
 	x.accept(a, e, noon)
@@ -214,7 +214,7 @@ func TestAnIntentInFlightIsNotWithdrawn(t *testing.T) {
 	check(t, "the newer answer is dropped a second time", again, false)
 }
 
-func TestAnIntentThatWasSupersededInFlightIsWithdrawnWhenItIsPutBack(t *testing.T) {
+func TestSupersededInFlightIntent(t *testing.T) {
 	x := newLined()
 	take(x, "A", 1, "1")
 	c := x.next()
@@ -243,7 +243,7 @@ func TestAnIntentThatIsPutBackWaitsBehindAllOthers(t *testing.T) {
 	check(t, "turns", turns(x, 9), []string{"A-1.2", "A-1.1"})
 }
 
-func TestTheClaimOfAnotherStrategyTakesThePlaceOfAWithdrawnIntent(t *testing.T) {
+func TestSecondStrategyAfterWithdrawal(t *testing.T) {
 	x := newLined()
 	take(x, "A", 1, "1")
 	take(x, "B", 1, "2")
@@ -252,7 +252,7 @@ func TestTheClaimOfAnotherStrategyTakesThePlaceOfAWithdrawnIntent(t *testing.T) 
 	check(t, "turns", turns(x, 9), []string{"C-1.1", "B-1.2"})
 }
 
-func TestTheClaimOfAnotherStrategyHasItsOwnTurnAfterAVerdictThatIsNoEviction(t *testing.T) {
+func TestSecondStrategyAfterFailure(t *testing.T) {
 	x := newLined()
 	take(x, "A", 1, "1", "2")
 	take(x, "B", 1, "1")
@@ -273,21 +273,21 @@ func TestAnEvictionRejectsTheClaimsOfOtherStrategies(t *testing.T) {
 	check(t, "turns", turns(x, 9), nil)
 }
 
-// changes are what follows from a change of entries.
+// changes are the effects of a change of entries.
 type changes struct {
 	verdicts []verdictOn
 	drop     []schemas.Event
 	ready    []*entry
 }
 
-// lined are entries whose pods wait in the order in which they came.
+// lined are entries with a first-in, first-out queue.
 type lined struct {
 	*entries
 	order []types.UID
 	last  changes
 }
 
-// line takes up what is ready, and returns the other changes.
+// line enqueues the ready entries, and returns the other changes.
 func (x *lined) line() changes {
 	c := x.last
 	x.last = changes{}
@@ -325,7 +325,7 @@ func newLined() *lined {
 	return x
 }
 
-// next lets the open entry of the next pod be executed.
+// next executes the open entry of the next pod.
 func (x *lined) next() *entry {
 	for len(x.order) > 0 {
 		e := x.front(x.order[0])
@@ -344,10 +344,10 @@ func (x *lined) expire(now time.Time) changes {
 	return x.line()
 }
 
-// model is the table again, written for being obviously right: one list of wishes, searched from end to end.
+// model is an obviously correct version of entries: one list of intents, searched linearly.
 type model struct {
 	wishes  []*modelWish
-	order   []types.UID                // pods in the order of their turns
+	order   []types.UID                // pods in queue order
 	current map[string]*modelAnswer    // by strategy
 	flying  map[types.UID]*modelWish   // in flight
 	claims  map[types.UID][]*modelWish // without a verdict, the open one first
@@ -410,7 +410,7 @@ func (m *model) accept(strategy, event string, sequence uint64, uids []types.UID
 	return withdrawn
 }
 
-func TestARandomHistoryGivesEveryAcceptedIntentExactlyOneVerdict(t *testing.T) {
+func TestRandomHistory(t *testing.T) {
 	for range 300 {
 		seed := rand.Uint64()
 		if !t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) { randomHistory(t, seed) }) {
@@ -431,7 +431,7 @@ func randomHistory(t *testing.T, seed uint64) {
 			return
 		}
 	}
-	for h.x.open > 0 || len(h.unreported) > 0 { // bring everything to its end
+	for h.x.open > 0 || len(h.unreported) > 0 { // complete everything
 		switch {
 		case len(h.flights) > 0:
 			h.land()
@@ -458,7 +458,7 @@ func randomHistory(t *testing.T, seed uint64) {
 	check(t, "places left", len(h.x.order), 0)
 }
 
-// history does the same to the table and to the model, and compares.
+// history runs the same changes on the entries and on the model, and compares them.
 type history struct {
 	t          *testing.T
 	r          *rand.Rand
@@ -510,7 +510,7 @@ func (h *history) accept() {
 	h.compare(h.x.accept(a, e, h.now), want, schemas.Withdrawn)
 }
 
-// compare compares verdicts that the table made by itself, and checks that none is in flight.
+// compare compares the verdicts that entries gave by itself, and checks that none is in flight.
 func (h *history) compare(got changes, want []string, outcome schemas.Outcome) {
 	var ids []string
 	for _, d := range got.verdicts {
@@ -560,7 +560,7 @@ func (h *history) next() {
 	h.flights = append(h.flights, c)
 }
 
-// pick takes a random element out of a list.
+// pick removes a random element from a list.
 func pick[T any](r *rand.Rand, list *[]T) (T, bool) {
 	var none T
 	if len(*list) == 0 {
@@ -648,14 +648,14 @@ func (h *history) expire() {
 		h.m.remove(h.m.wishes[i])
 	}
 	got := h.x.expire(h.now)
-	slices.SortFunc(got.verdicts, func(a, b verdictOn) int { // of those due together any order will do
+	slices.SortFunc(got.verdicts, func(a, b verdictOn) int { // entries that are due together may come in any order
 		return slices.Index(want, a.entry.intent.ID) - slices.Index(want, b.entry.intent.ID)
 	})
 	h.compare(got, want, schemas.Expired)
 }
 
 func BenchmarkTable(b *testing.B) {
-	// One node's answer of 110 pods, replaced, taken one by one, settled.
+	// One answer of 110 pods: replaced, executed one by one, settled.
 	uids := make([]types.UID, 110)
 	for i := range uids {
 		uids[i] = types.UID(fmt.Sprint(i))

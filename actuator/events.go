@@ -12,10 +12,10 @@ import (
 // recorder records verdicts as Kubernetes Events. The zero value records nothing.
 type recorder struct {
 	*kubeevents.Recorder
-	self corev1.ObjectReference // the object of the actuator itself; without a name there is none
+	self corev1.ObjectReference // the object of the actuator itself; without a name there are no Events about it
 }
 
-// startEvents starts a recorder. stop ends it.
+// startEvents starts a recorder; stop ends it.
 func (a *Actuator) startEvents() (r recorder, stop func()) {
 	if a.cfg.DryRun || a.cfg.Client == nil {
 		return recorder{}, func() {}
@@ -24,21 +24,21 @@ func (a *Actuator) startEvents() (r recorder, stop func()) {
 	return recorder{events, a.cfg.Self}, stop
 }
 
-// record makes the Kubernetes Events of a verdict. failures is [policy.Policy.FailureEvents].
+// record records the Kubernetes Events of a verdict. failures is [policy.Policy.FailureEvents].
 func (r recorder) record(v schemas.Verdict, failures bool) {
 	for _, e := range kubernetesEvents(v, failures) {
 		r.Write(e)
 	}
 }
 
-// warn makes a warning on the workload of a move.
+// warn records a warning on the workload of a move.
 func (r recorder) warn(x record, reason, note string) {
 	if x.Workload != nil {
 		r.Write(event(reference(*x.Workload), podReference(x.Intent.Pod), corev1.EventTypeWarning, reason, note))
 	}
 }
 
-// announce makes an Event about the actuator as a whole.
+// announce records an Event about the actuator itself.
 func (r recorder) announce(kind, reason, note string) {
 	if r.self.Name != "" {
 		r.Write(event(&r.self, nil, kind, reason, note))
@@ -72,8 +72,8 @@ const (
 	rightEvent     = "MissingRight"
 )
 
-// kubernetesEvents returns the Kubernetes Events of a verdict. The reason is the strategy. With failures, an eviction that failed
-// or was refused is a warning with the reason evictionFailed instead.
+// kubernetesEvents returns the Kubernetes Events of a verdict. The reason is the strategy. With failures, a failed or
+// refused eviction is a warning with the reason evictionFailed instead.
 func kubernetesEvents(v schemas.Verdict, failures bool) []kubeevents.Event {
 	if v.DryRun {
 		return nil
@@ -103,14 +103,15 @@ func kubernetesEvents(v schemas.Verdict, failures bool) []kubeevents.Event {
 	return []kubeevents.Event{pod}
 }
 
-// settledEvents returns the Events of the end of a move: on the workload, since the pod is gone, unless it still runs.
+// settledEvents returns the Events at the end of a move. They are on the workload, because the pod is gone, unless it
+// still runs.
 func settledEvents(v schemas.Verdict, from string) []kubeevents.Event {
 	switch v.Reason {
 	case schemas.ReasonReplaced:
 		if v.Workload == nil {
 			return nil
 		}
-		// It names no pod, so that all moves of a drain are one Event with a count.
+		// The message names no pod, so that all moves of a drain are one Event with a count.
 		return []kubeevents.Event{event(reference(*v.Workload), nil, corev1.EventTypeNormal, v.Strategy,
 			"moved by "+kubeevents.Controller+": the replacement is ready")}
 	case schemas.ReasonTakenBack:

@@ -16,28 +16,29 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// ErrUnavailable is wrapped by errors that say that the API server could not be asked about the pod.
+// ErrUnavailable is wrapped by errors that mean that the API server did not answer a question about the pod.
 var ErrUnavailable = errors.New("API server unavailable")
 
 const (
 	// lookTimeout bounds one read of a pod: far more than a healthy API server needs.
 	lookTimeout = 5 * time.Second
-	// tries is how often a pod is read and checked that others change before it is moved.
+	// tries is how often a pod is read and checked if other clients change it before the move.
 	tries = 3
-	// latest is the version with which look reads from the storage, not from a cache.
+	// latest is the version that makes look read from the storage and not from a cache.
 	latest = ""
 )
 
-// executeFunc is the shape of [Actuator.execute].
 type executeFunc func(context.Context, Intent, saveFunc) (schemas.Verdict, error)
 
-// saveFunc stores in the ledger how a pod is going to be moved, before the first step. If it fails, nothing may be changed.
+// saveFunc stores the planned move in the ledger before its first step. If it fails, nothing may be changed.
 type saveFunc func(ctx context.Context, r record) error
 
-// execute takes one intent to its verdict: it reads the live pod, asks the gates, and starts the move by the first method that can.
+// execute takes one intent to its verdict: it reads the live pod, applies the gates, and starts the move by the first
+// applicable method.
 //
-// With an error, there is no verdict and nothing was changed: the API server could not be asked (it wraps [ErrUnavailable]), save
-// failed, or ctx ended before the first call. After that, the end of ctx does not interrupt the move.
+// If it returns an error, there is no verdict and nothing was changed: the API server did not answer (the error wraps
+// [ErrUnavailable]), save failed, or ctx ended before the first call. After the first call, the end of ctx does not
+// interrupt the move.
 func (a *Actuator) execute(ctx context.Context, i Intent, save saveFunc) (v schemas.Verdict, err error) {
 	calling, end := detached(ctx)
 	defer end()
@@ -89,8 +90,9 @@ func (a *Actuator) execute(ctx context.Context, i Intent, save saveFunc) (v sche
 	return v, fmt.Errorf("move pod %s: %w", i.Pod, err)
 }
 
-// look reads the pod from the API server, which may answer from its own cache if that is not older than the version. Before an
-// eviction, the version that is known here will do: the eviction has it as a precondition. nil: there is none.
+// look reads the pod from the API server, which may answer from a cache that is not older than the version. Before an
+// eviction the version known here is enough, because the eviction has it as a precondition. It returns nil if there is
+// no pod.
 func (a *Actuator) look(ctx context.Context, ref schemas.PodRef, version string) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -111,17 +113,17 @@ func (a *Actuator) verdict(i Intent, r Rejection) schemas.Verdict {
 	return v
 }
 
-// isDryRun says whether nothing is changed, because of the configuration or the request.
+// isDryRun reports whether the configuration or the request asks for a dry run.
 func (a *Actuator) isDryRun(i Intent) bool { return a.cfg.DryRun || i.asked().DryRun }
 
-// choice is one method that is tried for a pod.
+// choice is a candidate method for a pod.
 type choice struct {
 	move.Starter
-	skip     bool // a pod that cannot be moved by this method is not moved by another
-	optional bool // a missing right does not matter, since the policy does not enable this method
+	skip     bool // if this method cannot move the pod, no other method is tried
+	optional bool // a missing right does not matter, because the policy does not enable this method
 }
 
-// choices are the methods that are tried for the pod, in order: as the policy, the request and the maintenance want it.
+// choices returns the methods to try for the pod, in order, as the policy, the request, or the maintenance specify.
 func (a *Actuator) choices(i Intent) (list []choice) {
 	p, asked := a.policy.Load(), i.asked()
 	if asked.Method != schemas.UseEvict {
@@ -136,7 +138,7 @@ func (a *Actuator) choices(i Intent) (list []choice) {
 			skip := p.Restart.Otherwise == policy.OtherwiseSkip && !preferred
 			list = append(list, choice{a.restarts.With(restart, asked.DryRun), skip, preferred})
 		}
-		if a.evictionRequests != nil && p.EvictionRequests.Wait > 0 && !asked.DryRun { // a dry run would tell nothing new
+		if a.evictionRequests != nil && p.EvictionRequests.Wait > 0 && !asked.DryRun { // a dry run would show nothing new
 			list = append(list, choice{Starter: a.evictionRequests})
 		}
 	}
@@ -146,7 +148,7 @@ func (a *Actuator) choices(i Intent) (list []choice) {
 	return append(list, choice{Starter: a.evictions})
 }
 
-// method returns the method of that name. nil: it has no steps.
+// method returns the method of that name, or nil if it has no steps.
 func (a *Actuator) method(name schemas.Method) move.Method {
 	switch {
 	case (name == schemas.MethodRestart || name == schemas.MethodSurge) && a.restarts != nil:
@@ -159,7 +161,8 @@ func (a *Actuator) method(name schemas.Method) move.Method {
 	return nil
 }
 
-// givesWay says whether the next method is tried after the progress p of this one, and why, if that is worth telling.
+// givesWay reports whether to try the next method after the progress p of this one, and the reason if it is worth
+// reporting.
 func (c choice) givesWay(p move.Progress) (why *schemas.Instead, next bool) {
 	switch {
 	case p.Stage == move.NotApplicable, c.optional && lacksRight(p):
@@ -189,8 +192,8 @@ func lacksRight(p move.Progress) bool {
 	return p.Refusal != nil && p.Refusal.Reason == schemas.ReasonForbidden
 }
 
-// noteRight names a missing right of a method that the policy enables, in [Actuator.Ready], in a metric and in a Kubernetes
-// Event, until the method works.
+// noteRight reports a missing right of a method that the policy enables in [Actuator.Ready], in a metric, and in a
+// Kubernetes Event, until the method works.
 func (a *Actuator) noteRight(c choice, p move.Progress) {
 	if c.optional || p.Method == "" || p.Method == schemas.MethodEviction {
 		return

@@ -15,7 +15,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// TestFactProtections: what the policy asks about other objects is checked again right before the eviction.
+// Protections that depend on other objects must be checked again right before the eviction.
 func TestFactProtections(t *testing.T) {
 	node := func(name, cpu string) *corev1.Node {
 		return &corev1.Node{
@@ -73,7 +73,7 @@ func TestFactProtections(t *testing.T) {
 				}}},
 			}}}})
 			o, _ := a.judge(open, pod, noon)
-			check(t, "what the gates say", o.Reason, c.reason)
+			check(t, "result of the gates", o.Reason, c.reason)
 			for _, rule := range c.want {
 				if !strings.Contains(o.Message, rule+": ") {
 					t.Errorf("message %q, want that it names %s", o.Message, rule)

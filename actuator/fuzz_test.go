@@ -12,8 +12,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// FuzzLedger: whatever the ledger has, each entry is named as unreadable or can be written and read again as it was, and
-// people can look at all of it.
+// For any content of the ledger, each entry must be reported as unreadable or survive a write and a read unchanged, and
+// the public view must contain it.
 func FuzzLedger(f *testing.F) {
 	add := func(key string, value any) {
 		data, err := json.Marshal(value)
@@ -59,7 +59,7 @@ func FuzzLedger(f *testing.F) {
 	})
 }
 
-// again writes an entry, reads it, and writes that: both times it is the same.
+// again writes an entry, reads it, and writes it again. Both writes must be equal.
 func again[E any](t *testing.T, key string, entry E) {
 	t.Helper()
 	first, err := json.Marshal(entry)
@@ -83,8 +83,8 @@ func again[E any](t *testing.T, key string, entry E) {
 	}
 }
 
-// FuzzMessage: whatever an intents message says, it is invalid, or each intent is about one pod that can exist, and expires within
-// the longest time.
+// For any intents message, the message must be invalid, or each intent must name one possible pod and expire within the
+// longest time.
 func FuzzMessage(f *testing.F) {
 	at := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 	a, _ := answerTo("A", 7, "1", "2")

@@ -18,19 +18,19 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Situation is everything the gates look at: the intent, and the cluster as it is now.
+// Situation is the input of the gates: the intent, and the current state of the cluster.
 type Situation struct {
 	Now    time.Time
 	Intent Intent
-	// Pod is the live pod of the intent's namespace and name. nil: there is none.
+	// Pod is the live pod with the intent's namespace and name, or nil.
 	Pod *corev1.Pod
-	// Enabled: the policy has the intent's profile, with its strategy.
+	// Enabled means that the policy has the intent's profile with its strategy.
 	Enabled bool
 	// Protections are the rules of the profile that protect the pod now.
 	Protections []schemas.Protection
 }
 
-// Rejection is why an intent is not executed, now or at all.
+// Rejection is the reason why an intent is not executed, now or ever.
 type Rejection struct {
 	Outcome schemas.Outcome
 	Reason  schemas.ReasonCode
@@ -42,21 +42,21 @@ type Rejection struct {
 // Gate returns a rejection, and whether there is one. It is a pure function.
 type Gate func(Situation) (Rejection, bool)
 
-// Gates returns the gates that an intent passes before its pod is moved, in order. The first rejection is the verdict; a gate
-// may rely on the ones before it.
+// Gates returns the gates that an intent passes before its pod is moved, in order. The first rejection becomes the
+// verdict, so a gate may rely on the ones before it.
 func Gates() []Gate {
 	return []Gate{
-		notExpired,     // nothing stale is done
+		notExpired,     // no stale moves
 		enabled,        // the policy may have changed since the strategy decided
-		exists,         // the same pod, not another one of its name
-		notTerminating, // it leaves by itself
-		notEnded,       // a pod that has ended occupies nothing, unless the strategy removes such pods
-		notMoved,       // a decision about another node says nothing about this one
+		exists,         // the same pod, not a new one with its name
+		notTerminating, // the pod is leaving already
+		notEnded,       // an ended pod uses no resources, unless the strategy removes such pods
+		notMoved,       // a decision for another node does not apply to this one
 		notProtected,   // it may have become protected since the strategy decided
 	}
 }
 
-// judge asks the gates about an intent and its live pod, nil when there is none, and then reserves capacity for its replacement. It
+// judge applies the gates to an intent and its live pod, or nil, and then reserves capacity for its replacement. It
 // returns the first rejection, and whether there is one.
 func (a *Actuator) judge(i Intent, pod *corev1.Pod, now time.Time) (Rejection, bool) {
 	p := a.policy.Load()
@@ -69,7 +69,7 @@ func (a *Actuator) judge(i Intent, pod *corev1.Pod, now time.Time) (Rejection, b
 		rules = policy.Evictor{}
 		s.Protections = p.Maintenance.Protects(pod, now)
 	default:
-		but := append(slices.Clone(i.asked().Override), policy.NodeFitRule) // reserve asks that
+		but := append(slices.Clone(i.asked().Override), policy.NodeFitRule) // reserve checks that
 		s.Protections = rules.ProtectsBut(but, pod, now, a.cfg.Facts)
 	}
 	for _, gate := range Gates() {
@@ -83,18 +83,19 @@ func (a *Actuator) judge(i Intent, pod *corev1.Pod, now time.Time) (Rejection, b
 	return Reserve(a.cfg.Capacity, p, a.scheduler.Load(), i, rules, pod)
 }
 
-// Capacity reserves capacity for the replacements of pods, such as [cluster.Cache].
+// Capacity reserves capacity for the replacements of pods. [cluster.Cache] implements it.
 type Capacity interface {
 	// Reserve reserves capacity for the replacement of a pod.
 	Reserve(m cluster.Move) cluster.Room
 	// ReserveMoved reserves capacity for the replacement of a pod that was moved already.
 	ReserveMoved(pod types.UID, scheduler *score.Profile) bool
-	// Release ends a reservation. Without one it does nothing.
+	// Release ends a reservation, if there is one.
 	Release(pod types.UID)
 }
 
-// Reserve reserves capacity for the replacement of a pod that passed the gates, on the node that the scheduler would choose. It returns
-// a rejection, and whether there is one, if the rules need capacity and there is none, and if the move would be in vain.
+// Reserve reserves capacity for the replacement of a pod that passed the gates, on the node that the scheduler would
+// choose. It returns a rejection, and whether there is one, if the rules require capacity and there is none, or if the
+// move would be in vain.
 func Reserve(c Capacity, p *policy.Policy, scheduler *score.Profile, i Intent, rules policy.Evictor, pod *corev1.Pod) (Rejection, bool) {
 	move := cluster.Move{Pod: pod, Scheduler: scheduler}
 	holds, nodes := rules.NodeFit()
@@ -121,8 +122,8 @@ func Reserve(c Capacity, p *policy.Policy, scheduler *score.Profile, i Intent, r
 	return Rejection{schemas.Deferred, schemas.ReasonNodeFit, policy.NodeFitRule + ": " + room.Why, room.By}, true
 }
 
-// enables returns the profile of an intent, and whether the policy has it with the intent's strategy. Requests may name every
-// profile, and maintenances need none.
+// enables returns the profile of an intent, and whether the policy has it with the intent's strategy. Requests may name
+// any profile, and maintenances need none.
 func enables(p *policy.Policy, i Intent) (policy.Profile, bool) {
 	profile, ok := p.Profile(i.Profile)
 	switch i.Strategy {
@@ -198,8 +199,8 @@ func notProtected(s Situation) (Rejection, bool) {
 	return rejected(schemas.ReasonProtected, "%s", strings.Join(rules, "; "))
 }
 
-// inVain says why it would change nothing for the better if the scheduler placed the replacement of the pod on a node. Empty: it would.
-// It is a pure function.
+// inVain returns the reason why moving the pod would not improve anything if the scheduler placed its replacement on a
+// node, or "". It is pure.
 func inVain(p *policy.Policy, e policy.Enabled, q *fit.Question, to *corev1.Node) string {
 	own := q.Pod().Spec.NodeName
 	if to.Name == own {
@@ -220,7 +221,7 @@ func inVain(p *policy.Policy, e policy.Enabled, q *fit.Question, to *corev1.Node
 	return ""
 }
 
-// usage is what the pods on the selected nodes request when the replacement of the pod is on a node.
+// usage returns the requests on the selected nodes when the replacement of the pod is on a node.
 func usage(selected labels.Selector, g policy.Gauged, q *fit.Question, to *corev1.Node) (all []schemas.NodeUsage) {
 	amount := func(name corev1.ResourceName, value int64) resource.Quantity {
 		if name == corev1.ResourceCPU {

@@ -13,7 +13,7 @@ import (
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// wish is an open intent about pod web/api-0 on worker-1 that expires ten minutes after noon.
+// wish returns an open intent for pod web/api-0 on worker-1 that expires ten minutes after noon.
 func wish() Intent {
 	return Intent{
 		Profile: "default", Strategy: "RemovePodsViolatingNodeTaints",
@@ -26,7 +26,7 @@ func wish() Intent {
 	}
 }
 
-// calm is a situation in which nothing speaks against wish.
+// calm returns a situation in which every gate passes wish.
 func calm() Situation {
 	return Situation{
 		Now: noon, Intent: wish(), Enabled: true,
@@ -38,7 +38,7 @@ func calm() Situation {
 	}
 }
 
-// decidedOn is the verdict that wish should get.
+// decidedOn returns the expected verdict on wish.
 func decidedOn(o Intent, outcome schemas.Outcome, reason schemas.ReasonCode, message string) schemas.Verdict {
 	return schemas.Verdict{
 		Outcome: outcome, Reason: reason, Message: message,
@@ -63,7 +63,7 @@ func TestTheFirstGateThatObjectsGivesTheVerdict(t *testing.T) {
 	tests := []struct {
 		name    string
 		but     []func(*Situation)
-		outcome schemas.Outcome // empty: nothing objects
+		outcome schemas.Outcome // empty means no rejection
 		reason  schemas.ReasonCode
 		message string
 	}{
@@ -125,7 +125,7 @@ func TestTheFirstGateThatObjectsGivesTheVerdict(t *testing.T) {
 	}
 }
 
-func TestAPodThatHadEndedWhenTheStrategyDecidedIsRemoved(t *testing.T) {
+func TestRemoveEndedPod(t *testing.T) {
 	for _, phase := range []corev1.PodPhase{corev1.PodSucceeded, corev1.PodFailed} {
 		s := calm()
 		s.Pod.Status.Phase = phase

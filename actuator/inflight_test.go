@@ -13,7 +13,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// stopping is a cluster whose pods belong to no workload, and are there until they have stopped.
+// stopping is a cluster whose pods belong to no workload and exist until they have stopped.
 type stopping struct {
 	noView
 	stopped *atomic.Bool
@@ -26,7 +26,7 @@ func (v stopping) Pod(uid types.UID) (cluster.Pod, bool) {
 	return cluster.Pod{Ref: schemas.PodRef{UID: uid}}, true
 }
 
-// TestInFlight drains a node with 80 pods of two namespaces by the default limits. Another node has 10 pods to move.
+// TestInFlight drains a node with 80 pods in two namespaces under the default limits. Another node has 10 pods to move.
 func TestInFlight(t *testing.T) {
 	uids := func(n int) (all []types.UID) {
 		for i := range n {

@@ -9,8 +9,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Batches executes intents of the caller instead of intents on the bus. The rules of Lead apply, without the limits of windows.
-// [Actuator.Batches] makes one.
+// Batches executes intents of the caller instead of intents from the bus. The rules of Lead apply, except the limits
+// over windows. Use [Actuator.Batches] to make one.
 type Batches struct {
 	a        *Actuator
 	bus      *memoryBus
@@ -19,8 +19,8 @@ type Batches struct {
 	ended    chan error
 }
 
-// Batches begins to lead without a bus and a ledger. Only one process in the cluster should do so at a time, as with
-// [Actuator.Lead], and no Lead may run beside it. It must be closed.
+// Batches starts to lead without a bus and a ledger. Like [Actuator.Lead], it should run in only one process of the
+// cluster at a time, and no Lead may run beside it. The caller must close the result.
 func (a *Actuator) Batches() *Batches { return a.batches(a.execute) }
 
 func (a *Actuator) batches(execute executeFunc) *Batches {
@@ -34,7 +34,7 @@ func (a *Actuator) batches(execute executeFunc) *Batches {
 	return b
 }
 
-// Close waits for moves with more steps to take, then for the Kubernetes Events, and ends the session.
+// Close waits for moves with more steps, then for the Kubernetes Events, and ends the session.
 func (b *Batches) Close() {
 	look := time.NewTicker(100 * time.Millisecond)
 	defer look.Stop()
@@ -47,7 +47,7 @@ func (b *Batches) Close() {
 	}
 }
 
-// stepping says whether a move has more steps to take.
+// stepping reports whether a move has more steps.
 func (b *Batches) stepping() bool {
 	s := b.a.session.Load()
 	if s == nil {
@@ -63,9 +63,9 @@ func (b *Batches) stepping() bool {
 	return false
 }
 
-// Handle takes each intent to its verdict and returns the verdicts in the order of the intents. While the API server cannot be
-// asked, intents wait until they expire. When ctx ends, Handle defers the intents without a verdict, whose pods may still be
-// moved, and the error wraps the error of ctx.
+// Handle takes each intent to its verdict and returns the verdicts in the order of the intents. While the API server is
+// unavailable, intents wait until they expire. When ctx ends, Handle defers the intents without a verdict, whose pods
+// may still be moved, and the error wraps the error of ctx.
 func (b *Batches) Handle(ctx context.Context, intents []Intent) ([]schemas.Verdict, error) {
 	verdicts, results := make([]schemas.Verdict, len(intents)), make([]chan schemas.Verdict, len(intents))
 	for i, intent := range intents {
@@ -87,7 +87,7 @@ func (b *Batches) Handle(ctx context.Context, intents []Intent) ([]schemas.Verdi
 	return verdicts, err
 }
 
-// put hands over intents as messages of the strategies that they come from, in order.
+// put delivers intents as messages of their strategies, in order.
 func (b *Batches) put(ctx context.Context, intents []Intent) error {
 	messages := map[scopeKey]*schemas.Intents{}
 	var order []*schemas.Intents
@@ -95,7 +95,7 @@ func (b *Batches) put(ctx context.Context, intents []Intent) error {
 		m := messages[i.scopeKey()]
 		if m == nil {
 			m = &schemas.Intents{Profile: i.Profile, Strategy: i.Strategy, Scope: i.Scope}
-			m.Scope.Now = time.Time{} // the caller has decided with the moves before in mind
+			m.Scope.Now = time.Time{} // the caller decided with the earlier moves in mind
 			messages[i.scopeKey()], order = m, append(order, m)
 		}
 		m.Intents = append(m.Intents, i.Intent)
@@ -117,7 +117,7 @@ func (b *Batches) put(ctx context.Context, intents []Intent) error {
 	return nil
 }
 
-// memoryBus is a [Bus] within the process.
+// memoryBus is a [Bus] inside the process.
 type memoryBus struct {
 	messages chan schemas.Event
 	results  sync.Map // by the intent's ID, a chan schemas.Verdict
@@ -146,7 +146,7 @@ func (b *memoryBus) Publish(_ context.Context, e schemas.Event) (uint64, error) 
 	if err != nil {
 		return 0, err
 	}
-	if result, waits := b.results.LoadAndDelete(v.Intent.ID); waits { // the first verdict; the second is that the move settled
+	if result, waits := b.results.LoadAndDelete(v.Intent.ID); waits { // the first verdict; the second reports that the move settled
 		result.(chan schemas.Verdict) <- v
 	}
 	return 0, nil

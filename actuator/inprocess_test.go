@@ -16,7 +16,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// batchOf is what a caller has at hand: intents of one strategy for the pods 1 to n.
+// batchOf returns intents of one strategy for the pods 1 to n.
 func batchOf(n int) []Intent {
 	var list []Intent
 	for i := range n {
@@ -31,7 +31,7 @@ func batchOf(n int) []Intent {
 	return list
 }
 
-func TestBatchesAreCarriedOutAtOneRateWithoutTheLimitsOfAWindow(t *testing.T) {
+func TestBatchesRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		var mu sync.Mutex

@@ -34,12 +34,12 @@ import (
 )
 
 const (
-	looker = "looker" // a user that may look at pods and nothing else
-	nobody = "nobody" // a user that may nothing
+	looker = "looker" // a user that may only get pods
+	nobody = "nobody" // a user without any rights
 )
 
-// TestTheActuatorAndTheAPIServer shares one control plane among all of its parts. Each has a namespace of its own; the
-// last one takes the API server away.
+// TestTheActuatorAndTheAPIServer shares one control plane among its subtests. Each has its own namespace; the last one
+// stops the API server.
 func TestTheActuatorAndTheAPIServer(t *testing.T) {
 	c := clustertest.New(t, cluster.Options{Users: []cluster.User{{Name: looker}, {Name: nobody}}})
 	if _, err := c.AddNodes(t.Context(), 2); err != nil {
@@ -51,7 +51,7 @@ func TestTheActuatorAndTheAPIServer(t *testing.T) {
 		test func(*place)
 	}{
 		{"a pod is evicted with its UID as a precondition", testUIDPrecondition},
-		{"a pod that was made anew under the same name is not touched", testPodMadeAnew},
+		{"a recreated pod with the same name is not touched", testPodMadeAnew},
 		{"a pod that was changed before the call is checked again", changedBeforeTheCall(policy.EvictAnnotation, "false")},
 		{"a pod that got an opt-out before the call is checked again", changedBeforeTheCall("karpenter.sh/do-not-disrupt", "true")},
 		{"a pod that got an opt-out while it waited is not touched", testOptOutWhileItWaits},
@@ -62,7 +62,7 @@ func TestTheActuatorAndTheAPIServer(t *testing.T) {
 		{"a dry run changes nothing, but budgets count", testDryRun},
 		{"a missing right is a failure", testForbidden},
 		{"a namespace that is being deleted is left alone", testNamespaceEnds},
-		{"an eviction is told as a Kubernetes Event", testKubernetesEvent},
+		{"an eviction is recorded as a Kubernetes Event", testKubernetesEvent},
 		{"a pod of a maintenance that a budget would hold for ever moves by a restart", testMaintenance},
 		{"many answers and a change of the leader evict every pod once", testChangeOfLeader},
 		{"an API server that is away delays evictions and loses none", testAPIServerAway},
@@ -75,7 +75,7 @@ func TestTheActuatorAndTheAPIServer(t *testing.T) {
 	}
 }
 
-// place is the part of the cluster that one test has for itself.
+// place is the namespace of one subtest.
 type place struct {
 	*testing.T
 	c         *cluster.Cluster
@@ -90,7 +90,7 @@ func (p *place) must(err error) {
 	}
 }
 
-// pods makes a Deployment and returns its pods when they run.
+// pods creates a Deployment and returns its running pods.
 func (p *place) pods(replicas int, mutate ...func(*appsv1.Deployment)) []corev1.Pod {
 	p.Helper()
 	_, err := p.c.AddDeployment(p.Context(), p.namespace, "api", replicas, mutate...)
@@ -101,7 +101,8 @@ func (p *place) pods(replicas int, mutate ...func(*appsv1.Deployment)) []corev1.
 	return list.Items
 }
 
-// budget makes a budget that wants so many of the Deployment's pods, and waits until it is counted.
+// budget creates a budget that requires that many of the Deployment's pods, and waits until the controller has counted
+// them.
 func (p *place) budget(name string, minAvailable int) *policyv1.PodDisruptionBudget {
 	p.Helper()
 	budgets := p.client.PolicyV1().PodDisruptionBudgets(p.namespace)
@@ -129,7 +130,7 @@ func (p *place) budget(name string, minAvailable int) *policyv1.PodDisruptionBud
 	}
 }
 
-// open is the intent to evict pod.
+// open returns the intent to evict pod.
 func (p *place) open(pod corev1.Pod) Intent {
 	o := wish()
 	o.Intent.Pod = schemas.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
@@ -137,7 +138,7 @@ func (p *place) open(pod corev1.Pod) Intent {
 	return o
 }
 
-// enabledPolicy enables the strategies of wish and A to C, and moves as fast as it can.
+// enabledPolicy enables the strategies of wish and A to C, with no rate limit.
 func enabledPolicy() policy.Policy {
 	p := policy.Policy{Rate: policy.Rate{EvictionsPerSecond: 1000, Burst: 1000}, Profiles: []policy.Profile{{Name: "default"}}}
 	for _, name := range []string{wish().Strategy, "A", "B", "C"} {
@@ -155,7 +156,7 @@ func (p *place) actuator(change ...func(*Config)) *Actuator {
 	return New(cfg)
 }
 
-// handle has the actuator handle an intent.
+// handle executes an intent.
 func (p *place) handle(a *Actuator, o Intent) schemas.Verdict {
 	p.Helper()
 	v, err := a.execute(p.Context(), o, unsaved)
@@ -163,14 +164,14 @@ func (p *place) handle(a *Actuator, o Intent) schemas.Verdict {
 	return v
 }
 
-// asked is one eviction call, as the API server wrote it down.
+// asked is one eviction call from the audit log.
 type asked struct {
 	User, Pod string
 	Code      int
 	Options   metav1.DeleteOptions
 }
 
-// evictions are the eviction calls in this place.
+// evictions returns the eviction calls in this namespace.
 func (p *place) evictions() []asked {
 	p.Helper()
 	entries, err := p.c.Audit(p.Context())
@@ -192,7 +193,7 @@ func (p *place) evictions() []asked {
 	return out
 }
 
-// live is the pod as it is now, or nil.
+// live returns the live pod, or nil.
 func (p *place) live(name string) *corev1.Pod {
 	p.Helper()
 	pod, err := p.actuator().look(p.Context(), schemas.PodRef{Namespace: p.namespace, Name: name}, latest)
@@ -219,11 +220,11 @@ func testPodMadeAnew(p *place) {
 		pods := p.client.CoreV1().Pods(p.namespace)
 		pod, err := pods.Create(p.Context(), &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: "db-0", Annotations: map[string]string{policy.EvictAnnotation: "true"}},
-			// Not a node of kwok's, which deletes an ended pod by its name and would take the second for the first.
+			// Not on a kwok node: kwok deletes an ended pod by name and could delete the second pod instead.
 			Spec: corev1.PodSpec{NodeName: "elsewhere", Containers: []corev1.Container{{Name: "main", Image: "none"}}},
 		}, metav1.CreateOptions{})
 		p.must(err)
-		pod.Status.Phase = corev1.PodRunning // of a pending one the API server tries for ten seconds to make the UIDs agree
+		pod.Status.Phase = corev1.PodRunning // for a pending pod the API server retries a UID conflict for ten seconds
 		pod, err = pods.UpdateStatus(p.Context(), pod, metav1.UpdateOptions{})
 		p.must(err)
 		return pod
@@ -239,7 +240,7 @@ func testPodMadeAnew(p *place) {
 	check(p.T, "verdict", p.handle(a, o), gone)
 	check(p.T, "eviction calls", p.evictions(), nil)
 
-	// Made anew between the look and the call: the precondition is what is left.
+	// The pod is recreated between the look and the call, so only the precondition protects it.
 	progress, err := a.evictions.Start(p.Context(), first, time.Now(), func(context.Context, move.Record) error { return nil })
 	p.must(err)
 	check(p.T, "progress of the call alone", progress, move.Refused(schemas.MethodEviction,
@@ -252,7 +253,7 @@ func testPodMadeAnew(p *place) {
 	}
 }
 
-// changedBeforeTheCall protects a pod by an annotation after the actuator read it and before it evicts it.
+// changedBeforeTheCall protects a pod by an annotation between the read and the eviction call.
 func changedBeforeTheCall(annotation, value string) func(*place) {
 	return func(p *place) {
 		pod := p.pods(2)[0]
@@ -284,7 +285,7 @@ func (p *place) annotate(pod corev1.Pod, annotation, value string) {
 	p.must(err)
 }
 
-// testOptOutWhileItWaits protects a pod whose intent waits for the rate. Nothing withdraws the intent.
+// testOptOutWhileItWaits protects a pod whose intent waits for the rate limit. Nothing withdraws the intent.
 func testOptOutWhileItWaits(p *place) {
 	pods, bus := p.pods(2), newMemory()
 	slow := enabledPolicy()
@@ -409,7 +410,7 @@ func testForbidden(p *place) {
 	}
 }
 
-// as is a client of that user.
+// as returns a client of that user.
 func (p *place) as(user string) kubernetes.Interface {
 	p.Helper()
 	cfg, err := p.c.UserConfig(user)
@@ -429,14 +430,14 @@ func testNamespaceEnds(p *place) {
 		&move.Refusal{Outcome: schemas.Rejected, Reason: schemas.ReasonPodTerminating, Message: got.Message}))
 }
 
-// evictedBy is the verdict on a pod that the API server agreed to evict.
+// evictedBy returns the verdict on a pod whose eviction the API server accepted.
 func evictedBy(o Intent) schemas.Verdict {
 	v := decidedOn(o, schemas.Evicted, schemas.ReasonEvictionAccepted, "evicted from "+o.Intent.Node)
 	v.Method = schemas.MethodEviction
 	return v
 }
 
-// lead runs a until the returned function is called.
+// lead runs a until the caller calls the returned function.
 func (p *place) lead(a *Actuator) (stop func()) {
 	ctx, cancel := context.WithCancel(p.Context())
 	ended := make(chan error, 1)
@@ -448,7 +449,7 @@ func (p *place) lead(a *Actuator) (stop func()) {
 	}
 }
 
-// answer is the event of an answer of strategy that lists pods, whatever node they are on.
+// answer returns the event of an answer of strategy that lists pods on any node.
 func (p *place) answer(strategy, key string, sequence uint64, pods []corev1.Pod) schemas.Event {
 	p.Helper()
 	a := schemas.Intents{Profile: "default", Strategy: strategy, Scope: schemas.ScopeRef{
@@ -464,7 +465,7 @@ func (p *place) answer(strategy, key string, sequence uint64, pods []corev1.Pod)
 	return e
 }
 
-// until waits until m has stored so many verdicts and, when settled, holds no answer any more.
+// until waits until m has stored that many verdicts and, if settled, holds no answers.
 func (p *place) until(m *memory, verdicts int, settled bool) {
 	p.Helper()
 	ctx, cancel := context.WithTimeout(p.Context(), 2*time.Minute)
@@ -520,7 +521,7 @@ func testChangeOfLeader(p *place) {
 	pods := p.pods(60)
 	bus := newMemory()
 	bus.put(p.answer("A", "one", 1, pods[:40]))
-	bus.put(p.answer("B", "two", 1, pods[20:])) // twenty pods are wanted by both
+	bus.put(p.answer("B", "two", 1, pods[20:])) // both answers list twenty pods
 	bus.put(p.answer("C", "three", 1, pods[50:]))
 	stop := p.lead(p.actuator(func(c *Config) { c.Bus, c.Parallel = bus, 4 }))
 	p.until(bus, 15, false)
@@ -561,7 +562,7 @@ func testChangeOfLeader(p *place) {
 	}
 }
 
-// toldOf checks that each eviction on the bus was written as a Kubernetes Event, the last ones included.
+// toldOf checks that each eviction on the bus was also recorded as a Kubernetes Event, including the last ones.
 func (p *place) toldOf(bus *memory) {
 	p.Helper()
 	list, err := p.client.EventsV1().Events(p.namespace).List(p.Context(), metav1.ListOptions{FieldSelector: "reportingController=rehome"})

@@ -10,7 +10,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// benchAnswer is the answer to evaluation number sequence of a node.
+// benchAnswer returns the answer to evaluation number sequence of a node.
 func benchAnswer(pods, sequence int, now time.Time) schemas.Intents {
 	a := schemas.Intents{
 		Profile: "default", Strategy: "RemovePodsViolatingNodeTaints",

@@ -12,26 +12,26 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// demand names what several intents in a row have in common.
+// demand identifies successive intents for the same move.
 type demand struct {
 	key scopeKey
 	pod types.UID
 }
 
-// judged is a verdict with when it was made, and its place in the history.
+// judged is a verdict with its time and its place in the history.
 type judged struct {
 	schemas.Verdict
 	at    time.Time
 	place int
 }
 
-// later says whether the verdict is later than an answer: it was made or stored after it. A verdict can wait for the bus, and
-// an answer in the table for its turn.
+// later reports whether the verdict was made or stored after an answer. A verdict can wait for the bus, and an answer
+// in the table for its execution.
 func (v judged) later(answer schemas.Event, place int) bool {
 	return !v.at.Before(answer.Time) || v.place > place
 }
 
-// check holds what the bus has against what happened in the world.
+// check compares the events on the bus with the history of the world.
 func (w *world) check(t *testing.T) {
 	t.Helper()
 	final, ends := map[string][]judged{}, map[string][]judged{}
@@ -69,8 +69,8 @@ func decoded[P schemas.Payload](t *testing.T, e schemas.Event) P {
 	return p
 }
 
-// checkWishes: an intent without a verdict of its own was the same wish as one that got its verdict later. A verdict that
-// says that nobody wanted it any more, or not in time, is about what its intent had come to be when it was given.
+// checkWishes checks that an intent without a verdict was renewed, and that its entry got a verdict later. A verdict
+// Withdrawn or Expired applies to the renewed form of its intent.
 func (w *world) checkWishes(t *testing.T, final map[string][]judged) {
 	t.Helper()
 	of := map[demand][]judged{}
@@ -99,15 +99,15 @@ func (w *world) checkWishes(t *testing.T, final map[string][]judged) {
 	}
 }
 
-// endedBetween says whether a process ended between two verdicts on one intent: the next one tries an intent again of which
-// the intents message is still in the table.
+// endedBetween reports whether a process ended between two verdicts on one intent. The next process tries an intent
+// again while its intents message is still in the table.
 func (w *world) endedBetween(first, second time.Time) bool {
 	return slices.ContainsFunc(w.ends, func(at time.Time) bool { return !at.Before(first.Add(-time.Second)) && !at.After(second) })
 }
 
-// replacedUnread says whether a newer message took the place of an intents message before a process had read it that lived on to
-// replacedUnread says whether a newer message replaced an intents message before a process read it that lived on to store the
-// withdrawals. That may take 13 seconds: an outage of the bus of 8, and the backoff of 5. Then no intent of it needs a verdict.
+// replacedUnread reports whether a newer message replaced an intents message before a process read it and lived long
+// enough to store the withdrawals. That may take 13 seconds: an outage of the bus of 8, and the backoff of 5. Such
+// intents need no verdict.
 func (w *world) replacedUnread(e schemas.Event, place int) bool {
 	i := slices.IndexFunc(w.bus.stored[place+1:], func(newer schemas.Event) bool { return newer.Channel == e.Channel })
 	if i < 0 {
@@ -117,7 +117,8 @@ func (w *world) replacedUnread(e schemas.Event, place int) bool {
 	return !slices.ContainsFunc(w.readers[e.ID], func(l *life) bool { return l.over.IsZero() || l.over.After(replaced.Add(20*time.Second)) })
 }
 
-// checkMoves: what was evicted has one verdict that says so, and one that says how it ended, and nothing else has.
+// checkMoves checks that each evicted pod has one verdict Evicted and one verdict Settled, and that no other pod has
+// one.
 func (w *world) checkMoves(t *testing.T, final, ends map[string][]judged) {
 	t.Helper()
 	evicted, said := map[string]int{}, map[string]int{}
@@ -149,7 +150,7 @@ func (w *world) checkMoves(t *testing.T, final, ends map[string][]judged) {
 	}
 }
 
-// about is everything that was said of a pod.
+// about returns all verdicts on a pod.
 func (w *world) about(t *testing.T, pod types.UID) (lines []string) {
 	for _, e := range w.bus.stored {
 		if e.Type == schemas.IntentsType {
@@ -172,8 +173,8 @@ func (w *world) about(t *testing.T, pod types.UID) (lines []string) {
 	return lines
 }
 
-// checkLimits holds every eviction against those before it. A pod of a workload that was evicted is on the move until a
-// replacement, whichever it is, is ready.
+// checkLimits checks every eviction against the earlier ones. An evicted pod of a workload is in flight until any
+// replacement is ready.
 func (w *world) checkLimits(t *testing.T) {
 	t.Helper()
 	for i, e := range w.evictions {

@@ -21,21 +21,21 @@ import (
 )
 
 const (
-	// killedFor is how long pods are wished for in each random history, and calmAfter how long it takes until everything
-	// is over then: the last intents expire, and no window counts any move.
+	// killedFor is the length of the intents phase of a random history, and calmAfter is the time after which
+	// everything is over: the last intents expire, and no window counts a move.
 	killedFor = 5 * time.Minute
 	calmAfter = 3 * time.Minute
-	// leaseOver is how long nobody leads after a process was killed.
+	// leaseOver is how long no process leads after one was killed.
 	leaseOver = 3 * time.Second
-	// histories is how many there are in each run of the test.
+	// histories is the number of random histories in each run.
 	histories = 3
 )
 
 var errDead = errors.New("the process is dead")
 
-// TestAnActuatorThatIsKilledAgainAndAgainMovesNothingTwiceAndLosesNothing kills it between any two of its calls, or just
-// after one has taken effect. What it calls is a model: see [world].
-func TestAnActuatorThatIsKilledAgainAndAgainMovesNothingTwiceAndLosesNothing(t *testing.T) {
+// TestKilledActuator kills the actuator between any two of its calls, or just after a call has taken effect. It must
+// move no pod twice and lose no intent. The actuator calls a model, see [world].
+func TestKilledActuator(t *testing.T) {
 	first := rand.Uint64N(1e9)
 	for seed := first; seed < first+histories; seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { killedHistory(t, seed) })
@@ -73,7 +73,7 @@ func killedHistory(t *testing.T, seed uint64) {
 	})
 }
 
-// tortured is the policy of the killed actuators.
+// tortured returns the policy of the killed actuators.
 func tortured() policy.Policy {
 	p := enabledPolicy()
 	p.Rate = policy.Rate{EvictionsPerSecond: 20, Burst: 5}
@@ -91,20 +91,20 @@ const (
 	mostInFlight  = 3
 )
 
-// life is one process: everything that it calls goes through it, until it is dead.
+// life is one process. All its calls pass through it until it is killed.
 type life struct {
 	w     *world
 	dead  chan struct{}
 	ended chan struct{} // its Lead has returned
 	stop  context.CancelFunc
 
-	over time.Time // when it ended; guarded by the mu of the world
+	over time.Time // the time of its end; guarded by the mu of the world
 
 	mu   sync.Mutex
-	left int // calls until it is killed
+	left int // the number of calls until it is killed
 }
 
-// begin starts a process that is killed at its call number calls.
+// begin starts a process that is killed at the given call.
 func (w *world) begin(t *testing.T, all *sync.WaitGroup, calls int) *life {
 	t.Helper()
 	l := &life{w: w, left: calls, dead: make(chan struct{}), ended: make(chan struct{})}
@@ -147,8 +147,8 @@ func (l *life) isDead() bool {
 	}
 }
 
-// call makes a call that takes some time before and after its effect. The process may be killed at either side of it, and
-// its answer may be lost. Without a kill, too, it is lost now and then.
+// call makes a call that takes some time before and after its effect. The process may be killed before or after it, and
+// its answer may be lost, sometimes even without a kill.
 func (l *life) call(ctx context.Context, to server, effect func() error) error {
 	if err := l.takes(ctx); err != nil {
 		return err

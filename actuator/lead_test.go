@@ -34,20 +34,20 @@ type memory struct {
 	ledger    map[string][]byte
 	noted     []string      // the keys of the ledger that were put, in order
 	refuse    error         // of everything that stores
-	changed   chan struct{} // closed and made anew at every change
+	changed   chan struct{} // closed and replaced at every change
 }
 
 func newMemory() *memory {
 	return &memory{table: map[string]schemas.Event{}, ledger: map[string][]byte{}, changed: make(chan struct{})}
 }
 
-// change is called with mu held.
+// change announces a change. The caller holds mu.
 func (m *memory) change() {
 	close(m.changed)
 	m.changed = make(chan struct{})
 }
 
-// await waits until done, which is called with mu held.
+// await waits until done returns true. done is called with mu held.
 func (m *memory) await(ctx context.Context, done func() bool) error {
 	for {
 		m.mu.Lock()
@@ -64,8 +64,8 @@ func (m *memory) await(ctx context.Context, done func() bool) error {
 	}
 }
 
-// put stores answers so fast that nobody reads one before the next is there. As the bus does, it stores an answer without intents
-// only over another one.
+// put stores answers so fast that no reader can see one before the next is stored. Like the bus, it stores an answer
+// without intents only over another one.
 func (m *memory) put(answers ...schemas.Event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -98,7 +98,7 @@ func (m *memory) FollowIntents(ctx context.Context, handle func(context.Context,
 	return nil
 }
 
-// after is what the table got after seen, in order. The caller holds mu.
+// after returns the events that were added to the table after seen, in order. The caller holds mu.
 func (m *memory) after(seen uint64) []schemas.Event {
 	var out []schemas.Event
 	for _, e := range m.table {
@@ -183,15 +183,15 @@ func (m *memory) setRefuse(err error) {
 	m.refuse = err
 }
 
-// left is how many answers are in the table.
+// left returns the number of answers in the table.
 func (m *memory) left() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.table)
 }
 
-// heard is a stored verdict: which intent, what became of it, and how long after the start. Those of one moment are
-// sorted by ID: work goes on in parallel.
+// heard is a stored verdict: intent ID, outcome, and time after the start. Verdicts of one moment are sorted by ID,
+// because executions run in parallel.
 type heard struct {
 	ID     string
 	Reason schemas.ReasonCode
@@ -216,7 +216,7 @@ func (m *memory) heard(t *testing.T, start time.Time) []heard {
 	return out
 }
 
-// messages are what the stored verdicts say, in their order.
+// messages returns the messages of the stored verdicts, in order.
 func (m *memory) messages(t *testing.T) []string {
 	t.Helper()
 	m.mu.Lock()
@@ -232,7 +232,7 @@ func (m *memory) messages(t *testing.T) []string {
 	return out
 }
 
-// again are the times at which the verdicts say that there is room again, after start; 0: they do not say.
+// again returns the retry times of the verdicts after start, or 0.
 func (m *memory) again(t *testing.T, start time.Time) []time.Duration {
 	t.Helper()
 	m.mu.Lock()
@@ -252,7 +252,7 @@ func (m *memory) again(t *testing.T, start time.Time) []time.Duration {
 	return out
 }
 
-// bench is an actuator at work in a bubble of fake time, whose verdicts come from handle.
+// bench is an actuator in a bubble of fake time whose verdicts come from handle.
 type bench struct {
 	*Actuator
 	bus   *memory
@@ -261,7 +261,7 @@ type bench struct {
 	stop  func()
 }
 
-// put stores the answer of strategy; its intents expire ten minutes after the start.
+// put stores an answer of strategy whose intents expire ten minutes after the start.
 func (b *bench) put(strategy string, sequence uint64, uids ...types.UID) {
 	b.putOn("worker-1", strategy, sequence, uids...)
 }
@@ -271,7 +271,7 @@ func (b *bench) putOn(node, strategy string, sequence uint64, uids ...types.UID)
 	b.bus.put(b.answer(node, strategy, sequence, uids...))
 }
 
-// answer is the event of an answer.
+// answer returns the event of an answer.
 func (b *bench) answer(node, strategy string, sequence uint64, uids ...types.UID) schemas.Event {
 	a, _ := answerTo(strategy, sequence, uids...)
 	a.Scope.Since, a.Scope.Key = b.start, node
@@ -312,10 +312,10 @@ func inBubble(t *testing.T, cfg Config, handle executeFunc, script func(*testing
 	})
 }
 
-// fast is a policy that never makes anybody wait.
+// fast is a policy that never delays a move.
 var fast = policy.Policy{Rate: policy.Rate{EvictionsPerSecond: 1000, Burst: 1000}}
 
-// always is an API server that gives every intent the same outcome after some time.
+// always returns an API server that gives every intent the same outcome after some time.
 func always(outcome schemas.Outcome, reason schemas.ReasonCode, after time.Duration) executeFunc {
 	return func(_ context.Context, o Intent, _ saveFunc) (schemas.Verdict, error) {
 		time.Sleep(after)
@@ -323,7 +323,7 @@ func always(outcome schemas.Outcome, reason schemas.ReasonCode, after time.Durat
 	}
 }
 
-// unsaved is for executions that remember nothing.
+// unsaved is for executions without a ledger.
 func unsaved(context.Context, record) error { return nil }
 
 const ms = time.Millisecond
@@ -331,7 +331,7 @@ const ms = time.Millisecond
 func TestEvictionsComeAtTheRateOfThePolicy(t *testing.T) {
 	cfg := Config{Policy: policy.Policy{Rate: policy.Rate{EvictionsPerSecond: 10, Burst: 2}}}
 	inBubble(t, cfg, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0), func(t *testing.T, b *bench) {
-		time.Sleep(time.Minute) // a long rest gives no more than the burst
+		time.Sleep(time.Minute) // a long idle time allows no more than the burst
 		began := time.Now()
 		b.put("A", 1, "1", "2", "3", "4", "5")
 		time.Sleep(time.Second)
@@ -407,7 +407,7 @@ func TestAWithdrawalIsAVerdictAtOnce(t *testing.T) {
 	})
 }
 
-func TestAnAPIServerThatIsAwayHoldsAllIntentsAndIsTriedByOneAtATime(t *testing.T) {
+func TestAPIServerOutage(t *testing.T) {
 	const outage = 30 * time.Second
 	var mu sync.Mutex
 	running, most, tries := 0, 0, 0
@@ -498,9 +498,9 @@ func TestOnePodThatCannotBeLookedAtHoldsNoOther(t *testing.T) {
 	})
 }
 
-func TestAtTheEndCallsInFlightGetTheirVerdictAndWhatWaitsStaysInTheTable(t *testing.T) {
+func TestLeadShutdown(t *testing.T) {
 	handle := func(ctx context.Context, o Intent, _ saveFunc) (schemas.Verdict, error) {
-		if o.Intent.Pod.UID == "2" { // not evicted yet when the end comes
+		if o.Intent.Pod.UID == "2" { // not evicted yet when ctx ends
 			<-ctx.Done()
 			return schemas.Verdict{}, ctx.Err()
 		}
@@ -598,7 +598,7 @@ func TestBusOutage(t *testing.T) {
 	})
 }
 
-func TestLeadEndsInBoundedTimeWhenTheBusGoesAwayDuringACall(t *testing.T) {
+func TestLeadShutdownWithoutBus(t *testing.T) {
 	handle := always(schemas.Evicted, schemas.ReasonEvictionAccepted, time.Second)
 	inBubble(t, Config{Policy: fast}, handle, func(t *testing.T, b *bench) {
 		b.put("A", 1, "1")
@@ -613,7 +613,7 @@ func TestLeadEndsInBoundedTimeWhenTheBusGoesAwayDuringACall(t *testing.T) {
 	})
 }
 
-func TestWhoMayNotLeadAnyMoreGivesUpCallsInFlightAtOnceAndStoresNothing(t *testing.T) {
+func TestLeadLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &bench{bus: newMemory(), start: time.Now()}
 		b.Actuator = New(Config{Bus: b.bus, Ledger: b.bus, Policy: fast, Log: slog.New(slog.DiscardHandler)})
@@ -707,10 +707,10 @@ rehome_move_delay_seconds_bucket{le="600"} 1
 rehome_move_delay_seconds_bucket{le="+Inf"} 1
 rehome_move_delay_seconds_sum 0.3
 rehome_move_delay_seconds_count 1
-# HELP rehome_open_intents Intents that have no verdict yet.
+# HELP rehome_open_intents Intents without a verdict.
 # TYPE rehome_open_intents gauge
 rehome_open_intents 0
-# HELP rehome_verdicts_total Verdicts on intents, dry runs included.
+# HELP rehome_verdicts_total Verdicts on intents, including dry runs.
 # TYPE rehome_verdicts_total counter
 rehome_verdicts_total{method="",namespace="web",outcome="evicted",profile="default",reason="EvictionAccepted",strategy="A"} 1
 `

@@ -22,52 +22,54 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Ledger is a key-value store that outlives the process. It has the moves that are in flight or count against a limit, and the
-// state of the circuit breakers.
+// Ledger is a key-value store that outlives the process. It contains the moves that are in flight or count against a
+// limit, and the state of the circuit breakers.
 type Ledger interface {
-	// Entries returns everything that is remembered.
+	// Entries returns all keys and values.
 	Entries(ctx context.Context) (map[string][]byte, error)
 	// Put returns when the value is stored.
 	Put(ctx context.Context, key string, value []byte) error
-	// Delete returns when there is no such key. nil, too, when there was none.
+	// Delete returns when the key does not exist. A missing key is no error.
 	Delete(ctx context.Context, key string) error
-	// Follow hands over the keys with that prefix that others put from now on, with their values, until ctx ends.
+	// Follow calls handle for the keys with that prefix that other clients put from now on, with their values, until
+	// ctx ends.
 	Follow(ctx context.Context, prefix string, handle func(key string, value []byte)) error
 }
 
 // The prefixes of the keys of the ledger.
 const (
 	keyMove  = "move."  // and the pod's UID: a record
-	keyBegun = "begun"  // alone: the records, by the pod's UID, of moves that have begun and have no key of their own yet
-	keyLoop  = "loop."  // and the UID of the workload with a token of the rest of its key: a WorkloadBreaker
+	keyBegun = "begun"  // alone: the records of moves that have begun and have no key of their own yet, by pod UID
+	keyLoop  = "loop."  // and the UID of the workload with a hash of the rest of its key: a WorkloadBreaker
 	keyClear = "clear." // and the UID of a workload or everyWorkload: a request to close its circuit breakers
 	keyStorm = "storm"  // alone: a stormRecord, while the cluster breaker is open
 
 	everyWorkload = "all"
 )
 
-// record is the in-flight record of a move, from before anything is changed until it neither is in flight nor counts.
+// record is the in-flight record of a move. It exists from before the first change until the move is neither in flight
+// nor counted.
 type record struct {
 	Intent   Intent             `json:"intent"`
 	Method   schemas.Method     `json:"method"`
 	Workload *schemas.ObjectRef `json:"workload,omitempty"`
 	Instead  *schemas.Instead   `json:"instead,omitempty"`
 	Begun    time.Time          `json:"begun"`
-	// Newest is when the newest pod of the workload was made that was known at that time, by the API server's clock.
+	// Newest is the creation time of the newest known pod of the workload at that time, by the API server's clock.
 	Newest time.Time `json:"newest,omitzero"`
-	// Moved is when the move was accepted. Zero: that is not known.
+	// Moved is the time of acceptance, or zero if unknown.
 	Moved time.Time `json:"moved,omitzero"`
-	// Settled: it is not in flight any more.
+	// Settled means that the move is no longer in flight.
 	Settled bool `json:"settled,omitempty"`
-	// Replacement is the pod that ended the move, and ends no other one.
+	// Replacement is the pod that completed the move. It completes no other move.
 	Replacement types.UID `json:"replacement,omitempty"`
-	// Pending: it is settled, and its replacement is not ready, which counts for the circuit breaker.
+	// Pending means that the move settled before its replacement was ready, which counts for the circuit breaker.
 	Pending bool `json:"pending,omitempty"`
-	// Canceled: its cause is gone, and its method undoes it.
+	// Canceled means that the cause of the move is gone, and its method undoes it.
 	Canceled bool `json:"canceled,omitempty"`
-	// State is what its method gets at the next step. nil: an eviction, which has none.
+	// State is the input of the method's next step. It is nil for an eviction, which has none.
 	State move.State `json:"state,omitempty"`
-	// Cause is the event of the verdict that began it, without data.
+	// Cause is the event of the verdict that began the move, without data.
 	Cause schemas.Event `json:"cause"`
 
 	begun bool // it was read from the key begun
@@ -75,12 +77,12 @@ type record struct {
 
 func (r record) key() string { return keyMove + string(r.Intent.Pod.UID) }
 
-// older orders moves by when they began.
+// older orders moves by their begin.
 func (r record) older(o record) int {
 	return cmp.Or(r.Begun.Compare(o.Begun), cmp.Compare(r.Intent.ID, o.Intent.ID))
 }
 
-// check returns what is wrong with a record that was stored under the key.
+// check returns the error in a record that was stored under the key, or nil.
 func (r record) check(key string) error {
 	i := r.Intent
 	switch {
@@ -96,7 +98,7 @@ func (r record) check(key string) error {
 	return nil
 }
 
-// waitsFor names the next event that the move needs. Empty: the move is settled.
+// waitsFor returns the next event that the move needs, or "" if it is settled.
 func (r record) waitsFor() string {
 	switch {
 	case r.Settled:
@@ -115,10 +117,10 @@ func (r record) waitsFor() string {
 	return "a replacement that is ready"
 }
 
-// WorkloadBreaker keeps a strategy from moving the pods of a workload off a node.
+// WorkloadBreaker is an open circuit breaker: the strategy may not move the pods of the workload off the node.
 type WorkloadBreaker = limit.BreakerEntry
 
-// StormCondition is why nothing is moved.
+// StormCondition is a reason why all moves have stopped.
 type StormCondition = limit.Condition
 
 // stormRecord is the state of the cluster breaker.
@@ -130,14 +132,15 @@ func loopKey(k limit.BreakerKey) string {
 	return keyLoop + string(k.Workload) + "." + base64.RawURLEncoding.EncodeToString([]byte(k.Strategy+"\x00"+k.Node))
 }
 
-// ClearKey is the key of a [Ledger] under which the time is put as [ClearValue] to close the circuit breakers of a workload, or all
-// of them for the empty UID. The actuator that leads deletes the key when it has done so.
+// ClearKey returns the [Ledger] key of a request to close the circuit breakers of a workload, or all circuit breakers
+// for the empty UID. The value is the time as [ClearValue]. The leading actuator deletes the key when it has closed
+// them.
 func ClearKey(workload types.UID) string { return keyClear + cmp.Or(string(workload), everyWorkload) }
 
-// ClearValue is the value under a [ClearKey]. The actuator does nothing for any other value.
+// ClearValue returns the value for a [ClearKey]. The actuator ignores any other value.
 func ClearValue(now time.Time) []byte { return []byte(now.UTC().Format(time.RFC3339)) }
 
-// checkClear returns an error for a value that is no [ClearValue].
+// checkClear returns an error for a value that is not a [ClearValue].
 func checkClear(value []byte) error {
 	_, err := time.Parse(time.RFC3339, string(value))
 	return err
@@ -150,7 +153,7 @@ func readRecord(key string, text []byte) (r record, err error) {
 	return r, err
 }
 
-// readLedger reads the entries of a ledger. It leaves out invalid records, and names them.
+// readLedger reads the entries of a ledger. It omits invalid records and returns an error for each.
 func readLedger(entries map[string][]byte) (moves []record, loops []WorkloadBreaker, storm stormRecord, invalid []error) {
 	for _, key := range slices.Sorted(maps.Keys(entries)) {
 		value := entries[key]
@@ -199,29 +202,31 @@ func readLedger(entries map[string][]byte) (moves []record, loops []WorkloadBrea
 	return moves, loops, storm, invalid
 }
 
-// Remembered is the content of a [Ledger], for people to look at. It changes while it is read: each part is true by itself.
+// Remembered is the content of a [Ledger] for users. It can change while it is read, so each part is consistent only in
+// itself.
 type Remembered struct {
-	// Moves are the moves in flight, and settled moves that matter to a limit or a cooldown, by begin.
+	// Moves are the moves in flight and the settled moves that matter to a limit or a cooldown, by begin.
 	Moves []Move
-	// Loops are the circuit breakers of workloads that are open or were a short time ago, by workload, strategy and node.
+	// Loops are the circuit breakers of workloads that are open or were open a short time ago, by workload, strategy,
+	// and node.
 	Loops []WorkloadBreaker
-	// Storm are the conditions of the cluster breaker that hold. None: it is closed, or there is no leader.
+	// Storm has the open conditions of the cluster breaker. It is empty if the breaker is closed or there is no leader.
 	Storm []StormCondition
 }
 
 // Move is a move that was begun.
 type Move struct {
 	Pod      schemas.PodRef     `json:"pod"`
-	Node     string             `json:"node"` // that it leaves
+	Node     string             `json:"node"` // the node that it leaves
 	Workload *schemas.ObjectRef `json:"workload,omitempty"`
 	Profile  string             `json:"profile"`
 	Strategy string             `json:"strategy"`
 	Intent   string             `json:"intent"` // its ID
 	Method   schemas.Method     `json:"method"`
 	Begun    time.Time          `json:"begun"`
-	// Moved is when it was accepted; the limits of a window count from then. Zero: it is not yet.
+	// Moved is the time of acceptance, from which the limits over windows count. It is zero before the acceptance.
 	Moved time.Time `json:"moved,omitzero"`
-	// WaitsFor names the next event that the move needs. Empty: the move is settled.
+	// WaitsFor is the next event that the move needs, or "" if it is settled.
 	WaitsFor string `json:"waitsFor,omitempty"`
 }
 
@@ -233,10 +238,10 @@ func (r record) move() Move {
 	}
 }
 
-// InFlight says whether the move is not settled.
+// InFlight reports whether the move is not settled.
 func (m Move) InFlight() bool { return m.WaitsFor != "" }
 
-// ReadLedger reads what [Ledger.Entries] returned. It leaves out invalid records, and names them in the errors.
+// ReadLedger reads the result of [Ledger.Entries]. It omits invalid records and returns an error for each.
 func ReadLedger(entries map[string][]byte) (Remembered, []error) {
 	moves, loops, storm, invalid := readLedger(entries)
 	out := Remembered{Storm: storm.Conditions}
@@ -244,20 +249,21 @@ func ReadLedger(entries map[string][]byte) (Remembered, []error) {
 		out.Moves = append(out.Moves, r.move())
 	}
 	for _, l := range loops {
-		if l.Returns > 0 { // else pods were moved off the node, and none returned
+		if l.Returns > 0 { // else pods were moved off the node and none returned
 			out.Loops = append(out.Loops, l)
 		}
 	}
 	return out, invalid
 }
 
-// ledgerWriter writes changes of a ledger in the background. Of several changes of one key that wait, only the newest is written.
+// ledgerWriter writes changes of a ledger in the background. Of several waiting changes of one key it writes only the
+// newest.
 type ledgerWriter struct {
 	write func(key string, value any) error // returns when the change is made or never will be
 	queue workqueue.TypedInterface[string]
 
 	mu   sync.Mutex
-	next map[string]*ledgerChange // the changes that are not being written yet
+	next map[string]*ledgerChange // waiting changes
 }
 
 // ledgerChange is a new value of a key. nil deletes it.
@@ -285,7 +291,7 @@ func (w *ledgerWriter) set(key string, value any) *ledgerChange {
 	return c
 }
 
-// run writes changes until the queue is shut down and empty. It may run several times at once.
+// run writes changes until the queue is shut down and empty. Several goroutines may run it.
 func (w *ledgerWriter) run() {
 	for {
 		key, shutdown := w.queue.Get()
@@ -304,7 +310,7 @@ func (w *ledgerWriter) run() {
 	}
 }
 
-// wait returns when the change is written, or ctx ends.
+// wait returns when the change is written or ctx ends.
 func (c *ledgerChange) wait(ctx context.Context) error {
 	select {
 	case <-c.done:
@@ -314,7 +320,7 @@ func (c *ledgerChange) wait(ctx context.Context) error {
 	}
 }
 
-// writeLedger makes a change of the ledger, trying again until it is made or the session is over.
+// writeLedger makes a change of the ledger. It retries until it succeeds or the session is over.
 func (s *session) writeLedger(key string, value any) error {
 	switch {
 	case s.lost():
@@ -342,8 +348,8 @@ func (s *session) writeLedger(key string, value any) error {
 	return err
 }
 
-// save stores the record of a move before a call. It fails when the record is not stored, or the lease is not valid any more:
-// nothing may be changed then. A request that is a dry run has no record.
+// save stores the record of a move before a call. It fails if the record is not stored or the lease is no longer valid;
+// then nothing may be changed. A dry run of a request has no record.
 func (s *session) save(ctx context.Context, r record) error {
 	if r.Intent.asked().DryRun {
 		return nil
@@ -368,8 +374,8 @@ func (s *session) checkLease(pod schemas.PodRef) error {
 	return nil
 }
 
-// storeLoop stores the state of a workload breaker. A node that no pod returned to is not worth a write for each move: without
-// it, a return in a circle goes uncounted once.
+// storeLoop stores the state of a workload breaker. It does not write a key for nodes without a return on every move: a
+// restart can at most miss one return.
 func (s *session) storeLoop(k limit.BreakerKey) {
 	if b, ok := s.loop.Entry(k); ok && b.Returns > 0 {
 		s.change(loopKey(k), b)
@@ -380,7 +386,7 @@ func (s *session) storeLoop(k limit.BreakerKey) {
 func (s *session) followLedger(ctx context.Context) {
 	err := s.ledger.Follow(ctx, keyClear, func(key string, value []byte) {
 		if err := checkClear(value); err != nil {
-			s.cfg.Log.Warn("ledger record is no request to close circuit breakers", "key", key, "error", err)
+			s.cfg.Log.Warn("ledger record is not a request to close circuit breakers", "key", key, "error", err)
 			return
 		}
 		s.mu.Lock()
@@ -388,11 +394,12 @@ func (s *session) followLedger(ctx context.Context) {
 		s.clear(key)
 	})
 	if err != nil && ctx.Err() == nil {
-		s.cfg.Log.Error("the ledger cannot be followed; circuit breakers of workloads cannot be closed on request", "error", err)
+		s.cfg.Log.Error("cannot follow the ledger; requests to close circuit breakers are ignored", "error", err)
 	}
 }
 
-// clear closes the workload breakers that the key of a request names, and deletes the request after them. The caller holds mu.
+// clear closes the workload breakers that the key of a request names, and then deletes the request. The caller holds
+// mu.
 func (s *session) clear(key string) {
 	uid := types.UID(strings.TrimPrefix(key, keyClear))
 	workload := uid

@@ -15,7 +15,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// TestLedgerRecord: one record that this program did not write is set aside, and everything else goes on.
+// A record that this program did not write must be set aside without affecting others.
 func TestLedgerRecord(t *testing.T) {
 	for _, c := range []struct{ name, key, value, says string }{
 		{"empty_object", "move.1", `{}`, `ledger record move.1 is set aside: it is about the pod with UID ""`},
@@ -47,7 +47,7 @@ func TestLedgerRecord(t *testing.T) {
 	}
 }
 
-// fullLedger is a ledger that takes no more records while it is full.
+// fullLedger is a ledger that stores no records while it is full.
 type fullLedger struct {
 	*memory
 	full atomic.Bool
@@ -60,7 +60,7 @@ func (l *fullLedger) Put(ctx context.Context, key string, value []byte) error {
 	return l.memory.Put(ctx, key, value)
 }
 
-// TestOutage: while verdicts or records cannot be stored, nothing is moved, and Ready says why.
+// While verdicts or records cannot be stored, nothing must move, and Ready must report the reason.
 func TestOutage(t *testing.T) {
 	ready := func(t *testing.T, a *Actuator, want string) {
 		t.Helper()
@@ -81,7 +81,7 @@ func TestOutage(t *testing.T) {
 			b.put("A", 1, "1", "2")
 			time.Sleep(time.Minute)
 			check(t, "verdicts", l.heard(t, b.start), nil)
-			ready(t, a, "records of the ledger cannot be stored, so nothing is moved: maximum bytes exceeded")
+			ready(t, a, "cannot store records of the ledger, so no pods are moved: maximum bytes exceeded")
 			l.full.Store(false)
 			time.Sleep(maxBackoff)
 			check(t, "verdicts", len(l.heard(t, b.start)), 2)
@@ -96,7 +96,7 @@ func TestOutage(t *testing.T) {
 			b.bus.setRefuse(errors.New("no leader"))
 			b.put("A", 1, "1")
 			time.Sleep(time.Minute)
-			ready(t, b.Actuator, "verdicts cannot be stored, so nothing is moved: no leader")
+			ready(t, b.Actuator, "cannot store verdicts, so no pods are moved: no leader")
 			b.bus.setRefuse(nil)
 			time.Sleep(2 * maxBackoff)
 			ready(t, b.Actuator, "")
@@ -109,7 +109,7 @@ func TestOutage(t *testing.T) {
 	})
 }
 
-// TestVerdictID: a verdict that is stored again after a crash is the same event.
+// A verdict that is stored again after a crash must be the same event.
 func TestVerdictID(t *testing.T) {
 	inBubble(t, Config{Policy: fast}, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0), func(t *testing.T, b *bench) {
 		b.put("A", 1, "1")

@@ -10,7 +10,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-func TestAPodThatALimitHoldsIsDeferredAndHoldsBackNoOther(t *testing.T) {
+func TestLimitDefersOnlyItsPods(t *testing.T) {
 	evicted, rejected := schemas.ReasonEvictionAccepted, schemas.ReasonPodGone
 	limited := func(l policy.Limits) Config { return Config{Policy: policy.Policy{Rate: fast.Rate, Limits: l}} }
 	handle := func(_ context.Context, o Intent, _ saveFunc) (schemas.Verdict, error) {
@@ -25,9 +25,9 @@ func TestAPodThatALimitHoldsIsDeferredAndHoldsBackNoOther(t *testing.T) {
 		b.put("A", 2, "2", "3", "4")
 		b.putOn("worker-2", "B", 3, "5")
 		time.Sleep(10 * time.Second)
-		b.put("C", 4, "6", "7") // the place of the one that was not moved is free again
+		b.put("C", 4, "6", "7") // the pod that was not moved frees its slot
 		time.Sleep(5*time.Minute - 10*time.Second)
-		b.put("C", 5, "7") // the window has passed since 2 was moved, but for a second
+		b.put("C", 5, "7") // a second before the window of 2 ends
 		time.Sleep(2 * time.Second)
 		b.put("C", 6, "8")
 		time.Sleep(2 * time.Second)
@@ -57,8 +57,8 @@ func TestADeferredPodIsToldTheLimitAndWhenThereIsRoom(t *testing.T) {
 		room := b.start.Add(policy.DefaultWindow).UTC().Format(time.RFC3339)
 		check(t, "messages", got, []string{
 			"",
-			"the cluster has reached its limit of 1 pod in 5m0s; there is room again at " + room,
-			"node worker-1 has reached its limit of 0 pods in 5m0s; there is no room until the policy changes",
+			"the cluster has reached its limit of 1 pod in 5m0s; there is capacity again at " + room,
+			"node worker-1 has reached its limit of 0 pods in 5m0s; there is no capacity until the policy changes",
 		})
 		check(t, "there is room again", b.bus.again(t, b.start), []time.Duration{0, policy.DefaultWindow, 0})
 		check(t, "lines of the log", strings.Count(b.log.String(), "\n"), 0)

@@ -22,7 +22,7 @@ func TestCallsThatFailTogetherAreOneFailure(t *testing.T) {
 	}
 }
 
-func TestThePauseBetweenTriesGrowsToItsLimitAndStartsAnewAfterASuccess(t *testing.T) {
+func TestBackoff(t *testing.T) {
 	var l apiHealth
 	now := noon
 	var last time.Duration

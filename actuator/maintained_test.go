@@ -6,7 +6,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// testMaintenance takes the intents of a maintenance to the verdict on a pod that no eviction could ever move.
+// testMaintenance executes intents of a maintenance up to the verdict on a pod that cannot be evicted.
 func testMaintenance(p *place) {
 	pod := p.pods(1)[0]
 	p.budget("api", 1)

@@ -83,14 +83,14 @@ func (c *crowd) Latest() uint64 {
 	return uint64(len(c.list))
 }
 
-// keys are those of the ledger.
+// keys returns the keys of the ledger.
 func (m *memory) keys() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Sorted(maps.Keys(m.ledger))
 }
 
-// slowLedger is a ledger that takes its time to delete.
+// slowLedger is a ledger with slow deletes.
 type slowLedger struct{ *memory }
 
 func (s slowLedger) Delete(ctx context.Context, key string) error {
@@ -98,7 +98,7 @@ func (s slowLedger) Delete(ctx context.Context, key string) error {
 	return s.memory.Delete(ctx, key)
 }
 
-func TestTheEndOfOneTryDoesNotWipeTheNextOneOutOfTheLedger(t *testing.T) {
+func TestLedgerDeleteAndPut(t *testing.T) {
 	var tries int
 	var during []string
 	bus := newMemory()
@@ -183,7 +183,7 @@ func TestAReplacementEndsOneMoveOnly(t *testing.T) {
 	})
 }
 
-// slowVerdicts is a bus that takes its time to store a verdict that a pod was evicted.
+// slowVerdicts is a bus that stores Evicted verdicts slowly.
 type slowVerdicts struct {
 	*memory
 	takes time.Duration
@@ -196,7 +196,7 @@ func (s slowVerdicts) Publish(ctx context.Context, e schemas.Event) (uint64, err
 	return s.memory.Publish(ctx, e)
 }
 
-func TestAReplacementCountsThoughItIsGoneWhenTheMoveIsToldOf(t *testing.T) {
+func TestReplacementGoneBeforeVerdict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		view, bus := &crowd{}, slowVerdicts{newMemory(), 3 * time.Second}
 		a := New(Config{Policy: fast, View: view, Bus: bus, Ledger: bus.memory, Log: slog.New(slog.DiscardHandler)})
@@ -215,7 +215,7 @@ func TestAReplacementCountsThoughItIsGoneWhenTheMoveIsToldOf(t *testing.T) {
 		view.remove("1")
 		view.add("2", "worker-2", true)
 		step()
-		view.remove("2") // somebody restarts the workload
+		view.remove("2") // another client restarts the workload
 		view.add("3", "worker-1", true)
 		step()
 		time.Sleep(10 * time.Second)
@@ -225,7 +225,7 @@ func TestAReplacementCountsThoughItIsGoneWhenTheMoveIsToldOf(t *testing.T) {
 	})
 }
 
-func TestAMoveLeavesTheLedgerWhenItsWindowIsOverThoughNothingElseHappens(t *testing.T) {
+func TestLedgerForgetsMove(t *testing.T) {
 	cfg := Config{Policy: policy.Policy{Rate: fast.Rate, Limits: policy.Limits{Total: new(uint(1)), Window: time.Minute}}, View: &crowd{}}
 	inBubble(t, cfg, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0), func(t *testing.T, b *bench) {
 		b.put("A", 1, "1")
@@ -236,7 +236,7 @@ func TestAMoveLeavesTheLedgerWhenItsWindowIsOverThoughNothingElseHappens(t *test
 	})
 }
 
-// wire is an API server that is told what to answer.
+// wire is an API server with scripted answers.
 type wire func(*http.Request) (*http.Response, error)
 
 func (w wire) RoundTrip(r *http.Request) (*http.Response, error) { return w(r) }
@@ -252,7 +252,7 @@ func (w wire) client(t *testing.T) kubernetes.Interface {
 	return client
 }
 
-func TestAnEvictionOfWhichTheAPIServerDiedIsLookedForUntilItIsBack(t *testing.T) {
+func TestEvictionAnswerLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(1)
 		var back time.Time
@@ -262,7 +262,7 @@ func TestAnEvictionOfWhichTheAPIServerDiedIsLookedForUntilItIsBack(t *testing.T)
 				return nil, errors.New("connection refused")
 			}
 			if r.Method == http.MethodGet && !back.IsZero() {
-				check(t, "version that is asked for", r.URL.Query().Get("resourceVersion"), "")
+				check(t, "requested version", r.URL.Query().Get("resourceVersion"), "")
 			}
 			answer := w.serve(r)
 			if r.Method == http.MethodPost {
@@ -309,7 +309,7 @@ func TestARecallThatFailsChangesNothingInTheLedger(t *testing.T) {
 	check(t, "changes of the ledger", len(term.ledgerWrites.next), 0)
 }
 
-// TestRecover is about what a new leader makes of the ledger.
+// TestRecover covers how a new leader reads the ledger.
 func TestRecover(t *testing.T) {
 	t.Run("a_pod_that_must_not_be_read_holds_nothing_up", func(t *testing.T) {
 		client := wire(func(r *http.Request) (*http.Response, error) {

@@ -30,7 +30,7 @@ func TestEvictedMetricCountsNoDeferrals(t *testing.T) {
 			Intent: schemas.Intent{Pod: schemas.PodRef{Namespace: "web", Name: "a"}, Node: "n1"},
 		}, time.Unix(1_790_000_000, 0))
 	}
-	want := `# HELP descheduler_pods_evicted_total Evictions by their result, success or error, as kubernetes-sigs/descheduler counts them; dry runs included.
+	want := `# HELP descheduler_pods_evicted_total Evictions by result, success or error, as kubernetes-sigs/descheduler counts them, including dry runs.
 # TYPE descheduler_pods_evicted_total counter
 descheduler_pods_evicted_total{namespace="web",profile="p",result="error",strategy="S"} 1
 descheduler_pods_evicted_total{namespace="web",profile="p",result="success",strategy="S"} 3
@@ -40,7 +40,8 @@ descheduler_pods_evicted_total{namespace="web",profile="p",result="success",stra
 	}
 }
 
-// TestMetricLabels counts what a stolen key of functions could publish: intents about any profile and any namespace.
+// TestMetricLabels publishes intents with invented profiles and namespaces, as a stolen key of the functions role
+// could.
 func TestMetricLabels(t *testing.T) {
 	r := prometheus.NewRegistry()
 	m := newMetrics(r, new(atomic.Pointer[session]))
@@ -88,7 +89,7 @@ func TestIntentsMetric(t *testing.T) {
 		b.put("A", 6, "p1") // it was withdrawn meanwhile
 		time.Sleep(time.Second)
 	})
-	want := `# HELP rehome_intents_total Intents that were accepted, each once for as long as it is open; again by the next leader.
+	want := `# HELP rehome_intents_total Intents accepted. Counts an open intent once per leader.
 # TYPE rehome_intents_total counter
 rehome_intents_total{profile="default",strategy="A"} 4
 rehome_intents_total{profile="default",strategy="B"} 1
@@ -99,7 +100,7 @@ rehome_intents_total{profile="default",strategy="C"} 1
 	}
 }
 
-// TestGauges: a process that leads no more says nothing about the session that ended.
+// A process that no longer leads must not export gauges of its last session.
 func TestGauges(t *testing.T) {
 	t.Run("of_a_session_end_with_it", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -147,10 +148,10 @@ func TestFaultsEndWithTheLeaderSession(t *testing.T) {
 	cancel()
 	check(t, "end", a.Lead(ctx), nil)
 	check(t, "ready", a.Ready(), nil)
-	want := `# HELP rehome_ledger_invalid_records Ledger records that cannot be read and were set aside.
+	want := `# HELP rehome_ledger_invalid_records Unreadable ledger records that were set aside.
 # TYPE rehome_ledger_invalid_records gauge
 rehome_ledger_invalid_records 0
-# HELP rehome_missing_rights 1 for each method of moving pods for which the actuator lacks a right; pods are moved by the next method.
+# HELP rehome_missing_rights 1 for each method for which the actuator lacks a right. Pods move by the next method.
 # TYPE rehome_missing_rights gauge
 rehome_missing_rights{method="eviction-request"} 0
 rehome_missing_rights{method="rollout-restart"} 0

@@ -14,16 +14,16 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// View is the cluster without asking the API server, such as [cluster.Workloads].
+// View is a cached view of the cluster. [cluster.Workloads] implements it.
 type View interface {
 	Pod(uid types.UID) (cluster.Pod, bool)
 	// Pods returns the pods of a workload by creation time.
 	Pods(workload types.UID) []cluster.Pod
 	Tally(workload types.UID) cluster.Tally
 	Nodes() []cluster.Node
-	// Version is the resource version of a pod. Empty: it is not known.
+	// Version returns the resource version of a pod, or "" if unknown.
 	Version(pod types.UID) string
-	// Seen numbers the pods as the view learns of them; Latest is the latest number.
+	// Seen returns the number that a pod got when the view first saw it. Latest returns the latest number.
 	Seen(pod types.UID) uint64
 	Latest() uint64
 }
@@ -32,19 +32,20 @@ type View interface {
 type inFlight struct {
 	record
 	at limitKeys
-	// scope is the newest one that listed the pod when the move began.
+	// scope is the newest scope that listed the pod when the move began.
 	scope schemas.ScopeRef
-	// seen is the number of the newest pod when the move began; its replacement is newer. 0: a process before this one began the
-	// move, and the creation time decides.
+	// seen is the number of the newest pod when the move began; its replacement has a higher number. It is 0 if a
+	// previous process began the move; then creation times decide.
 	seen uint64
-	// message asked for it. nil: it is not known.
+	// message is the message that requested it, or nil if unknown.
 	message *message
-	// recovered is until when the move stays in the ledger because a process before this one began it. Zero: this one did.
+	// recovered is the time until which the move stays in the ledger because a previous process began it, or zero.
 	recovered time.Time
-	buckets   [2]*limit.Bucket // that hold its tokens: of the cluster and of its namespace, nil where that has no rate
+	buckets   [2]*limit.Bucket // the buckets that hold its tokens: of the cluster, and of its namespace or nil
 	reported  bool             // the verdict that began it is stored
 	ending    bool             // the verdict that ends it is not stored yet
-	// over is how it ended, as soon as that is seen: the replacement may be gone when the verdict is stored.
+	// over is the end of the move. It is set as soon as it is seen, because the replacement may be gone when the
+	// verdict is stored.
 	over        *ended
 	replacement types.UID
 }
@@ -62,7 +63,7 @@ func keysOf(i Intent, v View) limitKeys {
 	return limitKeys{node: i.Node, namespace: i.Pod.Namespace, workload: p.Workload.UID}
 }
 
-// workloadOf is the workload of a pod as a verdict names it. nil: it is not known, or there is none.
+// workloadOf returns the workload of a pod for a verdict, or nil if it is unknown or there is none.
 func workloadOf(v View, pod types.UID) *schemas.ObjectRef {
 	if p, ok := v.Pod(pod); ok && p.Workload.UID != "" {
 		return &p.Workload
@@ -70,26 +71,26 @@ func workloadOf(v View, pod types.UID) *schemas.ObjectRef {
 	return nil
 }
 
-// moves are the moves in flight. Not safe for concurrent use. newMoves makes one.
+// moves are the moves in flight. Not safe for concurrent use. Use newMoves to make one.
 type moves struct {
 	all        map[types.UID]*inFlight
 	workloads  map[types.UID]*workloadMoves
 	nodes      map[string]int
 	namespaces map[string]int
-	last       map[types.UID]time.Time // when a move of the workload was accepted last, as long as its cooldown lasts
+	last       map[types.UID]time.Time // the last acceptance of a move of each workload during its cooldown
 }
 
-// workloadMoves are the moves in flight of one workload. They are kept up to date pod by pod.
+// workloadMoves are the moves in flight of one workload. They are updated with each pod.
 type workloadMoves struct {
 	moves   map[types.UID]*inFlight
 	asked   int                // moves that are not accepted yet
-	going   map[types.UID]bool // pods that are moved and still count as ready
-	waiting []*inFlight        // those without a replacement, the oldest first
-	// replacements are the moves by the pods that replace them. A pod ends one move only, so it stays when that is over.
+	going   map[types.UID]bool // moved pods that still count as ready
+	waiting []*inFlight        // moves without a replacement, oldest first
+	// replacements maps replacement pods to their moves. A pod completes only one move, so it stays here after that.
 	replacements map[types.UID]*inFlight
 	fresh        []types.UID // new pods that replace no move yet
-	first        uint64      // the newest pod that was known when the first move began
-	newest       time.Time   // when the newest pod was made, by the API server's clock
+	first        uint64      // the newest known pod when the first move began
+	newest       time.Time   // the creation time of the newest pod, by the API server's clock
 }
 
 func newMoves() *moves {
@@ -160,7 +161,7 @@ func decrement(counts map[string]int, k string) {
 	}
 }
 
-// accepted records that a move was accepted at a time.
+// accepted records the acceptance of a move.
 func (m *moves) accepted(x *inFlight, at time.Time) {
 	if w := m.workloads[x.at.workload]; w != nil && x.Moved.IsZero() && w.moves[x.uid()] == x {
 		w.asked--
@@ -170,23 +171,25 @@ func (m *moves) accepted(x *inFlight, at time.Time) {
 	}
 }
 
-// forgetCooldowns forgets the cooldowns that are over.
+// forgetCooldowns deletes expired cooldowns.
 func (m *moves) forgetCooldowns(cooldown time.Duration, now time.Time) {
 	maps.DeleteFunc(m.last, func(_ types.UID, last time.Time) bool { return !now.Before(last.Add(cooldown)) })
 }
 
-// begunMoves are the records of the moves that have begun and have no key of their own in the ledger yet. All of them are the value
-// of one key, so pods that move at the same time share one write: the bus syncs each write to the disk, and a drain would else wait
-// for one sync for each pod before its first eviction. Not safe for concurrent use. newBegunMoves makes one.
+// begunMoves are the records of moves that have begun and have no ledger key of their own yet. They are the value of
+// one key, so pods that move at the same time share one write. The bus syncs each write to disk, so without this a
+// drain would wait for one sync per pod before its first eviction. Not safe for concurrent use. Use newBegunMoves to
+// make one.
 type begunMoves struct {
 	records map[types.UID]begunMove
-	// due: the ledger may have a record that is not here any more. It does no harm until the pod is deleted by others.
+	// due means that the ledger may have a record that is no longer here. This is harmless until another client deletes
+	// the pod.
 	due bool
 }
 
 type begunMove struct {
 	intent string          // its ID
-	text   json.RawMessage // the record, encoded once and not for each write
+	text   json.RawMessage // the record, encoded once
 }
 
 func newBegunMoves() *begunMoves { return &begunMoves{records: map[types.UID]begunMove{}} }
@@ -199,7 +202,7 @@ func (b *begunMoves) add(r record) error {
 	return err
 }
 
-// remove removes the record of a move that has a key of its own now, or was not made.
+// remove removes the record of a move that now has its own key, or was not made.
 func (b *begunMoves) remove(r record) {
 	if m, ok := b.records[r.Intent.Pod.UID]; ok && m.intent == r.Intent.ID {
 		delete(b.records, r.Intent.Pod.UID)
@@ -207,7 +210,7 @@ func (b *begunMoves) remove(r record) {
 	}
 }
 
-// value is what the ledger stores. nil: there are none.
+// value returns the value for the ledger, or nil if there are no records.
 func (b *begunMoves) value() any {
 	if b.due = false; len(b.records) == 0 {
 		return nil
@@ -219,7 +222,7 @@ func (b *begunMoves) value() any {
 	return all
 }
 
-// remember stores the record of a move, or deletes it when nothing follows from it any more. The caller holds mu.
+// remember stores the record of a move, or deletes it if it is no longer needed. The caller holds mu.
 func (s *session) remember(x *inFlight, now time.Time) {
 	if x.Settled {
 		if !now.Before(s.forgottenAt(x, now)) {
@@ -232,8 +235,8 @@ func (s *session) remember(x *inFlight, now time.Time) {
 	s.change(x.key(), x.record)
 }
 
-// forgottenAt is when the ledger forgets a settled move at the earliest: when no limit counts it, no cooldown follows from it,
-// and the intents message that asked for it is out of the table, from which the next leader would else execute it again.
+// forgottenAt returns the earliest time at which the ledger may forget a settled move: no limit counts it, no cooldown
+// depends on it, and its intents message is out of the table, so the next leader cannot execute it again.
 func (s *session) forgottenAt(x *inFlight, now time.Time) time.Time {
 	limits := s.policy.Load().Limits
 	due := x.Moved.Add(limits.Pause)
@@ -241,7 +244,7 @@ func (s *session) forgottenAt(x *inFlight, now time.Time) time.Time {
 		due = x.Moved.Add(max(limits.Over(), limits.Pause))
 	}
 	inTable := x.message != nil && !x.message.closed
-	others := x.Replacement != "" && s.moves.workloads[x.at.workload] != nil // the replacement must not end them after a restart
+	others := x.Replacement != "" && s.moves.workloads[x.at.workload] != nil // the replacement must not complete another move after a restart
 	if (inTable || others || x.Pending || x.ending) && due.Before(now.Add(sweepEvery)) {
 		due = now.Add(sweepEvery)
 	}
@@ -262,20 +265,20 @@ func (s *session) counted(yield func(limit.Move) bool) {
 	}
 }
 
-// forgetSettled deletes the settled moves that nothing follows from any more. The caller holds mu.
+// forgetSettled deletes settled moves that are no longer needed. The caller holds mu.
 func (s *session) forgetSettled(now time.Time) {
 	maps.DeleteFunc(s.settled, func(uid types.UID, x *inFlight) bool {
 		if now.Before(s.forgottenAt(x, now)) {
 			return false
 		}
-		if s.moves.all[uid] == nil { // else it is moved again, and the record is of that
+		if s.moves.all[uid] == nil { // else the pod is moved again, and the record belongs to that move
 			s.change(x.key(), nil)
 		}
 		return true
 	})
 }
 
-// moveOf returns the move that was begun for an intent. nil: none is remembered.
+// moveOf returns the move that was begun for an intent, or nil.
 func (s *session) moveOf(i Intent) *inFlight {
 	for _, x := range []*inFlight{s.moves.all[i.Pod.UID], s.settled[i.Pod.UID]} {
 		if x != nil && x.Intent.ID == i.ID {
@@ -285,15 +288,16 @@ func (s *session) moveOf(i Intent) *inFlight {
 	return nil
 }
 
-// unseen is how long after a move a scope may still be made by a watcher that has not seen it. The cooldown of the watcher for
-// the group of the pod is twice as long, so clocks may differ by as much.
+// unseen is how long after a move a watcher may still build a scope without having seen the move. The watcher's
+// cooldown for the group is twice as long, which tolerates the same difference of clocks.
 const unseen = 500 * time.Millisecond
 
-// departures are the moves by the groups that count their pods: the workload, and the scope that they were moved for. A decision
-// made before a pod left counts one too many, unless its message lists that pod itself. Not safe for concurrent use.
+// departures are the moves by the groups that count their pods: the workload, and the scope that the pod was moved for.
+// A decision made before a pod left counts one pod too many, unless its message lists that pod itself. Not safe for
+// concurrent use.
 type departures map[group][]*inFlight
 
-// group names a workload, or a scope that counts pods together, of whatever strategy.
+// group names a workload, or a scope that counts pods together, for any strategy.
 type group struct{ kind, key string }
 
 func groupsOf(scope schemas.ScopeRef, workload types.UID) (groups []group) {
@@ -332,7 +336,7 @@ func (d departures) filter(g group, remove func(*inFlight) bool) {
 	}
 }
 
-// stale returns why the intents of the message for pods of the workload have to be decided again.
+// stale returns the reason why the intents of the message for pods of the workload must be decided again.
 func (d departures) stale(m *message, workload types.UID) (Rejection, bool) {
 	of := m.scope
 	if of.Now.IsZero() || !countsTogether(of.Kind) {

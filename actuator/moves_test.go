@@ -10,7 +10,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// onTheWay is a move in flight of the pod of that UID, begun so many seconds after noon.
+// onTheWay returns a move in flight of the pod with that UID, begun that many seconds after noon.
 func onTheWay(uid types.UID, at limitKeys, seconds int) *inFlight {
 	o := wish()
 	o.Intent.ID, o.Intent.Pod.UID = string(uid), uid

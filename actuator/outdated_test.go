@@ -10,19 +10,19 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// scopeAt refers to a scope of the group "zone" that was made some time after noon.
+// scopeAt refers to a scope of the group "zone" that was built some time after noon.
 func scopeAt(kind schemas.ScopeKind, event string, after time.Duration) schemas.ScopeRef {
 	return schemas.ScopeRef{Kind: kind, Key: "zone", Event: event, Now: noon.Add(after)}
 }
 
-// departed is the move of a pod for a scope. A zero time: it is asked for.
+// departed returns the move of a pod for a scope. A zero time means that it is requested and not accepted.
 func departed(of schemas.ScopeRef, workload types.UID, at time.Time) *inFlight {
 	x := &inFlight{scope: of, at: limitKeys{workload: workload}}
 	x.Intent.Pod.UID, x.Moved = "gone", at
 	return x
 }
 
-func TestWhatWasDecidedBeforeAnotherPodOfTheGroupLeftIsOutdated(t *testing.T) {
+func TestStaleDecision(t *testing.T) {
 	const spread, none = schemas.SpreadKind, types.UID("")
 	first := scopeAt(spread, "first", 0)
 	left := func(of schemas.ScopeRef, workload types.UID, after time.Duration) func(departures) {
@@ -91,7 +91,7 @@ func TestAnAnswerThatListsThePodThatLeftHasThoughtOfIt(t *testing.T) {
 		[]bool{asked, left, without}, []bool{false, false, true})
 }
 
-// putSpread stores the answer to a scope of a group that was made at that time.
+// putSpread stores the answer to a scope of a group that was built at that time.
 func (b *bench) putSpread(sequence uint64, made time.Time, uids ...types.UID) {
 	a, _ := answerTo("Spread", sequence, uids...)
 	a.Scope.Since, a.Scope.Now, a.Scope.Kind, a.Scope.Key = b.start, made, schemas.SpreadKind, "web/zone/x"
@@ -107,17 +107,17 @@ func (b *bench) putSpread(sequence uint64, made time.Time, uids ...types.UID) {
 }
 
 // Two evaluations of one group can choose different pods for the same place. The second was made before the pod of the
-// first left, and comes to its turn after it: to carry it out would move one pod too many.
-func TestAPodIsNotMovedByADecisionFromBeforeAnotherOfItsGroupLeft(t *testing.T) {
+// first left and is executed after it: executing it would move one pod too many.
+func TestStaleDecisionRejected(t *testing.T) {
 	cfg := Config{Policy: fast, View: oneWorkload{}}
 	inBubble(t, cfg, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 20*ms), func(t *testing.T, b *bench) {
 		made := b.start
 		time.Sleep(100 * ms)
-		b.putSpread(1, made, "1", "2") // both of one evaluation go
+		b.putSpread(1, made, "1", "2") // both pods of one evaluation go
 		time.Sleep(100 * ms)
 		b.putSpread(2, made.Add(50*ms), "3")
 		time.Sleep(2 * time.Second)
-		b.putSpread(3, time.Now(), "4") // what has seen the others leave counts
+		b.putSpread(3, time.Now(), "4") // a scope that has seen the others leave counts
 		time.Sleep(time.Second)
 		ok := schemas.ReasonEvictionAccepted
 		check(t, "verdicts", b.bus.heard(t, b.start), []heard{
@@ -127,7 +127,7 @@ func TestAPodIsNotMovedByADecisionFromBeforeAnotherOfItsGroupLeft(t *testing.T) 
 	})
 }
 
-func TestADecisionFromBeforeAPodLeftStaysOutdatedAcrossARestart(t *testing.T) {
+func TestStaleDecisionAfterRestart(t *testing.T) {
 	cfg := Config{Policy: fast, View: oneWorkload{}}
 	ok := always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0)
 	inBubble(t, cfg, ok, func(t *testing.T, b *bench) {

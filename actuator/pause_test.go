@@ -13,7 +13,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// oneWorkload is a cluster in which all pods belong to one Deployment, with a budget, and none has a replacement.
+// oneWorkload is a cluster in which all pods belong to one Deployment with a budget, and no pod has a replacement.
 type oneWorkload struct{ noView }
 
 func (oneWorkload) Pod(uid types.UID) (cluster.Pod, bool) {
@@ -29,7 +29,7 @@ func pausing(d time.Duration) Config {
 	return Config{Policy: p, View: oneWorkload{}}
 }
 
-func TestThePauseBetweenTwoMovesBeginsWhenTheFirstIsAccepted(t *testing.T) {
+func TestCooldownStartsAtAcceptance(t *testing.T) {
 	slow := always(schemas.Evicted, schemas.ReasonEvictionAccepted, 3*time.Second)
 	inBubble(t, pausing(2*time.Second), slow, func(t *testing.T, b *bench) {
 		b.put("A", 1, "1", "2", "3")
@@ -56,7 +56,7 @@ func TestAMoveThatDoesNotComeAboutIsNoReasonForAPause(t *testing.T) {
 func TestThePauseOutlivesTheProcess(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		view View // noView: the moves are over when they are accepted
+		view View // noView: a move is complete when it is accepted
 	}{
 		{"while the first move is in flight", oneWorkload{}},
 		{"when the first move is settled", settling{}},
@@ -94,7 +94,7 @@ func TestThePauseOutlivesTheProcess(t *testing.T) {
 	}
 }
 
-// settling is the same cluster with a replacement for every pod at once.
+// settling is the same cluster with an immediate replacement for every pod.
 type settling struct{ oneWorkload }
 
 func (settling) Pods(types.UID) []cluster.Pod {

@@ -10,7 +10,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// enabling is a policy with one profile that has these strategies.
+// enabling returns a policy with one profile that has these strategies.
 func enabling(r policy.Rate, strategies ...string) policy.Policy {
 	p := policy.Policy{Rate: r, Profiles: []policy.Profile{{Name: "default"}}}
 	for _, name := range strategies {
@@ -24,13 +24,13 @@ var (
 	quick = policy.Rate{EvictionsPerSecond: 10, Burst: 1}
 )
 
-func TestWhatWaitsForAStrategyThatIsGoneIsRejectedAtOnceWhenThePolicyChanges(t *testing.T) {
+func TestPolicyChangeRejectsRemovedStrategy(t *testing.T) {
 	cfg := Config{Policy: enabling(slow, "A", "B")}
 	evicted := schemas.ReasonEvictionAccepted
 	inBubble(t, cfg, always(schemas.Evicted, evicted, 100*ms), func(t *testing.T, b *bench) {
 		b.put("A", 1, "1", "2", "3")
 		b.put("B", 2, "3", "4")
-		time.Sleep(50 * ms) // the first one is in flight, and is not interrupted
+		time.Sleep(50 * ms) // the first one is in flight and is not interrupted
 		b.SetPolicy(enabling(slow, "B"))
 		time.Sleep(60 * ms)
 		gone := schemas.ReasonProfileUnknown
@@ -43,7 +43,7 @@ func TestWhatWaitsForAStrategyThatIsGoneIsRejectedAtOnceWhenThePolicyChanges(t *
 	})
 }
 
-func TestANewRateHoldsAtOnceAndTheSameOneAgainGivesNothing(t *testing.T) {
+func TestPolicyChangeRate(t *testing.T) {
 	evicted := schemas.ReasonEvictionAccepted
 	inBubble(t, Config{Policy: enabling(slow, "A")}, always(schemas.Evicted, evicted, 0), func(t *testing.T, b *bench) {
 		b.put("A", 1, "1", "2", "3", "4")

@@ -10,7 +10,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// prioritized is a policy that enables a strategy of each priority, named for it.
+// prioritized returns a policy that enables a strategy of each priority, named for it.
 func prioritized(r policy.Rate) policy.Policy {
 	p := enabling(r, "node", "violation", "balance")
 	p.Known = map[string]policy.Traits{}

@@ -10,9 +10,9 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// TestTheRateHoldsWhereTheCallsArriveHoweverLongTheyTake looks at all that a server can see when each call takes long: of
-// those that begin before the end of a span and end after its beginning, no more may be there than the rate allows in it.
-func TestTheRateHoldsWhereTheCallsArriveHoweverLongTheyTake(t *testing.T) {
+// TestRateOfSlowCalls checks the rate as the server sees it when each call takes long: in any span of time, no more
+// calls may begin before its end and end after its beginning than the rate allows.
+func TestRateOfSlowCalls(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		policy policy.Rate

@@ -10,7 +10,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// TestReadiness looks at the readiness after the API server did not answer, when nothing asks it any more.
+// TestReadiness checks the readiness after the API server did not answer, when nothing calls it anymore.
 func TestReadiness(t *testing.T) {
 	away := func(_ context.Context, i Intent, _ saveFunc) (schemas.Verdict, error) {
 		return schemas.Verdict{}, fmt.Errorf("look at pod %s: %w", i.Intent.Pod, ErrUnavailable)

@@ -17,13 +17,13 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// queues hold the keys that have to be reconciled. Keys are UIDs of pods.
+// queues hold the keys to reconcile. Keys are pod UIDs.
 type queues struct {
-	// wanted are pods with an intent entry, by priority. One goroutine takes them, so that their order holds.
+	// wanted has the pods with an intent entry, by priority. A single goroutine takes them, to keep their order.
 	wanted priorityqueue.PriorityQueue[types.UID]
-	// inFlight are pods on the move.
+	// inFlight has the pods that are being moved.
 	inFlight workqueue.TypedDelayingInterface[types.UID]
-	// changes are the changes that informers reported.
+	// changes has the changes from informers.
 	changes workqueue.TypedInterface[cluster.Change]
 }
 
@@ -41,9 +41,9 @@ func (q queues) shutDown() {
 	q.changes.ShutDown()
 }
 
-// PriorityOf is the priority of an intent in the queue, the highest first: by the [policy.Priority] of its strategy, then by the
-// [policy.MoveCost] of its pod, the lowest first, then by the weight of the intent. Weights that differ by less than a thousandth may
-// count as equal.
+// PriorityOf returns the priority of an intent in the queue, highest first: by the [policy.Priority] of its strategy,
+// then by the [policy.MoveCost] of its pod, lowest first, then by the weight of the intent. Weights that differ by less
+// than a thousandth may count as equal.
 func PriorityOf(t policy.Traits, cost, weight int64) int {
 	strategy := slices.Index(policy.Priorities(), t.Priority)
 	if strategy < 0 {
@@ -57,8 +57,8 @@ func PriorityOf(t policy.Traits, cost, weight int64) int {
 	return (len(policy.Priorities())-strategy)<<58 + int(policy.MostCost-1-cost)<<16 + int(order)
 }
 
-// dispatch takes the pods with an intent entry in the order of their priority until the queue is shut down. It takes one when
-// there is capacity to execute it, so a pod of higher priority that arrives while capacity is missing goes first.
+// dispatch takes the pods with an intent entry in the order of their priority until the queue is shut down. It takes a
+// pod only when there is capacity to execute it, so a pod of higher priority that arrives meanwhile goes first.
 func (s *session) dispatch(ctx context.Context) {
 	for {
 		for wait := s.missingCapacity(); wait > 0 && ctx.Err() == nil; wait = s.missingCapacity() {
@@ -69,13 +69,13 @@ func (s *session) dispatch(ctx context.Context) {
 			return
 		}
 		for wait := s.Reconcile(ctx, uid); wait > 0 && ctx.Err() == nil; wait = s.Reconcile(ctx, uid) {
-			s.awaitCapacity(ctx, wait) // capacity went while the queue was empty
+			s.awaitCapacity(ctx, wait) // capacity was used up while the queue was empty
 		}
 		s.queues.wanted.Done(uid)
 	}
 }
 
-// awaitCapacity returns when capacity may have changed, and after wait at the latest.
+// awaitCapacity returns when capacity may have changed, after wait at the latest.
 func (s *session) awaitCapacity(ctx context.Context, wait time.Duration) {
 	select {
 	case <-time.After(wait):
@@ -90,23 +90,23 @@ func (s *session) missingCapacity() time.Duration {
 	return s.capacityWait(s.cfg.Now())
 }
 
-// mostStoring bounds the verdicts that are on their way to the bus at once.
+// mostStoring bounds the verdicts that are being stored at once.
 const mostStoring = 256
 
-// capacityWait is how long it takes until one more intent can be executed, unless the capacity changes before. 0: it can be
+// capacityWait returns the time until one more intent can be executed, unless the capacity changes earlier. 0 means
 // now. The caller holds mu.
 func (s *session) capacityWait(now time.Time) time.Duration {
 	wait, down := s.health.wait(now)
 	switch {
 	case s.running >= s.cfg.Parallel, s.storing > mostStoring,
-		// While the API server or the bus is away, one intent at a time tries it.
+		// While the API server or the bus is unavailable, one intent at a time probes it.
 		down && s.running > 0, s.unwritten() != nil && s.running+s.storing > 0, s.cluster.Trial() && s.running > 0:
-		return time.Hour // the end of one of them frees capacity
+		return time.Hour // the end of an execution frees capacity
 	}
 	return max(wait, s.bucket.Wait(now))
 }
 
-// freed lets the dispatch loop look again whether there is capacity.
+// freed makes the dispatch loop check the capacity again.
 func (s *session) freed() {
 	select {
 	case s.capacity <- struct{}{}:
@@ -114,7 +114,7 @@ func (s *session) freed() {
 	}
 }
 
-// trackAll follows the moves in flight until the queue is shut down.
+// trackAll tracks the moves in flight until the queue is shut down.
 func (s *session) trackAll(ctx context.Context) {
 	for {
 		uid, shutdown := s.queues.inFlight.Get()
@@ -125,7 +125,7 @@ func (s *session) trackAll(ctx context.Context) {
 		x, e := s.moves.all[uid], s.entries.front(uid)
 		s.mu.Unlock()
 		if x != nil && e != nil {
-			s.Reconcile(ctx, uid) // rejects the intent, since its pod is on the move
+			s.Reconcile(ctx, uid) // rejects the intent because its pod is being moved
 		}
 		if x != nil && ctx.Err() == nil {
 			s.track(ctx, x)
@@ -134,8 +134,8 @@ func (s *session) trackAll(ctx context.Context) {
 	}
 }
 
-// Reconcile compares the wanted move of a pod with the move in flight and with the limits: it gives the open intent a verdict,
-// parks it, or executes it. If capacity is missing, it returns the longest time until the next call.
+// Reconcile compares the wanted move of a pod with the move in flight and the limits. It gives the open intent a
+// verdict, parks it, or executes it. If capacity is missing, it returns the longest time until the next call.
 func (s *session) Reconcile(ctx context.Context, uid types.UID) (wait time.Duration) {
 	if ctx.Err() != nil {
 		return 0
@@ -166,12 +166,12 @@ func (s *session) Reconcile(ctx context.Context, uid types.UID) (wait time.Durat
 		})
 	}
 	if was != nil {
-		s.release(was.by) // it is not blocked any more: perhaps the next one is not either
+		s.release(was.by) // no longer blocked, so the next one may not be either
 	}
 	return 0
 }
 
-// begin takes what the execution of an entry needs. The caller holds mu.
+// begin takes the tokens and counts that the execution of an entry needs. The caller holds mu.
 func (s *session) begin(e *entry, at limitKeys, now time.Time) *inFlight {
 	e.state = entryExecuting
 	s.bucket.Take()
@@ -190,7 +190,7 @@ func (s *session) begin(e *entry, at limitKeys, now time.Time) *inFlight {
 	return x
 }
 
-// retryAfter is how long an intent waits that could not be executed for another reason than the API server.
+// retryAfter is the delay of an intent that could not be executed although the API server answered.
 const retryAfter = 500 * time.Millisecond
 
 // finish ends an execution: it stores the verdict, or puts the entry back after an error.
@@ -216,7 +216,7 @@ func (s *session) finish(ctx context.Context, e *entry, x *inFlight, v schemas.V
 	s.freed()
 	on := verdictOn{e, v, x}
 	if !moved {
-		on.move = nil // nothing is on the move
+		on.move = nil // nothing is being moved
 	}
 	s.conclude(on)
 	s.mu.Lock()
@@ -229,9 +229,9 @@ func (s *session) finish(ctx context.Context, e *entry, x *inFlight, v schemas.V
 func (s *session) putBack(ctx context.Context, e *entry, x *inFlight, err error) {
 	if errors.Is(err, ErrUnavailable) {
 		if ctx.Err() == nil && s.health.fail(s.cfg.Now(), err) {
-			s.cfg.Log.Warn("API server cannot be asked, holding all intents", "pod", x.Intent.Pod.String(), "error", err)
+			s.cfg.Log.Warn("API server unavailable; holding all intents", "pod", x.Intent.Pod.String(), "error", err)
 		}
-	} else { // the pod changed again and again, or the lease is not valid
+	} else { // other clients kept changing the pod, or the lease is not valid
 		select {
 		case <-time.After(retryAfter):
 		case <-ctx.Done():
@@ -246,11 +246,11 @@ func (s *session) putBack(ctx context.Context, e *entry, x *inFlight, err error)
 	s.freed()
 }
 
-// executed records the verdict of an execution, and returns whether it began a move. The caller holds mu.
+// executed records the verdict of an execution, and reports whether it began a move. The caller holds mu.
 func (s *session) executed(e *entry, x *inFlight, v schemas.Verdict, now time.Time) (moved bool) {
 	s.entries.remove(e)
 	moved = v.Outcome.Moves() && !x.Intent.asked().DryRun
-	// Gates cost no token, since the API server only read the pod. Only moves cost one of the namespace.
+	// A gate costs no token, because it only read from the API server. Only moves cost a token of the namespace.
 	x.returnTokens(v.Outcome != schemas.Rejected && v.Outcome != schemas.Expired, moved, now)
 	if called, failed, refused := callOf(v); called {
 		s.cluster.Called(x.at.namespace, failed, refused, now)
@@ -270,7 +270,7 @@ func (s *session) executed(e *entry, x *inFlight, v schemas.Verdict, now time.Ti
 	return true
 }
 
-// abandon undoes what the beginning of a move has counted. The caller holds mu.
+// abandon reverts the counts of a move that was not made. The caller holds mu.
 func (s *session) abandon(x *inFlight) {
 	s.departures.remove(x)
 	s.moves.remove(x)
@@ -279,24 +279,25 @@ func (s *session) abandon(x *inFlight) {
 	s.begun.remove(x.record)
 }
 
-// dryRunReservation is how long capacity is reserved in a dry run, in which no replacement comes.
+// dryRunReservation is the length of a reservation in a dry run, in which no replacement appears.
 const dryRunReservation = 30 * time.Second
 
-// releaseCapacity releases what is reserved for the replacement of a pod: it has a node, or is not awaited any more.
+// releaseCapacity ends the reservation for the replacement of a pod: the replacement has a node, or is no longer
+// expected.
 func (s *session) releaseCapacity(x *inFlight) {
 	if s.cfg.Capacity != nil {
 		s.cfg.Capacity.Release(x.uid())
 	}
 }
 
-// returnTokens returns the tokens of the cluster and of the namespace that the move holds.
+// returnTokens returns the tokens that the move holds.
 func (x *inFlight) returnTokens(spent, spentOfNamespace bool, now time.Time) {
 	x.buckets[0].Return(spent, now)
 	x.buckets[1].Return(spentOfNamespace, now)
 }
 
-// callOf returns how the eviction call of a verdict ended, for the circuit breakers. A budget and a server that is busy refuse
-// only for now.
+// callOf returns the result of the eviction call of a verdict for the circuit breakers. A refusal by a budget or a busy
+// server is temporary.
 func callOf(v schemas.Verdict) (called, failed, refused bool) {
 	switch {
 	case v.Outcome == schemas.Evicted, v.Reason == schemas.ReasonDisruptionBudget, v.Reason == schemas.ReasonThrottled:

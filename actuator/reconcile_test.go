@@ -20,18 +20,18 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// stepped is a method with steps that asks for a delay before each, and notes when it is called.
+// stepped is a method with steps. It requests a delay before each step and records its calls.
 type stepped struct {
 	delay time.Duration
 	takes time.Duration // how long a step takes
 
 	stage    move.Stage // that Step returns
-	canceled move.Stage // that Cancel returns; the zero value stands for Undone
+	canceled move.Stage // the result of Cancel; the zero value means Undone
 
 	mu    sync.Mutex
 	calls []string
 	began time.Time
-	busy  bool // a step is being taken
+	busy  bool // a step is running
 }
 
 func (m *stepped) note(what string) {
@@ -65,7 +65,7 @@ func (m *stepped) Step(_ context.Context, _ move.State, canceled bool, _ time.Ti
 	return move.Progress{Stage: m.stage, Delay: m.delay, Message: "stepped"}, nil
 }
 
-// stepping begins each move with a method that has more steps to take.
+// stepping begins each move with a method that has more steps.
 func stepping(ctx context.Context, o Intent, save saveFunc) (schemas.Verdict, error) {
 	err := save(ctx, record{Intent: o, Method: schemas.MethodBackground, Workload: &api, State: move.State(`{}`)})
 	v := o.Verdict(schemas.Requested, schemas.ReasonBackgroundAccepted, "")
@@ -73,7 +73,7 @@ func stepping(ctx context.Context, o Intent, save saveFunc) (schemas.Verdict, er
 	return v, err
 }
 
-// TestMoveInFlight is about moves with several steps.
+// TestMoveInFlight covers moves with several steps.
 func TestMoveInFlight(t *testing.T) {
 	t.Run("step_after_the_delay_it_asked_for", func(t *testing.T) {
 		m := &stepped{delay: 3 * time.Second}
@@ -153,7 +153,7 @@ func TestMoveInFlight(t *testing.T) {
 			b.background, m.began = m, time.Now()
 			b.put("A", 1, "1")
 			time.Sleep(500 * ms)
-			b.put("A", 2) // the taint is gone; a look at the pod, before an eviction, would end the test
+			b.put("A", 2) // the taint is gone; reading the pod before an eviction would fail the test
 			time.Sleep(10 * time.Second)
 			check(t, "verdicts", b.bus.heard(t, b.start), []heard{
 				{"A-1.1", schemas.ReasonBackgroundAccepted, 0}, {"A-1.1", schemas.ReasonTakenBack, time.Second},
@@ -179,7 +179,7 @@ func TestMoveInFlight(t *testing.T) {
 	})
 }
 
-// TestCancelUnlisted: a newer evaluation that does not list the pod cancels a move, unless that is the effect of the move itself.
+// A newer evaluation that does not list the pod must cancel a move, unless the move itself caused that.
 func TestCancelUnlisted(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -217,7 +217,7 @@ func TestCancelUnlisted(t *testing.T) {
 	}
 }
 
-// counting is a view that counts what it is asked.
+// counting is a view that counts its calls.
 type counting struct {
 	given
 	mu    *sync.Mutex
@@ -251,9 +251,9 @@ func (c counting) Seen(uid types.UID) uint64 {
 	return uint64(c.pods[uid].Created.Sub(noon)/time.Second) + 1
 }
 
-// TestTracking is about what it costs to follow moves.
+// TestTracking measures the cost of following moves.
 func TestTracking(t *testing.T) {
-	// follow moves 270 pods and replaces each, and returns how many pods were looked at.
+	// follow moves 270 pods and replaces each, and returns how many pods were read.
 	follow := func(t *testing.T, workloads, replicas int) int {
 		asked := 0
 		v := counting{given{pods: map[types.UID]cluster.Pod{}, tallies: map[types.UID]cluster.Tally{}}, &sync.Mutex{}, &asked}
@@ -304,7 +304,7 @@ func TestTracking(t *testing.T) {
 		many, one := follow(t, 40, 50), follow(t, 1, 2000)
 		t.Logf("%d pods looked at for 40 workloads of 50, %d for one of 2,000", many, one)
 		if one > 2*many {
-			t.Errorf("%d pods are looked at for one workload of 2,000, and %d for 40 of 50: want no difference", one, many)
+			t.Errorf("%d pods are read for one workload of 2,000, and %d for 40 of 50: want no difference", one, many)
 		}
 	})
 	t.Run("informers_never_wait_for_a_lock", func(t *testing.T) {
@@ -312,7 +312,7 @@ func TestTracking(t *testing.T) {
 			a := New(Config{Policy: fast, Bus: newMemory(), View: webPods("1")})
 			stop := leads(t, a, stepping)
 			s := a.session.Load()
-			s.mu.Lock() // whatever the session does meanwhile
+			s.mu.Lock() // regardless of the other work of the session
 			a.Changed(cluster.Change{Workload: api.UID, Pod: "1"})
 			a.Changed(cluster.Change{Node: "worker-1"})
 			s.mu.Unlock()
@@ -329,7 +329,7 @@ func (b slowPublisher) Publish(ctx context.Context, e schemas.Event) (uint64, er
 	return b.memory.Publish(ctx, e)
 }
 
-// TestVerdicts: a slow bus delays no ledger write, and verdicts do not wait for each other.
+// A slow bus must not delay ledger writes, and verdicts must not wait for each other.
 func TestVerdicts(t *testing.T) {
 	t.Run("published_at_once_beside_ledger_writes", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -357,7 +357,7 @@ func TestVerdicts(t *testing.T) {
 	})
 }
 
-// TestLease: a process whose lease has run out changes nothing.
+// A process whose lease has expired must change nothing.
 func TestLease(t *testing.T) {
 	t.Run("a_call_after_the_ledger_needs_a_valid_lease", func(t *testing.T) {
 		called := false

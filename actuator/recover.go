@@ -13,10 +13,10 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// recover begins the session with the ledger, trying again until it is read or ctx ends.
+// recover initializes the session from the ledger. It retries until the ledger is read or ctx ends.
 func (s *session) recover(ctx context.Context) error {
 	return persist(ctx, func() error { return s.recoverOnce(ctx) }, func(err error) {
-		s.cfg.Log.Warn("moves in flight cannot be read yet, trying again", "error", err)
+		s.cfg.Log.Warn("cannot read the moves in flight yet; retrying", "error", err)
 	})
 }
 
@@ -50,7 +50,7 @@ func (s *session) recoverOnce(ctx context.Context) error {
 	s.restore(found.moves)
 	for _, l := range loops {
 		if s.loop.Restore(l.BreakerKey, l.BreakerRecord); s.policy.Load().CircuitBreakers.Workload.Delay <= 0 {
-			s.change(loopKey(l.BreakerKey), nil) // it is off
+			s.change(loopKey(l.BreakerKey), nil) // the breaker is off
 		}
 	}
 	for _, v := range found.verdicts {
@@ -68,27 +68,27 @@ func (s *session) recoverOnce(ctx context.Context) error {
 	return nil
 }
 
-// setInvalidRecords names the records that were set aside, in the log, in a metric, and in [Actuator.Ready].
+// setInvalidRecords reports the records that were set aside in the log, in a metric, and in [Actuator.Ready].
 func (a *Actuator) setInvalidRecords(invalid []error) {
 	for _, err := range invalid {
-		a.cfg.Log.Error("ledger record is set aside; delete it from the bucket", "error", err)
+		a.cfg.Log.Error("cannot read a ledger record, setting it aside; delete it from the bucket", "error", err)
 	}
 	a.metrics.invalid.Set(float64(len(invalid)))
 	a.invalid.Store(&invalid)
 }
 
-// readTableWithin is how long after its beginning a session has surely read the table of intents messages.
+// readTableWithin is the time within which a session has surely read the table of intents messages.
 const readTableWithin = time.Minute
 
-// resolved are the moves of the ledger by what became of them.
+// resolved are the moves of the ledger by their state.
 type resolved struct {
-	moves    []*inFlight // are followed, or count
-	verdicts []verdictOn // may be lost
-	never    []record    // were never made
-	invalid  []error     // name the records whose pods must not be read
+	moves    []*inFlight // in flight or counted
+	verdicts []verdictOn // the verdict may be lost
+	never    []record    // never made
+	invalid  []error     // errors about records whose pods the actuator may not read
 }
 
-// resolve finds out what became of the moves in the ledger. It changes nothing.
+// resolve determines the state of the moves in the ledger. It changes nothing.
 func (s *session) resolve(ctx context.Context, records []record) (found resolved, err error) {
 	for _, r := range records {
 		x := &inFlight{
@@ -118,12 +118,12 @@ func (s *session) resolve(ctx context.Context, records []record) (found resolved
 	return found, nil
 }
 
-// lostVerdict returns the verdict on a move that was begun and has none. The move happened if the pod is gone or going, or if its
-// method has more steps to take.
+// lostVerdict returns the verdict on a move that was begun and has none. The move happened if the pod is gone or
+// terminating, or if its method has more steps.
 func (s *session) lostVerdict(ctx context.Context, r record) (v schemas.Verdict, happened bool, err error) {
 	if r.State != nil {
 		outcome, reason := move.Accepted(r.Method)
-		v = r.Intent.Verdict(outcome, reason, "begun before a restart of the actuator")
+		v = r.Intent.Verdict(outcome, reason, "begun before the actuator restarted")
 		v.Method = r.Method
 	} else {
 		pod, err := s.look(ctx, r.Intent.Pod, latest)
@@ -134,14 +134,14 @@ func (s *session) lostVerdict(ctx context.Context, r record) (v schemas.Verdict,
 			return v, false, nil
 		}
 		v = r.Intent.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted,
-			"evicted from "+r.Intent.Node+"; the answer was lost in a restart of the actuator")
+			"evicted from "+r.Intent.Node+"; the answer was lost when the actuator restarted")
 		v.Method = schemas.MethodEviction
 	}
 	v.Workload, v.Instead = r.Workload, r.Instead
 	return v, true, nil
 }
 
-// restore takes over the moves of the sessions before. The caller holds mu.
+// restore adds the moves of earlier sessions. The caller holds mu.
 func (s *session) restore(moves []*inFlight) {
 	now := s.cfg.Now()
 	slices.SortStableFunc(moves, func(a, b *inFlight) int { return a.Moved.Compare(b.Moved) }) // the cooldown counts from the last

@@ -16,7 +16,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-func TestARestartThatIsLetGoIsNotAnEvictionWhereThePolicySaysSkip(t *testing.T) {
+func TestReleasedRestartNotEvicted(t *testing.T) {
 	for _, method := range []schemas.Method{schemas.MethodRestart, schemas.MethodSurge} {
 		t.Run(string(method), func(t *testing.T) {
 			r := before("1", time.Second)
@@ -28,7 +28,7 @@ func TestARestartThatIsLetGoIsNotAnEvictionWhereThePolicySaysSkip(t *testing.T) 
 			x := &inFlight{record: r, at: keysOf(r.Intent, tm.cfg.View), reported: true}
 			tm.moves.add(x, tm.cfg.View)
 			refusal := &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartPaused, Message: "spec.paused is true"}
-			// There is no API server: a look at the pod, let alone an eviction, would end the test.
+			// There is no API server: reading or evicting the pod would fail the test.
 			tm.step(t.Context(), x, letsGo{refusal}, r.State, false)
 			tm.publishing.Wait()
 
@@ -41,7 +41,7 @@ func TestARestartThatIsLetGoIsNotAnEvictionWhereThePolicySaysSkip(t *testing.T) 
 	}
 }
 
-// letsGo is a method that gives a move up at its next step.
+// letsGo is a method that releases a move at its next step.
 type letsGo struct{ refusal *move.Refusal }
 
 func (letsGo) Start(context.Context, *corev1.Pod, time.Time, move.Save) (move.Progress, error) {
@@ -55,7 +55,7 @@ func (l letsGo) Step(_ context.Context, _ move.State, canceled bool, _ time.Time
 	return move.Progress{Stage: move.Released, Refusal: l.refusal}, nil
 }
 
-// TestMissingRight: where the right for a method of the policy is missing, pods go by the next one.
+// If a right for a method is missing, pods must move by the next method.
 func TestMissingRight(t *testing.T) {
 	t.Run("falls_through_to_eviction", func(t *testing.T) {
 		pod := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{

@@ -16,7 +16,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// webPods is a view of pods of Deployment web/api with these UIDs.
+// webPods returns a view of pods of Deployment web/api with these UIDs.
 func webPods(uids ...types.UID) given {
 	g := given{pods: map[types.UID]cluster.Pod{}, tallies: map[types.UID]cluster.Tally{"uid-api": {Wanted: len(uids), Ready: len(uids)}}}
 	for _, uid := range uids {
@@ -27,7 +27,7 @@ func webPods(uids ...types.UID) given {
 	return g
 }
 
-// remembering is a bus whose ledger holds these values.
+// remembering returns a bus whose ledger has these values.
 func remembering(t *testing.T, entries map[string]any) *memory {
 	t.Helper()
 	m := newMemory()
@@ -41,7 +41,7 @@ func remembering(t *testing.T, entries map[string]any) *memory {
 	return m
 }
 
-// recalled is a term at noon that has begun with what the bus remembers, and has stored what followed from that.
+// recalled returns a session that has recovered from the ledger at noon and stored its consequences.
 func recalled(t *testing.T, m *memory, p policy.Policy) *session {
 	t.Helper()
 	a := New(Config{
@@ -61,7 +61,7 @@ func recalled(t *testing.T, m *memory, p policy.Policy) *session {
 	return tm
 }
 
-// before is the record of a move of the pod of that UID that was accepted so long before noon, and settled.
+// before returns the record of a settled move of the pod with that UID, accepted that long before noon.
 func before(uid types.UID, ago time.Duration) record {
 	_, e := answerTo("A", 1, uid)
 	a, _ := answerTo("A", 1, uid)
@@ -106,7 +106,7 @@ func TestAPauseOutlivesTheProcessThatBeganIt(t *testing.T) {
 	}
 }
 
-func TestALoopBreakerThatIsSwitchedOffLeavesNothingInTheLedger(t *testing.T) {
+func TestDisabledWorkloadBreakerClearsLedger(t *testing.T) {
 	k := limit.BreakerKey{Workload: "uid-api", Strategy: "A", Node: "worker-1"}
 	l := WorkloadBreaker{BreakerKey: k, BreakerRecord: limit.BreakerRecord{Returns: 1, Returned: noon, Last: noon}}
 	t.Run("in the next process", func(t *testing.T) {

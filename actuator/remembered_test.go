@@ -18,7 +18,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// loopOf is a workload circuit breaker of Deployment web/api on a node.
+// loopOf returns a workload circuit breaker of Deployment web/api on a node.
 func loopOf(node string, returns int, until time.Time) WorkloadBreaker {
 	return WorkloadBreaker{
 		BreakerKey:    limit.BreakerKey{Workload: api.UID, Strategy: "A", Node: node},
@@ -39,7 +39,7 @@ func TestWhatIsRememberedCanBeRead(t *testing.T) {
 		want string
 	}{
 		{"a move that is settled", before("1", time.Second), ""},
-		{"an eviction that is asked for", flying("1", schemas.MethodEviction, func(r *record) { r.Moved = time.Time{} }), "the API server"},
+		{"a requested eviction", flying("1", schemas.MethodEviction, func(r *record) { r.Moved = time.Time{} }), "the API server"},
 		{"an eviction that is accepted", flying("1", schemas.MethodEviction, func(*record) {}), "a replacement that is ready"},
 		{"one of a pod without a workload", flying("1", schemas.MethodEviction, func(r *record) { r.Workload = nil }), "the pod to be gone"},
 		{"a restart", flying("1", schemas.MethodRestart, func(r *record) { r.State = move.State(`{}`) }), "the replacement that comes first"},
@@ -61,7 +61,7 @@ func TestWhatIsRememberedCanBeRead(t *testing.T) {
 	}
 }
 
-func TestWhatIsRememberedComesInOrderAndWhatCannotBeReadIsNamed(t *testing.T) {
+func TestReadLedgerSortsAndReports(t *testing.T) {
 	a, b, none := loopOf("worker-1", 1, noon), loopOf("worker-2", 3, noon), loopOf("worker-3", 0, time.Time{})
 	storm := []StormCondition{{Reason: schemas.ReasonStormNodes, Message: "7 of 9", Since: noon}}
 	m := remembering(t, map[string]any{
@@ -83,14 +83,14 @@ func TestWhatIsRememberedComesInOrderAndWhatCannotBeReadIsNamed(t *testing.T) {
 	check(t, "keys", []string{messages[0][:20], messages[1][:20]}, []string{"ledger record loop.x", "ledger record move.3"})
 }
 
-// leading is an actuator that leads with what m remembers, until stop.
+// leading returns an actuator that leads with the ledger of m until stop.
 func leading(t *testing.T, m *memory, p policy.Policy, v View) (a *Actuator, stop func()) {
 	t.Helper()
 	a = New(Config{Bus: m, Ledger: m, Source: "/test/actuator", Policy: p, View: v, Log: slog.New(slog.DiscardHandler)})
 	return a, leads(t, a, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0))
 }
 
-// leads lets a lead until stop.
+// leads runs Lead of a until stop.
 func leads(t *testing.T, a *Actuator, handle executeFunc) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -103,7 +103,7 @@ func leads(t *testing.T, a *Actuator, handle executeFunc) (stop func()) {
 	}
 }
 
-// remembers is what can be read from the ledger of m.
+// remembers returns the readable content of the ledger of m.
 func (m *memory) remembers(t *testing.T) Remembered {
 	t.Helper()
 	synctest.Wait()
@@ -124,13 +124,13 @@ func TestTheLedgerSaysWhyNothingIsMovedAsLongAsThatIsSo(t *testing.T) {
 		a, stop := leading(t, m, policy.Policy{CircuitBreakers: policy.DefaultCircuitBreakers()}, bad)
 		open := []StormCondition{{
 			Reason: schemas.ReasonStormNodes, Since: start.UTC(),
-			Message: "3 of 3 nodes went bad: 3 not ready, 0 tainted within 10m0s; nothing is moved from 30 percent on",
+			Message: "3 of 3 nodes went bad: 3 not ready, 0 tainted within 10m0s; moves stop at 30 percent",
 		}}
-		check(t, "what the ledger has while it is open", m.remembers(t), Remembered{Storm: open})
+		check(t, "ledger while the breaker is open", m.remembers(t), Remembered{Storm: open})
 
 		time.Sleep(time.Minute)
 		a.Changed(cluster.Change{Node: "a"})
-		check(t, "what it has a minute later", m.remembers(t), Remembered{Storm: open})
+		check(t, "ledger a minute later", m.remembers(t), Remembered{Storm: open})
 
 		term := a.session.Load()
 		term.mu.Lock()
@@ -139,7 +139,7 @@ func TestTheLedgerSaysWhyNothingIsMovedAsLongAsThatIsSo(t *testing.T) {
 		}
 		term.mu.Unlock()
 		a.Changed(cluster.Change{Node: "a"})
-		check(t, "what it has when it is closed", m.remembers(t), Remembered{})
+		check(t, "ledger when the breaker is closed", m.remembers(t), Remembered{})
 		check(t, "keys", len(m.ledger), 0)
 		stop()
 	})
@@ -151,7 +151,8 @@ func TestAStormThatIsOverWhenATermBeginsIsForgotten(t *testing.T) {
 	check(t, "ledger", m.ledger, map[string][]byte{})
 }
 
-// TestOnlyATimeClearsLoopBreakers stores what a server says to an unknown client under the key that clears all of them.
+// TestOnlyATimeClearsLoopBreakers stores the reply of a server to an unauthenticated client under the key that clears
+// all breakers.
 func TestOnlyATimeClearsLoopBreakers(t *testing.T) {
 	acknowledged := []byte(`{"stream":"REHOME_REQUESTS","seq":1}`)
 	for _, when := range []string{"while it leads", "before it leads"} {
@@ -185,9 +186,9 @@ func TestLoopBreakersAreClearedWhenSomebodyAsksForIt(t *testing.T) {
 		key  string
 		left []string
 	}{
-		{"those of one workload", ClearKey(api.UID), []string{"statefulset/web/db"}},
+		{"breakers of one workload", ClearKey(api.UID), []string{"statefulset/web/db"}},
 		{"those of all", ClearKey(""), nil},
-		{"those of a workload that has none", ClearKey("uid-none"), []string{"deployment/web/api", "deployment/web/api", "statefulset/web/db"}},
+		{"a workload without breakers", ClearKey("uid-none"), []string{"deployment/web/api", "deployment/web/api", "statefulset/web/db"}},
 	} {
 		for _, when := range []string{"while it leads", "before anybody leads"} {
 			t.Run(c.name+" "+when, func(t *testing.T) {
@@ -227,7 +228,7 @@ func TestLoopBreakersAreClearedWhenSomebodyAsksForIt(t *testing.T) {
 	}
 }
 
-func TestALoopBreakerIsRememberedWithTheNameOfItsWorkloadAndUntilWhenItHolds(t *testing.T) {
+func TestWorkloadBreakerRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		m := newMemory()
@@ -263,7 +264,7 @@ func TestALoopBreakerIsRememberedWithTheNameOfItsWorkloadAndUntilWhenItHolds(t *
 	})
 }
 
-func TestALoopBreakerCountsReturnsOfStrategiesThatWantAnotherPlaceAndNotOfMaintenances(t *testing.T) {
+func TestWorkloadBreakerCountsOnlyStrategies(t *testing.T) {
 	known := map[string]policy.Traits{"Move": {}, "Renewal": {RenewsPods: true}}
 	for strategy, want := range map[string]int{"Move": 1, "Renewal": 0, schemas.MaintenanceStrategy: 0} {
 		t.Run(strategy, func(t *testing.T) {

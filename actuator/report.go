@@ -14,7 +14,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// publisher calls functions that store something on the bus, at most [numPublishers] at once. Its zero value is ready to use.
+// publisher calls functions that store something on the bus, at most [numPublishers] in parallel. Its zero value is
+// ready to use.
 type publisher struct {
 	mu      sync.Mutex
 	waiting []func()
@@ -33,7 +34,7 @@ func (p *publisher) Go(f func()) {
 	}
 }
 
-// Wait waits until all functions have returned. Nothing may call Go meanwhile, except these functions.
+// Wait waits until all functions have returned. Only these functions may call Go meanwhile.
 func (p *publisher) Wait() { p.all.Wait() }
 
 func (p *publisher) run() {
@@ -51,11 +52,11 @@ func (p *publisher) run() {
 	}
 }
 
-// conclude stores a verdict, and drops its message when it was the last one.
+// conclude stores a verdict, and drops its message if it was the last one.
 func (s *session) conclude(v verdictOn) {
 	e, err := s.report(v.entry.intent, v.verdict, v.entry.intent.Message)
 	if err != nil {
-		return // the session is over, and the next leader finds the intent without a verdict
+		return // the session is over; the next leader finds the intent without a verdict
 	}
 	s.mu.Lock()
 	if x := v.move; x != nil {
@@ -79,8 +80,8 @@ func (s *session) conclude(v verdictOn) {
 	}
 }
 
-// publishEnd stores the verdict that ends a move, and then that the move is settled: if the verdict is not stored, the next
-// leader finds the move in flight. The caller holds mu.
+// publishEnd stores the verdict that ends a move, and then that the move is settled. If the verdict is not stored, the
+// next leader finds the move in flight. The caller holds mu.
 func (s *session) publishEnd(x *inFlight, e ended) {
 	s.settled[x.uid()], x.ending = x, true
 	r, v := x.record, x.verdict(e)
@@ -92,14 +93,14 @@ func (s *session) publishEnd(x *inFlight, e ended) {
 		defer s.mu.Unlock()
 		x.ending = false
 		delete(s.settled, x.uid())
-		if s.moves.all[x.uid()] == nil { // else it is moved again, and the record is of that
+		if s.moves.all[x.uid()] == nil { // else the pod is moved again, and the record belongs to that move
 			s.remember(x, s.cfg.Now())
 		}
 	})
 }
 
-// report publishes a verdict, counts and logs it, and records it as a Kubernetes Event. It tries again until the verdict is
-// stored or the session is over; only then it returns an error. cause is the event that led to it.
+// report publishes, counts, and logs a verdict, and records it as a Kubernetes Event. It retries until the verdict is
+// stored. It returns an error only if the session is over first. cause is the event that led to the verdict.
 func (s *session) report(i Intent, v schemas.Verdict, cause schemas.Event) (schemas.Event, error) {
 	if s.lost() {
 		return schemas.Event{}, ErrNotLeading
@@ -127,11 +128,11 @@ func (s *session) report(i Intent, v schemas.Verdict, cause schemas.Event) (sche
 	return e, nil
 }
 
-// verdictID is the ID of the event of a verdict: a verdict that is stored again after a crash is the same event.
+// verdictID returns the event ID of a verdict. A verdict that is stored again after a crash is the same event.
 func verdictID(v schemas.Verdict) string { return v.Intent.ID + "." + string(v.Outcome) }
 
-// drop removes a message from the table, trying again until it is gone or the session is over. In that case the next leader
-// finds it and its pods gone.
+// drop removes a message from the table. It retries until the message is gone or the session is over. In that case the
+// next leader finds the message, and its pods gone.
 func (s *session) drop(message schemas.Event) {
 	err := s.persist(dropWrites, func() error { return s.cfg.Bus.DropIntents(s.saving, message) }, "message", message.Subject)
 	if err != nil {
@@ -165,7 +166,7 @@ func fields(v schemas.Verdict) []any {
 type metrics struct {
 	intents  *prometheus.CounterVec
 	verdicts *prometheus.CounterVec
-	// evicted is the count of kubernetes-sigs/descheduler, under its name and with its labels, for dashboards that exist.
+	// evicted is the counter of kubernetes-sigs/descheduler, with its name and labels, for existing dashboards.
 	evicted *prometheus.CounterVec
 	delay   prometheus.Histogram
 	call    prometheus.Histogram
@@ -178,22 +179,23 @@ type metrics struct {
 	labels *labelSets
 }
 
-// The bounds on series: on pairs of strategy and profile, and on these with a namespace. What is beyond counts as [otherLabel].
+// The bounds on series: on pairs of strategy and profile, and on these with a namespace. Values beyond the bounds count
+// as [otherLabel].
 const (
 	mostPairs      = 200
 	mostNamespaces = 5000
 	otherLabel     = "other"
 )
 
-// labelSets are the first combinations of labels that intents named. Any program that may publish intents chooses them, so their
-// number is bounded. Safe for concurrent use.
+// labelSets are the first combinations of labels in intents. Programs that may publish intents choose these labels, so
+// their number is bounded. Safe for concurrent use.
 type labelSets struct {
 	mu         sync.Mutex
 	pairs      map[[2]string]bool
 	namespaces map[[3]string]bool
 }
 
-// of returns the labels, or [otherLabel] for those beyond the bounds.
+// of returns the labels, or [otherLabel] for labels beyond the bounds.
 func (l *labelSets) of(strategy, profile, namespace string) (string, string, string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -206,7 +208,7 @@ func (l *labelSets) of(strategy, profile, namespace string) (string, string, str
 	return strategy, profile, namespace
 }
 
-// within adds a value to a set if the set is not full, and returns whether the set has the value.
+// within adds a value to a set that is not full, and reports whether the set has the value.
 func within[K comparable](set map[K]bool, value K, most int) bool {
 	if !set[value] && len(set) < most {
 		set[value] = true
@@ -214,7 +216,7 @@ func within[K comparable](set map[K]bool, value K, most int) bool {
 	return set[value]
 }
 
-// newMetrics registers the metrics. Gauges about the leader session are read from it when they are scraped.
+// newMetrics registers the metrics. Gauges of the leader session read it when they are scraped.
 func newMetrics(r prometheus.Registerer, leading *atomic.Pointer[session]) metrics {
 	auto := promauto.With(r)
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
@@ -231,22 +233,22 @@ func newMetrics(r prometheus.Registerer, leading *atomic.Pointer[session]) metri
 			return float64(value(s))
 		})
 	}
-	ofSession("rehome_open_intents", "Intents that have no verdict yet.", func(s *session) int { return s.entries.open })
-	ofSession("rehome_moves_in_flight", "Pods that were moved and whose replacements are not ready yet.",
+	ofSession("rehome_open_intents", "Intents without a verdict.", func(s *session) int { return s.entries.open })
+	ofSession("rehome_moves_in_flight", "Moved pods whose replacements are not ready.",
 		func(s *session) int { return len(s.moves.all) })
 	ofSession("rehome_workload_breakers_open",
-		"Workloads that a strategy leaves alone on a node because moving them there has not helped.",
+		"Open workload circuit breakers: a strategy does not move the pods off a node because they kept returning.",
 		func(s *session) int { return s.loop.Open(s.cfg.Now()) })
 	gauges := func(name, help string, labels ...string) *prometheus.GaugeVec {
 		return auto.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 	}
 	m := metrics{
 		intents: counter("rehome_intents_total",
-			"Intents that were accepted, each once for as long as it is open; again by the next leader.", "strategy", "profile"),
-		verdicts: counter("rehome_verdicts_total", "Verdicts on intents, dry runs included.",
+			"Intents accepted. Counts an open intent once per leader.", "strategy", "profile"),
+		verdicts: counter("rehome_verdicts_total", "Verdicts on intents, including dry runs.",
 			"outcome", "reason", "method", "strategy", "profile", "namespace"),
 		evicted: counter("descheduler_pods_evicted_total",
-			"Evictions by their result, success or error, as kubernetes-sigs/descheduler counts them; dry runs included.",
+			"Evictions by result, success or error, as kubernetes-sigs/descheduler counts them, including dry runs.",
 			"result", "strategy", "profile", "namespace"),
 		delay: auto.NewHistogram(prometheus.HistogramOpts{
 			Name: "rehome_move_delay_seconds",
@@ -256,24 +258,24 @@ func newMetrics(r prometheus.Registerer, leading *atomic.Pointer[session]) metri
 		}),
 		call: auto.NewHistogram(prometheus.HistogramOpts{
 			Name: "rehome_eviction_call_seconds",
-			Help: "Duration of eviction calls to the API server, whatever their answer.",
-			// One call takes about 100 ms, and is given up after 15 s.
+			Help: "Duration of eviction calls to the API server, for any answer.",
+			// A call takes about 100 ms and times out after 15 s.
 			Buckets: []float64{.01, .025, .05, .1, .15, .25, .5, 1, 2.5, 5, 10, 15},
 		}),
 		settled: auto.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "rehome_move_settled_seconds",
-			Help: "Time from the acceptance of a move to its end, by how it ended.",
-			// A replacement whose image is there needs seconds; a move is followed for ten minutes.
+			Help: "Time from the acceptance of a move to its end, by outcome.",
+			// A replacement with a cached image needs seconds; a move is followed for ten minutes.
 			Buckets: []float64{.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600},
 		}, []string{"reason", "method"}),
 		storm: gauges("rehome_cluster_breaker_open",
-			"1 for each reason why nothing is moved at all. No series: pods are moved.", "reason"),
+			"1 for each reason why all moves have stopped. No series while pods can move.", "reason"),
 		loops: counter("rehome_workload_breaker_openings_total",
-			"Returns of pods to the node they were moved from, each of which opens or lengthens a workload circuit breaker.", "strategy"),
+			"Returns of pods to the node that they had left. Each return opens or extends a workload circuit breaker.", "strategy"),
 		rights: gauges("rehome_missing_rights",
-			"1 for each method of moving pods for which the actuator lacks a right; pods are moved by the next method.", "method"),
+			"1 for each method for which the actuator lacks a right. Pods move by the next method.", "method"),
 		invalid: auto.NewGauge(prometheus.GaugeOpts{
-			Name: "rehome_ledger_invalid_records", Help: "Ledger records that cannot be read and were set aside.",
+			Name: "rehome_ledger_invalid_records", Help: "Unreadable ledger records that were set aside.",
 		}),
 		labels: &labelSets{pairs: map[[2]string]bool{}, namespaces: map[[3]string]bool{}},
 	}
@@ -281,7 +283,7 @@ func newMetrics(r prometheus.Registerer, leading *atomic.Pointer[session]) metri
 	return m
 }
 
-// endSession resets the gauges about faults that a leader session has found.
+// endSession resets the fault gauges of a leader session.
 func (m metrics) endSession() {
 	m.storm.Reset()
 	m.invalid.Set(0)
@@ -311,7 +313,8 @@ func (m metrics) observe(v schemas.Verdict, now time.Time) {
 	}
 }
 
-// evictionResult is the result of an eviction as kubernetes-sigs/descheduler names it. Empty: it would not have tried one.
+// evictionResult returns the result of an eviction in the terms of kubernetes-sigs/descheduler, or "" if that would not
+// have tried one.
 func evictionResult(v schemas.Verdict) string {
 	switch v.Outcome {
 	case schemas.Evicted, schemas.Restarted, schemas.Requested:

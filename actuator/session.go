@@ -16,8 +16,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// session is one leader session: one call of Lead. Everything below mu is guarded by it. Critical sections are short: no call is
-// made in them.
+// session is one leader session: one call of Lead. mu guards everything below it. No call is made while it is held.
 //
 //	Accept             the bus's goroutine     intents messages into entries, and their pods into the queue
 //	dispatch           one goroutine           Reconcile for each pod with an entry, by priority
@@ -30,29 +29,29 @@ type session struct {
 	*Actuator
 	execute executeFunc
 	events  recorder
-	saving  context.Context // ends after the session's own context: verdicts are still stored
-	lost    func() bool     // whether another process may lead: nothing is stored then
+	saving  context.Context // ends after the session's own context, because verdicts are still stored
+	lost    func() bool     // whether another process may lead; then nothing is stored
 	queues  queues
 
-	capacity     chan struct{}  // there may be capacity for one more execution
+	capacity     chan struct{}  // an execution may have become possible
 	workers      sync.WaitGroup // executions
-	publishing   publisher      // verdicts on their way
-	outages      sync.Map       // by what cannot be stored, the error
+	publishing   publisher      // verdicts being stored
+	outages      sync.Map       // write errors, by kind of write
 	ledgerWrites *ledgerWriter
 
 	mu      sync.Mutex
-	closed  bool // nothing is begun any more
+	closed  bool // no new executions
 	entries *entries
 	number  uint64               // of the newest entry
-	parked  map[blocker][]*entry // in the order of the queue
+	parked  map[blocker][]*entry // in queue order
 	running int                  // executions
-	storing int                  // verdicts of executions on their way to the bus
+	storing int                  // verdicts of executions being stored
 
 	bucket     *limit.Bucket
 	namespaces map[string]*limit.Bucket // the buckets that are not idle
 	moves      *moves
 	departures departures
-	settled    map[types.UID]*inFlight // moves that are over, and that the ledger still has
+	settled    map[types.UID]*inFlight // completed moves that the ledger still has
 	loop       *limit.WorkloadBreaker
 	cluster    *limit.ClusterBreaker
 	begun      *begunMoves
@@ -62,8 +61,8 @@ type session struct {
 }
 
 const (
-	numTrackers   = 8  // how many moves in flight take a step at once
-	numPublishers = 32 // how many verdicts without an execution are published at once
+	numTrackers   = 8  // the number of moves in flight that take a step in parallel
+	numPublishers = 32 // the number of verdicts without an execution that are published in parallel
 	tickEvery     = time.Second
 	sweepEvery    = 10 * time.Second
 )
@@ -90,8 +89,8 @@ func newSession(saving context.Context, lost func() bool, a *Actuator, execute e
 	return s
 }
 
-// run leads until ctx ends, and then waits for everything that was begun. It returns an error when the bus ends
-// the stream of intents messages.
+// run leads until ctx ends, and then waits for everything that was begun. It returns an error if the bus ends the
+// stream of intents messages.
 func (s *session) run(ctx context.Context, stop func()) error {
 	var writers, loops sync.WaitGroup
 	for range s.cfg.Parallel {
@@ -129,7 +128,7 @@ func (s *session) run(ctx context.Context, stop func()) error {
 	return err
 }
 
-// tick does every second what is due until ctx ends.
+// tick runs all periodic work every second until ctx ends.
 func (s *session) tick(ctx context.Context) {
 	ticker := time.NewTicker(tickEvery)
 	defer ticker.Stop()
@@ -143,7 +142,7 @@ func (s *session) tick(ctx context.Context) {
 		now := s.cfg.Now()
 		s.expire(now)
 		if s.entries.open == 0 {
-			s.health.succeed(now) // nothing asks it any more
+			s.health.succeed(now) // nothing probes the API server anymore
 		}
 		s.forgetSettled(now)
 		if s.begun.due {
@@ -161,7 +160,7 @@ func (s *session) tick(ctx context.Context) {
 	}
 }
 
-// sweep forgets what is over. The caller holds mu.
+// sweep deletes expired state. The caller holds mu.
 func (s *session) sweep(now time.Time) {
 	s.swept = now
 	s.entries.forget(now)
@@ -172,7 +171,7 @@ func (s *session) sweep(now time.Time) {
 	}
 }
 
-// policyReplaced lets the session follow the newest policy.
+// policyReplaced applies the newest policy to the session.
 func (s *session) policyReplaced() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -220,7 +219,7 @@ func (s *session) ready(e *entry) {
 	}
 }
 
-// What a session stores.
+// The kinds of writes of a session.
 const (
 	verdictWrites = "verdicts"
 	dropWrites    = "removals of intents messages"
@@ -228,12 +227,12 @@ const (
 	deleteWrites  = "deletions in the ledger"
 )
 
-// persist stores something by f, trying again until it is stored, the session is over, or it turns out to be invalid. The log
-// names an outage once, not for each write.
+// persist calls f to store something. It retries until f succeeds, the session is over, or the data is invalid. It logs
+// an outage once, not for each write.
 func (s *session) persist(writes string, f func() error, attrs ...any) error {
 	err := persist(s.saving, f, func(err error) {
 		if _, known := s.outages.Swap(writes, err); !known {
-			s.cfg.Log.Warn(writes+" cannot be stored, trying again", append(attrs, "error", err)...)
+			s.cfg.Log.Warn("cannot store "+writes+"; retrying", append(attrs, "error", err)...)
 		}
 	})
 	if err == nil || isInvalid(err) { // there is an answer
@@ -244,10 +243,10 @@ func (s *session) persist(writes string, f func() error, attrs ...any) error {
 	return err
 }
 
-// unwritten names what could not be stored the last time. nil: everything could.
+// unwritten returns an error that names the writes that failed last, or nil.
 func (s *session) unwritten() (err error) {
 	s.outages.Range(func(writes, failure any) bool {
-		err = errors.Join(err, fmt.Errorf("%s cannot be stored, so nothing is moved: %w", writes, failure.(error)))
+		err = errors.Join(err, fmt.Errorf("cannot store %s, so no pods are moved: %w", writes, failure.(error)))
 		return true
 	})
 	return err
@@ -259,16 +258,16 @@ func (s *session) change(key string, value any) { s.ledgerWrites.set(key, value)
 // traits returns the traits of the strategy of a move.
 func (s *session) traits(x *inFlight) policy.Traits { return s.policy.Load().Traits(x.Intent.Strategy) }
 
-// apiHealth says whether the API server answers. The zero value is healthy. It is safe for concurrent use.
+// apiHealth tracks whether the API server answers. The zero value is healthy. It is safe for concurrent use.
 type apiHealth struct {
 	mu      sync.Mutex
-	failure error // nil: up
+	failure error // nil while it answers
 	since   time.Time
 	tries   int
-	retry   time.Time // not to be tried before
+	retry   time.Time // the earliest time of the next try
 }
 
-// fail records that the API server could not be asked, and returns whether that is news.
+// fail records that the API server did not answer, and reports whether the outage is new.
 func (h *apiHealth) fail(now time.Time, err error) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -295,7 +294,7 @@ func (h *apiHealth) succeed(now time.Time) time.Duration {
 	return now.Sub(h.since)
 }
 
-// wait returns whether the API server is away, and how long until it may be tried again.
+// wait reports whether the API server is unavailable, and the time until the next try.
 func (h *apiHealth) wait(now time.Time) (wait time.Duration, down bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -314,17 +313,18 @@ func (h *apiHealth) ready() error {
 	return fmt.Errorf("API server cannot be asked since %s: %w", clock(h.since), h.failure)
 }
 
-// maxBackoff bounds how long the end of an outage goes unnoticed.
+// maxBackoff bounds how long the end of an outage can go unnoticed.
 const maxBackoff = 5 * time.Second
 
-// backoff is the delay after so many tries: 100 ms doubled each time, up to maxBackoff, less a jitter of up to a half.
+// backoff returns the delay after that many tries: 100 ms, doubled each time, up to maxBackoff, less a jitter of up to
+// a half.
 func backoff(tries int) time.Duration {
 	d := min(100*time.Millisecond<<min(tries, 10), maxBackoff)
 	return d - rand.N(d/2)
 }
 
-// persist calls f until it succeeds, its error is [schemas.ErrInvalid], or ctx ends, and returns the last error. f is not called
-// when ctx has ended before. It reports the first error that does not end it to first.
+// persist calls f until it succeeds, its error is [schemas.ErrInvalid], or ctx ends, and returns the last error. It
+// does not call f if ctx has ended before. It passes the first transient error to first.
 func persist(ctx context.Context, f func() error, first func(error)) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -14,7 +14,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// evicted is the move of wish, of Deployment web/api: begun at noon, when three pods were known, accepted a second later.
+// evicted returns the move of wish, of Deployment web/api: begun at noon, with three known pods, and accepted a second
+// later.
 func evicted() *inFlight {
 	return &inFlight{
 		record: record{Intent: wish(), Method: schemas.MethodEviction, Workload: &api, Begun: noon, Moved: noon.Add(time.Second)},
@@ -22,7 +23,7 @@ func evicted() *inFlight {
 	}
 }
 
-// numbered is a view of pods of one workload in the order in which they were made; those of one digit were seen under that number.
+// numbered is a view of pods of one workload by creation. Pods with a one-digit name have that number.
 type numbered struct {
 	noView
 	pods []cluster.Pod
@@ -45,7 +46,8 @@ func (numbered) Seen(uid types.UID) uint64 {
 	return 9
 }
 
-// replacementAmong is the pod that a session takes for the replacement of a move. Those of taken are the replacements of others.
+// replacementAmong returns the pod that a session takes for the replacement of a move. Those in taken replace other
+// moves.
 func replacementAmong(t *testing.T, x *inFlight, pods []cluster.Pod, taken map[types.UID]bool) types.UID {
 	t.Helper()
 	a := New(Config{View: numbered{pods: pods}, Log: slog.New(slog.DiscardHandler)})
@@ -69,20 +71,20 @@ func TestAReplacementIsTheOldestNewPodOfTheWorkload(t *testing.T) {
 	set := func(x *inFlight) {
 		x.Workload = &schemas.ObjectRef{Kind: "StatefulSet", Namespace: "web", Name: "api", UID: "uid-api"}
 	}
-	again := replica("api-0", "worker-2", 5) // of the same name, as those of a StatefulSet are
+	again := replica("api-0", "worker-2", 5) // with the same name, as in a StatefulSet
 	unknown := func(x *inFlight) { x.seen = 0 }
 	for _, c := range []struct {
 		name  string
 		but   func(*inFlight)
-		pods  []cluster.Pod // in the order in which they were made; those of one digit were seen under that number
+		pods  []cluster.Pod // by creation; pods with a one-digit name have that number
 		taken map[types.UID]bool
-		want  string // empty: none
+		want  string // empty means none
 	}{
 		{name: "there is none yet"},
 		{name: "pods that were there before are none", pods: []cluster.Pod{replica("1", "worker-1", -9), replica("3", "worker-1", -1)}},
 		{name: "one that came after", pods: []cluster.Pod{replica("3", "worker-1", -1), replica("4", "worker-2", 1)}, want: "4"},
 		{name: "the oldest of them", pods: []cluster.Pod{replica("4", "worker-2", 1), replica("5", "worker-2", 2)}, want: "4"},
-		{name: "not that of another move", pods: []cluster.Pod{replica("4", "worker-2", 1), replica("5", "worker-2", 2)},
+		{name: "not the replacement of another move", pods: []cluster.Pod{replica("4", "worker-2", 1), replica("5", "worker-2", 2)},
 			taken: map[types.UID]bool{"uid-4": true}, want: "5"},
 		{name: "not one that is being deleted", pods: []cluster.Pod{leaving, replica("6", "worker-2", 6)}, want: "6"},
 		{name: "the one that was found before, whichever is older", but: func(x *inFlight) { x.replacement = "uid-5" },
@@ -112,7 +114,7 @@ func TestAReplacementIsTheOldestNewPodOfTheWorkload(t *testing.T) {
 	}
 }
 
-func TestAMoveIsOverWhenItsReplacementIsReadyOrNothingIsToBeWaitedFor(t *testing.T) {
+func TestMoveEnds(t *testing.T) {
 	here := replica("0", "worker-1", -60)
 	here.Ref, here.Ready, here.Leaving = wish().Intent.Pod, false, true
 	stopped := here
@@ -127,7 +129,7 @@ func TestAMoveIsOverWhenItsReplacementIsReadyOrNothingIsToBeWaitedFor(t *testing
 	var none cluster.Pod
 	alone := func(x *inFlight) { x.at.workload = "" }
 
-	// over is how a move ended so long after it was accepted.
+	// over is the end of a move that long after its acceptance.
 	over := func(after time.Duration, reason schemas.ReasonCode, by *cluster.Pod, message string) ended {
 		e := ended{reason: reason, message: message, settlement: schemas.Settlement{Seconds: after.Seconds()}}
 		if by != nil {
@@ -141,32 +143,32 @@ func TestAMoveIsOverWhenItsReplacementIsReadyOrNothingIsToBeWaitedFor(t *testing
 		pod, replacement cluster.Pod
 		tally            cluster.Tally
 		after            time.Duration
-		want             ended // the zero value: it goes on
+		want             ended // the zero value means that it goes on
 	}{
 		{"a replacement that is ready elsewhere", nil, none, ready, short, 3200 * ms,
 			over(3200*ms, schemas.ReasonReplaced, &ready, "web/1 runs on worker-2, after 3.2s")},
 		{"one that is ready before the pod is gone", nil, here, ready, short, 3 * time.Second,
 			over(3*time.Second, schemas.ReasonReplaced, &ready, "web/1 runs on worker-2, after 3s")},
-		{"one on the node that was to be left", nil, none, back, enough, time.Second,
+		{"a replacement on the old node", nil, none, back, enough, time.Second,
 			over(time.Second, schemas.ReasonCameBack, &back, "web/1 runs on worker-1, after 1s")},
 		{"one there of a strategy that only wants a new pod", func(x *inFlight) { x.Intent.Strategy = "Renewal" }, none, back, enough,
 			time.Second, over(time.Second, schemas.ReasonReplaced, &back, "web/1 runs on worker-1, after 1s")},
 		{"one that has done its work already", nil, none, done, enough, time.Second,
 			over(time.Second, schemas.ReasonReplaced, &done, "web/1 runs on worker-2, after 1s")},
-		{"one that is not ready is waited for", nil, none, pending, short, followFor - 1, ended{}},
+		{"an unready replacement delays the end", nil, none, pending, short, followFor - 1, ended{}},
 		{"and not for ever", nil, none, pending, short, followFor,
 			over(followFor, schemas.ReasonReplacementPending, &pending, "web/1 is not ready: 0/3 nodes are available")},
 		{"a pod without a controller has no replacement", alone, none, none, cluster.Tally{}, 0,
-			over(0, schemas.ReasonNotReplaced, nil, "the pod is gone, and has no controller that would replace it")},
-		{"and is waited for until it is gone", alone, here, none, cluster.Tally{}, time.Second, ended{}},
+			over(0, schemas.ReasonNotReplaced, nil, "the pod is gone and has no controller to replace it")},
+		{"a terminating pod delays the end", alone, here, none, cluster.Tally{}, time.Second, ended{}},
 		{"a pod that has stopped is gone", alone, stopped, none, cluster.Tally{}, time.Second,
-			over(time.Second, schemas.ReasonNotReplaced, nil, "the pod is gone, and has no controller that would replace it")},
-		{"a replacement that is not made at once is waited for", nil, none, none, enough, replacedWithin - 1, ended{}},
+			over(time.Second, schemas.ReasonNotReplaced, nil, "the pod is gone and has no controller to replace it")},
+		{"a missing replacement delays the end", nil, none, none, enough, replacedWithin - 1, ended{}},
 		{"and not when the workload has all of its pods", nil, none, none, enough, replacedWithin,
-			over(replacedWithin, schemas.ReasonNotReplaced, nil, "nothing took its place, and 3 of 3 pods are ready")},
-		{"one that is wanted is waited for longer", nil, none, none, short, followFor - 1, ended{}},
+			over(replacedWithin, schemas.ReasonNotReplaced, nil, "no pod replaced it; 3 of 3 pods are ready")},
+		{"a desired replacement delays the end longer", nil, none, none, short, followFor - 1, ended{}},
 		{"and given up", nil, none, none, short, followFor, over(followFor, schemas.ReasonNotReplaced, nil, "no replacement was made")},
-		{"a pod that is still stopping is waited for", nil, here, none, enough, followFor - 1, ended{}},
+		{"a stopping pod delays the end", nil, here, none, enough, followFor - 1, ended{}},
 		{"and given up, too", nil, here, none, enough, followFor,
 			over(followFor, schemas.ReasonReplacementPending, nil, "the pod is still being deleted")},
 	} {
@@ -191,7 +193,7 @@ func TestTheVerdictThatEndsAMoveSaysWhatItWasAbout(t *testing.T) {
 	check(t, "verdict", x.verdict(ended{schemas.ReasonReplaced, "done", settlement}), want)
 }
 
-func TestAfterARestartASiblingThatWasThereBeforeIsNoReplacement(t *testing.T) {
+func TestSiblingIsNoReplacementAfterRestart(t *testing.T) {
 	made := func(name string, after time.Duration) cluster.Pod {
 		p := replica(name, "worker-1", 0)
 		p.Created = noon.Add(after)

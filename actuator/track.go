@@ -18,13 +18,13 @@ import (
 const (
 	// trackEvery is how often all moves in flight are tracked.
 	trackEvery = 5 * time.Second
-	// stepEvery is the delay of a step whose method asks for none.
+	// stepEvery is the delay between steps if the method requests none.
 	stepEvery = 10 * time.Second
-	// followFor is how long a move is followed. It includes the pull of an image and the start of a new node.
+	// followFor limits how long a move is followed. It allows for an image pull and the start of a new node.
 	followFor = 10 * time.Minute
-	// replacedWithin is how long it may take until a replacement is made. Controllers need milliseconds.
+	// replacedWithin is the time within which a controller creates a replacement. It usually needs milliseconds.
 	replacedWithin = 30 * time.Second
-	// skew is how far clocks may differ.
+	// skew is the tolerated difference of clocks.
 	skew = 2 * time.Second
 )
 
@@ -35,7 +35,7 @@ func (a *Actuator) Changed(c cluster.Change) {
 	}
 }
 
-// observe takes up the changes of the view until the queue is shut down.
+// observe handles the changes of the view until the queue is shut down.
 func (s *session) observe() {
 	for {
 		c, shutdown := s.queues.changes.Get()
@@ -49,8 +49,8 @@ func (s *session) observe() {
 	}
 }
 
-// learn takes up one change of the view. It looks at the pod that changed and the moves that it is part of, and at all pods of
-// the workload only when the change names none. The caller holds mu.
+// learn handles one change of the view. It reads the changed pod and its moves, and all pods of the workload only if
+// the change names no pod. The caller holds mu.
 func (s *session) learn(c cluster.Change) {
 	if c.Node != "" {
 		s.clusterDue = true
@@ -90,7 +90,7 @@ func (s *session) learn(c cluster.Change) {
 	s.release(workloadBlocker(c.Workload))
 }
 
-// matchAll looks for the replacements of the moves of a workload among all of its pods.
+// matchAll matches the moves of a workload with replacements among all of its pods.
 func (s *session) matchAll(workload types.UID, w *workloadMoves) {
 	pods := s.cfg.View.Pods(workload)
 	w.going = map[types.UID]bool{}
@@ -105,7 +105,7 @@ func (s *session) matchAll(workload types.UID, w *workloadMoves) {
 	}
 }
 
-// offer gives a pod that replaces a move to the oldest move that waits for it. If there is none yet, the pod is kept:
+// offer assigns a replacement to the oldest move that waits for one. If there is none yet, it keeps the pod, because
 // its move may be accepted a moment later.
 func (s *session) offer(w *workloadMoves, p cluster.Pod) {
 	uid := p.Ref.UID
@@ -128,7 +128,7 @@ func (s *session) offer(w *workloadMoves, p cluster.Pod) {
 	}
 }
 
-// await lets a move that was accepted wait for its replacement, which may be there already. The caller holds mu.
+// await makes an accepted move wait for its replacement, which may exist already. The caller holds mu.
 func (s *session) await(x *inFlight) {
 	w := s.moves.workloads[x.at.workload]
 	if w == nil || x.replacement != "" || slices.Contains(w.waiting, x) {
@@ -170,7 +170,7 @@ func (s *session) track(ctx context.Context, x *inFlight) {
 	}
 }
 
-// overBy returns how a move has ended. nil: it has not. The caller holds mu.
+// overBy returns the end of a move, or nil if it goes on. The caller holds mu.
 func (s *session) overBy(x *inFlight, now time.Time) *ended {
 	w := s.moves.workloads[x.at.workload]
 	if x.replacement != "" {
@@ -195,12 +195,13 @@ func (s *session) overBy(x *inFlight, now time.Time) *ended {
 	return &e
 }
 
-// arrive ends a move in flight: it frees what the move counted against, and says how it ended. The caller holds mu.
+// arrive ends a move in flight: it frees the limits that the move counts against, and publishes the end. The caller
+// holds mu.
 func (s *session) arrive(x *inFlight, e ended, now time.Time) {
 	s.moves.remove(x)
 	s.releaseCapacity(x)
 	s.entries.stepped(x, now)
-	s.clusterDue = true // one pending replacement less, or the same one for longer than it is followed
+	s.clusterDue = true // one pending replacement less, or one that is no longer followed
 	s.releaseFor(x.at)
 	s.landed(x, e, now)
 	x.Settled, x.Replacement, x.Pending = true, x.replacement, e.pending()
@@ -210,7 +211,7 @@ func (s *session) arrive(x *inFlight, e ended, now time.Time) {
 	}
 }
 
-// isPending says whether the replacement of a move that is not followed any more is still not ready.
+// isPending reports whether the replacement of a move that is no longer followed is still not ready.
 func (s *session) isPending(x *inFlight) bool {
 	if uid := x.Replacement; uid != "" {
 		p, known := s.cfg.View.Pod(uid)
@@ -237,21 +238,21 @@ func (s *session) step(ctx context.Context, x *inFlight, method move.Method, sta
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
-		s.cfg.Log.Warn("move cannot be followed, trying again", "pod", x.Intent.Pod.String(), "method", x.Method, "error", err)
+		s.cfg.Log.Warn("cannot follow a move; retrying", "pod", x.Intent.Pod.String(), "method", x.Method, "error", err)
 		s.queues.inFlight.AddAfter(x.uid(), trackEvery)
 		return
 	}
 	s.progressed(x, p, stays, evicted, s.cfg.Now())
 }
 
-// skips says whether the policy lets no other method follow the one of the move.
+// skips reports whether the policy allows no other method after the method of the move.
 func (s *session) skips(x *inFlight) bool {
 	restarts := x.Method == schemas.MethodRestart || x.Method == schemas.MethodSurge
 	return restarts && s.policy.Load().Restart.Otherwise == policy.OtherwiseSkip
 }
 
-// progressed takes up the progress of a move after a step. stays: its pod is not moved by another method. evicted: it is gone or
-// going by an eviction. The caller holds mu.
+// progressed handles the progress of a move after a step. stays means that its pod is not moved by another method,
+// evicted that it is gone or terminating because of an eviction. The caller holds mu.
 func (s *session) progressed(x *inFlight, p move.Progress, stays, evicted bool, now time.Time) {
 	delay := cmp.Or(max(p.Delay, 0), stepEvery)
 	if p.State != nil {
@@ -275,9 +276,9 @@ func (s *session) progressed(x *inFlight, p move.Progress, stays, evicted bool, 
 	s.queues.inFlight.AddAfter(x.uid(), delay)
 }
 
-// evictInstead evicts a pod that another program was asked to move and did not, and says whether it is going. It passes every
-// gate again but the expiry: the intent was in time when the move began, and a newer evaluation that does not list the pod
-// cancels it.
+// evictInstead evicts a pod that another program did not move as requested, and reports whether it is leaving. The pod
+// passes every gate again except the expiry: the intent had not expired when the move began, and a newer evaluation
+// that does not list the pod cancels it.
 func (s *session) evictInstead(ctx context.Context, x *inFlight) bool {
 	pod, err := s.look(ctx, x.Intent.Pod, latest)
 	if err != nil {
@@ -295,10 +296,10 @@ func (s *session) evictInstead(ctx context.Context, x *inFlight) bool {
 	return err == nil && p.Stage == move.Done && p.Refusal == nil
 }
 
-// cancelUnlisted cancels the moves in flight with more steps whose pods a newer message of their scope does not list. It marks a
-// move that begins at this moment, too, which may turn out to have more steps. Where pods count together, the cause of a move is
-// gone only if the scope was built after the move began and the pod has no replacement: that would change the answer by itself.
-// The caller holds mu.
+// cancelUnlisted cancels the moves in flight with more steps whose pods a newer message of their scope does not list.
+// It also marks a move that begins at this moment, which may turn out to have more steps. Where pods count together,
+// the cause of a move is gone only if the scope was built after the move began and the pod has no replacement, because
+// a replacement changes the answer by itself. The caller holds mu.
 func (s *session) cancelUnlisted(a schemas.Intents) {
 	k := scopeKey{a.Profile, a.Strategy, a.Scope.Kind, a.Scope.Key}
 	for uid, x := range s.moves.all {
@@ -312,20 +313,20 @@ func (s *session) cancelUnlisted(a schemas.Intents) {
 		if x.State == nil {
 			continue
 		}
-		s.cfg.Log.Info("move is canceled, since its cause is gone", "pod", x.Intent.Pod.String(), "method", x.Method)
+		s.cfg.Log.Info("move canceled: its cause is gone", "pod", x.Intent.Pod.String(), "method", x.Method)
 		s.remember(x, s.cfg.Now())
 		s.queues.inFlight.Add(uid)
 	}
 }
 
-// hasReplacement says whether the workload of a move has a pod that can be its replacement.
+// hasReplacement reports whether the workload of a move has a pod that can be its replacement.
 func (s *session) hasReplacement(x *inFlight) bool {
 	return slices.ContainsFunc(s.cfg.View.Pods(x.at.workload), func(p cluster.Pod) bool {
 		return x.replacedBy(p, s.cfg.View.Seen(p.Ref.UID))
 	})
 }
 
-// trackDue looks at all moves in flight, whatever changed. The caller holds mu.
+// trackDue tracks all moves in flight. The caller holds mu.
 func (s *session) trackDue(now time.Time) {
 	s.tracked, s.clusterDue = now, true
 	for _, x := range s.settled {
@@ -344,20 +345,20 @@ func (s *session) trackDue(now time.Time) {
 	}
 }
 
-// ended is how a move ended.
+// ended is the end of a move.
 type ended struct {
 	reason     schemas.ReasonCode
 	message    string
 	settlement schemas.Settlement
 }
 
-// pending says whether a move ended though its replacement is not ready.
+// pending reports whether a move ended although its replacement is not ready.
 func (e ended) pending() bool {
 	return e.reason == schemas.ReasonReplacementPending ||
 		e.reason == schemas.ReasonNotReplaced && e.settlement.Seconds >= followFor.Seconds()
 }
 
-// replacedBy says whether a pod of the same workload replaces the pod that was moved. seen is its number in the view.
+// replacedBy reports whether a pod of the same workload replaces the moved pod. seen is its number in the view.
 func (x *inFlight) replacedBy(p cluster.Pod, seen uint64) bool {
 	newer := seen > x.seen
 	switch {
@@ -365,14 +366,14 @@ func (x *inFlight) replacedBy(p cluster.Pod, seen uint64) bool {
 	case x.Newest.IsZero():
 		newer = !p.Created.Before(x.Begun.Add(-skew).Truncate(time.Second))
 	default:
-		newer = p.Created.After(x.Newest) // one made in the same second may be a sibling
+		newer = p.Created.After(x.Newest) // a pod created in the same second may be a sibling
 	}
 	named := x.Workload == nil || x.Workload.Kind != "StatefulSet" || p.Ref.Name == x.Intent.Pod.Name
 	return newer && named && !p.Leaving && p.Ref.UID != x.uid()
 }
 
-// settled says whether a move is over at the time now, and how. pod is the one that was moved, the zero value when it is
-// gone; replacement is the zero value when there is none.
+// settled reports whether a move is over at the time now, and how. pod is the moved pod, or the zero value if it is
+// gone; replacement is the zero value if there is none.
 func settled(x *inFlight, of policy.Traits, pod, replacement cluster.Pod, tally cluster.Tally, now time.Time) (ended, bool) {
 	var e ended
 	since := now.Sub(x.Moved)
@@ -389,7 +390,7 @@ func settled(x *inFlight, of policy.Traits, pod, replacement cluster.Pod, tally 
 	return e, true
 }
 
-// replaced returns how a move with a replacement ended. Empty: it is not over.
+// replaced returns the end of a move with a replacement. Empty means that it is not over.
 func replaced(x *inFlight, of policy.Traits, by cluster.Pod, since time.Duration) (schemas.ReasonCode, string) {
 	arrived := fmt.Sprintf("%s runs on %s, after %v", by.Ref, by.Node, since.Round(time.Millisecond))
 	switch {
@@ -403,14 +404,14 @@ func replaced(x *inFlight, of policy.Traits, by cluster.Pod, since time.Duration
 	return "", ""
 }
 
-// unreplaced is the same for a move without a replacement.
+// unreplaced returns the end of a move without a replacement. Empty means that it is not over.
 func unreplaced(x *inFlight, pod cluster.Pod, tally cluster.Tally, since time.Duration) (schemas.ReasonCode, string) {
 	switch gone := pod.Ref.UID == "" || pod.Ended; {
 	case gone && x.at.workload == "":
-		return schemas.ReasonNotReplaced, "the pod is gone, and has no controller that would replace it"
+		return schemas.ReasonNotReplaced, "the pod is gone and has no controller to replace it"
 	case gone && tally.Ready >= tally.Wanted && since >= replacedWithin:
 		return schemas.ReasonNotReplaced,
-			fmt.Sprintf("nothing took its place, and %d of %d pods are ready", tally.Ready, tally.Wanted)
+			fmt.Sprintf("no pod replaced it; %d of %d pods are ready", tally.Ready, tally.Wanted)
 	case gone && since >= followFor:
 		return schemas.ReasonNotReplaced, "no replacement was made"
 	case since >= followFor:
@@ -419,7 +420,7 @@ func unreplaced(x *inFlight, pod cluster.Pod, tally cluster.Tally, since time.Du
 	return "", ""
 }
 
-// verdict is the verdict that ends a move.
+// verdict returns the verdict that ends a move.
 func (x *inFlight) verdict(e ended) schemas.Verdict {
 	v := x.Intent.Verdict(schemas.Settled, e.reason, e.message)
 	v.Method, v.Instead, v.Workload, v.Settlement = x.Method, x.Instead, x.Workload, &e.settlement

@@ -9,12 +9,12 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// given is a [View] that knows what a test says.
+// given is a [View] with the content that a test sets.
 type given struct {
 	pods    map[types.UID]cluster.Pod
 	tallies map[types.UID]cluster.Tally
 	nodes   []cluster.Node
-	// order are the pods in the order in which they became known, the first with the number 1.
+	// order are the pods in the order in which they became known; the first has the number 1.
 	order []types.UID
 }
 
@@ -45,7 +45,7 @@ func (g given) Seen(pod types.UID) uint64 {
 	return 0
 }
 
-// Version implements View: what is given has none.
+// Version implements View. The pods have no versions.
 func (given) Version(types.UID) string { return "" }
 
 func (g given) Latest() uint64 { return uint64(len(g.order)) }
@@ -53,7 +53,7 @@ func (g given) Latest() uint64 { return uint64(len(g.order)) }
 // api is the workload of the pods of these tests.
 var api = schemas.ObjectRef{Kind: "Deployment", Namespace: "web", Name: "api", UID: "uid-api"}
 
-// replica is a ready pod of api on a node, made so many seconds after noon.
+// replica returns a ready pod of api on a node, created that many seconds after noon.
 func replica(name, node string, seconds int) cluster.Pod {
 	return cluster.Pod{
 		Ref:      schemas.PodRef{Namespace: "web", Name: name, UID: types.UID("uid-" + name)},
@@ -61,7 +61,7 @@ func replica(name, node string, seconds int) cluster.Pod {
 	}
 }
 
-// noView is a view that knows nothing.
+// noView is an empty view.
 type noView struct{}
 
 func (noView) Pod(types.UID) (cluster.Pod, bool) { return cluster.Pod{}, false }

@@ -28,8 +28,8 @@ const (
 	worldTTL       = time.Minute // of an intent
 )
 
-// world is a model of what is around an actuator: a cluster whose controllers replace what is evicted, a bus, and
-// functions that wish for moves at random. It is safe for concurrent use.
+// world is a model of the environment of an actuator: a cluster whose controllers replace evicted pods, a bus, and
+// functions that publish random intents. It is safe for concurrent use.
 type world struct {
 	bus *memory
 
@@ -43,10 +43,10 @@ type world struct {
 	ends      []time.Time        // of processes
 	actuator  *Actuator
 	sequence  uint64
-	back      [2]time.Time // when each server is back that is away
+	back      [2]time.Time // when each unavailable server is back
 }
 
-// server is something that can be away.
+// server is a server that can be unavailable.
 type server int
 
 const (
@@ -54,7 +54,7 @@ const (
 	theAPIServer
 )
 
-// worldPod is a pod that there is, or was.
+// worldPod is an existing or past pod.
 type worldPod struct {
 	cluster.Pod
 	seen uint64
@@ -65,7 +65,7 @@ type worldPod struct {
 type worldEviction struct {
 	pod, node string
 	workload  types.UID
-	at, ready time.Time // when it was evicted, and when its replacement was ready; zero: it is not
+	at, ready time.Time // the times of its eviction and of its replacement's readiness, or zero
 }
 
 func newWorld(seed uint64) *world {
@@ -80,7 +80,7 @@ func newWorld(seed uint64) *world {
 	return w
 }
 
-// add makes a pod on some node. The caller holds mu, or is alone.
+// add creates a pod on some node. The caller holds mu, or is alone.
 func (w *world) add(of types.UID) *worldPod {
 	n := uint64(len(w.order) + 1)
 	p := &worldPod{seen: n, Pod: cluster.Pod{
@@ -99,7 +99,7 @@ func (w *world) below(n int) int {
 	return w.random.IntN(max(n, 1))
 }
 
-// first says whether the event is not stored yet, and that it is from now on.
+// first records an event as stored, and reports whether it is new.
 func (w *world) first(id string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -108,14 +108,14 @@ func (w *world) first(id string) bool {
 	return !known
 }
 
-// hasRead says that a process has read an intents message.
+// hasRead records that a process has read an intents message.
 func (w *world) hasRead(e schemas.Event, l *life) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.readers[e.ID] = append(w.readers[e.ID], l)
 }
 
-// died says that a process was killed.
+// died records that a process was killed.
 func (w *world) died(l *life) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -123,7 +123,7 @@ func (w *world) died(l *life) {
 	w.ends = append(w.ends, l.over)
 }
 
-// away says whether a server is away. Now and then it goes away for some seconds.
+// away reports whether a server is unavailable. Now and then it becomes unavailable for some seconds.
 func (w *world) away(s server) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -134,7 +134,7 @@ func (w *world) away(s server) bool {
 	return now.Before(w.back[s])
 }
 
-// lead is told which actuator hears of changes.
+// lead sets the actuator that receives changes.
 func (w *world) lead(a *Actuator) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -150,19 +150,19 @@ func (w *world) changed(of types.UID) {
 	}
 }
 
-// wish puts answers about random nodes into the table until ctx ends, and then an empty one for each.
+// wish stores answers about random nodes until ctx ends, and then an empty one for each.
 func (w *world) wish(ctx context.Context) {
 	for ctx.Err() == nil {
 		w.answer([]string{"A", "B"}[w.below(2)], fmt.Sprint("worker-", w.below(worldNodes)), w.below(4) > 0)
 		pause := time.Duration(w.below(1500)) * ms
 		if w.below(3) == 0 {
-			pause = time.Duration(w.below(30)) * ms // taken back at once
+			pause = time.Duration(w.below(30)) * ms // withdrawn at once
 		}
 		time.Sleep(pause)
 	}
 }
 
-// answer lists the pods of a node, and now and then some that were there a moment ago.
+// answer returns the pods of a node, and now and then some that existed a moment ago.
 func (w *world) answer(strategy, node string, wanted bool) {
 	w.mu.Lock()
 	w.sequence++
@@ -186,7 +186,7 @@ func (w *world) answer(strategy, node string, wanted bool) {
 	w.bus.put(e)
 }
 
-// evict evicts a pod, whose replacement comes and becomes ready by and by.
+// evict evicts a pod, whose replacement appears and becomes ready later.
 func (w *world) evict(p *worldPod) {
 	p.gone, p.Ready, p.went = true, false, time.Now()
 	number := len(w.evictions)
@@ -207,15 +207,15 @@ func (w *world) evict(p *worldPod) {
 	}()
 }
 
-// RoundTrip is the API server as a process reaches it.
+// RoundTrip returns the API server as a process reaches it.
 func (l *life) RoundTrip(r *http.Request) (*http.Response, error) {
-	if strings.HasSuffix(r.URL.Path, "/events") { // a courtesy: no turn of the process waits for it
+	if strings.HasSuffix(r.URL.Path, "/events") { // not counted as a call of the process
 		body, err := io.ReadAll(r.Body)
 		return response(http.StatusCreated, json.RawMessage(body)), err
 	}
 	var answer *http.Response
 	err := l.call(r.Context(), theAPIServer, func() error {
-		answer = l.w.serve(r) //nolint:bodyclose // it is nothing but bytes, and the client closes it
+		answer = l.w.serve(r) //nolint:bodyclose // only bytes, which the client closes
 		return nil
 	})
 	if err != nil {
@@ -234,7 +234,7 @@ func (w *world) serve(r *http.Request) *http.Response {
 		})
 	}
 	p := w.pods[types.UID(strings.TrimPrefix(path[5], "pod-"))]
-	cached := r.URL.Query().Get("resourceVersion") != "" // by whoever may be told how it was a moment ago
+	cached := r.URL.Query().Get("resourceVersion") != "" // may come from a cache that is a moment old
 	switch {
 	case cached && p != nil && p.gone && time.Since(p.went) < 100*ms:
 		return response(http.StatusOK, p.object())
@@ -287,7 +287,7 @@ func response(code int, object any) *http.Response {
 	}
 }
 
-// The world is the view of its actuators, which have seen a pod when it is made.
+// The world is the view of its actuators, which see a pod as soon as it exists.
 
 func (w *world) Pod(uid types.UID) (cluster.Pod, bool) {
 	w.mu.Lock()

@@ -32,7 +32,8 @@ func (c apiClock) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-// skewOf returns how far the local clock is ahead, at least, by a date in whole seconds that was made between sent and received.
+// skewOf returns how far the local clock is ahead, at least, from a date in whole seconds that was made between sent
+// and received.
 func skewOf(sent, received, date time.Time) time.Duration {
 	switch {
 	case date.Add(time.Second).Before(sent):
@@ -43,7 +44,7 @@ func skewOf(sent, received, date time.Time) time.Duration {
 	return 0
 }
 
-// watchAPIClock returns a wrapper of the client, and adds a warning and a metric.
+// watchAPIClock returns a wrapper of the client, and registers a warning and a metric.
 func (p *process) watchAPIClock() func(http.RoundTripper) http.RoundTripper {
 	skew := new(atomic.Int64)
 	p.warnings = append(p.warnings, func(context.Context) error {
@@ -55,7 +56,7 @@ func (p *process) watchAPIClock() func(http.RoundTripper) http.RoundTripper {
 	})
 	p.metrics.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "rehome_apiserver_clock_skew_seconds",
-		Help: "How far the clock of this process is ahead of the clock of the API server, at least. Negative: behind.",
+		Help: "Seconds that the clock of this process is ahead of the clock of the API server, at least. Negative if it is behind.",
 	}, func() float64 { return time.Duration(skew.Load()).Seconds() }))
 	return func(next http.RoundTripper) http.RoundTripper { return apiClock{next, skew} }
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/rehome-dev/rehome/trace"
 )
 
-// participant is the bus of a process of its own and, if the environment asks for one, its exporter.
+// participant is the bus of a separate process and, if the environment enables it, its exporter.
 type participant struct {
 	*bus.Bus
 	spans *trace.Exporter
@@ -34,7 +34,7 @@ func oneProcess(t *testing.T, server *bus.Server) participant {
 	return participant{bustest.Connect(t, options), spans}
 }
 
-// made is the event that a role makes of what led to it.
+// made returns the event that a role emits because of a cause.
 func made(t *testing.T, role string, p schemas.Payload, cause schemas.Event) schemas.Event {
 	t.Helper()
 	e, err := schemas.NewEvent("/clusters/test/"+role, p, time.Now(), cause)
@@ -44,8 +44,8 @@ func made(t *testing.T, role string, p schemas.Payload, cause schemas.Event) sch
 	return e
 }
 
-// story sends a chain of events through a real bus, as if each role were a process of its own: a taint, the scope that it wakes, the
-// answer, the verdict, and how the move ends. It returns them as they were made.
+// story sends a chain of events through a real bus, as if each role were a separate process: a taint, its scope, the
+// answer, the verdict, and the end of the move. It returns them as emitted.
 func story(t *testing.T) (watcher, function, actuator participant, events []schemas.Event) {
 	t.Helper()
 	server := bustest.Server(t, bus.ServerOptions{})
@@ -127,7 +127,8 @@ func TestTheSpansOfAChainAreOneTreeAcrossProcesses(t *testing.T) {
 		id := e.TraceParent[36:52]
 		want[id] = place{events[0].TraceParent[3:35], parent, "dev.rehome." + name, e.Source}
 		parent = id
-		// The clocks are one: work begins after the work before began, includes the making of the event, and ends.
+		// The spans share one clock: each starts when the previous one ends, includes the emission of the event, and
+		// ends.
 		s := spans[id]
 		if s.Began.Before(earliest) || s.Began.After(e.Time) || s.Ended.Before(e.Time) || s.Ended.After(time.Now()) {
 			t.Errorf("%s of %v is from %v to %v, want it to begin after %v and to include that", s.Name, e.Time, s.Began, s.Ended, earliest)
@@ -137,7 +138,7 @@ func TestTheSpansOfAChainAreOneTreeAcrossProcesses(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got\n%v\nwant\n%v", got, want)
 	}
-	// What another process made was taken up after it was made: the time on the bus is nobody's work.
+	// An event from another process is received after it was emitted: time on the bus belongs to no span.
 	for _, i := range []int{2, 3} {
 		if s := spans[events[i].TraceParent[36:52]]; !s.Began.After(events[i-1].Time) {
 			t.Errorf("%s began at %v, want it after %v, when its cause was made elsewhere", s.Name, s.Began, events[i-1].Time)
@@ -145,7 +146,7 @@ func TestTheSpansOfAChainAreOneTreeAcrossProcesses(t *testing.T) {
 	}
 }
 
-func TestWithoutAnEndpointEventsTravelAndNothingIsExported(t *testing.T) {
+func TestNoEndpoint(t *testing.T) {
 	collector := tracetest.New(t)
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "")
 	_, _, _, events := story(t)
@@ -154,7 +155,7 @@ func TestWithoutAnEndpointEventsTravelAndNothingIsExported(t *testing.T) {
 	}
 }
 
-func TestVerdictsThatTheWatcherReadsKnowWhenTheyWereTaken(t *testing.T) {
+func TestVerdictsReceivedTime(t *testing.T) {
 	tracetest.New(t)
 	server := bustest.Server(t, bus.ServerOptions{})
 	watcher, actuator := oneProcess(t, server), oneProcess(t, server)

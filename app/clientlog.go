@@ -8,12 +8,12 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// setClientLog makes a log the one of client-go.
+// setClientLog sets the log of client-go.
 func setClientLog(log *slog.Logger) {
 	klog.SetSlogLogger(slog.New(clientLog{log.With("component", "client-go").Handler()}))
 }
 
-// clientLog drops the errors of canceled requests: a leader that stops cancels its requests.
+// clientLog drops the errors of canceled requests, because a leader that stops cancels its requests.
 type clientLog struct{ slog.Handler }
 
 // Handle implements [slog.Handler].

@@ -14,7 +14,7 @@ import (
 // questions implements dispatch.Bus.
 type questions struct{ *bus.Bus }
 
-// Work implements dispatch.Bus. The policy may name a strategy that nobody knew when the bus was set up.
+// Work implements dispatch.Bus. The policy may name a strategy that was unknown when the bus was set up.
 func (q questions) Work(
 	ctx context.Context, strategy string, parallel int, handle func(context.Context, schemas.Event) error,
 ) error {

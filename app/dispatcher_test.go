@@ -37,10 +37,10 @@ import (
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
-// keepOff is the strategy of most of these tests, one that the policy declares.
+// keepOff is a declared strategy that most of these tests use.
 const keepOff = "KeepOffSpot"
 
-// dispatching is a bus with a dispatcher on it, until the test ends.
+// dispatching is a bus with a dispatcher until the test ends.
 type dispatching struct {
 	t       *testing.T
 	server  *bus.Server
@@ -52,7 +52,7 @@ type dispatching struct {
 	stop    func()
 }
 
-// outsideOf is what a policy with these entries of functions asks elsewhere.
+// outsideOf returns the external functions of a policy with these entries in functions.
 func outsideOf(t *testing.T, entries ...string) []policy.Outside {
 	t.Helper()
 	text := "apiVersion: rehome.dev/v1alpha1\nkind: DeschedulerPolicy\nfunctions:\n- " + strings.Join(entries, "\n- ") + "\n" +
@@ -65,13 +65,13 @@ func outsideOf(t *testing.T, entries ...string) []policy.Outside {
 	return p.Outside
 }
 
-// over is the entry of KeepOffSpot, asked at a URL with further settings.
+// over returns the entry of KeepOffSpot with a URL and further settings.
 func over(url string, more ...string) string {
 	settings := strings.Join(append([]string{"url: " + url}, more...), ", ")
 	return "{name: " + keepOff + ", scope: node, wakes: [node.labels], http: {" + settings + "}}"
 }
 
-// newDispatching makes a dispatcher that asks what the entries of functions say.
+// newDispatching returns a dispatcher for the functions in the entries.
 func newDispatching(t *testing.T, setup bus.Setup, entries ...string) *dispatching {
 	t.Helper()
 	d := &dispatching{t: t, server: bustest.Server(t, bus.ServerOptions{}), metrics: prometheus.NewRegistry()}
@@ -108,7 +108,7 @@ func (d *dispatching) start(b dispatch.Bus, metrics prometheus.Registerer) (disp
 	return dispatcher, stop
 }
 
-// nodeScope is the event of a tainted node with a pod that stays, one that leaves and one that is protected.
+// nodeScope returns the event of a tainted node with a pod that stays, one that leaves, and one that is protected.
 func nodeScope(t *testing.T, strategy, name string) schemas.Event {
 	t.Helper()
 	node := functionstest.Node(name)
@@ -132,7 +132,7 @@ func nodeScope(t *testing.T, strategy, name string) schemas.Event {
 	return e
 }
 
-// publish stores a scope and returns it with its number.
+// publish stores a scope and returns it with its sequence.
 func (d *dispatching) publish(e schemas.Event) schemas.Event {
 	d.t.Helper()
 	sequence, err := d.bus.Publish(d.t.Context(), e)
@@ -143,7 +143,7 @@ func (d *dispatching) publish(e schemas.Event) schemas.Event {
 	return e
 }
 
-// waiting is how many scopes are not done.
+// waiting returns the number of scopes that are not done.
 func (d *dispatching) waiting() uint64 {
 	d.t.Helper()
 	s, err := d.raw.Stream(d.t.Context(), bus.StreamScopes)
@@ -153,13 +153,13 @@ func (d *dispatching) waiting() uint64 {
 	return s.CachedInfo().State.Msgs
 }
 
-// done waits until all scopes are.
+// done waits until all scopes are done.
 func (d *dispatching) done() {
 	d.t.Helper()
 	bustest.Eventually(d.t, "no scope waits", func() bool { return d.waiting() == 0 })
 }
 
-// dead are the errors of all dead letters, by the nodes of their scopes.
+// dead returns the errors of all dead letters, by the nodes of their scopes.
 func (d *dispatching) dead() map[string]string {
 	d.t.Helper()
 	numbers, err := d.bus.DeadNumbers(d.t.Context(), bus.DeadQuery{})
@@ -177,7 +177,7 @@ func (d *dispatching) dead() map[string]string {
 	return errors
 }
 
-// counted is how many questions had a result.
+// counted returns the number of requests with a result.
 func (d *dispatching) counted(want string) {
 	d.t.Helper()
 	text := "# HELP rehome_dispatcher_requests_total Requests to external functions by result.\n" +
@@ -187,7 +187,7 @@ func (d *dispatching) counted(want string) {
 	}
 }
 
-// inVain is how many questions nobody answered.
+// inVain returns the number of requests without an answer.
 func (d *dispatching) inVain(strategy string) (n float64) {
 	d.t.Helper()
 	families, err := d.metrics.Gather()
@@ -205,8 +205,8 @@ func (d *dispatching) inVain(strategy string) (n float64) {
 	return n
 }
 
-// mover is a function over HTTP as a newcomer would write it, with the standard library only: every pod leaves whose name
-// begins with "leaves".
+// mover returns a function over HTTP as a newcomer would write it, with only the standard library: it moves every pod
+// whose name begins with "leaves".
 func mover(w http.ResponseWriter, r *http.Request) {
 	var scope struct {
 		Kind, Key, Profile, Strategy string
@@ -226,7 +226,7 @@ func mover(w http.ResponseWriter, r *http.Request) {
 		if m := p.Pod.Metadata; strings.HasPrefix(m.Name, "leaves") {
 			intents = append(intents, map[string]any{
 				"pod": map[string]string{"namespace": m.Namespace, "name": m.Name, "uid": m.UID}, "node": p.Pod.Spec.NodeName,
-				"reason": "it is told to leave",
+				"reason": "requested to leave",
 			})
 		}
 	}
@@ -250,7 +250,7 @@ func serve(t *testing.T, h http.Handler) *httptest.Server {
 	return s
 }
 
-// movedBy is the answer that lets the pod that leaves leave, for a reason.
+// movedBy returns the answer that moves the pod that leaves, for a reason.
 func movedBy(scope schemas.Event, strategy, node, reason string) schemas.Intents {
 	leaves := functionstest.Pod("leaves-"+node, functionstest.On(node))
 	move := leaves.Move(reason)
@@ -265,7 +265,7 @@ func movedBy(scope schemas.Event, strategy, node, reason string) schemas.Intents
 	}
 }
 
-// same fails the test when an event is not the answer that is wanted, of the chain of its scope.
+// same fails the test unless the event is the wanted answer, in the chain of its scope.
 func (d *dispatching) same(got schemas.Event, scope schemas.Event, want schemas.Intents) {
 	d.t.Helper()
 	schematest.Check(d.t, got)
@@ -282,7 +282,7 @@ func (d *dispatching) same(got schemas.Event, scope schemas.Event, want schemas.
 	}
 }
 
-func TestABuiltInStrategyThatIsServedOverHTTPAnswersAsInTheProcess(t *testing.T) {
+func TestBuiltInStrategyOverHTTP(t *testing.T) {
 	f := functions.All()[0]
 	h, err := httpfunction.New(httpfunction.Config{Function: f, Source: "/clusters/elsewhere/functions"})
 	if err != nil {
@@ -316,14 +316,14 @@ func TestAFunctionOfAnybodyAnswersOverNATS(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = sub.Unsubscribe() })
 	scope = d.publish(scope)
-	d.same(d.answers.Next(t), scope, movedBy(scope, keepOff, "worker-1", "it is told to leave"))
+	d.same(d.answers.Next(t), scope, movedBy(scope, keepOff, "worker-1", "requested to leave"))
 	d.done()
 }
 
 func TestAFunctionOfAnybodyAnswersOverHTTP(t *testing.T) {
 	d := newDispatching(t, bus.Setup{}, over(serve(t, http.HandlerFunc(mover)).URL))
 	scope := d.publish(nodeScope(t, keepOff, "worker-1"))
-	d.same(d.answers.Next(t), scope, movedBy(scope, keepOff, "worker-1", "it is told to leave"))
+	d.same(d.answers.Next(t), scope, movedBy(scope, keepOff, "worker-1", "requested to leave"))
 	d.done()
 }
 
@@ -348,7 +348,7 @@ func TestAnAnswerWithNothingWithdrawsTheOneBefore(t *testing.T) {
 	}
 }
 
-// nodeOf is the node of the scope that a function is asked with.
+// nodeOf returns the node of a scope in a request to a function.
 func nodeOf(r *http.Request) string { return strings.TrimPrefix(r.Header.Get("ce-subject"), "node/") }
 
 func TestEveryStatusOfAFunctionHasItsConsequence(t *testing.T) {
@@ -377,7 +377,7 @@ func TestEveryStatusOfAFunctionHasItsConsequence(t *testing.T) {
 		wantAsked[node] = 1
 		if slices.Contains(again, status) {
 			wantAsked[node] = 2
-			want[node] = movedBy(scope, keepOff, node, "it is told to leave")
+			want[node] = movedBy(scope, keepOff, node, "requested to leave")
 		}
 	}
 	got := make(map[string]schemas.Intents)
@@ -404,7 +404,7 @@ func TestEveryStatusOfAFunctionHasItsConsequence(t *testing.T) {
 		}
 	}
 	if len(dead) != len(letters) {
-		t.Errorf("dead letters %v, want those of %v", dead, letters)
+		t.Errorf("dead letters %v, want %v", dead, letters)
 	}
 }
 
@@ -431,7 +431,7 @@ func TestAFunctionThatAsksForTimeIsAskedAgainAfterIt(t *testing.T) {
 	}
 }
 
-// lying answers as mover does, and then changes what it says.
+// lying answers like mover, and then changes the answer.
 func lying(change func(body string) string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		recorded := httptest.NewRecorder()
@@ -441,7 +441,7 @@ func lying(change func(body string) string) http.HandlerFunc {
 	}
 }
 
-func TestAnAnswerThatCannotBeMovesNothingAndIsADeadLetter(t *testing.T) {
+func TestInvalidAnswerIsDeadLetter(t *testing.T) {
 	type lie struct {
 		tell http.HandlerFunc
 		why  string
@@ -494,7 +494,7 @@ func (b dying) Answer(ctx context.Context, e schemas.Event, answer schemas.Inten
 	return err
 }
 
-func TestADispatcherThatDiesBetweenAnswerAndAckLeavesOneAnswer(t *testing.T) {
+func TestDispatcherDiesBeforeAck(t *testing.T) {
 	var asked atomic.Int32
 	d := newDispatching(t, bus.Setup{Strategies: []string{keepOff}, AckWait: time.Second})
 	wanted := outsideOf(t, over(serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -512,14 +512,14 @@ func TestADispatcherThatDiesBetweenAnswerAndAckLeavesOneAnswer(t *testing.T) {
 	}
 	d.d.Set(wanted)
 	d.done()
-	d.same(d.answers.Next(t), scope, movedBy(scope, keepOff, "worker-1", "it is told to leave"))
+	d.same(d.answers.Next(t), scope, movedBy(scope, keepOff, "worker-1", "requested to leave"))
 	d.answers.Quiet(t, 300*time.Millisecond)
 	if asked.Load() != 2 {
 		t.Errorf("asked %d times, want 2", asked.Load())
 	}
 }
 
-func TestAFunctionThatHangsLeavesOneDeadLetterAndOneThatIsAwayNone(t *testing.T) {
+func TestHangingFunctionDeadLetter(t *testing.T) {
 	end := make(chan struct{})
 	s := serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -580,11 +580,11 @@ func TestAFunctionThatHangsHoldsUpNoOther(t *testing.T) {
 		d.answers.Next(t)
 	}
 	if hanging.Load() != 3 {
-		t.Errorf("%d questions hang, want 3, as many as are asked at once", hanging.Load())
+		t.Errorf("%d requests hang, want 3, the limit of parallel requests", hanging.Load())
 	}
 }
 
-func TestScopesWaitForAFunctionThatIsAwayAndTheNewestAreAsked(t *testing.T) {
+func TestScopesWaitForFunction(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -611,7 +611,7 @@ func TestScopesWaitForAFunctionThatIsAwayAndTheNewestAreAsked(t *testing.T) {
 	newest := make(map[string]schemas.Intents)
 	for _, n := range nodes {
 		scope := d.publish(nodeScope(t, keepOff, n))
-		newest[n] = movedBy(scope, keepOff, n, "it is told to leave")
+		newest[n] = movedBy(scope, keepOff, n, "requested to leave")
 	}
 	bustest.Eventually(t, "several probes were in vain", func() bool {
 		n, err := testutil.GatherAndCount(d.metrics, "rehome_dispatcher_requests_total")
@@ -644,7 +644,7 @@ func TestScopesWaitForAFunctionThatIsAwayAndTheNewestAreAsked(t *testing.T) {
 	}
 }
 
-func TestADispatcherThatIsToldToStopWhileScopesWaitStopsAtOnceAndLeavesThemToTheNext(t *testing.T) {
+func TestDispatcherStopsWhileScopesWait(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -675,7 +675,7 @@ func TestADispatcherThatIsToldToStopWhileScopesWaitStopsAtOnceAndLeavesThemToThe
 	}
 }
 
-// unreachable is how many questions nobody answered.
+// unreachable returns the number of requests without an answer.
 func unreachable(t *testing.T, metrics *prometheus.Registry) (n float64) {
 	families, err := metrics.Gather()
 	if err != nil {
@@ -695,7 +695,7 @@ func TestFunctionsAreAskedAsThePolicyOfTheMomentSays(t *testing.T) {
 	ask := func(node string) {
 		t.Helper()
 		scope := d.publish(nodeScope(t, keepOff, node))
-		d.same(d.answers.Next(t), scope, movedBy(scope, keepOff, node, "it is told to leave"))
+		d.same(d.answers.Next(t), scope, movedBy(scope, keepOff, node, "requested to leave"))
 	}
 	ask("a")
 	d.d.Set(outsideOf(t, over(serve(t, current).URL)))
@@ -719,7 +719,7 @@ func TestFunctionsAreAskedAsThePolicyOfTheMomentSays(t *testing.T) {
 	}
 }
 
-// counting is mover, and counts how often it is asked.
+// counting is mover with a count of its requests.
 type counting struct{ atomic.Int32 }
 
 func (c *counting) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -20,7 +20,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
 )
 
-// largeScope is a scope with at least so many bytes of data, most of them in its arguments.
+// largeScope returns a scope with at least that many bytes of data, most of them in its arguments.
 func largeScope(t *testing.T, node string, bytes int) schemas.Event {
 	t.Helper()
 	e := nodeScope(t, keepOff, node)
@@ -35,13 +35,13 @@ func largeScope(t *testing.T, node string, bytes int) schemas.Event {
 	return e
 }
 
-// seen is what a function was asked with.
+// seen is a request as the function received it.
 type seen struct {
 	encoding string
-	same     bool // the body, unpacked, is the data of the scope
+	same     bool // the uncompressed body is the data of the scope
 }
 
-// look notes what a function is asked with, and unpacks it.
+// look records the request to a function, and decompresses it.
 func lookOf(t *testing.T, scope schemas.Event, encoding string, body []byte) (seen, []byte) {
 	if encoding == "gzip" {
 		z, err := gzip.NewReader(bytes.NewReader(body))
@@ -56,7 +56,7 @@ func lookOf(t *testing.T, scope schemas.Event, encoding string, body []byte) (se
 	return seen{encoding, bytes.Equal(body, scope.Data)}, body
 }
 
-// packed is how the data of the scope is written in the stream.
+// packed returns the encoding of the data of the scope in the stream.
 func (d *dispatching) packed(scope schemas.Event) string {
 	d.t.Helper()
 	s, err := d.raw.Stream(d.t.Context(), bus.StreamScopes)
@@ -70,7 +70,7 @@ func (d *dispatching) packed(scope schemas.Event) string {
 	return m.Header.Get("Content-Encoding")
 }
 
-func TestAScopeThatIsCompressedOnTheBusReachesAFunctionAsItWas(t *testing.T) {
+func TestCompressedScope(t *testing.T) {
 	const subject = "functions.off"
 	overNATS := "{name: " + keepOff + ", scope: node, wakes: [node.labels], nats: {subject: " + subject + "}}"
 	for _, c := range []struct {
@@ -90,7 +90,7 @@ func TestAScopeThatIsCompressedOnTheBusReachesAFunctionAsItWas(t *testing.T) {
 			if got := d.packed(scope); got != "gzip" {
 				t.Errorf("on the bus its encoding is %q, want gzip", got)
 			}
-			asked := make(chan seen, 100) // a slow answer is asked for again
+			asked := make(chan seen, 100) // a slow answer causes another request
 			entry := overNATS
 			if c.nats {
 				sub, err := d.raw.Conn().Subscribe(subject, func(m *nats.Msg) {
@@ -118,9 +118,9 @@ func TestAScopeThatIsCompressedOnTheBusReachesAFunctionAsItWas(t *testing.T) {
 				})).URL)
 			}
 			d.d.Set(outsideOf(t, entry))
-			d.same(d.answers.Next(t), scope, movedBy(scope, keepOff, "worker-1", "it is told to leave"))
+			d.same(d.answers.Next(t), scope, movedBy(scope, keepOff, "worker-1", "requested to leave"))
 			if got := <-asked; got != c.want {
-				t.Errorf("it was asked with %+v, want %+v", got, c.want)
+				t.Errorf("got the request %+v, want %+v", got, c.want)
 			}
 			d.done()
 			if dead := d.dead(); len(dead) > 0 {
@@ -130,7 +130,7 @@ func TestAScopeThatIsCompressedOnTheBusReachesAFunctionAsItWas(t *testing.T) {
 	}
 }
 
-// answered is what mover answers to a scope of that ID.
+// answered returns the answer of mover to a scope with that ID.
 func answered(id string, body []byte) (nats.Header, []byte) {
 	r := httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(body))
 	r.Header.Set("ce-id", id)
@@ -139,7 +139,7 @@ func answered(id string, body []byte) (nats.Header, []byte) {
 	return nats.Header(w.Header()), w.Body.Bytes()
 }
 
-// publishPacked stores a scope compressed, however large it is unpacked, as only another program does.
+// publishPacked stores a compressed scope of any uncompressed size, which only another program does.
 func (d *dispatching) publishPacked(e schemas.Event) {
 	d.t.Helper()
 	m := nats.NewMsg(e.Channel)
@@ -161,11 +161,11 @@ func (d *dispatching) publishPacked(e schemas.Event) {
 	}
 }
 
-func TestAScopeWhoseDataUnpackToMoreThanIsReadIsADeadLetterAndHoldsUpNoOther(t *testing.T) {
+func TestTooLargeCompressedScope(t *testing.T) {
 	d := newDispatching(t, bus.Setup{}, over(serve(t, http.HandlerFunc(mover)).URL))
 	d.publishPacked(largeScope(t, "huge", 65<<20))
 	scope := d.publish(nodeScope(t, keepOff, "worker-1"))
-	d.same(d.answers.Next(t), scope, movedBy(scope, keepOff, "worker-1", "it is told to leave"))
+	d.same(d.answers.Next(t), scope, movedBy(scope, keepOff, "worker-1", "requested to leave"))
 	d.done()
 	dead := d.dead()
 	for node, why := range dead {

@@ -11,12 +11,13 @@ import (
 
 // See docs/decisions/0014-memory-of-one-process.md.
 const (
-	// gcPercent is how much the heap may grow between two collections. Most of the heap is caches that stay, so Go's default of 100
-	// would leave as much again empty.
+	// gcPercent is the growth of the heap between two collections. Most of the heap is caches that stay, so Go's
+	// default of 100 would leave the same amount empty.
 	gcPercent = 75
-	// memoryCheck is the time between two checks whether a step of the start is over.
+	// memoryCheck is the time between two checks whether a start phase is over.
 	memoryCheck = 2 * time.Second
-	// calmChecks is how many checks in a row find no open scope when the first full evaluation is over.
+	// calmChecks is the number of checks in a row without an open scope after which the first full evaluation counts as
+	// complete.
 	calmChecks = 3
 )
 
@@ -27,8 +28,8 @@ func limitHeap() {
 	}
 }
 
-// returnMemory gives unused memory back to the system twice: when the caches are filled, and after the first full evaluation. Go
-// itself would keep it for minutes.
+// returnMemory returns unused memory to the system twice: when the caches are filled, and after the first full
+// evaluation. Go itself would keep it for minutes.
 func (p *process) returnMemory(ctx context.Context) error {
 	if !holds(ctx, func() bool { return p.cluster.Ready() == nil }, 1) {
 		return nil
@@ -40,7 +41,7 @@ func (p *process) returnMemory(ctx context.Context) error {
 	return nil
 }
 
-// openScopes returns how many scopes wait for an answer, and 1 while the bus does not answer.
+// openScopes returns the number of scopes that wait for an answer, or 1 while the bus does not answer.
 func (p *process) openScopes(ctx context.Context) uint64 {
 	streams, err := p.bus.Status(ctx)
 	for _, s := range streams {
@@ -51,7 +52,7 @@ func (p *process) openScopes(ctx context.Context) uint64 {
 	return 1
 }
 
-// holds waits until a condition was true in n checks in a row, and returns false if ctx ends before.
+// holds waits until a condition was true in n checks in a row. It returns false if ctx ends first.
 func holds(ctx context.Context, condition func() bool, n int) bool {
 	for found := 0; found < n; {
 		select {

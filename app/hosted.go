@@ -9,8 +9,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// hosted is the bus of the functions in this process. A strategy gets no scopes here while the policy names another place for it.
-// It implements functions.Bus.
+// hosted is the bus of the functions in this process. A strategy gets no scopes here while the policy assigns it to an
+// external function. It implements functions.Bus.
 type hosted struct {
 	*bus.Bus
 
@@ -37,7 +37,7 @@ func (h *hosted) setPolicy(p policy.Policy) error {
 	return nil
 }
 
-// Work implements functions.Bus. It starts again with each policy.
+// Work implements functions.Bus. It starts again after each policy change.
 func (h *hosted) Work(ctx context.Context, strategy string, handle func(context.Context, schemas.Event) error) error {
 	for ctx.Err() == nil {
 		h.mu.Lock()

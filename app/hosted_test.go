@@ -15,7 +15,7 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-func TestAStrategyIsHostedOnlyWhileThePolicyDoesNotSendItElsewhere(t *testing.T) {
+func TestHostedStrategyMovesOut(t *testing.T) {
 	taints, lifetime := functions.All()[0], functions.All()[2]
 	b := bustest.New(t, taints.Strategy.Name, lifetime.Strategy.Name)
 	elsewhere := policy.Policy{Outside: []policy.Outside{{Strategy: taints.Strategy, Subject: "functions.taints"}}}
@@ -50,7 +50,7 @@ func TestAStrategyIsHostedOnlyWhileThePolicyDoesNotSendItElsewhere(t *testing.T)
 	}
 	publish(taints)
 	publish(lifetime)
-	wanted(lifetime) // and nobody asks the other, whose scope came first
+	wanted(lifetime) // and the other gets no request, although its scope came first
 	_ = h.setPolicy(policy.Policy{})
 	wanted(taints)
 	_ = h.setPolicy(elsewhere)

@@ -23,7 +23,7 @@ import (
 	"github.com/rehome-dev/rehome/app/settings"
 )
 
-// lease makes a role active in one process at a time, by the leader election of client-go.
+// lease makes a role active in one process at a time, with the leader election of client-go.
 type lease struct {
 	client    kubernetes.Interface
 	namespace string
@@ -34,8 +34,8 @@ type lease struct {
 	log      *slog.Logger
 
 	mu      sync.Mutex
-	renewed time.Time     // when this process last began to renew it, by the monotonic clock; zero: another one may hold it
-	failed  time.Time     // since when the API server does not answer; zero: it does
+	renewed time.Time     // the start of this process's last renewal, by the monotonic clock; zero if another process may hold it
+	failed  time.Time     // since when the API server does not answer, or zero
 	taken   chan struct{} // gets an item when another process may hold it
 }
 
@@ -45,8 +45,8 @@ func newLease(s settings.Settings, client kubernetes.Interface, name, identity s
 	}
 }
 
-// newIdentity names this process in leases: its namespace, the host's name for people, and a random part, since a process that was
-// started again is another leader.
+// newIdentity returns the identity of this process in leases: its namespace, the host name for users, and a random
+// part, because a restarted process is another leader.
 func newIdentity(namespace string) string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -55,8 +55,8 @@ func newIdentity(namespace string) string {
 	return path.Join(namespace, host+"_"+rand.Text())
 }
 
-// otherNamespace reports whether the process that holds the lease runs in another namespace, so that it belongs to another
-// installation of the same name.
+// otherNamespace reports whether the process that holds the lease runs in another namespace, so that it belongs to
+// another installation of the same name.
 func (l *lease) otherNamespace(holder string) bool {
 	return holder != "" && path.Dir(holder) != path.Dir(l.identity)
 }
@@ -66,22 +66,24 @@ func (l *lease) refusal(holder string) error {
 		"--dry-run, or set REHOME_INSTALLATION to run a second one with limits of its own", l.namespace, l.name, holder)
 }
 
-// errLeaseLost is the cause of the end of a leader's context when another process holds the lease, or may hold it. The leader
-// then leaves everything undone. Every other cause is an orderly end: the lease is released after the leader has returned.
+// errLeaseLost is the cancellation cause of a leader's context when another process holds the lease, or may hold it.
+// The leader then abandons everything. Any other cause is an orderly end: the lease is released after the leader has
+// returned.
 var errLeaseLost = fmt.Errorf("the lease was lost, and %w", actuator.ErrNotLeading)
 
-// renewDeadline is how long a leader continues after its last renewal.
+// renewDeadline returns how long a leader continues after its last renewal.
 func (l *lease) renewDeadline() time.Duration { return l.duration * 2 / 3 }
 
-// retryPeriod is how often the lease is renewed, or asked for: with jitter a standby leads at most some four seconds after the
-// release.
+// retryPeriod returns how often the lease is renewed or requested. With jitter, a standby leads at most four seconds
+// after the release.
 func (l *lease) retryPeriod() time.Duration { return min(l.duration/7, 2*time.Second) }
 
-// Valid reports whether this process held the lease less than the renew deadline ago, by the monotonic clock. Another process
-// can hold it only after the longer lease duration. A process that was paused finds out here before it writes.
+// Valid reports whether this process held the lease less than the renew deadline ago, by the monotonic clock. Another
+// process can hold it only after the longer lease duration. This check stops a process that was paused before it
+// writes.
 func (l *lease) Valid() bool { return l.left() > 0 }
 
-// left is how long the lease is still valid, unless it is renewed.
+// left returns how long the lease is still valid without a renewal.
 func (l *lease) left() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,9 +93,9 @@ func (l *lease) left() time.Duration {
 	return l.renewDeadline() - time.Since(l.renewed)
 }
 
-// hold runs lead whenever this process holds the lease, until ctx ends. It fails when a process of another namespace holds the lease:
-// the two do not share a bus, and each would count limits by itself. The context of lead ends when ctx ends, with the same
-// cause, or when the lease is lost, with the cause [errLeaseLost].
+// hold runs lead whenever this process holds the lease, until ctx ends. It fails if a process in another namespace
+// holds the lease, because the two do not share a bus, and each would count limits separately. The context of lead ends
+// when ctx ends, with the same cause, or when the lease is lost, with the cause [errLeaseLost].
 func (l *lease) hold(ctx context.Context, lead func(context.Context) error) error {
 	for ctx.Err() == nil {
 		if err := l.once(ctx, lead); err != nil && !errors.Is(err, errLeaseLost) {
@@ -128,7 +130,7 @@ func (l *lease) ifFree(ctx context.Context, lead func(context.Context) error) er
 		err := lead(held)
 		if lost := context.Cause(held); errors.Is(lost, errLeaseLost) {
 			if errors.Is(err, errLeaseLost) {
-				lost = nil // it says so itself
+				lost = nil // it reports that itself
 			}
 			return fmt.Errorf("lease %s/%s: %w", l.namespace, l.name, errors.Join(lost, err))
 		}
@@ -140,7 +142,7 @@ func (l *lease) ifFree(ctx context.Context, lead func(context.Context) error) er
 	return err
 }
 
-// holder returns the process that renewed the lease in time, or nothing.
+// holder returns the process that renewed the lease in time, or "".
 func (l *lease) holder(ctx context.Context) (string, error) {
 	found, err := l.client.CoordinationV1().Leases(l.namespace).Get(ctx, l.name, metav1.GetOptions{})
 	switch {
@@ -154,7 +156,8 @@ func (l *lease) holder(ctx context.Context) (string, error) {
 
 // once waits for the lease and leads until it is lost or ctx ends.
 func (l *lease) once(ctx context.Context, lead func(context.Context) error) error {
-	// The election outlives ctx, so that the lease is released only after lead has returned. klog repeats itself at every try.
+	// The election outlives ctx, so that the lease is released only after lead has returned. klog would repeat its
+	// messages at every try.
 	electing, stop := context.WithCancel(klog.NewContext(context.WithoutCancel(ctx), klog.New(nil)))
 	held, over := make(chan struct{}), make(chan struct{})
 	lock := &lock{lease: l, refused: make(chan error, 1), Interface: &resourcelock.LeaseLock{
@@ -193,7 +196,7 @@ func (l *lease) once(ctx context.Context, lead func(context.Context) error) erro
 			if lock.replaced.Load() {
 				select {
 				case <-ctx.Done():
-				case <-time.After(2 * l.retryPeriod()): // the other leader has tried to renew the lease by then, and has ended
+				case <-time.After(2 * l.retryPeriod()): // by then the other leader has tried to renew the lease, and has ended
 				}
 			}
 			return lead(ctx)
@@ -202,8 +205,8 @@ func (l *lease) once(ctx context.Context, lead func(context.Context) error) erro
 	return nil
 }
 
-// term runs lead until ctx ends or the lease is no longer valid. The elector reports a lost lease only after it has tried to
-// release it, which takes long while the API server does not answer.
+// term runs lead until ctx ends or the lease is no longer valid. The elector reports a lost lease only after it has
+// tried to release it, which takes long while the API server does not answer.
 func (l *lease) term(ctx context.Context, lead func(context.Context) error) error {
 	leading, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	var guard sync.WaitGroup
@@ -234,19 +237,20 @@ func (l *lease) term(ctx context.Context, lead func(context.Context) error) erro
 	return err
 }
 
-// lock is the lease as the elector reads and writes it. It notes when this process renewed the lease and when another one holds
-// it, and logs once that the API server does not answer and once that it does again.
+// lock is the lease as the elector reads and writes it. It records when this process renewed the lease and when another
+// one holds it, and logs an outage of the API server and its end once.
 type lock struct {
 	resourcelock.Interface
 	lease    *lease
 	done     atomic.Bool // the leader has returned: the lease may be released
 	replaced atomic.Bool // the lease was deleted, and its holder may lead until it tries to renew it
 
-	seen    resourcelock.LeaderElectionRecord // at the last look
+	seen    resourcelock.LeaderElectionRecord // at the last read
 	refused chan error
 }
 
-// errNotReleased says that a lease was not released, since another process holds it or the leader has not returned yet.
+// errNotReleased means that a lease was not released, because another process holds it or the leader has not returned
+// yet.
 var errNotReleased = errors.New("the lease is not released")
 
 // Get implements [resourcelock.Interface].
@@ -276,8 +280,8 @@ func (l *lock) Create(ctx context.Context, record resourcelock.LeaderElectionRec
 	return err
 }
 
-// Update implements [resourcelock.Interface]. The elector would release the lease of another holder, and also release it while
-// the leader that could not renew it is still returning.
+// Update implements [resourcelock.Interface]. The elector would release the lease of another holder, and would also
+// release it while a leader that could not renew it is still returning.
 func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	if record.HolderIdentity == "" && !(l.done.Load() && l.lease.mine()) {
 		return errNotReleased
@@ -328,6 +332,6 @@ func (l *lease) answered(err error, name string) {
 		l.failed = time.Time{}
 	case !ok && l.failed.IsZero():
 		l.failed = time.Now()
-		l.log.Warn("the API server does not let the lease be asked for; trying again until it does", "lease", name, "error", err)
+		l.log.Warn("the API server does not allow access to the lease; retrying", "lease", name, "error", err)
 	}
 }

@@ -26,16 +26,16 @@ import (
 )
 
 const (
-	looker = "looker" // a user that may get, create, and update a lease, and nothing else
-	// long is a lease that no standby outwaits: one that leads within soon has asked for a released lease.
+	looker = "looker" // a user that may only get, create, and update leases
+	// long is a duration that no standby waits for: one that leads within soon has taken a released lease.
 	long = 10 * time.Minute
 	soon = 30 * time.Second
-	// short is a lease that ends within a test.
+	// short is a duration that ends within a test.
 	short = 3 * time.Second
 )
 
-// TestALeaseAndTheAPIServer shares one control plane among all of its parts. Each has a lease of its own; the last one
-// takes the API server away.
+// TestALeaseAndTheAPIServer shares one control plane among its subtests. Each has its own lease; the last one stops the
+// API server.
 func TestALeaseAndTheAPIServer(t *testing.T) {
 	c := clustertest.New(t, cluster.Options{Users: []cluster.User{{Name: looker}}})
 	for i, tt := range []struct {
@@ -48,7 +48,7 @@ func TestALeaseAndTheAPIServer(t *testing.T) {
 		{"a standby that replaces a deleted lease leads after its holder", testReplaced},
 		{"a standby does not lead while the lease is held", testHeld},
 		{"a leader whose lease is taken ends at once, knows why, and leaves the lease to the other", testTaken},
-		{"a round whose lease is taken says so", testRoundTaken},
+		{"a round whose lease is taken reports that", testRoundTaken},
 		{"a process of another namespace refuses a lease that is renewed, and takes an abandoned one", testOtherNamespace},
 		{"the rights to get, create and update the lease are enough", testRights},
 		{"a lease is valid while it is renewed, and not after it was taken or released", testValid},
@@ -63,7 +63,7 @@ func TestALeaseAndTheAPIServer(t *testing.T) {
 	}
 }
 
-// contest is one lease, and those who want it.
+// contest is one lease, with its contenders.
 type contest struct {
 	*testing.T
 	c         *cluster.Cluster
@@ -85,14 +85,14 @@ func (c *contest) must(err error) {
 type contender struct {
 	*lease
 	in     *contest
-	looked chan struct{} // it has looked at the lease
+	looked chan struct{} // it has read the lease
 	terms  chan struct{} // it leads
-	causes chan error    // it does not any more, and why
+	causes chan error    // it no longer leads, with the reason
 	log    *logged
 	end    func() // ends it and waits for it
 }
 
-// contender makes one that does not run yet.
+// contender returns a contender that does not run yet.
 func (c *contest) contender(config *rest.Config, duration time.Duration) *contender {
 	c.Helper()
 	p := &contender{in: c, looked: make(chan struct{}, 1), terms: make(chan struct{}, 100), causes: make(chan error, 100),
@@ -105,7 +105,7 @@ func (c *contest) contender(config *rest.Config, duration time.Duration) *conten
 	return p
 }
 
-// run starts a contender that wants the lease until it is ended, at the latest by the end of the test.
+// run starts a contender that wants the lease until it is ended, at the latest at the end of the test.
 func (c *contest) run(duration time.Duration, started chan<- *contender) *contender {
 	c.Helper()
 	return c.start(c.contender(c.c.RESTConfig(), duration), started)
@@ -128,7 +128,7 @@ func (c *contest) start(p *contender, started chan<- *contender) *contender {
 	return p
 }
 
-// lead is a term.
+// lead returns a term.
 func (p *contender) lead(ctx context.Context, started chan<- *contender) error {
 	if n := p.in.leading.Add(1); n != 1 {
 		p.in.Errorf("%d lead at once", n)
@@ -143,7 +143,7 @@ func (p *contender) lead(ctx context.Context, started chan<- *contender) error {
 	return nil
 }
 
-// await waits for something.
+// await waits for a channel.
 func await[T any](c *contest, what string, from <-chan T) T {
 	c.Helper()
 	select {
@@ -155,7 +155,7 @@ func await[T any](c *contest, what string, from <-chan T) T {
 	}
 }
 
-// within is await for something that comes so soon, and says how soon it came.
+// within is await with a deadline, and returns the time it took.
 func within[T any](c *contest, most time.Duration, began time.Time, what string, from <-chan T) T {
 	c.Helper()
 	got := await(c, what, from)
@@ -166,7 +166,7 @@ func within[T any](c *contest, most time.Duration, began time.Time, what string,
 	return got
 }
 
-// observed tells of every look at a lease that was answered.
+// observed reports every successful read of a lease.
 type observed struct {
 	next   http.RoundTripper
 	looked chan<- struct{}
@@ -183,7 +183,7 @@ func (o *observed) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// logged is what was logged.
+// logged is a log.
 type logged struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -195,7 +195,7 @@ func (l *logged) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
-// messages are the lines that contain a text, without what varies.
+// messages returns the lines that contain a text, without variable parts.
 func (l *logged) messages() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -207,11 +207,11 @@ func (l *logged) messages() []string {
 	return out
 }
 
-// lease writes the lease by hand: who holds it, from now on for so long. It is made if need be.
+// lease writes the lease: its holder, its renewal now, and its duration. It creates it if necessary.
 func (c *contest) lease(holder string, duration time.Duration) {
 	c.Helper()
 	all := c.client.CoordinationV1().Leases(c.namespace)
-	for { // until nobody writes at the same time
+	for { // until no concurrent write
 		lease, err := all.Get(c.Context(), contested, metav1.GetOptions{})
 		if err != nil {
 			lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: contested}}
@@ -233,7 +233,7 @@ func (c *contest) lease(holder string, duration time.Duration) {
 	}
 }
 
-// holder is who holds the lease.
+// holder returns the holder of the lease.
 func (c *contest) holder() string {
 	c.Helper()
 	lease, err := c.client.CoordinationV1().Leases(c.namespace).Get(c.Context(), contested, metav1.GetOptions{})
@@ -277,7 +277,7 @@ func testManyHandOvers(c *contest) {
 	leader := await(c, "one leads", started)
 	for round := range 10 {
 		if random.IntN(2) == 0 {
-			time.Sleep(time.Duration(random.IntN(60)) * time.Millisecond) // a race is wanted, at another moment each time
+			time.Sleep(time.Duration(random.IntN(60)) * time.Millisecond) // to get a race at a different moment each time
 		}
 		began := time.Now()
 		leader.end()
@@ -458,7 +458,7 @@ func testValid(c *contest) {
 	await(c, "it leads", p.terms)
 	for began := time.Now(); time.Since(began) < 2*short; time.Sleep(50 * time.Millisecond) {
 		if !p.Valid() {
-			c.Error("it is not valid although it is renewed") // unless this machine stood still for two seconds
+			c.Error("it is not valid although it is renewed") // unless this machine paused for two seconds
 			break
 		}
 	}
@@ -473,7 +473,7 @@ func testValid(c *contest) {
 
 func testOrderlyEnd(c *contest) {
 	first, second := c.contender(c.c.RESTConfig(), short), c.contender(c.c.RESTConfig(), short)
-	for _, p := range []*contender{first, second} { // a connection that is there is used again, and stays
+	for _, p := range []*contender{first, second} { // an open connection is reused, and remains
 		_, err := p.client.CoordinationV1().Leases(c.namespace).List(c.Context(), metav1.ListOptions{})
 		c.must(err)
 	}
@@ -499,7 +499,7 @@ func testCannotRenew(c *contest) {
 	p := c.run(duration, nil)
 	await(c, "it leads", p.terms)
 	c.must(c.c.StopAPIServer())
-	// A standby leads after the duration at the earliest, which counts from the last renewal before.
+	// A standby leads after the duration at the earliest, which counts from the last renewal.
 	if cause := within(c, duration, time.Now(), "it ends", p.causes); !errors.Is(cause, errLeaseLost) {
 		c.Errorf("it ended because of: %v", cause)
 	}
@@ -511,7 +511,7 @@ func TestTheLossOfALeaseIsNoFailureOfWhatRanUnderIt(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		cause error // why the context ends
-		task  error // what a task returns
+		task  error // the result of a task
 		want  error
 	}{
 		{"a lost lease", errLeaseLost, nil, nil},

@@ -12,13 +12,14 @@ import (
 )
 
 const (
-	// mostConsumers limits the consumers of each stream: listeners of the history choose their names.
+	// mostConsumers limits the consumers of each stream, because listeners of the history choose their names.
 	mostConsumers = 100
 	// countWithin is less than the time of a scrape.
 	countWithin = 2 * time.Second
 )
 
-// onScrape is a collector that asks the bus at each scrape. There are no metrics while the bus does not answer; /readyz says so.
+// onScrape is a collector that queries the bus at each scrape. It has no metrics while the bus does not answer; /readyz
+// reports that.
 type onScrape struct {
 	metrics []*prometheus.Desc
 	collect func(ctx context.Context, gauge func(metric int, value float64, labels ...string)) error
@@ -40,21 +41,21 @@ func (s onScrape) Collect(to chan<- prometheus.Metric) {
 	})
 }
 
-// NewBusFigures makes the metrics of streams and consumers.
+// NewBusFigures returns the metrics of streams and consumers.
 func NewBusFigures(ask func(context.Context) ([]bus.StreamStatus, error)) prometheus.Collector {
 	const messages, bytes, limit, waiting, inHand, again = 0, 1, 2, 3, 4, 5
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("rehome_bus_"+name, help, labels, nil)
 	}
 	metrics := []*prometheus.Desc{
-		messages: desc("stream_messages", "Messages that a stream holds.", "stream"),
-		bytes:    desc("stream_bytes", "Bytes that a stream holds.", "stream"),
-		limit:    desc("stream_limit_bytes", "Bytes that a stream may hold.", "stream"),
+		messages: desc("stream_messages", "Messages in a stream.", "stream"),
+		bytes:    desc("stream_bytes", "Bytes in a stream.", "stream"),
+		limit:    desc("stream_limit_bytes", "Maximum bytes of a stream.", "stream"),
 		waiting: desc("consumer_waiting_messages",
-			"Messages that nobody has taken yet: scopes by strategy, events of the history by listener.", "stream", "consumer"),
+			"Undelivered messages: scopes by strategy, events of the history by listener.", "stream", "consumer"),
 		inHand: desc("consumer_unacknowledged_messages",
-			"Messages that somebody has and is not done with, or that wait for their next try.", "stream", "consumer"),
-		again: desc("consumer_redelivered_messages", "Those not done with that were handed out before.", "stream", "consumer"),
+			"Unacknowledged messages, including messages that wait for redelivery.", "stream", "consumer"),
+		again: desc("consumer_redelivered_messages", "Unacknowledged messages that were delivered more than once.", "stream", "consumer"),
 	}
 	return onScrape{metrics, func(ctx context.Context, gauge func(int, float64, ...string)) error {
 		streams, err := ask(ctx)
@@ -74,10 +75,10 @@ func NewBusFigures(ask func(context.Context) ([]bus.StreamStatus, error)) promet
 	}}
 }
 
-// NewDeadLetters makes the metric of dead letters.
+// NewDeadLetters returns the metric of dead letters.
 func NewDeadLetters(count func(context.Context) (map[string]uint64, error)) prometheus.Collector {
 	return onScrape{[]*prometheus.Desc{prometheus.NewDesc(
-		"rehome_dead_letters", "Dead letters that are kept, by the stream that the message was in.", []string{"stream"}, nil,
+		"rehome_dead_letters", "Stored dead letters, by the original stream of the message.", []string{"stream"}, nil,
 	)}, func(ctx context.Context, gauge func(int, float64, ...string)) error {
 		counts, err := count(ctx)
 		for stream, n := range counts {
@@ -87,8 +88,8 @@ func NewDeadLetters(count func(context.Context) (map[string]uint64, error)) prom
 	}}
 }
 
-// registerBusMetrics adds the metrics of the bus that this process may read: all of the server in this process, and of an external
-// one the streams and the strategies of this process.
+// registerBusMetrics registers the metrics of the bus that this process may read: all metrics of an embedded server,
+// and for an external server the streams and strategies of this process.
 func (p *process) registerBusMetrics() {
 	if p.roles.Watcher {
 		p.metrics.MustRegister(NewDeadLetters(p.bus.DeadCounts))
@@ -102,21 +103,21 @@ func (p *process) registerBusMetrics() {
 	}
 	p.metrics.MustRegister(NewBusFigures(ask), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "rehome_bus_clock_skew_seconds",
-		Help: "How far the clock of this process is ahead of the clock of the bus, at least. Negative: behind.",
+		Help: "Seconds that the clock of this process is ahead of the clock of the bus, at least. Negative if it is behind.",
 	}, func() float64 {
 		skew, _ := p.bus.ClockSkew()
 		return skew.Seconds()
 	}))
 }
 
-// newStoreMetrics makes the metrics of the disk of an embedded server.
+// newStoreMetrics returns the metrics of the disk of an embedded server.
 func newStoreMetrics(s *bus.Server) prometheus.Collector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("rehome_bus_"+name, help, labels, nil)
 	}
 	return onScrape{[]*prometheus.Desc{
-		desc("refusing_writes", "1 for the reason for which the bus in the process takes no events.", "reason"),
-		desc("free_bytes", "Free space on the disk of the bus in the process."),
+		desc("refusing_writes", "1 for the reason why the embedded bus stores no events.", "reason"),
+		desc("free_bytes", "Free space on the disk of the embedded bus."),
 	}, func(_ context.Context, gauge func(int, float64, ...string)) error {
 		err := s.Ready()
 		for reason, is := range map[string]error{"full": bus.ErrNoSpace, "stopped": bus.ErrStopped} {
@@ -151,11 +152,11 @@ func (p *process) workedOn() (names []string) {
 func newLeading() *prometheus.GaugeVec {
 	return prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "rehome_leader",
-		Help: "1: this process is the active one of the role that the lease is for. 0: it is on standby.",
+		Help: "1 if this process is the active one for the role of the lease, 0 if it is on standby.",
 	}, []string{"lease"})
 }
 
-// counted wraps a role so that its metric shows when it is active.
+// counted wraps a role so that its metric reports when it is active.
 func counted(leading prometheus.Gauge, run task) task {
 	leading.Set(0)
 	return func(ctx context.Context) error {
@@ -165,10 +166,10 @@ func counted(leading prometheus.Gauge, run task) task {
 	}
 }
 
-// newReadiness makes the metric that shows the answer of /readyz. The checks run at each scrape.
+// newReadiness returns the metric with the result of /readyz. The checks run at each scrape.
 func newReadiness(ready func(context.Context) error) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "rehome_ready", Help: "1: the process can do its work. 0: /readyz says why it cannot.",
+		Name: "rehome_ready", Help: "1 if the process is ready, 0 if not. /readyz returns the reason.",
 	}, func() float64 {
 		ctx, cancel := context.WithTimeout(context.Background(), countWithin)
 		defer cancel()

@@ -22,7 +22,7 @@ import (
 	"github.com/rehome-dev/rehome/watcher"
 )
 
-// RunOnce checks everything that a person can get wrong, and then holds one round.
+// RunOnce checks everything that a user can get wrong, and then runs one round.
 func RunOnce(ctx context.Context, s settings.Settings, output simulate.Output, notes io.Writer) error {
 	o := once{settings: s, output: output, notes: notes}
 	err := s.Check()
@@ -61,7 +61,7 @@ type batches struct {
 	close func()
 }
 
-// batches follows the cluster and returns when its caches are filled.
+// batches starts to follow the cluster and returns when its caches are filled.
 func (o once) batches(ctx context.Context) (batches, error) {
 	view, err := cluster.New(cluster.Config{Client: o.client, Kinds: slices.Concat(cluster.WorkloadKinds(), cluster.PlacementKinds())})
 	if err != nil {
@@ -106,7 +106,7 @@ func (o once) round(ctx context.Context) error {
 	round.Carry = func(ctx context.Context, intents []actuator.Intent) ([]schemas.Verdict, error) {
 		verdicts, err := batches.Handle(ctx, intents)
 		if ctx.Err() == nil {
-			err = nil // each verdict tells its own, and is counted below
+			err = nil // each verdict has its own, and is counted below
 		}
 		return verdicts, err
 	}
@@ -132,7 +132,7 @@ func (o once) round(ctx context.Context) error {
 	return nil
 }
 
-// ReadRound reads what a round in a cluster needs: its objects, and the load of nodes and pods.
+// ReadRound reads the input of a round in a cluster: its objects, and the load of nodes and pods.
 func ReadRound(ctx context.Context, client kubernetes.Interface, p policy.Policy) (simulate.Config, []metav1.Object, error) {
 	objects, err := settings.ReadCluster(ctx, client)
 	if err != nil {

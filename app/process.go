@@ -1,5 +1,5 @@
-// Package app composes a process of the roles: it reads the settings, connects to the bus and the cluster, elects leaders, and
-// serves HTTP. No other package composes a process of roles.
+// Package app composes a process from the roles: it reads the settings, connects to the bus and the cluster, elects
+// leaders, and serves HTTP. No other package composes roles.
 //
 //	Run ─▶ prepare     process.go   settings, policy, client
 //	    ─▶ openBus     process.go   the server in the process, and the connection
@@ -50,11 +50,11 @@ type process struct {
 	inForce  atomic.Pointer[policy.Policy] // now
 	content  settings.Content              // of the policy file at the start
 	client   kubernetes.Interface
-	server   *bus.Server // nil: the bus is outside of the process
+	server   *bus.Server // nil if the bus is external
 	bus      *bus.Bus
-	spans    *trace.Exporter // nil: not enabled
-	cluster  *cluster.Cache  // nil: no role needs it
-	resync   func()          // of the watcher; nil: it is in another process
+	spans    *trace.Exporter // nil if not enabled
+	cluster  *cluster.Cache  // nil if no role needs it
+	resync   func()          // of the watcher; nil if it runs in another process
 
 	tasks         []task
 	leaders       []leader
@@ -62,7 +62,7 @@ type process struct {
 	warnings      []serving.Check
 	policySetters []func(policy.Policy) error
 
-	unidentified atomic.Pointer[error] // why the cluster is not known yet; nil: it is, or this process has no access to it
+	unidentified atomic.Pointer[error] // why the cluster is not identified yet; nil if it is, or this process has no access to it
 
 	leases   map[string]*lease // by name
 	identity string            // of this process in all leases
@@ -76,7 +76,7 @@ func (p *process) onPolicy(set func(policy.Policy) error) {
 	p.policySetters = append(p.policySetters, set)
 }
 
-// setPolicy sets another policy in all roles, or in none: only the first one may refuse it, see startWatcher.
+// setPolicy sets another policy in all roles, or in none: only the first role may reject it, see startWatcher.
 func (p *process) setPolicy(next policy.Policy) error {
 	for _, set := range p.policySetters {
 		if err := set(next); err != nil {
@@ -139,7 +139,7 @@ func Run(ctx context.Context, s settings.Settings, r Roles) error {
 	return together(ctx, web.Serve, requests.Serve, p.follow)
 }
 
-// prepare reads the policy and makes the client of the cluster, for the roles that need them.
+// prepare reads the policy and creates the clients of the cluster for the roles that need them.
 func (p *process) prepare() error {
 	if err := p.settings.Check(); err != nil {
 		return err
@@ -156,7 +156,7 @@ func (p *process) prepare() error {
 	return err
 }
 
-// openBus connects to the bus, and before that starts it if it is in the process. stop closes both.
+// openBus connects to the bus, after starting it if it is embedded. stop closes both.
 func (p *process) openBus() (stop func(), err error) {
 	options, err := settings.BusOptions(p.settings, string(p.roles.name()))
 	if err != nil {
@@ -200,27 +200,28 @@ func (p *process) openBus() (stop func(), err error) {
 	}, nil
 }
 
-// identifyEvery is the time between two questions for the identity of the cluster.
+// identifyEvery is the interval of attempts to identify the cluster.
 const identifyEvery = 2 * time.Second
 
-// identify tells the bus which installation this is. It waits for the API server: the bus may belong to another cluster.
+// identify tags the bus with the identity of this installation. It waits for the API server, because the bus may belong
+// to another cluster.
 func (p *process) identify(ctx context.Context) {
 	installation := bus.Installation{Name: p.settings.Installation}
 	if p.client != nil {
 		_ = wait.PollUntilContextCancel(ctx, identifyEvery, true, func(ctx context.Context) (known bool, _ error) {
 			i, err := settings.ReadInstallation(ctx, p.settings, p.client)
 			if err != nil && p.unidentified.Swap(&err) == nil {
-				p.log.Warn("waiting until the cluster is identified", "error", err)
+				p.log.Warn("waiting for the identity of the cluster", "error", err)
 			}
 			installation = i
 			return err == nil, nil
-		}) // the error is that of ctx
+		}) // returns the error of ctx
 		p.unidentified.Store(nil)
 	}
 	p.bus.Identify(installation)
 }
 
-// identified returns why the cluster is not known yet.
+// identified returns the reason why the cluster is not identified yet, or nil.
 func (p *process) identified(context.Context) error {
 	if err := p.unidentified.Load(); err != nil {
 		return *err
@@ -228,15 +229,16 @@ func (p *process) identified(context.Context) error {
 	return nil
 }
 
-// follow begins the tasks when the streams exist, and evaluates everything again when they were lost and made again.
+// follow starts the tasks when the streams exist, and evaluates everything again after streams were lost and created
+// again.
 func (p *process) follow(ctx context.Context) error {
-	var setUp func(context.Context) error // nil: another process sets up the bus
+	var setUp func(context.Context) error // nil means another process sets up the bus
 	if p.roles.Embedded {
 		// It uses the context of the process: half a setup would leave streams without consumers, and streams that are there are
 		// not set up again.
 		setUp = func(context.Context) error { return p.bus.Setup(ctx, settings.SetupOf(p.settings, *p.inForce.Load())) }
 	}
-	// Without the API server, people can still read the bus.
+	// Without the API server, users can still read the bus.
 	unknown, known := context.WithCancel(ctx)
 	defer known()
 	p.bus.Identify(bus.Installation{Name: p.settings.Installation})
@@ -255,7 +257,7 @@ func (p *process) follow(ctx context.Context) error {
 	work.Go(func() error {
 		return p.bus.FollowStreams(working, setUp, func() {
 			if begun {
-				p.log.Warn("the bus has lost everything that was on it and is empty now")
+				p.log.Warn("the bus has lost all its data and is empty")
 				if p.resync != nil {
 					p.resync()
 				}
@@ -270,7 +272,8 @@ func (p *process) follow(ctx context.Context) error {
 	return work.Wait()
 }
 
-// evaluateAgain evaluates everything whenever the embedded server takes events again: answers to scopes were lost.
+// evaluateAgain evaluates everything whenever the embedded server accepts events again, because answers to scopes were
+// lost.
 func (p *process) evaluateAgain(ctx context.Context) error {
 	for {
 		select {
@@ -299,8 +302,8 @@ type leader struct {
 	run   task
 }
 
-// lead returns tasks that make each role active while this process holds its lease. With the bus in the process, all roles must be
-// active in the same process: each lease is asked for only while the one before is held.
+// lead returns tasks that make each role active while this process holds its lease. With an embedded bus, all roles
+// must be active in the same process, so each lease is requested only while the previous one is held.
 func (p *process) lead() (tasks []task) {
 	leading := newLeading()
 	if len(p.leaders) > 0 {
@@ -323,7 +326,7 @@ func (p *process) lead() (tasks []task) {
 	return tasks
 }
 
-// leaseValid returns the check of a lease before writes; nil in a dry run, which needs no lease.
+// leaseValid returns the lease check before writes; nil in a dry run, which needs no lease.
 func (p *process) leaseValid(name string) func() bool {
 	if p.settings.DryRun {
 		return nil

@@ -9,24 +9,24 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// readBefore is how far before its start a proofreader begins, for clocks that differ, and for what nobody read while the
-// role changed hands. What was buried by another one of its name then is not buried again.
+// readBefore is how far before its start a proofreader begins, because clocks differ, and to cover the change of the
+// active process. An event that the previous one buried is not buried again.
 const readBefore = 5 * time.Second
 
-// proofread moves invalid events of the history to the dead letters. No other consumer reads all of them.
+// proofread moves invalid events of the history to the dead letters. No other consumer reads all events.
 func (p *process) proofread(ctx context.Context) error {
 	return p.bus.Proofread(ctx, time.Now().Add(-readBefore), p.flawOf)
 }
 
-// flawOf says what is wrong with an event of the history: its data is not what its channel says, or it says that it comes from
-// somebody else than the one who publishes such events. The error wraps [schemas.ErrInvalid].
+// flawOf returns the error in an event of the history: its data does not match its channel, or its source is not a role
+// that publishes such events. The error wraps [schemas.ErrInvalid].
 func (p *process) flawOf(e schemas.Event) error {
 	payload, by, err := recorded(e)
 	switch {
 	case err != nil:
 		return err
 	case e.Channel != payload.Channel():
-		return fmt.Errorf("event %s: %w: it came on %s, and its data belongs on %s", e.ID, schemas.ErrInvalid, e.Channel,
+		return fmt.Errorf("event %s: %w: the subject is %s, but its data belongs on %s", e.ID, schemas.ErrInvalid, e.Channel,
 			payload.Channel())
 	case !slices.ContainsFunc(by, func(role string) bool { return e.Source == p.settings.Source(role) }):
 		return fmt.Errorf("event %s: %w: its source is %q, want %q", e.ID, schemas.ErrInvalid, e.Source, p.settings.Source(by[0]))

@@ -8,7 +8,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-func TestWhatIsInTheHistorySaysWhatItsChannelSaysAndComesFromWhoPublishesIt(t *testing.T) {
+func TestFlawOf(t *testing.T) {
 	p := &process{settings: settings.Settings{Cluster: "test"}}
 	delta := schemas.Delta{Kind: schemas.NodeTaints, Object: schemas.ObjectRef{Kind: "Node", Name: "n1"}}
 	verdict := schemas.Verdict{
@@ -31,21 +31,21 @@ func TestWhatIsInTheHistorySaysWhatItsChannelSaysAndComesFromWhoPublishesIt(t *t
 		{"a receipt of maintenance is right", receipt, "maintenance", nil, ""},
 		{"a maintenance of its role is right", schemas.Maintenance{Name: "node/n1"}, "maintenance", nil, ""},
 		{
-			"a verdict of somebody else is wrong", verdict, "watcher", nil,
+			"a verdict of another role is invalid", verdict, "watcher", nil,
 			`: invalid event: its source is "/clusters/test/watcher", want "/clusters/test/actuator"`,
 		},
 		{
-			"a receipt of somebody else is wrong", receipt, "actuator", nil,
+			"a receipt of another role is invalid", receipt, "actuator", nil,
 			`: invalid event: its source is "/clusters/test/actuator", want "/clusters/test/watcher"`,
 		},
 		{
-			"a maintenance of somebody else is wrong", schemas.Maintenance{Name: "kernel"}, "watcher", nil,
+			"a maintenance of another role is invalid", schemas.Maintenance{Name: "kernel"}, "watcher", nil,
 			`: invalid event: its source is "/clusters/test/watcher", want "/clusters/test/maintenance"`,
 		},
 		{
 			"a maintenance on the channel of another one is wrong", schemas.Maintenance{Name: "kernel"}, "maintenance",
 			on("rehome.maintenance.disks"),
-			`: invalid event: it came on rehome.maintenance.disks, and its data belongs on rehome.maintenance.kernel`,
+			`: invalid event: the subject is rehome.maintenance.disks, but its data belongs on rehome.maintenance.kernel`,
 		},
 		{
 			"an outcome that there is not is wrong", unknown, "actuator", nil,
@@ -54,11 +54,11 @@ func TestWhatIsInTheHistorySaysWhatItsChannelSaysAndComesFromWhoPublishesIt(t *t
 		},
 		{
 			"a delta about another object than its channel is wrong", delta, "watcher", on("rehome.delta.node.taints.n2"),
-			`: invalid event: it came on rehome.delta.node.taints.n2, and its data belongs on rehome.delta.node.taints.n1`,
+			`: invalid event: the subject is rehome.delta.node.taints.n2, but its data belongs on rehome.delta.node.taints.n1`,
 		},
 		{
 			"a verdict on the channel of a delta is wrong", verdict, "actuator", on("rehome.delta.node.taints.n1"),
-			`: invalid event: it came on rehome.delta.node.taints.n1, and its data belongs on rehome.verdict.evicted.Taints.web.api-0`,
+			`: invalid event: the subject is rehome.delta.node.taints.n1, but its data belongs on rehome.verdict.evicted.Taints.web.api-0`,
 		},
 		{
 			"data of another shape is wrong", delta, "watcher", func(e *schemas.Event) { e.Data = []byte("[7]") },

@@ -15,15 +15,15 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 )
 
-// reloadInterval is how often the policy file is looked at. Reading a few kilobytes costs some microseconds; a ConfigMap
-// that was changed takes up to a minute or two to reach the file at all.
+// reloadInterval is the interval of reads of the policy file. Reading a few kilobytes takes some microseconds; a
+// changed ConfigMap takes up to two minutes to reach the file.
 const reloadInterval = time.Second
 
-// reloader reads the policy file again when its content has changed. It looks at the content and not at what the file
-// system tells about it, because a mounted ConfigMap is changed by swapping a symbolic link above the file.
+// reloader reads the policy file again when its content has changed. It compares the content and not the file times,
+// because a mounted ConfigMap changes by a swap of a symbolic link above the file.
 type reloader struct {
 	file string
-	// current is the content of the policy that is in force.
+	// current is the content of the active policy.
 	current settings.Content
 	// apply sets a policy in all roles, or returns an error and changes nothing.
 	apply   func(policy.Policy) error
@@ -31,8 +31,8 @@ type reloader struct {
 	good    prometheus.Gauge
 	log     *slog.Logger
 
-	last    settings.Content // of the last look
-	refused settings.Content // zero: nothing since a policy was applied
+	last    settings.Content // of the last read
+	refused settings.Content // zero if nothing has changed since a policy was applied
 }
 
 func newReloader(
@@ -43,11 +43,11 @@ func newReloader(
 		file: file, current: current, last: current, apply: apply, log: log,
 		results: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "rehome_policy_reloads_total",
-			Help: "Changes of the policy file: applied, or refused so that the policy before stays in force.",
+			Help: "Changes of the policy file by result: applied, or refused with the previous policy still active.",
 		}, []string{"result"}),
 		good: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "rehome_policy_last_reload_successful",
-			Help: "1: the policy in force is the one of the policy file. 0: that one was refused.",
+			Help: "1 if the policy file is active, 0 if it was refused.",
 		}),
 	}
 	r.results.WithLabelValues("applied") // metrics with labels begin at zero
@@ -56,7 +56,7 @@ func newReloader(
 	return r
 }
 
-// run looks at the file until ctx ends. It returns nil.
+// run reads the file periodically until ctx ends. It returns nil.
 func (r *reloader) run(ctx context.Context) error {
 	ticker := time.NewTicker(reloadInterval)
 	defer ticker.Stop()
@@ -70,8 +70,8 @@ func (r *reloader) run(ctx context.Context) error {
 	}
 }
 
-// look reads the file once. A new content counts when it is the same at two looks, so that a file that somebody is just
-// writing is not read half. The policy in force can come back after one that was refused.
+// look reads the file once. A new content applies only after two equal reads, so that a partly written file is not
+// used. The active policy can return after a refused one.
 func (r *reloader) look() {
 	data, err := os.ReadFile(r.file)
 	now := settings.ContentOf(data, err)
@@ -111,7 +111,7 @@ func (r *reloader) refuse(err error) {
 		problems = policy.Problems{{File: r.file, Wrong: err.Error()}}
 	}
 	for i, p := range problems {
-		r.log.Error("policy refused, the one before stays in force",
+		r.log.Error("policy refused; the previous one stays active",
 			"problem", p.String(), "number", fmt.Sprintf("%d of %d", i+1, len(problems)))
 	}
 }

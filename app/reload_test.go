@@ -20,17 +20,17 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 )
 
-// reloading is a reloader of a file in a directory of its own, with what came of it.
+// reloading is a reloader of a file in a temporary directory, with its results.
 type reloading struct {
 	*reloader
 	t       *testing.T
 	dir     string
-	applied []string // the nodeSelector of each policy that was put in force
+	applied []string // the nodeSelector of each applied policy
 	fail    error    // of apply
 	log     bytes.Buffer
 }
 
-// selecting is a policy that is told from others by its nodeSelector.
+// selecting returns a policy that its nodeSelector identifies.
 func selecting(nodes string) string {
 	return "apiVersion: descheduler/v1alpha2\nkind: DeschedulerPolicy\nnodeSelector: " + nodes + "\n"
 }
@@ -60,7 +60,7 @@ func (r *reloading) write(text string) {
 	}
 }
 
-// looks looks at the file some times, and says what was applied and refused in all.
+// looks reads the file some times, and returns the totals of applied and refused policies.
 func (r *reloading) looks(times int, applied []string, refused int) {
 	r.t.Helper()
 	for range times {
@@ -80,7 +80,7 @@ func TestAPolicyIsReadAgainWhenItsContentHasChanged(t *testing.T) {
 	r := newReloading(t)
 	r.looks(3, nil, 0)
 	r.write(selecting("second"))
-	r.looks(1, nil, 0) // it may be half of what somebody is writing
+	r.looks(1, nil, 0) // it may be partly written
 	r.looks(3, []string{"second"}, 0)
 	r.write(selecting("third")[:50])
 	r.looks(1, []string{"second"}, 0)
@@ -90,7 +90,7 @@ func TestAPolicyIsReadAgainWhenItsContentHasChanged(t *testing.T) {
 	r.looks(3, []string{"second", "third"}, 0)
 }
 
-func TestAPolicyThatCannotBeUsedIsRefusedOnceWithAllItsProblemsAndTheOldOneStays(t *testing.T) {
+func TestRefusedPolicy(t *testing.T) {
 	r := newReloading(t)
 	r.write(selecting("'a in ('") + "rates: 1\n")
 	r.looks(5, nil, 1)
@@ -100,15 +100,15 @@ func TestAPolicyThatCannotBeUsedIsRefusedOnceWithAllItsProblemsAndTheOldOneStays
 		got = append(got, strings.ReplaceAll(line, r.dir+"/", ""))
 	}
 	want := []string{
-		`ERROR msg="policy refused, the one before stays in force" problem="policy.yaml:3: nodeSelector: unable to parse requirement: ` +
+		`ERROR msg="policy refused; the previous one stays active" problem="policy.yaml:3: nodeSelector: unable to parse requirement: ` +
 			`found '', expected: ',', ')' or identifier, got \"a in (\"; write a label selector, such as \"pool=web,!gpu\"" number="1 of 2"`,
-		`ERROR msg="policy refused, the one before stays in force" problem="policy.yaml:4: rates: unknown field; did you mean rate?" ` +
+		`ERROR msg="policy refused; the previous one stays active" problem="policy.yaml:4: rates: unknown field; did you mean rate?" ` +
 			`number="2 of 2"`,
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("logged\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	r.write(selecting("first")) // the one that is in force all the time
+	r.write(selecting("first")) // the active one all the time
 	r.looks(3, nil, 1)
 	r.write(selecting("'a in ('") + "rates: 1\n")
 	r.looks(3, nil, 2)
@@ -121,7 +121,7 @@ func TestAPolicyFileThatIsAwayForAWhileChangesNothing(t *testing.T) {
 	if err := os.Remove(r.file); err != nil {
 		t.Fatal(err)
 	}
-	r.looks(1, nil, 0) // as editors do that write another file and rename it
+	r.looks(1, nil, 0) // like editors that write another file and rename it
 	r.write(selecting("second"))
 	r.looks(2, []string{"second"}, 0)
 	if err := os.Remove(r.file); err != nil {
@@ -145,8 +145,8 @@ func TestAPolicyThatIsNotTakenIsRefused(t *testing.T) {
 	}
 }
 
-// mount puts the text where a mounted ConfigMap has it: policy.yaml links to ..data/policy.yaml, and ..data to the directory
-// of one version, which is replaced as a whole.
+// mount puts the text where a mounted ConfigMap has it: policy.yaml links to ..data/policy.yaml, and ..data to the
+// directory of one version, which is replaced as a whole.
 func mount(t *testing.T, dir, version, text string) {
 	t.Helper()
 	must := func(err error) {

@@ -23,12 +23,12 @@ import (
 type Roles struct {
 	Watcher, Actuator, Maintenance bool
 	Functions                      []functions.Function
-	Dispatcher                     bool // calls the functions that the policy names outside of Rehome
-	// Embedded: without a URL the bus is in the process. The process sets up the bus.
+	Dispatcher                     bool // calls the external functions of the policy
+	// Embedded means that without a URL the bus is in the process, which sets it up.
 	Embedded bool
 }
 
-// kinds are those of the cluster that the roles need.
+// kinds returns the kinds that the roles need.
 func (r Roles) kinds() []cluster.Kind {
 	var kinds []cluster.Kind
 	if r.Watcher {
@@ -43,7 +43,7 @@ func (r Roles) kinds() []cluster.Kind {
 	return kinds
 }
 
-// name is the role under which the process connects to the bus.
+// name returns the role name for the connection to the bus.
 func (r Roles) name() bus.Role {
 	switch {
 	case r.Watcher && r.Actuator:
@@ -60,7 +60,8 @@ func (r Roles) name() bus.Role {
 	return bus.RoleFunctions
 }
 
-// start makes the parts of the process. Each adds its tasks, its readiness check, and how it takes another policy.
+// start creates the parts of the process. Each adds its tasks, its readiness check, and its function for policy
+// changes.
 func (p *process) start() error {
 	for _, part := range []struct {
 		enabled bool
@@ -138,7 +139,7 @@ func (p *process) startWatcher() error {
 		return err
 	}
 	p.resync = w.Resync
-	p.policySetters = slices.Insert(p.policySetters, 0, w.SetPolicy) // the first one, since only it may refuse a policy
+	p.policySetters = slices.Insert(p.policySetters, 0, w.SetPolicy) // first, because only it may refuse a policy
 	p.tasks = append(p.tasks, w.Run)
 	p.leaders = append(p.leaders, leader{settings.WatcherLease, func(ctx context.Context) error {
 		return together(ctx, w.Lead, p.proofread)
@@ -189,7 +190,7 @@ func (p *process) startMaintenance() error {
 	return nil
 }
 
-// prometheus makes a client for the queries of gates, or nil if the policy names no server.
+// prometheus returns a client for the queries of gates, or nil if the policy names no server.
 func (p *process) prometheus(metrics policy.Metrics) (maintenance.Prometheus, error) {
 	server := metrics.Prometheus()
 	if server == nil {

@@ -16,7 +16,7 @@ func TestAMetricSaysWhichRolesAreActiveInThisProcess(t *testing.T) {
 	leading := newLeading()
 	is := func(when, watcher, actuator string) {
 		t.Helper()
-		want := "# HELP rehome_leader 1: this process is the active one of the role that the lease is for. 0: it is on standby.\n" +
+		want := "# HELP rehome_leader 1 if this process is the active one for the role of the lease, 0 if it is on standby.\n" +
 			"# TYPE rehome_leader gauge\n" +
 			"rehome_leader{lease=\"rehome-actuator\"} " + actuator + "\nrehome_leader{lease=\"rehome-watcher\"} " + watcher + "\n"
 		if err := testutil.CollectAndCompare(leading, strings.NewReader(want)); err != nil {

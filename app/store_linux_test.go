@@ -17,8 +17,8 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-// TestFullDiskIsReported fills the disk of the bus in the process: readiness and the metric name the reason, and when there is space
-// everything is evaluated again.
+// TestFullDiskIsReported fills the disk of the embedded bus. Readiness and the metric must report the reason, and when
+// there is space again, everything must be evaluated.
 func TestFullDiskIsReported(t *testing.T) {
 	bustest.SmallDisk(t, "32m", func(t *testing.T, disk bustest.Disk) {
 		server := bustest.Server(t, bus.ServerOptions{StoreDir: filepath.Join(disk.Dir, "store"), Reserve: 8 << 20})
@@ -36,7 +36,7 @@ func TestFullDiskIsReported(t *testing.T) {
 		}
 		reasons := func(full, stopped string) {
 			t.Helper()
-			want := "# HELP rehome_bus_refusing_writes 1 for the reason for which the bus in the process takes no events.\n" +
+			want := "# HELP rehome_bus_refusing_writes 1 for the reason why the embedded bus stores no events.\n" +
 				"# TYPE rehome_bus_refusing_writes gauge\n" +
 				"rehome_bus_refusing_writes{reason=\"full\"} " + full + "\nrehome_bus_refusing_writes{reason=\"stopped\"} " + stopped + "\n"
 			if err := testutil.CollectAndCompare(newStoreMetrics(server), strings.NewReader(want), "rehome_bus_refusing_writes"); err != nil {

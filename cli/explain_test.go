@@ -73,7 +73,7 @@ func explained() look.Explanation {
 			{Profile: "p", Strategy: "LowNodeUtilization"},
 			{Profile: "p", Strategy: "RemovePodsViolatingNodeAffinity", Vain: true},
 			{Profile: "p", Strategy: "RemovePodsViolatingInterPodAntiAffinity", Vain: true, Reason: "its anti-affinity forbids it beside shop/api-2"},
-			{Profile: "p", Strategy: "KeepOffSpot", Unknown: "it is asked outside of this program"},
+			{Profile: "p", Strategy: "KeepOffSpot", Unknown: "it runs outside of this program"},
 		},
 		Replacement: "would come back to worker-1",
 		Guards: []simulate.Guard{{Profile: "p", Rules: []schemas.Protection{

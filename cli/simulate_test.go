@@ -175,8 +175,8 @@ profiles:
 		"--objects", "-", "--policy", "outside.yaml", "-o", "json")
 	want := ""
 	for _, name := range []string{"KeepOffSpot", "PodLifeTime"} {
-		want += "warning: strategy " + name + " is asked outside of Rehome, as functions in the policy say, " +
-			"and cannot be asked here: nothing is decided for it\n"
+		want += "warning: strategy " + name + " has an external function in the policy, " +
+			"which cannot be called here, so it is not evaluated\n"
 	}
 	if err != nil || out != moved || notes != want {
 		t.Errorf("got %v\n%s%s\nwant\n%s%s", err, out, notes, moved, want)

@@ -112,7 +112,7 @@ func TestTheMetricOfDeadLettersIsThoseOfTheBusNow(t *testing.T) {
 	b := deadBus(t)
 	metrics := prometheus.NewPedanticRegistry()
 	metrics.MustRegister(app.NewDeadLetters(b.DeadCounts))
-	const head = "# HELP rehome_dead_letters Dead letters that are kept, by the stream that the message was in.\n# TYPE rehome_dead_letters gauge\n"
+	const head = "# HELP rehome_dead_letters Stored dead letters, by the original stream of the message.\n# TYPE rehome_dead_letters gauge\n"
 	want := head + "rehome_dead_letters{stream=\"REHOME_INTENTS\"} 1\nrehome_dead_letters{stream=\"REHOME_SCOPES\"} 2\n"
 	if err := testutil.GatherAndCompare(metrics, strings.NewReader(want)); err != nil {
 		t.Error(err)
@@ -144,10 +144,10 @@ func TestTheMetricsOfTheBusAreWhatItHoldsNow(t *testing.T) {
 	metrics.MustRegister(app.NewBusFigures(func(ctx context.Context) ([]bus.StreamStatus, error) {
 		return b.StatusFor(ctx, []string{"PodLifeTime"})
 	}))
-	want := `# HELP rehome_bus_consumer_waiting_messages Messages that nobody has taken yet: scopes by strategy, events of the history by listener.
+	want := `# HELP rehome_bus_consumer_waiting_messages Undelivered messages: scopes by strategy, events of the history by listener.
 # TYPE rehome_bus_consumer_waiting_messages gauge
 rehome_bus_consumer_waiting_messages{consumer="PodLifeTime",stream="REHOME_SCOPES"} 2
-# HELP rehome_bus_stream_messages Messages that a stream holds.
+# HELP rehome_bus_stream_messages Messages in a stream.
 # TYPE rehome_bus_stream_messages gauge
 rehome_bus_stream_messages{stream="KV_REHOME_LEDGER"} 0
 rehome_bus_stream_messages{stream="KV_REHOME_MAINTENANCES"} 0

@@ -74,7 +74,7 @@ func TestABudgetIsToldWhenItChangesWhatAPodHas(t *testing.T) {
 		{"it gets a second one", func() { w.set(budget("two", &metav1.LabelSelector{})) }, nil, true},
 		{"it loses the first one", func() { w.set(budget("one", app("else"))) }, nil, true},
 		{"it loses the last one", func() { w.gone(budget("two", nil)) }, []string{"workload job"}, false},
-		{"its labels are those of the first one", func() { w.set(api("else")) }, []string{"workload job"}, true},
+		{"it has the labels of the first one", func() { w.set(api("else")) }, []string{"workload job"}, true},
 		{"the first one selects nothing any more", func() { w.set(budget("one", nil)) }, []string{"workload job"}, false},
 		{"the first one goes", func() { w.gone(budget("one", nil)) }, nil, false},
 	} {

@@ -26,29 +26,29 @@ type Config struct {
 	Client kubernetes.Interface
 	// Kinds are the kinds to hold. The client needs the rights to list and watch them in all namespaces. Duplicates are allowed.
 	Kinds []Kind
-	// Log may be nil: nothing is logged.
+	// Log may be nil for no logs.
 	Log *slog.Logger
-	// Now is the clock. nil: [time.Now].
+	// Now is the clock. nil means [time.Now].
 	Now func() time.Time
 }
 
-// Cache is a view of the cluster, which may be milliseconds old. Make one with [New] or [NewOffline].
+// Cache is a view of the cluster, which may be milliseconds old. Use [New] or [NewOffline] to make one.
 type Cache struct {
 	kinds     []Kind
 	log       *slog.Logger
-	factory   informers.SharedInformerFactory // nil: offline
+	factory   informers.SharedInformerFactory // nil if offline
 	held      []*held
 	shared    templates
 	capacity  *capacity
 	workloads *Workloads
-	outage    rate.Sometimes // the warnings of an API server that is away
+	outage    rate.Sometimes // limits the warnings about an unavailable API server
 	synced    chan struct{}
 
 	mu       sync.Mutex
 	failures map[Kind]error // the last failure of each kind
 }
 
-// New makes a cache that is empty until [Cache.Run].
+// New returns a cache that is empty until [Cache.Run].
 func New(config Config) (*Cache, error) {
 	c := newCache(config)
 	c.factory = informers.NewSharedInformerFactoryWithOptions(config.Client, 0, informers.WithTransform(c.prune))
@@ -68,7 +68,8 @@ func New(config Config) (*Cache, error) {
 	return c, nil
 }
 
-// NewOffline makes a cache without informers. [Cache.Set] and [Cache.Remove] change it; the caller makes one change at a time.
+// NewOffline returns a cache without informers. [Cache.Set] and [Cache.Remove] change it; the caller makes one change
+// at a time.
 func NewOffline(kinds ...Kind) (*Cache, error) {
 	c := newCache(Config{Kinds: kinds})
 	close(c.synced)
@@ -90,13 +91,13 @@ func newCache(config Config) *Cache {
 	return c
 }
 
-// wants says whether the configuration has all these kinds.
+// wants reports whether the configuration has all these kinds.
 func (c *Cache) wants(kinds ...Kind) bool {
 	return !slices.ContainsFunc(kinds, func(k Kind) bool { return !slices.Contains(c.kinds, k) })
 }
 
-// Run fills the cache and keeps it current until ctx ends. It returns nil. It is called once. While the API server cannot be
-// asked, or refuses, it keeps trying.
+// Run fills the cache and keeps it current until ctx ends. It returns nil. Call it once. While the API server is
+// unavailable, or refuses a request, Run keeps trying.
 func (c *Cache) Run(ctx context.Context) error {
 	c.factory.StartWithContext(ctx)
 	checks := make([]cache.InformerSynced, len(c.held))
@@ -112,7 +113,7 @@ func (c *Cache) Run(ctx context.Context) error {
 	return nil
 }
 
-// WaitForSync returns when the cache is filled, with false when ctx ends before.
+// WaitForSync returns when the cache is filled, or false when ctx ends first.
 func (c *Cache) WaitForSync(ctx context.Context) bool {
 	select {
 	case <-c.synced:
@@ -125,7 +126,7 @@ func (c *Cache) WaitForSync(ctx context.Context) bool {
 // Synced is closed when the cache is filled.
 func (c *Cache) Synced() <-chan struct{} { return c.synced }
 
-// Ready says what keeps the cache from being filled, such as each right that is missing; nil when it is filled.
+// Ready returns the reasons why the cache is not filled, such as each missing right, or nil when it is filled.
 func (c *Cache) Ready() error {
 	select {
 	case <-c.synced:
@@ -146,11 +147,12 @@ func (c *Cache) Ready() error {
 	return errors.New("cluster: the caches are not filled yet")
 }
 
-// outageInterval is how often a lasting outage is logged: the informers try again every few seconds, each.
+// outageInterval is how often a lasting outage is logged: each informer retries every few seconds.
 const outageInterval = 30 * time.Second
 
-// watchFailed notes and logs that a kind could not be listed or watched. The right to each kind that is missing is logged for itself:
-// they all have to be given. A watch that ended normally, or whose resource version expired, is no outage.
+// watchFailed records and logs that a kind could not be listed or watched. It logs each missing right separately,
+// because an administrator must grant all of them. A watch that ended normally, or whose resource version expired, is
+// no outage.
 func (c *Cache) watchFailed(kind Kind) cache.WatchErrorHandlerWithContext {
 	forbidden := &rate.Sometimes{Interval: outageInterval}
 	return func(ctx context.Context, _ *cache.Reflector, err error) {
@@ -165,42 +167,42 @@ func (c *Cache) watchFailed(kind Kind) cache.WatchErrorHandlerWithContext {
 			warnings = forbidden
 		}
 		warnings.Do(func() {
-			c.log.Warn("the API server cannot be watched; trying again until it can", "kind", kind, "error", err)
+			c.log.Warn("cannot watch the API server; retrying", "kind", kind, "error", err)
 		})
 	}
 }
 
-// Workloads is the view of pods by the workloads that they belong to.
+// Workloads returns the view of pods by the workloads that they belong to.
 func (c *Cache) Workloads() *Workloads { return c.workloads }
 
-// Pod is the pod of that name; nil: there is none.
+// Pod returns the pod of that name, or nil.
 func (c *Cache) Pod(namespace, name string) *corev1.Pod {
 	return get[corev1.Pod](c, Pods, namespace, name)
 }
 
-// PodByUID is the pod with that UID; nil: there is none.
+// PodByUID returns the pod with that UID, or nil.
 func (c *Cache) PodByUID(uid types.UID) *corev1.Pod { return c.workloads.find(uid).pod }
 
 // AllPods lists all pods, in no order.
 func (c *Cache) AllPods() []*corev1.Pod { return list[corev1.Pod](c, Pods, "", "") }
 
-// PodsOnNode lists the pods that are bound to a node, including ended pods, in no order.
+// PodsOnNode returns the pods that are bound to a node, including ended pods, in no order.
 func (c *Cache) PodsOnNode(node string) []*corev1.Pod { return list[corev1.Pod](c, Pods, byNode, node) }
 
-// PodsOfOwner lists the pods that name an owner, whether or not it controls them, in no order.
+// PodsOfOwner returns the pods that name an owner, whether or not it controls them, in no order.
 func (c *Cache) PodsOfOwner(owner types.UID) []*corev1.Pod {
 	return list[corev1.Pod](c, Pods, byOwner, string(owner))
 }
 
-// PodsInNamespace lists the pods of a namespace, in no order.
+// PodsInNamespace returns the pods of a namespace, in no order.
 func (c *Cache) PodsInNamespace(namespace string) []*corev1.Pod {
 	return list[corev1.Pod](c, Pods, cache.NamespaceIndex, namespace)
 }
 
-// Node is the node of that name; nil: there is none.
+// Node returns the node of that name, or nil.
 func (c *Cache) Node(name string) *corev1.Node { return get[corev1.Node](c, Nodes, "", name) }
 
-// AllNodes lists the nodes that match, in no order.
+// AllNodes returns the nodes that match, in no order.
 func (c *Cache) AllNodes(selector labels.Selector) []*corev1.Node {
 	nodes := list[corev1.Node](c, Nodes, "", "")
 	if selector.Empty() {
@@ -209,12 +211,12 @@ func (c *Cache) AllNodes(selector labels.Selector) []*corev1.Node {
 	return slices.DeleteFunc(nodes, func(n *corev1.Node) bool { return !selector.Matches(labels.Set(n.Labels)) })
 }
 
-// Budget is the PodDisruptionBudget of that name; nil: there is none.
+// Budget returns the PodDisruptionBudget of that name, or nil.
 func (c *Cache) Budget(namespace, name string) *policyv1.PodDisruptionBudget {
 	return get[policyv1.PodDisruptionBudget](c, PodDisruptionBudgets, namespace, name)
 }
 
-// Namespace is the namespace of that name; nil: there is none.
+// Namespace returns the namespace of that name, or nil.
 func (c *Cache) Namespace(name string) *corev1.Namespace {
 	return get[corev1.Namespace](c, Namespaces, "", name)
 }
@@ -232,7 +234,7 @@ func get[T any](c *Cache, kind Kind, namespace, name string) *T {
 	return t
 }
 
-// list lists the objects of a kind with a key in an index; without an index all.
+// list returns the objects of a kind with a key in an index, or all without an index.
 func list[T any](c *Cache, kind Kind, index, key string) []*T {
 	h := c.of(kind)
 	if h == nil {

@@ -18,17 +18,17 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// capacity answers where pods fit. The informers show it every change, in the order of each kind; of the kinds among
-// themselves in no order, so that for a moment a pod may be known before its node. Questions can take long, and handlers of informers
-// must not wait for them: changes that come meanwhile are applied before the next question. Its methods may be called from many
-// goroutines.
+// capacity answers where pods fit. The informers pass it every change. Changes of one kind come in order, but changes
+// of different kinds do not, so for a moment a pod may be known before its node. Questions can take long, and informer
+// handlers must not wait for them, so changes that arrive during a question are applied before the next one. Safe for
+// concurrent use.
 type capacity struct {
 	known bool // the cache holds all kinds that decide it
 	mu    sync.RWMutex
 	fit   *fit.Cluster
 	// reserved are the reservations by the UIDs of the moved pods. mu guards it.
 	reserved     map[types.UID]*reservation
-	reservations int // how many there have been
+	reservations int // the number of reservations so far
 
 	changes sync.Mutex
 	pending []func() // changes that are not applied yet, in order
@@ -38,7 +38,8 @@ func newCapacity(known bool) *capacity {
 	return &capacity{known: known, fit: fit.New(), reserved: map[types.UID]*reservation{}}
 }
 
-// placement is a handler of a kind that decides where pods fit. old is nil for an object that is new, new for one that is gone.
+// placement returns a handler of a kind that decides where pods fit. old is nil for a new object, new for a deleted
+// one.
 func placement[T any, P interface {
 	*T
 	metav1.Object
@@ -96,8 +97,8 @@ func (r *capacity) apply() {
 	}
 }
 
-// samePlacement says whether two states of a pod are the same as far as they decide where pods fit. The phase is most of
-// it; the resources of containers are in the cache only while they differ from the spec.
+// samePlacement reports whether two states of a pod are equal for the decision where pods fit. The phase is most of it;
+// the cache has the resources of containers only while they differ from the spec.
 func samePlacement(a, b *corev1.Pod) bool {
 	return schemas.Ended(a) == schemas.Ended(b) && (a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) &&
 		a.Status.NominatedNodeName == b.Status.NominatedNodeName && !resized(a) && !resized(b) &&
@@ -110,11 +111,12 @@ func resized(p *corev1.Pod) bool {
 		slices.ContainsFunc(p.Status.InitContainerStatuses, differs)
 }
 
-// notKnown is why no pod is judged in a process that does not watch the kinds that decide where pods fit.
+// notKnown is the reason in a process that does not watch the kinds that decide where pods fit.
 const notKnown = "not judged: this process does not watch the kinds that decide it"
 
-// Elsewhere says whether the pod's replacement fits on another node that is ready and that nodes selects, nil all of them; and
-// if not, why not. judged is false if the pod cannot be judged; then it does not fit. It does not change the pod.
+// Elsewhere reports whether the pod's replacement fits on another ready node that nodes selects, and if not, why not. A
+// nil selector selects all nodes. judged is false if the pod cannot be judged; then it does not fit. It does not change
+// the pod.
 func (c *Cache) Elsewhere(pod *corev1.Pod, nodes labels.Selector) (fits, judged bool, why string) {
 	result, why := c.Search(pod, nodes)
 	return result.OK, result.Judged, why
@@ -129,14 +131,15 @@ func (c *Cache) Search(pod *corev1.Pod, nodes labels.Selector) (result fit.Resul
 	return result, describe(result, nodes)
 }
 
-// targets selects the nodes that can take a replacement: those that are ready and that nodes selects, nil all of them.
+// targets selects the nodes that can take a replacement: ready nodes that nodes selects. A nil selector selects all
+// nodes.
 func targets(nodes labels.Selector) func(*corev1.Node) bool {
 	return func(n *corev1.Node) bool {
 		return !NotReady(n) && (nodes == nil || nodes.Matches(labels.Set(n.Labels)))
 	}
 }
 
-// describe says why a replacement fits on no other node that nodes selects. Empty: it fits.
+// describe returns the reason why a replacement fits on no other node that nodes selects, or "".
 func describe(result fit.Result, nodes labels.Selector) string {
 	switch {
 	case result.OK:
@@ -151,7 +154,8 @@ func describe(result fit.Result, nodes labels.Selector) string {
 	return "there is no other node that is ready"
 }
 
-// Ask asks about a pod or its replacement. Nothing changes while f runs, which must not keep the question.
+// Ask prepares a question about a pod or its replacement. The cluster does not change while f runs. f must not keep the
+// question.
 func (c *Cache) Ask(pod *corev1.Pod, f func(*fit.Question)) {
 	c.capacity.lock()
 	c.capacity.mu.Unlock()
@@ -174,7 +178,7 @@ func Refusal(refused map[fit.Reason]int) string {
 	return fmt.Sprintf("fits on none of %d other nodes: %s", all, Reasons(refused))
 }
 
-// Reasons lists why nodes refused a pod, with the number of nodes for each reason, most frequent first.
+// Reasons returns the reasons why nodes refused a pod, with the number of nodes for each, most frequent first.
 func Reasons(refused map[fit.Reason]int) string {
 	reasons := slices.SortedFunc(maps.Keys(refused), func(a, b fit.Reason) int {
 		return cmp.Or(cmp.Compare(refused[b], refused[a]), cmp.Compare(a, b))

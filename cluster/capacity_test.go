@@ -25,7 +25,7 @@ func TestTheRoomSaysWhetherAPodFitsElsewhereAndWhyNot(t *testing.T) {
 		objects []runtime.Object
 		pod     *corev1.Pod
 		nodes   labels.Selector
-		want    string // why not; empty: it fits
+		want    string // why not; empty means it fits
 	}{
 		{"another node has room", []runtime.Object{roomy("b", full), roomy("c")}, asked, nil, ""},
 		{"its own node does not count", nil, asked, nil, "there is no other node that is ready"},

@@ -15,7 +15,7 @@ type controller struct {
 	metav1.ObjectMeta
 	ref      schemas.ObjectRef
 	replicas int
-	// deployment is what controls a ReplicaSet, if it is a Deployment, else the zero reference.
+	// deployment is the Deployment that controls a ReplicaSet, or the zero reference.
 	deployment schemas.ObjectRef
 }
 
@@ -31,7 +31,7 @@ func newController(kind string, m metav1.Object, replicas *int32) *controller {
 	return c
 }
 
-// workloadBehind is the Deployment of a ReplicaSet that is known, else the controller itself.
+// workloadBehind returns the Deployment of a known ReplicaSet, or else the controller itself.
 func (w *Workloads) workloadBehind(owner schemas.ObjectRef) schemas.ObjectRef {
 	if c := w.controllers[owner.UID]; c != nil && c.ref == owner && c.deployment.UID != "" {
 		return c.deployment
@@ -39,7 +39,7 @@ func (w *Workloads) workloadBehind(owner schemas.ObjectRef) schemas.ObjectRef {
 	return owner
 }
 
-// controllerChanged takes one change of a controller into account. old or new is nil where there is none; they have one UID.
+// controllerChanged handles a change of a controller. old or new may be nil; else they have one UID.
 func (w *Workloads) controllerChanged(old, new *controller) {
 	at := cmp.Or(new, old)
 	w.mu.Lock()
@@ -65,7 +65,8 @@ func (w *Workloads) controllerChanged(old, new *controller) {
 	w.tell("", touched...)
 }
 
-// controllerOf is the controller of an object, if it is of the kind, or of any for an empty one. Else the zero reference.
+// controllerOf returns the controller of an object if it is of the kind, or of any kind if kind is empty, or else the
+// zero reference.
 func controllerOf(m metav1.Object, kind string) schemas.ObjectRef {
 	owner := metav1.GetControllerOfNoCopy(m)
 	if owner == nil || kind != "" && (owner.Kind != kind || !strings.HasPrefix(owner.APIVersion, "apps/")) {

@@ -1,5 +1,5 @@
-// Package cluster is the read model that the roles of a process share: one informer per kind, objects pruned to what some role
-// reads, and indexes that every change updates before any role hears of it.
+// Package cluster is the read model that the roles of a process share. It has one informer per kind, objects that are
+// pruned to the fields that some role reads, and indexes that are updated before any role sees a change.
 //
 //	informer ──▶ prune (prune.go) ──▶ share (share.go) ──▶ store
 //	   │
@@ -9,12 +9,12 @@
 //	                           Workloads  owner ─▶ pods     workloads.go, controllers.go ──▶ actuator, see Workloads.OnChange
 //	                           nodes      taint times       nodes.go
 //
-// summary.go says what the actuator reads of a pod, kinds.go which kinds there are.
+// summary.go defines what the actuator reads of a pod, and kinds.go the kinds.
 //
 // # Usage
 //
-// A process makes one [Cache] with the kinds that its roles need, so that a process of one role needs the rights of that role
-// only. Each role adds its handlers; then [Cache.Run] starts the informers.
+// A process makes one [Cache] with the kinds that its roles need, so a process with one role needs only the rights of
+// that role. Each role adds its handlers; then [Cache.Run] starts the informers.
 //
 //	kinds := slices.Concat(watcher.Kinds(), maintenance.Kinds(), cluster.WorkloadKinds(), cluster.PlacementKinds())
 //	c, err := cluster.New(cluster.Config{Client: client, Kinds: kinds, Log: log})
@@ -22,11 +22,11 @@
 //	go c.Run(ctx)
 //	if c.WaitForSync(ctx) { pods := c.PodsOnNode("n7") }
 //
-// [NewOffline] makes a cache without informers, which holds the objects that it is given.
+// [NewOffline] makes a cache without informers for objects that the caller sets.
 //
 // # Concurrency
 //
-// All methods may be called from many goroutines. Objects that they return are shared and must not be changed. Handlers of one
-// kind run one after the other; handlers of different kinds run at the same time. A handler must return quickly: the cache shows
-// it no further change of that kind before.
+// All methods are safe for concurrent use. The returned objects are shared and must not be changed. Handlers of one
+// kind run one after another; handlers of different kinds run in parallel. A handler must return quickly, because the
+// cache delays the next change of that kind until then.
 package cluster

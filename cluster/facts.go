@@ -14,13 +14,13 @@ import (
 
 var _ policy.Facts = (*Cache)(nil)
 
-// Replicas counts the pods that name an owner.
+// Replicas returns the number of pods that name an owner.
 func (c *Cache) Replicas(owner types.UID) int { return c.workloads.replicas(owner) }
 
-// Budgeted says whether a PodDisruptionBudget selects the pod.
+// Budgeted reports whether a PodDisruptionBudget selects the pod.
 func (c *Cache) Budgeted(pod *corev1.Pod) bool { return c.workloads.budgeted(pod) }
 
-// StorageClass is the class that a claim names in its spec.
+// StorageClass returns the storage class of a claim.
 func (c *Cache) StorageClass(namespace, claim string) (class string, found bool) {
 	pvc := get[corev1.PersistentVolumeClaim](c, PersistentVolumeClaims, namespace, claim)
 	if pvc == nil {
@@ -29,7 +29,7 @@ func (c *Cache) StorageClass(namespace, claim string) (class string, found bool)
 	return ClassOf(pvc), true
 }
 
-// ClassOf is the storage class that a claim names; empty if none.
+// ClassOf returns the storage class that a claim names, or "".
 func ClassOf(pvc *corev1.PersistentVolumeClaim) string {
 	if pvc.Spec.StorageClassName == nil {
 		return ""
@@ -37,8 +37,8 @@ func ClassOf(pvc *corev1.PersistentVolumeClaim) string {
 	return *pvc.Spec.StorageClassName
 }
 
-// Priority is the value of a PriorityClass. In a process that does not watch them it is higher than any other, so that no pod is
-// protected for its priority: the watcher has compared it.
+// Priority returns the value of a PriorityClass. In a process that does not watch them it is higher than any other, so
+// that no pod is protected by its priority, which the watcher has compared already.
 func (c *Cache) Priority(class string) (value int32, found bool) {
 	if !c.wants(PriorityClasses) {
 		return math.MaxInt32, true
@@ -50,7 +50,7 @@ func (c *Cache) Priority(class string) (value int32, found bool) {
 	return p.Value, true
 }
 
-// NamespaceLabels are the labels of a namespace.
+// NamespaceLabels returns the labels of a namespace.
 func (c *Cache) NamespaceLabels(name string) (of labels.Set, found bool) {
 	n := c.Namespace(name)
 	if n == nil {
@@ -59,18 +59,18 @@ func (c *Cache) NamespaceLabels(name string) (of labels.Set, found bool) {
 	return n.Labels, true
 }
 
-// Allows says whether a budget allows a disruption now, as far as its status tells.
+// Allows reports whether a budget allows a disruption now, according to its status.
 func Allows(b *policyv1.PodDisruptionBudget) bool {
 	return b.Status.DisruptionsAllowed > 0 && b.Status.ObservedGeneration >= b.Generation
 }
 
-// BudgetAllows says whether the budget of that name allows a disruption now; a budget that is gone does.
+// BudgetAllows reports whether the budget of that name allows a disruption now, or is gone.
 func (c *Cache) BudgetAllows(namespace, name string) bool {
 	b := c.Budget(namespace, name)
 	return b == nil || Allows(b)
 }
 
-// BudgetSelector selects the pods of a budget: of nil, or without a selector, none.
+// BudgetSelector selects the pods of a budget. It selects none for nil, or without a selector.
 func BudgetSelector(b *policyv1.PodDisruptionBudget) labels.Selector {
 	if b == nil || b.Spec.Selector == nil {
 		return labels.Nothing()

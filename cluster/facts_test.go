@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// driven is a cache whose objects a test sets by hand.
+// driven is a cache whose objects a test sets directly.
 type driven struct {
 	t *testing.T
 	*Cache
@@ -84,7 +84,7 @@ func priorityClass(value int32) *schedulingv1.PriorityClass {
 	return &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "high", UID: "high"}, Value: value}
 }
 
-func TestTheClusterCountsThePodsOfAnOwnerWhateverTheirPhase(t *testing.T) {
+func TestReplicasCountAllPhases(t *testing.T) {
 	d := offline(t)
 	c := d.Cache
 	ended := guest("c", "", ofOwners("rs"), func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
@@ -100,7 +100,7 @@ func TestTheClusterCountsThePodsOfAnOwnerWhateverTheirPhase(t *testing.T) {
 	d.knows("a pod that is gone", c.Replicas("rs"), 1)
 }
 
-func TestABudgetCoversThePodsOfItsNamespaceThatItSelects(t *testing.T) {
+func TestBudgetCoversSelectedPods(t *testing.T) {
 	d := offline(t)
 	c := d.Cache
 	app := guest("app", "n1") // has the label app=api
@@ -113,7 +113,7 @@ func TestABudgetCoversThePodsOfItsNamespaceThatItSelects(t *testing.T) {
 	allowing := pdb("one", selecting("app", "api"))
 	allowing.Status.DisruptionsAllowed = 1
 	d.set(allowing)
-	d.knows("what it allows changes nothing", covered(), []bool{true, false, false})
+	d.knows("the allowed disruptions change nothing", covered(), []bool{true, false, false})
 	d.set(pdb("one", selecting("app", "db")))
 	d.knows("its selector changed", covered(), []bool{false, false, true})
 	d.set(pdb("one", &metav1.LabelSelector{}))
@@ -161,8 +161,8 @@ func TestTheClusterAnswersFromItsCaches(t *testing.T) {
 	}
 }
 
-// TestEveryKindThatDecidesWhereAPodFitsReachesTheRoom adds what a pod needs, one by one: each is one more step to a node.
-func TestEveryKindThatDecidesWhereAPodFitsReachesTheRoom(t *testing.T) {
+// TestPlacementKindsReachCapacity adds the objects that a pod needs one by one. Each makes one more node fit.
+func TestPlacementKindsReachCapacity(t *testing.T) {
 	d := offline(t)
 	c := d.Cache
 	asked := guest("asked", "here", claims("data"))

@@ -21,10 +21,10 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
 )
 
-// nobody is a user that may nothing.
+// nobody is a user without any rights.
 const nobody = "nobody"
 
-// TestTheViewAndTheAPIServer shares one control plane, one Deployment and one View among its parts, in order.
+// TestTheViewAndTheAPIServer shares one control plane, one Deployment, and one view among its subtests, in order.
 func TestTheViewAndTheAPIServer(t *testing.T) {
 	c := clustertest.New(t, control.Options{Users: []control.User{{Name: nobody}}})
 	nodes, err := c.AddNodes(t.Context(), 2)
@@ -45,8 +45,8 @@ func TestTheViewAndTheAPIServer(t *testing.T) {
 	}{
 		{"the pods of a Deployment are tallied", testTally},
 		{"a budget makes them budgeted as long as it is there", testBudgeted},
-		{"the replacement of a pod that was deleted appears, and is told", testReplacement},
-		{"a Deployment that is scaled is to have more pods", testScale},
+		{"the replacement of a deleted pod appears and is reported", testReplacement},
+		{"a scaled Deployment wants more pods", testScale},
 		{"a cordon and a taint show when they came", testTaints},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -65,7 +65,7 @@ func TestTheViewAndTheAPIServer(t *testing.T) {
 	})
 }
 
-// viewing is a View of a real control plane and what it told.
+// viewing is a view of a real control plane, with its reports.
 type viewing struct {
 	*testing.T
 	c          *control.Cluster
@@ -87,7 +87,7 @@ func (v *viewing) must(err error) {
 	}
 }
 
-// watching is a cache of the kinds of workloads, and its view.
+// watching returns a cache of the kinds of workloads, and its view.
 func watching(v *viewing, client kubernetes.Interface, changed func(Change)) (*Cache, *Workloads) {
 	v.Helper()
 	c, err := New(Config{Client: client, Kinds: WorkloadKinds()})
@@ -96,7 +96,7 @@ func watching(v *viewing, client kubernetes.Interface, changed func(Change)) (*C
 	return c, c.Workloads()
 }
 
-// start runs the View until what is returned is called, and returns when everything is known.
+// start runs the view until the caller calls the returned function. It returns when the view is filled.
 func (v *viewing) start(client kubernetes.Interface) (stop func()) {
 	v.Helper()
 	v.cache, v.view = watching(v, client, func(c Change) {
@@ -124,7 +124,7 @@ func (v *viewing) start(client kubernetes.Interface) (stop func()) {
 	}
 }
 
-// until waits until the View, asked again after each change that it tells, says what is wanted.
+// until waits until the view has the wanted state. It checks after each reported change.
 func until[A any](v *viewing, what string, ask func() A, want A) {
 	v.Helper()
 	for {
@@ -140,7 +140,7 @@ func until[A any](v *viewing, what string, ask func() A, want A) {
 	}
 }
 
-// told returns what was told since it was asked for the last time.
+// told returns the reports since the last call.
 func (v *viewing) told() []Change {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -149,7 +149,7 @@ func (v *viewing) told() []Change {
 	return told
 }
 
-// expected is what is to be said about the pods of the Deployment, which are ready.
+// expected returns the expected summaries of the ready pods of the Deployment.
 func (v *viewing) expected(budgeted bool) []Pod {
 	v.Helper()
 	v.must(v.c.WaitReady(v.Context(), "shop", "api"))
@@ -251,7 +251,7 @@ func testTaints(v *viewing) {
 			return err
 		})
 	}
-	// since is whether the node was tainted at or after a time.
+	// since reports whether the node was tainted at or after a time.
 	since := func(at time.Time) func() bool {
 		return func() bool {
 			n, known := v.view.Node(name)
@@ -307,7 +307,7 @@ func testForbidden(v *viewing) {
 	check(v.T, "nodes", view.Nodes(), []Node{})
 }
 
-// refused is why a view is not ready, and which resources are not among those that it says it may not list.
+// refused returns the reason why a view is not ready, and the resources that it does not name as forbidden.
 func refused(c *Cache) (why string, unsaid []string) {
 	why = fmt.Sprint(c.Ready())
 	all := []string{

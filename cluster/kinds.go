@@ -39,7 +39,8 @@ const (
 	ReplicationControllers Kind = "replicationcontrollers"
 )
 
-// PlacementKinds are the kinds that decide on which node a pod fits. With all of them the cache answers [Cache.Elsewhere].
+// PlacementKinds returns the kinds that decide on which node a pod fits. With all of them the cache answers
+// [Cache.Elsewhere].
 func PlacementKinds() []Kind {
 	return []Kind{
 		Nodes, Pods, Namespaces, PersistentVolumeClaims, PersistentVolumes, StorageClasses, CSINodes, CSIDrivers,
@@ -47,7 +48,7 @@ func PlacementKinds() []Kind {
 	}
 }
 
-// WorkloadKinds are the kinds that [Workloads] is derived from.
+// WorkloadKinds returns the kinds that [Workloads] depends on.
 func WorkloadKinds() []Kind {
 	return []Kind{Nodes, Pods, PodDisruptionBudgets, ReplicaSets, Deployments, StatefulSets, ReplicationControllers}
 }
@@ -57,13 +58,13 @@ type held struct {
 	kind     Kind
 	object   reflect.Type // as the API server sends it
 	informer cache.SharedIndexInformer
-	indexer  cache.Indexer // the informer's; offline the only store
+	indexer  cache.Indexer // the informer's store; offline the only store
 	synced   cache.InformerSynced
 	// handlers are the indexes of the cache, then the handlers of the roles.
 	handlers []func(old, new any, initial bool)
 }
 
-// add makes the cache hold the kind of objects O, which it keeps as T, if the configuration wants it. update are the indexes.
+// add makes the cache hold the kind of objects O, stored as T, if the configuration wants it. update are the indexes.
 func add[O, T any](
 	c *Cache, group schema.GroupVersion, kind Kind, indexers cache.Indexers, update ...func(old, new *T, initial bool),
 ) error {
@@ -91,7 +92,7 @@ func add[O, T any](
 	return nil
 }
 
-// typed is a handler of objects of any type that calls one of objects of type T.
+// typed returns an untyped handler that calls a typed one.
 func typed[T any](f func(old, new *T, initial bool)) func(old, new any, initial bool) {
 	return func(old, new any, initial bool) {
 		before, _ := old.(*T)
@@ -100,17 +101,17 @@ func typed[T any](f func(old, new *T, initial bool)) func(old, new any, initial 
 	}
 }
 
-// Kept lists the types that the cache keeps, without what no role reads. It keeps ReplicaSets, Deployments, StatefulSets, and
-// ReplicationControllers as another type, which only [Workloads] reads.
+// Kept returns an example of each type that the cache stores, without fields that no role reads. It stores ReplicaSets,
+// Deployments, StatefulSets, and ReplicationControllers as another type, which only [Workloads] reads.
 type Kept interface {
 	corev1.Node | corev1.Pod | policyv1.PodDisruptionBudget | corev1.Namespace | schedulingv1.PriorityClass |
 		corev1.PersistentVolumeClaim | corev1.PersistentVolume | storagev1.StorageClass | storagev1.CSINode | storagev1.CSIDriver |
 		storagev1.CSIStorageCapacity | storagev1.VolumeAttachment
 }
 
-// AddHandler calls f for every change of a kind of object. old is nil for an object that came, new for one that is gone; an
-// object that another of its name replaced unseen is both. initial says that the object was there when the cache was filled.
-// Handlers are added before [Cache.Run]. For a kind that the cache does not hold, f is never called.
+// AddHandler calls f for every change of a kind of object. old is nil for an added object, new for a deleted one. If an
+// object was replaced under the same name between two lists, f gets both. initial reports that the object existed when
+// the cache was filled. Add handlers before [Cache.Run]. For a kind that the cache does not hold, f is never called.
 func AddHandler[T Kept](c *Cache, f func(old, new *T, initial bool)) {
 	for _, h := range c.held {
 		if h.object == reflect.TypeFor[*T]() {
@@ -119,14 +120,14 @@ func AddHandler[T Kept](c *Cache, f func(old, new *T, initial bool)) {
 	}
 }
 
-// OnUpdate tells the indexes, and then the roles, of a change.
+// OnUpdate passes a change to the indexes and then to the roles.
 func (c *Cache) OnUpdate(h *held, old, new any, initial bool) {
 	for _, f := range h.handlers {
 		f(old, new, initial)
 	}
 }
 
-// handler calls OnUpdate for every event of an informer.
+// handler returns a handler that calls OnUpdate for every event of an informer.
 func (c *Cache) handler(h *held) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc:    func(o any, initial bool) { c.OnUpdate(h, nil, o, initial) },
@@ -170,8 +171,8 @@ type object[T any] interface {
 	GetUID() types.UID
 }
 
-// every is a handler that treats initial objects as any. It sees an object that another of its name replaced unseen as one that
-// is gone and one that came.
+// every returns a handler that treats initial objects like others. It splits an unseen replacement into a deletion and
+// an addition.
 func every[T any, P object[T]](f func(old, new *T)) func(old, new *T, initial bool) {
 	return func(old, new *T, _ bool) {
 		if old != nil && new != nil && P(old).GetUID() != P(new).GetUID() {
@@ -182,7 +183,7 @@ func every[T any, P object[T]](f func(old, new *T)) func(old, new *T, initial bo
 	}
 }
 
-// Pods have these indexes besides the index by namespace.
+// The indexes of pods besides the index by namespace.
 const (
 	byNode  = "node"
 	byOwner = "owner"
@@ -205,8 +206,8 @@ func ownersOf(object any) ([]string, error) {
 	return uids, nil
 }
 
-// Set adds or replaces an object of a cache that has no informers, and drops from it what no role reads. It fails for a kind
-// that the cache does not hold.
+// Set adds or replaces an object of a cache without informers, and drops its fields that no role reads. It fails for a
+// kind that the cache does not hold.
 func (c *Cache) Set(o any) error { return c.set(o, false) }
 
 func (c *Cache) set(o any, initial bool) error {
@@ -225,7 +226,7 @@ func (c *Cache) set(o any, initial bool) error {
 	return nil
 }
 
-// Remove removes an object of a cache that has no informers, if it is there.
+// Remove removes an object of a cache without informers, if it exists.
 func (c *Cache) Remove(o any) error {
 	h, old, err := c.find(o)
 	if err != nil || old == nil {
@@ -251,5 +252,5 @@ func (c *Cache) find(o any) (*held, any, error) {
 		old, _, err := h.indexer.GetByKey(cache.MetaObjectToName(m).String())
 		return h, old, err
 	}
-	return nil, nil, fmt.Errorf("%T: no decision rests on objects of this kind", o)
+	return nil, nil, fmt.Errorf("%T: no decision depends on objects of this kind", o)
 }

@@ -10,10 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// manyPods is how many pods the measurements are taken with, in workloads of 20.
+// manyPods is the number of pods in the measurements, in workloads of 20.
 const manyPods = 20_000
 
-// wired is a pod as the API server sends it: nothing of it is in memory twice.
+// wired returns a pod as decoded from the API server: no part of it is shared.
 func wired(tb testing.TB, i int, changes ...func(*corev1.Pod)) *corev1.Pod {
 	tb.Helper()
 	set := fmt.Sprintf("frontend-%04d-7d9f8b6c5d", i/20)
@@ -37,7 +37,7 @@ func wired(tb testing.TB, i int, changes ...func(*corev1.Pod)) *corev1.Pod {
 	return &received
 }
 
-// heap is how many bytes are in use. Handles of an earlier test are let go a few collections after it.
+// heap returns the bytes in use. Handles of an earlier test are released a few collections after it.
 func heap() int64 {
 	for range 5 {
 		runtime.GC()

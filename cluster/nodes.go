@@ -12,37 +12,37 @@ import (
 // Node is the health of a node.
 type Node struct {
 	Name string
-	// Ready is its condition. A node that says nothing is not ready.
+	// Ready is the status of its condition. A node without the condition is not ready.
 	Ready bool
-	// Tainted is when it was seen to get the newest taint, of those it still has, with the effect NoSchedule or NoExecute. A
-	// cordon counts as a taint. A taint that was there when the watch began counts from the time in its timeAdded. Zero: the node
-	// has no such taint, or only taints without that time, taints that a new node came with, or the cordon of a maintenance.
+	// Tainted is the time when it got the newest of its taints with the effect NoSchedule or NoExecute. A cordon counts
+	// as a taint. A taint that existed when the watch began counts from its timeAdded. It is zero if the node has no
+	// such taint, or only taints without that time, taints that a new node came with, or the cordon of a maintenance.
 	Tainted time.Time
-	// Maintained: a maintenance holds it, so that a cordon or a shutdown is intended.
+	// Maintained means that a maintenance holds the node, so that a cordon or a shutdown is intended.
 	Maintained bool
 }
 
-// NotReady says whether the node has a Ready condition that is not True. A node without one counts as ready, as in
+// NotReady reports whether the node has a Ready condition that is not True. A node without one counts as ready, as in
 // kubernetes-sigs/descheduler.
 func NotReady(n *corev1.Node) bool { return says(n, corev1.ConditionFalse, corev1.ConditionUnknown) }
 
-// says says whether the node has a Ready condition with one of the values.
+// says reports whether the node has a Ready condition with one of the values.
 func says(n *corev1.Node, values ...corev1.ConditionStatus) bool {
 	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && slices.Contains(values, c.Status)
 	})
 }
 
-// taint tells the taints of a node apart, as the API server does. The zero value is the cordon.
+// taint identifies a taint of a node, as in the API server. The zero value is the cordon.
 type taint struct {
 	key    string
 	effect corev1.TaintEffect
 }
 
-// cordons says whether the taint is the cordon, or the taint that comes with it.
+// cordons reports whether the taint is the cordon, or the taint that comes with it.
 func (t taint) cordons() bool { return t == taint{} || t.key == corev1.TaintNodeUnschedulable }
 
-// taintsOf are the taints of a node that keep pods away, and when each says that it was added; zero: it does not say.
+// taintsOf returns the taints of a node that keep pods away, with the times when they were added, or zero.
 func taintsOf(n *corev1.Node) map[taint]time.Time {
 	taints := map[taint]time.Time{}
 	if n.Spec.Unschedulable {
@@ -61,18 +61,19 @@ func taintsOf(n *corev1.Node) map[taint]time.Time {
 	return taints
 }
 
-// nodes are the nodes that are known, by name.
+// nodes are the known nodes by name.
 type nodes map[string]knownNode
 
-// knownNode is a node, and when each taint that it has came; zero: before the watch, with the node, or by a maintenance.
+// knownNode is a node with the time of each of its taints. The time is zero if the taint came before the watch, with
+// the node, or by a maintenance.
 type knownNode struct {
 	Node
 	came map[taint]time.Time
 }
 
-// change takes one change into account and returns the name of the node if [Node] says something else now. old or new is nil
-// where there is none. The taints that a node came with say nothing about its health: a new node has taints that its setup
-// removes. A maintenance intends its cordon, and the taint of it, which comes later and also goes later.
+// change handles a change, and returns the name of the node if its [Node] changed. old or new may be nil. The taints of
+// a new node do not affect its health, because its setup removes them. A maintenance intends its cordon and the taint
+// of the cordon, which is set and removed later than the cordon.
 func (all nodes) change(old, new *corev1.Node, initial bool, now time.Time) string {
 	if new == nil {
 		delete(all, old.Name)

@@ -10,7 +10,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// node is a node that is ready.
+// node returns a node that is ready.
 func node(name string, changes ...func(*corev1.Node)) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: meta(name)}
 	n.Namespace = ""
@@ -25,7 +25,7 @@ func node(name string, changes ...func(*corev1.Node)) *corev1.Node {
 
 func cordoned(n *corev1.Node) { n.Spec.Unschedulable = true }
 
-// maintained gives the node the mark of a maintenance, and the cordon and the taint that come with it.
+// maintained gives the node the annotation of a maintenance, and the cordon with its taint.
 func maintained(n *corev1.Node) {
 	n.Annotations = map[string]string{schemas.AnnotationMaintenance: `{"name":"kernel","uid":"m"}`}
 	cordoned(n)
@@ -74,16 +74,16 @@ func TestWhenANodeWasTainted(t *testing.T) {
 		{"when a taint that was there before says", changes{tainted("a", noExecute, before), cordoned}, true, nil, before},
 		{"never by one that was there before and does not say", changes{tainted("a", noSchedule), cordoned}, true,
 			[]changes{{tainted("a", noSchedule, noon()), cordoned}}, time.Time{}},
-		{"never by those that a new node came with",
+		{"not by the taints of a new node",
 			changes{tainted("readiness.k8s.io/network", noSchedule, noon()), cordoned}, false,
 			[]changes{{tainted("readiness.k8s.io/network", noSchedule, noon()), cordoned}}, time.Time{}},
 		{"when a new node got one later", changes{tainted("a", noSchedule)}, false,
 			[]changes{nil, {tainted("a", noSchedule)}}, minute(2)},
-		{"never by the cordon of a maintenance, the taint of which goes after it", nil, true,
+		{"not by the cordon of a maintenance, whose taint goes later", nil, true,
 			[]changes{{maintained}, {tainted(unschedulable, noSchedule)}}, time.Time{}},
 		{"never by the cordon of a maintenance that was there before", changes{maintained}, true,
 			[]changes{{tainted(unschedulable, noSchedule, noon())}}, time.Time{}},
-		{"when somebody cordoned it, whatever a maintenance does with it later", nil, true,
+		{"by a user's cordon, even if a maintenance follows", nil, true,
 			[]changes{{cordoned, tainted(unschedulable, noSchedule)}, {maintained}, {cordoned, tainted(unschedulable, noSchedule)}},
 			minute(1)},
 		{"when a taint came that is not of the maintenance that holds it", nil, true,
@@ -137,7 +137,7 @@ func TestANodeIsToldWhenWhatIsSaidOfItChanges(t *testing.T) {
 			[]Node{{Name: "one", Ready: true, Tainted: noon()}}},
 		{"a maintenance takes it", func() { w.set(node("one", maintained)) }, []string{"node one"},
 			[]Node{{Name: "one", Ready: true, Maintained: true, Tainted: noon()}}},
-		{"it was made anew unseen", func() { w.set(anew) }, []string{"node one"}, []Node{{Name: "one", Ready: true}}},
+		{"it was recreated unseen", func() { w.set(anew) }, []string{"node one"}, []Node{{Name: "one", Ready: true}}},
 		{"it went", func() { w.gone(anew) }, []string{"node one"}, []Node{}},
 	} {
 		tt.change()

@@ -11,7 +11,7 @@ import (
 	"github.com/rehome-dev/rehome/test/fixtures"
 )
 
-// Objects of tests about where pods fit.
+// Objects for tests of capacity.
 var (
 	amount       = fixtures.Resources
 	roomy        = fixtures.Node
@@ -28,7 +28,7 @@ var (
 
 const csi = fixtures.CSIDriver
 
-// named is a node.
+// named returns a node.
 func named(name string, changes ...func(*corev1.Node)) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "node"}}
 	for _, change := range changes {
@@ -43,7 +43,7 @@ func conditioned(status corev1.ConditionStatus) func(*corev1.Node) {
 	}
 }
 
-// placed is a pod of the app api on a node.
+// placed returns a pod of the app api on a node.
 func placed(name, node string) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: name, Labels: map[string]string{"app": "api"}}}
 	p.Spec.NodeName = node
@@ -63,7 +63,7 @@ func (l *lines) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
-// count is how many lines have the words.
+// count returns the number of lines that contain the words.
 func (l *lines) count(words string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-func TestEachMissingRightIsLoggedForItselfAndAnOutageOnce(t *testing.T) {
+func TestOutageLog(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "any"}, "", errors.New("no rule"))
 	away := errors.New("connection refused")
 	synctest.Test(t, func(t *testing.T) {
@@ -38,7 +38,7 @@ func TestEachMissingRightIsLoggedForItselfAndAnOutageOnce(t *testing.T) {
 		} {
 			time.Sleep(step.after)
 			failed[step.kind](t.Context(), nil, step.err)
-			if got := log.count("the API server cannot be watched"); got != step.want {
+			if got := log.count("cannot watch the API server"); got != step.want {
 				t.Errorf("after %v: %d lines, want %d", step.err, got, step.want)
 			}
 		}

@@ -13,8 +13,8 @@ import (
 	"k8s.io/component-helpers/resource"
 )
 
-// prune is the transform of all informers: it drops what no role reads before an object enters the cache, which is most of a
-// pod. Whether a pod fits elsewhere is answered the same before and after. It works in place and may be applied again.
+// prune returns the transform of all informers: it drops fields that no role reads before an object enters the cache,
+// which is most of a pod. It does not change where pods fit. It works in place and may be repeated.
 func (c *Cache) prune(object any) (any, error) {
 	switch o := object.(type) {
 	case *corev1.Pod:
@@ -53,7 +53,7 @@ func pruneMeta(m *metav1.ObjectMeta) {
 
 func pruneConditions(conditions []corev1.NodeCondition) []corev1.NodeCondition {
 	for i := range conditions {
-		conditions[i].LastHeartbeatTime = metav1.Time{} // changes every few seconds and says nothing about a pod's place
+		conditions[i].LastHeartbeatTime = metav1.Time{} // changes every few seconds and does not affect a pod's node
 		if !strings.HasSuffix(conditions[i].Message, ")") || !strings.Contains(conditions[i].Message, " (maintenance ") {
 			conditions[i].Message = "" // the message of a maintenance has its name in it
 		}
@@ -97,10 +97,11 @@ func prunePodConditions(conditions []corev1.PodCondition) []corev1.PodCondition 
 	return conditions
 }
 
-// longest is how many bytes are kept of a message: one of a waiting container can hold all that a registry answered.
+// longest is the number of bytes that are kept of a message. The message of a waiting container can contain a complete
+// answer of a registry.
 const longest = 160
 
-// cut shortens a long message and marks the end. It may be applied again.
+// cut shortens a long message and marks the end. It may be repeated.
 func cut(text string) string {
 	if len(text) <= longest || strings.HasSuffix(text, "…") && len(text) <= longest+len("…") {
 		return text
@@ -108,7 +109,8 @@ func cut(text string) string {
 	return strings.ToValidUTF8(text[:longest], "") + "…"
 }
 
-// pruneContainers keeps what scheduling looks at, and the image, which tells replicas of different versions apart.
+// pruneContainers keeps the fields that scheduling reads, and the image, which distinguishes replicas of different
+// versions.
 func pruneContainers(containers []corev1.Container) []corev1.Container {
 	for i := range containers {
 		c := containers[i]
@@ -120,7 +122,7 @@ func pruneContainers(containers []corev1.Container) []corev1.Container {
 	return containers
 }
 
-// pruneEphemeral keeps the ephemeral containers that require something of the node.
+// pruneEphemeral keeps the ephemeral containers that need a feature of the node.
 func pruneEphemeral(containers []corev1.EphemeralContainer) []corev1.EphemeralContainer {
 	var kept []corev1.EphemeralContainer
 	for i := range containers {
@@ -134,7 +136,7 @@ func pruneEphemeral(containers []corev1.EphemeralContainer) []corev1.EphemeralCo
 	return kept
 }
 
-// restartingAll keeps the rules that not every kubelet knows.
+// restartingAll keeps the rules that not every kubelet supports.
 func restartingAll(rules []corev1.ContainerRestartRule) []corev1.ContainerRestartRule {
 	var kept []corev1.ContainerRestartRule
 	for _, r := range rules {
@@ -145,7 +147,7 @@ func restartingAll(rules []corev1.ContainerRestartRule) []corev1.ContainerRestar
 	return kept
 }
 
-// bindMounts keeps the mounts with options that not every kubelet knows.
+// bindMounts keeps the mounts with options that not every kubelet supports.
 func bindMounts(mounts []corev1.VolumeMount) []corev1.VolumeMount {
 	var kept []corev1.VolumeMount
 	for _, m := range mounts {
@@ -156,9 +158,9 @@ func bindMounts(mounts []corev1.VolumeMount) []corev1.VolumeMount {
 	return kept
 }
 
-// pruneStatuses also keeps what the kubelet has given a container, but only if that is not what its spec asks for: most
-// pods are never resized, and this would be a good part of what is left of them. infeasible: the pod was resized to what
-// its node does not have.
+// pruneStatuses keeps the resources that the kubelet has given a container only if they differ from its spec, because
+// most pods are never resized, and they would be a good part of the rest. infeasible means that the pod was resized to
+// more than its node has.
 func pruneStatuses(
 	statuses []corev1.ContainerStatus, containers []corev1.Container, infeasible bool,
 ) []corev1.ContainerStatus {
@@ -186,7 +188,7 @@ func givenAsAsked(s corev1.ContainerStatus, containers []corev1.Container) bool 
 	return given && (s.AllocatedResources == nil || equality.Semantic.DeepEqual(s.AllocatedResources, asked))
 }
 
-// requestsOf drops the limits, which no scheduling decision rests on.
+// requestsOf drops the limits, which do not affect scheduling.
 func requestsOf(r *corev1.ResourceRequirements) *corev1.ResourceRequirements {
 	if r == nil || r.Requests == nil {
 		return nil
@@ -205,7 +207,7 @@ func pruneState(s corev1.ContainerState) corev1.ContainerState {
 	return s
 }
 
-// pruneVolumes keeps which kind of source a volume has, and the names that tie a pod to a place.
+// pruneVolumes keeps the kind of source of a volume, and the names that bind a pod to a place.
 func pruneVolumes(volumes []corev1.Volume) []corev1.Volume {
 	kept := volumes[:0]
 	for _, v := range volumes {
@@ -232,7 +234,7 @@ func pruneVolumes(volumes []corev1.Volume) []corev1.Volume {
 				CephMonitors: s.RBD.CephMonitors, RBDImage: s.RBD.RBDImage, RBDPool: s.RBD.RBDPool, ReadOnly: s.RBD.ReadOnly,
 			}
 		default:
-			continue // service account tokens, ConfigMaps and the like follow the pod anywhere
+			continue // service account tokens, ConfigMaps, and the like follow the pod anywhere
 		}
 		kept = append(kept, w)
 	}
@@ -242,8 +244,8 @@ func pruneVolumes(volumes []corev1.Volume) []corev1.Volume {
 	return kept
 }
 
-// The annotations that say where a claim or a volume is, which class it has, and which class is the default. Package fit
-// reads them.
+// The annotations with the location and the class of a claim or a volume, and with the default class. Package fit reads
+// them.
 func storageAnnotations() []string {
 	return []string{
 		"pv.kubernetes.io/bind-completed", "volume.kubernetes.io/selected-node", corev1.BetaStorageClassAnnotation,
@@ -281,7 +283,7 @@ func pruneOther(object any) {
 	}
 }
 
-// pruneVolume keeps of the many kinds of volumes only what the one is attached by that counts towards a limit.
+// pruneVolume keeps only the parts of a volume source that count towards an attachment limit.
 func pruneVolume(v *corev1.PersistentVolume) {
 	s := v.Spec
 	v.Spec = corev1.PersistentVolumeSpec{

@@ -17,7 +17,7 @@ import (
 	maintenance "github.com/rehome-dev/rehome/maintenance/plan"
 )
 
-// give shows an object of any kind to the index of capacity.
+// give passes an object of any kind to the index of capacity.
 func give(t *testing.T, r *capacity, o any) {
 	t.Helper()
 	c := &Cache{kinds: append(PlacementKinds(), PriorityClasses), capacity: r, workloads: newWorkloads(time.Now)}
@@ -31,7 +31,7 @@ func give(t *testing.T, r *capacity, o any) {
 	c.OnUpdate(h, nil, o, false)
 }
 
-// prunedCopy is what a cache holds of an object. It is pruned twice, as happens when an informer lists anew.
+// prunedCopy returns an object as a cache stores it. It is pruned twice, as when an informer lists again.
 func prunedCopy(t *testing.T, o runtime.Object) runtime.Object {
 	t.Helper()
 	var pruned any = o.DeepCopyObject()
@@ -48,7 +48,7 @@ func prunedCopy(t *testing.T, o runtime.Object) runtime.Object {
 type fitScene struct {
 	name    string
 	objects []runtime.Object
-	want    map[fit.Reason]int // why not; empty: it fits, nil: it is not judged
+	want    map[fit.Reason]int // why not; empty means it fits, nil that it is not judged
 }
 
 func scene(name string, why fit.Reason, objects ...runtime.Object) fitScene {
@@ -63,12 +63,12 @@ func notJudged(name string, change func(*corev1.Pod)) fitScene {
 	return fitScene{name, []runtime.Object{roomy("here"), roomy("there"), guest("asked", "here", change)}, nil}
 }
 
-// alone is a scene of two nodes and the pod with a change.
+// alone returns a scene of two nodes and the pod with a change.
 func alone(name string, why fit.Reason, change func(*corev1.Pod)) fitScene {
 	return scene(name, why, roomy("here"), roomy("there"), guest("asked", "here", change))
 }
 
-// beside is a scene of two nodes, the pod, and one more on the other node, both with changes.
+// beside returns a scene of two nodes, the pod, and one more on the other node, both with changes.
 func beside(name string, why fit.Reason, asked, other func(*corev1.Pod)) fitScene {
 	return scene(name, why, roomy("here"), roomy("there"), guest("asked", "here", asked), guest("other", "there", other))
 }
@@ -122,11 +122,11 @@ func podScenes() []fitScene {
 		alone("requests of an init container", fit.Resource, func(p *corev1.Pod) {
 			p.Spec.InitContainers = []corev1.Container{{Name: "i", Resources: corev1.ResourceRequirements{Requests: amount("cpu", "5")}}}
 		}),
-		beside("more was allocated than is asked for", fit.Resource, asks("2"), given("3", "2")),
-		beside("more is in use than is asked for", fit.Resource, asks("2"), given("2", "3")),
-		beside("all is as it was asked for", "", asks("2"), given("2", "2")),
+		beside("more was allocated than requested", fit.Resource, asks("2"), given("3", "2")),
+		beside("more is in use than requested", fit.Resource, asks("2"), given("2", "3")),
+		beside("everything as requested", "", asks("2"), given("2", "2")),
 		beside("a resize that is not feasible does not count", "", asks("3"), infeasible),
-		beside("what it has counts then, even as it was asked for", fit.Resource, asks("3"), asAsked),
+		beside("the actual resources count, even if as requested", fit.Resource, asks("3"), asAsked),
 		beside("a whole pod has more than it asks for", fit.Resource, asks("2"), wholePod),
 		beside("host ports of a sidecar", fit.HostPort, port, port),
 		alone("node selector", fit.NodeAffinity, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} }),
@@ -280,7 +280,7 @@ func volumeScenes() []fitScene {
 			disk("d", "", func(v *corev1.PersistentVolume) { beta(&v.ObjectMeta) })),
 		scene("a new volume of the default class", "", roomy("here"), roomy("there"), storageClass("waits"),
 			guest("asked", "here", generic)),
-		scene("somebody else's claim of a pod's name", fit.VolumeLimit, roomy("here"), roomy("there"), storageClass("waits"), limit,
+		scene("another pod's claim with a pod's name", fit.VolumeLimit, roomy("here"), roomy("there"), storageClass("waits"), limit,
 			guest("asked", "here", generic), guest("other", "there", generic), claimed("other-v0", "waits", "e"), disk("e", "waits")),
 		scene("a pod's own claim", "", roomy("here"), roomy("there"), storageClass("waits"), roomForTwo,
 			guest("asked", "here", generic), guest("other", "there", generic),
@@ -386,7 +386,7 @@ func TestAnObjectIsPrunedToWhatIsLookedAt(t *testing.T) {
 	}
 }
 
-func TestTheMessageOfAConditionIsOnlyKeptWhenAMaintenanceSaysIt(t *testing.T) {
+func TestPruneConditionMessage(t *testing.T) {
 	signed := "a new kernel" + maintenance.Signature("kernel")
 	n := named("n1", func(n *corev1.Node) {
 		n.Status.Conditions = []corev1.NodeCondition{
@@ -408,7 +408,7 @@ func TestTheMessageOfAConditionIsOnlyKeptWhenAMaintenanceSaysIt(t *testing.T) {
 	}
 }
 
-func TestPruningKeepsWhatStrategiesAboutSinglePodsLookAt(t *testing.T) {
+func TestPruneKeepsStrategyInputs(t *testing.T) {
 	at := metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 	states := func(message string) []corev1.ContainerStatus {
 		return []corev1.ContainerStatus{

@@ -33,17 +33,17 @@ func seed(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(s, 0))
 }
 
-// shop is a cluster under change.
+// shop is a changing cluster.
 type shop struct {
 	*rand.Rand
 	objects map[string]metav1.Object
 	made    int
-	steady  bool // nothing is made anew unseen, which is told as what went and what came
+	steady  bool // no unseen replacements, which are reported as a deletion and an addition
 }
 
 func (s *shop) name(kind string) string { return fmt.Sprint(kind, s.IntN(4)) }
 
-// place puts an object into one of two namespaces under a UID that is its own there, or sometimes under a new one.
+// place puts an object into one of two namespaces, with its usual UID or sometimes a new one.
 func (s *shop) place(m *metav1.ObjectMeta) {
 	m.Namespace = fmt.Sprint("team", s.IntN(2))
 	m.UID = types.UID(m.Namespace + "/" + m.Name)
@@ -103,7 +103,7 @@ func (s *shop) pod() *corev1.Pod {
 	return p
 }
 
-// step changes a world by one object.
+// step changes one object of a world.
 func (s *shop) step(w *world) {
 	o := s.object()
 	key := fmt.Sprintf("%T %s/%s", o, o.GetNamespace(), o.GetName())
@@ -116,19 +116,19 @@ func (s *shop) step(w *world) {
 	w.set(o)
 }
 
-// told is all that is said about a workload.
+// told is the complete view of a workload.
 type told struct {
 	Pods  []Pod
 	Tally Tally
 }
 
-// all is all that is said, by UID.
+// all is the complete view, by UID.
 type all struct {
 	Pods      map[types.UID]Pod
 	Workloads map[types.UID]told
 }
 
-// ask asks a View about objects and about everything that they name.
+// ask queries a view for objects and everything that they name.
 func (s *shop) ask(v *Workloads) all {
 	said := all{map[types.UID]Pod{}, map[types.UID]told{}}
 	for _, o := range s.objects {
@@ -148,7 +148,7 @@ func (s *shop) ask(v *Workloads) all {
 	return said
 }
 
-// expected is what is to be said, found by looking at all objects.
+// expected computes the complete view from all objects.
 func (s *shop) expected() all {
 	want := all{map[types.UID]Pod{}, map[types.UID]told{}}
 	byUID := map[types.UID]metav1.Object{}
@@ -224,12 +224,12 @@ func (s *shop) expectPod(want all, byUID map[types.UID]metav1.Object, p *corev1.
 	want.Pods[p.UID] = said
 }
 
-// remembered counts what a view keeps.
+// remembered returns the size of a view.
 func remembered(w *world) [6]int {
 	return [6]int{len(w.pods), len(w.controllers), len(w.groups), len(w.workloads), len(w.budgets), len(w.owners)}
 }
 
-func TestAfterAnyChangesTheSameIsSaidAsByLookingAtEverything(t *testing.T) {
+func TestRandomChangesGiveSameView(t *testing.T) {
 	s := &shop{Rand: seed(t), objects: map[string]metav1.Object{}}
 	w := newWorld(t)
 	for i := range 3000 {
@@ -255,10 +255,10 @@ func TestAfterAnyChangesTheSameIsSaidAsByLookingAtEverything(t *testing.T) {
 		w.gone(o)
 	}
 	s.objects = nil
-	check(t, "what is remembered of nothing", remembered(w), [6]int{})
+	check(t, "state of an empty view", remembered(w), [6]int{})
 }
 
-func TestAfterEachChangeThoseAreToldOfWhichSomethingElseIsSaid(t *testing.T) {
+func TestRandomChangesAreReported(t *testing.T) {
 	s := &shop{Rand: seed(t), objects: map[string]metav1.Object{}, steady: true}
 	w := newWorld(t)
 	before := all{}

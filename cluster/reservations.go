@@ -14,13 +14,13 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// reservation is capacity on a node for the replacement of a pod that is moved, so that no other pod counts on it.
+// reservation is capacity on a node for the replacement of a moved pod, so that no other pod counts on it.
 type reservation struct {
 	pod    schemas.PodRef
 	owner  types.UID
 	number int // in the order of the reservations
-	// ended: the replacement has a node, or is not awaited any more. The reservation is kept until the pod is gone, so that a late
-	// report of the move does not reserve again.
+	// ended means that the replacement has a node, or is no longer expected. The reservation remains until the pod is
+	// gone, so that a late report of the move does not reserve again.
 	ended bool
 }
 
@@ -30,30 +30,30 @@ const mostBlockers = 5
 // Move is a pod that is about to move.
 type Move struct {
 	Pod *corev1.Pod
-	// Nodes selects the nodes that can take the replacement. nil: all of them.
+	// Nodes selects the nodes that can take the replacement. nil selects all.
 	Nodes labels.Selector
 	// Scheduler predicts the node of the replacement.
 	Scheduler *score.Profile
-	// InVain says why the move would change nothing for the better if the scheduler chose a node. Empty: it would. nil: every node
-	// is fine.
+	// InVain returns the reason why the move would not improve anything if the scheduler chose a node, or "". nil
+	// accepts every node.
 	InVain func(q *fit.Question, to *corev1.Node) string
 }
 
-// Room is what [Cache.Reserve] found for a replacement.
+// Room is the result of [Cache.Reserve] for a replacement.
 type Room struct {
-	// Fits: it fits on another node that is ready and selected. Judged is false if the pod cannot be judged. Why says why it does
-	// not fit.
+	// Fits means that it fits on another ready and selected node. Judged is false if the pod cannot be judged. Why is
+	// the reason why it does not fit.
 	Fits, Judged bool
 	Why          string
-	// By are the moved pods for whose replacements capacity is reserved that would be enough.
+	// By are the moved pods whose replacements hold reservations that would be enough.
 	By []schemas.ObjectRef
-	// InVain says why the move would change nothing for the better.
+	// InVain is the reason why the move would not improve anything.
 	InVain string
 }
 
-// Reserve reserves capacity for the replacement of a pod on the node that the scheduler would choose. The replacements of all other
-// moves count as if they were there. It reserves nothing if the replacement fits nowhere, or if the move would be in vain. A second
-// call for a pod replaces its reservation.
+// Reserve reserves capacity for the replacement of a pod on the node that the scheduler would choose. The replacements
+// of all other moves count as present. It reserves nothing if the replacement fits nowhere, or if the move would be in
+// vain. A second call for a pod replaces its reservation.
 //
 // A reservation ends when a new pod of the same owner gets a node, or with [Cache.Release].
 func (c *Cache) Reserve(m Move) Room {
@@ -89,8 +89,8 @@ func (c *Cache) Reserve(m Move) Room {
 	return room
 }
 
-// ReserveMoved reserves capacity for the replacement of a pod that was moved already, if there is a node for it, and says whether it
-// did. It does nothing if the pod is gone, or has or had a reservation: its replacement may have a node.
+// ReserveMoved reserves capacity for the replacement of a moved pod, if a node has room for it, and reports whether it
+// did. It does nothing if the pod is gone, or has or had a reservation, because its replacement may have a node.
 func (c *Cache) ReserveMoved(uid types.UID, scheduler *score.Profile) bool {
 	pod := c.PodByUID(uid)
 	if pod == nil || pod.Spec.NodeName == "" || !c.capacity.known {
@@ -138,14 +138,14 @@ func (r *capacity) end(pod types.UID, gone bool) {
 	}
 }
 
-// gone takes into account that a pod is gone. The reservation for its replacement stays until it ends.
+// gone handles a deleted pod. The reservation for its replacement remains until it ends.
 func (r *capacity) gone(pod types.UID) {
 	if n := r.reserved[pod]; n != nil && n.ended {
 		delete(r.reserved, pod)
 	}
 }
 
-// bound takes into account that a pod got a node: it is the replacement of the pod of its owner that was moved first.
+// bound handles a pod that got a node: it is the replacement of the pod of its owner that was moved first.
 func (r *capacity) bound(pod *corev1.Pod) {
 	owner, found := ownerOf(pod)
 	if !found || owner == "" || len(r.reserved) == 0 || r.reserved[pod.UID] != nil {
@@ -162,7 +162,8 @@ func (r *capacity) bound(pod *corev1.Pod) {
 	}
 }
 
-// ownerOf is the owner that replaces a pod: its controller, or the first one. A file may not say which of them is the controller.
+// ownerOf returns the owner that replaces a pod: its controller, or else the first owner, because an object from a file
+// may not name the controller.
 func ownerOf(pod *corev1.Pod) (uid types.UID, found bool) {
 	if controller := metav1.GetControllerOfNoCopy(pod); controller != nil {
 		return controller.UID, true
@@ -173,7 +174,7 @@ func ownerOf(pod *corev1.Pod) (uid types.UID, found bool) {
 	return pod.OwnerReferences[0].UID, true
 }
 
-// blockers names the pods whose replacements have a reservation, the first ones by name.
+// blockers returns the pods whose replacements hold a reservation, the first ones by name.
 func (r *capacity) blockers() []schemas.ObjectRef {
 	var by []schemas.ObjectRef
 	for _, n := range r.reserved {

@@ -13,7 +13,7 @@ import (
 
 func move(p *corev1.Pod) Move { return Move{Pod: p, Scheduler: score.Default()} }
 
-// TestReservations: n2 has capacity for one of the pods on n1.
+// In these tests n2 has capacity for one of the pods on n1.
 func TestReservations(t *testing.T) {
 	of := func(owner string) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
@@ -26,7 +26,7 @@ func TestReservations(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		then func(*driven)
-		want string // why the second pod does not fit; empty: it does
+		want string // why the second pod does not fit; empty means it does
 	}{
 		{"for_the_first_pod", func(*driven) {}, reserved},
 		{"outlives_its_pod", func(d *driven) { d.remove(first) }, reserved},

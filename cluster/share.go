@@ -11,15 +11,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// templates shares equal parts among the pods of one controller: pods of one template have most of their spec in common. The
-// zero value is ready.
+// templates shares equal parts among the pods of one controller: pods of one template have most of their spec in
+// common. The zero value is ready to use.
 type templates struct {
 	mu sync.Mutex
-	// last is the pod of each controller that was shown last.
+	// last is the latest pod of each controller.
 	last map[types.UID]weak.Pointer[corev1.Pod]
-	// sweep is the size at which entries of removed pods are deleted.
+	// sweep is the size at which entries of deleted pods are removed.
 	sweep int
-	// strings are common to many pods, such as the names of nodes and the types of conditions.
+	// strings are shared by many pods, such as node names and condition types.
 	strings map[string]string
 }
 
@@ -71,7 +71,7 @@ func shareParts(p, other *corev1.Pod) {
 	one(&s.Resources, o.Resources)
 }
 
-// one makes two equal values one in memory.
+// one makes two equal values share memory.
 func one[T any](mine *T, other T) {
 	if reflect.DeepEqual(*mine, other) {
 		*mine = other

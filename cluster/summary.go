@@ -14,19 +14,19 @@ import (
 // Pod is the summary of a pod. The zero value is no pod.
 type Pod struct {
 	Ref schemas.PodRef
-	// Workload is the pod's controller, or the Deployment behind its ReplicaSet. The zero value: it has none.
+	// Workload is the pod's controller, or the Deployment behind its ReplicaSet. It is zero if it has none.
 	Workload schemas.ObjectRef
-	Node     string // empty: none yet
+	Node     string // empty means none yet
 	Created  time.Time
-	// Ready: it is ready and is not being deleted.
+	// Ready means that it is ready and not terminating.
 	Ready bool
-	// Leaving: it is being deleted. Ended: it has succeeded or failed.
+	// Leaving means that it is terminating, Ended that it has succeeded or failed.
 	Leaving, Ended bool
-	// Why it has no node or is not ready, from its conditions. Empty: unknown.
+	// Why is the reason why it has no node or is not ready, from its conditions, or empty if unknown.
 	Why string
 	// Cost is the cost of moving it, see [policy.MoveCost].
 	Cost int64
-	// Budgeted: a PodDisruptionBudget selects it.
+	// Budgeted means that a PodDisruptionBudget selects it.
 	Budgeted bool
 }
 
@@ -58,7 +58,7 @@ func isReady(p *corev1.Pod) bool {
 	return p.DeletionTimestamp == nil && !schemas.Ended(p) && isTrue(podCondition(p, corev1.PodReady))
 }
 
-// why says why a pod has no node or is not ready.
+// why returns the reason why a pod has no node or is not ready.
 func why(p *corev1.Pod) string {
 	if p.Spec.NodeName == "" {
 		return message(podCondition(p, corev1.PodScheduled))

@@ -17,27 +17,27 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Tally is how a workload is now.
+// Tally is the state of a workload.
 type Tally struct {
-	// Wanted is spec.replicas where the workload has that, else the number of its pods that have not ended.
+	// Wanted is spec.replicas if the workload has that, else the number of its pods that have not ended.
 	Wanted int
-	// Ready is how many of its pods are ready and not being deleted.
+	// Ready is the number of its pods that are ready and not terminating.
 	Ready int
 }
 
-// Change says what changed: a workload or a node.
+// Change names a changed workload or node.
 type Change struct {
-	// Workload is the UID of a workload with a different [Tally], or with a [Pod] that came, went, or changed.
+	// Workload is the UID of a workload with a changed [Tally], or with an added, deleted, or changed [Pod].
 	Workload types.UID
-	// Pod is that pod. Empty: any pod of the workload may have changed.
+	// Pod is that pod. Empty means that any pod of the workload may have changed.
 	Pod types.UID
-	// Node is the name of a node that came, went, or changed in what [Node] says.
+	// Node is the name of an added or deleted node, or of one whose [Node] changed.
 	Node string
 }
 
-// Workloads knows pods by the workloads that they belong to, which budgets select them, and when nodes became tainted. Changes
-// of several objects may come in any order: the result is the same. All methods may be called from many goroutines. Callers own
-// the results.
+// Workloads maps pods to their workloads, and knows which pods budgets select and when nodes became tainted. The result
+// does not depend on the order in which changes of several objects arrive. All methods are safe for concurrent use.
+// Callers own the results.
 type Workloads struct {
 	now func() time.Time
 	// changed are the functions of OnChange.
@@ -56,10 +56,10 @@ type Workloads struct {
 	seen      uint64 // how many pods became known
 }
 
-// member is a pod, and what only this view knows of it.
+// member is a pod, with the data that only this view has.
 type member struct {
 	pod  *corev1.Pod
-	of   *group // nil: it has no controller
+	of   *group // nil without a controller
 	seen uint64
 }
 
@@ -69,7 +69,7 @@ type group struct {
 	// workload is the controller, or the Deployment behind it.
 	workload schemas.ObjectRef
 	pods     []*member // sorted by age
-	// ready and there are how many of the pods are ready, and have not ended.
+	// ready and there are the numbers of ready pods, and of pods that have not ended.
 	ready, there int
 }
 
@@ -81,11 +81,11 @@ func newWorkloads(now func() time.Time) *Workloads {
 	}
 }
 
-// OnChange calls f for every change, including changes of the first list, from several goroutines at once. Call it before the
-// cache runs. f must return quickly. It may ask the view, which can be ahead of the change.
+// OnChange calls f for every change, including changes of the first list, from several goroutines at once. Call it
+// before the cache runs. f must return quickly. It may query the view, which can be ahead of the change.
 func (w *Workloads) OnChange(f func(Change)) { w.changed = append(w.changed, f) }
 
-// Pod is the pod with that UID, and whether it is known.
+// Pod returns the pod with that UID, and whether it is known.
 func (w *Workloads) Pod(uid types.UID) (Pod, bool) {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
@@ -96,7 +96,7 @@ func (w *Workloads) Pod(uid types.UID) (Pod, bool) {
 	return w.show(m), true
 }
 
-// Pods lists the pods of a workload, including terminating and ended pods, by creation time and then by name.
+// Pods returns the pods of a workload, including terminating and ended pods, by creation time and then by name.
 func (w *Workloads) Pods(workload types.UID) []Pod {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
@@ -114,8 +114,8 @@ func (w *Workloads) Pods(workload types.UID) []Pod {
 	return list
 }
 
-// Tally says how a workload is. The zero value for one that is not known, and for a ReplicaSet of a Deployment, which is no
-// workload of its own.
+// Tally returns the state of a workload. It is zero for an unknown workload, and for a ReplicaSet of a Deployment,
+// which is not a workload of its own.
 func (w *Workloads) Tally(workload types.UID) Tally {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
@@ -133,7 +133,7 @@ func (w *Workloads) Nodes() []Node {
 	return list
 }
 
-// Node is the node of that name, and whether it is known.
+// Node returns the node of that name, and whether it is known.
 func (w *Workloads) Node(name string) (Node, bool) {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
@@ -141,20 +141,20 @@ func (w *Workloads) Node(name string) (Node, bool) {
 	return n.Node, known
 }
 
-// Seen numbers the pods from 1 in the order in which the cache learned of them. Unlike creation times, the numbers do not depend
-// on clocks. 0: the pod is not known.
+// Seen numbers the pods from 1 in the order in which the cache learned of them. Unlike creation times, the numbers do
+// not depend on clocks. 0 means that the pod is unknown.
 func (w *Workloads) Seen(uid types.UID) uint64 {
 	return w.find(uid).seen
 }
 
-// Latest is the number that [Workloads.Seen] gave last. 0: no pod became known yet.
+// Latest returns the latest number of [Workloads.Seen], or 0 if there is none.
 func (w *Workloads) Latest() uint64 {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
 	return w.seen
 }
 
-// Version returns the resource version of a pod in the cache; empty: the pod is not known.
+// Version returns the resource version of a pod in the cache, or "" if the pod is unknown.
 func (w *Workloads) Version(uid types.UID) string {
 	if p := w.find(uid).pod; p != nil {
 		return p.ResourceVersion
@@ -162,7 +162,7 @@ func (w *Workloads) Version(uid types.UID) string {
 	return ""
 }
 
-// find is the pod with that UID; without a pod: it is not known.
+// find returns the pod with that UID, without a pod if it is unknown.
 func (w *Workloads) find(uid types.UID) member {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
@@ -178,14 +178,14 @@ func (w *Workloads) replicas(owner types.UID) int {
 	return w.owners[owner]
 }
 
-// budgeted says whether a budget of its namespace selects the pod.
+// budgeted reports whether a budget of its namespace selects the pod.
 func (w *Workloads) budgeted(p *corev1.Pod) bool {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
 	return w.selects(p)
 }
 
-// The methods below need mu.
+// The caller of the methods below holds mu.
 
 func (w *Workloads) selects(p *corev1.Pod) bool {
 	for _, selector := range w.budgets[p.Namespace] {
@@ -208,8 +208,8 @@ func (w *Workloads) tally(workload types.UID) Tally {
 	return t
 }
 
-// tell tells of changes of workloads, each once. pod is the only pod that changed; empty: there may be others. The caller does
-// not hold mu.
+// tell reports changes of workloads, each once. pod is the only changed pod; empty means that there may be others. The
+// caller does not hold mu.
 func (w *Workloads) tell(pod types.UID, workloads ...types.UID) {
 	slices.Sort(workloads)
 	for _, uid := range slices.Compact(workloads) {
@@ -221,7 +221,7 @@ func (w *Workloads) tell(pod types.UID, workloads ...types.UID) {
 	}
 }
 
-// podChanged takes one change of a pod into account. old or new is nil where there is none; they have one UID.
+// podChanged handles a change of a pod. old or new may be nil; else they have one UID.
 func (w *Workloads) podChanged(old, new *corev1.Pod) {
 	w.mu.Lock()
 	var before, after Pod
@@ -305,7 +305,7 @@ func (g *group) count(p *corev1.Pod, by int) {
 	}
 }
 
-// detach takes a group from its workload.
+// detach removes a group from its workload.
 func (w *Workloads) detach(g *group) {
 	uid := g.workload.UID
 	rest := slices.DeleteFunc(w.workloads[uid], func(other *group) bool { return other == g })
@@ -316,7 +316,7 @@ func (w *Workloads) detach(g *group) {
 	w.workloads[uid] = rest
 }
 
-// budgetChanged takes one change of a budget into account.
+// budgetChanged handles a change of a budget.
 func (w *Workloads) budgetChanged(old, new *policyv1.PodDisruptionBudget) {
 	if old != nil && new != nil && equality.Semantic.DeepEqual(old.Spec.Selector, new.Spec.Selector) {
 		return // only its status, as happens all the time
@@ -345,7 +345,7 @@ func (w *Workloads) budgetChanged(old, new *policyv1.PodDisruptionBudget) {
 	w.tell("", touched...)
 }
 
-// budgetedIn says of each pod of a workload in a namespace whether a budget selects it.
+// budgetedIn records for each pod of a workload in a namespace whether a budget selects it.
 func (w *Workloads) budgetedIn(namespace string) map[*member]bool {
 	all := map[*member]bool{}
 	for ref, g := range w.groups {
@@ -359,7 +359,7 @@ func (w *Workloads) budgetedIn(namespace string) map[*member]bool {
 	return all
 }
 
-// nodeChanged takes one change of a node into account.
+// nodeChanged handles a change of a node.
 func (w *Workloads) nodeChanged(old, new *corev1.Node, initial bool) {
 	w.mu.Lock()
 	name := w.nodes.change(old, new, initial, w.now())
@@ -371,7 +371,7 @@ func (w *Workloads) nodeChanged(old, new *corev1.Node, initial bool) {
 	}
 }
 
-// byAge puts the oldest pod first. The UID tells two pods apart that had the same name in the same second.
+// byAge sorts the oldest pod first. The UID distinguishes two pods that had the same name in the same second.
 func byAge(a, b *member) int {
 	return cmp.Or(
 		a.pod.CreationTimestamp.Compare(b.pod.CreationTimestamp.Time), strings.Compare(a.pod.Name, b.pod.Name),
@@ -379,7 +379,7 @@ func byAge(a, b *member) int {
 	)
 }
 
-// Owners are the UIDs of the owners of a pod; of nil none.
+// Owners returns the UIDs of the owners of a pod, or none for nil.
 func Owners(p *corev1.Pod) map[types.UID]bool {
 	if p == nil {
 		return nil

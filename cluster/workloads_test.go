@@ -12,7 +12,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-func TestAPodBelongsToItsControllerOrTheDeploymentBehindIt(t *testing.T) {
+func TestWorkloadOfPod(t *testing.T) {
 	bystander := by("StatefulSet", "db")
 	bystander.Controller = nil
 	for _, tt := range []struct {
@@ -24,7 +24,7 @@ func TestAPodBelongsToItsControllerOrTheDeploymentBehindIt(t *testing.T) {
 		{"a pod without owners belongs to nothing", nil, nil, schemas.ObjectRef{}},
 		{"an owner that is not the controller does not count", []metav1.OwnerReference{bystander}, nil, schemas.ObjectRef{}},
 		{"a pod of a StatefulSet", []metav1.OwnerReference{by("StatefulSet", "db")}, nil, ref("StatefulSet", "db")},
-		{"a pod of a kind that nobody knows", []metav1.OwnerReference{bystander, by("Game", "g")}, nil, ref("Game", "g")},
+		{"a pod of an unknown kind", []metav1.OwnerReference{bystander, by("Game", "g")}, nil, ref("Game", "g")},
 		{"a pod of a ReplicaSet that is not known", []metav1.OwnerReference{by("ReplicaSet", "api-1")}, nil,
 			ref("ReplicaSet", "api-1")},
 		{"a pod of a ReplicaSet without controller", []metav1.OwnerReference{by("ReplicaSet", "api-1")},
@@ -74,7 +74,7 @@ func TestAPodThatIsNotKnownIsNone(t *testing.T) {
 	check(t, "tally", w.Tally("api-1"), Tally{})
 }
 
-func TestAPodThatIsKnownBeforeItsReplicaSetMovesToTheDeployment(t *testing.T) {
+func TestPodBeforeItsReplicaSet(t *testing.T) {
 	w := newWorld(t)
 	w.set(deployment("api", 2), ready("api-1-a", owned("ReplicaSet", "api-1")))
 	check(t, "told first", w.told(), []string{"workload api", "workload api-1"})
@@ -123,15 +123,15 @@ func TestWhatAWorkloadIsToHave(t *testing.T) {
 		objects  []metav1.Object
 		workload types.UID
 		want     Tally
-		empty    int // what it is to have when its pods are gone
+		empty    int // the desired pods when its pods are gone
 	}{
 		{"a Deployment says it, whatever its ReplicaSets say", "ReplicaSet",
 			[]metav1.Object{deployment("api", 5), replicaSet("own", 7, by("Deployment", "api"))}, "api",
 			Tally{Wanted: 5, Ready: 1}, 5},
-		{"a Deployment that says nothing is to have one", "ReplicaSet",
+		{"a Deployment without replicas wants one", "ReplicaSet",
 			[]metav1.Object{&appsv1.Deployment{ObjectMeta: meta("api")}, replicaSet("own", 7, by("Deployment", "api"))}, "api",
 			Tally{Wanted: 1, Ready: 1}, 1},
-		{"a Deployment that is not known yet is to have what is there", "ReplicaSet",
+		{"an unknown Deployment wants its existing pods", "ReplicaSet",
 			[]metav1.Object{replicaSet("own", 7, by("Deployment", "api"))}, "api", Tally{Wanted: 3, Ready: 1}, 0},
 		{"a ReplicaSet of its own says it", "ReplicaSet", []metav1.Object{replicaSet("own", 7)}, "own",
 			Tally{Wanted: 7, Ready: 1}, 7},
@@ -141,7 +141,7 @@ func TestWhatAWorkloadIsToHave(t *testing.T) {
 		{"a ReplicationController says it", "ReplicationController", []metav1.Object{&corev1.ReplicationController{
 			ObjectMeta: meta("own"), Spec: corev1.ReplicationControllerSpec{Replicas: new(int32(4))},
 		}}, "own", Tally{Wanted: 4, Ready: 1}, 4},
-		{"any other is to have the pods that are there and have not ended", "Job", nil, "own", Tally{Wanted: 3, Ready: 1}, 0},
+		{"any other workload wants its pods that have not ended", "Job", nil, "own", Tally{Wanted: 3, Ready: 1}, 0},
 		{"one that is not known has nothing", "Job", nil, "else", Tally{}, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -182,7 +182,7 @@ func TestWhatIsSaidAboutAPod(t *testing.T) {
 			func(_ *corev1.Pod, s *Pod) { s.Ready, s.Cost = false, costOf(nil, corev1.PodQOSBestEffort) }},
 		{"its priority", func(p *corev1.Pod, _ *Pod) { p.Spec.Priority = new(int32(7)) },
 			func(_ *corev1.Pod, s *Pod) { s.Cost = costOf(new(int32(7)), corev1.PodQOSBurstable) }},
-		{"without a node: what the scheduler says", func(p *corev1.Pod, _ *Pod) { unplaced("0/3 nodes are available")(p) },
+		{"without a node: the scheduler's message", func(p *corev1.Pod, _ *Pod) { unplaced("0/3 nodes are available")(p) },
 			func(_ *corev1.Pod, s *Pod) { s.Node, s.Ready, s.Why = "", false, "0/3 nodes are available" }},
 		{"without a node and words: the reason", func(p *corev1.Pod, _ *Pod) { unplaced("")(p) },
 			func(_ *corev1.Pod, s *Pod) { s.Node, s.Ready, s.Why = "", false, "Unschedulable" }},
@@ -244,7 +244,7 @@ func TestOnlyWhatChangesIsTold(t *testing.T) {
 		{"a Deployment came", func() { w.set(deployment("api", 1)) }, []string{"workload api"}},
 		{"a pod came", func() { w.set(pod()) }, []string{"workload api"}},
 		{"a pod without workload came", func() { w.set(ready("alone")) }, nil},
-		{"a pod changed in what is not said", func() {
+		{"a pod changed in an unreported field", func() {
 			w.set(pod(labelled("app", "api"), func(p *corev1.Pod) {
 				p.ResourceVersion, p.Annotations = "2", map[string]string{"a": "b"}
 			}))
@@ -264,7 +264,7 @@ func TestOnlyWhatChangesIsTold(t *testing.T) {
 	}
 }
 
-func TestAPodThatWasMadeAnewUnderItsNameUnseenIsAnotherOne(t *testing.T) {
+func TestRecreatedPod(t *testing.T) {
 	w := newWorld(t)
 	anew := ready("db-0", owned("StatefulSet", "db"), born(9))
 	anew.UID = "anew"
@@ -285,7 +285,7 @@ func TestWhoIsToldMayAskAndFindsTheChange(t *testing.T) {
 	check(t, "pods", got, []Pod{shown("a", in("Job", "job"))})
 }
 
-func TestPodsAreCountedInTheOrderInWhichTheyBecomeKnownWhateverTheirClocksSay(t *testing.T) {
+func TestPodsAreNumberedAsSeen(t *testing.T) {
 	w := newWorld(t)
 	check(t, "the latest of none", w.Latest(), uint64(0))
 	w.set(ready("b", born(3600)))

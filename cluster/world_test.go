@@ -17,7 +17,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// noon is when everything is made that has no time of its own.
+// noon returns the default creation time.
 func noon() time.Time { return time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC) }
 
 func check[T any](t *testing.T, what string, got, want T) {
@@ -27,7 +27,7 @@ func check[T any](t *testing.T, what string, got, want T) {
 	}
 }
 
-// world is a view of workloads that is shown objects as the informers show them, and what it told.
+// world is a view of workloads that gets objects like from informers, with its reports.
 type world struct {
 	*Workloads
 	cache   *Cache
@@ -48,7 +48,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// initially has objects that were there before.
+// initially adds objects of the first list.
 func (w *world) initially(objects ...metav1.Object) { w.put(true, objects...) }
 
 // set adds or changes objects.
@@ -63,7 +63,7 @@ func (w *world) put(initial bool, objects ...metav1.Object) {
 	}
 }
 
-// copied is a copy that may be pruned.
+// copied returns a copy that may be pruned.
 func copied(o metav1.Object) any { return o.(runtime.Object).DeepCopyObject() }
 
 // gone removes objects.
@@ -76,7 +76,7 @@ func (w *world) gone(objects ...metav1.Object) {
 	}
 }
 
-// told is what was told since it was asked for the last time, sorted.
+// told returns the reports since the last call, sorted.
 func (w *world) told() []string {
 	var list []string
 	for _, c := range w.changes {
@@ -98,7 +98,7 @@ func meta(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name), CreationTimestamp: metav1.Time{Time: noon()}}
 }
 
-// by is the reference of an object to its controller, which is called as its UID.
+// by returns the reference of an object to its controller, which has its UID as its name.
 func by(kind, name string) metav1.OwnerReference {
 	version := "apps/v1"
 	if kind == "ReplicationController" {
@@ -111,7 +111,7 @@ func ref(kind, name string) schemas.ObjectRef {
 	return schemas.ObjectRef{Kind: kind, Namespace: "shop", Name: name, UID: types.UID(name)}
 }
 
-// ready is a pod that runs on node-1 and is ready.
+// ready returns a pod that runs on node-1 and is ready.
 func ready(name string, changes ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: meta(name), Spec: corev1.PodSpec{NodeName: "node-1"},
@@ -125,12 +125,12 @@ func ready(name string, changes ...func(*corev1.Pod)) *corev1.Pod {
 	return p
 }
 
-// costOf is the cost of moving a pod with a priority, nil for none, and a quality of service.
+// costOf returns the cost of moving a pod with a priority, nil for none, and a quality of service.
 func costOf(priority *int32, quality corev1.PodQOSClass) int64 {
 	return policy.MoveCost(&corev1.Pod{Spec: corev1.PodSpec{Priority: priority}, Status: corev1.PodStatus{QOSClass: quality}})
 }
 
-// shown is what is said about [ready].
+// shown returns the expected summary of [ready].
 func shown(name string, changes ...func(*Pod)) Pod {
 	p := Pod{
 		Ref: schemas.PodRef{Namespace: "shop", Name: name, UID: types.UID(name)}, Node: "node-1", Created: noon(), Ready: true,
@@ -170,7 +170,7 @@ func ended(p *corev1.Pod) {
 	unready("")(p)
 }
 
-// unready is a pod that is not ready, and what its condition says about it.
+// unready returns a pod that is not ready, with the message of its condition.
 func unready(message string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		c := podCondition(p, corev1.PodReady)

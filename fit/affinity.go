@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// countAffinity counts, by topology key and value, what the pod's terms and those of others match.
+// countAffinity counts, by topology key and value, the matches of the pod's terms and of other pods' terms.
 func (w *world) countAffinity() {
 	q := w.question
 	w.attracts, w.repels, w.repelled = pairs{}, pairs{}, pairs{}
@@ -17,8 +17,8 @@ func (w *world) countAffinity() {
 	}
 	for i := range q.apart {
 		t := &q.apart[i]
-		// In Kubernetes 1.36 the scheduler asks the namespace selector of an incoming pod also about no labels, and so
-		// takes "without the label" for all namespaces. Where that keeps pods apart it is followed.
+		// In Kubernetes 1.36 the scheduler matches the namespace selector of an incoming pod also against an empty
+		// label set, and so treats "without the label" as all namespaces. Follow it where that keeps pods apart.
 		w.tally(w.matching(t, true), func(node labels.Set, _ string, n int) {
 			if value, has := node[t.topology]; has {
 				w.repels.add(t.topology, value, n)
@@ -28,8 +28,8 @@ func (w *world) countAffinity() {
 	w.countRepelled()
 }
 
-// matching counts the pods that a term of the pod matches. Of a namespace that is not known none are selected by its
-// labels, unless all are. With broadly a selector that matches no labels at all matches every namespace.
+// matching counts the pods that a term of the pod matches. In an unknown namespace, a namespace selector matches pods
+// only if it matches all namespaces. With broadly, a selector that matches an empty label set matches every namespace.
 func (w *world) matching(t *term, broadly bool) matcher {
 	namespaces := w.question.cluster.namespaces
 	everywhere := t.ofNamespaces.Empty() || broadly && t.ofNamespaces.Matches(labels.Set(nil))
@@ -47,7 +47,7 @@ func (w *world) matching(t *term, broadly bool) matcher {
 	}
 }
 
-// countAttracting counts the pods that match all terms of the affinity, each for the topology of each term.
+// countAttracting counts the pods that match all terms of the affinity, once for the topology of each term.
 func (w *world) countAttracting() {
 	q := w.question
 	each := make([]matcher, len(q.affinity))
@@ -73,7 +73,7 @@ func (w *world) countAttracting() {
 	w.first = total == 0 && all.pod(q.pod.Namespace, q.pod.Labels)
 }
 
-// countRepelled counts the pods of this state that do not want the pod near them.
+// countRepelled counts the pods in this world that repel the pod.
 func (w *world) countRepelled() {
 	q := w.question
 	count := func(t *term, node string, n int) {
@@ -103,8 +103,8 @@ func (w *world) countRepelled() {
 	})
 }
 
-// concernsPods says whether the pod has affinities, or is unwanted somewhere. If neither, the scheduler skips these
-// rules for it, and then does not see the anti-affinity of pods that are only nominated.
+// concernsPods reports whether the pod has affinities or is repelled somewhere. If not, the scheduler skips these
+// rules, and does not see the anti-affinity of pods that are only nominated.
 func (w *world) concernsPods() bool {
 	if len(w.question.affinity)+len(w.question.apart) > 0 {
 		return true
@@ -119,7 +119,7 @@ func (w *world) concernsPods() bool {
 	return false
 }
 
-// suits judges a node by the affinities between pods. A verdict without a reason: no objection.
+// suits judges a node by the affinities between pods. A verdict without a reason is no objection.
 func (w *world) suits(node labels.Set) Verdict {
 	for i := range w.question.affinity {
 		key := w.question.affinity[i].topology
@@ -140,7 +140,7 @@ func (w *world) suits(node labels.Set) Verdict {
 	return Verdict{}
 }
 
-// unwanted is a topology in which a pod is that does not want this one near, the first by name of several, or nothing.
+// unwanted returns the first topology, by name, with a pod that repels this one, or "".
 func (w *world) unwanted(node labels.Set) string {
 	least := ""
 	for key, counts := range w.repelled {
@@ -152,15 +152,16 @@ func (w *world) unwanted(node labels.Set) string {
 	return least
 }
 
-// preference is a term that makes nodes better or worse for a pod, but excludes none.
+// preference is a term that changes the score of nodes but excludes none.
 type preference struct {
 	term
-	// weight is negative for anti-affinity, and 0 for a required affinity term: the scheduler's configuration weighs it.
+	// weight is negative for anti-affinity. It is 0 for a required affinity term, whose weight is in the scheduler's
+	// configuration.
 	weight int64
 	key    string
 }
 
-// preferredOf are the preferred terms of a pod. Terms that cannot be read are left out.
+// preferredOf returns the preferred terms of a pod, without invalid ones.
 func preferredOf(pod *corev1.Pod) []preference {
 	a := pod.Spec.Affinity
 	if a == nil {
@@ -183,7 +184,8 @@ func preferredOf(pod *corev1.Pod) []preference {
 	return preferences
 }
 
-// preferencesOf are the terms of a pod on a node that score nodes for other pods: the preferred ones and the required affinity.
+// preferencesOf returns the terms of a pod on a node that score nodes for other pods: the preferred ones and the
+// required affinity.
 func preferencesOf(pod *corev1.Pod) []preference {
 	preferences := preferredOf(pod)
 	terms, _ := newTerms(pod, requiredAffinity(&pod.Spec))
@@ -197,12 +199,12 @@ func newPreference(t term, weight int64) preference {
 	return preference{term: t, weight: weight, key: fmt.Sprintf("%d\x00%s", weight, t.key())}
 }
 
-// Affinity weighs the pods that are near, by topology key and value: preferred terms of the pod that they match, and terms
-// of theirs that the pod matches. A node's sum over its labels is higher the better it suits; it may be negative.
+// Affinity weighs nearby pods, by topology key and value: the preferred terms of the pod that match them, and their
+// terms that match the pod. A higher sum over the labels of a node means a better node; it may be negative.
 type Affinity map[string]map[string]int64
 
-// Affinity is for the replacement of the pod. required is the weight of a required affinity term of a pod on a node; with
-// ownOnly, other pods' preferred terms do not count for a pod that has none itself.
+// Affinity returns the weights for the replacement of the pod. required is the weight of a required affinity term of a
+// pod on a node. With ownOnly, other pods' preferred terms do not count for a pod that has none itself.
 func (q *Question) Affinity(required int64, ownOnly bool) Affinity {
 	w, found := q.moved(), Affinity{}
 	own := preferredOf(q.pod)

@@ -57,7 +57,7 @@ func list(of ...string) corev1.ResourceList {
 	return l
 }
 
-// pod makes a pod in namespace "shop" with the label app=web that goes everywhere.
+// pod returns a pod in namespace "shop" with the label app=web that fits every node.
 func pod(name string, changes ...podChange) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -202,7 +202,7 @@ func uses(claim string) podChange {
 	})
 }
 
-// cluster is a cluster of these objects.
+// cluster returns a cluster of these objects.
 func cluster(objects ...any) *fit.Cluster {
 	c := fit.New()
 	for _, o := range objects {

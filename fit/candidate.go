@@ -7,14 +7,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Candidate is a node that fits a pod, after all moves for which capacity is reserved.
+// Candidate is a node that fits a pod after all moves with a reservation.
 type Candidate struct {
 	Node *corev1.Node
 	host *host
 }
 
-// Candidates lists the nodes that fit the pod and that allowed selects, nil all of them, by name. The node of the pod may be
-// among them.
+// Candidates returns the nodes that fit the pod and that allowed selects, by name. A nil selector selects all. The node
+// of the pod may be among them.
 func (q *Question) Candidates(allowed func(*corev1.Node) bool) []Candidate {
 	if q.all.Reason != "" {
 		return nil
@@ -36,11 +36,11 @@ func (q *Question) Candidates(allowed func(*corev1.Node) bool) []Candidate {
 	return found
 }
 
-// Pod is the pod of the question.
+// Pod returns the pod of the question.
 func (q *Question) Pod() *corev1.Pod { return q.pod }
 
-// Replicas counts the pods of the controller of the pod by node, without the pod itself, and after all moves for which capacity is
-// reserved.
+// Replicas counts the pods of the controller of the pod by node, without the pod itself, after all moves with a
+// reservation.
 func (q *Question) Replicas() map[string]int {
 	if q.all.Reason != "" {
 		return nil
@@ -48,8 +48,8 @@ func (q *Question) Replicas() map[string]int {
 	return q.moved().siblings()
 }
 
-// Usage calls visit for each node, by name, with what the pods on it request without the pod itself and after all moves for which
-// capacity is reserved.
+// Usage calls visit for each node, by name, with the requests of its pods without the pod itself, after all moves with
+// a reservation.
 func (q *Question) Usage(visit func(Candidate)) {
 	if q.all.Reason != "" {
 		return
@@ -63,11 +63,12 @@ func (q *Question) Usage(visit func(Candidate)) {
 	}
 }
 
-// Requests is how much of a resource the pod requests: of CPU in thousandths, of others in whole units.
+// Requests returns how much of a resource the pod requests: CPU in thousandths, others in whole units.
 func (q *Question) Requests(name corev1.ResourceName) int64 { return q.wants.of(name) }
 
-// ScoredRequests is like [Question.Requests], with 100m of CPU and 200Mi of memory for each container that requests none.
-// Requests of the whole pod do not count: the scheduler of Kubernetes 1.36 overlooks them in the pod that it places.
+// ScoredRequests is like [Question.Requests], with 100m of CPU and 200Mi of memory for each container that requests
+// none. Requests at the pod level do not count: the scheduler of Kubernetes 1.36 ignores them in the pod that it
+// places.
 func (q *Question) ScoredRequests(name corev1.ResourceName) int64 {
 	if q.pod.Spec.Resources == nil {
 		return q.wants.scored(name)
@@ -78,13 +79,13 @@ func (q *Question) ScoredRequests(name corev1.ResourceName) int64 {
 	return wants.scored(name)
 }
 
-// Allocatable is how much of a resource the node has for pods, in the units of [Question.Requests].
+// Allocatable returns how much of a resource the node has for pods, in the units of [Question.Requests].
 func (c *Candidate) Allocatable(name corev1.ResourceName) int64 { return c.host.allocatable.of(name) }
 
-// Requested is how much of a resource the pods on the node request.
+// Requested returns how much of a resource the pods on the node request.
 func (c *Candidate) Requested(name corev1.ResourceName) int64 { return c.host.requested.of(name) }
 
-// Pods is how many pods are on the node.
+// Pods returns how many pods are on the node.
 func (c *Candidate) Pods() int { return len(c.host.pods) }
 
 // ScoredRequested is like [Candidate.Requested], with the defaults of [Question.ScoredRequests].
@@ -92,10 +93,10 @@ func (c *Candidate) ScoredRequested(name corev1.ResourceName) int64 {
 	return c.host.requested.scored(name)
 }
 
-// Preference is the weight of the pod's preferred node affinity for a node, see [Preference].
+// Preference returns the weight of the pod's preferred node affinity for a node, see [Preference].
 func (q *Question) Preference(node *corev1.Node) int64 { return q.preference(node) }
 
-// Avoids counts the taints of a node with effect PreferNoSchedule that the pod does not tolerate.
+// Avoids returns the number of PreferNoSchedule taints of a node that the pod does not tolerate.
 func (q *Question) Avoids(node *corev1.Node) int64 {
 	count := int64(0)
 	for i := range node.Spec.Taints {
@@ -109,14 +110,14 @@ func (q *Question) Avoids(node *corev1.Node) int64 {
 
 // Spread counts the pods that a topology spread constraint selects.
 type Spread struct {
-	// OnNode is by node, of all nodes.
+	// OnNode is by node, for all nodes.
 	OnNode map[string]int
-	// InDomain is by the value of the topology key, of the nodes that the policies of the constraint include.
+	// InDomain is by value of the topology key, for the nodes that the policies of the constraint include.
 	InDomain map[string]int
 }
 
-// Spread counts pods for constraints, each by its selector, or with siblings all pods of the same controller. With all, a
-// node that lacks the topology key of one constraint counts for none. ok is false if a selector is not valid.
+// Spread counts pods for constraints, each by its selector, or with siblings all pods of the same controller. With all,
+// a node counts for no constraint if it lacks one of the topology keys. ok is false if a selector is invalid.
 func (q *Question) Spread(constraints []corev1.TopologySpreadConstraint, siblings, all bool) (counts []Spread, ok bool) {
 	read := make([]constraint, len(constraints))
 	for i := range constraints {

@@ -11,18 +11,18 @@ import (
 	"k8s.io/component-helpers/storage/ephemeral"
 )
 
-// claims are the claims of a pod, by what they mean for where it can go. The zero value is a pod without any.
+// claims are the claims of a pod, by their effect on where the pod can go. The zero value is a pod without claims.
 type claims struct {
 	storage *storage
-	// bound are the volumes that the pod has already.
+	// bound are the existing volumes of the pod.
 	bound []*volume
-	// zones are the zones and regions that these are labelled with.
+	// zones are the zones and regions in the labels of these volumes.
 	zones []zoneLabel
-	// waiting are those whose volume is chosen or made for the node, the smallest first.
+	// waiting are the claims whose volume is chosen or made for the node, smallest first.
 	waiting []*corev1.PersistentVolumeClaim
-	// exclusive are those that only one pod may use.
+	// exclusive are the claims that only one pod may use.
 	exclusive []types.NamespacedName
-	// attaches is the driver of each volume that has to be attached, by the volume's identity.
+	// attaches is the driver of each volume that must be attached, by the volume's identity.
 	attaches map[string]string
 }
 
@@ -49,7 +49,7 @@ func (s *storage) claimsOf(pod *corev1.Pod) (claims, Verdict) {
 	return found, Verdict{}
 }
 
-// claimOf is the claim behind a volume of a pod. The replacement of a pod gets new ephemeral claims.
+// claimOf returns the claim behind a volume of a pod. The replacement of a pod gets new ephemeral claims.
 func (s *storage) claimOf(pod *corev1.Pod, v *corev1.Volume) (*corev1.PersistentVolumeClaim, Verdict) {
 	if v.Ephemeral != nil && pod.Spec.NodeName != "" {
 		return s.newClaim(pod, v)
@@ -68,7 +68,7 @@ func (s *storage) claimOf(pod *corev1.Pod, v *corev1.Volume) (*corev1.Persistent
 	return claim, Verdict{}
 }
 
-// newClaim is the claim that will be made for the replacement. It can be judged if its volume waits for the pod.
+// newClaim returns the claim that will be made for the replacement. It can be judged if its volume waits for the pod.
 func (s *storage) newClaim(pod *corev1.Pod, v *corev1.Volume) (*corev1.PersistentVolumeClaim, Verdict) {
 	name := ephemeral.VolumeClaimName(pod, v)
 	template := v.Ephemeral.VolumeClaimTemplate
@@ -87,7 +87,7 @@ func (s *storage) newClaim(pod *corev1.Pod, v *corev1.Volume) (*corev1.Persisten
 	return claim, Verdict{}
 }
 
-// take sorts a claim in.
+// take classifies a claim.
 func (c *claims) take(claim *corev1.PersistentVolumeClaim, isEphemeral bool) Verdict {
 	_, completed := claim.Annotations[bindCompleted]
 	volume := c.storage.volumes[claim.Spec.VolumeName]
@@ -111,8 +111,8 @@ func (c *claims) take(claim *corev1.PersistentVolumeClaim, isEphemeral bool) Ver
 	return Verdict{}
 }
 
-// identify says which volume of which driver is attached for a claim; for one that is not there yet, the claim stands for
-// it. No driver: nothing is attached that would be counted.
+// identify returns the identity and the driver of the volume to attach for a claim. Before the volume exists, the claim
+// stands for it. The driver is empty if the attachment does not count.
 func (s *storage) identify(claim *corev1.PersistentVolumeClaim) (id, driver string) {
 	if v := s.volumes[claim.Spec.VolumeName]; v != nil {
 		if v.Spec.CSI == nil {
@@ -127,10 +127,10 @@ func (s *storage) identify(claim *corev1.PersistentVolumeClaim) (id, driver stri
 	return "unbound\x00" + claim.Namespace + "/" + claim.Name, class.Provisioner
 }
 
-// attachmentID tells volumes apart, of all drivers.
+// attachmentID identifies a volume among all drivers.
 func attachmentID(driver, handle string) string { return driver + "\x00" + handle }
 
-// on judges a node by where the volumes are and can be. A verdict without a reason: no objection.
+// on judges a node by where the volumes are and can be. A verdict without a reason is no objection.
 func (c *claims) on(h *host) Verdict {
 	for _, v := range c.bound {
 		if !v.usableOn(h.node.Labels) {
@@ -146,7 +146,7 @@ func (c *claims) on(h *host) Verdict {
 	return Verdict{}
 }
 
-// provided judges a node by whether each waiting claim gets a volume there: one that exists, or else a new one.
+// provided judges whether each waiting claim gets a volume on a node: an existing one, or else a new one.
 func (c *claims) provided(h *host) Verdict {
 	var unmatched []*corev1.PersistentVolumeClaim
 	taken := map[string]bool{}
@@ -174,7 +174,7 @@ func (c *claims) provided(h *host) Verdict {
 // noProvisioner is the provisioner of classes whose volumes are made by hand.
 const noProvisioner = "kubernetes.io/no-provisioner"
 
-// canMake says whether a new volume for a claim can be made for a node.
+// canMake reports whether a new volume for a claim can be made for a node.
 func (s *storage) canMake(claim *corev1.PersistentVolumeClaim, h *host) bool {
 	class := s.classes[classOf(claim)]
 	if class == nil || class.Provisioner == "" || class.Provisioner == noProvisioner {
@@ -187,7 +187,7 @@ func (s *storage) canMake(claim *corev1.PersistentVolumeClaim, h *host) bool {
 	return !hasSize || s.suffices(class, size.Value(), h.node.Labels)
 }
 
-// attachable judges a node by how many volumes it may attach. A verdict without a reason: no objection.
+// attachable judges a node by its limit of attached volumes. A verdict without a reason is no objection.
 func (c *claims) attachable(h *host) Verdict {
 	if len(c.attaches) == 0 || len(c.storage.limits[h.name]) == 0 {
 		return Verdict{}
@@ -220,8 +220,8 @@ func (c *claims) attachable(h *host) Verdict {
 	return Verdict{}
 }
 
-// attached is the driver of each volume that the pods on a node have, by the volume's identity. ok is false if an
-// ephemeral claim of one of them belongs to somebody else.
+// attached returns the driver of each volume that the pods on a node have, by the volume's identity. ok is false if
+// another owner has an ephemeral claim of one of them.
 func (s *storage) attached(h *host) (found map[string]string, ok bool) {
 	found = map[string]string{}
 	for _, p := range h.withVolumes {
@@ -241,7 +241,8 @@ func (s *storage) attached(h *host) (found map[string]string, ok bool) {
 	return found, true
 }
 
-// leftAttached is the driver of each volume that is attached to a node, pods or not, by the volume's identity.
+// leftAttached returns the driver of each volume that is attached to a node, even without a pod, by the volume's
+// identity.
 func (s *storage) leftAttached(node string) map[string]string {
 	found := map[string]string{}
 	for _, a := range s.attachedTo[node] {
@@ -255,7 +256,7 @@ func (s *storage) leftAttached(node string) map[string]string {
 	return found
 }
 
-// claimInUse is a claim of the pod that only one pod may use and that another one on a known node uses, or nothing.
+// claimInUse returns a claim of the pod that only one pod may use and that another pod on a known node uses, or "".
 func (w *world) claimInUse() string {
 	q := w.question
 	for _, key := range q.claims.exclusive {
@@ -273,13 +274,14 @@ func (w *world) claimInUse() string {
 	return ""
 }
 
-// zoneLabel is a label of a volume that says in which zones or regions it is.
+// zoneLabel is a label of a volume with its zones or regions.
 type zoneLabel struct {
 	key    string
 	values []string
 }
 
-// zoneKeys are the labels that bind a volume to zones and regions, each with the label that newer nodes have instead.
+// zoneKeys returns the labels that bind a volume to zones and regions, each with the corresponding label of newer
+// nodes.
 func zoneKeys() [4][2]string {
 	return [4][2]string{
 		{corev1.LabelFailureDomainBetaZone, corev1.LabelTopologyZone},
@@ -289,8 +291,8 @@ func zoneKeys() [4][2]string {
 	}
 }
 
-// zoneLabels reads the labels of a volume. Several zones are joined by two underscores; a label with an empty one says
-// nothing.
+// zoneLabels reads the labels of a volume. Several zones are joined by two underscores; a label with an empty zone has
+// no effect.
 func zoneLabels(of map[string]string) []zoneLabel {
 	var found []zoneLabel
 	for _, key := range zoneKeys() {
@@ -309,7 +311,7 @@ func zoneLabels(of map[string]string) []zoneLabel {
 	return found
 }
 
-// inZones says whether a node is where a volume is. A node without any such label is everywhere.
+// inZones reports whether a node is in the zones of a volume. A node without any such label is everywhere.
 func inZones(nodeLabels map[string]string, volume []zoneLabel) bool {
 	keys := zoneKeys()
 	if !slices.ContainsFunc(keys[:], func(key [2]string) bool { _, has := nodeLabels[key[0]]; return has }) {

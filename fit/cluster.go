@@ -2,7 +2,7 @@
 //
 // # Usage
 //
-// A [Cluster] is fed with objects as they come from a watch and keeps what the answers need:
+// A [Cluster] gets objects as they come from a watch and stores everything that the answers need:
 //
 //	cluster := fit.New()
 //	cluster.Set(node)
@@ -11,35 +11,35 @@
 //	verdict := cluster.Fits(pod, "node-17")        // this node
 //	result := cluster.Elsewhere(pod, fit.Search{}) // any node but the one it runs on
 //
-// Both judge the replacement of a pod: the pod itself counts as gone, and its spec is what the replacement asks for.
-// Asked for a pod that is not bound yet, they judge the pod itself. To ask much about one pod, use [Cluster.Ask].
+// Both judge the replacement of a pod: they treat the pod itself as gone, and its spec as the spec of the replacement.
+// A pod that is not bound yet is judged itself. To ask several questions about one pod, use [Cluster.Ask].
 //
-// # What is judged
+// # Rules
 //
 // The filters of the scheduler's default profile in Kubernetes 1.36: NodeUnschedulable, TaintToleration, NodeAffinity,
 // NodeDeclaredFeatures, NodePorts, NodeResourcesFit, VolumeRestrictions, NodeVolumeLimits, VolumeBinding, VolumeZone,
-// PodTopologySpread and InterPodAffinity, and room that is nominated to pods of the same or a higher priority. A test
-// asks the real scheduler the same questions.
+// PodTopologySpread and InterPodAffinity, and capacity that is nominated to pods of the same or a higher priority. A
+// test compares the answers with the real scheduler.
 //
-// Capacity that is reserved for replacements counts too, see [Cluster.Reserve].
+// Capacity that is reserved for replacements counts as used, see [Cluster.Reserve].
 //
-// # What is not
+// # Limits
 //
-// A verdict says so itself, with Judged false, where the answer lies outside the filters: pods of another scheduler, with
-// scheduling gates, in a scheduling group, with resource claims, and replacements that need a new volume which is made
-// before it is known where the pod goes. Nothing is said about preemption: a pod that fits only after evicting others
-// does not fit. Package score predicts which of the fitting nodes the scheduler takes.
+// A verdict has Judged false if the answer depends on more than the filters: pods of another scheduler, with scheduling
+// gates, in a scheduling group, or with resource claims, and replacements that need a new volume that is provisioned
+// before the pod has a node. Preemption is ignored: a pod that fits only after evicting others does not fit. Package
+// score predicts which of the fitting nodes the scheduler takes.
 //
-// A replacement is judged by the spec of the pod it replaces. What differs between the two is not seen: a changed
-// template, a spec that was resized in place, labels and affinities that admission adds anew. spec.nodeName is where the
-// pod runs, and never a preference.
+// A replacement is judged by the spec of the pod that it replaces. Differences are not seen: a changed template, a spec
+// that was resized in place, or labels and affinities that admission adds. spec.nodeName is the current node, and never
+// a preference.
 //
-// Where the scheduler contradicts the API, a pod fits only if it does by both. One such case is known: in Kubernetes 1.36
-// a namespaceSelector of an incoming pod for a label that is missing selects every namespace.
+// Where the scheduler contradicts the API, a pod fits only if it fits under both. One such case is known: in Kubernetes
+// 1.36 a namespaceSelector of an incoming pod for a missing label selects every namespace.
 //
-// In-tree volumes that the kubelet has migrated to CSI are judged by their own node affinity and labels and do not count
-// towards the limits of the CSI driver. Extended resources that a DeviceClass maps to devices are judged as resources of
-// the node, which then has none.
+// In-tree volumes that the kubelet has migrated to CSI are judged by their own node affinity and labels and do not
+// count towards the limits of the CSI driver. Extended resources that a DeviceClass maps to devices are judged as
+// resources of the node, which then has none.
 //
 // # Files
 //
@@ -54,14 +54,15 @@
 //
 // # Concurrency
 //
-// A [Cluster] is not safe for concurrent use while it is changed. Answers change nothing, so any number of goroutines
-// may ask while none changes it. Objects given to it are kept and never changed, and must not be changed by others.
+// A [Cluster] is not safe for concurrent use while it is changed. Questions change nothing, so any number of goroutines
+// may ask while none changes it. The cluster keeps its objects and never changes them; callers must not change them
+// either.
 //
 // # Cost
 //
-// Setting an object costs what the object is large, not what the cluster is large; only a node that comes or goes
-// moves the list of nodes. A question costs one pass over the distinct sets of labels of the pods where rules between
-// pods are concerned, then some hundred nanoseconds for each node. A pod takes about 800 bytes.
+// The cost of setting an object depends on the size of the object, not of the cluster, except that adding or removing a
+// node shifts the list of nodes. A question makes one pass over the distinct label sets of the pods if rules between
+// pods apply, and then needs some hundred nanoseconds per node. A pod needs about 800 bytes.
 package fit
 
 import (
@@ -75,30 +76,31 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Cluster is the part of a cluster's state that decides where pods fit. Make one with [New]; the package comment says
-// how to use it.
+// Cluster is the part of a cluster's state that decides where pods fit. Use [New] to make one. See the package comment
+// for usage.
 type Cluster struct {
-	// hosts are all nodes that are known or that pods are bound to, by name.
+	// hosts are all nodes that exist or that pods are bound to, by name.
 	hosts map[string]*host
 	// known are the hosts with a Node object, in the order of their names.
 	known []*host
 	pods  map[types.UID]*placed
-	// nominated are pods that wait for room which the scheduler made for them, by UID.
+	// nominated are pods that wait for nominated capacity, by UID.
 	nominated map[types.UID]*placed
-	// reserved are the replacements of pods on the move, by the UIDs of those pods.
+	// reserved are the replacements of moving pods, by the UIDs of those pods.
 	reserved map[types.UID]*placed
 	// cohorts are by namespace, and then by key.
 	cohorts map[string]tallies[string, cohort]
-	// repulsions are the pods with the same required anti-affinity term, and attractions those with the same preference.
+	// repulsions are the pods with the same required anti-affinity term, and attractions those with the same
+	// preference.
 	repulsions  tallies[string, term]
 	attractions tallies[string, preference]
-	// controllers are the pods of the same controller, terminating ones left out.
+	// controllers are the pods of each controller, except terminating ones.
 	controllers tallies[types.UID, struct{}]
 	namespaces  map[string]labels.Set
 	storage     storage
 }
 
-// New is an empty cluster.
+// New returns an empty cluster.
 func New() *Cluster {
 	return &Cluster{
 		hosts:       map[string]*host{},
@@ -114,8 +116,8 @@ func New() *Cluster {
 	}
 }
 
-// Set adds an object or replaces what is known of it. Objects of kinds that do not decide where pods fit are ignored. Without its
-// CSINode nothing limits how many volumes are attached to a node.
+// Set adds or replaces an object. It ignores objects of kinds that do not decide where pods fit. Without a CSINode, a
+// node has no limit of attached volumes.
 func (c *Cluster) Set(o metav1.Object) {
 	switch o := o.(type) {
 	case *corev1.Node:
@@ -144,8 +146,8 @@ func (c *Cluster) Set(o metav1.Object) {
 	}
 }
 
-// Remove forgets an object. Pods that are bound to a node count again if it comes back; a
-// reservation stays when its pod goes.
+// Remove removes an object. Pods that are bound to a removed node count again if it returns; a reservation stays when
+// its pod goes.
 func (c *Cluster) Remove(o metav1.Object) {
 	name := o.GetName()
 	switch o := o.(type) {
@@ -190,12 +192,12 @@ func (c *Cluster) removeNode(name string) {
 	}
 }
 
-// find is where a node is among the known ones, or would be.
+// find returns the index of a node among the known ones, or the index where it would be.
 func (c *Cluster) find(name string) (int, bool) {
 	return slices.BinarySearchFunc(c.known, name, func(h *host, n string) int { return strings.Compare(h.name, n) })
 }
 
-// host is the node of that name, which need not be known.
+// host returns the node of that name, which need not exist.
 func (c *Cluster) host(name string) *host {
 	h := c.hosts[name]
 	if h == nil {
@@ -205,16 +207,15 @@ func (c *Cluster) host(name string) *host {
 	return h
 }
 
-// drop forgets a host about which nothing is known.
+// drop removes a host without a node and pods.
 func (c *Cluster) drop(h *host) {
 	if h.node == nil && len(h.pods) == 0 {
 		delete(c.hosts, h.name)
 	}
 }
 
-// setPod adds a pod or replaces what is known of it, by [UID]. A pod counts on the node that it is bound to, terminating
-// ones too, until it succeeded or failed or is removed. One that is not bound counts where the scheduler has nominated
-// it, and nowhere else.
+// setPod adds or replaces a pod by its [UID]. A pod counts on the node that it is bound to, even while it terminates,
+// until it has ended or is removed. An unbound pod counts only on its nominated node.
 func (c *Cluster) setPod(pod *corev1.Pod) {
 	c.removePod(UID(pod))
 	switch {
@@ -228,7 +229,7 @@ func (c *Cluster) setPod(pod *corev1.Pod) {
 	}
 }
 
-// UID is what a pod is known by: its UID, or NAMESPACE/NAME if it has none, as in a file that was written by hand.
+// UID returns the identity of a pod: its UID, or NAMESPACE/NAME if it has none, as in a file that was written by hand.
 func UID(pod *corev1.Pod) types.UID {
 	if pod.UID != "" {
 		return pod.UID
@@ -259,9 +260,9 @@ func (c *Cluster) leave(p *placed) {
 	c.storage.leave(p)
 }
 
-// Reserve reserves capacity on a node for the replacement of a pod that is being moved. Until [Cluster.Release] another pod
-// fits a node only if it does so both with and without the replacements that are reserved: they may come later than it,
-// or not at all. A second reservation for the same pod replaces the first.
+// Reserve reserves capacity on a node for the replacement of a moving pod. Until [Cluster.Release], another pod fits a
+// node only if it does both with and without the reserved replacements, because they may arrive later or never. A
+// second reservation for the same pod replaces the first.
 func (c *Cluster) Reserve(pod *corev1.Pod, node string) {
 	p := newPlaced(pod, node)
 	p.holds = wanted(pod)
@@ -270,6 +271,6 @@ func (c *Cluster) Reserve(pod *corev1.Pod, node string) {
 	c.reserved[p.uid] = p
 }
 
-// Release ends a reservation: the replacement has a node of its own, or is not awaited any more. uid is the [UID] of the pod
-// that was moved. Without a reservation it does nothing.
+// Release ends a reservation: the replacement has its own node, or is no longer expected. uid is the [UID] of the moved
+// pod. Without a reservation it does nothing.
 func (c *Cluster) Release(uid types.UID) { delete(c.reserved, uid) }

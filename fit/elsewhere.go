@@ -7,33 +7,34 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
-// Search says how far to look. The zero value looks on all nodes until one fits.
+// Search limits a search. The zero value checks all nodes until one fits.
 type Search struct {
-	// Allowed says which nodes come into question. nil: all.
+	// Allowed reports which nodes to consider. nil means all.
 	Allowed func(*corev1.Node) bool
-	// Enough is after how many fitting nodes to stop. 0: after the first. math.MaxInt: look at all.
+	// Enough is the number of fitting nodes after which to stop. 0 means one, math.MaxInt checks all nodes.
 	Enough int
-	// Jointly: the replacements that hold a reservation will be there. Otherwise the pod must also fit without them.
+	// Jointly assumes that the replacements with a reservation will arrive. Otherwise the pod must also fit without
+	// them.
 	Jointly bool
 }
 
 // Result is the result of a search.
 type Result struct {
-	// OK: there is a fitting node.
+	// OK means that there is a fitting node.
 	OK bool
-	// Judged is false if the pod cannot be judged; Reason says why not, and nothing else is set.
+	// Judged is false if the pod cannot be judged. Then Reason is the reason, and nothing else is set.
 	Judged bool
 	Reason Reason
-	// Fitting is how many fitting nodes were found, no more than asked for.
+	// Fitting is the number of fitting nodes found, at most Search.Enough.
 	Fitting int
-	// Node is the fitting node that the pod prefers most by its node affinity, the first by name of several, among
-	// those that were found. Not necessarily the one that the scheduler takes: it weighs more than that.
+	// Node is the found node with the highest preferred node affinity of the pod, the first by name among equals. The
+	// scheduler may take another one, because it weighs more than that.
 	Node string
-	// Preference is that node's, see [Preference].
+	// Preference is the preference for Node, see [Preference].
 	Preference int64
-	// Refused counts the nodes that do not fit, by reason, among those that were looked at.
+	// Refused counts the checked nodes that do not fit, by reason.
 	Refused map[Reason]int
-	// Reserved: a node that was looked at would fit, if no capacity were reserved. Not set if OK.
+	// Reserved means that a checked node would fit without the reservations. It is not set if OK.
 	Reserved bool
 }
 
@@ -43,7 +44,7 @@ func (c *Cluster) Fits(pod *corev1.Pod, node string) Verdict { return c.Ask(pod)
 // Elsewhere looks for nodes other than the one that the pod runs on, see [Question.Elsewhere].
 func (c *Cluster) Elsewhere(pod *corev1.Pod, s Search) Result { return c.Ask(pod).Elsewhere(s) }
 
-// Elsewhere looks for nodes where the pod fits, in the order of their names, other than the one that it runs on.
+// Elsewhere searches for nodes where the pod fits other than its own, in the order of their names.
 func (q *Question) Elsewhere(s Search) Result {
 	if !q.all.Judged && q.all.Reason != "" {
 		return Result{Reason: q.all.Reason}
@@ -79,15 +80,15 @@ func (q *Question) Elsewhere(s Search) Result {
 	return r
 }
 
-// Preference is the sum of the weights of the pod's preferred node affinity terms that match the node, which need not be
-// part of a cluster. It is what the scheduler scores nodes by before it normalises the score. Higher is better, 0 is no
-// preference; negative does not occur.
+// Preference returns the sum of the weights of the pod's preferred node affinity terms that match the node, which need
+// not be part of a cluster. It is the scheduler's score before normalization. Higher is better, 0 is no preference, and
+// it is never negative.
 func Preference(pod *corev1.Pod, node *corev1.Node) int64 {
 	q := Question{preferred: preferredTerms(pod)}
 	return q.preference(node)
 }
 
-// preferredTerms reads the preferred node affinity; nil if there is none, or one that cannot be read.
+// preferredTerms reads the preferred node affinity. It returns nil if there is none or it is invalid.
 func preferredTerms(pod *corev1.Pod) *nodeaffinity.PreferredSchedulingTerms {
 	affinity := pod.Spec.Affinity
 	if affinity == nil || affinity.NodeAffinity == nil {
@@ -111,9 +112,9 @@ func (q *Question) preference(node *corev1.Node) int64 {
 	return q.preferred.Score(node)
 }
 
-// Slots is how many pods like this one the scheduler would place on a node one after the other, and at most limit. If the pod runs on
-// the node, its own place is not among them: it is free only once. Rules between pods are judged for the first of them; see
-// [Question.RepelsItself].
+// Slots returns how many pods like this one the scheduler would place on a node one after another, at most limit. If
+// the pod runs on the node, its own slot is not counted, because it becomes free only once. Rules between pods are
+// judged for the first pod only; see [Question.RepelsItself].
 func (q *Question) Slots(node string, limit int) int {
 	if limit <= 0 || !q.On(node).OK {
 		return 0
@@ -134,7 +135,7 @@ func (q *Question) Slots(node string, limit int) int {
 	return int(n)
 }
 
-// slots is how many pods like this one a node takes that takes one.
+// slots returns how many pods like this one fit on a node that fits one.
 func (w *world) slots(h *host) int64 {
 	q := w.question
 	if len(q.ports) > 0 || len(q.claims.attaches) > 0 && len(q.cluster.storage.limits[h.name]) > 0 {
@@ -157,7 +158,7 @@ func (w *world) slots(h *host) int64 {
 	return n
 }
 
-// times is how often an amount is there.
+// times returns how often an amount fits into another.
 func times(want, have int64) int64 {
 	if want <= 0 {
 		return math.MaxInt64
@@ -165,7 +166,8 @@ func times(want, have int64) int64 {
 	return have / want
 }
 
-// RepelsItself lists topology keys: the required anti-affinity of the pod allows only one pod like it in each of their domains.
+// RepelsItself returns the topology keys in whose domains the required anti-affinity of the pod allows only one pod
+// like it.
 func (q *Question) RepelsItself() []string {
 	var keys []string
 	for i := range q.apart {

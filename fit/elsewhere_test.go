@@ -67,7 +67,7 @@ func TestElsewhere(t *testing.T) {
 			fit.Result{Reason: fit.OtherScheduler},
 		},
 		{
-			"what holds for every node", nodes(node("a"), node("b")), pod("p", uses("missing")), fit.Search{},
+			"a reason for every node", nodes(node("a"), node("b")), pod("p", uses("missing")), fit.Search{},
 			fit.Result{Judged: true, Refused: map[fit.Reason]int{fit.ClaimUnusable: 2}},
 		},
 	} {
@@ -123,7 +123,7 @@ func TestOneQuestionMayBeAskedByMany(t *testing.T) {
 	group.Wait()
 }
 
-// large is a cluster of 5,000 nodes in three zones, with 50,000 pods of 1,000 Deployments, a tenth of them with
+// large returns a cluster of 5,000 nodes in three zones, with 50,000 pods of 1,000 Deployments, a tenth of them with
 // anti-affinity against themselves.
 func large() *fit.Cluster {
 	c := fit.New()

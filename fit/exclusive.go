@@ -9,14 +9,15 @@ import (
 // anyAddress is the host address of a port that is open on all addresses.
 const anyAddress = "0.0.0.0"
 
-// port is a port of the host that a pod occupies.
+// port is a host port that a pod uses.
 type port struct {
 	address  string
 	protocol corev1.Protocol
 	number   int32
 }
 
-// hostPorts lists what the containers of a pod occupy while it runs: sidecars, but no other init containers.
+// hostPorts returns the host ports that the containers of a pod use while it runs, including sidecars but no other init
+// containers.
 func hostPorts(spec *corev1.PodSpec) []port {
 	var ports []port
 	for i := range spec.InitContainers {
@@ -47,23 +48,23 @@ func appendHostPorts(ports []port, of []corev1.ContainerPort) []port {
 	return ports
 }
 
-// collides says whether two pods cannot have both ports on one node.
+// collides reports whether two pods with these ports cannot share a node.
 func (p port) collides(q port) bool {
 	return p.number == q.number && p.protocol == q.protocol &&
 		(p.address == q.address || p.address == anyAddress || q.address == anyAddress)
 }
 
-// disk is a volume named in a pod itself, of a kind that not every two pods on a node may share.
+// disk is a volume in a pod spec of a kind that two pods on a node cannot always share.
 type disk struct {
 	volume string
-	// ids are the names it can be known by; disks with a common one are the same.
+	// ids are its possible names; disks with a common one are the same.
 	ids []string
-	// readOnly disks are shared by all who only read.
+	// readOnly disks can be shared by readers.
 	readOnly bool
 }
 
-// exclusiveDisks lists the disks of a pod. An Amazon disk is never shared, and one of Ceph is known by each of its
-// monitors.
+// exclusiveDisks returns the disks of a pod. An Amazon disk is never shared, and a Ceph disk is identified by each of
+// its monitors.
 func exclusiveDisks(spec *corev1.PodSpec) []disk {
 	var disks []disk
 	for i := range spec.Volumes {
@@ -90,7 +91,7 @@ func monitored(r *corev1.RBDVolumeSource) []string {
 	return ids
 }
 
-// excludes says whether two pods on one node cannot have both disks.
+// excludes reports whether two pods with these disks cannot share a node.
 func (d *disk) excludes(other *disk) bool {
 	if d.readOnly && other.readOnly {
 		return false

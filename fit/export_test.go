@@ -2,10 +2,10 @@ package fit
 
 import "reflect"
 
-// Same says whether two clusters have the same state, sums and indexes included.
+// Same reports whether two clusters have the same state, including sums and indexes.
 func Same(a, b *Cluster) bool { return reflect.DeepEqual(plain(*a), plain(*b)) }
 
-// plain makes no difference between a list that is empty again and one that was never begun.
+// plain treats an emptied list like a missing one.
 func plain(c Cluster) Cluster {
 	if len(c.known) == 0 {
 		c.known = nil

@@ -32,7 +32,7 @@ func seed(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(s, 1))
 }
 
-// changing is a cluster under change, and the objects that it is made of, by kind and name.
+// changing is a changing cluster, and its objects by kind and name.
 type changing struct {
 	random  *rand.Rand
 	cluster *fit.Cluster
@@ -133,12 +133,12 @@ func TestAClusterThatChangedEqualsOneBuiltAnew(t *testing.T) {
 			anew.Set(o.(metav1.Object))
 		}
 		if !fit.Same(c.cluster, anew) {
-			t.Fatalf("after %d changes the state differs from one built anew from\n%s", n+1, slices.Sorted(maps.Keys(c.objects)))
+			t.Fatalf("after %d changes the state differs from a cluster built from\n%s", n+1, slices.Sorted(maps.Keys(c.objects)))
 		}
 	}
 }
 
-// bound lists the pods that are on nodes, as they were given.
+// bound returns the pods on nodes, unchanged.
 func (c *changing) bound() []*corev1.Pod {
 	var pods []*corev1.Pod
 	for _, key := range slices.Sorted(maps.Keys(c.objects)) {
@@ -149,7 +149,7 @@ func (c *changing) bound() []*corev1.Pod {
 	return pods
 }
 
-// verdicts are the answers for all nodes.
+// verdicts returns the answers for all nodes.
 func verdicts(c *fit.Cluster, p *corev1.Pod) map[string]fit.Verdict {
 	found := map[string]fit.Verdict{}
 	for i := range 13 {
@@ -158,7 +158,7 @@ func verdicts(c *fit.Cluster, p *corev1.Pod) map[string]fit.Verdict {
 	return found
 }
 
-func TestAReplacementIsJudgedLikeThePodInAClusterWithoutIt(t *testing.T) {
+func TestReplacementJudgedLikePod(t *testing.T) {
 	c := &changing{random: seed(t), cluster: fit.New(), objects: map[string]any{}}
 	seen := map[fit.Reason]int{}
 	for range 120 {
@@ -225,7 +225,7 @@ func TestAPromiseCountsLikeThePodOnceItIsThere(t *testing.T) {
 	}
 }
 
-// A question changes nothing, also where the pod itself and reservations have to be put aside.
+// A question must change nothing, even if it removes the pod itself and reservations from its view.
 func TestAskingChangesNothing(t *testing.T) {
 	c := &changing{random: seed(t), cluster: fit.New(), objects: map[string]any{}}
 	for range 500 {

@@ -12,19 +12,19 @@ import (
 	"k8s.io/component-helpers/storage/ephemeral"
 )
 
-// host is a node with the sums over its pods. Pods may be bound to a node before it is known, or after it is gone.
+// host is a node with the sums over its pods. Pods may be bound to a node before it exists, or after it is gone.
 type host struct {
 	name string
-	// node is nil as long as the node is not known.
+	// node is nil while there is no Node object.
 	node        *corev1.Node
 	allocatable amounts
-	// room is how many pods the node may have.
+	// room is the number of pods that the node may have.
 	room      int64
 	requested amounts
 	pods      map[types.UID]*placed
-	// ports counts the host ports that are occupied.
+	// ports counts the host ports in use.
 	ports map[port]int
-	// withVolumes are those of its pods that have claims or exclusive disks.
+	// withVolumes are the pods that have claims or exclusive disks.
 	withVolumes map[types.UID]*placed
 }
 
@@ -32,7 +32,7 @@ func newHost(name string) *host {
 	return &host{name: name, pods: map[types.UID]*placed{}}
 }
 
-// become takes over what a Node object says, nil if it is gone.
+// become applies a Node object, or its removal if it is nil.
 func (h *host) become(node *corev1.Node) {
 	h.node, h.allocatable, h.room = node, amounts{}, 0
 	if node != nil {
@@ -73,7 +73,7 @@ func (h *host) leave(p *placed) {
 	}
 }
 
-// clone copies what enter and leave change.
+// clone copies everything that enter and leave change.
 func (h *host) clone() *host {
 	c := *h
 	c.requested.others = maps.Clone(h.requested.others)
@@ -83,14 +83,14 @@ func (h *host) clone() *host {
 	return &c
 }
 
-// placed is what a pod on a node means to others. The pod itself is not kept.
+// placed is the effect of a pod on a node on other pods. The pod itself is not stored.
 type placed struct {
 	uid         types.UID
 	namespace   string
 	node        string
 	priority    int32
 	terminating bool
-	// nominated: it is not there yet, but the scheduler has made room for it.
+	// nominated means that the pod is not bound yet, but the scheduler has nominated the node for it.
 	nominated bool
 	labels    labels.Set
 	cohort    string
@@ -98,7 +98,7 @@ type placed struct {
 	controller types.UID
 	holds      amounts
 	ports      []port
-	// terms are the required anti-affinity terms, repels their keys.
+	// terms are the required anti-affinity terms, and repels their keys.
 	terms  []term
 	repels []string
 	// preferences are the affinity terms that score nodes for other pods.
@@ -110,11 +110,11 @@ type placed struct {
 // claimRef is a claim that a pod uses as a volume.
 type claimRef struct {
 	name string
-	// ephemeral: the claim is made for the pod and must belong to it.
+	// ephemeral means that the claim is made for the pod and must belong to it.
 	ephemeral bool
 }
 
-// newPlaced reads a pod as one that is on the named node.
+// newPlaced reads a pod on the named node.
 func newPlaced(pod *corev1.Pod, node string) *placed {
 	p := &placed{
 		uid:         UID(pod),
@@ -132,7 +132,7 @@ func newPlaced(pod *corev1.Pod, node string) *placed {
 		p.controller = owner.UID
 	}
 	p.cohort = cohortKey(p.labels, p.terminating)
-	// Terms that cannot be read are left out, all of them, as the scheduler does with pods that it finds on nodes.
+	// One invalid term discards all terms, as the scheduler does for pods on nodes.
 	p.terms, _ = newTerms(pod, requiredAntiAffinity(&pod.Spec))
 	for i := range p.terms {
 		p.repels = append(p.repels, p.terms[i].key())
@@ -149,12 +149,12 @@ func priority(pod *corev1.Pod) int32 {
 	return *pod.Spec.Priority
 }
 
-// isOver says whether a pod has ended and holds nothing any more.
+// isOver reports whether a pod has ended and holds nothing anymore.
 func isOver(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// claimRefs lists the claims that a pod uses, in the order of its volumes.
+// claimRefs returns the claims that a pod uses, in the order of its volumes.
 func claimRefs(pod *corev1.Pod) []claimRef {
 	var refs []claimRef
 	for i := range pod.Spec.Volumes {
@@ -168,24 +168,24 @@ func claimRefs(pod *corev1.Pod) []claimRef {
 	return refs
 }
 
-// nodeSelection is a pod's nodeSelector and required node affinity, read once for many nodes. component-helpers has the same,
-// but it makes a map for every node, which costs more than all other rules together.
+// nodeSelection is a pod's nodeSelector and required node affinity, parsed once for many nodes. component-helpers has
+// the same, but creates a map for every node, which costs more than all other rules together.
 type nodeSelection struct {
-	// selector is what nodeSelector says.
+	// selector is the parsed nodeSelector.
 	selector labels.Selector
-	// terms are those of the required affinity that can match anything; one has to.
+	// terms are the terms of the required affinity that can match; one of them must.
 	terms    []nodeTerm
 	hasTerms bool
 }
 
-// nodeTerm is one term: all of it has to match.
+// nodeTerm is one term; all parts of it must match.
 type nodeTerm struct {
 	labels labels.Selector
 	// names are requirements on the name of the node.
 	names []corev1.NodeSelectorRequirement
 }
 
-// newNodeSelection reads what a pod wants of its node. A term that cannot be read, or says nothing, matches no node.
+// newNodeSelection parses the requirements of a pod on its node. An invalid or empty term matches no node.
 func newNodeSelection(spec *corev1.PodSpec) nodeSelection {
 	preference := nodeSelection{selector: labels.SelectorFromSet(spec.NodeSelector)}
 	if spec.Affinity == nil || spec.Affinity.NodeAffinity == nil {
@@ -222,7 +222,7 @@ func newNodeTerm(t *corev1.NodeSelectorTerm) (nodeTerm, bool) {
 	return term, readable && len(t.MatchExpressions)+len(t.MatchFields) > 0
 }
 
-// operatorOf is the same operator in the words of label selectors.
+// operatorOf returns the corresponding operator of label selectors.
 func operatorOf(o corev1.NodeSelectorOperator) (selection.Operator, bool) {
 	switch o {
 	case corev1.NodeSelectorOpIn:

@@ -9,7 +9,7 @@ import (
 	"github.com/rehome-dev/rehome/fit"
 )
 
-// ask is one question: may this pod go to node "a" of the cluster?
+// ask is one question: does this pod fit on node "a" of the cluster?
 type ask struct {
 	name    string
 	cluster []any
@@ -141,19 +141,19 @@ func TestResources(t *testing.T) {
 		{"a thousandth more", used("cpu", "3"), pod("p", requests("cpu", "1001m")), cpu},
 		{"too little memory", used("memory", "8Gi"), pod("p", requests("memory", "1")), verdict(fit.Resource, "memory")},
 		{"too little ephemeral storage", used("ephemeral-storage", "10Gi"), pod("p", requests("ephemeral-storage", "1")), verdict(fit.Resource, "ephemeral-storage")},
-		{"who asks for nothing fits an overdrawn node", used("cpu", "9"), pod("p", requests("cpu", "0")), fits()},
-		{"who asks for something else too", used("cpu", "9"), pod("p", requests("memory", "1Gi")), fits()},
+		{"a pod without requests fits an overcommitted node", used("cpu", "9"), pod("p", requests("cpu", "0")), fits()},
+		{"and so does a pod that requests another resource", used("cpu", "9"), pod("p", requests("memory", "1Gi")), fits()},
 		{"a device that the node does not have", nodes(node("a")), pod("p", requests(string(device), "1")), verdict(fit.Resource, string(device))},
 		{"none of a device that it does not have", nodes(node("a")), pod("p", requests(string(device), "0")), fits()},
 		{"the last device", nodes(node("a", allocatable(string(device), "2")), pod("q", on("a"), requests(string(device), "1"))), pod("p", requests(string(device), "1")), fits()},
 		{"huge pages", nodes(node("a", allocatable("hugepages-2Mi", "4Mi"))), pod("p", requests("hugepages-2Mi", "6Mi")), verdict(fit.Resource, "hugepages-2Mi")},
 		{"an init container may need more than the rest", nodes(node("a")), pod("p", requests("cpu", "1"), initContainer(false, "cpu", "5")), cpu},
-		{"but not besides it", nodes(node("a")), pod("p", requests("cpu", "2"), initContainer(false, "cpu", "4")), fits()},
-		{"a sidecar needs it besides", nodes(node("a")), pod("p", requests("cpu", "2"), initContainer(true, "cpu", "3")), cpu},
+		{"but not in addition", nodes(node("a")), pod("p", requests("cpu", "2"), initContainer(false, "cpu", "4")), fits()},
+		{"a sidecar needs it in addition", nodes(node("a")), pod("p", requests("cpu", "2"), initContainer(true, "cpu", "3")), cpu},
 		{"a later init container runs beside the sidecar", nodes(node("a")), pod("p", initContainer(true, "cpu", "2"), initContainer(false, "cpu", "3")), cpu},
 		{"an earlier one does not", nodes(node("a")), pod("p", initContainer(false, "cpu", "3"), initContainer(true, "cpu", "2")), fits()},
 		{"overhead comes on top", nodes(node("a")), pod("p", requests("cpu", "4"), overhead("cpu", "1m")), cpu},
-		{"what the pod asks for replaces the sum", nodes(node("a")), pod("p", requests("cpu", "1"), podLevel("cpu", "5")), cpu},
+		{"the request of the pod replaces the sum", nodes(node("a")), pod("p", requests("cpu", "1"), podLevel("cpu", "5")), cpu},
 		{"one pod more than allowed", nodes(node("a", allocatable("pods", "1")), pod("q", on("a"))), pod("p"), verdict(fit.PodCount, "")},
 		{"a terminating pod counts", nodes(node("a", allocatable("pods", "1")), pod("q", on("a"), terminating)), pod("p"), verdict(fit.PodCount, "")},
 		{"a pod that has ended does not", nodes(node("a", allocatable("pods", "1")), pod("q", on("a"), ended)), pod("p"), fits()},

@@ -7,8 +7,8 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
-// The scheduler reads node affinity with component-helpers. What is read here must mean the same, for terms too that the
-// API server would not take.
+// The scheduler reads node affinity with component-helpers. This package must read it with the same result, even for
+// terms that the API server would reject.
 func TestNodeAffinityMeansTheSameAsToComponentHelpers(t *testing.T) {
 	random := seed(t)
 	operators := []corev1.NodeSelectorOperator{"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Like"}

@@ -9,7 +9,7 @@ import (
 	"github.com/rehome-dev/rehome/fit"
 )
 
-// threeZones are the nodes a in zone one, b in zone two and c in zone three, and more.
+// threeZones returns the nodes a, b, and c in the zones one, two, and three, and more objects.
 func threeZones(more ...any) []any {
 	return append([]any{node("a", in("one")), node("b", in("two")), node("c", in("three"))}, more...)
 }
@@ -163,9 +163,9 @@ func TestReservedCapacity(t *testing.T) {
 	c.Reserve(moving, "a")
 	check("the capacity is reserved", p, verdict(fit.Resource, "cpu"))
 	check("to the moving pod itself", moving, fits())
-	check("who needs little fits beside it", pod("small", requests("cpu", "1")), fits())
-	check("who wants to be near it has to wait", pod("friend", podLabel("app", "db"), near(term(zone, "web"))), verdict(fit.PodAffinity, zone))
-	check("who wants to be apart from it cannot come", pod("foe", apart(term(hostname, "web"))), verdict(fit.PodAntiAffinity, hostname))
+	check("a small pod fits beside it", pod("small", requests("cpu", "1")), fits())
+	check("a pod with affinity to it must wait", pod("friend", podLabel("app", "db"), near(term(zone, "web"))), verdict(fit.PodAffinity, zone))
+	check("a pod with anti-affinity to it does not fit", pod("foe", apart(term(hostname, "web"))), verdict(fit.PodAntiAffinity, hostname))
 	c.Release("moving")
 	check("the reservation is over", p, fits())
 	c.Reserve(moving, "gone")

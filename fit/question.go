@@ -12,12 +12,12 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
-// Question is one pod, prepared to be judged on many nodes. It is valid until the [Cluster] is changed. Make one with
-// [Cluster.Ask]. Its methods change nothing and may be called from several goroutines.
+// Question is one pod, prepared to be judged on many nodes. It is valid until the [Cluster] changes. Use [Cluster.Ask]
+// to make one. Its methods change nothing and are safe for concurrent use.
 type Question struct {
 	cluster *Cluster
 	pod     *corev1.Pod
-	// all is the answer for every node, if there is one. Reason is empty otherwise.
+	// all is the verdict for every node, if there is one. Else its Reason is empty.
 	all       Verdict
 	wants     amounts
 	ports     []port
@@ -28,17 +28,17 @@ type Question struct {
 	spread    []constraint
 	affinity  []term
 	apart     []term
-	// namespace are the labels of the pod's namespace, nil if it is not known.
+	// namespace has the labels of the pod's namespace, or is nil if unknown.
 	namespace labels.Set
 	claims    claims
-	// gone is the place of the pod itself. nil: it is on no node.
+	// gone is the pod itself on its node, or nil if it has no node.
 	gone *placed
-	// worlds are the states of the cluster in which the pod must fit: the first without the pod, the second, if capacity is
-	// reserved, also with the replacements that hold a reservation.
+	// worlds are the states of the cluster in which the pod must fit: the first without the pod, the second, if there
+	// are reservations, also with the replacements that hold one.
 	worlds []*world
-	// moved is the last of them without the pods that capacity is reserved for: they have moved.
+	// moved is the last world without the pods that have a reservation, because they have moved.
 	moved func() *world
-	// nominated are the pods that the scheduler made room for and that go before this one, by node.
+	// nominated are the nominated pods that go before this one, by node.
 	nominated map[string][]*placed
 }
 
@@ -69,7 +69,7 @@ func (c *Cluster) Ask(pod *corev1.Pod) *Question {
 	return q
 }
 
-// outside is the verdict for a pod that cannot be judged, if it is one.
+// outside returns the verdict for a pod that cannot be judged.
 func (q *Question) outside() Verdict {
 	spec := &q.pod.Spec
 	switch {
@@ -87,7 +87,7 @@ func (q *Question) outside() Verdict {
 	return Verdict{}
 }
 
-// readTerms reads what the pod says about other pods.
+// readTerms reads the pod's terms about other pods.
 func (q *Question) readTerms() Verdict {
 	var ok bool
 	if q.spread, ok = hardConstraints(q.pod); !ok {
@@ -102,7 +102,7 @@ func (q *Question) readTerms() Verdict {
 	return Verdict{}
 }
 
-// prepareWorlds prepares the states of the cluster that the pod has to fit in.
+// prepareWorlds prepares the worlds in which the pod must fit.
 func (q *Question) prepareWorlds() {
 	q.worlds = []*world{q.newWorld(nil, nil)}
 	var reserved, left []*placed
@@ -146,7 +146,8 @@ func (q *Question) On(node string) Verdict {
 	return q.on(h, false)
 }
 
-// on judges a known node: first by rules that ignore other pods, then in each state of the cluster, or jointly in the last.
+// on judges a known node: first by the rules that ignore other pods, then in each world, or with jointly only in the
+// last.
 func (q *Question) on(h *host, jointly bool) Verdict {
 	if v := q.node(h); v.Reason != "" {
 		return v
@@ -169,7 +170,7 @@ func (q *Question) on(h *host, jointly bool) Verdict {
 	return yes()
 }
 
-// neededFeatures names what the kubelet must be able to do, beyond what every one can.
+// neededFeatures returns the kubelet features that the pod needs and that not every kubelet has.
 func neededFeatures(pod *corev1.Pod) []string {
 	framework := nodedeclaredfeatures.DefaultFramework
 	info := nodedeclaredfeatures.PodInfo{Spec: &pod.Spec}
@@ -185,7 +186,7 @@ func neededFeatures(pod *corev1.Pod) []string {
 	return names
 }
 
-// node judges by the properties of the node, and ignores its pods. A verdict without a reason: no objection.
+// node judges a node without its pods. A verdict without a reason is no objection.
 func (q *Question) node(h *host) Verdict {
 	tolerations := q.pod.Spec.Tolerations
 	if h.node.Spec.Unschedulable && !tolerates(tolerations, &corev1.Taint{
@@ -207,7 +208,7 @@ func (q *Question) node(h *host) Verdict {
 	return q.claims.on(h)
 }
 
-// Untolerated is the first taint that keeps a pod with these tolerations away, nil if there is none.
+// Untolerated returns the first taint that keeps a pod with these tolerations away, or nil.
 func Untolerated(taints []corev1.Taint, tolerations []corev1.Toleration) *corev1.Taint {
 	for i := range taints {
 		if KeepsAway(&taints[i]) && !tolerates(tolerations, &taints[i]) {
@@ -217,27 +218,27 @@ func Untolerated(taints []corev1.Taint, tolerations []corev1.Toleration) *corev1
 	return nil
 }
 
-// KeepsAway says whether the scheduler places no pod on a node with the taint that does not tolerate it.
+// KeepsAway reports whether the taint keeps pods that do not tolerate it off a node.
 func KeepsAway(t *corev1.Taint) bool {
 	return t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute
 }
 
-// tolerates asks the scheduler's own rule. The operators Gt and Lt count: where they are switched off, the API server
-// lets no pod have them.
+// tolerates calls the scheduler's own rule. It supports the operators Gt and Lt: if they are disabled, the API server
+// rejects pods with them.
 func tolerates(tolerations []corev1.Toleration, taint *corev1.Taint) bool {
 	return silently(schedulingv1.TolerationsTolerateTaint, tolerations, taint)
 }
 
-// silently calls the rule with the zero value of its logger, which writes nothing. Its type is inferred, so that no
-// logger has to be imported.
+// silently calls the rule with the zero value of its logger, which writes nothing. Type inference avoids importing the
+// logger.
 func silently[L any](rule func(L, []corev1.Toleration, *corev1.Taint, bool) bool,
 	tolerations []corev1.Toleration, taint *corev1.Taint) bool {
 	var silent L
 	return rule(silent, tolerations, taint, true)
 }
 
-// hosting judges by the ports, places, resources, disks, and attachments that the pods on the node leave. A verdict without a
-// reason: no objection.
+// hosting judges a node by the ports, slots, resources, disks, and attachments that its pods leave. A verdict without a
+// reason is no objection.
 func (q *Question) hosting(h *host) Verdict {
 	for _, want := range q.ports {
 		for taken := range h.ports {

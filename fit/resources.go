@@ -18,7 +18,7 @@ type amounts struct {
 	scoredCPU, scoredMemory int64
 }
 
-// add adds sign times a list. Names that the scheduler does not count are left out.
+// add adds sign times a list. It omits names that the scheduler does not count.
 func (a *amounts) add(list corev1.ResourceList, sign int64) {
 	for name, quantity := range list {
 		switch {
@@ -59,8 +59,8 @@ func (a *amounts) merge(b *amounts, sign int64) {
 	}
 }
 
-// isCounted says whether the scheduler counts a resource besides CPU, memory and ephemeral storage: extended resources,
-// huge pages, attachable volumes and other names that are qualified.
+// isCounted reports whether the scheduler counts a resource in addition to CPU, memory, and ephemeral storage: extended
+// resources, huge pages, attachable volumes, and other qualified names.
 func isCounted(name corev1.ResourceName) bool {
 	text := string(name)
 	switch {
@@ -72,10 +72,11 @@ func isCounted(name corev1.ResourceName) bool {
 	return strings.Contains(text, "/") && !strings.HasPrefix(text, corev1.DefaultResourceRequestsPrefix)
 }
 
-// wanted is what a pod that is to be placed asks for: its spec and nothing else.
+// wanted returns the requests of a pod to be placed, from its spec alone.
 func wanted(pod *corev1.Pod) amounts { return requested(pod, resource.PodResourcesOptions{}) }
 
-// held is what a pod on a node holds: the larger of its spec and of what the kubelet has given it.
+// held returns the resources of a pod on a node: the larger of its spec and of the resources that the kubelet has given
+// it.
 func held(pod *corev1.Pod) amounts {
 	return requested(pod, resource.PodResourcesOptions{
 		UseStatusResources: true,
@@ -83,7 +84,7 @@ func held(pod *corev1.Pod) amounts {
 	})
 }
 
-// Score plugins count these requests for a container that has none, so that such pods do not all go to one node.
+// Score plugins count these requests for a container without requests, so that such pods do not all go to one node.
 const (
 	defaultMilliCPU = 100
 	defaultMemory   = 200 << 20
@@ -115,7 +116,8 @@ func requested(pod *corev1.Pod, options resource.PodResourcesOptions) amounts {
 	return a
 }
 
-// lackingContainers counts the containers without a request of a resource. A request of the whole pod counts for all.
+// lackingContainers returns the number of containers without a request of a resource. A request at the pod level counts
+// for all.
 func lackingContainers(spec *corev1.PodSpec, name corev1.ResourceName) int64 {
 	if spec.Resources != nil {
 		if _, ofPod := spec.Resources.Requests[name]; ofPod {
@@ -133,7 +135,7 @@ func lackingContainers(spec *corev1.PodSpec, name corev1.ResourceName) int64 {
 	return count
 }
 
-// of is the amount of one resource.
+// of returns the amount of one resource.
 func (a *amounts) of(name corev1.ResourceName) int64 {
 	switch name {
 	case corev1.ResourceCPU:
@@ -146,7 +148,7 @@ func (a *amounts) of(name corev1.ResourceName) int64 {
 	return a.others[name]
 }
 
-// scored is the amount of one resource with the defaults.
+// scored returns the amount of one resource with the defaults.
 func (a *amounts) scored(name corev1.ResourceName) int64 {
 	switch name {
 	case corev1.ResourceCPU:
@@ -157,7 +159,7 @@ func (a *amounts) scored(name corev1.ResourceName) int64 {
 	return a.of(name)
 }
 
-// wantsDevices says whether a pod asks for a device by the name of its class, as if it were a resource.
+// wantsDevices reports whether a pod requests a device by the name of its class, like a resource.
 func wantsDevices(a *amounts) bool {
 	for name := range a.others {
 		if strings.HasPrefix(string(name), resourcev1.ResourceDeviceClassPrefix) {
@@ -167,7 +169,8 @@ func wantsDevices(a *amounts) bool {
 	return false
 }
 
-// lacking names a resource of which less is left than wanted, or nothing. What is not asked for may be overdrawn.
+// lacking returns the name of a resource of which less is left than wanted, or "". Resources that the pod does not
+// request may be overcommitted.
 func lacking(want, allocatable, requested *amounts) corev1.ResourceName {
 	switch {
 	case want.cpu > 0 && want.cpu > allocatable.cpu-requested.cpu:

@@ -9,19 +9,19 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// constraint is a topology spread constraint that must hold, read.
+// constraint is a parsed hard topology spread constraint.
 type constraint struct {
 	topology   string
 	pods       labels.Selector
 	maxSkew    int
 	minDomains int
-	// honorAffinity and honorTaints leave out the nodes that the pod cannot go to for these reasons.
+	// honorAffinity and honorTaints exclude the nodes that the pod cannot go to for these reasons.
 	honorAffinity, honorTaints bool
 	// self is 1 if the pod counts itself, else 0.
 	self int
 }
 
-// hardConstraints reads the constraints of a pod that must hold. ok is false if a selector is not valid.
+// hardConstraints parses the hard constraints of a pod. ok is false if a selector is invalid.
 func hardConstraints(pod *corev1.Pod) (found []constraint, ok bool) {
 	for i := range pod.Spec.TopologySpreadConstraints {
 		t := &pod.Spec.TopologySpreadConstraints[i]
@@ -42,7 +42,7 @@ func newConstraint(pod *corev1.Pod, t *corev1.TopologySpreadConstraint) (constra
 	if err != nil {
 		return constraint{}, false
 	}
-	// Adding to a selector of nothing leaves it one of nothing. Newer API servers have added the same already.
+	// A selector that matches nothing stays one. Newer API servers have added the same requirement already.
 	for _, key := range t.MatchLabelKeys {
 		if value, has := pod.Labels[key]; has {
 			same, _ := labels.SelectorFromSet(labels.Set{key: value}).Requirements()
@@ -61,14 +61,14 @@ func newConstraint(pod *corev1.Pod, t *corev1.TopologySpreadConstraint) (constra
 	return c, true
 }
 
-// domains are how many matching pods run in each domain of one constraint.
+// domains are the numbers of matching pods in each domain of one constraint.
 type domains struct {
 	pods map[string]int
-	// least is how many run in the emptiest, or zero if there are fewer domains than there should be.
+	// least is the number in the emptiest domain, or zero if there are fewer domains than required.
 	least int
 }
 
-// countDomains counts the matching pods on the nodes that take part, for every constraint.
+// countDomains counts the matching pods on the included nodes, for every constraint.
 func (w *world) countDomains() {
 	q := w.question
 	if len(q.spread) == 0 {
@@ -90,7 +90,7 @@ func (w *world) countDomains() {
 	}
 }
 
-// expected is how many domains a topology may have: not to be exact, but to make room for them at once.
+// expected returns an estimate of the number of domains of a topology, to allocate memory for them at once.
 func (c *Cluster) expected(topology string) int {
 	if topology == corev1.LabelHostname {
 		return len(c.known)
@@ -98,7 +98,7 @@ func (c *Cluster) expected(topology string) int {
 	return 0
 }
 
-// affineHosts says which of the known nodes the node affinity of the pod matches; nil if no constraint asks for it.
+// affineHosts reports which known nodes match the node affinity of the pod. It is nil if no constraint needs it.
 func (q *Question) affineHosts() []bool {
 	if !slices.ContainsFunc(q.spread, func(c constraint) bool { return c.honorAffinity }) {
 		return nil
@@ -115,7 +115,7 @@ func (w *world) countOnNodes(c *constraint) map[string]int {
 	onNode := map[string]int{}
 	own := w.question.pod.Namespace
 	if c.pods.Empty() {
-		// The scheduler counts no pods for a selector of everything, but it does count those that are nominated.
+		// The scheduler counts no pods for a selector that matches everything, except nominated ones.
 		for _, p := range w.coming {
 			if p.nominated && p.namespace == own {
 				onNode[p.node]++
@@ -130,7 +130,8 @@ func (w *world) countOnNodes(c *constraint) map[string]int {
 	return onNode
 }
 
-// includes says whether the policies of a constraint include a node. affine: the node affinity of the pod matches the node.
+// includes reports whether the policies of a constraint include a node. affine means that the node matches the node
+// affinity of the pod.
 func (q *Question) includes(c *constraint, h *host, affine bool) bool {
 	if c.honorAffinity && !affine {
 		return false
@@ -138,7 +139,7 @@ func (q *Question) includes(c *constraint, h *host, affine bool) bool {
 	return !c.honorTaints || Untolerated(h.node.Spec.Taints, q.pod.Spec.Tolerations) == nil
 }
 
-// hasTopologies says whether a node has the topology keys of all constraints.
+// hasTopologies reports whether a node has the topology keys of all constraints.
 func hasTopologies(constraints []constraint, h *host) bool {
 	for i := range constraints {
 		if _, has := h.node.Labels[constraints[i].topology]; !has {
@@ -152,14 +153,14 @@ func least(counts map[string]int, minDomains int) int {
 	if len(counts) < minDomains {
 		return 0
 	}
-	lowest := math.MaxInt32 // Of no domains, as the scheduler has it: then nothing is skewed.
+	lowest := math.MaxInt32 // like the scheduler: without domains nothing is skewed
 	for _, n := range counts {
 		lowest = min(lowest, n)
 	}
 	return lowest
 }
 
-// spreads judges a node by the spread constraints. A verdict without a reason: no objection.
+// spreads judges a node by the spread constraints. A verdict without a reason is no objection.
 func (w *world) spreads(node labels.Set) Verdict {
 	for i := range w.question.spread {
 		c := &w.question.spread[i]
@@ -171,9 +172,9 @@ func (w *world) spreads(node labels.Set) Verdict {
 	return Verdict{}
 }
 
-// Domains counts the pods in each domain of a topology spread constraint of the pod, and the pods in the emptiest domain: 0 while
-// there are fewer domains than minDomains. The constraint counts the pod itself only if it runs. ok is false if the selector is not
-// valid, or the pod cannot be judged.
+// Domains returns the number of pods in each domain of a topology spread constraint of the pod, and in the emptiest
+// domain: 0 while there are fewer domains than minDomains. The constraint counts the pod itself only if it runs. ok is
+// false if the selector is invalid or the pod cannot be judged.
 func (q *Question) Domains(of *corev1.TopologySpreadConstraint) (pods map[string]int, emptiest int, ok bool) {
 	c, ok := newConstraint(q.pod, of)
 	if !ok || q.all.Reason != "" {

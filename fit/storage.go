@@ -12,28 +12,28 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
-// Annotations of claims that the scheduler heeds.
+// Annotations of claims that the scheduler reads.
 const (
 	bindCompleted = "pv.kubernetes.io/bind-completed"
 	selectedNode  = "volume.kubernetes.io/selected-node"
 	defaultClass  = "storageclass.kubernetes.io/is-default-class"
 )
 
-// storage is what is known of volumes.
+// storage is the known state of volumes.
 type storage struct {
 	claims  map[types.NamespacedName]*corev1.PersistentVolumeClaim
 	volumes map[string]*volume
-	// ofClass are the volumes by the name of their class, then by their own.
+	// ofClass are the volumes by the name of their class, then by their own name.
 	ofClass    map[string]map[string]*volume
 	classes    map[string]*storagev1.StorageClass
 	drivers    map[string]*storagev1.CSIDriver
 	capacities map[types.NamespacedName]*storagev1.CSIStorageCapacity
-	// limits is how many volumes of a driver may be attached, by node, then by driver.
+	// limits is the number of volumes of a driver that may be attached, by node, then by driver.
 	limits map[string]map[string]int64
 	// attachments by their name, and the same by node.
 	attachments map[string]*storagev1.VolumeAttachment
 	attachedTo  map[string]map[string]*storagev1.VolumeAttachment
-	// users are the pods with a claim as a volume.
+	// users are the pods that use each claim.
 	users map[types.NamespacedName]map[types.UID]*placed
 }
 
@@ -52,12 +52,12 @@ func newStorage() storage {
 	}
 }
 
-// keyOf is the namespace and name of an object.
+// keyOf returns the namespace and name of an object.
 func keyOf(o metav1.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
 }
 
-// enter notes whose claims a pod uses. Ephemeral ones have no other users.
+// enter records the claims of a pod. Ephemeral claims have no other users.
 func (s *storage) enter(p *placed) {
 	for _, ref := range p.claims {
 		if !ref.ephemeral {
@@ -88,7 +88,7 @@ func remove[A, B comparable, V any](from map[A]map[B]V, a A, b B) {
 	}
 }
 
-// volume is a volume with its node affinity read.
+// volume is a volume with its parsed node affinity.
 type volume struct {
 	*corev1.PersistentVolume
 	class string
@@ -109,7 +109,7 @@ func newVolume(v *corev1.PersistentVolume) *volume {
 	return read
 }
 
-// usableOn says whether a node with these labels may use the volume. Names of nodes do not count, only labels.
+// usableOn reports whether a node with these labels may use the volume. Only labels count, not node names.
 func (v *volume) usableOn(nodeLabels map[string]string) bool {
 	if v.nodes == nil {
 		return true
@@ -155,7 +155,7 @@ func (s *storage) removeAttachment(name string) {
 	}
 }
 
-// classOf is the class that a claim asks for, or nothing.
+// classOf returns the class that a claim requests, or "".
 func classOf(claim *corev1.PersistentVolumeClaim) string {
 	if class, beta := claim.Annotations[corev1.BetaStorageClassAnnotation]; beta {
 		return class
@@ -166,14 +166,14 @@ func classOf(claim *corev1.PersistentVolumeClaim) string {
 	return *claim.Spec.StorageClassName
 }
 
-// waits says whether volumes of a class are chosen or made only when it is known where the pod goes.
+// waits reports whether volumes of a class are chosen or made only after the pod has a node.
 func (s *storage) waits(class string) bool {
 	known := s.classes[class]
 	return known != nil && known.VolumeBindingMode != nil &&
 		*known.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }
 
-// defaultClass is the class that a new claim gets when it names none: of several the youngest, then the first by name.
+// defaultClass returns the class of a new claim that names none: the newest default class, and by name among equals.
 func (s *storage) defaultClass() string {
 	var best *storagev1.StorageClass
 	for _, name := range slices.Sorted(maps.Keys(s.classes)) {
@@ -191,7 +191,7 @@ func (s *storage) defaultClass() string {
 	return best.Name
 }
 
-// isAllowed says whether a class allows volumes on nodes with these labels.
+// isAllowed reports whether a class allows volumes on nodes with these labels.
 func isAllowed(class *storagev1.StorageClass, nodeLabels map[string]string) bool {
 	if len(class.AllowedTopologies) == 0 {
 		return true
@@ -205,8 +205,8 @@ func isAllowed(class *storagev1.StorageClass, nodeLabels map[string]string) bool
 	})
 }
 
-// suffices says whether a driver has room for so many bytes for a node with these labels. A driver that does not report
-// its capacity has room always.
+// suffices reports whether a driver has that many bytes for a node with these labels. A driver that does not report its
+// capacity always has.
 func (s *storage) suffices(class *storagev1.StorageClass, bytes int64, nodeLabels map[string]string) bool {
 	driver := s.drivers[class.Provisioner]
 	if driver == nil || driver.Spec.StorageCapacity == nil || !*driver.Spec.StorageCapacity {
@@ -228,8 +228,8 @@ func (s *storage) suffices(class *storagev1.StorageClass, bytes int64, nodeLabel
 	return false
 }
 
-// match is the existing volume that a waiting claim gets on a node: the one that is reserved for it, or else the
-// smallest that suits, the first by name of several; nil if there is none. Those that are taken are left out.
+// match returns the existing volume for a waiting claim on a node: the one that is reserved for it, or else the
+// smallest suitable one, the first by name among equals, or nil. It ignores taken volumes.
 func (s *storage) match(claim *corev1.PersistentVolumeClaim, h *host, taken map[string]bool) *volume {
 	selector := labels.Everything()
 	if claim.Spec.Selector != nil {
@@ -260,13 +260,13 @@ func (s *storage) match(claim *corev1.PersistentVolumeClaim, h *host, taken map[
 	return best
 }
 
-// isLargeEnough says whether a volume has what a claim asks for.
+// isLargeEnough reports whether a volume has the size that a claim requests.
 func isLargeEnough(v *volume, claim *corev1.PersistentVolumeClaim) bool {
 	has, want := v.Spec.Capacity[corev1.ResourceStorage], claim.Spec.Resources.Requests[corev1.ResourceStorage]
 	return has.Cmp(want) >= 0
 }
 
-// isSameKind says whether both are file systems or both are blocks, with the same attributes class.
+// isSameKind reports whether both are file systems or both are block volumes, with the same attributes class.
 func isSameKind(v *volume, claim *corev1.PersistentVolumeClaim) bool {
 	return orDefault(v.Spec.VolumeMode, corev1.PersistentVolumeFilesystem) ==
 		orDefault(claim.Spec.VolumeMode, corev1.PersistentVolumeFilesystem) &&
@@ -280,14 +280,14 @@ func orDefault[T any](p *T, otherwise T) T {
 	return *p
 }
 
-// isReserved says whether a volume is meant for a claim.
+// isReserved reports whether a volume is reserved for a claim.
 func isReserved(v *volume, claim *corev1.PersistentVolumeClaim) bool {
 	ref := v.Spec.ClaimRef
 	return ref != nil && ref.Name == claim.Name && ref.Namespace == claim.Namespace &&
 		(ref.UID == "" || ref.UID == claim.UID)
 }
 
-// hasModes says whether a volume has all access modes that a claim asks for.
+// hasModes reports whether a volume has all access modes that a claim requests.
 func hasModes(v *volume, claim *corev1.PersistentVolumeClaim) bool {
 	return !slices.ContainsFunc(claim.Spec.AccessModes, func(mode corev1.PersistentVolumeAccessMode) bool {
 		return !slices.Contains(v.Spec.AccessModes, mode)

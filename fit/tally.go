@@ -8,16 +8,16 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// tally counts, by node name, pods that have something in common.
+// tally counts pods that have something in common, by node name.
 type tally[T any] struct {
 	common T
 	on     map[string]int
 }
 
-// tallies are tallies by a key of what their pods have in common.
+// tallies are tallies by the common property of their pods.
 type tallies[K comparable, T any] map[K]*tally[T]
 
-// enter counts a pod in.
+// enter adds a pod.
 func (t tallies[K, T]) enter(key K, common T, node string) {
 	own := t[key]
 	if own == nil {
@@ -27,7 +27,7 @@ func (t tallies[K, T]) enter(key K, common T, node string) {
 	own.on[node]++
 }
 
-// leave counts it out.
+// leave removes a pod.
 func (t tallies[K, T]) leave(key K, node string) {
 	decrease(t[key].on, node)
 	if len(t[key].on) == 0 {
@@ -35,14 +35,14 @@ func (t tallies[K, T]) leave(key K, node string) {
 	}
 }
 
-// cohort are the pods that no selector can tell apart: same namespace, same labels, and terminating or not. Rules
-// between pods are asked once for each cohort and not once for each pod.
+// cohort are the pods that no selector can distinguish: same namespace, same labels, and same terminating state. Rules
+// between pods are evaluated once for each cohort and not for each pod.
 type cohort struct {
 	labels      labels.Set
 	terminating bool
 }
 
-// cohortKey is the same for pods of a namespace that are of the same cohort.
+// cohortKey returns the same key for pods of a namespace in the same cohort.
 func cohortKey(of labels.Set, terminating bool) string {
 	var b strings.Builder
 	if terminating {
@@ -57,7 +57,7 @@ func cohortKey(of labels.Set, terminating bool) string {
 	return b.String()
 }
 
-// enterTallies counts a pod with the pods that are like it.
+// enterTallies adds a pod to the tallies of pods like it.
 func (c *Cluster) enterTallies(p *placed) {
 	if c.cohorts[p.namespace] == nil {
 		c.cohorts[p.namespace] = tallies[string, cohort]{}
@@ -90,7 +90,7 @@ func (c *Cluster) leaveTallies(p *placed) {
 	}
 }
 
-// decrease counts one down and forgets zero.
+// decrease decrements a count and deletes zero.
 func decrease[K comparable](counts map[K]int, key K) {
 	if counts[key]--; counts[key] == 0 {
 		delete(counts, key)

@@ -10,16 +10,16 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
-// term is a required term of pod affinity or anti-affinity, read.
+// term is a parsed required term of pod affinity or anti-affinity.
 type term struct {
 	topology   string
 	namespaces []string
-	// ofNamespaces selects namespaces by their labels, besides those that are named.
+	// ofNamespaces selects namespaces by label, in addition to the named ones.
 	ofNamespaces labels.Selector
 	pods         labels.Selector
 }
 
-// newTerm reads a term of a pod. ok is false if a selector is not valid, which the API server prevents.
+// newTerm parses a term of a pod. ok is false if a selector is invalid, which the API server prevents.
 func newTerm(pod *corev1.Pod, t *corev1.PodAffinityTerm) (term, bool) {
 	pods, err := metav1.LabelSelectorAsSelector(t.LabelSelector)
 	if err != nil {
@@ -42,8 +42,8 @@ func newTerm(pod *corev1.Pod, t *corev1.PodAffinityTerm) (term, bool) {
 	return term{topology: t.TopologyKey, namespaces: namespaces, ofNamespaces: ofNamespaces, pods: pods}, true
 }
 
-// withLabelOf adds to a selector that a label has the value of the pod, or another one, as the API server does when the pod is made. A
-// pod in a file may lack it. A pod without the label adds nothing.
+// withLabelOf adds to a selector that a label has the pod's value, or another one, as the API server does when it
+// creates a pod. A pod from a file may lack it. A pod without the label adds nothing.
 func withLabelOf(pod *corev1.Pod, pods labels.Selector, key string, operator selection.Operator) labels.Selector {
 	value, has := pod.Labels[key]
 	requirements, selectable := pods.Requirements()
@@ -58,7 +58,7 @@ func withLabelOf(pod *corev1.Pod, pods labels.Selector, key string, operator sel
 	return pods.Add(*added)
 }
 
-// newTerms reads terms; ok is false if one of them is not valid.
+// newTerms parses terms. ok is false if one of them is invalid.
 func newTerms(pod *corev1.Pod, of []corev1.PodAffinityTerm) ([]term, bool) {
 	terms := make([]term, 0, len(of))
 	for i := range of {
@@ -85,13 +85,14 @@ func requiredAntiAffinity(spec *corev1.PodSpec) []corev1.PodAffinityTerm {
 	return spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 }
 
-// key is the same for terms that mean the same.
+// key returns the same key for terms with the same meaning.
 func (t *term) key() string {
 	return strings.Join([]string{t.topology, strings.Join(t.namespaces, ","), t.ofNamespaces.String(), t.pods.String(),
 		emptiness(t.ofNamespaces), emptiness(t.pods)}, "\x00")
 }
 
-// emptiness tells the selector of everything from the one of nothing, which are written alike.
+// emptiness distinguishes the selector that matches everything from the one that matches nothing, which have the same
+// string.
 func emptiness(s labels.Selector) string {
 	if s.Empty() {
 		return "all"
@@ -99,13 +100,13 @@ func emptiness(s labels.Selector) string {
 	return ""
 }
 
-// namespace says whether a term concerns the pods of a namespace. Its labels are nil if it is not known.
+// namespace reports whether a term applies to the pods of a namespace. Its labels are nil if it is unknown.
 func (t *term) namespace(name string, of labels.Set) bool {
 	_, named := slices.BinarySearch(t.namespaces, name)
 	return named || t.ofNamespaces.Matches(of)
 }
 
-// matches says whether a term concerns a pod with these labels in this namespace.
+// matches reports whether a term matches a pod with these labels in this namespace.
 func (t *term) matches(namespace string, of, pod labels.Set) bool {
 	return t.namespace(namespace, of) && t.pods.Matches(pod)
 }
@@ -113,7 +114,7 @@ func (t *term) matches(namespace string, of, pod labels.Set) bool {
 // Term is a required anti-affinity term of a pod: it keeps other pods out of the pod's topology domain.
 type Term struct{ term }
 
-// AntiAffinity reads the required anti-affinity of a pod. ok is false if a selector is not valid, which the API server
+// AntiAffinity parses the required anti-affinity of a pod. ok is false if a selector is invalid, which the API server
 // prevents.
 func AntiAffinity(pod *corev1.Pod) (terms []Term, ok bool) {
 	of := requiredAntiAffinity(&pod.Spec)
@@ -130,28 +131,28 @@ func AntiAffinity(pod *corev1.Pod) (terms []Term, ok bool) {
 	return terms, true
 }
 
-// TopologyKey is the node label whose values are the domains.
+// TopologyKey returns the node label whose values are the domains.
 func (t Term) TopologyKey() string { return t.topology }
 
-// Key is the same for terms that mean the same.
+// Key returns the same key for terms with the same meaning.
 func (t Term) Key() string { return t.key() }
 
-// Repels says whether the term keeps away a pod with these labels. ofNamespace are the labels of its namespace, nil if
-// they are not known.
+// Repels reports whether the term keeps a pod with these labels away. ofNamespace are the labels of its namespace, or
+// nil if unknown.
 func (t Term) Repels(namespace string, ofNamespace, pod labels.Set) bool {
 	return t.matches(namespace, ofNamespace, pod)
 }
 
-// ByLabel is a label that every pod that the term keeps away has, if there is such a label: to look up terms by it is
-// faster than to ask them all.
+// ByLabel returns a label that every repelled pod has, if there is one, to look up terms by label instead of evaluating
+// all of them.
 func (t Term) ByLabel() (key, value string, ok bool) { return RequiredLabel(t.pods) }
 
-// SelectsNamespaces says whether the term depends on the labels of namespaces.
+// SelectsNamespaces reports whether the term depends on the labels of namespaces.
 func (t Term) SelectsNamespaces() bool {
 	return !t.ofNamespaces.Empty() && t.ofNamespaces.String() != ""
 }
 
-// RequiredLabel is a label that everything has that s matches, if there is one: the first by its key.
+// RequiredLabel returns a label that everything matching s has, if there is one: the first by key.
 func RequiredLabel(s labels.Selector) (key, value string, ok bool) {
 	requirements, selectable := s.Requirements()
 	if !selectable {

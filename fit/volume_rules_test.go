@@ -23,7 +23,7 @@ func class(name, provisioner string, mode storagev1.VolumeBindingMode, changes .
 	return c
 }
 
-// waits is a class of volumes that wait for the pod; local is one whose volumes are made by hand.
+// waits returns a class of volumes that wait for the pod; local is one whose volumes are made by hand.
 func waits(changes ...func(*storagev1.StorageClass)) *storagev1.StorageClass {
 	return class("waits", driver, storagev1.VolumeBindingWaitForFirstConsumer, changes...)
 }
@@ -61,7 +61,7 @@ func exclusive(c *corev1.PersistentVolumeClaim) {
 	c.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}
 }
 
-// disk is a volume of the driver of 2 GiB.
+// disk returns a volume of the driver of 2 GiB.
 func disk(name string, changes ...func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
 	v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}}}
 	v.Spec.Capacity = list("storage", "2Gi")
@@ -210,7 +210,7 @@ func TestEphemeralVolumes(t *testing.T) {
 		},
 		{"of the default class if it names none", threeZones(waits(isDefault)), pod("p", on("b"), of(nil)), fits()},
 		{
-			"where a volume that does not wait is made, nobody knows", threeZones(class("now", driver, storagev1.VolumeBindingImmediate)),
+			"the place of an immediate volume is unknown", threeZones(class("now", driver, storagev1.VolumeBindingImmediate)),
 			pod("p", on("b"), of(new("now"))), fit.Verdict{Reason: fit.NewVolume, Detail: "p-data"},
 		},
 	})

@@ -6,22 +6,22 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// world is one state of the cluster in which a pod must fit: without the pod itself, and with pods that will come.
+// world is one state of the cluster in which a pod must fit: without the pod itself, and with pods that will arrive.
 type world struct {
 	question *Question
-	// base is the same state without nominated pods. nil: there are none.
+	// base is the same state without nominated pods, or nil if there are none.
 	base *world
-	// coming are pods that the cluster does not have yet. gone are pods that have left it, among them the pod itself.
+	// coming are pods that the cluster does not have yet. gone are pods that have left it, including the pod itself.
 	coming, gone []*placed
-	// changed are the hosts of these pods, with that done.
+	// changed are the hosts of these pods, with the changes applied.
 	changed map[string]*host
-	// domains are the counts of the spread constraints, in their order.
+	// domains are the counts of the spread constraints, in order.
 	domains []domains
-	// attracts and repels count what the pod's own terms match; repelled counts the terms of others that match it.
+	// attracts and repels count the matches of the pod's own terms; repelled counts the terms of others that match it.
 	attracts, repels, repelled pairs
-	// first: no pod matches all terms of the pod's affinity, and the pod itself does.
+	// first means that no pod matches all terms of the pod's affinity, except the pod itself.
 	first bool
-	// inUse is a claim that only one pod may use and that another one has, or nothing.
+	// inUse is a claim that only one pod may use and that another pod has, or empty.
 	inUse string
 }
 
@@ -35,7 +35,8 @@ func (p pairs) add(key, value string, n int) {
 	p[key][value] += n
 }
 
-// newWorld is the cluster without the pod itself and with the coming pods. It adds these changes to base, unless base is nil.
+// newWorld returns the cluster without the pod itself and with the coming pods. It adds these changes to base, unless
+// base is nil.
 func (q *Question) newWorld(base *world, coming []*placed) *world {
 	var gone []*placed
 	if base != nil {
@@ -55,7 +56,7 @@ func (q *Question) world(base *world, coming, gone []*placed) *world {
 	return w
 }
 
-// change makes the hosts that differ from the cluster's.
+// change computes the hosts that differ from the cluster's.
 func (w *world) change() {
 	c := w.question.cluster
 	for _, p := range w.gone {
@@ -78,7 +79,7 @@ func (w *world) changing(h *host) *host {
 	return w.changed[h.name]
 }
 
-// on judges a known node in this state.
+// on judges a known node in this world.
 func (w *world) on(h *host) Verdict {
 	if changed := w.changed[h.name]; changed != nil {
 		h = changed
@@ -98,7 +99,7 @@ func (w *world) on(h *host) Verdict {
 	return yes()
 }
 
-// labelsOf are the labels of a node. ok is false if it is not known.
+// labelsOf returns the labels of a node. ok is false if it is unknown.
 func (c *Cluster) labelsOf(node string) (labels.Set, bool) {
 	h := c.hosts[node]
 	if h == nil || h.node == nil {
@@ -107,9 +108,8 @@ func (c *Cluster) labelsOf(node string) (labels.Set, bool) {
 	return h.node.Labels, true
 }
 
-// tally calls add for all pods of this state that match, once for each cohort and node, with how many they are.
-// namespace nil: of all namespaces. Nodes that are not known are left out, and so are terminating pods unless
-// withTerminating.
+// tally calls add for all matching pods in this world, once for each cohort and node, with their number. A nil
+// namespace means all namespaces. It omits unknown nodes, and terminating pods unless withTerminating.
 func (w *world) tally(m matcher, add func(node labels.Set, name string, n int)) {
 	c := w.question.cluster
 	for namespace, in := range c.cohorts {
@@ -137,14 +137,14 @@ func (w *world) tally(m matcher, add func(node labels.Set, name string, n int)) 
 	})
 }
 
-// matcher says which pods are counted.
+// matcher selects the pods to count.
 type matcher struct {
 	namespace       func(string) bool
 	pod             func(namespace string, of labels.Set) bool
 	withTerminating bool
 }
 
-// adjust calls add with 1 for each pod that only this state has, and with -1 for each pod that only the cluster has.
+// adjust calls add with 1 for each pod that only this world has, and with -1 for each pod that only the cluster has.
 func (w *world) adjust(add func(p *placed, n int)) {
 	for _, p := range w.gone {
 		add(p, -1)

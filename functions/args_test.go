@@ -26,8 +26,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// TestThePeersArgumentsAreReadUnchanged is about the strategies of which a file shows every argument;
-// RemovePodsViolatingNodeTaints has a test of its own.
+// TestThePeersArgumentsAreReadUnchanged covers the strategies whose arguments all appear in one file.
+// RemovePodsViolatingNodeTaints has its own test.
 func TestThePeersArgumentsAreReadUnchanged(t *testing.T) {
 	web := &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}
 	no := false
@@ -108,8 +108,8 @@ func TestThePeersArgumentsAreReadUnchanged(t *testing.T) {
 	}
 }
 
-func TestEveryArgumentOfEveryStrategyIsInAPolicyThatIsTested(t *testing.T) {
-	// Of two lists of which only one may be used, the other is in the file.
+func TestEveryArgumentIsTested(t *testing.T) {
+	// Of two exclusive lists, the other one is in the file.
 	other := map[string]bool{"include": true, "exclude": true, "includedTaints": true}
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil {
@@ -137,7 +137,7 @@ func TestEveryArgumentOfEveryStrategyIsInAPolicyThatIsTested(t *testing.T) {
 	}
 }
 
-func TestWhatAPolicyLeavesOutHasItsDefaultAndWhatItSaysStays(t *testing.T) {
+func TestArgumentDefaults(t *testing.T) {
 	points := map[string]policy.Point{}
 	for _, s := range strategies() {
 		points[s.Name] = s.Point
@@ -170,7 +170,7 @@ func TestWhatAPolicyLeavesOutHasItsDefaultAndWhatItSaysStays(t *testing.T) {
 	}
 }
 
-// pointOf is the extension point of a strategy.
+// pointOf returns the extension point of a strategy.
 func pointOf(name string) string {
 	for _, s := range strategies() {
 		if s.Name == name {
@@ -236,14 +236,14 @@ policy.yaml:15: profiles[0].pluginConfig[2].args.minPodLifetimeSeconds: want a w
 policy.yaml:16: profiles[0].pluginConfig[2].args.exitCodes[0]: is out of range, got 3000000000
 policy.yaml:21: profiles[0].pluginConfig[3].args.nodeAffinityType[1]: is not known, got "requiredDuringSchedulingRequiredDuringExecution"; want requiredDuringSchedulingIgnoredDuringExecution or preferredDuringSchedulingIgnoredDuringExecution
 policy.yaml:24: profiles[0].pluginConfig[4].args.labelSelector: unknown field; known here: excludeOwnerKinds, namespaces
-policy.yaml:27: profiles[0].pluginConfig[5].args.constraints[1]: is not what a constraint can say, got "Never"; want DoNotSchedule or ScheduleAnyway
+policy.yaml:27: profiles[0].pluginConfig[5].args.constraints[1]: is not an action of a constraint, got "Never"; want DoNotSchedule or ScheduleAnyway
 policy.yaml:28: profiles[0].pluginConfig[5].args.topologyBalanceNodeFit: want true or false, got the text "no"
 policy.yaml:32: profiles[0].pluginConfig[6].args.thresholds[cpu]: want a number, got the text "20"
-policy.yaml:33: profiles[0].pluginConfig[6].args.thresholds[CPU]: is not a resource that is measured; ` + measured + `
-policy.yaml:34: profiles[0].pluginConfig[6].args.thresholds[memory]: is no share of a node, got 101; want a percentage from 0 to 100
+policy.yaml:33: profiles[0].pluginConfig[6].args.thresholds[CPU]: is not a measured resource; ` + measured + `
+policy.yaml:34: profiles[0].pluginConfig[6].args.thresholds[memory]: is not a percentage, got 101; want a percentage from 0 to 100
 policy.yaml:35: profiles[0].pluginConfig[6].args.thresholds[pods]: is more than targetThresholds[pods], got 60; want at most 50
-policy.yaml:36: profiles[0].pluginConfig[6].args.targetThresholds[CPU]: is not a resource that is measured; ` + measured + `
-policy.yaml:36: profiles[0].pluginConfig[6].args.targetThresholds[memory]: is no share of a node, got 101; want a percentage from 0 to 100
+policy.yaml:36: profiles[0].pluginConfig[6].args.targetThresholds[CPU]: is not a measured resource; ` + measured + `
+policy.yaml:36: profiles[0].pluginConfig[6].args.targetThresholds[memory]: is not a percentage, got 101; want a percentage from 0 to 100
 policy.yaml:37: profiles[0].pluginConfig[6].args.numberOfNodes: must not be negative, got -1; 0 is any number
 policy.yaml:39: profiles[0].pluginConfig[6].args.evictionLimits.node: must not be negative, got -1
 policy.yaml:40: profiles[0].pluginConfig[6].args.evictableNamespaces.include: cannot be used by this strategy; list the other namespaces in exclude
@@ -255,8 +255,8 @@ policy.yaml:45: profiles[0].pluginConfig[7].args.evictionModes[1]: is not known,
 	}
 }
 
-// argumentNames lists the paths of the json tags of a struct, and of the structs of this repository in it:
-// ownerKinds, ownerKinds.include.
+// argumentNames returns the paths of the JSON tags of a struct and of its structs from this repository: ownerKinds,
+// ownerKinds.include.
 func argumentNames(t reflect.Type) []string {
 	var names []string
 	for f := range t.Fields() {
@@ -294,7 +294,8 @@ func TestDefaultsHoldNothingThatTwoPoliciesWouldShare(t *testing.T) {
 }
 
 func TestArgumentsSurviveJSONInAScope(t *testing.T) {
-	// What has a default must be written even when it is zero: decoded over the defaults, it would become the default.
+	// A value with a default must be encoded even if it is zero. Otherwise decoding over the defaults would restore the
+	// default.
 	for _, s := range strategies() {
 		zero := reflect.New(reflect.TypeOf(s.NewArgs()).Elem()).Interface()
 		data, err := json.Marshal(zero)

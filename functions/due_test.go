@@ -26,7 +26,7 @@ type timed interface {
 	Decide(schemas.PodScope) []schemas.Intent
 }
 
-// random makes pods and arguments from few values, so that they often agree.
+// random makes pods and arguments from few values, so that they often match.
 type random struct{ *rand.Rand }
 
 func (r random) one(of ...string) string { return of[r.IntN(len(of))] }
@@ -53,10 +53,10 @@ func (r random) seconds() *uint {
 	return new(uint(r.IntN(10)))
 }
 
-// base is about when everything happens.
+// base returns the approximate time of everything.
 func base() time.Time { return time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC) }
 
-// time is within ten seconds around the base, most often at a whole second, as the API server writes it.
+// time returns a time within ten seconds of the base, usually a whole second, as the API server writes it.
 func (r random) time() metav1.Time {
 	if r.IntN(10) == 0 {
 		return metav1.Time{}
@@ -177,9 +177,9 @@ func (r random) failedPods() failedpods.Args {
 	return a
 }
 
-// The rules once more, as the reference writes them: in whole seconds, and about one moment.
+// A second version of the rules, as in the reference: in whole seconds, at one moment.
 
-// age is the time since then in whole seconds; none is less than 0.
+// age returns the time since then in whole seconds; none is less than 0.
 func age(now time.Time, then metav1.Time) int64 {
 	if then.IsZero() || now.Before(then.Time) {
 		return -1
@@ -192,7 +192,7 @@ func looked(p corev1.Pod, n policy.Namespaces, s *metav1.LabelSelector) bool {
 		!slices.Contains(n.Exclude, p.Namespace) && (s == nil || s.MatchLabels["tier"] == p.Labels["tier"])
 }
 
-// facts are the restarts, the reasons and the exit codes of some containers.
+// facts returns the restarts, the reasons and the exit codes of some containers.
 func facts(lists ...[]corev1.ContainerStatus) (restarts int, waiting, reasons []string, codes []int32) {
 	for _, s := range slices.Concat(lists...) {
 		restarts += int(s.RestartCount)
@@ -260,11 +260,11 @@ func failedPods(a failedpods.Args, p corev1.Pod, now time.Time) bool {
 		(len(a.ExitCodes) == 0 || common(a.ExitCodes, codes))
 }
 
-func TestAPodMovesFromTheMomentOnThatItIsDueAndAtNoOtherTime(t *testing.T) {
+func TestDue(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	r := random{rand.New(rand.NewPCG(seed, 0))}
-	// How often a pod was due from a moment on, always, and never: each must have been tried.
+	// How often a pod was due later, always, and never: each must occur.
 	var later, always, never [3]int
 	for range 5_000 {
 		pod := r.pod()

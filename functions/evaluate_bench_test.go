@@ -15,7 +15,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// taintedNode is a scope of which every pod should move.
+// taintedNode returns a scope in which every pod should move.
 func taintedNode(pods int) schemas.NodeScope {
 	started := metav1.NewTime(time.Unix(1_790_000_000, 0))
 	s := schemas.NodeScope{
@@ -34,7 +34,7 @@ func taintedNode(pods int) schemas.NodeScope {
 	return s
 }
 
-// typicalPod is a pod of a Deployment as it is in a scope: two containers, five conditions.
+// typicalPod returns a Deployment pod as in a scope: two containers, five conditions.
 func typicalPod(i int, node string) corev1.Pod {
 	started := metav1.NewTime(time.Unix(1_790_000_000, 0))
 	p := corev1.Pod{
@@ -62,7 +62,8 @@ func typicalPod(i int, node string) corev1.Pod {
 	return p
 }
 
-// unevenSpread is a scope of pods in many domains, of which every third is empty, and the others are as full as each other.
+// unevenSpread returns a scope of pods in many domains. Every third domain is empty, and the others have equally many
+// pods.
 func unevenSpread(key string, domains, pods int) schemas.SpreadScope {
 	now := time.Unix(1_790_000_000, 0)
 	constraint := corev1.TopologySpreadConstraint{
@@ -99,7 +100,7 @@ func unevenSpread(key string, domains, pods int) schemas.SpreadScope {
 	return s
 }
 
-// BenchmarkEvaluate is the host's share: decode the scope, decide, stamp the intents.
+// BenchmarkEvaluate measures the host: decode the scope, decide, complete the intents.
 func BenchmarkEvaluate(b *testing.B) {
 	for _, pods := range []int{20, 110} {
 		b.Run(fmt.Sprintf("pods=%d", pods), func(b *testing.B) {
@@ -118,7 +119,7 @@ func BenchmarkEvaluate(b *testing.B) {
 	}
 }
 
-// BenchmarkEvaluateSpread is the same for a spread, most of which is decoding: a small and a large Deployment over zones, a
+// BenchmarkEvaluateSpread does the same for a spread, most of it decoding: a small and a large Deployment over zones, a
 // Deployment over hosts, and one that fills a cluster.
 func BenchmarkEvaluateSpread(b *testing.B) {
 	for _, c := range []struct {

@@ -8,7 +8,7 @@ import (
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
-func TestTheStrategiesAnswerTheScopesThatArePublishedAsExamples(t *testing.T) {
+func TestPublishedExamples(t *testing.T) {
 	byName := map[string]Function{}
 	for _, f := range Hosted() {
 		byName[f.Strategy.Name] = f

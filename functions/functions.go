@@ -55,24 +55,26 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// IntentTTL is how long an intent stays true unless a new answer renews it.
+// IntentTTL is how long an intent is valid unless a new answer renews it.
 const IntentTTL = 10 * time.Minute
 
-// Hosted lists every function that answers scopes: the strategies and [Request].
+// Hosted returns every function that answers scopes: the strategies and [Request].
 func Hosted() []Function { return append(All(), Request()) }
 
-// Request is the function that answers the scopes of requests. No policy enables it: each sender in the policy gets an answer.
+// Request returns the function that answers the scopes of requests. No policy enables it: each sender in the policy
+// gets an answer.
 func Request() Function {
 	return function(request.Args{}, policy.Strategy{
 		Name: schemas.RequestStrategy, Point: policy.Deschedule, Traits: policy.RequestTraits(),
-		Summary: "Moves pods that a person or another program asked for.",
+		Summary: "Moves pods that a user or another program requested.",
 	})
 }
 
-// All lists every strategy of this binary.
+// All returns every strategy of this binary.
 func All() []Function {
 	apart := policy.Traits{Priority: policy.PriorityViolation, Facts: []policy.Fact{policy.FactFit}}
-	// A pod that fits nowhere else would come back or stay Pending, so these move only pods whose replacements fit.
+	// A pod that fits nowhere else would return or stay Pending, so these strategies move only pods whose replacements
+	// fit.
 	balance := policy.Traits{Priority: policy.PriorityBalance, Facts: []policy.Fact{policy.FactFit}}
 	emptying, spreading := balance, balance
 	emptying.EmptiesNodes, spreading.SpreadsReplicas = true, true
@@ -91,23 +93,23 @@ func All() []Function {
 		}),
 		function(podlifetime.Args{}, policy.Strategy{
 			Name: "PodLifeTime", Point: policy.Deschedule, Traits: renewal,
-			Summary: "Moves pods that have lived too long, or too long as they are.",
+			Summary: "Moves pods that are too old, or too long in a state or condition.",
 			Wakes:   onChanges(schemas.PodScheduled, schemas.PodLabels, schemas.PodStatus),
 		}),
 		function(failedpods.Default(), policy.Strategy{
 			Name: "RemoveFailedPods", Point: policy.Deschedule, Traits: renewal,
-			Summary: "Moves pods that have failed, so that what owns them replaces them.",
+			Summary: "Moves pods that have failed, so that their owners replace them.",
 			Wakes:   onChanges(schemas.PodScheduled, schemas.PodLabels, schemas.PodFailed, schemas.PodStatus),
 		}),
 		function(duplicates.Args{}, policy.Strategy{
 			Name: "RemoveDuplicates", Point: policy.Balance, Traits: spreading,
-			Summary: "Moves replicas of one owner that crowd on a node to others that could run them.",
+			Summary: "Moves replicas of one owner that share a node, if other nodes could run them.",
 			Wakes: onChanges(schemas.NodeRemoved, schemas.NodeTaints,
 				schemas.PodScheduled, schemas.PodDeleted, schemas.PodLabels),
 		}),
 		function(podantiaffinity.Args{}, policy.Strategy{
 			Name: "RemovePodsViolatingInterPodAntiAffinity", Point: policy.Deschedule, Traits: apart,
-			Summary: "Moves pods that are beside a pod which their required anti-affinity forbids.",
+			Summary: "Moves pods that violate their required anti-affinity to another pod.",
 			Wakes:   onChanges(schemas.NodeRemoved, schemas.PodScheduled, schemas.PodDeleted, schemas.PodLabels),
 		}),
 		function(nodeaffinity.Args{}, policy.Strategy{
@@ -115,7 +117,7 @@ func All() []Function {
 			Traits: policy.Traits{
 				Priority: policy.PriorityViolation, Facts: []policy.Fact{policy.FactElsewhere, policy.FactConcerned, policy.FactFit},
 			},
-			Summary: "Moves pods from a node that their node affinity forbids, or likes less than another that takes them.",
+			Summary: "Moves pods from a node that their node affinity forbids, or to a node that it prefers.",
 			Wakes: onChanges(schemas.NodeTaints, schemas.NodeUnschedulable, schemas.NodeAllocatable,
 				schemas.PodScheduled, schemas.PodLabels),
 		}),
@@ -127,32 +129,33 @@ func All() []Function {
 		}),
 		function(utilization.LowArgs{}, policy.Strategy{
 			Name: "LowNodeUtilization", Point: policy.Balance, Traits: balance,
-			Summary: "Moves pods from nodes that are used too much while others are hardly used.",
+			Summary: "Moves pods from over-used nodes while other nodes are under-used.",
 			Wakes: onChanges(schemas.NodeRemoved, schemas.NodeTaints, schemas.NodeUnschedulable, schemas.NodeAllocatable,
 				schemas.NodeLoad, schemas.PodScheduled, schemas.PodDeleted, schemas.PodStatus),
 		}),
 		function(utilization.HighArgs{}, policy.Strategy{
 			Name: "HighNodeUtilization", Point: policy.Balance, Traits: emptying,
-			Summary: "Moves pods from nodes that are hardly used, so that they can be switched off.",
+			Summary: "Moves pods from under-used nodes, so that the nodes can be removed.",
 			Wakes: onChanges(schemas.NodeRemoved, schemas.NodeTaints, schemas.NodeUnschedulable, schemas.NodeAllocatable,
 				schemas.PodScheduled, schemas.PodDeleted, schemas.PodStatus),
 		}),
 	}
 }
 
-// onChanges returns the deltas and the three that can change the answer of every strategy: they bring a node into the policy.
+// onChanges returns the deltas and the three that can change the answer of every strategy because they add a node to
+// the policy.
 func onChanges(wakes ...schemas.DeltaKind) []schemas.DeltaKind {
 	return append([]schemas.DeltaKind{schemas.NodeAdded, schemas.NodeReady, schemas.NodeLabels}, wakes...)
 }
 
 // Function is one strategy, ready to be hosted.
 type Function struct {
-	// Strategy describes it to the policy.
+	// Strategy describes the function to the policy.
 	Strategy policy.Strategy
 	decider
 }
 
-// decider is a strategy that reads scopes and decides about them. typed implements it for each strategy.
+// decider is the untyped interface of a strategy. typed implements it for each strategy.
 type decider interface {
 	// evaluate answers the scope in e, or p if e has no data.
 	evaluate(e schemas.Event, p schemas.Payload) (schemas.Intents, error)
@@ -172,14 +175,14 @@ type arguments[S scope] interface {
 	Decide(S) []schemas.Intent
 }
 
-// function is the line of one strategy. S, the kind of scope, follows from the type of defaults. Arguments in the policy are
+// function returns a strategy. S, the kind of scope, follows from the type of defaults. Arguments in the policy are
 // decoded over defaults.
 func function[A arguments[S], S scope](defaults A, strategy policy.Strategy) Function {
 	var s S
 	strategy.Scope = kindOf(s)
 	strategy.NewArgs = func() policy.Args {
 		a := defaults
-		return any(&a).(policy.Args) // *A has the methods of A, which the compiler does not know of a type parameter
+		return any(&a).(policy.Args) // *A has the methods of A, which the compiler cannot infer for a type parameter
 	}
 	return Function{strategy, typed[A, S]{strategy.Name, strategy.Scope, defaults}}
 }
@@ -234,7 +237,7 @@ func (t typed[A, S]) evaluate(e schemas.Event, p schemas.Payload) (schemas.Inten
 	return Complete(s.Head(), args.Decide(s), e.ID, e.Sequence), nil
 }
 
-// kindOf returns the kind of scope that the type of s is.
+// kindOf returns the kind of scope for the type of s.
 func kindOf(s scope) schemas.ScopeKind {
 	switch s.(type) {
 	case schemas.NodeScope:
@@ -255,16 +258,16 @@ func kindOf(s scope) schemas.ScopeKind {
 	panic(fmt.Sprintf("functions: %T is not a kind of scope", s))
 }
 
-// Evaluate answers one scope. The answer names the event of the scope, so evaluating the same event again gives the same
-// intents and IDs. It fails only with an error that wraps [schemas.ErrInvalid]: the event is not a scope of this strategy, or the
-// strategy panicked.
+// Evaluate answers one scope. The answer names the event of the scope, so evaluating the same event again gives the
+// same intents and IDs. It fails only with an error that wraps [schemas.ErrInvalid]: the event is not a scope of this
+// strategy, or the strategy panicked.
 func (f Function) Evaluate(e schemas.Event) (answer schemas.Intents, err error) {
 	defer recovered(f.Strategy.Name, e.ID, &err)
 	return f.evaluate(e, nil)
 }
 
-// EvaluateInPlace is [Function.Evaluate] for a scope that did not travel in an event: id stands for the ID of the event, and
-// the sequence is 0. It does not change the scope. A panic of the strategy goes on.
+// EvaluateInPlace is [Function.Evaluate] for a scope without an event: id stands for the ID of the event, and the
+// sequence is 0. It does not change the scope, and does not recover a panic of the strategy.
 func (f Function) EvaluateInPlace(p schemas.Payload, id string) (schemas.Intents, error) {
 	return f.evaluate(schemas.Event{ID: id}, p)
 }
@@ -272,14 +275,15 @@ func (f Function) EvaluateInPlace(p schemas.Payload, id string) (schemas.Intents
 // ErrPanicked is wrapped by the error for a strategy that panicked.
 var ErrPanicked = errors.New("panicked")
 
-// recovered makes an error of a panic. It wraps [ErrPanicked] and [schemas.ErrInvalid]: the same scope would panic again.
+// recovered converts a panic to an error. It wraps [ErrPanicked] and [schemas.ErrInvalid], because the same scope would
+// panic again.
 func recovered(strategy, scope string, err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("strategy %s %w at scope %s: %w: %v", strategy, ErrPanicked, scope, schemas.ErrInvalid, p)
 	}
 }
 
-// Complete makes the answer to a scope: it fills in the IDs of the intents and when they expire.
+// Complete returns the answer to a scope: it sets the IDs and the expiry of the intents.
 func Complete(head schemas.ScopeHead, intents []schemas.Intent, event string, sequence uint64) schemas.Intents {
 	if intents == nil {
 		intents = []schemas.Intent{} // an empty list in JSON, which withdraws all earlier intents

@@ -27,7 +27,7 @@ func strategies() []policy.Strategy {
 	return all
 }
 
-func TestEveryStrategyHasANameOfItsOwnAndDeltasThatWakeIt(t *testing.T) {
+func TestEveryStrategyHasNameAndDeltas(t *testing.T) {
 	seen := map[string]bool{}
 	for _, s := range strategies() {
 		if s.Name == "" || seen[s.Name] {
@@ -38,7 +38,7 @@ func TestEveryStrategyHasANameOfItsOwnAndDeltasThatWakeIt(t *testing.T) {
 			t.Errorf("%s: extension point %q is neither %s nor %s", s.Name, s.Point, policy.Deschedule, policy.Balance)
 		}
 		if !strings.HasPrefix(s.Summary, "Moves ") || !strings.HasSuffix(s.Summary, ".") || strings.Contains(s.Summary, "\n") {
-			t.Errorf("%s: its summary is no sentence that says what it moves: %q", s.Name, s.Summary)
+			t.Errorf("%s: its summary is not a sentence about the moved pods: %q", s.Name, s.Summary)
 		}
 		if len(s.Wakes) == 0 {
 			t.Errorf("%s: nothing wakes it", s.Name)
@@ -51,7 +51,7 @@ func TestEveryStrategyHasANameOfItsOwnAndDeltasThatWakeIt(t *testing.T) {
 	}
 }
 
-func TestTheDefaultArgumentsOfEveryStrategyAreValidOrSayWhatIsMissing(t *testing.T) {
+func TestDefaultArguments(t *testing.T) {
 	missing := map[string]string{
 		"RemovePodsHavingTooManyRestarts": "podRestartThreshold: must be at least 1, got 0; 100 is usual",
 		"PodLifeTime":                     "would move every pod; give at least one of maxPodLifeTimeSeconds, states, conditions and exitCodes",
@@ -89,8 +89,8 @@ func TestTheDefaultArgumentsOfEveryStrategySurviveJSON(t *testing.T) {
 	}
 }
 
-// TestTraits holds that the data of each line fits the methods of its arguments: a fact that has a method is declared, and
-// the other way round.
+// TestTraits checks that the data of each strategy matches the methods of its arguments: each fact with a method is
+// declared, and vice versa.
 func TestTraits(t *testing.T) {
 	for _, f := range Hosted() {
 		s := f.Strategy
@@ -165,15 +165,15 @@ func TestAPolicyOfThePeerIsReadUnchanged(t *testing.T) {
 	if got.Name != "RemovePodsViolatingNodeTaints" || got.Scope != schemas.NodeKind {
 		t.Errorf("got %s on %s, want RemovePodsViolatingNodeTaints on %s", got.Name, got.Scope, schemas.NodeKind)
 	}
-	got.Strategy = policy.Strategy{} // holds a function, which cannot be compared
+	got.Strategy = policy.Strategy{} // has a function, which cannot be compared
 	p.Known = nil
 	if !reflect.DeepEqual(p, want) {
 		t.Errorf("got  %+v\nwant %+v", p, want)
 	}
 }
 
-// evaluateFirst answers a scope of the node worker-1, with a taint and a pod that does not tolerate it, under the arguments
-// that the policy gives to the first strategy of the profile.
+// evaluateFirst answers a scope of the node worker-1, with a taint and a pod that does not tolerate it, under the
+// policy's arguments for the first strategy of the profile.
 func evaluateFirst(t *testing.T, policyText string) (schemas.Event, schemas.Intents) {
 	t.Helper()
 	p, err := policy.Parse("policy.yaml", []byte(policyText), strategies())
@@ -232,7 +232,7 @@ func TestAnAnswerNamesTheScopeItComesFrom(t *testing.T) {
 	}
 }
 
-func TestAnEmptyListOfIncludedTaintsReachesTheStrategyAsNone(t *testing.T) {
+func TestEmptyIncludedTaints(t *testing.T) {
 	for _, c := range []struct {
 		args string
 		want string

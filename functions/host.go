@@ -24,17 +24,17 @@ type Bus interface {
 type Host struct {
 	Functions []Function
 	Bus       Bus
-	// Source is the CloudEvents source of the answers; the strategy's name is added to it.
+	// Source is the CloudEvents source of answers, without the name of the strategy.
 	Source string
-	// Log may be nil: nothing is logged.
+	// Log may be nil for no logs.
 	Log *slog.Logger
-	// Metrics may be nil: nothing is registered.
+	// Metrics may be nil for no metrics.
 	Metrics prometheus.Registerer
 
 	seconds *prometheus.HistogramVec
 }
 
-// Run answers scopes until ctx ends, and then finishes those it has begun. It returns nil.
+// Run answers scopes until ctx ends, and then finishes the scopes in progress. It returns nil.
 func (h Host) Run(ctx context.Context) error {
 	log := h.Log
 	if log == nil {
@@ -84,12 +84,12 @@ type Answerer interface {
 	// Current reports whether the scope still waits for its answer: no newer one of its key was published, and no other host
 	// answered it.
 	Current(ctx context.Context, scope schemas.Event) (bool, error)
-	// Answer stores the answer to a scope, unless a newer one is there.
+	// Answer stores the answer to a scope, unless there is a newer one.
 	Answer(ctx context.Context, e schemas.Event, answer schemas.Intents) error
 }
 
-// Stale reports whether an answer has to be dropped because its scope is stale. An answer without intents is stored in any case: to
-// withdraw late does no harm.
+// Stale reports whether an answer must be dropped because its scope is stale. An answer without intents is always
+// stored: a late withdrawal is harmless.
 func Stale(ctx context.Context, b Answerer, answer schemas.Intents, scope schemas.Event) (bool, error) {
 	if len(answer.Intents) == 0 {
 		return false, nil
@@ -98,8 +98,8 @@ func Stale(ctx context.Context, b Answerer, answer schemas.Intents, scope schema
 	return !current, err
 }
 
-// Reply makes the event for the answer to a scope. It expires [IntentTTL] after began, when the host took the scope. source
-// is the CloudEvents source of the host; the name of the strategy is added to it.
+// Reply returns the event with the answer to a scope. It expires [IntentTTL] after began, when the host took the scope.
+// source is the CloudEvents source of the host, without the name of the strategy.
 func Reply(source string, answer schemas.Intents, scope schemas.Event, began time.Time) (schemas.Event, error) {
 	e, err := schemas.NewEvent(source+"/"+answer.Strategy, answer, time.Now(), scope)
 	if err != nil {
@@ -109,7 +109,7 @@ func Reply(source string, answer schemas.Intents, scope schemas.Event, began tim
 	return e, nil
 }
 
-// EvaluationSeconds makes the histogram of evaluation times, the same for every host. It is not registered yet.
+// EvaluationSeconds returns the histogram of evaluation times, the same for every host. It is not registered yet.
 func EvaluationSeconds() *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "rehome_evaluation_seconds", Help: "Time to decide on one scope.",

@@ -11,7 +11,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// desk is a bus with scopes to hand over once. It remembers what comes of them.
+// desk is a bus that delivers scopes once, and records the results.
 type desk struct {
 	scopes  []schemas.Event
 	stale   bool // a newer scope of the key has been published
@@ -43,7 +43,7 @@ func host(t *testing.T, d *desk, f Function) {
 	}
 }
 
-func TestTheHostAnswersAScopeWithTheIntentsOfItsFunction(t *testing.T) {
+func TestHostAnswers(t *testing.T) {
 	scope, want := evaluateFirst(t, nodeTaintsPolicy("{}"))
 	d := &desk{scopes: []schemas.Event{scope}}
 	host(t, d, All()[0])
@@ -52,7 +52,7 @@ func TestTheHostAnswersAScopeWithTheIntentsOfItsFunction(t *testing.T) {
 	}
 }
 
-func TestTheHostDropsAnAnswerThatCameTooLateAndWouldMovePods(t *testing.T) {
+func TestHostDropsStaleAnswer(t *testing.T) {
 	scope, _ := evaluateFirst(t, nodeTaintsPolicy("{}"))
 	d := &desk{scopes: []schemas.Event{scope}, stale: true}
 	host(t, d, All()[0])
@@ -61,7 +61,7 @@ func TestTheHostDropsAnAnswerThatCameTooLateAndWouldMovePods(t *testing.T) {
 	}
 }
 
-func TestAPanicOfAFunctionIsAnErrorThatSendsTheScopeToTheDeadLetters(t *testing.T) {
+func TestHostPanic(t *testing.T) {
 	e, _ := evaluateFirst(t, nodeTaintsPolicy("{}"))
 	d := &desk{scopes: []schemas.Event{e}}
 	host(t, d, function(broken{}, policy.Strategy{Name: All()[0].Strategy.Name}))

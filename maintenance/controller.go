@@ -1,5 +1,5 @@
 // Package maintenance is the role that maintains nodes: it cordons them, has their pods moved, and gives them back, as
-// NodeMaintenances, requests, and drain triggers ask.
+// NodeMaintenances, requests, and drain triggers request.
 //
 //	informers, kinds (objects.go), table ──▶ nodeChanged, podChanged, maintenanceChanged … (watch.go)
 //	verdicts ──▶ session.verdict (drains.go)                       │
@@ -17,19 +17,22 @@
 //	                                                               ├─ announce    event.go: the event about the status
 //	                                                               └─ publish     drains.go: pods to move
 //
-// Reconcile reads the state now and takes one step; calling it twice does no harm. The status comes first, then the finalizer, then
-// the nodes, then the pods for the actuator. A process without a valid lease writes and publishes nothing.
+// Reconcile reads the current state and takes one step; calling it twice is harmless. It writes the status first, then
+// the finalizer, then the nodes, and then publishes the pods for the actuator. A process without a valid lease writes
+// and publishes nothing.
 //
-// The role publishes one intents message for each maintenance, with the strategy Maintenance, and replaces it when the pods to
-// move change; the actuator cancels the intents that a newer message does not list. Before a node is given back, the role waits
-// for the verdict or the expiry of each intent for a pod on it. Intents without a verdict are renewed every five minutes; after a
-// verdict that began no move, the pod is listed again when the object that blocked it changes, or after a growing delay.
+// The role publishes one intents message for each maintenance, with the strategy Maintenance, and replaces it when the
+// pods to move change. The actuator cancels the intents that a newer message does not list. Before the role gives a
+// node back, it waits for the verdict or the expiry of each intent for a pod on it. It renews intents without a verdict
+// every five minutes. After a verdict that began no move, it lists the pod again when the object that blocked it
+// changes, or after a growing delay.
 //
-// The status is in the object, the mark on the node, and the pods to move in the message. A new leader reads all three. Memory
-// holds only the last verdicts on pods, the last events, and the attempts of each intent; losing it costs one retry.
+// The object contains the status, the node the mark, and the message the pods to move. A new leader reads all three.
+// Memory contains only the last verdicts on pods, the last events, and the attempts of each intent; losing it costs one
+// retry.
 //
-// The watcher and this role both follow the requests, and each answers its own actions: this role those with the action maintain,
-// and the cancellation of one of them; receipt.go decides when one is over.
+// The watcher and this role both follow the requests, and each answers its own actions. This role answers requests with
+// the action maintain and their cancellation; receipt.go decides when one is complete.
 package maintenance
 
 import (
@@ -62,9 +65,9 @@ type Bus interface {
 	Publish(ctx context.Context, e schemas.Event) (sequence uint64, err error)
 	// Answer replaces the intents message of its key, unless the stored one is newer.
 	Answer(ctx context.Context, e schemas.Event, a schemas.Intents) error
-	// Intents reads the stored intents message of a channel. The zero Event: there is none.
+	// Intents reads the stored intents message of a channel. It returns the zero Event if there is none.
 	Intents(ctx context.Context, channel string) (schemas.Event, error)
-	// IntentsSequence is the number of the last intents message that was stored. A later message has a higher one.
+	// IntentsSequence returns the sequence number of the last stored intents message. A later message has a higher one.
 	IntentsSequence(ctx context.Context) (uint64, error)
 	// FollowVerdicts calls handle for every verdict since a time, and each new one, in order, until ctx ends.
 	FollowVerdicts(ctx context.Context, since time.Time, handle func(schemas.Event)) error
@@ -72,28 +75,28 @@ type Bus interface {
 	FollowRequests(
 		ctx context.Context, handle func(ctx context.Context, e schemas.Event, stored time.Time, read func() schemas.Event) error,
 	) error
-	// HasRequest says whether a request is still open.
+	// HasRequest reports whether a request is still open.
 	HasRequest(ctx context.Context, e schemas.Event) (bool, error)
 }
 
-// Table keeps the maintenances that requests and drain triggers ask for. Its errors are those of the API server.
+// Table stores the maintenances for requests and drain triggers. Its errors are API server errors.
 type Table interface {
 	apply.Table
-	// Follow calls changed for every maintenance, then synced, and then changed for each change, one at a time, until ctx ends. is is
-	// nil for one that was removed.
+	// Follow calls changed for every maintenance, then synced, and then changed for each change, one at a time, until
+	// ctx ends. is is nil for a removed maintenance.
 	Follow(ctx context.Context, changed func(name string, is *v1alpha1.NodeMaintenance), synced func()) error
 }
 
 // Prometheus answers the queries of gates.
 type Prometheus interface {
-	// Values are the values of all samples of the answer.
+	// Values returns the values of all samples of the answer.
 	Values(ctx context.Context, query string) ([]float64, error)
 	Close()
 }
 
-// Config is the configuration of a [Controller].
+// Config configures a [Controller].
 type Config struct {
-	// Client needs the rights to get and patch nodes; it patches nodes/status and creates events if that is allowed.
+	// Client needs the rights to get and patch nodes. If permitted, it also patches nodes/status and creates events.
 	Client kubernetes.Interface
 	// Dynamic watches NodeMaintenances, DrainRules, and ClusterDrainRules, and Kinds patches NodeMaintenances and their status.
 	Dynamic dynamic.Interface
@@ -102,34 +105,34 @@ type Config struct {
 	Bus     Bus
 	Table   Table
 	Policy  policy.Policy
-	// Prometheus makes a client for the server of a policy, or nil if the policy names none.
+	// Prometheus returns a client for the server of a policy, or nil if the policy names none.
 	Prometheus func(policy.Metrics) (Prometheus, error)
-	// LeaseValid says whether this process still holds its lease, by its own clock. It is called right before each write to the API
-	// server, and before intents are published. nil: always.
+	// LeaseValid reports whether this process still holds its lease, by its own clock. It is called right before each
+	// write to the API server and each publication of intents. nil means always.
 	LeaseValid func() bool
 	// Source is the CloudEvents source of the role's events.
 	Source string
-	// DryRun changes nothing in the cluster and nothing in the table.
+	// DryRun changes nothing in the cluster or in the table.
 	DryRun  bool
-	Now     func() time.Time      // nil: [time.Now]
-	Log     *slog.Logger          // nil: nothing is logged
-	Metrics prometheus.Registerer // nil: nothing is registered
+	Now     func() time.Time      // nil means [time.Now]
+	Log     *slog.Logger          // nil disables the log
+	Metrics prometheus.Registerer // nil disables metrics
 }
 
 const (
-	// workers is how many keys are reconciled at once.
+	// workers is the number of keys reconciled in parallel.
 	workers = 4
-	// resync is how often everything is reconciled.
+	// resync is the interval of full reconciles.
 	resync = time.Minute
-	// pollInterval is how often a maintenance that goes on is reconciled though nothing has changed.
+	// pollInterval is how often an active maintenance is reconciled without a change.
 	pollInterval = 10 * time.Second
-	// overlap is how long before its start a session reads verdicts, for clocks that differ.
+	// overlap is how far before its start a session reads verdicts, because clocks differ.
 	overlap = 5 * time.Second
 	// firstBackoff and maxBackoff are the delays between failed attempts of one key.
 	firstBackoff, maxBackoff = 100 * time.Millisecond, 10 * time.Second
 )
 
-// Controller is the maintenance role. [New] makes one.
+// Controller is the maintenance role. Use [New] to make one.
 type Controller struct {
 	cfg     Config
 	log     *slog.Logger
@@ -139,11 +142,11 @@ type Controller struct {
 	kinds   *kinds
 	apply   *apply.Steps
 	metrics metrics
-	events  *kubeevents.Recorder // while this process leads. nil: none are written
-	// tableSynced: every maintenance of the table is in objects.
+	events  *kubeevents.Recorder // nil while another process leads, then no Events are written
+	// tableSynced reports that objects contains every maintenance of the table.
 	tableSynced atomic.Bool
-	session     atomic.Pointer[session] // nil: this process does not lead
-	replaced    chan struct{}           // capacity 1: the policy was replaced
+	session     atomic.Pointer[session] // nil if this process does not lead
+	replaced    chan struct{}           // capacity 1; signals a new policy
 }
 
 // session is the state of one leader session with one policy. The workqueue never reconciles a key twice at the same time.
@@ -156,7 +159,7 @@ type session struct {
 	triggers *triggers
 }
 
-// key is what one reconcile is about.
+// key is the key of one reconcile.
 type key struct {
 	kind keyKind
 	name string
@@ -170,7 +173,7 @@ const (
 	requestKey     keyKind = "request"     // SENDER/NAME of a request
 )
 
-// New makes a controller, with handlers in the view. It reads nothing before [Controller.Run].
+// New returns a controller, with handlers in the view. It reads nothing before [Controller.Run].
 func New(cfg Config) *Controller {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -196,7 +199,7 @@ func New(cfg Config) *Controller {
 	return c
 }
 
-// SetPolicy puts another policy in force.
+// SetPolicy sets the policy.
 func (c *Controller) SetPolicy(p policy.Policy) {
 	c.policy.Store(&p)
 	select {
@@ -218,13 +221,13 @@ func (c *Controller) Run(ctx context.Context) error {
 		c.enqueueAll()
 	})
 	if err != nil && ctx.Err() == nil {
-		c.log.Error("maintenances of the bus cannot be followed", "error", err)
+		c.log.Error("cannot follow the maintenances on the bus", "error", err)
 	}
 	<-ctx.Done()
 	return nil
 }
 
-// Ready says why the role does not work. nil: it does.
+// Ready returns the reason why the role does not work, or nil.
 func (c *Controller) Ready() error {
 	if err := c.kinds.ready(); err != nil {
 		return err
@@ -248,7 +251,7 @@ func (c *Controller) Lead(ctx context.Context) error {
 	var last *session
 	for ctx.Err() == nil {
 		select {
-		case <-c.replaced: // this session begins with the newest policy
+		case <-c.replaced: // this session has the newest policy
 		default:
 		}
 		last = c.newSession(last)
@@ -257,7 +260,7 @@ func (c *Controller) Lead(ctx context.Context) error {
 	return nil
 }
 
-// lead runs one session: until ctx ends or another policy is in force.
+// lead runs one session, until ctx ends or the policy changes.
 func (c *Controller) lead(ctx context.Context, s *session) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -270,12 +273,12 @@ func (c *Controller) lead(ctx context.Context, s *session) {
 	defer s.queue.ShutDown()
 	wg.Go(func() {
 		if err := c.cfg.Bus.FollowVerdicts(ctx, c.now().Add(-overlap), s.verdict); err != nil && ctx.Err() == nil {
-			c.log.Error("verdicts cannot be followed", "error", err)
+			c.log.Error("cannot follow verdicts", "error", err)
 		}
 	})
 	wg.Go(func() {
 		if err := c.cfg.Bus.FollowRequests(ctx, s.requests.add); err != nil && ctx.Err() == nil {
-			c.log.Error("requests cannot be followed", "error", err)
+			c.log.Error("cannot follow requests", "error", err)
 		}
 	})
 	for range workers {
@@ -298,7 +301,8 @@ func (c *Controller) lead(ctx context.Context, s *session) {
 	}
 }
 
-// newSession makes a session. It takes over what the one before, with another policy, knew of pods and had published.
+// newSession returns a session. It takes over the pods and the publications of the previous session, which had another
+// policy.
 func (c *Controller) newSession(last *session) *session {
 	s := &session{Controller: c, queue: workqueue.NewTypedRateLimitingQueue(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[key](firstBackoff, maxBackoff)),
@@ -311,7 +315,7 @@ func (c *Controller) newSession(last *session) *session {
 	var err error
 	if c.cfg.Prometheus != nil {
 		if server, err = c.cfg.Prometheus(c.policy.Load().Metrics); err != nil {
-			c.log.Error("the queries of gates cannot be asked", "error", err)
+			c.log.Error("cannot send the queries of gates", "error", err)
 			server = nil
 		}
 	}
@@ -336,7 +340,7 @@ func (c *Controller) enqueueAll() {
 	}
 }
 
-// next reconciles the next key. false: the queue is shut down.
+// next reconciles the next key. It returns false when the queue is shut down.
 func (s *session) next(ctx context.Context) bool {
 	k, down := s.queue.Get()
 	if down {
@@ -344,7 +348,7 @@ func (s *session) next(ctx context.Context) bool {
 	}
 	defer s.queue.Done(k)
 	if s.Ready() != nil {
-		s.queue.AddAfter(k, maxBackoff) // enqueueAll is called earlier, when everything is known
+		s.queue.AddAfter(k, maxBackoff) // enqueueAll runs earlier, when everything is known
 		return true
 	}
 	var after time.Duration
@@ -361,7 +365,7 @@ func (s *session) next(ctx context.Context) bool {
 	case ctx.Err() != nil:
 	case err != nil:
 		if s.queue.NumRequeues(k) == 0 {
-			s.log.Warn("reconciling failed, trying again", "kind", k.kind, "name", k.name, "error", err)
+			s.log.Warn("reconcile failed; retrying", "kind", k.kind, "name", k.name, "error", err)
 		}
 		s.queue.AddRateLimited(k)
 	default:

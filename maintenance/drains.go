@@ -18,9 +18,10 @@ import (
 )
 
 const (
-	// lifetime is how long an intent is valid. One that the actuator still has is renewed after half of it.
+	// lifetime is how long an intent is valid. An intent that the actuator still has is renewed after half of that.
 	lifetime = 10 * time.Minute
-	// inFlightFor bounds a call that the actuator began before it read a newer message: its timeout, and the way of the verdict.
+	// inFlightFor bounds a call that the actuator began before it read a newer message: its timeout plus the delivery
+	// of the verdict.
 	inFlightFor = 15 * time.Second
 	// verdictDebounce is how long a maintenance waits after a verdict for verdicts on other pods of the node.
 	verdictDebounce = time.Second
@@ -28,8 +29,7 @@ const (
 	settleInterval = time.Second
 )
 
-// drains are the intents that the actuator has from each maintenance, and the events about it. Methods may be called from many
-// goroutines.
+// drains are the intents that the actuator has from each maintenance, and the events about it. Safe for concurrent use.
 type drains struct {
 	mu     sync.Mutex
 	byName map[string]*drain
@@ -39,9 +39,10 @@ type drains struct {
 type drain struct {
 	// entries are the pods of the newest message, and pods of earlier ones whose intents may still be executed.
 	entries map[types.UID]*entry
-	// read is when the actuator was seen to have read the newest message. Zero: it was not.
+	// read is the time when the actuator was seen to have read the newest message, or zero.
 	read time.Time
-	// published is the content of the last events, and changes wait for the next one. Only the reconcile of the maintenance uses them.
+	// published is the content of the last events; changes wait for the next event. Only the reconcile of the
+	// maintenance uses them.
 	published *published
 	changes   []schemas.NodeChange
 	// refused has the times at which the API server refused to cordon nodes. Only the reconcile uses it.
@@ -51,30 +52,32 @@ type drain struct {
 // entry is one pod.
 type entry struct {
 	intent schemas.Intent
-	// open: there is no verdict yet. uncertain: there is one, but perhaps on an earlier message that lists the pod.
+	// open means that there is no verdict yet. uncertain means that the verdict may be on an earlier message that lists
+	// the pod.
 	open, uncertain bool
-	// withdrawn: the newest message does not list the pod.
+	// withdrawn means that the newest message does not list the pod.
 	withdrawn bool
-	// renew: the next message has the intent again, at any age.
+	// renew means that the next message contains the intent again, at any age.
 	renew bool
-	// sequence is the number of the newest message that lists the pod.
+	// sequence is the sequence number of the newest message that lists the pod.
 	sequence uint64
-	// attempts counts verdicts that began no move, and retryAt is when the intent is published again after one.
+	// attempts counts verdicts that began no move, and retryAt is the time of the next publication of the intent after
+	// such a verdict.
 	attempts int
 	retryAt  time.Time
 	blockers []schemas.ObjectRef
-	// lastVerdict is the last one if it did not begin a move, and moving: a move of the pod is in flight. A new leader begins without
-	// them; trying again brings them back.
+	// lastVerdict is the last verdict if it began no move. moving means that a move of the pod is in flight. A new
+	// leader starts without them; trying again restores them.
 	lastVerdict *plan.LastVerdict
 	moving      bool
 }
 
-// mayMove says whether the actuator may still execute the intent.
+// mayMove reports whether the actuator may still execute the intent.
 func (e *entry) mayMove() bool { return e.open || e.uncertain }
 
 func newDrains() *drains { return &drains{byName: map[string]*drain{}} }
 
-// of is the state of a maintenance. nil: it was not loaded.
+// of returns the state of a maintenance, or nil if it was not loaded.
 func (d *drains) of(name string) *drain {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -87,7 +90,7 @@ func (d *drains) forget(name string) {
 	delete(d.byName, name)
 }
 
-// load reads the message that the leader before has published, once in a session. Its intents are open, and are published again or
+// load reads the message of the previous leader, once in a session. Its intents are open, and are published again or
 // withdrawn.
 func (s *session) load(ctx context.Context, name string) error {
 	if s.drains.of(name) != nil {
@@ -101,7 +104,7 @@ func (s *session) load(ctx context.Context, name string) error {
 	if e.ID != "" {
 		a, err := schemas.Decode[schemas.Intents](e)
 		if err != nil { // the actuator cannot read it either
-			s.log.Warn("the stored intents of a maintenance cannot be read", "maintenance", name, "error", err)
+			s.log.Warn("cannot read the stored intents of a maintenance", "maintenance", name, "error", err)
 		}
 		for _, i := range a.Intents {
 			x.entries[i.Pod.UID] = &entry{intent: i, open: true, renew: true}
@@ -122,7 +125,7 @@ func (x *drain) drop(pod types.UID) {
 	}
 }
 
-// intentsOf is an empty message of a maintenance. Maintenances belong to no profile of the policy.
+// intentsOf returns an empty message of a maintenance. Maintenances belong to no profile of the policy.
 func intentsOf(name string) schemas.Intents {
 	return schemas.Intents{
 		Profile: "default", Strategy: schemas.MaintenanceStrategy, Scope: schemas.ScopeRef{Kind: schemas.MaintenanceKind, Key: name},
@@ -130,8 +133,8 @@ func intentsOf(name string) schemas.Intents {
 	}
 }
 
-// inFlight are the intents of the newest message whose pods are in flight, and still should leave. Each further message lists them
-// unchanged: the actuator cancels a move in flight that a newer message does not list.
+// inFlight returns the intents of the newest message whose pods are in flight and should still leave. Every further
+// message lists them unchanged, because the actuator cancels a move in flight that a newer message does not list.
 func (x *drain) inFlight(moving map[types.UID]bool) (list []schemas.Intent) {
 	for uid, e := range x.entries {
 		if moving[uid] && !e.withdrawn && !e.mayMove() {
@@ -144,8 +147,8 @@ func (x *drain) inFlight(moving map[types.UID]bool) (list []schemas.Intent) {
 
 func byPod(a, b schemas.Intent) int { return cmp.Compare(a.Pod.String(), b.Pod.String()) }
 
-// withdraw publishes a message without the pods that are not wanted any more, if the actuator may still execute one of them. moving
-// are the pods in flight that still should leave.
+// withdraw publishes a message without the pods that no longer have to move, if the actuator may still execute one of
+// them. moving are the pods in flight that should still leave.
 func (s *session) withdraw(
 	ctx context.Context, name string, wanted []schemas.Intent, moving map[types.UID]bool, now time.Time,
 ) error {
@@ -164,7 +167,7 @@ func (s *session) withdraw(
 			}
 		case !e.intent.Expires.After(now), e.withdrawn && !e.mayMove():
 			x.drop(uid)
-		case !e.withdrawn: // also one with a verdict: the actuator may have read the pod again since
+		case !e.withdrawn: // even with a verdict: the actuator may have read the pod again since
 			due = true
 		}
 	}
@@ -177,7 +180,7 @@ func (s *session) withdraw(
 	return s.send(ctx, name, x, list, inFlight, now)
 }
 
-// publish publishes the wanted pods, if the actuator does not have them all.
+// publish publishes the wanted pods, unless the actuator has them all.
 func (s *session) publish(
 	ctx context.Context, name string, wanted []schemas.Intent, moving map[types.UID]bool, now time.Time,
 ) error {
@@ -204,7 +207,7 @@ func (s *session) publish(
 	return s.send(ctx, name, x, list, inFlight, now)
 }
 
-// send publishes a message that lists these pods, with new intents, and those in flight.
+// send publishes a message that lists these pods with new intents, and the pods in flight.
 func (s *session) send(ctx context.Context, name string, x *drain, list, inFlight []schemas.Intent, now time.Time) error {
 	sequence, err := s.cfg.Bus.IntentsSequence(ctx)
 	a := intentsOf(name)
@@ -248,8 +251,8 @@ func (s *session) send(ctx context.Context, name string, x *drain, list, inFligh
 	return nil
 }
 
-// withhold removes the steps from a decision that give back a node while the actuator may still move a pod off it. It returns
-// whether there are any.
+// withhold removes the steps that give back a node from a decision while the actuator may still move a pod off it. It
+// reports whether there are any.
 func (s *session) withhold(ctx context.Context, name string, d *plan.Decision, now time.Time) (withheld bool, err error) {
 	busy := func(n plan.NodeStep) bool { return n.Action == schemas.NodeReturn && s.drains.busy(name, n.Name, now) }
 	if !slices.ContainsFunc(d.Nodes, busy) {
@@ -265,7 +268,7 @@ func (s *session) withhold(ctx context.Context, name string, d *plan.Decision, n
 	return len(d.Nodes) < before, nil
 }
 
-// busy says whether the actuator may still move a pod off the node.
+// busy reports whether the actuator may still move a pod off the node.
 func (d *drains) busy(name, node string, now time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -277,7 +280,8 @@ func (d *drains) busy(name, node string, now time.Time) bool {
 	return false
 }
 
-// settled notes whether the actuator has read the newest message. After inFlightFor, it executes no withdrawn intent any more.
+// settled records whether the actuator has read the newest message. After inFlightFor, it executes no withdrawn intent
+// anymore.
 func (d *drains) settled(name string, read bool, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -296,11 +300,11 @@ func (d *drains) settled(name string, read bool, now time.Time) {
 	}
 }
 
-// verdict is called for every verdict.
+// verdict handles every verdict.
 func (s *session) verdict(e schemas.Event) {
 	v, err := schemas.Decode[schemas.Verdict](e)
 	if err != nil {
-		s.log.Warn("a verdict cannot be read", "error", err)
+		s.log.Warn("cannot read a verdict", "error", err)
 		return
 	}
 	switch {
@@ -313,14 +317,14 @@ func (s *session) verdict(e schemas.Event) {
 	case v.Strategy == schemas.MaintenanceStrategy && v.Scope.Kind == schemas.MaintenanceKind:
 		s.drains.verdict(v, s.cfg.View.BudgetAllows, s.now())
 		delay := verdictDebounce
-		if v.Outcome == schemas.Withdrawn || v.Outcome.Moves() { // a node may wait for it to be given back
+		if v.Outcome == schemas.Withdrawn || v.Outcome.Moves() { // a node may be waiting for it before it is given back
 			delay = 0
 		}
 		s.queue.AddAfter(key{maintenanceKey, v.Scope.Key}, delay)
 	}
 }
 
-// verdict notes the verdict on an intent, and when to try again, see [delivery.RetryDelay].
+// verdict records the verdict on an intent, and the time of the next try, see [delivery.RetryDelay].
 func (d *drains) verdict(v schemas.Verdict, free func(namespace, name string) bool, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -335,7 +339,7 @@ func (d *drains) verdict(v schemas.Verdict, free func(namespace, name string) bo
 	case v.Outcome == schemas.Expired, v.Outcome == schemas.Withdrawn:
 		e.retryAt = now
 		return
-	case v.Outcome.Moves(): // the pod goes, or the move is cancelled
+	case v.Outcome.Moves(): // the pod goes, or the move is canceled
 		e.retryAt, e.lastVerdict, e.moving = now.Add(delivery.FirstRetry), nil, !v.DryRun
 		return
 	}
@@ -352,8 +356,8 @@ func (d *drains) verdict(v schemas.Verdict, free func(namespace, name string) bo
 	e.retryAt = now.Add(delivery.RetryDelay(v, e.attempts, free, now))
 }
 
-// freed makes the pods retry now that one of these objects blocked, notes that the move of a pod is settled, and returns the
-// maintenances of these pods, sorted.
+// freed makes the pods that one of these objects blocked retry now, records that the move of a pod is settled, and
+// returns the maintenances of these pods, sorted.
 func (d *drains) freed(settled types.UID, by ...schemas.ObjectRef) []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -371,7 +375,7 @@ func (d *drains) freed(settled types.UID, by ...schemas.ObjectRef) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// lastVerdict is the last verdict on a pod of a maintenance if it did not begin a move, and whether the pod moves.
+// lastVerdict returns the last verdict on a pod of a maintenance if it began no move, and whether the pod is moving.
 func (d *drains) lastVerdict(name string, pod types.UID) (lastVerdict *plan.LastVerdict, moving bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -392,7 +396,7 @@ func (d *drains) podGone(pod types.UID) {
 	}
 }
 
-// blocker is an object that blocks a pod, with any UID.
+// blocker returns an object that blocks a pod, with any UID.
 func blocker(kind, namespace, name string) schemas.ObjectRef {
 	return schemas.ObjectRef{Kind: kind, Namespace: namespace, Name: name}
 }

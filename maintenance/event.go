@@ -26,8 +26,8 @@ type published struct {
 	nodes []v1alpha1.NodeStatus
 }
 
-// newEvents are the next events about a maintenance whose status is stored, in order. last is nil if none was published yet. It is
-// a pure function.
+// newEvents returns the next events about a maintenance whose status is stored, in order. last is nil if none was
+// published yet. It is pure.
 func newEvents(
 	last *published, d plan.Decision, spec v1alpha1.NodeMaintenanceSpec, changes []schemas.NodeChange, dryRun bool,
 ) ([]schemas.Maintenance, published) {
@@ -74,7 +74,7 @@ func headOf(d plan.Decision, spec v1alpha1.NodeMaintenanceSpec, dryRun bool) sch
 	return m
 }
 
-// changedNodes are the nodes that have changed, and the names of nodes that are gone.
+// changedNodes returns the nodes that have changed, and the names of nodes that are gone.
 func changedNodes(was, is []v1alpha1.NodeStatus) (changed []v1alpha1.NodeStatus, forgotten []string) {
 	before := make(map[string]v1alpha1.NodeStatus, len(was))
 	for _, n := range was {
@@ -94,7 +94,7 @@ func changedNodes(was, is []v1alpha1.NodeStatus) (changed []v1alpha1.NodeStatus,
 	return changed, forgotten
 }
 
-// changesOf are the changes of nodes that no status says.
+// changesOf returns the changes of nodes that the status does not show.
 func changesOf(nodes []apply.Done) (list []schemas.NodeChange) {
 	for _, n := range nodes {
 		c := schemas.NodeChange{Name: n.Name, UID: n.UID, Action: n.Action, Message: n.Message}
@@ -110,8 +110,8 @@ func changesOf(nodes []apply.Done) (list []schemas.NodeChange) {
 	return list
 }
 
-// eventID is the ID of one of several events about a decision. It is the same in every process, so that the bus stores the event
-// once.
+// eventID returns the ID of one of several events about a decision. It is the same in every process, so the bus stores
+// the event once.
 func eventID(d plan.Decision, list []schemas.Maintenance, i int) (string, error) {
 	part := ""
 	if len(list) > 1 {
@@ -125,12 +125,12 @@ func eventID(d plan.Decision, list []schemas.Maintenance, i int) (string, error)
 	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:])[:26]), nil
 }
 
-// announce publishes what has changed of a maintenance, after its decision was carried out as far as possible.
+// announce publishes the changes of a maintenance, after its decision was executed as far as possible.
 func (s *session) announce(ctx context.Context, d plan.Decision, r apply.Result) error {
 	x := s.drains.of(d.Name)
 	x.changes = append(x.changes, changesOf(r.Nodes)...)
 	list, next := newEvents(x.published, d, r.Before.Spec, x.changes, s.cfg.DryRun)
-	if s.cfg.DryRun { // an object that is not changed keeps its version
+	if s.cfg.DryRun { // an unchanged object keeps its version
 		d.ResourceVersion += " " + s.now().UTC().Format(time.RFC3339Nano)
 	}
 	for i := range list {
@@ -144,7 +144,7 @@ func (s *session) announce(ctx context.Context, d plan.Decision, r apply.Result)
 			_, err = s.cfg.Bus.Publish(ctx, e)
 		}
 		if errors.Is(err, schemas.ErrInvalid) {
-			s.log.Error("an event of a maintenance is lost", "maintenance", d.Name, "error", err)
+			s.log.Error("dropped an event of a maintenance", "maintenance", d.Name, "error", err)
 		} else if err != nil {
 			return fmt.Errorf("publish the event of maintenance %s: %w", d.Name, err)
 		}

@@ -20,12 +20,12 @@ import (
 // kernelSpec is the spec of the maintenance in these tests.
 var kernelSpec = v1alpha1.NodeMaintenanceSpec{Stage: v1alpha1.Drain, Reason: "new kernel"}
 
-// inStage is a node in a stage.
+// inStage returns a node in a stage.
 func inStage(name string, stage v1alpha1.NodeStage) v1alpha1.NodeStatus {
 	return v1alpha1.NodeStatus{Name: name, UID: "n", Stage: stage}
 }
 
-// kernelStatus is the status of an accepted maintenance.
+// kernelStatus returns the status of an accepted maintenance.
 func kernelStatus(summary string, nodes ...v1alpha1.NodeStatus) v1alpha1.NodeMaintenanceStatus {
 	return v1alpha1.NodeMaintenanceStatus{
 		ObservedGeneration: 3, Nodes: nodes, Summary: v1alpha1.Summary{Nodes: summary, PodsLeft: 5},
@@ -34,7 +34,7 @@ func kernelStatus(summary string, nodes ...v1alpha1.NodeStatus) v1alpha1.NodeMai
 	}
 }
 
-// kernelNews is the event about such a status, without nodes.
+// kernelNews returns the event about such a status, without nodes.
 func kernelNews(summary string) schemas.Maintenance {
 	status := kernelStatus(summary)
 	return schemas.Maintenance{
@@ -185,8 +185,8 @@ func (r *reader) status() v1alpha1.NodeMaintenanceStatus {
 	}
 }
 
-// TestEventsAddUpToStatus goes through statuses and changes of the leader. When a leader ends,
-// some of its events may be lost, and the next leader publishes the status as a whole.
+// TestEventsAddUpToStatus runs through statuses and changes of the leader. When a leader ends, some of its events may
+// be lost, and the next leader publishes the whole status.
 func TestEventsAddUpToStatus(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d: to repeat, put it here in place of rand.Uint64()", seed)
@@ -199,7 +199,7 @@ func TestEventsAddUpToStatus(t *testing.T) {
 		all := many(1 + random.IntN(300))
 		for sequence := range uint64(20) {
 			var nodes []v1alpha1.NodeStatus
-			one := []int{1, 20}[random.IntN(2)] // of so many has changed
+			one := []int{1, 20}[random.IntN(2)] // the number of changed nodes
 			for _, n := range all {
 				if random.IntN(one) == 0 {
 					n.Stage = stages[random.IntN(len(stages))]
@@ -210,7 +210,7 @@ func TestEventsAddUpToStatus(t *testing.T) {
 			}
 			d := plan.Decision{Name: "kernel", UID: "m", ResourceVersion: fmt.Sprint(sequence)}
 			d.Status = kernelStatus(fmt.Sprintf("%d/%d", random.IntN(2), len(nodes)), nodes...)
-			for _, dies := range []bool{random.IntN(3) == 0, false} { // and the next leader does it again
+			for _, dies := range []bool{random.IntN(3) == 0, false} { // and the next leader repeats it
 				list, next := newEvents(told, d, kernelSpec, nil, false)
 				for i, m := range list {
 					if dies && random.IntN(len(list)+1) == 0 {

@@ -18,20 +18,20 @@ import (
 )
 
 const (
-	// gateInterval is the shortest time between two calls of a query. With another node name it is another query.
+	// gateInterval is the shortest time between two calls of a query. The query of each node is separate.
 	gateInterval = 15 * time.Second
 	// gateTimeout bounds one call.
 	gateTimeout = 5 * time.Second
 )
 
-// gates keep the last answers to the queries of gates. Methods may be called from many goroutines.
+// gates has the last answers to the queries of gates. Safe for concurrent use.
 type gates struct {
-	server Prometheus // nil: the policy names none
+	server Prometheus // nil if the policy names none
 	now    func() time.Time
 
 	mu      sync.Mutex
 	answers map[string]gateAnswer // by query
-	// failure is the error of a call, at failed, that did not reach the server. nil: there was none.
+	// failure is the error of a call, at the time failed, that did not reach the server, or nil.
 	failure error
 	failed  time.Time
 }
@@ -39,14 +39,14 @@ type gates struct {
 // gateAnswer is the last answer to a query.
 type gateAnswer struct {
 	plan.Gate           // without its name
-	called    time.Time // when the call began
+	called    time.Time // the start of the call
 }
 
 func newGates(server Prometheus, now func() time.Time) *gates {
 	return &gates{server: server, now: now, answers: map[string]gateAnswer{}}
 }
 
-// gate is the state of a gate for a node. If it matters, its query is added to queries.
+// gate returns the state of a gate for a node. If it matters, its query is added to queries.
 func (s *session) gate(gate v1alpha1.Gate, n *corev1.Node, matters bool, queries map[string]bool) plan.Gate {
 	if gate.Query == "" {
 		open, message := plan.GateOpen(gate, n)
@@ -59,7 +59,8 @@ func (s *session) gate(gate v1alpha1.Gate, n *corev1.Node, matters bool, queries
 	return s.gates.answer(gate.Name, query)
 }
 
-// gatesMatter says whether the next step of a node depends on its gates: it can be begun, or its pods move.
+// gatesMatter reports whether the next step of a node depends on its gates: the node can be started, or its pods are
+// moving.
 func gatesMatter(m *v1alpha1.NodeMaintenance, stage v1alpha1.NodeStage, canBegin bool) bool {
 	if m.DeletionTimestamp != nil || m.Spec.Stage != v1alpha1.Cordon && m.Spec.Stage != v1alpha1.Drain {
 		return false
@@ -74,7 +75,7 @@ func gatesMatter(m *v1alpha1.NodeMaintenance, stage v1alpha1.NodeStage, canBegin
 	}
 }
 
-// answer is the last answer to a query.
+// answer returns the last answer to a query.
 func (g *gates) answer(name, query string) plan.Gate {
 	if g.server == nil {
 		return plan.Gate{Name: name, Message: "its query cannot be sent: the policy names no Prometheus"}
@@ -89,8 +90,8 @@ func (g *gates) answer(name, query string) plan.Gate {
 	return is
 }
 
-// refresh calls the queries that are due, one at a time, and says whether there were any. If the server cannot be reached, that is
-// the answer to all queries for an interval, so that maintenances do not wait for one timeout after the other.
+// refresh calls the due queries, one at a time, and reports whether there were any. If the server cannot be reached,
+// that is the answer to all queries for an interval, so that maintenances do not wait for one timeout after another.
 func (g *gates) refresh(ctx context.Context, queries map[string]bool) (called bool) {
 	if g.server == nil {
 		return false
@@ -110,7 +111,7 @@ func (g *gates) refresh(ctx context.Context, queries map[string]bool) (called bo
 	return called
 }
 
-// call calls a query, unless the server could not be reached a moment ago.
+// call sends a query, unless the server could not be reached a moment ago.
 func (g *gates) call(ctx context.Context, query string) ([]float64, error) {
 	g.mu.Lock()
 	failure, since := g.failure, g.now().Sub(g.failed)
@@ -129,7 +130,7 @@ func (g *gates) call(ctx context.Context, query string) ([]float64, error) {
 	return values, err
 }
 
-// due says whether a query may be called again, and notes that it is called now. It forgets queries that are not called any more.
+// due reports whether a query may be sent again, and records that it is sent now. It forgets unused queries.
 func (g *gates) due(query string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -150,8 +151,8 @@ func (g *gates) close() {
 	}
 }
 
-// answered says whether an answer opens the gate, and why not. The message has no values, which would change the status all the
-// time.
+// answered reports whether an answer opens the gate, and why not. The message contains no values, which would change
+// the status all the time.
 func answered(values []float64, err error) (open bool, message string) {
 	unreachable, is := errors.AsType[*url.Error](err)
 	switch {

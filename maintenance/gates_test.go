@@ -15,11 +15,11 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// oracle answers queries from memory, and keeps which were asked when.
+// oracle answers queries from memory, and records them with their times.
 type oracle struct {
 	mu      sync.Mutex
 	begin   time.Time
-	answers map[string][]float64 // nil: there is nobody who answers
+	answers map[string][]float64 // nil means there is no server
 	asked   []question
 }
 
@@ -63,7 +63,7 @@ const (
 	healthy2 = `healthy{node="n2"}`
 )
 
-// consulting runs the script with gates that call an oracle.
+// consulting runs the script with gates that query an oracle.
 func consulting(t *testing.T, script func(t *testing.T, g *gates, o *oracle)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

@@ -29,7 +29,7 @@ import (
 )
 
 const (
-	// blind is a user that may list and watch what the role does, but not the kinds of Rehome.
+	// blind is a user that may list and watch what the role does, except the kinds of Rehome.
 	blind = "blind"
 	// interruption is a taint that is a drain trigger.
 	interruption = "cloud.example.com/interruption"

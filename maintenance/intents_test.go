@@ -11,13 +11,13 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-// TestIntents checks what a newer message says about a pod whose move has begun: the actuator cancels a move in flight that a newer
-// message does not list.
+// TestIntents checks that newer messages list a pod whose move has begun, because the actuator cancels a move in flight
+// that a newer message does not list.
 func TestIntents(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		moving map[types.UID]bool
-		want   []string // pods with "again" if the intent is the one before
+		want   []string // pods with "again" if the intent is the previous one
 	}{
 		{"a newer message keeps the move in flight", map[types.UID]bool{"first": true}, []string{"second", "first again"}},
 		{"a newer message leaves out a pod that stays", nil, []string{"second"}},

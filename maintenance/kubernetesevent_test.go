@@ -67,7 +67,7 @@ func TestKubernetesEventsOfMaintenance(t *testing.T) {
 		"NodeMaintenance/kernel Normal NodeDrained: node a: drained: new kernel",
 		"Node/b Warning NodeDeadline: its deadline has passed; 3 pods left (maintenance kernel)",
 		"NodeMaintenance/kernel Warning NodeDeadline: node b: its deadline has passed; 3 pods left",
-		fmt.Sprintf("NodeMaintenance/kernel Warning Blocked: node c: pod shop/cart cannot move since %s: DisruptionBudget; "+
+		fmt.Sprintf("NodeMaintenance/kernel Warning Blocked: node c: pod shop/cart has been blocked since %s: DisruptionBudget; "+
 			"poddisruptionbudget/shop/cart", at.UTC().Format(time.RFC3339)),
 	}
 	if !reflect.DeepEqual(got, want) {
@@ -109,7 +109,7 @@ func TestKubernetesEventsOfFailingStep(t *testing.T) {
 		got = append(got, fmt.Sprintf("%s/%s %s %s: %s", n.Regarding.Kind, n.Regarding.Name, n.Type, n.Reason, n.Note))
 	}
 	same(t, "events", got, []string{
-		"Node/a Warning StepFailed: return failed, and is tried again: denied (maintenance kernel)",
-		"NodeMaintenance/kernel Warning StepFailed: node a: return failed, and is tried again: denied",
+		"Node/a Warning StepFailed: return failed; retrying: denied (maintenance kernel)",
+		"NodeMaintenance/kernel Warning StepFailed: node a: return failed; retrying: denied",
 	})
 }

@@ -14,7 +14,7 @@ import (
 // natsBus is a real bus.
 type natsBus struct{ *bus.Bus }
 
-// TestLease: a process whose lease has run out publishes no intents.
+// A process whose lease has expired must publish no intents.
 func TestLease(t *testing.T) {
 	b := natsBus{bustest.New(t)}
 	for _, tt := range []struct {

@@ -13,10 +13,10 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 )
 
-// noon is the time of these tests.
+// noon returns the time of these tests.
 func noon() time.Time { return time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC) }
 
-// named is a node with that name.
+// named returns a node with that name.
 func named(name string, change ...func(*corev1.Node)) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)}}
 	for _, c := range change {
@@ -65,7 +65,7 @@ func TestNodeLocks(t *testing.T) {
 			"another tool says that it works on it", says("Upgrade", "new disks"),
 			[]plan.NodeLock{{Tool: "another tool", Sign: `its condition MaintenanceInProgress is "True"`}},
 		},
-		{"a maintenance says so itself", says(plan.AdminRequested, "disks"+plan.Signature("disks")), nil},
+		{"the mark of a maintenance", says(plan.AdminRequested, "disks"+plan.Signature("disks")), nil},
 		{"nobody does anything", taintedBy("example.com/soon"), nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// mostMaintenances bounds the maintenances with series of their nodes, by name.
+// mostMaintenances bounds the number of maintenances with series for their nodes. They are chosen by name.
 const mostMaintenances = 100
 
 // metrics are safe for concurrent use.
@@ -30,10 +30,10 @@ func newMetrics(registerer prometheus.Registerer, nodes nodeCollector) metrics {
 		}, []string{"action", "outcome"}),
 		requests: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "rehome_maintenance_requests_total",
-			Help: "Requests for nodes by sender and state. Senders that the policy does not know are \"other\".",
+			Help: "Requests for nodes by sender and state. Senders that the policy does not list count as \"other\".",
 		}, []string{"sender", "state"}),
 	}
-	m.requests.WithLabelValues("other", string(schemas.RequestRejected)) // so that the first one can be seen as an increase
+	m.requests.WithLabelValues("other", string(schemas.RequestRejected)) // so that the first one is visible as an increase
 	if registerer != nil {
 		registerer.MustRegister(nodes)
 	}
@@ -57,21 +57,21 @@ func (m metrics) observe(r apply.Result, err error) {
 	}
 }
 
-// nodeCollector counts the nodes of maintenances as their statuses have them. list returns none while this process does not lead.
+// nodeCollector counts the nodes in the statuses of maintenances. list returns none while this process does not lead.
 type nodeCollector struct {
 	list func() []*v1alpha1.NodeMaintenance
 }
 
 func nodesDesc() *prometheus.Desc {
 	return prometheus.NewDesc("rehome_maintenance_nodes",
-		"Nodes by stage of each maintenance that was accepted and is not completed, for at most 100 maintenances.",
+		"Nodes by stage of each maintenance in progress, for at most 100 maintenances.",
 		[]string{"maintenance", "stage"}, nil)
 }
 
 // Describe implements [prometheus.Collector].
 func (nodeCollector) Describe(descriptions chan<- *prometheus.Desc) { descriptions <- nodesDesc() }
 
-// Collect implements [prometheus.Collector]. A maintenance that was accepted has the finalizer until nothing of it is on a node.
+// Collect implements [prometheus.Collector]. An accepted maintenance has the finalizer until no node has its mark.
 func (c nodeCollector) Collect(series chan<- prometheus.Metric) {
 	counted := 0
 	for _, m := range c.list() {

@@ -30,7 +30,7 @@ func TestMetrics(t *testing.T) {
 		}
 		return m
 	}
-	const head = `# HELP rehome_maintenance_nodes Nodes by stage of each maintenance that was accepted and is not completed, for at most 100 maintenances.
+	const head = `# HELP rehome_maintenance_nodes Nodes by stage of each maintenance in progress, for at most 100 maintenances.
 # TYPE rehome_maintenance_nodes gauge
 `
 	for _, tt := range []struct {

@@ -22,7 +22,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// objects holds the maintenances and the drain rules. Objects that it returns must not be changed.
+// objects has the maintenances and the drain rules. Callers must not change the returned objects.
 type objects struct {
 	maintenances cache.Indexer // of *v1alpha1.NodeMaintenance; byNode: the nodes in progress
 	rules        cache.Store   // of plan.Rule
@@ -47,7 +47,7 @@ func newObjects() objects {
 	}
 }
 
-// set replaces a maintenance, or with nil removes it, and returns the one before.
+// set replaces a maintenance, or removes it if it is nil, and returns the previous one.
 func (x objects) set(name string, m *v1alpha1.NodeMaintenance) (old *v1alpha1.NodeMaintenance) {
 	if old = x.get(name); m != nil {
 		_ = x.maintenances.Update(m)
@@ -65,7 +65,7 @@ func (x objects) get(name string) *v1alpha1.NodeMaintenance {
 
 func (x objects) names() []string { return x.maintenances.ListKeys() }
 
-// list are all maintenances by name.
+// list returns all maintenances by name.
 func (x objects) list() (list []*v1alpha1.NodeMaintenance) {
 	for _, name := range slices.Sorted(slices.Values(x.names())) {
 		if m := x.get(name); m != nil {
@@ -75,7 +75,7 @@ func (x objects) list() (list []*v1alpha1.NodeMaintenance) {
 	return list
 }
 
-// workingOn are the maintenances that have one of these nodes in progress, sorted.
+// workingOn returns the maintenances that have one of these nodes in progress, sorted.
 func (x objects) workingOn(nodes ...string) (names []string) {
 	for _, n := range nodes {
 		keys, _ := x.maintenances.IndexKeys(byNode, n)
@@ -85,7 +85,7 @@ func (x objects) workingOn(nodes ...string) (names []string) {
 	return slices.Compact(names)
 }
 
-// rulesOf are the rules of some namespaces, and those of the cluster, by namespace and name.
+// rulesOf returns the rules of some namespaces and of the cluster, by namespace and name.
 func (x objects) rulesOf(namespaces map[string]map[string]string) (list []plan.Rule) {
 	for _, o := range x.rules.List() {
 		r := o.(plan.Rule)
@@ -99,17 +99,17 @@ func (x objects) rulesOf(namespaces map[string]map[string]string) (list []plan.R
 	return list
 }
 
-// discoveryInterval is how often the API server is asked whether it serves the kinds of maintenances, which are optional.
+// discoveryInterval is how often to check whether the API server serves the kinds of maintenances, which are optional.
 const discoveryInterval = 5 * time.Second
 
 var errNotSynced = errors.New("maintenance: maintenances and drain rules are not known yet")
 
-// kinds watches NodeMaintenances, DrainRules, and ClusterDrainRules, as soon as the API server serves them. The client is dynamic:
-// with a typed client, one unreadable object would hide all others.
+// kinds watches NodeMaintenances, DrainRules, and ClusterDrainRules, as soon as the API server serves them. The client
+// is dynamic, because with a typed client one unreadable object would hide all others.
 type kinds struct {
 	c        *Controller
 	interval time.Duration
-	state    atomic.Pointer[error] // why the objects are not known. Points to nil: they are, or the kinds are not served
+	state    atomic.Pointer[error] // the reason why the objects are unknown; points to nil if they are known or the kinds are not served
 	warnings rate.Sometimes
 }
 
@@ -119,7 +119,7 @@ func newKinds(c *Controller) *kinds {
 	return k
 }
 
-// ready says why the maintenances are not known.
+// ready returns the reason why the maintenances are unknown, or nil.
 func (k *kinds) ready() error { return *k.state.Load() }
 
 // run waits until the kinds are served and then watches them, until ctx ends.
@@ -157,8 +157,8 @@ func (k *kinds) run(ctx context.Context) {
 	<-ctx.Done()
 }
 
-// watchKind makes an informer that calls changed with each object of Go type T that was added or changed, or is gone. An unreadable
-// object counts as gone.
+// watchKind returns an informer that calls changed with each added, changed, or removed object of Go type T. An
+// unreadable object counts as removed.
 func watchKind[T any](
 	k *kinds, factory dynamicinformer.DynamicSharedInformerFactory, resource string, changed func(o *T, exists bool),
 ) cache.InformerSynced {
@@ -185,15 +185,15 @@ func watchKind[T any](
 		},
 		DeleteFunc: func(o any) { call(o, false) },
 	})
-	if err := errors.Join(err, handlerErr); err != nil { // only a running informer refuses these
-		k.c.log.Error("maintenances cannot be watched", "resource", resource, "error", err)
+	if err := errors.Join(err, handlerErr); err != nil { // only a running informer rejects these
+		k.c.log.Error("cannot watch maintenances", "resource", resource, "error", err)
 		return func() bool { return false }
 	}
 	return registration.HasSynced
 }
 
-// served asks the API server whether it serves all kinds: a maintenance without its rules would be planned wrong. Without the right
-// to know, there are none.
+// served reports whether the API server serves all kinds: without its rules, a maintenance would be planned wrong.
+// Without the right to check, there are none.
 func (k *kinds) served(ctx context.Context) bool {
 	list, err := discovery.ToServerResourcesInterfaceWithContext(k.c.cfg.Client.Discovery()).
 		ServerResourcesForGroupVersionWithContext(ctx, v1alpha1.GroupVersion().String())
@@ -209,7 +209,7 @@ func (k *kinds) served(ctx context.Context) bool {
 			continue
 		}
 		if was := k.state.Swap(new(error)); *was != nil {
-			k.c.log.Info("the API server does not serve the kinds of maintenances, which are optional; looking for them again",
+			k.c.log.Info("the API server does not serve the optional kinds of maintenances; checking again later",
 				"version", v1alpha1.GroupVersion(), "every", k.interval)
 			k.c.enqueueAll()
 		}
@@ -218,19 +218,20 @@ func (k *kinds) served(ctx context.Context) bool {
 	return true
 }
 
-// failed notes a failure, and logs it at most every 30 seconds.
+// failed records a failure, and logs it at most every 30 seconds.
 func (k *kinds) failed(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
 	}
-	k.warnings.Do(func() { k.c.log.Warn("maintenances cannot be read, trying again", "error", err) })
+	k.warnings.Do(func() { k.c.log.Warn("cannot read maintenances; retrying", "error", err) })
 	if k.ready() != nil {
 		err := fmt.Errorf("%w: %w", errNotSynced, err)
 		k.state.Store(&err)
 	}
 }
 
-// decoding reads objects as a Go type. An unreadable one is logged and ignored; an error would end the whole list.
+// decoding decodes objects as a Go type. It logs and ignores an unreadable object, because an error would end the whole
+// list.
 func decoding[T any](k *kinds) cache.TransformFunc {
 	return func(object any) (any, error) {
 		raw, is := object.(*unstructured.Unstructured)
@@ -241,7 +242,7 @@ func decoding[T any](k *kinds) cache.TransformFunc {
 		unstructured.RemoveNestedField(raw.Object, "metadata", "annotations", "kubectl.kubernetes.io/last-applied-configuration")
 		read := new(T)
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(raw.Object, read); err != nil {
-			k.c.log.Error("an object cannot be read and is ignored", "kind", raw.GetKind(), "namespace", raw.GetNamespace(),
+			k.c.log.Error("ignoring an unreadable object", "kind", raw.GetKind(), "namespace", raw.GetNamespace(),
 				"name", raw.GetName(), "error", err)
 			return raw, nil
 		}

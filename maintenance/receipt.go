@@ -10,9 +10,9 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// judge says why a request for a node is over. nil: it is not. is is the maintenance; nil: there is none. uid identifies the
-// maintenance of the request; empty: it is not known. other is another maintenance whose mark is on the node; empty: none. It is
-// a pure function.
+// judge returns the end of a request for a node, or nil if it is open. is is the maintenance, or nil. uid identifies
+// the maintenance of the request, or is empty if unknown. other is another maintenance whose mark is on the node, or
+// empty. It is pure.
 func judge(want schemas.NodeRequest, uid types.UID, is *v1alpha1.NodeMaintenance, other string) *request.Rejection {
 	completes := want.Stage == v1alpha1.Complete
 	gone := is == nil || uid != "" && is.UID != uid
@@ -47,7 +47,7 @@ func heldBy(other, node string) *request.Rejection {
 	return request.Refuse(schemas.ReceiptHeldByAnother, "node %s stays cordoned: maintenance %s holds it%s", node, other, next)
 }
 
-// begun says whether a node of the maintenance was ever claimed.
+// begun reports whether a node of the maintenance was ever claimed.
 func begun(is *v1alpha1.NodeMaintenance) bool {
 	for _, n := range is.Status.Nodes {
 		if n.Start != nil {
@@ -57,7 +57,7 @@ func begun(is *v1alpha1.NodeMaintenance) bool {
 	return false
 }
 
-// reached says why a request is over whose node has that status. nil: it is not.
+// reached returns the end of a request whose node has that status, or nil if it is open.
 func reached(want schemas.NodeRequest, n v1alpha1.NodeStatus) *request.Rejection {
 	drains := want.Stage == v1alpha1.Drain
 	done := func(text string) *request.Rejection {
@@ -90,13 +90,13 @@ func reached(want schemas.NodeRequest, n v1alpha1.NodeStatus) *request.Rejection
 			if n.Pods.Moved == 1 {
 				pods = "pod has"
 			}
-			return done(fmt.Sprintf("is %s: %d %s left, %d not to move", reachedWord(want.Stage), n.Pods.Moved, pods, n.Pods.Staying))
+			return done(fmt.Sprintf("is %s: %d %s left, %d stay", reachedWord(want.Stage), n.Pods.Moved, pods, n.Pods.Staying))
 		}
 	}
 	return done("is " + reachedWord(want.Stage))
 }
 
-// late is the receipt of a request whose deadline has passed.
+// late returns the receipt of a request whose deadline has passed.
 func late(want schemas.NodeRequest, is *v1alpha1.NodeMaintenance) *request.Rejection {
 	text := ""
 	if is != nil && is.Status.Summary.Message != "" {
@@ -106,7 +106,7 @@ func late(want schemas.NodeRequest, is *v1alpha1.NodeMaintenance) *request.Rejec
 		want.Node, reachedWord(want.Stage), text, goesOn(is))
 }
 
-// goesOn says how the maintenance of a request goes on without it. nil: it is not known.
+// goesOn describes how the maintenance of a request continues without it. nil means that it is unknown.
 func goesOn(is *v1alpha1.NodeMaintenance) string {
 	text := "; its maintenance goes on until a request for Complete"
 	switch {
@@ -122,7 +122,7 @@ func goesOn(is *v1alpha1.NodeMaintenance) string {
 	return text
 }
 
-// reachedWord is the state of a node that has reached a stage.
+// reachedWord describes a node that has reached a stage.
 func reachedWord(stage v1alpha1.Stage) string {
 	switch stage {
 	case v1alpha1.Cordon:

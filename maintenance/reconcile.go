@@ -20,8 +20,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// Reconcile takes a maintenance one step further, from its state now: it withdraws pods that stay, writes the status, then changes
-// nodes, then publishes the pods to move. after is when to call it again though nothing changes; zero: never.
+// Reconcile takes a maintenance one step further: it withdraws pods that stay, writes the status, then changes nodes,
+// then publishes the pods to move. after is the time until the next call without a change, or zero.
 func (s *session) Reconcile(ctx context.Context, name string) (after time.Duration, err error) {
 	now := s.now()
 	if err := s.load(ctx, name); err != nil {
@@ -32,7 +32,7 @@ func (s *session) Reconcile(ctx context.Context, name string) (after time.Durati
 		return 0, s.end(ctx, name, now)
 	}
 	facts, queries := s.facts(m, now)
-	if s.gates.refresh(ctx, queries) { // that takes time: read the cluster again
+	if s.gates.refresh(ctx, queries) { // that takes time, so read the cluster again
 		now = s.now()
 		if m = s.objects.get(name); m == nil {
 			return 0, s.end(ctx, name, now)
@@ -50,7 +50,7 @@ func (s *session) Reconcile(ctx context.Context, name string) (after time.Durati
 	}
 	r, err := s.apply.Do(ctx, decision)
 	if errors.Is(err, apply.ErrNotLeading) {
-		return 0, err // the next leader reports what became of it
+		return 0, err // the next leader reports the result
 	}
 	s.noteRefusals(name, r, now)
 	s.report(decision, r, err)
@@ -70,7 +70,7 @@ func (s *session) Reconcile(ctx context.Context, name string) (after time.Durati
 	return 0, err
 }
 
-// movingOff are the pods on the move off nodes that the decision still drains.
+// movingOff returns the pods in flight on nodes that the decision still drains.
 func movingOff(facts plan.Facts, d plan.Decision) map[types.UID]bool {
 	stages, moving := plan.Stages(d.Status), map[types.UID]bool{}
 	for _, n := range facts.Nodes {
@@ -83,7 +83,7 @@ func movingOff(facts plan.Facts, d plan.Decision) map[types.UID]bool {
 	return moving
 }
 
-// end withdraws the pods of a maintenance that is gone, and forgets it.
+// end withdraws the pods of a removed maintenance, and forgets it.
 func (s *session) end(ctx context.Context, name string, now time.Time) error {
 	if err := s.withdraw(ctx, name, nil, nil, now); err != nil {
 		return err
@@ -92,15 +92,15 @@ func (s *session) end(ctx context.Context, name string, now time.Time) error {
 	return nil
 }
 
-// stored says whether the status of the decision is known to be stored.
+// stored reports whether the status of the decision is known to be stored.
 func stored(r apply.Result, err error) bool {
 	return r.Before != nil && r.Dropped == "" && (r.Wrote || err == nil || len(r.Nodes) > 0)
 }
 
-// refusalFor is how long a node counts as one whose cordon the API server refuses.
+// refusalFor is how long the refusal to cordon a node counts.
 const refusalFor = 10 * time.Minute
 
-// noteRefusals notes the nodes that the API server refused to cordon. After other failures a node may be cordoned.
+// noteRefusals records the nodes that the API server refused to cordon. After other failures a node may be cordoned.
 func (s *session) noteRefusals(name string, r apply.Result, now time.Time) {
 	refused := s.drains.of(name).refused
 	for _, n := range r.Nodes {
@@ -121,8 +121,8 @@ func (s *session) cordonRefused(name, node string, now time.Time) bool {
 	return refused && now.Sub(at) < refusalFor
 }
 
-// movable drops the intents for nodes that could not be cordoned or given back. Conditions that could not be set hold no
-// pod, since they are for people and other programs.
+// movable drops the intents for nodes that could not be cordoned or given back. Missing conditions block no pod,
+// because they only inform users and other programs.
 func movable(intents []schemas.Intent, r apply.Result) []schemas.Intent {
 	failed := map[string]bool{}
 	for _, n := range r.Nodes {
@@ -133,14 +133,15 @@ func movable(intents []schemas.Intent, r apply.Result) []schemas.Intent {
 	return slices.DeleteFunc(intents, func(i schemas.Intent) bool { return failed[i.Node] })
 }
 
-// facts reads everything that the decision about a maintenance depends on, with the last answers to the queries of its gates.
+// facts reads everything that the decision about a maintenance depends on, with the last answers to the queries of its
+// gates.
 func (s *session) facts(m *v1alpha1.NodeMaintenance, now time.Time) (f plan.Facts, queries map[string]bool) {
 	f = plan.Facts{
 		Now: now, Maintenance: *m, Nodes: []plan.NodeFacts{}, Cluster: plan.ClusterFacts{ControlPlane: map[string]bool{}},
 		Namespaces: map[string]map[string]string{},
 	}
 	open, next, err := plan.Open(m.Spec.Window, m.CreationTimestamp.Time, now)
-	if err == nil { // the plan refuses an invalid schedule
+	if err == nil { // the plan rejects an invalid schedule
 		f.InWindow, f.NextWindow = open, next
 	}
 	queries = map[string]bool{}
@@ -159,7 +160,7 @@ func (s *session) facts(m *v1alpha1.NodeMaintenance, now time.Time) (f plan.Fact
 		meant, mark := selects(n), schemas.MarkOn(n)
 		if meant {
 			selected++
-			listed = listed || selected <= plan.MostNodes+1 // enough to see that they are too many
+			listed = listed || selected <= plan.MostNodes+1 // enough to see that there are too many
 		}
 		if !listed && !plan.OnNode(m, n, mark) {
 			continue
@@ -185,7 +186,7 @@ func (s *session) facts(m *v1alpha1.NodeMaintenance, now time.Time) (f plan.Fact
 	return f, queries
 }
 
-// podFacts are the pods on a node that have not ended. It adds the labels of their namespaces to the facts.
+// podFacts returns the pods on a node that have not ended. It adds the labels of their namespaces to the facts.
 func (s *session) podFacts(node string, f plan.Facts) (list []plan.PodFacts) {
 	pods := s.cfg.View.PodsOnNode(node)
 	slices.SortFunc(pods, func(a, b *corev1.Pod) int {
@@ -208,12 +209,12 @@ func (s *session) podFacts(node string, f plan.Facts) (list []plan.PodFacts) {
 	return list
 }
 
-// nodeLocks are the annotations and taints of other tools that drain, restart, or replace nodes. They count with any policy. A key
-// that ends in a slash is a prefix.
+// nodeLocks returns the annotations and taints of other tools that drain, restart, or replace nodes. They apply under
+// any policy. A key that ends in a slash is a prefix.
 func nodeLocks() []struct{ tool, annotation, taint string } {
 	return []struct{ tool, annotation, taint string }{
 		{"kured", "weave.works/kured-reboot-in-progress", ""},
-		{"medik8s", "", "medik8s.io/"}, // .../drain, .../remediation, and those of its fencing
+		{"medik8s", "", "medik8s.io/"}, // .../drain, .../remediation, and the fencing taints
 		{"Karpenter", "", "karpenter.sh/disrupted"},
 		{"Karpenter", "", "karpenter.sh/unregistered"},
 		{"Cluster API", "", "node.cluster.x-k8s.io/uninitialized"},
@@ -221,7 +222,7 @@ func nodeLocks() []struct{ tool, annotation, taint string } {
 	}
 }
 
-// locks are the locks of other tools on a node; without any, the opt-out that the policy finds on it.
+// locks returns the locks of other tools on a node or, if there are none, the opt-out that the policy finds on it.
 func locks(n *corev1.Node, signals policy.Signals) (list []plan.NodeLock) {
 	for _, l := range nodeLocks() {
 		if _, set := n.Annotations[l.annotation]; set {
@@ -240,7 +241,7 @@ func locks(n *corev1.Node, signals policy.Signals) (list []plan.NodeLock) {
 	return list
 }
 
-// withoutOwnConditions is the node without the conditions that maintenances set.
+// withoutOwnConditions returns the node without the conditions that maintenances set.
 func withoutOwnConditions(n *corev1.Node) *corev1.Node {
 	own := func(c corev1.NodeCondition) bool { return plan.SetByMaintenance(c, "") }
 	if !slices.ContainsFunc(n.Status.Conditions, own) {

@@ -17,15 +17,15 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// blockedLong is how long a pod cannot move before there is an Event about it.
+// blockedLong is how long a pod is blocked before there is an Event about it.
 const blockedLong = 10 * time.Minute
 
-// report logs, counts, and writes as Kubernetes Events how a decision was carried out.
+// report logs and counts the execution of a decision, and records it as Kubernetes Events.
 func (s *session) report(d plan.Decision, r apply.Result, err error) {
 	log := s.log.With("maintenance", d.Name, "dryRun", s.cfg.DryRun)
 	s.metrics.observe(r, err)
 	if r.Dropped != "" {
-		log.Debug("maintenance has changed, deciding again", "why", r.Dropped)
+		log.Debug("the maintenance has changed; deciding again", "why", r.Dropped)
 		return
 	}
 	if r.Wrote {
@@ -43,12 +43,12 @@ func (s *session) report(d plan.Decision, r apply.Result, err error) {
 
 const normal, warning = corev1.EventTypeNormal, corev1.EventTypeWarning
 
-// notices are the Kubernetes Events about a decision that was carried out. Repeated ones become a series.
+// notices returns the Kubernetes Events about an executed decision. Repeated ones become a series.
 func notices(d plan.Decision, r apply.Result, now time.Time) []kubeevents.Event {
 	l := list{d: d}
 	for _, n := range r.Nodes {
 		if n.Err != nil {
-			l.addBoth(n.Name, n.UID, warning, "StepFailed", fmt.Sprintf("%s failed, and is tried again: %v", n.Action, n.Err))
+			l.addBoth(n.Name, n.UID, warning, "StepFailed", fmt.Sprintf("%s failed; retrying: %v", n.Action, n.Err))
 		}
 		l.addStep(n, r.Before)
 	}
@@ -61,7 +61,7 @@ func notices(d plan.Decision, r apply.Result, now time.Time) []kubeevents.Event 
 		})
 		if i >= 0 {
 			b := n.Blocked[i]
-			text := fmt.Sprintf("node %s: pod %s/%s cannot move since %s: %s",
+			text := fmt.Sprintf("node %s: pod %s/%s has been blocked since %s: %s",
 				n.Name, b.Namespace, b.Name, b.Since.UTC().Format(time.RFC3339), b.Reason)
 			l.add(nodeRef(n.Name, n.UID), warning, "Blocked", join(text, b.By, b.Message))
 		}
@@ -75,7 +75,7 @@ type list struct {
 	events []kubeevents.Event
 }
 
-// maintenance is the maintenance, or the node of an entry of the table.
+// maintenance returns the maintenance, or the node of a table entry.
 func (l *list) maintenance() *corev1.ObjectReference {
 	name, inTable := schemas.InTable(l.d.Name)
 	if !inTable {
@@ -115,12 +115,12 @@ func (l *list) addBoth(name string, uid types.UID, kind, reason, text string) {
 	}
 }
 
-// join joins the parts that are not empty.
+// join joins the nonempty parts.
 func join(parts ...string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), "; ")
 }
 
-// addStep is about a node that was changed, or that another maintenance holds.
+// addStep adds Events about a changed node, or about one that another maintenance holds.
 func (l *list) addStep(n apply.Done, before *v1alpha1.NodeMaintenance) {
 	switch {
 	case n.Outcome == apply.Taken:
@@ -136,13 +136,13 @@ func (l *list) addStep(n apply.Done, before *v1alpha1.NodeMaintenance) {
 	}
 }
 
-// addStatus is about what is new in the status.
+// addStatus adds Events about the changes of the status.
 func (l *list) addStatus(before *v1alpha1.NodeMaintenance) {
 	was, is, why := before.Status, l.d.Status, before.Spec.Reason
 	for _, stage := range is.Stages {
 		if !slices.ContainsFunc(was.Stages, func(x v1alpha1.StageTime) bool { return x.Stage == stage.Stage }) {
 			l.add(nil, normal, "StageBegun", fmt.Sprintf("%s begins: %s", stage.Stage, why))
-			// Events that differ in nothing but their text become one: the action tells the stages apart.
+			// Events that differ only in their text become one, so the action must contain the stage.
 			l.events[len(l.events)-1].Action = string(stage.Stage)
 		}
 	}
@@ -161,7 +161,7 @@ func (l *list) addStatus(before *v1alpha1.NodeMaintenance) {
 	}
 }
 
-// refusal is why a maintenance is not accepted. Empty: it is.
+// refusal returns the reason why a maintenance is not accepted, or "".
 func refusal(s v1alpha1.NodeMaintenanceStatus) string {
 	if c := meta.FindStatusCondition(s.Conditions, v1alpha1.Accepted); c != nil && c.Status == "False" {
 		return c.Reason + ": " + c.Message

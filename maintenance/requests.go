@@ -18,25 +18,26 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// requests are the open requests for nodes. The watcher answers all others, and those over the rate limit of their sender; this
-// role reads requests at the same rate. The bus keeps the requests and their receipts. Methods may be called from many goroutines.
+// requests are the open requests for nodes. The watcher answers all others, and requests over the rate limit of their
+// sender; this role reads requests at the same rate. The bus stores the requests and their receipts. Safe for
+// concurrent use.
 type requests struct {
 	*session
 	answers request.Answers
 
 	mu    sync.Mutex
 	open  map[string]nodeRequest   // by SENDER/NAME
-	rates map[string]*rate.Limiter // by sender; senders that the policy does not know share one
+	rates map[string]*rate.Limiter // by sender; senders that the policy does not list share one
 }
 
 // nodeRequest is one open request.
 type nodeRequest struct {
-	event    schemas.Event // without data; before it is read it has a channel and a sequence
+	event    schemas.Event // without data; before it is read it has only a channel and a sequence
 	stored   time.Time
 	read     func() schemas.Event
-	accepted *schemas.Receipt   // nil: the request is not accepted yet
-	uid      types.UID          // of the maintenance. Empty: it is not known
-	end      *request.Rejection // why it is over. nil: it is not
+	accepted *schemas.Receipt   // nil if the request is not accepted yet
+	uid      types.UID          // of the maintenance; empty if unknown
+	end      *request.Rejection // the end of the request, or nil
 }
 
 func newRequests(s *session) *requests {
@@ -58,7 +59,7 @@ func newRequests(s *session) *requests {
 	}
 }
 
-// othersPerMinute is the rate of all senders together that the policy does not know.
+// othersPerMinute is the shared rate of all senders that the policy does not list.
 const othersPerMinute = 10
 
 // allow takes a token of the sender's rate limit.
@@ -75,7 +76,7 @@ func (r *requests) allow(sender string) bool {
 	return r.rates[name].Allow()
 }
 
-// add takes an open request over, to be read by reconcile.
+// add adds an open request for reconcile to read.
 func (r *requests) add(_ context.Context, e schemas.Event, stored time.Time, read func() schemas.Event) error {
 	sender, name, ok := request.SenderOf(e.Channel)
 	if !ok {
@@ -117,7 +118,7 @@ func (r *requests) get(key string) (x nodeRequest, open bool) {
 	return x, open
 }
 
-// put replaces an open request, or forgets it, unless another message has its name by now.
+// put replaces or removes an open request, unless another message has its name by now.
 func (r *requests) put(key string, x nodeRequest, open bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -130,7 +131,8 @@ func (r *requests) put(key string, x nodeRequest, open bool) {
 	}
 }
 
-// reconcile reads a request and accepts or rejects it, or finishes one that is over. after is when to call it again.
+// reconcile reads a request and accepts or rejects it, or finishes a completed one. after is the time until the next
+// call.
 func (r *requests) reconcile(ctx context.Context, key string) (after time.Duration, err error) {
 	x, open := r.get(key)
 	if !open {
@@ -139,7 +141,7 @@ func (r *requests) reconcile(ctx context.Context, key string) (after time.Durati
 	sender, name, _ := strings.Cut(key, "/")
 	if x.accepted == nil {
 		if !r.allow(sender) {
-			return time.Second, nil // by then the watcher has rejected it, if it is over the limit
+			return time.Second, nil // by then the watcher has rejected it if it is over the limit
 		}
 		if x, err = r.accept(ctx, sender, name, x); err != nil {
 			return 0, err
@@ -167,7 +169,8 @@ func (r *requests) reconcile(ctx context.Context, key string) (after time.Durati
 	return 0, nil
 }
 
-// accept reads a request and does what it asks for. Without a receipt in the result, it is closed, or the watcher answers it.
+// accept reads and executes a request. Without a receipt in the result, the request is closed or the watcher answers
+// it.
 func (r *requests) accept(ctx context.Context, sender, name string, x nodeRequest) (nodeRequest, error) {
 	if open, err := r.cfg.Bus.HasRequest(ctx, x.event); err != nil || !open {
 		return x, err // the watcher has rejected it
@@ -195,10 +198,10 @@ func (r *requests) accept(ctx context.Context, sender, name string, x nodeReques
 		return x, err
 	}
 	switch answered := before.CausationID == e.ID && e.ID != ""; {
-	case answered && last.State == schemas.RequestAccepted: // by the leader before
+	case answered && last.State == schemas.RequestAccepted: // by the previous leader
 		x.event, x.accepted = e, &last
 		x.event.Data = nil
-		if no != nil { // the policy is another one now
+		if no != nil { // the policy has changed
 			x.end = request.Refuse(schemas.ReceiptCancelled, "%s", no.Message)
 		}
 		return x, nil
@@ -212,7 +215,8 @@ func (r *requests) accept(ctx context.Context, sender, name string, x nodeReques
 	return r.do(ctx, x, e, answer, q)
 }
 
-// do stores the desired state of a node, and then accepts the request: a leader that takes over in between stores the same again.
+// do stores the desired state of a node, and then accepts the request. A leader that takes over in between stores the
+// same state again.
 func (r *requests) do(
 	ctx context.Context, x nodeRequest, e schemas.Event, answer schemas.Receipt, q schemas.Request,
 ) (nodeRequest, error) {
@@ -261,24 +265,24 @@ func (r *requests) do(
 	return x, nil
 }
 
-// mayAsk says why the policy does not let the sender ask for a node.
+// mayAsk returns the reason why the sender may not request a node, or nil.
 func mayAsk(p policy.Requests, q schemas.Request) *request.Rejection {
 	s, known := p.Sender(q.Sender)
 	switch {
 	case !known:
 		return request.Refuse(schemas.ReceiptNotAllowed, "the policy has no sender %q", q.Sender)
 	case !s.May(q.Action):
-		return request.Refuse(schemas.ReceiptNotAllowed, "the policy does not let %s ask to %s", s.Name, q.Action)
+		return request.Refuse(schemas.ReceiptNotAllowed, "the policy does not allow %s to %s", s.Name, q.Action)
 	case !s.Nodes:
-		return request.Refuse(schemas.ReceiptNotAllowed, "the policy does not let %s ask for the pods of a node", s.Name)
+		return request.Refuse(schemas.ReceiptNotAllowed, "the policy does not allow %s to request the pods of a node", s.Name)
 	case len(s.Namespaces) > 0:
 		return request.Refuse(schemas.ReceiptNotAllowed,
-			"the policy lets %s ask for pods of some namespaces alone, and a maintenance is about all pods of a node", s.Name)
+			"the policy allows %s only pods of some namespaces, and a maintenance affects all pods of a node", s.Name)
 	}
 	return nil
 }
 
-// openOf counts the accepted requests of a sender.
+// openOf returns the number of accepted requests of a sender.
 func (r *requests) openOf(sender string) (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -290,7 +294,7 @@ func (r *requests) openOf(sender string) (n int) {
 	return n
 }
 
-// node is the node that a request names; nil if it names one that does not exist.
+// node returns the node that a request names, or nil if it names one that does not exist.
 func (r *requests) node(q schemas.NodeRequest) (*corev1.Node, *request.Rejection) {
 	if q.ProviderID == "" {
 		return r.cfg.View.Node(q.Node), nil
@@ -312,7 +316,7 @@ func (r *requests) node(q schemas.NodeRequest) (*corev1.Node, *request.Rejection
 		"%d nodes have the provider ID %s: name the node", len(found), q.ProviderID)
 }
 
-// otherHolder is the maintenance that has cordoned a node, if it is not the one of requests. Empty: there is none.
+// otherHolder returns the maintenance that has cordoned a node, unless it is the one for requests, or "".
 func (r *requests) otherHolder(node string) string {
 	n := r.cfg.View.Node(node)
 	if n == nil {
@@ -324,8 +328,8 @@ func (r *requests) otherHolder(node string) string {
 	return ""
 }
 
-// over says why an accepted request is over. nil: it is not. A refused maintenance that has begun nothing is completed; otherwise
-// it would begin unexpectedly, as soon as the guard accepts it.
+// over returns the end of an accepted request, or nil. A refused maintenance that has begun nothing is completed;
+// otherwise it would begin unexpectedly as soon as the guard accepts it.
 func (r *requests) over(ctx context.Context, x nodeRequest) (*request.Rejection, error) {
 	want := *x.accepted.Maintenance
 	name := schemas.RequestedMaintenance(want.Node)
@@ -376,5 +380,5 @@ func (r *requests) cancel(ctx context.Context, e schemas.Event, sender, name str
 		q.Reason, goesOn(r.objects.get(schemas.RequestedMaintenance(x.accepted.Maintenance.Node))))
 	r.put(key, x, true)
 	r.enqueue(requestKey, key)
-	return r.answers.Finish(ctx, e, answer, request.Refuse(schemas.ReceiptDone, "request %s is given up", q.Request))
+	return r.answers.Finish(ctx, e, answer, request.Refuse(schemas.ReceiptDone, "request %s is canceled", q.Request))
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-// ask publishes a request, reconciles it, and returns its last receipt in short. Empty: another role answers.
+// ask publishes a request, reconciles it, and returns a summary of its last receipt. Empty means that another role
+// answers.
 func (d *desk) ask(r schemas.Request) string {
 	d.Helper()
 	ctx, end := context.WithCancel(d.Context())
@@ -37,7 +38,7 @@ func (d *desk) ask(r schemas.Request) string {
 	return d.receipt(r.Sender, r.Name)
 }
 
-// receipt is the last receipt in short.
+// receipt returns a summary of the last receipt.
 func (d *desk) receipt(sender, name string) string {
 	d.Helper()
 	_, got, err := d.requests.answers.Last(d.Context(), sender, name)
@@ -72,14 +73,14 @@ func TestNodeRequests(t *testing.T) {
 	}{
 		{"a drain", toMaintain("drain", "n1", v1alpha1.Drain), "accepted Accepted: node n1 will be drained"},
 		{"an earlier stage", toMaintain("cordon", "n1", v1alpha1.Cordon),
-			"rejected Conflict: the stage cannot go from Drain to Cordon, only forwards; ask again when the node is given back"},
+			"rejected Conflict: the stage cannot go back from Drain to Cordon; retry when the node is given back"},
 		{"a node that does not exist", toMaintain("gone", "n9", v1alpha1.Drain), "rejected UnknownTarget: there is no node n9"},
 		{"a node that another maintenance holds", toMaintain("other", "n2", v1alpha1.Complete),
 			"finished HeldByAnother: node n2 stays cordoned: maintenance disks holds it: complete that"},
-		{"a sender without the right", dev, "rejected NotAllowed: the policy does not let dev ask for the pods of a node"},
+		{"a sender without the right", dev, "rejected NotAllowed: the policy does not allow dev to request the pods of a node"},
 		{"an action of the watcher", schemas.Request{Sender: "ops", Name: "evaluate", Action: schemas.ActionEvaluate}, ""},
 		{"a cancellation", schemas.Request{Sender: "ops", Name: "cancel", Action: schemas.ActionCancel, Request: "drain"},
-			"finished Done: request drain is given up"},
+			"finished Done: request drain is canceled"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d.T = t
@@ -119,7 +120,7 @@ func TestJudge(t *testing.T) {
 	}{
 		{"draining", drain, in(v1alpha1.NodeStatus{Stage: v1alpha1.Draining}), "", nil},
 		{"drained", drain, in(v1alpha1.NodeStatus{Stage: v1alpha1.IsDrained, Pods: &v1alpha1.PodCounts{Moved: 1, Staying: 2}}), "",
-			&request.Rejection{Reason: schemas.ReceiptDone, Message: "node n1 is drained: 1 pod has left, 2 not to move"}},
+			&request.Rejection{Reason: schemas.ReceiptDone, Message: "node n1 is drained: 1 pod has left, 2 stay"}},
 		{"late", drain, late, "", &request.Rejection{Reason: schemas.ReceiptDeadlineExceeded, Message: "node n1 stays cordoned: 3 pods left"}},
 		{"completed meanwhile", drain, completing, "",
 			&request.Rejection{Reason: schemas.ReceiptCancelled, Message: "node n1 is given back, as a later request asks"}},

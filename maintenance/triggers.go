@@ -22,12 +22,12 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// absentFor is how long a node has to be absent before its maintenance by requests is completed: far longer than a node takes to
-// register again.
+// absentFor is how long a node must be absent before its maintenance for requests is completed: far longer than a node
+// needs to register again.
 const absentFor = 10 * time.Minute
 
-// triggers make maintenances of nodes with a drain trigger of the policy, and complete them when the trigger or the node is gone.
-// The mark on a node outlives a table that is lost with the bus.
+// triggers create maintenances for nodes with a drain trigger of the policy, and complete them when the trigger or the
+// node is gone. The mark on a node survives a table that is lost with the bus.
 type triggers struct {
 	*session
 
@@ -35,7 +35,7 @@ type triggers struct {
 	absent map[string]time.Time // since when a node is absent
 }
 
-// triggerOn is the drain trigger on a node. Empty: there is none. Conditions that maintenances set do not count.
+// triggerOn returns the drain trigger on a node, or "". Conditions that maintenances set do not count.
 func triggerOn(n *corev1.Node, m policy.Maintenance) string {
 	if n == nil || len(m.Start) == 0 {
 		return ""
@@ -66,7 +66,7 @@ func (t *triggers) reconcile(ctx context.Context, node string) error {
 	d := desired{name: name, node: node, reason: trigger + " on the node", uid: mark, now: t.now()}
 	var err error
 	switch exists := t.objects.get(name) != nil; {
-	case trigger != "" && !exists: // one that is being completed refuses; when it is gone, the node is reconciled again
+	case trigger != "" && !exists: // it fails while the old one is being completed; when that is gone, the node is reconciled again
 		d.Stage = v1alpha1.Drain
 		var no *request.Rejection
 		if _, no, err = t.change(ctx, name, d.of); err == nil && no == nil {
@@ -84,7 +84,7 @@ func (t *triggers) reconcile(ctx context.Context, node string) error {
 	return t.complete(ctx, schemas.RequestedMaintenance(node))
 }
 
-// absentLong says whether a node with a maintenance by requests has been absent for long.
+// absentLong reports whether a node with a maintenance for requests has been absent for long.
 func (t *triggers) absentLong(node string, exists bool) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -109,28 +109,28 @@ func (s *session) complete(ctx context.Context, name string) error {
 	return err
 }
 
-// desired is the desired state of a node, which a request or a drain trigger asks for.
+// desired is the desired state of a node, from a request or a drain trigger.
 type desired struct {
-	name, node, reason string // name: of the maintenance
+	name, node, reason string // the name of the maintenance
 	schemas.NodeRequest
-	uid types.UID // of a new maintenance. Empty: any
+	uid types.UID // of a new maintenance; empty means any
 	now time.Time
 }
 
-// completed is the maintenance with the last stage. nil: it has that already.
+// completed returns the maintenance with the last stage, or nil if it has that already.
 func completed(is *v1alpha1.NodeMaintenance) (*v1alpha1.NodeMaintenance, *request.Rejection) {
 	return desired{reason: is.Spec.Reason, NodeRequest: schemas.NodeRequest{Stage: v1alpha1.Complete}}.of(is)
 }
 
-// of is the changed maintenance, or why it cannot change. Both nil: nothing changes. A deadline replaces the one before, and a
-// guard that was lifted stays lifted.
+// of returns the changed maintenance, or the reason why it cannot change. Both are nil if nothing changes. A deadline
+// replaces the previous one, and a lifted guard stays lifted.
 func (d desired) of(is *v1alpha1.NodeMaintenance) (*v1alpha1.NodeMaintenance, *request.Rejection) {
 	if is == nil {
 		return d.first(), nil
 	}
 	if stages := request.NodeStages(); slices.Index(stages, is.Spec.Stage) > slices.Index(stages, d.Stage) {
 		return nil, request.Refuse(schemas.ReceiptConflict,
-			"the stage cannot go from %s to %s, only forwards; ask again when the node is given back",
+			"the stage cannot go back from %s to %s; retry when the node is given back",
 			is.Spec.Stage, d.Stage)
 	}
 	next := is.DeepCopy()
@@ -152,7 +152,7 @@ func (d desired) of(is *v1alpha1.NodeMaintenance) (*v1alpha1.NodeMaintenance, *r
 	return next, nil
 }
 
-// first is a new maintenance.
+// first returns a new maintenance.
 func (d desired) first() *v1alpha1.NodeMaintenance {
 	if d.uid == "" {
 		d.uid = uuid.NewUUID()
@@ -169,7 +169,7 @@ func (d desired) first() *v1alpha1.NodeMaintenance {
 	}
 }
 
-// reasonOf is the reason of a request with its requester, in as many characters as a maintenance may have.
+// reasonOf returns the reason of a request with its requester, cut to the maximum length.
 func reasonOf(r schemas.Request) string {
 	text := r.Reason
 	if r.Requester != "" {
@@ -181,16 +181,16 @@ func reasonOf(r schemas.Request) string {
 	return text
 }
 
-// change stores the result of want in the table. want gets the stored maintenance, nil for none, returns nil to change nothing, and
-// is called again after a conflict. The result is the maintenance after that. A dry run changes nothing: another process would
-// carry the change out.
+// change stores the result of want in the table. want gets the stored maintenance or nil, returns nil to change
+// nothing, and is called again after a conflict. The result is the maintenance after that. A dry run changes nothing,
+// because another process would execute the change.
 func (s *session) change(
 	ctx context.Context, name string,
 	want func(is *v1alpha1.NodeMaintenance) (*v1alpha1.NodeMaintenance, *request.Rejection),
 ) (result *v1alpha1.NodeMaintenance, no *request.Rejection, err error) {
 	if s.cfg.DryRun {
 		return nil, request.Refuse(schemas.ReceiptNotAllowed,
-			"the maintenance role runs with --dry-run, and changes no maintenance: nothing was stored; ask when it runs without"), nil
+			"the maintenance role runs with --dry-run, so nothing was stored; restart it without --dry-run to make changes"), nil
 	}
 	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		var next *v1alpha1.NodeMaintenance
@@ -210,7 +210,7 @@ func (s *session) change(
 	return result, no, nil
 }
 
-// stored reads a maintenance of the table. nil: there is none.
+// stored reads a maintenance from the table, or returns nil if there is none.
 func (s *session) stored(ctx context.Context, name string) (*v1alpha1.NodeMaintenance, error) {
 	is, err := s.cfg.Table.Get(ctx, name)
 	if apierrors.IsNotFound(err) {
@@ -219,7 +219,7 @@ func (s *session) stored(ctx context.Context, name string) (*v1alpha1.NodeMainte
 	return is, err
 }
 
-// markOf is the UID in the mark that a maintenance of that name has left on the node. Empty: there is none.
+// markOf returns the UID in the mark that a maintenance of that name has left on the node, or "".
 func markOf(node *corev1.Node, name string) types.UID {
 	if node == nil {
 		return ""

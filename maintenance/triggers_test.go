@@ -17,7 +17,7 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-// desk is a session with a real bus and a cache without an API server.
+// desk is a session with a real bus, and a cache without an API server.
 type desk struct {
 	*testing.T
 	*session
@@ -63,7 +63,7 @@ func (d *desk) node(name string, tainted bool, by string, uid types.UID) {
 	d.must(d.cache.Set(n))
 }
 
-// entry reads an entry of the table, and shows it to the session as its watch does. nil: there is none.
+// entry reads an entry of the table, and passes it to the session like its watch. It returns nil if there is none.
 func (d *desk) entry(name string) *v1alpha1.NodeMaintenance {
 	d.Helper()
 	m, err := d.session.stored(d.Context(), name)
@@ -72,7 +72,7 @@ func (d *desk) entry(name string) *v1alpha1.NodeMaintenance {
 	return m
 }
 
-// wanted is the part of an entry that a test compares.
+// wanted is the compared part of an entry.
 type wanted struct {
 	Spec       v1alpha1.NodeMaintenanceSpec
 	Generation int64
@@ -162,7 +162,7 @@ func TestDesiredStateOf(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		wanted schemas.NodeRequest
-		want   func(*v1alpha1.NodeMaintenanceSpec) // nil: nothing changes
+		want   func(*v1alpha1.NodeMaintenanceSpec) // nil means that nothing changes
 		no     schemas.ReceiptReason
 	}{
 		{"the same", schemas.NodeRequest{Stage: v1alpha1.Cordon}, nil, ""},

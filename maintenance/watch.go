@@ -16,12 +16,12 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// Kinds are the kinds of objects that the role needs in its view of the cluster.
+// Kinds returns the kinds of objects that the role needs in its view of the cluster.
 func Kinds() []cluster.Kind {
 	return []cluster.Kind{cluster.Nodes, cluster.Pods, cluster.PodDisruptionBudgets, cluster.Namespaces}
 }
 
-// addHandlers makes the changes of the cache enqueue the affected keys.
+// addHandlers registers the handlers that enqueue the keys affected by a change of the cache.
 func (c *Controller) addHandlers(view *cluster.Cache) {
 	cluster.AddHandler(view, func(old, new *corev1.Node, _ bool) { c.nodeChanged(old, new) })
 	cluster.AddHandler(view, func(old, new *corev1.Pod, initial bool) {
@@ -37,11 +37,11 @@ func (c *Controller) addHandlers(view *cluster.Cache) {
 	})
 }
 
-// tableChanged is called for every change of the table.
+// tableChanged handles every change of the table.
 func (c *Controller) tableChanged(name string, is *v1alpha1.NodeMaintenance) {
 	node, valid := schemas.InTable(name)
 	if !valid {
-		c.log.Error("a maintenance of the bus has an invalid name and is ignored", "name", name)
+		c.log.Error("ignoring a maintenance on the bus with an invalid name", "name", name)
 		return
 	}
 	c.maintenanceChanged(name, is)
@@ -51,7 +51,7 @@ func (c *Controller) tableChanged(name string, is *v1alpha1.NodeMaintenance) {
 	}
 }
 
-// maintenanceChanged is called for every change of a maintenance; nil: it is gone.
+// maintenanceChanged handles every change of a maintenance; nil means that it is gone.
 func (c *Controller) maintenanceChanged(name string, is *v1alpha1.NodeMaintenance) {
 	old := c.objects.set(name, is)
 	if s := c.session.Load(); s != nil {
@@ -62,7 +62,7 @@ func (c *Controller) maintenanceChanged(name string, is *v1alpha1.NodeMaintenanc
 	}
 }
 
-// shared is the part of a maintenance that decisions about other maintenances depend on.
+// shared returns the part of a maintenance that decisions about other maintenances depend on.
 func shared(m *v1alpha1.NodeMaintenance) any {
 	if m == nil {
 		return nil
@@ -71,7 +71,7 @@ func shared(m *v1alpha1.NodeMaintenance) any {
 	return []any{m.UID, m.Spec.Nodes, m.Spec.Stage, m.DeletionTimestamp != nil, refused, plan.Stages(m.Status)}
 }
 
-// ruleChanged is called for every change of a drain rule. A rule of the cluster has no namespace.
+// ruleChanged handles every change of a drain rule. A cluster rule has no namespace.
 func (c *Controller) ruleChanged(r plan.Rule, exists bool) {
 	if exists {
 		_ = c.objects.rules.Update(r)
@@ -96,7 +96,7 @@ func (c *Controller) namespaceChanged(namespace string) {
 	}
 }
 
-// nodeChanged enqueues every maintenance: any can depend on the state of the control plane.
+// nodeChanged enqueues every maintenance, because any can depend on the state of the control plane.
 func (c *Controller) nodeChanged(old, new *corev1.Node) {
 	s := c.session.Load()
 	if s == nil || old != nil && new != nil && !nodeDiffers(old, new) {
@@ -109,7 +109,7 @@ func (c *Controller) nodeChanged(old, new *corev1.Node) {
 	s.enqueue(triggerKey, new.Name)
 }
 
-// nodeDiffers says whether a part of a node has changed that a maintenance may look at.
+// nodeDiffers reports whether a change of a node can matter to a maintenance.
 func nodeDiffers(a, b *corev1.Node) bool {
 	return a.UID != b.UID || a.Spec.Unschedulable != b.Spec.Unschedulable || a.Spec.ProviderID != b.Spec.ProviderID ||
 		!maps.Equal(a.Labels, b.Labels) || !maps.Equal(a.Annotations, b.Annotations) ||
@@ -138,7 +138,7 @@ func (c *Controller) podChanged(old, new *corev1.Pod) {
 	}
 }
 
-// podDiffers says whether a part of a pod has changed that a maintenance looks at.
+// podDiffers reports whether a change of a pod can matter to a maintenance.
 func podDiffers(a, b *corev1.Pod) bool {
 	return a.UID != b.UID || a.Spec.NodeName != b.Spec.NodeName || schemas.Ended(a) != schemas.Ended(b) ||
 		!a.DeletionTimestamp.Equal(b.DeletionTimestamp) || !slices.Equal(a.Finalizers, b.Finalizers) ||

@@ -12,11 +12,11 @@ import (
 	"testing"
 )
 
-// expectation is a first line of a broken file: # want: LINE FIELD: words.
+// expectation is one of the first lines of a broken file: # want: LINE FIELD: words.
 var expectation = regexp.MustCompile(`^# want: (\d+) ([^ ]*): (.+)$`)
 
-// TestEveryMistakeIsFoundWhereItStands reads testdata/broken. Each file begins with a line for each of its problems. Line
-// and field of all problems must be those, and the words must be in the text of the problem.
+// TestEveryMistakeIsFoundWhereItStands reads testdata/broken. Each file begins with a line for each of its problems,
+// with the line, the field, and words of the message.
 func TestEveryMistakeIsFoundWhereItStands(t *testing.T) {
 	files, err := filepath.Glob("testdata/broken/*.yaml")
 	if err != nil || len(files) < 40 {
@@ -57,7 +57,7 @@ func TestEveryMistakeIsFoundWhereItStands(t *testing.T) {
 	}
 }
 
-// TestEveryConflictOfPresetsIsFoundInEitherOrder goes through all pairs.
+// TestEveryConflictOfPresetsIsFoundInEitherOrder tests all pairs.
 func TestEveryConflictOfPresetsIsFoundInEitherOrder(t *testing.T) {
 	conflicting := map[string][]string{
 		"CompactAndScale":           {"LifecycleAndUtilization", "LongLifecycle", "KubeVirtRelieveAndMigrate", "TopologyAndDuplicates"},

@@ -8,13 +8,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// costBits is how many bits [MoveCost] has.
+// costBits is the number of bits of [MoveCost].
 const costBits = 42
 
 // MostCost is more than any [MoveCost].
 const MostCost = int64(1) << costBits
 
-// MoveCost is the cost of moving a pod. Pods with a lower cost move first. In this order it counts:
+// MoveCost returns the cost of moving a pod. Pods with a lower cost move first. It compares, in this order:
 //
 //	priority            none first, then the lower
 //	prefer-no-eviction  pods without the annotation first
@@ -32,11 +32,12 @@ func MoveCost(pod *corev1.Pod) int64 {
 	return cost<<8 | service(pod)<<6 | deletionCost(pod)
 }
 
-// deletionCost is the annotation pod-deletion-cost as a number from 0 to 63. 32 stands for 0 and for an annotation that is not valid.
+// deletionCost returns the annotation pod-deletion-cost as a number from 0 to 63. 32 stands for 0 and for an invalid
+// annotation.
 func deletionCost(pod *corev1.Pod) int64 {
 	text := pod.Annotations[corev1.PodDeletionCost]
 	if text == "" {
-		return 32 // without the allocation of an error
+		return 32 // without allocating an error
 	}
 	value, err := strconv.ParseInt(text, 10, 32)
 	if err != nil {
@@ -48,7 +49,7 @@ func deletionCost(pod *corev1.Pod) int64 {
 	return 32 + min(int64(bits.Len64(uint64(value))), 31)
 }
 
-// service is the quality of service as a number from 0 to 2, higher for the better.
+// service returns the quality of service as a number from 0 to 2, higher for the better.
 func service(pod *corev1.Pod) int64 {
 	class := pod.Status.QOSClass
 	if class == "" {
@@ -63,8 +64,8 @@ func service(pod *corev1.Pod) int64 {
 	return 1
 }
 
-// classOf is the quality of service that Kubernetes gives to a pod without one in its status: BestEffort when no
-// container requests or limits CPU or memory; Guaranteed when each container limits both and requests exactly that or
+// classOf returns the quality of service that Kubernetes gives to a pod without one in its status: BestEffort if no
+// container requests or limits CPU or memory; Guaranteed if each container limits both and requests exactly that or
 // nothing.
 func classOf(pod *corev1.Pod) corev1.PodQOSClass {
 	requests, guaranteed := false, true

@@ -36,7 +36,7 @@ func TestMoveCost(t *testing.T) {
 	}
 }
 
-func TestTheQualityOfServiceIsWorkedOutWhenTheStatusLacksIt(t *testing.T) {
+func TestQualityOfServiceWithoutStatus(t *testing.T) {
 	container := func(lists ...string) corev1.Container { // requests then limits, each cpu then memory; "" is absent
 		var c corev1.Container
 		for i, text := range lists {

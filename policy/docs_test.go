@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// paths lists the fields of a struct as the documentation names them: nested with a dot, elements of lists with [].
-// Selectors, durations and what is read as a whole are one field.
+// paths returns the fields of a struct as the documentation names them: nested with a dot, list elements with [].
+// Selectors, durations, and other units are one field.
 func paths(typ reflect.Type, at string) []string {
 	for typ.Kind() == reflect.Pointer {
 		typ = typ.Elem()
@@ -35,7 +35,7 @@ func paths(typ reflect.Type, at string) []string {
 	return all
 }
 
-func TestEveryFieldOfTheFileIsDocumentedAndTheOtherWayRound(t *testing.T) {
+func TestEveryFieldIsDocumented(t *testing.T) {
 	data, err := os.ReadFile("../docs/policy.md")
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func TestEveryFieldOfTheFileIsDocumentedAndTheOtherWayRound(t *testing.T) {
 				want = append(want, path)
 			}
 		}
-		for _, whole := range []string{"presetCustomizations", "signals.extraEnabled"} { // described on pages of their own
+		for _, whole := range []string{"presetCustomizations", "signals.extraEnabled"} { // described on separate pages
 			if slices.Contains(got, whole) {
 				want = append(want, whole)
 			}
@@ -75,8 +75,8 @@ func TestEveryFieldOfTheFileIsDocumentedAndTheOtherWayRound(t *testing.T) {
 	}
 }
 
-// TestThePoliciesThatTheDocumentationShowsForFunctionsAreRight also holds what they come to.
-func TestThePoliciesThatTheDocumentationShowsForFunctionsAreRight(t *testing.T) {
+// TestPoliciesForFunctionsInDocs also checks the resulting policies.
+func TestPoliciesForFunctionsInDocs(t *testing.T) {
 	for _, file := range []string{"../docs/policy.md", "../docs/functions.md"} {
 		data, err := os.ReadFile(file)
 		if err != nil {

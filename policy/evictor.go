@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// SystemCritical is the lowest priority of pods that the cluster itself needs, and the highest threshold: the
-// priority of the class system-cluster-critical. Kubernetes reserves it and everything above.
+// SystemCritical is the lowest priority of pods that the cluster itself needs, and the highest threshold: the value of
+// the class system-cluster-critical. Kubernetes reserves it and all higher values.
 const SystemCritical int32 = 2_000_000_000
 
 // EvictorArgs are the arguments of DefaultEvictor: the protections of a profile. The zero value has the defaults of the
@@ -34,9 +34,11 @@ type EvictorArgs struct {
 
 	// NodeFit protects a pod whose replacement would fit on no other node.
 	NodeFit bool `json:"nodeFit,omitzero"`
-	// NodeSelector limits those other nodes, in label selector syntax. Empty: all. It has no effect without NodeFit.
+	// NodeSelector limits those other nodes, in label selector syntax. Empty means all. It has no effect without
+	// NodeFit.
 	NodeSelector string `json:"nodeSelector,omitzero"`
-	// NamespaceLabelSelector protects the pods of namespaces that it does not select. nil and the empty one select all.
+	// NamespaceLabelSelector protects the pods of namespaces that it does not select. nil and an empty selector select
+	// all.
 	NamespaceLabelSelector *metav1.LabelSelector `json:"namespaceLabelSelector,omitzero"`
 	// MinReplicas protects a pod whose only owner has fewer pods. 0 and 1 protect none.
 	MinReplicas uint `json:"minReplicas,omitzero"`
@@ -45,8 +47,7 @@ type EvictorArgs struct {
 // PriorityThreshold protects pods of at least this priority. The zero value protects none.
 type PriorityThreshold struct {
 	Value *int32 `json:"value,omitzero" max:"2000000000"`
-	// Name names a PriorityClass whose value is the threshold, instead of Value. If it does not exist, all pods are
-	// protected.
+	// Name is the PriorityClass with the threshold, instead of Value. If it does not exist, all pods are protected.
 	Name string `json:"name,omitzero"`
 }
 
@@ -59,14 +60,14 @@ const (
 	Mandatory NoEvictionPolicy = "Mandatory" // such a pod is protected
 )
 
-// PodProtections switches protections that are on by default off, and others on. The names are the names of the rules.
+// PodProtections disables protections that are on by default, and enables others. The names are the names of the rules.
 type PodProtections struct {
 	DefaultDisabled []string          `json:"defaultDisabled,omitzero" enum:"*"`
 	ExtraEnabled    []string          `json:"extraEnabled,omitzero" enum:"*"`
 	Config          ProtectionsConfig `json:"config,omitzero"`
 }
 
-// Enums lists the words of fields.
+// Enums returns the valid values of fields.
 func (PodProtections) Enums() map[string][]string {
 	return map[string][]string{
 		"defaultDisabled": {PodsWithLocalStorage, DaemonSetPods, SystemCriticalPods, FailedBarePods},
@@ -80,7 +81,7 @@ type ProtectionsConfig struct {
 }
 
 // PVCProtection limits the protection PodsWithPVC to claims of some storage classes, claims without a class, and claims
-// that do not exist. The zero value limits nothing. It has no effect unless PodsWithPVC is switched on.
+// that do not exist. The zero value limits nothing. It has no effect unless PodsWithPVC is enabled.
 type PVCProtection struct {
 	ProtectedStorageClasses []StorageClass `json:"protectedStorageClasses,omitzero"`
 }
@@ -90,19 +91,19 @@ type StorageClass struct {
 	Name string `json:"name" required:"name a StorageClass"`
 }
 
-// Evictor decides what protects a pod of a profile. The zero value protects what the descheduler protects by default:
-// mirror, static and terminating pods, system-critical ones, bare ones, those of DaemonSets, and those with local storage;
-// and pods with a default signal.
+// Evictor decides which rules of a profile protect a pod. The zero value has the default protections of the
+// descheduler: mirror, static, and terminating pods, system-critical and bare pods, and pods of DaemonSets or with
+// local storage; and pods with a default signal.
 type Evictor struct {
 	args EvictorArgs
-	// The selectors of args, compiled. nil matches everything.
+	// The compiled selectors of args. nil matches everything.
 	selector, namespaces, targets labels.Selector
 	signals                       Signals
-	// mustFit: NodeFit holds for a strategy that moves a pod only if its replacement fits elsewhere.
+	// mustFit means that NodeFit applies to a strategy that moves a pod only if its replacement fits elsewhere.
 	mustFit bool
 }
 
-// NewEvictor makes the Evictor of args. It validates them.
+// NewEvictor returns the Evictor for args. It validates them.
 func NewEvictor(args EvictorArgs) (Evictor, error) {
 	var found Findings
 	found.Join("", args.Validate())
@@ -123,37 +124,37 @@ func NewEvictor(args EvictorArgs) (Evictor, error) {
 	return e, nil
 }
 
-// Args are the arguments that e was made of.
+// Args returns the arguments of NewEvictor.
 func (e Evictor) Args() EvictorArgs { return e.args }
 
-// WithFit returns e for a strategy that moves a pod only if its replacement fits on another node: NodeFit holds without nodeFit, except
-// for pods that cannot be judged.
+// WithFit returns e for a strategy that moves a pod only if its replacement fits on another node: NodeFit applies
+// without nodeFit, except for pods that cannot be judged.
 func (e Evictor) WithFit() Evictor {
 	e.mustFit = true
 	return e
 }
 
-// NodeFit says whether NodeFit holds, and which nodes count. nil: all.
+// NodeFit reports whether NodeFit applies, and which nodes count. nil means all.
 func (e Evictor) NodeFit() (holds bool, nodes labels.Selector) {
 	return e.args.NodeFit || e.mustFit, e.targets
 }
 
-// Refuses says whether NodeFit protects a pod whose replacement fits nowhere else, or that cannot be judged.
+// Refuses reports whether NodeFit protects a pod whose replacement fits nowhere else, or that cannot be judged.
 func (e Evictor) Refuses(fits, judged bool) bool {
 	return !fits && (e.args.NodeFit || e.mustFit && judged)
 }
 
-// moves says whether a protection that is on by default is switched off.
+// moves reports whether a default protection is disabled.
 func (e Evictor) moves(rule string, older bool) bool {
 	return older || slices.Contains(e.args.PodProtections.DefaultDisabled, rule)
 }
 
-// protects says whether a protection that is off by default is switched on.
+// protects reports whether an additional protection is enabled.
 func (e Evictor) protects(rule string, older bool) bool {
 	return older || slices.Contains(e.args.PodProtections.ExtraEnabled, rule)
 }
 
-// classes are the storage classes that the protection PodsWithPVC is limited to. Empty: it is not limited.
+// classes returns the storage classes that the protection PodsWithPVC is limited to, or none if it is not limited.
 func (e Evictor) classes() []StorageClass {
 	if !slices.Contains(e.args.PodProtections.ExtraEnabled, PodsWithPVC) {
 		return nil
@@ -161,8 +162,8 @@ func (e Evictor) classes() []StorageClass {
 	return e.args.PodProtections.Config.PodsWithPVC.ProtectedStorageClasses
 }
 
-// Lapses is the first moment after now at which a protection of the pod ends by time alone: minPodAge, or a signal that is
-// a length of time. Zero: none does, or the pod has not started.
+// Lapses returns the first moment after now at which a protection of the pod expires: minPodAge, or a signal with a
+// duration. It is zero if none expires, or the pod has not started.
 func (e Evictor) Lapses(pod *corev1.Pod, now time.Time) time.Time {
 	if pod.Status.StartTime == nil {
 		return time.Time{}
@@ -210,15 +211,15 @@ func (t PriorityThreshold) Validate() error {
 	return found.Err()
 }
 
-// Rule is a protection for people to read.
+// Rule describes a protection to users.
 type Rule struct {
-	// Name is the rule, and Words describe the pod that it protects.
+	// Name is the rule, and Words describe the protected pods.
 	Name, Words string
-	// On: it holds. Usual: it holds by default.
+	// On means that it applies, Usual that it applies by default.
 	On, Usual bool
 }
 
-// Rules lists every rule in the order of [Evictor.Protects].
+// Rules returns every rule in the order of [Evictor.Protects].
 func (e Evictor) Rules() []Rule {
 	bare := "has no owner that would replace it"
 	if e.moves(FailedBarePods, e.args.EvictFailedBarePods) {

@@ -6,7 +6,7 @@ import (
 	"github.com/rehome-dev/rehome/policy/strict"
 )
 
-// What tests of other packages about a policy in words share with those of this one.
+// Parts that tests of other packages share with the tests of this one.
 var (
 	Golden     = golden
 	KnownTwo   = known
@@ -21,11 +21,11 @@ const (
 	AllOfMaintenance = allOfMaintenance
 )
 
-// DefaultFile is the file that is read over, and OlderFile one of OlderVersion.
+// DefaultFile returns a base file, and OlderFile one of OlderVersion.
 func DefaultFile() any { return &file{Policy: Default()} }
 func OlderFile() any   { return &olderFile{} }
 
-// PresetNames are all names of presets, the older ones included.
+// PresetNames returns all names of presets, the older ones included.
 func PresetNames() (names []string) {
 	for _, p := range newOpenShift().Presets {
 		names = append(append(names, p.Name), p.Older...)
@@ -33,10 +33,10 @@ func PresetNames() (names []string) {
 	return names
 }
 
-// OwnFields are the fields that only Version has.
+// OwnFields returns the fields that only Version has.
 func OwnFields() []string { return ownFields() }
 
-// OlderParams, OlderStrategy and OlderCommon are the parts of a file of OlderVersion.
+// OlderParams, OlderStrategy, and OlderCommon are the parts of a file of OlderVersion.
 func OlderParams() (params map[string]olderParams) {
 	strict.Embedded(olderYAML, &params)
 	return params

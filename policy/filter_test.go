@@ -21,7 +21,7 @@ func TestNamespacesAreIncludedAndExcludedByTheirNames(t *testing.T) {
 		{"only those included", Namespaces{Include: []string{"a", "b"}}, []string{"a", "b"}},
 		{"all but those excluded", Namespaces{Exclude: []string{"a"}}, []string{"ab", "b", "kube-system"}},
 		{"by how their names begin", Namespaces{Include: []string{"kube-*", "a*"}}, []string{"a", "ab", "kube-system"}},
-		{"all but those whose names begin so", Namespaces{Exclude: []string{"kube-*", "b"}}, []string{"a", "ab"}},
+		{"all except names with the prefix", Namespaces{Exclude: []string{"kube-*", "b"}}, []string{"a", "ab"}},
 		{"a star anywhere else stands for nothing", Namespaces{Include: []string{"*", "*b", "a*b"}}, nil},
 		{"empty lists have all", Namespaces{Include: []string{}, Exclude: []string{}}, all},
 	} {
@@ -37,7 +37,7 @@ func TestNamespacesAreIncludedAndExcludedByTheirNames(t *testing.T) {
 	}
 }
 
-func TestAnEntryIsTheNameOfANamespaceOrTheBeginningOfOne(t *testing.T) {
+func TestNamespaceEntry(t *testing.T) {
 	for entry, want := range map[string]bool{
 		"a": true, "kube-system": true, "kube-*": true, "a*": true, "0-*": true,
 		"": false, "*": false, "-*": false, "A*": false, "a**": false, "*a": false, "a*b": false, "a_*": false,
@@ -60,7 +60,7 @@ func BenchmarkNamespacesHas(b *testing.B) {
 	}
 }
 
-func TestAnAbsentSelectorSelectsEverythingAndAWrongOneNothing(t *testing.T) {
+func TestSelector(t *testing.T) {
 	wrong := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}
 	for _, c := range []struct {
 		name     string

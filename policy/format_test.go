@@ -15,7 +15,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// lifeArgs, restartArgs and failedArgs have the shape of the arguments that the params of the older version become.
+// lifeArgs, restartArgs, and failedArgs have the shape of the arguments that result from the params of the older
+// version.
 type (
 	lifeArgs struct {
 		LabelSelector *metav1.LabelSelector `json:"labelSelector,omitzero"`
@@ -45,7 +46,7 @@ func (a restartArgs) Validate() error {
 
 func (failedArgs) Validate() error { return nil }
 
-// more are strategies that the older version has, too.
+// more are strategies that the older version also has.
 func more() []Strategy {
 	hour := uint(3600)
 	return append(known(),
@@ -56,7 +57,8 @@ func more() []Strategy {
 			NewArgs: func() Args { return &failedArgs{MinAge: &hour} }})
 }
 
-// withoutFunctions takes the functions out of a policy, which cannot be compared, and the presets, which become profiles.
+// withoutFunctions removes the functions from a policy, which cannot be compared, and the presets, which become
+// profiles.
 func withoutFunctions(p Policy) Policy {
 	p.Presets = nil
 	for i := range p.Outside {
@@ -70,7 +72,7 @@ func withoutFunctions(p Policy) Policy {
 	return p
 }
 
-// onlyOwn lists the fields of some of testdata/convert that the peer's version does not have.
+// onlyOwn returns the fields in some files of testdata/convert that the descheduler's version does not have.
 func onlyOwn(name string) []string {
 	switch name {
 	case "own":
@@ -85,7 +87,7 @@ func onlyOwn(name string) []string {
 	return nil
 }
 
-// TestAPolicyThatIsWrittenIsReadAsTheSamePolicy also compares what is written with testdata/convert/CASE.txt.
+// TestAPolicyThatIsWrittenIsReadAsTheSamePolicy also compares the written file with testdata/convert/CASE.txt.
 func TestAPolicyThatIsWrittenIsReadAsTheSamePolicy(t *testing.T) {
 	files, err := filepath.Glob("testdata/convert/*.yaml")
 	if err != nil || len(files) < 4 {

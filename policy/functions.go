@@ -18,8 +18,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Function is an entry of the section functions: a strategy that is asked outside of this process. It describes the
-// strategy, unless it has the name of a built-in one.
+// Function is an entry of the section functions: a strategy outside of this process. It describes the strategy, unless
+// it has the name of a built-in one.
 type Function struct {
 	Name       string                     `json:"name" pattern:"strategy" required:"want 1 to 63 letters, digits and hyphens"`
 	Scope      schemas.ScopeKind          `json:"scope" enum:"node,pod,workload,domain,spread,usage"`
@@ -36,63 +36,63 @@ type Function struct {
 	NATS       *FunctionNATS              `json:"nats"`
 }
 
-// Enums lists the words of fields.
+// Enums returns the valid values of fields.
 func (Function) Enums() map[string][]string {
 	return map[string][]string{"wakes": texts(schemas.DeltaKinds())}
 }
 
-// FunctionHTTP is how a function is asked over HTTP.
+// FunctionHTTP is the HTTP endpoint of a function.
 type FunctionHTTP struct {
 	URL string `json:"url" required:"write one such as http://keep-off-spot.default.svc"`
 	Questions
 }
 
-// FunctionNATS is how a function is asked on a NATS subject.
+// FunctionNATS is the NATS subject of a function.
 type FunctionNATS struct {
 	Subject string `json:"subject" pattern:"subject" required:"write one such as functions.keep-off-spot"`
 	Questions
 }
 
-// Questions bound the questions to a function. A shorter timeout is over before a busy network answers; in a longer one
-// the cluster has moved on.
+// Questions bound the requests to a function. A shorter timeout would pass before a busy network answers; during a
+// longer one the cluster changes.
 type Questions struct {
 	Timeout  time.Duration `json:"timeout" min:"100ms" max:"10m0s"`
 	Parallel int           `json:"parallel" min:"1" max:"256"`
 }
 
-// SetDefaults fills in the defaults of an entry.
+// SetDefaults sets the defaults of an entry.
 func (q *Questions) SetDefaults() { *q = Questions{10 * time.Second, DefaultOutsideParallel} }
 
-// DefaultOutsideParallel is the default number of questions at one time.
+// DefaultOutsideParallel is the default number of parallel requests.
 const DefaultOutsideParallel = 8
 
-// Outside is a strategy that is asked outside of this process.
+// Outside is a strategy outside of this process.
 type Outside struct {
-	// Strategy is the one that profiles enable: a built-in one, or the one that the function describes.
+	// Strategy is the strategy that profiles enable: a built-in one, or the one that the function describes.
 	Strategy Strategy
-	// URL is where its scopes are posted. Empty: Subject.
+	// URL is the address for its scopes. Empty means Subject.
 	URL string
-	// Subject is the NATS subject of its questions. Empty: URL.
+	// Subject is the NATS subject of its requests. Empty means URL.
 	Subject string
-	// Timeout is how long one question may take.
+	// Timeout is the time limit of one request.
 	Timeout time.Duration
-	// Parallel bounds the questions at one time.
+	// Parallel is the limit of parallel requests.
 	Parallel int
 }
 
-// OutsideOf returns how the strategy of that name is asked outside of this process, and whether it is.
+// OutsideOf returns the strategy of that name, and whether it is outside of this process.
 func (p Policy) OutsideOf(strategy string) (Outside, bool) {
 	return first(p.Outside, func(o Outside) bool { return o.Strategy.Name == strategy })
 }
 
-// Declared says whether the policy itself describes the strategy, which is then no built-in one.
+// Declared reports whether the policy itself describes the strategy, which is then not a built-in one.
 func (o Outside) Declared() bool {
 	_, declared := o.Strategy.NewArgs().(interface{ own() *ownArguments })
 	return declared
 }
 
-// functions resolves the functions of the file, and makes their strategies known. A strategy with a mistake is known all
-// the same, so that a profile that names it is not a second problem.
+// functions resolves the functions of the file, and registers their strategies. A strategy with an error is registered,
+// too, so that a profile that names it is not a second problem.
 func (r *reader) functions(functions []Function) []Outside {
 	builtIn := r.known
 	r.known = slices.Clone(r.known)
@@ -130,7 +130,7 @@ func (r *reader) functions(functions []Function) []Outside {
 	return all
 }
 
-// validateBuiltIn refuses a description of a built-in strategy.
+// validateBuiltIn rejects a description of a built-in strategy.
 func (f Function) validateBuiltIn() error {
 	name := f.Name
 	f.Name, f.HTTP, f.NATS = "", nil, nil
@@ -149,24 +149,24 @@ func (f Function) validateBuiltIn() error {
 	return found.Err()
 }
 
-// strategy is the strategy that the function describes; each error is a *[FieldError].
+// strategy returns the strategy that the function describes; each error is a *[FieldError].
 func (f Function) strategy() (Strategy, error) {
 	var found Findings
 	if f.Name == EvictorName || f.Name == schemas.RequestStrategy || f.Name == schemas.MaintenanceStrategy {
 		found.Add("name", f.Name, "is not a strategy", "choose another name")
 	}
 	if f.Scope == "" {
-		found.Add("scope", nil, "is missing", "say what it decides on, such as node")
+		found.Add("scope", nil, "is missing", "name the kind of its scopes, such as node")
 	}
 	if len(f.Wakes) == 0 {
-		found.Add("wakes", nil, "is missing: nothing would ever wake the strategy",
-			"name the changes after which it can decide differently")
+		found.Add("wakes", nil, "is missing: no change would cause an evaluation",
+			"name the deltas that can change its answer")
 	}
 	if f.Point != "" && f.Point != Deschedule && f.Point != Balance {
 		f.Point = anyPoint
 	}
 	if slices.Contains(f.Facts, FactElsewhere) && f.Scope != schemas.NodeKind {
-		found.Add("facts"+Item(slices.Index(f.Facts, FactElsewhere)), FactElsewhere, "is only in scopes of the kind node", "remove it")
+		found.Add("facts"+Item(slices.Index(f.Facts, FactElsewhere)), FactElsewhere, "is available only in scopes of the kind node", "remove it")
 	}
 	maps.DeleteFunc(f.Args, func(_ string, value json.RawMessage) bool { return value == nil }) // a null is no entry
 	defaults := ownArguments{fields: f.Args}
@@ -188,10 +188,10 @@ func (f Function) strategy() (Strategy, error) {
 	}, found.Err()
 }
 
-// anyPoint stands for an extension point that is not known: where the strategy is enabled is no second problem.
+// anyPoint stands for an unknown extension point: the point where the strategy is enabled is no second problem.
 const anyPoint Point = "?"
 
-// Validate checks the URL of a function. It never shows a URL with a password.
+// Validate checks the URL of a function. Its errors never contain a URL with a password.
 func (h FunctionHTTP) Validate() error {
 	wrong := FieldError{Field: "url", Value: h.URL, Right: "write one such as http://keep-off-spot.default.svc"}
 	u, err := url.Parse(h.URL)
@@ -199,11 +199,11 @@ func (h FunctionHTTP) Validate() error {
 	case h.URL == "":
 		return nil
 	case err == nil && u.User != nil, err != nil && strings.Contains(h.URL, "@"):
-		wrong.Value, wrong.Reason, wrong.Right = nil, "holds a user", "remove what stands before the @"
+		wrong.Value, wrong.Reason, wrong.Right = nil, "holds a user", "remove the part before the @"
 	case err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https":
 		wrong.Reason = "is not the URL of a server"
 	case u.Fragment != "":
-		wrong.Reason, wrong.Right = "has a part behind a #, which no server gets to see", "remove it"
+		wrong.Reason, wrong.Right = "has a fragment after a #, which is not sent to a server", "remove it"
 	default:
 		return nil
 	}
@@ -228,17 +228,18 @@ func texts[T ~string](values []T) []string {
 	return all
 }
 
-// ownArguments are the arguments of a strategy that the policy describes: any JSON object. It begins with the defaults; an object
-// that is read over them replaces whole fields, and a null takes one away. It has the rules of every kind of scope.
+// ownArguments are the arguments of a strategy that the policy describes: any JSON object. It starts with the defaults;
+// an object that is read over them replaces whole fields, and a null removes one. It implements the rules of every kind
+// of scope.
 type ownArguments struct {
 	fields map[string]json.RawMessage
-	schema *strict.Schema // nil: everything is right
+	schema *strict.Schema // nil accepts everything
 }
 
-// own tells arguments of this kind from others.
+// own distinguishes arguments of this type from others.
 func (a *ownArguments) own() *ownArguments { return a }
 
-// UnmarshalJSON reads an object over the fields that there are.
+// UnmarshalJSON reads an object over the existing fields.
 func (a *ownArguments) UnmarshalJSON(data []byte) error {
 	given := map[string]json.RawMessage{}
 	if data = bytes.TrimSpace(data); len(data) == 0 || data[0] != '{' {
@@ -274,7 +275,7 @@ func (a *ownArguments) Validate() error { return a.schema.Validate(a.fields, str
 // Seeks is true for every pod of a strategy with the fact [FactElsewhere].
 func (*ownArguments) Seeks(*corev1.Pod, *corev1.Node) bool { return true }
 
-// Constraints are the constraints of the pod that the scheduler enforces.
+// Constraints returns the constraints of the pod that the scheduler enforces.
 func (*ownArguments) Constraints(pod *corev1.Pod) []corev1.TopologySpreadConstraint {
 	var found []corev1.TopologySpreadConstraint
 	for _, c := range pod.Spec.TopologySpreadConstraints {
@@ -285,18 +286,18 @@ func (*ownArguments) Constraints(pod *corev1.Pod) []corev1.TopologySpreadConstra
 	return found
 }
 
-// NeedsRoom is true, so that the scope always says where a pod could go.
+// NeedsRoom is true, so that the scope always contains the possible places of a pod.
 func (*ownArguments) NeedsRoom() bool { return true }
 
-// Resources are the resources that every cluster counts.
+// Resources returns the resources that every cluster has.
 func (*ownArguments) Resources() []corev1.ResourceName {
 	return []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods}
 }
 
-// Load is the requests of pods.
+// Load returns the requests of pods.
 func (*ownArguments) Load() Load { return Load{} }
 
-// Sources are all nodes: only the strategy knows which of them are used too much.
+// Sources returns all nodes, because only the strategy knows which of them are over-used.
 func (*ownArguments) Sources(nodes []schemas.NodeUsage) []string {
 	var all []string
 	for _, n := range nodes {

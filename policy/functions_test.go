@@ -10,7 +10,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// keepOff is a function that has everything.
+// keepOff returns a function with all fields.
 const keepOff = `functions:
 - name: KeepOffSpot
   scope: node
@@ -29,7 +29,7 @@ const keepOff = `functions:
   http: {url: "https://keep-off-spot.default.svc/decide?strict=1", timeout: 2s, parallel: 3}
 `
 
-// plain takes out of the functions of a policy what cannot be compared.
+// plain removes the parts of the functions that cannot be compared.
 func plain(outside []Outside) []Outside {
 	for i := range outside {
 		outside[i].Strategy.NewArgs = nil
@@ -37,7 +37,7 @@ func plain(outside []Outside) []Outside {
 	return outside
 }
 
-func TestAFunctionOfTheFileIsAStrategyThatIsAskedElsewhere(t *testing.T) {
+func TestFunctionOfFile(t *testing.T) {
 	short := func(name string, kind schemas.ScopeKind) Strategy {
 		return Strategy{Name: name, Point: Deschedule, Scope: kind, Wakes: []schemas.DeltaKind{schemas.PodLabels},
 			Traits: Traits{Priority: PriorityViolation, Opaque: true}}
@@ -78,7 +78,7 @@ func TestAFunctionOfTheFileIsAStrategyThatIsAskedElsewhere(t *testing.T) {
 	}
 }
 
-func TestTheArgumentsOfAFunctionAreReadOverItsDefaultsOneByOne(t *testing.T) {
+func TestFunctionArgumentsOverDefaults(t *testing.T) {
 	for _, c := range []struct{ name, defaults, args, want string }{
 		{"no entry, and no defaults", "", "null", `{}`},
 		{"no entry is the defaults", "args: {a: {b: 1}, c: [2]}", "null", `{"a":{"b":1},"c":[2]}`},
@@ -114,7 +114,7 @@ profiles:
 	}
 }
 
-func TestTheArgumentsOfAFunctionAreReadBackAsTheyAreAlsoWithoutADefault(t *testing.T) {
+func TestFunctionArgumentsReadBack(t *testing.T) {
 	p, err := Parse("policy.yaml", []byte(start+`
 functions:
 - {name: Own, scope: pod, wakes: [pod.labels], args: {a: 1, b: 2}, http: {url: http://a}}

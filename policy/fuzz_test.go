@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// FuzzPodAnnotations: whatever the owner of a pod writes into its annotations and labels, the order of pods and the
-// protections follow their rules: the owner can protect the pod, and lift no protection that is not the owner's to lift.
+// For any annotations and labels of a pod, its cost and protections must follow their rules: the owner can protect the
+// pod, but cannot lift protections of others.
 func FuzzPodAnnotations(f *testing.F) {
 	const doNotDisrupt = "karpenter.sh/do-not-disrupt"
 	add := func(key, value string) { f.Add(key, value, int64(-3600), int32(0)) }

@@ -63,7 +63,7 @@ func TestInFlight(t *testing.T) {
 	}
 }
 
-func TestTheWindowOfLimitsIsFiveMinutesUnlessTheFileSaysElse(t *testing.T) {
+func TestWindow(t *testing.T) {
 	if got := (Limits{}).Over(); got != 5*time.Minute {
 		t.Errorf("got %v, want 5m", got)
 	}
@@ -87,7 +87,7 @@ func TestHowManyPodsOfAWorkloadMayBeUnavailable(t *testing.T) {
 		{"a half", Limits{Unavailable: new(intstr.FromString("50%"))}, []int{1, 1, 1, 1, 2, 5, 50}},
 		{"nearly all", Limits{Unavailable: new(intstr.FromString("99%"))}, []int{1, 1, 1, 2, 3, 9, 99}},
 		{"all", Limits{Unavailable: new(intstr.FromString("100%"))}, []int{1, 1, 2, 3, 4, 10, 100}},
-		{"what cannot be read lets none go", Limits{Unavailable: new(intstr.FromString("many"))}, []int{0, 0, 0, 0, 0, 0, 0}},
+		{"an invalid value allows none", Limits{Unavailable: new(intstr.FromString("many"))}, []int{0, 0, 0, 0, 0, 0, 0}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var got []int

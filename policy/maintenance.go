@@ -15,35 +15,35 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// Maintenance says how pods leave the nodes of a NodeMaintenance. With the zero value replacements come first where they
-// can, and only the rules for pods that cannot be moved and the signals of other systems protect a pod.
+// Maintenance configures how pods leave the nodes of a NodeMaintenance. With the zero value replacements come first
+// where possible, and only the rules for unmovable pods and the signals of other systems protect a pod.
 type Maintenance struct {
-	// Restart: every Deployment with one replica, and every one whose budget allows no disruption, makes a replacement first
-	// unless it is marked otherwise, so that a budget that wants all of its pods cannot hold a node for ever. false: as
-	// [Policy.Restart] says. nil: true.
+	// Restart lets every Deployment with one replica, and every one whose budget allows no disruption, make a
+	// replacement first unless it is annotated otherwise, so that a budget that requires all of its pods cannot hold a
+	// node forever. false means as in [Policy.Restart]. nil means true.
 	Restart *bool `json:"restart"`
-	// Protect are the rules of protection that hold. Signals hold without being named.
+	// Protect lists the protection rules that apply. Signals always apply.
 	Protect []string `json:"protect" enum:"*"`
-	// Start are the conditions and taints by which other programs begin to empty a node.
+	// Start lists the conditions and taints by which other programs start a drain.
 	Start []StartSign `json:"start"`
 
 	signals Signals
 }
 
-// StartSign is a condition or a taint of a node by which another program begins a drain. Exactly one of Condition and Taint
-// is set.
+// StartSign is a condition or a taint of a node by which another program starts a drain. Exactly one of Condition and
+// Taint is set.
 type StartSign struct {
-	// Condition is the type of a condition, and Status its status. Empty: True.
+	// Condition is the type of a condition, and Status its status. Empty means True.
 	Condition string                 `json:"condition" pattern:"key"`
 	Status    corev1.ConditionStatus `json:"status" enum:"True,False,Unknown"`
-	// Taint is KEY, KEY=VALUE, KEY:EFFECT or KEY=VALUE:EFFECT. Without a value or an effect every one matches.
+	// Taint is KEY, KEY=VALUE, KEY:EFFECT, or KEY=VALUE:EFFECT. Without a value or an effect it matches every one.
 	Taint string `json:"taint"`
 }
 
-// RestartAsUsual says that a replacement comes first only if [Policy.Restart] says so.
+// RestartAsUsual reports that a replacement comes first only if [Policy.Restart] enables it.
 func (m Maintenance) RestartAsUsual() bool { return m.Restart != nil && !*m.Restart }
 
-// Enums lists the words of fields. The rules that a maintenance can keep to need nothing but the pod.
+// Enums returns the valid values of fields. The rules that a maintenance can apply read only the pod.
 func (Maintenance) Enums() map[string][]string {
 	return map[string][]string{"protect": {
 		SystemCriticalPods, FailedBarePods, PodsWithLocalStorage, DaemonSetPods, PodsWithPVC, PodsWithResourceClaims,
@@ -51,10 +51,10 @@ func (Maintenance) Enums() map[string][]string {
 	}}
 }
 
-// Protects lists what forbids a maintenance to move the pod at the time now, always in the same order. Nothing: it may be
-// moved. A pod that the kubelet runs from its own files, and one that is being deleted, never may. [EvictAnnotation] lifts
-// signals and rules as it does elsewhere. Drain rules and drain labels are the business of package maintenance; so the
-// label of Cluster API does not protect a pod that has [v1alpha1.LabelDrain] too.
+// Protects returns the reasons why a maintenance may not move the pod at the time now, always in the same order, or
+// none if it may. A static pod and a terminating pod never move. [EvictAnnotation] lifts signals and rules as
+// elsewhere. Package maintenance handles drain rules and drain labels; so the label of Cluster API does not protect a
+// pod that also has [v1alpha1.LabelDrain].
 func (m Maintenance) Protects(pod *corev1.Pod, now time.Time) []schemas.Protection {
 	protections := PodProtections{ExtraEnabled: []string{PodsWithPVC, PodsWithResourceClaims}}
 	all := Evictor{args: EvictorArgs{NoEvictionPolicy: Mandatory, PodProtections: protections}, signals: m.signals}
@@ -71,7 +71,7 @@ func (m Maintenance) Protects(pod *corev1.Pod, now time.Time) []schemas.Protecti
 	return found
 }
 
-// Started returns the first sign of [Maintenance.Start] that the node has. Empty: it has none.
+// Started returns the first trigger in [Maintenance.Start] that the node has, or "".
 func (m Maintenance) Started(n *corev1.Node) string {
 	for _, sign := range m.Start {
 		if sign.on(n) {
@@ -93,7 +93,7 @@ func (s StartSign) on(n *corev1.Node) bool {
 	})
 }
 
-// String is such as "condition NeedsReboot=True" or "taint example.com/drain:NoSchedule".
+// String returns text such as "condition NeedsReboot=True" or "taint example.com/drain:NoSchedule".
 func (s StartSign) String() string {
 	if s.Condition != "" {
 		return fmt.Sprintf("condition %s=%s", s.Condition, cmp.Or(s.Status, corev1.ConditionTrue))
@@ -101,7 +101,7 @@ func (s StartSign) String() string {
 	return "taint " + s.Taint
 }
 
-// splitTaint takes a taint of a file apart. valued is true for an empty value behind a =, too.
+// splitTaint parses a taint of a file. valued is also true for an empty value after a =.
 func splitTaint(text string) (key, value string, valued bool, effect string) {
 	if at := strings.LastIndex(text, ":"); at >= 0 {
 		text, effect = text[:at], text[at+1:]
@@ -110,7 +110,7 @@ func splitTaint(text string) (key, value string, valued bool, effect string) {
 	return key, value, valued, effect
 }
 
-// Complete drops the default of Restart.
+// Complete removes the default of Restart.
 func (m *Maintenance) Complete() {
 	if !m.RestartAsUsual() {
 		m.Restart = nil
@@ -148,31 +148,31 @@ func validateTaint(text string) error {
 		Right: "write KEY, KEY=VALUE, KEY:EFFECT or KEY=VALUE:EFFECT with the effect " + strict.Either(effects)}
 }
 
-// Restart lets workloads make a replacement before a pod goes, instead of evicting it. It is about Deployments with one
-// replica, which an eviction would stop for as long as the replacement takes to start. The zero value never does.
+// Restart lets workloads make a replacement before a pod goes, instead of evicting it. It is for Deployments with one
+// replica, which an eviction would stop until the replacement has started. The zero value never does.
 type Restart struct {
-	// Workloads says which Deployments take part. Empty: none.
+	// Workloads selects the Deployments that take part. Empty means none.
 	Workloads RestartWorkloads `json:"workloads" enum:"Annotated,All" required:"true"`
-	// BlockedByBudget: Deployments with more replicas take part too, as long as a PodDisruptionBudget allows no disruption.
+	// BlockedByBudget includes Deployments with more replicas while a PodDisruptionBudget allows no disruption.
 	BlockedByBudget bool `json:"blockedByBudget"`
-	// Method is how. Empty: [RolloutRestart].
+	// Method is the way to make a replacement. Empty means [RolloutRestart].
 	Method RestartMethod `json:"method" enum:"RolloutRestart,Surge"`
-	// Annotation is the key in the Deployment's pod template that is changed. Empty: [DefaultRestartAnnotation].
+	// Annotation is the key in the Deployment's pod template that is changed. Empty means [DefaultRestartAnnotation].
 	Annotation string `json:"annotation" pattern:"key"`
-	// Otherwise is for a pod whose Deployment takes part and cannot make a replacement first. Empty:
+	// Otherwise is the action for a pod whose Deployment takes part and cannot make a replacement first. Empty means
 	// [OtherwiseEvict].
 	Otherwise RestartOtherwise `json:"otherwise" enum:"Evict,Skip"`
-	// Timeout is how long the replacement may take to become available until the move is taken back. 0: the progress
+	// Timeout is how long the replacement may take to become available before the move is undone. 0 means the progress
 	// deadline of the Deployment.
 	Timeout time.Duration `json:"timeout" above:"0" max:"24h0m0s"`
-	// Cooldown is how long a Deployment is not restarted again. 0: [DefaultRestartCooldown].
+	// Cooldown is how long a Deployment is not restarted again. 0 means [DefaultRestartCooldown].
 	Cooldown time.Duration `json:"cooldown" min:"0" max:"24h0m0s"`
-	// AgainAlone lifts the Cooldown for Deployments with one replica. No file sets it: it holds for pods that have to leave
-	// their nodes in any case, since they would be stopped without a replacement, or not move at all.
+	// AgainAlone lifts the Cooldown for Deployments with one replica. No file sets it: it applies to pods that must
+	// leave their nodes in any case. Otherwise they would be stopped without a replacement, or not move at all.
 	AgainAlone bool `json:"-"`
 }
 
-// RestartWorkloads says which Deployments take part in [Restart].
+// RestartWorkloads selects the Deployments that take part in [Restart].
 type RestartWorkloads string
 
 // The Deployments that take part. [RestartMark] on a Deployment or its namespace decides, the Deployment's own first.
@@ -190,27 +190,28 @@ const (
 	Surge          RestartMethod = "Surge"          // one replica more until it is available; then the pod goes
 )
 
-// RestartOtherwise is the fate of a pod whose workload cannot make a replacement first.
+// RestartOtherwise is the action for a pod whose workload cannot make a replacement first.
 type RestartOtherwise string
 
-// The two things that can be done.
+// The two possible actions.
 const (
 	OtherwiseEvict RestartOtherwise = "Evict"
 	OtherwiseSkip  RestartOtherwise = "Skip"
 )
 
 const (
-	// RestartMark is the annotation on a Deployment or a namespace by which it takes part: "true" by the method of the
+	// RestartMark is the annotation on a Deployment or a namespace that includes it: "true" by the method of the
 	// policy, "restart" or "surge" by that method, "false" not at all.
 	RestartMark = "rehome.dev/restart"
 	// DefaultRestartAnnotation is the key of kubectl, which tools that compare templates often ignore.
 	DefaultRestartAnnotation = "kubectl.kubernetes.io/restartedAt"
-	// DefaultRestartCooldown is that long because each restart makes a revision, and reads configuration anew.
+	// DefaultRestartCooldown is long because each restart makes a revision and reads configuration again.
 	DefaultRestartCooldown = 10 * time.Minute
 )
 
-// Preferred is the policy for a workload that is asked to make a replacement first: it takes part unless it is marked with
-// "false", as does one with several replicas whose budget allows no disruption. Other pods are evicted.
+// Preferred returns the policy for a workload that is requested to make a replacement first: it takes part unless it is
+// annotated with "false", and so does one with several replicas whose budget allows no disruption. Other pods are
+// evicted.
 func (r Restart) Preferred() Restart {
 	r.Workloads, r.BlockedByBudget, r.Otherwise = RestartAll, true, OtherwiseEvict
 	r.Method = cmp.Or(r.Method, RolloutRestart)
@@ -219,11 +220,11 @@ func (r Restart) Preferred() Restart {
 	return r
 }
 
-// SetDefaults fills in the defaults of a file that has the section.
+// SetDefaults sets the defaults of a file with the section.
 func (r *Restart) SetDefaults() {
 	r.Method, r.Annotation, r.Otherwise = RolloutRestart, DefaultRestartAnnotation, OtherwiseEvict
 	r.Cooldown = DefaultRestartCooldown
 }
 
-// Complete makes a cooldown of 0 the default.
+// Complete replaces a cooldown of 0 by the default.
 func (r *Restart) Complete() { r.Cooldown = cmp.Or(r.Cooldown, DefaultRestartCooldown) }

@@ -22,7 +22,7 @@ const allOfMaintenance = `maintenance:
     - taint: "example.com/drain=:NoExecute"
 `
 
-func TestMaintenancesAreReadWithTheirDefaultsAndWrittenBack(t *testing.T) {
+func TestMaintenanceReadAndWritten(t *testing.T) {
 	for _, c := range []struct {
 		name, text string
 		want       Maintenance
@@ -103,7 +103,7 @@ func TestMaintenancesAreNoPartOfAFileOfThePeer(t *testing.T) {
 	}
 }
 
-// protectedInEveryWay has everything that a rule of a maintenance looks at.
+// protectedInEveryWay returns a pod with everything that a rule of a maintenance reads.
 func protectedInEveryWay() *corev1.Pod {
 	critical := SystemCritical
 	return &corev1.Pod{
@@ -130,7 +130,7 @@ func TestAMaintenanceMovesWhatProfilesProtect(t *testing.T) {
 		want         []schemas.Protection
 	}{
 		{"bare, critical and with data, as a drain by hand would", "", nil, nil},
-		{"of a DaemonSet, when a plan says so", "", func(p *corev1.Pod) {
+		{"of a DaemonSet, if a plan selects it", "", func(p *corev1.Pod) {
 			p.OwnerReferences = []metav1.OwnerReference{{Kind: "DaemonSet", Name: "d"}}
 		}, nil},
 		{"that its owner keeps from being descheduled", "", func(p *corev1.Pod) {
@@ -139,13 +139,13 @@ func TestAMaintenanceMovesWhatProfilesProtect(t *testing.T) {
 		{"but not a mirror pod", "", func(p *corev1.Pod) {
 			p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x", EvictAnnotation: "true"}
 		}, []schemas.Protection{{Rule: MirrorPods, Detail: "it mirrors a static pod"}}},
-		{"nor one that Karpenter is not to disrupt", "", func(p *corev1.Pod) {
+		{"nor one that Karpenter must not disrupt", "", func(p *corev1.Pod) {
 			p.Annotations = map[string]string{"karpenter.sh/do-not-disrupt": "true"}
 		}, signal(`its annotation karpenter.sh/do-not-disrupt is "true"`)},
 		{"unless the policy switches that off", "signals: {defaultDisabled: [karpenter.sh/do-not-disrupt]}\n", func(p *corev1.Pod) {
 			p.Annotations = map[string]string{"karpenter.sh/do-not-disrupt": "true"}
 		}, nil},
-		{"nor one that Cluster Autoscaler is not to evict", "", func(p *corev1.Pod) {
+		{"nor one that Cluster Autoscaler must not evict", "", func(p *corev1.Pod) {
 			p.Annotations = map[string]string{"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
 		}, signal(`its annotation cluster-autoscaler.kubernetes.io/safe-to-evict is "false"`)},
 		{"nor one that Cluster API skips", "", func(p *corev1.Pod) {
@@ -176,7 +176,7 @@ func TestAMaintenanceMovesWhatProfilesProtect(t *testing.T) {
 	}
 }
 
-// TestEveryRuleThatAMaintenanceCanNameProtectsAPod also holds that no name is there in vain.
+// TestEveryRuleThatAMaintenanceCanNameProtectsAPod also checks that each name has an effect.
 func TestEveryRuleThatAMaintenanceCanNameProtectsAPod(t *testing.T) {
 	for _, rule := range (Maintenance{}).Enums()["protect"] {
 		p := protectedInEveryWay()

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Metrics says where real usage can be read. Without providers strategies go by the requests of pods.
+// Metrics lists the sources of real usage. Without providers strategies use the requests of pods.
 type Metrics []MetricsProvider
 
 // MetricsProvider is one source of real usage.
@@ -14,11 +14,11 @@ type MetricsProvider struct {
 	Prometheus *Prometheus `json:"prometheus"`
 }
 
-// Prometheus is how a Prometheus server is reached.
+// Prometheus is the access to a Prometheus server.
 type Prometheus struct {
-	// URL is where its API begins, with the scheme http or https.
+	// URL is the base URL of its API, with the scheme http or https.
 	URL string `json:"url" required:"write one such as https://prometheus.monitoring:9090"`
-	// AuthToken names the token to log in with. nil: the token of the service account.
+	// AuthToken names the bearer token. nil means the token of the service account.
 	AuthToken *AuthToken `json:"authToken"`
 }
 
@@ -33,24 +33,24 @@ type SecretRef struct {
 	Name      string `json:"name" required:"name the Secret"`
 }
 
-// metricsCollector is the older way to ask for [LoadKubernetes].
+// metricsCollector is the older form of [LoadKubernetes].
 type metricsCollector struct {
 	Enabled bool `json:"enabled"`
 }
 
-// Kubernetes says whether the metrics API of the cluster is a source.
+// Kubernetes reports whether the metrics API of the cluster is a source.
 func (m Metrics) Kubernetes() bool {
 	_, is := m.provider(LoadKubernetes)
 	return is
 }
 
-// Prometheus is the server that queries are sent to. nil: there is none.
+// Prometheus returns the server for queries, or nil.
 func (m Metrics) Prometheus() *Prometheus {
 	p, _ := m.provider(LoadPrometheus)
 	return p.Prometheus
 }
 
-// TokenSecret names the Secret with the token. nil: the token of the service account is used.
+// TokenSecret returns the Secret with the token. nil means the token of the service account.
 func (p Prometheus) TokenSecret() *SecretRef {
 	if p.AuthToken == nil {
 		return nil
@@ -80,7 +80,7 @@ func (p MetricsProvider) Validate() error {
 		return &FieldError{Field: "prometheus", Reason: "goes only with the source " + string(LoadPrometheus)}
 	case p.Source == LoadPrometheus && p.Prometheus == nil:
 		return &FieldError{Field: "prometheus", Reason: "is missing",
-			Right: "say where the server is, as in prometheus: {url: https://HOST}"}
+			Right: "add the server, as in prometheus: {url: https://HOST}"}
 	}
 	return nil
 }
@@ -94,7 +94,7 @@ func (p Prometheus) Validate() error {
 	return nil
 }
 
-// needsPrometheus is the error of a setting that measures nodes by a query when the file has no server for it.
+// needsPrometheus returns the error of a setting that measures nodes by a query if the file has no server for it.
 func needsPrometheus(value any) *FieldError {
 	return &FieldError{Value: value, Reason: "needs a metrics provider of source Prometheus",
 		Right: "add the provider {source: Prometheus, prometheus: {url: https://HOST}} to metricsProviders"}

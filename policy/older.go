@@ -51,10 +51,10 @@ type olderEvictor struct {
 //go:embed older.yaml
 var olderYAML []byte
 
-// olderParams are the params of one strategy in older.yaml: the argument that each path became.
+// olderParams are the params of one strategy in older.yaml, with the argument for each path.
 type olderParams map[string]string
 
-// below lists the keys of the map at a path, which ends in a dot unless it is empty.
+// below returns the keys of the map at a path, which ends in a dot unless it is empty.
 func (p olderParams) below(path string) []string {
 	var keys []string
 	for _, name := range strict.Names(p) {
@@ -66,7 +66,8 @@ func (p olderParams) below(path string) []string {
 	return slices.Compact(keys)
 }
 
-// older reads a file of [OlderVersion] as one of [DeschedulerVersion]. Strategies that protect the same pods share a profile.
+// older converts a file of [OlderVersion] to one of [DeschedulerVersion]. Strategies that protect the same pods share a
+// profile.
 func (r *reader) older() Policy {
 	var doc olderFile
 	r.into(r.root, &doc, "")
@@ -163,7 +164,7 @@ func (r *reader) olderStrategy(profiles []fileProfile, doc olderFile, e strict.E
 	return profiles
 }
 
-// olderArguments are the params of a strategy, put together as the arguments of it and of DefaultEvictor.
+// olderArguments are the params of a strategy, assembled as the arguments of the strategy and of DefaultEvictor.
 type olderArguments struct {
 	*reader
 	params        olderParams
@@ -218,7 +219,7 @@ func textNode(text string) *yaml.Node {
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text}
 }
 
-// origins notes where the arguments come from, which are read at the path args.
+// origins records the origins of the arguments, which are read at the path args.
 func (a *olderArguments) origins(args, params string) {
 	a.reader.origins[args] = origin{path: params}
 	for argument, path := range a.from {

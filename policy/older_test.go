@@ -68,7 +68,7 @@ strategies:
 	}
 }
 
-func TestWhatIsWrongWithAnOlderStrategyIsSaidWhereItStands(t *testing.T) {
+func TestOlderStrategyProblems(t *testing.T) {
 	const text = `apiVersion: descheduler/v1alpha1
 kind: DeschedulerPolicy
 maxNoOfPodsToEvictTotal: -1

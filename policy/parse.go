@@ -25,7 +25,7 @@ const (
 	Kind         = "DeschedulerPolicy"
 )
 
-// ownFields lists the fields that only [Version] has.
+// ownFields returns the fields that only [Version] has.
 func ownFields() []string {
 	return []string{
 		"rate", "deltas", "signals", "limits", "circuitBreakers", "restart", "evictionRequests", "requests", "maintenance", "scheduler",
@@ -47,12 +47,13 @@ type file struct {
 //go:embed policy.schema.json
 var schemaJSON []byte
 
-// Schema is the JSON Schema of the policy file. It is generated from the structs and their comments.
+// Schema returns the JSON Schema of the policy file. It is generated from the structs and their comments.
 func Schema() []byte { return schemaJSON }
 
-// Parse reads a policy file in YAML or JSON. name is the name of the file for messages; known are the built-in strategies.
+// Parse reads a policy file in YAML or JSON. name is the name of the file for messages; known are the built-in
+// strategies.
 //
-// The error, if there is one, is of type [Problems] and lists everything that is wrong. The Policy is then zero.
+// An error is of type [Problems] and lists all problems. The Policy is then zero.
 func Parse(name string, data []byte, known []Strategy) (Policy, error) {
 	r := reader{known: known, origins: map[string]origin{}}
 	p := r.read(data)
@@ -76,7 +77,7 @@ func Parse(name string, data []byte, known []Strategy) (Policy, error) {
 	return Policy{}, all.InOrder()
 }
 
-// reader is one reading of one file.
+// reader reads one file once.
 type reader struct {
 	strict.Decoder
 	known   []Strategy
@@ -86,13 +87,13 @@ type reader struct {
 	origins map[string]origin // by the path of a part that is not in the file as it is read
 }
 
-// origin is the path in the file that a part was made of. The parts of a whole one are not in the file.
+// origin is the path in the file from which a part was made. The parts of a whole origin are not in the file.
 type origin struct {
 	path  string
 	whole bool
 }
 
-// placed moves a problem to where its field comes from: the origin of the longest part of its path.
+// placed moves a problem to the origin of its field: the origin of the longest part of its path.
 func (r *reader) placed(p Problem) Problem {
 	for at := len(p.Field); at > 0; at-- {
 		if from, moved := r.origins[p.Field[:at]]; moved && (at == len(p.Field) || strings.ContainsAny(p.Field[at-1:at+1], ".[")) {
@@ -123,14 +124,14 @@ func (r *reader) read(data []byte) Policy {
 		for i, m := range p.Metrics {
 			if m.Source == LoadKubernetes {
 				r.wrong(fmt.Sprintf("metricsProviders[%d].source", i), m.Source,
-					"cannot be used together with metricsCollector.enabled, which asks for the same", "remove metricsCollector")
+					"cannot be used together with metricsCollector.enabled, which has the same meaning", "remove metricsCollector")
 			}
 		}
 		p.Metrics = append(Metrics{{Source: LoadKubernetes}}, p.Metrics...)
 	}
 	r.metrics = p.Metrics
 	p.Outside = r.functions(doc.Functions)
-	if r.version == Version { // else they were refused
+	if r.version == Version { // else they were rejected
 		p.Profiles = r.presets(doc, &p)
 	}
 	p.Profiles = append(p.Profiles, r.profiles(doc.Profiles, p.Presets)...)
@@ -141,7 +142,7 @@ func (r *reader) read(data []byte) Policy {
 	return p
 }
 
-// readVersion looks at apiVersion and kind, and says whether the rest of the file can be read: an unknown version has
+// readVersion reads apiVersion and kind, and reports whether the rest of the file can be read: an unknown version has
 // unknown fields.
 func (r *reader) readVersion() bool {
 	switch kind, given := r.top("kind"); {
@@ -182,7 +183,7 @@ func (r *reader) top(field string) (*yaml.Node, bool) {
 	return n, n != nil && !strict.IsNull(n)
 }
 
-// into decodes n, which stands at path, into what the pointer to points to.
+// into decodes n, at path, into the target of a pointer.
 func (r *reader) into(n *yaml.Node, to any, path string) {
 	r.Decode(n, reflect.ValueOf(to).Elem(), strict.Place{Path: path, Line: strict.LineOf(r.root, path, r.root.Line)})
 }
@@ -212,10 +213,10 @@ func (r *reader) arguments(s Strategy, n *yaml.Node, path string) json.RawMessag
 	return data
 }
 
-// Format writes the policy as a file in YAML of [Version] or [DeschedulerVersion]. Reading it gives the same policy, in
-// which presets are profiles. Defaults are left out, and so are comments and fields without effect.
+// Format writes the policy as a YAML file of [Version] or [DeschedulerVersion]. Reading it gives the same policy, in
+// which presets are profiles. It omits defaults, comments, and fields without effect.
 //
-// It fails, with errors that are each a *[FieldError], when the policy has something that the version does not.
+// It fails if the policy contains something that the version does not have; each error is a *[FieldError].
 func (p Policy) Format(version string) ([]byte, error) {
 	var found Findings
 	if version != Version && version != DeschedulerVersion {
@@ -257,7 +258,7 @@ func (p Policy) Format(version string) ([]byte, error) {
 	return strict.ToYAML(n)
 }
 
-// file is the profile as it stands in a file.
+// file returns the profile in the format of a file.
 func (p Profile) file() (fileProfile, error) {
 	w := fileProfile{Name: p.Name}
 	evictor, err := strict.Encode(p.Evictor.args, EvictorArgs{})
@@ -282,7 +283,8 @@ func (p Profile) file() (fileProfile, error) {
 	return w, nil
 }
 
-// changed are the arguments as they stand in a file; nil when they are the defaults. A default that they unset is a null.
+// changed returns the arguments in the format of a file, or nil if they are the defaults. A default that they unset is
+// a null.
 func (e Enabled) changed() (*yaml.Node, error) {
 	defaults, err := json.Marshal(e.NewArgs())
 	if err != nil || bytes.Equal(defaults, e.Args) {

@@ -73,7 +73,7 @@ func known() []Strategy {
 }
 
 // TestABrokenPolicyIsRefusedWithEveryProblemInIt reads each testdata/CASE.yaml and compares the error with CASE.want.
-// With UPDATE_GOLDEN=1 in the environment the second is written anew, to be read before it is committed.
+// UPDATE_GOLDEN=1 in the environment rewrites the latter; review it before the commit.
 func TestABrokenPolicyIsRefusedWithEveryProblemInIt(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(files) < 25 {
@@ -117,8 +117,8 @@ func TestABrokenPolicyIsRefusedWithEveryProblemInIt(t *testing.T) {
 
 const start = "apiVersion: rehome.dev/v1alpha1\nkind: DeschedulerPolicy\n"
 
-// parse reads a policy that is right, and takes the functions out of it, which cannot be compared, and the traits of the
-// strategies that a test knows, which are always the same.
+// parse reads a valid policy, and removes the parts that cannot be compared or are always equal: the functions, and the
+// traits of the test's strategies.
 func parse(t *testing.T, text string) Policy {
 	t.Helper()
 	p, err := Parse("policy.yaml", []byte(text), known())
@@ -177,7 +177,7 @@ profiles:
 		{"may ask for all deltas", start + "deltas: All", Policy{Rate: DefaultRate(), Limits: Limits{InFlight: DefaultInFlight()}, CircuitBreakers: DefaultCircuitBreakers(), Deltas: DeltasAll}},
 		{"may leave its only profile without a name, and end in an empty document", "---\n" + start + "profiles: [{}]\n---\n# end\n",
 			Policy{Rate: DefaultRate(), Limits: Limits{InFlight: DefaultInFlight()}, CircuitBreakers: DefaultCircuitBreakers(), Deltas: DeltasNeeded, Profiles: []Profile{{Name: "default"}}}},
-		{"lists strategies to deschedule before those to balance, each once, and ignores what the peer ignores", start + `
+		{"lists deschedule strategies before balance strategies, each once, and ignores the same fields as the descheduler", start + `
 profiles:
 - pluginConfig:
   - name: RemovePodsViolatingNodeTaints
@@ -314,7 +314,7 @@ func TestAliasesCannotFillTheMemory(t *testing.T) {
 			_, err := Parse("policy.yaml", []byte(b.String()), known())
 			var problems Problems
 			if !errors.As(err, &problems) || !slices.ContainsFunc(problems, func(p Problem) bool {
-				return p.Wrong == "the file comes to more than 100000 values" && p.Right == "use fewer aliases"
+				return p.Wrong == "the file expands to more than 100000 values" && p.Right == "use fewer aliases"
 			}) {
 				t.Errorf("got %v, want a refusal", err)
 			}

@@ -39,49 +39,49 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Policy is a whole policy file, validated, with defaults filled in. The fields that are not in a file are what [Parse]
-// makes of it.
+// Policy is a complete policy file, validated, with defaults. [Parse] sets the fields that are not in a file.
 type Policy struct {
-	// NodeSelector selects the nodes that Rehome works on, in label selector syntax. Empty: all.
+	// NodeSelector selects the nodes that Rehome manages, in label selector syntax. Empty means all.
 	NodeSelector string `json:"nodeSelector"`
-	// GracePeriodSeconds is the grace period of every eviction. nil: the pod's own. 0 kills at once.
+	// GracePeriodSeconds is the grace period of every eviction. nil means the pod's own. 0 kills at once.
 	GracePeriodSeconds *int64 `json:"gracePeriodSeconds" min:"0"`
-	// Rate is how fast pods are moved.
+	// Rate is the rate of moves.
 	Rate Rate `json:"rate"`
 
-	// The part of Limits that the descheduler has, too.
+	// The part of Limits that the descheduler also has.
 	MaxPerNode      *uint `json:"maxNoOfPodsToEvictPerNode"`
 	MaxPerNamespace *uint `json:"maxNoOfPodsToEvictPerNamespace"`
 	MaxTotal        *uint `json:"maxNoOfPodsToEvictTotal"`
 
-	// Limits is how many pods are moved within a window of time, and at once.
+	// Limits limit the moves within a window of time, and in flight.
 	Limits Limits `json:"limits"`
-	// CircuitBreakers stop moves that make things worse. The zero value has none; the default is [DefaultCircuitBreakers].
+	// CircuitBreakers stop moves that make things worse. The zero value has none; the default is
+	// [DefaultCircuitBreakers].
 	CircuitBreakers CircuitBreakers `json:"circuitBreakers" old:"brakes"`
 	// Restart lets workloads make a replacement first.
 	Restart Restart `json:"restart"`
-	// EvictionRequests asks other programs before a pod is evicted.
+	// EvictionRequests sends a request to other programs before a pod is evicted.
 	EvictionRequests EvictionRequests `json:"evictionRequests"`
-	// Requests are the senders that may make requests. nil: [DefaultRequests].
+	// Requests lists the senders that may make requests. nil means [DefaultRequests].
 	Requests *Requests `json:"requests"`
-	// Maintenance says how pods leave nodes under maintenance.
+	// Maintenance configures how pods leave nodes under maintenance.
 	Maintenance Maintenance `json:"maintenance"`
 	// Scheduler describes the scheduler of the cluster, to predict where it places replacements.
 	Scheduler Scheduler `json:"scheduler"`
-	// FailureEvents: an eviction that fails or is refused becomes a Kubernetes Event of the type Warning with the reason
+	// FailureEvents turns failed and refused evictions into Kubernetes Events of the type Warning with the reason
 	// EvictionFailed.
 	FailureEvents bool `json:"evictionFailureEventNotification"`
-	// Metrics says where real usage can be read.
+	// Metrics lists the sources of real usage.
 	Metrics Metrics `json:"metricsProviders"`
-	// Deltas says which deltas are published. The zero value is [DeltasNeeded].
+	// Deltas selects the published deltas. The zero value is [DeltasNeeded].
 	Deltas Deltas `json:"deltas" enum:"Needed,All"`
-	// Signals are the annotations, labels, taints, and conditions of other systems that are honoured. Those of pods are also
-	// a part of every [Evictor].
+	// Signals are the annotations, labels, taints, and conditions of other systems that Rehome honors. The signals of
+	// pods are also a part of every [Evictor].
 	Signals Signals `json:"signals"`
-	// Functions are the strategies that are asked outside of this process, as the file describes them.
+	// Functions are the strategies outside of this process, as the file describes them.
 	Functions []Function `json:"functions"`
 
-	// Outside are the strategies of Functions, whether a profile enables them or not.
+	// Outside are the strategies of Functions, even if no profile enables them.
 	Outside []Outside `json:"-"`
 	// Known are the traits of all strategies that the file may name: the built-in ones and the functions.
 	Known map[string]Traits `json:"-"`
@@ -91,20 +91,20 @@ type Policy struct {
 	Presets []Preset `json:"-"`
 }
 
-// Default is the policy of a file that sets nothing. It has no profile, so it moves no pod.
+// Default returns the policy of a file that sets nothing. It has no profile, so it moves no pod.
 func Default() Policy {
 	return Policy{
 		Rate: DefaultRate(), Limits: Limits{InFlight: DefaultInFlight()}, CircuitBreakers: DefaultCircuitBreakers(), Deltas: DeltasNeeded,
 	}
 }
 
-// Deltas says which deltas about pods are published. Those about nodes always are.
+// Deltas selects the published deltas about pods. Deltas about nodes are always published.
 type Deltas string
 
 // The choices.
 const (
 	DeltasNeeded Deltas = "Needed" // deltas that can change the answer of a strategy
-	DeltasAll    Deltas = "All"    // every one, for programs that listen
+	DeltasAll    Deltas = "All"    // all deltas, for other programs
 )
 
 // Profile is a set of strategies that share one set of protections.
@@ -133,8 +133,8 @@ func (p Policy) Enabled(profile, strategy string) (Enabled, bool) {
 	return Enabled{}, false
 }
 
-// NeedsCapacity says whether a profile or a strategy has to know where pods fit. Only strategies that renew pods, or whose pods may
-// return, do not.
+// NeedsCapacity reports whether a profile or a strategy depends on where pods fit. Only strategies that renew pods, or
+// whose pods may return, do not.
 func (p Policy) NeedsCapacity() bool {
 	return slices.ContainsFunc(p.Profiles, func(p Profile) bool {
 		return p.Evictor.Needs().Room || slices.ContainsFunc(p.Strategies, func(e Enabled) bool {
@@ -151,7 +151,7 @@ func (p Policy) Profile(name string) (Profile, bool) {
 	return first(p.Profiles, func(profile Profile) bool { return profile.Name == name })
 }
 
-// first returns the first item of a list that is as wanted, and whether there is one.
+// first returns the first matching item of a list, and whether there is one.
 func first[T any](list []T, wanted func(T) bool) (item T, found bool) {
 	if i := slices.IndexFunc(list, wanted); i >= 0 {
 		return list[i], true
@@ -159,8 +159,8 @@ func first[T any](list []T, wanted func(T) bool) (item T, found bool) {
 	return item, false
 }
 
-// Selector is NodeSelector, compiled. Each call compiles it anew, so call it once and keep the answer. A NodeSelector
-// that cannot be read, which [Parse] never returns, selects nothing.
+// Selector returns the compiled NodeSelector. Each call compiles it again, so call it once and keep the result. An
+// invalid NodeSelector, which [Parse] never returns, selects nothing.
 func (p Policy) Selector() labels.Selector {
 	selector, err := labels.Parse(p.NodeSelector)
 	if err != nil {
@@ -169,7 +169,7 @@ func (p Policy) Selector() labels.Selector {
 	return selector
 }
 
-// Traits returns the traits of a strategy, which need not be enabled: a move may outlive the policy that asked for it.
+// Traits returns the traits of a strategy, even if it is disabled, because a move may outlive its policy.
 func (p Policy) Traits(strategy string) Traits {
 	switch strategy {
 	case schemas.RequestStrategy:
@@ -185,8 +185,8 @@ func (p Policy) Traits(strategy string) Traits {
 
 // Scheduler describes the scheduler of the cluster. The zero value is its default profile.
 type Scheduler struct {
-	// Profile is how the scheduler scores nodes: LeastAllocated, MostAllocated, or the path of a KubeSchedulerConfiguration.
-	// Empty: LeastAllocated.
+	// Profile is the scoring profile of the scheduler: LeastAllocated, MostAllocated, or the path of a
+	// KubeSchedulerConfiguration. Empty means LeastAllocated.
 	Profile string `json:"profile"`
 }
 
@@ -209,7 +209,7 @@ func (s Scheduler) Load() (*score.Profile, error) {
 	return profile, nil
 }
 
-// Warnings describes parts of the policy that are valid but work against each other or cannot be checked here.
+// Warnings returns warnings about parts of the policy that are valid but conflict, or that cannot be checked here.
 func (p Policy) Warnings() []string {
 	profile, err := p.Scheduler.Load()
 	if err != nil {
@@ -230,15 +230,15 @@ func (p Policy) Warnings() []string {
 
 // Types of package strict that other packages use.
 type (
-	// FieldError is one mistake in a value.
+	// FieldError is one error in a value.
 	FieldError = strict.FieldError
-	// Findings are the mistakes that a Validate method finds.
+	// Findings are the errors that a Validate method finds.
 	Findings = strict.Findings
-	// Problem is one mistake in a file.
+	// Problem is one error in a file.
 	Problem = strict.Problem
 	// Problems are the error of [Parse].
 	Problems = strict.Problems
 )
 
-// Item is the path of an item of a list, below the list.
+// Item returns the path of an item of a list, below the list.
 func Item(i int) string { return strict.Item(i) }

@@ -16,14 +16,14 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Preset is a preset that a file names: one of the profiles of OpenShift's descheduler operator. It became a profile of
-// [Policy.Profiles]; the rest is for people.
+// Preset is a preset in a file: one of the profiles of OpenShift's descheduler operator. It became a profile of
+// [Policy.Profiles]; the other fields are for users.
 type Preset struct {
 	// Name is the one in the file.
 	Name string
-	// Profile is the name of the profile that it became. Empty: it changed the profiles of other presets.
+	// Profile is the name of the resulting profile. It is empty if it changed the profiles of other presets.
 	Profile string
-	// Lacks says in sentences what it does in OpenShift and Rehome does not do.
+	// Lacks lists, in sentences, features of the preset in OpenShift that Rehome does not have.
 	Lacks []string
 }
 
@@ -43,15 +43,15 @@ type openshift struct {
 // presetRow is one preset. Without a profile it changes the other presets.
 type presetRow struct {
 	Name      string            `json:"name"`
-	Older     []string          `json:"older"`   // names that are still read
+	Older     []string          `json:"older"`   // alternative names
 	Profile   string            `json:"profile"` // a template of a profile of a file
 	Lacks     []string          `json:"lacks"`
 	Conflicts map[string]string `json:"conflicts"` // with other presets, and why
-	PerNode   uint              `json:"perNode"`   // limits for a file that has none; 0: none
+	PerNode   uint              `json:"perNode"`   // limits for a file without limits; 0 means none
 	Total     uint              `json:"total"`
 }
 
-// level is when a node counts as idle and as busy, in percent.
+// level has the percentages at which a node counts as under-used and as over-used.
 type level struct {
 	Low  int `json:"low"`
 	High int `json:"high"`
@@ -63,7 +63,7 @@ func newOpenShift() openshift {
 	return o
 }
 
-// Customizations change presets, under the names that OpenShift's operator gives them.
+// Customizations change presets, with the names of OpenShift's operator.
 type Customizations struct {
 	PodLifetime                      time.Duration        `json:"podLifetime" min:"1s"`
 	ThresholdPriority                *int32               `json:"thresholdPriority" max:"2000000000"`
@@ -75,7 +75,7 @@ type Customizations struct {
 
 	DevDeviation string `json:"devDeviationThresholds" enum:"Low,Medium,High,AsymmetricLow,AsymmetricMedium,AsymmetricHigh"`
 
-	// The rest is read, so that a file need not be changed, and has no effect.
+	// The other fields are read, so that a file need not be changed, and have no effect.
 	DevEnableEvictionsInBackground bool           `json:"devEnableEvictionsInBackground"`
 	DevEnableSoftTainter           bool           `json:"devEnableSoftTainter"`
 	DevMigrationCooldown           *time.Duration `json:"devMigrationCooldown"`
@@ -89,7 +89,7 @@ type customizedNamespaces struct {
 	Excluded []string `json:"excluded" pattern:"namespace"`
 }
 
-// given lists the customizations of the file that are keys of a table, sorted.
+// given returns the customizations of the file that are keys of a table, sorted.
 func (c Customizations) given(table map[string]string) []string {
 	fields := strict.FieldsOf(reflect.ValueOf(c))
 	return slices.DeleteFunc(strict.Names(table), func(name string) bool { return fields[name].Value.IsZero() })
@@ -121,7 +121,7 @@ func (c Customizations) Validate() error {
 	return found.Err()
 }
 
-// overlap says whether two entries of a list of namespaces can name the same namespace.
+// overlap reports whether two entries of a list of namespaces can match the same namespace.
 func overlap(a, b string) bool {
 	beginA, manyA := strings.CutSuffix(a, "*")
 	beginB, manyB := strings.CutSuffix(b, "*")
@@ -129,7 +129,7 @@ func overlap(a, b string) bool {
 		manyB && strings.HasPrefix(a, beginB) || a == b
 }
 
-// query is the query of a usage profile, or behind "query:". Empty: the profile is not known.
+// query returns the query of a usage profile, or the text after "query:". It is empty for an unknown profile.
 func (o openshift) query(profile string) string {
 	if query, own := strings.CutPrefix(profile, "query:"); own {
 		return strings.TrimSpace(query)
@@ -140,7 +140,7 @@ func (o openshift) query(profile string) string {
 // chosen is a preset of the file.
 type chosen struct {
 	presetRow
-	written string // the name that it has there
+	written string // its name in the file
 	path    string
 }
 
@@ -166,7 +166,7 @@ func (r *reader) presets(doc file, p *Policy) []Profile {
 		}
 	}
 	if slices.ContainsFunc(r.Invalid, func(p Problem) bool { return strings.HasPrefix(p.Field, customized) }) {
-		c = Customizations{} // what follows from a mistake is not another one
+		c = Customizations{} // a consequence of an error is not another error
 	}
 	var idle []string
 	for _, name := range c.given(o.Idle) {
@@ -191,7 +191,8 @@ func (r *reader) presets(doc file, p *Policy) []Profile {
 	return profiles
 }
 
-// choose finds the presets that the file names, and reports unknown ones, one twice, and two that conflict, at the later one.
+// choose returns the presets that the file names. It reports unknown and repeated ones, and two that conflict, at the
+// later one.
 func (r *reader) choose(o openshift, written []string) []chosen {
 	var all []chosen
 	var names []string
@@ -225,8 +226,8 @@ func (r *reader) choose(o openshift, written []string) []chosen {
 	return all
 }
 
-// preset reads the profile of a preset as one of the file. Its problems are those of the preset, or of the customization
-// that it comes from.
+// preset reads the profile of a preset like one of the file. Its problems are reported at the preset, or at the
+// customization that causes them.
 func (r *reader) preset(one chosen, values presetValues) Profile {
 	var b strings.Builder
 	err := template.Must(template.New(one.Name).Funcs(template.FuncMap{"json": inJSON}).Parse(one.Profile)).Execute(&b, values)
@@ -253,14 +254,14 @@ func inJSON(value any) (string, error) {
 	return string(data), err
 }
 
-// presetValues are what the templates of profiles say about the customizations of a file.
+// presetValues are the values of the customizations for the templates of profiles.
 type presetValues struct {
 	openshift
 	Customizations
 	all []chosen
 }
 
-// Evictor is what protects the pods of most presets.
+// Evictor returns the protections of most presets.
 func (v presetValues) Evictor() EvictorArgs {
 	a := EvictorArgs{PriorityThreshold: PriorityThreshold{Value: v.ThresholdPriority, Name: v.ThresholdPriorityClassName}}
 	has := func(name string) bool {
@@ -275,7 +276,7 @@ func (v presetValues) Evictor() EvictorArgs {
 	return a
 }
 
-// Namespaces are the namespaces that presets look at.
+// Namespaces returns the namespaces of presets.
 func (v presetValues) Namespaces() Namespaces {
 	if n := v.Customizations.Namespaces; len(n.Included) > 0 {
 		return Namespaces{Include: n.Included}
@@ -289,12 +290,12 @@ func (v presetValues) Namespaces() Namespaces {
 	return n
 }
 
-// Seconds is the age of pods.
+// Seconds returns the age of pods.
 func (v presetValues) Seconds(otherwise int64) int64 {
 	return cmp.Or(int64(v.PodLifetime.Seconds()), otherwise)
 }
 
-// Busy are the arguments of LowNodeUtilization by the requests of pods, unless the file wants it otherwise.
+// Busy returns the arguments of LowNodeUtilization by the requests of pods, unless the file changes that.
 func (v presetValues) Busy() map[string]any {
 	if v.DevDeviation != "" {
 		return v.Nodes("devDeviationThresholds", v.DevDeviation, v.DevActualUtilizationProfile)
@@ -303,8 +304,8 @@ func (v presetValues) Busy() map[string]any {
 	return v.Nodes(field, cmp.Or(v.DevLowNodeUtilizationThresholds, "Medium"), v.DevActualUtilizationProfile)
 }
 
-// Nodes are the arguments of a strategy that looks at whole nodes: at the level that a customization names, and measured by
-// a usage profile, or by requests if it is empty.
+// Nodes returns the arguments of a strategy for whole nodes: at the level of a customization, and measured by a usage
+// profile, or by requests if it is empty.
 func (v presetValues) Nodes(field, name, usage string) map[string]any {
 	args, to := map[string]any{"evictableNamespaces": v.Namespaces()}, v.Levels[field][name]
 	resources := []string{"cpu", "memory", "pods"}

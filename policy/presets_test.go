@@ -13,7 +13,7 @@ import (
 	"github.com/rehome-dev/rehome/policy/strict"
 )
 
-// meaning is what a policy says, a line each: its limits, and of each profile what protects and what moves its pods.
+// meaning summarizes a policy line by line: its limits, and the protections and strategies of each profile.
 func meaning(p Policy) []string {
 	var lines []string
 	limit := func(name string, most *uint) {
@@ -207,7 +207,7 @@ func TestAPolicyWithPatternsIsNotWrittenForThePeer(t *testing.T) {
 	}
 }
 
-// TestThePresetTableHoldsTogether finds slips in the data.
+// TestThePresetTableHoldsTogether finds errors in the data.
 func TestThePresetTableHoldsTogether(t *testing.T) {
 	o := newOpenShift()
 	seen := map[string]bool{}

@@ -10,10 +10,10 @@ import (
 	"github.com/rehome-dev/rehome/policy/strict"
 )
 
-// EvictorName is the plugin that says what protects a pod. It is always on.
+// EvictorName is the plugin with the protections. It is always enabled.
 const EvictorName = "DefaultEvictor"
 
-// DefaultProfile is the name of a profile that has none and is the only one.
+// DefaultProfile is the name of an unnamed profile that is the only one.
 const DefaultProfile = "default"
 
 // fileProfile is a profile in the file.
@@ -23,7 +23,8 @@ type fileProfile struct {
 	Plugins      plugins        `json:"plugins"`
 }
 
-// plugins lists the enabled plugins. PreSort, Sort and every list of disabled plugins have no effect, as in the descheduler.
+// plugins lists the enabled plugins. PreSort, Sort, and every list of disabled plugins have no effect, as in the
+// descheduler.
 type plugins struct {
 	PreSort           pluginSet  `json:"presort"`
 	Sort              pluginSet  `json:"sort"`
@@ -44,13 +45,13 @@ type evictorSet struct {
 	Disabled []string `json:"disabled"`
 }
 
-// pluginConfig holds the arguments of one plugin, which are read once its name is known.
+// pluginConfig has the arguments of one plugin, which are read once its name is known.
 type pluginConfig struct {
 	Name string     `json:"name" required:"name a plugin"`
 	Args *yaml.Node `json:"args"`
 }
 
-// profiles reads all profiles. Their names tell answers apart, so each is unique, among those of presets, too.
+// profiles reads all profiles. Their names identify answers, so each is unique, including the names of presets.
 func (r *reader) profiles(written []fileProfile, presets []Preset) []Profile {
 	var all []Profile
 	lines := map[string]int{}
@@ -86,8 +87,8 @@ func (r *reader) profile(w fileProfile, path string) Profile {
 	return p
 }
 
-// configs are the arguments of strategies by their name. whole is false when not all could be read, so that one that is
-// missing may be in the file after all.
+// configs are the arguments of strategies by name. whole is false if some could not be read, so that a missing one may
+// be in the file after all.
 type configs struct {
 	args  map[string]json.RawMessage
 	paths map[string]string // of the args
@@ -112,7 +113,7 @@ func (r *reader) configs(written []pluginConfig, path string, evictor *Evictor) 
 			read.args[c.Name] = r.arguments(strategy, c.Args, at+".args")
 			read.paths[c.Name] = at + ".args"
 		case c.Name == "": // it was reported
-		case r.Unread("functions"): // functions that could not be read may describe it
+		case r.Unread("functions"): // unreadable functions may describe it
 		default:
 			r.wrong(at+".name", c.Name, "is not a plugin of this version of Rehome", r.suggest(c.Name))
 		}
@@ -133,7 +134,7 @@ func (r *reader) evictor(n *yaml.Node, path string) Evictor {
 	return evictor
 }
 
-// enabled returns the strategies that are enabled at one extension point, in their order, each once.
+// enabled returns the strategies that are enabled at one extension point, in order, each once.
 func (r *reader) enabled(point Point, named []string, configs configs, path string) []Enabled {
 	var all []Enabled
 	for i, name := range named {
@@ -144,7 +145,7 @@ func (r *reader) enabled(point Point, named []string, configs configs, path stri
 		case name == EvictorName:
 			r.wrong(at, name, "is not a strategy", "it is always on: remove it here")
 		case !known && r.Unread("functions"):
-			// functions that could not be read may describe it
+			// unreadable functions may describe it
 		case !known:
 			r.wrong(at, name, "is not a plugin of this version of Rehome", r.suggest(name))
 		case strategy.Point != point && strategy.Point != anyPoint:

@@ -16,10 +16,11 @@ import (
 
 // The annotations of the descheduler that the owner of a pod may set.
 const (
-	// EvictAnnotation with the value false protects the pod. With any other value, the empty one included, it lifts every
-	// protection of the profile except the namespace selector and NodeFit, as in the descheduler.
+	// EvictAnnotation with the value false protects the pod. With any other value, including the empty one, it lifts
+	// every protection of the profile except the namespace selector and NodeFit, as in the descheduler.
 	EvictAnnotation = "descheduler.alpha.kubernetes.io/evict"
-	// PreferNoEviction asks to move other pods first, whatever its value, or protects the pod; see [NoEvictionPolicy].
+	// PreferNoEviction, with any value, requests that other pods move first, or protects the pod; see
+	// [NoEvictionPolicy].
 	PreferNoEviction = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
 )
 
@@ -44,21 +45,20 @@ const (
 	NamespaceSelectorRule    = "NamespaceLabelSelector"
 	EvictAnnotationFalseRule = "EvictAnnotationFalse"
 	NodeFitRule              = "NodeFit"
-	// NodeNotUsableRule protects the pods of a node that must be left alone. The watcher applies it.
+	// NodeNotUsableRule protects the pods of an excluded node. The watcher applies it.
 	NodeNotUsableRule = "NodeNotUsable"
 )
 
-// Protects lists what forbids to move the pod at the time now, every rule that applies, always in the same order.
-// Nothing: it may be moved.
+// Protects returns all rules that protect the pod at the time now, always in the same order, or none if it may move.
 //
-// With nil facts it judges the pod alone: the rules that ask for [Facts] do not apply, as for a maintenance. Watcher and actuator
-// judge with facts. NodeFit is asked last, and only about a pod that nothing else protects. It
-// does not look at whether the pod has ended, or whether a PodDisruptionBudget allows a disruption.
+// With nil facts it judges the pod alone: the rules that need [Facts] do not apply, as for a maintenance. Watcher and
+// actuator judge with facts. NodeFit is checked last, and only for a pod that nothing else protects. It does not check
+// whether the pod has ended, or whether a PodDisruptionBudget allows a disruption.
 func (e Evictor) Protects(pod *corev1.Pod, now time.Time, facts Facts) []schemas.Protection {
 	return e.ProtectsBut(nil, pod, now, facts)
 }
 
-// ProtectsBut is [Evictor.Protects] without the rules that are overridden. Those that are not [Overridable] hold all the same.
+// ProtectsBut is [Evictor.Protects] without the overridden rules. Rules that are not [Overridable] always apply.
 func (e Evictor) ProtectsBut(overridden []string, pod *corev1.Pod, now time.Time, facts Facts) []schemas.Protection {
 	l := look{e: &e, pod: pod, now: now, facts: facts}
 	value, annotated := pod.Annotations[EvictAnnotation]
@@ -93,7 +93,7 @@ func (e Evictor) ProtectsBut(overridden []string, pod *corev1.Pod, now time.Time
 	return l.found
 }
 
-// look is one look at one pod. Its methods append to found, in the order of [Evictor.Rules].
+// look judges one pod once. Its methods append to found, in the order of [Evictor.Rules].
 type look struct {
 	e     *Evictor
 	pod   *corev1.Pod
@@ -106,13 +106,13 @@ func (l *look) add(rule, format string, values ...any) {
 	l.found = append(l.found, schemas.Protection{Rule: rule, Detail: fmt.Sprintf(format, values...)})
 }
 
-// unmovable are the rules that no setting and no annotation lifts, because evicting such a pod achieves nothing: the
-// kubelet runs the first two kinds from its own files, and the third is on its way out.
+// unmovable returns the rules that no setting and no annotation lifts, because evicting such a pod achieves nothing:
+// the kubelet runs the first two kinds from its own files, and the third is already terminating.
 func (l *look) unmovable() {
 	if _, mirror := l.pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
 		l.add(MirrorPods, "it mirrors a static pod")
 	}
-	const source = "kubernetes.io/config.source" // how the kubelet came to know of the pod
+	const source = "kubernetes.io/config.source" // the source of the pod for the kubelet
 	if from, set := l.pod.Annotations[source]; set && from != "api" {
 		l.add(StaticPods, "the kubelet runs it from its own source %q", from)
 	}
@@ -131,10 +131,10 @@ func (l *look) priority() {
 		l.add(PriorityThresholdRule, "its priority %d is not below the threshold %d", *p, *t.Value)
 	case t.Value == nil && t.Name != "" && l.facts != nil:
 		threshold, found := l.facts.Priority(t.Name)
-		if !found { // where the threshold is meant to be is not known
+		if !found { // the threshold is unknown
 			l.add(PriorityThresholdRule, "the PriorityClass %s, which is the threshold, does not exist", t.Name)
 		} else if p != nil && *p >= threshold {
-			l.add(PriorityThresholdRule, "its priority %d is not below the threshold %d, that of the PriorityClass %s",
+			l.add(PriorityThresholdRule, "its priority %d is not below the threshold %d of the PriorityClass %s",
 				*p, threshold, t.Name)
 		}
 	}
@@ -174,7 +174,7 @@ func (l *look) volumes() {
 	}
 }
 
-// claim looks at one claim, and says whether it protects the pod. A claim whose class is not known might be protected.
+// claim judges one claim, and reports whether it protects the pod. A claim with an unknown class may be protected.
 func (l *look) claim(volume, claim string) bool {
 	before, classes := len(l.found), l.e.classes()
 	if len(classes) == 0 {
@@ -216,7 +216,7 @@ func (l *look) age() {
 
 func (l *look) replicas() {
 	least := l.e.args.MinReplicas
-	if least > 1 && l.facts != nil && len(l.pod.OwnerReferences) == 1 { // a pod of several owners is not one of a number
+	if least > 1 && l.facts != nil && len(l.pod.OwnerReferences) == 1 { // a pod with several owners does not count
 		owner := l.pod.OwnerReferences[0]
 		if n := l.facts.Replicas(owner.UID); n >= 0 && uint(n) < least {
 			l.add(MinReplicasRule, "the %s %s has %d of the %d pods that it must have", owner.Kind, owner.Name, n, least)
@@ -236,32 +236,32 @@ func (l *look) namespace() {
 	}
 }
 
-// Facts answers questions of some protections about the cluster around a pod, from caches: two answers may be of different
-// moments. Any number of goroutines may use an implementation at once.
+// Facts answers questions of some protections about the environment of a pod, from caches: two answers may be from
+// different moments. Implementations are safe for concurrent use.
 type Facts interface {
-	// Replicas counts the pods that have an owner reference with that UID, of any phase.
+	// Replicas returns the number of pods with an owner reference with that UID, in any phase.
 	Replicas(owner types.UID) int
-	// Budgeted says whether a PodDisruptionBudget of the pod's namespace selects the pod.
+	// Budgeted reports whether a PodDisruptionBudget of the pod's namespace selects the pod.
 	Budgeted(pod *corev1.Pod) bool
-	// StorageClass is the class that a PersistentVolumeClaim names; empty if it names none. found is false if there is no
+	// StorageClass returns the class of a PersistentVolumeClaim, or "" if it names none. found is false if there is no
 	// such claim.
 	StorageClass(namespace, claim string) (class string, found bool)
-	// Priority is the value of a PriorityClass, and whether there is one of that name.
+	// Priority returns the value of a PriorityClass, and whether it exists.
 	Priority(class string) (value int32, found bool)
-	// NamespaceLabels are the labels of a namespace, and whether there is one of that name.
+	// NamespaceLabels returns the labels of a namespace, and whether it exists.
 	NamespaceLabels(name string) (of labels.Set, found bool)
-	// Elsewhere says whether the scheduler would place the pod's replacement on a ready node that nodes selects, other
-	// than the one that the pod runs on. nil selects all. why says in words what keeps it away; it is empty if it fits. judged is false
-	// if nothing can be said about the pod.
+	// Elsewhere reports whether the scheduler would place the pod's replacement on a ready node that nodes selects,
+	// other than its current node. nil selects all. why is the reason in words if it would not. judged is false if the
+	// pod cannot be judged.
 	Elsewhere(pod *corev1.Pod, nodes labels.Selector) (fits, judged bool, why string)
 }
 
-// Needs are the kinds of facts that an [Evictor] asks for. The zero value is none: pods are judged alone.
+// Needs are the kinds of facts that an [Evictor] reads. The zero value is none: pods are judged alone.
 type Needs struct {
 	Replicas, Budgets, StorageClasses, PriorityClasses, Namespaces, Room bool
 }
 
-// Needs says which facts can change what [Evictor.Protects] answers.
+// Needs returns the facts that can change the result of [Evictor.Protects].
 func (e Evictor) Needs() Needs {
 	return Needs{
 		Replicas:        e.args.MinReplicas > 1,

@@ -12,7 +12,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// told are facts that are written down. The zero value knows of nothing.
+// told are facts that a test sets. The zero value has none.
 type told struct {
 	replicas   map[types.UID]int
 	budgeted   bool
@@ -20,7 +20,7 @@ type told struct {
 	priorities map[string]int32
 	namespaces map[string]labels.Set
 	room       bool
-	asked      *[]string // the node selectors that Elsewhere was asked with
+	asked      *[]string // the node selectors of the calls of Elsewhere
 }
 
 func (f told) Replicas(owner types.UID) int { return f.replicas[owner] }
@@ -131,9 +131,9 @@ func TestAPodIsProtectedByWhatIsAroundIt(t *testing.T) {
 		}), ofClass("fast"), pod(volume("data", claim)), nil},
 
 		{"the priority of the class", high, highIs, pod(priority(100)),
-			list{protected(PriorityThresholdRule, "its priority 100 is not below the threshold 100, that of the PriorityClass high")}},
-		{"a priority below that of the class", high, highIs, pod(priority(99)), nil},
-		{"no priority is below that of every class", high, told{priorities: map[string]int32{"high": -5}}, pod(), nil},
+			list{protected(PriorityThresholdRule, "its priority 100 is not below the threshold 100 of the PriorityClass high")}},
+		{"a priority below the class", high, highIs, pod(priority(99)), nil},
+		{"no priority is below every class", high, told{priorities: map[string]int32{"high": -5}}, pod(), nil},
 		{"a class that does not exist protects every pod", high, told{}, pod(), list{noClass}},
 
 		{"a namespace with the labels", shop, told{namespaces: map[string]labels.Set{"web": {"team": "shop"}}}, pod(), nil},
@@ -165,7 +165,7 @@ func TestAPodIsProtectedByWhatIsAroundIt(t *testing.T) {
 	}
 }
 
-func TestRoomIsAskedForOnlyWhenNothingElseProtectsThePodAndOnTheSelectedNodes(t *testing.T) {
+func TestElsewhereAskedLast(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		args EvictorArgs
@@ -194,7 +194,7 @@ func TestAnEvictorSaysWhichFactsItNeeds(t *testing.T) {
 		want Needs
 	}{
 		{"none by default", EvictorArgs{}, Needs{}},
-		{"none for what is off", EvictorArgs{
+		{"none for disabled rules", EvictorArgs{
 			MinReplicas: 1, NamespaceLabelSelector: &metav1.LabelSelector{}, NodeSelector: "a=b",
 		}, Needs{}},
 		{"none for any claim", on(PodsWithPVC), Needs{}},

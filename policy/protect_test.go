@@ -18,7 +18,7 @@ var (
 	protected = func(rule, detail string) schemas.Protection { return schemas.Protection{Rule: rule, Detail: detail} }
 )
 
-// evictor is NewEvictor of arguments that are right.
+// evictor is NewEvictor for valid arguments.
 func evictor(t *testing.T, args EvictorArgs) Evictor {
 	t.Helper()
 	e, err := NewEvictor(args)
@@ -28,7 +28,7 @@ func evictor(t *testing.T, args EvictorArgs) Evictor {
 	return e
 }
 
-// pod is a pod of a ReplicaSet that nothing protects, with changes.
+// pod returns a pod of a ReplicaSet that nothing protects, with changes.
 func pod(changes ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "api-0", UID: "u",

@@ -12,8 +12,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// golden compares a text with a file. With UPDATE_GOLDEN=1 in the environment the file is written anew, to be read
-// before it is committed.
+// golden compares a text with a file. UPDATE_GOLDEN=1 in the environment rewrites the file; review it before the
+// commit.
 func golden(t *testing.T, file, got string) {
 	t.Helper()
 	if os.Getenv("UPDATE_GOLDEN") != "" {
@@ -30,7 +30,7 @@ func golden(t *testing.T, file, got string) {
 	}
 }
 
-// TestEveryRuleThatProtectsIsExplained holds the rules of Protects against those of the explanation.
+// TestEveryRuleThatProtectsIsExplained compares the rules of Protects with the explanation.
 func TestEveryRuleThatProtectsIsExplained(t *testing.T) {
 	var got []string
 	for _, r := range (Evictor{}).Rules() {

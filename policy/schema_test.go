@@ -61,18 +61,18 @@ func comments(t *testing.T) map[string]string {
 	return all
 }
 
-// object is an object of JSON whose keys are written in the order of the alphabet.
+// object is a JSON object with sorted keys.
 type object = map[string]any
 
-// generator makes JSON Schemas of types that the decoder reads. A null is the same as no entry.
+// generator generates JSON Schemas of types that the decoder reads. A null means no entry.
 type generator struct{ comments map[string]string }
 
-// typed is a schema of values of a type, or null.
+// typed returns a schema of values of a type, or null.
 func typed(names ...string) object {
 	return object{"type": append(slices.Clone(names), "null")}
 }
 
-// schema is the schema of a value whose default is v.
+// schema returns the schema of a value whose default is v.
 func (g generator) schema(v reflect.Value) object {
 	switch typ := v.Type(); typ {
 	case reflect.TypeFor[*yaml.Node](), reflect.TypeFor[json.RawMessage]():
@@ -216,7 +216,7 @@ func at(s object, path ...string) object {
 	return s
 }
 
-// when is a schema that holds if a property has a value.
+// when returns a schema that applies if a property has a value.
 func when(property, value string, then object) object {
 	return object{
 		"if":   object{"properties": object{property: object{"const": value}}, "required": []string{property}},
@@ -224,7 +224,7 @@ func when(property, value string, then object) object {
 	}
 }
 
-// policySchema is the JSON Schema of the policy file with the strategies of this program.
+// policySchema returns the JSON Schema of the policy file with the strategies of this program.
 func policySchema(t *testing.T) object {
 	t.Helper()
 	g := generator{comments(t)}
@@ -301,10 +301,10 @@ func policySchema(t *testing.T) object {
 	return whole
 }
 
-// published is where the schema of the last release is.
+// published is the address of the schema of the last release.
 const published = "https://github.com/rehome-dev/rehome/releases/latest/download/policy.schema.json"
 
-// compiled is the schema that the program has, as an independent validator reads it.
+// compiled returns the schema of the program, as an independent validator reads it.
 func compiled(t *testing.T) *jsonschema.Schema {
 	t.Helper()
 	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(policy.Schema()))
@@ -322,7 +322,7 @@ func compiled(t *testing.T) *jsonschema.Schema {
 	return schema
 }
 
-// refused lists the fields of a file that a schema refuses, as policy check writes them.
+// refused returns the fields of a file that a schema rejects, in the format of policy check.
 func refused(s *jsonschema.Schema, data []byte) (fields []string) {
 	var value any
 	if err := yaml.Unmarshal(data, &value); err != nil {
@@ -357,7 +357,7 @@ func refused(s *jsonschema.Schema, data []byte) (fields []string) {
 	return fields
 }
 
-// TestSchema compares policy.schema.json with the structs. With UPDATE_GOLDEN=1 in the environment it is written anew.
+// TestSchema compares policy.schema.json with the structs. UPDATE_GOLDEN=1 in the environment rewrites it.
 func TestSchema(t *testing.T) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -369,7 +369,7 @@ func TestSchema(t *testing.T) {
 	policy.Golden(t, "policy.schema.json", b.String())
 }
 
-// beyond are the broken files that no schema can refuse, by what is wrong with them.
+// beyond returns the broken files that no schema can reject, by their error.
 func beyond() map[string][]string {
 	return map[string][]string{
 		"a second document": {"two-documents"},
@@ -389,12 +389,12 @@ func beyond() map[string][]string {
 		"a syntax of its own":     {"customized-query-empty", "node-selector", "node-selector-syntax", "prometheus-url"},
 		"how long a duration is":  {"requests-too-long", "window-too-long"},
 		"the names of namespaces": {"customized-namespaces-protected", "namespace-patterns-under-the-peers-version"},
-		"what a strategy checks":  {"constraints-unknown", "evictable-namespaces-included", "thresholds-missing"},
+		"a check of a strategy":  {"constraints-unknown", "evictable-namespaces-included", "thresholds-missing"},
 	}
 }
 
-// TestSchemaAndCheckAgree holds every example of a policy in the repository against the schema: it accepts what Parse
-// accepts. What Parse refuses, it refuses for a field of Parse, unless no schema can.
+// TestSchemaAndCheckAgree compares the schema with Parse for every example of a policy in the repository: the schema
+// accepts what Parse accepts. What Parse rejects, it rejects for a field of Parse, unless no schema can.
 func TestSchemaAndCheckAgree(t *testing.T) {
 	var files []string
 	for _, pattern := range []string{
@@ -432,7 +432,7 @@ func TestSchemaAndCheckAgree(t *testing.T) {
 		problems, _ := errors.AsType[policy.Problems](err)
 		got, want := refused(schema, data), fieldsOf(problems)
 		switch agree := slices.ContainsFunc(got, func(field string) bool { return covers(want, field) }); {
-		case yaml.Unmarshal(data, new(any)) != nil && len(want) > 0: // editors say so without a schema
+		case yaml.Unmarshal(data, new(any)) != nil && len(want) > 0: // editors report that without a schema
 		case len(want) == 0 && len(got) > 0:
 			t.Errorf("%s: the schema refuses %q, and it is right", path, got)
 		case excused[strings.TrimSuffix(filepath.Base(path), ".yaml")]:
@@ -445,7 +445,7 @@ func TestSchemaAndCheckAgree(t *testing.T) {
 	}
 }
 
-// fieldsOf lists the fields of problems, with dots before items and keys.
+// fieldsOf returns the fields of problems, with dots before items and keys.
 func fieldsOf(problems policy.Problems) (fields []string) {
 	for _, p := range problems {
 		fields = append(fields, strings.NewReplacer("[", ".", "]", "").Replace(p.Field))
@@ -453,7 +453,7 @@ func fieldsOf(problems policy.Problems) (fields []string) {
 	return fields
 }
 
-// covers says whether a field is one of fields, or in one, or around one.
+// covers reports whether a field is one of fields, or inside or around one.
 func covers(fields []string, field string) bool {
 	return slices.ContainsFunc(fields, func(f string) bool {
 		return f == field || strings.HasPrefix(f, field+".") || strings.HasPrefix(field, f+".")

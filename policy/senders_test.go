@@ -19,7 +19,7 @@ func TestWhoMayAskIsReadWithItsDefaultsAndWrittenBack(t *testing.T) {
 		want       *Requests
 	}{
 		{"a file that says nothing has the defaults", "", nil},
-		{"an empty section lets nobody ask", "requests: {}\n", &Requests{MaxPods: 500}},
+		{"an empty section allows no sender", "requests: {}\n", &Requests{MaxPods: 500}},
 		{
 			"a sender has what it is given",
 			"requests:\n  maxPods: 20\n  senders:\n    - name: scaler\n      namespaces: [shop]\n      actions: [deschedule]\n" +
@@ -94,7 +94,7 @@ p.yaml:14: requests.senders[3].name: is missing; write 1 to 63 of a-z, 0-9 and -
 	}
 }
 
-func TestARuleThatIsOverriddenDoesNotHoldUnlessEvictingWouldAchieveNothing(t *testing.T) {
+func TestOverriddenRule(t *testing.T) {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "p", Namespace: "n", DeletionTimestamp: &metav1.Time{Time: time.Unix(1, 0)},

@@ -14,22 +14,22 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Signal is a mark by which another system, or a person, asks others to leave a pod or a node alone.
+// Signal is a mark by which another system, or a user, excludes a pod or a node.
 type Signal struct {
 	// Where is the part of a pod (with the effect [Protect]) or of a node (with the others) that has the mark.
 	Where SignalPlace `json:"where" enum:"annotation,label,taint,condition" required:"true"`
-	// Key is the key of the annotation, label or taint, or the type of the condition. For a taint it may be a prefix that
-	// ends in a slash.
+	// Key is the key of the annotation, label, or taint, or the type of the condition. For a taint it may be a prefix
+	// that ends in a slash.
 	Key string `json:"key" required:"true"`
-	// Value is the value that the mark must have. Empty: any.
+	// Value is the required value of the mark. Empty means any.
 	Value string `json:"value,omitzero"`
-	// Duration: the value is a length of time, such as 30m, and the pod is protected until that long after its start, and
-	// before it. Another value is no signal. Only with [Protect], and instead of Value.
+	// Duration means that the value is a duration, such as 30m, and the pod is protected until that long after its
+	// start. Another value is no signal. Only with [Protect], and instead of Value.
 	Duration bool         `json:"duration,omitzero"`
 	Effect   SignalEffect `json:"effect" enum:"protect,ignoreNode,ignoreTaint" required:"true"`
 }
 
-// SignalPlace is a part of a pod or a node that can hold a signal.
+// SignalPlace is a part of a pod or a node that can have a signal.
 type SignalPlace string
 
 // The places.
@@ -46,14 +46,14 @@ type SignalEffect string
 // The effects.
 const (
 	Protect     SignalEffect = "protect"     // the pod is not moved
-	IgnoreNode  SignalEffect = "ignoreNode"  // no pod is moved from the node, and none is meant to go there
-	IgnoreTaint SignalEffect = "ignoreTaint" // the strategies do not see the taint
+	IgnoreNode  SignalEffect = "ignoreNode"  // no pod moves from the node, and none should move to it
+	IgnoreTaint SignalEffect = "ignoreTaint" // strategies ignore the taint
 )
 
 //go:embed signals.yaml
 var signalsYAML []byte
 
-// defaultSignals are the signals that hold unless the policy switches them off, whatever the version of its file. They are read
+// defaultSignals are the signals that apply unless the policy disables them, for any version of its file. They are read
 // once, because Protects needs them for every pod.
 //
 //nolint:gochecknoglobals // a constant that Go cannot write as one
@@ -64,15 +64,15 @@ var defaultSignals = func() (all []Signal) {
 
 // Signals are the signals of a policy. The zero value has the default signals.
 type Signals struct {
-	// DefaultDisabled are keys of default signals that do not hold.
+	// DefaultDisabled are keys of default signals that do not apply.
 	DefaultDisabled []string `json:"defaultDisabled" enum:"*"`
 	// ExtraEnabled are further signals.
 	ExtraEnabled []Signal `json:"extraEnabled"`
 
-	rows []Signal // the signals that hold; nil: the default ones
+	rows []Signal // the active signals; nil means the default ones
 }
 
-// all lists the signals that hold.
+// all returns the active signals.
 func (s Signals) all() []Signal {
 	if s.rows != nil {
 		return s.rows
@@ -86,7 +86,7 @@ func (s Signals) without(keys ...string) Signals {
 	return Signals{rows: rows}
 }
 
-// IgnoresNode says why no pod may be moved from the node, or nothing when that does not follow from a signal.
+// IgnoresNode returns the signal that excludes the node, or "".
 func (s Signals) IgnoresNode(n *corev1.Node) string {
 	for _, r := range s.all() {
 		if r.Effect == IgnoreNode {
@@ -98,7 +98,7 @@ func (s Signals) IgnoresNode(n *corev1.Node) string {
 	return ""
 }
 
-// Taints are the taints that strategies see. The list is taints itself when they see all of them.
+// Taints returns the taints that strategies see. The result is taints itself if they see all of them.
 func (s Signals) Taints(taints []corev1.Taint) []corev1.Taint {
 	ignored := func(t corev1.Taint) bool {
 		return slices.ContainsFunc(s.all(), func(r Signal) bool { return r.Effect == IgnoreTaint && r.matchesTaint(t) })
@@ -113,7 +113,7 @@ func (s Signals) Taints(taints []corev1.Taint) []corev1.Taint {
 	return seen
 }
 
-// protects appends the signals that forbid to move the pod at the time now.
+// protects appends the signals that protect the pod at the time now.
 func (s Signals) protects(found []schemas.Protection, pod *corev1.Pod, now time.Time) []schemas.Protection {
 	if len(pod.Annotations) == 0 && len(pod.Labels) == 0 {
 		return found
@@ -128,7 +128,7 @@ func (s Signals) protects(found []schemas.Protection, pod *corev1.Pod, now time.
 	return found
 }
 
-// lapses is the first moment after now at which a signal on the pod, which has started, ends. Zero: none does.
+// lapses returns the first moment after now at which a signal on the started pod expires, or zero.
 func (s Signals) lapses(pod *corev1.Pod, now time.Time) time.Time {
 	var first time.Time
 	for _, r := range s.all() {
@@ -143,7 +143,7 @@ func (s Signals) lapses(pod *corev1.Pod, now time.Time) time.Time {
 	return first
 }
 
-// marks are the annotations or the labels of the pod, wherever the signal is looked for.
+// marks returns the annotations or the labels of the pod, according to the place of the signal.
 func (r Signal) marks(pod *corev1.Pod) map[string]string {
 	if r.Where == SignalLabel {
 		return pod.Labels
@@ -151,7 +151,7 @@ func (r Signal) marks(pod *corev1.Pod) map[string]string {
 	return pod.Annotations
 }
 
-// onPod describes the signal on the pod. Empty: the pod does not have it.
+// onPod describes the signal on the pod, or returns "".
 func (r Signal) onPod(pod *corev1.Pod, now time.Time) string {
 	value, set := r.marks(pod)[r.Key]
 	if !set || r.Value != "" && r.Value != value {
@@ -199,7 +199,7 @@ func (r Signal) matchesTaint(t corev1.Taint) bool {
 	return named && (r.Value == "" || r.Value == t.Value)
 }
 
-// described is a key with its value, if it has one.
+// described formats a key with its value, if it has one.
 func described(key, value string) string {
 	if value == "" {
 		return key + " is set"
@@ -207,14 +207,14 @@ func described(key, value string) string {
 	return fmt.Sprintf("%s is %q", key, value)
 }
 
-// Complete fills in the signals that hold.
+// Complete sets the active signals.
 func (s *Signals) Complete() {
 	if len(s.DefaultDisabled)+len(s.ExtraEnabled) > 0 {
 		s.rows = append(Signals{}.without(s.DefaultDisabled...).rows, s.ExtraEnabled...)
 	}
 }
 
-// Enums lists the words of fields.
+// Enums returns the words of fields.
 func (Signals) Enums() map[string][]string {
 	var keys []string
 	for _, d := range defaultSignals {
@@ -246,7 +246,7 @@ func (r Signal) Validate() error {
 	return found.Err()
 }
 
-// places lists where the effect may be looked for; none for an unknown effect.
+// places returns the valid places for the effect, or none for an unknown effect.
 func (e SignalEffect) places() []string {
 	switch e {
 	case Protect:
@@ -259,7 +259,7 @@ func (e SignalEffect) places() []string {
 	return nil
 }
 
-// Rules lists the signals with that effect. Each describes the pod or the node that has it.
+// Rules returns the signals with that effect, each with a description of the pods or nodes that have it.
 func (s Signals) Rules(effect SignalEffect) []Rule {
 	var rules []Rule
 	for _, r := range s.all() {

@@ -14,7 +14,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// withSignals is the policy with one profile and this under signals.
+// withSignals returns the policy with one profile and these signals.
 func withSignals(t *testing.T, signals string) Policy {
 	t.Helper()
 	return parse(t, start+"signals: "+signals+"\nprofiles: [{}]\n")
@@ -83,7 +83,7 @@ func TestAPolicyChoosesTheSignals(t *testing.T) {
 	}{
 		{"none of its own", "{}", marked, karpenter},
 		{"one less", "{" + disabled + "}", marked, nil},
-		{"one less, of which there are two", "{" + disabled + "}", timed, nil},
+		{"one less, which has two entries", "{" + disabled + "}", timed, nil},
 		{"one more", "{" + extra + "}", marked, append(karpenter, stay...)},
 		{"another one", "{" + disabled + ", " + extra + "}", marked, stay},
 	} {
@@ -186,9 +186,9 @@ func TestTaintsThatStrategiesDoNotSee(t *testing.T) {
 		want    []corev1.Taint
 	}{
 		{"none", Signals{}, nil, nil},
-		{"those of the Node Readiness Controller", Signals{}, []corev1.Taint{network, gpu, near}, []corev1.Taint{gpu, near}},
+		{"taints of the Node Readiness Controller", Signals{}, []corev1.Taint{network, gpu, near}, []corev1.Taint{gpu, near}},
 		{"all there are", Signals{}, []corev1.Taint{network}, nil},
-		{"none when the policy says so", off, []corev1.Taint{network, gpu}, []corev1.Taint{network, gpu}},
+		{"none when the policy disables it", off, []corev1.Taint{network, gpu}, []corev1.Taint{network, gpu}},
 		{"one of the policy's own, with its value", own, []corev1.Taint{gpu, {Key: "gpu", Value: "b"}}, []corev1.Taint{gpu}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -209,7 +209,7 @@ func TestTheDefaultSignalsAreValidAndEachIsThereOnce(t *testing.T) {
 	}
 }
 
-// TestTheDefaultSignalsAreDocumented looks for each key, value and effect in a line of the page that lists them.
+// TestTheDefaultSignalsAreDocumented looks for each key, value, and effect in a line of the page that lists them.
 func TestTheDefaultSignalsAreDocumented(t *testing.T) {
 	page, err := os.ReadFile("../docs/differences.md")
 	if err != nil {

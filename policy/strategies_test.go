@@ -12,10 +12,10 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// The arguments below have the shape of those of the ten strategies, and refuse what presets and older files could get
-// wrong.
+// The arguments below have the shape of the arguments of the ten strategies, and reject errors that presets and older
+// files could cause.
 
-// podFilter is what most of them begin with.
+// podFilter is the common part of most of them.
 type podFilter struct {
 	Namespaces    Namespaces            `json:"namespaces,omitzero"`
 	LabelSelector *metav1.LabelSelector `json:"labelSelector,omitzero"`
@@ -163,7 +163,7 @@ func percents(field string, of map[string]float64) Findings {
 	return found
 }
 
-// ten are strategies with the names of all that the peer has.
+// ten returns strategies with all strategy names of the descheduler.
 func ten() []Strategy {
 	hour := uint(3600)
 	row := func(name string, point Point, args func() Args) Strategy {

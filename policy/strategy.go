@@ -17,19 +17,18 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Point is the extension point that a strategy is enabled under.
+// Point is the extension point of a strategy.
 type Point string
 
-// The extension points that strategies of Rehome can be enabled under. DefaultEvictor is always on for filter and
-// preevictionfilter.
+// The extension points of Rehome's strategies. DefaultEvictor is always enabled for filter and preevictionfilter.
 const (
 	Deschedule Point = "deschedule"
 	Balance    Point = "balance"
 )
 
-// Args are the arguments of a strategy: a pointer to a struct with json tags.
+// Args are the arguments of a strategy: a pointer to a struct with JSON tags.
 type Args interface {
-	// Validate checks the values; each error is a *[FieldError]. nil: nothing.
+	// Validate checks the values; each error is a *[FieldError]. nil means nothing.
 	Validate() error
 }
 
@@ -37,9 +36,9 @@ type Args interface {
 type Strategy struct {
 	Name  string
 	Point Point
-	// Summary says in one sentence which pods it moves.
+	// Summary describes in one sentence which pods it moves.
 	Summary string
-	// Scope is the kind of scope that it decides on.
+	// Scope is the kind of its scopes.
 	Scope schemas.ScopeKind
 	// Wakes are the deltas that can change its answer.
 	Wakes []schemas.DeltaKind
@@ -48,18 +47,18 @@ type Strategy struct {
 	NewArgs func() Args
 }
 
-// Enabled is one strategy that is switched on.
+// Enabled is an enabled strategy.
 type Enabled struct {
 	Strategy
-	// Args are its arguments with defaults filled in, as JSON, the way they travel in a scope.
+	// Args are its arguments with defaults, as JSON, in the format of a scope.
 	Args json.RawMessage
 }
 
-// Values reads Args back. It fails only when Args belong to another strategy, which [Parse] prevents.
+// Values reads Args back. It fails only if Args belong to another strategy, which [Parse] prevents.
 func (e Enabled) Values() (Args, error) {
 	values := e.NewArgs()
 	if described, ok := values.(interface{ own() *ownArguments }); ok {
-		described.own().fields = nil // Args are all of them: a default that is not there was taken away
+		described.own().fields = nil // Args are complete: a missing default was removed
 	}
 	if err := json.Unmarshal(e.Args, values); err != nil {
 		return nil, fmt.Errorf("arguments of %s: %w", e.Name, err)
@@ -69,43 +68,45 @@ func (e Enabled) Values() (Args, error) {
 
 // Traits describe a strategy to other roles. They are data: no role knows a strategy by its name.
 type Traits struct {
-	// Priority is which of the pods that wait are moved first.
+	// Priority decides which waiting pods move first.
 	Priority Priority
-	// RenewsPods: the strategy wants a new pod, not another place. A replacement on the same node is success.
+	// RenewsPods means that the strategy wants a new pod, not another node. A replacement on the same node is a
+	// success.
 	RenewsPods bool
-	// MayReturn: a pod may come back to the node later. The workload circuit breaker ignores such a return. It ignores the
-	// returns of a strategy that renews pods, too.
+	// MayReturn means that a pod may return to the node later. The workload circuit breaker ignores such returns, and
+	// returns of a strategy that renews pods.
 	MayReturn bool
-	// EmptiesNodes: the strategy works only with a scheduler that prefers nodes with pods. [Policy.Warnings] checks this.
+	// EmptiesNodes means that the strategy works only with a scheduler that prefers nodes with pods. [Policy.Warnings]
+	// checks this.
 	EmptiesNodes bool
-	// SpreadsReplicas: a pod moves only to a node with fewer pods of its controller than its own node has.
+	// SpreadsReplicas means that a pod moves only to a node with fewer pods of its controller than its own node has.
 	SpreadsReplicas bool
-	// Facts are what its scopes hold beyond what their kind implies.
+	// Facts are the contents of its scopes beyond those of their kind.
 	Facts []Fact
-	// Opaque: no changes are known to be irrelevant to it. Each group that exists gets a scope, and so does each change of a
-	// pod or a node that is one of its Wakes, whether or not it changes the group.
+	// Opaque means that any change may be relevant to it. Each existing group gets a scope, and so does each change of
+	// a pod or a node that is one of its Wakes, even if it does not change the group.
 	Opaque bool
 }
 
-// Priority is how urgent the moves of a strategy are.
+// Priority is the urgency of the moves of a strategy.
 type Priority string
 
-// The priorities, the most urgent first. A node that fails or is emptied takes its pods with it, and waits for no person.
-// A person who asks for a move watches it, asks for few pods, and must not wait behind a thousand violations. Balance is
+// The priorities, the most urgent first. A failing or draining node takes its pods with it, and waits for no user. A
+// user who requests a move watches it, requests few pods, and must not wait behind a thousand violations. Balance is
 // never urgent.
 const (
 	PriorityNode      Priority = "node"      // the node fails, or must be emptied
-	PriorityManual    Priority = "manual"    // a person or another program asked
-	PriorityViolation Priority = "violation" // the pod must not be where it is, or as it is
+	PriorityManual    Priority = "manual"    // a user or another program requested it
+	PriorityViolation Priority = "violation" // the pod violates a rule on its node, or in its state
 	PriorityBalance   Priority = "balance"   // the pod would be better elsewhere
 )
 
-// Priorities lists all priorities, the most urgent first.
+// Priorities returns all priorities, the most urgent first.
 func Priorities() []Priority {
 	return []Priority{PriorityNode, PriorityManual, PriorityViolation, PriorityBalance}
 }
 
-// DefaultPriority is the priority of a strategy that declares none.
+// DefaultPriority returns the priority of a strategy that declares none.
 func DefaultPriority(p Point) Priority {
 	if p == Balance {
 		return PriorityBalance
@@ -113,30 +114,30 @@ func DefaultPriority(p Point) Priority {
 	return PriorityViolation
 }
 
-// Fact is something that scopes hold only for the strategies that need it.
+// Fact is a content of scopes only for the strategies that need it.
 type Fact string
 
 // The facts.
 const (
-	// FactDue is when a pod has to move, as long as it does not change: scopes are built by the clock. The arguments are [Timed].
+	// FactDue is the time when an unchanged pod must move: scopes are built by the clock. The arguments are [Timed].
 	FactDue Fact = "due"
 	// FactElsewhere is where else the pods of a node fit. The arguments are a [Seeker].
 	FactElsewhere Fact = "elsewhere"
-	// FactConcerned is which pods of a node the strategy could want to move. A scope without such a pod is not published, unless it
-	// withdraws an earlier answer. The arguments are [Concerned].
+	// FactConcerned is the set of pods of a node that the strategy could want to move. A scope without such a pod is
+	// not published, unless it withdraws an earlier answer. The arguments are [Concerned].
 	FactConcerned Fact = "concerned"
-	// FactFit is that the replacement of a pod fits on another node: a pod for which that is not so counts as protected by NodeFit,
-	// whether or not the policy asks for nodeFit.
+	// FactFit is that the replacement of a pod fits on another node: other pods count as protected by NodeFit, even if
+	// the policy does not enable nodeFit.
 	FactFit Fact = "fit"
 )
 
-// RequestTraits are the traits of the function that answers requests.
+// RequestTraits returns the traits of the function that answers requests.
 func RequestTraits() Traits { return Traits{Priority: PriorityManual} }
 
-// MaintenanceTraits are the traits of the function that answers maintenances. The node takes pods again afterwards.
+// MaintenanceTraits returns the traits of the function that answers maintenances. The node takes pods again afterwards.
 func MaintenanceTraits() Traits { return Traits{Priority: PriorityNode, MayReturn: true} }
 
-// ScopeRules are the questions that the builder of scopes asks an enabled strategy. A nil rule is none.
+// ScopeRules are the functions of an enabled strategy for the builder of scopes. A nil rule is none.
 type ScopeRules struct {
 	Timed     Timed
 	Seeker    Seeker
@@ -147,43 +148,44 @@ type ScopeRules struct {
 
 // Timed are the arguments of a strategy that needs [FactDue].
 type Timed interface {
-	// Due returns when the strategy wants the pod moved, which may be in the past. ever is false when it never does, unless
-	// the pod changes.
+	// Due returns the time from which the strategy wants to move the pod, which may be in the past. ever is false if it
+	// never does until the pod changes.
 	Due(pod *corev1.Pod) (at time.Time, ever bool)
 }
 
 // Seeker are the arguments of a strategy that needs [FactElsewhere].
 type Seeker interface {
-	// Seeks says whether the strategy needs the fact for this pod on this node.
+	// Seeks reports whether the strategy needs the fact for this pod on this node.
 	Seeks(pod *corev1.Pod, node *corev1.Node) bool
 }
 
 // Concerned are the arguments of a strategy that declares [FactConcerned].
 type Concerned interface {
-	// Concerns says whether the strategy could want to move the pod off this node, whatever protects the pod.
+	// Concerns reports whether the strategy could want to move the pod off this node, regardless of protections.
 	Concerns(pod *corev1.Pod, node *corev1.Node) bool
 }
 
 // Spreading are the arguments of a strategy whose scopes are of the kind [schemas.SpreadKind].
 type Spreading interface {
-	// Constraints returns the constraints of the pod that the strategy considers. Each makes a group.
+	// Constraints returns the considered constraints of the pod. Each makes a group.
 	Constraints(pod *corev1.Pod) []corev1.TopologySpreadConstraint
-	// NeedsRoom: a pod moves only if it fits into a domain with fewer pods, so the scope has to name those domains.
+	// NeedsRoom means that a pod moves only if it fits into a domain with fewer pods, so the scope must name those
+	// domains.
 	NeedsRoom() bool
 }
 
 // Gauged are the arguments of a strategy whose scopes are of the kind [schemas.UsageKind].
 type Gauged interface {
-	// Resources returns the resources whose usage the strategy considers.
+	// Resources returns the considered resources.
 	Resources() []corev1.ResourceName
-	// Load says where the usage comes from.
+	// Load returns the source of the usage.
 	Load() Load
-	// Sources returns the names of the nodes whose pods the strategy needs to see. None: it would move nothing.
+	// Sources returns the names of the nodes whose pods the strategy needs. Without sources, it would move nothing.
 	Sources(nodes []schemas.NodeUsage) []string
 }
 
-// ScopeRules returns the rules that the kind of scope and the facts of the strategy call for. It fails when the arguments
-// do not have one of them.
+// ScopeRules returns the rules for the kind of scope and the facts of the strategy. It fails if the arguments lack one
+// of them.
 func (e Enabled) ScopeRules() (ScopeRules, error) {
 	values, err := e.Values()
 	if err != nil {
@@ -214,13 +216,13 @@ func (e Enabled) ScopeRules() (ScopeRules, error) {
 		r.Gauged, has = values.(Gauged)
 	}
 	if !has {
-		return ScopeRules{}, fmt.Errorf("strategy %s decides on scopes of kind %s, and %T does not say what they need",
+		return ScopeRules{}, fmt.Errorf("strategy %s decides on scopes of kind %s, and %T has no rules for it",
 			e.Name, e.Scope, values)
 	}
 	return r, nil
 }
 
-// MustFit says whether the strategy moves a pod only if its replacement fits on another node.
+// MustFit reports whether the strategy moves a pod only if its replacement fits on another node.
 func (e Enabled) MustFit() bool {
 	if !e.Needs(FactFit) || e.Scope != schemas.SpreadKind {
 		return e.Needs(FactFit)
@@ -230,16 +232,16 @@ func (e Enabled) MustFit() bool {
 	return ok && spreading.NeedsRoom()
 }
 
-// StaysAway says whether the strategy moves a pod in vain if the replacement comes back to the node.
+// StaysAway reports whether a move is in vain if the replacement returns to the node.
 func (t Traits) StaysAway() bool { return !t.RenewsPods && !t.MayReturn }
 
-// Needs says whether the strategy needs the fact.
+// Needs reports whether the strategy needs the fact.
 func (t Traits) Needs(f Fact) bool { return slices.Contains(t.Facts, f) }
 
-// Load says where the usage of nodes and pods comes from. The zero value means the requests of pods.
+// Load is the source of the usage of nodes and pods. The zero value means the requests of pods.
 type Load struct {
 	Source LoadSource
-	// Query is the query for Prometheus, for LoadPrometheus alone. Its result is [schemas.LoadMetric].
+	// Query is the query for Prometheus, only for LoadPrometheus. Its result is [schemas.LoadMetric].
 	Query string
 }
 
@@ -255,15 +257,15 @@ const (
 
 // Namespaces limits a strategy to some namespaces. The zero value is all namespaces.
 //
-// An entry is the exact name of a namespace, or the beginning of names with a * behind it. The second is not part of the
-// descheduler's versions of the file, under which [Parse] refuses it.
+// An entry is the exact name of a namespace, or a prefix with a * at the end. The descheduler's versions of the file do
+// not have prefixes, so [Parse] rejects them there.
 type Namespaces struct {
-	// Include names the only namespaces to look at; Exclude those not to look at. At most one of them may be used.
+	// Include lists the only namespaces to consider, and Exclude namespaces to ignore. At most one of them may be used.
 	Include []string `json:"include,omitzero" pattern:"namespace"`
 	Exclude []string `json:"exclude,omitzero" pattern:"namespace"`
 }
 
-// Has says whether pods of the namespace are looked at.
+// Has reports whether pods of the namespace are considered.
 func (n Namespaces) Has(namespace string) bool {
 	if len(n.Include) > 0 {
 		return anyMatches(n.Include, namespace)
@@ -312,13 +314,13 @@ func validateNodeSelector(text string) error {
 	return nil
 }
 
-// patterns finds the patterns in the arguments of a strategy, as JSON. Each becomes an error.
+// patterns returns an error for each pattern in the arguments of a strategy, as JSON.
 func patterns(args json.RawMessage) error {
 	var found Findings
 	for _, field := range namespaceFields() {
 		var n Namespaces
 		if json.Unmarshal(strict.Object(args)[field], &n) != nil {
-			continue // no such argument, or nothing that a pattern could stand in
+			continue // no such argument, or nothing that could contain a pattern
 		}
 		for _, list := range []struct {
 			name    string
@@ -335,11 +337,11 @@ func patterns(args json.RawMessage) error {
 	return found.Err()
 }
 
-// namespaceFields are the arguments that are [Namespaces], by the names that the descheduler gave them.
+// namespaceFields returns the arguments of type [Namespaces], with the names in the descheduler.
 func namespaceFields() []string { return []string{"namespaces", "evictableNamespaces"} }
 
-// Selects compiles a label selector. nil, and one that [ValidateSelector] refuses, behave as in the descheduler: the first
-// selects everything, the second nothing.
+// Selects compiles a label selector. nil selects everything, and one that [ValidateSelector] rejects selects nothing,
+// as in the descheduler.
 func Selects(selector *metav1.LabelSelector) labels.Selector {
 	if selector == nil {
 		return labels.Everything()

@@ -74,7 +74,7 @@ func TestWhoMayAskIsExplained(t *testing.T) {
 	some := policy.ReadPolicy(t, "requests:\n  senders:\n    - name: a\n      nodes: true\n      override: [\"*\"]\n"+
 		"    - name: b\n      actions: [deschedule, cancel]\n      namespaces: [shop]\n")
 	for text, want := range map[string]string{
-		words.Text(nobody): "Nobody may ask for pods to be moved.\n",
+		words.Text(nobody): "No sender may request moves.\n",
 		words.Text(some): "Asked for at most 500 pods at once, moves pods for\n" +
 			"  - a, whole nodes too, overriding every rule, 10 requests a minute and 20 open at once\n" +
 			"  - b, only to deschedule and cancel, of the namespaces shop, 10 requests a minute and 20 open at once\n",

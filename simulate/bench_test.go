@@ -16,7 +16,8 @@ import (
 	"github.com/rehome-dev/rehome/simulate/objects"
 )
 
-// podText is a pod as kubectl prints it, in about three kilobytes: number, node, workload and namespace are filled in.
+// podText is a pod as kubectl prints it, in about three kilobytes, with placeholders for number, node, workload, and
+// namespace.
 const podText = `- apiVersion: v1
   kind: Pod
   metadata:
@@ -146,8 +147,8 @@ const podText = `- apiVersion: v1
     startTime: "2030-01-01T00:00:02Z"
 `
 
-// clusterText is a list of nodes and pods in YAML. Every tenth node is tainted, every twentieth pod belongs to a DaemonSet,
-// some have failed or were restarted often.
+// clusterText returns a list of nodes and pods in YAML. Every tenth node is tainted, every twentieth pod belongs to a
+// DaemonSet, and some pods have failed or were restarted often.
 func clusterText(nodes, pods int) []byte {
 	var b bytes.Buffer
 	b.WriteString("apiVersion: v1\nitems:\n")
@@ -178,7 +179,7 @@ func clusterText(nodes, pods int) []byte {
 	return b.Bytes()
 }
 
-// everything enables every strategy that there is, with arguments under which it moves something.
+// everything enables every strategy, with arguments that make it move something.
 func everything(t testing.TB) policy.Policy {
 	t.Helper()
 	given := map[string]string{
@@ -214,7 +215,7 @@ func everything(t testing.TB) policy.Policy {
 	return p
 }
 
-// kinds are those that the tests read.
+// kinds returns the kinds that the tests read.
 func kinds() []schema.GroupVersionKind {
 	core := schema.GroupVersion{Version: "v1"}
 	budgets := schema.GroupVersion{Group: "policy", Version: "v1"}
@@ -223,9 +224,9 @@ func kinds() []schema.GroupVersionKind {
 	}
 }
 
-// BenchmarkSimulate is all of a simulation but reading the file and writing the answer: 1,000 nodes and 20,000 pods, in the
-// YAML that kubectl prints, and every strategy. The target is 5 seconds on two cores,
-// more of which the YAML library takes alone: docs/decisions/0015-yaml-by-the-library.md.
+// BenchmarkSimulate measures a whole simulation except reading the file and writing the answer: 1,000 nodes and 20,000
+// pods, in YAML as from kubectl, with every strategy. The target is 5 seconds on two cores. The YAML library alone
+// takes longer: docs/decisions/0015-yaml-by-the-library.md.
 func BenchmarkSimulate(b *testing.B) {
 	text := clusterText(1000, 20000)
 	p := everything(b)

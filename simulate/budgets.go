@@ -12,15 +12,15 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// budgets say of each eviction what the API server would say because of PodDisruptionBudgets. What their status tells in
-// the objects is where they begin: a budget without a status allows nothing.
+// budgets simulate the API server's decisions about PodDisruptionBudgets. They start with the status in the objects: a
+// budget without a status allows nothing.
 type budgets map[string][]policyv1.PodDisruptionBudget // by namespace
 
 // carry evicts unless a budget forbids it. Each eviction uses up a disruption.
 func (b budgets) carry(open actuator.Intent, pod *corev1.Pod) schemas.Verdict {
 	evicted := open.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted, "evicted from "+open.Intent.Node)
 	if schemas.Ended(pod) || pod.Status.Phase == corev1.PodPending {
-		return evicted // nothing that is counted goes
+		return evicted // no counted pod goes
 	}
 	matching := eviction.Matching(pod, b[pod.Namespace])
 	switch {

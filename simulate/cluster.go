@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// fill shows the objects to the watcher. Pods are last, so that each finds what it refers to.
+// fill passes the objects to the watcher, pods last, so that all objects that a pod refers to exist.
 func (r *round) fill(objects []metav1.Object) error {
 	now := r.now()
 	ordered := slices.Clone(objects)
@@ -50,8 +50,8 @@ func (r *round) leave(gone []types.UID) error {
 	return nil
 }
 
-// Loads are what nodes and pods use, for strategies that go by load: cpu and memory, and the metric of Prometheus. What is
-// not in it is not known.
+// Loads are the loads of nodes and pods for load strategies: cpu and memory, and the metric of Prometheus. Missing
+// values are unknown.
 type Loads struct {
 	Nodes map[string]corev1.ResourceList
 	Pods  map[types.NamespacedName]corev1.ResourceList

@@ -18,8 +18,8 @@ const (
 	plannedPods  = 5000
 )
 
-// planned is a cluster with moves for each strategy. The pods of one workload, with two spread
-// constraints, are on the first two thirds of the nodes. Beyond them is a node for each of some pods with other rules.
+// planned returns a cluster with moves for each strategy. The pods of one workload, with two spread constraints, are on
+// the first two thirds of the nodes. The other nodes each have a pod with other rules.
 func planned() []metav1.Object {
 	const used, odd = plannedNodes * 2 / 3, 300
 	var all []metav1.Object
@@ -47,7 +47,7 @@ func planned() []metav1.Object {
 	}
 	for i := range odd {
 		at := used + i
-		if i%6 == 3 { // beside the one before that must be apart
+		if i%6 == 3 { // beside the previous pod, which it must not share a node with
 			at -= 3
 		}
 		all = append(all, fixtures.Pod(fmt.Sprintf("odd-%04d", i), fmt.Sprintf("node-%04d", at), fixtures.Requests("1"), func(p *corev1.Pod) {
@@ -74,14 +74,14 @@ func planned() []metav1.Object {
 	return all
 }
 
-// owned makes a pod an old one of a ReplicaSet.
+// owned makes a pod an old pod of a ReplicaSet.
 func owned(p *corev1.Pod, name string) {
 	p.CreationTimestamp = metav1.NewTime(at().AddDate(0, 0, -30))
 	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: name, UID: types.UID(name), Controller: new(true)}}
 }
 
-// BenchmarkDecision measures one decision of each strategy in a cluster of 1,000 nodes and 5,000 pods: the scope, and the
-// answer. It is the time for all scopes of the strategy, divided by their number.
+// BenchmarkDecision measures one decision of each strategy in a cluster of 1,000 nodes and 5,000 pods: the scope and
+// the answer. It is the time for all scopes of the strategy, divided by their number.
 func BenchmarkDecision(b *testing.B) {
 	p := everything(b)
 	offline, err := watcher.NewOffline(p)

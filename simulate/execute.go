@@ -15,8 +15,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// execute gives every wish its verdict: first what the limits let through is carried out, then, as long as something of it
-// was not moved after all, what takes its place.
+// execute gives every wish a verdict: first it executes the wishes within the limits, and then, while some of those did
+// not move, the next ones in their place.
 func (r *round) execute(ctx context.Context, wishes []*wish) error {
 	first := map[types.UID]*wish{}
 	var waiting, again []*wish
@@ -46,8 +46,8 @@ func (r *round) execute(ctx context.Context, wishes []*wish) error {
 	return errors.Join(failed...)
 }
 
-// compare puts wishes about single pods and topology domains in the order of the actuator's queue. Within other groups the strategy
-// has chosen the order.
+// compare sorts wishes about single pods and topology domains in the order of the actuator's queue. Within other groups
+// the strategy has chosen the order.
 func (r *round) compare(a, b *wish) int {
 	if kind := a.open.Scope.Kind; kind != schemas.NodeKind && kind != schemas.PodKind && kind != schemas.DomainKind {
 		return 0
@@ -72,7 +72,8 @@ func (r *round) limited(wishes []*wish) (through, held []*wish) {
 	return through, held
 }
 
-// carryOut gives the intents their verdicts. As in the actuator, capacity is reserved for the replacement of each pod that moves.
+// carryOut gives the intents their verdicts. Like the actuator, it reserves capacity for the replacement of each moved
+// pod.
 func (r *round) carryOut(ctx context.Context, wishes []*wish) error {
 	wishes = r.reserve(wishes)
 	var verdicts []schemas.Verdict
@@ -102,7 +103,8 @@ func (r *round) carryOut(ctx context.Context, wishes []*wish) error {
 	return err
 }
 
-// reserve returns the wishes with capacity for the replacements of their pods, where the rules ask for it. Others get a verdict.
+// reserve returns the wishes with capacity for the replacements of their pods, where the rules require it. The others
+// get a verdict.
 func (r *round) reserve(wishes []*wish) (fit []*wish) {
 	if !r.Policy.NeedsCapacity() {
 		return wishes
@@ -120,7 +122,7 @@ func (r *round) reserve(wishes []*wish) (fit []*wish) {
 	return fit
 }
 
-// share gives the second wish for the same pod a verdict that follows from the verdict of the first.
+// share gives the second wish for the same pod a verdict that follows from the first one's.
 func (r *round) share(w, first *wish) {
 	o := actuator.Rejection{Outcome: first.verdict.Outcome, Reason: first.verdict.Reason, Message: first.verdict.Message}
 	if o.Outcome == schemas.Evicted {

@@ -26,7 +26,7 @@ func limitsOf(p policy.Policy) *limits {
 	return newLimits(p.Limits.Total, p.Limits.PerNode, p.Limits.PerNamespace)
 }
 
-// take counts a move, or returns which limit is reached.
+// take counts a move, or returns the limit that is reached.
 func (l *limits) take(i schemas.Intent) (reason schemas.ReasonCode, message string) {
 	for _, at := range [...]struct {
 		limit  *uint

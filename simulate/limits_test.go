@@ -55,7 +55,7 @@ func TestLimitsHoldInTheOrderOfAllThenNodeThenNamespace(t *testing.T) {
 	}
 }
 
-// settled lets a round with a limit of one move settle wishes for these pods, of which those named held are not moved.
+// settled settles wishes for these pods in a round with a limit of one move. The pods named held do not move.
 func settled(t *testing.T, pods ...string) (asked, verdicts []string) {
 	t.Helper()
 	r := &round{limits: newLimits(new(uint(1)), nil, nil)}

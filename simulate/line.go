@@ -11,22 +11,22 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Line is one verdict as it is printed: what programs that read the output can rely on. Fields are only ever added.
+// Line is one verdict in the output, which programs may rely on. New versions only add fields.
 type Line struct {
 	Pod schemas.PodRef `json:"pod"`
-	// Node is where the pod runs.
+	// Node is the node of the pod.
 	Node     string `json:"node"`
 	Strategy string `json:"strategy"`
 	Profile  string `json:"profile"`
-	// Outcome of the move. In a simulation or a dry run no pod moves.
+	// Outcome is the outcome of the move. In a simulation or a dry run no pod moves.
 	Outcome schemas.Outcome `json:"outcome"`
-	// Reason of the outcome, for programs.
+	// Reason is the reason of the outcome, for programs.
 	Reason schemas.ReasonCode `json:"reason"`
-	// Message says why the pod moves, or why it does not.
+	// Message explains why the pod moves or does not.
 	Message string `json:"message"`
 }
 
-// LineOf is the line of a verdict.
+// LineOf returns the line of a verdict.
 func LineOf(v schemas.Verdict) Line {
 	l := Line{
 		Pod: v.Intent.Pod, Node: v.Intent.Node, Strategy: v.Strategy, Profile: v.Profile,
@@ -38,15 +38,15 @@ func LineOf(v schemas.Verdict) Line {
 	return l
 }
 
-// Output prints verdicts. Its methods are called by one goroutine.
+// Output prints verdicts. Only one goroutine calls its methods.
 type Output interface {
-	// Verdicts prints those of one turn.
+	// Verdicts prints the verdicts of one turn.
 	Verdicts([]schemas.Verdict) error
-	// End comes after the last turn.
+	// End is called after the last turn.
 	End() error
 }
 
-// NewJSON prints each verdict as a [Line] in JSON, on one line of its own, and nothing else.
+// NewJSON prints each verdict as a [Line] in JSON on one line, and nothing else.
 func NewJSON(w io.Writer) Output {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
@@ -66,9 +66,9 @@ func (o jsonOutput) Verdicts(list []schemas.Verdict) error {
 
 func (jsonOutput) End() error { return nil }
 
-// NewTable prints a table for people, and after it how many pods had which outcome. title comes before the counts. An
-// outcome that no pod had is left out, unless it is evicted, deferred or rejected. The columns of a turn are at least as
-// wide as those of the turns before.
+// NewTable prints a table for users, and then the number of pods by outcome. title comes before the counts. Outcomes
+// without pods are omitted, except evicted, deferred, and rejected. The columns of a turn are at least as wide as in
+// earlier turns.
 func NewTable(w io.Writer, title string) Output {
 	return &table{w: w, title: title, counts: map[schemas.Outcome]int{}}
 }

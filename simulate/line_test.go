@@ -8,7 +8,7 @@ import (
 	"github.com/rehome-dev/rehome/simulate"
 )
 
-// One row for each outcome: of a pod that is moved why, of any other the reason code and the message.
+// Each outcome has one row: moved pods with the reason of the move, others with the reason code and the message.
 func TestEveryOutcomeIsARowThatSaysWhyAndACount(t *testing.T) {
 	got := ""
 	for _, o := range schemas.Outcomes() {
@@ -33,7 +33,7 @@ web api n1 S settled Code: message; counts: 0 evicted, 0 deferred, 0 rejected, 1
 	}
 }
 
-// body is the table of the verdicts without its header, on one line with single spaces.
+// body returns the table of the verdicts without its header, on one line with single spaces.
 func body(t *testing.T, verdicts []schemas.Verdict) string {
 	t.Helper()
 	var out strings.Builder

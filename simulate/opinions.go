@@ -19,44 +19,47 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Opinion is the decision of one enabled strategy about one pod, as if no other had its turn before.
+// Opinion is the decision of one enabled strategy about one pod, as if it had the first turn.
 type Opinion struct {
 	Profile  string `json:"profile"`
 	Strategy string `json:"strategy"`
-	// Wants: it wants the pod moved now. Else Protected may say that it would, if nothing protected the pod.
+	// Wants means that it wants to move the pod now. Otherwise Protected may report that it would if nothing protected
+	// the pod.
 	Wants     bool `json:"wants"`
 	Protected bool `json:"protected,omitempty"`
-	// Vain: it would want the pod moved if the replacement had a better place. Only NodeFit protects the pod, or nothing does.
+	// Vain means that it would move the pod if the replacement had a better place. Only NodeFit, or nothing, protects
+	// the pod.
 	Vain bool `json:"vain,omitempty"`
-	// Scope is KIND/KEY of the scope. Reason is why the strategy wants the pod moved, or would want it.
+	// Scope is KIND/KEY of the scope. Reason is why the strategy wants, or would want, to move the pod.
 	Scope  string `json:"scope,omitempty"`
 	Reason string `json:"reason,omitempty"`
-	// Due is when it will want the pod moved unless the pod changes. Zero: now, or at an unknown time.
+	// Due is the time when it will want to move the pod if the pod does not change, or zero for now or unknown.
 	Due time.Time `json:"due,omitzero"`
-	// Unknown says why it could not be asked. Empty: it was.
+	// Unknown is the reason why the strategy cannot be evaluated, or empty.
 	Unknown string `json:"unknown,omitempty"`
 }
 
-// Guard is what protects a pod by the rules of a profile. Without rules nothing does.
+// Guard has the protections of a pod by the rules of a profile.
 type Guard struct {
 	Profile string               `json:"profile"`
 	Rules   []schemas.Protection `json:"rules"`
 }
 
-// About is the present of one pod.
+// About describes one pod.
 type About struct {
 	// Opinions are in the order of the policy, and Guards in the order of its profiles.
 	Opinions []Opinion
 	Guards   []Guard
-	// Replacement says where the replacement would run, such as "would run on n2". Empty: nothing would replace the pod.
+	// Replacement predicts where the replacement would run, such as "would run on n2". It is empty if there would be
+	// none.
 	Replacement string
 }
 
-// Opinions asks every strategy of the policy about one pod among the objects, which are changed as by [Run]. Nothing is carried out. Of
-// c it needs what Run needs.
+// Opinions evaluates every strategy of the policy for one pod among the objects, which it changes like [Run]. It
+// executes nothing. It needs the same parts of c as Run.
 //
-// A strategy does not want a pod moved if the scheduler would place the replacement where it helps nothing. So each strategy
-// that does not want the pod moved decides again, as if the replacement fit everywhere.
+// A strategy does not want to move a pod if the scheduler would place the replacement where it does not help. So each
+// strategy that does not want to move the pod decides again, as if the replacement fit everywhere.
 func Opinions(c Config, objects []metav1.Object, pod types.UID) (About, error) {
 	r, err := filled(c, objects)
 	if err != nil {
@@ -83,7 +86,7 @@ func Opinions(c Config, objects []metav1.Object, pod types.UID) (About, error) {
 	return about, err
 }
 
-// replacement says where the replacement of a pod would run.
+// replacement predicts where the replacement of a pod would run.
 func (r *round) replacement(pod *corev1.Pod) (text string, err error) {
 	if pod.Spec.NodeName == "" || len(pod.OwnerReferences) == 0 || schemas.Ended(pod) {
 		return "", nil
@@ -111,13 +114,13 @@ func (r *round) replacement(pod *corev1.Pod) (text string, err error) {
 	return "would run on " + nodes[0].Name, nil
 }
 
-// GuardedPod is a pod and what protects it by the rules of each profile.
+// GuardedPod is a pod with its protections by the rules of each profile.
 type GuardedPod struct {
 	Pod    *corev1.Pod
 	Guards []Guard
 }
 
-// GuardsOn returns the pods of a node, by namespace and name. Of c it needs what [Run] needs.
+// GuardsOn returns the pods of a node, by namespace and name. It needs the same parts of c as [Run].
 func GuardsOn(c Config, objects []metav1.Object, node string) ([]GuardedPod, error) {
 	r, err := filled(c, objects)
 	if err != nil {
@@ -155,7 +158,7 @@ func (r *round) opinion(profile string, s policy.Enabled, pod *corev1.Pod) (Opin
 	o := Opinion{Profile: profile, Strategy: s.Name}
 	at := slices.IndexFunc(r.Functions, func(f functions.Function) bool { return f.Strategy.Name == s.Name })
 	if at < 0 {
-		o.Unknown = "it is asked outside of this program"
+		o.Unknown = "it runs outside of this program"
 		return o, nil
 	}
 	now := r.now()

@@ -15,7 +15,7 @@ import (
 	"github.com/rehome-dev/rehome/simulate"
 )
 
-func TestEveryStrategyHasAnOpinionAboutAPodAndEveryProfileItsProtections(t *testing.T) {
+func TestOpinions(t *testing.T) {
 	p := parse(t,
 		profile("all", "{}", "RemovePodsViolatingNodeTaints {}", "PodLifeTime {maxPodLifeTimeSeconds: 3600}"),
 		profile("daemons", "{evictDaemonSetPods: true, evictSystemCriticalPods: true}", "RemovePodsViolatingNodeTaints {}"),
@@ -75,14 +75,14 @@ func TestAStrategyThatIsNotInTheProgramHasNoOpinion(t *testing.T) {
 	p := parse(t, profile("all", "{}", "RemovePodsViolatingNodeTaints {}"))
 	got, err := simulate.Opinions(simulate.Config{Policy: p, Now: at}, read(t, "taints.yaml"), "u-moves")
 	want := []simulate.Opinion{{
-		Profile: "all", Strategy: "RemovePodsViolatingNodeTaints", Unknown: "it is asked outside of this program",
+		Profile: "all", Strategy: "RemovePodsViolatingNodeTaints", Unknown: "it runs outside of this program",
 	}}
 	if err != nil || !reflect.DeepEqual(got.Opinions, want) {
 		t.Errorf("error %v\ngot  %+v\nwant %+v", err, got.Opinions, want)
 	}
 }
 
-// started are the pods, all of which started now.
+// started returns the pods, which all started now.
 func started(t *testing.T, objects []metav1.Object) []metav1.Object {
 	t.Helper()
 	for _, o := range objects {
@@ -93,10 +93,10 @@ func started(t *testing.T, objects []metav1.Object) []metav1.Object {
 	return objects
 }
 
-// dueAt is when a pod that started now is older than an hour.
+// dueAt returns the time when a pod that started now is older than an hour.
 func dueAt() time.Time { return at().Add(time.Hour + time.Second) }
 
-// TestOpinionsInVain: the strategy leaves a pod whose replacement has no better place.
+// A strategy must keep a pod whose replacement has no better place.
 func TestOpinionsInVain(t *testing.T) {
 	const spreads, duplicates = "RemovePodsViolatingTopologySpreadConstraint", "RemoveDuplicates"
 	const affine = "RemovePodsViolatingNodeAffinity"

@@ -9,7 +9,7 @@ import (
 	"github.com/rehome-dev/rehome/simulate"
 )
 
-// restarted is a pod of a ReplicaSet that was restarted so often.
+// restarted returns a pod of a ReplicaSet that was restarted that often.
 func restarted(name string, restarts int, annotations string) string {
 	return fmt.Sprintf(`
 apiVersion: v1
@@ -20,7 +20,7 @@ status: {phase: Running, containerStatuses: [{name: c, restartCount: %[2]d}]}
 ---`, name, restarts, annotations)
 }
 
-// TestEvictionOrder: a limit lets the first pods move.
+// A limit must let the first pods move.
 func TestEvictionOrder(t *testing.T) {
 	found := cluster(t, node("n1", 4), node("n2", 4),
 		restarted("a", 11, ""), restarted("b", 900, `descheduler.alpha.kubernetes.io/prefer-no-eviction: ""`), restarted("c", 500, ""),
@@ -38,11 +38,11 @@ func TestEvictionOrder(t *testing.T) {
 		order = append(order, moved...)
 	}
 	if want := []string{"d", "c", "e", "a", "b"}; !slices.Equal(order, want) {
-		t.Errorf("got %q, want %q: cheap pods first, then those with many restarts", order, want)
+		t.Errorf("got %q, want %q: cheap pods first, then pods with many restarts", order, want)
 	}
 }
 
-// TestMostConflictsFirst: there is room for one replacement. A pod with two forbidden neighbors moves, although n1 comes before n2.
+// There is room for one replacement. A pod with two forbidden neighbors must move, although n1 comes before n2.
 func TestMostConflictsFirst(t *testing.T) {
 	var pods []string
 	for i, on := range []string{"n1", "n1", "n2", "n2", "n2"} {

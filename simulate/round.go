@@ -22,16 +22,16 @@ import (
 // Config configures a round. Policy, Functions, and Now are required.
 type Config struct {
 	Policy policy.Policy
-	// Functions answer the strategies of the policy.
+	// Functions are the strategies of the policy.
 	Functions []functions.Function
-	// Now is the clock. Each turn asks it once, at its beginning. The same times give the same decisions.
+	// Now is the clock. Each turn reads it once, at its start. The same times give the same decisions.
 	Now func() time.Time
-	// NoLimits leaves out how many pods the policy lets be moved.
+	// NoLimits ignores the limits of the policy on the number of moves.
 	NoLimits bool
-	// Loads are for strategies that go by load.
+	// Loads are for load strategies.
 	Loads Loads
-	// Carry carries out the intents of one turn and returns a verdict for each, in their order, also with an error. nil:
-	// nothing is carried out; each pod is evicted unless the PodDisruptionBudgets among the objects hold it.
+	// Carry executes the intents of one turn and returns a verdict for each, in order, even with an error. nil executes
+	// nothing: each pod counts as evicted unless the PodDisruptionBudgets among the objects forbid it.
 	Carry func(context.Context, []actuator.Intent) ([]schemas.Verdict, error)
 }
 
@@ -39,19 +39,19 @@ type round struct {
 	Config
 	offline *watcher.Offline
 	moved   []types.UID // pods, the first to move first
-	// scheduler predicts where replacements go.
+	// scheduler predicts the nodes of replacements.
 	scheduler *score.Profile
 	pods      map[types.UID]*corev1.Pod
 	budgets   budgets
 	limits    *limits
 }
 
-// Run decides one round about the objects. It removes the fields that no decision depends on from the objects. It calls report with
-// the verdicts of each turn when the turn is over, in the order in which the strategy listed the pods. No two objects may have the
-// same kind, namespace and name; their order does not matter.
+// Run decides one round about the objects. It removes fields that no decision depends on from them. After each turn it
+// calls report with the verdicts of the turn, in the order in which the strategy listed the pods. No two objects may
+// have the same kind, namespace, and name; their order does not matter.
 //
-// It goes on after an error of Carry, and returns it at the end. An error of report, or the end of ctx, ends
-// it after the turn.
+// It continues after an error of Carry, and returns it at the end. An error of report, or the end of ctx, ends it after
+// the turn.
 func Run(ctx context.Context, c Config, objects []metav1.Object, report func([]schemas.Verdict) error) error {
 	r, err := filled(c, objects)
 	if err != nil {
@@ -60,7 +60,7 @@ func Run(ctx context.Context, c Config, objects []metav1.Object, report func([]s
 	return r.run(ctx, report)
 }
 
-// filled is a round that knows the objects.
+// filled returns a round with the objects.
 func filled(c Config, objects []metav1.Object) (*round, error) {
 	offline, err := watcher.NewOffline(c.Policy)
 	if err != nil {
@@ -100,7 +100,7 @@ func (r *round) run(ctx context.Context, report func([]schemas.Verdict) error) e
 	return errors.Join(failed...)
 }
 
-// turn is the turn of one strategy. carried is the error of carrying out intents.
+// turn runs the turn of one strategy. carried is the error of the execution.
 func (r *round) turn(ctx context.Context, profile, strategy string, report func([]schemas.Verdict) error) (carried, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -127,7 +127,7 @@ func (r *round) turn(ctx context.Context, profile, strategy string, report func(
 // wish is an intent without a verdict.
 type wish struct {
 	open    actuator.Intent
-	verdict *schemas.Verdict // nil: not yet
+	verdict *schemas.Verdict // nil if there is none yet
 }
 
 func (w *wish) decide(o actuator.Rejection) {
@@ -136,8 +136,7 @@ func (w *wish) decide(o actuator.Rejection) {
 	w.verdict = &v
 }
 
-// wishes asks a strategy about everything. Its candidates come with their verdicts, each after what the strategy wants of
-// the same scope.
+// wishes evaluates all scopes of a strategy. Its candidates have their verdicts, after the intents for the same scope.
 func (r *round) wishes(profile, strategy string) ([]*wish, error) {
 	at := slices.IndexFunc(r.Functions, func(f functions.Function) bool { return f.Strategy.Name == strategy })
 	if at < 0 {

@@ -13,7 +13,7 @@ func pods(scope schemas.Payload) []schemas.ScopedPod {
 	return all
 }
 
-// unprotected copies a scope, without the protections of the pods.
+// unprotected copies a scope without the protections of the pods.
 func unprotected(scope schemas.Payload) schemas.Payload {
 	return visit(scope, func(p *schemas.ScopedPod) { p.Protected = nil })
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// scopesOf is a scope of every kind with one pod that is protected, or not.
+// scopesOf returns a scope of every kind with one pod that is protected, or not.
 func scopesOf(protected []schemas.Protection) []schemas.Payload {
 	pod := schemas.ScopedPod{Protected: protected}
 	pod.Pod.Name = "p"
@@ -21,7 +21,7 @@ func scopesOf(protected []schemas.Protection) []schemas.Payload {
 	}
 }
 
-func TestWhatProtectsPodsCanBeTakenOutOfAScopeOfEveryKind(t *testing.T) {
+func TestUnprotectedScopes(t *testing.T) {
 	rules := []schemas.Protection{{Rule: "R", Detail: "d"}}
 	scopes, bare := scopesOf(rules), scopesOf(nil)
 	for i, s := range scopes {

@@ -21,16 +21,17 @@ type Settlement struct {
 	// Before is the state of the objects before the first round.
 	Before State   `json:"before"`
 	Rounds []Round `json:"rounds"`
-	// Settled: the last round moved no pod.
+	// Settled means that the last round moved no pod.
 	Settled bool `json:"settled"`
-	// Loop is set if the state after the last round is the same as the state after this round; 0 is the state before the first round.
+	// Loop is set if the state after the last round equals the state after this round; 0 is the state before the first
+	// round.
 	Loop *int `json:"loop,omitempty"`
 }
 
 // Round is one evaluation of the policy, and the placement of the replacements.
 type Round struct {
 	Number int `json:"number"`
-	// Moves are in the order in which the pods move.
+	// Moves are in the order of the moves.
 	Moves []Move `json:"moves"`
 	// Held lists the pods that are deferred or rejected.
 	Held []Line `json:"held"`
@@ -42,11 +43,11 @@ type Round struct {
 // Move is a pod that moves.
 type Move struct {
 	Line
-	// Replacement is the name of the new pod. Empty: the pod has no owner that replaces it.
+	// Replacement is the name of the new pod, or empty if the pod has no owner that replaces it.
 	Replacement string `json:"replacement,omitempty"`
-	// To is the node of the replacement. Empty: it is Pending.
+	// To is the node of the replacement, or empty if it is Pending.
 	To string `json:"to,omitempty"`
-	// Pending says why the replacement has no node.
+	// Pending is the reason why the replacement has no node.
 	Pending string `json:"pending,omitempty"`
 }
 
@@ -56,12 +57,13 @@ type Placement struct {
 	Node string         `json:"node"`
 }
 
-// Settle runs one round after the other until no pod moves, a state repeats, or there were this many rounds. After each round the
-// moved pods are gone, and each replacement runs on the node where the scheduler is predicted to place it, the first by name of
-// several. A replacement is new and ready, without restarts. All rounds have the same time, and limits count
-// anew in each round. Settle changes the objects, as [Run] does, and ignores c.Carry.
+// Settle runs up to this many rounds, until no pod moves or a state repeats. After each round the moved pods are gone,
+// and each replacement runs on the node where the scheduler is predicted to place it, the first by name among equals. A
+// replacement is new and ready, without restarts. All rounds have the same time, and each round has new limits. Settle
+// changes the objects, like [Run], and ignores c.Carry.
 //
-// The replacement of a pod has its name with a number, such as web-1~1, then web-1~2. A pod of a StatefulSet keeps its name.
+// The replacement of a pod has its name with a number, such as web-1~1, then web-1~2. A pod of a StatefulSet keeps its
+// name.
 func Settle(ctx context.Context, c Config, objects []metav1.Object, rounds int) (Settlement, error) {
 	now := c.Now()
 	c.Now, c.Carry, c.Loads = fixed(now), nil, Loads{Nodes: maps.Clone(c.Loads.Nodes), Pods: maps.Clone(c.Loads.Pods)}
@@ -118,8 +120,8 @@ func Settle(ctx context.Context, c Config, objects []metav1.Object, rounds int) 
 	}
 }
 
-// places says how many pods of each workload are on each node. If strategies renew pods, a replacement differs from the pods of the
-// beginning.
+// places returns the number of pods of each workload on each node. If strategies renew pods, replacements differ from
+// the original pods.
 func (w *world) places() string {
 	renews := slices.ContainsFunc(w.Policy.Profiles, func(p policy.Profile) bool {
 		return slices.ContainsFunc(p.Strategies, func(s policy.Enabled) bool { return w.Policy.Traits(s.Name).RenewsPods })
@@ -137,7 +139,7 @@ func (w *world) places() string {
 	return b.String()
 }
 
-// workload names the owner of a pod, or the pod itself.
+// workload returns the name of the owner of a pod, or of the pod itself.
 func workload(p *corev1.Pod) string {
 	owner := metav1.GetControllerOfNoCopy(p)
 	switch {

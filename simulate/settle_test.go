@@ -15,7 +15,7 @@ import (
 	"github.com/rehome-dev/rehome/simulate"
 )
 
-// settle runs rounds with a policy and sums up their moves: POD FROM>TO, and placements: POD >TO.
+// settle runs rounds with a policy and summarizes their moves, POD FROM>TO, and placements, POD >TO.
 func settle(t *testing.T, c simulate.Config, objects []metav1.Object, rounds int) (moves [][]string, s simulate.Settlement) {
 	t.Helper()
 	c.Functions, c.Now = functions.All(), at
@@ -41,7 +41,7 @@ const avoided = `taints: [{key: gone, effect: NoSchedule}]`
 
 // TestSettle runs a policy with RemovePodsViolatingNodeTaints.
 func TestSettle(t *testing.T) {
-	// Moves a pod off every node, also if it comes back.
+	// Moves a pod off every node, even if it returns.
 	const anyway = `RemovePodsViolatingNodeTaints {includedTaints: [soft], includePreferNoSchedule: true}`
 	const soft = `taints: [{key: soft, effect: PreferNoSchedule}]`
 	budget := `
@@ -115,7 +115,7 @@ status: {currentHealthy: 2, desiredHealthy: 1, disruptionsAllowed: 1}
 	}
 }
 
-// TestSettleNames: the number of a replacement counts up, and the pods of a StatefulSet keep their names.
+// The number of a replacement must increase, and the pods of a StatefulSet must keep their names.
 func TestSettleNames(t *testing.T) {
 	var got []string
 	for _, kind := range []string{"ReplicaSet", "StatefulSet"} {
@@ -131,7 +131,7 @@ func TestSettleNames(t *testing.T) {
 	}
 }
 
-// TestSettleRenewed: a new pod on the same node is another state, if the strategy wants new pods.
+// A new pod on the same node must be another state if the strategy wants new pods.
 func TestSettleRenewed(t *testing.T) {
 	objects := cluster(t, node("n1", 4), node("n2", 4), restarted("a", 11, ""))
 	got, s := settle(t, simulate.Config{Policy: parse(t, profile("p", "{}", restarts))}, objects, 10)
@@ -140,7 +140,7 @@ func TestSettleRenewed(t *testing.T) {
 	}
 }
 
-// TestSettleLoads: the load of a pod goes with it.
+// The load of a pod must move with it.
 func TestSettleLoads(t *testing.T) {
 	used := func(cpu string) corev1.ResourceList { return corev1.ResourceList{"cpu": resource.MustParse(cpu)} }
 	low := strings.Replace(profile("p", "{}", `LowNodeUtilization {thresholds: {cpu: 30}, targetThresholds: {cpu: 50}, `+
@@ -162,7 +162,7 @@ func TestSettleLoads(t *testing.T) {
 	}
 }
 
-// TestAbsurdLoad: a load that the node cannot have moves nothing.
+// An impossible load of a node must move nothing.
 func TestAbsurdLoad(t *testing.T) {
 	low := strings.Replace(profile("p", "{}", `LowNodeUtilization {thresholds: {cpu: 30}, targetThresholds: {cpu: 50}, `+
 		`metricsUtilization: {source: KubernetesMetrics}}`), "deschedule", "balance", 1)

@@ -25,10 +25,10 @@ import (
 	"github.com/rehome-dev/rehome/watcher"
 )
 
-// at is the time of all rounds.
+// at returns the time of all rounds.
 func at() time.Time { return time.Date(2030, 1, 10, 0, 0, 0, 0, time.UTC) }
 
-// strategies are those that a policy can enable.
+// strategies returns the strategies that a policy can enable.
 func strategies() []policy.Strategy {
 	var known []policy.Strategy
 	for _, f := range functions.All() {
@@ -37,7 +37,7 @@ func strategies() []policy.Strategy {
 	return known
 }
 
-// profile is one profile with strategies, in their order, and their arguments.
+// profile returns a profile with strategies, in order, and their arguments.
 func profile(name, evictor string, enabled ...string) string {
 	configs, names := "{name: DefaultEvictor, args: "+evictor+"}", []string{}
 	for _, e := range enabled {
@@ -59,7 +59,7 @@ func parse(t testing.TB, profiles ...string) policy.Policy {
 	return p
 }
 
-// read reads a cluster of testdata.
+// read reads a cluster from testdata.
 func read(t testing.TB, name string) []metav1.Object {
 	t.Helper()
 	file := filepath.Join("testdata", name)
@@ -74,7 +74,7 @@ func read(t testing.TB, name string) []metav1.Object {
 	return found.Objects
 }
 
-// round is what one round prints as a table.
+// round returns the table of one round.
 func round(t testing.TB, c simulate.Config, cluster []metav1.Object) []string {
 	t.Helper()
 	c.Functions = functions.All()
@@ -108,7 +108,7 @@ func TestARoundDecidesAsTheClusterWould(t *testing.T) {
 		config        simulate.Config
 		want          []string
 	}{
-		{"what a taint moves, and what protects the others", "taints.yaml", simulate.Config{Policy: parse(t, profile("p", "{}", taints))}, []string{
+		{"moves by a taint, and protections", "taints.yaml", simulate.Config{Policy: parse(t, profile("p", "{}", taints))}, []string{
 			header,
 			"a moves n1" + byTaint + "evicted does not tolerate gone:NoSchedule",
 			"a critical-agent n1" + byTaint + "rejected Protected: SystemCriticalPods: its priority 2000000000 is system-critical: at least 2000000000; " +
@@ -136,7 +136,7 @@ func TestARoundDecidesAsTheClusterWould(t *testing.T) {
 			"a restarts n2" + byRestarts + "evicted restarted 5 times, the threshold is 3",
 			"counts: 2 evicted, 0 deferred, 2 rejected",
 		}},
-		{"the order of the policy is that of the turns", "turns.yaml", simulate.Config{Policy: parse(t, profile("p", "{}", restarts, taints))}, []string{
+		{"the turns have the order of the policy", "turns.yaml", simulate.Config{Policy: parse(t, profile("p", "{}", restarts, taints))}, []string{
 			header,
 			"a alone n1" + byRestarts + "rejected Protected: FailedBarePods: it has no owner that would replace it",
 			"a both n1" + byRestarts + "evicted restarted 5 times, the threshold is 3",
@@ -191,7 +191,7 @@ func TestALineIsAnObjectForPrograms(t *testing.T) {
 	}
 }
 
-// whole is all that a round says, as bytes.
+// whole returns all results of a round, as bytes.
 func whole(t testing.TB, p policy.Policy, text []byte) []byte {
 	t.Helper()
 	found, err := objects.Read([]objects.Source{{Name: "x", Data: text}}, kinds())

@@ -17,7 +17,7 @@ import (
 
 const poolKey = "pool"
 
-// spreadNode is a ready node with room for ten pods, in a zone and a pool. Without a zone it has no label for it.
+// spreadNode returns a ready node with room for ten pods, in a zone and a pool. Without a zone it has no label for it.
 func spreadNode(name, zone, pool string, changes ...func(*corev1.Node)) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name, poolKey: pool}}}
 	if zone != "" {
@@ -34,7 +34,7 @@ func holds(pods string) func(*corev1.Node) {
 	return func(n *corev1.Node) { n.Status.Allocatable[corev1.ResourcePods] = resource.MustParse(pods) }
 }
 
-// spreadPods are n pods of the ReplicaSet web on a node.
+// spreadPods returns n pods of the ReplicaSet web on a node.
 func spreadPods(node string, n int, changes ...func(*corev1.Pod)) []*corev1.Pod {
 	var pods []*corev1.Pod
 	for i := range n {
@@ -83,7 +83,7 @@ func spreadPolicy(t *testing.T, args string) policy.Policy {
 		"    plugins:\n      balance: {enabled: [RemovePodsViolatingTopologySpreadConstraint]}\n")
 }
 
-// spreadRound lists the pods of one round as NAME OUTCOME, with the reason code of those that are not evicted.
+// spreadRound returns the pods of one round as NAME OUTCOME, with the reason code of pods that are not evicted.
 func spreadRound(t *testing.T, args string, nodes []*corev1.Node, pods ...[]*corev1.Pod) []string {
 	t.Helper()
 	var objects []metav1.Object

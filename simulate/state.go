@@ -14,7 +14,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// State is the objects before or after a round, as far as strategies improve them.
+// State describes the objects before or after a round, in the respects that strategies improve.
 type State struct {
 	// Strategies are in the order of the policy.
 	Strategies []StrategyState `json:"strategies"`
@@ -26,7 +26,7 @@ type State struct {
 	Pending int `json:"pending"`
 }
 
-// StrategyState counts the intents of one strategy, as if no other had its turn before.
+// StrategyState counts the intents of one strategy, as if it had the first turn.
 type StrategyState struct {
 	Profile  string `json:"profile"`
 	Strategy string `json:"strategy"`
@@ -48,7 +48,8 @@ type SpreadState struct {
 	Domains map[string]int `json:"domains"`
 }
 
-// NodeState sums up the pods on a node. CPU and Memory are the requested share of the allocatable resources in percent, rounded down.
+// NodeState summarizes the pods on a node. CPU and Memory are the requested percentages of the allocatable resources,
+// rounded down.
 type NodeState struct {
 	Name   string `json:"name"`
 	Pods   int    `json:"pods"`
@@ -131,9 +132,9 @@ func percent(used, of *resource.Quantity) int {
 	return int(100 * used.AsApproximateFloat64() / of.AsApproximateFloat64())
 }
 
-// spreads measures the constraints of a workload by one of its pods.
+// spreads measures the constraints of a workload, from one of its pods.
 func (r *round) spreads(workload string, p *corev1.Pod) (all []SpreadState) {
-	// A pod that is on no node, so that all pods of the workload count.
+	// A pod without a node, so that all pods of the workload count.
 	next := &corev1.Pod{ObjectMeta: *p.ObjectMeta.DeepCopy(), Spec: corev1.PodSpec{
 		NodeSelector: p.Spec.NodeSelector, Affinity: p.Spec.Affinity, Tolerations: p.Spec.Tolerations,
 		TopologySpreadConstraints: p.Spec.TopologySpreadConstraints,

@@ -13,7 +13,7 @@ import (
 	"github.com/rehome-dev/rehome/simulate/objects"
 )
 
-// node is a node with so many CPUs.
+// node returns a node with that many CPUs.
 func node(name string, cpu int, more ...string) string {
 	return fmt.Sprintf(`
 apiVersion: v1
@@ -24,7 +24,7 @@ status: {allocatable: {cpu: "%[2]d", memory: 64Gi, pods: "20"}}
 ---`, name, cpu, strings.Join(more, ", "))
 }
 
-// pod is a pod of the ReplicaSet r that requests so many CPUs. more are fields of its spec.
+// pod returns a pod of the ReplicaSet r that requests that many CPUs. more are fields of its spec.
 func pod(name, node, cpu string, more ...string) string {
 	spec := append([]string{
 		"nodeName: " + node, fmt.Sprintf("containers: [{name: c, image: i, resources: {requests: {cpu: %q}}}]", cpu),
@@ -47,7 +47,7 @@ func cluster(t *testing.T, parts ...string) []metav1.Object {
 	return found.Objects
 }
 
-// moved names the pods that a round of one strategy moves, without nodeFit.
+// moved returns the names of the pods that a round of one strategy moves, without nodeFit.
 func moved(t *testing.T, strategy string, objects []metav1.Object) []string {
 	t.Helper()
 	var names []string
@@ -86,7 +86,7 @@ spec:
 ---`
 )
 
-// TestMovesInVain: without nodeFit, too, pods stay whose replacements would come back or stay Pending.
+// Even without nodeFit, pods must stay if their replacements would return or stay Pending.
 func TestMovesInVain(t *testing.T) {
 	const high = "HighNodeUtilization {thresholds: {cpu: 30}}"
 	const low = "LowNodeUtilization {thresholds: {cpu: 30}, targetThresholds: {cpu: 50}}"

@@ -21,12 +21,12 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// world is the objects between two rounds. It does the work of the controllers and of the scheduler.
+// world has the objects between two rounds. It does the work of the controllers and of the scheduler.
 type world struct {
 	Config
 	objects   []metav1.Object
 	scheduler *score.Profile
-	// beginning has the pods that were given.
+	// beginning has the original pods.
 	beginning map[types.UID]bool
 	// fit is new in each round.
 	fit *fit.Cluster
@@ -44,8 +44,8 @@ func newWorld(c Config, objects []metav1.Object) (*world, error) {
 
 func fixed(now time.Time) func() time.Time { return func() time.Time { return now } }
 
-// apply removes one pod after the other, and places its replacement before the next one moves, as in the actuator. Pods without a node
-// are placed last, the most important first.
+// apply removes one pod after another, and places its replacement before the next one moves, like the actuator. Pods
+// without a node are placed last, by priority.
 func (w *world) apply(moves []Move) []Placement {
 	if len(moves) == 0 {
 		return nil
@@ -96,8 +96,8 @@ func priority(p *corev1.Pod) int32 {
 	return *p.Spec.Priority
 }
 
-// replacement is the pod that the owner of a pod makes when it is gone, nil if there is none. Only a StatefulSet replaces a pod that
-// has ended: others did so before.
+// replacement returns the pod that the owner of a deleted pod creates, or nil. Only a StatefulSet replaces a pod that
+// has ended: other owners did so before.
 func replacement(old *corev1.Pod, now time.Time) *corev1.Pod {
 	statefulSet := strings.HasPrefix(workload(old), "StatefulSet ")
 	if len(old.OwnerReferences) == 0 || schemas.Ended(old) && !statefulSet {
@@ -113,14 +113,15 @@ func replacement(old *corev1.Pod, now time.Time) *corev1.Pod {
 	return p
 }
 
-// successor is a name with the next number.
+// successor returns a name with the next number.
 func successor(name string) string {
 	name, last, _ := strings.Cut(name, "~")
 	number, _ := strconv.Atoi(last) // 0 for the first
 	return fmt.Sprintf("%s~%d", name, number+1)
 }
 
-// place binds a pod to the node that the scheduler takes, and lets it run there. Otherwise it says why there is none.
+// place binds a pod to the node that the scheduler chooses, and lets it run there. Otherwise it returns the reason why
+// there is none.
 func (w *world) place(p *corev1.Pod) (pending string) {
 	ready := func(n *corev1.Node) bool { return !cluster.NotReady(n) }
 	q := w.fit.Ask(p)
@@ -130,7 +131,7 @@ func (w *world) place(p *corev1.Pod) (pending string) {
 		case !found.Judged:
 			return "not judged: " + string(found.Reason)
 		case len(found.Refused) == 0:
-			return "there is no node that is ready"
+			return "there is no ready node"
 		default:
 			return cluster.Reasons(found.Refused)
 		}
@@ -165,7 +166,7 @@ func (w *world) healthy(p *corev1.Pod, n int32) {
 	}
 }
 
-// moveLoad takes the measured load of a pod to the node of its replacement.
+// moveLoad moves the measured load of a pod to the node of its replacement.
 func (w *world) moveLoad(old, next *corev1.Pod) {
 	name := types.NamespacedName{Namespace: old.Namespace, Name: old.Name}
 	load, known := w.Loads.Pods[name]

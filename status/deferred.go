@@ -28,7 +28,7 @@ type DeferredPod struct {
 	Since time.Time `json:"since"`
 	Last  time.Time `json:"last"`
 	Times int       `json:"times"`
-	// Again is the earliest time of the next try. Zero: not known.
+	// Again is the earliest time of the next try. Zero means not known.
 	Again time.Time `json:"again,omitzero"`
 }
 

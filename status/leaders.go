@@ -14,7 +14,7 @@ import (
 // Leader is the holder of the lease of a role.
 type Leader struct {
 	Lease  string    `json:"lease"`
-	Holder string    `json:"holder"` // empty: none
+	Holder string    `json:"holder"` // empty means none
 	Since  time.Time `json:"since,omitzero"`
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// almostFull is the percentage of its space at which a stream counts as full. The alert RehomeStreamFull has the same.
+// almostFull is the percentage of its limit at which a stream counts as full. The alert RehomeStreamFull uses the same.
 const almostFull = 90
 
 // Reached names the limits that defer pods, and the streams that are full. The history does not count, because it is always full.

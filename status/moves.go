@@ -9,12 +9,12 @@ import (
 
 // MoveCount counts moves, also moves that the API server has not accepted yet.
 type MoveCount struct {
-	// Window is the period of the count. Empty: the whole ledger.
+	// Window is the period of the count. Empty means the whole ledger.
 	Window     string         `json:"window,omitempty"`
 	Total      int            `json:"total"`
 	Nodes      map[string]int `json:"nodes"`
 	Namespaces map[string]int `json:"namespaces"`
-	// Limits are the limits of the policy over the window, and InFlight its limits on moves in flight. nil: none.
+	// Limits are the limits of the policy over the window, and InFlight its limits on moves in flight. nil means none.
 	Limits   *MoveLimits      `json:"limits,omitempty"`
 	InFlight *policy.InFlight `json:"inFlightLimits,omitempty"`
 	// Ages are the moves by age, in the steps of ages. It is empty with a window.
@@ -28,7 +28,7 @@ type MoveLimits struct {
 	PerNamespace *uint `json:"perNamespace,omitempty"`
 }
 
-// ages are the steps of [MoveCount.Ages]. After the last step, one more number counts older moves.
+// ages returns the steps of [MoveCount.Ages]. After the last step, one more number counts older moves.
 func ages() []time.Duration { return []time.Duration{time.Minute, 5 * time.Minute, time.Hour} }
 
 func countMoves(moves []actuator.Move, limits *policy.Limits, now time.Time) MoveCount {

@@ -40,11 +40,11 @@ func (r OpenRequest) Ends() time.Time {
 	return r.Deadline
 }
 
-// Maintenance is the progress of a maintenance that was requested on the bus. For maintenances that are objects, use kubectl.
+// Maintenance is the progress of a maintenance that was requested on the bus. For NodeMaintenance objects, use kubectl.
 type Maintenance struct {
 	Name  string         `json:"name"`
 	Stage v1alpha1.Stage `json:"stage"` // the requested one
-	// Node is the stage of its node. Empty: it is not known yet.
+	// Node is the stage of its node. Empty means it is not known yet.
 	Node        v1alpha1.NodeStage `json:"node,omitempty"`
 	PodsLeft    int32              `json:"podsLeft"`
 	PodsBlocked int32              `json:"podsBlocked"`

@@ -26,7 +26,7 @@ type Status struct {
 	MovesInFlight    []actuator.Move           `json:"movesInFlight"`
 	Counted          MoveCount                 `json:"counted"`
 	WorkloadBreakers []WorkloadBreaker         `json:"workloadBreakers"`
-	Storm            []actuator.StormCondition `json:"storm"` // empty: the cluster circuit breaker is closed
+	Storm            []actuator.StormCondition `json:"storm"` // empty means the cluster circuit breaker is closed
 	Leaders          []Leader                  `json:"leaders,omitempty"`
 	NoLeaders        string                    `json:"leadersUnknown,omitempty"` // why Leaders are not known
 	Deferred         []DeferredPod             `json:"deferred"`

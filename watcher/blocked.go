@@ -11,11 +11,11 @@ import (
 	"github.com/rehome-dev/rehome/watcher/scope"
 )
 
-// budgetKind is the kind of blocker that the watcher watches. It learns of moves in flight from verdicts.
+// budgetKind is the only kind of blocking object that the watcher watches itself. Verdicts report the moves in flight.
 const budgetKind = "PodDisruptionBudget"
 
-// blockedPods knows the pods whose moves were deferred or failed, and the objects that block them. After a restart it is empty, until everything
-// is evaluated. Its methods may be called from many goroutines.
+// blockedPods tracks the pods whose moves were deferred or failed, and the objects that block them. It is empty after a
+// restart until everything has been evaluated. It is safe for concurrent use.
 type blockedPods struct {
 	mu   sync.Mutex
 	pods map[types.UID]*blockedPod
@@ -32,7 +32,8 @@ func newBlockedPods() *blockedPods {
 	return &blockedPods{pods: map[types.UID]*blockedPod{}, by: map[schemas.ObjectRef]map[types.UID]bool{}}
 }
 
-// deferred notes one more deferral, and returns the delay until the next evaluation at the latest, see [delivery.RetryDelay].
+// deferred records another deferral of a pod. It returns the longest delay until the next evaluation, see
+// [delivery.RetryDelay].
 func (b *blockedPods) deferred(
 	v schemas.Verdict, key scope.Key, free func(namespace, name string) bool, now time.Time,
 ) time.Duration {
@@ -58,7 +59,7 @@ func (b *blockedPods) deferred(
 	return delivery.RetryDelay(v, p.deferrals, free, now)
 }
 
-// freed returns the keys of the pods that an object blocked. The next deferral links them again.
+// freed returns the keys of the pods that an object blocked and unlinks them. The next deferral links them again.
 func (b *blockedPods) freed(by schemas.ObjectRef) map[scope.Key]bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -71,7 +72,7 @@ func (b *blockedPods) freed(by schemas.ObjectRef) map[scope.Key]bool {
 	return keys
 }
 
-// forget drops a pod: it moved, is gone, or does not have to move any more.
+// forget drops a pod that has moved, is gone, or no longer must move.
 func (b *blockedPods) forget(uid types.UID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -91,7 +92,7 @@ func (b *blockedPods) unlink(uid types.UID, p *blockedPod) {
 	p.by = nil
 }
 
-// unblock enqueues the keys of the pods that objects blocked.
+// unblock enqueues the keys of the pods that the objects blocked.
 func (s *session) unblock(t trigger, by ...schemas.ObjectRef) {
 	for _, object := range by {
 		for key := range s.blocked.freed(object) {

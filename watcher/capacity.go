@@ -15,25 +15,25 @@ import (
 	"github.com/rehome-dev/rehome/watcher/scope"
 )
 
-// In a busy cluster capacity changes all the time, and each check builds scopes: checks are checkPause apart, and take at most one part
-// in checkShare of the time of one core.
+// Capacity changes all the time in a busy cluster, and each check builds scopes. Checks are therefore at least
+// checkPause apart and use at most 1/checkShare of one core.
 const (
 	checkPause = time.Second
 	checkShare = 20
 )
 
-// fitDependents are the keys whose scopes depend on where pods fit: they have pods that only the lack of capacity
-// protects, or say where else pods fit. Its methods may be called from many goroutines.
+// fitDependents tracks the keys whose scopes depend on free capacity: some of their pods are protected only because no
+// other node has room, or the scope names the nodes that have room. It is safe for concurrent use.
 type fitDependents struct {
 	mu      sync.Mutex
 	keys    map[scope.Key]fitAnswer
 	version int           // how often capacity changed
 	why     trigger       // the first change since the last check, or the last change if no key depended on it
-	unread  bool          // why is set
-	check   chan struct{} // capacity 1: a check is worth it
+	unread  bool          // whether why is set
+	check   chan struct{} // capacity 1; holds an element if a check is worthwhile
 }
 
-// fitAnswer is what a scope said about where pods fit.
+// fitAnswer is the part of a scope that depends on free capacity.
 type fitAnswer struct {
 	lackCapacity []string
 	hash         uint64
@@ -44,14 +44,15 @@ func newFitDependents() *fitDependents {
 	return &fitDependents{keys: map[scope.Key]fitAnswer{}, check: make(chan struct{}, 1)}
 }
 
-// current is the version of the capacity that a scope is built with.
+// current returns the version of the capacity to build a scope with.
 func (f *fitDependents) current() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.version
 }
 
-// depend notes what a scope said with a version of the capacity. If that is not current any more, a check follows.
+// depend records the fit answer of a scope that was built with a version of the capacity. If the version is outdated, a
+// check follows.
 func (f *fitDependents) depend(key scope.Key, r scope.Result, version int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -65,7 +66,7 @@ func (f *fitDependents) depend(key scope.Key, r scope.Result, version int) {
 	}
 }
 
-// lacks notes that the actuator deferred a pod of a scope, since its replacement fits nowhere.
+// lacks records that the actuator deferred a pod of a scope because its replacement fits nowhere.
 func (f *fitDependents) lacks(key scope.Key, pod string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -76,7 +77,7 @@ func (f *fitDependents) lacks(key scope.Key, pod string) {
 	}
 }
 
-// changed notes that capacity changed.
+// changed records a change of capacity.
 func (f *fitDependents) changed(why trigger) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -90,7 +91,7 @@ func (f *fitDependents) changed(why trigger) {
 	}
 }
 
-// take returns all keys and why they are checked.
+// take returns all dependent keys and the trigger of their check.
 func (f *fitDependents) take() (map[scope.Key]fitAnswer, trigger) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -98,12 +99,12 @@ func (f *fitDependents) take() (map[scope.Key]fitAnswer, trigger) {
 	return maps.Clone(f.keys), f.why
 }
 
-// capacityChanged notes a change of an object that decides where pods fit.
+// capacityChanged handles a change of an object that affects where pods fit.
 func (s *session) capacityChanged(kind string, o metav1.Object) {
 	s.capacity.changed(s.newTrigger(schemas.Cause{Kind: schemas.CauseRoom, Object: refTo(kind, o)}))
 }
 
-// followCapacity checks the dependents when capacity changed, until ctx ends.
+// followCapacity checks the dependent keys after each change of capacity, until ctx ends.
 func (s *session) followCapacity(ctx context.Context) {
 	for {
 		select {
@@ -119,11 +120,11 @@ func (s *session) followCapacity(ctx context.Context) {
 	}
 }
 
-// checkDelay is the pause after a check that took so long.
+// checkDelay returns the pause after a check of the given duration.
 func checkDelay(took time.Duration) time.Duration { return max(checkPause, checkShare*took) }
 
-// checkFit builds the dependent scopes, and enqueues the keys whose scopes say something else now: a pod that lacked
-// capacity fits, or another place does.
+// checkFit builds the dependent scopes and enqueues the keys whose fit answer has changed, because a node gained or
+// lost room for a pod.
 func (s *session) checkFit() {
 	keys, why := s.capacity.take()
 	now := s.w.now()
@@ -155,21 +156,21 @@ func (s *session) checkFit() {
 	}
 }
 
-// usesCapacity says whether a pod uses the capacity of a node.
+// usesCapacity reports whether a pod uses the capacity of a node.
 func usesCapacity(p *corev1.Pod) bool { return p != nil && p.Spec.NodeName != "" && !schemas.Ended(p) }
 
-// placementDiffers says whether a change of a pod can change where other pods fit.
+// placementDiffers reports whether a change of a pod can change where other pods fit.
 func placementDiffers(old, new *corev1.Pod) bool {
 	return old.UID != new.UID || !maps.Equal(old.Labels, new.Labels) ||
 		(old.DeletionTimestamp == nil) != (new.DeletionTimestamp == nil) || !reflect.DeepEqual(old.Spec, new.Spec)
 }
 
-// reservationTimeout is how long capacity is reserved for a replacement in a process that does not follow the move: one that found no
-// node in this time waits for something else.
+// reservationTimeout limits a reservation in a process that does not follow the move. A replacement that has found no
+// node by then is waiting for something else.
 const reservationTimeout = 30 * time.Second
 
-// reserve reserves capacity for the replacement of a moved pod, also for a dry run. It does nothing if no strategy needs to know where
-// pods fit, or if the actuator of this process did it.
+// reserve reserves capacity for the replacement of a moved pod, including in a dry run. It does nothing if no strategy
+// depends on capacity, or if the actuator in this process has reserved it.
 func (s *session) reserve(v schemas.Verdict) {
 	pod := v.Intent.Pod
 	if s.policy.NeedsCapacity() && s.w.cluster.ReserveMoved(pod.UID, s.policy.Scheduler) {
@@ -177,7 +178,7 @@ func (s *session) reserve(v schemas.Verdict) {
 	}
 }
 
-// release releases what is reserved for the replacement of a pod whose move is over.
+// release ends the reservation for the replacement of a pod when its move is over.
 func (s *session) release(pod schemas.PodRef) {
 	if s.policy.NeedsCapacity() {
 		s.w.cluster.Release(pod.UID)

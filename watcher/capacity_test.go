@@ -15,7 +15,7 @@ import (
 	"github.com/rehome-dev/rehome/watcher/scope"
 )
 
-// TestFitDependents: a check follows when capacity changed after a dependent scope was built.
+// A check must follow when capacity changes after a dependent scope was built.
 func TestFitDependents(t *testing.T) {
 	f := newFitDependents()
 	because := func(name string) trigger { return trigger{cause: schemas.Cause{Event: name}} }
@@ -65,7 +65,7 @@ func cpus(n string) func(*corev1.Node) {
 	return func(node *corev1.Node) { node.Status.Allocatable = amount("cpu", n, "memory", "8Gi", "pods", "10") }
 }
 
-// crowded is a cluster of two nodes in which the pod big, on n1, fits on no other node, and small does.
+// crowded returns a cluster of two nodes. The pod big on n1 fits on no other node; the pod small does.
 func crowded(more ...metav1.Object) []metav1.Object {
 	return append([]metav1.Object{
 		roomy("n1", cpus("5")), roomy("n2"), guest("big", "n1", asks("3")), guest("small", "n1", asks("1")),
@@ -203,7 +203,7 @@ func TestReservation(t *testing.T) {
 		verdict schemas.Verdict
 		then    func(*driven)
 		fits    bool
-		renews  bool // the strategies renew pods
+		renews  bool // the strategies move old pods
 	}{
 		{"nothing was moved", policy.EvictorArgs{NodeFit: true}, schemas.Verdict{}, func(*driven) {}, true, false},
 		{"the gap is promised", policy.EvictorArgs{NodeFit: true}, moved, func(*driven) {}, false, false},

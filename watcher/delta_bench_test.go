@@ -17,7 +17,7 @@ import (
 	"github.com/rehome-dev/rehome/watcher/load"
 )
 
-// benchPolicy has one strategy that the changes of a node wake.
+// benchPolicy has one strategy that evaluates a node when the node changes.
 func benchPolicy(b *testing.B) policy.Policy {
 	b.Helper()
 	text := "apiVersion: descheduler/v1alpha2\nkind: DeschedulerPolicy\nprofiles: [{name: default, " +
@@ -37,7 +37,7 @@ type noArgs struct{}
 
 func (noArgs) Validate() error { return nil }
 
-// nowhere is a bus that takes everything and keeps nothing: what storing costs is measured elsewhere.
+// nowhere is a bus that discards everything. Other benchmarks measure storage.
 type nowhere struct{}
 
 func (nowhere) PublishAll(context.Context, []schemas.Event) error { return nil }
@@ -51,8 +51,8 @@ func (nowhere) FollowVerdicts(context.Context, time.Time, func(schemas.Event)) e
 // busy is the number of the node whose changes are measured.
 const busy = 7
 
-// benchLead is a leading watcher with filled caches, which no goroutine works on. Every node has 20 pods, but the busy
-// one pods.
+// benchLead returns the session of a leading watcher with filled caches and no goroutines. Every node has 20 pods,
+// except the busy node, which has podsOnBusy.
 func benchLead(b *testing.B, nodes, podsOnBusy int) *session {
 	b.Helper()
 	w := newWatcher(Config{Source: "/clusters/bench/watcher", Settle: time.Nanosecond, Resync: time.Hour, Bus: nowhere{}, Cluster: offline(b)})
@@ -79,7 +79,7 @@ func must(b *testing.B, err error) {
 	}
 }
 
-// benchNode is like a node of a cloud: a dozen labels, four conditions.
+// benchNode returns a node as a cloud provider creates it, with a dozen labels and four conditions.
 func benchNode(i int) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name: fmt.Sprintf("node-%04d", i), UID: types.UID(fmt.Sprintf("6f1d3c52-0000-4000-8000-%012d", i)),
@@ -99,7 +99,8 @@ func benchNode(i int) *corev1.Node {
 	return n
 }
 
-// benchPod is a pod as the API server has it: two containers with variables and probes, tokens, conditions.
+// benchPod returns a pod as the API server stores it: two containers with environment variables and probes, projected
+// tokens, and conditions.
 func benchPod(node, i int) *corev1.Pod {
 	name := fmt.Sprintf("api-5d9c7b8f6d-%04d-%03d", node, i)
 	started := metav1.NewTime(time.Unix(1_790_000_000, 0))
@@ -143,7 +144,7 @@ func benchPod(node, i int) *corev1.Pod {
 	return p
 }
 
-// benchTaint is the node before and after a taint.
+// benchTaint returns a node before and after it gets a taint.
 func benchTaint(i int) (old, new *corev1.Node) {
 	old = benchNode(i)
 	new = old.DeepCopy()
@@ -151,7 +152,7 @@ func benchTaint(i int) (old, new *corev1.Node) {
 	return old, new
 }
 
-// sizes calls f for a cluster, for one ten times as large, and for nodes with few and with many pods.
+// sizes runs f for a cluster, for a cluster ten times as large, and for nodes with few and with many pods.
 func sizes(b *testing.B, f func(b *testing.B, l *session)) {
 	for _, pods := range []int{20, 110} {
 		for _, nodes := range []int{200, 2000} {
@@ -178,7 +179,7 @@ func BenchmarkObservePodThatIsUnchanged(b *testing.B) {
 	}
 }
 
-// BenchmarkDeltaToPending is everything in the informer's callback: observe, encode the delta, plan, queue.
+// BenchmarkDeltaToPending measures the informer callback: observe, encode the delta, find the affected keys, enqueue.
 func BenchmarkDeltaToPending(b *testing.B) {
 	for _, nodes := range []int{200, 2000} {
 		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
@@ -206,7 +207,7 @@ func BenchmarkScopeBuild(b *testing.B) {
 	})
 }
 
-// BenchmarkNodeScope is the building of one scope of 110 pods, which does not depend on the size of the cluster.
+// BenchmarkNodeScope builds the scope of a node with 110 pods. The cost must not depend on the size of the cluster.
 func BenchmarkNodeScope(b *testing.B) {
 	for _, nodes := range []int{100, 5000} {
 		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
@@ -238,7 +239,8 @@ func BenchmarkScopeEncode(b *testing.B) {
 	}
 }
 
-// BenchmarkDeltaToScope is the watcher's whole share of one delta: the caches, observe, plan, queue, build and encode.
+// BenchmarkDeltaToScope measures all work of the watcher for one delta: update the caches, observe, enqueue, build, and
+// encode.
 func BenchmarkDeltaToScope(b *testing.B) {
 	sizes(b, func(b *testing.B, l *session) {
 		old, new := benchTaint(busy)

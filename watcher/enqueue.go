@@ -10,25 +10,27 @@ import (
 	"github.com/rehome-dev/rehome/watcher/scope"
 )
 
-// usageDebounce is the additional debounce of the scope of all nodes: each pod that comes or goes is a cause, and none is urgent.
+// usageDebounce is the extra debounce of the scope of all nodes. Each pod that comes or goes causes an evaluation, and
+// none is urgent.
 const usageDebounce = time.Second
 
-// trigger is why and when keys are evaluated.
+// trigger is the cause of an evaluation and its earliest time.
 type trigger struct {
 	cause schemas.Cause
-	event schemas.Event // of the cause, without data; zero: there is none
-	at    time.Time     // at the earliest
+	event schemas.Event // the event of the cause, without data; zero if there is none
+	at    time.Time     // the earliest time of the evaluation
 }
 
-// newTrigger is a trigger now, after the debounce.
+// newTrigger returns a trigger that is due after the debounce.
 func (s *session) newTrigger(cause schemas.Cause) trigger {
 	now := s.w.now()
 	cause.Time = now.UTC()
 	return trigger{cause: cause, at: now.Add(s.w.config.Settle)}
 }
 
-// Observe publishes the deltas of one change, if a strategy or the policy asks for them, and enqueues each key whose answer can
-// change. groups are the groups that the change affects. It also enqueues the groups of strategies that no delta wakes.
+// Observe publishes the deltas of one change if a strategy or the policy subscribes to them, and enqueues each key
+// whose answer can change. groups are the groups that the change affects; they include groups of strategies that
+// subscribe to no delta.
 func (s *session) Observe(deltas []schemas.Delta, groups scope.GroupKeys, object schemas.ObjectRef) {
 	enqueued := map[*scope.Strategy]bool{}
 	for _, d := range deltas {
@@ -37,10 +39,10 @@ func (s *session) Observe(deltas []schemas.Delta, groups scope.GroupKeys, object
 		}
 		t, err := s.publishDelta(d)
 		if err != nil {
-			s.w.log.Error("delta could not be encoded", "kind", d.Kind, "object", d.Object, "error", err)
+			s.w.log.Error("cannot encode a delta", "kind", d.Kind, "object", d.Object, "error", err)
 			continue
 		}
-		if object.Kind == "Node" && d.Kind != schemas.NodeLoad { // the scheduler does not look at load
+		if object.Kind == "Node" && d.Kind != schemas.NodeLoad { // the scheduler ignores measured load
 			s.capacity.changed(t)
 		}
 		node := d.Node
@@ -52,7 +54,7 @@ func (s *session) Observe(deltas []schemas.Delta, groups scope.GroupKeys, object
 			switch {
 			case st.Grouped() && (len(groups[st]) > 0 || !st.Opaque || d.Object.Kind == "Node"):
 				s.enqueue(st, t, groups[st]...)
-			case node == "": // no scope holds a pod without a node
+			case node == "": // no scope contains a pod without a node
 			case st.Scope == schemas.NodeKind:
 				s.queue.add(st.Key(node), t)
 			case d.Object.Kind == "Node":
@@ -82,7 +84,7 @@ func (s *session) publishDelta(d schemas.Delta) (trigger, error) {
 	s.w.metrics.deltas.WithLabelValues(string(d.Kind)).Inc()
 	s.outbox.add(e)
 	t := s.newTrigger(schemas.Cause{Kind: schemas.CauseKind(d.Kind), Object: &d.Object, Event: e.ID})
-	e.Data = nil // the queue needs the envelope alone
+	e.Data = nil // the queue needs only the envelope
 	t.event = e
 	return t, nil
 }
@@ -97,7 +99,7 @@ func (s *session) enqueue(st *scope.Strategy, t trigger, names ...string) {
 	}
 }
 
-// enqueueNode enqueues the key of a node, or the keys of the pods on it that the strategy could move now or later.
+// enqueueNode enqueues the key of a node, or the keys of its pods that the strategy could move now or later.
 func (s *session) enqueueNode(st *scope.Strategy, node string, t trigger) {
 	switch st.Scope {
 	case schemas.NodeKind:
@@ -107,8 +109,8 @@ func (s *session) enqueueNode(st *scope.Strategy, node string, t trigger) {
 	}
 }
 
-// enqueuePods enqueues the scopes that hold pods. It enqueues the scope of a single pod for the time when the strategy could move
-// the pod, if there is one.
+// enqueuePods enqueues the scopes that contain the pods. The scope of a single pod is due when the strategy could move
+// that pod, if ever.
 func (s *session) enqueuePods(st *scope.Strategy, t trigger, pods ...*corev1.Pod) {
 	nodes := map[string]bool{"": true} // one cause for all pods of a node
 	for _, p := range pods {
@@ -131,7 +133,7 @@ func (s *session) enqueuePods(st *scope.Strategy, t trigger, pods ...*corev1.Pod
 	}
 }
 
-// enqueueAll enqueues all groups of some strategies, and the keys of the selected nodes and their pods.
+// enqueueAll enqueues all groups of the strategies, and the keys of the selected nodes and of the pods on them.
 func (s *session) enqueueAll(strategies []*scope.Strategy, t trigger, nodes labels.Selector) {
 	for _, st := range strategies {
 		if st.Grouped() {
@@ -144,14 +146,14 @@ func (s *session) enqueueAll(strategies []*scope.Strategy, t trigger, nodes labe
 	}
 }
 
-// evaluateAll enqueues each key with pods that could move. A group without such pods was enqueued when it lost the last one.
+// evaluateAll enqueues every key with pods that could move. A group that lost its last such pod was enqueued then.
 func (s *session) evaluateAll() {
 	s.enqueueAll(s.policy.Strategies, s.newTrigger(schemas.Cause{Kind: schemas.CauseResync}), s.policy.Nodes)
 	s.requests.EnqueueAll()
 }
 
-// evaluateAfterPolicyChange includes the nodes that only the previous policy looked at, and the pods that were due under it: their
-// answers may be stale.
+// evaluateAfterPolicyChange also enqueues the nodes that only the previous policy selected, and the pods that were due
+// under it, because their answers may be stale.
 func (s *session) evaluateAfterPolicyChange() {
 	t := s.newTrigger(schemas.Cause{Kind: schemas.CauseResync})
 	s.enqueueAll(s.policy.Strategies, t, labels.Everything())

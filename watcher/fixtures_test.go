@@ -9,7 +9,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// all are arguments of a strategy that looks at every constraint and at every resource.
+// all are the arguments of a strategy that considers every constraint and every resource.
 type all map[string]any
 
 func (*all) Validate() error { return nil }

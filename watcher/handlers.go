@@ -20,8 +20,9 @@ import (
 	"github.com/rehome-dev/rehome/watcher/scope"
 )
 
-// The handlers of the informers. Besides the deltas of nodes and pods, they enqueue the scopes of pods whose protection can change
-// because its labels, its annotations, or another object changed: only by strategies of profiles whose protections read that.
+// The informer handlers. Besides publishing deltas of nodes and pods, they enqueue the scopes of pods whose protection
+// can change because a label, an annotation, or a related object changed. They skip strategies whose profiles ignore
+// that object.
 
 func (w *Watcher) addHandlers() {
 	cluster.AddHandler(w.cluster, w.nodeChanged)
@@ -38,7 +39,7 @@ func (w *Watcher) addHandlers() {
 	cluster.AddHandler(w.cluster, storageChanged[storagev1.VolumeAttachment](w, "VolumeAttachment"))
 }
 
-// whileLeading is a handler that calls f while the watcher leads.
+// whileLeading returns a handler that calls f only while this replica leads.
 func whileLeading[T any](w *Watcher, f func(s *session, old, new *T)) func(old, new *T, initial bool) {
 	return func(old, new *T, initial bool) {
 		if s := w.session.Load(); s != nil && !initial {
@@ -47,7 +48,7 @@ func whileLeading[T any](w *Watcher, f func(s *session, old, new *T)) func(old, 
 	}
 }
 
-// storageChanged is the handler of a kind that only decides where a volume can be.
+// storageChanged returns the handler of a kind that affects only where volumes can be attached.
 func storageChanged[T any, P interface {
 	*T
 	metav1.Object
@@ -109,7 +110,7 @@ func (w *Watcher) podChanged(old, new *corev1.Pod, initial bool) {
 	}
 }
 
-// reading lists the strategies of the profiles whose protections read what changed.
+// reading returns the strategies of the profiles whose protections read the changed field or object.
 func (s *session) reading(reads func(policy.Evictor) bool) []*scope.Strategy {
 	return slices.DeleteFunc(slices.Clone(s.policy.Strategies), func(st *scope.Strategy) bool { return !reads(st.Profile.Evictor) })
 }
@@ -118,7 +119,7 @@ func refTo(kind string, o metav1.Object) *schemas.ObjectRef {
 	return &schemas.ObjectRef{Kind: kind, Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID()}
 }
 
-// protectionChanged enqueues the scopes of pods that strategies may or may not move any more, because an object changed.
+// protectionChanged enqueues the scopes of pods whose protection may have changed because an object changed.
 func (s *session) protectionChanged(strategies []*scope.Strategy, kind string, because metav1.Object, pods []*corev1.Pod) {
 	t := s.newTrigger(schemas.Cause{Kind: schemas.CauseFact, Object: refTo(kind, because)})
 	for _, st := range strategies {
@@ -126,7 +127,8 @@ func (s *session) protectionChanged(strategies []*scope.Strategy, kind string, b
 	}
 }
 
-// replicasChanged enqueues the pods of an owner if they became enough for a policy, or too few. by is the change of their number.
+// replicasChanged enqueues the pods of an owner when their number crosses the minimum that a policy requires. by is the
+// change of that number.
 func (s *session) replicasChanged(owner types.UID, p *corev1.Pod, by int) {
 	n := s.w.cluster.Replicas(owner)
 	list := s.reading(func(e policy.Evictor) bool {
@@ -160,7 +162,7 @@ func (s *session) namespaceChanged(old, new *corev1.Namespace) {
 		return
 	}
 	t := s.newTrigger(schemas.Cause{Kind: schemas.CauseFact, Object: refTo("Namespace", n)})
-	s.capacity.changed(t) // anti-affinity can select namespaces by their labels
+	s.capacity.changed(t) // anti-affinity can select namespaces by label
 	for st, keys := range s.scopes.NamespaceChanged(n.Name) {
 		s.enqueue(st, t, keys...)
 	}

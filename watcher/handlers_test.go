@@ -15,7 +15,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// protecting is a policy with a strategy of each kind of scope, and these protections.
+// protecting returns a policy with one strategy for each kind of scope and the given protections.
 func protecting(t *testing.T, args policy.EvictorArgs) policy.Policy {
 	t.Helper()
 	evictor, err := policy.NewEvictor(args)
@@ -27,7 +27,7 @@ func protecting(t *testing.T, args policy.EvictorArgs) policy.Policy {
 	return p
 }
 
-// leadingOver runs a watcher that leads over a cluster with these objects, which the script changes.
+// leadingOver runs a leading watcher in a cluster with these objects. The script changes the objects.
 func leadingOver(t *testing.T, p policy.Policy, objects []metav1.Object, script func(d *driven, bus *collected)) {
 	t.Helper()
 	leading(t, newFixture(t, compiled(t, p), objects...), func(w *Watcher, bus *collected) {
@@ -36,8 +36,8 @@ func leadingOver(t *testing.T, p policy.Policy, objects []metav1.Object, script 
 	})
 }
 
-// scopesOf are the scopes that were published since the last time, sorted, as STRATEGY KEY, each with the causes that are
-// not what everything is evaluated for.
+// scopesOf returns the scopes published since the last call, sorted, as STRATEGY KEY with their causes. It omits the
+// causes of full evaluations.
 func scopesOf(t *testing.T, bus *collected) []string {
 	t.Helper()
 	time.Sleep(10 * time.Millisecond)
@@ -67,7 +67,7 @@ func scopesOf(t *testing.T, bus *collected) []string {
 	return list
 }
 
-func TestAFactThatChangedWakesThePodsThatItConcernsAndNoOthers(t *testing.T) {
+func TestProtectionChange(t *testing.T) {
 	classes := policy.EvictorArgs{PodProtections: policy.PodProtections{ExtraEnabled: []string{policy.PodsWithPVC}}}
 	classes.PodProtections.Config.PodsWithPVC.ProtectedStorageClasses = []policy.StorageClass{{Name: "fast"}}
 	replicas := policy.EvictorArgs{MinReplicas: 3}
@@ -110,7 +110,7 @@ func TestAFactThatChangedWakesThePodsThatItConcernsAndNoOthers(t *testing.T) {
 			}},
 		{"an owner had enough pods before", replicas, objects(third), func(d *driven) { d.set(guest("fourth", "", ofOwners("rs"))) }, nil},
 		{"an owner has still too few pods", replicas, objects(), func(d *driven) { d.remove(guest("b", "n2", ofOwners("rs"))) }, nil},
-		{"nobody counts the pods", none, objects(), func(d *driven) { d.set(unbound) }, nil},
+		{"no rule counts the pods", none, objects(), func(d *driven) { d.set(unbound) }, nil},
 
 		{"a namespace has other labels", teams, objects(), func(d *driven) { d.set(namespace("web", map[string]string{"team": "shop"})) },
 			[]string{
@@ -120,7 +120,7 @@ func TestAFactThatChangedWakesThePodsThatItConcernsAndNoOthers(t *testing.T) {
 			"nodes n2: fact namespace/shop", "pods shop/c: fact namespace/shop",
 		}},
 		{"a namespace has the same labels", teams, objects(), func(d *driven) { d.set(namespace("web", nil)) }, nil},
-		{"nobody looks at namespaces", none, objects(), func(d *driven) { d.set(namespace("web", map[string]string{"team": "shop"})) }, nil},
+		{"no rule reads namespaces", none, objects(), func(d *driven) { d.set(namespace("web", map[string]string{"team": "shop"})) }, nil},
 
 		{"a budget was made", budgets, objects(), func(d *driven) { d.set(pdb("b", selecting("app", "db"))) }, []string{
 			"nodes n2: fact poddisruptionbudget/web/b", "pods web/b: fact poddisruptionbudget/web/b",
@@ -134,7 +134,7 @@ func TestAFactThatChangedWakesThePodsThatItConcernsAndNoOthers(t *testing.T) {
 			[]string{"nodes n1: fact pod/web/a", "pods web/a: pod.labels pod/web/a fact pod/web/a"}},
 		{"no_budget_selects_the_other_labels_of_a_pod", budgets, objects(), func(d *driven) { d.set(guest("b", "n2", ofOwners("rs"))) },
 			[]string{"pods web/b: pod.labels pod/web/b"}},
-		{"nobody looks at budgets", none, objects(), func(d *driven) { d.set(pdb("b", selecting("app", "db"))) }, nil},
+		{"no rule reads budgets", none, objects(), func(d *driven) { d.set(pdb("b", selecting("app", "db"))) }, nil},
 
 		{"a_pod_is_protected_by_an_annotation", none, objects(), func(d *driven) { d.set(guest("b", "n2", ofOwners("rs"), labelled, undisrupted)) },
 			[]string{"nodes n2: fact pod/web/b", "pods web/b: fact pod/web/b"}},
@@ -150,7 +150,7 @@ func TestAFactThatChangedWakesThePodsThatItConcernsAndNoOthers(t *testing.T) {
 		{"a claim got its class", classes, objects(claimed("data", "", "")), func(d *driven) { d.set(claimed("data", "slow", "")) },
 			[]string{"nodes n1: fact persistentvolumeclaim/web/data", "pods web/a: fact persistentvolumeclaim/web/data"}},
 		{"a claim got its volume", classes, objects(claimed("data", "slow", "")), func(d *driven) { d.set(claimed("data", "slow", "v")) }, nil},
-		{"nobody looks at classes of claims", none, objects(), func(d *driven) { d.set(claimed("data", "slow", "")) }, nil},
+		{"no rule reads storage classes", none, objects(), func(d *driven) { d.set(claimed("data", "slow", "")) }, nil},
 
 		{"a priority class has another value", high, objects(priorityClass(1)), func(d *driven) { d.set(priorityClass(2)) }, []string{
 			"nodes n1: fact priorityclass/high", "nodes n2: fact priorityclass/high", "pods shop/c: fact priorityclass/high",
@@ -173,10 +173,10 @@ func TestAFactThatChangedWakesThePodsThatItConcernsAndNoOthers(t *testing.T) {
 	}
 }
 
-// protectionsOf are what protects the pods of the last scope of a key.
+// protectionsOf returns the protections of the pods in the last scope of a key.
 func protectionsOf(t *testing.T, bus *collected, key string) []schemas.Protection {
 	t.Helper()
-	time.Sleep(checkPause + 10*time.Millisecond) // of two checks, the second one waits
+	time.Sleep(checkPause + 10*time.Millisecond) // the second check is delayed
 	synctest.Wait()
 	bus.mu.Lock()
 	defer bus.mu.Unlock()
@@ -218,7 +218,7 @@ func TestAScopeSaysWhatProtectsAPodByWhatIsAroundIt(t *testing.T) {
 	})
 }
 
-// relabelled gives a pod a label that nobody looks at, so that it is evaluated.
+// relabelled gives a pod a label that no rule reads, to cause its evaluation.
 func relabelled(value string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Labels = map[string]string{"app": "api", "step": value} }
 }

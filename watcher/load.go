@@ -20,7 +20,7 @@ import (
 	"github.com/rehome-dev/rehome/watcher/scope"
 )
 
-// newSampler makes the sampler of the load that a policy needs. It continues with the figures of the sampler before.
+// newSampler returns a sampler of the load that a policy needs. It continues with the values of the previous sampler.
 func (w *Watcher) newSampler(p *scope.CompiledPolicy) *load.Sampler {
 	c := load.Config{
 		Sources: map[policy.Load]load.Source{}, Now: w.now, Log: w.log,
@@ -40,7 +40,7 @@ func (w *Watcher) newSampler(p *scope.CompiledPolicy) *load.Sampler {
 	for _, from := range p.Loads() {
 		source, err := w.source(from, p.Metrics)
 		if err != nil {
-			w.log.Error("load cannot be measured", "source", from.Source, "query", from.Query, "error", err)
+			w.log.Error("cannot measure load", "source", from.Source, "query", from.Query, "error", err)
 		} else if source != nil {
 			c.Sources[from] = source
 		}
@@ -48,7 +48,7 @@ func (w *Watcher) newSampler(p *scope.CompiledPolicy) *load.Sampler {
 	return load.New(c)
 }
 
-// loadSource makes the source of a load; nil: there is none.
+// loadSource returns a source of load, or nil if there is none.
 func (w *Watcher) loadSource(from policy.Load, metrics policy.Metrics) (load.Source, error) {
 	client, server := w.config.Client, metrics.Prometheus()
 	switch {
@@ -60,7 +60,8 @@ func (w *Watcher) loadSource(from policy.Load, metrics policy.Metrics) (load.Sou
 	return nil, nil
 }
 
-// Measure reads once, without smoothing, the loads that the strategies of a policy need. It leaves out what is too old or unknown.
+// Measure reads the loads that the strategies of a policy need, once and without smoothing. It omits unknown and
+// expired values.
 func Measure(ctx context.Context, client kubernetes.Interface, p policy.Policy) (
 	nodes map[string]corev1.ResourceList, pods map[types.NamespacedName]corev1.ResourceList, err error,
 ) {
@@ -82,7 +83,7 @@ func Measure(ctx context.Context, client kubernetes.Interface, p policy.Policy) 
 	return nodes, pods, nil
 }
 
-// measure adds the load that one source knows.
+// measure adds the load from one source.
 func measure(
 	ctx context.Context, source load.Source, now time.Time, nodes map[string]corev1.ResourceList,
 	pods map[types.NamespacedName]corev1.ResourceList,
@@ -105,31 +106,32 @@ func measure(
 	return err
 }
 
-// thresholds knows which nodes were over-used after the last sample. The zero value knows nothing.
+// thresholds tracks the nodes that were over-used at the last sample. The zero value has none.
 type thresholds struct {
 	mu    sync.Mutex
 	over  map[*scope.Strategy]overused
 	loads map[policy.Load]map[string]percentages // by the node
 }
 
-// overused are the nodes that should lose pods by one strategy.
+// overused are the nodes that should lose pods according to one strategy.
 type overused struct {
 	nodes []string  // sorted
-	since time.Time // when the strategy was last evaluated because of them
+	since time.Time // the time of the last evaluation that they caused
 }
 
 // percentages is a load by resource.
 type percentages = map[corev1.ResourceName]int64
 
-// needsPods says whether a strategy needs the load of pods: nodes should lose some.
+// needsPods reports whether a strategy needs the load of pods, because some node should lose pods.
 func (s *session) needsPods(from policy.Load) bool {
 	return slices.ContainsFunc(s.policy.Strategies, func(st *scope.Strategy) bool {
 		return st.Measured() && st.Gauged.Load() == from && len(st.Gauged.Sources(s.scopes.NodeUsage(st))) > 0
 	})
 }
 
-// sampled is called when a load was measured. A node that became over-used, or no longer is, is a delta and enqueues the strategy. A
-// node that stays over-used enqueues it now and then: its pods may have been unknown or blocked.
+// sampled handles a new sample. It publishes a delta and enqueues the strategy for each node that became over-used, or
+// no longer is. It enqueues the strategy again now and then while a node stays over-used, because the load of its pods
+// may have been unknown, or their moves blocked.
 func (s *session) sampled(from policy.Load) {
 	s.thresholds.mu.Lock()
 	defer s.thresholds.mu.Unlock()
@@ -168,8 +170,8 @@ func (s *session) sampled(from policy.Load) {
 	s.thresholds.loads[from] = loads
 }
 
-// update notes which nodes are over-used now. changed are the nodes for which that is new. lasting: nodes have been over-used for the
-// load cooldown without an evaluation.
+// update records the nodes that are over-used now. changed are the nodes whose state has changed. lasting reports that
+// nodes have been over-used for the load cooldown without an evaluation.
 func (t *thresholds) update(st *scope.Strategy, over []string, now time.Time) (changed []string, lasting bool) {
 	if t.over == nil {
 		t.over = map[*scope.Strategy]overused{}
@@ -187,7 +189,7 @@ func (t *thresholds) update(st *scope.Strategy, over []string, now time.Time) (c
 	return changed, lasting
 }
 
-// percentagesOf is the measured load of a node.
+// percentagesOf returns the measured load of a node.
 func percentagesOf(n schemas.NodeUsage) percentages {
 	p := percentages{}
 	for _, name := range [...]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, schemas.LoadMetric} {
@@ -200,7 +202,7 @@ func percentagesOf(n schemas.NodeUsage) percentages {
 	return p
 }
 
-// loadState is a load as the state of a node; nil if it is unknown.
+// loadState returns a load as node state, or nil if it is unknown.
 func loadState(p percentages) *schemas.State {
 	if len(p) == 0 {
 		return nil

@@ -21,7 +21,7 @@ import (
 	"github.com/rehome-dev/rehome/watcher/scope"
 )
 
-// above are arguments of a strategy that moves pods from nodes whose measured share of cpu is above a percentage.
+// above are the arguments of a strategy that moves pods from nodes whose measured cpu is above a percentage.
 type above struct {
 	Percent float64 `json:"percent"`
 }
@@ -40,7 +40,7 @@ func (a above) Sources(nodes []schemas.NodeUsage) []string {
 	return over
 }
 
-// loadPolicy enables the strategy twice, above 50 and above 80 percent.
+// loadPolicy enables the strategy twice, with thresholds of 50 and 80 percent.
 func loadPolicy() policy.Policy {
 	p := policy.Policy{Profiles: []policy.Profile{{Name: "p"}}}
 	for _, percent := range []int{50, 80} {
@@ -55,7 +55,7 @@ func loadPolicy() policy.Policy {
 	return p
 }
 
-// tenCores is a node that offers ten cores.
+// tenCores returns a node that offers ten cores.
 func tenCores(name string) *corev1.Node {
 	return named(name, func(n *corev1.Node) {
 		n.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("10"), "memory": resource.MustParse("1000"), "pods": resource.MustParse("10")}
@@ -66,12 +66,12 @@ func cores(cpu string) corev1.ResourceList {
 	return corev1.ResourceList{"cpu": resource.MustParse(cpu), "memory": resource.MustParse("100")}
 }
 
-// told is a source of load that knows what it is told.
+// told is a load source whose values the test sets.
 type told struct {
-	answer chan struct{} // it answers when that is closed; nil: at once
+	answer chan struct{} // answers when closed; nil answers at once
 	mu     sync.Mutex
 	nodes  map[string]corev1.ResourceList
-	// How often it was asked for nodes and pods, and closed.
+	// The number of calls of each method.
 	askedNodes, askedPods, closed int
 }
 
@@ -104,7 +104,7 @@ func (s *told) Close() {
 	s.closed++
 }
 
-// counted is how often it was asked for nodes and pods, and closed, since the last time.
+// counted returns the number of calls of each method since the last call of counted.
 func (s *told) counted() (nodes, pods, closed int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,7 +113,7 @@ func (s *told) counted() (nodes, pods, closed int) {
 	return nodes, pods, closed
 }
 
-// round tells it the load of nodes, and waits until that was sampled, which is every five seconds.
+// round sets the load of nodes and waits for the next sample, which is due every five seconds.
 func (s *told) round(nodes map[string]corev1.ResourceList) {
 	s.mu.Lock()
 	s.nodes = nodes
@@ -122,7 +122,7 @@ func (s *told) round(nodes map[string]corev1.ResourceList) {
 	synctest.Wait()
 }
 
-// byLoad runs a watcher that leads over two nodes and a pod on the first, with the loads that the script gives.
+// byLoad runs a leading watcher in a cluster with two nodes and a pod on the first. The script sets the loads.
 func byLoad(t *testing.T, script func(loads *told, bus *collected)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -134,14 +134,14 @@ func byLoad(t *testing.T, script func(loads *told, bus *collected)) {
 	})
 }
 
-// overTwoNodes runs a watcher that leads over two nodes and a pod on the first.
+// overTwoNodes is byLoad with the default policy.
 func overTwoNodes(t *testing.T, bus *collected, loads *told, script func(*Watcher)) {
 	t.Helper()
 	plan := compiled(t, loadPolicy())
 	leadingBy(t, newFixture(t, plan, tenCores("n1"), tenCores("n2"), placed("a", "n1")), bus, loads, func(w *Watcher, _ *collected) { script(w) })
 }
 
-// loadDeltas are the deltas that were published since the last time, as NODE: BEFORE → AFTER of cpu.
+// loadDeltas returns the deltas published since the last call, as NODE: BEFORE → AFTER of cpu.
 func loadDeltas(t *testing.T, bus *collected) []string {
 	t.Helper()
 	synctest.Wait()
@@ -168,7 +168,7 @@ func loadDeltas(t *testing.T, bus *collected) []string {
 	return list
 }
 
-func TestANodeThatCrossesAThresholdByItsLoadIsADeltaAndWakesTheStrategy(t *testing.T) {
+func TestLoadThresholdCrossed(t *testing.T) {
 	byLoad(t, func(loads *told, bus *collected) {
 		for _, step := range []struct {
 			name   string
@@ -240,7 +240,7 @@ func TestNothingIsDecidedByLoadForTwoMinutesAfterAMove(t *testing.T) {
 	})
 }
 
-func TestTheScopeHasTheLoadOfNodesAndOfThePodsOfThoseThatAreOverUsed(t *testing.T) {
+func TestLoadInScope(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	o, err := NewOffline(loadPolicy())
 	if err != nil {
@@ -313,7 +313,7 @@ func TestNothingIsDecidedByLoadBeforeItWasMeasuredOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		loads, bus := &told{answer: make(chan struct{})}, &collected{}
 		answered := schemas.ScopeHead{Kind: schemas.UsageKind, Key: "cluster", Profile: "p", Strategy: "above50"}
-		bus.answers = []schemas.ScopeHead{answered} // of the leader before
+		bus.answers = []schemas.ScopeHead{answered} // of the previous leader
 		overTwoNodes(t, bus, loads, func(*Watcher) {
 			time.Sleep(4 * time.Second)
 			if got := scopesOf(t, bus); got != nil {
@@ -334,11 +334,11 @@ func TestLoadIsMeasuredOnlyWhileThePolicyAsksForIt(t *testing.T) {
 		overTwoNodes(t, bus, loads, func(w *Watcher) {
 			loads.round(nil)
 			if nodes, pods, closed := loads.counted(); nodes != 2 || pods != 0 || closed != 0 {
-				t.Errorf("without an over-used node: nodes were asked for %d times, pods %d times; want 2 and 0", nodes, pods)
+				t.Errorf("without an over-used node: %d calls of Nodes, %d of Pods; want 2 and 0", nodes, pods)
 			}
 			loads.round(map[string]corev1.ResourceList{"n1": cores("6")})
 			if nodes, pods, closed := loads.counted(); nodes != 1 || pods != 1 || closed != 0 {
-				t.Errorf("with one: nodes were asked for %d times, pods %d times; want 1 and 1", nodes, pods)
+				t.Errorf("with an over-used node: %d calls of Nodes, %d of Pods; want 1 and 1", nodes, pods)
 			}
 			for _, p := range []policy.Policy{groupPolicy(), loadPolicy()} {
 				if err := w.SetPolicy(p); err != nil {
@@ -347,7 +347,7 @@ func TestLoadIsMeasuredOnlyWhileThePolicyAsksForIt(t *testing.T) {
 				time.Sleep(9 * time.Second)
 			}
 			if nodes, pods, closed := loads.counted(); nodes != 2 || pods != 2 || closed != 1 {
-				t.Errorf("after a policy without load, and one with it: nodes were asked for %d times, pods %d times, closed %d times; want 2, 2 and 1",
+				t.Errorf("after a policy without load and one with load: %d calls of Nodes, %d of Pods, %d of Close; want 2, 2 and 1",
 					nodes, pods, closed)
 			}
 		})

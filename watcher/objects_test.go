@@ -15,13 +15,13 @@ import (
 	"github.com/rehome-dev/rehome/watcher/scope"
 )
 
-// driven is a watcher of a cache whose objects a test sets by hand.
+// driven is a watcher whose cached objects a test sets directly.
 type driven struct {
 	t       *testing.T
 	cluster *cluster.Cache
 }
 
-// offline is an empty cache.
+// offline returns an empty cache.
 func offline(t testing.TB) *cluster.Cache {
 	t.Helper()
 	c, err := cluster.NewOffline(Kinds()...)
@@ -31,21 +31,21 @@ func offline(t testing.TB) *cluster.Cache {
 	return c
 }
 
-// drive lets a test drive the cache of a watcher.
+// drive lets a test set the objects in the cache of a watcher.
 func drive(t *testing.T, w *Watcher) *driven {
 	t.Helper()
 	w.addHandlers()
 	return &driven{t: t, cluster: w.cluster}
 }
 
-// fixture is a cache with objects, a policy, and a builder that knows both.
+// fixture is a cache with objects, a policy, and a builder for both.
 type fixture struct {
 	cluster *cluster.Cache
 	policy  *scope.CompiledPolicy
 	scopes  *scope.Builder
 }
 
-// newFixture is a fixture with these objects.
+// newFixture returns a fixture with these objects.
 func newFixture(t testing.TB, p *scope.CompiledPolicy, objects ...metav1.Object) fixture {
 	t.Helper()
 	s := fixture{cluster: offline(t), policy: p}
@@ -55,7 +55,7 @@ func newFixture(t testing.TB, p *scope.CompiledPolicy, objects ...metav1.Object)
 	return s
 }
 
-// set adds objects, or replaces them.
+// set adds or replaces objects.
 func (d *driven) set(objects ...metav1.Object) {
 	d.t.Helper()
 	put(d.t, d.cluster, objects...)
@@ -70,7 +70,6 @@ func put(t testing.TB, c *cluster.Cache, objects ...metav1.Object) {
 	}
 }
 
-// remove removes an object.
 func (d *driven) remove(o metav1.Object) {
 	d.t.Helper()
 	if err := d.cluster.Remove(o); err != nil {
@@ -78,7 +77,7 @@ func (d *driven) remove(o metav1.Object) {
 	}
 }
 
-// Objects of tests about where pods fit.
+// Objects for tests of capacity.
 var (
 	amount  = fixtures.Resources
 	roomy   = fixtures.Node

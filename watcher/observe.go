@@ -10,8 +10,9 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// ObserveNode compares two states of a node and returns one delta for each aspect that changed, in the order of [schemas.DeltaKinds].
-// old is nil for a node that joined, new for one that is gone; a node that another of its name replaced is both. It is pure.
+// ObserveNode compares two states of a node and returns one delta for each aspect that changed, in the order of
+// [schemas.DeltaKinds]. old is nil for an added node, new for a removed one. A node that was replaced under the same
+// name is both removed and added. It is pure.
 func ObserveNode(old, new *corev1.Node) []schemas.Delta {
 	switch {
 	case old == nil && new == nil:
@@ -44,7 +45,7 @@ func ObserveNode(old, new *corev1.Node) []schemas.Delta {
 	return deltas
 }
 
-// ObservePod compares two states of a pod in the same way. It is pure.
+// ObservePod compares two states of a pod like [ObserveNode]. It is pure.
 func ObservePod(old, new *corev1.Pod) []schemas.Delta {
 	switch {
 	case old == nil && new == nil:
@@ -59,7 +60,7 @@ func ObservePod(old, new *corev1.Pod) []schemas.Delta {
 	return podChanges(old, new)
 }
 
-// podChanges are the deltas between two states of one pod.
+// podChanges returns the deltas between two states of one pod.
 func podChanges(old, new *corev1.Pod) []schemas.Delta {
 	var deltas []schemas.Delta
 	changed := func(kind schemas.DeltaKind, before, after *schemas.State) {
@@ -67,7 +68,7 @@ func podChanges(old, new *corev1.Pod) []schemas.Delta {
 		d.Before, d.After = before, after
 		deltas = append(deltas, d)
 	}
-	bound := old.Spec.NodeName != "" // before that no scope holds the pod; binding itself sets labels and a condition
+	bound := old.Spec.NodeName != "" // before that no scope contains the pod; binding itself sets labels and a condition
 	if !bound && new.Spec.NodeName != "" {
 		changed(schemas.PodScheduled, nil, nil)
 	}
@@ -99,7 +100,7 @@ func podDelta(kind schemas.DeltaKind, p *corev1.Pod) schemas.Delta {
 	}
 }
 
-// readiness is the status of the Ready condition; without one it is unknown.
+// readiness returns the status of the Ready condition, or Unknown without one.
 func readiness(n *corev1.Node) corev1.ConditionStatus {
 	for i := range n.Status.Conditions {
 		if c := &n.Status.Conditions[i]; c.Type == corev1.NodeReady {
@@ -119,7 +120,7 @@ func restarts(p *corev1.Pod) int32 {
 	return sum
 }
 
-// The functions below return what one side of a difference has and the other has not, or has otherwise; nil for nothing.
+// The functions below return the entries of one side that the other side lacks or has with another value, or nil.
 
 func stateIf(some bool, s schemas.State) *schemas.State {
 	if !some {
@@ -138,7 +139,7 @@ func allocatableNotIn(all, other corev1.ResourceList) *schemas.State {
 	return stateIf(left != nil, schemas.State{Allocatable: left})
 }
 
-// podStatus is the part of a status that counts: times and messages alone are no difference.
+// podStatus is the part of a status that is compared. It omits times and messages.
 type podStatus struct {
 	*corev1.PodStatus
 	containers map[string]string
@@ -167,7 +168,7 @@ func (s podStatus) notIn(other podStatus) *schemas.State {
 	return stateIf(state.Phase != "" || state.Reason != "" || state.Containers != nil || state.Conditions != nil, state)
 }
 
-// condition is the part of a condition that counts.
+// condition is the part of a condition that is compared.
 type condition struct {
 	status corev1.ConditionStatus
 	reason string
@@ -182,7 +183,7 @@ func conditions(p *corev1.Pod) map[corev1.PodConditionType]condition {
 	return all
 }
 
-// containerStates are the states of the containers of a pod by name.
+// containerStates returns the states of the containers of a pod by name.
 func containerStates(p *corev1.Pod) map[string]string {
 	all := map[string]string{}
 	for _, statuses := range [...][]corev1.ContainerStatus{

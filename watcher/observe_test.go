@@ -59,7 +59,7 @@ func restarted(init, main int32) func(*corev1.Pod) {
 	}
 }
 
-// inState gives a pod a container that waits, one that has terminated, and two conditions of which one is True.
+// inState gives a pod a waiting container, a terminated one, and two conditions, one of them True.
 func inState(waiting, terminated string, ready corev1.ConditionStatus) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Status.ContainerStatuses = []corev1.ContainerStatus{
@@ -72,7 +72,7 @@ func inState(waiting, terminated string, ready corev1.ConditionStatus) func(*cor
 	}
 }
 
-// ended gives a pod a container that was terminated with that exit code.
+// ended gives a pod a container that terminated with that exit code.
 func ended(code int32) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Status.ContainerStatuses = []corev1.ContainerStatus{
@@ -81,7 +81,7 @@ func ended(code int32) func(*corev1.Pod) {
 	}
 }
 
-// debugged gives a pod an ephemeral container that has ended, or that runs.
+// debugged gives a pod an ephemeral container that has terminated or is running.
 func debugged(ended *corev1.ContainerStateTerminated) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		s := corev1.ContainerStatus{Name: "debugger", State: corev1.ContainerState{Terminated: ended}}
@@ -92,7 +92,7 @@ func debugged(ended *corev1.ContainerStateTerminated) func(*corev1.Pod) {
 	}
 }
 
-// resizing gives a pod a condition for that reason.
+// resizing gives a pod a resize condition with that reason.
 func resizing(reason string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: reason}}
@@ -144,7 +144,7 @@ func TestObserveNode(t *testing.T) {
 			}},
 		},
 		{
-			"of labels only those that differ are told",
+			"label deltas contain only the changed labels",
 			node(func(n *corev1.Node) { n.Labels = map[string]string{"zone": "a", "gone": "1", "changed": "x"} }),
 			node(func(n *corev1.Node) { n.Labels = map[string]string{"zone": "a", "new": "", "changed": "y"} }),
 			[]schemas.Delta{{
@@ -162,7 +162,7 @@ func TestObserveNode(t *testing.T) {
 			[]schemas.Delta{{Kind: schemas.NodeTaints, Object: ref, Before: taint("a")}},
 		},
 		{
-			"taints are told whole", node(tainted("a", "b")), node(tainted("b")),
+			"taint deltas contain all taints", node(tainted("a", "b")), node(tainted("b")),
 			[]schemas.Delta{{Kind: schemas.NodeTaints, Object: ref, Before: taint("a", "b"), After: taint("b")}},
 		},
 		{
@@ -173,7 +173,7 @@ func TestObserveNode(t *testing.T) {
 			}},
 		},
 		{
-			"of allocatable resources only those that differ are told", node(allocatable("2")), node(allocatable("4")),
+			"allocatable deltas contain only the changed resources", node(allocatable("2")), node(allocatable("4")),
 			[]schemas.Delta{{
 				Kind: schemas.NodeAllocatable, Object: ref,
 				Before: &schemas.State{Allocatable: corev1.ResourceList{"cpu": resource.MustParse("2")}},
@@ -245,7 +245,7 @@ func TestObservePod(t *testing.T) {
 					&schemas.State{Phase: corev1.PodFailed, Reason: "Evicted"})...),
 		},
 		{
-			"of a status only what differs is told", pod(inState("a", "x", corev1.ConditionFalse)), pod(inState("b", "x", corev1.ConditionTrue)),
+			"status deltas contain only the changed fields", pod(inState("a", "x", corev1.ConditionFalse)), pod(inState("b", "x", corev1.ConditionTrue)),
 			delta(schemas.PodStatus,
 				&schemas.State{
 					Containers: map[string]string{"main": "Waiting:a"},
@@ -316,7 +316,7 @@ func TestPruningDoesNotChangeWhatIsObserved(t *testing.T) {
 	}
 }
 
-// cached is what a cache keeps of a pod.
+// cached returns a pod as the cache stores it.
 func cached(t *testing.T, p *corev1.Pod) *corev1.Pod {
 	t.Helper()
 	c := offline(t)

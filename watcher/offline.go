@@ -17,8 +17,8 @@ import (
 	"github.com/rehome-dev/rehome/watcher/scope"
 )
 
-// Offline builds scopes by the rules of a [Watcher] from objects that the caller sets: without a cluster, without a bus, and with the
-// clock of the caller. It is not safe for concurrent use. Make one with [NewOffline].
+// Offline builds the scopes of a [Watcher] from objects that the caller sets, without a cluster or a bus, and with the
+// caller's clock. It is not safe for concurrent use. Use [NewOffline] to make one.
 type Offline struct {
 	w     *Watcher
 	s     *session
@@ -26,7 +26,7 @@ type Offline struct {
 	loads *givenLoads
 }
 
-// NewOffline makes one for a policy, without objects.
+// NewOffline returns an Offline for a policy, without objects.
 func NewOffline(p policy.Policy) (*Offline, error) {
 	o := &Offline{loads: &givenLoads{nodes: map[string]corev1.ResourceList{}, pods: map[types.NamespacedName]corev1.ResourceList{}}}
 	w := newWatcher(Config{Source: "/offline", Now: func() time.Time { return o.now }})
@@ -46,24 +46,24 @@ func NewOffline(p policy.Policy) (*Offline, error) {
 	return o, nil
 }
 
-// Cluster is the cache of the objects that were set. Only the methods of Offline may change them.
+// Cluster returns the cache of the objects. Only the methods of Offline may change it.
 func (o *Offline) Cluster() *cluster.Cache { return o.w.cluster }
 
-// Set adds or replaces an object of a kind that a [Watcher] watches; it fails for any other. It drops the fields that no decision
-// depends on from the object.
+// Set adds or replaces an object. It fails for kinds that a [Watcher] does not watch. It removes fields that no
+// decision depends on from the object.
 func (o *Offline) Set(object any, now time.Time) error {
 	o.now = now
 	return o.w.cluster.Set(object)
 }
 
-// Remove removes an object, if it is there.
+// Remove removes an object if it exists.
 func (o *Offline) Remove(object any, now time.Time) error {
 	o.now = now
 	return o.w.cluster.Remove(object)
 }
 
-// Changed returns the scopes that are due at the time now, because of changes since the last call or because of the time, in the order
-// in which they became due.
+// Changed returns the scopes that are due at the time now because of changes since the last call or because of the
+// time, in the order of their due times.
 func (o *Offline) Changed(now time.Time) []schemas.Event {
 	o.now = now
 	if o.loads.changed {
@@ -84,9 +84,10 @@ func (o *Offline) Changed(now time.Time) []schemas.Event {
 	}
 }
 
-// Payloads returns all scopes of one strategy of a profile at the time now, whether or not anything changed, sorted by key: of every
-// node, of every pod that is due, and of every group in which something could move. It fails for a strategy that the policy does not
-// have. They share memory with the objects that were set: the caller must not change them, and they are valid until the next change.
+// Payloads returns all scopes of one strategy of a profile at the time now, sorted by key, whether or not anything has
+// changed: one for every node, for every pod that is due, or for every group with a movable pod. It fails for a
+// strategy that the policy does not have. The scopes share memory with the objects: the caller must not change them,
+// and they are valid until the next change.
 func (o *Offline) Payloads(profile, strategy string, now time.Time) ([]schemas.Payload, error) {
 	o.now = now
 	st := o.s.policy.Find(scope.Key{Profile: profile, Strategy: strategy})
@@ -107,7 +108,7 @@ func (o *Offline) Payloads(profile, strategy string, now time.Time) ([]schemas.P
 	return payloads, nil
 }
 
-// names lists the names of all scopes of a strategy, sorted.
+// names returns the names of all scopes of a strategy, sorted.
 func (o *Offline) names(st *scope.Strategy, now time.Time) (names []string) {
 	switch {
 	case st.Grouped():
@@ -127,8 +128,8 @@ func (o *Offline) names(st *scope.Strategy, now time.Time) (names []string) {
 	return names
 }
 
-// Protects lists what protects a pod at the time now: rules of the profile, and the node of the pod. It is empty if no such pod was set.
-// It fails for a profile that the policy does not have.
+// Protects returns everything that protects a pod at the time now: rules of the profile, and the state of its node. It
+// is empty if the pod was not set. It fails for a profile that the policy does not have.
 func (o *Offline) Protects(profile, namespace, name string, now time.Time) ([]schemas.Protection, error) {
 	o.now = now
 	rules, found := o.s.policy.Profile(profile)
@@ -148,7 +149,7 @@ func (o *Offline) Protects(profile, namespace, name string, now time.Time) ([]sc
 	return protections, nil
 }
 
-// givenLoads are loads that the caller sets, the same for every source. They do not grow old.
+// givenLoads are loads that the caller sets. They apply to every source and do not expire.
 type givenLoads struct {
 	nodes   map[string]corev1.ResourceList
 	pods    map[types.NamespacedName]corev1.ResourceList
@@ -165,14 +166,15 @@ func (g *givenLoads) Pod(_ policy.Load, namespace, name string) corev1.ResourceL
 	return g.pods[types.NamespacedName{Namespace: namespace, Name: name}].DeepCopy()
 }
 
-// SetNodeLoad sets the load of a node: cpu and memory for strategies that measure by KubernetesMetrics, [schemas.LoadMetric] in percent
-// for those that measure by Prometheus, with any query. nil: it is unknown. The node need not be set yet.
+// SetNodeLoad sets the load of a node; nil means unknown. Strategies that measure by KubernetesMetrics use cpu and
+// memory. Strategies that measure by Prometheus use [schemas.LoadMetric], in percent, for any query. The node may be
+// set later.
 func (o *Offline) SetNodeLoad(name string, used corev1.ResourceList, now time.Time) {
 	o.now, o.loads.changed = now, true
 	o.loads.nodes[name] = used.DeepCopy()
 }
 
-// SetPodLoad sets the load of a pod: its cpu and memory. nil: it is unknown.
+// SetPodLoad sets the cpu and memory load of a pod; nil means unknown.
 func (o *Offline) SetPodLoad(namespace, name string, used corev1.ResourceList, now time.Time) {
 	o.now, o.loads.changed = now, true
 	o.loads.pods[types.NamespacedName{Namespace: namespace, Name: name}] = used.DeepCopy()

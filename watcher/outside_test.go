@@ -15,8 +15,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// outsidePolicy declares a strategy for each of three kinds of scopes, that is woken by those deltas. Each has the argument
-// of a profile over its defaults.
+// outsidePolicy declares a strategy for each of three kinds of scopes that subscribes to the deltas. Each has the
+// argument of a profile over its defaults.
 func outsidePolicy(t *testing.T, wakes string) policy.Policy {
 	t.Helper()
 	p, err := policy.Parse("policy.yaml", []byte(`
@@ -39,17 +39,17 @@ profiles:
 
 func numbered(uid types.UID) func(*corev1.Pod) { return func(p *corev1.Pod) { p.UID = uid } }
 
-// scattered are two pods of one workload, each on a node of its own, with which no built-in strategy would find anything.
+// scattered returns two pods of one workload on different nodes, in which no built-in strategy finds a violation.
 func scattered() []*corev1.Pod {
 	return []*corev1.Pod{placed("a", "n1", numbered("a")), placed("b", "n2", numbered("b"))}
 }
 
-func TestAStrategyThatThePolicyDeclaresIsWokenByItsDeltas(t *testing.T) {
+func TestDeclaredStrategyDeltas(t *testing.T) {
 	relabelled := func(p *corev1.Pod) { p.Labels = map[string]string{"app": "new"} }
 	const workload = "OfWorkloads web/ReplicaSet/rs"
 	for _, c := range []struct {
 		name, wakes string
-		change      func(*corev1.Pod) // nil: the node gets a taint
+		change      func(*corev1.Pod) // nil means the node gets a taint
 		want        []string
 	}{
 		{
@@ -101,7 +101,7 @@ func TestAStrategyThatThePolicyDeclaresIsWokenByItsDeltas(t *testing.T) {
 	}
 }
 
-func TestTheScopesOfAStrategyThatThePolicyDeclaresHaveItsArgumentsAndAllPods(t *testing.T) {
+func TestDeclaredStrategyScope(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pods := scattered()
 		s := view(t, outsidePolicy(t, "[pod.labels]"), []*corev1.Node{named("n1"), named("n2")}, pods)
@@ -127,7 +127,7 @@ func TestTheScopesOfAStrategyThatThePolicyDeclaresHaveItsArgumentsAndAllPods(t *
 	})
 }
 
-// podsIn are the names of the pods of a scope.
+// podsIn returns the names of the pods of a scope.
 func podsIn(t *testing.T, e schemas.Event, kind schemas.ScopeKind) []string {
 	t.Helper()
 	var pods []schemas.ScopedPod
@@ -169,7 +169,7 @@ func decoded[P schemas.Payload](t *testing.T, e schemas.Event) P {
 	return p
 }
 
-func TestAGroupOfAStrategyThatThePolicyDeclaresIsAskedAboutWhenAPodJoinsIt(t *testing.T) {
+func TestDeclaredStrategyGroupGrows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pods := scattered()
 		s := view(t, outsidePolicy(t, "[node.load]"), []*corev1.Node{named("n1"), named("n2")}, pods)
@@ -186,7 +186,7 @@ func TestAGroupOfAStrategyThatThePolicyDeclaresIsAskedAboutWhenAPodJoinsIt(t *te
 	})
 }
 
-func TestAStrategyThatThePolicyDeclaresCanDecideOnEveryKindOfScope(t *testing.T) {
+func TestDeclaredStrategyScopeKinds(t *testing.T) {
 	const declared = `
 apiVersion: rehome.dev/v1alpha1
 kind: DeschedulerPolicy

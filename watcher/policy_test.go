@@ -21,17 +21,17 @@ import (
 	"github.com/rehome-dev/rehome/watcher/scope"
 )
 
-// collected is a bus in memory that keeps what was published.
+// collected is a bus in memory that keeps the published events.
 type collected struct {
 	mu     sync.Mutex
 	events []schemas.Event
-	// verdicts were told, and handle takes the new ones.
+	// verdicts are the stored verdicts; handle receives new ones.
 	verdicts []schemas.Event
 	handle   func(schemas.Event)
-	past     time.Duration // how long it takes to read the verdicts of the past
-	// answers are there when it is asked for them.
+	past     time.Duration // the time it takes to read earlier verdicts
+	// answers are returned by Asked.
 	answers []schemas.ScopeHead
-	// refuse says why an event is not stored. nil: each is.
+	// refuse returns the error for an event that the bus does not store. nil accepts every event.
 	refuse func(schemas.Event) error
 }
 
@@ -74,7 +74,7 @@ func (c *collected) FollowVerdicts(ctx context.Context, since time.Time, handle 
 	return ctx.Err()
 }
 
-// tell stores a verdict and hands it over.
+// tell stores a verdict and delivers it.
 func (c *collected) tell(e schemas.Event) {
 	c.mu.Lock()
 	c.verdicts = append(c.verdicts, e)
@@ -85,7 +85,7 @@ func (c *collected) tell(e schemas.Event) {
 	}
 }
 
-// take returns what was published since it was last called: the deltas' kinds, and the scopes as STRATEGY KEY, sorted.
+// take returns the kinds of the deltas and the scopes as STRATEGY KEY, sorted, that were published since the last call.
 func (c *collected) take(t *testing.T) []string {
 	t.Helper()
 	synctest.Wait()
@@ -112,7 +112,7 @@ func (c *collected) take(t *testing.T) []string {
 	return list
 }
 
-// leading runs a watcher that leads over a view of a cluster, in a bubble of fake time.
+// leading runs a leading watcher in a bubble of fake time.
 func leading(t *testing.T, s fixture, script func(*Watcher, *collected)) {
 	t.Helper()
 	leadingWith(t, s, &collected{}, script)
@@ -123,10 +123,10 @@ func leadingWith(t *testing.T, s fixture, bus *collected, script func(*Watcher, 
 	leadingBy(t, s, bus, nil, script)
 }
 
-// testWatcher is a watcher over a view of a cluster.
+// testWatcher returns a watcher of the objects in a view.
 func testWatcher(s fixture, bus Bus) *Watcher { return testWatcherOf(s, bus, nil) }
 
-// testWatcherOf measures every load at one source.
+// testWatcherOf returns a watcher that measures every load at one source.
 func testWatcherOf(s fixture, bus Bus, loads load.Source) *Watcher {
 	w := newWatcher(Config{Source: "/test/watcher", Settle: time.Millisecond, Resync: time.Hour, Bus: bus, Cluster: s.cluster})
 	w.source = func(policy.Load, policy.Metrics) (load.Source, error) { return loads, nil }
@@ -136,7 +136,7 @@ func testWatcherOf(s fixture, bus Bus, loads load.Source) *Watcher {
 	return w
 }
 
-// testSession is a session of a watcher that no goroutine works on.
+// testSession returns the session of a watcher without goroutines.
 func testSession(w *Watcher) *session {
 	s := newSession(w, w.active.Load(), newOutbox(w.config.Bus, w.log, w.metrics))
 	s.scopes.Rebuild(w.now())
@@ -144,7 +144,7 @@ func testSession(w *Watcher) *session {
 	return s
 }
 
-// leadingBy measures every load at one source.
+// leadingBy is leading with one source for every load.
 func leadingBy(t *testing.T, s fixture, bus *collected, loads load.Source, script func(*Watcher, *collected)) {
 	t.Helper()
 	w := testWatcherOf(s, bus, loads)
@@ -158,7 +158,7 @@ func leadingBy(t *testing.T, s fixture, bus *collected, loads load.Source, scrip
 	wg.Wait()
 }
 
-// with enables both kinds of strategies: nodes wants the scopes of nodes, pods those of pods that are as old as args say.
+// with enables both kinds of strategies: nodes evaluates nodes, pods evaluates pods that have the age in args.
 func with(selector string, strategies ...policy.Strategy) policy.Policy {
 	p := policy.Policy{NodeSelector: selector, Profiles: []policy.Profile{{Name: "p"}}}
 	for _, s := range strategies {
@@ -167,7 +167,7 @@ func with(selector string, strategies ...policy.Strategy) policy.Policy {
 	return p
 }
 
-// olderThan are arguments of a strategy that moves pods of that age.
+// olderThan are the arguments of a strategy that moves pods of that age.
 type olderThan struct {
 	age time.Duration
 }
@@ -229,7 +229,7 @@ func TestAPolicyThatReplacesAnotherIsEvaluatedAsAWhole(t *testing.T) {
 				}
 			}
 			if w.session.Load().scopes.Unmovable(named("n3", func(n *corev1.Node) { n.Labels = map[string]string{"zone": "b"} })) == "" {
-				t.Error("one node is looked at, and there are not too few")
+				t.Error("one node is selected, and there are enough")
 			}
 			w.nodeChanged(named("n1"), named("n1", taintedBy("a")), false)
 			time.Sleep(10 * time.Millisecond)
@@ -240,7 +240,7 @@ func TestAPolicyThatReplacesAnotherIsEvaluatedAsAWhole(t *testing.T) {
 	})
 }
 
-func TestArgumentsThatAreNotTheStrategysOwnLeaveTheOldPolicy(t *testing.T) {
+func TestInvalidArgumentsKeepPolicy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := view(t, with("", nodesStrategy()), []*corev1.Node{named("n1"), named("n2")}, nil)
 		leading(t, s, func(w *Watcher, bus *collected) {
@@ -308,12 +308,12 @@ func TestANewLeaderAsksAgainWhereAnswersWait(t *testing.T) {
 			return schemas.ScopeHead{Profile: "p", Strategy: strategy, Kind: kind, Key: key}
 		}
 		bus := &collected{answers: []schemas.ScopeHead{
-			head("pods", schemas.PodKind, "web/young"),                  // it is not due, by a policy that has changed
-			head("groups", schemas.WorkloadKind, "web/ReplicaSet/gone"), // there is no such group any more
-			head("other", schemas.NodeKind, "n1"),                       // of a strategy that the policy does not have
+			head("pods", schemas.PodKind, "web/young"),                  // not due under the new policy
+			head("groups", schemas.WorkloadKind, "web/ReplicaSet/gone"), // no such group
+			head("other", schemas.NodeKind, "n1"),                       // the policy has no such strategy
 		}}
 		leadingWith(t, s, bus, func(_ *Watcher, bus *collected) {
-			time.Sleep(scope.Cooldown) // as long as groups rest
+			time.Sleep(scope.Cooldown) // the cooldown of groups
 			want := []string{"groups web/ReplicaSet/gone", "pods web/young"}
 			if got := bus.take(t); !reflect.DeepEqual(got, want) {
 				t.Errorf("got %q, want %q", got, want)
@@ -322,7 +322,7 @@ func TestANewLeaderAsksAgainWhereAnswersWait(t *testing.T) {
 	})
 }
 
-func TestAPolicyThatReplacesAnotherIsEvaluatedForGroupsToo(t *testing.T) {
+func TestPolicyChangeEvaluatesGroups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		replicas := []*corev1.Pod{
 			placed("a", "n1", func(p *corev1.Pod) { p.UID = "a" }), placed("b", "n1", func(p *corev1.Pod) { p.UID = "b" }),

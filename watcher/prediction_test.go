@@ -12,13 +12,13 @@ import (
 	"github.com/rehome-dev/rehome/watcher/scope"
 )
 
-// seeking are arguments of a strategy that asks where each pod would go, and sees the pods of n1.
+// seeking are the arguments of a strategy that needs the predicted node of each pod of n1.
 type seeking struct{ all }
 
 func (*seeking) Seeks(*corev1.Pod, *corev1.Node) bool { return true }
 func (*seeking) Sources([]schemas.NodeUsage) []string { return []string{"n1"} }
 
-// TestPredictedNode holds that scopes name the node where the scheduler would place a replacement.
+// Scopes must name the node where the scheduler would place a replacement.
 func TestPredictedNode(t *testing.T) {
 	sized := func(name, cpu string, change ...func(*corev1.Node)) *corev1.Node {
 		return named(name, append(change, func(n *corev1.Node) { n.Status.Allocatable = amount("cpu", cpu, "memory", "8Gi", "pods", "10") })...)

@@ -13,8 +13,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas/delivery"
 )
 
-// requeueUnpublished requeues the keys whose scopes could not be published. It leaves out scopes that the bus will never take: these
-// wait for the next change, or the resync.
+// requeueUnpublished requeues the keys whose scopes could not be published. It drops scopes that the bus refused; the
+// next change or resync evaluates their keys again.
 func (s *session) requeueUnpublished(ctx context.Context, due []*workItem, err error) {
 	refused, err := delivery.Refused(err)
 	due = slices.DeleteFunc(due, func(item *workItem) bool {
@@ -22,7 +22,7 @@ func (s *session) requeueUnpublished(ctx context.Context, due []*workItem, err e
 		item.built = schemas.Event{}
 		why, is := refused[e.ID]
 		if is {
-			s.w.log.Error("a scope cannot be published and is left out", "channel", e.Channel, "bytes", len(e.Data), "error", why)
+			s.w.log.Error("the bus refused a scope; dropping it", "channel", e.Channel, "bytes", len(e.Data), "error", why)
 			s.w.metrics.refused.WithLabelValues(item.key.Strategy, item.key.Profile).Inc()
 		}
 		return is || e.ID == ""
@@ -35,7 +35,7 @@ func (s *session) requeueUnpublished(ctx context.Context, due []*workItem, err e
 		return
 	}
 	if s.retries.NumRequeues("") == 0 {
-		s.w.log.Warn("scopes could not be published; trying again until they can", "count", len(due), "error", err)
+		s.w.log.Warn("cannot publish scopes; retrying", "count", len(due), "error", err)
 	}
 	for _, item := range due {
 		s.answered[item.key] = true // the bus may have an earlier scope
@@ -43,11 +43,11 @@ func (s *session) requeueUnpublished(ctx context.Context, due []*workItem, err e
 	s.queue.requeue(due, s.w.now().Add(s.retries.When("")))
 }
 
-// outboxLimit bounds the deltas that wait while the bus is away: at about 500 bytes each, 32 MB.
+// outboxLimit bounds the deltas that wait while the bus is unavailable: 32 MB at about 500 bytes each.
 const outboxLimit = 65536
 
-// outbox publishes deltas in order. No decision depends on their arrival, so scopes do not wait for them. When too many wait, it drops
-// and counts the oldest.
+// outbox publishes deltas in order. Scopes do not wait for it, because no decision depends on the arrival of a delta. A
+// full outbox drops and counts the oldest deltas.
 type outbox struct {
 	bus     Bus
 	log     *slog.Logger
@@ -62,7 +62,6 @@ func newOutbox(b Bus, log *slog.Logger, m *metrics) *outbox {
 	return &outbox{bus: b, log: log, metrics: m, added: make(chan struct{}, 1), retries: newRetries()}
 }
 
-// add never blocks.
 func (o *outbox) add(e schemas.Event) {
 	o.mu.Lock()
 	o.waiting = append(o.waiting, e)
@@ -100,7 +99,7 @@ func (o *outbox) run(ctx context.Context) {
 				continue
 			}
 			if ctx.Err() == nil && o.retries.NumRequeues("") == 0 {
-				o.log.Warn("deltas could not be published; trying again until they can", "count", len(list), "error", err)
+				o.log.Warn("cannot publish deltas; retrying", "count", len(list), "error", err)
 			}
 			o.mu.Lock()
 			o.waiting = append(list, o.waiting...)
@@ -112,13 +111,13 @@ func (o *outbox) run(ctx context.Context) {
 	}
 }
 
-// dropRefused returns the deltas that the bus may still take.
+// dropRefused returns the deltas that the bus has not refused.
 func (o *outbox) dropRefused(list []schemas.Event, refused map[string]error) []schemas.Event {
 	o.metrics.deltasDropped.Add(float64(len(refused)))
 	return slices.DeleteFunc(list, func(e schemas.Event) bool {
 		why, is := refused[e.ID]
 		if is {
-			o.log.Error("a delta cannot be published and is dropped", "channel", e.Channel, "error", why)
+			o.log.Error("the bus refused a delta; dropping it", "channel", e.Channel, "error", why)
 		}
 		return is
 	})
@@ -132,7 +131,7 @@ func (o *outbox) take() []schemas.Event {
 	return list
 }
 
-// sleep waits for d, and returns false if ctx ended before.
+// sleep waits for d. It returns false if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

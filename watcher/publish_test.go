@@ -14,7 +14,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// wary are arguments of a strategy that could want to move the pods of an app called bad.
+// wary are the arguments of a strategy that can move only pods of the app bad.
 type wary struct{ anything }
 
 func (*wary) Concerns(p *corev1.Pod, _ *corev1.Node) bool { return p.Labels["app"] == "bad" }
@@ -31,7 +31,7 @@ func appOf(name string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Labels = map[string]string{"app": name} }
 }
 
-// TestPublishOnlyWhatCanHaveAnAnswer counts the messages of each change.
+// TestPublishOnlyWhatCanHaveAnAnswer counts the messages that each change causes.
 func TestPublishOnlyWhatCanHaveAnAnswer(t *testing.T) {
 	replaced := func(d *driven) {
 		d.remove(guest("good", "n1"))
@@ -75,7 +75,7 @@ func TestPublishOnlyWhatCanHaveAnAnswer(t *testing.T) {
 	}
 }
 
-// TestDeltaOfAPodThatIsDueLater is published at once: the scope follows without a further change.
+// The scope of a pod that is due later must be published at its time, without another change.
 func TestDeltaOfAPodThatIsDueLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := podsStrategy(time.Minute)
@@ -99,7 +99,7 @@ func TestDeltaOfAPodThatIsDueLater(t *testing.T) {
 
 func alone(n *corev1.Node) { n.UID = types.UID(n.Name) }
 
-// TestWithdrawal: a new leader withdraws what the leader before may have asked for.
+// A new leader must withdraw the answers that the previous leader may have requested.
 func TestWithdrawal(t *testing.T) {
 	for _, c := range []struct {
 		name  string

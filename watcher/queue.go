@@ -14,15 +14,15 @@ import (
 	"github.com/rehome-dev/rehome/watcher/scope"
 )
 
-// queue holds each key once until it is due. The keys are in a workqueue of client-go; items adds the causes of each key. Its methods
-// may be called from many goroutines; take from one at a time.
+// queue holds each key once until it is due. The keys are in a client-go workqueue; items has the causes of each key.
+// It is safe for concurrent use, except that only one goroutine at a time may call take.
 type queue struct {
 	mu    sync.Mutex
 	items map[scope.Key]*workItem
-	// keys is the workqueue. nil until the first call of take, and offline, where due returns the keys.
+	// keys is the workqueue. It is nil before the first call of take, and offline, where due returns the keys.
 	keys   workqueue.TypedDelayingInterface[scope.Key]
 	number int
-	now    func() time.Time // the clock that due times are of
+	now    func() time.Time // the clock of the due times
 }
 
 // workItem is one key in the queue.
@@ -30,15 +30,15 @@ type workItem struct {
 	key    scope.Key
 	due    time.Time
 	causes []schemas.Cause
-	first  schemas.Event // the event of the first cause; zero: it has none
-	number int           // how many were enqueued before
-	built  schemas.Event // the scope, from Reconcile until it is published; zero: there is none
+	first  schemas.Event // the event of the first cause; zero if it has none
+	number int           // sequence number of the enqueue
+	built  schemas.Event // the scope, from Reconcile until it is published; else zero
 }
 
 func newQueue(now func() time.Time) *queue { return &queue{items: map[scope.Key]*workItem{}, now: now} }
 
-// add enqueues a key, due at the time of the trigger or earlier. A key that is in the queue already gets one more cause, up to
-// [schemas.MaxCauses], and keeps the earlier time, so that a stream of causes cannot delay it.
+// add enqueues a key that is due at the time of the trigger or earlier. For a key that is queued already, it adds a
+// cause, up to [schemas.MaxCauses], and keeps the earlier time, so that a stream of causes cannot delay the key.
 func (q *queue) add(key scope.Key, t trigger) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -56,7 +56,7 @@ func (q *queue) add(key scope.Key, t trigger) {
 	}
 }
 
-// delay makes an item due. The caller holds mu.
+// delay adds an item to the workqueue with its delay. The caller holds mu.
 func (q *queue) delay(item *workItem, due time.Time) {
 	item.due = due
 	if q.keys != nil {
@@ -64,7 +64,7 @@ func (q *queue) delay(item *workItem, due time.Time) {
 	}
 }
 
-// requeue puts items back, due at due or earlier. Causes that came in between stay.
+// requeue returns items to the queue, due at due or earlier. It keeps the causes that were added meanwhile.
 func (q *queue) requeue(list []*workItem, due time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -84,7 +84,7 @@ func (q *queue) requeue(list []*workItem, due time.Time) {
 	}
 }
 
-// start makes the workqueue and fills it. It ends with ctx.
+// start creates and fills the workqueue, which ends with ctx.
 func (q *queue) start(ctx context.Context) workqueue.TypedDelayingInterface[scope.Key] {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -98,7 +98,8 @@ func (q *queue) start(ctx context.Context) workqueue.TypedDelayingInterface[scop
 	return q.keys
 }
 
-// take waits until a key is due, and removes and returns all due keys, at most max; nil when ctx ends. All calls have the same ctx.
+// take waits until a key is due, then removes and returns all due keys, at most max. It returns nil when ctx ends. All
+// calls must have the same ctx.
 func (q *queue) take(ctx context.Context, max int) []*workItem {
 	keys := q.start(ctx)
 	var list []*workItem
@@ -107,7 +108,7 @@ func (q *queue) take(ctx context.Context, max int) []*workItem {
 		if ended {
 			return nil
 		}
-		keys.Done(key) // there is one reader, so no other can get it meanwhile
+		keys.Done(key) // does not block: there is only one reader
 		if item := q.pop(key); item != nil {
 			list = append(list, item)
 		}
@@ -115,7 +116,7 @@ func (q *queue) take(ctx context.Context, max int) []*workItem {
 	return list
 }
 
-// pop removes and returns the item of a key. nil: there is none, or it is due later.
+// pop removes and returns the item of a key, or nil if it has none or is due later.
 func (q *queue) pop(key scope.Key) *workItem {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -123,7 +124,7 @@ func (q *queue) pop(key scope.Key) *workItem {
 	switch {
 	case item == nil:
 		return nil
-	case item.due.After(q.now()): // it was taken, and enqueued again
+	case item.due.After(q.now()): // taken and enqueued again
 		q.delay(item, item.due)
 		return nil
 	}
@@ -131,7 +132,7 @@ func (q *queue) pop(key scope.Key) *workItem {
 	return item
 }
 
-// due removes and returns the items that are due at now, earliest first, at most max.
+// due removes and returns at most max items that are due at now, earliest first.
 func (q *queue) due(now time.Time, max int) (list []*workItem) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -17,7 +17,7 @@ func key(name string) scope.Key {
 
 func cause(kind string) schemas.Cause { return schemas.Cause{Kind: schemas.CauseKind(kind)} }
 
-// taken is what a test compares of a pending evaluation.
+// taken is the part of a pending evaluation that tests compare.
 type taken struct {
 	key    string
 	causes []schemas.Cause
@@ -33,7 +33,7 @@ func takeAll(t *testing.T, q *queue, max int) []taken {
 	return list
 }
 
-func TestAnEvaluationIsPendingOnceHoweverManyCausesWakeIt(t *testing.T) {
+func TestQueueJoinsCauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, start := newQueue(time.Now), time.Now()
 		q.add(key("a"), trigger{at: start.Add(10 * time.Millisecond), cause: cause("one"), event: schemas.Event{ID: "1"}})
@@ -50,7 +50,7 @@ func TestAnEvaluationIsPendingOnceHoweverManyCausesWakeIt(t *testing.T) {
 	})
 }
 
-func TestACauseThatIsUrgentBringsADelayedEvaluationForward(t *testing.T) {
+func TestQueueUrgentCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, start := newQueue(time.Now), time.Now()
 		q.add(key("a"), trigger{at: start.Add(time.Minute), cause: cause("retry"), event: schemas.Event{}})
@@ -66,7 +66,7 @@ func TestACauseThatIsUrgentBringsADelayedEvaluationForward(t *testing.T) {
 	})
 }
 
-func TestWhatIsDueIsTakenEarliestFirstAndAtMostAsManyAsAsked(t *testing.T) {
+func TestQueueDueOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, now := newQueue(time.Now), time.Now()
 		for i, name := range []string{"c", "a", "b"} {
@@ -83,7 +83,7 @@ func TestWhatIsDueIsTakenEarliestFirstAndAtMostAsManyAsAsked(t *testing.T) {
 	})
 }
 
-func TestWhatCouldNotBePublishedIsPendingAgainWithTheCausesThatCameMeanwhile(t *testing.T) {
+func TestQueueRequeueKeepsNewCauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(time.Now)
 		q.add(key("a"), trigger{at: time.Now(), cause: cause("one"), event: schemas.Event{ID: "1"}})
@@ -126,7 +126,7 @@ func TestTakingEndsWithItsContext(t *testing.T) {
 	})
 }
 
-func TestWhatCouldNotBePublishedDoesNotWaitForATimerOfItsOwn(t *testing.T) {
+func TestQueueRequeueDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, start := newQueue(time.Now), time.Now()
 		q.add(key("a"), trigger{at: start, cause: cause("one"), event: schemas.Event{ID: "1"}})

@@ -7,15 +7,15 @@ import (
 	"github.com/rehome-dev/rehome/watcher/scope"
 )
 
-// Groups differ in size by orders of magnitude, and a large one can change many times a second. A group whose scope took noticeable
-// time to build is built again only after a pause in proportion, so that it takes at most one part in buildShare of the time.
+// Groups differ in size by orders of magnitude, and a large group can change many times a second. After a slow build, a
+// group is throttled so that its builds use at most 1/buildShare of the time.
 const (
 	noticeable = time.Millisecond
 	buildShare = 20
 )
 
-// Reconcile builds the scopes of due keys from the caches, and returns the events to publish. A group that cools down is requeued, and
-// a scope that can have no answer is left out.
+// Reconcile builds the scopes of due keys from the caches, and returns the events to publish. It requeues groups that
+// cool down, and omits scopes that cannot have an answer.
 func (s *session) Reconcile(due []*workItem, now time.Time) (events []schemas.Event) {
 	for _, item := range due {
 		key := item.key
@@ -42,7 +42,7 @@ func (s *session) Reconcile(due []*workItem, now time.Time) (events []schemas.Ev
 		}
 		switch {
 		case err != nil:
-			s.w.log.Error("scope could not be built", "strategy", key.Strategy, "scope", key.Name, "error", err)
+			s.w.log.Error("cannot build a scope", "strategy", key.Strategy, "scope", key.Name, "error", err)
 		case e.ID != "":
 			e.Expires = now.Add(s.w.config.Resync).UTC()
 			item.built = e
@@ -52,9 +52,9 @@ func (s *session) Reconcile(due []*workItem, now time.Time) (events []schemas.Ev
 	return events
 }
 
-// publishes says whether a scope is published: it can have an answer, or it withdraws one.
+// publishes reports whether to publish a scope: it can have an answer, or it withdraws one.
 func (s *session) publishes(key scope.Key, r scope.Result) bool {
-	if r.Scope == nil { // its object is gone, and an answer to withdraw may be there when it comes back
+	if r.Scope == nil { // the object is gone; an answer must be withdrawn if the object returns
 		return false
 	}
 	withdraws := s.answered[key] || s.unsure && !s.offline
@@ -65,7 +65,7 @@ func (s *session) publishes(key scope.Key, r scope.Result) bool {
 	return !r.Empty || withdraws
 }
 
-// earliestBuild is when the cooldown and the throttle of a group allow the next build.
+// earliestBuild returns the time at which the cooldown and the throttle of a group allow the next build.
 func (s *session) earliestBuild(key scope.Key) time.Time {
 	st := s.policy.Find(key)
 	if st == nil || !st.Grouped() || s.offline {

@@ -16,10 +16,10 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// tooLarge is how a bus refuses an event for good.
+// tooLarge refuses an event permanently, as the bus does.
 func tooLarge() error { return fmt.Errorf("%w: maximum payload exceeded", schemas.ErrInvalid) }
 
-func TestAScopeThatTheBusWillNeverTakeIsCountedAndHoldsUpNoOther(t *testing.T) {
+func TestRefusedScope(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		away := 0
 		b := &collected{refuse: func(e schemas.Event) error {
@@ -35,7 +35,8 @@ func TestAScopeThatTheBusWillNeverTakeIsCountedAndHoldsUpNoOther(t *testing.T) {
 		nodes := []*corev1.Node{named("n1"), named("n2"), named("n3")}
 		leadingWith(t, view(t, outsidePolicy(t, "[node.taints]"), nodes, nil), b, func(w *Watcher, b *collected) {
 			time.Sleep(30 * time.Minute)
-			// A message after one that failed can come again, because the watcher does not know that it arrived.
+			// A message after a failed one can be published twice, because the watcher does not know whether it
+			// arrived.
 			want := []string{"OfNodes n2", "OfNodes n3"}
 			if got := slices.Compact(b.take(t)); !reflect.DeepEqual(got, want) {
 				t.Errorf("got %q, want %q", got, want)
@@ -43,7 +44,7 @@ func TestAScopeThatTheBusWillNeverTakeIsCountedAndHoldsUpNoOther(t *testing.T) {
 			if got := testutil.ToFloat64(w.metrics.refused.WithLabelValues("OfNodes", "p")); got != 1 {
 				t.Errorf("%v were counted as refused, want 1", got)
 			}
-			b.refuse = nil // there are fewer pods on it now
+			b.refuse = nil // the node has fewer pods now
 			w.nodeChanged(named("n1"), named("n1", taintedBy("a")), false)
 			time.Sleep(time.Second)
 			if got, want := b.take(t), []string{"OfNodes n1", "node.taints"}; !reflect.DeepEqual(got, want) {
@@ -53,7 +54,7 @@ func TestAScopeThatTheBusWillNeverTakeIsCountedAndHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-func TestADeltaThatTheBusWillNeverTakeIsDroppedAndHoldsUpNoOther(t *testing.T) {
+func TestRefusedDelta(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &collected{refuse: func(e schemas.Event) error {
 			if strings.HasSuffix(e.Channel, "delta.node.taints.n1") {

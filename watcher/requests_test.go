@@ -21,7 +21,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas/delivery"
 )
 
-// inbox holds requests in memory, in the order in which they came, and the receipts that were there before.
+// inbox holds requests in memory, in the order of their arrival, and the receipts that already exist.
 type inbox struct {
 	mu       sync.Mutex
 	open     []letter
@@ -29,7 +29,7 @@ type inbox struct {
 	receipts map[string]schemas.Event
 	more     chan struct{}
 	looks    int // for receipts
-	// drop says whether a request can be dropped. nil: each can.
+	// drop returns the error of dropping a request. nil never fails.
 	drop  func(ctx context.Context, e schemas.Event) error
 	reads int // of requests
 }
@@ -52,7 +52,7 @@ func (b *inbox) put(t *testing.T, r schemas.Request) schemas.Event {
 	return b.send(e)
 }
 
-// send puts an event among the open requests, whatever it is.
+// send adds an event to the open requests.
 func (b *inbox) send(e schemas.Event) schemas.Event {
 	b.mu.Lock()
 	e.Sequence = uint64(len(b.open) + 1)
@@ -117,7 +117,7 @@ func (b *inbox) Receipt(_ context.Context, sender, name string) (schemas.Event, 
 	return b.receipts[sender+"/"+name], nil
 }
 
-// hall is a leader that answers requests, and what it published.
+// hall is a leader that answers requests, with its published events.
 type hall struct {
 	t   *testing.T
 	in  *inbox
@@ -125,7 +125,7 @@ type hall struct {
 	s   *session
 }
 
-// answering leads over a view of a cluster, in a bubble of fake time.
+// answering runs a leader in a bubble of fake time.
 func answering(t *testing.T, s fixture, in *inbox, script func(hall)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -145,7 +145,7 @@ func answering(t *testing.T, s fixture, in *inbox, script func(hall)) {
 	})
 }
 
-// published are the receipts and the scopes of requests since it was last called, in words.
+// published returns the receipts and the scopes of requests since the last call, as text.
 func (h hall) published() (list []string) {
 	h.t.Helper()
 	time.Sleep(10 * time.Millisecond)
@@ -185,7 +185,7 @@ func (h hall) want(what string, want ...string) {
 	}
 }
 
-// says hands over a verdict on a pod of a request.
+// says delivers a verdict on a pod of a request.
 func (h hall) says(request, pod string, outcome schemas.Outcome, reason schemas.ReasonCode, change ...func(*schemas.Verdict)) {
 	h.t.Helper()
 	v := schemas.Verdict{
@@ -203,7 +203,7 @@ func (h hall) says(request, pod string, outcome schemas.Outcome, reason schemas.
 	h.out.tell(e)
 }
 
-// goes takes a pod away.
+// goes removes a pod.
 func (h hall) goes(p *corev1.Pod) {
 	h.t.Helper()
 	if err := h.s.w.cluster.Remove(p); err != nil {
@@ -212,7 +212,7 @@ func (h hall) goes(p *corev1.Pod) {
 	h.s.w.podChanged(p, nil, false)
 }
 
-// newRequest is a request of admin with a node as its target.
+// newRequest returns a request of admin that targets a node.
 func newRequest(change ...func(*schemas.Request)) schemas.Request {
 	r := schemas.Request{
 		Sender: "admin", Name: "one", Action: schemas.ActionDeschedule, Reason: "why", Target: &schemas.Target{Node: "n1"},
@@ -225,7 +225,7 @@ func newRequest(change ...func(*schemas.Request)) schemas.Request {
 
 func uid(p *corev1.Pod) { p.UID = types.UID("uid-" + p.Name) }
 
-// three are pods of one Deployment, one of which a DaemonSet has, too.
+// three returns pods of one Deployment, one of which a DaemonSet also owns.
 func three() []*corev1.Pod {
 	deployed := func(p *corev1.Pod) {
 		uid(p)
@@ -258,7 +258,7 @@ func TestRequestFinishesWithItsLastPod(t *testing.T) {
 	s, pods := hallView(t)
 	answering(t, s, newInbox(), func(h hall) {
 		e := h.in.put(t, newRequest(deployment))
-		h.want("a request", "one: accepted Accepted: 3 of 3 pods are to be moved", "one asks for a b c")
+		h.want("a request", "one: accepted Accepted: moving 3 of 3 pods", "one asks for a b c")
 		h.says("one", "a", schemas.Evicted, schemas.ReasonEvictionAccepted)
 		h.says("one", "b", schemas.Rejected, schemas.ReasonProtected)
 		h.says("one", "c", schemas.Rejected, schemas.ReasonMoving)
@@ -273,16 +273,17 @@ func TestRequestFinishesWithItsLastPod(t *testing.T) {
 			t.Error("the request is still open")
 		}
 		h.in.put(t, newRequest(deployment, func(r *schemas.Request) { r.Name = "two" }))
-		h.want("the next one", "two: accepted Accepted: 1 of 1 pod is to be moved", "two asks for b")
+		h.want("the next one", "two: accepted Accepted: moving 1 of 1 pod", "two asks for b")
 	})
 }
 
-// The watcher sees that a pod is being deleted before the verdict of its move. Other rules may protect the pod meanwhile.
+// The watcher can see that a pod is terminating before the verdict of its move. Other rules may protect the pod
+// meanwhile.
 func TestRequestWaitsForTerminatingPods(t *testing.T) {
 	s, pods := hallView(t)
 	answering(t, s, newInbox(), func(h hall) {
 		h.in.put(t, newRequest(deployment))
-		h.want("a request", "one: accepted Accepted: 3 of 3 pods are to be moved", "one asks for a b c")
+		h.want("a request", "one: accepted Accepted: moving 3 of 3 pods", "one asks for a b c")
 		now := metav1.Now()
 		for _, p := range pods {
 			dying := p.DeepCopy()
@@ -313,7 +314,7 @@ func TestRequestForATerminatingPod(t *testing.T) {
 			t.Fatal(err)
 		}
 		h.in.put(t, newRequest(deployment))
-		h.want("a request", "one: accepted Accepted: 2 of 3 pods are to be moved, 1 protected", "one asks for a b")
+		h.want("a request", "one: accepted Accepted: moving 2 of 3 pods, 1 protected", "one asks for a b")
 		h.goes(pods[0])
 		h.goes(pods[1])
 		h.want("the terminating pod is still there")
@@ -326,16 +327,16 @@ func TestRequestDeadlineAndCancel(t *testing.T) {
 	s, _ := hallView(t)
 	answering(t, s, newInbox(), func(h hall) {
 		h.in.put(t, newRequest(deployment, func(r *schemas.Request) { r.Deadline = time.Now().Add(time.Minute) }))
-		h.want("a request", "one: accepted Accepted: 3 of 3 pods are to be moved", "one asks for a b c")
+		h.want("a request", "one: accepted Accepted: moving 3 of 3 pods", "one asks for a b c")
 		time.Sleep(time.Minute)
 		h.want("its deadline", "one asks for", "one: finished DeadlineExceeded: 0 of 3 pods are gone", "one asks for")
 		h.in.put(t, newRequest(deployment, func(r *schemas.Request) { r.Name = "two" }))
-		h.want("another", "two: accepted Accepted: 3 of 3 pods are to be moved", "two asks for a b c")
+		h.want("another", "two: accepted Accepted: moving 3 of 3 pods", "two asks for a b c")
 		h.in.put(t, schemas.Request{Sender: "admin", Name: "stop", Action: schemas.ActionCancel, Request: "two", Reason: "no more"})
 		got := h.published()
 		slices.Sort(got) // the two receipts come in any order
 		want := []string{
-			"stop: finished Done: request two is given up", "two asks for", "two asks for",
+			"stop: finished Done: request two is canceled", "two asks for", "two asks for",
 			"two: finished Cancelled: 0 of 3 pods are gone; cancelled: no more",
 		}
 		if !slices.Equal(got, want) {
@@ -398,7 +399,7 @@ func TestRequestWithFinishedName(t *testing.T) {
 	})
 }
 
-// TestHTTPRequestName gives a name of a finished request over HTTP to another one. All users share the sender http.
+// TestHTTPRequestName reuses the name of a finished request over HTTP. All HTTP users share the sender http.
 func TestHTTPRequestName(t *testing.T) {
 	const finished, conflict = "one: finished Done: 3 of 3 pods are gone", "one: rejected Conflict: a finished request has this name: choose another"
 	for name, c := range map[string]struct {
@@ -417,7 +418,7 @@ func TestHTTPRequestName(t *testing.T) {
 			ask := func(r *schemas.Request) { r.Sender, r.Requester = policy.HTTPSender, "user" }
 			answering(t, s, newInbox(), func(h hall) {
 				h.in.put(t, newRequest(deployment, ask))
-				h.want("the first", "one: accepted Accepted: 3 of 3 pods are to be moved", "one asks for a b c")
+				h.want("the first", "one: accepted Accepted: moving 3 of 3 pods", "one asks for a b c")
 				for _, p := range pods {
 					h.goes(p)
 				}
@@ -433,7 +434,7 @@ func TestHTTPRequestName(t *testing.T) {
 	}
 }
 
-// last is the last receipt that was published.
+// last returns the last published receipt.
 func (h hall) last(t *testing.T) schemas.Event {
 	t.Helper()
 	time.Sleep(10 * time.Millisecond)
@@ -458,14 +459,14 @@ func TestRequestLimits(t *testing.T) {
 		h.in.put(t, named("large", deployment))
 		h.want("too many pods", "large: rejected TooManyPods: 3 pods, want at most 2")
 		h.in.put(t, named("fits"))
-		h.want("two pods", "fits: accepted Accepted: 2 of 2 pods are to be moved", "fits asks for a b")
+		h.want("two pods", "fits: accepted Accepted: moving 2 of 2 pods", "fits asks for a b")
 		h.in.put(t, named("second"))
 		h.want("a second one", "second: rejected TooManyRequests: 1 requests of this sender are open")
 		for i := range 4 {
 			h.in.put(t, named(fmt.Sprint("more-", i)))
 		}
 		const more = "rejected TooManyRequests: more than 3 requests of this sender in a minute; ask again later"
-		h.want("only the first of a second is told", "more-0: "+more)
+		h.want("only the first of each second is reported", "more-0: "+more)
 		time.Sleep(time.Second)
 		h.in.put(t, named("more-4"))
 		h.want("with how many there were since", "more-4: "+more+"; 3 more were rejected without a receipt")
@@ -485,7 +486,7 @@ func TestRequestFlood(t *testing.T) {
 	s, _ := hallView(t, policy.Sender{Name: "admin", Nodes: true, PerMinute: 10, Open: 20})
 	answering(t, s, newInbox(), func(h hall) {
 		const all = 100_000
-		time.Sleep(10 * time.Second) // what came earlier may have been answered by another leader
+		time.Sleep(10 * time.Second) // the previous leader may have answered earlier requests
 		for i := range all {
 			r := newRequest(func(r *schemas.Request) { r.Name = fmt.Sprint("n", i) })
 			if i%2 == 1 {
@@ -501,7 +502,7 @@ func TestRequestFlood(t *testing.T) {
 				scopes++
 			}
 		}
-		// 10 that are looked at and one that says that there are more, of admin and of all others together.
+		// 10 requests that are read, and one receipt that reports more, for admin and for all other senders together.
 		if want := 22; receipts != want || h.in.reads != want || scopes > 10 {
 			t.Errorf("%d receipts, %d of the requests read and %d scopes, want %d, as many and at most 10", receipts, h.in.reads, scopes, want)
 		}
@@ -527,13 +528,13 @@ func TestRequestOverLimit(t *testing.T) {
 			return ctx.Err()
 		}
 		answering(t, s, in, func(h hall) {
-			time.Sleep(10 * time.Second) // what came earlier may have been answered by another leader
+			time.Sleep(10 * time.Second) // the previous leader may have answered earlier requests
 			for i := range 1000 {
 				h.in.put(t, newRequest(func(r *schemas.Request) { r.Sender, r.Name = "nobody", fmt.Sprint("n", i) }))
 			}
 			h.in.put(t, newRequest(func(r *schemas.Request) { r.Name = "honest" }))
 			got := h.published()
-			want := []string{"honest: accepted Accepted: 2 of 2 pods are to be moved", "honest asks for a b"}
+			want := []string{"honest: accepted Accepted: moving 2 of 2 pods", "honest asks for a b"}
 			if len(got) != 13 || !slices.Equal(got[11:], want) {
 				t.Errorf("got %q, want 11 rejections and %q", got, want)
 			}

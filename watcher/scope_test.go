@@ -14,7 +14,7 @@ import (
 	"github.com/rehome-dev/rehome/watcher/scope"
 )
 
-// view is a watcher's view of a cluster that holds these objects.
+// view returns a cluster with these objects, as the watcher sees it.
 func view(t *testing.T, p policy.Policy, nodes []*corev1.Node, pods []*corev1.Pod) fixture {
 	t.Helper()
 	var objects []metav1.Object
@@ -27,7 +27,7 @@ func view(t *testing.T, p policy.Policy, nodes []*corev1.Node, pods []*corev1.Po
 	return newFixture(t, compiled(t, p), objects...)
 }
 
-// taintPolicy enables one strategy that wants the scopes of nodes.
+// taintPolicy enables one strategy that evaluates nodes.
 func taintPolicy(selector string) policy.Policy {
 	return policy.Policy{NodeSelector: selector, Profiles: []policy.Profile{{
 		Name: "p",
@@ -127,7 +127,7 @@ func TestTheScopeOfANode(t *testing.T) {
 	})
 }
 
-func TestADeltaAboutANodeIsAlwaysPublishedOneAboutAPodWhenItIsNeededOrAskedFor(t *testing.T) {
+func TestDeltaSubscription(t *testing.T) {
 	needed, all := compiled(t, taintPolicy("")), compiled(t, policy.Policy{Deltas: policy.DeltasAll})
 	for _, c := range []struct {
 		kind              schemas.DeltaKind
@@ -143,7 +143,7 @@ func TestADeltaAboutANodeIsAlwaysPublishedOneAboutAPodWhenItIsNeededOrAskedFor(t
 			t.Errorf("%s: published %v, want %v", c.kind, got, c.whenNeeded)
 		}
 		if got := all.Publishes(d); got != c.ifAll {
-			t.Errorf("%s when all are asked for: published %v, want %v", c.kind, got, c.ifAll)
+			t.Errorf("%s with a subscription to all: published %v, want %v", c.kind, got, c.ifAll)
 		}
 	}
 }
@@ -208,7 +208,7 @@ func TestThePodsScope(t *testing.T) {
 	}
 }
 
-func TestANodeIsEvaluatedAgainWhenItsFirstYoungPodIsOldEnough(t *testing.T) {
+func TestNodeEvaluatedWhenPodIsDue(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	evictor, err := policy.NewEvictor(policy.EvictorArgs{MinPodAge: metav1.Duration{Duration: time.Hour}})
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/rehome-dev/rehome/watcher/scope"
 )
 
-// batch is how many scopes are built and published together: enough to share the cost of a write to disk, and few enough that 110
-// pods in each stay far below the memory limit.
+// batch is the number of scopes that are built and published together. It is large enough to share the cost of a disk
+// write, and small enough that scopes of 110 pods each stay far below the memory limit.
 const batch = 64
 
 // session is the work of a leader under one policy.
@@ -22,7 +22,7 @@ type session struct {
 	w        *Watcher
 	began    time.Time
 	policy   *scope.CompiledPolicy
-	previous *scope.CompiledPolicy // the policy of the session before, of this process; nil: there was none
+	previous *scope.CompiledPolicy // the policy of the previous session in this process, or nil
 	scopes   *scope.Builder
 	queue    *queue
 	blocked  *blockedPods
@@ -31,14 +31,14 @@ type session struct {
 	requests *requests.Controller
 	retries  workqueue.TypedRateLimiter[string]
 	resyncs  chan struct{} // capacity 1
-	// answered are the keys whose last scope could have an answer: the next is published even if it is empty, to withdraw that one.
-	// throttled is when a key may be built again. Only run uses them.
+	// answered are the keys whose last scope could have an answer. Their next scope is published even if it is empty,
+	// to withdraw that answer. throttled has the earliest build time of keys. Only run uses them.
 	answered  map[scope.Key]bool
 	throttled map[scope.Key]time.Time
-	// unsure: the answered scopes of the leader before are not known, so every scope is published.
+	// unsure means that the answered scopes of the previous leader are unknown, so every scope is published.
 	unsure     bool
 	thresholds thresholds
-	offline    bool // nothing cools down, since nothing is replaced
+	offline    bool // offline nothing cools down, because no pod is replaced
 }
 
 func newSession(w *Watcher, p *activePolicy, o *outbox) *session {
@@ -56,7 +56,7 @@ func newRetries() workqueue.TypedRateLimiter[string] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, 5*time.Second)
 }
 
-// newRequests makes the controller of manual requests.
+// newRequests returns the controller of manual requests.
 func (s *session) newRequests() *requests.Controller {
 	c := s.w.config
 	return requests.New(requests.Config{
@@ -84,7 +84,7 @@ func (s *session) newRequests() *requests.Controller {
 	})
 }
 
-// run evaluates everything, then what changes, until ctx ends.
+// run evaluates everything, and then each change, until ctx ends.
 func (s *session) run(ctx context.Context) {
 	s.scopes.Rebuild(s.w.now())
 	follows, moved := s.restoreAnswered(ctx), s.readMoves(ctx)
@@ -95,7 +95,7 @@ func (s *session) run(ctx context.Context) {
 		s.w.log.Info("leading: evaluating everything")
 		s.evaluateAll()
 	} else {
-		s.w.log.Info("the policy has changed: evaluating everything")
+		s.w.log.Info("policy changed; evaluating everything")
 		s.evaluateAfterPolicyChange()
 	}
 	var wg sync.WaitGroup
@@ -111,8 +111,8 @@ func (s *session) run(ctx context.Context) {
 	}
 }
 
-// restoreAnswered enqueues the keys whose answers wait at the actuator, from the leader or the policy before: an answer may be stale,
-// and nothing else may withdraw it. follows: there was a leader before.
+// restoreAnswered enqueues the keys whose answers wait at the actuator, from the previous leader or policy. An answer
+// may be stale, and only a new scope withdraws it. follows reports that there was a previous leader.
 func (s *session) restoreAnswered(ctx context.Context) (follows bool) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -120,7 +120,7 @@ func (s *session) restoreAnswered(ctx context.Context) (follows bool) {
 	if err != nil {
 		s.unsure = true
 		if ctx.Err() == nil {
-			s.w.log.Warn("answers that wait cannot be listed; every scope is published", "error", err)
+			s.w.log.Warn("cannot list the pending answers; publishing every scope", "error", err)
 		}
 		return true
 	}
@@ -128,7 +128,7 @@ func (s *session) restoreAnswered(ctx context.Context) (follows bool) {
 	for _, h := range heads {
 		key := scope.KeyOf(h)
 		if s.policy.Find(key) == nil || h.Kind == schemas.RequestKind || h.Strategy == schemas.MaintenanceStrategy {
-			continue // the actuator rejects it, or the request or the maintenance is published again
+			continue // the actuator rejects it, or the request or maintenance is published again
 		}
 		s.answered[key] = true
 		s.queue.add(key, t)
@@ -136,7 +136,7 @@ func (s *session) restoreAnswered(ctx context.Context) (follows bool) {
 	return len(heads) > 0
 }
 
-// followResync rebuilds the indexes from the cache and evaluates everything, at every resync until ctx ends.
+// followResync rebuilds the indexes from the cache and evaluates everything at each resync, until ctx ends.
 func (s *session) followResync(ctx context.Context) {
 	ticker := time.NewTicker(s.w.config.Resync)
 	defer ticker.Stop()

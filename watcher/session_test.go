@@ -14,7 +14,7 @@ import (
 	"github.com/rehome-dev/rehome/watcher/scope"
 )
 
-// slow are arguments of a strategy that takes long to say what it needs.
+// slow are the arguments of a strategy that takes long to list what it needs.
 type slow struct{ all }
 
 var slowAsked, slowAnswers = make(chan bool, 100), make(chan bool)
@@ -75,7 +75,7 @@ func TestExpiredIntents(t *testing.T) {
 				bus.take(t)
 				began := time.Now()
 				var got []time.Duration
-				for range 5 { // as often as the actuator finds the new intent expired at once
+				for range 5 { // the actuator finds each new intent expired
 					bus.tell(expired(t))
 					for len(bus.take(t)) == 0 {
 						time.Sleep(100 * time.Millisecond)
@@ -91,7 +91,7 @@ func TestExpiredIntents(t *testing.T) {
 	})
 }
 
-// movedBy tells that a strategy about load moved a pod.
+// movedBy delivers a verdict that a load strategy moved a pod.
 func movedBy(t *testing.T, at time.Time) schemas.Event {
 	t.Helper()
 	e, err := schemas.NewEvent("/test/actuator", schemas.Verdict{
@@ -104,7 +104,7 @@ func movedBy(t *testing.T, at time.Time) schemas.Event {
 	return e
 }
 
-// TestLoadCooldown: nothing is decided by load for two minutes after a move, whoever leads and under whatever policy.
+// After a move, load strategies must decide nothing for two minutes, even under a new leader or policy.
 func TestLoadCooldown(t *testing.T) {
 	rest := func(w *Watcher) time.Duration {
 		l := w.session.Load()

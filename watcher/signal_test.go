@@ -22,7 +22,7 @@ func taintedBy(key string) func(*corev1.Node) {
 	}
 }
 
-// markedBy gives a node the mark of a maintenance.
+// markedBy gives a node the annotation of a maintenance.
 func markedBy(t *testing.T, m schemas.CordonMark) func(*corev1.Node) {
 	t.Helper()
 	text, err := json.Marshal(m)
@@ -36,7 +36,7 @@ func rebooting(n *corev1.Node) {
 	n.Annotations = map[string]string{"weave.works/kured-reboot-in-progress": "since noon"}
 }
 
-func TestNothingIsMovedFromANodeThatASignalSaysToLeaveAlone(t *testing.T) {
+func TestExcludedNode(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	pods := []*corev1.Pod{placed("a", "n1")}
 	others := []*corev1.Node{named("n2"), named("n3")}
@@ -52,7 +52,7 @@ func TestNothingIsMovedFromANodeThatASignalSaysToLeaveAlone(t *testing.T) {
 	ev := scope.Key{Profile: "p", Strategy: "s", Kind: schemas.PodKind, Name: "web/a"}
 	got, err = single.scopes.Build(ev, []schemas.Cause{{}}, now)
 	want := []schemas.Protection{{
-		Rule: policy.NodeNotUsableRule, Detail: "node n1 is left alone: its taint karpenter.sh/disrupted is set",
+		Rule: policy.NodeNotUsableRule, Detail: "node n1 is excluded: its taint karpenter.sh/disrupted is set",
 	}}
 	if scope, _ := got.Scope.(schemas.PodScope); err != nil || !reflect.DeepEqual(scope.Pod.Protected, want) {
 		t.Errorf("the scope of the pod: got %+v, %v, want it protected by %+v", got.Scope, err, want)
@@ -64,9 +64,9 @@ func TestNothingIsMovedFromANodeThatASignalSaysToLeaveAlone(t *testing.T) {
 	}
 }
 
-// TestNothingIsMovedByStrategiesFromANodeThatAMaintenanceHasCordoned: a cordoned node has a taint, and its pods move as the
-// maintenance and the drain rules say. The mark comes with the cordon; the conditions of the node come later, or never.
-func TestNothingIsMovedByStrategiesFromANodeThatAMaintenanceHasCordoned(t *testing.T) {
+// A cordoned node has a taint, but the maintenance and its drain rules decide how its pods move. The annotation is set
+// together with the cordon; the conditions of the node are set later, or never.
+func TestNodeUnderMaintenance(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	marked := markedBy(t, schemas.CordonMark{Name: "kernel", UID: "m1", At: now})
 	n1 := named("n1", marked, func(n *corev1.Node) {
@@ -78,7 +78,7 @@ func TestNothingIsMovedByStrategiesFromANodeThatAMaintenanceHasCordoned(t *testi
 	if scope, _ := got.Scope.(schemas.NodeScope); err != nil || scope.Pods == nil || len(scope.Pods) > 0 {
 		t.Errorf("the scope of the node: got %+v, %v, want no pods", got.Scope, err)
 	}
-	if got, want := s.policy.Unusable(n1), "node n1 is left alone: maintenance kernel has cordoned it"; got != want {
+	if got, want := s.policy.Unusable(n1), "node n1 is excluded: maintenance kernel has cordoned it"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	for _, c := range []struct {
@@ -134,7 +134,7 @@ func TestANodeIsEvaluatedWhenASignalComesOrGoes(t *testing.T) {
 	}
 }
 
-func TestANodeIsEvaluatedAgainWhenTheTimeOfASignalIsOver(t *testing.T) {
+func TestExclusionExpires(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	p := placed("a", "n1", func(p *corev1.Pod) {
 		p.Annotations = map[string]string{"karpenter.sh/do-not-disrupt": "10m"}

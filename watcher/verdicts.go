@@ -8,11 +8,12 @@ import (
 	"github.com/rehome-dev/rehome/watcher/scope"
 )
 
-// overlap is how far before its start a leader reads verdicts, for clocks that differ. Reading one twice does no harm.
+// overlap is how far before its start a leader reads verdicts, because clocks differ. Reading a verdict twice is
+// harmless.
 const overlap = 5 * time.Second
 
-// readMoves notes the last moves under the leader or the policy before, which strategies still wait for. moved: the groups of pods
-// have to cool down. If the moves cannot be read, everything waits as if a pod had just moved.
+// readMoves records the last moves under the previous leader or policy that strategies still wait for. moved reports
+// that the groups of pods must cool down. If it cannot read the moves, it starts all cooldowns.
 func (s *session) readMoves(ctx context.Context) (moved bool) {
 	var past time.Duration
 	for _, st := range s.policy.Strategies {
@@ -34,7 +35,7 @@ func (s *session) readMoves(ctx context.Context) (moved bool) {
 		}
 	})
 	if err != nil {
-		s.w.log.Warn("the last moves cannot be read; groups and strategies about load wait as after a move", "error", err)
+		s.w.log.Warn("cannot read the last moves; starting the cooldowns of all groups and load strategies", "error", err)
 		for _, st := range s.policy.Strategies {
 			s.scopes.Moved(st, s.began)
 		}
@@ -42,7 +43,7 @@ func (s *session) readMoves(ctx context.Context) (moved bool) {
 	return moved || err != nil
 }
 
-// noteMove notes a move, for strategies about what nodes use. It says whether the verdict is one.
+// noteMove records a move for load strategies. It reports whether the verdict is a move.
 func (s *session) noteMove(v schemas.Verdict, at time.Time) bool {
 	if !v.Outcome.Moves() || v.Intent.Asked != nil && v.Intent.Asked.DryRun {
 		return false
@@ -56,23 +57,24 @@ func (s *session) noteMove(v schemas.Verdict, at time.Time) bool {
 func (s *session) followVerdicts(ctx context.Context) {
 	err := s.w.config.Bus.FollowVerdicts(ctx, s.began.Add(-overlap), s.verdict)
 	if err != nil && ctx.Err() == nil {
-		s.w.log.Error("verdicts cannot be followed; deferred pods wait for the resync", "error", err)
+		s.w.log.Error("cannot follow verdicts; deferred pods wait for the resync", "error", err)
 	}
 }
 
-// verdict notes the verdict on an intent. A pod is evaluated again later if its move was deferred, failed, or was taken back, if the intent
-// expired, and if the actuator has not read the policy yet. Any other verdict makes the watcher forget the pod.
+// verdict handles a verdict on an intent. The watcher evaluates a pod again later if its move was deferred, failed, or
+// withdrawn, if the intent expired, or if the actuator has not loaded the policy yet. Any other verdict makes the
+// watcher forget the pod.
 func (s *session) verdict(e schemas.Event) {
 	v, err := schemas.Decode[schemas.Verdict](e)
 	if err != nil {
-		s.w.log.Warn("verdict is not readable", "error", err)
+		s.w.log.Warn("cannot read a verdict", "error", err)
 		return
 	}
 	e.Data = nil
 	key := scope.Key{Profile: v.Profile, Strategy: v.Strategy, Kind: v.Scope.Kind, Name: v.Scope.Key}
 	moved := s.noteMove(v, e.Time)
 	takenBack := v.Outcome == schemas.Settled && v.Reason == schemas.ReasonTakenBack
-	maintenance := v.Strategy == schemas.MaintenanceStrategy // which tries again by itself
+	maintenance := v.Strategy == schemas.MaintenanceStrategy // the actuator retries by itself
 	t := s.newTrigger(schemas.Cause{Kind: schemas.CauseRetry, Event: e.ID, Object: v.Workload})
 	t.event = e
 	again := !maintenance && s.requests.Verdict(v)
@@ -80,7 +82,7 @@ func (s *session) verdict(e schemas.Event) {
 		s.release(v.Intent.Pod)
 	}
 	switch {
-	case v.Outcome == schemas.Settled && !takenBack: // it may have blocked pods of its workload, node, and namespace
+	case v.Outcome == schemas.Settled && !takenBack: // the move may have blocked pods of its workload, node, and namespace
 		pod := v.Intent.Pod
 		by := []schemas.ObjectRef{
 			{Kind: "Node", Name: v.Intent.Node}, {Kind: "Namespace", Name: pod.Namespace},

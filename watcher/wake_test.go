@@ -12,14 +12,15 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// age are arguments of a strategy that moves pods one hour after their creation, and those never that have no creation.
+// age are the arguments of a strategy that moves pods one hour after their creation, and never moves pods without a
+// creation time.
 type age struct{ anything }
 
 func (age) Due(p *corev1.Pod) (time.Time, bool) {
 	return p.CreationTimestamp.Add(time.Hour), !p.CreationTimestamp.IsZero()
 }
 
-// agePolicy enables one strategy that wants the scopes of pods.
+// agePolicy enables one strategy that evaluates pods.
 func agePolicy() policy.Policy {
 	p := taintPolicy("")
 	s := &p.Profiles[0].Strategies[0].Strategy
@@ -57,7 +58,7 @@ func TestObserveEnqueues(t *testing.T) {
 		{"a delta that no strategy is woken by wakes none", taintPolicy(""), onNode(schemas.NodeLabels), map[string]time.Time{}},
 		{"a node that is gone wakes none", taintPolicy(""), onNode(schemas.NodeRemoved), map[string]time.Time{}},
 		{
-			"a node wakes the scopes of its pods when they are due, and not those that never are", agePolicy(),
+			"a node enqueues the scopes of its pods that become due, at that time", agePolicy(),
 			onNode(schemas.NodeReady), map[string]time.Time{"web/old": at, "web/young": due},
 		},
 		{"a pod that was bound wakes its scope when it is due", agePolicy(), onPod(schemas.PodScheduled, "young", "n1"), map[string]time.Time{"web/young": due}},

@@ -21,14 +21,15 @@ import (
 
 // Bus carries deltas, scopes, and verdicts.
 type Bus interface {
-	// PublishAll returns when all events are stored, or says which are not. [delivery.Refused] reads from the error which events
-	// never will be.
+	// PublishAll returns when all events are stored, or reports which are not. [delivery.Refused] reads from the error
+	// which events the bus will never store.
 	PublishAll(ctx context.Context, events []schemas.Event) error
 	// Verdicts calls handle for every verdict since a time, in order, and returns.
 	Verdicts(ctx context.Context, since time.Time, handle func(schemas.Event)) error
-	// FollowVerdicts calls handle for every verdict since a time, and for each new one, in order, until ctx ends.
+	// FollowVerdicts calls handle for every verdict since a time and for each new one, in order, until ctx ends.
 	FollowVerdicts(ctx context.Context, since time.Time, handle func(schemas.Event)) error
-	// Asked lists the scopes that have an answer now, or wait for one: of each head Kind, Key, Profile and Strategy are set.
+	// Asked returns the scopes that have a current or pending answer. Only Kind, Key, Profile, and Strategy of each
+	// head are set.
 	Asked(ctx context.Context) ([]schemas.ScopeHead, error)
 }
 
@@ -42,32 +43,32 @@ type Config struct {
 	Policy  policy.Policy
 	// Source is the CloudEvents source of all events of the watcher.
 	Source string
-	// Requests delivers manual requests. nil: they are not answered.
+	// Requests delivers manual requests. nil disables requests.
 	Requests requests.Bus
-	// Resync is how often everything is evaluated. Zero: 30 minutes.
+	// Resync is the interval of full evaluations. Zero means 30 minutes.
 	Resync time.Duration
-	// Settle is the debounce of a key after its first cause. Zero: 10 milliseconds, which joins the two updates of a cordon and is
-	// a tenth of the cost of an eviction in the API server.
+	// Settle is the debounce of a key after its first cause. Zero means 10 milliseconds, which joins the two updates of
+	// a cordon and is a tenth of the time of an eviction in the API server.
 	Settle time.Duration
 	// Now is the clock of decisions. nil: [time.Now].
 	Now func() time.Time
-	// Log may be nil: nothing is logged.
+	// Log may be nil for no logs.
 	Log *slog.Logger
-	// Metrics may be nil: nothing is registered.
+	// Metrics may be nil for no metrics.
 	Metrics prometheus.Registerer
 }
 
-// Watcher watches one cluster. Make one with [New].
+// Watcher watches one cluster. Use [New] to make one.
 type Watcher struct {
 	config  Config
 	log     *slog.Logger
 	metrics *metrics
 	cluster *cluster.Cache
 	now     func() time.Time
-	// source makes the source of a load; nil: there is none.
+	// source returns a source of load, or nil if there is none.
 	source  func(policy.Load, policy.Metrics) (load.Source, error)
 	active  atomic.Pointer[activePolicy]
-	session atomic.Pointer[session] // nil: another process leads
+	session atomic.Pointer[session] // nil while another process leads
 	leading atomic.Bool
 }
 
@@ -75,22 +76,22 @@ type Watcher struct {
 type activePolicy struct {
 	*scope.CompiledPolicy
 	sampler  *load.Sampler
-	replaced chan struct{} // closed when there is a newer one
+	replaced chan struct{} // closed when a newer policy is set
 }
 
-// Kinds are the kinds that the watcher watches.
+// Kinds returns the kinds that the watcher watches.
 func Kinds() []cluster.Kind {
 	return append(cluster.PlacementKinds(), cluster.PodDisruptionBudgets, cluster.PriorityClasses)
 }
 
-// New makes a watcher and adds its handlers to the cache.
+// New returns a watcher and adds its handlers to the cache.
 func New(c Config) (*Watcher, error) {
 	w := newWatcher(c)
 	w.addHandlers()
 	return w, w.SetPolicy(c.Policy)
 }
 
-// newWatcher makes a watcher without a policy and without handlers.
+// newWatcher returns a watcher without a policy and without handlers.
 func newWatcher(c Config) *Watcher {
 	if c.Resync == 0 {
 		c.Resync = 30 * time.Minute
@@ -115,9 +116,10 @@ func newWatcher(c Config) *Watcher {
 	return w
 }
 
-// SetPolicy replaces the policy. A leader evaluates everything under the new one, which also withdraws answers that only the old one
-// gave. The actuator rejects the intents of a strategy that is gone. It returns at once. With an error the old policy stays: the
-// arguments of a strategy do not belong to it. One goroutine at a time may call it.
+// SetPolicy replaces the policy and returns at once. A leader evaluates everything under the new policy, which also
+// withdraws answers that only the old policy gave. The actuator rejects the intents of a removed strategy. SetPolicy
+// returns an error and keeps the old policy if the arguments of a strategy are invalid. Only one goroutine at a time
+// may call it.
 func (w *Watcher) SetPolicy(p policy.Policy) error {
 	compiled, err := scope.Compile(p)
 	if err != nil {
@@ -132,7 +134,7 @@ func (w *Watcher) SetPolicy(p policy.Policy) error {
 	return nil
 }
 
-// forEachPolicy runs f under the policy, and again under each that replaces it, until ctx ends.
+// forEachPolicy runs f under the current policy and again under each new one, until ctx ends.
 func (w *Watcher) forEachPolicy(ctx context.Context, f func(context.Context, *activePolicy)) {
 	for ctx.Err() == nil {
 		p := w.active.Load()
@@ -148,14 +150,15 @@ func (w *Watcher) forEachPolicy(ctx context.Context, f func(context.Context, *ac
 	}
 }
 
-// Run measures load until ctx ends, on every replica, so that the next leader knows the smoothed figures. It returns nil.
+// Run measures load until ctx ends and returns nil. It runs on every replica, so that the next leader has the smoothed
+// values.
 func (w *Watcher) Run(ctx context.Context) error {
 	w.forEachPolicy(ctx, func(ctx context.Context, p *activePolicy) { p.sampler.Run(ctx) })
 	return nil
 }
 
-// Lead publishes deltas and scopes until ctx ends, beginning with the scopes of everything. [Watcher.Run] must be running. It
-// returns nil, or an error when it is leading already.
+// Lead publishes deltas and scopes until ctx ends, starting with the scopes of everything. [Watcher.Run] must be
+// running. It returns nil, or an error if it is leading already.
 func (w *Watcher) Lead(ctx context.Context) error {
 	if !w.cluster.WaitForSync(ctx) {
 		return nil
@@ -169,7 +172,7 @@ func (w *Watcher) Lead(ctx context.Context) error {
 	return nil
 }
 
-// lead runs a session under each policy. All share one outbox, so that no delta is lost in between.
+// lead runs a session under each policy. The sessions share one outbox, so that no delta is lost between them.
 func (w *Watcher) lead(ctx context.Context) {
 	o := newOutbox(w.config.Bus, w.log, w.metrics)
 	var wg sync.WaitGroup
@@ -187,7 +190,7 @@ func (w *Watcher) lead(ctx context.Context) {
 	})
 }
 
-// Resync evaluates everything, as happens every resync interval, if the watcher leads. It returns at once.
+// Resync evaluates everything if the watcher leads, and returns at once.
 func (w *Watcher) Resync() {
 	if s := w.session.Load(); s != nil {
 		w.log.Info("evaluating everything")

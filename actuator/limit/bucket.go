@@ -6,14 +6,14 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 )
 
-// Bucket is the token bucket of a [policy.Rate]. A token comes back at the rate from the end of its call on, so the rate holds
-// at the API server however long calls take, and a token that was not needed can be given back. The limiters of client-go and
-// x/time offer neither. It starts full; nil is never empty.
+// Bucket is the token bucket of a [policy.Rate]. A token returns at the rate, counted from the end of its call, so the
+// API server sees no more than the rate however long calls take. An unused token can be returned at once. The limiters
+// of client-go and x/time offer neither. A bucket starts full; a nil bucket is never empty.
 type Bucket struct {
 	interval time.Duration // between two tokens
-	depth    time.Duration // the time until all tokens but one are back
+	depth    time.Duration // the time until all tokens but one have returned
 	held     int
-	full     time.Time // when all tokens that are not held are back
+	full     time.Time // when all tokens that are not held have returned
 }
 
 func NewBucket(r policy.Rate) *Bucket {
@@ -21,7 +21,7 @@ func NewBucket(r policy.Rate) *Bucket {
 	return &Bucket{interval: interval, depth: time.Duration(max(r.Burst, 1)-1) * interval}
 }
 
-// Wait is how long it takes at least until there is a token. 0: there is one.
+// Wait returns the shortest time until there is a token. 0 means now.
 func (b *Bucket) Wait(now time.Time) time.Duration {
 	if b == nil {
 		return 0
@@ -30,14 +30,14 @@ func (b *Bucket) Wait(now time.Time) time.Duration {
 	return max(missing-b.depth, 0)
 }
 
-// Take takes a token when Wait is 0. [Bucket.Return] ends it.
+// Take takes a token if Wait is 0. [Bucket.Return] returns it.
 func (b *Bucket) Take() {
 	if b != nil {
 		b.held++
 	}
 }
 
-// Return returns a token when its call has ended: at the rate if it was spent, at once if not.
+// Return returns a token after its call: at the rate if it was spent, at once if not.
 func (b *Bucket) Return(spent bool, now time.Time) {
 	if b == nil {
 		return
@@ -50,10 +50,10 @@ func (b *Bucket) Return(spent bool, now time.Time) {
 	}
 }
 
-// Idle says whether the bucket is full.
+// Idle reports whether the bucket is full.
 func (b *Bucket) Idle(now time.Time) bool { return b.held == 0 && !b.full.After(now) }
 
-// Same says whether two buckets have the same rate and depth.
+// Same reports whether two buckets have the same rate and depth.
 func (b *Bucket) Same(other *Bucket) bool {
 	return b.interval == other.interval && b.depth == other.depth
 }

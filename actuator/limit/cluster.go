@@ -10,9 +10,9 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// ClusterBreaker is the circuit breaker of [policy.ClusterBreaker]: while it is open, nothing is moved. Its conditions are
-// independent, and each holds exactly while the numbers reach the threshold of the policy. Call [ClusterBreaker.Look] when
-// something changed, and now and then while it is open. [NewClusterBreaker] makes one.
+// ClusterBreaker is the circuit breaker of [policy.ClusterBreaker]. While it is open, nothing moves. Its conditions are
+// independent, and each is open exactly while its numbers reach the threshold of the policy. Call [ClusterBreaker.Look]
+// after changes, and now and then while it is open. Use [NewClusterBreaker] to make one.
 type ClusterBreaker struct {
 	policy     policy.ClusterBreaker
 	calls      calls
@@ -24,23 +24,23 @@ type ClusterBreaker struct {
 type ClusterState struct {
 	Now   time.Time
 	Nodes []cluster.Node
-	// Pending has the time since when each replacement is not ready, in any order.
+	// Pending has the time since when each pending replacement is not ready, in any order.
 	Pending []time.Time
 }
 
-// Condition is why nothing is moved.
+// Condition is a reason why nothing moves.
 type Condition struct {
 	Reason  schemas.ReasonCode `json:"reason"` // ReasonStormNodes, ReasonStormPending or ReasonStormFailures
 	Message string             `json:"message"`
 	Since   time.Time          `json:"since"`
 }
 
-// NewClusterBreaker returns a breaker that has seen no calls.
+// NewClusterBreaker returns a breaker without calls.
 func NewClusterBreaker(p policy.ClusterBreaker) *ClusterBreaker {
 	return &ClusterBreaker{policy: p, namespaces: map[string]*calls{}}
 }
 
-// Set replaces the policy. A pause goes on, unless the policy has no limit of failures any more.
+// Set replaces the policy. A pause continues, unless the new policy does not limit failures.
 func (b *ClusterBreaker) Set(p policy.ClusterBreaker) {
 	b.policy = p
 	if p.Failures <= 0 {
@@ -49,10 +49,10 @@ func (b *ClusterBreaker) Set(p policy.ClusterBreaker) {
 	}
 }
 
-// Open returns the conditions that held at the latest Look.
+// Open returns the open conditions of the latest Look.
 func (b *ClusterBreaker) Open() []Condition { return b.open }
 
-// Look returns the conditions that hold. changed: their reasons differ from those of the latest call.
+// Look returns the open conditions. changed reports that their reasons differ from the previous call.
 func (b *ClusterBreaker) Look(now ClusterState) (open []Condition, changed bool) {
 	before := b.open
 	b.open = nil
@@ -72,8 +72,9 @@ func (b *ClusterBreaker) Look(now ClusterState) (open []Condition, changed bool)
 	return b.open, !slices.EqualFunc(before, b.open, func(a, b Condition) bool { return a.Reason == b.Reason })
 }
 
-// Called records the end of an eviction call. failed: the API server itself failed. This opens the breaker for all only when
-// calls in two namespaces fail. refused: the call failed, or was refused for good, which opens the breaker of its namespace.
+// Called records the end of an eviction call. failed means that the API server itself failed, which opens the breaker
+// for all namespaces only if calls in two namespaces fail. refused means that the call failed or was refused
+// permanently, which opens the breaker of its namespace.
 func (b *ClusterBreaker) Called(namespace string, failed, refused bool, now time.Time) {
 	if b.policy.Failures <= 0 {
 		return
@@ -93,7 +94,7 @@ func (b *ClusterBreaker) Called(namespace string, failed, refused bool, now time
 	}
 }
 
-// Refuses says why no pod of the namespace is moved, and until when. Empty: pods of it may be moved.
+// Refuses returns the reason why no pod of the namespace may move, or "", and the time until when.
 func (b *ClusterBreaker) Refuses(namespace string, now time.Time) (why string, until time.Time) {
 	one := b.namespaces[namespace]
 	if one == nil || one.paused(now) == "" {
@@ -102,11 +103,11 @@ func (b *ClusterBreaker) Refuses(namespace string, now time.Time) (why string, u
 	return "namespace " + namespace + ": " + one.paused(now), one.until
 }
 
-// Trial says whether a single call decides, from the beginning of a pause until the first call after it has ended. Only one
-// call should run meanwhile.
+// Trial reports whether a single call decides: from the start of a pause until the end of the first call after it. Only
+// one call should run at a time meanwhile.
 func (b *ClusterBreaker) Trial() bool { return b.calls.trial }
 
-// badNodes describes why too many nodes went bad. A node that a maintenance holds is not bad. Empty: there are not too many.
+// badNodes returns a description if too many nodes went bad, or "". A node under maintenance is not bad.
 func (b *ClusterBreaker) badNodes(now ClusterState) string {
 	unready, tainted := 0, 0
 	for _, n := range now.Nodes {
@@ -118,15 +119,15 @@ func (b *ClusterBreaker) badNodes(now ClusterState) string {
 			tainted++
 		}
 	}
-	most := max(policy.ClusterBreakerLeast, (int(b.policy.Nodes)*len(now.Nodes)+99)/100) // the share of all, rounded up
+	most := max(policy.ClusterBreakerLeast, (int(b.policy.Nodes)*len(now.Nodes)+99)/100) // the share of all nodes, rounded up
 	if b.policy.Nodes <= 0 || unready+tainted < most {
 		return ""
 	}
-	return fmt.Sprintf("%d of %d nodes went bad: %d not ready, %d tainted within %v; nothing is moved from %d percent on",
+	return fmt.Sprintf("%d of %d nodes went bad: %d not ready, %d tainted within %v; moves stop at %d percent",
 		unready+tainted, len(now.Nodes), unready, tainted, policy.ClusterBreakerMemory, b.policy.Nodes)
 }
 
-// pending describes why too many replacements are not ready for too long. Empty: there are not too many.
+// pending returns a description if too many replacements have not been ready for too long, or "".
 func (b *ClusterBreaker) pending(now ClusterState) string {
 	overdue := 0
 	for _, since := range now.Pending {
@@ -141,14 +142,14 @@ func (b *ClusterBreaker) pending(now ClusterState) string {
 	if overdue == 1 {
 		what = "1 replacement has"
 	}
-	return fmt.Sprintf("%s been waiting for %v or longer; nothing is moved from %d on", what, b.policy.PendingFor, b.policy.Pending)
+	return fmt.Sprintf("%s been waiting for %v or longer; moves stop at %d", what, b.policy.PendingFor, b.policy.Pending)
 }
 
-// callsWithin is how close together the latest calls are that say something about the present.
+// callsWithin is the longest time between the latest calls for them to count together.
 const callsWithin = 10 * time.Minute
 
-// calls judge the latest [policy.ClusterBreakerCalls] eviction calls. When too many of them failed, there is a pause of
-// [policy.ClusterBreakerPause]. The result of the first call after it decides: another pause, or a new count.
+// calls judges the latest [policy.ClusterBreakerCalls] eviction calls. If too many of them failed, there is a pause of
+// [policy.ClusterBreakerPause]. The result of the first call after it decides between another pause and a new count.
 type calls struct {
 	latest []call // oldest first
 	until  time.Time
@@ -162,7 +163,8 @@ type call struct {
 	ok        bool
 }
 
-// add adds a call. most is the percentage of failures that is too many when they are spread over at least so many namespaces.
+// add adds a call. most is the percentage of failures that is too many if they are spread over at least that many
+// namespaces.
 func (c *calls) add(one call, most, namespaces int) {
 	switch {
 	case one.at.Before(c.until): // it began before the pause
@@ -196,7 +198,7 @@ func (c *calls) pause(now time.Time, why string) {
 	*c = calls{until: until, trial: true, why: why + "; one is tried at " + until.UTC().Format(time.RFC3339)}
 }
 
-// paused says why nothing is called. Empty: there is no pause.
+// paused returns the reason for a pause, or "".
 func (c *calls) paused(now time.Time) string {
 	if now.Before(c.until) {
 		return c.why

@@ -10,7 +10,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// nodes makes so many nodes: some that are not ready, some that are tainted at the given minutes, and good ones.
+// nodes returns that many nodes: some that are not ready, some that were tainted at the given minutes, and good ones.
 func nodes(all, unready int, tainted ...int) []cluster.Node {
 	list := make([]cluster.Node, all)
 	for i := range list {
@@ -22,7 +22,7 @@ func nodes(all, unready int, tainted ...int) []cluster.Node {
 	return list
 }
 
-// maintained makes nodes that a maintenance holds; every other one is switched off.
+// maintained returns nodes under maintenance; every other one is switched off.
 func maintained(n int) []cluster.Node {
 	list := nodes(n, 0)
 	for i := range list {
@@ -31,7 +31,7 @@ func maintained(n int) []cluster.Node {
 	return list
 }
 
-// waiting makes replacements that are waited for since the given minutes.
+// waiting returns replacements that have been pending since the given minutes.
 func waiting(since ...int) []time.Time {
 	var list []time.Time
 	for _, m := range since {
@@ -54,31 +54,31 @@ func TestClusterBreaker(t *testing.T) {
 		{"no node and no replacement is no storm", policy.DefaultCircuitBreakers().Cluster, ClusterState{Now: at(0)}, nil},
 		{"as many nodes as the policy says are one", policy.ClusterBreaker{Nodes: 30},
 			ClusterState{Now: at(0), Nodes: nodes(10, 3)},
-			[]Condition{{Reason: nodesBad, Message: "3 of 10 nodes went bad: 3 not ready, 0 tainted within 10m0s; nothing is moved from 30 percent on"}}},
+			[]Condition{{Reason: nodesBad, Message: "3 of 10 nodes went bad: 3 not ready, 0 tainted within 10m0s; moves stop at 30 percent"}}},
 		{"fewer are none", policy.ClusterBreaker{Nodes: 30}, ClusterState{Now: at(0), Nodes: nodes(11, 3)}, nil},
 		{"nodes that a maintenance holds are none, cordoned or not ready as they may be", policy.ClusterBreaker{Nodes: 30},
 			ClusterState{Now: at(0), Nodes: append(nodes(7, 2), maintained(3)...)}, nil},
 		{"and count among all", policy.ClusterBreaker{Nodes: 30}, ClusterState{Now: at(0), Nodes: append(nodes(7, 3), maintained(3)...)},
-			[]Condition{{Reason: nodesBad, Message: "3 of 10 nodes went bad: 3 not ready, 0 tainted within 10m0s; nothing is moved from 30 percent on"}}},
+			[]Condition{{Reason: nodesBad, Message: "3 of 10 nodes went bad: 3 not ready, 0 tainted within 10m0s; moves stop at 30 percent"}}},
 		{"two nodes are none, however few there are", policy.ClusterBreaker{Nodes: 30}, ClusterState{Now: at(0), Nodes: nodes(2, 2)}, nil},
 		{"a share that no cluster reaches is switched on in vain", policy.ClusterBreaker{Nodes: 101}, ClusterState{Now: at(0), Nodes: nodes(9, 9)}, nil},
 		{"0 switches it off", policy.ClusterBreaker{}, ClusterState{Now: at(0), Nodes: nodes(10, 10)}, nil},
 		{"a taint counts for ten minutes, and the storm ends when so many are older that the share is too small", policy.ClusterBreaker{Nodes: 40},
 			ClusterState{Now: at(9), Nodes: nodes(10, 2, 4, 0, 7)},
-			[]Condition{{Reason: nodesBad, Message: "5 of 10 nodes went bad: 2 not ready, 3 tainted within 10m0s; nothing is moved from 40 percent on"}}},
+			[]Condition{{Reason: nodesBad, Message: "5 of 10 nodes went bad: 2 not ready, 3 tainted within 10m0s; moves stop at 40 percent"}}},
 		{"and not for longer", policy.ClusterBreaker{Nodes: 50}, ClusterState{Now: at(10), Nodes: nodes(10, 2, 4, 0, 7)}, nil},
 		{"a node that is not ready does not get better with time, however old its taint", policy.ClusterBreaker{Nodes: 30},
 			ClusterState{Now: at(60), Nodes: []cluster.Node{{Tainted: at(0)}, {Tainted: at(0)}, {Tainted: at(0)}, {Ready: true}}},
-			[]Condition{{Reason: nodesBad, Message: "3 of 4 nodes went bad: 3 not ready, 0 tainted within 10m0s; nothing is moved from 30 percent on"}}},
+			[]Condition{{Reason: nodesBad, Message: "3 of 4 nodes went bad: 3 not ready, 0 tainted within 10m0s; moves stop at 30 percent"}}},
 		{"a storm of taints among nodes that are not ready outlasts them", policy.ClusterBreaker{Nodes: 30},
 			ClusterState{Now: at(1), Nodes: nodes(10, 3, 0)},
-			[]Condition{{Reason: nodesBad, Message: "4 of 10 nodes went bad: 3 not ready, 1 tainted within 10m0s; nothing is moved from 30 percent on"}}},
+			[]Condition{{Reason: nodesBad, Message: "4 of 10 nodes went bad: 3 not ready, 1 tainted within 10m0s; moves stop at 30 percent"}}},
 		{"replacements that wait for long are one", policy.ClusterBreaker{Pending: 2, PendingFor: 5 * time.Minute},
 			ClusterState{Now: at(8), Pending: waiting(4, 3, 0)},
-			[]Condition{{Reason: pendingBad, Message: "2 replacements have been waiting for 5m0s or longer; nothing is moved from 2 on"}}},
+			[]Condition{{Reason: pendingBad, Message: "2 replacements have been waiting for 5m0s or longer; moves stop at 2"}}},
 		{"a single one can be", policy.ClusterBreaker{Pending: 1, PendingFor: 5 * time.Minute},
 			ClusterState{Now: at(8), Pending: waiting(0)},
-			[]Condition{{Reason: pendingBad, Message: "1 replacement has been waiting for 5m0s or longer; nothing is moved from 1 on"}}},
+			[]Condition{{Reason: pendingBad, Message: "1 replacement has been waiting for 5m0s or longer; moves stop at 1"}}},
 		{"it begins when the last of so many has waited for so long", policy.ClusterBreaker{Pending: 2, PendingFor: 5 * time.Minute},
 			ClusterState{Now: at(7), Pending: waiting(4, 3, 0)}, nil},
 		{"too few are none, however long they wait", policy.ClusterBreaker{Pending: 4, PendingFor: 5 * time.Minute},
@@ -87,8 +87,8 @@ func TestClusterBreaker(t *testing.T) {
 		{"several conditions hold at once", policy.ClusterBreaker{Nodes: 30, Pending: 1, PendingFor: time.Minute},
 			ClusterState{Now: at(8), Nodes: nodes(4, 0, 0, 1, 2), Pending: waiting(0)},
 			[]Condition{
-				{Reason: nodesBad, Message: "3 of 4 nodes went bad: 0 not ready, 3 tainted within 10m0s; nothing is moved from 30 percent on"},
-				{Reason: pendingBad, Message: "1 replacement has been waiting for 1m0s or longer; nothing is moved from 1 on"},
+				{Reason: nodesBad, Message: "3 of 4 nodes went bad: 0 not ready, 3 tainted within 10m0s; moves stop at 30 percent"},
+				{Reason: pendingBad, Message: "1 replacement has been waiting for 1m0s or longer; moves stop at 1"},
 			}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -121,7 +121,7 @@ func TestClusterBreakerChanges(t *testing.T) {
 	check(t, "changed", got, []bool{false, true, false, true, true, false, true, false, true, true})
 }
 
-// answer is what a ClusterBreaker says at a moment.
+// answer is the state of a ClusterBreaker at a moment.
 type answer struct {
 	Open  []Condition
 	Trial bool
@@ -129,7 +129,7 @@ type answer struct {
 
 func TestClusterBreakerCalls(t *testing.T) {
 	second := func(n int) time.Time { return noon.Add(time.Duration(n) * time.Second) }
-	// calls makes one call each second: x fails, o is ok.
+	// calls makes one call each second: x fails, o succeeds.
 	calls := func(s *ClusterBreaker, from int, ends string) {
 		for i, end := range ends {
 			s.Called([]string{"a", "b"}[i%2], end == 'x', end == 'x', second(from+i))
@@ -168,7 +168,7 @@ func TestClusterBreakerCalls(t *testing.T) {
 		{"if it fails, there is a pause at once", func(s *ClusterBreaker) { calls(s, 0, twenty); s.Called("c", true, true, second(51)) }, 52,
 			answer{again, true}},
 		{"if not, the circuit breaker is closed", func(s *ClusterBreaker) { calls(s, 0, twenty); s.Called("c", false, false, second(51)) }, 52, answer{}},
-		{"and counts anew: eighteen more failures are not enough", func(s *ClusterBreaker) {
+		{"and starts a new count: eighteen more failures are not enough", func(s *ClusterBreaker) {
 			calls(s, 0, twenty)
 			calls(s, 51, "oxxxxxxxxxxxxxxxxxx")
 		}, 90, answer{}},

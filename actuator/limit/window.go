@@ -11,18 +11,19 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Move is a move that counts against the limits over a window, [policy.Limits]. It counts from when it begins, so a limit is never
-// exceeded, and for the window after it was accepted.
+// Move is a move that counts against the limits over a window, [policy.Limits]. It counts from its begin, so that a
+// limit is never exceeded, and for the window after its acceptance.
 type Move struct {
 	Node, Namespace string
-	Accepted        time.Time // zero: it has only begun
+	Accepted        time.Time // zero if it has only begun
 }
 
 // Never is longer than any wait.
 const Never = time.Duration(math.MaxInt64)
 
-// Admits says whether one more pod may be moved off the node, out of the namespace. If not, wait is how long it takes until there is
-// capacity again, [Never] if that is when the policy changes. Of several limits, the reason names the one that holds longest.
+// Admits reports whether one more pod may be moved off the node and out of the namespace. If not, wait is the time
+// until there is capacity again, or [Never] if only a policy change helps. Of several limits, reason names the one that
+// lasts longest.
 func Admits(
 	l policy.Limits, moves iter.Seq[Move], node, namespace string, now time.Time,
 ) (reason schemas.ReasonCode, message string, wait time.Duration) {
@@ -47,7 +48,7 @@ func Admits(
 	return reason, message, wait
 }
 
-// leaving is after how long each of the moves that count leaves the window, at the earliest.
+// leaving returns the earliest time after which each of the counting moves leaves the window.
 func leaving(moves iter.Seq[Move], counts func(Move) bool, window time.Duration, now time.Time) (after []time.Duration) {
 	for m := range moves {
 		left := window
@@ -61,7 +62,7 @@ func leaving(moves iter.Seq[Move], counts func(Move) bool, window time.Duration,
 	return after
 }
 
-// full is how long it takes until one more move fits below most.
+// full returns the time until one more move fits below most.
 func full(most uint, after []time.Duration) time.Duration {
 	switch {
 	case most == 0:
@@ -83,7 +84,7 @@ func pods(most uint, window time.Duration) string {
 // RoomAgain describes the end of a wait that Admits returned.
 func RoomAgain(wait time.Duration, now time.Time) string {
 	if wait == Never {
-		return "there is no room until the policy changes"
+		return "there is no capacity until the policy changes"
 	}
-	return "there is room again at " + now.Add(wait+time.Second-1).UTC().Format(time.RFC3339) // rounded up to a second
+	return "there is capacity again at " + now.Add(wait+time.Second-1).UTC().Format(time.RFC3339) // rounded up to a second
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// begun is a move of a pod of a namespace off a node that is not accepted yet.
+// begun returns a move of a pod that is not accepted yet.
 func begun(node, namespace string) Move { return Move{Node: node, Namespace: namespace} }
 
 // why is the answer of Admits.
@@ -19,7 +19,7 @@ type why struct {
 	message string
 }
 
-// moved is a move that was accepted.
+// moved returns an accepted move.
 func moved(at time.Time, node, namespace string) Move { return Move{node, namespace, at} }
 
 func TestALimitHoldsWhatExceedsItAndSaysForHowLong(t *testing.T) {
@@ -45,12 +45,12 @@ func TestALimitHoldsWhatExceedsItAndSaysForHowLong(t *testing.T) {
 		{"a node that is full holds its pods until its oldest move leaves the window", policy.Limits{PerNode: new(uint(2))},
 			[]Move{moved(minute(2), "a", "y"), moved(minute(1), "a", "x")}, begun("a", "z"),
 			answer{held(schemas.ReasonLimitNode, "node a has reached its limit of 2 pods in 5m0s"), 3 * time.Minute, false}},
-		{"and not those of other nodes", policy.Limits{PerNode: new(uint(1))},
+		{"moves off other nodes do not count", policy.Limits{PerNode: new(uint(1))},
 			[]Move{moved(noon, "a", "x")}, begun("b", "x"), answer{OK: true}},
 		{"a namespace that is full holds its pods, and its window may be another", policy.Limits{PerNamespace: new(uint(1)), Window: time.Hour},
 			[]Move{moved(noon, "a", "x")}, begun("b", "x"),
 			answer{held(schemas.ReasonLimitNamespace, "namespace x has reached its limit of 1 pod in 1h0m0s"), 57 * time.Minute, false}},
-		{"and not those of other namespaces", policy.Limits{PerNamespace: new(uint(1))},
+		{"moves in other namespaces do not count", policy.Limits{PerNamespace: new(uint(1))},
 			[]Move{moved(noon, "a", "x")}, begun("a", "y"), answer{OK: true}},
 		{"the limit of the cluster holds all", policy.Limits{Total: new(uint(1))},
 			[]Move{moved(minute(2), "a", "x")}, begun("b", "y"),
@@ -63,7 +63,7 @@ func TestALimitHoldsWhatExceedsItAndSaysForHowLong(t *testing.T) {
 		{"an eviction that is on its way counts", policy.Limits{PerNode: new(uint(2))},
 			[]Move{moved(noon, "a", "x"), begun("a", "x")}, begun("a", "x"),
 			answer{held(schemas.ReasonLimitNode, "node a has reached its limit of 2 pods in 5m0s"), 2 * time.Minute, false}},
-		{"those on their way leave a window after they arrive", policy.Limits{PerNode: new(uint(1))},
+		{"moves in flight leave the window after they arrive", policy.Limits{PerNode: new(uint(1))},
 			[]Move{begun("a", "x")}, begun("a", "x"),
 			answer{held(schemas.ReasonLimitNode, "node a has reached its limit of 1 pod in 5m0s"), 5 * time.Minute, false}},
 		{"a move that has left the window does not count", policy.Limits{PerNode: new(uint(1))},
@@ -82,7 +82,7 @@ func TestALimitHoldsWhatExceedsItAndSaysForHowLong(t *testing.T) {
 	}
 }
 
-// TestNoWindowEverHasMoreMovesThanItsLimits makes moves at random and counts them anew, in the plainest way.
+// TestNoWindowEverHasMoreMovesThanItsLimits makes random moves and counts them again in the simplest way.
 func TestNoWindowEverHasMoreMovesThanItsLimits(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d; repeat with rand.NewPCG(seed, 0)", seed)

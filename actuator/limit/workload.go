@@ -13,16 +13,16 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// leastMemory is how long a move is remembered at least.
+// leastMemory is the shortest time for which a move is remembered.
 const leastMemory = time.Hour
 
-// WorkloadBreaker is the circuit breaker of [policy.WorkloadBreaker]. A move is in vain when a replacement returns to a node
-// that the same strategy moved a pod of the same workload off. A return keeps the strategy from moving the pods of the workload
-// off that node: for Delay after the first one, twice as long with each further one, at most MaxDelay. Pods that were moved
-// together and return one by one count as one return.
+// WorkloadBreaker is the circuit breaker of [policy.WorkloadBreaker]. A move is in vain if a replacement returns to a
+// node from which the same strategy moved a pod of the same workload. After a return, the strategy may not move the
+// pods of the workload off that node: for Delay after the first return, twice as long after each further one, at most
+// MaxDelay. Pods that were moved together and return one by one count as one return.
 //
-// A node is forgotten when nothing of the workload was moved off it or landed on it for twice its delay, and for an hour at
-// least. With a Delay of 0 the breaker is off. [NewWorkloadBreaker] makes one.
+// A node is forgotten when no pod of the workload was moved off it or landed on it for twice its delay, and for at
+// least an hour. A Delay of 0 disables the breaker. Use [NewWorkloadBreaker] to make one.
 type WorkloadBreaker struct {
 	policy  policy.WorkloadBreaker
 	records map[BreakerKey]BreakerRecord
@@ -30,7 +30,7 @@ type WorkloadBreaker struct {
 
 // BreakerKey names the pods of a workload on a node, for one strategy.
 type BreakerKey struct {
-	// Workload is the UID of the pods' workload. Pods without one have no replacement; nothing is remembered of them.
+	// Workload is the UID of the pods' workload. Pods without one have no replacement and no record.
 	Workload types.UID `json:"workload"`
 	Strategy string    `json:"strategy"`
 	Node     string    `json:"node"`
@@ -38,16 +38,16 @@ type BreakerKey struct {
 
 // BreakerRecord is the state of a [BreakerKey]. It does not depend on the policy, and can be stored and restored.
 type BreakerRecord struct {
-	// Returns is how many returns were counted, and Returned is when the latest was. Zero: none.
+	// Returns is the number of returns, and Returned the time of the latest one, or zero.
 	Returns  int       `json:"returns,omitempty"`
 	Returned time.Time `json:"returned,omitzero"`
-	// Away: a pod was moved off the node since the latest return, so that the next landing is one.
+	// Away means that a pod was moved off the node since the latest return, so that the next landing is a return.
 	Away bool `json:"away,omitempty"`
-	// Last is when a pod was last moved off the node or a replacement landed on it.
+	// Last is the time of the last move off the node or landing on it.
 	Last time.Time `json:"last,omitzero"`
-	// Name is the workload of the UID. nil: it is not known.
+	// Name is the workload of the UID, or nil if unknown.
 	Name *schemas.ObjectRef `json:"name,omitempty"`
-	// Seen is the newest pod that was known when one was moved off the node last.
+	// Seen is the newest known pod at the last move off the node.
 	Seen uint64 `json:"-"`
 }
 
@@ -55,11 +55,12 @@ type BreakerRecord struct {
 type BreakerEntry struct {
 	BreakerKey
 	BreakerRecord
-	// Until is when the pods may be moved again, by the current policy. It may be over. Zero: no return was counted.
+	// Until is the time from which the pods may move again under the current policy. It may be past. It is zero without
+	// a return.
 	Until time.Time `json:"until,omitzero"`
 }
 
-// NewWorkloadBreaker returns a breaker that remembers nothing.
+// NewWorkloadBreaker returns a breaker without records.
 func NewWorkloadBreaker(p policy.WorkloadBreaker) *WorkloadBreaker {
 	return &WorkloadBreaker{policy: p, records: map[BreakerKey]BreakerRecord{}}
 }
@@ -72,7 +73,8 @@ func (b *WorkloadBreaker) Set(p policy.WorkloadBreaker) {
 	}
 }
 
-// Holds returns until when the strategy may not move the pods of the workload off the node. Zero: it may.
+// Holds returns the time until which the strategy may not move the pods of the workload off the node, or zero if it
+// may.
 func (b *WorkloadBreaker) Holds(k BreakerKey, now time.Time) time.Time {
 	r, _ := b.recall(k, now)
 	if until := b.until(r); until.After(now) {
@@ -81,8 +83,8 @@ func (b *WorkloadBreaker) Holds(k BreakerKey, now time.Time) time.Time {
 	return time.Time{}
 }
 
-// Moved records that the strategy moved a pod of the workload off the node. name is the workload, if it is known, and seen the newest
-// pod that was known.
+// Moved records that the strategy moved a pod of the workload off the node. name is the workload, if known, and seen
+// the newest known pod.
 func (b *WorkloadBreaker) Moved(k BreakerKey, name *schemas.ObjectRef, seen uint64, now time.Time) {
 	if b.off() || k.Workload == "" {
 		return
@@ -92,8 +94,9 @@ func (b *WorkloadBreaker) Moved(k BreakerKey, name *schemas.ObjectRef, seen uint
 	b.records[k] = r
 }
 
-// Landed records that the replacement of a pod that the strategy moved off the node from runs on the node of the key, and says
-// whether that is a return. A landing on the node from is a return even without a record: another process may have made the move.
+// Landed records that the replacement of a pod that the strategy moved off the node from runs on the node of the key,
+// and reports whether that is a return. A landing on the node from is a return even without a record, because another
+// process may have made the move.
 func (b *WorkloadBreaker) Landed(k BreakerKey, from string, name *schemas.ObjectRef, now time.Time) (opened bool) {
 	r, known := b.recall(k, now)
 	if b.off() || k.Workload == "" || (!known && k.Node != from) {
@@ -108,7 +111,7 @@ func (b *WorkloadBreaker) Landed(k BreakerKey, from string, name *schemas.Object
 	return opened
 }
 
-// Entry returns the record of a key. ok: there is one.
+// Entry returns the record of a key, and whether there is one.
 func (b *WorkloadBreaker) Entry(k BreakerKey) (e BreakerEntry, ok bool) {
 	r, ok := b.records[k]
 	return BreakerEntry{k, r, b.until(r)}, ok
@@ -121,13 +124,13 @@ func (b *WorkloadBreaker) Restore(k BreakerKey, r BreakerRecord) {
 	}
 }
 
-// Clear deletes the records of a workload, or of all of them for the empty UID, and returns their keys.
+// Clear deletes the records of a workload, or all records for the empty UID, and returns their keys.
 func (b *WorkloadBreaker) Clear(workload types.UID) []BreakerKey {
 	return b.remove(func(k BreakerKey, _ BreakerRecord) bool { return workload == "" || k.Workload == workload })
 }
 
-// Forget deletes the records that do not matter any more, and returns their keys. It bounds the memory; no answer depends on
-// when it is called.
+// Forget deletes the records that no longer matter, and returns their keys. It only bounds the memory; no answer
+// depends on when it is called.
 func (b *WorkloadBreaker) Forget(now time.Time) []BreakerKey {
 	return b.remove(func(_ BreakerKey, r BreakerRecord) bool { return b.over(r, now) })
 }
@@ -145,7 +148,7 @@ func (b *WorkloadBreaker) remove(match func(BreakerKey, BreakerRecord) bool) []B
 	return keys
 }
 
-// All returns all records, by workload, strategy and node.
+// All returns all records, by workload, strategy, and node.
 func (b *WorkloadBreaker) All() []BreakerEntry {
 	var all []BreakerEntry
 	for _, k := range slices.SortedFunc(maps.Keys(b.records), BreakerKey.compare) {
@@ -155,7 +158,7 @@ func (b *WorkloadBreaker) All() []BreakerEntry {
 	return all
 }
 
-// Open counts the keys whose pods may not be moved at the time now.
+// Open returns the number of keys whose pods may not move at the time now.
 func (b *WorkloadBreaker) Open(now time.Time) (open int) {
 	for _, r := range b.records {
 		if b.until(r).After(now) {
@@ -167,7 +170,7 @@ func (b *WorkloadBreaker) Open(now time.Time) (open int) {
 
 func (b *WorkloadBreaker) off() bool { return b.policy.Delay <= 0 }
 
-// recall returns a record unless it does not matter any more.
+// recall returns a record unless it no longer matters.
 func (b *WorkloadBreaker) recall(k BreakerKey, now time.Time) (BreakerRecord, bool) {
 	r, ok := b.records[k]
 	if !ok || b.over(r, now) {
@@ -188,7 +191,7 @@ func (b *WorkloadBreaker) until(r BreakerRecord) time.Time {
 	return r.Returned.Add(b.delay(r.Returns))
 }
 
-// delay is the delay after so many returns.
+// delay returns the delay after that many returns.
 func (b *WorkloadBreaker) delay(returns int) time.Duration {
 	if returns == 0 {
 		return 0
@@ -207,7 +210,7 @@ func (k BreakerKey) compare(other BreakerKey) int {
 	return cmp.Or(cmp.Compare(k.Workload, other.Workload), cmp.Compare(k.Strategy, other.Strategy), cmp.Compare(k.Node, other.Node))
 }
 
-// later is the later of two times: the clock of another process may be ahead.
+// later returns the later of two times, because the clock of another process may be ahead.
 func later(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a

@@ -17,15 +17,15 @@ import (
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// at is so many minutes after noon.
+// at returns that many minutes after noon.
 func at(minutes int) time.Time { return noon.Add(time.Duration(minutes) * time.Minute) }
 
-// patience is the policy of these tests, which is the default one.
+// patience returns the policy of these tests, which is the default one.
 func patience() policy.WorkloadBreaker {
 	return policy.WorkloadBreaker{Delay: 2 * time.Minute, MaxDelay: 4 * time.Hour}
 }
 
-// on is the key of the workload web and the strategy S.
+// on returns the key of the workload web and the strategy S.
 func on(node string) BreakerKey { return BreakerKey{"web", "S", node} }
 
 func check(t *testing.T, what string, got, want any) {
@@ -35,7 +35,7 @@ func check(t *testing.T, what string, got, want any) {
 	}
 }
 
-func TestAPodThatAlwaysComesBackAtOnceIsMovedLessAndLess(t *testing.T) {
+func TestReturningPod(t *testing.T) {
 	l := NewWorkloadBreaker(patience())
 	var moved []time.Duration
 	for now := noon; now.Sub(noon) < 24*time.Hour; now = now.Add(time.Minute) {
@@ -166,7 +166,7 @@ func TestPodsAreHeldFromTheLandingUntilTheDelayIsOver(t *testing.T) {
 	check(t, "held until", got, []time.Time{at(3), at(3), {}, {}, {}, {}})
 }
 
-func TestANewPolicyHoldsByItsOwnDelaysFromTheLatestReturn(t *testing.T) {
+func TestNewPolicyDelay(t *testing.T) {
 	l := NewWorkloadBreaker(patience())
 	for range 2 {
 		l.Moved(on("a"), nil, 0, at(0))
@@ -234,15 +234,14 @@ func TestForgettingSaysWhatItDrops(t *testing.T) {
 	check(t, "left", l.All(), []BreakerEntry(nil))
 }
 
-// event is something that a WorkloadBreaker was told.
+// event is an input of a WorkloadBreaker.
 type event struct {
 	at       time.Time
 	move     bool
 	from, on string
 }
 
-// heldBy says by the whole history, from the beginning, until when a node is held: the rule, written down without a
-// state.
+// heldBy computes from the whole history until when a node is held: the rule without state.
 func heldBy(p policy.WorkloadBreaker, history []event, node string, now time.Time) time.Time {
 	var last, until time.Time
 	returns, away := 0, false
@@ -332,7 +331,7 @@ func TestDelaysNeverShrinkWithReturnsAndMemoryIsBounded(t *testing.T) {
 		now = now.Add(time.Duration(random.IntN(2000)) * time.Millisecond)
 		k := BreakerKey{types.UID(fmt.Sprint("w", random.IntN(20))), "S", fmt.Sprint("n", random.IntN(200))}
 		if random.IntN(3) == 0 {
-			k.Node += fmt.Sprint("-", now.Unix()) // a node that nothing comes back to, as in a cluster that renews its nodes
+			k.Node += fmt.Sprint("-", now.Unix()) // a node without returns, as in a cluster that replaces its nodes
 		}
 		if l.Holds(k, now).IsZero() {
 			l.Moved(k, nil, 0, now)
@@ -342,7 +341,7 @@ func TestDelaysNeverShrinkWithReturnsAndMemoryIsBounded(t *testing.T) {
 			lastUsed[k] = now
 			if l.Landed(BreakerKey{k.Workload, "S", k.Node}, k.Node, nil, now) {
 				if r, _ := l.Entry(k); r.Returns == 1 {
-					delays[k] = nil // the ones before are forgotten
+					delays[k] = nil // the earlier ones are forgotten
 				}
 				delays[k] = append(delays[k], l.Holds(k, now).Sub(now))
 			}
@@ -363,7 +362,7 @@ func TestDelaysNeverShrinkWithReturnsAndMemoryIsBounded(t *testing.T) {
 			t.Errorf("%+v is still remembered after %v", e, age)
 		}
 	}
-	if most < 1000 || most > 4000+2400 { // 4000 keys that come again, and a third of two hours' moves
+	if most < 1000 || most > 4000+2400 { // 4000 keys with returns, and a third of two hours' moves
 		t.Errorf("remembered %d keys at most", most)
 	}
 	l.Forget(now.Add(2 * time.Hour))

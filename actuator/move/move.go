@@ -31,32 +31,33 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Starter moves pods in one way. Its functions may be called from several goroutines at once, but not for the same pod. The
-// end of ctx interrupts calls to the API server, so a shutdown should not end it; the loss of the lease should.
+// Starter moves pods in one way. It may be called from several goroutines at once, but not for the same pod. The end of
+// ctx interrupts calls to the API server: end it when the lease is lost, but not at a shutdown.
 type Starter interface {
-	// Start plans the move of the pod, saves the plan, and takes the first step. Progress has the Method and the Workload.
-	// Start changes nothing in the cluster before save returned nil; it may call save again with a newer plan. The Stage is
-	// NotApplicable or Released when the pod cannot be moved in this way, and Done with a Refusal when it left by itself.
+	// Start plans the move of the pod, saves the plan, and takes the first step. Progress has the Method and the
+	// Workload. Start changes nothing in the cluster before save returns nil; it may call save again with a newer plan.
+	// The Stage is NotApplicable or Released if the pod cannot be moved in this way, and Done with a Refusal if it left
+	// by itself.
 	//
-	// An error means that nothing was changed, and that the API server could not be asked or save failed. It wraps
-	// [ErrChanged] when the pod is not the given one any more. When the first step was taken and its outcome is unknown,
-	// Start returns Working.
+	// An error means that nothing was changed, because the API server did not answer or save failed. It wraps
+	// [ErrChanged] if the pod is not the given one anymore. If the result of the first step is unknown, Start returns
+	// Working.
 	Start(ctx context.Context, pod *corev1.Pod, now time.Time, save Save) (Progress, error)
 }
 
 // Method is a [Starter] whose moves take several steps.
 type Method interface {
 	Starter
-	// Step takes the next step. It reads from the cluster how far the move is, so a repeated step changes nothing twice. An
-	// error means that the API server could not be asked; the actuator then tries again.
+	// Step takes the next step. It reads the state of the move from the cluster, so a repeated step changes nothing
+	// twice. An error means that the API server did not answer; the actuator tries again.
 	//
-	// canceled: the cause of the move is gone. The step undoes what can be undone, and the move never ends as Released. A move that
-	// cannot be undone any more, or only at a higher price than its end, goes on.
+	// canceled means that the cause of the move is gone. The step undoes whatever it can, and the move never ends as
+	// Released. A move continues if it cannot be undone, or only at a higher price than its completion.
 	Step(ctx context.Context, state State, canceled bool, now time.Time) (Progress, error)
 }
 
-// ErrChanged is wrapped by the error of Start when the pod was changed since it was read. The protections of the pod should
-// be checked again before the next try.
+// ErrChanged is wrapped by the error of Start if the pod was changed since it was read. Check the protections of the
+// pod again before the next try.
 var ErrChanged = errors.New("the pod was changed since it was read")
 
 // State is the state of a method between two steps, as JSON.
@@ -64,54 +65,56 @@ type State = json.RawMessage
 
 // Record is the part of the ledger record that belongs to the method.
 type Record struct {
-	// Method is the one that takes the next step.
+	// Method is the name of the method that takes the next step.
 	Method schemas.Method `json:"method"`
-	// Workload is the object that makes the replacement. nil: the method does not know it.
+	// Workload is the object that creates the replacement, or nil if the method does not know it.
 	Workload *schemas.ObjectRef `json:"workload,omitempty"`
-	// State is nil when there is no next step.
+	// State is nil if there is no next step.
 	State State `json:"state,omitempty"`
 }
 
-// Save stores the record of a move. Start changes nothing when it fails.
+// Save stores the record of a move. If it fails, Start changes nothing.
 type Save func(ctx context.Context, r Record) error
 
-// Refusal says why a pod cannot be moved in one way. Outcome is the outcome of the intent when there is no other way.
+// Refusal is the reason why a pod cannot be moved in one way. Outcome is the outcome of the intent if there is no other
+// way.
 type Refusal struct {
 	Outcome schemas.Outcome // deferred, rejected or failed
 	Reason  schemas.ReasonCode
 	Message string
 	// Blockers are the PodDisruptionBudgets that forbid the move.
 	Blockers []schemas.ObjectRef
-	// Wait: another move takes the pod along, so it should not be moved in any other way meanwhile.
+	// Wait means that another move includes the pod, so no other method should move it meanwhile.
 	Wait bool
 }
 
-// Stage is where a move is.
+// Stage is the state of a move.
 type Stage int
 
 // The stages.
 const (
-	Working       Stage = iota // it goes on; the next step is due after Delay
-	Done                       // the pod is gone or going, and its workload is as it was before
-	Undone                     // it was given up or canceled, and everything is as it was before; the pod still runs
-	Released                   // it was given up, nothing is changed, and the pod may be moved in another way
-	NotApplicable              // only from Start: this way is not meant for the pod
+	Working       Stage = iota // the move goes on; the next step is due after Delay
+	Done                       // the pod is gone or terminating, and its workload is as it was before
+	Undone                     // the move was given up or canceled, and everything is as before; the pod still runs
+	Released                   // the move was given up without a change, and another method may move the pod
+	NotApplicable              // only from Start: the method does not apply to the pod
 )
 
-// Progress is where a move is after a step.
+// Progress is the state of a move after a step.
 type Progress struct {
 	Stage Stage
-	// Method and Workload are set by Start. The method is another one than the caller asked when that goes on with the move.
+	// Method and Workload are set by Start. Method differs from the called method if another one continues the move.
 	Method   schemas.Method
 	Workload *schemas.ObjectRef
-	// State replaces the stored one. nil: that stays.
+	// State replaces the stored state. nil keeps it.
 	State State
-	// Refusal is why, for Undone and Released, and for Done when the pod left by itself before anything was changed.
+	// Refusal is the reason for Undone and Released, and for Done if the pod left by itself before anything was
+	// changed.
 	Refusal *Refusal
-	// Message describes the first change, or why a move is Undone.
+	// Message describes the first change, or the reason why a move is Undone.
 	Message string
-	// Delay is after what time the next step is due at the latest; a change of a pod of the workload makes it due at once. 0:
-	// the actuator decides.
+	// Delay is the longest time until the next step; a change of a pod of the workload makes it due at once. 0 leaves
+	// it to the actuator.
 	Delay time.Duration
 }
 
@@ -120,12 +123,12 @@ func Refused(method schemas.Method, r *Refusal) Progress {
 	return Progress{Stage: Released, Method: method, Refusal: r, Message: r.Message}
 }
 
-// Begun returns the progress of a move after its first step. message describes the first change. When the outcome of the step is
-// unknown because of err, the move goes on, and the next step finds out.
+// Begun returns the progress of a move after its first step. message describes the first change. If err leaves the
+// result of the step unknown, the move goes on, and the next step determines the result.
 func Begun(p Progress, method schemas.Method, message string, err error) Progress {
 	p.Method = method
 	if err != nil {
-		return Progress{Method: method, Message: message + "; the first step is tried again: " + err.Error()}
+		return Progress{Method: method, Message: message + "; retrying the first step: " + err.Error()}
 	}
 	if p.Refusal == nil {
 		p.Message = message
@@ -133,7 +136,7 @@ func Begun(p Progress, method schemas.Method, message string, err error) Progres
 	return p
 }
 
-// Deferred returns a refusal for now.
+// Deferred returns a temporary refusal.
 func Deferred(reason schemas.ReasonCode, format string, args ...any) *Refusal {
 	return &Refusal{Outcome: schemas.Deferred, Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
@@ -141,8 +144,8 @@ func Deferred(reason schemas.ReasonCode, format string, args ...any) *Refusal {
 // NotMoved returns the progress of a move that was given up.
 func NotMoved(r *Refusal) Progress { return Progress{Stage: Undone, Refusal: r, Message: r.Message} }
 
-// Forbidden returns the refusal for a missing right of the actuator. err is the answer of the API server, which names the
-// right.
+// Forbidden returns the refusal for a missing right of the actuator. err is the answer of the API server, which names
+// the right.
 func Forbidden(err error) *Refusal {
 	return &Refusal{Outcome: schemas.Failed, Reason: schemas.ReasonForbidden, Message: err.Error()}
 }
@@ -163,8 +166,9 @@ func Accepted(method schemas.Method) (schemas.Outcome, schemas.ReasonCode) {
 	return schemas.Evicted, schemas.ReasonEvictionAccepted
 }
 
-// Live reads the pod of a move from the API server, never from a cache. When there is nothing left to move, the pod is nil
-// and over says why in words: it is gone, also when another one has its name; it is being deleted; or it has ended.
+// Live reads the pod of a move from the API server, never from a cache. If there is nothing left to move, the pod is
+// nil and over is the reason in words: the pod is gone, even if another one has its name; it is terminating; or it has
+// ended.
 func Live(ctx context.Context, client kubernetes.Interface, ref schemas.PodRef) (pod *corev1.Pod, over string, err error) {
 	pod, err = client.CoreV1().Pods(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	switch {
@@ -185,7 +189,7 @@ func Live(ctx context.Context, client kubernetes.Interface, ref schemas.PodRef) 
 // Encode returns a value as JSON, such as the state of a method.
 func Encode(state any) State {
 	text, err := json.Marshal(state)
-	if err != nil { // states have only fields with a JSON form
+	if err != nil { // all fields of states can be encoded as JSON
 		panic(err)
 	}
 	return text
@@ -199,7 +203,7 @@ func Decode[T any](text State) (state T, err error) {
 	return state, nil
 }
 
-// Permanent says whether err is an answer of the API server that stays the same when the call is repeated soon.
+// Permanent reports whether err is an answer of the API server that will not change soon.
 func Permanent(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {

@@ -48,7 +48,7 @@ func TestBegun(t *testing.T) {
 		{"working", Progress{State: State("1"), Message: "made"}, nil,
 			Progress{Method: schemas.MethodRestart, State: State("1"), Message: "restart"}},
 		{"unknown_outcome_goes_on", Progress{}, errors.New("timeout"),
-			Progress{Method: schemas.MethodRestart, Message: "restart; the first step is tried again: timeout"}},
+			Progress{Method: schemas.MethodRestart, Message: "restart; retrying the first step: timeout"}},
 		{"refusal_keeps_its_message", Progress{Stage: Done, Refusal: refusal, Message: refusal.Message}, nil,
 			Progress{Stage: Done, Method: schemas.MethodRestart, Refusal: refusal, Message: refusal.Message}},
 	} {

@@ -29,13 +29,13 @@ const (
 // that is the new one. See docs/decisions/0020-own-limit-of-connections.md. The zero value is ready to use.
 type connections struct {
 	mu      sync.Mutex
-	waiting map[net.Conn]uint64 // open connections by their turn; 0: a request is in progress
+	waiting map[net.Conn]uint64 // open connections by their turn; 0 means a request is in progress
 	turn    uint64
 	closed  uint64
 	last    time.Time // when one was closed last
 }
 
-// changed is the [http.Server.ConnState] of the server.
+// changed returns the [http.Server.ConnState] of the server.
 func (c *connections) changed(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -53,7 +53,8 @@ func lost(conns []net.Conn, within time.Duration) (n int) {
 // busy machine.
 const headerTimeout = 15 * time.Second
 
-// get returns the status and the text of an answer on a connection of its own, which has to come before the time for a header ends.
+// get returns the status and the text of an answer on a connection of its own, which must come before the time for a
+// header ends.
 func get(t *testing.T, url string) string {
 	t.Helper()
 	client := http.Client{Timeout: headerTimeout - time.Second, Transport: &http.Transport{

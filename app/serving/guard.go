@@ -26,7 +26,7 @@ const (
 	askTimeout = 5 * time.Second
 )
 
-// Guard lets only those users get a path whom RBAC allows it, as a nonResourceURL. [NewGuard] makes it. See
+// Guard lets only those users get a path that RBAC allows, as a nonResourceURL. Use [NewGuard] to make one. See
 // docs/decisions/0016-own-guard-of-metrics.md.
 type Guard struct {
 	reviewer review.Reviewer
@@ -36,7 +36,7 @@ type Guard struct {
 	allowed, denied *cache.LRUExpireCache
 }
 
-// NewGuard makes a guard. The client needs the right to create TokenReviews and SubjectAccessReviews.
+// NewGuard returns a guard. The client needs the right to create TokenReviews and SubjectAccessReviews.
 func NewGuard(client kubernetes.Interface, now func() time.Time, log *slog.Logger) *Guard {
 	return &Guard{
 		reviewer: review.Reviewer{Client: client}, log: log, asking: make(chan struct{}, mostAsking),
@@ -48,15 +48,15 @@ type clock func() time.Time
 
 func (c clock) Now() time.Time { return c() }
 
-// answer is the response to a request that is not let through; with status 200 it is let through.
+// answer is the response to a rejected request; status 200 passes the request.
 type answer struct {
 	status int
 	text   string
 }
 
-// Protect puts the guard before a handler. A nil guard lets everything through. Other requests get one line of text: 401 without a
-// token that the API server knows, 403 without the right, 429 if too many are being checked, and 503 if the API server does not
-// answer.
+// Protect puts the guard before a handler. A nil guard passes everything. Rejected requests get one line of text: 401
+// without a token that the API server knows, 403 without the right, 429 if too many are being checked, and 503 if the
+// API server does not answer.
 func (g *Guard) Protect(next http.Handler) http.Handler {
 	if g == nil {
 		return next
@@ -93,11 +93,11 @@ func (g *Guard) judge(r *http.Request) answer {
 		defer func() { <-g.asking }()
 	default:
 		return answer{http.StatusTooManyRequests,
-			fmt.Sprintf("the API server is being asked about %d others, which is the most", mostAsking)}
+			fmt.Sprintf("%d other checks are in progress, which is the limit", mostAsking)}
 	}
 	a, err := g.ask(r.Context(), token, r.URL.Path)
 	if err != nil {
-		g.log.Warn("rights cannot be checked", "path", r.URL.Path, "error", err)
+		g.log.Warn("cannot check rights", "path", r.URL.Path, "error", err)
 		return answer{http.StatusServiceUnavailable, review.ErrAway.Error()}
 	}
 	if a.status == http.StatusOK {

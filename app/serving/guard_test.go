@@ -32,7 +32,7 @@ import (
 	"github.com/rehome-dev/rehome/test/program"
 )
 
-// TestWhoMayReadFigures shares one control plane among its parts. The last one takes the API server away.
+// TestWhoMayReadFigures shares one control plane among its subtests. The last one stops the API server.
 func TestWhoMayReadFigures(t *testing.T) {
 	s := &stage{T: t, c: clustertest.New(t, cluster.Options{Users: []cluster.User{{Name: "guard"}}})}
 	s.grant()
@@ -47,11 +47,11 @@ func TestWhoMayReadFigures(t *testing.T) {
 	if s.client, err = kubernetes.NewForConfig(config); err != nil {
 		t.Fatal(err)
 	}
-	t.Run("those who may get the path", s.testRights)
+	t.Run("users that may get the path", s.testRights)
 	t.Run("an answer holds for ten seconds", s.testMemory)
 	t.Run("a process with a guard", s.testProcess)
-	t.Run("no more than eight are asked about at once", s.testFlood)
-	t.Run("nobody while the API server is away, but who was let through before", s.testNoAPIServer)
+	t.Run("at most eight checks in parallel", s.testFlood)
+	t.Run("without the API server only users that passed before", s.testNoAPIServer)
 }
 
 type stage struct {
@@ -61,7 +61,8 @@ type stage struct {
 	tokens map[string]string    // of service accounts, by name
 }
 
-// grant lets prometheus read figures, as the page about operations says, profiler those and profiles, and the guard ask.
+// grant lets prometheus read metrics, as the operations page describes, profiler metrics and profiles, and the guard
+// check rights.
 func (s *stage) grant() {
 	s.Helper()
 	rbac, ctx := s.c.Client().RbacV1(), s.Context()
@@ -106,10 +107,10 @@ func (s *stage) grant() {
 	}
 }
 
-// reader is the binding that the page about operations makes, for the service account prometheus.
+// reader is the binding from the operations page, for the service account prometheus.
 const reader = "rehome-metrics-reader"
 
-// token makes a service account and is a token of it, as Prometheus has one in a file of its pod.
+// token creates a service account and returns its token, as Prometheus has one in a file of its pod.
 func (s *stage) token(name string) string {
 	s.Helper()
 	accounts := s.c.Client().CoreV1().ServiceAccounts("monitoring")
@@ -123,13 +124,13 @@ func (s *stage) token(name string) string {
 	return made.Status.Token
 }
 
-// reply is what came back.
+// reply is an HTTP response.
 type reply struct {
 	status int
 	body   string
 }
 
-// get asks with the token of somebody.
+// get sends a request with a token.
 func (s *stage) get(t *testing.T, h http.Handler, who, path string) (reply, http.Header) {
 	t.Helper()
 	q := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
@@ -161,7 +162,7 @@ func (c *clock) pass(d time.Duration) {
 
 func newClock() *clock { return &clock{at: time.Now()} }
 
-// guarded is a guard, and what it guards, which says that it was reached.
+// guarded returns a guard, and its handler, which records calls.
 func (s *stage) guarded(c *clock) http.Handler {
 	return serving.NewGuard(s.client, c.now, slog.New(slog.DiscardHandler)).Protect(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "here\n")
@@ -237,7 +238,7 @@ func (s *stage) testMemory(t *testing.T) {
 	})
 }
 
-// testProcess runs the program with everything on, and one that has nobody to ask.
+// testProcess runs the program with everything enabled, and one that has no API server.
 func (s *stage) testProcess(t *testing.T) {
 	dir := t.TempDir()
 	binary, err := program.Build()
@@ -283,7 +284,7 @@ func (s *stage) testProcess(t *testing.T) {
 		}
 		return reply{r.StatusCode, r.Proto + " " + strings.Join(strings.Fields(string(body)), " ")}
 	}
-	bustest.Eventually(t, "it is ready for everybody", func() bool { return ask(p.Address, "no token", "/readyz").status == 200 })
+	bustest.Eventually(t, "readiness needs no token", func() bool { return ask(p.Address, "no token", "/readyz").status == 200 })
 	got := map[string]int{}
 	for _, c := range [][3]string{
 		{p.Address, "no token", "/healthz"}, {p.Address, "no token", "/metrics"}, {p.Address, "somebody", "/metrics"},
@@ -307,7 +308,7 @@ func (s *stage) testProcess(t *testing.T) {
 	s.testNobodyToAsk(t, binary, policy)
 }
 
-// testNobodyToAsk starts the processes that have no access to the cluster with a guard: each says what is wrong with that.
+// testNobodyToAsk starts the processes without access to the cluster with a guard: each must report the error.
 func (s *stage) testNobodyToAsk(t *testing.T, binary, policy string) {
 	for _, arguments := range [][]string{
 		{"functions"}, {"dispatcher", "--policy", policy}, {"forward", "--to", "http://127.0.0.1:1"}, {"serve", "PodLifeTime"},
@@ -370,13 +371,13 @@ func (s *stage) testNoAPIServer(t *testing.T) {
 	}()
 	away := reply{503, "the API server cannot be asked about rights\n"}
 	if r, _ := s.get(t, h, "prometheus", "/metrics"); r.status != 200 {
-		t.Errorf("who was let through: got %v, want 200", r)
+		t.Errorf("known user: got %v, want 200", r)
 	}
 	if r, header := s.get(t, h, "profiler", "/metrics"); r != away || header.Get("Retry-After") != "1" {
-		t.Errorf("who was not: got %v, want %v", r, away)
+		t.Errorf("unknown user: got %v, want %v", r, away)
 	}
 	c.pass(10*time.Second + 1)
 	if r, _ := s.get(t, h, "prometheus", "/metrics"); r != away {
-		t.Errorf("who was let through, later: got %v, want %v", r, away)
+		t.Errorf("known user, later: got %v, want %v", r, away)
 	}
 }

@@ -22,23 +22,24 @@ import (
 	"github.com/rehome-dev/rehome/app/settings"
 )
 
-// Server serves HTTP at one address. [Listen] makes it. The handler and, where the defaults are too short, timeouts are set before
-// Serve.
+// Server serves HTTP at one address. Use [Listen] to make one. Set the handler and, where the defaults are too short,
+// timeouts before Serve.
 type Server struct {
 	http.Server
-	Listener net.Listener // nil: nothing is served
-	// Grace is how long answers may take that were begun before the end. Zero: they are cancelled.
+	Listener net.Listener // nil serves nothing
+	// Grace is how long requests in progress may take after the end. Zero cancels them.
 	Grace time.Duration
-	// Drain, if any, is called at the end before connections are closed.
+	// Drain, if set, is called at the end before connections are closed.
 	Drain func(context.Context) error
 
 	variable    string                   // the setting of the address
-	files       *certwatcher.CertWatcher // nil: the certificate is not in files
+	files       *certwatcher.CertWatcher // nil if the certificate is not in files
 	connections connections
 	log         *slog.Logger
 }
 
-// Listen takes an address, so that errors of the settings are known before any work begins. variable names the setting in errors.
+// Listen opens an address, so that errors of the settings appear before any work begins. variable names the setting in
+// errors.
 func Listen(variable, address string, with settings.TLS, http2 bool, log *slog.Logger) (*Server, error) {
 	s := &Server{variable: variable, log: log}
 	if address == "" {
@@ -60,7 +61,8 @@ func Listen(variable, address string, with settings.TLS, http2 bool, log *slog.L
 	return s, nil
 }
 
-// ListenForRequests takes the address for requests. Without TLS it must be a loopback address, since requests carry tokens.
+// ListenForRequests opens the address for requests. Without TLS it must be a loopback address, because requests carry
+// tokens.
 func ListenForRequests(s settings.Settings, log *slog.Logger) (*Server, error) {
 	with := s.RequestsTLS()
 	if s.RequestAddress != "" {
@@ -89,7 +91,7 @@ func isLoopback(address string) bool {
 	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
 }
 
-// URL is the address of a path.
+// URL returns the address of a path.
 func (s *Server) URL(path string) string {
 	if s.TLSConfig == nil {
 		return "http://" + s.Listener.Addr().String() + path
@@ -97,14 +99,15 @@ func (s *Server) URL(path string) string {
 	return "https://" + s.Listener.Addr().String() + path
 }
 
-// Close gives back an address that was not served.
+// Close closes an address that was not served.
 func (s *Server) Close() {
 	if s.Listener != nil {
 		_ = s.Listener.Close() // after Serve it is closed already
 	}
 }
 
-// Serve answers until ctx ends and what was begun is answered. It fails if that takes longer than the grace period.
+// Serve answers requests until ctx ends, and then completes the requests in progress. It fails if that takes longer
+// than the grace period.
 func (s *Server) Serve(ctx context.Context) error {
 	if s.Listener == nil {
 		<-ctx.Done()

@@ -21,7 +21,7 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-// certificate is one with its key, in PEM.
+// certificate returns a certificate with its key, in PEM.
 func certificate(t testing.TB, serial int64) (cert, key []byte) {
 	t.Helper()
 	secret, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -41,7 +41,7 @@ func certificate(t testing.TB, serial int64) (cert, key []byte) {
 		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: raw})
 }
 
-// files are those of a certificate.
+// files are the files of a certificate.
 type files struct {
 	*testing.T
 	cert, key string
@@ -74,7 +74,7 @@ func serve(t *testing.T, with settings.TLS) (address string) {
 	return s.Listener.Addr().String()
 }
 
-// serial is that of the certificate that a new connection gets.
+// serial returns the serial number of the certificate for a new connection.
 func serial(t *testing.T, address string) int64 {
 	t.Helper()
 	conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})

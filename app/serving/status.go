@@ -19,23 +19,23 @@ import (
 	"github.com/rehome-dev/rehome/app/settings"
 )
 
-// mostScrapes limits the scrapes in progress, each of which asks the bus. Prometheus has one or two.
+// mostScrapes limits the scrapes in progress, each of which queries the bus. Prometheus has one or two.
 const mostScrapes = 8
 
-// Check returns why a part of the process cannot do its work, or nil.
+// Check returns the reason why a part of the process cannot work, or nil.
 type Check func(context.Context) error
 
-// Status answers /metrics, /healthz, /readyz, and if enabled /debug/pprof/. [NewStatus] makes it.
+// Status serves /metrics, /healthz, /readyz, and if enabled /debug/pprof/. Use [NewStatus] to make one.
 type Status struct {
 	Metrics  *prometheus.Registry
 	Checks   []Check      // set before the first request
 	Warnings []Check      // like Checks; /readyz names their errors and is 200 nevertheless
-	Alive    func() error // the answer of /healthz; nil: it is always 200. Set before the first request
-	guard    *Guard       // of metrics and profiles; nil: every client may get them
+	Alive    func() error // the result of /healthz; nil means always 200. Set before the first request
+	guard    *Guard       // for metrics and profiles; nil allows every client
 	profiles bool
 }
 
-// ListenForStatus takes the address for metrics and probes.
+// ListenForStatus opens the address for metrics and probes.
 func ListenForStatus(
 	s settings.Settings, client kubernetes.Interface, metrics *prometheus.Registry, log *slog.Logger,
 ) (*Server, *Status, error) {
@@ -52,8 +52,8 @@ func ListenForStatus(
 	return web, status, web.Register(metrics, "status")
 }
 
-// NewStatus checks the settings for an address. client answers questions about rights; it is nil in a process without access to
-// the cluster.
+// NewStatus checks the settings for an address. client checks rights; it is nil in a process without access to the
+// cluster.
 func NewStatus(
 	s settings.Settings, address string, client kubernetes.Interface, metrics *prometheus.Registry, log *slog.Logger,
 ) (*Status, error) {
@@ -118,7 +118,7 @@ func all(ctx context.Context, checks []Check) error {
 	return errors.Join(failed...)
 }
 
-// NewMetrics makes a registry with the metrics of the process, and with those of the build, which also have the labels that
+// NewMetrics returns a registry with the metrics of the process and of the build. The latter also have the labels that
 // dashboards of kubernetes-sigs/descheduler use.
 func NewMetrics() *prometheus.Registry {
 	r := prometheus.NewRegistry()
@@ -131,7 +131,7 @@ func NewMetrics() *prometheus.Registry {
 	build("rehome_build_info", "What was built.", prometheus.Labels{
 		"version": settings.Version, "revision": settings.Commit(), "goversion": runtime.Version(),
 	})
-	build("descheduler_build_info", "What was built, with the labels of kubernetes-sigs/descheduler.", prometheus.Labels{
+	build("descheduler_build_info", "Build information, with the labels of kubernetes-sigs/descheduler.", prometheus.Labels{
 		"DeschedulerVersion": settings.Version, "AppVersion": settings.Version, "GitSha1": settings.Commit(), "GitBranch": "",
 		"GoVersion": runtime.Version(),
 	})

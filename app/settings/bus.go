@@ -11,7 +11,8 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 )
 
-// BusOptions says where the bus is: at the URL, or at the socket of a rehome that runs on this machine as this user.
+// BusOptions returns the location of the bus: the URL, or the socket of a rehome that runs on this machine as this
+// user.
 func BusOptions(s Settings, name string) (bus.Options, error) {
 	o := bus.Options{
 		Name: name, URL: s.NATSURL, CAFile: s.NATSCA, CertFile: s.NATSCert, KeyFile: s.NATSKey, NKeyFile: s.NATSNKey,
@@ -25,7 +26,7 @@ func BusOptions(s Settings, name string) (bus.Options, error) {
 	return o, err
 }
 
-// StartServer starts the embedded server, which can be reached at the socket.
+// StartServer starts the embedded server, which is reachable at the socket.
 func StartServer(s Settings, log *slog.Logger) (*bus.Server, error) {
 	dir, err := s.storeDir()
 	if err != nil {
@@ -51,7 +52,8 @@ func StartServer(s Settings, log *slog.Logger) (*bus.Server, error) {
 	return server, nil
 }
 
-// SetupOf is the layout of the bus for the strategies of this binary, and for those that the policy declares or asks elsewhere.
+// SetupOf returns the layout of the bus for the strategies of this binary, and for the declared and external ones of
+// the policy.
 func SetupOf(s Settings, p policy.Policy) bus.Setup {
 	setup := bus.Setup{
 		Replicas: s.NATSReplicas, History: s.History, ScopesInMemory: s.NATSURL == "", Parallel: make(map[string]int),

@@ -1,5 +1,5 @@
-// Package settings holds what a process is told before it starts: the environment, the policy file, and how to reach the
-// cluster and the bus.
+// Package settings reads the configuration of a process before it starts: the environment, the policy file, and the
+// access to the cluster and the bus.
 //
 //	environment ──Read──▶ Settings ──Check──▶ an error, or none
 //	                         │

@@ -23,7 +23,8 @@ import (
 	"github.com/rehome-dev/rehome/maintenance/apply"
 )
 
-// NewClient makes a client of the API server, with requests in protobuf. Each of wrap wraps its transport. It does not connect.
+// NewClient returns a client of the API server that prefers protobuf. Each of wrap wraps its transport. It does not
+// connect.
 func NewClient(s Settings, wrap ...transport.WrapperFunc) (kubernetes.Interface, error) {
 	return newClient(s, func(config *rest.Config) (kubernetes.Interface, error) {
 		config.Wrap(transport.Wrappers(wrap...))
@@ -33,12 +34,14 @@ func NewClient(s Settings, wrap ...transport.WrapperFunc) (kubernetes.Interface,
 	})
 }
 
-// NewKindsClient makes a client that writes the kinds of Rehome. It does not connect: the API server may not know them.
+// NewKindsClient returns a client that writes the kinds of Rehome. It does not connect: the API server may not serve
+// them.
 func NewKindsClient(s Settings) (rest.Interface, error) {
 	return newClient(s, func(config *rest.Config) (rest.Interface, error) { return apply.NewClient(config) })
 }
 
-// NewDynamicClient makes a client that reads the kinds of Rehome. It does not connect: the API server may not know them.
+// NewDynamicClient returns a client that reads the kinds of Rehome. It does not connect: the API server may not serve
+// them.
 func NewDynamicClient(s Settings) (dynamic.Interface, error) {
 	return newClient(s, func(config *rest.Config) (dynamic.Interface, error) { return dynamic.NewForConfig(config) })
 }
@@ -100,7 +103,7 @@ func APIServerReady(ctx context.Context, client kubernetes.Interface) error {
 	return nil
 }
 
-// ReadInstallation asks the API server for the UID of the namespace kube-system, by which the cluster is known. It lists with a
+// ReadInstallation returns the UID of the namespace kube-system, which identifies the cluster. It lists with a
 // selector, because all roles may list namespaces.
 func ReadInstallation(ctx context.Context, s Settings, client kubernetes.Interface) (bus.Installation, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -115,14 +118,14 @@ func ReadInstallation(ctx context.Context, s Settings, client kubernetes.Interfa
 	return bus.Installation{Name: s.Installation, Cluster: string(found.Items[0].UID), ClusterName: s.Cluster}, nil
 }
 
-// The leases in the installation rehome, one for each role of which only one may be active; see [Settings.LeaseName].
+// The leases in the installation rehome, one for each role with a single active process; see [Settings.LeaseName].
 const (
 	WatcherLease     = "rehome-watcher"
 	ActuatorLease    = "rehome-actuator"
 	MaintenanceLease = "rehome-maintenance"
 )
 
-// InTime returns the holder of a lease that was renewed in time, or nothing.
+// InTime returns the holder of a lease that was renewed in time, or "".
 func InTime(s coordinationv1.LeaseSpec) string {
 	if s.HolderIdentity == nil || s.RenewTime == nil || s.LeaseDurationSeconds == nil {
 		return ""
@@ -138,7 +141,7 @@ type listing struct {
 	list pager.ListPageFunc
 }
 
-// listings are the kinds that decisions need.
+// listings returns the kinds that decisions need.
 func listings(c kubernetes.Interface) []listing {
 	core, storage := c.CoreV1(), c.StorageV1()
 	return []listing{
@@ -163,7 +166,7 @@ func paged[L runtime.Object](list func(context.Context, metav1.ListOptions) (L, 
 	}
 }
 
-// ReadCluster lists everything that decisions rest on, page by page.
+// ReadCluster lists all objects that decisions depend on, page by page.
 func ReadCluster(ctx context.Context, c kubernetes.Interface) ([]metav1.Object, error) {
 	var all []metav1.Object
 	for _, l := range listings(c) {

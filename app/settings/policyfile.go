@@ -11,7 +11,7 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 )
 
-// ReadPolicy reads and checks a policy file. The content is what it was read from.
+// ReadPolicy reads and checks a policy file. The content is the text of the file.
 func ReadPolicy(file string) (policy.Policy, Content, error) {
 	if file == "" {
 		return policy.Policy{}, Content{}, fmt.Errorf("no policy: name a file with --policy or REHOME_POLICY")
@@ -36,7 +36,7 @@ func Strategies() []policy.Strategy {
 	return known
 }
 
-// Content tells one state of the file from another: the hash of what is in it, or why it cannot be read.
+// Content identifies one state of the file: the hash of its text, or the error of reading it.
 type Content struct {
 	hash [sha256.Size]byte
 	err  string
@@ -49,8 +49,8 @@ func ContentOf(data []byte, err error) Content {
 	return Content{hash: sha256.Sum256(data)}
 }
 
-// WithoutOutside takes out of the profiles the strategies that are asked outside of this process, and warns of each: where
-// there is no bus, nobody asks them.
+// WithoutOutside removes the strategies with external functions from the profiles, and warns about each: without a bus,
+// there is no dispatcher.
 func WithoutOutside(p policy.Policy, notes io.Writer) policy.Policy {
 	var told []string
 	profiles := slices.Clone(p.Profiles)
@@ -61,8 +61,8 @@ func WithoutOutside(p policy.Policy, notes io.Writer) policy.Policy {
 				inside = append(inside, s)
 			} else if !slices.Contains(told, s.Name) {
 				told = append(told, s.Name)
-				fmt.Fprintf(notes, "warning: strategy %s is asked outside of Rehome, as functions in the policy say, "+
-					"and cannot be asked here: nothing is decided for it\n", s.Name)
+				fmt.Fprintf(notes, "warning: strategy %s has an external function in the policy, "+
+					"which cannot be called here, so it is not evaluated\n", s.Name)
 			}
 		}
 		profiles[i].Strategies = inside

@@ -23,7 +23,7 @@ type Settings struct {
 	Policy     string `desc:"policy file"`
 	Kubeconfig string `desc:"kubeconfig file; empty: KUBECONFIG, the pod's service account, or the file in the home directory"`
 	Context    string `desc:"context of the kubeconfig; empty: its current one"`
-	DryRun     bool   `split_words:"true" desc:"decide everything, change nothing; the API server is asked with dryRun=All"`
+	DryRun     bool   `split_words:"true" desc:"decide everything, change nothing; API calls have dryRun=All"`
 	Cluster    string `default:"default" desc:"name of the cluster in the source of every event"`
 	// Installation begins the names of the leases, and the streams keep it.
 	Installation string `default:"rehome" desc:"name of this installation; a second one in a cluster needs another name and its own bus"`
@@ -31,7 +31,7 @@ type Settings struct {
 	NATSURL      string `envconfig:"NATS_URL" desc:"NATS servers; empty: a server in the process, or the one at the socket"`
 	NATSNKey     string `envconfig:"NATS_NKEY_FILE" desc:"file with the nkey seed to log in with"`
 	NATSCreds    string `envconfig:"NATS_CREDS_FILE" desc:"credentials file to log in with"`
-	NATSCA       string `envconfig:"NATS_CA_FILE" desc:"file with the certificates that the servers' are signed by"`
+	NATSCA       string `envconfig:"NATS_CA_FILE" desc:"file with the certificate authorities of the servers"`
 	NATSCert     string `envconfig:"NATS_CERT_FILE" desc:"client certificate file"`
 	NATSKey      string `envconfig:"NATS_KEY_FILE" desc:"key file of the client certificate"`
 	BusPrefix    string `split_words:"true" desc:"begins the names of streams and subjects, for several clusters in one NATS account"`
@@ -39,10 +39,10 @@ type Settings struct {
 
 	StoreDir     string `split_words:"true" desc:"directory of the embedded server; empty: rehome in the user's cache directory"`
 	StoreReserve int64  `split_words:"true" default:"67108864" desc:"free bytes that the embedded server leaves on its disk, at least 1 MiB"`
-	Listen       string `desc:"address at which the embedded server lets other programs take part, such as 0.0.0.0:4222; empty: none"`
+	Listen       string `desc:"address of the embedded server for other programs, such as 0.0.0.0:4222; empty: none"`
 	ListenCert   string `envconfig:"LISTEN_CERT_FILE" desc:"its certificate file"`
 	ListenKey    string `envconfig:"LISTEN_KEY_FILE" desc:"the key file of its certificate"`
-	ListenAuth   string `envconfig:"LISTEN_AUTH" desc:"who may take part: the directory that rehome auth init wrote"`
+	ListenAuth   string `envconfig:"LISTEN_AUTH" desc:"keys of permitted programs: the directory that rehome auth init wrote"`
 
 	History time.Duration `default:"72h" desc:"how long events can be read again"`
 
@@ -51,24 +51,24 @@ type Settings struct {
 	HTTPTLS      string `envconfig:"HTTP_TLS" default:"off" desc:"off, self-signed (made at start, in memory) or files"`
 	HTTPCertFile string `split_words:"true" desc:"certificate file, for files; read again when it changes"`
 	HTTPKeyFile  string `split_words:"true" desc:"key file of that certificate; read again when it changes"`
-	HTTPAuth     bool   `envconfig:"HTTP_AUTH" desc:"/metrics and profiles only for who may get them in the cluster; needs TLS"`
+	HTTPAuth     bool   `envconfig:"HTTP_AUTH" desc:"serve /metrics and profiles only to users with the right in the cluster; needs TLS"`
 	HTTP2        bool   `envconfig:"HTTP2" desc:"offer HTTP/2 over TLS, for requests as well"`
 	Profiles     bool   `desc:"serve profiles at /debug/pprof/: with REHOME_HTTP_AUTH, or at a loopback address"`
 
-	RequestAddress  string `split_words:"true" desc:"address at which the watcher takes requests over HTTP; empty: none"`
+	RequestAddress  string `split_words:"true" desc:"address of the watcher for requests over HTTP; empty: none"`
 	RequestTLS      string `envconfig:"REQUEST_TLS" desc:"off, self-signed or files; empty: files where they are named, else off"`
 	RequestCertFile string `split_words:"true" desc:"certificate file for it; without TLS only a loopback address is served"`
 	RequestKeyFile  string `split_words:"true" desc:"key file of that certificate"`
 
 	Maintenance bool `default:"true" desc:"rehome run maintains nodes; false: it cordons and drains no node"`
 
-	Namespace      string        `desc:"namespace in which this process runs; empty: the pod's own, or none outside of the cluster"`
+	Namespace      string        `desc:"namespace of this process; empty: the pod's own, or none outside of the cluster"`
 	LeaseNamespace string        `split_words:"true" default:"kube-system" desc:"namespace of the leases of all installations in the cluster"`
-	LeaseDuration  time.Duration `split_words:"true" default:"15s" desc:"how long a lost leader is waited for"`
+	LeaseDuration  time.Duration `split_words:"true" default:"15s" desc:"how long standbys wait for a lost leader"`
 
 	Resync   time.Duration `default:"30m" desc:"how often everything is evaluated"`
 	Settle   time.Duration `default:"10ms" desc:"how long an evaluation waits for causes that belong together"`
-	Parallel int           `default:"64" desc:"pods that are looked at, claimed and evicted at once"`
+	Parallel int           `default:"64" desc:"pods that are evicted in parallel"`
 
 	ServeBytes    int64 `split_words:"true" default:"8388608" desc:"bytes of a request to rehome serve at most, also unpacked"`
 	ServeParallel int   `split_words:"true" default:"32" desc:"requests that rehome serve answers at once"`
@@ -106,7 +106,7 @@ func unreadable(err error) error {
 	return fmt.Errorf("%s: want %s, got %q", parse.KeyName, want, parse.Value)
 }
 
-// Check says what is wrong with the settings, with the name of the variable.
+// Check returns what is wrong with the settings, with the name of the variable.
 func (s Settings) Check() error {
 	if err := errors.Join(s.checkListen(), s.checkServing()); err != nil {
 		return err
@@ -170,7 +170,7 @@ func (s Settings) Logger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
-// Source is the CloudEvents source of a component.
+// Source returns the CloudEvents source of a component.
 func (s Settings) Source(component string) string { return "/clusters/" + s.Cluster + "/" + component }
 
 func (s Settings) storeDir() (string, error) {
@@ -194,7 +194,7 @@ func (s Settings) socket() (string, error) {
 
 const podNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
-// OwnNamespace returns the namespace in which this process runs. Empty: outside of the cluster.
+// OwnNamespace returns the namespace in which this process runs. Empty means outside of the cluster.
 func (s Settings) OwnNamespace() string {
 	if s.Namespace != "" {
 		return s.Namespace
@@ -214,8 +214,8 @@ func (s Settings) LeaseName(lease string) string {
 // Version and revision, which is the commit, are set by the linker.
 var Version, revision = "development", ""
 
-// Commit is what was built from: what the linker was told or, of a program that `go build` or `go install` made, what Go
-// found out. Empty: nobody knows.
+// Commit returns the commit of the build: set by the linker or, after `go build` or `go install`, found by Go. Empty
+// means unknown.
 func Commit() string {
 	if revision != "" {
 		return revision

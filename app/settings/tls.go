@@ -15,7 +15,7 @@ const (
 
 // TLS are the three variables that say how something is served.
 type TLS struct {
-	Variable        string // REHOME_HTTP or REHOME_REQUEST, with which all three begin
+	Variable        string // the prefix of all three: REHOME_HTTP or REHOME_REQUEST
 	Mode, Cert, Key string
 }
 

@@ -39,7 +39,7 @@ type Profile struct {
 	OwnAffinity      bool
 }
 
-// Default is the scheduler's default profile. It prefers the nodes with the least allocated resources.
+// Default returns the scheduler's default profile. It prefers the nodes with the least allocated resources.
 func Default() *Profile {
 	both := []config.ResourceSpec{{Name: string(corev1.ResourceCPU), Weight: 1}, {Name: string(corev1.ResourceMemory), Weight: 1}}
 	return &Profile{
@@ -60,7 +60,7 @@ func Default() *Profile {
 	}
 }
 
-// MostAllocated is the default profile, but it prefers the nodes with the most allocated resources.
+// MostAllocated returns the default profile, but it prefers the nodes with the most allocated resources.
 func MostAllocated() *Profile {
 	p := Default()
 	p.Strategy.Type = config.MostAllocated
@@ -72,9 +72,9 @@ func (p *Profile) PrefersEmptyNodes() bool {
 	return p.Weights[NodeResourcesFit] > 0 && p.Strategy.Type == config.LeastAllocated
 }
 
-// Read reads the profile default-scheduler of a KubeSchedulerConfiguration, in YAML or JSON. An unknown field is an error,
-// and so is a setting that changes which node the scheduler takes and cannot be predicted: an extender, a score plugin that
-// is not one of the scheduler's own, or addedAffinity. Numbers that the scheduler refuses are errors, too.
+// Read reads the profile default-scheduler of a KubeSchedulerConfiguration, in YAML or JSON. It rejects unknown fields,
+// numbers that the scheduler rejects, and settings that change the chosen node in a way that cannot be predicted: an
+// extender, a score plugin that is not one of the scheduler's own, or addedAffinity.
 func Read(data []byte) (*Profile, error) {
 	var c config.KubeSchedulerConfiguration
 	if err := yaml.UnmarshalStrict(data, &c); err != nil {
@@ -143,7 +143,8 @@ const (
 	mostShapeScore = 10
 )
 
-// constant are the scheduler's score plugins that are not predicted: their score is the same for all nodes, or left out.
+// constant returns the scheduler's score plugins that are not predicted: their score is the same for all nodes, or
+// omitted.
 func constant() []string { return []string{"ImageLocality", "VolumeBinding", "DynamicResources"} }
 
 // configure applies the arguments of one plugin. Arguments that do not score nodes have no effect.
@@ -195,7 +196,7 @@ func (p *Profile) configure(plugin Plugin, args []byte) error {
 	return nil
 }
 
-// strategy takes over the strategy of NodeResourcesFit.
+// strategy applies the strategy of NodeResourcesFit.
 func (p *Profile) strategy(s *config.ScoringStrategy) error {
 	if s.Type != "" {
 		p.Strategy.Type = s.Type

@@ -57,7 +57,7 @@ func resources(q *fit.Question, nodes []fit.Candidate, s *config.ScoringStrategy
 	return scores
 }
 
-// extended says whether the scheduler treats a resource as one that only some pods use.
+// extended reports whether the scheduler treats a resource as one that only some pods use.
 func extended(name corev1.ResourceName) bool {
 	return name != corev1.ResourceCPU && name != corev1.ResourceMemory && name != corev1.ResourceEphemeralStorage
 }
@@ -66,7 +66,7 @@ func least(used, of int64) int64 { return max(of-used, 0) * best / of }
 
 func most(used, of int64) int64 { return min(used, of) * best / of }
 
-// shaped is the score of a utilization on a line through points, whose scores go up to 10.
+// shaped returns the score of a utilization on a line through points, whose scores go up to 10.
 func shaped(used, of int64, points []config.UtilizationShapePoint) int64 {
 	const scale = best / 10
 	at := min(used, of) * 100 / of
@@ -84,7 +84,8 @@ func shaped(used, of int64, points []config.UtilizationShapePoint) int64 {
 	return int64(points[len(points)-1].Score) * scale
 }
 
-// balanced scores nodes by the effect of the pod on how evenly their resources are used. nil: the pod requests none of them.
+// balanced scores nodes by the effect of the pod on how evenly their resources are used. nil means the pod requests
+// none of them.
 func balanced(q *fit.Question, nodes []fit.Candidate, of []config.ResourceSpec) []int64 {
 	requested := false
 	for _, r := range of {
@@ -116,7 +117,7 @@ func balanced(q *fit.Question, nodes []fit.Candidate, of []config.ResourceSpec) 
 // evenness is 100 if all shares are equal, and lower the more they deviate.
 func evenness(shares []float64) int64 { return int64((1 - deviation(shares)) * best) }
 
-// deviation is the standard deviation.
+// deviation returns the standard deviation.
 func deviation(of []float64) float64 {
 	if len(of) < 2 {
 		return 0

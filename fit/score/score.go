@@ -48,8 +48,8 @@ type Node struct {
 	Plugins map[Plugin]int64
 }
 
-// Predict lists the nodes with the best score, by name, among those that allowed selects, nil all of them. Empty: the pod fits
-// nowhere, or cannot be judged.
+// Predict returns the nodes with the best score, by name, among those that allowed selects. A nil selector selects all.
+// It returns none if the pod fits nowhere or cannot be judged.
 func Predict(q *fit.Question, p *Profile, allowed func(*corev1.Node) bool) []*corev1.Node {
 	nodes := q.Candidates(allowed)
 	totals, _ := scores(q, p, nodes)
@@ -66,7 +66,7 @@ func Predict(q *fit.Question, p *Profile, allowed func(*corev1.Node) bool) []*co
 	return found
 }
 
-// Rank lists these nodes with their scores, by score and then by name, the best first.
+// Rank returns these nodes with their scores, best score first and then by name.
 func Rank(q *fit.Question, p *Profile, allowed func(*corev1.Node) bool) []Node {
 	nodes := q.Candidates(allowed)
 	totals, parts := scores(q, p, nodes)
@@ -100,7 +100,7 @@ func scores(q *fit.Question, p *Profile, nodes []fit.Candidate) (totals []int64,
 	return totals, parts
 }
 
-// score returns the scores of one plugin, from 0 to 100. nil: all nodes have the same score.
+// score returns the scores of one plugin, from 0 to 100. nil means all nodes have the same score.
 func (p *Profile) score(plugin Plugin, q *fit.Question, nodes []fit.Candidate) []int64 {
 	switch plugin {
 	case NodeResourcesFit:
@@ -153,7 +153,7 @@ func affinity(q *fit.Question, nodes []fit.Candidate, p *Profile) []int64 {
 	return sums
 }
 
-// scaled brings a number of each node to the scale of scores. nil: it is 0 for all nodes.
+// scaled scales a number of each node to scores. It returns nil if all are 0.
 func scaled(nodes []fit.Candidate, of func(*corev1.Node) int64, scale func(n, highest int64) int64) []int64 {
 	numbers, highest := make([]int64, len(nodes)), int64(0)
 	for i := range nodes {

@@ -27,7 +27,7 @@ func list(of ...string) corev1.ResourceList {
 	return l
 }
 
-// node is a node of 4 CPUs and 8000Mi in a zone; changes replace its resources.
+// node returns a node of 4 CPUs and 8000Mi in a zone; changes replace its resources.
 func node(name, zone string, resources ...string) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
 		corev1.LabelHostname: name, corev1.LabelTopologyZone: zone,
@@ -44,7 +44,7 @@ func avoided(n *corev1.Node, taints int) *corev1.Node {
 	return n
 }
 
-// pod is a pod of the app web, on a node or on none.
+// pod returns a pod of the app web, on a node or on none.
 func pod(name, on string, requests ...string) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "shop", Name: name, UID: types.UID(name), Labels: map[string]string{"app": "web"},
@@ -125,7 +125,7 @@ func cluster(objects ...metav1.Object) *fit.Cluster {
 	return c
 }
 
-// only is a profile with one plugin, whose weight is 1.
+// only returns a profile with one plugin, whose weight is 1.
 func only(plugin score.Plugin, changes ...func(*score.Profile)) *score.Profile {
 	p := score.Default()
 	p.Weights = map[score.Plugin]int64{plugin: 1}

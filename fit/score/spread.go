@@ -11,7 +11,7 @@ import (
 	"github.com/rehome-dev/rehome/fit"
 )
 
-// spread scores nodes by the topology spread constraints that may be violated. nil: the pod has none.
+// spread scores nodes by the topology spread constraints that may be violated. nil means the pod has none.
 func spread(q *fit.Question, nodes []fit.Candidate, p *Profile) []int64 {
 	constraints, siblings, all := p.softConstraints(q.Pod())
 	if len(constraints) == 0 {
@@ -92,7 +92,7 @@ func (p *Profile) softConstraints(pod *corev1.Pod) (soft []corev1.TopologySpread
 	return soft, siblings, !siblings || p.Spread.DefaultingType == config.ListDefaulting
 }
 
-// spreads says whether the pods of a controller have the default constraints.
+// spreads reports whether the pods of a controller have the default constraints.
 func spreads(controller *metav1.OwnerReference) bool {
 	return controller != nil && slices.Contains([]string{"ReplicaSet", "StatefulSet", "ReplicationController"}, controller.Kind)
 }

@@ -45,7 +45,7 @@ func After(from time.Time, seconds uint) (at time.Time, ever bool) {
 	return from.Add(time.Duration(seconds) * time.Second), true
 }
 
-// Age is the age of the pod for people, in whole seconds.
+// Age returns the age of the pod for people, in whole seconds.
 func Age(pod *corev1.Pod, now time.Time) string { return Text(now.Sub(pod.CreationTimestamp.Time)) }
 
 // Text writes a duration in whole seconds for people: 142h, 1h30m, 5m2s, 0s.

@@ -1,8 +1,8 @@
-// Package candidate holds the questions that several strategies ask about pods: which pods a strategy may move, and in
-// which order.
+// Package candidate answers the questions that several strategies have about pods: which pods a strategy may move, and
+// in which order.
 //
 //	candidate.go   Selection, Movable, Intents; Ready and Tolerates: one pod and its node
-//	order.go       Compare: the pods that matter least move first
+//	order.go       Compare: the cheapest moves first
 //	containers.go  Containers: restarts, reasons, and exit codes; owners
 //	age.go         AtAge, AnswerWhenDue: strategies that move a pod at a certain time
 package candidate
@@ -50,7 +50,7 @@ func (s Selection) Has(pod *corev1.Pod) bool {
 // Leaves reports whether the pod has ended or is being deleted.
 func Leaves(pod *corev1.Pod) bool { return schemas.Ended(pod) || pod.DeletionTimestamp != nil }
 
-// Movable reports whether the pod stays by itself and nothing protects it.
+// Movable reports whether the pod is not leaving by itself and nothing protects it.
 func Movable(p *schemas.ScopedPod) bool { return !Leaves(&p.Pod) && len(p.Protected) == 0 }
 
 // Move is a pod that should leave its node, and the reason.

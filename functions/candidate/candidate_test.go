@@ -10,7 +10,7 @@ import (
 	test "github.com/rehome-dev/rehome/test/functionstest"
 )
 
-func TestOnlyAPodThatStaysByItselfAndThatNothingProtectsIsMovable(t *testing.T) {
+func TestMovable(t *testing.T) {
 	for _, c := range []struct {
 		name            string
 		option          test.PodOption

@@ -12,7 +12,7 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 )
 
-// Containers says which containers of a pod count besides the regular ones. Sidecars are init containers.
+// Containers selects the containers of a pod that count in addition to the regular ones. Sidecars are init containers.
 type Containers struct {
 	Init, Ephemeral bool
 }
@@ -35,7 +35,7 @@ func (c Containers) Of(pod *corev1.Pod) iter.Seq[*corev1.ContainerStatus] {
 	}
 }
 
-// Restarts is the sum of the restarts of all containers.
+// Restarts returns the sum of the restarts of all containers.
 func (c Containers) Restarts(pod *corev1.Pod) int64 {
 	var sum int64
 	for s := range c.Of(pod) {

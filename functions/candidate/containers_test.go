@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// status is a container that was restarted, waits for a reason or is terminated for one.
+// status returns a container that was restarted and is waiting or terminated for a reason.
 func status(name string, restarts int32, waits, ended string, code int32) corev1.ContainerStatus {
 	s := corev1.ContainerStatus{Name: name, RestartCount: restarts}
 	if waits != "" {

@@ -52,8 +52,8 @@ import (
 
 // Asker sends scopes to one function. It is safe for concurrent use.
 type Asker interface {
-	// Ask sends a scope and returns the event in the answer, if any. It has its own timeout. Its errors are those of package
-	// delivery, or of ctx if that was canceled.
+	// Ask sends a scope and returns the event in the answer, if any. It has its own timeout. Its errors come from
+	// package delivery, or from ctx if that was canceled.
 	Ask(ctx context.Context, scope schemas.Event) (reply schemas.Event, has bool, err error)
 	// Close releases resources. It is called after the last Ask.
 	Close()

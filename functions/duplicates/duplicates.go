@@ -1,7 +1,7 @@
-// Package duplicates is the strategy RemoveDuplicates: replicas of one owner that crowd on a node should move, when more
-// nodes could run them.
+// Package duplicates is the strategy RemoveDuplicates: it moves replicas of one owner that share a node, if other nodes
+// could run them.
 //
-// Two pods are duplicates when they have the owner, the images of their containers and the node in common.
+// Two pods are duplicates if they have the same owner, the same container images, and the same node.
 package duplicates
 
 import (
@@ -16,10 +16,10 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Args are the arguments of the strategy. The zero value looks at the pods of every owner.
+// Args are the arguments of the strategy. The zero value considers the pods of every owner.
 type Args struct {
 	Namespaces policy.Namespaces `json:"namespaces,omitzero"`
-	// ExcludeOwnerKinds are kinds of owners, such as StatefulSet. A pod with an owner of one of them is not looked at.
+	// ExcludeOwnerKinds are kinds of owners, such as StatefulSet. Pods with such an owner are ignored.
 	ExcludeOwnerKinds []string `json:"excludeOwnerKinds,omitzero"`
 }
 
@@ -31,11 +31,11 @@ func (a Args) Validate() error {
 	return found.Err()
 }
 
-// Decide returns the pods that should leave their nodes, by node and then in the order of [candidate.Compare]: the pods
-// that cost most to move stay.
+// Decide returns the pods that should leave their nodes, by node and then in the order of [candidate.Compare]: the most
+// expensive pods stay.
 //
-// Each node may keep as many pods as it would have if they were spread evenly over the nodes that could run them,
-// rounded up. Most protected pods are not counted: see [counts].
+// Each node may keep its even share of the pods, rounded up, among the nodes that could run them. Most protected pods
+// are not counted: see [counts].
 func (a Args) Decide(scope schemas.WorkloadScope) []schemas.Intent {
 	groups := map[string]*group{}
 	for i := range scope.Pods {
@@ -63,9 +63,9 @@ func (a Args) considers(pod *corev1.Pod) bool {
 		!candidate.Owned(pod, a.ExcludeOwnerKinds)
 }
 
-// counts reports whether the pod is one of the replicas to spread: nothing protects it, or only that it is terminating, too young,
-// or fits nowhere else. Otherwise the pods that were just moved, and then their replacements, would be missing in the number of replicas, and
-// too many of the others would move.
+// counts reports whether the pod is one of the replicas to spread: nothing protects it, or only that it is terminating,
+// too young, or fits nowhere else. Otherwise the pods that were just moved, and then their replacements, would be
+// missing in the number of replicas, and too many others would move.
 func counts(p *schemas.ScopedPod) bool {
 	for _, protection := range p.Protected {
 		if !slices.Contains([]string{policy.TerminatingPods, policy.MinPodAgeRule, policy.NodeFitRule}, protection.Rule) {
@@ -75,7 +75,7 @@ func counts(p *schemas.ScopedPod) bool {
 	return true
 }
 
-// images are the sorted images of the containers, without the init containers. No image contains a space.
+// images returns the sorted images of the containers, without init containers. No image contains a space.
 func images(pod *corev1.Pod) string {
 	list := make([]string, len(pod.Spec.Containers))
 	for i := range pod.Spec.Containers {
@@ -85,14 +85,14 @@ func images(pod *corev1.Pod) string {
 	return strings.Join(list, " ")
 }
 
-// owner is the owner in the key of a scope, such as "ReplicaSet api-5d9c7b8f6d".
+// owner returns the owner in the key of a scope, such as "ReplicaSet api-5d9c7b8f6d".
 func owner(key string) string {
 	_, owner, _ := strings.Cut(key, "/")
 	kind, name, _ := strings.Cut(owner, "/")
 	return kind + " " + name
 }
 
-// group is replicas with the same images.
+// group has the replicas with the same images.
 type group struct {
 	replicas int
 	// on are the movable replicas by node.
@@ -107,7 +107,7 @@ func (g *group) add(p *schemas.ScopedPod) {
 	}
 }
 
-// leaving returns the pods in excess of what their nodes may keep, in no particular order.
+// leaving returns the pods beyond what their nodes may keep, in no particular order.
 func (g *group) leaving(nodes []schemas.NodeGroup, owner string) []candidate.Move {
 	var duplicates []*schemas.ScopedPod
 	for _, pods := range g.on {

@@ -18,15 +18,15 @@ type (
 	list = []schemas.Intent
 )
 
-// replica is a pod of the ReplicaSet api with one container, on a node.
+// replica returns a pod of the ReplicaSet api with one container, on a node.
 func replica(name, node string, options ...test.PodOption) schemas.ScopedPod {
 	return test.Pod(name, append([]test.PodOption{test.On(node), test.OwnedBy("ReplicaSet", "api"), test.Images("api:1")}, options...)...)
 }
 
-// alike is a group of nodes without labels and taints.
+// alike returns a group of nodes without labels and taints.
 func alike(names ...string) schemas.NodeGroup { return schemas.NodeGroup{Names: names} }
 
-// inZone is a group of nodes with the label zone.
+// inZone returns a group of nodes with the label zone.
 func inZone(zone string, names ...string) schemas.NodeGroup {
 	return schemas.NodeGroup{Labels: map[string]string{"zone": zone}, Names: names}
 }
@@ -42,7 +42,7 @@ func scope(nodes []schemas.NodeGroup, pods ...schemas.ScopedPod) schemas.Workloa
 	}
 }
 
-// leaves is the intent to move a pod of the ReplicaSet api from node-1.
+// leaves returns the intent to move a pod of the ReplicaSet api from node-1.
 func leaves(name string, here, replicas, most, feasible int) schemas.Intent {
 	return leavesNode(name, "node-1", here, replicas, most, feasible)
 }
@@ -109,7 +109,7 @@ func TestANodeKeepsNoMoreReplicasThanAnEvenSpreadNeeds(t *testing.T) {
 			pods{replica("a", "node-1"), replica("b", "node-1", test.Quality(corev1.PodQOSBestEffort))}, list{leaves("b", 2, 2, 1, 2)}},
 		{"then the pod that does not mind", Args{}, two,
 			pods{replica("a", "node-1", test.ReluctantToMove()), b}, list{leaves("b", 2, 2, 1, 2)}},
-		{"those that leave are in that order too", Args{}, two,
+		{"the moves have the same order", Args{}, two,
 			pods{replica("a", "node-1", test.Priority(3)), replica("b", "node-1", test.Priority(2)), replica("c", "node-1", test.Priority(1)), replica("d", "node-1", test.Priority(4))},
 			list{leaves("c", 4, 4, 2, 2), leaves("b", 4, 4, 2, 2)}},
 	} {
@@ -141,7 +141,7 @@ func TestPodsAreDuplicatesWhenTheirImagesAreTheSame(t *testing.T) {
 	}
 }
 
-func TestPodsThatAreNotToBeMovedAreNotCountedUnlessTheyOnlyWait(t *testing.T) {
+func TestUncountedPods(t *testing.T) {
 	two := []schemas.NodeGroup{alike("node-1", "node-2")}
 	a, b, c := replica("a", "node-1"), replica("b", "node-1"), replica("c", "node-1")
 	excluding := func(kinds ...string) Args { return Args{ExcludeOwnerKinds: kinds} }
@@ -163,13 +163,13 @@ func TestPodsThatAreNotToBeMovedAreNotCountedUnlessTheyOnlyWait(t *testing.T) {
 			pods{a, b, replica("c", "node-1", test.Terminating()), replica("d", "node-1", test.Terminating())}, nil},
 		{"a pod that is too young raises the share and does not leave", Args{}, two,
 			pods{a, b, c, replica("0", "node-1", test.Protected(policy.MinPodAgeRule))}, list{leaves("a", 3, 4, 2, 2)}},
-		{"a pod that is protected besides being too young or deleted is not counted", Args{}, two,
+		{"a young or terminating pod with another protection is not counted", Args{}, two,
 			pods{a, b, replica("c", "node-1", test.Terminating(), test.Protected(policy.PodsWithPVC)),
 				replica("d", "node-1", test.Protected(policy.SignalRule), test.Protected(policy.MinPodAgeRule))}, one},
 		{"a pod that has ended is not counted", Args{}, two,
 			pods{a, b, replica("c", "node-1", test.Phase(corev1.PodSucceeded)), replica("d", "node-1", test.Phase(corev1.PodFailed))}, one},
 		{"a pending pod is", Args{}, two, pods{a, replica("b", "node-1", test.Phase(corev1.PodPending))}, one},
-		{"a pod that nobody owns", Args{}, two, pods{test.Pod("a", test.Images("api:1")), test.Pod("b", test.Images("api:1"))}, nil},
+		{"a pod without an owner", Args{}, two, pods{test.Pod("a", test.Images("api:1")), test.Pod("b", test.Images("api:1"))}, nil},
 
 		{"an owner of a kind that is excluded", excluding("StatefulSet", "ReplicaSet"), two, pods{a, b}, nil},
 		{"an owner of a kind that is not excluded", excluding("StatefulSet"), two, pods{a, b}, one},
@@ -185,7 +185,7 @@ func TestPodsThatAreNotToBeMovedAreNotCountedUnlessTheyOnlyWait(t *testing.T) {
 	}
 }
 
-func TestOnlyNodesThatCouldRunADuplicateShareTheReplicas(t *testing.T) {
+func TestFeasibleNodes(t *testing.T) {
 	const gpu, kill = "dedicated=gpu:NoSchedule", "dedicated=gpu:NoExecute"
 	groups := func(groups ...schemas.NodeGroup) []schemas.NodeGroup { return groups }
 	both := func(options ...test.PodOption) pods {
@@ -221,9 +221,9 @@ func TestOnlyNodesThatCouldRunADuplicateShareTheReplicas(t *testing.T) {
 		{"a name and a label of one term", Args{}, zones, both(test.Requiring(corev1.NodeSelectorTerm{
 			MatchExpressions: east.MatchExpressions, MatchFields: test.Named("node-4").MatchFields}, test.Named("node-1"), test.Named("node-3"))), one(2)},
 
-		{"what the pod that stays could do does not count", Args{}, groups(alike("node-1", "node-2"), tainted(gpu, "node-3")),
+		{"the nodes of the staying pod do not count", Args{}, groups(alike("node-1", "node-2"), tainted(gpu, "node-3")),
 			pods{replica("a", "node-1"), replica("b", "node-1", toleratesGPU())}, one(2)},
-		{"what the pod that leaves could do counts", Args{}, groups(alike("node-1", "node-2"), tainted(gpu, "node-3")),
+		{"the nodes of the leaving pod count", Args{}, groups(alike("node-1", "node-2"), tainted(gpu, "node-3")),
 			pods{replica("a", "node-1", toleratesGPU()), replica("b", "node-1")}, one(3)},
 		{"nodes that only one of several duplicates could use add up", Args{}, zones,
 			pods{replica("a", "node-1", test.Selecting("zone", "east")), replica("b", "node-1", test.Selecting("zone", "west")),
@@ -237,7 +237,7 @@ func TestOnlyNodesThatCouldRunADuplicateShareTheReplicas(t *testing.T) {
 		{"two duplicates that fit one node each", Args{}, zones,
 			pods{replica("a", "node-1", test.Requiring(test.Named("node-3"))), replica("b", "node-1", test.Requiring(test.Named("node-4"))),
 				replica("c", "node-1")}, nil},
-		{"duplicates of several nodes are looked at together", Args{}, zones,
+		{"duplicates of several nodes are considered together", Args{}, zones,
 			pods{replica("a", "node-1", test.Selecting("zone", "east")), replica("b", "node-1"),
 				replica("c", "node-3", test.Selecting("zone", "west")), replica("d", "node-3")},
 			list{leaves("a", 2, 4, 1, 5), leavesNode("c", "node-3", 2, 4, 1, 5)}},
@@ -271,7 +271,8 @@ func TestArgumentsThatMakeNoSenseAreRefused(t *testing.T) {
 }
 
 func BenchmarkDecide(b *testing.B) {
-	// As many replicas as a kubelet runs by default, all on one node, in a cluster of a thousand nodes in ten kinds.
+	// The default maximum of pods of a kubelet, all replicas on one node, in a cluster of a thousand nodes of ten
+	// kinds.
 	var crowd pods
 	for i := range 110 {
 		crowd = append(crowd, replica(fmt.Sprintf("api-%03d", i), "node-0000", test.Images("proxy:2"), test.Priority(int32(i%3)),

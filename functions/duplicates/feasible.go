@@ -12,8 +12,9 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// countNodes returns how many nodes could run at least one of the pods, by taints, node selectors, and node affinity, and
-// whatever their capacity. A pod that only one node could run cannot move and does not count: the answer is 0 or at least 2.
+// countNodes returns the number of nodes that could run at least one of the pods, by taints, node selectors, and node
+// affinity, regardless of capacity. A pod that only one node could run cannot move and does not count: the answer is 0
+// or at least 2.
 func countNodes(nodes []schemas.NodeGroup, pods []*schemas.ScopedPod) int {
 	feasible := map[string]bool{}
 	var seen []constraints
@@ -32,7 +33,7 @@ func countNodes(nodes []schemas.NodeGroup, pods []*schemas.ScopedPod) int {
 	return len(feasible)
 }
 
-// constraints are what a pod requires of a node. The pods of one owner usually require the same.
+// constraints are the requirements of a pod on nodes. The pods of one owner usually have the same.
 type constraints struct {
 	tolerations []corev1.Toleration
 	selector    map[string]string

@@ -16,9 +16,9 @@ import (
 	test "github.com/rehome-dev/rehome/test/functionstest"
 )
 
-// The rules once more, without the ways by which Decide is fast.
+// A second version of the rules, without the optimizations of Decide.
 
-// most is how many pods of each group, by its image, a node may keep; 0 is any number.
+// most returns the number of pods of each group, by image, that a node may keep; 0 means any number.
 func most(s schemas.WorkloadScope) map[string]int {
 	kept := map[string]int{}
 	for _, image := range []string{"api:1", "api:2"} {
@@ -57,7 +57,7 @@ func waitsOrMoves(p *schemas.ScopedPod) bool {
 	return len(p.Protected) == 0 || len(p.Protected) == 1 && slices.Contains([]string{policy.TerminatingPods, policy.MinPodAgeRule, policy.NodeFitRule}, p.Protected[0].Rule)
 }
 
-// union are the names of the nodes that the pods could run on.
+// union returns the names of the nodes that could run the pods.
 func union(nodes []schemas.NodeGroup, pods []*schemas.ScopedPod) map[string]bool {
 	all := map[string]bool{}
 	for _, p := range pods {
@@ -81,7 +81,8 @@ func union(nodes []schemas.NodeGroup, pods []*schemas.ScopedPod) map[string]bool
 	return all
 }
 
-// fits knows only what random scopes hold: a selector for a zone, an affinity to named nodes, and tolerations of gpu.
+// fits handles only the requirements of random scopes: a selector for a zone, an affinity to named nodes, and
+// tolerations of gpu.
 func fits(p *schemas.ScopedPod, g schemas.NodeGroup, name string) bool {
 	if zone, asked := p.Pod.Spec.NodeSelector["zone"]; asked && zone != g.Labels["zone"] {
 		return false
@@ -98,7 +99,7 @@ func fits(p *schemas.ScopedPod, g schemas.NodeGroup, name string) bool {
 	return len(g.Taints) == 0 || len(p.Pod.Spec.Tolerations) > 0
 }
 
-// demandAtRandom is what a pod says about nodes.
+// demandAtRandom returns random requirements of a pod on nodes.
 func demandAtRandom(r *rand.Rand) test.PodOption {
 	var options []test.PodOption
 	if r.IntN(3) == 0 {
@@ -119,7 +120,7 @@ func demandAtRandom(r *rand.Rand) test.PodOption {
 
 func nodeAtRandom(r *rand.Rand) string { return fmt.Sprint("node-", r.IntN(8)) }
 
-// atRandom is a scope of which the pods say different things about nodes, or of which all say the same.
+// atRandom returns a scope whose pods have different requirements on nodes, or all the same.
 func atRandom(r *rand.Rand, different bool) schemas.WorkloadScope {
 	var nodes []schemas.NodeGroup
 	for i, end := 0, 3+r.IntN(6); i < end; {
@@ -160,7 +161,7 @@ func shuffled(r *rand.Rand, s schemas.WorkloadScope) schemas.WorkloadScope {
 	return s
 }
 
-// deepCopy is for comparing: Decide must not change its scope.
+// deepCopy serves to compare: Decide must not change its scope.
 func deepCopy(s schemas.WorkloadScope) schemas.WorkloadScope {
 	s.Pods, s.Nodes = slices.Clone(s.Pods), slices.Clone(s.Nodes)
 	for i := range s.Pods {
@@ -172,7 +173,7 @@ func deepCopy(s schemas.WorkloadScope) schemas.WorkloadScope {
 // pile is the pods of one group on one node.
 type pile struct{ node, image string }
 
-// piles are the names of the movable pods of each pile, those that are to leave first at the front.
+// piles returns the names of the movable pods of each pile, in the order in which they should leave.
 func piles(s schemas.WorkloadScope) map[pile][]types.UID {
 	sorted := slices.SortedFunc(slices.Values(s.Pods), func(x, y schemas.ScopedPod) int { return candidate.Compare(&x.Pod, &y.Pod) })
 	all := map[pile][]types.UID{}
@@ -248,7 +249,7 @@ func TestWhileTheMovesAreCarriedOutNoOtherPodsLeave(t *testing.T) {
 	}
 }
 
-func TestWhenTheirReplacementsRunElsewhereNoMorePodsLeave(t *testing.T) {
+func TestNoMoreMovesAfterwards(t *testing.T) {
 	r := test.Random(t)
 	moved := 0
 	for range 2000 {
@@ -271,7 +272,7 @@ func TestWhenTheirReplacementsRunElsewhereNoMorePodsLeave(t *testing.T) {
 	}
 }
 
-// emptiest is the node that the pod fits with the fewest pods of its group.
+// emptiest returns the node with the fewest pods of the pod's group on which the pod fits.
 func emptiest(s schemas.WorkloadScope, p *schemas.ScopedPod) string {
 	best, least := "", len(s.Pods)+1
 	for _, g := range s.Nodes {

@@ -123,8 +123,8 @@ func (h *Handler) Ready() error {
 	return nil
 }
 
-// Drain rejects new requests with 503 and waits for those in progress until ctx ends. Its error wraps the error of ctx. It may be
-// called again.
+// Drain rejects new requests with 503 and waits until the requests in progress end or ctx does. Its error wraps the
+// error of ctx. It may be called again.
 func (h *Handler) Drain(ctx context.Context) error {
 	h.draining.Store(true)
 	if err := h.slots.Acquire(ctx, int64(h.config.Parallel)); err != nil {

@@ -40,7 +40,8 @@ func served(t *testing.T, c httpfunction.Config) (*httpfunction.Handler, string)
 	return h, s.URL
 }
 
-// scope returns the scope of a tainted node with two pods, one of which does not tolerate the taint. Names contain the number.
+// scope returns the scope of a tainted node with two pods. One of them does not tolerate the taint. Names contain the
+// number.
 func scope(t testing.TB, number int) schemas.Event {
 	t.Helper()
 	node := functionstest.Node(fmt.Sprintf("worker-%d", number))

@@ -212,7 +212,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// randomScope is a node with taints and pods that are alike often enough to tie.
+// randomScope returns a node with taints and pods that are alike often enough to tie.
 func randomScope(r *rand.Rand) schemas.NodeScope {
 	keys := []string{"a", "b", "c"}
 	pick := func(from ...string) string { return from[r.IntN(len(from))] }

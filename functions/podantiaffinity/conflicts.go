@@ -11,11 +11,12 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// mostExact is the number of connected pods up to which exits finds the smallest set. The search takes less than a millisecond.
+// mostExact is the number of connected pods up to which exits finds the smallest set. The search takes less than a
+// millisecond.
 const mostExact = 20
 
-// conflicts is a graph. Each edge joins a pod and another that it repels: one of the two has to leave. Candidates have the
-// indexes of their order.
+// conflicts is a graph. Each edge joins a pod and another one that it repels: one of the two must leave. Candidates
+// have the indexes of their order.
 type conflicts struct {
 	costs  []int64 // of the candidates, ascending
 	with   [][]int // the candidates in conflict with each
@@ -66,11 +67,11 @@ func newConflicts(candidates []*schemas.ContendingPod, pods map[types.UID]*schem
 	return c
 }
 
-// exit is a candidate that leaves, and how many conflicts it ends if those before it have left.
+// exit is a candidate that leaves, and the number of conflicts that it ends after those before it have left.
 type exit struct{ candidate, ends int }
 
-// exits returns the fewest candidates that have to leave, and of equally many the cheapest. The cheapest leaves first, and of
-// equally cheap ones the one that ends the most conflicts.
+// exits returns the smallest set of candidates that must leave, or the cheapest among equally small ones. The cheapest
+// leaves first, and among equally cheap ones the one that ends the most conflicts.
 func (c *conflicts) exits() []exit {
 	seen := slices.Clone(c.leaves)
 	for i := range c.costs {
@@ -91,7 +92,7 @@ func (c *conflicts) exits() []exit {
 
 func (c *conflicts) compareCost(i, j int) int { return cmp.Compare(c.costs[i], c.costs[j]) }
 
-// connected returns the candidates that are connected with one and not seen yet: the cheapest first, and of equally cheap ones
+// connected returns the unseen candidates that are connected with one: the cheapest first, and among equally cheap ones
 // the one with the most conflicts that no other candidate ends.
 func (c *conflicts) connected(with int, seen []bool) (group []int) {
 	if !seen[with] {
@@ -109,10 +110,10 @@ func (c *conflicts) connected(with int, seen []bool) (group []int) {
 	return group
 }
 
-// order takes one candidate of a group after the other until no conflict is left: the first by compare, and of equal ones the one
-// that ends the most conflicts. conflicts counts those of a candidate at the beginning.
+// order takes candidates of a group until no conflict is left: the first by compare, and among equal ones the one that
+// ends the most conflicts. conflicts has the initial number of a candidate.
 func (c *conflicts) order(group []int, compare func(i, j int) int, conflicts func(i int) int) (exits []exit) {
-	ends := make([]int, len(c.costs)) // 0: it is not in the group, has left, or need not leave any more
+	ends := make([]int, len(c.costs)) // 0 means it is not in the group, has left, or no longer must leave
 	for _, i := range group {
 		ends[i] = conflicts(i)
 	}
@@ -134,8 +135,8 @@ func (c *conflicts) order(group []int, compare func(i, j int) int, conflicts fun
 	}
 }
 
-// few marks few candidates of a group as leaving. The one with the most conflicts leaves first. In the end, those stay whose
-// conflicts the others end.
+// few marks few candidates of a group as leaving. The one with the most conflicts leaves first. In the end, candidates
+// stay if the others end their conflicts.
 func (c *conflicts) few(group []int) {
 	exits := c.order(group, func(int, int) int { return 0 }, func(i int) (open int) {
 		for _, j := range c.with[i] {
@@ -153,7 +154,7 @@ func (c *conflicts) few(group []int) {
 	}
 }
 
-// fewest marks the fewest candidates of a group as leaving, of equally many the cheapest.
+// fewest marks the smallest set of candidates of a group as leaving, or the cheapest among equally small ones.
 func (c *conflicts) fewest(group []int) {
 	s := smallest{with: make([]uint32, len(group)), best: 1<<len(group) - 1}
 	for at, i := range slices.Backward(group) {
@@ -175,8 +176,8 @@ func (c *conflicts) fewest(group []int) {
 	}
 }
 
-// smallest searches the smallest set of pods that ends all conflicts, and of equally small ones the cheapest. A set has a bit for
-// each pod.
+// smallest searches for the smallest set of pods that ends all conflicts, or the cheapest among equally small ones. A
+// set has a bit for each pod.
 type smallest struct {
 	with  []uint32
 	costs []uint32 // the sets of pods that cost the same, the dearest first
@@ -192,7 +193,7 @@ func (s *smallest) compare(a, b uint32) int {
 	return cmp.Or(order, cmp.Compare(a, b))
 }
 
-// search improves best. Nothing is decided yet about the open pods.
+// search improves best. The open pods are undecided.
 func (s *smallest) search(open, leave uint32) {
 	most, conflicts := 0, 0
 	for i, with := range s.with {

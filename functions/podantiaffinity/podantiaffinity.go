@@ -1,7 +1,7 @@
-// Package podantiaffinity is the strategy RemovePodsViolatingInterPodAntiAffinity: a pod beside one that its required
-// anti-affinity forbids should move.
+// Package podantiaffinity is the strategy RemovePodsViolatingInterPodAntiAffinity: it moves pods that violate their
+// required anti-affinity.
 //
-// Only the pod that carries the term moves. Preferred anti-affinity does not count.
+// Only the pod with the term moves. Preferred anti-affinity does not count.
 package podantiaffinity
 
 import (
@@ -15,17 +15,17 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Args are the arguments of the strategy. They limit both which pods move and which count as forbidden neighbours. The
-// zero value looks at all pods.
+// Args are the arguments of the strategy. They limit both which pods move and which count as forbidden neighbors. The
+// zero value considers all pods.
 type Args struct{ candidate.Selection }
 
-// Decide returns the fewest pods that should leave the domain, and of equally many the cheapest by [policy.MoveCost]. If
-// conflicts connect more than mostExact pods, it can be more than the fewest. The cheapest comes first, and of equally cheap ones
-// the one with the most conflicts, which are its weight.
+// Decide returns the smallest set of pods that should leave the domain, or the cheapest by [policy.MoveCost] among
+// equally small ones. If conflicts connect more than mostExact pods, it may be larger. The cheapest pod comes first,
+// and among equally cheap ones the one with the most conflicts, which are its weight.
 //
-// A pod whose forbidden neighbours all leave stays. A protected pod does not move but counts as a neighbour. A pod that is being
-// deleted does neither: of two that repel each other, the second must not move because the first is still terminating. If it is
-// stuck, see [schemas.Stuck], it counts as a neighbour again.
+// A pod whose forbidden neighbors all leave stays. A protected pod does not move but counts as a neighbor. A
+// terminating pod does neither: of two pods that repel each other, the second must not move because the first is still
+// terminating. If it is stuck, see [schemas.Stuck], it counts as a neighbor again.
 func (a Args) Decide(scope schemas.DomainScope) []schemas.Intent {
 	selects := a.Selects()
 	staying := make(map[types.UID]*schemas.ContendingPod, len(scope.Pods))
@@ -56,7 +56,7 @@ func (a Args) Decide(scope schemas.DomainScope) []schemas.Intent {
 	return intents
 }
 
-// firstOf is the first of the pods that stays, or nil.
+// firstOf returns the first of the pods that stays, or nil.
 func firstOf(pods []types.UID, staying map[types.UID]*schemas.ContendingPod) *schemas.ContendingPod {
 	for _, uid := range pods {
 		if p := staying[uid]; p != nil {

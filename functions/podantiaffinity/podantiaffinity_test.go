@@ -25,7 +25,7 @@ type (
 	options = []test.PodOption
 )
 
-// pod is a pod that keeps away the pods of those names.
+// pod returns a pod that repels the pods of those names.
 func pod(name string, options options, repels ...string) schemas.ContendingPod {
 	p := schemas.ContendingPod{ScopedPod: test.Pod(name, options...)}
 	for _, other := range repels {
@@ -41,7 +41,7 @@ func scope(pods ...schemas.ContendingPod) schemas.DomainScope {
 	}
 }
 
-// leaves is the intent to move the pod web/NAME because of a pod, NAMESPACE/NAME. It ends this many conflicts.
+// leaves returns the intent to move the pod web/NAME because of a pod, NAMESPACE/NAME. It ends that many conflicts.
 func leaves(name, other string, ends int64) schemas.Intent {
 	intent := test.Intent(name, "node-1", "its anti-affinity forbids it beside "+other+" (topology kubernetes.io/hostname)")
 	intent.Weight = ends
@@ -63,7 +63,7 @@ func TestAPodBesideOneThatItKeepsAwayLeaves(t *testing.T) {
 		want list
 	}{
 		{"no pods", Args{}, nil, nil},
-		{"pods that keep nobody away", Args{}, pods{pod("a", nil), pod("b", nil)}, nil},
+		{"pods without anti-affinity", Args{}, pods{pod("a", nil), pod("b", nil)}, nil},
 		{"the pod with the term leaves, not the other", Args{}, pods{a, pod("b", nil)}, list{leaves("a", "web/b", 1)}},
 		{"whichever comes first", Args{}, pods{pod("a", nil), b}, list{leaves("b", "web/a", 1)}},
 		{"of two that keep each other away, one leaves", Args{}, pods{a, b}, list{leaves("a", "web/b", 1)}},
@@ -145,7 +145,7 @@ func TestArgumentsThatMakeNoSenseAreRefused(t *testing.T) {
 		`labelSelector.matchExpressions[0].operator: not a valid selector operator, got "Near"`)
 }
 
-// atRandom is a domain in which many pods keep away others.
+// atRandom returns a domain in which many pods repel others.
 func atRandom(r *rand.Rand) schemas.DomainScope {
 	n := r.IntN(12)
 	var all pods
@@ -290,7 +290,7 @@ func TestFewestAndCheapest(t *testing.T) {
 }
 
 func BenchmarkDecide(b *testing.B) {
-	// As many pods as a kubelet runs by default, of which every one keeps away every other.
+	// The default maximum of pods of a kubelet, all of which repel each other.
 	var all pods
 	for i := range 110 {
 		p := pod(fmt.Sprintf("p%03d", i), options{test.Labelled("tier", "web"), test.Priority(int32(i * 37 % 5))})

@@ -52,7 +52,7 @@ type Condition struct {
 	MinTimeSinceLastTransitionSeconds *uint `json:"minTimeSinceLastTransitionSeconds,omitzero"`
 }
 
-// states are the valid values of [Args.States].
+// states returns the valid values of [Args.States].
 func states() []string {
 	return []string{
 		// phases

@@ -27,7 +27,7 @@ type Args struct {
 	States []string `json:"states,omitzero"`
 }
 
-// states are the valid values of [Args.States].
+// states returns the valid values of [Args.States].
 func states() []string { return []string{string(corev1.PodRunning), "CrashLoopBackOff"} }
 
 // Validate returns an error for each wrong field, a *[policy.FieldError].

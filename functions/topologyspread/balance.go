@@ -10,13 +10,13 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// balance is the pods of a scope by place, with the moves so far. Places and domains have the indexes of the scope.
+// balance has the pods of a scope by place, with the moves so far. Places and domains have the indexes of the scope.
 type balance struct {
 	spreads []*spread
 	places  []place
 	order   []int   // the places, ascending by the values of their domains
 	givers  []int   // places with movable pods, in this order
-	room    [][]int // how many more pods each place takes, by list; nil: any number
+	room    [][]int // how many more pods each place takes, by list; nil means any number
 	moves   []move
 }
 
@@ -24,20 +24,20 @@ type balance struct {
 type spread struct {
 	*corev1.TopologySpreadConstraint
 	domains []schemas.Domain
-	now     []int // how many pods the domains have, with the moves so far
+	now     []int // the number of pods in the domains, with the moves so far
 	maxSkew int
-	// strict: the scheduler refuses to place a pod where it would be more than maxSkew above the least.
+	// strict means that the scheduler refuses to place a pod where it would exceed the least by more than maxSkew.
 	strict bool
-	// tooFew: the constraint asks for more eligible domains than there are, so that the least is 0.
+	// tooFew means that the constraint requires more eligible domains than there are, so that the least is 0.
 	tooFew      bool
 	eligible    []bool
-	least, most int // of now, in eligible domains
+	least, most int // current values in eligible domains
 }
 
-// place is the nodes with one value of each topology key.
+// place is the nodes with the same value of each topology key.
 type place struct {
 	domains  []int // the domain of each constraint
-	eligible bool  // all of them are: else no constraint counts its pods, and it takes none
+	eligible bool  // whether all of them are eligible: else no constraint counts its pods, and it takes none
 	groups   []group
 }
 
@@ -115,7 +115,7 @@ func newSpread(c *corev1.TopologySpreadConstraint, domains []schemas.Domain) *sp
 	return s
 }
 
-// targets is how many domains are eligible.
+// targets returns the number of eligible domains.
 func (s *spread) targets() (n int) {
 	for _, eligible := range s.eligible {
 		if eligible {
@@ -178,7 +178,7 @@ func (b *balance) do(from, group, to int) {
 	b.shift(g.room, from, to, 1)
 }
 
-// undo takes back all moves but the first n.
+// undo undoes all moves but the first n.
 func (b *balance) undo(n int) {
 	for len(b.moves) > n {
 		m := b.moves[len(b.moves)-1]
@@ -203,14 +203,14 @@ func (b *balance) shift(room, from, to, n int) {
 	}
 }
 
-// hasRoom says whether a place takes another pod of a room.
+// hasRoom reports whether a place takes another pod of a room.
 func (b *balance) hasRoom(room, to int) bool {
 	return b.places[to].eligible && (b.room == nil || b.room[room][to] > 0)
 }
 
 func (b *balance) skewed() bool { return slices.ContainsFunc(b.spreads, (*spread).skewed) }
 
-// skewed says whether the constraint does not hold.
+// skewed reports whether the constraint is violated.
 func (s *spread) skewed() bool { return s.most-s.least > s.maxSkew }
 
 // measure sets least and most.
@@ -226,7 +226,7 @@ func (s *spread) measure() {
 	}
 }
 
-// leastWithout is the least when one pod has left a domain.
+// leastWithout returns the least after one pod has left a domain.
 func (s *spread) leastWithout(from int) int {
 	if s.tooFew {
 		return s.least
@@ -234,7 +234,7 @@ func (s *spread) leastWithout(from int) int {
 	return min(s.least, s.now[from]-1)
 }
 
-// admits says whether the scheduler places a pod that has left a domain in another one, or back in the same.
+// admits reports whether the scheduler places a pod that has left a domain in another one, or back in the same one.
 func (s *spread) admits(from, to int) bool {
 	n := s.now[to] + 1
 	if from == to {
@@ -243,7 +243,7 @@ func (s *spread) admits(from, to int) bool {
 	return !s.strict || n-s.leastWithout(from) <= s.maxSkew
 }
 
-// fewest is how many moves it takes at least until the constraint holds.
+// fewest returns the smallest possible number of moves until the constraint holds.
 func (s *spread) fewest() int {
 	if !s.skewed() {
 		return 0

@@ -10,8 +10,8 @@ import (
 	test "github.com/rehome-dev/rehome/test/functionstest"
 )
 
-// hosts is 4,995 pods on 1,000 nodes: a third of the nodes came later and are empty. Every pod fits into all of them, or
-// each of the pods of a node into some of its own.
+// hosts returns 4,995 pods on 1,000 nodes, a third of which are new and empty. Every pod fits all of them, or the pods
+// of each node fit some of their own.
 func hosts(picky bool) schemas.SpreadScope {
 	s := scope(constraint(1, over(corev1.LabelHostname)))
 	name := func(i int) string { return fmt.Sprintf("node-%04d", i) }
@@ -38,13 +38,13 @@ func hosts(picky bool) schemas.SpreadScope {
 	return roomy(s)
 }
 
-// zones is 5,000 pods in three zones, the last of which was lost for a while.
+// zones returns 5,000 pods in three zones, the last of which was down for a while.
 func zones() schemas.SpreadScope {
 	return scope(constraint(1), full("eu-1a", pods("a", 2500, fits{"eu-1c"})), full("eu-1b", pods("b", 2500, fits{"eu-1c"})),
 		holding("eu-1c", 0))
 }
 
-// both is the same pods as hosts, which also spread over three zones, in a third of which no pod is.
+// both returns the pods of hosts, which also spread over three zones, a third of them empty.
 func both() schemas.SpreadScope {
 	s := hosts(false)
 	s.Others = []schemas.OtherConstraint{{Constraint: constraint(1), Domains: []schemas.Domain{holding("a", 0), holding("b", 0), holding("c", 0)}}}

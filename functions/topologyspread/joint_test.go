@@ -13,13 +13,13 @@ import (
 	test "github.com/rehome-dev/rehome/test/functionstest"
 )
 
-// joint is a cluster with several constraints, small enough to try everything. Places are nodes.
+// joint is a cluster with several constraints, small enough for an exhaustive search. Places are nodes.
 type joint struct {
 	skews  []int
 	values [][]int // the domain of each node, by constraint
 	room   [][]int // by list, then by node
 	homes  []int   // the node of each pod
-	lists  []int   // the list of each pod; -1: it may not move
+	lists  []int   // the list of each pod; -1 means that it may not move
 }
 
 func randomJoint(r *rand.Rand) joint {
@@ -60,7 +60,7 @@ func randomJoint(r *rand.Rand) joint {
 	return j
 }
 
-// scope is what the strategy sees. Domains without a node do not exist.
+// scope returns the input of the strategy. Domains without a node do not exist.
 func (j joint) scope() schemas.SpreadScope {
 	s := schemas.SpreadScope{Namespace: "web", Room: j.room}
 	index := make([]map[int]int, len(j.skews))
@@ -116,7 +116,7 @@ func (j joint) scope() schemas.SpreadScope {
 	return s
 }
 
-// count counts pods by the domains of a constraint.
+// count returns the number of pods in each domain of a constraint.
 func (j joint) count(k int, homes []int) map[int]int {
 	counts := map[int]int{}
 	for _, v := range j.values[k] {
@@ -138,7 +138,7 @@ func (j joint) holds(homes []int) bool {
 	return true
 }
 
-// admits says whether the scheduler places a replacement on a node when its pod is gone.
+// admits reports whether the scheduler places a replacement on a node after its pod is gone.
 func (j joint) admits(homes []int, pod, to int) bool {
 	without := slices.Delete(slices.Clone(homes), pod, pod+1)
 	for k := range j.skews {
@@ -150,12 +150,12 @@ func (j joint) admits(homes []int, pod, to int) bool {
 	return true
 }
 
-// samePlace says whether two nodes are in the same domains.
+// samePlace reports whether two nodes are in the same domains.
 func (j joint) samePlace(a, b int) bool {
 	return !slices.ContainsFunc(j.values, func(values []int) bool { return values[a] != values[b] })
 }
 
-// reaches says whether some sequence of at most n moves makes all constraints hold.
+// reaches reports whether some sequence of at most n moves satisfies all constraints.
 func (j joint) reaches(n int) bool {
 	type state struct {
 		homes, moved []int
@@ -198,7 +198,8 @@ func (j joint) reaches(n int) bool {
 	}
 }
 
-// check fails if the scheduler refuses a move of the plan, or a place has no room for it; it says whether all constraints hold then.
+// check fails if the scheduler refuses a move of the plan, or a place has no room for it. It reports whether all
+// constraints hold afterwards.
 func (j joint) check(t *testing.T, b *balance, moves []move) bool {
 	t.Helper()
 	b.undo(0)

@@ -5,11 +5,11 @@ import (
 	"math"
 )
 
-// plan returns moves after which all constraints hold, and few of them. If pods that cannot move prevent this, it returns the moves
-// that come nearest. At least one domain of each constraint must be eligible.
+// plan returns few moves after which all constraints hold. If pods that cannot move prevent this, it returns the moves
+// that come closest. At least one domain of each constraint must be eligible.
 //
-// It moves one pod after the other, from the fullest place to the emptiest. If more moves are made than the constraints need at
-// least, it searches for fewer.
+// It moves one pod after another, from the fullest place to the emptiest. If it needs more moves than the lower bound
+// of the constraints, it searches for fewer.
 func (b *balance) plan() []move {
 	fewest := 0
 	for _, s := range b.spreads {
@@ -31,8 +31,9 @@ func (b *balance) plan() []move {
 	return found
 }
 
-// greedy first takes pods only from domains that are too full themselves. If that is not enough, because such a domain keeps its
-// pods, others help to fill the emptiest, provided that all constraints hold then. It says whether they do.
+// greedy first takes pods only from domains that are too full themselves. If that is not enough, because such a domain
+// keeps its pods, others help to fill the emptiest one, provided that all constraints hold afterwards. It reports
+// whether they do.
 func (b *balance) greedy() bool {
 	if b.level(false) {
 		return true
@@ -45,8 +46,8 @@ func (b *balance) greedy() bool {
 	return false
 }
 
-// level moves one pod after the other until all constraints hold, and says whether they do. With help, pods also leave domains that
-// are not too full.
+// level moves one pod after another until all constraints hold, and reports whether they do. With help, pods also leave
+// domains that are not too full.
 func (b *balance) level(help bool) bool {
 	stuck, moved := make([]bool, len(b.places)), false
 	for b.skewed() {
@@ -75,9 +76,10 @@ func (b *balance) leasts() (sum int) {
 	return sum
 }
 
-// giver is the place that loses the next pod; -1 for none. The place in most overfull domains is first, then the fullest, then the last.
+// giver returns the place that loses the next pod, or -1. The place in most overfull domains comes first, then the
+// fullest, then the last.
 func (b *balance) giver(help bool, stuck []bool) int {
-	floors := make([]int, len(b.spreads)) // how many pods a domain keeps
+	floors := make([]int, len(b.spreads)) // the number of pods that a domain keeps
 	for k, s := range b.spreads {
 		switch {
 		case !s.skewed():
@@ -118,14 +120,14 @@ func (p *place) gives() bool {
 // target is a possible place for a replacement.
 type target struct {
 	place int
-	mends int // how many constraints the move mends
-	sum   int // how many pods its domains have above the least
+	mends int // the number of constraints that the move improves
+	sum   int // the number of pods in its domains above the least
 }
 
 func compareTargets(x, y target) int { return cmp.Or(y.mends-x.mends, x.sum-y.sum) }
 
-// give moves a pod from a place to the best place that takes one of its pods: where it mends most constraints, then the emptiest.
-// There the first pod that fits moves. It reports whether there is one.
+// give moves a pod from a place to the best place that takes one of its pods: where it improves most constraints, then
+// the emptiest. There the first pod that fits moves. It reports whether there is one.
 func (b *balance) give(from int, help bool) bool {
 	groups := b.places[from].groups
 	best, of := target{}, -1
@@ -154,7 +156,8 @@ func (b *balance) give(from int, help bool) bool {
 	return true
 }
 
-// target judges a move. mends is 0 if it mends nothing, makes another constraint worse, or if the scheduler would refuse it.
+// target judges a move. mends is 0 if it improves nothing, worsens another constraint, or if the scheduler would refuse
+// it.
 func (b *balance) target(from, to int, help bool) target {
 	t := target{place: to}
 	if from == to {

@@ -15,7 +15,7 @@ import (
 	test "github.com/rehome-dev/rehome/test/functionstest"
 )
 
-// cluster is domains and the pods in them, small enough to try everything.
+// cluster is domains and their pods, small enough for an exhaustive search.
 type cluster struct {
 	constraint corev1.TopologySpreadConstraint
 	args       Args
@@ -23,14 +23,14 @@ type cluster struct {
 	pods       []inhabitant
 }
 
-// inhabitant is a pod in a domain, with those in which there is room for it.
+// inhabitant is a pod in a domain, with the domains that have room for it.
 type inhabitant struct {
 	pod  schemas.SpreadPod
 	home int
 	room []bool
 }
 
-// kind says how the pods of a random cluster differ.
+// kind selects how the pods of a random cluster differ.
 type kind int
 
 const (
@@ -88,7 +88,7 @@ func (c cluster) counts() []int {
 	return counts
 }
 
-// scope is what the strategy sees of the cluster.
+// scope returns the input of the strategy.
 func (c cluster) scope() schemas.SpreadScope {
 	s := scope(c.constraint)
 	counts, mean := c.counts(), float64(len(c.pods))/float64(len(c.eligible))
@@ -109,7 +109,7 @@ func (c cluster) scope() schemas.SpreadScope {
 	return roomy(s)
 }
 
-// targets are the domains that a pod of the scope can be placed in.
+// targets returns the domains in which a pod of the scope can be placed.
 func (c cluster) targets(p schemas.SpreadPod, home int) []int {
 	var found []int
 	for i := range c.eligible {
@@ -120,7 +120,7 @@ func (c cluster) targets(p schemas.SpreadPod, home int) []int {
 	return found
 }
 
-// least is the count of the emptiest domain, as the scheduler has it.
+// least returns the count of the emptiest domain, like the scheduler.
 func (c cluster) least(counts []int) int {
 	least, eligible := math.MaxInt, 0
 	for i, count := range counts {
@@ -134,7 +134,7 @@ func (c cluster) least(counts []int) int {
 	return least
 }
 
-// even says whether the counts are within maxSkew. Without an eligible domain there is nothing to be even with.
+// even reports whether the counts are within maxSkew. It is true without an eligible domain.
 func (c cluster) even(counts []int) bool {
 	most := 0
 	for i, count := range counts {
@@ -145,8 +145,8 @@ func (c cluster) even(counts []int) bool {
 	return !slices.Contains(c.eligible, true) || most-c.least(counts) <= int(c.constraint.MaxSkew)
 }
 
-// apply moves pods one after the other, each to the emptiest domain that it can be placed in, and returns the cluster then.
-// It fails if there is none, or if the scheduler would refuse to place the pod there by the constraint itself.
+// apply moves pods one after another, each to the emptiest possible domain, and returns the resulting cluster. It fails
+// if there is none, or if the scheduler would refuse to place the pod there because of the constraint.
 func (c cluster) apply(s schemas.SpreadScope, moves []schemas.Intent) (cluster, error) {
 	c.pods = slices.Clone(c.pods)
 	for _, m := range moves {
@@ -171,7 +171,7 @@ func (c cluster) apply(s schemas.SpreadScope, moves []schemas.Intent) (cluster, 
 	return c, nil
 }
 
-// movable are the pods of a domain of the scope that may move.
+// movable returns the pods of a domain of the scope that may move.
 func (c cluster) movable(d schemas.Domain) []schemas.SpreadPod {
 	var found []schemas.SpreadPod
 	for _, p := range d.Pods {
@@ -182,7 +182,7 @@ func (c cluster) movable(d schemas.Domain) []schemas.SpreadPod {
 	return found
 }
 
-// fewest is the smallest number of moves after which the domains are even, by trying all of them; -1 if there is none.
+// fewest returns the smallest number of moves after which the domains are even, by an exhaustive search, or -1.
 func (c cluster) fewest(s schemas.SpreadScope) int {
 	type state = [5]int8
 	var start state
@@ -223,7 +223,7 @@ func (c cluster) fewest(s schemas.SpreadScope) int {
 	return best
 }
 
-// subsetDoes says whether some of the moves, and not all, would have been enough.
+// subsetDoes reports whether a proper subset of the moves would have been enough.
 func (c cluster) subsetDoes(s schemas.SpreadScope, moves []schemas.Intent) bool {
 	for chosen := range 1<<len(moves) - 1 {
 		var some []schemas.Intent
@@ -239,7 +239,7 @@ func (c cluster) subsetDoes(s schemas.SpreadScope, moves []schemas.Intent) bool 
 	return false
 }
 
-// onlyMovable fails if a move is not that of a pod that may move, from where it is.
+// onlyMovable fails if a move is not of a movable pod from its current domain.
 func (c cluster) onlyMovable(t *testing.T, s schemas.SpreadScope, moves []schemas.Intent) {
 	t.Helper()
 	nodes := map[types.UID]string{}
@@ -290,7 +290,7 @@ func TestTheMovesAreTheFewestThatMakeTheDomainsEven(t *testing.T) {
 	}
 }
 
-func TestWherePodsFitIntoDifferentDomainsTheMovesAreNearlyAlwaysTheFewest(t *testing.T) {
+func TestDifferentDomainsNearlyFewestMoves(t *testing.T) {
 	r := test.Random(t)
 	const rounds = 4000
 	possible, perfect := 0, 0
@@ -310,7 +310,7 @@ func TestWherePodsFitIntoDifferentDomainsTheMovesAreNearlyAlwaysTheFewest(t *tes
 		if c.even(after.counts()) && len(moves) == fewest {
 			perfect++
 		}
-		// What is seen after the moves can allow further ones, where it is still uneven. That comes to an end.
+		// The situation after the moves can allow more moves while it is still uneven. That must end.
 		for again := 0; ; again++ {
 			s := after.scope()
 			moves := c.args.Decide(s)
@@ -329,9 +329,9 @@ func TestWherePodsFitIntoDifferentDomainsTheMovesAreNearlyAlwaysTheFewest(t *tes
 	}
 }
 
-// peersMoves is how many pods the peer moves between domains of which all pods may move and fit everywhere: from the
-// fullest to the emptiest, never beyond the mean on either side, and half of what the two are too far apart. even says
-// whether it ends within maxSkew.
+// peersMoves returns how many pods kubernetes-sigs/descheduler moves between domains whose pods may all move and fit
+// everywhere: from the fullest to the emptiest, never beyond the mean on either side, and half of their difference.
+// even reports whether it ends within maxSkew.
 func peersMoves(counts []int, maxSkew int) (moves int, even bool) {
 	counts = slices.Clone(counts)
 	slices.Sort(counts)
@@ -381,7 +381,7 @@ func TestNeverMorePodsMoveThanInThePeer(t *testing.T) {
 	}
 }
 
-// reordered is the same scope in another order.
+// reordered returns the same scope in another order.
 func reordered(r *rand.Rand, s schemas.SpreadScope) schemas.SpreadScope {
 	s.Domains = test.Shuffled(r, s.Domains)
 	for i := range s.Domains {

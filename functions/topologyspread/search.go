@@ -2,7 +2,7 @@ package topologyspread
 
 import "encoding/binary"
 
-// searchBudget is how many counts a search looks at: some milliseconds.
+// searchBudget is the number of counts that a search reads, which takes some milliseconds.
 const searchBudget = 1_000_000
 
 // search is a depth-first search over the sequences of moves that the scheduler admits.
@@ -15,9 +15,9 @@ type search struct {
 	cut      bool           // a deeper search could find more
 }
 
-// search looks for moves after which all constraints hold: at least fewest, and fewer than below. It tries one move more with each
-// round, so the first result is the smallest. It prefers moves that work if each replacement goes to the emptiest place. It reports
-// whether there are such moves, and makes them.
+// search looks for moves after which all constraints hold: at least fewest, and fewer than below. Each round tries one
+// more move, so the first result is the smallest. It prefers moves that work if each replacement goes to the emptiest
+// place. It reports whether there are such moves, and makes them.
 func (b *balance) search(fewest, below int) bool {
 	cost := len(b.places) * (1 + len(b.spreads) + len(b.room))
 	if fewest*cost > searchBudget {
@@ -35,7 +35,7 @@ func (b *balance) search(fewest, below int) bool {
 
 func (s *search) goesOn() bool { return s.cut && s.budget > 0 }
 
-// reaches says whether all constraints hold after some moves.
+// reaches reports whether all constraints hold after some moves.
 func (s *search) reaches(moves int) bool {
 	if !s.goesOn() {
 		return false
@@ -44,7 +44,7 @@ func (s *search) reaches(moves int) bool {
 	return s.reach(moves)
 }
 
-// reach says whether all constraints hold after some more moves.
+// reach reports whether all constraints hold after some more moves.
 func (s *search) reach(left int) bool {
 	need := 0
 	for _, c := range s.spreads {
@@ -95,7 +95,7 @@ func (s *search) try(from, group, left int) bool {
 	return emptiest >= 0 && s.move(from, group, emptiest, left)
 }
 
-// move says whether all constraints hold after this move and some more.
+// move reports whether all constraints hold after this move and some more.
 func (s *search) move(from, group, to, left int) bool {
 	s.budget -= s.cost
 	n := len(s.moves)
@@ -107,7 +107,7 @@ func (s *search) move(from, group, to, left int) bool {
 	return false
 }
 
-// above is how many pods the domains of a place have above the least.
+// above returns the number of pods in the domains of a place above the least.
 func (b *balance) above(place int) (n int) {
 	for k, s := range b.spreads {
 		n += s.now[b.places[place].domains[k]] - s.least
@@ -115,7 +115,7 @@ func (b *balance) above(place int) (n int) {
 	return n
 }
 
-// admits says whether the scheduler admits a move by all constraints.
+// admits reports whether the scheduler admits a move under all constraints.
 func (b *balance) admits(from, to int) bool {
 	for k, s := range b.spreads {
 		if !s.admits(b.places[from].domains[k], b.places[to].domains[k]) {
@@ -125,7 +125,7 @@ func (b *balance) admits(from, to int) bool {
 	return true
 }
 
-// state is equal for two sequences of moves that lead to the same.
+// state returns the same value for two sequences of moves with the same result.
 func (s *search) state() string {
 	var state []byte
 	for i := range s.places {

@@ -1,5 +1,6 @@
-// Package topologyspread is the strategy RemovePodsViolatingTopologySpreadConstraint: pods that are spread over zones,
-// hosts or other domains more unevenly than their constraint allows should move from the fullest domains to the emptiest.
+// Package topologyspread is the strategy RemovePodsViolatingTopologySpreadConstraint: if pods are spread over zones,
+// hosts, or other domains more unevenly than their constraint allows, it moves pods from the fullest domains to the
+// emptiest.
 package topologyspread
 
 import (
@@ -15,19 +16,20 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Args are the arguments of the strategy. The zero value looks at the constraints of all pods that say DoNotSchedule, and
-// moves only pods that fit elsewhere.
+// Args are the arguments of the strategy. The zero value considers the DoNotSchedule constraints of all pods, and moves
+// only pods that fit elsewhere.
 type Args struct {
-	// Selection limits whose constraints count and which pods may move. Other pods are counted all the same, as the scheduler
-	// does.
+	// Selection limits whose constraints count and which pods may move. Other pods are counted nevertheless, like in
+	// the scheduler.
 	candidate.Selection
-	// WhenUnsatisfiable limits the strategy to constraints that say one of these. Empty: DoNotSchedule.
+	// WhenUnsatisfiable limits the strategy to constraints with one of these actions. Empty means DoNotSchedule.
 	WhenUnsatisfiable []corev1.UnsatisfiableConstraintAction `json:"constraints,omitzero"`
-	// TopologyBalanceNodeFit lets a pod move only if it fits into a domain with at least two pods fewer than the fullest. nil: true.
+	// TopologyBalanceNodeFit lets a pod move only if it fits into a domain with at least two pods fewer than the
+	// fullest. nil means true.
 	TopologyBalanceNodeFit *bool `json:"topologyBalanceNodeFit,omitzero"`
 }
 
-// actions are the valid values of whenUnsatisfiable.
+// actions returns the valid values of whenUnsatisfiable.
 func actions() []string { return []string{string(corev1.DoNotSchedule), string(corev1.ScheduleAnyway)} }
 
 // Validate returns an error for each wrong field, a *[policy.FieldError].
@@ -36,14 +38,14 @@ func (a Args) Validate() error {
 	found.Join("", a.Selection.Validate())
 	for i, action := range a.WhenUnsatisfiable {
 		if !slices.Contains(actions(), string(action)) {
-			found.Add("constraints"+policy.Item(i), action, "is not what a constraint can say",
+			found.Add("constraints"+policy.Item(i), action, "is not an action of a constraint",
 				"want "+strings.Join(actions(), " or "))
 		}
 	}
 	return found.Err()
 }
 
-// Constraints returns the constraints of the pod that count, in their order: none of a pod that is not selected.
+// Constraints returns the considered constraints of the pod, in order. A pod that is not selected has none.
 func (a Args) Constraints(pod *corev1.Pod) []corev1.TopologySpreadConstraint {
 	var found []corev1.TopologySpreadConstraint
 	for _, c := range pod.Spec.TopologySpreadConstraints {
@@ -64,26 +66,27 @@ func (a Args) takes(action corev1.UnsatisfiableConstraintAction) bool {
 	return slices.Contains(a.WhenUnsatisfiable, action)
 }
 
-// NeedsRoom says whether a pod moves only if it fits where fewer are.
+// NeedsRoom reports whether a pod moves only if it fits into a domain with fewer pods.
 func (a Args) NeedsRoom() bool { return a.TopologyBalanceNodeFit == nil || *a.TopologyBalanceNodeFit }
 
-// Decide returns the fewest pods that have to move so that all constraints of the scope hold: no domain has more than maxSkew pods
-// more than the emptiest one. Each is taken from the place that is the fullest by then. If that cannot be reached, it comes as near
-// as pods can move. A large scope can take a move more than necessary.
+// Decide returns the smallest set of moves after which all constraints of the scope hold: no domain has more than
+// maxSkew pods more than the emptiest one. Each pod leaves the place that is the fullest by then. If that is
+// impossible, it comes as close as pods can move. A large scope can get one move more than necessary.
 //
-// The emptiest domain is an eligible one: no pod can be placed in the others, so they only give. Within a place, pods without a
-// node selector and node affinity move first, since they are easier to place; then by [candidate.Compare]. Protected pods, and pods
-// that the arguments leave out, are counted and stay.
+// The emptiest domain is an eligible one: no pod can be placed in the others, so they only lose pods. Within a place,
+// pods without a node selector and node affinity move first, because they are easier to place; then by
+// [candidate.Compare]. Protected pods, and pods that the arguments exclude, are counted and stay.
 //
-// With NeedsRoom a pod moves only to a place that has room for it, and takes this room from the pods after it; a pod that has room
-// nowhere stays and does not count as moved, and the next one is asked. Without, every eligible place takes any number.
+// With NeedsRoom a pod moves only to a place that has room for it, and uses up this room. A pod without room anywhere
+// stays and does not count as moved, and the next one is tried. Without NeedsRoom, every eligible place takes any
+// number.
 //
-// Under DoNotSchedule, no pod moves for which the scheduler would not find a place by these very constraints: not to a domain that
-// would then have more than maxSkew pods more than the emptiest, even if that one has to stay empty.
+// Under DoNotSchedule, a pod moves only if the scheduler would find a place for it under these constraints: not to a
+// domain that would then have more than maxSkew pods more than the emptiest, even if that one must stay empty.
 //
-// With fewer eligible domains than minDomains, the scheduler takes the least count for 0, so no domain should have more
-// than maxSkew pods. The domains that are missing cannot be moved to. Pods beyond maxSkew move to a domain that has fewer
-// than maxSkew, and stay when there is none: evicted, they would only wait for a domain that may never come.
+// With fewer eligible domains than minDomains, the scheduler treats the least count as 0, so no domain should have more
+// than maxSkew pods. No pod can move to the missing domains. Pods beyond maxSkew move to a domain that has fewer than
+// maxSkew, and stay if there is none: after an eviction they would only wait for a domain that may never exist.
 func (a Args) Decide(scope schemas.SpreadScope) []schemas.Intent {
 	b := newBalance(&scope, a.movable, a.NeedsRoom())
 	if b == nil || slices.ContainsFunc(b.spreads, func(s *spread) bool { return s.targets() == 0 }) {
@@ -97,7 +100,7 @@ func (a Args) Decide(scope schemas.SpreadScope) []schemas.Intent {
 	return intents
 }
 
-// movable returns the pods of a domain that may move, in the order in which they should.
+// movable returns the pods of a domain that may move, in the order of their moves.
 func (a Args) movable(pods []schemas.SpreadPod) []*schemas.SpreadPod {
 	selects := a.Selects()
 	var found []*schemas.SpreadPod
@@ -111,12 +114,12 @@ func (a Args) movable(pods []schemas.SpreadPod) []*schemas.SpreadPod {
 	return found
 }
 
-// order is negative when a should move before b.
+// order returns a negative number if a should move before b.
 func order(a, b *schemas.SpreadPod) int {
 	return cmp.Or(cmp.Compare(choosy(&a.Pod), choosy(&b.Pod)), candidate.Compare(&a.Pod, &b.Pod))
 }
 
-// choosy is 1 for a pod that asks for certain nodes, and 0 for others.
+// choosy returns 1 for a pod that requires or prefers certain nodes, and 0 for others.
 func choosy(pod *corev1.Pod) int {
 	if len(pod.Spec.NodeSelector) > 0 || pod.Spec.Affinity != nil && pod.Spec.Affinity.NodeAffinity != nil {
 		return 1
@@ -124,13 +127,14 @@ func choosy(pod *corev1.Pod) int {
 	return 0
 }
 
-// explanation returns a function that says why a pod moves, in the figures of the scope:
+// explanation returns a function that explains why a pod moves, with the numbers of the scope:
 //
 //	zone eu-1a has 7 pods, eu-1c has 3: more than 1 apart (topology.kubernetes.io/zone)
 //	zone eu-1a has 5 pods: more than 3 while there are 2 of at least 3 domains (topology.kubernetes.io/zone)
 //	zone eu-1b keeps 10 pods, eu-1c has 7: more than 2 apart (topology.kubernetes.io/zone)
 //
-// The last is for a domain that is not too full itself. Of several constraints it names the first that the pod violates.
+// The last is for a domain that is not too full itself. Of several constraints it names the first one that the pod
+// violates.
 func (b *balance) explanation() func(move) string {
 	texts := map[*schemas.Domain]string{} // of the domains that are too full
 	helps := ""
@@ -162,7 +166,7 @@ func (b *balance) explanation() func(move) string {
 	}
 }
 
-// extremes are the emptiest and the fullest eligible domain of the scope, the first by value of several.
+// extremes returns the emptiest and the fullest eligible domain of the scope, the first by value among equals.
 func (s *spread) extremes() (low, high *schemas.Domain) {
 	before := func(a, b *schemas.Domain) bool { return a.Value < b.Value }
 	for i := range s.domains {

@@ -20,12 +20,12 @@ const zoneKey = corev1.LabelTopologyZone
 // fits are the domains into which a pod fits.
 type fits []string
 
-// pod is a pod in the namespace web, on a node of its own.
+// pod returns a pod in the namespace web, on a node of its own.
 func pod(name string, into fits, options ...test.PodOption) schemas.SpreadPod {
 	return schemas.SpreadPod{ScopedPod: test.Pod(name, append([]test.PodOption{test.On("node-" + name)}, options...)...), Fits: into}
 }
 
-// pods are the pods NAME-1 to NAME-n, all with the same options.
+// pods returns the pods NAME-1 to NAME-n, all with the same options.
 func pods(name string, n int, into fits, options ...test.PodOption) []schemas.SpreadPod {
 	var all []schemas.SpreadPod
 	for i := range n {
@@ -46,7 +46,7 @@ func preferringPods(p *schemas.ScopedPod) {
 
 func protected() test.PodOption { return test.Protected(policy.SystemCriticalPods) }
 
-// full is an eligible domain with the pods that it has; holding is one of which only their number is known.
+// full returns an eligible domain with its pods; holding is a domain with only their number.
 func full(value string, lists ...[]schemas.SpreadPod) schemas.Domain {
 	d := schemas.Domain{Value: value, Eligible: true}
 	for _, list := range lists {
@@ -65,7 +65,7 @@ func ineligible(d schemas.Domain) schemas.Domain {
 	return d
 }
 
-// one is a list of the pods that are given one by one.
+// one returns a list of the given pods.
 func one(pods ...schemas.SpreadPod) []schemas.SpreadPod { return pods }
 
 // constraint spreads over zones, with DoNotSchedule.
@@ -97,7 +97,7 @@ func scope(c corev1.TopologySpreadConstraint, domains ...schemas.Domain) schemas
 	})
 }
 
-// roomy is a scope with room for any number of pods in the domains into which they fit.
+// roomy returns a scope with room for any number of pods in the domains into which they fit.
 func roomy(s schemas.SpreadScope) schemas.SpreadScope {
 	known := map[string]int{}
 	s.Room = nil
@@ -125,7 +125,7 @@ func roomy(s schemas.SpreadScope) schemas.SpreadScope {
 	return s
 }
 
-// intents are the intents to move the pods of these names, in this order, for one reason.
+// intents returns the intents to move the pods of these names, in order, for one reason.
 func intents(reason string, names ...string) []schemas.Intent {
 	var all []schemas.Intent
 	for _, name := range names {
@@ -138,7 +138,7 @@ func apart(from string, has int, low string, count, most int) string {
 	return fmt.Sprintf("zone %s has %d pods, %s has %d: more than %d apart (topology.kubernetes.io/zone)", from, has, low, count, most)
 }
 
-// decision is a scope under arguments, and the whole answer.
+// decision is a scope under arguments, and the complete answer.
 type decision struct {
 	name  string
 	args  Args
@@ -155,13 +155,13 @@ func check(t *testing.T, decisions []decision) {
 	}
 }
 
-// anywhere are the arguments under which room does not matter.
+// anywhere returns the arguments under which room does not matter.
 func anywhere() Args {
 	no := false
 	return Args{TopologyBalanceNodeFit: &no}
 }
 
-func TestTheFewestPodsMoveFromTheFullestDomainsToTheEmptiest(t *testing.T) {
+func TestFewestMoves(t *testing.T) {
 	c := fits{"c"}
 	check(t, []decision{
 		{"no domains", Args{}, scope(constraint(1)), nil},
@@ -183,12 +183,12 @@ func TestTheFewestPodsMoveFromTheFullestDomainsToTheEmptiest(t *testing.T) {
 				full("c", pods("c", 4, fits{"d"})), holding("d", 0)),
 			append(append(intents(apart("b", 5, "d", 0, 1), "b-1"), intents(apart("c", 4, "d", 0, 1), "c-1")...),
 				intents(apart("b", 5, "d", 0, 1), "b-2")...)},
-		{"a full domain that can give nothing more helps by what others fill", Args{},
+		{"a full domain without movable pods benefits from the pods of others", Args{},
 			scope(constraint(2), full("a", pods("a", 10, nil, protected())), full("b", pods("b", 9, c)), holding("c", 7)),
 			intents("zone a keeps 10 pods, c has 7: more than 2 apart (topology.kubernetes.io/zone)", "b-1")},
 		{"others do not help in vain", Args{},
 			scope(constraint(2), full("a", pods("a", 12, nil, protected())), full("b", pods("b", 9, c)), holding("c", 7)), nil},
-		{"a full domain that could not give is asked again when the emptiest has become fuller", Args{},
+		{"a full domain is tried again when the emptiest has become fuller", Args{},
 			scope(constraint(1), full("a", pods("a", 5, fits{"b"})), holding("b", 2), holding("c", 1), full("d", pods("d", 4, c))),
 			append(intents(apart("d", 4, "c", 1, 1), "d-1"), intents(apart("a", 5, "c", 1, 1), "a-1")...)},
 		{"the word is the end of the key", Args{},
@@ -227,7 +227,7 @@ func TestEveryPodCountsAndOnlySomeMayMove(t *testing.T) {
 			intents(apart("a", 2, "c", 0, 1), "b")},
 		{"not namespaces that are excluded", Args{Selection: candidate.Selection{Namespaces: policy.Namespaces{Exclude: []string{"web"}}}},
 			scope(constraint(1), full("a", pods("a", 2, c)), holding("c", 0)), nil},
-		{"which constraints are looked at was decided before", Args{WhenUnsatisfiable: []corev1.UnsatisfiableConstraintAction{
+		{"the scope decides which constraints count", Args{WhenUnsatisfiable: []corev1.UnsatisfiableConstraintAction{
 			corev1.DoNotSchedule, corev1.ScheduleAnyway}},
 			scope(constraint(1, anyway), full("a", pods("a", 2, c)), holding("c", 0)), intents(apart("a", 2, "c", 0, 1), "a-1")},
 	})
@@ -246,13 +246,13 @@ func TestOfOneDomainThosePodsGoFirstThatMatterLeast(t *testing.T) {
 		{"of the same priority, lower quality of service first", Args{},
 			first(pod("a", c, test.Quality(corev1.PodQOSGuaranteed)), pod("b", c), pod("d", c, test.Quality(corev1.PodQOSBestEffort)),
 				pod("e", c)), intents(reason, "d", "b")},
-		{"of the same quality, those that would rather stay last", Args{},
+		{"of the same quality, pods with a node preference last", Args{},
 			first(pod("a", c, test.ReluctantToMove()), pod("b", c), pod("d", c, test.ReluctantToMove()), pod("e", c)), intents(reason, "b", "e")},
 		{"else by name", Args{}, first(pod("e", c), pod("b", c), pod("d", c), pod("a", c)), intents(reason, "a", "b")},
 		{"pods that ask for certain nodes last, whatever their priority", Args{},
 			first(pod("a", c, selecting()), pod("b", c, preferringNodes), pod("d", c, test.Priority(9), preferringPods), pod("e", c, test.Priority(7))),
 			intents(reason, "e", "d")},
-		{"and among those by priority again", Args{},
+		{"and among those by priority", Args{},
 			first(pod("a", c, selecting(), test.Priority(3)), pod("b", c, preferringNodes, test.Priority(2)), pod("d", c, selecting(), test.Priority(1)),
 				pod("e", c, test.Priority(7))),
 			intents(reason, "e", "d")},
@@ -265,7 +265,7 @@ func TestAPodMovesOnlyWhereItFits(t *testing.T) {
 		{"a pod that fits nowhere stays", Args{}, scope(constraint(1), full("a", pods("a", 7, nil)), holding("c", 3)), nil},
 		{"room does not matter if it is not asked for", anywhere(), scope(constraint(1), full("a", pods("a", 7, nil)), holding("c", 3)),
 			intents(apart("a", 7, "c", 3, 1), "a-1", "a-2")},
-		{"room is asked for in so many words", Args{TopologyBalanceNodeFit: &yes},
+		{"room is required explicitly", Args{TopologyBalanceNodeFit: &yes},
 			scope(constraint(1), full("a", pods("a", 7, nil)), holding("c", 3)), nil},
 		{"another one goes in the place of a pod that fits nowhere", Args{},
 			scope(constraint(1), full("a", one(pod("a", nil), pod("b", nil), pod("d", fits{"c"}, test.Priority(9)))), holding("c", 0)),
@@ -302,7 +302,7 @@ func TestWithTooFewDomainsTheLeastCountIsNothing(t *testing.T) {
 	}
 	c := fits{"c"}
 	check(t, []decision{
-		{"as many domains as are asked for", Args{}, scope(constraint(2, atLeast(2)), full("a", pods("a", 5, c)), holding("c", 3)), nil},
+		{"as many domains as required", Args{}, scope(constraint(2, atLeast(2)), full("a", pods("a", 5, c)), holding("c", 3)), nil},
 		{"pods beyond maxSkew move to a domain with fewer", Args{},
 			scope(constraint(3, atLeast(3)), full("a", pods("a", 5, c)), holding("c", 1)), intents(few(5, 3, 2, 3), "a-1", "a-2")},
 		{"but not more than maxSkew allows there", Args{},
@@ -333,10 +333,10 @@ func TestArgumentsThatMakeNoSenseAreRefused(t *testing.T) {
 			TopologyBalanceNodeFit: &yes,
 		}, nil},
 		{"no constraints is the default", Args{WhenUnsatisfiable: []corev1.UnsatisfiableConstraintAction{}}, nil},
-		{"what no constraint can say", Args{WhenUnsatisfiable: []corev1.UnsatisfiableConstraintAction{
+		{"an invalid action", Args{WhenUnsatisfiable: []corev1.UnsatisfiableConstraintAction{
 			"doNotSchedule", corev1.ScheduleAnyway, ""}}, []string{
-			`constraints[0]: is not what a constraint can say, got "doNotSchedule"; want DoNotSchedule or ScheduleAnyway`,
-			`constraints[2]: is not what a constraint can say, got ""; want DoNotSchedule or ScheduleAnyway`,
+			`constraints[0]: is not an action of a constraint, got "doNotSchedule"; want DoNotSchedule or ScheduleAnyway`,
+			`constraints[2]: is not an action of a constraint, got ""; want DoNotSchedule or ScheduleAnyway`,
 		}},
 		{"namespaces and selector", Args{
 			Selection: candidate.Selection{Namespaces: policy.Namespaces{Include: []string{"a"}, Exclude: []string{"B"}}, LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}},
@@ -352,7 +352,7 @@ func TestArgumentsThatMakeNoSenseAreRefused(t *testing.T) {
 	}
 }
 
-func TestTheConstraintsOfAPodAreThoseThatTheArgumentsAskFor(t *testing.T) {
+func TestConstraints(t *testing.T) {
 	hard, soft := constraint(1), constraint(2, over(corev1.LabelHostname), anyway)
 	both := pod("a", nil, test.Labelled("tier", "web"))
 	both.Pod.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{soft, hard}

@@ -13,8 +13,8 @@ import (
 	test "github.com/rehome-dev/rehome/test/functionstest"
 )
 
-// uneven is a cluster in which the first loaded nodes run that many pods of 250m each, and the others, up to nodes, a few.
-// In the scope are the pods of the nodes that the strategy asks for.
+// uneven returns a cluster in which the first loaded nodes run that many pods of 250m each, and the others, up to
+// nodes, a few. The scope contains the pods of the nodes that the strategy selects.
 func uneven(s strategy, nodes, loaded, pods int) schemas.UsageScope {
 	var scope schemas.UsageScope
 	amount := func(cpu, memory, pods int64) corev1.ResourceList {

@@ -11,11 +11,11 @@ import (
 
 // HighArgs are the arguments of HighNodeUtilization. Thresholds are required.
 type HighArgs struct {
-	// Thresholds are shares. A node is under-used while its usage of every resource is within them.
+	// Thresholds are percentages. A node is under-used while its usage of every resource is within them.
 	Thresholds Thresholds `json:"thresholds,omitzero"`
-	// NumberOfNodes is how many nodes may be under-used before the strategy acts.
+	// NumberOfNodes is the number of nodes that may be under-used before the strategy acts.
 	NumberOfNodes int `json:"numberOfNodes,omitzero"`
-	// EvictionModes change which pods move. Empty: all that may.
+	// EvictionModes change which pods move. Empty means all that may.
 	EvictionModes []EvictionMode `json:"evictionModes,omitzero"`
 	// EvictableNamespaces limits which pods may move. Only Exclude may be used.
 	EvictableNamespaces policy.Namespaces `json:"evictableNamespaces,omitzero"`
@@ -41,13 +41,13 @@ func (a HighArgs) Validate() error {
 	return found.Err()
 }
 
-// Resources are the resources with a threshold, and cpu, memory, and pods.
+// Resources returns the resources with a threshold, and cpu, memory, and pods.
 func (a HighArgs) Resources() []corev1.ResourceName { return a.Thresholds.withBasics() }
 
-// Load is the requests of pods.
+// Load returns the load type: the requests of pods.
 func (HighArgs) Load() policy.Load { return policy.Load{} }
 
-// Sources are the names of the under-used nodes that should lose their pods, in that order.
+// Sources returns the names of the under-used nodes that should lose their pods, in that order.
 func (a HighArgs) Sources(nodes []schemas.NodeUsage) []string { return a.plan(nodes).names() }
 
 // Decide returns the pods that should leave the under-used nodes, in the order of [HighArgs.Sources].
@@ -59,8 +59,8 @@ func (a HighArgs) Decide(scope schemas.UsageScope) []schemas.Intent {
 	return a.plan(scope.Nodes).intents(scope.Pods, r)
 }
 
-// plan sorts the nodes into under-used ones and targets: all others that are not cordoned, however full. A node that has none of the
-// resources with a threshold is not under-used: to empty it saves none of them.
+// plan sorts the nodes into under-used ones and targets: all others that are not cordoned, however full. A node without
+// any resource with a threshold is not under-used, because emptying it saves none of them.
 func (a HighArgs) plan(usage []schemas.NodeUsage) plan {
 	c := measure(usage, a.Resources())
 	low := c.fixed(a.Thresholds)

@@ -12,7 +12,7 @@ import (
 	test "github.com/rehome-dev/rehome/test/functionstest"
 )
 
-// requesting adds a container with these requests; of an init container when init.
+// requesting adds a container with these requests, or an init container if init.
 func requesting(requests string, init bool) test.PodOption {
 	return func(p *schemas.ScopedPod) {
 		c := corev1.Container{Resources: corev1.ResourceRequirements{Requests: test.Amounts(requests)}}
@@ -32,7 +32,7 @@ func wholly(p *schemas.ScopedPod) {
 	p.Pod.Spec.Resources = &corev1.ResourceRequirements{Requests: test.Amounts("cpu=1")}
 }
 
-// underUsed are the intents to move pods in the namespace web, each NAME, off one node.
+// underUsed returns the intents to move pods in the namespace web, each NAME, off one node.
 func underUsed(from, reason string, names ...string) []schemas.Intent {
 	return test.MovesFrom(from, from+" is under-used: "+reason, names...)
 }
@@ -114,7 +114,7 @@ func TestPodsLeaveNodesThatAreHardlyUsed(t *testing.T) {
 			pods{test.Using("n1", "a", "cpu=2")}, []string{"n1"}, nil},
 
 		{"protected pods stay", cpu, nodes{cold, warm}, pods{p("a", test.Protected(policy.DaemonSetPods)), p("b")}, []string{"n1"}, underUsed("n1", because, "b")},
-		{"pods of which the usage is not known stay", cpu, nodes{cold, warm}, pods{test.Unmeasured(p("a")), p("b")}, []string{"n1"}, underUsed("n1", because, "b")},
+		{"pods with unknown usage stay", cpu, nodes{cold, warm}, pods{test.Unmeasured(p("a")), p("b")}, []string{"n1"}, underUsed("n1", because, "b")},
 		{"pods of namespaces that are excluded stay", utilization.HighArgs{Thresholds: shares{"cpu": 20}, EvictableNamespaces: policy.Namespaces{Exclude: []string{"web"}}},
 			nodes{cold, warm}, pods{p("a", test.In("db")), p("b")}, []string{"n1"}, db},
 		{"lower priority first", cpu, nodes{cold, warm}, pods{p("a", test.Priority(1)), p("b")}, []string{"n1"}, underUsed("n1", because, "b", "a")},
@@ -135,7 +135,7 @@ func TestPodsLeaveNodesThatAreHardlyUsed(t *testing.T) {
 	}
 }
 
-// warm2 is a node that is not under-used and has room for everything.
+// warm2 returns a node that is not under-used and has room for everything.
 func warm2(name string) schemas.NodeUsage {
 	return test.Usage(name, "cpu=40", test.Capacity("cpu=100 memory=10000 pods=1000"))
 }
@@ -164,8 +164,8 @@ func TestHighNodeUtilizationValidate(t *testing.T) {
 		}, nil},
 		{"nothing", utilization.HighArgs{}, []string{"thresholds: names no resource; want at least one, such as cpu: 20"}},
 		{"thresholds", utilization.HighArgs{Thresholds: shares{"cpu": -1, "MetricResource": 1}}, []string{
-			"thresholds[MetricResource]: is not a resource that is measured; " + names,
-			"thresholds[cpu]: is no share of a node, got -1; want a percentage from 0 to 100",
+			"thresholds[MetricResource]: is not a measured resource; " + names,
+			"thresholds[cpu]: is not a percentage, got -1; want a percentage from 0 to 100",
 		}},
 		{"the rest", utilization.HighArgs{
 			Thresholds: shares{"cpu": 1}, NumberOfNodes: -2, EvictionModes: []utilization.EvictionMode{utilization.OnlyThresholdingResources, ""},

@@ -1,5 +1,5 @@
-// Package utilization holds the two strategies about how much nodes are used: LowNodeUtilization moves pods from over-used
-// nodes to hardly used ones, HighNodeUtilization empties hardly used nodes.
+// Package utilization has the two strategies about node usage: LowNodeUtilization moves pods from over-used nodes to
+// under-used ones, HighNodeUtilization empties under-used nodes.
 //
 //	scope ──▶ measure ──▶ split by limits ──▶ relieve (low) or empty (high) ──▶ plan.intents
 //
@@ -22,39 +22,41 @@ import (
 
 // LowArgs are the arguments of LowNodeUtilization. Thresholds and TargetThresholds are required, with the same resources.
 type LowArgs struct {
-	// Thresholds are shares. A node is under-used while its usage of every resource is within them.
+	// Thresholds are percentages. A node is under-used while its usage of every resource is within them.
 	Thresholds Thresholds `json:"thresholds,omitzero"`
-	// TargetThresholds are shares. A node is over-used when one resource exceeds its share. Under-used nodes are filled up to them.
+	// TargetThresholds are percentages. A node is over-used if one resource exceeds its target. Under-used nodes are
+	// filled up to them.
 	TargetThresholds Thresholds `json:"targetThresholds,omitzero"`
-	// UseDeviationThresholds: the thresholds count down, and the target thresholds up, from the mean share of all nodes.
+	// UseDeviationThresholds counts the thresholds down, and the target thresholds up, from the mean usage of all
+	// nodes.
 	UseDeviationThresholds bool `json:"useDeviationThresholds,omitzero"`
-	// NumberOfNodes is how many nodes may be under-used before the strategy acts.
+	// NumberOfNodes is the number of nodes that may be under-used before the strategy acts.
 	NumberOfNodes int `json:"numberOfNodes,omitzero"`
 	// EvictableNamespaces limits which pods may move. Only Exclude may be used.
 	EvictableNamespaces policy.Namespaces `json:"evictableNamespaces,omitzero"`
 	EvictionLimits      EvictionLimits    `json:"evictionLimits,omitzero"`
-	// MetricsUtilization is where load is measured. nil: the requests of pods count.
+	// MetricsUtilization selects the source of load. nil means the requests of pods.
 	MetricsUtilization *MetricsUtilization `json:"metricsUtilization,omitzero"`
 }
 
 // EvictionLimits bound one answer.
 type EvictionLimits struct {
-	// Node is how many pods of one node may leave at the same time. nil: any number.
+	// Node is the number of pods of one node that may leave at the same time. nil means any number.
 	Node *uint `json:"node,omitzero"`
 }
 
-// MetricsUtilization says where the load of nodes and pods is measured.
+// MetricsUtilization selects the source of the load of nodes and pods.
 type MetricsUtilization struct {
-	// MetricsServer is the older way to write the Source KubernetesMetrics.
+	// MetricsServer is the older form of the Source KubernetesMetrics.
 	MetricsServer bool              `json:"metricsServer,omitzero"`
 	Source        policy.LoadSource `json:"source,omitzero"`
-	// Prometheus is required with the Source Prometheus, and refused with any other.
+	// Prometheus is required for the Source Prometheus, and forbidden for any other.
 	Prometheus *Prometheus `json:"prometheus,omitzero"`
 }
 
 // Prometheus holds the query for Prometheus.
 type Prometheus struct {
-	// Query gives one number from 0 to 1 for each node, with the label instance that names the node.
+	// Query returns one number from 0 to 1 for each node, with the label instance that names the node.
 	Query string `json:"query,omitzero"`
 }
 
@@ -73,7 +75,7 @@ func (a LowArgs) Validate() error {
 	return found.Err()
 }
 
-// compare adds where the two maps of thresholds do not go together.
+// compare adds an error if the two maps of thresholds do not match.
 func (a LowArgs) compare(found *policy.Findings) {
 	const both = "name the same resources in both"
 	for _, name := range a.Thresholds.names() {
@@ -108,12 +110,12 @@ func (m *MetricsUtilization) validate() error {
 	case m.Source != policy.LoadPrometheus:
 		found.Add("source", m.Source, "is not known", right)
 	case m.Prometheus == nil || strings.TrimSpace(m.Prometheus.Query) == "":
-		found.Add("prometheus.query", nil, "is missing", "write what Prometheus is to be asked")
+		found.Add("prometheus.query", nil, "is missing", "write a PromQL query")
 	}
 	return found.Err()
 }
 
-// Load returns where usage comes from: the requests of pods, unless MetricsUtilization names another source.
+// Load returns the source of usage: the requests of pods, unless MetricsUtilization names another source.
 func (a LowArgs) Load() policy.Load {
 	m := a.MetricsUtilization
 	switch {
@@ -127,7 +129,7 @@ func (a LowArgs) Load() policy.Load {
 	return policy.Load{Source: m.Source}
 }
 
-// Resources are the resources with a threshold, and cpu, memory, and pods unless Prometheus measures the load.
+// Resources returns the resources with a threshold, and cpu, memory, and pods unless Prometheus measures the load.
 func (a LowArgs) Resources() []corev1.ResourceName {
 	if a.Load().Source == policy.LoadPrometheus {
 		return a.Thresholds.names()
@@ -135,7 +137,7 @@ func (a LowArgs) Resources() []corev1.ResourceName {
 	return a.Thresholds.withBasics()
 }
 
-// Sources are the names of the over-used nodes that should lose pods, in that order.
+// Sources returns the names of the over-used nodes that should lose pods, in that order.
 func (a LowArgs) Sources(nodes []schemas.NodeUsage) []string { return a.plan(nodes).names() }
 
 // Decide returns the pods that should leave the over-used nodes, in the order of [LowArgs.Sources].

@@ -12,7 +12,7 @@ import (
 	test "github.com/rehome-dev/rehome/test/functionstest"
 )
 
-// overUsed are the intents to move pods in the namespace web, each NAME, off one node.
+// overUsed returns the intents to move pods in the namespace web, each NAME, off one node.
 func overUsed(from, reason string, names ...string) []schemas.Intent {
 	return test.MovesFrom(from, from+" is over-used: "+reason, names...)
 }
@@ -24,7 +24,7 @@ type (
 	list   = []schemas.Intent
 )
 
-// cpu is under-used up to 20 % and over-used above 50 %, with changes.
+// cpu returns arguments with an under-used limit of 20 % and an over-used limit of 50 %, with changes.
 func cpu(changes ...func(*utilization.LowArgs)) utilization.LowArgs {
 	a := utilization.LowArgs{Thresholds: shares{"cpu": 20}, TargetThresholds: shares{"cpu": 50}}
 	for _, change := range changes {
@@ -43,7 +43,8 @@ func kubernetes(a *utilization.LowArgs) {
 	a.MetricsUtilization = &utilization.MetricsUtilization{Source: policy.LoadKubernetes}
 }
 
-// load is under-used up to 20 % and over-used above 50 % of one figure from Prometheus, with changes.
+// load returns arguments with an under-used limit of 20 % and an over-used limit of 50 % of one value from Prometheus,
+// with changes.
 func load(changes ...func(*utilization.LowArgs)) utilization.LowArgs {
 	a := utilization.LowArgs{
 		Thresholds: shares{schemas.LoadMetric: 20}, TargetThresholds: shares{schemas.LoadMetric: 50},
@@ -55,7 +56,7 @@ func load(changes ...func(*utilization.LowArgs)) utilization.LowArgs {
 	return a
 }
 
-// nodesCase is a rule about which nodes lose pods.
+// nodesCase is a case about which nodes lose pods.
 type nodesCase struct {
 	name    string
 	args    utilization.LowArgs
@@ -137,7 +138,7 @@ func TestPodsLeaveAsLongAsThereIsRoomForThem(t *testing.T) {
 			[]string{"n2", "n1"}, overUsed("n2", "cpu 90 % of 50 %", "b")},
 		{"a pod larger than the capacity of any target stays", cpu(), nodes{test.Usage("n1", "cpu=9"), test.Usage("n2", "cpu=2"), test.Usage("n3", "cpu=2")},
 			pods{test.Using("n1", "a", "cpu=4")}, []string{"n1"}, nil},
-		{"a pod that uses nothing of what is used too much stays", cpu(), nodes{test.Usage("n1", "cpu=9"), test.Usage("n2", "")},
+		{"a pod that does not use the over-used resource stays", cpu(), nodes{test.Usage("n1", "cpu=9"), test.Usage("n2", "")},
 			pods{test.Using("n1", "a", "memory=1"), test.Using("n1", "b", "cpu=4")}, []string{"n1"}, overUsed("n1", "cpu 90 % of 50 %", "b")},
 		{"one pod that is enough and not four", cpu(), nodes{test.Usage("n1", "cpu=9"), test.Usage("n2", "")}, pods{
 			test.Using("n1", "a", "cpu=1"), test.Using("n1", "b", "cpu=1"), test.Using("n1", "c", "cpu=1"), test.Using("n1", "d", "cpu=1"), test.Using("n1", "e", "cpu=4"),
@@ -156,7 +157,7 @@ func TestPodsLeaveAsLongAsThereIsRoomForThem(t *testing.T) {
 		{"a threshold of a resource that only takers have", utilization.LowArgs{Thresholds: shares{"nvidia.com/gpu": 20, "cpu": 20}, TargetThresholds: shares{"nvidia.com/gpu": 50, "cpu": 50}},
 			nodes{test.Usage("n1", "cpu=6"), test.Usage("n2", "", test.Capacity("cpu=10 memory=100 pods=100 nvidia.com/gpu=4"))}, three,
 			[]string{"n1"}, overUsed("n1", "cpu 60 % of 50 %", "a")},
-		{"a share of a resource of which there is nothing is 0", utilization.LowArgs{Thresholds: shares{"nvidia.com/gpu": 0, "cpu": 20}, TargetThresholds: shares{"nvidia.com/gpu": 50, "cpu": 50}},
+		{"the share of a missing resource is 0", utilization.LowArgs{Thresholds: shares{"nvidia.com/gpu": 0, "cpu": 20}, TargetThresholds: shares{"nvidia.com/gpu": 50, "cpu": 50}},
 			nodes{test.Usage("n1", "cpu=6", test.Capacity("cpu=10 memory=100 pods=100 nvidia.com/gpu=0")), test.Usage("n2", "", test.Capacity("cpu=10 memory=100 pods=100 nvidia.com/gpu=4"))},
 			three, []string{"n1"}, overUsed("n1", "cpu 60 % of 50 %", "a")},
 		{"a part of a unit is cut off a target", utilization.LowArgs{Thresholds: shares{"pods": 10}, TargetThresholds: shares{"pods": 50}},
@@ -190,9 +191,9 @@ func TestWhichPodsLeave(t *testing.T) {
 				small("a", test.Priority(5)), small("b", test.Priority(-5)), small("c"), small("d", test.Quality(corev1.PodQOSGuaranteed)),
 				small("e", test.Quality(corev1.PodQOSBestEffort)), small("f", test.ReluctantToMove()), small("h"), small("g"),
 			}, []string{"n1"}, overUsed("n1", because, "e", "c", "g", "h", "d", "f", "b", "a")},
-		{"a pod of which the usage is not known stays", cpu(kubernetes), nodes{hot, cold}, pods{test.Unmeasured(p("a")), p("b"), p("c")},
+		{"a pod with unknown usage stays", cpu(kubernetes), nodes{hot, cold}, pods{test.Unmeasured(p("a")), p("b"), p("c")},
 			[]string{"n1"}, overUsed("n1", because, "b", "c")},
-		{"also when it is asked for requests", cpu(), nodes{hot, cold}, pods{test.Unmeasured(p("a")), p("b")}, []string{"n1"}, overUsed("n1", because, "b")},
+		{"also with requests as the load", cpu(), nodes{hot, cold}, pods{test.Unmeasured(p("a")), p("b")}, []string{"n1"}, overUsed("n1", because, "b")},
 
 		{"a pod that tolerates no taker stays", cpu(), nodes{hot, test.Usage("n2", "", test.Tainted("gpu:NoSchedule"))},
 			pods{p("a"), p("b", test.ToleratingKeys("gpu")), p("c", test.ToleratingKeys("spot"))}, []string{"n1"}, overUsed("n1", because, "b")},
@@ -217,7 +218,7 @@ func TestWhichPodsLeave(t *testing.T) {
 			slices.Concat(overUsed("n1", because, "a"), overUsed("n0", "cpu 80 % of 50 %", "c"))},
 		{"a limit that is not reached", cpu(atMost(9)), nodes{hot, cold}, pods{p("a"), p("b"), p("c")}, []string{"n1"}, overUsed("n1", because, "a", "b")},
 		{"a limit of none", cpu(atMost(0)), nodes{hot, cold}, pods{p("a"), p("b")}, nil, nil},
-		{"those that stay do not count in the limit", cpu(atMost(1)), nodes{hot, cold}, pods{p("a", test.Protected(policy.DaemonSetPods)), test.Unmeasured(p("b")), p("c"), p("d")},
+		{"staying pods do not count in the limit", cpu(atMost(1)), nodes{hot, cold}, pods{p("a", test.Protected(policy.DaemonSetPods)), test.Unmeasured(p("b")), p("c"), p("d")},
 			[]string{"n1"}, overUsed("n1", because, "c")},
 
 		{"a pod that is being deleted is gone from its node", cpu(), nodes{hot, cold}, pods{p("a"), p("b"), p("c", test.Deleted())},
@@ -229,7 +230,7 @@ func TestWhichPodsLeave(t *testing.T) {
 			pods{test.Using("n0", "a", "cpu=1500m", test.Deleted()), p("b"), p("c")}, []string{"n1", "n0"}, overUsed("n1", because, "b")},
 		{"it counts in the limit, protected or not", cpu(atMost(2)), nodes{hot, cold}, pods{small("a", test.Deleted(), test.Protected(policy.DaemonSetPods)), small("b"), small("c")},
 			[]string{"n1"}, overUsed("n1", because, "b")},
-		{"one of which the usage is not known holds up no other", cpu(), nodes{hot, cold}, pods{p("a"), p("b"), p("c"), test.Unmeasured(p("d", test.Deleted()))},
+		{"a pod with unknown usage does not block others", cpu(), nodes{hot, cold}, pods{p("a"), p("b"), p("c"), test.Unmeasured(p("d", test.Deleted()))},
 			[]string{"n1"}, overUsed("n1", because, "a", "b")},
 		{"one that has ended is long gone", cpu(), nodes{hot, cold}, pods{p("a"), p("b"), p("c", test.Deleted(), test.Phase(corev1.PodFailed))},
 			[]string{"n1"}, overUsed("n1", because, "a", "b")},
@@ -253,7 +254,7 @@ func TestThresholdsCanCountFromTheMean(t *testing.T) {
 			[]string{"n1"}, overUsed("n1", "cpu 80 % of 60 %", "a", "b")},
 		{"of shares, not of amounts", ten(), nodes{test.Usage("n1", "cpu=8"), test.Usage("n2", "cpu=2", test.Capacity("cpu=100 memory=100 pods=100"))}, two, // mean 41
 			[]string{"n1"}, overUsed("n1", "cpu 80 % of 51 %", "a", "b", "c")},
-		{"takers are filled up to the mean and what is added", ten(), nodes{test.Usage("n1", "cpu=9"), test.Usage("n2", "cpu=1", test.Capacity("cpu=4 memory=100 pods=100"))}, two, // mean 57.5
+		{"targets are filled up to the mean plus the threshold", ten(), nodes{test.Usage("n1", "cpu=9"), test.Usage("n2", "cpu=1", test.Capacity("cpu=4 memory=100 pods=100"))}, two, // mean 57.5
 			[]string{"n1"}, overUsed("n1", "cpu 90 % of 67.5 %", "a")},
 		{"on the edge nothing is over-used", ten(), nodes{test.Usage("n1", "cpu=6"), test.Usage("n2", "cpu=4")}, two, nil, nil},
 		{"not below 0", utilization.LowArgs{Thresholds: shares{"cpu": 50}, TargetThresholds: shares{"cpu": 10}, UseDeviationThresholds: true},
@@ -265,11 +266,11 @@ func TestThresholdsCanCountFromTheMean(t *testing.T) {
 			[]string{"n1", "n2"}, overUsed("n2", "cpu 110 % of 100 %", "a")},
 		{"a threshold may be above the target then", utilization.LowArgs{Thresholds: shares{"cpu": 20}, TargetThresholds: shares{"cpu": 10}, UseDeviationThresholds: true},
 			nodes{test.Usage("n1", "cpu=8"), test.Usage("n2", "cpu=2")}, two, []string{"n1"}, overUsed("n1", "cpu 80 % of 60 %", "a", "b")},
-		{"the mean of a resource is that of the nodes that have it", gpu, nodes{
+		{"the mean of a resource is over the nodes that have it", gpu, nodes{
 			test.Usage("n1", "cpu=5 nvidia.com/gpu=4", test.Capacity("cpu=10 memory=100 pods=100 nvidia.com/gpu=4")),
 			test.Usage("n2", "cpu=5", test.Capacity("cpu=10 memory=100 pods=100 nvidia.com/gpu=4")), test.Usage("n3", "cpu=5"),
 		}, pods{test.Using("n1", "a", "nvidia.com/gpu=2"), test.Using("n1", "b", "nvidia.com/gpu=2")}, nil, nil}, // cpu at the mean: none is under-used
-		{"of which those that lack it are under-used", utilization.LowArgs{Thresholds: shares{"nvidia.com/gpu": 10}, TargetThresholds: shares{"nvidia.com/gpu": 10}, UseDeviationThresholds: true},
+		{"nodes without the resource are under-used", utilization.LowArgs{Thresholds: shares{"nvidia.com/gpu": 10}, TargetThresholds: shares{"nvidia.com/gpu": 10}, UseDeviationThresholds: true},
 			nodes{
 				test.Usage("n1", "cpu=5 nvidia.com/gpu=4", test.Capacity("cpu=10 memory=100 pods=100 nvidia.com/gpu=4")),
 				test.Usage("n2", "cpu=5", test.Capacity("cpu=10 memory=100 pods=100 nvidia.com/gpu=4")), test.Usage("n3", "cpu=5"),
@@ -282,7 +283,7 @@ func TestThresholdsCanCountFromTheMean(t *testing.T) {
 	}
 }
 
-func TestALoadFromPrometheusMovesPodsWithoutKnowingTheirs(t *testing.T) {
+func TestPrometheusLoadWithoutPodUsage(t *testing.T) {
 	hot, cold := test.Usage("n1", "MetricResource=90"), test.Usage("n2", "MetricResource=10")
 	p := func(on, name string, options ...test.PodOption) schemas.UsingPod {
 		return test.Unmeasured(test.Using(on, name, "", options...))
@@ -320,7 +321,7 @@ func TestLowNodeUtilizationNeeds(t *testing.T) {
 		resources []corev1.ResourceName
 	}{
 		{"requests of the basics", cpu(), policy.Load{}, basics},
-		{"requests of the basics and what has a threshold", utilization.LowArgs{Thresholds: shares{"nvidia.com/gpu": 1, "cpu": 2, "ephemeral-storage": 3}},
+		{"basic requests and resources with a threshold", utilization.LowArgs{Thresholds: shares{"nvidia.com/gpu": 1, "cpu": 2, "ephemeral-storage": 3}},
 			policy.Load{}, []corev1.ResourceName{"cpu", "ephemeral-storage", "memory", "nvidia.com/gpu", "pods"}},
 		{"the load by Kubernetes", cpu(kubernetes), policy.Load{Source: policy.LoadKubernetes}, basics},
 		{"the load by Kubernetes, in older words", cpu(func(a *utilization.LowArgs) {
@@ -357,17 +358,17 @@ func TestLowNodeUtilizationValidate(t *testing.T) {
 			"thresholds: names no resource; want at least one, such as cpu: 20", "targetThresholds: names no resource; want at least one, such as cpu: 20",
 		}},
 		{"shares that are none", utilization.LowArgs{Thresholds: shares{"cpu": -0.1, "memory": 100.1, "pods": 1e300}, TargetThresholds: shares{"cpu": 50, "memory": 101, "pods": 1e300}}, []string{
-			"thresholds[cpu]: is no share of a node, got -0.1; want a percentage from 0 to 100",
-			"thresholds[memory]: is no share of a node, got 100.1; want a percentage from 0 to 100",
-			"thresholds[pods]: is no share of a node, got 1e+300; want a percentage from 0 to 100",
-			"targetThresholds[memory]: is no share of a node, got 101; want a percentage from 0 to 100",
-			"targetThresholds[pods]: is no share of a node, got 1e+300; want a percentage from 0 to 100",
+			"thresholds[cpu]: is not a percentage, got -0.1; want a percentage from 0 to 100",
+			"thresholds[memory]: is not a percentage, got 100.1; want a percentage from 0 to 100",
+			"thresholds[pods]: is not a percentage, got 1e+300; want a percentage from 0 to 100",
+			"targetThresholds[memory]: is not a percentage, got 101; want a percentage from 0 to 100",
+			"targetThresholds[pods]: is not a percentage, got 1e+300; want a percentage from 0 to 100",
 		}},
 		{"resources that are none", utilization.LowArgs{Thresholds: shares{"CPU": 1, "gpu": 1, "a/b/c": 1, "MetricResource": 1}, TargetThresholds: shares{"CPU": 1, "gpu": 1, "a/b/c": 1, "MetricResource": 1}}, []string{
-			"thresholds[CPU]: is not a resource that is measured; " + names, "thresholds[MetricResource]: is not a resource that is measured; " + names,
-			"thresholds[a/b/c]: is not a resource that is measured; " + names, "thresholds[gpu]: is not a resource that is measured; " + names,
-			"targetThresholds[CPU]: is not a resource that is measured; " + names, "targetThresholds[MetricResource]: is not a resource that is measured; " + names,
-			"targetThresholds[a/b/c]: is not a resource that is measured; " + names, "targetThresholds[gpu]: is not a resource that is measured; " + names,
+			"thresholds[CPU]: is not a measured resource; " + names, "thresholds[MetricResource]: is not a measured resource; " + names,
+			"thresholds[a/b/c]: is not a measured resource; " + names, "thresholds[gpu]: is not a measured resource; " + names,
+			"targetThresholds[CPU]: is not a measured resource; " + names, "targetThresholds[MetricResource]: is not a measured resource; " + names,
+			"targetThresholds[a/b/c]: is not a measured resource; " + names, "targetThresholds[gpu]: is not a measured resource; " + names,
 		}},
 		{"other resources in the one than in the other", utilization.LowArgs{Thresholds: shares{"cpu": 20, "pods": 20}, TargetThresholds: shares{"cpu": 50, "memory": 50}}, []string{
 			"thresholds[pods]: is not among targetThresholds; name the same resources in both", "targetThresholds[memory]: is not among thresholds; name the same resources in both",
@@ -392,14 +393,14 @@ func TestLowNodeUtilizationValidate(t *testing.T) {
 			[]string{`metricsUtilization.source: is not known, got "prometheus"; want KubernetesMetrics or Prometheus`}},
 		{"a source in both words", metrics(utilization.MetricsUtilization{MetricsServer: true, Source: policy.LoadKubernetes}),
 			[]string{"metricsUtilization.metricsServer: cannot be used together with source; keep source"}},
-		{"a query for nobody", metrics(utilization.MetricsUtilization{Source: policy.LoadKubernetes, Prometheus: &utilization.Prometheus{Query: "a"}}),
+		{"a query without a source", metrics(utilization.MetricsUtilization{Source: policy.LoadKubernetes, Prometheus: &utilization.Prometheus{Query: "a"}}),
 			[]string{"metricsUtilization.prometheus: is not asked; write source: Prometheus, or leave it out"}},
-		{"a query for nobody, in older words", metrics(utilization.MetricsUtilization{MetricsServer: true, Prometheus: &utilization.Prometheus{Query: "a"}}),
+		{"a query without a source, in the older form", metrics(utilization.MetricsUtilization{MetricsServer: true, Prometheus: &utilization.Prometheus{Query: "a"}}),
 			[]string{"metricsUtilization.prometheus: is not asked; write source: Prometheus, or leave it out"}},
 		{"Prometheus without a block", load(func(a *utilization.LowArgs) { a.MetricsUtilization.Prometheus = nil }),
-			[]string{"metricsUtilization.prometheus.query: is missing; write what Prometheus is to be asked"}},
+			[]string{"metricsUtilization.prometheus.query: is missing; write a PromQL query"}},
 		{"Prometheus without a query", load(func(a *utilization.LowArgs) { a.MetricsUtilization.Prometheus = &utilization.Prometheus{Query: " "} }),
-			[]string{"metricsUtilization.prometheus.query: is missing; write what Prometheus is to be asked"}},
+			[]string{"metricsUtilization.prometheus.query: is missing; write a PromQL query"}},
 		{"Prometheus without a threshold", load(func(a *utilization.LowArgs) { a.Thresholds, a.TargetThresholds = nil, shares{} }), []string{
 			"thresholds: names no resource; want at least one, such as MetricResource: 20",
 			"targetThresholds: names no resource; want at least one, such as MetricResource: 20",
@@ -407,16 +408,16 @@ func TestLowNodeUtilizationValidate(t *testing.T) {
 		{"Prometheus with another resource", load(func(a *utilization.LowArgs) {
 			a.Thresholds, a.TargetThresholds = shares{"cpu": 20, schemas.LoadMetric: 20}, shares{"cpu": 50, schemas.LoadMetric: 50}
 		}), []string{
-			"thresholds[cpu]: is not a resource that is measured; want MetricResource, the only one that Prometheus is asked for",
-			"targetThresholds[cpu]: is not a resource that is measured; want MetricResource, the only one that Prometheus is asked for",
+			"thresholds[cpu]: is not a measured resource; want MetricResource, the only resource with a Prometheus source",
+			"targetThresholds[cpu]: is not a measured resource; want MetricResource, the only resource with a Prometheus source",
 		}},
 		{"Kubernetes with a resource that it does not measure", func() utilization.LowArgs {
 			a := cpu(kubernetes)
 			a.Thresholds, a.TargetThresholds = shares{"nvidia.com/gpu": 20}, shares{"nvidia.com/gpu": 50}
 			return a
 		}(), []string{
-			"thresholds[nvidia.com/gpu]: is not a resource that is measured; want cpu, memory or pods",
-			"targetThresholds[nvidia.com/gpu]: is not a resource that is measured; want cpu, memory or pods",
+			"thresholds[nvidia.com/gpu]: is not a measured resource; want cpu, memory or pods",
+			"targetThresholds[nvidia.com/gpu]: is not a measured resource; want cpu, memory or pods",
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// cluster is all nodes of a scope in plain numbers, in the order of their names.
+// cluster has all nodes of a scope in plain numbers, by name.
 type cluster struct {
 	resources []corev1.ResourceName
 	nodes     []node
@@ -21,18 +21,18 @@ type node struct {
 	*schemas.NodeUsage
 	figures []figure // in the order of the resources
 	highest float64  // the highest of the shares
-	// hard are the taints that keep pods out, soft those that the scheduler avoids.
+	// hard are the taints that keep pods out, soft the taints that the scheduler avoids.
 	hard, soft []corev1.Taint
 }
 
-// figure is how much of one resource a node has and how much of it is used.
+// figure is the amount of one resource that a node has, and the used part.
 type figure struct {
-	capacity int64 // -1: the node does not know the resource
+	capacity int64 // -1 if the node does not have the resource
 	used     int64
 	share    float64 // used of capacity in percent; 0 when there is no capacity
 }
 
-// measure reads what the nodes have and use of the resources. It does not change usage.
+// measure reads the capacity and the usage of the nodes. It does not change usage.
 func measure(usage []schemas.NodeUsage, resources []corev1.ResourceName) cluster {
 	c := cluster{resources: resources, nodes: make([]node, len(usage))}
 	for i := range usage {
@@ -67,7 +67,7 @@ func figureOf(node *schemas.NodeUsage, name corev1.ResourceName) figure {
 	return f
 }
 
-// whole is an amount as a whole number: thousandths of CPU, and the unit of any other resource.
+// whole returns an amount as a whole number: thousandths of CPU, and the unit of any other resource.
 func whole(name corev1.ResourceName, amount resource.Quantity) int64 {
 	if name == corev1.ResourceCPU {
 		return amount.MilliValue()
@@ -75,8 +75,8 @@ func whole(name corev1.ResourceName, amount resource.Quantity) int64 {
 	return amount.Value()
 }
 
-// upTo is how much of the resource a limit allows: all of it without a limit, nothing of an unknown resource. It rounds
-// down and multiplies in the same order as the descheduler, so that figures on the edge agree.
+// upTo returns how much of the resource a limit allows: all of it without a limit, nothing of an unknown resource. It
+// rounds down and multiplies in the same order as the descheduler, so that figures on the edge agree.
 func (f figure) upTo(limit float64) int64 {
 	switch {
 	case f.capacity < 0:
@@ -148,7 +148,7 @@ func (n node) hasOne(l limits) bool {
 	return false
 }
 
-// split returns the nodes of the first kind, then those that are only of the second.
+// split returns the nodes of the first kind, then the nodes that are only of the second kind.
 func (c cluster) split(first, second func(node) bool) (firsts, seconds []node) {
 	for _, n := range c.nodes {
 		switch {

@@ -14,7 +14,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// plan says which nodes should lose pods, how many, and which nodes take them. The zero value moves nothing.
+// plan specifies which nodes should lose pods, how many, and which nodes take them. The zero value moves nothing.
 type plan struct {
 	resources []corev1.ResourceName
 	sources   []source
@@ -26,18 +26,19 @@ type plan struct {
 // source is a node that should lose pods.
 type source struct {
 	node
-	keep       []int64 // how much of each resource may stay in use; nil: all pods leave
+	keep       []int64 // the amount of each resource that may stay in use; nil means all pods leave
 	used       []int64
 	left       uint     // pods that have left
-	leaving    []leaver // those that are being deleted: they have left
+	leaving    []leaver // terminating pods, which have left
 	unmeasured bool     // the usage of one that has left is not known
 	pods       []leaver // pods that may leave
-	loses      int      // how many pods it loses if the targets have capacity for all
+	loses      int      // the number of pods that it loses if the targets have capacity for all
 	bound      bool     // a pod that the node would have to lose may not leave
 }
 
-// relieve plans to move pods from the nodes over to the nodes under, until the former are within the limits or the latter
-// are filled up to them. The node with the highest share of any resource comes first, then the one that loses the fewest pods.
+// relieve plans to move pods from the nodes over to the nodes under, until the former are within the limits or the
+// latter are filled up to them. The node with the highest percentage of any resource comes first, then the one that
+// loses the fewest pods.
 func (c cluster) relieve(over, under []node, l limits) plan {
 	p := c.plan(over, under, l, false)
 	p.reason = func(n node) string {
@@ -54,9 +55,9 @@ func (c cluster) relieve(over, under []node, l limits) plan {
 	return p
 }
 
-// empty plans to move all pods from the nodes under, which are within the limits, to the targets. The node whose highest share of any
-// resource is the lowest comes first, then the one that loses the fewest pods. Nodes that cannot lose all their pods lose none,
-// unless that is so for all.
+// empty plans to move all pods from the nodes under, which are within the limits, to the targets. The node whose
+// highest percentage of any resource is the lowest comes first, then the one that loses the fewest pods. Nodes that
+// cannot lose all their pods lose none, unless that is true for all nodes.
 func (c cluster) empty(under, targets []node, l limits) plan {
 	p := c.plan(under, targets, c.fixed(nil), true)
 	p.reason = func(n node) string {
@@ -82,7 +83,7 @@ func (c cluster) plan(sources, takers []node, fill limits, packs bool) plan {
 	return p
 }
 
-// names are the names of the sources, in order.
+// names returns the names of the sources, in order.
 func (p plan) names() []string {
 	names := make([]string, len(p.sources))
 	for i := range p.sources {
@@ -91,25 +92,26 @@ func (p plan) names() []string {
 	return names
 }
 
-// rules say which pods may leave a node, and how many.
+// rules specify which pods may leave a node, and how many.
 type rules struct {
 	namespaces policy.Namespaces
-	// only limits the pods. nil: all.
+	// only limits the pods. nil means all.
 	only func(pod *corev1.Pod) bool
-	// perNode is how many pods of one node may leave at the same time. nil: any number.
+	// perNode is the number of pods of one node that may leave at the same time. nil means any number.
 	perNode *uint
-	// unmeasured: pods with unknown usage may leave. Their effect is unknown too, so a node loses as many as perNode says,
-	// and one at a time without perNode.
+	// unmeasured allows pods with unknown usage to leave. Their effect is unknown too, so a node loses perNode of them,
+	// or one at a time without perNode.
 	unmeasured bool
 	// now is the time of the scope.
 	now time.Time
 }
 
-// intents returns the pods that should leave their nodes: one source after the other, the pods that cost least to move first. It may
-// be called once.
+// intents returns the pods that should leave their nodes: one source after another, the cheapest pods first. It may be
+// called once.
 //
-// A pod that is being deleted has left already: its usage is neither on its node nor free at the targets, and it counts in
-// perNode. So the answer in the middle of the moves is the rest of them. A pod that is stuck, see [schemas.Stuck], has not left.
+// A terminating pod has left already: its usage is neither on its node nor free at the targets, and it counts in
+// perNode. So the answer in the middle of the moves is the rest of them. A pod that is stuck, see [schemas.Stuck], has
+// not left.
 func (p plan) intents(pods []schemas.UsingPod, r rules) []schemas.Intent {
 	p.assign(pods, r)
 	var moves []schemas.Intent
@@ -140,8 +142,8 @@ func (p plan) intents(pods []schemas.UsingPod, r rules) []schemas.Intent {
 	return moves
 }
 
-// assign gives each source its pods, and lets those that are being deleted take capacity of targets. Sources that are used equally are
-// put in the order of how many pods they lose.
+// assign gives each source its pods, and lets terminating pods take capacity of targets. It sorts sources with equal
+// usage by the number of pods that they lose.
 func (p plan) assign(pods []schemas.UsingPod, r rules) {
 	byName := make(map[string]*source, len(p.sources))
 	for i := range p.sources {
@@ -187,12 +189,12 @@ func (p plan) assign(pods []schemas.UsingPod, r rules) {
 	}
 }
 
-// leaver is a pod with what it uses of each resource.
+// leaver is a pod with its usage of each resource.
 type leaver struct {
 	*schemas.UsingPod
 	used []int64
 	cost int64   // see [policy.MoveCost]
-	to   *target // nil: it stays
+	to   *target // nil if it stays
 }
 
 func (p plan) leaver(pod *schemas.UsingPod) leaver {
@@ -203,8 +205,8 @@ func (p plan) leaver(pod *schemas.UsingPod) leaver {
 	return l
 }
 
-// next returns which of the pods the source should lose next, of those that cost least to move the one that relieves it most. -1: it
-// need not lose any of them. The pods are in the order of [candidate.Compare].
+// next returns the index of the pod that the source should lose next: among the cheapest pods the one that relieves it
+// most. It returns -1 if the source need not lose any. The pods are in the order of [candidate.Compare].
 func (s *source) next(pods []leaver) int {
 	best, most := -1, 0.0
 	for i, l := range pods {
@@ -218,8 +220,8 @@ func (s *source) next(pods []leaver) int {
 	return best
 }
 
-// relief is the part of what the source has to lose that goes with a pod, summed over the resources. needed reports whether it has to
-// lose any.
+// relief returns the part of the excess of the source that a pod removes, summed over the resources. needed reports
+// whether it removes any.
 func (s *source) relief(l leaver) (sum float64, needed bool) {
 	for i, amount := range l.used {
 		if s.keep == nil {
@@ -231,14 +233,14 @@ func (s *source) relief(l leaver) (sum float64, needed bool) {
 	return sum, needed || s.keep == nil
 }
 
-// staysWithNode reports whether the pod is one of those that every node has, and that do not keep a node from being empty.
+// staysWithNode reports whether the pod is of a kind that every node has, so that the node counts as empty with it.
 func staysWithNode(pod *schemas.UsingPod) bool {
 	return slices.ContainsFunc(pod.Protected, func(p schemas.Protection) bool {
 		return p.Rule == policy.DaemonSetPods || p.Rule == policy.MirrorPods || p.Rule == policy.StaticPods
 	})
 }
 
-// count is how many pods the source loses if the targets have capacity for all.
+// count returns the number of pods that the source loses if the targets have capacity for all.
 func (s *source) count() int {
 	if s.keep == nil {
 		return len(s.leaving) + len(s.pods)
@@ -256,7 +258,7 @@ func (s *source) count() int {
 	return int(alone.left)
 }
 
-// lose subtracts what a pod uses from its node.
+// lose subtracts the usage of a pod from its node.
 func (s *source) lose(l leaver) {
 	s.left++
 	s.unmeasured = s.unmeasured || l.Used == nil
@@ -265,8 +267,8 @@ func (s *source) lose(l leaver) {
 	}
 }
 
-// leave returns the pods that should leave the source, each to one of the targets. It chooses again without a pod that turns out to be
-// needless: those that were chosen after it relieve the source of more.
+// leave returns the pods that should leave the source, each with one of the targets. If a chosen pod turns out to be
+// unnecessary, because later ones relieve the source more, it chooses again without that pod.
 func (p plan) leave(s *source, r rules) []leaver {
 	pods := s.pods
 	for {
@@ -297,7 +299,7 @@ func (p plan) choose(s *source, r rules, pods []leaver) (leave []leaver) {
 	return leave
 }
 
-// undo lets pods stay that were chosen.
+// undo lets chosen pods stay.
 func (p plan) undo(s *source, leave []leaver) {
 	for _, l := range leave {
 		p.targets.giveBack(l)
@@ -308,7 +310,7 @@ func (p plan) undo(s *source, leave []leaver) {
 	}
 }
 
-// mayKeep reports whether the source would be within its limits with a pod that was chosen.
+// mayKeep reports whether the source would be within its limits with a chosen pod.
 func (s *source) mayKeep(l leaver) bool {
 	for i, amount := range l.used {
 		if s.keep == nil || amount > 0 && s.used[i]+amount > s.keep[i] {
@@ -318,7 +320,7 @@ func (s *source) mayKeep(l leaver) bool {
 	return true
 }
 
-// reason says what is wrong with a node: "node-1 is over-used: cpu 83 % of 50 %". It names the resources that count.
+// reason describes the usage of a node: "node-1 is over-used: cpu 83 % of 50 %". It names the relevant resources.
 func (c cluster) reason(n node, is string, l limits, counts func(share, limit float64) bool) string {
 	text, separator := n.Name+" is "+is, ": "
 	for i, limit := range l {
@@ -335,7 +337,7 @@ func (c cluster) reason(n node, is string, l limits, counts func(share, limit fl
 	return text
 }
 
-// percentages writes two percentages to one decimal place, or to as many as it takes to tell them apart.
+// percentages formats two percentages with one decimal place, or as many as it takes to distinguish them.
 func percentages(a, b float64) (left, right string) {
 	for places := 1; ; places++ {
 		left, right = percentage(a, places), percentage(b, places)
@@ -345,7 +347,7 @@ func percentages(a, b float64) (left, right string) {
 	}
 }
 
-// percentage leaves out zeros at the end.
+// percentage omits trailing zeros.
 func percentage(value float64, places int) string {
 	text := strconv.FormatFloat(value, 'f', places, 64)
 	return strings.TrimSuffix(strings.TrimRight(text, "0"), ".") + " %"

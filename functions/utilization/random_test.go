@@ -17,7 +17,7 @@ import (
 
 const gpu corev1.ResourceName = "example.com/gpu"
 
-// random makes clusters and arguments from few values, so that they often tie and stand on the edge.
+// random makes clusters and arguments from few values, so that they often tie or reach a limit exactly.
 type random struct{ *rand.Rand }
 
 func (r random) one(of ...string) string { return of[r.IntN(len(of))] }
@@ -32,7 +32,7 @@ func (r random) taints() []corev1.Taint {
 	return list
 }
 
-// pod runs on the node, or has ended there, or is about to.
+// pod returns a pod that runs on the node, or has ended there, or is about to.
 func (r random) pod(node string, i int) schemas.UsingPod {
 	p := schemas.UsingPod{ScopedPod: test.Pod(fmt.Sprint("p", i), test.In(r.one("web", "db")), test.On(node),
 		test.Quality(corev1.PodQOSClass(r.one("BestEffort", "Burstable"))))}
@@ -62,8 +62,8 @@ func (r random) pod(node string, i int) schemas.UsingPod {
 	return p
 }
 
-// cluster is nodes of which what they use is what their pods use. With a load that is one figure, pods use nobody knows
-// what.
+// cluster returns nodes whose usage is the sum of their pods. If the load is a single value, the usage of pods is
+// random.
 func (r random) cluster(load policy.LoadSource) schemas.UsageScope {
 	var s schemas.UsageScope
 	for n := range 2 + r.IntN(8) {
@@ -99,7 +99,7 @@ func (r random) cluster(load policy.LoadSource) schemas.UsageScope {
 	return s
 }
 
-// thresholds are of some of the resources, the first of each pair at most the second.
+// thresholds returns thresholds of some of the resources. The first of each pair is at most the second.
 func (r random) thresholds(of ...corev1.ResourceName) (low, high utilization.Thresholds) {
 	low, high = utilization.Thresholds{}, utilization.Thresholds{}
 	for i, name := range of {
@@ -145,13 +145,13 @@ func (r random) high() utilization.HighArgs {
 	return a
 }
 
-// shuffled is the same scope in another order.
+// shuffled returns the same scope in another order.
 func (r random) shuffled(s schemas.UsageScope) schemas.UsageScope {
 	s.Nodes, s.Pods = test.Shuffled(r.Rand, s.Nodes), test.Shuffled(r.Rand, s.Pods)
 	return s
 }
 
-// deepCopy is for comparing: Decide must not change its scope.
+// deepCopy serves to compare: Decide must not change its scope.
 func deepCopy(s schemas.UsageScope) schemas.UsageScope {
 	s.Nodes, s.Pods = slices.Clone(s.Nodes), slices.Clone(s.Pods)
 	for i := range s.Nodes {

@@ -11,8 +11,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// rules are the two strategies written down once more, as slowly and plainly as possible: quantities, maps, and every
-// question asked anew before every pod.
+// rules are a second version of the two strategies, as slow and plain as possible: quantities, maps, and every question
+// repeated before every pod.
 type rules struct {
 	scope     schemas.UsageScope
 	resources []corev1.ResourceName
@@ -20,9 +20,9 @@ type rules struct {
 	packing   bool                   // HighNodeUtilization
 	fewNodes  int
 	allowed   policy.Namespaces
-	only      utilization.Thresholds // a container must request one of these; nil: none needs to
+	only      utilization.Thresholds // a container must request one of these, unless nil
 	perNode   *uint
-	blind     bool // the usage of pods is not known to anybody
+	blind     bool // the usage of pods is unknown
 }
 
 func rulesOfLow(a utilization.LowArgs, s schemas.UsageScope) rules {
@@ -96,7 +96,7 @@ func anyAbove(n schemas.NodeUsage, marks utilization.Thresholds) bool {
 	return false
 }
 
-// mark is how much of the resource may be in use on the node.
+// mark returns the amount of the resource that may be in use on the node.
 func (r rules) mark(n schemas.NodeUsage, name corev1.ResourceName) resource.Quantity {
 	c, _ := capacity(n, name)
 	percent, given := r.high[name]
@@ -109,7 +109,7 @@ func (r rules) mark(n schemas.NodeUsage, name corev1.ResourceName) resource.Quan
 	return *resource.NewQuantity(int64(percent*0.01*float64(c.Value())), resource.DecimalSI)
 }
 
-// hasOne says whether the node has a resource with a threshold.
+// hasOne reports whether the node has a resource with a threshold.
 func (r rules) hasOne(n schemas.NodeUsage) bool {
 	for name := range r.low {
 		if c, has := capacity(n, name); has && c.Sign() > 0 {
@@ -119,7 +119,7 @@ func (r rules) hasOne(n schemas.NodeUsage) bool {
 	return false
 }
 
-// groups are the nodes that lose pods, in their order, and those that take them.
+// groups returns the nodes that lose pods, in order, and the nodes that take them.
 func (r rules) groups() (sources, targets []schemas.NodeUsage) {
 	var under, others []schemas.NodeUsage
 	for _, n := range r.scope.Nodes {
@@ -153,13 +153,13 @@ func (r rules) groups() (sources, targets []schemas.NodeUsage) {
 	return sources, targets
 }
 
-// place is a target with what it can still take. Its pods are those of the search.
+// place is a target with its remaining capacity. Its pods are the pods of the search.
 type place struct {
 	node schemas.NodeUsage
 	free corev1.ResourceList
 }
 
-// places are the targets that have something of every resource left.
+// places returns the targets that have something of every resource left.
 func (r rules) places(targets []schemas.NodeUsage) (list []place) {
 	for _, t := range targets {
 		p := place{t, corev1.ResourceList{}}
@@ -179,7 +179,8 @@ func (r rules) places(targets []schemas.NodeUsage) (list []place) {
 	return list
 }
 
-// admits says whether the taints of a target let a pod in, and the scheduler does not prefer the node that it leaves.
+// admits reports whether the taints of a target let a pod in, and the scheduler does not prefer the node that it
+// leaves.
 func admits(from, target schemas.NodeUsage, p schemas.UsingPod) bool {
 	count := func(n schemas.NodeUsage, soft bool) (count int) {
 		for _, taint := range n.Taints {
@@ -193,7 +194,7 @@ func admits(from, target schemas.NodeUsage, p schemas.UsingPod) bool {
 	return count(target, false) == 0 && (from.Unschedulable || count(target, true) <= count(from, true))
 }
 
-// placed says whether there is a target for each of the pods, in any way of sharing them out.
+// placed reports whether there is a target for each of the pods, in any distribution.
 func (r rules) placed(pods []schemas.UsingPod, places []place) bool {
 	if len(pods) == 0 {
 		return true
@@ -236,7 +237,7 @@ func (r rules) node(p schemas.UsingPod) schemas.NodeUsage {
 	return r.scope.Nodes[i]
 }
 
-// relieved says whether the node is not over-used any more, or is empty, when the pods have left it.
+// relieved reports whether the node is no longer over-used, or is empty, after the pods have left it.
 func (r rules) relieved(n schemas.NodeUsage, left []schemas.UsingPod) bool {
 	if r.packing {
 		for _, p := range r.scope.Pods {
@@ -262,7 +263,7 @@ func (r rules) relieved(n schemas.NodeUsage, left []schemas.UsingPod) bool {
 	return true
 }
 
-// leaving are the pods that are being deleted.
+// leaving returns the terminating pods.
 func (r rules) leaving() (pods []schemas.UsingPod) {
 	for _, p := range r.scope.Pods {
 		if p.Pod.DeletionTimestamp != nil && !schemas.Ended(&p.Pod) {
@@ -283,14 +284,14 @@ func (r rules) requests(p schemas.UsingPod) bool {
 	return asks
 }
 
-// may says whether the pod may leave at all.
+// may reports whether the pod may leave at all.
 func (r rules) may(p schemas.UsingPod) bool {
 	return r.requests(p) && len(p.Protected) == 0 && p.Pod.DeletionTimestamp == nil && !schemas.Ended(&p.Pod) &&
 		r.allowed.Has(p.Pod.Namespace) && (p.Used != nil || r.blind)
 }
 
-// fewest is how many pods have to leave at least so that as many sources are relieved as by a number of moves. It searches sets
-// with fewer pods than that.
+// fewest returns the smallest number of pods that must leave so that as many sources are relieved as by a number of
+// moves. It searches only smaller sets of pods than that.
 func (r rules) fewest(sources, targets []schemas.NodeUsage, relieved map[string]bool, moves int) int {
 	var candidates []schemas.UsingPod
 	for _, p := range r.scope.Pods {

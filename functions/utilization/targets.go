@@ -13,11 +13,11 @@ import (
 // target is a node that can take pods.
 type target struct {
 	node
-	free []int64 // how much of each resource it can still take; negative: it is used too much already
+	free []int64 // the amount of each resource that it can still take; negative if it is over the limit already
 	full bool    // a resource that it has is used up
 }
 
-// taintGroup is the targets with the same taints, in the order in which they take pods.
+// taintGroup has the targets with the same taints, in the order in which they take pods.
 type taintGroup struct {
 	hard, soft []corev1.Taint
 	list       []*target
@@ -27,8 +27,8 @@ type taintGroup struct {
 // targets are the nodes that can take pods.
 type targets []*taintGroup
 
-// newTargets makes targets that are filled up to the limits. packs: the fullest takes pods first, as a scheduler that packs does it;
-// otherwise the emptiest.
+// newTargets returns targets that are filled up to the limits. With packs, the fullest target takes pods first, as with
+// a packing scheduler; otherwise the emptiest.
 func newTargets(nodes []node, fill limits, packs bool) (t targets) {
 	type spare struct {
 		*target
@@ -67,7 +67,7 @@ func sameTaints(a, b []corev1.Taint) bool {
 	return slices.EqualFunc(a, b, func(a, b corev1.Taint) bool { return a.MatchTaint(&b) && a.Value == b.Value })
 }
 
-// take finds a target for a pod of a source and subtracts what the pod uses. nil: there is none.
+// take finds a target for a pod of a source and subtracts the usage of the pod. It returns nil if there is none.
 func (t targets) take(from node, pod leaver) *target {
 	for _, g := range t {
 		for g.first < len(g.list) && g.list[g.first].full {

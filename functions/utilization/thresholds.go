@@ -13,12 +13,12 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Thresholds are shares of the allocatable resources of a node, in percent from 0 to 100, by resource.
+// Thresholds are percentages, from 0 to 100, of the allocatable resources of a node, by resource.
 type Thresholds map[corev1.ResourceName]float64
 
 func (t Thresholds) names() []corev1.ResourceName { return slices.Sorted(maps.Keys(t)) }
 
-// basics are the resources that every pod needs.
+// basics returns the resources that every pod needs.
 func basics() []corev1.ResourceName {
 	return []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods}
 }
@@ -42,23 +42,23 @@ func (t Thresholds) validate(source policy.LoadSource) error {
 	}
 	for _, name := range t.names() {
 		if share := t[name]; share < 0 || share > 100 || math.IsNaN(share) {
-			found.Add(item(name), share, "is no share of a node", "want a percentage from 0 to 100")
+			found.Add(item(name), share, "is not a percentage", "want a percentage from 0 to 100")
 		}
 		if known, right := measured(name, source); !known {
-			found.Add(item(name), nil, "is not a resource that is measured", right)
+			found.Add(item(name), nil, "is not a measured resource", right)
 		}
 	}
 	return found.Err()
 }
 
-// item is the path of the threshold of a resource, below the thresholds.
+// item returns the path of the threshold of a resource, below the thresholds.
 func item(name corev1.ResourceName) string { return "[" + string(name) + "]" }
 
 // measured reports whether the source measures the resource, and which resources it measures.
 func measured(name corev1.ResourceName, source policy.LoadSource) (known bool, right string) {
 	switch source {
 	case policy.LoadPrometheus:
-		return name == schemas.LoadMetric, "want " + string(schemas.LoadMetric) + ", the only one that Prometheus is asked for"
+		return name == schemas.LoadMetric, "want " + string(schemas.LoadMetric) + ", the only resource with a Prometheus source"
 	case policy.LoadKubernetes:
 		return slices.Contains(basics(), name), "want cpu, memory or pods"
 	}
@@ -68,7 +68,7 @@ func measured(name corev1.ResourceName, source policy.LoadSource) (known bool, r
 	return known, "want cpu, memory, pods, ephemeral-storage, hugepages-SIZE or DOMAIN/NAME, such as nvidia.com/gpu"
 }
 
-// validateExcluded refuses namespaces other than excluded ones.
+// validateExcluded rejects everything except excluded namespaces.
 func validateExcluded(namespaces policy.Namespaces) error {
 	var found policy.Findings
 	if len(namespaces.Include) > 0 {

@@ -21,7 +21,7 @@ type strategy interface {
 	Decide(schemas.UsageScope) []schemas.Intent
 }
 
-// each calls do with both strategies, under random arguments and in random clusters, many times.
+// each calls do with both strategies many times, under random arguments and in random clusters.
 func each(t *testing.T, do func(r random, s strategy, scope schemas.UsageScope, rules rules)) {
 	t.Helper()
 	r := random{test.Random(t)}
@@ -43,7 +43,7 @@ func asJSON(t *testing.T, v any) string {
 	return string(data)
 }
 
-// leaving are the pods of an answer.
+// leaving returns the pods of an answer.
 func leaving(scope schemas.UsageScope, intents []schemas.Intent) (pods []schemas.UsingPod) {
 	for _, m := range intents {
 		i := slices.IndexFunc(scope.Pods, func(p schemas.UsingPod) bool { return p.Pod.UID == m.Pod.UID })
@@ -87,8 +87,8 @@ func TestEachPodThatLeavesHasATarget(t *testing.T) {
 	}
 }
 
-// small keeps the first nodes and pods of a scope, so that an exhaustive search is quick. Its pods cost the same to move, and nothing
-// is being deleted.
+// small keeps the first nodes and pods of a scope, so that an exhaustive search is quick. Its pods cost the same to
+// move, and none is terminating.
 func small(scope schemas.UsageScope) schemas.UsageScope {
 	scope.Nodes = scope.Nodes[:min(len(scope.Nodes), 6)]
 	kept := map[string]int{}
@@ -155,7 +155,7 @@ func TestFewestMoves(t *testing.T) {
 	}
 }
 
-func TestTheAnswerDependsOnNothingButTheSetsOfNodesAndPods(t *testing.T) {
+func TestAnswerIgnoresOrder(t *testing.T) {
 	each(t, func(r random, s strategy, scope schemas.UsageScope, _ rules) {
 		other := r.shuffled(scope)
 		test.Steady(t, s.Decide, scope, deepCopy(scope), other)
@@ -194,7 +194,7 @@ func TestTheAnswerInTheMiddleOfTheMovesIsTheRestOfThem(t *testing.T) {
 			}
 		}
 		got := s.Decide(scope)
-		// Pods that have left chose their targets before the others, so now and then another pod finds one.
+		// Pods that have left chose their targets first, so sometimes another pod finds one.
 		for _, m := range all[done:] {
 			if !slices.ContainsFunc(got, func(o schemas.Intent) bool { return reflect.DeepEqual(o, m) }) {
 				withdrawn++
@@ -211,7 +211,7 @@ func TestTheAnswerInTheMiddleOfTheMovesIsTheRestOfThem(t *testing.T) {
 	}
 }
 
-// TestNoPodMovesThatMustNot says once more, without the rules, what must never happen.
+// TestNoPodMovesThatMustNot checks the invariants without the rules.
 func TestNoPodMovesThatMustNot(t *testing.T) {
 	each(t, func(_ random, s strategy, scope schemas.UsageScope, _ rules) {
 		seen := map[string]bool{}

@@ -1,21 +1,21 @@
-// Package apply carries a decision of package plan out: it writes the status of the maintenance, sets its finalizer, and cordons
-// nodes, gives them back, and sets their conditions.
+// Package apply executes a decision of package plan: it writes the status of the maintenance, sets its finalizer,
+// cordons nodes, gives them back, and sets their conditions.
 //
 //	Do (apply.go) ─▶ writeStatus ─▶ setFinalizer (store.go) ─▶ node (node.go) ─▶ setFinalizer
 //
 // # Guarantees
 //
 //   - The status comes first. If the object has changed since the decision, nothing is done.
-//   - The finalizer is there before a node is touched, and goes after the last one was.
+//   - The finalizer is set before the first node is touched, and removed after the last one.
 //   - A node is changed only if its cordon and its mark are as they were at the decision. Both are changed by one patch, which the
 //     API server refuses if the node has changed in between.
-//   - The mark of a maintenance that holds the node is never replaced by that of another one.
-//   - A node that was cordoned before, or that somebody else has cordoned since, stays cordoned when it is given back.
-//   - [Config.LeaseValid] is asked right before each write to the API server.
-//   - Everything can be done again, from the beginning and from wherever a process was killed, with the same end.
+//   - The mark of a maintenance that holds the node is never replaced by another maintenance.
+//   - A node that was cordoned before, or that another client has cordoned since, stays cordoned when it is given back.
+//   - [Config.LeaseValid] is called right before each write to the API server.
+//   - Repeating everything, from the beginning or from wherever a process was killed, leads to the same result.
 //
-// Maintenances are objects of the API server, or entries of a [Table] with a slash in their names. An entry is removed where an
-// object loses its finalizer.
+// Maintenances are objects of the API server, or entries of a [Table] with a slash in their names. An object loses its
+// finalizer where a table entry is removed.
 package apply
 
 import (
@@ -45,29 +45,30 @@ const Manager = "rehome"
 // callTimeout bounds one call to the API server.
 const callTimeout = 10 * time.Second
 
-// Config is the configuration of [Steps].
+// Config configures [Steps].
 type Config struct {
-	// Client needs the rights to get and patch nodes; nodes/status is patched if that is allowed.
+	// Client needs the rights to get and patch nodes. If permitted, it also patches nodes/status.
 	Client kubernetes.Interface
-	// Kinds is made by [NewClient]. It needs the rights to get and patch nodemaintenances and to patch their status.
+	// Kinds is a client from [NewClient]. It needs the rights to get and patch nodemaintenances and to patch their
+	// status.
 	Kinds rest.Interface
-	// Table has the maintenances whose names have a slash. nil: there are none.
+	// Table has the maintenances whose names contain a slash. nil means there are none.
 	Table Table
-	// LeaseValid says whether this process still holds its lease, by its own clock. nil: always.
+	// LeaseValid reports whether this process still holds its lease, by its own clock. nil means always.
 	LeaseValid func() bool
-	// DryRun sends dryRun=All to the API server, and leaves the table alone.
+	// DryRun sends dryRun=All to the API server, and does not change the table.
 	DryRun bool
-	// Log gets one line if the conditions of nodes may not be set. nil: slog.Default().
+	// Log gets one line if the conditions of nodes may not be set. nil means slog.Default().
 	Log *slog.Logger
 }
 
-// Steps carries out decisions. It may be used from several goroutines at once, though not for the same maintenance.
+// Steps executes decisions. It may be used from several goroutines at once, but not for the same maintenance.
 type Steps struct {
 	cfg       Config
 	forbidden atomic.Bool // the missing right to set conditions was logged
 }
 
-// New makes Steps. It calls no server.
+// New returns Steps. It calls no server.
 func New(cfg Config) *Steps {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
@@ -75,7 +76,7 @@ func New(cfg Config) *Steps {
 	return &Steps{cfg: cfg}
 }
 
-// NewClient makes a client for the kinds of package v1alpha1, in JSON. It does not connect.
+// NewClient returns a client for the kinds of package v1alpha1, in JSON. It does not connect.
 func NewClient(config *rest.Config) (rest.Interface, error) {
 	kinds := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(kinds); err != nil {
@@ -89,18 +90,19 @@ func NewClient(config *rest.Config) (rest.Interface, error) {
 	return rest.RESTClientFor(config)
 }
 
-// ErrNotLeading is in the error of a write that was not made because the lease had run out.
-var ErrNotLeading = errors.New("the lease has run out, and another process may lead")
+// ErrNotLeading is in the error of a write that was not made because the lease has expired.
+var ErrNotLeading = errors.New("the lease has expired, and another process may lead")
 
-// Result is what was done.
+// Result is the result of a decision.
 type Result struct {
-	// Dropped says why the decision was not carried out: it is stale. Empty: it is not.
+	// Dropped is the reason why a stale decision was not executed, or empty.
 	Dropped string
-	// Before is the maintenance as it was found. nil: it was not.
+	// Before is the maintenance that was found, or nil.
 	Before *v1alpha1.NodeMaintenance
-	// Wrote: the status was written. If not, it was that of the decision already, or the decision was dropped.
+	// Wrote means that the status was written. Otherwise it was that of the decision already, or the decision was
+	// dropped.
 	Wrote bool
-	// Nodes are the steps on nodes that were tried, in their order.
+	// Nodes are the steps on nodes that were tried, in order.
 	Nodes []Done
 }
 
@@ -109,9 +111,9 @@ type Done struct {
 	plan.NodeStep
 	Outcome Outcome
 	Message string
-	// Again: the node had been cordoned for the maintenance, and was uncordoned since.
+	// Again means that the node had been cordoned for the maintenance and was uncordoned since.
 	Again bool
-	// Err is why the step has to be tried again.
+	// Err is the reason why the step must be tried again.
 	Err error
 }
 
@@ -127,8 +129,8 @@ const (
 	Failed    Outcome = "failed"    // the API server could not be reached, or refused it
 )
 
-// Do carries a decision out. After an error it has to be called again; the result says what was done. A step on a node that fails
-// does not hold up the others.
+// Do executes a decision. After an error call it again; the result contains the completed steps. A failed step on a
+// node does not block the others.
 func (c *Steps) Do(ctx context.Context, d plan.Decision) (Result, error) {
 	var r Result
 	if err := c.writeStatus(ctx, d, &r); err != nil || r.Dropped != "" {
@@ -156,8 +158,8 @@ func (c *Steps) Do(ctx context.Context, d plan.Decision) (Result, error) {
 	return r, errors.Join(failed...)
 }
 
-// writeStatus writes the status, or says in r why the decision is stale. An object that has the status already was written by an
-// earlier attempt, unless its spec is newer.
+// writeStatus writes the status, or stores in r why the decision is stale. If the object has the status already, an
+// earlier attempt wrote it, unless its spec is newer.
 func (c *Steps) writeStatus(ctx context.Context, d plan.Decision, r *Result) error {
 	store := c.store(d.Name)
 	live, err := store.get(ctx, d.Name)
@@ -199,7 +201,7 @@ func sameStatus(a, b v1alpha1.NodeMaintenanceStatus) bool {
 	return errOne == nil && errOther == nil && bytes.Equal(one, other)
 }
 
-// setFinalizer makes the maintenance have the finalizer, or not.
+// setFinalizer adds or removes the finalizer of the maintenance.
 func (c *Steps) setFinalizer(ctx context.Context, d plan.Decision, wanted bool) error {
 	store := c.store(d.Name)
 	return again(func() error {
@@ -214,7 +216,7 @@ func (c *Steps) setFinalizer(ctx context.Context, d plan.Decision, wanted bool) 
 	})
 }
 
-// again calls f up to five times, as long as the object changes between f's read and its patch.
+// again calls f up to five times while the object changes between f's read and its patch.
 func again(f func() error) error {
 	return retry.OnError(wait.Backoff{Steps: 5}, func(err error) bool {
 		return apierrors.IsConflict(err) || apierrors.IsInvalid(err)
@@ -232,12 +234,13 @@ func (c *Steps) write(patch any) (body []byte, err error) {
 	return body, nil
 }
 
-// operation is one of a JSON patch.
+// operation is one operation of a JSON patch.
 type operation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
 	Value any    `json:"value,omitempty"`
 }
 
-// version makes a patch fail with a conflict if the object has another version. A failing test would be an invalid patch.
+// version makes a patch fail with a conflict if the object has another version. A failing test operation would be an
+// invalid patch.
 func version(v string) operation { return operation{"replace", "/metadata/resourceVersion", v} }

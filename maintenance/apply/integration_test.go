@@ -31,7 +31,7 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
 )
 
-// noStatus is a user that may do all that is needed but set the conditions of nodes.
+// noStatus is a user with all required rights except setting the conditions of nodes.
 const noStatus = "no-status"
 
 func TestStepsAndTheAPIServer(t *testing.T) {
@@ -45,22 +45,22 @@ func TestStepsAndTheAPIServer(t *testing.T) {
 		name string
 		test func(*place)
 	}{
-		{"the status, the finalizer and the nodes are as they are to be", testAll},
+		{"the status, the finalizer, and the nodes are written", testAll},
 		{"done again, nothing changes", testTwice},
-		{"what has changed since is left as it is, with all of its nodes", testConflict},
-		{"a maintenance that was made anew or is gone is left as it is", testAnother},
+		{"a maintenance that has changed since is not touched, nor are its nodes", testConflict},
+		{"a recreated or deleted maintenance is not touched", testAnother},
 		{"a status that was written and a spec that is newer do not go together", testNewerSpec},
 		{"a node that was cordoned before stays so", testCordonedBefore},
-		{"a node that somebody cordons meanwhile is left to be decided about anew", testCordonedMeanwhile},
-		{"a cordon of somebody else is not taken back", testCordonOfSomebody},
+		{"a node that another client cordons meanwhile needs a new decision", testCordonedMeanwhile},
+		{"a cordon of another client is not undone", testCordonOfSomebody},
 		{"a node that was uncordoned is cordoned again", testUncordoned},
 		{"the mark of a maintenance that holds the node is not replaced", testHeld},
 		{"the mark of one that gives the node back goes over", testGoesOver},
 		{"a mark whose name no maintenance can have holds nothing", testNoName},
-		{"who holds a node is only asked when it is to be cordoned", testAsked},
-		{"a node that was made anew, or is gone, is left as it is", testNodeMadeAnew},
+		{"the holder of a node is read only before a cordon", testAsked},
+		{"a recreated or deleted node is not touched", testNodeMadeAnew},
 		{"a step that is refused keeps no other from being done, and is the one to be tried again", testRefused},
-		{"what was said about an earlier maintenance is taken away", testMaintained},
+		{"conditions of an earlier maintenance are reset", testMaintained},
 		{"the finalizer goes last, and its maintenance with it", testDeletion},
 		{"a dry run changes nothing", testDryRun},
 		{"without the right to set conditions all else is done", testNoStatusRight},
@@ -70,10 +70,10 @@ func TestStepsAndTheAPIServer(t *testing.T) {
 	}
 }
 
-// numbers make the names of all objects different.
+// numbers make the names of all objects unique.
 var numbers atomic.Int32
 
-// place is where one test is: a client, and names of its own.
+// place is a client and unique names for one test.
 type place struct {
 	*testing.T
 	cluster *cluster.Cluster
@@ -116,7 +116,7 @@ func (p *place) must(err error) {
 	}
 }
 
-// do carries steps out, which is not to fail, and returns what became of each node.
+// do executes steps without an error, and returns the outcome for each node.
 func (p *place) do(s plan.Decision) Result {
 	p.Helper()
 	r, err := p.steps().Do(p.Context(), s)
@@ -132,7 +132,7 @@ func outcomes(r Result) []string {
 	return list
 }
 
-// maintenance makes one with a plan that no Go type can be trusted to write back.
+// maintenance creates a maintenance with a plan that no Go type would write back unchanged.
 func (p *place) maintenance(name string) *v1alpha1.NodeMaintenance {
 	p.Helper()
 	body := fmt.Sprintf(`{"apiVersion":"rehome.dev/v1alpha1","kind":"NodeMaintenance","metadata":{"name":%q},"spec":{
@@ -144,7 +144,7 @@ func (p *place) maintenance(name string) *v1alpha1.NodeMaintenance {
 
 func (p *place) name(name string) string { return fmt.Sprintf("%s-%d", name, p.number) }
 
-// found is the maintenance as it is. nil: there is none.
+// found returns the live maintenance, or nil.
 func (p *place) found(name string) *v1alpha1.NodeMaintenance {
 	p.Helper()
 	var m v1alpha1.NodeMaintenance
@@ -156,7 +156,8 @@ func (p *place) found(name string) *v1alpha1.NodeMaintenance {
 	return &m
 }
 
-// node makes a node, with a label, since the API server only says who owns a field of objects that had one from the beginning.
+// node creates a node with a label, because the API server tracks field owners only for objects that had a field from
+// the start.
 func (p *place) node(name string, change ...func(*corev1.Node)) *corev1.Node {
 	p.Helper()
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: p.name(name), Labels: map[string]string{"pool": "web"}}}
@@ -177,7 +178,7 @@ func (p *place) patch(n *corev1.Node, patch string) {
 	p.must(err)
 }
 
-// look is what a test compares of a node: by name, what maintenances change.
+// look is the compared part of a node: everything that maintenances change, by name.
 type look struct {
 	Unschedulable    bool
 	Mark, Maintained string
@@ -203,7 +204,7 @@ func (p *place) look(n *corev1.Node) look {
 	return l
 }
 
-// answer is what is to be done for m as it is.
+// answer returns a decision for m in its current state.
 func (p *place) answer(m *v1alpha1.NodeMaintenance, nodes ...plan.NodeStep) plan.Decision {
 	return plan.Decision{
 		Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, Finalizer: true, Nodes: nodes,
@@ -218,7 +219,7 @@ func (p *place) mark(m *v1alpha1.NodeMaintenance) schemas.CordonMark {
 	return schemas.CordonMark{Name: m.Name, UID: m.UID, At: p.now.UTC()}
 }
 
-// cordon is the step that cordons the node as it is now.
+// cordon returns the step that cordons the node in its current state.
 func (p *place) cordon(m *v1alpha1.NodeMaintenance, n *corev1.Node) plan.NodeStep {
 	p.Helper()
 	s := p.step(n, schemas.NodeCordon)
@@ -231,7 +232,7 @@ func (p *place) cordon(m *v1alpha1.NodeMaintenance, n *corev1.Node) plan.NodeSte
 	return s
 }
 
-// giveBack is the step that gives the node back as it is now.
+// giveBack returns the step that gives the node back in its current state.
 func (p *place) giveBack(n *corev1.Node) plan.NodeStep {
 	p.Helper()
 	s := p.step(n, schemas.NodeReturn)
@@ -250,7 +251,7 @@ func (p *place) step(n *corev1.Node, action schemas.NodeAction) plan.NodeStep {
 	return s
 }
 
-// held makes nodes that the maintenance has cordoned.
+// held creates nodes that the maintenance has cordoned.
 func (p *place) held(name string, nodes ...*corev1.Node) *v1alpha1.NodeMaintenance {
 	p.Helper()
 	m := p.maintenance(name)
@@ -305,7 +306,7 @@ func testAll(p *place) {
 	for _, f := range live.ManagedFields {
 		managers = append(managers, f.Manager+" "+f.Subresource)
 	}
-	check(p.T, "who wrote the status", slices.Contains(managers, Manager+" status"), true)
+	check(p.T, "the writer of the status", slices.Contains(managers, Manager+" status"), true)
 }
 
 func testTwice(p *place) {
@@ -392,8 +393,8 @@ func testCordonOfSomebody(p *place) {
 	})
 	said := []string{"MaintenanceInProgress=True new kernel"}
 	check(p.T, "cordoned by somebody", p.look(n), look{Unschedulable: true, Conditions: said})
-	check(p.T, "cordoned by nobody else", p.look(plain), look{Conditions: said})
-	check(p.T, "cordoned by somebody while it was", p.look(applied), look{Unschedulable: true, Conditions: said})
+	check(p.T, "not cordoned by another client", p.look(plain), look{Conditions: said})
+	check(p.T, "cordoned by another client during the maintenance", p.look(applied), look{Unschedulable: true, Conditions: said})
 }
 
 func testUncordoned(p *place) {
@@ -493,12 +494,12 @@ func testRefused(p *place) {
 	check(p.T, "outcomes", got, []string{"changed", "failed", "failed", "changed"})
 	check(p.T, "to be tried again", again, []string{b.Name, told.Name})
 	if err == nil || strings.Count(err.Error(), "hands off") != 2 {
-		p.Errorf("got error %v, want that of both", err)
+		p.Errorf("got error %v, want both errors", err)
 	}
 	check(p.T, "cordoned", []bool{p.look(a).Unschedulable, p.look(b).Unschedulable, p.look(c).Unschedulable}, []bool{true, false, true})
 }
 
-// refuse lets an admission policy refuse every change of these nodes, from when it returns on.
+// refuse makes an admission policy refuse every change of these nodes, from its return on.
 func (p *place) refuse(nodes ...*corev1.Node) {
 	p.Helper()
 	var names []string
@@ -613,7 +614,7 @@ func testNoStatusRight(p *place) {
 	p.must(err)
 	client, kinds := clients(p.T, config)
 	weak := New(Config{Client: client, Kinds: kinds, Log: slog.New(slog.NewTextHandler(p.log, nil))})
-	for late := time.Now().Add(time.Minute); ; { // the API server learns of rights a moment later
+	for late := time.Now().Add(time.Minute); ; { // the API server applies rights a moment later
 		if _, err = weak.Do(p.Context(), s); err == nil || time.Now().After(late) {
 			break
 		}
@@ -626,11 +627,11 @@ func testNoStatusRight(p *place) {
 
 var errKilled = errors.New("killed")
 
-// mortal lets calls through until it is killed: before a call, or after it and before its answer.
+// mortal passes calls until it is killed: before a call, or after it and before its answer.
 type mortal struct {
 	http.RoundTripper
-	left   *int // calls, of all clients together
-	silent bool // the last one is still made, and its answer lost
+	left   *int // calls of all clients together
+	silent bool // the last call is still made, and its answer lost
 }
 
 func (m *mortal) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -647,8 +648,9 @@ func (m *mortal) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, errKilled
 }
 
-// testKilled kills it after every number of calls, with and without the last answer, until one is enough. The scene has
-// everything: nodes to be cordoned, also one that is cordoned, one to be given back, and one to be told about.
+// testKilled kills it after every number of calls, with and without the last answer, until one run is complete. The
+// scene has all cases: nodes to cordon, including one that is cordoned, one to give back, and one whose conditions
+// change.
 func testKilled(p *place) {
 	type end struct {
 		Nodes      []look
@@ -703,13 +705,13 @@ func testKilled(p *place) {
 	}
 }
 
-// TestLease: a process whose lease runs out makes no further write, whichever write is next.
+// A process whose lease expires must make no further write, for every possible write.
 func TestLease(t *testing.T) {
 	c := clustertest.New(t, cluster.Options{})
 	if err := c.AddKinds(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// made is what there is of the writes, in their order.
+	// made returns the writes that were made, in order.
 	type made struct {
 		Status, Finalizer bool
 		Node              look
@@ -734,7 +736,7 @@ func TestLease(t *testing.T) {
 			s, asked := p.answer(m, p.cordon(m, n)), 0
 			_, err := New(Config{Client: p.client, Kinds: p.kinds, LeaseValid: func() bool {
 				asked++
-				return asked <= writes || writes == last // the API server may refuse a write as outdated, which asks again
+				return asked <= writes || writes == last // the API server may refuse a write as outdated, which makes the client check again
 			}}).Do(t.Context(), s)
 			live := p.found("kernel")
 			got := made{sameStatus(live.Status, s.Status), len(live.Finalizers) > 0, p.look(n)}

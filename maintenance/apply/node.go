@@ -16,7 +16,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// node carries one step out.
+// node executes one step.
 func (c *Steps) node(ctx context.Context, d plan.Decision, n plan.NodeStep) (done Done) {
 	_ = again(func() error {
 		live, err := c.getNode(ctx, n.Name)
@@ -37,7 +37,7 @@ func failure(n plan.NodeStep, err error) Done {
 	return Done{NodeStep: n, Outcome: Failed, Message: err.Error(), Err: err}
 }
 
-// once tries the step once. Conditions that cannot be set fail the step only if it is about nothing else.
+// once tries the step once. Failing to set conditions fails the step only if it changes nothing else.
 func (c *Steps) once(ctx context.Context, d plan.Decision, n plan.NodeStep, live *corev1.Node) Done {
 	done := Done{NodeStep: n}
 	holder, err := c.holder(ctx, d, n, live)
@@ -67,11 +67,11 @@ func (c *Steps) once(ctx context.Context, d plan.Decision, n plan.NodeStep, live
 	return done
 }
 
-// patchOf is the change of the node; none unless the outcome is Changed. holder is another maintenance that holds the node. It is
-// a pure function.
+// patchOf returns the change of the node, or none unless the outcome is Changed. holder is another maintenance that
+// holds the node. It is pure.
 func patchOf(n plan.NodeStep, live *corev1.Node, holder string) ([]operation, Outcome, string) {
 	mark := schemas.MarkOn(live)
-	done := n.Action == schemas.NodeMark || // it is about conditions alone
+	done := n.Action == schemas.NodeMark || // it only sets conditions
 		n.Action == schemas.NodeCordon && sameMark(mark, &n.Mark) && live.Spec.Unschedulable ||
 		n.Action == schemas.NodeReturn && mark == nil && n.Marked != nil
 	switch {
@@ -85,7 +85,7 @@ func patchOf(n plan.NodeStep, live *corev1.Node, holder string) ([]operation, Ou
 		return nil, Outdated, "the node has changed since that was decided"
 	}
 	patch := []operation{{"test", "/metadata/uid", live.UID}, version(live.ResourceVersion)}
-	if live.Annotations[schemas.AnnotationMaintained] == n.Mark.Name && n.Mark.Name != "" { // it was about what is over now
+	if live.Annotations[schemas.AnnotationMaintained] == n.Mark.Name && n.Mark.Name != "" { // the step refers to an earlier state
 		patch = append(patch, operation{"remove", annotation(schemas.AnnotationMaintained), nil})
 	}
 	if n.Action == schemas.NodeReturn {
@@ -106,7 +106,7 @@ func patchOf(n plan.NodeStep, live *corev1.Node, holder string) ([]operation, Ou
 	return patch, Changed, ""
 }
 
-// giveBack adds the operations that make the node as it was before.
+// giveBack adds the operations that restore the node.
 func giveBack(n plan.NodeStep, live *corev1.Node, patch []operation) ([]operation, Outcome, string) {
 	patch = append(patch, operation{"remove", annotation(schemas.AnnotationMaintenance), nil})
 	other := cordonedBy(live)
@@ -133,7 +133,7 @@ func sameMark(a, b *schemas.CordonMark) bool {
 	return a.Name == b.Name && a.UID == b.UID && a.CordonedBefore == b.CordonedBefore && a.At.Equal(b.At)
 }
 
-// cordonedBy is the field manager, other than Rehome, that has cordoned the node. Empty: none has.
+// cordonedBy returns the field manager, other than Rehome, that has cordoned the node, or "".
 func cordonedBy(n *corev1.Node) string {
 	for _, f := range n.ManagedFields {
 		var fields struct {
@@ -150,7 +150,7 @@ func cordonedBy(n *corev1.Node) string {
 	return ""
 }
 
-// holder is the name of another maintenance that marked a node to cordon, and still holds it. Empty: there is none.
+// holder returns the name of another maintenance that marked a node to cordon it, and still holds it, or "".
 func (c *Steps) holder(ctx context.Context, d plan.Decision, n plan.NodeStep, live *corev1.Node) (string, error) {
 	m := schemas.MarkOn(live)
 	if m == nil || m.UID == d.UID || n.Action != schemas.NodeCordon {
@@ -198,8 +198,8 @@ func (c *Steps) patchNode(ctx context.Context, n *corev1.Node, as types.PatchTyp
 	return nil
 }
 
-// setConditions sets the conditions that the node does not have yet, and says whether there were any. Without the right to do so
-// it logs that once, which is no failure: conditions are for people and other programs.
+// setConditions sets the missing conditions of the node, and reports whether there were any. A missing right is no
+// failure, and is logged once: conditions only inform users and other programs.
 func (c *Steps) setConditions(ctx context.Context, live *corev1.Node, wanted []corev1.NodeCondition) (bool, error) {
 	var set []corev1.NodeCondition
 	for _, w := range wanted {
@@ -221,7 +221,7 @@ func (c *Steps) setConditions(ctx context.Context, live *corev1.Node, wanted []c
 	}, "status")
 	if apierrors.IsForbidden(err) {
 		if c.forbidden.CompareAndSwap(false, true) {
-			c.cfg.Log.Warn("the conditions of nodes are not set: the right to patch nodes/status is missing", "error", err)
+			c.cfg.Log.Warn("cannot set the conditions of nodes: the right to patch nodes/status is missing", "error", err)
 		}
 		return false, nil
 	}

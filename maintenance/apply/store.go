@@ -14,24 +14,24 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// Table keeps maintenances that are no objects of the API server, by names with a slash. Its errors are those of the API server:
-// [apierrors.IsNotFound], and [apierrors.IsConflict] for one that has changed since it was read.
+// Table stores maintenances that are not objects of the API server, by names with a slash. Its errors are API server
+// errors: [apierrors.IsNotFound], and [apierrors.IsConflict] if a maintenance has changed since it was read.
 type Table interface {
 	Get(ctx context.Context, name string) (*v1alpha1.NodeMaintenance, error)
-	// Put stores m in the place of the one with its resource version.
+	// Put stores m and replaces the version that m was read as.
 	Put(ctx context.Context, m *v1alpha1.NodeMaintenance) (resourceVersion string, err error)
-	// Delete removes the one with the resource version of m.
+	// Delete removes the maintenance with the resource version of m.
 	Delete(ctx context.Context, m *v1alpha1.NodeMaintenance) error
 }
 
-// store is where a maintenance is kept. Its writes fail with [apierrors.IsConflict] if the object has changed.
+// store stores maintenances. Its writes fail with [apierrors.IsConflict] if the object has changed.
 type store interface {
 	get(ctx context.Context, name string) (*v1alpha1.NodeMaintenance, error)
 	writeStatus(ctx context.Context, d plan.Decision, live *v1alpha1.NodeMaintenance) error
 	setFinalizer(ctx context.Context, d plan.Decision, live *v1alpha1.NodeMaintenance, wanted bool) error
 }
 
-// store is the one for the name.
+// store returns the store for the name.
 func (c *Steps) store(name string) store {
 	if _, is := schemas.InTable(name); is && c.cfg.Table != nil {
 		return tableStore{c.cfg.Table, c.cfg.DryRun}
@@ -39,7 +39,8 @@ func (c *Steps) store(name string) store {
 	return apiStore{c}
 }
 
-// apiStore has the objects of the API server. It writes patches: a Go type would write the spec back in another form.
+// apiStore stores objects of the API server. It writes patches, because a Go type would write the spec back in another
+// form.
 type apiStore struct{ *Steps }
 
 func (c apiStore) get(ctx context.Context, name string) (*v1alpha1.NodeMaintenance, error) {
@@ -61,7 +62,7 @@ func (c apiStore) writeStatus(ctx context.Context, d plan.Decision, _ *v1alpha1.
 	}, "status")
 }
 
-// setFinalizer adds none to an object that is being deleted, which the API server would refuse.
+// setFinalizer does not add a finalizer to a terminating object, which the API server would refuse.
 func (c apiStore) setFinalizer(ctx context.Context, d plan.Decision, live *v1alpha1.NodeMaintenance, wanted bool) error {
 	at := slices.Index(live.Finalizers, schemas.MaintenanceFinalizer)
 	if wanted == (at >= 0) || wanted && live.DeletionTimestamp != nil {
@@ -95,7 +96,7 @@ func (c apiStore) patch(ctx context.Context, name string, patch []operation, sub
 	return nil
 }
 
-// tableStore has the entries of a table. A dry run does not change them.
+// tableStore stores the entries of a table. A dry run does not change them.
 type tableStore struct {
 	table  Table
 	dryRun bool
@@ -125,7 +126,7 @@ func (t tableStore) writeStatus(ctx context.Context, d plan.Decision, live *v1al
 	return t.put(ctx, m)
 }
 
-// setFinalizer removes an entry that is complete and needs no finalizer any more: nothing else deletes entries.
+// setFinalizer removes a completed entry that needs no finalizer anymore, because nothing else deletes entries.
 func (t tableStore) setFinalizer(ctx context.Context, d plan.Decision, live *v1alpha1.NodeMaintenance, wanted bool) error {
 	if !wanted && live.Spec.Stage == v1alpha1.Complete {
 		if t.dryRun || live.Generation != d.Status.ObservedGeneration {

@@ -17,7 +17,7 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
 )
 
-// desk is a place with a table of maintenances beside the API server, which does not know the kind at first.
+// desk is a place with a table of maintenances beside the API server, which does not serve the kind at first.
 type desk struct {
 	*place
 	table bus.Maintenances
@@ -32,10 +32,10 @@ func TestStepsAndTheTable(t *testing.T) {
 		test func(*desk)
 	}{
 		{"an entry goes the same way as an object, and is removed at its end", testEntry},
-		{"an entry that has changed since is left as it is, with its node", testEntryConflict},
-		{"an entry that was refused stays until it is to be completed", testEntryRefused},
-		{"a dry run leaves the entry as it is", testEntryDryRun},
-		{"a name with a slash that nobody can have holds nothing", testNoEntry},
+		{"an entry that has changed since is not touched, nor is its node", testEntryConflict},
+		{"a refused entry stays until it is completed", testEntryRefused},
+		{"a dry run does not change the entry", testEntryDryRun},
+		{"an impossible name with a slash holds nothing", testNoEntry},
 	} {
 		t.Run(tt.name, func(t *testing.T) { tt.test(at(t)) })
 	}
@@ -56,7 +56,7 @@ func (d *desk) do(s plan.Decision) Result {
 	return r
 }
 
-// entry makes the maintenance of a node.
+// entry creates the maintenance of a node.
 func (d *desk) entry(n *corev1.Node, stage v1alpha1.Stage) *v1alpha1.NodeMaintenance {
 	d.Helper()
 	m := &v1alpha1.NodeMaintenance{
@@ -73,7 +73,7 @@ func (d *desk) entry(n *corev1.Node, stage v1alpha1.Stage) *v1alpha1.NodeMainten
 	return d.is(m)
 }
 
-// is the entry as it is now. nil: there is none.
+// is returns the current entry, or nil.
 func (d *desk) is(m *v1alpha1.NodeMaintenance) *v1alpha1.NodeMaintenance {
 	d.Helper()
 	live, err := d.table.Get(d.Context(), m.Name)
@@ -84,7 +84,7 @@ func (d *desk) is(m *v1alpha1.NodeMaintenance) *v1alpha1.NodeMaintenance {
 	return live
 }
 
-// want changes what is wanted of an entry, as the watcher does.
+// want changes the desired state of an entry, like the watcher.
 func (d *desk) want(m *v1alpha1.NodeMaintenance, stage v1alpha1.Stage) *v1alpha1.NodeMaintenance {
 	d.Helper()
 	m = d.is(m)
@@ -144,7 +144,7 @@ func testEntryRefused(d *desk) {
 	live := d.is(m)
 	check(d.T, "status", sameStatus(live.Status, s.Status), true)
 	m = d.want(m, v1alpha1.Complete)
-	s.ResourceVersion = m.ResourceVersion // what was decided before it was to be completed
+	s.ResourceVersion = m.ResourceVersion // a decision from before the completion
 	d.do(s)
 	if d.is(m) == nil {
 		d.Fatal("the entry is gone before what became of it was decided")

@@ -12,7 +12,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// refusal is why the maintenance begins no node. nil: it may. Nodes that were begun before are finished.
+// refusal returns the reason why the maintenance begins no node, or nil. Nodes that were begun before are finished.
 func (w *work) refusal() *Problem {
 	if problems := Validate(*w.spec); len(problems) > 0 {
 		return &problems[0]
@@ -27,7 +27,7 @@ func (w *work) refusal() *Problem {
 	return w.guarded()
 }
 
-// guarded is the guard that refuses the maintenance. In a cluster of one node only SingleNode does.
+// guarded returns the guard that refuses the maintenance. In a cluster of one node only SingleNode applies.
 func (w *work) guarded() *Problem {
 	meant, ofControlPlane := w.selected(), 0
 	for _, n := range meant {
@@ -59,18 +59,18 @@ func (w *work) guarded() *Problem {
 
 func clock(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// Problem is one thing that is wrong with the spec of a maintenance.
+// Problem is one error in the spec of a maintenance.
 type Problem struct {
 	// Reason is one of the Refusals of package v1alpha1.
 	Reason string
-	// Field is the path of the field, and Message says what is wrong with it and what would be right.
+	// Field is the path of the field. Message describes the error and the correct value.
 	Field, Message string
 }
 
-// Error is FIELD: MESSAGE.
+// Error returns FIELD: MESSAGE.
 func (p Problem) Error() string { return p.Field + ": " + p.Message }
 
-// Validate lists what is wrong with a spec and the API server cannot see, in the order of the fields.
+// Validate returns the errors in a spec that the API server cannot detect, in the order of the fields.
 func Validate(spec v1alpha1.NodeMaintenanceSpec) []Problem {
 	var found []Problem
 	selectorProblem := func(field string, s *metav1.LabelSelector) {
@@ -106,7 +106,7 @@ func Validate(spec v1alpha1.NodeMaintenanceSpec) []Problem {
 	return found
 }
 
-// covers says whether a step selects every pod that another one does, as far as their fields tell.
+// covers reports whether a step certainly selects every pod that another one selects.
 func covers(wide, narrow v1alpha1.DrainStep) bool {
 	daemonSets := func(s v1alpha1.DrainStep) bool { return s.Type == v1alpha1.DaemonSetPods }
 	return daemonSets(wide) == daemonSets(narrow) && wider(wide.Pods, narrow.Pods) && wider(wide.Namespaces, narrow.Namespaces) &&

@@ -24,7 +24,7 @@ func TestTwentyBlockedPodsAreNamedAndTheOthersCounted(t *testing.T) {
 	}
 }
 
-func TestTheStatusOfAsManyNodesAsCanBeFitsIntoAnObjectHoweverManyPodsAreBlocked(t *testing.T) {
+func TestStatusFitsIntoObject(t *testing.T) {
 	words := strings.Repeat("ä lot of wörds ", 4000)
 	closed := nodeIs(func(n *NodeFacts) { n.Gates = []Gate{{Name: "long", Message: words}} })
 	nodes := []option{func(s *Facts) { s.Cluster.Nodes = 2 * MostNodes }}
@@ -55,7 +55,7 @@ func TestTheStatusOfAsManyNodesAsCanBeFitsIntoAnObjectHoweverManyPodsAreBlocked(
 		}
 	}
 	text, err := json.Marshal(steps.Status)
-	if err != nil || len(text) > 1<<20 { // of 1.5 MiB, of which the names of managers take some
+	if err != nil || len(text) > 1<<20 { // of 1.5 MiB, part of which the names of managers use
 		t.Errorf("it comes to %d bytes, error %v", len(text), err)
 	}
 }

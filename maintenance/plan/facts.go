@@ -14,7 +14,8 @@ import (
 type Facts struct {
 	Now         time.Time
 	Maintenance v1alpha1.NodeMaintenance
-	// Nodes are the nodes that the maintenance selects, that its status has, or that have its mark or conditions, by name.
+	// Nodes are the nodes that the maintenance selects, that its status contains, or that have its mark or conditions,
+	// by name.
 	Nodes   []NodeFacts
 	Cluster ClusterFacts
 	// Others are the other maintenances, by name.
@@ -23,7 +24,7 @@ type Facts struct {
 	Rules []Rule
 	// Namespaces are the labels of the namespaces of the pods, by name.
 	Namespaces map[string]map[string]string
-	// InWindow says whether nodes may be begun now. NextWindow is when a closed window opens; zero: never.
+	// InWindow says whether nodes may be begun now. NextWindow is when a closed window opens; zero means never.
 	InWindow   bool
 	NextWindow time.Time
 }
@@ -31,30 +32,30 @@ type Facts struct {
 // NodeFacts is one node of a maintenance.
 type NodeFacts struct {
 	Node corev1.Node
-	// Selected: the maintenance selects the node. Other nodes are listed only to be given back.
+	// Selected means that the maintenance selects the node. Other nodes are listed only to give them back.
 	Selected bool
-	// Mark says which maintenance cordoned the node. nil: none.
+	// Mark identifies the maintenance that cordoned the node, or nil.
 	Mark *schemas.CordonMark
-	// CordonRefused: the API server refused to cordon the node, some minutes ago at most.
+	// CordonRefused means that the API server refused to cordon the node at most some minutes ago.
 	CordonRefused bool
 	// Pods are the pods on the node that have not ended, by namespace and name. Only nodes in progress have them.
 	Pods []PodFacts
 	// Gates are the gates of the maintenance for this node, in the order of the spec.
 	Gates []Gate
-	// Locks say which other tools work on the node.
+	// Locks identify the other tools that work on the node.
 	Locks []NodeLock
 }
 
 // PodFacts is a pod on a node in progress.
 type PodFacts struct {
 	schemas.ScopedPod
-	// LastVerdict is the last verdict on the pod if it did not begin a move.
+	// LastVerdict is the last verdict on the pod if it began no move.
 	LastVerdict *LastVerdict
-	// Moving: a move of the pod is in progress.
+	// Moving means that a move of the pod is in progress.
 	Moving bool
 }
 
-// LastVerdict is why a pod did not move when the actuator tried it.
+// LastVerdict is the reason why a pod did not move when the actuator tried.
 type LastVerdict struct {
 	Outcome  schemas.Outcome
 	Reason   schemas.ReasonCode
@@ -64,7 +65,7 @@ type LastVerdict struct {
 	Since time.Time
 }
 
-// Gate says whether a gate is open for a node, and why not.
+// Gate reports whether a gate is open for a node, and why not.
 type Gate struct {
 	Name    string
 	Open    bool
@@ -79,7 +80,8 @@ type NodeLock struct {
 // ClusterFacts describes all nodes.
 type ClusterFacts struct {
 	Nodes int
-	// ControlPlane are the names of the nodes that run the control plane, and ControlPlaneReady counts those that take pods.
+	// ControlPlane has the names of the control plane nodes, and ControlPlaneReady is the number of those that take
+	// pods.
 	ControlPlane      map[string]bool
 	ControlPlaneReady int
 }
@@ -91,15 +93,15 @@ type Rule struct {
 	Spec      v1alpha1.ClusterDrainRuleSpec
 }
 
-// Decision is everything to do for a maintenance except moving pods: first the status, if the object has not changed since, then
-// the finalizer, then the nodes in their order.
+// Decision is everything to do for a maintenance except moving pods: first the status, if the object has not changed
+// since, then the finalizer, then the nodes in order.
 type Decision struct {
 	Name            string
 	UID             types.UID
 	ResourceVersion string
 	Status          v1alpha1.NodeMaintenanceStatus
 	Nodes           []NodeStep
-	// Finalizer says whether the object needs the finalizer of Rehome.
+	// Finalizer reports whether the object needs the finalizer of Rehome.
 	Finalizer bool
 }
 
@@ -108,7 +110,7 @@ type NodeStep struct {
 	Name   string
 	UID    types.UID
 	Action schemas.NodeAction
-	// Mark is put on the node with [schemas.NodeCordon], and has to be there with [schemas.NodeReturn].
+	// Mark is set on the node for [schemas.NodeCordon], and must exist for [schemas.NodeReturn].
 	Mark schemas.CordonMark
 	// Unschedulable and Marked are the state of the node that the step depends on.
 	Unschedulable bool

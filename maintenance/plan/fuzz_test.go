@@ -10,8 +10,9 @@ import (
 	"github.com/rehome-dev/rehome/test/mutate"
 )
 
-// FuzzDecide: whatever the scope, the answer moves only pods of it that nothing protects; it claims only nodes that are meant, and touches only those of the scope, none of them without the finalizer. The
-// scopes are right ones of which some values are left out, or replaced by others of the same scope or by strange ones.
+// For any facts, a decision must move only unprotected pods among them, claim only selected nodes, and change only
+// listed nodes, none of them without the finalizer. The facts are valid ones in which some values are missing, or
+// replaced by other valid or by unusual values.
 func FuzzDecide(f *testing.F) {
 	var right [][]byte
 	for _, s := range []Facts{
@@ -34,7 +35,7 @@ func FuzzDecide(f *testing.F) {
 		}
 		intents, steps := Decide(s)
 		if _, err := json.Marshal(steps); err != nil {
-			return // a year that JSON does not know came in
+			return // a year that JSON cannot represent
 		}
 		in := map[string]NodeFacts{}
 		protected := map[types.UID]bool{}

@@ -19,7 +19,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// world is a small cluster with maintenances, a watcher that sees it late, an actuator that holds the locks, and people.
+// world is a small cluster with maintenances, a watcher with a delayed view, an actuator that holds the locks, and
+// users.
 type world struct {
 	*testing.T
 	r       *rand.Rand
@@ -29,9 +30,9 @@ type world struct {
 	pods    int // made so far
 	uids    int
 	pending []answer // decided and not carried out
-	// calm: everything is seen at once, nothing blocks, and nobody changes anything but what is tested.
+	// calm means that everything is seen at once, nothing is blocked, and only the tested object changes.
 	calm bool
-	// everMeant are the nodes that a maintenance ever meant.
+	// everMeant has the nodes that a maintenance ever selected.
 	everMeant map[types.UID]map[types.UID]bool
 	// writes counts the changes of statuses.
 	writes int
@@ -42,11 +43,11 @@ type world struct {
 type machine struct {
 	node  corev1.Node
 	mark  *schemas.CordonMark
-	human bool // the last to change spec.unschedulable was a person
-	// wish is whether people want it cordoned.
+	human bool // a user changed spec.unschedulable last
+	// wish is whether users want it cordoned.
 	wish bool
 	pods []inhabitant
-	seen *machine // what the watcher knows. nil: nothing
+	seen *machine // the watcher's view, or nil
 	at   time.Time
 }
 
@@ -56,13 +57,13 @@ type inhabitant struct {
 	kind     string
 	step     string // a label that a plan selects
 	order    int32
-	until    time.Time // no budget lets it go before
+	until    time.Time // the time at which a budget allows its eviction
 	guarded  bool      // a rule of the policy protects it
 	held     *LastVerdict
 	finished time.Time // when it ends by itself
 }
 
-// object is a maintenance as it is stored.
+// object is a stored maintenance.
 type object struct {
 	m       v1alpha1.NodeMaintenance
 	version int
@@ -71,7 +72,7 @@ type object struct {
 	at      time.Time
 }
 
-// answer is a decision that is to be carried out.
+// answer is a pending decision.
 type answer struct {
 	uid     types.UID
 	intents []schemas.Intent
@@ -187,7 +188,7 @@ func (w *world) pod(node, kind string) inhabitant {
 	return p
 }
 
-// worldRules are the drain rules of every world.
+// worldRules returns the drain rules of every world.
 func worldRules() []Rule {
 	rule := func(namespace, name, value string, behavior v1alpha1.Behaviour, order int32) Rule {
 		return Rule{Namespace: namespace, Name: name, Spec: v1alpha1.ClusterDrainRuleSpec{DrainRuleSpec: v1alpha1.DrainRuleSpec{
@@ -204,7 +205,7 @@ func worldRules() []Rule {
 	}
 }
 
-// maintain makes a maintenance by chance.
+// maintain creates a random maintenance.
 func (w *world) maintain(name string) *object {
 	m := v1alpha1.NodeMaintenance{ObjectMeta: metav1.ObjectMeta{
 		Name: name, UID: w.uid(), Generation: 1, CreationTimestamp: metav1.NewTime(w.now.Truncate(time.Second)),
@@ -255,7 +256,7 @@ func (w *world) all() []*object {
 
 func (w *world) names() []string { return slices.Sorted(maps.Keys(w.nodes)) }
 
-// look brings what the watcher knows up to date, sometimes, and always when it is old.
+// look updates the watcher's view, sometimes, and always if it is old.
 func (w *world) look() {
 	stale := func(at time.Time) bool { return w.calm || w.now.Sub(at) > 8*time.Second || w.chance(5) }
 	for _, name := range w.names() {
@@ -273,7 +274,7 @@ func (w *world) look() {
 	}
 }
 
-// scope is what the watcher asks about a maintenance, by what it knows.
+// scope returns the facts about a maintenance in the watcher's view.
 func (w *world) scope(o *object) Facts {
 	s := Facts{
 		Now: w.now, Cluster: ClusterFacts{ControlPlane: map[string]bool{}},
@@ -330,7 +331,8 @@ func (w *world) maintained(p inhabitant) PodFacts {
 	return m
 }
 
-// carryOut is the actuator: the status with the lock, then the nodes by what the steps rest on, then the pods.
+// carryOut acts as the actuator: it writes the status with the lock, then the nodes if the preconditions of the steps
+// hold, then moves the pods.
 func (w *world) carryOut(a answer) {
 	o := w.objects[a.uid]
 	if o == nil || a.steps.ResourceVersion != strconv.Itoa(o.version) {
@@ -347,7 +349,7 @@ func (w *world) carryOut(a answer) {
 	}
 	if has := slices.Contains(o.m.Finalizers, schemas.MaintenanceFinalizer); has != a.steps.Finalizer {
 		if o.m.DeletionTimestamp != nil && !has {
-			w.fail("%s: a finalizer cannot be added to what is being deleted", o.m.Name)
+			w.fail("%s: a finalizer cannot be added to a terminating object", o.m.Name)
 		}
 		o.m.Finalizers = nil
 		if a.steps.Finalizer {
@@ -436,7 +438,7 @@ func (w *world) evict(o *object, i schemas.Intent) {
 	}
 }
 
-// leave takes a pod off its node. Its owner makes another one, on this node if the cordon does not keep it away.
+// leave removes a pod from its node. Its owner creates another one, on this node unless the cordon prevents it.
 func (w *world) leave(node string, at int) {
 	m := w.nodes[node]
 	kind := m.pods[at].kind
@@ -455,7 +457,7 @@ func (w *world) leave(node string, at int) {
 	}
 }
 
-// tick lets time pass, and what ends by itself end.
+// tick advances the time.
 func (w *world) tick(most time.Duration) {
 	w.now = w.now.Add(time.Duration(w.r.Int64N(int64(most))) + time.Millisecond)
 	for _, name := range w.names() {
@@ -474,7 +476,7 @@ func (m *machine) unreachable() bool {
 	return slices.ContainsFunc(m.node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeUnreachable })
 }
 
-// people do something.
+// people makes a random change as a user.
 func (w *world) people() {
 	name := pick(w.r, w.names()...)
 	m := w.nodes[name]
@@ -535,7 +537,7 @@ func (w *world) any() *object {
 	return pick(w.r, list...)
 }
 
-// further moves the stage on.
+// further advances the stage.
 func (w *world) further(o *object) {
 	i := max(0, slices.Index(stages(), o.m.Spec.Stage))
 	if i+1 < len(stages()) && (stages()[i+1] != v1alpha1.Complete || w.chance(4)) {

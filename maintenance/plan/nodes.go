@@ -13,10 +13,11 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// MostNodes is how many nodes one maintenance can select: as many as fit into one object of the API server, and into one message.
+// MostNodes is the number of nodes that one maintenance can select: as many as fit into one object of the API server,
+// and into one message.
 const MostNodes = 1000
 
-// Selector says which nodes the set has. An empty or invalid selector selects nothing; see [Validate].
+// Selector reports which nodes the set contains. An empty or invalid selector selects nothing; see [Validate].
 func Selector(set v1alpha1.NodeSet) func(*corev1.Node) bool {
 	if set.Selector == nil {
 		return func(n *corev1.Node) bool { return slices.Contains(set.Names, n.Name) }
@@ -28,14 +29,14 @@ func Selector(set v1alpha1.NodeSet) func(*corev1.Node) bool {
 	return func(n *corev1.Node) bool { return selector.Matches(labels.Set(n.Labels)) }
 }
 
-// ControlPlane says whether the node runs the control plane, by its label.
+// ControlPlane reports whether the node runs the control plane, by its label.
 func ControlPlane(node *corev1.Node) bool {
 	_, is := node.Labels["node-role.kubernetes.io/control-plane"]
 	_, was := node.Labels["node-role.kubernetes.io/master"] // until Kubernetes 1.24
 	return is || was
 }
 
-// InService says whether the node takes pods: it is ready, and not cordoned.
+// InService reports whether the node takes pods: it is ready, and not cordoned.
 func InService(node *corev1.Node) bool {
 	return conditionOf(node, corev1.NodeReady).Status == corev1.ConditionTrue && !node.Spec.Unschedulable
 }
@@ -52,10 +53,11 @@ func conditionOf(n *corev1.Node, name corev1.NodeConditionType) corev1.NodeCondi
 // AdminRequested is the reason of the conditions that maintenances set on nodes.
 const AdminRequested = "AdminRequested"
 
-// Signature is the end of the message of a condition that the maintenance of that name has set on a node.
+// Signature returns the end of the message of a condition that the maintenance of that name has set on a node.
 func Signature(name string) string { return " (maintenance " + name + ")" }
 
-// SetByMaintenance says whether the maintenance of that name has set the condition, or if the name is empty any maintenance.
+// SetByMaintenance reports whether the maintenance of that name has set the condition or, if the name is empty, any
+// maintenance.
 func SetByMaintenance(c corev1.NodeCondition, name string) bool {
 	if name == "" {
 		return c.Reason == AdminRequested && strings.Contains(c.Message, " (maintenance ") && strings.HasSuffix(c.Message, ")")
@@ -63,14 +65,14 @@ func SetByMaintenance(c corev1.NodeCondition, name string) bool {
 	return c.Reason == AdminRequested && strings.HasSuffix(c.Message, Signature(name))
 }
 
-// OnNode says whether the mark of the maintenance is on the node, or a condition that it has set and that is true.
+// OnNode reports whether the node has the mark of the maintenance, or a true condition that it has set.
 func OnNode(m *v1alpha1.NodeMaintenance, node *corev1.Node, mark *schemas.CordonMark) bool {
 	return mark != nil && mark.UID == m.UID || slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Status == corev1.ConditionTrue && SetByMaintenance(c, m.Name)
 	})
 }
 
-// GateOpen says whether a gate on a condition or an annotation is open for the node, and why not.
+// GateOpen reports whether a gate on a condition or an annotation is open for the node, and why not.
 func GateOpen(gate v1alpha1.Gate, node *corev1.Node) (open bool, message string) {
 	switch {
 	case gate.Condition != nil:
@@ -95,7 +97,7 @@ func GateOpen(gate v1alpha1.Gate, node *corev1.Node) (open bool, message string)
 	return false, "its query was not sent"
 }
 
-// Stages are the stages of the nodes that a status has, by name.
+// Stages returns the stages of the nodes in a status, by name.
 func Stages(s v1alpha1.NodeMaintenanceStatus) map[string]v1alpha1.NodeStage {
 	stages := make(map[string]v1alpha1.NodeStage, len(s.Nodes))
 	for _, n := range s.Nodes {
@@ -104,10 +106,10 @@ func Stages(s v1alpha1.NodeMaintenanceStatus) map[string]v1alpha1.NodeStage {
 	return stages
 }
 
-// InProgress says whether a node of that stage is in progress: claimed, and not given back yet.
+// InProgress reports whether a node of that stage is in progress: claimed, and not given back yet.
 func InProgress(stage v1alpha1.NodeStage) bool { return Holds(stage) || stage == v1alpha1.Returning }
 
-// Holds says whether a maintenance keeps other maintenances from a node of that stage.
+// Holds reports whether a maintenance blocks other maintenances from a node of that stage.
 func Holds(stage v1alpha1.NodeStage) bool {
 	return slices.Contains([]v1alpha1.NodeStage{
 		v1alpha1.Claimed, v1alpha1.Cordoned, v1alpha1.Draining, v1alpha1.IsDrained, v1alpha1.Held,

@@ -11,9 +11,9 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// begin claims as many nodes as may be in progress at a time, and notes why the others wait. Nodes of the first value of the
-// topology come first, then those of the first name. A node whose cordon the API server refuses comes last: after a while it keeps
-// its claim only as long as no other node can begin.
+// begin claims as many nodes as may be in progress at a time, and records why the others wait. Nodes with the first
+// value of the topology come first, then nodes with the first name. A node whose cordon the API server refuses comes
+// last: after a while it keeps its claim only if no other node can begin.
 func (w *work) begin() {
 	if w.refused != nil || w.stage != v1alpha1.Cordon && w.stage != v1alpha1.Drain {
 		return
@@ -49,7 +49,8 @@ func (w *work) begin() {
 	}
 }
 
-// order is where a node stands among those that wait: nodes with a claim before others whose cordon was refused, too.
+// order returns the position of a waiting node: nodes with a claim come before others, even before others whose cordon
+// was refused.
 func order(n *node) int {
 	switch {
 	case !n.in.CordonRefused:
@@ -64,7 +65,7 @@ func order(n *node) int {
 // turn begins the message of a node that waits only for other nodes of its maintenance.
 const turn = "waits for its turn"
 
-// atOnce is how many nodes may be in progress at a time.
+// atOnce returns the number of nodes that may be in progress at a time.
 func (w *work) atOnce() int {
 	if w.spec.AtOnce == nil {
 		return 1
@@ -76,7 +77,7 @@ func (w *work) atOnce() int {
 	return max(1, most)
 }
 
-// holdsUp is why a node cannot be begun, apart from the number of nodes in progress. Empty: it can.
+// holdsUp returns the reason why a node cannot be begun, apart from the number of nodes in progress, or "".
 func (w *work) holdsUp(n *node, begun []*node) string {
 	switch {
 	case !w.InWindow && w.NextWindow.IsZero():
@@ -100,8 +101,8 @@ func (w *work) holdsUp(n *node, begun []*node) string {
 	return cmp.Or(closedGate(n), w.quorum(n), w.beside(n, begun))
 }
 
-// beside is why a node cannot be begun beside the nodes in progress: the control plane, or another value of the topology. A node
-// without the label shares its value with no other.
+// beside returns the reason why a node cannot be begun beside the nodes in progress: the control plane, or another
+// value of the topology. A node without the label shares its value with no other.
 func (w *work) beside(n *node, begun []*node) string {
 	value, has := n.in.Node.Labels[w.spec.Topology]
 	for _, o := range begun {
@@ -118,13 +119,13 @@ func (w *work) beside(n *node, begun []*node) string {
 	return ""
 }
 
-// The nodes of the control plane are in progress one at a time, over all maintenances, and only while the others are in service.
-// Two maintenances that do not see each other's status yet can claim one each. Neither cordons its node then, and the younger
-// maintenance gives its claim up.
+// Control plane nodes are in progress one at a time, over all maintenances, and only while the others are in service.
+// Two maintenances that do not see each other's status yet can claim one each. Then neither cordons its node, and the
+// younger maintenance gives up its claim.
 
 const alone = "of the control plane is in progress, which are maintained one at a time"
 
-// quorum is why the control plane cannot spare the node. Empty: it can, or the node is not part of it.
+// quorum returns the reason why the control plane cannot spare the node, or "" if it can or the node is not part of it.
 func (w *work) quorum(n *node) string {
 	if !ControlPlane(&n.in.Node) {
 		return ""
@@ -135,7 +136,7 @@ func (w *work) quorum(n *node) string {
 	return w.outOfService(n)
 }
 
-// heldOfControlPlane is another node of the control plane, and the maintenance that holds it. Empty: there is none.
+// heldOfControlPlane returns another control plane node and the maintenance that holds it, or "".
 func (w *work) heldOfControlPlane(n *node, counts func(v1alpha1.NodeMaintenance, v1alpha1.NodeStage) bool) (name, by string) {
 	for _, m := range w.Others {
 		for _, o := range m.Status.Nodes {
@@ -147,7 +148,7 @@ func (w *work) heldOfControlPlane(n *node, counts func(v1alpha1.NodeMaintenance,
 	return "", ""
 }
 
-// outOfService says how many of the other nodes of the control plane are not in service. Empty: none.
+// outOfService describes how many of the other control plane nodes are not in service. It is empty if all are.
 func (w *work) outOfService(n *node) string {
 	others, inService := len(w.Cluster.ControlPlane)-1, w.Cluster.ControlPlaneReady
 	if InService(&n.in.Node) {
@@ -159,7 +160,7 @@ func (w *work) outOfService(n *node) string {
 	return ""
 }
 
-// yields says whether a node of the control plane that is claimed, and not cordoned, is given up for now.
+// yields reports whether to give up a claim on a control plane node that is not cordoned yet.
 func (w *work) yields(n *node) bool {
 	if !ControlPlane(&n.in.Node) {
 		return false
@@ -179,12 +180,12 @@ type other struct {
 	node    v1alpha1.NodeStage // the stage of the node for it
 }
 
-// begins says whether the other maintenance begins nodes.
+// begins reports whether the other maintenance begins nodes.
 func (o other) begins() bool {
 	return !o.refused && (o.stage == v1alpha1.Cordon || o.stage == v1alpha1.Drain)
 }
 
-// addOthers gives each node the other maintenances that select or hold it, the oldest first.
+// addOthers adds to each node the other maintenances that select or hold it, oldest first.
 func (w *work) addOthers(nodes map[string]*node) {
 	byAge := slices.SortedFunc(slices.Values(w.Others), func(a, b v1alpha1.NodeMaintenance) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
@@ -215,13 +216,13 @@ func (w *work) addOthers(nodes map[string]*node) {
 	}
 }
 
-// older says whether another maintenance was made before this one.
+// older reports whether another maintenance was made before this one.
 func (w *work) older(m *v1alpha1.NodeMaintenance) bool {
 	return cmp.Or(m.CreationTimestamp.Compare(w.Maintenance.CreationTimestamp.Time), cmp.Compare(m.Name, w.Maintenance.Name)) < 0
 }
 
-// unknownOwner is the name of a maintenance that marked the node a moment ago and is not seen yet. One that is not seen for longer
-// does not exist any more.
+// unknownOwner returns the name of a maintenance that marked the node a moment ago and is not in the cache yet. If it
+// is missing for longer, it no longer exists.
 func (w *work) unknownOwner(n *node) string {
 	m := n.in.Mark
 	if m == nil || n.mine || !w.Now.Before(m.At.Add(Grace)) ||
@@ -231,18 +232,18 @@ func (w *work) unknownOwner(n *node) string {
 	return m.Name
 }
 
-// lost says whether another maintenance has marked the node and holds it.
+// lost reports whether another maintenance has marked the node and holds it.
 func (n *node) lost() bool {
 	return n.in.Mark != nil && !n.mine && n.holder(func(o other) bool { return o.name == n.in.Mark.Name }) != ""
 }
 
-// contested is the name of an older maintenance that holds the node, too.
+// contested returns the name of an older maintenance that also holds the node.
 func (n *node) contested() string { return n.holder(func(o other) bool { return o.older }) }
 
-// taker is the name of another maintenance that has claimed the node, to take it over as it is.
+// taker returns the name of another maintenance that has claimed the node to take it over without a change.
 func (n *node) taker() string { return n.holder(func(other) bool { return true }) }
 
-// holder is the name of the first of some other maintenances that holds the node. Empty: none does.
+// holder returns the name of the first of some maintenances that holds the node, or "".
 func (n *node) holder(of func(other) bool) string {
 	for _, o := range n.others {
 		if Holds(o.node) && of(o) {

@@ -1,5 +1,5 @@
-// Package plan decides the next steps of one maintenance: which nodes are claimed, cordoned, drained, and given back, and which
-// pods move now. It is pure: all facts, and the time, are arguments.
+// Package plan decides the next steps of one maintenance: which nodes to claim, cordon, drain, and give back, and which
+// pods to move now. It is pure: all facts, and the time, are arguments.
 //
 //	Facts (facts.go) ──▶ Decide (plan.go) ──▶ Decision, intents
 //	                       ├─ refusal      accept.go    validation and guards
@@ -15,16 +15,17 @@
 //
 //	Waiting ──▶ Claimed ──▶ Cordoned ──▶ Draining ──▶ Drained ──▶ Returning ──▶ Returned
 //
-// Each decision holds the whole status. A change of a node depends on the status as it is stored: the decision that changes the
-// stage of a node does not touch it; the next one does, after the change was written. So a claim is visible before the node is
-// cordoned, and two concurrent decisions cannot claim too many nodes.
+// Each decision contains the whole status. A change of a node depends on the stored status: the decision that changes
+// the stage of a node does not change the node; the next one does, after the status was written. So a claim is visible
+// before the node is cordoned, and two concurrent decisions cannot claim too many nodes.
 //
-// The mark on a node says which maintenance cordoned it, and counts more than the status. A node with a mark of this maintenance
-// that the status does not have is claimed again; one that was given back and still has the mark is given back again.
+// The mark on a node identifies the maintenance that cordoned it, and takes precedence over the status. A node with a
+// mark of this maintenance that the status does not contain is claimed again; one that was given back and still has the
+// mark is given back again.
 //
 // # Limits
 //
-//   - Moved pods are counted from one status to the next. Pods that come and go in between are not counted.
+//   - Moved pods are counted between two statuses. Pods that come and go in between are not counted.
 //   - A node that passes from one maintenance to the next stays cordoned if the next one claims it before it is given back.
 //     Otherwise it takes pods for a moment.
 package plan
@@ -41,7 +42,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// Decide returns the pods to move now, by node and then by namespace and name, and everything else to do.
+// Decide returns the pods to move now, by node, namespace, and name, and everything else to do.
 func Decide(facts Facts) ([]schemas.Intent, Decision) {
 	w := read(&facts)
 	for _, n := range w.nodes {
@@ -59,18 +60,18 @@ type work struct {
 	*Facts
 	spec *v1alpha1.NodeMaintenanceSpec
 	at   metav1.Time // Now in whole seconds, as a status holds it
-	// stage is the desired one, by the spec and the status.
+	// stage is the desired stage, from the spec and the status.
 	stage   v1alpha1.Stage
-	refused *Problem // why it is not accepted
+	refused *Problem // the reason why it is not accepted
 	rules   Rules
 	plan    []step
 	nodes   []*node // by name
 }
 
-// node is a node that is selected, or that the status has.
+// node is a node that is selected or in the status.
 type node struct {
-	in *NodeFacts // nil: it does not exist
-	// was is the stored status, and is the next one. A node without a stage is left out.
+	in *NodeFacts // nil if it does not exist
+	// was is the stored status, and is the next one. A node without a stage is omitted.
 	was, is v1alpha1.NodeStatus
 	mine    bool    // this maintenance has marked it
 	others  []other // the other maintenances that select or hold it
@@ -108,7 +109,7 @@ func read(facts *Facts) *work {
 	return w
 }
 
-// take reads where the node is.
+// take determines the current stage of the node.
 func (w *work) take(n *node, name string) {
 	n.is = n.was
 	n.is.Name, n.is.Pods, n.is.Blocked, n.is.More, n.is.Message = name, nil, nil, 0, ""
@@ -118,7 +119,7 @@ func (w *work) take(n *node, name string) {
 	n.mine = n.in.Mark != nil && n.in.Mark.UID == w.Maintenance.UID
 	switch same := n.was.UID == n.in.Node.UID; {
 	case same && (InProgress(n.was.Stage) || n.was.Stage == v1alpha1.Waiting || n.was.Stage == v1alpha1.Returned):
-	case !same && n.was.DrainedAt != nil: // a machine that was drained to be replaced
+	case !same && n.was.DrainedAt != nil: // a machine that was drained before its replacement
 		n.is.UID, n.is.Stage = n.in.Node.UID, v1alpha1.Returned
 		if n.is.End == nil {
 			n.is.End = w.at.DeepCopy()
@@ -134,15 +135,15 @@ func (w *work) take(n *node, name string) {
 	}
 }
 
-// known says whether the stored stage of the node is still the next one.
+// known reports whether the stored stage of the node is still the next one.
 func (w *work) known(n *node) bool { return n.was.Stage == n.is.Stage && n.was.UID == n.is.UID }
 
-// stages are all stages of a maintenance, in their order.
+// stages returns all stages of a maintenance, in their order.
 func stages() []v1alpha1.Stage {
 	return []v1alpha1.Stage{v1alpha1.Idle, v1alpha1.Cordon, v1alpha1.Drain, v1alpha1.Complete}
 }
 
-// desired is the furthest stage that the spec ever asked for. Deletion asks for Complete.
+// desired returns the furthest stage that the spec ever requested. Deletion requests Complete.
 func (w *work) desired() v1alpha1.Stage {
 	if w.Maintenance.DeletionTimestamp != nil {
 		return v1alpha1.Complete
@@ -154,17 +155,17 @@ func (w *work) desired() v1alpha1.Stage {
 	return stages()[furthest]
 }
 
-// some says whether a node is in one of these stages.
+// some reports whether a node is in one of these stages.
 func (w *work) some(in func(v1alpha1.NodeStage) bool) bool {
 	return slices.ContainsFunc(w.nodes, func(n *node) bool { return in(n.is.Stage) })
 }
 
-// begun says whether a node was ever claimed.
+// begun reports whether a node was ever claimed.
 func (w *work) begun() bool {
 	return slices.ContainsFunc(w.nodes, func(n *node) bool { return n.is.Start != nil || n.mine })
 }
 
-// selected are the selected nodes that exist.
+// selected returns the selected nodes that exist.
 func (w *work) selected() (list []*node) {
 	for _, n := range w.nodes {
 		if n.in != nil && n.in.Selected {
@@ -174,7 +175,7 @@ func (w *work) selected() (list []*node) {
 	return list
 }
 
-// finalizer says whether the maintenance must be kept: something of it is on a node, or may be put there.
+// finalizer reports whether the maintenance must be kept, because a node has its mark or conditions, or may get them.
 func (w *work) finalizer() bool {
 	for _, n := range w.nodes {
 		if InProgress(n.is.Stage) || n.in != nil && OnNode(&w.Maintenance, &n.in.Node, n.in.Mark) {
@@ -197,13 +198,14 @@ func (w *work) hasFinalizer() bool {
 	return slices.Contains(w.Maintenance.Finalizers, schemas.MaintenanceFinalizer)
 }
 
-// cordoned says whether the node is cordoned with the mark of this maintenance.
+// cordoned reports whether the node is cordoned with the mark of this maintenance.
 func (n *node) cordoned() bool { return n.mine && n.in.Node.Spec.Unschedulable }
 
-// unreachable says whether the control plane has not heard of the kubelet for so long that no pod can end on the node.
+// unreachable reports whether the control plane has not heard from the kubelet for so long that no pod can end on the
+// node.
 func (n *node) unreachable() bool {
 	return slices.ContainsFunc(n.in.Node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeUnreachable })
 }
 
-// second is a time as a status holds it.
+// second returns a time as in a status.
 func second(t time.Time) *metav1.Time { return &metav1.Time{Time: t.UTC().Truncate(time.Second)} }

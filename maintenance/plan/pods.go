@@ -14,24 +14,24 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// mostBlocked is how many blocked pods the status of a node names, and mostNamed how many that of a maintenance does: with
-// [MostNodes] nodes it still fits into one object of the API server.
+// mostBlocked is the number of blocked pods in the status of a node, and mostNamed in the status of a maintenance. With
+// [MostNodes] nodes the status still fits into one object of the API server.
 const mostBlocked, mostNamed = 20, 1000
 
-// pod is a pod on a node in progress, and what becomes of it.
+// pod is a pod on a node in progress, with its fate.
 type pod struct {
 	*PodFacts
 	fate fate
 	wave wave
-	// blocked is why it cannot move though it should. barred: trying makes no sense.
+	// blocked is the reason why it cannot move although it should. barred means that trying is useless.
 	blocked *v1alpha1.BlockedPod
 	barred  bool
 }
 
-// left says whether the pod has still to leave the node.
+// left reports whether the pod still must leave the node.
 func (p pod) left() bool { return p.fate == ends || p.fate == moves }
 
-// wave is when a pod moves: by the step of the plan, then by the order of its rule.
+// wave is the time at which a pod moves: by the step of the plan, then by the order of its rule.
 type wave struct {
 	step  int
 	order int32
@@ -65,7 +65,7 @@ func readPlan(plan []v1alpha1.DrainStep) (list []step) {
 	return list
 }
 
-// stepOf is the number of the step that selects the pod; the one after the last if none does.
+// stepOf returns the number of the step that selects the pod, or the number after the last step.
 func (w *work) stepOf(p *corev1.Pod) (number int, selected bool) {
 	var priority int32
 	if p.Spec.Priority != nil {
@@ -81,7 +81,7 @@ func (w *work) stepOf(p *corev1.Pod) (number int, selected bool) {
 	return i, true
 }
 
-// sort decides what becomes of the pods of a node.
+// sort determines the fate of the pods of a node.
 func (w *work) sort(n *node) []pod {
 	list := make([]pod, len(n.in.Pods))
 	for i := range n.in.Pods {
@@ -108,13 +108,14 @@ func (w *work) sort(n *node) []pod {
 	return list
 }
 
-// block is why the pod cannot move, or does not end. invalid is a rule with an invalid selector that may be about the pod.
+// block returns the reason why the pod cannot move, or does not end. invalid is a rule with an invalid selector that
+// may apply to the pod.
 func (w *work) block(n *node, p pod, invalid *Rule) (b *v1alpha1.BlockedPod, barred bool) {
 	b = &v1alpha1.BlockedPod{Namespace: p.Pod.Namespace, Name: p.Pod.Name}
 	switch {
 	case p.fate == ends && w.overdue(&p.Pod):
 		b.Reason, b.Since = v1alpha1.BlockedTerminating, second(p.Pod.DeletionTimestamp.Time)
-		b.Message = "it is terminating, and should be gone since " + clock(p.Pod.DeletionTimestamp.Time)
+		b.Message = "it is terminating, and should have been gone since " + clock(p.Pod.DeletionTimestamp.Time)
 		if len(p.Pod.Finalizers) > 0 {
 			b.Message += "; it has the finalizer " + p.Pod.Finalizers[0]
 		}
@@ -140,7 +141,7 @@ func (w *work) block(n *node, p pod, invalid *Rule) (b *v1alpha1.BlockedPod, bar
 	return b, barred
 }
 
-// blocks says whether the verdict says why a pod does not move. Those about pods that are gone or move already do not.
+// blocks reports whether the verdict explains why a pod does not move. Verdicts on pods that are gone or moving do not.
 func (v *LastVerdict) blocks() bool {
 	switch v.Reason {
 	case schemas.ReasonPodGone, schemas.ReasonPodTerminating, schemas.ReasonPodMoved, schemas.ReasonPodEnded, schemas.ReasonMoving:
@@ -149,7 +150,7 @@ func (v *LastVerdict) blocks() bool {
 	return v.Outcome == schemas.Deferred || v.Outcome == schemas.Rejected || v.Outcome == schemas.Failed
 }
 
-// blockedSince is when the pod was first blocked for that reason, by the status.
+// blockedSince returns the time when the pod was first blocked for that reason, according to the status.
 func (w *work) blockedSince(n *node, b v1alpha1.BlockedPod) *metav1.Time {
 	for _, was := range n.was.Blocked {
 		if was.Namespace == b.Namespace && was.Name == b.Name && was.Reason == b.Reason && was.Since != nil {
@@ -166,7 +167,7 @@ func ruleName(r *Rule) string {
 	return "drainrule/" + r.Namespace + "/" + r.Name
 }
 
-// left counts the pods that have still to leave the node.
+// left returns the number of pods that still have to leave the node.
 func (n *node) left() (count int) {
 	for _, p := range n.pods {
 		if p.left() {
@@ -176,7 +177,7 @@ func (n *node) left() (count int) {
 	return count
 }
 
-// now is the wave that moves: the first with a pod on the node.
+// now returns the wave that is moving: the first with a pod on the node.
 func (n *node) now() wave {
 	first := wave{step: math.MaxInt}
 	for _, p := range n.pods {
@@ -187,7 +188,7 @@ func (n *node) now() wave {
 	return first
 }
 
-// intents are the pods to move now: on nodes that are stored as draining, and cordoned.
+// intents returns the pods to move now: on nodes whose stored stage is draining and that are cordoned.
 func (w *work) intents() (list []schemas.Intent) {
 	for _, n := range w.nodes {
 		if n.is.Stage != v1alpha1.Draining || !w.known(n) || !n.cordoned() || closedGate(n) != "" {
@@ -204,7 +205,7 @@ func (w *work) intents() (list []schemas.Intent) {
 	return list
 }
 
-// count counts the pods of a node that is stored as in progress, and names the first blocked ones.
+// count counts the pods of a node whose stored stage is in progress, and names the first blocked ones.
 func (w *work) count(n *node) {
 	if !w.counted(n) {
 		return
@@ -222,11 +223,11 @@ func (w *work) count(n *node) {
 		}
 	}
 	if was := n.was.Pods; was != nil {
-		excused := max(0, c.Staying-was.Staying) // they are still there, and do not move any more
+		excused := max(0, c.Staying-was.Staying) // they are still there, and no longer move
 		c.Moved = was.Moved + max(0, was.Left-c.Left-excused)
 	}
 	n.is.More, n.is.Pods = c.Blocked-int32(len(n.is.Blocked)), &c
 }
 
-// counted says whether the facts have the pods of the node.
+// counted reports whether the facts contain the pods of the node.
 func (w *work) counted(n *node) bool { return InProgress(n.was.Stage) && n.was.UID == n.is.UID }

@@ -34,7 +34,7 @@ func TestWhateverHappensTheRulesOfMaintenancesHold(t *testing.T) {
 	}
 }
 
-func TestMaintenancesThatBeginAtTheSameMomentNeverWorkOnTwoNodesOfTheControlPlane(t *testing.T) {
+func TestControlPlaneNodesOneAtATime(t *testing.T) {
 	r := test.Random(t)
 	for range 60 {
 		w := newWorld(t, r)
@@ -53,7 +53,7 @@ func TestMaintenancesThatBeginAtTheSameMomentNeverWorkOnTwoNodesOfTheControlPlan
 	}
 }
 
-// goOn lets some time pass in which anything happens.
+// goOn lets some time pass with random changes.
 func (w *world) goOn() {
 	w.tick(pick(w.r, time.Second, time.Second, 10*time.Second))
 	if w.chance(2) {
@@ -87,7 +87,7 @@ func TestWhenNothingBlocksEveryNodeIsDrained(t *testing.T) {
 			continue
 		}
 		w.free()
-		for _, m := range w.nodes { // or they would hold up those of the control plane
+		for _, m := range w.nodes { // or they would block those of the control plane
 			m.node.Spec.Unschedulable = false
 		}
 		done := func() bool {
@@ -112,7 +112,7 @@ func TestWhenNothingBlocksEveryNodeIsDrained(t *testing.T) {
 	}
 }
 
-// free takes away whatever blocks pods for ever.
+// free removes everything that blocks pods forever.
 func (w *world) free() {
 	w.calm = true
 	for _, m := range w.nodes {
@@ -124,7 +124,7 @@ func (w *world) free() {
 	}
 }
 
-// end wants everything back, and holds the world against what it was before.
+// end completes all maintenances, and compares the world with its original state.
 func (w *world) end() {
 	w.free()
 	w.pending = nil
@@ -173,7 +173,7 @@ func (w *world) end() {
 	}
 }
 
-// settled wants that nothing is left to do for a maintenance, and that it says so.
+// settled checks that a maintenance has nothing left to do and reports that.
 func (w *world) settled(o *object, last answer) {
 	if o.m.DeletionTimestamp != nil || len(o.m.Finalizers) > 0 {
 		w.fail("%s is kept: %s", o.m.Name, text(w, o.m.Status))
@@ -202,7 +202,7 @@ func read0(t testing.TB, data string) (s Facts) {
 	return s
 }
 
-// decide asks about a maintenance and checks what can be told from scope and answer alone.
+// decide decides on a maintenance, and checks everything that follows from facts and decision alone.
 func (w *world) decide(o *object) answer {
 	data := text(w, w.scope(o))
 	scope, twin := read0(w, data), read0(w, data)
@@ -225,7 +225,7 @@ func (w *world) decide(o *object) answer {
 	return answer{o.m.UID, intents, steps}
 }
 
-// hold checks what has to hold at every moment.
+// hold checks the invariants.
 func (w *world) hold() {
 	holders := map[string]string{}
 	w.holdControlPlane()
@@ -260,8 +260,8 @@ func (w *world) hold() {
 	}
 }
 
-// holdControlPlane checks that no two nodes of the control plane are worked on at a time, whoever does. One that is claimed may
-// still be given up.
+// holdControlPlane checks that no two control plane nodes are in progress at a time, over all maintenances. A claimed
+// one may still be given up.
 func (w *world) holdControlPlane() {
 	at := map[string]string{}
 	for _, o := range w.all() {
@@ -281,7 +281,7 @@ func (w *world) holdControlPlane() {
 	}
 }
 
-// truth compares an answer with what the model knows of the same scope.
+// truth compares a decision with the model's knowledge of the same facts.
 func (w *world) truth(scope Facts, intents []schemas.Intent, steps Decision) {
 	moving := map[types.UID]bool{}
 	for _, i := range intents {
@@ -368,7 +368,7 @@ func (w *world) podsOf(scope Facts, m NodeFacts, n, was v1alpha1.NodeStatus, mov
 	}
 }
 
-// stepIn is the number of the step of the plan, by the kind of the pod.
+// stepIn returns the number of the step of the plan for a kind of pod.
 func stepIn(plan []v1alpha1.DrainStep, p inhabitant) int {
 	switch {
 	case len(plan) == 0:
@@ -383,7 +383,7 @@ func stepIn(plan []v1alpha1.DrainStep, p inhabitant) int {
 	return len(plan)
 }
 
-// stays0 says whether a pod of that kind is not to move.
+// stays0 reports whether a pod of that kind must stay.
 func stays0(plan []v1alpha1.DrainStep, p inhabitant, claimed time.Time) bool {
 	new := p.pod.CreationTimestamp.Truncate(time.Second).After(claimed)
 	switch p.kind {

@@ -12,18 +12,18 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// LabelDrainOfClusterAPI is the label that counts like [v1alpha1.LabelDrain], which comes first.
+// LabelDrainOfClusterAPI is a label with the meaning of [v1alpha1.LabelDrain], which takes precedence.
 const LabelDrainOfClusterAPI = "cluster.x-k8s.io/drain"
 
-// Rules are drain rules with their selectors read. The zero value has none.
+// Rules are drain rules with parsed selectors. The zero value has none.
 type Rules []rule
 
 type rule struct {
 	*Rule
-	pods, namespaces labels.Selector // nil: invalid
+	pods, namespaces labels.Selector // nil if invalid
 }
 
-// NewRules reads rules. The first that selects a pod counts, rules of its namespace before rules of the cluster.
+// NewRules parses rules. The first rule that selects a pod applies, rules of its namespace before cluster rules.
 func NewRules(facts []Rule) Rules {
 	var ofNamespaces, ofCluster Rules
 	for i := range facts {
@@ -39,7 +39,7 @@ func NewRules(facts []Rule) Rules {
 	return append(ofNamespaces, ofCluster...)
 }
 
-// readSelector reads a selector; without one it selects everything. It is nil with an error.
+// readSelector parses a selector; without one it selects everything. It is nil with an error.
 func readSelector(s *metav1.LabelSelector) (labels.Selector, error) {
 	if s == nil {
 		return labels.Everything(), nil
@@ -47,8 +47,8 @@ func readSelector(s *metav1.LabelSelector) (labels.Selector, error) {
 	return metav1.LabelSelectorAsSelector(s)
 }
 
-// For is the rule for a pod whose namespace has these labels. readable is false for a rule with an invalid selector that comes
-// first, and that may be about the pod.
+// For returns the rule for a pod whose namespace has these labels. readable is false if an earlier rule with an invalid
+// selector may apply to the pod.
 func (r Rules) For(pod *corev1.Pod, namespace map[string]string) (found *Rule, readable bool) {
 	for _, x := range r {
 		switch {
@@ -63,7 +63,7 @@ func (r Rules) For(pod *corev1.Pod, namespace map[string]string) (found *Rule, r
 	return nil, true
 }
 
-// LabelledBehaviour is the behavior that a label of the pod asks for. Empty: none.
+// LabelledBehaviour returns the behavior that a label of the pod requests, or "".
 func LabelledBehaviour(pod *corev1.Pod) v1alpha1.Behaviour {
 	for _, key := range []string{v1alpha1.LabelDrain, LabelDrainOfClusterAPI} {
 		switch pod.Labels[key] {
@@ -78,17 +78,17 @@ func LabelledBehaviour(pod *corev1.Pod) v1alpha1.Behaviour {
 	return ""
 }
 
-// fate is what becomes of a pod on a node in progress.
+// fate is what happens to a pod on a node in progress.
 type fate int
 
 const (
-	stays fate = iota // it does not move
+	stays fate = iota // it stays
 	gone              // it counts as gone
-	ends              // it ends by itself, or is on its way
+	ends              // it ends by itself, or is terminating
 	moves             // it moves
 )
 
-// fate is what becomes of a pod with that behavior. selected: a step of the plan selects it.
+// fate returns the fate of a pod with that behavior. selected means that a step of the plan selects it.
 func (w *work) fate(n *node, p *corev1.Pod, behavior v1alpha1.Behaviour, selected bool) fate {
 	comesBack := comesBack(p)
 	switch {
@@ -108,12 +108,12 @@ func (w *work) fate(n *node, p *corev1.Pod, behavior v1alpha1.Behaviour, selecte
 	return moves
 }
 
-// overdue says whether the pod should be gone for some time.
+// overdue reports whether the pod should have been gone for some time.
 func (w *work) overdue(p *corev1.Pod) bool {
 	return p.DeletionTimestamp != nil && !w.Now.Before(p.DeletionTimestamp.Add(Grace))
 }
 
-// isMirror says whether the pod only shows one that the kubelet runs from a file.
+// isMirror reports whether the pod only mirrors a static pod of the kubelet.
 func isMirror(p *corev1.Pod) bool {
 	_, mirror := p.Annotations[corev1.MirrorPodAnnotationKey]
 	return mirror || slices.ContainsFunc(p.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "Node" })
@@ -124,7 +124,7 @@ func ofDaemonSet(p *corev1.Pod) bool {
 	return owner != nil && owner.Kind == "DaemonSet"
 }
 
-// comesBack says whether the scheduler would place the pod on a cordoned node.
+// comesBack reports whether the scheduler would place the pod on a cordoned node.
 func comesBack(p *corev1.Pod) bool {
 	cordon := corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
 	return schedulingv1.TolerationsTolerateTaint(klog.Logger{}, p.Spec.Tolerations, &cordon, true)

@@ -23,7 +23,7 @@ func matching(pairs ...string) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: labelled(pairs...)}
 }
 
-// broken is a selector that cannot be read.
+// broken returns an invalid selector.
 func broken() *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}
 }
@@ -97,8 +97,8 @@ func TestTheFirstRuleThatSelectsAPodCounts(t *testing.T) {
 		{"not one of another namespace", []Rule{fact("web", "a", nil, nil)}, "", true},
 		{"not one for other pods", []Rule{fact("shop", "a", matching("app", "db"), nil)}, "", true},
 		{"the first of several", []Rule{fact("shop", "b", cart, nil), fact("shop", "a", nil, nil)}, "b", true},
-		{"that of the namespace before that of the cluster", []Rule{fact("", "a", nil, nil), fact("shop", "b", nil, nil)}, "b", true},
-		{"that of the cluster for a namespace with the label", []Rule{fact("", "a", cart, matching("team", "shop"))}, "a", true},
+		{"a namespace rule before a cluster rule", []Rule{fact("", "a", nil, nil), fact("shop", "b", nil, nil)}, "b", true},
+		{"a cluster rule for a namespace with the label", []Rule{fact("", "a", cart, matching("team", "shop"))}, "a", true},
 		{"not for one without", []Rule{fact("", "a", cart, matching("team", "web"))}, "", true},
 		{"one that cannot be read may be meant", []Rule{fact("shop", "a", broken(), nil), fact("shop", "b", nil, nil)}, "a", false},
 		{"unless one before it is", []Rule{fact("shop", "b", nil, nil), fact("", "a", broken(), nil)}, "b", true},
@@ -179,7 +179,7 @@ func TestWhatIsWrongWithASpecIsNamed(t *testing.T) {
 	}
 }
 
-func TestADeadlineCountsFromTheClaimOrFromWhenDrainWasWanted(t *testing.T) {
+func TestDeadlineStart(t *testing.T) {
 	hour := &metav1.Duration{Duration: time.Hour}
 	stages := func(drain string) []v1alpha1.StageTime {
 		return []v1alpha1.StageTime{{Stage: "Cordon", Start: *when(t, "2026-05-04T08:00:00Z")}, {Stage: "Drain", Start: *when(t, drain)}}

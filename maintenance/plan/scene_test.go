@@ -15,10 +15,10 @@ import (
 	test "github.com/rehome-dev/rehome/test/functionstest"
 )
 
-// noon is when is decided.
+// noon returns the time of the decisions.
 func noon() time.Time { return time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC) }
 
-// clockAt is a time of that day.
+// clockAt returns a time of that day.
 func clockAt(t string) *metav1.Time {
 	at, err := time.Parse(time.RFC3339, "2026-05-04T"+t+":00Z")
 	if err != nil {
@@ -29,8 +29,8 @@ func clockAt(t string) *metav1.Time {
 
 type option = func(*Facts)
 
-// scene is the maintenance kernel of the nodes with the label pool=web, of a cluster with nine other nodes, which was made at
-// ten, has its finalizer, and wants Drain since eleven; with the options applied in their order.
+// scene returns the maintenance kernel of the nodes with the label pool=web, in a cluster with nine other nodes. It was
+// created at ten, has its finalizer, and wants Drain since eleven. The options apply in order.
 func scene(options ...option) Facts {
 	s := Facts{
 		Now: noon(),
@@ -53,7 +53,7 @@ func scene(options ...option) Facts {
 	return s
 }
 
-// wants sets the stage that is wanted.
+// wants sets the desired stage.
 func wants(stage v1alpha1.Stage) option {
 	return func(s *Facts) {
 		s.Maintenance.Spec.Stage = stage
@@ -63,8 +63,8 @@ func wants(stage v1alpha1.Stage) option {
 
 type nodeOption = func(*NodeFacts, *v1alpha1.NodeStatus)
 
-// with adds a node that is meant, ready, and of that stage as it is stored; one that is worked on is cordoned and marked, and
-// says so by its conditions.
+// with adds a selected, ready node with that stored stage. A node in progress is cordoned and marked, with its
+// conditions.
 func with(name string, stage v1alpha1.NodeStage, options ...nodeOption) option {
 	return func(s *Facts) {
 		n := NodeFacts{Selected: true, Node: corev1.Node{
@@ -92,7 +92,7 @@ func with(name string, stage v1alpha1.NodeStage, options ...nodeOption) option {
 	}
 }
 
-// saying is a condition that a maintenance has set.
+// saying returns a condition that a maintenance has set.
 func saying(name corev1.NodeConditionType, by string) corev1.NodeCondition {
 	return corev1.NodeCondition{
 		Type: name, Status: corev1.ConditionTrue, Reason: "AdminRequested", Message: "new kernel (maintenance " + by + ")",
@@ -109,7 +109,7 @@ func pods(list ...PodFacts) nodeOption {
 	}
 }
 
-// one is the pod web/NAME, made the day before.
+// one returns the pod web/NAME, created the day before.
 func one(name string, options ...test.PodOption) PodFacts {
 	p := test.Pod(name, append([]test.PodOption{test.Aged(24 * time.Hour)}, options...)...)
 	return PodFacts{ScopedPod: p}
@@ -120,7 +120,7 @@ func nodeIs(change func(n *NodeFacts)) nodeOption {
 	return func(n *NodeFacts, _ *v1alpha1.NodeStatus) { change(n) }
 }
 
-// stored changes what is stored about it.
+// stored changes the stored status of the node.
 func stored(change func(n *v1alpha1.NodeStatus)) nodeOption {
 	return func(_ *NodeFacts, n *v1alpha1.NodeStatus) { change(n) }
 }
@@ -142,21 +142,21 @@ func another(name, made string, stage v1alpha1.Stage, node string, how v1alpha1.
 	}
 }
 
-// refused says of the maintenances that were added that they are not accepted.
+// refused marks the other maintenances as not accepted.
 func refused(s *Facts) {
 	for i := range s.Others {
 		s.Others[i].Status.Conditions = []metav1.Condition{{Type: v1alpha1.Accepted, Status: metav1.ConditionFalse}}
 	}
 }
 
-// windowOver ends the windows of the maintenances that were added.
+// windowOver ends the windows of the other maintenances.
 func windowOver(s *Facts) {
 	for i := range s.Others {
 		s.Others[i].Spec.Window = &v1alpha1.Window{End: clockAt("11:00")}
 	}
 }
 
-// holding adds another maintenance that holds a node of the control plane, one that this maintenance does not select.
+// holding adds another maintenance that holds a control plane node, which this maintenance does not select.
 func holding(name, made, node string, how v1alpha1.NodeStage) option {
 	return func(s *Facts) {
 		another(name, made, v1alpha1.Drain, node, how)(s)
@@ -164,7 +164,7 @@ func holding(name, made, node string, how v1alpha1.NodeStage) option {
 	}
 }
 
-// leaders are the names of so many nodes of the control plane.
+// leaders returns the names of that many control plane nodes.
 func leaders(count int) map[string]bool {
 	names := map[string]bool{}
 	for i := range count {
@@ -173,19 +173,19 @@ func leaders(count int) map[string]bool {
 	return names
 }
 
-// leader is a node of the control plane.
+// leader returns a control plane node.
 func leader(n *NodeFacts, _ *v1alpha1.NodeStatus) {
 	n.Node.Labels["node-role.kubernetes.io/control-plane"] = ""
 }
 
-// spec changes what is wanted.
+// spec changes the spec.
 func spec(change func(*v1alpha1.NodeMaintenanceSpec)) option {
 	return func(s *Facts) { change(&s.Maintenance.Spec) }
 }
 
 func now(hm string) option { return func(s *Facts) { s.Now = clockAt(hm).Time } }
 
-// told is everything of an answer but the conditions, line by line.
+// told returns everything in a decision except the conditions, line by line.
 func told(intents []schemas.Intent, steps Decision) []string {
 	var lines []string
 	for _, n := range steps.Status.Nodes {
@@ -231,7 +231,7 @@ func told(intents []schemas.Intent, steps Decision) []string {
 	return lines
 }
 
-// conditionsTold are the conditions of an answer and its summary, line by line.
+// conditionsTold returns the conditions and the summary of a decision, line by line.
 func conditionsTold(steps Decision) []string {
 	var lines []string
 	for _, c := range steps.Status.Conditions {

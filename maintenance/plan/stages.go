@@ -9,7 +9,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// advance takes a node one stage further, if it may go there. [work.begin] claims those that wait.
+// advance takes a node one stage further, if possible. [work.begin] claims waiting nodes.
 func (w *work) advance(n *node) {
 	switch {
 	case n.in == nil:
@@ -41,7 +41,7 @@ func (w *work) advance(n *node) {
 	n.is.Message = w.message(n)
 }
 
-// vanish keeps a node that was begun and has left the cluster, and one that the spec names and that does not exist.
+// vanish keeps a begun node that has left the cluster, and a named node that does not exist.
 func (w *work) vanish(n *node) {
 	n.is.Stage, n.is.Message = v1alpha1.Gone, "there is no node of this name"
 	begun := n.was.Stage != "" && n.was.Start != nil
@@ -50,7 +50,7 @@ func (w *work) vanish(n *node) {
 	}
 }
 
-// wait leaves out a node that is not selected any more, and claims one that has the mark of this maintenance.
+// wait omits a node that is no longer selected, and claims one that has the mark of this maintenance.
 func (w *work) wait(n *node) {
 	tooMany := w.refused != nil && w.refused.Reason == v1alpha1.ReasonTooManyNodes // waiting nodes are not listed
 	switch {
@@ -63,7 +63,8 @@ func (w *work) wait(n *node) {
 	}
 }
 
-// claimed waits until the node is seen cordoned. A claim is given up after a while only: the node may have been cordoned unseen.
+// claimed waits until the node is seen cordoned. It gives up a claim only after a while, because the node may have been
+// cordoned unseen.
 func (w *work) claimed(n *node) {
 	waited := !w.Now.Before(n.is.Start.Add(Grace))
 	switch {
@@ -78,15 +79,15 @@ func (w *work) claimed(n *node) {
 	n.is.CordonedBefore = n.before()
 }
 
-// before says whether the node was cordoned before a maintenance did it. A node that was uncordoned since was not.
+// before reports whether the node was cordoned before a maintenance did it, and was not uncordoned since.
 func (n *node) before() bool {
 	return n.in.Node.Spec.Unschedulable && (n.in.Mark == nil || n.in.Mark.CordonedBefore)
 }
 
-// releases says whether the node is given back in any stage.
+// releases reports whether the node is given back in any stage.
 func (w *work) releases(n *node) bool { return w.stage == v1alpha1.Complete || !n.in.Selected }
 
-// held is the next stage of a node that was cordoned.
+// held returns the next stage of a cordoned node.
 func (w *work) held(n *node) v1alpha1.NodeStage {
 	done := n.is.Stage == v1alpha1.IsDrained || n.is.Stage == v1alpha1.Held
 	switch {
@@ -106,13 +107,13 @@ func (w *work) held(n *node) v1alpha1.NodeStage {
 	return v1alpha1.Draining
 }
 
-// late says whether the node was not drained before its deadline.
+// late reports whether the node was not drained before its deadline.
 func (w *work) late(n *node) bool {
 	deadline := Deadline(&w.Maintenance, n.is)
 	return n.is.DrainedAt == nil && !deadline.IsZero() && !w.Now.Before(deadline)
 }
 
-// closedGate says which gate is closed for the node, and why. Empty: all are open.
+// closedGate returns the closed gate of the node and the reason, or "".
 func closedGate(n *node) string {
 	for _, g := range n.in.Gates {
 		if !g.Open {
@@ -122,7 +123,7 @@ func closedGate(n *node) string {
 	return ""
 }
 
-// message is why a node that was begun waits, or another fact about it.
+// message returns the reason why a begun node waits, or another fact about it.
 func (w *work) message(n *node) string {
 	switch {
 	case Holds(n.is.Stage):
@@ -145,7 +146,7 @@ func (w *work) message(n *node) string {
 	return ""
 }
 
-// hindrance is why a node does not go on. Empty: it does.
+// hindrance returns the reason why a node does not advance, or "".
 func (w *work) hindrance(n *node) string {
 	switch {
 	case n.is.Stage == v1alpha1.Claimed && w.releases(n):
@@ -168,11 +169,11 @@ func (w *work) hindrance(n *node) string {
 	return ""
 }
 
-// mostOfOne and mostOfAll are how many bytes are kept of a message about one pod or node, and about the maintenance. Messages
-// quote others, such as admission webhooks, and the status has to fit into one object of the API server.
+// mostOfOne and mostOfAll limit the bytes of a message about one pod or node, and about the maintenance. Messages quote
+// others, such as admission webhooks, and the status must fit into one object of the API server.
 const mostOfOne, mostOfAll = 256, 1024
 
-// short cuts a text to so many bytes, and marks where.
+// short cuts a text to that many bytes, and marks the cut.
 func short(text string, most int) string {
 	if len(text) <= most {
 		return text

@@ -43,7 +43,7 @@ func TestTheWholeAnswerOfAFirstClaim(t *testing.T) {
 	}
 }
 
-func TestTheWholeAnswerWhenANodeIsCordonedAndAnotherGivenBack(t *testing.T) {
+func TestDecideWholeAnswer(t *testing.T) {
 	scope := scene(wants(v1alpha1.Complete), with("a", v1alpha1.Returning), with("b", v1alpha1.Returned))
 	scope.Maintenance.Status.Stages = append([]v1alpha1.StageTime{{Stage: v1alpha1.Drain, Start: *clockAt("10:30")}}, scope.Maintenance.Status.Stages...)
 	scope.Nodes[0].Node.Status.Conditions = append(scope.Nodes[0].Node.Status.Conditions, saying(corev1.NodeMaintenanceInProgress, "kernel"))
@@ -114,7 +114,7 @@ func TestANodeGoesItsWay(t *testing.T) {
 		{"claimed, then cordoned", scene(with("a", v1alpha1.Claimed)), []string{"a Claimed moved=0 left=0 blocked=0 staying=0", "cordon a", "finalizer"}},
 		{"one that is cordoned stays so", scene(with("a", v1alpha1.Waiting, nodeIs(func(n *NodeFacts) { n.Node.Spec.Unschedulable = true }))),
 			[]string{"a Claimed cordoned-before", "finalizer"}},
-		{"also if somebody does it after the claim", scene(with("a", v1alpha1.Claimed, nodeIs(func(n *NodeFacts) { n.Node.Spec.Unschedulable = true }))),
+		{"also if a user does it after the claim", scene(with("a", v1alpha1.Claimed, nodeIs(func(n *NodeFacts) { n.Node.Spec.Unschedulable = true }))),
 			[]string{"a Claimed cordoned-before moved=0 left=0 blocked=0 staying=0", "cordon a cordoned-before", "finalizer"}},
 		{"seen cordoned", scene(with("a", v1alpha1.Claimed, nodeIs(func(n *NodeFacts) {
 			n.Mark, n.Node.Spec.Unschedulable = &schemas.CordonMark{Name: "kernel", UID: "m1", CordonedBefore: true}, true
@@ -136,7 +136,7 @@ func TestANodeGoesItsWay(t *testing.T) {
 			[]string{"a Draining moved=0 left=1 blocked=0 staying=0", "finalizer"}},
 		{"drained, it keeps its place", scene(with("a", v1alpha1.IsDrained, drainedAt("11:45")), with("b", v1alpha1.Waiting)),
 			[]string{"a Drained moved=0 left=0 blocked=0 staying=0", "b Waiting: waits for its turn: 1 at a time", "finalizer"}},
-		{"until somebody says that the work is done", scene(with("a", v1alpha1.IsDrained, drainedAt("11:45"), maintained("kernel")), with("b", v1alpha1.Waiting)),
+		{"until a user reports the work done", scene(with("a", v1alpha1.IsDrained, drainedAt("11:45"), maintained("kernel")), with("b", v1alpha1.Waiting)),
 			[]string{"a Returning", "b Waiting: waits for its turn: 1 at a time", "finalizer"}},
 		{"of this maintenance", scene(with("a", v1alpha1.IsDrained, drainedAt("11:45"), maintained("other"))),
 			[]string{"a Drained moved=0 left=0 blocked=0 staying=0", "finalizer"}},
@@ -147,7 +147,7 @@ func TestANodeGoesItsWay(t *testing.T) {
 		{"and then it is Returned, and the next one begins", scene(with("a", v1alpha1.Returning, unmarked, drainedAt("11:45")), with("b", v1alpha1.Waiting)),
 			[]string{"a Returned end@now", "b Claimed", "finalizer"}},
 		{"one that waits is given back untouched", scene(wants(v1alpha1.Complete), with("a", v1alpha1.Waiting)), []string{"a Returned", "finalizer"}},
-		{"and what was said of it is taken back", scene(wants(v1alpha1.Complete), with("a", v1alpha1.Returned, nodeIs(func(n *NodeFacts) {
+		{"and its conditions are reset", scene(wants(v1alpha1.Complete), with("a", v1alpha1.Returned, nodeIs(func(n *NodeFacts) {
 			n.Node.Status.Conditions = append(n.Node.Status.Conditions, saying(corev1.NodeMaintenancePlanned, "kernel"))
 		}))), []string{"a Returned", "mark a -MaintenancePlanned", "finalizer"}},
 		{"when all is taken back the finalizer goes", scene(wants(v1alpha1.Complete), with("a", v1alpha1.Returned)), []string{"a Returned"}},
@@ -157,7 +157,7 @@ func TestANodeGoesItsWay(t *testing.T) {
 		{"one that is not meant any more is given back", scene(with("a", v1alpha1.Draining, unmeant, pods(one("x")))), []string{"a Returning", "finalizer"}},
 		{"and is Gone then", scene(with("a", v1alpha1.Returning, unmeant, unmarked)), []string{"a Gone end@now: it is not selected any more", "finalizer"}},
 		{"one that waited is forgotten", scene(with("a", v1alpha1.Waiting, unmeant, quiet)), []string{"finalizer"}},
-		{"once what was said of it is taken back", scene(with("a", v1alpha1.Waiting, unmeant)), []string{"a Waiting", "mark a -MaintenancePlanned", "finalizer"}},
+		{"once its conditions are reset", scene(with("a", v1alpha1.Waiting, unmeant)), []string{"a Waiting", "mark a -MaintenancePlanned", "finalizer"}},
 		{"one that was claimed is not cordoned", scene(now("11:30"), with("a", v1alpha1.Claimed, unmeant)),
 			[]string{"a Claimed moved=0 left=0 blocked=0 staying=0: is released, once it is certain that it was not cordoned", "finalizer"}},
 		{"and given up after a minute", scene(now("11:31"), with("a", v1alpha1.Claimed, unmeant)), []string{"a Returning", "finalizer"}},
@@ -181,7 +181,7 @@ func TestANodeGoesItsWay(t *testing.T) {
 			[]string{"a Held moved=0 left=1 blocked=0 staying=0: late: its deadline was 2026-05-04T11:50:00Z; it stays cordoned with 1 pods left", "finalizer"}},
 		{"held until its pods are gone", scene(deadline(v1alpha1.Hold), with("a", v1alpha1.Held)),
 			[]string{"a Drained drained@now moved=0 left=0 blocked=0 staying=0", "finalizer"}},
-		{"held until somebody says that the work is done", scene(deadline(v1alpha1.Hold), with("a", v1alpha1.Held, maintained("kernel"), pods(one("x")))), []string{"a Returning", "finalizer"}},
+		{"held until a user reports the work done", scene(deadline(v1alpha1.Hold), with("a", v1alpha1.Held, maintained("kernel"), pods(one("x")))), []string{"a Returning", "finalizer"}},
 		{"held until the deadline is moved", scene(with("a", v1alpha1.Held, pods(one("x")))), []string{"a Draining moved=0 left=1 blocked=0 staying=0", "finalizer"}},
 		{"late, and given back", scene(deadline(v1alpha1.Release), with("a", v1alpha1.Draining, pods(one("x")))), []string{"a Returning", "finalizer"}},
 		{"drained in time it is not late", scene(deadline(v1alpha1.Release), with("a", v1alpha1.IsDrained, drainedAt("11:45"), pods(one("x")))),
@@ -191,13 +191,13 @@ func TestANodeGoesItsWay(t *testing.T) {
 		{"one that left the cluster is Gone", scene(with("a", v1alpha1.Draining), func(s *Facts) { s.Nodes = nil }),
 			[]string{"a Gone: there is no node of this name", "finalizer"}},
 		{"one that only waited is forgotten when it leaves", scene(with("a", v1alpha1.Waiting), func(s *Facts) { s.Nodes = nil }), []string{"finalizer"}},
-		{"one that comes back as another is begun anew", scene(with("a", v1alpha1.Draining, stored(func(n *v1alpha1.NodeStatus) { n.UID = "old" }), unmarked)),
+		{"a recreated node is begun again", scene(with("a", v1alpha1.Draining, stored(func(n *v1alpha1.NodeStatus) { n.UID = "old" }), unmarked)),
 			[]string{"a Claimed", "finalizer"}},
 		{"unless it was drained before", scene(with("a", v1alpha1.IsDrained, drainedAt("11:45"), unmarked, stored(func(n *v1alpha1.NodeStatus) { n.UID = "old" }))),
 			[]string{"a Returned end@now", "finalizer"}},
 		{"a name without a node", scene(spec(func(s *v1alpha1.NodeMaintenanceSpec) { s.Nodes = v1alpha1.NodeSet{Names: []string{"a", "typo"}} }), with("a", v1alpha1.Waiting)),
 			[]string{"a Claimed", "typo Gone: there is no node of this name", "finalizer"}},
-		{"a stage that nobody knows is none", scene(with("a", "Painted")), []string{"a Claimed", "finalizer"}},
+		{"an unknown stage counts as none", scene(with("a", "Painted")), []string{"a Claimed", "finalizer"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			saidAs(t, told(Decide(c.scope)), c.want...)
@@ -273,7 +273,7 @@ func TestNodesBeginInTheirOrder(t *testing.T) {
 			[]string{"a Waiting: gate ceph is closed: it is ill", "b Claimed"}},
 		{"not outside of the window", scene(closed("22:00"), with("a", v1alpha1.Waiting)),
 			[]string{"a Waiting: outside of the window, which opens at 2026-05-04T22:00:00Z"}},
-		{"what was begun in the window is finished", scene(closed(""), with("a", v1alpha1.Draining), with("b", v1alpha1.Waiting)),
+		{"a node begun in the window is finished", scene(closed(""), with("a", v1alpha1.Draining), with("b", v1alpha1.Waiting)),
 			[]string{"a Drained drained@now" + working, "b Waiting: the window is over"}},
 		{"an older maintenance first", scene(another("disks", "09:00", v1alpha1.Drain, "a", v1alpha1.Waiting), with("a", v1alpha1.Waiting), with("b", v1alpha1.Waiting)),
 			[]string{"a Waiting: maintenance disks is older and works on it first", "b Claimed"}},
@@ -291,8 +291,8 @@ func TestNodesBeginInTheirOrder(t *testing.T) {
 		{"also if only its mark is known", scene(another("disks", "11:00", v1alpha1.Drain, "a", v1alpha1.Waiting), with("a", v1alpha1.Waiting, cordonedBy("disks"))),
 			[]string{"a Waiting: maintenance disks works on it"}},
 		{"or not even its name, for a minute", scene(now("11:00"), with("a", v1alpha1.Waiting, cordonedBy("disks"))), []string{"a Waiting: maintenance disks has cordoned it"}},
-		{"a mark of nobody is taken over", scene(with("a", v1alpha1.Waiting, cordonedBy("disks"))), []string{"a Claimed"}},
-		{"what is given back can be claimed", scene(another("disks", "09:00", v1alpha1.Complete, "a", v1alpha1.Returning), with("a", v1alpha1.Waiting, cordonedBy("disks"))), []string{"a Claimed"}},
+		{"a mark without an owner is taken over", scene(with("a", v1alpha1.Waiting, cordonedBy("disks"))), []string{"a Claimed"}},
+		{"a returned node can be claimed", scene(another("disks", "09:00", v1alpha1.Complete, "a", v1alpha1.Returning), with("a", v1alpha1.Waiting, cordonedBy("disks"))), []string{"a Claimed"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, steps := Decide(c.scope)
@@ -302,7 +302,7 @@ func TestNodesBeginInTheirOrder(t *testing.T) {
 	}
 }
 
-func TestOfTwoMaintenancesThatClaimNodesOfTheControlPlaneTheYoungerGivesUp(t *testing.T) {
+func TestYoungerMaintenanceYieldsControlPlane(t *testing.T) {
 	claimed := with("a", v1alpha1.Claimed, leader)
 	cordoned := with("a", v1alpha1.Claimed, leader, nodeIs(func(n *NodeFacts) {
 		n.Mark, n.Node.Spec.Unschedulable = &schemas.CordonMark{Name: "kernel", UID: "m1", At: clockAt("11:30").Time}, true
@@ -351,17 +351,17 @@ func TestANodeGoesOverFromOneMaintenanceToTheNext(t *testing.T) {
 	}{
 		{"the mark is replaced, as it was before", scene(another("disks", "09:00", v1alpha1.Complete, "a", v1alpha1.Returning), with("a", v1alpha1.Claimed, cordonedBy("disks"))),
 			[]string{"a Claimed" + working, "cordon a", "finalizer"}},
-		{"and what it was before is kept", scene(another("disks", "09:00", v1alpha1.Complete, "a", v1alpha1.Returning),
+		{"and its previous state is kept", scene(another("disks", "09:00", v1alpha1.Complete, "a", v1alpha1.Returning),
 			with("a", v1alpha1.Claimed, cordonedBy("disks"), nodeIs(func(n *NodeFacts) { n.Mark.CordonedBefore = true }))),
 			[]string{"a Claimed cordoned-before" + working, "cordon a cordoned-before", "finalizer"}},
-		{"unless somebody has uncordoned it since", scene(another("disks", "09:00", v1alpha1.Complete, "a", v1alpha1.Returning),
+		{"unless a user has uncordoned it since", scene(another("disks", "09:00", v1alpha1.Complete, "a", v1alpha1.Returning),
 			with("a", v1alpha1.Claimed, cordonedBy("disks"), nodeIs(func(n *NodeFacts) { n.Mark.CordonedBefore = true }), nodeIs(uncordoned))),
 			[]string{"a Claimed" + working, "cordon a", "finalizer"}},
 		{"the first one waits for that", scene(wants(v1alpha1.Complete), another("disks", "11:00", v1alpha1.Drain, "a", v1alpha1.Claimed), with("a", v1alpha1.Returning)),
 			[]string{"a Returning: maintenance disks takes it over", "finalizer"}},
 		{"and is done when the mark is the other one's", scene(wants(v1alpha1.Complete), another("disks", "11:00", v1alpha1.Drain, "a", v1alpha1.Claimed), with("a", v1alpha1.Returning, cordonedBy("disks"))),
 			[]string{"a Returned end@now: given back before it was drained"}},
-		{"a mark that nobody knows yet is not replaced for a minute", scene(now("11:00"), with("a", v1alpha1.Claimed, cordonedBy("disks"))),
+		{"an unknown mark is not replaced for a minute", scene(now("11:00"), with("a", v1alpha1.Claimed, cordonedBy("disks"))),
 			[]string{"a Claimed" + working, "finalizer"}},
 		{"of two claims the older one counts", scene(now("11:30"), another("disks", "09:00", v1alpha1.Drain, "a", v1alpha1.Claimed), with("a", v1alpha1.Claimed)),
 			[]string{"a Claimed" + working + ": maintenance disks has claimed it, too, and is older", "finalizer"}},
@@ -369,13 +369,13 @@ func TestANodeGoesOverFromOneMaintenanceToTheNext(t *testing.T) {
 			[]string{"a Waiting: maintenance disks works on it", "finalizer"}},
 		{"or when it sees the mark", scene(another("disks", "11:00", v1alpha1.Drain, "a", v1alpha1.Claimed), with("a", v1alpha1.Claimed, cordonedBy("disks"))),
 			[]string{"a Waiting: maintenance disks works on it", "finalizer"}},
-		{"the conditions are those of who holds it", scene(another("disks", "11:00", v1alpha1.Drain, "a", v1alpha1.Waiting), with("a", v1alpha1.Cordoned, nodeIs(func(n *NodeFacts) {
+		{"the holder sets the conditions", scene(another("disks", "11:00", v1alpha1.Drain, "a", v1alpha1.Waiting), with("a", v1alpha1.Cordoned, nodeIs(func(n *NodeFacts) {
 			n.Node.Status.Conditions = []corev1.NodeCondition{saying(corev1.NodeMaintenanceInProgress, "disks"), saying(corev1.NodeMaintenancePlanned, "disks")}
 		})), wants(v1alpha1.Cordon)), []string{"a Cordoned" + working, "mark a -MaintenancePlanned +MaintenanceInProgress", "finalizer"}},
 		{"one that waits behind another says nothing", scene(another("disks", "09:00", v1alpha1.Drain, "a", v1alpha1.Waiting), with("a", v1alpha1.Waiting, nodeIs(func(n *NodeFacts) {
 			n.Node.Status.Conditions = []corev1.NodeCondition{saying(corev1.NodeMaintenancePlanned, "disks")}
 		}))), []string{"a Waiting: maintenance disks is older and works on it first", "finalizer"}},
-		{"what others say about a node is left alone", scene(wants(v1alpha1.Cordon), with("a", v1alpha1.Cordoned, nodeIs(func(n *NodeFacts) {
+		{"conditions of other programs are not changed", scene(wants(v1alpha1.Cordon), with("a", v1alpha1.Cordoned, nodeIs(func(n *NodeFacts) {
 			n.Node.Status.Conditions = []corev1.NodeCondition{
 				{Type: corev1.NodeMaintenanceInProgress, Status: corev1.ConditionTrue, Reason: "AdminRequested", Message: "by hand"},
 				{Type: corev1.NodeDrained, Status: corev1.ConditionTrue, Reason: "DrainCompleted", Message: "by hand"},

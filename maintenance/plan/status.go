@@ -11,7 +11,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// status is the whole status to store.
+// status returns the whole status to store.
 func (w *work) status() v1alpha1.NodeMaintenanceStatus {
 	s := v1alpha1.NodeMaintenanceStatus{ObservedGeneration: w.Maintenance.Generation, Stages: w.stages()}
 	room := mostNamed
@@ -46,7 +46,7 @@ func (w *work) status() v1alpha1.NodeMaintenanceStatus {
 	return s
 }
 
-// stages adds the desired stage to the stages that were begun. A refused maintenance begins none.
+// stages adds the desired stage to the begun stages. A refused maintenance begins none.
 func (w *work) stages() []v1alpha1.StageTime {
 	list := slices.Clone(w.Maintenance.Status.Stages)
 	known := slices.ContainsFunc(list, func(s v1alpha1.StageTime) bool { return s.Stage == w.stage })
@@ -64,15 +64,16 @@ func no(name, reason, message string) metav1.Condition {
 	return metav1.Condition{Type: name, Status: metav1.ConditionFalse, Reason: reason, Message: message}
 }
 
-// counts are the numbers of nodes and pods, and what they do. Nodes that left the cluster are not counted.
+// counts are the numbers of nodes and pods by their state. Nodes that left the cluster are not counted.
 type counts struct {
 	all, drained, returned int
-	done                   int // drained, or when the nodes are given back returned
+	done                   int // drained, or returned if the nodes are given back
 	podsLeft, podsBlocked  int32
-	doing                  map[string][]string // the nodes that are changed or drained now, by verb
+	doing                  map[string][]string // nodes that are being changed or drained, by verb
 	stuck                  int32               // pods that cannot move
 	firstStuck             string
-	// waits is why the first node waits that waits for something other than its turn, or else why the first one does.
+	// waits is the reason of the first node that waits for something other than its turn, or else of the first waiting
+	// node.
 	waits string
 }
 
@@ -115,7 +116,7 @@ func (w *work) counts() counts {
 	return c
 }
 
-// blocked names the first pod that cannot move, and counts them. Empty: there is none.
+// blocked returns the number of blocked pods and the first of them, or "".
 func (c counts) blocked() string {
 	switch c.stuck {
 	case 0:
@@ -137,7 +138,7 @@ func (w *work) accepted() metav1.Condition {
 	return no(v1alpha1.Accepted, w.refused.Reason, message)
 }
 
-// drained says whether every node is drained, or was before it was given back.
+// drained reports whether every node is drained, or was before it was given back.
 func (w *work) drained(c counts) metav1.Condition {
 	message := fmt.Sprintf("%d of %d nodes are drained", c.drained, c.all)
 	switch {
@@ -151,7 +152,7 @@ func (w *work) drained(c counts) metav1.Condition {
 	return yes(v1alpha1.Drained, v1alpha1.ReasonAllDrained, message)
 }
 
-// completed says whether every node was given back. Without a node that needs the stage Complete.
+// completed reports whether every node was given back. Without a node that requires the stage Complete.
 func (w *work) completed(c counts) metav1.Condition {
 	message := fmt.Sprintf("%d of %d nodes were given back", c.returned, c.all)
 	if c.returned < c.all || c.all == 0 && w.stage != v1alpha1.Complete {
@@ -160,7 +161,7 @@ func (w *work) completed(c counts) metav1.Condition {
 	return yes(v1alpha1.Completed, v1alpha1.ReasonCompleted, message)
 }
 
-// progressing names the changes in progress, or the reason for waiting.
+// progressing returns the changes in progress, or the reason for waiting.
 func (w *work) progressing(c counts) metav1.Condition {
 	const name = v1alpha1.Progressing
 	switch doing, blocked := c.working(), c.blocked(); {
@@ -182,7 +183,7 @@ func (w *work) progressing(c counts) metav1.Condition {
 	return no(name, v1alpha1.ReasonReached, fmt.Sprintf("spec.stage %s is reached", w.stage))
 }
 
-// working says which nodes are changed or drained now. Empty: none.
+// working returns the nodes that are being changed or drained, or "".
 func (c counts) working() string {
 	var parts []string
 	for _, verb := range []string{"cordons", "drains", "gives back"} {
@@ -197,7 +198,7 @@ func (c counts) working() string {
 	return strings.Join(parts, ", ")
 }
 
-// verb is the change of a node that is in progress. Empty: none.
+// verb returns the change of a node that is in progress, or "".
 func (w *work) verb(n *node) string {
 	switch n.is.Stage {
 	case v1alpha1.Claimed:

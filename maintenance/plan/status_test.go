@@ -61,7 +61,7 @@ func TestAMaintenanceThatWouldHurtIsRefused(t *testing.T) {
 				`day of the week`, waits},
 		{"an empty selector", scene(spec(func(s *v1alpha1.NodeMaintenanceSpec) { s.Nodes.Selector = &metav1.LabelSelector{} }), with("a", v1alpha1.Waiting)),
 			"Accepted False EmptySelector: spec.nodes.selector: is empty, which would be every node; want at least one label", waits},
-		{"too many nodes, of which none is listed that was not begun", scene(crowd(MostNodes), with("a", v1alpha1.Draining, pods(one("x")))),
+		{"of too many nodes only begun ones are listed", scene(crowd(MostNodes), with("a", v1alpha1.Draining, pods(one("x")))),
 			"Accepted False TooManyNodes: spec.nodes: selects more than 1000 nodes; make several maintenances, such as one for each pool of " +
 				"nodes; nodes that were begun before are finished", "a Draining moved=0 left=1 blocked=0 staying=0"},
 		{"not as many as can be", scene(crowd(MostNodes)), "Accepted True Accepted: it can be carried out", "n-0000 Claimed"},
@@ -76,7 +76,7 @@ func TestAMaintenanceThatWouldHurtIsRefused(t *testing.T) {
 	}
 }
 
-// crowd adds so many nodes that wait.
+// crowd adds that many waiting nodes.
 func crowd(n int, options ...nodeOption) option {
 	return func(s *Facts) {
 		s.Cluster.Nodes = 2 * n
@@ -86,7 +86,7 @@ func crowd(n int, options ...nodeOption) option {
 	}
 }
 
-func TestWhatWasSaidOfTooManyNodesIsTakenBackAndThenTheyAreNotListed(t *testing.T) {
+func TestTooManyNodes(t *testing.T) {
 	unsaid := nodeIs(func(n *NodeFacts) { n.Node.Status.Conditions = n.Node.Status.Conditions[:1] })
 	var takenBack, returned []string
 	for i := range MostNodes + 1 {
@@ -146,7 +146,7 @@ func TestTheConditionsSayHowFarItIs(t *testing.T) {
 			accepted, "Progressing False Waiting: a: gate ceph is closed: it is ill", "Drained False NodesLeft: 0 of 1 nodes are drained",
 			"Completed False NodesLeft: 0 of 1 nodes were given back", "0/1 left=0 blocked=0: a: gate ceph is closed: it is ill",
 		}},
-		{"what waits for more than its turn is named first", scene(with("a", v1alpha1.IsDrained, drainedAt("11:45")), with("b", v1alpha1.Waiting), with("c", v1alpha1.Waiting, nodeIs(gate))), []string{
+		{"a node that waits for more than its turn comes first", scene(with("a", v1alpha1.IsDrained, drainedAt("11:45")), with("b", v1alpha1.Waiting), with("c", v1alpha1.Waiting, nodeIs(gate))), []string{
 			accepted, "Progressing False Waiting: c: gate ceph is closed: it is ill", "Drained False NodesLeft: 1 of 3 nodes are drained",
 			"Completed False NodesLeft: 0 of 3 nodes were given back", "1/3 left=0 blocked=0: c: gate ceph is closed: it is ill",
 		}},
@@ -159,7 +159,7 @@ func TestTheConditionsSayHowFarItIs(t *testing.T) {
 			accepted, "Progressing True Working: drains a", "Drained False NodesLeft: 0 of 1 nodes are drained",
 			"Completed False NodesLeft: 0 of 1 nodes were given back", "0/1 left=1 blocked=0: drains a",
 		}},
-		{"begun to be drained, with no pod that is to move", scene(with("a", v1alpha1.Cordoned)), []string{
+		{"draining, with no pod to move", scene(with("a", v1alpha1.Cordoned)), []string{
 			accepted, "Progressing True Working: drains a", "Drained False NodesLeft: 0 of 1 nodes are drained",
 			"Completed False NodesLeft: 0 of 1 nodes were given back", "0/1 left=0 blocked=0: drains a",
 		}},
@@ -213,7 +213,7 @@ func TestTheStageThatIsWantedIsTheFurthestThatEverWas(t *testing.T) {
 		{"a new one is begun", scene(wants(v1alpha1.Cordon), spec(func(s *v1alpha1.NodeMaintenanceSpec) { s.Stage = v1alpha1.Drain })), []v1alpha1.Stage{v1alpha1.Cordon, v1alpha1.Drain}},
 		{"never backwards", scene(wants(v1alpha1.Complete), spec(func(s *v1alpha1.NodeMaintenanceSpec) { s.Stage = v1alpha1.Drain })), []v1alpha1.Stage{v1alpha1.Complete}},
 		{"deletion completes", scene(func(s *Facts) { s.Maintenance.DeletionTimestamp = clockAt("11:59") }), []v1alpha1.Stage{v1alpha1.Drain, v1alpha1.Complete}},
-		{"what is refused begins none", scene(plan(v1alpha1.DrainStep{}, v1alpha1.DrainStep{}), func(s *Facts) { s.Maintenance.Status.Stages = nil }), nil},
+		{"a refused maintenance begins none", scene(plan(v1alpha1.DrainStep{}, v1alpha1.DrainStep{}), func(s *Facts) { s.Maintenance.Status.Stages = nil }), nil},
 	} {
 		_, steps := Decide(c.scope)
 		var got []v1alpha1.Stage

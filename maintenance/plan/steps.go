@@ -10,8 +10,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// steps are the changes of nodes. A node whose stage changes with this decision is not touched by it, and none is touched before
-// the finalizer is there.
+// steps returns the changes of nodes. It does not change a node whose stage changes with this decision, nor any node
+// before the finalizer is set.
 func (w *work) steps() (list []NodeStep) {
 	if !w.hasFinalizer() {
 		return nil
@@ -42,7 +42,7 @@ func (w *work) steps() (list []NodeStep) {
 	return list
 }
 
-// cordons says whether the node is cordoned now. One that was uncordoned is cordoned again, at most once a minute.
+// cordons reports whether to cordon the node now. A node that was uncordoned is cordoned again, at most once a minute.
 func (w *work) cordons(n *node) bool {
 	claimed := n.is.Stage == v1alpha1.Claimed
 	switch {
@@ -53,7 +53,8 @@ func (w *work) cordons(n *node) bool {
 	return !n.mine || !w.Now.Before(n.in.Mark.At.Add(Grace))
 }
 
-// staysCordoned says whether the node stays cordoned when it is given back: it was before, and was not uncordoned since.
+// staysCordoned reports whether the node stays cordoned when it is given back: it was cordoned before, and was not
+// uncordoned since.
 func (w *work) staysCordoned(n *node) bool {
 	if n.is.Stage == v1alpha1.Claimed && !n.mine {
 		return n.before()
@@ -61,7 +62,8 @@ func (w *work) staysCordoned(n *node) bool {
 	return n.is.CordonedBefore && n.in.Node.Spec.Unschedulable
 }
 
-// conditions are the changes of the node's conditions. The maintenance that owns them sets them; the others only reset their own.
+// conditions returns the changes of the node's conditions. The maintenance that owns them sets them; others only reset
+// their own.
 func (w *work) conditions(n *node) (list []corev1.NodeCondition) {
 	owns, want := w.ownsConditions(n), said(n.is.Stage)
 	for _, name := range []corev1.NodeConditionType{
@@ -80,7 +82,7 @@ func (w *work) conditions(n *node) (list []corev1.NodeCondition) {
 			}
 		case isTrue && (SetByMaintenance(is, w.Maintenance.Name) || owns && SetByMaintenance(is, "")):
 			if n.is.Stage == v1alpha1.Returning && n.taker() != "" {
-				continue // the node goes over as it is
+				continue // the node passes on unchanged
 			}
 			set.Status = corev1.ConditionFalse
 		default:
@@ -91,7 +93,7 @@ func (w *work) conditions(n *node) (list []corev1.NodeCondition) {
 	return list
 }
 
-// said are the conditions that are true for a node of that stage.
+// said returns the true conditions of a node in that stage.
 func said(stage v1alpha1.NodeStage) []corev1.NodeConditionType {
 	switch stage {
 	case v1alpha1.Waiting:
@@ -107,7 +109,8 @@ func said(stage v1alpha1.NodeStage) []corev1.NodeConditionType {
 	}
 }
 
-// ownsConditions says whether this maintenance sets the conditions of the node: it holds the node, or is the next one to.
+// ownsConditions reports whether this maintenance sets the conditions of the node: it holds the node, or is the next
+// holder.
 func (w *work) ownsConditions(n *node) bool {
 	if Holds(n.is.Stage) {
 		return true

@@ -13,7 +13,7 @@ import (
 	test "github.com/rehome-dev/rehome/test/functionstest"
 )
 
-// rules adds drain rules: WHERE is the namespace of one, or empty.
+// rules adds drain rules. WHERE is the namespace of a rule, or empty.
 func rules(list ...Rule) option {
 	return func(s *Facts) { s.Rules = append(s.Rules, list...) }
 }
@@ -32,7 +32,7 @@ func plan(steps ...v1alpha1.DrainStep) option {
 	return spec(func(s *v1alpha1.NodeMaintenanceSpec) { s.Plan = steps })
 }
 
-// ofDaemon makes a pod one of a DaemonSet.
+// ofDaemon makes DaemonSet the owner of a pod.
 func ofDaemon(p *schemas.ScopedPod) {
 	yes := true
 	p.Pod.OwnerReferences = []metav1.OwnerReference{{Kind: "DaemonSet", Name: "agent", Controller: &yes}}
@@ -52,7 +52,7 @@ func made(hm string) test.PodOption {
 	return func(p *schemas.ScopedPod) { p.Pod.CreationTimestamp = *clockAt(hm) }
 }
 
-// ending is terminating, and to be gone at that time.
+// ending makes a pod terminating until that time.
 func ending(hm string) test.PodOption {
 	return func(p *schemas.ScopedPod) { p.Pod.DeletionTimestamp = clockAt(hm) }
 }
@@ -66,7 +66,7 @@ func unreachable(n *NodeFacts) {
 	n.Node.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}}
 }
 
-// draining is the node a, as it is drained, with these pods.
+// draining returns the node a while it is drained, with these pods.
 func draining(list ...PodFacts) option {
 	return with("a", v1alpha1.Draining, pods(list...))
 }
@@ -90,12 +90,12 @@ func TestPodsMoveByTheirKindTheirRuleAndThePlan(t *testing.T) {
 		scope Facts
 		want  []string
 	}{
-		{"all but those of DaemonSets, by name", scene(draining(one("y"), one("x"), one("agent", ofDaemon))), []string{counts(0, 2, 0, 1), "move web/x from a", "move web/y from a"}},
+		{"all except DaemonSet pods, by name", scene(draining(one("y"), one("x"), one("agent", ofDaemon))), []string{counts(0, 2, 0, 1), "move web/x from a", "move web/y from a"}},
 		{"mirror pods stay", scene(draining(one("x", mirror), one("y", test.OwnedBy("Node", "a")))), []string{drained(2)}},
-		{"DaemonSet pods move when a step says so", scene(plan(v1alpha1.DrainStep{Type: v1alpha1.DaemonSetPods}), draining(one("agent", ofDaemon))), []string{counts(0, 1, 0, 0), "move web/agent from a"}},
-		{"once: what came back stays", scene(plan(v1alpha1.DrainStep{Type: v1alpha1.DaemonSetPods}), draining(one("agent", ofDaemon, made("11:40")))), []string{drained(1)}},
+		{"DaemonSet pods move if a step selects them", scene(plan(v1alpha1.DrainStep{Type: v1alpha1.DaemonSetPods}), draining(one("agent", ofDaemon))), []string{counts(0, 1, 0, 0), "move web/agent from a"}},
+		{"once: a returned pod stays", scene(plan(v1alpha1.DrainStep{Type: v1alpha1.DaemonSetPods}), draining(one("agent", ofDaemon, made("11:40")))), []string{drained(1)}},
 		{"steps for other pods do not name them", scene(plan(v1alpha1.DrainStep{}), draining(one("agent", ofDaemon))), []string{drained(1)}},
-		{"those that tolerate the cordon stay", scene(draining(one("x", cordonTolerated()), one("y", test.ToleratingKeys("")))), []string{drained(2)}},
+		{"pods that tolerate the cordon stay", scene(draining(one("x", cordonTolerated()), one("y", test.ToleratingKeys("")))), []string{drained(2)}},
 		{"unless a rule wants them moved", scene(rules(aRule("web", "r", nil, v1alpha1.DrainPods, 0)), draining(one("x", cordonTolerated()))), []string{counts(0, 1, 0, 0), "move web/x from a"}},
 		{"once: the next one stays", scene(rules(aRule("web", "r", nil, v1alpha1.DrainPods, 0)), draining(one("x", cordonTolerated(), made("11:40")))), []string{drained(1)}},
 		{"a new pod that does not tolerate it moves", scene(draining(one("x", made("11:40")))), []string{counts(0, 1, 0, 0), "move web/x from a"}},
@@ -104,10 +104,10 @@ func TestPodsMoveByTheirKindTheirRuleAndThePlan(t *testing.T) {
 		{"whoever runs them", scene(plan(v1alpha1.DrainStep{Type: v1alpha1.DaemonSetPods}), rules(aRule("web", "r", tier("db"), v1alpha1.SkipPods, 0)),
 			draining(one("agent", ofDaemon, test.Labelled("tier", "db")), one("x", test.Labelled("tier", "db")), one("other", ofDaemon))),
 			[]string{counts(0, 1, 0, 2), "move web/other from a"}},
-		{"but not those of another namespace", scene(rules(aRule("shop", "r", nil, v1alpha1.SkipPods, 0)), draining(one("x"))), []string{counts(0, 1, 0, 0), "move web/x from a"}},
+		{"but not pods of another namespace", scene(rules(aRule("shop", "r", nil, v1alpha1.SkipPods, 0)), draining(one("x"))), []string{counts(0, 1, 0, 0), "move web/x from a"}},
 		{"a label counts more than a rule", scene(rules(aRule("web", "r", nil, v1alpha1.SkipPods, 0)), draining(one("x", test.Labelled("rehome.dev/drain", "drain")))), []string{counts(0, 1, 0, 0), "move web/x from a"}},
-		{"also that of Cluster API", scene(draining(one("x", test.Labelled("cluster.x-k8s.io/drain", "skip")))), []string{drained(1)}},
-		{"what ends by itself is waited for", scene(batch, rules(ofBatch), draining(one("x", test.In("batch")), one("y"))), []string{counts(0, 2, 0, 0), "move web/y from a"}},
+		{"also the label of Cluster API", scene(draining(one("x", test.Labelled("cluster.x-k8s.io/drain", "skip")))), []string{drained(1)}},
+		{"a pod that ends by itself delays the node", scene(batch, rules(ofBatch), draining(one("x", test.In("batch")), one("y"))), []string{counts(0, 2, 0, 0), "move web/y from a"}},
 		{"the steps of the plan, one after the other", scene(plan(v1alpha1.DrainStep{Pods: tier("front")}, v1alpha1.DrainStep{Pods: tier("db")}),
 			draining(one("d", test.Labelled("tier", "db")), one("f", test.Labelled("tier", "front")), one("o"))), []string{counts(0, 3, 0, 0), "move web/f from a"}},
 		{"the next when the one before is gone", scene(plan(v1alpha1.DrainStep{Pods: tier("front")}, v1alpha1.DrainStep{Pods: tier("db")}),
@@ -128,13 +128,13 @@ func TestPodsMoveByTheirKindTheirRuleAndThePlan(t *testing.T) {
 			draining(one("d", test.Labelled("tier", "db")), one("o"))), []string{counts(0, 2, 0, 0), "move web/d from a"}},
 		{"a wave waits for what ends by itself", scene(batch, rules(ofBatch, aRule("web", "late", nil, v1alpha1.DrainPods, 1)), draining(one("x", test.In("batch")), one("y"))),
 			[]string{counts(0, 2, 0, 0)}},
-		{"and for what is terminating", scene(rules(aRule("web", "late", tier("db"), v1alpha1.DrainPods, 1)), draining(one("x", ending("12:01")), one("d", test.Labelled("tier", "db")))),
+		{"and so does a terminating pod", scene(rules(aRule("web", "late", tier("db"), v1alpha1.DrainPods, 1)), draining(one("x", ending("12:01")), one("d", test.Labelled("tier", "db")))),
 			[]string{counts(0, 2, 0, 0)}},
 		{"one on its way is not asked again", scene(draining(moving(one("x")), one("y"))), []string{counts(0, 2, 0, 0), "move web/y from a"}},
-		{"a minute late it is said", scene(draining(one("x", ending("11:59")))),
-			[]string{counts(0, 1, 1, 0), `  web/x Terminating by "" since 11:59: it is terminating, and should be gone since 2026-05-04T11:59:00Z`}},
+		{"it is reported a minute late", scene(draining(one("x", ending("11:59")))),
+			[]string{counts(0, 1, 1, 0), `  web/x Terminating by "" since 11:59: it is terminating, and should have been gone since 2026-05-04T11:59:00Z`}},
 		{"with its finalizer", scene(draining(one("x", ending("11:30"), func(p *schemas.ScopedPod) { p.Pod.Finalizers = []string{"example.com/hold"} }))),
-			[]string{counts(0, 1, 1, 0), `  web/x Terminating by "" since 11:30: it is terminating, and should be gone since 2026-05-04T11:30:00Z; it has the finalizer example.com/hold`}},
+			[]string{counts(0, 1, 1, 0), `  web/x Terminating by "" since 11:30: it is terminating, and should have been gone since 2026-05-04T11:30:00Z; it has the finalizer example.com/hold`}},
 		{"on a node that is unreachable it counts as gone", scene(with("a", v1alpha1.Draining, nodeIs(unreachable), pods(one("x", ending("11:59"))))), []string{drained(0)}},
 		{"but not before", scene(with("a", v1alpha1.Draining, nodeIs(unreachable), pods(one("x", ending("12:00"))))), []string{counts(0, 1, 0, 0)}},
 		{"a pod that is protected is blocked", scene(draining(one("x", test.Protected("PodsWithPVC")), one("y"))),
@@ -142,16 +142,16 @@ func TestPodsMoveByTheirKindTheirRuleAndThePlan(t *testing.T) {
 		{"one that could not move is tried again, and says why", scene(draining(held(one("x"), schemas.Deferred, schemas.ReasonDisruptionBudget))),
 			[]string{counts(0, 1, 1, 0), `  web/x DisruptionBudget by "poddisruptionbudget/web/one" since 11:45: no`, "move web/x from a"}},
 		{"a verdict that it moves is no reason", scene(draining(held(one("x"), schemas.Rejected, schemas.ReasonMoving))), []string{counts(0, 1, 0, 0), "move web/x from a"}},
-		{"nor that nobody wanted it any more", scene(draining(held(one("x"), schemas.Withdrawn, schemas.ReasonSuperseded))), []string{counts(0, 1, 0, 0), "move web/x from a"}},
+		{"nor does a withdrawal", scene(draining(held(one("x"), schemas.Withdrawn, schemas.ReasonSuperseded))), []string{counts(0, 1, 0, 0), "move web/x from a"}},
 		{"a rule that cannot be read holds the pods that it may mean", scene(rules(aRule("web", "bad", broken, v1alpha1.SkipPods, 0)), draining(one("x"), one("y", test.In("shop")))),
 			[]string{counts(0, 2, 1, 0), `  web/x InvalidRule by "drainrule/web/bad" since 12:00: a selector of the rule is invalid: the rule may be about this pod`, "move shop/y from a"}},
 		{"unless they say themselves", scene(rules(aRule("", "bad", broken, v1alpha1.SkipPods, 0)), draining(one("x", test.Labelled("rehome.dev/drain", "drain")))),
 			[]string{counts(0, 1, 0, 0), "move web/x from a"}},
-		{"what has left is counted", scene(with("a", v1alpha1.Draining, pods(one("x")), stored(func(n *v1alpha1.NodeStatus) { n.Pods = &v1alpha1.PodCounts{Moved: 2, Left: 4} }))),
+		{"pods that left are counted", scene(with("a", v1alpha1.Draining, pods(one("x")), stored(func(n *v1alpha1.NodeStatus) { n.Pods = &v1alpha1.PodCounts{Moved: 2, Left: 4} }))),
 			[]string{counts(5, 1, 0, 0), "move web/x from a"}},
 		{"but not what stays now", scene(with("a", v1alpha1.Draining, pods(one("x"), one("y", mirror)), stored(func(n *v1alpha1.NodeStatus) { n.Pods = &v1alpha1.PodCounts{Moved: 2, Left: 2} }))),
 			[]string{counts(2, 1, 0, 1), "move web/x from a"}},
-		{"what is only cordoned says already what will be blocked", scene(wants(v1alpha1.Cordon), with("a", v1alpha1.Cordoned, pods(one("x", test.Protected("PodsWithPVC"))))),
+		{"a cordoned node already reports blocked pods", scene(wants(v1alpha1.Cordon), with("a", v1alpha1.Cordoned, pods(one("x", test.Protected("PodsWithPVC"))))),
 			[]string{"a Cordoned moved=0 left=1 blocked=1 staying=0", `  web/x Protected by "" since 12:00: PodsWithPVC: for the test`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

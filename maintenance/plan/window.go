@@ -11,8 +11,9 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// Open says whether nodes may be begun now by the window of a maintenance that was made at created, where a window without a start
-// begins. next is when a closed window opens; zero: never. It fails for an invalid schedule.
+// Open reports whether nodes may be begun now according to the window of a maintenance that was created at created,
+// which is also the start of a window without one. next is the time when a closed window opens, or zero for never. It
+// fails for an invalid schedule.
 func Open(w *v1alpha1.Window, created, now time.Time) (open bool, next time.Time, err error) {
 	if w == nil {
 		return true, time.Time{}, nil
@@ -30,7 +31,7 @@ func Open(w *v1alpha1.Window, created, now time.Time) (open bool, next time.Time
 		}
 	}
 	switch {
-	case opens.IsZero(), w.End != nil && !w.End.After(opens): // never within the schedule any more, or over
+	case opens.IsZero(), w.End != nil && !w.End.After(opens): // never again within the schedule, or over
 		return false, time.Time{}, nil
 	case opens.After(now):
 		return false, opens, nil
@@ -38,7 +39,7 @@ func Open(w *v1alpha1.Window, created, now time.Time) (open bool, next time.Time
 	return true, time.Time{}, nil
 }
 
-// scheduled is the first moment from one on that is within a time of the schedule. Zero: there is none.
+// scheduled returns the first moment from one on that is within the schedule, or zero.
 func scheduled(s v1alpha1.Schedule, from time.Time) (time.Time, error) {
 	c, err := schedule(s)
 	if err != nil {
@@ -51,10 +52,10 @@ func scheduled(s v1alpha1.Schedule, from time.Time) (time.Time, error) {
 	return begin, nil
 }
 
-// schedule reads a schedule. Its error is a [Problem].
+// schedule parses a schedule. Its error is a [Problem].
 func schedule(s v1alpha1.Schedule) (cron.Schedule, error) {
 	const field = "spec.window.schedule"
-	if s.TimeZone == "Local" { // which is another one on every machine
+	if s.TimeZone == "Local" { // it differs between machines
 		return nil, Problem{v1alpha1.ReasonInvalidTimeZone, field + ".timeZone",
 			`"Local" is no time zone; want an IANA name such as Europe/Berlin`}
 	}
@@ -74,7 +75,7 @@ func schedule(s v1alpha1.Schedule) (cron.Schedule, error) {
 	return c, nil
 }
 
-// parseCron reads the five fields of cron in a time zone. Sunday is 0 and 7.
+// parseCron parses the five fields of cron in a time zone. Sunday is 0 and 7.
 func parseCron(text string, zone *time.Location) (cron.Schedule, error) {
 	fields := strings.Fields(text)
 	if len(fields) != 5 {
@@ -101,15 +102,15 @@ func parseCron(text string, zone *time.Location) (cron.Schedule, error) {
 	return wallClock{schedule, zone}, nil
 }
 
-// wallClock is a schedule in a time zone. The library computes with times of a clock that is never changed; its own arithmetic
-// counts a time twice when clocks are set back, and misses times when that is by half an hour.
+// wallClock is a schedule in a time zone. The library computes with a clock that never changes; its own arithmetic
+// counts a time twice when clocks are set back, and misses times when they are set back by half an hour.
 type wallClock struct {
 	schedule cron.Schedule
 	zone     *time.Location
 }
 
-// Next is the first time after a moment. A time that clocks skip is left out, and one that comes twice counts the first time. Zero:
-// there is none in the next five years.
+// Next returns the first time after a moment, or zero if there is none in the next five years. It omits times that
+// clocks skip, and counts a repeated time only the first time.
 func (s wallClock) Next(after time.Time) time.Time {
 	const mostChange = 3 * time.Hour // clocks are never set back by more
 	local := after.In(s.zone)
@@ -128,7 +129,7 @@ func (s wallClock) Next(after time.Time) time.Time {
 	}
 }
 
-// firstOf is the first of the two moments at which clocks show a time before and after they are set back.
+// firstOf returns the first of the two moments at which clocks show a time before and after they are set back.
 func firstOf(at time.Time) time.Time {
 	changed, _ := at.ZoneBounds()
 	if changed.IsZero() {
@@ -142,15 +143,16 @@ func firstOf(at time.Time) time.Time {
 	return at
 }
 
-// Grace is how long a claimed node may take to be seen cordoned before it is released, a pod to be gone after its grace period, and
-// an uncordoned node to be cordoned again.
+// Grace is how long a claimed node may take to be seen cordoned before it is released, a pod to be gone after its grace
+// period, and an uncordoned node to be cordoned again.
 const Grace = time.Minute
 
-// Settle is how long a maintenance is kept at the stage Complete, until the last changes of its nodes are seen and can be undone.
+// Settle is how long a maintenance is kept at the stage Complete, until the last changes of its nodes are seen and can
+// be undone.
 const Settle = 10 * time.Second
 
-// Deadline is the end of spec.deadline, which begins when the node was claimed, or at the stage Drain if that was later. Zero:
-// there is none, or it has not begun.
+// Deadline returns the end of spec.deadline, which starts when the node was claimed, or at the stage Drain if that was
+// later. It is zero if there is none or it has not started.
 func Deadline(m *v1alpha1.NodeMaintenance, n v1alpha1.NodeStatus) time.Time {
 	if m.Spec.Deadline == nil || n.Start == nil {
 		return time.Time{}

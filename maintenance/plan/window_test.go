@@ -76,7 +76,7 @@ func TestNodesMayBeBegunWithinTheWindow(t *testing.T) {
 	}
 }
 
-// begins are the next times at which a schedule begins.
+// begins returns the next times at which a schedule begins.
 func begins(t testing.TB, cron, zone string, after time.Time, count int) []string {
 	t.Helper()
 	var list []string
@@ -133,7 +133,7 @@ func TestAScheduleIsReadLikeCron(t *testing.T) {
 	}
 }
 
-// The same times are found by walking through every minute of the zone and looking at the clock.
+// The test finds the same times by checking the clock at every minute of the zone.
 func TestEveryScheduleBeginsWhenTheClockSaysSo(t *testing.T) {
 	r := functionstest.Random(t)
 	zones := []string{"Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Africa/Cairo", "America/Santiago", "UTC"}
@@ -191,7 +191,7 @@ func TestAScheduleThatCannotBeReadSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// FuzzOpen: whatever the schedule, it is refused or it opens after it was closed, and neither takes long.
+// For any schedule, it must be rejected, or it must open after it was closed, and neither may take long.
 func FuzzOpen(f *testing.F) {
 	f.Add("0 22 * * sat,sun", "Europe/Berlin", int64(6*time.Hour), int64(1_790_000_000))
 	f.Add("*/5 * * * *", "", int64(time.Hour), int64(0))

@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// bounds holds a value against the tags of its field. It applies to values that the file has: an absent field may mean
-// something that no value means.
+// bounds compares a value with the tags of its field. It applies to values in the file: a missing field may have a
+// meaning that no value has.
 //
 //	enum:"A,B"          text is one of the words; each item of a list of text is one of them, once
 //	enum:"*"            the same, with the words that the method Enums of the struct returns for the field
@@ -62,7 +62,7 @@ func (f Field) bounds(v reflect.Value) error {
 	return &FieldError{Value: v.Interface(), Reason: reason}
 }
 
-// Pattern is a form of text.
+// Pattern is a format of text.
 type Pattern struct{ Regexp, Wrong, Right string }
 
 // PatternOf returns the pattern of that name.
@@ -80,7 +80,7 @@ func PatternOf(name string) Pattern {
 	}[name]
 }
 
-// Match returns a *[FieldError] if text does not have the form.
+// Match returns a *[FieldError] if text does not have the format.
 func Match(name, text string) error {
 	p := PatternOf(name)
 	if regexp.MustCompile(p.Regexp).MatchString(text) {
@@ -112,7 +112,7 @@ func (f Field) oneOf(v reflect.Value) error {
 	return found.Err()
 }
 
-// want names the word that text was meant to be, or all of them.
+// want names the word that text was probably meant to be, or all of them.
 func (f Field) want(text string) string {
 	if len(f.Enum) > 4 {
 		return Suggest(text, f.Enum)
@@ -141,12 +141,12 @@ func limit(text string) float64 {
 	}
 	n, err := strconv.ParseFloat(text, 64)
 	if err != nil {
-		panic(err) // a mistake in a tag, not in a file
+		panic(err) // an error in a tag, not in a file
 	}
 	return n
 }
 
-// missing says what to write for a required field.
+// missing returns the advice for a missing required field.
 func (f Field) missing() string {
 	if f.Enum != nil {
 		return f.want("")

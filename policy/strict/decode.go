@@ -1,18 +1,18 @@
-// Package strict reads a YAML or JSON document into tagged Go structs, reports each mistake with its line and field, and
+// Package strict reads a YAML or JSON document into tagged Go structs, reports each error with its line and field, and
 // writes the structs back.
 //
-//	problem.go   FieldError, Findings, Problem: a mistake, with file, line, and field
+//	problem.go   FieldError, Findings, Problem: an error, with file, line, and field
 //	document.go  Decoder.Document: one map without aliases; LineOf: the line of a field
 //	decode.go    Decoder.Decode: fills maps, lists, and structs; calls their Validate methods
 //	scalar.go    text, numbers, booleans, durations, percentages
 //	bounds.go    the tags required, enum, min, max, and above
-//	encode.go    Encode: leaves out what is as by default
+//	encode.go    Encode: omits default values
 //	schema.go    Schema: a JSON Schema whose errors are FieldErrors
 //	suggest.go   Suggest: the known name that is nearest to a misspelled one
 //
-// A type may have three methods. SetDefaults fills in the defaults of a section that is absent by default, as soon as the
-// file has it. Complete is called on what was read, and Validate then checks what tags cannot; its errors are [FieldError].
-// The package knows nothing about policies.
+// A type may have three methods. SetDefaults sets the defaults of a section that is absent by default, as soon as the
+// file has it. Complete is called on the read value, and Validate then checks everything that tags cannot; its errors
+// are [FieldError]. The package knows nothing about policies.
 package strict
 
 import (
@@ -25,35 +25,35 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Decoder fills Go values from YAML nodes by their json tags, strictly, and collects every problem instead of stopping
-// at the first. The value before is the default. The zero value is ready to use.
+// Decoder strictly fills Go values from YAML nodes by their JSON tags, and collects every problem instead of stopping
+// at the first. The previous value is the default. The zero value is ready to use.
 type Decoder struct {
-	// Unreadable are the values that have another type than the field. Invalid are the values that were read, and are wrong.
+	// Unreadable are values of another type than the field. Invalid are values that were read and are wrong.
 	Unreadable, Invalid Problems
 
 	values  int
-	aliases []*yaml.Node // the aliases that expand follows now, outermost first
+	aliases []*yaml.Node // the aliases that expand is following, outermost first
 }
 
-// Place is where a value stands: its path, and the line of its key.
+// Place is the place of a value: its path, and the line of its key.
 type Place struct {
 	Path string
 	Line int
 }
 
-// Field is the place of a field of a struct.
+// Field returns the place of a field of a struct.
 func (p Place) Field(name string, line int) Place { return Place{Join(p.Path, name), line} }
 
-// Item is the place of an item of a list.
+// Item returns the place of an item of a list.
 func (p Place) Item(i, line int) Place { return Place{p.Path + Item(i), line} }
 
-// Report notes that a value cannot be read.
+// Report records that a value cannot be read.
 func (d *Decoder) Report(at Place, wrong, got, right string) {
 	d.Unreadable = append(d.Unreadable, Problem{Line: at.Line, Field: at.Path, Wrong: wrong, Got: got, Right: right})
 }
 
-// Check notes the errors of a Validate method about the value that n was read into. It leaves out what follows from a
-// value that could not be read, and would send people looking in the wrong place.
+// Check records the errors of a Validate method about the value that n was read into. It omits consequences of an
+// unreadable value, which would mislead users.
 func (d *Decoder) Check(n *yaml.Node, at Place, err error) {
 	for _, e := range FieldErrors(err) {
 		p := e.Problem()
@@ -64,7 +64,7 @@ func (d *Decoder) Check(n *yaml.Node, at Place, err error) {
 	}
 }
 
-// Unread says whether the field, a field in it, or a field around it could not be read.
+// Unread reports whether the field, a field in it, or a field around it could not be read.
 func (d *Decoder) Unread(field string) bool {
 	within := func(inner, outer string) bool {
 		rest, ok := strings.CutPrefix(inner, outer)
@@ -78,7 +78,7 @@ func (d *Decoder) Unread(field string) bool {
 	return false
 }
 
-// Decode fills v from n. A null is the same as no entry at all, except that it unsets a default.
+// Decode fills v from n. A null means no entry at all, except that it unsets a default.
 func (d *Decoder) Decode(n *yaml.Node, v reflect.Value, at Place) {
 	switch {
 	case v.Type() == reflect.TypeFor[*yaml.Node]():
@@ -96,7 +96,7 @@ func (d *Decoder) Decode(n *yaml.Node, v reflect.Value, at Place) {
 		case reflect.Pointer:
 			to := reflect.New(v.Type().Elem())
 			if !v.IsNil() {
-				to.Elem().Set(v.Elem()) // keep the defaults, leave the value that they came in alone
+				to.Elem().Set(v.Elem()) // keep the defaults, and do not change the original value
 			}
 			d.Decode(n, to.Elem(), at)
 			v.Set(to)
@@ -119,7 +119,7 @@ func (d *Decoder) Decode(n *yaml.Node, v reflect.Value, at Place) {
 	}
 }
 
-// structure fills the fields of a struct. A key that is no field is a problem; so is one in the wrong case.
+// structure fills the fields of a struct. An unknown key is a problem; so is a key in the wrong case.
 func (d *Decoder) structure(n *yaml.Node, v reflect.Value, at Place) {
 	if n.Kind != yaml.MappingNode {
 		d.WrongType(n, v.Type(), at)
@@ -159,7 +159,7 @@ func setDefaults(v reflect.Value) {
 	}
 }
 
-// Field is a field of a struct. Enum are the words that it may have; nil: any.
+// Field is a field of a struct. Enum are its valid words; nil means any.
 type Field struct {
 	Value reflect.Value
 	Enum  []string
@@ -188,7 +188,7 @@ func FieldsOf(v reflect.Value) map[string]Field {
 	return fields
 }
 
-// Enum lists the words that a field of a struct may have. nil: any.
+// Enum returns the valid words of a field of a struct. nil means any.
 func Enum(owner reflect.Type, f reflect.StructField, name string) []string {
 	words, limited := f.Tag.Lookup("enum")
 	if !limited {
@@ -205,7 +205,7 @@ func (d *Decoder) list(n *yaml.Node, v reflect.Value, at Place) {
 		d.WrongType(n, v.Type(), at)
 		return
 	}
-	items := reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)) // not nil: an empty list is not the same as none
+	items := reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)) // not nil means an empty list is not the same as none
 	for i, item := range n.Content {
 		to := at.Item(i, item.Line)
 		if IsNull(item) && items.Index(i).Kind() != reflect.Interface {
@@ -231,14 +231,14 @@ func (d *Decoder) mapping(n *yaml.Node, v reflect.Value, at Place) {
 	v.Set(values)
 }
 
-// Embedded reads a file of the program into what the pointer to points to. A mistake in it is a mistake in the program.
+// Embedded reads a file of the program into the target of a pointer. An error in it is an error of the program.
 func Embedded(data []byte, to any) {
 	if err := Read(data, to); err != nil {
 		panic(err)
 	}
 }
 
-// Read reads a document into what the pointer to points to. The problems in its error have no file.
+// Read reads a document into the target of a pointer. The problems in its error have no file.
 func Read(data []byte, to any) error {
 	var n yaml.Node
 	if err := yaml.Unmarshal(data, &n); err != nil {
@@ -252,7 +252,7 @@ func Read(data []byte, to any) error {
 	return nil
 }
 
-// Object returns the fields of a JSON object, and none of anything else.
+// Object returns the fields of a JSON object, or none for anything else.
 func Object(data []byte) map[string]json.RawMessage {
 	fields := map[string]json.RawMessage{}
 	_ = json.Unmarshal(data, &fields) // no object: no fields

@@ -13,13 +13,13 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// mostValues bounds how many values one file may come to once its aliases are followed, so that a few lines of aliases
-// to aliases cannot fill the memory. The largest real policies have some hundreds.
+// mostValues limits the number of values of one file after its aliases are expanded, so that a few lines of nested
+// aliases cannot fill the memory. The largest real policies have some hundreds.
 const mostValues = 100_000
 
-// Document returns the one map in a file, with aliases and merges resolved and without duplicate keys. It returns nil
-// after it has reported why the file has no such map. example says how a file begins. Empty documents, such as one
-// behind a last ---, do not count.
+// Document returns the only map in a file, with aliases and merges resolved and without duplicate keys. It returns nil
+// after it has reported why the file has no such map. example is the beginning of a file. Empty documents, such as one
+// after a last ---, do not count.
 func (d *Decoder) Document(data []byte, example string) *yaml.Node {
 	var found *yaml.Node
 	for documents := yaml.NewDecoder(bytes.NewReader(data)); ; {
@@ -50,7 +50,7 @@ func (d *Decoder) Document(data []byte, example string) *yaml.Node {
 // expand returns n with copies in place of its aliases and merges, or nil if that is not possible.
 func (d *Decoder) expand(n *yaml.Node, at Place) *yaml.Node {
 	if d.values++; d.values == mostValues+1 {
-		d.Report(at, fmt.Sprintf("the file comes to more than %d values", mostValues), "", "use fewer aliases")
+		d.Report(at, fmt.Sprintf("the file expands to more than %d values", mostValues), "", "use fewer aliases")
 	}
 	if d.values > mostValues {
 		return nil
@@ -63,7 +63,7 @@ func (d *Decoder) expand(n *yaml.Node, at Place) *yaml.Node {
 		}
 	case yaml.AliasNode:
 		if slices.Contains(d.aliases, n) {
-			d.Report(at, "the alias *"+n.Value+" stands inside of what it stands for", "", "")
+			d.Report(at, "the alias *"+n.Value+" refers to itself", "", "")
 			return nil
 		}
 		d.aliases = append(d.aliases, n)
@@ -138,8 +138,8 @@ func (d *Decoder) expandMap(n *yaml.Node, at Place) []*yaml.Node {
 	return all
 }
 
-// LineOf finds the line of the field at path below n, which stands in line. If the field is absent it is the line of
-// the deepest part of the path that is there.
+// LineOf returns the line of the field at path below n, which is in line. For a missing field it is the line of the
+// deepest existing part of the path.
 func LineOf(n *yaml.Node, path string, line int) int {
 	for n != nil && path != "" {
 		var key string
@@ -159,7 +159,7 @@ func LineOf(n *yaml.Node, path string, line int) int {
 	return line
 }
 
-// Child returns the value under a key of a map, with the line of the key, or an item of a list. nil: there is none.
+// Child returns the value under a key of a map, with the line of the key, or an item of a list, or nil.
 func Child(n *yaml.Node, key string) (*yaml.Node, int) {
 	if n.Kind == yaml.SequenceNode {
 		if i, err := strconv.Atoi(key); err == nil && 0 <= i && i < len(n.Content) {
@@ -182,7 +182,7 @@ type Entry struct {
 	Value *yaml.Node
 }
 
-// Entries returns the entries of a map; none of anything else.
+// Entries returns the entries of a map, or none for anything else.
 func Entries(n *yaml.Node) []Entry {
 	var all []Entry
 	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
@@ -193,8 +193,8 @@ func Entries(n *yaml.Node) []Entry {
 
 // syntax reports that the file is not YAML, and where.
 func (d *Decoder) syntax(data []byte, err error) {
-	// The library names the line where the surrounding block begins, one too low, or none. So the shortest beginning of the
-	// file that gives the same error is looked for: it ends in the line.
+	// The library reports the line where the surrounding block begins, one too low, or none. Therefore find the
+	// shortest beginning of the file that gives the same error: it ends in the line.
 	text, lines := withoutLine(err), bytes.SplitAfter(data, []byte("\n"))
 	n := sort.Search(len(lines)-1, func(i int) bool {
 		documents := yaml.NewDecoder(bytes.NewReader(bytes.Join(lines[:i+1], nil)))
@@ -210,7 +210,7 @@ func (d *Decoder) syntax(data []byte, err error) {
 	d.Report(Place{Line: n + 1}, "this is not YAML: "+text, "", "")
 }
 
-// withoutLine is the text of an error of the YAML library, which names itself and the line in front.
+// withoutLine returns the text of an error of the YAML library without its prefix and line.
 func withoutLine(err error) string {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
 	var line int

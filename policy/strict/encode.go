@@ -10,8 +10,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Encode writes value, by its json tags and in the order of its fields, without what is the same in defaults, which has
-// the same type.
+// Encode writes value, by its JSON tags and in the order of its fields, without values that equal those in defaults,
+// which has the same type.
 func Encode(value, defaults any) (*yaml.Node, error) {
 	return encode(reflect.ValueOf(value), reflect.ValueOf(defaults))
 }
@@ -83,7 +83,7 @@ func withDefaults(v reflect.Value) reflect.Value {
 	return to
 }
 
-// FromJSON is JSON as a node.
+// FromJSON converts JSON to a node.
 func FromJSON(data []byte) (*yaml.Node, error) {
 	var n yaml.Node
 	if err := yaml.Unmarshal(data, &n); err != nil {
@@ -92,7 +92,8 @@ func FromJSON(data []byte) (*yaml.Node, error) {
 	return n.Content[0], nil
 }
 
-// ToYAML writes a node the way a person writes YAML: lists of plain values on one line, and quotes only where they are needed.
+// ToYAML writes a node like YAML that is written by hand: lists of plain values on one line, and quotes only where
+// necessary.
 func ToYAML(n *yaml.Node) ([]byte, error) {
 	unfold(n)
 	var b bytes.Buffer
@@ -107,7 +108,7 @@ func ToYAML(n *yaml.Node) ([]byte, error) {
 func unfold(n *yaml.Node) {
 	n.Style = 0
 	if quoted := new(yaml.Node); n.ShortTag() == "!!str" && quoted.Encode(n.Value) == nil {
-		n.Style = quoted.Style // in quotes where YAML 1.1 reads something else
+		n.Style = quoted.Style // quoted where YAML 1.1 reads something else
 	}
 	short := n.Kind == yaml.SequenceNode
 	for _, c := range n.Content {

@@ -12,8 +12,8 @@ import (
 	"github.com/rehome-dev/rehome/policy/strict"
 )
 
-// FuzzDocument: each problem names a mistake, and a line that the file has. A file without problems has the same values after it was
-// written.
+// Each problem must name an error, and an existing line of the file. A file without problems must keep its values when
+// it is written and read.
 func FuzzDocument(f *testing.F) {
 	type part struct {
 		Name  string             `json:"name" required:"x"`

@@ -14,28 +14,28 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Percent is a whole percentage. In a file it is text with its sign, such as 30%, so that it cannot be taken for a number of
+// Percent is a whole percentage. In a file it is text with its sign, such as 30%, to distinguish it from a number of
 // things.
 type Percent int
 
-// String is the percentage with its sign.
+// String returns the percentage with its sign.
 func (p Percent) String() string { return strconv.Itoa(int(p)) + "%" }
 
-// MarshalText writes it as it stands in a file.
+// MarshalText returns the text for a file.
 func (p Percent) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
-// UnmarshalJSON reads it.
+// UnmarshalJSON reads the text.
 func (p *Percent) UnmarshalJSON(data []byte) error {
 	text, err := strconv.Unquote(string(data))
 	to, ok := ParsePercent(text)
 	if err != nil || !ok {
-		return fmt.Errorf("%s is no percentage", data)
+		return fmt.Errorf("%s is not a percentage", data)
 	}
 	*p = to
 	return nil
 }
 
-// Validate refuses a percentage that is no part of a whole.
+// Validate rejects a percentage outside of 0 to 100.
 func (p Percent) Validate() error {
 	if p < 0 || p > 100 {
 		return &FieldError{Value: p, Reason: "must be 0% to 100%"}
@@ -43,14 +43,14 @@ func (p Percent) Validate() error {
 	return nil
 }
 
-// ParsePercent reads a percentage; ok is false for any other text.
+// ParsePercent parses a percentage; ok is false for any other text.
 func ParsePercent(text string) (p Percent, ok bool) {
 	digits, signed := strings.CutSuffix(text, "%")
 	n, err := strconv.Atoi(digits)
 	return Percent(n), signed && err == nil
 }
 
-// special fills the types that have a form of their own in a file, and says whether v is one.
+// special fills the types with a special format in a file, and reports whether v is one.
 func (d *Decoder) special(n *yaml.Node, v reflect.Value, at Place) bool {
 	var err error
 	switch to := v.Addr().Interface().(type) {
@@ -105,7 +105,7 @@ func (d *Decoder) scalar(n *yaml.Node, v reflect.Value, at Place) {
 	}
 }
 
-// truth reads a boolean. Unquoted yes, no, on and off are booleans in YAML 1.1, which Kubernetes reads.
+// truth parses a boolean. Unquoted yes, no, on, and off are booleans in YAML 1.1, which Kubernetes reads.
 func truth(n *yaml.Node) (yes, ok bool) {
 	if n.ShortTag() != "!!bool" && n.Style != 0 {
 		return false, false
@@ -135,7 +135,7 @@ func (d *Decoder) number(n *yaml.Node, v reflect.Value, at Place) {
 	}
 }
 
-// WrongType reports that n is not a t, in words that do not need Go.
+// WrongType reports that n is not a t, in words that do not require Go.
 func (d *Decoder) WrongType(n *yaml.Node, t reflect.Type, at Place) {
 	want := words(t)
 	right := map[string]string{
@@ -183,7 +183,7 @@ func words(t reflect.Type) string {
 		}
 		return "a list of " + one
 	}
-	panic(fmt.Sprintf("policy: a policy file cannot fill a %s", t)) // a mistake in a struct, not in the file
+	panic(fmt.Sprintf("policy: a policy file cannot fill a %s", t)) // an error in a struct, not in the file
 }
 
 // Describe names the kind of a node, and its value if it has one.
@@ -207,10 +207,10 @@ func Describe(n *yaml.Node) string {
 	return "the text " + show(n.Value)
 }
 
-// IsNull says whether the value is a null.
+// IsNull reports whether the value is a null.
 func IsNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
 
-// IsText says whether the value is text.
+// IsText reports whether the value is text.
 func IsText(n *yaml.Node) bool {
 	return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str"
 }

@@ -11,18 +11,18 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 )
 
-// Schema says which arguments of a strategy that the policy describes are right. It may be used by many goroutines.
+// Schema validates the arguments of a strategy that the policy describes. It is safe for concurrent use.
 type Schema struct{ compiled *jsonschema.Schema }
 
-// dialect is the version of JSON Schema that is read.
+// dialect is the supported version of JSON Schema.
 const dialect = "https://json-schema.org/draft/2020-12/schema"
 
-// NewSchema compiles a JSON Schema. Each error is a *[FieldError] below the schema. Nothing is read from elsewhere: a
-// reference to another document is an error.
+// NewSchema compiles a JSON Schema. Each error is a *[FieldError] below the schema. A reference to another document is
+// an error, because nothing is loaded.
 func NewSchema(written map[string]json.RawMessage) (*Schema, error) {
 	var found Findings
 	if named, given := written["$schema"]; given && string(named) != `"`+dialect+`"` {
-		found.Add("[$schema]", named, "is not the version that is read here", "want "+dialect+", or nothing")
+		found.Add("[$schema]", named, "is not the supported version", "want "+dialect+", or nothing")
 		return nil, found.Err()
 	}
 	data, err := json.Marshal(written)
@@ -50,12 +50,12 @@ func NewSchema(written map[string]json.RawMessage) (*Schema, error) {
 		return nil, found.Err()
 	}
 	if err != nil {
-		return nil, &FieldError{Reason: "is no JSON Schema: " + strings.ReplaceAll(err.Error(), address, "")}
+		return nil, &FieldError{Reason: "is not a JSON Schema: " + strings.ReplaceAll(err.Error(), address, "")}
 	}
 	return &Schema{compiled}, nil
 }
 
-// Extent says whether arguments are complete, or defaults that others are added to.
+// Extent distinguishes complete arguments from defaults that others are added to.
 type Extent bool
 
 // The extents.
@@ -64,8 +64,8 @@ const (
 	Part  Extent = false
 )
 
-// Validate checks arguments; each error is a *[FieldError]. In a part, fields may be missing at the top. A nil schema takes
-// everything.
+// Validate checks arguments; each error is a *[FieldError]. In a part, fields may be missing at the top. A nil schema
+// accepts everything.
 func (s *Schema) Validate(fields map[string]json.RawMessage, e Extent) error {
 	if s == nil {
 		return nil
@@ -84,7 +84,7 @@ func (s *Schema) Validate(fields map[string]json.RawMessage, e Extent) error {
 	return asFields(s.compiled.Validate(document), e)
 }
 
-// asFields makes of the error of a schema one for each field that is wrong.
+// asFields splits the error of a schema into one error for each wrong field.
 func asFields(err error, e Extent) error {
 	invalid, ok := errors.AsType[*jsonschema.ValidationError](err)
 	if !ok {
@@ -101,7 +101,7 @@ func asFields(err error, e Extent) error {
 	return found.Err()
 }
 
-// failed lists the keywords of a schema that failed. Alternatives are one failure.
+// failed returns the failed keywords of a schema. Alternatives are one failure.
 func failed(v *jsonschema.ValidationError, e Extent) []*FieldError {
 	here := "" // each step in brackets, as in any map
 	if len(v.InstanceLocation) > 0 {

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// Names are the keys of a map, sorted.
+// Names returns the keys of a map, sorted.
 func Names[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// Suggest names the known name that is nearest to an unknown one, or all known names if none is near.
+// Suggest returns the known name that is nearest to an unknown one, or all known names if none is near.
 func Suggest(got string, known []string) string {
 	best, least := "", 1+len(got)/3
 	for _, name := range known {
@@ -26,7 +26,7 @@ func Suggest(got string, known []string) string {
 	return "known here: " + strings.Join(known, ", ")
 }
 
-// distance is how many letters must be added, dropped or changed to make b of a (Levenshtein).
+// distance returns the number of letters to add, drop, or change to turn a into b (Levenshtein).
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -1,7 +1,7 @@
 // Package words explains a policy in sentences.
 //
 //	policy.tmpl  the sentences
-//	words.go     Text, and what a template cannot do
+//	words.go     Text, and functions of the template
 package words
 
 import (
@@ -23,9 +23,9 @@ import (
 //go:embed policy.tmpl
 var sentences string
 
-// Text explains the policy to a person: its limits, then for each profile and strategy which pods it moves, which changes
-// wake it, and its arguments, then what protects a pod of the profile. The same policy always gives the same text. The
-// text is no interface for programs and may change.
+// Text explains the policy to a user: its limits, then for each profile and strategy which pods it moves, which changes
+// cause an evaluation, and its arguments, then the protections of the profile. The same policy always gives the same
+// text. The text may change; programs must not parse it.
 func Text(p policy.Policy) string {
 	t := template.Must(template.New("policy").Funcs(template.FuncMap{
 		"perSecond":      perSecond,
@@ -44,7 +44,7 @@ func Text(p policy.Policy) string {
 	}).Parse(sentences))
 	var b strings.Builder
 	if err := t.Execute(&b, p); err != nil {
-		return err.Error() // a mistake in the template, which tests find
+		return err.Error() // an error in the template, which tests find
 	}
 	return strings.TrimPrefix(b.String(), "\n")
 }
@@ -56,7 +56,7 @@ func perSecond(rate float64) string {
 	return fmt.Sprintf("one pod in %v", time.Duration(float64(time.Second)/rate).Round(time.Millisecond))
 }
 
-// clusterBreaker are the conditions of the circuit breaker of the cluster that no policy sets.
+// clusterBreaker has the conditions of the circuit breaker of the cluster that no policy sets.
 func clusterBreaker() map[string]any {
 	return map[string]any{
 		"Least": policy.ClusterBreakerLeast, "Memory": policy.ClusterBreakerMemory,
@@ -64,13 +64,13 @@ func clusterBreaker() map[string]any {
 	}
 }
 
-// bound is a limit that the policy has.
+// bound is a limit of the policy.
 type bound struct {
 	Most     uint
 	Of, When string
 }
 
-// bounds lists the limits over a window of time and those at once.
+// bounds returns the limits over a window of time and in flight.
 func bounds(l policy.Limits) (all []bound) {
 	within, atOnce := fmt.Sprintf("in any %v", l.Over()), "at a time, each until its replacement is ready"
 	for _, b := range []struct {
@@ -88,7 +88,8 @@ func bounds(l policy.Limits) (all []bound) {
 	return all
 }
 
-// unavailable is how many pods of a workload without a budget may be unavailable at once, or which share of them.
+// unavailable describes how many pods, or which percentage of them, of a workload without a budget may be unavailable
+// at once.
 func unavailable(l policy.Limits) string {
 	most := policy.DefaultUnavailable()
 	if l.Unavailable != nil {
@@ -97,7 +98,7 @@ func unavailable(l policy.Limits) string {
 	return most.String()
 }
 
-// changed lists the arguments of a strategy that are not the defaults, by name.
+// changed returns the arguments of a strategy that are not the defaults, by name.
 func changed(s policy.Enabled) ([]string, error) {
 	defaults, err := json.Marshal(s.NewArgs())
 	if err != nil {
@@ -131,7 +132,7 @@ func change(kind schemas.DeltaKind) string {
 		schemas.NodeLabels:        "labels of a node change",
 		schemas.NodeTaints:        "taints of a node change",
 		schemas.NodeUnschedulable: "a node is cordoned or uncordoned",
-		schemas.NodeAllocatable:   "what a node offers to pods changes",
+		schemas.NodeAllocatable:   "the allocatable resources of a node change",
 		schemas.NodeLoad:          "the measured load of a node crosses a threshold",
 		schemas.PodScheduled:      "a pod gets its node",
 		schemas.PodDeleted:        "a pod is gone",
@@ -147,7 +148,7 @@ func change(kind schemas.DeltaKind) string {
 	return text
 }
 
-// unused lists the functions that no profile enables.
+// unused returns the functions that no profile enables.
 func unused(p policy.Policy) []string {
 	var names []string
 	for _, o := range p.Outside {
@@ -161,7 +162,7 @@ func unused(p policy.Policy) []string {
 	return names
 }
 
-// off lists the protections that are on by default and switched off.
+// off returns the disabled default protections.
 func off(e policy.Evictor) []string {
 	var names []string
 	for _, r := range e.Rules() {
@@ -172,7 +173,7 @@ func off(e policy.Evictor) []string {
 	return names
 }
 
-// and joins words as in "a and b and c". The rule that stands for every rule is written out.
+// and joins words as in "a and b and c". It spells out the rule that stands for every rule.
 func and(words any) string {
 	text := strings.Trim(fmt.Sprint(words), "[]")
 	return strings.ReplaceAll(strings.ReplaceAll(text, " ", " and "), policy.AnyRule, "every rule")

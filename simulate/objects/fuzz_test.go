@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// FuzzRead: whatever a manifest says, reading it ends, each object has a name, and its place in the file changes nothing.
+// For any manifest, reading must end, each object must have a name, and its position in the file must not matter.
 func FuzzRead(f *testing.F) {
 	for _, text := range []string{
 		"kind: Node\napiVersion: v1\nmetadata: {name: n}\n---\nkind: Pod\napiVersion: v1\nmetadata: {name: p}\nspec: {nodeName: n}\n",

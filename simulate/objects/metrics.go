@@ -36,7 +36,7 @@ func (p *PodMetrics) Used() corev1.ResourceList {
 	return used
 }
 
-// MetricsVersion is the version of NodeMetrics and PodMetrics.
+// MetricsVersion returns the version of NodeMetrics and PodMetrics.
 func MetricsVersion() schema.GroupVersion {
 	return schema.GroupVersion{Group: "metrics.k8s.io", Version: "v1beta1"}
 }

@@ -73,7 +73,7 @@ func parallel(all []document, read func(document) ([]object, error)) (results []
 
 // object is an object with its location.
 type object struct {
-	metav1.Object // nil: of an unwanted kind
+	metav1.Object // nil means of an unwanted kind
 	kind          schema.GroupVersionKind
 	at            place
 }

@@ -113,7 +113,7 @@ func TestRequestsPagePythonProgram(t *testing.T) {
 		t.Errorf("asked on %s\ngot  %+v, %v\nwant %+v on %s", e.Channel, got, err, want, want.Channel())
 	}
 	for _, r := range []schemas.Receipt{
-		{Sender: "admin", Name: "fan", State: schemas.RequestAccepted, Reason: schemas.ReceiptAccepted, Message: "2 of 2 pods are to be moved"},
+		{Sender: "admin", Name: "fan", State: schemas.RequestAccepted, Reason: schemas.ReceiptAccepted, Message: "moving 2 of 2 pods"},
 		{Sender: "admin", Name: "fan", State: schemas.RequestFinished, Reason: schemas.ReceiptDone, Message: "all are gone"},
 	} {
 		receipt, err := schemas.NewEvent("/clusters/test/watcher", r, time.Now(), e)
@@ -124,7 +124,7 @@ func TestRequestsPagePythonProgram(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	prints(t, out, []string{"accepted Accepted 2 of 2 pods are to be moved", "finished Done all are gone"})
+	prints(t, out, []string{"accepted Accepted moving 2 of 2 pods", "finished Done all are gone"})
 }
 
 func TestFunctionsPagePythonProgram(t *testing.T) {

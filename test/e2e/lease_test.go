@@ -17,7 +17,7 @@ func TestOnlyTheHolderOfTheLeaseActsAndTheOtherTakesOver(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		end  func(*process)
-		// lease is how long a lost leader is waited for.
+		// lease is how long standbys wait for a lost leader.
 		lease time.Duration
 		most  time.Duration // until the other leads
 	}{

@@ -46,7 +46,7 @@ func limitIsKept(t *testing.T) {
 		said[string(v.Reason)+": "+clock.ReplaceAllString(v.Message, "TIME")] = true
 	}
 	want := map[string]bool{
-		"LimitNode: node " + node + " has reached its limit of 2 pods in 4s; there is room again at TIME": true,
+		"LimitNode: node " + node + " has reached its limit of 2 pods in 4s; there is capacity again at TIME": true,
 	}
 	if !maps.Equal(said, want) {
 		t.Errorf("deferred because of %v, want %v", said, want)

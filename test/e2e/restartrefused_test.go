@@ -80,7 +80,7 @@ func conditions() map[string]condition {
 			change: func(_ *scene, d *appsv1.Deployment) {
 				d.Annotations = map[string]string{"rehome.dev/restarted-at": time.Now().UTC().Format(time.RFC3339Nano)}
 			},
-			want: restart(d, schemas.ReasonRestartCooldown, "it was restarted at TIME, and will not be again before TIME"),
+			want: restart(d, schemas.ReasonRestartCooldown, "it was restarted at TIME, and is not restarted again before TIME"),
 		},
 	}
 }

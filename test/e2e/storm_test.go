@@ -46,7 +46,7 @@ func TestWhenManyNodesGoBadAtOnceNothingMovesUntilTheyAreWell(t *testing.T) {
 		t.Errorf("%d of 30 pods were moved before the circuit breaker, want few", moved)
 	}
 	t.Logf("%d of 30 pods were moved before the circuit breaker", moved)
-	s.told("Warning", "ClusterBreaker", `^nothing is moved: 3 of 6 nodes went bad: 0 not ready, 3 tainted within 10m0s; nothing is moved from 30 percent on$`)
+	s.told("Warning", "ClusterBreaker", `^moves stopped: 3 of 6 nodes went bad: 0 not ready, 3 tainted within 10m0s; moves stop at 30 percent$`)
 
 	for _, n := range bad {
 		s.untaint(n)
@@ -135,7 +135,7 @@ func (s *scene) stormDeferred(verdicts []schemas.Verdict) {
 		}
 		got := schemas.Verdict{Outcome: v.Outcome, Reason: v.Reason, Message: v.Message}
 		want := schemas.Verdict{Outcome: schemas.Deferred, Reason: schemas.ReasonStormNodes, Message: "3 of 6 nodes went bad: " +
-			"0 not ready, 3 tainted within 10m0s; nothing is moved from 30 percent on"}
+			"0 not ready, 3 tainted within 10m0s; moves stop at 30 percent"}
 		if !reflect.DeepEqual(got, want) || v.Again.IsZero() {
 			s.t.Errorf("got  %+v, again at %v\nwant %+v, and a time", got, v.Again, want)
 		}

@@ -24,7 +24,7 @@ func TestWithoutAnAPIServerAtTheStartItWaitsAndSaysSo(t *testing.T) {
 	if said := p.unready(10 * time.Second); !strings.Contains(said, "API server: ") || !strings.Contains(said, "connection refused") {
 		t.Errorf("/readyz says %q, want that the API server refuses connections", said)
 	}
-	p.complains("waiting until the cluster is identified", 12)
+	p.complains("waiting for the identity of the cluster", 12)
 
 	s.startAPIServer()
 	p.waitReady()

@@ -72,7 +72,7 @@ func TestWorkloadBreakerOverHours(t *testing.T) {
 		w.held(v, i+1)
 	}
 	for returns := range 5 {
-		w.told(fmt.Sprintf("moved off node %s by %s and back on it, %d times: it is left alone there until ", w.node, strategy, returns+1))
+		w.told(fmt.Sprintf("moved off node %s by %s and back on it, %d times: not moved off it again until ", w.node, strategy, returns+1))
 	}
 
 	// The sixth move is due. The pod comes back again, and is then deferred until the breaker is cleared.

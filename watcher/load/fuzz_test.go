@@ -14,7 +14,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// FuzzPrometheus: whatever a Prometheus server answers, it is an error, or each node has a percentage from 0 to 100.
+// For any answer of a Prometheus server, the source must return an error, or a percentage from 0 to 100 for each node.
 func FuzzPrometheus(f *testing.F) {
 	for _, value := range []string{`"0.5"`, `"NaN"`, `"-1"`, `"1e12"`, `"+Inf"`, `7`, `null`} {
 		f.Add(http.StatusOK, []byte(`{"status":"success","data":{"resultType":"vector","result":[{"metric":{"instance":"n"},"value":[1,`+value+`]}]}}`))
@@ -38,7 +38,8 @@ func FuzzPrometheus(f *testing.F) {
 	})
 }
 
-// FuzzKubernetes: whatever the metrics API answers, it is an error, or no usage is negative, and no sample is good for ever.
+// For any answer of the metrics API, the source must return an error, or no negative usage and no sample without
+// expiry.
 func FuzzKubernetes(f *testing.F) {
 	for _, cpu := range []string{"250m", "-5", "1e12", "1e999", "0", "NaN"} {
 		usage := `{"cpu":"` + cpu + `","memory":"1Gi"}`

@@ -34,7 +34,7 @@ func same(t *testing.T, what string, got, want any) {
 }
 
 func TestSmoothing(t *testing.T) {
-	type samples []corev1.ResourceList // nil: the node is missing
+	type samples []corev1.ResourceList // nil means the node is missing
 	for _, c := range []struct {
 		name    string
 		raw     bool

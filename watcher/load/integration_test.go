@@ -26,7 +26,7 @@ const (
 	nobody  = "nobody"  // has no rights
 )
 
-// TestLoadFromTheAPIServer shares a control plane among its parts, which run in this order.
+// TestLoadFromTheAPIServer shares a control plane among its subtests, which run in order.
 func TestLoadFromTheAPIServer(t *testing.T) {
 	c := clustertest.New(t, cluster.Options{Users: []cluster.User{{Name: sampler}, {Name: nobody}}})
 	p := &place{T: t, c: c, client: c.Client()}

@@ -15,7 +15,7 @@ func authorize(p policy.Policy, r schemas.Request) (string, *request.Rejection) 
 		return "", notAllowed("the policy has no sender %q", r.Sender)
 	}
 	if !s.May(r.Action) {
-		return "", notAllowed("the policy does not let %s ask to %s", s.Name, r.Action)
+		return "", notAllowed("the policy does not allow %s to %s", s.Name, r.Action)
 	}
 	if r.Action != schemas.ActionDeschedule {
 		return r.Profile, nil
@@ -29,7 +29,7 @@ func authorize(p policy.Policy, r schemas.Request) (string, *request.Rejection) 
 				policy.Overridable())
 		}
 		if !s.MayOverride(rule) {
-			return "", notAllowed("the policy does not let %s override %s", s.Name, rule)
+			return "", notAllowed("the policy does not allow %s to override %s", s.Name, rule)
 		}
 	}
 	return profile(p, r.Profile)
@@ -53,11 +53,11 @@ func authorizeTarget(s policy.Sender, t schemas.Target) *request.Rejection {
 	}
 	for _, namespace := range namespaces {
 		if !s.MayIn(namespace) {
-			return notAllowed("the policy does not let %s ask for pods of namespace %s", s.Name, namespace)
+			return notAllowed("the policy does not allow %s to request pods of namespace %s", s.Name, namespace)
 		}
 	}
 	if t.Node != "" && !s.Nodes {
-		return notAllowed("the policy does not let %s ask for the pods of a node", s.Name)
+		return notAllowed("the policy does not allow %s to request the pods of a node", s.Name)
 	}
 	return nil
 }

@@ -72,28 +72,28 @@ func TestAuthorize(t *testing.T) {
 		},
 		{
 			"a node without the right", some, by("scaler"), "",
-			no(schemas.ReceiptNotAllowed, "the policy does not let scaler ask for the pods of a node"),
+			no(schemas.ReceiptNotAllowed, "the policy does not allow scaler to request the pods of a node"),
 		},
 		{"pods of own namespaces", some, by("scaler", in("shop-eu")), "first", nil},
 		{"selector without namespace", some, by("scaler", in("")), "first", nil},
 		{
 			"pods of other namespaces", some, by("scaler", in("web")), "",
-			no(schemas.ReceiptNotAllowed, "the policy does not let scaler ask for pods of namespace web"),
+			no(schemas.ReceiptNotAllowed, "the policy does not allow scaler to request pods of namespace web"),
 		},
 		{
 			"one pod of another namespace", some,
 			by("scaler", withTarget(schemas.Target{Pods: []schemas.PodTarget{{Namespace: "shop-eu", Name: "a"}, {Namespace: "web", Name: "b"}}})), "",
-			no(schemas.ReceiptNotAllowed, "the policy does not let scaler ask for pods of namespace web"),
+			no(schemas.ReceiptNotAllowed, "the policy does not allow scaler to request pods of namespace web"),
 		},
 		{
 			"action not allowed", some,
 			by("scaler", func(r *schemas.Request) { r.Action, r.Target = schemas.ActionEvaluate, nil }), "",
-			no(schemas.ReceiptNotAllowed, "the policy does not let scaler ask to evaluate"),
+			no(schemas.ReceiptNotAllowed, "the policy does not allow scaler to evaluate"),
 		},
 		{"override allowed", some, by("scaler", in("shop-eu"), rule(policy.DaemonSetPods)), "first", nil},
 		{
 			"override not allowed", some, by("scaler", in("shop-eu"), rule(policy.PodsWithPVC)), "",
-			no(schemas.ReceiptNotAllowed, "the policy does not let scaler override PodsWithPVC"),
+			no(schemas.ReceiptNotAllowed, "the policy does not allow scaler to override PodsWithPVC"),
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -114,7 +114,7 @@ func (c *Controller) accept(
 	}
 	answer.State, answer.Reason, answer.Missing = schemas.RequestAccepted, schemas.ReceiptAccepted, missing
 	answer.Deadline = request.Deadline(asked, stored)
-	answer.Message = fmt.Sprintf("%d of %s to be moved", len(found)-protected, plural(len(found), "pod is", "pods are"))
+	answer.Message = fmt.Sprintf("moving %d of %s", len(found)-protected, plural(len(found), "pod", "pods"))
 	if protected > 0 {
 		answer.Message += fmt.Sprintf(", %d protected", protected)
 	}
@@ -159,7 +159,7 @@ func (c *Controller) cancel(ctx context.Context, e schemas.Event, answer schemas
 	}
 	end := request.Refuse(schemas.ReceiptNothingToDo, "no request %s is open", asked.Request)
 	if c.end(key, "cancelled: "+asked.Reason) {
-		end = request.Refuse(schemas.ReceiptDone, "request %s is given up", asked.Request)
+		end = request.Refuse(schemas.ReceiptDone, "request %s is canceled", asked.Request)
 	}
 	return c.answers.Finish(ctx, e, answer, end)
 }

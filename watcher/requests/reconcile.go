@@ -107,7 +107,7 @@ func (c *Controller) withdraw(ctx context.Context, key string, r *entry) error {
 	return nil
 }
 
-// scope is the scope of the request without pods.
+// scope returns the scope of the request without pods.
 func (r *entry) scope(head schemas.ScopeHead) schemas.RequestScope {
 	return schemas.RequestScope{ScopeHead: head, Request: r.request, Pods: []schemas.ScopedPod{}}
 }

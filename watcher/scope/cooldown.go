@@ -9,19 +9,19 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// The cooldowns of a group. A controller creates a replacement within about a tenth of a second; a pod that found no node for half a
-// minute will not find one soon. A sample of load can be some fifteen seconds old when it is read, and after two minutes, which is 21
-// samples, a smoothed figure has taken in nine tenths of a change.
+// The cooldowns of a group. A controller creates a replacement within about a tenth of a second. A pod that has found
+// no node after half a minute will not find one soon. A sample of load can be 15 seconds old when it is read; after two
+// minutes, or 21 samples, a smoothed value includes nine tenths of a change.
 const (
 	Cooldown        = time.Second
 	LoadCooldown    = 2 * time.Minute
 	pendingCooldown = 30 * time.Second
 )
 
-// cooldown delays the scope of a group whose pods are being replaced: a decision before that would move too many.
+// cooldown delays the scope of a group while its pods are being replaced. An earlier decision would move too many pods.
 type cooldown struct {
 	last    time.Time               // when the last pod left
-	pending map[types.UID]time.Time // pods without a node, and since when
+	pending map[types.UID]time.Time // pods without a node, with the time since when
 }
 
 func (c *cooldown) left(at time.Time) {
@@ -51,7 +51,8 @@ func (ix *indexed) cooldown(key string) *cooldown {
 	return c
 }
 
-// pending notes that a pod has no node, or no longer lacks one. What nodes use waits only for the replacements of its own moves.
+// pending records that a pod has no node, or now has one. Usage scopes wait only for the replacements of their own
+// moves.
 func (ix *indexed) pending(p *corev1.Pod, pending bool, now time.Time) {
 	for _, key := range ix.cooldownKeys(p) {
 		c := ix.cooldown(key)

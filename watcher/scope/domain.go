@@ -13,17 +13,17 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// domains groups the pods of one topology domain that required anti-affinity concerns. The key is TOPOLOGYKEY=VALUE. A node without
-// the label is in no domain: the scheduler lets pods that repel each other share it.
+// domains groups the pods of a topology domain that are subject to required anti-affinity. The key is
+// TOPOLOGYKEY=VALUE. A node without the label is in no domain, so the scheduler allows conflicting pods there.
 type domains struct {
 	terms     map[string]*antiTerm
 	selectors selectors // by the key of the term
 	members   map[types.UID]member
-	labelsOf  func(namespace string) labels.Set // nil: unknown
-	at        sets[string, string, bool]        // the terms that concern pods of a domain
+	labelsOf  func(namespace string) labels.Set // nil if unknown
+	at        sets[string, string, bool]        // the terms that affect pods of a domain
 }
 
-// antiTerm is one term, with the pods that have it and the pods that it repels, by domain.
+// antiTerm is one anti-affinity term, with the pods that have it and the pods that it repels, by domain.
 type antiTerm struct {
 	fit.Term
 	holders            int
@@ -74,7 +74,7 @@ func (d *domains) remove(m member) []string {
 	return unique(keys)
 }
 
-// newTerm makes a term, with all members that it repels but the pod that is added.
+// newTerm returns a term with all members that it repels, except the pod being added.
 func (d *domains) newTerm(t fit.Term, adding types.UID) *antiTerm {
 	term := &antiTerm{Term: t, carriers: podSets{}, repelled: podSets{}}
 	d.terms[t.Key()] = term
@@ -123,7 +123,7 @@ func (d *domains) leave(t *antiTerm, side podSets, m member) []string {
 	return []string{domain}
 }
 
-// setNode names nothing: a node without pods is in no group.
+// setNode returns no keys: a node without pods is in no group.
 func (d *domains) setNode(_, _ *corev1.Node) []string { return nil }
 
 func (d *domains) setPodNode(p *corev1.Pod, before, after *corev1.Node) []string {
@@ -139,7 +139,7 @@ func (d *domains) setPodNode(p *corev1.Pod, before, after *corev1.Node) []string
 	return nil
 }
 
-// namespaceChanged evaluates the terms that select namespaces by their labels again.
+// namespaceChanged evaluates the terms that select namespaces by label.
 func (d *domains) namespaceChanged(name string) []string {
 	var keys []string
 	for _, t := range d.terms {
@@ -168,14 +168,14 @@ func (d *domains) keysOf(m member) []string {
 	return slices.DeleteFunc(unique(keys), func(key string) bool { return key == "" })
 }
 
-// cooldownKeys is empty: fewer pods in a domain do not make others move.
+// cooldownKeys returns no keys: fewer pods in a domain do not make other pods move.
 func (d *domains) cooldownKeys(*corev1.Pod) []string { return nil }
 
 func (d *domains) keys() []string {
 	return slices.DeleteFunc(slices.Collect(maps.Keys(d.at)), func(key string) bool { return !d.has(key) })
 }
 
-// has says whether a pod of a domain repels another there.
+// has reports whether a pod of a domain repels another one there.
 func (d *domains) has(key string) bool {
 	for t := range d.at[key] {
 		carriers, repelled := d.terms[t].carriers[key], d.terms[t].repelled[key]
@@ -191,13 +191,13 @@ func (d *domains) has(key string) bool {
 	return false
 }
 
-// contender is a pod with the pods in its domain that its own terms repel, by name.
+// contender is a pod with the names of the pods in its domain that its own terms repel.
 type contender struct {
 	pod    *corev1.Pod
 	repels []*corev1.Pod
 }
 
-// contenders lists the pods of a domain that repel another or are repelled, by name.
+// contenders returns the pods of a domain that repel another one or are repelled, by name.
 func (d *domains) contenders(key string) []contender {
 	repels := sets[*corev1.Pod, types.UID, *corev1.Pod]{}
 	pods := map[types.UID]*corev1.Pod{}
@@ -238,7 +238,7 @@ func (d *domains) read(key string) func(*build) schemas.Payload {
 	}
 }
 
-// domainOf is the key of the domain of a node; empty if it is in none.
+// domainOf returns the key of the domain of a node, or "" if it is in none.
 func domainOf(topologyKey string, n *corev1.Node) string {
 	if value, has := n.Labels[topologyKey]; has {
 		return topologyKey + "=" + value
@@ -246,7 +246,7 @@ func domainOf(topologyKey string, n *corev1.Node) string {
 	return ""
 }
 
-// termsOf are the terms of a pod, each once; none if one is not valid.
+// termsOf returns the distinct terms of a pod, or none if one is invalid.
 func termsOf(p *corev1.Pod) []fit.Term {
 	terms, ok := fit.AntiAffinity(p)
 	if !ok {

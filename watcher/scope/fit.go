@@ -18,15 +18,15 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// hash notes what the scope says about where a pod fits.
+// hash adds a fit answer of the scope to its hash.
 func (b *build) hash(pod types.UID, where any) {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%d %s %v", b.FitHash, pod, where)
 	b.FitHash = h.Sum64() | 1
 }
 
-// sharedFacts are the facts for the pods of one scope. Where the replacement of one pod fits, the replacements of all pods of its class
-// in the same topology domains fit, except of those that run there.
+// sharedFacts are the fit facts for the pods of one scope. If the replacement of a pod fits on a node, so do the
+// replacements of all pods of its class in the same topology domains, except pods on that node.
 type sharedFacts struct {
 	*cluster.Cache
 	fitting map[string]string // a node by class
@@ -49,7 +49,8 @@ func (f sharedFacts) Elsewhere(p *corev1.Pod, nodes labels.Selector) (fits, judg
 	return result.OK, result.Judged, why
 }
 
-// elsewhere says whether the replacement of a pod fits on another ready node, and where the scheduler would place it.
+// elsewhere reports whether the replacement of a pod fits on another ready node, and where the scheduler would place
+// it.
 func (b *build) elsewhere(p *corev1.Pod, on *corev1.Node) *schemas.Elsewhere {
 	found := schemas.Elsewhere{Here: fit.Preference(p, on)}
 	b.cluster.Ask(p, func(q *fit.Question) {
@@ -70,13 +71,13 @@ func (b *build) elsewhere(p *corev1.Pod, on *corev1.Node) *schemas.Elsewhere {
 	return &found
 }
 
-// predicted lists the ready nodes where the scheduler would place the replacement of a pod, those with the best score.
+// predicted returns the ready nodes with the best score for the replacement of a pod.
 func (b *build) predicted(q *fit.Question) []*corev1.Node {
 	return score.Predict(q, b.policy.Scheduler, func(n *corev1.Node) bool { return !cluster.NotReady(n) })
 }
 
-// schedulingClass is equal for pods that the scheduler cannot tell apart: pods of one owner with the same labels and requests. Empty:
-// the pod has volumes of its own, or it matters for its affinity which of the pods leaves its place.
+// schedulingClass returns a key that is equal for pods that the scheduler treats alike: pods of one owner with the same
+// labels and requests. It is empty if the pod has its own volumes, or if its affinity depends on which pod leaves.
 func schedulingClass(p *corev1.Pod) string {
 	if len(p.OwnerReferences) == 0 {
 		return ""

@@ -15,34 +15,35 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// member is a pod that has not ended, with its node, which is usable. The index is given the same values to remove as to add.
+// member is a pod that has not ended, with its usable node. The index must get the same values to remove as to add.
 type member struct {
 	pod  *corev1.Pod
 	node *corev1.Node
 }
 
-// index groups the pods of one strategy. All methods are called under the lock of the builder; those that return keys name the groups
-// whose scopes a change can change.
+// index groups the pods of one strategy. The caller holds the lock of the builder. Methods that return keys return the
+// groups whose scopes the change can affect.
 type index interface {
 	add(m member) []string
 	remove(m member) []string
-	// setNode takes a change of a node. A nil state is not usable: then its pods are removed before, or added after.
+	// setNode handles a change of a node. nil is a node that is not usable; its pods are removed before, or added
+	// after.
 	setNode(before, after *corev1.Node) []string
-	// setPodNode takes a change of the usable node of a pod, after setNode.
+	// setPodNode handles a change of the usable node of a pod, after setNode.
 	setPodNode(p *corev1.Pod, before, after *corev1.Node) []string
 	namespaceChanged(name string) []string
-	// keysOf lists the groups of a member, and cooldownKeys the groups that wait until a pod is replaced.
+	// keysOf returns the groups of a member, and cooldownKeys the groups that wait until a pod is replaced.
 	keysOf(m member) []string
 	cooldownKeys(p *corev1.Pod) []string
-	// keys lists the groups that may have something to move, in no order; has says whether one may.
+	// keys returns the groups that may have a movable pod, in no order. has reports whether one group may.
 	keys() []string
 	has(key string) bool
-	// read copies a group and returns the function that builds its scope, without the lock. key may be unknown.
+	// read copies a group and returns a function that builds its scope without the lock. The key may be unknown.
 	read(key string) func(*build) schemas.Payload
 }
 
-// groups holds the indexes of all strategies with groups. It shows them the usable nodes, without the taints that the policy
-// ignores, and the pods that have not ended.
+// groups holds the indexes of all strategies that evaluate groups. The indexes see the usable nodes, without the taints
+// that the policy ignores, and the pods that have not ended.
 type groups struct {
 	policy  *CompiledPolicy
 	indexes []*indexed
@@ -56,10 +57,10 @@ type indexed struct {
 	index
 	strategy  *Strategy
 	cooldowns map[string]*cooldown
-	settle    time.Duration // how long after a pod left
+	settle    time.Duration // the cooldown after a pod left
 }
 
-// GroupKeys are keys of groups by strategy: those that a change affects.
+// GroupKeys are the affected groups by strategy.
 type GroupKeys map[*Strategy][]string
 
 func (k GroupKeys) add(s *Strategy, keys []string) {
@@ -99,7 +100,8 @@ func (b *Builder) namespaceLabels(name string) labels.Set {
 	return of
 }
 
-// Rebuild makes all indexes from the cache. Changes meanwhile go into the old indexes and the new ones. Cooldowns stay.
+// Rebuild builds all indexes from the cache. Concurrent changes update both the old indexes and the new ones. Cooldowns
+// remain.
 func (b *Builder) Rebuild(now time.Time) {
 	b.mu.Lock()
 	b.journal = []func(*groups) GroupKeys{}
@@ -127,7 +129,8 @@ func (b *Builder) Rebuild(now time.Time) {
 	b.groups = fresh
 }
 
-// change applies a change to the indexes. quorum: there are now enough usable nodes to move pods, or no longer.
+// change applies a change to the indexes. quorum reports that the number of usable nodes reached, or fell below, the
+// minimum for moves.
 func (b *Builder) change(f func(*groups) GroupKeys) (affected GroupKeys, quorum bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -142,18 +145,19 @@ func (b *Builder) change(f func(*groups) GroupKeys) (affected GroupKeys, quorum 
 	return affected, before != (len(b.groups.nodes) < minNodes)
 }
 
-// NodeChanged takes one change of a node. quorum: there are now enough usable nodes to move pods, or no longer.
+// NodeChanged handles a change of a node. quorum reports that the number of usable nodes reached, or fell below, the
+// minimum for moves.
 func (b *Builder) NodeChanged(old, new *corev1.Node) (affected GroupKeys, quorum bool) {
 	return b.change(func(g *groups) GroupKeys { return g.setNode(cmp.Or(new, old).Name, new) })
 }
 
-// PodChanged takes one change of a pod.
+// PodChanged handles a change of a pod.
 func (b *Builder) PodChanged(old, new *corev1.Pod, now time.Time) GroupKeys {
 	affected, _ := b.change(func(g *groups) GroupKeys { return g.setPod(old, new, now) })
 	return affected
 }
 
-// NamespaceChanged takes a change of the labels of a namespace.
+// NamespaceChanged handles a change of the labels of a namespace.
 func (b *Builder) NamespaceChanged(name string) GroupKeys {
 	affected, _ := b.change(func(g *groups) GroupKeys {
 		affected := GroupKeys{}
@@ -165,14 +169,14 @@ func (b *Builder) NamespaceChanged(name string) GroupKeys {
 	return affected
 }
 
-// Keys lists the groups of a strategy that may have something to move.
+// Keys returns the groups of a strategy that may have a movable pod.
 func (b *Builder) Keys(s *Strategy) []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.groups.of(s).keys()
 }
 
-// KeysOf lists the groups of a strategy that a pod belongs to.
+// KeysOf returns the groups of a strategy that a pod belongs to.
 func (b *Builder) KeysOf(s *Strategy, p *corev1.Pod) []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -182,7 +186,7 @@ func (b *Builder) KeysOf(s *Strategy, p *corev1.Pod) []string {
 	return nil
 }
 
-// EarliestBuild is when the cooldown of a group ends.
+// EarliestBuild returns when the cooldown of a group ends.
 func (b *Builder) EarliestBuild(s *Strategy, key string) time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -193,14 +197,14 @@ func (b *Builder) EarliestBuild(s *Strategy, key string) time.Time {
 	return b.settled
 }
 
-// CoolDown begins the cooldown of all groups: another leader or another policy was in force until now.
+// CoolDown starts the cooldown of all groups, because another leader or policy was in force until now.
 func (b *Builder) CoolDown(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.settled = now.Add(Cooldown)
 }
 
-// Moved notes that a strategy moved a pod because of what nodes use.
+// Moved records that a usage strategy moved a pod.
 func (b *Builder) Moved(s *Strategy, at time.Time) {
 	if s.Scope == schemas.UsageKind {
 		b.change(func(g *groups) GroupKeys {
@@ -210,7 +214,7 @@ func (b *Builder) Moved(s *Strategy, at time.Time) {
 	}
 }
 
-// group builds the scope of a group. A group that has nothing to move, or is gone, has an empty scope, which withdraws an earlier
+// group builds the scope of a group. The scope of a group without movable pods is empty, which withdraws an earlier
 // answer.
 func (b *build) group() {
 	b.mu.Lock()
@@ -221,7 +225,8 @@ func (b *build) group() {
 	b.Scope = scope(b)
 }
 
-// current is the newest state of a pod. An index may hold an older one, since not every change affects its group.
+// current returns the newest state of a pod. An index can hold an older state, because not every change affects its
+// group.
 func (b *Builder) current(p *corev1.Pod) *corev1.Pod {
 	if newest := b.cluster.PodByUID(p.UID); newest != nil {
 		return newest
@@ -229,7 +234,7 @@ func (b *Builder) current(p *corev1.Pod) *corev1.Pod {
 	return p
 }
 
-// of is the index of a strategy.
+// of returns the index of a strategy.
 func (g *groups) of(s *Strategy) *indexed {
 	return g.indexes[slices.IndexFunc(g.indexes, func(ix *indexed) bool { return ix.strategy == s })]
 }
@@ -265,7 +270,7 @@ func (g *groups) setNode(name string, node *corev1.Node) GroupKeys {
 	return affected
 }
 
-// view is a node as the policy sees it; nil if it is not usable.
+// view returns a node as the policy sees it, or nil if it is not usable.
 func (g *groups) view(node *corev1.Node) *corev1.Node {
 	if node == nil || g.policy.Unusable(node) != "" {
 		return nil
@@ -311,7 +316,7 @@ func (g *groups) setPod(old, new *corev1.Pod, now time.Time) GroupKeys {
 	return affected
 }
 
-// drop removes a pod from the indexes. left: it is gone or terminating.
+// drop removes a pod from the indexes. left reports that it is gone or terminating.
 func (g *groups) drop(affected GroupKeys, p *corev1.Pod, now time.Time, left bool) {
 	if p == nil {
 		return
@@ -325,7 +330,7 @@ func (g *groups) drop(affected GroupKeys, p *corev1.Pod, now time.Time, left boo
 		} else if n != nil {
 			affected.add(ix.strategy, ix.remove(member{p, n}))
 		}
-		if left && ix.strategy.Scope != schemas.UsageKind { // there only moves count
+		if left && ix.strategy.Scope != schemas.UsageKind { // only moves count there
 			for _, key := range ix.cooldownKeys(p) {
 				ix.cooldown(key).left(now)
 			}
@@ -333,7 +338,7 @@ func (g *groups) drop(affected GroupKeys, p *corev1.Pod, now time.Time, left boo
 	}
 }
 
-// sameNode and samePod say whether two states are the same as far as a group can depend on them.
+// sameNode and samePod report whether two states are equal for all groups.
 func sameNode(a, b *corev1.Node) bool {
 	return maps.Equal(a.Labels, b.Labels) && sameUsage(a, b)
 }

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// grouped is a cluster of 20 pods a node, in workloads of 20 pods, each with a spread constraint over zones and an
-// anti-affinity on hosts.
+// grouped returns a cluster with 20 pods on each node, in workloads of 20 pods that have a spread constraint over zones
+// and an anti-affinity on hosts.
 func grouped(b *testing.B, nodes int) (*Builder, []*corev1.Node, []*corev1.Pod) {
 	b.Helper()
 	compiled, err := Compile(groupPolicy())
@@ -67,8 +67,8 @@ func groupedPod(i int, node string) *corev1.Pod {
 	}
 }
 
-// BenchmarkGroupsPodComesAndGoes is what a pod that comes and goes costs in all four indexes. It does not depend on the size
-// of the cluster.
+// BenchmarkGroupsPodComesAndGoes adds and removes a pod in all four indexes. The cost must not depend on the size of
+// the cluster.
 func BenchmarkGroupsPodComesAndGoes(b *testing.B) {
 	for _, nodes := range []int{200, 2000} {
 		b.Run(fmt.Sprint("nodes=", nodes), func(b *testing.B) {
@@ -86,8 +86,7 @@ func BenchmarkGroupsPodComesAndGoes(b *testing.B) {
 	}
 }
 
-// BenchmarkGroupsNodeIsTainted is what a changed taint of one node costs: every spread constraint is asked whether it
-// concerns it.
+// BenchmarkGroupsNodeIsTainted changes a taint of one node, which affects every spread constraint.
 func BenchmarkGroupsNodeIsTainted(b *testing.B) {
 	for _, nodes := range []int{200, 2000} {
 		b.Run(fmt.Sprint("nodes=", nodes), func(b *testing.B) {

@@ -24,7 +24,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// all are arguments of a strategy that looks at every constraint and at every resource.
+// all are the arguments of a strategy that considers every constraint and every resource.
 type all map[string]any
 
 func (*all) Validate() error { return nil }
@@ -134,7 +134,7 @@ func (w *world) term(app string) corev1.PodAffinityTerm {
 	return t
 }
 
-// change makes one random change, shows it to the groups, and returns what they say that it concerns.
+// change makes one random change, applies it to the groups, and returns the affected keys.
 func (w *world) change(b *Builder, now time.Time) GroupKeys {
 	switch name := fmt.Sprint("n", w.IntN(8)); w.IntN(9) {
 	case 0:
@@ -197,7 +197,7 @@ func (w *world) altered(old *corev1.Pod) *corev1.Pod {
 
 func first(affected GroupKeys, _ bool) GroupKeys { return affected }
 
-// contents are the groups in which something could move, with all that is in them, in words.
+// contents returns the groups with a movable pod and everything in them, as text.
 func contents(b *Builder) map[string]string {
 	all := map[string]string{}
 	for _, ix := range b.groups.indexes {
@@ -233,7 +233,7 @@ func contents(b *Builder) map[string]string {
 	return all
 }
 
-// places are the nodes on which each pod of a group can be placed, by their labels and taints.
+// places returns the labels and taints of the nodes on which each pod of a group can be placed.
 func places(w *workloads, key string) []string {
 	var list []string
 	for _, p := range sorted(w.groups[key].pods) {
@@ -265,7 +265,7 @@ func names(pods []*corev1.Pod) []string {
 	return list
 }
 
-// figures are the nodes with what is requested of them. A sum of nothing and no sum are the same.
+// figures returns the nodes with their requested resources. A missing sum equals zero.
 func figures(u usage) []string {
 	var list []string
 	for _, n := range u.nodes() {
@@ -275,7 +275,7 @@ func figures(u usage) []string {
 	return list
 }
 
-// newWorld is an empty world and a builder that follows it.
+// newWorld returns an empty world and a builder that follows it.
 func newWorld(t *testing.T, seed uint64) (*world, *Builder) {
 	t.Helper()
 	compiled, err := Compile(groupPolicy())
@@ -295,7 +295,7 @@ func emptyCache(t testing.TB) *cluster.Cache {
 	return c
 }
 
-// rebuilt is a builder that was made at once from the world.
+// rebuilt returns a builder that was built from the world at once.
 func (w *world) rebuilt(t *testing.T, p *CompiledPolicy, now time.Time) *Builder {
 	t.Helper()
 	b := NewBuilder(emptyCache(t), p)
@@ -335,8 +335,8 @@ func TestIndexes(t *testing.T) {
 			}
 		}
 	})
-	// Every group with other content after a change is among the groups that the change returned, or nothing could move in it before
-	// and after.
+	// Every group whose content differs after a change must be among the returned groups, unless it had no movable pod
+	// before and after.
 	t.Run("return the groups that a change affects", func(t *testing.T) {
 		for range 20 {
 			seed := rand.Uint64()
@@ -387,7 +387,7 @@ func TestIndexes(t *testing.T) {
 		}
 		want := contents(b)
 		w.fill(t, b.cluster)
-		for _, ix := range b.groups.indexes { // as a defect in one of them could leave it
+		for _, ix := range b.groups.indexes { // as a bug in an index could leave it
 			switch v := ix.index.(type) {
 			case *workloads:
 				clear(v.groups)
@@ -416,8 +416,8 @@ func TestIndexes(t *testing.T) {
 	})
 }
 
-// deletedDuringRebuild compares the indexes after a rebuild, during which a pod was deleted, with those of the world as it is then.
-// It reports whether there was such a pod.
+// deletedDuringRebuild deletes a pod during a rebuild, and compares the indexes with the world afterwards. It reports
+// whether there was a pod.
 func deletedDuringRebuild(t *testing.T, seed uint64) bool {
 	t.Helper()
 	w, _ := newWorld(t, seed)
@@ -452,7 +452,7 @@ func deletedDuringRebuild(t *testing.T, seed uint64) bool {
 	return true
 }
 
-// listing are arguments that call a function when the constraints of a pod are read.
+// listing are arguments that call a function when the builder reads the constraints of a pod.
 type listing struct {
 	all
 	listed *func(*corev1.Pod)

@@ -14,7 +14,7 @@ import (
 
 var now = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 
-// replica is a pod of the ReplicaSet api that is to be spread over zones.
+// replica returns a pod of the ReplicaSet api with a spread constraint over zones.
 func replica(name string, changes ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -209,7 +209,7 @@ func TestWorkloadWithoutDuplicates(t *testing.T) {
 	}
 }
 
-// TestStuckPod: a scope of a group is built again when a terminating pod should be gone.
+// The scope of a group must be built again when a terminating pod should be gone.
 func TestStuckPod(t *testing.T) {
 	w, b := newWorld(t, 1)
 	for _, name := range []string{"n1", "n2"} {

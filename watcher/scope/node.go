@@ -8,8 +8,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// node builds the scope of one node, without the taints that the policy ignores. A node that pods may not leave has no pods in its
-// scope, which withdraws an earlier answer.
+// node builds the scope of one node, without the taints that the policy ignores. If pods may not leave the node, the
+// scope has no pods, which withdraws an earlier answer.
 func (b *build) node() {
 	node := b.cluster.Node(b.head.Key)
 	if node == nil {
@@ -29,7 +29,7 @@ func (b *build) node() {
 		return
 	}
 	slices.SortFunc(pods, byName)
-	scope.Pods = make([]schemas.ScopedPod, 0, len(pods)) // at once: a pod is a kilobyte, and growing copies them all
+	scope.Pods = make([]schemas.ScopedPod, 0, len(pods)) // allocated at once: a pod is a kilobyte, and append would copy them all
 	for _, p := range pods {
 		if schemas.Ended(p) {
 			continue

@@ -12,13 +12,13 @@ import (
 	"github.com/rehome-dev/rehome/fit"
 )
 
-// requirement is what pods require of the labels and taints of a node. Most pods of a cluster share a few requirements, so a change
-// of a node is compared with each requirement once, and not with each group.
+// requirement is everything that pods require of the labels and taints of a node. Most pods of a cluster share a few
+// requirements, so a node change is compared with each requirement once instead of each group.
 type requirement struct {
-	affinity    *nodeaffinity.RequiredNodeAffinity // nil: any node
+	affinity    *nodeaffinity.RequiredNodeAffinity // nil matches any node
 	tolerations []corev1.Toleration
-	taints      bool     // taints count
-	keys        []string // labels that the node has
+	taints      bool     // whether taints matter
+	keys        []string // labels that the node must have
 }
 
 // hash identifies equal values.
@@ -41,7 +41,7 @@ func newRequirement(p *corev1.Pod, affinity, taints bool, keys []string) (r requ
 	return r, hashOf(affinity, taints, values)
 }
 
-// hashOf hashes values of the Kubernetes API, which can all be encoded.
+// hashOf hashes values of the Kubernetes API, which are always encodable.
 func hashOf(values ...any) hash {
 	text, _ := json.Marshal(values)
 	return sha256.Sum256(text)
@@ -54,18 +54,18 @@ func requiredTerms(p *corev1.Pod) *corev1.NodeSelector {
 	return p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 }
 
-// placements are the requirements of groups.
+// placements holds the requirements of groups.
 type placements map[hash]*placement
 
 // placement is one requirement, with the groups that have it.
 type placement struct {
 	requirement
-	topologyKey string         // over which the groups spread; empty: they do not
-	groups      map[string]int // how many pods of each group have the requirement
-	eligible    map[string]int // how many nodes meet it, by the value of the topology key
+	topologyKey string         // the key over which the groups spread, or empty
+	groups      map[string]int // the number of pods of each group with the requirement
+	eligible    map[string]int // the number of matching nodes by value of the topology key
 }
 
-// add counts a group in. nodes are all usable nodes.
+// add adds a pod of a group. nodes are all usable nodes.
 func (all placements) add(id hash, r requirement, topologyKey, group string, nodes map[string]*corev1.Node) *placement {
 	p := all[id]
 	if p == nil {
@@ -81,7 +81,7 @@ func (all placements) add(id hash, r requirement, topologyKey, group string, nod
 	return p
 }
 
-// remove counts a group out.
+// remove removes a pod of a group.
 func (all placements) remove(id hash, group string) {
 	p := all[id]
 	if p == nil {
@@ -95,7 +95,7 @@ func (all placements) remove(id hash, group string) {
 	}
 }
 
-// setNode takes a change of a node, and calls f for every group that counts the node in another domain than before.
+// setNode handles a change of a node. It calls f for every group that now counts the node in another domain.
 func (all placements) setNode(before, after *corev1.Node, f func(group string)) {
 	for _, p := range all {
 		was, wasIn := p.domain(before)
@@ -117,7 +117,8 @@ func (all placements) setNode(before, after *corev1.Node, f func(group string)) 
 	}
 }
 
-// domain is the topology domain of a node, and whether the node meets the requirement. Without a topology key each node is a domain.
+// domain returns the topology domain of a node, and whether the node meets the requirement. Without a topology key each
+// node is a domain.
 func (p *placement) domain(n *corev1.Node) (value string, in bool) {
 	if n == nil {
 		return "", false
@@ -140,7 +141,7 @@ func (p *placement) domain(n *corev1.Node) (value string, in bool) {
 	return value, true
 }
 
-// sets are sets of elements by a key, with a value for each element. A set that becomes empty is dropped.
+// sets maps keys to sets of elements with values. It drops empty sets.
 type sets[K, E comparable, V any] map[K]map[E]V
 
 // podSets are sets of pods, by domain or node.
@@ -160,12 +161,13 @@ func (s sets[K, E, V]) remove(key K, element E) {
 	}
 }
 
-// selectors finds the selectors that can match a set of labels without asking all: most selectors require one exact label.
+// selectors finds the selectors that can match a set of labels without testing all of them, because most selectors
+// require one exact label.
 type selectors struct{ sets[label, string, bool] }
 
 func newSelectors() selectors { return selectors{sets[label, string, bool]{}} }
 
-// label is a label that a selector requires. The zero value: it requires no exact label.
+// label is a label that a selector requires. The zero value means that it requires no exact label.
 type label struct{ key, value string }
 
 func labelOf(key, value string, exact bool) label {

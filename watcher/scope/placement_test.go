@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// crowd fills an index with groups of some pods, all of which ask the same of nodes and are on one of them.
+// crowd fills an index with groups of some pods. All pods have the same requirements and run on one node.
 func crowd(ix index, groups, pods int) index {
 	for i := range 10 {
 		ix.setNode(nil, node(fmt.Sprint("n", i), fmt.Sprint("zone-", i%3)))
@@ -29,14 +29,14 @@ func crowd(ix index, groups, pods int) index {
 	return ix
 }
 
-// tolerated is the node n1 with a taint that keeps no pod away.
+// tolerated returns the node n1 with a taint that all pods tolerate.
 func tolerated() *corev1.Node {
 	n := node("n1", "zone-1")
 	n.Spec.Taints = []corev1.Taint{{Key: "a", Effect: corev1.TaintEffectPreferNoSchedule}}
 	return n
 }
 
-// TestNodeChange: the cost of a change of a node does not grow with the number of groups that it does not concern.
+// The cost of a node change must not grow with the number of groups that it does not affect.
 func TestNodeChange(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -56,14 +56,14 @@ func TestNodeChange(t *testing.T) {
 					began := time.Now()
 					for range 50 {
 						if got := append(ix.setNode(node("n1", "zone-1"), tolerated()), ix.setNode(tolerated(), node("n1", "zone-1"))...); got != nil {
-							t.Fatalf("a change that concerns nobody names %d groups", len(got))
+							t.Fatalf("an irrelevant change returns %d groups", len(got))
 						}
 					}
 					all = append(all, time.Since(began))
 				}
 				return slices.Min(all)
 			}
-			// One fast run is enough: other programs slow runs down, and nothing speeds a scan of all groups up.
+			// One fast run is enough: load on the machine can only slow a run down.
 			few, many := took(100), took(5000)
 			for range 50 {
 				if many > 10*few {
@@ -81,7 +81,7 @@ func TestNodeChange(t *testing.T) {
 	}
 }
 
-// A taint that keeps pods away concerns all groups with the requirement; of workloads, only those with duplicates.
+// A NoSchedule taint affects all groups with the requirement. It affects only workloads that have duplicates.
 func TestNodeTaint(t *testing.T) {
 	plain, tainted := node("n1", "zone-1"), tolerated()
 	tainted.Spec.Taints[0].Effect = corev1.TaintEffectNoSchedule

@@ -81,8 +81,8 @@ func (s *spreads) copyOf(g *spread, namespace string) *spreadCopy {
 	return c
 }
 
-// counts says whether a pod has all constraints of the group, and they count it. The scheduler places the replacement of another pod
-// without regard to them, so that it could come back.
+// counts reports whether a pod has all constraints of the group and is counted by them. The scheduler ignores the
+// constraints for the replacement of any other pod, which could return to the same domain.
 func (g *spread) counts(m member) bool {
 	return g.carriers[m.pod.UID] && !slices.ContainsFunc(g.tallies, func(t *tally) bool { _, counted := t.counts(m); return !counted })
 }
@@ -120,7 +120,7 @@ func (b *build) spread(scope *schemas.SpreadScope, c *spreadCopy) {
 	r := &room{build: b, copy: c, classes: map[string]int{}, equal: map[string]int{}}
 	for _, p := range c.pods {
 		if !c.any(p.place, func(i, count int) bool { return count > c.least[i]+1 }) {
-			continue // it does not have to leave
+			continue // does not have to leave
 		}
 		pod := schemas.SpreadPod{ScopedPod: b.scoped(b.current(p.Pod)), Place: p.place}
 		if b.strategy.Spreading.NeedsRoom() {
@@ -143,7 +143,7 @@ func (b *build) spread(scope *schemas.SpreadScope, c *spreadCopy) {
 	}
 }
 
-// any says whether a condition holds for the count of one of the domains of a place.
+// any reports whether a condition holds for the count of a domain of a place.
 func (c *spreadCopy) any(place int, holds func(constraint, count int) bool) bool {
 	for i, domain := range c.places[place] {
 		if holds(i, c.domains[i][domain].Count) {
@@ -153,8 +153,8 @@ func (c *spreadCopy) any(place int, holds func(constraint, count int) bool) bool
 	return false
 }
 
-// room says how many replacements of pods each place takes, as [schemas.SpreadScope.Room]. It asks once for all pods that the
-// scheduler cannot tell apart.
+// room computes how many replacements each place has room for, see [schemas.SpreadScope.Room]. It computes this once
+// for all pods that the scheduler treats alike.
 type room struct {
 	*build
 	copy    *spreadCopy
@@ -174,7 +174,7 @@ func (r *room) of(p *corev1.Pod) int {
 	for _, c := range p.Spec.TopologySpreadConstraints {
 		if read, _ := newConstraint(p, c); c.WhenUnsatisfiable == corev1.DoNotSchedule && !slices.Contains(r.copy.keys, read.key) {
 			replacement.Spec.TopologySpreadConstraints = append(replacement.Spec.TopologySpreadConstraints, c)
-			class = "" // it matters which of the pods leaves its place
+			class = "" // the result depends on which pod leaves
 		}
 	}
 	slots := make([]int, len(r.copy.places))
@@ -192,8 +192,8 @@ func (r *room) of(p *corev1.Pod) int {
 	return at
 }
 
-// count counts the replacements that the places take, and no more than can be needed, so that a scope does not change whenever a
-// node has a little more capacity.
+// count counts the replacements that fit in the places, up to the number that can be needed, so that small changes of
+// capacity do not change the scope.
 func (r *room) count(q *fit.Question, slots []int) {
 	taken := map[string]bool{} // domains with a pod that repels others like it
 	for place := range r.copy.places {
@@ -221,7 +221,7 @@ func (r *room) count(q *fit.Question, slots []int) {
 	}
 }
 
-// domains lists the other domains of the first constraint that have room for a pod.
+// domains returns the other domains of the first constraint that have room for a pod.
 func (r *room) domains(from, at int) []string {
 	var found []string
 	for place, slots := range r.list[at] {

@@ -5,7 +5,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// pod builds the scope of one pod. On a node that pods may not leave the pod is protected, which withdraws an earlier answer.
+// pod builds the scope of one pod. If pods may not leave the node, the pod is protected, which withdraws an earlier
+// answer.
 func (b *build) pod() {
 	p := BoundPod(b.cluster, b.head.Key)
 	if p == nil {

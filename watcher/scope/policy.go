@@ -14,13 +14,13 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// CompiledPolicy is a policy with the rules by which its scopes are built. It is never changed.
+// CompiledPolicy is a policy, compiled for building scopes. It is immutable.
 type CompiledPolicy struct {
 	policy.Policy
-	// Nodes selects the nodes that the policy looks at.
+	// Nodes selects the nodes of the policy.
 	Nodes      labels.Selector
 	Strategies []*Strategy
-	// Scheduler is how the scheduler scores nodes.
+	// Scheduler is the scoring profile of the scheduler.
 	Scheduler *score.Profile
 	wokenBy   map[schemas.DeltaKind][]*Strategy
 }
@@ -30,12 +30,12 @@ type Strategy struct {
 	policy.Enabled
 	policy.ScopeRules
 	Profile *policy.Profile
-	// Evictor are the rules that protect pods from the strategy. Spread scopes say where pods fit, so NodeFit is left to nodeFit.
+	// Evictor has the rules that protect pods from the strategy. It does not include NodeFit for spread scopes, because
+	// those contain the places where pods fit.
 	Evictor policy.Evictor
 }
 
-// Compile compiles a policy. It fails for arguments that do not belong to their strategy, and for a profile of the scheduler that
-// cannot be read.
+// Compile compiles a policy. It fails for invalid arguments of a strategy, and for an unreadable scheduler profile.
 func Compile(p policy.Policy) (*CompiledPolicy, error) {
 	scheduler, err := p.Scheduler.Load()
 	if err != nil {
@@ -61,7 +61,7 @@ func Compile(p policy.Policy) (*CompiledPolicy, error) {
 	return c, nil
 }
 
-// WokenBy lists the strategies whose scopes a delta can change. The pods of a removed node go with it.
+// WokenBy returns the strategies whose scopes a delta can change. The removal of a node covers its pods.
 func (c *CompiledPolicy) WokenBy(d schemas.Delta) []*Strategy {
 	if d.Kind == schemas.NodeRemoved {
 		return nil
@@ -69,13 +69,14 @@ func (c *CompiledPolicy) WokenBy(d schemas.Delta) []*Strategy {
 	return c.wokenBy[d.Kind]
 }
 
-// Publishes says whether a delta is published: each delta of a node, and the deltas of pods that affect a strategy or that the
-// policy asks for.
+// Publishes reports whether to publish a delta: all deltas of nodes, and deltas of pods that affect a strategy or that
+// the policy subscribes to.
 func (c *CompiledPolicy) Publishes(d schemas.Delta) bool {
 	return d.Object.Kind == "Node" || len(c.wokenBy[d.Kind]) > 0 || c.Deltas == policy.DeltasAll
 }
 
-// Find returns the strategy of a key; nil if the policy does not have it. Every profile has the strategy of requests.
+// Find returns the strategy of a key, or nil if the policy does not have it. Every profile has the strategy for
+// requests.
 func (c *CompiledPolicy) Find(key Key) *Strategy {
 	if key.Strategy == schemas.RequestStrategy {
 		for i := range c.Profiles {
@@ -93,7 +94,7 @@ func (c *CompiledPolicy) Find(key Key) *Strategy {
 	return c.Strategies[i]
 }
 
-// Loads lists the loads that strategies need, each once.
+// Loads returns the distinct loads that strategies need.
 func (c *CompiledPolicy) Loads() []policy.Load {
 	var all []policy.Load
 	for _, s := range c.Strategies {
@@ -104,22 +105,22 @@ func (c *CompiledPolicy) Loads() []policy.Load {
 	return all
 }
 
-// Unusable says why no pod of the node may move; empty: pods may.
+// Unusable returns the reason why no pod of the node may move, or "".
 func (c *CompiledPolicy) Unusable(n *corev1.Node) string {
 	switch {
 	case !c.Nodes.Matches(labels.Set(n.Labels)):
-		return fmt.Sprintf("the policy's nodeSelector %q does not take in node %s", c.Nodes, n.Name)
+		return fmt.Sprintf("the policy's nodeSelector %q does not select node %s", c.Nodes, n.Name)
 	case cluster.NotReady(n):
 		return fmt.Sprintf("node %s is not ready", n.Name)
 	}
 	if why := c.excluded(n); why != "" {
-		return fmt.Sprintf("node %s is left alone: %s", n.Name, why)
+		return fmt.Sprintf("node %s is excluded: %s", n.Name, why)
 	}
 	return ""
 }
 
-// excluded says why another program empties the node; empty: none does. The mark of a maintenance comes with its cordon, before the
-// conditions of the node.
+// excluded returns the reason why another program is draining the node, or "". The annotation of a maintenance is set
+// with its cordon, before the conditions of the node.
 func (c *CompiledPolicy) excluded(n *corev1.Node) string {
 	if mark := schemas.MarkOn(n); mark != nil {
 		return "maintenance " + mark.Name + " has cordoned it"
@@ -127,25 +128,26 @@ func (c *CompiledPolicy) excluded(n *corev1.Node) string {
 	return c.Signals.IgnoresNode(n)
 }
 
-// ExclusionChanged says whether a maintenance or another program began or ended to empty the node. Not every such change is a delta.
+// ExclusionChanged reports whether a maintenance or another program started or stopped draining the node. Not every
+// such change is a delta.
 func (c *CompiledPolicy) ExclusionChanged(old, new *corev1.Node) bool {
 	return old != nil && new != nil && (c.excluded(old) == "") != (c.excluded(new) == "")
 }
 
-// Key is the key of a scope of the strategy.
 func (s *Strategy) Key(name string) Key { return Key{s.Profile.Name, s.Name, s.Scope, name} }
 
-// Grouped says whether the scopes of the strategy are groups of pods.
+// Grouped reports whether the strategy evaluates groups of pods.
 func (s *Strategy) Grouped() bool {
 	return s.Scope != schemas.NodeKind && s.Scope != schemas.PodKind && s.Scope != schemas.RequestKind
 }
 
-// Measured says whether the strategy needs measured load.
+// Measured reports whether the strategy needs measured load.
 func (s *Strategy) Measured() bool {
 	return s.Gauged != nil && s.Gauged.Load().Source != policy.LoadRequests
 }
 
-// DueTime is when the strategy could move the pod. ever is false if it never could, unless the pod changes.
+// DueTime returns the time from which the strategy could move the pod. ever is false if it cannot move the pod until
+// the pod changes.
 func (s *Strategy) DueTime(p *corev1.Pod) (at time.Time, ever bool) {
 	if s.Timed == nil {
 		return time.Time{}, true
@@ -153,7 +155,7 @@ func (s *Strategy) DueTime(p *corev1.Pod) (at time.Time, ever bool) {
 	return s.Timed.Due(p)
 }
 
-// Due says whether the strategy could move the pod now.
+// Due reports whether the strategy could move the pod now.
 func (s *Strategy) Due(p *corev1.Pod, now time.Time) bool {
 	at, ever := s.DueTime(p)
 	return ever && !at.After(now) && p.Spec.NodeName != ""

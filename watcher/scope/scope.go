@@ -3,9 +3,10 @@
 //	cache ──old, new──▶ Builder.NodeChanged, PodChanged ──▶ index of each strategy ──▶ GroupKeys    (groups.go)
 //	key   ───────────▶ Builder.Build ──▶ index: copy the group ──▶ protections, fit ──▶ Result      (scope.go, fit.go)
 //
-// There is one file for each kind of scope: node.go, pod.go, workload.go, spread.go, domain.go, usage.go. The last four hold an
-// index and its builder together, but the builder of spread.go is in places.go; all implement the interface index. An index is updated with each change, so that a change costs
-// what its group costs, and not what the cluster costs. [Builder.Rebuild] makes all indexes from the cache again.
+// Each kind of scope has a file: node.go, pod.go, workload.go, spread.go, domain.go, usage.go. The last four contain an
+// index, which implements the interface index, and the builder of its scopes; the builder for spread.go is in
+// places.go. Each change updates the indexes, so the cost of a change depends on the size of its group and not of the
+// cluster. [Builder.Rebuild] rebuilds all indexes from the cache.
 package scope
 
 import (
@@ -30,31 +31,32 @@ type Key struct {
 	Name              string
 }
 
-// KeyOf is the key of a scope.
+// KeyOf returns the key of a scope.
 func KeyOf(h schemas.ScopeHead) Key { return Key{h.Profile, h.Strategy, h.Kind, h.Key} }
 
-// Head is the beginning of the scope with the key.
+// Head returns the head of the scope with the key.
 func (k Key) Head() schemas.ScopeHead {
 	return schemas.ScopeHead{Kind: k.Kind, Key: k.Name, Profile: k.Profile, Strategy: k.Strategy}
 }
 
-// Result is a scope, and when to build it again.
+// Result is a scope, and the time to build it again.
 type Result struct {
-	// Scope is nil if there is nothing to evaluate: the strategy, or what the scope is about, is gone.
+	// Scope is nil if there is nothing to evaluate, because the strategy or the object of the scope is gone.
 	Scope schemas.Payload
-	// Empty: the scope has nothing that the strategy could move. It is published only to withdraw an earlier answer.
+	// Empty means that the scope has no movable pod. It is published only to withdraw an earlier answer.
 	Empty bool
-	// Again is when time alone can change the scope; zero: never.
+	// Again is the next time at which the scope can change without a change of the cluster; zero means never.
 	Again time.Time
-	// LackCapacity are the pods, as NAMESPACE/NAME, that are protected only because they fit on no other node.
+	// LackCapacity has the pods, as NAMESPACE/NAME, that are protected only because they fit on no other node.
 	LackCapacity []string
-	// FitHash is a hash of what the scope says about where pods fit; 0: nothing.
+	// FitHash is a hash of all fit answers in the scope, or 0 if it has none.
 	FitHash uint64
-	// Fits: a pod may move because its replacement fits on another node. The answer changes when that capacity goes.
+	// Fits means that a pod may move only because its replacement fits on another node, so the answer can change with
+	// the capacity.
 	Fits bool
 }
 
-// minNodes is how many usable nodes it takes to move pods, as in kubernetes-sigs/descheduler.
+// minNodes is the minimum number of usable nodes for moves, as in kubernetes-sigs/descheduler.
 const minNodes = 2
 
 // Requests builds the scopes of manual requests.
@@ -62,18 +64,18 @@ type Requests interface {
 	Build(schemas.ScopeHead) (scope schemas.Payload, again time.Time)
 }
 
-// Builder builds scopes under one policy. Its methods may be called from many goroutines. Make one with [NewBuilder].
+// Builder builds scopes under one policy. It is safe for concurrent use. Use [NewBuilder] to make one.
 type Builder struct {
 	cluster *cluster.Cache
 	policy  *CompiledPolicy
-	// Requests may be nil. It is set before the builder is used.
+	// Requests may be nil. It must be set before the builder is used.
 	Requests Requests
 	Loads    Loads
 
 	mu      sync.Mutex
 	groups  *groups
-	journal []func(*groups) GroupKeys // the changes since a rebuild began; nil: no rebuild runs
-	settled time.Time                 // before that no group is built
+	journal []func(*groups) GroupKeys // the changes since a rebuild began; nil if no rebuild runs
+	settled time.Time                 // no group is built before that
 }
 
 // NewBuilder makes a builder with empty indexes.
@@ -83,7 +85,7 @@ func NewBuilder(c *cluster.Cache, p *CompiledPolicy) *Builder {
 	return b
 }
 
-// build is one scope while it is built.
+// build is a scope under construction.
 type build struct {
 	*Builder
 	strategy *Strategy
@@ -111,12 +113,12 @@ func (b *Builder) Build(key Key, causes []schemas.Cause, now time.Time) (Result,
 	case s.Grouped():
 		build.group()
 	default:
-		return Result{}, fmt.Errorf("strategy %s wants a scope of the unknown kind %q", key.Strategy, key.Kind)
+		return Result{}, fmt.Errorf("strategy %s needs a scope of unknown kind %q", key.Strategy, key.Kind)
 	}
 	return build.Result, nil
 }
 
-// since is when the oldest cause was observed. A cause in the future is not its own reason.
+// since returns the time of the oldest cause, but never a time in the future.
 func since(causes []schemas.Cause, now time.Time) time.Time {
 	oldest := now
 	for _, c := range causes {
@@ -127,14 +129,14 @@ func since(causes []schemas.Cause, now time.Time) time.Time {
 	return oldest.UTC()
 }
 
-// again asks for another build at a time in the future.
+// again requests another build at a time in the future.
 func (b *build) again(at time.Time) {
 	if at.After(b.head.Now) && (b.Again.IsZero() || at.Before(b.Again)) {
 		b.Again = at
 	}
 }
 
-// scoped is a pod in a scope, with what protects it.
+// scoped returns a pod for a scope, with its protections.
 func (b *build) scoped(p *corev1.Pod) schemas.ScopedPod {
 	evictor := b.strategy.Evictor
 	b.again(evictor.Lapses(p, b.head.Now))
@@ -154,17 +156,19 @@ func (b *build) scoped(p *corev1.Pod) schemas.ScopedPod {
 	return scoped
 }
 
-// LacksCapacity says whether a pod is protected only because it fits on no other node. That rule is applied last, and alone.
+// LacksCapacity reports whether a pod is protected only because it fits on no other node. That rule applies last, if no
+// other rule protects the pod.
 func LacksCapacity(protections []schemas.Protection) bool {
 	return len(protections) == 1 && protections[0].Rule == policy.NodeFitRule
 }
 
-// disruptionTimeout is when the control plane clears the condition DisruptionTarget of a pod that was not deleted.
+// disruptionTimeout is the time after which the control plane clears the condition DisruptionTarget of a pod that was
+// not deleted.
 const disruptionTimeout = 2 * time.Minute
 
-// disrupted protects a pod that the control plane is about to delete: an eviction sets the condition DisruptionTarget, and deletes
-// the pod a moment later. until is when the protection ends; zero: there is none. [policy.Evictor.Protects] protects the pod once it
-// is being deleted.
+// disrupted protects a pod that the control plane is about to delete: an eviction sets the condition DisruptionTarget a
+// moment before it deletes the pod. until is the end of the protection, or zero. [policy.Evictor.Protects] protects the
+// pod once it is terminating.
 func disrupted(p *corev1.Pod, now time.Time) (protection schemas.Protection, until time.Time) {
 	if p.DeletionTimestamp != nil {
 		return protection, until
@@ -181,7 +185,7 @@ func disrupted(p *corev1.Pod, now time.Time) (protection schemas.Protection, unt
 	return protection, until
 }
 
-// Unmovable says why no pod can move off a node; empty: pods can.
+// Unmovable returns the reason why no pod can move off a node, or "".
 func (b *Builder) Unmovable(n *corev1.Node) string {
 	if b.tooFewNodes() {
 		return "there is no second node that could take a pod"
@@ -195,7 +199,7 @@ func (b *Builder) tooFewNodes() bool {
 	return len(b.groups.nodes) < minNodes
 }
 
-// ProtectionsOfRequest lists what protects a pod from a request, without the rules that the request overrides.
+// ProtectionsOfRequest returns the protections of a pod from a request, without the rules that the request overrides.
 func (b *Builder) ProtectionsOfRequest(profile string, p *corev1.Pod, override []string, now time.Time) []schemas.Protection {
 	rules, found := b.policy.Policy.Profile(profile)
 	if !found {
@@ -218,7 +222,7 @@ func (b *Builder) ProtectionsOfRequest(profile string, p *corev1.Pod, override [
 	return protections
 }
 
-// BoundPod is the pod with the name NAMESPACE/NAME, if it has a node; else nil.
+// BoundPod returns the pod NAMESPACE/NAME if it has a node, else nil.
 func BoundPod(c *cluster.Cache, name string) *corev1.Pod {
 	namespace, name, _ := strings.Cut(name, "/")
 	if p := c.Pod(namespace, name); p != nil && p.Spec.NodeName != "" {

@@ -14,9 +14,9 @@ import (
 	"github.com/rehome-dev/rehome/fit"
 )
 
-// spreads groups the pods of a namespace by their topology spread constraints: the constraints with DoNotSchedule of a pod make one
-// group, since a node has to suit all of them, and each constraint with ScheduleAnyway makes a group of its own. The key is
-// NAMESPACE/TOPOLOGYKEY/HASH.
+// spreads groups the pods of a namespace by their topology spread constraints. All DoNotSchedule constraints of a pod
+// make one group, because a node must satisfy all of them. Each ScheduleAnyway constraint makes a group of its own. The
+// key is NAMESPACE/TOPOLOGYKEY/HASH.
 type spreads struct {
 	constraints func(*corev1.Pod) []corev1.TopologySpreadConstraint
 	groups      map[string]*spread
@@ -32,8 +32,8 @@ type spread struct {
 	carriers map[types.UID]bool // the pods with the constraints
 }
 
-// constraint decides which pods a topology spread constraint counts, and on which nodes. Pods of a namespace with equal constraints
-// share a tally.
+// constraint decides which pods and nodes a topology spread constraint counts. Pods of a namespace with equal
+// constraints share a tally.
 type constraint struct {
 	key         string
 	spec        corev1.TopologySpreadConstraint
@@ -42,7 +42,7 @@ type constraint struct {
 	place       hash // equal for constraints that count the same nodes
 }
 
-// tally is the pods that one constraint counts.
+// tally has the pods that one constraint counts.
 type tally struct {
 	constraint
 	*placement                // shared with the tallies that count the same nodes
@@ -50,7 +50,7 @@ type tally struct {
 	pods       podSets        // the counted pods by domain
 }
 
-// spreadNamespace is the pods and the tallies of one namespace.
+// spreadNamespace has the pods and the tallies of one namespace.
 type spreadNamespace struct {
 	members   map[types.UID]member
 	selectors selectors // by the key of the tally
@@ -130,7 +130,7 @@ func (s *spreads) remove(m member) []string {
 	return unique(keys)
 }
 
-// newTally counts all members of a namespace but the pod that is added.
+// newTally counts all members of a namespace, except the pod being added.
 func (s *spreads) newTally(c constraint, ns *spreadNamespace, adding types.UID) {
 	t := &tally{
 		constraint: c, groups: map[string]int{}, pods: podSets{},
@@ -145,7 +145,7 @@ func (s *spreads) newTally(c constraint, ns *spreadNamespace, adding types.UID) 
 	ns.selectors.add(labelOf(fit.RequiredLabel(c.selector)), c.key, true)
 }
 
-// release drops a tally with the last pod of its last group.
+// release drops a tally when its last group loses its last pod.
 func (s *spreads) release(t *tally, group string, ns *spreadNamespace) {
 	if t.groups[group]--; t.groups[group] == 0 {
 		delete(t.groups, group)
@@ -190,7 +190,7 @@ func (s *spreads) setPodNode(p *corev1.Pod, before, after *corev1.Node) []string
 	return nil
 }
 
-// sameLabel says whether two states of a node have the same value of a label, or both none.
+// sameLabel reports whether two states of a node have the same value of a label, or both lack it.
 func sameLabel(a, b *corev1.Node, key string) bool {
 	x, inA := a.Labels[key]
 	y, inB := b.Labels[key]
@@ -204,7 +204,7 @@ func (s *spreads) keysOf(m member) (keys []string) {
 	return unique(keys)
 }
 
-// cooldownKeys includes the groups that the pod makes once it has a node.
+// cooldownKeys includes the groups that the pod joins once it has a node.
 func (s *spreads) cooldownKeys(p *corev1.Pod) []string {
 	keys := s.keysOf(member{pod: p})
 	for key, constraints := range s.constraintsOf(p) {
@@ -224,8 +224,9 @@ func (s *spreads) has(key string) bool {
 	return g != nil && slices.ContainsFunc(g.tallies, (*tally).skewed)
 }
 
-// constraintsOf reads the constraints of a pod by the key of their group, each once and in the order of their keys. It leaves out
-// constraints that are not valid, and those that never keep a pod away: the scheduler counts no pods for a selector of all pods.
+// constraintsOf returns the distinct constraints of a pod by the key of their group, sorted by key. It omits invalid
+// constraints, and constraints with a selector for all pods: the scheduler counts no pods for those, so they never have
+// an effect.
 func (s *spreads) constraintsOf(p *corev1.Pod) map[string][]constraint {
 	var hard []constraint
 	groups := map[string][]constraint{}
@@ -259,7 +260,7 @@ func groupKey(namespace, topologyKey string, id hash) string {
 	return namespace + "/" + topologyKey + "/" + hex.EncodeToString(id[:5])
 }
 
-// newConstraint reads a constraint of a pod. ok is false if its selector is not valid.
+// newConstraint parses a constraint of a pod. ok is false if its selector is invalid.
 func newConstraint(p *corev1.Pod, c corev1.TopologySpreadConstraint) (constraint, bool) {
 	spec := *c.DeepCopy()
 	spec.LabelSelector = withValues(spec.LabelSelector, spec.MatchLabelKeys, p.Labels)
@@ -279,8 +280,8 @@ func newConstraint(p *corev1.Pod, c corev1.TopologySpreadConstraint) (constraint
 	return read, true
 }
 
-// topologyKeys lists the keys of the constraints of a pod with the same action, sorted: the scheduler counts only pods on nodes that
-// have all of them.
+// topologyKeys returns the sorted topology keys of the constraints of a pod with the same action. The scheduler counts
+// only pods on nodes that have all of these labels.
 func topologyKeys(p *corev1.Pod, action corev1.UnsatisfiableConstraintAction) []string {
 	var keys []string
 	for i := range p.Spec.TopologySpreadConstraints {
@@ -291,7 +292,7 @@ func topologyKeys(p *corev1.Pod, action corev1.UnsatisfiableConstraintAction) []
 	return unique(keys)
 }
 
-// withValues adds to a selector the pod's values of some label keys. A key that the pod does not have adds nothing.
+// withValues adds the pod's values of some label keys to a selector. It skips keys that the pod does not have.
 func withValues(s *metav1.LabelSelector, keys []string, of map[string]string) *metav1.LabelSelector {
 	for _, key := range keys {
 		if value, has := of[key]; has && s != nil {
@@ -303,20 +304,21 @@ func withValues(s *metav1.LabelSelector, keys []string, of map[string]string) *m
 	return s
 }
 
-// counts returns the domain in which the constraint counts a pod, if it counts the pod. A terminating pod does not count, and neither does a pod on a
-// node that the policies of the constraint leave out.
+// counts returns the domain in which the constraint counts a pod, if it does. It counts no terminating pods, and no
+// pods on nodes that the node policies of the constraint exclude.
 func (t *tally) counts(m member) (value string, counted bool) {
 	value, in := t.domain(m.node)
 	return value, in && m.pod.DeletionTimestamp == nil && t.selector.Matches(labels.Set(m.pod.Labels))
 }
 
-// skewed says whether the domains differ by more than the constraint allows.
+// skewed reports whether the domains differ by more than the constraint allows.
 func (t *tally) skewed() bool {
 	least, most := t.bounds()
 	return most-least > int(t.spec.MaxSkew)
 }
 
-// bounds are the pods in the emptiest domain, 0 while there are too few domains, and in the fullest domain.
+// bounds returns the number of pods in the emptiest domain, or 0 while there are too few domains, and in the fullest
+// one.
 func (t *tally) bounds() (least, most int) {
 	first := true
 	for value := range t.eligible {

@@ -14,23 +14,23 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Cluster is the only key of scopes about what the nodes use.
+// Cluster is the only key of usage scopes.
 const Cluster = "cluster"
 
-// Loads knows the measured load of nodes and pods. Callers own the lists; nil: the load is not known.
+// Loads provides the measured load of nodes and pods. Callers own the lists; nil means the load is unknown.
 type Loads interface {
-	// Asked says whether the source was asked once.
+	// Asked reports whether the first round of a source is complete.
 	Asked(from policy.Load) bool
-	// Node is the load of a node, without the number of its pods.
+	// Node returns the load of a node, without the number of its pods.
 	Node(from policy.Load, name string) corev1.ResourceList
 	Pod(from policy.Load, namespace, name string) corev1.ResourceList
 }
 
-// usage sums what the pods on each node request. It has one group.
+// usage sums the requests of the pods on each node. It has one group.
 type usage map[string]*usedNode
 
 type usedNode struct {
-	node      *corev1.Node // nil: not usable
+	node      *corev1.Node // nil if not usable
 	pods      map[types.UID]*corev1.Pod
 	requested corev1.ResourceList
 }
@@ -74,7 +74,7 @@ func (u usage) setNode(before, after *corev1.Node) []string {
 	return []string{Cluster}
 }
 
-// sameUsage says whether two states of a node are the same in a [schemas.NodeUsage].
+// sameUsage reports whether two states of a node have the same [schemas.NodeUsage].
 func sameUsage(a, b *corev1.Node) bool {
 	return a.Spec.Unschedulable == b.Spec.Unschedulable && reflect.DeepEqual(a.Spec.Taints, b.Spec.Taints) &&
 		sameResources(a.Status.Allocatable, b.Status.Allocatable) && sameResources(a.Status.Capacity, b.Status.Capacity)
@@ -103,13 +103,13 @@ func (usage) cooldownKeys(*corev1.Pod) []string { return []string{Cluster} }
 func (usage) keys() []string                    { return []string{Cluster} }
 func (usage) has(key string) bool               { return key == Cluster }
 
-// nodeRequests is a node with what its pods request, their number included.
+// nodeRequests is a node with the requests and the number of its pods.
 type nodeRequests struct {
 	node      *corev1.Node
 	requested corev1.ResourceList
 }
 
-// nodes lists the usable nodes by name.
+// nodes returns the usable nodes by name.
 func (u usage) nodes() []nodeRequests {
 	all := make([]nodeRequests, 0, len(u))
 	for _, name := range slices.Sorted(maps.Keys(u)) {
@@ -153,7 +153,7 @@ func (u usage) read(string) func(*build) schemas.Payload {
 	}
 }
 
-// NodeUsage is what is used of every usable node, in the resources that the strategy considers.
+// NodeUsage returns the usage of every usable node, for the resources that the strategy considers.
 func (b *Builder) NodeUsage(s *Strategy) []schemas.NodeUsage {
 	b.mu.Lock()
 	all := b.groups.of(s).index.(usage).nodes()
@@ -161,7 +161,7 @@ func (b *Builder) NodeUsage(s *Strategy) []schemas.NodeUsage {
 	return b.nodeUsage(s, all)
 }
 
-// nodeUsage leaves out a node whose load should be measured and is unknown or absurd: pods neither leave it nor go to it.
+// nodeUsage omits nodes whose measured load is unknown or absurd: pods neither leave such a node nor move to it.
 func (b *Builder) nodeUsage(s *Strategy, all []nodeRequests) []schemas.NodeUsage {
 	from, wanted := s.Gauged.Load(), s.Gauged.Resources()
 	nodes := make([]schemas.NodeUsage, 0, len(all))
@@ -189,7 +189,8 @@ func (b *Builder) nodeUsage(s *Strategy, all []nodeRequests) []schemas.NodeUsage
 	return nodes
 }
 
-// absurd says whether a load is more than twice what the node has. Processors above their nominal speed and rounding explain less.
+// absurd reports whether a load is more than twice the capacity of the node. Turbo frequencies and rounding explain
+// smaller excesses.
 func absurd(load corev1.ResourceList, node corev1.NodeStatus) bool {
 	for name, quantity := range load {
 		most, has := node.Capacity[name]
@@ -203,7 +204,7 @@ func absurd(load corev1.ResourceList, node corev1.NodeStatus) bool {
 	return false
 }
 
-// podUsage is what a pod uses; nil if its load should be measured and is not known.
+// podUsage returns the usage of a pod, or nil if it must be measured and is unknown.
 func (b *build) podUsage(p *corev1.Pod) corev1.ResourceList {
 	from, used := b.strategy.Gauged.Load(), requestsOf(p)
 	if from.Source != policy.LoadRequests {
@@ -215,7 +216,7 @@ func (b *build) podUsage(p *corev1.Pod) corev1.ResourceList {
 	return only(used, b.strategy.Gauged.Resources())
 }
 
-// only is a list without other resources.
+// only returns the list without other resources.
 func only(list corev1.ResourceList, wanted []corev1.ResourceName) corev1.ResourceList {
 	kept := make(corev1.ResourceList, len(wanted))
 	for _, name := range wanted {
@@ -226,7 +227,7 @@ func only(list corev1.ResourceList, wanted []corev1.ResourceName) corev1.Resourc
 	return kept
 }
 
-// requestsOf is what a pod requests, as the scheduler counts it.
+// requestsOf returns the requests of a pod, as the scheduler counts them.
 func requestsOf(p *corev1.Pod) corev1.ResourceList {
 	return resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
 }

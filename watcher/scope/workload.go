@@ -24,10 +24,10 @@ type workloads struct {
 type workload struct {
 	pods    map[types.UID]*corev1.Pod
 	places  map[place]int
-	crowded int // places with two pods or more
+	crowded int // places with two or more pods
 }
 
-// place is a node and the images of a pod on it: two pods with the same are duplicates.
+// place is a node and the images of a pod on it. Two pods with the same place are duplicates.
 type place struct{ node, images string }
 
 func newWorkloads(every bool) *workloads {
@@ -87,7 +87,8 @@ func (w *workloads) remove(m member) []string {
 	return keys
 }
 
-// require counts the requirements of pods of a group with duplicates: only these groups look at nodes without their pods.
+// require counts the requirements of the pods of a group with duplicates. Only such groups depend on nodes without
+// their pods.
 func (w *workloads) require(group string, pods ...*corev1.Pod) {
 	for _, p := range pods {
 		r, id := newRequirement(p, true, true, nil)
@@ -102,14 +103,14 @@ func (w *workloads) release(group string, pods ...*corev1.Pod) {
 	}
 }
 
-// setNode names the groups with duplicates that can be placed on other nodes than before.
+// setNode returns the groups with duplicates for which the set of possible nodes changed.
 func (w *workloads) setNode(before, after *corev1.Node) (keys []string) {
 	setNode(w.nodes, before, after)
 	w.placements.setNode(before, after, func(group string) { keys = append(keys, group) })
 	return keys
 }
 
-// setPodNode names the groups for a function that is not known: it may look at labels of nodes that pods require.
+// setPodNode returns all groups of the pod for a declared strategy, which may read any node label that pods require.
 func (w *workloads) setPodNode(p *corev1.Pod, _, _ *corev1.Node) []string {
 	if w.every {
 		return ownerKeys(p)
@@ -154,8 +155,8 @@ func (w *workloads) read(key string) func(*build) schemas.Payload {
 	}
 }
 
-// removeUnable removes the nodes that run none of the pods and have no capacity for one. It asks for one pod of those with the same
-// images, since a template made them.
+// removeUnable removes nodes that run none of the pods and have no capacity for one. It checks one pod for each set of
+// images, because pods with the same images come from one template.
 func (b *build) removeUnable(nodes map[string]*corev1.Node, pods []*corev1.Pod) {
 	unable := maps.Clone(nodes)
 	asked := map[string]bool{}
@@ -181,7 +182,7 @@ func (b *build) removeUnable(nodes map[string]*corev1.Node, pods []*corev1.Pod) 
 	}
 }
 
-// nodeGroups groups nodes with the same taints and the same values of some labels, in the order of their first names.
+// nodeGroups groups nodes with the same taints and the same values of some labels, ordered by their first names.
 func nodeGroups(nodes map[string]*corev1.Node, keys []string) []schemas.NodeGroup {
 	groups := map[string]*schemas.NodeGroup{}
 	for name, n := range nodes {
@@ -216,7 +217,7 @@ func nodeGroups(nodes map[string]*corev1.Node, keys []string) []schemas.NodeGrou
 	return list
 }
 
-// requiredLabels lists the label keys in the node selectors and the required node affinities of pods, sorted.
+// requiredLabels returns the sorted label keys in the node selectors and the required node affinities of pods.
 func requiredLabels(pods []*corev1.Pod) []string {
 	keys := map[string]bool{}
 	for _, p := range pods {
@@ -258,7 +259,7 @@ func imagesOf(p *corev1.Pod) string {
 	return strings.Join(images, ",")
 }
 
-// setNode changes a map of usable nodes.
+// setNode updates a map of usable nodes.
 func setNode(nodes map[string]*corev1.Node, before, after *corev1.Node) {
 	if before != nil {
 		delete(nodes, before.Name)

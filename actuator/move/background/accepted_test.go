@@ -14,7 +14,7 @@ import (
 	"github.com/rehome-dev/rehome/actuator/move/background"
 )
 
-// pod has the annotations of those keys.
+// pod returns a pod with the annotations of those keys.
 func pod(annotations ...string) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "vms", Name: "virt-launcher-db", UID: "1"}}
 	for _, key := range annotations {
@@ -23,7 +23,7 @@ func pod(annotations ...string) *corev1.Pod {
 	return p
 }
 
-// answer is an error of the API server.
+// answer returns an error of the API server.
 func answer(code int32, message string, causes ...metav1.CauseType) error {
 	status := metav1.Status{Status: metav1.StatusFailure, Code: code, Message: message, Details: &metav1.StatusDetails{}}
 	for _, c := range causes {
@@ -32,7 +32,7 @@ func answer(code int32, message string, causes ...metav1.CauseType) error {
 	return &apierrors.StatusError{ErrStatus: status}
 }
 
-func TestOnlyAnAnswerInTheWordsOfTheKEPIsAnAcceptedEviction(t *testing.T) {
+func TestAcceptedEviction(t *testing.T) {
 	const (
 		prefix = `admission webhook "virt-launcher-eviction-interceptor.kubevirt.io" denied the request: `
 		words  = `Eviction triggered evacuation of VMI "vms/db"`

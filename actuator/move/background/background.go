@@ -1,12 +1,12 @@
-// Package background follows an eviction that a webhook takes over, as in KEP-1397 of kubernetes-sigs/descheduler: the webhook
-// answers the eviction call with 429 and certain words, then moves the pod in its own way, such as by migrating the virtual
-// machine in it, and the pod goes when that is done.
+// Package background follows an eviction that a webhook takes over, as in KEP-1397 of kubernetes-sigs/descheduler. The
+// webhook answers the eviction call with 429 and certain words, and moves the pod in its own way, for example by
+// migrating its virtual machine. The pod goes when that is done.
 //
 //	eviction.Start ──▶ Accepted ──▶ Start ──▶ Step ──▶ judge
 //
-// The webhook reports little: it sets an annotation when the move begins and removes it when the move failed. Two time-outs
-// cover the rest. The KEP has no way to cancel such a move. A move that was given up here may still succeed later; another
-// eviction call does no harm.
+// The webhook reports little: it sets an annotation when the move begins and removes it when the move fails. Two
+// timeouts cover the other cases. The KEP has no way to cancel such a move. A move that was given up here may still
+// succeed later; another eviction call is harmless.
 package background
 
 import (
@@ -27,16 +27,17 @@ import (
 )
 
 const (
-	// Begin is how long it may take from the eviction call until the pod is annotated with [EvictionInProgress]: the value of
-	// kubernetes-sigs/descheduler. KubeVirt begins five migrations in a cluster at a time; the others wait without the annotation.
+	// Begin is the longest time from the eviction call until the pod has the annotation [EvictionInProgress], as in
+	// kubernetes-sigs/descheduler. KubeVirt begins five migrations in a cluster at a time; the others wait without the
+	// annotation.
 	Begin = 10 * time.Minute
-	// Finish is how long it may take from the eviction call until the pod goes. It lets a large virtual machine arrive: KubeVirt
-	// gives a migration 800 s for each GiB of memory, and 150 s in newer releases, so these six hours are 27 GiB or 144 GiB. It
-	// covers an annotation that stays although the migration ended.
+	// Finish is the longest time from the eviction call until the pod is gone. It allows for a large virtual machine:
+	// KubeVirt allows 800 s per GiB of memory for a migration, or 150 s in newer releases, so these six hours are 27
+	// GiB or 144 GiB. It also covers an annotation that remains after the end of a migration.
 	Finish = 6 * time.Hour
 )
 
-// delay is how often a pod is read that nothing was seen of.
+// delay is the interval of reads of a pod without a change.
 const delay = 10 * time.Second
 
 // Method follows evictions in the background. It is a [move.Method] that changes nothing in the cluster.
@@ -46,18 +47,18 @@ type Method struct {
 
 var _ move.Method = (*Method)(nil)
 
-// New makes a method.
+// New returns a method that reads pods with the client.
 func New(client kubernetes.Interface) *Method { return &Method{client} }
 
 // state is the part of the ledger record that the method reads.
 type state struct {
 	Pod   schemas.PodRef `json:"pod"`
 	Asked time.Time      `json:"asked"`
-	// Begun: the pod was seen with [EvictionInProgress].
+	// Begun means that the pod had the annotation [EvictionInProgress].
 	Begun bool `json:"begun,omitempty"`
 }
 
-// Start implements [move.Method]. The time-outs count from now, the time of the eviction call. It refuses nothing and
+// Start implements [move.Method]. The timeouts count from now, the time of the eviction call. It refuses nothing and
 // does not call the API server.
 func (m *Method) Start(ctx context.Context, pod *corev1.Pod, now time.Time, save move.Save) (move.Progress, error) {
 	ref := schemas.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
@@ -68,9 +69,9 @@ func (m *Method) Start(ctx context.Context, pod *corev1.Pod, now time.Time, save
 	return move.Progress{Method: schemas.MethodBackground, Delay: delay}, nil
 }
 
-// Step implements [move.Method]: it reads the pod. The move is Done when there is nothing left to move. It is Undone, deferred
-// with [schemas.ReasonTakenBack], when the annotations show that the pod stays, or a time-out is over. It cannot be canceled, since
-// the webhook cannot be stopped.
+// Step implements [move.Method] by reading the pod. The move is Done if there is nothing left to move. It is Undone,
+// deferred with [schemas.ReasonTakenBack], if the annotations show that the pod stays, or after a timeout. It cannot be
+// canceled, because the webhook cannot be stopped.
 func (m *Method) Step(ctx context.Context, text move.State, _ bool, now time.Time) (move.Progress, error) {
 	s, err := move.Decode[state](text)
 	if err != nil {
@@ -91,7 +92,7 @@ func (m *Method) Step(ctx context.Context, text move.State, _ bool, now time.Tim
 	return p, nil
 }
 
-// judge reads where the move is from the pod, which is still there.
+// judge determines the state of the move from the pod, which still exists.
 func (m *Method) judge(s state, pod *corev1.Pod, now time.Time) move.Progress {
 	since := now.Sub(s.Asked)
 	switch moved := InProgress(pod); {
@@ -113,19 +114,20 @@ func undone(format string, args ...any) move.Progress {
 
 // The annotations of KEP-1397. Their values mean nothing.
 const (
-	// RequestOnly is on a pod whose eviction a webhook takes over. Its owner puts it there.
+	// RequestOnly marks a pod whose evictions a webhook takes over. The owner of the pod sets it.
 	RequestOnly = "descheduler.alpha.kubernetes.io/request-evict-only"
-	// EvictionInProgress is on such a pod while it is being moved. The webhook sets it, and removes it when the
-	// move fails.
+	// EvictionInProgress marks such a pod while it is being moved. The webhook sets it, and removes it if the move
+	// fails.
 	EvictionInProgress = "descheduler.alpha.kubernetes.io/eviction-in-progress"
 )
 
-// triggered is part of the message when a webhook takes an eviction over. The answer has no code or cause of its own, so the KEP
-// defines these words. Webhooks add others: KubeVirt names the virtual machine.
+// triggered is part of the message of a webhook that takes over an eviction. The answer has no code or cause of its
+// own, so the KEP defines these words. Webhooks add others: KubeVirt names the virtual machine.
 const triggered = "Eviction triggered evacuation"
 
-// Accepted says whether a webhook took the eviction of pod over. err is the answer to the eviction call, or wraps it. The pod
-// needs the annotation [RequestOnly], and the answer is 429 with the words of KEP-1397. The refusal of a budget never counts.
+// Accepted reports whether a webhook took over the eviction of the pod. err is the answer to the eviction call, or
+// wraps it. The pod needs the annotation [RequestOnly], and the answer must be 429 with the words of KEP-1397. A
+// refusal by a budget never counts.
 func Accepted(pod *corev1.Pod, err error) bool {
 	var answer apierrors.APIStatus
 	if !marked(pod) || !errors.As(err, &answer) || apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause) {
@@ -135,7 +137,7 @@ func Accepted(pod *corev1.Pod, err error) bool {
 	return status.Code == http.StatusTooManyRequests && strings.Contains(status.Message, triggered)
 }
 
-// InProgress says whether a webhook moves the pod already. Another eviction call would get the same answer.
+// InProgress reports whether a webhook is moving the pod already. Another eviction call would get the same answer.
 func InProgress(pod *corev1.Pod) bool {
 	_, moved := pod.Annotations[EvictionInProgress]
 	return moved && marked(pod)

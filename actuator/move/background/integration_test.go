@@ -29,8 +29,8 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
 )
 
-// TestEvictionsThatAWebhookTookOver shares one control plane among its parts. In it is a real webhook, which takes over the
-// evictions of pods labelled vm=true as KubeVirt's does. The parts move the pods, where KubeVirt would.
+// TestEvictionsThatAWebhookTookOver shares one control plane among its subtests. It has a real webhook that takes over
+// the evictions of pods labeled vm=true, like KubeVirt. The subtests move the pods in place of KubeVirt.
 func TestEvictionsThatAWebhookTookOver(t *testing.T) {
 	c := clustertest.New(t, cluster.Options{})
 	if _, err := c.AddNodes(t.Context(), 2); err != nil {
@@ -46,11 +46,11 @@ func TestEvictionsThatAWebhookTookOver(t *testing.T) {
 		{"a budget's answer is not accepted", testBudgetAnswers},
 		{"a move is over when the pod goes", testPodGoes},
 		{"a move is over when the pod ends", testPodEnds},
-		{"a pod that was made anew is not the one that was moved", testPodMadeAnew},
-		{"a move that nobody begins is given up", testNobodyBegins},
+		{"a recreated pod is not the moved one", testPodMadeAnew},
+		{"a move that does not begin is given up", testNobodyBegins},
 		{"a move that takes too long is given up", testTooLong},
-		{"a move whose annotation is taken away is given up", testAnnotationTakenAway},
-		{"a pod that is not to be moved in this way any more is given up", testMarkTakenAway},
+		{"a move whose annotation is removed is given up", testAnnotationTakenAway},
+		{"a pod without the opt-in annotation is given up", testMarkTakenAway},
 		{"an API server that does not answer settles nothing", testNoAnswer},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -61,7 +61,7 @@ func TestEvictionsThatAWebhookTookOver(t *testing.T) {
 	}
 }
 
-// takeOver has the API server ask a webhook about evictions, from some moment on.
+// takeOver makes the API server call a webhook about evictions.
 func takeOver(t *testing.T, client kubernetes.Interface) {
 	t.Helper()
 	webhook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -104,7 +104,7 @@ func takeOver(t *testing.T, client kubernetes.Interface) {
 	}
 }
 
-// place is the part of the cluster that one test has for itself.
+// place is the namespace of one subtest.
 type place struct {
 	*testing.T
 	c         *cluster.Cluster
@@ -119,7 +119,7 @@ func (p *place) must(err error) {
 	}
 }
 
-// vm makes a pod whose evictions are taken over, and returns it when it runs.
+// vm creates a pod whose evictions are taken over, and returns it when it runs.
 func (p *place) vm() *corev1.Pod {
 	p.Helper()
 	p.create()
@@ -148,7 +148,7 @@ func (p *place) evict(pod *corev1.Pod, dryRun ...string) error {
 		Do(p.Context()).Error()
 }
 
-// annotate sets an annotation of the pod to "kubevirt", or takes it away.
+// annotate sets an annotation of the pod to "kubevirt", or removes it.
 func (p *place) annotate(pod *corev1.Pod, key string, present bool) {
 	p.Helper()
 	value := "null"
@@ -160,10 +160,10 @@ func (p *place) annotate(pod *corev1.Pod, key string, present bool) {
 	p.must(err)
 }
 
-// began is when each of the moves below is begun.
+// began returns the time when each move below begins.
 func began() time.Time { return time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC) }
 
-// start starts the move of pod and returns what was saved of it.
+// start starts the move of pod and returns the saved record.
 func (p *place) start(m *background.Method, pod *corev1.Pod) move.State {
 	p.Helper()
 	var saved move.Record
@@ -176,8 +176,7 @@ func (p *place) start(m *background.Method, pod *corev1.Pod) move.State {
 	return saved.State
 }
 
-// step takes a step that long after the move was begun, and compares all that came of it but the state. It returns what is
-// to be remembered now.
+// step takes a step that long after the begin of the move, and compares the result except the state, which it returns.
 func (p *place) step(m *background.Method, state move.State, after time.Duration, want move.Progress) move.State {
 	p.Helper()
 	got, err := m.Step(p.Context(), state, false, began().Add(after))
@@ -320,6 +319,6 @@ func testNoAnswer(p *place) {
 		p.Errorf("no error, but %+v", got)
 	}
 	if got, err := m.Step(p.Context(), move.State("{"), false, began()); err == nil {
-		p.Errorf("what is no state: no error, but %+v", got)
+		p.Errorf("invalid state: no error, but %+v", got)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Matching returns the budgets of the pod's namespace that select it, in the given order. A selector that cannot be
-// read matches nothing, as in the API server.
+// Matching returns the budgets of the pod's namespace that select it, in the given order. An invalid selector matches
+// nothing, as in the API server.
 func Matching(pod *corev1.Pod, budgets []policyv1.PodDisruptionBudget) []policyv1.PodDisruptionBudget {
 	var out []policyv1.PodDisruptionBudget
 	for _, b := range budgets {
@@ -25,9 +25,9 @@ func Matching(pod *corev1.Pod, budgets []policyv1.PodDisruptionBudget) []policyv
 	return out
 }
 
-// Blockers returns the matching budgets that allow no disruption now, and describes why. When none of
-// them forbids it any more, because one was freed since the call, all of them are returned: one of them it was.
-// Without any budget the message stays.
+// Blockers returns the matching budgets that allow no disruption now, with a description. If all of them allow one by
+// now, because one was freed since the call, it returns all: one of them was the cause. Without a budget it returns the
+// given message.
 func Blockers(matching []policyv1.PodDisruptionBudget, message string) ([]schemas.ObjectRef, string) {
 	var holding []policyv1.PodDisruptionBudget
 	for _, b := range matching {
@@ -54,7 +54,7 @@ func ref(b policyv1.PodDisruptionBudget) schemas.ObjectRef {
 	return schemas.ObjectRef{Kind: "PodDisruptionBudget", Namespace: b.Namespace, Name: b.Name, UID: b.UID}
 }
 
-// numbers says in words why a budget allows no disruption.
+// numbers describes why a budget allows no disruption.
 func numbers(b policyv1.PodDisruptionBudget) string {
 	switch s := b.Status; {
 	case s.ObservedGeneration < b.Generation:

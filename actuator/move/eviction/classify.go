@@ -13,19 +13,19 @@ import (
 type answer int
 
 const (
-	answerAccepted  answer = iota // the pod is being deleted
+	answerAccepted  answer = iota // the pod is terminating
 	answerGone                    // there is no such pod
 	answerConflict                // a precondition did not hold, or another client wrote at the same time
 	answerBudget                  // a PodDisruptionBudget does not allow it now
 	answerThrottled               // come back later
 	answerEnding                  // the namespace is being deleted
 	answerForbidden               // a right is missing
-	answerInvalid                 // the request is wrong and will stay wrong
+	answerInvalid                 // the request is invalid and will remain so
 	answerInternal                // 500: broken, or more than one budget
-	answerNone                    // no answer, or one that does not say what happened
+	answerNone                    // no answer, or one without a clear result
 )
 
-// classify reads the API server's answer by its code, reason and causes, never by its text.
+// classify reads the API server's answer by its code, reason, and causes, never by its text.
 func classify(err error) answer {
 	var status apierrors.APIStatus
 	switch {

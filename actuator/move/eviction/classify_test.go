@@ -68,7 +68,7 @@ func TestTheAnswerToAnEvictionIsReadByCodeAndCause(t *testing.T) {
 	}
 }
 
-// noon is when things happen in the tests without a cluster.
+// noon is the time of the tests without a cluster.
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 func aPod() *corev1.Pod {

@@ -29,12 +29,12 @@ import (
 )
 
 const (
-	// Timeout bounds one eviction call. The API server tries for up to ten seconds to write a budget that others write too;
-	// a shorter timeout would leave the outcome open.
+	// Timeout bounds one eviction call. The API server tries for up to ten seconds to update a contended budget; a
+	// shorter timeout would leave the result open.
 	Timeout = 15 * time.Second
 	// readTimeout bounds one read of a pod or of the budgets.
 	readTimeout = 5 * time.Second
-	// readAgain is how often a pod is read after a call without a clear answer.
+	// readAgain is the interval of reads of a pod after a call without a clear answer.
 	readAgain = 500 * time.Millisecond
 )
 
@@ -42,13 +42,13 @@ const (
 type Config struct {
 	// Client creates evictions, gets pods, and lists budgets.
 	Client kubernetes.Interface
-	// GracePeriodSeconds returns how long the pod may take to stop. nil, or nil returned: the pod's own grace period.
+	// GracePeriodSeconds returns the grace period of the pod. nil, or a nil result, means the pod's own one.
 	GracePeriodSeconds func() *int64
-	// Background follows a move that a webhook takes over. nil: such an answer is an ordinary 429.
+	// Background follows a move that a webhook takes over. nil treats such an answer as an ordinary 429.
 	Background move.Method
-	// DryRun: the API server judges each call and evicts nothing.
+	// DryRun means that the API server judges each call and evicts nothing.
 	DryRun bool
-	// Observe is called with the duration of each eviction call. nil: nothing is.
+	// Observe is called with the duration of each eviction call, unless it is nil.
 	Observe func(time.Duration)
 }
 
@@ -57,7 +57,7 @@ type Method struct{ cfg Config }
 
 var _ move.Starter = (*Method)(nil)
 
-// New makes a method.
+// New returns a method.
 func New(cfg Config) *Method {
 	if cfg.GracePeriodSeconds == nil {
 		cfg.GracePeriodSeconds = func() *int64 { return nil }
@@ -75,8 +75,8 @@ func (m *Method) DryRun() *Method {
 	return &dry
 }
 
-// Start implements [move.Starter]. The call has the UID and the resource version of the pod as preconditions, so it evicts
-// only the pod that the protections were checked for. Start returns [move.ErrChanged] when they do not hold and the pod
+// Start implements [move.Starter]. The call has the UID and the resource version of the pod as preconditions, so it
+// evicts only the pod whose protections were checked. Start returns [move.ErrChanged] if they do not hold and the pod
 // still runs.
 func (m *Method) Start(ctx context.Context, pod *corev1.Pod, now time.Time, save move.Save) (move.Progress, error) {
 	if err := save(ctx, move.Record{Method: schemas.MethodEviction}); err != nil {
@@ -91,7 +91,7 @@ func (m *Method) Start(ctx context.Context, pod *corev1.Pod, now time.Time, save
 		options.Preconditions.ResourceVersion = &pod.ResourceVersion
 	}
 	if m.cfg.DryRun {
-		options.DryRun = []string{metav1.DryRunAll} // admission webhooks see it
+		options.DryRun = []string{metav1.DryRunAll} // for admission webhooks
 	}
 	calling, cancelCall := context.WithTimeout(reading, Timeout)
 	defer cancelCall()
@@ -106,7 +106,7 @@ func (m *Method) Start(ctx context.Context, pod *corev1.Pod, now time.Time, save
 	return m.after(reading, pod, err)
 }
 
-// after returns what follows from err, the answer to the eviction call.
+// after returns the consequence of err, the answer to the eviction call.
 func (m *Method) after(ctx context.Context, pod *corev1.Pod, err error) (move.Progress, error) {
 	a := classify(err)
 	switch a {
@@ -127,7 +127,7 @@ func (m *Method) after(ctx context.Context, pod *corev1.Pod, err error) (move.Pr
 	return m.lookAgain(ctx, pod, a, err)
 }
 
-// refusals are the answers that say what happened.
+// refusals maps the clear answers to refusals.
 var refusals = map[answer]move.Refusal{
 	answerGone:      {Outcome: schemas.Rejected, Reason: schemas.ReasonPodGone},
 	answerEnding:    {Outcome: schemas.Rejected, Reason: schemas.ReasonPodTerminating},
@@ -136,8 +136,8 @@ var refusals = map[answer]move.Refusal{
 	answerInvalid:   {Outcome: schemas.Failed, Reason: schemas.ReasonInvalid},
 }
 
-// Request is the request of one eviction. It does not retry: client-go would wait inside of it for as long as the API server asks,
-// while the checks of the pod grow old.
+// Request returns the request of one eviction. It does not retry: client-go would wait inside it for as long as the API
+// server demands, while the checks of the pod become stale.
 func Request(client kubernetes.Interface, namespace, name string, options metav1.DeleteOptions) *rest.Request {
 	return client.CoreV1().RESTClient().Post().MaxRetries(0).
 		Namespace(namespace).Resource("pods").Name(name).SubResource("eviction").
@@ -145,8 +145,8 @@ func Request(client kubernetes.Interface, namespace, name string, options metav1
 		Body(&policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, DeleteOptions: &options})
 }
 
-// lookAgain reads the pod after a call whose answer does not say what happened, for as long as there is time: an API server
-// that went away during the call may be back in a moment.
+// lookAgain reads the pod after a call without a clear answer, for as long as there is time: an API server that failed
+// during the call may be back in a moment.
 func (m *Method) lookAgain(ctx context.Context, pod *corev1.Pod, a answer, err error) (move.Progress, error) {
 	later := refused(move.Deferred(schemas.ReasonAPIUnavailable, "%v", err))
 	var live *corev1.Pod
@@ -161,7 +161,7 @@ func (m *Method) lookAgain(ctx context.Context, pod *corev1.Pod, a answer, err e
 	return afterDoubt(pod, live, a, m.cfg.DryRun, err)
 }
 
-// read reads the pod of that name from the storage. nil: there is none.
+// read reads the pod of that name from the storage, or returns nil if there is none.
 func (m *Method) read(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -172,8 +172,8 @@ func (m *Method) read(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error)
 	return live, err
 }
 
-// afterDoubt decides by the pod as it is after a call whose answer does not say what happened. A pod that was not leaving
-// before the call and is leaving now was evicted by it, unless the call was refused.
+// afterDoubt decides by the live pod after a call without a clear answer. If the pod was not leaving before the call
+// and is leaving now, the call evicted it, unless the call was refused.
 func afterDoubt(pod, live *corev1.Pod, a answer, dryRun bool, err error) (move.Progress, error) {
 	refusal := leaving(pod, live)
 	switch {
@@ -187,7 +187,7 @@ func afterDoubt(pod, live *corev1.Pod, a answer, dryRun bool, err error) (move.P
 	return done(pod, "; the answer was lost: "+err.Error()), nil
 }
 
-// leaving says why there is nothing left to evict. live is the pod of the same name now; nil: there is none.
+// leaving returns the reason why there is nothing left to evict, or "". live is the current pod of that name, or nil.
 func leaving(pod, live *corev1.Pod) *move.Refusal {
 	r := move.Refusal{Outcome: schemas.Rejected, Reason: schemas.ReasonPodGone, Message: "the pod is gone"}
 	switch {
@@ -209,7 +209,8 @@ func done(pod *corev1.Pod, more string) move.Progress {
 	return move.Progress{Stage: move.Done, Method: schemas.MethodEviction, Message: "evicted from " + pod.Spec.NodeName + more}
 }
 
-// heldByBudget names the budgets that hold a pod whose eviction a budget refused with err; none when they cannot be listed.
+// heldByBudget returns the budgets that block a pod whose eviction a budget refused with err, or none if it cannot list
+// them.
 func (m *Method) heldByBudget(ctx context.Context, pod *corev1.Pod, err error) *move.Refusal {
 	r := move.Deferred(schemas.ReasonDisruptionBudget, "%v", err)
 	if budgets, listErr := m.budgets(ctx, pod); listErr == nil {
@@ -218,8 +219,8 @@ func (m *Method) heldByBudget(ctx context.Context, pod *corev1.Pod, err error) *
 	return r
 }
 
-// overlapping returns the refusal of a pod that more than one budget matches, which the API server never evicts. nil: there
-// are not that many.
+// overlapping returns the refusal of a pod that more than one budget matches, or nil. The API server never evicts such
+// pods.
 func (m *Method) overlapping(ctx context.Context, pod *corev1.Pod) *move.Refusal {
 	budgets, err := m.budgets(ctx, pod)
 	if err != nil || len(budgets) < 2 {
@@ -233,7 +234,7 @@ func (m *Method) overlapping(ctx context.Context, pod *corev1.Pod) *move.Refusal
 		Message: "more than one poddisruptionbudget matches the pod: " + strings.Join(names, ", ")}
 }
 
-// budgets lists the budgets that match the pod, by name.
+// budgets returns the budgets that match the pod, by name.
 func (m *Method) budgets(ctx context.Context, pod *corev1.Pod) ([]policyv1.PodDisruptionBudget, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()

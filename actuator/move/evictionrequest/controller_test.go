@@ -18,16 +18,16 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// controller does for one namespace what the documentation of the types says of the controller of Kubernetes, and of the
-// responder that calls the eviction API. No released control plane has either yet. It works when it is told to, so that a
-// test knows what was done and what was not.
+// controller implements, for one namespace, the documented behavior of the Kubernetes controller and of the responder
+// that calls the eviction API. No released control plane has either yet. It works only when called, so a test controls
+// each step.
 type controller struct {
 	client    kubernetes.Interface
 	namespace string
 }
 
-// reconcile makes an Eviction for each pod that somebody wants to go, cancels those that nobody wants any more, and says
-// in all of them and in the requests how things are.
+// reconcile creates an Eviction for each pod with a request, cancels those without one, and updates the status of all
+// Evictions and requests.
 func (c controller) reconcile(ctx context.Context) error {
 	list, err := c.client.LifecycleV1alpha1().EvictionRequests(c.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -79,7 +79,7 @@ func (c controller) pod(ctx context.Context, requests []lifecycle.EvictionReques
 		lifecycle.EvictionConditionReasonAwaitingEviction, lifecycle.EvictionConditionReasonAwaitingEviction)
 }
 
-// eviction returns the Eviction of a pod. nil: there is none.
+// eviction returns the Eviction of a pod, or nil.
 func (c controller) eviction(ctx context.Context, pod types.UID) (*lifecycle.Eviction, error) {
 	list, err := c.client.LifecycleV1alpha1().Evictions(c.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -93,7 +93,7 @@ func (c controller) eviction(ctx context.Context, pod types.UID) (*lifecycle.Evi
 	return nil, nil
 }
 
-// begin makes the Eviction that the requests lead to.
+// begin creates the Eviction for the requests.
 func (c controller) begin(ctx context.Context, requests []lifecycle.EvictionRequest) (*lifecycle.Eviction, error) {
 	target := requests[0].Spec.Target.Pod
 	e := &lifecycle.Eviction{
@@ -115,8 +115,8 @@ func strictly() metav1.CreateOptions {
 	return metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}
 }
 
-// say writes down how an Eviction is, and the requests that led to it. gone and lost are the reasons of the conditions
-// TargetEvicted and Failed, which say whether each is true.
+// say updates the status of an Eviction and of its requests. gone and lost are the reasons of the conditions
+// TargetEvicted and Failed, which are true if set.
 func (c controller) say(ctx context.Context, e *lifecycle.Eviction, state lifecycle.ResponderStateType, message string,
 	gone, lost lifecycle.EvictionConditionReason) error {
 	isGone := gone == lifecycle.EvictionConditionReasonPodDeleted || gone == lifecycle.EvictionConditionReasonPodTerminal
@@ -166,7 +166,7 @@ func status(is bool) metav1.ConditionStatus {
 	return metav1.ConditionFalse
 }
 
-// giveUp is what the controller says when no responder was able to evict the pod.
+// giveUp reports that no responder was able to evict the pod.
 func (c controller) giveUp(ctx context.Context, pod *corev1.Pod) error {
 	e, err := c.eviction(ctx, pod.UID)
 	if err != nil {
@@ -176,7 +176,7 @@ func (c controller) giveUp(ctx context.Context, pod *corev1.Pod) error {
 		lifecycle.EvictionConditionReasonEvictionFailed, lifecycle.EvictionConditionReasonNoFurtherResponder)
 }
 
-// evict is what the responder does that calls the eviction API.
+// evict acts as the responder that calls the eviction API.
 func (c controller) evict(ctx context.Context, pod *corev1.Pod) error {
 	return c.client.CoreV1().Pods(c.namespace).EvictV1(ctx,
 		&policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: pod.Name}})

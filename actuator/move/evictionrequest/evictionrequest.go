@@ -1,14 +1,16 @@
-// Package evictionrequest moves a pod by an EvictionRequest of lifecycle.k8s.io/v1alpha1 (KEP-4563). The request names a pod.
-// Responders, which the pod lists, make it go, each in its own way; the last one calls the eviction API. This may take hours.
+// Package evictionrequest moves a pod by an EvictionRequest of lifecycle.k8s.io/v1alpha1 (KEP-4563). The request names
+// a pod. The responders that the pod lists remove it, each in its own way; the last one calls the eviction API. This
+// may take hours.
 //
 //	Start (evictionrequest.go) ──▶ create (request.go) ──▶ Working
 //	Step ──▶ follow ──▶ judge (step.go) ──▶ silent, working, evicted or failed
 //	     ──▶ cancel (step.go) ──▶ withdraw, remove (request.go) ──▶ Undone
 //
-// The package creates requests, reads their status, and removes them. It does not respond to any, and never changes an
-// Eviction, which belongs to the controller. The pod owns its request, so the garbage collector removes a forgotten one.
+// The package creates requests, reads their status, and removes them. It does not respond to requests, and never
+// changes an Eviction, which belongs to the controller. The pod owns its request, so the garbage collector removes a
+// forgotten one.
 //
-// Where the API server does not serve the API, or where no responder answers, the pod can be evicted.
+// If the API server does not serve the API, or no responder answers, the pod can be evicted instead.
 package evictionrequest
 
 import (
@@ -29,16 +31,17 @@ import (
 const (
 	// DefaultRequester is the requester of each request. All processes of one installation are one requester.
 	DefaultRequester = "descheduler.rehome.dev/actuator"
-	// DefaultWait is far more than a controller needs to notice a request.
+	// DefaultWait is far more time than a controller needs to notice a request.
 	DefaultWait = time.Minute
 
-	// delay is how often a request is read that a responder works on; responders report at most every 20 seconds.
+	// delay is the interval of reads of a request that a responder works on. Responders report at most every 20
+	// seconds.
 	delay = 30 * time.Second
-	// callTimeout bounds the calls of one step. client-go repeats some calls by itself for longer than that.
+	// callTimeout bounds the calls of one step. client-go repeats some calls for longer than that.
 	callTimeout = 15 * time.Second
 
-	// absentFor is how long no request is tried after the API server did not serve them. API servers begin and cease to serve an
-	// alpha group at a restart.
+	// absentFor is how long no request is tried after the API server did not serve them. An API server starts or stops
+	// serving an alpha group only at a restart.
 	absentFor = 5 * time.Minute
 
 	version = lifecycle.GroupName + "/v1alpha1"
@@ -48,12 +51,12 @@ const (
 type Config struct {
 	// Client gets pods; creates, gets, patches and deletes EvictionRequests; and lists Evictions.
 	Client kubernetes.Interface
-	// Requester is a name with a domain, such as example.org/name, as the key of a label. Empty: [DefaultRequester].
-	// Requests that another requester made are not seen.
+	// Requester is a name with a domain, such as example.org/name, in the format of a label key. Empty means
+	// [DefaultRequester]. Requests of other requesters are ignored.
 	Requester string
-	// Wait is how long a request may stay without an answer. Each step calls it. nil, or 0: [DefaultWait].
+	// Wait returns how long a request may remain without an answer. Each step calls it. nil, or 0, means [DefaultWait].
 	Wait func() time.Duration
-	// DryRun: the API server judges each change and makes none.
+	// DryRun means that the API server judges each change and makes none.
 	DryRun bool
 }
 
@@ -67,7 +70,7 @@ type Method struct {
 
 var _ move.Method = (*Method)(nil)
 
-// New makes a method.
+// New returns a method.
 func New(cfg Config) *Method {
 	if cfg.Requester == "" {
 		cfg.Requester = DefaultRequester
@@ -75,24 +78,24 @@ func New(cfg Config) *Method {
 	return &Method{cfg: cfg}
 }
 
-// phase is how far a move is.
+// phase is the progress of a move.
 type phase string
 
 const (
-	planned   phase = "Planned"   // the request is not made, or its answer was lost
-	requested phase = "Requested" // the request is made
+	planned   phase = "Planned"   // the request was not made, or the answer was lost
+	requested phase = "Requested" // the request was made
 )
 
 // state is the part of the ledger record that the method reads.
 type state struct {
 	Pod   schemas.PodRef `json:"pod"`
 	Phase phase          `json:"phase"`
-	// Since is when the phase began.
+	// Since is the start of the phase.
 	Since time.Time `json:"since"`
 }
 
-// Start implements [move.Method]. It refuses pods that the API does not serve: pods of DaemonSets, mirror pods, pods of
-// scheduling groups, and pods that have ended. It is not applicable when the API server does not serve the API.
+// Start implements [move.Method]. It refuses pods that the API does not support: pods of DaemonSets, mirror pods, pods
+// of scheduling groups, and pods that have ended. It is not applicable if the API server does not serve the API.
 func (m *Method) Start(ctx context.Context, pod *corev1.Pod, now time.Time, save move.Save) (move.Progress, error) {
 	if m.absent(now) {
 		return move.Progress{Stage: move.NotApplicable}, nil
@@ -113,12 +116,12 @@ func (m *Method) Start(ctx context.Context, pod *corev1.Pod, now time.Time, save
 	return move.Begun(p, schemas.MethodEvictionRequest, "an EvictionRequest was made", err), nil
 }
 
-// fresh is the state of a move that nothing was done for yet.
+// fresh returns the state of a new move.
 func fresh(pod *corev1.Pod, now time.Time) state {
 	return state{Pod: schemas.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, Phase: planned, Since: now}
 }
 
-// unfit describes a pod that the API does not serve. Empty: it does.
+// unfit returns the reason why the API does not support a pod, or "".
 func unfit(pod *corev1.Pod) string {
 	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
 		return "a mirror pod: its kubelet would keep it"
@@ -135,7 +138,7 @@ func unfit(pod *corev1.Pod) string {
 	return ""
 }
 
-// wait is how long a request may stay without an answer.
+// wait returns how long a request may remain without an answer.
 func (m *Method) wait() time.Duration {
 	if m.cfg.Wait != nil {
 		if d := m.cfg.Wait(); d > 0 {
@@ -145,7 +148,7 @@ func (m *Method) wait() time.Duration {
 	return DefaultWait
 }
 
-// absent says whether the API server did not serve the API a short time ago.
+// absent reports whether the API server did not serve the API a short time ago.
 func (m *Method) absent(now time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -26,19 +26,18 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
 )
 
-// nobody is a user that nothing was allowed.
+// nobody is a user without any rights.
 const nobody = "nobody"
 
-// TestEvictionRequests shares one control plane among its parts.
+// TestEvictionRequests shares one control plane among its subtests.
 //
-// No released control plane serves lifecycle.k8s.io/v1alpha1. So the API server gets definitions of the two kinds that the
-// test wrote after the Go types of k8s.io/api: the names, types and enums of all fields, and the rules that can be written
-// down there. What says yes and no, keeps and drops is the API server; what the definitions do not say, such as what
-// admission will add, is not tested. The other side is a controller of the test's own: see controller. It speaks JSON, which
-// is all that API servers understand about kinds that are defined in this way; the client of what is tested asks for
-// protobuf first, as in the program.
+// No released control plane serves lifecycle.k8s.io/v1alpha1. Therefore the test installs definitions of the two kinds,
+// written after the Go types of k8s.io/api: the names, types, and enums of all fields, and the rules that a definition
+// can express. The real API server validates against them; rules that they cannot express, such as future admission,
+// are not tested. The other side is the test's own controller, see controller. It speaks JSON, the only encoding that
+// API servers support for custom resources; the tested client prefers protobuf, as in the program.
 //
-// The parts before the definitions come first; the last one takes the API server away.
+// The subtests without the definitions run first; the last one stops the API server.
 func TestEvictionRequests(t *testing.T) {
 	c := clustertest.New(t, cluster.Options{Users: []cluster.User{{Name: nobody}}})
 	if _, err := c.AddNodes(t.Context(), 2); err != nil {
@@ -52,7 +51,7 @@ func TestEvictionRequests(t *testing.T) {
 		{"the API is available when the API server serves it", testAvailable},
 		{"the definitions keep what the Go types say", testDefinitions},
 		{"a request is made, worked on for hours, and removed when the pod is gone", testEvicted},
-		{"a request that nobody answers is taken back", testNobodyAnswers},
+		{"a request without an answer is withdrawn", testNobodyAnswers},
 		{"a request that failed is taken back", testFailed},
 		{"a request that was made and not remembered is not made again", testCrashAfterCreate},
 		{"a request that was withdrawn and not removed is removed", testCrashAfterWithdrawal},
@@ -61,7 +60,7 @@ func TestEvictionRequests(t *testing.T) {
 		{"a request is removed when the pod goes by other means", testGoneOtherwise},
 		{"a request that is left over from an earlier move is replaced", testLeftOver},
 		{"a request whose name is taken is not made", testNameTaken},
-		{"a request that somebody removes is not made again", testRemovedBySomebody},
+		{"a request that another client removes is not made again", testRemovedBySomebody},
 		{"a request whose reason is gone is withdrawn and removed", testCancel},
 		{"a dry run asks the API server and makes nothing", testDryRun},
 		{"a request that the API server calls invalid leaves the pod to the eviction API", testInvalid},
@@ -83,12 +82,12 @@ func TestEvictionRequests(t *testing.T) {
 	}
 }
 
-// place is the part of the cluster that one test has for itself.
+// place is the namespace of one subtest.
 type place struct {
 	*testing.T
 	c          *cluster.Cluster
-	client     kubernetes.Interface // the one of what is tested
-	inJSON     kubernetes.Interface // the one of everybody else
+	client     kubernetes.Interface // of the tested method
+	inJSON     kubernetes.Interface // of all other clients
 	controller controller
 	namespace  string
 }
@@ -100,7 +99,7 @@ func (p *place) must(err error) {
 	}
 }
 
-// clientFor is a client that asks for protobuf first, unless config says something else.
+// clientFor returns a client that prefers protobuf, unless config says otherwise.
 func (p *place) clientFor(config *rest.Config) kubernetes.Interface {
 	p.Helper()
 	if config.ContentType == "" {
@@ -119,13 +118,13 @@ func check[T any](t *testing.T, what string, got, want T) {
 	}
 }
 
-// calls writes down what is asked of lifecycle.k8s.io, on its way to the API server.
+// calls records the requests to lifecycle.k8s.io on their way to the API server.
 type calls struct {
 	mu   sync.Mutex
 	made []string
 }
 
-// recorded is a client like the place's, with its calls written down.
+// recorded returns a client like the place's, with recorded calls.
 func (p *place) recorded() (kubernetes.Interface, *calls) {
 	p.Helper()
 	config, log := p.c.RESTConfig(), &calls{}
@@ -150,7 +149,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// took are the calls since the last time.
+// took returns the calls since the last time.
 func (c *calls) took() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -159,7 +158,7 @@ func (c *calls) took() []string {
 	return made
 }
 
-// pod makes a pod and returns it when it runs.
+// pod creates a pod and returns it when it runs.
 func (p *place) pod() *corev1.Pod {
 	p.Helper()
 	_, err := p.client.CoreV1().Pods(p.namespace).Create(p.Context(), &corev1.Pod{
@@ -182,7 +181,7 @@ func (p *place) gone() {
 	p.must(err)
 }
 
-// requests are the requests that there are. Those that are being deleted count.
+// requests returns the existing requests, including terminating ones.
 func (p *place) requests() []lifecycle.EvictionRequest {
 	p.Helper()
 	list, err := p.inJSON.LifecycleV1alpha1().EvictionRequests(p.namespace).List(p.Context(), metav1.ListOptions{})
@@ -193,7 +192,7 @@ func (p *place) requests() []lifecycle.EvictionRequest {
 	return list.Items
 }
 
-// began is when each of the moves below is planned.
+// began returns the time when each move below is planned.
 func began() time.Time { return time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC) }
 
 func (p *place) plan(pod *corev1.Pod) move.State {
@@ -201,7 +200,7 @@ func (p *place) plan(pod *corev1.Pod) move.State {
 	return move.Encode(fresh(pod, began()))
 }
 
-// started starts the move of a pod and returns what came of it and whether it was saved.
+// started starts the move of a pod, and returns the result and whether it was saved.
 func (p *place) started(m *Method, pod *corev1.Pod) (progress move.Progress, saved bool) {
 	p.Helper()
 	progress, err := m.Start(p.Context(), pod, began(), func(_ context.Context, r move.Record) error {
@@ -222,8 +221,7 @@ func (p *place) canceled(m *Method, pod *corev1.Pod, state move.State) {
 		"the cause of the move is gone; the EvictionRequest "+named(pod)+" was withdrawn"))
 }
 
-// step takes a step that long after the move was planned, and compares what came of it but the state. It returns what is
-// to be remembered now.
+// step takes a step that long after the plan of the move, and compares the result except the state, which it returns.
 func (p *place) step(m *Method, state move.State, after time.Duration, want move.Progress) move.State {
 	p.Helper()
 	got, err := m.Step(p.Context(), state, false, began().Add(after))
@@ -238,10 +236,10 @@ func (p *place) step(m *Method, state move.State, after time.Duration, want move
 	return state
 }
 
-// named is the name of the request for a pod, by the default requester.
+// named returns the name of the default requester's request for a pod.
 func named(pod *corev1.Pod) string { return "rehome-" + string(pod.UID) + "-" + requesterHash }
 
-// requesterHash is the beginning of the SHA-256 sum of [DefaultRequester]. It must not change from release to release.
+// requesterHash is the beginning of the SHA-256 sum of [DefaultRequester]. It must not change between releases.
 const requesterHash = "a4fa1a8b"
 
 func made(delay time.Duration) move.Progress {
@@ -254,7 +252,7 @@ func atWork() move.Progress {
 
 func over() move.Progress { return move.Progress{Stage: move.Done} }
 
-// wentBefore is the end of a move for which nothing was asked.
+// wentBefore returns the end of a move without a request.
 func wentBefore(message string) move.Progress {
 	p := givenUp(move.Done, schemas.Rejected, schemas.ReasonPodGone, message)
 	p.Message = ""
@@ -288,7 +286,7 @@ func testAvailable(p *place) {
 	start("served", absentFor, move.Working, 1)
 }
 
-// eventually waits until something is so.
+// eventually waits until a condition holds.
 func (p *place) eventually(what string, is func() bool) {
 	p.Helper()
 	ctx, cancel := context.WithTimeout(p.Context(), 90*time.Second)
@@ -379,7 +377,7 @@ func testEvicted(p *place) {
 	state = p.step(m, state, 27*time.Hour, over())
 	check(p.T, "calls that end it", log.took(), []string{"GET " + path, "DELETE " + path})
 	check(p.T, "requests", p.requests(), nil)
-	p.step(m, state, 27*time.Hour, over()) // the step before was not remembered
+	p.step(m, state, 27*time.Hour, over()) // the previous step was not remembered
 }
 
 func testNobodyAnswers(p *place) {
@@ -398,7 +396,7 @@ func testNobodyAnswers(p *place) {
 	p.untouched(pod)
 }
 
-// untouched checks that there is no request, and that the pod is what it was.
+// untouched checks that there is no request and that the pod is unchanged.
 func (p *place) untouched(pod *corev1.Pod) {
 	p.Helper()
 	check(p.T, "requests", p.requests(), nil)
@@ -426,7 +424,7 @@ func testCrashAfterCreate(p *place) {
 	again := p.step(New(Config{Client: p.client}), planned, 0, made(30*time.Second))
 	check(p.T, "requests", p.requests(), before)
 	check(p.T, "remembered", string(again), string(first))
-	// It was made anew as far as the new process knows: it waits for the whole time.
+	// For the new process the request is new, so it waits for the whole time.
 	again = p.step(m, planned, time.Hour, made(30*time.Second))
 	again = p.step(m, again, time.Hour+time.Minute-time.Second,
 		move.Progress{Stage: move.Working, Delay: time.Second})
@@ -435,7 +433,7 @@ func testCrashAfterCreate(p *place) {
 	p.untouched(pod)
 }
 
-// withdrawn withdraws the request for the pod, as a step that is killed before it can remove it.
+// withdrawn withdraws the request for the pod, like a step that is killed before it can remove it.
 func (p *place) withdrawn(pod *corev1.Pod) {
 	p.Helper()
 	_, err := p.inJSON.LifecycleV1alpha1().EvictionRequests(p.namespace).Patch(p.Context(), named(pod), types.MergePatchType,
@@ -512,7 +510,7 @@ func testNameTaken(p *place) {
 	state := p.step(m, p.plan(pod), 50*time.Second,
 		move.Progress{Stage: move.Working, Delay: 10 * time.Second})
 	p.step(m, state, time.Minute, givenUp(move.Released, schemas.Deferred, schemas.ReasonTakenBack,
-		"an EvictionRequest "+named(pod)+" is there and does not go"))
+		"an EvictionRequest "+named(pod)+" exists and does not terminate"))
 	p.canceled(m, pod, state)
 	check(p.T, "requests", p.requests(), before)
 }
@@ -552,7 +550,7 @@ func testDryRun(p *place) {
 	check(p.T, "calls", log.took(), []string{"POST evictionrequests?dryRun=All"})
 	p.untouched(pod)
 
-	// What was made before is left alone.
+	// The earlier request must not change.
 	real := New(Config{Client: p.client})
 	state = p.step(real, state, 0, made(30*time.Second))
 	before := p.requests()
@@ -574,7 +572,7 @@ func testInvalid(p *place) {
 	p.must(err)
 	check(p.T, "step", got, givenUp(move.Released, schemas.Rejected, schemas.ReasonInvalid, got.Message))
 	if !strings.Contains(got.Message, "spec.requester") {
-		p.Errorf("message %q does not say what is invalid", got.Message)
+		p.Errorf("message %q does not name the invalid field", got.Message)
 	}
 	p.untouched(pod)
 }
@@ -603,7 +601,7 @@ func testForbidden(p *place) {
 			` in API group "lifecycle.k8s.io" in the namespace "`+p.namespace+`"`))
 	p.untouched(pod)
 
-	// There is nothing to clean up for who may not make anything.
+	// There is nothing to clean up for a user without the right to create requests.
 	p.must(p.client.CoreV1().Pods(p.namespace).Delete(p.Context(), pod.Name, metav1.DeleteOptions{}))
 	p.gone()
 	p.step(m, state, time.Second, wentBefore("the pod is gone"))

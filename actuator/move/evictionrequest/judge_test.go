@@ -14,7 +14,7 @@ func condition(kind lifecycle.EvictionConditionType, status metav1.ConditionStat
 	return metav1.Condition{Type: string(kind), Status: status, Reason: string(reason), Message: message}
 }
 
-// awaiting are the conditions of what goes on.
+// awaiting returns the conditions of a request in progress.
 func awaiting() []metav1.Condition {
 	return []metav1.Condition{
 		condition(lifecycle.EvictionConditionTargetEvicted, metav1.ConditionFalse, lifecycle.EvictionConditionReasonAwaitingEviction, ""),
@@ -22,7 +22,7 @@ func awaiting() []metav1.Condition {
 	}
 }
 
-func TestWhereARequestIsIsSaidByItsConditionsThenByTheEvictionsOfItsPod(t *testing.T) {
+func TestJudge(t *testing.T) {
 	gone := condition(lifecycle.EvictionConditionTargetEvicted, metav1.ConditionTrue,
 		lifecycle.EvictionConditionReasonPodDeleted, "")
 	ended := condition(lifecycle.EvictionConditionFailed, metav1.ConditionTrue,
@@ -49,7 +49,7 @@ func TestWhereARequestIsIsSaidByItsConditionsThenByTheEvictionsOfItsPod(t *testi
 		{"nothing at all", nil, nil, silent, ""},
 		{"it is accepted, and there is no Eviction yet", awaiting(), nil, working, ""},
 		{"an Eviction is an answer", nil, []lifecycle.EvictionStatus{{}}, working, ""},
-		{"who is at work says what and how long", awaiting(), []lifecycle.EvictionStatus{active}, working,
+		{"the active responder has a message and a heartbeat", awaiting(), []lifecycle.EvictionStatus{active}, working,
 			""},
 		{"the request says that the pod was evicted", []metav1.Condition{gone}, nil, evicted, ""},
 		{"an Eviction says it first", awaiting(), []lifecycle.EvictionStatus{active, {Conditions: []metav1.Condition{gone}}},

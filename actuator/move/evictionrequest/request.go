@@ -19,14 +19,14 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// name is the name of the request for a pod, always the same for one requester: a request that was made and not remembered
-// is found again.
+// name returns the name of the request for a pod. It is always the same for one requester, so a request that was made
+// and not remembered is found again.
 func (m *Method) name(pod schemas.PodRef) string {
 	sum := sha256.Sum256([]byte(m.cfg.Requester))
 	return fmt.Sprintf("rehome-%s-%x", pod.UID, sum[:4])
 }
 
-// request is the object for a pod.
+// request returns the object for a pod.
 func (m *Method) request(pod schemas.PodRef) *lifecycle.EvictionRequest {
 	return &lifecycle.EvictionRequest{
 		TypeMeta: metav1.TypeMeta{APIVersion: version, Kind: "EvictionRequest"},
@@ -47,8 +47,8 @@ func (m *Method) request(pod schemas.PodRef) *lifecycle.EvictionRequest {
 	}
 }
 
-// create makes the request for the pod, in JSON: an API server to which the kind was added by a CustomResourceDefinition,
-// because its own release does not have it, fails at protobuf without saying so.
+// create creates the request for the pod, in JSON. An API server whose release lacks the kind and gets it from a
+// CustomResourceDefinition fails for protobuf with an unclear error.
 func (m *Method) create(ctx context.Context, pod schemas.PodRef) error {
 	body, err := json.Marshal(m.request(pod))
 	if err == nil {
@@ -63,8 +63,8 @@ func (m *Method) create(ctx context.Context, pod schemas.PodRef) error {
 	return nil
 }
 
-// find reads the request for the pod. nil: there is none, or one that is being deleted, or one of its name that says
-// something else.
+// find reads the request for the pod. It returns nil if there is none, if it is terminating, or if it has other
+// content.
 func (m *Method) find(ctx context.Context, pod schemas.PodRef) (*lifecycle.EvictionRequest, error) {
 	name := m.name(pod)
 	r, err := m.cfg.Client.LifecycleV1alpha1().EvictionRequests(pod.Namespace).Get(ctx, name, metav1.GetOptions{})
@@ -83,7 +83,7 @@ func about(target *lifecycle.EvictionRequestPodReference, pod schemas.PodRef) bo
 	return target != nil && target.UID == pod.UID && target.Name == pod.Name
 }
 
-// withdraw withdraws the request and removes it. A client that watches the request sees that it was withdrawn before it is gone.
+// withdraw withdraws the request and then removes it, so that a client that watches it sees the withdrawal.
 func (m *Method) withdraw(ctx context.Context, r *lifecycle.EvictionRequest) error {
 	patch := fmt.Sprintf(`{"metadata":{"uid":%q},"spec":{"intent":%q}}`, r.UID, lifecycle.EvictionRequestIntentWithdrawn)
 	_, err := m.cfg.Client.LifecycleV1alpha1().EvictionRequests(r.Namespace).
@@ -104,7 +104,7 @@ func (m *Method) remove(ctx context.Context, r *lifecycle.EvictionRequest) error
 	return nil
 }
 
-// evictions lists the Evictions of the pod that the requester has a part in.
+// evictions returns the Evictions of the pod that result from a request of the requester.
 func (m *Method) evictions(ctx context.Context, pod schemas.PodRef) ([]lifecycle.Eviction, error) {
 	list, err := m.cfg.Client.LifecycleV1alpha1().Evictions(pod.Namespace).
 		List(ctx, metav1.ListOptions{LabelSelector: m.cfg.Requester})
@@ -119,7 +119,7 @@ func (m *Method) evictions(ctx context.Context, pod schemas.PodRef) ([]lifecycle
 	}), nil
 }
 
-// dryRun is the option of each call that changes something.
+// dryRun returns the option of each call that changes something.
 func (m *Method) dryRun() []string {
 	if m.cfg.DryRun {
 		return []string{metav1.DryRunAll}
@@ -127,10 +127,10 @@ func (m *Method) dryRun() []string {
 	return nil
 }
 
-// isOther says of a call with a UID as a precondition that the object with that UID is gone.
+// isOther reports whether a call with a UID as a precondition failed because the object with that UID is gone.
 func isOther(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConflict(err) }
 
-// refused returns what a permanent answer of the API server means for the pod. nil: the call may be repeated.
+// refused returns the meaning of a permanent answer of the API server for the pod, or nil if the call may be repeated.
 func refused(err error) *move.Refusal {
 	switch {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):

@@ -15,15 +15,16 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Step implements [move.Method]: it makes the request, or reads its pod, its conditions, and the Evictions that came of it.
+// Step implements [move.Method]: it makes the request, or reads its pod, its conditions, and its Evictions.
 //
-// The move is Done when there is nothing left to move or the controller reports that the pod was evicted; the request is gone
-// then. It is Released when the API server refuses the request, when there is no answer within Config.Wait, and when the
-// request failed; it was withdrawn and removed. It is Undone when another client removed the request, perhaps on purpose. A
-// request that a responder works on is Working for as long as it takes. A dry run is Done when the API server would accept the
-// request.
+// The move is Done if there is nothing left to move or the controller reports that the pod was evicted; the request is
+// gone then. It is Released if the API server refuses the request, if there is no answer within Config.Wait, or if the
+// request failed; the request was then withdrawn and removed. It is Undone if another client removed the request,
+// perhaps on purpose. A request that a responder works on is Working for as long as it takes. A dry run is Done if the
+// API server would accept the request.
 //
-// Canceled, it withdraws the request and removes it. The pod may go all the same, if a responder works on it and does not stop.
+// A canceled step withdraws the request and removes it. The pod may still go if a responder works on it and does not
+// stop.
 func (m *Method) Step(ctx context.Context, text move.State, canceled bool, now time.Time) (move.Progress, error) {
 	s, err := move.Decode[state](text)
 	if err != nil {
@@ -45,12 +46,12 @@ func (m *Method) Step(ctx context.Context, text move.State, canceled bool, now t
 	return m.follow(ctx, s, now)
 }
 
-// finish removes the request for a pod that does not have to move any more.
+// finish removes the request for a pod that no longer must move.
 func (m *Method) finish(ctx context.Context, s state, over string) (move.Progress, error) {
 	done := move.Progress{Stage: move.Done}
 	r, err := m.find(ctx, s.Pod)
 	switch {
-	case err != nil && (s.Phase != planned || refused(err) == nil): // without the right to read, none was created
+	case err != nil && (s.Phase != planned || refused(err) == nil): // without the right to read requests, none was created
 		return move.Progress{}, err
 	case r != nil:
 		return done, m.remove(ctx, r)
@@ -91,14 +92,13 @@ func (m *Method) begin(ctx context.Context, s state, now time.Time) (move.Progre
 	return move.Progress{}, err
 }
 
-// made is the progress when the request is there. The wait for an answer starts now.
+// made returns the progress after the request was made. The wait for an answer starts now.
 func (m *Method) made(s state, now time.Time) move.Progress {
 	s.Phase, s.Since = requested, now
 	return move.Progress{State: move.Encode(s), Delay: min(delay, m.wait())}
 }
 
-// adopt goes on with a request that was there already: made by a step whose outcome was not remembered, or left over from
-// an earlier move of the pod.
+// adopt continues with an existing request: one from a step whose result was lost, or from an earlier move of the pod.
 func (m *Method) adopt(ctx context.Context, s state, now time.Time) (move.Progress, error) {
 	r, err := m.find(ctx, s.Pod)
 	left := s.Since.Add(m.wait()).Sub(now)
@@ -106,7 +106,7 @@ func (m *Method) adopt(ctx context.Context, s state, now time.Time) (move.Progre
 	case err != nil:
 		return move.Progress{}, err
 	case r == nil && left <= 0:
-		return released(stuck("an EvictionRequest %s is there and does not go", m.name(s.Pod))), nil
+		return released(stuck("the EvictionRequest %s exists and does not terminate", m.name(s.Pod))), nil
 	case r == nil:
 		return move.Progress{Delay: min(delay, left)}, nil
 	case r.Spec.Intent != lifecycle.EvictionRequestIntentEviction: // an older one
@@ -115,7 +115,7 @@ func (m *Method) adopt(ctx context.Context, s state, now time.Time) (move.Progre
 	return m.made(s, now), nil
 }
 
-// follow takes the step that follows from the status of a request that was made.
+// follow takes the next step according to the status of the request.
 func (m *Method) follow(ctx context.Context, s state, now time.Time) (move.Progress, error) {
 	r, err := m.find(ctx, s.Pod)
 	switch {
@@ -123,7 +123,7 @@ func (m *Method) follow(ctx context.Context, s state, now time.Time) (move.Progr
 		return move.Progress{}, err
 	case r == nil:
 		return undone("another client removed the EvictionRequest %s", m.name(s.Pod)), nil
-	case r.Spec.Intent != lifecycle.EvictionRequestIntentEviction: // by a step that did not come to its end
+	case r.Spec.Intent != lifecycle.EvictionRequestIntentEviction: // by an incomplete step
 		return released(stuck("the EvictionRequest %s was withdrawn", r.Name)), m.remove(ctx, r)
 	}
 	evictions, err := m.evictions(ctx, s.Pod)
@@ -154,18 +154,19 @@ func stuck(format string, args ...any) *move.Refusal {
 	return move.Deferred(schemas.ReasonTakenBack, format, args...)
 }
 
-// standing is where a request is.
+// standing is the state of a request.
 type standing int
 
 const (
-	silent  standing = iota // there is no answer
+	silent  standing = iota // no answer
 	working                 // a responder works on it
 	evicted                 // the pod was evicted
-	failed                  // no responder works on it any more
+	failed                  // no responder works on it anymore
 )
 
-// judge reads where a request is from its conditions and from the Evictions of its pod, and why it failed. An Eviction that ended
-// without success is no answer: another one may follow, and the request has a condition when none does.
+// judge determines the state of a request from its conditions and from the Evictions of its pod, and why it failed. An
+// Eviction that ended without success is no answer: another one may follow, and the request has a condition if none
+// does.
 func judge(r *lifecycle.EvictionRequest, evictions []lifecycle.Eviction) (is standing, why string) {
 	if has(r.Status.Conditions, lifecycle.EvictionConditionTargetEvicted) {
 		return evicted, ""

@@ -16,20 +16,20 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// decision is the work of one step and the progress after it. Repeating it does no harm.
+// decision is the work of one step and the progress after it. It is safe to repeat.
 type decision struct {
-	// GiveUp: the next steps take the move back, for this reason and the one that the scheduler adds to it.
+	// GiveUp means that the next steps undo the move, for this reason and the scheduler's.
 	GiveUp *move.Refusal
-	// Ask: the eviction is sent as a dry run, and the rest is done only if it would be allowed.
+	// Ask means that the eviction is sent as a dry run first, and the rest is done only if it would be allowed.
 	Ask bool
 	// Cost is the new deletion cost of the pod.
 	Cost *cost
-	// Change is made to the Deployment. The next step sees there whether it was made, so a conflict only means another look.
+	// Change is made to the Deployment. The next step reads the result from it, so a conflict only causes another look.
 	Change *change
 	Then   move.Progress
 }
 
-// carryOut does what was decided.
+// carryOut executes a decision.
 func (m *Method) carryOut(ctx context.Context, s state, v view, d decision) (move.Progress, error) {
 	if d.GiveUp != nil {
 		return s.takeBack(m.withScheduling(ctx, v.Deployment, d.GiveUp), v.Now), nil
@@ -56,8 +56,8 @@ func (m *Method) carryOut(ctx context.Context, s state, v view, d decision) (mov
 	return d.Then, nil
 }
 
-// withScheduling adds to the reason of a move that is taken back what the scheduler says about the replacement, if it can be
-// read.
+// withScheduling adds the scheduler's message about the replacement to the reason for undoing a move, if it can read
+// it.
 func (m *Method) withScheduling(ctx context.Context, d *appsv1.Deployment, back *move.Refusal) *move.Refusal {
 	pods, err := m.cfg.Client.CoreV1().Pods(d.Namespace).List(ctx, metav1.ListOptions{
 		LabelSelector: metav1.FormatLabelSelector(d.Spec.Selector), FieldSelector: "spec.nodeName=",
@@ -86,18 +86,18 @@ const (
 	surgeReplicas = "rehome.dev/surge-replicas"
 )
 
-// fieldManager is the name under which fields are changed.
+// fieldManager is the field manager of all changes.
 const fieldManager = "rehome-restart"
 
-// change is a patch of a Deployment. In the maps a nil value removes the key.
+// change is a patch of a Deployment. A nil value in a map removes the key.
 type change struct {
 	Annotations map[string]*string
 	Template    map[string]*string
 	Replicas    *int32
 }
 
-// patch changes the Deployment by a JSON merge patch with the version that was read, so the API server answers 409 if there is a
-// newer one.
+// patch changes the Deployment by a JSON merge patch with the version that was read, so the API server answers 409 if
+// there is a newer one.
 func (m *Method) patch(ctx context.Context, d *appsv1.Deployment, c change) error {
 	metadata, spec := map[string]any{"resourceVersion": d.ResourceVersion}, map[string]any{}
 	if c.Annotations != nil {
@@ -117,7 +117,7 @@ func (m *Method) patch(ctx context.Context, d *appsv1.Deployment, c change) erro
 	return nil
 }
 
-// patchCost changes the deletion cost of the pod. A pod that is gone needs none.
+// patchCost changes the deletion cost of the pod. It does nothing if the pod is gone.
 func (m *Method) patchCost(ctx context.Context, s state, c cost) error {
 	document := move.Encode(map[string]any{"metadata": map[string]any{
 		"uid": s.Pod.UID, "annotations": map[string]*string{corev1.PodDeletionCost: c.Cost, costBefore: c.Before},
@@ -138,7 +138,7 @@ func (m *Method) patchOptions() metav1.PatchOptions {
 	return o
 }
 
-// mayEvict asks the API server whether it would evict the pod now, or the pod is gone.
+// mayEvict reports whether the API server would evict the pod now, or the pod is gone.
 func (m *Method) mayEvict(ctx context.Context, s state) (allowed bool, err error) {
 	err = eviction.Request(m.cfg.Client, s.Pod.Namespace, s.Pod.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &s.Pod.UID}, DryRun: []string{metav1.DryRunAll},

@@ -13,13 +13,13 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// situated is one step of a move that has begun: what is remembered and what is found.
+// situated is one step of a move that has begun: its stored state and the cluster.
 type situated struct {
 	s state
 	v view
 }
 
-// begunMove is a move right after its first change, which the controller has not seen yet.
+// begunMove returns a move right after its first change, which the controller has not observed yet.
 func begunMove(method schemas.Method) situated {
 	c := aCandidate(method)
 	s := fresh(c)
@@ -37,14 +37,15 @@ func begunMove(method schemas.Method) situated {
 	return situated{s, view{Deployment: d, Pod: c.Pod, Now: noon().Add(time.Second)}}
 }
 
-// seen lets the controller bring the Deployment to so many pods, of which so many are of the newest template and available.
+// seen sets the state of the Deployment after its controller observed it: the number of pods, and how many of them have
+// the newest template and are available.
 func (m *situated) seen(replicas, updated, available int32) {
 	d := m.v.Deployment
 	d.Status = appsv1.DeploymentStatus{ObservedGeneration: d.Generation, Replicas: replicas, UpdatedReplicas: updated,
 		AvailableReplicas: available, Conditions: d.Status.Conditions}
 }
 
-// refuses has the API server refuse new pods since that long ago, such as by a quota.
+// refuses makes the API server refuse new pods since that long ago, for example because of a quota.
 func (m *situated) refuses(since time.Duration) {
 	m.v.Deployment.Status.Conditions = append(m.v.Deployment.Status.Conditions, appsv1.DeploymentCondition{
 		Type: appsv1.DeploymentReplicaFailure, Status: corev1.ConditionTrue, Reason: "FailedCreate", Message: "exceeded quota: one",
@@ -61,7 +62,7 @@ func (m *situated) givenUp() {
 	m.s.Refusal = &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartNoRoom, Message: "full"}
 }
 
-// outline is what of a decision is compared: what is written, and what is said.
+// outline is the part of a decision that is compared: writes and messages.
 type outline struct {
 	Annotations, Template map[string]*string
 	Replicas              int32
@@ -73,7 +74,7 @@ type outline struct {
 	Message               string
 }
 
-// outlineOf has the phase only where the decision changes it.
+// outlineOf returns an outline, with the phase only if the decision changes it.
 func outlineOf(before state, d decision) outline {
 	o := outline{Cost: d.Cost, Ask: d.Ask, GiveUp: d.GiveUp != nil, Stage: d.Then.Stage, Message: d.Then.Message}
 	if s, err := decode(d.Then.State); err == nil && s.Phase != before.Phase {
@@ -175,19 +176,19 @@ func TestARolloutRestartIsFollowed(t *testing.T) {
 			m.v.Deployment.Spec.Template.Annotations = nil
 			m.v.Now = m.s.Back.Add(m.s.Limit)
 		}, outline{Annotations: clean, Stage: move.Undone, Reason: schemas.ReasonRestartNoRoom, Message: "full"}},
-		{"somebody else took the annotation away", func(m *situated) { m.v.Deployment.Spec.Template.Annotations = nil },
+		{"another client removed the annotation", func(m *situated) { m.v.Deployment.Spec.Template.Annotations = nil },
 			outline{Annotations: clean, Stage: move.Undone, Reason: running, Message: taken}},
-		{"somebody else took everything away, and the pod is gone", func(m *situated) {
+		{"another client removed everything, and the pod is gone", func(m *situated) {
 			m.v.Deployment.Spec.Template.Annotations, m.v.Deployment.Annotations, m.v.Pod = nil, nil, nil
 		}, outline{Stage: move.Done}},
-		{"somebody else restarted it", func(m *situated) {
+		{"another client restarted it", func(m *situated) {
 			m.v.Deployment.Spec.Template.Annotations[key] = "2027-01-01T00:00:00Z"
 		}, outline{Annotations: clean, Stage: move.Undone, Reason: running, Message: taken}},
-		{"somebody else restarted it when it was to be taken back", func(m *situated) {
+		{"another client restarted it during the undo", func(m *situated) {
 			m.givenUp()
 			m.v.Deployment.Spec.Template.Annotations[key] = "2027-01-01T00:00:00Z"
 		}, outline{Annotations: clean, Stage: move.Undone, Reason: schemas.ReasonRestartNoRoom, Message: taken}},
-		{"somebody else changed the template, and that got stuck", func(m *situated) {
+		{"another client changed the template, and that got stuck", func(m *situated) {
 			m.seen(2, 1, 1)
 			failed(m)
 			m.v.Deployment.Spec.Template.Spec.Containers = []corev1.Container{{Image: "next"}}
@@ -210,7 +211,7 @@ func TestASurgeIsFollowed(t *testing.T) {
 	cheapened := func(m *situated) {
 		m.v.Pod.Annotations = map[string]string{corev1.PodDeletionCost: cheapest, costBefore: "5"}
 	}
-	// returned is the Deployment with its old number of replicas.
+	// returned returns the Deployment with its old number of replicas.
 	returned := func(m *situated) {
 		m.v.Deployment.Spec.Replicas = new(int32(1))
 		delete(m.v.Deployment.Annotations, surgeReplicas)
@@ -224,7 +225,7 @@ func TestASurgeIsFollowed(t *testing.T) {
 	}{
 		{"first the pod becomes the cheapest", func(*situated) {},
 			outline{Cost: &cost{Cost: new(cheapest), Before: new("")}}},
-		{"what it cost before is remembered", func(m *situated) {
+		{"the previous cost is remembered", func(m *situated) {
 			m.v.Pod.Annotations = map[string]string{corev1.PodDeletionCost: "5"}
 		}, outline{Cost: &cost{Cost: new(cheapest), Before: new("5")}}},
 		{"the second pod is not available", func(m *situated) { cheapened(m); m.seen(2, 2, 1) },
@@ -241,7 +242,7 @@ func TestASurgeIsFollowed(t *testing.T) {
 			outline{}},
 		{"and another one went in its place", func(m *situated) { returned(m); cheapened(m); m.seen(1, 1, 1) },
 			outline{Cost: &cost{Cost: new("5")}, Stage: move.Undone, Reason: running,
-				Message: "another pod went in its place, because that was not ready any more"}},
+				Message: "another pod was removed instead, because it was no longer ready"}},
 		{"the time is over: first that is remembered", func(m *situated) { m.seen(2, 2, 1); m.v.Now = m.s.At.Add(m.s.Limit + 1) },
 			outline{GiveUp: true, Reason: schemas.ReasonRestartUnhealthy, Message: "the surge took more than 10m0s and is taken back: " +
 				"it has one replica more than 1 until a pod has gone; 1 of 2 are available"}},
@@ -266,13 +267,13 @@ func TestASurgeIsFollowed(t *testing.T) {
 			m.v.Deployment.Spec.Replicas = new(int32(0))
 			m.v.Pod = nil
 		}, outline{Annotations: map[string]*string{surgeReplicas: nil}, Stage: move.Done}},
-		{"somebody else took the marks away, but not the replica", func(m *situated) {
+		{"another client removed the annotations, but not the replica", func(m *situated) {
 			cheapened(m)
 			m.seen(2, 2, 2)
 			m.v.Deployment.Annotations = nil
 		}, outline{Cost: &cost{Cost: new("5")}, Stage: move.Undone, Reason: running,
 			Message: "another client removed the annotations of the surge; spec.replicas is 2"}},
-		{"somebody else took the marks away, and the replica with them", func(m *situated) {
+		{"another client removed the annotations and the replica", func(m *situated) {
 			returned(m)
 			m.seen(1, 1, 1)
 			m.v.Deployment.Annotations = nil
@@ -296,12 +297,12 @@ func TestAMoveTakesAsLongAsThePolicyOrTheDeploymentSays(t *testing.T) {
 	}{
 		{"the policy's", restart, func(c *candidate) { c.Policy.Timeout = time.Minute }, time.Minute},
 		{"the progress deadline and a moment", restart, func(*candidate) {}, 630 * time.Second},
-		{"that of each replica", restart, func(c *candidate) { c.Deployment = aDeployment(3) }, 1830 * time.Second},
+		{"the deadline of each replica", restart, func(c *candidate) { c.Deployment = aDeployment(3) }, 1830 * time.Second},
 		{"of a surge once", surge, func(c *candidate) { c.Deployment = aDeployment(3) }, 600 * time.Second},
 		{"the default of a Deployment that has none", surge, func(c *candidate) {
 			c.Deployment.Spec.ProgressDeadlineSeconds = nil
 		}, 600 * time.Second},
-		{"a day where there is to be none", surge, func(c *candidate) {
+		{"a day for no deadline", surge, func(c *candidate) {
 			c.Deployment.Spec.ProgressDeadlineSeconds = new(int32(1<<31 - 1))
 		}, 24 * time.Hour},
 	} {
@@ -325,9 +326,9 @@ func TestAMoveOfADeletedDeploymentWaitsForItsPod(t *testing.T) {
 	}{
 		{"the pod is gone", true, 0, true, move.Done, nil},
 		{"the pod will follow", true, 0, false, move.Working, nil},
-		{"the pod was to stay", true, 630 * time.Second, false, move.Undone, gone},
+		{"the move was canceled", true, 630 * time.Second, false, move.Undone, gone},
 		{"nothing was begun, and the pod will follow", false, 0, false, move.Working, nil},
-		{"nothing was begun, and the pod was to stay", false, moment, false, move.Released, gone},
+		{"nothing was begun, and the move was canceled", false, moment, false, move.Released, gone},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m := begunMove(restart)

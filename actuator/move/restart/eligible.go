@@ -14,19 +14,20 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// checks are the checks that a candidate passes, in this order: permanent reasons come first, and a check may rely on the ones
-// before it. Each is a pure function that says why the candidate cannot be moved by its Deployment now. Empty: it can.
+// checks returns the checks that a candidate passes, in order: permanent reasons come first, and a check may rely on
+// the ones before it. Each is a pure function that returns the reason why the Deployment cannot move the candidate now,
+// or "".
 func checks() []check {
 	return []check{
-		{schemas.ReasonRestartStrategy, startsFirst},        // a Deployment that stops before it starts gains nothing
-		{schemas.ReasonRestartVolume, sharesVolumes},        // two pods are there at the same time
-		{schemas.ReasonRestartPaused, paused},               // a paused Deployment rolls nothing out
-		{schemas.ReasonRestartUnhealthy, gotStuck},          // what got stuck once gets stuck again
-		{schemas.ReasonRestartRunning, rolling},             // one at a time; a second pod of the same Deployment goes with the first
-		{schemas.ReasonRestartUnhealthy, incomplete},        // a Deployment that lacks pods needs them more than a better place
+		{schemas.ReasonRestartStrategy, startsFirst},        // a Deployment that stops its pod before it starts a new one gains nothing
+		{schemas.ReasonRestartVolume, sharesVolumes},        // two pods exist at the same time
+		{schemas.ReasonRestartPaused, paused},               // a paused Deployment does not roll out
+		{schemas.ReasonRestartUnhealthy, gotStuck},          // a stuck rollout would get stuck again
+		{schemas.ReasonRestartRunning, rolling},             // one rollout at a time; it also moves a second pod of the Deployment
+		{schemas.ReasonRestartUnhealthy, incomplete},        // a Deployment that lacks pods needs them more than a better node
 		{schemas.ReasonRestartCooldown, justRestarted},      // each restart makes a revision, and may put the pod where it was
 		{schemas.ReasonDisruptionBudget, budgetNeverAllows}, // a surge that cannot end does not begin
-		{schemas.ReasonRestartNoRoom, fitsNowhereElse},      // no node would take it
+		{schemas.ReasonRestartNoRoom, fitsNowhereElse},      // no node has room
 		{schemas.ReasonRestartNoRoom, sharesDevices},        // the new pod could only run beside the old one
 	}
 }
@@ -46,7 +47,7 @@ func eligible(c candidate) *move.Refusal {
 	return nil
 }
 
-// refuse makes a refusal about a candidate's Deployment, with the outcome that goes with the reason.
+// refuse returns a refusal about a candidate's Deployment, with the outcome for the reason.
 func refuse(c candidate, reason schemas.ReasonCode, why string) *move.Refusal {
 	outcome := schemas.Deferred
 	if reason == schemas.ReasonRestartStrategy || reason == schemas.ReasonRestartVolume {
@@ -73,8 +74,8 @@ func startsFirst(c candidate) string {
 	return ""
 }
 
-// fenceposts are how many pods more, and how many fewer, a rollout may have. A Deployment that allows neither gets one
-// fewer, as its controller does it.
+// fenceposts returns how many pods more, and how many fewer, a rollout may have. If a Deployment allows neither, its
+// controller uses one fewer.
 func fenceposts(d *appsv1.Deployment) (surge, unavailable int, err error) {
 	surgeOf, unavailableOf := intstr.FromString("25%"), intstr.FromString("25%")
 	if r := d.Spec.Strategy.RollingUpdate; r != nil {
@@ -129,7 +130,7 @@ func justRestarted(c candidate) string {
 	case err != nil: // there is none, or another client wrote it
 	case c.Policy.AgainAlone && replicasOf(c.Deployment) == 1:
 	case c.Now.Before(again):
-		return fmt.Sprintf("it was restarted at %s, and will not be again before %s", clock(last), clock(again))
+		return fmt.Sprintf("it was restarted at %s, and is not restarted again before %s", clock(last), clock(again))
 	}
 	return ""
 }
@@ -153,11 +154,11 @@ func sharesDevices(c candidate) string {
 	return ""
 }
 
-// clock is a time as messages have it.
+// clock formats a time for messages.
 func clock(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// budgetNeverAllows finds a surge that would never end, because one pod more does not make the budget allow a disruption. A
-// rollout restart needs no budget: it never has fewer pods available than the Deployment wants.
+// budgetNeverAllows detects a surge that would never end, because one pod more does not make the budget allow a
+// disruption. A rollout restart needs no budget: it never has fewer available pods than the Deployment wants.
 func budgetNeverAllows(c candidate) string {
 	switch {
 	case c.Method != schemas.MethodSurge || len(c.Budgets) == 0:
@@ -170,7 +171,7 @@ func budgetNeverAllows(c candidate) string {
 	return ""
 }
 
-// givesWay says whether a budget would allow a disruption if one pod more were wanted and healthy.
+// givesWay reports whether a budget would allow a disruption with one more desired and healthy pod.
 func givesWay(b policyv1.PodDisruptionBudget) bool {
 	expected, healthy := int(b.Status.ExpectedPods)+1, int(b.Status.CurrentHealthy)+1
 	bound, err := 0, error(nil)

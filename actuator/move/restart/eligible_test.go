@@ -20,7 +20,7 @@ const (
 	surge   = schemas.MethodSurge
 )
 
-// rule is one case: a candidate that nothing speaks against, changed, and the whole answer.
+// rule is one case: a change of an eligible candidate, and the complete answer.
 type rule struct {
 	name   string
 	method schemas.Method
@@ -130,7 +130,7 @@ func TestADeploymentMustBeRolledOutAndHealthy(t *testing.T) {
 	})
 }
 
-func TestADeploymentIsNotRestartedTwiceWithinItsCooldown(t *testing.T) {
+func TestRestartCooldown(t *testing.T) {
 	ago := func(d, cooldown time.Duration) func(*candidate) {
 		return func(c *candidate) {
 			c.Policy.Cooldown = cooldown
@@ -139,7 +139,7 @@ func TestADeploymentIsNotRestartedTwiceWithinItsCooldown(t *testing.T) {
 	}
 	cooldown := func(last, again string) *move.Refusal {
 		return refusal(schemas.Deferred, schemas.ReasonRestartCooldown,
-			"it was restarted at "+last+", and will not be again before "+again)
+			"it was restarted at "+last+", and is not restarted again before "+again)
 	}
 	hold(t, []rule{
 		{"just within the default", restart, ago(10*time.Minute-1, 0), cooldown("2026-11-03T11:50:00Z", "2026-11-03T12:00:00Z")},
@@ -155,7 +155,7 @@ func TestADeploymentIsNotRestartedTwiceWithinItsCooldown(t *testing.T) {
 			ago(9*time.Minute, 0)(c)
 			c.Policy.AgainAlone = true
 		}, cooldown("2026-11-03T11:51:00Z", "2026-11-03T12:01:00Z")},
-		{"what is no time counts for nothing", restart, func(c *candidate) {
+		{"an invalid time is ignored", restart, func(c *candidate) {
 			c.Deployment.Annotations = map[string]string{restartedAt: "yesterday"}
 		}, nil},
 	})
@@ -190,7 +190,7 @@ func TestAVolumeMustBeThereForTwoPods(t *testing.T) {
 		{"ReadOnlyMany as well", restart, mounted(claim("data", corev1.ReadOnlyMany)), nil},
 		{"of ReadWriteOnce and ReadOnlyMany the pod may use the first", restart,
 			mounted(claim("data", corev1.ReadOnlyMany, corev1.ReadWriteOnce)), alone("ReadWriteOnce")},
-		{"what the volume can do counts more than what was asked for", restart, mounted(bound), nil},
+		{"the volume's access modes count more than the claim's", restart, mounted(bound), nil},
 		{"the second of two claims counts as much", restart,
 			mounted(claim("shared", corev1.ReadWriteMany), claim("data", corev1.ReadWriteOnce)), alone("ReadWriteOnce")},
 		{"a claim that is not there", restart, func(c *candidate) {
@@ -218,7 +218,7 @@ func TestThereMustBeRoomForTwoPods(t *testing.T) {
 		return func(c *candidate) { c.Elsewhere = func(*corev1.Pod) (bool, string) { return ok, why } }
 	}
 	hold(t, []rule{
-		{"nobody knows: the scheduler will say", restart, func(c *candidate) { c.Elsewhere = nil }, nil},
+		{"unknown: the scheduler decides", restart, func(c *candidate) { c.Elsewhere = nil }, nil},
 		{"there is", restart, room(true, ""), nil},
 		{"there is not", restart, room(false, "the host port 80 is taken on all of them"), refusal(schemas.Deferred, reason,
 			"no other node would take a second pod: the host port 80 is taken on all of them")},
@@ -232,7 +232,7 @@ func TestThereMustBeRoomForTwoPods(t *testing.T) {
 }
 
 func TestABudgetMustGiveWayToASurge(t *testing.T) {
-	// Of a Deployment with two replicas, all of them healthy.
+	// The budget of a Deployment with two healthy replicas.
 	budget := func(spec policyv1.PodDisruptionBudgetSpec) func(*candidate) {
 		return func(c *candidate) {
 			c.Deployment = aDeployment(2)
@@ -290,7 +290,7 @@ func TestTheMarksSayWhoTakesPart(t *testing.T) {
 		method                schemas.Method
 		takes                 bool
 	}{
-		{"nobody does when it is switched off", policy.Restart{}, "true", "true", restart, false},
+		{"no Deployment takes part when it is switched off", policy.Restart{}, "true", "true", restart, false},
 		{"a Deployment that asks for a method does not either then", policy.Restart{}, "surge", "", surge, false},
 		{"annotated: without a mark not", annotated, "", "", restart, false},
 		{"annotated: true is the policy's method", annotated, "true", "", restart, true},

@@ -32,10 +32,10 @@ func printed(v any) string {
 	return string(text)
 }
 
-// noon is when things happen in the tests without a cluster.
+// noon returns the time of the tests without a cluster.
 func noon() time.Time { return time.Date(2026, 11, 3, 12, 0, 0, 250, time.UTC) }
 
-// aPod is a running pod of the Deployment of aDeployment.
+// aPod returns a running pod of aDeployment.
 func aPod() *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -49,7 +49,7 @@ func aPod() *corev1.Pod {
 	}
 }
 
-// aDeployment has so many replicas, all of them available, and the strategy that the API server gives by itself.
+// aDeployment returns a Deployment with that many replicas, all available, and the default strategy.
 func aDeployment(replicas int32) *appsv1.Deployment {
 	return &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "api", UID: "deployment-1", Generation: 3, ResourceVersion: "77"},
@@ -67,13 +67,13 @@ func aDeployment(replicas int32) *appsv1.Deployment {
 	}
 }
 
-// aCandidate is one that nothing speaks against.
+// aCandidate returns an eligible candidate.
 func aCandidate(method schemas.Method) candidate {
 	return candidate{Pod: aPod(), Deployment: aDeployment(1), Method: method,
 		Policy: policy.Restart{Workloads: policy.RestartAll}, Now: noon()}
 }
 
-// refusal is what a check says about the Deployment of aDeployment.
+// refusal returns a refusal about aDeployment.
 func refusal(outcome schemas.Outcome, reason schemas.ReasonCode, message string) *move.Refusal {
 	return &move.Refusal{Outcome: outcome, Reason: reason, Message: "deployment shop/api: " + message}
 }

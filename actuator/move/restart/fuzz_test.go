@@ -11,9 +11,9 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// FuzzAnnotations: whatever the annotations of a Deployment and its pod say, a move changes the number of replicas only back to the
-// number before it, and only annotations of Rehome, the template's annotation of the move, and the deletion cost of the pod. The
-// number of a mark that another client wrote is never used.
+// For any annotations of a Deployment and its pod, a move must change the number of replicas only back to the number
+// before it, and only the annotations of Rehome, the template annotation of the move, and the deletion cost of the pod.
+// It must never use a number that another client wrote.
 func FuzzAnnotations(f *testing.F) {
 	at := fresh(aCandidate(schemas.MethodSurge)).value()
 	f.Add(at, "1", "", "", at, "true", uint8(0), int32(2))
@@ -67,7 +67,7 @@ func FuzzAnnotations(f *testing.F) {
 	})
 }
 
-// FuzzState: whatever state the ledger has of a move, it is an error, or the next state is read as it was written.
+// For any ledger state, the method must return an error, or write the next state so that it reads back equal.
 func FuzzState(f *testing.F) {
 	for _, method := range []schemas.Method{schemas.MethodRestart, schemas.MethodSurge} {
 		for _, change := range []func(*situated){func(*situated) {}, (*situated).leaving, (*situated).givenUp} {

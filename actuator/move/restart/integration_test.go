@@ -32,19 +32,19 @@ import (
 )
 
 const (
-	nobody                 = "nobody"              // a user that may nothing
-	looker                 = "looker"              // a user that may look and nothing else
-	restartUser, surgeUser = "restarter", "surger" // users that may do what the moves need, and nothing else
-	costless               = "costless"            // a user that may start a surge and may not patch pods
+	nobody                 = "nobody"              // a user without any rights
+	looker                 = "looker"              // a read-only user
+	restartUser, surgeUser = "restarter", "surger" // users with exactly the rights that the moves need
+	costless               = "costless"            // a user that may start a surge but may not patch pods
 
 	// actuatorUser is the account of the actuator, with its rights and its admission policy.
 	actuatorUser = "system:serviceaccount:rehome:rehome-actuator"
 
-	sceneMark = "test.rehome.dev/" // and the namespace: the label of the nodes that a scene has for itself
+	sceneMark = "test.rehome.dev/" // namespace and node label of the scene
 )
 
-// TestRestart shares one control plane among all scenes. Each has a namespace and two nodes of its own. The moves are made by the
-// account of the actuator, as deploy/kustomize deploys it.
+// TestRestart shares one control plane among all scenes. Each has its own namespace and two nodes. The account of the
+// actuator makes the moves, as deploy/kustomize deploys it.
 func TestRestart(t *testing.T) {
 	c := clustertest.New(t, cluster.Options{Users: []cluster.User{
 		{Name: nobody}, {Name: looker}, {Name: restartUser}, {Name: surgeUser}, {Name: costless}, {Name: actuatorUser}}})
@@ -88,7 +88,7 @@ func deployActuator(t *testing.T, c *cluster.Cluster) {
 	})
 }
 
-// place is the part of the cluster that one scene has for itself.
+// place is the namespace and the nodes of one scene.
 type place struct {
 	*testing.T
 	c         *cluster.Cluster
@@ -104,7 +104,7 @@ func (p *place) must(err error) {
 	}
 }
 
-// deployment makes one on the nodes of the scene and returns it when it is complete, with its pods by name.
+// deployment creates a Deployment on the nodes of the scene, and returns it when it is complete, with its pods by name.
 func (p *place) deployment(replicas int, mutate ...func(*appsv1.Deployment)) (*appsv1.Deployment, []*corev1.Pod) {
 	p.Helper()
 	here := func(d *appsv1.Deployment) {
@@ -118,7 +118,7 @@ func (p *place) deployment(replicas int, mutate ...func(*appsv1.Deployment)) (*a
 	return p.live(), p.pods()
 }
 
-// live is the Deployment as it is now.
+// live returns the live Deployment.
 func (p *place) live() *appsv1.Deployment {
 	p.Helper()
 	d, err := p.client.AppsV1().Deployments(p.namespace).Get(p.Context(), "api", metav1.GetOptions{})
@@ -126,7 +126,7 @@ func (p *place) live() *appsv1.Deployment {
 	return d
 }
 
-// pods are those that are there now, by name.
+// pods returns the existing pods by name.
 func (p *place) pods() []*corev1.Pod {
 	p.Helper()
 	pods, err := p.c.WaitPods(p.Context(), p.namespace, "", "", func([]*corev1.Pod) bool { return true })
@@ -134,7 +134,8 @@ func (p *place) pods() []*corev1.Pod {
 	return pods
 }
 
-// full lets no more pods onto the nodes of the scene, from when it returns on: a scheduler that is busy hears late of a node.
+// full keeps new pods off the nodes of the scene. It returns when the scheduler has seen the change, which can take a
+// while.
 func (p *place) full() {
 	p.Helper()
 	for _, name := range p.nodes {
@@ -143,7 +144,8 @@ func (p *place) full() {
 	p.until("the scheduler knows that there is no room", func() bool { return !p.room() })
 }
 
-// room says whether the scheduler finds a node of the scene for another pod, by one that is in none of the scene's namespaces.
+// room reports whether the scheduler finds a node of the scene for another pod. It tries with a pod in another
+// namespace.
 func (p *place) room() bool {
 	p.Helper()
 	pods := p.client.CoreV1().Pods(metav1.NamespaceDefault)
@@ -163,7 +165,7 @@ func (p *place) room() bool {
 	return pod.Spec.NodeName != ""
 }
 
-// empty takes full back.
+// empty undoes full.
 func (p *place) empty() {
 	p.Helper()
 	for _, name := range p.nodes {
@@ -177,7 +179,7 @@ func (p *place) patchNode(name, patch string) {
 	p.must(err)
 }
 
-// patch changes the Deployment as somebody else would.
+// patch changes the Deployment like another client.
 func (p *place) patch(patch string) {
 	p.Helper()
 	_, err := p.client.AppsV1().Deployments(p.namespace).
@@ -185,7 +187,7 @@ func (p *place) patch(patch string) {
 	p.must(err)
 }
 
-// until looks often whether something has come about.
+// until polls until a condition holds.
 func (p *place) until(what string, done func() bool) {
 	p.Helper()
 	for end := time.Now().Add(time.Minute); !done(); p.pause(20 * time.Millisecond) {
@@ -202,7 +204,7 @@ func (p *place) pause(d time.Duration) {
 	}
 }
 
-// budget makes a budget for the pods and waits until it is counted.
+// budget creates a budget for the pods and waits until it is counted.
 func (p *place) budget(minAvailable int) {
 	p.Helper()
 	budgets := p.client.PolicyV1().PodDisruptionBudgets(p.namespace)
@@ -221,7 +223,7 @@ func (p *place) budget(minAvailable int) {
 	})
 }
 
-// restarter lets all Deployments take part.
+// restarter returns a method that lets all Deployments take part.
 func (p *place) restarter(change ...func(*Config)) *Method {
 	p.Helper()
 	cfg := Config{Client: p.as(actuatorUser), Policy: func() policy.Restart { return policy.Restart{Workloads: policy.RestartAll} }}
@@ -231,7 +233,7 @@ func (p *place) restarter(change ...func(*Config)) *Method {
 	return New(cfg)
 }
 
-// surger makes the restarter surge.
+// surger returns a restarter that surges.
 func surger(more ...func(*policy.Restart)) func(*Config) {
 	return func(c *Config) {
 		r := policy.Restart{Workloads: policy.RestartAll, Method: policy.Surge}
@@ -253,7 +255,7 @@ func (p *place) planned(r *Method, pod *corev1.Pod) (*Method, move.State) {
 	return r, s.encode()
 }
 
-// start starts the move of the pod, and returns what came of it and what was saved before.
+// start starts the move of the pod, and returns the result and the record that was saved before.
 func (p *place) start(r *Method, pod *corev1.Pod) (progress move.Progress, saved []move.Record) {
 	p.Helper()
 	progress, err := r.Start(p.Context(), pod, time.Now(), func(_ context.Context, record move.Record) error {
@@ -264,7 +266,7 @@ func (p *place) start(r *Method, pod *corev1.Pod) (progress move.Progress, saved
 	return progress, saved
 }
 
-// ask starts the move of the pod and fails to save it, so that nothing is changed. It returns the record that it would save.
+// ask starts the move of the pod with a save that fails, so nothing is changed. It returns the record.
 func (p *place) ask(r *Method, pod *corev1.Pod) (move.Progress, move.Record) {
 	p.Helper()
 	var planned move.Record
@@ -279,15 +281,15 @@ func (p *place) ask(r *Method, pod *corev1.Pod) (move.Progress, move.Record) {
 	return progress, planned
 }
 
-// goesOn says whether there is a next step.
+// goesOn reports whether there is a next step.
 func goesOn(p move.Progress) bool { return p.Stage == move.Working }
 
-// drive is how a move is taken on in a scene.
+// drive controls how a scene runs a move.
 type drive struct {
-	// stutter: each step is made twice with the same state, as by a process that was killed before it remembered the first.
+	// stutter makes each step twice with the same state, like a process that was killed before it remembered the first.
 	stutter bool
-	// random: each step is made up to three times with the same state, and somebody else writes to the Deployment every
-	// now and then. nil: neither.
+	// random makes each step up to three times with the same state, while another client writes to the Deployment now
+	// and then. nil does neither.
 	random *rand.Rand
 	// late is added to the time of every step but the first.
 	late time.Duration
@@ -295,7 +297,7 @@ type drive struct {
 	after func(state, move.Progress)
 }
 
-// run takes the move on until it is over.
+// run runs the move until it is over.
 func (p *place) run(m *Method, s move.State, how drive) move.Progress {
 	p.Helper()
 	var late time.Duration
@@ -332,7 +334,7 @@ func (p *place) run(m *Method, s move.State, how drive) move.Progress {
 	return move.Progress{}
 }
 
-// disturb has somebody else write to the Deployment, one time in three.
+// disturb writes to the Deployment as another client, one time in three.
 func (p *place) disturb(random *rand.Rand) {
 	p.Helper()
 	if random == nil || random.IntN(3) > 0 {
@@ -341,10 +343,10 @@ func (p *place) disturb(random *rand.Rand) {
 	p.patch(fmt.Sprintf(`{"metadata":{"labels":{"by-test":"%d"}}}`, random.Uint32()))
 }
 
-// seedVariable names the environment variable that repeats a run, as far as the controllers let it be repeated.
+// seedVariable names the environment variable that repeats a run, as far as the controllers allow.
 const seedVariable = "REHOME_TEST_SEED"
 
-// seeded is a source of random numbers whose seed is printed.
+// seeded returns a source of random numbers whose seed is printed.
 func (p *place) seeded() *rand.Rand {
 	p.Helper()
 	seed := rand.Uint64()
@@ -357,17 +359,17 @@ func (p *place) seeded() *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-// watched is what happened to the pods of the scene.
+// watched is the history of the pods of the scene.
 type watched struct {
-	// Least is the smallest number of pods that were ready and not being deleted at the same time.
+	// Least is the smallest number of ready pods that were not terminating at the same time.
 	Least int
-	// Names are all pods that there ever were, in the order in which they came.
+	// Names are all pods that ever existed, in the order of their creation.
 	Names int
 	// Deleted are the pods that were deleted, by name.
 	Deleted []string
 }
 
-// watch begins to watch the pods, of which some are there, and returns what tells what happened.
+// watch starts watching the pods, and returns a function that reports the history.
 func (p *place) watch() func() watched {
 	p.Helper()
 	ctx, cancel := context.WithCancel(p.Context())
@@ -377,7 +379,7 @@ func (p *place) watch() func() watched {
 	p.must(err)
 	ready, seen, leaving := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	var mu sync.Mutex
-	heard := versions(list) // of what there is, by what the watch has told
+	heard := versions(list) // of the existing pods, from the watch
 	for _, pod := range list.Items {
 		seen[pod.Name] = true
 		if cluster.IsReady(&pod) {
@@ -412,7 +414,7 @@ func (p *place) watch() func() watched {
 		}
 	}()
 	return func() watched {
-		p.pause(200 * time.Millisecond) // what came of the last step
+		p.pause(200 * time.Millisecond) // the result of the last step
 		p.until("the watch tells what there is", func() bool {
 			list, err := p.client.CoreV1().Pods(p.namespace).List(ctx, metav1.ListOptions{})
 			p.must(err)
@@ -428,7 +430,7 @@ func (p *place) watch() func() watched {
 	}
 }
 
-// versions are those of pods, by UID.
+// versions returns the versions of pods, by UID.
 func versions(list *corev1.PodList) map[types.UID]string {
 	all := map[types.UID]string{}
 	for _, pod := range list.Items {
@@ -437,14 +439,14 @@ func versions(list *corev1.PodList) map[types.UID]string {
 	return all
 }
 
-// write is one write that the API server wrote down.
+// write is one write in the audit log.
 type write struct {
 	What string
 	Code int
 }
 
-// accepted are the writes that the API server carried out, or would have. One that met a newer version is not among them:
-// how many there are of those is up to the controllers.
+// accepted returns the writes that the API server accepted, including dry runs. It omits conflicts, whose number
+// depends on the controllers.
 func (p *place) accepted() []string {
 	p.Helper()
 	var out []string
@@ -456,8 +458,8 @@ func (p *place) accepted() []string {
 	return out
 }
 
-// writes are the changes of Deployments and the evictions that this package asked for in the scene, in order. Dry runs are
-// among them; changes of pods are not written down.
+// writes returns the changes of Deployments and the evictions that this package requested in the scene, in order. It
+// includes dry runs, and omits changes of pods, which are not audited.
 func (p *place) writes() []write {
 	p.Helper()
 	entries, err := p.c.Audit(p.Context())

@@ -11,32 +11,33 @@
 //
 // # Rollout restart
 //
-// An annotation of the pod template is changed, as kubectl rollout restart does, and the Deployment rolls out again: it stops the
-// old pod once the new one is available. A rollout ignores budgets, so only a Deployment that never stops a pod before its
-// replacement is available takes part. If the rollout gets stuck, the annotation gets its old value: the controller finds the
-// old ReplicaSet by its template and removes the new pod, and the old pod runs on.
+// Like kubectl rollout restart, the method changes an annotation of the pod template, and the Deployment rolls out
+// again: it stops the old pod once the new one is available. A rollout ignores budgets, so only a Deployment that never
+// stops a pod before its replacement is available takes part. If the rollout gets stuck, the method restores the
+// annotation: the controller finds the old ReplicaSet by its template and removes the new pod, and the old pod keeps
+// running.
 //
 // # Surge
 //
-// The Deployment gets one replica more. When that is available and the budget of the pod would let it be evicted, the Deployment
-// gets its old number of replicas, and its ReplicaSet removes the pod, which has the lowest deletion cost. An eviction would
-// not do: the Deployment would replace the pod at once, since it still wants one more. A ReplicaSet that is scaled down removes
-// pods that are not ready first, so the old pod survives a failure of the new one. Scaling down ignores budgets, so a dry run of
-// the eviction comes directly before it. A Deployment under a HorizontalPodAutoscaler, which would remove the replica again,
-// uses a rollout restart.
+// The method adds one replica to the Deployment. When it is available and the budget of the pod would allow its
+// eviction, the method restores the number of replicas, and the ReplicaSet removes the pod, which has the lowest
+// deletion cost. An eviction would not work: the Deployment would replace the pod at once, because it still wants one
+// more. When a ReplicaSet is scaled down, it removes pods that are not ready first, so the old pod survives a failure
+// of the new one. Scaling down ignores budgets, so the method sends a dry run of the eviction directly before it. A
+// Deployment under a HorizontalPodAutoscaler, which would remove the replica again, uses a rollout restart.
 //
 // # Annotations
 //
-// Each change is one patch for the version of the Deployment that was read. Its annotations show the change and how to undo it by
-// hand:
+// Each change is one patch for the version of the Deployment that was read. Its annotations show the change and how to
+// undo it by hand:
 //
 //	rehome.dev/restarted-at    when the move began; it identifies the move, and the cooldown counts from it. It stays.
 //	rehome.dev/restarted-for   the pod that moves, as NAME/UID. It stays.
 //	rehome.dev/restart-undo    during a rollout restart: the annotation of the template and its value before, as JSON
 //	rehome.dev/surge-replicas  during a surge: the number of replicas before
 //
-// During a surge the pod has rehome.dev/surge-cost-before, with its deletion cost before. A change by another client in the
-// meantime stays: the move ends where it is and reports it.
+// During a surge the pod has rehome.dev/surge-cost-before, with its previous deletion cost. If another client changes
+// the Deployment meanwhile, its change stays: the move ends and reports it.
 package restart
 
 import (
@@ -57,31 +58,33 @@ import (
 )
 
 const (
-	// callTimeout bounds the calls of one step together. The API server tries for up to ten seconds to write a budget.
+	// callTimeout bounds all calls of one step together. The API server tries for up to ten seconds to write a budget.
 	callTimeout = 15 * time.Second
-	// soon is the delay after a change, or after a change by another client.
+	// soon is the delay after a change, including a change by another client.
 	soon = 100 * time.Millisecond
-	// poll is the delay while the move waits: the status of a Deployment or a budget follows its pods late.
+	// poll is the delay while the move waits: the status of a Deployment or a budget lags behind its pods.
 	poll = 2 * time.Second
 )
 
-// Room knows which nodes have capacity. The cache of package cluster does.
+// Room knows which nodes have capacity. [cluster.Cache] implements it.
 type Room interface {
-	// Elsewhere says whether a node other than the pod's own that matches the selector would take a second pod like it, and if
-	// not, why. nil selects all nodes. It does not change the pod.
+	// Elsewhere reports whether a node other than the pod's own that matches the selector has room for a second pod
+	// like it, and if not, why. A nil selector matches all nodes. It does not change the pod.
 	Elsewhere(pod *corev1.Pod, nodes labels.Selector) (fits, judged bool, why string)
 }
 
 // Config configures a [Method]. Client and Policy are required.
 type Config struct {
-	// Client gets and patches Deployments; gets ReplicaSets, namespaces and PersistentVolumeClaims; gets and lists pods; and
-	// lists budgets. For surges it also patches pods, creates dry evictions, and lists autoscalers.
+	// Client needs these rights: get and patch Deployments; get ReplicaSets, namespaces, and PersistentVolumeClaims;
+	// get and list pods; and list budgets. For surges it also needs to patch pods, create dry-run evictions, and list
+	// autoscalers.
 	Client kubernetes.Interface
-	// Policy returns the current policy. A move keeps the policy it was planned by.
+	// Policy returns the current policy. A move keeps the policy of its plan.
 	Policy func() policy.Restart
-	// DryRun: every change is sent as a dry run.
+	// DryRun sends every change as a dry run.
 	DryRun bool
-	// Room is asked before a move is planned. nil: the scheduler decides, and the move is taken back if it finds no node.
+	// Room is called before a move is planned. nil leaves the decision to the scheduler, and the move is undone if it
+	// finds no node.
 	Room Room
 }
 
@@ -90,7 +93,7 @@ type Method struct{ cfg Config }
 
 var _ move.Method = (*Method)(nil)
 
-// New makes a method.
+// New returns a method.
 func New(c Config) *Method { return &Method{cfg: c} }
 
 // With returns the method with another policy for the moves that it starts. A dry run stays one.
@@ -101,8 +104,8 @@ func (m *Method) With(p policy.Restart, dryRun bool) *Method {
 	return &with
 }
 
-// Start implements [move.Method]. It is not applicable to pods without a Deployment, to Deployments that do not take part,
-// and to those with several replicas and no budget that forbids a disruption. A missing right is a refusal.
+// Start implements [move.Method]. It is not applicable to pods without a Deployment, to Deployments that do not take
+// part, and to Deployments with several replicas and no budget that forbids a disruption. A missing right is a refusal.
 func (m *Method) Start(ctx context.Context, pod *corev1.Pod, now time.Time, save move.Save) (move.Progress, error) {
 	s, refusal, err := m.plan(ctx, pod, m.cfg.Policy(), now)
 	switch {
@@ -125,7 +128,7 @@ func (m *Method) Start(ctx context.Context, pod *corev1.Pod, now time.Time, save
 	return p, nil
 }
 
-// plan makes the state of a move that nothing was done for yet, or returns why there can be none. A state without a method: the
+// plan returns the state of a new move, or the reason why there can be none. A state without a method means that the
 // Deployment of the pod does not take part.
 func (m *Method) plan(ctx context.Context, pod *corev1.Pod, p policy.Restart, now time.Time) (state, *move.Refusal, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -145,8 +148,8 @@ func (m *Method) plan(ctx context.Context, pod *corev1.Pod, p policy.Restart, no
 	return fresh(*c), eligible(*c), nil
 }
 
-// begin makes the first change. It plans again when another client changed the Deployment since the plan; the actuator saves the
-// new plan before the next step.
+// begin makes the first change. If another client has changed the Deployment since the plan, it plans again; the
+// actuator saves the new plan before the next step.
 func (m *Method) begin(ctx context.Context, s state, v view) (move.Progress, error) {
 	switch {
 	case v.going():
@@ -188,8 +191,9 @@ func (m *Method) planAgain(ctx context.Context, s state, v view) (move.Progress,
 	return working(renewed, soon), nil
 }
 
-// Step implements [move.Method]. A canceled move whose first change was not made is Undone at once. A canceled surge is taken back,
-// and so is a rollout that has stopped no pod yet; a later one goes on, since undoing it would restart the new pods once more.
+// Step implements [move.Method]. A canceled move whose first change was not made is Undone at once. A canceled surge is
+// undone, and so is a rollout that has stopped no pod yet; a later one goes on, because undoing it would restart the
+// new pods once more.
 func (m *Method) Step(ctx context.Context, text move.State, canceled bool, now time.Time) (move.Progress, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -222,12 +226,12 @@ func (m *Method) Step(ctx context.Context, text move.State, canceled bool, now t
 	return p, err
 }
 
-// undoable says whether a move that has begun can be undone without another restart.
+// undoable reports whether a move that has begun can be undone without another restart.
 func undoable(s state, v view) bool {
 	return s.Phase == waiting && !v.going() && (s.Method == schemas.MethodSurge || stoppedNone(v.Deployment))
 }
 
-// follow decides what a step does about a move that has begun.
+// follow decides the next step of a move that has begun.
 func follow(s state, v view) decision {
 	if s.Method == schemas.MethodSurge {
 		return followSurge(s, v)
@@ -242,12 +246,12 @@ type view struct {
 	Now        time.Time
 }
 
-// going says whether the pod is gone or will be without any more change.
+// going reports whether the pod is gone, or will be without another change.
 func (v view) going() bool {
 	return v.Pod == nil || v.Pod.DeletionTimestamp != nil || schemas.Ended(v.Pod)
 }
 
-// look reads the Deployment and then the pod, so that the pod is never the older one.
+// look reads the Deployment and then the pod, so that the pod is never older.
 func (m *Method) look(ctx context.Context, s state, now time.Time) (view, error) {
 	d, err := m.deployment(ctx, s.Deployment.Namespace, s.Deployment.Name)
 	if err != nil {

@@ -10,10 +10,10 @@ import (
 // undo is the content of the annotation restart-undo.
 type undo struct {
 	Annotation string  `json:"annotation"`
-	Old        *string `json:"old"` // null: there was none
+	Old        *string `json:"old"` // null if there was none
 }
 
-// firstOf is the change that begins a move.
+// firstOf returns the change that begins a move.
 func firstOf(s state) change {
 	value, pod := s.value(), s.Pod.Name+"/"+string(s.Pod.UID)
 	c := change{Annotations: map[string]*string{restartedAt: &value, restartedFor: &pod}}
@@ -27,7 +27,7 @@ func firstOf(s state) change {
 	return c
 }
 
-// followRollout decides what a step does about a rollout restart that has begun.
+// followRollout decides the next step of a rollout restart.
 func followRollout(s state, v view) decision {
 	d := v.Deployment
 	value, has := d.Spec.Template.Annotations[s.Annotation]
@@ -56,7 +56,7 @@ func followRollout(s state, v view) decision {
 	return decision{Then: working(s, poll)}
 }
 
-// isOld says whether the annotation of the template has its value from before the move.
+// isOld reports whether the template annotation has its value from before the move.
 func (s state) isOld(value string, has bool) bool {
 	if s.Old == nil {
 		return !has
@@ -64,20 +64,20 @@ func (s state) isOld(value string, has bool) bool {
 	return has && value == *s.Old
 }
 
-// settleRollout waits until a rollout that was taken back has removed its pods, or until the time is over: a controller that is
-// away does it later.
+// settleRollout waits until an undone rollout has removed its pods, or until the time is over: a controller that is
+// down does it later.
 func settleRollout(s state, v view) decision {
 	if !rolledOut(v.Deployment) && v.Now.Before(s.Back.Add(s.Limit)) {
 		return decision{Then: working(s, poll)}
 	}
 	words := "the restart was taken back"
-	if s.Refusal != nil { // each ledger record with this phase has one, unless it was damaged
+	if s.Refusal != nil { // each ledger record in this phase has one, unless it is damaged
 		words = s.Refusal.Message
 	}
 	return endRollout(s, v, words)
 }
 
-// endRollout removes the annotation of the move. words describe a deviation from the plan, empty if there was none.
+// endRollout removes the annotation of the move. words describe a deviation from the plan, or are empty.
 func endRollout(s state, v view, words string) decision {
 	last := decision{Then: ending(s, v, words)}
 	if a := v.Deployment.Annotations; a[restartUndo] != "" && a[restartedAt] == s.value() {

@@ -35,11 +35,11 @@ func scenes() []scene {
 		{"a restart that gets stuck is taken back once, though every step is repeated", restartGetsStuck(drive{stutter: true}, true)},
 		{"a restart that takes longer than the policy allows is taken back", testRestartTakesTooLong},
 		{"a patch for an older version of the Deployment is refused", testPrecondition},
-		{"a Deployment that was changed after the plan is planned for anew", testPlanAnew},
+		{"a Deployment that changed after the plan is planned again", testPlanAnew},
 		{"a Deployment that was paused after the plan is let go", testPausedAfterPlan},
 		{"a Deployment that another pod of it restarts first is let go", testOvertaken},
-		{"somebody else's rollout is left alone", testForeignRollout},
-		{"an annotation that somebody else takes away is not put there again", testGitOps},
+		{"a rollout of another client is not touched", testForeignRollout},
+		{"an annotation that another client removes is not set again", testGitOps},
 		{"a pod that goes by itself while the restart is stuck", testPodGoesByItself},
 		{"a Deployment that is deleted during the restart", testDeploymentDeleted},
 		{"a second pod of a Deployment that restarts, and one that was restarted, wait", testOneAtATime},
@@ -51,25 +51,25 @@ func scenes() []scene {
 		{"cancel lets a restart go on that has stopped a pod", testCancelLate},
 		{"a surge starts one pod, then the old one goes", surgeGoes(drive{})},
 		{"a surge whose every step is repeated changes nothing twice", surgeGoes(drive{stutter: true})},
-		{"a surge of two replicas takes the pod that is to go", testSurgeOfTwo},
+		{"a surge of two replicas removes the moved pod", testSurgeOfTwo},
 		{"a surge asks the budget until it gives way", testSurgeAsksTheBudget},
 		{"a surge that takes too long is taken back", surgeTakesTooLong(drive{late: time.Hour})},
 		{"a surge is taken back once, though every step is repeated", surgeTakesTooLong(drive{late: time.Hour, stutter: true})},
-		{"a surge of a Deployment that somebody else scales ends there", testSurgeScaledByOthers},
+		{"a surge ends when another client scales the Deployment", testSurgeScaledByOthers},
 		{"a Deployment under an autoscaler restarts instead of a surge", testScaled},
-		{"whatever is repeated and whoever else writes, a restart is made once", testRestartAtRandom},
-		{"whatever is repeated and whoever else writes, a stuck restart is taken back once", testStuckAtRandom},
-		{"whatever is repeated and whoever else writes, a surge is made once", testSurgeAtRandom},
+		{"despite repetitions and other writers, a restart is made once", testRestartAtRandom},
+		{"despite repetitions and other writers, a stuck restart is undone once", testStuckAtRandom},
+		{"despite repetitions and other writers, a surge is made once", testSurgeAtRandom},
 		{"a dry run changes nothing", testDryRun},
-		{"who takes part is read from the cluster", testFor},
-		{"what speaks against a move is read from the cluster", testRefusals},
+		{"participation is read from the cluster", testFor},
+		{"the checks read the cluster", testRefusals},
 		{"the rights that are named are enough", testEnoughRights},
 		{"a missing right lets the pod go another way", testRights},
 		{"a surge that lacks a right later is taken back", testRightsLater},
 	}
 }
 
-// marksOf are the annotations of this package on the Deployment.
+// marksOf returns the annotations of this package on the Deployment.
 func marksOf(d *appsv1.Deployment) map[string]string {
 	out := map[string]string{}
 	for key, value := range d.Annotations {
@@ -135,7 +135,8 @@ func testRestartOfTwo(p *place) {
 	}
 }
 
-// restartGetsStuck has a rollout that exceeds its progress deadline. annotated: the template had the annotation before.
+// restartGetsStuck has a rollout that exceeds its progress deadline. annotated means that the template had the
+// annotation before.
 func restartGetsStuck(how drive, annotated bool) func(*place) {
 	return func(p *place) {
 		before, pods := p.deployment(1, func(d *appsv1.Deployment) {
@@ -162,7 +163,7 @@ func restartGetsStuck(how drive, annotated bool) func(*place) {
 	}
 }
 
-// untouched checks that after a move that was taken back everything is as before, and that the pods ran all the time.
+// untouched checks that after an undone move everything is as before, and that the pods ran all the time.
 func (p *place) untouched(before *appsv1.Deployment, pods []*corev1.Pod, happened watched) {
 	p.Helper()
 	after := p.live()
@@ -331,11 +332,11 @@ func testPausedAfterPlan(p *place) {
 	same(p.T, "number of writes", len(p.writes()), 0)
 }
 
-// testOvertaken has two pods begin at the same time: both have looked at the Deployment before either changes it.
+// testOvertaken begins two moves at the same time: both have read the Deployment before either changes it.
 func testOvertaken(p *place) {
 	_, pods := p.deployment(2)
 	p.budget(2)
-	p.full() // so that no pod goes with the first rollout before the second pod has looked
+	p.full() // so that the first rollout removes no pod before the second move has read the Deployment
 	budgeted := func(c *Config) {
 		c.Policy = func() policy.Restart { return policy.Restart{Workloads: policy.RestartAll, BlockedByBudget: true} }
 	}
@@ -354,7 +355,7 @@ func testOvertaken(p *place) {
 	same(p.T, "writes", p.writes(), []write{{"template, marked", 200}, {"template, marked", 409}})
 }
 
-// beforeThePatch has something happen between the look at the Deployment and the first change of it.
+// beforeThePatch runs f between the read of the Deployment and its first change.
 func (p *place) beforeThePatch(do func()) func(*Config) {
 	return func(c *Config) {
 		config := p.c.RESTConfig()
@@ -367,7 +368,7 @@ func (p *place) beforeThePatch(do func()) func(*Config) {
 	}
 }
 
-// interrupted does something before it lets a patch through.
+// interrupted runs a function before it lets a patch through.
 type interrupted struct {
 	next http.RoundTripper
 	do   func()
@@ -380,7 +381,7 @@ func (i *interrupted) RoundTrip(r *http.Request) (*http.Response, error) {
 	return i.next.RoundTrip(r)
 }
 
-// begun makes the first step of a move that will not get a replacement.
+// begun takes the first step of a move that will not get a replacement.
 func (p *place) begun(r *Method, pod *corev1.Pod) (*Method, move.State) {
 	p.Helper()
 	p.full()
@@ -424,7 +425,8 @@ func testPodGoesByItself(p *place) {
 	before, pods := p.deployment(1, func(d *appsv1.Deployment) { d.Spec.ProgressDeadlineSeconds = new(int32(3)) })
 	m, s := p.begun(p.restarter(), pods[0])
 	p.must(p.client.CoreV1().Pods(p.namespace).Delete(p.Context(), pods[0].Name, metav1.DeleteOptions{}))
-	// The controller removes nothing while no pod is available: there is room again once the template is the old one.
+	// The controller removes nothing while no pod is available, so there is room again once the template is the old
+	// one.
 	got := p.run(m, s, drive{after: func(s state, _ move.Progress) {
 		if s.Refusal != nil && len(p.live().Spec.Template.Annotations) == len(before.Spec.Template.Annotations) {
 			p.empty()
@@ -453,8 +455,8 @@ func testOneAtATime(p *place) {
 	same(p.T, "reason after the rollout", got.Refusal.Reason, schemas.ReasonRestartCooldown)
 }
 
-// testTheOthersWait: the controller takes one of the old pods away when the new one is ready, and asks no budget. An eviction that
-// the budget allowed at the same moment would be one too many.
+// When the new pod is ready, the controller removes one of the old pods and ignores budgets. An eviction that the
+// budget allowed at the same moment would be one too many.
 func testTheOthersWait(p *place) {
 	_, pods := p.deployment(2)
 	p.budget(2)
@@ -497,7 +499,7 @@ func surgeGoes(how drive) func(*place) {
 		same(p.T, "template", after.Spec.Template, before.Spec.Template)
 		same(p.T, "marks", marksOf(after), map[string]string{
 			restartedAt: planned.value(), restartedFor: old.Name + "/" + string(old.UID)})
-		// The budget is asked as often as it takes until it has counted the second pod.
+		// The method repeats the dry run until the budget has counted the second pod.
 		same(p.T, "writes", p.accepted(), []string{"replicas 2", "dry eviction", "replicas 1"})
 	}
 }
@@ -574,7 +576,7 @@ func testSurgeScaledByOthers(p *place) {
 	same(p.T, "writes", p.accepted(), []string{"replicas 2", "marks"})
 }
 
-// marked says whether the pod is the first that its ReplicaSet removes.
+// marked reports whether the pod is the first that its ReplicaSet removes.
 func (p *place) marked(name string) bool {
 	p.Helper()
 	pod, err := p.client.CoreV1().Pods(p.namespace).Get(p.Context(), name, metav1.GetOptions{})
@@ -612,7 +614,7 @@ func testSurgeAtRandom(p *place) {
 	same(p.T, "writes", changes, []string{"replicas 2", "replicas 1"})
 }
 
-// scale makes an autoscaler that finds no metrics and only keeps its minimum and maximum.
+// scale creates an autoscaler without metrics, which only keeps its minimum and maximum.
 func (p *place) scale(name, version, kind, target string) {
 	p.Helper()
 	a := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -622,7 +624,7 @@ func (p *place) scale(name, version, kind, target string) {
 	p.must(err)
 }
 
-// testScaled: an autoscaler would take the replica of a surge away.
+// An autoscaler would remove the replica of a surge.
 func testScaled(p *place) {
 	_, pods := p.deployment(1)
 	r := p.restarter(surger())
@@ -685,7 +687,7 @@ func testFor(p *place) {
 	ask("no owner", changed(func(pod *corev1.Pod) { pod.OwnerReferences = nil }), answer{})
 	ask("an owner that does not control it", changed(func(pod *corev1.Pod) { pod.OwnerReferences[0].Controller = nil }), answer{})
 	ask("a ReplicaSet that is not there", changed(func(pod *corev1.Pod) { pod.OwnerReferences[0].Name = "none" }), answer{})
-	ask("a ReplicaSet that was made anew", changed(func(pod *corev1.Pod) { pod.OwnerReferences[0].UID = "before" }), answer{})
+	ask("a recreated ReplicaSet", changed(func(pod *corev1.Pod) { pod.OwnerReferences[0].UID = "before" }), answer{})
 	ask("a pod that has ended", changed(func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed }), answer{})
 
 	annotated := func(c *Config) {
@@ -699,7 +701,7 @@ func testFor(p *place) {
 	p.patch(`{"metadata":{"labels":{"by-test":"1"},"annotations":{"rehome.dev/restart":"true"}}}`)
 	ask("the Deployment is annotated", pods[0], taking, annotated)
 	p.patch(`{"metadata":{"labels":{"by-test":"1"},"annotations":{"rehome.dev/restart":"false"}}}`)
-	ask("the Deployment is not to take part", pods[0], answer{}, annotated)
+	ask("the Deployment does not take part", pods[0], answer{}, annotated)
 	ask("neither if all others do", pods[0], answer{})
 	p.patch(`{"metadata":{"labels":{"by-test":"1"},"annotations":{"rehome.dev/restart":"restart"}},"spec":{"replicas":2}}`)
 	p.must(p.c.WaitReady(p.Context(), p.namespace, "api"))
@@ -773,7 +775,7 @@ func testRefusals(p *place) {
 	refused("a budget", pod, schemas.ReasonDisruptionBudget, "one replica more does not make poddisruptionbudget api allow", surger())
 }
 
-// grant gives a user the rights, everywhere.
+// grant gives a user the rights in all namespaces.
 func (p *place) grant(user string, rules ...rbacv1.PolicyRule) {
 	p.Helper()
 	roles := p.client.RbacV1()
@@ -789,7 +791,8 @@ func (p *place) grant(user string, rules ...rbacv1.PolicyRule) {
 	p.must(err)
 }
 
-// testEnoughRights has a user with the rights that the comment of Config.Client names, and one without those for surges.
+// testEnoughRights has a user with exactly the rights in the comment of Config.Client, and one without the rights for
+// surges.
 func testEnoughRights(p *place) {
 	right := func(group, kinds, verbs string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: strings.Fields(kinds), Verbs: strings.Fields(verbs)}
@@ -819,7 +822,7 @@ func testEnoughRights(p *place) {
 	}
 }
 
-// as is a client of that user.
+// as returns a client of that user.
 func (p *place) as(user string) kubernetes.Interface {
 	p.Helper()
 	cfg, err := p.c.UserConfig(user)

@@ -19,19 +19,19 @@ import (
 const (
 	// defaultProgress is the progress deadline of a Deployment that has none.
 	defaultProgress = 600 * time.Second
-	// moment is the time that controllers have beyond a deadline.
+	// moment is the extra time for controllers after a deadline.
 	moment = 30 * time.Second
 	day    = 24 * time.Hour
 )
 
-// phase is how far a move is.
+// phase is the progress of a move.
 type phase string
 
 const (
-	planned    phase = "Planned"    // the first change is not made, or its answer was lost
+	planned    phase = "Planned"    // the first change was not made, or its answer was lost
 	waiting    phase = "Waiting"    // for the replacement
-	returning  phase = "Returning"  // of a surge: the Deployment has its replicas back, and the pod goes
-	takingBack phase = "TakingBack" // Refusal says why
+	returning  phase = "Returning"  // of a surge: the replicas are restored, and the pod goes
+	takingBack phase = "TakingBack" // for the reason in Refusal
 )
 
 // state is the part of the ledger record that the method reads.
@@ -39,32 +39,32 @@ type state struct {
 	Phase      phase             `json:"phase"`
 	Pod        schemas.PodRef    `json:"pod"`
 	Deployment schemas.ObjectRef `json:"deployment"`
-	// Method is restart or surge, Policy the one that the move was planned by.
+	// Method is restart or surge; Policy is the policy of the plan.
 	Method schemas.Method `json:"method"`
 	Policy policy.Restart `json:"policy"`
-	// Version is the one of the Deployment that the first patch is for.
+	// Version is the version of the Deployment for the first patch.
 	Version string `json:"version"`
 	// At is the time of the plan. It identifies the move on the Deployment.
 	At time.Time `json:"at"`
-	// Limit is how long the move may take until it is taken back.
+	// Limit is the time after which the move is undone.
 	Limit time.Duration `json:"limit"`
-	// Replicas is how many pods the Deployment wants.
+	// Replicas is the number of pods that the Deployment wants.
 	Replicas int32 `json:"replicas"`
-	// Refusal is why the move is taken back, Back since when.
+	// Refusal is the reason for undoing the move, and Back the time since when.
 	Refusal *move.Refusal `json:"refusal,omitempty"`
 	Back    time.Time     `json:"back,omitzero"`
 
-	// Annotation is the key in the template that a rollout restart changes, Old its value before. nil: it had none.
+	// Annotation is the template annotation that a rollout restart changes, and Old its previous value, or nil.
 	Annotation string  `json:"annotation,omitempty"`
 	Old        *string `json:"old,omitempty"`
-	// Template is a digest of the template without the annotation. A change by another client is seen by it.
+	// Template is a digest of the template without the annotation, to detect a change by another client.
 	Template string `json:"template,omitempty"`
 }
 
 // value identifies the move: the RFC 3339 time in the annotations.
 func (s state) value() string { return s.At.Format(time.RFC3339Nano) }
 
-// words describe the first change.
+// words describes the first change.
 func (s state) words() string {
 	if s.Method == schemas.MethodSurge {
 		return "one replica more for " + s.Deployment.String()
@@ -72,13 +72,13 @@ func (s state) words() string {
 	return "rollout restart of " + s.Deployment.String()
 }
 
-// takeBack is the progress of a move that is taken back from the next step on.
+// takeBack returns the progress of a move that the next step undoes.
 func (s state) takeBack(why *move.Refusal, now time.Time) move.Progress {
 	s.Phase, s.Refusal, s.Back = takingBack, why, now.UTC().Round(0)
 	return working(s, soon)
 }
 
-// fresh makes the state of a move that nothing was done for yet.
+// fresh returns the state of a new move.
 func fresh(c candidate) state {
 	d := c.Deployment
 	s := state{
@@ -101,7 +101,7 @@ func fresh(c candidate) state {
 	}
 	if old, has := d.Spec.Template.Annotations[s.Annotation]; has {
 		s.Old = &old
-		if old == s.value() { // only a new value rolls out
+		if old == s.value() { // only a new value causes a rollout
 			s.At = s.At.Add(time.Nanosecond)
 		}
 	}
@@ -109,15 +109,15 @@ func fresh(c candidate) state {
 	return s
 }
 
-// limit is how long the move of a candidate may take. Without one in the policy it is the progress deadline for each pod that is
-// replaced, with a moment for the controller to report that itself.
+// limit returns how long the move of a candidate may take. If the policy has no limit, it is the progress deadline for
+// each replaced pod, plus a moment for the controller to report it first.
 func limit(c candidate) time.Duration {
 	if c.Policy.Timeout > 0 {
 		return c.Policy.Timeout
 	}
 	progress := defaultProgress
 	if seconds := c.Deployment.Spec.ProgressDeadlineSeconds; seconds != nil {
-		progress = min(time.Duration(*seconds)*time.Second, day) // the largest number stands for no deadline
+		progress = min(time.Duration(*seconds)*time.Second, day) // the largest number means no deadline
 	}
 	if c.Method == schemas.MethodSurge {
 		return progress
@@ -125,12 +125,12 @@ func limit(c candidate) time.Duration {
 	return progress*time.Duration(min(replicasOf(c.Deployment), 1000)) + moment
 }
 
-// digest is the same for templates that differ in that annotation only.
+// digest returns the same value for templates that differ only in that annotation.
 func digest(template corev1.PodTemplateSpec, annotation string) string {
 	template = *template.DeepCopy()
 	delete(template.Annotations, annotation)
 	text, err := json.Marshal(template)
-	if err != nil { // such a template cannot have come from the API server
+	if err != nil { // such a template cannot come from the API server
 		return err.Error()
 	}
 	sum := sha256.Sum256(text)
@@ -141,7 +141,7 @@ func (s state) encode() move.State { return move.Encode(s) }
 
 func decode(text move.State) (state, error) { return move.Decode[state](text) }
 
-// wentBefore is the end of a move that never began, because the pod left by itself.
+// wentBefore returns the end of a move that never began, because the pod left by itself.
 func wentBefore(v view) move.Progress {
 	const words = "the pod went before anything was changed"
 	refusal := &move.Refusal{Outcome: schemas.Rejected, Reason: schemas.ReasonPodGone, Message: words}
@@ -169,12 +169,12 @@ func working(s state, delay time.Duration) move.Progress {
 	return move.Progress{State: s.encode(), Delay: delay}
 }
 
-// giveUp decides to take a move back. The reason is saved before the change, so that it is known afterwards.
+// giveUp decides to undo a move. The reason is saved before the change, so that it is known afterwards.
 func giveUp(why string) decision {
 	return decision{GiveUp: move.Deferred(schemas.ReasonRestartUnhealthy, "%s", why)}
 }
 
-// ending is the end of a move, which depends on the pod. words say why a pod that stays does.
+// ending returns the end of a move according to the pod. words explain a pod that stays.
 func ending(s state, v view, words string) move.Progress {
 	if v.going() {
 		return move.Progress{Stage: move.Done}
@@ -186,19 +186,19 @@ func ending(s state, v view, words string) move.Progress {
 	return move.NotMoved(refusal)
 }
 
-// rolledOut says whether every pod of the Deployment, as its controller sees it, is of the newest template, and there
-// are as many as it wants.
+// rolledOut reports whether every pod of the Deployment has the newest template, and their number is right, according
+// to its controller.
 func rolledOut(d *appsv1.Deployment) bool {
 	want, s := replicasOf(d), d.Status
 	return s.ObservedGeneration >= d.Generation && s.UpdatedReplicas == want && s.Replicas == want
 }
 
-// complete says whether the Deployment is rolled out and all of its pods are available.
+// complete reports whether the Deployment is rolled out and all of its pods are available.
 func complete(d *appsv1.Deployment) bool {
 	return rolledOut(d) && d.Status.AvailableReplicas == replicasOf(d) && d.Status.UnavailableReplicas == 0
 }
 
-// stoppedNone says whether the rollout has stopped no pod yet: there are as many pods of older templates as are wanted.
+// stoppedNone reports whether the rollout has stopped no pod yet: there are as many pods of older templates as desired.
 func stoppedNone(d *appsv1.Deployment) bool {
 	s := d.Status
 	return s.ObservedGeneration < d.Generation || s.Replicas-s.UpdatedReplicas >= replicasOf(d)
@@ -207,7 +207,8 @@ func stoppedNone(d *appsv1.Deployment) bool {
 // exceeded is the reason of the condition Progressing of a rollout that took too long.
 const exceeded = "ProgressDeadlineExceeded"
 
-// stuck says whether the controller has given up the newest rollout that it knows of, or cannot make a pod for a while, and why.
+// stuck reports whether the controller has given up the newest rollout that it knows, or has been unable to create a
+// pod for a while, and why.
 func stuck(d *appsv1.Deployment, now time.Time) (string, bool) {
 	for _, c := range d.Status.Conditions {
 		if c.Type == appsv1.DeploymentProgressing && (c.Status == corev1.ConditionFalse || c.Reason == exceeded) ||
@@ -218,7 +219,7 @@ func stuck(d *appsv1.Deployment, now time.Time) (string, bool) {
 	return "", false
 }
 
-// overdue returns why a move of that kind is taken back: it got stuck, or takes too long.
+// overdue returns the reason for undoing a move of that kind: it got stuck, or takes too long.
 func (s state) overdue(v view, kind string) (why string, is bool) {
 	d := v.Deployment
 	if why, is := stuck(d, v.Now); is && d.Status.ObservedGeneration >= d.Generation {
@@ -230,18 +231,18 @@ func (s state) overdue(v view, kind string) (why string, is bool) {
 	return "", false
 }
 
-// restarting says whether a restart of this package is still on its way through the pods. The controller, which does it, asks
-// no budget when it takes them away one by one.
+// restarting reports whether a restart by this package is still in progress. The controller removes its pods one by one
+// and ignores budgets.
 func restarting(d *appsv1.Deployment) bool { return d.Annotations[restartUndo] != "" && !rolledOut(d) }
 
-// surging says whether the Deployment has one replica more because of a surge. A mark that was left behind, on a
-// Deployment with any other number of replicas, counts for nothing.
+// surging reports whether the Deployment has one replica more because of a surge. It ignores a leftover annotation on a
+// Deployment with any other number of replicas.
 func surging(d *appsv1.Deployment) bool {
 	before, err := strconv.ParseInt(d.Annotations[surgeReplicas], 10, 32)
 	return err == nil && replicasOf(d) == int32(before)+1
 }
 
-// describe says in words how far the Deployment is.
+// describe describes the progress of the Deployment in words.
 func describe(d *appsv1.Deployment) string {
 	want, s := replicasOf(d), d.Status
 	switch {

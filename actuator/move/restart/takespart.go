@@ -19,7 +19,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// candidate is a pod that may be moved by its Deployment, with everything that the checks look at.
+// candidate is a pod that its Deployment may move, with the input of all checks.
 type candidate struct {
 	Pod        *corev1.Pod
 	Deployment *appsv1.Deployment
@@ -28,14 +28,14 @@ type candidate struct {
 	Now        time.Time
 	// Budgets select the pod.
 	Budgets []policyv1.PodDisruptionBudget
-	// Claims belong to the volumes of the pod, in their order. nil: there is none of that name.
+	// Claims are the claims of the pod's volumes, in order. nil means that the claim does not exist.
 	Claims []*corev1.PersistentVolumeClaim
-	// Elsewhere says whether another node has room for the pod, and why not. nil: not known.
+	// Elsewhere reports whether another node has room for the pod, and why not. nil means unknown.
 	Elsewhere func(*corev1.Pod) (bool, string)
 }
 
-// find returns the pod with its Deployment. nil: the pod has none or has ended, or the Deployment does not take part. Missing
-// objects are no error; objects that were recreated under the same name do not count.
+// find returns the pod with its Deployment. It returns nil if the pod has none or has ended, or if the Deployment does
+// not take part. Missing objects are no error; objects that were recreated under the same name do not count.
 func (m *Method) find(ctx context.Context, pod *corev1.Pod, p policy.Restart, now time.Time) (*candidate, error) {
 	if p.Workloads == "" || schemas.Ended(pod) {
 		return nil, nil
@@ -63,19 +63,19 @@ func (m *Method) find(ctx context.Context, pod *corev1.Pod, p policy.Restart, no
 		if err != nil {
 			return nil, err
 		}
-		if scaled { // the autoscaler would take the replica more away
+		if scaled { // the autoscaler would remove the additional replica
 			method = schemas.MethodRestart
 		}
 	}
 	return m.withBudgets(ctx, &candidate{Pod: pod, Deployment: d, Method: method, Policy: p, Now: now})
 }
 
-// withBudgets adds the budgets of the pod where they matter. nil: the Deployment has several replicas and no budget that
-// forbids a disruption.
+// withBudgets adds the budgets of the pod if they matter. It returns nil if the Deployment has several replicas and no
+// budget that forbids a disruption.
 func (m *Method) withBudgets(ctx context.Context, c *candidate) (*candidate, error) {
 	several := replicasOf(c.Deployment) > 1
 	switch {
-	case several && restarting(c.Deployment): // whatever its budgets allow now that there is a pod more
+	case several && restarting(c.Deployment): // regardless of the disruptions allowed now, with one pod more
 		return c, nil
 	case several && !c.Policy.BlockedByBudget:
 		return nil, nil
@@ -122,7 +122,7 @@ func (m *Method) deployment(ctx context.Context, namespace, name string) (*appsv
 	return found(d, err, "deployment", namespace, name)
 }
 
-// found returns the object that was read, or nil when there is none.
+// found returns the object that was read, or nil if there is none.
 func found[T any](object *T, err error, kind, namespace, name string) (*T, error) {
 	switch {
 	case apierrors.IsNotFound(err):
@@ -133,7 +133,7 @@ func found[T any](object *T, err error, kind, namespace, name string) (*T, error
 	return object, nil
 }
 
-// scaled says whether a HorizontalPodAutoscaler scales the Deployment.
+// scaled reports whether a HorizontalPodAutoscaler scales the Deployment.
 func (m *Method) scaled(ctx context.Context, d *appsv1.Deployment) (bool, error) {
 	list, err := m.cfg.Client.AutoscalingV2().HorizontalPodAutoscalers(d.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -167,7 +167,7 @@ func (m *Method) complement(ctx context.Context, c *candidate) error {
 	return nil
 }
 
-// ownedBy returns the controller of an object when it is of that kind in the group apps.
+// ownedBy returns the controller of an object if it is of that kind in the group apps.
 func ownedBy(object metav1.Object, kind string) (metav1.OwnerReference, bool) {
 	owner := metav1.GetControllerOf(object)
 	if owner == nil || owner.Kind != kind {
@@ -181,8 +181,8 @@ func inApps(apiVersion string) bool {
 	return err == nil && version.Group == appsv1.GroupName
 }
 
-// takesPart says whether a Deployment takes part, and its method, from its own mark and the mark of its namespace. A mark with
-// an unknown value counts as none.
+// takesPart reports whether a Deployment takes part, and its method, from its own annotation and the annotation of its
+// namespace. An unknown value counts as none.
 func takesPart(p policy.Restart, deployment, namespace string) (schemas.Method, bool) {
 	mark := deployment
 	if !known(mark) {
@@ -202,7 +202,7 @@ func takesPart(p policy.Restart, deployment, namespace string) (schemas.Method, 
 	}
 }
 
-// methodOf is the method of the policy.
+// methodOf returns the method of the policy.
 func methodOf(p policy.Restart) schemas.Method {
 	if p.Method == policy.Surge {
 		return schemas.MethodSurge
@@ -210,12 +210,12 @@ func methodOf(p policy.Restart) schemas.Method {
 	return schemas.MethodRestart
 }
 
-// known says whether a mark has a value that means something.
+// known reports whether an annotation has a valid value.
 func known(mark string) bool {
 	return slices.Contains([]string{"true", "restart", "surge", "false"}, mark)
 }
 
-// replicasOf is how many pods a Deployment wants.
+// replicasOf returns the number of pods that a Deployment wants.
 func replicasOf(d *appsv1.Deployment) int32 {
 	if d.Spec.Replicas == nil {
 		return 1

@@ -7,7 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// sharesVolumes finds a volume that the replacement, on another node, would wait for while the pod waits for the replacement.
+// sharesVolumes finds a volume that the replacement on another node would wait for, while the pod waits for the
+// replacement.
 func sharesVolumes(c candidate) string {
 	for i, name := range claimNames(c.Pod) {
 		claim := c.Claims[i]
@@ -26,15 +27,15 @@ func sharesVolumes(c candidate) string {
 	return ""
 }
 
-// isDisk says whether a volume is a disk without a claim, which one node at a time can write to.
+// isDisk reports whether a volume is a disk without a claim, which only one node at a time can write to.
 func isDisk(v corev1.Volume) bool {
 	return v.AWSElasticBlockStore != nil || v.GCEPersistentDisk != nil || v.AzureDisk != nil || v.Cinder != nil || v.ISCSI != nil ||
 		v.RBD != nil || v.FC != nil
 }
 
-// singleNode says whether only one node at a time can use a claim, and the access mode that causes it.
+// singleNode reports whether only one node at a time can use a claim, and the responsible access mode.
 func singleNode(claim *corev1.PersistentVolumeClaim) (corev1.PersistentVolumeAccessMode, bool) {
-	modes := claim.Status.AccessModes // those of the volume
+	modes := claim.Status.AccessModes // the access modes of the volume
 	if len(modes) == 0 {
 		modes = claim.Spec.AccessModes
 	}
@@ -49,7 +50,7 @@ func singleNode(claim *corev1.PersistentVolumeClaim) (corev1.PersistentVolumeAcc
 	return "", false
 }
 
-// claimNames lists the claims that the pod's volumes name. Ephemeral claims, one for each pod, are not among them.
+// claimNames returns the claims that the pod's volumes name. It omits ephemeral claims, one for each pod.
 func claimNames(pod *corev1.Pod) []string {
 	var names []string
 	for _, v := range pod.Spec.Volumes {
