@@ -89,8 +89,12 @@ func (b *Bus) unanswered(ctx context.Context, began time.Time, subject string, e
 
 // readReply reads what came back at the time now.
 func readReply(m *nats.Msg, now time.Time) (e schemas.Event, has bool, err error) {
-	why, after := header(m.Header, HeaderError), header(m.Header, HeaderRetryAfter)
-	if service := header(m.Header, headerServiceError); why == "" && service != "" {
+	v, err := headers(m.Header, HeaderError, HeaderRetryAfter, headerServiceError, cloudevent.HeaderPrefix+"specversion", contentHeader)
+	if err != nil {
+		return e, false, fmt.Errorf("%w: %w", schemas.ErrInvalid, err)
+	}
+	why, after, service, version, content := v[0], v[1], v[2], v[3], v[4]
+	if why == "" && service != "" {
 		why, after = service, "0"
 	}
 	switch {
@@ -98,7 +102,7 @@ func readReply(m *nats.Msg, now time.Time) (e schemas.Event, has bool, err error
 		return e, false, &delivery.Later{After: delivery.ReadAfter(after, now), Err: errors.New(line(why, mostSaid))}
 	case why != "":
 		return e, false, fmt.Errorf("%w: %s", schemas.ErrInvalid, line(why, mostSaid))
-	case len(m.Data) == 0 && header(m.Header, cloudevent.HeaderPrefix+"specversion") == "" && header(m.Header, contentHeader) == "":
+	case len(m.Data) == 0 && version == "" && content == "":
 		return e, false, nil
 	}
 	e, err = decode(m.Header, m.Data, maxData)

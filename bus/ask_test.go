@@ -136,6 +136,10 @@ func TestWhyThereIsNoAnswerIsTold(t *testing.T) {
 			&nats.Msg{Header: nats.Header{"rehome-error": {"busy"}, "retry-after": {"7"}}},
 			meaning{later: after(7 * time.Second), text: "answer on functions.keep-off-spot: try again after 7s: busy"},
 		},
+		"an error in two cases": {
+			&nats.Msg{Header: nats.Header{"Rehome-Error": {"busy"}, "rehome-error": {"no such label"}, "Retry-After": {"7"}}},
+			meaning{invalid: true, text: "answer on functions.keep-off-spot: invalid event: header Rehome-Error is given more than once"},
+		},
 		"an error of the services framework": {
 			&nats.Msg{Header: nats.Header{"Nats-Service-Error": {"it broke"}, "Nats-Service-Error-Code": {"500"}}},
 			meaning{later: after(0), text: "answer on functions.keep-off-spot: try again: it broke"},

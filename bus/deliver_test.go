@@ -21,14 +21,8 @@ import (
 func TestDeliverSubjects(t *testing.T) {
 	t.Parallel()
 	reads := map[bus.Role][]string{ // streams of which a key makes consumers
-		bus.RoleSetup:       {bus.StreamScopes},
-		bus.RoleWatcher:     {bus.StreamRequests, bus.StreamEvents},
-		bus.RoleActuator:    {bus.StreamIntents, bus.StreamLedger},
-		bus.RoleMaintenance: {bus.StreamRequests, bus.StreamEvents, bus.StreamMaintenances},
-		bus.RoleAll: {
-			bus.StreamScopes, bus.StreamIntents, bus.StreamRequests, bus.StreamEvents, bus.StreamLedger, bus.StreamMaintenances,
-		},
-		bus.RoleOperator: {bus.StreamEvents},
+		bus.RoleSetup: {bus.StreamScopes, bus.StreamEvents},
+		bus.RoleAll:   {bus.StreamScopes, bus.StreamIntents, bus.StreamRequests, bus.StreamEvents, bus.StreamLedger},
 	}
 	all := confined()
 	for role := range reads {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,7 +26,6 @@ const markerAge = time.Hour
 // bucket is an open key-value bucket, with the epoch of its revisions.
 type bucket struct {
 	jetstream.KeyValue
-	made  time.Time
 	epoch uint64
 }
 
@@ -39,47 +39,7 @@ func (b *Bus) bucket(ctx context.Context, stream string) (bucket, error) {
 	if err != nil {
 		return bucket{}, notSetUp("stream "+stream, err)
 	}
-	return bucket{kv, s.CachedInfo().Created, epoch(s.CachedInfo())}, nil
-}
-
-// watch hands over the entries of a bucket, nil after the last one that was there, and then each change, until ctx ends or take
-// returns an error, which it returns. It fails when the bucket was made anew.
-func (b *Bus) watch(ctx context.Context, stream string, take func(e jetstream.KeyValueEntry, epoch uint64) error) error {
-	kv, err := b.bucket(ctx, stream)
-	if err != nil {
-		return err
-	}
-	w, err := kv.WatchAll(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = w.Stop() }() // else the server removes its consumer
-	look := time.NewTicker(ackWithin)
-	defer look.Stop()
-	complete := false
-	for {
-		select {
-		case e, ok := <-w.Updates():
-			if !ok {
-				return errLost
-			}
-			if err := take(e, kv.epoch); err != nil {
-				return err
-			}
-			complete = complete || e == nil
-			look.Reset(ackWithin)
-		case <-look.C:
-			now, err := b.js.Stream(ctx, stream)
-			switch {
-			case err != nil:
-				return notSetUp("stream "+stream, err)
-			case !complete, !now.CachedInfo().Created.Equal(kv.made):
-				return fmt.Errorf("stream %s: %w", stream, errSilence)
-			}
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+	return bucket{kv, epoch(s.CachedInfo())}, nil
 }
 
 // entries returns the newest message of each key of a bucket, the oldest first. A key that was deleted has none.
@@ -94,9 +54,13 @@ func (b *Bus) entries(ctx context.Context, stream string) ([]letter, error) {
 		newest[l.Subject] = l.Sequence
 	}
 	return slices.DeleteFunc(all, func(l letter) bool {
-		deleted := l.Header.Get("KV-Operation") != "" || l.Header.Get(jetstream.MarkerReasonHeader) != ""
-		return deleted || newest[l.Subject] > l.Sequence
+		return l.isDeletion() || newest[l.Subject] > l.Sequence
 	}), err
+}
+
+// isDeletion returns whether a message of a bucket says that its key was deleted.
+func (l letter) isDeletion() bool {
+	return l.Header.Get("KV-Operation") != "" || l.Header.Get(jetstream.MarkerReasonHeader) != ""
 }
 
 // key is the key of an entry of a bucket.
@@ -299,32 +263,47 @@ func (m Maintenances) Follow(
 		}
 		changed(name, is)
 	}
-	m.bus.forever(ctx, "maintenances", func(ctx context.Context) error {
-		seen := map[string]bool{}
-		return m.bus.watch(ctx, StreamMaintenances, func(e jetstream.KeyValueEntry, epoch uint64) error {
-			if e == nil {
-				for name := range known {
-					if !seen[name] {
-						hand(name, nil)
-					}
-				}
-				synced()
-				return nil
-			}
-			name, _ := schemas.FromToken(e.Key())
-			seen[name] = true
-			if e.Operation() != jetstream.KeyValuePut {
-				hand(name, nil)
-				return nil
-			}
-			is, err := maintenanceOf(e.Key(), e.Value(), e.Revision()+epoch)
-			if err != nil {
-				m.bus.log.Error("a maintenance in the table cannot be read and is left out", "key", e.Key(), "error", err)
-				return nil
-			}
+	take := func(l letter) {
+		name, _ := schemas.FromToken(l.key())
+		if l.isDeletion() {
+			hand(name, nil)
+		} else if is, err := maintenanceOf(l.key(), l.Data, l.number()); err == nil {
 			hand(name, is)
-			return nil
-		})
+		} else {
+			m.bus.log.Error("a maintenance in the table cannot be read and is left out", "key", l.key(), "error", err)
+		}
+	}
+	m.bus.forever(ctx, "maintenances", func(ctx context.Context) error {
+		s, err := m.bus.js.Stream(ctx, StreamMaintenances)
+		if err != nil {
+			return notSetUp("stream "+StreamMaintenances, err)
+		}
+		entries, err := m.bus.entries(ctx, StreamMaintenances)
+		if err != nil {
+			return err
+		}
+		gone := maps.Clone(known)
+		for _, l := range entries {
+			take(l)
+			name, _ := schemas.FromToken(l.key())
+			delete(gone, name)
+		}
+		for name := range gone {
+			hand(name, nil)
+		}
+		synced()
+		r, err := m.bus.polling(source{stream: StreamMaintenances}, s.CachedInfo().State.LastSeq, s)
+		if err != nil {
+			return err
+		}
+		defer r.close()
+		for {
+			l, err := r.next(ctx)
+			if err != nil {
+				return err
+			}
+			take(l)
+		}
 	})
 	return nil
 }

@@ -129,10 +129,14 @@ func decode(h nats.Header, body []byte, most int) (schemas.Event, error) {
 	if err != nil {
 		return schemas.Event{}, err
 	}
-	if body, err = decompress(strings.ToLower(header(h, encodingHeader)), body, most); err != nil {
+	values, err := headers(h, encodingHeader, contentHeader)
+	if err == nil {
+		body, err = decompress(strings.ToLower(values[0]), body, most)
+	}
+	if err != nil {
 		return schemas.Event{}, fmt.Errorf("read CloudEvent: %w: %w", schemas.ErrInvalid, err)
 	}
-	structured := strings.HasPrefix(strings.ToLower(header(h, contentHeader)), cloudevent.StructuredJSON)
+	structured := strings.HasPrefix(strings.ToLower(values[1]), cloudevent.StructuredJSON)
 	_, binary := attributes["specversion"]
 	switch {
 	case structured, !binary && bytes.HasPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("{")):
@@ -144,14 +148,21 @@ func decode(h nats.Header, body []byte, most int) (schemas.Event, error) {
 	return schemas.Event{}, fmt.Errorf("read CloudEvent: %w: %w", schemas.ErrInvalid, err)
 }
 
-// header is the value of a header, whose name may have any case. Empty: there is none.
-func header(h nats.Header, name string) string {
-	for key, values := range h {
-		if strings.EqualFold(key, name) && len(values) > 0 && values[0] != "" {
-			return values[0]
+// headers returns the values of headers, whose names may have any case. Empty: there is none. It fails if one is given more than once.
+func headers(h nats.Header, names ...string) (values []string, err error) {
+	values = make([]string, len(names))
+	for key, given := range h {
+		for i, name := range names {
+			if !strings.EqualFold(key, name) || len(given) == 0 || given[0] == "" {
+				continue
+			}
+			if values[i] != "" || len(given) > 1 {
+				return nil, fmt.Errorf("header %s is given more than once", name)
+			}
+			values[i] = given[0]
 		}
 	}
-	return ""
+	return values, nil
 }
 
 func compress(data []byte) ([]byte, error) {

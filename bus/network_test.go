@@ -361,9 +361,9 @@ func TestForwarderWithItsKeyHasTheWholeHistory(t *testing.T) {
 		}
 		return nil
 	})
-	operator := p.join(t, "operator")
-	bustest.Eventually(t, "the operator adds the name", func() bool {
-		return operator.AddListener(t.Context(), bus.Listener{Name: "audit"}) == nil
+	setup := p.join(t, "setup")
+	bustest.Eventually(t, "the name is added", func() bool {
+		return setup.AddListener(t.Context(), bus.Listener{Name: "audit"}) == nil
 	})
 	for i := range 300 {
 		e := delta(t, fmt.Sprint("node-", i))

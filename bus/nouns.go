@@ -33,9 +33,11 @@ const (
 	RoleSender      Role = "sender"
 )
 
-// polls returns whether a role reads without consumers. It can then have an account of its own. Other roles read with less delay and
-// less work for the server.
-func (r Role) polls() bool { return r == RoleReader || r == RoleOperator }
+// polls returns whether a role reads streams without consumers of its own. A server delivers the messages of a consumer on any subject
+// that the consumer names. So only a process with all roles, which owns these subjects anyway, makes consumers to read.
+func (r Role) polls() bool {
+	return slices.Contains([]Role{RoleWatcher, RoleActuator, RoleMaintenance, RoleReader, RoleOperator}, r)
+}
 
 // The streams. Streams whose names begin with KV_ are key-value buckets.
 const (
@@ -59,7 +61,7 @@ type Noun struct {
 	Type string
 
 	publish []Role // write to its subjects, or to the keys of its bucket
-	follow  []Role // read its stream in order, through consumers of their own
+	follow  []Role // read its stream in order, and continue with new messages
 	live    []Role // subscribe to its subjects
 	work    []Role // take its messages from the consumer of their strategy
 	get     []Role // read messages of its stream without a consumer

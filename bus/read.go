@@ -47,6 +47,8 @@ type source struct {
 	stream   string
 	channels []string  // empty: all
 	since    time.Time // leaves out older messages; zero: none
+	// unheard leaves new messages for the next regular look, up to a second later, and needs no right to subscribe.
+	unheard bool
 }
 
 // reader reads a stream in order and without a gap. Not for concurrent use.
@@ -116,8 +118,7 @@ func (r *consuming) close() {
 	_ = r.bus.js.DeleteConsumer(ctx, r.stream.CachedInfo().Config.Name, r.consumer.CachedInfo().Name) // else the server does it in a minute
 }
 
-// polling reads without a consumer and requests single messages. A server delivers the messages of a consumer on any subject that the
-// consumer names, so participants outside of Rehome must not make consumers.
+// polling reads without a consumer and requests single messages, see [Role.polls].
 type polling struct {
 	bus      *Bus
 	stream   jetstream.Stream
@@ -133,7 +134,14 @@ type polling struct {
 // polling makes a reader that also hears when something is published.
 func (b *Bus) polling(s source, after uint64, stream jetstream.Stream) (reader, error) {
 	r := b.poll(s, after, stream)
-	for _, channel := range r.channels {
+	channels := s.channels
+	if len(channels) == 0 {
+		channels = subjectsOf(s.stream)
+	}
+	if s.unheard {
+		channels = nil
+	}
+	for _, channel := range channels {
 		sub, err := b.nc.Subscribe(b.js.prefix.subject(channel), func(*nats.Msg) {
 			select {
 			case r.heard <- struct{}{}:
@@ -187,13 +195,13 @@ func (r *polling) next(ctx context.Context) (letter, error) {
 	return l, nil
 }
 
-// fill reads the next messages, unless there are none. It fails if the stream was made anew.
+// fill reads the next messages, unless there are none. It fails if the stream was made anew, or restored to an older state.
 func (r *polling) fill(ctx context.Context) error {
 	info, err := r.stream.Info(ctx)
 	switch {
 	case err != nil:
 		return notSetUp("stream "+r.source.stream, err)
-	case !info.Created.Equal(r.made):
+	case !info.Created.Equal(r.made), info.State.LastSeq+1 < r.from:
 		return fmt.Errorf("stream %s: %w", r.source.stream, errLost)
 	}
 	if r.from == 0 {
@@ -205,22 +213,47 @@ func (r *polling) fill(ctx context.Context) error {
 	if r.from > info.State.LastSeq {
 		return nil
 	}
-	to := min(info.State.LastSeq, r.from+polledAtOnce-1)
-	size := (to - r.from + questions) / questions
+	first, err := r.earliest(ctx)
+	if err != nil {
+		return err
+	}
+	if first == nil || first.Sequence > info.State.LastSeq {
+		r.from = info.State.LastSeq + 1
+		return nil
+	}
+	from, to := first.Sequence+1, min(info.State.LastSeq, first.Sequence+polledAtOnce)
+	size := (to - first.Sequence + questions - 1) / questions
 	var parts [questions][]letter
 	group, ctx := errgroup.WithContext(ctx)
 	for i := range parts {
-		first := r.from + uint64(i)*size
+		begin := from + uint64(i)*size
 		group.Go(func() (err error) {
-			parts[i], err = r.between(ctx, first, min(first+size-1, to))
+			parts[i], err = r.between(ctx, begin, min(begin+size-1, to))
 			return err
 		})
 	}
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	r.ready, r.from = slices.Concat(parts[:]...), to+1
+	r.ready, r.from = append([]letter{*first}, slices.Concat(parts[:]...)...), to+1
 	return nil
+}
+
+// earliest returns the next message of the channels, so that a gap in a stream costs one question. nil: there is none.
+func (r *polling) earliest(ctx context.Context) (first *letter, err error) {
+	for _, channel := range r.channels {
+		m, err := r.get(ctx, r.from, channel)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, notSetUp("stream "+r.source.stream, err)
+		}
+		if first == nil || m.Sequence < first.Sequence {
+			first = r.bus.js.prefix.rawLetter(r.source.stream, m, epoch(r.stream.CachedInfo()))
+		}
+	}
+	return first, nil
 }
 
 // first returns the sequence of the first message since the time of the source, or the one after the last.
@@ -465,7 +498,7 @@ const (
 // more than 300 invalid messages at once it logs the others. One process should do this.
 func (b *Bus) Proofread(ctx context.Context, since time.Time, flaw func(schemas.Event) error) error {
 	left, at := mostBuried, time.Now()
-	s := source{stream: StreamEvents, channels: subjectsOf(StreamEvents), since: since}
+	s := source{stream: StreamEvents, channels: subjectsOf(StreamEvents), since: since, unheard: true}
 	b.follow(ctx, s, func(ctx context.Context, l letter) error {
 		e, err := l.event(maxData)
 		if err == nil {

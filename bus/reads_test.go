@@ -14,6 +14,15 @@ import (
 func TestReadsOfKeys(t *testing.T) {
 	news := []string{"delta", "intents", "maintenance", "receipt", "verdict"}
 	want := map[bus.Role]reads{
+		bus.RoleWatcher: {[]string{bus.StreamRequests, bus.StreamEvents}, []string{"request", "verdict"}},
+		bus.RoleActuator: {
+			[]string{bus.StreamIntents, bus.StreamRequests, bus.StreamEvents, bus.StreamLedger}, []string{"$KV.REHOME_LEDGER.>", "intents"},
+		},
+		bus.RoleMaintenance: {
+			[]string{bus.StreamIntents, bus.StreamRequests, bus.StreamEvents, bus.StreamMaintenances},
+			[]string{"$KV.REHOME_MAINTENANCES.>", "request", "verdict"},
+		},
+		bus.RoleOperator:   {allStreams, []string{"delta", "intents", "maintenance", "receipt", "scope", "verdict"}},
 		bus.RoleFunctions:  {streams: []string{bus.StreamScopes, bus.StreamIntents}},
 		bus.RoleDispatcher: {streams: []string{bus.StreamScopes, bus.StreamIntents}},
 		bus.RoleSender:     {subjects: []string{"receipt", "verdict"}},

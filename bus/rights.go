@@ -35,10 +35,10 @@ const Account = "REHOME"
 // its own account, where no stream is. A listener publishes nothing, and a function only answers.
 func (p Participant) Account() string {
 	switch p.Role {
-	case RoleFunctions, RoleDispatcher, RoleSender, RoleReader, RoleForwarder:
-		return Account + "_" + p.String()
+	case RoleSetup, RoleAll, RoleListener, RoleFunction:
+		return Account
 	}
-	return Account
+	return Account + "_" + p.String()
 }
 
 // Hosting says which strategies have functions, and where.
@@ -90,7 +90,7 @@ func RightsOf(p Participant, h Hosting) Rights {
 	for _, role := range roles {
 		r.Publish = append(r.Publish, asking(Participant{Role: role, Name: p.Name}, h)...)
 		for _, n := range Nouns() {
-			r.add(n, Participant{Role: role, Name: p.Name}, h)
+			r.add(n, Participant{Role: role, Name: p.Name}, h, p.Role.polls())
 		}
 	}
 	r.Publish, r.Subscribe = withoutCovered(h.Prefix.subjects(r.Publish)), withoutCovered(h.Prefix.subjects(r.Subscribe))
@@ -116,20 +116,18 @@ const api = "$JS.API."
 func asking(p Participant, h Hosting) []string {
 	switch p.Role {
 	case RoleSetup:
-		return slices.Concat(on("STREAM.INFO"), on("STREAM.CREATE"), on("STREAM.UPDATE"), []string{api + "CONSUMER.CREATE." + StreamScopes + ".>"})
-	case RoleDispatcher:
-		return append(on("STREAM.INFO"), h.Subjects...)
-	case RoleWatcher, RoleFunctions, RoleActuator, RoleMaintenance:
-		return on("STREAM.INFO")
-	case RoleReader:
-		return slices.Concat(on("STREAM.INFO"), on("CONSUMER.LIST"), []string{server.JSApiAccountInfo})
-	case RoleOperator:
-		all := slices.Concat(on("STREAM.INFO"), on("CONSUMER.LIST"), []string{server.JSApiAccountInfo})
+		all := slices.Concat(on("STREAM.INFO"), on("STREAM.CREATE"), on("STREAM.UPDATE"), []string{api + "CONSUMER.CREATE." + StreamScopes + ".>"})
 		for _, question := range []string{"INFO", "CREATE", "DELETE"} { // of forwarders
 			all = append(all, api+"CONSUMER."+question+"."+StreamEvents+".*")
 		}
 		return all
-	case RoleForwarder: // whose consumer an operator makes
+	case RoleDispatcher:
+		return append(on("STREAM.INFO"), h.Subjects...)
+	case RoleWatcher, RoleFunctions, RoleActuator, RoleMaintenance:
+		return on("STREAM.INFO")
+	case RoleReader, RoleOperator:
+		return slices.Concat(on("STREAM.INFO"), on("CONSUMER.LIST"), []string{server.JSApiAccountInfo})
+	case RoleForwarder: // whose consumer the setup key makes
 		name := schemas.Token(p.Name)
 		return []string{
 			api + "STREAM.INFO." + StreamEvents, api + "CONSUMER.INFO." + StreamEvents + "." + name,
@@ -153,8 +151,8 @@ func pulls(stream, consumer string) string {
 	return api + "CONSUMER.MSG.NEXT." + stream + "." + consumer
 }
 
-// add adds the rights to a noun.
-func (r *Rights) add(n Noun, p Participant, h Hosting) {
+// add adds the rights to a noun, for a process that polls streams or one that makes consumers.
+func (r *Rights) add(n Noun, p Participant, h Hosting, polls bool) {
 	may := func(roles []Role, questions ...string) bool {
 		if !slices.Contains(roles, p.Role) {
 			return false
@@ -177,11 +175,12 @@ func (r *Rights) add(n Noun, p Participant, h Hosting) {
 	may(n.get, "STREAM.MSG.GET."+n.Stream, "STREAM.INFO."+n.Stream)
 	// A message that is gone already differs from one that cannot be removed: the client looks for it.
 	may(n.drop, "STREAM.MSG.DELETE."+n.Stream, "STREAM.MSG.GET."+n.Stream, "STREAM.INFO."+n.Stream)
-	followed := may(n.follow, "STREAM.INFO."+n.Stream, "CONSUMER.CREATE."+n.Stream+".>", "CONSUMER.DELETE."+n.Stream+".*")
 	switch {
-	case followed && n.Stream == StreamMaintenances: // the server pushes the keys, and asks the client to keep up
-		r.Publish = append(r.Publish, "$JS.FC."+n.Stream+".>")
-	case followed:
+	case polls || n.Stream == StreamMaintenances: // a small table, which every process polls
+		if may(n.follow, "STREAM.INFO."+n.Stream, "STREAM.MSG.GET."+n.Stream) {
+			r.Subscribe = append(r.Subscribe, n.prefix()+">")
+		}
+	case may(n.follow, "STREAM.INFO."+n.Stream, "CONSUMER.CREATE."+n.Stream+".>", "CONSUMER.DELETE."+n.Stream+".*"):
 		r.Publish = append(r.Publish, pulls(n.Stream, "*"))
 	}
 	if n.isBucket() {

@@ -397,7 +397,13 @@ func (p part) setUp() error {
 		return err != nil || !slices.ContainsFunc(left, func(e os.DirEntry) bool { return slices.Contains(names, e.Name()) })
 	})
 	defer p.furnish(p.t)
-	return p.all(part.setUpOnce, part.setUpOnce)
+	return p.all(part.setUpOnce, part.setUpOnce, part.listeners)
+}
+
+// listeners makes, changes, and removes the listener of a forwarder.
+func (p part) listeners() error {
+	ctx := p.t.Context()
+	return errors.Join(p.bus.AddListener(ctx, bus.Listener{Name: "new"}), p.bus.RemoveListener(ctx, "new"))
 }
 
 // setUpOnce tries again, as the command does: the server may not be done yet with what it had before.
@@ -778,7 +784,7 @@ func (p part) forward() error {
 	return err
 }
 
-// operate retries and drops dead letters of each kind, writes to the ledger, and removes a listener.
+// operate retries and drops dead letters of each kind, and writes to the ledger.
 func (p part) operate() error {
 	ctx := p.t.Context()
 	node := fmt.Sprintf("node-%d", time.Now().UnixNano())
@@ -815,12 +821,6 @@ func (p part) operate() error {
 		return err
 	}
 	if err := p.remember(); err != nil {
-		return err
-	}
-	if err := p.bus.AddListener(ctx, bus.Listener{Name: "new"}); err != nil {
-		return err
-	}
-	if err := p.bus.RemoveListener(ctx, "new"); err != nil {
 		return err
 	}
 	if err := p.listen(map[string]schemas.Event{bus.ScopeChannels: scope(p.t, "a", 1)}); err != nil || len(p.refusals.list()) > 0 {

@@ -86,7 +86,7 @@ func StartServer(o ServerOptions) (*Server, error) {
 	}
 	s := new(Server)
 	if o.Socket != "" {
-		g, err := openGate(o.Socket) // before the server touches the store that another one may be using
+		g, err := openGate(o.Socket, o.Log) // before the server touches the store that another one may be using
 		if err != nil {
 			return nil, fmt.Errorf("bus server: %w", err)
 		}
@@ -204,7 +204,7 @@ func (l *serverLog) Fatalf(format string, v ...any) {
 func (*serverLog) Debugf(string, ...any) {}
 func (*serverLog) Tracef(string, ...any) {}
 
-// The limits of an embedded server that listens, far above the needs of participants.
+// The limits of an embedded server that listens, far above the needs of participants. The first one also holds for the socket.
 const (
 	maxConnections   = 128
 	maxSubscriptions = 256              // of one connection; a client has one or two for each stream that it reads
@@ -339,11 +339,13 @@ const dialWithin = time.Second
 type gate struct {
 	path     string
 	listener *net.UnixListener
+	log      *slog.Logger
 	done     sync.WaitGroup // ends with the listener and the connections of the server
+	open     atomic.Int32   // connections
 }
 
 // openGate makes the socket for this user alone, and replaces an abandoned one.
-func openGate(path string) (*gate, error) {
+func openGate(path string, log *slog.Logger) (*gate, error) {
 	if len(path) > maxSocketPath {
 		return nil, fmt.Errorf("socket %s: path has %d bytes, at most %d are possible", path, len(path), maxSocketPath)
 	}
@@ -361,7 +363,7 @@ func openGate(path string) (*gate, error) {
 	if err != nil {
 		return nil, fmt.Errorf("socket %s: %w", path, err)
 	}
-	return &gate{path: path, listener: l}, nil
+	return &gate{path: path, listener: l, log: log}, nil
 }
 
 // listenPrivately makes the socket in a directory that only this user may enter, and moves it after its mode is set, so that no
@@ -396,6 +398,11 @@ func (g *gate) serve(to nats.InProcessConnProvider) {
 				pause(context.Background(), 100*time.Millisecond) // too many open files: it passes, and retrying at once would not help
 				continue
 			}
+			if g.open.Load() == maxConnections {
+				g.log.Warn("the socket of the bus has as many connections as it may, and refuses another one", "limit", maxConnections)
+				_ = outside.Close()
+				continue
+			}
 			inside, err := to.InProcessConn()
 			if err != nil { // the server is stopping
 				_ = outside.Close()
@@ -408,9 +415,14 @@ func (g *gate) serve(to nats.InProcessConnProvider) {
 
 // connect copies in both directions until either side ends.
 func (g *gate) connect(outside, inside net.Conn) {
+	g.open.Add(1)
+	ended := sync.OnceFunc(func() {
+		_, _ = outside.Close(), inside.Close()
+		g.open.Add(-1)
+	})
 	for _, way := range [][2]net.Conn{{inside, outside}, {outside, inside}} {
 		g.done.Go(func() {
-			defer func() { _, _ = outside.Close(), inside.Close() }()
+			defer ended()
 			_, _ = io.Copy(way[0], way[1])
 		})
 	}

@@ -194,3 +194,34 @@ func TestUnknownStream(t *testing.T) {
 		})
 	}
 }
+
+func TestSocketConnections(t *testing.T) {
+	o := socketOptions(t)
+	bustest.Server(t, o)
+	dial := func() net.Conn {
+		c, err := net.Dial("unix", o.Socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	greeted := func(c net.Conn) bool { // the server speaks first
+		_ = c.SetReadDeadline(time.Now().Add(bustest.Patience))
+		n, _ := c.Read(make([]byte, 1))
+		return n == 1
+	}
+	const most = 128
+	var all []net.Conn
+	for i := range most {
+		all = append(all, dial())
+		if !greeted(all[i]) {
+			t.Fatalf("connection %d is refused", i+1)
+		}
+	}
+	if greeted(dial()) {
+		t.Errorf("connection %d is served", most+1)
+	}
+	_ = all[0].Close()
+	bustest.Eventually(t, "another one takes the place of one that ended", func() bool { return greeted(dial()) })
+}

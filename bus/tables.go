@@ -27,7 +27,7 @@ func (b *Bus) followTable(ctx context.Context, stream string, take func(context.
 		if err != nil {
 			return notSetUp("stream "+stream, err)
 		}
-		r, err := b.consuming(ctx, source{stream: stream}, 0, s)
+		r, err := b.read(ctx, source{stream: stream}, 0, s)
 		if err != nil {
 			return err
 		}
@@ -46,11 +46,12 @@ func (b *Bus) followTable(ctx context.Context, stream string, take func(context.
 				wait, cancel = context.WithDeadline(ctx, due)
 			}
 			l, err := r.next(wait)
+			isDue := wait.Err() != nil
 			cancel()
 			switch {
 			case err == nil:
 				try(l)
-			case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
+			case ctx.Err() == nil && isDue:
 				for _, l := range slices.Collect(maps.Values(failed)) {
 					try(l)
 				}

@@ -52,8 +52,8 @@ func TestReadingWithTheKeyOfAReader(t *testing.T) {
 }
 
 func TestForwardingWithTheKeyOfAForwarder(t *testing.T) {
-	k := newKnowing(t, "operator")
-	actuator, operator := k.as(bus.RoleActuator), k.as(bus.RoleOperator)
+	k := newKnowing(t, "setup")
+	actuator, setup := k.as(bus.RoleActuator), k.as(bus.RoleSetup)
 	publishAll(t, actuator, verdictsOf(t, "first")...)
 	out, err := execute(t, "forward", "--add", "--name", "sink", "--type", "verdict", "--since", "24h")
 	if err != nil || out != "sink: added\n" {
@@ -61,9 +61,9 @@ func TestForwardingWithTheKeyOfAForwarder(t *testing.T) {
 	}
 	s, url := newSink(t, nil)
 	t.Setenv("REHOME_NATS_NKEY_FILE", filepath.Join(k.dir, "forwarder-sink.nk"))
-	stop := forwarding(t, operator, "--to", url)
+	stop := forwarding(t, setup, "--to", url)
 	publishAll(t, actuator, verdictsOf(t, "second")...)
-	done(t, operator)
+	done(t, setup)
 	stop()
 	events, _ := s.take()
 	var got []string

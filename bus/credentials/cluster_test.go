@@ -26,14 +26,13 @@ func TestAccountsInACluster(t *testing.T) {
 	connect := func(name, url string) *bus.Bus {
 		return bustest.Connect(t, bus.Options{Name: name, URL: url, NKeyFile: filepath.Join(dir, name+".nk")})
 	}
-	bustest.SetUp(t, connect("setup", urls[0]), bus.Setup{Replicas: 3})
-	operator := connect("operator", urls[0])
-	bustest.Eventually(t, "the operator is connected", func() bool { return operator.Ready() == nil })
+	setup := connect("setup", urls[0])
+	bustest.SetUp(t, setup, bus.Setup{Replicas: 3})
 	actuator := connect("actuator", urls[0])
 	for i, url := range urls {
 		name := fmt.Sprint(i)
 		s, r, f := connect("sender-a", url), connect("reader", url), connect("forwarder-"+name, url)
-		if err := operator.AddListener(t.Context(), bus.Listener{Name: name}); err != nil {
+		if err := setup.AddListener(t.Context(), bus.Listener{Name: name}); err != nil {
 			t.Fatal(err)
 		}
 		bustest.Eventually(t, fmt.Sprintf("a request by server %d", i), func() bool {

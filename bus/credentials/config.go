@@ -76,7 +76,7 @@ type seedOf struct {
 // roles returns the roles in the order of the files.
 func roles() []seedOf {
 	return []seedOf{
-		{bus.RoleSetup, "`rehome setup`, once"},
+		{bus.RoleSetup, "`rehome setup`, and `rehome forward --add` and `--remove`"},
 		{bus.RoleWatcher, "`rehome watcher`"},
 		{bus.RoleFunctions, "`rehome functions`"},
 		{bus.RoleDispatcher, "`rehome dispatcher`"},
@@ -85,7 +85,7 @@ func roles() []seedOf {
 		{bus.RoleAll, "`rehome run` with these servers"},
 		{bus.RoleReader, "`rehome events`, `rehome status`, `rehome get breakers`, and programs that read the past"},
 		{bus.RoleListener, "programs that listen to what happens from now on"},
-		{bus.RoleOperator, "people: `rehome get deadletters`, `rehome breakers clear`, `rehome forward --add` and `--remove`"},
+		{bus.RoleOperator, "people: `rehome get deadletters` and `rehome breakers clear`"},
 	}
 }
 

@@ -119,6 +119,7 @@ func WithBus(s settings.Settings, p bus.Participant, use func(*bus.Bus) error) e
 var (
 	Reader   = bus.Participant{Role: bus.RoleReader}
 	Operator = bus.Participant{Role: bus.RoleOperator}
+	Setup    = bus.Participant{Role: bus.RoleSetup}
 )
 
 // Choice gives c a flag with one of some values, the first of which is the default.

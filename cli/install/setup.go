@@ -57,7 +57,7 @@ func setUpBus(c *cobra.Command, s settings.Settings, timeout time.Duration, take
 	}
 	setup := settings.SetupOf(s, p)
 	setup.TakeOver = takeOver
-	return cmdutil.WithBus(s, bus.Participant{Role: bus.RoleSetup}, func(b *bus.Bus) error {
+	return cmdutil.WithBus(s, cmdutil.Setup, func(b *bus.Bus) error {
 		ctx, cancel := context.WithTimeout(c.Context(), timeout)
 		defer cancel()
 		for {

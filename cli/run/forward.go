@@ -45,7 +45,7 @@ func forwardCommand() *cobra.Command {
 			"besides those of the machine, as a SinkBinding sets them.",
 		Example: "  rehome forward --to http://127.0.0.1:8080/ --type verdict\n" +
 			"  rehome forward --to https://audit.example/events --token-file token -n shop --outcome evicted,failed --since 24h\n\n" +
-			"  # With servers that know who takes part: make the name with operator.nk, forward with forwarder-audit.nk.\n" +
+			"  # With servers that know who takes part: make the name with setup.nk, forward with forwarder-audit.nk.\n" +
 			"  rehome forward --add --name audit --type verdict --since 24h\n" +
 			"  rehome forward --name audit --to https://audit.example/events\n\n" +
 			"  # Forget how far it was:\n" +
@@ -209,7 +209,7 @@ func addForward(c *cobra.Command, s *cmdutil.Flags, l bus.Listener) error {
 	if err := s.RefuseDryRun(); err != nil {
 		return err
 	}
-	return cmdutil.WithBus(s.Settings, cmdutil.Operator, func(b *bus.Bus) error {
+	return cmdutil.WithBus(s.Settings, cmdutil.Setup, func(b *bus.Bus) error {
 		if err := b.AddListener(c.Context(), l); err != nil {
 			return err
 		}
@@ -227,7 +227,7 @@ func removeForward(c *cobra.Command, s *cmdutil.Flags, f forwardFlags) error {
 	if err := s.RefuseDryRun(); err != nil {
 		return err
 	}
-	return cmdutil.WithBus(s.Settings, cmdutil.Operator, func(b *bus.Bus) error {
+	return cmdutil.WithBus(s.Settings, cmdutil.Setup, func(b *bus.Bus) error {
 		if err := b.RemoveListener(c.Context(), name); err != nil {
 			return err
 		}

@@ -17,15 +17,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"path"
-	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/cloudevent"
 )
 
 // ErrUnknownType is wrapped by the error for an event type without a schema.
@@ -62,24 +60,29 @@ func (v *Validator) Validate(event []byte) error {
 	if err := problemsOf(v.envelope.Validate(value), value); err != nil {
 		return err
 	}
-	return checkAttributes(object)
+	if err := checkAttributes(object); err != nil {
+		return err
+	}
+	_, err = cloudevent.ReadStructured(event)
+	return err
 }
 
-// checkAttributes returns the [Problems] of attributes that CloudEvents does not allow. The schemas are open, so they allow any name
-// and any value of an unknown attribute.
+// checkAttributes returns the [Problems] of attributes that package cloudevent does not read. The schemas are open, so they allow any
+// name and any value of an unknown attribute.
 func checkAttributes(event map[string]any) error {
 	var wrong Problems
 	for name, value := range event {
 		p := Problem{Field: pointer([]string{name}), Got: asJSON(value)}
-		switch {
-		case name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789") != "":
+		if isRead(name, p.Got) {
+			continue
+		}
+		switch _, isText := value.(string); {
+		case !isRead(name, json.RawMessage(`"2030-01-02T15:04:05Z"`)): // which is a value of each attribute
 			p.Want = "a name of lower-case letters and digits"
-		case name != "data" && !isAttribute(value):
-			p.Want = "a string, a boolean, or a number of 32 bits"
-		case (name == "time" || name == "expirytime") && !isTime(value):
+		case isText:
 			p.Want = ofFormat("date-time")
 		default:
-			continue
+			p.Want = "a string, a boolean, or a number of 32 bits"
 		}
 		wrong = append(wrong, p)
 	}
@@ -89,23 +92,21 @@ func checkAttributes(event map[string]any) error {
 	return wrong.sorted()
 }
 
-// isAttribute reports whether a JSON value can be the value of an attribute.
-func isAttribute(value any) bool {
-	switch value := value.(type) {
-	case map[string]any, []any:
-		return false
-	case json.Number:
-		n, err := value.Float64()
-		return err == nil && n >= math.MinInt32 && n <= math.MaxInt32
+// isRead reports whether package cloudevent reads an event with an attribute.
+func isRead(name string, value json.RawMessage) bool {
+	event := map[string]json.RawMessage{
+		"specversion": json.RawMessage(`"1.0"`), "id": json.RawMessage(`"1"`), "source": json.RawMessage(`"/a"`),
+		"type": json.RawMessage(`"a"`), "data": json.RawMessage(`{}`),
 	}
-	return true
-}
-
-// isTime reports whether Go reads a value as a time that can be written in UTC: not with a lower-case z, nor with a leap second.
-func isTime(value any) bool {
-	text, _ := value.(string)
-	t, err := time.Parse(time.RFC3339, text)
-	return err == nil && t.UTC().Year() >= 0 && t.UTC().Year() <= 9999
+	if _, needed := event[name]; needed { // the schema has checked its value
+		return true
+	}
+	event[name] = value
+	document, err := json.Marshal(event)
+	if err == nil {
+		_, err = cloudevent.ReadStructured(document)
+	}
+	return err == nil
 }
 
 // compile compiles the schemas after applying form to each.

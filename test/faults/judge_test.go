@@ -103,8 +103,9 @@ func (r *run) report(h *history, findings []finding) {
 	row("evictions", len(h.accepted))
 	row("evictions without an answer", len(h.unsure))
 	sums := map[string]int{}
-	for name, n := range r.counts {
-		for _, kind := range []string{"kill", "pause", "partition", "full disk"} {
+	for _, kind := range []string{"kill", "pause", "partition", "full disk"} {
+		sums[kind+"s"] = 0
+		for name, n := range r.counts {
 			if strings.HasPrefix(name, kind) {
 				sums[kind+"s"] += n
 			}
