@@ -58,7 +58,7 @@ type Delta struct {
 // State is one aspect of an object at one time. Only the field of that aspect is set. Labels and allocatable resources have only
 // the entries that differ; taints are complete.
 type State struct {
-	// Ready is the status of the condition Ready of a node.
+	// Ready is the status of the node condition with this name.
 	Ready corev1.ConditionStatus `json:"ready,omitempty"`
 	// Labels are those that differ. A new label is only in the state after the change, and a removed one only in the state before.
 	Labels map[string]string `json:"labels,omitempty" empty:"true"`

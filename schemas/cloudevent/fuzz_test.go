@@ -1,4 +1,4 @@
-package cloudevent
+package cloudevent_test
 
 import (
 	"encoding/json"
@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/cloudevent"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
@@ -22,7 +23,7 @@ func FuzzReadStructured(f *testing.F) {
 	f.Add([]byte(`{"specversion":"1.0","id":"1","source":"a","type":"dev.rehome.%0X.v1","data":{}}`))
 	f.Add([]byte(`[{"specversion":"1.0"}]`))
 	f.Fuzz(func(t *testing.T, document []byte) {
-		e, err := ReadStructured(document)
+		e, err := cloudevent.ReadStructured(document)
 		check(t, e, err)
 	})
 }
@@ -30,14 +31,14 @@ func FuzzReadStructured(f *testing.F) {
 // FuzzReadBinary does the same for headers.
 func FuzzReadBinary(f *testing.F) {
 	for _, e := range schematest.Examples(f) {
-		f.Add("ce-id", e.Event.ID, e.Event.Type, e.Event.Subject, JSON, []byte(e.Event.Data))
+		f.Add("ce-id", e.Event.ID, e.Event.Type, e.Event.Subject, cloudevent.JSON, []byte(e.Event.Data))
 	}
 	f.Add("CE-Id", "%00%", "%C3%28", "a b", "application/json; charset=latin1", []byte(`{}`))
 	f.Add("ce-", "1", "t", "", "text/json", []byte(`[1e400]`))
-	f.Add("ce-id", "1", "t", "", JSON, []byte("\"\xff\""))
+	f.Add("ce-id", "1", "t", "", cloudevent.JSON, []byte("\"\xff\""))
 	f.Add("ce-expirytime", "0000-01-01T00:00:00+23:59", "t", "\x00", "", []byte(` 7 `))
 	f.Fuzz(func(t *testing.T, name, value, eventType, subject, content string, data []byte) {
-		attributes, err := ReadAttributes(map[string][]string{
+		attributes, err := cloudevent.ReadAttributes(map[string][]string{
 			name: {value}, "ce-specversion": {"1.0"}, "ce-source": {"/fuzz"}, "ce-type": {eventType}, "ce-subject": {subject},
 		})
 		if err != nil {
@@ -48,7 +49,7 @@ func FuzzReadBinary(f *testing.F) {
 			attributes["id"] = "1"
 		}
 		attributes["datacontenttype"] = content
-		e, err := ReadBinary(attributes, data)
+		e, err := cloudevent.ReadBinary(attributes, data)
 		check(t, e, err)
 	})
 }
@@ -62,25 +63,25 @@ func check(t *testing.T, e schemas.Event, err error) {
 		}
 		return
 	}
-	if _, err := schematest.Payload(e); err != nil && !errors.Is(err, schemas.ErrInvalid) {
+	if _, err := schemas.DecodePayload(e); err != nil && !errors.Is(err, schemas.ErrInvalid) {
 		t.Errorf("error is not ErrInvalid: %v", err)
 	}
 	headers := map[string][]string{}
-	if err := WriteAttributes(e, func(name, value string) { headers["ce-"+name] = []string{value} }); err != nil {
+	if err := cloudevent.WriteAttributes(e, func(name, value string) { headers["ce-"+name] = []string{value} }); err != nil {
 		t.Fatalf("read %+v, which cannot be written: %v", e, err)
 	}
-	attributes, err := ReadAttributes(headers)
+	attributes, err := cloudevent.ReadAttributes(headers)
 	if err != nil {
 		t.Fatalf("read %+v, whose headers %v cannot be read: %v", e, headers, err)
 	}
-	if got, err := ReadBinary(attributes, e.Data); err != nil || !reflect.DeepEqual(got, e) {
+	if got, err := cloudevent.ReadBinary(attributes, e.Data); err != nil || !reflect.DeepEqual(got, e) {
 		t.Errorf("binary: read %+v, and then %+v, %v", e, got, err)
 	}
-	document, err := WriteStructured(e)
+	document, err := cloudevent.WriteStructured(e)
 	if err != nil {
 		t.Fatalf("read %+v, which cannot be written as one document: %v", e, err)
 	}
-	got, err := ReadStructured(document)
+	got, err := cloudevent.ReadStructured(document)
 	if err != nil || !sameJSON(got.Data, e.Data) {
 		t.Fatalf("structured: read %+v, and then %+v, %v", e, got, err)
 	}
