@@ -51,8 +51,7 @@ const (
 )
 
 // Noun is one kind of message on the bus: the subjects that carry it, the stream that stores it, and the roles that use it.
-// The subjects of each stream and the rights of each role derive from the table of nouns. Package filter has its own list of the
-// nouns that are events.
+// The subjects of each stream and the rights of each role derive from the table of nouns.
 type Noun struct {
 	Name string
 	// Stream stores its messages, on subjects that begin with the name. [schemas.Subjects] lists the subjects of events.
@@ -60,7 +59,7 @@ type Noun struct {
 	// Type is the type of its events. Empty: its messages are no events of their own.
 	Type string
 
-	publish []Role // write to its subjects, or to the keys of its bucket
+	publish []Role // write to its subjects, or to the keys of its bucket; of events, [schemas.Publishers]
 	follow  []Role // read its stream in order, and continue with new messages
 	live    []Role // subscribe to its subjects
 	work    []Role // take its messages from the consumer of their strategy
@@ -69,45 +68,60 @@ type Noun struct {
 }
 
 // Nouns returns the table.
-func Nouns() []Noun {
+func Nouns() []Noun { return slices.Clone(table) }
+
+var table = withPublishers(rows())
+
+// withPublishers adds the publishers of events. An event type without a row is history that each listener may read.
+func withPublishers(all []Noun) []Noun {
+	for _, typ := range schemas.EventTypes() {
+		i := slices.IndexFunc(all, func(n Noun) bool { return n.Type == typ })
+		if i < 0 {
+			i = len(all)
+			all = append(all, Noun{
+				Name: schemas.NounOf(typ), Stream: StreamEvents, Type: typ, live: []Role{RoleReader, RoleListener, RoleOperator},
+			})
+		}
+		for _, role := range schemas.Publishers(typ) {
+			all[i].publish = append(all[i].publish, Role(role))
+		}
+	}
+	return all
+}
+
+// rows are the nouns of the table.
+func rows() []Noun {
 	return []Noun{{
 		Name: "delta", Stream: StreamEvents, Type: schemas.DeltaType,
-		publish: []Role{RoleWatcher, RoleOperator},
-		live:    []Role{RoleReader, RoleListener, RoleOperator},
+		live: []Role{RoleReader, RoleListener, RoleOperator},
 	}, {
 		Name: "scope", Stream: StreamScopes, Type: schemas.ScopeType,
-		publish: []Role{RoleWatcher, RoleOperator},
-		work:    []Role{RoleFunctions, RoleDispatcher},
-		get:     []Role{RoleFunctions, RoleDispatcher, RoleOperator},
-		live:    []Role{RoleOperator},
+		work: []Role{RoleFunctions, RoleDispatcher},
+		get:  []Role{RoleFunctions, RoleDispatcher, RoleOperator},
+		live: []Role{RoleOperator},
 	}, {
 		Name: "intents", Stream: StreamIntents, Type: schemas.IntentsType,
-		publish: []Role{RoleFunctions, RoleDispatcher, RoleMaintenance, RoleOperator},
-		follow:  []Role{RoleActuator},
-		drop:    []Role{RoleActuator},
-		get:     []Role{RoleFunctions, RoleDispatcher, RoleMaintenance, RoleOperator},
-		live:    []Role{RoleReader, RoleListener, RoleOperator},
+		follow: []Role{RoleActuator},
+		drop:   []Role{RoleActuator},
+		get:    []Role{RoleFunctions, RoleDispatcher, RoleMaintenance, RoleOperator},
+		live:   []Role{RoleReader, RoleListener, RoleOperator},
 	}, {
 		Name: "verdict", Stream: StreamEvents, Type: schemas.VerdictType,
-		publish: []Role{RoleActuator, RoleOperator},
-		follow:  []Role{RoleWatcher, RoleMaintenance},
-		live:    []Role{RoleReader, RoleListener, RoleSender, RoleOperator},
-		get:     []Role{RoleWatcher, RoleMaintenance, RoleReader, RoleOperator},
+		follow: []Role{RoleWatcher, RoleMaintenance},
+		live:   []Role{RoleReader, RoleListener, RoleSender, RoleOperator},
+		get:    []Role{RoleWatcher, RoleMaintenance, RoleReader, RoleOperator},
 	}, {
 		Name: "request", Stream: StreamRequests, Type: schemas.RequestType,
-		publish: []Role{RoleSender, RoleWatcher},
-		follow:  []Role{RoleWatcher, RoleMaintenance},
-		drop:    []Role{RoleWatcher, RoleMaintenance},
-		get:     []Role{RoleWatcher, RoleMaintenance, RoleActuator, RoleReader, RoleOperator},
+		follow: []Role{RoleWatcher, RoleMaintenance},
+		drop:   []Role{RoleWatcher, RoleMaintenance},
+		get:    []Role{RoleWatcher, RoleMaintenance, RoleActuator, RoleReader, RoleOperator},
 	}, {
 		Name: "receipt", Stream: StreamEvents, Type: schemas.ReceiptType,
-		publish: []Role{RoleWatcher, RoleMaintenance},
-		get:     []Role{RoleWatcher, RoleMaintenance, RoleActuator, RoleOperator},
-		live:    []Role{RoleReader, RoleListener, RoleSender, RoleOperator},
+		get:  []Role{RoleWatcher, RoleMaintenance, RoleActuator, RoleOperator},
+		live: []Role{RoleReader, RoleListener, RoleSender, RoleOperator},
 	}, {
 		Name: "maintenance", Stream: StreamEvents, Type: schemas.MaintenanceType,
-		publish: []Role{RoleMaintenance},
-		live:    []Role{RoleReader, RoleListener, RoleOperator},
+		live: []Role{RoleReader, RoleListener, RoleOperator},
 	}, {
 		Name: "dead", Stream: StreamDead,
 		publish: []Role{RoleWatcher, RoleFunctions, RoleDispatcher, RoleActuator, RoleForwarder},
@@ -124,6 +138,16 @@ func Nouns() []Noun {
 		follow:  []Role{RoleMaintenance},
 		get:     []Role{RoleMaintenance, RoleReader, RoleOperator},
 	}}
+}
+
+// Publishers returns the roles that write messages of the noun.
+func (n Noun) Publishers() []Role { return n.publish }
+
+// Readers returns the roles that read messages of the noun, sorted.
+func (n Noun) Readers() []Role {
+	all := slices.Concat(n.follow, n.live, n.work, n.get)
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // The subjects of all messages of some nouns, as filters.
@@ -154,7 +178,7 @@ func streams() []string {
 // subjectsOf returns the subjects that a stream stores.
 func subjectsOf(stream string) []string {
 	var subjects []string
-	for _, n := range Nouns() {
+	for _, n := range table {
 		if n.Stream == stream {
 			subjects = append(subjects, n.prefix()+">")
 		}
@@ -164,7 +188,7 @@ func subjectsOf(stream string) []string {
 
 // nounOf returns the noun of a subject, and the tokens after the name of the noun. ok is false if no stream stores the subject.
 func nounOf(subject string) (n Noun, tokens []string, ok bool) {
-	for _, n := range Nouns() {
+	for _, n := range table {
 		if rest, found := strings.CutPrefix(subject, n.prefix()); found && rest != "" {
 			return n, strings.Split(rest, "."), true
 		}

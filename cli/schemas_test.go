@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rehome-dev/rehome/cli/look"
+	"github.com/rehome-dev/rehome/schemas/cloudevent"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
@@ -15,27 +16,27 @@ func TestTheTypesOfEventsAreListed(t *testing.T) {
 	const table = `TYPE                        SCHEMA                                                  SUBJECT
 dev.rehome.delta.v1         https://rehome.dev/schemas/v1/delta.schema.json         rehome.delta.node.ASPECT.NAME
 dev.rehome.delta.v1         https://rehome.dev/schemas/v1/delta.schema.json         rehome.delta.pod.ASPECT.NAMESPACE.NAME
-dev.rehome.scope.v1         https://rehome.dev/schemas/v1/scope.schema.json         rehome.scope.STRATEGY.PROFILE.KIND.KEY
 dev.rehome.intents.v1       https://rehome.dev/schemas/v1/intents.schema.json       rehome.intents.STRATEGY.PROFILE.KIND.KEY
-dev.rehome.verdict.v1       https://rehome.dev/schemas/v1/verdict.schema.json       rehome.verdict.OUTCOME.STRATEGY.NAMESPACE.POD
-dev.rehome.request.v1       https://rehome.dev/schemas/v1/request.schema.json       rehome.request.SENDER.NAME
-dev.rehome.receipt.v1       https://rehome.dev/schemas/v1/receipt.schema.json       rehome.receipt.SENDER.NAME
 dev.rehome.maintenance.v1   https://rehome.dev/schemas/v1/maintenance.schema.json   rehome.maintenance.NAME
+dev.rehome.receipt.v1       https://rehome.dev/schemas/v1/receipt.schema.json       rehome.receipt.SENDER.NAME
+dev.rehome.request.v1       https://rehome.dev/schemas/v1/request.schema.json       rehome.request.SENDER.NAME
+dev.rehome.scope.v1         https://rehome.dev/schemas/v1/scope.schema.json         rehome.scope.STRATEGY.PROFILE.KIND.KEY
+dev.rehome.verdict.v1       https://rehome.dev/schemas/v1/verdict.schema.json       rehome.verdict.OUTCOME.STRATEGY.NAMESPACE.POD
 `
 	const lines = `{"type":"dev.rehome.delta.v1","schema":"https://rehome.dev/schemas/v1/delta.schema.json",` +
 		`"subjects":["rehome.delta.node.ASPECT.NAME","rehome.delta.pod.ASPECT.NAMESPACE.NAME"]}
-{"type":"dev.rehome.scope.v1","schema":"https://rehome.dev/schemas/v1/scope.schema.json",` +
-		`"subjects":["rehome.scope.STRATEGY.PROFILE.KIND.KEY"]}
 {"type":"dev.rehome.intents.v1","schema":"https://rehome.dev/schemas/v1/intents.schema.json",` +
 		`"subjects":["rehome.intents.STRATEGY.PROFILE.KIND.KEY"]}
-{"type":"dev.rehome.verdict.v1","schema":"https://rehome.dev/schemas/v1/verdict.schema.json",` +
-		`"subjects":["rehome.verdict.OUTCOME.STRATEGY.NAMESPACE.POD"]}
-{"type":"dev.rehome.request.v1","schema":"https://rehome.dev/schemas/v1/request.schema.json",` +
-		`"subjects":["rehome.request.SENDER.NAME"]}
-{"type":"dev.rehome.receipt.v1","schema":"https://rehome.dev/schemas/v1/receipt.schema.json",` +
-		`"subjects":["rehome.receipt.SENDER.NAME"]}
 {"type":"dev.rehome.maintenance.v1","schema":"https://rehome.dev/schemas/v1/maintenance.schema.json",` +
 		`"subjects":["rehome.maintenance.NAME"]}
+{"type":"dev.rehome.receipt.v1","schema":"https://rehome.dev/schemas/v1/receipt.schema.json",` +
+		`"subjects":["rehome.receipt.SENDER.NAME"]}
+{"type":"dev.rehome.request.v1","schema":"https://rehome.dev/schemas/v1/request.schema.json",` +
+		`"subjects":["rehome.request.SENDER.NAME"]}
+{"type":"dev.rehome.scope.v1","schema":"https://rehome.dev/schemas/v1/scope.schema.json",` +
+		`"subjects":["rehome.scope.STRATEGY.PROFILE.KIND.KEY"]}
+{"type":"dev.rehome.verdict.v1","schema":"https://rehome.dev/schemas/v1/verdict.schema.json",` +
+		`"subjects":["rehome.verdict.OUTCOME.STRATEGY.NAMESPACE.POD"]}
 `
 	for _, c := range []struct {
 		name      string
@@ -131,7 +132,7 @@ func exampleLine(t *testing.T, name string, pairs ...string) string {
 		if e.Name != name {
 			continue
 		}
-		line, err := schematest.Structured(e.Event)
+		line, err := cloudevent.WriteStructured(e.Event)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -389,7 +389,7 @@ func beyond() map[string][]string {
 		"a syntax of its own":     {"customized-query-empty", "node-selector", "node-selector-syntax", "prometheus-url"},
 		"how long a duration is":  {"requests-too-long", "window-too-long"},
 		"the names of namespaces": {"customized-namespaces-protected", "namespace-patterns-under-the-peers-version"},
-		"a check of a strategy":  {"constraints-unknown", "evictable-namespaces-included", "thresholds-missing"},
+		"a check of a strategy":   {"constraints-unknown", "evictable-namespaces-included", "thresholds-missing"},
 	}
 }
 

@@ -37,12 +37,18 @@ func DeltaKinds() []DeltaKind {
 	}
 }
 
+var _ = define[Delta]("watcher, operator", Prefix+".delta.node.ASPECT.NAME", Prefix+".delta.pod.ASPECT.NAMESPACE.NAME")
+
 // Delta is a change of one aspect of one object. It has only names and the aspect before and after. If one update changes two
 // aspects, there are two deltas.
+//
+//schema:allOf {"if":{"properties":{"kind":{"pattern":"^node\\."}}},"then":{"properties":{"object":{"properties":{"kind":{"const":"Node"}}},"node":{"$ref":"#/$defs/later"}}}}
+//schema:allOf {"if":{"properties":{"kind":{"pattern":"^pod\\."}}},"then":{"properties":{"object":{"properties":{"kind":{"const":"Pod"}},"required":["namespace"]}}}}
 type Delta struct {
-	Kind   DeltaKind `json:"kind"`
+	Kind DeltaKind `json:"kind"`
+	// Object is the node or the pod.
 	Object ObjectRef `json:"object"`
-	// Node is the node of a pod. It is empty for a delta about a node.
+	// Node is the node of a pod. It is absent for a node, and for a pod without a node.
 	Node string `json:"node,omitempty"`
 	// Before and After have only the changed aspect. Before is nil if there was no value, and After if there is none now.
 	Before *State `json:"before,omitempty"`
@@ -52,16 +58,22 @@ type Delta struct {
 // State is one aspect of an object at one time. Only the field of that aspect is set. Labels and allocatable resources have only
 // the entries that differ; taints are complete.
 type State struct {
-	Ready         corev1.ConditionStatus `json:"ready,omitempty"`
-	Labels        map[string]string      `json:"labels,omitempty"`
-	Taints        []corev1.Taint         `json:"taints,omitempty"`
-	Unschedulable *bool                  `json:"unschedulable,omitempty"`
-	Allocatable   corev1.ResourceList    `json:"allocatable,omitempty"`
+	// Ready is the status of the node condition with this name.
+	Ready corev1.ConditionStatus `json:"ready,omitempty"`
+	// Labels are those that differ. A new label is only in the state after the change, and a removed one only in the state before.
+	Labels map[string]string `json:"labels,omitempty" empty:"true"`
+	// Taints are all taints of a node.
+	Taints []corev1.Taint `json:"taints,omitempty"`
+	// Unschedulable: the node is cordoned.
+	Unschedulable *bool `json:"unschedulable,omitempty"`
+	// Allocatable has the resources that differ.
+	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
 	// Load is the measured usage of the allocatable resources, in whole percent by resource, including [LoadMetric].
 	Load map[corev1.ResourceName]int64 `json:"load,omitempty"`
 	// Restarts is the sum over all containers, including init containers.
-	Restarts *int32          `json:"restarts,omitempty"`
-	Phase    corev1.PodPhase `json:"phase,omitempty"`
+	Restarts *int32 `json:"restarts,omitempty"`
+	// Phase is the status.phase of the pod.
+	Phase corev1.PodPhase `json:"phase,omitempty"`
 	// Reason is the status.reason of the pod, such as Evicted or NodeAffinity.
 	Reason string `json:"reason,omitempty"`
 	// Containers has the states of the containers that differ, including ephemeral ones, by name, such as

@@ -28,11 +28,3 @@ func Schema(eventType string) ([]byte, error) {
 	}
 	return schema, nil
 }
-
-// EventTypes returns every event type in the order of a chain, then requests and maintenances.
-func EventTypes() []string {
-	return []string{DeltaType, ScopeType, IntentsType, VerdictType, RequestType, ReceiptType, MaintenanceType}
-}
-
-// typePrefix begins every CloudEvents type of Rehome. The name and the major version follow.
-const typePrefix = "dev.rehome."

@@ -19,26 +19,26 @@ var ErrInvalid = errors.New("invalid event")
 // one.
 type Event struct {
 	// ID is unique within Source.
-	ID string
+	ID string `cloudevent:"id"`
 	// Source is a URI reference of the publisher, such as /clusters/default/watcher.
-	Source string
+	Source string `cloudevent:"source" format:"uri-reference"`
 	// Type identifies the schema of Data, such as dev.rehome.delta.v1.
-	Type string
+	Type string `cloudevent:"type" pattern:"^dev\\.rehome\\.[a-z]+\\.v[1-9][0-9]*$"`
 	// Subject is the path of an object or scope, such as nodes/worker-1 or namespaces/web/pods/api-0.
-	Subject string
+	Subject string `cloudevent:"subject"`
 	// Time is when the event happened, by the clock of the publisher.
-	Time time.Time
+	Time time.Time `cloudevent:"time"`
 	// Expires is when the event becomes useless. Zero means never. It is the extension expirytime.
-	Expires time.Time
+	Expires time.Time `cloudevent:"expirytime,omitzero"`
 	// CorrelationID is the ID of the first event of the chain.
-	CorrelationID string
+	CorrelationID string `cloudevent:"correlationid"`
 	// CausationID is the ID of the event that caused this one. It is empty for the first event of a chain.
-	CausationID string
+	CausationID string `cloudevent:"causationid,omitempty"`
 	// TraceParent is the W3C trace context, with one trace per chain and one span per event.
-	TraceParent string
+	TraceParent string `cloudevent:"traceparent" pattern:"^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$"`
 	// Installation identifies the cluster and the installation: the UID of the namespace kube-system, a slash, and the name of
 	// the installation. Empty means unknown. It is the extension installation.
-	Installation string
+	Installation string `cloudevent:"installation,omitempty"`
 	// Data is the payload as JSON.
 	Data json.RawMessage
 

@@ -31,7 +31,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add(schemas.DeltaType, []byte(`{"kind":".. *","object":{"namespace":"\r\n","name":">"},"after":{"allocatable":{"cpu":"1e3"}}}`))
 	f.Fuzz(func(t *testing.T, eventType string, data []byte) {
 		e := schemas.Event{ID: "1", Source: "/fuzz", Type: eventType, Data: data}
-		p, err := schematest.Payload(e)
+		p, err := schemas.DecodePayload(e)
 		if err != nil {
 			if !errors.Is(err, schemas.ErrInvalid) {
 				t.Fatalf("error is not ErrInvalid: %v", err)
@@ -42,7 +42,7 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			t.Fatalf("read %+v, which cannot be written: %v", p, err)
 		}
-		second, err := schematest.Payload(again)
+		second, err := schemas.DecodePayload(again)
 		if err != nil {
 			t.Fatalf("%s cannot be read again: %v", again.Data, err)
 		}

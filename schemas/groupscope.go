@@ -22,7 +22,7 @@ type WorkloadScope struct {
 // NodeGroup is a set of nodes with the same taints and, as far as a pod of the scope asks, the same labels.
 type NodeGroup struct {
 	// Labels are those with a key that the node selector or the node affinity of a pod of the scope names.
-	Labels map[string]string `json:"labels,omitempty"`
+	Labels map[string]string `json:"labels,omitempty" empty:"true"`
 	// Taints are those with the effect NoSchedule or NoExecute.
 	Taints []corev1.Taint `json:"taints,omitempty"`
 	// Names of the nodes, sorted.
@@ -62,7 +62,7 @@ type Place []int
 
 // Domain is the nodes with one value of a topology key, and the pods that the constraint counts there.
 type Domain struct {
-	Value string `json:"value"`
+	Value string `json:"value" empty:"true"`
 	// Eligible: pods with the constraint can be placed in the domain, by the constraint's policies for affinity and taints.
 	Eligible bool `json:"eligible"`
 	// Count is how many pods the constraint counts there, as the scheduler does: those in the namespace that its selector matches,
@@ -82,7 +82,7 @@ type SpreadPod struct {
 	Room int `json:"room,omitempty"`
 	// Fits lists the other domains of Constraint that have room for its replacement, in their order. Only functions outside of
 	// Rehome get it.
-	Fits []string `json:"fits,omitempty"`
+	Fits []string `json:"fits,omitempty" empty:"true"`
 }
 
 // DomainScope is the pods in one topology domain of which at least one keeps away another, by its required anti-affinity.

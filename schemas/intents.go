@@ -5,13 +5,16 @@ import "time"
 // IntentsType is the CloudEvents type of [Intents].
 const IntentsType = "dev.rehome.intents.v1"
 
+var _ = define[Intents]("functions, dispatcher, maintenance, operator", Prefix+".intents.STRATEGY.PROFILE.KIND.KEY")
+
 // Intents is the answer of a function to a scope: every pod of the scope that should move. It replaces the previous answer for
 // the same profile, strategy, kind, and key, so pods that are no longer listed are withdrawn. An empty list withdraws all.
 type Intents struct {
+	// Profile and Strategy are copied from the scope.
 	Profile  string   `json:"profile"`
 	Strategy string   `json:"strategy"`
 	Scope    ScopeRef `json:"scope"`
-	// Intents are in the order of the moves.
+	// Intents are in the order of the moves. The list is never null.
 	Intents []Intent `json:"intents"`
 }
 

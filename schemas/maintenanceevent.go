@@ -13,6 +13,8 @@ const MaintenanceType = "dev.rehome.maintenance.v1"
 // MaxMaintenanceNodes is the largest number of nodes in one maintenance event.
 const MaxMaintenanceNodes = 100
 
+var _ = define[Maintenance]("maintenance", Prefix+".maintenance.NAME")
+
 // Maintenance is a change in the status of a maintenance, published after the status was stored. Nodes has only the nodes that
 // changed; the other fields are as in the status. A subscriber that processes all events of a maintenance in order, and keeps the
 // newest entry of each node, has the complete status: see Whole, Forgotten, and More.
@@ -36,7 +38,7 @@ type Maintenance struct {
 	// Generation is the generation of the spec, and Stage and Reason come from that spec.
 	Generation int64          `json:"generation"`
 	Stage      v1alpha1.Stage `json:"stage"`
-	Reason     string         `json:"reason"`
+	Reason     string         `json:"reason" empty:"true"`
 	// Accepted is false if the maintenance is refused for the reason in Refusal.
 	Accepted bool     `json:"accepted"`
 	Refusal  *Refusal `json:"refusal,omitempty"`
@@ -45,7 +47,7 @@ type Maintenance struct {
 	Summary    v1alpha1.Summary     `json:"summary"`
 	Conditions []metav1.Condition   `json:"conditions,omitempty"`
 	// Nodes are the changed nodes by name, at most [MaxMaintenanceNodes].
-	Nodes []v1alpha1.NodeStatus `json:"nodes,omitempty"`
+	Nodes []v1alpha1.NodeStatus `json:"nodes,omitempty" maxItems:"MaxMaintenanceNodes"`
 	// More is the number of changed nodes that are not in Nodes. The next events have them.
 	More int `json:"more,omitempty"`
 	// Forgotten are the names of nodes that are no longer in the status.
@@ -62,7 +64,7 @@ type Maintenance struct {
 type Refusal struct {
 	// Reason is a reason of the condition Accepted, such as AllNodes.
 	Reason  string `json:"reason"`
-	Message string `json:"message"`
+	Message string `json:"message" empty:"true"`
 }
 
 // NodeChange is a change of a node.
@@ -72,7 +74,7 @@ type NodeChange struct {
 	// Action is [NodeCordon] if another program had uncordoned the node, and [NodeReturn] for a
 	// node that was released in another state than before its claim.
 	Action  NodeAction `json:"action"`
-	Message string     `json:"message"`
+	Message string     `json:"message" empty:"true"`
 }
 
 // EventType returns [MaintenanceType].

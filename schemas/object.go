@@ -9,7 +9,7 @@ import (
 // ObjectRef refers to an object of the cluster. UID distinguishes it from other objects that had the same name.
 type ObjectRef struct {
 	// Kind is the Kubernetes kind, such as Node, Pod, or PodDisruptionBudget.
-	Kind string `json:"kind"`
+	Kind string `json:"kind" pattern:"^[A-Z][A-Za-z0-9]*$"`
 	// Namespace is empty for cluster-scoped objects.
 	Namespace string    `json:"namespace,omitempty"`
 	Name      string    `json:"name"`

@@ -16,6 +16,8 @@ const (
 )
 
 // ReceiptReason is the reason of a state.
+//
+//schema:grouped
 type ReceiptReason string
 
 // The reasons. Each comment begins with the state.
@@ -38,15 +40,17 @@ const (
 	ReceiptHeldByAnother    ReceiptReason = "HeldByAnother"    // finished: another maintenance holds the node, which stays cordoned
 )
 
+var _ = define[Receipt]("watcher, maintenance", Prefix+".receipt.SENDER.NAME")
+
 // Receipt is the answer to a request: one when it is accepted or rejected, and one when an accepted request is finished.
 // Evaluations and cancellations are finished at once. The event of the request is its cause.
 type Receipt struct {
 	// Sender and Name are the words of the NATS subject of the request.
-	Sender  string        `json:"sender"`
-	Name    string        `json:"name"`
+	Sender  string        `json:"sender" empty:"true"`
+	Name    string        `json:"name" empty:"true"`
 	State   ReceiptState  `json:"state"`
-	Reason  ReceiptReason `json:"reason"`
-	Message string        `json:"message"`
+	Reason  ReceiptReason `json:"reason" by:"state"`
+	Message string        `json:"message" empty:"true"`
 	// Action and Target are copied from the request, if it is readable.
 	Action RequestAction `json:"action,omitempty"`
 	Target *Target       `json:"target,omitempty"`
@@ -59,16 +63,16 @@ type Receipt struct {
 	DryRun   bool      `json:"dryRun,omitempty"`
 	// Fingerprint is a hash of the user and the content of a request over HTTP, without its deadline. It distinguishes a repeated
 	// request from another one with the same name. It is empty if the request came over the bus or is not readable.
-	Fingerprint string `json:"fingerprint,omitempty"`
+	Fingerprint string `json:"fingerprint,omitempty" empty:"true"`
 	// Pods are the pods of the target at the time of acceptance, sorted by namespace and name. Later pods are not moved. Only in
 	// the accepted receipt.
-	Pods []RequestedPod `json:"pods,omitempty"`
+	Pods []RequestedPod `json:"pods,omitempty" maxItems:"MaxRequestPods"`
 	// Missing are the named pods that do not exist or have no node. Only in the accepted receipt.
-	Missing []PodTarget `json:"missing,omitempty"`
+	Missing []PodTarget `json:"missing,omitempty" maxItems:"MaxRequestPods"`
 	// Gone is the number of pods whose UID no longer exists. Only in the finished receipt.
 	Gone int `json:"gone,omitempty"`
 	// Remaining are the pods that still exist, including protected ones. Only in the finished receipt.
-	Remaining []RemainingPod `json:"remaining,omitempty"`
+	Remaining []RemainingPod `json:"remaining,omitempty" maxItems:"MaxRequestPods"`
 }
 
 // RequestedPod is a pod of the target of a request.
@@ -86,7 +90,7 @@ type RemainingPod struct {
 	// Outcome, Reason, and Message are from the last verdict. They are empty if there was none.
 	Outcome Outcome    `json:"outcome,omitempty"`
 	Reason  ReasonCode `json:"reason,omitempty"`
-	Message string     `json:"message,omitempty"`
+	Message string     `json:"message,omitempty" empty:"true"`
 }
 
 // EventType returns [ReceiptType].

@@ -53,28 +53,30 @@ const (
 // RequestMethods returns every method that a request can have.
 func RequestMethods() []RequestMethod { return []RequestMethod{UseAuto, UseEvict, UseRestart} }
 
+var _ = define[Request]("sender, watcher", Prefix+".request.SENDER.NAME")
+
 // Request is a request of a user or a program. The NATS subject has the sender: the right to publish on it is the identity. A
 // request with the same sender and name is the same request.
 type Request struct {
 	// Sender and Name are 1 to 63 of a-z, 0-9 and -, and equal to the words of the NATS subject.
-	Sender string        `json:"sender"`
-	Name   string        `json:"name"`
+	Sender string        `json:"sender" pattern:"^[a-z0-9-]{1,63}$"`
+	Name   string        `json:"name" pattern:"^[a-z0-9-]{1,63}$"`
 	Action RequestAction `json:"action"`
 	// Target selects the pods. It is nil unless Action is [ActionDeschedule].
-	Target *Target `json:"target,omitempty"`
+	Target *Target `json:"target,omitempty" requires:"action=deschedule"`
 	// Strategy is the strategy to evaluate with [ActionEvaluate]. Empty means all.
 	Strategy string `json:"strategy,omitempty"`
 	// Profile is the profile whose protections apply, or whose strategies [ActionEvaluate] evaluates. Empty means the first
 	// profile of the policy, or all profiles with ActionEvaluate.
 	Profile string `json:"profile,omitempty"`
 	// Request is the name of the request to cancel with [ActionCancel].
-	Request string `json:"request,omitempty"`
+	Request string `json:"request,omitempty" requires:"action=cancel" pattern:"^[a-z0-9-]{1,63}$"`
 	// Maintenance is the node and its stage. It is nil unless Action is [ActionMaintain].
-	Maintenance *NodeRequest `json:"maintenance,omitempty"`
+	Maintenance *NodeRequest `json:"maintenance,omitempty" requires:"action=maintain"`
 	// Reason is a text for verdicts and events.
-	Reason string `json:"reason"`
+	Reason string `json:"reason" maxLength:"MaxRequestReason"`
 	// Requester names the person behind the request. Nothing depends on it.
-	Requester string        `json:"requester,omitempty"`
+	Requester string        `json:"requester,omitempty" maxLength:"MaxRequester"`
 	Method    RequestMethod `json:"method,omitempty"`
 	// Deadline is when Rehome stops working on the request, at most 24 hours after the bus has stored it. Zero means one hour,
 	// or 24 hours with [ActionMaintain]. A maintenance that has begun continues after the deadline.
@@ -82,12 +84,12 @@ type Request struct {
 	// DryRun changes nothing. The verdicts report the expected results.
 	DryRun bool `json:"dryRun,omitempty"`
 	// Override lists protection rules to ignore, by their name in [Protection].
-	Override []string `json:"override,omitempty"`
+	Override []string `json:"override,omitempty" maxItems:"MaxOverride"`
 }
 
 // Target selects pods. Exactly one field is set.
 type Target struct {
-	Pods     []PodTarget     `json:"pods,omitempty"`
+	Pods     []PodTarget     `json:"pods,omitempty" maxItems:"MaxRequestPods"`
 	Workload *WorkloadTarget `json:"workload,omitempty"`
 	Selector *SelectorTarget `json:"selector,omitempty"`
 	// Node selects all pods of the node.
@@ -97,17 +99,17 @@ type Target struct {
 // NodeRequest is the desired stage of a node. Exactly one of Node and ProviderID is set.
 type NodeRequest struct {
 	// Node is the name of the node.
-	Node string `json:"node,omitempty"`
+	Node string `json:"node,omitempty" maxLength:"253"`
 	// ProviderID is the spec.providerID of the node, or the part after its last slash, which is the instance ID of most clouds.
-	ProviderID string `json:"providerID,omitempty"`
+	ProviderID string `json:"providerID,omitempty" maxLength:"1024"`
 	// Stage is [v1alpha1.Cordon], [v1alpha1.Drain], or [v1alpha1.Complete]. A node never goes back to an earlier stage.
 	Stage v1alpha1.Stage `json:"stage"`
 	// Deadline is the longest time for the drain, counted from the cordon, and OnDeadline is what happens then. nil keeps the
 	// deadline of an earlier request, if there is one.
-	Deadline   *metav1.Duration    `json:"deadline,omitempty"`
+	Deadline   *metav1.Duration    `json:"deadline,omitempty" maxLength:"20"`
 	OnDeadline v1alpha1.OnDeadline `json:"onDeadline,omitempty"`
 	// Force disables guards that would refuse the maintenance.
-	Force []v1alpha1.Guard `json:"force,omitempty"`
+	Force []v1alpha1.Guard `json:"force,omitempty" maxItems:"3"`
 }
 
 // PodTarget selects one pod.
@@ -121,7 +123,7 @@ type PodTarget struct {
 // WorkloadTarget selects the pods that an object controls, directly or like a Deployment through its ReplicaSets.
 type WorkloadTarget struct {
 	// Kind is the Kubernetes kind, such as Deployment or StatefulSet.
-	Kind      string `json:"kind"`
+	Kind      string `json:"kind" pattern:"^[A-Z][A-Za-z0-9]*$"`
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 }

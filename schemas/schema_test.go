@@ -12,7 +12,7 @@ import (
 )
 
 func TestSchema(t *testing.T) {
-	for _, typ := range eventTypes(t) {
+	for _, typ := range schemas.EventTypes() {
 		got, err := schemas.Schema(typ)
 		if err != nil {
 			t.Errorf("%s: %v", typ, err)

@@ -31,11 +31,14 @@ const (
 	MaintenanceKind ScopeKind = "maintenance"
 )
 
+var _ = define[ScopeHead]("watcher, operator", Prefix+".scope.STRATEGY.PROFILE.KIND.KEY")
+
 // ScopeHead is what all scopes have in common.
 type ScopeHead struct {
 	Kind ScopeKind `json:"kind"`
 	// Key names what the scope is about, unique within the kind.
-	Key      string `json:"key"`
+	Key string `json:"key"`
+	// Profile and Strategy are from the policy. Copy them to the answer.
 	Profile  string `json:"profile"`
 	Strategy string `json:"strategy"`
 	// Args are the strategy's arguments from the policy, as JSON. Absent: all defaults.
@@ -45,7 +48,7 @@ type ScopeHead struct {
 	// Since is when the oldest of the causes was observed.
 	Since time.Time `json:"since"`
 	// Causes are what led to this evaluation, oldest first, at most [MaxCauses].
-	Causes []Cause `json:"causes"`
+	Causes []Cause `json:"causes" maxItems:"MaxCauses"`
 }
 
 // MaxCauses bounds the causes that one scope lists, so that a scope woken by thousands of deltas stays small. The
@@ -53,6 +56,8 @@ type ScopeHead struct {
 const MaxCauses = 16
 
 // CauseKind says why something is evaluated: a [DeltaKind], or one of the kinds below.
+//
+//schema:includes DeltaKind
 type CauseKind string
 
 // The causes that are not deltas.
@@ -72,8 +77,9 @@ type Cause struct {
 	// Object is what changed or is concerned; nil for a resync and a time that was reached.
 	Object *ObjectRef `json:"object,omitempty"`
 	// Event is the ID of the delta, verdict or request behind the cause, if there is one.
-	Event string    `json:"event,omitempty"`
-	Time  time.Time `json:"time"`
+	Event string `json:"event,omitempty"`
+	// Time is when it was observed.
+	Time time.Time `json:"time"`
 }
 
 // Head returns h, so that code can ask any scope for it.
@@ -123,10 +129,10 @@ type Elsewhere struct {
 	Node string `json:"node,omitempty"`
 	// Preference is the sum of the weights of the preferred node affinity terms that Node matches, and Here that of the
 	// node that the pod runs on.
-	Preference int64 `json:"preference,omitempty"`
-	Here       int64 `json:"here,omitempty"`
+	Preference int64 `json:"preference,omitempty" min:"-"`
+	Here       int64 `json:"here,omitempty" min:"-"`
 	// Why says in words why it fits nowhere else.
-	Why string `json:"why,omitempty"`
+	Why string `json:"why,omitempty" empty:"true"`
 }
 
 // Protection is one rule that forbids to move a pod.
@@ -134,7 +140,7 @@ type Protection struct {
 	// Rule names the rule, such as DaemonSetPods or SystemCriticalPods.
 	Rule string `json:"rule"`
 	// Detail says in words what was found on the pod.
-	Detail string `json:"detail"`
+	Detail string `json:"detail" empty:"true"`
 }
 
 // Move is the intent to move the pod from where it is, for a reason in words.

@@ -58,7 +58,7 @@ func TestContractHasEveryScopeKind(t *testing.T) {
 	} {
 		e := newEvent(t, p, schemas.Event{})
 		schematest.Check(t, e)
-		decoded, err := schematest.Payload(e)
+		decoded, err := schemas.DecodePayload(e)
 		if err != nil {
 			t.Errorf("scope %s: %v", p.About(), err)
 			continue

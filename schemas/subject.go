@@ -6,30 +6,6 @@ import (
 	"strings"
 )
 
-const Prefix = "rehome"
-
-// Subjects returns the NATS subjects for events of a type, with capital letters in place of names, which [Token] encodes. It
-// returns nil for an unknown type.
-func Subjects(eventType string) []string {
-	switch eventType {
-	case DeltaType:
-		return []string{Prefix + ".delta.node.ASPECT.NAME", Prefix + ".delta.pod.ASPECT.NAMESPACE.NAME"}
-	case ScopeType:
-		return []string{Prefix + ".scope.STRATEGY.PROFILE.KIND.KEY"}
-	case IntentsType:
-		return []string{Prefix + ".intents.STRATEGY.PROFILE.KIND.KEY"}
-	case VerdictType:
-		return []string{Prefix + ".verdict.OUTCOME.STRATEGY.NAMESPACE.POD"}
-	case RequestType:
-		return []string{Prefix + ".request.SENDER.NAME"}
-	case ReceiptType:
-		return []string{Prefix + ".receipt.SENDER.NAME"}
-	case MaintenanceType:
-		return []string{Prefix + ".maintenance.NAME"}
-	}
-	return nil
-}
-
 // Token encodes s as one token of a NATS subject. Names of Kubernetes stay readable: a dot becomes an underscore, which they
 // never contain. Every other byte outside of A-Z a-z 0-9 - becomes = and two hexadecimal digits, and the empty string becomes
 // "=", so different strings have different tokens.

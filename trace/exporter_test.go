@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/cloudevent"
 	"github.com/rehome-dev/rehome/test/schematest"
 	"github.com/rehome-dev/rehome/test/tracetest"
 	"github.com/rehome-dev/rehome/trace"
@@ -70,7 +71,7 @@ func emit(t *testing.T, source string, p schemas.Payload, now time.Time, cause s
 // sent returns the event as another process receives it at this time.
 func sent(t *testing.T, e schemas.Event, taken time.Time) schemas.Event {
 	t.Helper()
-	document, err := schematest.Structured(e)
+	document, err := cloudevent.WriteStructured(e)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,15 @@ const (
 )
 
 // Nouns lists all types.
-func Nouns() []string { return []string{Delta, Scope, Intents, Verdict, Receipt, Maintenance, Request} }
+func Nouns() []string {
+	all := []string{Delta, Scope, Intents, Verdict, Receipt, Maintenance, Request}
+	for _, typ := range schemas.EventTypes() {
+		if noun := schemas.NounOf(typ); !slices.Contains(all, noun) {
+			all = append(all, noun)
+		}
+	}
+	return all
+}
 
 // passes reports whether the history keeps no events of a type.
 func passes(noun string) bool { return noun == Scope || noun == Request }

@@ -63,7 +63,7 @@ func check(t *testing.T, e schemas.Event, err error) {
 		}
 		return
 	}
-	if _, err := schematest.Payload(e); err != nil && !errors.Is(err, schemas.ErrInvalid) {
+	if _, err := schemas.DecodePayload(e); err != nil && !errors.Is(err, schemas.ErrInvalid) {
 		t.Errorf("error is not ErrInvalid: %v", err)
 	}
 	headers := map[string][]string{}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/cloudevent"
 )
 
 // Example is a published example.
@@ -45,4 +46,19 @@ func Examples(t testing.TB) []Example {
 		return cmp.Or(a.Event.Time.Compare(b.Event.Time), strings.Compare(a.Name, b.Name))
 	})
 	return examples
+}
+
+// Parse reads an event in the structured mode of CloudEvents, and sets the NATS subject for its data. Its error wraps
+// [schemas.ErrInvalid].
+func Parse(document []byte) (schemas.Event, error) {
+	e, err := cloudevent.ReadStructured(document)
+	if err != nil {
+		return schemas.Event{}, err
+	}
+	p, err := schemas.DecodePayload(e)
+	if err != nil {
+		return schemas.Event{}, err
+	}
+	e.Channel = p.Channel()
+	return e, nil
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/cloudevent"
 	"github.com/rehome-dev/rehome/schemas/validation"
 )
 
@@ -62,7 +63,7 @@ func (v *Validator) Validate(e schemas.Event) error {
 }
 
 func (v *Validator) validate(e schemas.Event) error {
-	document, err := Structured(e)
+	document, err := cloudevent.WriteStructured(e)
 	if err != nil {
 		return err
 	}
@@ -77,7 +78,7 @@ func (v *Validator) validate(e schemas.Event) error {
 
 // names compares the subjects of the event with its data.
 func names(e schemas.Event) error {
-	p, err := Payload(e)
+	p, err := schemas.DecodePayload(e)
 	if err != nil {
 		return err
 	}

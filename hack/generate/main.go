@@ -1,0 +1,45 @@
+// Command generate writes the files that derive from Go types and their comments:
+//
+//	schemas/*.go ─────────▶ schemas/v1/*.schema.json, schemas/asyncapi.yaml, docs/verdicts.md, docs/events.md
+//
+// It reads and writes below the working directory. make generate calls it.
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+func main() {
+	if err := generate(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func generate() error {
+	s, err := readSource("schemas", "schemas/v1alpha1", "hack/generate")
+	if err != nil {
+		return err
+	}
+	e := newEvents(s)
+	all, err := e.all()
+	if err != nil {
+		return err
+	}
+	for noun, schema := range all {
+		text, err := indented(schema)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join("schemas/v1", noun+".schema.json"), text, 0o644); err != nil {
+			return err
+		}
+	}
+	text, err := asyncAPI(e, all["event"])
+	if err != nil {
+		return err
+	}
+	return os.WriteFile("schemas/asyncapi.yaml", text, 0o644)
+}

@@ -1,0 +1,100 @@
+package schemas
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Prefix begins the NATS subject of every event.
+const Prefix = "rehome"
+
+// typePrefix begins every CloudEvents type of Rehome. The name and the major version follow.
+const typePrefix = "dev.rehome."
+
+// eventType is an event type, as the file of its data defines it.
+type eventType struct {
+	zero       Payload
+	publishers string
+	subjects   []string
+	decode     func(Event) (Payload, error)
+}
+
+// eventTypes are all event types.
+var eventTypes []eventType
+
+// define adds an event type with the data P, the roles that publish it, and its NATS subjects. It returns true to initialize a
+// variable.
+func define[P Payload](publishers string, subjects ...string) bool {
+	var zero P
+	eventTypes = append(eventTypes, eventType{zero, publishers, subjects, func(e Event) (Payload, error) { return Decode[P](e) }})
+	slices.SortFunc(eventTypes, func(a, b eventType) int { return strings.Compare(a.zero.EventType(), b.zero.EventType()) })
+	return true
+}
+
+// EventTypes returns every event type, sorted.
+func EventTypes() []string {
+	var all []string
+	for _, t := range eventTypes {
+		all = append(all, t.zero.EventType())
+	}
+	return all
+}
+
+// NounOf returns the name in an event type, such as delta in dev.rehome.delta.v1.
+func NounOf(eventType string) string {
+	noun, _, _ := strings.Cut(strings.TrimPrefix(eventType, typePrefix), ".")
+	return noun
+}
+
+// Payloads returns the zero value of the data of every event type, sorted by type. Scopes have the [ScopeHead] here; see
+// [ScopeTypes].
+func Payloads() []Payload {
+	var all []Payload
+	for _, t := range eventTypes {
+		all = append(all, t.zero)
+	}
+	return all
+}
+
+// ScopeTypes returns the zero value of the data of every kind of scope.
+func ScopeTypes() []Payload {
+	return []Payload{NodeScope{}, PodScope{}, WorkloadScope{}, SpreadScope{}, DomainScope{}, UsageScope{}, RequestScope{}}
+}
+
+// Subjects returns the NATS subjects for events of a type, with capital letters in place of names, which [Token] encodes. It
+// returns nil for an unknown type.
+func Subjects(name string) []string {
+	t, _ := typeOf(name)
+	return t.subjects
+}
+
+// Publishers returns the roles that publish events of a type.
+func Publishers(name string) []string {
+	t, _ := typeOf(name)
+	return strings.Split(t.publishers, ", ")
+}
+
+// DecodePayload decodes the data of an event of any type and any kind of scope. Its error wraps [ErrInvalid].
+func DecodePayload(e Event) (Payload, error) {
+	t, known := typeOf(e.Type)
+	if !known {
+		return nil, fmt.Errorf("event %s: the type %q is unknown: %w", e.ID, e.Type, ErrInvalid)
+	}
+	p, err := t.decode(e)
+	if head, ok := p.(ScopeHead); ok && err == nil {
+		if head.Kind == RequestKind {
+			return Decode[RequestScope](e)
+		}
+		return DecodeScope(e, head.Kind)
+	}
+	return p, err
+}
+
+func typeOf(name string) (eventType, bool) {
+	i := slices.IndexFunc(eventTypes, func(t eventType) bool { return t.zero.EventType() == name })
+	if i < 0 {
+		return eventType{}, false
+	}
+	return eventTypes[i], true
+}
