@@ -197,7 +197,7 @@ func (e *events) conditions(noun string, f reflect.StructField, name string, all
 	}
 	if field := f.Tag.Get("by"); field != "" {
 		for _, group := range e.groups(f.Type) {
-			add(field, group, "then", "properties", object{{name, e.ref(noun, f.Type, group+f.Type.Name())}})
+			add(field, group, "then", "properties", object{{name, e.ref(noun, f.Type, group+"Reason")}})
 		}
 	}
 }
@@ -225,7 +225,7 @@ func (e *events) field(noun string, structure reflect.Type, f reflect.StructFiel
 		e.ref(noun, f.Type, "")
 		var any []any
 		for _, g := range strings.Fields(groups) {
-			any = append(any, e.ref(noun, f.Type, g+f.Type.Name()))
+			any = append(any, e.ref(noun, f.Type, g+"Reason"))
 		}
 		value = object{{"anyOf", any}}
 	}
@@ -367,8 +367,11 @@ func (e *events) definition(noun string, t reflect.Type) object {
 					of = append(of, c)
 				}
 			}
-			e.defs[noun].set(group+t.Name(), e.enum(noun, object{{"description", e.source.values(pkg, of)}}, of))
-			any = append(any, e.ref(noun, t, group+t.Name()))
+			if e.defs[noun].get(group+"Reason") != nil {
+				panic(fmt.Sprintf("%s.schema.json would define %sReason twice", noun, group))
+			}
+			e.defs[noun].set(group+"Reason", e.enum(noun, object{{"description", e.source.values(pkg, of)}}, of))
+			any = append(any, e.ref(noun, t, group+"Reason"))
 		}
 		return append(s, field{"anyOf", any})
 	}
