@@ -51,7 +51,7 @@ func Remembered(channel string) bool { return !passes(nounOf(channel)) }
 type Filter struct {
 	// Types are the words above. Empty: all that the history keeps, which are all but scope and request.
 	Types []string
-	// Outcomes are those of verdicts.
+	// Outcomes are outcomes of verdicts.
 	Outcomes []string
 	// Strategies are their names.
 	Strategies []string

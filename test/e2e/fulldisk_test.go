@@ -17,7 +17,7 @@ import (
 // move when there is space, without help. The process may have 4 GiB of address space.
 func TestFullDiskOfTheBus(t *testing.T) {
 	for name, c := range map[string]struct{ size, reserve, says string }{
-		"a reserve":          {"128m", "67108864", "the bus takes no events: its disk is full"},
+		"a reserve":          {"128m", "67108864", "the bus accepts no events: its disk is full"},
 		"hardly_any_reserve": {"24m", "1048576", "no space left on device"},
 	} {
 		t.Run(name, func(t *testing.T) {

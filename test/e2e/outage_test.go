@@ -95,7 +95,7 @@ func TestWithoutABusAtTheStartItWaitsAndSaysSo(t *testing.T) {
 	if said := p.unready(6 * time.Second); !strings.Contains(said, "bus "+servers.url()+": not connected") {
 		t.Errorf("/readyz says %q, want that there is no connection to the bus", said)
 	}
-	p.complains("not connected to the bus, trying again", 8)
+	p.complains("not connected to the bus; retrying", 8)
 
 	servers.start(0)
 	p.waitReady()
@@ -126,7 +126,7 @@ func TestADrainIsCompletedAfterTheBusWasLostInTheMiddle(t *testing.T) {
 				d.closed(events)
 				d.reported(events)
 			}
-			p.complains("not connected to the bus, trying again", 15)
+			p.complains("not connected to the bus; retrying", 15)
 		})
 	}
 }
