@@ -222,7 +222,7 @@ func TestAFunctionOutsideDoesNothingButAnswer(t *testing.T) {
 	}
 }
 
-func TestWhoDoesNotSpeakTheProtocolOrSaysNotWhoItIsIsCutOff(t *testing.T) {
+func TestUnknownClientIsDisconnected(t *testing.T) {
 	p := listening(t)
 	pool := x509.NewCertPool()
 	ca, err := os.ReadFile(filepath.Join(p.dir, credentials.CACert))
@@ -274,7 +274,7 @@ func TestWhoDoesNotSpeakTheProtocolOrSaysNotWhoItIsIsCutOff(t *testing.T) {
 	}
 }
 
-func TestAServerDoesNotListenWithoutCertificateAndParticipants(t *testing.T) {
+func TestListenNeedsCertificateAndParticipants(t *testing.T) {
 	p := listening(t)
 	users := filepath.Join(t.TempDir(), "users.conf")
 	if err := os.WriteFile(users, []byte("accounts { REHOME { jetstream: enabled, users: [{user: a, password: b}] } }"), 0o600); err != nil {

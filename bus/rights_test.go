@@ -56,7 +56,7 @@ var jobs = []struct {
 	{bus.Participant{Role: bus.RoleSender, Name: "batch"}, part.send},
 }
 
-func TestTheRightsOfEachParticipantAreEnoughAndNoneOfThemIsSuperfluous(t *testing.T) {
+func TestRightsAreMinimal(t *testing.T) {
 	t.Parallel() // most of it is waiting for what does not come
 	for _, job := range jobs {
 		all := bus.RightsOf(job.who, hosting)

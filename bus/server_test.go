@@ -120,7 +120,7 @@ func TestAServerThatCannotStartSaysWhy(t *testing.T) {
 	}
 }
 
-func TestEverythingResumesWhenALostServerIsBackOnItsStore(t *testing.T) {
+func TestResumeAfterServerRestart(t *testing.T) {
 	o := socketOptions(t)
 	server, err := bus.StartServer(o)
 	if err != nil {

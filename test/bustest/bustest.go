@@ -194,8 +194,8 @@ func (e *Events) Quiet(t testing.TB, d time.Duration) {
 	}
 }
 
-// Raw is a bare JetStream client of a server, to write what a [bus.Bus] would not and to see what it does not show. It
-// ends with the test.
+// Raw returns a bare JetStream client of a server, to write what a [bus.Bus] would not and to see what it does not
+// show. It ends with the test.
 func Raw(t testing.TB, s *bus.Server, options ...nats.Option) jetstream.JetStream {
 	t.Helper()
 	nc, err := nats.Connect("", append(options, nats.InProcessServer(s))...)

@@ -50,10 +50,10 @@ type components struct {
 	api      port
 }
 
-// file is the path of a file in the cluster's directory.
+// file returns the path of a file in the cluster's directory.
 func (c components) file(name string) string { return filepath.Join(c.dir, name) }
 
-// kubeconfig is the path of a component's kubeconfig.
+// kubeconfig returns the path of a component's kubeconfig.
 func (c components) kubeconfig(component string) string { return c.file(component + ".kubeconfig") }
 
 // process makes a command line. The environment is bare, so that nobody's

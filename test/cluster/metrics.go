@@ -18,7 +18,7 @@ const metricsVersion = "metrics.k8s.io/v1beta1"
 type NodeMetrics struct {
 	Name  string
 	Usage corev1.ResourceList
-	// Timestamp is when it was measured. Zero: the object does not say.
+	// Timestamp is when it was measured. Zero means the object does not say.
 	Timestamp time.Time
 	Window    time.Duration
 }
@@ -60,7 +60,7 @@ func (c *Cluster) HideMetrics(ctx context.Context) error {
 	return nil
 }
 
-// SetNodeMetrics says what a node uses, in the place of what was said before.
+// SetNodeMetrics returns what a node uses, in the place of what was said before.
 func (c *Cluster) SetNodeMetrics(ctx context.Context, m NodeMetrics) error {
 	object := map[string]any{"usage": m.Usage, "window": metav1.Duration{Duration: m.Window}}
 	if !m.Timestamp.IsZero() {
@@ -69,7 +69,7 @@ func (c *Cluster) SetNodeMetrics(ctx context.Context, m NodeMetrics) error {
 	return c.setMetrics(ctx, "/apis/"+metricsVersion+"/nodes/"+m.Name, "NodeMetrics", metav1.ObjectMeta{Name: m.Name}, object)
 }
 
-// SetPodMetrics says what a pod uses, in the place of what was said before.
+// SetPodMetrics returns what a pod uses, in the place of what was said before.
 func (c *Cluster) SetPodMetrics(ctx context.Context, m PodMetrics) error {
 	containers := make([]map[string]any, len(m.Containers))
 	for i, usage := range m.Containers {

@@ -74,7 +74,7 @@ func function(t *testing.T, environment ...string) (url string) {
 	}
 }
 
-// scope is the published example of a scope, as the SDK reads it, with a number in the name of the node.
+// scope returns the published example of a scope, as the SDK reads it, with a number in the name of the node.
 func scope(t *testing.T, number int) (event.Event, schemas.Event) {
 	t.Helper()
 	for _, example := range schematest.Examples(t) {
@@ -129,7 +129,7 @@ func check(t *testing.T, got event.Event, scope schemas.Event) {
 	}
 }
 
-// text is an event in structured mode, with its attributes in one order.
+// text returns an event in structured mode, with its attributes in one order.
 func text(t *testing.T, e event.Event) string {
 	t.Helper()
 	b, err := json.Marshal(e)
@@ -200,7 +200,7 @@ func TestABatchOfTheSDKGetsABatchThatItReads(t *testing.T) {
 	}
 }
 
-func TestManyRequestsOfTheSDKAtOnceEachGetTheirOwnAnswer(t *testing.T) {
+func TestParallelRequestsOfSDK(t *testing.T) {
 	c := newClient(t, function(t, "REHOME_SERVE_PARALLEL=300"))
 	var all sync.WaitGroup
 	for number := range 300 {

@@ -92,7 +92,7 @@ func (s stranger) deadLetters(n uint64) map[string]letter {
 	return letters
 }
 
-// header is the header of an event with these attributes, on top of those that every event has.
+// header returns the header of an event with these attributes, on top of those that every event has.
 func header(attributes ...string) nats.Header {
 	h := nats.Header{"ce-specversion": {"1.0"}, "ce-id": {"1"}, "ce-source": {"/stranger"}, "ce-type": {"of.nobody"}}
 	for i := 0; i < len(attributes); i += 2 {
@@ -104,7 +104,7 @@ func header(attributes ...string) nats.Header {
 	return h
 }
 
-func TestWhatCannotBeReadBecomesADeadLetterAndStopsNobody(t *testing.T) {
+func TestUnreadableMessageIsDeadLetter(t *testing.T) {
 	const (
 		strategy = "RemovePodsViolatingNodeTaints"
 		intents  = "rehome.intents." + strategy + ".default.node."

@@ -97,8 +97,8 @@ func (c *crowd) drained(middle func()) {
 	c.evictedOnce(c.before)
 }
 
-// asked are the evictions that may have come to pass, by when they were asked for: the accepted ones, and those whose caller
-// was killed before the answer.
+// asked returns the evictions that may have come to pass, by when they were asked for: the accepted ones, and those
+// whose caller was killed before the answer.
 func (c *crowd) asked() []eviction {
 	c.t.Helper()
 	list := append(c.audited(http.StatusGatewayTimeout), c.evictions()...)
@@ -170,7 +170,7 @@ func (g *gaps) learn(p *corev1.Pod, group string, there bool) {
 	}
 }
 
-// most is how many of the wanted pods of each group were not ready at the worst moment.
+// most returns how many of the wanted pods of each group were not ready at the worst moment.
 func (g *gaps) most(wanted int) map[string]int {
 	g.mu.Lock()
 	defer g.mu.Unlock()

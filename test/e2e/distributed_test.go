@@ -143,7 +143,7 @@ func (s *scene) setUp(servers *natsServers, environment ...string) {
 	}
 }
 
-func TestADrainByThreeProcessesSurvivesTheLossOfTheServerThatLeadsAStream(t *testing.T) {
+func TestDrainSurvivesLossOfStreamLeader(t *testing.T) {
 	t.Parallel()
 	for _, stream := range []string{bus.StreamIntents, bus.StreamScopes, bus.StreamLedger, bus.StreamEvents} {
 		t.Run(stream, func(t *testing.T) {
@@ -170,7 +170,7 @@ func TestADrainByThreeProcessesSurvivesTheLossOfTheServerThatLeadsAStream(t *tes
 	}
 }
 
-func TestAStandbyTakesOverFromAKilledLeaderInTheMiddleOfADrain(t *testing.T) {
+func TestStandbyTakesOverDrain(t *testing.T) {
 	servers := natsCluster(t, 1)
 	d := newDrain(t)
 	d.setUp(servers)

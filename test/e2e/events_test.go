@@ -133,7 +133,7 @@ func TestTheCommandEventsRefusesWhatItCannotShow(t *testing.T) {
 	}
 }
 
-func TestEveryVerdictCanBeFollowedBackToTheChangeThatLedToIt(t *testing.T) {
+func TestVerdictCauses(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 3, preferring(s.nodes[0]))
 	dir := store(t)
@@ -185,7 +185,7 @@ func TestEveryVerdictCanBeFollowedBackToTheChangeThatLedToIt(t *testing.T) {
 	}
 }
 
-// trace is the trace ID of an event.
+// trace returns the trace ID of an event.
 func trace(e schemas.Event) string {
 	parts := strings.Split(e.TraceParent, "-")
 	if len(parts) != 4 {

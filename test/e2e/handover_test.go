@@ -52,7 +52,7 @@ func newLeaderWithdraws(t *testing.T) {
 	h.events.until("the first of three pods is evicted", func(v []schemas.Verdict) bool { return len(v) == 1 })
 	s.placed("quiet", map[string]int{s.nodes[0]: 2, s.nodes[1]: 1})
 
-	// Nobody keeps anybody away any more: for the new leader there is no such group, but for the answer that waits.
+	// Nobody keeps anybody away anymore: for the new leader there is no such group, but for the answer that waits.
 	h.passes(func() { s.patchPod(other, `{"metadata":{"labels":{"noise":null}}}`) })
 	verdicts := h.events.until("the other two are withdrawn", func(v []schemas.Verdict) bool { return len(v) == 3 })
 	for _, v := range verdicts[1:] {

@@ -64,7 +64,7 @@ func (h *hostility) counted(of map[string]int) map[string]int {
 	return maps.Clone(of)
 }
 
-// metric is the value of one line of the metrics. 0: there is none.
+// metric returns the value of one line of the metrics. 0 means there is none.
 func (p *process) metric(name string) (value int) {
 	p.t.Helper()
 	_, text := p.get("metrics")
@@ -97,7 +97,7 @@ func (h *hostility) letters() map[string]int {
 	return found
 }
 
-// flawIn is the kind of hostility that the error of a dead letter is about.
+// flawIn returns the kind of hostility that the error of a dead letter is about.
 func flawIn(why string) string {
 	for _, flaw := range [][2]string{
 		{"no CloudEvent: neither", "no event"}, {"cannot unmarshal array", "another shape"}, {"data is not JSON", "no JSON"},

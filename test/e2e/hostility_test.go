@@ -181,7 +181,7 @@ func (h *hostility) publish(channel string, header nats.Header, body []byte) {
 	}
 }
 
-// forged is an event of somebody else with the data that is given.
+// forged returns an event of somebody else with the data that is given.
 func forged(eventType string) nats.Header { return header("type", eventType) }
 
 // answers publishes an answer that nobody gave.
@@ -271,12 +271,12 @@ func (h *hostility) rage() {
 	}
 }
 
-// wanted is a request of that name to move what target says.
+// wanted returns a request of that name to move what target says.
 func wanted(sender, name, target, more string) []byte {
 	return fmt.Appendf(nil, `{"sender":%q,"name":%q,"action":"deschedule","reason":"now","target":%s%s}`, sender, name, target, more)
 }
 
-// victim is the target that the sender may not have.
+// victim returns the target that the sender may not have.
 func (h *hostility) victim() string {
 	return fmt.Sprintf(`{"workload":{"kind":"Deployment","namespace":%q,"name":"victim"}}`, h.namespace)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-func TestANodeThatIsToBeEmptiedGoesBeforeBalanceAndLowPriorityBeforeHigh(t *testing.T) {
+func TestMovePriorities(t *testing.T) {
 	s := newScene(t, 0)
 	s.addNodes(1, as("twins"))
 	s.addNodes(2, as("others"))

@@ -82,7 +82,7 @@ func holding(pods int64) func(*corev1.Node) {
 	}
 }
 
-// ofPool is how a spec means the nodes of a pool of the scene.
+// ofPool returns how a spec means the nodes of a pool of the scene.
 func (u *upkeep) ofPool(name string) string {
 	return fmt.Sprintf("nodes: {selector: {matchLabels: {scene: %s, pool: %s}}}", u.namespace, name)
 }
@@ -115,7 +115,7 @@ func (u *upkeep) remove() {
 	u.must(u.kinds.Delete().Resource(v1alpha1.NodeMaintenances).Name(u.namespace).Do(u.t.Context()).Error())
 }
 
-// found is the maintenance as it is. nil: there is none.
+// found returns the maintenance as it is. nil means there is none.
 func (u *upkeep) found() *v1alpha1.NodeMaintenance {
 	u.t.Helper()
 	var m v1alpha1.NodeMaintenance
@@ -161,7 +161,7 @@ func conditionsOf(m *v1alpha1.NodeMaintenance) map[string]string {
 	return all
 }
 
-// stages is how far the maintenance is with each node.
+// stages returns how far the maintenance is with each node.
 func stages(m *v1alpha1.NodeMaintenance) map[string]v1alpha1.NodeStage {
 	all := map[string]v1alpha1.NodeStage{}
 	for _, n := range m.Status.Nodes {
@@ -179,7 +179,7 @@ func inStage(m *v1alpha1.NodeMaintenance) map[v1alpha1.NodeStage]int {
 	return count
 }
 
-// untimed is what a status says of nodes, but for when.
+// untimed returns what a status says of nodes, but for when.
 func untimed(nodes []v1alpha1.NodeStatus) []v1alpha1.NodeStatus {
 	var list []v1alpha1.NodeStatus
 	for _, n := range nodes {
@@ -301,7 +301,7 @@ func (u *upkeep) untilStates(want map[string]nodeState) {
 	})
 }
 
-// with is how the nodes are to be when some of them have changed.
+// with returns how the nodes are to be when some of them have changed.
 func with(states map[string]nodeState, change func(*nodeState), nodes ...string) map[string]nodeState {
 	all := maps.Clone(states)
 	for _, n := range nodes {
@@ -317,7 +317,7 @@ func isCordoned(s *nodeState) {
 	s.unschedulable, s.taints = true, []string{corev1.TaintNodeUnschedulable + ":" + string(corev1.TaintEffectNoSchedule)}
 }
 
-// touched are the changes of a node by rehome in the audit log, but for its status, in order.
+// touched returns the changes of a node by rehome in the audit log, but for its status, in order.
 func (u *upkeep) touched(node string) []time.Time {
 	u.t.Helper()
 	log, err := u.cluster.Audit(u.t.Context())
@@ -365,7 +365,7 @@ func (u *upkeep) statefulSet(name string, replicas int32, node string) {
 	u.running("app="+name, int(replicas))
 }
 
-// quiet is a policy with a strategy that finds nothing to do, so that only the maintenance moves pods.
+// quiet returns a policy with a strategy that finds nothing to do, so that only the maintenance moves pods.
 func (u *upkeep) quiet(more ...string) string {
 	u.t.Helper()
 	return u.enable("PodLifeTime", []string{"{name: PodLifeTime, args: {maxPodLifeTimeSeconds: 86400}}"}, more...)

@@ -38,7 +38,7 @@ func TestTheWalkThroughAMaintenanceWorks(t *testing.T) {
 	}
 }
 
-// shown lists the commands of a section of a page.
+// shown returns the commands of a section of a page.
 func shown(t *testing.T, file, section string) []pages.Typed {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -218,7 +218,7 @@ func (w *walk) rehomeLives() {
 	}
 }
 
-// alike says whether a command printed what the page shows.
+// alike reports whether a command printed what the page shows.
 func alike(page []string, printed string) bool {
 	return pages.Masks{Workloads: []string{"cart", "agent"}}.Alike(page, printed)
 }

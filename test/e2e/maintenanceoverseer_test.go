@@ -80,7 +80,7 @@ func (u *upkeep) oversee(atOnce int) *overseer {
 	return o
 }
 
-// worst is how many nodes were marked at a time at most.
+// worst returns how many nodes were marked at a time at most.
 func (o *overseer) worst() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -226,7 +226,7 @@ func (o *overseer) empty(node string) {
 	}
 }
 
-// movable are the pods on a node that are none of a DaemonSet.
+// movable returns the pods on a node that are none of a DaemonSet.
 func (u *upkeep) movable(node string) (names []string, err error) {
 	list, err := u.client.CoreV1().Pods("").List(u.t.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
 	if err != nil {

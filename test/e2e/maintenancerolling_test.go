@@ -20,7 +20,7 @@ const (
 	spare     = 3 // of each app, by its budget
 )
 
-func TestThirtyNodesAreMaintainedThreeAtATimeAndAreAsBeforeAfterwards(t *testing.T) {
+func TestRollingMaintenance(t *testing.T) {
 	u := newUpkeep(t, manyNodes, inPool("old"))
 	old := u.nodes
 	ready := u.populate()

@@ -33,7 +33,7 @@ func (r result) lines(t *testing.T) []simulate.Line {
 	return all
 }
 
-// said is what a set of lines says, by the name of the pod's workload.
+// said returns what a set of lines says, by the name of the pod's workload.
 func said(lines []simulate.Line) map[string]string {
 	all := map[string]string{}
 	for _, l := range lines {
@@ -43,7 +43,7 @@ func said(lines []simulate.Line) map[string]string {
 	return all
 }
 
-func TestOnceEmptiesATaintedNodeAndTheVerdictsAreThoseOfTheAPIServer(t *testing.T) {
+func TestOnceDrainsTaintedNode(t *testing.T) {
 	s := newScene(t, 3)
 	s.deployment("api", 12, preferring(s.nodes[0])) // more than the burst of the rate
 	s.deployment("held", 1, on(s.nodes[0]))

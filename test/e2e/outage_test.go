@@ -46,7 +46,7 @@ func (p *process) notReady() {
 	})
 }
 
-// complaints are the lines of the log that are warnings or errors.
+// complaints returns the lines of the log that are warnings or errors.
 func (p *process) complaints() []string {
 	var lines []string
 	for line := range strings.Lines(p.Log.String()) {
@@ -131,7 +131,7 @@ func TestADrainIsCompletedAfterTheBusWasLostInTheMiddle(t *testing.T) {
 	}
 }
 
-func TestATerminatedProcessLeavesNothingHalfDoneAndTheNextOneFinishes(t *testing.T) {
+func TestTerminatedProcess(t *testing.T) {
 	d := newDrain(t)
 	dir := store(t)
 	first := d.rehome(d.file, dir)

@@ -55,7 +55,7 @@ func (p outsidePod) move(reason string) outsideMove {
 	return outsideMove{map[string]string{"namespace": m.Namespace, "name": m.Name, "uid": m.UID}, p.Pod.Spec.NodeName, reason}
 }
 
-// keepOff is a strategy: no pod that may be moved stays on a node that has the label of its arguments.
+// keepOff returns a strategy: no pod that may be moved stays on a node that has the label of its arguments.
 func keepOff(s outsideScope) []outsideMove {
 	moves := []outsideMove{}
 	if _, has := s.Node.Metadata.Labels[s.Args.Label]; has {
@@ -68,7 +68,7 @@ func keepOff(s outsideScope) []outsideMove {
 	return moves
 }
 
-// outsideAnswer is the whole answer to a scope: the headers and the body of an event in binary mode.
+// outsideAnswer returns the whole answer to a scope: the headers and the body of an event in binary mode.
 func outsideAnswer(id string, body []byte, decide func(outsideScope) []outsideMove) (headers map[string]string, answer []byte, err error) {
 	var s outsideScope
 	if err := json.Unmarshal(body, &s); err != nil {
@@ -137,7 +137,7 @@ func overNATS(
 	}
 }
 
-// answeredBy are the sources of the answers so far that want something moved.
+// answeredBy returns the sources of the answers so far that want something moved.
 func (r *recording) answeredBy() map[string]bool {
 	sources := map[string]bool{}
 	for _, e := range r.all() {
@@ -160,7 +160,7 @@ func (s *scene) onlyAnsweredBy(events *recording, strategies ...string) {
 	}
 }
 
-func TestABuiltInStrategyThatThePolicySendsElsewhereIsAskedThereAndMovesPods(t *testing.T) {
+func TestExternalBuiltInStrategy(t *testing.T) {
 	const strategy = "RemovePodsViolatingNodeTaints"
 	s := newScene(t, 2)
 	s.deployment("api", 3, preferring(s.nodes[0]))
@@ -229,7 +229,7 @@ func TestStrategiesOfAnybodyMovePodsOverHTTPAndOverNATS(t *testing.T) {
 	}
 }
 
-func TestAFunctionThatLiesMovesNothingAndLeavesADeadLetter(t *testing.T) {
+func TestLyingFunction(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 2, preferring(s.nodes[0]))
 	s.create(s.nodes[1], "guarded", nil) // nobody would make it again, so it is protected

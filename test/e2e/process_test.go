@@ -88,7 +88,7 @@ func (s *scene) run(arguments []string, environment ...string) result {
 	return result{stdout.String(), stderr.String(), command.ProcessState.ExitCode()}
 }
 
-// environment is what all processes of the scene have in common.
+// environment returns what all processes of the scene have in common.
 func (s *scene) environment() []string {
 	return append(os.Environ(),
 		"KUBECONFIG="+s.cluster.Kubeconfig(), "REHOME_LEASE_NAMESPACE="+s.namespace, "REHOME_LEASE_DURATION=3s",
@@ -239,7 +239,7 @@ func record(t *testing.T, options bus.Options) *recording {
 	return r
 }
 
-// at is where the bus of a `rehome run` with that store can be reached.
+// at returns where the bus of a `rehome run` with that store can be reached.
 func at(store string) bus.Options { return bus.Options{Socket: filepath.Join(store, "bus.sock")} }
 
 func (r *recording) add(e schemas.Event) error {
@@ -263,12 +263,12 @@ func (r *recording) all() []schemas.Event {
 	return slices.Clone(r.events)
 }
 
-// verdicts are all final verdicts so far, in order.
+// verdicts returns all final verdicts so far, in order.
 func (r *recording) verdicts() []schemas.Verdict {
 	return slices.DeleteFunc(payloads[schemas.Verdict](r), func(v schemas.Verdict) bool { return v.Outcome == schemas.Settled })
 }
 
-// settlements are the ends of moves so far, in order.
+// settlements returns the ends of moves so far, in order.
 func (r *recording) settlements() []schemas.Verdict {
 	return of(schemas.Settled, payloads[schemas.Verdict](r))
 }
@@ -309,7 +309,7 @@ func (r *recording) until(what string, so func([]schemas.Verdict) bool) []schema
 	}
 }
 
-// summary is a line for each verdict, without what differs from run to run.
+// summary returns a line for each verdict, without what differs from run to run.
 func summary(verdicts []schemas.Verdict) string {
 	var b strings.Builder
 	for _, v := range verdicts {

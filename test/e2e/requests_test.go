@@ -134,7 +134,7 @@ func (a *asks) of(deployment string) map[types.UID]string {
 	return pods
 }
 
-// ended is what a receipt says about how a request ended.
+// ended returns what a receipt says about how a request ended.
 func ended(r schemas.Receipt) string {
 	text := fmt.Sprintf("%s, %d gone", r.Reason, r.Gone)
 	for _, p := range r.Remaining {
@@ -228,7 +228,7 @@ func protectedUnlessOverridden(t *testing.T) {
 	s.evictedOnce(pods)
 }
 
-// held is a Deployment of which a budget lets no pod go.
+// held returns a Deployment of which a budget lets no pod go.
 func held(t *testing.T, more ...string) (a *asks, pods map[types.UID]string, target schemas.Target) {
 	t.Helper()
 	s := newScene(t, 2)
@@ -387,7 +387,8 @@ func tooManyRequests(t *testing.T) {
 		}
 		return left == 0, fmt.Sprint(left)
 	})
-	// Of the flood, the leader reads so many requests a minute, and tells the sender about as many others. A new leader counts anew.
+	// Of the flood, the leader reads so many requests a minute, and tells the sender about as many others. A new leader
+	// counts again.
 	var read, told int
 	accepted := map[string]bool{} // by the IDs of the requests
 	eventually(t, "the flood is limited", func() (bool, string) {

@@ -243,7 +243,7 @@ func unworded(verdicts []verdict) []verdict {
 	return list
 }
 
-// deploymentOf is the name of the Deployment that the pod of a verdict belongs to, which has no dash in it.
+// deploymentOf returns the name of the Deployment that the pod of a verdict belongs to, which has no dash in it.
 func deploymentOf(v schemas.Verdict) string {
 	name, _, _ := strings.Cut(v.Intent.Pod.Name, "-")
 	return name
@@ -276,7 +276,7 @@ func (s *scene) unready(name string, replicas int, change ...func(*appsv1.Deploy
 	s.must(err)
 }
 
-// live is the present state of a Deployment.
+// live returns the present state of a Deployment.
 func (s *scene) live(deployment string) *appsv1.Deployment {
 	s.t.Helper()
 	d, err := s.client.AppsV1().Deployments(s.namespace).Get(s.t.Context(), deployment, metav1.GetOptions{})
@@ -284,7 +284,7 @@ func (s *scene) live(deployment string) *appsv1.Deployment {
 	return d
 }
 
-// workload is a Deployment as verdicts name it.
+// workload returns a Deployment as verdicts name it.
 func (s *scene) workload(deployment string) schemas.ObjectRef {
 	s.t.Helper()
 	return schemas.ObjectRef{Kind: "Deployment", Namespace: s.namespace, Name: deployment, UID: s.live(deployment).UID}
@@ -331,7 +331,7 @@ func (s *scene) isSettled(
 	}
 }
 
-// templateChanges are the changes of a Deployment's template by rehome in the audit log, in order.
+// templateChanges returns the changes of a Deployment's template by rehome in the audit log, in order.
 func (s *scene) templateChanges(deployment string) []cluster.AuditEntry {
 	s.t.Helper()
 	log, err := s.cluster.Audit(s.t.Context())
@@ -413,7 +413,7 @@ func (l *lives) see(pod *corev1.Pod, deleted bool) {
 	}
 }
 
-// order is what was seen since the old pod was ready.
+// order returns what was seen since the old pod was ready.
 func (l *lives) order(old types.UID) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -433,7 +433,7 @@ func (l *lives) order(old types.UID) []string {
 	return list
 }
 
-// between is the time from when a pod was ready to when another went.
+// between returns the time from when a pod was ready to when another went.
 func (l *lives) between(ready, gone types.UID) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()

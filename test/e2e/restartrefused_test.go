@@ -113,7 +113,7 @@ func evictedInstead(t *testing.T) {
 	s.noRestarts()
 }
 
-// skipped is the same, and nothing moves.
+// skipped returns the same, and nothing moves.
 func skipped(t *testing.T) {
 	s, events := playConditions(t, "Skip")
 	want := map[string]verdict{}
@@ -176,7 +176,8 @@ func (s *scene) noRestarts() {
 	}
 }
 
-// plain is a message about the Deployment of a verdict without its name, times, and names that differ from run to run.
+// plain returns a message about the Deployment of a verdict without its name, times, and names that differ from run to
+// run.
 func (s *scene) plain(v schemas.Verdict, message string) string {
 	rest, named := strings.CutPrefix(message, "deployment "+s.namespace+"/"+deploymentOf(v)+": ")
 	if !named {

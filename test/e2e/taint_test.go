@@ -19,7 +19,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-func TestATaintLeadsToEvictionsWithinASecondAndThePodsRunElsewhere(t *testing.T) {
+func TestTaintEvictsWithinASecond(t *testing.T) {
 	s := newScene(t, 3)
 	s.deployment("api", 8, preferring(s.nodes[0]))
 	s.rehome(s.policy(), store(t))
@@ -92,7 +92,7 @@ func TestPodsThatTolerateTheTaintOrAreProtectedStay(t *testing.T) {
 	}
 }
 
-func TestAPodHeldByABudgetIsDeferredAndMovesWhenTheBudgetFrees(t *testing.T) {
+func TestBudgetDefersMove(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 2, preferring(s.nodes[0]))
 	s.budget("keep-api", "api", 2)
@@ -154,7 +154,7 @@ func TestATaintThatIsLiftedWithdrawsWhatWasNotExecuted(t *testing.T) {
 	}
 }
 
-func TestAKilledProcessThatIsStartedAgainMovesEveryPodExactlyOnce(t *testing.T) {
+func TestKilledProcessMovesPodsOnce(t *testing.T) {
 	s := newScene(t, 4)
 	s.deployment("api", 100, preferring(s.nodes[0]))
 	before := s.pods(s.nodes[0])

@@ -20,10 +20,10 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster"
 )
 
-// TestOfAWorkloadWithoutABudgetOnlyAFewPodsAreUnavailableAtOnce empties a node of a workload whose replacements become
+// TestUnavailableLimit empties a node of a workload whose replacements become
 // ready only when the scene lets them. By the API server's watch of its pods, no more of them are ever unavailable than may
 // be, and as many are; by its audit log, nothing is evicted while nothing becomes ready.
-func TestOfAWorkloadWithoutABudgetOnlyAFewPodsAreUnavailableAtOnce(t *testing.T) {
+func TestUnavailableLimit(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string

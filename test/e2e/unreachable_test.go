@@ -41,7 +41,7 @@ func (s *scene) schedulerFollows() {
 	s.deployment("probe", 1, func(p *corev1.PodTemplateSpec) { p.Spec.NodeSelector[label] = s.namespace })
 }
 
-func TestADrainIsCompletedAfterTheAPIServerWasLostInTheMiddle(t *testing.T) {
+func TestDrainSurvivesAPIServerLoss(t *testing.T) {
 	d := newDrain(t)
 	dir := store(t)
 	p := d.rehome(d.file, dir)

@@ -285,7 +285,7 @@ func (s *scene) look() state {
 	}
 }
 
-// view is the state as package fit sees it.
+// view returns the state as package fit sees it.
 func (s *scene) view() *fit.Cluster {
 	c := fit.New()
 	for i := range s.state.Namespaces {

@@ -25,7 +25,7 @@ const (
 	// scenes is how many states of the cluster are made, asked is how many pods are asked about in each.
 	scenes = 21
 	asked  = 100
-	// atLeast is how many times every reason has to be the answer, so that no rule goes untested.
+	// atLeast is how many times every reason must be the answer, so that no rule goes untested.
 	atLeast = 5
 	// wholeDifferences is how many differences are printed with everything that they are about.
 	wholeDifferences = 3
@@ -117,7 +117,7 @@ func (j *judge) scene(n int) {
 	}
 	for i := range asked {
 		if !j.compare(s, fmt.Sprintf("candidate-%d-%d", n, i), s.candidate(i >= asked-waitingAsked)) {
-			break // A volume was bound: this is not the same state any more.
+			break // A volume was bound: this is not the same state anymore.
 		}
 	}
 	s.clear()

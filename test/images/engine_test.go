@@ -272,7 +272,7 @@ func (s *scene) drain() {
 	}
 }
 
-// count says how many pods are on the node, and how many run on others.
+// count returns how many pods are on the node, and how many run on others.
 func (s *scene) count(ctx context.Context) (here, elsewhere int) {
 	pods, err := s.cluster.Client().CoreV1().Pods("shop").List(ctx, metav1.ListOptions{})
 	if err != nil {

@@ -73,7 +73,7 @@ func parts() []part {
 	}
 }
 
-// args are the arguments of go that build the part into the file out.
+// args returns the arguments of go that build the part into the file out.
 func (p part) args(out string) []string {
 	flags := []string{"-buildvcs=false", "-trimpath", "-ldflags", "-s -w " + p.ldflags}
 	if p.output {
@@ -82,8 +82,8 @@ func (p part) args(out string) []string {
 	return append(append([]string{"build", "-o", out}, flags...), p.pkg)
 }
 
-// stamp is a hash of all that the part is made from. The project's own go.mod
-// does not count: what is built in it imports the standard library alone.
+// stamp returns a hash of all that the part is made from. The project's own go.mod does not count: what is built in it
+// imports the standard library alone.
 func (p part) stamp(root, goVersion string) (string, error) {
 	hash := sha256.New()
 	fmt.Fprintln(hash, goVersion, p.args(p.name))

@@ -97,7 +97,7 @@ func (s *Supervisor) Exits() <-chan Exit { return s.exits }
 // Ended is closed when the supervisor process has ended.
 func (s *Supervisor) Ended() <-chan struct{} { return s.ended }
 
-// Pid is the process id of the supervisor.
+// Pid returns the process id of the supervisor.
 func (s *Supervisor) Pid() int { return s.cmd.Process.Pid }
 
 // Start runs p as a child and returns its process id.

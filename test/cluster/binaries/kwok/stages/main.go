@@ -82,5 +82,5 @@ func annotated(text string) ([]byte, error) {
 	return encoded, nil
 }
 
-// annotation is the jq path of an annotation.
+// annotation returns the jq path of an annotation.
 func annotation(key string) string { return fmt.Sprintf(".metadata.annotations[%q]", key) }
