@@ -146,7 +146,7 @@ func (s *Servers) StreamLeader(t testing.TB, stream string) int {
 	return leader
 }
 
-// freePorts returns ports that nobody listens on. Somebody else can take one before it is used.
+// freePorts returns free ports. Another process can take one before it is used.
 func freePorts(t testing.TB, n int) []int {
 	t.Helper()
 	var ports []int

@@ -15,7 +15,7 @@ import (
 // AuditEntry is one finished request in the API server's audit log.
 type AuditEntry struct {
 	Verb        string // "create", "delete", "patch" …
-	User        string // Who is held responsible: the impersonated user, if any.
+	User        string // the responsible user: the impersonated one, if any
 	Group       string // API group of the resource; empty means the core group.
 	Resource    string // "pods"
 	Subresource string // "eviction"
@@ -104,7 +104,7 @@ func (r *auditReader) read(ctx context.Context, path string) ([]AuditEntry, erro
 	}
 }
 
-// fresh returns what was written since.
+// fresh returns the new entries of the audit log.
 func (r *auditReader) fresh(path string) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {

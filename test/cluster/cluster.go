@@ -163,7 +163,7 @@ func (c *Cluster) Kubectl() string { return c.components.set.Path(binaries.Kubec
 // RESTConfig returns how the administrator talks to the API server, unthrottled. The caller owns what it returns.
 func (c *Cluster) RESTConfig() *rest.Config { return c.id.config(c.id.users[adminUser].Token) }
 
-// UserConfig is RESTConfig for one of Options.Users. It fails for anybody else.
+// UserConfig returns RESTConfig for one of Options.Users. It fails for any other user.
 func (c *Cluster) UserConfig(name string) (*rest.Config, error) {
 	user, known := c.id.users[name]
 	if !known {

@@ -1,8 +1,5 @@
-// Package conformance asks `rehome serve` with the client of the CloudEvents SDK for Go, over HTTP on the loopback
-// interface: what somebody else's implementation of the standard sends is understood, and what comes back is understood by
-// it.
-//
-// It is a module of its own, since that client needs modules that nothing else in Rehome does.
+// Package conformance tests `rehome serve` with the client of the CloudEvents SDK for Go, over HTTP on the loopback
+// interface: each understands the messages of the other.
 package conformance
 
 import (
@@ -96,7 +93,7 @@ func scope(t *testing.T, number int) (event.Event, schemas.Event) {
 	return event.Event{}, schemas.Event{}
 }
 
-// check compares an answer, as the SDK reads it, with what the strategy says of the scope.
+// check compares an answer, as the SDK reads it, with the decision of the strategy for the scope.
 func check(t *testing.T, got event.Event, scope schemas.Event) {
 	t.Helper()
 	if err := got.Validate(); err != nil {

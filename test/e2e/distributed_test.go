@@ -70,7 +70,7 @@ func (d drain) answered(events *recording) {
 	})
 }
 
-// closed checks after that that no intent has two verdicts, and that no verdict is about an intent that nobody had.
+// closed checks afterwards that no intent has two verdicts, and that each verdict has an intent.
 func (d drain) closed(events *recording) {
 	d.t.Helper()
 	d.answered(events)
@@ -191,7 +191,8 @@ func TestStandbyTakesOverDrain(t *testing.T) {
 		t.Error("two processes led at once")
 	}
 	d.complete()
-	// What the killed actuator had in flight has no verdict, and what it had reported may get a second one: rejected.
+	// The killed actuator's moves in flight have no verdict, and an intent with a verdict may get a second one:
+	// rejected.
 	d.once(events)
 	for _, p := range standbys {
 		p.says("lease held")

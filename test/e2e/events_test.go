@@ -163,7 +163,7 @@ func TestVerdictCauses(t *testing.T) {
 		for e.CausationID != "" {
 			cause, ok := byID[e.CausationID]
 			if !ok {
-				t.Fatalf("nobody has seen %s, the cause of %s %s", e.CausationID, e.Type, e.ID)
+				t.Fatalf("no event %s, the cause of %s %s", e.CausationID, e.Type, e.ID)
 			}
 			if cause.CorrelationID != v.CorrelationID || trace(cause) != trace(v) || cause.TraceParent == e.TraceParent {
 				t.Errorf("%s: correlation %s, trace %s; its consequence %s: %s, %s",

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// fast is a rate that holds nobody up, where another limit is looked at.
+// fast is a rate that delays nothing, for tests of other limits.
 const fast = "rate: {evictionsPerSecond: 1000, burst: 1000}"
 
 // TestDrainKeepsLimits plays one scene for each limit of the policy: all pods leave their
@@ -71,8 +71,8 @@ func byRate(perSecond, burst int) func(*crowd) func() {
 	return func(c *crowd) func() { return func() { keptRate(c, perSecond, burst) } }
 }
 
-// atOnce checks that of each of so many groups, which have so many pods each, never more than most were not ready; and that
-// so many were, since otherwise something else held them.
+// atOnce checks that of each of that many groups of pods, never more than most were not ready at once; and that this
+// number was reached, because otherwise something else delayed them.
 func atOnce(group func(deployment string) string, groups, pods, most int) func(*crowd) func() {
 	return func(c *crowd) func() {
 		g := c.watchGaps(group)

@@ -68,8 +68,8 @@ func TestFullDiskOfTheBus(t *testing.T) {
 	}
 }
 
-// fill fills the disk with a file while deltas are written, until /readyz says so. When the process sees that the disk is full before a
-// write fails, the words can be others: then it tries again.
+// fill fills the disk with a file while deltas are written, until /readyz reports it. If the process detects the full
+// disk before a write fails, the message can differ: then it tries again.
 func (s *scene) fill(p *process, file, says string) (free func()) {
 	s.t.Helper()
 	free = func() {

@@ -15,7 +15,7 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster"
 )
 
-// The pods request nothing, so that only what they use says that their node has too much to do.
+// The smoothed load reflects the move only slowly. Meanwhile no pod must move because of the past.
 func TestOverusedByLoad(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 3)

@@ -86,8 +86,8 @@ func (p packed) endedWithNodes(begun []string) {
 	}
 }
 
-// nothingBeganAfter checks that no move was begun after the end was asked for, but for those that were on their way to the API
-// server while the end was on its way to rehome. What is left of the first two nodes would take longer than that.
+// nothingBeganAfter checks that no move began after the end was requested, except moves on their way to the API server
+// while the request was on its way to rehome. The rest of the first two nodes would take longer than that.
 func (p packed) nothingBeganAfter(asked time.Time) {
 	p.t.Helper()
 	const most = 15 * time.Second
@@ -96,12 +96,12 @@ func (p packed) nothingBeganAfter(asked time.Time) {
 		last = max(last, e.received.Sub(asked))
 	}
 	if last > most {
-		p.t.Errorf("the last pod was evicted %v after the end was asked for, want at most %v", last, most)
+		p.t.Errorf("the last pod was evicted %v after the request to end, want at most %v", last, most)
 	}
-	p.t.Logf("the last of %d pods was evicted %v after the end was asked for", len(p.evictions()), last)
+	p.t.Logf("the last of %d pods was evicted %v after the request to end", len(p.evictions()), last)
 }
 
-// followed waits until every move that was begun is settled, that of slow with its replacement.
+// followed waits until every move is settled, the move of slow with its replacement.
 func (p packed) followed(events *recording) {
 	p.t.Helper()
 	eventually(p.t, "every move that was begun is settled", func() (bool, string) {

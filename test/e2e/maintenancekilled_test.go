@@ -16,11 +16,11 @@ type packed struct {
 	*upkeep
 	old       []string
 	before    map[types.UID]string // the pods on these nodes
-	places    map[types.UID]string // and on which
+	places    map[types.UID]string // and its node
 	untouched map[string]nodeState // of all nodes
 }
 
-// newPacked makes ten pods on each of the four nodes, those of first among them, and then three nodes more.
+// newPacked creates ten pods on each of four nodes, including the pods of first, and then three more nodes.
 func newPacked(t *testing.T, first func(*upkeep)) packed {
 	t.Helper()
 	const full = 10
@@ -132,7 +132,7 @@ func TestMaintenanceSurvivesAPIServerLoss(t *testing.T) {
 	p.untilStages(allIn(v1alpha1.Returned, p.old...))
 	p.untilStates(p.untouched)
 	p.ready("api")
-	// An eviction of which the API server died may be missing from its audit log.
+	// An eviction call may be missing from the audit log if the API server died during it.
 	list := p.evictions()
 	if pods := uids(list); len(pods) != len(list) || !within(pods, p.before) {
 		t.Errorf("%d evictions of %v, want none twice, and only of %v", len(list), pods, p.before)

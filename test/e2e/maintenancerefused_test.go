@@ -31,7 +31,7 @@ func TestRefusedMaintenance(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		spec     []string
-		accepted string // what is wrong; empty means nothing
+		accepted string // the error; empty for none
 		progress string
 		nodes    []string
 	}{

@@ -80,7 +80,7 @@ type natsServers struct {
 type natsProcess struct {
 	command *exec.Cmd
 	log     *program.Log
-	stdin   io.Closer // what it waits for to end
+	stdin   io.Closer // receives its end
 }
 
 // newNATS prepares n servers, one cluster if they are more than one. None runs yet.
@@ -214,7 +214,7 @@ func (s *natsServers) forget(i int) {
 	}
 }
 
-// streams returns what the servers say about the streams of Rehome, nil if they do not.
+// streams returns the servers' information about the streams of Rehome, or nil.
 func (s *natsServers) streams() (list []*jetstream.StreamInfo, problem string) {
 	nc, err := nats.Connect(s.url())
 	if err != nil {

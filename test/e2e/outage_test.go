@@ -142,7 +142,7 @@ func TestTerminatedProcess(t *testing.T) {
 	if code := first.stop(); code != 0 {
 		t.Errorf("exit code %d, want 0", code)
 	}
-	const grace = 30 * time.Second // what it has in every manifest before it is killed
+	const grace = 30 * time.Second // the grace period in every manifest
 	if took := time.Since(terminated); took > grace {
 		t.Errorf("it took %v to end, want at most %v", took, grace)
 	}

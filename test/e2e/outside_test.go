@@ -22,7 +22,8 @@ import (
 	"github.com/rehome-dev/rehome/test/program"
 )
 
-// outsideScope is what a function of these scenes reads of a scope. It knows the contract and nothing of Rehome's code.
+// outsideScope is the part of a scope that a function of these scenes reads. It knows the contract, but not Rehome's
+// code.
 type outsideScope struct {
 	Kind, Key, Profile, Strategy string
 	Args                         struct{ Label string }
@@ -148,7 +149,7 @@ func (r *recording) answeredBy() map[string]bool {
 	return sources
 }
 
-// onlyAnsweredBy checks that pods were moved because of these strategies, which the dispatcher asked, and of nobody else.
+// onlyAnsweredBy checks that pods were moved only because of these strategies, which the dispatcher called.
 func (s *scene) onlyAnsweredBy(events *recording, strategies ...string) {
 	s.t.Helper()
 	want := map[string]bool{}
@@ -208,7 +209,7 @@ func TestStrategiesOfAnybodyMovePodsOverHTTPAndOverNATS(t *testing.T) {
 	before := map[types.UID]string{}
 	for i, label := range []string{"spot", "loud"} {
 		maps.Copy(before, s.pods(s.nodes[i]))
-		s.changeNode(s.nodes[i], func(n *corev1.Node) { n.Spec.Unschedulable = true }) // so that nobody comes back
+		s.changeNode(s.nodes[i], func(n *corev1.Node) { n.Spec.Unschedulable = true }) // so that no pod returns
 		s.changeNode(s.nodes[i], func(n *corev1.Node) { n.Labels[label] = "true" })
 	}
 	if len(before) != 6 {
@@ -232,7 +233,7 @@ func TestStrategiesOfAnybodyMovePodsOverHTTPAndOverNATS(t *testing.T) {
 func TestLyingFunction(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 2, preferring(s.nodes[0]))
-	s.create(s.nodes[1], "guarded", nil) // nobody would make it again, so it is protected
+	s.create(s.nodes[1], "guarded", nil) // no controller would recreate it, so it is protected
 	var mu sync.Mutex
 	stolen := outsidePod{} // a pod of the first node
 	lies := func(scope outsideScope) []outsideMove {

@@ -249,8 +249,8 @@ func (s *scene) stillYoung(at time.Time, due map[types.UID]time.Time) map[types.
 	return due
 }
 
-// evictedAt checks by the audit log that of these pods each was evicted once, none before its time, and returns how long
-// after it, in order.
+// evictedAt checks in the audit log that each of these pods was evicted once and none before its time, and returns the
+// delays, in order.
 func (s *scene) evictedAt(due map[types.UID]time.Time) []time.Duration {
 	s.t.Helper()
 	var delays []time.Duration

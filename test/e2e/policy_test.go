@@ -46,7 +46,7 @@ func (c *configMap) set(policy string) {
 	}
 }
 
-// text returns what a policy file says.
+// text returns the text of a policy file.
 func (s *scene) text(file string) string {
 	s.t.Helper()
 	data, err := os.ReadFile(file)

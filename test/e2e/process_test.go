@@ -28,7 +28,7 @@ import (
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
-// patience is how long a scene waits for what must happen. It is no measure of speed: it only ends a scene that fails.
+// patience is how long a scene waits for an expected result. It is no measure of speed: it only ends a failing scene.
 const patience = 2 * time.Minute
 
 // process is one running rehome.
@@ -61,7 +61,7 @@ func (s *scene) start(arguments []string, environment ...string) *process {
 	return p
 }
 
-// result is what a command said, and how it ended.
+// result is the output and the exit code of a command.
 type result struct {
 	stdout, stderr string
 	code           int
@@ -121,7 +121,7 @@ func (p *process) exit() int {
 	return 0
 }
 
-// ready asks /readyz, and returns the status and what it says.
+// ready queries /readyz, and returns the status and the text.
 func (p *process) ready() (int, string) { return p.get("readyz") }
 
 func (p *process) get(path string) (int, string) { return p.Get(path) }

@@ -27,7 +27,7 @@ type condition struct {
 	want   verdict                          // where such pods are skipped
 }
 
-// conditions are everything that speaks against it, by the name of the Deployment.
+// conditions are all obstacles, by the name of the Deployment.
 func conditions() map[string]condition {
 	restart := func(o schemas.Outcome, r schemas.ReasonCode, message string) verdict {
 		return verdict{o, r, schemas.MethodRestart, message}
@@ -137,7 +137,7 @@ func skipped(t *testing.T) {
 	}
 	<-time.After(calm)
 	if asked := append(s.evictions(), s.audited(429)...); len(asked) != 0 {
-		t.Errorf("%v were to be evicted, want none", asked)
+		t.Errorf("%v would be evicted, want none", asked)
 	}
 	s.noRestarts()
 }

@@ -84,7 +84,7 @@ func TestPrediction(t *testing.T) {
 	}
 }
 
-// predictions is what a whole run has seen.
+// predictions has the statistics of a whole run.
 type predictions struct {
 	asked, placed, agreed, only, fitting, named, shown int
 	causes                                             map[string]int
@@ -436,7 +436,7 @@ func (s *scene) sizedNode(name string) corev1.Node {
 	return n
 }
 
-// stopControllers keeps pods and workloads as they are: no controller makes or deletes pods of the workloads.
+// stopControllers freezes pods and workloads: no controller creates or deletes pods of the workloads.
 func stopControllers(t *testing.T, c *cluster.Cluster) {
 	t.Helper()
 	pid := c.Pids()[binaries.ControllerManager]

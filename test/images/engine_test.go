@@ -200,7 +200,8 @@ func (s *scene) enter(t *testing.T, e *engine) {
 		"PROMETHEUS_PORT="+port, "KUBECONFIG="+kubeconfig, "COMPOSE_PROJECT_NAME="+s.name)}
 }
 
-// somebody creates a file that only one user can read, and returns that user: the user of the test, or for root an unknown user.
+// somebody creates a file that only one user can read, and returns that user: the user of the test, or for root an
+// unknown user.
 func somebody(t *testing.T, file string) string {
 	t.Helper()
 	uid, gid := os.Getuid(), os.Getgid()

@@ -141,7 +141,7 @@ func (b builder) buildLocked(ctx context.Context) error {
 	return nil
 }
 
-// build makes one part and puts it in place at once: nobody sees half of it.
+// build builds one part and installs it atomically.
 func (b builder) build(ctx context.Context, w work, title string) error {
 	made := filepath.Join(b.dir, w.part.name+".new")
 	defer os.Remove(made)

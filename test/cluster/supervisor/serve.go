@@ -88,7 +88,7 @@ func (s *server) run(commands <-chan command, signals <-chan os.Signal) {
 	}
 }
 
-// send ignores errors: when nobody listens anymore, the commands end too.
+// send ignores errors: without a listener, the commands also end.
 func (s *server) send(m message) { _ = s.out.Encode(m) }
 
 // do carries out one command.
@@ -129,7 +129,7 @@ func (s *server) stop(name string) *reply {
 	return &reply{}
 }
 
-// exited tells of the end of a child that nobody had stopped.
+// exited reports the unexpected end of a child.
 func (s *server) exited(c *child) {
 	if s.children[c.process.Name] != c {
 		return

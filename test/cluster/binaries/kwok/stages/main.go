@@ -1,11 +1,4 @@
-// Command stages writes the kwok stages that a test cluster plays, as one YAML
-// stream, to standard output.
-//
-// The stages are the ones that kwok publishes, in the version that this module
-// pins: a node becomes Ready at once and keeps its lease; a pod becomes Running
-// and Ready at once, succeeds when a Job owns it, and is gone as soon as it is
-// deleted, whatever its grace period. Two annotations change that: an object on
-// hold keeps its status, and a pod can become Ready later.
+// Command stages writes the kwok stages of a test cluster, as one YAML stream, to standard output.
 package main
 
 import (
