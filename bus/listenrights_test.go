@@ -21,7 +21,7 @@ func forwarderRights(t *testing.T) (publish []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, _ := strings.Cut(string(page), "\n## What it may do\n")
+	_, section, _ := strings.Cut(string(page), "\n## Rights\n")
 	for _, row := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllStringSubmatch(section, -1) {
 		publish = append(publish, strings.ReplaceAll(row[1], "NAME", "audit"))
 	}
