@@ -312,7 +312,7 @@ func with(states map[string]nodeState, change func(*nodeState), nodes ...string)
 	return all
 }
 
-// isCordoned returns the state of a node as a cordoned one.
+// isCordoned changes the wanted state of a node to a cordoned one.
 func isCordoned(s *nodeState) {
 	s.unschedulable, s.taints = true, []string{corev1.TaintNodeUnschedulable + ":" + string(corev1.TaintEffectNoSchedule)}
 }

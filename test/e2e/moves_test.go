@@ -174,7 +174,7 @@ func (s *scene) placed(deployment string, want map[string]int) {
 	s.placedIn(deployment, corev1.LabelHostname, want)
 }
 
-// placedIn returns the same for the values of a label that the nodes have.
+// placedIn checks the same for the values of a label that the nodes have.
 func (s *scene) placedIn(deployment, label string, want map[string]int) {
 	s.t.Helper()
 	eventually(s.t, fmt.Sprintf("the pods of %s are Ready by %s as %v", deployment, label, want), func() (bool, string) {

@@ -113,7 +113,7 @@ func evictedInstead(t *testing.T) {
 	s.noRestarts()
 }
 
-// skipped returns the same, and nothing moves.
+// skipped checks the same, and that nothing moves.
 func skipped(t *testing.T) {
 	s, events := playConditions(t, "Skip")
 	want := map[string]verdict{}

@@ -67,7 +67,7 @@ func (s *scene) scraped(p *server) (when time.Time) {
 	return when
 }
 
-// well returns what happens while all is well: a node is tainted, its pods move, and their replacements become ready.
+// well makes the usual changes: a node is tainted, its pods move, and their replacements become ready.
 func (s *scene) well() {
 	s.t.Helper()
 	s.taint(s.nodes[0], corev1.TaintEffectNoSchedule)
