@@ -162,7 +162,7 @@ func (w *world) wish(ctx context.Context) {
 	}
 }
 
-// answer returns the pods of a node, and now and then some that existed a moment ago.
+// answer stores an answer that lists the pods of a node, and now and then some that existed a moment ago.
 func (w *world) answer(strategy, node string, wanted bool) {
 	w.mu.Lock()
 	w.sequence++

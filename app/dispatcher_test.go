@@ -177,7 +177,7 @@ func (d *dispatching) dead() map[string]string {
 	return errors
 }
 
-// counted returns the number of requests with a result.
+// counted checks the number of requests with a result.
 func (d *dispatching) counted(want string) {
 	d.t.Helper()
 	text := "# HELP rehome_dispatcher_requests_total Requests to external functions by result.\n" +
@@ -205,7 +205,7 @@ func (d *dispatching) inVain(strategy string) (n float64) {
 	return n
 }
 
-// mover returns a function over HTTP as a newcomer would write it, with only the standard library: it moves every pod
+// mover is a function over HTTP as a newcomer would write it, with only the standard library: it moves every pod
 // whose name begins with "leaves".
 func mover(w http.ResponseWriter, r *http.Request) {
 	var scope struct {

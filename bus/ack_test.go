@@ -26,14 +26,14 @@ func TestWhatBecomesOfAScopeFollowsFromItsAttempt(t *testing.T) {
 		delay   time.Duration
 	}{
 		"done":                                 {attempt{nil, false, 1, 6}, ack, 0},
-		"done while it was told to stop":       {attempt{nil, true, 1, 6}, ack, 0},
+		"done after its context ended":         {attempt{nil, true, 1, 6}, ack, 0},
 		"done at the last attempt":             {attempt{nil, false, 6, 6}, ack, 0},
 		"invalid":                              {attempt{invalid, false, 1, 6}, bury, 0},
-		"invalid while it was told to stop":    {attempt{invalid, true, 1, 6}, bury, 0},
+		"invalid after its context ended":      {attempt{invalid, true, 1, 6}, bury, 0},
 		"stopped":                              {attempt{stopped, true, 1, 6}, nak, 0},
 		"stopped at the last attempt":          {attempt{stopped, true, 6, 6}, nak, 0},
 		"cancelled by itself":                  {attempt{stopped, false, 1, 6}, nak, time.Second},
-		"failed while it was told to stop":     {attempt{broken, true, 1, 6}, nak, time.Second},
+		"failed after its context ended":       {attempt{broken, true, 1, 6}, nak, time.Second},
 		"failed for the first time":            {attempt{broken, false, 1, 6}, nak, time.Second},
 		"failed for the second time":           {attempt{broken, false, 2, 6}, nak, 2 * time.Second},
 		"failed for the fifth time":            {attempt{broken, false, 5, 6}, nak, 16 * time.Second},
@@ -54,7 +54,7 @@ func TestWhatBecomesOfAScopeFollowsFromItsAttempt(t *testing.T) {
 	}
 }
 
-func TestDelaysDoubleUpToABoundAndAreSpreadOverHalfOfTheirLength(t *testing.T) {
+func TestBackoffDelays(t *testing.T) {
 	b := backoff{first: time.Second, most: 5 * time.Second}
 	var got []time.Duration
 	for n := range 5 {
@@ -84,7 +84,7 @@ func TestADeadLetterFitsIntoOneMessageWhateverWasWrong(t *testing.T) {
 	}
 }
 
-// size is how many bytes the headers and the body of a message have.
+// size returns the number of bytes in the headers and the body of a message.
 func size(m *nats.Msg) (n int) {
 	for key, values := range m.Header {
 		for _, v := range values {

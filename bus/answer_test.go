@@ -26,7 +26,7 @@ func TestTheTableHoldsTheAnswerToTheNewestScope(t *testing.T) {
 	a, other, none := []string{"a"}, []string{"b"}, []string(nil)
 	tests := map[string]struct {
 		answers []given
-		written []string // what was published, in order
+		written []string // the published events, in order
 	}{
 		"an answer is written":                            {[]given{{5, a}}, []string{"5[a]"}},
 		"an answer to a newer scope replaces an older":    {[]given{{5, a}, {6, other}}, []string{"5[a]", "6[b]"}},
@@ -127,7 +127,7 @@ func TestWhenAnswersRaceTheOneToTheNewestScopeStands(t *testing.T) {
 			t.Fatal(err)
 		}
 		if a.Scope.Sequence <= newest[e.Channel] {
-			t.Fatalf("%s: the answer to scope %d was written after that to %d", e.Channel, a.Scope.Sequence, newest[e.Channel])
+			t.Fatalf("%s: the answer to scope %d was written after the answer to %d", e.Channel, a.Scope.Sequence, newest[e.Channel])
 		}
 		if newest[e.Channel] = a.Scope.Sequence; a.Scope.Sequence == versions {
 			done++
@@ -175,7 +175,7 @@ func TestAScopeIsCurrentUntilItIsReplacedOrDone(t *testing.T) {
 	is(newer, false)
 }
 
-func TestAnAnswerIsOnlyMadeReadyToBeStoredWhenItIsNeeded(t *testing.T) {
+func TestAnswerWrittenOnlyIfNeeded(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	for _, c := range []struct {
 		pods []string

@@ -14,7 +14,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas/delivery"
 )
 
-// The headers by which a function says that it has no answer. [HeaderError] says why, for people.
+// The headers of a function without an answer. [HeaderError] has the reason, for users.
 const (
 	// HeaderRetryAfter is there when it is worth asking again, after so many seconds.
 	HeaderRetryAfter = "Retry-After"
@@ -25,7 +25,7 @@ const (
 // mostSaid bounds what is quoted of a function that has no answer, in bytes.
 const mostSaid = 200
 
-// attributesRoom is what is kept free in a message for the headers of an event.
+// attributesRoom is the space in a message that is reserved for the headers of an event.
 const attributesRoom = 8 << 10
 
 // Ask sends e to the function that listens on a subject, in the binary mode of the CloudEvents NATS binding, and returns the event
@@ -70,7 +70,7 @@ func question(e schemas.Event, most int64) (*nats.Msg, error) {
 	return m, err
 }
 
-// unanswered says why a question was not answered, by the error of the NATS client.
+// unanswered returns why a question was not answered, by the error of the NATS client.
 func (b *Bus) unanswered(ctx context.Context, began time.Time, subject string, err error) error {
 	switch {
 	case b.health.deniedSince(began) != nil:

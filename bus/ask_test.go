@@ -41,7 +41,7 @@ func listen(t *testing.T, r rig, answer func(*nats.Msg) *nats.Msg) {
 	t.Cleanup(func() { _ = s.Unsubscribe() })
 }
 
-func TestAQuestionTravelsAsOnTheBusAndItsAnswerIsReadInAnyMode(t *testing.T) {
+func TestAsk(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	question := scope(t, "worker-1", 1)
 	want := schemas.Event{ID: "9", Source: "/f", Type: "t", Subject: "node/worker 1", CausationID: question.ID, Data: json.RawMessage(`{"b":2}`)}
@@ -186,7 +186,7 @@ func TestThatNobodyListensIsToldAtOnce(t *testing.T) {
 	}
 }
 
-func TestAQuestionThatIsGivenUpSaysNothingAboutTheFunction(t *testing.T) {
+func TestAskCanceled(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	ctx, cancel := context.WithCancel(t.Context())
 	listen(t, r, func(*nats.Msg) *nats.Msg {

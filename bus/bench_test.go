@@ -11,7 +11,7 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-// quiet is a bus that logs nothing.
+// quiet returns a bus without logs.
 func quiet(b *testing.B) *bus.Bus {
 	b.Helper()
 	c := bustest.Connect(b, bus.Options{
@@ -21,7 +21,7 @@ func quiet(b *testing.B) *bus.Bus {
 	return c
 }
 
-// BenchmarkPublish is one delta after the other, each on the disk.
+// BenchmarkPublish publishes one delta after another, each written to disk.
 func BenchmarkPublish(b *testing.B) {
 	c := quiet(b)
 	e := delta(b, "worker-1")
@@ -34,7 +34,7 @@ func BenchmarkPublish(b *testing.B) {
 	}
 }
 
-// BenchmarkScopeToHandler is from the publishing of a scope until its handler has it.
+// BenchmarkScopeToHandler measures the time from the publication of a scope until its handler gets it.
 func BenchmarkScopeToHandler(b *testing.B) {
 	c := quiet(b)
 	got := make(chan struct{})

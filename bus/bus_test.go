@@ -18,13 +18,13 @@ import (
 
 func TestMain(m *testing.M) { bustest.Main(m) }
 
-// strategy is the one that the tests publish scopes for.
+// strategy is the strategy of the scopes in these tests.
 const strategy = "RemovePods"
 
-// at is a time; most tests need no more than that.
+// at is the time of most events in these tests.
 var at = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 
-// scope is the event of a scope of a node. Version tells scopes of one node apart, as the ID of the event.
+// scope returns the event of a scope of a node. Version distinguishes scopes of one node, like the ID of the event.
 func scope(t testing.TB, node string, version int) schemas.Event {
 	t.Helper()
 	e := event(t, schemas.NodeScope{ScopeHead: schemas.ScopeHead{
@@ -34,7 +34,7 @@ func scope(t testing.TB, node string, version int) schemas.Event {
 	return e
 }
 
-// answer is the answer to the scope of a node with that sequence, which wants these pods moved, and its event.
+// answer returns the answer to the scope of a node with that sequence, which moves these pods, and its event.
 func answer(t testing.TB, node string, sequence uint64, pods ...string) (schemas.Event, schemas.Intents) {
 	t.Helper()
 	a := schemas.Intents{
@@ -104,7 +104,7 @@ func newRig(t testing.TB, s bus.Setup) rig {
 	return r
 }
 
-// messages lists the bodies of a stream by their channels, in no order.
+// messages returns the bodies in a stream by their channels, in no order.
 func (r rig) messages(t testing.TB, stream string) map[string]string {
 	t.Helper()
 	s := r.stream(t, stream)
@@ -119,7 +119,7 @@ func (r rig) messages(t testing.TB, stream string) map[string]string {
 	return all
 }
 
-// stream is a stream as it is now.
+// stream returns the current state of a stream.
 func (r rig) stream(t testing.TB, name string) jetstream.Stream {
 	t.Helper()
 	s, err := answered(t, func() (jetstream.Stream, error) { return r.raw.Stream(t.Context(), name) })
@@ -129,7 +129,7 @@ func (r rig) stream(t testing.TB, name string) jetstream.Stream {
 	return s
 }
 
-// answered asks until there is an answer: eight megabytes take a busy server its time.
+// answered retries until there is an answer: eight megabytes take a busy server a while.
 func answered[T any](t testing.TB, ask func() (T, error)) (T, error) {
 	for {
 		answer, err := ask()
@@ -139,7 +139,7 @@ func answered[T any](t testing.TB, ask func() (T, error)) (T, error) {
 	}
 }
 
-// first is the number of the first message that a stream ever had.
+// first returns the sequence of the first message that a stream ever had.
 func (r rig) first(t testing.TB, stream string) uint64 {
 	t.Helper()
 	switch stream {
@@ -149,7 +149,7 @@ func (r rig) first(t testing.TB, stream string) uint64 {
 	return 1
 }
 
-// empty waits until nothing is left in a stream.
+// empty waits until a stream is empty.
 func (r rig) empty(t testing.TB, stream string) {
 	t.Helper()
 	bustest.Eventually(t, stream+" is empty", func() bool { return len(r.messages(t, stream)) == 0 })
@@ -171,7 +171,7 @@ func (r rig) deadLetters(t testing.TB, n int) (letters []*jetstream.RawStreamMsg
 	return letters
 }
 
-// garbage stores a message as it is.
+// garbage stores a message without checks.
 func (r rig) garbage(t testing.TB, channel string, h nats.Header, body string) {
 	t.Helper()
 	if _, err := r.raw.PublishMsg(t.Context(), &nats.Msg{Subject: channel, Header: h, Data: []byte(body)}); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-func TestAClusterOfThreeGoesOnWhenTheLeaderOfAStreamIsStopped(t *testing.T) {
+func TestClusterLosesLeader(t *testing.T) {
 	t.Parallel()
 	servers := bustest.Cluster(t, 3)
 	b := servers.Connect(t, "tester")

@@ -13,7 +13,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// large is data of at least n bytes that is as repetitive as a list of pods.
+// large returns data of at least n bytes that is as repetitive as a list of pods.
 func large(n int) json.RawMessage {
 	var text strings.Builder
 	text.WriteString("[0")
@@ -30,7 +30,7 @@ func TestLargeDataIsSentCompressedAndReadsBackAsItWas(t *testing.T) {
 		data       json.RawMessage
 		compressed bool
 	}{
-		{"data of 256 KiB is sent as it is", json.RawMessage(`"` + strings.Repeat("x", compressAbove-2) + `"`), false},
+		{"data of 256 KiB is sent uncompressed", json.RawMessage(`"` + strings.Repeat("x", compressAbove-2) + `"`), false},
 		{"more than that is compressed", large(compressAbove + 1), true},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -20,46 +20,47 @@ import (
 )
 
 const (
-	// closeWithin bounds the end of a connection. The next leader sends again what is left by then, so it is not worth more of
-	// the 30 seconds that Kubernetes gives a pod to stop.
+	// closeWithin limits the end of a connection. The next leader sends the remaining messages again, so they are not
+	// worth more of the default 30-second grace period of a pod.
 	closeWithin = 5 * time.Second
-	// askWithin is how long one question to the server may take when its context sets no limit. All of them can be asked
-	// again; a server that was just stopped never answers.
+	// askWithin limits one request to the server if its context has no deadline. All requests can be repeated; a server
+	// that was just stopped never answers.
 	askWithin = 2 * time.Second
-	// pingEvery finds a server that vanished without a word after two pings without answer, one minute at the most.
+	// pingEvery detects a vanished server after two pings without an answer, within a minute.
 	pingEvery = 20 * time.Second
 )
 
-// reconnects says how long to wait before the servers are tried again: short, since nothing works without the bus, and
-// never longer than a few seconds, since a try costs next to nothing.
+// reconnects has the delays between connection attempts: short, because nothing works without the bus, and never longer
+// than a few seconds, because an attempt is cheap.
 func reconnects() backoff { return backoff{first: 50 * time.Millisecond, most: 3 * time.Second} }
 
-// Options name the server to connect to, and the role. Exactly one of URL, Socket and Server is needed.
+// Options name the server and the role. Exactly one of URL, Socket, and Server is required.
 type Options struct {
-	// Name is the role, such as watcher. It is shown by the server, names the inbox that answers come to, and stands in
-	// the subject of dead letters.
+	// Name is the role, such as watcher. The server shows it, and it is part of the inbox for answers and of the
+	// subject of dead letters.
 	Name string
 
-	// URL is one or more NATS URLs with commas between them.
+	// URL is one or more NATS URLs, separated by commas.
 	URL string
 	// Socket is the path of the socket of a server in another process of this user.
 	Socket string
 	// Server is a server in this process.
 	Server *Server
 
-	// CAFile, CertFile and KeyFile are PEM files: the authority of the server's certificate, and our own certificate and key.
+	// CAFile, CertFile, and KeyFile are PEM files: the authority of the server's certificate, and the client
+	// certificate and key.
 	CAFile, CertFile, KeyFile string
-	// Prefix begins the names of streams and subjects on the server.
+	// Prefix is the prefix of the streams and subjects on the server.
 	Prefix Prefix
 	// NKeyFile is a file with the seed of an NKey, CredsFile one with a JWT and a seed.
 	NKeyFile, CredsFile string
 
-	// Stored gets the events that [Bus.Publish], [Bus.PublishAll], and [Bus.Answer] stored, for tracing. With it, the events of
-	// the methods that work on events say when they were taken. nil: nothing is traced.
+	// Stored gets the events that [Bus.Publish], [Bus.PublishAll], and [Bus.Answer] stored, for tracing. It also makes
+	// the methods that deliver events record the time of delivery. nil disables tracing.
 	Stored func(...schemas.Event)
-	// Log gets changes of the connection and errors that cannot be returned. nil: [slog.Default].
+	// Log gets changes of the connection and errors that cannot be returned. nil means [slog.Default].
 	Log *slog.Logger
-	// Clock is the clock of this process, see [Bus.Now]. nil: [time.Now].
+	// Clock is the clock of this process, see [Bus.Now]. nil means [time.Now].
 	Clock func() time.Time
 }
 
@@ -74,14 +75,14 @@ type Bus struct {
 
 	health *health
 	clock  *clock
-	stored func(...schemas.Event) // nil: nothing is traced
+	stored func(...schemas.Event) // nil means nothing is traced
 
 	mu      sync.Mutex
 	streams map[string]jetstream.Stream // handles, by name
 }
 
-// Connect returns at once, connected or not: a server that does not answer is tried again until [Bus.Close], and
-// [Bus.Ready] says how it stands. It fails only when the options are wrong or a file they name cannot be read.
+// Connect returns at once, connected or not. It retries an unavailable server until [Bus.Close], and [Bus.Ready]
+// reports the state. It fails only if the options are invalid or one of their files is unreadable.
 func Connect(o Options) (*Bus, error) {
 	if o.Log == nil {
 		o.Log = slog.Default()
@@ -100,7 +101,7 @@ func Connect(o Options) (*Bus, error) {
 	}
 	options = append(options, nats.Name("rehome "+o.Name), nats.CustomInboxPrefix(inbox(o.Name)),
 		nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.CustomReconnectDelay(reconnects().after),
-		// The rights of a role can be granted after it was started: a refusal must not be the end.
+		// The rights of a role can be granted after it has started, so a refusal must not be final.
 		nats.IgnoreAuthErrorAbort(), nats.PingInterval(pingEvery), nats.DrainTimeout(closeWithin))
 	options = append(append(options, h.handlers()...), credentials...)
 	nc, err := nats.Connect(strings.ReplaceAll(o.URL, " ", ""), options...)
@@ -118,14 +119,14 @@ func Connect(o Options) (*Bus, error) {
 	return b, nil
 }
 
-// emitted reports stored events to the tracing.
+// emitted passes stored events to tracing.
 func (b *Bus) emitted(events ...schemas.Event) {
 	if b.stored != nil && len(events) > 0 {
 		b.stored(events...)
 	}
 }
 
-// taken sets the time at which an event was read, for its span.
+// taken sets the time of reading an event, for its span.
 func (b *Bus) taken(e schemas.Event) schemas.Event {
 	if b.stored != nil {
 		e.Taken = time.Now()
@@ -133,7 +134,7 @@ func (b *Bus) taken(e schemas.Event) schemas.Event {
 	return e
 }
 
-// server returns the address as people may see it, and how to reach it.
+// server returns the address without secrets, and the way to reach it.
 func (o Options) server() (address string, options []nats.Option, err error) {
 	given, seed := 0, []byte(nil)
 	if o.Server != nil {
@@ -187,7 +188,7 @@ func (o Options) credentials() ([]nats.Option, error) {
 		options = append(options, option)
 	}
 	if o.CredsFile != "" {
-		f, err := os.Open(o.CredsFile) // otherwise it is read, and missed, only when connecting
+		f, err := os.Open(o.CredsFile) // otherwise the file is read, and missed, only when connecting
 		if err != nil {
 			return nil, fmt.Errorf("credentials: %w", err)
 		}
@@ -197,7 +198,7 @@ func (o Options) credentials() ([]nats.Option, error) {
 	return options, nil
 }
 
-// Redacted is a list of URLs without passwords.
+// Redacted returns a list of URLs without passwords.
 func Redacted(urls string) string {
 	var out []string
 	for text := range strings.SplitSeq(urls, ",") {
@@ -214,8 +215,8 @@ func Redacted(urls string) string {
 	return strings.Join(out, ",")
 }
 
-// Close sends the messages that wait and ends the connection, within 5 seconds. Call it when everything that uses the bus has
-// returned.
+// Close sends the pending messages and ends the connection, within 5 seconds. Call it after everything that uses the
+// bus has returned.
 func (b *Bus) Close() {
 	b.health.mu.Lock()
 	b.health.ending = true
@@ -230,7 +231,7 @@ func (b *Bus) Close() {
 	}
 }
 
-// stream returns a handle of a stream. It asks the server only the first time, so what it knows of the stream may be old.
+// stream returns a handle of a stream. It queries the server only the first time, so its information may be outdated.
 func (b *Bus) stream(ctx context.Context, name string) (jetstream.Stream, error) {
 	b.mu.Lock()
 	s, ok := b.streams[name]
@@ -249,15 +250,15 @@ func (b *Bus) stream(ctx context.Context, name string) (jetstream.Stream, error)
 }
 
 const (
-	// SkewWarning is how far the clock of this process may be from the clock of the NATS server before [Bus.ClockWarning] says so.
+	// SkewWarning is the difference from the clock of the NATS server above which [Bus.ClockWarning] returns an error.
 	SkewWarning = 30 * time.Second
-	// SkewLimit is how far it may be before [Bus.Ready] fails.
+	// SkewLimit is the difference above which [Bus.Ready] fails.
 	SkewLimit = 5 * time.Minute
-	// skewStep is the smallest change of the skew that moves [Bus.Now]. Smaller ones are the inaccuracy of the measurement.
+	// skewStep is the smallest change of the skew that affects [Bus.Now]. Smaller changes are measurement errors.
 	skewStep = time.Second
 )
 
-// clock compares the clock of this process with the clock of the server. Its methods may be called from many goroutines at once.
+// clock compares the clock of this process with the clock of the server. It is safe for concurrent use.
 type clock struct {
 	local func() time.Time
 
@@ -267,8 +268,9 @@ type clock struct {
 	applied time.Duration // the part of skew that now takes off
 }
 
-// measure takes the time in an answer of the server. The question was sent at sent and the answer came at received, by the local clock.
-// A time between the two is no skew: nothing more exact is known. It returns whether the skew passed [SkewWarning] in either direction.
+// measure compares the time in an answer of the server with the local times of the request and the answer. A time
+// between them is no skew, because nothing more exact is known. It reports whether the skew passed [SkewWarning] in
+// either direction.
 func (c *clock) measure(sent, received, server time.Time) (crossed bool) {
 	var skew time.Duration
 	switch {
@@ -299,7 +301,7 @@ func (c *clock) read() (skew time.Duration, known bool) {
 	return c.skew, c.known
 }
 
-// compareClocks takes the time in an answer to a question that was sent at sent.
+// compareClocks compares the time in an answer to a request that was sent at sent.
 func (b *Bus) compareClocks(sent, server time.Time) {
 	if !b.clock.measure(sent, b.clock.local(), server) {
 		return
@@ -311,15 +313,15 @@ func (b *Bus) compareClocks(sent, server time.Time) {
 	}
 }
 
-// Now returns the time by the clock of the NATS server, within about a second. Until the server has answered it is the time of this
-// process. Times that processes on several machines compare come from here.
+// Now returns the time by the clock of the NATS server, within about a second, or the local time before the first
+// answer of the server. Use it for times that processes on several machines compare.
 func (b *Bus) Now() time.Time { return b.clock.now() }
 
-// ClockSkew returns how far the clock of this process is ahead of the clock of the NATS server, at least; negative: behind. It is
-// measured about every ten seconds. known is false until the server has answered.
+// ClockSkew returns how far the clock of this process is ahead of the clock of the NATS server, at least; negative if
+// it is behind. It is measured about every ten seconds. known is false before the first answer of the server.
 func (b *Bus) ClockSkew() (skew time.Duration, known bool) { return b.clock.read() }
 
-// ClockWarning returns an error that says how far the clock of this process is off, if that is more than [SkewWarning].
+// ClockWarning returns an error with the difference of the clocks if it exceeds [SkewWarning].
 func (b *Bus) ClockWarning() error { return b.skewed(SkewWarning) }
 
 func (b *Bus) skewed(limit time.Duration) error {

@@ -55,7 +55,7 @@ func TestConnectRefusesOptionsThatCannotWork(t *testing.T) {
 	}
 }
 
-func TestConnectDoesNotWaitForTheServerAndTriesUntilItIsThere(t *testing.T) {
+func TestConnectRetries(t *testing.T) {
 	o := socketOptions(t)
 	b := bustest.Connect(t, bus.Options{Socket: o.Socket}) // it would wait for good
 	if err := b.Ready(); !errors.Is(err, bus.ErrNotConnected) {
@@ -69,7 +69,7 @@ func TestConnectDoesNotWaitForTheServerAndTriesUntilItIsThere(t *testing.T) {
 }
 
 func TestReadyNamesTheServerButNotThePassword(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0") // so that nobody else has the port
+	l, err := net.Listen("tcp", "127.0.0.1:0") // so that no other process has the port
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestReadyNamesTheServerButNotThePassword(t *testing.T) {
 	}
 }
 
-// account starts a server on a loopback port that lets user "tester" do no more than the given permissions.
+// account starts a server on a loopback port with a user "tester" that has only the given permissions.
 func account(t *testing.T, permissions *server.Permissions) (url string) {
 	t.Helper()
 	s := bustest.Serve(t, &server.Options{Users: []*server.User{
@@ -106,7 +106,7 @@ func account(t *testing.T, permissions *server.Permissions) (url string) {
 	return "nats://%s@" + s.Addr().String()
 }
 
-func TestWhatTheServerForbidsIsSaidAndKeepsTheBusFromBeingReady(t *testing.T) {
+func TestForbiddenSubject(t *testing.T) {
 	url := account(t, &server.Permissions{
 		Publish:   &server.SubjectPermission{Allow: []string{"$JS.API.STREAM.INFO.>"}},
 		Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX_tester.>"}},
@@ -141,7 +141,7 @@ func TestAWrongPasswordIsSaidAndTriedAgain(t *testing.T) {
 	bustest.Eventually(t, "it is logged", func() bool { return strings.Contains(log.String(), "not connected to the bus") })
 }
 
-// lines is a log that can be read while it is written.
+// lines is a log that a test can read while it is written.
 type lines struct {
 	mu sync.Mutex
 	b  bytes.Buffer

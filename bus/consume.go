@@ -19,41 +19,44 @@ import (
 const (
 	// DefaultParallel keeps the cores of a small machine busy while answers wait for the disk.
 	DefaultParallel = 4
-	// DefaultRetryAfter is the first delay. Six tries take half a minute, longer than a server or a function takes to restart.
+	// DefaultRetryAfter is the first delay. Six tries take half a minute, longer than a restart of a server or a
+	// function.
 	DefaultRetryAfter = time.Second
-	// maxRetryAfter is above the delays of the default number of tries. A newer scope of the key does not wait for it.
+	// maxRetryAfter exceeds the delays of the default number of tries. A newer scope of the key does not wait for it.
 	maxRetryAfter = 5 * time.Minute
-	// drainWithin is how long handlers may run after the end: less than the 30 seconds that Kubernetes gives a pod.
+	// drainWithin is how long handlers may run after the end: less than the default 30-second grace period of a pod.
 	drainWithin = 10 * time.Second
-	// DefaultTries is how often a listener tries an event that may be at fault, which takes about an hour: the receiver is another
-	// program.
+	// DefaultTries is how often a listener tries an event that may be invalid, which takes about an hour, because the
+	// receiver is another program.
 	DefaultTries = 100
-	// maxListenAfter is the longest delay of an event, and so how late it is when its receiver is back.
+	// maxListenAfter is the longest delay of an event, and of its delivery after its receiver has returned.
 	maxListenAfter = time.Minute
-	// listenAhead is how many events of one listener the server hands out at once, those that wait for their next try included.
+	// listenAhead is the number of events of one listener that the server delivers at once, including those that wait
+	// for their next try.
 	listenAhead = 256
 )
 
 // Work selects the scopes for [Bus.Work].
 type Work struct {
 	Strategy string
-	// Parallel is how many handlers run at once. Zero: [DefaultParallel].
+	// Parallel is the number of parallel handlers. Zero means [DefaultParallel].
 	Parallel int
-	// Make: the consumer of the strategy is made if it is missing, and changed if it hands out too few scopes for Parallel.
-	// Otherwise Work waits for it.
+	// Make creates the consumer of the strategy if it is missing, and updates it if it delivers too few scopes for
+	// Parallel. Otherwise Work waits for it.
 	Make bool
-	// RetryAfter is the delay after the first failure of a scope; each further failure doubles it. Zero: [DefaultRetryAfter].
+	// RetryAfter is the delay after the first failure of a scope; each further failure doubles it. Zero means
+	// [DefaultRetryAfter].
 	RetryAfter time.Duration
 }
 
-// Work calls handle with the scopes of one strategy until ctx ends; then it waits for the handlers that run and returns nil. It
-// waits while the connection or the consumer is missing. Several processes may work on the same strategy.
+// Work calls handle with the scopes of one strategy until ctx ends; then it waits for the running handlers and returns
+// nil. It waits while the connection or the consumer is missing. Several processes may work on the same strategy.
 //
-// The function [outcome] decides what an error of handle means. A handler has 10 seconds after the end of ctx before its own
-// context ends; then it must return. While it runs, no other process gets its scope.
+// The function [outcome] defines the meaning of an error of handle. After the end of ctx a handler has 10 seconds
+// before its own context ends; then it must return. While it runs, no other process gets its scope.
 //
-// Of several scopes of one key that wait, only the newest is delivered. Scopes come in no particular order, and two of one key may
-// be handled at the same time: [Bus.Answer] keeps the answer to the newer one.
+// Of several waiting scopes of one key, only the newest is delivered. Scopes come in no particular order, and two of
+// one key may be handled at the same time: [Bus.Answer] keeps the answer to the newer one.
 func (b *Bus) Work(ctx context.Context, w Work, handle func(context.Context, schemas.Event) error) error {
 	parallel := cmp.Or(w.Parallel, DefaultParallel)
 	c := &consumption{
@@ -69,7 +72,7 @@ func (b *Bus) Work(ctx context.Context, w Work, handle func(context.Context, sch
 	return nil
 }
 
-// scopesOf is the consumer of the strategy.
+// scopesOf returns the consumer of the strategy.
 func (b *Bus) scopesOf(ctx context.Context, s jetstream.Stream, w Work, parallel int) (jetstream.Consumer, error) {
 	c, err := s.Consumer(ctx, schemas.Token(w.Strategy))
 	missing := errors.Is(err, jetstream.ErrConsumerNotFound)
@@ -98,11 +101,12 @@ type consumption struct {
 	about    string // its messages, for the log
 	by       string // the last token of the subject of its dead letters
 	consumer func(context.Context, jetstream.Stream) (jetstream.Consumer, error)
-	// tries returns how often the server delivered a message whose handler returned err, and how often it may; 0: without end.
+	// tries returns how often the server delivered a message whose handler returned err, and its limit; 0 means no
+	// limit.
 	tries   func(r received, err error) (times uint64, most int)
 	handle  func(context.Context, schemas.Event) error
 	delays  backoff
-	slots   chan struct{} // holds one item for each handler that runs
+	slots   chan struct{} // holds one item for each running handler
 	running sync.WaitGroup
 }
 
@@ -114,7 +118,7 @@ type received struct {
 	epoch   uint64
 }
 
-// run pulls and handles until ctx ends, and then waits for the handlers that run.
+// run pulls and handles until ctx ends, and then waits for the running handlers.
 func (c *consumption) run(ctx context.Context) {
 	handling, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -124,8 +128,8 @@ func (c *consumption) run(ctx context.Context) {
 	c.running.Wait()
 }
 
-// session pulls a message when there is a slot for it: no newer scope can replace a scope that waits here. No handler begins after
-// the end of ended, and none runs after the end of handling.
+// session pulls a message only when a handler is free, because no newer scope can replace a scope that waits here. No
+// handler starts after the end of ended, and none runs after the end of handling.
 func (c *consumption) session(ended, ctx, handling context.Context) error {
 	s, err := c.bus.js.Stream(ctx, c.stream)
 	if err != nil {
@@ -168,8 +172,8 @@ func (c *consumption) session(ended, ctx, handling context.Context) error {
 	}
 }
 
-// next waits for the next message until ctx ends. It calls Next again after a moment: the client sends no request to the server if
-// the message of the last request came before that request was complete.
+// next waits for the next message until ctx ends. It calls Next again after a moment: the client sends no request to
+// the server if the message of the previous request came before that request was complete.
 func next(ctx context.Context, messages jetstream.MessagesContext) (jetstream.Msg, error) {
 	for wait := time.Millisecond; wait < pullBeat; wait *= 4 {
 		short, cancel := context.WithTimeout(ctx, wait)
@@ -190,11 +194,11 @@ func giveBack(messages jetstream.MessagesContext) {
 		if err != nil {
 			return
 		}
-		_ = m.Nak() // else the server hands it out again when AckWait is over
+		_ = m.Nak() // else the server delivers it again after AckWait
 	}
 }
 
-// take handles one message and settles it. It reports to the server three times in each AckWait that the work continues.
+// take handles and settles one message. It reports to the server three times per AckWait that the work continues.
 func (c *consumption) take(ended, handling context.Context, r received) {
 	working, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -204,7 +208,7 @@ func (c *consumption) take(ended, handling context.Context, r received) {
 		for {
 			select {
 			case <-tick.C:
-				_ = r.message.InProgress() // without a connection the message is handed out again
+				_ = r.message.InProgress() // without a connection the message is delivered again
 			case <-working.Done():
 				return
 			}
@@ -218,19 +222,19 @@ func (c *consumption) take(ended, handling context.Context, r received) {
 	times, most := c.tries(r, err)
 	verb, delay := outcome(attempt{err: err, stopping: ended.Err() != nil, times: times, most: most}, c.delays, rand.Float64())
 	if verb == bury && !c.buried(handling, l, err) {
-		verb = nak // the process stops and the letter is not stored: the next worker has to try
+		verb = nak // the process stops and the letter is not stored: the next worker must try
 	}
 	stop()
 	if failed := settle(r.message, verb, delay, err); failed != nil {
-		c.bus.log.Warn("a message could not be settled, it is handed out again", "what", c.about, "channel", l.Subject,
+		c.bus.log.Warn("cannot settle a message; it will be delivered again", "what", c.about, "channel", l.Subject,
 			"error", failed)
 	} else if verb == nak {
-		c.bus.log.Warn("a message could not be handled, trying again", "what", c.about, "channel", l.Subject,
+		c.bus.log.Warn("cannot handle a message; retrying", "what", c.about, "channel", l.Subject,
 			"attempt", r.meta.NumDelivered, "after", delay, "error", err)
 	}
 }
 
-// buried tries to store a dead letter until that works or ctx ends.
+// buried retries to store a dead letter until it succeeds or ctx ends.
 func (c *consumption) buried(ctx context.Context, l letter, why error) bool {
 	for failures := 1; ; failures++ {
 		err := c.bus.bury(ctx, l, c.by, why)
@@ -238,7 +242,7 @@ func (c *consumption) buried(ctx context.Context, l letter, why error) bool {
 			return true
 		}
 		if failures == 1 {
-			c.bus.log.Error("a dead letter could not be stored, trying again", "error", err)
+			c.bus.log.Error("cannot store a dead letter; retrying", "error", err)
 		}
 		pause(ctx, sessions().after(failures))
 		if ctx.Err() != nil {
@@ -264,30 +268,30 @@ func settle(m jetstream.Msg, what verb, delay time.Duration, why error) error {
 	return err
 }
 
-// verb is the outcome of a message after it was handled.
+// verb is the outcome of a handled message.
 type verb string
 
 const (
 	ack  verb = "ack"  // it is done
-	nak  verb = "nak"  // it is handed out again, after a delay
+	nak  verb = "nak"  // it is delivered again after a delay
 	bury verb = "bury" // it goes to the dead letters, and is done
 )
 
 // attempt is one run of a handler.
 type attempt struct {
 	err      error
-	stopping bool   // the end has come: a handler may be told to stop before it is done
+	stopping bool   // ctx has ended: a handler may be canceled before it is done
 	times    uint64 // how often the message was tried, this time included
-	most     int    // how often it may be; 0: without end
+	most     int    // how often it may be; 0 means without end
 }
 
-// outcome is the one place that decides the outcome of a message.
+// outcome returns the one place that decides the outcome of a message.
 //
 //	handler returned                       last time    otherwise
 //	nil                                    ack          ack
 //	an error that is schemas.ErrInvalid    bury         bury
-//	one that is context.Canceled, as told  nak at once  nak at once
-//	any other error                        bury         nak after a delay that doubles, or a longer one that it asks for
+//	context.Canceled after the end         nak at once  nak at once
+//	any other error                        bury         nak after a delay that doubles, or a longer one that it requests
 //
 // random is in [0, 1).
 func outcome(a attempt, delays backoff, random float64) (verb, time.Duration) {
@@ -306,36 +310,37 @@ func outcome(a attempt, delays backoff, random float64) (verb, time.Duration) {
 
 // Listener selects the events for [Bus.Listen].
 type Listener struct {
-	// Name identifies the listener: the next one of the name continues where the last one stopped. Several processes of one name
-	// share the events.
+	// Name identifies the listener: the next listener of the name continues where the last one stopped. Several
+	// processes with one name share the events.
 	Name string
-	// Existing is for a key that may make no consumer: Listen waits until [Bus.AddListener] has made the name, and does not change it.
-	// The next two fields do not count then.
+	// Existing is for a key that may not create consumers: Listen waits until [Bus.AddListener] has created the name,
+	// and does not change it. It then ignores the next two fields.
 	Existing bool
-	// Channels are NATS subjects, with wildcards, that must not overlap. Empty: all deltas, intents, verdicts, and maintenances.
-	// They may change; older events on a new channel may be left out.
+	// Channels are NATS subjects, with wildcards, that must not overlap. Empty means all deltas, intents, verdicts, and
+	// maintenances. They may change; older events on a new channel may be omitted.
 	Channels []string
-	// Since is the time of the first event for a new name. Zero: it begins with new events.
+	// Since is the time of the first event for a new name. Zero starts with new events.
 	Since time.Time
-	// Parallel is how many handlers run at once. Zero: [DefaultParallel].
+	// Parallel is the number of parallel handlers. Zero means [DefaultParallel].
 	Parallel int
-	// RetryAfter is the delay after the first failure of an event; each further failure doubles it, up to a minute. Zero:
-	// [DefaultRetryAfter].
+	// RetryAfter is the delay after the first failure of an event; each further failure doubles it, up to a minute.
+	// Zero means [DefaultRetryAfter].
 	RetryAfter time.Duration
-	// Tries is how often an event is tried that may be at fault. Zero: [DefaultTries].
+	// Tries is how often an event that may be invalid is tried. Zero means [DefaultTries].
 	Tries int
 }
 
-// Listen calls handle with events of the history until ctx ends; then it waits for the handlers that run and returns nil. Events
-// that are published while no process listens under the name come later, as long as the history has them. Each event comes at
-// least once, in no reliable order: the same Source and ID is the same event.
+// Listen calls handle with events of the history until ctx ends; then it waits for the running handlers and returns
+// nil. Events that are published while no process listens under the name come later, if the history still has them.
+// Each event comes at least once, in no reliable order: events with the same Source and ID are the same event.
 //
-// The function [outcome] decides what an error of handle means, as for [Bus.Work]. Errors that wrap delivery.ErrUnreachable or
-// delivery.ErrUnauthorized say nothing about the event and do not count as tries. Each process counts tries anew.
+// The function [outcome] defines the meaning of an error of handle, as for [Bus.Work]. Errors that wrap
+// delivery.ErrUnreachable or delivery.ErrUnauthorized do not count as tries. Each process starts its own count of
+// tries.
 //
-// A durable consumer of the history keeps the progress of the name until [Bus.RemoveListener]. Listen makes it, and changes its
-// channels. If another process removes it, Listen returns an error that wraps [ErrNoListener]. If the history was lost, Listen
-// continues at the start of the new one.
+// A durable consumer of the history stores the progress of the name until [Bus.RemoveListener]. Listen creates it, and
+// updates its channels. If another process removes it, Listen returns an error that wraps [ErrNoListener]. If the
+// history was lost, Listen continues at the start of the new one.
 func (b *Bus) Listen(ctx context.Context, l Listener, handle func(context.Context, schemas.Event) error) error {
 	if l.Name == "" {
 		return errors.New("listen: want a Name, got none")
@@ -352,7 +357,7 @@ func (b *Bus) Listen(ctx context.Context, l Listener, handle func(context.Contex
 	return h.err
 }
 
-// withChannels is l with the channels on the server, all if it names none.
+// withChannels returns l with the channels on the server, or all channels if it names none.
 func (l Listener) withChannels(p Prefix) Listener {
 	if len(l.Channels) == 0 {
 		l.Channels = []string{DeltaChannels, IntentsChannels, VerdictChannels, MaintenanceChannels}
@@ -361,8 +366,8 @@ func (l Listener) withChannels(p Prefix) Listener {
 	return l
 }
 
-// AddListener makes a listener, or changes its channels, for processes that listen with Existing. It fails with [ErrNotConnected] and
-// [ErrNotSetUp] among others.
+// AddListener creates a listener, or updates its channels, for processes that listen with Existing. Its errors include
+// [ErrNotConnected] and [ErrNotSetUp].
 func (b *Bus) AddListener(ctx context.Context, l Listener) error {
 	return b.do("add listener "+l.Name, func() error {
 		s, err := b.js.Stream(ctx, StreamEvents)
@@ -379,13 +384,13 @@ type listening struct {
 	listener Listener
 	removed  func()    // ends it
 	err      error     // of a removed listener; written by one session at a time
-	made     time.Time // when the history was made; zero: not known yet
+	made     time.Time // the creation time of the history; zero if unknown
 
 	mu     sync.Mutex
-	failed map[uint64]uint64 // the failures of events that may be at fault, by sequence
+	failed map[uint64]uint64 // the failures of events that may be invalid, by sequence
 }
 
-// consumer returns the durable consumer. It makes the one of a new name, and sets its channels.
+// consumer returns the durable consumer. It creates the consumer of a new name, and sets its channels.
 func (h *listening) consumer(ctx context.Context, s jetstream.Stream) (jetstream.Consumer, error) {
 	made, known := s.CachedInfo().Created, h.made
 	c, err := s.Consumer(ctx, schemas.Token(h.listener.Name))
@@ -401,14 +406,14 @@ func (h *listening) consumer(ctx context.Context, s jetstream.Stream) (jetstream
 		err = ErrNoListener
 	case errors.Is(err, jetstream.ErrConsumerNotFound):
 		switch {
-		case !known.IsZero(): // the history took the place of another
+		case !known.IsZero(): // the history was created again
 			c, err = s.CreateConsumer(ctx, h.config(jetstream.DeliverAllPolicy, nil))
 		case h.listener.Since.IsZero():
 			c, err = s.CreateConsumer(ctx, h.config(jetstream.DeliverNewPolicy, nil))
 		default:
 			c, err = s.CreateConsumer(ctx, h.config(jetstream.DeliverByStartTimePolicy, &h.listener.Since))
 		}
-		if errors.Is(err, jetstream.ErrConsumerExists) { // another process of the name has just made it
+		if errors.Is(err, jetstream.ErrConsumerExists) { // another process with the name has just created it
 			c, err = s.Consumer(ctx, schemas.Token(h.listener.Name))
 		}
 	}
@@ -419,7 +424,7 @@ func (h *listening) consumer(ctx context.Context, s jetstream.Stream) (jetstream
 	return c, nil
 }
 
-// config is the configuration of the consumer. The listener ends the tries of a message, not the server.
+// config returns the configuration of the consumer. The listener, not the server, limits the tries of a message.
 func (h *listening) config(from jetstream.DeliverPolicy, since *time.Time) jetstream.ConsumerConfig {
 	return jetstream.ConsumerConfig{
 		Durable:        schemas.Token(h.listener.Name),
@@ -434,7 +439,7 @@ func (h *listening) config(from jetstream.DeliverPolicy, since *time.Time) jetst
 	}
 }
 
-// isAsWanted returns whether a consumer has the configuration of the listener.
+// isAsWanted reports whether a consumer has the configuration of the listener.
 func (h *listening) isAsWanted(c jetstream.ConsumerConfig) bool {
 	got, want := slices.Clone(c.FilterSubjects), slices.Clone(h.listener.Channels)
 	if c.FilterSubject != "" {
@@ -445,7 +450,7 @@ func (h *listening) isAsWanted(c jetstream.ConsumerConfig) bool {
 	return slices.Equal(got, want) && c.AckWait == DefaultAckWait && c.MaxDeliver == -1 && c.MaxAckPending == listenAhead
 }
 
-// tries counts the failures of an event that may be at fault.
+// tries counts the failures of an event that may be invalid.
 func (h *listening) tries(r received, err error) (times uint64, most int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -468,16 +473,16 @@ func (h *listening) tries(r received, err error) (times uint64, most int) {
 	return times, most
 }
 
-// Backlog counts the events that a listener has not done.
+// Backlog has the numbers of unfinished events of a listener.
 type Backlog struct {
 	// Waiting were not delivered yet.
 	Waiting uint64
-	// Open were delivered: handlers run for them, or they wait for their next try.
+	// Open events were delivered: handlers run for them, or they wait for their next try.
 	Open int
 }
 
-// Backlog returns the backlog of a listener, of all of its processes. It fails with [ErrNoListener], [ErrNotConnected] and
-// [ErrNotSetUp] among others.
+// Backlog returns the backlog of a listener, over all of its processes. Its errors include [ErrNoListener],
+// [ErrNotConnected], and [ErrNotSetUp].
 func (b *Bus) Backlog(ctx context.Context, name string) (l Backlog, err error) {
 	err = b.do("listener "+name, func() error {
 		c, err := b.js.Consumer(ctx, StreamEvents, schemas.Token(name))
@@ -490,8 +495,8 @@ func (b *Bus) Backlog(ctx context.Context, name string) (l Backlog, err error) {
 	return l, err
 }
 
-// RemoveListener removes a listener and its progress. It fails with [ErrNoListener], [ErrNotConnected] and [ErrNotSetUp]
-// among others.
+// RemoveListener removes a listener and its progress. Its errors include [ErrNoListener], [ErrNotConnected], and
+// [ErrNotSetUp].
 func (b *Bus) RemoveListener(ctx context.Context, name string) error {
 	return b.do("remove listener "+name, func() error {
 		return noListener(b.js.DeleteConsumer(ctx, StreamEvents, schemas.Token(name)))

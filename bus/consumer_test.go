@@ -12,7 +12,7 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-// handedOut is how many scopes of the strategy are handed out at once; 0: it has no consumer.
+// handedOut returns how many scopes of the strategy are delivered at once, or 0 without a consumer.
 func handedOut(t *testing.T, r rig) int {
 	t.Helper()
 	c, err := r.raw.Consumer(t.Context(), bus.StreamScopes, strategy)
@@ -66,11 +66,11 @@ func TestAConsumerIsChangedOnlyWhenItHandsOutTooFew(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := c.CachedInfo().Config.MaxDeliver; got != 3 {
-		t.Errorf("what else the consumer says has changed: it hands out %d times, want 3", got)
+		t.Errorf("another setting of the consumer has changed: it delivers %d times, want 3", got)
 	}
 }
 
-func TestWhatAHandlerGivesUpBecauseTheEndHasComeIsHandedOutAtOnce(t *testing.T) {
+func TestCanceledHandlerRedelivers(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	publish(t, r.bus, scope(t, "a", 1))
 	ctx, cancel := context.WithCancel(t.Context())

@@ -17,7 +17,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas/delivery"
 )
 
-// deadContract is what the AsyncAPI document says of dead letters, and of refusals.
+// deadContract is the part of the AsyncAPI document about dead letters and rejections.
 type deadContract struct {
 	Channels struct {
 		DeadLetters struct {
@@ -68,10 +68,10 @@ func TestTheContractNamesTheHeadersOfADeadLetter(t *testing.T) {
 		return slices.Sorted(maps.Keys(deadLetter(whole, "my strategy", errors.New("broken"), limit).Header))
 	}
 	if got, want := of(0), slices.Sorted(slices.Values(headers.Required)); !reflect.DeepEqual(got, want) {
-		t.Errorf("headers of every letter:\ngot  %q\nwant those that the contract requires, %q", got, want)
+		t.Errorf("headers of every letter:\ngot  %q\nwant the headers in the contract, %q", got, want)
 	}
 	if got, want := of(8192), slices.Sorted(maps.Keys(headers.Properties)); !reflect.DeepEqual(got, want) {
-		t.Errorf("headers of a letter that was cut:\ngot  %q\nwant those of the contract, %q", got, want)
+		t.Errorf("headers of a cut letter:\ngot  %q\nwant the headers in the contract, %q", got, want)
 	}
 	if got := headers.Properties[HeaderError].MaxLength; got != maxErrorText {
 		t.Errorf("the error has up to %d bytes by the contract, want %d", got, maxErrorText)
@@ -84,7 +84,7 @@ func TestTheContractNamesTheHeadersOfADeadLetter(t *testing.T) {
 	}
 }
 
-func TestARefusalOfAFunctionIsReadByTheHeadersThatTheContractNames(t *testing.T) {
+func TestRejectionHeaders(t *testing.T) {
 	headers := readDeadContract(t).Components.Messages.Refusal.Headers.Properties
 	if got, want := slices.Sorted(maps.Keys(headers)), []string{HeaderError, HeaderRetryAfter}; !reflect.DeepEqual(got, want) {
 		t.Errorf("the contract names %q, want %q", got, want)
@@ -124,7 +124,7 @@ func TestADeadLetterIsPublishedWhereTheContractSays(t *testing.T) {
 	}
 }
 
-func TestADeadLetterKeepsTheHeadersOfTheMessageButThoseOfTheServer(t *testing.T) {
+func TestDeadLetterHeaders(t *testing.T) {
 	l := letter{
 		Stream: StreamScopes, Subject: "rehome.scope.S.p.node.a", Sequence: 7, Stored: time.Unix(1, 0).UTC(),
 		Header: nats.Header{"ce-id": {"1"}, "X-Own": {"kept"}, "Nats-TTL": {"1s"}}, Data: []byte("moin"),

@@ -17,27 +17,28 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// The headers of a dead letter. All others, and the body, are those of the message.
+// The headers of a dead letter. All others, and the body, are from the message.
 const (
-	HeaderError     = "Rehome-Error"     // what was wrong, on one line
-	HeaderSubject   = "Rehome-Subject"   // where the message was published
-	HeaderStream    = "Rehome-Stream"    // the stream it was in, for other programs: Rehome takes it from the subject
-	HeaderSequence  = "Rehome-Sequence"  // its number, with the epoch of the stream
-	HeaderTruncated = "Rehome-Truncated" // how long its body was, if it had to be cut
+	HeaderError     = "Rehome-Error"     // the error, on one line
+	HeaderSubject   = "Rehome-Subject"   // the channel of the message
+	HeaderStream    = "Rehome-Stream"    // its stream, for other programs: Rehome reads it from the subject
+	HeaderSequence  = "Rehome-Sequence"  // its sequence, with the epoch of the stream
+	HeaderTruncated = "Rehome-Truncated" // the length of its body, if the body was cut
 )
 
 const (
-	// maxErrorText keeps an error that quotes its input from making the letter larger than the message was.
+	// maxErrorText keeps an error that quotes its input from making the letter larger than the message.
 	maxErrorText = 1024
-	// letterHeaders is what the headers of a dead letter may need beyond those of the message.
+	// letterHeaders is the space for the additional headers of a dead letter.
 	letterHeaders = 4096
 )
 
-// deadSubject is the subject of dead letters. Either may be a wildcard.
+// deadSubject returns the subject of dead letters. Either argument may be a wildcard.
 func deadSubject(stream, by string) string { return schemas.Prefix + ".dead." + stream + "." + by }
 
-// Bury stores a copy of an event of a stream on rehome.dead.STREAM.BY with the headers above. BY is the strategy of a scope, and
-// the name of this bus for other events. The event stays in its stream. [Bus.Work] and [Bus.FollowIntents] bury by themselves.
+// Bury stores a copy of an event of a stream on rehome.dead.STREAM.BY with the headers above. BY is the strategy of a
+// scope, and the name of this bus for other events. The event stays in its stream. [Bus.Work] and [Bus.FollowIntents]
+// bury events by themselves.
 func (b *Bus) Bury(ctx context.Context, stream string, e schemas.Event, why error) error {
 	m, err := encode(e)
 	if err != nil {
@@ -62,7 +63,7 @@ func (b *Bus) bury(ctx context.Context, l letter, by string, why error) error {
 	return nil
 }
 
-// deadLetter is the message to publish, at most maxPayload bytes long if that is not 0.
+// deadLetter returns the message to publish, at most maxPayload bytes long unless that is 0.
 func deadLetter(l letter, by string, why error, maxPayload int) *nats.Msg {
 	m := nats.NewMsg(deadSubject(l.Stream, schemas.Token(by)))
 	size := letterHeaders
@@ -70,7 +71,7 @@ func deadLetter(l letter, by string, why error, maxPayload int) *nats.Msg {
 		for _, v := range values {
 			size += len(key) + len(v) + len(": \r\n")
 		}
-		if !strings.HasPrefix(strings.ToLower(key), "nats-") { // they would tell the server what to do
+		if !strings.HasPrefix(strings.ToLower(key), "nats-") { // they would be commands to the server
 			m.Header[key] = values
 		}
 	}
@@ -88,7 +89,7 @@ func deadLetter(l letter, by string, why error, maxPayload int) *nats.Msg {
 	return m
 }
 
-// line is text on one line, cut to at most n bytes.
+// line returns text on one line, cut to at most n bytes.
 func line(text string, n int) string {
 	text = strings.Join(strings.Fields(text), " ")
 	if len(text) > n {
@@ -97,48 +98,48 @@ func line(text string, n int) string {
 	return text
 }
 
-// DeadQuery selects dead letters. The zero value: all of them.
+// DeadQuery selects dead letters. The zero value selects all.
 type DeadQuery struct {
-	// Stream is the stream that the message was in, such as [StreamScopes]. Empty: any.
+	// Stream is the stream of the message, such as [StreamScopes]. Empty means any.
 	Stream string
-	// By is the strategy, or the name of the bus, that buried it. Empty: any.
+	// By is the strategy, or the name of the bus, that buried it. Empty means any.
 	By string
-	// Since leaves out older letters, by the clock of the server. Zero: nothing is left out.
+	// Since excludes older letters, by the clock of the server. Zero excludes none.
 	Since time.Time
 }
 
-// DeadLetter is a message that could not be read or worked on, and why.
+// DeadLetter is a message that could not be read or handled, with the reason.
 type DeadLetter struct {
-	// Number names the letter. A later letter has a higher one; none is given twice until the stream is lost.
+	// Number identifies the letter. A later letter has a higher number; none is repeated until the stream is lost.
 	Number uint64
-	// Buried is when the letter was stored, by the clock of the server.
+	// Buried is the time at which the letter was stored, by the clock of the server.
 	Buried time.Time
-	// By is the strategy that could not work on the message, or the name of the bus that could not.
+	// By is the strategy that could not handle the message, or the name of the bus.
 	By string
-	// Error is what was wrong, on one line.
+	// Error is the error, on one line.
 	Error string
 
-	// Stream is the stream that the message was in, as the subject of the letter says, on which only roles that read that
-	// stream can publish. Sequence is its number, with the epoch of the stream, and Channel where it was published; both are
-	// claims of the letter. They are empty in a message that another program stored among the letters.
+	// Stream is the stream of the message, from the subject of the letter, on which only roles that read that stream
+	// can publish. Sequence is its number, with the epoch of the stream, and Channel its channel; both are claims of
+	// the letter. They are empty in a message that another program stored among the letters.
 	Stream   string
 	Sequence uint64
 	Channel  string
-	// Header and Body are those of the message.
+	// Header and Body are from the message.
 	Header map[string][]string
 	Body   []byte
-	// WholeSize is how many bytes the body had when it was too large for a letter and was cut. Zero: Body is whole.
+	// WholeSize is the size of a body that was too large for a letter and was cut. Zero means that Body is complete.
 	WholeSize int
 }
 
-// Event reads the message as an event. It fails with an error that wraps [schemas.ErrInvalid] when it is none.
+// Event reads the message as an event. It fails with an error that wraps [schemas.ErrInvalid] if it is not one.
 func (d DeadLetter) Event() (schemas.Event, error) {
 	l := letter{Stream: d.Stream, Subject: d.Channel, Sequence: d.Sequence, Header: d.Header, Data: d.Body}
 	return l.event(maxData)
 }
 
-// DeadNumbers returns the numbers of the dead letters of a query, newest first. [Bus.DeadLetter] reads one of them. It fails with
-// [ErrNotConnected] and [ErrNotSetUp] among others.
+// DeadNumbers returns the numbers of the dead letters of a query, newest first. [Bus.DeadLetter] reads one of them. Its
+// errors include [ErrNotConnected] and [ErrNotSetUp].
 func (b *Bus) DeadNumbers(ctx context.Context, q DeadQuery) ([]uint64, error) {
 	s := source{stream: StreamDead, since: q.Since}
 	if q.Stream != "" || q.By != "" {
@@ -164,8 +165,8 @@ func (b *Bus) DeadNumbers(ctx context.Context, q DeadQuery) ([]uint64, error) {
 	return numbers, err
 }
 
-// DeadCounts counts the dead letters by the stream that their messages were in. A stream without any is not in it. It fails
-// with [ErrNotConnected] and [ErrNotSetUp] among others.
+// DeadCounts returns the number of dead letters by the stream of their messages, without streams that have none. Its
+// errors include [ErrNotConnected] and [ErrNotSetUp].
 func (b *Bus) DeadCounts(ctx context.Context) (map[string]uint64, error) {
 	counts := map[string]uint64{}
 	err := b.do("count dead letters", func() error {
@@ -183,8 +184,8 @@ func (b *Bus) DeadCounts(ctx context.Context) (map[string]uint64, error) {
 	return counts, nil
 }
 
-// DeadLetter reads one dead letter. It fails with [ErrNoDeadLetter] when there is none of that number, or none any more,
-// and with [ErrNotConnected] and [ErrNotSetUp] among others.
+// DeadLetter reads one dead letter. It fails with [ErrNoDeadLetter] if the number does not exist or was removed. Its
+// errors include [ErrNotConnected] and [ErrNotSetUp].
 func (b *Bus) DeadLetter(ctx context.Context, number uint64) (d DeadLetter, err error) {
 	err = b.do(fmt.Sprintf("dead letter %d", number), func() error {
 		l, err := b.get(ctx, StreamDead, number)
@@ -197,8 +198,8 @@ func (b *Bus) DeadLetter(ctx context.Context, number uint64) (d DeadLetter, err 
 	return d, err
 }
 
-// DropDead removes a dead letter. It fails with [ErrNoDeadLetter] when there is none of that number, or none any more, and
-// with [ErrNotConnected] and [ErrNotSetUp] among others.
+// DropDead removes a dead letter. It fails with [ErrNoDeadLetter] if the number does not exist or was removed. Its
+// errors include [ErrNotConnected] and [ErrNotSetUp].
 func (b *Bus) DropDead(ctx context.Context, number uint64) error {
 	if err := b.drop(ctx, StreamDead, number); err != nil {
 		return fmt.Errorf("drop dead letter %d: %w", number, noDeadLetter(err))
@@ -213,13 +214,13 @@ func noDeadLetter(err error) error {
 	return err
 }
 
-// deadLetterOf takes the message out of the letter that it was put into by [deadLetter].
+// deadLetterOf restores the message from a letter of [deadLetter].
 func deadLetterOf(l *letter) DeadLetter {
 	d := DeadLetter{
 		Number: l.Sequence, Buried: l.Stored.UTC(), Body: l.Data, Header: withoutOurs(l.Header),
 		Error: l.Header.Get(HeaderError), Channel: l.Header.Get(HeaderSubject),
 	}
-	// Numbers that cannot be read were not written by Rehome: they stay 0.
+	// Rehome did not write invalid numbers: they stay 0.
 	d.Sequence, _ = strconv.ParseUint(l.Header.Get(HeaderSequence), 10, 64)
 	d.WholeSize, _ = strconv.Atoi(l.Header.Get(HeaderTruncated))
 	if _, tokens, ok := nounOf(l.Subject); ok && len(tokens) > 1 {
@@ -231,7 +232,7 @@ func deadLetterOf(l *letter) DeadLetter {
 	return d
 }
 
-// withoutOurs leaves out the headers of the letter, and of the server.
+// withoutOurs omits the headers of the letter, and of the server.
 func withoutOurs(h nats.Header) map[string][]string {
 	all := maps.Clone(map[string][]string(h))
 	maps.DeleteFunc(all, func(key string, _ []string) bool {
@@ -244,16 +245,16 @@ func withoutOurs(h nats.Header) map[string][]string {
 	return all
 }
 
-// RetryDead publishes the message of a dead letter again on its channel, removes the letter, and returns the new sequence.
-// Repeating an interrupted retry is safe: the server stores the message once within two minutes.
+// RetryDead publishes the message of a dead letter again on its channel, removes the letter, and returns the new
+// sequence. Repeating an interrupted retry is safe: the server stores the message once within two minutes.
 //
-// The stream follows from the subject of the letter, which the server has checked against the rights of the writer. A scope must be
-// of the strategy that buried it. An event of the history is copied from the history, not from the letter. Requests and
-// maintenances are never published again: their overrides would rest on the letter alone.
+// The stream comes from the subject of the letter, which the server has checked against the rights of the writer. A
+// scope must belong to the strategy that buried it. An event of the history is copied from the history, not from the
+// letter. Requests and maintenances are never published again, because their overrides would depend only on the letter.
 //
-// The error wraps [ErrNewer] if the stream has a newer scope or answer of the key, or if the table has the answer to a newer scope.
-// It wraps [ErrNoDeadLetter], [ErrCut], or, if the message may not be published from a letter, [schemas.ErrInvalid]. Other errors
-// are those of [Bus.Publish]. The letter stays after any error.
+// The error wraps [ErrNewer] if the stream has a newer scope or answer of the key, or if the table has the answer to a
+// newer scope. It wraps [ErrNoDeadLetter], [ErrCut], or, if the message may not be published from a letter,
+// [schemas.ErrInvalid]. Other errors are errors of [Bus.Publish]. The letter stays after any error.
 func (b *Bus) RetryDead(ctx context.Context, number uint64) (sequence uint64, err error) {
 	d, err := b.DeadLetter(ctx, number)
 	if err != nil {
@@ -274,8 +275,8 @@ func (b *Bus) RetryDead(ctx context.Context, number uint64) (sequence uint64, er
 	return sequence, nil
 }
 
-// retriable returns an error if the message may not be published again. The writer of a letter chooses its headers and its body, so
-// the channel has to be in the stream that the subject of the letter names.
+// retriable returns an error if the message may not be published again. The writer of a letter chooses its headers and
+// its body, so the channel must be in the stream of the letter's subject.
 func (d DeadLetter) retriable() error {
 	n, _, _ := nounOf(d.Channel)
 	strategy := strategyOf(d.Channel)
@@ -335,7 +336,7 @@ func (b *Bus) republish(ctx context.Context, d DeadLetter) (sequence uint64, err
 	return max(sequence, already) + from, nil
 }
 
-// isUnanswered fails with ErrNewer when a newer scope than that of d is answered.
+// isUnanswered fails with ErrNewer if a newer scope than the one of d is answered.
 func (b *Bus) isUnanswered(ctx context.Context, d DeadLetter) error {
 	answered := strings.TrimSuffix(IntentsChannels, ">") + strings.TrimPrefix(d.Channel, strings.TrimSuffix(ScopeChannels, ">"))
 	e, err := b.Intents(ctx, answered)
@@ -348,7 +349,7 @@ func (b *Bus) isUnanswered(ctx context.Context, d DeadLetter) error {
 	return nil
 }
 
-// message returns the message with an ID of its own: the stream may still know the old ID, and would not store it.
+// message returns the message with its own ID: the stream may still know the old ID, and would not store it.
 func (d DeadLetter) message() *nats.Msg {
 	m := &nats.Msg{Subject: d.Channel, Header: nats.Header{}, Data: d.Body}
 	maps.Copy(m.Header, d.Header)
@@ -356,7 +357,7 @@ func (d DeadLetter) message() *nats.Msg {
 	return m
 }
 
-// retryID is the same for every retry of this letter, and for no other letter.
+// retryID returns the same ID for every retry of this letter, and for no other letter.
 func (d DeadLetter) retryID() string {
 	return fmt.Sprintf("retried|%d|%d", d.Number, d.Buried.UnixNano())
 }

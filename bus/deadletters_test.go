@@ -25,7 +25,7 @@ func bury(t testing.TB, b *bus.Bus, stream string, events ...schemas.Event) {
 	}
 }
 
-// numbers lists the dead letters.
+// numbers returns the dead letters.
 func numbers(t testing.TB, b *bus.Bus, q bus.DeadQuery) []uint64 {
 	t.Helper()
 	got, err := b.DeadNumbers(t.Context(), q)
@@ -45,7 +45,7 @@ func deadLetter(t testing.TB, b *bus.Bus, number uint64) bus.DeadLetter {
 	return d
 }
 
-// stored publishes an event and gives it the number that it got.
+// stored publishes an event and sets its sequence.
 func (r rig) stored(t testing.TB, e schemas.Event) schemas.Event {
 	t.Helper()
 	var err error
@@ -55,7 +55,7 @@ func (r rig) stored(t testing.TB, e schemas.Event) schemas.Event {
 	return e
 }
 
-func TestDeadLettersAreListedNewestFirstByWhereTheyWereAndWhoBuriedThem(t *testing.T) {
+func TestDeadLetterList(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	dotted := bustest.Connect(t, bus.Options{Name: "the.other", Server: r.server})
 	intents, _ := answer(t, "a", 1, "pod-1")
@@ -72,16 +72,16 @@ func TestDeadLettersAreListedNewestFirstByWhereTheyWereAndWhoBuriedThem(t *testi
 		query bus.DeadQuery
 		want  []uint64
 	}{
-		"all":                         {bus.DeadQuery{}, []uint64{4, 3, 2, 1}},
-		"of a stream":                 {bus.DeadQuery{Stream: bus.StreamIntents}, []uint64{3, 2}},
-		"by a process":                {bus.DeadQuery{By: "tester"}, []uint64{2}},
-		"by a process with a dot":     {bus.DeadQuery{By: "the.other"}, []uint64{3}},
-		"by a strategy":               {bus.DeadQuery{By: strategy}, []uint64{1}},
-		"of a stream and by somebody": {bus.DeadQuery{Stream: bus.StreamIntents, By: "tester"}, []uint64{2}},
-		"of a stream that has none":   {bus.DeadQuery{Stream: bus.StreamEvents}, []uint64{}},
-		"since one of them":           {bus.DeadQuery{Since: third}, []uint64{4, 3}},
-		"since just after it":         {bus.DeadQuery{Since: third.Add(1), Stream: bus.StreamIntents}, []uint64{}},
-		"since before all":            {bus.DeadQuery{Since: at, Stream: bus.StreamScopes}, []uint64{1}},
+		"all":                        {bus.DeadQuery{}, []uint64{4, 3, 2, 1}},
+		"of a stream":                {bus.DeadQuery{Stream: bus.StreamIntents}, []uint64{3, 2}},
+		"by a process":               {bus.DeadQuery{By: "tester"}, []uint64{2}},
+		"by a process with a dot":    {bus.DeadQuery{By: "the.other"}, []uint64{3}},
+		"by a strategy":              {bus.DeadQuery{By: strategy}, []uint64{1}},
+		"of a stream and a strategy": {bus.DeadQuery{Stream: bus.StreamIntents, By: "tester"}, []uint64{2}},
+		"of a stream that has none":  {bus.DeadQuery{Stream: bus.StreamEvents}, []uint64{}},
+		"since one of them":          {bus.DeadQuery{Since: third}, []uint64{4, 3}},
+		"since just after it":        {bus.DeadQuery{Since: third.Add(1), Stream: bus.StreamIntents}, []uint64{}},
+		"since before all":           {bus.DeadQuery{Since: at, Stream: bus.StreamScopes}, []uint64{1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := numbers(t, r.bus, test.query); !reflect.DeepEqual(got, test.want) {
@@ -91,7 +91,7 @@ func TestDeadLettersAreListedNewestFirstByWhereTheyWereAndWhoBuriedThem(t *testi
 	}
 }
 
-func TestADeadLetterSaysWhatTheMessageWasAndWhatWasWrongWithIt(t *testing.T) {
+func TestDeadLetterContents(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	channel := scope(t, "a", 1).Channel
 	r.garbage(t, channel, nats.Header{"X-Custom": {"one", "two"}, "Nats-Msg-Id": {"of a stranger"}}, "\x00garbage")
@@ -125,7 +125,7 @@ func TestADeadLetterGivesTheEventBack(t *testing.T) {
 	}
 }
 
-func TestWhatAStrangerStoredAmongTheDeadLettersIsShownAsItIs(t *testing.T) {
+func TestForeignDeadLetter(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	r.garbage(t, "rehome.dead.x", nats.Header{bus.HeaderSequence: {"many"}, "A": {"b"}}, "?")
 	got := deadLetter(t, r.bus, 1)

@@ -20,7 +20,7 @@ import (
 // participants make none. A consumer of another key delivers to each victim that its own stream does not store.
 func TestDeliverSubjects(t *testing.T) {
 	t.Parallel()
-	reads := map[bus.Role][]string{ // streams of which a key makes consumers
+	reads := map[bus.Role][]string{ // streams with consumers of a key
 		bus.RoleSetup: {bus.StreamScopes, bus.StreamEvents},
 		bus.RoleAll:   {bus.StreamScopes, bus.StreamIntents, bus.StreamRequests, bus.StreamEvents, bus.StreamLedger},
 	}
@@ -60,7 +60,8 @@ func notStoredIn(t *testing.T, js jetstream.JetStream, stream string) []string {
 	})
 }
 
-// delivers returns the victims to which consumers of a stream deliver that a key makes. nil: the server refuses all of them.
+// delivers returns the victims to which consumers that a key makes deliver the messages of a stream. nil means that the
+// server refuses all of them.
 func (p port) delivers(t *testing.T, js jetstream.JetStream, who bus.Participant, stream string) (reached []string) {
 	t.Helper()
 	const cycle = 10081 // the code of the error "consumer deliver subject forms a cycle"

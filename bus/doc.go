@@ -2,14 +2,14 @@
 //
 //	          nouns.go     the table: subjects, stream, type, and roles of each noun
 //	     ┌────────┴────────────────────────┐
-//	streams.go  streams, consumers, Status    rights.go  rights    filter/  subjects of the events that a person asks for
+//	streams.go  streams, consumers, Status    rights.go  rights    filter/  subjects of the events that a user selects
 //
 //	publish.go     Publish, PublishAll, Answer                  one message, stored when the call returns
 //	consume.go     Work, Listen                                 durable consumers: several handlers, ack, retry, dead letters
 //	read.go        Events, Proofread, Subscribe                 one event at a time, in order; live messages
 //	tables.go      FollowIntents, FollowRequests, Receipt       tables: the newest message of each key
 //	kv.go          Ledger, Maintenances                         key-value buckets
-//	dead.go        Bury, DeadLetter, RetryDead, DropDead        messages that could not be read or worked on
+//	dead.go        Bury, DeadLetter, RetryDead, DropDead        messages that could not be read or handled
 //	ask.go         Ask                                          functions in other programs
 //	message.go     CloudEvents in NATS messages
 //	connect.go     Connect, Now       health.go  Ready, errors, and reconnecting     server.go  the embedded server
@@ -17,21 +17,21 @@
 //
 // # Guarantees
 //
-// An event is stored when [Bus.Publish] returns. A scope is handed to a function at least once, and again until the
-// function is done with it. Of two scopes of one key that wait, the older one is dropped. Two scopes of one
-// key can be worked on at the same time; an answer in the table is never replaced by the answer to an older scope, see
-// [Bus.Answer].
+// An event is stored when [Bus.Publish] returns. A scope is delivered to a function at least once, and again until the
+// function is done with it. Of two waiting scopes of one key, the older one is dropped. Two scopes of one key can be
+// handled at the same time; an answer in the table is never replaced by the answer to an older scope, see [Bus.Answer].
 //
 // A message that cannot be read, or that its handler calls invalid, is stored as a dead letter with the error before it
 // is removed, and never blocks the others.
 //
-// The bus can be lost as a whole: the watcher's next resync makes everything on it again from the cluster, except requests and the
-// maintenances of the bus, which have to be asked for again.
+// The bus can be lost as a whole: the watcher's next resync recreates everything on it from the cluster, except
+// requests and the maintenances of the bus, which must be made again.
 //
-// Methods can be called from many goroutines. [Bus.FollowIntents], [Bus.FollowRequests] and [Bus.Events] hand over one
-// event at a time in the order of their stream, [Bus.Work] and [Bus.Listen] several at once in no particular order. These
-// survive any loss of the connection and end with their context; nothing keeps running after they have returned.
+// All methods are safe for concurrent use. [Bus.FollowIntents], [Bus.FollowRequests], and [Bus.Events] deliver one
+// event at a time in the order of their stream, [Bus.Work] and [Bus.Listen] several in parallel in no particular order.
+// These survive any loss of the connection and end with their context; nothing keeps running after they have returned.
 //
-// A server that tells participants apart refuses everything that [RightsOf] does not list. The error is [ErrNotPermitted], and the
-// process is not ready. Package credentials writes keys and rights for servers. Package bustest runs real servers for tests.
+// A server that distinguishes participants refuses everything that [RightsOf] does not list. The error is
+// [ErrNotPermitted], and the process is not ready. Package credentials writes keys and rights for servers. Package
+// bustest runs real servers for tests.
 package bus

@@ -14,7 +14,7 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-// ids reads what the history has for a query that does not follow.
+// ids returns the events of the history for a query that does not follow.
 func ids(t testing.TB, b *bus.Bus, q bus.Query) []string {
 	t.Helper()
 	got := []string{}
@@ -27,7 +27,7 @@ func ids(t testing.TB, b *bus.Bus, q bus.Query) []string {
 	return got
 }
 
-func TestTheHistoryReplaysDeltasAnswersVerdictsAndMaintenancesInOrder(t *testing.T) {
+func TestHistoryOrder(t *testing.T) {
 	b := bustest.New(t)
 	c := bustest.Collect(t, b)
 	d, v, m := delta(t, "a"), verdict(t, "pod-1"), maintenance(t, "node/a")
@@ -61,7 +61,7 @@ func TestTheHistoryReplaysDeltasAnswersVerdictsAndMaintenancesInOrder(t *testing
 	}
 }
 
-func TestTheHistoryKeepsAnswersThatWereReplacedOrDropped(t *testing.T) {
+func TestHistoryKeepsReplacedAnswers(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	b := r.bus
 	c := bustest.Collect(t, b, bus.IntentsChannels)
@@ -76,7 +76,7 @@ func TestTheHistoryKeepsAnswersThatWereReplacedOrDropped(t *testing.T) {
 	}
 }
 
-func TestWhoFollowsWithoutATimeGetsWhatIsStoredFromThenOn(t *testing.T) {
+func TestFollowWithoutTime(t *testing.T) {
 	b := bustest.New(t)
 	publish(t, b, delta(t, "before"))
 	c := make(chan string, 10)
@@ -121,7 +121,7 @@ func TestWhoReadsEventsLeavesOutWhatCannotBeRead(t *testing.T) {
 	}
 }
 
-func TestFollowingGoesOnAfterTheLastEventWhenTheServerIsBack(t *testing.T) {
+func TestFollowAfterServerRestart(t *testing.T) {
 	o := bus.ServerOptions{StoreDir: t.TempDir(), Socket: filepath.Join(t.TempDir(), "s")}
 	server, err := bus.StartServer(o)
 	if err != nil {

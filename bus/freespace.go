@@ -4,7 +4,7 @@ package bus
 
 import "syscall"
 
-// freeSpace returns how many bytes this user may still write in the file system of a directory.
+// freeSpace returns the number of bytes that this user may still write in the file system of a directory.
 func freeSpace(dir string) (int64, error) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(dir, &s); err != nil {

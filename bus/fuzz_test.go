@@ -23,8 +23,8 @@ func TestASubjectOutsideOfTheAnswersNamesNoScope(t *testing.T) {
 	}
 }
 
-// FuzzHeadOf: a subject is not one that Rehome publishes answers on, or it is the one that the answer to the scope it names
-// is published on.
+// For any subject, either Rehome does not publish answers on it, or it is the subject of the answer to the scope that
+// it names.
 func FuzzHeadOf(f *testing.F) {
 	f.Add("rehome.intents.RemovePodsViolatingNodeTaints.default.node.worker-7_example")
 	f.Add("rehome.intents.A.=.pod.shop=2Fcart-0")
@@ -42,8 +42,8 @@ func FuzzHeadOf(f *testing.F) {
 	})
 }
 
-// FuzzDeadLetter: whatever message is buried, its letter says where it came from and why it died, and holds the message as
-// it was, or as much as there is room for; only a letter that holds all of it is published again, where it was published.
+// For any message, its dead letter must contain its source, its error, and the message itself or as much of it as fits.
+// Only a complete letter may be published again, on its original channel.
 func FuzzDeadLetter(f *testing.F) {
 	f.Add("rehome.scope.A.default.node.x", "ce-id", "1", "no data\nat all", "A", uint64(7), []byte(`{}`))
 	f.Add("rehome.intents.A.default.node.x", "Nats-Rollup", "all", "", "rehome", uint64(0), []byte{})
@@ -82,8 +82,8 @@ func FuzzDeadLetter(f *testing.F) {
 	})
 }
 
-// FuzzForgedLetter: whatever message a participant stores among the dead letters, it is read without a panic, and published again at most
-// on a subject of the stream in the subject of the letter.
+// Any message that a participant stores among the dead letters must be readable without a panic, and be published again
+// at most on a subject of the stream in the subject of the letter.
 func FuzzForgedLetter(f *testing.F) {
 	f.Add("rehome.dead.REHOME_SCOPES.A", "rehome.scope.A.default.node.x", StreamScopes, "7", "0", []byte(`{}`))
 	f.Add("rehome.dead", "$JS.API.STREAM.PURGE.REHOME_EVENTS", StreamEvents, "-1", "", []byte{})
@@ -108,7 +108,7 @@ func FuzzForgedLetter(f *testing.F) {
 	})
 }
 
-// FuzzReply: whatever a function on the bus replies, it is no answer, asks for time, is invalid, or reads back.
+// Any reply of a function on the bus must be no answer, a request for time, invalid, or an event that reads back.
 func FuzzReply(f *testing.F) {
 	m, err := encode(full)
 	if err != nil {
@@ -138,8 +138,8 @@ func FuzzReply(f *testing.F) {
 	})
 }
 
-// FuzzMaintenance: whatever the table of maintenances has under a key, it is invalid, or a maintenance with the name of the key that
-// is read as the same again after it was written.
+// Anything under a key of the table of maintenances must be invalid, or a maintenance with the name of the key that
+// reads back equal after a write.
 func FuzzMaintenance(f *testing.F) {
 	key := schemas.Token(schemas.RequestedMaintenance("worker-7"))
 	f.Add(key, []byte(`{"metadata":{"name":"node/worker-7","uid":"u"},"spec":{"nodeSelector":{},"stage":"Drain"}}`), uint64(7))

@@ -17,33 +17,34 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Errors of the bus, besides [schemas.ErrInvalid].
+// Errors of the bus, in addition to [schemas.ErrInvalid].
 var (
-	// ErrNotConnected says that no server answers. It passes by itself when the server is back.
+	// ErrNotConnected means that no server answers. It passes when the server is back.
 	ErrNotConnected = errors.New("not connected")
-	// ErrNotSetUp says that a stream or consumer does not exist: [Bus.Setup] was not called on this server, or its store was lost.
+	// ErrNotSetUp means that a stream or consumer does not exist: [Bus.Setup] was not called on this server, or its
+	// store was lost.
 	ErrNotSetUp = errors.New("not set up: run rehome setup")
-	// ErrOtherInstallation says that the streams belong to another installation of Rehome.
+	// ErrOtherInstallation means that the streams belong to another installation of Rehome.
 	ErrOtherInstallation = errors.New("the bus belongs to another installation")
-	// ErrNotPermitted says which subject the server does not let this role publish on or subscribe to. Waiting does not help.
-	// [RightsOf] returns the rights that a role needs.
+	// ErrNotPermitted names the subject that the server does not allow this role to publish on or subscribe to. Waiting
+	// does not help. [RightsOf] returns the rights that a role needs.
 	ErrNotPermitted = errors.New("not permitted")
-	// ErrNoListener says that there is no listener of a name, or no longer.
+	// ErrNoListener means that there is no listener of a name, or no longer.
 	ErrNoListener = errors.New("there is no such listener")
-	// ErrOpen says that a request of the same sender and name is open.
+	// ErrOpen means that a request of the same sender and name is open.
 	ErrOpen = errors.New("a request of this name is open")
-	// ErrFull says that too many requests are open.
+	// ErrFull means that too many requests are open.
 	ErrFull = errors.New("too many requests are open")
-	// ErrNoDeadLetter says that there is no dead letter of a number, or no longer.
+	// ErrNoDeadLetter means that there is no dead letter with a number, or no longer.
 	ErrNoDeadLetter = errors.New("there is no such dead letter")
-	// ErrCut says that a message is not whole: it was too large for a letter. The rest is lost.
+	// ErrCut means that a message is incomplete: it was too large for a letter. The rest is lost.
 	ErrCut = errors.New("the message was cut and cannot be published again")
-	// ErrNewer says that a message would take the place of a newer one.
+	// ErrNewer means that a message would replace a newer one.
 	ErrNewer = errors.New("a newer message has taken its place")
 )
 
-// notSetUp wraps [ErrNotSetUp] around an error that says that a stream or consumer does not exist, and returns any other
-// error as it is.
+// notSetUp wraps [ErrNotSetUp] around an error about a missing stream or consumer, and returns any other error
+// unchanged.
 func notSetUp(what string, err error) error {
 	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrConsumerNotFound) ||
 		errors.Is(err, jetstream.ErrBucketNotFound) {
@@ -52,7 +53,8 @@ func notSetUp(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// isWrongLast returns whether the server refused a message because the last one of its subject was not the expected one.
+// isWrongLast reports whether the server refused a message because the last one of its subject was not the expected
+// one.
 func isWrongLast(err error) bool {
 	var refusal *jetstream.APIError
 	return errors.As(err, &refusal) && (refusal.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
@@ -62,8 +64,8 @@ func isWrongLast(err error) bool {
 // backoff is a delay that doubles from first up to most.
 type backoff struct{ first, most time.Duration }
 
-// delay is the wait after so many attempts, at least one, that all failed. random is in [0, 1); it spreads the
-// delays of many over half of their length, so that they do not all come back at once.
+// delay returns the delay after that many failed attempts, at least one. random is in [0, 1); it spreads delays over
+// half of their length, so that clients do not all return at once.
 func (b backoff) delay(attempts int, random float64) time.Duration {
 	d := b.first
 	for i := 1; i < attempts && d < b.most; i++ {
@@ -73,22 +75,22 @@ func (b backoff) delay(attempts int, random float64) time.Duration {
 	return d - time.Duration(random*float64(d)/2)
 }
 
-// after is delay with a random number of its own.
+// after returns delay with its own random number.
 func (b backoff) after(attempts int) time.Duration { return b.delay(attempts, rand.Float64()) }
 
 const (
-	// deniedFor is how long a right that the server refused keeps a role from being ready. A role that needs the right asks
-	// for it again within that time.
+	// deniedFor is how long a refused right keeps a role from being ready. A role that needs the right tries again
+	// within that time.
 	deniedFor = time.Minute
-	// readyFor is how long Ready believes that the streams are there: about as often as the kubelet asks.
+	// readyFor is how long Ready trusts that the streams exist: about the interval of probes of the kubelet.
 	readyFor = 10 * time.Second
-	// lookWithin bounds how long Ready looks for them: less than the time that probes have.
+	// lookWithin limits the check for them in Ready: less than the time of a probe.
 	lookWithin = 2 * time.Second
-	// similarWithin is how long the same complaint by another reader is no news.
+	// similarWithin is how long the same complaint by another reader is not reported.
 	similarWithin = 5 * time.Second
 )
 
-// health is what is known about the connection. The NATS client reports each change to it, one at a time.
+// health is the state of the connection. The NATS client reports each change to it, one at a time.
 type health struct {
 	address string
 	role    string // whose rights the server checks
@@ -99,7 +101,7 @@ type health struct {
 	ending   bool // by our own wish: no news
 	up       bool
 	changed  chan struct{} // closed and replaced at each change of up
-	reason   error         // why it is down; nil: not tried yet
+	reason   error         // the reason while it is down; nil before the first attempt
 	denied   error         // the last right that was refused
 	deniedAt time.Time
 	noInbox  bool      // denied is the inbox, which the client asks for once in a connection
@@ -115,7 +117,7 @@ func newHealth(address, role string, log *slog.Logger) *health {
 	}
 }
 
-// handlers lets the NATS client report to h.
+// handlers connects the callbacks of the NATS client to h.
 func (h *health) handlers() []nats.Option {
 	connected := func(*nats.Conn) { h.set(true, nil) }
 	lost := func(_ *nats.Conn, err error) { h.set(false, err) }
@@ -127,10 +129,10 @@ func (h *health) handlers() []nats.Option {
 	}
 }
 
-// set takes a change of the connection, or another failure to make one. It logs only what is new.
+// set handles a change of the connection, or another failure to connect. It logs only changes.
 func (h *health) set(up bool, err error) {
 	if !up && err == nil {
-		err = io.EOF // the client says nil when either side ended the connection in good order
+		err = io.EOF // the client passes nil if either side ended the connection in good order
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -139,7 +141,7 @@ func (h *health) set(up bool, err error) {
 		h.denied, h.noInbox = nil, false
 		h.log.Info("connected to the bus")
 	case !up && !h.ending && (h.reason == nil || h.reason.Error() != err.Error()):
-		h.log.Warn("not connected to the bus, trying again", "error", err)
+		h.log.Warn("not connected to the bus; retrying", "error", err)
 	}
 	if up != h.up {
 		close(h.changed)
@@ -148,7 +150,7 @@ func (h *health) set(up bool, err error) {
 	h.up, h.reason, h.checked = up, err, time.Time{}
 }
 
-// refused takes an error that belongs to no call. Most are rights that the role does not have.
+// refused handles an error that belongs to no call. Most are missing rights of the role.
 func (h *health) refused(err error, now time.Time) {
 	refusal, subject := h.refusal(err)
 	if refusal != nil {
@@ -165,7 +167,7 @@ func (h *health) refused(err error, now time.Time) {
 	}
 }
 
-// refusal reads which right to a subject the server refused. nil: the error says something else.
+// refusal returns the right that the server refused, or nil for any other error.
 func (h *health) refusal(err error) (refusal error, subject string) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return nil, ""
@@ -181,7 +183,7 @@ func (h *health) refusal(err error) (refusal error, subject string) {
 	return fmt.Errorf("%w: %s may not %s %q", ErrNotPermitted, h.role, verb, match[2]), match[2]
 }
 
-// deniedSince returns the right that was refused last, if that was after the given time or holds for the whole connection.
+// deniedSince returns the last refused right, if that was after the given time or holds for the whole connection.
 func (h *health) deniedSince(t time.Time) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -191,7 +193,7 @@ func (h *health) deniedSince(t time.Time) error {
 	return nil
 }
 
-// disconnected returns the error that says so, with the reason if there is one.
+// disconnected returns the error of a missing connection, with the reason if there is one.
 func (h *health) disconnected() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -218,12 +220,12 @@ func (h *health) wait(ctx context.Context) (lost <-chan struct{}, err error) {
 	}
 }
 
-// complain logs what a reader of the bus complains about. There are many readers, and when something is wrong with the bus it is
-// wrong for all of them: of the same complaint by several of them only the first is a warning.
+// complain logs a complaint of a reader of the bus. There are many readers, and a failure of the bus affects all of
+// them: of the same complaint by several readers only the first is a warning.
 func (h *health) complain(log *slog.Logger, what string, err error) {
 	kind := err.Error()
 	if errors.Is(err, ErrNotSetUp) {
-		kind = ErrNotSetUp.Error() // whichever stream is missing
+		kind = ErrNotSetUp.Error() // for any missing stream
 	}
 	h.mu.Lock()
 	level := slog.LevelWarn
@@ -232,13 +234,14 @@ func (h *health) complain(log *slog.Logger, what string, err error) {
 	}
 	h.complaint, h.complaintAt = kind, time.Now()
 	h.mu.Unlock()
-	log.Log(context.Background(), level, "reading from the bus was interrupted, trying again", "what", what, "error", err)
+	log.Log(context.Background(), level, "reading from the bus was interrupted; retrying", "what", what, "error", err)
 }
 
-// Ready is nil when the server answers and has all streams, and its clock is within [SkewLimit] of the local one. Otherwise the error
-// says what is wrong; it wraps [ErrNotConnected], [ErrNotSetUp] or [ErrNotPermitted] when it is one of these. It may take 2 seconds.
+// Ready returns nil if the server answers and has all streams, and its clock is within [SkewLimit] of the local one.
+// Otherwise the error describes the problem; it wraps [ErrNotConnected], [ErrNotSetUp], or [ErrNotPermitted] if it is
+// one of these. It may take 2 seconds.
 //
-// A right that the server refused in the last minute is also an error: the work that needs it goes on in vain.
+// A right that the server refused in the last minute is also an error, because the work that needs it fails.
 func (b *Bus) Ready() error {
 	h, now := b.health, time.Now()
 	if err := h.deniedSince(now.Add(-deniedFor)); err != nil && b.nc.IsConnected() {
@@ -267,8 +270,8 @@ func (b *Bus) Ready() error {
 	return cmp.Or(err, b.skewed(SkewLimit))
 }
 
-// do makes a call of the server. It fails at once when there is no connection. Its error adds what the call could not know: that
-// the connection is gone, or that the server refused it.
+// do calls the server. It fails at once without a connection. It adds the information that the call lacks to its error:
+// that the connection is gone, or that the server refused it.
 func (b *Bus) do(what string, call func() error) error {
 	if !b.nc.IsConnected() {
 		return fmt.Errorf("%s: %w", what, b.health.disconnected())
@@ -281,7 +284,7 @@ func (b *Bus) do(what string, call func() error) error {
 	return fmt.Errorf("%s: %w", what, b.explain(began, err))
 }
 
-// explain adds to the error of a call that began at the given time what the call could not know.
+// explain adds the information that a call from the given time lacks to its error.
 func (b *Bus) explain(began time.Time, err error) error {
 	if errors.Is(err, ErrNotPermitted) || errors.Is(err, ErrNotConnected) {
 		return err
@@ -304,17 +307,17 @@ func (b *Bus) explain(began time.Time, err error) error {
 	return err
 }
 
-// errLost ends what needs the connection.
+// errLost ends everything that needs the connection.
 var errLost = errors.New("the connection was lost")
 
-// sessions says how long to wait before something that broke is begun anew. It can be the very server that just came
-// back and has not loaded its streams yet, hence the short first delay.
+// sessions has the delays before a failed session starts again. The server may just have returned without having loaded
+// its streams yet, so the first delay is short.
 func sessions() backoff { return backoff{first: 100 * time.Millisecond, most: 5 * time.Second} }
 
-// forever runs session anew whenever it returns, until ctx ends, which also ends the session. So does the loss of the
-// connection. A session only begins while there is one.
+// forever restarts session whenever it returns, until ctx ends, which also ends the session. So does the loss of the
+// connection. A session starts only while there is one.
 //
-// Errors are logged once until another one comes. A session that worked for a while clears the delay.
+// It logs an error once until another one comes. A session that worked for a while resets the delay.
 func (b *Bus) forever(ctx context.Context, what string, session func(context.Context) error) {
 	failures, logged := 0, ""
 	for {

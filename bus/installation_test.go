@@ -19,7 +19,7 @@ import (
 var (
 	first  = bus.Installation{Name: "rehome", Cluster: "1111", ClusterName: "one"}
 	second = bus.Installation{Name: "rehome", Cluster: "2222", ClusterName: "two"}
-	// noCluster is the installation of functions, dispatchers, and a setup that cannot ask the API server.
+	// noCluster is the installation of functions, dispatchers, and a setup that cannot query the API server.
 	noCluster = bus.Installation{Name: "rehome"}
 )
 
@@ -31,7 +31,7 @@ func joined(t *testing.T, url string, i bus.Installation) *bus.Bus {
 	return b
 }
 
-// refusedBy follows the streams and returns the error. It is nil if the streams were found.
+// refusedBy follows the streams and returns the error, or nil if the streams were found.
 func refusedBy(t *testing.T, b *bus.Bus) error {
 	t.Helper()
 	ctx, found := context.WithTimeout(t.Context(), bustest.Patience)
@@ -48,18 +48,18 @@ func TestTwoClustersAndOneServer(t *testing.T) {
 	otherName := first
 	otherName.Name = "batch"
 	for name, c := range map[string]struct {
-		before, next []bus.Installation // who sets up the streams, and who comes then
-		refused      bus.Installation   // comes last; zero: nobody is refused
+		before, next []bus.Installation // the process that sets up the streams, and the next ones
+		refused      bus.Installation   // comes last; zero if none is refused
 	}{
-		"the second cluster":                 {[]bus.Installation{first}, nil, second},
-		"the second installation":            {[]bus.Installation{first}, nil, otherName},
-		"a function of another installation": {[]bus.Installation{first}, nil, bus.Installation{Name: "batch"}},
-		"its own processes":                  {[]bus.Installation{first}, []bus.Installation{first, noCluster, first}, bus.Installation{}},
-		"streams of nobody: first come":      {[]bus.Installation{noCluster}, []bus.Installation{noCluster, first}, second},
-		"a setup without a cluster keeps it": {[]bus.Installation{first, noCluster}, nil, second},
-		"streams of an older version":        {[]bus.Installation{{}}, []bus.Installation{first}, second},
-		"a setup of an older version, again": {[]bus.Installation{first, {}}, nil, second},
-		"functions alone adopt no streams":   {[]bus.Installation{noCluster}, []bus.Installation{noCluster, second}, first},
+		"the second cluster":                   {[]bus.Installation{first}, nil, second},
+		"the second installation":              {[]bus.Installation{first}, nil, otherName},
+		"a function of another installation":   {[]bus.Installation{first}, nil, bus.Installation{Name: "batch"}},
+		"its own processes":                    {[]bus.Installation{first}, []bus.Installation{first, noCluster, first}, bus.Installation{}},
+		"streams without an owner: first come": {[]bus.Installation{noCluster}, []bus.Installation{noCluster, first}, second},
+		"a setup without a cluster keeps it":   {[]bus.Installation{first, noCluster}, nil, second},
+		"streams of an older version":          {[]bus.Installation{{}}, []bus.Installation{first}, second},
+		"a setup of an older version, again":   {[]bus.Installation{first, {}}, nil, second},
+		"functions alone adopt no streams":     {[]bus.Installation{noCluster}, []bus.Installation{noCluster, second}, first},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -111,7 +111,7 @@ func TestARoleNoticesATakeover(t *testing.T) {
 	}
 }
 
-// TestUnownedStreams has a role that may not update streams, as all roles with keys of their own.
+// TestUnownedStreams has a role that may not update streams, like all roles with their own keys.
 func TestUnownedStreams(t *testing.T) {
 	rights := bus.RightsOf(bus.Participant{Role: bus.RoleActuator}, hosting)
 	url := bustest.Serve(t, &server.Options{Users: []*server.User{
@@ -135,7 +135,7 @@ func TestUnownedStreams(t *testing.T) {
 		t.Errorf("ready: got %v, want the missing right", err)
 	}
 	if len(found) > 0 {
-		t.Error("it works on streams of nobody")
+		t.Error("it works on streams without an owner")
 	}
 	setup.Identify(first)
 	bustest.SetUp(t, setup, bus.Setup{})

@@ -15,7 +15,7 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-// followed is an answer that a follower was given. Whoever receives it decides what its handler returns.
+// followed is an answer that a follower got. The receiver decides what the handler returns.
 type followed struct {
 	event schemas.Event
 	end   chan error
@@ -52,7 +52,7 @@ func give(t testing.TB, b *bus.Bus, node string, sequence uint64, pods ...string
 	return e
 }
 
-func TestAFollowerGetsTheTableOldestFirstAndThenEachNewAnswer(t *testing.T) {
+func TestFollowIntentsOldestFirst(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	b, first := r.bus, r.first(t, bus.StreamIntents)
 	give(t, b, "a", 1, "pod-1")
@@ -76,7 +76,7 @@ func TestAFollowerGetsTheTableOldestFirstAndThenEachNewAnswer(t *testing.T) {
 	}
 }
 
-func TestAnAnswerThatIsInvalidGoesToTheDeadLettersAndLeavesTheTable(t *testing.T) {
+func TestFollowIntentsInvalid(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	garbage, _ := answer(t, "garbage", 1)
 	r.garbage(t, garbage.Channel, nil, "garbage")
@@ -107,7 +107,7 @@ func TestAnAnswerThatIsInvalidGoesToTheDeadLettersAndLeavesTheTable(t *testing.T
 	}
 }
 
-func TestAnAnswerThatFailsIsHandedOverAgainAndHoldsUpNoOther(t *testing.T) {
+func TestFollowIntentsRetries(t *testing.T) {
 	b := bustest.New(t)
 	one, two := give(t, b, "a", 1, "pod-1"), give(t, b, "b", 1, "pod-2")
 	c := follow(t, b)
@@ -122,7 +122,7 @@ func TestAnAnswerThatFailsIsHandedOverAgainAndHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-func TestAnAnswerThatFailedIsNotHandedOverAgainWhenANewerOneHasCome(t *testing.T) {
+func TestFollowIntentsNewerAnswer(t *testing.T) {
 	b := bustest.New(t)
 	give(t, b, "a", 1, "pod-1")
 	c := follow(t, b)
@@ -175,7 +175,7 @@ func TestDroppingAnAnswerTakesOutThisOneAndNoOther(t *testing.T) {
 	drop(never, newer) // never was
 }
 
-func TestAFollowerBeginsWithTheWholeTableAfterALossOfTheConnection(t *testing.T) {
+func TestFollowIntentsReconnect(t *testing.T) {
 	o := bus.ServerOptions{StoreDir: t.TempDir(), Socket: filepath.Join(t.TempDir(), "s")}
 	server, err := bus.StartServer(o)
 	if err != nil {

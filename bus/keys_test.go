@@ -20,7 +20,7 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-// confined are the participants that can write only what they own.
+// confined returns the participants that can write only what they own.
 func confined() []bus.Participant {
 	return []bus.Participant{
 		{Role: bus.RoleWatcher}, {Role: bus.RoleFunctions}, {Role: bus.RoleDispatcher}, {Role: bus.RoleActuator}, {Role: bus.RoleMaintenance},
@@ -133,7 +133,7 @@ var allStreams = []string{
 	bus.StreamScopes, bus.StreamIntents, bus.StreamRequests, bus.StreamEvents, bus.StreamDead, bus.StreamLedger, bus.StreamMaintenances,
 }
 
-// seeded is a server whose streams have messages, and a connection inside it.
+// seeded returns a server whose streams have messages, and a connection inside it.
 func seeded(t *testing.T) (port, jetstream.JetStream) {
 	t.Helper()
 	p := listening(t)
@@ -220,7 +220,7 @@ func (p port) triesAll(t *testing.T, key key, replies []string) {
 	}
 }
 
-// inside is a bare client with the key of the server's own process.
+// inside returns a bare client with the key of the server's own process.
 func (p port) inside(t *testing.T) jetstream.JetStream {
 	t.Helper()
 	seed, err := nats.NkeyOptionFromSeed(p.options.Socket + ".nk")
@@ -322,8 +322,9 @@ func seed(t *testing.T, admin *bus.Bus, js jetstream.JetStream) {
 	time.Sleep(500 * time.Millisecond) // until the history has its copy of the intents
 }
 
-// stateOf are the streams with the number of messages on each subject, and their consumers, without the subjects on which a key may
-// publish, the scopes that it may answer, and the first message of a stream whose messages it may remove.
+// stateOf returns the streams with the number of messages on each subject, and their consumers, without the subjects on
+// which a key may publish, the scopes that it may answer, and the first message of a stream whose messages it may
+// remove.
 func stateOf(t *testing.T, js jetstream.JetStream, k key) map[string]any {
 	t.Helper()
 	state := map[string]any{}

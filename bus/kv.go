@@ -63,7 +63,7 @@ func (l letter) isDeletion() bool {
 	return l.Header.Get("KV-Operation") != "" || l.Header.Get(jetstream.MarkerReasonHeader) != ""
 }
 
-// key is the key of an entry of a bucket.
+// key returns the key of an entry of a bucket.
 func (l letter) key() string { return strings.TrimPrefix(l.Subject, subject(l.Stream, "")) }
 
 // Ledger is the key-value bucket of the actuator. Keys consist of letters, digits and - _ = . /. It is safe for
@@ -112,7 +112,7 @@ func (l Ledger) Delete(ctx context.Context, key string) error {
 	})
 }
 
-// subject is the subject of a key.
+// subject returns the subject of a key.
 func subject(stream, key string) string {
 	return "$KV." + strings.TrimPrefix(stream, "KV_") + "." + key
 }
@@ -185,7 +185,7 @@ func (m Maintenances) Delete(ctx context.Context, is *v1alpha1.NodeMaintenance) 
 	})
 }
 
-// revision is the revision of the entry that is was read from.
+// revision returns the revision of the entry that is was read from.
 func (b bucket) revision(is *v1alpha1.NodeMaintenance) (uint64, error) {
 	version, err := strconv.ParseUint(is.ResourceVersion, 10, 64)
 	if err != nil || version <= b.epoch { // it is from a bucket that was lost
@@ -230,8 +230,8 @@ func maintenanceOf(key string, value []byte, version uint64) (*v1alpha1.NodeMain
 	return &is, nil
 }
 
-// List reads all of them, in the order in which they were changed last. Unreadable entries are left out. It fails with
-// [ErrNotConnected] and [ErrNotSetUp] among others.
+// List reads all of them, in the order of their last changes. It omits unreadable entries. Its errors include
+// [ErrNotConnected] and [ErrNotSetUp].
 func (m Maintenances) List(ctx context.Context) (all []*v1alpha1.NodeMaintenance, err error) {
 	err = m.bus.do("read maintenances", func() error {
 		entries, err := m.bus.entries(ctx, StreamMaintenances)
@@ -245,10 +245,10 @@ func (m Maintenances) List(ctx context.Context) (all []*v1alpha1.NodeMaintenance
 	return all, err
 }
 
-// Follow hands over every maintenance that is there, calls synced, and then hands over each change, one at a time and in
-// order, until ctx ends. Then it returns nil. is is nil for one that is not there any more. Losses of the connection are waited
-// out: changes of that time are handed over later, and unchanged ones may be handed over again. synced is called once. Unreadable
-// entries are logged and left out.
+// Follow hands over every maintenance that is there, calls synced, and then hands over each change, one at a time and
+// in order, until ctx ends. Then it returns nil. is is nil for one that is not there anymore. Losses of the connection
+// are waited out: changes of that time are handed over later, and unchanged ones may be handed over again. synced is
+// called once. Unreadable entries are logged and left out.
 func (m Maintenances) Follow(
 	ctx context.Context, changed func(name string, is *v1alpha1.NodeMaintenance), synced func(),
 ) error {

@@ -12,7 +12,7 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-func TestTheLedgerRemembersTheNewestValueOfEachKeyAcrossConnections(t *testing.T) {
+func TestLedgerNewestValues(t *testing.T) {
 	server := bustest.Server(t, bus.ServerOptions{})
 	first := bustest.Connect(t, bus.Options{Name: "first", Server: server})
 	if _, err := first.Ledger().Entries(t.Context()); !errors.Is(err, bus.ErrNotSetUp) {
@@ -45,7 +45,7 @@ func TestTheLedgerRemembersTheNewestValueOfEachKeyAcrossConnections(t *testing.T
 	}
 }
 
-func TestALedgerThatNobodyKeepsAtTheMomentIsNoReasonToGiveUp(t *testing.T) {
+func TestLedgerMissingRetries(t *testing.T) {
 	b := bustest.Connect(t, bus.Options{Server: bustest.Server(t, bus.ServerOptions{})})
 	err := b.Ledger().Put(t.Context(), "move.a", []byte("1"))
 	if !errors.Is(err, bus.ErrNotSetUp) || errors.Is(err, schemas.ErrInvalid) {
@@ -53,7 +53,7 @@ func TestALedgerThatNobodyKeepsAtTheMomentIsNoReasonToGiveUp(t *testing.T) {
 	}
 }
 
-func TestWhoFollowsTheLedgerHearsWhatIsPutUnderThePrefixFromThenOn(t *testing.T) {
+func TestLedgerFollow(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	put := func(key string) {
 		t.Helper()

@@ -48,7 +48,7 @@ func take(t testing.TB, c <-chan string, n int) (got []string) {
 	return got
 }
 
-func TestAListenerBeginsWithWhatIsStoredFromThenOnAndMissesNothingWhileItIsAway(t *testing.T) {
+func TestListenerResumes(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	publish(t, r.bus, delta(t, "before"))
 	c, stop := hear(t, r.bus, bus.Listener{})
@@ -59,7 +59,7 @@ func TestAListenerBeginsWithWhatIsStoredFromThenOnAndMissesNothingWhileItIsAway(
 	stop()
 	publish(t, r.bus, delta(t, "b"), verdict(t, "c"))
 	r.backlog(t, bus.Backlog{Waiting: 2})
-	again, _ := hear(t, r.bus, bus.Listener{Since: time.Unix(1, 0)}) // it is not new any more
+	again, _ := hear(t, r.bus, bus.Listener{Since: time.Unix(1, 0)}) // it is not new anymore
 	got = append(got, take(t, again, 2)...)
 	r.backlog(t, bus.Backlog{})
 	if want := []string{"nodes/a", "nodes/b", "namespaces/web/pods/c"}; !reflect.DeepEqual(got, want) || len(again) > 0 {
@@ -123,7 +123,7 @@ func TestAListenerMayWantOtherChannelsTheNextTime(t *testing.T) {
 	}
 }
 
-func TestAnEventThatAListenerFailsOnIsTriedAgainAndBuriedAtLastWhileOthersGoOn(t *testing.T) {
+func TestListenerRetriesAndBuries(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	r.garbage(t, "rehome.delta.node.taints.garbage", nil, "garbage")
 	publish(t, r.bus, delta(t, "refused"), delta(t, "fails"), delta(t, "good"))
@@ -276,11 +276,11 @@ func TestAListenerThatIsRemovedWhileItListensEnds(t *testing.T) {
 		t.Errorf("its backlog: got %v, want ErrNoListener", err)
 	}
 	if err := r.bus.Listen(t.Context(), bus.Listener{}, nil); err == nil {
-		t.Error("somebody listens without a name")
+		t.Error("a listener without a name was accepted")
 	}
 }
 
-func TestAListenerGoesOnAtTheStartOfANewHistoryWhenTheOldOneWasLost(t *testing.T) {
+func TestListenerAfterHistoryLoss(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, bus.Setup{})
 	c, _ := hear(t, r.bus, bus.Listener{})
@@ -327,7 +327,7 @@ func TestAListenerThatIsToldToEndFinishesWhatItHasBegun(t *testing.T) {
 	}
 	rest, _ := hear(t, r.bus, bus.Listener{})
 	if got := take(t, rest, 1); got[0] != "nodes/b" {
-		t.Errorf("who listens next got %v, want nodes/b", got)
+		t.Errorf("the next listener got %v, want nodes/b", got)
 	}
 	r.backlog(t, bus.Backlog{})
 	if len(rest) > 0 {

@@ -14,21 +14,21 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-// forwarderRights are the subjects that the page about forwarding lists, for the name audit.
+// forwarderRights returns the subjects on the page about forwarding, for the name audit.
 func forwarderRights(t *testing.T) (publish []string) {
 	t.Helper()
 	page, err := os.ReadFile("../docs/forwarding.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, _ := strings.Cut(string(page), "\n## What it may do\n")
+	_, section, _ := strings.Cut(string(page), "\n## Rights\n")
 	for _, row := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllStringSubmatch(section, -1) {
 		publish = append(publish, strings.ReplaceAll(row[1], "NAME", "audit"))
 	}
 	return publish
 }
 
-// guardedServer is a server with a user who may do everything, and one with these rights.
+// guardedServer returns a server with a user without restrictions, and one with these rights.
 func guardedServer(t *testing.T, publish, subscribe []string) (all, guarded string) {
 	t.Helper()
 	s := bustest.Serve(t, &server.Options{Users: []*server.User{
@@ -42,9 +42,9 @@ func guardedServer(t *testing.T, publish, subscribe []string) (all, guarded stri
 	return "nats://all:a@" + address, "nats://guarded:g@" + address
 }
 
-// TestTheRightsThatThePageNamesAreAllThatAForwarderNeeds listens with them, first to all channels and then to one, refuses
-// an event, and asks how far it is.
-func TestTheRightsThatThePageNamesAreAllThatAForwarderNeeds(t *testing.T) {
+// TestForwarderRights listens with these rights, first to all channels and then to one, rejects an event, and reads its
+// progress.
+func TestForwarderRights(t *testing.T) {
 	all, guarded := guardedServer(t, forwarderRights(t), []string{"_INBOX_forwarder-audit.>"})
 	admin := bustest.Connect(t, bus.Options{URL: all})
 	bustest.SetUp(t, admin, bus.Setup{})

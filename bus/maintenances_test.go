@@ -14,7 +14,7 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-// wanted is one that is wanted of a node.
+// wanted returns a desired maintenance of a node.
 func wanted(name string, stage v1alpha1.Stage) *v1alpha1.NodeMaintenance {
 	return &v1alpha1.NodeMaintenance{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u-1", Generation: 1},
@@ -22,7 +22,7 @@ func wanted(name string, stage v1alpha1.Stage) *v1alpha1.NodeMaintenance {
 	}
 }
 
-// put stores a maintenance and returns it as it is stored.
+// put stores a maintenance and returns the stored one.
 func put(t testing.TB, b *bus.Bus, m *v1alpha1.NodeMaintenance) *v1alpha1.NodeMaintenance {
 	t.Helper()
 	version, err := b.Maintenances().Put(t.Context(), m)
@@ -51,10 +51,10 @@ func TestAChangeOfAMaintenanceRestsOnTheOneThatWasRead(t *testing.T) {
 	second.Spec.Stage = v1alpha1.Drain
 	second = put(t, r.bus, second)
 	if _, err := all.Put(t.Context(), first); !apierrors.IsConflict(err) {
-		t.Errorf("a change of what was before: %v, want a conflict", err)
+		t.Errorf("a change of an outdated version: %v, want a conflict", err)
 	}
 	if err := all.Delete(t.Context(), first); !apierrors.IsConflict(err) {
-		t.Errorf("removal of what was before: %v, want a conflict", err)
+		t.Errorf("removal of an outdated version: %v, want a conflict", err)
 	}
 	if err := all.Delete(t.Context(), second); err != nil {
 		t.Error(err)
@@ -63,7 +63,7 @@ func TestAChangeOfAMaintenanceRestsOnTheOneThatWasRead(t *testing.T) {
 		t.Errorf("after it was removed: %v, want that it is not found", err)
 	}
 	if _, err := all.Put(t.Context(), second); !apierrors.IsConflict(err) {
-		t.Errorf("a change of what was removed: %v, want a conflict", err)
+		t.Errorf("a change of a removed entry: %v, want a conflict", err)
 	}
 	again := put(t, r.bus, wanted("node/a", v1alpha1.Drain))
 	other := put(t, r.bus, wanted("node/b.c", v1alpha1.Cordon))
@@ -72,7 +72,7 @@ func TestAChangeOfAMaintenanceRestsOnTheOneThatWasRead(t *testing.T) {
 	}
 }
 
-// told is what a follower of maintenances was told: a name and what is there; synced has no name.
+// told is one call to a follower of maintenances: a name and the maintenance; synced has no name.
 type told struct {
 	name string
 	is   *v1alpha1.NodeMaintenance
@@ -88,7 +88,7 @@ func listeningTo(t testing.TB, b *bus.Bus) (news <-chan told, stop func()) {
 	})
 }
 
-func TestWhoFollowsMaintenancesIsToldOfThoseThatAreThereAndThenOfEachChange(t *testing.T) {
+func TestFollowMaintenances(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	if err := r.bus.Maintenances().Delete(t.Context(), put(t, r.bus, wanted("node/gone", v1alpha1.Cordon))); err != nil {
 		t.Fatal(err)
@@ -114,7 +114,7 @@ func TestWhoFollowsMaintenancesIsToldOfThoseThatAreThereAndThenOfEachChange(t *t
 	}
 }
 
-func TestWhoFollowsMaintenancesIsToldThatAllAreGoneWhenTheirTableIsMadeAnew(t *testing.T) {
+func TestFollowMaintenancesRecreated(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	a := put(t, r.bus, wanted("node/a", v1alpha1.Cordon))
 	news, _ := listeningTo(t, r.bus)
@@ -140,7 +140,7 @@ func TestWhoFollowsMaintenancesIsToldThatAllAreGoneWhenTheirTableIsMadeAnew(t *t
 	}
 }
 
-func TestATableOfMaintenancesThatIsFullTakesNoMoreAndKeepsWhatItHas(t *testing.T) {
+func TestFullMaintenancesTable(t *testing.T) {
 	r := newRig(t, bus.Setup{MaxBytes: 64 << 14}) // a sixty-fourth is for maintenances
 	large := wanted("node/a", v1alpha1.Cordon)
 	large.Spec.Reason = string(make([]byte, 1<<10)) // written as six times that

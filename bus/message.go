@@ -20,7 +20,7 @@ import (
 // Installation is one installation of Rehome in one cluster. Streams belong to it, and its events name it.
 type Installation struct {
 	Name string
-	// Cluster is the UID of the namespace kube-system. Empty: this process has no access to the cluster.
+	// Cluster is the UID of the namespace kube-system. Empty means this process has no access to the cluster.
 	Cluster string
 	// ClusterName is for people.
 	ClusterName string
@@ -51,7 +51,7 @@ func (i Installation) adopt(old map[string]string) (map[string]string, error) {
 	return map[string]string{nameKey: i.Name, clusterKey: i.Cluster, clusterNameKey: i.ClusterName}, nil
 }
 
-// ID is the attribute of events. Empty: the cluster is not known.
+// ID returns the attribute of events. Empty means the cluster is not known.
 func (i Installation) ID() string {
 	if i.Cluster == "" {
 		return ""
@@ -66,7 +66,7 @@ func (i Installation) String() string {
 	return fmt.Sprintf("%s in cluster %s (UID of kube-system: %s)", i.Name, i.ClusterName, i.Cluster)
 }
 
-// The headers of messages, besides the attributes of events.
+// The headers of messages, in addition to the attributes of events.
 const (
 	contentHeader  = "Content-Type"
 	encodingHeader = "Content-Encoding"
@@ -77,8 +77,9 @@ const (
 // above it and shrink to about a tenth, since pods are alike; NATS takes messages of at most 1 MiB by default.
 const compressAbove = 256 << 10
 
-// maxData bounds uncompressed data: what is read, so that a few bytes cannot ask for all memory, and so what is written, too.
-// maxRequestData bounds the data of a request, which any sender may publish and which fits into the message uncompressed.
+// maxData limits uncompressed data that is read, so that a few bytes cannot use up all memory, and therefore also
+// written data. maxRequestData limits the data of a request, which any sender may publish and which fits into the
+// message uncompressed.
 const (
 	maxData        = 64 << 20
 	maxRequestData = 1 << 20
@@ -148,7 +149,8 @@ func decode(h nats.Header, body []byte, most int) (schemas.Event, error) {
 	return schemas.Event{}, fmt.Errorf("read CloudEvent: %w: %w", schemas.ErrInvalid, err)
 }
 
-// headers returns the values of headers, whose names may have any case. Empty: there is none. It fails if one is given more than once.
+// headers returns the values of headers, whose names may have any case. Empty means there is none. It fails if one is
+// given more than once.
 func headers(h nats.Header, names ...string) (values []string, err error) {
 	values = make([]string, len(names))
 	for key, given := range h {
@@ -180,7 +182,7 @@ func compress(data []byte) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// decompress reads data of at most so many bytes that was sent with an encoding. Empty: it is not encoded.
+// decompress reads data of at most so many bytes that was sent with an encoding. Empty means it is not encoded.
 func decompress(encoding string, data []byte, most int) ([]byte, error) {
 	switch encoding {
 	case "", "identity":
@@ -203,7 +205,7 @@ func decompress(encoding string, data []byte, most int) ([]byte, error) {
 	return plain, nil
 }
 
-// letter is a message of a stream as it is, whether or not it can be read.
+// letter is a message of a stream, readable or not.
 type letter struct {
 	Stream   string
 	Subject  string
@@ -221,7 +223,7 @@ func (p Prefix) letterOf(m jetstream.Msg, meta *jetstream.MsgMetadata, epoch uin
 	}
 }
 
-// number is the sequence with which readers see the letter.
+// number returns the sequence of the letter for readers.
 func (l letter) number() uint64 { return l.Sequence + l.epoch }
 
 // event reads the letter. Uncompressed data has at most so many bytes.
@@ -234,10 +236,10 @@ func (l letter) event(most int) (schemas.Event, error) {
 	return e, nil
 }
 
-// epoch is the number that is added to the sequences of a table, so that a later message has a higher number also after the stream
-// was lost and made anew: roles that lived on know the old numbers. It is the time at which the stream was made, in microseconds:
-// above every number given before, as long as fewer than a million messages a second are stored. The stream itself begins at 1:
-// a server whose disk is full lists all sequences from 1 on.
+// epoch returns the number that is added to the sequences of a table, so that a later message has a higher number also
+// after the stream was lost and made again: roles that lived on know the old numbers. It is the time at which the
+// stream was made, in microseconds: above every number given before, as long as fewer than a million messages a second
+// are stored. The stream itself begins at 1: a server whose disk is full lists all sequences from 1 on.
 func epoch(info *jetstream.StreamInfo) uint64 {
 	isTable := slices.ContainsFunc([]string{StreamScopes, StreamIntents, StreamRequests, StreamMaintenances}, func(name string) bool {
 		return strings.HasSuffix(info.Config.Name, strings.TrimPrefix(name, "KV_"))

@@ -222,7 +222,7 @@ func TestAFunctionOutsideDoesNothingButAnswer(t *testing.T) {
 	}
 }
 
-func TestWhoDoesNotSpeakTheProtocolOrSaysNotWhoItIsIsCutOff(t *testing.T) {
+func TestUnknownClientIsDisconnected(t *testing.T) {
 	p := listening(t)
 	pool := x509.NewCertPool()
 	ca, err := os.ReadFile(filepath.Join(p.dir, credentials.CACert))
@@ -244,15 +244,15 @@ func TestWhoDoesNotSpeakTheProtocolOrSaysNotWhoItIsIsCutOff(t *testing.T) {
 		open func(net.Conn) net.Conn
 		says string
 	}{
-		"silence":                      {plain, ""},
-		"garbage instead of TLS":       {plain, strings.Repeat("garbage ", 1000)},
-		"an introduction without TLS":  {plain, "CONNECT {}\r\nPING\r\n"},
-		"silence within TLS":           {handshake, ""},
-		"garbage within TLS":           {handshake, strings.Repeat("garbage ", 1000)},
-		"a line that is too long":      {handshake, "CONNECT {\"name\":\"" + strings.Repeat("x", 8192) + "\"}\r\n"},
-		"no key":                       {handshake, "CONNECT {}\r\nPING\r\n"},
-		"a message before its name":    {handshake, "PUB rehome.verdict.a.b.c.d 2\r\n{}\r\n"},
-		"a key that nobody knows here": {handshake, "CONNECT {\"nkey\":\"UABC\",\"sig\":\"abc\"}\r\nPING\r\n"},
+		"silence":                     {plain, ""},
+		"garbage instead of TLS":      {plain, strings.Repeat("garbage ", 1000)},
+		"an introduction without TLS": {plain, "CONNECT {}\r\nPING\r\n"},
+		"silence within TLS":          {handshake, ""},
+		"garbage within TLS":          {handshake, strings.Repeat("garbage ", 1000)},
+		"a line that is too long":     {handshake, "CONNECT {\"name\":\"" + strings.Repeat("x", 8192) + "\"}\r\n"},
+		"no key":                      {handshake, "CONNECT {}\r\nPING\r\n"},
+		"a message before its name":   {handshake, "PUB rehome.verdict.a.b.c.d 2\r\n{}\r\n"},
+		"an unknown key":              {handshake, "CONNECT {\"nkey\":\"UABC\",\"sig\":\"abc\"}\r\nPING\r\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -274,7 +274,7 @@ func TestWhoDoesNotSpeakTheProtocolOrSaysNotWhoItIsIsCutOff(t *testing.T) {
 	}
 }
 
-func TestAServerDoesNotListenWithoutCertificateAndParticipants(t *testing.T) {
+func TestListenNeedsCertificateAndParticipants(t *testing.T) {
 	p := listening(t)
 	users := filepath.Join(t.TempDir(), "users.conf")
 	if err := os.WriteFile(users, []byte("accounts { REHOME { jetstream: enabled, users: [{user: a, password: b}] } }"), 0o600); err != nil {

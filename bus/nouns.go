@@ -13,7 +13,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Role is the part that a participant has on the bus. It is also the [Options.Name] by which a process of Rehome connects.
+// Role is the part that a participant has on the bus. It is also the [Options.Name] of a process of Rehome.
 type Role string
 
 // The roles. [RoleAll] is `rehome run` with an external bus. There can be several functions, senders, and forwarders.
@@ -56,7 +56,7 @@ type Noun struct {
 	Name string
 	// Stream stores its messages, on subjects that begin with the name. [schemas.Subjects] lists the subjects of events.
 	Stream string
-	// Type is the type of its events. Empty: its messages are no events of their own.
+	// Type is the type of its events. Empty means its messages are no events of their own.
 	Type string
 
 	publish []Role // write to its subjects, or to the keys of its bucket; of events, [schemas.Publishers]
@@ -89,7 +89,7 @@ func withPublishers(all []Noun) []Noun {
 	return all
 }
 
-// rows are the nouns of the table.
+// rows returns the nouns of the table.
 func rows() []Noun {
 	return []Noun{{
 		Name: "delta", Stream: StreamEvents, Type: schemas.DeltaType,
@@ -159,7 +159,7 @@ const (
 	MaintenanceChannels = schemas.Prefix + ".maintenance.>"
 )
 
-// prefix is the beginning of all subjects of the noun, with its dot.
+// prefix returns the beginning of all subjects of the noun, with its dot.
 func (n Noun) prefix() string {
 	if n.isBucket() {
 		return subject(n.Stream, "")
@@ -170,7 +170,7 @@ func (n Noun) prefix() string {
 // isBucket returns whether the noun is an entry of a key-value bucket.
 func (n Noun) isBucket() bool { return strings.HasPrefix(n.Stream, "KV_") }
 
-// streams returns the names of all streams, in the order in which they are shown.
+// streams returns the names of all streams, in display order.
 func streams() []string {
 	return []string{StreamScopes, StreamIntents, StreamRequests, StreamEvents, StreamDead, StreamLedger, StreamMaintenances}
 }
@@ -196,13 +196,13 @@ func nounOf(subject string) (n Noun, tokens []string, ok bool) {
 	return Noun{}, nil, false
 }
 
-// streamOf returns the stream that stores a subject. Empty: none does.
+// streamOf returns the stream that stores a subject. Empty means none does.
 func streamOf(subject string) string {
 	n, _, _ := nounOf(subject)
 	return n.Stream
 }
 
-// strategyOf returns the token of the strategy in the subject of a scope or of intents. Empty: it is neither.
+// strategyOf returns the token of the strategy in the subject of a scope or of intents. Empty means it is neither.
 func strategyOf(subject string) string {
 	if n, tokens, ok := nounOf(subject); ok && (n.Type == schemas.ScopeType || n.Type == schemas.IntentsType) {
 		return tokens[0]

@@ -11,7 +11,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// proofread reads the history of the rig until the test ends, in which what is about node bad is wrong.
+// proofread reads the history of the rig until the test ends. Events about the node bad are invalid.
 func (r rig) proofread(t *testing.T) {
 	t.Helper()
 	background(t, func(ctx context.Context) error {
@@ -24,7 +24,7 @@ func (r rig) proofread(t *testing.T) {
 	})
 }
 
-func TestWhatIsWrongInTheHistoryIsBuriedOnceAndWhatIsRightIsNot(t *testing.T) {
+func TestProofread(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	good, bad := delta(t, "good"), delta(t, "bad")
 	publish(t, r.bus, good, bad)
@@ -52,7 +52,7 @@ func TestWhatIsWrongInTheHistoryIsBuriedOnceAndWhatIsRightIsNot(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("dead letters\n%q\nwant\n%q", got, want)
 	}
-	r.proofread(t) // the next one, which begins before
+	r.proofread(t) // the next one, which starts before
 	time.Sleep(200 * time.Millisecond)
 	if numbers, err := r.bus.DeadNumbers(t.Context(), bus.DeadQuery{}); err != nil || len(numbers) != 5 {
 		t.Errorf("dead letters %v, error %v, want the 5 of before", numbers, err)

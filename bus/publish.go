@@ -21,28 +21,29 @@ import (
 const (
 	// ackWithin is how long one publish waits for the server.
 	ackWithin = 5 * time.Second
-	// silence is how long a publish waits before it sends a message again, and then twice that. A leader of the stream that stops
-	// loses messages; a disk takes 20 ms.
+	// silence is how long a publish waits before it sends a message again, and then twice that. A stopping stream
+	// leader loses messages; a disk needs 20 ms.
 	silence = time.Second
 	// inFlight is how many events [Bus.PublishAll] sends before it waits, so that the disk is never idle.
 	inFlight = 256
-	// allWithin is how long each of these may take: a slow disk needs 20 ms for one, and so 5 s for the last of them.
+	// allWithin limits each of these: a slow disk needs 20 ms for one, and so 5 s for the last of them.
 	allWithin = 15 * time.Second
-	// answerTries bounds how often an answer is compared again because another one came in between. Each time one writer wins.
+	// answerTries limits how often an answer is compared again because another one came in between. Each time one
+	// writer wins.
 	answerTries = 16
 )
 
-// errSuperseded says that the table changed between reading and writing it.
+// errSuperseded means that the table changed between a read and a write.
 var errSuperseded = errors.New("another answer came in between")
 
 // Publish stores e on its channel and returns its sequence: for a scope or intents, the number that readers see.
 //
-// The error wraps [schemas.ErrInvalid] if e is incomplete or too large, and [ErrNotPermitted] if this role has no right to publish
-// it. Publish fails at once without a connection, and after 5 seconds without an answer. The server may have stored e all the
-// same; publishing it again is safe: it stores the events of the history and requests once within 2 minutes, and a scope replaces
-// its first copy.
+// The error wraps [schemas.ErrInvalid] if e is incomplete or too large, and [ErrNotPermitted] if this role has no right
+// to publish it. Publish fails at once without a connection, and after 5 seconds without an answer. The server may have
+// stored e nevertheless; publishing it again is safe: it stores events of the history and requests once within 2
+// minutes, and a scope replaces its first copy.
 //
-// The error of a request wraps [ErrOpen] if one of its name is open, and [ErrFull] if too many are.
+// The error of a request wraps [ErrOpen] if one with its name is open, and [ErrFull] if too many are.
 func (b *Bus) Publish(ctx context.Context, e schemas.Event) (sequence uint64, err error) {
 	m, err := b.message(e)
 	if err != nil {
@@ -63,9 +64,9 @@ func (b *Bus) Publish(ctx context.Context, e schemas.Event) (sequence uint64, er
 	return ack.Sequence, nil
 }
 
-// PublishAll stores many events, and sends one while the server stores others. It keeps the order of the events of one channel, as
-// long as none fails. The error joins a *delivery.Undelivered for each event that may not be stored, around an error of
-// [Bus.Publish].
+// PublishAll stores many events, and sends one while the server stores others. It keeps the order of the events of one
+// channel, as long as none fails. The error joins a *delivery.Undelivered for each event that may not be stored, around
+// an error of [Bus.Publish].
 func (b *Bus) PublishAll(ctx context.Context, events []schemas.Event) error {
 	var errs []error
 	for some := range slices.Chunk(events, inFlight) {
@@ -107,10 +108,10 @@ func (b *Bus) PublishAll(ctx context.Context, events []schemas.Event) error {
 	return errors.Join(errs...)
 }
 
-// publish sends one message and waits until it is stored. It sends it again if the server does not answer, so storing it twice
-// must do no harm.
+// publish sends one message and waits until it is stored. It sends it again if the server does not answer, so storing
+// it twice must be harmless.
 func (b *Bus) publish(ctx context.Context, m *nats.Msg, o ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
-	if !b.nc.IsConnected() { // otherwise it would be sent when the connection is back, long after this call has failed
+	if !b.nc.IsConnected() { // otherwise the client would send it when the connection is back, long after this call has failed
 		return nil, b.health.disconnected()
 	}
 	ctx, cancel := context.WithTimeout(ctx, ackWithin)
@@ -130,8 +131,8 @@ func (b *Bus) publish(ctx context.Context, m *nats.Msg, o ...jetstream.PublishOp
 	}
 }
 
-// message encodes e. Events of the history and requests have an ID, by which their stream recognizes a second copy. Scopes must
-// have none: their stream remembers the ID longer than the scope. Intents have their own order.
+// message encodes e. Events of the history and requests have an ID, by which their stream recognizes a second copy.
+// Scopes must have none, because their stream remembers the ID longer than the scope. Intents have their own order.
 func (b *Bus) message(e schemas.Event) (*nats.Msg, error) {
 	e.Installation = cmp.Or(b.installation.Load().ID(), e.Installation)
 	m, err := encode(e)
@@ -147,7 +148,7 @@ func (b *Bus) message(e schemas.Event) (*nats.Msg, error) {
 	return m, nil
 }
 
-// publishError names the kind of an error of the NATS client.
+// publishError classifies an error of the NATS client.
 func (b *Bus) publishError(ctx context.Context, channel string, err error) error {
 	stream := streamOf(channel)
 	var refusal *jetstream.APIError
@@ -156,7 +157,7 @@ func (b *Bus) publishError(ctx context.Context, channel string, err error) error
 		return fmt.Errorf("%w: %w, which is %d bytes", schemas.ErrInvalid, err, b.nc.MaxPayload())
 	case errors.Is(err, jetstream.ErrStreamMessageExceedsMaximum), errors.Is(err, nats.ErrBadSubject):
 		return fmt.Errorf("%w: %w", schemas.ErrInvalid, err)
-	case stream == StreamRequests && errors.As(err, &refusal): // the server has one code, and tells the reasons apart by words
+	case stream == StreamRequests && errors.As(err, &refusal): // the server has one code, and distinguishes the reasons by words
 		switch text := refusal.Description; {
 		case strings.Contains(text, "messages per subject exceeded"):
 			return fmt.Errorf("%w: %w", ErrOpen, err)
@@ -175,14 +176,14 @@ func (b *Bus) publishError(ctx context.Context, channel string, err error) error
 	return fmt.Errorf("stream %s has no leader at this moment: %w", stream, err)
 }
 
-// Answer stores the intents message a, which e carries, in the table. It stores nothing, and returns nil, if the table has the
-// answer to a newer scope of the same key, or this very answer, or if neither has intents. Answers may race; the one to the newest
-// scope stands.
+// Answer stores the intents message a in the event e in the table. It stores nothing, and returns nil, if the table has
+// the answer to a newer scope of the same key, or this answer, or if neither has intents. Answers may race; the one to
+// the newest scope remains.
 //
-// The table knows nothing of an answer that was not stored or was dropped, so an older one could follow it. If several processes
-// work on one strategy, they ask [Bus.Current] before.
+// The table does not know answers that were not stored or were dropped, so an older one could follow. If several
+// processes work on one strategy, they call [Bus.Current] first.
 //
-// Errors are those of [Bus.Publish]. Calling it again is safe.
+// Errors are errors of [Bus.Publish]. Calling it again is safe.
 func (b *Bus) Answer(ctx context.Context, e schemas.Event, a schemas.Intents) error {
 	_, err := b.insert(ctx, StreamIntents, e.Channel, func(last *letter) (*nats.Msg, error) {
 		if !wanted(last, e, a) { // which is most of them
@@ -193,17 +194,17 @@ func (b *Bus) Answer(ctx context.Context, e schemas.Event, a schemas.Intents) er
 	if err != nil {
 		return fmt.Errorf("answer scope %s on %s: %w", a.Scope.Event, e.Channel, err)
 	}
-	b.emitted(e) // also if it was not needed: it was worked on
+	b.emitted(e) // even if it was not needed: it was handled
 	return nil
 }
 
-// wanted returns whether the answer a, carried by e, has to be written over the stored one.
+// wanted reports whether to overwrite the stored answer with the answer a in the event e.
 func wanted(stored *letter, e schemas.Event, a schemas.Intents) bool {
 	if stored == nil {
 		return len(a.Intents) > 0
 	}
 	was, err := stored.event(maxData)
-	if err != nil { // it is replaced like the answer to the oldest of scopes; the actuator buries it otherwise
+	if err != nil { // it is replaced like the answer to the oldest scope; otherwise the actuator buries it
 		return true
 	}
 	old, err := schemas.Decode[schemas.Intents](was)
@@ -218,8 +219,9 @@ func wanted(stored *letter, e schemas.Event, a schemas.Intents) bool {
 	return len(a.Intents)+len(old.Intents) > 0
 }
 
-// insert publishes the message that next makes from the last one of a channel, which may be nil, and returns its sequence. It calls
-// next again if another message came in between. If next returns no message, insert publishes nothing.
+// insert publishes the message that next makes from the last one of a channel, which may be nil, and returns its
+// sequence. It calls next again if another message came in between. If next returns no message, insert publishes
+// nothing.
 func (b *Bus) insert(
 	ctx context.Context, stream, channel string, next func(last *letter) (*nats.Msg, error),
 ) (sequence uint64, err error) {
@@ -247,8 +249,8 @@ func (b *Bus) insert(
 	return 0, errSuperseded
 }
 
-// Current returns whether a scope, as [Bus.Work] handed it over, still waits for its answer: no newer scope of its key has
-// been published, and no other worker has answered it.
+// Current reports whether a scope from [Bus.Work] still waits for its answer: no newer scope of its key has been
+// published, and no other worker has answered it.
 func (b *Bus) Current(ctx context.Context, scope schemas.Event) (current bool, err error) {
 	return b.has(ctx, StreamScopes, scope)
 }
@@ -270,7 +272,7 @@ func (b *Bus) get(ctx context.Context, name string, number uint64) (*letter, err
 	return b.js.prefix.rawLetter(name, m, from), nil
 }
 
-// last reads the last message of a stream on a channel, without its epoch. nil: there is none.
+// last reads the last message of a stream on a channel, without its epoch, or returns nil.
 func (b *Bus) last(ctx context.Context, name, channel string) (l *letter, err error) {
 	err = b.do("last message on "+channel, func() error {
 		s, err := b.stream(ctx, name)
@@ -308,7 +310,7 @@ func (b *Bus) drop(ctx context.Context, name string, number uint64) error {
 			return jetstream.ErrMsgNotFound
 		}
 		err = s.DeleteMsg(ctx, number-from)
-		if errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) { // the client gives the reason only as text: look whether it is gone
+		if errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) { // the client gives the reason only as text: check whether it is gone
 			if _, gone := s.GetMsg(ctx, number-from); gone != nil {
 				return gone
 			}

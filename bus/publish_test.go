@@ -31,7 +31,7 @@ func TestADeltaThatIsPublishedTwiceIsStoredOnce(t *testing.T) {
 	}
 }
 
-func TestOfTwoEventsOfAMaintenanceWithOneIDTheFirstIsStored(t *testing.T) {
+func TestMaintenanceEventIDStoredOnce(t *testing.T) {
 	b := bustest.New(t)
 	first, second, other := maintenance(t, "kernel"), maintenance(t, "kernel"), maintenance(t, "kernel")
 	second.ID, second.TraceParent = first.ID, ""
@@ -41,7 +41,7 @@ func TestOfTwoEventsOfAMaintenanceWithOneIDTheFirstIsStored(t *testing.T) {
 	}
 }
 
-func TestAScopeThatIsPublishedAgainAfterItWasDoneIsHandledAgain(t *testing.T) {
+func TestScopePublishedAgain(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	c := work(t, r.bus, bus.Work{})
 	for range 2 {
@@ -60,7 +60,7 @@ func TestPublishReturnsTheNumberOfTheEventInItsStream(t *testing.T) {
 	}
 }
 
-// incompressible is a JSON text of which at least half is left when it is compressed.
+// incompressible returns a JSON text that compresses to no less than half of its size.
 func incompressible(n int) []byte {
 	random := rand.NewChaCha8([32]byte{1})
 	half := make([]byte, n/2)
@@ -157,7 +157,7 @@ func TestPublishingSaysThatTheStreamsAreMissing(t *testing.T) {
 	}
 }
 
-func TestSettingUpAgainChangesNothingAndLeavesOtherStrategiesAlone(t *testing.T) {
+func TestSetupTwice(t *testing.T) {
 	r := newRig(t, bus.Setup{Strategies: []string{"One", "Two.Three"}})
 	before := configs(t, r.raw)
 	publish(t, r.bus, delta(t, "a"))
@@ -193,7 +193,7 @@ func TestAChangedSetupIsTakenOver(t *testing.T) {
 	}
 }
 
-// configs are the settings of all streams and consumers.
+// configs returns the settings of all streams and consumers.
 func configs(t testing.TB, js jetstream.JetStream) map[string]any {
 	t.Helper()
 	all := make(map[string]any)
@@ -215,7 +215,7 @@ func configs(t testing.TB, js jetstream.JetStream) map[string]any {
 	return all
 }
 
-func TestBuryStoresAnEventWithItsErrorAndLeavesItWhereItIs(t *testing.T) {
+func TestBury(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	e := scope(t, "a", 1)
 	publish(t, r.bus, e)

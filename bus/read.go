@@ -35,8 +35,8 @@ const (
 	subscribeBuffer = 1024
 )
 
-// pollDelays says when a reader without a consumer looks for new messages: soon after one was published, which its stream may not have
-// stored yet, and later because the stream may be another one.
+// pollDelays returns when a reader without a consumer looks for new messages: soon after one was published, which its
+// stream may not have stored yet, and later because the stream may be another one.
 func pollDelays() backoff { return backoff{first: 5 * time.Millisecond, most: time.Second} }
 
 // errSilence says that no message came for a while.
@@ -45,8 +45,8 @@ var errSilence = errors.New("no message came")
 // source says which messages of a stream to read.
 type source struct {
 	stream   string
-	channels []string  // empty: all
-	since    time.Time // leaves out older messages; zero: none
+	channels []string  // empty means all
+	since    time.Time // leaves out older messages; zero means none
 	// unheard leaves new messages for the next regular look, up to a second later, and needs no right to subscribe.
 	unheard bool
 }
@@ -125,7 +125,7 @@ type polling struct {
 	made     time.Time // when the stream was made
 	source   source
 	channels []string // of the source
-	from     uint64   // the sequence to look for next. 0: the first one since the time of the source
+	from     uint64   // the sequence to look for next. 0 means the first one since the time of the source
 	ready    []letter // were read, and not returned yet
 	heard    chan struct{}
 	live     []*nats.Subscription // signal to heard
@@ -195,7 +195,8 @@ func (r *polling) next(ctx context.Context) (letter, error) {
 	return l, nil
 }
 
-// fill reads the next messages, unless there are none. It fails if the stream was made anew, or restored to an older state.
+// fill reads the next messages, unless there are none. It fails if the stream was made again, or restored to an older
+// state.
 func (r *polling) fill(ctx context.Context) error {
 	info, err := r.stream.Info(ctx)
 	switch {
@@ -239,7 +240,8 @@ func (r *polling) fill(ctx context.Context) error {
 	return nil
 }
 
-// earliest returns the next message of the channels, so that a gap in a stream costs one question. nil: there is none.
+// earliest returns the next message of the channels, so that a gap in a stream costs one question. nil means there is
+// none.
 func (r *polling) earliest(ctx context.Context) (first *letter, err error) {
 	for _, channel := range r.channels {
 		m, err := r.get(ctx, r.from, channel)
@@ -318,9 +320,9 @@ func (r *polling) close() {
 	}
 }
 
-// list calls take with the messages that a source has now, oldest first. A table may change meanwhile: then list continues until it
-// has the newest message of each subject. It tries a question again that the server does not answer, and returns the error of take
-// as it is.
+// list calls take with the current messages of a source, oldest first. A table may change meanwhile: then list
+// continues until it has the newest message of each subject. It retries a request that the server does not answer, and
+// returns the error of take unchanged.
 func (b *Bus) list(ctx context.Context, s source, take func(letter) error) error {
 	stream, err := b.js.Stream(ctx, s.stream)
 	if err != nil {
@@ -395,7 +397,7 @@ func (b *Bus) follow(ctx context.Context, s source, take func(context.Context, l
 		switch {
 		case made.IsZero() && s.since.IsZero():
 			last = info.State.LastSeq
-		case !made.IsZero() && (!made.Equal(info.Created) || info.State.LastSeq < last): // made anew, or restored to an older state
+		case !made.IsZero() && (!made.Equal(info.Created) || info.State.LastSeq < last): // made again, or restored to an older state
 			last = 0
 		}
 		made = info.Created
@@ -419,15 +421,15 @@ func (b *Bus) follow(ctx context.Context, s source, take func(context.Context, l
 
 // Query selects events of the history.
 type Query struct {
-	// Channels are NATS subjects, with wildcards, that must not overlap. Empty: all of the history.
+	// Channels are NATS subjects, with wildcards, that must not overlap. Empty means all of the history.
 	Channels []string
-	// Since leaves out older events. Zero: everything, or with Follow only the events that are stored from now on.
+	// Since leaves out older events. Zero means everything, or with Follow only the events that are stored from now on.
 	Since time.Time
 	// Follow continues with new events.
 	Follow bool
 }
 
-// history are the channels of all events of the history.
+// history returns the channels of all events of the history.
 func history() []string { return append(subjectsOf(StreamEvents), IntentsChannels) }
 
 // Events calls handle with events of the history in the order in which they were stored, one at a time. The server copies intents

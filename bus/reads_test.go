@@ -9,7 +9,7 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 )
 
-// TestReadsOfKeys compares the streams and subjects that the key of each confined participant can read with those of docs/security.md.
+// TestReadsOfKeys compares the readable streams and subjects of each confined participant's key with docs/security.md.
 // TestNoKeyWritesWhatAnotherOwns shows that the servers enforce the rights.
 func TestReadsOfKeys(t *testing.T) {
 	news := []string{"delta", "intents", "maintenance", "receipt", "verdict"}
@@ -59,5 +59,5 @@ func TestReadsOfKeys(t *testing.T) {
 	}
 }
 
-// reads are what a key reads: the messages of streams, and live messages, by noun.
+// reads are the messages that a key can read: in streams, and live ones by noun.
 type reads struct{ streams, subjects []string }

@@ -11,7 +11,8 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-// TestRequestIntents publishes intents of a request as the key of `rehome functions` may, and looks at which the actuator gets.
+// TestRequestIntents publishes intents of a request as the key of `rehome functions` may, and checks which ones the
+// actuator gets.
 func TestRequestIntents(t *testing.T) {
 	pod := schemas.PodRef{Namespace: "web", Name: "api-0", UID: "u"}
 	other := schemas.PodRef{Namespace: "kube-system", Name: "dns", UID: "v"}

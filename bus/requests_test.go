@@ -25,7 +25,7 @@ func request(t testing.TB, sender, name, reason string) schemas.Event {
 	return e
 }
 
-// asked is a request that a follower was given. Whoever receives it decides what its handler returns.
+// asked is a request that a follower got. The receiver decides what the handler returns.
 type asked struct {
 	event  schemas.Event
 	stored time.Time
@@ -49,7 +49,7 @@ func followRequests(t testing.TB, b *bus.Bus) <-chan asked {
 	return c
 }
 
-func TestOpenRequestsAreHandedOverOldestFirstWithTheTimeAtWhichTheyWereStored(t *testing.T) {
+func TestFollowRequestsOldestFirst(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	began, first := time.Now(), r.first(t, bus.StreamRequests)
 	one, two := request(t, "admin", "one", "a"), request(t, "scaler", "one", "b")
@@ -74,7 +74,7 @@ func TestOpenRequestsAreHandedOverOldestFirstWithTheTimeAtWhichTheyWereStored(t 
 	}
 }
 
-func TestARequestThatFailsIsHandedOverAgainAndHoldsUpNoOther(t *testing.T) {
+func TestFollowRequestsRetries(t *testing.T) {
 	b := bustest.New(t)
 	one, two := request(t, "admin", "one", "a"), request(t, "admin", "two", "b")
 	publish(t, b, one)
@@ -91,7 +91,7 @@ func TestARequestThatFailsIsHandedOverAgainAndHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-func TestASecondRequestOfANameIsRefusedWhileTheFirstIsOpen(t *testing.T) {
+func TestRequestNameOpen(t *testing.T) {
 	b := bustest.New(t)
 	one := request(t, "admin", "one", "a")
 	publish(t, b, one)
@@ -112,7 +112,7 @@ func TestASecondRequestOfANameIsRefusedWhileTheFirstIsOpen(t *testing.T) {
 	publish(t, b, request(t, "admin", "one", "d"))
 }
 
-func TestARequestThatIsTooLargeIsInvalidAndOneTooManyFindsNoRoom(t *testing.T) {
+func TestRequestLimits(t *testing.T) {
 	r := newRig(t, bus.Setup{MaxBytes: 64 << 18}) // a sixty-fourth is for requests
 	large := request(t, "admin", "large", strings.Repeat("x", 100<<10))
 	if _, err := r.bus.Publish(t.Context(), large); !errors.Is(err, schemas.ErrInvalid) {
@@ -127,7 +127,7 @@ func TestARequestThatIsTooLargeIsInvalidAndOneTooManyFindsNoRoom(t *testing.T) {
 	}
 }
 
-func TestTheLastReceiptIsReadFromTheHistoryAndStoredOnce(t *testing.T) {
+func TestReceipt(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	cause := request(t, "admin", "one", "a")
 	receipt := func(state schemas.ReceiptState, reason schemas.ReceiptReason) schemas.Event {

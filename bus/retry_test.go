@@ -26,7 +26,7 @@ func retry(t testing.TB, b *bus.Bus, number uint64) uint64 {
 	return sequence
 }
 
-// refused retries what cannot be retried, and makes sure that nothing is changed by that.
+// refused retries a letter that cannot be retried, and checks that nothing changes.
 func (r rig) refused(t *testing.T, number uint64, want error, says string) {
 	t.Helper()
 	all := func() (all []map[string]string) {
@@ -45,7 +45,7 @@ func (r rig) refused(t *testing.T, number uint64, want error, says string) {
 	}
 }
 
-func TestAScopeThatIsRetriedIsPublishedAsItWasAndItsLetterRemoved(t *testing.T) {
+func TestRetryScope(t *testing.T) {
 	r := newRig(t, bus.Setup{MaxDeliver: 1})
 	scopes, stop := manual(t, r.bus, bus.Work{})
 	e := r.stored(t, scope(t, "a", 1))
@@ -111,7 +111,7 @@ func TestAnAnswerThatIsRetriedIsInTheTableAgain(t *testing.T) {
 	}
 }
 
-func TestAVerdictThatIsRetriedIsInTheHistoryAgainAlthoughItWasStoredJustNow(t *testing.T) {
+func TestRetryVerdict(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	v := r.stored(t, verdict(t, "pod-1"))
 	bury(t, r.bus, bus.StreamEvents, v)
@@ -123,12 +123,12 @@ func TestAVerdictThatIsRetriedIsInTheHistoryAgainAlthoughItWasStoredJustNow(t *t
 	}
 }
 
-func TestARetryThatWasInterruptedAndIsRepeatedPublishesOnce(t *testing.T) {
+func TestRetryInterrupted(t *testing.T) {
 	intents, _ := answer(t, "a", 1, "pod-1")
 	for name, test := range map[string]struct {
 		stream string
 		event  schemas.Event
-		// worked is what becomes of the message between the two.
+		// worked is the action between the two.
 		worked func(*testing.T, rig, uint64)
 	}{
 		"a scope that waits": {bus.StreamScopes, scope(t, "a", 1), nil},
@@ -181,7 +181,7 @@ func TestARetryThatWasInterruptedAndIsRepeatedPublishesOnce(t *testing.T) {
 	}
 }
 
-// forgetIDs waits until a stream knows no more the IDs that it was given so far.
+// forgetIDs waits until a stream has forgotten all message IDs so far.
 func (r rig) forgetIDs(t *testing.T, name string) {
 	t.Helper()
 	stream, err := r.raw.Stream(t.Context(), name)
@@ -265,7 +265,7 @@ func TestARetryIsNotHeldUpByWhatIsOlder(t *testing.T) {
 func TestAMessageThatWasCutCannotBeRetried(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	channel := scope(t, "a", 1).Channel
-	const whole, rest = 8<<20 - 1000, 8<<20 - 4096 // an embedded server takes 8 MiB, of which a letter leaves 4 KiB to headers
+	const whole, rest = 8<<20 - 1000, 8<<20 - 4096 // an embedded server accepts 8 MiB, of this a letter reserves 4 KiB for headers
 	r.garbage(t, channel, nil, strings.Repeat("x", whole))
 	work(t, r.bus, bus.Work{})
 	d := deadLetterSoon(t, r, 1)

@@ -19,7 +19,7 @@ type Participant struct {
 	Subject string
 }
 
-// String is the name by which files and inboxes of the participant begin, such as watcher or sender-batch.
+// String returns the prefix of the participant's files and inboxes, such as watcher or sender-batch.
 func (p Participant) String() string {
 	if p.Name == "" {
 		return string(p.Role)
@@ -54,7 +54,7 @@ type Hosting struct {
 	Prefix Prefix
 }
 
-// Rights are what a participant may do on the bus. Everything else is forbidden.
+// Rights are the permissions of a participant on the bus. Everything else is forbidden.
 type Rights struct {
 	Publish   []string // subjects, with wildcards
 	Subscribe []string // subjects, with wildcards
@@ -73,8 +73,8 @@ func (r Rights) Imports() (services, streams []string) {
 // AnswersOften returns whether JetStream answers a question on a subject with several messages.
 func AnswersOften(subject string) bool { return strings.HasPrefix(subject, api+"CONSUMER.MSG.NEXT.") }
 
-// RightsOf returns the least rights with which a participant can do all of its work, from the table of [Nouns]. The subjects
-// come in no particular order, none twice.
+// RightsOf returns the minimal rights for all work of a participant, from the table of [Nouns]. The subjects come in no
+// particular order, without duplicates.
 //
 // A test takes each of these rights away and expects an [ErrNotPermitted] from a method of [Bus].
 func RightsOf(p Participant, h Hosting) Rights {
@@ -103,10 +103,10 @@ func RightsOf(p Participant, h Hosting) Rights {
 	return r
 }
 
-// inboxes is the beginning of the subjects to which answers come.
+// inboxes is the prefix of the subjects for answers.
 const inboxes = "_INBOX_"
 
-// inbox is the beginning of the subjects to which the answers for a participant come.
+// inbox returns the prefix of the subjects for answers to the participant.
 func inbox(name string) string { return inboxes + schemas.Token(name) }
 
 // api is the prefix of the questions about streams and consumers.
@@ -146,7 +146,7 @@ func on(question string) []string {
 	return subjects
 }
 
-// pulls is the subject for requesting messages of a consumer.
+// pulls returns the subject for requesting messages of a consumer.
 func pulls(stream, consumer string) string {
 	return api + "CONSUMER.MSG.NEXT." + stream + "." + consumer
 }
@@ -197,7 +197,7 @@ func (r *Rights) add(n Noun, p Participant, h Hosting, polls bool) {
 	}
 }
 
-// own returns the subjects of a noun on which the participant may publish, and to which a sender may subscribe.
+// own returns the subjects of a noun that the participant may publish on, and that a sender may subscribe to.
 func (n Noun) own(p Participant, h Hosting) (subjects []string) {
 	rest := []string{">"}
 	switch byRole := strategies(p.Role, h); {
@@ -231,8 +231,8 @@ func (n Noun) own(p Participant, h Hosting) (subjects []string) {
 // anyStrategy stands for all strategies in [Hosting].
 const anyStrategy = "*"
 
-// strategies returns the tokens of the strategies that a role answers for. nil: it answers for none. No policy can name the
-// strategies of requests and maintenances, so the dispatcher never answers for them.
+// strategies returns the tokens of the strategies that a role answers for. nil means it answers for none. No policy can
+// name the strategies of requests and maintenances, so the dispatcher never answers for them.
 func strategies(role Role, h Hosting) (list []string) {
 	switch role {
 	case RoleFunctions:

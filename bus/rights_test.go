@@ -56,7 +56,7 @@ var jobs = []struct {
 	{bus.Participant{Role: bus.RoleSender, Name: "batch"}, part.send},
 }
 
-func TestTheRightsOfEachParticipantAreEnoughAndNoneOfThemIsSuperfluous(t *testing.T) {
+func TestRightsAreMinimal(t *testing.T) {
 	t.Parallel() // most of it is waiting for what does not come
 	for _, job := range jobs {
 		all := bus.RightsOf(job.who, hosting)
@@ -130,7 +130,7 @@ func (h *house) fails(t *testing.T, who bus.Participant, less rightsWithout, do 
 	}
 }
 
-// rightsWithout are rights of which one is missing.
+// rightsWithout are rights with one right missing.
 type rightsWithout struct {
 	missing string // a subject, or reply
 	rights  bus.Rights
@@ -165,7 +165,7 @@ type house struct {
 	raw     jetstream.JetStream
 }
 
-// userOf is the name of the user of a participant who lacks a right.
+// userOf returns the name of the user of a participant who lacks a right.
 func userOf(who bus.Participant, missing string) string { return who.String() + "|" + missing }
 
 func permissions(r bus.Rights) *server.Permissions {
@@ -200,12 +200,12 @@ func newHouse(t *testing.T, who bus.Participant, all bus.Rights, prefix bus.Pref
 	return h
 }
 
-// url is where a user connects.
+// url returns where a user connects.
 func (h *house) url(user string) string {
 	return (&url.URL{Scheme: "nats", User: url.UserPassword(user, "x"), Host: h.address}).String()
 }
 
-// connect is a bare client.
+// connect returns a bare client.
 func (h *house) connect(t *testing.T, user, inbox string, refused func(error)) (*nats.Conn, jetstream.JetStream) {
 	t.Helper()
 	nc, err := nats.Connect(h.url(user), nats.CustomInboxPrefix(inbox),
@@ -235,7 +235,7 @@ func (h *house) furnish(t *testing.T) {
 	}
 }
 
-// refusals are the subjects that the server refused to somebody.
+// refusals are the subjects that the server refused.
 type refusals struct {
 	mu        sync.Mutex
 	connected bool
@@ -286,8 +286,8 @@ func (r *refusals) list() []string {
 type part struct {
 	*house
 	t           *testing.T
-	bus         *bus.Bus // nil: it is no program of Rehome
-	asReader    *bus.Bus // of an operator, who can do what readers do
+	bus         *bus.Bus // nil means it is no program of Rehome
+	asReader    *bus.Bus // of an operator, with the abilities of readers
 	mine        *nats.Conn
 	js          jetstream.JetStream
 	bareContext context.Context // ends when something is refused to the two above
@@ -370,7 +370,8 @@ func (p part) attend() error {
 	return err
 }
 
-// theirs is the error of the bare client, which does not know why it had no answer. What was refused is in the list.
+// theirs returns the error of the bare client, which does not know why it got no answer. The list contains the refused
+// subjects.
 func theirs(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) {
 		return fmt.Errorf("%w: %w", bus.ErrNotPermitted, err)
@@ -406,7 +407,7 @@ func (p part) listeners() error {
 	return errors.Join(p.bus.AddListener(ctx, bus.Listener{Name: "new"}), p.bus.RemoveListener(ctx, "new"))
 }
 
-// setUpOnce tries again, as the command does: the server may not be done yet with what it had before.
+// setUpOnce retries, like the command: the server may not have finished earlier work.
 func (p part) setUpOnce() error {
 	for end := time.Now().Add(bustest.Patience); ; {
 		err := p.bus.Setup(p.t.Context(), bus.Setup{Strategies: []string{strategy}})
@@ -420,7 +421,7 @@ func (p part) setUpOnce() error {
 func (p part) bury(stream, channel string) error {
 	e := event(p.t, schemas.Delta{Kind: schemas.NodeTaints, Object: schemas.ObjectRef{Kind: "Node", Name: "a"}})
 	e.Channel, e.Sequence = channel, uint64(time.Now().UnixNano())
-	return p.bus.Bury(p.t.Context(), stream, e, errors.New("nobody can read it"))
+	return p.bus.Bury(p.t.Context(), stream, e, errors.New("an unreadable message"))
 }
 
 // watch publishes, buries what is wrong, follows verdicts, and answers requests.
@@ -477,7 +478,7 @@ func (p part) maintain() error {
 	return p.keepOne(p.followMaintenances)
 }
 
-// request follows a request, says what became of it, and drops it.
+// request follows a request, publishes its receipt, and drops it.
 func (p part) request() error {
 	ctx := p.t.Context()
 	asked := p.loose(fmt.Sprintf("rehome.request.batch.%d", time.Now().UnixNano()))
@@ -531,14 +532,14 @@ func (p part) keepOne(between func() error) error {
 	return p.bus.Maintenances().Delete(ctx, m)
 }
 
-// loose is an event on a channel that has no type yet.
+// loose returns an event on a channel that has no type yet.
 func (p part) loose(channel string) schemas.Event {
 	e := delta(p.t, "loose")
 	e.Channel, e.ID = channel, fmt.Sprint(time.Now().UnixNano())
 	return e
 }
 
-// follow follows the history until an event comes that somebody else publishes.
+// follow follows the history until another participant's event comes.
 func (p part) follow(channels string, e schemas.Event) error {
 	seen := make(chan struct{})
 	e.ID = fmt.Sprint(time.Now().UnixNano())
@@ -584,7 +585,7 @@ func (p part) decide() error {
 	return p.bury(bus.StreamScopes, "rehome.scope.RemovePods.default.node.a")
 }
 
-// ask asks the function outside, which nobody is yet.
+// ask calls an external function that does not exist yet.
 func (p part) ask() error {
 	ctx, cancel := context.WithTimeout(p.t.Context(), 2*time.Second)
 	defer cancel()
@@ -595,7 +596,7 @@ func (p part) ask() error {
 	return err
 }
 
-// act follows the table, says what became of an answer, remembers it, and drops the answer.
+// act follows the table, publishes the verdict on an answer, records it in the ledger, and drops the answer.
 func (p part) act() error {
 	ctx := p.t.Context()
 	node := fmt.Sprintf("node-%d", time.Now().UnixNano())
@@ -632,7 +633,7 @@ func (p part) act() error {
 	return p.bury(bus.StreamIntents, given.Channel)
 }
 
-// followLedger hears what somebody else writes to the ledger.
+// followLedger reads the writes of other participants to the ledger.
 func (p part) followLedger() error {
 	heard := make(chan struct{})
 	stop := sync.OnceFunc(func() { close(heard) })
@@ -678,7 +679,7 @@ func (p part) remember() error {
 	return p.bus.Ledger().Delete(ctx, "move.a")
 }
 
-// read shows what happened, what happens, and what the actuator remembers.
+// read reads past and live events, and the ledger.
 func (p part) read() error {
 	if err := p.follow(bus.DeltaChannels, delta(p.t, "a")); err != nil || len(p.refusals.list()) > 0 {
 		return err
@@ -692,7 +693,7 @@ func (p part) read() error {
 	return p.hear()
 }
 
-// look shows what the actuator remembers, how far the work has come, and which requests and maintenances are open.
+// look reads the ledger, the progress of the work, and the open requests and maintenances.
 func (p part) look() error {
 	ctx := p.t.Context()
 	publish(p.t, p.admin, p.loose(fmt.Sprintf("rehome.request.batch.%d", time.Now().UnixNano())))
@@ -752,7 +753,7 @@ func (p part) listen(published map[string]schemas.Event) error {
 	})
 }
 
-// forward listens under a name that somebody else made, asks how far it is, and buries what the sink refuses.
+// forward listens under an existing name, reads its progress, and buries events that the sink rejects.
 func (p part) forward() error {
 	const name = "audit"
 	if err := p.admin.RemoveListener(p.t.Context(), name); err != nil && !errors.Is(err, bus.ErrNoListener) {
@@ -803,7 +804,7 @@ func (p part) operate() error {
 				p.t.Fatal(err)
 			}
 		}
-		if err := p.admin.Bury(ctx, dead.stream, dead.event, errors.New("nobody can read it")); err != nil {
+		if err := p.admin.Bury(ctx, dead.stream, dead.event, errors.New("an unreadable message")); err != nil {
 			p.t.Fatal(err)
 		}
 		numbers, err := p.bus.DeadNumbers(ctx, bus.DeadQuery{})

@@ -42,7 +42,7 @@ const readyWithin = 30 * time.Second
 type ServerOptions struct {
 	// StoreDir holds the streams. [StartServer] makes it. Two servers must not use it at once.
 	StoreDir string
-	// Socket is the path of a Unix domain socket, for other processes of the same user. Empty: none.
+	// Socket is the path of a Unix domain socket, for other processes of the same user. Empty means none.
 	Socket string
 	// Listen lets other programs take part over the network. The zero value: none does.
 	Listen Listen
@@ -51,7 +51,7 @@ type ServerOptions struct {
 	// Reserve is the free space in bytes that the server leaves on its disk: with less, it takes no events, see [Server.Ready].
 	// It is at least 1 MiB.
 	Reserve int64
-	// Log gets the log of the server. nil: nothing is logged.
+	// Log gets the log of the server. nil means nothing is logged.
 	Log *slog.Logger
 }
 
@@ -60,8 +60,8 @@ type ServerOptions struct {
 type Server struct {
 	nats  *server.Server
 	store *store
-	gate  *gate  // nil: no socket
-	seed  []byte // of the key of this process. nil: every connection may do everything
+	gate  *gate  // nil means no socket
+	seed  []byte // of the key of this process. nil means every connection may do everything
 	stop  sync.Once
 
 	unwatch  func() // ends watching
@@ -320,7 +320,7 @@ func known(seed []byte) (nats.Option, error) {
 	return nats.Nkey(public, pair.Sign), err
 }
 
-// Addr returns the address on the network. nil: the server does not listen.
+// Addr returns the address on the network. nil means the server does not listen.
 func (s *Server) Addr() net.Addr {
 	if s.seed == nil {
 		return nil

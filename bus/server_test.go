@@ -15,7 +15,7 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-// socketOptions are a store and a socket of the test.
+// socketOptions returns a store and a socket of the test.
 func socketOptions(t testing.TB) bus.ServerOptions {
 	t.Helper()
 	return bus.ServerOptions{StoreDir: t.TempDir(), Socket: filepath.Join(t.TempDir(), "bus.sock")}
@@ -120,7 +120,7 @@ func TestAServerThatCannotStartSaysWhy(t *testing.T) {
 	}
 }
 
-func TestEverythingResumesWhenALostServerIsBackOnItsStore(t *testing.T) {
+func TestResumeAfterServerRestart(t *testing.T) {
 	o := socketOptions(t)
 	server, err := bus.StartServer(o)
 	if err != nil {

@@ -15,10 +15,10 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-// slowLink stands between clients and a server, and can keep what the server sends for a while.
+// slowLink is a connection to a server that can delay the data from the server.
 type slowLink struct {
 	url  string
-	held atomic.Pointer[time.Time] // until when; nil: it was never held
+	held atomic.Pointer[time.Time] // until when; nil means it was never held
 }
 
 // slow makes a link to a server of its own.
@@ -52,7 +52,7 @@ func slow(t *testing.T) *slowLink {
 	return link
 }
 
-// pass carries what the server says to the client, unless it is held.
+// pass forwards the data from the server to the client, unless it is delayed.
 func (l *slowLink) pass(server io.Reader, client io.Writer) {
 	buffer := make([]byte, 64<<10)
 	for {
@@ -69,13 +69,13 @@ func (l *slowLink) pass(server io.Reader, client io.Writer) {
 	}
 }
 
-// hold keeps what the server sends for d.
+// hold delays the data from the server for d.
 func (l *slowLink) hold(d time.Duration) {
 	until := time.Now().Add(d)
 	l.held.Store(&until)
 }
 
-func TestReadingEventsGoesOnWhenTheServerWasSilentForSeconds(t *testing.T) {
+func TestSlowServer(t *testing.T) {
 	t.Parallel()
 	link := slow(t)
 	b := bustest.Connect(t, bus.Options{URL: link.url})

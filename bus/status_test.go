@@ -63,7 +63,7 @@ func TestTheStatusSaysWhatIsInTheStreamsAndWhoWorksOnIt(t *testing.T) {
 	}
 	for name, right := range sizes {
 		if !right {
-			t.Errorf("the sizes of %s are not those of %+v", name, got)
+			t.Errorf("the sizes of %s differ from %+v", name, got)
 		}
 	}
 	cancel()
@@ -72,7 +72,7 @@ func TestTheStatusSaysWhatIsInTheStreamsAndWhoWorksOnIt(t *testing.T) {
 	}
 }
 
-func TestWhoMayNotListTheWorkersIsToldOfThoseThatItNames(t *testing.T) {
+func TestStatusForStrategies(t *testing.T) {
 	b := bustest.New(t, "Busy", "Idle", "Other")
 	e, err := schemas.NewEvent("/test", schemas.ScopeHead{Kind: schemas.NodeKind, Key: "a", Profile: "p", Strategy: "Busy"}, at, schemas.Event{})
 	if err != nil {

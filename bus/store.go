@@ -15,24 +15,25 @@ import (
 )
 
 const (
-	// lookAtStore is the time between two looks at the disk.
+	// lookAtStore is the interval of checks of the disk.
 	lookAtStore = time.Second
-	// leastReserve is the free space without which JetStream is not started again: a start writes little and would succeed.
+	// leastReserve is the free space without which JetStream is not restarted: a restart writes little and would
+	// succeed.
 	leastReserve = 1 << 20
-	// restartEvery is the time between two attempts to start JetStream again.
+	// restartEvery is the interval of attempts to restart JetStream.
 	restartEvery = 10 * time.Second
-	// creationLimit is how long the health check may report a stream that is only being created or deleted. Its directory exists, but
-	// the server does not know the stream.
+	// creationLimit is how long the health check may report a stream that is only being created or deleted. Its
+	// directory exists, but the server does not know the stream.
 	creationLimit = 10 * time.Second
 	// StoppedLimit is how long JetStream may be stopped before [Server.Alive] fails.
 	StoppedLimit = time.Minute
 )
 
 var (
-	// ErrNoSpace says that the disk of the server is too full. It passes when there is space.
-	ErrNoSpace = errors.New("the bus takes no events: its disk is full")
-	// ErrStopped says that JetStream of the embedded server has stopped. It is started again when there is space.
-	ErrStopped = errors.New("the bus takes no events: JetStream has stopped")
+	// ErrNoSpace means that the disk of the server is too full. It passes when there is space.
+	ErrNoSpace = errors.New("the bus accepts no events: its disk is full")
+	// ErrStopped means that JetStream of the embedded server has stopped. It restarts when there is space.
+	ErrStopped = errors.New("the bus accepts no events: JetStream has stopped")
 )
 
 // store watches the disk of an embedded server. While less than the reserve is free, the server refuses all writes, because
@@ -52,10 +53,10 @@ type store struct {
 
 	mu      sync.Mutex
 	err     error     // why the server takes no events
-	stopped time.Time // since when JetStream does not work; zero: it does
+	stopped time.Time // since when JetStream does not work; zero means it does
 }
 
-// watch looks at the disk until ctx ends.
+// watch checks the disk until ctx ends.
 func (s *store) watch(ctx context.Context) {
 	for ctx.Err() == nil {
 		s.look(time.Now())
@@ -72,7 +73,7 @@ func (s *store) look(now time.Time) {
 	}
 	if s.refuses != (full != nil) {
 		if err := s.refuse(full != nil); err != nil && stopped == nil {
-			s.log.Error("the limits of the bus cannot be changed", "error", err)
+			s.log.Error("cannot change the limits of the bus", "error", err)
 		}
 	}
 	s.mu.Lock()
@@ -89,7 +90,7 @@ func (s *store) look(now time.Time) {
 	case before == nil && s.err != nil:
 		s.log.Error(s.err.Error())
 	case before != nil && s.err == nil:
-		s.log.Info("the bus takes events again")
+		s.log.Info("the bus accepts events again")
 		select {
 		case s.resumed <- struct{}{}:
 		default:
@@ -97,7 +98,7 @@ func (s *store) look(now time.Time) {
 	}
 }
 
-// full returns an error while too little space is free. A quarter more than the reserve ends that.
+// full returns an error while too little space is free, until the free space exceeds the reserve by a quarter.
 func (s *store) full() error {
 	want := s.reserve
 	if s.refuses {
@@ -110,8 +111,8 @@ func (s *store) full() error {
 	return fmt.Errorf("%w: %d MiB are free in %s, want %d MiB (REHOME_STORE_RESERVE)", ErrNoSpace, free>>20, s.options.StoreDir, want>>20)
 }
 
-// failure returns why JetStream does not work: at once if a write failed, since the stream then refuses everything. Other failures
-// must last for creationLimit.
+// failure returns the reason why JetStream does not work: at once if a write failed, because the stream then refuses
+// everything. Other failures must last for creationLimit.
 func (s *store) failure(now time.Time) error {
 	failing := s.nats.Healthz(nil).Error
 	if failing != s.failing {
@@ -138,7 +139,8 @@ func (s *store) restart(now time.Time) error {
 	return s.failure(now)
 }
 
-// refuse lets the server refuse or take writes. It refuses them by limits of zero bytes; messages can still be removed.
+// refuse makes the server refuse or accept writes. It refuses them by limits of zero bytes; messages can still be
+// removed.
 func (s *store) refuse(on bool) error {
 	account, err := s.nats.LookupAccount(s.account)
 	if err != nil {
@@ -157,14 +159,15 @@ func (s *store) refuse(on bool) error {
 	return nil
 }
 
-// Ready returns why the server takes no events: an error that wraps [ErrNoSpace] or [ErrStopped].
+// Ready returns the reason why the server accepts no events: an error that wraps [ErrNoSpace] or [ErrStopped].
 func (s *Server) Ready() error {
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
 	return s.store.err
 }
 
-// Alive returns an error if JetStream has been stopped for [StoppedLimit] at the given time. A full disk alone is no error.
+// Alive returns an error if JetStream has been stopped for [StoppedLimit] at the given time. A full disk alone is no
+// error.
 func (s *Server) Alive(now time.Time) error {
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
@@ -174,13 +177,13 @@ func (s *Server) Alive(now time.Time) error {
 	return s.store.err
 }
 
-// FreeSpace returns how many bytes are free where the streams are.
+// FreeSpace returns the number of free bytes on the disk of the streams.
 func (s *Server) FreeSpace() (int64, error) { return freeSpace(s.store.options.StoreDir) }
 
-// Resumed gets a value when the server takes events again after it took none.
+// Resumed gets a value when the server accepts events again after it accepted none.
 func (s *Server) Resumed() <-chan struct{} { return s.store.resumed }
 
-// isNoSpace returns whether the server refused a message or a stream because its storage is used up.
+// isNoSpace reports whether the server refused a message or a stream because its storage is used up.
 func isNoSpace(err error) bool {
 	var refusal *jetstream.APIError
 	return errors.As(err, &refusal) && slices.Contains([]server.ErrorIdentifier{
@@ -188,7 +191,7 @@ func isNoSpace(err error) bool {
 	}, server.ErrorIdentifier(refusal.ErrorCode))
 }
 
-// Space asks the server whether it takes events. The error wraps [ErrNoSpace] if its disk is too full.
+// Space returns an error if the server accepts no events. It wraps [ErrNoSpace] if the disk is too full.
 func (b *Bus) Space(ctx context.Context) error {
 	return b.do("space of the bus", func() error {
 		info, err := b.js.AccountInfo(ctx)

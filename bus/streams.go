@@ -15,78 +15,81 @@ import (
 )
 
 const (
-	// DefaultHistory lets people find on a Monday what happened on Friday evening.
+	// DefaultHistory lets users find on a Monday the events of Friday evening.
 	DefaultHistory = 72 * time.Hour
-	// DefaultMaxBytes is the limit of all streams together: the largest known cluster has 5,000 nodes, whose scopes of 110 pods
-	// at 2 KB come to about 1 GB if all of them wait at once.
+	// DefaultMaxBytes is the limit of all streams together: the largest known cluster has 5,000 nodes, whose scopes of
+	// 110 pods at 2 KB need about 1 GB if all of them wait at once.
 	DefaultMaxBytes = 1536 << 20
-	// DefaultAckWait is how long the server waits for a worker. The scopes of a worker that died are late by this. A worker that
-	// lives reports every third of it, however long its handler takes.
+	// DefaultAckWait is how long the server waits for a worker. It delays the scopes of a worker that died. A living
+	// worker reports every third of it, however long its handler takes.
 	DefaultAckWait = 20 * time.Second
 	// DefaultMaxDeliver is how often a scope is tried. With the delays of [Bus.Work] that takes about half a minute.
 	DefaultMaxDeliver = 6
 
-	// stepWithin is how long one stream or consumer may take to be made: far longer than a cluster with a leader needs.
+	// stepWithin limits the creation of one stream or consumer: far longer than a cluster with a leader needs.
 	stepWithin = 5 * time.Second
-	// workAge is how long scopes and intents are kept. The watcher's resync evaluates everything again twice in that time.
+	// workAge is how long scopes and intents are kept. The watcher's resync evaluates everything again twice in that
+	// time.
 	workAge = time.Hour
-	// requestAge is how long requests are kept: longer than the latest deadline that one can have.
+	// requestAge is how long requests are kept: longer than their latest possible deadline.
 	requestAge = 25 * time.Hour
-	// maxRequests bounds the open requests, and maxRequest the size of each: one that names as many pods as it may needs about
-	// 100 bytes for each.
+	// maxRequests limits the open requests, and maxRequest the size of each: one with the maximum number of pods needs
+	// about 100 bytes for each.
 	maxRequests = 10_000
 	maxRequest  = 64 << 10
-	// maxMaintenance is how large the maintenance of one node may be: it lists twenty pods that cannot move, each with a reason.
+	// maxMaintenance is the largest size of the maintenance of one node: it lists twenty blocked pods, each with a
+	// reason.
 	maxMaintenance = 256 << 10
 	// deadAge is how long dead letters are kept: longer than holidays of a few days.
 	deadAge = 7 * 24 * time.Hour
-	// ledgerAge bounds how long the actuator can remember anything: longer than the longest window of a limit.
+	// ledgerAge limits how long the actuator can remember anything: longer than the longest window of a limit.
 	ledgerAge = 25 * time.Hour
-	// duplicates is how long a stream recognizes an event that was stored before: the server's own default.
+	// duplicates is how long a stream recognizes an event that was stored before: the server's default.
 	duplicates = 2 * time.Minute
-	// copyingWithin is how long Setup waits until the history copies intents. If the first attempt of the server fails, the next
-	// one comes only after 10 s, and nothing but the history depends on it.
+	// copyingWithin is how long Setup waits until the history copies intents. If the first attempt of the server fails,
+	// the next one comes only after 10 s, and only the history depends on it.
 	copyingWithin = 2 * time.Second
-	// maxAckPending is how many scopes of one strategy are handed out at once, to all workers together: a scope that is handed out
-	// can no longer be replaced by a newer one.
+	// maxAckPending is how many scopes of one strategy are delivered at once, to all workers together: a newer scope
+	// can no longer replace a delivered one.
 	maxAckPending = 16
-	// lookEvery is how often the streams are looked for while nothing happens, and so how long a deleted stream goes unnoticed.
+	// lookEvery is the interval of checks of the streams while nothing happens, and so the longest time for which a
+	// deleted stream goes unnoticed.
 	lookEvery = 10 * time.Second
 )
 
-// Setup says how the streams are laid out. The zero value is right for an embedded server without strategies.
+// Setup is the layout of the streams. The zero value suits an embedded server without strategies.
 type Setup struct {
-	// Strategies are the names of all strategies that scopes are published for. The consumers of others are left alone.
+	// Strategies are the names of all strategies that scopes are published for. Consumers of others are not changed.
 	Strategies []string
-	// Replicas is on how many servers each stream is stored: 1, 3 or 5. Zero: 1.
+	// Replicas is the number of servers that store each stream: 1, 3, or 5. Zero means 1.
 	Replicas int
-	// History is how long deltas, intents, verdicts, receipts and maintenances are kept. Zero: [DefaultHistory].
+	// History is how long deltas, intents, verdicts, receipts, and maintenances are kept. Zero means [DefaultHistory].
 	History time.Duration
-	// MaxBytes bounds all streams together, on each server. The history, requests and maintenances get nine sixteenths of it,
-	// requests and maintenances a thirty-sixth of that each, scopes a quarter, intents, dead letters and the actuator's ledger a
-	// sixteenth each. When one is full, its oldest events go; requests, maintenances and the ledger take nothing more instead.
-	// Zero: [DefaultMaxBytes].
+	// MaxBytes limits all streams together, on each server. The history, requests, and maintenances get nine sixteenths
+	// of it, requests and maintenances a thirty-sixth of that each, scopes a quarter, intents, dead letters, and the
+	// actuator's ledger a sixteenth each. A full stream drops its oldest events, but requests, maintenances, and the
+	// ledger accept nothing more instead. Zero means [DefaultMaxBytes].
 	MaxBytes int64
-	// AckWait is how long the server waits for a worker. Zero: [DefaultAckWait].
+	// AckWait is how long the server waits for a worker. Zero means [DefaultAckWait].
 	AckWait time.Duration
-	// MaxDeliver is how often a scope is tried before it becomes a dead letter. Zero: [DefaultMaxDeliver].
+	// MaxDeliver is how often a scope is tried before it becomes a dead letter. Zero means [DefaultMaxDeliver].
 	MaxDeliver int
 	// ScopesInMemory keeps scopes in the memory of the server instead of on its disk. It is for a server inside a rehome
 	// process: its watcher evaluates everything when it starts, so a restart loses no evaluation.
 	ScopesInMemory bool
-	// Parallel is how many scopes of a strategy are worked on at once, where that is more than usual.
+	// Parallel is how many scopes of a strategy are handled in parallel, if that is more than usual.
 	Parallel map[string]int
-	// TakeOver makes the streams of another installation this one's.
+	// TakeOver transfers the streams of another installation to this one.
 	TakeOver bool
 }
 
-// handedOut is how many scopes of a strategy are handed out at once if so many are worked on. Those that wait for their next
-// try are among them, and must not keep the others from being worked on.
+// handedOut returns how many scopes of a strategy are delivered at once if that many are handled. Scopes that wait for
+// their next try are among them, and must not block the others.
 func handedOut(parallel int) int { return max(maxAckPending, 2*parallel) }
 
-// Setup makes the streams and consumers, or changes those that exist to what s says. Calling it again changes nothing.
-// It must not be called by two processes with different settings. How long an event is kept can be changed at any
-// time; so can the number of replicas. It fails with [ErrOtherInstallation] if the streams belong to another one, see [Bus.Identify].
+// Setup creates the streams and consumers, or updates them to s. Calling it again changes nothing. Two processes with
+// different settings must not call it. The retention of events can be changed at any time; so can the number of
+// replicas. It fails with [ErrOtherInstallation] if the streams belong to another one, see [Bus.Identify].
 func (b *Bus) Setup(ctx context.Context, s Setup) error {
 	s.Replicas = cmp.Or(s.Replicas, 1)
 	s.History = cmp.Or(s.History, DefaultHistory)
@@ -112,24 +115,24 @@ func (b *Bus) Setup(ctx context.Context, s Setup) error {
 	})
 }
 
-// bounded gives one step of the setup its own time: a cluster that has no leader yet does not answer at all, and the
-// whole time of the caller would go into the first question.
+// bounded gives one step of the setup its own time limit: a cluster without a leader does not answer at all, and the
+// first request would use up the time of the caller.
 func bounded(ctx context.Context, step func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, stepWithin)
 	defer cancel()
 	return step(ctx)
 }
 
-// setUpStream makes a stream, or changes the one that exists.
+// setUpStream creates or updates a stream.
 func (b *Bus) setUpStream(ctx context.Context, config jetstream.StreamConfig, takeOver bool) error {
-	config.Metadata, _ = b.installation.Load().adopt(nil) // which belongs to no other
+	config.Metadata, _ = b.installation.Load().adopt(nil) // it belongs to no other
 	old, err := b.js.Stream(ctx, config.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		_, err = b.js.CreateStream(ctx, config)
 		if !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			return err
 		}
-		old, err = b.js.Stream(ctx, config.Name) // another process has just made it
+		old, err = b.js.Stream(ctx, config.Name) // another process has just created it
 	}
 	if err != nil {
 		return err
@@ -146,7 +149,7 @@ func (b *Bus) setUpStream(ctx context.Context, config jetstream.StreamConfig, ta
 		_, err := b.js.CreateStream(ctx, config)
 		return err
 	}
-	config.FirstSeq = old.CachedInfo().Config.FirstSeq // the server would throw away messages before a later one
+	config.FirstSeq = old.CachedInfo().Config.FirstSeq // the server would discard messages before a later one
 	_, err = b.js.UpdateStream(ctx, config)
 	return err
 }
@@ -171,16 +174,16 @@ func (s Setup) streams() []jetstream.StreamConfig {
 	share := s.MaxBytes / 16
 	all := []jetstream.StreamConfig{{
 		Name: StreamScopes, Description: "work for functions: the newest scope of each key, until it is answered",
-		// One message a key, and the old one gives way: a change during an evaluation is evaluated too.
+		// One message per key, and a new one replaces it: a change during an evaluation is evaluated too.
 		Retention: jetstream.WorkQueuePolicy, MaxMsgsPerSubject: 1, MaxAge: workAge, MaxBytes: 4 * share,
 	}, {
 		Name: StreamIntents, Description: "a table: the newest answer to each scope, until it is settled",
 		MaxMsgsPerSubject: 1, MaxAge: workAge, MaxBytes: share,
-		// Reads must go to the leader: a replica may not have the answer yet that an empty one has to withdraw.
+		// Reads must go to the leader: a replica may not have the answer yet that an empty one must withdraw.
 		AllowDirect: false,
 	}, {
-		Name: StreamRequests, Description: "a table: what people and programs ask for, until it is rejected or finished",
-		// An open request stays as it is. The stream refuses a second one of its name, and one too many.
+		Name: StreamRequests, Description: "a table: requests of users and programs, until rejected or finished",
+		// An open request does not change. The stream refuses a second one with its name, and one too many.
 		Discard: jetstream.DiscardNew, DiscardNewPerSubject: true, MaxMsgsPerSubject: 1, MaxMsgs: maxRequests, MaxMsgSize: maxRequest,
 		MaxAge: requestAge, MaxBytes: share / 4, Duplicates: duplicates,
 	}, {
@@ -188,15 +191,15 @@ func (s Setup) streams() []jetstream.StreamConfig {
 		Sources: []*jetstream.StreamSource{{Name: StreamIntents}}, MaxAge: s.History, MaxBytes: 9*share - 2*(share/4),
 		Duplicates: min(duplicates, s.History), Compression: jetstream.S2Compression,
 	}, {
-		Name: StreamDead, Description: "messages that could not be read or worked on, each with its error",
+		Name: StreamDead, Description: "messages that could not be read or handled, each with its error",
 		MaxAge: deadAge, MaxBytes: share, Duplicates: duplicates,
 	}, {
-		Name: StreamLedger, Description: "what the actuator has to remember: moves in flight, moves that limits count, circuit breakers",
-		// A move that cannot be remembered is not made.
+		Name: StreamLedger, Description: "state of the actuator: moves in flight, moves that limits count, circuit breakers",
+		// A move that cannot be recorded is not made.
 		Discard: jetstream.DiscardNew, MaxMsgsPerSubject: 1, MaxAge: ledgerAge, MaxBytes: share, AllowRollup: true,
 	}, {
-		Name: StreamMaintenances, Description: "a table: the maintenances that were asked for on the bus, until their nodes are given back",
-		// No entry gives way to another, and entries have no age: a node can be worked on for weeks.
+		Name: StreamMaintenances, Description: "a table: maintenances requested on the bus, until their nodes are given back",
+		// Entries do not replace each other and have no age limit: a maintenance can take weeks.
 		Discard: jetstream.DiscardNew, MaxMsgsPerSubject: 1, MaxMsgSize: maxMaintenance, MaxBytes: share / 4,
 		AllowRollup: true, AllowMsgTTL: true,
 	}}
@@ -209,7 +212,7 @@ func (s Setup) streams() []jetstream.StreamConfig {
 	return all
 }
 
-// consumer is the one consumer of the scopes of a strategy. It has no BackOff, which would take the place of AckWait;
+// consumer returns the one consumer of the scopes of a strategy. It has no BackOff, which would override AckWait;
 // [Bus.Work] computes the delays.
 func (s Setup) consumer(strategy string) jetstream.ConsumerConfig {
 	token := schemas.Token(strategy)
@@ -224,21 +227,21 @@ func (s Setup) consumer(strategy string) jetstream.ConsumerConfig {
 	}
 }
 
-// Identify sets the installation of this process. Call it before [Bus.Setup] and [Bus.FollowStreams], which compare it with the one
-// that the streams belong to. With a cluster, all published events name it.
+// Identify sets the installation of this process. Call it before [Bus.Setup] and [Bus.FollowStreams], which compare it
+// with the owner of the streams. With a cluster, all published events name it.
 func (b *Bus) Identify(i Installation) { b.installation.Store(&i) }
 
-// FollowStreams looks for the streams whenever there is a new connection, and every ten seconds, until ctx ends. Then it
-// returns nil. It calls found when all of them are there for the first time, and again whenever one of them was made anew: then
-// its messages have been lost. It fails with [ErrOtherInstallation] if they belong to another installation.
+// FollowStreams checks the streams whenever there is a new connection, and every ten seconds, until ctx ends. Then it
+// returns nil. It calls found when all of them exist for the first time, and again whenever one of them was recreated:
+// then its messages have been lost. It fails with [ErrOtherInstallation] if they belong to another installation.
 //
-// When a stream is missing it calls missing, which may set up the bus, and again after a growing delay, up to 5 s, until
-// all are there; after that every ten seconds, until missing succeeds. nil: it waits until another process does that. An error of
-// missing is logged, once until it changes.
+// If a stream is missing it calls missing, which may set up the bus, and again after a growing delay, up to 5 s, until
+// all exist; after that every ten seconds, until missing succeeds. If missing is nil, it waits until another process
+// does that. It logs an error of missing once until it changes.
 func (b *Bus) FollowStreams(ctx context.Context, missing func(context.Context) error, found func()) error {
 	var known []time.Time
 	var foreign error
-	halfway := false // missing failed, and may have made streams without their consumers
+	halfway := false // missing failed, and may have created streams without their consumers
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	b.forever(ctx, "streams", func(ctx context.Context) error {
@@ -253,7 +256,7 @@ func (b *Bus) FollowStreams(ctx context.Context, missing func(context.Context) e
 				case err != nil:
 					err = failed
 				default:
-					b.log.Warn("the bus is not set up completely, trying again", "error", failed)
+					b.log.Warn("the setup of the bus is incomplete; retrying", "error", failed)
 				}
 			}
 			if errors.Is(err, ErrOtherInstallation) {
@@ -276,8 +279,8 @@ func (b *Bus) FollowStreams(ctx context.Context, missing func(context.Context) e
 	return foreign
 }
 
-// births asks when the streams were made, and compares the clocks. Streams that belong to no installation become this one's, as far as
-// it knows its cluster.
+// births returns the creation times of the streams, and compares the clocks. It claims streams without an owner for
+// this installation if its cluster is known.
 func (b *Bus) births(ctx context.Context) (times []time.Time, err error) {
 	for _, name := range streams() {
 		sent := b.clock.local()
@@ -303,32 +306,33 @@ func (b *Bus) births(ctx context.Context) (times []time.Time, err error) {
 	return times, nil
 }
 
-// StreamStatus is what a stream holds.
+// StreamStatus is the content of a stream.
 type StreamStatus struct {
 	Name     string `json:"name"`
 	Messages uint64 `json:"messages"`
 	Bytes    uint64 `json:"bytes"`
-	// MaxBytes is how much it may hold. 0: there is no limit.
+	// MaxBytes is its limit in bytes. 0 means no limit.
 	MaxBytes int64 `json:"maxBytes,omitempty"`
-	// MaxMessages is how many messages it may hold. 0: there is no limit.
+	// MaxMessages is its limit of messages. 0 means no limit.
 	MaxMessages int64 `json:"maxMessages,omitempty"`
 	// Workers are the durable consumers that share its messages, by name: one for each strategy or listener.
 	Workers []WorkerStatus `json:"workers,omitempty"`
 }
 
-// WorkerStatus is how far the work for one strategy has come, in all processes that work on it together.
+// WorkerStatus is the progress of one strategy, over all its processes.
 type WorkerStatus struct {
 	Strategy string `json:"strategy"`
-	// Waiting are the messages that were not handed out yet, and InHand those that were and are not done.
+	// Waiting are the undelivered messages, and InHand the delivered and unacknowledged ones.
 	Waiting uint64 `json:"waiting"`
 	InHand  int    `json:"inHand"`
-	// Again are those in hand, or on their way there, that were handed out before.
+	// Again are the messages in InHand that were delivered more than once.
 	Again int `json:"again"`
-	// Idle is how many handlers wait for a message now. None, and nothing in hand: no process works on it.
+	// Idle is the number of handlers that wait for a message now. If it and InHand are 0, no process works on it.
 	Idle int `json:"idle"`
 }
 
-// Status returns what each stream holds, with all of its workers. It fails with [ErrNotConnected] and [ErrNotSetUp] among others.
+// Status returns the content of each stream, with all of its workers. Its errors include [ErrNotConnected] and
+// [ErrNotSetUp].
 func (b *Bus) Status(ctx context.Context) ([]StreamStatus, error) {
 	return b.status(ctx, func(s jetstream.Stream) (workers []*jetstream.ConsumerInfo, err error) {
 		list := s.ListConsumers(ctx)
@@ -344,8 +348,8 @@ func (b *Bus) Status(ctx context.Context) ([]StreamStatus, error) {
 	})
 }
 
-// StatusFor is [Bus.Status] with only the workers of these strategies, as far as they have a consumer. It takes no right but those
-// of a process that works on their scopes.
+// StatusFor is [Bus.Status] with only the workers of these strategies, if they have a consumer. It needs only the
+// rights of a process that works on their scopes.
 func (b *Bus) StatusFor(ctx context.Context, strategies []string) ([]StreamStatus, error) {
 	return b.status(ctx, func(s jetstream.Stream) (workers []*jetstream.ConsumerInfo, err error) {
 		if b.js.prefix.cut(s.CachedInfo().Config.Name) != StreamScopes {
@@ -363,7 +367,7 @@ func (b *Bus) StatusFor(ctx context.Context, strategies []string) ([]StreamStatu
 	})
 }
 
-// status returns what each stream holds, with the consumers that workers returns.
+// status returns the content of each stream, with the consumers that workers returns.
 func (b *Bus) status(
 	ctx context.Context, workers func(jetstream.Stream) ([]*jetstream.ConsumerInfo, error),
 ) (all []StreamStatus, err error) {

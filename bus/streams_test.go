@@ -12,7 +12,7 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-// following follows the streams and sets them up when they are missing. Each time that they are found is one value.
+// following follows the streams and sets them up when they are missing. It sends a value each time they are found.
 func following(t *testing.T, b *bus.Bus, missing func(context.Context) error) <-chan struct{} {
 	t.Helper()
 	found := make(chan struct{}, 16)
@@ -29,7 +29,7 @@ func restart(t *testing.T, s *bus.Server, o bus.ServerOptions) *bus.Server {
 	return bustest.Server(t, o)
 }
 
-func TestStreamsThatWereLostAreMadeAnewAndWhoFollowsThemHearsOfIt(t *testing.T) {
+func TestLostStreams(t *testing.T) {
 	o := bus.ServerOptions{StoreDir: t.TempDir(), Socket: filepath.Join(t.TempDir(), "s")}
 	server := bustest.Server(t, o)
 	b := bustest.Connect(t, bus.Options{Name: "tester", Socket: o.Socket})
@@ -45,7 +45,7 @@ func TestStreamsThatWereLostAreMadeAnewAndWhoFollowsThemHearsOfIt(t *testing.T) 
 	server = restart(t, server, o)
 	bustest.Eventually(t, "the streams are there again", func() bool { return b.Ready() == nil })
 	if len(found) > 0 {
-		t.Error("it was told of streams that it knew")
+		t.Error("it reported known streams")
 	}
 
 	o.StoreDir = t.TempDir()
@@ -61,7 +61,7 @@ func TestStreamsThatWereLostAreMadeAnewAndWhoFollowsThemHearsOfIt(t *testing.T) 
 	}
 }
 
-// TestHalfASetup: the streams are there after a failed setup, and their consumers are not.
+// After a failed setup, the streams exist and their consumers do not.
 func TestHalfASetup(t *testing.T) {
 	server := bustest.Server(t, bus.ServerOptions{})
 	b := bustest.Connect(t, bus.Options{Name: "tester", Server: server})

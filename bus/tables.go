@@ -15,7 +15,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// tableRetries says when the rows that could not be taken are handed over again.
+// tableRetries returns when the rows that could not be taken are handed over again.
 func tableRetries() backoff { return backoff{first: 200 * time.Millisecond, most: 10 * time.Second} }
 
 // followTable calls take with every message of a table, oldest first, and then with each new one, one at a time, until ctx ends.
@@ -37,7 +37,7 @@ func (b *Bus) followTable(ctx context.Context, stream string, take func(context.
 			delete(failed, l.Subject)
 			if err := take(ctx, l); err != nil && ctx.Err() == nil {
 				failed[l.Subject] = l
-				b.log.Warn("a message could not be handled, trying again", "stream", stream, "channel", l.Subject, "error", err)
+				b.log.Warn("cannot handle a message; retrying", "stream", stream, "channel", l.Subject, "error", err)
 			}
 		}
 		for {
@@ -113,7 +113,7 @@ func (b *Bus) FollowIntents(ctx context.Context, handle func(context.Context, sc
 func (b *Bus) requested(ctx context.Context, e schemas.Event) (open bool, err error) {
 	a, err := schemas.Decode[schemas.Intents](e)
 	if err != nil || a.Strategy != schemas.RequestStrategy || len(a.Intents) == 0 {
-		return true, nil //nolint:nilerr // the actuator reads the event again and says what is wrong with it
+		return true, nil //nolint:nilerr // the actuator reads the event again and reports the error
 	}
 	sender, name, _ := strings.Cut(a.Scope.Key, "/")
 	request, accepted, open, err := b.AcceptedRequest(ctx, sender, name)
@@ -316,9 +316,9 @@ func (b *Bus) Receipt(ctx context.Context, sender, name string) (schemas.Event, 
 	return b.lastEvent(ctx, StreamEvents, schemas.Receipt{Sender: sender, Name: name}.Channel())
 }
 
-// AcceptedRequest reads an open request as its sender stored it, and the receipt with which the watcher accepted it. Only the
-// sender can publish the one, and only the watcher the other. ok is false if there is no such request, or if it has another
-// last receipt.
+// AcceptedRequest reads an open request in its original form, and the receipt with which the watcher accepted it. Only
+// the sender can publish the former, and only the watcher the latter. ok is false if there is no such request, or if it
+// has another last receipt.
 func (b *Bus) AcceptedRequest(
 	ctx context.Context, sender, name string,
 ) (request schemas.Request, accepted schemas.Receipt, ok bool, err error) {

@@ -12,7 +12,7 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-func TestATapSeesScopesWithoutTakingThemFromTheirFunction(t *testing.T) {
+func TestSubscribeToScopes(t *testing.T) {
 	b := bustest.New(t, strategy)
 	tapped := make(chan schemas.Event, 16)
 	background(t, func(ctx context.Context) error {
@@ -48,7 +48,7 @@ func TestATapSeesScopesWithoutTakingThemFromTheirFunction(t *testing.T) {
 	}
 }
 
-// probe is what the events are about that find out whether a tap listens already.
+// probe is the subject of events that detect whether a tap listens already.
 const probe = "namespaces/web/pods/probe"
 
 func listens(t *testing.T, b *bus.Bus, tapped <-chan schemas.Event) {
@@ -59,7 +59,7 @@ func listens(t *testing.T, b *bus.Bus, tapped <-chan schemas.Event) {
 	})
 }
 
-func TestATapLeavesOutWhatCannotBeReadAndEndsWithTheErrorOfItsHandler(t *testing.T) {
+func TestSubscribeErrors(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	enough := errors.New("enough")
 	tapped := make(chan schemas.Event, 16)
@@ -88,7 +88,7 @@ func TestATapLeavesOutWhatCannotBeReadAndEndsWithTheErrorOfItsHandler(t *testing
 	}
 }
 
-func TestNothingIsMissedOfWhatIsSetOffOnceItIsListenedTo(t *testing.T) {
+func TestSubscribed(t *testing.T) {
 	b := bustest.New(t, strategy)
 	for range 50 {
 		want := verdict(t, "pod-1")
@@ -138,7 +138,7 @@ func TestWhoListensIsToldWhenSomethingMayHaveBeenMissed(t *testing.T) {
 		}
 	}
 	if len(told) > 0 {
-		t.Errorf("it was told %d times more, want once for each connection", len(told))
+		t.Errorf("it was called %d times more, want once for each connection", len(told))
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-func TestAListOfDeadLettersEndsAlthoughTheyAreDroppedMeanwhile(t *testing.T) {
+func TestDeadNumbersWhileDropped(t *testing.T) {
 	server, err := StartServer(ServerOptions{StoreDir: filepath.Join(t.TempDir(), "store")})
 	if err != nil {
 		t.Fatal(err)

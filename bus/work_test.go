@@ -21,7 +21,7 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-// handled is a scope that a worker was given. Whoever receives it decides what its handler returns.
+// handled is a scope that a worker got. The receiver decides what the handler returns.
 type handled struct {
 	event schemas.Event
 	ctx   context.Context
@@ -29,7 +29,7 @@ type handled struct {
 	end   chan error
 }
 
-// manual works on scopes in the background and lets the test be the handler.
+// manual works on scopes in the background and makes the test the handler.
 func manual(t testing.TB, b *bus.Bus, w bus.Work) (scopes <-chan handled, stop func()) {
 	t.Helper()
 	c := make(chan handled, 100)
@@ -63,7 +63,7 @@ func work(t testing.TB, b *bus.Bus, w bus.Work) <-chan string {
 	return c
 }
 
-func TestOfSeveralScopesOfOneKeyOnlyTheNewestIsHandedOut(t *testing.T) {
+func TestWorkNewestScope(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	publish(t, r.bus, scope(t, "a", 1), scope(t, "b", 1), scope(t, "a", 2), scope(t, "b", 2), scope(t, "a", 3))
 	c := work(t, r.bus, bus.Work{})
@@ -75,7 +75,7 @@ func TestOfSeveralScopesOfOneKeyOnlyTheNewestIsHandedOut(t *testing.T) {
 	}
 }
 
-func TestAHandlerGetsTheWholeEventWithItsChannelAndSequence(t *testing.T) {
+func TestWorkWholeEvent(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	want := scope(t, "worker-1.example.com", 1)
 	want.CausationID, want.Expires = "delta", at.Add(time.Hour)
@@ -117,7 +117,7 @@ func TestNoMoreHandlersRunThanAllowed(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeReadGoesToTheDeadLettersAndTheNextScopeIsHandled(t *testing.T) {
+func TestWorkUnreadable(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	channel := func(node string) string { return scope(t, node, 1).Channel }
 	incomplete := nats.Header{"ce-specversion": {"1.0"}, "ce-id": {"1"}, "X-Custom": {"kept"}}
@@ -164,7 +164,7 @@ func TestWhatCannotBeReadGoesToTheDeadLettersAndTheNextScopeIsHandled(t *testing
 	}
 }
 
-func TestAScopeThatFailsIsTriedAgainAfterGrowingDelaysAndBuriedAtLast(t *testing.T) {
+func TestWorkRetriesAndBuries(t *testing.T) {
 	const tries = 4
 	r := newRig(t, bus.Setup{MaxDeliver: tries})
 	scopes, _ := manual(t, r.bus, bus.Work{RetryAfter: 80 * time.Millisecond})
@@ -211,7 +211,7 @@ func TestANewerScopeDoesNotWaitForTheDelayOfAnOlderOne(t *testing.T) {
 	}
 }
 
-func TestAHandlerThatRunsLongIsNotDisturbedAndItsScopeNotGivenToOthers(t *testing.T) {
+func TestWorkSlowHandler(t *testing.T) {
 	t.Parallel()
 	const patience = 2 * time.Second
 	r := newRig(t, bus.Setup{AckWait: patience})
@@ -225,14 +225,14 @@ func TestAHandlerThatRunsLongIsNotDisturbedAndItsScopeNotGivenToOthers(t *testin
 	case <-mine:
 		t.Error("the worker was given the scope twice")
 	case <-h.ctx.Done():
-		t.Error("the handler was told to stop")
+		t.Error("the handler was canceled")
 	case <-time.After(5 * patience / 2):
 	}
 	h.end <- nil
 	r.empty(t, bus.StreamScopes)
 }
 
-func TestAtTheEndAHandlerThatRunsMayFinishAndItsScopeIsDone(t *testing.T) {
+func TestWorkEndFinishesHandlers(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	scopes, stop := manual(t, r.bus, bus.Work{Parallel: 1})
 	publish(t, r.bus, scope(t, "a", 1), scope(t, "b", 1))
@@ -246,7 +246,7 @@ func TestAtTheEndAHandlerThatRunsMayFinishAndItsScopeIsDone(t *testing.T) {
 	case <-stopped:
 		t.Fatal("Work returned while a handler was running")
 	case <-h.ctx.Done():
-		t.Fatal("the handler was told to stop at once")
+		t.Fatal("the handler was canceled at once")
 	case <-time.After(200 * time.Millisecond):
 	}
 	h.end <- nil
@@ -274,7 +274,7 @@ func TestAWorkerWaitsForItsConsumer(t *testing.T) {
 	}
 }
 
-func TestWorkersOfOneStrategyShareItsScopesAndSeeNoOthers(t *testing.T) {
+func TestWorkersShareScopes(t *testing.T) {
 	r := newRig(t, bus.Setup{Strategies: []string{strategy, "Other"}})
 	other := scope(t, "other", 1)
 	other.Channel = schemas.ScopeHead{Kind: schemas.NodeKind, Key: "other", Profile: "default", Strategy: "Other"}.Channel()
@@ -301,8 +301,8 @@ func TestWorkersOfOneStrategyShareItsScopesAndSeeNoOthers(t *testing.T) {
 	}
 }
 
-// The client of NATS once lost a wake-up when a scope came quicker than it was done with asking for it: the worker then
-// slept until the server's heartbeat was missed, for seconds, and began anew with a warning.
+// The NATS client once lost a wake-up when a scope came before its request was complete: the worker then slept until it
+// missed the server's heartbeat, for seconds, and restarted with a warning.
 func TestAWorkerDoesNotSleepWhileScopesWait(t *testing.T) {
 	warnings := &warned{Handler: slog.DiscardHandler}
 	b := bustest.Connect(t, bus.Options{Server: bustest.Server(t, bus.ServerOptions{}), Log: slog.New(warnings)})
@@ -343,7 +343,7 @@ func TestAWorkerDoesNotSleepWhileScopesWait(t *testing.T) {
 	}
 }
 
-// warned counts what is logged as a warning or worse.
+// warned counts log entries of level warning or higher.
 type warned struct {
 	slog.Handler
 	count atomic.Int32

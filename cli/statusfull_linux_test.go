@@ -17,7 +17,7 @@ func TestStatusOfFullBus(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return strings.Contains(out, "\nthe bus takes no events: its disk is full\n")
+			return strings.Contains(out, "\nthe bus accepts no events: its disk is full\n")
 		})
 	})
 }

@@ -106,7 +106,7 @@ func (l *look) add(rule, format string, values ...any) {
 	l.found = append(l.found, schemas.Protection{Rule: rule, Detail: fmt.Sprintf(format, values...)})
 }
 
-// unmovable returns the rules that no setting and no annotation lifts, because evicting such a pod achieves nothing:
+// unmovable applies the rules that no setting and no annotation lifts, because evicting such a pod achieves nothing:
 // the kubelet runs the first two kinds from its own files, and the third is already terminating.
 func (l *look) unmovable() {
 	if _, mirror := l.pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {

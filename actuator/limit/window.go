@@ -21,7 +21,7 @@ type Move struct {
 // Never is longer than any wait.
 const Never = time.Duration(math.MaxInt64)
 
-// Admits reports whether one more pod may be moved off the node and out of the namespace. If not, wait is the time
+// Admits returns whether one more pod may be moved off the node and out of the namespace. If not, wait is the time
 // until there is capacity again, or [Never] if only a policy change helps. Of several limits, reason names the one that
 // lasts longest.
 func Admits(

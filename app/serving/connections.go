@@ -35,7 +35,7 @@ type connections struct {
 	last    time.Time // when one was closed last
 }
 
-// changed returns the [http.Server.ConnState] of the server.
+// changed is the [http.Server.ConnState] of the server.
 func (c *connections) changed(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

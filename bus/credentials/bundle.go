@@ -14,7 +14,7 @@ const Servers = "server"
 
 // Bundle holds the files of one participant, or of the servers.
 type Bundle struct {
-	// Name is that of the participant, such as watcher or sender-batch, or [Servers].
+	// Name is the name of the participant, such as watcher or sender-batch, or [Servers].
 	Name string
 	// Files are [Authority], [Certificate], [CertificateKey], and the [Seed] of a participant or the [ServerConfig].
 	Files map[string][]byte

@@ -1,4 +1,4 @@
-// Package credentials writes the files by which NATS servers know the participants of the bus and grant them the rights of
+// Package credentials writes the files from which NATS servers know the participants of the bus, with the rights of
 // [bus.RightsOf].
 //
 //	credentials.go  Write: a seed for each participant
@@ -6,8 +6,8 @@
 //	tls.go          certificates
 //	bundle.go       Bundles: the files of each participant
 //
-// [Write] keeps the secrets of a directory and writes everything else again, also for other participants. It makes no connection.
-// It must not be called twice at once on one directory.
+// [Write] keeps the secrets of a directory and writes everything else again, even for other participants. It makes no
+// connection. It must not run twice at once on one directory.
 package credentials
 
 import (
@@ -33,12 +33,12 @@ const (
 
 // Config lists the participants and the servers.
 type Config struct {
-	// Functions are the functions outside of Rehome, Senders the programs that make requests, Forwarders those that read the history
-	// under a name.
+	// Functions are external functions, Senders the programs that make requests, Forwarders the programs that read the
+	// history under a name.
 	Functions, Senders, Forwarders []bus.Participant
-	// BuiltIn are the strategies that `rehome functions` hosts, HTTPFunctions those that the dispatcher asks over HTTP.
+	// BuiltIn are the strategies that `rehome functions` hosts, HTTPFunctions the ones with an HTTP function.
 	BuiltIn, HTTPFunctions []string
-	// Hosts are the names and addresses of the servers, for certificates. Empty: no certificates.
+	// Hosts are the names and addresses of the servers, for certificates. Empty means no certificates.
 	Hosts []string
 	// Prefix is the prefix of streams and subjects, see [bus.Options].
 	Prefix bus.Prefix
@@ -48,7 +48,7 @@ type Config struct {
 type Report struct {
 	// Made and Kept are keys and the certificate of the authority.
 	Made, Kept []string
-	// Unused are the seeds of participants that [ServerConfig] does not list any more.
+	// Unused are the seeds of participants that [ServerConfig] does not list anymore.
 	Unused []string
 }
 

@@ -34,7 +34,7 @@ func forwarder(name string) bus.Participant {
 
 func sender(name string) bus.Participant { return bus.Participant{Role: bus.RoleSender, Name: name} }
 
-// files are the files of a directory, with their modes.
+// files returns the files of a directory, with their modes.
 func files(t *testing.T, dir string) map[string]os.FileMode {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -97,7 +97,7 @@ func TestEveryParticipantHasAKeyThatOnlyItsOwnerReads(t *testing.T) {
 	for _, name := range secrets {
 		secret := strings.TrimSpace(read(t, dir, name))
 		if strings.Contains(config, secret) || strings.Contains(readme, secret) {
-			t.Errorf("the secret of %s is in a file that everybody reads", name)
+			t.Errorf("the secret of %s is in a file that all users can read", name)
 		}
 		if strings.HasSuffix(name, ".nk") && !strings.Contains(readme, "| `"+name+"` |") {
 			t.Errorf("the page does not say who gets %s", name)
@@ -105,7 +105,7 @@ func TestEveryParticipantHasAKeyThatOnlyItsOwnerReads(t *testing.T) {
 	}
 }
 
-func TestWritingAgainKeepsEveryKeyAndSaysWhoLostItsRights(t *testing.T) {
+func TestWriteAgain(t *testing.T) {
 	dir := t.TempDir()
 	both := credentials.Config{Senders: []bus.Participant{sender("a"), sender("b")}, Hosts: []string{"a"}}
 	write(t, dir, both)
@@ -130,7 +130,7 @@ func TestWritingAgainKeepsEveryKeyAndSaysWhoLostItsRights(t *testing.T) {
 		}
 	}
 	if mode := files(t, dir)["sender-a.nk"]; mode != 0o600 {
-		t.Errorf("a key that everybody could read has the mode %v, want 0600", mode)
+		t.Errorf("a key that was world-readable has the mode %v, want 0600", mode)
 	}
 }
 

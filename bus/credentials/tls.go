@@ -97,9 +97,9 @@ func (w *writer) authority(now time.Time) (authority, error) {
 	}
 	switch {
 	case !key.PublicKey.Equal(c.PublicKey):
-		err = fmt.Errorf("%s: want the certificate of %s, got that of another key", file, CAKey)
+		err = fmt.Errorf("%s: want the certificate of %s, got the certificate of another key", file, CAKey)
 	case c.NotAfter.Before(now.Add(certifiedFor)):
-		err = fmt.Errorf("%s: it holds until %s only: remove it and %s to make new ones, and give everybody the new %s",
+		err = fmt.Errorf("%s: it is valid only until %s: remove it and %s to make new ones, and distribute the new %s",
 			file, c.NotAfter.Format(time.DateOnly), CAKey, CACert)
 	}
 	return authority{c, key}, err

@@ -11,8 +11,9 @@ import (
 // is cheaper to look at more events.
 const mostChannels = 64
 
-// Channels returns the NATS subjects of the events that fit the filter, and of as few others as subjects allow: the namespaces,
-// pods, and nodes of scopes and intents are in the data. No two of them match the same subject. Empty: no event can fit.
+// Channels returns the NATS subjects of the events that fit the filter, and of as few others as subjects allow: the
+// namespaces, pods, and nodes of scopes and intents are in the data. No two of them match the same subject. Empty means
+// no event can fit.
 func (f Filter) Channels() []string {
 	var all []string
 	for _, noun := range Nouns() {
@@ -54,7 +55,7 @@ func (f Filter) patterns(noun string) [][][]string {
 		return [][][]string{{{"pod"}, all, places}}
 	case noun == Delta && len(f.Nodes) > 0: // rehome.delta.node.ASPECT.NAME; the node of a pod is in the data
 		return [][][]string{{{"node"}, all, tokens(f.Nodes)}, {{"pod"}, all}}
-	case noun == Delta, noun != Maintenance && !f.asksOfData(): // requests and receipts say nothing of what a filter asks
+	case noun == Delta, noun != Maintenance && !f.asksOfData(): // requests and receipts have no field that a filter selects
 		return [][][]string{{all}}
 	}
 	return nil

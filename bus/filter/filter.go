@@ -49,14 +49,14 @@ func Remembered(channel string) bool { return !passes(nounOf(channel)) }
 // nodes have no namespace, and requests and receipts have none of these fields. Events about a maintenance have the strategy
 // Maintenance, its nodes, and the pods that cannot move.
 type Filter struct {
-	// Types are the words above. Empty: all that the history keeps, which are all but scope and request.
+	// Types are the words above. Empty means all that the history keeps, which are all but scope and request.
 	Types []string
-	// Outcomes are those of verdicts.
+	// Outcomes are outcomes of verdicts.
 	Outcomes []string
 	// Strategies are their names.
 	Strategies []string
-	// Namespaces, Pods, and Nodes are places: of the node or pod that changed, of the scope, or of a pod that should move. One
-	// place of the event has to fit all three lists.
+	// Namespaces, Pods, and Nodes are places: of the node or pod that changed, of the scope, or of a pod that should
+	// move. One place of the event must fit all three lists.
 	Namespaces []string
 	Pods       []Pod
 	Nodes      []string
@@ -147,7 +147,7 @@ func fits[T comparable](list []T, entry T) bool {
 	return len(list) == 0 || slices.Contains(list, entry)
 }
 
-// nounOf returns the type of the events on a channel. Empty: it is not known.
+// nounOf returns the type of the events on a channel. Empty means it is not known.
 func nounOf(channel string) string {
 	tokens := strings.SplitN(channel, ".", 3)
 	if len(tokens) < 3 || tokens[0] != schemas.Prefix || !slices.Contains(Nouns(), tokens[1]) {

@@ -55,7 +55,7 @@ func TestTheSubjectsSayAsMuchOfTheFilterAsSubjectsCan(t *testing.T) {
 		{"pods of one namespace", Filter{Pods: pods, Namespaces: []string{"web"}, Types: []string{Verdict}}, []string{
 			"rehome.verdict.*.*.web.v1_2",
 		}},
-		{"a node: its deltas, and all in which it can be named", Filter{Nodes: []string{"w.1"}}, []string{
+		{"a node: its deltas, and all events that can name it", Filter{Nodes: []string{"w.1"}}, []string{
 			"rehome.delta.node.*.w_1", "rehome.delta.pod.>", "rehome.intents.>", "rehome.verdict.>", "rehome.maintenance.>",
 		}},
 		{"a node and a namespace", Filter{Nodes: []string{"w1"}, Namespaces: []string{"shop"}, Types: []string{Delta}}, []string{
@@ -176,10 +176,10 @@ func TestAnEventIsWantedByWhatItSays(t *testing.T) {
 		event  schemas.Payload
 		want   bool
 	}{
-		{"a node that was asked about, without any pod", Filter{Nodes: []string{"n1"}}, answer("S", schemas.NodeKind, "n1"), true},
-		{"a pod that was asked about", Filter{Pods: []Pod{{"a", "x"}}}, answer("S", schemas.PodKind, "a/x"), true},
-		{"a workload that was asked about", Filter{Namespaces: []string{"a"}}, answer("S", schemas.WorkloadKind, "a/ReplicaSet/x"), true},
-		{"a group that was asked about", Filter{Namespaces: []string{"a"}}, answer("S", schemas.SpreadKind, "a/zone/1"), true},
+		{"a requested node, without any pod", Filter{Nodes: []string{"n1"}}, answer("S", schemas.NodeKind, "n1"), true},
+		{"a requested pod", Filter{Pods: []Pod{{"a", "x"}}}, answer("S", schemas.PodKind, "a/x"), true},
+		{"a requested workload", Filter{Namespaces: []string{"a"}}, answer("S", schemas.WorkloadKind, "a/ReplicaSet/x"), true},
+		{"a requested group", Filter{Namespaces: []string{"a"}}, answer("S", schemas.SpreadKind, "a/zone/1"), true},
 		{"a kind of scope that is in no namespace", Filter{Namespaces: []string{"cluster"}}, answer("S", schemas.UsageKind, "cluster"), false},
 		{"a pod of an answer", Filter{Pods: []Pod{{"b", "y"}}, Nodes: []string{"n1"}}, onePod, true},
 		{"one pod has the name and another the namespace", Filter{Pods: []Pod{{"a", "x"}}, Namespaces: []string{"b"}}, onePod, false},
@@ -199,16 +199,16 @@ func TestAnEventIsWantedByWhatItSays(t *testing.T) {
 		{"a maintenance by its name", Filter{Maintenances: []string{"disks", "kernel"}}, kernel, true},
 		{"a maintenance of another name", Filter{Maintenances: []string{"disks"}}, kernel, false},
 		{"an answer about a maintenance", Filter{Maintenances: []string{"kernel"}}, answer("Maintenance", schemas.MaintenanceKind, "kernel"), true},
-		{"an answer about what has its name", Filter{Maintenances: []string{"kernel"}}, answer("Maintenance", schemas.NodeKind, "kernel"), false},
+		{"an answer about an object with its name", Filter{Maintenances: []string{"kernel"}}, answer("Maintenance", schemas.NodeKind, "kernel"), false},
 		{"a verdict on a pod of a maintenance", Filter{Maintenances: []string{"kernel"}}, ofKernel, true},
 		{"a verdict on a pod of another one", Filter{Maintenances: []string{"disks"}}, ofKernel, false},
-		{"a node that a maintenance tells of", Filter{Nodes: []string{"n2"}}, kernel, true},
-		{"a node that a maintenance does not tell of", Filter{Nodes: []string{"n5"}}, kernel, false},
+		{"a node that a maintenance names", Filter{Nodes: []string{"n2"}}, kernel, true},
+		{"a node that a maintenance does not name", Filter{Nodes: []string{"n5"}}, kernel, false},
 		{"a node that a maintenance has no more", Filter{Nodes: []string{"n3"}}, kernel, true},
 		{"a node that was changed for a maintenance", Filter{Nodes: []string{"n4"}}, kernel, true},
 		{"a pod that cannot move off its node", Filter{Pods: []Pod{{"a", "x"}}, Nodes: []string{"n1"}}, kernel, true},
 		{"a pod that cannot move off another node", Filter{Pods: []Pod{{"a", "x"}}, Nodes: []string{"n2"}}, kernel, false},
-		{"a scope when nobody asks for scopes", Filter{}, schemas.ScopeHead{Strategy: "S", Kind: schemas.NodeKind, Key: "n1"}, false},
+		{"a scope without a subscription to scopes", Filter{}, schemas.ScopeHead{Strategy: "S", Kind: schemas.NodeKind, Key: "n1"}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := c.filter.Matches(event(t, c.event)); got != c.want {
@@ -218,7 +218,7 @@ func TestAnEventIsWantedByWhatItSays(t *testing.T) {
 	}
 	unreadable := schemas.Event{Type: "dev.rehome.delta.v9", Channel: "rehome.delta.node.taints.n1", Data: []byte(`{}`)}
 	if !(Filter{Types: []string{Delta}}).Matches(unreadable) || (Filter{Nodes: []string{"n1"}}).Matches(unreadable) {
-		t.Error("an event of a newer type is wanted unless its data is asked for")
+		t.Error("an event of a newer type is selected unless a filter reads its data")
 	}
 	unreadable.Channel = "rehome.request.a.b"
 	if (Filter{}).Matches(unreadable) {
@@ -226,7 +226,7 @@ func TestAnEventIsWantedByWhatItSays(t *testing.T) {
 	}
 }
 
-// world are all events that can be made of a few names, some of which have bytes that subjects write otherwise.
+// world returns all events that can be made of a few names, some of them with bytes that subjects encode.
 func world(t *testing.T) (all []schemas.Event) {
 	t.Helper()
 	add := func(p schemas.Payload, correlation string) {
@@ -260,7 +260,7 @@ func world(t *testing.T) (all []schemas.Event) {
 	return append(all, maintained(t)...)
 }
 
-// maintained are all events about maintenances and their pods.
+// maintained returns all events about maintenances and their pods.
 func maintained(t *testing.T) (all []schemas.Event) {
 	t.Helper()
 	add := func(p schemas.Payload) {
@@ -319,7 +319,7 @@ func randomFilter(r *rand.Rand) Filter {
 	return f
 }
 
-// covers says whether a subject with wildcards matches a channel, as NATS does.
+// covers reports whether a subject with wildcards matches a channel, as in NATS.
 func covers(subject, channel string) bool {
 	s, c := strings.Split(subject, "."), strings.Split(channel, ".")
 	for i, token := range s {
@@ -333,8 +333,8 @@ func covers(subject, channel string) bool {
 	return len(s) == len(c)
 }
 
-// TestWhatIsWantedComesOnExactlyOneOfTheSubjects draws filters at random and holds them against all events of a small
-// world. To repeat a run, put its seed in place of the time.
+// TestWhatIsWantedComesOnExactlyOneOfTheSubjects draws random filters and compares them with all events of a small
+// world. To repeat a run, replace the time with its seed.
 func TestWhatIsWantedComesOnExactlyOneOfTheSubjects(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

@@ -47,7 +47,7 @@ func read(noun string, e schemas.Event) (s statement, ok bool) {
 	return statement{}, false
 }
 
-// maintenanceOf returns the name of the maintenance of a scope. Empty: the scope is of another kind.
+// maintenanceOf returns the name of the maintenance of a scope. Empty means the scope is of another kind.
 func maintenanceOf(kind schemas.ScopeKind, key string) string {
 	if kind != schemas.MaintenanceKind {
 		return ""

@@ -1,4 +1,4 @@
-// Command rehome is the event-driven descheduler: all roles in one process, one role, or a look at what they do.
+// Command rehome is the event-driven descheduler. It runs all roles in one process or a single role, and shows their work.
 package main
 
 import (

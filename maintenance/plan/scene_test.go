@@ -173,7 +173,7 @@ func leaders(count int) map[string]bool {
 	return names
 }
 
-// leader returns a control plane node.
+// leader makes a node a control plane node.
 func leader(n *NodeFacts, _ *v1alpha1.NodeStatus) {
 	n.Node.Labels["node-role.kubernetes.io/control-plane"] = ""
 }

@@ -138,7 +138,7 @@ func (w *work) accepted() metav1.Condition {
 	return no(v1alpha1.Accepted, w.refused.Reason, message)
 }
 
-// drained reports whether every node is drained, or was before it was given back.
+// drained returns the condition whether every node is drained, or was before it was given back.
 func (w *work) drained(c counts) metav1.Condition {
 	message := fmt.Sprintf("%d of %d nodes are drained", c.drained, c.all)
 	switch {
@@ -152,7 +152,7 @@ func (w *work) drained(c counts) metav1.Condition {
 	return yes(v1alpha1.Drained, v1alpha1.ReasonAllDrained, message)
 }
 
-// completed reports whether every node was given back. Without a node that requires the stage Complete.
+// completed returns the condition whether every node was given back. Without a node that requires the stage Complete.
 func (w *work) completed(c counts) metav1.Condition {
 	message := fmt.Sprintf("%d of %d nodes were given back", c.returned, c.all)
 	if c.returned < c.all || c.all == 0 && w.stage != v1alpha1.Complete {

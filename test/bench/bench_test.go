@@ -111,7 +111,7 @@ func TestReportJSON(t *testing.T) {
 func TestCommandLine(t *testing.T) {
 	for _, c := range []struct {
 		arguments string
-		want      string // of the error; empty: none
+		want      string // of the error; empty means none
 	}{
 		{"", ""},
 		{"--parts all", ""},

@@ -87,7 +87,7 @@ func kindOf(subject string) string {
 	return strings.Join(words[:min(n, len(words))], ".")
 }
 
-// count is how many messages and bytes there were for each of n changes.
+// count returns how many messages and bytes there were for each of n changes.
 func (t *tap) count(n int) (messages, bytes float64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -98,7 +98,7 @@ func (t *tap) count(n int) (messages, bytes float64) {
 	return messages, bytes
 }
 
-// kinds lists the kinds of messages for each of n changes, the most bytes first.
+// kinds returns the kinds of messages for each of n changes, the most bytes first.
 func (t *tap) kinds(n int) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

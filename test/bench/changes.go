@@ -33,7 +33,7 @@ type change struct {
 	make func(ctx context.Context, i int) error
 }
 
-// changesOf are the kinds of changes of pods of a class, each pod on another node as far as possible.
+// changesOf returns the kinds of changes of pods of a class, each pod on another node as far as possible.
 func (s *stage) changesOf(c class) ([]change, error) {
 	n := s.changeCount(c)
 	pods, err := s.view.some(c, n+more(n))
@@ -57,13 +57,13 @@ func (s *stage) changesOf(c class) ([]change, error) {
 	}, nil
 }
 
-// changeCount is how many changes of each kind are made to pods of a class.
+// changeCount returns how many changes of each kind are made to pods of a class.
 func (s *stage) changeCount(c class) int { return max(min(s.changes, s.made[c.name]/2), 1) }
 
-// more is how many of n changes are made again while the bus is watched.
+// more returns how many of n changes are made again while the bus is watched.
 func more(n int) int { return (n + tapped - 1) / tapped }
 
-// labels is a patch that sets a label that nothing selects.
+// labels returns a patch that sets a label that nothing selects.
 func labels(i int) []byte {
 	return fmt.Appendf(nil, `{"metadata":{"labels":{"%sturn":"%d-%d"}}}`, taintPrefix, i, time.Now().UnixNano())
 }

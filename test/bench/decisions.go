@@ -22,7 +22,7 @@ type decision struct {
 	once bool
 }
 
-// decisions are the figures and their targets.
+// decisions returns the figures and their targets.
 func decisions() []decision {
 	const node, fit = time.Millisecond, 2 * time.Millisecond
 	return []decision{

@@ -72,7 +72,7 @@ func moveRows(drains []drained, rehome, bare rate) []row {
 	}
 }
 
-// perMove is the processor time of one move in milliseconds.
+// perMove returns the processor time of one move in milliseconds.
 func perMove(drains []drained) float64 {
 	var spent time.Duration
 	pods := 0

@@ -83,8 +83,8 @@ func (h history) add(e schemas.Event) error {
 	return nil
 }
 
-// steps are the durations of stepNames for one node; nil when an event is missing, as an answer can be that was settled
-// before it was copied to the history.
+// steps returns the durations of stepNames for one node; nil when an event is missing, as an answer can be that was
+// settled before it was copied to the history.
 func (h history) steps(e emptied, at span) []time.Duration {
 	delta, ok := firstAfter(h.deltas[e.node], e.sent, func(t time.Time) time.Time { return t })
 	if !ok {
@@ -110,7 +110,7 @@ func (h history) steps(e emptied, at span) []time.Duration {
 	return steps
 }
 
-// firstAfter is the first of list at or after t.
+// firstAfter returns the first of list at or after t.
 func firstAfter[T any](list []T, t time.Time, when func(T) time.Time) (first T, ok bool) {
 	i := slices.IndexFunc(list, func(x T) bool { return !when(x).Before(t) })
 	if i < 0 {

@@ -34,7 +34,7 @@ type options struct {
 	parts       []string
 	again       bool
 	output      string // text or json
-	profile     string // file for the samples of perf; empty: none
+	profile     string // file for the samples of perf; empty means none
 }
 
 var (

@@ -13,7 +13,7 @@ import (
 // tick is the unit of processor times in /proc: USER_HZ, which is 100 on every architecture that Go runs on.
 const tick = 10 * time.Millisecond
 
-// processorTime is how long the processes have run, in user mode and in the kernel, all their threads together.
+// processorTime returns how long the processes have run, in user mode and in the kernel, all their threads together.
 func processorTime(pids ...int) (time.Duration, error) {
 	var sum time.Duration
 	for _, pid := range pids {
@@ -62,7 +62,7 @@ func watchMachine() (machine, error) {
 	return m, nil
 }
 
-// busy is the share of all processors that was in use since m; 0 when that cannot be read.
+// busy returns the share of all processors that was in use since m; 0 when that cannot be read.
 func (m machine) busy() float64 {
 	now, err := watchMachine()
 	if err != nil || now.total <= m.total {

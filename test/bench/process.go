@@ -57,7 +57,7 @@ type process struct {
 	began   time.Time
 	address string // of /metrics and /readyz
 	log     string // file
-	store   string // directory; empty: none
+	store   string // directory; empty means none
 	ended   chan struct{}
 	err     error // after ended
 }
@@ -163,7 +163,7 @@ func (p *process) stop() {
 	}
 }
 
-// lastWords are the last lines of its log.
+// lastWords returns the last lines of its log.
 func (p *process) lastWords() string {
 	text, err := os.ReadFile(p.log)
 	if err != nil {
@@ -173,7 +173,7 @@ func (p *process) lastWords() string {
 	return strings.Join(lines[max(len(lines)-10, 0):], "\n")
 }
 
-// warnings are the first lines of its log that are warnings or errors.
+// warnings returns the first lines of its log that are warnings or errors.
 func (p *process) warnings() []string {
 	text, err := os.ReadFile(p.log)
 	if err != nil {
@@ -244,7 +244,7 @@ func (f figures) evaluated(nodes int) bool {
 func (p *process) waitEvaluated(ctx context.Context, nodes int) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	var before time.Duration // when the look before found it; 0: it did not
+	var before time.Duration // when the look before found it; 0 means it did not
 	for {
 		f, err := p.metrics(ctx)
 		took := time.Since(p.began)
@@ -264,7 +264,7 @@ func (p *process) waitEvaluated(ctx context.Context, nodes int) (time.Duration, 
 	}
 }
 
-// collect has the garbage collected. The process has to serve profiles.
+// collect has the garbage collected. The process must serve profiles.
 func (p *process) collect(ctx context.Context) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.address+"/debug/pprof/heap?gc=1", nil)
 	if err != nil {

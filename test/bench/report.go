@@ -73,7 +73,7 @@ func newReport(o options) *report {
 	}}
 }
 
-// ratio is the value over what it compares with; 0: there is nothing.
+// ratio returns the value over what it compares with; 0 means there is nothing.
 func (r row) ratio() float64 {
 	if r.Compare == nil || r.Compare.Value == 0 {
 		return 0
@@ -134,7 +134,7 @@ func (r *report) writeText(w io.Writer) error {
 	return nil
 }
 
-// cells are the columns of a row, with tabs between.
+// cells returns the columns of a row, with tabs between.
 func (r row) cells() string {
 	measured := quantity(r.Value, r.Unit)
 	if r.Allocations > 0 || r.Bytes > 0 {
@@ -159,7 +159,7 @@ func (r row) cells() string {
 	return strings.Join([]string{r.What, measured, compare, ratio, goal}, "\t")
 }
 
-// quantity is a number with its unit, with three digits that count.
+// quantity returns a number with its unit, with three digits that count.
 func quantity(v float64, unit string) string {
 	switch {
 	case unit == "B" && v >= 1<<20:

@@ -152,7 +152,7 @@ func (a *apart) stop() {
 	}
 }
 
-// used is the processor time that each has used so far.
+// used returns the processor time that each has used so far.
 func (a *apart) used() (all []time.Duration, err error) {
 	for _, p := range a.processes {
 		d, err := processorTime(p.pid())

@@ -41,7 +41,7 @@ const (
 type class struct {
 	name, namespace string
 	percent         int // of all pods
-	deployments     int // how many; 0: as many as have deploymentSize replicas each
+	deployments     int // how many; 0 means as many as have deploymentSize replicas each
 	spread          bool
 }
 
@@ -57,7 +57,7 @@ var (
 // has reports whether a pod, by its namespace and name, is of the class.
 func (c class) has(pod string) bool { return strings.HasPrefix(pod, c.namespace+"/"+c.name+"-") }
 
-// taint is the key of the taint that moves the class.
+// taint returns the key of the taint that moves the class.
 func (c class) taint() string { return taintPrefix + c.name }
 
 // replicas divides pods among the Deployments of the class, in a cluster of so many nodes.
@@ -111,7 +111,7 @@ type stage struct {
 	dir       string        // for the programs, their logs, and their stores
 	starts    int           // how often rehome was started
 	small     costs         // of changes in a tenth of the cluster
-	idleShare float64       // of one core, that rehome uses while nothing happens; 0: not measured yet
+	idleShare float64       // of one core, that rehome uses while nothing happens; 0 means not measured yet
 	evaluated time.Duration // from the start of rehome to the end of its first full evaluation
 	began     time.Time
 	made      map[string]int // pods of each class
@@ -412,7 +412,7 @@ func (s *stage) takeNode(n int) (name string, pods map[types.UID]string, err err
 	return "", nil, fmt.Errorf("no node runs %d pods", n)
 }
 
-// nodeName is the name that the test cluster gives to its node number i.
+// nodeName returns the name that the test cluster gives to its node number i.
 func nodeName(i int) string { return fmt.Sprintf("node-%03d", i) }
 
 // parallel calls do with each of list, at most limit calls at once, and returns the first error.

@@ -63,7 +63,7 @@ func (s *stage) measureIdle(ctx context.Context) ([]row, error) {
 	}, nil
 }
 
-// idling is the idle share of rehome, measured for at most ten seconds unless it is known.
+// idling returns the idle share of rehome, measured for at most ten seconds unless it is known.
 func (s *stage) idling(ctx context.Context) (float64, error) {
 	if s.idleShare > 0 {
 		return s.idleShare, nil

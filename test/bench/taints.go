@@ -79,7 +79,7 @@ func (s *stage) tellSlow(e emptied, calls map[types.UID]call, h history) {
 		len(e.pods), at.lastCompleted.Sub(e.sent), h.steps(e, at))
 }
 
-// least is how many pods a node must have to be measured.
+// least returns how many pods a node must have to be measured.
 func (s *stage) least() int { return max(s.pods/s.nodes/2, 1) }
 
 func (s *stage) emptyByTaint(ctx context.Context, r *rounds) error {

@@ -106,14 +106,14 @@ func (v *view) count(p *corev1.Pod, by int) {
 	}
 }
 
-// on is the pods on a node.
+// on returns the pods on a node.
 func (v *view) on(node string) map[types.UID]string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return maps.Clone(v.byNode[node])
 }
 
-// of is the pods of a class on a node.
+// of returns the pods of a class on a node.
 func (v *view) of(c class, node string) map[types.UID]string {
 	pods := v.on(node)
 	maps.DeleteFunc(pods, func(_ types.UID, name string) bool { return !c.has(name) })
@@ -145,14 +145,14 @@ func (v *view) some(c class, n int) ([]pod, error) {
 	return found[:n], nil
 }
 
-// seen is when a node's taint was last seen to appear.
+// seen returns when a node's taint was last seen to appear.
 func (v *view) seen(node string) time.Time {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.tainted[node]
 }
 
-// gone waits until none of the pods is there any more.
+// gone waits until none of the pods is there anymore.
 func (v *view) gone(ctx context.Context, node string, pods map[types.UID]string) error {
 	return v.until(ctx, fmt.Sprintf("%d pods have left %s", len(pods), node), func() bool {
 		for uid := range v.byNode[node] {

@@ -17,8 +17,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Patience is how long helpers wait for what must happen: far longer than it takes, so that a test fails only when it
-// does not happen at all.
+// Patience is how long helpers wait for expected results: far longer than necessary, so that a test fails only if they
+// never come.
 const Patience = 2 * time.Minute
 
 // Main runs the tests of a package, from its TestMain, and fails when goroutines are left at the end.
@@ -55,8 +55,8 @@ func Server(t testing.TB, o bus.ServerOptions) *bus.Server {
 	return s
 }
 
-// Serve starts a server as the options say, on a loopback port unless they name another, that ends with the test. What they
-// do not say about where it stores is a directory of the test.
+// Serve starts a server with the options, on a free loopback port and in a temporary directory by default. It ends with
+// the test.
 func Serve(t testing.TB, o *server.Options) *server.Server {
 	t.Helper()
 	if o.Host == "" {
@@ -194,8 +194,8 @@ func (e *Events) Quiet(t testing.TB, d time.Duration) {
 	}
 }
 
-// Raw is a bare JetStream client of a server, to write what a [bus.Bus] would not and to see what it does not show. It
-// ends with the test.
+// Raw returns a bare JetStream client of a server, for writes that a [bus.Bus] refuses and reads that it does not
+// offer. It ends with the test.
 func Raw(t testing.TB, s *bus.Server, options ...nats.Option) jetstream.JetStream {
 	t.Helper()
 	nc, err := nats.Connect("", append(options, nats.InProcessServer(s))...)

@@ -21,7 +21,7 @@ import (
 // streams survive the loss of a minority.
 type Servers struct {
 	options []*server.Options
-	running []*server.Server // nil: stopped
+	running []*server.Server // nil means stopped
 }
 
 // Cluster starts n servers and waits until they are one cluster. They end with the test.
@@ -74,7 +74,7 @@ func (s *Servers) Whole() bool {
 	return whole
 }
 
-// URL lists the URLs of all servers.
+// URL returns the URLs of all servers.
 func (s *Servers) URL() string {
 	return "nats://" + strings.Join(s.Addresses(), ",nats://")
 }
@@ -116,7 +116,7 @@ func (s *Servers) Stop(i int) {
 	}
 }
 
-// StreamLeader is the number of the server that leads a stream, as soon as one does.
+// StreamLeader returns the number of the server that leads a stream, as soon as one does.
 func (s *Servers) StreamLeader(t testing.TB, stream string) int {
 	t.Helper()
 	nc, err := nats.Connect(s.URL())
@@ -146,7 +146,7 @@ func (s *Servers) StreamLeader(t testing.TB, stream string) int {
 	return leader
 }
 
-// freePorts returns ports that nobody listens on. Somebody else can take one before it is used.
+// freePorts returns free ports. Another process can take one before it is used.
 func freePorts(t testing.TB, n int) []int {
 	t.Helper()
 	var ports []int

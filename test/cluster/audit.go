@@ -15,8 +15,8 @@ import (
 // AuditEntry is one finished request in the API server's audit log.
 type AuditEntry struct {
 	Verb        string // "create", "delete", "patch" …
-	User        string // Who is held responsible: the impersonated user, if any.
-	Group       string // API group of the resource; empty: the core group.
+	User        string // the responsible user: the impersonated one, if any
+	Group       string // API group of the resource; empty means the core group.
 	Resource    string // "pods"
 	Subresource string // "eviction"
 	Namespace   string
@@ -104,7 +104,7 @@ func (r *auditReader) read(ctx context.Context, path string) ([]AuditEntry, erro
 	}
 }
 
-// fresh is what was written since.
+// fresh returns the new entries of the audit log.
 func (r *auditReader) fresh(path string) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster/supervisor"
 )
 
-// Cluster is a running control plane. Make one with [Start].
+// Cluster is a running control plane. Use [Start] to make one.
 type Cluster struct {
 	options    Options
 	id         identities
@@ -104,7 +104,7 @@ func (c *Cluster) prepare() error {
 	return err
 }
 
-// watchComponents notes the first death of a component.
+// watchComponents records the first death of a component.
 func (c *Cluster) watchComponents() {
 	var err error
 	select {
@@ -154,17 +154,16 @@ func (c *Cluster) Err() error {
 	return c.err
 }
 
-// Kubeconfig is the path of a kubeconfig file for the administrator.
+// Kubeconfig returns the path of a kubeconfig file for the administrator.
 func (c *Cluster) Kubeconfig() string { return c.components.file(kubeconfigFile) }
 
-// Kubectl is the path of a kubectl of the version of the API server.
+// Kubectl returns the path of a kubectl of the version of the API server.
 func (c *Cluster) Kubectl() string { return c.components.set.Path(binaries.Kubectl) }
 
-// RESTConfig is how the administrator talks to the API server, unthrottled. The
-// caller owns what it returns.
+// RESTConfig returns how the administrator talks to the API server, unthrottled. The caller owns what it returns.
 func (c *Cluster) RESTConfig() *rest.Config { return c.id.config(c.id.users[adminUser].Token) }
 
-// UserConfig is RESTConfig for one of Options.Users. It fails for anybody else.
+// UserConfig returns RESTConfig for one of Options.Users. It fails for any other user.
 func (c *Cluster) UserConfig(name string) (*rest.Config, error) {
 	user, known := c.id.users[name]
 	if !known {
@@ -173,21 +172,20 @@ func (c *Cluster) UserConfig(name string) (*rest.Config, error) {
 	return c.id.config(user.Token), nil
 }
 
-// Client is the administrator's, unthrottled, speaking protobuf.
+// Client returns the administrator's, unthrottled, speaking protobuf.
 func (c *Cluster) Client() kubernetes.Interface { return c.client }
 
-// AuditLog is the path of the API server's audit log, one JSON object a line.
-// See [Cluster.Audit].
+// AuditLog returns the path of the API server's audit log, one JSON object a line. See [Cluster.Audit].
 func (c *Cluster) AuditLog() string { return c.components.file(auditLogFile) }
 
-// Dir is the directory that goes with the cluster.
+// Dir returns the directory that goes with the cluster.
 func (c *Cluster) Dir() string { return c.options.Dir }
 
-// LogDir is the directory of the components' log files.
+// LogDir returns the directory of the components' log files.
 func (c *Cluster) LogDir() string { return c.options.LogDir }
 
-// Pids are the process ids of the running components by name, and of their
-// supervisor: what to measure when the cost of a cluster matters.
+// Pids returns the process ids of the running components by name, and of their supervisor: what to measure when the
+// cost of a cluster matters.
 func (c *Cluster) Pids() map[string]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

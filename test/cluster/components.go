@@ -28,7 +28,7 @@ const (
 )
 
 const (
-	// clientQPS is out of reach: no component is to be slowed down by its client.
+	// clientQPS is high enough that no client limit slows a component down.
 	clientQPS = 5000
 	// kwokParallelism is how many nodes or pods kwok changes at the same time.
 	kwokParallelism = 16
@@ -50,14 +50,13 @@ type components struct {
 	api      port
 }
 
-// file is the path of a file in the cluster's directory.
+// file returns the path of a file in the cluster's directory.
 func (c components) file(name string) string { return filepath.Join(c.dir, name) }
 
-// kubeconfig is the path of a component's kubeconfig.
+// kubeconfig returns the path of a component's kubeconfig.
 func (c components) kubeconfig(component string) string { return c.file(component + ".kubeconfig") }
 
-// process makes a command line. The environment is bare, so that nobody's
-// settings reach the components.
+// process returns a command line. The environment is empty, so that no settings of the user reach the components.
 func (c components) process(name string, args ...string) supervisor.Process {
 	return supervisor.Process{
 		Name: name,

@@ -68,7 +68,7 @@ func newIdentities(dir, host string, extra []User) (identities, error) {
 	return id, err
 }
 
-// writeTokens writes the file in which the API server looks tokens up.
+// writeTokens writes the token file of the API server.
 func (id identities) writeTokens(path string) error {
 	var text strings.Builder
 	table := csv.NewWriter(&text)

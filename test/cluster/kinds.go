@@ -106,7 +106,7 @@ func (c *Cluster) apply(ctx context.Context, object map[string]any) error {
 	return nil
 }
 
-// plural is the resource of a kind whose name is regular English.
+// plural returns the resource of a kind whose name is regular English.
 func plural(kind string) string {
 	resource := strings.ToLower(kind)
 	if stem, ends := strings.CutSuffix(resource, "y"); ends {

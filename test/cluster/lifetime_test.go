@@ -26,7 +26,7 @@ const (
 	childVariable = "REHOME_TEST_CLUSTER_CHILD"
 	// goneTimeout bounds the wait for processes to end, which takes milliseconds.
 	goneTimeout = 10 * time.Second
-	// goneInterval is how often a process that is not our child is looked at.
+	// goneInterval is how often to check a process that is not a child.
 	goneInterval = 10 * time.Millisecond
 	// stopTimeout is how long stopping may take.
 	stopTimeout = 2 * time.Second
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// left is what a cluster must not leave behind.
+// left returns the leftovers of a cluster.
 type left struct {
 	Dir  string
 	Pids map[string]int

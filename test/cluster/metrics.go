@@ -14,16 +14,16 @@ import (
 // metricsVersion is the API that metrics-server serves in a cluster.
 const metricsVersion = "metrics.k8s.io/v1beta1"
 
-// NodeMetrics is what one node uses, as metrics.k8s.io has it.
+// NodeMetrics is the usage of one node, as in metrics.k8s.io.
 type NodeMetrics struct {
 	Name  string
 	Usage corev1.ResourceList
-	// Timestamp is when it was measured. Zero: the object does not say.
+	// Timestamp is when it was measured. Zero means the object does not say.
 	Timestamp time.Time
 	Window    time.Duration
 }
 
-// PodMetrics is what the containers of one pod use.
+// PodMetrics is the usage of the containers of one pod.
 type PodMetrics struct {
 	Namespace, Name string
 	Containers      []corev1.ResourceList
@@ -60,7 +60,7 @@ func (c *Cluster) HideMetrics(ctx context.Context) error {
 	return nil
 }
 
-// SetNodeMetrics says what a node uses, in the place of what was said before.
+// SetNodeMetrics sets the usage of a node.
 func (c *Cluster) SetNodeMetrics(ctx context.Context, m NodeMetrics) error {
 	object := map[string]any{"usage": m.Usage, "window": metav1.Duration{Duration: m.Window}}
 	if !m.Timestamp.IsZero() {
@@ -69,7 +69,7 @@ func (c *Cluster) SetNodeMetrics(ctx context.Context, m NodeMetrics) error {
 	return c.setMetrics(ctx, "/apis/"+metricsVersion+"/nodes/"+m.Name, "NodeMetrics", metav1.ObjectMeta{Name: m.Name}, object)
 }
 
-// SetPodMetrics says what a pod uses, in the place of what was said before.
+// SetPodMetrics sets the usage of a pod.
 func (c *Cluster) SetPodMetrics(ctx context.Context, m PodMetrics) error {
 	containers := make([]map[string]any, len(m.Containers))
 	for i, usage := range m.Containers {

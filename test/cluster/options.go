@@ -13,7 +13,7 @@ import (
 // defaultParallelism saturates an API server on two cores.
 const defaultParallelism = 16
 
-// Options is what can be asked of a cluster. The zero value is a good cluster.
+// Options configure a cluster. The zero value is a good cluster.
 type Options struct {
 	// Dir holds everything that belongs to the cluster. It must not exist or be
 	// empty, and is removed with the cluster. Default: a new temporary directory.
@@ -21,14 +21,13 @@ type Options struct {
 	// LogDir receives one log file for each component, and stays. Default: "logs"
 	// in Dir, which goes with the cluster; errors quote what matters.
 	LogDir string
-	// Binaries is where the programs are, or are to be built. Default:
-	// .build/controlplane in the repository.
+	// Binaries is the directory of the programs. Default: .build/controlplane in the repository.
 	Binaries string
 	// Progress receives a line now and then while the programs are built.
 	// Default: standard error.
 	Progress io.Writer
-	// Users may talk to the API server besides the administrator, with no rights
-	// but the ones that RBAC gives them. See [Cluster.UserConfig].
+	// Users are clients of the API server besides the administrator, with only the rights that RBAC gives them. See
+	// [Cluster.UserConfig].
 	Users []User
 	// APIServerFlags are appended to the API server's, so they win.
 	APIServerFlags []string
@@ -44,7 +43,7 @@ type Options struct {
 	Parallelism int
 }
 
-// User is somebody who talks to the API server with a token.
+// User is a client of the API server with a token.
 type User struct {
 	Name   string
 	Groups []string

@@ -11,7 +11,7 @@ type port struct {
 	release func()
 }
 
-// address is the port as host:port.
+// address returns the port as host:port.
 func (p port) address() string { return net.JoinHostPort("127.0.0.1", fmt.Sprint(p.number)) }
 
 // reservePorts finds n free ports. On an error none is reserved.

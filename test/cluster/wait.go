@@ -50,15 +50,14 @@ func (q query) listWatch() *cache.ListWatch {
 	})
 }
 
-// objects are those that a query has found, by their UIDs.
+// objects are the results of a query, by UID.
 type objects[T object] map[types.UID]T
 
-// condition says what the objects still lack, or "" when the wait is over.
+// condition returns the reason why the objects do not meet the condition, or "" when they do.
 type condition[T object] func(objects[T]) (missing string)
 
-// until waits until the objects of a query meet a condition. It looks at once, then
-// whenever one changes; it survives restarts of the API server. The error is why it
-// gave up and what was missing then.
+// until waits until the objects of a query meet a condition. It checks at once, then after each change; it survives
+// restarts of the API server. The error contains the last reason.
 func until[T object](ctx context.Context, c *Cluster, q query, met condition[T]) error {
 	ctx, cancel := c.bound(ctx, waitTimeout)
 	defer cancel()

@@ -105,7 +105,7 @@ func (c *Cluster) waitReady(ctx context.Context, namespace, name string) error {
 	}
 }
 
-// unreadyPods says what the pods of a Deployment lack.
+// unreadyPods describes the pods of a Deployment that are not ready.
 func (c *Cluster) unreadyPods(ctx context.Context, deployment *appsv1.Deployment) (missing string, err error) {
 	selector, err := metav1.LabelSelectorAsSelector(deployment.Spec.Selector)
 	if err != nil {
@@ -132,7 +132,7 @@ func (c *Cluster) unreadyPods(ctx context.Context, deployment *appsv1.Deployment
 	return "", nil
 }
 
-// unready says what a Deployment lacks.
+// unready describes why a Deployment is not ready.
 func unready(deployment *appsv1.Deployment) string {
 	want, status := *deployment.Spec.Replicas, deployment.Status
 	observed := status.ObservedGeneration >= deployment.Generation

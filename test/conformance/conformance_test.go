@@ -1,8 +1,5 @@
-// Package conformance asks `rehome serve` with the client of the CloudEvents SDK for Go, over HTTP on the loopback
-// interface: what somebody else's implementation of the standard sends is understood, and what comes back is understood by
-// it.
-//
-// It is a module of its own, since that client needs modules that nothing else in Rehome does.
+// Package conformance tests `rehome serve` with the client of the CloudEvents SDK for Go, over HTTP on the loopback
+// interface: each understands the messages of the other.
 package conformance
 
 import (
@@ -74,7 +71,7 @@ func function(t *testing.T, environment ...string) (url string) {
 	}
 }
 
-// scope is the published example of a scope, as the SDK reads it, with a number in the name of the node.
+// scope returns the published example of a scope, as the SDK reads it, with a number in the name of the node.
 func scope(t *testing.T, number int) (event.Event, schemas.Event) {
 	t.Helper()
 	for _, example := range schematest.Examples(t) {
@@ -96,7 +93,7 @@ func scope(t *testing.T, number int) (event.Event, schemas.Event) {
 	return event.Event{}, schemas.Event{}
 }
 
-// check compares an answer, as the SDK reads it, with what the strategy says of the scope.
+// check compares an answer, as the SDK reads it, with the decision of the strategy for the scope.
 func check(t *testing.T, got event.Event, scope schemas.Event) {
 	t.Helper()
 	if err := got.Validate(); err != nil {
@@ -129,7 +126,7 @@ func check(t *testing.T, got event.Event, scope schemas.Event) {
 	}
 }
 
-// text is an event in structured mode, with its attributes in one order.
+// text returns an event in structured mode, with its attributes in one order.
 func text(t *testing.T, e event.Event) string {
 	t.Helper()
 	b, err := json.Marshal(e)
@@ -200,7 +197,7 @@ func TestABatchOfTheSDKGetsABatchThatItReads(t *testing.T) {
 	}
 }
 
-func TestManyRequestsOfTheSDKAtOnceEachGetTheirOwnAnswer(t *testing.T) {
+func TestParallelRequestsOfSDK(t *testing.T) {
 	c := newClient(t, function(t, "REHOME_SERVE_PARALLEL=300"))
 	var all sync.WaitGroup
 	for number := range 300 {

@@ -16,7 +16,7 @@ import (
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
-// receiver is a sink made of the client of the SDK. It returns where it is, and the events as the SDK reads them.
+// receiver returns a sink made of the client of the SDK. It returns where it is, and the events as the SDK reads them.
 func receiver(t *testing.T) (url string, received <-chan event.Event) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -40,9 +40,9 @@ func receiver(t *testing.T) (url string, received <-chan event.Event) {
 	return "http://" + l.Addr().String() + "/", events
 }
 
-// TestTheReceiverOfTheSDKReadsEveryEventThatIsForwarded posts the published examples as `rehome forward` does, with an
+// TestSDKReceivesForwardedEvents posts the published examples as `rehome forward` does, with an
 // extension that Knative adds.
-func TestTheReceiverOfTheSDKReadsEveryEventThatIsForwarded(t *testing.T) {
+func TestSDKReceivesForwardedEvents(t *testing.T) {
 	url, received := receiver(t)
 	for name, mode := range map[string]post.Mode{"binary": post.Binary, "structured": post.Structured} {
 		c, err := post.New(post.Config{URL: url, Mode: mode, Extensions: map[string]string{"team": "shop"}})

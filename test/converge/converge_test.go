@@ -152,7 +152,7 @@ type result struct {
 	pending, back int
 	// rounds is how many rounds had a move.
 	rounds int
-	// loop says why the moves do not end. Empty: they do.
+	// loop says why the moves do not end. Empty means they do.
 	loop string
 	// moves are lines about the rounds.
 	moves []string
@@ -186,7 +186,7 @@ func (s *stage) settle(w *world) result {
 	return r
 }
 
-// state is how many pods of each workload each node has. A renewed pod differs from a pod of the beginning.
+// state returns how many pods of each workload each node has. A renewed pod differs from a pod of the beginning.
 func (s *stage) state(pods []corev1.Pod, renews bool) string {
 	var all []string
 	for i := range pods {

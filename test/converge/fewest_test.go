@@ -50,7 +50,7 @@ func TestFewestMoves(t *testing.T) {
 		moves      func(*search, int) bool
 		// crowded: replacements compete for room, and one of them can help more than another.
 		crowded bool
-		// shared reports whether a pod is in two scopes. nil: none is.
+		// shared reports whether a pod is in two scopes. nil means none is.
 		shared func(*search) bool
 	}{
 		{duplicates, (*search).duplicates, (*search).replicated, true, nil},
@@ -131,7 +131,7 @@ type search struct {
 	nodes []corev1.Node
 	pods  []*corev1.Pod
 	fit   *fit.Cluster
-	// at is the node of each pod now. Empty: it is on its way.
+	// at is the node of each pod now. Empty means it is on its way.
 	at []string
 	// reasons are why pods leave, by their names.
 	reasons map[string]string
@@ -215,8 +215,8 @@ func (s *search) describe(moves []int) string {
 	return strings.Join(all, "\n")
 }
 
-// smaller describes a set of fewer moves that leaves as few violations. Empty: there is none. It has only pods that the strategy
-// can move, which movable reports.
+// smaller describes a set of fewer moves that leaves as few violations. Empty means there is none. It has only pods
+// that the strategy can move, which movable reports.
 func (s *search) smaller(moves []int, left int, movable func(*search, int) bool) string {
 	var candidates []int
 	for i := range s.pods {

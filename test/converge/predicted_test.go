@@ -86,7 +86,7 @@ func predicted(t *testing.T, w *world) result {
 	return r
 }
 
-// objects are those of the world at its beginning, as an API server would have made them.
+// objects returns the initial objects of the world, as an API server would store them.
 func (w *world) objects(t *testing.T, at time.Time) []metav1.Object {
 	s := &stage{t: t, owners: map[string]types.UID{}, beginning: map[types.UID]placed{}}
 	objects := []metav1.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}}

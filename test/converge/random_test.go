@@ -214,7 +214,8 @@ func (g *generator) place(l *workload, cpu, devices int64) {
 	}
 }
 
-// portTaken says whether a pod on the node has the host port of the workload. All workloads with a port have the same.
+// portTaken reports whether a pod on the node has the host port of the workload. All workloads with a port have the
+// same.
 func (g *generator) portTaken(l *workload, node string) bool {
 	if len(l.template.Spec.Containers[0].Ports) == 0 {
 		return false
@@ -326,5 +327,5 @@ func (g *generator) addSpread(l *workload) {
 	l.template.Spec.TopologySpreadConstraints = append(l.template.Spec.TopologySpreadConstraints, c)
 }
 
-// podName is the name of the pod of a workload with this number.
+// podName returns the name of the pod of a workload with this number.
 func podName(l *workload, number int) string { return l.name + "-" + strconv.Itoa(number) }

@@ -208,7 +208,7 @@ func sizeOf(l *workload) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceStorage: *l.template.Spec.Containers[0].Resources.Requests.Cpu()}
 }
 
-// newPod is the next pod of the workload.
+// newPod returns the next pod of the workload.
 func (s *stage) newPod(l *workload) *corev1.Pod {
 	s.made++
 	p := &corev1.Pod{ObjectMeta: *l.template.ObjectMeta.DeepCopy(), Spec: *l.template.Spec.DeepCopy()}
@@ -256,7 +256,7 @@ func (s *stage) addBeginning(w *world) {
 	}
 }
 
-// listVolumes lists the claims and volumes of the world.
+// listVolumes returns the claims and volumes of the world.
 func (s *stage) listVolumes() (all []metav1.Object) {
 	s.t.Helper()
 	claims, err := s.client.CoreV1().PersistentVolumeClaims(namespace).List(s.ctx, metav1.ListOptions{})

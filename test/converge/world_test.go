@@ -32,7 +32,7 @@ type workload struct {
 	// kind is ReplicaSet, or DaemonSet for pods that are protected.
 	kind     string
 	template corev1.PodTemplateSpec
-	// volume is the node that the volume of the pods belongs to. Empty: they have none.
+	// volume is the node that the volume of the pods belongs to. Empty means they have none.
 	volume string
 	pods   []placed
 }
@@ -69,7 +69,7 @@ profiles:
 	return policy.Parse("policy.yaml", []byte(text), known)
 }
 
-// String is the world as a table.
+// String returns the world as a table.
 func (w *world) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "repeat with: -strategy %s -seed %d -world %d\n", w.strategy.Name, w.seed, w.number)
@@ -119,7 +119,7 @@ func (p placed) String() string {
 	return text
 }
 
-// extra is the device in a list of resources.
+// extra returns the device in a list of resources.
 func extra(list corev1.ResourceList) string {
 	if amount, has := list[device]; has {
 		return fmt.Sprintf("+%v gpu", &amount)
@@ -127,10 +127,10 @@ func extra(list corev1.ResourceList) string {
 	return ""
 }
 
-// short is a key without its prefix.
+// short returns a key without its prefix.
 func short(key string) string { return key[strings.LastIndex(key, "/")+1:] }
 
-// rules are the wishes of the template.
+// rules returns the wishes of the template.
 func (l *workload) rules() []string {
 	spec := &l.template.Spec
 	var all []string

@@ -15,7 +15,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// typed is a client of the administrator that reads and writes the Go types.
+// typed returns a client of the administrator that reads and writes the Go types.
 func typed(t *testing.T) *rest.RESTClient {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -33,7 +33,7 @@ func typed(t *testing.T) *rest.RESTClient {
 	return client
 }
 
-// full is a maintenance that uses every field of its spec and of its status, as the API server gives it back.
+// full returns a maintenance that uses every field of its spec and of its status, as the API server gives it back.
 func full() v1alpha1.NodeMaintenance {
 	at := metav1.NewTime(time.Date(2026, 12, 1, 22, 0, 0, 0, time.UTC).Local())
 	later := metav1.NewTime(at.Add(time.Hour))
@@ -77,7 +77,7 @@ func full() v1alpha1.NodeMaintenance {
 	}
 }
 
-// without is an object without what the API server adds to it.
+// without returns an object without what the API server adds to it.
 func without(m v1alpha1.NodeMaintenance) v1alpha1.NodeMaintenance {
 	m.ObjectMeta = metav1.ObjectMeta{Name: m.Name}
 	return m

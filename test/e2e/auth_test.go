@@ -54,7 +54,7 @@ func (s *scene) startSafeNATS(n int) safeNATS {
 
 func (g safeNATS) file(name string) string { return filepath.Join(g.dir, name) }
 
-// as is the environment of a participant.
+// as returns the environment of a participant.
 func (g safeNATS) as(name string) []string {
 	return []string{
 		g.variable(), "REHOME_NATS_NKEY_FILE=" + g.file(name+".nk"), "REHOME_NATS_CA_FILE=" + g.file("ca.crt"),
@@ -62,7 +62,7 @@ func (g safeNATS) as(name string) []string {
 	}
 }
 
-// options are how a program in Go connects as a participant.
+// options returns how a program in Go connects as a participant.
 func (g safeNATS) options(name string) bus.Options {
 	return bus.Options{
 		Name: name, URL: g.url(), NKeyFile: g.file(name + ".nk"), CAFile: g.file("ca.crt"),
@@ -70,7 +70,7 @@ func (g safeNATS) options(name string) bus.Options {
 	}
 }
 
-// bare are the same for a program that knows nothing of Rehome. What the server refuses to it fails the test.
+// bare is the same for a program without Rehome's code. A refusal by the server fails the test.
 func (g safeNATS) bare(name string) []nats.Option {
 	g.t.Helper()
 	key, err := nats.NkeyOptionFromSeed(g.file(name + ".nk"))
@@ -127,7 +127,8 @@ func (l *listener) hears(events *recording) {
 	})
 }
 
-// webOffDedicated is a function outside that moves the pods of the Deployment web off a node that has the taint dedicated.
+// webOffDedicated returns a function outside that moves the pods of the Deployment web off a node that has the taint
+// dedicated.
 func webOffDedicated(s outsideScope) []outsideMove {
 	moves := []outsideMove{}
 	tainted := slices.ContainsFunc(s.Node.Spec.Taints, func(t outsideTaint) bool { return t.Key == "dedicated" })
@@ -166,7 +167,7 @@ func (g safeNATS) refused(name, channel string) {
 	}
 }
 
-func TestEveryRoleDoesItsWorkWithItsOwnRightsOnlyAndNobodyElses(t *testing.T) {
+func TestRolesWithOwnRights(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 1)
 	s.deployment("api", 6)
@@ -208,8 +209,8 @@ func TestEveryRoleDoesItsWorkWithItsOwnRightsOnlyAndNobodyElses(t *testing.T) {
 	g.onlyWhatTheyMay(s, events)
 }
 
-// drainInTwo is a policy by which the pods of api are moved off tainted nodes by Rehome, and those of web by a function
-// outside. The sender batch may ask for everything in the namespace.
+// drainInTwo is a policy by which Rehome moves the pods of api off tainted nodes, and an external function moves the
+// pods of web. The sender batch may request everything in the namespace.
 func (s *scene) drainInTwo() string {
 	return s.profiles([]string{`  - name: default
     pluginConfig:
@@ -220,7 +221,7 @@ func (s *scene) drainInTwo() string {
 		"requests: {senders: [{name: batch, namespaces: ["+s.namespace+"]}]}")
 }
 
-// asksAsBatch asks with the key of a sender, and with that of another.
+// asksAsBatch makes requests with the key of a sender, and with another key.
 func (s *scene) asksAsBatch(g safeNATS) {
 	s.t.Helper()
 	s.running("app=web", 4)
@@ -237,7 +238,7 @@ func (s *scene) asksAsBatch(g safeNATS) {
 	}
 }
 
-// onlyWhatTheyMay checks what commands may with the keys of people, and that nobody can publish what is for others.
+// onlyWhatTheyMay checks commands with the keys of users, and that no key can publish for other roles.
 func (g safeNATS) onlyWhatTheyMay(s *scene, events *recording) {
 	t := s.t
 	t.Helper()
@@ -284,7 +285,7 @@ func (g safeNATS) onlyWhatTheyMay(s *scene, events *recording) {
 	b, err := bus.Connect(anybody)
 	s.must(err)
 	defer b.Close()
-	eventually(t, "nobody comes in without a key", func() (bool, string) {
+	eventually(t, "no client connects without a key", func() (bool, string) {
 		err := fmt.Sprint(b.Ready())
 		return strings.Contains(strings.ToLower(err), "authorization violation"), err
 	})

@@ -43,8 +43,7 @@ func newStranger(t *testing.T, store string) stranger {
 	return stranger{t, js}
 }
 
-// publish stores a message and returns the number with which Rehome sees it: in tables it begins with the time at which the
-// stream was made.
+// publish stores a message and returns its number for Rehome: in tables it starts with the creation time of the stream.
 func (s stranger) publish(channel string, h nats.Header, body string) uint64 {
 	s.t.Helper()
 	ack, err := s.js.PublishMsg(s.t.Context(), &nats.Msg{Subject: channel, Header: h, Data: []byte(body)})
@@ -61,7 +60,7 @@ func (s stranger) publish(channel string, h nats.Header, body string) uint64 {
 	return ack.Sequence + uint64(stream.CachedInfo().Created.UnixMicro())
 }
 
-// letter is a dead letter, as far as it says what it is and why it is there.
+// letter is the part of a dead letter that identifies it and its error.
 type letter struct{ on, subject, stream, sequence, reason, body string }
 
 // deadLetters waits until there are n, and returns them by the channel that they were published on.
@@ -92,7 +91,7 @@ func (s stranger) deadLetters(n uint64) map[string]letter {
 	return letters
 }
 
-// header is the header of an event with these attributes, on top of those that every event has.
+// header returns the header of an event with these attributes in addition to the required ones.
 func header(attributes ...string) nats.Header {
 	h := nats.Header{"ce-specversion": {"1.0"}, "ce-id": {"1"}, "ce-source": {"/stranger"}, "ce-type": {"of.nobody"}}
 	for i := 0; i < len(attributes); i += 2 {
@@ -104,7 +103,7 @@ func header(attributes ...string) nats.Header {
 	return h
 }
 
-func TestWhatCannotBeReadBecomesADeadLetterAndStopsNobody(t *testing.T) {
+func TestUnreadableMessageIsDeadLetter(t *testing.T) {
 	const (
 		strategy = "RemovePodsViolatingNodeTaints"
 		intents  = "rehome.intents." + strategy + ".default.node."
@@ -179,7 +178,7 @@ func TestWhatCannotBeReadBecomesADeadLetterAndStopsNobody(t *testing.T) {
 		t.Errorf("%d dead letters, want %d", len(got), len(want))
 	}
 
-	// What waits for one of them to be handed out again waits for longer than that.
+	// Messages that wait for redelivery wait for longer than that.
 	tainted := time.Now()
 	s.handles(3)
 	if first := s.evictions()[0].time.Sub(tainted); first > bus.DefaultAckWait {
@@ -263,7 +262,7 @@ func TestAWrongPolicyIsRefusedWithALineForEachError(t *testing.T) {
 	}
 }
 
-// connected is what a process may say before it finds the address taken.
+// connected are the possible log lines of a process before it finds the address in use.
 var connected = regexp.MustCompile(`time=\S+ level=INFO msg="connected to the bus" .*\n`)
 
 func TestWhatCannotBeMeantIsRefusedInOneLine(t *testing.T) {

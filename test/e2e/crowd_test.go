@@ -97,7 +97,7 @@ func (c *crowd) drained(middle func()) {
 	c.evictedOnce(c.before)
 }
 
-// asked are the evictions that may have come to pass, by when they were asked for: the accepted ones, and those whose caller
+// asked returns the evictions that may have happened, by the time of the call: accepted calls, and calls whose client
 // was killed before the answer.
 func (c *crowd) asked() []eviction {
 	c.t.Helper()
@@ -170,7 +170,7 @@ func (g *gaps) learn(p *corev1.Pod, group string, there bool) {
 	}
 }
 
-// most is how many of the wanted pods of each group were not ready at the worst moment.
+// most returns how many of the wanted pods of each group were not ready at the worst moment.
 func (g *gaps) most(wanted int) map[string]int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -181,7 +181,7 @@ func (g *gaps) most(wanted int) map[string]int {
 	return most
 }
 
-// hosting starts rehome with a policy, and returns what is to happen in the middle of a drain.
+// hosting starts rehome with a policy, and returns the action in the middle of a drain.
 type hosting func(s *scene, policy string) (middle func())
 
 func undisturbed(s *scene, policy string) func() {
@@ -233,7 +233,7 @@ func keptWindow(c *crowd, most int, window time.Duration) {
 	}
 }
 
-// keptRate checks that in no time the API server was asked for more evictions than a rate and its burst allow.
+// keptRate checks that in no period the API server got more evictions than a rate and its burst allow.
 func keptRate(c *crowd, perSecond, burst int) {
 	c.t.Helper()
 	got := c.asked()

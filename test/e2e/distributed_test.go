@@ -70,7 +70,7 @@ func (d drain) answered(events *recording) {
 	})
 }
 
-// closed checks after that that no intent has two verdicts, and that no verdict is about an intent that nobody had.
+// closed checks afterwards that no intent has two verdicts, and that each verdict has an intent.
 func (d drain) closed(events *recording) {
 	d.t.Helper()
 	d.answered(events)
@@ -143,7 +143,7 @@ func (s *scene) setUp(servers *natsServers, environment ...string) {
 	}
 }
 
-func TestADrainByThreeProcessesSurvivesTheLossOfTheServerThatLeadsAStream(t *testing.T) {
+func TestDrainSurvivesLossOfStreamLeader(t *testing.T) {
 	t.Parallel()
 	for _, stream := range []string{bus.StreamIntents, bus.StreamScopes, bus.StreamLedger, bus.StreamEvents} {
 		t.Run(stream, func(t *testing.T) {
@@ -170,7 +170,7 @@ func TestADrainByThreeProcessesSurvivesTheLossOfTheServerThatLeadsAStream(t *tes
 	}
 }
 
-func TestAStandbyTakesOverFromAKilledLeaderInTheMiddleOfADrain(t *testing.T) {
+func TestStandbyTakesOverDrain(t *testing.T) {
 	servers := natsCluster(t, 1)
 	d := newDrain(t)
 	d.setUp(servers)
@@ -191,7 +191,8 @@ func TestAStandbyTakesOverFromAKilledLeaderInTheMiddleOfADrain(t *testing.T) {
 		t.Error("two processes led at once")
 	}
 	d.complete()
-	// What the killed actuator had in flight has no verdict, and what it had reported may get a second one: rejected.
+	// The killed actuator's moves in flight have no verdict, and an intent with a verdict may get a second one:
+	// rejected.
 	d.once(events)
 	for _, p := range standbys {
 		p.says("lease held")

@@ -133,7 +133,7 @@ func TestTheCommandEventsRefusesWhatItCannotShow(t *testing.T) {
 	}
 }
 
-func TestEveryVerdictCanBeFollowedBackToTheChangeThatLedToIt(t *testing.T) {
+func TestVerdictCauses(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 3, preferring(s.nodes[0]))
 	dir := store(t)
@@ -163,7 +163,7 @@ func TestEveryVerdictCanBeFollowedBackToTheChangeThatLedToIt(t *testing.T) {
 		for e.CausationID != "" {
 			cause, ok := byID[e.CausationID]
 			if !ok {
-				t.Fatalf("nobody has seen %s, the cause of %s %s", e.CausationID, e.Type, e.ID)
+				t.Fatalf("no event %s, the cause of %s %s", e.CausationID, e.Type, e.ID)
 			}
 			if cause.CorrelationID != v.CorrelationID || trace(cause) != trace(v) || cause.TraceParent == e.TraceParent {
 				t.Errorf("%s: correlation %s, trace %s; its consequence %s: %s, %s",
@@ -185,7 +185,7 @@ func TestEveryVerdictCanBeFollowedBackToTheChangeThatLedToIt(t *testing.T) {
 	}
 }
 
-// trace is the trace ID of an event.
+// trace returns the trace ID of an event.
 func trace(e schemas.Event) string {
 	parts := strings.Split(e.TraceParent, "-")
 	if len(parts) != 4 {

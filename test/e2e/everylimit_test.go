@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// fast is a rate that holds nobody up, where another limit is looked at.
+// fast is a rate that delays nothing, for tests of other limits.
 const fast = "rate: {evictionsPerSecond: 1000, burst: 1000}"
 
-// TestADrainKeepsEveryLimitAtEveryMomentAndIsCompleted plays one scene for each limit of the policy: all pods leave their
+// TestDrainKeepsLimits plays one scene for each limit of the policy: all pods leave their
 // node, each once, and by the API server's audit log or its watch the limit holds at every moment.
-func TestADrainKeepsEveryLimitAtEveryMomentAndIsCompleted(t *testing.T) {
+func TestDrainKeepsLimits(t *testing.T) {
 	t.Parallel()
 	pods := theStage.crowd
 	quarter, perSecond, burst := pods/4, pods/8, pods/16
@@ -71,8 +71,8 @@ func byRate(perSecond, burst int) func(*crowd) func() {
 	return func(c *crowd) func() { return func() { keptRate(c, perSecond, burst) } }
 }
 
-// atOnce checks that of each of so many groups, which have so many pods each, never more than most were not ready; and that
-// so many were, since otherwise something else held them.
+// atOnce checks that of each of that many groups of pods, never more than most were not ready at once; and that this
+// number was reached, because otherwise something else delayed them.
 func atOnce(group func(deployment string) string, groups, pods, most int) func(*crowd) func() {
 	return func(c *crowd) func() {
 		g := c.watchGaps(group)
@@ -91,7 +91,7 @@ func atOnce(group func(deployment string) string, groups, pods, most int) func(*
 func altogether(string) string          { return "all" }
 func byItself(deployment string) string { return deployment }
 
-// byNode is the node that a Deployment of a crowd on two nodes has to leave.
+// byNode returns the node that a Deployment of a crowd on two nodes must leave.
 func byNode(deployment string) string {
 	var i int
 	if _, err := fmt.Sscanf(deployment, "app-%d", &i); err != nil {
@@ -116,7 +116,7 @@ func apart(pause time.Duration) func(*crowd) func() {
 	}
 }
 
-// workloadOf is the Deployment of a pod, whose name is NAME-HASH-ID.
+// workloadOf returns the Deployment of a pod, whose name is NAME-HASH-ID.
 func workloadOf(pod string) string {
 	for range 2 {
 		pod = pod[:max(strings.LastIndex(pod, "-"), 0)]

@@ -23,7 +23,7 @@ func (s *scene) maskedText(text string) string {
 	return text
 }
 
-func TestAPodIsExplainedFromTheChangeOnAndByWhatHoldsItNow(t *testing.T) {
+func TestExplainPod(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 1, preferring(s.nodes[0]))
 	s.deployment("held", 1, on(s.nodes[0]))

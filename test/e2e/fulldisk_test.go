@@ -17,7 +17,7 @@ import (
 // move when there is space, without help. The process may have 4 GiB of address space.
 func TestFullDiskOfTheBus(t *testing.T) {
 	for name, c := range map[string]struct{ size, reserve, says string }{
-		"a reserve":          {"128m", "67108864", "the bus takes no events: its disk is full"},
+		"a reserve":          {"128m", "67108864", "the bus accepts no events: its disk is full"},
 		"hardly_any_reserve": {"24m", "1048576", "no space left on device"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -68,8 +68,8 @@ func TestFullDiskOfTheBus(t *testing.T) {
 	}
 }
 
-// fill fills the disk with a file while deltas are written, until /readyz says so. When the process sees that the disk is full before a
-// write fails, the words can be others: then it tries again.
+// fill fills the disk with a file while deltas are written, until /readyz reports it. If the process detects the full
+// disk before a write fails, the message can differ: then it tries again.
 func (s *scene) fill(p *process, file, says string) (free func()) {
 	s.t.Helper()
 	free = func() {

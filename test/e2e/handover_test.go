@@ -9,7 +9,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// handover is a group of pods from which a watcher wants some moved, and another watcher that waits for its lease.
+// handover is a group of pods of which a watcher wants to move some, and another watcher that waits for its lease.
 type handover struct {
 	drain
 	leader, standby *process
@@ -31,7 +31,7 @@ func (s *scene) handOver(policy string) handover {
 	return h
 }
 
-// passes kills the leader, repairs the group while nobody looks, and waits until the other watcher leads.
+// passes kills the leader, repairs the group while no watcher leads, and waits until the other watcher leads.
 func (h handover) passes(repair func()) {
 	h.t.Helper()
 	h.leader.kill()
@@ -52,7 +52,7 @@ func newLeaderWithdraws(t *testing.T) {
 	h.events.until("the first of three pods is evicted", func(v []schemas.Verdict) bool { return len(v) == 1 })
 	s.placed("quiet", map[string]int{s.nodes[0]: 2, s.nodes[1]: 1})
 
-	// Nobody keeps anybody away any more: for the new leader there is no such group, but for the answer that waits.
+	// No pod repels another one anymore: for the new leader the group does not exist, except for the pending answer.
 	h.passes(func() { s.patchPod(other, `{"metadata":{"labels":{"noise":null}}}`) })
 	verdicts := h.events.until("the other two are withdrawn", func(v []schemas.Verdict) bool { return len(v) == 3 })
 	for _, v := range verdicts[1:] {
@@ -78,7 +78,7 @@ func newLeaderDoesNotMoveWhatWasHeld(t *testing.T) {
 	if got := h.events.verdicts(); len(got) != 4 {
 		t.Errorf("verdicts %s, want the four of the first leader", summary(got))
 	}
-	// It leads, and does move them when they are to move again.
+	// It leads, and moves them when they must move again.
 	s.cordon(s.nodes[1], false)
 	s.moved(0, 4)
 	s.placed("api", map[string]int{s.nodes[0]: 4, s.nodes[1]: 4})

@@ -14,11 +14,11 @@ import (
 
 const (
 	honest = "RemovePodsViolatingNodeTaints"
-	// blocks is how often some rounds of honest work are done without, and then some with others that are hostile: what else
-	// the machine does meanwhile is in both. rounds is how many, at least, of each.
+	// blocks is the number of alternations between rounds with and without hostile work, so that other load on the
+	// machine affects both. rounds is the minimum number of each.
 	blocks, rounds = 4, 4
-	// floods is how many requests one sender sends in all, in so many equal bursts of a block, one after another pause: what
-	// is measured is not how much of the machine it takes to send them.
+	// floods is the total number of requests of one sender, in equal bursts per block with pauses: the test does not
+	// measure the cost of sending them.
 	floods = 100_000
 	bursts = 50
 	pauses = 300 * time.Millisecond
@@ -92,7 +92,7 @@ func TestOthersWhoAreHostileMoveNothingAndDelayNobody(t *testing.T) {
 	stayed := h.victims
 	stayed[h.guarded] = "guarded"
 	if left := s.pods(s.nodes[2]); !maps.Equal(left, stayed) {
-		t.Errorf("on %s are %v, want those that were there, %v", s.nodes[2], left, stayed)
+		t.Errorf("on %s are %v, want the original pods, %v", s.nodes[2], left, stayed)
 	}
 	h.leftTraces(processes)
 }
@@ -113,7 +113,7 @@ func (h *hostility) during(all map[types.UID]string) (took []time.Duration) {
 		defer close(over)
 		h.rage()
 	}()
-	defer func() { <-over }() // also when the scene fails: who is hostile must not report to a test that is over
+	defer func() { <-over }() // also if the scene fails: a hostile goroutine must not report to a finished test
 	took = append(took, h.round(all, h.forgeVerdicts))
 	for raging := true; raging || len(took) < rounds; {
 		took = append(took, h.round(all, func(map[types.UID]string) {}))

@@ -9,13 +9,13 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 )
 
-// leftTraces checks that somebody who looks finds out about each kind of hostility, and how often it was.
+// leftTraces checks that each kind of hostility is visible, with its number.
 func (h *hostility) leftTraces(processes map[string]*process) {
 	h.t.Helper()
 	h.same("verdicts on forged intents", func() map[string]int { return h.counted(h.verdicts) }, map[string]int{
 		"rejected PodMoved": 3 * blocks, "rejected ProfileUnknown": 3 * blocks, "rejected Protected": blocks, "rejected PodGone": blocks,
 	})
-	h.same("what the server refused", func() map[string]int { return h.counted(h.refused) }, map[string]int{
+	h.same("refusals of the server", func() map[string]int { return h.counted(h.refused) }, map[string]int{
 		"larger than any message": 6 * blocks, "larger than any request": blocks,
 	})
 	asked := h.counted(h.receipts)
@@ -36,7 +36,7 @@ func (h *hostility) leftTraces(processes map[string]*process) {
 		"REHOME_SCOPES Hangs: hangs": 1, "REHOME_SCOPES Babbles: garbage": babbled, "REHOME_SCOPES Steals: beyond the scope": stolen,
 		"REHOME_INTENTS actuator: wrong subject": 2 * blocks, "REHOME_INTENTS actuator: beyond the scope": blocks,
 		"REHOME_EVENTS watcher: wrong source": 16 * blocks, "REHOME_EVENTS watcher: wrong outcome": 4 * blocks,
-		"a letter of somebody else": 4 * blocks,
+		"a letter of another participant": 4 * blocks,
 	}
 	for _, flaw := range []string{"no event", "another shape", "no JSON", "unpacks to too much"} {
 		want["REHOME_SCOPES "+honest+": "+flaw], want["REHOME_INTENTS actuator: "+flaw] = blocks, blocks
@@ -49,7 +49,7 @@ func (h *hostility) leftTraces(processes map[string]*process) {
 	h.bounded()
 }
 
-// same waits until there is what is wanted, and nothing else.
+// same waits until the values are exactly the wanted ones.
 func (h *hostility) same(what string, got func() map[string]int, want map[string]int) {
 	h.t.Helper()
 	eventually(h.t, what+" are "+fmt.Sprint(want), func() (bool, string) {
@@ -64,7 +64,7 @@ func (h *hostility) counted(of map[string]int) map[string]int {
 	return maps.Clone(of)
 }
 
-// metric is the value of one line of the metrics. 0: there is none.
+// metric returns the value of one line of the metrics. 0 means there is none.
 func (p *process) metric(name string) (value int) {
 	p.t.Helper()
 	_, text := p.get("metrics")
@@ -78,7 +78,7 @@ func (p *process) metric(name string) (value int) {
 	return 0
 }
 
-// letters counts dead letters by stream, who buried them, and why.
+// letters counts dead letters by stream, author, and reason.
 func (h *hostility) letters() map[string]int {
 	h.t.Helper()
 	dead, err := h.js.Stream(h.t.Context(), bus.StreamDead)
@@ -88,7 +88,7 @@ func (h *hostility) letters() map[string]int {
 		m, err := dead.GetMsg(h.t.Context(), i)
 		h.must(err)
 		if m.Header.Get(bus.HeaderStream) == "" {
-			found["a letter of somebody else"]++
+			found["a letter of another participant"]++
 			continue
 		}
 		words := strings.Split(m.Subject, ".")
@@ -97,7 +97,7 @@ func (h *hostility) letters() map[string]int {
 	return found
 }
 
-// flawIn is the kind of hostility that the error of a dead letter is about.
+// flawIn returns the kind of hostility that the error of a dead letter is about.
 func flawIn(why string) string {
 	for _, flaw := range [][2]string{
 		{"no CloudEvent: neither", "no event"}, {"cannot unmarshal array", "another shape"}, {"data is not JSON", "no JSON"},

@@ -23,7 +23,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// What nobody unpacks, and what nobody unpacks of a request.
+// Sizes beyond the limit of any data, and of the data of a request.
 const beyondAll, beyondRequest = 70 << 20, 10 << 20
 
 // hostility is everything that others do to a scene whose first node is worked on, on whose second node the pods go, and
@@ -35,14 +35,14 @@ type hostility struct {
 	victims map[types.UID]string
 	guarded types.UID
 	block   int
-	bombs   map[int][]byte // by what they come to; made once, since that takes time itself
+	bombs   map[int][]byte // by uncompressed size; made once, because that takes time itself
 
 	mu       sync.Mutex
 	seen     map[string]bool // verdicts and receipts, by their IDs
-	verdicts map[string]int  // on forged intents, by what they say
-	receipts map[string]int  // by their senders and what they say
-	untold   int             // how many had none, as the flooder was told
-	refused  map[string]int  // what the server did not take, by why
+	verdicts map[string]int  // on forged intents, by their content
+	receipts map[string]int  // by sender and content
+	untold   int             // the number of requests without a receipt, as reported to the flooder
+	refused  map[string]int  // refusals of the server, by reason
 }
 
 func newHostility(s *scene, servers *natsServers) *hostility {
@@ -137,7 +137,7 @@ func (h *hostility) functions() []string {
 	}
 }
 
-// steal answers that the victims should move, whatever it is asked about.
+// steal answers that the victims should move, for any scope.
 func (h *hostility) steal(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -145,7 +145,7 @@ func (h *hostility) steal(w http.ResponseWriter, r *http.Request) {
 	}
 	headers, answer, err := outsideAnswer(r.Header.Get("ce-id"), body, func(scope outsideScope) []outsideMove {
 		moves := []outsideMove{}
-		for _, p := range scope.Pods { // of its scope it names those that are protected
+		for _, p := range scope.Pods { // of its scope it names the protected ones
 			if len(p.Protected) > 0 {
 				moves = append(moves, p.move("I want it"))
 			}
@@ -166,7 +166,7 @@ func (h *hostility) steal(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(answer)
 }
 
-// publish stores what anybody might store, and counts what the server refuses.
+// publish stores messages that any client could store, and counts refusals of the server.
 func (h *hostility) publish(channel string, header nats.Header, body []byte) {
 	_, err := h.js.PublishMsg(h.t.Context(), &nats.Msg{Subject: channel, Header: header, Data: body})
 	h.mu.Lock()
@@ -181,10 +181,10 @@ func (h *hostility) publish(channel string, header nats.Header, body []byte) {
 	}
 }
 
-// forged is an event of somebody else with the data that is given.
+// forged returns an event of another role with the given data.
 func forged(eventType string) nats.Header { return header("type", eventType) }
 
-// answers publishes an answer that nobody gave.
+// answers publishes a forged answer.
 func (h *hostility) answers(channel, strategy, key string, intents ...schemas.Intent) {
 	a := schemas.Intents{
 		Profile: "default", Strategy: strategy, Intents: intents,
@@ -200,7 +200,7 @@ func (h *hostility) answers(channel, strategy, key string, intents ...schemas.In
 	h.publish(channel, forged(schemas.IntentsType), data)
 }
 
-// forgeIntents publishes answers of every kind that nobody gave.
+// forgeIntents publishes forged answers of every kind.
 func (h *hostility) forgeIntents() {
 	intent := func(name string, uid types.UID, node string) schemas.Intent {
 		return schemas.Intent{
@@ -216,13 +216,13 @@ func (h *hostility) forgeIntents() {
 	own := "rehome.intents.Steals.default.node." + schemas.Token(h.nodes[2])
 	h.answers(own, honest, h.nodes[2], here...)                    // on the subject of another strategy
 	h.answers("rehome.intents.forged.a.b.c", honest, "x", here...) // of no scope
-	h.answers("", honest, "nowhere", here...)                      // pods outside of the scope, as they are
+	h.answers("", honest, "nowhere", here...)                      // pods outside of the scope, unchanged
 	h.answers("", honest, h.nodes[1], elsewhere...)                // and as if they were in it
 	h.answers("", "NoSuch", h.nodes[2], here...)
 	h.answers("", "Babbles", h.nodes[2], intent("guarded", h.guarded, h.nodes[2]), intent("guarded", "another", h.nodes[2]))
 }
 
-// forgeVerdicts publishes verdicts that nobody gave, on pods that are about to be moved.
+// forgeVerdicts publishes forged verdicts on pods that are about to move.
 func (h *hostility) forgeVerdicts(pods map[types.UID]string) {
 	for uid, name := range pods {
 		for _, outcome := range []schemas.Outcome{schemas.Evicted, schemas.Settled, schemas.Deferred, schemas.Rejected, "moved"} {
@@ -238,7 +238,7 @@ func (h *hostility) forgeVerdicts(pods map[types.UID]string) {
 	}
 }
 
-// malform publishes what is no event, or too much of it, on every subject but those of requests.
+// malform publishes invalid or oversized messages on every subject except the subjects of requests.
 func (h *hostility) malform() {
 	for noun, eventType := range map[string]string{
 		"delta.node.taints": schemas.DeltaType, "verdict.evicted." + honest + ".a": schemas.VerdictType,
@@ -271,17 +271,17 @@ func (h *hostility) rage() {
 	}
 }
 
-// wanted is a request of that name to move what target says.
+// wanted returns a request of that name to move what target says.
 func wanted(sender, name, target, more string) []byte {
 	return fmt.Appendf(nil, `{"sender":%q,"name":%q,"action":"deschedule","reason":"now","target":%s%s}`, sender, name, target, more)
 }
 
-// victim is the target that the sender may not have.
+// victim returns the target that the sender may not have.
 func (h *hostility) victim() string {
 	return fmt.Sprintf(`{"workload":{"kind":"Deployment","namespace":%q,"name":"victim"}}`, h.namespace)
 }
 
-// ask sends requests that are none, and requests beyond the rights of who sends them.
+// ask sends invalid requests, and requests beyond the rights of the sender.
 func (h *hostility) ask() {
 	request := func(sender, words string, header nats.Header, body []byte) {
 		h.publish("rehome.request."+sender+"."+words, header, body)

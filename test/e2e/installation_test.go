@@ -74,7 +74,7 @@ func TestTwoClustersOnOneServer(t *testing.T) {
 		t.Fatalf("setup --take-over: %s", got)
 	}
 
-	// What the other cluster publishes all the same is refused.
+	// Messages of the other cluster are rejected nevertheless.
 	s.runs(policy, servers).waitReady()
 	for uid, name := range s.pods(s.nodes[0]) {
 		a := schemas.Intents{

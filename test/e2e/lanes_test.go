@@ -13,7 +13,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-func TestANodeThatIsToBeEmptiedGoesBeforeBalanceAndLowPriorityBeforeHigh(t *testing.T) {
+func TestMovePriorities(t *testing.T) {
 	s := newScene(t, 0)
 	s.addNodes(1, as("twins"))
 	s.addNodes(2, as("others"))
@@ -30,7 +30,7 @@ func TestANodeThatIsToBeEmptiedGoesBeforeBalanceAndLowPriorityBeforeHigh(t *test
 		profile("default", "deschedule", "RemovePodsViolatingNodeTaints", "{name: RemovePodsViolatingNodeTaints}"),
 	}, "rate: {evictionsPerSecond: 0.3, burst: 1}"))
 
-	// Half of the twins are to move to the node that joins. They wait for their turn when the other node is tainted.
+	// Half of the twins should move to the node that joins. They are still waiting when the other node is tainted.
 	s.addNodes(1, as("twins"))
 	events.until("the first of the twins is evicted", func(v []schemas.Verdict) bool { return len(of(schemas.Evicted, v)) == 1 })
 	s.taint(leave, "dedicated")
@@ -39,11 +39,11 @@ func TestANodeThatIsToBeEmptiedGoesBeforeBalanceAndLowPriorityBeforeHigh(t *test
 		order += e.pod[:1]
 	}
 	if !regexp.MustCompile("^t{1,3}l{3}h{3}t{3,5}$").MatchString(order) {
-		t.Errorf("evicted in the order %s, want a few twins, then those of low and of high priority, then the other twins", order)
+		t.Errorf("evicted in the order %s, want a few twins, then pods of low and of high priority, then the other twins", order)
 	}
 }
 
-// as labels a node with what it is for.
+// as labels a node for its purpose.
 func as(role string) func(*corev1.Node) {
 	return func(n *corev1.Node) { n.Labels["role"] = role }
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-func TestOnlyTheHolderOfTheLeaseActsAndTheOtherTakesOver(t *testing.T) {
+func TestLeaseHolderActs(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		end  func(*process)

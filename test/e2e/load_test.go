@@ -15,8 +15,8 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster"
 )
 
-// The pods request nothing, so that only what they use says that their node has too much to do.
-func TestPodsMoveOffANodeThatIsOverUsedByItsLoadUntilItIsNotAndNoFurther(t *testing.T) {
+// The smoothed load reflects the move only slowly. Meanwhile no pod must move because of the past.
+func TestOverusedByLoad(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 3)
 	s.servesMetrics()
@@ -97,7 +97,7 @@ func (s *scene) measures(cpu string) {
 	}
 }
 
-// byLoad is a policy file for the scene's nodes that goes by the metrics API.
+// byLoad returns a policy file for the scene's nodes that goes by the metrics API.
 func (s *scene) byLoad() string {
 	s.t.Helper()
 	return s.profiles([]string{`  - name: default
@@ -126,7 +126,7 @@ func (r *recording) loads(node string, n int) []*schemas.State {
 	return states
 }
 
-// loadsOf is what the states say of load.
+// loadsOf returns what the states say of load.
 func loadsOf(states []*schemas.State) string {
 	return fmt.Sprint(slices.Collect(func(yield func(string) bool) {
 		for _, s := range states {

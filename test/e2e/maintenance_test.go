@@ -46,7 +46,7 @@ func newUpkeep(t *testing.T, n int, change ...func(*corev1.Node)) *upkeep {
 	return u
 }
 
-// sweep takes away what a scene has left of its maintenances, with nobody there to finish them.
+// sweep removes the leftover maintenances of a scene, without a role to finish them.
 func (u *upkeep) sweep() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -82,7 +82,7 @@ func holding(pods int64) func(*corev1.Node) {
 	}
 }
 
-// ofPool is how a spec means the nodes of a pool of the scene.
+// ofPool returns how a spec means the nodes of a pool of the scene.
 func (u *upkeep) ofPool(name string) string {
 	return fmt.Sprintf("nodes: {selector: {matchLabels: {scene: %s, pool: %s}}}", u.namespace, name)
 }
@@ -115,7 +115,7 @@ func (u *upkeep) remove() {
 	u.must(u.kinds.Delete().Resource(v1alpha1.NodeMaintenances).Name(u.namespace).Do(u.t.Context()).Error())
 }
 
-// found is the maintenance as it is. nil: there is none.
+// found returns the live maintenance, or nil.
 func (u *upkeep) found() *v1alpha1.NodeMaintenance {
 	u.t.Helper()
 	var m v1alpha1.NodeMaintenance
@@ -152,7 +152,7 @@ func (u *upkeep) gone() {
 	})
 }
 
-// conditionsOf are those of the maintenance in words, by their types.
+// conditionsOf returns the conditions of the maintenance as text, by type.
 func conditionsOf(m *v1alpha1.NodeMaintenance) map[string]string {
 	all := map[string]string{}
 	for _, c := range m.Status.Conditions {
@@ -161,7 +161,7 @@ func conditionsOf(m *v1alpha1.NodeMaintenance) map[string]string {
 	return all
 }
 
-// stages is how far the maintenance is with each node.
+// stages returns how far the maintenance is with each node.
 func stages(m *v1alpha1.NodeMaintenance) map[string]v1alpha1.NodeStage {
 	all := map[string]v1alpha1.NodeStage{}
 	for _, n := range m.Status.Nodes {
@@ -179,7 +179,7 @@ func inStage(m *v1alpha1.NodeMaintenance) map[v1alpha1.NodeStage]int {
 	return count
 }
 
-// untimed is what a status says of nodes, but for when.
+// untimed returns what a status says of nodes, but for when.
 func untimed(nodes []v1alpha1.NodeStatus) []v1alpha1.NodeStatus {
 	var list []v1alpha1.NodeStatus
 	for _, n := range nodes {
@@ -218,7 +218,7 @@ func (u *upkeep) untilStages(want map[string]v1alpha1.NodeStage) *v1alpha1.NodeM
 	})
 }
 
-// works plays those who work on nodes, until so many more of them are given back: as soon as one is drained, its work is done.
+// works acts as the users who work on nodes, until that many more nodes are given back: a drained node is done at once.
 func (u *upkeep) works(nodes int) {
 	u.t.Helper()
 	done := map[string]bool{}
@@ -253,7 +253,7 @@ func (u *upkeep) maintained(node string) {
 	u.must(err)
 }
 
-// nodeState is what a maintenance may change of a node, and gives back.
+// nodeState is everything of a node that a maintenance may change and restore.
 type nodeState struct {
 	labels, annotations map[string]string
 	unschedulable       bool
@@ -274,7 +274,7 @@ func (u *upkeep) state(n *corev1.Node) nodeState {
 	return s
 }
 
-// states are those of all nodes of the scene, by name.
+// states returns the states of all nodes of the scene, by name.
 func (u *upkeep) states() map[string]nodeState {
 	u.t.Helper()
 	list, err := u.client.CoreV1().Nodes().List(u.t.Context(), metav1.ListOptions{LabelSelector: "scene=" + u.namespace})
@@ -286,10 +286,10 @@ func (u *upkeep) states() map[string]nodeState {
 	return all
 }
 
-// untilStates waits until all nodes of the scene are as they are to be.
+// untilStates waits until all nodes of the scene have the wanted states.
 func (u *upkeep) untilStates(want map[string]nodeState) {
 	u.t.Helper()
-	eventually(u.t, "the nodes are as they are to be", func() (bool, string) {
+	eventually(u.t, "the nodes have the wanted states", func() (bool, string) {
 		got := u.states()
 		seen := ""
 		for _, n := range u.nodes {
@@ -301,7 +301,7 @@ func (u *upkeep) untilStates(want map[string]nodeState) {
 	})
 }
 
-// with is how the nodes are to be when some of them have changed.
+// with returns the wanted states after changes of some nodes.
 func with(states map[string]nodeState, change func(*nodeState), nodes ...string) map[string]nodeState {
 	all := maps.Clone(states)
 	for _, n := range nodes {
@@ -312,12 +312,12 @@ func with(states map[string]nodeState, change func(*nodeState), nodes ...string)
 	return all
 }
 
-// isCordoned makes the state of a node that of one that is cordoned.
+// isCordoned changes the wanted state of a node to a cordoned one.
 func isCordoned(s *nodeState) {
 	s.unschedulable, s.taints = true, []string{corev1.TaintNodeUnschedulable + ":" + string(corev1.TaintEffectNoSchedule)}
 }
 
-// touched are the changes of a node by rehome in the audit log, but for its status, in order.
+// touched returns the changes of a node by rehome in the audit log, but for its status, in order.
 func (u *upkeep) touched(node string) []time.Time {
 	u.t.Helper()
 	log, err := u.cluster.Audit(u.t.Context())
@@ -365,7 +365,7 @@ func (u *upkeep) statefulSet(name string, replicas int32, node string) {
 	u.running("app="+name, int(replicas))
 }
 
-// quiet is a policy with a strategy that finds nothing to do, so that only the maintenance moves pods.
+// quiet returns a policy with a strategy that finds nothing to do, so that only the maintenance moves pods.
 func (u *upkeep) quiet(more ...string) string {
 	u.t.Helper()
 	return u.enable("PodLifeTime", []string{"{name: PodLifeTime, args: {maxPodLifeTimeSeconds: 86400}}"}, more...)

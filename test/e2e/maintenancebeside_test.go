@@ -8,7 +8,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-func TestStrategiesAndBrakesLeaveTheNodesOfAMaintenanceToIt(t *testing.T) {
+func TestStrategiesIgnoreMaintainedNodes(t *testing.T) {
 	u := newUpkeep(t, 3, inPool("old"))
 	old := u.nodes
 	u.deployment("api", 12)

@@ -38,7 +38,7 @@ func TestTheWalkThroughAMaintenanceWorks(t *testing.T) {
 	}
 }
 
-// shown lists the commands of a section of a page.
+// shown returns the commands of a section of a page.
 func shown(t *testing.T, file, section string) []pages.Typed {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -59,7 +59,7 @@ func shown(t *testing.T, file, section string) []pages.Typed {
 	return nil
 }
 
-// walk is a cluster with an application, and somebody who types.
+// walk is a cluster with an application, and a user who types commands.
 type walk struct {
 	t           *testing.T
 	cluster     *cluster.Cluster
@@ -67,8 +67,8 @@ type walk struct {
 	rehome      *process
 }
 
-// newWalk makes the cluster that the page speaks of: two racks of two nodes; on rack 7 two carts, a database with one replica
-// and a budget that wants it, and the agent of a DaemonSet on every node.
+// newWalk creates the cluster of the page: two racks of two nodes; on rack 7 two carts, a database with one replica and
+// a budget that requires it, and the agent of a DaemonSet on every node.
 func newWalk(t *testing.T) *walk {
 	t.Helper()
 	w := &walk{t: t, cluster: clustertest.New(t, cluster.Options{})}
@@ -118,7 +118,7 @@ func (w *walk) shop() {
 	w.must(err)
 }
 
-// template is that of pods with the label app.
+// template returns the template of pods with the label app.
 func template(app string) corev1.PodTemplateSpec {
 	return corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": app}},
@@ -218,7 +218,7 @@ func (w *walk) rehomeLives() {
 	}
 }
 
-// alike says whether a command printed what the page shows.
+// alike reports whether a command printed what the page shows.
 func alike(page []string, printed string) bool {
 	return pages.Masks{Workloads: []string{"cart", "agent"}}.Alike(page, printed)
 }

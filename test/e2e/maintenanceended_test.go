@@ -13,7 +13,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-func TestAMaintenanceThatEndsInItsMiddleGivesBackWhatItBeganAndBeginsNothingMore(t *testing.T) {
+func TestMaintenanceEndedEarly(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		end  func(packed)
@@ -86,8 +86,8 @@ func (p packed) endedWithNodes(begun []string) {
 	}
 }
 
-// nothingBeganAfter checks that no move was begun after the end was asked for, but for those that were on their way to the API
-// server while the end was on its way to rehome. What is left of the first two nodes would take longer than that.
+// nothingBeganAfter checks that no move began after the end was requested, except moves on their way to the API server
+// while the request was on its way to rehome. The rest of the first two nodes would take longer than that.
 func (p packed) nothingBeganAfter(asked time.Time) {
 	p.t.Helper()
 	const most = 15 * time.Second
@@ -96,12 +96,12 @@ func (p packed) nothingBeganAfter(asked time.Time) {
 		last = max(last, e.received.Sub(asked))
 	}
 	if last > most {
-		p.t.Errorf("the last pod was evicted %v after the end was asked for, want at most %v", last, most)
+		p.t.Errorf("the last pod was evicted %v after the request to end, want at most %v", last, most)
 	}
-	p.t.Logf("the last of %d pods was evicted %v after the end was asked for", len(p.evictions()), last)
+	p.t.Logf("the last of %d pods was evicted %v after the request to end", len(p.evictions()), last)
 }
 
-// followed waits until every move that was begun is settled, that of slow with its replacement.
+// followed waits until every move is settled, the move of slow with its replacement.
 func (p packed) followed(events *recording) {
 	p.t.Helper()
 	eventually(p.t, "every move that was begun is settled", func() (bool, string) {
@@ -122,12 +122,12 @@ func (p packed) followed(events *recording) {
 	}
 }
 
-// restarts are the ends of moves that made the replacement first.
+// restarts returns the ends of moves that made the replacement first.
 func restarts(events *recording) []schemas.Verdict {
 	return slices.DeleteFunc(events.settlements(), func(v schemas.Verdict) bool { return v.Method != schemas.MethodRestart })
 }
 
-func TestADeletionWaitsForRehomeAndIsFinishedWhenItIsBack(t *testing.T) {
+func TestMaintenanceDeletionWaits(t *testing.T) {
 	p := newPacked(t, nothing)
 	dir := store(t)
 	first := p.rehome(p.slowly(2), dir)
@@ -154,7 +154,7 @@ func TestADeletionWaitsForRehomeAndIsFinishedWhenItIsBack(t *testing.T) {
 	p.endedWithNodes(p.old[:2])
 }
 
-func TestANodeThatAPersonCordonsWhileItIsHeldStaysCordoned(t *testing.T) {
+func TestUserCordonDuringMaintenance(t *testing.T) {
 	u := newUpkeep(t, 2, inPool("old"))
 	old := u.nodes
 	u.addNodes(1)
@@ -163,7 +163,8 @@ func TestANodeThatAPersonCordonsWhileItIsHeldStaysCordoned(t *testing.T) {
 	u.apply(u.ofPool("old"), "atOnce: 2", "stage: Drain", "reason: new kernel")
 	u.untilStages(allIn(v1alpha1.IsDrained, old...))
 
-	// It is cordoned already, so a person who wants it cordoned has to take that back first for the API server to see who it is.
+	// It is cordoned already, so a person who wants it cordoned must take that back first for the API server to see who
+	// it is.
 	mark := u.node(old[0]).Annotations[schemas.AnnotationMaintenance]
 	u.changeNode(old[0], func(n *corev1.Node) { n.Spec.Unschedulable = false })
 	u.cordon(old[0], true)

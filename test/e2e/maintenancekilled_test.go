@@ -10,17 +10,17 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// packed is the maintenance of four nodes, two at a time. Each of them is full until it is drained, so that no pod that moves
-// finds a place on one that is drained later: none has to move twice.
+// packed is the maintenance of four nodes, two at a time. Each of them is full until it is drained, so that no pod that
+// moves finds a place on one that is drained later: none must move twice.
 type packed struct {
 	*upkeep
 	old       []string
 	before    map[types.UID]string // the pods on these nodes
-	places    map[types.UID]string // and on which
+	places    map[types.UID]string // and its node
 	untouched map[string]nodeState // of all nodes
 }
 
-// newPacked makes ten pods on each of the four nodes, those of first among them, and then three nodes more.
+// newPacked creates ten pods on each of four nodes, including the pods of first, and then three more nodes.
 func newPacked(t *testing.T, first func(*upkeep)) packed {
 	t.Helper()
 	const full = 10
@@ -47,7 +47,7 @@ func newPacked(t *testing.T, first func(*upkeep)) packed {
 
 func nothing(*upkeep) {}
 
-// slowly is a policy that moves so many pods a second.
+// slowly returns a policy that moves so many pods a second.
 func (p packed) slowly(perSecond float64) string {
 	return p.quiet(fmt.Sprintf("rate: {evictionsPerSecond: %v, burst: 1}", perSecond))
 }
@@ -61,7 +61,7 @@ func (p packed) begin() {
 	}
 }
 
-func TestAMaintenanceIsCarriedOutToItsEndWhenAnyPartIsKilledInItsMiddle(t *testing.T) {
+func TestMaintenanceSurvivesKilledPart(t *testing.T) {
 	for _, victim := range []string{"maintenance", "functions", "actuator", "bus"} {
 		t.Run(victim, func(t *testing.T) {
 			p := newPacked(t, nothing)
@@ -95,7 +95,7 @@ func TestAMaintenanceIsCarriedOutToItsEndWhenAnyPartIsKilledInItsMiddle(t *testi
 	}
 }
 
-func TestAMaintenanceIsCarriedOutToItsEndWhenEverythingIsKilledAgainAndAgain(t *testing.T) {
+func TestMaintenanceSurvivesRepeatedKills(t *testing.T) {
 	p := newPacked(t, nothing)
 	dir, file := store(t), p.slowly(5)
 	rehome := p.rehome(file, dir)
@@ -119,7 +119,7 @@ func TestAMaintenanceIsCarriedOutToItsEndWhenEverythingIsKilledAgainAndAgain(t *
 	p.evictedOnce(p.before)
 }
 
-func TestAMaintenanceIsCarriedOutToItsEndWhenTheAPIServerIsLostInItsMiddle(t *testing.T) {
+func TestMaintenanceSurvivesAPIServerLoss(t *testing.T) {
 	p := newPacked(t, nothing)
 	rehome := p.rehome(p.slowly(5), store(t))
 	rehome.leads()
@@ -132,7 +132,7 @@ func TestAMaintenanceIsCarriedOutToItsEndWhenTheAPIServerIsLostInItsMiddle(t *te
 	p.untilStages(allIn(v1alpha1.Returned, p.old...))
 	p.untilStates(p.untouched)
 	p.ready("api")
-	// An eviction of which the API server died may be missing from its audit log.
+	// An eviction call may be missing from the audit log if the API server died during it.
 	list := p.evictions()
 	if pods := uids(list); len(pods) != len(list) || !within(pods, p.before) {
 		t.Errorf("%d evictions of %v, want none twice, and only of %v", len(list), pods, p.before)

@@ -20,8 +20,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// overseer holds every change of the nodes, the pods, the budgets and the maintenance, as the API server tells of it, against
-// what is promised at every moment.
+// overseer checks the invariants after every change of the nodes, the pods, the budgets, and the maintenance, as the
+// API server reports it.
 type overseer struct {
 	*upkeep
 	atOnce int
@@ -80,7 +80,7 @@ func (u *upkeep) oversee(atOnce int) *overseer {
 	return o
 }
 
-// worst is how many nodes were marked at a time at most.
+// worst returns how many nodes were marked at a time at most.
 func (o *overseer) worst() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -141,7 +141,7 @@ func (o *overseer) pod(p *corev1.Pod, _ bool) {
 	}
 }
 
-// budget: what was healthy enough stays so.
+// budget checks that a budget that was met stays met.
 func (o *overseer) budget(b *policyv1.PodDisruptionBudget, there bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -152,7 +152,7 @@ func (o *overseer) budget(b *policyv1.PodDisruptionBudget, there bool) {
 	o.healthy[b.Name] = o.healthy[b.Name] || enough && b.Status.ExpectedPods > 0
 }
 
-// maintenance: the status claims no more nodes than may be at a time, and what it says about nodes is so.
+// maintenance checks that the status claims no more nodes than allowed at a time, and is true.
 func (o *overseer) maintenance(m *v1alpha1.NodeMaintenance, there bool) {
 	if m.Name != o.namespace || !there {
 		return
@@ -183,8 +183,8 @@ func (o *overseer) maintenance(m *v1alpha1.NodeMaintenance, there bool) {
 	}
 }
 
-// reached checks that the summary counts the nodes that are drained, or were, until all are wanted back, and that a drain is
-// said to be reached only when that is every node.
+// reached checks that the summary counts drained nodes, including earlier ones, until all are returned, and that the
+// drain counts as reached only when every node is drained.
 func (o *overseer) reached(m *v1alpha1.NodeMaintenance) {
 	wanted := m.Status.Stages
 	if len(wanted) == 0 || wanted[len(wanted)-1].Stage != v1alpha1.Drain {
@@ -202,7 +202,7 @@ func (o *overseer) reached(m *v1alpha1.NodeMaintenance) {
 	}
 	said := strings.HasPrefix(conditionsOf(m)[v1alpha1.Progressing], "False "+v1alpha1.ReasonReached)
 	if said && done < len(m.Status.Nodes) {
-		o.t.Errorf("the drain is said to be reached, and the nodes are %v", inStage(m))
+		o.t.Errorf("the drain is reported as reached, but the nodes are %v", inStage(m))
 	}
 }
 
@@ -219,14 +219,14 @@ func (o *overseer) blocked(n v1alpha1.NodeStatus) {
 	}
 }
 
-// empty checks that a node that is said to be drained has no pod that was to move.
+// empty checks that a node that is reported as drained has no pod that should have moved.
 func (o *overseer) empty(node string) {
 	if left, err := o.movable(node); (err != nil || len(left) > 0) && o.t.Context().Err() == nil {
-		o.t.Errorf("node %s is said to be drained, and has %v; %v", node, left, err)
+		o.t.Errorf("node %s is reported as drained, but has %v; %v", node, left, err)
 	}
 }
 
-// movable are the pods on a node that are none of a DaemonSet.
+// movable returns the pods on a node that are none of a DaemonSet.
 func (u *upkeep) movable(node string) (names []string, err error) {
 	list, err := u.client.CoreV1().Pods("").List(u.t.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
 	if err != nil {
@@ -240,17 +240,17 @@ func (u *upkeep) movable(node string) (names []string, err error) {
 	return names, nil
 }
 
-// unmarked checks that a node that is said to be given back has no mark.
+// unmarked checks that a node that is reported as returned has no mark.
 func (o *overseer) unmarked(node string) {
 	n, err := o.client.CoreV1().Nodes().Get(o.t.Context(), node, metav1.GetOptions{})
 	if err != nil {
 		if o.t.Context().Err() == nil {
-			o.t.Errorf("node %s is said to be given back: %v", node, err)
+			o.t.Errorf("node %s is reported as returned: %v", node, err)
 		}
 		return
 	}
 	if mark, is := n.Annotations[schemas.AnnotationMaintenance]; is {
-		o.t.Errorf("node %s is said to be given back, and has the mark %s", node, mark)
+		o.t.Errorf("node %s is reported as returned, but has the mark %s", node, mark)
 	}
 }
 

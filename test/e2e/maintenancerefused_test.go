@@ -19,7 +19,7 @@ import (
 // controlPlane lets a node be one of the control plane.
 func controlPlane(n *corev1.Node) { n.Labels["node-role.kubernetes.io/control-plane"] = "" }
 
-func TestAMaintenanceThatWouldHurtIsRefusedWithAReasonAndNoNodeIsTouched(t *testing.T) {
+func TestRefusedMaintenance(t *testing.T) {
 	u := newUpkeep(t, 2, controlPlane, inPool("control"))
 	u.addNodes(3, inPool("work"))
 	u.deployment("api", 5)
@@ -31,7 +31,7 @@ func TestAMaintenanceThatWouldHurtIsRefusedWithAReasonAndNoNodeIsTouched(t *test
 	for _, c := range []struct {
 		name     string
 		spec     []string
-		accepted string // what is wrong; empty: nothing
+		accepted string // the error; empty for none
 		progress string
 		nodes    []string
 	}{

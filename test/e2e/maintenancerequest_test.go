@@ -38,14 +38,15 @@ func (s *scene) fewest(deployment string) func() int32 {
 	return least.Load
 }
 
-// elsewhere is a stage with a control plane that no other scene is played on, and so without the kinds of maintenances.
+// elsewhere returns a stage with a control plane that no other scene is played on, and so without the kinds of
+// maintenances.
 func elsewhere(t *testing.T) *stage {
 	t.Helper()
 	c := clustertest.New(t, cluster.Options{})
 	return &stage{cluster: c, client: c.Client(), rehome: theStage.rehome}
 }
 
-// held says whether the node is cordoned, and by which maintenance.
+// held reports whether the node is cordoned, and by which maintenance.
 func (s *scene) held(node string) string {
 	n := s.node(node)
 	mark := n.Annotations[schemas.AnnotationMaintenance]
@@ -56,7 +57,7 @@ func (s *scene) held(node string) string {
 	return fmt.Sprintf("%v %q", n.Spec.Unschedulable, mark)
 }
 
-func TestANodeIsDrainedAndGivenBackByRequestsWithoutTheKinds(t *testing.T) {
+func TestNodeRequestsWithoutKinds(t *testing.T) {
 	s := newSceneOn(t, elsewhere(t), 3)
 	s.deployment("api", 4, preferring(s.nodes[0]))
 	s.deployment("alone", 1, on(s.nodes[1])) // nobody touches it

@@ -12,7 +12,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// What is on the nodes of the maintenance of thirty.
+// The pods on the nodes of the maintenance of thirty.
 const (
 	manyNodes = 30
 	manyApps  = 20
@@ -20,7 +20,7 @@ const (
 	spare     = 3 // of each app, by its budget
 )
 
-func TestThirtyNodesAreMaintainedThreeAtATimeAndAreAsBeforeAfterwards(t *testing.T) {
+func TestRollingMaintenance(t *testing.T) {
 	u := newUpkeep(t, manyNodes, inPool("old"))
 	old := u.nodes
 	ready := u.populate()
@@ -110,7 +110,7 @@ func (u *upkeep) alwaysReplacedFirst(name string) {
 	u.t.Logf("the pod of %s moved %d times", name, moves)
 }
 
-// kept checks that at no moment fewer pods were ready than the budgets want.
+// kept checks that at no moment fewer pods were ready than the budgets require.
 func (g *gaps) kept(t *testing.T) {
 	t.Helper()
 	g.mu.Lock()

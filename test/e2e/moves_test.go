@@ -19,9 +19,9 @@ import (
 // second later, room is looked for once a second, and so is usage: whatever else were to move would have by then.
 const calm = 4 * time.Second
 
-// TestOneChangeMovesExactlyThePodsThatItMisplacesAndTheyRunElsewhere plays the scenes of the strategies that look further
+// TestChangeMovesMisplacedPods plays the scenes of the strategies that look further
 // than one pod. They wait much more than they work, so they are played beside each other.
-func TestOneChangeMovesExactlyThePodsThatItMisplacesAndTheyRunElsewhere(t *testing.T) {
+func TestChangeMovesMisplacedPods(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name string
@@ -40,9 +40,9 @@ func TestOneChangeMovesExactlyThePodsThatItMisplacesAndTheyRunElsewhere(t *testi
 	}
 }
 
-// TestWhatHoldsAMoveHoldsItAsLongAsItIsThereAndNoLonger plays the scenes of what keeps pods from being moved, beside each
+// TestBlockerDefersMove plays the scenes of what keeps pods from being moved, beside each
 // other.
-func TestWhatHoldsAMoveHoldsItAsLongAsItIsThereAndNoLonger(t *testing.T) {
+func TestBlockerDefersMove(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name string
@@ -141,7 +141,7 @@ func (s *scene) cordon(node string, unschedulable bool) {
 	})
 }
 
-// node is the present state of a node.
+// node returns the present state of a node.
 func (s *scene) node(name string) *corev1.Node {
 	s.t.Helper()
 	n, err := s.client.CoreV1().Nodes().Get(s.t.Context(), name, metav1.GetOptions{})
@@ -174,7 +174,7 @@ func (s *scene) placed(deployment string, want map[string]int) {
 	s.placedIn(deployment, corev1.LabelHostname, want)
 }
 
-// placedIn is the same for the values of a label that the nodes have.
+// placedIn checks the same for the values of a label that the nodes have.
 func (s *scene) placedIn(deployment, label string, want map[string]int) {
 	s.t.Helper()
 	eventually(s.t, fmt.Sprintf("the pods of %s are Ready by %s as %v", deployment, label, want), func() (bool, string) {
@@ -190,7 +190,7 @@ func (s *scene) placedIn(deployment, label string, want map[string]int) {
 	})
 }
 
-// within says whether all of these pods are among the others.
+// within reports whether all of these pods are among the others.
 func within(pods, others map[types.UID]string) bool {
 	for uid := range pods {
 		if _, found := others[uid]; !found {

@@ -32,12 +32,12 @@ type natsSettings struct {
 	Name   string
 	Port   int
 	Store  string
-	Peers  int      // the port for the other servers; 0: it is alone
+	Peers  int      // the port for the other servers; 0 means it is alone
 	Routes []string // to all servers of the cluster
-	Config string   // a configuration file that says all of it, and more; empty: there is none
+	Config string   // a configuration file that says all of it, and more; empty means there is none
 }
 
-// beNATS is a NATS server until the test that started it is gone, however it went.
+// beNATS returns a NATS server until the test that started it is gone, however it went.
 func beNATS(settings string) int {
 	var s natsSettings
 	if err := json.Unmarshal([]byte(settings), &s); err != nil {
@@ -74,13 +74,13 @@ func beNATS(settings string) int {
 type natsServers struct {
 	t        *testing.T
 	settings []natsSettings
-	running  []*natsProcess // nil: it does not run
+	running  []*natsProcess // nil means it does not run
 }
 
 type natsProcess struct {
 	command *exec.Cmd
 	log     *program.Log
-	stdin   io.Closer // what it waits for to end
+	stdin   io.Closer // receives its end
 }
 
 // newNATS prepares n servers, one cluster if they are more than one. None runs yet.
@@ -136,7 +136,7 @@ func freePorts(t *testing.T, n int) []int {
 	return ports
 }
 
-// url lists the URLs of all servers.
+// url returns the URLs of all servers.
 func (s *natsServers) url() string {
 	var urls []string
 	for _, one := range s.settings {
@@ -183,7 +183,7 @@ func (s *natsServers) start(i int) {
 	})
 }
 
-// complaints are the lines of a server's log that are errors or warnings.
+// complaints returns the lines of a server's log that are errors or warnings.
 func complaints(log string) string {
 	var lines []string
 	for line := range strings.Lines(log) {
@@ -214,7 +214,7 @@ func (s *natsServers) forget(i int) {
 	}
 }
 
-// streams is what the servers say about the streams of Rehome, nil if they do not.
+// streams returns the servers' information about the streams of Rehome, or nil.
 func (s *natsServers) streams() (list []*jetstream.StreamInfo, problem string) {
 	nc, err := nats.Connect(s.url())
 	if err != nil {
@@ -237,7 +237,7 @@ func (s *natsServers) streams() (list []*jetstream.StreamInfo, problem string) {
 	return list, ""
 }
 
-// leader is the number of the server that leads a stream.
+// leader returns the number of the server that leads a stream.
 func (s *natsServers) leader(stream string) int {
 	s.t.Helper()
 	leader := -1

@@ -9,7 +9,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// nodeAffinity is a policy with RemovePodsViolatingNodeAffinity for both of its types.
+// nodeAffinity returns a policy with RemovePodsViolatingNodeAffinity for both of its types.
 func (s *scene) nodeAffinity() string {
 	s.t.Helper()
 	return s.enable("RemovePodsViolatingNodeAffinity", []string{"{name: RemovePodsViolatingNodeAffinity, args: {nodeAffinityType: " +

@@ -33,7 +33,7 @@ func (r result) lines(t *testing.T) []simulate.Line {
 	return all
 }
 
-// said is what a set of lines says, by the name of the pod's workload.
+// said parses a set of lines by the name of the pod's workload.
 func said(lines []simulate.Line) map[string]string {
 	all := map[string]string{}
 	for _, l := range lines {
@@ -43,7 +43,7 @@ func said(lines []simulate.Line) map[string]string {
 	return all
 }
 
-func TestOnceEmptiesATaintedNodeAndTheVerdictsAreThoseOfTheAPIServer(t *testing.T) {
+func TestOnceDrainsTaintedNode(t *testing.T) {
 	s := newScene(t, 3)
 	s.deployment("api", 12, preferring(s.nodes[0])) // more than the burst of the rate
 	s.deployment("held", 1, on(s.nodes[0]))
@@ -139,7 +139,7 @@ func TestOnceTakesALeaseThatNobodyRenews(t *testing.T) {
 	}
 }
 
-// eventuallyHeld waits until somebody holds a lease.
+// eventuallyHeld waits until a process holds a lease.
 func (s *scene) eventuallyHeld(name string) {
 	s.t.Helper()
 	eventually(s.t, "lease "+name+" is held", func() (bool, string) {

@@ -46,7 +46,7 @@ func (p *process) notReady() {
 	})
 }
 
-// complaints are the lines of the log that are warnings or errors.
+// complaints returns the lines of the log that are warnings or errors.
 func (p *process) complaints() []string {
 	var lines []string
 	for line := range strings.Lines(p.Log.String()) {
@@ -95,7 +95,7 @@ func TestWithoutABusAtTheStartItWaitsAndSaysSo(t *testing.T) {
 	if said := p.unready(6 * time.Second); !strings.Contains(said, "bus "+servers.url()+": not connected") {
 		t.Errorf("/readyz says %q, want that there is no connection to the bus", said)
 	}
-	p.complains("not connected to the bus, trying again", 8)
+	p.complains("not connected to the bus; retrying", 8)
 
 	servers.start(0)
 	p.waitReady()
@@ -126,12 +126,12 @@ func TestADrainIsCompletedAfterTheBusWasLostInTheMiddle(t *testing.T) {
 				d.closed(events)
 				d.reported(events)
 			}
-			p.complains("not connected to the bus, trying again", 15)
+			p.complains("not connected to the bus; retrying", 15)
 		})
 	}
 }
 
-func TestATerminatedProcessLeavesNothingHalfDoneAndTheNextOneFinishes(t *testing.T) {
+func TestTerminatedProcess(t *testing.T) {
 	d := newDrain(t)
 	dir := store(t)
 	first := d.rehome(d.file, dir)
@@ -142,7 +142,7 @@ func TestATerminatedProcessLeavesNothingHalfDoneAndTheNextOneFinishes(t *testing
 	if code := first.stop(); code != 0 {
 		t.Errorf("exit code %d, want 0", code)
 	}
-	const grace = 30 * time.Second // what it has in every manifest before it is killed
+	const grace = 30 * time.Second // the grace period in every manifest
 	if took := time.Since(terminated); took > grace {
 		t.Errorf("it took %v to end, want at most %v", took, grace)
 	}

@@ -22,7 +22,8 @@ import (
 	"github.com/rehome-dev/rehome/test/program"
 )
 
-// outsideScope is what a function of these scenes reads of a scope. It knows the contract and nothing of Rehome's code.
+// outsideScope is the part of a scope that a function of these scenes reads. It knows the contract, but not Rehome's
+// code.
 type outsideScope struct {
 	Kind, Key, Profile, Strategy string
 	Args                         struct{ Label string }
@@ -55,7 +56,7 @@ func (p outsidePod) move(reason string) outsideMove {
 	return outsideMove{map[string]string{"namespace": m.Namespace, "name": m.Name, "uid": m.UID}, p.Pod.Spec.NodeName, reason}
 }
 
-// keepOff is a strategy: no pod that may be moved stays on a node that has the label of its arguments.
+// keepOff returns a strategy: no pod that may be moved stays on a node that has the label of its arguments.
 func keepOff(s outsideScope) []outsideMove {
 	moves := []outsideMove{}
 	if _, has := s.Node.Metadata.Labels[s.Args.Label]; has {
@@ -68,7 +69,7 @@ func keepOff(s outsideScope) []outsideMove {
 	return moves
 }
 
-// outsideAnswer is the whole answer to a scope: the headers and the body of an event in binary mode.
+// outsideAnswer returns the whole answer to a scope: the headers and the body of an event in binary mode.
 func outsideAnswer(id string, body []byte, decide func(outsideScope) []outsideMove) (headers map[string]string, answer []byte, err error) {
 	var s outsideScope
 	if err := json.Unmarshal(body, &s); err != nil {
@@ -137,7 +138,7 @@ func overNATS(
 	}
 }
 
-// answeredBy are the sources of the answers so far that want something moved.
+// answeredBy returns the sources of the answers so far that want something moved.
 func (r *recording) answeredBy() map[string]bool {
 	sources := map[string]bool{}
 	for _, e := range r.all() {
@@ -148,7 +149,7 @@ func (r *recording) answeredBy() map[string]bool {
 	return sources
 }
 
-// onlyAnsweredBy checks that pods were moved because of these strategies, which the dispatcher asked, and of nobody else.
+// onlyAnsweredBy checks that pods were moved only because of these strategies, which the dispatcher called.
 func (s *scene) onlyAnsweredBy(events *recording, strategies ...string) {
 	s.t.Helper()
 	want := map[string]bool{}
@@ -160,7 +161,7 @@ func (s *scene) onlyAnsweredBy(events *recording, strategies ...string) {
 	}
 }
 
-func TestABuiltInStrategyThatThePolicySendsElsewhereIsAskedThereAndMovesPods(t *testing.T) {
+func TestExternalBuiltInStrategy(t *testing.T) {
 	const strategy = "RemovePodsViolatingNodeTaints"
 	s := newScene(t, 2)
 	s.deployment("api", 3, preferring(s.nodes[0]))
@@ -208,7 +209,7 @@ func TestStrategiesOfAnybodyMovePodsOverHTTPAndOverNATS(t *testing.T) {
 	before := map[types.UID]string{}
 	for i, label := range []string{"spot", "loud"} {
 		maps.Copy(before, s.pods(s.nodes[i]))
-		s.changeNode(s.nodes[i], func(n *corev1.Node) { n.Spec.Unschedulable = true }) // so that nobody comes back
+		s.changeNode(s.nodes[i], func(n *corev1.Node) { n.Spec.Unschedulable = true }) // so that no pod returns
 		s.changeNode(s.nodes[i], func(n *corev1.Node) { n.Labels[label] = "true" })
 	}
 	if len(before) != 6 {
@@ -229,10 +230,10 @@ func TestStrategiesOfAnybodyMovePodsOverHTTPAndOverNATS(t *testing.T) {
 	}
 }
 
-func TestAFunctionThatLiesMovesNothingAndLeavesADeadLetter(t *testing.T) {
+func TestLyingFunction(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 2, preferring(s.nodes[0]))
-	s.create(s.nodes[1], "guarded", nil) // nobody would make it again, so it is protected
+	s.create(s.nodes[1], "guarded", nil) // no controller would recreate it, so it is protected
 	var mu sync.Mutex
 	stolen := outsidePod{} // a pod of the first node
 	lies := func(scope outsideScope) []outsideMove {

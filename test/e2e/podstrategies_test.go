@@ -19,7 +19,7 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster"
 )
 
-func TestAPodThatIsRestartedTooOftenIsEvictedAndItsReplacementRuns(t *testing.T) {
+func TestTooManyRestarts(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 1)
 	dir := store(t)
@@ -72,7 +72,7 @@ func TestAFailedPodIsRemovedWhenItsMinimumTimeIsOver(t *testing.T) {
 	})
 }
 
-func TestPodsAreEvictedInTheSecondInWhichTheirLifeTimeIsOver(t *testing.T) {
+func TestPodLifeTime(t *testing.T) {
 	s := newScene(t, 2)
 	dir := store(t)
 	s.rehome(s.enable("PodLifeTime", []string{"{name: PodLifeTime, args: {maxPodLifeTimeSeconds: 10, labelSelector: {matchLabels: {app: api}}}}"}), dir)
@@ -100,7 +100,7 @@ func TestPodsAreEvictedInTheSecondInWhichTheirLifeTimeIsOver(t *testing.T) {
 	}
 }
 
-func TestPodsThatAreTooYoungMoveOffATaintedNodeWhenTheyAreOldEnough(t *testing.T) {
+func TestMinPodAge(t *testing.T) {
 	s := newScene(t, 2)
 	dir := store(t)
 	s.rehome(s.enable("RemovePodsViolatingNodeTaints",
@@ -160,7 +160,7 @@ func TestAPodThatRecoversBeforeItsTurnIsNotMoved(t *testing.T) {
 	}
 }
 
-// podsOf lists the pods of a Deployment that are not being deleted, by name.
+// podsOf returns the pods of a Deployment that are not being deleted, by name.
 func (s *scene) podsOf(deployment string) []corev1.Pod {
 	s.t.Helper()
 	list, err := s.client.CoreV1().Pods(s.namespace).List(s.t.Context(), metav1.ListOptions{LabelSelector: "app=" + deployment})
@@ -249,8 +249,8 @@ func (s *scene) stillYoung(at time.Time, due map[types.UID]time.Time) map[types.
 	return due
 }
 
-// evictedAt checks by the audit log that of these pods each was evicted once, none before its time, and returns how long
-// after it, in order.
+// evictedAt checks in the audit log that each of these pods was evicted once and none before its time, and returns the
+// delays, in order.
 func (s *scene) evictedAt(due map[types.UID]time.Time) []time.Duration {
 	s.t.Helper()
 	var delays []time.Duration
@@ -271,7 +271,7 @@ func (s *scene) evictedAt(due map[types.UID]time.Time) []time.Duration {
 	return delays
 }
 
-// about are the verdicts on these pods.
+// about returns the verdicts on these pods.
 func about(pods map[types.UID]time.Time, verdicts []schemas.Verdict) []schemas.Verdict {
 	return slices.DeleteFunc(slices.Clone(verdicts), func(v schemas.Verdict) bool {
 		_, one := pods[v.Intent.Pod.UID]
@@ -288,7 +288,7 @@ func aged(verdicts []schemas.Verdict) []string {
 	return list
 }
 
-// outcomes is a line for each verdict: pod, outcome and why the strategy wanted it moved.
+// outcomes returns a line for each verdict: pod, outcome and why the strategy wanted it moved.
 func outcomes(verdicts []schemas.Verdict) []string {
 	var list []string
 	for _, v := range verdicts {

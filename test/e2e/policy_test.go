@@ -46,7 +46,7 @@ func (c *configMap) set(policy string) {
 	}
 }
 
-// text is what a policy file says.
+// text returns the text of a policy file.
 func (s *scene) text(file string) string {
 	s.t.Helper()
 	data, err := os.ReadFile(file)
@@ -73,7 +73,7 @@ func (p *process) reloads(result, times string) {
 	})
 }
 
-func TestAPolicyThatChangesWhileItRunsIsInForceWithoutARestartAndABadOneIsNot(t *testing.T) {
+func TestPolicyReload(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 3, preferring(s.nodes[0]))
 	before := s.pods(s.nodes[0])
@@ -108,7 +108,7 @@ func TestAPolicyThatChangesWhileItRunsIsInForceWithoutARestartAndABadOneIsNot(t 
 	}
 }
 
-func TestWhatWaitsForAStrategyIsRejectedWhenTheNewPolicyDoesNotHaveIt(t *testing.T) {
+func TestPolicyWithoutStrategyRejects(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 4, preferring(s.nodes[0]))
 	file := s.policy("rate: {evictionsPerSecond: 0.001, burst: 1}")

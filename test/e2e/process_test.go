@@ -28,7 +28,7 @@ import (
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
-// patience is how long a scene waits for what must happen. It is no measure of speed: it only ends a scene that fails.
+// patience is how long a scene waits for an expected result. It is no measure of speed: it only ends a failing scene.
 const patience = 2 * time.Minute
 
 // process is one running rehome.
@@ -61,7 +61,7 @@ func (s *scene) start(arguments []string, environment ...string) *process {
 	return p
 }
 
-// result is what a command said, and how it ended.
+// result is the output and the exit code of a command.
 type result struct {
 	stdout, stderr string
 	code           int
@@ -88,7 +88,7 @@ func (s *scene) run(arguments []string, environment ...string) result {
 	return result{stdout.String(), stderr.String(), command.ProcessState.ExitCode()}
 }
 
-// environment is what all processes of the scene have in common.
+// environment returns what all processes of the scene have in common.
 func (s *scene) environment() []string {
 	return append(os.Environ(),
 		"KUBECONFIG="+s.cluster.Kubeconfig(), "REHOME_LEASE_NAMESPACE="+s.namespace, "REHOME_LEASE_DURATION=3s",
@@ -121,7 +121,7 @@ func (p *process) exit() int {
 	return 0
 }
 
-// ready asks /readyz, and returns the status and what it says.
+// ready queries /readyz, and returns the status and the text.
 func (p *process) ready() (int, string) { return p.get("readyz") }
 
 func (p *process) get(path string) (int, string) { return p.Get(path) }
@@ -239,7 +239,7 @@ func record(t *testing.T, options bus.Options) *recording {
 	return r
 }
 
-// at is where the bus of a `rehome run` with that store can be reached.
+// at returns where the bus of a `rehome run` with that store can be reached.
 func at(store string) bus.Options { return bus.Options{Socket: filepath.Join(store, "bus.sock")} }
 
 func (r *recording) add(e schemas.Event) error {
@@ -263,12 +263,12 @@ func (r *recording) all() []schemas.Event {
 	return slices.Clone(r.events)
 }
 
-// verdicts are all final verdicts so far, in order.
+// verdicts returns all final verdicts so far, in order.
 func (r *recording) verdicts() []schemas.Verdict {
 	return slices.DeleteFunc(payloads[schemas.Verdict](r), func(v schemas.Verdict) bool { return v.Outcome == schemas.Settled })
 }
 
-// settlements are the ends of moves so far, in order.
+// settlements returns the ends of moves so far, in order.
 func (r *recording) settlements() []schemas.Verdict {
 	return of(schemas.Settled, payloads[schemas.Verdict](r))
 }
@@ -309,7 +309,7 @@ func (r *recording) until(what string, so func([]schemas.Verdict) bool) []schema
 	}
 }
 
-// summary is a line for each verdict, without what differs from run to run.
+// summary returns a line for each verdict, without what differs from run to run.
 func summary(verdicts []schemas.Verdict) string {
 	var b strings.Builder
 	for _, v := range verdicts {

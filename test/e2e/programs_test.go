@@ -35,7 +35,7 @@ func (s *scene) example(e program.Example, environment []string, arguments ...st
 	return p
 }
 
-// tokenOf makes a service account that may ask Rehome for what is in the namespace of the scene, and a file with its token.
+// tokenOf creates a service account that may make requests for the namespace of the scene, and a file with its token.
 func (s *scene) tokenOf(account string) (file string) {
 	s.t.Helper()
 	ctx, meta := s.t.Context(), metav1.ObjectMeta{Name: account}

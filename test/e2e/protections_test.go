@@ -95,7 +95,7 @@ func (s *scene) guard(args map[string]string, change map[string]func(*corev1.Pod
 }
 
 // lift ends what protects a workload, and waits until its pods have moved. It checks that up to now exactly those were
-// evicted that nothing protects any more, each only after its protection had ended.
+// evicted that nothing protects anymore, each only after its protection had ended.
 func (g guarded) lift(workload string, end func()) {
 	g.t.Helper()
 	g.lifted[workload] = time.Now()

@@ -90,7 +90,7 @@ func TestAServiceAccountAsksOverHTTPForWhatItMay(t *testing.T) {
 		return got.StatusCode, string(all)
 	}
 	if status, text := post("stranger"); status != http.StatusUnauthorized {
-		t.Errorf("a token that nobody gave: %d %s", status, text)
+		t.Errorf("a forged token: %d %s", status, text)
 	}
 	account := "system:serviceaccount:" + s.namespace + ":asker"
 	want := "user " + account + " may not create requests.rehome.dev in namespace " + s.namespace + "\n"

@@ -25,15 +25,15 @@ func TestRequests(t *testing.T) {
 		name  string
 		scene func(*testing.T)
 	}{
-		{"pods that are asked for by name, workload, labels and node are moved, in one chain", askedInEveryWay},
+		{"pods requested by name, workload, labels and node move in one chain", askedInEveryWay},
 		{"a protected pod is named and stays, unless who asks may override what protects it", protectedUnlessOverridden},
-		{"a budget holds what is asked for, and it moves when the budget allows it", budgetHoldsRequests},
-		{"what is cancelled does not move any more", cancelledRequests},
-		{"what has not moved at the deadline does not move any more", requestsEnd},
+		{"a requested pod moves when its budget allows it", budgetHoldsRequests},
+		{"pods of a canceled request stay", cancelledRequests},
+		{"pods that have not moved at the deadline stay", requestsEnd},
 		{"a dry run says what would happen and changes nothing", requestsOnTrial},
 		{"a request survives whoever works on it, and its pods are the same", requestsSurvive},
-		{"who asks for a restart gets a replacement first, and who asks for an eviction does not", requestsChooseTheMethod},
-		{"who asks too often moves nothing more and holds up nobody", tooManyRequests},
+		{"a request for a restart makes a replacement first, a request for an eviction does not", requestsChooseTheMethod},
+		{"too many requests of one sender are rejected and delay no others", tooManyRequests},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -42,7 +42,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// asks is a scene in which somebody asks.
+// asks is a scene with a sender of requests.
 type asks struct {
 	*scene
 	bus     *bus.Bus
@@ -65,7 +65,7 @@ func (s *scene) asking(file string) *asks {
 	s.must(err)
 	s.t.Cleanup(b.Close)
 	a.bus = b
-	eventually(s.t, "who asks is connected", func() (bool, string) { err := b.Ready(); return err == nil, fmt.Sprint(err) })
+	eventually(s.t, "the sender is connected", func() (bool, string) { err := b.Ready(); return err == nil, fmt.Sprint(err) })
 	return a
 }
 
@@ -134,7 +134,7 @@ func (a *asks) of(deployment string) map[types.UID]string {
 	return pods
 }
 
-// ended is what a receipt says about how a request ended.
+// ended is the end of a request in a receipt.
 func ended(r schemas.Receipt) string {
 	text := fmt.Sprintf("%s, %d gone", r.Reason, r.Gone)
 	for _, p := range r.Remaining {
@@ -228,7 +228,7 @@ func protectedUnlessOverridden(t *testing.T) {
 	s.evictedOnce(pods)
 }
 
-// held is a Deployment of which a budget lets no pod go.
+// held is a Deployment whose budget allows no disruption.
 func held(t *testing.T, more ...string) (a *asks, pods map[types.UID]string, target schemas.Target) {
 	t.Helper()
 	s := newScene(t, 2)
@@ -387,7 +387,8 @@ func tooManyRequests(t *testing.T) {
 		}
 		return left == 0, fmt.Sprint(left)
 	})
-	// Of the flood, the leader reads so many requests a minute, and tells the sender about as many others. A new leader counts anew.
+	// Of the flood, the leader reads that many requests a minute, and answers the same number of others. A new leader
+	// starts a new count.
 	var read, told int
 	accepted := map[string]bool{} // by the IDs of the requests
 	eventually(t, "the flood is limited", func() (bool, string) {
@@ -408,7 +409,7 @@ func tooManyRequests(t *testing.T) {
 	leaders := strings.Count(a.running.Log.String(), "leading: evaluating everything")
 	most := may * (leaders + int(time.Since(began)/time.Minute) + 1)
 	if read > most || told > most {
-		t.Errorf("%d requests read and %d told that they were too many, want at most %d of each", read, told, most)
+		t.Errorf("%d requests read and %d rejected as too many, want at most %d of each", read, told, most)
 	}
 	for _, e := range a.events.all() {
 		v, err := schemas.Decode[schemas.Verdict](e)

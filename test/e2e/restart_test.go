@@ -34,13 +34,13 @@ func TestADeploymentMakesTheReplacementBeforeItsPodGoes(t *testing.T) {
 		name string
 		play func(*testing.T)
 	}{
-		{"a rollout restart stops the pod when its replacement is ready, is made once, and is told to the end", restartedOnce},
+		{"a rollout restart stops the pod when its replacement is ready, is made once, and is reported to the end", restartedOnce},
 		{"a surge stops the pod when its replacement is ready, and the replicas go back", surged},
 		{"a Deployment under an autoscaler restarts instead of a surge", scaledRestarts},
 		{"the annotation of the Deployment says whether and how it takes part", markedDeployments},
 		{"the annotation of the namespace counts where the Deployment has none", markedNamespace},
-		{"a pod whose Deployment cannot is evicted, and the verdict says why, where the policy says so", evictedInstead},
-		{"a pod whose Deployment cannot stays, and the verdict says why, where the policy says so", skipped},
+		{"a pod whose Deployment cannot restart is evicted, if the policy allows it", evictedInstead},
+		{"a pod whose Deployment cannot restart stays, if the policy requires it", skipped},
 		{"a restart whose replacement finds no node is taken back, and the pod never stops", restartTakenBack},
 		{"a surge whose replacement finds no node is taken back, and the pod never stops", surgeTakenBack},
 		{"replicas that a budget holds are restarted", heldByBudgetIsRestarted},
@@ -176,7 +176,7 @@ func markedNamespace(t *testing.T) {
 	})
 }
 
-// byMark checks by which method the pods of Deployments go that are annotated with their own name, in a namespace that is
+// byMark checks the method for pods of Deployments that are annotated with their own name, in a namespace that is
 // annotated with the value.
 func byMark(t *testing.T, namespace string, want map[string]schemas.Method) {
 	s := newScene(t, 2)
@@ -216,7 +216,7 @@ func byMark(t *testing.T, namespace string, want map[string]schemas.Method) {
 	}
 }
 
-// verdict is what a scene compares of one.
+// verdict is the compared part of a verdict.
 type verdict struct {
 	outcome schemas.Outcome
 	reason  schemas.ReasonCode
@@ -243,7 +243,7 @@ func unworded(verdicts []verdict) []verdict {
 	return list
 }
 
-// deploymentOf is the name of the Deployment that the pod of a verdict belongs to, which has no dash in it.
+// deploymentOf returns the name of the Deployment that the pod of a verdict belongs to, which has no dash in it.
 func deploymentOf(v schemas.Verdict) string {
 	name, _, _ := strings.Cut(v.Intent.Pod.Name, "-")
 	return name
@@ -276,7 +276,7 @@ func (s *scene) unready(name string, replicas int, change ...func(*appsv1.Deploy
 	s.must(err)
 }
 
-// live is the present state of a Deployment.
+// live returns the present state of a Deployment.
 func (s *scene) live(deployment string) *appsv1.Deployment {
 	s.t.Helper()
 	d, err := s.client.AppsV1().Deployments(s.namespace).Get(s.t.Context(), deployment, metav1.GetOptions{})
@@ -284,7 +284,7 @@ func (s *scene) live(deployment string) *appsv1.Deployment {
 	return d
 }
 
-// workload is a Deployment as verdicts name it.
+// workload returns a Deployment as verdicts name it.
 func (s *scene) workload(deployment string) schemas.ObjectRef {
 	s.t.Helper()
 	return schemas.ObjectRef{Kind: "Deployment", Namespace: s.namespace, Name: deployment, UID: s.live(deployment).UID}
@@ -331,7 +331,7 @@ func (s *scene) isSettled(
 	}
 }
 
-// templateChanges are the changes of a Deployment's template by rehome in the audit log, in order.
+// templateChanges returns the changes of a Deployment's template by rehome in the audit log, in order.
 func (s *scene) templateChanges(deployment string) []cluster.AuditEntry {
 	s.t.Helper()
 	log, err := s.cluster.Audit(s.t.Context())
@@ -369,7 +369,7 @@ func (s *scene) toldOnDeployment(deployment string, want []string) {
 	})
 }
 
-// lives is what became of the pods of a scene, in the order in which the API server told it.
+// lives is the history of the pods of a scene, in the order of the API server's watch.
 type lives struct {
 	mu     sync.Mutex
 	steps  []step
@@ -413,7 +413,7 @@ func (l *lives) see(pod *corev1.Pod, deleted bool) {
 	}
 }
 
-// order is what was seen since the old pod was ready.
+// order is the order of events since the old pod was ready.
 func (l *lives) order(old types.UID) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -433,7 +433,7 @@ func (l *lives) order(old types.UID) []string {
 	return list
 }
 
-// between is the time from when a pod was ready to when another went.
+// between returns the time from when a pod was ready to when another went.
 func (l *lives) between(ready, gone types.UID) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()

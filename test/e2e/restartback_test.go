@@ -40,7 +40,7 @@ func surgeTakenBack(t *testing.T) {
 	}
 }
 
-// gated makes a Deployment of which each pod waits until somebody lets it onto a node, and lets the first one.
+// gated creates a Deployment whose pods wait until the test lets them onto a node, and lets the first one.
 func (s *scene) gated(name string, change ...func(*appsv1.Deployment)) {
 	s.t.Helper()
 	gate := func(d *appsv1.Deployment) {
@@ -53,7 +53,7 @@ func (s *scene) gated(name string, change ...func(*appsv1.Deployment)) {
 	s.placed(name, map[string]int{s.nodes[0]: 1})
 }
 
-// takenBack lets the pod of the Deployment api be moved while nobody lets its replacement onto a node, and checks that all
+// takenBack moves the pod of the Deployment api while its replacement cannot be scheduled, and checks that everything
 // ends as it began.
 func (s *scene) takenBack(method string, name schemas.Method, accepted schemas.ReasonCode) {
 	s.t.Helper()
@@ -70,7 +70,7 @@ func (s *scene) takenBack(method string, name schemas.Method, accepted schemas.R
 		s.t.Errorf("settled %+v %+v, want %s", end, end.Settlement, schemas.ReasonTakenBack)
 	}
 	if !strings.Contains(end.Message, "took more than 5s and is taken back") || !strings.Contains(end.Message, "scheduling gates") {
-		s.t.Errorf("taken back because %q, want the time-out and what the scheduler says", end.Message)
+		s.t.Errorf("undone because %q, want the time-out and the scheduler's message", end.Message)
 	}
 	first := events.verdicts()[0]
 	if first.Outcome != schemas.Restarted || first.Reason != accepted || first.Method != name {

@@ -35,7 +35,7 @@ func withoutRoom(t *testing.T) (s *scene, file string) {
 	return s, file
 }
 
-// noCapacity says what is wrong with a verdict on the pod of withoutRoom. Empty: nothing is.
+// noCapacity returns the error in a verdict on the pod of withoutRoom, or "".
 func (s *scene) noCapacity(outcome schemas.Outcome, reason schemas.ReasonCode, message string) string {
 	words := "deployment " + s.namespace + "/api: no other node would take a second pod: "
 	if outcome == schemas.Deferred && reason == schemas.ReasonRestartNoRoom && strings.HasPrefix(message, words) {

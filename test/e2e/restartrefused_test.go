@@ -27,7 +27,7 @@ type condition struct {
 	want   verdict                          // where such pods are skipped
 }
 
-// conditions are everything that speaks against it, by the name of the Deployment.
+// conditions are all obstacles, by the name of the Deployment.
 func conditions() map[string]condition {
 	restart := func(o schemas.Outcome, r schemas.ReasonCode, message string) verdict {
 		return verdict{o, r, schemas.MethodRestart, message}
@@ -113,7 +113,7 @@ func evictedInstead(t *testing.T) {
 	s.noRestarts()
 }
 
-// skipped is the same, and nothing moves.
+// skipped checks the same, and that nothing moves.
 func skipped(t *testing.T) {
 	s, events := playConditions(t, "Skip")
 	want := map[string]verdict{}
@@ -137,7 +137,7 @@ func skipped(t *testing.T) {
 	}
 	<-time.After(calm)
 	if asked := append(s.evictions(), s.audited(429)...); len(asked) != 0 {
-		t.Errorf("%v were to be evicted, want none", asked)
+		t.Errorf("%v would be evicted, want none", asked)
 	}
 	s.noRestarts()
 }
@@ -176,7 +176,8 @@ func (s *scene) noRestarts() {
 	}
 }
 
-// plain is a message about the Deployment of a verdict without its name, times, and names that differ from run to run.
+// plain returns a message about the Deployment of a verdict without its name, times, and names that differ from run to
+// run.
 func (s *scene) plain(v schemas.Verdict, message string) string {
 	rest, named := strings.CutPrefix(message, "deployment "+s.namespace+"/"+deploymentOf(v)+": ")
 	if !named {

@@ -176,7 +176,7 @@ func tolerating(key string) func(*corev1.PodTemplateSpec) {
 	}
 }
 
-// pods lists the scene's pods on a node that are not being deleted, by UID.
+// pods returns the scene's pods on a node that are not being deleted, by UID.
 func (s *scene) pods(node string) map[types.UID]string {
 	s.t.Helper()
 	list, err := s.client.CoreV1().Pods(s.namespace).List(s.t.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
@@ -286,27 +286,27 @@ func (s *scene) evicted(from, n int) []eviction {
 	return list
 }
 
-// policy is a policy file for the scene's nodes. more is added at its end, indented by nothing.
+// policy returns a policy file for the scene's nodes. more is added at its end, indented by nothing.
 func (s *scene) policy(more ...string) string {
 	s.t.Helper()
 	return s.enable("RemovePodsViolatingNodeTaints", []string{"{name: RemovePodsViolatingNodeTaints}"}, more...)
 }
 
-// enable is a policy file for the scene's nodes with one strategy of the extension point deschedule. configs are the
-// entries of pluginConfig, each on one line. more is added at its end, indented by nothing.
+// enable returns a policy file for the scene's nodes with one strategy of the extension point deschedule. configs are
+// the entries of pluginConfig, each on one line. more is added at its end, indented by nothing.
 func (s *scene) enable(strategy string, configs []string, more ...string) string {
 	s.t.Helper()
 	return s.profiles([]string{profile("default", "deschedule", strategy, configs...)}, more...)
 }
 
-// balance is the same with one strategy of the extension point balance. args are its arguments on one line.
+// balance returns the same with one strategy of the extension point balance. args are its arguments on one line.
 func (s *scene) balance(strategy, args string, more ...string) string {
 	s.t.Helper()
 	config := fmt.Sprintf("{name: %s, args: %s}", strategy, args)
 	return s.profiles([]string{profile("default", "balance", strategy, config)}, more...)
 }
 
-// profile is one profile of a policy file, with one strategy.
+// profile returns one profile of a policy file, with one strategy.
 func profile(name, point, strategy string, configs ...string) string {
 	return `  - name: ` + name + `
     pluginConfig: [` + strings.Join(configs, ", ") + `]
@@ -315,10 +315,11 @@ func profile(name, point, strategy string, configs ...string) string {
         enabled: [` + strategy + `]`
 }
 
-// profiles is a policy file for the scene's nodes with these profiles. more is added at its end, indented by nothing.
+// profiles returns a policy file for the scene's nodes with these profiles. more is added at its end, indented by
+// nothing.
 //
-// The cluster circuit breaker counts all nodes of the cluster, and what other scenes do with theirs at the same time would hold this
-// one up: unless more has circuit breakers of its own, nodes are no reason for a storm.
+// The cluster circuit breaker counts all nodes of the cluster, and what other scenes do with theirs at the same time
+// would hold this one up: unless more has circuit breakers of its own, nodes are no reason for a storm.
 func (s *scene) profiles(profiles []string, more ...string) string {
 	s.t.Helper()
 	file := filepath.Join(s.t.TempDir(), "policy.yaml")

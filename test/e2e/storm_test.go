@@ -16,7 +16,7 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster"
 )
 
-func TestWhenManyNodesGoBadAtOnceNothingMovesUntilTheyAreWell(t *testing.T) {
+func TestManyBadNodesStopMoves(t *testing.T) {
 	s := newScene(t, 6)
 	bad, next := s.nodes[:3], s.nodes[3]
 	for i, n := range s.nodes[:4] {
@@ -101,7 +101,7 @@ func TestReplacementsThatAreNotReady(t *testing.T) {
 	s.evictedOnce(before)
 }
 
-// notReady lists the pods of the Deployment api on the second node that are not ready.
+// notReady returns the pods of the Deployment api on the second node that are not ready.
 func (s *scene) notReady() (names []string) {
 	for _, p := range s.podsOf("api") {
 		if p.Spec.NodeName == s.nodes[1] && !cluster.IsReady(&p) {

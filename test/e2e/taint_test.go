@@ -19,13 +19,13 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-func TestATaintLeadsToEvictionsWithinASecondAndThePodsRunElsewhere(t *testing.T) {
+func TestTaintEvictsWithinASecond(t *testing.T) {
 	s := newScene(t, 3)
 	s.deployment("api", 8, preferring(s.nodes[0]))
 	s.rehome(s.policy(), store(t))
 
-	// Three taints of five, as a rule: a single one could meet a moment in which the machine does something else. A machine that
-	// is busy all the time gets ten more.
+	// Three taints of five usually: a single one could coincide with other load on the machine. A constantly busy
+	// machine gets ten more.
 	var delays []time.Duration
 	for inTime := 0; inTime < 3; {
 		before := s.pods(s.nodes[0])
@@ -75,7 +75,7 @@ func TestPodsThatTolerateTheTaintOrAreProtectedStay(t *testing.T) {
 	s.taint(node, "dedicated")
 	events.until("both pods are evicted", func(v []schemas.Verdict) bool { return len(of(schemas.Evicted, v)) == 2 })
 
-	// The second taint makes sure that all of them were looked at once more: what is to stay stays.
+	// The second taint makes sure that all pods were evaluated once more: protected pods must stay.
 	s.taint(node, "again")
 	events.until("one more pod is evicted", func(v []schemas.Verdict) bool { return len(of(schemas.Evicted, v)) == 3 })
 	if got := uids(s.evicted(0, 3)); !reflect.DeepEqual(got, moving) {
@@ -92,7 +92,7 @@ func TestPodsThatTolerateTheTaintOrAreProtectedStay(t *testing.T) {
 	}
 }
 
-func TestAPodHeldByABudgetIsDeferredAndMovesWhenTheBudgetFrees(t *testing.T) {
+func TestBudgetDefersMove(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 2, preferring(s.nodes[0]))
 	s.budget("keep-api", "api", 2)
@@ -154,7 +154,7 @@ func TestATaintThatIsLiftedWithdrawsWhatWasNotExecuted(t *testing.T) {
 	}
 }
 
-func TestAKilledProcessThatIsStartedAgainMovesEveryPodExactlyOnce(t *testing.T) {
+func TestKilledProcessMovesPodsOnce(t *testing.T) {
 	s := newScene(t, 4)
 	s.deployment("api", 100, preferring(s.nodes[0]))
 	before := s.pods(s.nodes[0])

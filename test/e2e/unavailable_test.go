@@ -20,10 +20,10 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster"
 )
 
-// TestOfAWorkloadWithoutABudgetOnlyAFewPodsAreUnavailableAtOnce empties a node of a workload whose replacements become
+// TestUnavailableLimit empties a node of a workload whose replacements become
 // ready only when the scene lets them. By the API server's watch of its pods, no more of them are ever unavailable than may
 // be, and as many are; by its audit log, nothing is evicted while nothing becomes ready.
-func TestOfAWorkloadWithoutABudgetOnlyAFewPodsAreUnavailableAtOnce(t *testing.T) {
+func TestUnavailableLimit(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
@@ -32,7 +32,7 @@ func TestOfAWorkloadWithoutABudgetOnlyAFewPodsAreUnavailableAtOnce(t *testing.T)
 		most   int
 	}{
 		{"a quarter of 10 pods, rounded down, is 2", nil, false, 2},
-		{"1 where the policy says so", []string{"limits: {unavailable: 1}"}, false, 1},
+		{"1 if the policy says so", []string{"limits: {unavailable: 1}"}, false, 1},
 		{"a budget takes the place of the rule", nil, true, 4},
 	} {
 		t.Run(c.name, beside(func(t *testing.T) {
@@ -64,8 +64,8 @@ func TestOfAWorkloadWithoutABudgetOnlyAFewPodsAreUnavailableAtOnce(t *testing.T)
 	}
 }
 
-// spacedByReadiness checks by the audit log and the pods' own words that an eviction was asked for only when enough
-// replacements of earlier ones were ready. These say it to the second, rounded down.
+// spacedByReadiness checks in the audit log and the pod conditions that an eviction was called only when enough
+// replacements of earlier ones were ready. Conditions have whole seconds, rounded down.
 func (s *scene) spacedByReadiness(most int) {
 	s.t.Helper()
 	var ready []time.Time
@@ -84,7 +84,8 @@ func (s *scene) spacedByReadiness(most int) {
 	}
 }
 
-// allow makes a PodDisruptionBudget by which so many pods of a Deployment may be unavailable, and waits until it counts.
+// allow creates a PodDisruptionBudget that allows that many unavailable pods of a Deployment, and waits until it is
+// counted.
 func (s *scene) allow(name, deployment string, unavailable int32) {
 	s.t.Helper()
 	most := intstr.FromInt32(unavailable)
@@ -103,7 +104,7 @@ func (s *scene) allow(name, deployment string, unavailable int32) {
 	})
 }
 
-// hatch is where held pods of a scene become ready: one after the other, as long as it is open.
+// hatch makes the held pods of a scene ready: one after another, while it is open.
 type hatch struct {
 	s    *scene
 	mu   sync.Mutex

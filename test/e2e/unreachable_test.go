@@ -41,7 +41,7 @@ func (s *scene) schedulerFollows() {
 	s.deployment("probe", 1, func(p *corev1.PodTemplateSpec) { p.Spec.NodeSelector[label] = s.namespace })
 }
 
-func TestADrainIsCompletedAfterTheAPIServerWasLostInTheMiddle(t *testing.T) {
+func TestDrainSurvivesAPIServerLoss(t *testing.T) {
 	d := newDrain(t)
 	dir := store(t)
 	p := d.rehome(d.file, dir)
@@ -54,10 +54,11 @@ func TestADrainIsCompletedAfterTheAPIServerWasLostInTheMiddle(t *testing.T) {
 	p.waitReady()
 	d.emptied(d.nodes[0])
 	d.ready("api")
-	d.answered(events) // some twice: the lease was lost, and who takes it again does not know what has a verdict
+	d.answered(events) // some twice: the lease was lost, and its next holder does not know the verdicts
 	d.once(events)
 
-	// An eviction of which the API server died may be missing from its audit log: then its answer was lost, too.
+	// An eviction call may be missing from the audit log if the API server died during it: then its answer was lost,
+	// too.
 	seen, lost := map[types.UID]string{}, 0
 	for _, e := range d.evictions() {
 		if _, twice := seen[e.uid]; twice {

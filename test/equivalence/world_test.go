@@ -36,7 +36,7 @@ func (w *world) one(of ...string) string { return of[w.IntN(len(of))] }
 // often is true in n of 10 cases.
 func (w *world) often(n int) bool { return w.IntN(10) < n }
 
-// objects are all there are, in a random order.
+// objects returns all there are, in a random order.
 func (w *world) objects() []any {
 	var list []any
 	for _, name := range slices.Sorted(maps.Keys(w.nodes)) {

@@ -52,8 +52,8 @@ const (
 	leastIntents = 100
 	// enoughLimit is how much longer a run may take on a slow machine until it has them.
 	enoughLimit = 2 * time.Minute
-	// quietLimit is the longest time until all moves have completed. It has to cover a lease, the recovery of the control plane,
-	// delays after failures, and limits.
+	// quietLimit is the longest time until all moves have completed. It must cover a lease, the recovery of the control
+	// plane, delays after failures, and limits.
 	quietLimit = 5 * time.Minute
 )
 
@@ -90,7 +90,7 @@ type run struct {
 	keep    []corev1.Pod     // of the workload with protected pods
 	pods    pods
 
-	function   atomic.Pointer[behavior] // nil: it answers correctly
+	function   atomic.Pointer[behavior] // nil means it answers correctly
 	restarting sync.Mutex               // one role at a time
 	dumpOnce   sync.Once
 
@@ -221,7 +221,7 @@ func (r *run) end() {
 	r.t.Log(r.output())
 }
 
-// output is the output of the roles.
+// output returns the output of the roles.
 func (r *run) output() string {
 	var b strings.Builder
 	for _, role := range roles {

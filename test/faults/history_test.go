@@ -261,7 +261,7 @@ func (h *history) addEviction(e cluster.AuditEntry) error {
 	return nil
 }
 
-// about lists the intents and verdicts on a pod in order, and the faults and leaders in the minute around them.
+// about returns the intents and verdicts on a pod in order, and the faults and leaders in the minute around them.
 func (h *history) about(uid types.UID) string {
 	type line struct {
 		at   time.Time

@@ -119,7 +119,7 @@ func (a asked) answer(w http.ResponseWriter, q *http.Request, moves []map[string
 	})
 }
 
-// ServeHTTP is the outside function. It wants no moves, unless a situation changes its behavior.
+// ServeHTTP is the external function. It wants no moves, unless a situation changes its behavior.
 func (r *run) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	var a asked
 	if err := json.NewDecoder(q.Body).Decode(&a); err != nil {

@@ -131,9 +131,9 @@ func (r *run) report(h *history, findings []finding) {
 	r.t.Logf("seed %d, %d minutes\n%s", *seed, *minutes, text.String())
 }
 
-// unfinished lists the intents without a verdict and the moves without an end. An intent is also finished when there is a later
-// verdict on the same subject: intents are copied to the history, and a verdict can wait for the bus. Intents and moves that
-// were lost when the bus was restored to an older state are only counted.
+// unfinished returns the intents without a verdict and the moves without an end. An intent is also finished when there
+// is a later verdict on the same subject: intents are copied to the history, and a verdict can wait for the bus.
+// Intents and moves that were lost when the bus was restored to an older state are only counted.
 func (h *history) unfinished() (lines []string) {
 	latest, last := map[subject]time.Time{}, map[subject]int{}
 	for _, list := range h.verdicts {
@@ -195,8 +195,8 @@ func (h *history) newer(i intent) (list []time.Time) {
 	return list
 }
 
-// unreported lists the moves without an end and the evictions without a verdict. An eviction without an answer counts when its
-// pod is gone.
+// unreported returns the moves without an end and the evictions without a verdict. An eviction without an answer counts
+// when its pod is gone.
 func (h *history) unreported() (lines []string) {
 	moved := map[types.UID]bool{}
 	for id, list := range h.verdicts {
@@ -224,7 +224,7 @@ func (h *history) unreported() (lines []string) {
 	return lines
 }
 
-// doubled lists the intents with several verdicts and the pods with several evictions.
+// doubled returns the intents with several verdicts and the pods with several evictions.
 func (h *history) doubled() (lines []string) {
 	for _, verdicts := range []map[string][]verdict{h.verdicts, h.settled} {
 		for id, list := range verdicts {
@@ -268,8 +268,8 @@ func (h *history) triedAgain(list []verdict) bool {
 	return true
 }
 
-// unmoved lists the verdicts that report an eviction that did not happen. An API server that is killed loses the audit entries of
-// its open requests. Then the verdict reports that the answer was lost, and the pod is gone.
+// unmoved returns the verdicts that report an eviction that did not happen. An API server that is killed loses the
+// audit entries of its open requests. Then the verdict reports that the answer was lost, and the pod is gone.
 func (h *history) unmoved() (lines []string) {
 	requested := map[types.UID]bool{}
 	for _, e := range slices.Concat(h.accepted, h.unsure) {
@@ -292,9 +292,10 @@ func (h *history) unmoved() (lines []string) {
 	return lines
 }
 
-// causeless lists the evictions for a taint that had gone before. The limit counts from the time when the watcher noticed that. It
-// notices at once, unless something was away shortly before: client-go waits up to half a minute until it watches the API server
-// again, and scopes of killed functions are delivered again after 20 s (docs/operations.md, the table of parts that are down).
+// causeless returns the evictions for a taint that had gone before. The limit counts from the time when the watcher
+// noticed that. It notices at once, unless something was away shortly before: client-go waits up to half a minute until
+// it watches the API server again, and scopes of killed functions are delivered again after 20 s (docs/operations.md,
+// the table of parts that are down).
 func (h *history) causeless() (lines []string) {
 	intents := map[types.UID]intent{}
 	for _, i := range h.intents {
@@ -333,7 +334,7 @@ func (h *history) causeless() (lines []string) {
 	return lines
 }
 
-// protectedEvicted lists the evictions of pods that were protected when the eviction arrived.
+// protectedEvicted returns the evictions of pods that were protected when the eviction arrived.
 func (h *history) protectedEvicted(protected map[types.UID][]interval) (lines []string) {
 	for _, e := range h.accepted {
 		if anyOverlap(protected[e.uid], e.received, e.received) || workloadOf(e.pod) == kept {
@@ -343,8 +344,8 @@ func (h *history) protectedEvicted(protected map[types.UID][]interval) (lines []
 	return lines
 }
 
-// exceeded lists the evictions beyond a limit. An eviction happens between its arrival and its answer. The moves in flight of a
-// workload are its evicted pods without a ready replacement.
+// exceeded returns the evictions beyond a limit. An eviction happens between its arrival and its answer. The moves in
+// flight of a workload are its evicted pods without a ready replacement.
 func (h *history) exceeded(pods *pods) (lines []string) {
 	for _, p := range h.pods {
 		pods.note(p) // the watch of the pods can be late

@@ -88,7 +88,7 @@ type pods struct {
 type seen struct {
 	workload string
 	original bool      // from before the run
-	ready    time.Time // rounded down to the second; zero: never, as far as known
+	ready    time.Time // rounded down to the second; zero means never, as far as known
 }
 
 // followPods records every pod until the end of the test, except those that come and go while the API server is away. An informer
@@ -157,7 +157,7 @@ func (l *pods) note(p *corev1.Pod) {
 	}
 }
 
-// workloadOf is the Deployment of a pod, which is named NAME-HASH-ID.
+// workloadOf returns the Deployment of a pod, which is named NAME-HASH-ID.
 func workloadOf(pod string) string {
 	parts := strings.Split(pod, "-")
 	return strings.Join(parts[:max(len(parts)-2, 0)], "-")

@@ -53,7 +53,7 @@ type fault struct {
 	interval
 }
 
-// core are the situations of make e2e: kills and restarts.
+// core returns the situations of make e2e: kills and restarts.
 func core() (list []situation) {
 	for _, role := range roles {
 		list = append(list, situation{ofProcesses, "kill of the " + role, 2 * time.Second, func(r *run, _ *rand.Rand) (func() error, error) {
@@ -66,7 +66,7 @@ func core() (list []situation) {
 	)
 }
 
-// situations are all situations.
+// situations returns all situations.
 func situations() []situation {
 	list := core()
 	for _, role := range roles {

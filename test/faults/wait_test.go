@@ -76,7 +76,7 @@ func (r *run) awaiting(what string) (failed func(error), done func()) {
 		}
 }
 
-// dump lists the current waits and all goroutines.
+// dump returns the current waits and all goroutines.
 func (r *run) dump() string {
 	waits := []string{"the mutex of the run is locked"}
 	if r.mu.TryLock() {

@@ -15,7 +15,7 @@ import (
 	"github.com/rehome-dev/rehome/test/schedulertest"
 )
 
-// answer is what the scheduler did with a pod.
+// answer is the scheduler's result for a pod.
 type answer struct {
 	// pod is as the API server has made it.
 	pod *corev1.Pod
@@ -36,7 +36,7 @@ type asker struct {
 	pods   *schedulertest.Pods
 }
 
-// candidateLabel marks the pods that are asked about. Selectors of the tests do not use it.
+// candidateLabel marks the tested pods. Selectors of the tests do not use it.
 const candidateLabel = "test.rehome.dev/candidate"
 
 func newAsker(ctx context.Context, t *testing.T, client kubernetes.Interface) *asker {

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// blankPod is a pod that goes everywhere.
+// blankPod returns a pod that goes everywhere.
 func (s *scene) blankPod() *corev1.Pod {
 	labels := map[string]string{"app": pick(s.judge, "web", "db", "cache"), "tier": pick(s.judge, "front", "back")}
 	if s.chance(0.5) {
@@ -19,7 +19,7 @@ func (s *scene) blankPod() *corev1.Pod {
 	return p
 }
 
-// existingPod is a pod on a random node, with what matters to others.
+// existingPod returns a pod on a random node, with what matters to others.
 func (s *scene) existingPod(i int) corev1.Pod {
 	p := s.blankPod()
 	p.Name = fmt.Sprintf("existing-%d-%d", s.number, i)
@@ -47,7 +47,7 @@ func (s *scene) existingPod(i int) corev1.Pod {
 	return *p
 }
 
-// nominatedPod is one that the scheduler has made room for. A gate keeps it from being scheduled itself.
+// nominatedPod returns one that the scheduler has made room for. A gate keeps it from being scheduled itself.
 func (s *scene) nominatedPod(i int) corev1.Pod {
 	p := s.existingPod(100 + i)
 	p.Spec.NodeName, p.Spec.Volumes = "", nil
@@ -58,7 +58,7 @@ func (s *scene) nominatedPod(i int) corev1.Pod {
 	return p
 }
 
-// candidate is a pod to ask about: pinned to a node or not, with one to three wishes.
+// candidate returns a pod to ask about: pinned to a node or not, with one to three wishes.
 func (s *scene) candidate(waiting bool) *corev1.Pod {
 	p := s.blankPod()
 	if s.chance(0.7) {
@@ -250,7 +250,7 @@ func (s *scene) addNodeAffinity(p *corev1.Pod) {
 	}
 }
 
-// selector is a random selector of pods; nil, of all and of none are among them.
+// selector returns a random selector of pods; nil, of all and of none are among them.
 func (s *scene) selector() *metav1.LabelSelector {
 	switch s.upTo(9) {
 	case 0:

@@ -34,7 +34,7 @@ const (
 	predictedNodes = 24
 	// shownDisagreements is how many disagreements are printed with all scores.
 	shownDisagreements = 30
-	// agreementWanted is the share of placements that the prediction has to name.
+	// agreementWanted is the share of placements that the prediction must name.
 	agreementWanted = 0.95
 )
 
@@ -84,7 +84,7 @@ func TestPrediction(t *testing.T) {
 	}
 }
 
-// predictions is what a whole run has seen.
+// predictions has the statistics of a whole run.
 type predictions struct {
 	asked, placed, agreed, only, fitting, named, shown int
 	causes                                             map[string]int
@@ -154,8 +154,8 @@ func (s *scene) replace(view *fit.Cluster, placed *corev1.Pod, p *predictions) {
 	}
 }
 
-// awaitScheduler places a pod that needs the last change of a node, so that the scheduler has seen all changes of nodes. The
-// nodes are still empty: a node without room would never get the pod.
+// awaitScheduler places a pod that needs the last change of a node, so that the scheduler has seen all changes of
+// nodes. The nodes are still empty means a node without room would never get the pod.
 func (s *scene) awaitScheduler(last corev1.Node) {
 	s.t.Helper()
 	last.Labels["scene"], last.Spec.Taints = s.name("scene"), nil
@@ -313,7 +313,7 @@ func (s *scene) must(_ any, err error) {
 	}
 }
 
-// workloadPod is a pod of a controller, or one of its own.
+// workloadPod returns a pod of a controller, or one of its own.
 func (s *scene) workloadPod(of []controller) *corev1.Pod {
 	if s.chance(0.2) {
 		p := s.predictedPod()
@@ -326,7 +326,7 @@ func (s *scene) workloadPod(of []controller) *corev1.Pod {
 	return p
 }
 
-// predictedPod is a pod with one to four of the wishes that score nodes.
+// predictedPod returns a pod with one to four of the wishes that score nodes.
 func (s *scene) predictedPod() *corev1.Pod {
 	p := s.blankPod()
 	if s.chance(0.85) {
@@ -410,7 +410,7 @@ func (s *scene) addOneDevice(p *corev1.Pod) {
 	p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: list, Limits: corev1.ResourceList{device: quantity("1")}}
 }
 
-// sizedNode is a node of one of many sizes, some with taints that the scheduler avoids.
+// sizedNode returns a node of one of many sizes, some with taints that the scheduler avoids.
 func (s *scene) sizedNode(name string) corev1.Node {
 	n := s.randomNode(name)
 	n.Spec.Unschedulable = false
@@ -436,7 +436,7 @@ func (s *scene) sizedNode(name string) corev1.Node {
 	return n
 }
 
-// stopControllers keeps pods and workloads as they are: no controller makes or deletes pods of the workloads.
+// stopControllers freezes pods and workloads: no controller creates or deletes pods of the workloads.
 func stopControllers(t *testing.T, c *cluster.Cluster) {
 	t.Helper()
 	pid := c.Pids()[binaries.ControllerManager]

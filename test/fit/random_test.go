@@ -32,7 +32,7 @@ func quantity(text string) resource.Quantity { return resource.MustParse(text) }
 // chance is true in that share of cases.
 func (j *judge) chance(share float64) bool { return j.random.Float64() < share }
 
-// upTo is a number from 0 to n.
+// upTo returns a number from 0 to n.
 func (j *judge) upTo(n int) int { return j.random.IntN(n + 1) }
 
 func pick[T any](j *judge, from ...T) T { return from[j.random.IntN(len(from))] }

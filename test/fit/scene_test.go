@@ -85,7 +85,7 @@ type scene struct {
 	full, bare *fit.Cluster
 }
 
-// state is what was made, or what is there.
+// state is the created or the current state.
 type state struct {
 	Namespaces []corev1.Namespace
 	Nodes      []corev1.Node
@@ -181,7 +181,7 @@ func (s *scene) changeNode(ctx context.Context, want *corev1.Node) error {
 	})
 }
 
-// terminatingLabel marks pods that are to be terminating, endedLabel those that are to have ended.
+// terminatingLabel marks pods that must be terminating, endedLabel pods that must have ended.
 const (
 	terminatingLabel = "test.rehome.dev/terminating"
 	endedLabel       = "test.rehome.dev/ended"
@@ -207,7 +207,8 @@ func (s *scene) makePod(ctx context.Context, want *corev1.Pod) error {
 	return err
 }
 
-// awaitClaims waits until the controllers have bound what is to be bound and found the other volumes available.
+// awaitClaims waits until the controllers have bound the claims that should be bound, and the other volumes are
+// available.
 func (s *scene) awaitClaims(want state) {
 	s.t.Helper()
 	for i := range want.Claims {
@@ -285,7 +286,7 @@ func (s *scene) look() state {
 	}
 }
 
-// view is the state as package fit sees it.
+// view returns the state as package fit sees it.
 func (s *scene) view() *fit.Cluster {
 	c := fit.New()
 	for i := range s.state.Namespaces {

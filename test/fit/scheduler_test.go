@@ -22,10 +22,10 @@ import (
 )
 
 const (
-	// scenes is how many states of the cluster are made, asked is how many pods are asked about in each.
+	// scenes is the number of cluster states, asked the number of pods in each.
 	scenes = 21
 	asked  = 100
-	// atLeast is how many times every reason has to be the answer, so that no rule goes untested.
+	// atLeast is how many times every reason must be the answer, so that no rule goes untested.
 	atLeast = 5
 	// wholeDifferences is how many differences are printed with everything that they are about.
 	wholeDifferences = 3
@@ -47,7 +47,7 @@ func seed(t *testing.T) uint64 {
 	return s
 }
 
-// tally is what a whole run has seen.
+// tally has the statistics of a whole run.
 type tally struct {
 	asked, placed, unschedulable, again, differences int
 	// nominated counts how often only room that is nominated to other pods was missing.
@@ -84,7 +84,7 @@ func TestTheSchedulerAgrees(t *testing.T) {
 	}
 }
 
-// reasons are those that the scheduler can be asked about.
+// reasons are the reasons that the scheduler can be tested for.
 func reasons() []fit.Reason {
 	return []fit.Reason{
 		fit.Cordoned, fit.Taint, fit.NodeAffinity, fit.NodeFeatures, fit.HostPort, fit.PodCount, fit.Resource,
@@ -105,7 +105,7 @@ type judge struct {
 	seen    tally
 }
 
-// scene makes one state and asks about many pods, each gone again before the next is asked about.
+// scene creates one state and tests many pods, each deleted before the next one.
 func (j *judge) scene(n int) {
 	j.t.Helper()
 	s := j.set(n)
@@ -117,7 +117,7 @@ func (j *judge) scene(n int) {
 	}
 	for i := range asked {
 		if !j.compare(s, fmt.Sprintf("candidate-%d-%d", n, i), s.candidate(i >= asked-waitingAsked)) {
-			break // A volume was bound: this is not the same state any more.
+			break // A volume was bound: this is not the same state anymore.
 		}
 	}
 	s.clear()
@@ -155,7 +155,7 @@ func (j *judge) compare(s *scene, name string, pod *corev1.Pod) bool {
 	return !got.spoilt
 }
 
-// disagreement says in what the two differ, or nothing.
+// disagreement returns the difference between the two, or "".
 func disagreement(q *fit.Question, got answer, nodes []string) string {
 	if got.node != "" {
 		if v := q.On(got.node); !v.OK {

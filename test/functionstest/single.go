@@ -10,7 +10,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Now is the time of the scope of a [Single] pod.
+// Now returns the time of the scope of a [Single] pod.
 func Now() time.Time { return time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC) }
 
 // Single returns a [Pod] for strategies that evaluate single pods: web/api on worker-1 with the UID u1, the label tier=web, and
@@ -80,7 +80,7 @@ func Waiting(reason string) corev1.ContainerStatus {
 	return corev1.ContainerStatus{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}}
 }
 
-// Weighing is the answer with a weight.
+// Weighing returns the answer with a weight.
 func Weighing(want []schemas.Intent, weight int64) []schemas.Intent {
 	want = slices.Clone(want)
 	for i := range want {

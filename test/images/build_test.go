@@ -20,7 +20,7 @@ const (
 	created  = "1700000000" // 2023-11-14T22:13:20Z
 )
 
-// repository is the root of this repository.
+// repository returns the root of this repository.
 func repository(t *testing.T) string {
 	t.Helper()
 	root, err := binaries.Root()
@@ -61,7 +61,7 @@ var shared struct {
 	err  error
 }
 
-// built is the directory with the images, which are built once for all tests, and what make said.
+// built returns the directory with the images, which are built once for all tests, and what make said.
 func built(t *testing.T) (dir, said string) {
 	t.Helper()
 	root := repository(t)

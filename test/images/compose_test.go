@@ -106,7 +106,7 @@ func natsVersion(t *testing.T) string {
 	return strings.TrimPrefix(required(t, ".", "github.com/nats-io/nats-server/v2"), "v")
 }
 
-// required is the version of a module that the module in a directory of the repository is built with.
+// required returns the version of a module that the module in a directory of the repository is built with.
 func required(t *testing.T, dir, module string) string {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Version}}", module)
@@ -146,7 +146,7 @@ func withoutComments(text string) string {
 	return regexp.MustCompile(`(?m)^\s*#.*$`).ReplaceAllString(text, "")
 }
 
-// awaited are the services that others wait for until they have ended well: they run once, and have no health.
+// awaited returns the services that others wait for until they have ended well: they run once, and have no health.
 func awaited(p project) map[string]bool {
 	once := map[string]bool{}
 	for _, s := range p.Services {
@@ -229,7 +229,7 @@ func TestComposeSettings(t *testing.T) {
 	}
 }
 
-// settingsOf are the variables that the program lists.
+// settingsOf returns the variables that the program lists.
 func settingsOf(t *testing.T) (names []string) {
 	t.Helper()
 	dir, _ := built(t)

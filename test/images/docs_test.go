@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// section is a part of docs/install.md, without its title.
+// section returns a part of docs/install.md, without its title.
 func section(t *testing.T, title string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(repository(t), "docs/install.md"))

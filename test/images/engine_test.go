@@ -200,7 +200,8 @@ func (s *scene) enter(t *testing.T, e *engine) {
 		"PROMETHEUS_PORT="+port, "KUBECONFIG="+kubeconfig, "COMPOSE_PROJECT_NAME="+s.name)}
 }
 
-// somebody creates a file that only one user can read, and returns that user: the user of the test, or for root an unknown user.
+// somebody creates a file that only one user can read, and returns that user: the user of the test, or for root an
+// unknown user.
 func somebody(t *testing.T, file string) string {
 	t.Helper()
 	uid, gid := os.Getuid(), os.Getgid()
@@ -272,7 +273,7 @@ func (s *scene) drain() {
 	}
 }
 
-// count says how many pods are on the node, and how many run on others.
+// count returns how many pods are on the node, and how many run on others.
 func (s *scene) count(ctx context.Context) (here, elsewhere int) {
 	pods, err := s.cluster.Client().CoreV1().Pods("shop").List(ctx, metav1.ListOptions{})
 	if err != nil {

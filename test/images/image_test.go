@@ -75,7 +75,7 @@ func decode[T any](t *testing.T, text []byte) (v T) {
 	return v
 }
 
-// platforms are the images in a layout, by platform.
+// platforms returns the images in a layout, by platform.
 func platforms(t *testing.T, layout string) map[string]manifest {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(layout, "index.json"))
@@ -291,7 +291,7 @@ func TestSBOMHasEveryModule(t *testing.T) {
 	}
 }
 
-// rootsVersion is the pinned version of the certificate authorities.
+// rootsVersion returns the pinned version of the certificate authorities.
 func rootsVersion(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(repository(t), "test/tools/images/go.mod"))

@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// prometheusVersion is the release of the server that is built for tests. Release v3.Y.Z is the Go module v0.3YY.Z.
+// prometheusVersion returns the release of the server that is built for tests. Release v3.Y.Z is the Go module
+// v0.3YY.Z.
 func prometheusVersion(t *testing.T) string {
 	t.Helper()
 	v := required(t, "test/tools/prometheus", "github.com/prometheus/prometheus")
@@ -59,7 +60,7 @@ func (s *scene) ask(path string, data any) error {
 	return nil
 }
 
-// targets are what Prometheus scrapes: component and address, and how it went.
+// targets returns what Prometheus scrapes: component and address, and how it went.
 func (s *scene) targets() (map[string]string, error) {
 	var data struct {
 		ActiveTargets []struct {

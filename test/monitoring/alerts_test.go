@@ -20,7 +20,7 @@ import (
 // pages is where the alerts link to.
 const pages = "https://github.com/rehome-dev/rehome/blob/main/"
 
-// rule is an alert as Prometheus evaluates it.
+// rule returns an alert as Prometheus evaluates it.
 func (s *server) rule(r monitoringv1.Rule) *rules.AlertingRule {
 	s.t.Helper()
 	expr, err := s.parser.ParseExpr(r.Expr.String())

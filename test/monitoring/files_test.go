@@ -22,7 +22,7 @@ func read(t *testing.T, path ...string) []byte {
 	return data
 }
 
-// manifest is a file of the component as its kind. A field that the kind does not have is an error.
+// manifest returns a file of the component as its kind. A field that the kind does not have is an error.
 func manifest[K any](t *testing.T, data []byte) (object K) {
 	t.Helper()
 	if err := yaml.UnmarshalStrict(data, &object); err != nil {
@@ -89,7 +89,7 @@ func readMonitor(t *testing.T) monitoringv1.ServiceMonitor {
 	return manifest[monitoringv1.ServiceMonitor](t, read(t, component, "servicemonitor.yaml"))
 }
 
-// yamlBlock is the first block of YAML of a section of a page.
+// yamlBlock returns the first block of YAML of a section of a page.
 func yamlBlock(t *testing.T, page, section string) []byte {
 	t.Helper()
 	_, rest, found := strings.Cut(string(read(t, "../../docs", page)), "\n"+section+"\n")

@@ -67,7 +67,7 @@ func (s *scene) scraped(p *server) (when time.Time) {
 	return when
 }
 
-// well is what happens while all is well: a node is tainted, its pods move, and their replacements become ready.
+// well makes the usual changes: a node is tainted, its pods move, and their replacements become ready.
 func (s *scene) well() {
 	s.t.Helper()
 	s.taint(s.nodes[0], corev1.TaintEffectNoSchedule)
@@ -169,7 +169,7 @@ func listsChoose(t *testing.T, p *server, when time.Time) {
 	}
 }
 
-// valuesOf are the values of a label.
+// valuesOf returns the values of a label.
 func valuesOf(t *testing.T, p *server, expr, label string, when time.Time) []string {
 	t.Helper()
 	v, err := p.at(expr, when)

@@ -101,8 +101,8 @@ func (s *server) at(expr string, when time.Time) (promql.Vector, error) {
 	return nil, fmt.Errorf("%s is a %s", expr, r.Value.Type())
 }
 
-// whole is a moment, and whether the last scrape of each of n processes until then came through. On a busy machine one can take
-// too long: until the next one there is nothing of the process.
+// whole returns a moment, and whether the last scrape of each of n processes until then came through. On a busy machine
+// one can take too long: until the next one there is nothing of the process.
 func (s *server) whole(n int) (when time.Time, whole bool) {
 	when = time.Now()
 	time.Sleep(2 * scrapeEvery) // wait for scrapes in progress
@@ -158,7 +158,7 @@ func (s *server) load(series ...string) {
 // minute is so many minutes after the time zero.
 func minute(n int) time.Time { return time.Unix(0, 0).Add(time.Duration(n) * time.Minute) }
 
-// selectors are the metrics that an expression asks for, with the labels that it compares.
+// selectors returns the metrics that an expression asks for, with the labels that it compares.
 func (s *server) selectors(expr string) (list []*parser.VectorSelector) {
 	s.t.Helper()
 	e, err := s.parser.ParseExpr(expr)
@@ -174,7 +174,7 @@ func (s *server) selectors(expr string) (list []*parser.VectorSelector) {
 	return list
 }
 
-// plain is a selector as an expression of its own, without its offset.
+// plain returns a selector as an expression of its own, without its offset.
 func plain(v *parser.VectorSelector) string {
 	var list []string
 	for _, m := range v.LabelMatchers {
@@ -194,7 +194,7 @@ func names(v *parser.VectorSelector) []string {
 	return list
 }
 
-// substituted is an expression of the dashboard as Grafana sends it, with everything chosen in every list.
+// substituted returns an expression of the dashboard as Grafana sends it, with everything chosen in every list.
 func substituted(expr string) string {
 	return strings.NewReplacer("$__rate_interval", "20s", "$__range", "10m", "$job", ".*", "$namespace", ".*", "$strategy", ".*").Replace(expr)
 }

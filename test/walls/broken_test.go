@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// sound is an import graph without violations.
+// sound returns an import graph without violations.
 func sound() graph {
 	g := graph{
 		"schemas":              {"time", "k8s.io/api/core/v1", "k8s.io/apimachinery/pkg/types", "schemas/v1alpha1"},

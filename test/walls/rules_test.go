@@ -139,7 +139,7 @@ var rules = []rule{
 	},
 }
 
-// allowance is the complete list of direct imports of a package, besides the standard library.
+// allowance is the complete list of direct imports of a package, in addition to the standard library.
 type allowance struct {
 	who     string
 	may     []string

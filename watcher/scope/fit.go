@@ -49,7 +49,7 @@ func (f sharedFacts) Elsewhere(p *corev1.Pod, nodes labels.Selector) (fits, judg
 	return result.OK, result.Judged, why
 }
 
-// elsewhere reports whether the replacement of a pod fits on another ready node, and where the scheduler would place
+// elsewhere returns whether the replacement of a pod fits on another ready node, and where the scheduler would place
 // it.
 func (b *build) elsewhere(p *corev1.Pod, on *corev1.Node) *schemas.Elsewhere {
 	found := schemas.Elsewhere{Here: fit.Preference(p, on)}

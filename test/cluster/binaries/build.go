@@ -38,9 +38,8 @@ type Set struct{ dir string }
 // Path returns the absolute path of one file, by its name constant.
 func (s Set) Path(name string) string { return filepath.Join(s.dir, name) }
 
-// Build brings the files in a directory up to date and returns them. If nothing
-// has to be done it takes some milliseconds and no lock. An error names the
-// module that failed to build and repeats the last lines that Go had to say.
+// Build brings the files in a directory up to date and returns them. If nothing must be done it takes some milliseconds
+// and no lock. An error names the module that failed to build and repeats the last lines that Go had to say.
 func Build(ctx context.Context, options Options) (Set, error) {
 	b, err := newBuilder(ctx, options)
 	if err != nil {
@@ -92,13 +91,13 @@ func newBuilder(ctx context.Context, options Options) (builder, error) {
 	return b, nil
 }
 
-// work is a part that has to be built, and the stamp it gets afterwards.
+// work is a part that must be built, and the stamp it gets afterwards.
 type work struct {
 	part  part
 	stamp string
 }
 
-// stale lists the parts that are missing or made from something else.
+// stale returns the parts that are missing or made from something else.
 func (b builder) stale() ([]work, error) {
 	var stale []work
 	for _, p := range parts() {
@@ -117,7 +116,7 @@ func (b builder) stale() ([]work, error) {
 	return stale, nil
 }
 
-// stampFile is where the stamp of the built part is kept.
+// stampFile returns where the stamp of the built part is kept.
 func (b builder) stampFile(p part) string { return filepath.Join(b.dir, p.name+".stamp") }
 
 // buildLocked builds what is stale once no other process builds.
@@ -142,7 +141,7 @@ func (b builder) buildLocked(ctx context.Context) error {
 	return nil
 }
 
-// build makes one part and puts it in place at once: nobody sees half of it.
+// build builds one part and installs it atomically.
 func (b builder) build(ctx context.Context, w work, title string) error {
 	made := filepath.Join(b.dir, w.part.name+".new")
 	defer os.Remove(made)

@@ -59,7 +59,7 @@ func TestWaitingForAnotherBuildEndsWithTheContext(t *testing.T) {
 		t.Error("two builds have the lock")
 	}
 	if !strings.Contains(progress.String(), "another process is building") {
-		t.Errorf("progress %q does not say what it waits for", progress.String())
+		t.Errorf("progress %q does not name the current step", progress.String())
 	}
 }
 

@@ -21,9 +21,8 @@ const (
 	Supervise         = "supervise"
 )
 
-// kubernetesVersion is what the Kubernetes programs say that they are. It must
-// be the version in kubernetes/go.mod, and in kubectl/go.mod that of the same
-// release: a build from a module does not know it.
+// kubernetesVersion is the version that the Kubernetes programs report. It must match kubernetes/go.mod and
+// kubectl/go.mod, because a build from a module does not know it.
 const (
 	kubernetesVersion = "v1.36.3"
 	kubernetesMajor   = "1"
@@ -37,7 +36,7 @@ type part struct {
 	pkg     string   // Package of the program.
 	ldflags string   // Besides the ones that every part gets.
 	sources []string // Globs of our own Go files in it, from the repository root.
-	output  bool     // The file is what the program prints, not the program.
+	output  bool     // the file is the output of the program, not the program
 }
 
 // parts lists what to build: the quick ones first, so that a broken set-up is
@@ -73,7 +72,7 @@ func parts() []part {
 	}
 }
 
-// args are the arguments of go that build the part into the file out.
+// args returns the arguments of go that build the part into the file out.
 func (p part) args(out string) []string {
 	flags := []string{"-buildvcs=false", "-trimpath", "-ldflags", "-s -w " + p.ldflags}
 	if p.output {
@@ -82,8 +81,8 @@ func (p part) args(out string) []string {
 	return append(append([]string{"build", "-o", out}, flags...), p.pkg)
 }
 
-// stamp is a hash of all that the part is made from. The project's own go.mod
-// does not count: what is built in it imports the standard library alone.
+// stamp returns a hash of all inputs of the part. The project's own go.mod does not count, because programs that are
+// built in it import only the standard library.
 func (p part) stamp(root, goVersion string) (string, error) {
 	hash := sha256.New()
 	fmt.Fprintln(hash, goVersion, p.args(p.name))

@@ -11,11 +11,10 @@ import (
 type child struct {
 	process Process
 	cmd     *exec.Cmd
-	ended   chan struct{} // Closed when the process has ended and was waited for.
+	ended   chan struct{} // closed when the process has ended and was reaped
 }
 
-// startChild starts p. The child is sent to exits once it has ended, if anybody
-// still receives by then.
+// startChild starts p. The child is sent to exits after its end, if there is still a receiver.
 func startChild(p Process, exits chan<- *child) (*child, error) {
 	log, err := os.OpenFile(p.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {

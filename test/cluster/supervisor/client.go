@@ -20,8 +20,7 @@ type Config struct {
 	// Dir is an existing directory that is the supervisor's: it is removed with
 	// everything in it when the supervisor ends.
 	Dir string
-	// Log is the file for the supervisor's own complaints. It should not be in
-	// Dir if anybody is to read it afterwards.
+	// Log is the file for errors of the supervisor. It should not be in Dir if you want to read it afterwards.
 	Log string
 }
 
@@ -97,7 +96,7 @@ func (s *Supervisor) Exits() <-chan Exit { return s.exits }
 // Ended is closed when the supervisor process has ended.
 func (s *Supervisor) Ended() <-chan struct{} { return s.ended }
 
-// Pid is the process id of the supervisor.
+// Pid returns the process id of the supervisor.
 func (s *Supervisor) Pid() int { return s.cmd.Process.Pid }
 
 // Start runs p as a child and returns its process id.

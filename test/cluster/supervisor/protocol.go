@@ -10,7 +10,7 @@ type Process struct {
 	Args []string `json:"args,omitempty"`
 	// Env is the whole environment: nothing is inherited.
 	Env []string `json:"env,omitempty"`
-	// Log is the file to which standard output and standard error are appended.
+	// Log is the file for standard output and standard error, in append mode.
 	Log string `json:"log"`
 }
 

@@ -17,13 +17,12 @@ import (
 // milliseconds; one that does not hangs in the kernel and cannot be helped.
 const killTimeout = 5 * time.Second
 
-// Serve is the whole life of a supervisor: it carries out the commands that
-// arrive on in, answers on out, and returns when in ends (unless it was told to
-// detach), or on SIGTERM or SIGINT. By then every child has ended and dir is gone.
+// Serve returns the whole life of a supervisor: it carries out the commands that arrive on in, answers on out, and
+// returns when in ends (unless it was told to detach), or on SIGTERM or SIGINT. By then every child has ended and dir
+// is gone.
 //
-// It takes over the calling goroutine and its thread, and the signals of the
-// process: call it from main and do nothing else. It returns an error if another
-// supervisor holds dir, or if something could not be removed.
+// It takes over the calling goroutine and its thread, and the signals of the process: call it from main and do nothing
+// else. It returns an error if another supervisor holds dir, or if something could not be removed.
 func Serve(dir string, in io.Reader, out io.Writer) error {
 	// The kernel kills the children when the thread that started them ends.
 	runtime.LockOSThread()
@@ -89,7 +88,7 @@ func (s *server) run(commands <-chan command, signals <-chan os.Signal) {
 	}
 }
 
-// send ignores errors: when nobody listens any more, the commands end too.
+// send ignores errors: without a listener, the commands also end.
 func (s *server) send(m message) { _ = s.out.Encode(m) }
 
 // do carries out one command.
@@ -130,7 +129,7 @@ func (s *server) stop(name string) *reply {
 	return &reply{}
 }
 
-// exited tells of the end of a child that nobody had stopped.
+// exited reports the unexpected end of a child.
 func (s *server) exited(c *child) {
 	if s.children[c.process.Name] != c {
 		return

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// origin is what labels say about the base. Empty: there is none.
+// origin is what labels say about the base. Empty means there is none.
 type origin struct{ name, digest string }
 
 // base finds what an image begins with.

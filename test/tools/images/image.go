@@ -56,7 +56,7 @@ func (r request) image(platform v1.Platform) (v1.Image, error) {
 	return mutate.ConfigFile(image, config)
 }
 
-// allLabels are the labels of each image. Those without a value are left out.
+// allLabels returns the labels of each image. Those without a value are left out.
 func (r request) allLabels(o origin) map[string]string {
 	labels := map[string]string{}
 	for _, text := range r.labels {
@@ -101,13 +101,13 @@ func (r request) binaryLayer(platform v1.Platform) (v1.Layer, error) {
 	return r.layer(entries)
 }
 
-// of is where the file of one platform is.
+// of returns where the file of one platform is.
 func (f file) of(p v1.Platform) string { return strings.ReplaceAll(f.source, "{platform}", dashed(p)) }
 
-// dashed is the platform in the name of a file.
+// dashed returns the platform in the name of a file.
 func dashed(p v1.Platform) string {
 	return strings.Join(slices.DeleteFunc([]string{p.OS, p.Architecture, p.Variant}, func(s string) bool { return s == "" }), "-")
 }
 
-// shortName is the last part of the name of an image.
+// shortName returns the last part of the name of an image.
 func shortName(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }

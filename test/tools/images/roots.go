@@ -12,8 +12,8 @@ import (
 // rootsModule is where the certificate authorities come from, whose version go.mod pins.
 const rootsModule = "golang.org/x/crypto/x509roots/fallback"
 
-// roots are the certificate authorities that Mozilla trusts, as a file in PEM. Those that are trusted only under conditions
-// which such a file cannot express are left out.
+// roots returns the certificate authorities that Mozilla trusts, as a file in PEM. Those that are trusted only under
+// conditions which such a file cannot express are left out.
 func roots() []byte {
 	var b bytes.Buffer
 	for r := range bundle.Roots() {

@@ -143,7 +143,7 @@ func (d *document) addModule(of string, m *debug.Module) {
 	d.add("DEPENDS_ON", of, p)
 }
 
-// golang is what scanners look a package up by.
+// golang returns what scanners look a package up by.
 func golang(path, version string) []reference {
 	return []reference{{"PACKAGE-MANAGER", "purl", "pkg:golang/" + path + "@" + version}}
 }

@@ -18,7 +18,7 @@ import (
 	_ "knative.dev/serving/config/core/300-resources" // keeps the module, which has the definition
 )
 
-// typeOf makes an empty object of a kind. nil: it is not one of the kinds that are known here.
+// typeOf makes an empty object of a kind. nil means it is not one of the kinds that are known here.
 func typeOf(apiVersion, kind string) any {
 	switch apiVersion + " " + kind {
 	case "monitoring.coreos.com/v1 ServiceMonitor":

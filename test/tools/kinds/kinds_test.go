@@ -41,7 +41,7 @@ func TestObjectsAreReadStrictly(t *testing.T) {
 	}
 }
 
-// folders are the overlays, and kustomizations that are made here for the components.
+// folders returns the overlays, and kustomizations that are made here for the components.
 func folders(t *testing.T, copied string) []string {
 	t.Helper()
 	all := glob(t, filepath.Join(copied, "deploy/kustomize/overlays/*"))
@@ -71,7 +71,7 @@ func glob(t *testing.T, pattern string) []string {
 	return found
 }
 
-// foreign are the kinds of others that the files below a folder name.
+// foreign returns the kinds of others that the files below a folder name.
 func foreign(t *testing.T, folder string) (found []string) {
 	t.Helper()
 	err := filepath.WalkDir(folder, func(path string, d os.DirEntry, err error) error {

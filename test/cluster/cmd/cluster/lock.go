@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// lockStarts makes sure that nobody else starts a cluster in dir before unlock is
-// called or the process ends. It locks the folder itself, so no file is left.
+// lockStarts prevents other processes from starting a cluster in dir until unlock is called or the process ends. It
+// locks the folder itself, so no file is left.
 func lockStarts(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err

@@ -102,7 +102,7 @@ func nameFlag(cmd *cobra.Command) *string {
 	return cmd.Flags().String("name", "default", "name of the cluster, for running several")
 }
 
-// directory is where the cluster called name lives.
+// directory returns where the cluster called name lives.
 func directory(name string) (string, error) {
 	odd := func(r rune) bool { return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyz0123456789-", r) }
 	if name == "" || strings.HasPrefix(name, "-") || strings.ContainsFunc(name, odd) {

@@ -102,7 +102,7 @@ func expectNodes(t *testing.T, kubeconfig string, want int) {
 	}
 }
 
-// zombie reports whether a process has ended without anybody's having noticed.
+// zombie reports whether a process has ended and its parent has not noticed.
 func zombie(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err != nil || strings.Contains(string(stat), ") Z ")

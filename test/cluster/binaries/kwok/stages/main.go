@@ -1,11 +1,4 @@
-// Command stages writes the kwok stages that a test cluster plays, as one YAML
-// stream, to standard output.
-//
-// The stages are the ones that kwok publishes, in the version that this module
-// pins: a node becomes Ready at once and keeps its lease; a pod becomes Running
-// and Ready at once, succeeds when a Job owns it, and is gone as soon as it is
-// deleted, whatever its grace period. Two annotations change that: an object on
-// hold keeps its status, and a pod can become Ready later.
+// Command stages writes the kwok stages of a test cluster, as one YAML stream, to standard output.
 package main
 
 import (
@@ -82,5 +75,5 @@ func annotated(text string) ([]byte, error) {
 	return encoded, nil
 }
 
-// annotation is the jq path of an annotation.
+// annotation returns the jq path of an annotation.
 func annotation(key string) string { return fmt.Sprintf(".metadata.annotations[%q]", key) }
