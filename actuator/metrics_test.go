@@ -45,6 +45,11 @@ descheduler_pods_evicted_total{namespace="web",profile="p",result="success",stra
 func TestMetricLabels(t *testing.T) {
 	r := prometheus.NewRegistry()
 	m := newMetrics(r, new(atomic.Pointer[session]))
+	a := &Actuator{metrics: m}
+	m.accepted("S", "p0")
+	if err := a.Warning(); err != nil {
+		t.Errorf("one profile: %v", err)
+	}
 	const many = 2 * mostNamespaces
 	for i := range many {
 		v := schemas.Verdict{
@@ -55,6 +60,9 @@ func TestMetricLabels(t *testing.T) {
 		m.observe(v, time.Time{})
 		v.Profile, v.Intent.Pod.Namespace = "p0", fmt.Sprint("ns", i)
 		m.observe(v, time.Time{})
+	}
+	if err := a.Warning(); err == nil {
+		t.Error("no warning of the limit")
 	}
 	const verdicts = mostNamespaces + mostPairs + 1
 	for name, want := range map[string]int{

@@ -3,6 +3,7 @@ package actuator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -193,6 +194,7 @@ type labelSets struct {
 	mu         sync.Mutex
 	pairs      map[[2]string]bool
 	namespaces map[[3]string]bool
+	beyond     bool // there were more
 }
 
 // of returns the labels, or [otherLabel] for labels beyond the bounds.
@@ -200,12 +202,24 @@ func (l *labelSets) of(strategy, profile, namespace string) (string, string, str
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !within(l.pairs, [2]string{strategy, profile}, mostPairs) {
-		strategy, profile = otherLabel, otherLabel
+		strategy, profile, l.beyond = otherLabel, otherLabel, true
 	}
 	if !within(l.namespaces, [3]string{strategy, profile, namespace}, mostNamespaces) {
-		namespace = otherLabel
+		namespace, l.beyond = otherLabel, true
 	}
 	return strategy, profile, namespace
+}
+
+// Warning returns an error when intents named more profiles or namespaces than the metrics of this process distinguish.
+func (a *Actuator) Warning() error {
+	l := a.metrics.labels
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.beyond {
+		return nil
+	}
+	return fmt.Errorf("metrics of intents and verdicts: the limit of %d strategies in profiles, and %d of these in namespaces, is reached; "+
+		"others count as %q until a restart", mostPairs, mostNamespaces, otherLabel)
 }
 
 // within adds a value to a set that is not full, and reports whether the set has the value.

@@ -160,6 +160,7 @@ func (p *process) startActuator() error {
 	p.cluster.Workloads().OnChange(a.Changed)
 	p.onPolicy(func(next policy.Policy) error { a.SetPolicy(next); return nil })
 	p.check(func(context.Context) error { return a.Ready() })
+	p.warnings = append(p.warnings, func(context.Context) error { return a.Warning() })
 	p.leaders = append(p.leaders, leader{settings.ActuatorLease, func(ctx context.Context) error {
 		if !p.cluster.WaitForSync(ctx) {
 			return nil

@@ -16,15 +16,15 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-// TestDeliverSubjects makes a consumer of each stream with each key, and with each victim as its deliver subject. The keys of confined
-// participants make none. A consumer of another key delivers to each victim that its own stream does not store.
+// TestDeliverSubjects makes a consumer of each stream with each key, and with each victim as its deliver subject. The keys of
+// roles and of confined participants make none. A consumer of another key delivers to each victim that its own stream does not store.
 func TestDeliverSubjects(t *testing.T) {
 	t.Parallel()
 	reads := map[bus.Role][]string{ // streams with consumers of a key
 		bus.RoleSetup: {bus.StreamScopes, bus.StreamEvents},
 		bus.RoleAll:   {bus.StreamScopes, bus.StreamIntents, bus.StreamRequests, bus.StreamEvents, bus.StreamLedger},
 	}
-	all := confined()
+	all := append(confined(), bus.Participant{Role: bus.RoleWatcher}, bus.Participant{Role: bus.RoleActuator}, bus.Participant{Role: bus.RoleMaintenance})
 	for role := range reads {
 		all = append(all, bus.Participant{Role: role})
 	}

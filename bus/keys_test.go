@@ -23,8 +23,7 @@ import (
 // confined returns the participants that can write only what they own.
 func confined() []bus.Participant {
 	return []bus.Participant{
-		{Role: bus.RoleWatcher}, {Role: bus.RoleFunctions}, {Role: bus.RoleDispatcher}, {Role: bus.RoleActuator}, {Role: bus.RoleMaintenance},
-		{Role: bus.RoleOperator},
+		{Role: bus.RoleFunctions}, {Role: bus.RoleDispatcher}, {Role: bus.RoleOperator},
 		{Role: bus.RoleSender, Name: "batch"}, {Role: bus.RoleReader}, {Role: bus.RoleListener},
 		{Role: bus.RoleForwarder, Name: "audit"},
 		{Role: bus.RoleFunction, Name: "KeepOffSpot", Subject: asksOn},
@@ -189,17 +188,48 @@ func TestNoKeyWritesWhatAnotherOwns(t *testing.T) {
 	}
 }
 
-// TestEachKeyPublishesOnItsSubjectsOnly does the same with the keys that make consumers in the account of the streams. A consumer that
-// they make can deliver to any subject of this account, so only the subjects on which the server lets them publish are checked.
+// TestEachKeyPublishesOnItsSubjectsOnly does the same with the keys in the account of the streams. The server answers them on any subject of
+// this account, so only the subjects on which it lets them publish are checked.
 func TestEachKeyPublishesOnItsSubjectsOnly(t *testing.T) {
 	t.Parallel()
-	for _, role := range []bus.Role{bus.RoleSetup, bus.RoleAll} {
+	for _, role := range []bus.Role{bus.RoleSetup, bus.RoleWatcher, bus.RoleActuator, bus.RoleMaintenance, bus.RoleAll} {
 		t.Run(string(role), func(t *testing.T) {
 			t.Parallel()
 			p := listening(t)
 			bustest.SetUp(t, bustest.Connect(t, bus.Options{Server: p.server}), bus.Setup{Strategies: []string{strategy}})
 			who := bus.Participant{Role: role}
 			p.triesAll(t, key{who, bus.RightsOf(who, hosting).Publish}, victims()[:1])
+		})
+	}
+}
+
+// TestAnswersForgeNothing does it with the keys of roles, and with each victim as the subject of the answer. The answers of the server
+// can replace messages of other roles, but none is an event.
+func TestAnswersForgeNothing(t *testing.T) {
+	t.Parallel()
+	isAnswer := regexp.MustCompile(`^\{"(type":"io\.nats\.jetstream\.api\.|stream":"|error":\{)`)
+	for _, role := range []bus.Role{bus.RoleWatcher, bus.RoleActuator, bus.RoleMaintenance} {
+		t.Run(string(role), func(t *testing.T) {
+			t.Parallel()
+			p, js := seeded(t)
+			k := key{bus.Participant{Role: role}, bus.RightsOf(bus.Participant{Role: role}, hosting).Publish}
+			answers := 0
+			if _, err := js.Conn().Subscribe(">", func(m *nats.Msg) {
+				if !slices.Contains(victims(), m.Subject) || k.may(m.Subject) {
+					return
+				}
+				if answers++; !isAnswer.Match(m.Data) || len(m.Header) > 0 {
+					t.Errorf("%s wrote on %s: %v %.200s", k, m.Subject, m.Header, m.Data)
+				}
+			}); err != nil {
+				t.Fatal(err)
+			}
+			p.tryAll(t, k.String(), victims())
+			if err := js.Conn().Drain(); err != nil {
+				t.Fatal(err)
+			}
+			bustest.Eventually(t, "all answers are read", js.Conn().IsClosed)
+			t.Logf("%s: %d answers on subjects of others", k, answers)
 		})
 	}
 }

@@ -31,7 +31,8 @@ func TestReadsOfKeys(t *testing.T) {
 		bus.RoleForwarder:  {streams: []string{bus.StreamEvents}},
 		bus.RoleFunction:   {subjects: []string{asksOn}},
 	}
-	for _, who := range confined() {
+	roles := []bus.Participant{{Role: bus.RoleWatcher}, {Role: bus.RoleActuator}, {Role: bus.RoleMaintenance}}
+	for _, who := range append(confined(), roles...) {
 		t.Run(who.String(), func(t *testing.T) {
 			rights := bus.RightsOf(who, hosting)
 			k, got := key{who, rights.Publish}, reads{}

@@ -33,9 +33,12 @@ const Account = "REHOME"
 // Account returns the account of the participant. A participant that publishes and makes no consumers has an account of its own, with
 // the imports of [Rights.Imports]. It may choose any subject for the answer to what it publishes; the server sends the answer there in
 // its own account, where no stream is. A listener publishes nothing, and a function only answers.
+//
+// The watcher, the actuator, and maintenance share the account of the streams: nats-server does not pass on what one account publishes in
+// another to a third one, so senders and readers would not hear their events.
 func (p Participant) Account() string {
 	switch p.Role {
-	case RoleSetup, RoleAll, RoleListener, RoleFunction:
+	case RoleSetup, RoleWatcher, RoleActuator, RoleMaintenance, RoleAll, RoleListener, RoleFunction:
 		return Account
 	}
 	return Account + "_" + p.String()
