@@ -43,6 +43,7 @@ export const icons = {
 const clock = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit', second: '2-digit', hour12: false });
 const day = new Intl.DateTimeFormat(undefined, { year: 'numeric', month: 'short', day: 'numeric' });
 const number = new Intl.NumberFormat();
+const compact = new Intl.NumberFormat(undefined, { notation: 'compact', maximumSignificantDigits: 3 });
 
 /** time formats a time in the zone of the browser, with the day if it is not today. */
 export function time(t) {
@@ -61,6 +62,9 @@ export function timeElement(t, text = time(t)) {
 
 export const count = (n, noun, plural = `${noun}s`) => `${number.format(n)} ${n === 1 ? noun : plural}`;
 export const digits = (n) => number.format(n);
+
+/** short formats large numbers with few digits. */
+export const short = (n) => (n < 100_000 ? digits(n) : compact.format(n));
 
 /** duration formats seconds in at most two units. */
 export function duration(seconds) {

@@ -48,6 +48,7 @@ export class Model {
   applyNodes(rows, gone = []) {
     let structure = false;
     for (const row of rows) {
+      if (this.user && !this.user.nodes) row.ready = true; // the user sees only names
       const before = this.nodes.get(row.name);
       const node = before || { cells: [], free: [], pods: 0 };
       structure ||= !before || JSON.stringify(before.labels) !== JSON.stringify(row.labels || {});
@@ -124,7 +125,7 @@ export class Model {
     node.pods++;
     if (node.cells.length > this.mostPods) {
       this.mostPods = node.cells.length;
-      this.tell('most');
+      this.tell('most', node);
     }
     this.tell('tile', node);
   }

@@ -153,7 +153,7 @@ export class WhyView {
     const form = el('form', { class: 'find', on: { submit: (e) => this.open(e) } }, el('label', { for: 'why-find' }, 'Explain a pod or a node'),
       el('div', { class: 'input-row' }, this.find, el('button', { type: 'submit', class: 'primary' }, 'Explain')), this.names);
     this.element = el('div', { class: 'page why' },
-      el('div', { class: 'why-list' }, form, el('h2', {}, 'Deferred pods'), this.list),
+      el('div', { class: 'why-list' }, el('h1', { class: 'hidden' }, 'Why'), form, el('h2', {}, 'Deferred pods'), this.list),
       el('div', { class: 'why-detail' }, this.detail));
     this.cancel = () => {};
   }

@@ -2,7 +2,7 @@
 
 import { words } from './dom.js';
 
-const taint = (t) => `${t.key}${t.value ? `=${t.value}` : ''}:${t.effect}`;
+const taint = (t) => (typeof t === 'string' ? t : `${t.key}${t.value ? `=${t.value}` : ''}:${t.effect}`);
 export const taintText = taint;
 
 /** describeDelta says what changed. */

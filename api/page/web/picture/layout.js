@@ -4,7 +4,7 @@ const padding = 16;
 const columnGap = 20;
 const headerHeight = 28;
 const groupGap = 14;
-const widest = 230;
+const widest = 280;
 const narrowest = 11;
 
 /** sizes returns the measures of a tile of that width. */
@@ -26,6 +26,26 @@ function groupsOf(model, key) {
   const order = new Intl.Collator(undefined, { numeric: true }).compare;
   const list = [...groups].map(([name, nodes]) => ({ name, nodes: nodes.sort((a, b) => order(a.name, b.name)) }));
   return list.sort((a, b) => (a.name === '') - (b.name === '') || order(a.name, b.name));
+}
+
+/** shortNames returns a function that removes from a name what all names begin and end with, up to a separator. */
+function shortNames(model) {
+  let first = null;
+  let head = 0;
+  let tail = 0;
+  for (const name of model.nodes.keys()) {
+    if (first === null) {
+      first = name;
+      head = name.lastIndexOf('-') + 1;
+      tail = name.includes('.') ? name.length - name.indexOf('.') : 0;
+    }
+    while (head > 0 && !name.startsWith(first.slice(0, head))) head = first.lastIndexOf('-', head - 2) + 1;
+    while (tail > 0 && !name.endsWith(first.slice(-tail))) {
+      const next = first.indexOf('.', first.length - tail + 1);
+      tail = next < 0 ? 0 : first.length - next;
+    }
+  }
+  return (name) => (model.nodes.size > 1 ? name.slice(head, name.length - tail) || name : name);
 }
 
 /** arrange places the groups in columns. It returns the height. place is false to measure only. */
@@ -62,29 +82,37 @@ export function layout(model, key, width, height, zoom) {
   const s = sizes(w);
   let columns = best.columns;
   while (columns > 1 && arrange(groups, s, columns, width) === Infinity) columns--;
+  const short = shortNames(model);
   const tiles = [];
   const byName = new Map();
   const heads = [];
+  const room = roomOf(model);
   const total = arrange(groups, s, columns, width, (g, x, y, columnWidth, perRow) => {
     heads.push({ name: g.name, nodes: g.nodes, x, y, w: columnWidth });
     g.nodes.forEach((node, i) => {
       const tile = {
-        index: tiles.length, node, name: node.name, dirty: false,
+        index: tiles.length, node, name: node.name, short: short(node.name), dirty: false,
         x: x + (i % perRow) * (s.w + s.gap), y: y + headerHeight + Math.floor(i / perRow) * (s.h + s.gap),
       };
       tiles.push(tile);
       byName.set(node.name, tile);
     });
   });
-  return { ...s, tiles, byName, heads, height: Math.ceil(total), headerHeight, ...cells(s, model.mostPods), room: model.mostPods };
+  return { ...s, tiles, byName, heads, height: Math.ceil(total), headerHeight, ...cells(s, room), room };
 }
 
-/** cells returns the size of a cell, such that the fullest node has room, and the number of columns. */
+/** roomOf returns the number of cells for which a tile has room. One node of 200 may have more, so that it does not make all small. */
+function roomOf(model) {
+  const counts = [...model.nodes.values()].map((n) => n.cells.length).sort((a, b) => b - a);
+  return counts[Math.floor(counts.length / 200)] || 0;
+}
+
+/** cells returns the size of a cell, such that the fullest nodes have room, and the number of columns. */
 function cells(s, most) {
   const width = s.w - 2 * s.pad;
-  const height = s.h - s.head - s.foot - (s.large ? s.pad : 2 * s.pad);
+  const height = s.h - (s.large ? s.head + s.foot + 4 : 2 * s.pad);
   const room = Math.max(most, 4);
-  let cell = Math.min(18, width / 2, height);
+  let cell = Math.min(26, width / 3, height);
   const fits = (c) => Math.floor(width / c) * Math.floor(height / c) >= room;
   while (cell > 1 && !fits(cell)) cell -= cell > 8 ? 0.5 : 0.25;
   cell = Math.max(1, cell);

@@ -73,7 +73,7 @@ export function paintTile(ctx, view, tile) {
   }
   ctx.restore();
   if (l.w >= 20) border(ctx, x, y, l, radius, node, theme);
-  if (l.large) paintText(ctx, x, y, l, node, theme);
+  if (l.large) paintText(ctx, x, y, l, tile, theme);
   paintPods(ctx, view, node, x, y);
   paintMarks(ctx, x, y, l, node, theme, model);
 }
@@ -106,12 +106,15 @@ function hatch(ctx, x, y, w, h, step, color) {
   ctx.stroke();
 }
 
-function paintText(ctx, x, y, l, node, theme) {
+function paintText(ctx, x, y, l, tile, theme) {
+  const { node } = tile;
   ctx.font = font(11.5, 550);
   ctx.textBaseline = 'alphabetic';
   ctx.fillStyle = theme.text;
   const badges = (node.taints.length > 0 ? 14 : 0) + 26;
-  ctx.fillText(fitText(ctx, node.name, l.w - 2 * l.pad - badges), x + l.pad, y + 15.5);
+  const room = l.w - 2 * l.pad - badges;
+  const name = ctx.measureText(node.name).width <= room ? node.name : tile.short;
+  ctx.fillText(fitText(ctx, name, room), x + l.pad, y + 15.5);
   ctx.font = font(10.5, 400);
   ctx.fillStyle = theme.muted;
   ctx.textAlign = 'right';

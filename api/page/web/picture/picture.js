@@ -5,6 +5,7 @@ import { el } from '../dom.js';
 import { layout } from './layout.js';
 import { center, paintHead, paintTile, readTheme } from './paint.js';
 
+const shortest = 300; // pixels into which all nodes fit; a smaller area scrolls
 const travelTime = 1100; // milliseconds
 const pulseTime = 500;
 const mostTravels = 500;
@@ -50,7 +51,7 @@ export class Picture {
     if (kind === 'tile') this.dirty(value.name);
     else if (kind === 'travel') this.travel(value);
     else if (kind === 'nodes' || kind === 'reset') this.relayoutSoon();
-    else if (kind === 'most' && this.layout && this.model.mostPods > this.layout.columns * this.layout.rows) this.relayoutSoon();
+    else if (kind === 'most' && this.layout && value.cells.length > this.layout.columns * this.layout.rows && this.layout.tiles.length < 200) this.relayoutSoon();
   }
 
   refreshTheme() {
@@ -77,7 +78,7 @@ export class Picture {
     const width = this.element.clientWidth;
     const height = this.element.clientHeight;
     if (!this.model || width < 40 || height < 40) return;
-    this.layout = layout(this.model, this.group, width, height, this.zoom);
+    this.layout = layout(this.model, this.group, width, Math.max(height, shortest), this.zoom);
     this.space.style.height = `${Math.max(height, this.layout.height)}px`;
     this.layers.style.height = `${height}px`;
     const ratio = Math.min(devicePixelRatio || 1, 2);
