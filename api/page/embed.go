@@ -22,10 +22,6 @@ import (
 //go:embed web
 var files embed.FS
 
-// securityPolicy forbids scripts, styles, and connections from elsewhere, and frames around the page.
-const securityPolicy = "default-src 'self'; connect-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; " +
-	"form-action 'none'"
-
 // Handler serves the files of the page. A browser asks whether a file has changed before it uses a stored one.
 func Handler() http.Handler {
 	web, err := fs.Sub(files, "web")
@@ -35,11 +31,6 @@ func Handler() http.Handler {
 	tags := tagsOf(web)
 	serve := http.FileServerFS(web)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h := w.Header()
-		h.Set("Content-Security-Policy", securityPolicy)
-		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("Referrer-Policy", "no-referrer")
-		h.Set("Cache-Control", "no-cache")
 		name := strings.TrimPrefix(r.URL.Path, "/")
 		if name == "" {
 			name = "index.html"
@@ -49,7 +40,8 @@ func Handler() http.Handler {
 			http.NotFound(w, r)
 			return
 		}
-		h.Set("ETag", tag)
+		w.Header().Set("Cache-Control", "no-cache")
+		w.Header().Set("ETag", tag)
 		serve.ServeHTTP(w, r)
 	})
 }
