@@ -127,7 +127,7 @@ sequential:
 	@$(SEQUENTIAL)
 
 # These tests run other processes or check images, manifests, and pages, so the race detector does not help.
-WHOLE = go list ./test/archives ./test/chart/... ./test/crds ./test/deploy/... ./test/docs ./test/fit ./test/images/... ./test/walls
+WHOLE = go list ./test/archives ./test/chart/... ./test/crds ./test/deploy/... ./test/docs ./test/fit ./test/images/... ./test/page ./test/walls
 
 # Tests mostly wait for servers, so more of them run in parallel than there are cores. The longest ones start first.
 unit: tested ## Run the tests of all packages, without the end-to-end tests.

@@ -14,14 +14,18 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/heapprofiler"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/cdproto/systeminfo"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 )
@@ -170,6 +174,42 @@ func (b *browser) click(selector string) {
 	b.Helper()
 	b.until(selector+" is there", fmt.Sprintf("document.querySelector(%q) !== null", selector))
 	b.do(chromedp.Click(selector, chromedp.ByQuery))
+}
+
+// memory is the memory of the tab after a collection: of its process alone, and of its JavaScript.
+func (b *browser) memory() string {
+	b.Helper()
+	b.do(heapprofiler.CollectGarbage(), chromedp.Sleep(time.Second))
+	heap := get[float64](b, "performance.memory.usedJSHeapSize")
+	var processes []*systeminfo.ProcessInfo
+	list := chromedp.ActionFunc(func(ctx context.Context) (err error) {
+		processes, err = systeminfo.GetProcessInfo().Do(cdp.WithExecutor(ctx, chromedp.FromContext(ctx).Browser))
+		return err
+	})
+	b.do(list)
+	most := 0
+	for _, p := range processes {
+		if p.Type == "renderer" {
+			most = max(most, private(int(p.ID)))
+		}
+	}
+	return fmt.Sprintf("%d MiB of its process, %.0f MiB of JavaScript", most>>10, heap/(1<<20))
+}
+
+// private returns the KiB of memory that only this process uses.
+func private(pid int) (sum int) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		if len(f) == 3 && (f[0] == "Private_Clean:" || f[0] == "Private_Dirty:") {
+			n, _ := strconv.Atoi(f[1])
+			sum += n
+		}
+	}
+	return sum
 }
 
 // key presses a key, by its name in KeyboardEvent.

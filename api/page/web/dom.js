@@ -99,9 +99,18 @@ export function meter(label, used, of, text) {
   return el('div', { class: 'meter' }, el('span', {}, label), bar, el('span', { class: 'meter-text' }, text));
 }
 
-/** replace changes the content of an element only if its key has changed, so that focus and selection stay. */
+/**
+ * replace changes the content of an element only if its key has changed. The focus goes to the same link or button, and details that
+ * have an ID stay open or closed.
+ */
 export function replace(element, key, make) {
   if (element.dataset.key === key) return;
   element.dataset.key = key;
+  const active = element.contains(document.activeElement) ? document.activeElement : null;
+  const open = new Map([...element.querySelectorAll('details[id]')].map((d) => [d.id, d.open]));
   element.replaceChildren(...[make()].flat().filter(Boolean));
+  for (const d of element.querySelectorAll('details[id]')) d.open = open.get(d.id) ?? d.open;
+  if (!active) return;
+  const same = [...element.querySelectorAll(active.tagName)].find((e) => e.textContent === active.textContent);
+  same?.focus({ preventScroll: true });
 }

@@ -71,19 +71,9 @@ export class MaintenanceView {
     replace(this.note, `${this.loaded} ${open.length === 0}`, () => (open.length > 0 ? null : !this.loaded ? el('p', { class: 'loading' }, 'Loading')
       : empty('No node is in maintenance', 'A NodeMaintenance, or the command "rehome drain NODE", begins one.')));
     const second = Math.floor(Date.now() / 1000);
-    replace(this.cards, JSON.stringify([open.map((m) => [m.uid, m.at, m.summary]), open.length > 0 && second]), () => this.keepOpen(open));
+    replace(this.cards, JSON.stringify([open.map((m) => [m.uid, m.at, m.summary]), open.length > 0 && second]), () => open.map((m) => this.card(m)));
     this.finishedPart.hidden = finished.length === 0;
     replace(this.finished, JSON.stringify(finished.map((m) => [m.uid, m.at])), () => finished.map((m) => this.card(m)));
-  }
-
-  /** keepOpen makes the cards. Lists that the user has opened stay open. */
-  keepOpen(list) {
-    const opened = new Set([...this.cards.querySelectorAll('details[open]')].map((d) => d.id));
-    const focused = document.activeElement?.closest('details')?.id;
-    const cards = list.map((m) => this.card(m));
-    for (const card of cards) for (const d of card.querySelectorAll('details')) d.open = opened.has(d.id) || d.open;
-    if (focused) requestAnimationFrame(() => document.getElementById(focused)?.querySelector('summary')?.focus());
-    return cards;
   }
 
   card(m) {

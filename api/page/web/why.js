@@ -236,7 +236,7 @@ export class WhyView {
       return el('section', { class: 'card group' },
         el('div', { class: 'group-head' }, el('h3', {}, blockerGroups[g].title), el('span', { class: 'badge warn' }, count(total, 'pod'))),
         el('p', { class: 'muted' }, blockerGroups[g].text),
-        ...blockers.sort((a, b) => b[1].length - a[1].length).map(([by, list]) => el('details', { open: total <= 12 || undefined },
+        ...blockers.sort((a, b) => b[1].length - a[1].length).map(([by, list]) => el('details', { id: `blocker-${by}`, open: total <= 12 || undefined },
           el('summary', {}, el('span', { class: 'summary-name' }, by), el('span', { class: 'badge' }, String(list.length))),
           el('ul', { class: 'rows' }, ...list.slice(0, mostListed).map((d) => el('li', { class: 'row' },
             el('a', { href: podLink(d.pod.namespace, d.pod.name) }, `${d.pod.namespace}/${d.pod.name}`),
