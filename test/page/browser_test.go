@@ -230,7 +230,7 @@ func (b *browser) shot(path string) {
 		picture, err = page.CaptureScreenshot().WithFormat(page.CaptureScreenshotFormatPng).Do(ctx)
 		return err
 	})
-	if err := errors.Join(chromedp.Run(b.ctx, take), os.WriteFile(path, picture, 0o644)); err != nil { //nolint:gosec // a picture for everybody
+	if err := errors.Join(chromedp.Run(b.ctx, take), os.WriteFile(path, picture, 0o644)); err != nil { //nolint:gosec // a picture is not secret
 		b.Error(err)
 	}
 	if len(picture) > largestPicture && !strings.HasSuffix(path, "failed.png") {

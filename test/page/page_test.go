@@ -183,7 +183,7 @@ func (s *story) whatIf(t *testing.T) {
 	s.has(".side-result", "PodLifeTime", "Play the moves", s.blocked[0])
 	moves := get[[]struct{ Node, To string }](s.browser, `rehome.stage.picture.arcs.map((a) => ({node: a.node, to: a.to}))`)
 	if len(moves) < 100 {
-		t.Errorf("%d moves are drawn, want at least 100: all pods but those with a budget", len(moves))
+		t.Errorf("%d moves are drawn, want at least 100", len(moves))
 	}
 	for _, m := range moves {
 		if m.To == s.tainted || !slices.Contains(s.nodes, m.Node) {
