@@ -48,7 +48,7 @@ func TestPage(t *testing.T) {
 		{"shows_nodes_and_pods", s.showsCluster}, {"pods_travel_off_a_tainted_node", s.travels}, {"timeline_of_a_pod", s.timeline},
 		{"deferred_pods_by_blocker", s.blocker}, {"node_that_cannot_be_empty", s.node}, {"replay_of_the_last_minute", s.replay},
 		{"moves_of_a_policy", s.whatIf}, {"invalid_policy", s.invalidPolicy}, {"drain", s.drain}, {"hostile_text", s.hostileText},
-		{"keyboard", s.keyboard}, {"accessible", s.isAccessible}, {"lost_connection", s.lostConnection},
+		{"keyboard", s.keyboard}, {"accessible", s.isAccessible}, {"lost_cluster", s.lostCluster}, {"lost_connection", s.lostConnection},
 	} {
 		passed := t.Run(part.name, func(t *testing.T) {
 			s.stage.T, s.browser.TB = t, t
@@ -267,6 +267,15 @@ func (s *story) isAccessible(t *testing.T) {
 		s.shot("../../docs/images/phone-light.png")
 	}
 	s.show(1360, 820, "light")
+}
+
+// lostCluster stops the API server, and starts it again.
+func (s *story) lostCluster(t *testing.T) {
+	s.view("#/cluster")
+	s.must(s.cluster.StopAPIServer())
+	s.has(".banner", "API server cannot be reached")
+	s.must(s.cluster.StartAPIServer(t.Context()))
+	s.until("the banner is gone", "document.querySelector('.banner') === null")
 }
 
 // lostConnection ends Rehome, and starts it again with its events: the page goes on without a reload.

@@ -40,12 +40,12 @@ async function send(path, options = {}) {
 
 const segments = (...parts) => parts.map(encodeURIComponent).join('/');
 
-export const explainPod = async (namespace, name, signal) => (await send(`/v1/pods/${segments(namespace, name)}`, { signal })).json();
-export const explainNode = async (name, signal) => (await send(`/v1/nodes/${segments(name)}`, { signal })).json();
+export const explainPod = async (namespace, name, signal) => (await send(`v1/pods/${segments(namespace, name)}`, { signal })).json();
+export const explainNode = async (name, signal) => (await send(`v1/nodes/${segments(name)}`, { signal })).json();
 
 export async function simulate(policy, rounds, signal) {
   const body = JSON.stringify({ policy, untilSettled: true, rounds });
-  return (await send('/v1/simulate', { method: 'POST', body, signal, headers: { 'Content-Type': 'application/json' } })).json();
+  return (await send('v1/simulate', { method: 'POST', body, signal, headers: { 'Content-Type': 'application/json' } })).json();
 }
 
 /** read passes each message of a response to handle until the stream ends. */
@@ -73,7 +73,7 @@ async function read(response, handle, alive) {
 
 /** history reads past events once. handle gets the event and its ID. */
 export async function history(query, handle, signal) {
-  const response = await send(`/v1/events?${new URLSearchParams(query)}`, { signal });
+  const response = await send(`v1/events?${new URLSearchParams(query)}`, { signal });
   await read(response, (event, data, id) => handle(event, JSON.parse(data), id), () => {});
 }
 
