@@ -27,7 +27,7 @@ REFERENCE := nice go test ./cli -run "TestReference|TestOutputSchema" -update
 ARGS :=
 
 .DEFAULT_GOAL := help
-.PHONY: help build generate test unit e2e limits faults converge bench fuzz check format vet lint walls chart demo cluster-up cluster-down clean
+.PHONY: help build generate test unit e2e limits faults converge bench bench-page pictures fuzz check format vet lint walls chart demo cluster-up cluster-down clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -127,7 +127,7 @@ sequential:
 	@$(SEQUENTIAL)
 
 # These tests run other processes or check images, manifests, and pages, so the race detector does not help.
-WHOLE = go list ./test/archives ./test/chart/... ./test/crds ./test/deploy/... ./test/docs ./test/fit ./test/images/... ./test/walls
+WHOLE = go list ./test/archives ./test/chart/... ./test/crds ./test/deploy/... ./test/docs ./test/fit ./test/images/... ./test/page ./test/walls
 
 # Tests mostly wait for servers, so more of them run in parallel than there are cores. The longest ones start first.
 unit: tested ## Run the tests of all packages, without the end-to-end tests.
@@ -135,9 +135,23 @@ unit: tested ## Run the tests of all packages, without the end-to-end tests.
 
 # Tools that tests need and do not build.
 .PHONY: tested
-tested: controlplane $(PACK) .build/tools/compose $(HELM)
+tested: controlplane browser $(PACK) .build/tools/compose $(HELM)
 	@test -n "$(RACE)" || echo 'no C compiler: the race detector is off' >&2
 	@docker version >/dev/null 2>&1 || echo 'no container engine: the images and docker-compose.yaml are read, but not run' >&2
+
+# The tests of the page run Chromium, with a font, and axe-core. See docs/decisions/0021-browser-tests.md.
+AXE_VERSION = 4.14.1
+AXE_SUM     = 29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c
+AXE         = .build/tools/axe.min.js
+.PHONY: browser
+browser: $(AXE) ## Install Chromium and axe-core for the tests of the page; needs root on Debian.
+	@command -v chromium >/dev/null || { apt-get update -q && apt-get install -q -y chromium fonts-inter; }
+
+$(AXE):
+	@command -v npm >/dev/null || { apt-get update -q && apt-get install -q -y --no-install-recommends npm; }
+	@mkdir -p $(@D) && dir=$$(mktemp -d) && (cd $$dir && npm pack --silent axe-core@$(AXE_VERSION) >/dev/null && \
+	  tar -xzf axe-core-$(AXE_VERSION).tgz package/axe.min.js && echo "$(AXE_SUM)  package/axe.min.js" | sha256sum -c --quiet -) && \
+	  mv $$dir/package/axe.min.js $@ && rm -r $$dir
 
 # The time limit ends tests that hang. test/images builds everything for two platforms, which takes up to a quarter of an hour
 # without a cache on a busy machine.
@@ -179,6 +193,12 @@ faults: controlplane ## Break everything around Rehome for MINUTES=10 during mov
 
 converge: controlplane ## Apply each strategy to WORLDS=200 random small clusters until nothing moves, beside a real kube-scheduler.
 	go test -v -count 1 -timeout 60m ./test/converge -args -worlds $(WORLDS) $(if $(SEED),-seed $(SEED))
+
+bench-page: browser ## Draw 5,000 nodes and 100,000 pods in Chromium, and measure frames, memory, and the server.
+	go test -v -run '^$$' -bench BenchmarkPicture -benchtime 1x -timeout 20m ./test/page
+
+pictures: browser controlplane ## Make the pictures of docs/ui.md.
+	go test -count 1 -timeout 10m ./test/page -args -pictures
 
 bench: ## Measure Rehome at scale and compare each result with its target.
 	go run ./test/bench $(ARGS)

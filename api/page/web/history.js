@@ -1,0 +1,149 @@
+// A replay: a copy of the live model, and the events that lead to it. Going back undoes events, going forward does them again. Both
+// may meet a state that already has the change.
+
+import { LEAVING, READY } from './model.js';
+import { taintText } from './words.js';
+
+export const mostEvents = 100_000;
+
+export class Replay {
+  /** live is the model at the end of the events. */
+  constructor(live, events) {
+    this.model = live.copy();
+    this.events = events;
+    this.cursor = events.length;
+    this.ids = new Set(events.map((e) => e.id));
+    this.workloads = new Map(); // by UID, and by the start of the name
+    for (const p of live.pods.values()) this.workloads.set(start(p), p.workload);
+    for (const e of events) this.learn(e);
+    this.now = Date.now();
+  }
+
+  learn(e) {
+    const w = e.data.workload;
+    if (e.verdict && w) this.workloads.set(e.data.intent.pod.uid, `${w.kind}/${w.name}`);
+  }
+
+  /** add appends a new event. */
+  add(event) {
+    if (this.ids.has(event.id) || this.events.length >= mostEvents) return false;
+    this.ids.add(event.id);
+    this.learn(event);
+    this.events.push(event);
+    return true;
+  }
+
+  /** seek goes to a time. With play, pods travel. */
+  seek(at, play = false) {
+    const { model } = this;
+    const from = this.cursor;
+    if (!play) model.departures.clear();
+    while (this.cursor > 0 && this.events[this.cursor - 1].at > at) this.undo(this.events[--this.cursor]);
+    while (this.cursor < this.events.length && this.events[this.cursor].at <= at) this.redo(this.events[this.cursor++], play);
+    this.now = at;
+    if (this.cursor < from || !play) this.judge();
+    if (this.cursor !== from) model.tell('activity', model.activity);
+    return this.cursor !== from;
+  }
+
+  /** judge finds the pods that were moving or deferred at the time of the cursor. */
+  judge() {
+    const { model } = this;
+    const before = [...model.moving.keys(), ...model.deferred.keys()];
+    model.moving.clear();
+    model.deferred.clear();
+    model.strategies.clear();
+    for (let i = 0; i < this.cursor; i++) if (this.events[i].verdict) this.verdict(this.events[i]);
+    for (const uid of [...before, ...model.moving.keys(), ...model.deferred.keys()]) this.touch(uid);
+  }
+
+  verdict(e) {
+    const { model } = this;
+    const v = e.data;
+    const { uid } = v.intent.pod;
+    if (v.dryRun) return;
+    model.deferred.delete(uid);
+    model.moving.delete(uid);
+    if (v.outcome === 'deferred') model.deferred.set(uid, { pod: v.intent.pod, node: v.intent.node, strategy: v.strategy, reason: v.reason, message: v.message });
+    if (['evicted', 'restarted', 'requested'].includes(v.outcome)) model.moving.set(uid, { pod: v.intent.pod, strategy: v.strategy, node: v.intent.node });
+    if (v.settlement?.replacement) model.strategies.set(v.settlement.replacement.uid, v.strategy);
+  }
+
+  touch(uid) {
+    const node = this.model.nodes.get(this.model.pods.get(uid)?.node);
+    if (node) this.model.tell('tile', node);
+  }
+
+  redo(e, play) {
+    if (!e.verdict) this.change(e, e.data.after, true, play);
+    else {
+      this.verdict(e);
+      this.touch(e.data.intent.pod.uid);
+    }
+  }
+
+  undo(e) { if (!e.verdict) this.change(e, e.data.before, false, false); }
+
+  /** change brings one aspect of an object to the state before or after a delta. */
+  change(e, state, forward, play) {
+    const { model } = this;
+    const d = e.data;
+    const { name } = d.object;
+    switch (d.kind) {
+      case 'pod.scheduled': if (forward) this.put(e, play); else e.pod = model.removePod(d.object.uid, true) || e.pod; break;
+      case 'pod.deleted': if (forward) e.pod = model.removePod(d.object.uid, !play) || e.pod; else this.put(e, false); break;
+      case 'pod.status': this.flags(d, state); break;
+      case 'node.added': if (forward) model.applyNodes([e.node || empty(name)]); else this.drop(e); break;
+      case 'node.removed': if (forward) this.drop(e); else model.applyNodes([e.node || empty(name)]); break;
+      case 'node.ready': this.set(name, { ready: state?.ready === 'True' }); break;
+      case 'node.unschedulable': this.set(name, { cordoned: state?.unschedulable === true }); break;
+      case 'node.taints': this.set(name, { taints: (state?.taints || []).map(taintText) }); break;
+      default: // it is not in the picture
+    }
+  }
+
+  set(name, aspect) {
+    const node = this.model.nodes.get(name);
+    if (!node) return;
+    Object.assign(node, aspect);
+    this.model.tell('tile', node);
+  }
+
+  drop(e) {
+    const { name } = e.data.object;
+    e.node = this.model.nodes.get(name);
+    this.model.applyNodes([], [name]);
+  }
+
+  put(e, play) {
+    const { object, node } = e.data;
+    if (!node) return; // it was never scheduled
+    const known = e.pod;
+    this.model.putPod({
+      uid: object.uid, namespace: object.namespace, name: object.name, node, phase: known?.phase || 'Running',
+      workload: known?.workload || this.workloads.get(object.uid) || this.workloads.get(start(object)) || '',
+      flags: (known?.flags ?? READY) & ~LEAVING, created: known?.created || e.at / 1000,
+    }, !play);
+  }
+
+  flags(d, state) {
+    const pod = this.model.pods.get(d.object.uid);
+    if (!pod) return;
+    const ready = state?.conditions?.Ready;
+    if (ready) pod.flags = ready === 'True' ? pod.flags | READY : pod.flags & ~READY;
+    if (state?.phase) pod.phase = state.phase;
+    this.touch(d.object.uid);
+  }
+}
+
+/** start returns the part of a name that pods of a workload share. */
+const start = (p) => `${p.namespace}/${p.name.replace(/-[^-]*$/, '')}`;
+
+const empty = (name) => ({ name, ready: true, cordoned: false, taints: [], labels: {} });
+
+/** eventOf makes an entry of a replay from a CloudEvent. null: it does not matter. */
+export function eventOf(e) {
+  const verdict = e.type === 'dev.rehome.verdict.v1';
+  if ((!verdict && e.type !== 'dev.rehome.delta.v1') || !e.data || (verdict && !e.data.intent?.pod)) return null;
+  return { id: e.id, at: new Date(e.time).getTime(), verdict, type: e.type, data: e.data };
+}

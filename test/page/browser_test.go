@@ -1,0 +1,239 @@
+// Package page tests the web page in Chromium, with the product on a real control plane.
+//
+//	browser_test.go    Chromium: open, evaluate, wait, screenshot
+//	axe_test.go        rules of accessibility
+//	stage_test.go      a control plane with pods, and Rehome
+//	page_test.go       the views, in one story
+//	picture_bench_test.go   5,000 nodes and 100,000 pods
+package page
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/heapprofiler"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/cdproto/systeminfo"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+// patience ends a test that fails. It is no measure of speed.
+const patience = time.Minute
+
+// browser is a tab of Chromium.
+type browser struct {
+	testing.TB
+	ctx context.Context
+
+	mu     sync.Mutex
+	errors []string // uncaught exceptions and errors in the console
+}
+
+// newBrowser starts Chromium, which ends with the test.
+func newBrowser(t testing.TB) *browser {
+	t.Helper()
+	program, err := exec.LookPath("chromium")
+	if err != nil {
+		t.Fatalf("the tests of the page need Chromium; install it with `make browser`: %v", err)
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.DisableGPU,
+		chromedp.UserDataDir(t.TempDir()), chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true),
+		chromedp.Flag("enable-precise-memory-info", true), chromedp.Flag("force-color-profile", "srgb"))
+	ctx, cancel := chromedp.NewExecAllocator(context.Background(), options...)
+	ctx, cancelTab := chromedp.NewContext(ctx)
+	t.Cleanup(func() {
+		_ = chromedp.Cancel(ctx) // waits until Chromium has ended
+		cancelTab()
+		cancel()
+	})
+	b := &browser{TB: t, ctx: ctx}
+	chromedp.ListenTarget(ctx, b.event)
+	b.do(runtime.Enable())
+	return b
+}
+
+func (b *browser) event(e any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch e := e.(type) {
+	case *runtime.EventExceptionThrown:
+		b.errors = append(b.errors, e.ExceptionDetails.Error())
+	case *runtime.EventConsoleAPICalled:
+		if e.Type == runtime.APITypeError {
+			b.errors = append(b.errors, fmt.Sprint(e.Args))
+		}
+	}
+}
+
+// noErrors fails if a script of the page has failed.
+func (b *browser) noErrors() {
+	b.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, e := range b.errors {
+		b.Errorf("the page: %s", e)
+	}
+}
+
+func (b *browser) do(actions ...chromedp.Action) {
+	b.Helper()
+	if err := chromedp.Run(b.ctx, actions...); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// show sets the size and the theme.
+func (b *browser) show(width, height int64, theme string) {
+	b.Helper()
+	b.do(emulation.SetDeviceMetricsOverride(width, height, 1, false),
+		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}}))
+}
+
+// open opens an address, and waits for the picture.
+func (b *browser) open(address string) {
+	b.Helper()
+	b.do(chromedp.Navigate(address))
+	b.until("the page has the cluster", `Boolean(window.rehome?.model.ready)`)
+}
+
+// view opens a view of the page that is there.
+func (b *browser) view(hash string) {
+	b.Helper()
+	b.run(fmt.Sprintf("location.hash = %q", hash))
+	b.until("the view "+hash, fmt.Sprintf("location.hash === %q && document.querySelector('main > *') !== null", hash))
+}
+
+// run evaluates a statement.
+func (b *browser) run(script string) {
+	b.Helper()
+	b.do(chromedp.Evaluate(script, nil))
+}
+
+// get evaluates an expression, which may be a promise.
+func get[T any](b *browser, script string) (value T) {
+	b.Helper()
+	await := func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }
+	var text string
+	script = "Promise.resolve(" + script + ").then((v) => JSON.stringify(v ?? null))"
+	if err := chromedp.Run(b.ctx, chromedp.Evaluate(script, &text, await)); err != nil {
+		b.Fatalf("%s: %v", script, err)
+	}
+	if err := json.Unmarshal([]byte(text), &value); err != nil {
+		b.Fatalf("%s: %v", script, err)
+	}
+	return value
+}
+
+// until waits until an expression is true.
+func (b *browser) until(what, script string) {
+	b.Helper()
+	deadline := time.After(patience)
+	for {
+		var ok bool
+		err := chromedp.Run(b.ctx, chromedp.Evaluate(script, &ok))
+		if err == nil && ok {
+			return
+		}
+		select {
+		case <-deadline:
+			b.shot(b.ArtifactDir() + "/failed.png")
+			b.Fatalf("not within %v: %s: %v; the page says:\n%s", patience, what, err, b.text("body"))
+		case <-time.After(30 * time.Millisecond):
+		}
+	}
+}
+
+// has waits until an element contains each of the texts.
+func (b *browser) has(selector string, texts ...string) {
+	b.Helper()
+	for _, text := range texts {
+		b.until(fmt.Sprintf("%s has %q", selector, text),
+			fmt.Sprintf("[...document.querySelectorAll(%q)].some((e) => e.innerText.includes(%q))", selector, text))
+	}
+}
+
+func (b *browser) text(selector string) string {
+	b.Helper()
+	return get[string](b, fmt.Sprintf("document.querySelector(%q)?.innerText ?? ''", selector))
+}
+
+func (b *browser) click(selector string) {
+	b.Helper()
+	b.until(selector+" is there", fmt.Sprintf("document.querySelector(%q) !== null", selector))
+	b.do(chromedp.Click(selector, chromedp.ByQuery))
+}
+
+// memory is the memory of the tab after a collection: of its process alone, and of its JavaScript.
+func (b *browser) memory() string {
+	b.Helper()
+	b.do(heapprofiler.CollectGarbage(), chromedp.Sleep(time.Second))
+	heap := get[float64](b, "performance.memory.usedJSHeapSize")
+	var processes []*systeminfo.ProcessInfo
+	list := chromedp.ActionFunc(func(ctx context.Context) (err error) {
+		processes, err = systeminfo.GetProcessInfo().Do(cdp.WithExecutor(ctx, chromedp.FromContext(ctx).Browser))
+		return err
+	})
+	b.do(list)
+	most := 0
+	for _, p := range processes {
+		if p.Type == "renderer" {
+			most = max(most, private(int(p.ID)))
+		}
+	}
+	return fmt.Sprintf("%d MiB of its process, %.0f MiB of JavaScript", most>>10, heap/(1<<20))
+}
+
+// private returns the KiB of memory that only this process uses.
+func private(pid int) (sum int) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		if len(f) == 3 && (f[0] == "Private_Clean:" || f[0] == "Private_Dirty:") {
+			n, _ := strconv.Atoi(f[1])
+			sum += n
+		}
+	}
+	return sum
+}
+
+// key presses a key, by its name in KeyboardEvent.
+func (b *browser) key(name string) {
+	b.Helper()
+	keys := map[string]string{"ArrowRight": kb.ArrowRight, "Enter": kb.Enter, "Escape": kb.Escape}
+	b.do(chromedp.KeyEvent(keys[name]))
+}
+
+// largestPicture is the largest size of a picture in the documentation.
+const largestPicture = 200 << 10
+
+// shot writes what the tab shows.
+func (b *browser) shot(path string) {
+	b.Helper()
+	var picture []byte
+	take := chromedp.ActionFunc(func(ctx context.Context) (err error) {
+		picture, err = page.CaptureScreenshot().WithFormat(page.CaptureScreenshotFormatPng).Do(ctx)
+		return err
+	})
+	if err := errors.Join(chromedp.Run(b.ctx, take), os.WriteFile(path, picture, 0o644)); err != nil { //nolint:gosec // a picture is not secret
+		b.Error(err)
+	}
+	if len(picture) > largestPicture && !strings.HasSuffix(path, "failed.png") {
+		b.Errorf("%s has %d KiB, want at most %d", path, len(picture)>>10, largestPicture>>10)
+	}
+}

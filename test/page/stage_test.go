@@ -1,0 +1,191 @@
+package page
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/rehome-dev/rehome/test/cluster"
+	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+	"github.com/rehome-dev/rehome/test/program"
+)
+
+// stage is a control plane with pods, and Rehome.
+type stage struct {
+	*testing.T
+	cluster *cluster.Cluster
+	client  kubernetes.Interface
+	nodes   []string
+	rehome  string // path of the binary
+	store   string
+	address string // of the API
+	running *program.Program
+}
+
+// workloads are the Deployments, with the number of their pods.
+var workloads = []struct {
+	namespace, name string
+	pods            int
+	cpu             string
+}{
+	{"shop", "web", 34, "1"}, {"shop", "checkout", 18, "2"}, {"shop", "payments", 3, "4"}, {"search", "frontend", 22, "1"},
+	{"search", "indexer", 12, "3"}, {"data", "ingest", 16, "2"}, {"data", "reports", 8, "1"}, {"platform", "gateway", 14, "1"},
+}
+
+// newStage makes 18 nodes and 127 pods, and starts Rehome. The budget of payments allows no disruption.
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	c := clustertest.New(t, cluster.Options{})
+	binary, err := program.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &stage{T: t, cluster: c, client: c.Client(), rehome: binary}
+	s.nodes, err = c.AddNodes(t.Context(), 18)
+	s.must(err)
+	for _, w := range workloads {
+		_, err := c.AddDeployment(t.Context(), w.namespace, w.name, w.pods, func(d *appsv1.Deployment) {
+			d.Spec.Template.Spec.Containers[0].Resources.Requests = corev1.ResourceList{
+				corev1.ResourceCPU: resource.MustParse(w.cpu), corev1.ResourceMemory: resource.MustParse("4Gi"),
+			}
+		})
+		s.must(err)
+	}
+	for _, w := range workloads {
+		s.must(c.WaitReady(t.Context(), w.namespace, w.name))
+	}
+	s.budget("payments", 3)
+	if s.store, err = os.MkdirTemp("", "rehome-page-"); err != nil { //nolint:usetesting // t.TempDir is too long a path for a socket
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(s.store) })
+	s.address, err = program.FreeAddress()
+	s.must(err)
+	s.start()
+	return s
+}
+
+func (s *stage) must(err error) {
+	s.Helper()
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+// budget makes or changes the budget of a Deployment in the namespace shop, and waits until it is counted.
+func (s *stage) budget(name string, least int32) {
+	s.Helper()
+	minimum := intstr.FromInt32(least)
+	budgets := s.client.PolicyV1().PodDisruptionBudgets("shop")
+	_, err := budgets.Create(s.Context(), &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       policyv1.PodDisruptionBudgetSpec{MinAvailable: &minimum, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}},
+	}, metav1.CreateOptions{})
+	s.must(err)
+	s.eventually("the budget is counted", func() bool {
+		b, err := budgets.Get(s.Context(), name, metav1.GetOptions{})
+		return err == nil && b.Status.ObservedGeneration == b.Generation
+	})
+}
+
+// start starts Rehome, and waits until it leads and the page is there.
+func (s *stage) start() {
+	s.Helper()
+	policy, err := os.ReadFile("../../deploy/policy.yaml")
+	s.must(err)
+	file := filepath.Join(s.store, "policy.yaml")
+	s.must(os.WriteFile(file, append(policy, "maintenance: {restart: false}\n"...), 0o600))
+	s.running, err = program.Start(s.rehome, []string{"run", "--policy", file}, s.environment())
+	s.must(err)
+	running := s.running
+	s.Cleanup(func() {
+		running.Kill()
+		if s.Failed() {
+			s.Logf("rehome said:\n%s", running.Log)
+		}
+	})
+	s.eventually("rehome leads", func() bool {
+		status, _ := running.Get("readyz")
+		return status == http.StatusOK && strings.Contains(running.Log.String(), "leading: evaluating everything")
+	})
+}
+
+func (s *stage) environment() []string {
+	return []string{
+		"KUBECONFIG=" + s.cluster.Kubeconfig(), "REHOME_LEASE_DURATION=3s", "REHOME_CLUSTER=production-eu", "REHOME_STORE_DIR=" + s.store,
+		"REHOME_API_LOCAL=" + s.address,
+	}
+}
+
+// page is the address of the page.
+func (s *stage) page() string { return "http://" + s.address + "/" }
+
+// command starts a command of rehome, which ends with the part of the test at the latest.
+func (s *stage) command(arguments ...string) {
+	s.Helper()
+	c := exec.CommandContext(s.Context(), s.rehome, arguments...)
+	c.Env, c.Stdout, c.Stderr = append(os.Environ(), s.environment()...), s.Output(), s.Output()
+	s.must(c.Start())
+	s.Cleanup(func() { _ = c.Wait() })
+}
+
+func (s *stage) taint(node string) {
+	s.Helper()
+	patch := `{"spec":{"taints":[{"key":"dedicated","value":"gpu","effect":"NoSchedule"}]}}`
+	_, err := s.client.CoreV1().Nodes().Patch(s.Context(), node, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
+	s.must(err)
+}
+
+// pods returns the names of the pods on a node that are not being deleted, with their namespaces.
+func (s *stage) pods(node string) (names []string) {
+	s.Helper()
+	list, err := s.client.CoreV1().Pods("").List(s.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
+	s.must(err)
+	for _, p := range list.Items {
+		if p.DeletionTimestamp == nil {
+			names = append(names, p.Namespace+"/"+p.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// nodeOf returns the node of a pod of a Deployment.
+func (s *stage) nodeOf(namespace, deployment string) string {
+	s.Helper()
+	list, err := s.client.CoreV1().Pods(namespace).List(s.Context(), metav1.ListOptions{LabelSelector: "app=" + deployment})
+	s.must(err)
+	if len(list.Items) == 0 {
+		s.Fatalf("deployment %s/%s has no pods", namespace, deployment)
+	}
+	return list.Items[0].Spec.NodeName
+}
+
+func (s *stage) eventually(what string, so func() bool) {
+	s.Helper()
+	ctx, cancel := context.WithTimeoutCause(s.Context(), patience, fmt.Errorf("not within %v: %s", patience, what))
+	defer cancel()
+	for !so() {
+		select {
+		case <-ctx.Done():
+			s.Fatal(context.Cause(ctx))
+		case <-time.After(30 * time.Millisecond):
+		}
+	}
+}
