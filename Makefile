@@ -21,13 +21,13 @@ SEED :=
 # The outputs of make generate. A test sets other paths and compares the results.
 KINDS := schemas/v1alpha1
 CRDS  := deploy/crds
-CHART := deploy/helm/rehome
+CHARTS := deploy/helm
 REFERENCE := nice go test ./cli -run "TestReference|TestOutputSchema" -update
 # Additional arguments of make bench and make demo.
 ARGS :=
 
 .DEFAULT_GOAL := help
-.PHONY: help build generate test unit e2e limits faults converge bench bench-page pictures fuzz check format vet lint walls chart demo cluster-up cluster-down clean
+.PHONY: help build generate test unit e2e limits faults converge bench bench-page pictures fuzz check format vet lint workflows walls chart demo cluster-up cluster-down clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -108,7 +108,7 @@ GENERATE := nice go tool -modfile test/tools/crds/go.mod controller-gen
 generate: ## Generate the CRDs, deepcopy functions, files of the chart, docs/cli.md, and docs/cli.schema.json.
 	$(GENERATE) object paths=./schemas/v1alpha1 output:object:dir=$(KINDS)
 	$(GENERATE) crd paths=./schemas/v1alpha1 output:crd:dir=$(CRDS)
-	go run ./test/chart/generate $(CHART)
+	go run ./test/chart/generate $(CHARTS)
 	$(REFERENCE)
 
 test: build unit e2e ## Run the tests of all packages, and then the end-to-end tests.
@@ -212,7 +212,7 @@ fuzz: ## Run every fuzz test for FUZZTIME=60s.
 	    go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$package" || exit 1; \
 	  done
 
-check: format vet lint walls unit ## Run all checks for a change, except end-to-end tests.
+check: format vet lint workflows walls unit ## Run all checks for a change, except end-to-end tests.
 
 format: ## Check the format of Go files.
 	@files=$$(git ls-files -co --exclude-standard '*.go' | xargs gofmt -l); \
@@ -228,6 +228,14 @@ lint: $(LINT) ## Run the pinned linter with the rules of .golangci.yml.
 $(LINT): test/tools/go.mod test/tools/go.sum
 	@echo "building the linter, about 80 seconds"
 	cd test/tools && nice go build -trimpath -o ../../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+# actionlint has its own module, too.
+ACTIONLINT := .build/tools/actionlint
+$(ACTIONLINT): test/tools/workflows/go.mod test/tools/workflows/go.sum
+	cd test/tools/workflows && nice go build -trimpath -o ../../../$@ github.com/rhysd/actionlint/cmd/actionlint
+
+workflows: $(ACTIONLINT) ## Check the workflows of GitHub Actions.
+	$(ACTIONLINT) -shellcheck= -pyflakes=
 
 # govulncheck has its own module. It is not part of check, because it downloads the database of vulnerabilities.
 VULNCHECK := .build/tools/govulncheck
@@ -246,9 +254,9 @@ $(HELM): test/tools/helm/go.mod test/tools/helm/go.sum
 	@echo "building helm, about three minutes"
 	cd test/tools/helm && CGO_ENABLED=0 nice go build -trimpath -ldflags '-s -w' -o ../../../$@ helm.sh/helm/v4/cmd/helm
 
-chart: $(HELM) ## Check the chart and package it into bin.
-	$(HELM) lint --strict deploy/helm/rehome
-	$(HELM) package deploy/helm/rehome --destination bin
+chart: $(HELM) ## Check the charts and package them into bin.
+	$(HELM) lint --strict deploy/helm/rehome deploy/helm/rehome-crds
+	$(HELM) package deploy/helm/rehome deploy/helm/rehome-crds --destination bin
 
 walls: ## Check the imports between packages.
 	go test ./test/walls

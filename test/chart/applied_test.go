@@ -17,14 +17,14 @@ import (
 // TestEveryCombinationIsAccepted applies each documented combination on the server's side, in a namespace that
 // takes restricted pods only, and waits until the controllers have made all pods and kwok runs them.
 func TestEveryCombinationIsAccepted(t *testing.T) {
-	if err := apply(theCluster(t), must(t, helm(t, "template", "kinds", chart, "--show-only", "templates/crds.yaml"))); err != nil {
+	if err := apply(theCluster(t), must(t, helm(t, "template", "rehome-crds", chart+"-crds"))); err != nil {
 		t.Fatal(err)
 	}
 	for name, file := range combinations(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			in := namespace(t, "combination-"+name)
-			text := must(t, helm(t, "template", "c-"+name, chart, "--values", file, "--namespace", in, "--set", "crds.enabled=false"))
+			text := must(t, helm(t, "template", "c-"+name, chart, "--values", file, "--namespace", in))
 			all := parse(t, text)
 			if name == "accounts" {
 				account(t, in, "descheduler")
@@ -177,7 +177,7 @@ func knativePodsAreTaken(t *testing.T, in string, all objects) {
 // TestUnrestrictedPodIsRejected shows that the namespaces of the test refuse one.
 func TestUnrestrictedPodIsRejected(t *testing.T) {
 	in := namespace(t, "strict")
-	text := must(t, helm(t, "template", "strict", chart, "--namespace", in, "--set", "crds.enabled=false,securityContext.runAsNonRoot=false",
+	text := must(t, helm(t, "template", "strict", chart, "--namespace", in, "--set", "securityContext.runAsNonRoot=false",
 		"--set", "securityContext.allowPrivilegeEscalation=true"))
 	k := kubectl(t, "apply", "--server-side", "-f", "-")
 	if _, complaint, err := run(withInput(k, text)); err != nil || !strings.Contains(complaint, "would violate PodSecurity") {

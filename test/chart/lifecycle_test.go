@@ -16,6 +16,8 @@ import (
 func TestReleaseLifecycle(t *testing.T) {
 	clean(t)
 	in := namespace(t, "lifecycle")
+	must(t, inCluster(t, "install", "rehome-crds", chart+"-crds", "-n", in))
+	must(t, inCluster(t, "upgrade", "rehome-crds", chart+"-crds", "-n", in))
 	install(t, "install", in, "--values", combinations(t)["standby"])
 	names := func() (names []string) {
 		for line := range strings.Lines(must(t, kubectl(t, "get", "deployments,statefulsets,jobs", "-n", in, "-o", "name"))) {
@@ -43,6 +45,7 @@ func TestReleaseLifecycle(t *testing.T) {
 	}
 	must(t, inCluster(t, "test", "rehome", "-n", in, "--timeout", "1m"))
 	must(t, inCluster(t, "uninstall", "rehome", "-n", in, "--wait", "--timeout", "1m"))
+	must(t, inCluster(t, "uninstall", "rehome-crds", "-n", in))
 	if got, want := names(), []string{"job.batch/rehome-test"}; !slices.Equal(got, want) {
 		t.Errorf("uninstalled: got %q, want %q", got, want)
 	}

@@ -225,7 +225,7 @@ func TestCRDsAreKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := rendered(t, "rehome")
+	all := parse(t, must(t, helm(t, "template", "rehome-crds", chart+"-crds")))
 	compared := 0
 	for _, file := range files {
 		for _, want := range parse(t, read(t, strings.TrimPrefix(file, root+"/"))) {
@@ -247,7 +247,7 @@ func TestCRDsAreKept(t *testing.T) {
 	if compared < 6 {
 		t.Errorf("%d objects were compared", compared)
 	}
-	for _, o := range rendered(t, "rehome", "--set", "crds.keep=false") {
+	for _, o := range parse(t, must(t, helm(t, "template", "rehome-crds", chart+"-crds", "--set", "keep=false"))) {
 		if o.GetAnnotations()["helm.sh/resource-policy"] != "" {
 			t.Errorf("%s %s is kept", o.GetKind(), o.GetName())
 		}

@@ -13,7 +13,7 @@ import (
 func TestGeneratedFilesAreUpToDate(t *testing.T) {
 	kinds, crds := t.TempDir(), t.TempDir()
 	generate := exec.CommandContext(t.Context(), "make", "--no-print-directory", "generate", "REFERENCE=true",
-		"KINDS="+kinds, "CRDS="+crds, "CHART="+t.TempDir())
+		"KINDS="+kinds, "CRDS="+crds, "CHARTS="+t.TempDir())
 	generate.Dir = root
 	if out, err := generate.CombinedOutput(); err != nil {
 		t.Fatalf("make generate: %v\n%s", err, out)

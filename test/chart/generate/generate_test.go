@@ -23,29 +23,29 @@ func TestGenerated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := content(t, filepath.Join(root, "deploy/helm/rehome"))
-	maps.DeleteFunc(got, func(name string, _ []byte) bool { return want[name] == nil && !strings.HasPrefix(name, "files/") })
+	got := content(t, filepath.Join(root, "deploy/helm"))
+	maps.DeleteFunc(got, func(name string, _ []byte) bool { return want[name] == nil && !strings.Contains(name, "/files/") })
 	if g, w := slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)); !slices.Equal(g, w) {
 		t.Errorf("files:\n got %q\nwant %q: run make generate", g, w)
 	}
 	for name, text := range want {
 		if !bytes.Equal(got[name], text) {
-			t.Errorf("deploy/helm/rehome/%s is not what its source says: run make generate", name)
+			t.Errorf("deploy/helm/%s is not what its source says: run make generate", name)
 		}
 	}
 }
 
 func TestStaleFiles(t *testing.T) {
 	folder := t.TempDir()
-	if err := write(folder, map[string][]byte{"files/policy.yaml": []byte("a"), "files/crds/a.yaml": []byte("b"), "files/crds/b.yaml": []byte("c")}); err != nil {
+	if err := write(folder, map[string][]byte{"rehome/files/policy.yaml": []byte("a"), "rehome/files/crds/a.yaml": []byte("b"), "rehome/files/crds/b.yaml": []byte("c")}); err != nil {
 		t.Fatal(err)
 	}
-	if err := write(folder, map[string][]byte{"files/policy.yaml": []byte("d"), "files/crds/b.yaml": []byte("c")}); err != nil {
+	if err := write(folder, map[string][]byte{"rehome/files/policy.yaml": []byte("d"), "rehome/files/crds/b.yaml": []byte("c")}); err != nil {
 		t.Fatal(err)
 	}
 	got := content(t, folder)
-	if want := map[string]string{"files/policy.yaml": "d", "files/crds/b.yaml": "c"}; len(got) != 2 || string(got["files/policy.yaml"]) != want["files/policy.yaml"] ||
-		string(got["files/crds/b.yaml"]) != want["files/crds/b.yaml"] {
+	if want := map[string]string{"rehome/files/policy.yaml": "d", "rehome/files/crds/b.yaml": "c"}; len(got) != 2 || string(got["rehome/files/policy.yaml"]) != want["rehome/files/policy.yaml"] ||
+		string(got["rehome/files/crds/b.yaml"]) != want["rehome/files/crds/b.yaml"] {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

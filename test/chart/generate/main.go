@@ -1,12 +1,12 @@
-// Command generate writes the generated files of the Helm chart:
+// Command generate writes the generated files of the Helm charts rehome and rehome-crds:
 //
-//	go run ./test/chart/generate CHART
+//	go run ./test/chart/generate FOLDER
 //
-//	copies.go   files/: the policy, the rules of RBAC, the alerts, and the dashboard, since a chart can only read its own folder
+//	copies.go   files/: the policy, the rules of RBAC, the alerts, the dashboard, and the CRDs, since a chart can only read its own folder
 //	values.go   values.schema.json, from the comments in values.yaml and the JSON Schema of the policy
 //	readme.go   README.md, from README.md.gotmpl and the comments in values.yaml
 //
-// It reads the sources in the repository and writes into the folder CHART. make generate calls it.
+// It reads the sources in the repository and writes into FOLDER. make generate calls it.
 package main
 
 import (
@@ -41,32 +41,47 @@ func run(args []string) error {
 	return write(args[0], files)
 }
 
-// generate returns all generated files by their names in the chart.
+// generate returns all generated files by their names in deploy/helm.
 func generate(root string) (map[string][]byte, error) {
 	files, err := copies(filepath.Join(root, "deploy"))
 	if err != nil {
 		return nil, err
 	}
-	sources := map[string][]byte{}
-	for _, name := range []string{"deploy/helm/rehome/values.yaml", "deploy/helm/rehome/README.md.gotmpl", "policy/policy.schema.json"} {
-		if sources[filepath.Base(name)], err = os.ReadFile(filepath.Join(root, filepath.FromSlash(name))); err != nil {
-			return nil, err
-		}
-	}
-	values, err := readValues(sources["values.yaml"])
+	policy, err := os.ReadFile(filepath.Join(root, "policy", "policy.schema.json"))
 	if err != nil {
 		return nil, err
 	}
-	if files["README.md"], err = readme(values, sources["README.md.gotmpl"]); err != nil {
-		return nil, err
+	for chart, policy := range map[string][]byte{"rehome": policy, "rehome-crds": nil} {
+		if err := describe(filepath.Join(root, "deploy", "helm"), chart, policy, files); err != nil {
+			return nil, fmt.Errorf("%s: %w", chart, err)
+		}
 	}
-	files["values.schema.json"], err = valuesSchema(values, sources["policy.schema.json"])
-	return files, err
+	return files, nil
 }
 
-// write writes files into a chart, and removes other files in the folders below files/.
+// describe adds the schema and the README of a chart.
+func describe(folder, chart string, policy []byte, files map[string][]byte) error {
+	text, err := os.ReadFile(filepath.Join(folder, chart, "values.yaml"))
+	if err != nil {
+		return err
+	}
+	values, err := readValues(text)
+	if err != nil {
+		return err
+	}
+	if text, err = os.ReadFile(filepath.Join(folder, chart, "README.md.gotmpl")); err != nil {
+		return err
+	}
+	if files[chart+"/README.md"], err = readme(values, text); err != nil {
+		return err
+	}
+	files[chart+"/values.schema.json"], err = valuesSchema(chart, values, policy)
+	return err
+}
+
+// write writes files into a folder, and removes other files in the folders below the folders files of charts.
 func write(folder string, files map[string][]byte) error {
-	present, err := filepath.Glob(filepath.Join(folder, "files", "*", "*"))
+	present, err := filepath.Glob(filepath.Join(folder, "*", "files", "*", "*"))
 	if err != nil {
 		return err
 	}

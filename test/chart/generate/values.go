@@ -136,13 +136,15 @@ func schemaOf(values []value) schema {
 	return schema{"type": "object", "additionalProperties": false, "properties": properties}
 }
 
-// valuesSchema is the content of values.schema.json. policy is the JSON Schema of the policy.
-func valuesSchema(values []value, policy []byte) ([]byte, error) {
+// valuesSchema is the content of values.schema.json. policy is the JSON Schema of the policy, or nil.
+func valuesSchema(chart string, values []value, policy []byte) ([]byte, error) {
 	all := schemaOf(values)
-	all["$schema"], all["title"] = "http://json-schema.org/draft-07/schema#", "Values of the chart rehome"
+	all["$schema"], all["title"] = "http://json-schema.org/draft-07/schema#", "Values of the chart "+chart
 	all["properties"].(schema)["global"] = schema{"type": "object", "description": "Values of a chart that this one is a part of. None is read."}
-	if err := embed(all, policy); err != nil {
-		return nil, err
+	if policy != nil {
+		if err := embed(all, policy); err != nil {
+			return nil, err
+		}
 	}
 	text, err := json.MarshalIndent(all, "", "  ")
 	return append(text, '\n'), err

@@ -160,7 +160,6 @@
 {{- $ignored = append $ignored (printf "deschedulingInterval: a %s evaluates once" $kind) -}}
 {{- end -}}
 {{- if gt (int .Values.replicas) 1 -}}{{- $ignored = append $ignored (printf "replicas: a %s has one pod at a time" $kind) -}}{{- end -}}
-{{- if .Values.podDisruptionBudget.enabled -}}{{- $ignored = append $ignored (printf "podDisruptionBudget: only for Deployments, and the kind is %s" $kind) -}}{{- end -}}
 {{- if .Values.serviceMonitor.enabled -}}{{- $ignored = append $ignored (printf "serviceMonitor: a %s serves no metrics" $kind) -}}{{- end -}}
 {{- end -}}
 {{- if and (eq $kind "Deployment") (hasKey .Values.cmdOptions "enable-http2") (eq (include "rehome.tls" .) "off") (not .Values.requests.enabled) -}}
