@@ -18,11 +18,6 @@ PODS := 300
 # The duration of make faults, and its random seed. The default seed differs in each run.
 MINUTES := 10
 SEED :=
-# The outputs of make generate. A test sets other paths and compares the results.
-KINDS := schemas/v1alpha1
-CRDS  := deploy/crds
-CHARTS := deploy/helm
-REFERENCE := nice go test ./cli -run "TestReference|TestOutputSchema" -update
 # Additional arguments of make bench and make demo.
 ARGS :=
 
@@ -105,11 +100,13 @@ $(PACK): $(wildcard test/tools/images/*)
 # controller-gen has its own module. Go builds it once and caches it.
 GENERATE := nice go tool -modfile test/tools/crds/go.mod controller-gen
 
-generate: ## Generate the CRDs, deepcopy functions, files of the chart, docs/cli.md, and docs/cli.schema.json.
-	$(GENERATE) object paths=./schemas/v1alpha1 output:object:dir=$(KINDS)
-	$(GENERATE) crd paths=./schemas/v1alpha1 output:crd:dir=$(CRDS)
-	go run ./test/chart/generate $(CHARTS)
-	$(REFERENCE)
+generate: ## Generate everything that derives from Go: CRDs, schemas, AsyncAPI, reference pages, and files of the chart.
+	$(GENERATE) object paths=./schemas/v1alpha1 output:object:dir=schemas/v1alpha1
+	$(GENERATE) crd paths=./schemas/v1alpha1 output:crd:dir=deploy/crds
+	go run ./test/chart/generate deploy/helm
+	go run ./hack/generate
+	UPDATE_GOLDEN=1 go test ./policy -run 'TestSchema$$|TestKeysPage'
+	go test ./cli ./bus/credentials -run 'TestReference|TestOutputSchema|TestRightsPage' -update
 
 test: build unit e2e ## Run the tests of all packages, and then the end-to-end tests.
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -458,4 +459,97 @@ func covers(fields []string, field string) bool {
 	return slices.ContainsFunc(fields, func(f string) bool {
 		return f == field || strings.HasPrefix(f, field+".") || strings.HasPrefix(field, f+".")
 	})
+}
+
+// paths lists the fields of a struct as the documentation names them: nested with a dot, elements of lists with []. A field that is
+// read as a whole is one field.
+func paths(typ reflect.Type, at string) (all []string) {
+	for typ.Kind() == reflect.Pointer {
+		typ = typ.Elem()
+	}
+	switch {
+	case typ.Kind() == reflect.Slice && typ.Elem().Kind() == reflect.Struct:
+		return paths(typ.Elem(), at+"[]")
+	case at == "presetCustomizations" || at == "signals.extraEnabled[]" || strings.HasSuffix(at, ".disabled"):
+		return []string{strings.TrimSuffix(at, "[]")} // on pages of their own
+	case typ.Kind() != reflect.Struct || !strings.Contains(typ.PkgPath(), "rehome/policy"):
+		return []string{at}
+	}
+	for f := range typ.Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case f.Anonymous && name == "":
+			all = append(all, paths(f.Type, at)...)
+		case name != "" && name != "-":
+			all = append(all, paths(f.Type, strings.TrimPrefix(at+"."+name, "."))...)
+		}
+	}
+	return all
+}
+
+// row is the row of a new key in docs/policy.md.
+func row(s object, key string) string {
+	field := at(s, strings.Split(strings.ReplaceAll(key, "[]", ".[]"), ".")...)
+	value := strings.Join(field["type"].([]string), " or ")
+	value = strings.NewReplacer(" or null", "", "boolean", "true or false", "integer", "whole number", "string", "text").Replace(value)
+	if words, ok := field["enum"].([]any); ok {
+		value = ""
+		for _, w := range words {
+			if w != nil {
+				value += fmt.Sprintf(", `%v`", w)
+			}
+		}
+		value = strings.TrimPrefix(value, ", ")
+	}
+	usual := ""
+	if field["default"] != nil {
+		usual = fmt.Sprintf("`%v`", field["default"])
+	}
+	return strings.ReplaceAll(fmt.Sprintf("| `%s` | %s | %s | %v |", key, value, usual, field["description"]), "|  |", "| |")
+}
+
+var keyRow = regexp.MustCompile("^\\| `([^`]+)` \\|")
+
+// TestKeysPage compares the keys in docs/policy.md with the structs. With UPDATE_GOLDEN=1 in the environment it removes the rows of
+// other keys, and adds a row for each new key with the comment of its field.
+func TestKeysPage(t *testing.T) {
+	const path = "../docs/policy.md"
+	page, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(page)
+	for _, table := range []struct {
+		section string
+		typ     reflect.Type
+		schema  object
+	}{
+		{"The file", reflect.TypeOf(policy.DefaultFile()), policySchema(t)["else"].(object)},
+		{"DefaultEvictor", reflect.TypeFor[policy.EvictorArgs](), generator{comments(t)}.schema(reflect.ValueOf(&policy.EvictorArgs{}).Elem())},
+	} {
+		start := strings.Index(text, "\n## "+table.section+"\n")
+		start += strings.Index(text[start:], "|---|---|---|---|\n") + len("|---|---|---|---|\n")
+		end := start + strings.Index(text[start:], "\n\n") + 1
+		keys := slices.DeleteFunc(paths(table.typ, ""), func(key string) bool {
+			return strings.HasSuffix(key, ".disabled") || strings.Contains(key, "sort.")
+		})
+		var rows, written []string
+		for line := range strings.Lines(text[start:end]) {
+			if key := keyRow.FindStringSubmatch(line)[1]; slices.Contains(keys, key) {
+				rows, written = append(rows, line), append(written, key)
+			}
+		}
+		for i, key := range keys {
+			if !slices.Contains(written, key) {
+				after := 0
+				if i > 0 {
+					after = slices.Index(written, keys[i-1]) + 1
+				}
+				rows = slices.Insert(rows, after, row(table.schema, key)+"\n")
+				written = slices.Insert(written, after, key)
+			}
+		}
+		text = text[:start] + strings.Join(rows, "") + text[end:]
+	}
+	policy.Golden(t, path, text)
 }

@@ -33,7 +33,7 @@ const (
 
 var _ = define[ScopeHead]("watcher, operator", Prefix+".scope.STRATEGY.PROFILE.KIND.KEY")
 
-// ScopeHead is what all scopes have in common.
+// ScopeHead is the common part of all scopes. A scope has everything that one function needs to decide about one thing.
 type ScopeHead struct {
 	Kind ScopeKind `json:"kind"`
 	// Key names what the scope is about, unique within the kind.

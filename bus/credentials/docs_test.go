@@ -25,7 +25,7 @@ func TestRightsPage(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# The rights of each key\n\nEach key of [the bus](bus-security.md) may publish and subscribe to these subjects, and to no others. A key with " +
 		"its own account\nimports them from the account `" + bus.Account + "`. STRATEGY is the name of a strategy; `rehome.conf` has a " +
-		"line for each strategy.\n`go test ./bus/credentials -run TestRightsPage -update` writes this page from the table of nouns in `bus/nouns.go`.\n")
+		"line for each strategy.\n`make generate` writes this page from the table of nouns in `bus/nouns.go`.\n")
 	for _, p := range c.Participants() {
 		r := bus.RightsOf(p, bus.Hosting{BuiltIn: c.BuiltIn, Outside: []string{"NAME"}, Subjects: []string{"SUBJECT"}})
 		fmt.Fprintf(&b, "\n## `%s%s`\n\nAccount: `%s`.\n", p, credentials.SeedSuffix, p.Account())

@@ -6,6 +6,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -41,5 +42,8 @@ func generate() error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile("schemas/asyncapi.yaml", text, 0o644)
+	if err := os.WriteFile("schemas/asyncapi.yaml", text, 0o644); err != nil {
+		return err
+	}
+	return errors.Join(region("docs/verdicts.md", "reasons", reasonRows(s)), region("docs/events.md", "types", typeRows(e)))
 }
