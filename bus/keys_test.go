@@ -24,7 +24,7 @@ import (
 func confined() []bus.Participant {
 	return []bus.Participant{
 		{Role: bus.RoleWatcher}, {Role: bus.RoleFunctions}, {Role: bus.RoleDispatcher}, {Role: bus.RoleActuator}, {Role: bus.RoleMaintenance},
-		{Role: bus.RoleOperator},
+		{Role: bus.RoleAPI}, {Role: bus.RoleOperator},
 		{Role: bus.RoleSender, Name: "batch"}, {Role: bus.RoleReader}, {Role: bus.RoleListener},
 		{Role: bus.RoleForwarder, Name: "audit"},
 		{Role: bus.RoleFunction, Name: "KeepOffSpot", Subject: asksOn},

@@ -439,7 +439,7 @@ func TestEverythingThatTheListenerInTheDocumentationNeedsFitsOnOneMachine(t *tes
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := regexp.MustCompile(`REHOME_REQUEST_ADDRESS=(\S+)`).FindStringSubmatch(string(text))
+	found := regexp.MustCompile(`REHOME_API_ADDRESS=(\S+)`).FindStringSubmatch(string(text))
 	if found == nil || !strings.Contains(string(text), `"--ask", default="http://`+found[1]+`/"`) {
 		t.Fatalf("the listener does not ask where it has rehome take requests, %q", found)
 	}

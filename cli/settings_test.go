@@ -62,11 +62,11 @@ func TestASettingThatIsWrongIsNamed(t *testing.T) {
 		{"REHOME_HTTP_AUTH", "yes", `REHOME_HTTP_AUTH: want true or false, got "yes"`},
 		{"REHOME_HTTP_AUTH", "true", "REHOME_HTTP_AUTH: want REHOME_HTTP_TLS=self-signed or files with it, got off: " +
 			"tokens would travel in the open"},
-		{"REHOME_HTTP2", "true", "REHOME_HTTP2: want REHOME_HTTP_TLS or REHOME_REQUEST_TLS to be self-signed or files, got off: " +
+		{"REHOME_HTTP2", "true", "REHOME_HTTP2: want REHOME_HTTP_TLS or REHOME_API_TLS to be self-signed or files, got off: " +
 			"HTTP/2 is offered over TLS only"},
 		{"REHOME_HTTP2", "2", `REHOME_HTTP2: want true or false, got "2"`},
 		{"REHOME_PROFILES", "all", `REHOME_PROFILES: want true or false, got "all"`},
-		{"REHOME_REQUEST_TLS", "on", `REHOME_REQUEST_TLS: want off, self-signed or files, got "on"`},
+		{"REHOME_API_TLS", "on", `REHOME_API_TLS: want off, self-signed or files, got "on"`},
 		{"REHOME_CLUSTER", "a b", `REHOME_CLUSTER: want a name that can stand in a URI, got "a b"`},
 		{"REHOME_SETTLE", "soon", `REHOME_SETTLE: want a duration such as 90s or 1h, got "soon"`},
 		{"REHOME_PARALLEL", "many", `REHOME_PARALLEL: want a whole number, got "many"`},

@@ -258,7 +258,7 @@ func (s *stage) testProcess(t *testing.T) {
 	on := []string{
 		"KUBECONFIG=" + s.c.Kubeconfig(), "REHOME_STORE_DIR=" + filepath.Join(dir, "store"), "REHOME_HTTP_TLS=self-signed",
 		"REHOME_HTTP_AUTH=true", "REHOME_HTTP2=true", "REHOME_PROFILES=true",
-		"REHOME_REQUEST_ADDRESS=" + requests, "REHOME_REQUEST_TLS=self-signed",
+		"REHOME_API_ADDRESS=" + requests, "REHOME_API_TLS=self-signed",
 	}
 	p, err := program.Start(binary, []string{"run", "--dry-run", "--policy", policy}, on)
 	if err != nil {

@@ -100,7 +100,7 @@ func TestAProgramWrittenAgainstDocsEventsAloneTakesPart(t *testing.T) {
 		"functions:",
 		"- {name: AvoidZone, scope: node, wakes: [node.labels], http: {url: http://"+avoids+"/}}",
 		"- {name: LeaveRetiringNodes, scope: node, wakes: [node.labels], args: {days: 0}, http: {url: http://"+retires+"/}}",
-	), dir, "REHOME_REQUEST_ADDRESS="+asks)
+	), dir, "REHOME_API_ADDRESS="+asks)
 	s.start([]string{"forward", "--to", "http://" + listens + "/", "--type", "verdict"}, "REHOME_STORE_DIR="+dir).says("forwarding")
 	hears := s.example(listener, nil, "--listen", listens)
 	hears.says("listening")

@@ -62,7 +62,7 @@ func TestAServiceAccountAsksOverHTTPForWhatItMay(t *testing.T) {
 	s.deployment("api", 1)
 	address, err := program.FreeAddress()
 	s.must(err)
-	s.rehome(s.policy(), store(t), "REHOME_REQUEST_ADDRESS="+address).evaluated(s)
+	s.rehome(s.policy(), store(t), "REHOME_API_ADDRESS="+address).evaluated(s)
 	_, err = s.client.CoreV1().ServiceAccounts(s.namespace).Create(t.Context(),
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "asker"}}, metav1.CreateOptions{})
 	s.must(err)

@@ -3,7 +3,7 @@
 It prints the verdicts that `rehome forward` posts to it. With --pod it also asks for that pod to be moved, prints the receipt,
 and ends when the move is over: with 0 if the replacement runs elsewhere, else with 1. Each line is JSON. To try it:
 
-    REHOME_REQUEST_ADDRESS=127.0.0.1:8643 rehome run --policy deploy/policy.yaml
+    REHOME_API_ADDRESS=127.0.0.1:8643 rehome run --policy deploy/policy.yaml
     rehome forward --to http://127.0.0.1:8092/ --type verdict
     kubectl create token default > token
     python3 docs/examples/listener/listener.py --pod shop/cart-0 --reason 'it hangs' --token-file token

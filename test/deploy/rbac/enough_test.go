@@ -115,7 +115,7 @@ func newCast(t *testing.T, s *stage) *cast {
 	served := c.serve(elsewhere)
 	c.start(nowhere, []string{"functions"})
 	c.start(nowhere, []string{"dispatcher", "--policy", file})
-	c.start(c.as("rehome-watcher"), []string{"watcher", "--policy", file}, "REHOME_REQUEST_ADDRESS="+c.requests)
+	c.start(c.as("rehome-watcher"), []string{"watcher", "--policy", file}, "REHOME_API_ADDRESS="+c.requests)
 	c.start(c.as("rehome-actuator"), []string{"actuator", "--policy", file})
 	c.start(c.as("rehome-maintenance"), []string{"maintenance", "--policy", file})
 	c.running = append(c.running, served)

@@ -316,7 +316,7 @@ func watching(ctx context.Context, l lacking, said func(string) bool) error {
 		_, text := ask(ctx, address, token, []byte(request))
 		return "answer: " + text + "\n"
 	}
-	return l.run(ctx, said, asking, []string{"watcher", "--policy", file}, kubeconfig, l.bus, "REHOME_REQUEST_ADDRESS="+address)
+	return l.run(ctx, said, asking, []string{"watcher", "--policy", file}, kubeconfig, l.bus, "REHOME_API_ADDRESS="+address)
 }
 
 // request is a request without permission.

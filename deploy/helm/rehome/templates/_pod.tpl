@@ -74,12 +74,12 @@
 {{- if $v.metrics.profiles -}}{{- $_ := set $env "REHOME_PROFILES" "true" -}}{{- end -}}
 {{- end -}}
 {{- if and $v.requests.enabled (has $part (list "all" "watcher")) -}}
-{{- $_ := set $env "REHOME_REQUEST_ADDRESS" (printf ":%v" $v.requests.port) -}}
+{{- $_ := set $env "REHOME_API_ADDRESS" (printf ":%v" $v.requests.port) -}}
 {{- if eq $v.requests.tls "files" -}}
-{{- $_ := set $env "REHOME_REQUEST_CERT_FILE" "/etc/rehome/requests/tls.crt" -}}
-{{- $_ := set $env "REHOME_REQUEST_KEY_FILE" "/etc/rehome/requests/tls.key" -}}
+{{- $_ := set $env "REHOME_API_CERT_FILE" "/etc/rehome/requests/tls.crt" -}}
+{{- $_ := set $env "REHOME_API_KEY_FILE" "/etc/rehome/requests/tls.key" -}}
 {{- else -}}
-{{- $_ := set $env "REHOME_REQUEST_TLS" $v.requests.tls -}}
+{{- $_ := set $env "REHOME_API_TLS" $v.requests.tls -}}
 {{- end -}}
 {{- end -}}
 {{- end }}
