@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -39,13 +40,17 @@ type State struct {
 	status.Status
 	Identity
 	Nodes []feed.NodeRow `json:"nodes"`
+	// ClusterWarning says why the API server cannot be reached. The nodes, and all about pods, may be old then.
+	ClusterWarning string `json:"clusterWarning,omitempty"`
 }
 
 // snapshot is a state for all users.
 type snapshot struct {
 	status status.Status
 	nodes  []feed.NodeRow
-	at     time.Time
+	// cluster says why the API server cannot be reached.
+	cluster string
+	at      time.Time
 }
 
 type stateOutput struct{ Body State }
@@ -64,7 +69,7 @@ func (s *Server) getState(ctx context.Context, _ *struct{}) (*stateOutput, error
 	if !a.Nodes {
 		nodes = feed.Names(s.Cluster, a.sees)
 	}
-	return &stateOutput{State{a.status(now.status, u), s.identity(u, a), nodes}}, nil
+	return &stateOutput{State{a.status(now.status, u), s.identity(u, a), nodes, now.cluster}}, nil
 }
 
 func (s *Server) identity(u user, a access) Identity {
@@ -87,8 +92,17 @@ func (s *Server) snapshot(ctx context.Context) (snapshot, error) {
 	if err != nil {
 		return snapshot{}, err
 	}
-	s.state = snapshot{st, feed.Nodes(s.Cluster), time.Now()}
+	s.state = snapshot{st, feed.Nodes(s.Cluster), s.clusterWarning(ctx), time.Now()}
 	return s.state, nil
+}
+
+func (s *Server) clusterWarning(ctx context.Context) string {
+	err := errors.Join(s.Cluster.Ready(), settings.APIServerReady(ctx, s.Client))
+	if err == nil {
+		return ""
+	}
+	s.Log.Debug("the cluster cannot be reached", "error", err)
+	return "the API server cannot be reached; nodes and pods may have changed"
 }
 
 // status returns the part of a status that a user may see.

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -239,8 +238,8 @@ type activities struct {
 
 // latest is an activity and the signal for the next one.
 type latest struct {
-	at   *status.Status // nil: none yet
-	all  *feed.Message  // for users who may see everything
+	at   *snapshot     // nil: none yet
+	all  *feed.Message // for users who may see everything
 	next chan struct{}
 }
 
@@ -250,11 +249,11 @@ func (a *activities) latest() latest {
 	return a.now
 }
 
-func (a *activities) set(st status.Status, all *feed.Message) {
+func (a *activities) set(now snapshot, all *feed.Message) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	close(a.now.next)
-	a.now = latest{&st, all, make(chan struct{})}
+	a.now = latest{&now, all, make(chan struct{})}
 }
 
 func (a *activities) clear() {
@@ -267,19 +266,19 @@ func (s *Server) activityFor(of latest, u user, a access) *feed.Message {
 	if a.full() {
 		return of.all
 	}
-	m, err := message("activity", activityOf(a.status(*of.at, u)))
+	m, err := message("activity", activityOf(a.status(of.at.status, u), of.at.cluster))
 	if err != nil {
 		s.Log.Error("an activity cannot be encoded", "error", err)
 	}
 	return m
 }
 
-func activityOf(st status.Status) Activity {
+func activityOf(st status.Status, clusterWarning string) Activity {
 	a := Activity{
 		Time: st.Time, Moves: st.MovesInFlight, Deferred: st.Deferred, Breakers: st.WorkloadBreakers, Storm: st.Storm,
 		Maintenances: st.Maintenances, Requests: st.Requests, LimitsReached: append([]string{}, st.LimitsReached...), Warnings: []string{},
 	}
-	for _, w := range append([]string{st.BusWarning, st.ClockWarning}, st.Unreadable...) {
+	for _, w := range append([]string{clusterWarning, st.BusWarning, st.ClockWarning}, st.Unreadable...) {
 		if w != "" {
 			a.Warnings = append(a.Warnings, w)
 		}
@@ -309,14 +308,14 @@ func (s *Server) act(ctx context.Context) error {
 		now, err := s.snapshot(ctx)
 		if err != nil {
 			now.status = status.Of(actuator.Remembered{}, nil, time.Now())
-			now.status.BusWarning = cmp.Or(publicError(err).Error(), "the bus is unavailable")
+			now.status.BusWarning, now.cluster = publicError(err).Error(), s.clusterWarning(ctx)
 		}
-		m, err := message("activity", activityOf(now.status))
+		m, err := message("activity", activityOf(now.status, now.cluster))
 		if err != nil {
 			return err
 		}
 		last = began
-		s.activity.set(now.status, m)
+		s.activity.set(now, m)
 	}
 }
 

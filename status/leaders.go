@@ -7,7 +7,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/rehome-dev/rehome/app/settings"
 )
@@ -20,7 +19,7 @@ type Leader struct {
 }
 
 // readLeaders reads the leases.
-func readLeaders(ctx context.Context, s settings.Settings, client kubernetes.Interface) (_ []Leader, err error) {
+func readLeaders(ctx context.Context, s settings.Settings, client settings.Client) (_ []Leader, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	if client == nil {

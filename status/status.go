@@ -14,8 +14,6 @@ import (
 	"errors"
 	"time"
 
-	"k8s.io/client-go/kubernetes"
-
 	"github.com/rehome-dev/rehome/actuator"
 	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/bus"
@@ -46,7 +44,7 @@ type Status struct {
 type Source struct {
 	Settings settings.Settings
 	// Client reads the leases. nil: one from the settings.
-	Client kubernetes.Interface
+	Client settings.Client
 	Bus    *bus.Bus
 	// Deferred returns the deferred pods. nil: they are read from the bus.
 	Deferred func(now time.Time) []DeferredPod

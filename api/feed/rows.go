@@ -40,7 +40,7 @@ type Amounts struct {
 
 // Flags of a [PodRow].
 const (
-	FlagReady   = 1 << iota // it is ready
+	FlagReady   = 1 << iota // it is ready, and not being deleted
 	FlagLeaving             // it is being deleted
 	FlagBudget              // a PodDisruptionBudget selects it
 )

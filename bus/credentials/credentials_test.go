@@ -329,8 +329,8 @@ func TestRevokedKeys(t *testing.T) {
 	if err := s.Reload(); err != nil {
 		t.Fatal(err)
 	}
-	if len(open) != 13 {
-		t.Errorf("%d keys were stolen, want all 13", len(open))
+	if len(open) != 14 {
+		t.Errorf("%d keys were stolen, want all 14", len(open))
 	}
 	for key, nc := range open {
 		bustest.Eventually(t, "the connection with "+key+" ends", nc.IsClosed)

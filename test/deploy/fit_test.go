@@ -330,7 +330,7 @@ func TestEveryAccountAndRoleExists(t *testing.T) {
 }
 
 // needsCluster are the commands that talk to the API server.
-var needsCluster = []string{"run", "watcher", "actuator", "maintenance", "once", "setup"}
+var needsCluster = []string{"run", "watcher", "actuator", "maintenance", "api", "once", "setup"}
 
 // TestPodsAreRestricted holds what Pod Security does not ask for, too.
 func TestPodsAreRestricted(t *testing.T) {

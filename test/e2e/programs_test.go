@@ -145,7 +145,7 @@ func TestAProgramWrittenAgainstDocsEventsAloneTakesPart(t *testing.T) {
 	maps.DeleteFunc(cart, func(_ types.UID, name string) bool { return !strings.HasPrefix(name, "cart-") })
 	s.changeNode(s.nodes[2], func(n *corev1.Node) { n.Spec.Unschedulable = true }) // so that it does not come back
 	for _, name := range cart {
-		asker := s.example(listener, nil, "--listen", listens, "--ask", "http://"+asks+"/", "--token-file", s.tokenOf("asker"),
+		asker := s.example(listener, nil, "--listen", listens, "--ask", "http://"+asks+"/v1/requests", "--token-file", s.tokenOf("asker"),
 			"--pod", s.namespace+"/"+name, "--reason", "it hangs")
 		if code := asker.exit(); code != 0 {
 			t.Errorf("it ended with %d", code)

@@ -90,7 +90,7 @@ def ask(url: str, token: str, data: dict) -> tuple:
 def main() -> int:
     flags = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     flags.add_argument("--listen", default="127.0.0.1:8092", help="where verdicts are posted")
-    flags.add_argument("--ask", default="http://127.0.0.1:8643/", help="where requests are taken")
+    flags.add_argument("--ask", default="http://127.0.0.1:8643/v1/requests", help="where requests are taken")
     flags.add_argument("--token-file", help="file with a token of the cluster")
     flags.add_argument("--pod", help="NAMESPACE/NAME of a pod that is to move")
     flags.add_argument("--reason", default="an example wants it", help="why it is to move")
