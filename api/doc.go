@@ -1,35 +1,28 @@
-// Package api accepts requests over HTTP from users of the cluster. The API server authenticates the token, and RBAC decides
-// what the user may request.
+// Package api serves the state of the cluster and of Rehome over HTTP, takes requests, and serves the page.
 //
-// # Request and response
+//	loopback address ▶ Server.Operator ─┐
+//	network address  ▶ Server.Network  ─┴▶ user.go ▶ server.go ▶ one handler for each route ▶ rights.go
 //
-//	POST /   an event of type dev.rehome.request.v1   202 and the receipt, one of type dev.rehome.receipt.v1
-//	         Authorization: Bearer TOKEN
+//	GET  /                                        the page, see package page
+//	GET  /v1/openapi.json                         this API, generated from the types
+//	GET  /v1/state                                state.go     at most once a second for all clients
+//	GET  /v1/requests, /v1/requests/{sender}/{name}
+//	POST /v1/requests                             requests.go  a CloudEvent, answered with the receipt
 //
-// Both are CloudEvents in binary or in structured mode. The sender becomes http and the requester the user. A request without a
-// name gets a generated one. The response header Rehome-Request has the name. If no receipt arrives within five seconds, the
-// response is 202 without a body: the request is on the bus, but no role has answered it yet.
+// # Users
 //
-// # Rights
-//
-// A user needs the verb create for the resource requests of the group rehome.dev in each namespace of the request. Nodes,
-// labels in all namespaces, and evaluations need it in all namespaces. Overriding rules or guards also needs create for
-// requests/override. To cordon, drain, or release a node, the user also needs create for nodemaintenances, because that object
-// has the same effect. To cancel a request, the user needs the rights for that request.
+// The network address needs a bearer token. The API server says whose it is (TokenReview), and RBAC what the user may see
+// (SubjectAccessReview): with the right to get pods in a namespace its pods, with the right to get nodes the nodes, and with both
+// rights in all namespaces everything. Answers are used for ten seconds, except before a request is passed on. The loopback address
+// needs no token and serves the operator, who may see everything. Pages of other sites cannot use it: it refuses other names in
+// the header Host, and origins other than its own.
 //
 // # Errors
 //
-//	400  no valid CloudEvent, or of another type
-//	401  no token, or one that the API server does not know
-//	403  a right is missing; the text names it
-//	405  another method than POST
-//	409  a request with that name is open; or, with the receipt: the policy or the stage of the node does not allow it, or the
-//	     name belongs to a request of another user or with other content
-//	413  the body is too large
-//	415  unsupported content type
-//	422  the request violates the contract; with the receipt if a role has rejected its content
-//	429  too many requests from the user or in total: retry after Retry-After
-//	503  the bus or the API server is unavailable or overloaded: retry after Retry-After
+// A response with an error has the type application/problem+json. Responses to POST /v1/requests can have a receipt instead.
 //
-// A response without a receipt is one line of text.
+//	400, 422  the call violates the contract          401  no token, or an unknown one
+//	403       a right is missing; the text names it   404  there is no such object, or the user may not see it
+//	409       a request with that name is open        413, 415  the body is too large, or of another type
+//	429       a limit is reached                      503  the bus or the API server is unavailable
 package api

@@ -2,19 +2,19 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
+	"golang.org/x/sync/errgroup"
 	authorizationv1 "k8s.io/api/authorization/v1"
 
-	"github.com/rehome-dev/rehome/api/review"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/cloudevent/serve"
 )
 
-// The right that users need.
+// The rights that users need for requests.
 const (
 	rightGroup    = "rehome.dev"
 	rightResource = "requests"
@@ -30,10 +30,84 @@ const everywhere = ""
 // mostPlaces is the largest number of namespaces that are checked one by one. Beyond it, all namespaces are checked at once.
 const mostPlaces = 20
 
-type rights struct{ review.Reviewer }
+// parallelReviews limits the questions about the rights of one user at a time.
+const parallelReviews = 8
+
+// access is what a user may see, as of a moment.
+type access struct {
+	All, Nodes bool
+	namespaces map[string]bool // with the right to get pods; nil with All
+}
+
+// sees reports whether the user may get the pods of a namespace.
+func (a access) sees(namespace string) bool { return a.All || a.namespaces[namespace] }
+
+// full reports whether the user may see everything.
+func (a access) full() bool { return a.All && a.Nodes }
+
+// access asks about all namespaces of the cluster.
+func (s *Server) access(ctx context.Context, u user) (a access, err error) {
+	if u.operator {
+		return access{All: true, Nodes: true}, nil
+	}
+	if a.Nodes, err = s.reviews.MayGet(ctx, u.UserInfo, "nodes", everywhere); err != nil {
+		return a, err
+	}
+	if a.All, err = s.reviews.MayGet(ctx, u.UserInfo, "pods", everywhere); err != nil || a.All {
+		return a, err
+	}
+	names := s.Cluster.NamespaceNames()
+	allowed := make([]bool, len(names))
+	questions, ctx := errgroup.WithContext(ctx)
+	questions.SetLimit(parallelReviews)
+	for i, name := range names {
+		questions.Go(func() (err error) {
+			allowed[i], err = s.reviews.MayGet(ctx, u.UserInfo, "pods", name)
+			return err
+		})
+	}
+	err = questions.Wait()
+	a.namespaces = map[string]bool{}
+	for i, name := range names {
+		if allowed[i] {
+			a.namespaces[name] = true
+		}
+	}
+	return a, err
+}
+
+// maySeeAll refuses users that may not see everything.
+func (s *Server) maySeeAll(ctx context.Context, u user) error {
+	for _, resource := range []string{"pods", "nodes"} {
+		if err := s.mayGet(ctx, u, resource, everywhere); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mayGet refuses users without the right to get a resource. Its error is a *[serve.Refusal], or wraps [review.ErrAway].
+func (s *Server) mayGet(ctx context.Context, u user, resource, namespace string) error {
+	if u.operator {
+		return nil
+	}
+	allowed, err := s.reviews.MayGet(ctx, u.UserInfo, resource, namespace)
+	if err != nil || allowed {
+		return err
+	}
+	return serve.Refuse(http.StatusForbidden, "user %.200s may not get %s %s", u.Username, resource, where(namespace))
+}
+
+// where describes a namespace.
+func where(namespace string) string {
+	if namespace == everywhere {
+		return "in all namespaces"
+	}
+	return fmt.Sprintf("in namespace %.100s", namespace)
+}
 
 // placesOf returns the namespaces of the request, which can be everywhere. Its error is a *serve.Refusal, or an error of the bus.
-func (h *Handler) placesOf(ctx context.Context, r schemas.Request) ([]string, error) {
+func (s *Server) placesOf(ctx context.Context, r schemas.Request) ([]string, error) {
 	switch r.Action {
 	case schemas.ActionEvaluate, schemas.ActionMaintain:
 		return []string{everywhere}, nil
@@ -44,7 +118,7 @@ func (h *Handler) placesOf(ctx context.Context, r schemas.Request) ([]string, er
 		}
 		return places, nil
 	case schemas.ActionCancel:
-		return h.cancelled(ctx, r)
+		return s.cancelled(ctx, r)
 	}
 	return nil, serve.Refuse(http.StatusUnprocessableEntity, "action: want one of %v, got %.100q", schemas.RequestActions(), r.Action)
 }
@@ -76,8 +150,8 @@ func targeted(t *schemas.Target) []string {
 }
 
 // cancelled returns the namespaces of the request to cancel, or everywhere if no such request is open.
-func (h *Handler) cancelled(ctx context.Context, r schemas.Request) ([]string, error) {
-	open, err := h.bus.OpenRequests(ctx)
+func (s *Server) cancelled(ctx context.Context, r schemas.Request) ([]string, error) {
+	open, err := s.Bus.OpenRequests(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -95,27 +169,31 @@ func (h *Handler) cancelled(ctx context.Context, r schemas.Request) ([]string, e
 
 // check returns an error unless the user has the rights for the request in all of these places. It is a *serve.Refusal, or wraps
 // [review.ErrAway].
-func (r rights) check(ctx context.Context, who authenticationv1.UserInfo, asked schemas.Request, places []string) error {
+func (s *Server) check(ctx context.Context, u user, asked schemas.Request, places []string) error {
+	if u.operator {
+		return nil
+	}
 	resources := []string{rightResource}
 	if overrides(asked) {
 		resources = append(resources, rightResource+"/"+rightOverride)
 	}
 	for _, place := range places {
 		for _, resource := range resources {
-			if err := r.may(ctx, who, place, resource); err != nil {
+			if err := s.mayCreate(ctx, u, place, resource); err != nil {
 				return err
 			}
 		}
 	}
 	if asked.Action == schemas.ActionMaintain {
-		return r.may(ctx, who, everywhere, rightMaintenance)
+		return s.mayCreate(ctx, u, everywhere, rightMaintenance)
 	}
 	return nil
 }
 
-func (r rights) may(ctx context.Context, who authenticationv1.UserInfo, namespace, resource string) error {
+// mayCreate asks the API server each time: what is allowed now moves pods now.
+func (s *Server) mayCreate(ctx context.Context, u user, namespace, resource string) error {
 	name, subresource, _ := strings.Cut(resource, "/")
-	allowed, err := r.Allowed(ctx, who, authorizationv1.SubjectAccessReviewSpec{
+	allowed, err := s.reviews.Allowed(ctx, u.UserInfo, authorizationv1.SubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
 			Namespace: namespace, Verb: rightVerb, Group: rightGroup, Resource: name, Subresource: subresource,
 		},
@@ -123,9 +201,5 @@ func (r rights) may(ctx context.Context, who authenticationv1.UserInfo, namespac
 	if allowed || err != nil {
 		return err
 	}
-	where := "in all namespaces"
-	if namespace != everywhere {
-		where = "in namespace " + namespace
-	}
-	return serve.Refuse(http.StatusForbidden, "user %s may not %s %s.%s %s", who.Username, rightVerb, resource, rightGroup, where)
+	return serve.Refuse(http.StatusForbidden, "user %.200s may not %s %s.%s %s", u.Username, rightVerb, resource, rightGroup, where(namespace))
 }

@@ -31,7 +31,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/rehome-dev/rehome/api"
 	"github.com/rehome-dev/rehome/app/serving"
 	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/bus"
@@ -52,6 +51,8 @@ type process struct {
 	client   kubernetes.Interface
 	server   *bus.Server // nil if the bus is external
 	bus      *bus.Bus
+	operator *serving.Server // the loopback address of the API
+	network  *serving.Server // the network address of the API
 	spans    *trace.Exporter // nil if not enabled
 	cluster  *cluster.Cache  // nil if no role needs it
 	resync   func()          // of the watcher; nil if it runs in another process
@@ -102,16 +103,11 @@ func Run(ctx context.Context, s settings.Settings, r Roles) error {
 		return err
 	}
 	defer web.Close()
-	requests := &serving.Server{}
-	if r.Watcher {
-		if requests, err = serving.ListenForRequests(s, p.log); err != nil {
-			return err
-		}
-		defer requests.Close()
-		if err := requests.Register(p.metrics, "requests"); err != nil {
-			return err
-		}
+	if err := p.listenForAPI(); err != nil {
+		return err
 	}
+	defer p.operator.Close()
+	defer p.network.Close()
 	if p.spans, err = trace.New(settings.Version, p.log); err != nil {
 		return err
 	}
@@ -124,19 +120,36 @@ func Run(ctx context.Context, s settings.Settings, r Roles) error {
 	if err := p.start(); err != nil {
 		return err
 	}
-	status.Checks, status.Warnings = p.checks, slices.Concat(p.warnings, status.Warnings, []serving.Check{requests.Warning})
+	status.Checks, status.Warnings = p.checks, slices.Concat(p.warnings, status.Warnings, []serving.Check{p.operator.Warning, p.network.Warning})
 	if p.server != nil {
 		status.Alive = func() error { return p.server.Alive(time.Now()) }
 	}
 	p.metrics.MustRegister(newReadiness(status.Ready))
-	requests.Handler = api.New(p.client, p.bus, s.Source("http"), p.log)
 	if web.Listener != nil {
 		p.log.Info("serving", "metrics", web.URL("/metrics"))
 	}
-	if requests.Listener != nil {
-		p.log.Info("taking requests", "address", requests.Listener.Addr().String(), "tls", requests.TLSConfig != nil)
+	for _, a := range []*serving.Server{p.operator, p.network} {
+		if a.Listener != nil {
+			p.log.Info("serving the API", "address", a.URL("/"), "token", a == p.network)
+		}
 	}
-	return together(ctx, web.Serve, requests.Serve, p.follow)
+	return together(ctx, web.Serve, p.operator.Serve, p.network.Serve, p.follow)
+}
+
+// listenForAPI takes the addresses of the API, or none in a process without that role.
+func (p *process) listenForAPI() (err error) {
+	p.operator, p.network = &serving.Server{}, &serving.Server{}
+	if !p.roles.API {
+		return nil
+	}
+	if p.operator, err = serving.ListenForOperator(p.settings, p.log); err != nil {
+		return err
+	}
+	if p.network, err = serving.ListenForAPI(p.settings, p.log); err != nil {
+		p.operator.Close()
+		return err
+	}
+	return errors.Join(p.operator.Register(p.metrics, "api-local"), p.network.Register(p.metrics, "api"))
 }
 
 // prepare reads the policy and creates the clients of the cluster for the roles that need them.

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/rehome-dev/rehome/actuator"
+	"github.com/rehome-dev/rehome/api"
 	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/cluster"
@@ -21,7 +22,7 @@ import (
 
 // Roles are the roles of a process.
 type Roles struct {
-	Watcher, Actuator, Maintenance bool
+	Watcher, Actuator, Maintenance, API bool
 	Functions                      []functions.Function
 	Dispatcher                     bool // calls the external functions of the policy
 	// Embedded means that without a URL the bus is in the process, which sets it up.
@@ -40,6 +41,9 @@ func (r Roles) kinds() []cluster.Kind {
 	if r.Maintenance {
 		kinds = append(kinds, maintenance.Kinds()...)
 	}
+	if r.API {
+		kinds = append(kinds, api.Kinds()...)
+	}
 	return kinds
 }
 
@@ -54,6 +58,8 @@ func (r Roles) name() bus.Role {
 		return bus.RoleActuator
 	case r.Maintenance:
 		return bus.RoleMaintenance
+	case r.API:
+		return bus.RoleAPI
 	case r.Dispatcher:
 		return bus.RoleDispatcher
 	}
@@ -74,6 +80,7 @@ func (p *process) start() error {
 		{p.roles.Watcher, p.startWatcher},
 		{p.roles.Actuator, p.startActuator},
 		{p.roles.Maintenance, p.startMaintenance},
+		{p.roles.API, p.startAPI},
 	} {
 		if part.enabled {
 			if err := part.start(); err != nil {
@@ -84,7 +91,7 @@ func (p *process) start() error {
 	if p.roles.Embedded && p.cluster != nil {
 		p.tasks = append(p.tasks, p.returnMemory)
 	}
-	if len(p.leaders) > 0 || p.roles.Dispatcher {
+	if len(p.leaders) > 0 || p.roles.Dispatcher || p.roles.API {
 		p.tasks = append(p.tasks, newReloader(p.settings.Policy, p.content, p.setPolicy, p.metrics, p.log).run)
 	}
 	p.tasks = append(p.tasks, p.lead()...)
@@ -188,6 +195,19 @@ func (p *process) startMaintenance() error {
 	p.check(func(context.Context) error { return m.Ready() })
 	p.tasks = append(p.tasks, m.Run)
 	p.leaders = append(p.leaders, leader{settings.MaintenanceLease, m.Lead})
+	return nil
+}
+
+func (p *process) startAPI() error {
+	a, err := api.New(api.Config{
+		Client: p.client, Cluster: p.cluster, Bus: p.bus, Policy: func() policy.Policy { return *p.inForce.Load() },
+		Settings: p.settings, Log: p.log,
+	})
+	if err != nil {
+		return err
+	}
+	p.operator.Handler, p.network.Handler = a.Operator(), a.Network()
+	p.tasks = append(p.tasks, a.Run)
 	return nil
 }
 

@@ -23,7 +23,7 @@ import (
 // confined returns the participants that can write only what they own.
 func confined() []bus.Participant {
 	return []bus.Participant{
-		{Role: bus.RoleFunctions}, {Role: bus.RoleDispatcher}, {Role: bus.RoleOperator},
+		{Role: bus.RoleFunctions}, {Role: bus.RoleDispatcher}, {Role: bus.RoleAPI}, {Role: bus.RoleOperator},
 		{Role: bus.RoleSender, Name: "batch"}, {Role: bus.RoleReader}, {Role: bus.RoleListener},
 		{Role: bus.RoleForwarder, Name: "audit"},
 		{Role: bus.RoleFunction, Name: "KeepOffSpot", Subject: asksOn},

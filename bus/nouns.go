@@ -24,6 +24,7 @@ const (
 	RoleDispatcher  Role = "dispatcher"
 	RoleActuator    Role = "actuator"
 	RoleMaintenance Role = "maintenance"
+	RoleAPI         Role = "api"
 	RoleAll         Role = "rehome"
 	RoleReader      Role = "reader"
 	RoleListener    Role = "listener"
@@ -36,7 +37,7 @@ const (
 // polls returns whether a role reads streams without consumers of its own. A server delivers the messages of a consumer on any subject
 // that the consumer names. So only a process with all roles, which owns these subjects anyway, makes consumers to read.
 func (r Role) polls() bool {
-	return slices.Contains([]Role{RoleWatcher, RoleActuator, RoleMaintenance, RoleReader, RoleOperator}, r)
+	return slices.Contains([]Role{RoleWatcher, RoleActuator, RoleMaintenance, RoleAPI, RoleReader, RoleOperator}, r)
 }
 
 // The streams. Streams whose names begin with KV_ are key-value buckets.
@@ -79,7 +80,7 @@ func withPublishers(all []Noun) []Noun {
 		if i < 0 {
 			i = len(all)
 			all = append(all, Noun{
-				Name: schemas.NounOf(typ), Stream: StreamEvents, Type: typ, live: []Role{RoleReader, RoleListener, RoleOperator},
+				Name: schemas.NounOf(typ), Stream: StreamEvents, Type: typ, live: []Role{RoleAPI, RoleReader, RoleListener, RoleOperator},
 			})
 		}
 		for _, role := range schemas.Publishers(typ) {
@@ -93,7 +94,7 @@ func withPublishers(all []Noun) []Noun {
 func rows() []Noun {
 	return []Noun{{
 		Name: "delta", Stream: StreamEvents, Type: schemas.DeltaType,
-		live: []Role{RoleReader, RoleListener, RoleOperator},
+		live: []Role{RoleAPI, RoleReader, RoleListener, RoleOperator},
 	}, {
 		Name: "scope", Stream: StreamScopes, Type: schemas.ScopeType,
 		work: []Role{RoleFunctions, RoleDispatcher},
@@ -104,24 +105,24 @@ func rows() []Noun {
 		follow: []Role{RoleActuator},
 		drop:   []Role{RoleActuator},
 		get:    []Role{RoleFunctions, RoleDispatcher, RoleMaintenance, RoleOperator},
-		live:   []Role{RoleReader, RoleListener, RoleOperator},
+		live:   []Role{RoleAPI, RoleReader, RoleListener, RoleOperator},
 	}, {
 		Name: "verdict", Stream: StreamEvents, Type: schemas.VerdictType,
 		follow: []Role{RoleWatcher, RoleMaintenance},
-		live:   []Role{RoleReader, RoleListener, RoleSender, RoleOperator},
-		get:    []Role{RoleWatcher, RoleMaintenance, RoleReader, RoleOperator},
+		live:   []Role{RoleAPI, RoleReader, RoleListener, RoleSender, RoleOperator},
+		get:    []Role{RoleWatcher, RoleMaintenance, RoleAPI, RoleReader, RoleOperator},
 	}, {
 		Name: "request", Stream: StreamRequests, Type: schemas.RequestType,
 		follow: []Role{RoleWatcher, RoleMaintenance},
 		drop:   []Role{RoleWatcher, RoleMaintenance},
-		get:    []Role{RoleWatcher, RoleMaintenance, RoleActuator, RoleReader, RoleOperator},
+		get:    []Role{RoleWatcher, RoleMaintenance, RoleActuator, RoleAPI, RoleReader, RoleOperator},
 	}, {
 		Name: "receipt", Stream: StreamEvents, Type: schemas.ReceiptType,
-		get:  []Role{RoleWatcher, RoleMaintenance, RoleActuator, RoleOperator},
-		live: []Role{RoleReader, RoleListener, RoleSender, RoleOperator},
+		get:  []Role{RoleWatcher, RoleMaintenance, RoleActuator, RoleAPI, RoleOperator},
+		live: []Role{RoleAPI, RoleReader, RoleListener, RoleSender, RoleOperator},
 	}, {
 		Name: "maintenance", Stream: StreamEvents, Type: schemas.MaintenanceType,
-		live: []Role{RoleReader, RoleListener, RoleOperator},
+		live: []Role{RoleAPI, RoleReader, RoleListener, RoleOperator},
 	}, {
 		Name: "dead", Stream: StreamDead,
 		publish: []Role{RoleWatcher, RoleFunctions, RoleDispatcher, RoleActuator, RoleForwarder},
@@ -131,12 +132,12 @@ func rows() []Noun {
 		Name: "record", Stream: StreamLedger,
 		publish: []Role{RoleActuator, RoleOperator},
 		follow:  []Role{RoleActuator},
-		get:     []Role{RoleActuator, RoleReader, RoleOperator},
+		get:     []Role{RoleActuator, RoleAPI, RoleReader, RoleOperator},
 	}, {
 		Name: "nodemaintenance", Stream: StreamMaintenances,
 		publish: []Role{RoleMaintenance},
 		follow:  []Role{RoleMaintenance},
-		get:     []Role{RoleMaintenance, RoleReader, RoleOperator},
+		get:     []Role{RoleMaintenance, RoleAPI, RoleReader, RoleOperator},
 	}}
 }
 

@@ -47,6 +47,7 @@ type source struct {
 	stream   string
 	channels []string  // empty means all
 	since    time.Time // leaves out older messages; zero means none
+	after    uint64    // leaves out messages up to this sequence, whatever since is
 	// unheard leaves new messages for the next regular look, up to a second later, and needs no right to subscribe.
 	unheard bool
 }
@@ -330,7 +331,7 @@ func (b *Bus) list(ctx context.Context, s source, take func(letter) error) error
 	}
 	info := stream.CachedInfo()
 	end, isTable := info.State.LastSeq, info.Config.MaxMsgsPerSubject == 1
-	r, began := b.poll(s, 0, stream), time.Now()
+	r, began := b.poll(s, s.after, stream), time.Now()
 	for silent := 0; isTable || r.from <= end; {
 		before := r.from
 		err := r.fill(ctx)
@@ -395,6 +396,8 @@ func (b *Bus) follow(ctx context.Context, s source, take func(context.Context, l
 		}
 		info := stream.CachedInfo()
 		switch {
+		case made.IsZero() && s.after > 0:
+			last = min(s.after, info.State.LastSeq)
 		case made.IsZero() && s.since.IsZero():
 			last = info.State.LastSeq
 		case !made.IsZero() && (!made.Equal(info.Created) || info.State.LastSeq < last): // made again, or restored to an older state
@@ -425,6 +428,8 @@ type Query struct {
 	Channels []string
 	// Since leaves out older events. Zero means everything, or with Follow only the events that are stored from now on.
 	Since time.Time
+	// After leaves out events up to this sequence. Zero: none. If it is set, Since has no effect.
+	After uint64
 	// Follow continues with new events.
 	Follow bool
 }
@@ -443,7 +448,7 @@ func (b *Bus) Events(ctx context.Context, q Query, handle func(schemas.Event) er
 	if len(q.Channels) == 0 {
 		q.Channels = history()
 	}
-	s := source{stream: StreamEvents, channels: q.Channels, since: q.Since}
+	s := source{stream: StreamEvents, channels: q.Channels, since: q.Since, after: q.After}
 	var refused error
 	take := func(l letter) error {
 		e, err := l.event(maxData)

@@ -27,6 +27,7 @@ func TestReadsOfKeys(t *testing.T) {
 		bus.RoleDispatcher: {streams: []string{bus.StreamScopes, bus.StreamIntents}},
 		bus.RoleSender:     {subjects: []string{"receipt", "verdict"}},
 		bus.RoleReader:     {[]string{bus.StreamRequests, bus.StreamEvents, bus.StreamLedger, bus.StreamMaintenances}, news},
+		bus.RoleAPI:        {[]string{bus.StreamRequests, bus.StreamEvents, bus.StreamLedger, bus.StreamMaintenances}, news},
 		bus.RoleListener:   {subjects: news},
 		bus.RoleForwarder:  {streams: []string{bus.StreamEvents}},
 		bus.RoleFunction:   {subjects: []string{asksOn}},

@@ -86,7 +86,7 @@ func RightsOf(p Participant, h Hosting) Rights {
 	}
 	roles := []Role{p.Role}
 	if p.Role == RoleAll {
-		roles = []Role{RoleSetup, RoleWatcher, RoleFunctions, RoleDispatcher, RoleActuator, RoleMaintenance}
+		roles = []Role{RoleSetup, RoleWatcher, RoleFunctions, RoleDispatcher, RoleActuator, RoleMaintenance, RoleAPI}
 		h.BuiltIn, h.Outside = []string{anyStrategy}, nil // a policy names its strategies later
 	}
 	var r Rights
@@ -128,7 +128,7 @@ func asking(p Participant, h Hosting) []string {
 		return append(on("STREAM.INFO"), h.Subjects...)
 	case RoleWatcher, RoleFunctions, RoleActuator, RoleMaintenance:
 		return on("STREAM.INFO")
-	case RoleReader, RoleOperator:
+	case RoleReader, RoleAPI, RoleOperator:
 		return slices.Concat(on("STREAM.INFO"), on("CONSUMER.LIST"), []string{server.JSApiAccountInfo})
 	case RoleForwarder: // whose consumer the setup key makes
 		name := schemas.Token(p.Name)
@@ -211,7 +211,7 @@ func (n Noun) own(p Participant, h Hosting) (subjects []string) {
 		}
 	case p.Role == RoleSender && n.Stream != StreamEvents, p.Role == RoleSender && n.Name == "receipt":
 		rest = []string{schemas.Token(p.Name) + ".>"}
-	case n.Name == "request": // the watcher passes on the requests of users who ask over HTTP
+	case n.Name == "request": // the API passes on the requests of users
 		rest = []string{"http.>"}
 	case n.Name == "dead" && p.Role == RoleWatcher:
 		rest = []string{StreamEvents + ".>"}

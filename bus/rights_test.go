@@ -45,8 +45,9 @@ var jobs = []struct {
 	{bus.Participant{Role: bus.RoleDispatcher}, func(p part) error { return p.all(part.attend, part.decide, part.ask) }},
 	{bus.Participant{Role: bus.RoleActuator}, func(p part) error { return p.all(part.attend, part.act) }},
 	{bus.Participant{Role: bus.RoleMaintenance}, func(p part) error { return p.all(part.attend, part.maintain) }},
+	{bus.Participant{Role: bus.RoleAPI}, func(p part) error { return p.all(part.attend, part.read, part.pass) }},
 	{bus.Participant{Role: bus.RoleAll}, func(p part) error {
-		return p.all(part.setUp, part.attend, part.watch, part.decide, part.ask, part.act, part.maintain)
+		return p.all(part.setUp, part.attend, part.watch, part.decide, part.ask, part.act, part.maintain, part.look, part.hear, part.pass)
 	}},
 	{bus.Participant{Role: bus.RoleReader}, part.read},
 	{bus.Participant{Role: bus.RoleListener}, part.hear},
@@ -439,11 +440,13 @@ func (p part) watch() error {
 	if err := p.follow(bus.VerdictChannels, verdict(p.t, "pod-1")); err != nil || len(p.refusals.list()) > 0 {
 		return err
 	}
-	http := p.loose(fmt.Sprintf("rehome.request.http.%d", time.Now().UnixNano()))
-	if _, err := p.bus.Publish(p.t.Context(), http); err != nil {
-		return err
-	}
 	return p.request()
+}
+
+// pass passes on the request of a user.
+func (p part) pass() error {
+	_, err := p.bus.Publish(p.t.Context(), p.loose(fmt.Sprintf("rehome.request.http.%d", time.Now().UnixNano())))
+	return err
 }
 
 // maintain publishes the intents and the event of a maintenance, follows verdicts, answers requests, and keeps a maintenance.

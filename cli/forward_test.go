@@ -439,17 +439,17 @@ func TestEverythingThatTheListenerInTheDocumentationNeedsFitsOnOneMachine(t *tes
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := regexp.MustCompile(`REHOME_REQUEST_ADDRESS=(\S+)`).FindStringSubmatch(string(text))
-	if found == nil || !strings.Contains(string(text), `"--ask", default="http://`+found[1]+`/"`) {
+	found := regexp.MustCompile(`REHOME_API_ADDRESS=(\S+)`).FindStringSubmatch(string(text))
+	if found == nil || !strings.Contains(string(text), `"--ask", default="http://`+found[1]+`/v1/requests"`) {
 		t.Fatalf("the listener does not ask where it has rehome take requests, %q", found)
 	}
 	var s settings.Settings
 	if err := envconfig.Process("REHOME", &s); err != nil {
 		t.Fatal(err)
 	}
-	addresses := []string{s.HTTPAddress, found[1], run.ForwardServedAt}
+	addresses := []string{s.HTTPAddress, s.APILocal, found[1], run.ForwardServedAt}
 	slices.Sort(addresses)
-	if n := len(slices.Compact(slices.Clone(addresses))); n != 3 {
+	if n := len(slices.Compact(slices.Clone(addresses))); n != 4 {
 		t.Errorf("two listen at one address: %q", addresses)
 	}
 }

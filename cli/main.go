@@ -4,7 +4,7 @@
 //	             ├─ look/     get, status, explain, events
 //	             ├─ act/      move, drain, cordon, uncordon, evaluate, cancel, breakers, deadletters
 //	             ├─ try/      simulate, once, policy, schemas
-//	             ├─ run/      run, watcher, functions, dispatcher, actuator, maintenance, serve, forward, ready
+//	             ├─ run/      run, watcher, functions, dispatcher, actuator, maintenance, api, serve, forward, ready
 //	             └─ install/  setup, auth, settings, version
 //
 // cmdutil/ holds what they share.

@@ -30,8 +30,8 @@ func TestWithoutTLSRequestsAreTakenFromThisMachineAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	const tlsWanted = "REHOME_REQUEST_ADDRESS: want REHOME_REQUEST_CERT_FILE and REHOME_REQUEST_KEY_FILE, " +
-		"or REHOME_REQUEST_TLS=self-signed, for %s: without TLS, want a loopback address such as 127.0.0.1:8643"
+	const tlsWanted = "REHOME_API_ADDRESS: want REHOME_API_CERT_FILE and REHOME_API_KEY_FILE, " +
+		"or REHOME_API_TLS=self-signed, for %s: without TLS, want a loopback address such as 127.0.0.1:8643"
 	missing := filepath.Join(t.TempDir(), "none")
 	for _, c := range []struct {
 		name string
@@ -39,37 +39,37 @@ func TestWithoutTLSRequestsAreTakenFromThisMachineAlone(t *testing.T) {
 		want string
 	}{
 		{"no address", settings.Settings{}, ""},
-		{"a loopback address", settings.Settings{RequestAddress: "127.0.0.1:0"}, ""},
-		{"localhost", settings.Settings{RequestAddress: "localhost:0"}, ""},
-		{"all addresses", settings.Settings{RequestAddress: ":0"}, fmt.Sprintf(tlsWanted, ":0")},
-		{"another address", settings.Settings{RequestAddress: "10.0.0.1:0"}, fmt.Sprintf(tlsWanted, "10.0.0.1:0")},
-		{"no port", settings.Settings{RequestAddress: "127.0.0.1"}, fmt.Sprintf(tlsWanted, "127.0.0.1")},
-		{"a name that may be anything", settings.Settings{RequestAddress: "watcher:8643"}, fmt.Sprintf(tlsWanted, "watcher:8643")},
-		{"a certificate without a key", settings.Settings{RequestAddress: ":0", RequestCertFile: "c"},
-			"REHOME_REQUEST_CERT_FILE and REHOME_REQUEST_KEY_FILE: want both or none, got one of them"},
-		{"a certificate that is not there", settings.Settings{RequestAddress: ":0", RequestCertFile: missing, RequestKeyFile: missing},
-			"REHOME_REQUEST_CERT_FILE: open " + missing + ": no such file or directory"},
-		{"a key that is not there", settings.Settings{RequestAddress: ":0", RequestCertFile: "requestserver_test.go", RequestKeyFile: missing},
-			"REHOME_REQUEST_KEY_FILE: open " + missing + ": no such file or directory"},
-		{"a file that is no certificate", settings.Settings{RequestAddress: ":0", RequestCertFile: "requestserver_test.go", RequestKeyFile: "main.go"},
-			"REHOME_REQUEST_CERT_FILE: requestserver_test.go with main.go: tls: failed to find any PEM data in certificate input"},
-		{"all addresses with a certificate of its own", settings.Settings{RequestAddress: ":0", RequestTLS: "self-signed"}, ""},
-		{"all addresses without TLS, said", settings.Settings{RequestAddress: ":0", RequestTLS: "off"}, fmt.Sprintf(tlsWanted, ":0")},
-		{"files that are not named", settings.Settings{RequestAddress: ":0", RequestTLS: "files", RequestCertFile: "c"},
-			"REHOME_REQUEST_KEY_FILE: want the file with the key of the certificate, since REHOME_REQUEST_TLS is files, got nothing"},
-		{"files beside a certificate of its own", settings.Settings{RequestAddress: ":0", RequestTLS: "self-signed", RequestKeyFile: "k"},
-			"REHOME_REQUEST_KEY_FILE: want it with REHOME_REQUEST_TLS=files, got REHOME_REQUEST_TLS=self-signed"},
-		{"an address that is taken", settings.Settings{RequestAddress: taken.Addr().String()},
-			"REHOME_REQUEST_ADDRESS: cannot listen on " + taken.Addr().String() + ": listen tcp " + taken.Addr().String() +
+		{"a loopback address", settings.Settings{APIAddress: "127.0.0.1:0"}, ""},
+		{"localhost", settings.Settings{APIAddress: "localhost:0"}, ""},
+		{"all addresses", settings.Settings{APIAddress: ":0"}, fmt.Sprintf(tlsWanted, ":0")},
+		{"another address", settings.Settings{APIAddress: "10.0.0.1:0"}, fmt.Sprintf(tlsWanted, "10.0.0.1:0")},
+		{"no port", settings.Settings{APIAddress: "127.0.0.1"}, fmt.Sprintf(tlsWanted, "127.0.0.1")},
+		{"a name that may be anything", settings.Settings{APIAddress: "watcher:8643"}, fmt.Sprintf(tlsWanted, "watcher:8643")},
+		{"a certificate without a key", settings.Settings{APIAddress: ":0", APICertFile: "c"},
+			"REHOME_API_CERT_FILE and REHOME_API_KEY_FILE: want both or none, got one of them"},
+		{"a certificate that is not there", settings.Settings{APIAddress: ":0", APICertFile: missing, APIKeyFile: missing},
+			"REHOME_API_CERT_FILE: open " + missing + ": no such file or directory"},
+		{"a key that is not there", settings.Settings{APIAddress: ":0", APICertFile: "requestserver_test.go", APIKeyFile: missing},
+			"REHOME_API_KEY_FILE: open " + missing + ": no such file or directory"},
+		{"a file that is no certificate", settings.Settings{APIAddress: ":0", APICertFile: "requestserver_test.go", APIKeyFile: "main.go"},
+			"REHOME_API_CERT_FILE: requestserver_test.go with main.go: tls: failed to find any PEM data in certificate input"},
+		{"all addresses with a certificate of its own", settings.Settings{APIAddress: ":0", APITLS: "self-signed"}, ""},
+		{"all addresses without TLS, said", settings.Settings{APIAddress: ":0", APITLS: "off"}, fmt.Sprintf(tlsWanted, ":0")},
+		{"files that are not named", settings.Settings{APIAddress: ":0", APITLS: "files", APICertFile: "c"},
+			"REHOME_API_KEY_FILE: want the file with the key of the certificate, since REHOME_API_TLS is files, got nothing"},
+		{"files beside a certificate of its own", settings.Settings{APIAddress: ":0", APITLS: "self-signed", APIKeyFile: "k"},
+			"REHOME_API_KEY_FILE: want it with REHOME_API_TLS=files, got REHOME_API_TLS=self-signed"},
+		{"an address that is taken", settings.Settings{APIAddress: taken.Addr().String()},
+			"REHOME_API_ADDRESS: cannot listen on " + taken.Addr().String() + ": listen tcp " + taken.Addr().String() +
 				": bind: address already in use"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r, err := serving.ListenForRequests(c.s, slog.New(slog.DiscardHandler))
+			r, err := serving.ListenForAPI(c.s, slog.New(slog.DiscardHandler))
 			if r != nil {
 				defer r.Close()
 			}
 			switch {
-			case c.want == "" && (err != nil || (r.Listener == nil) != (c.s.RequestAddress == "")):
+			case c.want == "" && (err != nil || (r.Listener == nil) != (c.s.APIAddress == "")):
 				t.Errorf("got %v, error %v", r, err)
 			case c.want != "" && (err == nil || err.Error() != c.want):
 				t.Errorf("got error %v, want %s", err, c.want)
@@ -106,9 +106,9 @@ func certificate(t *testing.T, serial int64, certFile, keyFile string) {
 
 func TestRequestsAreTakenOverTLSWithTheCertificateThatIsThereNow(t *testing.T) {
 	dir := t.TempDir()
-	s := settings.Settings{RequestAddress: "127.0.0.1:0", RequestCertFile: filepath.Join(dir, "crt"), RequestKeyFile: filepath.Join(dir, "key")}
-	certificate(t, 1, s.RequestCertFile, s.RequestKeyFile)
-	r, err := serving.ListenForRequests(s, slog.New(slog.DiscardHandler))
+	s := settings.Settings{APIAddress: "127.0.0.1:0", APICertFile: filepath.Join(dir, "crt"), APIKeyFile: filepath.Join(dir, "key")}
+	certificate(t, 1, s.APICertFile, s.APIKeyFile)
+	r, err := serving.ListenForAPI(s, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,8 +117,8 @@ func TestRequestsAreTakenOverTLSWithTheCertificateThatIsThereNow(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- r.Serve(ctx) }()
 	for serial := int64(1); serial <= 2; serial++ {
-		certificate(t, serial, s.RequestCertFile, s.RequestKeyFile)
-		text, err := os.ReadFile(s.RequestCertFile)
+		certificate(t, serial, s.APICertFile, s.APIKeyFile)
+		text, err := os.ReadFile(s.APICertFile)
 		if err != nil {
 			t.Fatal(err)
 		}

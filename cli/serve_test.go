@@ -193,7 +193,7 @@ func TestAFunctionIsServedOverTLSLikeItsMetrics(t *testing.T) {
 func TestRequestsAreTakenOverTLSWithACertificateOfItsOwn(t *testing.T) {
 	for http2, want := range map[bool]string{false: "HTTP/1.1", true: "HTTP/2.0"} {
 		t.Run(fmt.Sprintf("HTTP/2 %v", http2), func(t *testing.T) {
-			r, err := serving.ListenForRequests(settings.Settings{RequestAddress: "127.0.0.1:0", RequestTLS: "self-signed", HTTP2: http2}, slog.New(slog.DiscardHandler))
+			r, err := serving.ListenForAPI(settings.Settings{APIAddress: "127.0.0.1:0", APITLS: "self-signed", HTTP2: http2}, slog.New(slog.DiscardHandler))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -27,7 +27,7 @@ func defaults(t *testing.T) settings.Settings {
 
 func TestAnEmptyEnvironmentIsRight(t *testing.T) {
 	want := settings.Settings{
-		Cluster: "default", Installation: "rehome", LeaseNamespace: "kube-system", NATSReplicas: 1, History: 72 * time.Hour, HTTPAddress: "127.0.0.1:8642", HTTPTLS: "off",
+		Cluster: "default", Installation: "rehome", LeaseNamespace: "kube-system", NATSReplicas: 1, History: 72 * time.Hour, HTTPAddress: "127.0.0.1:8642", APILocal: "127.0.0.1:8644", HTTPTLS: "off",
 		LeaseDuration: 15 * time.Second, Resync: 30 * time.Minute, Settle: 10 * time.Millisecond, Parallel: actuator.DefaultParallel,
 		StoreReserve: 64 << 20,
 		ServeBytes:   httpfunction.DefaultMaxBytes, ServeParallel: httpfunction.DefaultParallel,
@@ -62,11 +62,12 @@ func TestASettingThatIsWrongIsNamed(t *testing.T) {
 		{"REHOME_HTTP_AUTH", "yes", `REHOME_HTTP_AUTH: want true or false, got "yes"`},
 		{"REHOME_HTTP_AUTH", "true", "REHOME_HTTP_AUTH: want REHOME_HTTP_TLS=self-signed or files with it, got off: " +
 			"tokens would travel in the open"},
-		{"REHOME_HTTP2", "true", "REHOME_HTTP2: want REHOME_HTTP_TLS or REHOME_REQUEST_TLS to be self-signed or files, got off: " +
+		{"REHOME_HTTP2", "true", "REHOME_HTTP2: want REHOME_HTTP_TLS or REHOME_API_TLS to be self-signed or files, got off: " +
 			"HTTP/2 is offered over TLS only"},
 		{"REHOME_HTTP2", "2", `REHOME_HTTP2: want true or false, got "2"`},
 		{"REHOME_PROFILES", "all", `REHOME_PROFILES: want true or false, got "all"`},
-		{"REHOME_REQUEST_TLS", "on", `REHOME_REQUEST_TLS: want off, self-signed or files, got "on"`},
+		{"REHOME_REQUEST_ADDRESS", ":1", `REHOME_REQUEST_ADDRESS: want REHOME_API_ADDRESS instead, got ":1"; the API takes requests at its address`},
+		{"REHOME_API_TLS", "on", `REHOME_API_TLS: want off, self-signed or files, got "on"`},
 		{"REHOME_CLUSTER", "a b", `REHOME_CLUSTER: want a name that can stand in a URI, got "a b"`},
 		{"REHOME_SETTLE", "soon", `REHOME_SETTLE: want a duration such as 90s or 1h, got "soon"`},
 		{"REHOME_PARALLEL", "many", `REHOME_PARALLEL: want a whole number, got "many"`},

@@ -216,6 +216,14 @@ func (c *Cache) Budget(namespace, name string) *policyv1.PodDisruptionBudget {
 	return get[policyv1.PodDisruptionBudget](c, PodDisruptionBudgets, namespace, name)
 }
 
+// NamespaceNames lists the names of all namespaces, in no order.
+func (c *Cache) NamespaceNames() (names []string) {
+	if h := c.of(Namespaces); h != nil {
+		names = h.indexer.ListKeys()
+	}
+	return names
+}
+
 // Namespace returns the namespace of that name, or nil.
 func (c *Cache) Namespace(name string) *corev1.Namespace {
 	return get[corev1.Namespace](c, Namespaces, "", name)

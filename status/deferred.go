@@ -24,6 +24,8 @@ type DeferredPod struct {
 	Strategy string             `json:"strategy"`
 	Reason   schemas.ReasonCode `json:"reason"`
 	Message  string             `json:"message"`
+	// Blockers are the objects that the last verdict names as the reason, such as PodDisruptionBudgets.
+	Blockers []schemas.ObjectRef `json:"blockers,omitempty"`
 	// Since and Last are the times of the first and the last verdict in a row that defers the pod. Times counts them.
 	Since time.Time `json:"since"`
 	Last  time.Time `json:"last"`
@@ -51,7 +53,7 @@ func (d Deferrals) Verdict(v schemas.Verdict, at time.Time) {
 			p.Since = at
 		}
 		p.Pod, p.Node, p.Profile, p.Strategy = v.Intent.Pod, v.Intent.Node, v.Profile, v.Strategy
-		p.Reason, p.Message, p.Last, p.Again = v.Reason, v.Message, at, v.Again
+		p.Reason, p.Message, p.Last, p.Again, p.Blockers = v.Reason, v.Message, at, v.Again, v.Blockers
 		p.Times++
 		d[key] = p
 	case v.Outcome.Moves() && !v.DryRun:

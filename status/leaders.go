@@ -19,12 +19,13 @@ type Leader struct {
 }
 
 // readLeaders reads the leases.
-func readLeaders(ctx context.Context, s settings.Settings) ([]Leader, error) {
+func readLeaders(ctx context.Context, s settings.Settings, client settings.Client) (_ []Leader, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	client, err := settings.NewClient(s)
-	if err != nil {
-		return nil, err
+	if client == nil {
+		if client, err = settings.NewClient(s); err != nil {
+			return nil, err
+		}
 	}
 	var out []Leader
 	for _, role := range []string{settings.WatcherLease, settings.ActuatorLease, settings.MaintenanceLease} {

@@ -40,21 +40,32 @@ type Status struct {
 	ClockWarning     string                    `json:"clockWarning,omitempty"`  // the clocks of this machine and of the bus differ
 }
 
-// Read returns the status now. With the limits of the policy, it counts moves over their window. Without, nil, it counts moves by age.
-// The error is an error of the bus. If the leases cannot be read, NoLeaders has the reason.
-func Read(ctx context.Context, s settings.Settings, b *bus.Bus, limits *policy.Limits) (Status, error) {
-	ledger, unreadable, err := Ledger(ctx, b)
+// Source is where a status is read from.
+type Source struct {
+	Settings settings.Settings
+	// Client reads the leases. nil: one from the settings.
+	Client settings.Client
+	Bus    *bus.Bus
+	// Deferred returns the deferred pods. nil: they are read from the bus.
+	Deferred func(now time.Time) []DeferredPod
+	// Limits are the limits of the policy, over whose window moves are counted. nil: moves are counted by age.
+	Limits *policy.Limits
+}
+
+// Read returns the status now. The error is an error of the bus. If the leases cannot be read, NoLeaders has the reason.
+func Read(ctx context.Context, from Source) (Status, error) {
+	ledger, unreadable, err := Ledger(ctx, from.Bus)
 	if err != nil {
 		return Status{}, err
 	}
-	st := Of(ledger, limits, time.Now())
+	st := Of(ledger, from.Limits, time.Now())
 	for _, err := range unreadable {
 		st.Unreadable = append(st.Unreadable, err.Error())
 	}
-	if err := st.readBus(ctx, b); err != nil {
+	if err := st.readBus(ctx, from); err != nil {
 		return st, err
 	}
-	if st.Leaders, err = readLeaders(ctx, s); err != nil {
+	if st.Leaders, err = readLeaders(ctx, from.Settings, from.Client); err != nil {
 		st.NoLeaders = err.Error()
 	}
 	return st, nil
@@ -80,9 +91,11 @@ func Ledger(ctx context.Context, b *bus.Bus) (actuator.Remembered, []error, erro
 	return ledger, unreadable, nil
 }
 
-func (st *Status) readBus(ctx context.Context, b *bus.Bus) error {
-	var err error
-	if st.Deferred, err = Deferred(ctx, b, st.Time); err != nil {
+func (st *Status) readBus(ctx context.Context, from Source) (err error) {
+	b := from.Bus
+	if from.Deferred != nil {
+		st.Deferred = from.Deferred(st.Time)
+	} else if st.Deferred, err = Deferred(ctx, b, st.Time); err != nil {
 		return err
 	}
 	if st.Requests, err = Requests(ctx, b); err != nil {

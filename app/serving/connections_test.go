@@ -104,14 +104,14 @@ func TestConnections(t *testing.T) {
 		{"slow_handshakes_keep_no_client_out", settings.TLSSelfSigned, "\x16\x03\x01"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := settings.Settings{HTTPAddress: "127.0.0.1:0", HTTPTLS: c.tls, RequestAddress: "127.0.0.1:0", RequestTLS: c.tls}
+			s := settings.Settings{HTTPAddress: "127.0.0.1:0", HTTPTLS: c.tls, APIAddress: "127.0.0.1:0", APITLS: c.tls}
 			web, _, err := ListenForStatus(s, nil, NewMetrics(), slog.New(slog.DiscardHandler))
 			if err != nil {
 				t.Fatal(err)
 			}
 			web.ReadHeaderTimeout, web.ReadTimeout = headerTimeout, headerTimeout
 			run(t, web)
-			requests, err := ListenForRequests(s, slog.New(slog.DiscardHandler))
+			requests, err := ListenForAPI(s, slog.New(slog.DiscardHandler))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -258,7 +258,7 @@ func (s *stage) testProcess(t *testing.T) {
 	on := []string{
 		"KUBECONFIG=" + s.c.Kubeconfig(), "REHOME_STORE_DIR=" + filepath.Join(dir, "store"), "REHOME_HTTP_TLS=self-signed",
 		"REHOME_HTTP_AUTH=true", "REHOME_HTTP2=true", "REHOME_PROFILES=true",
-		"REHOME_REQUEST_ADDRESS=" + requests, "REHOME_REQUEST_TLS=self-signed",
+		"REHOME_API_ADDRESS=" + requests, "REHOME_API_TLS=self-signed",
 	}
 	p, err := program.Start(binary, []string{"run", "--dry-run", "--policy", policy}, on)
 	if err != nil {
@@ -289,7 +289,7 @@ func (s *stage) testProcess(t *testing.T) {
 	for _, c := range [][3]string{
 		{p.Address, "no token", "/healthz"}, {p.Address, "no token", "/metrics"}, {p.Address, "somebody", "/metrics"},
 		{p.Address, "prometheus", "/metrics"}, {p.Address, "prometheus", "/debug/pprof/"}, {p.Address, "profiler", "/debug/pprof/"},
-		{p.Address, "profiler", "/debug/pprof/heap"}, {requests, "somebody", "/"},
+		{p.Address, "profiler", "/debug/pprof/heap"}, {requests, "somebody", "/v1/requests"},
 	} {
 		r := ask(c[0], c[1], c[2])
 		if !strings.HasPrefix(r.body, "HTTP/2.0 ") {
@@ -300,7 +300,7 @@ func (s *stage) testProcess(t *testing.T) {
 	want := map[string]int{
 		"no token /healthz": 200, "no token /metrics": 401, "somebody /metrics": 403, "prometheus /metrics": 200,
 		"prometheus /debug/pprof/": 403, "profiler /debug/pprof/": 200, "profiler /debug/pprof/heap": 200,
-		"somebody /": 405, // the endpoint for requests, which wants a POST
+		"somebody /v1/requests": 200,
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %v\nwant %v\n%s", got, want, p.Log)

@@ -61,28 +61,40 @@ func Listen(variable, address string, with settings.TLS, http2 bool, log *slog.L
 	return s, nil
 }
 
-// ListenForRequests opens the address for requests. Without TLS it must be a loopback address, because requests carry
-// tokens.
-func ListenForRequests(s settings.Settings, log *slog.Logger) (*Server, error) {
-	with := s.RequestsTLS()
-	if s.RequestAddress != "" {
+// ListenForAPI takes the network address of the API. Without TLS it must be a loopback address, since calls carry tokens.
+func ListenForAPI(s settings.Settings, log *slog.Logger) (*Server, error) {
+	with := s.NetworkTLS()
+	if s.APIAddress != "" {
 		switch {
-		case s.RequestTLS == "" && (s.RequestCertFile == "") != (s.RequestKeyFile == ""):
-			return nil, fmt.Errorf("REHOME_REQUEST_CERT_FILE and REHOME_REQUEST_KEY_FILE: want both or none, got one of them")
-		case with.Mode == settings.TLSOff && !isLoopback(s.RequestAddress):
-			return nil, fmt.Errorf("REHOME_REQUEST_ADDRESS: want REHOME_REQUEST_CERT_FILE and REHOME_REQUEST_KEY_FILE, "+
-				"or REHOME_REQUEST_TLS=self-signed, for %s: without TLS, want a loopback address such as 127.0.0.1:8643", s.RequestAddress)
+		case s.APITLS == "" && (s.APICertFile == "") != (s.APIKeyFile == ""):
+			return nil, fmt.Errorf("REHOME_API_CERT_FILE and REHOME_API_KEY_FILE: want both or none, got one of them")
+		case with.Mode == settings.TLSOff && !isLoopback(s.APIAddress):
+			return nil, fmt.Errorf("REHOME_API_ADDRESS: want REHOME_API_CERT_FILE and REHOME_API_KEY_FILE, "+
+				"or REHOME_API_TLS=self-signed, for %s: without TLS, want a loopback address such as 127.0.0.1:8643", s.APIAddress)
 		}
 		if err := with.Check(); err != nil {
 			return nil, err
 		}
 	}
-	r, err := Listen("REHOME_REQUEST_ADDRESS", s.RequestAddress, with, s.HTTP2, log)
+	return listenForAPI("REHOME_API_ADDRESS", s.APIAddress, with, s.HTTP2, log)
+}
+
+// ListenForOperator takes the loopback address of the API. It needs no token, so other addresses are refused.
+func ListenForOperator(s settings.Settings, log *slog.Logger) (*Server, error) {
+	if s.APILocal != "" && !isLoopback(s.APILocal) {
+		return nil, fmt.Errorf("REHOME_API_LOCAL: want a loopback address such as 127.0.0.1:8644, since it needs no token, got %s; "+
+			"REHOME_API_ADDRESS serves other machines", s.APILocal)
+	}
+	return listenForAPI("REHOME_API_LOCAL", s.APILocal, settings.TLS{Mode: settings.TLSOff}, false, log)
+}
+
+func listenForAPI(variable, address string, with settings.TLS, http2 bool, log *slog.Logger) (*Server, error) {
+	s, err := Listen(variable, address, with, http2, log)
 	if err != nil {
 		return nil, err
 	}
-	r.WriteTimeout, r.Grace = 30*time.Second, 10*time.Second
-	return r, nil
+	s.WriteTimeout, s.Grace = 45*time.Second, 10*time.Second // a simulation takes up to 30 seconds
+	return s, nil
 }
 
 func isLoopback(address string) bool {

@@ -5,6 +5,6 @@
 //	                         │
 //	                         ├─ kube.go        NewClient, NewKindsClient, NewDynamicClient
 //	                         ├─ bus.go         BusOptions, StartServer, SetupOf
-//	                         ├─ tls.go         MetricsTLS, RequestsTLS
+//	                         ├─ tls.go         MetricsTLS, NetworkTLS
 //	                         └─ policyfile.go  ReadPolicy
 package settings

@@ -23,6 +23,9 @@ import (
 	"github.com/rehome-dev/rehome/maintenance/apply"
 )
 
+// Client is a client of the API server.
+type Client = kubernetes.Interface
+
 // NewClient returns a client of the API server that prefers protobuf. Each of wrap wraps its transport. It does not
 // connect.
 func NewClient(s Settings, wrap ...transport.WrapperFunc) (kubernetes.Interface, error) {

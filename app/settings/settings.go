@@ -52,13 +52,14 @@ type Settings struct {
 	HTTPCertFile string `split_words:"true" desc:"certificate file, for files; read again when it changes"`
 	HTTPKeyFile  string `split_words:"true" desc:"key file of that certificate; read again when it changes"`
 	HTTPAuth     bool   `envconfig:"HTTP_AUTH" desc:"serve /metrics and profiles only to users with the right in the cluster; needs TLS"`
-	HTTP2        bool   `envconfig:"HTTP2" desc:"offer HTTP/2 over TLS, for requests as well"`
+	HTTP2        bool   `envconfig:"HTTP2" desc:"offer HTTP/2 over TLS, for the API as well"`
 	Profiles     bool   `desc:"serve profiles at /debug/pprof/: with REHOME_HTTP_AUTH, or at a loopback address"`
 
-	RequestAddress  string `split_words:"true" desc:"address of the watcher for requests over HTTP; empty: none"`
-	RequestTLS      string `envconfig:"REQUEST_TLS" desc:"off, self-signed or files; empty: files where they are named, else off"`
-	RequestCertFile string `split_words:"true" desc:"certificate file for it; without TLS only a loopback address is served"`
-	RequestKeyFile  string `split_words:"true" desc:"key file of that certificate"`
+	APILocal    string `envconfig:"API_LOCAL" default:"127.0.0.1:8644" desc:"loopback address of the API and the page, without tokens; empty: none"`
+	APIAddress  string `envconfig:"API_ADDRESS" desc:"address of the API and the page for users of the cluster, with tokens; empty: none"`
+	APITLS      string `envconfig:"API_TLS" desc:"off, self-signed or files; empty: files where they are named, else off"`
+	APICertFile string `envconfig:"API_CERT_FILE" desc:"certificate file for it; without TLS only a loopback address is served"`
+	APIKeyFile  string `envconfig:"API_KEY_FILE" desc:"key file of that certificate"`
 
 	Maintenance bool `default:"true" desc:"rehome run maintains nodes; false: it cordons and drains no node"`
 
@@ -82,6 +83,11 @@ func Read() (Settings, error) {
 	var s Settings
 	if err := envconfig.Process("rehome", &s); err != nil {
 		return s, unreadable(err)
+	}
+	for _, end := range []string{"ADDRESS", "TLS", "CERT_FILE", "KEY_FILE"} {
+		if old, set := os.LookupEnv("REHOME_REQUEST_" + end); set && old != "" {
+			return s, fmt.Errorf("REHOME_REQUEST_%s: want REHOME_API_%s instead, got %q; the API takes requests at its address", end, end, old)
+		}
 	}
 	return s, nil
 }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// How something is served, as REHOME_HTTP_TLS and REHOME_REQUEST_TLS say it.
+// How something is served, as REHOME_HTTP_TLS and REHOME_API_TLS say it.
 const (
 	TLSOff        = "off"
 	TLSSelfSigned = "self-signed"
@@ -15,7 +15,7 @@ const (
 
 // TLS are the three variables that say how something is served.
 type TLS struct {
-	Variable        string // the prefix of all three: REHOME_HTTP or REHOME_REQUEST
+	Variable        string // the prefix of all three: REHOME_HTTP or REHOME_API
 	Mode, Cert, Key string
 }
 
@@ -23,27 +23,27 @@ func (s Settings) MetricsTLS() TLS {
 	return TLS{"REHOME_HTTP", s.HTTPTLS, s.HTTPCertFile, s.HTTPKeyFile}
 }
 
-// RequestsTLS takes files for said where there are any.
-func (s Settings) RequestsTLS() TLS {
+// NetworkTLS is TLS of the network address of the API. If the mode is empty and there are files, it is files.
+func (s Settings) NetworkTLS() TLS {
 	fallback := TLSOff
-	if s.RequestCertFile != "" || s.RequestKeyFile != "" {
+	if s.APICertFile != "" || s.APIKeyFile != "" {
 		fallback = TLSFiles
 	}
-	return TLS{"REHOME_REQUEST", cmp.Or(s.RequestTLS, fallback), s.RequestCertFile, s.RequestKeyFile}
+	return TLS{"REHOME_API", cmp.Or(s.APITLS, fallback), s.APICertFile, s.APIKeyFile}
 }
 
 // checkServing checks TLS settings. Files are read later.
 func (s Settings) checkServing() error {
-	requests := s.RequestsTLS()
-	if err := errors.Join(s.MetricsTLS().Check(), requests.checkMode()); err != nil {
+	api := s.NetworkTLS()
+	if err := errors.Join(s.MetricsTLS().Check(), api.checkMode()); err != nil {
 		return err
 	}
 	switch off := s.HTTPTLS == TLSOff; {
 	case s.HTTPAuth && off:
 		return fmt.Errorf("REHOME_HTTP_AUTH: want REHOME_HTTP_TLS=self-signed or files with it, got off: " +
 			"tokens would travel in the open")
-	case s.HTTP2 && off && (s.RequestAddress == "" || requests.Mode == TLSOff):
-		return fmt.Errorf("REHOME_HTTP2: want REHOME_HTTP_TLS or REHOME_REQUEST_TLS to be self-signed or files, " +
+	case s.HTTP2 && off && (s.APIAddress == "" || api.Mode == TLSOff):
+		return fmt.Errorf("REHOME_HTTP2: want REHOME_HTTP_TLS or REHOME_API_TLS to be self-signed or files, " +
 			"got off: HTTP/2 is offered over TLS only")
 	}
 	return nil

@@ -82,6 +82,7 @@ func roles() []seedOf {
 		{bus.RoleDispatcher, "`rehome dispatcher`"},
 		{bus.RoleActuator, "`rehome actuator`"},
 		{bus.RoleMaintenance, "`rehome maintenance`"},
+		{bus.RoleAPI, "`rehome api`"},
 		{bus.RoleAll, "`rehome run` with these servers"},
 		{bus.RoleReader, "`rehome events`, `rehome status`, `rehome get breakers`, and programs that read the past"},
 		{bus.RoleListener, "programs that listen to what happens from now on"},

@@ -79,7 +79,7 @@ func TestEveryParticipantHasAKeyThatOnlyItsOwnerReads(t *testing.T) {
 	})
 	want := map[string]os.FileMode{"rehome.conf": 0o644, "README.md": 0o644, "ca.crt": 0o644, "server.crt": 0o644, "client.crt": 0o644}
 	secrets := []string{
-		"actuator.nk", "ca.key", "client.key", "dispatcher.nk", "forwarder-audit.nk", "function-KeepOffSpot.nk", "functions.nk", "listener.nk", "maintenance.nk", "operator.nk", "reader.nk",
+		"actuator.nk", "api.nk", "ca.key", "client.key", "dispatcher.nk", "forwarder-audit.nk", "function-KeepOffSpot.nk", "functions.nk", "listener.nk", "maintenance.nk", "operator.nk", "reader.nk",
 		"rehome.nk", "sender-a_b.nk", "server.key", "setup.nk", "watcher.nk",
 	}
 	for _, name := range secrets {
@@ -329,8 +329,8 @@ func TestRevokedKeys(t *testing.T) {
 	if err := s.Reload(); err != nil {
 		t.Fatal(err)
 	}
-	if len(open) != 13 {
-		t.Errorf("%d keys were stolen, want all 13", len(open))
+	if len(open) != 14 {
+		t.Errorf("%d keys were stolen, want all 14", len(open))
 	}
 	for key, nc := range open {
 		bustest.Eventually(t, "the connection with "+key+" ends", nc.IsClosed)
@@ -383,7 +383,7 @@ func TestTheServersHoldEverybodyToTheTableOfRights(t *testing.T) {
 	}
 	all := slices.Concat(c.Functions, c.Senders, c.Forwarders)
 	for _, role := range []bus.Role{
-		bus.RoleSetup, bus.RoleWatcher, bus.RoleFunctions, bus.RoleDispatcher, bus.RoleActuator, bus.RoleMaintenance, bus.RoleAll, bus.RoleReader,
+		bus.RoleSetup, bus.RoleWatcher, bus.RoleFunctions, bus.RoleDispatcher, bus.RoleActuator, bus.RoleMaintenance, bus.RoleAPI, bus.RoleAll, bus.RoleReader,
 		bus.RoleListener, bus.RoleOperator,
 	} {
 		all = append(all, bus.Participant{Role: role})

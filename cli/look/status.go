@@ -58,7 +58,7 @@ func readStatus(ctx context.Context, s settings.Settings) (st StatusPage, err er
 		limits = &p.Limits
 	}
 	return st, withReader(s, func(b *bus.Bus) (err error) {
-		st.Status, err = status.Read(ctx, s, b, limits)
+		st.Status, err = status.Read(ctx, status.Source{Settings: s, Bus: b, Limits: limits})
 		return err
 	})
 }

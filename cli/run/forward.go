@@ -25,7 +25,7 @@ import (
 
 // ForwardServedAt is where the figures of a forwarder are when nothing says where: beside those of a rehome that runs on the
 // same machine, and where that takes requests.
-const ForwardServedAt = "127.0.0.1:8644"
+const ForwardServedAt = "127.0.0.1:8648"
 
 const forwardParallel = 8
 

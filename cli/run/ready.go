@@ -31,7 +31,7 @@ func readyCommand() *cobra.Command {
 			"The certificate of a loopback address is not verified: no other machine can answer there.\n\n" +
 			"The exit code is 0 when it is ready and 1 when not; then it says what is missing.",
 		Example: "  rehome ready\n" +
-			"  rehome ready http://127.0.0.1:8644/healthz\n" +
+			"  rehome ready http://127.0.0.1:8648/healthz\n" +
 			"  rehome ready https://rehome.rehome.svc:8642/readyz --ca-file ca.crt",
 		Args: cobra.MaximumNArgs(1),
 	}

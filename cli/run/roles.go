@@ -1,6 +1,6 @@
 // Package run holds the commands that start a process, and its health check.
 //
-//	roles.go      run, watcher, functions, dispatcher, actuator, maintenance
+//	roles.go      run, watcher, functions, dispatcher, actuator, maintenance, api
 //	serve.go      serve: one strategy over HTTP
 //	forward.go    forward: flags; forwarder.go posts events to a sink
 //	ready.go      ready
@@ -32,6 +32,12 @@ func Commands() []*cobra.Command {
 			Use: "maintenance", Short: "Run node maintenances: nodes are cordoned, drained, and given back",
 			Example: "  REHOME_NATS_URL=nats://nats:4222 rehome maintenance --policy policy.yaml",
 		}),
+		role(app.Roles{API: true}, &cobra.Command{
+			Use: "api", Short: "Run the API: state, events, explanations, requests, and the page",
+			Long: "Run the API and its page. REHOME_API_LOCAL serves the operator of this machine or pod, REHOME_API_ADDRESS users of the\n" +
+				"cluster with their tokens. `rehome run` includes it.",
+			Example: "  REHOME_NATS_URL=nats://nats:4222 rehome api --policy policy.yaml",
+		}),
 		serveCommand(), forwardCommand(), readyCommand(),
 	}
 }
@@ -45,7 +51,7 @@ func runCommand() *cobra.Command {
 			"  rehome events --follow",
 	}
 	return start(c, cmdutil.Settings(c).Policy().Cluster().Bus().HTTP().DryRun(), app.Roles{
-		Watcher: true, Actuator: true, Maintenance: true, Functions: functions.Hosted(), Dispatcher: true, Embedded: true,
+		Watcher: true, Actuator: true, Maintenance: true, API: true, Functions: functions.Hosted(), Dispatcher: true, Embedded: true,
 	})
 }
 

@@ -100,7 +100,7 @@ func startProcess(ctx context.Context, log string, environment []string, binary 
 		return nil, err
 	}
 	p := &process{log: log, address: address, ended: make(chan struct{}), command: exec.Command(binary, arguments...)}
-	p.command.Env = append(append(os.Environ(), "REHOME_HTTP_ADDRESS="+p.address), environment...)
+	p.command.Env = append(append(os.Environ(), "REHOME_HTTP_ADDRESS="+p.address, "REHOME_API_LOCAL="), environment...)
 	if err := p.start(); err != nil {
 		return nil, err
 	}

@@ -26,7 +26,7 @@ var features = []feature{
 	{"maintenance/rules", "maintenance", `"maintenance":{"enabled":true}`, `"maintenance":{"enabled":false}`},
 	{"restart", "actuator", `+"restart":{"workloads":"Annotated"}`, `+"maintenance":{"restart":false}`},
 	{"eviction-requests", "actuator", `+"evictionRequests":{"wait":"1m"}`, ``},
-	{"requests", "watcher", `"requests":{"enabled":true}`, ``},
+	{"requests", "api", `"requests":{"enabled":true}`, ``},
 	{"metrics-api", "watcher", `+"metricsProviders":[{"source":"KubernetesMetrics"}]`, ``},
 }
 
@@ -90,6 +90,9 @@ func wantedRights(t *testing.T, mode string, on []feature) map[string][]string {
 	for _, f := range on {
 		if mode != "once" || f.part != "maintenance" {
 			add(f.part, f.folder, true)
+			if mode == "each_role" && f.part == "api" {
+				add("api", "api/rules", true)
+			}
 		}
 	}
 	for account, list := range want {

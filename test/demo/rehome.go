@@ -52,7 +52,7 @@ func (s *stage) start(ctx context.Context) (*rehome, error) {
 func (s *stage) command(ctx context.Context, arguments ...string) *exec.Cmd {
 	c := exec.CommandContext(ctx, s.program, arguments...)
 	c.Env = append(os.Environ(),
-		"KUBECONFIG="+s.cluster.Kubeconfig(), "REHOME_STORE_DIR="+s.dir, "REHOME_HTTP_ADDRESS=", "REHOME_LOG_LEVEL=INFO")
+		"KUBECONFIG="+s.cluster.Kubeconfig(), "REHOME_STORE_DIR="+s.dir, "REHOME_HTTP_ADDRESS=", "REHOME_API_LOCAL=", "REHOME_LOG_LEVEL=INFO")
 	c.Stderr = os.Stderr
 	c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) }
 	c.WaitDelay = 10 * time.Second

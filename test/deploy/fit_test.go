@@ -330,7 +330,7 @@ func TestEveryAccountAndRoleExists(t *testing.T) {
 }
 
 // needsCluster are the commands that talk to the API server.
-var needsCluster = []string{"run", "watcher", "actuator", "maintenance", "once", "setup"}
+var needsCluster = []string{"run", "watcher", "actuator", "maintenance", "api", "once", "setup"}
 
 // TestPodsAreRestricted holds what Pod Security does not ask for, too.
 func TestPodsAreRestricted(t *testing.T) {
@@ -418,7 +418,7 @@ func TestProbesMatchTheServers(t *testing.T) {
 				t.Errorf("%s: probes are %+v and %+v", w.name, c.LivenessProbe, c.ReadinessProbe)
 			}
 			ports := []corev1.ContainerPort{{Name: "http", ContainerPort: 8642}}
-			if environment["REHOME_REQUEST_ADDRESS"] == ":8643" {
+			if environment["REHOME_API_ADDRESS"] == ":8643" {
 				ports = append(ports, corev1.ContainerPort{Name: "requests", ContainerPort: 8643})
 			}
 			slices.SortFunc(c.Ports, func(a, b corev1.ContainerPort) int { return int(a.ContainerPort - b.ContainerPort) })

@@ -53,13 +53,13 @@ var ways = []way{
 		rights: []string{"requests", "guarded-metrics"},
 	},
 	{
-		name: "each role by itself, with requests", folder: "overlays/distributed", components: []string{"requests"},
-		rights: []string{"requests"},
+		name: "each role by itself, with requests", folder: "overlays/distributed", components: []string{"api", "requests"},
+		rights: []string{"api", "requests"},
 	},
 	{name: "functions of Knative", folder: "overlays/knative"},
 	{
-		name: "each role by itself with everything", folder: "overlays/knative", components: []string{"guarded-metrics", "requests", "keda", "monitoring"},
-		rights: []string{"requests", "guarded-metrics"},
+		name: "each role by itself with everything", folder: "overlays/knative", components: []string{"guarded-metrics", "api", "requests", "keda", "monitoring"},
+		rights: []string{"api", "requests", "guarded-metrics"},
 	},
 	{name: "now and then", folder: "overlays/cronjob"},
 }

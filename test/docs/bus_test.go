@@ -43,7 +43,7 @@ func newDesk(t *testing.T) *desk {
 	d.write("kubeconfig", `{"apiVersion": "v1", "kind": "Config", "current-context": "a", "users": [{"name": "a"}],
 		"clusters": [{"name": "a", "cluster": {"server": "https://127.0.0.1:1"}}],
 		"contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}]}`)
-	d.environment = append(os.Environ(), "REHOME_STORE_DIR="+filepath.Join(dir, "store"), "REHOME_HTTP_ADDRESS=",
+	d.environment = append(os.Environ(), "REHOME_STORE_DIR="+filepath.Join(dir, "store"), "REHOME_HTTP_ADDRESS=", "REHOME_API_LOCAL=",
 		"KUBECONFIG="+filepath.Join(dir, "kubeconfig"))
 	return d
 }
@@ -162,7 +162,7 @@ func TestBusSecurityPageListsEveryParticipant(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, role := range []bus.Role{
-		bus.RoleSetup, bus.RoleWatcher, bus.RoleFunctions, bus.RoleDispatcher, bus.RoleActuator, bus.RoleMaintenance, bus.RoleAll, bus.RoleReader,
+		bus.RoleSetup, bus.RoleWatcher, bus.RoleFunctions, bus.RoleDispatcher, bus.RoleActuator, bus.RoleMaintenance, bus.RoleAPI, bus.RoleAll, bus.RoleReader,
 		bus.RoleListener, bus.RoleForwarder, bus.RoleOperator, bus.RoleFunction, bus.RoleSender,
 	} {
 		if !strings.Contains(string(page), "| `"+string(role)+".nk` |") && !strings.Contains(string(page), "| `"+string(role)+"-NAME.nk` |") {

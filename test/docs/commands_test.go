@@ -43,7 +43,7 @@ func newShell(t *testing.T) *shell {
 		t.Fatalf("the program is called %s", rehome)
 	}
 	s.bus, s.environment = busBehindSocket(t)
-	s.environment = append(append(os.Environ(), s.environment...), "PATH="+filepath.Dir(rehome)+":"+os.Getenv("PATH"), "REHOME_HTTP_ADDRESS=")
+	s.environment = append(append(os.Environ(), s.environment...), "PATH="+filepath.Dir(rehome)+":"+os.Getenv("PATH"), "REHOME_HTTP_ADDRESS=", "REHOME_API_LOCAL=")
 	for name, text := range map[string]string{"token": "secret", "answer.json": document(t, "intents")} {
 		if err := os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)

@@ -29,7 +29,7 @@ func TestSettingsOnOperationsPages(t *testing.T) {
 		}
 	}
 	for _, v := range known {
-		if (strings.HasPrefix(v, "REHOME_HTTP") || v == "REHOME_PROFILES" || v == "REHOME_REQUEST_TLS") && !named[v] {
+		if (strings.HasPrefix(v, "REHOME_HTTP") || v == "REHOME_PROFILES" || v == "REHOME_API_TLS") && !named[v] {
 			t.Errorf("no page says what %s is", v)
 		}
 	}

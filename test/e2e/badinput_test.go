@@ -320,7 +320,7 @@ func TestWhatCannotBeMeantIsRefusedInOneLine(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			environment := append([]string{"REHOME_STORE_DIR=" + store(t), "REHOME_HTTP_ADDRESS="}, c.environment...)
+			environment := append([]string{"REHOME_STORE_DIR=" + store(t), "REHOME_HTTP_ADDRESS=", "REHOME_API_LOCAL="}, c.environment...)
 			got := s.run(c.arguments, environment...)
 			got.stderr = connected.ReplaceAllString(got.stderr, "")
 			if want := (result{stderr: c.want + "\n", code: 1}); got != want {
@@ -336,7 +336,7 @@ func TestASecondProcessOnTheSameStoreIsRefused(t *testing.T) {
 	dir := store(t)
 	policy := s.policy()
 	s.rehome(policy, dir)
-	got := s.run([]string{"run", "--policy", policy}, "REHOME_STORE_DIR="+dir, "REHOME_HTTP_ADDRESS=")
+	got := s.run([]string{"run", "--policy", policy}, "REHOME_STORE_DIR="+dir, "REHOME_HTTP_ADDRESS=", "REHOME_API_LOCAL=")
 	want := result{
 		stderr: "REHOME_STORE_DIR: bus server: socket " + dir + "/bus.sock: another rehome is running and uses this store\n", code: 1,
 	}

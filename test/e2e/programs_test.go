@@ -100,7 +100,7 @@ func TestAProgramWrittenAgainstDocsEventsAloneTakesPart(t *testing.T) {
 		"functions:",
 		"- {name: AvoidZone, scope: node, wakes: [node.labels], http: {url: http://"+avoids+"/}}",
 		"- {name: LeaveRetiringNodes, scope: node, wakes: [node.labels], args: {days: 0}, http: {url: http://"+retires+"/}}",
-	), dir, "REHOME_REQUEST_ADDRESS="+asks)
+	), dir, "REHOME_API_ADDRESS="+asks)
 	s.start([]string{"forward", "--to", "http://" + listens + "/", "--type", "verdict"}, "REHOME_STORE_DIR="+dir).says("forwarding")
 	hears := s.example(listener, nil, "--listen", listens)
 	hears.says("listening")
@@ -145,7 +145,7 @@ func TestAProgramWrittenAgainstDocsEventsAloneTakesPart(t *testing.T) {
 	maps.DeleteFunc(cart, func(_ types.UID, name string) bool { return !strings.HasPrefix(name, "cart-") })
 	s.changeNode(s.nodes[2], func(n *corev1.Node) { n.Spec.Unschedulable = true }) // so that it does not come back
 	for _, name := range cart {
-		asker := s.example(listener, nil, "--listen", listens, "--ask", "http://"+asks+"/", "--token-file", s.tokenOf("asker"),
+		asker := s.example(listener, nil, "--listen", listens, "--ask", "http://"+asks+"/v1/requests", "--token-file", s.tokenOf("asker"),
 			"--pod", s.namespace+"/"+name, "--reason", "it hangs")
 		if code := asker.exit(); code != 0 {
 			t.Errorf("it ended with %d", code)

@@ -62,7 +62,7 @@ func TestAServiceAccountAsksOverHTTPForWhatItMay(t *testing.T) {
 	s.deployment("api", 1)
 	address, err := program.FreeAddress()
 	s.must(err)
-	s.rehome(s.policy(), store(t), "REHOME_REQUEST_ADDRESS="+address).evaluated(s)
+	s.rehome(s.policy(), store(t), "REHOME_API_ADDRESS="+address).evaluated(s)
 	_, err = s.client.CoreV1().ServiceAccounts(s.namespace).Create(t.Context(),
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "asker"}}, metav1.CreateOptions{})
 	s.must(err)
@@ -78,7 +78,7 @@ func TestAServiceAccountAsksOverHTTPForWhatItMay(t *testing.T) {
 	s.must(err)
 	post := func(token string) (status int, text string) {
 		t.Helper()
-		q, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/", strings.NewReader(string(body)))
+		q, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/v1/requests", strings.NewReader(string(body)))
 		s.must(err)
 		q.Header.Set("Content-Type", cloudevent.StructuredJSON)
 		q.Header.Set("Authorization", "Bearer "+token)
@@ -93,8 +93,8 @@ func TestAServiceAccountAsksOverHTTPForWhatItMay(t *testing.T) {
 		t.Errorf("a forged token: %d %s", status, text)
 	}
 	account := "system:serviceaccount:" + s.namespace + ":asker"
-	want := "user " + account + " may not create requests.rehome.dev in namespace " + s.namespace + "\n"
-	if status, text := post(token.Status.Token); status != http.StatusForbidden || text != want {
+	want := "user " + account + " may not create requests.rehome.dev in namespace " + s.namespace
+	if status, text := post(token.Status.Token); status != http.StatusForbidden || !strings.Contains(text, `"detail":"`+want+`"`) {
 		t.Errorf("without the right: %d %s, want %s", status, text, want)
 	}
 

@@ -31,7 +31,7 @@ func Start(binary string, arguments, environment []string) (*Program, error) {
 	}
 	ended := make(chan struct{})
 	p := &Program{Address: address, Log: &Log{}, Ended: ended, command: exec.Command(binary, arguments...)}
-	p.command.Env = append(append(os.Environ(), "REHOME_HTTP_ADDRESS="+address), environment...)
+	p.command.Env = append(append(os.Environ(), "REHOME_HTTP_ADDRESS="+address, "REHOME_API_LOCAL="), environment...)
 	p.command.Stdout, p.command.Stderr = p.Log, p.Log
 	if err := p.command.Start(); err != nil {
 		return nil, fmt.Errorf("start rehome: %w", err)

@@ -3,7 +3,7 @@
 It prints the verdicts that `rehome forward` posts to it. With --pod it also asks for that pod to be moved, prints the receipt,
 and ends when the move is over: with 0 if the replacement runs elsewhere, else with 1. Each line is JSON. To try it:
 
-    REHOME_REQUEST_ADDRESS=127.0.0.1:8643 rehome run --policy deploy/policy.yaml
+    REHOME_API_ADDRESS=127.0.0.1:8643 rehome run --policy deploy/policy.yaml
     rehome forward --to http://127.0.0.1:8092/ --type verdict
     kubectl create token default > token
     python3 docs/examples/listener/listener.py --pod shop/cart-0 --reason 'it hangs' --token-file token
@@ -90,7 +90,7 @@ def ask(url: str, token: str, data: dict) -> tuple:
 def main() -> int:
     flags = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     flags.add_argument("--listen", default="127.0.0.1:8092", help="where verdicts are posted")
-    flags.add_argument("--ask", default="http://127.0.0.1:8643/", help="where requests are taken")
+    flags.add_argument("--ask", default="http://127.0.0.1:8643/v1/requests", help="where requests are taken")
     flags.add_argument("--token-file", help="file with a token of the cluster")
     flags.add_argument("--pod", help="NAMESPACE/NAME of a pod that is to move")
     flags.add_argument("--reason", default="an example wants it", help="why it is to move")

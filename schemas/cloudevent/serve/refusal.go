@@ -35,6 +35,9 @@ func (r *Refusal) After(d time.Duration) *Refusal {
 	return r.With("Retry-After", strconv.Itoa(int((d+time.Second-1)/time.Second)))
 }
 
+// Header returns the headers of the response.
+func (r *Refusal) Header() http.Header { return r.header }
+
 func (r *Refusal) Error() string { return r.err.Error() }
 
 func (r *Refusal) Unwrap() error { return r.err }

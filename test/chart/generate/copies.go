@@ -39,7 +39,7 @@ func copies(deploy string) (map[string][]byte, error) {
 		}
 	}
 	for name, folder := range map[string]string{
-		"watcher": "watcher/rules", "actuator": "actuator/rules", "maintenance": "maintenance/rules",
+		"watcher": "watcher/rules", "actuator": "actuator/rules", "maintenance": "maintenance/rules", "api": "api/rules",
 		"requests": "requests", "metrics-api": "metrics-api", "people": "people", "setup": "setup",
 		"restart": "restart", "eviction-requests": "eviction-requests",
 	} {

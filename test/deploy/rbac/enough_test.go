@@ -31,7 +31,8 @@ type cast struct {
 	t        *testing.T
 	kinds    rest.Interface
 	common   []string // settings of all processes
-	requests string   // where requests are taken
+	requests string   // the network address of the API, where requests are taken
+	local    string   // its loopback address
 	running  []*program.Program
 }
 
@@ -75,13 +76,14 @@ func (c *cast) end() {
 // enough plays everything that needs a right with the deployed roles, and compares the audit log with the rights: every request
 // must be allowed, and every right must be used.
 func enough(t *testing.T, s *stage) {
-	m := s.apply(t, append(features, ".", "people")...)
+	m := s.apply(t, append(features, ".", "api", "people")...)
 	c := newCast(t, s)
 	c.perform()
 	c.end()
 	c.audited(m, "rehome-watcher")
 	c.audited(m, "rehome-actuator")
 	c.audited(m, "rehome-maintenance")
+	c.audited(m, "rehome-api")
 	c.audited(m, "rehome-setup")
 }
 
@@ -101,6 +103,8 @@ func newCast(t *testing.T, s *stage) *cast {
 	}}
 	c.requests, err = program.FreeAddress()
 	must(t, err)
+	c.local, err = program.FreeAddress()
+	must(t, err)
 	elsewhere, err := program.FreeAddress()
 	must(t, err)
 	file, err := w.policy(w.name, restarts, "evictionRequests: {wait: 1s}", "functions: [{name: RemoveFailedPods, http: {url: http://"+elsewhere+"}}]",
@@ -115,7 +119,8 @@ func newCast(t *testing.T, s *stage) *cast {
 	served := c.serve(elsewhere)
 	c.start(nowhere, []string{"functions"})
 	c.start(nowhere, []string{"dispatcher", "--policy", file})
-	c.start(c.as("rehome-watcher"), []string{"watcher", "--policy", file}, "REHOME_REQUEST_ADDRESS="+c.requests)
+	c.start(c.as("rehome-watcher"), []string{"watcher", "--policy", file})
+	c.start(c.as("rehome-api"), []string{"api", "--policy", file}, "REHOME_API_ADDRESS="+c.requests, "REHOME_API_LOCAL="+c.local)
 	c.start(c.as("rehome-actuator"), []string{"actuator", "--policy", file})
 	c.start(c.as("rehome-maintenance"), []string{"maintenance", "--policy", file})
 	c.running = append(c.running, served)
@@ -191,6 +196,10 @@ func (c *cast) requested() {
 	// The pod of a Deployment whose other node has a taint: it comes back to where it was, but it is moved.
 	body, err := c.asked(ctx, "plain", "one")
 	must(t, err)
+	must(t, until(ctx, "the state has the leaders", func() (bool, string) {
+		text := state(ctx, c.local)
+		return strings.Contains(text, `"holder":"`), text
+	}))
 	for account, want := range map[string]int{"bystander": http.StatusForbidden, "asker": http.StatusAccepted} {
 		token, err := c.token(ctx, c.name, account)
 		must(t, err)
@@ -201,9 +210,27 @@ func (c *cast) requested() {
 	}
 }
 
+// state returns the state of an API, or why there is none.
+func state(ctx context.Context, address string) string {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/v1/state", nil)
+	if err != nil {
+		return err.Error()
+	}
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return err.Error()
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
 // ask posts a request.
 func ask(ctx context.Context, address, token string, body []byte) (status int, text string) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+"/", bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+"/v1/requests", bytes.NewReader(body))
 	if err != nil {
 		return 0, err.Error()
 	}

@@ -97,7 +97,7 @@ func eachRemoved(t *testing.T, s *stage) {
 func newRemoval(t *testing.T, s *stage) *removal {
 	t.Helper()
 	ctx := t.Context()
-	r := &removal{stage: s, base: s.apply(t, "watcher", "actuator", "maintenance"), of: map[string]manifests{}}
+	r := &removal{stage: s, base: s.apply(t, "watcher", "actuator", "maintenance", "api"), of: map[string]manifests{}}
 	for _, feature := range features {
 		r.of[feature] = s.apply(t, feature)
 	}
@@ -119,7 +119,7 @@ func newRemoval(t *testing.T, s *stage) *removal {
 
 // each returns the processes that can run in parallel, and the processes that would affect each other's maintenances.
 func (r *removal) each() (beside, alone []lacking) {
-	for _, role := range []string{"watcher", "actuator", "maintenance"} {
+	for _, role := range []string{"watcher", "actuator", "maintenance", "api"} {
 		for _, feature := range append([]string{""}, features...) {
 			of := r.base
 			if feature != "" {
@@ -143,7 +143,7 @@ func (r *removal) each() (beside, alone []lacking) {
 
 // follows reports whether the role needs the right even if there is nothing to do.
 func (l lacking) follows() bool {
-	return l.feature == "" && (l.right.Verb == "list" || l.right.Verb == "watch" || l.right.Resource == "leases")
+	return l.feature == "" && (l.role != "api" || l.right.Resource != "leases") && (l.right.Verb == "list" || l.right.Verb == "watch" || l.right.Resource == "leases")
 }
 
 // sceneOf returns the scene where the process uses the right.
@@ -153,6 +153,8 @@ func (l lacking) sceneOf() scene {
 		return following
 	case l.role == "watcher":
 		return watching
+	case l.role == "api":
+		return serving
 	case l.role == "maintenance":
 		return maintaining
 	case l.feature == "eviction-requests":
@@ -304,7 +306,25 @@ func watching(ctx context.Context, l lacking, said func(string) bool) error {
 	if err != nil {
 		return err
 	}
+	return l.run(ctx, said, nil, []string{"watcher", "--policy", file}, kubeconfig, l.bus)
+}
+
+// serving is the API by itself, which is asked for the state and for a move.
+func serving(ctx context.Context, l lacking, said func(string) bool) error {
+	kubeconfig, err := l.deprive(ctx, "rehome-api")
+	if err != nil {
+		return err
+	}
+	w := world{stage: l.stage, name: "load"}
+	file, err := w.policy(l.place, byTaint)
+	if err != nil {
+		return err
+	}
 	address, err := program.FreeAddress()
+	if err != nil {
+		return err
+	}
+	local, err := program.FreeAddress()
 	if err != nil {
 		return err
 	}
@@ -314,9 +334,9 @@ func watching(ctx context.Context, l lacking, said func(string) bool) error {
 	}
 	asking := func() string {
 		_, text := ask(ctx, address, token, []byte(request))
-		return "answer: " + text + "\n"
+		return "answer: " + text + "\nstate: " + state(ctx, local) + "\n"
 	}
-	return l.run(ctx, said, asking, []string{"watcher", "--policy", file}, kubeconfig, l.bus, "REHOME_REQUEST_ADDRESS="+address)
+	return l.run(ctx, said, asking, []string{"api", "--policy", file}, kubeconfig, l.bus, "REHOME_API_ADDRESS="+address, "REHOME_API_LOCAL="+local)
 }
 
 // request is a request without permission.

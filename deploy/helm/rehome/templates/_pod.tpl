@@ -10,13 +10,13 @@
 {{- $_ := set $env "REHOME_LOG_LEVEL" ($v.logging.level | default $flags.env.REHOME_LOG_LEVEL | default "INFO") -}}
 {{- $_ := set $env "REHOME_LOG_FORMAT" ($v.logging.format | default $flags.env.REHOME_LOG_FORMAT | default "text") -}}
 {{- with include "rehome.resources" (list $root $part) | fromYaml | include "rehome.goMemLimit" -}}{{- $_ := set $env "GOMEMLIMIT" . -}}{{- end -}}
-{{- if has $part (list "all" "watcher" "actuator" "maintenance" "dispatcher" "once" "setup") -}}
+{{- if has $part (list "all" "watcher" "actuator" "maintenance" "api" "dispatcher" "once" "setup") -}}
 {{- $_ := set $env "REHOME_POLICY" "/etc/rehome/policy/policy.yaml" -}}
 {{- end -}}
-{{- if has $part (list "all" "watcher" "actuator" "maintenance" "once" "setup") -}}
+{{- if has $part (list "all" "watcher" "actuator" "maintenance" "api" "once" "setup") -}}
 {{- with $flags.env.REHOME_KUBECONFIG -}}{{- $_ := set $env "REHOME_KUBECONFIG" . -}}{{- end -}}
 {{- end -}}
-{{- if has $part (list "all" "watcher" "actuator" "maintenance" "once") -}}
+{{- if has $part (list "all" "watcher" "actuator" "maintenance" "api" "once") -}}
 {{- if include "rehome.dryRun" $root -}}{{- $_ := set $env "REHOME_DRY_RUN" "true" -}}{{- end -}}
 {{- $_ := set $env "REHOME_LEASE_NAMESPACE" (include "rehome.leaseNamespace" $root) -}}
 {{- with $v.leaderElection.leaseDuration | default $flags.env.REHOME_LEASE_DURATION -}}
@@ -65,21 +65,21 @@
 {{- $_ := set $env "REHOME_HTTP_KEY_FILE" ($flags.env.REHOME_HTTP_KEY_FILE | default "/etc/rehome/http/tls.key") -}}
 {{- end -}}
 {{- end -}}
-{{- $offered := or (ne $tls "off") (and $v.requests.enabled (has $part (list "all" "watcher"))) -}}
+{{- $offered := or (ne $tls "off") (and $v.requests.enabled (has $part (list "all" "api"))) -}}
 {{- if and $offered (or $v.metrics.http2 (eq ($flags.env.REHOME_HTTP2 | default "false") "true")) -}}
 {{- $_ := set $env "REHOME_HTTP2" "true" -}}
 {{- end -}}
-{{- if and $v.metrics.auth (has $part (list "all" "watcher" "actuator" "maintenance")) -}}
+{{- if and $v.metrics.auth (has $part (list "all" "watcher" "actuator" "maintenance" "api")) -}}
 {{- $_ := set $env "REHOME_HTTP_AUTH" "true" -}}
 {{- if $v.metrics.profiles -}}{{- $_ := set $env "REHOME_PROFILES" "true" -}}{{- end -}}
 {{- end -}}
-{{- if and $v.requests.enabled (has $part (list "all" "watcher")) -}}
-{{- $_ := set $env "REHOME_REQUEST_ADDRESS" (printf ":%v" $v.requests.port) -}}
+{{- if and $v.requests.enabled (has $part (list "all" "api")) -}}
+{{- $_ := set $env "REHOME_API_ADDRESS" (printf ":%v" $v.requests.port) -}}
 {{- if eq $v.requests.tls "files" -}}
-{{- $_ := set $env "REHOME_REQUEST_CERT_FILE" "/etc/rehome/requests/tls.crt" -}}
-{{- $_ := set $env "REHOME_REQUEST_KEY_FILE" "/etc/rehome/requests/tls.key" -}}
+{{- $_ := set $env "REHOME_API_CERT_FILE" "/etc/rehome/requests/tls.crt" -}}
+{{- $_ := set $env "REHOME_API_KEY_FILE" "/etc/rehome/requests/tls.key" -}}
 {{- else -}}
-{{- $_ := set $env "REHOME_REQUEST_TLS" $v.requests.tls -}}
+{{- $_ := set $env "REHOME_API_TLS" $v.requests.tls -}}
 {{- end -}}
 {{- end -}}
 {{- end }}
@@ -148,11 +148,11 @@
 {{- $volumes = append $volumes (dict "name" "http-tls" "secret" (dict "secretName" $v.metrics.tlsSecret "defaultMode" 288)) -}}
 {{- $mounts = append $mounts (dict "name" "http-tls" "mountPath" "/etc/rehome/http" "readOnly" true) -}}
 {{- end -}}
-{{- if and $v.requests.enabled (eq $v.requests.tls "files") (has $part (list "all" "watcher")) -}}
+{{- if and $v.requests.enabled (eq $v.requests.tls "files") (has $part (list "all" "api")) -}}
 {{- $volumes = append $volumes (dict "name" "requests-tls" "secret" (dict "secretName" $v.requests.tlsSecret "defaultMode" 288)) -}}
 {{- $mounts = append $mounts (dict "name" "requests-tls" "mountPath" "/etc/rehome/requests" "readOnly" true) -}}
 {{- end -}}
-{{- if has $part (list "all" "watcher" "actuator" "maintenance" "once" "setup") -}}
+{{- if has $part (list "all" "watcher" "actuator" "maintenance" "api" "once" "setup") -}}
 {{- $volumes = concat $volumes $v.extraServiceAccountVolumes -}}
 {{- $mounts = concat $mounts $v.extraServiceAccountVolumeMounts -}}
 {{- end -}}
@@ -179,7 +179,7 @@
 {{- $root := index . 0 -}}
 {{- $part := index . 1 -}}
 {{- $v := $root.Values -}}
-{{- $rightful := has $part (list "all" "watcher" "actuator" "maintenance" "once" "setup") -}}
+{{- $rightful := has $part (list "all" "watcher" "actuator" "maintenance" "api" "once" "setup") -}}
 {{- $serves := not (has $part (list "once" "setup")) -}}
 {{- $volumes := include "rehome.volumes" (list $root $part) | fromJson -}}
 serviceAccountName: {{ include "rehome.serviceAccount" (list $root (ternary "all" $part (eq $part "once"))) }}
@@ -262,7 +262,7 @@ volumes: {{- toYaml . | nindent 0 }}
 {{- $first := dict "name" "http" "containerPort" (include "rehome.port" $root | int) "protocol" "TCP" -}}
 {{- $ports := list (mergeOverwrite (deepCopy ($v.ports | default (list dict) | first)) $first) -}}
 {{- $ports = concat $ports ($v.ports | default list | rest) -}}
-{{- if and $v.requests.enabled (has (index . 1) (list "all" "watcher")) -}}
+{{- if and $v.requests.enabled (has (index . 1) (list "all" "api")) -}}
 {{- $ports = append $ports (dict "name" "requests" "containerPort" (int $v.requests.port) "protocol" "TCP") -}}
 {{- end -}}
 {{- toJson $ports -}}

@@ -57,6 +57,7 @@ Deployment
 {{- if or .Values.dispatcher.enabled .Values.knative.enabled -}}
 {{- $parts = append $parts "dispatcher" -}}
 {{- end -}}
+{{- if .Values.requests.enabled -}}{{- $parts = append $parts "api" -}}{{- end -}}
 {{- else -}}
 {{- $parts = list "all" -}}
 {{- end -}}
@@ -74,7 +75,7 @@ Deployment
 {{/* The names of the parts that use the API server. */}}
 {{- define "rehome.rightful" -}}
 {{- if and (eq (include "rehome.kind" .) "Deployment") (eq .Values.mode "distributed") -}}
-{{- toJson (concat (list "watcher" "actuator") (ternary (list "maintenance") list .Values.maintenance.enabled)) -}}
+{{- toJson (concat (list "watcher" "actuator") (ternary (list "maintenance") list .Values.maintenance.enabled) (ternary (list "api") list .Values.requests.enabled)) -}}
 {{- else -}}
 ["all"]
 {{- end -}}
@@ -97,8 +98,9 @@ Deployment
 {{- if .Values.metrics.auth -}}
 {{- $_ := set $rights "requests" (include "rehome.rightful" . | fromJsonArray) -}}
 {{- else if .Values.requests.enabled -}}
-{{- $_ := set $rights "requests" $watcher -}}
+{{- $_ := set $rights "requests" (list (ternary "api" "all" $apart)) -}}
 {{- end -}}
+{{- if and $apart $runs .Values.requests.enabled -}}{{- $_ := set $rights "api" (list "api") -}}{{- end -}}
 {{- $measures := ($policy.metricsCollector | default dict).enabled -}}
 {{- range $policy.metricsProviders -}}
 {{- if eq .source "KubernetesMetrics" -}}{{- $measures = true -}}{{- end -}}

@@ -1,0 +1,431 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/rehome-dev/rehome/api/feed"
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/filter"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/cloudevent"
+	"github.com/rehome-dev/rehome/schemas/cloudevent/serve"
+	"github.com/rehome-dev/rehome/status"
+)
+
+const (
+	// eventQueue is how many events a client may be behind.
+	eventQueue = 1000
+	// deferredFor is how long a deferred pod without another verdict is listed.
+	deferredFor = time.Hour
+	// retryHistory is the time between two tries to read the history.
+	retryHistory = 2 * time.Second
+	// mostReads limits how often the past is read for a client that reads it more slowly than events come.
+	mostReads = 5
+)
+
+// history follows the history of the bus for all clients, and knows the deferred pods.
+type history struct {
+	bus *bus.Bus
+
+	mu       sync.Mutex
+	clients  map[*listener]bool
+	deferred status.Deferrals
+	changed  time.Time // when the last event came
+	last     uint64    // the sequence of the last event
+}
+
+// event is an event for several clients.
+type event struct {
+	schemas.Event
+	namespace string // of the pod that a verdict or a delta is about; empty: only users who may see everything see the event
+	encode    func() *feed.Message
+}
+
+// listener is a client of new events.
+type listener struct {
+	queue chan *event
+
+	mu     sync.Mutex
+	missed int // since the client was told
+}
+
+// run follows the history until ctx ends.
+func (h *history) run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		after, err := h.readDeferred(ctx)
+		if err == nil {
+			err = h.bus.Events(ctx, bus.Query{After: after, Follow: true}, func(e schemas.Event) error {
+				h.take(e)
+				return nil
+			})
+		}
+		if err == nil {
+			return nil
+		}
+		select { // Ready of the bus says what is wrong
+		case <-time.After(retryHistory):
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+// readDeferred reads the verdicts of the last hour, and returns the sequence of the last one.
+func (h *history) readDeferred(ctx context.Context) (last uint64, err error) {
+	deferred := status.Deferrals{}
+	query := bus.Query{Channels: []string{bus.VerdictChannels}, Since: time.Now().Add(-deferredFor)}
+	err = h.bus.Events(ctx, query, func(e schemas.Event) error {
+		last = e.Sequence
+		if v, err := schemas.Decode[schemas.Verdict](e); err == nil {
+			deferred.Verdict(v, e.Time)
+		}
+		return nil
+	})
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.deferred, h.changed = deferred, time.Now()
+	return last, err
+}
+
+// take passes an event on. It waits for no client.
+func (h *history) take(e schemas.Event) {
+	item := newEvent(e)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.changed, h.last = time.Now(), e.Sequence
+	if e.Type == schemas.VerdictType {
+		if v, err := schemas.Decode[schemas.Verdict](e); err == nil {
+			h.deferred.Verdict(v, e.Time)
+		}
+	}
+	for l := range h.clients {
+		l.put(item)
+	}
+}
+
+func newEvent(e schemas.Event) *event {
+	item := &event{Event: e, encode: sync.OnceValue(func() *feed.Message { return encoded(e) })}
+	switch e.Type {
+	case schemas.VerdictType:
+		if v, err := schemas.Decode[schemas.Verdict](e); err == nil {
+			item.namespace = v.Intent.Pod.Namespace
+		}
+	case schemas.DeltaType:
+		if d, err := schemas.Decode[schemas.Delta](e); err == nil && d.Object.Kind == "Pod" {
+			item.namespace = d.Object.Namespace
+		}
+	}
+	return item
+}
+
+// encoded returns the event as a message; nil if it cannot be written.
+func encoded(e schemas.Event) *feed.Message {
+	text, err := cloudevent.WriteStructured(e)
+	if err != nil {
+		return nil
+	}
+	if bytes.ContainsAny(text, "\r\n") { // they would end the line of the stream
+		var line bytes.Buffer
+		if json.Compact(&line, text) != nil {
+			return nil
+		}
+		text = line.Bytes()
+	}
+	return feed.NewEvent(e.Sequence, text)
+}
+
+// put adds an event to the queue, or counts it as missed.
+func (l *listener) put(e *event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.missed == 0 {
+		select {
+		case l.queue <- e:
+			return
+		default:
+		}
+	}
+	l.missed++
+}
+
+// takeMissed returns how many events the client missed after those in the queue, and begins anew.
+func (l *listener) takeMissed() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.queue) > 0 {
+		return 0
+	}
+	n := l.missed
+	l.missed = 0
+	return n
+}
+
+func (h *history) join() *listener {
+	l := &listener{queue: make(chan *event, eventQueue)}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.clients[l] = true
+	return l
+}
+
+func (h *history) leave(l *listener) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.clients, l)
+}
+
+// lost reports whether the history ends before a sequence, so that it was lost and began anew.
+func (h *history) lost(after uint64) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.last > 0 && after > h.last
+}
+
+// changedSince reports whether an event came after a time.
+func (h *history) changedSince(at time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.changed.After(at)
+}
+
+// deferredPods returns the pods that are deferred, unless their last verdict is too old.
+func (h *history) deferredPods(now time.Time) []status.DeferredPod {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for key, p := range h.deferred {
+		if now.Sub(p.Last) > deferredFor {
+			delete(h.deferred, key)
+		}
+	}
+	return h.deferred.List()
+}
+
+type eventsInput struct {
+	Types        []string `query:"type" doc:"delta, intents, verdict, receipt, or maintenance; with commas, as all lists" maxItems:"10"`
+	Outcomes     []string `query:"outcome" doc:"of verdicts, such as evicted" maxItems:"10"`
+	Strategies   []string `query:"strategy" maxItems:"50"`
+	Namespaces   []string `query:"namespace" maxItems:"50"`
+	Pods         []string `query:"pod" doc:"NAMESPACE/NAME" maxItems:"50"`
+	Nodes        []string `query:"node" maxItems:"50"`
+	Maintenances []string `query:"maintenance" maxItems:"50"`
+	Correlations []string `query:"correlation" maxItems:"50"`
+	Since        string   `query:"since" doc:"begin this long ago, such as 1h, or at this time, such as 2030-01-02T15:04:05Z"`
+	Follow       bool     `query:"follow" default:"true" doc:"go on with new events"`
+	Limit        int      `query:"limit" minimum:"0" doc:"end after so many events; 0: no limit"`
+	LastEventID  string   `header:"Last-Event-ID" doc:"the id of the last event that the client has; instead of since"`
+}
+
+// eventsQuery is what a client asks for.
+type eventsQuery struct {
+	filter.Filter
+	bus.Query      // of the past
+	past      bool // there is one to read
+	follow    bool
+	left      int // events until the limit; negative: no limit
+}
+
+func (in *eventsInput) query(now time.Time) (q eventsQuery, err error) {
+	q.Filter = filter.Filter{
+		Types: in.Types, Outcomes: in.Outcomes, Strategies: in.Strategies, Namespaces: in.Namespaces, Nodes: in.Nodes,
+		Maintenances: in.Maintenances, Correlations: in.Correlations,
+	}
+	for _, text := range in.Pods {
+		p, err := filter.ParsePod(text)
+		if err != nil {
+			return q, serve.Refuse(http.StatusUnprocessableEntity, "pod: %w", err)
+		}
+		q.Pods = append(q.Pods, p)
+	}
+	if err := q.Check(); err != nil {
+		return q, serve.Refuse(http.StatusUnprocessableEntity, "%w", err)
+	}
+	for _, noun := range []string{filter.Scope, filter.Request} {
+		if slices.Contains(q.Types, noun) {
+			return q, serve.Refuse(http.StatusUnprocessableEntity, "type: want delta, intents, verdict, receipt, or maintenance, got %s", noun)
+		}
+	}
+	q.Query.Channels, q.follow, q.left = q.Filter.Channels(), in.Follow, in.Limit
+	if q.left == 0 {
+		q.left = -1
+	}
+	if in.LastEventID != "" {
+		if q.After, err = strconv.ParseUint(in.LastEventID, 10, 64); err != nil {
+			return q, serve.Refuse(http.StatusUnprocessableEntity, "Last-Event-ID: want a number, got %.100q", in.LastEventID)
+		}
+	}
+	switch d, wrong := time.ParseDuration(in.Since); {
+	case in.Since == "":
+	case wrong == nil && d >= 0:
+		q.Since = now.Add(-d)
+	default:
+		if q.Since, err = time.Parse(time.RFC3339, in.Since); err != nil {
+			return q, serve.Refuse(http.StatusUnprocessableEntity,
+				"since: want a duration such as 1h, or a time such as 2030-01-02T15:04:05Z, got %.100q", in.Since)
+		}
+	}
+	if q.Since.IsZero() && !q.follow {
+		q.Since = time.Unix(0, 0)
+	}
+	q.past = q.After > 0 || !q.Since.IsZero()
+	return q, nil
+}
+
+// missedEvents says that events were left out because the client was too slow.
+type missedEvents struct {
+	Count int `json:"count"`
+}
+
+func (s *Server) registerEvents(a huma.API) {
+	huma.Register(a, streamOperation(a, huma.Operation{
+		OperationID: "events", Path: "/v1/events", Summary: "Events of the history, and new ones",
+		Description: "Server-sent events without a name, whose data is a CloudEvent as JSON, and whose id is a number that grows. " +
+			"The event missed says how many were left out because the client was too slow.",
+	}, map[string]any{"message": map[string]any{}, "missed": missedEvents{}}), answer(s, s.events))
+}
+
+func (s *Server) events(ctx context.Context, in *eventsInput) (*huma.StreamResponse, error) {
+	c := callOf(ctx)
+	q, err := in.query(time.Now())
+	if err != nil {
+		return nil, err
+	}
+	a, err := s.access(ctx, c.user)
+	if err != nil {
+		return nil, err
+	}
+	if q.past || !q.follow { // else it waits
+		if err := s.Bus.Ready(); err != nil {
+			return nil, err
+		}
+	}
+	end, err := s.listens.begin(c.user)
+	if err != nil {
+		return nil, err
+	}
+	return s.streamed(c, end, func(ctx context.Context, to *stream) {
+		r := eventWriter{server: s, call: c, access: a, eventsQuery: q, to: to}
+		if err := r.run(ctx); err != nil && !errors.Is(err, errGone) && ctx.Err() == nil {
+			s.Log.Warn("the history cannot be read for a client", "user", c.user.Username, "error", err)
+		}
+	}), nil
+}
+
+// errGone says that the client is gone, or has what it asked for.
+var errGone = errors.New("the client is gone")
+
+// eventWriter writes events to one client.
+type eventWriter struct {
+	eventsQuery
+	server *Server
+	call   call
+	access access
+	to     *stream
+	// read is the sequence of the last event of the past, and seen that of the last new event that was left out for it.
+	read, seen uint64
+}
+
+// run writes the past and then new events. It returns errGone, or an error of the bus.
+func (r *eventWriter) run(ctx context.Context) error {
+	h := r.server.history
+	live := h.join()
+	defer h.leave(live)
+	if h.lost(r.After) {
+		r.After = 0
+		if r.Since.IsZero() {
+			r.Since = time.Unix(0, 0)
+		}
+		if r.to.tell("missed", missedEvents{}) != nil {
+			return errGone
+		}
+	}
+	for reads := 0; r.past && reads < mostReads; reads++ {
+		if err := r.readPast(ctx); err != nil {
+			return err
+		}
+		live.mu.Lock()
+		again := live.missed > 0 // they are in the past now
+		if again {
+			live.missed, live.queue = 0, make(chan *event, eventQueue)
+		}
+		live.mu.Unlock()
+		if !again {
+			break
+		}
+		r.After = r.read
+	}
+	if !r.follow {
+		return errGone
+	}
+	return r.follows(ctx, live)
+}
+
+func (r *eventWriter) readPast(ctx context.Context) error {
+	return r.server.Bus.Events(ctx, r.Query, func(e schemas.Event) error {
+		r.read = e.Sequence
+		return r.write(newEvent(e))
+	})
+}
+
+// write sends an event if the client asked for it and may see it.
+func (r *eventWriter) write(e *event) error {
+	if !r.Matches(e.Event) || !r.access.full() && (e.namespace == "" || !r.access.sees(e.namespace)) {
+		return nil
+	}
+	m := e.encode()
+	if m == nil {
+		return nil
+	}
+	if r.to.send(m) != nil {
+		return errGone
+	}
+	if r.left--; r.left == 0 {
+		return errGone
+	}
+	return nil
+}
+
+func (r *eventWriter) follows(ctx context.Context, live *listener) error {
+	pings, rechecks := time.NewTicker(pingEvery), time.NewTicker(recheckEvery)
+	defer pings.Stop()
+	defer rechecks.Stop()
+	for {
+		if n := live.takeMissed(); n > 0 && r.to.tell("missed", missedEvents{n}) != nil {
+			return errGone
+		}
+		select {
+		case <-ctx.Done():
+			return errGone
+		case e := <-live.queue:
+			if e.Sequence <= r.read && e.Sequence > r.seen {
+				r.seen = e.Sequence
+				continue
+			}
+			r.read = 0 // also if the history began anew
+			if err := r.write(e); err != nil {
+				return err
+			}
+		case <-pings.C:
+			if r.to.send(ping()) != nil {
+				return errGone
+			}
+		case <-rechecks.C:
+			now, gone := r.server.recheck(ctx, r.call)
+			if gone {
+				return errGone
+			}
+			if now != nil {
+				r.access = *now
+			}
+		}
+	}
+}

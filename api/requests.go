@@ -1,0 +1,340 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"maps"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/cloudevent"
+	"github.com/rehome-dev/rehome/schemas/cloudevent/serve"
+	"github.com/rehome-dev/rehome/status"
+)
+
+const (
+	// receiptWithin limits the wait for a receipt.
+	receiptWithin = 5 * time.Second
+	// clocks is the tolerated difference between the clocks of this process and the bus.
+	clocks = time.Minute
+	// parallel limits concurrent requests, and perMinute the requests of one user.
+	parallel  = 32
+	perMinute = 30
+	// mostBytes limits the body of a request.
+	mostBytes = 64 << 10
+	// mostRequesters limits the requests of which the user is remembered, and requesterTTL how long: as long as the history is kept.
+	mostRequesters = 10_000
+	requesterTTL   = 72 * time.Hour
+)
+
+func (s *Server) registerRequests(a huma.API) {
+	huma.Register(a, huma.Operation{
+		OperationID: "list-requests", Method: http.MethodGet, Path: "/v1/requests",
+		Summary: "Open requests: all, or those of a user who may not see everything",
+	}, answer(s, s.listRequests))
+	huma.Register(a, huma.Operation{
+		OperationID: "get-request", Method: http.MethodGet, Path: "/v1/requests/{sender}/{name}",
+		Summary: "A request, if it is open, and its last receipt",
+	}, answer(s, s.getRequest))
+	receipt := func(text string) *huma.Response {
+		return &huma.Response{Description: text, Content: map[string]*huma.MediaType{
+			cloudevent.StructuredJSON: {Schema: &huma.Schema{Type: huma.TypeObject, Description: "a CloudEvent of type " + schemas.ReceiptType}},
+		}}
+	}
+	huma.Register(a, huma.Operation{
+		OperationID: "request", Method: http.MethodPost, Path: "/v1/requests", MaxBodyBytes: mostBytes,
+		Summary: "Request a move, the maintenance of a node, an evaluation, or a cancellation",
+		Description: "The body is a CloudEvent of type " + schemas.RequestType + ", structured, or binary with the type application/json and " +
+			"attributes in headers. The receipt comes in the same mode. Without a receipt within five seconds the response has no body.",
+		Responses: map[string]*huma.Response{
+			"202": receipt("It is on the bus, and Rehome has accepted it, or has not answered yet."),
+			"409": receipt("It conflicts with another request, or is not allowed."),
+			"422": receipt("It violates the contract, or its content was rejected."), "429": receipt("Too many requests."),
+		},
+	}, answer(s, s.postRequest))
+}
+
+type requestsOutput struct {
+	Body struct {
+		Requests []status.OpenRequest `json:"requests"`
+	}
+}
+
+func (s *Server) listRequests(ctx context.Context, _ *struct{}) (*requestsOutput, error) {
+	u := callOf(ctx).user
+	a, err := s.access(ctx, u)
+	if err != nil {
+		return nil, err
+	}
+	open, err := status.Requests(ctx, s.Bus)
+	out := &requestsOutput{}
+	out.Body.Requests = []status.OpenRequest{}
+	for _, r := range open {
+		if a.full() || u.made(r.Request) {
+			out.Body.Requests = append(out.Body.Requests, r)
+		}
+	}
+	return out, err
+}
+
+// made reports whether the user made a request.
+func (u user) made(r schemas.Request) bool {
+	return r.Sender == policy.HTTPSender && r.Requester == cut(u.Username, schemas.MaxRequester)
+}
+
+type requestInput struct {
+	Sender string `path:"sender" maxLength:"63"`
+	Name   string `path:"name" maxLength:"63"`
+}
+
+type requestOutput struct {
+	Body struct {
+		// Request is the request, if it is open.
+		Request *status.OpenRequest `json:"request,omitempty"`
+		// Receipt is the last one, and At its time.
+		Receipt *schemas.Receipt `json:"receipt,omitempty"`
+		At      time.Time        `json:"at,omitzero"`
+	}
+}
+
+func (s *Server) getRequest(ctx context.Context, in *requestInput) (*requestOutput, error) {
+	if !schemas.IsRequestWord(in.Sender) || !schemas.IsRequestWord(in.Name) {
+		return nil, serve.Refuse(http.StatusUnprocessableEntity, "want a sender and a name of 1 to 63 of a-z, 0-9 and -, got %.100q and %.100q",
+			in.Sender, in.Name)
+	}
+	u, out := callOf(ctx).user, &requestOutput{}
+	open, err := status.Requests(ctx, s.Bus)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range open {
+		if r.Sender == in.Sender && r.Name == in.Name {
+			out.Body.Request = &r
+		}
+	}
+	requester, _ := s.requesters.Get(in.Name)
+	own := in.Sender == policy.HTTPSender && requester == u.Username || out.Body.Request != nil && u.made(out.Body.Request.Request)
+	if !own {
+		if err := s.maySeeAll(ctx, u); err != nil {
+			return nil, err
+		}
+	}
+	told, err := s.Bus.Receipt(ctx, in.Sender, in.Name)
+	if err != nil {
+		return nil, err
+	}
+	if r, err := schemas.Decode[schemas.Receipt](told); err == nil {
+		out.Body.Receipt, out.Body.At = &r, told.Time.UTC()
+	}
+	if out.Body.Receipt == nil && out.Body.Request == nil {
+		return nil, serve.Refuse(http.StatusNotFound, "there is no request %s/%s", in.Sender, in.Name)
+	}
+	return out, nil
+}
+
+type postInput struct {
+	RawBody []byte `contentType:"application/cloudevents+json"`
+}
+
+// postRequest runs cheap checks first, and calls to the API server last.
+func (s *Server) postRequest(ctx context.Context, in *postInput) (*huma.StreamResponse, error) {
+	c := callOf(ctx)
+	mode, err := modeOf(c.header)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case s.passing <- struct{}{}:
+		defer func() { <-s.passing }()
+	default:
+		return nil, serve.Refuse(http.StatusTooManyRequests, "%d requests are in progress, which is the limit", parallel).After(time.Second)
+	}
+	if wait := s.users.take(c.user.Username); wait > 0 {
+		return nil, serve.Refuse(http.StatusTooManyRequests, "user %.200s has sent %d requests within a minute, which is the limit",
+			c.user.Username, perMinute).After(wait)
+	}
+	events, err := serve.Read(mode, c.header, in.RawBody)
+	if err != nil {
+		return nil, serve.Refuse(http.StatusBadRequest, "%w", err)
+	}
+	request, err := requestOf(events[0], c.user.Username)
+	if err != nil {
+		return nil, err
+	}
+	places, err := s.placesOf(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.check(ctx, c.user, request, places); err != nil {
+		return nil, err
+	}
+	return s.pass(ctx, request, events[0], mode)
+}
+
+// modeOf returns the mode of a request, which must be neither compressed nor a batch.
+func modeOf(h http.Header) (serve.Mode, error) {
+	content := h.Get("Content-Type")
+	media, _, err := mime.ParseMediaType(content)
+	switch {
+	case h.Get("Content-Encoding") != "":
+		return 0, serve.Refuse(http.StatusUnsupportedMediaType, "Content-Encoding is %.100q, want none", h.Get("Content-Encoding"))
+	case err == nil && media == cloudevent.StructuredJSON:
+		return serve.Structured, nil
+	case err == nil && media == cloudevent.JSON && h.Get(cloudevent.HeaderPrefix+"specversion") != "":
+		return serve.Binary, nil
+	}
+	return 0, serve.Refuse(http.StatusUnsupportedMediaType, "Content-Type is %.100q; want %s, or %s with the attributes in headers "+
+		"that begin with ce-", content, cloudevent.StructuredJSON, cloudevent.JSON)
+}
+
+// overrides reports whether the request lifts protections of pods or guards of the cluster.
+func overrides(r schemas.Request) bool {
+	return len(r.Override) > 0 || r.Maintenance != nil && len(r.Maintenance.Force) > 0
+}
+
+func requestOf(e schemas.Event, user string) (schemas.Request, error) {
+	if e.Type != schemas.RequestType {
+		return schemas.Request{}, serve.Refuse(http.StatusBadRequest, "the event is of type %.100q, want %s", e.Type, schemas.RequestType)
+	}
+	var r schemas.Request
+	d := json.NewDecoder(bytes.NewReader(e.Data))
+	d.DisallowUnknownFields() // it may have been meant to prevent a move
+	if err := d.Decode(&r); err != nil {
+		return r, serve.Refuse(http.StatusUnprocessableEntity, "%w", err)
+	}
+	r.Sender, r.Requester = policy.HTTPSender, cut(user, schemas.MaxRequester)
+	if r.Name == "" {
+		r.Name = "http-" + strings.ToLower(rand.Text()[:16])
+	}
+	if !schemas.IsRequestWord(r.Name) {
+		return r, serve.Refuse(http.StatusUnprocessableEntity, "name: want 1 to 63 of a-z, 0-9 and -, got %.100q", r.Name)
+	}
+	return r, nil
+}
+
+func cut(text string, most int) string {
+	if runes := []rune(text); len(runes) > most {
+		return string(runes[:most])
+	}
+	return text
+}
+
+// pass publishes the request in the trace of its event, waits for the receipt, and returns the response.
+func (s *Server) pass(ctx context.Context, r schemas.Request, asked schemas.Event, mode serve.Mode) (*huma.StreamResponse, error) {
+	e, err := schemas.NewEvent(s.Settings.Source("http"), r, time.Now(), schemas.Event{TraceParent: asked.TraceParent})
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.Bus.Publish(ctx, e); err != nil {
+		return nil, err
+	}
+	s.requesters.Add(r.Name, callOf(ctx).user.Username, requesterTTL)
+	s.Log.Info("request taken", "request", r.Name, "requester", r.Requester, "action", r.Action, "reason", r.Reason)
+	got, err := s.receipt(ctx, e, r)
+	if err != nil {
+		return nil, err
+	}
+	code, header := http.StatusAccepted, http.Header{"Rehome-Request": {r.Sender + "/" + r.Name}}
+	if got.ID != "" {
+		receipt, err := schemas.Decode[schemas.Receipt](got)
+		if err != nil {
+			return nil, err
+		}
+		if code = statusOf(receipt); code == http.StatusTooManyRequests {
+			header.Set("Retry-After", strconv.Itoa(int(time.Minute.Seconds())))
+		}
+	}
+	return &huma.StreamResponse{Body: func(c huma.Context) {
+		_, w := humago.Unwrap(c)
+		maps.Copy(w.Header(), header)
+		if got.ID == "" {
+			w.WriteHeader(code)
+		} else if err := serve.Write(w, code, mode, []schemas.Event{got}); err != nil {
+			s.refuse(w, err)
+		}
+	}}, nil
+}
+
+// errFound stops the read.
+var errFound = errors.New("the receipt is there")
+
+// receipt waits for the first receipt for the request in e. It returns the zero Event after the time limit, and also if the bus
+// becomes unavailable, because the request is already stored.
+func (s *Server) receipt(ctx context.Context, e schemas.Event, r schemas.Request) (schemas.Event, error) {
+	within, cancel := context.WithTimeout(ctx, receiptWithin)
+	defer cancel()
+	var first schemas.Event
+	query := bus.Query{
+		Channels: []string{schemas.Receipt{Sender: r.Sender, Name: r.Name}.Channel()}, Since: e.Time.Add(-clocks), Follow: true,
+	}
+	err := s.Bus.Events(within, query, func(got schemas.Event) error {
+		if got.CausationID != e.ID {
+			return nil // for an earlier request with this name
+		}
+		first = got
+		return errFound
+	})
+	switch {
+	case errors.Is(err, errFound):
+		return first, nil
+	case err != nil:
+		return schemas.Event{}, err
+	}
+	return schemas.Event{}, ctx.Err()
+}
+
+func statusOf(r schemas.Receipt) int {
+	if r.State != schemas.RequestRejected {
+		return http.StatusAccepted
+	}
+	switch r.Reason {
+	case schemas.ReceiptNotAllowed, schemas.ReceiptConflict:
+		return http.StatusConflict
+	case schemas.ReceiptTooManyRequests:
+		return http.StatusTooManyRequests
+	}
+	return http.StatusUnprocessableEntity
+}
+
+// limiter limits the requests of each user within a sliding window.
+type limiter struct {
+	most int
+	over time.Duration
+	now  func() time.Time
+
+	mu    sync.Mutex
+	asked map[string][]time.Time // by user: the times within the window, oldest first
+}
+
+// take counts a request and returns 0, or returns the time until the next one is allowed.
+func (l *limiter) take(user string) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	for name, times := range l.asked {
+		for len(times) > 0 && now.Sub(times[0]) >= l.over {
+			times = times[1:]
+		}
+		if l.asked[name] = times; len(times) == 0 {
+			delete(l.asked, name)
+		}
+	}
+	if times := l.asked[user]; len(times) >= l.most {
+		return times[0].Add(l.over).Sub(now)
+	}
+	l.asked[user] = append(l.asked[user], now)
+	return 0
+}

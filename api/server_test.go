@@ -1,0 +1,639 @@
+package api_test
+
+import (
+	"bufio"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rehome-dev/rehome/api"
+	"github.com/rehome-dev/rehome/api/feed"
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/cluster"
+	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+)
+
+// The users may get pods of the namespace shop, all pods and nodes, and nothing.
+const (
+	shopper = "shopper"
+	overall = "overall"
+)
+
+// TestServer shares a control plane and a bus among its parts. The last one stops the bus.
+func TestServer(t *testing.T) {
+	v := newVisit(t)
+	t.Run("operator", v.testOperator)
+	t.Run("page", v.testPage)
+	t.Run("unknown_paths", v.testUnknown)
+	t.Run("state", v.testState)
+	t.Run("watch", v.testWatch)
+	t.Run("rights_that_change_during_a_watch", v.testChangedRights)
+	t.Run("events", v.testEvents)
+	t.Run("resumed_events", v.testResumedEvents)
+	t.Run("bad_queries", v.testBadQueries)
+	t.Run("too_many_streams", v.testTooManyStreams)
+	t.Run("requests", v.testRequests)
+	t.Run("lost_bus", v.testLostBus)
+}
+
+// visit is a server with its two addresses.
+type visit struct {
+	*cluster.Cluster
+	server            *bus.Server
+	bus               *bus.Bus
+	operator, network string
+	node              string
+	sent              int
+}
+
+func newVisit(t *testing.T) *visit {
+	t.Helper()
+	var users []cluster.User
+	for _, name := range []string{shopper, overall, nobody} {
+		users = append(users, cluster.User{Name: name, Token: "token-" + name})
+	}
+	v := &visit{Cluster: clustertest.New(t, cluster.Options{Users: users})}
+	v.server = bustest.Server(t, bus.ServerOptions{})
+	v.bus = bustest.Connect(t, bus.Options{Server: v.server})
+	bustest.SetUp(t, v.bus, bus.Setup{})
+	ctx, client := t.Context(), v.Client()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	nodes, err := v.AddNodes(ctx, 1, func(n *corev1.Node) { n.Labels[corev1.LabelTopologyZone] = "z1" })
+	must(err)
+	v.node = nodes[0]
+	for _, namespace := range []string{"shop", "web"} {
+		must(v.AddNamespace(ctx, namespace))
+		_, err := v.AddDeployment(ctx, namespace, "api", 1)
+		must(err)
+		must(v.WaitReady(ctx, namespace, "api"))
+	}
+	for name, resources := range map[string][]string{"see-pods": {"pods"}, "see-all": {"pods", "nodes"}} {
+		_, err := client.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: resources, Verbs: []string{"get"}}},
+		}, metav1.CreateOptions{})
+		must(err)
+	}
+	must(v.allow(ctx, "shop"))
+	_, err = client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: overall}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "see-all"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: overall}},
+	}, metav1.CreateOptions{})
+	must(err)
+	s := newServer(t, v.Cluster, v.bus)
+	operator, network := httptest.NewServer(s.Operator()), httptest.NewServer(s.Network())
+	t.Cleanup(operator.Close)
+	t.Cleanup(network.Close)
+	v.operator, v.network = operator.URL, network.URL
+	return v
+}
+
+// allow lets the shopper see the pods of a namespace.
+func (v *visit) allow(ctx context.Context, namespace string) error {
+	_, err := v.Client().RbacV1().RoleBindings(namespace).Create(ctx, &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "see-pods"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "see-pods"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: shopper}},
+	}, metav1.CreateOptions{})
+	return err
+}
+
+// do makes a call, at the loopback address without a user.
+func (v *visit) do(t *testing.T, user, method, path, body string, header map[string]string) *http.Response {
+	t.Helper()
+	url := v.network
+	if user == "" {
+		url = v.operator
+	}
+	q, err := http.NewRequestWithContext(t.Context(), method, url+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if user != "" {
+		q.Header.Set("Authorization", "Bearer token-"+user)
+	}
+	for name, value := range header {
+		q.Header.Set(name, value)
+	}
+	q.Host = header["Host"]
+	got, err := http.DefaultClient.Do(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { got.Body.Close() })
+	return got
+}
+
+func (v *visit) get(t *testing.T, user, path string, into any) int {
+	t.Helper()
+	got := v.do(t, user, http.MethodGet, path, "", nil)
+	text, err := io.ReadAll(got.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if into != nil && got.StatusCode == http.StatusOK {
+		if err := json.Unmarshal(text, into); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+	}
+	return got.StatusCode
+}
+
+func (v *visit) testOperator(t *testing.T) {
+	const post = http.MethodPost
+	for name, c := range map[string]struct {
+		method string
+		header map[string]string
+		status int
+	}{
+		"address":          {http.MethodGet, nil, 200},
+		"localhost":        {http.MethodGet, map[string]string{"Host": "localhost:1"}, 200},
+		"IPv6":             {http.MethodGet, map[string]string{"Host": "[::1]:8644"}, 200},
+		"IPv6 alone":       {http.MethodGet, map[string]string{"Host": "[::1]"}, 200},
+		"another name":     {http.MethodGet, map[string]string{"Host": "evil.example:8644"}, 403},
+		"a longer name":    {http.MethodGet, map[string]string{"Host": "localhost.evil.example"}, 403},
+		"own origin":       {http.MethodGet, map[string]string{"Host": "localhost:1", "Origin": "http://localhost:1"}, 200},
+		"another origin":   {http.MethodGet, map[string]string{"Origin": "http://evil.example"}, 403},
+		"another port":     {http.MethodGet, map[string]string{"Host": "localhost:1", "Origin": "http://localhost:2"}, 403},
+		"no origin":        {http.MethodGet, map[string]string{"Origin": "null"}, 403},
+		"a form":           {post, map[string]string{"Content-Type": "application/x-www-form-urlencoded"}, 415},
+		"plain text":       {post, map[string]string{"Content-Type": "text/plain"}, 415},
+		"no content type":  {post, nil, 415},
+		"JSON":             {post, map[string]string{"Content-Type": "application/json"}, 405},
+		"a JSON preflight": {http.MethodOptions, map[string]string{"Origin": "http://evil.example"}, 403},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := v.do(t, "", c.method, "/v1/state", "", c.header)
+			if got.StatusCode != c.status || got.Header.Get("Access-Control-Allow-Origin") != "" {
+				t.Errorf("got %d %v, want %d", got.StatusCode, got.Header, c.status)
+			}
+		})
+	}
+}
+
+func (v *visit) testPage(t *testing.T) {
+	for _, user := range []string{"", "stranger"} {
+		got := v.do(t, user, http.MethodGet, "/", "", nil)
+		text, err := io.ReadAll(got.Body)
+		csp := got.Header.Get("Content-Security-Policy")
+		if err != nil || got.StatusCode != 200 || !strings.Contains(string(text), "Rehome") || !strings.Contains(csp, "default-src 'self'") ||
+			!strings.Contains(csp, "frame-ancestors 'none'") || got.Header.Get("X-Content-Type-Options") != "nosniff" || got.Header.Get("Referrer-Policy") != "no-referrer" {
+			t.Errorf("user %q: got %d %v, %v", user, got.StatusCode, got.Header, err)
+		}
+	}
+	var document struct {
+		OpenAPI string
+		Paths   map[string]any
+	}
+	if status := v.get(t, "", "/v1/openapi.json", &document); status != 200 || document.OpenAPI != "3.1.0" || document.Paths["/v1/watch"] == nil {
+		t.Errorf("the document: got %d %s with %v", status, document.OpenAPI, slices.Sorted(maps.Keys(document.Paths)))
+	}
+}
+
+func (v *visit) testUnknown(t *testing.T) {
+	for path, want := range map[string]int{"/v1/nothing": 404, "/v1": 404, "/v1/": 404, "/v1/state/x": 404} {
+		got := v.do(t, overall, http.MethodGet, path, "", nil)
+		if got.StatusCode != want || got.Header.Get("Content-Type") != "application/problem+json" || got.Header.Get("Cache-Control") != "no-store" {
+			t.Errorf("%s: got %d %v, want %d", path, got.StatusCode, got.Header, want)
+		}
+	}
+	if got := v.do(t, overall, http.MethodDelete, "/v1/requests", "", nil); got.StatusCode != 405 || got.Header.Get("Allow") != "GET, POST" {
+		t.Errorf("another method: got %d %v, want 405", got.StatusCode, got.Header)
+	}
+	for user, want := range map[string]int{"stranger": 401, nobody: 200} {
+		if got := v.get(t, user, "/v1/state", nil); got != want {
+			t.Errorf("%s: got %d, want %d", user, got, want)
+		}
+	}
+}
+
+func (v *visit) testState(t *testing.T) {
+	for user, want := range map[string]struct {
+		api.User
+		nodes   []string
+		zone    string
+		leaders bool
+	}{
+		"":      {api.User{Name: "operator", All: true, Nodes: true}, []string{v.node}, "z1", true},
+		overall: {api.User{Name: overall, All: true, Nodes: true}, []string{v.node}, "z1", true},
+		shopper: {api.User{Name: shopper}, []string{v.node}, "", false},
+		nobody:  {api.User{Name: nobody}, nil, "", false},
+	} {
+		var got api.State
+		status := v.get(t, user, "/v1/state", &got)
+		var names []string
+		zone := ""
+		for _, n := range got.Nodes {
+			names, zone = append(names, n.Name), n.Labels[corev1.LabelTopologyZone]
+		}
+		if status != 200 || got.User != want.User || !slices.Equal(names, want.nodes) || zone != want.zone ||
+			(len(got.Leaders) > 0) != want.leaders || (len(got.Streams) > 0) != want.leaders || got.Cluster != "test" || got.ClusterWarning != "" {
+			t.Errorf("%q: got %d %+v\nwant %+v", user, status, got, want)
+		}
+	}
+}
+
+// sse is a server-sent event.
+type sse struct{ id, event, data string }
+
+// stream opens a stream, and returns its events.
+func (v *visit) stream(t *testing.T, user, path string, header map[string]string) <-chan sse {
+	t.Helper()
+	got := v.do(t, user, http.MethodGet, path, "", header)
+	if got.StatusCode != 200 || got.Header.Get("Content-Type") != "text/event-stream" {
+		text, _ := io.ReadAll(got.Body)
+		t.Fatalf("%s: got %d %s", path, got.StatusCode, text)
+	}
+	body := io.Reader(got.Body)
+	if got.Header.Get("Content-Encoding") == "gzip" {
+		unpacked, err := gzip.NewReader(got.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body = unpacked
+	}
+	events := make(chan sse, 10_000)
+	go func() {
+		defer close(events)
+		lines := bufio.NewScanner(body)
+		lines.Buffer(nil, 16<<20)
+		var e sse
+		for lines.Scan() {
+			name, value, _ := strings.Cut(lines.Text(), ": ")
+			switch name {
+			case "id":
+				e.id = value
+			case "event":
+				e.event = value
+			case "data":
+				e.data = value
+			case "":
+				if lines.Text() == "" && e != (sse{}) {
+					events <- e
+					e = sse{}
+				}
+			}
+		}
+	}()
+	return events
+}
+
+func next(t *testing.T, from <-chan sse) sse {
+	t.Helper()
+	select {
+	case e, ok := <-from:
+		if !ok {
+			t.Fatal("the stream has ended")
+		}
+		return e
+	case <-time.After(bustest.Patience):
+		t.Fatal("no event came")
+	}
+	return sse{}
+}
+
+// untilReady returns the events up to ready.
+func untilReady(t *testing.T, from <-chan sse) (identity api.Identity, pods []feed.PodRow) {
+	t.Helper()
+	for {
+		e := next(t, from)
+		switch e.event {
+		case "reset":
+			if err := json.Unmarshal([]byte(e.data), &identity); err != nil {
+				t.Fatal(err)
+			}
+		case "pods":
+			pods = append(pods, rowsOf(t, e)...)
+		case "ready":
+			return identity, pods
+		}
+	}
+}
+
+func rowsOf(t *testing.T, e sse) []feed.PodRow {
+	t.Helper()
+	var body struct{ Rows []feed.PodRow }
+	if err := json.Unmarshal([]byte(e.data), &body); err != nil {
+		t.Fatalf("%s: %v", e.data, err)
+	}
+	return body.Rows
+}
+
+// until returns the next row for which ok is true.
+func until(t *testing.T, from <-chan sse, ok func(feed.PodRow) bool) feed.PodRow {
+	t.Helper()
+	for {
+		if e := next(t, from); e.event == "pods" {
+			for _, r := range rowsOf(t, e) {
+				if ok(r) {
+					return r
+				}
+			}
+		}
+	}
+}
+
+func (v *visit) testWatch(t *testing.T) {
+	streams := map[string]<-chan sse{}
+	for user, want := range map[string][]string{"": {"shop", "web"}, overall: {"shop", "web"}, shopper: {"shop"}, nobody: nil} {
+		header := map[string]string{}
+		if user == overall {
+			header["Accept-Encoding"] = "br, gzip"
+		}
+		streams[user] = v.stream(t, user, "/v1/watch", header)
+		identity, pods := untilReady(t, streams[user])
+		var got []string
+		for _, p := range pods {
+			if p.Workload != "Deployment/api" || p.Phase != "Running" || p.Node != v.node || p.Flags != feed.FlagReady {
+				t.Errorf("%q: got %+v", user, p)
+			}
+			got = append(got, p.Namespace)
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) || identity.Cluster != "test" || identity.User.All != (user == "" || user == overall) {
+			t.Errorf("%q: got %v as %+v, want %v", user, got, identity, want)
+		}
+	}
+	for _, namespace := range []string{"web", "shop"} {
+		pods, err := v.Client().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := v.Client().CoreV1().Pods(namespace).Delete(t.Context(), pods.Items[0].Name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for user, from := range map[string]<-chan sse{"": streams[""], overall: streams[overall], shopper: streams[shopper]} {
+		seen := map[string]bool{}
+		until(t, from, func(r feed.PodRow) bool {
+			seen[r.Namespace] = true
+			return r.Namespace == "shop" && r.Flags == feed.FlagReady
+		})
+		if user == shopper && len(seen) != 1 {
+			t.Errorf("the shopper saw pods of %v", seen)
+		}
+	}
+	activity := sse{}
+	for activity.event != "activity" {
+		activity = next(t, streams[overall])
+	}
+	var a api.Activity
+	if err := json.Unmarshal([]byte(activity.data), &a); err != nil || a.Time.IsZero() || len(a.Warnings) > 0 {
+		t.Errorf("the activity is %s, %v", activity.data, err)
+	}
+}
+
+// testChangedRights gives the shopper another namespace, and takes it away again.
+func (v *visit) testChangedRights(t *testing.T) {
+	from := v.stream(t, shopper, "/v1/watch", nil)
+	untilReady(t, from)
+	for _, change := range []struct {
+		do   func() error
+		want []string
+	}{
+		{func() error { return v.allow(t.Context(), "web") }, []string{"shop", "web"}},
+		{func() error {
+			return v.Client().RbacV1().RoleBindings("web").Delete(t.Context(), "see-pods", metav1.DeleteOptions{})
+		}, []string{"shop"}},
+	} {
+		if err := change.do(); err != nil {
+			t.Fatal(err)
+		}
+		for e := (sse{}); e.event != "missed"; {
+			e = next(t, from)
+		}
+		seen := map[string]bool{}
+		_, pods := untilReady(t, from)
+		for _, p := range pods {
+			seen[p.Namespace] = true
+		}
+		if got := slices.Sorted(maps.Keys(seen)); !slices.Equal(got, change.want) {
+			t.Errorf("got pods of %v, want %v", got, change.want)
+		}
+	}
+}
+
+// publish publishes a verdict about a pod and returns its ID.
+func (v *visit) publish(t *testing.T, namespace, name string) string {
+	t.Helper()
+	v.sent++
+	e, err := schemas.NewEvent("/clusters/test/actuator", schemas.Verdict{
+		Profile: "default", Strategy: "PodLifeTime", Scope: schemas.ScopeRef{Kind: schemas.NodeKind, Key: v.node, Event: "x"},
+		Intent:  schemas.Intent{ID: fmt.Sprint("i-", v.sent), Pod: schemas.PodRef{Namespace: namespace, Name: name, UID: "u"}, Node: v.node},
+		Outcome: schemas.Deferred, Reason: schemas.ReasonDisruptionBudget, Message: "<b>&\u2028",
+	}, time.Now(), schemas.Event{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.ID = fmt.Sprint("verdict-", v.sent)
+	if _, err := v.bus.Publish(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+	return e.ID
+}
+
+func idOf(t *testing.T, e sse) string {
+	t.Helper()
+	var event struct{ ID string }
+	if err := json.Unmarshal([]byte(e.data), &event); err != nil || e.event != "" || e.id == "" {
+		t.Fatalf("%+v: %v", e, err)
+	}
+	return event.ID
+}
+
+func (v *visit) testEvents(t *testing.T) {
+	streams := map[string]<-chan sse{}
+	for _, path := range []string{"/v1/events", "/v1/events?namespace=web&type=verdict", "/v1/events?limit=1"} {
+		streams[overall+path] = v.stream(t, overall, path, nil)
+	}
+	streams[shopper] = v.stream(t, shopper, "/v1/events", nil)
+	ids := []string{v.publish(t, "web", "a"), v.publish(t, "shop", "b"), v.publish(t, "web", "c")}
+	for stream, want := range map[string][]string{
+		overall + "/v1/events": ids, overall + "/v1/events?namespace=web&type=verdict": {ids[0], ids[2]}, overall + "/v1/events?limit=1": ids[:1], shopper: ids[1:2],
+	} {
+		var got []string
+		for range want {
+			got = append(got, idOf(t, next(t, streams[stream])))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: got %v, want %v", stream, got, want)
+		}
+	}
+	if _, open := <-streams[overall+"/v1/events?limit=1"]; open {
+		t.Error("the stream with a limit goes on")
+	}
+	var state api.State
+	bustest.Eventually(t, "the state has the deferred pods", func() bool {
+		return v.get(t, overall, "/v1/state", &state) == 200 && len(state.Deferred) == 1
+	}) // all of one UID
+	for user, want := range map[string]int{overall: 1, nobody: 0} {
+		if v.get(t, user, "/v1/state", &state); len(state.Deferred) != want {
+			t.Errorf("%s sees %d deferred pods, want %d", user, len(state.Deferred), want)
+		}
+	}
+}
+
+func (v *visit) testResumedEvents(t *testing.T) {
+	first := v.publish(t, "shop", "one")
+	past := collect(t, v.stream(t, overall, "/v1/events?follow=false&pod=shop/one", nil))
+	if len(past) != 1 || idOf(t, past[0]) != first {
+		t.Fatalf("got %v, want %s", past, first)
+	}
+	second, third := v.publish(t, "shop", "one"), v.publish(t, "shop", "one")
+	resumed := v.stream(t, overall, "/v1/events?pod=shop/one", map[string]string{"Last-Event-ID": past[0].id})
+	fourth := v.publish(t, "shop", "one")
+	var got []string
+	for range 3 {
+		got = append(got, idOf(t, next(t, resumed)))
+	}
+	if want := []string{second, third, fourth}; !slices.Equal(got, want) {
+		t.Errorf("resumed: got %v, want %v", got, want)
+	}
+	for _, since := range []string{"1h", time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)} {
+		all := collect(t, v.stream(t, overall, "/v1/events?follow=false&pod=shop/one&since="+since, nil))
+		if len(all) != 4 {
+			t.Errorf("since %s: got %v, want 4 events", since, all)
+		}
+	}
+	lost := v.stream(t, overall, "/v1/events?pod=shop/one", map[string]string{"Last-Event-ID": "999999999"})
+	if e := next(t, lost); e.event != "missed" {
+		t.Errorf("after a number that is too high: got %+v, want missed", e)
+	}
+	if got := idOf(t, next(t, lost)); got != first {
+		t.Errorf("then got %s, want %s", got, first)
+	}
+}
+
+func collect(t *testing.T, from <-chan sse) (all []sse) {
+	t.Helper()
+	for e := range from {
+		all = append(all, e)
+	}
+	return all
+}
+
+func (v *visit) testBadQueries(t *testing.T) {
+	for _, query := range []string{
+		"type=nothing", "type=scope", "outcome=won", "pod=shop", "since=yesterday", "since=-1h", "limit=-1", "limit=x", "follow=perhaps",
+		"type=delta&outcome=evicted", "namespace=",
+	} {
+		if got := v.get(t, overall, "/v1/events?"+query, nil); got != http.StatusUnprocessableEntity && query != "namespace=" {
+			t.Errorf("%s: got %d, want 422", query, got)
+		}
+	}
+	got := v.do(t, overall, http.MethodGet, "/v1/events", "", map[string]string{"Last-Event-ID": "x"})
+	if got.StatusCode != http.StatusUnprocessableEntity {
+		t.Errorf("Last-Event-ID: got %d, want 422", got.StatusCode)
+	}
+}
+
+func (v *visit) testTooManyStreams(t *testing.T) {
+	for _, path := range []string{"/v1/watch", "/v1/events"} {
+		var open []*http.Response
+		bustest.Eventually(t, "eight streams are open, and no other one opens", func() bool {
+			got := v.do(t, shopper, http.MethodGet, path, "", nil)
+			if got.StatusCode == http.StatusOK {
+				open = append(open, got)
+				return false
+			}
+			return got.StatusCode == http.StatusTooManyRequests && got.Header.Get("Retry-After") != "" && len(open) <= 8
+		})
+		for _, r := range open {
+			r.Body.Close()
+		}
+	}
+}
+
+func (v *visit) testRequests(t *testing.T) {
+	own, other := ask("keep", pods("shop")), ask("keep", pods("web"))
+	own.Sender, own.Name, own.Requester = "http", "own", shopper
+	other.Sender, other.Name, other.Requester = "http", "other", overall
+	for _, r := range []schemas.Request{own, other} {
+		e, err := schemas.NewEvent("/clusters/test/http", r, time.Now(), schemas.Event{})
+		if err == nil {
+			_, err = v.bus.Publish(t.Context(), e)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for user, want := range map[string][]string{"": {"other", "own"}, overall: {"other", "own"}, shopper: {"own"}, nobody: nil} {
+		var got struct{ Requests []schemas.Request }
+		status := v.get(t, user, "/v1/requests", &got)
+		var names []string
+		for _, r := range got.Requests {
+			names = append(names, r.Name)
+		}
+		if slices.Sort(names); status != 200 || !slices.Equal(names, want) {
+			t.Errorf("%q: got %d %v, want %v", user, status, names, want)
+		}
+	}
+	for _, c := range []struct {
+		user, path string
+		want       int
+	}{
+		{shopper, "http/own", 200}, {shopper, "http/other", 403}, {overall, "http/own", 200}, {"", "http/other", 200},
+		{overall, "http/nothing", 404}, {nobody, "http/own", 403}, {overall, "http/A_B", 422},
+	} {
+		var got struct{ Request schemas.Request }
+		if status := v.get(t, c.user, "/v1/requests/"+c.path, &got); status != c.want || status == 200 && "http/"+got.Request.Name != c.path {
+			t.Errorf("%q %s: got %d %+v, want %d", c.user, c.path, status, got, c.want)
+		}
+	}
+	drain := schemas.Request{Action: schemas.ActionMaintain, Reason: "x", Maintenance: &schemas.NodeRequest{Node: v.node, Stage: v1alpha1.Drain}}
+	e, err := schemas.NewEvent("/somebody", drain, time.Now(), schemas.Event{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	header := map[string]string{"Content-Type": "application/json", "ce-specversion": "1.0", "ce-id": "1", "ce-source": "/x", "ce-type": schemas.RequestType}
+	if got := v.do(t, shopper, http.MethodPost, "/v1/requests", string(e.Data), header); got.StatusCode != 403 {
+		t.Errorf("the drain of a user without the right: got %d, want 403", got.StatusCode)
+	}
+	got := v.do(t, "", http.MethodPost, "/v1/requests", string(e.Data), header)
+	name := got.Header.Get("Rehome-Request")
+	var made struct{ Request schemas.Request }
+	if status := v.get(t, "", "/v1/requests/"+name, &made); got.StatusCode != 202 || status != 200 || made.Request.Requester != "operator" {
+		t.Errorf("the drain of the operator: got %d and %d %+v", got.StatusCode, status, made)
+	}
+}
+
+func (v *visit) testLostBus(t *testing.T) {
+	from := v.stream(t, overall, "/v1/watch", nil)
+	untilReady(t, from)
+	v.server.Stop()
+	for {
+		e := next(t, from)
+		var a api.Activity
+		if e.event != "activity" {
+			continue
+		}
+		if err := json.Unmarshal([]byte(e.data), &a); err != nil {
+			t.Fatal(err)
+		}
+		if reflect.DeepEqual(a.Warnings, []string{"the bus is unavailable"}) {
+			break
+		}
+	}
+	bustest.Eventually(t, "the state is refused", func() bool { return v.get(t, overall, "/v1/state", nil) == http.StatusServiceUnavailable })
+}

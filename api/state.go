@@ -1,0 +1,127 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/rehome-dev/rehome/actuator"
+	"github.com/rehome-dev/rehome/api/feed"
+	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/status"
+)
+
+const (
+	// stateTTL is how long a state is used.
+	stateTTL = time.Second
+	// stateTimeout limits the work for a state.
+	stateTimeout = 10 * time.Second
+)
+
+// Identity says what a client talks to, and as whom.
+type Identity struct {
+	Cluster      string `json:"cluster"`
+	Installation string `json:"installation"`
+	Version      string `json:"version"`
+	DryRun       bool   `json:"dryRun"`
+	User         User   `json:"user"`
+}
+
+// User is the caller.
+type User struct {
+	Name  string `json:"name"`
+	All   bool   `json:"all"`   // may get pods in all namespaces
+	Nodes bool   `json:"nodes"` // may get nodes
+}
+
+// State is what Rehome does now, and the nodes.
+type State struct {
+	status.Status
+	Identity
+	Nodes []feed.NodeRow `json:"nodes"`
+	// ClusterWarning says why the API server cannot be reached. The nodes, and all about pods, may be old then.
+	ClusterWarning string `json:"clusterWarning,omitempty"`
+}
+
+// snapshot is a state for all users.
+type snapshot struct {
+	status status.Status
+	nodes  []feed.NodeRow
+	// cluster says why the API server cannot be reached.
+	cluster string
+	at      time.Time
+}
+
+type stateOutput struct{ Body State }
+
+func (s *Server) getState(ctx context.Context, _ *struct{}) (*stateOutput, error) {
+	u := callOf(ctx).user
+	a, err := s.access(ctx, u)
+	if err != nil {
+		return nil, err
+	}
+	now, err := s.snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	nodes := now.nodes
+	if !a.Nodes {
+		nodes = feed.Names(s.Cluster, a.sees)
+	}
+	return &stateOutput{State{a.status(now.status, u), s.identity(u, a), nodes, now.cluster}}, nil
+}
+
+func (s *Server) identity(u user, a access) Identity {
+	return Identity{
+		s.Settings.Cluster, s.Settings.Installation, settings.Version, s.Settings.DryRun, User{u.Username, a.All, a.Nodes},
+	}
+}
+
+// snapshot returns a state that is at most a second old. Calls that come meanwhile share it.
+func (s *Server) snapshot(ctx context.Context) (snapshot, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(s.state.at) < stateTTL {
+		return s.state, nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stateTimeout)
+	defer cancel()
+	limits := s.Policy().Limits
+	st, err := status.Read(ctx, status.Source{Settings: s.Settings, Client: s.Client, Bus: s.Bus, Deferred: s.history.deferredPods, Limits: &limits})
+	if err != nil {
+		return snapshot{}, err
+	}
+	s.state = snapshot{st, feed.Nodes(s.Cluster), s.clusterWarning(ctx), time.Now()}
+	return s.state, nil
+}
+
+func (s *Server) clusterWarning(ctx context.Context) string {
+	err := errors.Join(s.Cluster.Ready(), settings.APIServerReady(ctx, s.Client))
+	if err == nil {
+		return ""
+	}
+	s.Log.Debug("the cluster cannot be reached", "error", err)
+	return "the API server cannot be reached; nodes and pods may have changed"
+}
+
+// status returns the part of a status that a user may see.
+func (a access) status(st status.Status, u user) status.Status {
+	if a.full() {
+		return st
+	}
+	seen := status.Of(actuator.Remembered{}, nil, st.Time)
+	seen.BusWarning, seen.ClockWarning = st.BusWarning, st.ClockWarning
+	for _, m := range st.MovesInFlight {
+		if a.sees(m.Pod.Namespace) {
+			seen.MovesInFlight = append(seen.MovesInFlight, m)
+		}
+	}
+	for _, d := range st.Deferred {
+		if a.sees(d.Pod.Namespace) {
+			seen.Deferred = append(seen.Deferred, d)
+		}
+	}
+	seen.Requests = slices.DeleteFunc(slices.Clone(st.Requests), func(r status.OpenRequest) bool { return !u.made(r.Request) })
+	return seen
+}

@@ -1,0 +1,103 @@
+package api
+
+import (
+	"context"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+
+	"github.com/rehome-dev/rehome/api/review"
+	"github.com/rehome-dev/rehome/schemas/cloudevent"
+	"github.com/rehome-dev/rehome/schemas/cloudevent/serve"
+)
+
+// operatorName is the requester of requests at the loopback address.
+const operatorName = "operator"
+
+// user is a caller.
+type user struct {
+	authenticationv1.UserInfo
+	operator bool // may do everything
+}
+
+// call is what handlers need to know of an HTTP request. Its context has it.
+type call struct {
+	user   user
+	header http.Header
+}
+
+type callKey struct{}
+
+func callOf(ctx context.Context) call {
+	c, _ := ctx.Value(callKey{}).(call) // serve sets it
+	return c
+}
+
+// Operator serves the loopback address.
+func (s *Server) Operator() http.Handler {
+	checked := handler(func(w http.ResponseWriter, r *http.Request) {
+		s.serve(w, r, user{UserInfo: authenticationv1.UserInfo{Username: operatorName}, operator: true})
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := checkLocal(r); err != nil {
+			s.refuse(w, err)
+			return
+		}
+		checked.ServeHTTP(w, r)
+	})
+}
+
+// Network serves the network address. The page is for everybody: it asks for a token.
+func (s *Server) Network() http.Handler {
+	return handler(func(w http.ResponseWriter, r *http.Request) {
+		u, err := s.userOf(r.Context(), r.Header)
+		if err != nil {
+			s.refuse(w, err)
+			return
+		}
+		s.serve(w, r, u)
+	})
+}
+
+// userOf returns the user of the token in a header.
+func (s *Server) userOf(ctx context.Context, h http.Header) (user, error) {
+	token, err := review.Token(h)
+	if err != nil {
+		return user{}, err
+	}
+	info, err := s.reviews.User(ctx, token)
+	return user{UserInfo: info}, err
+}
+
+// checkLocal refuses calls that a page of another site can make: under another name of this address, from another origin, or with a
+// form. Its error is a *[serve.Refusal].
+func checkLocal(r *http.Request) error {
+	host, _, err := net.SplitHostPort(r.Host)
+	if err != nil {
+		host = strings.Trim(r.Host, "[]")
+	}
+	if !slices.Contains([]string{"localhost", "127.0.0.1", "::1"}, host) {
+		return serve.Refuse(http.StatusForbidden, "Host is %.100q, want localhost, 127.0.0.1, or [::1]", r.Host)
+	}
+	if origins := r.Header.Values("Origin"); len(origins) > 0 {
+		origin, err := url.Parse(origins[0])
+		if err != nil || len(origins) > 1 || origin.Scheme != "http" || origin.Host != r.Host {
+			return serve.Refuse(http.StatusForbidden, "Origin is %.100q, want http://%.100s or none", origins[0], r.Host)
+		}
+	}
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		return nil
+	}
+	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	accepted := []string{cloudevent.JSON, "application/yaml", cloudevent.StructuredJSON}
+	if err != nil || !slices.Contains(accepted, media) {
+		return serve.Refuse(http.StatusUnsupportedMediaType, "Content-Type is %.100q, want one of %s", r.Header.Get("Content-Type"),
+			strings.Join(accepted, ", "))
+	}
+	return nil
+}
