@@ -47,7 +47,7 @@ type Maintenance struct {
 	Summary    v1alpha1.Summary     `json:"summary"`
 	Conditions []metav1.Condition   `json:"conditions,omitempty"`
 	// Nodes are the changed nodes by name, at most [MaxMaintenanceNodes].
-	Nodes []v1alpha1.NodeStatus `json:"nodes,omitempty" maxItems:"MaxMaintenanceNodes"`
+	Nodes []v1alpha1.NodeStatus `json:"nodes,omitempty" listMax:"MaxMaintenanceNodes"`
 	// More is the number of changed nodes that are not in Nodes. The next events have them.
 	More int `json:"more,omitempty"`
 	// Forgotten are the names of nodes that are no longer in the status.

@@ -66,13 +66,13 @@ type Receipt struct {
 	Fingerprint string `json:"fingerprint,omitempty" empty:"true"`
 	// Pods are the pods of the target at the time of acceptance, sorted by namespace and name. Later pods are not moved. Only in
 	// the accepted receipt.
-	Pods []RequestedPod `json:"pods,omitempty" maxItems:"MaxRequestPods"`
+	Pods []RequestedPod `json:"pods,omitempty" listMax:"MaxRequestPods"`
 	// Missing are the named pods that do not exist or have no node. Only in the accepted receipt.
-	Missing []PodTarget `json:"missing,omitempty" maxItems:"MaxRequestPods"`
+	Missing []PodTarget `json:"missing,omitempty" listMax:"MaxRequestPods"`
 	// Gone is the number of pods whose UID no longer exists. Only in the finished receipt.
 	Gone int `json:"gone,omitempty"`
 	// Remaining are the pods that still exist, including protected ones. Only in the finished receipt.
-	Remaining []RemainingPod `json:"remaining,omitempty" maxItems:"MaxRequestPods"`
+	Remaining []RemainingPod `json:"remaining,omitempty" listMax:"MaxRequestPods"`
 }
 
 // RequestedPod is a pod of the target of a request.

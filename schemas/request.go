@@ -74,9 +74,9 @@ type Request struct {
 	// Maintenance is the node and its stage. It is nil unless Action is [ActionMaintain].
 	Maintenance *NodeRequest `json:"maintenance,omitempty" requires:"action=maintain"`
 	// Reason is a text for verdicts and events.
-	Reason string `json:"reason" maxLength:"MaxRequestReason"`
+	Reason string `json:"reason" textMax:"MaxRequestReason"`
 	// Requester names the person behind the request. Nothing depends on it.
-	Requester string        `json:"requester,omitempty" maxLength:"MaxRequester"`
+	Requester string        `json:"requester,omitempty" textMax:"MaxRequester"`
 	Method    RequestMethod `json:"method,omitempty"`
 	// Deadline is when Rehome stops working on the request, at most 24 hours after the bus has stored it. Zero means one hour,
 	// or 24 hours with [ActionMaintain]. A maintenance that has begun continues after the deadline.
@@ -84,12 +84,12 @@ type Request struct {
 	// DryRun changes nothing. The verdicts report the expected results.
 	DryRun bool `json:"dryRun,omitempty"`
 	// Override lists protection rules to ignore, by their name in [Protection].
-	Override []string `json:"override,omitempty" maxItems:"MaxOverride"`
+	Override []string `json:"override,omitempty" listMax:"MaxOverride"`
 }
 
 // Target selects pods. Exactly one field is set.
 type Target struct {
-	Pods     []PodTarget     `json:"pods,omitempty" maxItems:"MaxRequestPods"`
+	Pods     []PodTarget     `json:"pods,omitempty" listMax:"MaxRequestPods"`
 	Workload *WorkloadTarget `json:"workload,omitempty"`
 	Selector *SelectorTarget `json:"selector,omitempty"`
 	// Node selects all pods of the node.
@@ -99,17 +99,17 @@ type Target struct {
 // NodeRequest is the desired stage of a node. Exactly one of Node and ProviderID is set.
 type NodeRequest struct {
 	// Node is the name of the node.
-	Node string `json:"node,omitempty" maxLength:"253"`
+	Node string `json:"node,omitempty" textMax:"253"`
 	// ProviderID is the spec.providerID of the node, or the part after its last slash, which is the instance ID of most clouds.
-	ProviderID string `json:"providerID,omitempty" maxLength:"1024"`
+	ProviderID string `json:"providerID,omitempty" textMax:"1024"`
 	// Stage is [v1alpha1.Cordon], [v1alpha1.Drain], or [v1alpha1.Complete]. A node never goes back to an earlier stage.
 	Stage v1alpha1.Stage `json:"stage"`
 	// Deadline is the longest time for the drain, counted from the cordon, and OnDeadline is what happens then. nil keeps the
 	// deadline of an earlier request, if there is one.
-	Deadline   *metav1.Duration    `json:"deadline,omitempty" maxLength:"20"`
+	Deadline   *metav1.Duration    `json:"deadline,omitempty" textMax:"20"`
 	OnDeadline v1alpha1.OnDeadline `json:"onDeadline,omitempty"`
 	// Force disables guards that would refuse the maintenance.
-	Force []v1alpha1.Guard `json:"force,omitempty" maxItems:"3"`
+	Force []v1alpha1.Guard `json:"force,omitempty" listMax:"3"`
 }
 
 // PodTarget selects one pod.

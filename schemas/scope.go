@@ -48,7 +48,7 @@ type ScopeHead struct {
 	// Since is when the oldest of the causes was observed.
 	Since time.Time `json:"since"`
 	// Causes are what led to this evaluation, oldest first, at most [MaxCauses].
-	Causes []Cause `json:"causes" maxItems:"MaxCauses"`
+	Causes []Cause `json:"causes" listMax:"MaxCauses"`
 }
 
 // MaxCauses bounds the causes that one scope lists, so that a scope woken by thousands of deltas stays small. The

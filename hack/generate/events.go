@@ -240,7 +240,7 @@ func (e *events) field(noun string, structure reflect.Type, f reflect.StructFiel
 		}
 		text = strings.TrimSpace(text + " Values: " + strings.Join(names, ", ") + ".")
 	}
-	if n, err := strconv.Atoi(e.constant(f.Tag.Get("maxItems"))); err == nil {
+	if n, err := strconv.Atoi(e.constant(f.Tag.Get("listMax"))); err == nil {
 		value.set("maxItems", n)
 	}
 	if f.Tag.Get("null") != "" {
@@ -318,7 +318,7 @@ func (e *events) text(tag reflect.StructTag) object {
 	} else if tag.Get("empty") == "" {
 		s.set("minLength", 1)
 	}
-	if n, err := strconv.Atoi(e.constant(tag.Get("maxLength"))); err == nil {
+	if n, err := strconv.Atoi(e.constant(tag.Get("textMax"))); err == nil {
 		s.set("maxLength", n)
 	}
 	return s

@@ -110,7 +110,8 @@ func (s *stage) start() {
 	policy, err := os.ReadFile("../../deploy/policy.yaml")
 	s.must(err)
 	file := filepath.Join(s.store, "policy.yaml")
-	s.must(os.WriteFile(file, append(policy, "maintenance: {restart: false}\n"...), 0o600))
+	text := strings.Replace(string(policy), "apiVersion: descheduler/v1alpha2", "apiVersion: rehome.dev/v1alpha1", 1)
+	s.must(os.WriteFile(file, []byte(text+"maintenance: {restart: false}\n"), 0o600))
 	s.running, err = program.Start(s.rehome, []string{"run", "--policy", file}, s.environment())
 	s.must(err)
 	running := s.running
