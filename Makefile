@@ -136,7 +136,7 @@ tested: controlplane browser $(PACK) .build/tools/compose $(HELM)
 	@test -n "$(RACE)" || echo 'no C compiler: the race detector is off' >&2
 	@docker version >/dev/null 2>&1 || echo 'no container engine: the images and docker-compose.yaml are read, but not run' >&2
 
-# The tests of the page run Chromium, with a font, and axe-core. See docs/decisions/0021-browser-tests.md.
+# The tests of the page run Chromium, with a font, and axe-core. See docs/decisions/0023-browser-tests.md.
 AXE_VERSION = 4.14.1
 AXE_SUM     = 29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c
 AXE         = .build/tools/axe.min.js

@@ -57,7 +57,7 @@ func sparing(t *testing.T, role string, r right) {
 // tried checks that each folder with rights of Rehome is one of a role, or one of a feature, whose rights [eachRemoved] removes.
 func tried(t *testing.T) {
 	want := slices.Concat(features, []string{
-		"watcher", "actuator", "maintenance", "functions", "dispatcher", "setup", // roles
+		"watcher", "actuator", "maintenance", "api", "functions", "dispatcher", "setup", // roles
 		"once", "all", "guarded-metrics", // bind the rights of others
 		"people", // unbound
 	})
