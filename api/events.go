@@ -263,21 +263,29 @@ func (in *eventsInput) query(now time.Time) (q eventsQuery, err error) {
 			return q, serve.Refuse(http.StatusUnprocessableEntity, "Last-Event-ID: want a number, got %.100q", in.LastEventID)
 		}
 	}
-	switch d, wrong := time.ParseDuration(in.Since); {
-	case in.Since == "":
-	case wrong == nil && d >= 0:
-		q.Since = now.Add(-d)
-	default:
-		if q.Since, err = time.Parse(time.RFC3339, in.Since); err != nil {
-			return q, serve.Refuse(http.StatusUnprocessableEntity,
-				"since: want a duration such as 1h, or a time such as 2030-01-02T15:04:05Z, got %.100q", in.Since)
-		}
+	if q.Since, err = timeOf(in.Since, now); err != nil {
+		return q, err
 	}
 	if q.Since.IsZero() && !q.follow {
 		q.Since = time.Unix(0, 0)
 	}
 	q.past = q.After > 0 || !q.Since.IsZero()
 	return q, nil
+}
+
+// timeOf reads a time, or a duration before now. Empty: the zero time.
+func timeOf(since string, now time.Time) (at time.Time, err error) {
+	if since == "" {
+		return at, nil
+	}
+	if d, err := time.ParseDuration(since); err == nil && d >= 0 {
+		return now.Add(-d), nil
+	}
+	if at, err = time.Parse(time.RFC3339, since); err != nil {
+		return at, serve.Refuse(http.StatusUnprocessableEntity,
+			"since: want a duration such as 1h, or a time such as 2030-01-02T15:04:05Z, got %.100q", since)
+	}
+	return at, nil
 }
 
 // missedEvents says that events were left out because the client was too slow.

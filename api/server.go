@@ -65,6 +65,8 @@ type Server struct {
 	history          *history
 	activity         activities
 	watches, listens streams
+	working          chan struct{}   // limits explanations and simulations at a time
+	simulating       sync.Map        // the names of users whose simulation is in progress
 	running          context.Context // ends with Run
 	stop             context.CancelFunc
 
@@ -79,7 +81,7 @@ func New(c Config) (*Server, error) {
 		users:      &limiter{most: perMinute, over: time.Minute, now: time.Now, asked: map[string][]time.Time{}},
 		requesters: cache.NewLRUExpireCache(mostRequesters),
 		feed:       feed.New(c.Cluster), history: &history{bus: c.Bus, clients: map[*listener]bool{}, deferred: status.Deferrals{}},
-		watches: streams{what: "watch"}, listens: streams{what: "listen to events"},
+		working: make(chan struct{}, mostWork), watches: streams{what: "watch"}, listens: streams{what: "listen to events"},
 	}
 	s.activity.now.next = make(chan struct{})
 	s.running, s.stop = context.WithCancel(context.Background())
@@ -130,6 +132,8 @@ func (s *Server) register(a huma.API) {
 		OperationID: "get-state", Method: http.MethodGet, Path: "/v1/state", Summary: "What Rehome does now, and the nodes",
 	}, answer(s, s.getState))
 	s.registerWatch(a)
+	s.registerExplanations(a)
+	s.registerSimulation(a)
 	s.registerEvents(a)
 	s.registerRequests(a)
 }

@@ -19,10 +19,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/api"
 	"github.com/rehome-dev/rehome/api/feed"
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/explain"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 	"github.com/rehome-dev/rehome/test/bustest"
@@ -50,6 +52,8 @@ func TestServer(t *testing.T) {
 	t.Run("bad_queries", v.testBadQueries)
 	t.Run("too_many_streams", v.testTooManyStreams)
 	t.Run("requests", v.testRequests)
+	t.Run("explanations", v.testExplanations)
+	t.Run("simulate", v.testSimulate)
 	t.Run("lost_bus", v.testLostBus)
 }
 
@@ -636,4 +640,88 @@ func (v *visit) testLostBus(t *testing.T) {
 		}
 	}
 	bustest.Eventually(t, "the state is refused", func() bool { return v.get(t, overall, "/v1/state", nil) == http.StatusServiceUnavailable })
+}
+
+func (v *visit) testExplanations(t *testing.T) {
+	pods, err := v.Client().CoreV1().Pods("shop").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := pods.Items[0].Name
+	for _, c := range []struct {
+		user, path string
+		want       int
+	}{
+		{"", "pods/shop/" + name, 200}, {shopper, "pods/shop/" + name, 200}, {shopper, "pods/web/x", 403}, {overall, "pods/shop/nothing", 404},
+		{"", "nodes/" + v.node, 200}, {overall, "nodes/" + v.node, 200}, {shopper, "nodes/" + v.node, 403}, {overall, "nodes/nothing", 404},
+		{"", "workloads/Deployment/shop/api", 200}, {shopper, "workloads/Deployment/shop/api", 200}, {shopper, "workloads/Deployment/web/api", 403},
+		{overall, "workloads/Deployment/shop/nothing", 404}, {overall, "pods/shop/" + name + "?since=never", 422},
+	} {
+		if got := v.get(t, c.user, "/v1/"+c.path, nil); got != c.want {
+			t.Errorf("%q %s: got %d, want %d", c.user, c.path, got, c.want)
+		}
+	}
+	var node explain.NodeExplanation
+	if v.get(t, overall, "/v1/nodes/"+v.node, &node); node.Node != v.node || node.Pods != 2 {
+		t.Errorf("the node: got %+v, want 2 pods", node)
+	}
+	var workload explain.WorkloadExplanation
+	v.get(t, shopper, "/v1/workloads/Deployment/shop/api", &workload)
+	if len(workload.Pods) != 1 || workload.Pods[0].Name != name || workload.Pods[0].Node != v.node || workload.Workload.Kind != "Deployment" {
+		t.Errorf("the workload: got %+v, want the pod %s", workload, name)
+	}
+	var pod explain.Explanation
+	v.get(t, overall, "/v1/pods/shop/"+name, &pod)
+	if pod.Pod.Node != v.node || pod.Pod.There == nil || !*pod.Pod.There || pod.Replacement == "" {
+		t.Errorf("the pod: got %+v", pod)
+	}
+	if v.get(t, shopper, "/v1/pods/shop/"+name, &pod); pod.Pod.Name != name {
+		t.Errorf("the pod for the shopper: got %+v", pod)
+	}
+}
+
+// testSimulate evicts the pods of a tainted node, and nothing is moved.
+func (v *visit) testSimulate(t *testing.T) {
+	const policy = `apiVersion: descheduler/v1alpha2
+kind: DeschedulerPolicy
+profiles:
+- name: default
+  pluginConfig: [{name: RemovePodsViolatingNodeTaints}]
+  plugins: {deschedule: {enabled: [RemovePodsViolatingNodeTaints]}}
+`
+	post := func(user string, body any) (int, string) {
+		text, err := json.Marshal(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := v.do(t, user, http.MethodPost, "/v1/simulate", string(text), map[string]string{"Content-Type": "application/json"})
+		answer, err := io.ReadAll(got.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got.StatusCode, string(answer)
+	}
+	for _, c := range []struct {
+		user string
+		body any
+		want int
+	}{
+		{overall, map[string]any{"policy": policy}, 200}, {"", map[string]any{"policy": policy, "untilSettled": true, "rounds": 3}, 200},
+		{shopper, map[string]any{"policy": policy}, 403}, {overall, map[string]any{"policy": "a: [", "rounds": 1}, 422},
+		{overall, map[string]any{}, 422}, {overall, map[string]any{"policy": policy, "rounds": 1000}, 422},
+		{overall, map[string]any{"policy": strings.Repeat("#", 2<<20)}, 413},
+	} {
+		if got, text := post(c.user, c.body); got != c.want {
+			t.Errorf("%q: got %d %.300s, want %d", c.user, got, text, c.want)
+		}
+	}
+	taint := []byte(`{"spec":{"taints":[{"key":"a","effect":"NoSchedule"}]}}`)
+	if _, err := v.Client().CoreV1().Nodes().Patch(t.Context(), v.node, types.MergePatchType, taint, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	bustest.Eventually(t, "both pods would move", func() bool {
+		var got api.Simulation
+		status, text := post(overall, map[string]any{"policy": policy})
+		return status == 200 && json.Unmarshal([]byte(text), &got) == nil && len(got.Rounds) == 1 && len(got.Rounds[0].Moves) == 2
+	})
 }

@@ -28,7 +28,7 @@ func sec(seconds float64) time.Time { return clock.Add(time.Duration(seconds * f
 func local(at time.Time) string { return at.Local().Format(time.DateTime) }
 
 // explained is an explanation of a pod that runs, with a history of three chains.
-func explained() look.Explanation {
+func explained() explain.Explanation {
 	api := &schemas.ObjectRef{Kind: "Deployment", Namespace: "shop", Name: "api", UID: "uid-shop"}
 	replacement := schemas.PodRef{Namespace: "shop", Name: "api-3", UID: "u-3"}
 	wish := explain.Step{
@@ -46,9 +46,9 @@ func explained() look.Explanation {
 		Replacement: &replacement, Node: "worker-2", Seconds: 3.2,
 	}}
 	open.Expires, open.Scope, open.Strategy = sec(4000), "pod/shop/api-1", "PodLifeTime"
-	return look.Explanation{
+	return explain.Explanation{
 		Time: sec(3600), Since: sec(-60),
-		Pod: look.Subject{
+		Pod: explain.Subject{
 			PodRef: schemas.PodRef{Namespace: "shop", Name: "api-1", UID: "u-1"}, There: new(true), Node: "worker-1", Phase: "Running",
 			Created: sec(-7200), Workload: api,
 		},
@@ -79,8 +79,8 @@ func explained() look.Explanation {
 		Guards: []simulate.Guard{{Profile: "p", Rules: []schemas.Protection{
 			{Rule: "PodsWithLocalStorage", Detail: "its volume scratch is an emptyDir"}, {Rule: "MinReplicas", Detail: "its owner has 1 pod"},
 		}}},
-		Budgets: []look.BudgetOver{{Name: "api", Message: "poddisruptionbudget shop/api: 2 of 2 healthy pods needed"}, {Name: "all", Allowed: 1}},
-		Held: look.Held{
+		Budgets: []explain.BudgetOver{{Name: "api", Message: "poddisruptionbudget shop/api: 2 of 2 healthy pods needed"}, {Name: "all", Allowed: 1}},
+		Held: explain.Held{
 			Storm:            []actuator.StormCondition{{Reason: schemas.ReasonStormNodes, Message: "3 of 9 nodes went bad", Since: sec(60)}},
 			WorkloadBreakers: []status.WorkloadBreaker{{WorkloadBreaker: breakerOf("api", sec(9000)), Holds: true}},
 			Moves:            []actuator.Move{moveOf("api-1", "worker-1", "a replacement that is ready", 0), moveOf("api-2", "worker-1", "the API server", 0)},
@@ -92,7 +92,7 @@ func explained() look.Explanation {
 				}},
 			},
 		},
-		Unknown: []look.Unknown{{What: look.PartWorkload, Why: "replicasets are forbidden"}},
+		Unknown: []explain.Unknown{{What: explain.PartWorkload, Why: "replicasets are forbidden"}},
 	}
 }
 
@@ -100,8 +100,8 @@ func TestAnExplanationIsATreeOfWhatHappenedAndWhatHoldsNow(t *testing.T) {
 	full := explained()
 	full.Held.Moves[0].Pod.UID = "u-1"
 	gone := full
-	gone.Pod, gone.Since, gone.Unknown = look.Subject{PodRef: full.Pod.PodRef, There: new(false)}, time.Time{}, nil
-	gone.Pod.UID, gone.Opinions, gone.Guards, gone.Budgets, gone.Held = "", nil, nil, nil, look.Held{}
+	gone.Pod, gone.Since, gone.Unknown = explain.Subject{PodRef: full.Pod.PodRef, There: new(false)}, time.Time{}, nil
+	gone.Pod.UID, gone.Opinions, gone.Guards, gone.Budgets, gone.Held = "", nil, nil, nil, explain.Held{}
 	gone.History = []explain.Life{{Pod: full.Pod.PodRef, Chains: full.History[0].Chains[1:]}}
 	gone.Time = sec(5000)
 	again := gone
@@ -109,12 +109,12 @@ func TestAnExplanationIsATreeOfWhatHappenedAndWhatHoldsNow(t *testing.T) {
 	again.History = append(again.History, explain.Life{Pod: schemas.PodRef{Namespace: "shop", Name: "api-1", UID: "u-2"}})
 	again.Guards = []simulate.Guard{{Profile: "p"}, {Profile: "q"}}
 	again.Opinions = []simulate.Opinion{{Profile: "p", Strategy: "A"}, {Profile: "q", Strategy: "A"}}
-	noBus := look.Explanation{Time: sec(0), Pod: again.Pod, Unknown: []look.Unknown{
-		{What: look.PartHistory, Why: "bus unix:/x: not connected"}, {What: look.PartOpinions, Why: "no policy"}, {What: look.PartHeld, Why: "the same"},
+	noBus := explain.Explanation{Time: sec(0), Pod: again.Pod, Unknown: []explain.Unknown{
+		{What: explain.PartHistory, Why: "bus unix:/x: not connected"}, {What: explain.PartOpinions, Why: "no policy"}, {What: explain.PartHeld, Why: "the same"},
 	}}
 	for _, c := range []struct {
 		name string
-		x    look.Explanation
+		x    explain.Explanation
 	}{
 		{"everything", full},
 		{"a pod that is gone has a history", gone},
@@ -123,7 +123,7 @@ func TestAnExplanationIsATreeOfWhatHappenedAndWhatHoldsNow(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var out bytes.Buffer
-			if err := c.x.Write(&out); err != nil {
+			if err := (&look.PodPage{Explanation: c.x}).Write(&out); err != nil {
 				t.Fatal(err)
 			}
 			golden(t, "explain/"+c.name+".txt", out.String())

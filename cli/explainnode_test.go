@@ -14,6 +14,7 @@ import (
 	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/cli/cmdutil"
 	"github.com/rehome-dev/rehome/cli/look"
+	"github.com/rehome-dev/rehome/explain"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/simulate"
@@ -42,14 +43,14 @@ func TestExplainNode(t *testing.T) {
 			Status:     policyv1.PodDisruptionBudgetStatus{CurrentHealthy: 1, DesiredHealthy: 1},
 		},
 	}
-	x, err := look.NodeOf(simulate.Config{Policy: p, Functions: functions.All(), Now: func() time.Time { return clock }}, objects, "n1")
+	x, err := explain.NodeOf(simulate.Config{Policy: p, Functions: functions.All(), Now: func() time.Time { return clock }}, objects, "n1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, format := range []string{"", "json", "yaml"} {
 		var out bytes.Buffer
 		if format == "" {
-			err = x.Write(&out)
+			err = look.NodePage{NodeExplanation: x}.Write(&out)
 		} else {
 			err = cmdutil.PrintObject(&out, format, "NodeExplanation", x)
 		}

@@ -31,8 +31,8 @@ var printed = []struct {
 	{"Move", reflect.TypeFor[actuator.Move](), true}, {"DeferredPod", reflect.TypeFor[status.DeferredPod](), true},
 	{"WorkloadBreaker", reflect.TypeFor[status.WorkloadBreaker](), true}, {"Request", reflect.TypeFor[status.OpenRequest](), true},
 	{"Maintenance", reflect.TypeFor[status.Maintenance](), true}, {"DeadLetter", reflect.TypeFor[look.Brief](), true},
-	{"Status", reflect.TypeFor[status.Status](), false}, {"PodExplanation", reflect.TypeFor[look.Explanation](), false},
-	{"NodeExplanation", reflect.TypeFor[look.NodeExplanation](), false}, {"Settlement", reflect.TypeFor[simulate.Settlement](), false},
+	{"Status", reflect.TypeFor[status.Status](), false}, {"PodExplanation", reflect.TypeFor[explain.Explanation](), false},
+	{"WorkloadExplanation", reflect.TypeFor[explain.WorkloadExplanation](), false}, {"NodeExplanation", reflect.TypeFor[explain.NodeExplanation](), false}, {"Settlement", reflect.TypeFor[simulate.Settlement](), false},
 }
 
 type object = map[string]any

@@ -14,7 +14,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -214,6 +216,30 @@ func (c *Cache) AllNodes(selector labels.Selector) []*corev1.Node {
 // Budget returns the PodDisruptionBudget of that name, or nil.
 func (c *Cache) Budget(namespace, name string) *policyv1.PodDisruptionBudget {
 	return get[policyv1.PodDisruptionBudget](c, PodDisruptionBudgets, namespace, name)
+}
+
+// BudgetsInNamespace copies the PodDisruptionBudgets of a namespace, in no order.
+func (c *Cache) BudgetsInNamespace(namespace string) (all []policyv1.PodDisruptionBudget) {
+	for _, b := range list[policyv1.PodDisruptionBudget](c, PodDisruptionBudgets, cache.NamespaceIndex, namespace) {
+		all = append(all, *b.DeepCopy())
+	}
+	return all
+}
+
+// Copies copies all objects of the types of [Kept], in no order.
+func (c *Cache) Copies() (all []metav1.Object) {
+	for _, h := range c.held {
+		for _, o := range h.indexer.List() {
+			kept, ok := o.(runtime.Object)
+			if !ok {
+				continue // a controller
+			}
+			if object, ok := kept.DeepCopyObject().(metav1.Object); ok {
+				all = append(all, object)
+			}
+		}
+	}
+	return all
 }
 
 // NamespaceNames lists the names of all namespaces, in no order.

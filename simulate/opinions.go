@@ -86,6 +86,29 @@ func Opinions(c Config, objects []metav1.Object, pod types.UID) (About, error) {
 	return about, err
 }
 
+// Places returns for each pod among the objects what protects it, and where its replacement would run, without opinions. Of c it
+// needs what [Run] needs.
+func Places(c Config, objects []metav1.Object, pods []types.UID) ([]About, error) {
+	r, err := filled(c, objects)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]About, len(pods))
+	for i, uid := range pods {
+		p := r.pods[uid]
+		if p == nil {
+			continue
+		}
+		if all[i].Guards, err = r.guards(p); err != nil {
+			return nil, err
+		}
+		if all[i].Replacement, err = r.replacement(p); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
 // replacement predicts where the replacement of a pod would run.
 func (r *round) replacement(pod *corev1.Pod) (text string, err error) {
 	if pod.Spec.NodeName == "" || len(pod.OwnerReferences) == 0 || schemas.Ended(pod) {

@@ -43,11 +43,14 @@ func (p *page) line(indent int, lead, text string) {
 
 func (p *page) heading(text string) { fmt.Fprintf(p, "\n%s\n", text) }
 
+// PodPage writes the explanation of a pod for people.
+type PodPage struct{ explain.Explanation }
+
 // Write writes the explanation for people.
-func (x *Explanation) Write(w io.Writer) error {
+func (x *PodPage) Write(w io.Writer) error {
 	var p page
-	p.line(0, "pod ", x.Pod.words(x.Time))
-	if !x.isUnknown(PartHistory) {
+	p.line(0, "pod ", describeSubject(x.Pod, x.Time))
+	if !x.isUnknown(explain.PartHistory) {
 		x.writeHistory(&p)
 	}
 	if len(x.Opinions) > 0 {
@@ -75,7 +78,7 @@ func printableLines(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-func (x *Explanation) isUnknown(part string) bool {
+func (x *PodPage) isUnknown(part string) bool {
 	for _, u := range x.Unknown {
 		if u.What == part {
 			return true
@@ -84,7 +87,7 @@ func (x *Explanation) isUnknown(part string) bool {
 	return false
 }
 
-func (s Subject) words(now time.Time) string {
+func describeSubject(s explain.Subject, now time.Time) string {
 	switch {
 	case s.There == nil:
 		return s.String()
@@ -106,7 +109,7 @@ func (s Subject) words(now time.Time) string {
 	return text
 }
 
-func (x *Explanation) writeHistory(p *page) {
+func (x *PodPage) writeHistory(p *page) {
 	title := "What happened to it"
 	if !x.Since.IsZero() {
 		title += " since " + x.Since.Local().Format(time.DateTime)
@@ -127,7 +130,7 @@ func (x *Explanation) writeHistory(p *page) {
 	}
 }
 
-func (x *Explanation) writeLife(p *page, l explain.Life) {
+func (x *PodPage) writeLife(p *page, l explain.Life) {
 	if l.CameFor != nil {
 		p.line(2, "", "It came in the place of "+l.CameFor.String()+", which was moved.")
 	}
@@ -156,7 +159,7 @@ func (x *Explanation) writeLife(p *page, l explain.Life) {
 }
 
 // writeStep writes an intent and its verdicts.
-func (x *Explanation) writeStep(p *page, s explain.Step, began time.Time) {
+func (x *PodPage) writeStep(p *page, s explain.Step, began time.Time) {
 	where := ""
 	if s.Node != "" {
 		where = " off " + s.Node
@@ -179,7 +182,7 @@ func (x *Explanation) writeStep(p *page, s explain.Step, began time.Time) {
 }
 
 // describeStep describes a verdict, and how often it was repeated.
-func (x *Explanation) describeStep(s explain.Step) string {
+func (x *PodPage) describeStep(s explain.Step) string {
 	v := schemas.Verdict{Method: s.Method, Instead: s.Instead}
 	text := string(s.Outcome)
 	if s.DryRun {
@@ -226,7 +229,7 @@ func after(at, began time.Time) string {
 	return fmt.Sprintf("%-*s", afterWidth, text+" ")
 }
 
-func (x *Explanation) writeOpinions(p *page) {
+func (x *PodPage) writeOpinions(p *page) {
 	p.heading("What would move it now")
 	width := 0
 	for _, o := range x.Opinions {
@@ -241,7 +244,7 @@ func (x *Explanation) writeOpinions(p *page) {
 }
 
 // nameOf adds the profile if there are several.
-func (x *Explanation) nameOf(o simulate.Opinion) string {
+func (x *PodPage) nameOf(o simulate.Opinion) string {
 	if len(x.Guards) > 1 {
 		return o.Profile + ": " + o.Strategy
 	}
@@ -266,7 +269,7 @@ func describeOpinion(o simulate.Opinion) string {
 	return "leaves it where it is"
 }
 
-func (x *Explanation) writeProtections(p *page) {
+func (x *PodPage) writeProtections(p *page) {
 	p.heading("What protects it")
 	before := p.Len()
 	for _, g := range x.Guards {
@@ -288,13 +291,14 @@ func (x *Explanation) writeProtections(p *page) {
 	if len(x.Budgets) > 1 {
 		p.line(2, "", "More than one budget is over it: the API server evicts no such pod.")
 	}
-	x.Held.write(p, x)
+	writeHeld(p, x)
 	if p.Len() == before {
 		p.line(2, "", "nothing that is known")
 	}
 }
 
-func (h Held) write(p *page, x *Explanation) {
+func writeHeld(p *page, x *PodPage) {
+	h := x.Held
 	for _, c := range h.Storm {
 		p.line(2, "", fmt.Sprintf("the cluster circuit breaker holds everything since %s: %s: %s",
 			c.Since.Local().Format(time.DateTime), c.Reason, c.Message))

@@ -1,0 +1,79 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas/cloudevent/serve"
+	"github.com/rehome-dev/rehome/simulate"
+)
+
+const (
+	// mostPolicy limits the text of a policy.
+	mostPolicy = 1 << 20
+)
+
+func (s *Server) registerSimulation(a huma.API) {
+	huma.Register(a, huma.Operation{
+		OperationID: "simulate", Method: http.MethodPost, Path: "/v1/simulate", MaxBodyBytes: mostPolicy + mostPolicy/2,
+		Summary:     "The moves that a policy would make now",
+		Description: "It evaluates the caches of the process. Nothing is moved. At most two run at a time, and one of each user.",
+	}, answer(s, s.simulate))
+}
+
+type simulateInput struct {
+	Body struct {
+		Policy       string `json:"policy" maxLength:"1048576" doc:"a policy as YAML"`
+		UntilSettled bool   `json:"untilSettled,omitempty" doc:"apply the policy again until nothing moves, or for so many rounds"`
+		Rounds       int    `json:"rounds,omitempty" minimum:"0" maximum:"100" doc:"10 by default"`
+	}
+}
+
+type simulateOutput struct{ Body Simulation }
+
+// Simulation is what a policy would do.
+type Simulation struct {
+	simulate.Settlement
+	// Warnings are the strategies that another program is asked about, and that are left out.
+	Warnings []string `json:"warnings"`
+}
+
+func (s *Server) simulate(ctx context.Context, in *simulateInput) (*simulateOutput, error) {
+	u := callOf(ctx).user
+	if err := s.maySeeAll(ctx, u); err != nil {
+		return nil, err
+	}
+	p, err := policy.Parse("policy", []byte(in.Body.Policy), settings.Strategies())
+	if err != nil {
+		return nil, serve.Refuse(http.StatusUnprocessableEntity, "%w", err)
+	}
+	if _, busy := s.simulating.LoadOrStore(u.Username, true); busy {
+		return nil, serve.Refuse(http.StatusTooManyRequests, "a simulation of user %.200s is in progress, which is the limit", u.Username).
+			After(retryAfter)
+	}
+	defer s.simulating.Delete(u.Username)
+	out := &simulateOutput{Simulation{Warnings: []string{}}}
+	var notes strings.Builder
+	p = settings.WithoutOutside(p, &notes)
+	for line := range strings.Lines(notes.String()) {
+		out.Body.Warnings = append(out.Body.Warnings, strings.TrimPrefix(strings.TrimSpace(line), "warning: "))
+	}
+	rounds := 1
+	if in.Body.UntilSettled {
+		rounds = cmp.Or(in.Body.Rounds, 10)
+	}
+	return out, s.work(ctx, func(ctx context.Context) error {
+		round, objects, err := cached{s}.Round(ctx, p)
+		if err != nil {
+			return err
+		}
+		out.Body.Settlement, err = simulate.Settle(ctx, round, objects, rounds)
+		return err
+	})
+}

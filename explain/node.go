@@ -1,0 +1,77 @@
+package explain
+
+import (
+	"context"
+	"time"
+
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rehome-dev/rehome/simulate"
+)
+
+// NodeExplanation is about a node: which of its pods cannot move now, and why.
+type NodeExplanation struct {
+	Node string `json:"node"`
+	Pods int    `json:"pods"` // on the node
+	// Staying are the reasons that keep pods on the node. A pod with several reasons is there several times.
+	Staying []StayingPod `json:"staying"`
+}
+
+// StayingPod is a pod that keeps a node from being emptied, and one reason.
+type StayingPod struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Profile   string `json:"profile,omitempty"` // whose rule it is; empty: all profiles have it, or it is no rule
+	Rule      string `json:"rule"`
+	Message   string `json:"message"`
+}
+
+// Node evaluates the protections of each pod on a node of the cluster.
+func Node(ctx context.Context, s Sources, name string) (NodeExplanation, error) {
+	round, objects, err := s.round(ctx, time.Now())
+	if err != nil {
+		return NodeExplanation{}, err
+	}
+	return NodeOf(round, objects, name)
+}
+
+// NodeOf explains a node of the objects.
+func NodeOf(round simulate.Config, objects []metav1.Object, node string) (NodeExplanation, error) {
+	x := NodeExplanation{Node: node, Staying: []StayingPod{}}
+	var budgets []policyv1.PodDisruptionBudget
+	for _, o := range objects {
+		if b, ok := o.(*policyv1.PodDisruptionBudget); ok {
+			budgets = append(budgets, *b)
+		}
+	}
+	pods, err := simulate.GuardsOn(round, objects, node)
+	if err != nil {
+		return x, err
+	}
+	x.Pods = len(pods)
+	for _, p := range pods {
+		add := func(profile, rule, message string) {
+			x.Staying = append(x.Staying, StayingPod{p.Pod.Namespace, p.Pod.Name, profile, rule, message})
+		}
+		for _, g := range p.Guards {
+			profile := g.Profile
+			if len(p.Guards) == 1 {
+				profile = ""
+			}
+			for _, r := range g.Rules {
+				add(profile, r.Rule, r.Detail)
+			}
+		}
+		over := budgetsOver(p.Pod, budgets)
+		for _, b := range over {
+			if b.Allowed <= 0 {
+				add("", "DisruptionBudget", b.Message)
+			}
+		}
+		if len(over) > 1 {
+			add("", "DisruptionBudget", SeveralBudgets)
+		}
+	}
+	return x, nil
+}

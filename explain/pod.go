@@ -1,0 +1,186 @@
+package explain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/rehome-dev/rehome/actuator"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/simulate"
+	"github.com/rehome-dev/rehome/status"
+)
+
+// Explanation is about a pod: what happened to it, what would move it, and what protects it.
+type Explanation struct {
+	Time time.Time `json:"time"`
+	Pod  Subject   `json:"pod"`
+	// History is that of every pod that had the name, oldest first. nil: it is not known.
+	History []Life `json:"history,omitempty"`
+	// Since is when the history that was read begins. Zero: with what is kept.
+	Since time.Time `json:"since,omitzero"`
+	// Opinions are those of the strategies of the policy, in its order, and Guards what protects the pod by each profile.
+	Opinions []simulate.Opinion `json:"opinions,omitempty"`
+	Guards   []simulate.Guard   `json:"guards,omitempty"`
+	// Replacement says where the replacement of the pod would run now.
+	Replacement string       `json:"replacement,omitempty"`
+	Budgets     []BudgetOver `json:"budgets,omitempty"`
+	Held        Held         `json:"held"`
+	// Unknown is what could not be found out.
+	Unknown []Unknown `json:"unknown,omitempty"`
+}
+
+// Subject is the pod as it is.
+type Subject struct {
+	schemas.PodRef
+	// There: it is in the cluster. Absent: that is not known.
+	There    *bool              `json:"there,omitempty"`
+	Node     string             `json:"node,omitempty"`
+	Phase    string             `json:"phase,omitempty"`
+	Created  time.Time          `json:"created,omitzero"`
+	Deleted  bool               `json:"deleted,omitempty"` // it is on its way out
+	Workload *schemas.ObjectRef `json:"workload,omitempty"`
+}
+
+func (x *Explanation) unknown(what string, err error) {
+	x.Unknown = append(x.Unknown, Unknown{what, err.Error()})
+}
+
+// The parts of an explanation that can be missing.
+const (
+	PartHistory  = "what happened to it"
+	PartPod      = "whether it is there"
+	PartOpinions = "what would move it, and what protects it"
+	PartWorkload = "what it belongs to"
+	PartBudgets  = "which budgets are over it"
+	PartHeld     = "what holds it"
+)
+
+// ErrNothing is wrapped by the error for a pod or a workload of which nothing is known.
+var ErrNothing = errors.New("nothing is known of it")
+
+// Pod explains a pod as far as the sources know it. It fails when neither the bus nor the cluster can be asked, and with
+// [ErrNothing] if both know nothing of the pod. since limits the history; the zero time means all of it.
+func Pod(ctx context.Context, s Sources, namespace, name string, since time.Time) (Explanation, error) {
+	x := Explanation{Time: time.Now().UTC(), Pod: Subject{PodRef: schemas.PodRef{Namespace: namespace, Name: name}}}
+	if !since.IsZero() {
+		x.Since = since.UTC()
+	}
+	noCluster := x.askCluster(ctx, s)
+	noHistory := x.askBus(ctx, s)
+	switch {
+	case noCluster != nil && noHistory != nil:
+		return x, errors.Join(noHistory, noCluster)
+	case len(x.History) == 0 && (x.Pod.There == nil || !*x.Pod.There):
+		return x, fmt.Errorf("pod %s/%s: %w: %s", namespace, name, ErrNothing, x.nothing())
+	}
+	return x, nil
+}
+
+// nothing says where the pod was looked for.
+func (x *Explanation) nothing() string {
+	words := []string{}
+	for _, u := range x.Unknown {
+		if u.What == PartHistory || u.What == PartPod {
+			words = append(words, u.Why)
+		}
+	}
+	if x.Pod.There != nil {
+		words = append(words, "it is not in the cluster")
+	}
+	if x.History != nil {
+		words = append(words, "the history has no event of it")
+	}
+	return strings.Join(words, "; ")
+}
+
+// askBus reads the history and the ledger. Its error says why there is no history.
+func (x *Explanation) askBus(ctx context.Context, s Sources) error {
+	query := Query{Namespace: x.Pod.Namespace, Name: x.Pod.Name, Since: x.Since, Node: x.Pod.Node}
+	var err error
+	if x.History, err = Read(ctx, s.read, query); err != nil {
+		x.unknown(PartHistory, err)
+		return err
+	}
+	if x.Pod.Node != "" {
+		query.Since = time.Time{} // what holds it may have been told before
+		if x.Held.Maintenances, err = Blocks(ctx, s.read, query); err != nil {
+			x.unknown(PartHeld, err)
+			return nil
+		}
+	}
+	remembered, _, err := status.Ledger(ctx, s.Bus)
+	if err != nil {
+		x.unknown(PartHeld, err)
+		return nil
+	}
+	x.hold(remembered)
+	return nil
+}
+
+// hold picks the ledger records that concern the pod.
+func (x *Explanation) hold(r actuator.Remembered) {
+	if x.Pod.UID == "" {
+		return // it is gone, or not known: nothing holds it
+	}
+	x.Held.Storm = r.Storm
+	of := x.Pod.Workload
+	for _, l := range status.WorkloadBreakers(r, x.Time) {
+		if of != nil && l.Workload == of.UID && l.Node == x.Pod.Node && l.Holds {
+			x.Held.WorkloadBreakers = append(x.Held.WorkloadBreakers, l)
+		}
+	}
+	for _, m := range r.Moves {
+		sibling := of != nil && m.Workload != nil && m.Workload.UID == of.UID
+		if m.InFlight() && (m.Pod.UID == x.Pod.UID || sibling) {
+			x.Held.Moves = append(x.Held.Moves, m)
+		}
+	}
+}
+
+// askCluster looks at the pod in the cluster, and asks the strategies of the policy, if there is one, about it. The error
+// says why the cluster could not be asked.
+func (x *Explanation) askCluster(ctx context.Context, s Sources) error {
+	if s.Cluster == nil {
+		x.unknown(PartPod, s.NoCluster)
+		return s.NoCluster
+	}
+	pod, err := s.Cluster.Pod(ctx, x.Pod.Namespace, x.Pod.Name)
+	if err != nil {
+		err = fmt.Errorf("the cluster: %w", err)
+		x.unknown(PartPod, err)
+		return err
+	}
+	x.Pod.There = new(pod != nil)
+	if pod == nil {
+		return nil
+	}
+	x.Pod.UID, x.Pod.Node, x.Pod.Phase = pod.UID, pod.Spec.NodeName, string(pod.Status.Phase)
+	x.Pod.Created, x.Pod.Deleted = pod.CreationTimestamp.UTC(), pod.DeletionTimestamp != nil
+	if x.Pod.Workload, err = s.Cluster.Workload(ctx, pod); err != nil {
+		x.unknown(PartWorkload, err)
+	}
+	budgets, err := s.Cluster.Budgets(ctx, pod.Namespace)
+	if err != nil {
+		x.unknown(PartBudgets, fmt.Errorf("poddisruptionbudgets of %s: %w", pod.Namespace, err))
+	} else {
+		x.Budgets = budgetsOver(pod, budgets)
+	}
+	if err := x.askStrategies(ctx, s); err != nil {
+		x.unknown(PartOpinions, err)
+	}
+	return nil
+}
+
+// askStrategies evaluates every strategy of the policy for the pod as it is now.
+func (x *Explanation) askStrategies(ctx context.Context, s Sources) error {
+	round, objects, err := s.round(ctx, x.Time)
+	if err != nil {
+		return err
+	}
+	about, err := simulate.Opinions(round, objects, x.Pod.UID)
+	x.Opinions, x.Guards, x.Replacement = about.Opinions, about.Guards, about.Replacement
+	return err
+}
