@@ -15,6 +15,7 @@ import (
 	"github.com/rehome-dev/rehome/actuator"
 	"github.com/rehome-dev/rehome/cli/cmdutil"
 	"github.com/rehome-dev/rehome/cli/look"
+	"github.com/rehome-dev/rehome/explain"
 	"github.com/rehome-dev/rehome/simulate"
 	"github.com/rehome-dev/rehome/status"
 )
