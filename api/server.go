@@ -106,10 +106,6 @@ func config() huma.Config {
 	c.Info.Description = "State, events, explanations, and requests of Rehome, an event-driven descheduler for Kubernetes."
 	c.Components.Schemas = huma.NewMapRegistry("#/components/schemas/", schemaName)
 	c.Components.Schemas.RegisterTypeAlias(reflect.TypeFor[metav1.Duration](), reflect.TypeFor[string]())
-	// The tags of these types name constants, which huma does not read. Their own schemas are published beside the document.
-	for _, t := range []reflect.Type{reflect.TypeFor[schemas.Request](), reflect.TypeFor[status.OpenRequest](), reflect.TypeFor[schemas.Receipt]()} {
-		c.Components.Schemas.RegisterTypeAlias(t, reflect.TypeFor[map[string]any]())
-	}
 	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"token": {
 		Type: "http", Scheme: "bearer", Description: "A token that the API server knows. The loopback address needs none.",
 	}}
