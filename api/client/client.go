@@ -99,11 +99,12 @@ func isLoopback(host string) bool {
 // Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// State is the answer of GET /v1/state, NodeRow one of its nodes, and Amounts the resources of a node.
+// State is the answer of GET /v1/state, Identity its part about the installation, and NodeRow one of its nodes.
 type (
-	State   = api.State
-	NodeRow = feed.NodeRow
-	Amounts = feed.Amounts
+	State    = api.State
+	Identity = api.Identity
+	NodeRow  = feed.NodeRow
+	Amounts  = feed.Amounts
 )
 
 // State reads what Rehome does now, and the nodes that the user may see.

@@ -28,7 +28,7 @@ func TestPicture(t *testing.T) {
 	st := client.State{Status: status.Of(actuator.Remembered{Moves: []actuator.Move{{
 		Pod: schemas.PodRef{Namespace: "shop", Name: "api-0"}, Node: "n1", Method: schemas.MethodEviction, Strategy: "PodLifeTime",
 		Begun: now.Add(-time.Minute), Moved: now.Add(-time.Minute), WaitsFor: "a replacement that is ready",
-	}}}, nil, now), Cluster: "prod", Installation: "rehome", Version: "v1", DryRun: true}
+	}}}, nil, now), Identity: client.Identity{Cluster: "prod", Installation: "rehome", Version: "v1", DryRun: true}}
 	cordoned, lost := node("n2", "a", 0), node("a-name-that-is-too-long-for-its-place-1", "", 100)
 	cordoned.Cordoned, lost.Ready = true, false
 	st.Nodes = []client.NodeRow{node("n1", "a", 41), cordoned, node("n3", "b", 1), lost}
