@@ -118,7 +118,7 @@ func (d *PodDialer) dialer(pod types.NamespacedName) (httpstream.Dialer, error) 
 	if err != nil {
 		return nil, err
 	}
-	url := client.CoreV1().RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("portforward").URL()
+	url := client.CoreV1().RESTClient().Get().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("portforward").URL()
 	websocket, err := portforward.NewSPDYOverWebsocketDialerForStreaming(url, d.Config)
 	if err != nil {
 		return nil, err
