@@ -258,8 +258,9 @@ chart: $(HELM) ## Check the charts and package them into bin.
 walls: ## Check the imports between packages.
 	go test ./test/walls
 
-demo: build ## Demonstrate Rehome on a simulated cluster in a minute.
-	go run ./test/demo $(ARGS)
+KEEP :=
+demo: build ## Demonstrate Rehome on a simulated cluster in a minute. KEEP=1 leaves it running until Ctrl-C.
+	KEEP=$(KEEP) go run ./test/demo $(ARGS)
 
 cluster-up: ## Start a real control plane with 20 simulated nodes for experiments.
 	$(CLUSTER) up --nodes 20

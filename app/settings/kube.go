@@ -50,7 +50,7 @@ func NewDynamicClient(s Settings) (dynamic.Interface, error) {
 }
 
 func newClient[C any](s Settings, make func(*rest.Config) (C, error)) (client C, err error) {
-	config, err := clusterConfig(s)
+	config, err := ClusterConfig(s)
 	if err != nil {
 		return client, err
 	}
@@ -60,9 +60,9 @@ func newClient[C any](s Settings, make func(*rest.Config) (C, error)) (client C,
 	return client, nil
 }
 
-// clusterConfig reads the kubeconfig. The client has no rate limit: the policy limits evictions, and priority and fairness limits
+// ClusterConfig returns how to reach the cluster of the kubeconfig. The client has no rate limit: the policy limits evictions, and priority and fairness limits
 // requests.
-func clusterConfig(s Settings) (*rest.Config, error) {
+func ClusterConfig(s Settings) (*rest.Config, error) {
 	config, err := kubeconfig(s).ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("no cluster to connect to: %w", err)

@@ -37,6 +37,10 @@ type Settings struct {
 	BusPrefix    string `split_words:"true" desc:"begins the names of streams and subjects, for several clusters in one NATS account"`
 	NATSReplicas int    `envconfig:"NATS_REPLICAS" default:"1" desc:"copies of each stream, for setup: 1, 3 or 5"`
 
+	Server          string `desc:"URL of the API that commands use; empty: the bus, or the API in its pod, which the kubeconfig reaches"`
+	ServerTokenFile string `split_words:"true" desc:"file with the bearer token for it, read anew for each request"`
+	ServerCAFile    string `envconfig:"SERVER_CA_FILE" desc:"file with the certificates that its certificate is signed by"`
+
 	StoreDir     string `split_words:"true" desc:"directory of the embedded server; empty: rehome in the user's cache directory"`
 	StoreReserve int64  `split_words:"true" default:"67108864" desc:"free bytes that the embedded server leaves on its disk, at least 1 MiB"`
 	Listen       string `desc:"address of the embedded server for other programs, such as 0.0.0.0:4222; empty: none"`
@@ -63,7 +67,7 @@ type Settings struct {
 
 	Maintenance bool `default:"true" desc:"rehome run maintains nodes; false: it cordons and drains no node"`
 
-	Namespace      string        `desc:"namespace of this process; empty: the pod's own, or none outside of the cluster"`
+	Namespace      string        `desc:"namespace of this process, or of the Rehome that commands look for; empty: the pod's own, or all outside of the cluster"`
 	LeaseNamespace string        `split_words:"true" default:"kube-system" desc:"namespace of the leases of all installations in the cluster"`
 	LeaseDuration  time.Duration `split_words:"true" default:"15s" desc:"how long standbys wait for a lost leader"`
 

@@ -102,6 +102,15 @@ func (p *progress) concerns(e schemas.Event, correlation string) bool {
 	return err == nil && v.Strategy == schemas.MaintenanceStrategy && v.Scope.Key == schemas.RequestedMaintenance(m.Node)
 }
 
+// isReceipt reports whether an event is a receipt for the name of the request.
+func (p *progress) isReceipt(e schemas.Event) bool {
+	if e.Type != schemas.ReceiptType {
+		return false
+	}
+	r, err := schemas.Decode[schemas.Receipt](e)
+	return err == nil && r.Sender == p.request.Sender && r.Name == p.request.Name
+}
+
 func (p *progress) receipt(r schemas.Receipt) {
 	if r.State != schemas.RequestAccepted {
 		p.finished = &r

@@ -40,10 +40,10 @@ type requestFlags struct {
 }
 
 func bindRequest(c *cobra.Command) *requestFlags {
-	f := &requestFlags{Flags: cmdutil.Settings(c).Bus()}
+	f := &requestFlags{Flags: cmdutil.Settings(c).Reach()}
 	flags := c.Flags()
 	flags.StringVar(&f.reason, "reason", "", "why, in words; it is shown wherever the request is")
-	flags.StringVar(&f.sender, "sender", policy.AdminSender, "sender of the request, one of the policy")
+	flags.StringVar(&f.sender, "sender", policy.AdminSender, "sender of the request, one of the policy; requests to the API have the sender http")
 	flags.StringVar(&f.name, "name", "", "name of the request: 1 to 63 of a-z, 0-9 and -; the default is made up")
 	flags.BoolVar(&f.detach, "detach", false, "send the request and return")
 	cmdutil.Choice(c, &f.output, "output", "o", "json: one CloudEvent a line", "", "json")
@@ -66,7 +66,7 @@ func (f *requestFlags) send(c *cobra.Command, fill func(r *schemas.Request, args
 		} else if err := f.RefuseDryRun(); err != nil {
 			return err
 		}
-		return sendRequest(c, f.Settings, r, !f.detach, f.output == "json")
+		return f.sendRequest(c, r)
 	}
 	return c
 }

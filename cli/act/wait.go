@@ -1,6 +1,7 @@
 package act
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,52 +11,50 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/api/client"
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/cli/cmdutil"
 	"github.com/rehome-dev/rehome/cli/look"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// sendRequest publishes the request and, with wait, shows its events.
-func sendRequest(c *cobra.Command, s settings.Settings, r schemas.Request, wait, asJSON bool) error {
-	sender := bus.Participant{Role: bus.RoleSender, Name: r.Sender}
-	return cmdutil.WithBus(s, sender, func(b *bus.Bus) error {
-		now := time.Now()
-		e, err := schemas.NewEvent(s.Source("cli"), r, now, schemas.Event{})
-		if err != nil {
+// sendRequest sends the request and, with wait, shows its events.
+func (f *requestFlags) sendRequest(c *cobra.Command, r schemas.Request) error {
+	to, err := f.Open(c.Context(), bus.Participant{Role: bus.RoleSender, Name: r.Sender})
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	r.Sender = cmp.Or(to.Sender(), r.Sender)
+	q := &sending{
+		to: to, at: time.Now(), progress: newProgress(r), detach: f.detach, asJSON: f.output == "json",
+		out: c.OutOrStdout(), notes: c.ErrOrStderr(),
+	}
+	if f.detach {
+		err = q.send(c.Context())
+	} else {
+		err = q.follow(c.Context())
+	}
+	switch {
+	case errors.Is(err, bus.ErrNotPermitted):
+		return fmt.Errorf("%w; --sender: want the one whose key it is", err)
+	case err != nil || f.detach:
+		return err
+	case !q.asJSON:
+		if err := q.progress.write(q.out); err != nil {
 			return err
 		}
-		q := &sending{
-			bus: b, event: e, at: now, progress: newProgress(r), live: s.NATSNKey != "" || s.NATSCreds != "",
-			asJSON: asJSON, out: c.OutOrStdout(), notes: c.ErrOrStderr(),
-		}
-		if wait {
-			err = q.follow(c.Context())
-		} else {
-			err = q.send(c.Context())
-		}
-		switch {
-		case errors.Is(err, bus.ErrNotPermitted):
-			return fmt.Errorf("%w; --sender: want the one whose key it is", err)
-		case err != nil || !wait:
-			return err
-		case !asJSON:
-			if err := q.progress.write(q.out); err != nil {
-				return err
-			}
-		}
-		return q.progress.err()
-	})
+	}
+	return q.progress.err()
 }
 
 // sending is the state of a request while its events are shown.
 type sending struct {
-	bus        *bus.Bus
-	event      schemas.Event // of the request
+	to         cmdutil.Installation
+	event      schemas.Event // as Send returned it; without a correlation the first receipt has it
 	at         time.Time     // when it is sent
 	progress   *progress
-	live       bool // whoever has the key of a sender hears what comes, and may not read the history
+	detach     bool // no events are shown
 	asJSON     bool
 	out, notes io.Writer
 	mu         sync.Mutex // guards progress and out: the drain is also shown while no event comes
@@ -67,21 +66,22 @@ type sending struct {
 }
 
 func (s *sending) send(ctx context.Context) error {
-	if _, err := s.bus.Publish(ctx, s.event); err != nil {
-		switch {
-		case errors.Is(err, schemas.ErrInvalid):
-			return err
-		case errors.Is(err, bus.ErrOpen):
-			return fmt.Errorf("%w; name another with --name, or cancel it", err)
-		}
+	r := s.progress.request
+	e, err := s.to.Send(ctx, r, schemas.Event{})
+	switch {
+	case errors.Is(err, bus.ErrOpen), errors.Is(err, client.ErrConflict):
+		return fmt.Errorf("%w; name another with --name, or cancel it", err)
+	case err != nil:
 		return err
 	}
-	s.sent = true
+	s.sent, s.event = true, e
 	if s.asJSON {
-		return look.ShowJSON(s.out, s.event)
+		if e.ID == "" || !s.detach && e.Type != schemas.RequestType {
+			return nil // the receipt comes with the events that follow
+		}
+		return look.ShowJSON(s.out, e)
 	}
-	r := s.progress.request
-	_, err := fmt.Fprintf(s.out, "request %s/%s: %s\n", r.Sender, r.Name, look.DescribeRequest(r))
+	_, err = fmt.Fprintf(s.out, "request %s/%s: %s\n", r.Sender, r.Name, look.DescribeRequest(r))
 	return err
 }
 
@@ -103,11 +103,14 @@ var errOver = errors.New("the request is over")
 // follow sends the request and shows every event that it causes, until it is over or ctx ends.
 func (s *sending) follow(ctx context.Context) error {
 	late := time.AfterFunc(unheard, func() {
-		fmt.Fprintf(s.notes, "nobody has taken the request yet; is a watcher running?\n")
+		fmt.Fprintf(s.notes, "the request has no receipt yet; is a watcher running?\n")
 	})
 	defer late.Stop()
 	p := s.progress
 	handle := func(e schemas.Event) error {
+		if s.event.CorrelationID == "" && p.isReceipt(e) {
+			s.event.CorrelationID = e.CorrelationID
+		}
 		if !p.concerns(e, s.event.CorrelationID) || e.Type == schemas.RequestType {
 			return nil
 		}
@@ -118,7 +121,8 @@ func (s *sending) follow(ctx context.Context) error {
 	defer enough()
 	s.enough = enough
 	go s.showDrain(following)
-	err := s.events(following, handle)
+	query := cmdutil.EventQuery{Since: s.at.Add(-clocks), Follow: true, Request: &p.request, Begin: s.listening}
+	err := s.to.Events(following, query, handle)
 	switch {
 	case (err == nil || errors.Is(err, errOver)) && p.over():
 		return nil
@@ -129,22 +133,6 @@ func (s *sending) follow(ctx context.Context) error {
 	}
 	return fmt.Errorf("request %s/%s stays open; to cancel it:\n  rehome cancel %s --sender %s --reason '...'",
 		p.request.Sender, p.request.Name, p.request.Name, p.request.Sender)
-}
-
-// events sends the request and calls handle for the events of the subjects that may concern it.
-func (s *sending) events(ctx context.Context, handle func(schemas.Event) error) error {
-	receipts := schemas.Receipt{Sender: s.progress.request.Sender, Name: s.progress.request.Name}.Channel()
-	channels := []string{receipts, bus.VerdictChannels}
-	if m := s.progress.request.Maintenance; m != nil && !s.live { // a sender with a key may not hear of maintenances
-		channels = append(channels, schemas.Maintenance{Name: schemas.RequestedMaintenance(m.Node)}.Channel())
-	}
-	if s.live {
-		return s.bus.Subscribe(ctx, channels, s.listening, handle)
-	}
-	if err := s.send(ctx); err != nil {
-		return err
-	}
-	return s.bus.Events(ctx, bus.Query{Channels: channels, Since: s.at.Add(-clocks), Follow: true}, handle)
 }
 
 // handle shows an event. It returns errOver when it was the last one.
@@ -217,17 +205,13 @@ func (s *sending) listening(ctx context.Context) error {
 	if s.progress.finished != nil {
 		return errOver
 	}
-	e, err := schemas.NewEvent(s.event.Source, s.progress.request, time.Now(), s.event)
-	if err != nil {
-		return err
-	}
-	_, err = s.bus.Publish(ctx, e)
+	_, err := s.to.Send(ctx, s.progress.request, s.event)
 	if errors.Is(err, bus.ErrOpen) { // its last receipt may have come a moment ago
 		select {
 		case <-time.After(Dropped):
 		case <-ctx.Done():
 		}
-		_, err = s.bus.Publish(ctx, e)
+		_, err = s.to.Send(ctx, s.progress.request, s.event)
 	}
 	if ctx.Err() == nil && !errors.Is(err, bus.ErrOpen) && !errors.Is(err, bus.ErrNotConnected) {
 		return err

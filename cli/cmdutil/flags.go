@@ -1,15 +1,14 @@
 // Package cmdutil holds what the commands share.
 //
-//	flags.go     settings as flags, and the connection to the bus
-//	args.go      names of pods, workloads, and strategies; files
-//	print.go     -o: tables, JSON, YAML, and names
-//	complete.go  completion of names
+//	flags.go         settings as flags
+//	installation.go  Open: the running Rehome, on its bus (onbus.go) or at its API (onapi.go)
+//	args.go          names of pods, workloads, and strategies; files
+//	print.go         -o: tables, JSON, YAML, and names
+//	complete.go      completion of names
 package cmdutil
 
 import (
 	"fmt"
-	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -48,6 +47,9 @@ func (f *Flags) Policy() *Flags {
 
 // Cluster adds the flags of the kubeconfig.
 func (f *Flags) Cluster() *Flags {
+	if f.c.Flags().Lookup("kubeconfig") != nil { // several functions add them
+		return f
+	}
 	f.c.Flags().StringVar(&f.Kubeconfig, "kubeconfig", f.Kubeconfig, "kubeconfig file (REHOME_KUBECONFIG)")
 	f.c.Flags().StringVar(&f.Context, "context", f.Context, "context of the kubeconfig (REHOME_CONTEXT)")
 	complete(f.c, "context", func() []string { return settings.Contexts(f.Settings) })
@@ -63,6 +65,15 @@ func (f *Flags) Bus() *Flags {
 // NATS adds the flag of a bus outside of the process.
 func (f *Flags) NATS() *Flags {
 	f.c.Flags().StringVar(&f.NATSURL, "nats-url", f.NATSURL, "NATS servers; none: the bus is in the process (REHOME_NATS_URL)")
+	return f
+}
+
+// Reach adds the flags that say where the running Rehome is, for [Flags.Open].
+func (f *Flags) Reach() *Flags { return f.Server().Bus().Cluster() }
+
+// Server adds the flag of the API.
+func (f *Flags) Server() *Flags {
+	f.c.Flags().StringVar(&f.Settings.Server, "server", f.Settings.Server, "URL of the API; none: the bus, or the API in its pod (REHOME_SERVER)")
 	return f
 }
 
@@ -97,22 +108,6 @@ func (f *Flags) Namespace() func() (string, error) {
 		}
 		return settings.ContextNamespace(f.Settings)
 	}
-}
-
-// WithBus connects to the bus as a participant and calls use.
-func WithBus(s settings.Settings, p bus.Participant, use func(*bus.Bus) error) error {
-	o, err := settings.BusOptions(s, p.String())
-	if err != nil {
-		return err
-	}
-	s.LogLevel = max(s.LogLevel, slog.LevelWarn)
-	o.Log = s.Logger(os.Stderr)
-	b, err := bus.Connect(o)
-	if err != nil {
-		return err
-	}
-	defer b.Close()
-	return use(b)
 }
 
 // Roles of the commands on the bus.

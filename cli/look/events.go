@@ -1,21 +1,16 @@
 package look
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
-	"github.com/rehome-dev/rehome/app/settings"
-	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/bus/filter"
 	"github.com/rehome-dev/rehome/cli/cmdutil"
 	"github.com/rehome-dev/rehome/functions"
@@ -47,7 +42,7 @@ func eventsCommand() *cobra.Command {
 			"  rehome events --correlation p4xq2m6tkw3zv7hbn5cjd2rlye",
 		Args: cobra.NoArgs,
 	}
-	s := cmdutil.Settings(c).Bus()
+	s := cmdutil.Settings(c).Reach()
 	format := ""
 	c.Flags().BoolVarP(&query.follow, "follow", "f", false, "go on with what happens from now on")
 	query.since = cmdutil.Since(c, "begin this long ago; without --follow the default is everything")
@@ -55,16 +50,20 @@ func eventsCommand() *cobra.Command {
 		"delta, intents, verdict, receipt, maintenance or, with --follow, scope and request;\nthe default is the first five")
 	cmdutil.Choice(c, &format, "output", "o", "json: one CloudEvent a line", "", "json")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		var err error
-		query.asJSON = format == "json"
-		if query.filter, err = query.flags.Read(); err != nil {
-			return err
-		}
-		ask, err := query.history()
+		ask, err := query.read()
 		if err != nil {
 			return err
 		}
-		return query.run(c.Context(), s.Settings, ask, c.OutOrStdout())
+		to, err := s.Open(c.Context(), cmdutil.Reader)
+		if err != nil {
+			return err
+		}
+		defer to.Close()
+		show := ShowText
+		if format == "json" {
+			show = ShowJSON
+		}
+		return to.Events(c.Context(), ask, func(e schemas.Event) error { return show(c.OutOrStdout(), e) })
 	}
 	return c
 }
@@ -73,65 +72,23 @@ type eventsQuery struct {
 	follow bool
 	since  func() (time.Time, error)
 	flags  FilterFlags
-	filter filter.Filter // as the flags say
-	asJSON bool
 }
 
-func (q eventsQuery) run(ctx context.Context, s settings.Settings, ask bus.Query, w io.Writer) error {
-	return withReader(s, func(b *bus.Bus) error {
-		show := ShowText
-		if q.asJSON {
-			show = ShowJSON
-		}
-		var line sync.Mutex // two sources, one output
-		handle := func(e schemas.Event) error {
-			if !q.filter.Matches(e) {
-				return nil
-			}
-			line.Lock()
-			defer line.Unlock()
-			return show(w, e)
-		}
-		sources, ctx := errgroup.WithContext(ctx)
-		past, live := q.channels()
-		if len(live) > 0 {
-			sources.Go(func() error { return b.Subscribe(ctx, live, nil, handle) })
-		}
-		if len(past) > 0 {
-			ask.Channels = past
-			sources.Go(func() error { return b.Events(ctx, ask, handle) })
-		}
-		if err := sources.Wait(); !errors.Is(err, context.Canceled) {
-			return err
-		}
-		return nil
-	})
-}
-
-// channels returns the subjects with a history, and those without one.
-func (q eventsQuery) channels() (past, live []string) {
-	for _, channel := range q.filter.Channels() {
-		if filter.Remembered(channel) {
-			past = append(past, channel)
-		} else {
-			live = append(live, channel)
-		}
+// read is what to ask for: without --since and --follow everything.
+func (q eventsQuery) read() (ask cmdutil.EventQuery, err error) {
+	if ask.Filter, err = q.flags.Read(); err != nil {
+		return ask, err
 	}
-	return past, live
-}
-
-// history is what to ask the bus for: without --since and --follow everything.
-func (q eventsQuery) history() (bus.Query, error) {
 	for _, noun := range []string{filter.Scope, filter.Request} {
-		if q.filter.Wants(noun) && !q.follow {
-			return bus.Query{}, fmt.Errorf("--type: %ss have no history: use --follow", noun)
+		if ask.Wants(noun) && !q.follow {
+			return ask, fmt.Errorf("--type: %ss have no history: use --follow", noun)
 		}
 	}
-	since, err := q.since()
-	if since.IsZero() && !q.follow {
-		since = time.Unix(0, 0)
+	ask.Follow = q.follow
+	if ask.Since, err = q.since(); ask.Since.IsZero() && !q.follow {
+		ask.Since = time.Unix(0, 0)
 	}
-	return bus.Query{Follow: q.follow, Since: since}, err
+	return ask, err
 }
 
 // ShowJSON writes the event as one CloudEvent in structured mode, on one line.

@@ -1,14 +1,12 @@
 package look
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -26,36 +24,29 @@ func getCommand() *cobra.Command {
 			"  rehome get moves -o json | jq '.items[].waitsFor'",
 		SuggestFor: []string{"loops", "dead", "list"},
 	},
-		getInNamespace("moves", "List the moves in flight, and what each of them waits for", func(ctx context.Context, b *bus.Bus, now time.Time) (cmdutil.Table, error) {
-			r, unreadable, err := status.Ledger(ctx, b)
-			return MovesTable(now, status.InFlight(r)), errors.Join(append(unreadable, err)...)
-		}),
+		getInNamespace("moves", "List the moves in flight, and what each of them waits for", cmdutil.PartLedger,
+			func(st status.Status) cmdutil.Table { return MovesTable(st.Time, st.MovesInFlight) }),
 		getDeferredCommand(),
-		getInNamespace("breakers", "List the circuit breakers of workloads whose pods came back to a node", func(ctx context.Context, b *bus.Bus, now time.Time) (cmdutil.Table, error) {
-			r, unreadable, err := status.Ledger(ctx, b)
-			return BreakersTable(now, status.WorkloadBreakers(r, now)), errors.Join(append(unreadable, err)...)
-		}),
+		getInNamespace("breakers", "List the circuit breakers of workloads whose pods came back to a node", cmdutil.PartLedger,
+			func(st status.Status) cmdutil.Table { return BreakersTable(st.Time, st.WorkloadBreakers) }),
 		getDeadLettersCommand(),
-		get(&cobra.Command{Use: "requests", Short: "List the open requests"}, func(ctx context.Context, b *bus.Bus, now time.Time) (cmdutil.Table, error) {
-			r, err := status.Requests(ctx, b)
-			return RequestsTable(now, r), err
-		}),
-		get(&cobra.Command{Use: "maintenances", Short: "List the maintenances that were requested on the bus; kubectl lists the others"}, func(ctx context.Context, b *bus.Bus, now time.Time) (cmdutil.Table, error) {
-			m, err := status.Maintenances(ctx, b)
-			return MaintenancesTable(now, m), err
-		}),
+		get(&cobra.Command{Use: "requests", Short: "List the open requests"}, cmdutil.PartRequests,
+			func(st status.Status) cmdutil.Table { return RequestsTable(st.Time, st.Requests) }),
+		get(&cobra.Command{Use: "maintenances", Short: "List the maintenances that were requested on the bus; kubectl lists the others"},
+			cmdutil.PartMaintenances, func(st status.Status) cmdutil.Table { return MaintenancesTable(st.Time, st.Maintenances) }),
 	)
 }
 
 func getDeferredCommand() *cobra.Command {
 	reason := ""
-	c := getInNamespace("deferred", "List the pods that are deferred, by the verdicts of the past hour", func(ctx context.Context, b *bus.Bus, now time.Time) (cmdutil.Table, error) {
-		all, err := status.Deferred(ctx, b, now)
-		if reason != "" {
-			all = slices.DeleteFunc(all, func(d status.DeferredPod) bool { return string(d.Reason) != reason })
-		}
-		return DeferredTable(now, all), err
-	})
+	c := getInNamespace("deferred", "List the pods that are deferred, by the verdicts of the past hour", cmdutil.PartDeferred,
+		func(st status.Status) cmdutil.Table {
+			all := st.Deferred
+			if reason != "" {
+				all = slices.DeleteFunc(all, func(d status.DeferredPod) bool { return string(d.Reason) != reason })
+			}
+			return DeferredTable(st.Time, all)
+		})
 	c.Flags().StringVar(&reason, "reason", "", "only those with this reason, such as DisruptionBudget")
 	cmdutil.CompleteValues(c, "reason", deferredReasons()...)
 	return c
@@ -79,40 +70,39 @@ func deferredReasons() []string {
 	return schema.Defs.Reason.AnyOf[0].Enum
 }
 
-type reading func(ctx context.Context, b *bus.Bus, now time.Time) (cmdutil.Table, error)
-
-// get lets c print what read returns.
-func get(c *cobra.Command, read reading) *cobra.Command {
+// get lets c print a table of a part of the status.
+func get(c *cobra.Command, part cmdutil.Part, tableOf func(status.Status) cmdutil.Table) *cobra.Command {
 	c.Aliases, c.Args = append(c.Aliases, strings.TrimSuffix(c.Use, "s")), cobra.NoArgs
-	s := cmdutil.Settings(c).Bus()
+	s := cmdutil.Settings(c).Reach()
 	format := cmdutil.ListFlag(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		return withReader(s.Settings, func(b *bus.Bus) error {
-			table, err := read(c.Context(), b, time.Now())
-			if err != nil && len(table.Rows) == 0 {
-				return err
-			}
-			return errors.Join(err, table.Print(c.OutOrStdout(), *format)) // err names records that cannot be read
-		})
+		to, err := s.Open(c.Context(), cmdutil.Reader)
+		if err != nil {
+			return err
+		}
+		defer to.Close()
+		st, err := to.Status(c.Context(), cmdutil.StatusQuery{Part: part})
+		if err != nil {
+			return err
+		}
+		var unreadable error
+		if part == cmdutil.PartLedger && len(st.Unreadable) > 0 {
+			unreadable = errors.New(strings.Join(st.Unreadable, "\n"))
+		}
+		return errors.Join(unreadable, tableOf(st.Status).Print(c.OutOrStdout(), *format))
 	}
 	return c
 }
 
 // getInNamespace is get for what belongs to namespaces.
-func getInNamespace(use, short string, read reading) *cobra.Command {
+func getInNamespace(use, short string, part cmdutil.Part, tableOf func(status.Status) cmdutil.Table) *cobra.Command {
 	namespace := ""
-	c := get(&cobra.Command{Use: use, Short: short}, func(ctx context.Context, b *bus.Bus, now time.Time) (cmdutil.Table, error) {
-		table, err := read(ctx, b, now)
+	c := get(&cobra.Command{Use: use, Short: short}, part, func(st status.Status) cmdutil.Table {
+		table := tableOf(st)
 		if namespace != "" {
-			all := table.Rows
-			table.Rows = nil
-			for _, r := range all {
-				if r.Namespace == namespace {
-					table.Rows = append(table.Rows, r)
-				}
-			}
+			table.Rows = slices.DeleteFunc(table.Rows, func(r cmdutil.Row) bool { return r.Namespace != namespace })
 		}
-		return table, err
+		return table
 	})
 	c.Flags().StringVarP(&namespace, "namespace", "n", "", "only those of this namespace; the default is all namespaces")
 	cmdutil.CompleteNamespaces(c, cmdutil.Settings(c))

@@ -1,29 +1,28 @@
 // Package look holds the commands that show something, and change nothing.
 //
 //	get.go         get: one table for each noun; tables.go has their columns
-//	status.go      status: the package status reads it; statustext.go writes it
+//	status.go      status: the package status reads it; statustext.go writes it; watch.go and picture.go show it until Ctrl-C
+//	ui.go          ui: the page of Rehome, forwarded to a port of this machine
 //	deadletters.go get deadletters
 //	events.go      events: filters, and one line of text for each event; ShowJSON and DescribeRequest, also for package act
 //	explain.go     explain: asks the bus and the cluster; explaintext.go writes the page; node.go explains nodes
 package look
 
 import (
-	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rehome-dev/rehome/app/settings"
-	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/cli/cmdutil"
-	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/status"
 )
 
 // Commands are the commands that show something.
 func Commands() []*cobra.Command {
-	return []*cobra.Command{getCommand(), statusCommand(), explainCommand(), eventsCommand()}
+	return []*cobra.Command{getCommand(), statusCommand(), explainCommand(), eventsCommand(), uiCommand()}
 }
 
 func statusCommand() *cobra.Command {
@@ -33,34 +32,46 @@ func statusCommand() *cobra.Command {
 		Long: "Show everything that `rehome get` lists but dead letters, which are counted, and besides: moves that count against\n" +
 			"limits, the leaders, and the streams with the waiting scopes of each strategy. With a policy, moves are counted over\n" +
 			"its window, beside its limits; else they are grouped by age. Without an answer of the cluster there are no leaders.",
-		Example: "  rehome status --policy policy.yaml",
-		Args:    cobra.NoArgs,
+		Example: "  rehome status\n" +
+			"  rehome status --watch\n" +
+			"  rehome status --policy policy.yaml    # with a bus: moves beside the limits of this policy",
+		Args: cobra.NoArgs,
 	}
-	s := cmdutil.Settings(c).Policy().Cluster().Bus()
+	s := cmdutil.Settings(c).Policy().Reach()
 	format := cmdutil.OutputFlag(c)
+	watch := c.Flags().BoolP("watch", "w", false, "show it until Ctrl-C: on a terminal as a picture, else as a line for each change")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		st, err := readStatus(c.Context(), s.Settings)
+		if *watch && *format != "" {
+			return errors.New("--watch: want it without --output")
+		}
+		query, err := statusQuery(s.Settings)
 		if err != nil {
 			return err
 		}
-		return cmdutil.Show(c.OutOrStdout(), *format, "Status", st)
+		to, err := s.Open(c.Context(), cmdutil.Reader)
+		if err != nil {
+			return err
+		}
+		defer to.Close()
+		if *watch {
+			return watchStatus(c, to, query)
+		}
+		st, err := to.Status(c.Context(), query)
+		if err != nil {
+			return err
+		}
+		return cmdutil.Show(c.OutOrStdout(), *format, "Status", StatusPage{st.Status})
 	}
 	return c
 }
 
-func readStatus(ctx context.Context, s settings.Settings) (st StatusPage, err error) {
-	var limits *policy.Limits
-	if s.Policy != "" {
-		p, _, err := settings.ReadPolicy(s.Policy)
-		if err != nil {
-			return st, err
-		}
-		limits = &p.Limits
+// statusQuery has the limits of the policy, if one is set.
+func statusQuery(s settings.Settings) (cmdutil.StatusQuery, error) {
+	if s.Policy == "" {
+		return cmdutil.StatusQuery{}, nil
 	}
-	return st, withReader(s, func(b *bus.Bus) (err error) {
-		st.Status, err = status.Read(ctx, status.Source{Settings: s, Bus: b, Limits: limits})
-		return err
-	})
+	p, _, err := settings.ReadPolicy(s.Policy)
+	return cmdutil.StatusQuery{Limits: &p.Limits}, err
 }
 
 // StatusPage writes a status for people.

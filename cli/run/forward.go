@@ -19,6 +19,7 @@ import (
 	"github.com/rehome-dev/rehome/bus/filter"
 	"github.com/rehome-dev/rehome/cli/cmdutil"
 	"github.com/rehome-dev/rehome/cli/look"
+	"github.com/rehome-dev/rehome/notify"
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
 	"github.com/rehome-dev/rehome/schemas/cloudevent/post"
 )
@@ -33,7 +34,7 @@ func forwardCommand() *cobra.Command {
 	var f forwardFlags
 	c := &cobra.Command{
 		Use:   "forward",
-		Short: "Post deltas, intents, verdicts, receipts and maintenances to a URL, each as a CloudEvent over HTTP",
+		Short: "Post events to a URL as CloudEvents, or notifications about them to Slack, Teams, or a webhook",
 		Long: "Post deltas, intents, verdicts, receipts and maintenances to a URL, each as a CloudEvent over HTTP, at least\n" +
 			"once and until the sink has it. How far it was is kept on the bus under a name: it goes on there when it is started\n" +
 			"again, on any machine, and several of one name share the work. The same id and source is the same event; several\n" +
@@ -41,10 +42,15 @@ func forwardCommand() *cobra.Command {
 			"A sink takes an event with 2xx. While it cannot be reached, or answers 401, 403, 502, 503 or 504, events wait. After\n" +
 			"404, 408, 409, 425, 429 and other 5xx an event is tried again, after a growing delay or what Retry-After says, and\n" +
 			"after the last time becomes a dead letter; after every other status at once: `rehome get deadletters --by NAME`.\n\n" +
+			"With --to slack, teams, or webhook it posts notifications for people instead: one message for each drain, each storm,\n" +
+			"and all that followed from one change. The URL of the service is a secret, so it comes from a file. A message is sent\n" +
+			"when no more of its events have come for --quiet, and is lost if the process is killed before.\n\n" +
 			"In Knative, K_SINK says where to post, K_CE_OVERRIDES what to add, and K_CA_CERTS, in PEM, which authorities to trust\n" +
 			"besides those of the machine, as a SinkBinding sets them.",
 		Example: "  rehome forward --to http://127.0.0.1:8080/ --type verdict\n" +
 			"  rehome forward --to https://audit.example/events --token-file token -n shop --outcome evicted,failed --since 24h\n\n" +
+			"  # Messages for people, about two namespaces:\n" +
+			"  rehome forward --to slack --url-file slack-url -n shop,bank\n\n" +
 			"  # With servers that know who takes part: make the name with setup.nk, forward with forwarder-audit.nk.\n" +
 			"  rehome forward --add --name audit --type verdict --since 24h\n" +
 			"  rehome forward --name audit --to https://audit.example/events\n\n" +
@@ -78,6 +84,9 @@ type forwardFlags struct {
 	filter          look.FilterFlags
 	to, name, mode  string
 	tokenFile       string
+	urlFile         string // of a service for notifications
+	template        string
+	quiet           time.Duration
 	since           func() (time.Time, error)
 	timeout         time.Duration
 	parallel, tries int
@@ -90,7 +99,10 @@ func (f *forwardFlags) bind(c *cobra.Command) {
 	f.sink, f.overridesText, f.authoritiesText = os.Getenv("K_SINK"), os.Getenv("K_CE_OVERRIDES"), os.Getenv("K_CA_CERTS")
 	f.filter.Bind(c, "delta, intents, verdict, receipt or maintenance; the default is all five")
 	flags := c.Flags()
-	flags.StringVar(&f.to, "to", "", "URL to post to (K_SINK)")
+	flags.StringVar(&f.to, "to", "", "URL to post to (K_SINK), or slack, teams or webhook for notifications")
+	flags.StringVar(&f.urlFile, "url-file", "", "file with the URL of slack, teams or webhook")
+	flags.StringVar(&f.template, "template", "", "file with the template of notifications; the default is made for the service")
+	flags.DurationVar(&f.quiet, "quiet", notifyQuiet, "send a notification when no more of its events have come for so long")
 	flags.StringVar(&f.name, "name", "", "name under which the bus keeps how far it was; the default is made of the URL")
 	cmdutil.Choice(c, &f.mode, "mode", "", "binary: attributes as headers; structured: all in one JSON object", "binary", "structured")
 	f.since = cmdutil.Since(c, "begin this long ago when the name is new; the default is what happens from then on")
@@ -107,17 +119,26 @@ type forwardPlan struct {
 	listener bus.Listener
 	filter   filter.Filter
 	post     post.Config
+	// template and quiet are those of notifications. nil: events are posted.
+	template *notify.Template
+	quiet    time.Duration
 }
 
 // read checks the flags and the variables of Knative.
 func (f *forwardFlags) read() (p forwardPlan, err error) {
+	if f.notifies() && len(f.filter.Types) == 0 {
+		f.filter.Types = notifyTypes()
+	}
 	if p.filter, err = f.filter.Read(); err != nil {
 		return p, err
 	}
 	if err := f.check(p.filter); err != nil {
 		return p, err
 	}
-	p.post = post.Config{URL: f.url(), Timeout: f.timeout, TokenFile: f.tokenFile, Connections: f.parallel}
+	if err := f.readNotify(&p); err != nil {
+		return p, err
+	}
+	p.post = post.Config{URL: f.url(), Name: f.service(), Timeout: f.timeout, TokenFile: f.tokenFile, Connections: f.parallel}
 	if f.mode == "structured" {
 		p.post.Mode = post.Structured
 	}
@@ -135,6 +156,9 @@ func (f *forwardFlags) read() (p forwardPlan, err error) {
 }
 
 func (f *forwardFlags) check(chosen filter.Filter) error {
+	if err := f.checkNotify(); err != nil {
+		return err
+	}
 	switch {
 	case f.add && f.listener() == "":
 		return errors.New("--add: want --name, or --to with the URL that the name is made of")
@@ -157,11 +181,21 @@ func (f *forwardFlags) check(chosen filter.Filter) error {
 	return nil
 }
 
-func (f *forwardFlags) url() string { return cmp.Or(f.to, f.sink) }
+// url is where to post: for notifications what the file has, or nothing.
+func (f *forwardFlags) url() string {
+	if f.notifies() {
+		text, _ := os.ReadFile(f.urlFile) // check says what is wrong
+		return strings.TrimSpace(string(text))
+	}
+	return cmp.Or(f.to, f.sink)
+}
 
 func (f *forwardFlags) listener() string {
 	if f.name != "" || f.url() == "" {
 		return f.name
+	}
+	if f.notifies() { // the path of the URL is a secret
+		return "notify-" + f.to + "-" + hashOf(f.url())
 	}
 	return NameOf(f.url())
 }
@@ -175,8 +209,12 @@ func NameOf(to string) string {
 			return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9')
 		}), "-") + "-"
 	}
-	hash := sha256.Sum256([]byte(to))
-	return "forward-" + words + hex.EncodeToString(hash[:4])
+	return "forward-" + words + hashOf(to)
+}
+
+func hashOf(url string) string {
+	hash := sha256.Sum256([]byte(url))
+	return hex.EncodeToString(hash[:4])
 }
 
 // Overrides reads what Knative wants to be added to each event: {"extensions": {"NAME": "VALUE"}}. Empty: nothing.

@@ -31,12 +31,13 @@ const (
 
 // forwarder posts the events of one consumer to one sink.
 type forwarder struct {
-	bus     *bus.Bus
-	name    string
-	filter  filter.Filter
-	sink    *post.Client
-	figures forwardFigures
-	log     *slog.Logger
+	bus      *bus.Bus
+	name     string
+	filter   filter.Filter
+	sink     *post.Client
+	notifier *notifier // nil: events are posted
+	figures  forwardFigures
+	log      *slog.Logger
 
 	mu      sync.Mutex
 	trouble error // why the last post did not get through to the sink; nil: it did
@@ -73,13 +74,24 @@ func forward(ctx context.Context, s settings.Settings, p forwardPlan) error {
 	}
 	status.Checks = []serving.Check{f.listens, f.arrives}
 	f.figures = newForwardFigures(status.Metrics)
+	if p.template != nil {
+		f.notifier = newNotifier(f, *p.template, p.quiet)
+	}
 	if web.Listener != nil {
 		f.log.Info("serving", "metrics", web.URL("/metrics"))
 	}
 	f.log.Info("forwarding", "name", f.name, "channels", p.listener.Channels)
 	work, ctx := errgroup.WithContext(ctx)
 	work.Go(func() error { return web.Serve(ctx) })
-	work.Go(func() error { return b.Listen(ctx, p.listener, f.handle) })
+	work.Go(func() error {
+		if f.notifier != nil {
+			defer close(f.notifier.ended)
+		}
+		return b.Listen(ctx, p.listener, f.handle)
+	})
+	if f.notifier != nil {
+		work.Go(func() error { return f.notifier.run(ctx) })
+	}
 	work.Go(func() error { return f.measure(ctx) })
 	if err := work.Wait(); !errors.Is(err, context.Canceled) {
 		return err
@@ -92,12 +104,16 @@ func (f *forwarder) handle(ctx context.Context, e schemas.Event) error {
 	if !f.filter.Matches(e) {
 		return nil
 	}
+	if f.notifier != nil {
+		f.notifier.add(e)
+		return nil
+	}
 	began := time.Now()
 	err := f.sink.Send(ctx, e)
 	if ctx.Err() != nil && err != nil { // it is told to stop, which says nothing about the sink
 		return err
 	}
-	f.figures.posted(e, err, began, time.Now())
+	f.figures.posted(e.Time, err, began, time.Now())
 	f.came(err)
 	return err
 }
@@ -179,12 +195,12 @@ func newForwardFigures(r prometheus.Registerer) forwardFigures {
 	return f
 }
 
-func (f forwardFigures) posted(e schemas.Event, err error, began, now time.Time) {
+func (f forwardFigures) posted(happened time.Time, err error, began, now time.Time) {
 	f.seconds.Observe(now.Sub(began).Seconds())
 	switch {
 	case err == nil:
 		f.events.WithLabelValues("delivered").Inc()
-		f.lag.Set(max(0, now.Sub(e.Time).Seconds()))
+		f.lag.Set(max(0, now.Sub(happened).Seconds()))
 	case errors.Is(err, schemas.ErrInvalid):
 		f.events.WithLabelValues("refused").Inc()
 	default:

@@ -72,6 +72,12 @@ func newCluster(set binaries.Set, options Options) (*Cluster, error) {
 		stopped:    make(chan struct{}),
 		pids:       map[string]int{},
 	}
+	if options.ForwardTo != "" {
+		if c.components.kubelet, err = freeKubeletPort(); err != nil {
+			releasePorts(ports)
+			return nil, err
+		}
+	}
 	c.stopOnce = sync.OnceValue(c.stop)
 	if err := c.prepare(); err != nil {
 		releasePorts(ports)

@@ -1,11 +1,14 @@
 package cluster
 
 import (
+	"bytes"
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"github.com/rehome-dev/rehome/test/cluster/binaries"
 	"github.com/rehome-dev/rehome/test/cluster/supervisor"
@@ -48,6 +51,7 @@ type components struct {
 	etcd     port
 	etcdPeer port
 	api      port
+	kubelet  int // port of kwok, with Options.ForwardTo
 }
 
 // file returns the path of a file in the cluster's directory.
@@ -138,13 +142,18 @@ func (c components) schedulerProcess() supervisor.Process {
 }
 
 func (c components) kwokProcess() supervisor.Process {
-	return c.process(binaries.Kwok,
-		"--kubeconfig="+c.kubeconfig(binaries.Kwok),
-		"--config="+c.set.Path(binaries.Stages),
-		"--config="+c.file(kwokConfigFile),
+	args := []string{
+		"--kubeconfig=" + c.kubeconfig(binaries.Kwok),
+		"--config=" + c.set.Path(binaries.Stages),
+		"--config=" + c.file(kwokConfigFile),
 		"--manage-all-nodes=true",
 		fmt.Sprint("--node-lease-duration-seconds=", leaseSeconds),
-	)
+	}
+	if c.options.ForwardTo != "" { // the API server connects to each node's kubelet, which is kwok
+		args = append(args, "--node-ip=127.0.0.1", fmt.Sprint("--node-port=", c.kubelet), "--server-address="+net.JoinHostPort("127.0.0.1", fmt.Sprint(c.kubelet)),
+			"--tls-cert-file="+c.file(certificateFile), "--tls-private-key-file="+c.file(certificateKeyFile))
+	}
+	return c.process(binaries.Kwok, args...)
 }
 
 // writeFiles writes what the command lines refer to.
@@ -202,16 +211,49 @@ func (c components) writeConfigs() error {
 			"podPlayStageParallelism":  kwokParallelism,
 			"nodePlayStageParallelism": kwokParallelism,
 			"nodeLeaseParallelism":     kwokParallelism,
+			"enableDebuggingHandlers":  c.options.ForwardTo != "", // port forwarding is one of them
 		},
 	}
-	for name, config := range map[string]any{schedulerConfigFile: scheduler, kwokConfigFile: kwok} {
-		text, err := json.Marshal(config)
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+	forward, err := c.forward()
+	if err != nil {
+		return err
+	}
+	for name, configs := range map[string][]any{schedulerConfigFile: {scheduler}, kwokConfigFile: append(forward, kwok)} {
+		var text []byte
+		for _, config := range configs { // JSON documents are YAML documents
+			one, err := json.Marshal(config)
+			if err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			text = append(append(text, one...), "\n---\n"...)
 		}
+		text = bytes.TrimSuffix(text, []byte("\n---\n"))
 		if err := os.WriteFile(c.file(name), text, 0o644); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// forward is the configuration of kwok for port forwarding.
+func (c components) forward() ([]any, error) {
+	if c.options.ForwardTo == "" {
+		return nil, nil
+	}
+	host, text, err := net.SplitHostPort(c.options.ForwardTo)
+	if err != nil {
+		return nil, err
+	}
+	number, err := strconv.Atoi(text)
+	if err != nil {
+		return nil, err
+	}
+	return []any{map[string]any{
+		"apiVersion": "kwok.x-k8s.io/v1alpha1",
+		"kind":       "ClusterPortForward",
+		"metadata":   map[string]any{"name": "all"},
+		"spec": map[string]any{"forwards": []any{map[string]any{
+			"target": map[string]any{"port": number, "address": host},
+		}}},
+	}}, nil
 }

@@ -39,6 +39,9 @@ type Options struct {
 	ScoringStrategy string
 	// Durable lets etcd sync each write to the disk, as in production. Without it, tests are faster.
 	Durable bool
+	// ForwardTo is the address that connections to any port of any pod reach with port forwarding, such as 127.0.0.1:20000. Default:
+	// kwok serves no port forwarding.
+	ForwardTo string
 	// Parallelism bounds the requests that one helper has under way. Default: 16.
 	Parallelism int
 }

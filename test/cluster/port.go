@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
 )
 
@@ -32,4 +33,16 @@ func releasePorts(ports []port) {
 	for _, p := range ports {
 		p.release()
 	}
+}
+
+// freeKubeletPort finds a port for kwok, which cannot share one that is kept. It is below the ports that the kernel gives to connections.
+func freeKubeletPort() (number int, err error) {
+	for range 100 {
+		number = 10_000 + rand.IntN(10_000)
+		l, failed := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", fmt.Sprint(number)))
+		if err = failed; err == nil {
+			return number, l.Close()
+		}
+	}
+	return 0, fmt.Errorf("free port for kwok: %w", err)
 }

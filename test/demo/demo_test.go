@@ -9,7 +9,7 @@ import (
 // TestDemo runs the same program as `make demo`. Package cluster tests the cleanup.
 func TestDemo(t *testing.T) {
 	var seen bytes.Buffer
-	if err := show(t.Context(), &seen); err != nil {
+	if err := show(t.Context(), &seen, false); err != nil {
 		t.Fatalf("demo: %v\n%s", err, seen.Bytes())
 	}
 	text := seen.Bytes()

@@ -1,5 +1,6 @@
 // Command demo shows the product working: it starts a real control plane with simulated nodes and pods, starts Rehome,
-// taints a node, and shows what happens until the pods run elsewhere. It leaves nothing behind.
+// taints a node, and shows what happens until the pods run elsewhere. It leaves nothing behind. With KEEP=1 in the environment, Rehome
+// and the cluster run until Ctrl-C, to watch them in the browser and to try things.
 //
 // It needs Go and git. The first time it builds the control plane, which takes some minutes.
 package main
@@ -17,19 +18,20 @@ import (
 
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/binaries"
+	"github.com/rehome-dev/rehome/test/program"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := show(ctx, os.Stdout); err != nil {
+	if err := show(ctx, os.Stdout, os.Getenv("KEEP") != ""); err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		os.Exit(1)
 	}
 }
 
-// show plays the whole demo.
-func show(ctx context.Context, out io.Writer) (err error) {
+// show plays the whole demo. With keep, Rehome and the cluster run until ctx ends.
+func show(ctx context.Context, out io.Writer, keep bool) (err error) {
 	began := time.Now()
 	s := &stage{out: &terminal{w: out}}
 	dir, err := os.MkdirTemp("", "rehome-demo-")
@@ -43,8 +45,8 @@ func show(ctx context.Context, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	program := filepath.Join(dir, "rehome")
-	build := exec.CommandContext(ctx, "go", "build", "-o", program, "./cmd/rehome")
+	binary := filepath.Join(dir, "rehome")
+	build := exec.CommandContext(ctx, "go", "build", "-o", binary, "./cmd/rehome")
 	build.Dir, build.Stderr = root, os.Stderr
 	if err := build.Run(); err != nil {
 		return fmt.Errorf("build rehome: %w", err)
@@ -60,7 +62,11 @@ func show(ctx context.Context, out io.Writer) (err error) {
 	}()
 	built := time.Since(began).Round(time.Second)
 
-	s.cluster, s.client, s.program, s.dir = c, c.Client(), program, dir
+	s.cluster, s.client, s.program, s.dir = c, c.Client(), binary, dir
+	s.keep = keep
+	if s.page, err = program.FreeAddress(); err != nil {
+		return err
+	}
 	s.policy = filepath.Join(root, "deploy", "policy.yaml")
 	if err := s.play(ctx); err != nil {
 		return err

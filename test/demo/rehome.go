@@ -24,10 +24,10 @@ type rehome struct {
 	seen        []string
 }
 
-// start starts `rehome run`, and `rehome events --follow`, which writes to the terminal.
-func (s *stage) start(ctx context.Context) (*rehome, error) {
-	s.say("Starting Rehome:\n   $ rehome run --policy deploy/policy.yaml &\n   $ rehome events --follow --since 1m")
-	r := &rehome{out: s.out, run: s.command(ctx, "run", "--policy", s.policy), events: s.command(ctx, "events", "--follow", "--since", "1m")}
+// start starts `rehome run`, and `rehome events --follow`, which writes to the terminal. They run until ended is done.
+func (s *stage) start(ctx, ended context.Context) (*rehome, error) {
+	s.say("Starting Rehome, with its page at http://%s/:\n   $ rehome run --policy deploy/policy.yaml &\n   $ rehome events --follow --since 1m", s.page)
+	r := &rehome{out: s.out, run: s.command(ended, "run", "--policy", s.policy), events: s.command(ended, "events", "--follow", "--since", "1m")}
 	var log journal
 	r.run.Stderr = &log
 	if err := r.run.Start(); err != nil {
@@ -52,7 +52,8 @@ func (s *stage) start(ctx context.Context) (*rehome, error) {
 func (s *stage) command(ctx context.Context, arguments ...string) *exec.Cmd {
 	c := exec.CommandContext(ctx, s.program, arguments...)
 	c.Env = append(os.Environ(),
-		"KUBECONFIG="+s.cluster.Kubeconfig(), "REHOME_STORE_DIR="+s.dir, "REHOME_HTTP_ADDRESS=", "REHOME_API_LOCAL=", "REHOME_LOG_LEVEL=INFO")
+		"KUBECONFIG="+s.cluster.Kubeconfig(), "REHOME_STORE_DIR="+s.dir, "REHOME_HTTP_ADDRESS=",
+		"REHOME_API_LOCAL="+s.page, "REHOME_LOG_LEVEL=INFO")
 	c.Stderr = os.Stderr
 	c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) }
 	c.WaitDelay = 10 * time.Second

@@ -38,15 +38,18 @@ type stage struct {
 	program string // rehome
 	policy  string
 	dir     string
+	page    string // host and port of the page
+	keep    bool   // goes on until it is told to end
 }
 
 func (s *stage) play(ctx context.Context) error {
+	ended := ctx
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if err := s.fill(ctx); err != nil {
 		return err
 	}
-	rehome, err := s.start(ctx)
+	rehome, err := s.start(ctx, ended)
 	if err != nil {
 		return err
 	}
@@ -78,7 +81,14 @@ func (s *stage) play(ctx context.Context) error {
 	if err := s.emptied(ctx, node, 0); err != nil {
 		return err
 	}
-	return s.showReplacements(ctx, node, before)
+	if err := s.showReplacements(ctx, node, before); err != nil || !s.keep {
+		return err
+	}
+	s.say("The cluster keeps running until Ctrl-C. Watch it at http://%s/ while you change it:\n"+
+		"   $ export KUBECONFIG=%s\n   $ kubectl taint node %s maintenance-\n   $ kubectl taint node node-007 maintenance=soon:NoSchedule",
+		s.page, s.cluster.Kubeconfig(), node)
+	<-ended.Done()
+	return nil
 }
 
 // fill creates the nodes and the pods.

@@ -44,7 +44,10 @@ func newShell(t *testing.T) *shell {
 	}
 	s.bus, s.environment = busBehindSocket(t)
 	s.environment = append(append(os.Environ(), s.environment...), "PATH="+filepath.Dir(rehome)+":"+os.Getenv("PATH"), "REHOME_HTTP_ADDRESS=", "REHOME_API_LOCAL=")
-	for name, text := range map[string]string{"token": "secret", "answer.json": document(t, "intents")} {
+	for name, text := range map[string]string{
+		"token": "secret", "answer.json": document(t, "intents"), "slack-url": "http://127.0.0.1:1/", "hook-url": "http://127.0.0.1:1/",
+		"message.tmpl": `{"text": {{json .Title}}, "details": {{json .Lines}}, "channel": "ops"}`,
+	} {
 		if err := os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -228,7 +231,7 @@ func TestForwardingPageCommands(t *testing.T) {
 		}
 	}
 	if want := []string{
-		"forward --to", "forward --to", "get deadletters", "forward --remove", "forward --add", "forward --name",
+		"forward --to", "forward --to", "get deadletters", "forward --remove", "forward --to", "forward --to", "forward --add", "forward --name",
 	}; !slices.Equal(ran, want) {
 		t.Errorf("the page has %q, want %q", ran, want)
 	}

@@ -63,6 +63,8 @@ const (
 type Config struct {
 	// URL receives the events.
 	URL string
+	// Name is what errors call the URL. Empty means the URL without its password and its query.
+	Name string
 	// Mode is the encoding of requests. The zero value is [Binary].
 	Mode Mode
 	// Timeout limits one post, including the response. 0 means [DefaultTimeout].
@@ -96,6 +98,9 @@ func New(c Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("url: %w", withoutURL(err))
 	}
+	if (u.Scheme != "http" && u.Scheme != "https" || u.Host == "") && c.Name != "" {
+		return nil, fmt.Errorf("url of %s: want http://HOST/PATH or https://HOST/PATH", c.Name)
+	}
 	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, fmt.Errorf("url %q: want http://HOST/PATH or https://HOST/PATH", withoutSecrets(u))
 	}
@@ -103,7 +108,7 @@ func New(c Config) (*Client, error) {
 	c.MaxReply = cmp.Or(c.MaxReply, DefaultMaxReply)
 	c.Connections = cmp.Or(c.Connections, DefaultConnections)
 	trust := &tls.Config{RootCAs: c.Authorities, MinVersion: tls.VersionTLS12}
-	return &Client{config: c, name: withoutSecrets(u), client: &http.Client{
+	return &Client{config: c, name: cmp.Or(c.Name, withoutSecrets(u)), client: &http.Client{
 		Transport: &http.Transport{
 			Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, TLSClientConfig: trust,
 			MaxIdleConns: c.Connections, MaxIdleConnsPerHost: c.Connections, IdleConnTimeout: idleFor,
@@ -138,6 +143,15 @@ func (c *Client) Send(ctx context.Context, e schemas.Event) error {
 	return err
 }
 
+// SendBody posts a document that is not an event, with the content type. Its errors are those of [Client.Send].
+func (c *Client) SendBody(ctx context.Context, contentType string, body []byte) error {
+	_, err := c.postBody(ctx, func(header http.Header) ([]byte, error) {
+		header.Set("Content-Type", contentType)
+		return body, nil
+	})
+	return err
+}
+
 // Ask posts e and returns the event in the response, if any. Its errors are listed in the package comment, or come from ctx. A
 // response that is not an event, or that exceeds MaxReply, is an error that wraps [schemas.ErrInvalid].
 func (c *Client) Ask(ctx context.Context, e schemas.Event) (reply schemas.Event, has bool, err error) {
@@ -153,9 +167,14 @@ func (c *Client) Ask(ctx context.Context, e schemas.Event) (reply schemas.Event,
 
 // post sends e and returns a successful response.
 func (c *Client) post(ctx context.Context, e schemas.Event) (answer, error) {
+	return c.postBody(ctx, func(header http.Header) ([]byte, error) { return c.write(e, header) })
+}
+
+// postBody sends what write returns, with the headers that it sets, and returns a successful response.
+func (c *Client) postBody(ctx context.Context, write func(http.Header) ([]byte, error)) (answer, error) {
 	within, cancel := context.WithTimeout(ctx, c.config.Timeout)
 	defer cancel()
-	r, err := c.request(within, e)
+	r, err := c.request(within, write)
 	if err != nil {
 		return answer{}, fmt.Errorf("post to %s: %w", c.name, err)
 	}
@@ -187,11 +206,11 @@ func (c *Client) do(r *http.Request) (answer, error) {
 	return a, err
 }
 
-// request encodes e in the mode of the client.
-func (c *Client) request(ctx context.Context, e schemas.Event) (*http.Request, error) {
+// request makes a request with what write returns.
+func (c *Client) request(ctx context.Context, write func(http.Header) ([]byte, error)) (*http.Request, error) {
 	header := make(http.Header, 16)
 	maps.Copy(header, c.config.Header)
-	body, err := c.write(e, header)
+	body, err := write(header)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,268 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/api"
+	"github.com/rehome-dev/rehome/api/feed"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/cloudevent"
+)
+
+const (
+	// answerWithin limits the wait for the first byte of an answer. A simulation takes at most half a minute.
+	answerWithin = 45 * time.Second
+	// mostBytes bounds an answer: the state of 5,000 nodes with its deferred pods is below it.
+	mostBytes = 256 << 20
+)
+
+// LocalPort is the default port of the loopback address in the pod.
+const LocalPort = 8644
+
+// Config says where the API is.
+type Config struct {
+	// Server is the URL of the API, such as https://rehome.example:8645. A path before /v1 is kept.
+	Server string
+	// TokenFile has the bearer token. It is read for each request, because tokens rotate. Empty: no token is sent.
+	TokenFile string
+	// CAFile has the trusted certificate authorities. Empty: the authorities of the system.
+	CAFile string
+	// Dial replaces the dialer of the network, for example with [PodDialer.Dial].
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Notes receives what a user should know and is no error: a connection that was lost, and events that were missed. nil: nothing.
+	Notes func(string)
+}
+
+// Client calls the API. Use [New] to make one. It is safe for concurrent use.
+type Client struct {
+	base   *url.URL
+	config Config
+	http   *http.Client
+}
+
+// New returns a client. It does not connect.
+func New(c Config) (*Client, error) {
+	base, err := url.Parse(strings.TrimSuffix(c.Server, "/"))
+	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" || base.User != nil || base.RawQuery != "" {
+		return nil, fmt.Errorf("server: want a URL such as https://rehome.example:8645, got %q", c.Server)
+	}
+	if base.Scheme == "http" && c.TokenFile != "" && !isLoopback(base.Hostname()) {
+		return nil, fmt.Errorf("server: want https with a token, got %q", c.Server)
+	}
+	trust := &tls.Config{MinVersion: tls.VersionTLS12}
+	if c.CAFile != "" {
+		pem, err := os.ReadFile(c.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("certificate authorities of the server: %w", err)
+		}
+		if trust.RootCAs = x509.NewCertPool(); !trust.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("certificate authorities of the server: %s: want certificates in PEM", c.CAFile)
+		}
+	}
+	if c.Notes == nil {
+		c.Notes = func(string) {}
+	}
+	transport := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, TLSClientConfig: trust, ForceAttemptHTTP2: true, IdleConnTimeout: time.Minute,
+		TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: answerWithin,
+	}
+	if c.Dial != nil {
+		transport.DialContext, transport.Proxy = c.Dial, nil
+	}
+	return &Client{base: base, config: c, http: &http.Client{
+		Transport:     transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the token is for this server only
+	}}, nil
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// Close closes idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// State is the answer of GET /v1/state, Identity its part about the installation, and NodeRow one of its nodes.
+type (
+	State    = api.State
+	Identity = api.Identity
+	NodeRow  = feed.NodeRow
+	Amounts  = feed.Amounts
+)
+
+// State reads what Rehome does now, and the nodes that the user may see.
+func (c *Client) State(ctx context.Context, state *State) error {
+	return c.get(ctx, "v1/state", nil, state)
+}
+
+// ExplainPod reads what is known about a pod.
+func (c *Client) ExplainPod(ctx context.Context, pod types.NamespacedName, since time.Time, explanation any) error {
+	query := url.Values{}
+	if !since.IsZero() {
+		query.Set("since", since.UTC().Format(time.RFC3339))
+	}
+	return c.get(ctx, path("v1/pods", pod.Namespace, pod.Name), query, explanation)
+}
+
+// ExplainNode reads what keeps pods on a node.
+func (c *Client) ExplainNode(ctx context.Context, node string, explanation any) error {
+	return c.get(ctx, path("v1/nodes", node), nil, explanation)
+}
+
+// ExplainWorkload reads where the pods of a workload could go, and the limits that apply to them.
+func (c *Client) ExplainWorkload(ctx context.Context, kind string, workload types.NamespacedName, explanation any) error {
+	return c.get(ctx, path("v1/workloads", kind, workload.Namespace, workload.Name), nil, explanation)
+}
+
+// Requests lists the open requests that the user may see.
+func (c *Client) Requests(ctx context.Context, requests any) error {
+	return c.get(ctx, "v1/requests", nil, requests)
+}
+
+// Request reads one request and its receipts.
+func (c *Client) Request(ctx context.Context, sender, name string, request any) error {
+	return c.get(ctx, path("v1/requests", sender, name), nil, request)
+}
+
+// Simulation is a policy to evaluate against the live state of the cluster.
+type Simulation struct {
+	Policy       string `json:"policy"` // YAML
+	UntilSettled bool   `json:"untilSettled,omitempty"`
+	Rounds       int    `json:"rounds,omitempty"`
+}
+
+// Simulate reads the moves that the policy would make into moves.
+func (c *Client) Simulate(ctx context.Context, s Simulation, moves any) error {
+	body, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	r, err := c.do(ctx, http.MethodPost, "v1/simulate", nil, http.Header{"Content-Type": {"application/json"}}, body)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = r.Body.Close() }()
+	return c.decode(r, moves)
+}
+
+// Send sends the event of a request. The receipt is the zero Event if no role has answered within some seconds. A rejected request has
+// a receipt and no error. Name is sender/name as the server made it.
+func (c *Client) Send(ctx context.Context, request schemas.Event) (receipt schemas.Event, name string, err error) {
+	body, err := cloudevent.WriteStructured(request)
+	if err != nil {
+		return receipt, "", err
+	}
+	header := http.Header{"Content-Type": {cloudevent.StructuredJSON}}
+	r, err := c.open(ctx, http.MethodPost, "v1/requests", nil, header, body)
+	if err != nil {
+		return receipt, "", err
+	}
+	defer func() { _ = r.Body.Close() }()
+	name = r.Header.Get("Rehome-Request")
+	media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	switch {
+	case media == cloudevent.StructuredJSON:
+		document, err := io.ReadAll(io.LimitReader(r.Body, mostBytes))
+		if err != nil {
+			return receipt, name, fmt.Errorf("receipt of %s: %w", c.base.Host, err)
+		}
+		receipt, err = cloudevent.ReadStructured(document)
+		return receipt, name, err
+	case r.StatusCode >= 400:
+		return receipt, name, c.failed(problemOf(r))
+	}
+	return receipt, name, nil
+}
+
+// path joins words that may contain any character.
+func path(first string, words ...string) string {
+	for _, w := range words {
+		first += "/" + url.PathEscape(w)
+	}
+	return first
+}
+
+func (c *Client) get(ctx context.Context, path string, query url.Values, into any) error {
+	r, err := c.do(ctx, http.MethodGet, path, query, nil, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = r.Body.Close() }()
+	return c.decode(r, into)
+}
+
+func (c *Client) decode(r *http.Response, into any) error {
+	if err := json.NewDecoder(io.LimitReader(r.Body, mostBytes)).Decode(into); err != nil {
+		return fmt.Errorf("answer of %s: %w", c.name(), err)
+	}
+	return nil
+}
+
+// do sends a request. An answer with an error status becomes an error, which wraps a [Problem].
+func (c *Client) do(ctx context.Context, method, path string, query url.Values, header http.Header, body []byte) (*http.Response, error) {
+	r, err := c.open(ctx, method, path, query, header, body)
+	if err != nil {
+		return nil, err
+	}
+	if r.StatusCode < 200 || r.StatusCode > 299 {
+		defer func() { _ = r.Body.Close() }()
+		return nil, c.failed(problemOf(r))
+	}
+	return r, nil
+}
+
+func (c *Client) open(ctx context.Context, method, path string, query url.Values, header http.Header, body []byte) (*http.Response, error) {
+	address := c.base.String() + "/" + path
+	if len(query) > 0 {
+		address += "?" + query.Encode()
+	}
+	request, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	for name, values := range header {
+		request.Header[name] = values
+	}
+	if c.config.TokenFile != "" {
+		token, err := os.ReadFile(c.config.TokenFile)
+		if err != nil {
+			return nil, fmt.Errorf("token for %s: %w", c.name(), err)
+		}
+		request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	}
+	r, err := c.http.Do(request)
+	if failed, ok := errors.AsType[*url.Error](err); ok {
+		err = failed.Err
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.name(), err)
+	}
+	return r, nil
+}
+
+func (c *Client) failed(err error) error { return fmt.Errorf("%s: %w", c.name(), err) }
+
+// name is what errors call the server.
+func (c *Client) name() string {
+	if c.config.Dial != nil {
+		return "the API of Rehome"
+	}
+	return "the API at " + c.base.Host
+}

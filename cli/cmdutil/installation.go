@@ -1,0 +1,141 @@
+package cmdutil
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/rehome-dev/rehome/api/client"
+	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/filter"
+	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+// Installation is a running Rehome. Use [Flags.Open] to reach one.
+type Installation interface {
+	// Status returns what Rehome does now.
+	Status(ctx context.Context, q StatusQuery) (client.State, error)
+	// Events calls handle with events, one at a time, until ctx ends or handle fails, or without Follow until there are no more.
+	Events(ctx context.Context, q EventQuery, handle func(schemas.Event) error) error
+	// Send sends a request, again if first is its event. The returned event is of the request, or its receipt: both have the same
+	// correlation. It is the zero Event if there is no receipt yet.
+	Send(ctx context.Context, r schemas.Request, first schemas.Event) (schemas.Event, error)
+	// Sender is the sender that requests get, or empty if the request names it.
+	Sender() string
+	Close()
+}
+
+// StatusQuery selects parts of the status.
+type StatusQuery struct {
+	// Part is the only part that is needed. Empty: all parts.
+	Part Part
+	// Limits are the limits of a policy, over whose window moves are counted. nil: by age. The API counts by its own policy.
+	Limits *policy.Limits
+}
+
+// Part is a part of the status that can be read alone.
+type Part string
+
+// The parts.
+const (
+	PartLedger       Part = "ledger" // moves and circuit breakers
+	PartDeferred     Part = "deferred"
+	PartRequests     Part = "requests"
+	PartMaintenances Part = "maintenances"
+)
+
+// EventQuery selects events.
+type EventQuery struct {
+	filter.Filter
+	// Since is the time of the first event. Zero: everything or, with Follow, only new events.
+	Since  time.Time
+	Follow bool
+	// Request is an own request: only events that can follow from it are needed. Begin sends it. Begin is called when later events will
+	// not be missed, and again when events may have been missed.
+	Request *schemas.Request
+	Begin   func(context.Context) error
+}
+
+// localWithin limits the attempt to reach a Rehome on this machine.
+const localWithin = time.Second
+
+// Open reaches the running Rehome, at the first of these places that is configured or there:
+//
+//	--server                            its API at a URL
+//	--nats-url, --store-dir, ...        its bus
+//	the socket of a local `rehome run`  its bus
+//	the kubeconfig                      its API, in the pod
+func (f *Flags) Open(ctx context.Context, p bus.Participant) (Installation, error) {
+	s := f.Settings
+	if s.Server != "" {
+		return f.openAPI(client.Config{Server: s.Server, TokenFile: s.ServerTokenFile, CAFile: s.ServerCAFile}, func() {})
+	}
+	local, err := hasBus(s)
+	switch {
+	case err != nil:
+		return nil, err
+	case local:
+		return openBus(s, p)
+	}
+	config, err := settings.ClusterConfig(s)
+	if err != nil {
+		return nil, fmt.Errorf("no running Rehome: there is no bus on this machine, and %w; "+
+			"want --server, --nats-url, or a cluster in the kubeconfig", err)
+	}
+	dialer, err := podDialer(s, config)
+	if err != nil {
+		return nil, err
+	}
+	return f.openAPI(client.Config{Server: InPod, Dial: dialer.Dial}, func() { _ = dialer.Close() })
+}
+
+// InPod is the URL of the API inside its pod.
+var InPod = fmt.Sprintf("http://localhost:%d", client.LocalPort)
+
+// PodDialer connects to the API in its pod.
+func PodDialer(s settings.Settings) (*client.PodDialer, error) {
+	config, err := settings.ClusterConfig(s)
+	if err != nil {
+		return nil, err
+	}
+	return podDialer(s, config)
+}
+
+func podDialer(s settings.Settings, config *rest.Config) (*client.PodDialer, error) {
+	c, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	search := client.Search{Namespace: s.Namespace, Leases: s.LeaseNamespace}
+	return &client.PodDialer{Config: config, Port: client.LocalPort, Find: func(ctx context.Context) (types.NamespacedName, error) {
+		return client.FindPod(ctx, c, search)
+	}}, nil
+}
+
+// hasBus reports whether the settings name a bus, or there is one on this machine.
+func hasBus(s settings.Settings) (bool, error) {
+	if s.NATSURL != "" || s.StoreDir != "" {
+		return true, nil
+	}
+	o, err := settings.BusOptions(s, "")
+	if err != nil {
+		return false, nil // without a cache directory there is no local bus
+	}
+	conn, err := net.DialTimeout("unix", o.Socket, localWithin)
+	if err == nil {
+		return true, conn.Close()
+	}
+	if errors.Is(err, os.ErrPermission) {
+		return false, fmt.Errorf("the bus on this machine: %w", err)
+	}
+	return false, nil
+}

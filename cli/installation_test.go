@@ -1,0 +1,51 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+func TestOpenInstallation(t *testing.T) {
+	dir := t.TempDir()
+	kubeconfig := filepath.Join(dir, "kubeconfig")
+	config := clientcmdapi.NewConfig()
+	config.Clusters["c"] = &clientcmdapi.Cluster{Server: "http://127.0.0.1:1"}
+	config.Contexts["c"] = &clientcmdapi.Context{Cluster: "c"}
+	config.CurrentContext = "c"
+	if err := clientcmd.WriteToFile(*config, kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("XDG_CACHE_HOME", dir) // where a local bus would be
+	t.Setenv("HOME", dir)
+	none := filepath.Join(dir, "none")
+	for _, c := range []struct {
+		name      string
+		arguments []string
+		kube      string
+		want      string // in the error
+	}{
+		{"nothing", nil, none, "no running Rehome: there is no bus on this machine, and no cluster to connect to: "},
+		{"a cluster", nil, kubeconfig, "find the pod of Rehome: Get \"http://127.0.0.1:1/api/v1/pods?"},
+		{"a bus before a cluster", []string{"--store-dir", none}, kubeconfig, "bus.sock"},
+		{"a server before a bus", []string{"--store-dir", none, "--server", "http://127.0.0.1:1"}, kubeconfig, "the API at 127.0.0.1:1: dial tcp 127.0.0.1:1: "},
+		{"a wrong server", []string{"--server", "127.0.0.1:1"}, kubeconfig, `--server: server: want a URL such as https://rehome.example:8645, got "127.0.0.1:1"`},
+		{"a flag of the bus", []string{"--server", "http://127.0.0.1:1", "--policy", filepath.Join("testdata", "policy.yaml")}, kubeconfig,
+			"--policy: want it with a bus: the API uses the policy of the installation"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Setenv("KUBECONFIG", c.kube)
+			out, err := execute(t, append([]string{"status"}, c.arguments...)...)
+			if err == nil || out != "" || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %q, error %v; want %s", out, err, c.want)
+			}
+		})
+	}
+	if _, err := os.Stat(none); err == nil {
+		t.Errorf("a command that asks has made %s", none)
+	}
+}

@@ -1,0 +1,82 @@
+package cli
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"reflect"
+	"sync/atomic"
+	"testing"
+
+	"github.com/rehome-dev/rehome/schemas"
+)
+
+func TestForwardNotifications(t *testing.T) {
+	b := busOf(t)
+	bodies := make(chan string, 10)
+	var posts atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		if posts.Add(1) == 1 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		bodies <- r.Header.Get("Content-Type") + " " + string(body)
+	}))
+	defer server.Close()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"url": server.URL + "/secret\n", "template": `{{json .Title}}`} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var events []schemas.Event
+	for _, id := range []string{"a", "b", "c"} {
+		e := verdictEvent(t, id, schemas.Evicted, "shop", "pod-"+id)
+		e.CorrelationID = "taint"
+		events = append(events, e)
+	}
+	publishAll(t, b, append(events, verdictEvent(t, "d", schemas.Evicted, "other", "pod-d"))...)
+	stop := forwarding(t, b, "--to", "slack", "--url-file", filepath.Join(dir, "url"), "--template", filepath.Join(dir, "template"),
+		"--quiet", "100ms", "-n", "shop")
+	if got, want := <-bodies, `application/json "test: 3 pods moved on node worker-1"`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	publishAll(t, b, verdictEvent(t, "e", schemas.Evicted, "shop", "pod-e"))
+	done(t, b)
+	stop() // sends what is not due
+	close(bodies)
+	var rest []string
+	for body := range bodies {
+		rest = append(rest, body)
+	}
+	if want := []string{`application/json "test: 1 pod moved on node worker-1"`}; !reflect.DeepEqual(rest, want) {
+		t.Errorf("got %q, want %q", rest, want)
+	}
+}
+
+func TestForwardNotificationFlags(t *testing.T) {
+	empty := filepath.Join(t.TempDir(), "empty")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		arguments []string
+		want      string
+	}{
+		{[]string{"--to", "slack"}, "--to slack: want --url-file, a file with the URL of the service, got none"},
+		{[]string{"--to", "slack", "--url-file", empty}, `--url-file: want a file with the URL of the service, got "` + empty + `" without any`},
+		{[]string{"--to", "http://127.0.0.1:1", "--url-file", empty},
+			`--url-file and --template: want them with --to slack, teams, webhook, got "http://127.0.0.1:1"`},
+		{[]string{"--to", "teams", "--url-file", empty, "--quiet", "0s"}, "--quiet: want a duration such as 10s, got 0s"},
+	} {
+		if _, err := execute(t, append([]string{"forward"}, c.arguments...)...); err == nil || err.Error() != c.want {
+			t.Errorf("%q: got %v, want %s", c.arguments, err, c.want)
+		}
+	}
+}

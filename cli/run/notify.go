@@ -1,0 +1,151 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rehome-dev/rehome/bus/filter"
+	"github.com/rehome-dev/rehome/notify"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/delivery"
+)
+
+const (
+	// notifyQuiet is the default of --quiet, and a message waits at most notifyLongest times as long.
+	notifyQuiet   = 10 * time.Second
+	notifyLongest = 30
+	// notifyEnd limits the posts of the last messages after the end.
+	notifyEnd = 5 * time.Second
+	// notifyRetry is the delay before a message is posted again. It doubles up to notifyRetryMost.
+	notifyRetry     = time.Second
+	notifyRetryMost = time.Minute
+)
+
+// notifyTypes are the events that notifications are made of.
+func notifyTypes() []string { return []string{filter.Verdict, filter.Receipt, filter.Maintenance} }
+
+func (f *forwardFlags) notifies() bool { return slices.Contains(notify.Services(), f.to) }
+
+// service is what errors call the URL of notifications, which is a secret.
+func (f *forwardFlags) service() string {
+	if f.notifies() {
+		return "the URL of " + f.to
+	}
+	return ""
+}
+
+func (f *forwardFlags) checkNotify() error {
+	services := strings.Join(notify.Services(), ", ")
+	switch {
+	case !f.notifies() && (f.urlFile != "" || f.template != ""):
+		return fmt.Errorf("--url-file and --template: want them with --to %s, got %q", services, f.to)
+	case f.notifies() && f.urlFile == "" && !f.add && !f.remove:
+		return fmt.Errorf("--to %s: want --url-file, a file with the URL of the service, got none", f.to)
+	case f.notifies() && f.quiet <= 0:
+		return fmt.Errorf("--quiet: want a duration such as 10s, got %v", f.quiet)
+	case f.notifies() && f.urlFile != "" && f.url() == "":
+		return fmt.Errorf("--url-file: want a file with the URL of the service, got %q without any", f.urlFile)
+	}
+	return nil
+}
+
+func (f *forwardFlags) readNotify(p *forwardPlan) error {
+	if !f.notifies() {
+		return nil
+	}
+	t, err := notify.NewTemplate(f.to, f.template)
+	p.template, p.quiet = &t, f.quiet
+	return err
+}
+
+// notifier posts notifications about the events of a forwarder.
+type notifier struct {
+	of       *forwarder
+	template notify.Template
+	changed  chan struct{} // an event was added
+	ended    chan struct{} // no more events are added
+
+	mu     sync.Mutex
+	digest *notify.Digest
+}
+
+func newNotifier(f *forwarder, t notify.Template, quiet time.Duration) *notifier {
+	return &notifier{
+		of: f, template: t, digest: notify.NewDigest(quiet, notifyLongest*quiet), changed: make(chan struct{}, 1), ended: make(chan struct{}),
+	}
+}
+
+func (n *notifier) add(e schemas.Event) {
+	n.mu.Lock()
+	n.digest.Add(e, time.Now())
+	n.mu.Unlock()
+	select {
+	case n.changed <- struct{}{}:
+	default:
+	}
+}
+
+// due returns the notifications that are due, and when the next one is. Zero: no group is open.
+func (n *notifier) due(all bool) ([]notify.Notification, time.Time) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.digest.Due(time.Now(), all), n.digest.Next()
+}
+
+// run posts notifications until ctx ends and no more events come. Then it posts the rest.
+func (n *notifier) run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		due, next := n.due(false)
+		for _, one := range due {
+			n.post(ctx, one)
+		}
+		var timer <-chan time.Time
+		if !next.IsZero() {
+			timer = time.After(time.Until(next))
+		}
+		select {
+		case <-timer:
+		case <-n.changed:
+		case <-ctx.Done():
+		}
+	}
+	<-n.ended
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), notifyEnd)
+	defer cancel()
+	due, _ := n.due(true)
+	for _, one := range due {
+		n.post(last, one)
+	}
+	return nil
+}
+
+// post posts a notification until the service has it or refuses it, or ctx ends.
+func (n *notifier) post(ctx context.Context, one notify.Notification) {
+	body, err := n.template.Render(one)
+	for delay := notifyRetry; err == nil; delay = min(2*delay, notifyRetryMost) {
+		began := time.Now()
+		if err = n.of.sink.SendBody(ctx, "application/json", body); err != nil && ctx.Err() != nil {
+			break
+		}
+		n.of.figures.posted(one.Ended, err, began, time.Now())
+		n.of.came(err)
+		if err == nil {
+			return
+		}
+		if errors.Is(err, schemas.ErrInvalid) {
+			break
+		}
+		n.of.log.Warn("a notification waits", "title", one.Title, "error", err)
+		select {
+		case <-time.After(max(delay, delivery.After(err))):
+			err = nil
+		case <-ctx.Done():
+		}
+	}
+	n.of.log.Error("a notification was not sent", "title", one.Title, "error", err)
+}

@@ -1,0 +1,180 @@
+package chart
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/rehome-dev/rehome/test/cluster"
+	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+	"github.com/rehome-dev/rehome/test/program"
+)
+
+// TestReachFromOutside installs the chart, and uses commands with a kubeconfig alone. kwok forwards ports of the pod to a process with
+// the arguments, the settings, the policy, and the service account of the pod.
+func TestReachFromOutside(t *testing.T) {
+	address, err := program.FreeAddress()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := clustertest.New(t, cluster.Options{ForwardTo: address})
+	nodes, err := c.AddNodes(t.Context(), 3)
+	if err == nil {
+		_, err = c.AddDeployment(t.Context(), "shop", "api", 6)
+	}
+	if err == nil {
+		err = c.WaitReady(t.Context(), "shop", "api")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	must(t, helm(t, "install", "rehome", chart, "-n", "rehome", "--create-namespace", "--wait", "--timeout", "2m", "--kubeconfig", c.Kubeconfig()))
+	pod := startPod(t, c, address)
+
+	home := t.TempDir()
+	command := func(arguments ...string) *exec.Cmd {
+		k := exec.CommandContext(t.Context(), rehome(t), arguments...)
+		k.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "KUBECONFIG=" + c.Kubeconfig()}
+		return k
+	}
+	if got := must(t, command("status")); !strings.HasPrefix(got, "no move in flight, no workload circuit breaker holds") {
+		t.Errorf("status: got %s", got)
+	}
+	var events program.Log
+	follow := command("events", "-f", "--type", "verdict")
+	follow.Stdout, follow.Stderr = &events, &events
+	if err := follow.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = follow.Process.Kill() }()
+	drained := must(t, command("drain", nodes[0], "--reason", "its fan is replaced"))
+	if !strings.Contains(drained, "node "+nodes[0]+": Drained, no pod left, 2 moved") ||
+		!regexp.MustCompile(`(?m)^request http/cli-\w+ finished: Done: `).MatchString(drained) {
+		t.Errorf("drain: got %s", drained)
+	}
+	untilTrue(t, func() (bool, string) {
+		return strings.Count(events.String(), "evicted from "+nodes[0]) == 2, "events: " + events.String() + pod.Log.String()
+	})
+	if got := must(t, command("get", "maintenances")); !strings.Contains(got, "node/"+nodes[0]) {
+		t.Errorf("get maintenances: got %s", got)
+	}
+	must(t, command("uncordon", nodes[0], "--reason", "the fan is new"))
+
+	var page program.Log
+	ui := command("ui", "--no-open")
+	ui.Stdout, ui.Stderr = &page, &page
+	if err := ui.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ui.Process.Kill() }()
+	var at []string
+	untilTrue(t, func() (bool, string) {
+		at = regexp.MustCompile(`Rehome is at (http://127.0.0.1:\d+/)\n`).FindStringSubmatch(page.String())
+		return at != nil, "ui: " + page.String()
+	})
+	answer, err := http.Get(at[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	if kind := answer.Header.Get("Content-Type"); answer.StatusCode != http.StatusOK || !strings.HasPrefix(kind, "text/html") {
+		t.Errorf("the page: status %d, type %s", answer.StatusCode, kind)
+	}
+}
+
+// untilTrue waits until something is so. It fails with what was found last.
+func untilTrue(t *testing.T, so func() (ok bool, found string)) {
+	t.Helper()
+	for began := time.Now(); ; <-time.After(50 * time.Millisecond) {
+		ok, found := so()
+		if ok {
+			return
+		}
+		if time.Since(began) > time.Minute {
+			t.Fatal(found)
+		}
+	}
+}
+
+// startPod starts what the pod of the release would run, and waits until it is ready.
+func startPod(t *testing.T, c *cluster.Cluster, api string) *program.Program {
+	t.Helper()
+	d, err := c.Client().AppsV1().Deployments("rehome").Get(t.Context(), "rehome", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "rehome") //nolint:usetesting // t.TempDir is too long a path for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	spec := d.Spec.Template.Spec
+	policy := filepath.Join(dir, "policy.yaml")
+	for _, v := range spec.Volumes {
+		if v.ConfigMap == nil {
+			continue
+		}
+		m, err := c.Client().CoreV1().ConfigMaps("rehome").Get(t.Context(), v.ConfigMap.Name, metav1.GetOptions{})
+		if err == nil && m.Data["policy.yaml"] != "" {
+			err = os.WriteFile(policy, []byte(m.Data["policy.yaml"]), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	environment := []string{"REHOME_NAMESPACE=rehome"}
+	for _, v := range spec.Containers[0].Env {
+		if v.Name != "REHOME_HTTP_ADDRESS" {
+			environment = append(environment, v.Name+"="+v.Value)
+		}
+	}
+	environment = append(environment, "REHOME_POLICY="+policy, "REHOME_STORE_DIR="+dir, "REHOME_API_LOCAL="+api,
+		"REHOME_KUBECONFIG="+accountKubeconfig(t, c, dir, spec.ServiceAccountName))
+	p, err := program.Start(rehome(t), spec.Containers[0].Args, environment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Kill)
+	untilTrue(t, func() (bool, string) {
+		select {
+		case <-p.Ended:
+			t.Fatalf("rehome ended: %v\n%s", p.Err(), p.Log)
+		default:
+		}
+		status, text := p.Get("readyz")
+		return status == http.StatusOK, text + p.Log.String()
+	})
+	return p
+}
+
+// accountKubeconfig writes a kubeconfig with a token of a service account.
+func accountKubeconfig(t *testing.T, c *cluster.Cluster, dir, account string) string {
+	t.Helper()
+	token, err := c.Client().CoreV1().ServiceAccounts("rehome").CreateToken(t.Context(), account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := clientcmd.LoadFromFile(c.Kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range config.AuthInfos {
+		config.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: token.Status.Token}
+	}
+	path := filepath.Join(dir, "kubeconfig")
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		t.Fatal(fmt.Errorf("kubeconfig of %s: %w", account, err))
+	}
+	return path
+}
