@@ -1,10 +1,12 @@
 // A replay: a copy of the live model, and the events that lead to it. Going back undoes events, going forward does them again. Both
-// may meet a state that already has the change.
+// may meet a state that already has the change: a move has verdicts, and also deltas of its pods if a strategy subscribes to them.
 
 import { LEAVING, READY } from './model.js';
 import { taintText } from './words.js';
 
 export const mostEvents = 100_000;
+
+export const moved = new Set(['evicted', 'restarted', 'requested']); // outcomes after which a pod leaves
 
 export class Replay {
   /** live is the model at the end of the events. */
@@ -14,14 +16,20 @@ export class Replay {
     this.cursor = events.length;
     this.ids = new Set(events.map((e) => e.id));
     this.workloads = new Map(); // by UID, and by the start of the name
+    this.there = new Set(live.pods.keys()); // UIDs of the pods at the end
+    this.known = new Set(this.there); // and of moved pods
+    this.settled = new Set(); // UIDs of moved pods whose replacement is known
     for (const p of live.pods.values()) this.workloads.set(start(p), p.workload);
     for (const e of events) this.learn(e);
     this.now = Date.now();
   }
 
   learn(e) {
-    const w = e.data.workload;
-    if (e.verdict && w) this.workloads.set(e.data.intent.pod.uid, `${w.kind}/${w.name}`);
+    if (!e.verdict) return;
+    const { intent, workload: w, settlement } = e.data;
+    for (const pod of w ? [intent.pod, settlement?.replacement] : []) if (pod) this.workloads.set(pod.uid, `${w.kind}/${w.name}`);
+    this.known.add(intent.pod.uid);
+    if (settlement) this.settled.add(intent.pod.uid);
   }
 
   /** add appends a new event. */
@@ -29,6 +37,7 @@ export class Replay {
     if (this.ids.has(event.id) || this.events.length >= mostEvents) return false;
     this.ids.add(event.id);
     this.learn(event);
+    if (event.data.settlement?.replacement) this.known.add(event.data.settlement.replacement.uid);
     this.events.push(event);
     return true;
   }
@@ -51,6 +60,7 @@ export class Replay {
     const { model } = this;
     const before = [...model.moving.keys(), ...model.deferred.keys()];
     model.moving.clear();
+    model.movingWorkloads.clear();
     model.deferred.clear();
     model.strategies.clear();
     for (let i = 0; i < this.cursor; i++) if (this.events[i].verdict) this.verdict(this.events[i]);
@@ -62,10 +72,17 @@ export class Replay {
     const v = e.data;
     const { uid } = v.intent.pod;
     if (v.dryRun) return;
+    const key = v.workload ? `${v.workload.namespace}/${v.workload.kind}/${v.workload.name}` : '';
+    const moves = (model.movingWorkloads.get(key) || []).filter((m) => m.pod.uid !== uid);
     model.deferred.delete(uid);
     model.moving.delete(uid);
     if (v.outcome === 'deferred') model.deferred.set(uid, { pod: v.intent.pod, node: v.intent.node, strategy: v.strategy, reason: v.reason, message: v.message });
-    if (['evicted', 'restarted', 'requested'].includes(v.outcome)) model.moving.set(uid, { pod: v.intent.pod, strategy: v.strategy, node: v.intent.node });
+    if (moved.has(v.outcome)) {
+      const move = { pod: v.intent.pod, strategy: v.strategy, node: v.intent.node };
+      model.moving.set(uid, move);
+      moves.push(move);
+    }
+    if (key) model.movingWorkloads.set(key, moves);
     if (v.settlement?.replacement) model.strategies.set(v.settlement.replacement.uid, v.strategy);
   }
 
@@ -77,12 +94,34 @@ export class Replay {
   redo(e, play) {
     if (!e.verdict) this.change(e, e.data.after, true, play);
     else {
+      this.move(e, play);
       this.verdict(e);
       this.touch(e.data.intent.pod.uid);
     }
   }
 
-  undo(e) { if (!e.verdict) this.change(e, e.data.before, false, false); }
+  undo(e) {
+    if (!e.verdict) this.change(e, e.data.before, false, false);
+    else this.moveBack(e);
+  }
+
+  /** move puts the replacement in the place of a moved pod. */
+  move(e, play) {
+    const { intent, outcome, settlement, dryRun } = e.data;
+    const ends = settlement || (moved.has(outcome) && !this.settled.has(intent.pod.uid) && !this.there.has(intent.pod.uid));
+    if (dryRun || !ends) return;
+    const arrived = this.model.moving.get(intent.pod.uid)?.paired; // the replacement has traveled
+    const left = this.model.removePod(intent.pod.uid, !play || arrived);
+    const to = settlement?.replacement;
+    if (to && settlement.node && this.known.has(to.uid)) this.place(to, settlement.node, e, play, left);
+  }
+
+  moveBack(e) {
+    const { intent, outcome, settlement, dryRun } = e.data;
+    if (dryRun || !(settlement || moved.has(outcome))) return;
+    const left = settlement?.replacement ? this.model.removePod(settlement.replacement.uid, true) : null;
+    this.place(intent.pod, intent.node, e, false, left);
+  }
 
   /** change brings one aspect of an object to the state before or after a delta. */
   change(e, state, forward, play) {
@@ -117,11 +156,15 @@ export class Replay {
 
   put(e, play) {
     const { object, node } = e.data;
-    if (!node) return; // it was never scheduled
-    const known = e.pod;
+    if (node) this.place(object, node, e, play); // else it was never scheduled
+  }
+
+  /** place puts a pod on a node, in the place of another one of its workload or of null. */
+  place({ uid, namespace, name }, node, e, play, other) {
+    const known = e.pod?.uid === uid ? e.pod : null;
     this.model.putPod({
-      uid: object.uid, namespace: object.namespace, name: object.name, node, phase: known?.phase || 'Running',
-      workload: known?.workload || this.workloads.get(object.uid) || this.workloads.get(start(object)) || '',
+      uid, namespace, name, node, phase: known?.phase || 'Running',
+      workload: known?.workload || other?.workload || this.workloads.get(uid) || this.workloads.get(start({ namespace, name })) || '',
       flags: (known?.flags ?? READY) & ~LEAVING, created: known?.created || e.at / 1000,
     }, !play);
   }

@@ -1,7 +1,7 @@
 // Time: a slider over the history, which replays what happened at any speed.
 
 import { count, duration, el, empty, icon, icons, replace, time, timeElement } from './dom.js';
-import { eventOf, mostEvents, Replay } from './history.js';
+import { eventOf, mostEvents, moved, Replay } from './history.js';
 import { history, stream } from './server.js';
 import { describeEvent } from './words.js';
 
@@ -211,7 +211,7 @@ export class TimeView {
     for (const e of this.replay.events) {
       const i = Math.floor(((e.at - this.begin) / (this.end - this.begin)) * bars);
       if (i < 0 || i >= bars) continue;
-      if (e.verdict && ['evicted', 'restarted', 'requested'].includes(e.data.outcome)) moves[i]++;
+      if (e.verdict && moved.has(e.data.outcome)) moves[i]++;
       else changes[i]++;
     }
     const most = Math.max(1, ...changes.map((n, i) => n + moves[i]));
