@@ -50,7 +50,7 @@ var ways = []way{
 	{name: "functions that KEDA scales", folder: "overlays/distributed", components: []string{"keda"}},
 	{
 		name: "each role by itself with guarded metrics", folder: "overlays/distributed", components: []string{"guarded-metrics"},
-		rights: []string{"requests", "guarded-metrics"},
+		rights: []string{"guarded-metrics"},
 	},
 	{
 		name: "each role by itself, with requests", folder: "overlays/distributed", components: []string{"api", "requests"},
