@@ -223,7 +223,7 @@ func (r *polling) fill(ctx context.Context) error {
 		r.from = info.State.LastSeq + 1
 		return nil
 	}
-	from, to := first.Sequence+1, min(info.State.LastSeq, first.Sequence+polledAtOnce)
+	from, to := first.Sequence+1, min(info.State.LastSeq, first.Sequence+polledAtOnce-1)
 	size := (to - first.Sequence + questions - 1) / questions
 	var parts [questions][]letter
 	group, ctx := errgroup.WithContext(ctx)

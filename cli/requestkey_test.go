@@ -284,9 +284,9 @@ func TestWhoMissedHowARequestEndedAsksAgainAndIsToldOnce(t *testing.T) {
 	}
 }
 
-func TestTheWatcherMayAskAsTheSenderOfThoseWhoAskOverHTTP(t *testing.T) {
+func TestAPIKeyPublishesRequestsOverHTTP(t *testing.T) {
 	want := "rehome.request." + policy.HTTPSender + ".>"
-	if got := bus.RightsOf(bus.Participant{Role: bus.RoleWatcher}, bus.Hosting{}).Publish; !slices.Contains(got, want) {
+	if got := bus.RightsOf(bus.Participant{Role: bus.RoleAPI}, bus.Hosting{}).Publish; !slices.Contains(got, want) {
 		t.Errorf("it may publish on %q, want %s among them", got, want)
 	}
 }

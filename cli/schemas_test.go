@@ -150,8 +150,8 @@ func exampleLine(t *testing.T, name string, pairs ...string) string {
 const (
 	vanished = `stdin[1]: dev.rehome.verdict.v1: /data/outcome: got "vanished", want one of evicted, restarted, requested, ` +
 		"deferred, rejected, withdrawn, expired, failed, settled\n"
-	allTypes = "one of dev.rehome.delta.v1, dev.rehome.scope.v1, dev.rehome.intents.v1, dev.rehome.verdict.v1, dev.rehome.request.v1, " +
-		"dev.rehome.receipt.v1, dev.rehome.maintenance.v1"
+	allTypes = "one of dev.rehome.delta.v1, dev.rehome.intents.v1, dev.rehome.maintenance.v1, dev.rehome.receipt.v1, dev.rehome.request.v1, " +
+		"dev.rehome.scope.v1, dev.rehome.verdict.v1"
 )
 
 func TestEventsAreValidated(t *testing.T) {

@@ -29,8 +29,8 @@ func TestAnEmptyEnvironmentIsRight(t *testing.T) {
 	want := settings.Settings{
 		Cluster: "default", Installation: "rehome", LeaseNamespace: "kube-system", NATSReplicas: 1, History: 72 * time.Hour, HTTPAddress: "127.0.0.1:8642", APILocal: "127.0.0.1:8644", HTTPTLS: "off",
 		LeaseDuration: 15 * time.Second, Resync: 30 * time.Minute, Settle: 10 * time.Millisecond, Parallel: actuator.DefaultParallel,
-		StoreReserve: 64 << 20,
-		ServeBytes:   httpfunction.DefaultMaxBytes, ServeParallel: httpfunction.DefaultParallel,
+		StoreReserve: 64 << 20, Maintenance: true,
+		ServeBytes: httpfunction.DefaultMaxBytes, ServeParallel: httpfunction.DefaultParallel,
 		LogLevel: slog.LevelInfo, LogFormat: "text",
 	}
 	if got := defaults(t); got != want {

@@ -13,8 +13,8 @@ func TestSetupWritesTheKeysOfThoseItIsToldOfAndKeepsThem(t *testing.T) {
 		arguments []string
 		says      string
 	}{
-		{[]string{"--sender", "batch", "--forwarder", "audit", "--function", "F=functions.f"}, dir + ": 13 keys made, 0 kept; " + readme},
-		{[]string{"--sender", "batch", "--forwarder", "audit", "--tls", "nats,127.0.0.1"}, dir + ": 4 keys made, 12 kept; " + readme +
+		{[]string{"--sender", "batch", "--forwarder", "audit", "--function", "F=functions.f"}, dir + ": 14 keys made, 0 kept; " + readme},
+		{[]string{"--sender", "batch", "--forwarder", "audit", "--tls", "nats,127.0.0.1"}, dir + ": 4 keys made, 13 kept; " + readme +
 			dir + "/function-F.nk: it has no rights any more, since it was not asked for\n"},
 	} {
 		out, err := execute(t, append([]string{"auth", "init", dir}, test.arguments...)...)

@@ -66,7 +66,7 @@ func TestSetupPrintsASecretForTheServersAndOneForEachParticipantWithItsOwnKeyAlo
 		[2]string{"tls.crt", "server.crt"}, [2]string{"tls.key", "server.key"})}
 	for _, p := range [][2]string{
 		{"setup", "setup"}, {"watcher", "watcher"}, {"functions", "functions"}, {"dispatcher", "dispatcher"},
-		{"actuator", "actuator"}, {"maintenance", "maintenance"}, {"rehome", "rehome"}, {"reader", "reader"}, {"listener", "listener"},
+		{"actuator", "actuator"}, {"maintenance", "maintenance"}, {"api", "api"}, {"rehome", "rehome"}, {"reader", "reader"}, {"listener", "listener"},
 		{"operator", "operator"}, {"function-keepoff", "function-KeepOff"}, {"sender-batch", "sender-batch"}, {"forwarder-audit", "forwarder-audit"},
 	} {
 		want = append(want, secretText(t, dir, "rehome-nats-"+p[0], [2]string{"ca.crt", "ca.crt"}, [2]string{"nkey", p[1] + ".nk"},
@@ -78,7 +78,7 @@ func TestSetupPrintsASecretForTheServersAndOneForEachParticipantWithItsOwnKeyAlo
 		if err != nil || out != strings.Join(want, "---\n") {
 			t.Errorf("the %s time: got error %v and\n%s\nwant\n%s", time, err, out, strings.Join(want, "---\n"))
 		}
-		if says := dir + ": no key made, 13 kept; " + dir + "/README.md says what goes where\n"; notes != says {
+		if says := dir + ": no key made, 14 kept; " + dir + "/README.md says what goes where\n"; notes != says {
 			t.Errorf("the %s time, standard error: got %q, want %q", time, notes, says)
 		}
 	}

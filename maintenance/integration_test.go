@@ -135,7 +135,7 @@ func (r *role) entry(t *testing.T, what, node string, exists, cordoned bool) {
 	})
 }
 
-// TestRole shares one control plane, which does not serve the kinds of maintenances at first.
+// TestRole shares one control plane, which does not serve the optional kinds of maintenances at first.
 func TestRole(t *testing.T) {
 	c := clustertest.New(t, control.Options{Users: []control.User{{Name: blind}}})
 	nodes, err := c.AddNodes(t.Context(), 4)
@@ -166,7 +166,7 @@ func TestRole(t *testing.T) {
 			return len(m.Status.Nodes) == 1 && m.Status.Nodes[0].Stage == v1alpha1.IsDrained
 		})
 		r.must(r.Ready())
-		if got := strings.Count(r.log.String(), "does not serve the kinds of maintenances"); got != 1 {
+		if got := strings.Count(r.log.String(), "does not serve the optional kinds of maintenances"); got != 1 {
 			t.Errorf("that there are no kinds was logged %d times, want once", got)
 		}
 	})

@@ -70,7 +70,7 @@ func TestNodeRequestsWithoutKinds(t *testing.T) {
 	dir := store(t)
 	running := s.rehome(s.policy("maintenance: {restart: false}"), dir)
 	running.says("leading: evaluating everything")
-	running.says("does not serve the kinds of maintenances")
+	running.says("does not serve the optional kinds of maintenances")
 	request := func(arguments ...string) result {
 		return s.run(append(arguments, "--reason", "its fan is replaced"), "REHOME_STORE_DIR="+dir)
 	}

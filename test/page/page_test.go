@@ -67,9 +67,10 @@ func (s *story) picture(name string) {
 	if !*pictures {
 		return
 	}
+	const painted = "(rehome.stage.picture.queue.length === 0 || rehome.stage.picture.element.offsetParent === null)" // or not visible
 	for _, theme := range []string{"light", "dark"} {
 		s.show(1360, 820, theme)
-		s.until("theme "+theme, fmt.Sprintf("document.documentElement.dataset.theme === %q && rehome.stage.picture.queue.length === 0", theme))
+		s.until("theme "+theme, fmt.Sprintf("document.documentElement.dataset.theme === %q && %s", theme, painted))
 		s.shot(filepath.Join("../../docs/images", name+"-"+theme+".png"))
 	}
 	s.show(1360, 820, "light")

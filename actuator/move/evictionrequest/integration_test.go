@@ -510,7 +510,7 @@ func testNameTaken(p *place) {
 	state := p.step(m, p.plan(pod), 50*time.Second,
 		move.Progress{Stage: move.Working, Delay: 10 * time.Second})
 	p.step(m, state, time.Minute, givenUp(move.Released, schemas.Deferred, schemas.ReasonTakenBack,
-		"an EvictionRequest "+named(pod)+" exists and does not terminate"))
+		"the EvictionRequest "+named(pod)+" exists and does not terminate"))
 	p.canceled(m, pod, state)
 	check(p.T, "requests", p.requests(), before)
 }
