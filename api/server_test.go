@@ -715,6 +715,9 @@ profiles:
 			t.Errorf("%q: got %d %.300s, want %d", c.user, got, text, c.want)
 		}
 	}
+	if _, err := v.AddNodes(t.Context(), 1); err != nil { // with one node there is no other place
+		t.Fatal(err)
+	}
 	taint := []byte(`{"spec":{"taints":[{"key":"a","effect":"NoSchedule"}]}}`)
 	if _, err := v.Client().CoreV1().Nodes().Patch(t.Context(), v.node, types.MergePatchType, taint, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
