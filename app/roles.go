@@ -23,8 +23,8 @@ import (
 // Roles are the roles of a process.
 type Roles struct {
 	Watcher, Actuator, Maintenance, API bool
-	Functions                      []functions.Function
-	Dispatcher                     bool // calls the external functions of the policy
+	Functions                           []functions.Function
+	Dispatcher                          bool // calls the external functions of the policy
 	// Embedded means that without a URL the bus is in the process, which sets it up.
 	Embedded bool
 }
