@@ -106,7 +106,7 @@ func TestNodeRequestsWithoutKinds(t *testing.T) {
 	running.kill() // what is drained stays so, whoever leads
 	s.rehome(s.policy("maintenance: {restart: false}"), dir).says("leading: evaluating everything")
 	got = request("cordon", s.nodes[0], "--name", "back")
-	if got.code != 1 || !strings.Contains(got.stderr, "rejected: Conflict: the stage cannot go from Drain to Cordon") {
+	if got.code != 1 || !strings.Contains(got.stderr, "rejected: Conflict: the stage cannot go back from Drain to Cordon") {
 		t.Errorf("backwards: %s", got)
 	}
 	got = request("uncordon", s.nodes[0], "--name", "complete")
