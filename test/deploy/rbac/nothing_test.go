@@ -58,8 +58,9 @@ func sparing(t *testing.T, role string, r right) {
 func tried(t *testing.T) {
 	want := slices.Concat(features, []string{
 		"watcher", "actuator", "maintenance", "api", "functions", "dispatcher", "setup", // roles
-		"once", "all", "guarded-metrics", // bind the rights of others
-		"people", // unbound
+		"once", "all", // bind the rights of others
+		"guarded-metrics", // the rights of requests, for other accounts
+		"people",          // unbound
 	})
 	entries, err := filepath.Glob(filepath.Join(folder, "*", "kustomization.yaml"))
 	must(t, err)
