@@ -138,7 +138,7 @@ func TestWhyThereIsNoAnswerIsTold(t *testing.T) {
 		},
 		"an error in two cases": {
 			&nats.Msg{Header: nats.Header{"Rehome-Error": {"busy"}, "rehome-error": {"no such label"}, "Retry-After": {"7"}}},
-			meaning{invalid: true, text: "answer on functions.keep-off-spot: invalid event: header Rehome-Error is given more than once"},
+			meaning{invalid: true, text: "answer on functions.keep-off-spot: invalid event: header Rehome-Error occurs more than once"},
 		},
 		"an error of the services framework": {
 			&nats.Msg{Header: nats.Header{"Nats-Service-Error": {"it broke"}, "Nats-Service-Error-Code": {"500"}}},

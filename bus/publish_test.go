@@ -127,7 +127,7 @@ func TestPublishingManySaysWhichAreTooLargeAndForWhat(t *testing.T) {
 	}
 	want := map[string]string{
 		large.ID:    "publish event " + large.ID + " on rehome.delta.node.taints.b: invalid event: nats: maximum payload exceeded, which is 8388608 bytes",
-		unpacked.ID: fmt.Sprintf("write event %q: invalid event: its data comes to more than 64 MiB", unpacked.ID),
+		unpacked.ID: fmt.Sprintf("write event %q: invalid event: its data has more than 64 MiB", unpacked.ID),
 	}
 	if !reflect.DeepEqual(got, want) || rest != nil {
 		t.Errorf("got  %q and %v\nwant %q", got, rest, want)

@@ -96,7 +96,7 @@ func TestAServerThatCannotStartSaysWhy(t *testing.T) {
 	}{
 		"no store":                  {bus.ServerOptions{}, "no store directory"},
 		"the store is a file":       {bus.ServerOptions{StoreDir: file}, "not a directory"},
-		"the path is too long":      {bus.ServerOptions{StoreDir: dir, Socket: long}, "bytes, at most 87 are possible"},
+		"the path is too long":      {bus.ServerOptions{StoreDir: dir, Socket: long}, "bytes, want at most 87"},
 		"a file is in the way":      {bus.ServerOptions{StoreDir: dir, Socket: file}, "a file that is not a socket is in the way"},
 		"the socket has no place":   {bus.ServerOptions{StoreDir: dir, Socket: file + "/s"}, "not a directory"},
 		"the socket's server fails": {bus.ServerOptions{StoreDir: file, Socket: filepath.Join(dir, "s")}, "not a directory"},

@@ -41,7 +41,7 @@ func TestLostStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// The same streams again are no news.
+	// Finding the same streams again is not reported.
 	server = restart(t, server, o)
 	bustest.Eventually(t, "the streams are there again", func() bool { return b.Ready() == nil })
 	if len(found) > 0 {

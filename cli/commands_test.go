@@ -49,7 +49,7 @@ func TestMistakes(t *testing.T) {
 		{"a node without a name", []string{"events", "--node", "worker-1,"}, "--node: want a name, got none"},
 		{
 			"what no event can be", []string{"events", "--type", "delta", "--outcome", "evicted"},
-			"no event can be all that: only verdicts have an outcome, deltas have no strategy, and a pod is in its own namespace",
+			"no event can match the filter: only verdicts have an outcome, deltas have no strategy, and a pod is in its own namespace",
 		},
 		{"nowhere to forward to", []string{"forward"}, "no sink: name a URL with --to or K_SINK"},
 		{"a sink that is none", []string{"forward", "--to", "sink:8080"}, `--to: url "sink:8080": want http://HOST/PATH or https://HOST/PATH`},

@@ -139,7 +139,7 @@ func TestAPodIsNamedByItsNamespaceAndItsName(t *testing.T) {
 	}
 }
 
-// event carries p.
+// event returns an event with the data p.
 func event(t *testing.T, p schemas.Payload) schemas.Event {
 	t.Helper()
 	e, err := schemas.NewEvent("/clusters/test/test", p, time.Unix(1, 0), schemas.Event{})
@@ -226,7 +226,7 @@ func TestAnEventIsWantedByWhatItSays(t *testing.T) {
 	}
 }
 
-// world returns all events that can be made of a few names, some of them with bytes that subjects encode.
+// world returns all events that can be built from a few names, some of which have bytes that subjects encode.
 func world(t *testing.T) (all []schemas.Event) {
 	t.Helper()
 	add := func(p schemas.Payload, correlation string) {
@@ -296,7 +296,7 @@ var (
 	correlations = []string{"c1", "c2"}
 )
 
-// some are some of the names, mostly none.
+// some returns a random part of the names, mostly none.
 func some(r *rand.Rand, names []string) (chosen []string) {
 	if r.IntN(3) > 0 {
 		return nil

@@ -101,7 +101,7 @@ func (h *hostility) letters() map[string]int {
 func flawIn(why string) string {
 	for _, flaw := range [][2]string{
 		{"no CloudEvent: neither", "no event"}, {"cannot unmarshal array", "another shape"}, {"data is not JSON", "no JSON"},
-		{"comes to more than", "unpacks to too much"}, {"hangs, its scopes wait", "hangs"}, {"the subject is ", "wrong subject"},
+		{"has more than", "unpacks to too much"}, {"hangs, its scopes wait", "hangs"}, {"the subject is ", "wrong subject"},
 		{"but the scope is ", "beyond the scope"}, {"is not in the scope", "beyond the scope"}, {"is protected: ", "beyond the scope"},
 		{"pods of the scope, got", "beyond the scope"}, {"read CloudEvent", "garbage"},
 		{"its source is", "wrong source"}, {"outcome: want one of", "wrong outcome"},

@@ -95,7 +95,7 @@ func TestTwoClustersOnOneServer(t *testing.T) {
 			return false, "none"
 		}
 		d, err := other.DeadLetter(t.Context(), list[0])
-		return err == nil && strings.Contains(d.Error, "it is of the installation 1111/rehome, want "), d.Error
+		return err == nil && strings.Contains(d.Error, "its installation is 1111/rehome, want "), d.Error
 	})
 	if list := s.evictions(); list != nil {
 		t.Errorf("evicted %v, want none", list)

@@ -83,7 +83,7 @@ func TestAStampChangesWithTheToolchain(t *testing.T) {
 	}
 }
 
-// The programs say which version they are because of a constant of ours.
+// The programs report a version that is a constant of this package.
 func TestTheVersionIsTheOneInTheModule(t *testing.T) {
 	root, err := Root()
 	if err != nil {
