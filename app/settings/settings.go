@@ -17,8 +17,8 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 )
 
-// Settings are what a process needs to know before it reads the policy. Each comes from the environment, REHOME_ and
-// the name in capitals; a flag overrides those that a person would type.
+// Settings are the settings that a process needs before it reads the policy. Each comes from the environment variable
+// REHOME_NAME, with the name in capitals. A flag overrides the settings that users type.
 type Settings struct {
 	Policy     string `desc:"policy file"`
 	Kubeconfig string `desc:"kubeconfig file; empty: KUBECONFIG, the pod's service account, or the file in the home directory"`
@@ -204,7 +204,7 @@ func (s Settings) socket() (string, error) {
 
 const podNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
-// OwnNamespace returns the namespace in which this process runs. Empty means outside of the cluster.
+// OwnNamespace returns the namespace of this process, or "" outside of the cluster.
 func (s Settings) OwnNamespace() string {
 	if s.Namespace != "" {
 		return s.Namespace

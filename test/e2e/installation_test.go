@@ -10,11 +10,11 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-// TestASecondInstallation starts others beside `rehome run` in the namespace rehome-a. All of them have the default settings
-// otherwise. A limit over a window holds for all together.
+// TestASecondInstallation starts more processes beside `rehome run` in the namespace rehome-a, all with otherwise default
+// settings. A limit over a window applies to all of them together.
 func TestASecondInstallation(t *testing.T) {
 	const most = 5
-	defaults := "REHOME_LEASE_NAMESPACE=kube-system" // where other scenes have no leases
+	defaults := "REHOME_LEASE_NAMESPACE=kube-system" // a namespace without leases of other scenes
 	s := newScene(t, 3)
 	s.deployment("api", 4*most, preferring(s.nodes[0]))
 	policy := s.policy(fast, "maxNoOfPodsToEvictTotal: 5", "limits: {window: 5m}")
@@ -102,7 +102,7 @@ func TestTwoClustersOnOneServer(t *testing.T) {
 	}
 }
 
-// TestBusPrefix has two clusters with one NATS server and one account, told apart by their prefixes alone.
+// TestBusPrefix has two clusters with one NATS server and one account. Only their prefixes differ.
 func TestBusPrefix(t *testing.T) {
 	servers := natsCluster(t, 1)
 	type side struct {

@@ -32,7 +32,7 @@ func TestTheCommandRequestMovesPodsAndSaysHowThatEnded(t *testing.T) {
 		moved[pod.UID] = pod.Name
 	}
 
-	s.cordon(s.nodes[0], true) // else the scheduler may well put them there again
+	s.cordon(s.nodes[0], true) // otherwise the scheduler may place them there again
 	got := request("move", "deployment", "api", "-n", s.namespace, "--name", "dry", "--dry-run")
 	if got.code != 0 || strings.Count(got.stdout, "evicted (dry run)\n") != 2 || len(s.evictions()) != 0 {
 		t.Errorf("dry run: %s", got)
@@ -109,7 +109,7 @@ func TestAServiceAccountAsksOverHTTPForWhatItMay(t *testing.T) {
 	}, metav1.CreateOptions{})
 	s.must(err)
 	var text string
-	eventually(t, "the right is there, and the request taken", func() (bool, string) { // the API server's authorizer learns of it
+	eventually(t, "the right is there, and the request taken", func() (bool, string) { // the authorizer of the API server needs a moment to notice
 		var status int
 		status, text = post(token.Status.Token)
 		return status == http.StatusAccepted, text

@@ -6,11 +6,11 @@ const module = "github.com/rehome-dev/rehome"
 
 // rule is a forbidden import.
 type rule struct {
-	// who are the packages with this rule, without their test files.
+	// who lists the packages with this rule, without their test files.
 	who []string
-	// except are exceptions from who.
+	// except lists exceptions from who.
 	except []string
-	// never are the packages that who must not import, directly or indirectly.
+	// never lists the packages that must not be imported, directly or indirectly.
 	never []string
 	// direct limits the rule to direct imports.
 	direct bool
