@@ -116,7 +116,7 @@ func TestOnlyAQuestionThatDoesNotFitIsCompressed(t *testing.T) {
 	}
 }
 
-func TestWhyThereIsNoAnswerIsTold(t *testing.T) {
+func TestMissingAnswerReason(t *testing.T) {
 	type meaning struct {
 		invalid, unreachable bool
 		later                *time.Duration
@@ -177,7 +177,7 @@ func TestWhyThereIsNoAnswerIsTold(t *testing.T) {
 	}
 }
 
-func TestThatNobodyListensIsToldAtOnce(t *testing.T) {
+func TestAskWithoutListener(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	_, _, err := r.bus.Ask(t.Context(), function, scope(t, "worker-1", 1))
 	want := "unreachable: no function listens on functions.keep-off-spot"

@@ -44,7 +44,7 @@ func TestAnEventReadsBackAsItWasWritten(t *testing.T) {
 	}
 }
 
-func TestAnEventIsWrittenInBinaryModeWithEncodedHeaders(t *testing.T) {
+func TestBinaryModeHeaders(t *testing.T) {
 	e := full
 	e.Channel = "rehome.delta.node.taints.worker-1"
 	m, err := encode(e)
@@ -140,7 +140,7 @@ func TestAnEventIsReadAsOthersMayWriteIt(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoEventIsAnInvalidEvent(t *testing.T) {
+func TestDecodeInvalidMessages(t *testing.T) {
 	head := func(change nats.Header) nats.Header {
 		h := nats.Header{"ce-specversion": {"1.0"}, "ce-id": {"1"}, "ce-source": {"a"}, "ce-type": {"t"}}
 		maps.Copy(h, change)

@@ -34,7 +34,7 @@ func put(t testing.TB, b *bus.Bus, m *v1alpha1.NodeMaintenance) *v1alpha1.NodeMa
 	return m
 }
 
-func TestAChangeOfAMaintenanceRestsOnTheOneThatWasRead(t *testing.T) {
+func TestMaintenanceConflicts(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	all := r.bus.Maintenances()
 	if _, err := all.Get(t.Context(), "node/a"); !apierrors.IsNotFound(err) {

@@ -162,7 +162,7 @@ func TestFunctionsWorkInTheirAccounts(t *testing.T) {
 	}
 }
 
-func TestNobodyDoesWhatAnotherIsThereFor(t *testing.T) {
+func TestRightsDoNotOverlap(t *testing.T) {
 	p := listening(t)
 	inside := bustest.Connect(t, bus.Options{Server: p.server})
 	bustest.SetUp(t, inside, bus.Setup{Strategies: []string{strategy}})

@@ -68,7 +68,7 @@ func incompressible(n int) []byte {
 	return []byte(`"` + hex.EncodeToString(half) + `"`)
 }
 
-func TestWhatCannotBePublishedAsItIsIsInvalid(t *testing.T) {
+func TestUnpublishableEventIsInvalid(t *testing.T) {
 	b := bustest.New(t)
 	for name, change := range map[string]func(*schemas.Event){
 		"too large":             func(e *schemas.Event) { e.Data = incompressible(24 << 20) },
@@ -115,7 +115,7 @@ func TestPublishingManyStoresAllThatCanBeInOrder(t *testing.T) {
 	}
 }
 
-func TestPublishingManySaysWhichAreTooLargeAndForWhat(t *testing.T) {
+func TestPublishAllNamesTooLargeEvents(t *testing.T) {
 	b := bustest.New(t)
 	good, large, unpacked := delta(t, "a"), delta(t, "b"), delta(t, "c")
 	large.Data = incompressible(24 << 20)

@@ -21,7 +21,7 @@ func socketOptions(t testing.TB) bus.ServerOptions {
 	return bus.ServerOptions{StoreDir: t.TempDir(), Socket: filepath.Join(t.TempDir(), "bus.sock")}
 }
 
-func TestAnotherProcessReachesTheServerThroughItsSocket(t *testing.T) {
+func TestServerSocket(t *testing.T) {
 	o := socketOptions(t)
 	server := bustest.Server(t, o)
 	inside := bustest.Connect(t, bus.Options{Server: server})
@@ -69,7 +69,7 @@ func TestASecondServerOnTheSameSocketIsRefused(t *testing.T) {
 	publish(t, bustest.Connect(t, bus.Options{Socket: o.Socket}), delta(t, "a")) // the first is not disturbed
 }
 
-func TestASocketThatNobodyServesIsReplaced(t *testing.T) {
+func TestAbandonedSocketIsReplaced(t *testing.T) {
 	o := socketOptions(t)
 	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: o.Socket, Net: "unix"})
 	if err != nil {

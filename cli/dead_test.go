@@ -132,7 +132,7 @@ func TestTheDeadLettersOfABusAreListedAndShown(t *testing.T) {
 	deadSays(t, "", "dead letter 4: there is no such dead letter", 1, "get", "deadletter", "4")
 }
 
-func TestDeadLettersAreRetriedAndWhatIsRefusedStays(t *testing.T) {
+func TestDeadLetterRetries(t *testing.T) {
 	b := deadBus(t)
 	newer, err := b.Publish(t.Context(), scopeEvent(t, "scope-3", "worker-2"))
 	if err != nil {

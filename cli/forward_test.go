@@ -323,7 +323,7 @@ func TestAForwarderThatIsStartedAgainGoesOnWhereItWas(t *testing.T) {
 	}
 }
 
-func TestAnEventArrivesAsItIsWithWhatKnativeAdds(t *testing.T) {
+func TestKnativeExtensionsArrive(t *testing.T) {
 	b := busOf(t)
 	s, url := newSink(t, nil)
 	want := verdictEvent(t, "a", schemas.Evicted, "shop", "naïve \"pod\" 100%")

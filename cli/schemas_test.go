@@ -227,7 +227,7 @@ stdin[0]: dev.rehome.intents.v1: /data/intents/2/note: got "x", want nothing: th
 	}
 }
 
-func TestEveryPublishedExampleIsValidAlsoForWhoWrites(t *testing.T) {
+func TestEveryExampleIsValidClosed(t *testing.T) {
 	files, err := filepath.Glob(contract + "examples/*.json")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("got %d files, error %v", len(files), err)

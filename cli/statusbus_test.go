@@ -130,7 +130,7 @@ func TestTheMetricOfDeadLettersIsThoseOfTheBusNow(t *testing.T) {
 	}
 }
 
-func TestTheMetricsOfTheBusAreWhatItHoldsNow(t *testing.T) {
+func TestBusMetrics(t *testing.T) {
 	b := busOf(t)
 	if err := b.Setup(t.Context(), bus.Setup{Strategies: []string{"PodLifeTime"}}); err != nil {
 		t.Fatal(err)

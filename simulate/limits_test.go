@@ -16,7 +16,7 @@ func on(node, namespace string) schemas.Intent {
 	return schemas.Intent{Node: node, Pod: schemas.PodRef{Namespace: namespace}}
 }
 
-func TestLimitsHoldInTheOrderOfAllThenNodeThenNamespace(t *testing.T) {
+func TestOrderOfLimits(t *testing.T) {
 	asked := []schemas.Intent{on("n1", "a"), on("n1", "b"), on("n2", "a"), on("n2", "c"), on("n3", "d")}
 	for _, c := range []struct {
 		name                         string
@@ -86,7 +86,7 @@ func settled(t *testing.T, pods ...string) (asked, verdicts []string) {
 	return asked, verdicts
 }
 
-func TestAPodThatIsNotMovedAfterAllMakesRoomForTheNext(t *testing.T) {
+func TestUnmovedPodFreesLimit(t *testing.T) {
 	asked, verdicts := settled(t, "held", "moves", "late")
 	want := []string{"held deferred Throttled", "moves evicted EvictionAccepted", "late deferred LimitTotal"}
 	if !slices.Equal(verdicts, want) || !slices.Equal(asked, []string{"held", "moves"}) {
@@ -94,7 +94,7 @@ func TestAPodThatIsNotMovedAfterAllMakesRoomForTheNext(t *testing.T) {
 	}
 }
 
-func TestAPodThatTwoScopesWantMovedIsAskedForOnce(t *testing.T) {
+func TestPodOfTwoScopesMovesOnce(t *testing.T) {
 	asked, verdicts := settled(t, "held", "moves", "moves", "held")
 	want := []string{
 		"held deferred Throttled", "moves evicted EvictionAccepted", "moves rejected PodTerminating", "held deferred Throttled",

@@ -32,8 +32,8 @@ import (
 	"github.com/rehome-dev/rehome/test/program"
 )
 
-// TestWhoMayReadFigures shares one control plane among its subtests. The last one stops the API server.
-func TestWhoMayReadFigures(t *testing.T) {
+// TestMetricsAccess shares one control plane among its subtests. The last one stops the API server.
+func TestMetricsAccess(t *testing.T) {
 	s := &stage{T: t, c: clustertest.New(t, cluster.Options{Users: []cluster.User{{Name: "guard"}}})}
 	s.grant()
 	s.tokens = map[string]string{"no token": "", "a stranger": "stranger"}

@@ -134,7 +134,7 @@ func TestWriteAgain(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeIsRefusedBeforeAnythingIsWritten(t *testing.T) {
+func TestInvalidConfigWritesNothing(t *testing.T) {
 	for name, test := range map[string]struct {
 		config credentials.Config
 		says   string
@@ -219,7 +219,7 @@ func TestCertificatesHoldForTheirHostsForAYear(t *testing.T) {
 	}
 }
 
-func TestAServerStartsWithWhatIsWritten(t *testing.T) {
+func TestServerStartsWithWrittenConfig(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, credentials.Config{
 		Functions: []bus.Participant{function("F", "functions.f")}, Senders: []bus.Participant{sender("a")}, Hosts: []string{"127.0.0.1"},
@@ -358,7 +358,7 @@ func ask(t *testing.T, b *bus.Bus, sender, name string) error {
 	return err
 }
 
-func TestTheServersHoldEverybodyToTheTableOfRights(t *testing.T) {
+func TestServersEnforceRights(t *testing.T) {
 	dir := t.TempDir()
 	c := credentials.Config{
 		Functions: []bus.Participant{function("F", "functions.f")}, Senders: []bus.Participant{sender("a")},

@@ -21,7 +21,7 @@ func many(prefix string, n int) (names []string) {
 	return names
 }
 
-func TestTheSubjectsSayAsMuchOfTheFilterAsSubjectsCan(t *testing.T) {
+func TestFilterSubjects(t *testing.T) {
 	pods := []Pod{{"shop", "api-0"}, {"web", "v1.2"}}
 	for _, c := range []struct {
 		name   string
@@ -159,7 +159,7 @@ func intent(namespace, pod, node string) schemas.Intent {
 	return schemas.Intent{Pod: schemas.PodRef{Namespace: namespace, Name: pod}, Node: node}
 }
 
-func TestAnEventIsWantedByWhatItSays(t *testing.T) {
+func TestFilterMatches(t *testing.T) {
 	kernel := schemas.Maintenance{
 		Name: "kernel", Nodes: []v1alpha1.NodeStatus{
 			{Name: "n1", Blocked: []v1alpha1.BlockedPod{{Namespace: "a", Name: "x"}}}, {Name: "n2"},
@@ -333,9 +333,9 @@ func covers(subject, channel string) bool {
 	return len(s) == len(c)
 }
 
-// TestWhatIsWantedComesOnExactlyOneOfTheSubjects draws random filters and compares them with all events of a small
+// TestMatchingEventHasOneSubject draws random filters and compares them with all events of a small
 // world. To repeat a run, replace the time with its seed.
-func TestWhatIsWantedComesOnExactlyOneOfTheSubjects(t *testing.T) {
+func TestMatchingEventHasOneSubject(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	r, all, drawn := rand.New(rand.NewPCG(seed, 0)), world(t), 0

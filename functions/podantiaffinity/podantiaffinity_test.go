@@ -167,7 +167,7 @@ func atRandom(r *rand.Rand) schemas.DomainScope {
 	return scope(all...)
 }
 
-func TestEveryMoveIsNeededAndNoForbiddenNeighbourIsLeft(t *testing.T) {
+func TestMovesAreMinimalAndSufficient(t *testing.T) {
 	r := test.Random(t)
 	moved, spared := 0, 0
 	for range 2000 {

@@ -356,7 +356,7 @@ func peersMoves(counts []int, maxSkew int) (moves int, even bool) {
 	return moves, slices.Max(counts)-slices.Min(counts) <= maxSkew
 }
 
-func TestNeverMorePodsMoveThanInThePeer(t *testing.T) {
+func TestNeverMoreMovesThanDescheduler(t *testing.T) {
 	r := test.Random(t)
 	compared, fewer := 0, 0
 	for range 5000 {

@@ -233,7 +233,7 @@ func TestEveryPodCountsAndOnlySomeMayMove(t *testing.T) {
 	})
 }
 
-func TestOfOneDomainThosePodsGoFirstThatMatterLeast(t *testing.T) {
+func TestOrderWithinDomain(t *testing.T) {
 	c := fits{"c"}
 	// two of four move
 	first := func(list ...schemas.SpreadPod) schemas.SpreadScope {

@@ -58,7 +58,7 @@ func beChild() {
 	select {}
 }
 
-func TestNothingIsLeftWhenTheStartingProcessIsKilled(t *testing.T) {
+func TestKilledStarterLeavesNothing(t *testing.T) {
 	child := exec.Command(os.Args[0], "-test.run=^$")
 	child.Env = append(os.Environ(), childVariable+"=1")
 	child.Stderr = t.Output()

@@ -33,7 +33,7 @@ func (s *scene) masked(text string) []string {
 	return lines
 }
 
-func TestTheCommandEventsShowsWhatHappened(t *testing.T) {
+func TestEventsCommand(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 1, preferring(s.nodes[0]))
 	dir := store(t)
@@ -92,7 +92,7 @@ func TestTheCommandEventsShowsWhatHappened(t *testing.T) {
 	}
 }
 
-func TestTheCommandEventsShowsScopesAsTheyArePublished(t *testing.T) {
+func TestEventsCommandShowsScopes(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 1, preferring(s.nodes[0]))
 	dir := store(t)
@@ -114,7 +114,7 @@ func TestTheCommandEventsShowsScopesAsTheyArePublished(t *testing.T) {
 	}
 }
 
-func TestTheCommandEventsRefusesWhatItCannotShow(t *testing.T) {
+func TestEventsCommandRefusals(t *testing.T) {
 	s := newScene(t, 0)
 	for _, c := range []struct{ arguments, want string }{
 		{"--type pods", `--type: want delta, intents, verdict, receipt, maintenance, scope or request, got "pods"`},

@@ -49,7 +49,7 @@ func median(list []time.Duration) time.Duration {
 	return list[len(list)/2]
 }
 
-func TestOthersWhoAreHostileMoveNothingAndDelayNobody(t *testing.T) {
+func TestHostileParticipants(t *testing.T) {
 	servers := natsCluster(t, 1)
 	s := newScene(t, 3)
 	s.deployment("api", 4, preferring(s.nodes[0]), away(s.nodes[2]))

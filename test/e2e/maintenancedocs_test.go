@@ -22,10 +22,10 @@ import (
 	"github.com/rehome-dev/rehome/test/program"
 )
 
-// TestTheWalkThroughAMaintenanceWorks runs the commands of docs/maintenance.md unchanged, with kubectl and `rehome run` on a
+// TestMaintenanceWalkthrough runs the commands of docs/maintenance.md unchanged, with kubectl and `rehome run` on a
 // separate control plane, and compares the output with the page. It repeats commands that only read until they show the expected
 // output, and runs all others once.
-func TestTheWalkThroughAMaintenanceWorks(t *testing.T) {
+func TestMaintenanceWalkthrough(t *testing.T) {
 	w := newWalk(t)
 	for i, s := range shown(t, "../../docs/maintenance.md", "A walk through") {
 		w.step(i+1, s)

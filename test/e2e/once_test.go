@@ -102,7 +102,7 @@ func TestOnceDrainsTaintedNode(t *testing.T) {
 	}
 }
 
-func TestOnceDoesNotRunBesideAnActuatorButADryRunDoes(t *testing.T) {
+func TestOnceBesideActuator(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 1, on(s.nodes[0]))
 	policy := s.policy()
@@ -122,7 +122,7 @@ func TestOnceDoesNotRunBesideAnActuatorButADryRunDoes(t *testing.T) {
 	}
 }
 
-func TestOnceTakesALeaseThatNobodyRenews(t *testing.T) {
+func TestOnceTakesAbandonedLease(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 1, on(s.nodes[0]))
 	s.taint(s.nodes[0], "dedicated")

@@ -85,7 +85,7 @@ func (s *scene) handles(n int) {
 	}
 }
 
-func TestWithoutABusAtTheStartItWaitsAndSaysSo(t *testing.T) {
+func TestStartWithoutBus(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 3, preferring(s.nodes[0]))
 	servers := newNATS(t, 1)
@@ -102,7 +102,7 @@ func TestWithoutABusAtTheStartItWaitsAndSaysSo(t *testing.T) {
 	s.handles(3)
 }
 
-func TestADrainIsCompletedAfterTheBusWasLostInTheMiddle(t *testing.T) {
+func TestDrainSurvivesLostBus(t *testing.T) {
 	for name, forget := range map[string]bool{"and came back with everything": false, "with all that was stored": true} {
 		t.Run(name, func(t *testing.T) {
 			servers := natsCluster(t, 1)

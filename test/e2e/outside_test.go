@@ -184,7 +184,7 @@ func TestExternalBuiltInStrategy(t *testing.T) {
 	s.onlyAnsweredBy(events, strategy)
 }
 
-func TestStrategiesOfAnybodyMovePodsOverHTTPAndOverNATS(t *testing.T) {
+func TestExternalStrategiesMovePods(t *testing.T) {
 	servers := natsCluster(t, 1)
 	s := newScene(t, 3)
 	s.deployment("api", 3, preferring(s.nodes[0]))

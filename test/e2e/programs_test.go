@@ -71,10 +71,10 @@ func (p *process) heard() (lines []heard) {
 	return lines
 }
 
-// TestAProgramWrittenAgainstDocsEventsAloneTakesPart runs programs that receive verdicts, send a request, and implement
+// TestDocumentedPrograms runs programs that receive verdicts, send a request, and implement
 // strategies that lead to real evictions. The programs are the examples of the documentation. They use no code of Rehome, except
 // that the one in Go uses the packages of the contract.
-func TestAProgramWrittenAgainstDocsEventsAloneTakesPart(t *testing.T) {
+func TestDocumentedPrograms(t *testing.T) {
 	s := newScene(t, 4)
 	annotated := func(p *corev1.PodTemplateSpec) {
 		p.Annotations = map[string]string{"example.com/avoid-zone": "red-" + s.namespace}

@@ -13,9 +13,9 @@ import (
 // command is a line of a Markdown code block that a user would type: make or rehome, without the comment.
 var command = regexp.MustCompile(`(?m)^    ((?:make|bin/rehome|rehome) [^#\n]*)`)
 
-// TestEveryCommandOfTheReadmeWorks runs the rehome commands of the README unchanged against the control plane, and checks that
+// TestReadmeCommands runs the rehome commands of the README unchanged against the control plane, and checks that
 // the targets of its make commands exist.
-func TestEveryCommandOfTheReadmeWorks(t *testing.T) {
+func TestReadmeCommands(t *testing.T) {
 	text, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)

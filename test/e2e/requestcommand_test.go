@@ -17,7 +17,7 @@ import (
 	"github.com/rehome-dev/rehome/test/program"
 )
 
-func TestTheCommandRequestMovesPodsAndSaysHowThatEnded(t *testing.T) {
+func TestRequestCommands(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 2, preferring(s.nodes[0]))
 	s.deployment("held", 1, on(s.nodes[0]))
@@ -57,7 +57,7 @@ func TestTheCommandRequestMovesPodsAndSaysHowThatEnded(t *testing.T) {
 	}
 }
 
-func TestAServiceAccountAsksOverHTTPForWhatItMay(t *testing.T) {
+func TestServiceAccountRequestsOverHTTP(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 1)
 	address, err := program.FreeAddress()

@@ -27,8 +27,8 @@ import (
 // noStorm disables the check of nodes by the cluster circuit breaker, because parallel scenes taint many of them.
 const noStorm = "circuitBreakers: {cluster: {nodes: 0%}}"
 
-// TestADeploymentMakesTheReplacementBeforeItsPodGoes runs the scenes of the policy's section restart in parallel.
-func TestADeploymentMakesTheReplacementBeforeItsPodGoes(t *testing.T) {
+// TestReplacementFirst runs the scenes of the policy's section restart in parallel.
+func TestReplacementFirst(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name string

@@ -132,7 +132,7 @@ func TestBudgetDefersMove(t *testing.T) {
 	}
 }
 
-func TestATaintThatIsLiftedWithdrawsWhatWasNotExecuted(t *testing.T) {
+func TestRemovedTaintWithdrawsIntents(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 6, preferring(s.nodes[0]))
 	dir := store(t)

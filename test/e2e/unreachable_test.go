@@ -15,7 +15,7 @@ import (
 // These scenes run last, because of the name of this file: after the API server is back, the other components of the control
 // plane need up to half a minute to recover.
 
-func TestWithoutAnAPIServerAtTheStartItWaitsAndSaysSo(t *testing.T) {
+func TestStartWithoutAPIServer(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 3, preferring(s.nodes[0]))
 	s.stopAPIServer()

@@ -28,7 +28,7 @@ func TestASecondBuildHasNothingToDo(t *testing.T) {
 	}
 }
 
-func TestAFailedBuildNamesTheModuleAndRepeatsWhatGoSaid(t *testing.T) {
+func TestFailedBuildNamesModuleAndOutput(t *testing.T) {
 	b, err := newBuilder(t.Context(), Options{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
