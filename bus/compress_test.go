@@ -71,7 +71,7 @@ func TestDataThatCannotBeDecompressedIsAnInvalidEvent(t *testing.T) {
 		body           []byte
 		want           string
 	}{
-		{"another encoding", "br", []byte(`{}`), `read CloudEvent: invalid event: content encoding "br" is not known, want gzip`},
+		{"another encoding", "br", []byte(`{}`), `read CloudEvent: invalid event: content encoding "br" is unknown, want gzip`},
 		{"not compressed", "gzip", []byte(`{}`), "read CloudEvent: invalid event: data is not compressed with gzip: unexpected EOF"},
 		{"cut off", "gzip", good[:len(good)-3], "read CloudEvent: invalid event: data is not compressed with gzip: unexpected EOF"},
 		{"too much", "gzip", bomb, "read CloudEvent: invalid event: compressed data has more than 64 MiB"},

@@ -61,7 +61,7 @@ func TestMistakes(t *testing.T) {
 		{"forwarding from the future on", []string{"forward", "--to", "http://a", "--since", "-1h"}, "--since: want a duration such as 1h, got -1h0m0s"},
 		{"a token that is not there", []string{"forward", "--to", "http://a", "--token-file", "nope"}, "--token-file: open nope: no such file or directory"},
 		{"forwarding what no event can be", []string{"forward", "--to", "http://a", "--pod", "a"}, `--pod: want NAMESPACE/NAME such as shop/api-0, got "a"`},
-		{"removing nothing", []string{"forward", "--remove"}, "--remove: want --name, or --to with the URL that the name is made of"},
+		{"removing nothing", []string{"forward", "--remove"}, "--remove: want --name, or --to with the URL that the name is derived from"},
 		{
 			"removing in a dry run", []string{"forward", "--remove", "--name", "a", "--dry-run"},
 			"unknown flag: --dry-run",
@@ -92,11 +92,11 @@ func TestMistakes(t *testing.T) {
 		{"no dead letters to retry", []string{"deadletters", "retry"}, "want numbers of dead letters or --all, got [] and --all=false"},
 		{
 			"every single dead letter", []string{"deadletters", "retry", "--all"},
-			"--all: want --since, --stream or --by to say which, or --yes for every single one",
+			"--all: want --since, --stream, or --by to select letters, or --yes for all letters",
 		},
 		{
 			"a filter of numbers", []string{"deadletters", "drop", "--by", "PodLifeTime", "1"},
-			"--since, --stream, --by and --yes: want them with --all, got numbers",
+			"--since, --stream, --by, and --yes: want them with --all, got numbers",
 		},
 		{"a noun that there is not", []string{"get", "pods"}, `unknown command "pods" for "rehome get"`},
 		{"nothing to explain", []string{"explain"}, "requires at least 1 arg(s), only received 0"},

@@ -63,7 +63,7 @@ func TestASinkThatNobodyVouchesForGetsNothingAndItsEventsWait(t *testing.T) {
 }
 
 func TestAuthoritiesThatCannotBeReadAreRefusedByName(t *testing.T) {
-	const want = "K_CA_CERTS: want certificates of authorities in PEM, got none that can be read"
+	const want = "K_CA_CERTS: want certificates of authorities in PEM, got no readable one"
 	for name, text := range map[string]string{
 		"no PEM":         "/etc/ssl/ca.crt",
 		"no certificate": "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n",

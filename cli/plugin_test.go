@@ -34,7 +34,7 @@ func TestTheProgramIsAPluginUnderTheNameThatKubectlLooksFor(t *testing.T) {
 }
 
 func TestThePluginSaysWhatIsTyped(t *testing.T) {
-	const want = `Say which version this is, of which commit, built with what for what
+	const want = `Print the version, the commit, the Go version, and the platform
 
 Usage:
   kubectl rehome version [flags]

@@ -62,7 +62,7 @@ func TestPolicyFilesAreChecked(t *testing.T) {
 			"a file that is wrong is a line for each problem, and the others are checked all the same",
 			[]string{"testdata/broken.yaml", "testdata/policy.yaml", "nope.yaml"}, "",
 			brokenProblems + "testdata/policy.yaml: " + right + "nope.yaml: cannot be read: no such file or directory\n",
-			"2 of 3 policy files cannot be used", 1,
+			"2 of 3 policy files invalid", 1,
 		},
 		{"in JSON a file that is right is nothing", []string{"-o", "json", "testdata/policy.yaml"}, "", "", "", 0},
 		{
@@ -71,7 +71,7 @@ func TestPolicyFilesAreChecked(t *testing.T) {
 				`"right":"write apiVersion: descheduler/v1alpha2 or rehome.dev/v1alpha1"}
 {"file":"stdin","line":2,"field":"rates","wrong":"unknown field","right":"did you mean rate?"}
 {"file":"nope.yaml","wrong":"cannot be read: no such file or directory"}
-`, "2 of 2 policy files cannot be used", 1,
+`, "2 of 2 policy files invalid", 1,
 		},
 		{"without a file there is nothing to check", nil, "", "", "requires at least 1 arg(s), only received 0", 1},
 		{"an output that there is not", []string{"-o", "yaml", "-"}, "", "", `invalid argument "yaml" for "-o, --output" flag: want json`, 1},

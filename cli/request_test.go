@@ -168,11 +168,11 @@ shop        a     n1       remains: deferred: DisruptionBudget: 2 needed
 shop        b     n1       protected: DaemonSetPods: it belongs to the DaemonSet agent
 shop        c     n1       CameBack after 3.2s: c-new on n2
 shop        d     n1       gone by itself
-shop        e     n1       remains: it had no turn
-shop        z     <none>   not there, or on no node
+shop        e     n1       remains: it was not tried
+shop        z     <none>   does not exist, or has no node
 
 request admin/r finished: DeadlineExceeded: so it is
-`, "4 pods of request admin/r did not become what was asked for\nnot found: 1 pod of request admin/r"},
+`, "4 pods of request admin/r did not move as requested\nnot found: 1 pod of request admin/r"},
 		{"it is rejected", []string{"move", "deployment", "api", "-n", "shop"}, func(r schemas.Request) []schemas.Payload {
 			return []schemas.Payload{receipt(r, schemas.RequestRejected, schemas.ReceiptNotAllowed)}
 		}, `request admin/r: deschedule Deployment shop/api: fan

@@ -150,7 +150,7 @@ request batch/r finished: Done: so it is
 	for _, wait := range []string{"--detach=false", "--detach"} {
 		got, err = execute(t, "move", "node", "n1", "--reason", "fan", wait)
 		if got != "" || !errors.Is(err, bus.ErrNotPermitted) ||
-			!strings.HasSuffix(err.Error(), "; --sender: want the one whose key it is") {
+			!strings.HasSuffix(err.Error(), "; --sender: want the sender of the key") {
 			t.Errorf("as somebody else, %s: got %q, error %v", wait, got, err)
 		}
 	}
@@ -247,7 +247,7 @@ func TestWhoMissedHowARequestEndedAsksAgainAndIsToldOnce(t *testing.T) {
 		asked  int32
 	}{
 		{"it ended meanwhile", true, []string{"accepted:", "evicted from", "finished:"},
-			"request batch/r is finished; the ends of some moves were not waited for", 2},
+			"request batch/r is finished; some moves are still in flight", 2},
 		{"it is still open", false, []string{"accepted:", "evicted from", "settled Replaced", "finished:"}, "", 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -277,7 +277,7 @@ func TestWhoMissedHowARequestEndedAsksAgainAndIsToldOnce(t *testing.T) {
 				t.Errorf("asked %d times, %q, error %q; want %d times, %q, error %q\n%s",
 					m.asked.Load(), got, failed, c.asked, c.kinds, c.failed, out)
 			}
-			if want := "the connection to the bus was lost for a while; what happened meanwhile is missing here\n"; notes.String() != want {
+			if want := "the connection to the bus was lost for a while; events of that time are missing here\n"; notes.String() != want {
 				t.Errorf("notes: got %q, want %q", notes, want)
 			}
 		})

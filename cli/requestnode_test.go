@@ -125,9 +125,9 @@ func TestTheMaintenanceOfANodeIsShownUntilTheNodeIsAsFarAsWanted(t *testing.T) {
 		failed string
 	}{
 		{schemas.ReceiptDone, ""},
-		{schemas.ReceiptDeadlineExceeded, "request admin/r did not become what was asked for: DeadlineExceeded: so it is"},
-		{schemas.ReceiptRefused, "request admin/r did not become what was asked for: Refused: so it is"},
-		{schemas.ReceiptHeldByAnother, "request admin/r did not become what was asked for: HeldByAnother: so it is"},
+		{schemas.ReceiptDeadlineExceeded, "request admin/r failed: DeadlineExceeded: so it is"},
+		{schemas.ReceiptRefused, "request admin/r failed: Refused: so it is"},
+		{schemas.ReceiptHeldByAnother, "request admin/r failed: HeldByAnother: so it is"},
 		{schemas.ReceiptCancelled, "request admin/r was cancelled"},
 	} {
 		t.Run(string(c.reason), func(t *testing.T) {

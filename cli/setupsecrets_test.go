@@ -78,7 +78,7 @@ func TestSetupPrintsASecretForTheServersAndOneForEachParticipantWithItsOwnKeyAlo
 		if err != nil || out != strings.Join(want, "---\n") {
 			t.Errorf("the %s time: got error %v and\n%s\nwant\n%s", time, err, out, strings.Join(want, "---\n"))
 		}
-		if says := dir + ": no key made, 14 kept; " + dir + "/README.md says what goes where\n"; notes != says {
+		if says := dir + ": no key created, 14 kept; " + dir + "/README.md says where each file belongs\n"; notes != says {
 			t.Errorf("the %s time, standard error: got %q, want %q", time, notes, says)
 		}
 	}
@@ -127,13 +127,13 @@ func TestWhatCannotBecomeSecretsIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 		"two senders that Kubernetes would call the same": {append(tls, "-n", "rehome", "--sender", "a.b", "--sender", "A-b"),
 			"sender-a_b and sender-A-b: want names that differ in letters and digits, got Secret rehome-nats-sender-a-b for both"},
 		"a sender that ends in a sign": {append(tls, "-n", "rehome", "--sender", "a."),
-			`sender a.: want a name that can end the name of a Secret, got "rehome-nats-sender-a-": `},
+			`sender a.: want a name that can be the end of the name of a Secret, got "rehome-nats-sender-a-": `},
 		"a sender with a name that is too long": {append(tls, "-n", "rehome", "--sender", long),
-			"sender " + long + ": want a name that can end the name of a Secret, got "},
+			"sender " + long + ": want a name that can be the end of the name of a Secret, got "},
 		"a prefix with a capital": {append(tls, "-n", "rehome", "--prefix", "Moving"),
-			`--prefix: want what names of Secrets can begin with, such as rehome-nats, got "Moving"`},
+			`--prefix: want the beginning of a name of a Secret, such as rehome-nats, got "Moving"`},
 		"no prefix": {append(tls, "-n", "rehome", "--prefix", ""),
-			`--prefix: want what names of Secrets can begin with, such as rehome-nats, got ""`},
+			`--prefix: want the beginning of a name of a Secret, such as rehome-nats, got ""`},
 		"no certificates under another name": {[]string{"-n", "prod", "--prefix", "moving-nats"}, fmt.Sprintf("no certificates: "+
 			"%s has no ca.crt, server.crt, server.key, client.crt, client.key: want those, or --tls with the names of the servers, such as "+
 			"--tls 'moving-nats.prod.svc,*.moving-nats.prod.svc'", dir)},

@@ -85,14 +85,14 @@ func TestASimulationReadsObjectsFromEverywhere(t *testing.T) {
 		{"what no decision rests on is counted", oneNode + otherNode + "---\napiVersion: v1\nkind: Secret\nmetadata: {name: a}\n---\napiVersion: example.com/v1\n" +
 			"kind: Widget\n---\napiVersion: v1\nkind: Secret\n---\napiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {name: r}\n---\n" +
 			"apiVersion: metrics.k8s.io/v1beta1\nkind: PodMetrics\nmetadata: {name: m}\n", nil, []string{"--objects", "-"},
-			"left out, since no decision rests on them: 2 Secret, 1 Widget.example.com\n"},
+			"ignored, because no decision depends on them: 2 Secret, 1 Widget.example.com\n"},
 		{"every kind that decisions may rest on", oneNode + otherNode + kindsText(), nil, []string{"--objects", "-"}, ""},
-		{"pods without their nodes", oneNode + otherNode + lostPods(), nil, []string{"--objects", "-"}, `warning: node gone-0 is not among the objects, so nothing is decided about 2 pods on it, such as default/a-0
-warning: node gone-1 is not among the objects, so nothing is decided about 2 pods on it, such as default/a-1
-warning: node gone-2 is not among the objects, so nothing is decided about 2 pods on it, such as default/a-2
-warning: node gone-3 is not among the objects, so nothing is decided about 2 pods on it, such as default/a-3
-warning: node gone-4 is not among the objects, so nothing is decided about 2 pods on it, such as default/a-4
-warning: the same is true of 1 node more
+		{"pods without their nodes", oneNode + otherNode + lostPods(), nil, []string{"--objects", "-"}, `warning: node gone-0 is missing, so the simulation ignores 2 pods on it, such as default/a-0
+warning: node gone-1 is missing, so the simulation ignores 2 pods on it, such as default/a-1
+warning: node gone-2 is missing, so the simulation ignores 2 pods on it, such as default/a-2
+warning: node gone-3 is missing, so the simulation ignores 2 pods on it, such as default/a-3
+warning: node gone-4 is missing, so the simulation ignores 2 pods on it, such as default/a-4
+warning: the same applies to 1 node more
 `},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -300,7 +300,7 @@ func TestLoopBreakersAreClearedByTheActuatorThatLeads(t *testing.T) {
 	go func() { ended <- a.Lead(ctx) }()
 
 	if got, err := execute(t, "breakers", "clear", "deployment/web", "-n", "shop"); err == nil || got != "" ||
-		err.Error() != "deployment/shop/web has no circuit breaker; those that have one: deployment/shop/db, deployment/shop/api" {
+		err.Error() != "deployment/shop/web has no circuit breaker; workloads with one: deployment/shop/db, deployment/shop/api" {
 		t.Errorf("a workload that has none: got %q, error %v", got, err)
 	}
 	for _, c := range []struct{ argument, want string }{

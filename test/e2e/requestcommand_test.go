@@ -46,7 +46,7 @@ func TestRequestCommands(t *testing.T) {
 	}
 	got = request("move", "deployment/held", "-n", s.namespace, "--name", "held", "--deadline", "15s")
 	if got.code != 1 || !strings.Contains(got.stdout, "remains: deferred: DisruptionBudget: ") ||
-		got.stderr != "1 pod of request admin/held did not become what was asked for\n" {
+		got.stderr != "1 pod of request admin/held did not move as requested\n" {
 		t.Errorf("%s", got)
 	}
 	if got = request("move", "pod", "nobody", "-n", s.namespace, "--name", "nobody"); got.code != 1 {
