@@ -55,7 +55,7 @@ func TestAskedAppliesToRequestsOnly(t *testing.T) {
 	}
 }
 
-func TestWhoAsksForAnEvictionGetsNoRestart(t *testing.T) {
+func TestRequestMethodEvict(t *testing.T) {
 	a := New(Config{Policy: policy.Policy{Restart: policy.Restart{Workloads: policy.RestartAll}}})
 	a.restarts, a.evictions = restart.New(restart.Config{}), eviction.New(eviction.Config{})
 	var got []int

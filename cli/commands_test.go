@@ -48,7 +48,7 @@ func TestMistakes(t *testing.T) {
 		{"a pod without its namespace", []string{"events", "--pod", "a/b,api-0"}, `--pod: want NAMESPACE/NAME such as shop/api-0, got "api-0"`},
 		{"a node without a name", []string{"events", "--node", "worker-1,"}, "--node: want a name, got none"},
 		{
-			"what no event can be", []string{"events", "--type", "delta", "--outcome", "evicted"},
+			"an impossible filter", []string{"events", "--type", "delta", "--outcome", "evicted"},
 			"no event can match the filter: only verdicts have an outcome, deltas have no strategy, and a pod is in its own namespace",
 		},
 		{"nowhere to forward to", []string{"forward"}, "no sink: name a URL with --to or K_SINK"},
@@ -81,7 +81,7 @@ func TestMistakes(t *testing.T) {
 		{"circuit breakers of a workload and of all", []string{"breakers", "clear", "deploy/a", "--all"}, `unknown command "deploy/a" for "rehome breakers clear"`},
 		{"dead letters of the future", []string{"get", "deadletters", "--since", "-1h"}, "--since: want a duration such as 1h, got -1h0m0s"},
 		{
-			"dead letters of what is no stream", []string{"get", "deadletters", "--stream", "rehome.>"},
+			"dead letters of an unknown stream", []string{"get", "deadletters", "--stream", "rehome.>"},
 			`--stream: want the name of a stream such as REHOME_SCOPES, got "rehome.>"`,
 		},
 		{
@@ -135,7 +135,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-func TestWhatKnativeAddsToEventsHasToBeAMapOfExtensions(t *testing.T) {
+func TestOverridesMustBeExtensions(t *testing.T) {
 	for text, want := range map[string]string{
 		`{`:                              `K_CE_OVERRIDES: want {"extensions": {"NAME": "VALUE"}}: unexpected end of JSON input`,
 		`{"extensions": {"my-key": ""}}`: `K_CE_OVERRIDES: attribute "my-key": want lower-case letters and digits`,

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// said runs the command with arguments and standard input, and returns what it wrote, its error and its exit code.
+// said runs the command with arguments and standard input, and returns its output, its error, and its exit code.
 func said(t *testing.T, stdin string, arguments ...string) (out, err string, code int) {
 	t.Helper()
 	root := newRoot()
@@ -85,7 +85,7 @@ func TestPolicyFilesAreChecked(t *testing.T) {
 	}
 }
 
-// TestAPolicyIsExplained compares with testdata/policy.txt, which UPDATE_GOLDEN=1 writes anew.
+// TestAPolicyIsExplained compares the output with testdata/policy.txt, which UPDATE_GOLDEN=1 writes.
 func TestAPolicyIsExplained(t *testing.T) {
 	out, err, code := said(t, "", "policy", "explain", "testdata/policy.yaml")
 	if err != "" || code != 0 {
@@ -101,7 +101,7 @@ func TestAPolicyIsExplained(t *testing.T) {
 	}
 }
 
-func TestAPolicyThatCannotBeUsedIsNotExplained(t *testing.T) {
+func TestExplainInvalidPolicy(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		arguments []string
@@ -121,7 +121,7 @@ func TestAPolicyThatCannotBeUsedIsNotExplained(t *testing.T) {
 	}
 }
 
-func TestAPolicyCommandThatThereIsNotIsRefused(t *testing.T) {
+func TestUnknownPolicyCommand(t *testing.T) {
 	if _, err, code := said(t, "", "policy", "chek", "a"); err != `unknown command "chek" for "rehome policy"` || code != 1 {
 		t.Errorf("got code %d, error %q", code, err)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/rehome-dev/rehome/functions/httpfunction"
 )
 
-// defaults are the settings of an empty environment.
+// defaults returns the settings of an empty environment.
 func defaults(t *testing.T) settings.Settings {
 	t.Helper()
 	s, err := settings.Read()
@@ -87,7 +87,7 @@ func TestASettingThatIsWrongIsNamed(t *testing.T) {
 	}
 }
 
-func TestAFlagOverridesTheEnvironmentAndOnlyWhenItIsGiven(t *testing.T) {
+func TestFlagsOverrideEnvironment(t *testing.T) {
 	t.Setenv("REHOME_POLICY", "environment.yaml")
 	t.Setenv("REHOME_STORE_DIR", "/environment")
 	t.Setenv("REHOME_DRY_RUN", "true")
@@ -101,7 +101,7 @@ func TestAFlagOverridesTheEnvironmentAndOnlyWhenItIsGiven(t *testing.T) {
 	}
 }
 
-func TestTheSettingsAreListedWithDefaultAndMeaning(t *testing.T) {
+func TestSettingsCommand(t *testing.T) {
 	var out bytes.Buffer
 	root := newRoot()
 	root.SetArgs([]string{"settings"})

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestSetupWritesTheKeysOfThoseItIsToldOfAndKeepsThem(t *testing.T) {
+func TestAuthInitKeepsKeys(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "auth")
 	readme := dir + "/README.md says where each file belongs\n"
 	for _, test := range []struct {
@@ -27,7 +27,7 @@ func TestSetupWritesTheKeysOfThoseItIsToldOfAndKeepsThem(t *testing.T) {
 	}
 }
 
-func TestSetupRefusesParticipantsThatCannotBe(t *testing.T) {
+func TestAuthInitInvalidParticipants(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "auth")
 	for _, test := range []struct {
 		arguments []string

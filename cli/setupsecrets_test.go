@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// given is a directory with a key for each participant and certificates, all of them made before.
+// given is a directory with existing keys and certificates of all participants.
 func given(t *testing.T) (dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "auth")
@@ -34,7 +34,7 @@ func apart(t *testing.T, arguments ...string) (stdout, stderr string, err error)
 	return out.String(), notes.String(), err
 }
 
-// secretText is a Secret as it is to be printed, with the content of files by the names that they have in it, in order.
+// secretText returns the expected text of a Secret with the content of the files, by their names in the Secret, in order.
 func secretText(t *testing.T, dir, name string, files ...[2]string) string {
 	t.Helper()
 	text := `apiVersion: v1
@@ -59,7 +59,7 @@ data:
 	return text
 }
 
-func TestSetupPrintsASecretForTheServersAndOneForEachParticipantWithItsOwnKeyAlone(t *testing.T) {
+func TestAuthSecrets(t *testing.T) {
 	dir := given(t)
 	want := []string{secretText(t, dir, "rehome-nats-server",
 		[2]string{"ca.crt", "ca.crt"}, [2]string{"rehome.conf", "rehome.conf"},
@@ -84,7 +84,7 @@ func TestSetupPrintsASecretForTheServersAndOneForEachParticipantWithItsOwnKeyAlo
 	}
 }
 
-func TestTheSecretsOfAnotherReleaseHaveNamesOfTheirOwn(t *testing.T) {
+func TestAuthSecretsPrefix(t *testing.T) {
 	dir := given(t)
 	arguments := []string{"auth", "secrets", dir, "-n", "rehome-test"}
 	plain, _, err := apart(t, arguments...)
@@ -112,7 +112,7 @@ func TestTheKeyOfTheAuthorityIsInNoSecret(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBecomeSecretsIsRefusedBeforeAnythingIsWritten(t *testing.T) {
+func TestAuthSecretsInvalidNames(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "auth")
 	long := strings.Repeat("a", 250)
 	tls := []string{"--tls", "nats"}

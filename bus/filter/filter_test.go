@@ -89,7 +89,7 @@ func TestFilterSubjects(t *testing.T) {
 	}
 }
 
-func TestAFilterThatIsWrongSaysWhat(t *testing.T) {
+func TestInvalidFilterFlags(t *testing.T) {
 	for _, c := range []struct {
 		filter Filter
 		want   string

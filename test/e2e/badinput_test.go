@@ -265,7 +265,7 @@ func TestAWrongPolicyIsRefusedWithALineForEachError(t *testing.T) {
 // connected has the possible log lines of a process before it finds that the address is in use.
 var connected = regexp.MustCompile(`time=\S+ level=INFO msg="connected to the bus" .*\n`)
 
-func TestWhatCannotBeMeantIsRefusedInOneLine(t *testing.T) {
+func TestInvalidCommandLines(t *testing.T) {
 	s := newScene(t, 0)
 	policy := s.policy()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
