@@ -369,7 +369,7 @@ func (s *stage) testNoAPIServer(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	away := reply{503, "the API server cannot be asked about rights\n"}
+	away := reply{503, "the API server cannot review rights\n"}
 	if r, _ := s.get(t, h, "prometheus", "/metrics"); r.status != 200 {
 		t.Errorf("known user: got %v, want 200", r)
 	}
