@@ -72,7 +72,7 @@ func TestASettingThatIsWrongIsNamed(t *testing.T) {
 		{"REHOME_SETTLE", "soon", `REHOME_SETTLE: want a duration such as 90s or 1h, got "soon"`},
 		{"REHOME_PARALLEL", "many", `REHOME_PARALLEL: want a whole number, got "many"`},
 		{"REHOME_DRY_RUN", "maybe", `REHOME_DRY_RUN: want true or false, got "maybe"`},
-		{"REHOME_LOG_LEVEL", "LOUD", `REHOME_LOG_LEVEL: want DEBUG, INFO, WARN or ERROR, got "LOUD"`},
+		{"REHOME_LOG_LEVEL", "LOUD", `REHOME_LOG_LEVEL: want DEBUG, INFO, WARN, or ERROR, got "LOUD"`},
 	} {
 		t.Run(c.variable+"="+c.value, func(t *testing.T) {
 			t.Setenv(c.variable, c.value)

@@ -290,7 +290,7 @@ func TestInvalidCommandLines(t *testing.T) {
 		{"a duration that is none", run, []string{"REHOME_RESYNC=soon"}, `REHOME_RESYNC: want a duration such as 90s or 1h, got "soon"`},
 		{"a number that is none", run, []string{"REHOME_PARALLEL=many"}, `REHOME_PARALLEL: want a whole number, got "many"`},
 		{"a switch that is none", run, []string{"REHOME_DRY_RUN=maybe"}, `REHOME_DRY_RUN: want true or false, got "maybe"`},
-		{"a level that is none", run, []string{"REHOME_LOG_LEVEL=LOUD"}, `REHOME_LOG_LEVEL: want DEBUG, INFO, WARN or ERROR, got "LOUD"`},
+		{"a level that is none", run, []string{"REHOME_LOG_LEVEL=LOUD"}, `REHOME_LOG_LEVEL: want DEBUG, INFO, WARN, or ERROR, got "LOUD"`},
 		{"a lease too short", run, []string{"REHOME_LEASE_DURATION=1s"}, "REHOME_LEASE_DURATION: want at least 3s, got 1s"},
 		{"two copies", run, []string{"REHOME_NATS_REPLICAS=2"}, "REHOME_NATS_REPLICAS: want 1, 3 or 5, got 2"},
 		{"a format that there is not", run, []string{"REHOME_LOG_FORMAT=xml"}, `REHOME_LOG_FORMAT: want text or json, got "xml"`},
