@@ -9,7 +9,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// almostFull is the percentage of its limit from which on a stream counts as full. The alert RehomeStreamFull has the same value.
+// almostFull is the percentage of its limit that makes a stream count as full. The alert RehomeStreamFull has the same value.
 const almostFull = 90
 
 // Reached lists the limits that defer pods, and the full streams. It ignores the history, which is always full.

@@ -182,7 +182,7 @@ func (f *forwardFlags) check(chosen filter.Filter) error {
 	return nil
 }
 
-// url returns the URL of the sink. For notifications it is the content of the file, or empty.
+// url returns the URL of the sink. For notifications it returns the content of the file, or "".
 func (f *forwardFlags) url() string {
 	if f.notifies() {
 		text, _ := os.ReadFile(f.urlFile) // check reports the error

@@ -208,8 +208,8 @@ func TestRolesWithOwnRights(t *testing.T) {
 	g.onlyWhatTheyMay(s, events)
 }
 
-// drainInTwo is a policy with which Rehome moves the pods of api off tainted nodes, and an external function moves the pods of
-// web. The sender batch may request everything in the namespace.
+// drainInTwo returns a policy. With it, Rehome moves the pods of api off tainted nodes, and an external function moves the pods
+// of web. The sender batch may request everything in the namespace.
 func (s *scene) drainInTwo() string {
 	return s.profiles([]string{`  - name: default
     pluginConfig:

@@ -13,7 +13,7 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-// doNotDisrupt is a patch with which the owner of a pod protects it.
+// doNotDisrupt is a patch that protects a pod.
 const doNotDisrupt = `{"metadata":{"annotations":{"karpenter.sh/do-not-disrupt":"true"}}}`
 
 // TestLateAnnotation protects pods of a tainted node while their intents wait for the rate. They stay, although a new policy raises

@@ -12,7 +12,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// inMiddle is the number of evicted pods of 100 at which something fails.
+// inMiddle is the number of evicted pods, of 100, when something fails.
 const inMiddle = 30
 
 // drain has 100 pods on a node, and a policy that moves them in five seconds, so a busy machine sees the middle of the drain.

@@ -9,7 +9,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// handover has a group of pods of which some must move, and two watchers, one of which waits for the lease.
+// handover has a group of pods, some of them in violation, and two watchers. One of the watchers waits for the lease.
 type handover struct {
 	drain
 	leader, standby *process

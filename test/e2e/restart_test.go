@@ -87,8 +87,7 @@ func restartedOnce(t *testing.T) {
 	if want := []string{"new ready", "old going"}; !reflect.DeepEqual(lives.order(old.UID), want) {
 		t.Errorf("seen in the order %q, want %q", lives.order(old.UID), want)
 	}
-	// The minimum is minReadySeconds, which has whole seconds, minus the delay with which the test saw that the replacement was
-	// ready.
+	// The minimum is minReadySeconds, in whole seconds, minus the delay of the test in seeing that the replacement was ready.
 	if d := lives.between(replacement.UID, old.UID); d < 25*time.Second {
 		t.Errorf("the pod went %v after its replacement was ready, want minReadySeconds later", d)
 	} else {

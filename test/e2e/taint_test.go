@@ -204,8 +204,8 @@ func TestADryRunDecidesEverythingAndChangesNothing(t *testing.T) {
 	}
 }
 
-// firstRetry is the delay after which the watcher evaluates a pod again that a budget deferred. An earlier move was caused by a
-// change of the budget.
+// firstRetry is the delay until the watcher evaluates a deferred pod again. An earlier move is the result of a change of the
+// budget.
 const firstRetry = 15 * time.Second
 
 // uids returns the evicted pods.

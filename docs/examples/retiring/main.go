@@ -38,7 +38,7 @@ const (
 // arguments are the arguments in the policy.
 type arguments struct {
 	Label string `json:"label"` // of the node; its value is a date such as 2026-12-01
-	Days  int    `json:"days"`  // days before the date at which pods move
+	Days  int    `json:"days"`  // days before the date when pods move
 }
 
 func main() {

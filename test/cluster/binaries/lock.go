@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// lockInterval is the interval in which a process checks whether the build of another process is done. A blocking lock could not
-// be canceled.
+// lockInterval is the interval of checks whether the build of another process is done. A blocking lock could not be canceled.
 const lockInterval = 200 * time.Millisecond
 
 // lock waits until no other process builds into the directory. The lock ends with the process.
