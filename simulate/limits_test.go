@@ -55,7 +55,7 @@ func TestOrderOfLimits(t *testing.T) {
 	}
 }
 
-// settled settles wishes for these pods in a round with a limit of one move. The pods named held do not move.
+// settled settles entries for these pods in a round with a limit of one move. The pods named held do not move.
 func settled(t *testing.T, pods ...string) (asked, verdicts []string) {
 	t.Helper()
 	r := &round{limits: newLimits(new(uint(1)), nil, nil)}
@@ -71,16 +71,16 @@ func settled(t *testing.T, pods ...string) (asked, verdicts []string) {
 		}
 		return list, nil
 	}
-	var wishes []*wish
+	var entries []*entry
 	for _, name := range pods {
 		i := on("n1", "a")
 		i.Pod.Name, i.Pod.UID = name, types.UID(name)
-		wishes = append(wishes, &wish{open: actuator.Intent{Intent: i}})
+		entries = append(entries, &entry{open: actuator.Intent{Intent: i}})
 	}
-	if err := r.execute(t.Context(), wishes); err != nil {
+	if err := r.execute(t.Context(), entries); err != nil {
 		t.Fatal(err)
 	}
-	for _, w := range wishes {
+	for _, w := range entries {
 		verdicts = append(verdicts, fmt.Sprintf("%s %s %s", w.open.Intent.Pod.Name, w.verdict.Outcome, w.verdict.Reason))
 	}
 	return asked, verdicts

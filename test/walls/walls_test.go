@@ -152,7 +152,7 @@ func named() []string {
 		all = slices.Concat(all, r.packages, r.except, r.never)
 	}
 	for _, a := range onlyFrom {
-		all = append(append(all, a.packages), a.may...)
+		all = append(append(all, a.path), a.may...)
 	}
 	all = slices.DeleteFunc(all, func(pattern string) bool {
 		return !within(module+"/"+strings.TrimSuffix(pattern, "/..."), pattern)
