@@ -84,7 +84,7 @@ func ReadyURL(arguments []string) (*url.URL, error) {
 // readyClient follows no redirects, and does not verify the certificate of a loopback address.
 func readyClient(target *url.URL, authority string) (*http.Client, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if ip := net.ParseIP(target.Hostname()); target.Hostname() == "localhost" || ip != nil && ip.IsLoopback() {
+	if settings.IsLoopback(target.Hostname()) {
 		config.InsecureSkipVerify = authority == ""
 	}
 	if authority != "" {
