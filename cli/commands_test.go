@@ -86,7 +86,7 @@ func TestMistakes(t *testing.T) {
 		},
 		{
 			"a dead letter with the number 0", []string{"deadletters", "drop", "1", "0"},
-			"want the number of a dead letter as `rehome get deadletters` shows it, got \"0\"",
+			"want the number of a dead letter from `rehome get deadletters`, got \"0\"",
 		},
 		{"dead letters and all of them", []string{"deadletters", "drop", "--all", "1"}, `want numbers of dead letters or --all, got ["1"] and --all=true`},
 		{"no dead letters to retry", []string{"deadletters", "retry"}, "want numbers of dead letters or --all, got [] and --all=false"},

@@ -168,7 +168,7 @@ What happened to it
     +0.000s  PodLifeTime (p, pod/shop/api-1) wants it off worker-1: older than 1h
       +0.000s  rejected: Protected: MinReplicas: its owner has 1 pod
 
-What is not known
+Unknown
   whether it is there: no cluster to connect to: `
 	if err != nil || !strings.HasPrefix(got, want) {
 		t.Errorf("error %v\ngot\n%s\nwant\n%s", err, got, want)

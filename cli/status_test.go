@@ -273,7 +273,7 @@ func TestStatusAndBreakersOfBus(t *testing.T) {
 		want      string
 	}{
 		{[]string{"status"}, "no move in flight, 1 workload circuit breaker holds, cluster circuit breaker closed\n\n" +
-			"Workload circuit breakers:\n" + head + row + "\nThe leaders are not known: no cluster to connect to: "},
+			"Workload circuit breakers:\n" + head + row + "\nThe leaders are unknown: no cluster to connect to: "},
 		{[]string{"get", "breakers"}, head + row},
 		{[]string{"get", "breaker", "-n", "other"}, "No resources found.\n"},
 		{[]string{"get", "moves", "-o", "json"}, "{\n    \"apiVersion\": \"cli.rehome.dev/v1alpha1\",\n    \"items\": [],"},
