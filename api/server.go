@@ -99,7 +99,8 @@ func (s *Server) Run(ctx context.Context) error {
 	return work.Wait()
 }
 
-// config is the configuration of the generated document. It disables the documentation pages of huma, which load programs from other sites.
+// config is the configuration of the generated document. It disables the documentation pages of huma, which load programs from
+// other sites.
 func config() huma.Config {
 	c := huma.DefaultConfig("Rehome", "v1")
 	c.OpenAPIPath, c.DocsPath, c.SchemasPath, c.CreateHooks = "/v1/openapi", "", "", nil

@@ -74,7 +74,8 @@ func (s *Server) userOf(ctx context.Context, h http.Header) (user, error) {
 	return user{UserInfo: info}, err
 }
 
-// checkLocal refuses calls that a page of another site could make: with another host name, from another origin, or with a form. Its error is a *[serve.Refusal].
+// checkLocal refuses calls that a page of another site could make: with another host name, from another origin, or with a form.
+// Its error is a *[serve.Refusal].
 func checkLocal(r *http.Request) error {
 	host, _, err := net.SplitHostPort(r.Host)
 	if err != nil {

@@ -163,7 +163,8 @@ func (s *Server) watch(ctx context.Context, _ *struct{}) (*huma.StreamResponse, 
 	}), nil
 }
 
-// watchAs writes a snapshot and the changes after it, until the client missed something, or has other rights. It returns the reason, or "" if the client is gone.
+// watchAs writes a snapshot and the changes after it, until the client missed something, or has other rights. It returns the
+// reason, or "" if the client is gone.
 func (s *Server) watchAs(ctx context.Context, to *stream, c call, a *access) (missed string) {
 	client, err := s.feed.Join(ctx, feed.Rights{All: a.All, Nodes: a.Nodes, Namespaces: a.namespaces})
 	if err != nil || to.tell("reset", s.identity(c.user, *a)) != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// deferredWithin is the age of the oldest verdicts that Deferred reads: twice the default time between two resyncs. A pod that is still
-// deferred gets another verdict after each resync.
+// deferredWithin is the age of the oldest verdicts that Deferred reads: twice the default time between two resyncs. A pod that is
+// still deferred gets another verdict after each resync.
 const deferredWithin = time.Hour
 
 // DeferredPod is a pod whose last verdict defers its move.

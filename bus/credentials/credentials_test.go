@@ -288,8 +288,8 @@ func TestSendersAreAddedWhileServersRun(t *testing.T) {
 	}
 }
 
-// TestRevokedKeys removes the file of each key and writes the participants again. The servers refuse the stolen copy, end its connections,
-// and know the new key.
+// TestRevokedKeys removes the file of each key and writes the participants again. The servers refuse the stolen copy, end its
+// connections, and know the new key.
 func TestRevokedKeys(t *testing.T) {
 	dir, stolen := t.TempDir(), t.TempDir()
 	participants := credentials.Config{

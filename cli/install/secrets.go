@@ -13,7 +13,8 @@ import (
 	"github.com/rehome-dev/rehome/bus/credentials"
 )
 
-// secretPrefix is the default prefix of the names of all Secrets, before a hyphen. It is also the name of the servers in the manifests.
+// secretPrefix is the default prefix of the names of all Secrets, before a hyphen. It is also the name of the servers in the
+// manifests.
 const secretPrefix = "rehome-nats"
 
 // secret is a Secret in YAML.

@@ -218,7 +218,8 @@ func hashOf(url string) string {
 	return hex.EncodeToString(hash[:4])
 }
 
-// Overrides parses the attributes that Knative adds to each event: {"extensions": {"NAME": "VALUE"}}. It returns nil for an empty text.
+// Overrides parses the attributes that Knative adds to each event: {"extensions": {"NAME": "VALUE"}}. It returns nil for an empty
+// text.
 func Overrides(text string) (map[string]string, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil

@@ -44,8 +44,8 @@ func printSettlement(w io.Writer, s simulate.Settlement) error {
 	return t.Flush()
 }
 
-// printMoves prints the moves of a round and the pods that got a node. For the last round it also prints the pods that should move and
-// do not.
+// printMoves prints the moves of a round and the pods that got a node. For the last round it also prints the pods that should move
+// and do not.
 func printMoves(w io.Writer, r simulate.Round, last bool) {
 	rows := [][]string{}
 	for _, m := range r.Moves {
