@@ -13,8 +13,8 @@ type WorkloadScope struct {
 	ScopeHead
 	// Pods are sorted by name.
 	Pods []ScopedPod `json:"pods"`
-	// Nodes are all nodes. Nodes that do not differ for the pods of this scope form one group. If the strategy moves only pods
-	// that fit on another node, nodes that run no pod of the scope and have no capacity for one are left out.
+	// Nodes are all nodes, in groups that do not differ for the pods of this scope. If the strategy moves only pods that fit on
+	// another node, nodes that run no pod of the scope and have no capacity for one are left out.
 	Nodes []NodeGroup `json:"nodes"`
 }
 
