@@ -1,4 +1,4 @@
-// Package serving serves HTTP: at which address, with which certificate, and to which clients.
+// Package serving is an HTTP server: its address, its certificate, and its clients.
 //
 //	Listen ▶ Server.Serve   server.go        one address: TLS, HTTP/2, timeouts, and an orderly end
 //	connections             connections.go   how many connections may be open
