@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// maskedText is text without what differs from run to run, line by line.
+// maskedText replaces the parts of the output that differ between runs.
 func (s *scene) maskedText(text string) string {
 	replace := []string{s.namespace, "SCENE"}
 	for i, n := range s.nodes {
@@ -61,7 +61,7 @@ func TestExplainPod(t *testing.T) {
 			"What protects it\n profile default: FailedBarePods: it has no owner that would replace it\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			eventually(t, "the pod is explained", func() (bool, string) { // the last event of a chain may be on its way
+			eventually(t, "the pod is explained", func() (bool, string) { // the last event of a chain may still be on its way
 				got := explain(c.pod, c.more...)
 				text := s.maskedText(got.stdout)
 				return got.code == 0 && text == c.want, text + "\nwant\n" + c.want + got.stderr
