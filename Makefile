@@ -105,6 +105,7 @@ generate: ## Generate everything that derives from Go: CRDs, schemas, AsyncAPI, 
 	$(GENERATE) crd paths=./schemas/v1alpha1 output:crd:dir=deploy/crds
 	go run ./test/chart/generate deploy/helm
 	go run ./hack/generate
+	go run ./hack/pictures
 	UPDATE_GOLDEN=1 go test ./policy -run 'TestSchema$$|TestKeysPage'
 	go test ./cli ./bus/credentials ./api -run 'TestReference|TestOutputSchema|TestRightsPage|TestOpenAPI' -update
 
@@ -124,7 +125,7 @@ sequential:
 	@$(SEQUENTIAL)
 
 # These tests run other processes or check images, manifests, and pages, so the race detector does not help.
-WHOLE = go list ./test/archives ./test/chart/... ./test/crds ./test/deploy/... ./test/docs ./test/fit ./test/images/... ./test/page ./test/walls
+WHOLE = go list ./test/archives ./test/chart/... ./test/crds ./test/deploy/... ./test/docs ./test/fit ./test/images/... ./test/page ./test/site ./test/walls
 
 # Tests mostly wait for servers, so more of them run in parallel than there are cores. The longest ones start first.
 unit: tested ## Run the tests of all packages, without the end-to-end tests.
@@ -132,7 +133,7 @@ unit: tested ## Run the tests of all packages, without the end-to-end tests.
 
 # Tools that tests need and do not build.
 .PHONY: tested
-tested: controlplane browser $(PACK) .build/tools/compose $(HELM)
+tested: controlplane browser site $(PACK) .build/tools/compose $(HELM)
 	@test -n "$(RACE)" || echo 'no C compiler: the race detector is off' >&2
 	@docker version >/dev/null 2>&1 || echo 'no container engine: the images and docker-compose.yaml are read, but not run' >&2
 

@@ -1,7 +1,6 @@
 // Command generate writes the files that derive from Go types and their comments:
 //
 //	schemas/*.go ──────────▶ schemas/v1/*.schema.json, schemas/asyncapi.yaml, docs/verdicts.md, docs/events.md
-//	functions, scenes.yaml ─▶ docs/images/strategies/*.svg
 //
 // It reads and writes below the working directory. make generate calls it.
 package main
@@ -44,9 +43,6 @@ func generate() error {
 		return err
 	}
 	if err := os.WriteFile("schemas/asyncapi.yaml", text, 0o644); err != nil {
-		return err
-	}
-	if err := strategyPictures("docs/images/strategies"); err != nil {
 		return err
 	}
 	return errors.Join(region("docs/verdicts.md", "reasons", reasonRows(s)), region("docs/events.md", "types", typeRows(e)))

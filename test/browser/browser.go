@@ -26,5 +26,8 @@ func Start(t testing.TB) context.Context {
 		cancelTab()
 		cancel()
 	})
+	if err := chromedp.Run(ctx); err != nil { // Chromium ends with the context of the first Run
+		t.Fatal(err)
+	}
 	return ctx
 }

@@ -121,7 +121,7 @@ func (b *tab) open(page string) {
 	b.do(chromedp.Navigate(b.origin+"/"+page), chromedp.Poll("document.querySelector('#app')?.__vue_app__ !== undefined && document.readyState === 'complete'", nil))
 }
 
-// content is what the test reads of a page.
+// content is the part of a page that the test reads.
 type content struct {
 	Title string   `json:"title"`
 	IDs   []string `json:"ids"`
@@ -160,13 +160,16 @@ func (b *tab) everyPage() {
 		found[page] = c
 		b.picture(page)
 	}
+	links := 0
 	for page, c := range found {
+		links += len(c.Links)
 		for _, link := range c.Links {
 			if broken(found, b.origin, link) {
 				b.Errorf("%s: broken link to %s", page, strings.TrimPrefix(link, b.origin))
 			}
 		}
 	}
+	b.Logf("%d pages, %d links", len(found), links)
 }
 
 // broken reports whether a link leads to a page or a heading of the site that does not exist.
@@ -224,7 +227,7 @@ func (b *tab) search(word string) {
 	b.noProblems("search")
 }
 
-// picture writes the page as it looks on a screen, light and dark, and on a phone.
+// picture writes screenshots of the page: desktop and phone, light and dark.
 func (b *tab) picture(page string) {
 	if *pictures == "" {
 		return

@@ -1,3 +1,5 @@
+// Command pictures draws each strategy into docs/images/strategies: a small cluster of scenes.yaml before and after the moves.
+// It reads and writes below the working directory. make generate calls it.
 package main
 
 import (
@@ -26,8 +28,8 @@ import (
 
 // The files of the pictures of strategies.
 const (
-	scenesFile   = "hack/generate/scenes.yaml"
-	templateFile = "hack/generate/strategy.svg.tmpl"
+	scenesFile   = "hack/pictures/scenes.yaml"
+	templateFile = "hack/pictures/strategy.svg.tmpl"
 )
 
 // scene is a small cluster that shows one strategy.
@@ -44,8 +46,15 @@ type scene struct {
 // now is the time in each scene.
 var now = time.Date(2030, 1, 10, 0, 0, 0, 0, time.UTC)
 
-// strategyPictures draws each strategy into a file of dir: its scene before and after the moves.
-func strategyPictures(dir string) error {
+func main() {
+	if err := draw("docs/images/strategies"); err != nil {
+		fmt.Fprintln(os.Stderr, "pictures:", err)
+		os.Exit(1)
+	}
+}
+
+// draw draws each strategy into a file of dir: its scene before and after the moves.
+func draw(dir string) error {
 	text, err := os.ReadFile(scenesFile)
 	if err != nil {
 		return err
@@ -78,7 +87,7 @@ func strategyPictures(dir string) error {
 	return nil
 }
 
-// complete fills in what the objects of all scenes have in common.
+// complete adds the fields that the objects of all scenes share.
 func (s *scene) complete() (objects []metav1.Object) {
 	yes := true
 	for i := range s.Nodes {
