@@ -268,7 +268,7 @@ func (s *story) isAccessible(t *testing.T) {
 func (s *story) lostCluster(t *testing.T) {
 	s.view("#/cluster")
 	s.must(s.cluster.StopAPIServer())
-	s.has(".banner", "API server cannot be reached")
+	s.has(".banner", "API server is unreachable")
 	s.must(s.cluster.StartAPIServer(t.Context()))
 	s.until("the banner is gone", "document.querySelector('.banner') === null")
 }
