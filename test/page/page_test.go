@@ -247,7 +247,7 @@ func (s *story) isAccessible(t *testing.T) {
 				t.Run(fmt.Sprintf("%s_%s_%d", strings.Trim(strings.SplitN(view, "/", 3)[1], "/"), theme, width), func(t *testing.T) {
 					s.show(width, 820, theme)
 					s.view(view)
-					s.until("it is loaded", "document.querySelector('main .loading') === null")
+					s.until("it is loaded", "![...document.querySelectorAll('main .loading')].some((e) => e.checkVisibility())")
 					s.accessible(t)
 					if wide := get[int](s.browser, "document.documentElement.scrollWidth"); wide > int(width) {
 						t.Errorf("the page is %d pixels wide, want at most %d", wide, width)
