@@ -100,6 +100,8 @@ func TestMistakes(t *testing.T) {
 		},
 		{"a noun that there is not", []string{"get", "pods"}, `unknown command "pods" for "rehome get"`},
 		{"nothing to explain", []string{"explain"}, "requires at least 1 arg(s), only received 0"},
+		{"no workload to explain", []string{"explain", "workload", "api"}, `want workload KIND/NAME, such as workload deployment/api, got "api"`},
+		{"a pod that is no workload", []string{"explain", "workload", "pod/api"}, `want workload KIND/NAME, such as workload deployment/api, got "pod/api"`},
 		{"no pod to explain", []string{"explain", "pod"}, `want one TYPE NAME or TYPE/NAME, got "pod"`},
 		{"a history of the future", []string{"explain", "pod", "b", "--since", "-1h"}, "--since: want a duration such as 1h, got -1h0m0s"},
 		{"an explanation by a policy that is not there", []string{"explain", "pod", "b", "--policy", "nope.yaml"},

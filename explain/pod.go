@@ -18,7 +18,7 @@ type Explanation struct {
 	Time time.Time `json:"time"`
 	Pod  Subject   `json:"pod"`
 	// History is that of every pod that had the name, oldest first. nil: it is not known.
-	History []Life `json:"history,omitempty"`
+	History []Life `json:"history,omitzero"`
 	// Since is when the history that was read begins. Zero: with what is kept.
 	Since time.Time `json:"since,omitzero"`
 	// Opinions are those of the strategies of the policy, in its order, and Guards what protects the pod by each profile.

@@ -4,6 +4,7 @@
 //	axe_test.go        rules of accessibility
 //	stage_test.go      a control plane with pods, and Rehome
 //	page_test.go       the views, in one story
+//	network_test.go    a network address: tokens, rights, and a bus outside of the process
 //	picture_bench_test.go   5,000 nodes and 100,000 pods
 package page
 
@@ -49,7 +50,7 @@ func newBrowser(t testing.TB) *browser {
 	if err != nil {
 		t.Fatalf("the tests of the page need Chromium; install it with `make browser`: %v", err)
 	}
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.DisableGPU,
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.IgnoreCertErrors,
 		chromedp.UserDataDir(t.TempDir()), chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true),
 		chromedp.Flag("enable-precise-memory-info", true), chromedp.Flag("force-color-profile", "srgb"))
 	ctx, cancel := chromedp.NewExecAllocator(context.Background(), options...)
@@ -176,10 +177,15 @@ func (b *browser) click(selector string) {
 	b.do(chromedp.Click(selector, chromedp.ByQuery))
 }
 
-// memory is the memory of the tab after a collection: of its process alone, and of its JavaScript.
-func (b *browser) memory() string {
+// collect lets the tab collect its garbage.
+func (b *browser) collect() {
 	b.Helper()
 	b.do(heapprofiler.CollectGarbage(), chromedp.Sleep(time.Second))
+}
+
+// memory is the memory of the tab in MiB: of its process alone, and of its JavaScript.
+func (b *browser) memory() (process, script float64) {
+	b.Helper()
 	heap := get[float64](b, "performance.memory.usedJSHeapSize")
 	var processes []*systeminfo.ProcessInfo
 	list := chromedp.ActionFunc(func(ctx context.Context) (err error) {
@@ -193,7 +199,7 @@ func (b *browser) memory() string {
 			most = max(most, private(int(p.ID)))
 		}
 	}
-	return fmt.Sprintf("%d MiB of its process, %.0f MiB of JavaScript", most>>10, heap/(1<<20))
+	return float64(most) / 1024, heap / (1 << 20)
 }
 
 // private returns the KiB of memory that only this process uses.
