@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/api/client"
+	"github.com/rehome-dev/rehome/bus/filter"
 	"github.com/rehome-dev/rehome/explain"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
@@ -102,7 +103,7 @@ func (v *visit) testClientErrors(t *testing.T) {
 // testClientEvents cuts the connections between two events, and follows the events of one pod.
 func (v *visit) testClientEvents(t *testing.T) {
 	q := client.Query{Follow: true, Since: time.Now().Add(-time.Hour)}
-	q.Pods = []types.NamespacedName{{Namespace: "shop", Name: "cut"}}
+	q.Pods = []filter.Pod{{Namespace: "shop", Name: "cut"}}
 	want := []string{v.publish(t, "shop", "cut"), v.publish(t, "shop", "cut")}
 	var got []string
 	for e, err := range v.client(t, shopper).Events(t.Context(), q) {

@@ -104,7 +104,7 @@ func TestMistakes(t *testing.T) {
 		{"a pod that is no workload", []string{"explain", "workload", "pod/api"}, `want workload KIND/NAME, such as workload deployment/api, got "pod/api"`},
 		{"no pod to explain", []string{"explain", "pod"}, `want one TYPE NAME or TYPE/NAME, got "pod"`},
 		{"a history of the future", []string{"explain", "pod", "b", "--since", "-1h"}, "--since: want a duration such as 1h, got -1h0m0s"},
-		{"an explanation by a policy that is not there", []string{"explain", "pod", "b", "--policy", "nope.yaml"},
+		{"an explanation by a policy that is not there", []string{"explain", "pod", "b", "--policy", "nope.yaml", "--store-dir", "none"},
 			"policy: open nope.yaml: no such file or directory"},
 		{"a request without a reason", []string{"move", "node", "n1"}, `required flag(s) "reason" not set`},
 		{"a request with an empty reason", []string{"move", "node", "n1", "--reason", ""}, "--reason: want 1 to 500 characters, got 0"},
