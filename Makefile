@@ -105,6 +105,7 @@ generate: ## Generate everything that derives from Go: CRDs, schemas, AsyncAPI, 
 	$(GENERATE) crd paths=./schemas/v1alpha1 output:crd:dir=deploy/crds
 	go run ./test/chart/generate deploy/helm
 	go run ./hack/generate
+	go run ./hack/pictures
 	UPDATE_GOLDEN=1 go test ./policy -run 'TestSchema$$|TestKeysPage'
 	go test ./cli ./bus/credentials ./api -run 'TestReference|TestOutputSchema|TestRightsPage|TestOpenAPI' -update
 
@@ -124,7 +125,7 @@ sequential:
 	@$(SEQUENTIAL)
 
 # These tests run other processes or check images, manifests, and pages, so the race detector does not help.
-WHOLE = go list ./test/archives ./test/chart/... ./test/crds ./test/deploy/... ./test/docs ./test/fit ./test/images/... ./test/page ./test/walls
+WHOLE = go list ./test/archives ./test/chart/... ./test/crds ./test/deploy/... ./test/docs ./test/fit ./test/images/... ./test/page ./test/site ./test/walls
 
 # Tests mostly wait for servers, so more of them run in parallel than there are cores. The longest ones start first.
 unit: tested ## Run the tests of all packages, without the end-to-end tests.
@@ -132,7 +133,7 @@ unit: tested ## Run the tests of all packages, without the end-to-end tests.
 
 # Tools that tests need and do not build.
 .PHONY: tested
-tested: controlplane browser $(PACK) .build/tools/compose $(HELM)
+tested: controlplane browser site $(PACK) .build/tools/compose $(HELM)
 	@test -n "$(RACE)" || echo 'no C compiler: the race detector is off' >&2
 	@docker version >/dev/null 2>&1 || echo 'no container engine: the images and docker-compose.yaml are read, but not run' >&2
 
@@ -149,6 +150,28 @@ $(AXE):
 	@mkdir -p $(@D) && dir=$$(mktemp -d) && (cd $$dir && npm pack --silent axe-core@$(AXE_VERSION) >/dev/null && \
 	  tar -xzf axe-core-$(AXE_VERSION).tgz package/axe.min.js && echo "$(AXE_SUM)  package/axe.min.js" | sha256sum -c --quiet -) && \
 	  mv $$dir/package/axe.min.js $@ && rm -r $$dir
+
+# The documentation site. Its tools come from npm, pinned by docs/site/package-lock.json; see docs/decisions/0026-vitepress.md.
+# SITE_VERSION=v0.2 builds the site of a release, for the folder /v0.2/ of the server.
+SITE_VERSION :=
+SITE_WORK    := .build/site-work
+SITE_PAGES   := $(shell find docs -path docs/examples -prune -o -type f -print)
+.PHONY: site site-serve
+site: .build/site$(addprefix /,$(SITE_VERSION))/index.html ## Build the documentation site into .build/site.
+
+.build/site$(addprefix /,$(SITE_VERSION))/index.html: $(SITE_PAGES) $(SITE_WORK)/node_modules/.package-lock.json
+	@rm -rf $(SITE_WORK)/pages $(SITE_WORK)/.vitepress && mkdir -p $(SITE_WORK)/pages
+	@cp -R docs/site/. $(SITE_WORK) && cp -R docs/*.md docs/images docs/decisions $(SITE_WORK)/pages && mv $(SITE_WORK)/index.md $(SITE_WORK)/pages
+	cd $(SITE_WORK) && SITE_VERSION=$(SITE_VERSION) nice npm run --silent build
+
+$(SITE_WORK)/node_modules/.package-lock.json: docs/site/package.json docs/site/package-lock.json
+	@command -v npm >/dev/null || { apt-get update -q && apt-get install -q -y --no-install-recommends npm; }
+	@mkdir -p $(SITE_WORK) && cp $^ $(SITE_WORK)
+	cd $(SITE_WORK) && npm ci --no-audit --no-fund
+	@touch $@
+
+site-serve: site ## Show the documentation site at http://localhost:4173.
+	cd $(SITE_WORK) && npx vitepress preview
 
 # The time limit ends tests that hang. test/images builds everything for two platforms, which takes up to a quarter of an hour
 # without a cache on a busy machine.

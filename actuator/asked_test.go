@@ -20,7 +20,7 @@ func requested(asked schemas.Asked) Intent {
 	return o
 }
 
-func TestWhatIsAskedForCountsForRequestsAlone(t *testing.T) {
+func TestAskedAppliesToRequestsOnly(t *testing.T) {
 	everything := schemas.Asked{Method: schemas.UseEvict, DryRun: true, Override: []string{policy.DaemonSetPods}}
 	other := wish()
 	other.Intent.Asked = &everything
@@ -55,7 +55,7 @@ func TestWhatIsAskedForCountsForRequestsAlone(t *testing.T) {
 	}
 }
 
-func TestWhoAsksForAnEvictionGetsNoRestart(t *testing.T) {
+func TestRequestMethodEvict(t *testing.T) {
 	a := New(Config{Policy: policy.Policy{Restart: policy.Restart{Workloads: policy.RestartAll}}})
 	a.restarts, a.evictions = restart.New(restart.Config{}), eviction.New(eviction.Config{})
 	var got []int

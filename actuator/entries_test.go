@@ -84,7 +84,7 @@ func TestIntentsComeInTheOrderOfTheirArrival(t *testing.T) {
 	check(t, "turns", turns(x, 9), []string{"A-1.3", "A-1.1", "B-2.2", "B-2.0"})
 }
 
-func TestANewerAnswerWithdrawsWhatItDoesNotList(t *testing.T) {
+func TestNewerAnswerWithdrawsUnlistedPods(t *testing.T) {
 	x := newLined()
 	take(x, "A", 1, "1", "2", "3")
 	got := take(x, "A", 2, "2", "4")
@@ -225,7 +225,7 @@ func TestSupersededInFlightIntent(t *testing.T) {
 	check(t, "turns", turns(x, 9), nil)
 }
 
-func TestAnIntentThatIsListedAgainInFlightIsTheSameWish(t *testing.T) {
+func TestIntentListedAgainInFlight(t *testing.T) {
 	x := newLined()
 	take(x, "A", 1, "1")
 	c := x.next()

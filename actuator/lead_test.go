@@ -366,7 +366,7 @@ func TestAnIntentThatTheGatesRejectCostsNoToken(t *testing.T) {
 	})
 }
 
-func TestNoMoreIntentsThanParallelAreWorkedOnAtOnce(t *testing.T) {
+func TestParallelIntentsAreLimited(t *testing.T) {
 	cfg := Config{Policy: fast, Parallel: 2}
 	inBubble(t, cfg, always(schemas.Evicted, schemas.ReasonEvictionAccepted, time.Second), func(t *testing.T, b *bench) {
 		b.put("A", 1, "1", "2", "3", "4", "5")
@@ -393,7 +393,7 @@ func TestAnIntentThatWaitsTooLongExpiresByItself(t *testing.T) {
 	})
 }
 
-func TestAWithdrawalIsAVerdictAtOnce(t *testing.T) {
+func TestWithdrawalVerdictIsImmediate(t *testing.T) {
 	cfg := Config{Policy: policy.Policy{Rate: policy.Rate{EvictionsPerSecond: 0.01, Burst: 1}}}
 	inBubble(t, cfg, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0), func(t *testing.T, b *bench) {
 		b.put("A", 1, "1", "2", "3")
@@ -522,7 +522,7 @@ func TestLeadShutdown(t *testing.T) {
 	})
 }
 
-func TestTheNextLeaderWorksOnWhatHasNoVerdictYet(t *testing.T) {
+func TestNextLeaderContinuesIntents(t *testing.T) {
 	cfg := Config{Policy: policy.Policy{Rate: policy.Rate{EvictionsPerSecond: 0.001, Burst: 1}}}
 	inBubble(t, cfg, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0), func(t *testing.T, b *bench) {
 		b.put("A", 1, "1", "2")

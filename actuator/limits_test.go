@@ -43,7 +43,7 @@ func TestLimitDefersOnlyItsPods(t *testing.T) {
 	})
 }
 
-func TestADeferredPodIsToldTheLimitAndWhenThereIsRoom(t *testing.T) {
+func TestDeferralNamesLimitAndTime(t *testing.T) {
 	cfg := Config{Policy: policy.Policy{Rate: fast.Rate, Limits: policy.Limits{Total: new(uint(1)), PerNode: new(uint(9))}}}
 	inBubble(t, cfg, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0), func(t *testing.T, b *bench) {
 		b.put("A", 1, "1")
@@ -65,7 +65,7 @@ func TestADeferredPodIsToldTheLimitAndWhenThereIsRoom(t *testing.T) {
 	})
 }
 
-func TestAProcessThatLeadsAgainRemembersWhatItMoved(t *testing.T) {
+func TestNextLeaderRemembersMoves(t *testing.T) {
 	cfg := Config{Policy: policy.Policy{Rate: fast.Rate, Limits: policy.Limits{Total: new(uint(1))}}}
 	handle := always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0)
 	inBubble(t, cfg, handle, func(t *testing.T, b *bench) {

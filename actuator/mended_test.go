@@ -286,7 +286,7 @@ func TestEvictionAnswerLost(t *testing.T) {
 	})
 }
 
-func TestARecallThatFailsChangesNothingInTheLedger(t *testing.T) {
+func TestFailedCancelKeepsLedger(t *testing.T) {
 	client := wire(func(r *http.Request) (*http.Response, error) {
 		if strings.HasSuffix(r.URL.Path, "pod-2") {
 			return nil, errors.New("connection refused")

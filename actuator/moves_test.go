@@ -18,7 +18,7 @@ func onTheWay(uid types.UID, at limitKeys, seconds int) *inFlight {
 	return &inFlight{record: record{Intent: o, Begun: began, Moved: began}, at: at}
 }
 
-func TestMovesCountAgainstTheirNodeNamespaceAndWorkload(t *testing.T) {
+func TestMovesCountAgainstLimits(t *testing.T) {
 	one := onTheWay("1", limitKeys{"worker-1", "web", "uid-api"}, 0)
 	two := onTheWay("2", limitKeys{"worker-1", "shop", ""}, 1)
 	m := newMoves()
@@ -41,7 +41,7 @@ func TestMovesCountAgainstTheirNodeNamespaceAndWorkload(t *testing.T) {
 	check(t, "in flight at the end", m, newMoves())
 }
 
-func TestAMoveIsMarkedByWhatTheIntentAndTheViewSay(t *testing.T) {
+func TestMoveRecord(t *testing.T) {
 	v := given{pods: map[types.UID]cluster.Pod{"uid-0": replica("0", "worker-9", 0)}}
 	check(t, "mark", keysOf(wish(), v), limitKeys{"worker-1", "web", "uid-api"})
 	check(t, "workload", workloadOf(v, "uid-0"), &api)

@@ -26,7 +26,7 @@ func loopOf(node string, returns int, until time.Time) WorkloadBreaker {
 	}
 }
 
-func TestWhatIsRememberedCanBeRead(t *testing.T) {
+func TestRecordsAreReadable(t *testing.T) {
 	flying := func(uid types.UID, method schemas.Method, change func(*record)) record {
 		r := before(uid, time.Second)
 		r.Settled, r.Method = false, method
@@ -116,7 +116,7 @@ func (m *memory) remembers(t *testing.T) Remembered {
 	return got
 }
 
-func TestTheLedgerSaysWhyNothingIsMovedAsLongAsThatIsSo(t *testing.T) {
+func TestLedgerHasOpenClusterBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		m := remembering(t, map[string]any{keyStorm: stormRecord{[]StormCondition{{Reason: schemas.ReasonStormPending, Message: "old", Since: start}}}})
@@ -145,7 +145,7 @@ func TestTheLedgerSaysWhyNothingIsMovedAsLongAsThatIsSo(t *testing.T) {
 	})
 }
 
-func TestAStormThatIsOverWhenATermBeginsIsForgotten(t *testing.T) {
+func TestNewLeaderForgetsEndedStorm(t *testing.T) {
 	m := remembering(t, map[string]any{keyStorm: stormRecord{[]StormCondition{{Reason: schemas.ReasonStormPending, Message: "old", Since: noon}}}})
 	recalled(t, m, policy.Policy{CircuitBreakers: policy.DefaultCircuitBreakers()})
 	check(t, "ledger", m.ledger, map[string][]byte{})
@@ -179,7 +179,7 @@ func TestOnlyATimeClearsLoopBreakers(t *testing.T) {
 	}
 }
 
-func TestLoopBreakersAreClearedWhenSomebodyAsksForIt(t *testing.T) {
+func TestWorkloadBreakersAreCleared(t *testing.T) {
 	other := schemas.ObjectRef{Kind: "StatefulSet", Namespace: "web", Name: "db", UID: "uid-db"}
 	for _, c := range []struct {
 		name string

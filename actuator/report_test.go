@@ -15,7 +15,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-func TestPeopleAreToldWhatHappenedToAPodAndNothingElse(t *testing.T) {
+func TestKubernetesEventsOnPods(t *testing.T) {
 	const taints = "RemovePodsViolatingNodeTaints"
 	pod := podReference(wish().Intent.Pod)
 	deployment := &corev1.ObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Namespace: "web", Name: "api", UID: "d"}
@@ -68,7 +68,7 @@ func TestPeopleAreToldWhatHappenedToAPodAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestTheLogSaysWhyAPodWentAnotherWayThanWasWanted(t *testing.T) {
+func TestLogNamesOtherMethod(t *testing.T) {
 	v := wish().Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted, "evicted")
 	plain := fields(v)
 	for _, tt := range []struct {

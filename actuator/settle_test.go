@@ -184,7 +184,7 @@ func TestMoveEnds(t *testing.T) {
 	}
 }
 
-func TestTheVerdictThatEndsAMoveSaysWhatItWasAbout(t *testing.T) {
+func TestSettledVerdictFields(t *testing.T) {
 	x := evicted()
 	x.Instead = &schemas.Instead{Method: schemas.MethodRestart, Reason: schemas.ReasonRestartVolume, Message: "one disk"}
 	settlement := schemas.Settlement{Node: "worker-2", Seconds: 3}

@@ -11,11 +11,12 @@
 //
 // # Users
 //
-// The network address needs a bearer token. The API server says whose it is (TokenReview), and RBAC what the user may see
-// (SubjectAccessReview): with the right to get pods in a namespace its pods, with the right to get nodes the nodes, and with both
-// rights in all namespaces everything. Answers are used for ten seconds, except before a request is passed on. The loopback address
-// needs no token and serves the operator, who may see everything. Pages of other sites cannot use it: it refuses other names in
-// the header Host, and origins other than its own.
+// The network address needs a bearer token. A TokenReview returns its user, and a SubjectAccessReview says what the user may see:
+// with the right to get pods in a namespace its pods, with the right to get nodes the nodes, and with both rights in all
+// namespaces everything. Reviews are cached for ten seconds, except for requests.
+//
+// The loopback address needs no token and serves the operator, who has all rights. Pages of other sites cannot use it, because it
+// refuses other names in the header Host, and other origins.
 //
 // # Errors
 //

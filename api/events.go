@@ -23,24 +23,24 @@ import (
 )
 
 const (
-	// eventQueue is how many events a client may be behind.
+	// eventQueue is the number of events that a client may be behind.
 	eventQueue = 1000
-	// deferredFor is how long a deferred pod without another verdict is listed.
+	// deferredFor is the time after its last verdict for which a deferred pod is listed.
 	deferredFor = time.Hour
 	// retryHistory is the time between two tries to read the history.
 	retryHistory = 2 * time.Second
-	// mostReads limits how often the past is read for a client that reads it more slowly than events come.
+	// mostReads limits the reads of past events for a client that is slower than new events.
 	mostReads = 5
 )
 
-// history follows the history of the bus for all clients, and knows the deferred pods.
+// history follows the history of the bus for all clients, and has the deferred pods.
 type history struct {
 	bus *bus.Bus
 
 	mu       sync.Mutex
 	clients  map[*listener]bool
 	deferred status.Deferrals
-	changed  time.Time // when the last event came
+	changed  time.Time // when the last event arrived
 	last     uint64    // the sequence of the last event
 }
 
@@ -56,7 +56,7 @@ type listener struct {
 	queue chan *event
 
 	mu     sync.Mutex
-	missed int // since the client was told
+	missed int // since the last report to the client
 }
 
 // run follows the history until ctx ends.
@@ -72,7 +72,7 @@ func (h *history) run(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		select { // Ready of the bus says what is wrong
+		select { // Ready of the bus has the reason
 		case <-time.After(retryHistory):
 		case <-ctx.Done():
 		}
@@ -97,7 +97,7 @@ func (h *history) readDeferred(ctx context.Context) (last uint64, err error) {
 	return last, err
 }
 
-// take passes an event on. It waits for no client.
+// take delivers an event to all clients without waiting for them.
 func (h *history) take(e schemas.Event) {
 	item := newEvent(e)
 	h.mu.Lock()
@@ -128,7 +128,7 @@ func newEvent(e schemas.Event) *event {
 	return item
 }
 
-// encoded returns the event as a message; nil if it cannot be written.
+// encoded returns the event as a message, or nil if it cannot be encoded.
 func encoded(e schemas.Event) *feed.Message {
 	text, err := cloudevent.WriteStructured(e)
 	if err != nil {
@@ -158,7 +158,7 @@ func (l *listener) put(e *event) {
 	l.missed++
 }
 
-// takeMissed returns how many events the client missed after those in the queue, and begins anew.
+// takeMissed returns the number of events that the client missed after the queued ones, and resets it.
 func (l *listener) takeMissed() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -184,14 +184,14 @@ func (h *history) leave(l *listener) {
 	delete(h.clients, l)
 }
 
-// lost reports whether the history ends before a sequence, so that it was lost and began anew.
+// lost reports whether the history ends before a sequence, which means that it was lost and created again.
 func (h *history) lost(after uint64) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.last > 0 && after > h.last
 }
 
-// changedSince reports whether an event came after a time.
+// changedSince reports whether an event arrived after a time.
 func (h *history) changedSince(at time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -211,27 +211,27 @@ func (h *history) deferredPods(now time.Time) []status.DeferredPod {
 }
 
 type eventsInput struct {
-	Types        []string `query:"type" doc:"delta, intents, verdict, receipt, or maintenance; with commas, as all lists" maxItems:"10"`
-	Outcomes     []string `query:"outcome" doc:"of verdicts, such as evicted" maxItems:"10"`
+	Types        []string `query:"type" doc:"delta, intents, verdict, receipt, or maintenance; comma-separated, like all lists" maxItems:"10"`
+	Outcomes     []string `query:"outcome" doc:"outcome of verdicts, such as evicted" maxItems:"10"`
 	Strategies   []string `query:"strategy" maxItems:"50"`
 	Namespaces   []string `query:"namespace" maxItems:"50"`
 	Pods         []string `query:"pod" doc:"NAMESPACE/NAME" maxItems:"50"`
 	Nodes        []string `query:"node" maxItems:"50"`
 	Maintenances []string `query:"maintenance" maxItems:"50"`
 	Correlations []string `query:"correlation" maxItems:"50"`
-	Since        string   `query:"since" doc:"begin this long ago, such as 1h, or at this time, such as 2030-01-02T15:04:05Z"`
-	Follow       bool     `query:"follow" default:"true" doc:"go on with new events"`
-	Limit        int      `query:"limit" minimum:"0" doc:"end after so many events; 0: no limit"`
-	LastEventID  string   `header:"Last-Event-ID" doc:"the id of the last event that the client has; instead of since"`
+	Since        string   `query:"since" doc:"start this long ago, such as 1h, or at this time, such as 2030-01-02T15:04:05Z"`
+	Follow       bool     `query:"follow" default:"true" doc:"continue with new events"`
+	Limit        int      `query:"limit" minimum:"0" doc:"largest number of events; 0 means no limit"`
+	LastEventID  string   `header:"Last-Event-ID" doc:"id of the last event that the client has; replaces since"`
 }
 
-// eventsQuery is what a client asks for.
+// eventsQuery is the query of a client.
 type eventsQuery struct {
 	filter.Filter
 	bus.Query      // of the past
-	past      bool // there is one to read
+	past      bool // past events are needed
 	follow    bool
-	left      int // events until the limit; negative: no limit
+	left      int // remaining events; negative means no limit
 }
 
 func (in *eventsInput) query(now time.Time) (q eventsQuery, err error) {
@@ -273,7 +273,7 @@ func (in *eventsInput) query(now time.Time) (q eventsQuery, err error) {
 	return q, nil
 }
 
-// timeOf reads a time, or a duration before now. Empty: the zero time.
+// timeOf parses a time, or a duration before now. It returns the zero time for an empty text.
 func timeOf(since string, now time.Time) (at time.Time, err error) {
 	if since == "" {
 		return at, nil
@@ -288,16 +288,16 @@ func timeOf(since string, now time.Time) (at time.Time, err error) {
 	return at, nil
 }
 
-// missedEvents says that events were left out because the client was too slow.
+// missedEvents is the number of events that a slow client missed.
 type missedEvents struct {
 	Count int `json:"count"`
 }
 
 func (s *Server) registerEvents(a huma.API) {
 	huma.Register(a, streamOperation(a, huma.Operation{
-		OperationID: "events", Path: "/v1/events", Summary: "Events of the history, and new ones",
-		Description: "Server-sent events without a name, whose data is a CloudEvent as JSON, and whose id is a number that grows. " +
-			"The event missed says how many were left out because the client was too slow.",
+		OperationID: "events", Path: "/v1/events", Summary: "Past and new events",
+		Description: "Server-sent events without a name. The data is a CloudEvent as JSON, and the id is an increasing number. " +
+			"The event missed has the number of events that a slow client missed.",
 	}, map[string]any{"message": map[string]any{}, "missed": missedEvents{}}), answer(s, s.events))
 }
 
@@ -323,12 +323,12 @@ func (s *Server) events(ctx context.Context, in *eventsInput) (*huma.StreamRespo
 	return s.streamed(c, end, func(ctx context.Context, to *stream) {
 		r := eventWriter{server: s, call: c, access: a, eventsQuery: q, to: to}
 		if err := r.run(ctx); err != nil && !errors.Is(err, errGone) && ctx.Err() == nil {
-			s.Log.Warn("the history cannot be read for a client", "user", c.user.Username, "error", err)
+			s.Log.Warn("cannot read the history for a client", "user", c.user.Username, "error", err)
 		}
 	}), nil
 }
 
-// errGone says that the client is gone, or has what it asked for.
+// errGone means that the client is gone, or has all requested events.
 var errGone = errors.New("the client is gone")
 
 // eventWriter writes events to one client.
@@ -338,7 +338,7 @@ type eventWriter struct {
 	call   call
 	access access
 	to     *stream
-	// read is the sequence of the last event of the past, and seen that of the last new event that was left out for it.
+	// read is the sequence of the last past event, and seen the sequence of the last new event that was skipped because of it.
 	read, seen uint64
 }
 
@@ -384,7 +384,7 @@ func (r *eventWriter) readPast(ctx context.Context) error {
 	})
 }
 
-// write sends an event if the client asked for it and may see it.
+// write sends an event if it matches the query and the client may see it.
 func (r *eventWriter) write(e *event) error {
 	if !r.Matches(e.Event) || !r.access.full() && (e.namespace == "" || !r.access.sees(e.namespace)) {
 		return nil
@@ -418,7 +418,7 @@ func (r *eventWriter) follows(ctx context.Context, live *listener) error {
 				r.seen = e.Sequence
 				continue
 			}
-			r.read = 0 // also if the history began anew
+			r.read = 0 // also if the history was created again
 			if err := r.write(e); err != nil {
 				return err
 			}

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// mostWork limits the explanations and simulations at a time: each may evaluate the whole cluster.
+	// mostWork limits concurrent explanations and simulations, because each may evaluate the whole cluster.
 	mostWork = 2
 	// workTimeout limits each of them, and the wait for its turn.
 	workTimeout = 30 * time.Second
@@ -30,16 +30,16 @@ const (
 func (s *Server) registerExplanations(a huma.API) {
 	huma.Register(a, huma.Operation{
 		OperationID: "explain-pod", Method: http.MethodGet, Path: "/v1/pods/{namespace}/{name}",
-		Summary:     "What happened to a pod, what would move it, and what protects it",
-		Description: "Users who may not see everything get its verdicts, and what protects it.",
+		Summary:     "History of a pod, strategies that would move it, and rules that protect it",
+		Description: "Users without the right to see everything get only its verdicts and the rules that protect it.",
 	}, answer(s, s.explainPod))
 	huma.Register(a, huma.Operation{
 		OperationID: "explain-node", Method: http.MethodGet, Path: "/v1/nodes/{name}",
-		Summary: "Which pods of a node cannot move now, and why",
+		Summary: "Pods of a node that cannot move now, and the reasons",
 	}, answer(s, s.explainNode))
 	huma.Register(a, huma.Operation{
 		OperationID: "explain-workload", Method: http.MethodGet, Path: "/v1/workloads/{kind}/{namespace}/{name}",
-		Summary: "Where the pods of a workload could go, and which limits apply",
+		Summary: "Possible nodes for the pods of a workload, and the limits that apply",
 	}, answer(s, s.explainWorkload))
 }
 
@@ -79,7 +79,7 @@ func (c cached) Round(ctx context.Context, p policy.Policy) (simulate.Config, []
 	return round, c.Cluster.Copies(), err
 }
 
-// work lets f evaluate the cluster when it is its turn.
+// work calls f when fewer than mostWork calls are in progress.
 func (s *Server) work(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, workTimeout)
 	defer cancel()
@@ -103,7 +103,7 @@ func (s *Server) work(ctx context.Context, f func(context.Context) error) error 
 type podInput struct {
 	Namespace string `path:"namespace" maxLength:"63"`
 	Name      string `path:"name" maxLength:"253"`
-	Since     string `query:"since" doc:"begin the history this long ago, such as 1h, or at this time"`
+	Since     string `query:"since" doc:"start the history this long ago, such as 1h, or at this time"`
 }
 
 type podOutput struct{ Body explain.Explanation }
@@ -132,8 +132,8 @@ func (s *Server) explainPod(ctx context.Context, in *podInput) (*podOutput, erro
 	return out, err
 }
 
-// confine leaves out of an explanation what its user may not see elsewhere: changes other than of visible pods, intents without a
-// verdict, what strategies say about other pods and nodes, and records of the whole cluster.
+// confine removes the parts of an explanation that its user may not see elsewhere: changes of invisible pods, intents without a
+// verdict, opinions about other pods and nodes, and records about the whole cluster.
 func (a access) confine(x *explain.Explanation) {
 	for i := range x.History {
 		life := &x.History[i]

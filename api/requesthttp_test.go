@@ -568,7 +568,7 @@ func (s *stage) testNoAPIServer(t *testing.T) {
 	}
 	got := s.post(t, mighty, ask("x", pods("shop")))
 	if got.status != http.StatusServiceUnavailable || got.header.Get("Retry-After") != "5" ||
-		got.body != "not possible now: the API server cannot be asked about rights" {
+		got.body != "not possible now: the API server cannot review rights" {
 		t.Errorf("got %+v, want 503", got)
 	}
 }

@@ -35,7 +35,7 @@ const (
 	perMinute = 30
 	// mostBytes limits the body of a request.
 	mostBytes = 64 << 10
-	// mostRequesters limits the requests of which the user is remembered, and requesterTTL how long: as long as the history is kept.
+	// mostRequesters limits the requests whose users are remembered. requesterTTL is how long, which equals the default history.
 	mostRequesters = 10_000
 	requesterTTL   = 72 * time.Hour
 )
@@ -43,11 +43,11 @@ const (
 func (s *Server) registerRequests(a huma.API) {
 	huma.Register(a, huma.Operation{
 		OperationID: "list-requests", Method: http.MethodGet, Path: "/v1/requests",
-		Summary: "Open requests: all, or those of a user who may not see everything",
+		Summary: "Open requests: all, or only the caller's without the right to see everything",
 	}, answer(s, s.listRequests))
 	huma.Register(a, huma.Operation{
 		OperationID: "get-request", Method: http.MethodGet, Path: "/v1/requests/{sender}/{name}",
-		Summary: "A request, if it is open, and its last receipt",
+		Summary: "An open request and its last receipt",
 	}, answer(s, s.getRequest))
 	receipt := func(text string) *huma.Response {
 		return &huma.Response{Description: text, Content: map[string]*huma.MediaType{
@@ -57,12 +57,12 @@ func (s *Server) registerRequests(a huma.API) {
 	huma.Register(a, huma.Operation{
 		OperationID: "request", Method: http.MethodPost, Path: "/v1/requests", MaxBodyBytes: mostBytes,
 		Summary: "Request a move, the maintenance of a node, an evaluation, or a cancellation",
-		Description: "The body is a CloudEvent of type " + schemas.RequestType + ", structured, or binary with the type application/json and " +
-			"attributes in headers. The receipt comes in the same mode. Without a receipt within five seconds the response has no body.",
+		Description: "The body is a CloudEvent of type " + schemas.RequestType + " in structured mode, or in binary mode with the type application/json " +
+			"and attributes in headers. The receipt has the same mode. Without a receipt within five seconds, the response has no body.",
 		Responses: map[string]*huma.Response{
-			"202": receipt("It is on the bus, and Rehome has accepted it, or has not answered yet."),
-			"409": receipt("It conflicts with another request, or is not allowed."),
-			"422": receipt("It violates the contract, or its content was rejected."), "429": receipt("Too many requests."),
+			"202": receipt("The request is on the bus. Rehome has accepted it or not answered yet."),
+			"409": receipt("The request conflicts with another one, or is not allowed."),
+			"422": receipt("The request violates the contract, or was rejected."), "429": receipt("Too many requests."),
 		},
 	}, answer(s, s.postRequest))
 }
@@ -269,7 +269,7 @@ func (s *Server) pass(ctx context.Context, r schemas.Request, asked schemas.Even
 }
 
 // errFound stops the read.
-var errFound = errors.New("the receipt is there")
+var errFound = errors.New("found the receipt")
 
 // receipt waits for the first receipt for the request in e. It returns the zero Event after the time limit, and also if the bus
 // becomes unavailable, because the request is already stored.

@@ -24,16 +24,16 @@ const (
 	rightMaintenance = "nodemaintenances"
 )
 
-// everywhere stands for all namespaces.
+// everywhere means all namespaces.
 const everywhere = ""
 
 // mostPlaces is the largest number of namespaces that are checked one by one. Beyond it, all namespaces are checked at once.
 const mostPlaces = 20
 
-// parallelReviews limits the questions about the rights of one user at a time.
+// parallelReviews limits concurrent reviews for one user.
 const parallelReviews = 8
 
-// access is what a user may see, as of a moment.
+// access has the objects that a user may see, at one time.
 type access struct {
 	All, Nodes bool
 	namespaces map[string]bool // with the right to get pods; nil with All
@@ -45,7 +45,7 @@ func (a access) sees(namespace string) bool { return a.All || a.namespaces[names
 // full reports whether the user may see everything.
 func (a access) full() bool { return a.All && a.Nodes }
 
-// access asks about all namespaces of the cluster.
+// access checks the rights in all namespaces of the cluster.
 func (s *Server) access(ctx context.Context, u user) (a access, err error) {
 	if u.operator {
 		return access{All: true, Nodes: true}, nil
@@ -190,7 +190,7 @@ func (s *Server) check(ctx context.Context, u user, asked schemas.Request, place
 	return nil
 }
 
-// mayCreate asks the API server each time: what is allowed now moves pods now.
+// mayCreate queries the API server each time, because an allowed request moves pods now.
 func (s *Server) mayCreate(ctx context.Context, u user, namespace, resource string) error {
 	name, subresource, _ := strings.Cut(resource, "/")
 	allowed, err := s.reviews.Allowed(ctx, u.UserInfo, authorizationv1.SubjectAccessReviewSpec{

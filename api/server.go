@@ -55,7 +55,7 @@ type Server struct {
 	Config
 	reviews *review.Cached
 	routes  *http.ServeMux // below /v1
-	// passing limits the requests that are passed on at a time, and users those of one user.
+	// passing limits concurrent requests, and users the requests of each user.
 	passing chan struct{}
 	users   *limiter
 	// requesters are the users of the last requests, by name.
@@ -74,7 +74,7 @@ type Server struct {
 	state snapshot
 }
 
-// New makes a server of a cache that does not run yet. Call [Server.Run] to let it work.
+// New returns a server for a cache that does not run yet. Call [Server.Run] to start it.
 func New(c Config) (*Server, error) {
 	s := &Server{
 		Config: c, reviews: review.NewCached(c.Client, time.Now), routes: http.NewServeMux(), passing: make(chan struct{}, parallel),
@@ -99,7 +99,8 @@ func (s *Server) Run(ctx context.Context) error {
 	return work.Wait()
 }
 
-// config is the configuration of the generated document. The pages of huma for people load programs from elsewhere, so there are none.
+// config is the configuration of the generated document. It disables the documentation pages of huma, which load programs from
+// other sites.
 func config() huma.Config {
 	c := huma.DefaultConfig("Rehome", "v1")
 	c.OpenAPIPath, c.DocsPath, c.SchemasPath, c.CreateHooks = "/v1/openapi", "", "", nil
@@ -107,13 +108,13 @@ func config() huma.Config {
 	c.Components.Schemas = huma.NewMapRegistry("#/components/schemas/", schemaName)
 	c.Components.Schemas.RegisterTypeAlias(reflect.TypeFor[metav1.Duration](), reflect.TypeFor[string]())
 	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"token": {
-		Type: "http", Scheme: "bearer", Description: "A token that the API server knows. The loopback address needs none.",
+		Type: "http", Scheme: "bearer", Description: "A token of the Kubernetes API server. The loopback address needs none.",
 	}}
 	c.Security = []map[string][]string{{"token": {}}, {}}
 	return c
 }
 
-// schemaName names types of other packages after their package, too, since several have the same name.
+// schemaName includes the package in the name of a type of another package, because several types have the same name.
 func schemaName(t reflect.Type, hint string) string {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()
@@ -129,7 +130,7 @@ func schemaName(t reflect.Type, hint string) string {
 
 func (s *Server) register(a huma.API) {
 	huma.Register(a, huma.Operation{
-		OperationID: "get-state", Method: http.MethodGet, Path: "/v1/state", Summary: "What Rehome does now, and the nodes",
+		OperationID: "get-state", Method: http.MethodGet, Path: "/v1/state", Summary: "State of Rehome and of the nodes",
 	}, answer(s, s.getState))
 	s.registerWatch(a)
 	s.registerExplanations(a)
@@ -138,7 +139,7 @@ func (s *Server) register(a huma.API) {
 	s.registerRequests(a)
 }
 
-// answer makes a handler whose errors are problems.
+// answer returns a handler whose errors are problems.
 func answer[I, O any](s *Server, f func(context.Context, *I) (*O, error)) func(context.Context, *I) (*O, error) {
 	return func(ctx context.Context, in *I) (*O, error) {
 		out, err := f(ctx, in)
@@ -227,7 +228,7 @@ func (s *Server) refuse(w http.ResponseWriter, err error) {
 	_ = json.NewEncoder(w).Encode(model) // a failure means that the client is gone
 }
 
-// refusalOf returns the response to an error that is not made for clients.
+// refusalOf returns the response for an internal error.
 func (s *Server) refusalOf(err error) *serve.Refusal {
 	switch {
 	case errors.Is(err, review.ErrNoToken), errors.Is(err, review.ErrUnknownToken):

@@ -23,24 +23,24 @@ func (s *Server) registerSimulation(a huma.API) {
 	huma.Register(a, huma.Operation{
 		OperationID: "simulate", Method: http.MethodPost, Path: "/v1/simulate", MaxBodyBytes: mostPolicy + mostPolicy/2,
 		Summary:     "The moves that a policy would make now",
-		Description: "It evaluates the caches of the process. Nothing is moved. At most two run at a time, and one of each user.",
+		Description: "Evaluates the policy with the caches of the process and moves nothing. At most two simulations run at once, and at most one per user.",
 	}, answer(s, s.simulate))
 }
 
 type simulateInput struct {
 	Body struct {
 		Policy       string `json:"policy" maxLength:"1048576" doc:"a policy as YAML"`
-		UntilSettled bool   `json:"untilSettled,omitempty" doc:"apply the policy again until nothing moves, or for so many rounds"`
+		UntilSettled bool   `json:"untilSettled,omitempty" doc:"apply the policy again until nothing moves, at most this many rounds"`
 		Rounds       int    `json:"rounds,omitempty" minimum:"0" maximum:"100" doc:"10 by default"`
 	}
 }
 
 type simulateOutput struct{ Body Simulation }
 
-// Simulation is what a policy would do.
+// Simulation has the moves that a policy would make.
 type Simulation struct {
 	simulate.Settlement
-	// Warnings are the strategies that another program is asked about, and that are left out.
+	// Warnings lists external strategies, which the simulation ignores.
 	Warnings []string `json:"warnings"`
 }
 

@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// stateTTL is how long a state is used.
+	// stateTTL is how long a state is reused.
 	stateTTL = time.Second
 	// stateTimeout limits the work for a state.
 	stateTimeout = 10 * time.Second
 )
 
-// Identity says what a client talks to, and as whom.
+// Identity identifies the installation and the user of a client.
 type Identity struct {
 	Cluster      string `json:"cluster"`
 	Installation string `json:"installation"`
@@ -35,12 +35,12 @@ type User struct {
 	Nodes bool   `json:"nodes"` // may get nodes
 }
 
-// State is what Rehome does now, and the nodes.
+// State is the state of Rehome and of the nodes.
 type State struct {
 	status.Status
 	Identity
 	Nodes []feed.NodeRow `json:"nodes"`
-	// ClusterWarning says why the API server cannot be reached. The nodes, and all about pods, may be old then.
+	// ClusterWarning is the reason why the API server is unreachable. Nodes and pods may be outdated then.
 	ClusterWarning string `json:"clusterWarning,omitempty"`
 }
 
@@ -48,7 +48,7 @@ type State struct {
 type snapshot struct {
 	status status.Status
 	nodes  []feed.NodeRow
-	// cluster says why the API server cannot be reached.
+	// cluster is the reason why the API server is unreachable.
 	cluster string
 	at      time.Time
 }
@@ -78,7 +78,7 @@ func (s *Server) identity(u user, a access) Identity {
 	}
 }
 
-// snapshot returns a state that is at most a second old. Calls that come meanwhile share it.
+// snapshot returns a state that is at most a second old. Concurrent calls share it.
 func (s *Server) snapshot(ctx context.Context) (snapshot, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,8 +101,8 @@ func (s *Server) clusterWarning(ctx context.Context) string {
 	if err == nil {
 		return ""
 	}
-	s.Log.Debug("the cluster cannot be reached", "error", err)
-	return "the API server cannot be reached; nodes and pods may have changed"
+	s.Log.Debug("the cluster is unreachable", "error", err)
+	return "the API server is unreachable; nodes and pods may have changed"
 }
 
 // status returns the part of a status that a user may see.

@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// pingEvery is the time between two comments on a stream, by which both sides notice that the other one is gone.
+	// pingEvery is the interval of comments on a stream. They let both sides detect a lost connection.
 	pingEvery = 15 * time.Second
-	// writeTimeout is how long a client may take for one message.
+	// writeTimeout limits the delivery of one message to a client.
 	writeTimeout = 20 * time.Second
 	// recheckEvery is the time between two checks of the rights of the user of a stream.
 	recheckEvery = 10 * time.Second
@@ -91,7 +91,7 @@ func (s *stream) tell(event string, value any) error {
 	return s.send(m)
 }
 
-// end completes the stream, so that clients do not take it for a broken one.
+// end completes the stream, so clients do not treat it as broken.
 func (s *stream) end() {
 	if s.packed {
 		trailer := binary.LittleEndian.AppendUint32([]byte{1, 0, 0, 0xff, 0xff}, s.sum) // an empty last block

@@ -25,7 +25,7 @@ type user struct {
 	operator bool // may do everything
 }
 
-// call is what handlers need to know of an HTTP request. Its context has it.
+// call has the parts of an HTTP request that handlers need. The context has it.
 type call struct {
 	user   user
 	header http.Header
@@ -52,7 +52,7 @@ func (s *Server) Operator() http.Handler {
 	})
 }
 
-// Network serves the network address. The page is for everybody: it asks for a token.
+// Network serves the network address. The page needs no token, because it asks the user for one.
 func (s *Server) Network() http.Handler {
 	return handler(func(w http.ResponseWriter, r *http.Request) {
 		u, err := s.userOf(r.Context(), r.Header)
@@ -74,8 +74,8 @@ func (s *Server) userOf(ctx context.Context, h http.Header) (user, error) {
 	return user{UserInfo: info}, err
 }
 
-// checkLocal refuses calls that a page of another site can make: under another name of this address, from another origin, or with a
-// form. Its error is a *[serve.Refusal].
+// checkLocal refuses calls that a page of another site could make: with another host name, from another origin, or with a form.
+// Its error is a *[serve.Refusal].
 func checkLocal(r *http.Request) error {
 	host, _, err := net.SplitHostPort(r.Host)
 	if err != nil {

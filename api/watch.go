@@ -19,13 +19,13 @@ import (
 )
 
 const (
-	// mostStreams limits the clients of a stream, and mostUserStreams those of one user.
+	// mostStreams limits the clients of a stream, and mostUserStreams the clients of one user.
 	mostStreams, mostUserStreams = 64, 8
-	// activityEvery is the least time between two activities, and quietEvery that without events.
+	// activityEvery is the shortest time between two activities, and quietEvery the time between them without events.
 	activityEvery, quietEvery = time.Second, 10 * time.Second
 )
 
-// Activity is what Rehome does, as part of a watch.
+// Activity is the activity of Rehome, as a message of a watch.
 type Activity struct {
 	Time          time.Time                 `json:"time"`
 	Moves         []actuator.Move           `json:"moves"`
@@ -38,18 +38,18 @@ type Activity struct {
 	Warnings      []string                  `json:"warnings"`
 }
 
-// Missed says that a client has to forget what it knows: reset and a new snapshot follow.
+// Missed tells a client to drop its state. Reset and a new snapshot follow.
 type Missed struct {
 	Reason string `json:"reason"`
 }
 
-// Why a client of a watch gets another snapshot.
+// Reasons for a new snapshot.
 const (
 	missedSlow   = "the client was too slow"
 	missedRights = "the rights of the user have changed"
 )
 
-// The other messages of a watch, for the document. Package feed writes them.
+// The other messages of a watch, for the API document. Package feed writes them.
 type (
 	nodeChanges struct {
 		Rows []feed.NodeRow `json:"rows"`
@@ -64,8 +64,8 @@ type (
 
 func (s *Server) registerWatch(a huma.API) {
 	huma.Register(a, streamOperation(a, huma.Operation{
-		OperationID: "watch", Path: "/v1/watch", Summary: "Nodes, pods, and what Rehome does, and all changes from now on",
-		Description: "Server-sent events: reset, the nodes and pods there are, ready, then changes, and activity at most once a second. " +
+		OperationID: "watch", Path: "/v1/watch", Summary: "Nodes, pods, the activity of Rehome, and all changes",
+		Description: "Server-sent events: reset, all nodes and pods, ready, then changes, and activity at most once a second. " +
 			"After missed, reset follows again.",
 	}, map[string]any{
 		"reset": Identity{}, "nodes": nodeChanges{}, "pods": podChanges{}, "ready": endOfSnapshot{}, "activity": Activity{}, "missed": Missed{},
@@ -163,7 +163,8 @@ func (s *Server) watch(ctx context.Context, _ *struct{}) (*huma.StreamResponse, 
 	}), nil
 }
 
-// watchAs writes a snapshot and the changes after it, until the client missed something, or has other rights. Empty: it is gone.
+// watchAs writes a snapshot and the changes after it, until the client missed something, or has other rights. It returns the
+// reason, or "" if the client is gone.
 func (s *Server) watchAs(ctx context.Context, to *stream, c call, a *access) (missed string) {
 	client, err := s.feed.Join(ctx, feed.Rights{All: a.All, Nodes: a.Nodes, Namespaces: a.namespaces})
 	if err != nil || to.tell("reset", s.identity(c.user, *a)) != nil {
@@ -214,7 +215,7 @@ func (s *Server) watchAs(ctx context.Context, to *stream, c call, a *access) (mi
 	}
 }
 
-// recheck returns the rights of a user now; nil while they are not known. gone: the token is no longer valid.
+// recheck returns the current rights of a user, or nil if they are unknown. gone means that the token is no longer valid.
 func (s *Server) recheck(ctx context.Context, c call) (now *access, gone bool) {
 	if !c.user.operator {
 		u, err := s.userOf(ctx, c.header)
@@ -268,7 +269,7 @@ func (s *Server) activityFor(of latest, u user, a access) *feed.Message {
 	}
 	m, err := message("activity", activityOf(a.status(of.at.status, u), of.at.cluster))
 	if err != nil {
-		s.Log.Error("an activity cannot be encoded", "error", err)
+		s.Log.Error("cannot encode an activity", "error", err)
 	}
 	return m
 }
@@ -286,7 +287,7 @@ func activityOf(st status.Status, clusterWarning string) Activity {
 	return a
 }
 
-// act makes activities while there are clients of a watch: after an event at most once a second, else now and then.
+// act creates activities while a watch has clients: after events at most once per second, otherwise every quietEvery.
 func (s *Server) act(ctx context.Context) error {
 	tick := time.NewTicker(activityEvery)
 	defer tick.Stop()
@@ -298,7 +299,7 @@ func (s *Server) act(ctx context.Context) error {
 		case <-tick.C:
 		}
 		if !s.watches.any() {
-			s.activity.clear() // the next client gets no old one
+			s.activity.clear() // the next client must not get an old one
 			continue
 		}
 		if !s.history.changedSince(last) && time.Since(last) < quietEvery {

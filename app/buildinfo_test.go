@@ -7,7 +7,7 @@ import (
 	"github.com/rehome-dev/rehome/app/serving"
 )
 
-func TestTheMetricsSayWhatWasBuilt(t *testing.T) {
+func TestBuildInfoMetric(t *testing.T) {
 	families, err := serving.NewMetrics().Gather()
 	if err != nil {
 		t.Fatal(err)

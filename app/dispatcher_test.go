@@ -299,7 +299,7 @@ func TestBuiltInStrategyOverHTTP(t *testing.T) {
 	d.counted(`rehome_dispatcher_requests_total{result="answered",strategy="RemovePodsViolatingNodeTaints"} 1`)
 }
 
-func TestAFunctionOfAnybodyAnswersOverNATS(t *testing.T) {
+func TestExternalFunctionOverNATS(t *testing.T) {
 	d := newDispatching(t, bus.Setup{}, "{name: "+keepOff+", scope: node, wakes: [node.labels], nats: {subject: functions.off}}")
 	scope := nodeScope(t, keepOff, "worker-1")
 	sub, err := d.raw.Conn().Subscribe("functions.off", func(m *nats.Msg) {
@@ -320,7 +320,7 @@ func TestAFunctionOfAnybodyAnswersOverNATS(t *testing.T) {
 	d.done()
 }
 
-func TestAFunctionOfAnybodyAnswersOverHTTP(t *testing.T) {
+func TestExternalFunctionOverHTTP(t *testing.T) {
 	d := newDispatching(t, bus.Setup{}, over(serve(t, http.HandlerFunc(mover)).URL))
 	scope := d.publish(nodeScope(t, keepOff, "worker-1"))
 	d.same(d.answers.Next(t), scope, movedBy(scope, keepOff, "worker-1", "requested to leave"))
@@ -408,7 +408,7 @@ func TestEveryStatusOfAFunctionHasItsConsequence(t *testing.T) {
 	}
 }
 
-func TestAFunctionThatAsksForTimeIsAskedAgainAfterIt(t *testing.T) {
+func TestFunctionRetryAfter(t *testing.T) {
 	var mu sync.Mutex
 	var asked []time.Time
 	d := newDispatching(t, bus.Setup{}, over(serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -689,7 +689,7 @@ func unreachable(t *testing.T, metrics *prometheus.Registry) (n float64) {
 	return n
 }
 
-func TestFunctionsAreAskedAsThePolicyOfTheMomentSays(t *testing.T) {
+func TestDispatcherFollowsPolicy(t *testing.T) {
 	old, current := &counting{}, &counting{}
 	d := newDispatching(t, bus.Setup{}, over(serve(t, old).URL))
 	ask := func(node string) {

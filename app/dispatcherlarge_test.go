@@ -171,7 +171,7 @@ func TestTooLargeCompressedScope(t *testing.T) {
 	for node, why := range dead {
 		_, dead[node], _ = strings.Cut(why, "read CloudEvent: ")
 	}
-	want := map[string]string{"huge": "invalid event: compressed data comes to more than 64 MiB"}
+	want := map[string]string{"huge": "invalid event: compressed data has more than 64 MiB"}
 	if !reflect.DeepEqual(dead, want) {
 		t.Errorf("dead letters %v, want %v", fmt.Sprint(dead), want)
 	}

@@ -507,7 +507,7 @@ func testCannotRenew(c *contest) {
 	await(c, "it leads again", p.terms)
 }
 
-func TestTheLossOfALeaseIsNoFailureOfWhatRanUnderIt(t *testing.T) {
+func TestLostLeaseIsNoFailure(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		cause error // why the context ends
@@ -561,7 +561,7 @@ func TestAGroupEndsWithItsFirstErrorAndWaitsForAll(t *testing.T) {
 	}
 }
 
-func TestAGroupThatIsToldToEndHasNoError(t *testing.T) {
+func TestCanceledGroupHasNoError(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	err := together(ctx, func(ctx context.Context) error { <-ctx.Done(); return nil })

@@ -14,7 +14,7 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 )
 
-func TestNoMoreThanAHundredConsumersOfAStreamAreToldOf(t *testing.T) {
+func TestConsumerMetricsAreLimited(t *testing.T) {
 	crowd := bus.StreamStatus{Name: bus.StreamEvents}
 	for i := range 3 * mostConsumers {
 		crowd.Workers = append(crowd.Workers, bus.WorkerStatus{Strategy: fmt.Sprint("listener-", i)})
@@ -27,7 +27,7 @@ func TestNoMoreThanAHundredConsumersOfAStreamAreToldOf(t *testing.T) {
 	}
 }
 
-func TestAProcessAsksForTheStrategiesWhoseScopesItTakes(t *testing.T) {
+func TestMetricsOfOwnStrategies(t *testing.T) {
 	here := functions.All()[0]
 	p := policy.Policy{Outside: []policy.Outside{{Strategy: here.Strategy}, {Strategy: policy.Strategy{Name: "Elsewhere"}}}}
 	for _, c := range []struct {

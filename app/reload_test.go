@@ -177,7 +177,7 @@ func TestAPolicyInAMountedConfigMapIsReadAgain(t *testing.T) {
 	r.looks(2, []string{"second"}, 0)
 }
 
-func TestAMetricSaysWhetherThePolicyOfTheFileIsInForce(t *testing.T) {
+func TestPolicyReloadMetric(t *testing.T) {
 	r := newReloading(t)
 	for _, step := range []struct {
 		name, nodes string

@@ -36,7 +36,7 @@ func TestAMetricSaysWhichRolesAreActiveInThisProcess(t *testing.T) {
 	is("after", "0", "0")
 }
 
-func TestAMetricSaysWhatReadyzDoes(t *testing.T) {
+func TestReadyMetric(t *testing.T) {
 	well, ill := func(context.Context) error { return nil }, func(context.Context) error { return errors.New("the bus is away") }
 	for _, c := range []struct {
 		name   string

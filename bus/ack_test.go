@@ -14,7 +14,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas/delivery"
 )
 
-func TestWhatBecomesOfAScopeFollowsFromItsAttempt(t *testing.T) {
+func TestOutcomeOfAttempt(t *testing.T) {
 	broken := errors.New("the API is away")
 	invalid := fmt.Errorf("scope 7: %w", schemas.ErrInvalid)
 	stopped := fmt.Errorf("ask the function: %w", context.Canceled)
@@ -66,7 +66,7 @@ func TestBackoffDelays(t *testing.T) {
 	}
 }
 
-func TestADeadLetterFitsIntoOneMessageWhateverWasWrong(t *testing.T) {
+func TestDeadLetterFitsIntoOneMessage(t *testing.T) {
 	l := letter{
 		Stream: StreamScopes, Subject: "rehome.scope.S.p.node.a", Sequence: 7,
 		Header: nats.Header{"ce-id": {"1"}, "Nats-Expected-Last-Sequence": {"3"}, "nats-msg-id": {"x"}},

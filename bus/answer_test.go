@@ -135,7 +135,7 @@ func TestWhenAnswersRaceTheOneToTheNewestScopeStands(t *testing.T) {
 	}
 }
 
-func TestAnAnswerReplacesWhatNobodyCanRead(t *testing.T) {
+func TestAnswerReplacesUnreadableMessage(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	e, a := answer(t, "node-1", 1, "pod-1")
 	r.garbage(t, e.Channel, nil, "garbage")

@@ -14,30 +14,30 @@ import (
 	"github.com/rehome-dev/rehome/schemas/delivery"
 )
 
-// The headers of a function without an answer. [HeaderError] has the reason, for users.
+// The headers of a function that has no answer. [HeaderError] has the reason, for users.
 const (
-	// HeaderRetryAfter is there when it is worth asking again, after so many seconds.
+	// HeaderRetryAfter has a number of seconds. It is set if a retry after that time can succeed.
 	HeaderRetryAfter = "Retry-After"
-	// headerServiceError is how the services framework of NATS says that something failed. It does not say for how long.
+	// headerServiceError is the error header of the NATS services framework. It has no delay.
 	headerServiceError = "Nats-Service-Error"
 )
 
-// mostSaid bounds what is quoted of a function that has no answer, in bytes.
+// mostSaid limits the quotation from a response without an answer, in bytes.
 const mostSaid = 200
 
 // attributesRoom is the space in a message that is reserved for the headers of an event.
 const attributesRoom = 8 << 10
 
-// Ask sends e to the function that listens on a subject, in the binary mode of the CloudEvents NATS binding, and returns the event
-// that comes back, in any mode. has is false when the answer is empty. A body that does not fit into a message is compressed, with
-// the header Content-Encoding: gzip. ctx bounds how long it waits; without a deadline it waits for as long as there is a
-// connection.
+// Ask sends e to the function that listens on a subject, in the binary mode of the CloudEvents NATS binding, and returns the
+// event in its response, which can have any mode. has is false if the response is empty. A body that does not fit into a message
+// is compressed, with the header Content-Encoding: gzip. ctx limits the wait; without a deadline Ask waits until the connection
+// is lost.
 //
-// Its errors are those of package delivery: delivery.ErrUnreachable when no function listens on the subject, or none answers
-// before the deadline of ctx; delivery.ErrUnauthorized when the server does not let this client publish there; a
-// *delivery.Later when the answer has the headers Rehome-Error and Retry-After; and an error that wraps [schemas.ErrInvalid]
-// when it has the first of them only, or is no event, or when e is none or is too large. It fails with [ErrNotConnected] when
-// there is no connection, and with the error of ctx when that was cancelled.
+// Errors are the errors of package delivery: delivery.ErrUnreachable if no function listens on the subject or answers before the
+// deadline of ctx; delivery.ErrUnauthorized if the server does not let this client publish there; a *delivery.Later if the
+// response has the headers Rehome-Error and Retry-After; and an error that wraps [schemas.ErrInvalid] if it has only the first
+// header or is not an event, or if e is invalid or too large. Ask returns [ErrNotConnected] without a connection, and the error
+// of ctx after a cancellation.
 func (b *Bus) Ask(ctx context.Context, subject string, e schemas.Event) (reply schemas.Event, has bool, err error) {
 	if !b.nc.IsConnected() {
 		return schemas.Event{}, false, b.health.disconnected()
@@ -61,7 +61,7 @@ func (b *Bus) Ask(ctx context.Context, subject string, e schemas.Event) (reply s
 	return reply, has, nil
 }
 
-// question is e, compressed if it has more than most bytes otherwise.
+// question returns the message for e. It is compressed if it has more than most bytes otherwise.
 func question(e schemas.Event, most int64) (*nats.Msg, error) {
 	m, err := plain(e)
 	if err == nil && int64(len(e.Data)) > most-attributesRoom {
@@ -70,7 +70,7 @@ func question(e schemas.Event, most int64) (*nats.Msg, error) {
 	return m, err
 }
 
-// unanswered returns why a question was not answered, by the error of the NATS client.
+// unanswered returns the reason for a missing answer, from the error of the NATS client.
 func (b *Bus) unanswered(ctx context.Context, began time.Time, subject string, err error) error {
 	switch {
 	case b.health.deniedSince(began) != nil:
@@ -87,7 +87,7 @@ func (b *Bus) unanswered(ctx context.Context, began time.Time, subject string, e
 	return b.explain(began, fmt.Errorf("ask on %s: %w", subject, err))
 }
 
-// readReply reads what came back at the time now.
+// readReply reads a response that arrived at the time now.
 func readReply(m *nats.Msg, now time.Time) (e schemas.Event, has bool, err error) {
 	v, err := headers(m.Header, HeaderError, HeaderRetryAfter, headerServiceError, cloudevent.HeaderPrefix+"specversion", contentHeader)
 	if err != nil {

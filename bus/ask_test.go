@@ -116,7 +116,7 @@ func TestOnlyAQuestionThatDoesNotFitIsCompressed(t *testing.T) {
 	}
 }
 
-func TestWhyThereIsNoAnswerIsTold(t *testing.T) {
+func TestMissingAnswerReason(t *testing.T) {
 	type meaning struct {
 		invalid, unreachable bool
 		later                *time.Duration
@@ -138,7 +138,7 @@ func TestWhyThereIsNoAnswerIsTold(t *testing.T) {
 		},
 		"an error in two cases": {
 			&nats.Msg{Header: nats.Header{"Rehome-Error": {"busy"}, "rehome-error": {"no such label"}, "Retry-After": {"7"}}},
-			meaning{invalid: true, text: "answer on functions.keep-off-spot: invalid event: header Rehome-Error is given more than once"},
+			meaning{invalid: true, text: "answer on functions.keep-off-spot: invalid event: header Rehome-Error occurs more than once"},
 		},
 		"an error of the services framework": {
 			&nats.Msg{Header: nats.Header{"Nats-Service-Error": {"it broke"}, "Nats-Service-Error-Code": {"500"}}},
@@ -177,7 +177,7 @@ func TestWhyThereIsNoAnswerIsTold(t *testing.T) {
 	}
 }
 
-func TestThatNobodyListensIsToldAtOnce(t *testing.T) {
+func TestAskWithoutListener(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	_, _, err := r.bus.Ask(t.Context(), function, scope(t, "worker-1", 1))
 	want := "unreachable: no function listens on functions.keep-off-spot"

@@ -25,7 +25,7 @@ var full = schemas.Event{
 	Data:        json.RawMessage(`{"kind":"node.taints","object":{"kind":"Node","name":"worker-1"}}`),
 }
 
-// least has no more than an event needs.
+// least has only the required attributes.
 var least = schemas.Event{ID: "1", Source: "a", Type: "t", Data: json.RawMessage(`{}`)}
 
 func TestAnEventReadsBackAsItWasWritten(t *testing.T) {
@@ -44,7 +44,7 @@ func TestAnEventReadsBackAsItWasWritten(t *testing.T) {
 	}
 }
 
-func TestAnEventIsWrittenInBinaryModeWithEncodedHeaders(t *testing.T) {
+func TestBinaryModeHeaders(t *testing.T) {
 	e := full
 	e.Channel = "rehome.delta.node.taints.worker-1"
 	m, err := encode(e)
@@ -140,7 +140,7 @@ func TestAnEventIsReadAsOthersMayWriteIt(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoEventIsAnInvalidEvent(t *testing.T) {
+func TestDecodeInvalidMessages(t *testing.T) {
 	head := func(change nats.Header) nats.Header {
 		h := nats.Header{"ce-specversion": {"1.0"}, "ce-id": {"1"}, "ce-source": {"a"}, "ce-type": {"t"}}
 		maps.Copy(h, change)
@@ -163,11 +163,11 @@ func TestWhatIsNoEventIsAnInvalidEvent(t *testing.T) {
 		"a source that is no URI":   {head(nats.Header{"ce-source": {"%25zz:"}}), `{}`, "source"},
 		"a time that is none":       {head(nats.Header{"ce-time": {"yesterday"}}), `{}`, "time"},
 		"an expiry that is no time": {head(nats.Header{"ce-expirytime": {"soon"}}), `{}`, "expirytime"},
-		"two values of one name":    {head(nats.Header{"ce-id": {"1", "2"}}), `{}`, "id is given more than once"},
-		"one name in two cases":     {head(nats.Header{"CE-ID": {"2"}}), `{}`, "id is given more than once"},
-		"two content types":         {head(nats.Header{"Content-Type": {"a/b", "c/d"}}), `{}`, "Content-Type is given more than once"},
-		"two cases of content type": {head(nats.Header{"Content-Type": {"a/b"}, "content-type": {"c/d"}}), `{}`, "Content-Type is given more than once"},
-		"two cases of an encoding":  {head(nats.Header{"Content-Encoding": {"identity"}, "content-encoding": {"gzip"}}), `{}`, "Content-Encoding is given more than once"},
+		"two values of one name":    {head(nats.Header{"ce-id": {"1", "2"}}), `{}`, "id occurs more than once"},
+		"one name in two cases":     {head(nats.Header{"CE-ID": {"2"}}), `{}`, "id occurs more than once"},
+		"two content types":         {head(nats.Header{"Content-Type": {"a/b", "c/d"}}), `{}`, "Content-Type occurs more than once"},
+		"two cases of content type": {head(nats.Header{"Content-Type": {"a/b"}, "content-type": {"c/d"}}), `{}`, "Content-Type occurs more than once"},
+		"two cases of an encoding":  {head(nats.Header{"Content-Encoding": {"identity"}, "content-encoding": {"gzip"}}), `{}`, "Content-Encoding occurs more than once"},
 		"bytes that are not UTF-8":  {head(nats.Header{"ce-subject": {"%FF"}}), `{}`, "subject: not UTF-8"},
 		"no data":                   {head(nil), ``, "data is not JSON"},
 		"data that is not JSON":     {head(nil), `{"a":`, "data is not JSON"},
@@ -207,7 +207,8 @@ func TestAnIncompleteEventIsNotWritten(t *testing.T) {
 	}
 }
 
-// FuzzDecode: whatever a message holds, it is an error that says so, or an event that reads back as it was read.
+// FuzzDecode checks that any message either is an error that describes the problem, or is an event that can be written and read
+// unchanged.
 func FuzzDecode(f *testing.F) {
 	m, err := encode(full)
 	if err != nil {

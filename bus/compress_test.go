@@ -71,10 +71,10 @@ func TestDataThatCannotBeDecompressedIsAnInvalidEvent(t *testing.T) {
 		body           []byte
 		want           string
 	}{
-		{"another encoding", "br", []byte(`{}`), `read CloudEvent: invalid event: content encoding "br" is not known, want gzip`},
+		{"another encoding", "br", []byte(`{}`), `read CloudEvent: invalid event: content encoding "br" is unknown, want gzip`},
 		{"not compressed", "gzip", []byte(`{}`), "read CloudEvent: invalid event: data is not compressed with gzip: unexpected EOF"},
 		{"cut off", "gzip", good[:len(good)-3], "read CloudEvent: invalid event: data is not compressed with gzip: unexpected EOF"},
-		{"too much", "gzip", bomb, "read CloudEvent: invalid event: compressed data comes to more than 64 MiB"},
+		{"too much", "gzip", bomb, "read CloudEvent: invalid event: compressed data has more than 64 MiB"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := nats.Header{"ce-specversion": {"1.0"}, "ce-id": {"1"}, "ce-source": {"a"}, "ce-type": {"t"}, "content-encoding": {c.encoding}}
@@ -98,7 +98,7 @@ func TestDataThatNoReaderTakesIsNotWritten(t *testing.T) {
 		t.Errorf("64 MiB: %v, want that it reads back", err)
 	}
 	_, err := encode(of(maxData + 1))
-	want := fmt.Sprintf("write event %q: invalid event: its data comes to more than 64 MiB", full.ID)
+	want := fmt.Sprintf("write event %q: invalid event: its data has more than 64 MiB", full.ID)
 	if !errors.Is(err, schemas.ErrInvalid) || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}

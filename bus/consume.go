@@ -31,8 +31,8 @@ const (
 	DefaultTries = 100
 	// maxListenAfter is the longest delay of an event, and of its delivery after its receiver has returned.
 	maxListenAfter = time.Minute
-	// listenAhead is the number of events of one listener that the server delivers at once, including those that wait
-	// for their next try.
+	// listenAhead is the number of events of one listener that the server delivers at once, including events that wait for their
+	// next try.
 	listenAhead = 256
 )
 
@@ -55,8 +55,8 @@ type Work struct {
 // The function [outcome] defines the meaning of an error of handle. After the end of ctx a handler has 10 seconds
 // before its own context ends; then it must return. While it runs, no other process gets its scope.
 //
-// Of several waiting scopes of one key, only the newest is delivered. Scopes come in no particular order, and two of
-// one key may be handled at the same time: [Bus.Answer] keeps the answer to the newer one.
+// If several scopes of one key wait, only the newest is delivered. Scopes come in no particular order, and two scopes of one key
+// may be handled at the same time: [Bus.Answer] keeps the answer to the newer one.
 func (b *Bus) Work(ctx context.Context, w Work, handle func(context.Context, schemas.Event) error) error {
 	parallel := cmp.Or(w.Parallel, DefaultParallel)
 	c := &consumption{

@@ -25,7 +25,7 @@ func handedOut(t *testing.T, r rig) int {
 	return c.CachedInfo().Config.MaxAckPending
 }
 
-func TestAWorkerMakesItsConsumerOnlyWhereItIsTold(t *testing.T) {
+func TestWorkerCreatesConsumerOnlyWithMake(t *testing.T) {
 	r := newRig(t, bus.Setup{Strategies: []string{}})
 	_, stop := manual(t, r.bus, bus.Work{Make: true})
 	bustest.Eventually(t, "the consumer is made", func() bool { return handedOut(t, r) == 16 })

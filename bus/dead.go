@@ -112,16 +112,16 @@ type DeadQuery struct {
 type DeadLetter struct {
 	// Number identifies the letter. A later letter has a higher number; none is repeated until the stream is lost.
 	Number uint64
-	// Buried is the time at which the letter was stored, by the clock of the server.
+	// Buried is when the letter was stored, by the clock of the server.
 	Buried time.Time
 	// By is the strategy that could not handle the message, or the name of the bus.
 	By string
 	// Error is the error, on one line.
 	Error string
 
-	// Stream is the stream of the message, from the subject of the letter, on which only roles that read that stream
-	// can publish. Sequence is its number, with the epoch of the stream, and Channel its channel; both are claims of
-	// the letter. They are empty in a message that another program stored among the letters.
+	// Stream is the stream of the message. It comes from the subject of the letter, and only roles that read the stream can
+	// publish there. Sequence is the number of the message with the epoch of the stream, and Channel is its channel; both are
+	// claims of the letter. The three fields are empty in a message that another program stored among the letters.
 	Stream   string
 	Sequence uint64
 	Channel  string

@@ -137,7 +137,7 @@ func TestForeignDeadLetter(t *testing.T) {
 	}
 }
 
-func TestADeadLetterThatIsNotThereIsAnErrorOfItsOwn(t *testing.T) {
+func TestMissingDeadLetter(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	bury(t, r.bus, bus.StreamScopes, scope(t, "a", 1))
 	if err := r.bus.DropDead(t.Context(), 1); err != nil {
@@ -154,7 +154,7 @@ func TestADeadLetterThatIsNotThereIsAnErrorOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestADeadLetterThatIsDroppedIsGoneAndTheOthersStay(t *testing.T) {
+func TestDropDeadLetter(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	bury(t, r.bus, bus.StreamScopes, r.stored(t, scope(t, "a", 1)), r.stored(t, scope(t, "b", 1)))
 	kept := deadLetter(t, r.bus, 2)

@@ -16,8 +16,9 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-// TestDeliverSubjects makes a consumer of each stream with each key, and with each victim as its deliver subject. The keys of
-// roles and of confined participants make none. A consumer of another key delivers to each victim that its own stream does not store.
+// TestDeliverSubjects creates a consumer of each stream with each key, and with each victim as its deliver subject. The keys of
+// roles and of confined participants cannot create any. A consumer of another key delivers to each victim that its own stream
+// does not store.
 func TestDeliverSubjects(t *testing.T) {
 	t.Parallel()
 	reads := map[bus.Role][]string{ // streams with consumers of a key
@@ -60,8 +61,8 @@ func notStoredIn(t *testing.T, js jetstream.JetStream, stream string) []string {
 	})
 }
 
-// delivers returns the victims to which consumers that a key makes deliver the messages of a stream. nil means that the
-// server refuses all of them.
+// delivers returns the victims that receive messages of a stream through consumers of a key. nil means that the server refuses
+// all of them.
 func (p port) delivers(t *testing.T, js jetstream.JetStream, who bus.Participant, stream string) (reached []string) {
 	t.Helper()
 	const cycle = 10081 // the code of the error "consumer deliver subject forms a cycle"
@@ -109,10 +110,10 @@ func (p port) delivers(t *testing.T, js jetstream.JetStream, who bus.Participant
 	return reached
 }
 
-// created is the answer to the question to make a consumer.
+// created is the reply to a request to create a consumer.
 type created struct{ Error *jetstream.APIError }
 
-// ask returns the answer to a question, or false if the server does not let the client publish it.
+// ask returns the reply to a request, or false if the server refuses to publish it.
 func ask(t *testing.T, nc *nats.Conn, question string, text []byte, refused <-chan struct{}) (answer created, ok bool) {
 	t.Helper()
 	answered := make(chan error, 1)

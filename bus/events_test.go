@@ -111,7 +111,7 @@ func TestReadingEventsEndsWithTheErrorOfItsHandler(t *testing.T) {
 	}
 }
 
-func TestWhoReadsEventsLeavesOutWhatCannotBeRead(t *testing.T) {
+func TestEventsOmitUnreadableMessages(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	r.garbage(t, "rehome.delta.node.taints.a", nil, "garbage")
 	want := delta(t, "b")
@@ -145,7 +145,7 @@ func TestFollowAfterServerRestart(t *testing.T) {
 	}
 }
 
-func TestFollowingBeginsAnewWhenTheHistoryWasLost(t *testing.T) {
+func TestFollowingRestartsAfterLoss(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	c := bustest.Collect(t, r.bus, bus.DeltaChannels)
 	publish(t, r.bus, delta(t, "a"), delta(t, "b"))
@@ -162,7 +162,7 @@ func TestFollowingBeginsAnewWhenTheHistoryWasLost(t *testing.T) {
 	}
 }
 
-func TestFollowingBeginsAnewWhenTheStoreIsRestored(t *testing.T) {
+func TestFollowingRestartsAfterRestore(t *testing.T) {
 	o := bus.ServerOptions{StoreDir: t.TempDir(), Socket: filepath.Join(t.TempDir(), "s")}
 	server, backup := bustest.Server(t, o), t.TempDir()
 	restore := func(to, from string) {

@@ -23,8 +23,7 @@ func TestASubjectOutsideOfTheAnswersNamesNoScope(t *testing.T) {
 	}
 }
 
-// For any subject, either Rehome does not publish answers on it, or it is the subject of the answer to the scope that
-// it names.
+// Any subject is either not a subject of answers, or it is the subject of the answer to the scope that it names.
 func FuzzHeadOf(f *testing.F) {
 	f.Add("rehome.intents.RemovePodsViolatingNodeTaints.default.node.worker-7_example")
 	f.Add("rehome.intents.A.=.pod.shop=2Fcart-0")
@@ -42,8 +41,8 @@ func FuzzHeadOf(f *testing.F) {
 	})
 }
 
-// For any message, its dead letter must contain its source, its error, and the message itself or as much of it as fits.
-// Only a complete letter may be published again, on its original channel.
+// The dead letter of any message has its source, its error, and the message, cut if it is too large. Only a complete letter may
+// be published again, on its original channel.
 func FuzzDeadLetter(f *testing.F) {
 	f.Add("rehome.scope.A.default.node.x", "ce-id", "1", "no data\nat all", "A", uint64(7), []byte(`{}`))
 	f.Add("rehome.intents.A.default.node.x", "Nats-Rollup", "all", "", "rehome", uint64(0), []byte{})
@@ -82,8 +81,8 @@ func FuzzDeadLetter(f *testing.F) {
 	})
 }
 
-// Any message that a participant stores among the dead letters must be readable without a panic, and be published again
-// at most on a subject of the stream in the subject of the letter.
+// Any message that a participant stores among the dead letters is read without a panic, and can be published again only on a
+// subject of the stream in the subject of the letter.
 func FuzzForgedLetter(f *testing.F) {
 	f.Add("rehome.dead.REHOME_SCOPES.A", "rehome.scope.A.default.node.x", StreamScopes, "7", "0", []byte(`{}`))
 	f.Add("rehome.dead", "$JS.API.STREAM.PURGE.REHOME_EVENTS", StreamEvents, "-1", "", []byte{})
@@ -108,7 +107,7 @@ func FuzzForgedLetter(f *testing.F) {
 	})
 }
 
-// Any reply of a function on the bus must be no answer, a request for time, invalid, or an event that reads back.
+// Any reply of a function on the bus is either empty, a delay, invalid, or an event that can be written and read unchanged.
 func FuzzReply(f *testing.F) {
 	m, err := encode(full)
 	if err != nil {
@@ -138,8 +137,8 @@ func FuzzReply(f *testing.F) {
 	})
 }
 
-// Anything under a key of the table of maintenances must be invalid, or a maintenance with the name of the key that
-// reads back equal after a write.
+// Any value under a key of the table of maintenances is either invalid, or a maintenance with the name of the key that can be
+// written and read unchanged.
 func FuzzMaintenance(f *testing.F) {
 	key := schemas.Token(schemas.RequestedMaintenance("worker-7"))
 	f.Add(key, []byte(`{"metadata":{"name":"node/worker-7","uid":"u"},"spec":{"nodeSelector":{},"stage":"Drain"}}`), uint64(7))

@@ -19,7 +19,7 @@ import (
 
 // Errors of the bus, in addition to [schemas.ErrInvalid].
 var (
-	// ErrNotConnected means that no server answers. It passes when the server is back.
+	// ErrNotConnected means that no server answers. It ends when the server is back.
 	ErrNotConnected = errors.New("not connected")
 	// ErrNotSetUp means that a stream or consumer does not exist: [Bus.Setup] was not called on this server, or its
 	// store was lost.
@@ -93,12 +93,12 @@ const (
 // health is the state of the connection. The NATS client reports each change to it, one at a time.
 type health struct {
 	address string
-	role    string // whose rights the server checks
+	role    string // the server checks the rights of this role
 	log     *slog.Logger
-	closed  chan struct{} // closed at the very end
+	closed  chan struct{} // closed when the bus is closed
 
 	mu       sync.Mutex
-	ending   bool // by our own wish: no news
+	ending   bool // Close was called, so a lost connection is not reported
 	up       bool
 	changed  chan struct{} // closed and replaced at each change of up
 	reason   error         // the reason while it is down; nil before the first attempt
@@ -221,7 +221,7 @@ func (h *health) wait(ctx context.Context) (lost <-chan struct{}, err error) {
 }
 
 // complain logs a complaint of a reader of the bus. There are many readers, and a failure of the bus affects all of
-// them: of the same complaint by several readers only the first is a warning.
+// them, so of equal complaints by several readers only the first is a warning.
 func (h *health) complain(log *slog.Logger, what string, err error) {
 	kind := err.Error()
 	if errors.Is(err, ErrNotSetUp) {
@@ -270,8 +270,8 @@ func (b *Bus) Ready() error {
 	return cmp.Or(err, b.skewed(SkewLimit))
 }
 
-// do calls the server. It fails at once without a connection. It adds the information that the call lacks to its error:
-// that the connection is gone, or that the server refused it.
+// do calls the server. It fails at once without a connection. It adds to an error of the call whether the connection is gone, or
+// whether the server refused the call.
 func (b *Bus) do(what string, call func() error) error {
 	if !b.nc.IsConnected() {
 		return fmt.Errorf("%s: %w", what, b.health.disconnected())
@@ -284,7 +284,7 @@ func (b *Bus) do(what string, call func() error) error {
 	return fmt.Errorf("%s: %w", what, b.explain(began, err))
 }
 
-// explain adds the information that a call from the given time lacks to its error.
+// explain adds to an error whether the connection was lost or a right was refused since the given time.
 func (b *Bus) explain(began time.Time, err error) error {
 	if errors.Is(err, ErrNotPermitted) || errors.Is(err, ErrNotConnected) {
 		return err

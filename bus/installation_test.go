@@ -174,7 +174,7 @@ func TestIntentsOfAnotherInstallation(t *testing.T) {
 		}
 		return reason != ""
 	})
-	if want := "it is of the installation 2222/rehome, want 1111/rehome"; !strings.HasSuffix(reason, want) {
+	if want := "its installation is 2222/rehome, want 1111/rehome"; !strings.HasSuffix(reason, want) {
 		t.Errorf("got the reason %q, want %q", reason, want)
 	}
 }

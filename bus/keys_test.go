@@ -20,7 +20,7 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-// confined returns the participants that can write only what they own.
+// confined returns the participants that can write only their own subjects.
 func confined() []bus.Participant {
 	return []bus.Participant{
 		{Role: bus.RoleFunctions}, {Role: bus.RoleDispatcher}, {Role: bus.RoleAPI}, {Role: bus.RoleOperator},
@@ -36,21 +36,21 @@ type key struct {
 	publish []string
 }
 
-// may returns whether the key may publish on a subject.
+// may reports whether the key may publish on a subject.
 func (k key) may(subject string) bool {
 	return slices.ContainsFunc(k.publish, func(s string) bool { return server.SubjectMatchesFilter(subject, s) })
 }
 
-// works returns whether the key takes messages from a consumer.
+// works reports whether the key takes messages from a consumer.
 func (k key) works(stream, consumer string) bool {
 	return k.may("$JS.API.CONSUMER.MSG.NEXT." + stream + "." + consumer)
 }
 
-// drops returns whether the key may remove single messages of a stream.
+// drops reports whether the key may remove single messages of a stream.
 func (k key) drops(stream string) bool { return k.may("$JS.API.STREAM.MSG.DELETE." + stream) }
 
-// victims are subjects that a role, or another program, owns: of each noun, of the questions to JetStream, of acknowledgments, and of
-// the inboxes of others.
+// victims are subjects that belong to a role or to another program: subjects of each noun, of requests to JetStream, of
+// acknowledgments, and of inboxes.
 func victims() []string {
 	return []string{
 		"rehome.delta.node.taints.x", "rehome.scope.RemovePods.default.node.x", "rehome.intents.RemovePods.default.node.x",
@@ -64,13 +64,13 @@ func victims() []string {
 	}
 }
 
-// question is a message that a key tries to publish. Its data may name the subject of an answer.
+// question is a message that a key tries to publish. Its data may contain a reply subject.
 type question struct {
 	subject string
 	data    func(victim string) any
 }
 
-// questions are messages on all subjects, and all questions about streams and consumers.
+// questions returns messages on all subjects, and all requests about streams and consumers.
 func questions() (all []question) {
 	always := func(data any) func(string) any { return func(string) any { return data } }
 	event := always(json.RawMessage(`{"x":1}`))
@@ -144,7 +144,7 @@ func seeded(t *testing.T) (port, jetstream.JetStream) {
 }
 
 // TestNoKeyWritesWhatAnotherOwns publishes every question with the key of each confined participant, and with each victim as the
-// subject of the answer: as a reply, as the subject to which a consumer delivers, and as the subject of a trace. Each key has a server.
+// reply subject, as the deliver subject of a consumer, and as the subject of a trace. Each key has its own server.
 func TestNoKeyWritesWhatAnotherOwns(t *testing.T) {
 	t.Parallel()
 	for _, who := range confined() {
@@ -188,8 +188,8 @@ func TestNoKeyWritesWhatAnotherOwns(t *testing.T) {
 	}
 }
 
-// TestEachKeyPublishesOnItsSubjectsOnly does the same with the keys in the account of the streams. The server answers them on any subject of
-// this account, so only the subjects on which it lets them publish are checked.
+// TestEachKeyPublishesOnItsSubjectsOnly does the same with the keys in the account of the streams. The server replies to them on
+// any subject of this account, so the test checks only the subjects of their messages.
 func TestEachKeyPublishesOnItsSubjectsOnly(t *testing.T) {
 	t.Parallel()
 	for _, role := range []bus.Role{bus.RoleSetup, bus.RoleWatcher, bus.RoleActuator, bus.RoleMaintenance, bus.RoleAll} {
@@ -203,8 +203,8 @@ func TestEachKeyPublishesOnItsSubjectsOnly(t *testing.T) {
 	}
 }
 
-// TestAnswersForgeNothing does it with the keys of roles, and with each victim as the subject of the answer. The answers of the server
-// can replace messages of other roles, but none is an event.
+// TestAnswersForgeNothing does the same with the keys of roles, and with each victim as the reply subject. Replies of the server
+// can replace messages of other roles, but no reply is an event.
 func TestAnswersForgeNothing(t *testing.T) {
 	t.Parallel()
 	isAnswer := regexp.MustCompile(`^\{"(type":"io\.nats\.jetstream\.api\.|stream":"|error":\{)`)
@@ -260,7 +260,7 @@ func (p port) inside(t *testing.T) jetstream.JetStream {
 	return bustest.Raw(t, p.server, seed)
 }
 
-// tryAll publishes everything with a key and each of the reply subjects, and returns the subjects that the server did not refuse.
+// tryAll publishes every question with a key and each reply subject, and returns the subjects that the server did not refuse.
 func (p port) tryAll(t *testing.T, key string, replies []string) (tried int, allowed []string) {
 	t.Helper()
 	refused := map[string]bool{}
@@ -322,7 +322,7 @@ func (p port) tryAll(t *testing.T, key string, replies []string) (tried int, all
 
 var refusedPublish = regexp.MustCompile(`(?i)permissions violation for publish to "([^"]+)"`)
 
-// seed stores a message of each noun, and makes the consumers of two forwarders.
+// seed stores a message of each noun, and creates the consumers of two forwarders.
 func seed(t *testing.T, admin *bus.Bus, js jetstream.JetStream) {
 	t.Helper()
 	answered, _ := answer(t, "a", 1, "pod-1")
@@ -352,9 +352,8 @@ func seed(t *testing.T, admin *bus.Bus, js jetstream.JetStream) {
 	time.Sleep(500 * time.Millisecond) // until the history has its copy of the intents
 }
 
-// stateOf returns the streams with the number of messages on each subject, and their consumers, without the subjects on
-// which a key may publish, the scopes that it may answer, and the first message of a stream whose messages it may
-// remove.
+// stateOf returns the message counts of each stream by subject, and the consumers. It leaves out everything that the key may
+// change: its subjects, the scopes that it may answer, and the first message of a stream whose messages it may remove.
 func stateOf(t *testing.T, js jetstream.JetStream, k key) map[string]any {
 	t.Helper()
 	state := map[string]any{}
@@ -409,7 +408,7 @@ func stateOf(t *testing.T, js jetstream.JetStream, k key) map[string]any {
 	return state
 }
 
-// tap has the messages that came by in the account of Rehome, by their subjects.
+// tap has the messages in the account of Rehome by subject.
 type tap struct {
 	mu   sync.Mutex
 	nc   *nats.Conn

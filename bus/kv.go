@@ -20,7 +20,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// markerAge is how long it is known that an entry was there: far longer than a watcher is behind.
+// markerAge is how long the stream keeps the marker of a deleted entry, far longer than a watcher can be behind.
 const markerAge = time.Hour
 
 // bucket is an open key-value bucket, with the epoch of its revisions.
@@ -42,7 +42,7 @@ func (b *Bus) bucket(ctx context.Context, stream string) (bucket, error) {
 	return bucket{kv, epoch(s.CachedInfo())}, nil
 }
 
-// entries returns the newest message of each key of a bucket, the oldest first. A key that was deleted has none.
+// entries returns the newest message of each key of a bucket, oldest first. It omits deleted keys.
 func (b *Bus) entries(ctx context.Context, stream string) ([]letter, error) {
 	var all []letter
 	err := b.list(ctx, source{stream: stream}, func(l letter) error {
@@ -58,22 +58,22 @@ func (b *Bus) entries(ctx context.Context, stream string) ([]letter, error) {
 	}), err
 }
 
-// isDeletion returns whether a message of a bucket says that its key was deleted.
+// isDeletion reports whether a message of a bucket is the marker of a deleted key.
 func (l letter) isDeletion() bool {
 	return l.Header.Get("KV-Operation") != "" || l.Header.Get(jetstream.MarkerReasonHeader) != ""
 }
 
-// key returns the key of an entry of a bucket.
+// key returns the key of a bucket entry.
 func (l letter) key() string { return strings.TrimPrefix(l.Subject, subject(l.Stream, "")) }
 
-// Ledger is the key-value bucket of the actuator. Keys consist of letters, digits and - _ = . /. It is safe for
-// concurrent use; of changes of one key at the same time the one that is stored last holds.
+// Ledger is the key-value bucket of the actuator. Keys consist of letters, digits, and - _ = . /. It is safe for concurrent use.
+// If a key is changed several times at once, the change that is stored last wins.
 type Ledger struct{ bus *Bus }
 
-// Ledger returns the bucket, which [Bus.Setup] makes.
+// Ledger returns the bucket, which [Bus.Setup] creates.
 func (b *Bus) Ledger() Ledger { return Ledger{b} }
 
-// Entries returns everything in the bucket. It fails with [ErrNotSetUp] or [ErrNotConnected] among others.
+// Entries returns all entries of the bucket. Its errors include [ErrNotSetUp] and [ErrNotConnected].
 func (l Ledger) Entries(ctx context.Context) (map[string][]byte, error) {
 	entries := map[string][]byte{}
 	err := l.bus.do("read the ledger", func() error {
@@ -89,16 +89,17 @@ func (l Ledger) Entries(ctx context.Context) (map[string][]byte, error) {
 	return entries, nil
 }
 
-// Put stores a value under a key, in the place of the old one. It fails as [Bus.Publish] does, and when the bucket is full.
+// Put stores a value under a key and replaces the old value. Its errors are the errors of [Bus.Publish]. It also fails if the
+// bucket is full.
 func (l Ledger) Put(ctx context.Context, key string, value []byte) error {
-	// Not by the bucket, which the client opens with two questions to the server.
+	// The bucket of the client library would send two requests first.
 	if _, err := l.bus.publish(ctx, &nats.Msg{Subject: subject(StreamLedger, key), Data: value}); err != nil {
 		return fmt.Errorf("ledger: put %s: %w", key, err)
 	}
 	return nil
 }
 
-// Delete removes a key. nil, too, if there is none.
+// Delete removes a key. It returns nil if the key does not exist.
 func (l Ledger) Delete(ctx context.Context, key string) error {
 	return l.bus.do("ledger: delete "+key, func() error {
 		ctx, cancel := context.WithTimeout(ctx, ackWithin)
@@ -107,7 +108,7 @@ func (l Ledger) Delete(ctx context.Context, key string) error {
 		if err != nil {
 			return err
 		}
-		// Not a marker, as the bucket would write: a full bucket takes none.
+		// This is not the marker that the bucket would write, because a full bucket refuses markers.
 		return s.Purge(ctx, jetstream.WithPurgeSubject(l.bus.js.prefix.subject(subject(StreamLedger, key))))
 	})
 }
@@ -117,8 +118,8 @@ func subject(stream, key string) string {
 	return "$KV." + strings.TrimPrefix(stream, "KV_") + "." + key
 }
 
-// Follow hands over each key with that prefix, which ends in a dot, that is put from now on, with its value, until ctx ends. Then
-// it returns nil. Losses of the connection are waited out; keys that are put meanwhile may be missing.
+// Follow calls handle with the key and the value of each later Put whose key has the prefix, which ends in a dot. It returns nil
+// when ctx ends. It waits while the connection is lost, and can miss keys that are stored meanwhile.
 func (l Ledger) Follow(ctx context.Context, prefix string, handle func(key string, value []byte)) error {
 	l.bus.follow(ctx, source{stream: StreamLedger, channels: []string{subject(StreamLedger, prefix+">")}},
 		func(_ context.Context, e letter) error {
@@ -128,18 +129,18 @@ func (l Ledger) Follow(ctx context.Context, prefix string, handle func(key strin
 	return nil
 }
 
-// Maintenances is the key-value bucket of the maintenances that were asked for without an object of the API server, by their
-// names. A change never overwrites another one: it rests on the resource version that was read, which is the revision of the
-// entry and is never given twice. It is safe for concurrent use.
+// Maintenances is the key-value bucket of the maintenances that have no object in the API server, by name. A change never
+// overwrites another one: it requires the resource version that was read, which is the revision of the entry and is never used
+// twice. It is safe for concurrent use.
 //
-// Errors are those of the API server where they say the same: [apierrors.IsNotFound] for one that is not there, and
-// [apierrors.IsConflict] for one that has changed.
+// Errors have the kinds of the API server: [apierrors.IsNotFound] if the maintenance does not exist, and [apierrors.IsConflict]
+// if it has changed.
 type Maintenances struct{ bus *Bus }
 
-// Maintenances returns the bucket, which [Bus.Setup] makes.
+// Maintenances returns the bucket, which [Bus.Setup] creates.
 func (b *Bus) Maintenances() Maintenances { return Maintenances{b} }
 
-// Get reads one. Besides those above it fails with [ErrNotSetUp] and [ErrNotConnected] among others.
+// Get reads one maintenance. Its errors also include [ErrNotSetUp] and [ErrNotConnected].
 func (m Maintenances) Get(ctx context.Context, name string) (is *v1alpha1.NodeMaintenance, err error) {
 	err = m.call(ctx, "read", name, func(ctx context.Context, kv bucket) error {
 		e, err := kv.Get(ctx, schemas.Token(name))
@@ -151,9 +152,8 @@ func (m Maintenances) Get(ctx context.Context, name string) (is *v1alpha1.NodeMa
 	return is, err
 }
 
-// Put stores a maintenance in the place of the one with its resource version, or if it has none as a new one. The result is the
-// new resource version. When the server does not answer it may have been stored all the same; storing it again is then a
-// conflict.
+// Put creates a maintenance, or if it has a resource version, replaces that version. It returns the new resource version. If the
+// server does not answer, the maintenance may be stored nevertheless; another Put is a conflict then.
 func (m Maintenances) Put(ctx context.Context, is *v1alpha1.NodeMaintenance) (resourceVersion string, err error) {
 	stored := *is
 	stored.ResourceVersion = ""
@@ -185,16 +185,16 @@ func (m Maintenances) Delete(ctx context.Context, is *v1alpha1.NodeMaintenance) 
 	})
 }
 
-// revision returns the revision of the entry that is was read from.
+// revision returns the revision of the entry from which a maintenance was read.
 func (b bucket) revision(is *v1alpha1.NodeMaintenance) (uint64, error) {
 	version, err := strconv.ParseUint(is.ResourceVersion, 10, 64)
-	if err != nil || version <= b.epoch { // it is from a bucket that was lost
+	if err != nil || version <= b.epoch { // the entry is from a bucket that was lost
 		return 0, fmt.Errorf("%w: resource version %q", jetstream.ErrKeyRevisionMismatch, is.ResourceVersion)
 	}
 	return version - b.epoch, nil
 }
 
-// call changes or reads one entry, and names the kind of its error.
+// call reads or changes one entry, and converts its error.
 func (m Maintenances) call(
 	ctx context.Context, verb, name string, call func(context.Context, bucket) error,
 ) error {
@@ -217,20 +217,20 @@ func (m Maintenances) call(
 	return err
 }
 
-// maintenanceOf reads an entry.
+// maintenanceOf decodes an entry.
 func maintenanceOf(key string, value []byte, version uint64) (*v1alpha1.NodeMaintenance, error) {
 	var is v1alpha1.NodeMaintenance
 	if err := json.Unmarshal(value, &is); err != nil {
 		return nil, fmt.Errorf("%w: %w", schemas.ErrInvalid, err)
 	}
 	if name, ok := schemas.FromToken(key); !ok || name != is.Name {
-		return nil, fmt.Errorf("%w: it is stored as %s, and its name is %q", schemas.ErrInvalid, key, is.Name)
+		return nil, fmt.Errorf("%w: its key is %s, and its name is %q", schemas.ErrInvalid, key, is.Name)
 	}
 	is.ResourceVersion = strconv.FormatUint(version, 10)
 	return &is, nil
 }
 
-// List reads all of them, in the order of their last changes. It omits unreadable entries. Its errors include
+// List returns all maintenances, in the order of their last changes. It omits unreadable entries. Its errors include
 // [ErrNotConnected] and [ErrNotSetUp].
 func (m Maintenances) List(ctx context.Context) (all []*v1alpha1.NodeMaintenance, err error) {
 	err = m.bus.do("read maintenances", func() error {
@@ -245,15 +245,14 @@ func (m Maintenances) List(ctx context.Context) (all []*v1alpha1.NodeMaintenance
 	return all, err
 }
 
-// Follow hands over every maintenance that is there, calls synced, and then hands over each change, one at a time and
-// in order, until ctx ends. Then it returns nil. is is nil for one that is not there anymore. Losses of the connection
-// are waited out: changes of that time are handed over later, and unchanged ones may be handed over again. synced is
-// called once. Unreadable entries are logged and left out.
+// Follow calls handle with every existing maintenance, calls synced once, and then calls handle with each change, one at a time
+// and in order. A nil maintenance means that it was deleted. Follow returns nil when ctx ends. After a loss of the connection it
+// delivers the changes of that time, and may repeat unchanged maintenances. It logs and omits unreadable entries.
 func (m Maintenances) Follow(
 	ctx context.Context, changed func(name string, is *v1alpha1.NodeMaintenance), synced func(),
 ) error {
 	synced = sync.OnceFunc(synced)
-	known := map[string]bool{} // the names that were handed over and are there
+	known := map[string]bool{} // the delivered names that still exist
 	hand := func(name string, is *v1alpha1.NodeMaintenance) {
 		if is == nil && !known[name] {
 			return
@@ -270,7 +269,7 @@ func (m Maintenances) Follow(
 		} else if is, err := maintenanceOf(l.key(), l.Data, l.number()); err == nil {
 			hand(name, is)
 		} else {
-			m.bus.log.Error("a maintenance in the table cannot be read and is left out", "key", l.key(), "error", err)
+			m.bus.log.Error("cannot read a maintenance in the table; omitting it", "key", l.key(), "error", err)
 		}
 	}
 	m.bus.forever(ctx, "maintenances", func(ctx context.Context) error {

@@ -77,7 +77,7 @@ func TestAListenerThatIsNewBeginsAtTheTimeThatItNames(t *testing.T) {
 	}
 }
 
-func TestAListenerGetsTheWholeEventOfItsChannelsOnly(t *testing.T) {
+func TestListenerChannels(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	want := verdict(t, "pod.1")
 	publish(t, r.bus, delta(t, "a"), want)
@@ -173,7 +173,7 @@ func TestListenerRetriesAndBuries(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotTheFaultOfAnEventIsTriedHoweverOften(t *testing.T) {
+func TestListenerRetriesUnreachableReceiver(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	publish(t, r.bus, delta(t, "a"))
 	errs := []error{
@@ -194,7 +194,7 @@ func TestWhatIsNotTheFaultOfAnEventIsTriedHoweverOften(t *testing.T) {
 	}
 }
 
-func TestNothingIsLostForAListenerWhenTheServerRestarts(t *testing.T) {
+func TestListenerSurvivesServerRestart(t *testing.T) {
 	o := bus.ServerOptions{StoreDir: t.TempDir(), Socket: filepath.Join(t.TempDir(), "s")}
 	server, err := bus.StartServer(o)
 	if err != nil {
@@ -298,7 +298,7 @@ func TestListenerAfterHistoryLoss(t *testing.T) {
 	}
 }
 
-func TestAListenerThatIsToldToEndFinishesWhatItHasBegun(t *testing.T) {
+func TestListenerFinishesRunningHandlers(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	publish(t, r.bus, delta(t, "a"), delta(t, "b"))
 	begun, finish := make(chan struct{}, 10), make(chan struct{})

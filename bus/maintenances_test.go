@@ -14,7 +14,7 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-// wanted returns a desired maintenance of a node.
+// wanted returns a maintenance of a node.
 func wanted(name string, stage v1alpha1.Stage) *v1alpha1.NodeMaintenance {
 	return &v1alpha1.NodeMaintenance{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u-1", Generation: 1},
@@ -34,7 +34,7 @@ func put(t testing.TB, b *bus.Bus, m *v1alpha1.NodeMaintenance) *v1alpha1.NodeMa
 	return m
 }
 
-func TestAChangeOfAMaintenanceRestsOnTheOneThatWasRead(t *testing.T) {
+func TestMaintenanceConflicts(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	all := r.bus.Maintenances()
 	if _, err := all.Get(t.Context(), "node/a"); !apierrors.IsNotFound(err) {
@@ -72,7 +72,7 @@ func TestAChangeOfAMaintenanceRestsOnTheOneThatWasRead(t *testing.T) {
 	}
 }
 
-// told is one call to a follower of maintenances: a name and the maintenance; synced has no name.
+// told is one call to a follower of maintenances: a name and the maintenance. The call of synced has no name.
 type told struct {
 	name string
 	is   *v1alpha1.NodeMaintenance

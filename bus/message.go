@@ -17,16 +17,16 @@ import (
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
 )
 
-// Installation is one installation of Rehome in one cluster. Streams belong to it, and its events name it.
+// Installation is one installation of Rehome in one cluster. Streams belong to it, and its events have its name.
 type Installation struct {
 	Name string
 	// Cluster is the UID of the namespace kube-system. Empty means this process has no access to the cluster.
 	Cluster string
-	// ClusterName is for people.
+	// ClusterName is a name for users.
 	ClusterName string
 }
 
-// The metadata of a stream that name its installation.
+// The metadata of a stream that identify its installation.
 const (
 	nameKey        = "rehome.dev/installation"
 	clusterKey     = "rehome.dev/cluster-uid"
@@ -37,8 +37,8 @@ func installationOf(metadata map[string]string) Installation {
 	return Installation{Name: metadata[nameKey], Cluster: metadata[clusterKey], ClusterName: metadata[clusterNameKey]}
 }
 
-// adopt returns the metadata of a stream of this installation: the old ones if it knows no cluster to name. It fails if they name
-// another one.
+// adopt returns the stream metadata for this installation, or the old metadata if this installation does not know its cluster. It
+// fails if the old metadata identify another installation.
 func (i Installation) adopt(old map[string]string) (map[string]string, error) {
 	owner := installationOf(old)
 	switch known := i.Cluster != ""; {
@@ -51,7 +51,7 @@ func (i Installation) adopt(old map[string]string) (map[string]string, error) {
 	return map[string]string{nameKey: i.Name, clusterKey: i.Cluster, clusterNameKey: i.ClusterName}, nil
 }
 
-// ID returns the attribute of events. Empty means the cluster is not known.
+// ID returns the installation attribute of events. It is empty if the cluster is unknown.
 func (i Installation) ID() string {
 	if i.Cluster == "" {
 		return ""
@@ -73,21 +73,20 @@ const (
 	gzipEncoding   = "gzip"
 )
 
-// Data above compressAbove is sent compressed, with the header Content-Encoding: gzip. Scopes of large groups are far
-// above it and shrink to about a tenth, since pods are alike; NATS takes messages of at most 1 MiB by default.
+// Data above compressAbove is compressed, with the header Content-Encoding: gzip. Scopes of large groups are far larger and
+// shrink to about a tenth, because their pods are similar. By default, NATS accepts messages of at most 1 MiB.
 const compressAbove = 256 << 10
 
-// maxData limits uncompressed data that is read, so that a few bytes cannot use up all memory, and therefore also
-// written data. maxRequestData limits the data of a request, which any sender may publish and which fits into the
-// message uncompressed.
+// maxData limits uncompressed data, so a few compressed bytes cannot use up all memory. Writers respect the same limit.
+// maxRequestData limits the data of a request, which any sender may publish and which fits into a message uncompressed.
 const (
 	maxData        = 64 << 20
 	maxRequestData = 1 << 20
 )
 
-// encode writes e in the binary mode of the CloudEvents NATS binding: one header an attribute, the data as the body,
-// compressed when it is large. It fails with an error that wraps [schemas.ErrInvalid] when e is not a valid CloudEvent with JSON
-// data, and when the data is larger than maxData.
+// encode returns e in the binary mode of the CloudEvents NATS binding: one header per attribute, and the data as the body,
+// compressed if it is large. Its error wraps [schemas.ErrInvalid] if e is not a valid CloudEvent with JSON data, or if the data
+// exceeds maxData.
 func encode(e schemas.Event) (*nats.Msg, error) {
 	m, err := plain(e)
 	if err == nil && len(e.Data) > compressAbove {
@@ -99,7 +98,7 @@ func encode(e schemas.Event) (*nats.Msg, error) {
 // plain is encode without compression.
 func plain(e schemas.Event) (*nats.Msg, error) {
 	if len(e.Data) > maxData {
-		return nil, fmt.Errorf("write event %q: %w: its data comes to more than %d MiB", e.ID, schemas.ErrInvalid, maxData>>20)
+		return nil, fmt.Errorf("write event %q: %w: its data has more than %d MiB", e.ID, schemas.ErrInvalid, maxData>>20)
 	}
 	h := make(nats.Header, 13)
 	set := func(name, value string) { h[cloudevent.HeaderPrefix+name] = []string{value} }
@@ -109,7 +108,7 @@ func plain(e schemas.Event) (*nats.Msg, error) {
 	return &nats.Msg{Subject: e.Channel, Header: h, Data: e.Data}, nil
 }
 
-// pack compresses the body of m, which carries e.
+// pack compresses the body of m, the message of e.
 func pack(m *nats.Msg, e schemas.Event) error {
 	small, err := compress(e.Data)
 	if err != nil {
@@ -120,11 +119,11 @@ func pack(m *nats.Msg, e schemas.Event) error {
 	return nil
 }
 
-// decode reads an event in binary mode, in structured mode, or as bare structured JSON without headers, as people
-// and older publishers write it. Header names may have any case, attributes that Rehome does not use are ignored.
-// Channel and Sequence are left empty. Every error wraps [schemas.ErrInvalid].
+// decode reads an event in binary mode, in structured mode, or as structured JSON without headers, which people and older
+// publishers write. Header names may have any case, and attributes that Rehome does not use are ignored. It does not set Channel
+// and Sequence. Every error wraps [schemas.ErrInvalid].
 //
-// Uncompressed data has at most so many bytes.
+// most limits the uncompressed data, in bytes.
 func decode(h nats.Header, body []byte, most int) (schemas.Event, error) {
 	attributes, err := cloudevent.ReadAttributes(h)
 	if err != nil {
@@ -149,8 +148,8 @@ func decode(h nats.Header, body []byte, most int) (schemas.Event, error) {
 	return schemas.Event{}, fmt.Errorf("read CloudEvent: %w: %w", schemas.ErrInvalid, err)
 }
 
-// headers returns the values of headers, whose names may have any case. Empty means there is none. It fails if one is
-// given more than once.
+// headers returns the value of each header, with names in any case. A missing header has the value "". It fails if a header
+// occurs more than once.
 func headers(h nats.Header, names ...string) (values []string, err error) {
 	values = make([]string, len(names))
 	for key, given := range h {
@@ -159,7 +158,7 @@ func headers(h nats.Header, names ...string) (values []string, err error) {
 				continue
 			}
 			if values[i] != "" || len(given) > 1 {
-				return nil, fmt.Errorf("header %s is given more than once", name)
+				return nil, fmt.Errorf("header %s occurs more than once", name)
 			}
 			values[i] = given[0]
 		}
@@ -182,14 +181,14 @@ func compress(data []byte) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// decompress reads data of at most so many bytes that was sent with an encoding. Empty means it is not encoded.
+// decompress decodes data with the given encoding, at most most bytes of it. An empty encoding means that the data is plain.
 func decompress(encoding string, data []byte, most int) ([]byte, error) {
 	switch encoding {
 	case "", "identity":
 		return data, nil
 	case gzipEncoding:
 	default:
-		return nil, fmt.Errorf("content encoding %q is not known, want %s", encoding, gzipEncoding)
+		return nil, fmt.Errorf("content encoding %q is unknown, want %s", encoding, gzipEncoding)
 	}
 	r, err := gzip.NewReader(bytes.NewReader(data))
 	if err != nil {
@@ -200,12 +199,12 @@ func decompress(encoding string, data []byte, most int) ([]byte, error) {
 		return nil, fmt.Errorf("data is not compressed with %s: %w", gzipEncoding, err)
 	}
 	if len(plain) > most {
-		return nil, fmt.Errorf("compressed data comes to more than %d MiB", most>>20)
+		return nil, fmt.Errorf("compressed data has more than %d MiB", most>>20)
 	}
 	return plain, nil
 }
 
-// letter is a message of a stream, readable or not.
+// letter is a message of a stream. It may be unreadable.
 type letter struct {
 	Stream   string
 	Subject  string
@@ -223,10 +222,10 @@ func (p Prefix) letterOf(m jetstream.Msg, meta *jetstream.MsgMetadata, epoch uin
 	}
 }
 
-// number returns the sequence of the letter for readers.
+// number returns the sequence of the letter with the epoch, for readers.
 func (l letter) number() uint64 { return l.Sequence + l.epoch }
 
-// event reads the letter. Uncompressed data has at most so many bytes.
+// event decodes the letter. most limits the uncompressed data, in bytes.
 func (l letter) event(most int) (schemas.Event, error) {
 	e, err := decode(l.Header, l.Data, most)
 	if err != nil {
@@ -236,15 +235,15 @@ func (l letter) event(most int) (schemas.Event, error) {
 	return e, nil
 }
 
-// epoch returns the number that is added to the sequences of a table, so that a later message has a higher number also
-// after the stream was lost and made again: roles that lived on know the old numbers. It is the time at which the
-// stream was made, in microseconds: above every number given before, as long as fewer than a million messages a second
-// are stored. The stream itself begins at 1: a server whose disk is full lists all sequences from 1 on.
+// epoch returns the number that is added to the sequences of a table. It makes the number of a later message higher even if the
+// stream was lost and created again, because running processes remember old numbers. It is the creation time of the stream in
+// microseconds, which exceeds every earlier number as long as fewer than a million messages per second are stored. The stream
+// itself begins at 1: a server with a full disk lists all sequences from 1 on.
 func epoch(info *jetstream.StreamInfo) uint64 {
 	isTable := slices.ContainsFunc([]string{StreamScopes, StreamIntents, StreamRequests, StreamMaintenances}, func(name string) bool {
 		return strings.HasSuffix(info.Config.Name, strings.TrimPrefix(name, "KV_"))
 	})
-	if !isTable || info.Config.FirstSeq > 1 { // made by an older version, with the epoch in it
+	if !isTable || info.Config.FirstSeq > 1 { // an older version created the stream, with the epoch in it
 		return 0
 	}
 	return uint64(info.Created.UnixMicro())

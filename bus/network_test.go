@@ -27,7 +27,7 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-// port is an embedded server that listens, and the directory with what participants need.
+// port is an embedded server that listens, and the directory with the files of the participants.
 type port struct {
 	dir     string
 	options bus.ServerOptions
@@ -58,7 +58,7 @@ func listening(t *testing.T) port {
 
 func (p port) url() string { return "tls://" + p.server.Addr().String() }
 
-// join connects as a participant over the network.
+// join connects over the network as a participant.
 func (p port) join(t *testing.T, name string) *bus.Bus {
 	t.Helper()
 	return bustest.Connect(t, bus.Options{
@@ -67,7 +67,7 @@ func (p port) join(t *testing.T, name string) *bus.Bus {
 	})
 }
 
-// bare connects as a participant without Rehome.
+// bare connects as a participant with the plain NATS client.
 func (p port) bare(t *testing.T, name string) *nats.Conn {
 	t.Helper()
 	seed, err := nats.NkeyOptionFromSeed(filepath.Join(p.dir, name+credentials.SeedSuffix))
@@ -122,7 +122,7 @@ func TestOthersTakePartOverTheNetwork(t *testing.T) {
 	}
 }
 
-// TestFunctionsWorkInTheirAccounts answers a scope with the key of each host of functions, and asks a function outside.
+// TestFunctionsWorkInTheirAccounts answers a scope with the key of each host of functions, and calls an external function.
 func TestFunctionsWorkInTheirAccounts(t *testing.T) {
 	p := listening(t)
 	inside := bustest.Connect(t, bus.Options{Server: p.server})
@@ -162,7 +162,7 @@ func TestFunctionsWorkInTheirAccounts(t *testing.T) {
 	}
 }
 
-func TestNobodyDoesWhatAnotherIsThereFor(t *testing.T) {
+func TestRightsDoNotOverlap(t *testing.T) {
 	p := listening(t)
 	inside := bustest.Connect(t, bus.Options{Server: p.server})
 	bustest.SetUp(t, inside, bus.Setup{Strategies: []string{strategy}})
@@ -189,7 +189,7 @@ func TestNobodyDoesWhatAnotherIsThereFor(t *testing.T) {
 				return !errors.Is(err, bus.ErrNotConnected)
 			})
 			want := fmt.Sprintf("%s may not publish on %q", name, e.Channel)
-			if name == "listener" && errors.Is(err, bus.ErrNotPermitted) { // nor hear that it was stored, which is asked for first
+			if name == "listener" && errors.Is(err, bus.ErrNotPermitted) { // and it needs the right to get the acknowledgment, which the server checks first
 				continue
 			}
 			if !errors.Is(err, bus.ErrNotPermitted) || !strings.HasSuffix(err.Error(), want) {

@@ -13,7 +13,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Role is the part that a participant has on the bus. It is also the [Options.Name] of a process of Rehome.
+// Role is the role of a participant on the bus. It is also the [Options.Name] of a process of Rehome.
 type Role string
 
 // The roles. [RoleAll] is `rehome run` with an external bus. There can be several functions, senders, and forwarders.
@@ -34,8 +34,8 @@ const (
 	RoleSender      Role = "sender"
 )
 
-// polls returns whether a role reads streams without consumers of its own. A server delivers the messages of a consumer on any subject
-// that the consumer names. So only a process with all roles, which owns these subjects anyway, makes consumers to read.
+// polls reports whether a role reads streams without consumers. A server delivers the messages of a consumer to any subject that
+// the consumer names. So only a process with all roles, which owns these subjects anyway, creates consumers to read.
 func (r Role) polls() bool {
 	return slices.Contains([]Role{RoleWatcher, RoleActuator, RoleMaintenance, RoleAPI, RoleReader, RoleOperator}, r)
 }
@@ -55,9 +55,10 @@ const (
 // The subjects of each stream and the rights of each role derive from the table of nouns.
 type Noun struct {
 	Name string
-	// Stream stores its messages, on subjects that begin with the name. [schemas.Subjects] lists the subjects of events.
+	// Stream is the name of the stream for its messages. Their subjects begin with that name. [schemas.Subjects] lists the
+	// subjects of events.
 	Stream string
-	// Type is the type of its events. Empty means its messages are no events of their own.
+	// Type is the type of its events. It is empty if its messages are not events.
 	Type string
 
 	publish []Role // write to its subjects, or to the keys of its bucket; of events, [schemas.Publishers]
@@ -73,7 +74,7 @@ func Nouns() []Noun { return slices.Clone(table) }
 
 var table = withPublishers(rows())
 
-// withPublishers adds the publishers of events. An event type without a row is history that each listener may read.
+// withPublishers adds the publishers of events. An event type without a row is history that every listener may read.
 func withPublishers(all []Noun) []Noun {
 	for _, typ := range schemas.EventTypes() {
 		i := slices.IndexFunc(all, func(n Noun) bool { return n.Type == typ })
@@ -160,7 +161,7 @@ const (
 	MaintenanceChannels = schemas.Prefix + ".maintenance.>"
 )
 
-// prefix returns the beginning of all subjects of the noun, with its dot.
+// prefix returns the beginning of all subjects of the noun, including the dot.
 func (n Noun) prefix() string {
 	if n.isBucket() {
 		return subject(n.Stream, "")
@@ -168,7 +169,7 @@ func (n Noun) prefix() string {
 	return schemas.Prefix + "." + n.Name + "."
 }
 
-// isBucket returns whether the noun is an entry of a key-value bucket.
+// isBucket reports whether the noun is an entry of a key-value bucket.
 func (n Noun) isBucket() bool { return strings.HasPrefix(n.Stream, "KV_") }
 
 // streams returns the names of all streams, in display order.
@@ -203,7 +204,7 @@ func streamOf(subject string) string {
 	return n.Stream
 }
 
-// strategyOf returns the token of the strategy in the subject of a scope or of intents. Empty means it is neither.
+// strategyOf returns the token of the strategy in the subject of a scope or of intents. It is empty for any other subject.
 func strategyOf(subject string) string {
 	if n, tokens, ok := nounOf(subject); ok && (n.Type == schemas.ScopeType || n.Type == schemas.IntentsType) {
 		return tokens[0]
@@ -211,8 +212,8 @@ func strategyOf(subject string) string {
 	return ""
 }
 
-// Prefix separates installations that share an account of a NATS server: it begins the names of their streams and their subjects.
-// Code of Rehome, its metrics, and its events use the names without it. The zero value: none.
+// Prefix separates installations that share an account of a NATS server. The names of their streams and their subjects begin with
+// it. The code, metrics, and events of Rehome use names without it. The zero value is no prefix.
 //
 //	rehome.scope.S.P.node.n1    eu1.rehome.scope.S.P.node.n1
 //	REHOME_SCOPES               eu1_REHOME_SCOPES
@@ -229,7 +230,7 @@ func (p Prefix) Check() error {
 	return nil
 }
 
-// stream returns the name of a stream or a bucket on the server. It leaves other names alone.
+// stream returns the name of a stream or a bucket on the server. It returns other names unchanged.
 func (p Prefix) stream(name string) string {
 	if rest, isBucket := strings.CutPrefix(name, "KV_"); isBucket {
 		return "KV_" + p.stream(rest)
@@ -240,7 +241,8 @@ func (p Prefix) stream(name string) string {
 	return string(p) + "_" + name
 }
 
-// subject returns a subject on the server: a channel, the key of a bucket, or a question about a stream. It leaves others alone.
+// subject returns the subject on the server of a channel, a key of a bucket, or a JetStream request. It returns other subjects
+// unchanged.
 func (p Prefix) subject(s string) string {
 	switch first, rest, _ := strings.Cut(s, "."); {
 	case p == "":
@@ -268,7 +270,7 @@ func (p Prefix) subjects(all []string) []string {
 	return mapped
 }
 
-// cut returns the name or the subject without the prefix.
+// cut removes the prefix from a name or a subject.
 func (p Prefix) cut(s string) string {
 	if p == "" {
 		return s
@@ -282,7 +284,7 @@ func (p Prefix) cut(s string) string {
 	return strings.TrimPrefix(strings.TrimPrefix(s, string(p)+"_"), string(p)+".")
 }
 
-// prefixed calls JetStream with the names of streams and subjects on the server.
+// prefixed calls JetStream with the stream names and subjects on the server.
 type prefixed struct {
 	jetstream.JetStream
 	prefix Prefix

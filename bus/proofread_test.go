@@ -59,7 +59,7 @@ func TestProofread(t *testing.T) {
 	}
 }
 
-func TestAFloodOfWhatIsWrongDoesNotFloodTheDeadLetters(t *testing.T) {
+func TestProofreadLimitsDeadLetters(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	began := time.Now()
 	for i := range 1000 {

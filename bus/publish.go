@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	// ackWithin is how long one publish waits for the server.
+	// ackWithin limits one publish.
 	ackWithin = 5 * time.Second
 	// silence is how long a publish waits before it sends a message again, and then twice that. A stopping stream
 	// leader loses messages; a disk needs 20 ms.
 	silence = time.Second
 	// inFlight is how many events [Bus.PublishAll] sends before it waits, so that the disk is never idle.
 	inFlight = 256
-	// allWithin limits each of these: a slow disk needs 20 ms for one, and so 5 s for the last of them.
+	// allWithin limits each of these events: a slow disk needs 20 ms for one, and so 5 s for the last one.
 	allWithin = 15 * time.Second
 	// answerTries limits how often an answer is compared again because another one came in between. Each time one
 	// writer wins.
@@ -34,7 +34,7 @@ const (
 )
 
 // errSuperseded means that the table changed between a read and a write.
-var errSuperseded = errors.New("another answer came in between")
+var errSuperseded = errors.New("another answer was stored meanwhile")
 
 // Publish stores e on its channel and returns its sequence: for a scope or intents, the number that readers see.
 //
@@ -131,8 +131,8 @@ func (b *Bus) publish(ctx context.Context, m *nats.Msg, o ...jetstream.PublishOp
 	}
 }
 
-// message encodes e. Events of the history and requests have an ID, by which their stream recognizes a second copy.
-// Scopes must have none, because their stream remembers the ID longer than the scope. Intents have their own order.
+// message encodes e. Events of the history and requests have a message ID, and their stream drops a second copy with the same ID.
+// Scopes have none, because their stream remembers an ID longer than the scope. Intents are ordered by their sequence.
 func (b *Bus) message(e schemas.Event) (*nats.Msg, error) {
 	e.Installation = cmp.Or(b.installation.Load().ID(), e.Installation)
 	m, err := encode(e)

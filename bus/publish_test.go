@@ -68,7 +68,7 @@ func incompressible(n int) []byte {
 	return []byte(`"` + hex.EncodeToString(half) + `"`)
 }
 
-func TestWhatCannotBePublishedAsItIsIsInvalid(t *testing.T) {
+func TestUnpublishableEventIsInvalid(t *testing.T) {
 	b := bustest.New(t)
 	for name, change := range map[string]func(*schemas.Event){
 		"too large":             func(e *schemas.Event) { e.Data = incompressible(24 << 20) },
@@ -115,7 +115,7 @@ func TestPublishingManyStoresAllThatCanBeInOrder(t *testing.T) {
 	}
 }
 
-func TestPublishingManySaysWhichAreTooLargeAndForWhat(t *testing.T) {
+func TestPublishAllNamesTooLargeEvents(t *testing.T) {
 	b := bustest.New(t)
 	good, large, unpacked := delta(t, "a"), delta(t, "b"), delta(t, "c")
 	large.Data = incompressible(24 << 20)
@@ -127,7 +127,7 @@ func TestPublishingManySaysWhichAreTooLargeAndForWhat(t *testing.T) {
 	}
 	want := map[string]string{
 		large.ID:    "publish event " + large.ID + " on rehome.delta.node.taints.b: invalid event: nats: maximum payload exceeded, which is 8388608 bytes",
-		unpacked.ID: fmt.Sprintf("write event %q: invalid event: its data comes to more than 64 MiB", unpacked.ID),
+		unpacked.ID: fmt.Sprintf("write event %q: invalid event: its data has more than 64 MiB", unpacked.ID),
 	}
 	if !reflect.DeepEqual(got, want) || rest != nil {
 		t.Errorf("got  %q and %v\nwant %q", got, rest, want)

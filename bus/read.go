@@ -17,49 +17,50 @@ import (
 )
 
 const (
-	// pullFor is how long a pull waits at the server before it is renewed, and pullBeat the time between heartbeats of the server:
-	// after two missing ones the client pulls again. So a reader notices a server that was killed.
+	// pullFor is how long a pull waits at the server before it is renewed. pullBeat is the time between heartbeats of the server;
+	// after two missing ones the client pulls again, so a reader notices that a server was killed.
 	pullFor  = 30 * time.Second
 	pullBeat = 2 * time.Second
-	// readAhead is how many messages a consumer gets at once.
+	// readAhead is the number of messages that a consumer gets at once.
 	readAhead = 256
-	// polledAtOnce is how many sequences a reader without a consumer looks through at once, with so many questions at a time.
+	// polledAtOnce is the number of sequences that a reader without a consumer looks up at once, with that many requests.
 	polledAtOnce, questions = 1024, 16
-	// forgotten is when the server removes the consumer of a dead reader.
+	// forgotten is the time after which the server removes the consumer of a dead reader.
 	forgotten = time.Minute
-	// tidyWithin bounds work that is only done to be tidy.
+	// tidyWithin limits cleanup that is optional.
 	tidyWithin = time.Second
-	// mostSilent is how many questions in a row may get no answer before reading fails.
+	// mostSilent is the number of consecutive requests without a response after which reading fails.
 	mostSilent = 5
-	// subscribeBuffer is how many messages a subscriber may be behind: the scopes of 1,000 nodes that are all evaluated at once.
+	// subscribeBuffer is the number of messages that a subscriber may be behind: the scopes of 1,000 nodes that are all evaluated
+	// at once.
 	subscribeBuffer = 1024
 )
 
-// pollDelays returns when a reader without a consumer looks for new messages: soon after one was published, which its
-// stream may not have stored yet, and later because the stream may be another one.
+// pollDelays returns when a reader without a consumer looks for new messages: soon after a message was published, because the
+// stream may not have stored it yet, and later because it may belong to another stream.
 func pollDelays() backoff { return backoff{first: 5 * time.Millisecond, most: time.Second} }
 
-// errSilence says that no message came for a while.
+// errSilence means that no message arrived for a while.
 var errSilence = errors.New("no message came")
 
-// source says which messages of a stream to read.
+// source selects messages of a stream.
 type source struct {
 	stream   string
 	channels []string  // empty means all
 	since    time.Time // leaves out older messages; zero means none
 	after    uint64    // leaves out messages up to this sequence, whatever since is
-	// unheard leaves new messages for the next regular look, up to a second later, and needs no right to subscribe.
+	// unheard reads new messages only at the next regular poll, up to a second later, and needs no right to subscribe.
 	unheard bool
 }
 
-// reader reads a stream in order and without a gap. Not for concurrent use.
+// reader reads a stream in order and without gaps. It is not safe for concurrent use.
 type reader interface {
-	// next returns the next message when there is one.
+	// next waits for the next message and returns it.
 	next(context.Context) (letter, error)
 	close()
 }
 
-// read makes a reader that begins after a sequence, or if that is 0 at the beginning of the source.
+// read returns a reader that begins after a sequence, or at the beginning of the source if the sequence is 0.
 func (b *Bus) read(ctx context.Context, s source, after uint64, stream jetstream.Stream) (reader, error) {
 	if Role(b.name).polls() {
 		return b.polling(s, after, stream)
@@ -132,7 +133,7 @@ type polling struct {
 	live     []*nats.Subscription // signal to heard
 }
 
-// polling makes a reader that also hears when something is published.
+// polling returns a reader that also notices when a message is published.
 func (b *Bus) polling(s source, after uint64, stream jetstream.Stream) (reader, error) {
 	r := b.poll(s, after, stream)
 	channels := s.channels
@@ -158,7 +159,7 @@ func (b *Bus) polling(s source, after uint64, stream jetstream.Stream) (reader, 
 	return r, nil
 }
 
-// poll makes a reader that begins after a sequence, or if that is 0 at the beginning of the source.
+// poll returns a reader that begins after a sequence, or at the beginning of the source if the sequence is 0.
 func (b *Bus) poll(s source, after uint64, stream jetstream.Stream) *polling {
 	r := &polling{bus: b, stream: stream, made: stream.CachedInfo().Created, source: s, channels: s.channels, heard: make(chan struct{}, 1)}
 	if len(r.channels) == 0 {
@@ -196,8 +197,7 @@ func (r *polling) next(ctx context.Context) (letter, error) {
 	return l, nil
 }
 
-// fill reads the next messages, unless there are none. It fails if the stream was made again, or restored to an older
-// state.
+// fill reads the next messages, if there are any. It fails if the stream was created again or restored to an older state.
 func (r *polling) fill(ctx context.Context) error {
 	info, err := r.stream.Info(ctx)
 	switch {
@@ -241,8 +241,7 @@ func (r *polling) fill(ctx context.Context) error {
 	return nil
 }
 
-// earliest returns the next message of the channels, so that a gap in a stream costs one question. nil means there is
-// none.
+// earliest returns the next message of the channels, or nil. A gap in a stream costs one request.
 func (r *polling) earliest(ctx context.Context) (first *letter, err error) {
 	for _, channel := range r.channels {
 		m, err := r.get(ctx, r.from, channel)
@@ -259,9 +258,9 @@ func (r *polling) earliest(ctx context.Context) (first *letter, err error) {
 	return first, nil
 }
 
-// first returns the sequence of the first message since the time of the source, or the one after the last.
+// first returns the sequence of the first message since the time of the source, or the sequence after the last message.
 func (r *polling) first(ctx context.Context, last uint64) (uint64, error) {
-	question, err := json.Marshal(map[string]any{"start_time": r.source.since, "next_by_subj": ">"}) // the client library has none by time
+	question, err := json.Marshal(map[string]any{"start_time": r.source.since, "next_by_subj": ">"}) // the client library has no request by time
 	if err != nil {
 		return 0, err
 	}
@@ -355,7 +354,7 @@ func (b *Bus) list(ctx context.Context, s source, take func(letter) error) error
 	return nil
 }
 
-// sequences returns the sequences of the messages that a source of all channels has now, in order. It does not read the messages.
+// sequences returns the sequences of all current messages of a source of all channels, in order. It does not read the messages.
 func (b *Bus) sequences(ctx context.Context, s source) (all []uint64, err error) {
 	stream, err := b.js.Stream(ctx, s.stream)
 	if err != nil {
@@ -400,7 +399,7 @@ func (b *Bus) follow(ctx context.Context, s source, take func(context.Context, l
 			last = min(s.after, info.State.LastSeq)
 		case made.IsZero() && s.since.IsZero():
 			last = info.State.LastSeq
-		case !made.IsZero() && (!made.Equal(info.Created) || info.State.LastSeq < last): // made again, or restored to an older state
+		case !made.IsZero() && (!made.Equal(info.Created) || info.State.LastSeq < last): // the stream was created again or restored to an older state
 			last = 0
 		}
 		made = info.Created
@@ -426,9 +425,9 @@ func (b *Bus) follow(ctx context.Context, s source, take func(context.Context, l
 type Query struct {
 	// Channels are NATS subjects, with wildcards, that must not overlap. Empty means all of the history.
 	Channels []string
-	// Since leaves out older events. Zero means everything, or with Follow only the events that are stored from now on.
+	// Since excludes older events. Zero selects everything, or with Follow only events that are stored from now on.
 	Since time.Time
-	// After leaves out events up to this sequence. Zero: none. If it is set, Since has no effect.
+	// After excludes events up to this sequence. Zero excludes none. If it is set, Since has no effect.
 	After uint64
 	// Follow continues with new events.
 	Follow bool
@@ -437,13 +436,13 @@ type Query struct {
 // history returns the channels of all events of the history.
 func history() []string { return append(subjectsOf(StreamEvents), IntentsChannels) }
 
-// Events calls handle with events of the history in the order in which they were stored, one at a time. The server copies intents
-// to the history: they can come after their first verdict, and a message that was replaced before is missing.
+// Events calls handle with events of the history, one at a time, in the order in which they were stored. The server copies
+// intents to the history: they can come after their first verdict, and a message that was replaced before is missing.
 //
 // Without Follow it returns after the events that the history has. With Follow it returns nil when ctx ends, waits while there is
 // no connection, and calls handle once for each event. If the history was lost, it begins at the start of the new one.
 //
-// It returns the error of handle as it is. It logs unreadable messages; [Bus.Proofread] buries them.
+// It returns the error of handle unchanged. It logs unreadable messages; [Bus.Proofread] buries them.
 func (b *Bus) Events(ctx context.Context, q Query, handle func(schemas.Event) error) error {
 	if len(q.Channels) == 0 {
 		q.Channels = history()
@@ -453,7 +452,7 @@ func (b *Bus) Events(ctx context.Context, q Query, handle func(schemas.Event) er
 	take := func(l letter) error {
 		e, err := l.event(maxData)
 		if err != nil {
-			b.log.Warn("an event of the history cannot be read", "error", err)
+			b.log.Warn("cannot read an event of the history", "error", err)
 			return nil
 		}
 		refused = handle(e)
@@ -478,7 +477,7 @@ func (b *Bus) Events(ctx context.Context, q Query, handle func(schemas.Event) er
 	return refused
 }
 
-// Verdicts hands over the verdicts since a time, as [Bus.Events] does without Follow.
+// Verdicts calls handle with the verdicts since a time, like [Bus.Events] without Follow.
 func (b *Bus) Verdicts(ctx context.Context, since time.Time, handle func(schemas.Event)) error {
 	return b.Events(ctx, Query{Channels: []string{VerdictChannels}, Since: since}, func(e schemas.Event) error {
 		handle(b.taken(e))
@@ -486,7 +485,8 @@ func (b *Bus) Verdicts(ctx context.Context, since time.Time, handle func(schemas
 	})
 }
 
-// FollowVerdicts hands over every verdict since a time, and then each new one, in order, until ctx ends. Then it returns nil.
+// FollowVerdicts calls handle with every verdict since a time, and then with each new one, in order. It returns nil when ctx
+// ends.
 func (b *Bus) FollowVerdicts(ctx context.Context, since time.Time, handle func(schemas.Event)) error {
 	return b.Events(ctx, Query{Channels: []string{VerdictChannels}, Since: since, Follow: true}, func(e schemas.Event) error {
 		handle(b.taken(e))
@@ -494,15 +494,15 @@ func (b *Bus) FollowVerdicts(ctx context.Context, since time.Time, handle func(s
 	})
 }
 
-// The most messages that [Bus.Proofread] buries, so that a flood does not push the letters of others out of their stream.
+// These limit the messages that [Bus.Proofread] buries, so a flood does not push other letters out of their stream.
 const (
-	mostBuried  = 300         // at once
-	buriedAgain = time.Second // and then one in this time
+	mostBuried  = 300         // immediately
+	buriedAgain = time.Second // and after that, one per second
 )
 
-// Proofread copies invalid messages of the history to the dead letters: messages that are no events, and events for which flaw
-// returns an error. It reads deltas, verdicts, receipts, and maintenances from a time on until ctx ends, and then returns nil. Of
-// more than 300 invalid messages at once it logs the others. One process should do this.
+// Proofread copies invalid messages of the history to the dead letters: messages that are not events, and events for which flaw
+// returns an error. It reads the deltas, verdicts, receipts, and maintenances since a given time, and returns nil when ctx ends.
+// It buries at most 300 invalid messages at once, and logs the others. Run it in only one process.
 func (b *Bus) Proofread(ctx context.Context, since time.Time, flaw func(schemas.Event) error) error {
 	left, at := mostBuried, time.Now()
 	s := source{stream: StreamEvents, channels: subjectsOf(StreamEvents), since: since, unheard: true}
@@ -518,13 +518,13 @@ func (b *Bus) Proofread(ctx context.Context, since time.Time, flaw func(schemas.
 			left, at = min(mostBuried, left+n), at.Add(time.Duration(n)*buriedAgain)
 		}
 		if left == 0 {
-			b.log.Debug("an event of the history is wrong, and too many are for the dead letters", "channel", l.Subject, "error", err)
+			b.log.Debug("an event of the history is invalid; not storing it as a dead letter, because there are too many", "channel", l.Subject, "error", err)
 			return nil
 		}
 		left--
 		buried := b.bury(ctx, l, b.name, err)
 		if errors.Is(buried, ErrNotPermitted) {
-			b.log.Error("an event of the history is wrong, and must not be buried", "channel", l.Subject, "why", err, "error", buried)
+			b.log.Error("an event of the history is invalid; this role must not store it as a dead letter", "channel", l.Subject, "why", err, "error", buried)
 			return nil
 		}
 		return buried
@@ -541,8 +541,8 @@ func (b *Bus) Proofread(ctx context.Context, since time.Time, flaw func(schemas.
 // It calls subscribed, unless that is nil, when the subscriptions are active, and again after each loss of the connection. handle
 // does not run meanwhile.
 //
-// It fails with [ErrNotPermitted] if the server refuses a channel, and returns the errors of subscribed and handle as they are. It
-// logs unreadable messages.
+// It fails with [ErrNotPermitted] if the server refuses a channel, and returns errors of subscribed and handle unchanged. It logs
+// unreadable messages.
 func (b *Bus) Subscribe(
 	ctx context.Context, channels []string, subscribed func(context.Context) error, handle func(schemas.Event) error,
 ) error {
@@ -561,7 +561,7 @@ func (b *Bus) Subscribe(
 			if lost, err = b.health.wait(ctx); err != nil {
 				return nil //nolint:nilerr // ctx has ended
 			}
-			_ = b.nc.FlushTimeout(askWithin) // a refusal comes before the answer
+			_ = b.nc.FlushTimeout(askWithin) // a refusal arrives before this answer
 			if err, subject := b.health.refusal(b.nc.LastError()); err != nil && slices.Contains(channels, b.js.prefix.cut(subject)) {
 				return err
 			}
@@ -577,7 +577,7 @@ func (b *Bus) Subscribe(
 	}
 }
 
-// hear hands over messages until the connection is lost. over is true when no other will come.
+// hear delivers messages until the connection is lost. over is true if the subscription has ended.
 func (b *Bus) hear(
 	ctx context.Context, lost <-chan struct{}, messages <-chan *nats.Msg, handle func(schemas.Event) error,
 ) (over bool, err error) {
@@ -592,7 +592,7 @@ func (b *Bus) hear(
 		case m := <-messages:
 			e, err := decode(m.Header, m.Data, maxData)
 			if err != nil {
-				b.log.Warn("an event cannot be read", "channel", m.Subject, "error", err)
+				b.log.Warn("cannot read an event", "channel", m.Subject, "error", err)
 				continue
 			}
 			e.Channel = b.js.prefix.cut(m.Subject)

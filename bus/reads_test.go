@@ -5,8 +5,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/test/bustest"
 )
 
 // TestReadsOfKeys compares the readable streams and subjects of each confined participant's key with docs/security.md.
@@ -63,3 +67,95 @@ func TestReadsOfKeys(t *testing.T) {
 
 // reads are the messages that a key can read: in streams, and live ones by noun.
 type reads struct{ streams, subjects []string }
+
+// TestWritesOfKeys compares the subjects that each key may publish on with docs/security.md, without the questions to JetStream.
+// TestNoKeyWritesWhatAnotherOwns and TestEachKeyPublishesOnItsSubjectsOnly show that the servers enforce the rights.
+func TestWritesOfKeys(t *testing.T) {
+	const (
+		node   = ".RemovePods.default.node.x"
+		scopes = "rehome.dead." + bus.StreamScopes + ".RemovePods"
+		ack    = "$JS.ACK." + bus.StreamScopes + ".RemovePods.1.1.1.1.0"
+	)
+	breakers := []string{"$KV.REHOME_LEDGER.clear.all", "$KV.REHOME_LEDGER.move.x"}
+	want := map[bus.Role][]string{
+		bus.RoleWatcher: {
+			"rehome.delta.node.taints.x", "rehome.scope" + node, "rehome.receipt.other.x", "rehome.dead.REHOME_EVENTS.other",
+			"rehome.receipt.batch.x", "rehome.dead.REHOME_EVENTS.audit", "rehome.scope.Unhosted.default.node.x",
+		},
+		bus.RoleFunctions:  {"rehome.intents" + node, scopes, ack},
+		bus.RoleDispatcher: {"rehome.intents" + node, scopes, ack, asksOn},
+		bus.RoleActuator:   append([]string{"rehome.verdict.evicted.x"}, breakers...),
+		bus.RoleMaintenance: {
+			"rehome.intents.Maintenance.default.node.x", "rehome.receipt.other.x", "rehome.maintenance.x", "$KV.REHOME_MAINTENANCES.x",
+			"rehome.receipt.batch.x",
+		},
+		bus.RoleAPI:       {"rehome.request.http.x"},
+		bus.RoleSender:    {"rehome.request.batch.x"},
+		bus.RoleForwarder: {"rehome.dead.REHOME_EVENTS.audit"},
+		bus.RoleOperator: slices.Concat([]string{
+			"rehome.delta.node.taints.x", "rehome.scope" + node, "rehome.intents" + node, "rehome.verdict.evicted.x",
+		}, breakers, []string{"rehome.scope.Unhosted.default.node.x"}),
+	}
+	subjects := append(victims(), "rehome.request.batch.x", "rehome.receipt.batch.x", "rehome.dead."+bus.StreamEvents+".audit",
+		"rehome.intents.Unhosted.default.node.x", "rehome.scope.Unhosted.default.node.x")
+	roles := []bus.Participant{{Role: bus.RoleWatcher}, {Role: bus.RoleActuator}, {Role: bus.RoleMaintenance}, {Role: bus.RoleSetup}}
+	for _, who := range append(confined(), roles...) {
+		t.Run(who.String(), func(t *testing.T) {
+			k, got := key{who, bus.RightsOf(who, hosting).Publish}, []string(nil)
+			for _, subject := range subjects {
+				if k.may(subject) && !strings.HasPrefix(subject, "$JS.API.") {
+					got = append(got, subject)
+				}
+			}
+			if !slices.Equal(got, want[who.Role]) {
+				t.Errorf("%s writes on\n%q\nwant\n%q", who, got, want[who.Role])
+			}
+		})
+	}
+}
+
+// TestLiveIntents publishes intents as the key of the built-in functions. A listener receives them when they are published; the other
+// keys have accounts of their own, and find them in the history.
+func TestLiveIntents(t *testing.T) {
+	p := listening(t)
+	bustest.SetUp(t, bustest.Connect(t, bus.Options{Server: p.server}), bus.Setup{Strategies: []string{strategy}})
+	live := map[string]chan *nats.Msg{}
+	for _, name := range []string{"listener", "reader", "api", "operator"} {
+		nc := p.bare(t, name)
+		live[name] = make(chan *nats.Msg, 10)
+		for _, channel := range []string{bus.IntentsChannels, bus.DeltaChannels} {
+			if _, err := nc.ChanSubscribe(channel, live[name]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := nc.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e, a := answer(t, "a", 1, "pod-1")
+	if err := p.join(t, "functions").Answer(t.Context(), e, a); err != nil {
+		t.Fatal(err)
+	}
+	publish(t, p.join(t, "watcher"), delta(t, "a"))
+	for name, messages := range live {
+		want, got := []string{"delta"}, []string(nil)
+		if name == "listener" {
+			want = []string{"intents", "delta"}
+		}
+		for !slices.Contains(got, "delta") {
+			select {
+			case m := <-messages:
+				got = append(got, strings.Split(m.Subject, ".")[1])
+			case <-time.After(bustest.Patience):
+				t.Fatalf("%s received %q, want %q", name, got, want)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s received %q, want %q", name, got, want)
+		}
+	}
+	reader := p.join(t, "reader")
+	bustest.Eventually(t, "the reader finds the intents in the history", func() bool {
+		return slices.Contains(ids(t, reader, bus.Query{Channels: []string{bus.IntentsChannels}}), e.ID)
+	})
+}

@@ -208,7 +208,7 @@ func (r rig) forgetIDs(t *testing.T, name string) {
 	bustest.Eventually(t, "an ID of later is forgotten", func() bool { return !known() })
 }
 
-func TestARetryDoesNotTakeThePlaceOfWhatIsNewer(t *testing.T) {
+func TestRetryDoesNotReplaceNewerMessage(t *testing.T) {
 	t.Run("a scope that waits", func(t *testing.T) {
 		r := newRig(t, bus.Setup{})
 		old := r.stored(t, scope(t, "a", 1))
@@ -240,7 +240,7 @@ func TestARetryDoesNotTakeThePlaceOfWhatIsNewer(t *testing.T) {
 	})
 }
 
-func TestARetryIsNotHeldUpByWhatIsOlder(t *testing.T) {
+func TestRetryIgnoresOlderMessages(t *testing.T) {
 	t.Run("the answer to an older scope", func(t *testing.T) {
 		r := newRig(t, bus.Setup{})
 		give(t, r.bus, "a", 1, "pod-1")

@@ -9,13 +9,13 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Participant is one program or person on the bus.
+// Participant is a program or a user on the bus.
 type Participant struct {
 	Role Role
-	// Name tells functions, senders, or forwarders apart. It is the name of the strategy, the sender, or the listener. Other roles
-	// have none.
+	// Name distinguishes functions, senders, and forwarders. It is the name of the strategy, the sender, or the listener. It is
+	// empty for other roles.
 	Name string
-	// Subject is where a function is asked. Other roles have none.
+	// Subject is the NATS subject on which a function listens. It is empty for other roles.
 	Subject string
 }
 
@@ -30,12 +30,12 @@ func (p Participant) String() string {
 // Account is the account of the streams and the roles, on a server with keys for participants.
 const Account = "REHOME"
 
-// Account returns the account of the participant. A participant that publishes and makes no consumers has an account of its own, with
-// the imports of [Rights.Imports]. It may choose any subject for the answer to what it publishes; the server sends the answer there in
-// its own account, where no stream is. A listener publishes nothing, and a function only answers.
+// Account returns the account of the participant. A participant that publishes and creates no consumers has its own account, with
+// the imports of [Rights.Imports]. It may choose any reply subject, and the server sends the reply in the account of the
+// participant, which has no streams. A listener publishes nothing, and a function only replies.
 //
-// The watcher, the actuator, and maintenance share the account of the streams: nats-server does not pass on what one account publishes in
-// another to a third one, so senders and readers would not hear their events.
+// The watcher, the actuator, and maintenance share the account of the streams. A message that one account publishes into another
+// is not exported to a third account by nats-server, so senders and readers would not receive their events.
 func (p Participant) Account() string {
 	switch p.Role {
 	case RoleSetup, RoleWatcher, RoleActuator, RoleMaintenance, RoleAll, RoleListener, RoleFunction:
@@ -44,14 +44,14 @@ func (p Participant) Account() string {
 	return Account + "_" + p.String()
 }
 
-// Hosting says which strategies have functions, and where.
+// Hosting says which strategies have functions, and where they run.
 type Hosting struct {
 	// BuiltIn are the strategies that `rehome functions` hosts.
 	BuiltIn []string
-	// Outside are the strategies of other programs, which the dispatcher asks. The dispatcher may also ask them about the
-	// strategies of BuiltIn, except for requests and maintenances.
+	// Outside are the strategies of other programs, whose functions the dispatcher calls. The dispatcher may also call them for
+	// the strategies of BuiltIn, except for requests and maintenances.
 	Outside []string
-	// Subjects are where it asks them, unless it asks over HTTP.
+	// Subjects are the NATS subjects of these functions. It is empty if the dispatcher calls them over HTTP.
 	Subjects []string
 	// Prefix is [Options.Prefix] of all participants.
 	Prefix Prefix
@@ -61,19 +61,19 @@ type Hosting struct {
 type Rights struct {
 	Publish   []string // subjects, with wildcards
 	Subscribe []string // subjects, with wildcards
-	Reply     bool     // may answer each message that it gets, once
+	Reply     bool     // may reply to each received message, once
 }
 
-// Imports returns what a participant with an account of its own imports from [Account]: services to publish on, and streams to hear.
-// A service covers the question about JetStream in the account itself, also if the participant may not ask it: otherwise the server
-// answers all questions about JetStream in that account, too, and says that it has none.
+// Imports returns what a participant with its own account imports from [Account]: services to publish on, and streams to
+// subscribe to. A service also covers the request for information about JetStream, even if the participant may not send it.
+// Otherwise the server would answer such requests from the account of the participant, which has no JetStream.
 func (r Rights) Imports() (services, streams []string) {
 	services = withoutCovered(append([]string{server.JSApiAccountInfo}, r.Publish...))
 	streams = slices.DeleteFunc(slices.Clone(r.Subscribe), func(s string) bool { return strings.HasPrefix(s, inboxes) })
 	return services, streams
 }
 
-// AnswersOften returns whether JetStream answers a question on a subject with several messages.
+// AnswersOften reports whether JetStream answers a request on a subject with several messages.
 func AnswersOften(subject string) bool { return strings.HasPrefix(subject, api+"CONSUMER.MSG.NEXT.") }
 
 // RightsOf returns the minimal rights for all work of a participant, from the table of [Nouns]. The subjects come in no
@@ -106,16 +106,16 @@ func RightsOf(p Participant, h Hosting) Rights {
 	return r
 }
 
-// inboxes is the prefix of the subjects for answers.
+// inboxes is the prefix of reply subjects.
 const inboxes = "_INBOX_"
 
-// inbox returns the prefix of the subjects for answers to the participant.
+// inbox returns the prefix of the reply subjects of the participant.
 func inbox(name string) string { return inboxes + schemas.Token(name) }
 
-// api is the prefix of the questions about streams and consumers.
+// api is the prefix of requests about streams and consumers.
 const api = "$JS.API."
 
-// asking returns the questions about streams that a participant asks, whatever the nouns.
+// asking returns the requests about streams that a participant sends, independent of the nouns.
 func asking(p Participant, h Hosting) []string {
 	switch p.Role {
 	case RoleSetup:
@@ -140,7 +140,7 @@ func asking(p Participant, h Hosting) []string {
 	return nil
 }
 
-// on returns one question about each stream.
+// on returns one request for each stream.
 func on(question string) []string {
 	subjects := streams()
 	for i, stream := range subjects {
@@ -149,12 +149,12 @@ func on(question string) []string {
 	return subjects
 }
 
-// pulls returns the subject for requesting messages of a consumer.
+// pulls returns the subject of requests for messages of a consumer.
 func pulls(stream, consumer string) string {
 	return api + "CONSUMER.MSG.NEXT." + stream + "." + consumer
 }
 
-// add adds the rights to a noun, for a process that polls streams or one that makes consumers.
+// add adds the rights for a noun. A process either polls streams or creates consumers.
 func (r *Rights) add(n Noun, p Participant, h Hosting, polls bool) {
 	may := func(roles []Role, questions ...string) bool {
 		if !slices.Contains(roles, p.Role) {
@@ -176,7 +176,7 @@ func (r *Rights) add(n Noun, p Participant, h Hosting, polls bool) {
 		r.Subscribe = append(r.Subscribe, n.prefix()+">")
 	}
 	may(n.get, "STREAM.MSG.GET."+n.Stream, "STREAM.INFO."+n.Stream)
-	// A message that is gone already differs from one that cannot be removed: the client looks for it.
+	// Deleting a missing message and lacking the right to delete give different results: the client looks for the message.
 	may(n.drop, "STREAM.MSG.DELETE."+n.Stream, "STREAM.MSG.GET."+n.Stream, "STREAM.INFO."+n.Stream)
 	switch {
 	case polls || n.Stream == StreamMaintenances: // a small table, which every process polls
@@ -234,8 +234,8 @@ func (n Noun) own(p Participant, h Hosting) (subjects []string) {
 // anyStrategy stands for all strategies in [Hosting].
 const anyStrategy = "*"
 
-// strategies returns the tokens of the strategies that a role answers for. nil means it answers for none. No policy can
-// name the strategies of requests and maintenances, so the dispatcher never answers for them.
+// strategies returns the tokens of the strategies whose scopes a role answers. nil means none. No policy can name the strategies
+// of requests and maintenances, so the dispatcher never answers their scopes.
 func strategies(role Role, h Hosting) (list []string) {
 	switch role {
 	case RoleFunctions:
@@ -258,7 +258,7 @@ func strategies(role Role, h Hosting) (list []string) {
 	return all
 }
 
-// withoutCovered leaves out subjects that another one of the list covers.
+// withoutCovered removes subjects that another subject of the list covers.
 func withoutCovered(subjects []string) []string {
 	slices.Sort(subjects)
 	subjects = slices.Compact(subjects)

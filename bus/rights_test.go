@@ -31,10 +31,10 @@ import (
 // asksOn is the subject of the function outside that takes part.
 const asksOn = "functions.keep-off-spot"
 
-// hosting is which functions there are.
+// hosting lists all kinds of functions.
 var hosting = bus.Hosting{BuiltIn: []string{strategy}, Subjects: []string{asksOn}}
 
-// jobs are the whole work of each participant.
+// jobs has the whole work of each participant.
 var jobs = []struct {
 	who bus.Participant
 	do  func(part) error
@@ -107,7 +107,7 @@ func TestPrefix(t *testing.T) {
 	}
 }
 
-// fails checks that a job fails with one right less, at once, and that the failure names the right.
+// fails checks that a job fails at once without one of its rights, and that the error names the right.
 func (h *house) fails(t *testing.T, who bus.Participant, less rightsWithout, do func(part) error) {
 	p := h.join(t, who, less.missing)
 	err := do(p)
@@ -131,7 +131,7 @@ func (h *house) fails(t *testing.T, who bus.Participant, less rightsWithout, do 
 	}
 }
 
-// rightsWithout are rights with one right missing.
+// rightsWithout is the rights of a participant without one right.
 type rightsWithout struct {
 	missing string // a subject, or reply
 	rights  bus.Rights
@@ -156,7 +156,7 @@ func without(all bus.Rights) (list []rightsWithout) {
 	return list
 }
 
-// house is a server with a user for a participant, and one for each of its rights who lacks that.
+// house is a server with one user for a participant, and one user for each of its rights that lacks the right.
 type house struct {
 	store   string
 	address string
@@ -166,7 +166,7 @@ type house struct {
 	raw     jetstream.JetStream
 }
 
-// userOf returns the name of the user of a participant who lacks a right.
+// userOf returns the name of the user of a participant that lacks a right.
 func userOf(who bus.Participant, missing string) string { return who.String() + "|" + missing }
 
 func permissions(r bus.Rights) *server.Permissions {
@@ -201,12 +201,12 @@ func newHouse(t *testing.T, who bus.Participant, all bus.Rights, prefix bus.Pref
 	return h
 }
 
-// url returns where a user connects.
+// url returns the URL for a user.
 func (h *house) url(user string) string {
 	return (&url.URL{Scheme: "nats", User: url.UserPassword(user, "x"), Host: h.address}).String()
 }
 
-// connect returns a bare client.
+// connect returns a plain NATS client.
 func (h *house) connect(t *testing.T, user, inbox string, refused func(error)) (*nats.Conn, jetstream.JetStream) {
 	t.Helper()
 	nc, err := nats.Connect(h.url(user), nats.CustomInboxPrefix(inbox),
@@ -222,7 +222,7 @@ func (h *house) connect(t *testing.T, user, inbox string, refused func(error)) (
 	return nc, js
 }
 
-// furnish makes all streams, and buckets that are large enough for the server to slow its readers down.
+// furnish creates all streams, and buckets large enough that the server slows their readers down.
 func (h *house) furnish(t *testing.T) {
 	t.Helper()
 	bustest.SetUp(t, h.admin, bus.Setup{Strategies: []string{strategy}})
@@ -256,7 +256,7 @@ func (r *refusals) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// bare takes down what was refused to the bare client.
+// bare records the refusals of the plain client.
 func (r *refusals) bare(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -283,7 +283,7 @@ func (r *refusals) list() []string {
 	return slices.Concat(r.subjects, r.others)
 }
 
-// part is a participant at work.
+// part is a participant and its connections.
 type part struct {
 	*house
 	t           *testing.T
@@ -295,7 +295,7 @@ type part struct {
 	refusals    *refusals
 }
 
-// join connects a participant who lacks a right.
+// join connects a participant that lacks a right.
 func (h *house) join(t *testing.T, who bus.Participant, missing string) part {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -318,7 +318,7 @@ func (h *house) join(t *testing.T, who bus.Participant, missing string) part {
 	return p
 }
 
-// all does one thing after the other, up to the first that fails or is refused.
+// all runs steps in order until one fails or is refused.
 func (p part) all(steps ...func(part) error) error {
 	for _, step := range steps {
 		if err := step(p); err != nil || len(p.refusals.list()) > 0 {
@@ -328,7 +328,7 @@ func (p part) all(steps ...func(part) error) error {
 	return nil
 }
 
-// until lets something run until done is closed, or something is refused.
+// until runs something until done is closed, or something is refused.
 func (p part) until(done <-chan struct{}, run func(context.Context) error) error {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.t.Context(), bustest.Patience)
@@ -356,7 +356,7 @@ func (p part) until(done <-chan struct{}, run func(context.Context) error) error
 	return late
 }
 
-// attend looks for the streams.
+// attend checks the streams.
 func (p part) attend() error {
 	found := make(chan struct{})
 	err := p.until(found, func(ctx context.Context) error {
@@ -371,8 +371,8 @@ func (p part) attend() error {
 	return err
 }
 
-// theirs returns the error of the bare client, which does not know why it got no answer. The list contains the refused
-// subjects.
+// theirs returns the error of the plain client with the refused subjects, because the client does not know why a reply is
+// missing.
 func theirs(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) {
 		return fmt.Errorf("%w: %w", bus.ErrNotPermitted, err)
@@ -380,7 +380,7 @@ func theirs(err error) error {
 	return err
 }
 
-// setUp makes all streams on a server that has none, and again on one that has them.
+// setUp creates all streams on an empty server, and again on a server that has them.
 func (p part) setUp() error {
 	names := []string{
 		bus.StreamEvents, bus.StreamScopes, bus.StreamIntents, bus.StreamDead, bus.StreamLedger, bus.StreamRequests,
@@ -402,7 +402,7 @@ func (p part) setUp() error {
 	return p.all(part.setUpOnce, part.setUpOnce, part.listeners)
 }
 
-// listeners makes, changes, and removes the listener of a forwarder.
+// listeners creates, changes, and removes the listener of a forwarder.
 func (p part) listeners() error {
 	ctx := p.t.Context()
 	return errors.Join(p.bus.AddListener(ctx, bus.Listener{Name: "new"}), p.bus.RemoveListener(ctx, "new"))
@@ -418,14 +418,14 @@ func (p part) setUpOnce() error {
 	}
 }
 
-// letter is a message that is no event, on its way to the dead letters.
+// letter is an invalid message that goes to the dead letters.
 func (p part) bury(stream, channel string) error {
 	e := event(p.t, schemas.Delta{Kind: schemas.NodeTaints, Object: schemas.ObjectRef{Kind: "Node", Name: "a"}})
 	e.Channel, e.Sequence = channel, uint64(time.Now().UnixNano())
 	return p.bus.Bury(p.t.Context(), stream, e, errors.New("an unreadable message"))
 }
 
-// watch publishes, buries what is wrong, follows verdicts, and answers requests.
+// watch publishes, buries invalid events, follows verdicts, and answers requests.
 func (p part) watch() error {
 	s := scope(p.t, "a", int(time.Now().UnixNano()))
 	if err := p.bus.PublishAll(p.t.Context(), []schemas.Event{delta(p.t, "a"), s}); err != nil {
@@ -443,7 +443,7 @@ func (p part) watch() error {
 	return p.request()
 }
 
-// pass passes on the request of a user.
+// pass publishes the request of a user.
 func (p part) pass() error {
 	_, err := p.bus.Publish(p.t.Context(), p.loose(fmt.Sprintf("rehome.request.http.%d", time.Now().UnixNano())))
 	return err
@@ -510,7 +510,7 @@ func (p part) request() error {
 	return err
 }
 
-// followMaintenances follows them until it knows all that there are.
+// followMaintenances follows the maintenances until it has received all existing ones.
 func (p part) followMaintenances() error {
 	done := make(chan struct{})
 	return p.until(done, func(ctx context.Context) error {
@@ -518,7 +518,7 @@ func (p part) followMaintenances() error {
 	})
 }
 
-// keepOne makes a maintenance, does something, and reads and removes it.
+// keepOne creates a maintenance, runs a step, and reads and removes the maintenance.
 func (p part) keepOne(between func() error) error {
 	ctx, name := p.t.Context(), fmt.Sprintf("node/%d", time.Now().UnixNano())
 	m := &v1alpha1.NodeMaintenance{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -558,7 +558,7 @@ func (p part) follow(channels string, e schemas.Event) error {
 	})
 }
 
-// decide pulls a scope and answers it, and buries one that cannot be worked on.
+// decide pulls a scope and answers it, and buries an invalid scope.
 func (p part) decide() error {
 	if _, err := p.bus.StatusFor(p.t.Context(), []string{strategy}); err != nil {
 		return err
@@ -670,7 +670,7 @@ func (p part) accepted() error {
 	return err
 }
 
-// remember reads, writes and deletes in the ledger.
+// remember reads, writes, and deletes entries of the ledger.
 func (p part) remember() error {
 	ctx := p.t.Context()
 	if _, err := p.bus.Ledger().Entries(ctx); err != nil {
@@ -720,7 +720,7 @@ func (p part) look() error {
 	return err
 }
 
-// hear listens to all that happens.
+// hear subscribes to everything.
 func (p part) hear() error {
 	answered, _ := answer(p.t, "a", 1, "pod-1")
 	return p.listen(map[string]schemas.Event{
@@ -729,7 +729,7 @@ func (p part) hear() error {
 	})
 }
 
-// listen hears what is published, without a stream.
+// listen subscribes to published events without a stream.
 func (p part) listen(published map[string]schemas.Event) error {
 	p.t.Helper()
 	missing, heard := map[string]bool{}, make(chan struct{})
@@ -834,7 +834,7 @@ func (p part) operate() error {
 	return p.all(part.look, part.hear)
 }
 
-// answer is asked, as a function outside of Rehome is, and answers.
+// answer listens and replies like an external function.
 func (p part) answer() error {
 	s, err := p.mine.QueueSubscribe(asksOn, "workers", func(m *nats.Msg) { _ = m.Respond([]byte("{}")) })
 	if err != nil {
@@ -853,7 +853,7 @@ func (p part) answer() error {
 	return theirs(err)
 }
 
-// send asks for something, and hears what becomes of it.
+// send publishes a request and follows its receipt.
 func (p part) send() error {
 	if _, err := p.bus.Publish(p.t.Context(), p.loose(fmt.Sprintf("rehome.request.batch.%d", time.Now().UnixNano()))); err != nil {
 		return err

@@ -23,40 +23,40 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// The limits of an embedded server that was not told any.
+// The default limits of an embedded server.
 const (
-	// DefaultMaxStore leaves [DefaultMaxBytes], which all streams may fill together, as much again for the tables of the
-	// other roles and for files that are being compacted.
+	// DefaultMaxStore is twice [DefaultMaxBytes], which all streams together may use. The rest is for the tables of the other
+	// roles and for files that are being compacted.
 	DefaultMaxStore = 3 << 30
-	// DefaultMaxMemory is for streams in memory. An external server has none; the consumers of readers are small.
+	// DefaultMaxMemory limits the streams in memory. An external server has none; the consumers of readers are small.
 	DefaultMaxMemory = 64 << 20
-	// ScopesMaxMemory is for [Setup.ScopesInMemory]: the share of the scopes in [DefaultMaxBytes] on top. It is a limit; scopes use
-	// memory only until they are answered.
+	// ScopesMaxMemory is added with [Setup.ScopesInMemory]: the share of the scopes in [DefaultMaxBytes]. It is a limit; scopes
+	// use memory only until they are answered.
 	ScopesMaxMemory = DefaultMaxMemory + DefaultMaxBytes/4
 )
 
-// readyWithin is how long an embedded server may take to start: with 200,000 stored messages it was measured at 0.3 s.
+// readyWithin limits the start of an embedded server. With 200,000 stored messages, the start took 0.3 s.
 const readyWithin = 30 * time.Second
 
 // ServerOptions configure an embedded server.
 type ServerOptions struct {
-	// StoreDir holds the streams. [StartServer] makes it. Two servers must not use it at once.
+	// StoreDir has the streams. [StartServer] creates it. Two servers must not use it at once.
 	StoreDir string
 	// Socket is the path of a Unix domain socket, for other processes of the same user. Empty means none.
 	Socket string
-	// Listen lets other programs take part over the network. The zero value: none does.
+	// Listen lets other programs connect over the network. The zero value disables this.
 	Listen Listen
-	// MaxStore and MaxMemory bound what all streams hold, in bytes. Zero: [DefaultMaxStore] and [DefaultMaxMemory].
+	// MaxStore and MaxMemory limit all streams together, in bytes. Zero means [DefaultMaxStore] and [DefaultMaxMemory].
 	MaxStore, MaxMemory int64
-	// Reserve is the free space in bytes that the server leaves on its disk: with less, it takes no events, see [Server.Ready].
-	// It is at least 1 MiB.
+	// Reserve is the free space in bytes that the server leaves on its disk. With less free space it refuses events, see
+	// [Server.Ready]. It is at least 1 MiB.
 	Reserve int64
-	// Log gets the log of the server. nil means nothing is logged.
+	// Log gets the log of the server. nil disables it.
 	Log *slog.Logger
 }
 
-// Server is a NATS server in this process. Clients in this process connect by [Options.Server], and others by [Options.Socket] if
-// it has a socket. It listens on the network only if [ServerOptions] say so.
+// Server is a NATS server in this process. Clients in this process connect with [Options.Server], and other local clients with
+// [Options.Socket] if the server has a socket. It listens on the network only with [ServerOptions.Listen].
 type Server struct {
 	nats  *server.Server
 	store *store
@@ -68,15 +68,15 @@ type Server struct {
 	watching sync.WaitGroup
 }
 
-// maxPayload is how large a message may be, which is the most that NATS advises. A compressed scope of maxData fits, which has
-// some 50,000 pods.
+// maxPayload is the largest message, and the largest value that NATS recommends. A compressed scope of maxData, with about 50,000
+// pods, fits.
 const maxPayload = 8 << 20
 
-// StartServer starts a server and waits until it serves. An event is on the disk before the server acknowledges it, except scopes
-// in memory.
+// StartServer starts a server and waits until it is ready. An event is on the disk before the server acknowledges it, except
+// scopes in memory.
 //
-// It fails with [ErrListen] if it cannot listen. It fails too if it cannot use the store, or if another server serves the socket.
-// Without a socket, two servers on one store destroy it.
+// It fails with [ErrListen] if it cannot listen. It also fails if it cannot use the store, or if another server serves the
+// socket. Without a socket, two servers on the same store destroy it.
 func StartServer(o ServerOptions) (*Server, error) {
 	if o.StoreDir == "" {
 		return nil, errors.New("bus server: no store directory")
@@ -106,7 +106,7 @@ func (s *Server) start(o ServerOptions) error {
 		NoSigs:     true,
 		JetStream:  true,
 		StoreDir:   filepath.Clean(o.StoreDir),
-		// Otherwise a power failure loses the events of the last two minutes.
+		// Without this, a power failure loses the events of the last two minutes.
 		SyncAlways:         true,
 		MaxPayload:         maxPayload,
 		JetStreamMaxStore:  cmp.Or(o.MaxStore, DefaultMaxStore),
@@ -147,7 +147,7 @@ func (s *Server) start(o ServerOptions) error {
 	return nil
 }
 
-// open lets the server listen on the network, if it should. Otherwise clients need no key.
+// open makes the server listen on the network if the options say so. If it does not listen, clients need no key.
 func (s *Server) open(o ServerOptions, options *server.Options) (err error) {
 	if o.Listen.Address != "" {
 		if s.seed, err = o.Listen.apply(options, o.Socket); err != nil {
@@ -163,11 +163,11 @@ func (s *Server) open(o ServerOptions, options *server.Options) (err error) {
 	return nil
 }
 
-// InProcessConn opens a connection to the server, for a NATS client in this process.
+// InProcessConn opens a connection to the server for a NATS client in this process.
 func (s *Server) InProcessConn() (net.Conn, error) { return s.nats.InProcessConn() }
 
-// Stop closes the socket and all connections, writes pending data to the disk, and waits for it, some 100 ms. Handlers lose their
-// messages, so close the [Bus] of each role before. Stopping twice does nothing.
+// Stop closes the socket and all connections, and writes pending data to the disk, which takes about 100 ms. Handlers lose their
+// messages, so close the [Bus] of each role first. A second call does nothing.
 func (s *Server) Stop() { s.stop.Do(s.close) }
 
 func (s *Server) close() {
@@ -188,7 +188,7 @@ func (s *Server) close() {
 	}
 }
 
-// serverLog writes the log of the server to slog, its notices as details.
+// serverLog writes the log of the server to slog, with notices at the debug level.
 type serverLog struct {
 	log   *slog.Logger
 	fatal atomic.Pointer[string] // why it could not start: it returns no error
@@ -204,10 +204,10 @@ func (l *serverLog) Fatalf(format string, v ...any) {
 func (*serverLog) Debugf(string, ...any) {}
 func (*serverLog) Tracef(string, ...any) {}
 
-// The limits of an embedded server that listens, far above the needs of participants. The first one also holds for the socket.
+// The limits of an embedded server that listens, far above the needs of participants. The first one also applies to the socket.
 const (
 	maxConnections   = 128
-	maxSubscriptions = 256              // of one connection; a client has one or two for each stream that it reads
+	maxSubscriptions = 256              // connections; a client has one or two for each stream that it reads
 	maxPending       = 32 << 20         // bytes that wait for a slow connection before the server closes it
 	writeWithin      = 5 * time.Second  // a connection that takes no byte for so long is closed
 	introduceWithin  = 2 * time.Second  // for the handshake, and as much again for the key
@@ -215,24 +215,24 @@ const (
 	maxControlLine   = server.MAX_CONTROL_LINE_SIZE
 )
 
-// Listen configures how an embedded server listens on the network. The zero value: it does not. It needs a certificate and
-// participants with keys.
+// Listen configures how an embedded server listens on the network. With the zero value it does not listen. It requires a
+// certificate, and participants with keys.
 type Listen struct {
 	// Address is a host and a port, such as 0.0.0.0:4222.
 	Address string
 	// CertFile and KeyFile are PEM files with the certificate of the server and its key.
 	CertFile, KeyFile string
-	// Participants is the file rehome.conf of `rehome auth init`, or its directory. Other settings in the file do not count.
+	// Participants is the file rehome.conf from `rehome auth init`, or its directory. Other settings in the file are ignored.
 	Participants string
 }
 
 // ErrListen is wrapped by the error of a server that cannot listen.
 var ErrListen = errors.New("cannot listen")
 
-// seedBeside returns the file with the key for a socket, which other processes of this user can read.
+// seedBeside returns the path of the key for a socket, which other processes of this user can read.
 func seedBeside(socket string) string { return socket + ".nk" }
 
-// apply lets the server listen. It adds a user without limits for this process, and returns its seed.
+// apply makes the server listen. It adds a user without limits for this process, and returns the seed of its key.
 func (l Listen) apply(o *server.Options, socket string) (seed []byte, err error) {
 	host, port, err := net.SplitHostPort(l.Address)
 	if err != nil {
@@ -267,7 +267,7 @@ func (l Listen) apply(o *server.Options, socket string) (seed []byte, err error)
 	return seed, nil
 }
 
-// participants reads the participants and their account.
+// participants reads the participants and their account from the file.
 func (l Listen) participants() (*server.Options, *server.Account, error) {
 	file := l.Participants
 	if info, err := os.Stat(file); err == nil && info.IsDir() {
@@ -288,7 +288,8 @@ func (l Listen) participants() (*server.Options, *server.Account, error) {
 	return nil, nil, fmt.Errorf("%s: want an account %s whose users all have nkeys, as rehome auth init writes it", file, Account)
 }
 
-// ownKey returns the key of this process. With a socket it is in the file beside the socket, for other processes of this user.
+// ownKey returns the key of this process. With a socket, the key is in the file beside the socket, for other processes of this
+// user.
 func ownKey(socket string) (seed []byte, public string, err error) {
 	if socket != "" {
 		if seed, err = os.ReadFile(seedBeside(socket)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -310,7 +311,7 @@ func ownKey(socket string) (seed []byte, public string, err error) {
 	return seed, public, err
 }
 
-// known lets a client use the key of a seed.
+// known makes a client use the key of a seed.
 func known(seed []byte) (nats.Option, error) {
 	pair, err := nkeys.FromSeed([]byte(strings.TrimSpace(string(seed))))
 	if err != nil {
@@ -320,7 +321,7 @@ func known(seed []byte) (nats.Option, error) {
 	return nats.Nkey(public, pair.Sign), err
 }
 
-// Addr returns the address on the network. nil means the server does not listen.
+// Addr returns the network address, or nil if the server does not listen.
 func (s *Server) Addr() net.Addr {
 	if s.seed == nil {
 		return nil
@@ -328,11 +329,11 @@ func (s *Server) Addr() net.Addr {
 	return s.nats.Addr()
 }
 
-// maxSocketPath is how long the path of a socket may be. The kernel takes 108 bytes on Linux and 104 on macOS, with the
-// byte that ends it; 16 are for the directory that the socket is made in.
+// maxSocketPath is the longest path of a socket. The kernel allows 108 bytes on Linux and 104 on macOS, including the terminating
+// byte; 16 are for the directory in which the socket is created.
 const maxSocketPath = 104 - 1 - 16
 
-// dialWithin bounds a connection to a socket, whose server is on this machine.
+// dialWithin limits a connection to a socket, whose server is on this machine.
 const dialWithin = time.Second
 
 // gate is the Unix domain socket of an embedded server. The mode of the file decides which processes can connect.
@@ -344,10 +345,10 @@ type gate struct {
 	open     atomic.Int32   // connections
 }
 
-// openGate makes the socket for this user alone, and replaces an abandoned one.
+// openGate creates the socket for this user alone, and replaces an abandoned one.
 func openGate(path string, log *slog.Logger) (*gate, error) {
 	if len(path) > maxSocketPath {
-		return nil, fmt.Errorf("socket %s: path has %d bytes, at most %d are possible", path, len(path), maxSocketPath)
+		return nil, fmt.Errorf("socket %s: the path has %d bytes, want at most %d", path, len(path), maxSocketPath)
 	}
 	if c, err := net.DialTimeout("unix", path, dialWithin); err == nil {
 		_ = c.Close()
@@ -366,8 +367,8 @@ func openGate(path string, log *slog.Logger) (*gate, error) {
 	return &gate{path: path, listener: l, log: log}, nil
 }
 
-// listenPrivately makes the socket in a directory that only this user may enter, and moves it after its mode is set, so that no
-// other user can connect before.
+// listenPrivately creates the socket in a directory that only this user may enter, and moves it after it has set the mode, so no
+// other user can connect earlier.
 func listenPrivately(path string) (*net.UnixListener, error) {
 	dir, err := os.MkdirTemp(filepath.Dir(path), ".")
 	if err != nil {
@@ -395,11 +396,11 @@ func (g *gate) serve(to nats.InProcessConnProvider) {
 				return
 			}
 			if err != nil {
-				pause(context.Background(), 100*time.Millisecond) // too many open files: it passes, and retrying at once would not help
+				pause(context.Background(), 100*time.Millisecond) // such as too many open files: it passes, and an immediate retry would not help
 				continue
 			}
 			if g.open.Load() == maxConnections {
-				g.log.Warn("the socket of the bus has as many connections as it may, and refuses another one", "limit", maxConnections)
+				g.log.Warn("the socket of the bus has reached its limit of connections and refuses a new one", "limit", maxConnections)
 				_ = outside.Close()
 				continue
 			}
@@ -428,7 +429,7 @@ func (g *gate) connect(outside, inside net.Conn) {
 	}
 }
 
-// socketDialer lets the NATS client use a socket the way it uses a server in its own process.
+// socketDialer makes the NATS client use a socket as if the server were in its process.
 type socketDialer string
 
 // InProcessConn connects to the socket.

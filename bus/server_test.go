@@ -21,7 +21,7 @@ func socketOptions(t testing.TB) bus.ServerOptions {
 	return bus.ServerOptions{StoreDir: t.TempDir(), Socket: filepath.Join(t.TempDir(), "bus.sock")}
 }
 
-func TestAnotherProcessReachesTheServerThroughItsSocket(t *testing.T) {
+func TestServerSocket(t *testing.T) {
 	o := socketOptions(t)
 	server := bustest.Server(t, o)
 	inside := bustest.Connect(t, bus.Options{Server: server})
@@ -69,7 +69,7 @@ func TestASecondServerOnTheSameSocketIsRefused(t *testing.T) {
 	publish(t, bustest.Connect(t, bus.Options{Socket: o.Socket}), delta(t, "a")) // the first is not disturbed
 }
 
-func TestASocketThatNobodyServesIsReplaced(t *testing.T) {
+func TestAbandonedSocketIsReplaced(t *testing.T) {
 	o := socketOptions(t)
 	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: o.Socket, Net: "unix"})
 	if err != nil {
@@ -96,7 +96,7 @@ func TestAServerThatCannotStartSaysWhy(t *testing.T) {
 	}{
 		"no store":                  {bus.ServerOptions{}, "no store directory"},
 		"the store is a file":       {bus.ServerOptions{StoreDir: file}, "not a directory"},
-		"the path is too long":      {bus.ServerOptions{StoreDir: dir, Socket: long}, "bytes, at most 87 are possible"},
+		"the path is too long":      {bus.ServerOptions{StoreDir: dir, Socket: long}, "bytes, want at most 87"},
 		"a file is in the way":      {bus.ServerOptions{StoreDir: dir, Socket: file}, "a file that is not a socket is in the way"},
 		"the socket has no place":   {bus.ServerOptions{StoreDir: dir, Socket: file + "/s"}, "not a directory"},
 		"the socket's server fails": {bus.ServerOptions{StoreDir: file, Socket: filepath.Join(dir, "s")}, "not a directory"},

@@ -21,7 +21,7 @@ type slowLink struct {
 	held atomic.Pointer[time.Time] // until when; nil means it was never held
 }
 
-// slow makes a link to a server of its own.
+// slow returns a link to a new server.
 func slow(t *testing.T) *slowLink {
 	t.Helper()
 	s := bustest.Serve(t, &server.Options{})

@@ -12,7 +12,7 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-func TestTheStatusSaysWhatIsInTheStreamsAndWhoWorksOnIt(t *testing.T) {
+func TestStatus(t *testing.T) {
 	b := bustest.New(t, "Busy", "Idle")
 	scope := func(key string) schemas.Event {
 		e, err := schemas.NewEvent("/test", schemas.ScopeHead{Kind: schemas.NodeKind, Key: key, Profile: "p", Strategy: "Busy"}, at, schemas.Event{})
@@ -103,7 +103,7 @@ func TestStatusForStrategies(t *testing.T) {
 	}
 }
 
-func TestDeadLettersAreCountedByTheStreamThatTheyWereIn(t *testing.T) {
+func TestDeadLetterCountsByStream(t *testing.T) {
 	b := bustest.New(t)
 	if got, err := b.DeadCounts(t.Context()); err != nil || len(got) != 0 {
 		t.Errorf("without any: got %v, error %v", got, err)

@@ -15,26 +15,25 @@ import (
 )
 
 const (
-	// DefaultHistory lets users find on a Monday the events of Friday evening.
+	// DefaultHistory lets users see on Monday the events of Friday evening.
 	DefaultHistory = 72 * time.Hour
-	// DefaultMaxBytes is the limit of all streams together: the largest known cluster has 5,000 nodes, whose scopes of
-	// 110 pods at 2 KB need about 1 GB if all of them wait at once.
+	// DefaultMaxBytes is the limit of all streams together. Clusters have up to 5,000 nodes, whose scopes of 110 pods at 2 KB need
+	// about 1 GB if all of them wait at once.
 	DefaultMaxBytes = 1536 << 20
-	// DefaultAckWait is how long the server waits for a worker. It delays the scopes of a worker that died. A living
-	// worker reports every third of it, however long its handler takes.
+	// DefaultAckWait is how long the server waits for a worker. It delays the scopes of a worker that died. A running worker
+	// reports its progress every third of this time, however long its handler takes.
 	DefaultAckWait = 20 * time.Second
 	// DefaultMaxDeliver is how often a scope is tried. With the delays of [Bus.Work] that takes about half a minute.
 	DefaultMaxDeliver = 6
 
 	// stepWithin limits the creation of one stream or consumer: far longer than a cluster with a leader needs.
 	stepWithin = 5 * time.Second
-	// workAge is how long scopes and intents are kept. The watcher's resync evaluates everything again twice in that
-	// time.
+	// workAge is how long scopes and intents are kept. The watcher's resync evaluates everything twice in that time.
 	workAge = time.Hour
 	// requestAge is how long requests are kept: longer than their latest possible deadline.
 	requestAge = 25 * time.Hour
-	// maxRequests limits the open requests, and maxRequest the size of each: one with the maximum number of pods needs
-	// about 100 bytes for each.
+	// maxRequests limits the open requests, and maxRequest the size of one. A request with the maximum number of pods needs about
+	// 100 bytes per pod.
 	maxRequests = 10_000
 	maxRequest  = 64 << 10
 	// maxMaintenance is the largest size of the maintenance of one node: it lists twenty blocked pods, each with a

@@ -41,7 +41,7 @@ func TestLostStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// The same streams again are no news.
+	// Finding the same streams again is not reported.
 	server = restart(t, server, o)
 	bustest.Eventually(t, "the streams are there again", func() bool { return b.Ready() == nil })
 	if len(found) > 0 {
@@ -81,7 +81,7 @@ func TestHalfASetup(t *testing.T) {
 	}
 }
 
-func TestWhoMayNotSetUpTheStreamsWaitsForThem(t *testing.T) {
+func TestWaitForStreamsWithoutSetupRight(t *testing.T) {
 	server := bustest.Server(t, bus.ServerOptions{})
 	b := bustest.Connect(t, bus.Options{Name: "tester", Server: server})
 	waiting := following(t, b, nil)
@@ -100,7 +100,7 @@ func TestWhoMayNotSetUpTheStreamsWaitsForThem(t *testing.T) {
 	next(t, refused)
 }
 
-func TestSettingUpAgainKeepsWhatIsThere(t *testing.T) {
+func TestSetupKeepsMessages(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	publish(t, r.bus, scope(t, "a", 1))
 	first := r.first(t, bus.StreamScopes)

@@ -15,7 +15,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// tableRetries returns when the rows that could not be taken are handed over again.
+// tableRetries returns the delays before rows whose handler failed are delivered again.
 func tableRetries() backoff { return backoff{first: 200 * time.Millisecond, most: 10 * time.Second} }
 
 // followTable calls take with every message of a table, oldest first, and then with each new one, one at a time, until ctx ends.
@@ -77,14 +77,14 @@ func (b *Bus) followTable(ctx context.Context, stream string, take func(context.
 // dropped from the table. After any other error the message comes again after a growing delay, up to 10 s, unless a newer one has
 // come; others do not wait. The context of handle is ctx.
 //
-// Intents of another installation go to the dead letters, and so do intents of a request that do not agree with an accepted request.
-// Those of a request that is not open are dropped.
+// Intents of another installation go to the dead letters, and so do intents of a request that do not agree with an accepted
+// request. Intents of a request that is not open are dropped.
 func (b *Bus) FollowIntents(ctx context.Context, handle func(context.Context, schemas.Event) error) error {
 	b.followTable(ctx, StreamIntents, func(connected context.Context, l letter) error {
 		e, err := l.event(maxData)
 		open := true
 		if want := b.installation.Load().ID(); err == nil && e.Installation != "" && want != "" && e.Installation != want {
-			err = fmt.Errorf("event %s: %w: it is of the installation %.200s, want %s", e.ID, schemas.ErrInvalid, e.Installation, want)
+			err = fmt.Errorf("event %s: %w: its installation is %.200s, want %s", e.ID, schemas.ErrInvalid, e.Installation, want)
 		}
 		if err == nil && strategyOf(l.Subject) == schemas.RequestStrategy {
 			open, err = b.requested(connected, e)
@@ -107,9 +107,9 @@ func (b *Bus) FollowIntents(ctx context.Context, handle func(context.Context, sc
 	return nil
 }
 
-// requested compares the intents of a request with the stored request and with the receipt of the watcher. So overrides rest on
-// the request, which was checked against the policy, and not on the process that answers its scopes. open is false if the
-// request is not open. An error that wraps [schemas.ErrInvalid] says how the intents differ.
+// requested compares the intents of a request with the stored request and with the receipt of the watcher. So overrides depend on
+// the request, which was checked against the policy, and not on the process that answers its scopes. open is false if the request
+// is not open. An error that wraps [schemas.ErrInvalid] describes the difference.
 func (b *Bus) requested(ctx context.Context, e schemas.Event) (open bool, err error) {
 	a, err := schemas.Decode[schemas.Intents](e)
 	if err != nil || a.Strategy != schemas.RequestStrategy || len(a.Intents) == 0 {
@@ -130,7 +130,7 @@ func (b *Bus) requested(ctx context.Context, e schemas.Event) (open bool, err er
 				e.ID, schemas.ErrInvalid, i)
 		}
 		if !reflect.DeepEqual(intent.Asked, request.Asked()) {
-			return false, fmt.Errorf("event %s: %w: intents[%d].asked is not what the accepted request asks for",
+			return false, fmt.Errorf("event %s: %w: intents[%d].asked differs from the options of the accepted request",
 				e.ID, schemas.ErrInvalid, i)
 		}
 	}
@@ -154,12 +154,12 @@ func (b *Bus) dropRow(ctx context.Context, stream string, e schemas.Event) error
 	return nil
 }
 
-// Intents reads the intents message that the table has on a channel. The zero Event: there is none, or it cannot be read.
+// Intents returns the intents message in the table for a channel, or the zero Event if it is missing or unreadable.
 func (b *Bus) Intents(ctx context.Context, channel string) (schemas.Event, error) {
 	return b.lastEvent(ctx, StreamIntents, channel)
 }
 
-// lastEvent reads the last event that a stream has on a channel. The zero Event: there is none, or it cannot be read.
+// lastEvent returns the last event of a stream on a channel, or the zero Event if it is missing or unreadable.
 func (b *Bus) lastEvent(ctx context.Context, stream, channel string) (schemas.Event, error) {
 	l, err := b.last(ctx, stream, channel)
 	if err != nil || l == nil {
@@ -167,13 +167,13 @@ func (b *Bus) lastEvent(ctx context.Context, stream, channel string) (schemas.Ev
 	}
 	e, err := l.event(maxData)
 	if err != nil {
-		b.log.Warn("a stored event cannot be read", "channel", channel, "error", err)
+		b.log.Warn("cannot read a stored event", "channel", channel, "error", err)
 		return schemas.Event{}, nil
 	}
 	return e, nil
 }
 
-// IntentsSequence returns the number of the last intents message. A later message has a higher number, also after the stream was
+// IntentsSequence returns the number of the last intents message. A later message has a higher number, even after the stream was
 // lost.
 func (b *Bus) IntentsSequence(ctx context.Context) (sequence uint64, err error) {
 	err = b.do("last intents", func() error {
@@ -187,12 +187,12 @@ func (b *Bus) IntentsSequence(ctx context.Context) (sequence uint64, err error) 
 	return sequence, err
 }
 
-// Answered returns the scopes that have an answer, from the subjects of the table: only Kind, Key, Profile, and Strategy are set.
+// Answered returns the scopes with an answer, from the subjects of the table. Only Kind, Key, Profile, and Strategy are set.
 func (b *Bus) Answered(ctx context.Context) ([]schemas.ScopeHead, error) {
 	return b.heads(ctx, StreamIntents)
 }
 
-// Asked is Answered with the scopes that wait for an answer. A scope can be listed twice.
+// Asked returns the scopes of Answered and the scopes that wait for an answer. A scope can be listed twice.
 func (b *Bus) Asked(ctx context.Context) ([]schemas.ScopeHead, error) {
 	return b.heads(ctx, StreamScopes, StreamIntents)
 }
@@ -215,7 +215,7 @@ func (b *Bus) heads(ctx context.Context, streams ...string) (heads []schemas.Sco
 	return heads, err
 }
 
-// subjects counts the messages of a stream by their subjects.
+// subjects returns the number of messages of a stream by subject.
 func (b *Bus) subjects(ctx context.Context, stream string) (map[string]uint64, error) {
 	s, err := b.stream(ctx, stream)
 	if err != nil {
@@ -232,7 +232,7 @@ func (b *Bus) subjects(ctx context.Context, stream string) (map[string]uint64, e
 	return counts, nil
 }
 
-// headOf reads the subject of a scope or of intents. ok is false for a subject that Rehome does not write.
+// headOf parses the subject of a scope or of intents. ok is false for any other subject.
 func headOf(subject string) (h schemas.ScopeHead, ok bool) {
 	_, tokens, _ := nounOf(subject)
 	if strategyOf(subject) == "" || len(tokens) != 4 {
@@ -247,12 +247,12 @@ func headOf(subject string) (h schemas.ScopeHead, ok bool) {
 	return schemas.ScopeHead{Strategy: names[0], Profile: names[1], Kind: schemas.ScopeKind(names[2]), Key: names[3]}, true
 }
 
-// FollowRequests calls handle with every open request, oldest first, and then with each new one, as [Bus.FollowIntents] does for
-// intents. stored is when the server stored it, by its clock.
+// FollowRequests calls handle with every open request, oldest first, and then with each new one, like [Bus.FollowIntents]. stored
+// is when the server stored it, by the clock of the server.
 //
-// Only Channel and Sequence of the event are set until handle calls read: a request that is dropped unread costs little, however
-// large it is uncompressed. A message that is no event, or has more than 1 MiB of data, comes too, because its sender waits for a
-// receipt: as an event without a type, with an ID that is the same every time.
+// Only Channel and Sequence of the event are set until handle calls read, so a request that is dropped unread costs little,
+// however large it is uncompressed. A message that is not an event, or has more than 1 MiB of data, is also delivered, because
+// its sender waits for a receipt: as an event without a type, with the same ID every time.
 func (b *Bus) FollowRequests(
 	ctx context.Context, handle func(ctx context.Context, e schemas.Event, stored time.Time, read func() schemas.Event) error,
 ) error {
@@ -263,7 +263,7 @@ func (b *Bus) FollowRequests(
 	return nil
 }
 
-// request reads a letter that is a request.
+// request decodes a letter that is a request.
 func (l letter) request() schemas.Event {
 	e, err := l.event(maxRequestData)
 	if err != nil {
@@ -273,12 +273,12 @@ func (l letter) request() schemas.Event {
 	return e
 }
 
-// HasRequest returns whether the request e, as [Bus.FollowRequests] handed it over, is still open.
+// HasRequest reports whether the request e from [Bus.FollowRequests] is still open.
 func (b *Bus) HasRequest(ctx context.Context, e schemas.Event) (open bool, err error) {
 	return b.has(ctx, StreamRequests, e)
 }
 
-// has returns whether a stream still has the message of an event.
+// has reports whether a stream still has the message of an event.
 func (b *Bus) has(ctx context.Context, stream string, e schemas.Event) (has bool, err error) {
 	err = b.do("look for the message on "+e.Channel, func() error {
 		_, err := b.get(ctx, stream, e.Sequence)
@@ -297,8 +297,8 @@ type OpenRequest struct {
 	Stored time.Time
 }
 
-// OpenRequests reads the requests that are open, oldest first. Messages that are no events are left out. It fails with
-// [ErrNotConnected] and [ErrNotSetUp] among others.
+// OpenRequests returns the open requests, oldest first. It omits messages that are not events. Its errors include
+// [ErrNotConnected] and [ErrNotSetUp].
 func (b *Bus) OpenRequests(ctx context.Context) (open []OpenRequest, err error) {
 	err = b.do("read requests", func() error {
 		return b.list(ctx, source{stream: StreamRequests}, func(l letter) error {
@@ -311,14 +311,14 @@ func (b *Bus) OpenRequests(ctx context.Context) (open []OpenRequest, err error) 
 	return open, err
 }
 
-// Receipt reads the last receipt for a sender and a name from the history. The zero Event: there is none, or it is no event.
+// Receipt returns the last receipt for a sender and a name from the history, or the zero Event if it is missing or unreadable.
 func (b *Bus) Receipt(ctx context.Context, sender, name string) (schemas.Event, error) {
 	return b.lastEvent(ctx, StreamEvents, schemas.Receipt{Sender: sender, Name: name}.Channel())
 }
 
-// AcceptedRequest reads an open request in its original form, and the receipt with which the watcher accepted it. Only
-// the sender can publish the former, and only the watcher the latter. ok is false if there is no such request, or if it
-// has another last receipt.
+// AcceptedRequest returns an open request in its original form, which only the sender can publish, and the receipt with which the
+// watcher accepted it, which only the watcher can publish. ok is false if there is no such request, or if its last receipt is
+// another one.
 func (b *Bus) AcceptedRequest(
 	ctx context.Context, sender, name string,
 ) (request schemas.Request, accepted schemas.Receipt, ok bool, err error) {
@@ -328,7 +328,7 @@ func (b *Bus) AcceptedRequest(
 	}
 	accepted, err = schemas.Decode[schemas.Receipt](told)
 	if err != nil || accepted.State != schemas.RequestAccepted {
-		return request, accepted, false, nil // the watcher writes no receipt that cannot be read
+		return request, accepted, false, nil // the watcher writes only readable receipts
 	}
 	l, err := b.last(ctx, StreamRequests, schemas.Request{Sender: sender, Name: name}.Channel())
 	if err != nil || l == nil {

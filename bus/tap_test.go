@@ -109,7 +109,7 @@ func TestSubscribed(t *testing.T) {
 	}
 }
 
-func TestWhoListensIsToldWhenSomethingMayHaveBeenMissed(t *testing.T) {
+func TestSubscribedAfterReconnect(t *testing.T) {
 	o := bus.ServerOptions{StoreDir: t.TempDir(), Socket: filepath.Join(t.TempDir(), "s")}
 	server := bustest.Server(t, o)
 	b := bustest.Connect(t, bus.Options{Socket: o.Socket})
@@ -142,7 +142,7 @@ func TestWhoListensIsToldWhenSomethingMayHaveBeenMissed(t *testing.T) {
 	}
 }
 
-func TestWhoCannotDoWhatItListensForIsToldWhy(t *testing.T) {
+func TestSubscribeReturnsHandlerError(t *testing.T) {
 	b := bustest.New(t, strategy)
 	no := errors.New("no")
 	err := b.Subscribe(t.Context(), []string{bus.VerdictChannels}, func(context.Context) error { return no },

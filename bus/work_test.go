@@ -198,7 +198,7 @@ func TestAScopeThatFailedIsDoneWhenItSucceedsAtLast(t *testing.T) {
 	}
 }
 
-func TestANewerScopeDoesNotWaitForTheDelayOfAnOlderOne(t *testing.T) {
+func TestNewerScopeSkipsRetryDelay(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	scopes, _ := manual(t, r.bus, bus.Work{RetryAfter: time.Hour})
 	publish(t, r.bus, scope(t, "a", 1))

@@ -48,8 +48,8 @@ func TestMistakes(t *testing.T) {
 		{"a pod without its namespace", []string{"events", "--pod", "a/b,api-0"}, `--pod: want NAMESPACE/NAME such as shop/api-0, got "api-0"`},
 		{"a node without a name", []string{"events", "--node", "worker-1,"}, "--node: want a name, got none"},
 		{
-			"what no event can be", []string{"events", "--type", "delta", "--outcome", "evicted"},
-			"no event can be all that: only verdicts have an outcome, deltas have no strategy, and a pod is in its own namespace",
+			"an impossible filter", []string{"events", "--type", "delta", "--outcome", "evicted"},
+			"no event can match the filter: only verdicts have an outcome, deltas have no strategy, and a pod is in its own namespace",
 		},
 		{"nowhere to forward to", []string{"forward"}, "no sink: name a URL with --to or K_SINK"},
 		{"a sink that is none", []string{"forward", "--to", "sink:8080"}, `--to: url "sink:8080": want http://HOST/PATH or https://HOST/PATH`},
@@ -61,7 +61,7 @@ func TestMistakes(t *testing.T) {
 		{"forwarding from the future on", []string{"forward", "--to", "http://a", "--since", "-1h"}, "--since: want a duration such as 1h, got -1h0m0s"},
 		{"a token that is not there", []string{"forward", "--to", "http://a", "--token-file", "nope"}, "--token-file: open nope: no such file or directory"},
 		{"forwarding what no event can be", []string{"forward", "--to", "http://a", "--pod", "a"}, `--pod: want NAMESPACE/NAME such as shop/api-0, got "a"`},
-		{"removing nothing", []string{"forward", "--remove"}, "--remove: want --name, or --to with the URL that the name is made of"},
+		{"removing nothing", []string{"forward", "--remove"}, "--remove: want --name, or --to with the URL that the name is derived from"},
 		{
 			"removing in a dry run", []string{"forward", "--remove", "--name", "a", "--dry-run"},
 			"unknown flag: --dry-run",
@@ -81,22 +81,22 @@ func TestMistakes(t *testing.T) {
 		{"circuit breakers of a workload and of all", []string{"breakers", "clear", "deploy/a", "--all"}, `unknown command "deploy/a" for "rehome breakers clear"`},
 		{"dead letters of the future", []string{"get", "deadletters", "--since", "-1h"}, "--since: want a duration such as 1h, got -1h0m0s"},
 		{
-			"dead letters of what is no stream", []string{"get", "deadletters", "--stream", "rehome.>"},
+			"dead letters of an unknown stream", []string{"get", "deadletters", "--stream", "rehome.>"},
 			`--stream: want the name of a stream such as REHOME_SCOPES, got "rehome.>"`,
 		},
 		{
 			"a dead letter with the number 0", []string{"deadletters", "drop", "1", "0"},
-			"want the number of a dead letter as `rehome get deadletters` shows it, got \"0\"",
+			"want the number of a dead letter from `rehome get deadletters`, got \"0\"",
 		},
 		{"dead letters and all of them", []string{"deadletters", "drop", "--all", "1"}, `want numbers of dead letters or --all, got ["1"] and --all=true`},
 		{"no dead letters to retry", []string{"deadletters", "retry"}, "want numbers of dead letters or --all, got [] and --all=false"},
 		{
 			"every single dead letter", []string{"deadletters", "retry", "--all"},
-			"--all: want --since, --stream or --by to say which, or --yes for every single one",
+			"--all: want --since, --stream, or --by to select letters, or --yes for all letters",
 		},
 		{
 			"a filter of numbers", []string{"deadletters", "drop", "--by", "PodLifeTime", "1"},
-			"--since, --stream, --by and --yes: want them with --all, got numbers",
+			"--since, --stream, --by, and --yes: want them with --all, got numbers",
 		},
 		{"a noun that there is not", []string{"get", "pods"}, `unknown command "pods" for "rehome get"`},
 		{"nothing to explain", []string{"explain"}, "requires at least 1 arg(s), only received 0"},
@@ -137,7 +137,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-func TestWhatKnativeAddsToEventsHasToBeAMapOfExtensions(t *testing.T) {
+func TestOverridesMustBeExtensions(t *testing.T) {
 	for text, want := range map[string]string{
 		`{`:                              `K_CE_OVERRIDES: want {"extensions": {"NAME": "VALUE"}}: unexpected end of JSON input`,
 		`{"extensions": {"my-key": ""}}`: `K_CE_OVERRIDES: attribute "my-key": want lower-case letters and digits`,

@@ -15,7 +15,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// eventOf is the event that carries p, with an ID that is known.
+// eventOf returns an event with the data p and a known ID.
 func eventOf(t *testing.T, id string, p schemas.Payload) schemas.Event {
 	t.Helper()
 	e, err := schemas.NewEvent("/clusters/test/test", p, clock, schemas.Event{})
@@ -26,7 +26,7 @@ func eventOf(t *testing.T, id string, p schemas.Payload) schemas.Event {
 	return e
 }
 
-// scopeEvent is the event of a scope of a node for PodLifeTime.
+// scopeEvent returns the event of a scope of a node for PodLifeTime.
 func scopeEvent(t *testing.T, id, node string) schemas.Event {
 	t.Helper()
 	return eventOf(t, id, schemas.ScopeHead{
@@ -34,7 +34,7 @@ func scopeEvent(t *testing.T, id, node string) schemas.Event {
 	})
 }
 
-// header is the header of e on the bus.
+// header returns the header of e on the bus.
 func header(e schemas.Event, noun string) map[string][]string {
 	return map[string][]string{
 		"ce-specversion": {"1.0"}, "ce-id": {e.ID}, "ce-source": {"/clusters/test/test"}, "ce-type": {e.Type},
@@ -44,7 +44,7 @@ func header(e schemas.Event, noun string) map[string][]string {
 	}
 }
 
-// deadOf is a dead letter of the scope of node worker-1, buried so long before clock.
+// deadOf returns a dead letter of the scope of node worker-1, buried that long before clock.
 func deadOf(t *testing.T, number uint64, before time.Duration, why string) bus.DeadLetter {
 	t.Helper()
 	e := scopeEvent(t, "scope-1", "worker-1")
@@ -75,10 +75,10 @@ func TestPrintDeadLetter(t *testing.T) {
 	}
 }
 
-// seconds is an age of a few seconds in a list, or in what is shown.
+// seconds matches an age of a few seconds in a list or in a letter.
 var seconds = regexp.MustCompile(`(?m)(^\d        )\d(s )`)
 
-// deadBus is a bus with three dead letters: of the scope of a node, of an answer, and of the scope of another node.
+// deadBus returns a bus with three dead letters: two scopes of nodes, and an answer.
 func deadBus(t *testing.T) *bus.Bus {
 	t.Helper()
 	b := busOf(t)
@@ -100,7 +100,7 @@ func deadBus(t *testing.T) *bus.Bus {
 	return b
 }
 
-// deadSays runs rehome and compares what it prints, and its error, with what it should.
+// deadSays runs rehome and compares its output and its error.
 func deadSays(t *testing.T, wantOut, wantErr string, code int, arguments ...string) {
 	t.Helper()
 	out, err := execute(t, arguments...)
@@ -121,7 +121,7 @@ const (
 	deadTri  = "3        0s    REHOME_SCOPES    PodLifeTime   dev.rehome.scope.v1     node/worker-2   no function knows scope-2\n"
 )
 
-func TestTheDeadLettersOfABusAreListedAndShown(t *testing.T) {
+func TestGetDeadLetters(t *testing.T) {
 	deadBus(t)
 	deadSays(t, deadHead+deadTri+deadTwo+deadOne, "", 0, "get", "deadletters")
 	deadSays(t, deadHead+deadTri+deadTwo, "", 0, "get", "deadletters", "--limit", "2")
@@ -132,7 +132,7 @@ func TestTheDeadLettersOfABusAreListedAndShown(t *testing.T) {
 	deadSays(t, "", "dead letter 4: there is no such dead letter", 1, "get", "deadletter", "4")
 }
 
-func TestDeadLettersAreRetriedAndWhatIsRefusedStays(t *testing.T) {
+func TestDeadLetterRetries(t *testing.T) {
 	b := deadBus(t)
 	newer, err := b.Publish(t.Context(), scopeEvent(t, "scope-3", "worker-2"))
 	if err != nil {
@@ -160,7 +160,7 @@ func TestDeadLettersAreDropped(t *testing.T) {
 	deadSays(t, "No resources found.\n", "", 0, "get", "deadletters")
 }
 
-func TestDeadLettersWithoutABusAreAnErrorOfWhoAsks(t *testing.T) {
+func TestDeadLettersWithoutBus(t *testing.T) {
 	for _, arguments := range [][]string{
 		{"get", "deadletters"}, {"get", "deadletter", "1"}, {"deadletters", "retry", "1", "2"}, {"deadletters", "drop", "1", "2"}, {"deadletters", "retry", "--all", "--yes"}, {"deadletters", "drop", "--all", "--yes"},
 	} {

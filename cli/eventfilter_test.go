@@ -11,7 +11,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// verdictEvent is the event of a verdict about pod NAMESPACE/NAME on worker-1.
+// verdictEvent returns the event of a verdict about pod NAMESPACE/NAME on worker-1.
 func verdictEvent(t *testing.T, id string, outcome schemas.Outcome, namespace, name string) schemas.Event {
 	t.Helper()
 	return eventOf(t, id, schemas.Verdict{
@@ -86,7 +86,7 @@ func TestEventsThatAreFilteredStayATable(t *testing.T) {
 	}
 }
 
-func TestAMaintenanceStandsInTheSameColumnsWhenItOrItsNodeIsAskedFor(t *testing.T) {
+func TestMaintenanceColumns(t *testing.T) {
 	b := busOf(t)
 	e := eventOf(t, "rolling", schemas.Maintenance{
 		Name: "rolling", Summary: v1alpha1.Summary{Nodes: "2/30", PodsLeft: 41},

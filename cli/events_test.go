@@ -11,7 +11,7 @@ import (
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
-func TestEveryExampleOfTheContractIsDescribedInALine(t *testing.T) {
+func TestEveryExampleHasALine(t *testing.T) {
 	type line struct{ noun, about, text string }
 	want := map[string]line{
 		"delta": {"delta", "node/worker-7", "taints: none → dedicated=gpu:NoSchedule"},
@@ -151,7 +151,7 @@ func TestDescribe(t *testing.T) {
 			"the end of a move that does not say how", schemas.Verdict{Outcome: schemas.Settled, Reason: "New", Message: "m", Intent: intent},
 			"settled: New: m",
 		},
-		{"a maintenance of which only numbers have changed", rolling, "2/30 nodes, 41 pods left"},
+		{"a maintenance with new numbers", rolling, "2/30 nodes, 41 pods left"},
 		{
 			"a node of a maintenance", maintenance(func(m *schemas.Maintenance) { m.Nodes = node("worker-3") }),
 			"node worker-3 Drained  2/30 nodes, 41 pods left",
@@ -166,15 +166,15 @@ func TestDescribe(t *testing.T) {
 		},
 		{
 			"a node that was cordoned again, in a dry run", maintenance(func(m *schemas.Maintenance) {
-				m.DryRun, m.Changes = true, []schemas.NodeChange{{Name: "a", Message: "somebody has uncordoned it"}}
-			}), "(dry run) node a: somebody has uncordoned it  2/30 nodes, 41 pods left",
+				m.DryRun, m.Changes = true, []schemas.NodeChange{{Name: "a", Message: "uncordoned meanwhile"}}
+			}), "(dry run) node a: uncordoned meanwhile  2/30 nodes, 41 pods left",
 		},
 		{
 			"a maintenance in a dry run", maintenance(func(m *schemas.Maintenance) { m.DryRun = true }),
 			"(dry run)  2/30 nodes, 41 pods left",
 		},
 		{
-			"what holds a maintenance up", maintenance(func(m *schemas.Maintenance) {
+			"a blocked maintenance", maintenance(func(m *schemas.Maintenance) {
 				m.Summary.PodsBlocked, m.Summary.Message = 2, "cannot move shop/cart-0"
 			}), "2/30 nodes, 41 pods left, 2 blocked: cannot move shop/cart-0",
 		},

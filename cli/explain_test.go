@@ -23,13 +23,13 @@ import (
 	"github.com/rehome-dev/rehome/status"
 )
 
-// sec is so many seconds after clock.
+// sec returns the time that many seconds after clock.
 func sec(seconds float64) time.Time { return clock.Add(time.Duration(seconds * float64(time.Second))) }
 
-// local is a time as it is printed.
+// local returns a time in the printed format.
 func local(at time.Time) string { return at.Local().Format(time.DateTime) }
 
-// explained is an explanation of a pod that runs, with a history of three chains.
+// explained returns an explanation of a running pod with a history of three chains.
 func explained() explain.Explanation {
 	api := &schemas.ObjectRef{Kind: "Deployment", Namespace: "shop", Name: "api", UID: "uid-shop"}
 	replacement := schemas.PodRef{Namespace: "shop", Name: "api-3", UID: "u-3"}
@@ -62,7 +62,7 @@ func explained() explain.Explanation {
 					Kind: schemas.NodeTaints, Object: schemas.ObjectRef{Kind: "Node", Name: "worker-1"},
 					After: &schemas.State{Taints: []corev1.Taint{{Key: "gone", Effect: corev1.TaintEffectNoSchedule}}},
 				}},
-				{ID: "s", Began: sec(0.017), Without: "no change: everything was evaluated anew", Steps: []explain.Step{open}},
+				{ID: "s", Began: sec(0.017), Without: "no change: everything was evaluated again", Steps: []explain.Step{open}},
 			},
 			Changes: []explain.Changes{
 				{Kind: schemas.PodScheduled, Times: 1, First: sec(-1), Last: sec(-1)}, {Kind: schemas.PodLabels, Times: 3, First: clock, Last: sec(1)},
@@ -98,7 +98,7 @@ func explained() explain.Explanation {
 	}
 }
 
-func TestAnExplanationIsATreeOfWhatHappenedAndWhatHoldsNow(t *testing.T) {
+func TestExplainPodText(t *testing.T) {
 	full := explained()
 	full.Held.Moves[0].Pod.UID = "u-1"
 	gone := full
@@ -120,7 +120,7 @@ func TestAnExplanationIsATreeOfWhatHappenedAndWhatHoldsNow(t *testing.T) {
 	}{
 		{"everything", full},
 		{"a pod that is gone has a history", gone},
-		{"a pod that was made anew, and two profiles", again},
+		{"a recreated pod and two profiles", again},
 		{"without a bus and a policy", noBus},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -161,7 +161,7 @@ func TestPrintExplanation(t *testing.T) {
 	}
 }
 
-func TestWithoutAClusterThereIsTheHistoryAlone(t *testing.T) {
+func TestExplainWithoutCluster(t *testing.T) {
 	b := busOf(t)
 	d := eventOf(t, "d1", schemas.Delta{Kind: schemas.NodeReady, Object: schemas.ObjectRef{Kind: "Node", Name: "worker-1"}})
 	v := eventOf(t, "v1", schemas.Verdict{
@@ -183,7 +183,7 @@ What happened to it
     +0.000s  PodLifeTime (p, pod/shop/api-1) wants it off worker-1: older than 1h
       +0.000s  rejected: Protected: MinReplicas: its owner has 1 pod
 
-What is not known
+Unknown
   whether it is there: no cluster to connect to: `
 	if err != nil || !strings.HasPrefix(got, want) {
 		t.Errorf("error %v\ngot\n%s\nwant\n%s", err, got, want)
@@ -196,7 +196,7 @@ What is not known
 	}
 }
 
-func TestWithoutABusAndAClusterNothingIsExplained(t *testing.T) {
+func TestExplainWithoutSources(t *testing.T) {
 	t.Setenv("REHOME_STORE_DIR", t.TempDir())
 	t.Setenv("KUBECONFIG", "none")
 	got, err := execute(t, "explain", "pod", "api-1", "-n", "shop")

@@ -32,20 +32,20 @@ import (
 	"github.com/rehome-dev/rehome/test/program"
 )
 
-// sink is a server that events are posted to. It counts how often each event came.
+// sink is a server that receives events. It counts how often each event arrived.
 type sink struct {
 	mu     sync.Mutex
 	posts  map[string]int // by the ID of the event
 	events []schemas.Event
 	last   http.Header
-	// Answer says what an event is answered with that comes for the nth time, and what else happens. nil: 200 each time.
+	// Answer returns the response to the nth post of an event. It may have side effects. nil means always 200.
 	answer func(w http.ResponseWriter, id string, nth int)
 }
 
 func (s *sink) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	e, err := readPosted(r)
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusTeapot) // which no test wants
+		http.Error(w, err.Error(), http.StatusTeapot) // a status that no test expects
 		return
 	}
 	s.mu.Lock()
@@ -75,14 +75,14 @@ func readPosted(r *http.Request) (schemas.Event, error) {
 	return cloudevent.ReadBinary(attributes, body)
 }
 
-// counts is how often each event came.
+// counts returns how often each event arrived.
 func (s *sink) counts() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.posts)
 }
 
-// take returns the events that came since the last call, and the headers of the last.
+// take returns the events since the last call, and the headers of the last one.
 func (s *sink) take() ([]schemas.Event, http.Header) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,8 +100,8 @@ func newSink(t *testing.T, answer func(w http.ResponseWriter, id string, nth int
 	return s, server.URL
 }
 
-// forwarding runs rehome forward until stop is called or the test ends, under the name sink and from the start of the
-// history. It returns when it listens.
+// forwarding runs rehome forward until stop is called or the test ends, with the name sink and from the start of the history. It
+// returns when the forwarder listens.
 func forwarding(t *testing.T, b *bus.Bus, arguments ...string) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -124,8 +124,8 @@ func forwarding(t *testing.T, b *bus.Bus, arguments ...string) (stop func()) {
 	return stop
 }
 
-// done waits until the forwarder has nothing to do any more. A server counts a message for a moment neither among those that
-// wait nor among those that are handed out, so it has to say so three times in a row.
+// done waits until the forwarder has no work. For a moment, a server counts a message neither as waiting nor as delivered, so the
+// numbers must be 0 three times in a row.
 func done(t *testing.T, b *bus.Bus) {
 	t.Helper()
 	idle := 0
@@ -138,7 +138,7 @@ func done(t *testing.T, b *bus.Bus) {
 	})
 }
 
-// verdictsOf are events of verdicts with these IDs.
+// verdictsOf returns events of verdicts with these IDs.
 func verdictsOf(t *testing.T, ids ...string) (events []schemas.Event) {
 	t.Helper()
 	for _, id := range ids {
@@ -147,7 +147,7 @@ func verdictsOf(t *testing.T, ids ...string) (events []schemas.Event) {
 	return events
 }
 
-// deadIDs are the IDs of the events that sink has buried, sorted.
+// deadIDs returns the sorted IDs of the events that sink has buried.
 func deadIDs(t *testing.T, b *bus.Bus) (ids []string) {
 	t.Helper()
 	numbers, err := b.DeadNumbers(t.Context(), bus.DeadQuery{Stream: bus.StreamEvents, By: "sink"})
@@ -169,7 +169,7 @@ func deadIDs(t *testing.T, b *bus.Bus) (ids []string) {
 	return ids
 }
 
-func TestWhatBecomesOfAnEventFollowsFromTheStatusOfItsPost(t *testing.T) {
+func TestForwardStatusCodes(t *testing.T) {
 	b := busOf(t)
 	rows := []struct {
 		statuses []int // one after the other
@@ -208,7 +208,7 @@ func TestWhatBecomesOfAnEventFollowsFromTheStatusOfItsPost(t *testing.T) {
 	}
 }
 
-func TestASinkThatAsksToBeLeftAloneIsLeftAlone(t *testing.T) {
+func TestForwardRetryAfter(t *testing.T) {
 	b := busOf(t)
 	at := make(chan time.Time, 10)
 	_, url := newSink(t, func(w http.ResponseWriter, _ string, nth int) {
@@ -237,7 +237,7 @@ func TestNothingIsLostWhileTheSinkIsAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]int{}
-	for n := range 300 { // more than may be in hand at once
+	for n := range 300 { // more than may be in progress at once
 		want[fmt.Sprint("event-", n)] = 1
 	}
 	for id := range want {
@@ -265,7 +265,7 @@ func TestNothingIsLostWhileTheSinkIsAway(t *testing.T) {
 	}
 }
 
-func TestASlowSinkGetsNoMorePostsAtOnceThanAllowedAndOneThatHangsIsAskedAgain(t *testing.T) {
+func TestForwardToSlowSink(t *testing.T) {
 	b := busOf(t)
 	var now, most atomic.Int32
 	want := map[string]int{"hangs": 2}
@@ -294,12 +294,12 @@ func TestASlowSinkGetsNoMorePostsAtOnceThanAllowedAndOneThatHangsIsAskedAgain(t 
 	if got := s.counts(); !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %v\nwant %v", got, want)
 	}
-	if n := most.Load(); n < 2 || n > 5 { // the one that hangs does so also after its post was given up
+	if n := most.Load(); n < 2 || n > 5 { // the hanging one also hangs after its post was given up
 		t.Errorf("%d posts at once, want several and at most 4, and the one that was given up", n)
 	}
 }
 
-func TestAForwarderThatIsStartedAgainGoesOnWhereItWas(t *testing.T) {
+func TestForwarderContinues(t *testing.T) {
 	b := busOf(t)
 	s, url := newSink(t, nil)
 	publishAll(t, b, verdictsOf(t, "a", "b")...)
@@ -323,7 +323,7 @@ func TestAForwarderThatIsStartedAgainGoesOnWhereItWas(t *testing.T) {
 	}
 }
 
-func TestAnEventArrivesAsItIsWithWhatKnativeAdds(t *testing.T) {
+func TestKnativeExtensionsArrive(t *testing.T) {
 	b := busOf(t)
 	s, url := newSink(t, nil)
 	want := verdictEvent(t, "a", schemas.Evicted, "shop", "naïve \"pod\" 100%")
@@ -352,7 +352,7 @@ func TestAnEventArrivesAsItIsWithWhatKnativeAdds(t *testing.T) {
 	}
 }
 
-func TestAForwarderSaysHowFarItIsAndWhetherTheSinkIsThere(t *testing.T) {
+func TestForwarderMetrics(t *testing.T) {
 	b := busOf(t)
 	var away atomic.Bool
 	away.Store(true)
@@ -397,7 +397,7 @@ func TestAForwarderSaysHowFarItIsAndWhetherTheSinkIsThere(t *testing.T) {
 	}
 }
 
-func TestAForwarderWhoseNameIsRemovedEnds(t *testing.T) {
+func TestForwarderEndsWhenRemoved(t *testing.T) {
 	b := busOf(t)
 	s, url := newSink(t, nil)
 	publishAll(t, b, verdictsOf(t, "a")...)
@@ -415,7 +415,7 @@ func TestAForwarderWhoseNameIsRemovedEnds(t *testing.T) {
 	}
 }
 
-func TestTheNameOfAForwarderIsMadeOfItsURLWithoutItsSecrets(t *testing.T) {
+func TestForwarderName(t *testing.T) {
 	for url, want := range map[string]string{
 		"http://sink.shop.svc/":                      "forward-sink-shop-svc-bd5cecc4",
 		"https://audit.example:8443/v1/events?key=s": "forward-audit-example-8443-v1-events-",
@@ -432,9 +432,9 @@ func TestTheNameOfAForwarderIsMadeOfItsURLWithoutItsSecrets(t *testing.T) {
 	}
 }
 
-// TestEverythingThatTheListenerInTheDocumentationNeedsFitsOnOneMachine: its comment starts a rehome that takes requests and a
-// forwarder, neither with an address for its figures.
-func TestEverythingThatTheListenerInTheDocumentationNeedsFitsOnOneMachine(t *testing.T) {
+// TestListenerExampleOnOneMachine runs the commands in the comment of the example: a rehome with an API and a forwarder, both
+// with default addresses for metrics.
+func TestListenerExampleOnOneMachine(t *testing.T) {
 	text, err := os.ReadFile("../docs/examples/listener/listener.py")
 	if err != nil {
 		t.Fatal(err)
@@ -454,7 +454,7 @@ func TestEverythingThatTheListenerInTheDocumentationNeedsFitsOnOneMachine(t *tes
 	}
 }
 
-func TestAnAttributeThatIsAddedInTwoCasesIsRefused(t *testing.T) {
+func TestOverridesInTwoCases(t *testing.T) {
 	got, err := run.Overrides(`{"extensions": {"Team": "shop", "team": "cart"}}`)
 	if want := `attribute "team": want it once, got it in different cases`; err == nil || err.Error() != want {
 		t.Errorf("got %v, %v; want the error %q", got, err, want)

@@ -13,18 +13,18 @@ import (
 	"github.com/rehome-dev/rehome/test/program"
 )
 
-// newTLSSink serves a sink over TLS until the end of the test, with a certificate that no machine trusts.
+// newTLSSink serves a sink over TLS until the end of the test, with an untrusted certificate.
 func newTLSSink(t *testing.T) (s *sink, server *httptest.Server) {
 	t.Helper()
 	s = &sink{posts: map[string]int{}}
 	server = httptest.NewUnstartedServer(s)
-	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo) // of handshakes that are broken off
+	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo) // of failed handshakes
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	return s, server
 }
 
-func TestASinkIsTrustedByTheAuthoritiesThatKnativeNames(t *testing.T) {
+func TestForwardTrustsKnativeAuthorities(t *testing.T) {
 	b := busOf(t)
 	s, server := newTLSSink(t)
 	certificate := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
@@ -38,7 +38,7 @@ func TestASinkIsTrustedByTheAuthoritiesThatKnativeNames(t *testing.T) {
 	}
 }
 
-func TestASinkThatNobodyVouchesForGetsNothingAndItsEventsWait(t *testing.T) {
+func TestForwardToUntrustedSink(t *testing.T) {
 	b := busOf(t)
 	s, server := newTLSSink(t)
 	publishAll(t, b, verdictsOf(t, "a")...)
@@ -62,8 +62,8 @@ func TestASinkThatNobodyVouchesForGetsNothingAndItsEventsWait(t *testing.T) {
 	}
 }
 
-func TestAuthoritiesThatCannotBeReadAreRefusedByName(t *testing.T) {
-	const want = "K_CA_CERTS: want certificates of authorities in PEM, got none that can be read"
+func TestUnreadableAuthorities(t *testing.T) {
+	const want = "K_CA_CERTS: want certificates of authorities in PEM, got no readable one"
 	for name, text := range map[string]string{
 		"no PEM":         "/etc/ssl/ca.crt",
 		"no certificate": "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n",

@@ -10,8 +10,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
 )
 
-// FuzzOverrides: whatever K_CE_OVERRIDES says, it is refused, or it names attributes that events may have, always the same
-// ones, which reads back and with which a document remains one.
+// FuzzOverrides checks that any K_CE_OVERRIDES either is refused, or has valid attributes that are always the same, and that a
+// document with them stays valid and has them.
 func FuzzOverrides(f *testing.F) {
 	f.Add(`{"extensions": {"team": "shop", "Zone": "é%\n"}}`)
 	f.Add(`{"extensions": {"Team": "1", "team": "2"}}`)
@@ -25,7 +25,7 @@ func FuzzOverrides(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		got, err := run.Overrides(text)
-		for range 8 { // a map is walked in another order each time
+		for range 8 { // each iteration visits a map in another order
 			if again, other := run.Overrides(text); !reflect.DeepEqual(got, again) || (err == nil) != (other == nil) {
 				t.Fatalf("got %v, %v, and then %v, %v", got, err, again, other)
 			}

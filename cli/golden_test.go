@@ -42,7 +42,7 @@ func goldenFile(t *testing.T, file, got string) {
 	}
 }
 
-// commandNamed is the command of these names.
+// commandNamed returns the command with these names.
 func commandNamed(t *testing.T, names ...string) *cobra.Command {
 	t.Helper()
 	c, _, err := newRoot().Find(names)

@@ -20,7 +20,7 @@ func TestOpenInstallation(t *testing.T) {
 	if err := clientcmd.WriteToFile(*config, kubeconfig); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("XDG_CACHE_HOME", dir) // where a local bus would be
+	t.Setenv("XDG_CACHE_HOME", dir) // the directory of a local bus
 	t.Setenv("HOME", dir)
 	none := filepath.Join(dir, "none")
 	for _, c := range []struct {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// byLoad is a node that requests say is nearly empty, and whose load says otherwise.
+// byLoad returns a node that is nearly empty by requests but not by load.
 const byLoad = `
 apiVersion: v1
 kind: List
@@ -42,7 +42,7 @@ profiles:
     plugins: {balance: {enabled: [LowNodeUtilization]}}
 `
 
-func TestASimulationGoesByTheLoadAmongTheObjects(t *testing.T) {
+func TestSimulateLoad(t *testing.T) {
 	policy := filepath.Join(t.TempDir(), "policy.yaml")
 	if err := os.WriteFile(policy, []byte(byLoadPolicy), 0o600); err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-// Package cli is the command line: what a person types and sees. It parses, calls app or asks the bus, and prints.
+// Package cli is the command line. It parses arguments, calls app or the bus, and prints results.
 //
 //	main.go: Main ──▶ newRoot
 //	             ├─ look/     get, status, explain, events
@@ -7,7 +7,7 @@
 //	             ├─ run/      run, watcher, functions, dispatcher, actuator, maintenance, api, serve, forward, ready
 //	             └─ install/  setup, auth, settings, version
 //
-// cmdutil/ holds what they share.
+// cmdutil/ has their common code.
 package cli
 
 import (
@@ -16,7 +16,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-	_ "time/tzdata" // windows of maintenances are written in time zones, and an image need not have them
+	_ "time/tzdata" // maintenance windows have time zones, and the image has no time zone files
 
 	"github.com/spf13/cobra"
 
@@ -28,7 +28,7 @@ import (
 	"github.com/rehome-dev/rehome/cli/try"
 )
 
-// Main runs the command line until it is done or the process is told to end, and returns the exit code.
+// Main runs the command line until it is done or the process gets a signal, and returns the exit code.
 func Main() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	root := newRoot()
@@ -45,10 +45,10 @@ func Main() int {
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "rehome",
-		Short: "Move pods that no longer belong where they run, as soon as the cluster changes",
+		Short: "Move pods that no longer belong on their nodes, as soon as the cluster changes",
 		Long: "Rehome is an event-driven descheduler. A watcher turns changes of the cluster into events, functions decide\n" +
-			"which pods should move, an actuator evicts them within limits; every step is a CloudEvent on NATS.\n\n" +
-			"Settings come from the environment, as `rehome settings` lists them; flags override them.",
+			"which pods should move, and an actuator evicts them within limits. Every step is a CloudEvent on NATS.\n\n" +
+			"Settings come from environment variables; `rehome settings` lists them. Flags override them.",
 		Version:       settings.Version,
 		SilenceErrors: true, SilenceUsage: true,
 	}

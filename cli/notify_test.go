@@ -49,7 +49,7 @@ func TestForwardNotifications(t *testing.T) {
 	}
 	publishAll(t, b, verdictEvent(t, "e", schemas.Evicted, "shop", "pod-e"))
 	done(t, b)
-	stop() // sends what is not due
+	stop() // sends pending messages
 	close(bodies)
 	var rest []string
 	for body := range bodies {

@@ -11,8 +11,8 @@ import (
 // pluginName is the file name that kubectl looks for.
 const pluginName = "kubectl-rehome"
 
-// typedAs is what a person types for the program that was started under this name: `kubectl rehome` for kubectl's plugin,
-// and `rehome` for any other.
+// typedAs returns the command that users type for a program with this file name: `kubectl rehome` for the kubectl plugin, and
+// `rehome` for any other name.
 func typedAs(program string) string {
 	if strings.TrimSuffix(filepath.Base(program), ".exe") == pluginName {
 		return "kubectl rehome"
@@ -21,11 +21,11 @@ func typedAs(program string) string {
 }
 
 // pluginCompletion is the help of the completion command of the plugin.
-const pluginCompletion = "kubectl completes its plugins by itself, once its own completion is switched on: it asks the\n" +
-	"program kubectl_complete-rehome in PATH, which comes in the same archive, or is these two lines:\n\n" +
+const pluginCompletion = "kubectl completes its plugins if its own completion is enabled. It runs the program\n" +
+	"kubectl_complete-rehome in PATH, which is in the same archive and has these two lines:\n\n" +
 	"  #!/bin/sh\n" +
 	"  exec kubectl rehome __complete \"$@\"\n\n" +
-	"The scripts below are for who calls the program by the name of rehome."
+	"Use the scripts below if you call the program as rehome."
 
 // spokenAs replaces the program's name in all help texts.
 func spokenAs(root *cobra.Command, typed string) {
@@ -46,7 +46,7 @@ func spokenAs(root *cobra.Command, typed string) {
 			*text = call.ReplaceAllString(*text, typed+"$1")
 		}
 	})
-	root.InitDefaultCompletionCmd() // its texts stay: the scripts are for the program by its own name
+	root.InitDefaultCompletionCmd() // its texts keep the name rehome, because the scripts are for that name
 	for _, c := range root.Commands() {
 		if c.Name() == "completion" {
 			c.Long = pluginCompletion

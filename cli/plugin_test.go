@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// helpOf runs the program under a name, and returns what it prints.
+// helpOf runs the program under a name, and returns its output.
 func helpOf(t *testing.T, program string, arguments ...string) string {
 	t.Helper()
 	root := newRoot()
@@ -22,7 +22,7 @@ func helpOf(t *testing.T, program string, arguments ...string) string {
 	return out.String()
 }
 
-func TestTheProgramIsAPluginUnderTheNameThatKubectlLooksFor(t *testing.T) {
+func TestPluginName(t *testing.T) {
 	for program, want := range map[string]string{
 		"/usr/local/bin/kubectl-rehome": "kubectl rehome", "kubectl-rehome.exe": "kubectl rehome", "bin/rehome": "rehome",
 		"rehome.exe": "rehome", "": "rehome", "/kubectl-rehome/rehome": "rehome",
@@ -33,8 +33,8 @@ func TestTheProgramIsAPluginUnderTheNameThatKubectlLooksFor(t *testing.T) {
 	}
 }
 
-func TestThePluginSaysWhatIsTyped(t *testing.T) {
-	const want = `Say which version this is, of which commit, built with what for what
+func TestPluginHelp(t *testing.T) {
+	const want = `Print the version, the commit, the Go version, and the platform
 
 Usage:
   kubectl rehome version [flags]
@@ -50,7 +50,7 @@ Flags:
 	}
 }
 
-// mentions are the places in all help of the program where it is named by what a person types. The namespace rehome is none.
+// mentions counts the places in all help texts that contain the typed name of the program, without the namespace rehome.
 func mentions(t *testing.T, program, typed string) (n int) {
 	t.Helper()
 	root := newRoot()
@@ -68,14 +68,14 @@ func mentions(t *testing.T, program, typed string) (n int) {
 	return n
 }
 
-func TestNoHelpOfThePluginNamesTheProgramOtherwise(t *testing.T) {
+func TestPluginHelpUsesPluginName(t *testing.T) {
 	own, plugin := mentions(t, "rehome", "rehome "), mentions(t, pluginName, "kubectl rehome ")
 	if other := mentions(t, pluginName, "rehome ") - plugin; own == 0 || other > 0 || plugin != own {
 		t.Errorf("%d places name the program; of the plugin %d say kubectl rehome and %d do not", own, plugin, other)
 	}
 }
 
-func TestThePluginSaysHowKubectlCompletesIt(t *testing.T) {
+func TestPluginCompletionHelp(t *testing.T) {
 	if got := helpOf(t, "kubectl-rehome", "completion", "--help"); !strings.HasPrefix(got, pluginCompletion+"\n\nUsage:\n  kubectl rehome completion [command]\n") {
 		t.Errorf("got\n%s", got)
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// said runs the command with arguments and standard input, and returns what it wrote, its error and its exit code.
+// said runs the command with arguments and standard input, and returns its output, its error, and its exit code.
 func said(t *testing.T, stdin string, arguments ...string) (out, err string, code int) {
 	t.Helper()
 	root := newRoot()
@@ -62,7 +62,7 @@ func TestPolicyFilesAreChecked(t *testing.T) {
 			"a file that is wrong is a line for each problem, and the others are checked all the same",
 			[]string{"testdata/broken.yaml", "testdata/policy.yaml", "nope.yaml"}, "",
 			brokenProblems + "testdata/policy.yaml: " + right + "nope.yaml: cannot be read: no such file or directory\n",
-			"2 of 3 policy files cannot be used", 1,
+			"2 of 3 policy files invalid", 1,
 		},
 		{"in JSON a file that is right is nothing", []string{"-o", "json", "testdata/policy.yaml"}, "", "", "", 0},
 		{
@@ -71,7 +71,7 @@ func TestPolicyFilesAreChecked(t *testing.T) {
 				`"right":"write apiVersion: descheduler/v1alpha2 or rehome.dev/v1alpha1"}
 {"file":"stdin","line":2,"field":"rates","wrong":"unknown field","right":"did you mean rate?"}
 {"file":"nope.yaml","wrong":"cannot be read: no such file or directory"}
-`, "2 of 2 policy files cannot be used", 1,
+`, "2 of 2 policy files invalid", 1,
 		},
 		{"without a file there is nothing to check", nil, "", "", "requires at least 1 arg(s), only received 0", 1},
 		{"an output that there is not", []string{"-o", "yaml", "-"}, "", "", `invalid argument "yaml" for "-o, --output" flag: want json`, 1},
@@ -85,7 +85,7 @@ func TestPolicyFilesAreChecked(t *testing.T) {
 	}
 }
 
-// TestAPolicyIsExplained compares with testdata/policy.txt, which UPDATE_GOLDEN=1 writes anew.
+// TestAPolicyIsExplained compares the output with testdata/policy.txt, which UPDATE_GOLDEN=1 writes.
 func TestAPolicyIsExplained(t *testing.T) {
 	out, err, code := said(t, "", "policy", "explain", "testdata/policy.yaml")
 	if err != "" || code != 0 {
@@ -101,7 +101,7 @@ func TestAPolicyIsExplained(t *testing.T) {
 	}
 }
 
-func TestAPolicyThatCannotBeUsedIsNotExplained(t *testing.T) {
+func TestExplainInvalidPolicy(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		arguments []string
@@ -121,7 +121,7 @@ func TestAPolicyThatCannotBeUsedIsNotExplained(t *testing.T) {
 	}
 }
 
-func TestAPolicyCommandThatThereIsNotIsRefused(t *testing.T) {
+func TestUnknownPolicyCommand(t *testing.T) {
 	if _, err, code := said(t, "", "policy", "chek", "a"); err != `unknown command "chek" for "rehome policy"` || code != 1 {
 		t.Errorf("got code %d, error %q", code, err)
 	}

@@ -9,12 +9,11 @@ import (
 	"github.com/rehome-dev/rehome/app/settings"
 )
 
-// goodPolicies are files as people write them: one for each strategy, one for each preset, and others.
+// goodPolicies are typical files: one for each strategy, one for each preset, and others.
 const goodPolicies = "../policy/testdata/good/*.yaml"
 
-// TestGoodPolicyFilesAreAcceptedExplainedAndConverted holds this for each file. What a file is converted to is accepted,
-// too, and means the same.
-func TestGoodPolicyFilesAreAcceptedExplainedAndConverted(t *testing.T) {
+// TestGoodPolicies checks each file. A converted file is accepted too, and has the same meaning.
+func TestGoodPolicies(t *testing.T) {
 	files, err := filepath.Glob(goodPolicies)
 	if err != nil || len(files) < 20 {
 		t.Fatalf("got %d files, %v, want at least 20", len(files), err)
@@ -44,7 +43,7 @@ func TestGoodPolicyFilesAreAcceptedExplainedAndConverted(t *testing.T) {
 	}
 }
 
-// TestEveryStrategyHasAGoodPolicyFile holds that the file named like a strategy enables it.
+// TestEveryStrategyHasAGoodPolicyFile checks that each strategy has a file with its name that enables it.
 func TestEveryStrategyHasAGoodPolicyFile(t *testing.T) {
 	for _, s := range settings.Strategies() {
 		file := strings.Replace(goodPolicies, "*", s.Name, 1)

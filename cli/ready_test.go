@@ -15,7 +15,7 @@ import (
 	"github.com/rehome-dev/rehome/cli/run"
 )
 
-// runReady runs `rehome ready` and returns its exit code and what it complains about.
+// runReady runs `rehome ready` and returns its exit code and its error output.
 func runReady(t *testing.T, arguments ...string) (code int, complaint string) {
 	t.Helper()
 	root := newRoot()
@@ -27,7 +27,7 @@ func runReady(t *testing.T, arguments ...string) (code int, complaint string) {
 	return 0, ""
 }
 
-func TestReadySaysWhatAProcessAnswers(t *testing.T) {
+func TestReady(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	mux.HandleFunc("GET /missing", func(w http.ResponseWriter, _ *http.Request) {
@@ -58,7 +58,7 @@ func TestReadySaysWhatAProcessAnswers(t *testing.T) {
 		},
 		{"a redirect is not", []string{plain.URL + "/elsewhere"}, 1, plain.URL + "/elsewhere is not ready: 302 Found: <a href=\"/readyz\">Found</a>."},
 		{
-			"who does not answer in time is not", []string{plain.URL + "/never", "--timeout", "20ms"}, 1,
+			"not in time", []string{plain.URL + "/never", "--timeout", "20ms"}, 1,
 			plain.URL + "/never does not answer: context deadline exceeded",
 		},
 		{"the certificate of a loopback address is not verified", []string{secure.URL + "/readyz"}, 0, ""},
@@ -76,7 +76,7 @@ func TestReadySaysWhatAProcessAnswers(t *testing.T) {
 	}
 }
 
-func TestReadyAsksThisMachineWhenEveryAddressIsServed(t *testing.T) {
+func TestReadyWithWildcardAddress(t *testing.T) {
 	for _, c := range []struct{ address, tls, want string }{
 		{":8642", "off", "http://127.0.0.1:8642/readyz"},
 		{"0.0.0.0:8642", "off", "http://127.0.0.1:8642/readyz"},
@@ -94,7 +94,7 @@ func TestReadyAsksThisMachineWhenEveryAddressIsServed(t *testing.T) {
 	}
 }
 
-func TestReadyWithoutAnAddressSaysWhatIsMissing(t *testing.T) {
+func TestReadyWithoutAddress(t *testing.T) {
 	t.Setenv("REHOME_HTTP_ADDRESS", "8642")
 	code, complaint := runReady(t, "--timeout", time.Second.String())
 	if want := `REHOME_HTTP_ADDRESS: want HOST:PORT, got "8642"; or give a URL`; code != 1 || complaint != want {

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// helpText is the help of a command.
+// helpText returns the help of a command.
 func helpText(t *testing.T, c *cobra.Command) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -45,7 +45,7 @@ func TestReference(t *testing.T) {
 	goldenFile(t, "../docs/cli.md", b.String())
 }
 
-// TestGroups finds commands that the overview would not show, or that have no description.
+// TestGroups finds commands without a group or a description.
 func TestGroups(t *testing.T) {
 	for _, c := range newRoot().Commands() {
 		if c.GroupID == "" {

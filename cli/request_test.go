@@ -19,8 +19,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// answering takes requests from the bus until the end of the test, and lets answer say what becomes of each: the events that
-// it returns are published as consequences of the request, in this order.
+// answering receives requests from the bus until the end of the test. It publishes the events that answer returns for each
+// request as its consequences, in order.
 func answering(t *testing.T, b *bus.Bus, answer func(schemas.Request) []schemas.Payload) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -52,7 +52,7 @@ func answering(t *testing.T, b *bus.Bus, answer func(schemas.Request) []schemas.
 	})
 }
 
-// receipt is one for a request with these pods, which are on n1, or on n2 if they are on another.
+// receipt returns a receipt for a request with these pods.
 func receipt(r schemas.Request, state schemas.ReceiptState, reason schemas.ReceiptReason, pods ...schemas.RequestedPod) schemas.Receipt {
 	return schemas.Receipt{Sender: r.Sender, Name: r.Name, State: state, Reason: reason, Message: "so it is", Action: r.Action, Pods: pods}
 }
@@ -75,7 +75,7 @@ func podOf(name string) schemas.PodRef {
 	return schemas.PodRef{Namespace: "shop", Name: name, UID: types.UID("u-" + name)}
 }
 
-// judged is a verdict on a pod of a request.
+// judged returns a verdict on a pod of a request.
 func judged(name string, outcome schemas.Outcome, reason schemas.ReasonCode) schemas.Verdict {
 	return schemas.Verdict{
 		Outcome: outcome, Reason: reason, Message: "because", Profile: "p", Strategy: schemas.RequestStrategy,
@@ -84,7 +84,7 @@ func judged(name string, outcome schemas.Outcome, reason schemas.ReasonCode) sch
 	}
 }
 
-// replaced is how the move of a pod ended.
+// replaced returns the end of the move of a pod.
 func replaced(name string, reason schemas.ReasonCode) schemas.Verdict {
 	v := judged(name, schemas.Settled, reason)
 	replacement := podOf(name + "-new")
@@ -92,10 +92,10 @@ func replaced(name string, reason schemas.ReasonCode) schemas.Verdict {
 	return v
 }
 
-// clockTime is the time at the beginning of a line.
+// clockTime matches the time at the beginning of a line.
 var clockTime = regexp.MustCompile(`(?m)^\d\d:\d\d:\d\d\.\d\d\d  `)
 
-func TestARequestIsShownUntilAllPodsAreSettledAndTheExitCodeSaysHowItEnded(t *testing.T) {
+func TestRequestResult(t *testing.T) {
 	protected := schemas.Protection{Rule: "DaemonSetPods", Detail: "it belongs to the DaemonSet agent"}
 	for _, c := range []struct {
 		name      string
@@ -168,11 +168,11 @@ shop        a     n1       remains: deferred: DisruptionBudget: 2 needed
 shop        b     n1       protected: DaemonSetPods: it belongs to the DaemonSet agent
 shop        c     n1       CameBack after 3.2s: c-new on n2
 shop        d     n1       gone by itself
-shop        e     n1       remains: it had no turn
-shop        z     <none>   not there, or on no node
+shop        e     n1       remains: it was not tried
+shop        z     <none>   does not exist, or has no node
 
 request admin/r finished: DeadlineExceeded: so it is
-`, "4 pods of request admin/r did not become what was asked for\nnot found: 1 pod of request admin/r"},
+`, "4 pods of request admin/r did not move as requested\nnot found: 1 pod of request admin/r"},
 		{"it is rejected", []string{"move", "deployment", "api", "-n", "shop"}, func(r schemas.Request) []schemas.Payload {
 			return []schemas.Payload{receipt(r, schemas.RequestRejected, schemas.ReceiptNotAllowed)}
 		}, `request admin/r: deschedule Deployment shop/api: fan
@@ -195,7 +195,7 @@ shop        a     n1       evicted (dry run)
 
 request admin/r finished: Done: so it is
 `, ""},
-		{"somebody cancels it", []string{"move", "node", "n1"}, func(r schemas.Request) []schemas.Payload {
+		{"another user cancels it", []string{"move", "node", "n1"}, func(r schemas.Request) []schemas.Payload {
 			return []schemas.Payload{receipt(r, schemas.RequestAccepted, schemas.ReceiptAccepted), receipt(r, schemas.RequestFinished, schemas.ReceiptCancelled)}
 		}, `request admin/r: deschedule node n1: fan
 receipt  admin/r                          accepted: Accepted: so it is
@@ -225,7 +225,7 @@ request admin/r finished: Done: so it is
 	}
 }
 
-func TestARequestSaysWhatTheFlagsAndArgumentsSay(t *testing.T) {
+func TestRequestFlags(t *testing.T) {
 	b := busOf(t)
 	for i, c := range []struct {
 		arguments string
@@ -297,7 +297,7 @@ func TestRequestDefaults(t *testing.T) {
 	}
 }
 
-func TestARequestWhoseNameIsTakenIsNotSent(t *testing.T) {
+func TestRequestNameInUse(t *testing.T) {
 	busOf(t)
 	arguments := []string{"move", "node", "n1", "--reason", "fan", "--name", "r", "--detach"}
 	got, err := execute(t, arguments...)
@@ -310,7 +310,7 @@ func TestARequestWhoseNameIsTakenIsNotSent(t *testing.T) {
 	}
 }
 
-func TestARequestThatIsNotWaitedForStaysOpenAndItIsSaidHowToCancelIt(t *testing.T) {
+func TestInterruptedRequestStaysOpen(t *testing.T) {
 	b := busOf(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -327,7 +327,7 @@ func TestARequestThatIsNotWaitedForStaysOpenAndItIsSaidHowToCancelIt(t *testing.
 	}
 }
 
-// cancelling is a terminal at which somebody presses Ctrl-C when the receipt is shown.
+// cancelling is a terminal with a user who presses Ctrl-C when the receipt is shown.
 type cancelling struct {
 	*bytes.Buffer
 	cancel func()
@@ -340,7 +340,7 @@ func (c cancelling) Write(b []byte) (int, error) {
 	return c.Buffer.Write(b)
 }
 
-func TestARequestWithoutABusIsAnErrorOfWhoAsks(t *testing.T) {
+func TestRequestWithoutBus(t *testing.T) {
 	t.Setenv("REHOME_STORE_DIR", t.TempDir())
 	got, err := execute(t, "move", "node", "n1", "--reason", "fan")
 	if got != "" || !errors.Is(err, bus.ErrNotConnected) {

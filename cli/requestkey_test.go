@@ -22,15 +22,15 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-// knowing is a server that knows everybody by a key, with the sender batch, as `rehome setup --auth` writes it.
+// knowing is a server that authenticates participants by keys, with the sender batch, like after `rehome auth init`.
 type knowing struct {
 	t       *testing.T
-	dir     string // with the keys
+	dir     string // the directory with the keys
 	address string
 	gate    *gate
 }
 
-// newKnowing starts it and makes the streams. The command that runs in the test reaches it through a gate, with a key.
+// newKnowing starts the server and creates the streams. The command in the test connects through a gate with a key.
 func newKnowing(t *testing.T, key string) *knowing {
 	t.Helper()
 	k := &knowing{t: t, dir: t.TempDir()}
@@ -93,7 +93,7 @@ func newGate(t *testing.T, to string) *gate {
 	return g
 }
 
-// pass connects who comes with the address, or sends them away.
+// pass connects a client to the address, or closes the connection.
 func (g *gate) pass(c net.Conn) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -111,7 +111,7 @@ func (g *gate) pass(c net.Conn) {
 	}
 }
 
-// set shuts the gate, which cuts every connection, or opens it.
+// set opens the gate, or shuts it and cuts every connection.
 func (g *gate) set(shut bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -123,7 +123,7 @@ func (g *gate) set(shut bool) {
 	}
 }
 
-func TestWithTheKeyOfASenderOneCanAskAndSeeWhatBecomesOfItAndNothingElse(t *testing.T) {
+func TestRequestWithSenderKey(t *testing.T) {
 	k := newKnowing(t, "sender-batch")
 	answering(t, k.as(bus.RoleWatcher), func(r schemas.Request) []schemas.Payload {
 		return []schemas.Payload{
@@ -150,8 +150,8 @@ request batch/r finished: Done: so it is
 	for _, wait := range []string{"--detach=false", "--detach"} {
 		got, err = execute(t, "move", "node", "n1", "--reason", "fan", wait)
 		if got != "" || !errors.Is(err, bus.ErrNotPermitted) ||
-			!strings.HasSuffix(err.Error(), "; --sender: want the one whose key it is") {
-			t.Errorf("as somebody else, %s: got %q, error %v", wait, got, err)
+			!strings.HasSuffix(err.Error(), "; --sender: want the sender of the key") {
+			t.Errorf("as another sender, %s: got %q, error %v", wait, got, err)
 		}
 	}
 	if _, err := execute(t, "events", "--since", "1h"); !errors.Is(err, bus.ErrNotPermitted) {
@@ -159,8 +159,8 @@ request batch/r finished: Done: so it is
 	}
 }
 
-// terminal is what the command writes to. It does something when the first move is shown, and that it was accepted: they come
-// from two programs, in any order.
+// terminal is the output of the command. It runs a function when the output has both the receipt and the first move, which two
+// programs publish in any order.
 type terminal struct {
 	bytes.Buffer
 	moved func()
@@ -174,7 +174,7 @@ func (w *terminal) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// missing is a request of which the command misses something.
+// missing is a request whose command misses some events.
 type missing struct {
 	*knowing
 	watcher, actuator *bus.Bus
@@ -199,7 +199,7 @@ func (m *missing) publish(cause schemas.Event, payloads ...schemas.Payload) {
 	}
 }
 
-// handle answers the first time that a move has begun, and later what is said of a request that is finished.
+// handle answers the first request with a started move, and later ones with the receipt of the finished request.
 func (m *missing) handle(ctx context.Context, _ schemas.Event, _ time.Time, read func() schemas.Event) error {
 	e := read()
 	if m.asked.Add(1) > 1 {
@@ -212,12 +212,12 @@ func (m *missing) handle(ctx context.Context, _ schemas.Event, _ time.Time, read
 	return nil
 }
 
-// end ends the first request, while the command is away or after it is back.
+// end finishes the first request while the command is disconnected, or afterwards.
 func (m *missing) end(away bool) {
 	first := <-m.first
 	if !away {
 		m.gate.set(false)
-		time.Sleep(3 * time.Second) // until it has asked again, which is refused
+		time.Sleep(3 * time.Second) // until the command has sent it again, and was refused
 	}
 	m.publish(first, replaced("a", schemas.ReasonReplaced), receipt(m.request, schemas.RequestFinished, schemas.ReceiptDone))
 	if err := m.watcher.DropRequest(m.t.Context(), first); err != nil {
@@ -226,7 +226,7 @@ func (m *missing) end(away bool) {
 	m.gate.set(false)
 }
 
-// kinds are what the lines are about that the command wrote of events, in the order in which that happens.
+// kinds returns the subjects of the lines about events in the output, in the order of the events.
 func kinds(text string) (kinds []string) {
 	for _, word := range []string{"accepted:", "evicted from", "settled Replaced", "finished:"} {
 		for line := range strings.Lines(text) {
@@ -238,16 +238,16 @@ func kinds(text string) (kinds []string) {
 	return kinds
 }
 
-func TestWhoMissedHowARequestEndedAsksAgainAndIsToldOnce(t *testing.T) {
+func TestMissedReceiptIsSentAgain(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		away   bool // the command is, when the request ends
+		away   bool // the command is disconnected when the request ends
 		kinds  []string
 		failed string
 		asked  int32
 	}{
 		{"it ended meanwhile", true, []string{"accepted:", "evicted from", "finished:"},
-			"request batch/r is finished; the ends of some moves were not waited for", 2},
+			"request batch/r is finished; some moves are still in flight", 2},
 		{"it is still open", false, []string{"accepted:", "evicted from", "settled Replaced", "finished:"}, "", 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -277,7 +277,7 @@ func TestWhoMissedHowARequestEndedAsksAgainAndIsToldOnce(t *testing.T) {
 				t.Errorf("asked %d times, %q, error %q; want %d times, %q, error %q\n%s",
 					m.asked.Load(), got, failed, c.asked, c.kinds, c.failed, out)
 			}
-			if want := "the connection to the bus was lost for a while; what happened meanwhile is missing here\n"; notes.String() != want {
+			if want := "the connection to the bus was lost for a while; events of that time are missing here\n"; notes.String() != want {
 				t.Errorf("notes: got %q, want %q", notes, want)
 			}
 		})

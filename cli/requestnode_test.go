@@ -15,7 +15,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-func TestTheMaintenanceOfANodeIsAskedForAsTheFlagsSay(t *testing.T) {
+func TestNodeRequestFlags(t *testing.T) {
 	busOf(t)
 	for _, c := range []struct {
 		flags string
@@ -46,12 +46,12 @@ func TestTheMaintenanceOfANodeIsAskedForAsTheFlagsSay(t *testing.T) {
 	}
 }
 
-func TestADrainIsWaitedForAMinuteLongerThanItMayTakeSoThatItsEndIsSeen(t *testing.T) {
+func TestDrainDeadline(t *testing.T) {
 	busOf(t)
 	for flags, want := range map[string]time.Duration{
 		"drain --deadline 4h":     4*time.Hour + time.Minute,
 		"drain --deadline 23h59m": 24 * time.Hour,
-		"drain --deadline 24h":    24 * time.Hour, // the longest that a request may have
+		"drain --deadline 24h":    24 * time.Hour, // the longest deadline of a request
 	} {
 		before := time.Now()
 		out, err := execute(t, append(strings.Fields(flags), "worker-9", "--reason", "fan", "--detach", "-o", "json")...)
@@ -68,7 +68,7 @@ func TestADrainIsWaitedForAMinuteLongerThanItMayTakeSoThatItsEndIsSeen(t *testin
 	}
 }
 
-func TestFlagsThatDoNotGoTogetherForANodeAreRefused(t *testing.T) {
+func TestConflictingNodeFlags(t *testing.T) {
 	for flags, want := range map[string]string{
 		"uncordon n1 --force AllNodes":            "unknown flag: --force",
 		"drain n1 --method evict":                 "unknown flag: --method",
@@ -115,7 +115,7 @@ request admin/r finished: Done: so it is
 	}
 }
 
-func TestTheMaintenanceOfANodeIsShownUntilTheNodeIsAsFarAsWanted(t *testing.T) {
+func TestNodeRequestResult(t *testing.T) {
 	moved := judged("a", schemas.Evicted, schemas.ReasonEvictionAccepted)
 	moved.Strategy, moved.Scope = schemas.MaintenanceStrategy, schemas.ScopeRef{Kind: schemas.MaintenanceKind, Key: "node/n1"}
 	other := moved
@@ -125,15 +125,15 @@ func TestTheMaintenanceOfANodeIsShownUntilTheNodeIsAsFarAsWanted(t *testing.T) {
 		failed string
 	}{
 		{schemas.ReceiptDone, ""},
-		{schemas.ReceiptDeadlineExceeded, "request admin/r did not become what was asked for: DeadlineExceeded: so it is"},
-		{schemas.ReceiptRefused, "request admin/r did not become what was asked for: Refused: so it is"},
-		{schemas.ReceiptHeldByAnother, "request admin/r did not become what was asked for: HeldByAnother: so it is"},
+		{schemas.ReceiptDeadlineExceeded, "request admin/r failed: DeadlineExceeded: so it is"},
+		{schemas.ReceiptRefused, "request admin/r failed: Refused: so it is"},
+		{schemas.ReceiptHeldByAnother, "request admin/r failed: HeldByAnother: so it is"},
 		{schemas.ReceiptCancelled, "request admin/r was cancelled"},
 	} {
 		t.Run(string(c.reason), func(t *testing.T) {
 			b := busOf(t)
 			answering(t, b, func(r schemas.Request) []schemas.Payload {
-				for _, v := range []schemas.Verdict{moved, other} { // of nobody's request: the maintenance goes on by itself
+				for _, v := range []schemas.Verdict{moved, other} { // from another source than a request: the maintenance continues without requests
 					e, err := schemas.NewEvent("/test", v, time.Now(), schemas.Event{})
 					if err == nil {
 						_, err = b.Publish(t.Context(), e)

@@ -24,7 +24,7 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-func TestWithoutTLSRequestsAreTakenFromThisMachineAlone(t *testing.T) {
+func TestAPIWithoutTLSIsLocal(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -78,7 +78,7 @@ func TestWithoutTLSRequestsAreTakenFromThisMachineAlone(t *testing.T) {
 	}
 }
 
-// certificate writes one for 127.0.0.1 that vouches for itself.
+// certificate writes a self-signed certificate for 127.0.0.1.
 func certificate(t *testing.T, serial int64, certFile, keyFile string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -104,7 +104,7 @@ func certificate(t *testing.T, serial int64, certFile, keyFile string) {
 	}
 }
 
-func TestRequestsAreTakenOverTLSWithTheCertificateThatIsThereNow(t *testing.T) {
+func TestAPICertificateReload(t *testing.T) {
 	dir := t.TempDir()
 	s := settings.Settings{APIAddress: "127.0.0.1:0", APICertFile: filepath.Join(dir, "crt"), APIKeyFile: filepath.Join(dir, "key")}
 	certificate(t, 1, s.APICertFile, s.APIKeyFile)

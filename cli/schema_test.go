@@ -20,10 +20,10 @@ import (
 	"github.com/rehome-dev/rehome/status"
 )
 
-// outputSchema is the file with the schema of what commands print with -o json and -o yaml.
+// outputSchema is the file with the schema of the -o json and -o yaml output of all commands.
 const outputSchema = "../docs/cli.schema.json"
 
-// printed are the kinds that commands print, and whether they print lists of them.
+// printed lists the printed kinds, and whether they are printed as lists.
 var printed = []struct {
 	kind string
 	typ  reflect.Type
@@ -38,7 +38,7 @@ var printed = []struct {
 
 type object = map[string]any
 
-// schemaMaker makes a schema of each struct once.
+// schemaMaker builds the schema of each struct once.
 type schemaMaker struct{ defs object }
 
 func (m schemaMaker) of(t reflect.Type) object {
@@ -46,7 +46,7 @@ func (m schemaMaker) of(t reflect.Type) object {
 		return object{"type": "string", "format": "date-time"}
 	}
 	if t.Implements(reflect.TypeFor[json.Marshaler]()) || reflect.PointerTo(t).Implements(reflect.TypeFor[json.Marshaler]()) {
-		return object{} // it writes itself
+		return object{} // it has its own JSON form
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
@@ -114,7 +114,7 @@ func TestOutputSchema(t *testing.T) {
 	e.SetEscapeHTML(false)
 	e.SetIndent("", " ")
 	err := e.Encode(object{
-		"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "What the commands of Rehome print with -o json and -o yaml",
+		"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Output of the commands of Rehome with -o json and -o yaml",
 		"$id":   "https://github.com/rehome-dev/rehome/releases/latest/download/cli.schema.json",
 		"oneOf": kinds, "$defs": m.defs,
 	})
@@ -124,7 +124,7 @@ func TestOutputSchema(t *testing.T) {
 	goldenFile(t, outputSchema, b.String())
 }
 
-// TestOutput validates what the commands print.
+// TestOutput validates the output of the commands.
 func TestOutput(t *testing.T) {
 	schema, err := jsonschema.NewCompiler().Compile(outputSchema)
 	if err != nil {

@@ -60,7 +60,7 @@ dev.rehome.verdict.v1       https://rehome.dev/schemas/v1/verdict.schema.json   
 
 const contract = "../schemas/v1/"
 
-func TestASchemaOrAnExampleIsPrintedAsItIsPublished(t *testing.T) {
+func TestSchemasPrint(t *testing.T) {
 	const nouns = "delta, event, intents, maintenance, receipt, request, scope, verdict"
 	const examples = "delta-pod, delta, intents-maintenance, intents, maintenance-refused, maintenance, receipt-finished, receipt, " +
 		"request-maintain, request, scope-domain, scope-pod, scope-request, scope-spread, scope-usage, scope-workload, scope, " +
@@ -96,7 +96,7 @@ func TestASchemaOrAnExampleIsPrintedAsItIsPublished(t *testing.T) {
 	}
 }
 
-func TestEverySchemaAndExampleCanBePrinted(t *testing.T) {
+func TestSchemasPrintAll(t *testing.T) {
 	for pattern, flags := range map[string][]string{"*.schema.json": nil, "examples/*.json": {"--example"}} {
 		files, err := filepath.Glob(contract + pattern)
 		if err != nil || len(files) == 0 {
@@ -111,7 +111,7 @@ func TestEverySchemaAndExampleCanBePrinted(t *testing.T) {
 	}
 }
 
-func TestASchemasCommandThatThereIsNotIsRefused(t *testing.T) {
+func TestUnknownSchemasCommand(t *testing.T) {
 	if _, err, code := said(t, "", "schemas", "show", "a"); err != `unknown command "show" for "rehome schemas"` || code != 1 {
 		t.Errorf("got code %d, error %q", code, err)
 	}
@@ -125,7 +125,7 @@ func TestTheSchemasCommandsShowExamples(t *testing.T) {
 	}
 }
 
-// exampleLine is a published example on one line, with pieces of its text replaced.
+// exampleLine returns a published example on one line after replacing parts of its text.
 func exampleLine(t *testing.T, name string, pairs ...string) string {
 	t.Helper()
 	for _, e := range schematest.Examples(t) {
@@ -182,10 +182,10 @@ func TestEventsAreValidated(t *testing.T) {
 stdin[1]: dev.rehome.verdict.v1: /time: got nothing, want a value: the field is required
 stdin[2]: ` + nameOfObject, "2 of 3 events not valid", 1,
 		},
-		{"a value that is not known, for who reads", nil, delta + later, "stdin: 2 valid events\n", "", 0},
-		{"a value that is not known, for who writes", []string{"--strict"}, delta + later, vanished, "1 of 2 events not valid", 1},
+		{"unknown value, open", nil, delta + later, "stdin: 2 valid events\n", "", 0},
+		{"unknown value, strict", []string{"--strict"}, delta + later, vanished, "1 of 2 events not valid", 1},
 		{
-			"a field that is not known, for who writes", []string{"--strict"}, exampleLine(t, "intents", `"node":`, `"note":"x","node":`),
+			"unknown field, strict", []string{"--strict"}, exampleLine(t, "intents", `"node":`, `"note":"x","node":`),
 			`stdin[0]: dev.rehome.intents.v1: /data/intents/0/note: got "x", want nothing: there is no such field here
 stdin[0]: dev.rehome.intents.v1: /data/intents/1/note: got "x", want nothing: there is no such field here
 stdin[0]: dev.rehome.intents.v1: /data/intents/2/note: got "x", want nothing: there is no such field here
@@ -197,7 +197,7 @@ stdin[0]: dev.rehome.intents.v1: /data/intents/2/note: got "x", want nothing: th
 			"1 of 2 events of an unknown type, 0 not valid", 1,
 		},
 		{
-			"what is no JSON, and nothing behind it", nil, delta + "moin\n" + delta,
+			"invalid JSON and the rest", nil, delta + "moin\n" + delta,
 			`stdin[1]: no type: the event: got "moin", want a JSON object: invalid character 'm' looking for beginning of value` + "\n",
 			"1 of 2 events not valid", 1,
 		},
@@ -207,7 +207,7 @@ stdin[0]: dev.rehome.intents.v1: /data/intents/2/note: got "x", want nothing: th
 			"1 of 1 event not valid", 1,
 		},
 		{
-			"in JSON a problem is an object, and what is valid is nothing", []string{"-o", "json"}, delta + "[3]" + nameless,
+			"JSON has only problems", []string{"-o", "json"}, delta + "[3]" + nameless,
 			`{"file":"stdin","index":1,"field":"","got":3,"want":"an object"}
 {"file":"stdin","index":2,"type":"dev.rehome.delta.v1","field":"/data/object/name","got":"","want":"a string that is not empty"}
 `, "2 of 3 events not valid", 1,
@@ -227,7 +227,7 @@ stdin[0]: dev.rehome.intents.v1: /data/intents/2/note: got "x", want nothing: th
 	}
 }
 
-func TestEveryPublishedExampleIsValidAlsoForWhoWrites(t *testing.T) {
+func TestExamplesAreStrictlyValid(t *testing.T) {
 	files, err := filepath.Glob(contract + "examples/*.json")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("got %d files, error %v", len(files), err)
@@ -242,7 +242,7 @@ func TestEveryPublishedExampleIsValidAlsoForWhoWrites(t *testing.T) {
 	}
 }
 
-func TestWhatTheCommandEventsPrintsCanBeValidated(t *testing.T) {
+func TestEventsOutputIsValid(t *testing.T) {
 	var printed bytes.Buffer
 	examples := schematest.Examples(t)
 	for _, e := range examples {

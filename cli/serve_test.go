@@ -20,7 +20,7 @@ import (
 	"github.com/rehome-dev/rehome/functions"
 )
 
-// served is a server of these settings without access to a cluster, and its URL.
+// served starts a server with these settings and without access to a cluster, and returns its URL.
 func served(t *testing.T, s settings.Settings) (url string) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
@@ -40,14 +40,14 @@ func served(t *testing.T, s settings.Settings) (url string) {
 	return web.URL("")
 }
 
-// trusting is a client that takes any certificate and offers HTTP/2.
+// trusting returns a client that accepts any certificate and offers HTTP/2.
 func trusting(t *testing.T) *http.Client {
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport}
 }
 
-// reply is what a client sees.
+// reply is a response.
 type reply struct {
 	status int
 	proto  string
@@ -66,7 +66,7 @@ func see(t *testing.T, c *http.Client, url string) reply {
 	return reply{r.StatusCode, r.Proto}
 }
 
-func TestWhatIsServedIsAsTheSettingsSay(t *testing.T) {
+func TestServingSettings(t *testing.T) {
 	const one, two = "HTTP/1.1", "HTTP/2.0"
 	for _, c := range []struct {
 		name   string
@@ -107,7 +107,7 @@ func TestWhatIsServedIsAsTheSettingsSay(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeServedIsSaidBeforeAnyWorkBegins(t *testing.T) {
+func TestInvalidServingSettings(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "none")
 	const noCluster = "REHOME_HTTP_AUTH: want false for a process without access to the cluster, got true: " +
 		"only one with the watcher or the actuator can ask who may read"
@@ -115,10 +115,10 @@ func TestWhatCannotBeServedIsSaidBeforeAnyWorkBegins(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(*settings.Settings)
-		want   string // empty: it can
+		want   string // empty means that it starts
 	}{
-		{"profiles for everybody", func(s *settings.Settings) { s.Profiles, s.HTTPAddress = true, ":8642" }, profiles + ":8642"},
-		{"profiles for everybody, over TLS", func(s *settings.Settings) { s.Profiles, s.HTTPAddress, s.HTTPTLS = true, "10.0.0.1:1", "self-signed" },
+		{"public profiles", func(s *settings.Settings) { s.Profiles, s.HTTPAddress = true, ":8642" }, profiles + ":8642"},
+		{"public profiles over TLS", func(s *settings.Settings) { s.Profiles, s.HTTPAddress, s.HTTPTLS = true, "10.0.0.1:1", "self-signed" },
 			profiles + "10.0.0.1:1"},
 		{"profiles where nothing is served", func(s *settings.Settings) { s.Profiles, s.HTTPAddress = true, "" }, ""},
 		{"a guard without a cluster to ask", func(s *settings.Settings) { s.HTTPAuth, s.HTTPTLS = true, "self-signed" }, noCluster},
@@ -149,7 +149,7 @@ func TestWhatCannotBeServedIsSaidBeforeAnyWorkBegins(t *testing.T) {
 	}
 }
 
-func TestAFunctionIsServedOverTLSLikeItsMetrics(t *testing.T) {
+func TestServeTLS(t *testing.T) {
 	s := defaults(t)
 	s.HTTPTLS = "self-signed"
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -174,7 +174,7 @@ func TestAFunctionIsServedOverTLSLikeItsMetrics(t *testing.T) {
 	for _, path := range []string{"/metrics", "/readyz", "/debug/pprof/"} {
 		got[path] = see(t, client, "https://"+address+path).status
 	}
-	got["/"] = see(t, client, "https://"+address+"/").status // it is asked with POST
+	got["/"] = see(t, client, "https://"+address+"/").status // only POST is allowed
 	if want := map[string]int{"/metrics": 200, "/readyz": 200, "/debug/pprof/": 404, "/": 405}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -190,7 +190,7 @@ func TestAFunctionIsServedOverTLSLikeItsMetrics(t *testing.T) {
 	}
 }
 
-func TestRequestsAreTakenOverTLSWithACertificateOfItsOwn(t *testing.T) {
+func TestAPISelfSignedCertificate(t *testing.T) {
 	for http2, want := range map[bool]string{false: "HTTP/1.1", true: "HTTP/2.0"} {
 		t.Run(fmt.Sprintf("HTTP/2 %v", http2), func(t *testing.T) {
 			r, err := serving.ListenForAPI(settings.Settings{APIAddress: "127.0.0.1:0", APITLS: "self-signed", HTTP2: http2}, slog.New(slog.DiscardHandler))
@@ -214,7 +214,7 @@ func TestRequestsAreTakenOverTLSWithACertificateOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestTheNameOfTheHostIsInItsCertificate(t *testing.T) {
+func TestSelfSignedCertificateHost(t *testing.T) {
 	s := defaults(t)
 	s.HTTPAddress, s.HTTPTLS = "127.0.0.1:0", "self-signed"
 	host, err := os.Hostname()

@@ -20,7 +20,7 @@ import (
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
-func TestAFunctionListensWhereTheFlagSaysElseAtThePortOfKnative(t *testing.T) {
+func TestServeAddress(t *testing.T) {
 	free, err := program.FreeAddress()
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +50,7 @@ func TestAFunctionListensWhereTheFlagSaysElseAtThePortOfKnative(t *testing.T) {
 	}
 }
 
-// exampleScope is the published example of a scope, in structured mode.
+// exampleScope returns the published example of a scope in structured mode.
 func exampleScope(t *testing.T) schematest.Example {
 	t.Helper()
 	for _, e := range schematest.Examples(t) {
@@ -62,7 +62,7 @@ func exampleScope(t *testing.T) schematest.Example {
 	return schematest.Example{}
 }
 
-// get is the status and the body of a GET, and 0 when nobody listens.
+// get returns the status and the body of a GET, or 0 if the connection fails.
 func get(t *testing.T, url string) (status int, body string) {
 	t.Helper()
 	response, err := http.Get(url)
@@ -77,7 +77,7 @@ func get(t *testing.T, url string) (status int, body string) {
 	return response.StatusCode, string(text)
 }
 
-// until asks for url until the status is the one that is wanted, and returns the body.
+// until requests url until the response has the wanted status, and returns the body.
 func until(t *testing.T, url string, want int) string {
 	t.Helper()
 	for {
@@ -92,8 +92,8 @@ func until(t *testing.T, url string, want int) string {
 	}
 }
 
-// postSlowly posts the document, of which it sends the second half when rest is closed. It returns when the function has
-// begun to read the first.
+// postSlowly posts the document in two halves, the second one when rest is closed. It returns when the function has begun to read
+// the first half.
 func postSlowly(t *testing.T, url string, document []byte, rest <-chan struct{}) (answer <-chan []byte) {
 	t.Helper()
 	body, w := io.Pipe()
@@ -124,7 +124,7 @@ func postSlowly(t *testing.T, url string, document []byte, rest <-chan struct{})
 	<-reading
 	go func() {
 		half := len(document) / 2
-		_, _ = w.Write(document[:half]) // what goes wrong is seen by the client
+		_, _ = w.Write(document[:half]) // the client sees any error
 		<-rest
 		_, _ = w.Write(document[half:])
 		_ = w.Close()
@@ -132,7 +132,7 @@ func postSlowly(t *testing.T, url string, document []byte, rest <-chan struct{})
 	return result
 }
 
-func TestAFunctionThatIsToldToEndFinishesWhatItHasBegunAndRefusesTheRest(t *testing.T) {
+func TestServeShutdown(t *testing.T) {
 	address, err := program.FreeAddress()
 	if err != nil {
 		t.Fatal(err)
@@ -170,7 +170,7 @@ func TestAFunctionThatIsToldToEndFinishesWhatItHasBegunAndRefusesTheRest(t *test
 	}
 }
 
-// checkExample compares the data of an answer with what the function says of the scope.
+// checkExample compares the data of an answer with the answer of the function to the scope.
 func checkExample(t *testing.T, f functions.Function, scope schemas.Event, document []byte) {
 	t.Helper()
 	e, err := schematest.Parse(document)
@@ -192,7 +192,7 @@ func checkExample(t *testing.T, f functions.Function, scope schemas.Event, docum
 	}
 }
 
-func TestAFunctionThatCannotListenSaysWhereItWasTold(t *testing.T) {
+func TestServeAddressError(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -206,7 +206,7 @@ func TestAFunctionThatCannotListenSaysWhereItWasTold(t *testing.T) {
 	}
 }
 
-func TestAConnectionThatAClientMadeInAdvanceIsStillThereSecondsLater(t *testing.T) {
+func TestServeKeepsIdleConnections(t *testing.T) {
 	t.Parallel()
 	s, err := run.Listen(defaults(t), "127.0.0.1:0", "", slog.New(slog.DiscardHandler))
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/rehome-dev/rehome/functions/httpfunction"
 )
 
-// defaults are the settings of an empty environment.
+// defaults returns the settings of an empty environment.
 func defaults(t *testing.T) settings.Settings {
 	t.Helper()
 	s, err := settings.Read()
@@ -72,7 +72,7 @@ func TestASettingThatIsWrongIsNamed(t *testing.T) {
 		{"REHOME_SETTLE", "soon", `REHOME_SETTLE: want a duration such as 90s or 1h, got "soon"`},
 		{"REHOME_PARALLEL", "many", `REHOME_PARALLEL: want a whole number, got "many"`},
 		{"REHOME_DRY_RUN", "maybe", `REHOME_DRY_RUN: want true or false, got "maybe"`},
-		{"REHOME_LOG_LEVEL", "LOUD", `REHOME_LOG_LEVEL: want DEBUG, INFO, WARN or ERROR, got "LOUD"`},
+		{"REHOME_LOG_LEVEL", "LOUD", `REHOME_LOG_LEVEL: want DEBUG, INFO, WARN, or ERROR, got "LOUD"`},
 	} {
 		t.Run(c.variable+"="+c.value, func(t *testing.T) {
 			t.Setenv(c.variable, c.value)
@@ -87,7 +87,7 @@ func TestASettingThatIsWrongIsNamed(t *testing.T) {
 	}
 }
 
-func TestAFlagOverridesTheEnvironmentAndOnlyWhenItIsGiven(t *testing.T) {
+func TestFlagsOverrideEnvironment(t *testing.T) {
 	t.Setenv("REHOME_POLICY", "environment.yaml")
 	t.Setenv("REHOME_STORE_DIR", "/environment")
 	t.Setenv("REHOME_DRY_RUN", "true")
@@ -101,7 +101,7 @@ func TestAFlagOverridesTheEnvironmentAndOnlyWhenItIsGiven(t *testing.T) {
 	}
 }
 
-func TestTheSettingsAreListedWithDefaultAndMeaning(t *testing.T) {
+func TestSettingsCommand(t *testing.T) {
 	var out bytes.Buffer
 	root := newRoot()
 	root.SetArgs([]string{"settings"})

@@ -16,7 +16,7 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-func TestASetupWithAPolicyMakesTheConsumersOfItsStrategies(t *testing.T) {
+func TestSetupCreatesConsumersOfPolicy(t *testing.T) {
 	servers := bustest.Cluster(t, 3)
 	file := filepath.Join(t.TempDir(), "policy.yaml")
 	if err := os.WriteFile(file, []byte(policyDeclaring("KeepOffSpot")), 0o600); err != nil {
@@ -40,7 +40,7 @@ func TestASetupWithAPolicyMakesTheConsumersOfItsStrategies(t *testing.T) {
 	}
 }
 
-func TestASetupWithAPolicyThatCannotBeReadMakesNothing(t *testing.T) {
+func TestSetupWithUnreadablePolicy(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "policy.yaml")
 	if err := os.WriteFile(file, []byte(policyDeclaring("Keep.Off")), 0o600); err != nil {
 		t.Fatal(err)
@@ -52,7 +52,7 @@ func TestASetupWithAPolicyThatCannotBeReadMakesNothing(t *testing.T) {
 	}
 }
 
-// policyDeclaring is a policy that declares strategies of these names, and says of a built-in one that it is asked elsewhere.
+// policyDeclaring returns a policy that declares external strategies with these names, and a built-in strategy as external.
 func policyDeclaring(names ...string) string {
 	text := "apiVersion: rehome.dev/v1alpha1\nkind: DeschedulerPolicy\nfunctions:\n" +
 		"- {name: PodLifeTime, nats: {subject: functions.lifetime}}\n"
@@ -62,7 +62,7 @@ func policyDeclaring(names ...string) string {
 	return text
 }
 
-// consumersOf are the names of the consumers of scopes that are not of a built-in strategy, sorted.
+// consumersOf returns the sorted names of the consumers for scopes of external strategies.
 func consumersOf(t *testing.T, js jetstream.JetStream) []string {
 	t.Helper()
 	stream, err := js.Stream(t.Context(), bus.StreamScopes)

@@ -6,16 +6,16 @@ import (
 	"testing"
 )
 
-func TestSetupWritesTheKeysOfThoseItIsToldOfAndKeepsThem(t *testing.T) {
+func TestAuthInitKeepsKeys(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "auth")
-	readme := dir + "/README.md says what goes where\n"
+	readme := dir + "/README.md says where each file belongs\n"
 	for _, test := range []struct {
 		arguments []string
 		says      string
 	}{
-		{[]string{"--sender", "batch", "--forwarder", "audit", "--function", "F=functions.f"}, dir + ": 14 keys made, 0 kept; " + readme},
-		{[]string{"--sender", "batch", "--forwarder", "audit", "--tls", "nats,127.0.0.1"}, dir + ": 4 keys made, 13 kept; " + readme +
-			dir + "/function-F.nk: it has no rights any more, since it was not asked for\n"},
+		{[]string{"--sender", "batch", "--forwarder", "audit", "--function", "F=functions.f"}, dir + ": 14 keys created, 0 kept; " + readme},
+		{[]string{"--sender", "batch", "--forwarder", "audit", "--tls", "nats,127.0.0.1"}, dir + ": 4 keys created, 13 kept; " + readme +
+			dir + "/function-F.nk: unused; this participant has no rights any more\n"},
 	} {
 		out, err := execute(t, append([]string{"auth", "init", dir}, test.arguments...)...)
 		if err != nil || out != test.says {
@@ -27,7 +27,7 @@ func TestSetupWritesTheKeysOfThoseItIsToldOfAndKeepsThem(t *testing.T) {
 	}
 }
 
-func TestSetupRefusesParticipantsThatCannotBe(t *testing.T) {
+func TestAuthInitInvalidParticipants(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "auth")
 	for _, test := range []struct {
 		arguments []string

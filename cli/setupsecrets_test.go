@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// given is a directory with a key for each participant and certificates, all of them made before.
+// given is a directory with existing keys and certificates of all participants.
 func given(t *testing.T) (dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "auth")
@@ -34,7 +34,7 @@ func apart(t *testing.T, arguments ...string) (stdout, stderr string, err error)
 	return out.String(), notes.String(), err
 }
 
-// secretText is a Secret as it is to be printed, with the content of files by the names that they have in it, in order.
+// secretText returns the expected text of a Secret with the content of the files, by their names in the Secret, in order.
 func secretText(t *testing.T, dir, name string, files ...[2]string) string {
 	t.Helper()
 	text := `apiVersion: v1
@@ -59,7 +59,7 @@ data:
 	return text
 }
 
-func TestSetupPrintsASecretForTheServersAndOneForEachParticipantWithItsOwnKeyAlone(t *testing.T) {
+func TestAuthSecrets(t *testing.T) {
 	dir := given(t)
 	want := []string{secretText(t, dir, "rehome-nats-server",
 		[2]string{"ca.crt", "ca.crt"}, [2]string{"rehome.conf", "rehome.conf"},
@@ -78,13 +78,13 @@ func TestSetupPrintsASecretForTheServersAndOneForEachParticipantWithItsOwnKeyAlo
 		if err != nil || out != strings.Join(want, "---\n") {
 			t.Errorf("the %s time: got error %v and\n%s\nwant\n%s", time, err, out, strings.Join(want, "---\n"))
 		}
-		if says := dir + ": no key made, 14 kept; " + dir + "/README.md says what goes where\n"; notes != says {
+		if says := dir + ": no key created, 14 kept; " + dir + "/README.md says where each file belongs\n"; notes != says {
 			t.Errorf("the %s time, standard error: got %q, want %q", time, notes, says)
 		}
 	}
 }
 
-func TestTheSecretsOfAnotherReleaseHaveNamesOfTheirOwn(t *testing.T) {
+func TestAuthSecretsPrefix(t *testing.T) {
 	dir := given(t)
 	arguments := []string{"auth", "secrets", dir, "-n", "rehome-test"}
 	plain, _, err := apart(t, arguments...)
@@ -112,7 +112,7 @@ func TestTheKeyOfTheAuthorityIsInNoSecret(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBecomeSecretsIsRefusedBeforeAnythingIsWritten(t *testing.T) {
+func TestAuthSecretsInvalidNames(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "auth")
 	long := strings.Repeat("a", 250)
 	tls := []string{"--tls", "nats"}
@@ -127,13 +127,13 @@ func TestWhatCannotBecomeSecretsIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 		"two senders that Kubernetes would call the same": {append(tls, "-n", "rehome", "--sender", "a.b", "--sender", "A-b"),
 			"sender-a_b and sender-A-b: want names that differ in letters and digits, got Secret rehome-nats-sender-a-b for both"},
 		"a sender that ends in a sign": {append(tls, "-n", "rehome", "--sender", "a."),
-			`sender a.: want a name that can end the name of a Secret, got "rehome-nats-sender-a-": `},
+			`sender a.: want a name that can be the end of the name of a Secret, got "rehome-nats-sender-a-": `},
 		"a sender with a name that is too long": {append(tls, "-n", "rehome", "--sender", long),
-			"sender " + long + ": want a name that can end the name of a Secret, got "},
+			"sender " + long + ": want a name that can be the end of the name of a Secret, got "},
 		"a prefix with a capital": {append(tls, "-n", "rehome", "--prefix", "Moving"),
-			`--prefix: want what names of Secrets can begin with, such as rehome-nats, got "Moving"`},
+			`--prefix: want the beginning of a name of a Secret, such as rehome-nats, got "Moving"`},
 		"no prefix": {append(tls, "-n", "rehome", "--prefix", ""),
-			`--prefix: want what names of Secrets can begin with, such as rehome-nats, got ""`},
+			`--prefix: want the beginning of a name of a Secret, such as rehome-nats, got ""`},
 		"no certificates under another name": {[]string{"-n", "prod", "--prefix", "moving-nats"}, fmt.Sprintf("no certificates: "+
 			"%s has no ca.crt, server.crt, server.key, client.crt, client.key: want those, or --tls with the names of the servers, such as "+
 			"--tls 'moving-nats.prod.svc,*.moving-nats.prod.svc'", dir)},

@@ -19,7 +19,7 @@ profiles:
     plugins: {deschedule: {enabled: [RemovePodsViolatingNodeTaints, PodLifeTime]}}
 `
 
-// oneNode is a node that is tainted with a pod that does not tolerate it, written by hand.
+// oneNode is a tainted node with a pod that does not tolerate the taint, as a user would write it.
 const oneNode = `apiVersion: v1
 kind: Node
 metadata: {name: n1}
@@ -32,14 +32,14 @@ spec: {nodeName: n1}
 status: {phase: Running}
 `
 
-// otherNode makes a second node usable: nothing moves off the only one.
+// otherNode makes a second node usable, because no pod leaves the only node.
 const otherNode = `---
 apiVersion: v1
 kind: Node
 metadata: {name: n2}
 `
 
-// simulated runs rehome simulate with a policy and standard input in an empty directory, where more files may be.
+// simulated runs rehome simulate with a policy and standard input in an empty directory, with optional further files.
 func simulated(t *testing.T, stdin string, files map[string]string, arguments ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	t.Chdir(t.TempDir())
@@ -68,7 +68,7 @@ const moved = `{"pod":{"namespace":"default","name":"moves","uid":"70b42d9e-c90d
 	`"strategy":"RemovePodsViolatingNodeTaints","profile":"p","outcome":"evicted","reason":"EvictionAccepted",` +
 	`"message":"does not tolerate gone:NoSchedule"}` + "\n"
 
-func TestASimulationReadsObjectsFromEverywhere(t *testing.T) {
+func TestSimulateObjectSources(t *testing.T) {
 	node, pod, _ := strings.Cut(oneNode+otherNode, "---\n")
 	for _, c := range []struct {
 		name      string
@@ -82,17 +82,17 @@ func TestASimulationReadsObjectsFromEverywhere(t *testing.T) {
 		{"a directory", "", map[string]string{"o/n.yaml": node, "o/p/p.yaml": pod}, []string{"--objects", "o"}, ""},
 		{"several", node, map[string]string{"p.yaml": pod}, []string{"--objects", "p.yaml", "--objects", "-"}, ""},
 		{"with the flags that leave out what there is not", oneNode + otherNode, nil, []string{"--objects", "-", "--no-limits"}, ""},
-		{"what no decision rests on is counted", oneNode + otherNode + "---\napiVersion: v1\nkind: Secret\nmetadata: {name: a}\n---\napiVersion: example.com/v1\n" +
+		{"irrelevant objects are counted", oneNode + otherNode + "---\napiVersion: v1\nkind: Secret\nmetadata: {name: a}\n---\napiVersion: example.com/v1\n" +
 			"kind: Widget\n---\napiVersion: v1\nkind: Secret\n---\napiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {name: r}\n---\n" +
 			"apiVersion: metrics.k8s.io/v1beta1\nkind: PodMetrics\nmetadata: {name: m}\n", nil, []string{"--objects", "-"},
-			"left out, since no decision rests on them: 2 Secret, 1 Widget.example.com\n"},
+			"ignored, because no decision depends on them: 2 Secret, 1 Widget.example.com\n"},
 		{"every kind that decisions may rest on", oneNode + otherNode + kindsText(), nil, []string{"--objects", "-"}, ""},
-		{"pods without their nodes", oneNode + otherNode + lostPods(), nil, []string{"--objects", "-"}, `warning: node gone-0 is not among the objects, so nothing is decided about 2 pods on it, such as default/a-0
-warning: node gone-1 is not among the objects, so nothing is decided about 2 pods on it, such as default/a-1
-warning: node gone-2 is not among the objects, so nothing is decided about 2 pods on it, such as default/a-2
-warning: node gone-3 is not among the objects, so nothing is decided about 2 pods on it, such as default/a-3
-warning: node gone-4 is not among the objects, so nothing is decided about 2 pods on it, such as default/a-4
-warning: the same is true of 1 node more
+		{"pods without their nodes", oneNode + otherNode + lostPods(), nil, []string{"--objects", "-"}, `warning: node gone-0 is missing, so the simulation ignores 2 pods on it, such as default/a-0
+warning: node gone-1 is missing, so the simulation ignores 2 pods on it, such as default/a-1
+warning: node gone-2 is missing, so the simulation ignores 2 pods on it, such as default/a-2
+warning: node gone-3 is missing, so the simulation ignores 2 pods on it, such as default/a-3
+warning: node gone-4 is missing, so the simulation ignores 2 pods on it, such as default/a-4
+warning: the same applies to 1 node more
 `},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -104,7 +104,7 @@ warning: the same is true of 1 node more
 	}
 }
 
-// lostPods are two pods on each of six nodes that are not there.
+// lostPods are two pods on each of six missing nodes.
 func lostPods() string {
 	var b strings.Builder
 	for i := range 12 {
@@ -114,7 +114,7 @@ func lostPods() string {
 	return b.String()
 }
 
-// kindsText is an object of each kind besides nodes and pods.
+// kindsText has an object of each kind except nodes and pods.
 func kindsText() string {
 	var b strings.Builder
 	for _, k := range try.Deciding() {
@@ -125,7 +125,7 @@ func kindsText() string {
 	return b.String()
 }
 
-func TestASimulationDecidesAtTheTimeThatItIsGiven(t *testing.T) {
+func TestSimulateNow(t *testing.T) {
 	old := strings.ReplaceAll(oneNode, "{phase: Running}", `{phase: Running, startTime: "2030-01-01T00:00:00Z"}`)
 	old = strings.ReplaceAll(old, "{name: moves,", `{name: moves, creationTimestamp: "2030-01-01T00:00:00Z",`)
 	old = strings.ReplaceAll(old, "key: gone", "key: gone, value: x")
@@ -140,7 +140,7 @@ func TestASimulationDecidesAtTheTimeThatItIsGiven(t *testing.T) {
 	}
 }
 
-func TestObjectsThatCannotBeReadEndWithCodeTwo(t *testing.T) {
+func TestUnreadableObjects(t *testing.T) {
 	for _, c := range []struct{ name, stdin, file, want string }{
 		{"a broken document", oneNode + "---\na: [\n", "-", "stdin:12: document 3: invalid YAML: did not find expected node content"},
 		{"all of them at once", "a: [\n---\nb: c\n", "-", "stdin:1: document 1: invalid YAML: did not find expected node content\n" +
@@ -156,7 +156,7 @@ func TestObjectsThatCannotBeReadEndWithCodeTwo(t *testing.T) {
 	}
 }
 
-func TestASimulationWarnsOfStrategiesThatAreAskedOutsideAndDecidesForTheOthers(t *testing.T) {
+func TestSimulateIgnoresExternalStrategies(t *testing.T) {
 	const outside = `apiVersion: rehome.dev/v1alpha1
 kind: DeschedulerPolicy
 functions:
@@ -183,7 +183,8 @@ profiles:
 	}
 }
 
-// unevenPods has a budget that holds one of three duplicates in the first round, and a pod with a taint that fits nowhere else.
+// unevenPods has a budget that blocks one of three duplicates in the first round, and a pod with a taint that fits on no other
+// node.
 const unevenPods = `apiVersion: v1
 kind: List
 items:

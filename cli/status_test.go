@@ -31,12 +31,12 @@ import (
 // clock is the time of these tests.
 var clock = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// deploymentOf is Deployment shop/NAME.
+// deploymentOf returns the Deployment shop/NAME.
 func deploymentOf(name string) *schemas.ObjectRef {
 	return &schemas.ObjectRef{Kind: "Deployment", Namespace: "shop", Name: name, UID: "uid-shop"}
 }
 
-// moveOf is the move of pod shop/NAME off a node, begun so long before clock. waits is empty for one that is settled.
+// moveOf returns a move of pod shop/NAME off a node that began that long before clock. waits is empty for a settled move.
 func moveOf(name, node, waits string, before time.Duration) actuator.Move {
 	return actuator.Move{
 		Pod: schemas.PodRef{Namespace: "shop", Name: name}, Node: node, Workload: deploymentOf("api"), Strategy: "PodLifeTime",
@@ -44,7 +44,7 @@ func moveOf(name, node, waits string, before time.Duration) actuator.Move {
 	}
 }
 
-// breakerOf is a workload circuit breaker of Deployment shop/NAME on worker-1.
+// breakerOf returns a workload circuit breaker of Deployment shop/NAME on worker-1.
 func breakerOf(name string, until time.Time) actuator.WorkloadBreaker {
 	return actuator.WorkloadBreaker{
 		BreakerKey: limit.BreakerKey{Workload: "uid-shop", Strategy: "PodLifeTime", Node: "worker-1"},
@@ -113,7 +113,7 @@ func TestStatus(t *testing.T) {
 				Maintenance: &schemas.NodeRequest{Node: "n1", Stage: v1alpha1.Drain},
 			}, Since: clock.Add(-time.Hour)}}
 		}},
-		{"the streams, who works on them, and dead letters", actuator.Remembered{}, nil, func(s *status.Status) {
+		{"streams, workers, and dead letters", actuator.Remembered{}, nil, func(s *status.Status) {
 			s.DeadLetters = map[string]uint64{bus.StreamScopes: 2, bus.StreamIntents: 1}
 			s.Streams = []bus.StreamStatus{
 				{Name: bus.StreamScopes, Messages: 12, Bytes: 3 << 19, MaxBytes: 3 << 20, Workers: []bus.WorkerStatus{
@@ -138,7 +138,7 @@ func TestStatus(t *testing.T) {
 		{"who leads", actuator.Remembered{}, nil, func(s *status.Status) {
 			s.Leaders = []status.Leader{{Lease: "rehome-watcher", Holder: "a_1", Since: clock.Add(-time.Hour)}, {Lease: "rehome-actuator", Holder: "", Since: time.Time{}}}
 		}},
-		{"what is not known", actuator.Remembered{}, nil, func(s *status.Status) {
+		{"unknown parts", actuator.Remembered{}, nil, func(s *status.Status) {
 			s.NoLeaders, s.Unreadable = "no cluster", []string{"ledger key x: y"}
 		}},
 	} {
@@ -205,7 +205,7 @@ func TestPrintTables(t *testing.T) {
 	}
 }
 
-// busOf starts a bus as `rehome run` does, which the commands of this test find, with these workload circuit breakers in its ledger.
+// busOf starts a bus like `rehome run`, with these workload circuit breakers in its ledger, for the commands of the test.
 func busOf(t *testing.T, breakers ...actuator.WorkloadBreaker) *bus.Bus {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "rehome") //nolint:usetesting // t.TempDir is too long a path for a socket
@@ -263,7 +263,7 @@ func execute(t *testing.T, arguments ...string) (string, error) {
 	return out.String(), err
 }
 
-func TestTheStatusAndTheLoopBreakersAreReadFromTheBus(t *testing.T) {
+func TestStatusAndBreakersOfBus(t *testing.T) {
 	until := time.Now().Add(time.Hour).Truncate(time.Second)
 	busOf(t, breakerOf("api", until))
 	const head = "NAMESPACE   WORKLOAD         NODE       STRATEGY      RETURNS   STATE   UNTIL\n"
@@ -273,7 +273,7 @@ func TestTheStatusAndTheLoopBreakersAreReadFromTheBus(t *testing.T) {
 		want      string
 	}{
 		{[]string{"status"}, "no move in flight, 1 workload circuit breaker holds, cluster circuit breaker closed\n\n" +
-			"Workload circuit breakers:\n" + head + row + "\nThe leaders are not known: no cluster to connect to: "},
+			"Workload circuit breakers:\n" + head + row + "\nThe leaders are unknown: no cluster to connect to: "},
 		{[]string{"get", "breakers"}, head + row},
 		{[]string{"get", "breaker", "-n", "other"}, "No resources found.\n"},
 		{[]string{"get", "moves", "-o", "json"}, "{\n    \"apiVersion\": \"cli.rehome.dev/v1alpha1\",\n    \"items\": [],"},
@@ -286,7 +286,7 @@ func TestTheStatusAndTheLoopBreakersAreReadFromTheBus(t *testing.T) {
 	}
 }
 
-func TestLoopBreakersAreClearedByTheActuatorThatLeads(t *testing.T) {
+func TestBreakersClear(t *testing.T) {
 	now := time.Now()
 	other := breakerOf("db", now)
 	other.Workload = "uid-db"
@@ -300,7 +300,7 @@ func TestLoopBreakersAreClearedByTheActuatorThatLeads(t *testing.T) {
 	go func() { ended <- a.Lead(ctx) }()
 
 	if got, err := execute(t, "breakers", "clear", "deployment/web", "-n", "shop"); err == nil || got != "" ||
-		err.Error() != "deployment/shop/web has no circuit breaker; those that have one: deployment/shop/db, deployment/shop/api" {
+		err.Error() != "deployment/shop/web has no circuit breaker; workloads with one: deployment/shop/db, deployment/shop/api" {
 		t.Errorf("a workload that has none: got %q, error %v", got, err)
 	}
 	for _, c := range []struct{ argument, want string }{
@@ -321,7 +321,7 @@ func TestLoopBreakersAreClearedByTheActuatorThatLeads(t *testing.T) {
 	}
 }
 
-func TestAWishThatNobodyHearsIsSaidAndTakenBack(t *testing.T) {
+func TestClearWithoutActuator(t *testing.T) {
 	b := busOf(t, breakerOf("api", time.Now()))
 	got, err := execute(t, "breakers", "clear", "Deployment", "api", "-n", "shop")
 	const want = "no actuator answered within 10s; is one running, without --dry-run?"
@@ -333,7 +333,7 @@ func TestAWishThatNobodyHearsIsSaidAndTakenBack(t *testing.T) {
 	}
 }
 
-func TestABusThatCannotBeReachedIsAnErrorOfWhoAsks(t *testing.T) {
+func TestStatusOfUnreachableBus(t *testing.T) {
 	for _, arguments := range [][]string{
 		{"status"}, {"get", "breakers"}, {"get", "requests"}, {"get", "deferred"}, {"breakers", "clear", "--all"}, {"events"}, {"events", "--type", "verdict", "-o", "json"},
 		{"setup", "--nats-url", "nats://127.0.0.1:1", "--timeout", "1ms"},

@@ -21,7 +21,7 @@ import (
 	"github.com/rehome-dev/rehome/status"
 )
 
-// deferral is a verdict of the last minutes on a pod shop/NAME.
+// deferral returns a recent verdict on a pod shop/NAME.
 func deferral(name, strategy string, outcome schemas.Outcome, reason schemas.ReasonCode) schemas.Verdict {
 	return schemas.Verdict{
 		Outcome: outcome, Reason: reason, Message: "because", Profile: "p", Strategy: strategy,
@@ -30,7 +30,7 @@ func deferral(name, strategy string, outcome schemas.Outcome, reason schemas.Rea
 	}
 }
 
-func TestAPodIsDeferredUntilALaterVerdictSaysSomethingElse(t *testing.T) {
+func TestDeferredUntilOtherVerdict(t *testing.T) {
 	deferred := func(name, strategy string, since, last time.Time, times int) status.DeferredPod {
 		v := deferral(name, strategy, schemas.Deferred, schemas.ReasonDisruptionBudget)
 		return status.DeferredPod{
@@ -51,7 +51,7 @@ func TestAPodIsDeferredUntilALaterVerdictSaysSomethingElse(t *testing.T) {
 		{"again and again", []said{{"a", "A", "deferred"}, {"b", "A", "deferred"}, {"a", "A", "deferred"}},
 			[]status.DeferredPod{deferred("a", "A", sec(0), sec(2), 2), deferred("b", "A", sec(1), sec(1), 1)}},
 		{"it was moved by another strategy", []said{{"a", "A", "deferred"}, {"a", "B", "evicted"}}, []status.DeferredPod{}},
-		{"another strategy is told something else", []said{{"a", "A", "deferred"}, {"a", "B", "rejected"}},
+		{"another strategy has another verdict", []said{{"a", "A", "deferred"}, {"a", "B", "rejected"}},
 			[]status.DeferredPod{deferred("a", "A", sec(0), sec(0), 1)}},
 		{"it is not wanted any more", []said{{"a", "A", "deferred"}, {"a", "A", "withdrawn"}}, []status.DeferredPod{}},
 		{"again after something else", []said{{"a", "A", "deferred"}, {"a", "A", "expired"}, {"a", "A", "deferred"}},
@@ -70,7 +70,7 @@ func TestAPodIsDeferredUntilALaterVerdictSaysSomethingElse(t *testing.T) {
 	}
 }
 
-func TestAStatusHasWhatIsDeferredAskedForAndDeadOnTheBus(t *testing.T) {
+func TestStatusOfBus(t *testing.T) {
 	b := deadBus(t)
 	v := deferral("api-1", "PodLifeTime", schemas.Deferred, schemas.ReasonDisruptionBudget)
 	r := schemas.Request{Sender: "admin", Name: "drain", Action: schemas.ActionDeschedule, Target: &schemas.Target{Node: "n1"}, Reason: "fan"}
@@ -108,7 +108,7 @@ func TestAStatusHasWhatIsDeferredAskedForAndDeadOnTheBus(t *testing.T) {
 	}
 }
 
-func TestTheMetricOfDeadLettersIsThoseOfTheBusNow(t *testing.T) {
+func TestDeadLetterMetric(t *testing.T) {
 	b := deadBus(t)
 	metrics := prometheus.NewPedanticRegistry()
 	metrics.MustRegister(app.NewDeadLetters(b.DeadCounts))
@@ -130,7 +130,7 @@ func TestTheMetricOfDeadLettersIsThoseOfTheBusNow(t *testing.T) {
 	}
 }
 
-func TestTheMetricsOfTheBusAreWhatItHoldsNow(t *testing.T) {
+func TestBusMetrics(t *testing.T) {
 	b := busOf(t)
 	if err := b.Setup(t.Context(), bus.Setup{Strategies: []string{"PodLifeTime"}}); err != nil {
 		t.Fatal(err)

@@ -56,7 +56,7 @@ func TestWhichPodsABudgetSelects(t *testing.T) {
 	}
 }
 
-func TestABudgetIsToldWhenItChangesWhatAPodHas(t *testing.T) {
+func TestBudgetChangeIsReported(t *testing.T) {
 	w := newWorld(t)
 	api := func(value string) metav1.Object { return ready("api", labelled("app", value), owned("Job", "job")) }
 	w.set(api("api"), ready("alone", labelled("app", "api")))
@@ -85,7 +85,7 @@ func TestABudgetIsToldWhenItChangesWhatAPodHas(t *testing.T) {
 	w.gone(api(""), ready("alone"))
 }
 
-func TestABudgetOfManyPodsIsToldOnceForEachWorkload(t *testing.T) {
+func TestBudgetChangeOncePerWorkload(t *testing.T) {
 	w := newWorld(t)
 	w.set(replicaSet("api-1", 1, by("Deployment", "api")), replicaSet("api-2", 1, by("Deployment", "api")))
 	for _, name := range []string{"a", "b", "c"} {

@@ -11,7 +11,7 @@ import (
 	"github.com/rehome-dev/rehome/fit"
 )
 
-func TestTheRoomSaysWhetherAPodFitsElsewhereAndWhyNot(t *testing.T) {
+func TestCapacityElsewhere(t *testing.T) {
 	pool := labels.SelectorFromSet(labels.Set{"pool": "web"})
 	inPool := func(n *corev1.Node) { n.Labels["pool"] = "web" }
 	full := func(n *corev1.Node) { n.Status.Allocatable = amount("cpu", "1", "pods", "10") }
@@ -56,7 +56,7 @@ func TestTheRoomSaysWhetherAPodFitsElsewhereAndWhyNot(t *testing.T) {
 	}
 }
 
-func TestTheRoomForgetsWhatIsGone(t *testing.T) {
+func TestCapacityForgetsDeletedObjects(t *testing.T) {
 	r := newCapacity(true)
 	asked := guest("asked", "here", asks("2"))
 	node, other := roomy("there"), guest("other", "there", asks("3"))

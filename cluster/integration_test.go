@@ -183,7 +183,7 @@ func testTally(v *viewing) {
 		check(v.T, "pod", got, want)
 		check(v.T, "known", known, true)
 	}
-	check(v.T, "told of the Deployment in the first list", slices.ContainsFunc(v.told(), func(c Change) bool {
+	check(v.T, "change for the Deployment in the first list", slices.ContainsFunc(v.told(), func(c Change) bool {
 		return c.Workload == v.deployment.UID // with a pod, or without: the kinds come in any order
 	}), true)
 }

@@ -39,8 +39,7 @@ const (
 	ReplicationControllers Kind = "replicationcontrollers"
 )
 
-// PlacementKinds returns the kinds that decide on which node a pod fits. With all of them the cache answers
-// [Cache.Elsewhere].
+// PlacementKinds returns the kinds that decide where a pod fits. With all of them the cache answers [Cache.Elsewhere].
 func PlacementKinds() []Kind {
 	return []Kind{
 		Nodes, Pods, Namespaces, PersistentVolumeClaims, PersistentVolumes, StorageClasses, CSINodes, CSIDrivers,
@@ -183,7 +182,7 @@ func every[T any, P object[T]](f func(old, new *T)) func(old, new *T, initial bo
 	}
 }
 
-// The indexes of pods besides the index by namespace.
+// The indexes of pods in addition to the index by namespace.
 const (
 	byNode  = "node"
 	byOwner = "owner"

@@ -118,7 +118,7 @@ func TestANodeIsReadyWhenItsConditionSaysSo(t *testing.T) {
 	check(t, "known", known, false)
 }
 
-func TestANodeIsToldWhenWhatIsSaidOfItChanges(t *testing.T) {
+func TestNodeChangeIsReported(t *testing.T) {
 	w := newWorld(t)
 	anew := node("one", cordoned)
 	anew.UID = "anew"

@@ -331,7 +331,7 @@ func TestAPodFitsAfterPruningWhereItDidBefore(t *testing.T) {
 	}
 }
 
-func TestAnObjectIsPrunedToWhatIsLookedAt(t *testing.T) {
+func TestObjectIsPruned(t *testing.T) {
 	meta := metav1.ObjectMeta{
 		Name: "x", UID: "u", ResourceVersion: "7", Labels: map[string]string{"a": "b"}, Finalizers: []string{"f"},
 		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}, Annotations: map[string]string{corev1.LastAppliedConfigAnnotation: "{}"},

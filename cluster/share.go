@@ -17,7 +17,7 @@ type templates struct {
 	mu sync.Mutex
 	// last is the latest pod of each controller.
 	last map[types.UID]weak.Pointer[corev1.Pod]
-	// sweep is the size at which entries of deleted pods are removed.
+	// sweep is the size that triggers the removal of entries of deleted pods.
 	sweep int
 	// strings are shared by many pods, such as node names and condition types.
 	strings map[string]string

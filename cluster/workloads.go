@@ -35,9 +35,8 @@ type Change struct {
 	Node string
 }
 
-// Workloads maps pods to their workloads, and knows which pods budgets select and when nodes became tainted. The result
-// does not depend on the order in which changes of several objects arrive. All methods are safe for concurrent use.
-// Callers own the results.
+// Workloads maps pods to their workloads, and knows which pods budgets select and when nodes became tainted. The order of changes
+// of several objects does not affect the result. All methods are safe for concurrent use. Callers own the results.
 type Workloads struct {
 	now func() time.Time
 	// changed are the functions of OnChange.
@@ -141,8 +140,8 @@ func (w *Workloads) Node(name string) (Node, bool) {
 	return n.Node, known
 }
 
-// Seen numbers the pods from 1 in the order in which the cache learned of them. Unlike creation times, the numbers do
-// not depend on clocks. 0 means that the pod is unknown.
+// Seen numbers the pods from 1 in the order of their arrival in the cache. Unlike creation times, the numbers do not depend on
+// clocks. 0 means that the pod is unknown.
 func (w *Workloads) Seen(uid types.UID) uint64 {
 	return w.find(uid).seen
 }

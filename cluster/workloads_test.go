@@ -110,7 +110,7 @@ func TestPodsComeOldestFirstAndThenByName(t *testing.T) {
 	check(t, "pods", got, []string{"z", "a", "c", "d", "b"})
 }
 
-func TestWhatAWorkloadIsToHave(t *testing.T) {
+func TestDesiredReplicas(t *testing.T) {
 	pods := func(kind, owner string) []metav1.Object {
 		return []metav1.Object{
 			ready("a", owned(kind, owner)), ready("b", owned(kind, owner), leaving), ready("c", owned(kind, owner), ended),
@@ -155,7 +155,7 @@ func TestWhatAWorkloadIsToHave(t *testing.T) {
 	}
 }
 
-func TestWhatIsSaidAboutAPod(t *testing.T) {
+func TestPodMessages(t *testing.T) {
 	unplaced := func(message string) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
 			p.Spec.NodeName = ""
@@ -230,7 +230,7 @@ func TestALongReasonIsCutBetweenTwoSigns(t *testing.T) {
 	}
 }
 
-func TestOnlyWhatChangesIsTold(t *testing.T) {
+func TestOnlyChangesAreReported(t *testing.T) {
 	w := newWorld(t)
 	pod := func(changes ...func(*corev1.Pod)) *corev1.Pod {
 		return ready("a", append(changes, owned("ReplicaSet", "api-1"))...)
@@ -277,7 +277,7 @@ func TestRecreatedPod(t *testing.T) {
 	check(t, "told", w.told(), []string{"workload db", "workload db", "workload db"})
 }
 
-func TestWhoIsToldMayAskAndFindsTheChange(t *testing.T) {
+func TestObserverSeesReportedChange(t *testing.T) {
 	w := newWorld(t)
 	var got []Pod
 	w.OnChange(func(c Change) { got = append(got, w.Pods(c.Workload)...) })

@@ -12,8 +12,8 @@ import (
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
-// FuzzRead checks that any history is read without an error, in any order as the same lives: each pod once, with as many steps as
-// there are events at most. The events are the published examples with changed values.
+// FuzzRead checks that any history is read without an error, and in any order with the same result: each pod once, with at most
+// one step per event. The events are the published examples with changed values.
 func FuzzRead(f *testing.F) {
 	var examples []schemas.Event
 	for _, e := range schematest.Examples(f) {

@@ -1,8 +1,8 @@
 // Package explain reconstructs the history of a pod from the events on the bus: the change that began each chain, the intents
 // of strategies, the verdicts of the actuator, and the replacement.
 //
-// [Read] reads only the events that it needs, by subject where the subject names the pod or its node. The bus does not keep
-// scopes, so the history shows an answer but not the scope it answered.
+// [Read] reads only the necessary events, by subject where the subject contains the pod or its node. The bus does not keep
+// scopes, so the history has answers but not the scopes that they answered.
 package explain
 
 import (

@@ -47,8 +47,8 @@ func Blocks(ctx context.Context, read Reader, q Query) ([]Block, error) {
 	return found, nil
 }
 
-// blockIn returns the reason why the pod cannot move, after an event of a maintenance. before is the reason until then. nil
-// means that nothing blocks the pod, or that the maintenance does not have to move it.
+// blockIn returns the reason why the pod cannot move, after an event of a maintenance. before is the earlier reason. nil means
+// that nothing blocks the pod, or that the maintenance does not have to move it.
 func (q Query) blockIn(m schemas.Maintenance, said time.Time, before *Block) *Block {
 	for _, n := range m.Nodes {
 		if n.Name != q.Node {

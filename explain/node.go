@@ -10,19 +10,19 @@ import (
 	"github.com/rehome-dev/rehome/simulate"
 )
 
-// NodeExplanation is about a node: which of its pods cannot move now, and why.
+// NodeExplanation lists the pods of a node that cannot move now, and the reasons.
 type NodeExplanation struct {
 	Node string `json:"node"`
 	Pods int    `json:"pods"` // on the node
-	// Staying are the reasons that keep pods on the node. A pod with several reasons is there several times.
+	// Staying are the reasons that keep pods on the node. A pod with several reasons occurs several times.
 	Staying []StayingPod `json:"staying"`
 }
 
-// StayingPod is a pod that keeps a node from being emptied, and one reason.
+// StayingPod is a pod that cannot leave the node, and one reason.
 type StayingPod struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	Profile   string `json:"profile,omitempty"` // whose rule it is; empty: all profiles have it, or it is no rule
+	Profile   string `json:"profile,omitempty"` // the profile with the rule; empty if all profiles have it, or if it is not a rule
 	Rule      string `json:"rule"`
 	Message   string `json:"message"`
 }

@@ -13,34 +13,35 @@ import (
 	"github.com/rehome-dev/rehome/status"
 )
 
-// Explanation is about a pod: what happened to it, what would move it, and what protects it.
+// Explanation describes a pod: its history, the strategies that would move it, and the rules that protect it.
 type Explanation struct {
 	Time time.Time `json:"time"`
 	Pod  Subject   `json:"pod"`
-	// History is that of every pod that had the name, oldest first. nil: it is not known.
+	// History has every pod with this name, oldest first. nil means that the history is unknown.
 	History []Life `json:"history,omitzero"`
-	// Since is when the history that was read begins. Zero: with what is kept.
+	// Since is the start of the history that was read. Zero means the start of the stored history.
 	Since time.Time `json:"since,omitzero"`
-	// Opinions are those of the strategies of the policy, in its order, and Guards what protects the pod by each profile.
+	// Opinions are the opinions of the strategies of the policy, in its order. Guards are the rules of each profile that protect
+	// the pod.
 	Opinions []simulate.Opinion `json:"opinions,omitempty"`
 	Guards   []simulate.Guard   `json:"guards,omitempty"`
-	// Replacement says where the replacement of the pod would run now.
+	// Replacement is where the replacement of the pod would run now.
 	Replacement string       `json:"replacement,omitempty"`
 	Budgets     []BudgetOver `json:"budgets,omitempty"`
 	Held        Held         `json:"held"`
-	// Unknown is what could not be found out.
+	// Unknown lists the missing parts and the reasons.
 	Unknown []Unknown `json:"unknown,omitempty"`
 }
 
-// Subject is the pod as it is.
+// Subject is the current pod.
 type Subject struct {
 	schemas.PodRef
-	// There: it is in the cluster. Absent: that is not known.
+	// There reports that the pod is in the cluster. Absent means that this is unknown.
 	There    *bool              `json:"there,omitempty"`
 	Node     string             `json:"node,omitempty"`
 	Phase    string             `json:"phase,omitempty"`
 	Created  time.Time          `json:"created,omitzero"`
-	Deleted  bool               `json:"deleted,omitempty"` // it is on its way out
+	Deleted  bool               `json:"deleted,omitempty"` // it is terminating
 	Workload *schemas.ObjectRef `json:"workload,omitempty"`
 }
 
@@ -58,11 +59,11 @@ const (
 	PartHeld     = "what holds it"
 )
 
-// ErrNothing is wrapped by the error for a pod or a workload of which nothing is known.
+// ErrNothing is wrapped by the error about a pod or a workload that neither the bus nor the cluster knows.
 var ErrNothing = errors.New("nothing is known of it")
 
-// Pod explains a pod as far as the sources know it. It fails when neither the bus nor the cluster can be asked, and with
-// [ErrNothing] if both know nothing of the pod. since limits the history; the zero time means all of it.
+// Pod explains a pod from all sources. It fails if neither the bus nor the cluster is available, and with [ErrNothing] if neither
+// knows the pod. since limits the history; the zero time means all of it.
 func Pod(ctx context.Context, s Sources, namespace, name string, since time.Time) (Explanation, error) {
 	x := Explanation{Time: time.Now().UTC(), Pod: Subject{PodRef: schemas.PodRef{Namespace: namespace, Name: name}}}
 	if !since.IsZero() {
@@ -79,7 +80,7 @@ func Pod(ctx context.Context, s Sources, namespace, name string, since time.Time
 	return x, nil
 }
 
-// nothing says where the pod was looked for.
+// nothing returns the error about an unknown pod. It names the sources that were read.
 func (x *Explanation) nothing() string {
 	words := []string{}
 	for _, u := range x.Unknown {
@@ -96,7 +97,7 @@ func (x *Explanation) nothing() string {
 	return strings.Join(words, "; ")
 }
 
-// askBus reads the history and the ledger. Its error says why there is no history.
+// askBus reads the history and the ledger. Its error is the reason why there is no history.
 func (x *Explanation) askBus(ctx context.Context, s Sources) error {
 	query := Query{Namespace: x.Pod.Namespace, Name: x.Pod.Name, Since: x.Since, Node: x.Pod.Node}
 	var err error
@@ -105,7 +106,7 @@ func (x *Explanation) askBus(ctx context.Context, s Sources) error {
 		return err
 	}
 	if x.Pod.Node != "" {
-		query.Since = time.Time{} // what holds it may have been told before
+		query.Since = time.Time{} // a record that blocks the pod may be older than since
 		if x.Held.Maintenances, err = Blocks(ctx, s.read, query); err != nil {
 			x.unknown(PartHeld, err)
 			return nil
@@ -120,10 +121,10 @@ func (x *Explanation) askBus(ctx context.Context, s Sources) error {
 	return nil
 }
 
-// hold picks the ledger records that concern the pod.
+// hold selects the ledger records about the pod.
 func (x *Explanation) hold(r actuator.Remembered) {
 	if x.Pod.UID == "" {
-		return // it is gone, or not known: nothing holds it
+		return // the pod is gone or unknown, so no record blocks it
 	}
 	x.Held.Storm = r.Storm
 	of := x.Pod.Workload
@@ -140,8 +141,8 @@ func (x *Explanation) hold(r actuator.Remembered) {
 	}
 }
 
-// askCluster looks at the pod in the cluster, and asks the strategies of the policy, if there is one, about it. The error
-// says why the cluster could not be asked.
+// askCluster reads the pod from the cluster, and evaluates the strategies of the policy for it, if there is a policy. Its error
+// is the reason why the cluster is unavailable.
 func (x *Explanation) askCluster(ctx context.Context, s Sources) error {
 	if s.Cluster == nil {
 		x.unknown(PartPod, s.NoCluster)
@@ -174,7 +175,7 @@ func (x *Explanation) askCluster(ctx context.Context, s Sources) error {
 	return nil
 }
 
-// askStrategies evaluates every strategy of the policy for the pod as it is now.
+// askStrategies evaluates every strategy of the policy for the current pod.
 func (x *Explanation) askStrategies(ctx context.Context, s Sources) error {
 	round, objects, err := s.round(ctx, x.Time)
 	if err != nil {

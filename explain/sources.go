@@ -18,51 +18,51 @@ import (
 	"github.com/rehome-dev/rehome/status"
 )
 
-// Cluster is what explanations read of the cluster.
+// Cluster is the access of explanations to the cluster.
 type Cluster interface {
-	// Pod returns nil if there is no such pod.
+	// Pod returns a pod, or nil if it does not exist.
 	Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error)
-	// Workload returns the controller of a pod, or the Deployment behind its ReplicaSet; nil: there is none.
+	// Workload returns the controller of a pod, or the Deployment that owns its ReplicaSet, or nil if there is none.
 	Workload(ctx context.Context, pod *corev1.Pod) (*schemas.ObjectRef, error)
-	// Pods and Budgets list those of a namespace.
+	// Pods and Budgets return the pods and the PodDisruptionBudgets of a namespace.
 	Pods(ctx context.Context, namespace string) ([]*corev1.Pod, error)
 	Budgets(ctx context.Context, namespace string) ([]policyv1.PodDisruptionBudget, error)
-	// Round returns what a simulation of the policy needs. The objects are the caller's.
+	// Round returns the input of a simulation of the policy. The caller may change the objects.
 	Round(ctx context.Context, p policy.Policy) (simulate.Config, []metav1.Object, error)
 }
 
-// Sources are where explanations come from.
+// Sources are the sources of an explanation.
 type Sources struct {
-	// Cluster may be nil. Then NoCluster says why.
+	// Cluster may be nil, for the reason in NoCluster.
 	Cluster   Cluster
 	NoCluster error
-	// Policy may be nil: nothing evaluates the cluster.
+	// Policy may be nil. Then no strategy is evaluated.
 	Policy *policy.Policy
 	Bus    *bus.Bus
 }
 
-// ErrNoPolicy is the error of parts that need a policy.
+// ErrNoPolicy is the error of parts that require a policy.
 var ErrNoPolicy = errors.New("no policy: name a file with --policy or REHOME_POLICY")
 
-// Unknown is a part of an explanation that is missing, and why.
+// Unknown is a missing part of an explanation, and the reason.
 type Unknown struct {
 	What string `json:"what"`
 	Why  string `json:"why"`
 }
 
-// Held is what the actuator remembers, and what it has told, that keeps a pod where it is.
+// Held has the records of the actuator, and the events of maintenances, that keep the pod on its node.
 type Held struct {
-	WorkloadBreakers []status.WorkloadBreaker  `json:"workloadBreakers,omitempty"` // of its workload on its node
+	WorkloadBreakers []status.WorkloadBreaker  `json:"workloadBreakers,omitempty"` // about its workload on its node
 	Storm            []actuator.StormCondition `json:"storm,omitempty"`
-	Moves            []actuator.Move           `json:"moves,omitempty"` // in flight, of its workload or its own
-	// Maintenances want it off its node and cannot move it.
+	Moves            []actuator.Move           `json:"moves,omitempty"` // moves in flight of the pod or its workload
+	// Maintenances lists maintenances that have to move the pod off its node and cannot.
 	Maintenances []Block `json:"maintenances,omitempty"`
 }
 
 // BudgetOver is a PodDisruptionBudget that selects the pod.
 type BudgetOver struct {
 	Name string `json:"name"`
-	// Allowed is how many disruptions it allows now, and Message why it allows none.
+	// Allowed is the number of disruptions that the budget allows now. Message is the reason if it allows none.
 	Allowed int32  `json:"allowed"`
 	Message string `json:"message,omitempty"`
 }
@@ -81,10 +81,10 @@ func budgetsOver(pod *corev1.Pod, all []policyv1.PodDisruptionBudget) (over []Bu
 	return over
 }
 
-// SeveralBudgets is why the API server evicts no pod with more than one budget.
+// SeveralBudgets is the reason why the API server does not evict a pod with more than one budget.
 const SeveralBudgets = "more than one budget is over it: the API server evicts no such pod"
 
-// round returns what a simulation at a time needs.
+// round returns the input of a simulation at a time.
 func (s Sources) round(ctx context.Context, now time.Time) (simulate.Config, []metav1.Object, error) {
 	if s.Policy == nil {
 		return simulate.Config{}, nil, ErrNoPolicy

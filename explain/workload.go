@@ -14,15 +14,15 @@ import (
 	"github.com/rehome-dev/rehome/status"
 )
 
-// WorkloadExplanation is about a workload: where its pods are and could go, and which limits apply to them.
+// WorkloadExplanation describes a workload: the nodes of its pods, the nodes for their replacements, and the limits that apply.
 type WorkloadExplanation struct {
 	Time     time.Time         `json:"time"`
 	Workload schemas.ObjectRef `json:"workload"`
 	Pods     []WorkloadPod     `json:"pods"`
-	// Limits are those of the policy that a move of a pod would count against.
+	// Limits are the limits of the policy that a move of a pod would count against.
 	Limits []LimitUse `json:"limits"`
 	Held   Held       `json:"held"`
-	// Unknown is what could not be found out.
+	// Unknown lists the missing parts and the reasons.
 	Unknown []Unknown `json:"unknown,omitempty"`
 }
 
@@ -31,20 +31,20 @@ type WorkloadPod struct {
 	Name  string `json:"name"`
 	Node  string `json:"node,omitempty"`
 	Phase string `json:"phase"`
-	// Replacement says where a replacement would run now.
+	// Replacement is where the replacement would run now.
 	Replacement string           `json:"replacement,omitempty"`
 	Guards      []simulate.Guard `json:"guards,omitempty"`
 	Budgets     []BudgetOver     `json:"budgets,omitempty"`
 }
 
-// LimitUse is a limit and how much of it is in use.
+// LimitUse is a limit and its current use.
 type LimitUse struct {
 	Limit string `json:"limit"`
 	Most  uint   `json:"most"`
 	Used  int    `json:"used"`
 }
 
-// Workload explains a workload that has pods in the cluster. Without any, it fails with [ErrNothing].
+// Workload explains a workload with pods in the cluster. It fails with [ErrNothing] if it has none.
 func Workload(ctx context.Context, s Sources, kind, namespace, name string) (WorkloadExplanation, error) {
 	x := WorkloadExplanation{Time: time.Now().UTC(), Pods: []WorkloadPod{}, Limits: []LimitUse{}}
 	if s.Cluster == nil {
@@ -66,7 +66,7 @@ func Workload(ctx context.Context, s Sources, kind, namespace, name string) (Wor
 	return x, nil
 }
 
-// findPods finds the workload by its pods.
+// findPods finds the workload of the pods.
 func (x *WorkloadExplanation) findPods(ctx context.Context, s Sources, kind, namespace, name string) ([]types.UID, error) {
 	pods, err := s.Cluster.Pods(ctx, namespace)
 	if err != nil {
@@ -97,7 +97,7 @@ func (x *WorkloadExplanation) findPods(ctx context.Context, s Sources, kind, nam
 	return uids, nil
 }
 
-// simulate finds out what protects the pods, and where their replacements would run.
+// simulate evaluates the rules that protect the pods, and predicts where their replacements would run.
 func (x *WorkloadExplanation) simulate(ctx context.Context, s Sources, uids []types.UID) error {
 	round, objects, err := s.round(ctx, x.Time)
 	if err != nil {
@@ -110,7 +110,7 @@ func (x *WorkloadExplanation) simulate(ctx context.Context, s Sources, uids []ty
 	return err
 }
 
-// hold picks the ledger records about the workload, and counts the moves that limits apply to.
+// hold selects the ledger records about the workload, and counts the moves that limits apply to.
 func (x *WorkloadExplanation) hold(ledger actuator.Remembered, s Sources) {
 	x.Held.Storm = ledger.Storm
 	for _, b := range status.WorkloadBreakers(ledger, x.Time) {

@@ -11,7 +11,7 @@ import (
 type Search struct {
 	// Allowed reports which nodes to consider. nil means all.
 	Allowed func(*corev1.Node) bool
-	// Enough is the number of fitting nodes after which to stop. 0 means one, math.MaxInt checks all nodes.
+	// Enough is the number of fitting nodes that ends the search. 0 means one, math.MaxInt checks all nodes.
 	Enough int
 	// Jointly assumes that the replacements with a reservation will arrive. Otherwise the pod must also fit without
 	// them.

@@ -121,7 +121,7 @@ func (c *changing) attachment(name string) any {
 	}}
 }
 
-func TestAClusterThatChangedEqualsOneBuiltAnew(t *testing.T) {
+func TestChangedClusterEqualsRebuiltOne(t *testing.T) {
 	c := &changing{random: seed(t), cluster: fit.New(), objects: map[string]any{}}
 	for n := range 3000 {
 		c.step()

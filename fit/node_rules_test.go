@@ -95,7 +95,7 @@ func TestNodeAffinity(t *testing.T) {
 	})
 }
 
-func TestPodsWithoutAUIDAreToldApartByName(t *testing.T) {
+func TestPodsWithoutUIDDifferByName(t *testing.T) {
 	bare := func(name string) *corev1.Pod {
 		return pod(name, on("a"), requests("cpu", "2"), func(p *corev1.Pod) { p.UID = "" })
 	}
@@ -162,7 +162,7 @@ func TestResources(t *testing.T) {
 	})
 }
 
-func TestWhatIsNotJudged(t *testing.T) {
+func TestUnjudgedPods(t *testing.T) {
 	unjudged := func(reason fit.Reason, detail string) fit.Verdict { return fit.Verdict{Reason: reason, Detail: detail} }
 	run(t, []ask{
 		{"another scheduler", nodes(node("a")), pod("p", func(p *corev1.Pod) { p.Spec.SchedulerName = "mine" }), unjudged(fit.OtherScheduler, "mine")},

@@ -172,7 +172,7 @@ func TestReservedCapacity(t *testing.T) {
 	check("a reservation on a node that is gone holds nothing", p, fits())
 }
 
-func TestSpreadCountsWhatIsPromised(t *testing.T) {
+func TestSpreadCountsReservations(t *testing.T) {
 	c := cluster(threeZones()...)
 	p := pod("p", spread(zone))
 	c.Reserve(pod("moving", on("b")), "a")

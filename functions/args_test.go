@@ -26,9 +26,9 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// TestThePeersArgumentsAreReadUnchanged covers the strategies whose arguments all appear in one file.
+// TestDeschedulerArgumentsAreReadUnchanged covers the strategies whose arguments all appear in one file.
 // RemovePodsViolatingNodeTaints has its own test.
-func TestThePeersArgumentsAreReadUnchanged(t *testing.T) {
+func TestDeschedulerArgumentsAreReadUnchanged(t *testing.T) {
 	web := &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}
 	no := false
 	most, least, few := uint(86400), uint(300), uint(5)
@@ -180,7 +180,7 @@ func pointOf(name string) string {
 	return ""
 }
 
-func TestWhatCannotBeIsReportedInItsLine(t *testing.T) {
+func TestInvalidValuesAreReportedInTheirLine(t *testing.T) {
 	const measured = "want cpu, memory, pods, ephemeral-storage, hugepages-SIZE or DOMAIN/NAME, such as nvidia.com/gpu"
 	_, err := policy.Parse("policy.yaml", []byte(`apiVersion: descheduler/v1alpha2
 kind: DeschedulerPolicy

@@ -122,7 +122,7 @@ func TestTraits(t *testing.T) {
 	}
 }
 
-func TestAPolicyOfThePeerIsReadUnchanged(t *testing.T) {
+func TestDeschedulerPolicyIsReadUnchanged(t *testing.T) {
 	data, err := os.ReadFile("testdata/nodetaints.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -253,7 +253,7 @@ func TestEmptyIncludedTaints(t *testing.T) {
 	}
 }
 
-func TestWhatAStrategyRefusesIsReportedInItsLine(t *testing.T) {
+func TestInvalidArgumentsAreReportedInTheirLine(t *testing.T) {
 	_, err := policy.Parse("policy.yaml", []byte(`apiVersion: descheduler/v1alpha2
 kind: DeschedulerPolicy
 profiles:

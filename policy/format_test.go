@@ -178,7 +178,7 @@ func FuzzFormat(f *testing.F) {
 	})
 }
 
-func TestAPolicyIsNotWrittenInAVersionThatThereIsNot(t *testing.T) {
+func TestFormatUnknownVersion(t *testing.T) {
 	const want = `apiVersion: is not known, got "v1"; want rehome.dev/v1alpha1 or descheduler/v1alpha2`
 	if data, err := (Policy{}).Format("v1"); err == nil || err.Error() != want || data != nil {
 		t.Errorf("got %s and %v, want %s", data, err, want)

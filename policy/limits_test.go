@@ -100,3 +100,18 @@ func TestHowManyPodsOfAWorkloadMayBeUnavailable(t *testing.T) {
 		})
 	}
 }
+
+// TestDefaultLimits compares the limits of a file that sets none with docs/security.md.
+func TestDefaultLimits(t *testing.T) {
+	p := parse(t, start)
+	if want := (Rate{EvictionsPerSecond: 10, Burst: 10}); p.Rate != want {
+		t.Errorf("rate: got %+v, want %+v", p.Rate, want)
+	}
+	want := InFlight{PerNode: new(uint(50)), PerNamespace: new(uint(50)), Total: new(uint(100))}
+	if got := p.Limits.InFlight; !reflect.DeepEqual(got, want) {
+		t.Errorf("in flight: got %+v, want %+v", got, want)
+	}
+	if got := p.Limits.MayBeUnavailable(100); got != 25 {
+		t.Errorf("unavailable: got %d of 100 pods, want 25", got)
+	}
+}

@@ -15,23 +15,23 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// Maintenance configures how pods leave the nodes of a NodeMaintenance. With the zero value replacements come first
-// where possible, and only the rules for unmovable pods and the signals of other systems protect a pod.
+// Maintenance configures how pods leave the nodes of a NodeMaintenance. By default replacements come first where possible, and
+// pods are protected only by the rules for unmovable pods and by the signals of other systems.
 type Maintenance struct {
-	// Restart lets every Deployment with one replica, and every one whose budget allows no disruption, make a
-	// replacement first unless it is annotated otherwise, so that a budget that requires all of its pods cannot hold a
-	// node forever. false means as in [Policy.Restart]. nil means true.
+	// Restart makes Deployments create a replacement first if they have one replica or if their budget allows no disruption,
+	// unless an annotation says otherwise. So a budget that requires all pods cannot block a node forever. false uses
+	// [Policy.Restart]. nil means true.
 	Restart *bool `json:"restart"`
 	// Protect lists the protection rules that apply. Signals always apply.
 	Protect []string `json:"protect" enum:"*"`
-	// Start lists the conditions and taints by which other programs start a drain.
+	// Start lists the conditions and taints of nodes that start a drain.
 	Start []StartSign `json:"start"`
 
 	signals Signals
 }
 
-// StartSign is a condition or a taint of a node by which another program starts a drain. Exactly one of Condition and
-// Taint is set.
+// StartSign is a condition or a taint of a node that starts a drain. Other programs set it. Exactly one of Condition and Taint is
+// set.
 type StartSign struct {
 	// Condition is the type of a condition, and Status its status. Empty means True.
 	Condition string                 `json:"condition" pattern:"key"`

@@ -59,7 +59,7 @@ func TestMaintenanceReadAndWritten(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongAboutMaintenancesIsNamed(t *testing.T) {
+func TestInvalidMaintenanceSection(t *testing.T) {
 	_, err := Parse("p.yaml", []byte(own1+`maintenance:
   restart: maybe
   protect: [MinReplicas, PodsWithPVC, PodsWithPVC]
@@ -95,7 +95,7 @@ p.yaml:16: maintenance.window: unknown field; known here: protect, restart, star
 	}
 }
 
-func TestMaintenancesAreNoPartOfAFileOfThePeer(t *testing.T) {
+func TestDeschedulerFileHasNoMaintenance(t *testing.T) {
 	_, err := Parse("p.yaml", []byte("apiVersion: descheduler/v1alpha2\nkind: DeschedulerPolicy\nmaintenance: {}\n"), known())
 	const want = "p.yaml:3: maintenance: is not part of descheduler/v1alpha2; write apiVersion: rehome.dev/v1alpha1"
 	if err == nil || err.Error() != want {
@@ -193,7 +193,7 @@ func TestEveryRuleThatAMaintenanceCanNameProtectsAPod(t *testing.T) {
 	}
 }
 
-func TestAnotherProgramBeginsAMaintenanceByItsSigns(t *testing.T) {
+func TestDrainTriggers(t *testing.T) {
 	m := parse(t, own1+allOfMaintenance).Maintenance
 	taint := func(key, value string, effect corev1.TaintEffect) *corev1.Node {
 		return &corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: key, Value: value, Effect: effect}}}}

@@ -84,10 +84,11 @@ type reader struct {
 	root    *yaml.Node
 	version string
 	metrics Metrics
-	origins map[string]origin // by the path of a part that is not in the file as it is read
+	origins map[string]origin // by path, for parts that other parts of the file produced
 }
 
-// origin is the path in the file from which a part was made. The parts of a whole origin are not in the file.
+// origin is the path of the part of the file that produced a part of the policy. If whole is set, none of its parts are in the
+// file.
 type origin struct {
 	path  string
 	whole bool

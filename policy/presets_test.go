@@ -39,7 +39,7 @@ const (
 	prometheus = "metricsProviders: [{source: Prometheus, prometheus: {url: http://p}}]\n"
 )
 
-func TestAPresetMeansStrategiesAndWhatProtectsAPod(t *testing.T) {
+func TestPresetStrategiesAndProtections(t *testing.T) {
 	restarts := `RemovePodsHavingTooManyRestarts {"namespaces":` + others + `,"podRestartThreshold":100,"includingInitContainers":true}`
 	busy := func(low, high int) string {
 		return fmt.Sprintf(`LowNodeUtilization {"thresholds":{"cpu":%d,"memory":%[1]d,"pods":%[1]d},"targetThresholds":`+
@@ -179,7 +179,7 @@ presetCustomizations: {devEnableEvictionsInBackground: true, devMigrationCooldow
 	}
 }
 
-func TestPresetsAreWrittenAsTheProfilesThatTheyMean(t *testing.T) {
+func TestPresetsAreWrittenAsProfiles(t *testing.T) {
 	data, err := os.ReadFile("testdata/presets/convert.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -195,7 +195,7 @@ func TestPresetsAreWrittenAsTheProfilesThatTheyMean(t *testing.T) {
 	golden(t, "testdata/presets/convert.txt", string(written))
 }
 
-func TestAPolicyWithPatternsIsNotWrittenForThePeer(t *testing.T) {
+func TestPatternsAreNotWrittenForDescheduler(t *testing.T) {
 	p, err := Parse("policy.yaml", []byte(start+"presets: [CompactAndScale]"), ten())
 	if err != nil {
 		t.Fatal(err)
@@ -253,7 +253,7 @@ func TestEntriesOverlapWhenTheyCanNameTheSameNamespace(t *testing.T) {
 	}
 }
 
-func TestThePageOnPresetsNamesEverythingThatThereIs(t *testing.T) {
+func TestPresetsPageIsComplete(t *testing.T) {
 	page, err := os.ReadFile("../docs/presets.md")
 	if err != nil {
 		t.Fatal(err)

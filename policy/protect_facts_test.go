@@ -74,7 +74,7 @@ func ofClasses(names ...string) EvictorArgs {
 	return args
 }
 
-func TestAPodIsProtectedByWhatIsAroundIt(t *testing.T) {
+func TestPodIsProtectedByFacts(t *testing.T) {
 	type list = []schemas.Protection
 	three := EvictorArgs{MinReplicas: 3}
 	high := EvictorArgs{PriorityThreshold: PriorityThreshold{Name: "high"}}

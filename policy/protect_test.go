@@ -107,7 +107,7 @@ func threshold(value int32, args EvictorArgs) EvictorArgs {
 	return args
 }
 
-func TestAPodIsProtectedByExactlyTheRulesThatApplyToIt(t *testing.T) {
+func TestProtectionRules(t *testing.T) {
 	const mirror, source = "kubernetes.io/config.mirror", "kubernetes.io/config.source"
 	older := func(change func(*EvictorArgs)) EvictorArgs {
 		var args EvictorArgs

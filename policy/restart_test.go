@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestRestartsAreOffUnlessTheFileAsksForThem(t *testing.T) {
+func TestRestartsAreOffByDefault(t *testing.T) {
 	usual := Restart{Workloads: RestartAnnotated, Method: RolloutRestart, Annotation: DefaultRestartAnnotation,
 		Otherwise: OtherwiseEvict, Cooldown: DefaultRestartCooldown}
 	for _, c := range []struct {
@@ -34,7 +34,7 @@ func TestRestartsAreOffUnlessTheFileAsksForThem(t *testing.T) {
 	}
 }
 
-func TestEvictionRequestsAreMadeWhenTheFileAsksForThem(t *testing.T) {
+func TestEvictionRequestsSection(t *testing.T) {
 	for _, c := range []struct {
 		name, text string
 		want       time.Duration

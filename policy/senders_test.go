@@ -13,7 +13,7 @@ import (
 
 const own1 = "apiVersion: rehome.dev/v1alpha1\nkind: DeschedulerPolicy\n"
 
-func TestWhoMayAskIsReadWithItsDefaultsAndWrittenBack(t *testing.T) {
+func TestSendersRoundTrip(t *testing.T) {
 	for _, c := range []struct {
 		name, text string
 		want       *Requests
@@ -63,7 +63,7 @@ func TestWhoMayAskIsReadWithItsDefaultsAndWrittenBack(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongAboutSendersIsNamed(t *testing.T) {
+func TestInvalidSenders(t *testing.T) {
 	_, err := Parse("p.yaml", []byte(own1+`requests:
   maxPods: 1001
   senders:

@@ -69,7 +69,7 @@ func TestMaintenancesAreExplained(t *testing.T) {
 	}
 }
 
-func TestWhoMayAskIsExplained(t *testing.T) {
+func TestSendersAreExplained(t *testing.T) {
 	nobody := policy.ReadPolicy(t, "requests: {}\n")
 	some := policy.ReadPolicy(t, "requests:\n  senders:\n    - name: a\n      nodes: true\n      override: [\"*\"]\n"+
 		"    - name: b\n      actions: [deschedule, cancel]\n      namespaces: [shop]\n")

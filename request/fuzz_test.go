@@ -8,8 +8,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// FuzzRead: whatever a request says, it is rejected with a reason and a message, or has a deadline, and is read as the same
-// request again after it was written.
+// FuzzRead checks that any request either is rejected with a reason and a message, or has a deadline and can be written and read
+// unchanged.
 func FuzzRead(f *testing.F) {
 	now := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 	for _, text := range []string{

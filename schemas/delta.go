@@ -60,7 +60,8 @@ type Delta struct {
 type State struct {
 	// Ready is the status of the node condition with this name.
 	Ready corev1.ConditionStatus `json:"ready,omitempty"`
-	// Labels are those that differ. A new label is only in the state after the change, and a removed one only in the state before.
+	// Labels are the labels that differ. An added label is only in the state after the change, and a removed one only in the state
+	// before.
 	Labels map[string]string `json:"labels,omitempty" empty:"true"`
 	// Taints are all taints of a node.
 	Taints []corev1.Taint `json:"taints,omitempty"`

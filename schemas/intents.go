@@ -44,8 +44,8 @@ type Intent struct {
 	Ended bool `json:"ended,omitempty"`
 	// Reason is a text such as "does not tolerate dedicated=gpu:NoSchedule".
 	Reason string `json:"reason"`
-	// Weight is how badly the pod should move, such as the number of its restarts. Among pods of one strategy that cost equally
-	// little to move, those with the highest weight move first. 0: unknown.
+	// Weight says how urgently the pod should move, such as the number of its restarts. Among pods of one strategy whose moves
+	// cost equally little, pods with the highest weight move first. Zero means unknown.
 	Weight int64 `json:"weight,omitempty"`
 	// Expires is when the intent becomes invalid. Strategies leave it zero; the host sets it.
 	Expires time.Time `json:"expires"`

@@ -11,7 +11,7 @@ import (
 // ScopeType is the CloudEvents type of every scope.
 const ScopeType = "dev.rehome.scope.v1"
 
-// ScopeKind says what a scope is about.
+// ScopeKind is the kind of object or group that a scope describes.
 type ScopeKind string
 
 // The kinds of scopes.
@@ -20,14 +20,14 @@ const (
 	PodKind  ScopeKind = "pod"  // a [PodScope]; the key is NAMESPACE/NAME
 	// A [WorkloadScope]; the key is NAMESPACE/KIND/NAME of the owner.
 	WorkloadKind ScopeKind = "workload"
-	// A [SpreadScope]; the key is NAMESPACE/TOPOLOGYKEY/HASH, the last of what else tells the group from others.
+	// A [SpreadScope]; the key is NAMESPACE/TOPOLOGYKEY/HASH. The hash covers everything else that identifies the group.
 	SpreadKind ScopeKind = "spread"
 	// A [DomainScope]; the key is TOPOLOGYKEY=VALUE.
 	DomainKind ScopeKind = "domain"
 	UsageKind  ScopeKind = "usage" // a [UsageScope]; the key is the word cluster
 	// A [RequestScope]; the key is SENDER/NAME.
 	RequestKind ScopeKind = "request"
-	// No scope is published: the intents of a maintenance have this kind, and the key is its name.
+	// The kind in the intents of a maintenance, which have no scope; the key is the name of the maintenance.
 	MaintenanceKind ScopeKind = "maintenance"
 )
 
@@ -36,26 +36,25 @@ var _ = define[ScopeHead]("watcher, operator", Prefix+".scope.STRATEGY.PROFILE.K
 // ScopeHead is the common part of all scopes. A scope has everything that one function needs to decide about one thing.
 type ScopeHead struct {
 	Kind ScopeKind `json:"kind"`
-	// Key names what the scope is about, unique within the kind.
+	// Key identifies the subject of the scope. It is unique within the kind.
 	Key string `json:"key"`
-	// Profile and Strategy are from the policy. Copy them to the answer.
+	// Profile and Strategy are from the policy. An answer repeats them.
 	Profile  string `json:"profile"`
 	Strategy string `json:"strategy"`
-	// Args are the strategy's arguments from the policy, as JSON. Absent: all defaults.
+	// Args are the strategy's arguments from the policy, as JSON. Absent means the defaults.
 	Args json.RawMessage `json:"args,omitempty"`
-	// Now is the time that the strategy decides at; it must not ask another clock.
+	// Now is the time of the decision. A strategy uses no other clock.
 	Now time.Time `json:"now"`
-	// Since is when the oldest of the causes was observed.
+	// Since is when the oldest cause was observed.
 	Since time.Time `json:"since"`
-	// Causes are what led to this evaluation, oldest first, at most [MaxCauses].
+	// Causes are the causes of this evaluation, oldest first, at most [MaxCauses].
 	Causes []Cause `json:"causes" listMax:"MaxCauses"`
 }
 
-// MaxCauses bounds the causes that one scope lists, so that a scope woken by thousands of deltas stays small. The
-// oldest are kept.
+// MaxCauses limits the causes in a scope, so a scope with thousands of deltas stays small. The oldest causes are kept.
 const MaxCauses = 16
 
-// CauseKind says why something is evaluated: a [DeltaKind], or one of the kinds below.
+// CauseKind is the kind of a cause: a [DeltaKind], or one of the kinds below.
 //
 //schema:includes DeltaKind
 type CauseKind string
@@ -63,87 +62,86 @@ type CauseKind string
 // The causes that are not deltas.
 const (
 	CauseResync      CauseKind = "resync"       // everything is evaluated: at start, on a policy change and every resync interval
-	CauseRetry       CauseKind = "retry"        // an intent was deferred, and its delay or what held it is over
-	CauseBudgetFreed CauseKind = "budget.freed" // a PodDisruptionBudget that held a pod allows a disruption again
-	CauseDue         CauseKind = "due"          // an age or a minimum time was reached
-	CauseFact        CauseKind = "fact"         // an object changed that the answer rests on, and no delta tells of it
-	CauseRoom        CauseKind = "room"         // pods came or went, or storage changed, so that other nodes may take a pod or not
-	CauseRequest     CauseKind = "request"      // somebody asked for it; the event is the request
+	CauseRetry       CauseKind = "retry"        // everything is evaluated: at start, on a policy change, and at every resync
+	CauseBudgetFreed CauseKind = "budget.freed" // an intent was deferred, and its delay has passed or its blocker has changed
+	CauseDue         CauseKind = "due"          // a PodDisruptionBudget that blocked a pod allows a disruption again
+	CauseFact        CauseKind = "fact"         // an age or a minimum time was reached
+	CauseRoom        CauseKind = "room"         // pods or storage changed, so other nodes may have room for a pod now, or no longer
+	CauseRequest     CauseKind = "request"      // a user or a program requested it; the event is the request
 )
 
-// Cause is one reason why a scope is evaluated now.
+// Cause is one reason for the evaluation of a scope.
 type Cause struct {
 	Kind CauseKind `json:"kind"`
-	// Object is what changed or is concerned; nil for a resync and a time that was reached.
+	// Object is the object that changed. It is nil for a resync, and if a time was reached.
 	Object *ObjectRef `json:"object,omitempty"`
-	// Event is the ID of the delta, verdict or request behind the cause, if there is one.
+	// Event is the ID of the delta, verdict, or request behind the cause, if there is one.
 	Event string `json:"event,omitempty"`
-	// Time is when it was observed.
+	// Time is when the cause was observed.
 	Time time.Time `json:"time"`
 }
 
-// Head returns h, so that code can ask any scope for it.
+// Head returns h. It gives access to the head of any scope.
 func (h ScopeHead) Head() ScopeHead { return h }
 
 // EventType returns [ScopeType].
 func (ScopeHead) EventType() string { return ScopeType }
 
-// About is KIND/KEY.
+// About returns KIND/KEY.
 func (h ScopeHead) About() string { return string(h.Kind) + "/" + h.Key }
 
-// Channel is rehome.scope.STRATEGY.PROFILE.KIND.KEY.
+// Channel returns rehome.scope.STRATEGY.PROFILE.KIND.KEY.
 func (h ScopeHead) Channel() string {
 	return channel("scope", h.Strategy, h.Profile, string(h.Kind), h.Key)
 }
 
-// NodeScope is one node with all pods on it that have not ended.
+// NodeScope is one node and all pods on it that have not ended.
 type NodeScope struct {
 	ScopeHead
 	Node corev1.Node `json:"node"`
 	Pods []ScopedPod `json:"pods"`
 }
 
-// PodScope is one pod that is bound to a node, whether or not it has ended.
+// PodScope is one pod on a node. The pod may have ended.
 type PodScope struct {
 	ScopeHead
 	Pod ScopedPod `json:"pod"`
 }
 
-// ScopedPod is a pod with what forbids to move it. The objects are pruned: managed fields, and parts of spec and
-// status that no scheduling decision rests on, are left out.
+// ScopedPod is a pod, and the rules that protect it. Its objects are pruned: managed fields, and fields of spec and status that
+// affect no scheduling decision, are removed.
 type ScopedPod struct {
 	Pod corev1.Pod `json:"pod"`
-	// Protected lists what forbids to move the pod, by the rules of its profile. Empty: it may be moved.
+	// Protected lists the rules of the profile that protect the pod. If it is empty, the pod may move.
 	Protected []Protection `json:"protected,omitempty"`
-	// Elsewhere is where its replacement could run, in the scope of a strategy that asks for it, for the pods that it asks
-	// about. nil: not asked.
+	// Elsewhere is where the replacement of the pod could run. It is nil unless the strategy needs it for this pod.
 	Elsewhere *Elsewhere `json:"elsewhere,omitempty"`
 }
 
-// Elsewhere is what the rules of the scheduler say about the other nodes for the replacement of a pod.
+// Elsewhere is the scheduler's view of the other nodes for the replacement of a pod.
 type Elsewhere struct {
-	// Fits: it would be placed on another node now.
+	// Fits reports that the scheduler would place the replacement on another node now.
 	Fits bool `json:"fits"`
-	// Node is the node where the scheduler is predicted to place it: the node with the best score, and of several the node that the
-	// pod runs on, or else the first by name.
+	// Node is the node on which the scheduler would place the replacement: the node with the best score. If several have it, the
+	// current node of the pod wins, then the first name.
 	Node string `json:"node,omitempty"`
-	// Preference is the sum of the weights of the preferred node affinity terms that Node matches, and Here that of the
-	// node that the pod runs on.
+	// Preference is the sum of the weights of the preferred node affinity terms that Node matches. Here is the same sum for the
+	// current node of the pod.
 	Preference int64 `json:"preference,omitempty" min:"-"`
 	Here       int64 `json:"here,omitempty" min:"-"`
-	// Why says in words why it fits nowhere else.
+	// Why describes why the replacement fits on no other node.
 	Why string `json:"why,omitempty" empty:"true"`
 }
 
-// Protection is one rule that forbids to move a pod.
+// Protection is a rule that protects a pod.
 type Protection struct {
 	// Rule names the rule, such as DaemonSetPods or SystemCriticalPods.
 	Rule string `json:"rule"`
-	// Detail says in words what was found on the pod.
+	// Detail describes what the rule found on the pod.
 	Detail string `json:"detail" empty:"true"`
 }
 
-// Move is the intent to move the pod from where it is, for a reason in words.
+// Move returns an intent to move the pod off its node. The reason is a text.
 func (p ScopedPod) Move(reason string) Intent {
 	return Intent{
 		Pod:  PodRef{Namespace: p.Pod.Namespace, Name: p.Pod.Name, UID: p.Pod.UID},
@@ -151,12 +149,13 @@ func (p ScopedPod) Move(reason string) Intent {
 	}
 }
 
-// Ended says whether the pod has succeeded or failed: its containers will not run again.
+// Ended reports whether the pod has succeeded or failed, so its containers will not run again.
 func Ended(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
-// GoneBy is when a terminating pod should be gone: a minute after the end of its grace period. Zero: the pod is not terminating.
+// GoneBy returns when a terminating pod should be gone: a minute after the end of its grace period. It returns zero for a pod
+// that is not terminating.
 func GoneBy(p *corev1.Pod) time.Time {
 	if p.DeletionTimestamp == nil || Ended(p) {
 		return time.Time{}
@@ -164,8 +163,7 @@ func GoneBy(p *corev1.Pod) time.Time {
 	return p.DeletionTimestamp.Add(time.Minute)
 }
 
-// Stuck says whether a terminating pod should be gone already, and is not. Strategies do not rely on
-// the capacity that it will free.
+// Stuck reports whether a terminating pod should be gone already. Strategies do not rely on the capacity that it will free.
 func Stuck(p *corev1.Pod, now time.Time) bool {
 	by := GoneBy(p)
 	return !by.IsZero() && !now.Before(by)
@@ -176,12 +174,12 @@ type Scope interface {
 	Payload
 	// Head returns what all scopes have in common.
 	Head() ScopeHead
-	// ScopedPods are all pods that the scope lists, in its order: those that an answer to it may name.
+	// ScopedPods returns all pods of the scope in its order. An answer may name only these pods.
 	ScopedPods() []ScopedPod
 }
 
-// DecodeScope reads the data of e as a scope of a kind, as its head says. It fails with an error that wraps [ErrInvalid] when e is
-// no such scope, or when this version does not know the kind.
+// DecodeScope decodes the data of e as a scope of the given kind. Its error wraps [ErrInvalid] if the data is not such a scope,
+// or if this version does not know the kind.
 func DecodeScope(e Event, kind ScopeKind) (Scope, error) {
 	switch kind {
 	case NodeKind:

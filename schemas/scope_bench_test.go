@@ -11,7 +11,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// filled is n pods that are as large as pods are.
+// filled returns n pods of typical size.
 func filled(n int) (pods []schemas.ScopedPod) {
 	for i := range n {
 		pods = append(pods, schemas.ScopedPod{Pod: corev1.Pod{

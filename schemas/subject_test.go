@@ -13,7 +13,7 @@ import (
 
 var legalToken = regexp.MustCompile(`^[A-Za-z0-9_=-]+$`)
 
-// untoken reads a token back, by the rule that the AsyncAPI document states.
+// untoken decodes a token by the rule in the AsyncAPI document.
 func untoken(token string) (string, error) {
 	if token == "=" {
 		return "", nil
@@ -39,8 +39,7 @@ func untoken(token string) (string, error) {
 	return b.String(), nil
 }
 
-// checkToken fails t unless the token of s is legal in a NATS subject and s can be read back from it, which no two
-// strings with the same token could.
+// checkToken fails t unless the token of s is valid in a NATS subject and decodes to s. So no two strings share a token.
 func checkToken(t *testing.T, s string) {
 	t.Helper()
 	token := schemas.Token(s)
@@ -83,7 +82,7 @@ func TestDistinctStringsHaveDistinctLegalTokens(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	// Strings that are nearly the same, made of the bytes that the encoding itself uses and of any others.
+	// Similar strings, made of bytes that the encoding uses and of other bytes.
 	const close = "._=-aA0 25EF*>"
 	seen := map[string]string{}
 	for range 100_000 {

@@ -15,12 +15,12 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// execute gives every wish a verdict: first it executes the wishes within the limits, and then, while some of those did
+// execute gives every entry a verdict: first it executes the entries within the limits, and then, while some of those did
 // not move, the next ones in their place.
-func (r *round) execute(ctx context.Context, wishes []*wish) error {
-	first := map[types.UID]*wish{}
-	var waiting, again []*wish
-	for _, w := range wishes {
+func (r *round) execute(ctx context.Context, entries []*entry) error {
+	first := map[types.UID]*entry{}
+	var waiting, again []*entry
+	for _, w := range entries {
 		switch uid := w.open.Intent.Pod.UID; {
 		case w.verdict != nil:
 		case first[uid] != nil:
@@ -46,21 +46,21 @@ func (r *round) execute(ctx context.Context, wishes []*wish) error {
 	return errors.Join(failed...)
 }
 
-// compare sorts wishes about single pods and topology domains in the order of the actuator's queue. Within other groups
+// compare sorts entries about single pods and topology domains in the order of the actuator's queue. Within other groups
 // the strategy has chosen the order.
-func (r *round) compare(a, b *wish) int {
+func (r *round) compare(a, b *entry) int {
 	if kind := a.open.Scope.Kind; kind != schemas.NodeKind && kind != schemas.PodKind && kind != schemas.DomainKind {
 		return 0
 	}
-	priority := func(w *wish) int {
+	priority := func(w *entry) int {
 		return actuator.PriorityOf(r.Policy.Traits(w.open.Strategy), policy.MoveCost(r.pods[w.open.Intent.Pod.UID]), w.open.Intent.Weight)
 	}
 	return cmp.Compare(priority(b), priority(a))
 }
 
 // limited applies the limits. Intents over a limit get a verdict.
-func (r *round) limited(wishes []*wish) (through, held []*wish) {
-	for _, w := range wishes {
+func (r *round) limited(entries []*entry) (through, held []*entry) {
+	for _, w := range entries {
 		reason, message := r.limits.take(w.open.Intent)
 		if reason == "" {
 			through = append(through, w)
@@ -74,22 +74,22 @@ func (r *round) limited(wishes []*wish) (through, held []*wish) {
 
 // carryOut gives the intents their verdicts. Like the actuator, it reserves capacity for the replacement of each moved
 // pod.
-func (r *round) carryOut(ctx context.Context, wishes []*wish) error {
-	wishes = r.reserve(wishes)
+func (r *round) carryOut(ctx context.Context, entries []*entry) error {
+	entries = r.reserve(entries)
 	var verdicts []schemas.Verdict
 	var err error
 	if r.Carry == nil {
-		for _, w := range wishes {
+		for _, w := range entries {
 			verdicts = append(verdicts, r.budgets.carry(w.open, r.pods[w.open.Intent.Pod.UID]))
 		}
 	} else {
-		opens := make([]actuator.Intent, len(wishes))
-		for i, w := range wishes {
+		opens := make([]actuator.Intent, len(entries))
+		for i, w := range entries {
 			opens[i] = w.open
 		}
 		verdicts, err = r.Carry(ctx, opens)
 	}
-	for i, w := range wishes {
+	for i, w := range entries {
 		w.verdict = &verdicts[i]
 		if w.verdict.Outcome == schemas.Evicted {
 			r.moved = append(r.moved, w.open.Intent.Pod.UID)
@@ -103,13 +103,13 @@ func (r *round) carryOut(ctx context.Context, wishes []*wish) error {
 	return err
 }
 
-// reserve returns the wishes with capacity for the replacements of their pods, where the rules require it. The others
+// reserve returns the entries with capacity for the replacements of their pods, where the rules require it. The others
 // get a verdict.
-func (r *round) reserve(wishes []*wish) (fit []*wish) {
+func (r *round) reserve(entries []*entry) (fit []*entry) {
 	if !r.Policy.NeedsCapacity() {
-		return wishes
+		return entries
 	}
-	for _, w := range wishes {
+	for _, w := range entries {
 		profile, _ := r.Policy.Profile(w.open.Profile)
 		rules, pod := profile.EvictorFor(w.open.Strategy), r.pods[w.open.Intent.Pod.UID]
 		if rejection, rejected := actuator.Reserve(r.offline.Cluster(), &r.Policy, r.scheduler, w.open, rules, pod); rejected {
@@ -122,8 +122,8 @@ func (r *round) reserve(wishes []*wish) (fit []*wish) {
 	return fit
 }
 
-// share gives the second wish for the same pod a verdict that follows from the first one's.
-func (r *round) share(w, first *wish) {
+// share gives the second entry for the same pod a verdict that follows from the first one's.
+func (r *round) share(w, first *entry) {
 	o := actuator.Rejection{Outcome: first.verdict.Outcome, Reason: first.verdict.Reason, Message: first.verdict.Message}
 	if o.Outcome == schemas.Evicted {
 		o = actuator.Rejection{Outcome: schemas.Rejected, Reason: schemas.ReasonPodTerminating,
@@ -133,13 +133,13 @@ func (r *round) share(w, first *wish) {
 }
 
 // ask evaluates one scope. candidates are protected pods that the strategy would move without the protection.
-func ask(f functions.Function, scope schemas.Payload) (wanted, candidates []*wish, err error) {
+func ask(f functions.Function, scope schemas.Payload) (wanted, candidates []*entry, err error) {
 	answer, err := f.EvaluateInPlace(scope, scope.About())
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, intent := range answer.Intents {
-		wanted = append(wanted, &wish{open: open(answer, intent)})
+		wanted = append(wanted, &entry{open: open(answer, intent)})
 	}
 	protected := map[types.UID][]schemas.Protection{}
 	for _, p := range pods(scope) {
@@ -156,7 +156,7 @@ func ask(f functions.Function, scope schemas.Payload) (wanted, candidates []*wis
 	}
 	for _, intent := range freely.Intents {
 		if rules := protected[intent.Pod.UID]; len(rules) > 0 {
-			w := &wish{open: open(freely, intent)}
+			w := &entry{open: open(freely, intent)}
 			w.decide(actuator.Rejection{Outcome: schemas.Rejected, Reason: schemas.ReasonProtected, Message: words(rules)})
 			candidates = append(candidates, w)
 		}

@@ -16,7 +16,7 @@ func on(node, namespace string) schemas.Intent {
 	return schemas.Intent{Node: node, Pod: schemas.PodRef{Namespace: namespace}}
 }
 
-func TestLimitsHoldInTheOrderOfAllThenNodeThenNamespace(t *testing.T) {
+func TestOrderOfLimits(t *testing.T) {
 	asked := []schemas.Intent{on("n1", "a"), on("n1", "b"), on("n2", "a"), on("n2", "c"), on("n3", "d")}
 	for _, c := range []struct {
 		name                         string
@@ -55,7 +55,7 @@ func TestLimitsHoldInTheOrderOfAllThenNodeThenNamespace(t *testing.T) {
 	}
 }
 
-// settled settles wishes for these pods in a round with a limit of one move. The pods named held do not move.
+// settled settles entries for these pods in a round with a limit of one move. The pods named held do not move.
 func settled(t *testing.T, pods ...string) (asked, verdicts []string) {
 	t.Helper()
 	r := &round{limits: newLimits(new(uint(1)), nil, nil)}
@@ -71,22 +71,22 @@ func settled(t *testing.T, pods ...string) (asked, verdicts []string) {
 		}
 		return list, nil
 	}
-	var wishes []*wish
+	var entries []*entry
 	for _, name := range pods {
 		i := on("n1", "a")
 		i.Pod.Name, i.Pod.UID = name, types.UID(name)
-		wishes = append(wishes, &wish{open: actuator.Intent{Intent: i}})
+		entries = append(entries, &entry{open: actuator.Intent{Intent: i}})
 	}
-	if err := r.execute(t.Context(), wishes); err != nil {
+	if err := r.execute(t.Context(), entries); err != nil {
 		t.Fatal(err)
 	}
-	for _, w := range wishes {
+	for _, w := range entries {
 		verdicts = append(verdicts, fmt.Sprintf("%s %s %s", w.open.Intent.Pod.Name, w.verdict.Outcome, w.verdict.Reason))
 	}
 	return asked, verdicts
 }
 
-func TestAPodThatIsNotMovedAfterAllMakesRoomForTheNext(t *testing.T) {
+func TestUnmovedPodFreesLimit(t *testing.T) {
 	asked, verdicts := settled(t, "held", "moves", "late")
 	want := []string{"held deferred Throttled", "moves evicted EvictionAccepted", "late deferred LimitTotal"}
 	if !slices.Equal(verdicts, want) || !slices.Equal(asked, []string{"held", "moves"}) {
@@ -94,7 +94,7 @@ func TestAPodThatIsNotMovedAfterAllMakesRoomForTheNext(t *testing.T) {
 	}
 }
 
-func TestAPodThatTwoScopesWantMovedIsAskedForOnce(t *testing.T) {
+func TestPodOfTwoScopesMovesOnce(t *testing.T) {
 	asked, verdicts := settled(t, "held", "moves", "moves", "held")
 	want := []string{
 		"held deferred Throttled", "moves evicted EvictionAccepted", "moves rejected PodTerminating", "held deferred Throttled",

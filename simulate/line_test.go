@@ -14,13 +14,13 @@ func TestEveryOutcomeIsARowThatSaysWhyAndACount(t *testing.T) {
 	for _, o := range schemas.Outcomes() {
 		v := schemas.Verdict{
 			Outcome: o, Reason: "Code", Message: "message", Strategy: "S",
-			Intent: schemas.Intent{Pod: schemas.PodRef{Namespace: "web", Name: "api"}, Node: "n1", Reason: "wish"},
+			Intent: schemas.Intent{Pod: schemas.PodRef{Namespace: "web", Name: "api"}, Node: "n1", Reason: "reason"},
 		}
 		got += body(t, []schemas.Verdict{v})
 	}
-	want := `web api n1 S evicted wish; counts: 1 evicted, 0 deferred, 0 rejected
-web api n1 S restarted wish; counts: 0 evicted, 1 restarted, 0 deferred, 0 rejected
-web api n1 S requested wish; counts: 0 evicted, 1 requested, 0 deferred, 0 rejected
+	want := `web api n1 S evicted reason; counts: 1 evicted, 0 deferred, 0 rejected
+web api n1 S restarted reason; counts: 0 evicted, 1 restarted, 0 deferred, 0 rejected
+web api n1 S requested reason; counts: 0 evicted, 1 requested, 0 deferred, 0 rejected
 web api n1 S deferred Code: message; counts: 0 evicted, 1 deferred, 0 rejected
 web api n1 S rejected Code: message; counts: 0 evicted, 0 deferred, 1 rejected
 web api n1 S withdrawn Code: message; counts: 0 evicted, 0 deferred, 0 rejected, 1 withdrawn

@@ -230,8 +230,8 @@ func (r *round) opinion(profile string, s policy.Enabled, pod *corev1.Pod) (Opin
 	return o, err
 }
 
-func of(wishes []*wish, pod types.UID) *wish {
-	for _, w := range wishes {
+func of(entries []*entry, pod types.UID) *entry {
+	for _, w := range entries {
 		if w.open.Intent.Pod.UID == pod {
 			return w
 		}

@@ -105,14 +105,14 @@ func (r *round) turn(ctx context.Context, profile, strategy string, report func(
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	wishes, err := r.wishes(profile, strategy)
+	entries, err := r.entries(profile, strategy)
 	if err != nil {
 		return nil, err
 	}
-	carried = r.execute(ctx, wishes)
+	carried = r.execute(ctx, entries)
 	var verdicts []schemas.Verdict
 	var gone []types.UID
-	for _, w := range wishes {
+	for _, w := range entries {
 		verdicts = append(verdicts, *w.verdict)
 		if w.verdict.Outcome == schemas.Evicted {
 			gone = append(gone, w.open.Intent.Pod.UID)
@@ -124,20 +124,20 @@ func (r *round) turn(ctx context.Context, profile, strategy string, report func(
 	return carried, r.leave(gone)
 }
 
-// wish is an intent without a verdict.
-type wish struct {
+// entry is an intent and its verdict, if it has one already.
+type entry struct {
 	open    actuator.Intent
 	verdict *schemas.Verdict // nil if there is none yet
 }
 
-func (w *wish) decide(o actuator.Rejection) {
+func (w *entry) decide(o actuator.Rejection) {
 	v := w.open.Verdict(o.Outcome, o.Reason, o.Message)
 	v.Blockers = o.Blockers
 	w.verdict = &v
 }
 
-// wishes evaluates all scopes of a strategy. Its candidates have their verdicts, after the intents for the same scope.
-func (r *round) wishes(profile, strategy string) ([]*wish, error) {
+// entries evaluates all scopes of a strategy. Its candidates have their verdicts, after the intents for the same scope.
+func (r *round) entries(profile, strategy string) ([]*entry, error) {
 	at := slices.IndexFunc(r.Functions, func(f functions.Function) bool { return f.Strategy.Name == strategy })
 	if at < 0 {
 		return nil, fmt.Errorf("there is no function for strategy %s", strategy)
@@ -147,7 +147,7 @@ func (r *round) wishes(profile, strategy string) ([]*wish, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []*wish
+	var all []*entry
 	known := map[types.UID]bool{}
 	for _, scope := range scopes {
 		wanted, candidates, err := ask(r.Functions[at], scope)
@@ -172,7 +172,7 @@ func (r *round) wishes(profile, strategy string) ([]*wish, error) {
 func (r *round) now() time.Time { return r.Now() }
 
 // judge applies the gates of the actuator to the pod.
-func (r *round) judge(w *wish, now time.Time) {
+func (r *round) judge(w *entry, now time.Time) {
 	s := actuator.Situation{Now: now, Intent: w.open, Pod: r.pods[w.open.Intent.Pod.UID], Enabled: true}
 	for _, gate := range actuator.Gates() {
 		if objection, objects := gate(s); objects {

@@ -272,7 +272,7 @@ func TestAScopeIsAnsweredAlikeWithAndWithoutAnEvent(t *testing.T) {
 	}
 }
 
-func TestTheRoundAsksCarryAndGoesByItsVerdicts(t *testing.T) {
+func TestRoundUsesVerdicts(t *testing.T) {
 	broken := errors.New("broken")
 	var asked []string
 	carry := func(_ context.Context, intents []actuator.Intent) ([]schemas.Verdict, error) {
@@ -307,7 +307,7 @@ func TestTheRoundAsksCarryAndGoesByItsVerdicts(t *testing.T) {
 	}
 }
 
-func TestARoundEndsAfterTheTurnInWhichItIsToldTo(t *testing.T) {
+func TestRoundEndsAfterCurrentTurn(t *testing.T) {
 	c := simulate.Config{Policy: parse(t, profile("p", "{}", taints, restarts)), Functions: functions.All(), Now: at}
 	full := errors.New("disk full")
 	turns := 0

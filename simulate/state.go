@@ -62,13 +62,13 @@ func (r *round) state() (State, error) {
 	s := State{Strategies: []StrategyState{}, Nodes: []NodeState{}}
 	for _, p := range r.Policy.Profiles {
 		for _, e := range p.Strategies {
-			wishes, err := r.wishes(p.Name, e.Name)
+			entries, err := r.entries(p.Name, e.Name)
 			if err != nil {
 				return s, err
 			}
 			wanted := map[types.UID]bool{}
 			of := StrategyState{Profile: p.Name, Strategy: e.Name}
-			for _, w := range wishes {
+			for _, w := range entries {
 				switch {
 				case w.verdict == nil:
 					wanted[w.open.Intent.Pod.UID] = true

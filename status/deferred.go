@@ -12,8 +12,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// deferredWithin is the age of the oldest verdicts that Deferred reads: twice the default time between two resyncs. A pod that is still
-// deferred gets another verdict after each resync.
+// deferredWithin is the age of the oldest verdicts that Deferred reads: twice the default time between two resyncs. A pod that is
+// still deferred gets another verdict after each resync.
 const deferredWithin = time.Hour
 
 // DeferredPod is a pod whose last verdict defers its move.
@@ -34,7 +34,7 @@ type DeferredPod struct {
 	Again time.Time `json:"again,omitzero"`
 }
 
-// intentKey tells the intents of strategies about pods apart.
+// intentKey identifies the intents of a strategy about a pod.
 type intentKey struct {
 	pod               types.UID
 	profile, strategy string
@@ -43,7 +43,7 @@ type intentKey struct {
 // Deferrals collects the pods that are deferred.
 type Deferrals map[intentKey]DeferredPod
 
-// Verdict adds a verdict. Verdicts come in the order of their times.
+// Verdict adds a verdict. Call it in the order of the verdicts.
 func (d Deferrals) Verdict(v schemas.Verdict, at time.Time) {
 	key := intentKey{v.Intent.Pod.UID, v.Profile, v.Strategy}
 	switch {
@@ -67,7 +67,7 @@ func (d Deferrals) Verdict(v schemas.Verdict, at time.Time) {
 	}
 }
 
-// List returns all of them. Those that have waited longest come first.
+// List returns all deferred pods, the longest deferred first.
 func (d Deferrals) List() []DeferredPod {
 	all := []DeferredPod{}
 	for _, p := range d {
@@ -80,7 +80,7 @@ func (d Deferrals) List() []DeferredPod {
 	return all
 }
 
-// Deferred reads the pods that are deferred from the verdicts of the last hour.
+// Deferred reads the deferred pods from the verdicts of the last hour.
 func Deferred(ctx context.Context, b *bus.Bus, now time.Time) ([]DeferredPod, error) {
 	d := Deferrals{}
 	query := bus.Query{Channels: []string{bus.VerdictChannels}, Since: now.Add(-deferredWithin)}

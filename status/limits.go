@@ -9,10 +9,10 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// almostFull is the percentage of its limit at which a stream counts as full. The alert RehomeStreamFull uses the same.
+// almostFull is the percentage of its limit that makes a stream count as full. The alert RehomeStreamFull has the same value.
 const almostFull = 90
 
-// Reached names the limits that defer pods, and the streams that are full. The history does not count, because it is always full.
+// Reached lists the limits that defer pods, and the full streams. It ignores the history, which is always full.
 func (st Status) Reached() (limits []string) {
 	waiting := map[schemas.ReasonCode]int{}
 	for _, p := range st.Deferred {

@@ -7,7 +7,7 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 )
 
-// MoveCount counts moves, also moves that the API server has not accepted yet.
+// MoveCount is a number of moves, including moves that the API server has not accepted yet.
 type MoveCount struct {
 	// Window is the period of the count. Empty means the whole ledger.
 	Window     string         `json:"window,omitempty"`

@@ -20,7 +20,7 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 )
 
-// Status is what Rehome does at a time.
+// Status is the state of Rehome at one time.
 type Status struct {
 	Time             time.Time                 `json:"time"`
 	MovesInFlight    []actuator.Move           `json:"movesInFlight"`
@@ -28,27 +28,28 @@ type Status struct {
 	WorkloadBreakers []WorkloadBreaker         `json:"workloadBreakers"`
 	Storm            []actuator.StormCondition `json:"storm"` // empty means the cluster circuit breaker is closed
 	Leaders          []Leader                  `json:"leaders,omitempty"`
-	NoLeaders        string                    `json:"leadersUnknown,omitempty"` // why Leaders are not known
+	NoLeaders        string                    `json:"leadersUnknown,omitempty"` // the reason why Leaders are unknown
 	Deferred         []DeferredPod             `json:"deferred"`
 	Requests         []OpenRequest             `json:"requests"`
 	Maintenances     []Maintenance             `json:"maintenances"`
-	DeadLetters      map[string]uint64         `json:"deadLetters"` // by the stream that they were in
+	DeadLetters      map[string]uint64         `json:"deadLetters"` // by stream
 	Streams          []bus.StreamStatus        `json:"streams"`
-	Unreadable       []string                  `json:"unreadable,omitempty"`    // records of the ledger that cannot be read
-	LimitsReached    []string                  `json:"limitsReached,omitempty"` // as [Status.Reached] names them
-	BusWarning       string                    `json:"busWarning,omitempty"`    // the bus takes no events
-	ClockWarning     string                    `json:"clockWarning,omitempty"`  // the clocks of this machine and of the bus differ
+	Unreadable       []string                  `json:"unreadable,omitempty"`    // errors of unreadable records of the ledger
+	LimitsReached    []string                  `json:"limitsReached,omitempty"` // from [Status.Reached]
+	BusWarning       string                    `json:"busWarning,omitempty"`    // the reason why the bus accepts no events
+	ClockWarning     string                    `json:"clockWarning,omitempty"`  // the difference between the clocks of this machine and of the bus
 }
 
-// Source is where a status is read from.
+// Source is the source of a status.
 type Source struct {
 	Settings settings.Settings
-	// Client reads the leases. nil: one from the settings.
+	// Client reads the leases. nil means a client from the settings.
 	Client settings.Client
 	Bus    *bus.Bus
-	// Deferred returns the deferred pods. nil: they are read from the bus.
+	// Deferred returns the deferred pods. nil means that they are read from the bus.
 	Deferred func(now time.Time) []DeferredPod
-	// Limits are the limits of the policy, over whose window moves are counted. nil: moves are counted by age.
+	// Limits are the limits of the policy, whose window is the period of the counted moves. nil means that moves are counted by
+	// age.
 	Limits *policy.Limits
 }
 
@@ -71,7 +72,7 @@ func Read(ctx context.Context, from Source) (Status, error) {
 	return st, nil
 }
 
-// Of returns the status that follows from the ledger alone.
+// Of returns the status from the ledger alone.
 func Of(ledger actuator.Remembered, limits *policy.Limits, now time.Time) Status {
 	return Status{
 		Time: now.UTC(), MovesInFlight: InFlight(ledger), Counted: countMoves(ledger.Moves, limits, now),
@@ -81,7 +82,7 @@ func Of(ledger actuator.Remembered, limits *policy.Limits, now time.Time) Status
 	}
 }
 
-// Ledger reads the ledger of the actuator. Each record that cannot be read is one of the errors in the list.
+// Ledger reads the ledger of the actuator. The list has one error for each unreadable record.
 func Ledger(ctx context.Context, b *bus.Bus) (actuator.Remembered, []error, error) {
 	entries, err := b.Ledger().Entries(ctx)
 	if err != nil {

@@ -190,7 +190,7 @@ func protectionsOf(t *testing.T, bus *collected, key string) []schemas.Protectio
 	return nil
 }
 
-func TestAScopeSaysWhatProtectsAPodByWhatIsAroundIt(t *testing.T) {
+func TestScopeHasProtectionsByFacts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := protecting(t, policy.EvictorArgs{MinReplicas: 2, NodeFit: true})
 		start := []metav1.Object{roomy("n1"), roomy("n2"), guest("big", "n1", asks("3"), ofOwners("rs"))}

@@ -217,7 +217,7 @@ func TestANodeThatStaysOverUsedIsLookedAtAgain(t *testing.T) {
 	})
 }
 
-func TestNothingIsDecidedByLoadForTwoMinutesAfterAMove(t *testing.T) {
+func TestLoadPauseAfterMove(t *testing.T) {
 	byLoad(t, func(loads *told, bus *collected) {
 		moved := time.Now()
 		e, err := schemas.NewEvent("/test/actuator", schemas.Verdict{
@@ -309,7 +309,7 @@ func encoded(t *testing.T, v any) string {
 	return string(data)
 }
 
-func TestNothingIsDecidedByLoadBeforeItWasMeasuredOnce(t *testing.T) {
+func TestNoLoadScopeBeforeMeasurement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		loads, bus := &told{answer: make(chan struct{})}, &collected{}
 		answered := schemas.ScopeHead{Kind: schemas.UsageKind, Key: "cluster", Profile: "p", Strategy: "above50"}
@@ -328,7 +328,7 @@ func TestNothingIsDecidedByLoadBeforeItWasMeasuredOnce(t *testing.T) {
 	})
 }
 
-func TestLoadIsMeasuredOnlyWhileThePolicyAsksForIt(t *testing.T) {
+func TestLoadIsMeasuredOnlyIfNeeded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		loads, bus := &told{}, &collected{}
 		overTwoNodes(t, bus, loads, func(w *Watcher) {

@@ -288,7 +288,7 @@ func TestObservePod(t *testing.T) {
 	}
 }
 
-func TestPruningDoesNotChangeWhatIsObserved(t *testing.T) {
+func TestPruningKeepsObservedFields(t *testing.T) {
 	full := pod(restarted(1, 2), func(p *corev1.Pod) {
 		p.UID = types.UID("pod-uid")
 		p.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}

@@ -191,7 +191,7 @@ func podsStrategy(age time.Duration) policy.Strategy {
 	}
 }
 
-func TestAPolicyThatReplacesAnotherIsEvaluatedAsAWhole(t *testing.T) {
+func TestNewPolicyIsEvaluatedCompletely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old := placed("old", "n1", func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(time.Now().Add(-2 * time.Hour)) })
 		young := placed("young", "n1", func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(time.Now()) })
@@ -297,7 +297,7 @@ func TestAPodIsEvaluatedAgainAfterAVerdict(t *testing.T) {
 	})
 }
 
-func TestANewLeaderAsksAgainWhereAnswersWait(t *testing.T) {
+func TestNewLeaderEvaluatesPendingAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		young := placed("young", "n1", func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(time.Now()) })
 		p := with("", podsStrategy(time.Hour), policy.Strategy{

@@ -31,8 +31,8 @@ func appOf(name string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Labels = map[string]string{"app": name} }
 }
 
-// TestPublishOnlyWhatCanHaveAnAnswer counts the messages that each change causes.
-func TestPublishOnlyWhatCanHaveAnAnswer(t *testing.T) {
+// TestPublishOnlyScopesWithPossibleAnswers counts the messages that each change causes.
+func TestPublishOnlyScopesWithPossibleAnswers(t *testing.T) {
 	replaced := func(d *driven) {
 		d.remove(guest("good", "n1"))
 		d.set(guest("other", "", appOf("good")))

@@ -96,7 +96,7 @@ func TestNodeUnderMaintenance(t *testing.T) {
 	}
 }
 
-func TestAScopeDoesNotShowTheTaintsThatThePolicyIgnores(t *testing.T) {
+func TestScopeOmitsIgnoredTaints(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	n1 := named("n1", taintedBy("readiness.k8s.io/network"))
 	s := view(t, taintPolicy(""), []*corev1.Node{n1, named("n2")}, nil)

@@ -48,7 +48,7 @@ func Admits(
 	return reason, message, wait
 }
 
-// leaving returns the earliest time after which each of the counting moves leaves the window.
+// leaving returns the earliest time when every counting move has left the window.
 func leaving(moves iter.Seq[Move], counts func(Move) bool, window time.Duration, now time.Time) (after []time.Duration) {
 	for m := range moves {
 		left := window

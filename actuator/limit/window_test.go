@@ -22,7 +22,7 @@ type why struct {
 // moved returns an accepted move.
 func moved(at time.Time, node, namespace string) Move { return Move{node, namespace, at} }
 
-func TestALimitHoldsWhatExceedsItAndSaysForHowLong(t *testing.T) {
+func TestWindowLimitDelays(t *testing.T) {
 	held := func(reason schemas.ReasonCode, message string) why {
 		return why{reason, message}
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// leastMemory is the shortest time for which a move is remembered.
+// leastMemory is the shortest time that a move is remembered.
 const leastMemory = time.Hour
 
 // WorkloadBreaker is the circuit breaker of [policy.WorkloadBreaker]. A move is in vain if a replacement returns to a
@@ -55,8 +55,7 @@ type BreakerRecord struct {
 type BreakerEntry struct {
 	BreakerKey
 	BreakerRecord
-	// Until is the time from which the pods may move again under the current policy. It may be past. It is zero without
-	// a return.
+	// Until is the end of the wait under the current policy. It may be in the past. It is zero without a return.
 	Until time.Time `json:"until,omitzero"`
 }
 

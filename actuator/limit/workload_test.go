@@ -154,7 +154,7 @@ func TestAReturnHoldsTheNodeItCameBackTo(t *testing.T) {
 	}
 }
 
-func TestPodsAreHeldFromTheLandingUntilTheDelayIsOver(t *testing.T) {
+func TestPodsStayUntilDelayEnds(t *testing.T) {
 	l := NewWorkloadBreaker(patience())
 	l.Moved(on("a"), nil, 0, at(0))
 	l.Landed(BreakerKey{"web", "S", "a"}, "a", nil, at(1))
@@ -209,7 +209,7 @@ func TestARecordIsTheSameInAnotherProcess(t *testing.T) {
 	check(t, "another node is known", known, false)
 }
 
-func TestWhatIsClearedIsFreeAtOnce(t *testing.T) {
+func TestClearedBreakerIsClosed(t *testing.T) {
 	l := NewWorkloadBreaker(patience())
 	for _, k := range []BreakerKey{{"web", "S", "a"}, {"web", "T", "a"}, {"web", "S", "b"}, {"db", "S", "a"}} {
 		l.Moved(k, nil, 0, at(0))
@@ -221,7 +221,7 @@ func TestWhatIsClearedIsFreeAtOnce(t *testing.T) {
 	check(t, "held until", l.Holds(on("a"), at(1)), time.Time{})
 }
 
-func TestForgettingSaysWhatItDrops(t *testing.T) {
+func TestForgettingReportsDroppedRecords(t *testing.T) {
 	l := NewWorkloadBreaker(patience())
 	l.Restore(on("long"), BreakerRecord{Returns: 6, Returned: at(0), Last: at(0)}) // 64 minutes, twice
 	for _, node := range []string{"d", "b", "e", "a", "c"} {
@@ -276,7 +276,7 @@ func doubled(p policy.WorkloadBreaker, returns int) time.Duration {
 	return time.Duration(min(float64(p.Delay)*math.Pow(2, float64(returns-1)), float64(p.MaxDelay)))
 }
 
-func TestAnyHistoryHoldsWhatTheRuleSays(t *testing.T) {
+func TestRandomHistoryFollowsRule(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d; repeat with rand.NewPCG(seed, 0)", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -319,7 +319,7 @@ func TestAnyHistoryHoldsWhatTheRuleSays(t *testing.T) {
 	}
 }
 
-func TestDelaysNeverShrinkWithReturnsAndMemoryIsBounded(t *testing.T) {
+func TestDelaysGrowAndMemoryIsLimited(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d; repeat with rand.NewPCG(seed, 0)", seed)
 	random := rand.New(rand.NewPCG(seed, 0))

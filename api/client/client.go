@@ -21,6 +21,7 @@ import (
 
 	"github.com/rehome-dev/rehome/api"
 	"github.com/rehome-dev/rehome/api/feed"
+	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/explain"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
@@ -63,7 +64,7 @@ func New(c Config) (*Client, error) {
 	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" || base.User != nil || base.RawQuery != "" {
 		return nil, fmt.Errorf("server: want a URL such as https://rehome.example:8645, got %q", c.Server)
 	}
-	if base.Scheme == "http" && c.TokenFile != "" && !isLoopback(base.Hostname()) {
+	if base.Scheme == "http" && c.TokenFile != "" && !settings.IsLoopback(base.Hostname()) {
 		return nil, fmt.Errorf("server: want https with a token, got %q", c.Server)
 	}
 	trust := &tls.Config{MinVersion: tls.VersionTLS12}
@@ -90,11 +91,6 @@ func New(c Config) (*Client, error) {
 		Transport:     transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the token is for this server only
 	}}, nil
-}
-
-func isLoopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // Close closes idle connections.

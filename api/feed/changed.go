@@ -12,14 +12,14 @@ import (
 
 // changed collects the keys of objects that changed.
 type changed struct {
-	active atomic.Bool   // false: nothing is collected
+	active atomic.Bool   // false means that nothing is collected
 	wake   chan struct{} // has an entry when there are keys
 
 	mu   sync.Mutex
 	keys keys
 }
 
-// keys are those of changed objects.
+// keys are the keys of changed objects.
 type keys struct {
 	pods      map[types.UID]bool
 	workloads map[types.UID]bool // any of their pods may have changed

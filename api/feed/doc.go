@@ -1,4 +1,4 @@
-// Package feed tells clients of the nodes and pods of a cluster and of their changes, as rows.
+// Package feed sends the nodes and pods of a cluster, and their changes, to clients as rows.
 //
 //	handlers of cluster.Cache ──keys──▶ changed ──every 100 ms──▶ Feed.Run: rows now, compared with the rows before
 //	    changed.go                                                   │ feed.go

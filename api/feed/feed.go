@@ -18,7 +18,7 @@ const (
 	coalesce = 100 * time.Millisecond
 	// idle is how long the rows are kept without clients.
 	idle = 30 * time.Second
-	// queueLength is how many messages a client may be behind: half a minute of changes all the time.
+	// queueLength is the number of messages that a client may be behind: half a minute of constant changes.
 	queueLength = 300
 	// mostRows limits the rows of a message, and so the garbage that a browser makes of it.
 	mostRows = 500
@@ -27,7 +27,7 @@ const (
 // ErrEnded is the error of [Feed.Join] after the end of [Feed.Run].
 var ErrEnded = errors.New("the feed has ended")
 
-// Feed makes messages of changes. Make one with [New].
+// Feed turns changes into messages. Use [New] to make one.
 type Feed struct {
 	cluster *cluster.Cache
 	changed changed
@@ -41,7 +41,7 @@ type Feed struct {
 	views map[string]*view
 }
 
-// New makes a feed of a cache that does not run yet, and that has the kinds of [cluster.WorkloadKinds].
+// New returns a feed for a cache that does not run yet and has the kinds of [cluster.WorkloadKinds].
 func New(c *cluster.Cache) *Feed {
 	f := &Feed{
 		cluster: c, changed: changed{wake: make(chan struct{}, 1), keys: newKeys()}, joins: make(chan join),
@@ -67,7 +67,7 @@ type join struct {
 	client chan *Client
 }
 
-// Join makes a client with these rights. Call [Feed.Leave] when it is gone.
+// Join adds a client with these rights. Call [Feed.Leave] when it is gone.
 func (f *Feed) Join(ctx context.Context, r Rights) (*Client, error) {
 	j := join{r, make(chan *Client, 1)}
 	select {
@@ -80,7 +80,7 @@ func (f *Feed) Join(ctx context.Context, r Rights) (*Client, error) {
 	}
 }
 
-// Leave removes a client. It does not matter if its channel is closed.
+// Leave removes a client. Its channel may be closed already.
 func (f *Feed) Leave(c *Client) {
 	select {
 	case f.leaves <- c:
@@ -163,7 +163,7 @@ func (f *Feed) forget() {
 	f.nodes, f.pods = nil, nil
 }
 
-// change is a row before and after; the zero value: there is none.
+// change is a row before and after. The zero value means that there is no row.
 type change[R any] struct{ before, after R }
 
 // update compares the rows of changed objects, and sends the differences to all clients.

@@ -100,7 +100,7 @@ func pod(namespace, name, on string) *corev1.Pod {
 	}
 }
 
-// picture is what a client knows after some messages.
+// picture is the state of a client after some messages.
 type picture struct {
 	nodes map[string]feed.NodeRow
 	pods  map[string]feed.PodRow
@@ -263,7 +263,7 @@ func check(t *testing.T, what string, got *picture, want picture) {
 	}
 }
 
-// TestSlowClient has a client that takes nothing. It is told so by the end of its queue, and others get everything.
+// TestSlowClient has a client that reads nothing. The end of its queue reports this, and other clients get everything.
 func TestSlowClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t)
@@ -341,7 +341,7 @@ func FuzzRow(f *testing.F) {
 	})
 }
 
-// BenchmarkFeed has a cluster with 100,000 pods on 5,000 nodes, in which 100 pods a second move.
+// BenchmarkFeed has a cluster with 100,000 pods on 5,000 nodes. It moves 100 pods per second.
 func BenchmarkFeed(b *testing.B) {
 	for _, clients := range []int{1, 50} {
 		b.Run(fmt.Sprint("clients=", clients), func(b *testing.B) { benchmarkFeed(b, clients) })

@@ -11,34 +11,35 @@ import (
 
 // Message is a server-sent event. Its clients share it.
 type Message struct {
-	Text []byte // as it is sent
+	Text []byte // the text of the message
 
 	once   sync.Once
 	packed []byte
 }
 
-// NewMessage makes a message with JSON data, which has no line breaks.
+// NewMessage returns a message with JSON data, which has no line breaks.
 func NewMessage(event string, data []byte) *Message {
 	text := make([]byte, 0, len(data)+len(event)+16)
 	text = append(append(append(text, "event: "...), event...), "\ndata: "...)
 	return &Message{Text: append(append(text, data...), "\n\n"...)}
 }
 
-// NewEvent makes a message with an ID and without a name.
+// NewEvent returns a message with an ID and without a name.
 func NewEvent(id uint64, data []byte) *Message {
 	return &Message{Text: fmt.Appendf(nil, "id: %d\ndata: %s\n\n", id, data)}
 }
 
-// compressors are used again: each has large tables.
+// compressors are reused, because each has large tables.
 var compressors = sync.Pool{New: func() any {
 	w, err := flate.NewWriter(nil, flate.BestSpeed)
 	if err != nil {
-		panic(err) // there is such a level
+		panic(err) // the level is valid
 	}
 	return w
 }}
 
-// Packed returns the text as blocks of deflate that end on a byte and refer to nothing before, so that they can follow any others.
+// Packed returns the text as deflate blocks that end at a byte boundary and are independent of earlier data, so they can follow any
+// other blocks.
 func (m *Message) Packed() []byte {
 	m.once.Do(func() {
 		var packed bytes.Buffer

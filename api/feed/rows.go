@@ -15,14 +15,14 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// NodeRow is a node. A user without the right to get nodes sees the name alone.
+// NodeRow is a node. A user without the right to get nodes sees only the name.
 type NodeRow struct {
 	Name     string `json:"name"`
 	Ready    bool   `json:"ready"`
 	Cordoned bool   `json:"cordoned"`
 	// Taints are KEY=VALUE:EFFECT, or KEY:EFFECT.
 	Taints []string `json:"taints,omitempty"`
-	// Labels are those of zone, region, host name, instance type, roles, and pools.
+	// Labels are the labels for zone, region, host name, instance type, roles, and pools.
 	Labels    map[string]string `json:"labels,omitempty"`
 	Capacity  Amounts           `json:"capacity"`  // allocatable
 	Requested Amounts           `json:"requested"` // by the pods on the node
@@ -40,15 +40,15 @@ type Amounts struct {
 
 // Flags of a [PodRow].
 const (
-	FlagReady   = 1 << iota // it is ready, and not being deleted
-	FlagLeaving             // it is being deleted
+	FlagReady   = 1 << iota // ready and not terminating
+	FlagLeaving             // terminating
 	FlagBudget              // a PodDisruptionBudget selects it
 )
 
 // PodRow is a pod. In JSON it is an array of its fields in this order.
 type PodRow struct {
 	UID, Namespace, Name, Node string
-	Workload                   string // Kind/name; empty: none
+	Workload                   string // Kind/name; empty without a workload
 	Phase                      string
 	Flags                      int
 	Created                    int64 // in seconds since 1970
@@ -82,7 +82,7 @@ func Nodes(c *cluster.Cache) []NodeRow {
 	return rows
 }
 
-// Names returns the names of the nodes that have pods in these namespaces, sorted.
+// Names returns the names of the nodes with pods in these namespaces, sorted.
 func Names(c *cluster.Cache, sees func(namespace string) bool) []NodeRow {
 	names := map[string]bool{}
 	rows := []NodeRow{}

@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// Rights are what a client may see.
+// Rights are the rights of a client to see objects.
 type Rights struct {
 	All, Nodes bool            // the pods of all namespaces, and nodes
-	Namespaces map[string]bool // without All: those of which it may see the pods
+	Namespaces map[string]bool // without All: the namespaces whose pods it may see
 }
 
 func (r Rights) sees(p PodRow) bool { return p.UID != "" && (r.All || r.Namespaces[p.Namespace]) }
 
-// key is the same for the same rights.
+// key returns equal keys for equal rights.
 func (r Rights) key() string {
 	if r.All {
 		return fmt.Sprint("all ", r.Nodes)
@@ -30,14 +30,14 @@ const (
 	snapshotChanges = 50
 )
 
-// view is the clients with the same rights.
+// view has the clients with the same rights.
 type view struct {
 	Rights
 	key     string
 	clients map[*Client]bool
 	// hosts counts the visible pods of each node, without the right to get nodes.
 	hosts map[string]int
-	// snapshot is the last one, made at a time, and since are the messages after it.
+	// snapshot is the last snapshot, at its time, and since has the messages after it.
 	snapshot []*Message
 	made     time.Time
 	since    []*Message
@@ -61,7 +61,7 @@ func (v *view) join(f *Feed) *Client {
 	return c
 }
 
-// read makes a snapshot of the rows of the feed.
+// read returns a snapshot of the rows of the feed.
 func (v *view) read(f *Feed) {
 	nodes, pods := &batch{event: "nodes"}, &batch{event: "pods"}
 	hosts := map[string]int{}
@@ -99,7 +99,7 @@ func (v *view) changes(nodes []change[NodeRow], pods []change[PodRow]) []*Messag
 			}
 		}
 	}
-	hosts := map[string]int{} // how many visible pods came to a node
+	hosts := map[string]int{} // the number of visible pods that were added to a node
 	for _, c := range pods {
 		before, after := v.sees(c.before), v.sees(c.after)
 		switch {
@@ -138,7 +138,7 @@ func (v *view) host(came map[string]int, to *batch) {
 	}
 }
 
-// send puts messages into the queues of the clients. A client without room is removed: it joins again.
+// send puts messages into the queues of the clients. A client with a full queue is removed, and joins again.
 func (v *view) send(f *Feed, messages []*Message) {
 	v.since = append(v.since, messages...)
 	if len(v.since) > snapshotChanges { // the next client gets another snapshot

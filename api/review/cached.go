@@ -14,19 +14,19 @@ import (
 )
 
 const (
-	// answerTTL is how long an answer of the API server is used, as in the components of Kubernetes.
+	// answerTTL is how long a response of the API server is cached, as in Kubernetes components.
 	answerTTL = 10 * time.Second
 	// mostTokens limits the known and the unknown tokens that are kept, and mostRights the answers about rights.
 	mostTokens, mostRights = 512, 16384
-	// mostAsking limits the questions to the API server at a time, and askTimeout each of them with the wait for its turn.
+	// mostAsking limits concurrent calls to the API server, and askTimeout each call including the wait for its turn.
 	mostAsking = 16
 	askTimeout = 5 * time.Second
 )
 
-// ErrTooMany is the error of a question that found too many others.
-var ErrTooMany = errors.New("too many questions about rights are waiting for the API server")
+// ErrTooMany means that too many reviews are in progress.
+var ErrTooMany = errors.New("too many reviews of rights are waiting for the API server")
 
-// Cached is a [Reviewer] that uses its answers again. Make one with [NewCached]. It is safe for concurrent use.
+// Cached is a [Reviewer] with a cache. Use [NewCached] to make one. It is safe for concurrent use.
 type Cached struct {
 	Reviewer
 	asking chan struct{}
@@ -34,7 +34,7 @@ type Cached struct {
 	users, strangers, rights *cache.LRUExpireCache
 }
 
-// NewCached makes one.
+// NewCached returns a Cached.
 func NewCached(client kubernetes.Interface, now func() time.Time) *Cached {
 	lru := func(most int) *cache.LRUExpireCache { return cache.NewLRUExpireCacheWithClock(most, clock(now)) }
 	return &Cached{
@@ -47,9 +47,9 @@ type clock func() time.Time
 
 func (c clock) Now() time.Time { return c() }
 
-// User returns the user of a token, as [Reviewer.User] does.
+// User returns the user of a token, like [Reviewer.User].
 func (c *Cached) User(ctx context.Context, token string) (user authenticationv1.UserInfo, err error) {
-	key := sha256.Sum256([]byte(token)) // tokens are not kept
+	key := sha256.Sum256([]byte(token)) // tokens are not stored
 	if known, ok := c.users.Get(key); ok {
 		return known.(authenticationv1.UserInfo), nil
 	}
@@ -72,7 +72,7 @@ func (c *Cached) User(ctx context.Context, token string) (user authenticationv1.
 // right is the key of an answer about a right.
 type right struct{ user, attributes string }
 
-// MayGet reports whether a user may get a resource of the core group in a namespace; empty: in all namespaces.
+// MayGet reports whether a user may get a resource of the core group in a namespace, or in all namespaces if it is empty.
 func (c *Cached) MayGet(ctx context.Context, who authenticationv1.UserInfo, resource, namespace string) (allowed bool, err error) {
 	key := right{fmt.Sprintf("%q %q %q %q", who.Username, who.UID, who.Groups, who.Extra), resource + "/" + namespace}
 	if known, ok := c.rights.Get(key); ok {
@@ -90,7 +90,7 @@ func (c *Cached) MayGet(ctx context.Context, who authenticationv1.UserInfo, reso
 	return allowed, err
 }
 
-// ask asks the API server when it is its turn.
+// ask calls the API server when fewer than mostAsking calls are in progress.
 func (c *Cached) ask(ctx context.Context, question func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()

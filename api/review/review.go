@@ -1,4 +1,4 @@
-// Package review asks the API server for the user of a token, by a TokenReview, and for rights, by a SubjectAccessReview.
+// Package review reads the user of a token with a TokenReview, and rights with a SubjectAccessReview.
 package review
 
 import (
@@ -17,13 +17,13 @@ import (
 var (
 	ErrNoToken      = errors.New("want the header Authorization: Bearer TOKEN")
 	ErrUnknownToken = errors.New("the API server does not know the token")
-	ErrAway         = errors.New("the API server cannot be asked about rights")
+	ErrAway         = errors.New("the API server cannot review rights")
 )
 
 // mostToken is far longer than the token of a service account.
 const mostToken = 16 << 10
 
-// Token is the bearer token of a request. Its error is [ErrNoToken], also for one that is longer than tokens are.
+// Token returns the bearer token of a request. Its error is [ErrNoToken], also if the token is longer than mostToken.
 func Token(h http.Header) (string, error) {
 	scheme, token, _ := strings.Cut(h.Get("Authorization"), " ")
 	token = strings.TrimSpace(token)

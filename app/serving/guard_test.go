@@ -32,8 +32,8 @@ import (
 	"github.com/rehome-dev/rehome/test/program"
 )
 
-// TestWhoMayReadFigures shares one control plane among its subtests. The last one stops the API server.
-func TestWhoMayReadFigures(t *testing.T) {
+// TestMetricsAccess shares one control plane among its subtests. The last one stops the API server.
+func TestMetricsAccess(t *testing.T) {
 	s := &stage{T: t, c: clustertest.New(t, cluster.Options{Users: []cluster.User{{Name: "guard"}}})}
 	s.grant()
 	s.tokens = map[string]string{"no token": "", "a stranger": "stranger"}
@@ -369,7 +369,7 @@ func (s *stage) testNoAPIServer(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	away := reply{503, "the API server cannot be asked about rights\n"}
+	away := reply{503, "the API server cannot review rights\n"}
 	if r, _ := s.get(t, h, "prometheus", "/metrics"); r.status != 200 {
 		t.Errorf("known user: got %v, want 200", r)
 	}

@@ -1,4 +1,4 @@
-// Package serving serves HTTP: at which address, with which certificate, and to which clients.
+// Package serving is an HTTP server: its address, its certificate, and its clients.
 //
 //	Listen ▶ Server.Serve   server.go        one address: TLS, HTTP/2, timeouts, and an orderly end
 //	connections             connections.go   how many connections may be open
@@ -68,7 +68,7 @@ func ListenForAPI(s settings.Settings, log *slog.Logger) (*Server, error) {
 		switch {
 		case s.APITLS == "" && (s.APICertFile == "") != (s.APIKeyFile == ""):
 			return nil, fmt.Errorf("REHOME_API_CERT_FILE and REHOME_API_KEY_FILE: want both or none, got one of them")
-		case with.Mode == settings.TLSOff && !isLoopback(s.APIAddress):
+		case with.Mode == settings.TLSOff && !isLocal(s.APIAddress):
 			return nil, fmt.Errorf("REHOME_API_ADDRESS: want REHOME_API_CERT_FILE and REHOME_API_KEY_FILE, "+
 				"or REHOME_API_TLS=self-signed, for %s: without TLS, want a loopback address such as 127.0.0.1:8643", s.APIAddress)
 		}
@@ -81,7 +81,7 @@ func ListenForAPI(s settings.Settings, log *slog.Logger) (*Server, error) {
 
 // ListenForOperator takes the loopback address of the API. It needs no token, so other addresses are refused.
 func ListenForOperator(s settings.Settings, log *slog.Logger) (*Server, error) {
-	if s.APILocal != "" && !isLoopback(s.APILocal) {
+	if s.APILocal != "" && !isLocal(s.APILocal) {
 		return nil, fmt.Errorf("REHOME_API_LOCAL: want a loopback address such as 127.0.0.1:8644, since it needs no token, got %s; "+
 			"REHOME_API_ADDRESS serves other machines", s.APILocal)
 	}
@@ -97,10 +97,9 @@ func listenForAPI(variable, address string, with settings.TLS, http2 bool, log *
 	return s, nil
 }
 
-func isLoopback(address string) bool {
+func isLocal(address string) bool {
 	host, _, err := net.SplitHostPort(address)
-	ip := net.ParseIP(host)
-	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
+	return err == nil && settings.IsLoopback(host)
 }
 
 // URL returns the address of a path.

@@ -60,7 +60,7 @@ func NewStatus(
 	status := &Status{profiles: s.Profiles, Metrics: metrics}
 	switch {
 	case address == "":
-	case s.Profiles && !s.HTTPAuth && !isLoopback(address):
+	case s.Profiles && !s.HTTPAuth && !isLocal(address):
 		return nil, fmt.Errorf("REHOME_PROFILES: want REHOME_HTTP_AUTH=true with it, or a loopback address such as "+
 			"127.0.0.1:8642, got %s", address)
 	case s.HTTPAuth && client == nil:

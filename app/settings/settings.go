@@ -17,68 +17,68 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 )
 
-// Settings are what a process needs to know before it reads the policy. Each comes from the environment, REHOME_ and
-// the name in capitals; a flag overrides those that a person would type.
+// Settings are the settings that a process needs before it reads the policy. Each comes from the environment variable
+// REHOME_NAME, with the name in capitals. A flag overrides the settings that users type.
 type Settings struct {
 	Policy     string `desc:"policy file"`
-	Kubeconfig string `desc:"kubeconfig file; empty: KUBECONFIG, the pod's service account, or the file in the home directory"`
-	Context    string `desc:"context of the kubeconfig; empty: its current one"`
-	DryRun     bool   `split_words:"true" desc:"decide everything, change nothing; API calls have dryRun=All"`
+	Kubeconfig string `desc:"kubeconfig file; default: KUBECONFIG, the pod's service account, or ~/.kube/config"`
+	Context    string `desc:"context of the kubeconfig; default: the current context"`
+	DryRun     bool   `split_words:"true" desc:"decide everything and change nothing; API calls have dryRun=All"`
 	Cluster    string `default:"default" desc:"name of the cluster in the source of every event"`
 	// Installation begins the names of the leases, and the streams keep it.
 	Installation string `default:"rehome" desc:"name of this installation; a second one in a cluster needs another name and its own bus"`
 
-	NATSURL      string `envconfig:"NATS_URL" desc:"NATS servers; empty: a server in the process, or the one at the socket"`
-	NATSNKey     string `envconfig:"NATS_NKEY_FILE" desc:"file with the nkey seed to log in with"`
-	NATSCreds    string `envconfig:"NATS_CREDS_FILE" desc:"credentials file to log in with"`
+	NATSURL      string `envconfig:"NATS_URL" desc:"NATS servers; default: the embedded server, or the server at the local socket"`
+	NATSNKey     string `envconfig:"NATS_NKEY_FILE" desc:"file with the nkey seed of the client"`
+	NATSCreds    string `envconfig:"NATS_CREDS_FILE" desc:"credentials file of the client"`
 	NATSCA       string `envconfig:"NATS_CA_FILE" desc:"file with the certificate authorities of the servers"`
 	NATSCert     string `envconfig:"NATS_CERT_FILE" desc:"client certificate file"`
 	NATSKey      string `envconfig:"NATS_KEY_FILE" desc:"key file of the client certificate"`
-	BusPrefix    string `split_words:"true" desc:"begins the names of streams and subjects, for several clusters in one NATS account"`
-	NATSReplicas int    `envconfig:"NATS_REPLICAS" default:"1" desc:"copies of each stream, for setup: 1, 3 or 5"`
+	BusPrefix    string `split_words:"true" desc:"prefix of the names of streams and subjects, for several clusters in one NATS account"`
+	NATSReplicas int    `envconfig:"NATS_REPLICAS" default:"1" desc:"replicas of each stream, for setup: 1, 3, or 5"`
 
-	Server          string `desc:"URL of the API that commands use; empty: the bus, or the API in its pod, which the kubeconfig reaches"`
-	ServerTokenFile string `split_words:"true" desc:"file with the bearer token for it, read anew for each request"`
-	ServerCAFile    string `envconfig:"SERVER_CA_FILE" desc:"file with the certificates that its certificate is signed by"`
+	Server          string `desc:"URL of the API for commands; default: the bus, or the API in its pod through the kubeconfig"`
+	ServerTokenFile string `split_words:"true" desc:"file with the bearer token for the API; read for each request"`
+	ServerCAFile    string `envconfig:"SERVER_CA_FILE" desc:"file with the certificate authorities of the API"`
 
-	StoreDir     string `split_words:"true" desc:"directory of the embedded server; empty: rehome in the user's cache directory"`
+	StoreDir     string `split_words:"true" desc:"directory of the embedded server; default: rehome in the user's cache directory"`
 	StoreReserve int64  `split_words:"true" default:"67108864" desc:"free bytes that the embedded server leaves on its disk, at least 1 MiB"`
-	Listen       string `desc:"address of the embedded server for other programs, such as 0.0.0.0:4222; empty: none"`
-	ListenCert   string `envconfig:"LISTEN_CERT_FILE" desc:"its certificate file"`
-	ListenKey    string `envconfig:"LISTEN_KEY_FILE" desc:"the key file of its certificate"`
-	ListenAuth   string `envconfig:"LISTEN_AUTH" desc:"keys of permitted programs: the directory that rehome auth init wrote"`
+	Listen       string `desc:"address of the embedded server for other programs, such as 0.0.0.0:4222; default: none"`
+	ListenCert   string `envconfig:"LISTEN_CERT_FILE" desc:"certificate file of the embedded server"`
+	ListenKey    string `envconfig:"LISTEN_KEY_FILE" desc:"key file of the certificate"`
+	ListenAuth   string `envconfig:"LISTEN_AUTH" desc:"directory with the keys of permitted programs, from rehome auth init"`
 
-	History time.Duration `default:"72h" desc:"how long events can be read again"`
+	History time.Duration `default:"72h" desc:"how long the bus keeps events"`
 
-	HTTPAddress string `split_words:"true" default:"127.0.0.1:8642" desc:"address of /metrics, /healthz and /readyz; empty: none"`
+	HTTPAddress string `split_words:"true" default:"127.0.0.1:8642" desc:"address of /metrics, /healthz, and /readyz; empty disables it"`
 
-	HTTPTLS      string `envconfig:"HTTP_TLS" default:"off" desc:"off, self-signed (made at start, in memory) or files"`
-	HTTPCertFile string `split_words:"true" desc:"certificate file, for files; read again when it changes"`
-	HTTPKeyFile  string `split_words:"true" desc:"key file of that certificate; read again when it changes"`
-	HTTPAuth     bool   `envconfig:"HTTP_AUTH" desc:"serve /metrics and profiles only to users with the right in the cluster; needs TLS"`
-	HTTP2        bool   `envconfig:"HTTP2" desc:"offer HTTP/2 over TLS, for the API as well"`
-	Profiles     bool   `desc:"serve profiles at /debug/pprof/: with REHOME_HTTP_AUTH, or at a loopback address"`
+	HTTPTLS      string `envconfig:"HTTP_TLS" default:"off" desc:"off, self-signed (created at start, in memory), or files"`
+	HTTPCertFile string `split_words:"true" desc:"certificate file for files; read again when it changes"`
+	HTTPKeyFile  string `split_words:"true" desc:"key file for files; read again when it changes"`
+	HTTPAuth     bool   `envconfig:"HTTP_AUTH" desc:"serve /metrics and profiles only to users with the right in the cluster; requires TLS"`
+	HTTP2        bool   `envconfig:"HTTP2" desc:"offer HTTP/2 over TLS, also for the API"`
+	Profiles     bool   `desc:"serve profiles at /debug/pprof/; requires REHOME_HTTP_AUTH or a loopback address"`
 
-	APILocal    string `envconfig:"API_LOCAL" default:"127.0.0.1:8644" desc:"loopback address of the API and the page, without tokens; empty: none"`
-	APIAddress  string `envconfig:"API_ADDRESS" desc:"address of the API and the page for users of the cluster, with tokens; empty: none"`
-	APITLS      string `envconfig:"API_TLS" desc:"off, self-signed or files; empty: files where they are named, else off"`
-	APICertFile string `envconfig:"API_CERT_FILE" desc:"certificate file for it; without TLS only a loopback address is served"`
+	APILocal    string `envconfig:"API_LOCAL" default:"127.0.0.1:8644" desc:"loopback address of the API and the page, without tokens; empty disables it"`
+	APIAddress  string `envconfig:"API_ADDRESS" desc:"address of the API and the page for users of the cluster, with tokens; default: none"`
+	APITLS      string `envconfig:"API_TLS" desc:"off, self-signed, or files; default: files if they are set, otherwise off"`
+	APICertFile string `envconfig:"API_CERT_FILE" desc:"certificate file for the API; without TLS only a loopback address is allowed"`
 	APIKeyFile  string `envconfig:"API_KEY_FILE" desc:"key file of that certificate"`
 
-	Maintenance bool `default:"true" desc:"rehome run maintains nodes; false: it cordons and drains no node"`
+	Maintenance bool `default:"true" desc:"maintain nodes in rehome run; if false, it cordons and drains no node"`
 
-	Namespace      string        `desc:"namespace of this process, or of the Rehome that commands look for; empty: the pod's own, or all outside of the cluster"`
+	Namespace      string        `desc:"namespace of this process, and of the pods that commands connect to; default: the pod's namespace, or all outside of the cluster"`
 	LeaseNamespace string        `split_words:"true" default:"kube-system" desc:"namespace of the leases of all installations in the cluster"`
 	LeaseDuration  time.Duration `split_words:"true" default:"15s" desc:"how long standbys wait for a lost leader"`
 
-	Resync   time.Duration `default:"30m" desc:"how often everything is evaluated"`
-	Settle   time.Duration `default:"10ms" desc:"how long an evaluation waits for causes that belong together"`
-	Parallel int           `default:"64" desc:"pods that are evicted in parallel"`
+	Resync   time.Duration `default:"30m" desc:"interval of full evaluations"`
+	Settle   time.Duration `default:"10ms" desc:"how long an evaluation waits for related changes"`
+	Parallel int           `default:"64" desc:"number of parallel evictions"`
 
-	ServeBytes    int64 `split_words:"true" default:"8388608" desc:"bytes of a request to rehome serve at most, also unpacked"`
-	ServeParallel int   `split_words:"true" default:"32" desc:"requests that rehome serve answers at once"`
+	ServeBytes    int64 `split_words:"true" default:"8388608" desc:"largest request to rehome serve in bytes, also after decompression"`
+	ServeParallel int   `split_words:"true" default:"32" desc:"number of parallel requests to rehome serve"`
 
-	LogLevel  slog.Level `split_words:"true" default:"INFO" desc:"DEBUG, INFO, WARN or ERROR"`
+	LogLevel  slog.Level `split_words:"true" default:"INFO" desc:"DEBUG, INFO, WARN, or ERROR"`
 	LogFormat string     `split_words:"true" default:"text" desc:"text or json"`
 }
 
@@ -111,12 +111,12 @@ func unreadable(err error) error {
 	case "bool":
 		want = "true or false"
 	case "slog.Level":
-		want = "DEBUG, INFO, WARN or ERROR"
+		want = "DEBUG, INFO, WARN, or ERROR"
 	}
 	return fmt.Errorf("%s: want %s, got %q", parse.KeyName, want, parse.Value)
 }
 
-// Check returns what is wrong with the settings, with the name of the variable.
+// Check returns an error for each invalid setting, with the name of the variable.
 func (s Settings) Check() error {
 	if err := errors.Join(s.checkListen(), s.checkServing()); err != nil {
 		return err
@@ -166,7 +166,7 @@ func (s Settings) checkListen() error {
 		}
 	}
 	if s.Listen != "" && s.NATSURL != "" {
-		return fmt.Errorf("REHOME_LISTEN: want it without REHOME_NATS_URL: a server elsewhere listens by itself")
+		return fmt.Errorf("REHOME_LISTEN: want it without REHOME_NATS_URL: an external server has its own address")
 	}
 	return nil
 }
@@ -204,7 +204,7 @@ func (s Settings) socket() (string, error) {
 
 const podNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
-// OwnNamespace returns the namespace in which this process runs. Empty means outside of the cluster.
+// OwnNamespace returns the namespace of this process, or "" outside of the cluster.
 func (s Settings) OwnNamespace() string {
 	if s.Namespace != "" {
 		return s.Namespace

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net"
 )
 
 // How something is served, as REHOME_HTTP_TLS and REHOME_API_TLS say it.
@@ -74,4 +75,10 @@ func (t TLS) Check() error {
 		}
 	}
 	return nil
+}
+
+// IsLoopback reports whether a host without a port is this machine, so that TLS protects nothing more.
+func IsLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }

@@ -16,7 +16,8 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-// TestAccountsInACluster connects a sender, a reader, and a forwarder to each of three servers, of which one has the streams' leader.
+// TestAccountsInACluster connects a sender, a reader, and a forwarder to each of three servers, one of them the leader of the
+// streams.
 func TestAccountsInACluster(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, credentials.Config{

@@ -1,4 +1,4 @@
-// Package credentials writes the files from which NATS servers know the participants of the bus, with the rights of
+// Package credentials writes the files that identify the participants of the bus to NATS servers, with the rights of
 // [bus.RightsOf].
 //
 //	credentials.go  Write: a seed for each participant
@@ -6,8 +6,8 @@
 //	tls.go          certificates
 //	bundle.go       Bundles: the files of each participant
 //
-// [Write] keeps the secrets of a directory and writes everything else again, even for other participants. It makes no
-// connection. It must not run twice at once on one directory.
+// [Write] keeps the secrets in a directory and writes all other files again, even for other participants. It opens no connection.
+// Two calls on one directory must not run at the same time.
 package credentials
 
 import (
@@ -48,7 +48,7 @@ type Config struct {
 type Report struct {
 	// Made and Kept are keys and the certificate of the authority.
 	Made, Kept []string
-	// Unused are the seeds of participants that [ServerConfig] does not list anymore.
+	// Unused are the seeds of participants that [ServerConfig] no longer lists.
 	Unused []string
 }
 
@@ -77,9 +77,9 @@ type user struct {
 	Rights bus.Rights
 }
 
-// Write writes the files into dir, which it makes. Files with secrets have the mode 0600, all others 0644. It fails before it
-// writes other files if two participants have the same name, if a function has no subject, or if a secret of the directory is
-// not valid.
+// Write writes the files into dir, which it creates. Files with secrets have the mode 0600, all others 0644. It fails before it
+// writes other files if two participants have the same name, if a function has no subject, or if a secret in the directory is
+// invalid.
 func Write(dir string, c Config) (Report, error) {
 	if err := c.check(); err != nil {
 		return Report{}, err
@@ -123,8 +123,8 @@ func (c Config) check() error {
 	return errors.Join(problems...)
 }
 
-// checkSubject refuses wildcards and the subjects of Rehome and of the server: a function that listens there would read messages
-// of others.
+// checkSubject refuses wildcards and the subjects of Rehome and of the server: a function that listens there would receive
+// messages of others.
 func checkSubject(subject string) error {
 	strange := func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune("*>\"'\\`|", r) }
 	bad := strings.ContainsFunc(subject, strange) || slices.Contains(strings.Split(subject, "."), "")
@@ -140,7 +140,7 @@ type writer struct {
 	report Report
 }
 
-// users reads or makes the seeds of the participants.
+// users reads or creates the seeds of the participants.
 func (w *writer) users(c Config) ([]user, error) {
 	var users []user
 	for _, p := range c.Participants() {
@@ -153,7 +153,7 @@ func (w *writer) users(c Config) ([]user, error) {
 	return users, nil
 }
 
-// seed returns the public key of the seed in a file, which it makes if it is missing.
+// seed returns the public key of the seed in a file. It creates the file if it is missing.
 func (w *writer) seed(name string) (public string, err error) {
 	text, err := w.keep(name, 0o600, func() ([]byte, error) {
 		pair, err := nkeys.CreateUser()
@@ -177,7 +177,7 @@ func (w *writer) seed(name string) (public string, err error) {
 	return public, err
 }
 
-// keep reads a file, or makes it.
+// keep reads a file, or creates it.
 func (w *writer) keep(name string, mode fs.FileMode, make func() ([]byte, error)) ([]byte, error) {
 	path := filepath.Join(w.dir, name)
 	text, err := os.ReadFile(path)

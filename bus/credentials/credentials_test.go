@@ -134,7 +134,7 @@ func TestWriteAgain(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeIsRefusedBeforeAnythingIsWritten(t *testing.T) {
+func TestInvalidConfigWritesNothing(t *testing.T) {
 	for name, test := range map[string]struct {
 		config credentials.Config
 		says   string
@@ -219,7 +219,7 @@ func TestCertificatesHoldForTheirHostsForAYear(t *testing.T) {
 	}
 }
 
-func TestAServerStartsWithWhatIsWritten(t *testing.T) {
+func TestServerStartsWithWrittenConfig(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, credentials.Config{
 		Functions: []bus.Participant{function("F", "functions.f")}, Senders: []bus.Participant{sender("a")}, Hosts: []string{"127.0.0.1"},
@@ -288,8 +288,8 @@ func TestSendersAreAddedWhileServersRun(t *testing.T) {
 	}
 }
 
-// TestRevokedKeys removes the file of each key and writes the participants again. The servers refuse the stolen copy, end its connections,
-// and know the new key.
+// TestRevokedKeys removes the file of each key and writes the participants again. The servers refuse the stolen copy, end its
+// connections, and know the new key.
 func TestRevokedKeys(t *testing.T) {
 	dir, stolen := t.TempDir(), t.TempDir()
 	participants := credentials.Config{
@@ -358,7 +358,7 @@ func ask(t *testing.T, b *bus.Bus, sender, name string) error {
 	return err
 }
 
-func TestTheServersHoldEverybodyToTheTableOfRights(t *testing.T) {
+func TestServersEnforceRights(t *testing.T) {
 	dir := t.TempDir()
 	c := credentials.Config{
 		Functions: []bus.Participant{function("F", "functions.f")}, Senders: []bus.Participant{sender("a")},

@@ -9,8 +9,8 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 )
 
-// FuzzServerConfig: with any names of functions, senders, and forwarders, Config.check returns an error, or the server can read the
-// configuration and finds each user in its account.
+// FuzzServerConfig checks that with any names of functions, senders, and forwarders, either Config.check returns an error, or the
+// server can read the configuration and finds each user in its account.
 func FuzzServerConfig(f *testing.F) {
 	f.Add("KeepOffSpot", "functions.keep-off-spot", "ci", "archive")
 	f.Add(`a"b`, "functions.a,b", "}", "# x")

@@ -35,7 +35,7 @@ const (
 	skew = 5 * time.Minute
 )
 
-// certify makes certificates for hosts, if there are any.
+// certify creates certificates for hosts, if there are any.
 func (w *writer) certify(hosts []string) (certified bool, err error) {
 	if len(hosts) == 0 {
 		return false, nil
@@ -70,7 +70,7 @@ type authority struct {
 	key         *ecdsa.PrivateKey
 }
 
-// authority reads the authority of the directory, or makes it.
+// authority reads the authority of the directory, or creates it.
 func (w *writer) authority(now time.Time) (authority, error) {
 	key, err := w.key(CAKey)
 	if err != nil {
@@ -105,7 +105,7 @@ func (w *writer) authority(now time.Time) (authority, error) {
 	return authority{c, key}, err
 }
 
-// key reads a private key, or makes it.
+// key reads a private key, or creates it.
 func (w *writer) key(name string) (*ecdsa.PrivateKey, error) {
 	text, err := w.keep(name, 0o600, func() ([]byte, error) {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -142,7 +142,7 @@ func leaf(name string, now time.Time, usages ...x509.ExtKeyUsage) *x509.Certific
 	}
 }
 
-// sign writes a certificate for the key in a file, which it makes if it is missing.
+// sign writes a certificate for the key in a file. It creates the key if it is missing.
 func (w *writer) sign(ca authority, t *x509.Certificate, certName, keyName string) error {
 	key, err := w.key(keyName)
 	if err != nil {

@@ -7,13 +7,13 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// mostChannels bounds the subjects of one type of event. The server compares each message with each subject; beyond that it
-// is cheaper to look at more events.
+// mostChannels limits the subjects of one type of event. The server compares each message with each subject, so with more
+// subjects it is cheaper to receive more events.
 const mostChannels = 64
 
-// Channels returns the NATS subjects of the events that fit the filter, and of as few others as subjects allow: the
-// namespaces, pods, and nodes of scopes and intents are in the data. No two of them match the same subject. Empty means
-// no event can fit.
+// Channels returns the NATS subjects of the events that match the filter. Subjects also match other events, because the
+// namespaces, pods, and nodes of scopes and intents are in the data. No two subjects overlap. An empty list means that no event
+// can match.
 func (f Filter) Channels() []string {
 	var all []string
 	for _, noun := range Nouns() {
@@ -26,8 +26,8 @@ func (f Filter) Channels() []string {
 	return all
 }
 
-// patterns returns the subjects of a noun: for each of them the lists of tokens that fit, one list for each place. The places at
-// the end may be missing. None: no event of the noun can fit.
+// patterns returns the subjects of a noun: for each subject a list of matching tokens for each position. Positions at the end may
+// be missing. An empty result means that no event of the noun can match.
 func (f Filter) patterns(noun string) [][][]string {
 	all, strategies := []string{"*"}, tokens(f.Strategies)
 	if len(f.Maintenances) > 0 { // only one strategy works on maintenances
@@ -61,7 +61,7 @@ func (f Filter) patterns(noun string) [][][]string {
 	return nil
 }
 
-// places returns the tokens NAMESPACE.POD of the pods. some is false if any pod fits.
+// places returns the tokens NAMESPACE.POD of the pods. some is false if any pod matches.
 func (f Filter) places() (list []string, some bool) {
 	if len(f.Pods) > 0 {
 		for _, p := range f.Pods {
@@ -77,7 +77,7 @@ func (f Filter) places() (list []string, some bool) {
 	return list, len(list) > 0
 }
 
-// tokens returns names as tokens of subjects. Without names any token fits.
+// tokens returns names as subject tokens. Without names, any token matches.
 func tokens(names []string) (list []string) {
 	for _, n := range names {
 		list = append(list, schemas.Token(n))

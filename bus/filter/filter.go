@@ -1,9 +1,9 @@
-// Package filter selects events: [Filter.Channels] returns the NATS subjects to subscribe to, which let through some events too
-// many, and [Filter.Matches] decides about each event. Both are pure functions.
+// Package filter selects events: [Filter.Channels] returns NATS subjects to subscribe to, which can match more events than the
+// filter, and [Filter.Matches] decides about each event. Both are pure functions.
 //
 //	filter.go    Filter, Check, Matches
 //	channels.go  Channels: the subjects of each noun
-//	read.go      read: the fields of an event that filters ask about
+//	read.go      read: the fields of an event that filters read
 package filter
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// The types of events, as people and subjects name them.
+// The types of events, as users and subjects name them.
 const (
 	Delta       = "delta"
 	Receipt     = "receipt"
@@ -37,26 +37,26 @@ func Nouns() []string {
 	return all
 }
 
-// passes reports whether the history keeps no events of a type.
+// passes reports whether the history has no events of a type.
 func passes(noun string) bool { return noun == Scope || noun == Request }
 
 // Remembered reports whether the history keeps the events on a channel of [Filter.Channels].
 func Remembered(channel string) bool { return !passes(nounOf(channel)) }
 
-// Filter selects the events that fit one entry of each list that is not empty. The zero value selects all of the history.
+// Filter selects the events that match one entry of each non-empty list. The zero value selects the whole history.
 //
-// An event without a field does not fit a list of its values: only verdicts have an outcome, deltas have no strategy, scopes of
-// nodes have no namespace, and requests and receipts have none of these fields. Events about a maintenance have the strategy
+// An event without a field does not match a list for that field: only verdicts have an outcome, deltas have no strategy, scopes
+// of nodes have no namespace, and requests and receipts have none of these fields. Events about a maintenance have the strategy
 // Maintenance, its nodes, and the pods that cannot move.
 type Filter struct {
-	// Types are the words above. Empty means all that the history keeps, which are all but scope and request.
+	// Types are the words above. Empty means all types in the history: all but scope and request.
 	Types []string
 	// Outcomes are outcomes of verdicts.
 	Outcomes []string
-	// Strategies are their names.
+	// Strategies are the names of strategies.
 	Strategies []string
-	// Namespaces, Pods, and Nodes are places: of the node or pod that changed, of the scope, or of a pod that should
-	// move. One place of the event must fit all three lists.
+	// Namespaces, Pods, and Nodes are places: of the changed node or pod, of the scope, or of a pod that should move. One place of
+	// the event must match all three lists.
 	Namespaces []string
 	Pods       []Pod
 	Nodes      []string
@@ -66,10 +66,10 @@ type Filter struct {
 	Correlations []string
 }
 
-// Pod names a pod.
+// Pod is the name of a pod.
 type Pod struct{ Namespace, Name string }
 
-// ParsePod reads NAMESPACE/NAME.
+// ParsePod parses NAMESPACE/NAME.
 func ParsePod(text string) (Pod, error) {
 	namespace, name, ok := strings.Cut(text, "/")
 	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
@@ -78,8 +78,8 @@ func ParsePod(text string) (Pod, error) {
 	return Pod{Namespace: namespace, Name: name}, nil
 }
 
-// ErrNothing is wrapped by errors that say that no event can fit.
-var ErrNothing = errors.New("no event can be all that")
+// ErrNothing is wrapped by errors for filters that no event can match.
+var ErrNothing = errors.New("no event can match the filter")
 
 // Check returns an error that begins with the name of a wrong list, in the singular.
 func (f Filter) Check() error {
@@ -110,7 +110,7 @@ func (f Filter) Check() error {
 	return nil
 }
 
-// Wants reports whether events of a type can fit.
+// Wants reports whether events of a type can match.
 func (f Filter) Wants(noun string) bool {
 	if len(f.Types) == 0 {
 		return !passes(noun)
@@ -118,7 +118,7 @@ func (f Filter) Wants(noun string) bool {
 	return slices.Contains(f.Types, noun)
 }
 
-// Matches reports whether an event fits. Its channel tells the type. The data is read only if a list asks about it.
+// Matches reports whether an event matches. Its channel has the type. Matches reads the data only if a list needs it.
 func (f Filter) Matches(e schemas.Event) bool {
 	noun := nounOf(e.Channel)
 	if noun == "" || !f.Wants(noun) || !fits(f.Correlations, e.CorrelationID) {
@@ -132,22 +132,22 @@ func (f Filter) Matches(e schemas.Event) bool {
 		slices.ContainsFunc(s.about, f.fitsPlace)
 }
 
-// asksOfData reports whether a list asks about the data of events.
+// asksOfData reports whether a list needs the data of events.
 func (f Filter) asksOfData() bool {
 	return len(f.Outcomes)+len(f.Strategies)+len(f.Namespaces)+len(f.Pods)+len(f.Nodes)+len(f.Maintenances) > 0
 }
 
-// fitsPlace reports whether a place fits.
+// fitsPlace reports whether a place matches.
 func (f Filter) fitsPlace(p place) bool {
 	return fits(f.Namespaces, p.namespace) && fits(f.Pods, Pod{p.namespace, p.pod}) && fits(f.Nodes, p.node)
 }
 
-// fits reports whether a list has the entry, or is empty.
+// fits reports whether a list is empty or has the entry.
 func fits[T comparable](list []T, entry T) bool {
 	return len(list) == 0 || slices.Contains(list, entry)
 }
 
-// nounOf returns the type of the events on a channel. Empty means it is not known.
+// nounOf returns the type of the events on a channel, or "" for an unknown channel.
 func nounOf(channel string) string {
 	tokens := strings.SplitN(channel, ".", 3)
 	if len(tokens) < 3 || tokens[0] != schemas.Prefix || !slices.Contains(Nouns(), tokens[1]) {

@@ -21,7 +21,7 @@ func many(prefix string, n int) (names []string) {
 	return names
 }
 
-func TestTheSubjectsSayAsMuchOfTheFilterAsSubjectsCan(t *testing.T) {
+func TestFilterSubjects(t *testing.T) {
 	pods := []Pod{{"shop", "api-0"}, {"web", "v1.2"}}
 	for _, c := range []struct {
 		name   string
@@ -89,7 +89,7 @@ func TestTheSubjectsSayAsMuchOfTheFilterAsSubjectsCan(t *testing.T) {
 	}
 }
 
-func TestAFilterThatIsWrongSaysWhat(t *testing.T) {
+func TestInvalidFilterFlags(t *testing.T) {
 	for _, c := range []struct {
 		filter Filter
 		want   string
@@ -139,7 +139,7 @@ func TestAPodIsNamedByItsNamespaceAndItsName(t *testing.T) {
 	}
 }
 
-// event carries p.
+// event returns an event with the data p.
 func event(t *testing.T, p schemas.Payload) schemas.Event {
 	t.Helper()
 	e, err := schemas.NewEvent("/clusters/test/test", p, time.Unix(1, 0), schemas.Event{})
@@ -159,7 +159,7 @@ func intent(namespace, pod, node string) schemas.Intent {
 	return schemas.Intent{Pod: schemas.PodRef{Namespace: namespace, Name: pod}, Node: node}
 }
 
-func TestAnEventIsWantedByWhatItSays(t *testing.T) {
+func TestFilterMatches(t *testing.T) {
 	kernel := schemas.Maintenance{
 		Name: "kernel", Nodes: []v1alpha1.NodeStatus{
 			{Name: "n1", Blocked: []v1alpha1.BlockedPod{{Namespace: "a", Name: "x"}}}, {Name: "n2"},
@@ -226,7 +226,7 @@ func TestAnEventIsWantedByWhatItSays(t *testing.T) {
 	}
 }
 
-// world returns all events that can be made of a few names, some of them with bytes that subjects encode.
+// world returns all events that can be built from a few names, some of which have bytes that subjects encode.
 func world(t *testing.T) (all []schemas.Event) {
 	t.Helper()
 	add := func(p schemas.Payload, correlation string) {
@@ -296,7 +296,7 @@ var (
 	correlations = []string{"c1", "c2"}
 )
 
-// some are some of the names, mostly none.
+// some returns a random part of the names, mostly none.
 func some(r *rand.Rand, names []string) (chosen []string) {
 	if r.IntN(3) > 0 {
 		return nil
@@ -333,9 +333,9 @@ func covers(subject, channel string) bool {
 	return len(s) == len(c)
 }
 
-// TestWhatIsWantedComesOnExactlyOneOfTheSubjects draws random filters and compares them with all events of a small
+// TestMatchingEventHasOneSubject draws random filters and compares them with all events of a small
 // world. To repeat a run, replace the time with its seed.
-func TestWhatIsWantedComesOnExactlyOneOfTheSubjects(t *testing.T) {
+func TestMatchingEventHasOneSubject(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	r, all, drawn := rand.New(rand.NewPCG(seed, 0)), world(t), 0

@@ -8,7 +8,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// FuzzMatches: an event that fits a filter comes on exactly one of the subjects of the filter, whatever its data is.
+// FuzzMatches checks that an event that matches a filter is published on exactly one of the subjects of the filter, whatever its
+// data is.
 func FuzzMatches(f *testing.F) {
 	f.Add("verdict.evicted.A.shop.cart", []byte(`{"outcome":"evicted","strategy":"A","intent":{"pod":{"namespace":"shop","name":"cart"},"node":"n"}}`), "shop", "n", "A", "")
 	f.Add("delta.node.taints.n", []byte(`{"kind":"node.taints","object":{"kind":"Node","name":"n"}}`), "", "n", "", "")
@@ -26,7 +27,7 @@ func FuzzMatches(f *testing.F) {
 		if w.Check() != nil || !w.Matches(e) {
 			return
 		}
-		// Other programs can publish on a subject that does not fit their data, which is theirs to lose.
+		// Other programs can publish on a subject that does not match their data; such events may get lost.
 		if d, err := schemas.Decode[schemas.Verdict](e); err != nil || d.Channel() != e.Channel {
 			return
 		}
@@ -42,7 +43,7 @@ func FuzzMatches(f *testing.F) {
 	})
 }
 
-// FuzzParsePod: ParsePod returns an error that quotes the text, or the namespace and the name in it.
+// FuzzParsePod checks that ParsePod returns an error that quotes the text, or the namespace and the name in it.
 func FuzzParsePod(f *testing.F) {
 	for _, text := range []string{"shop/api-0", "", "/", "api-0", "a/b/c", "*/>", "\xff/\x00", "shop/ "} {
 		f.Add(text)

@@ -6,7 +6,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// statement holds the fields of an event that filters ask about.
+// statement has the fields of an event that filters read.
 type statement struct {
 	outcome, strategy, maintenance string
 
@@ -47,7 +47,7 @@ func read(noun string, e schemas.Event) (s statement, ok bool) {
 	return statement{}, false
 }
 
-// maintenanceOf returns the name of the maintenance of a scope. Empty means the scope is of another kind.
+// maintenanceOf returns the name of the maintenance of a scope, or "" for a scope of another kind.
 func maintenanceOf(kind schemas.ScopeKind, key string) string {
 	if kind != schemas.MaintenanceKind {
 		return ""
@@ -55,7 +55,7 @@ func maintenanceOf(kind schemas.ScopeKind, key string) string {
 	return key
 }
 
-// placesOfMaintenance returns the nodes of the event and the pods that cannot move, after an empty place.
+// placesOfMaintenance returns an empty place, the nodes of the event, and the pods that cannot move.
 func placesOfMaintenance(m schemas.Maintenance) []place {
 	list := []place{{}}
 	for _, n := range m.Nodes {

@@ -24,9 +24,9 @@ func breakersCommand() *cobra.Command {
 	all := false
 	c := &cobra.Command{
 		Use:   "clear (TYPE NAME | --all)",
-		Short: "Forget the circuit breakers of a workload, so that its pods are moved again",
-		Long: "Forget the circuit breakers of a workload, or of all, so that their pods are moved again at the next decision. The\n" +
-			"actuator that leads does it; the command waits for it, for ten seconds.",
+		Short: "Close the circuit breakers of a workload, so its pods can move again",
+		Long: "Close the circuit breakers of a workload, or of all workloads, so their pods can move again at the next decision.\n" +
+			"The leading actuator does this; the command waits for it for up to ten seconds.",
 		Example: "  rehome breakers clear deployment/api -n shop\n" +
 			"  rehome breakers clear --all",
 		Args: func(c *cobra.Command, args []string) error {
@@ -39,7 +39,7 @@ func breakersCommand() *cobra.Command {
 	s := cmdutil.Settings(c).Bus()
 	namespaceOf := s.Namespace()
 	c.ValidArgsFunction = cmdutil.CompleteResources(s, namespaceOf, cmdutil.KindNames()...)
-	c.Flags().BoolVar(&all, "all", false, "of all workloads")
+	c.Flags().BoolVar(&all, "all", false, "close the circuit breakers of all workloads")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if err := s.RefuseDryRun(); err != nil {
 			return err
@@ -58,12 +58,12 @@ func breakersCommand() *cobra.Command {
 		}
 		return clearBreakers(c.Context(), s.Settings, of, c.OutOrStdout())
 	}
-	return cmdutil.Group(&cobra.Command{Use: "breakers", Short: "Clear circuit breakers of workloads; `rehome get breakers` lists them"}, c)
+	return cmdutil.Group(&cobra.Command{Use: "breakers", Short: "Close circuit breakers of workloads; `rehome get breakers` lists them"}, c)
 }
 
 const clearWithin = 10 * time.Second
 
-// clearBreakers clears those of a workload, or all of them for nil.
+// clearBreakers closes the circuit breakers of a workload, or all circuit breakers if of is nil.
 func clearBreakers(ctx context.Context, s settings.Settings, of *schemas.ObjectRef, w io.Writer) error {
 	return cmdutil.WithBus(s, cmdutil.Operator, func(b *bus.Bus) error {
 		remembered, _, err := status.Ledger(ctx, b)
@@ -129,7 +129,7 @@ func breakersNamed(all []actuator.WorkloadBreaker, of schemas.ObjectRef) ([]actu
 		}
 	}
 	if len(chosen) == 0 {
-		return nil, fmt.Errorf("%s has no circuit breaker; those that have one: %s", of, cmp.Or(strings.Join(known, ", "), "none"))
+		return nil, fmt.Errorf("%s has no circuit breaker; workloads with one: %s", of, cmp.Or(strings.Join(known, ", "), "none"))
 	}
 	return chosen, nil
 }

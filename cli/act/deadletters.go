@@ -21,15 +21,16 @@ func deadLettersCommand() *cobra.Command {
 func retryCommand() *cobra.Command {
 	return changeCommand(&cobra.Command{
 		Use:   "retry NUMBER... | --all",
-		Short: "Publish the messages of dead letters again, each where it was, and remove the letters",
-		Long: "Publish the messages of dead letters again, each where it was, and remove the letters. Do it when the cause is gone;\n" +
-			"else they come back as new letters. With --all the newest goes first, since the newest scope and answer of a key stand.\n\n" +
-			"A letter stays when its message was too large and was cut, when a newer message has taken its place, when it belongs\n" +
-			"to a request or a maintenance, and when its writer could not have published it there. A retry that was interrupted\n" +
-			"can be repeated at once: nothing is published twice.\n\n" +
-			"The exit code is 0 when all were published.",
+		Short: "Publish the messages of dead letters again and remove the letters",
+		Long: "Publish the messages of dead letters again, each on its original subject, and remove the letters. Do this after you\n" +
+			"have fixed the cause. Otherwise the messages come back as new letters. With --all, the newest letter is first,\n" +
+			"because only the newest scope and answer of a key count.\n\n" +
+			"A letter stays if its message was too large and was cut, if a newer message has replaced it, if it belongs to a\n" +
+			"request or a maintenance, or if its writer lacked the right to publish it there. You can repeat an interrupted\n" +
+			"retry: nothing is published twice.\n\n" +
+			"The exit code is 0 if all messages were published.",
 		Example: "  rehome deadletters retry 3 5\n" +
-			"  rehome deadletters retry --all --by PodLifeTime --since 1h    # what one strategy failed on in the last hour",
+			"  rehome deadletters retry --all --by PodLifeTime --since 1h    # failures of one strategy in the last hour",
 	}, func(ctx context.Context, b *bus.Bus, number uint64) (string, error) {
 		sequence, err := b.RetryDead(ctx, number)
 		return fmt.Sprintf("%d: published again, as number %d", number, sequence), err
@@ -39,9 +40,9 @@ func retryCommand() *cobra.Command {
 func dropCommand() *cobra.Command {
 	return changeCommand(&cobra.Command{
 		Use:   "drop NUMBER... | --all",
-		Short: "Remove dead letters for good",
-		Long: "Remove dead letters for good.\n\n" +
-			"The exit code is 0 when all were removed.",
+		Short: "Remove dead letters permanently",
+		Long: "Remove dead letters permanently.\n\n" +
+			"The exit code is 0 if all letters were removed.",
 		Example: "  rehome deadletters drop 3 5\n" +
 			"  rehome deadletters drop --all --stream REHOME_INTENTS\n" +
 			"  rehome deadletters drop --all --yes",
@@ -52,14 +53,14 @@ func dropCommand() *cobra.Command {
 
 type change func(ctx context.Context, b *bus.Bus, number uint64) (done string, err error)
 
-// changeCommand lets c change dead letters by number, or with --all those that match the flags. It refuses what could mean more
-// letters than the user expects.
+// changeCommand makes c change dead letters by number, or with --all the letters that match the flags. It refuses flags that could
+// select more letters than the user expects.
 func changeCommand(c *cobra.Command, do change) *cobra.Command {
 	all, yes := false, false
 	s := cmdutil.Settings(c).Bus()
 	query := look.DeadLetterFlags(c)
-	c.Flags().BoolVar(&all, "all", false, "all that --since, --stream and --by leave; without any of these it needs --yes")
-	c.Flags().BoolVar(&yes, "yes", false, "every single one, with --all")
+	c.Flags().BoolVar(&all, "all", false, "all letters that match --since, --stream, and --by; requires one of them, or --yes")
+	c.Flags().BoolVar(&yes, "yes", false, "with --all: all letters, without a filter")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		q, err := query()
 		filtered := q != bus.DeadQuery{}
@@ -69,9 +70,9 @@ func changeCommand(c *cobra.Command, do change) *cobra.Command {
 		case all == (len(args) > 0):
 			return fmt.Errorf("want numbers of dead letters or --all, got %q and --all=%v", args, all)
 		case all && !filtered && !yes:
-			return errors.New("--all: want --since, --stream or --by to say which, or --yes for every single one")
+			return errors.New("--all: want --since, --stream, or --by to select letters, or --yes for all letters")
 		case !all && (filtered || yes):
-			return errors.New("--since, --stream, --by and --yes: want them with --all, got numbers")
+			return errors.New("--since, --stream, --by, and --yes: want them with --all, got numbers")
 		}
 		if err := s.RefuseDryRun(); err != nil {
 			return err
@@ -96,8 +97,7 @@ func changeCommand(c *cobra.Command, do change) *cobra.Command {
 	return c
 }
 
-// changeDead changes one letter after the other and prints each result. The error joins those of the letters that it could not
-// change.
+// changeDead changes the letters one by one and prints each result. It joins the errors of letters that it could not change.
 func changeDead(c *cobra.Command, b *bus.Bus, numbers []uint64, do change) error {
 	if len(numbers) == 0 {
 		_, err := fmt.Fprintln(c.OutOrStdout(), "there are no such dead letters")

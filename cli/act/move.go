@@ -20,10 +20,10 @@ func moveCommand() *cobra.Command {
 		Use:   "move (pod NAME... | pods -l SELECTOR | TYPE NAME)",
 		Short: "Move pods, all pods of a workload, or all pods of a node",
 		Long: "Move pods by the rules of the policy: protections, budgets, limits, and circuit breakers apply. A deferred pod is\n" +
-			"tried again until the deadline. TYPE is deployment, statefulset, node, or the type of another workload. New pods may\n" +
-			"come to a node whose pods move; see `rehome drain`.\n\n" +
-			"Each verdict is a line, and at the end there is a table of all pods. Ctrl-C leaves the request open. The exit code is\n" +
-			"0 if all pods were moved and their replacements are ready.",
+			"tried again until the deadline. TYPE is deployment, statefulset, node, or the type of another workload. The\n" +
+			"scheduler can still place new pods on a node whose pods move; see `rehome drain`.\n\n" +
+			"The command prints a line for each verdict, and a table of all pods at the end. Ctrl-C leaves the request open. The\n" +
+			"exit code is 0 if all pods were moved and their replacements are ready.",
 		Example: "  rehome move pod api-1 api-2 -n shop --reason 'they hang'\n" +
 			"  rehome move deployment api -n shop --reason 'new node pool'\n" +
 			"  rehome move pods -A -l runtime=old --dry-run --reason 'what would move?'",
@@ -35,11 +35,11 @@ func moveCommand() *cobra.Command {
 	namespaceOf := f.Namespace()
 	f.bindDeadline(c)
 	flags := c.Flags()
-	flags.StringVarP(&selector, "selector", "l", "", "labels, such as app=api,tier!=test")
-	flags.BoolVarP(&everywhere, "all-namespaces", "A", false, "with -l: in all namespaces that the sender may")
-	flags.StringVar(&f.profile, "profile", "", "profile of the policy; the default is its first")
-	cmdutil.Choice(c, &f.method, "method", "", "auto: as the policy says; evict; or restart", "auto", "evict", "restart")
-	flags.StringSliceVar(&f.override, "override", nil, "rule of protection that does not apply; repeatable")
+	flags.StringVarP(&selector, "selector", "l", "", "label selector, such as app=api,tier!=test")
+	flags.BoolVarP(&everywhere, "all-namespaces", "A", false, "with -l: all namespaces that the sender may use")
+	flags.StringVar(&f.profile, "profile", "", "profile of the policy; the default is the first one")
+	cmdutil.Choice(c, &f.method, "method", "", "auto (the method of the policy), evict, or restart", "auto", "evict", "restart")
+	flags.StringSliceVar(&f.override, "override", nil, "protection rule to ignore; repeatable")
 	cmdutil.CompleteValues(c, "override", policy.Overridable()...)
 	c.ValidArgsFunction = cmdutil.CompleteResources(f.Flags, namespaceOf, cmdutil.KindNames()...)
 	return f.send(c, func(r *schemas.Request, args []string) error {
@@ -59,7 +59,7 @@ func moveCommand() *cobra.Command {
 	})
 }
 
-// target is what to move.
+// target returns the target of the request.
 func target(kind, namespace string, names []string, selector string, everywhere bool) (*schemas.Target, error) {
 	switch {
 	case selector != "" && (kind != "Pod" || len(names) > 0):
@@ -88,13 +88,13 @@ func target(kind, namespace string, names []string, selector string, everywhere 
 func evaluateCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:       "evaluate [STRATEGY]",
-		Short:     "Let a strategy, or all of them, evaluate everything now",
+		Short:     "Evaluate everything now, with one strategy or all",
 		Example:   "  rehome evaluate PodLifeTime --reason 'the clock was wrong'",
 		Args:      cobra.MaximumNArgs(1),
 		ValidArgs: cmdutil.Known(functions.Hosted()),
 	}
 	f := bindRequest(c)
-	c.Flags().StringVar(&f.profile, "profile", "", "profile of the policy; the default is all of them")
+	c.Flags().StringVar(&f.profile, "profile", "", "profile of the policy; the default is all profiles")
 	return f.send(c, func(r *schemas.Request, args []string) error {
 		r.Action, r.Strategy = schemas.ActionEvaluate, strings.Join(args, "")
 		return nil

@@ -13,8 +13,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// afterDrain is how much longer a request lasts than its drain may take, whose time begins later: with its turn. What becomes of
-// the node then is seen.
+// afterDrain is added to the deadline of a request, because the time of its drain begins later, with its turn. So the command still
+// sees the end of the drain.
 const afterDrain = time.Minute
 
 func drainCommand() *cobra.Command {
@@ -22,15 +22,15 @@ func drainCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "drain NODE",
 		Short: "Cordon a node and move its pods away",
-		Long: "Cordon a node and move its pods away, by the rules of the policy. This is a maintenance: it continues without the\n" +
-			"command, until `rehome uncordon` gives the node back. The command shows how many pods are left and what blocks them,\n" +
-			"and ends when the node is empty. The deadline limits the drain, and --on-deadline chooses what happens then, for\n" +
-			"which the command waits a minute longer. The exit code is 0 if the node was drained.",
+		Long: "Cordon a node and move its pods away by the rules of the policy. This is a maintenance: it continues without the\n" +
+			"command until `rehome uncordon` releases the node. The command shows the number of remaining pods and what blocks\n" +
+			"them, and ends when the node is empty. --deadline limits the drain, and --on-deadline chooses what happens then; the\n" +
+			"command waits one more minute for it. The exit code is 0 if the node was drained.",
 		Example: "  rehome drain worker-9 --reason 'its fan is replaced' --deadline 4h",
 	}
 	f, guards := bindNode(c)
 	f.bindDeadline(c)
-	cmdutil.Choice(c, &onDeadline, "on-deadline", "", "with --deadline: Continue, Hold or Release", string(v1alpha1.Continue), string(v1alpha1.Hold), string(v1alpha1.Release))
+	cmdutil.Choice(c, &onDeadline, "on-deadline", "", "with --deadline: Continue, Hold, or Release", string(v1alpha1.Continue), string(v1alpha1.Hold), string(v1alpha1.Release))
 	return f.send(c, func(r *schemas.Request, args []string) error {
 		if err := maintain(r, args[0], v1alpha1.Drain, *guards); err != nil {
 			return err
@@ -52,8 +52,8 @@ func drainCommand() *cobra.Command {
 func cordonCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "cordon NODE",
-		Short:   "Keep new pods off a node, until uncordon",
-		Long:    "Keep new pods off a node. This is a maintenance, whose guards can refuse it; `rehome uncordon` ends it.",
+		Short:   "Keep new pods off a node until uncordon",
+		Long:    "Keep new pods off a node. This is a maintenance, which guards can refuse; `rehome uncordon` ends it.",
 		Example: "  rehome cordon worker-9 --reason 'its disk is slow'",
 	}
 	f, guards := bindNode(c)
@@ -63,7 +63,7 @@ func cordonCommand() *cobra.Command {
 func uncordonCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "uncordon NODE",
-		Short:   "Give a node back as it was before drain or cordon",
+		Short:   "Release a node and restore its state before drain or cordon",
 		Example: "  rehome uncordon worker-9 --reason 'the fan is new'",
 		Args:    cobra.ExactArgs(1),
 	}
@@ -72,18 +72,18 @@ func uncordonCommand() *cobra.Command {
 	return f.send(c, func(r *schemas.Request, args []string) error { return maintain(r, args[0], v1alpha1.Complete, nil) })
 }
 
-// bindNode gives c the flags of a request that takes a node.
+// bindNode adds the flags of a request about a node to c.
 func bindNode(c *cobra.Command) (*requestFlags, *[]string) {
 	f, guards := bindRequest(c), &[]string{}
 	c.Args, c.ValidArgsFunction = cobra.ExactArgs(1), cmdutil.CompleteNodes(f.Flags.Cluster())
 	all := []string{string(v1alpha1.AllNodes), string(v1alpha1.ControlPlane), string(v1alpha1.SingleNode)}
-	c.Flags().StringSliceVar(guards, "force", nil, "guard that does not apply: AllNodes, ControlPlane or SingleNode; repeatable")
+	c.Flags().StringSliceVar(guards, "force", nil, "guard to ignore: AllNodes, ControlPlane, or SingleNode; repeatable")
 	cmdutil.CompleteValues(c, "force", all...)
 	return f, guards
 }
 
 func (f *requestFlags) bindDeadline(c *cobra.Command) {
-	c.Flags().DurationVar(&f.deadline, "deadline", 0, "how long to try; at most 24h")
+	c.Flags().DurationVar(&f.deadline, "deadline", 0, "time limit, at most 24h")
 }
 
 func maintain(r *schemas.Request, node string, stage v1alpha1.Stage, guards []string) error {

@@ -73,7 +73,7 @@ func (p *progress) take(e schemas.Event) bool {
 	return true
 }
 
-// describeNode says how many pods are left on a node and what blocks each of them.
+// describeNode returns the number of pods left on a node, and what blocks each of them.
 func describeNode(n v1alpha1.NodeStatus) string {
 	text := fmt.Sprintf("node %s: %s", n.Name, n.Stage)
 	if n.Pods != nil {
@@ -88,8 +88,8 @@ func describeNode(n v1alpha1.NodeStatus) string {
 	return text
 }
 
-// concerns says whether an event follows from the request of the correlation. The verdicts of a maintenance do, whatever led to
-// them: it goes on by itself.
+// concerns reports whether an event follows from the request with this correlation ID. The verdicts of a maintenance always do,
+// because a maintenance continues without further requests.
 func (p *progress) concerns(e schemas.Event, correlation string) bool {
 	if e.CorrelationID == correlation {
 		return true
@@ -168,7 +168,7 @@ func (p *progress) remaining() map[types.UID]schemas.RemainingPod {
 	return by
 }
 
-// end describes how a pod ended, and reports whether that is what the user asked for.
+// end describes the result of a pod, and reports whether it is the requested one.
 func (p *progress) end(pod podProgress) (text string, well bool) {
 	left, stayed := p.remaining()[pod.pod.UID]
 	v := pod.last
@@ -186,7 +186,7 @@ func (p *progress) end(pod podProgress) (text string, well bool) {
 	case stayed && left.Outcome != "":
 		return fmt.Sprintf("remains: %s: %s: %s", left.Outcome, left.Reason, left.Message), false
 	case stayed:
-		return "remains: it had no turn", false
+		return "remains: it was not tried", false
 	case v == nil, v.Reason == schemas.ReasonPodGone:
 		return "gone by itself", true
 	}
@@ -213,7 +213,7 @@ func (p *progress) write(w io.Writer) error {
 	}
 	if p.accepted != nil {
 		for _, m := range p.accepted.Missing {
-			table.Rows = append(table.Rows, cmdutil.Row{Cells: []any{m.Namespace, m.Name, "", "not there, or on no node"}})
+			table.Rows = append(table.Rows, cmdutil.Row{Cells: []any{m.Namespace, m.Name, "", "does not exist, or has no node"}})
 		}
 	}
 	if len(table.Rows) > 0 {
@@ -239,7 +239,7 @@ func (p *progress) err() error {
 	case f.Reason == schemas.ReceiptCancelled && p.request.Action != schemas.ActionCancel:
 		return fmt.Errorf("request %s was cancelled", name)
 	case p.request.Maintenance != nil && f.Reason != schemas.ReceiptDone && f.Reason != schemas.ReceiptNothingToDo:
-		return fmt.Errorf("request %s did not become what was asked for: %s: %s", name, f.Reason, f.Message)
+		return fmt.Errorf("request %s failed: %s: %s", name, f.Reason, f.Message)
 	case p.request.Maintenance != nil:
 		return nil
 	}
@@ -251,7 +251,7 @@ func (p *progress) err() error {
 	}
 	var failed []error
 	if bad > 0 {
-		failed = append(failed, fmt.Errorf("%s of request %s did not become what was asked for", cmdutil.Count(bad, "pod"), name))
+		failed = append(failed, fmt.Errorf("%s of request %s did not move as requested", cmdutil.Count(bad, "pod"), name))
 	}
 	if p.accepted != nil && len(p.accepted.Missing) > 0 {
 		failed = append(failed, fmt.Errorf("not found: %s of request %s", cmdutil.Count(len(p.accepted.Missing), "pod"), name))

@@ -1,8 +1,8 @@
-// Package act holds the commands that change something in a running Rehome.
+// Package act has the commands that change something in a running Rehome.
 //
 //	move.go         move, evaluate, cancel
 //	node.go         cordon, drain, uncordon
-//	request.go      the flags of a request; wait.go sends it and follows the events that it causes; progress.go keeps what became of each pod
+//	request.go      the flags of a request; wait.go sends it and follows the events that it causes; progress.go has the result of each pod
 //	breakers.go     breakers clear
 //	deadletters.go  deadletters retry, drop
 package act
@@ -42,16 +42,16 @@ type requestFlags struct {
 func bindRequest(c *cobra.Command) *requestFlags {
 	f := &requestFlags{Flags: cmdutil.Settings(c).Reach()}
 	flags := c.Flags()
-	flags.StringVar(&f.reason, "reason", "", "why, in words; it is shown wherever the request is")
-	flags.StringVar(&f.sender, "sender", policy.AdminSender, "sender of the request, one of the policy; requests to the API have the sender http")
-	flags.StringVar(&f.name, "name", "", "name of the request: 1 to 63 of a-z, 0-9 and -; the default is made up")
+	flags.StringVar(&f.reason, "reason", "", "reason for the request, shown with it everywhere")
+	flags.StringVar(&f.sender, "sender", policy.AdminSender, "sender of the request, from the policy; requests to the API have the sender http")
+	flags.StringVar(&f.name, "name", "", "name of the request: 1 to 63 of a-z, 0-9, and -; the default is random")
 	flags.BoolVar(&f.detach, "detach", false, "send the request and return")
-	cmdutil.Choice(c, &f.output, "output", "o", "json: one CloudEvent a line", "", "json")
+	cmdutil.Choice(c, &f.output, "output", "o", "json: one CloudEvent per line", "", "json")
 	cmdutil.Must(c.MarkFlagRequired("reason"))
 	return f
 }
 
-// send lets c send the request that fill completes from the arguments.
+// send makes c send the request that fill completes from the arguments.
 func (f *requestFlags) send(c *cobra.Command, fill func(r *schemas.Request, args []string) error) *cobra.Command {
 	c.RunE = func(c *cobra.Command, args []string) error {
 		r, err := f.request(time.Now())
@@ -71,7 +71,7 @@ func (f *requestFlags) send(c *cobra.Command, fill func(r *schemas.Request, args
 	return c
 }
 
-// request is what the flags say.
+// request returns the request of the flags.
 func (f *requestFlags) request(now time.Time) (schemas.Request, error) {
 	r := schemas.Request{
 		Sender: f.sender, Name: f.name, Reason: f.reason, Profile: f.profile, Override: f.override, Requester: requester(),
@@ -98,7 +98,7 @@ func (f *requestFlags) request(now time.Time) (schemas.Request, error) {
 	return r, nil
 }
 
-// requester is the user on this machine, for people; nothing rests on it.
+// requester returns the name of the user on this machine, for display only.
 func requester() string {
 	if u, err := user.Current(); err == nil {
 		return u.Username

@@ -37,7 +37,7 @@ func (f *requestFlags) sendRequest(c *cobra.Command, r schemas.Request) error {
 	}
 	switch {
 	case errors.Is(err, bus.ErrNotPermitted):
-		return fmt.Errorf("%w; --sender: want the one whose key it is", err)
+		return fmt.Errorf("%w; --sender: want the sender of the key", err)
 	case err != nil || f.detach:
 		return err
 	case !q.asJSON:
@@ -51,18 +51,18 @@ func (f *requestFlags) sendRequest(c *cobra.Command, r schemas.Request) error {
 // sending is the state of a request while its events are shown.
 type sending struct {
 	to         cmdutil.Installation
-	event      schemas.Event // as Send returned it; without a correlation the first receipt has it
+	event      schemas.Event // from Send; if it has no correlation ID, the first receipt has it
 	at         time.Time     // when it is sent
 	progress   *progress
 	detach     bool // no events are shown
 	asJSON     bool
 	out, notes io.Writer
-	mu         sync.Mutex // guards progress and out: the drain is also shown while no event comes
+	mu         sync.Mutex // guards progress and out: progress of a drain is also shown between events
 
 	sent    bool
-	missed  bool        // the connection was lost meanwhile
-	enough  func()      // ends the following
-	waiting *time.Timer // until that is called; nil: it is not to be called
+	missed  bool        // the connection was lost
+	enough  func()      // ends following
+	waiting *time.Timer // calls enough later; nil means that no call is planned
 }
 
 func (s *sending) send(ctx context.Context) error {
@@ -77,7 +77,7 @@ func (s *sending) send(ctx context.Context) error {
 	s.sent, s.event = true, e
 	if s.asJSON {
 		if e.ID == "" || !s.detach && e.Type != schemas.RequestType {
-			return nil // the receipt comes with the events that follow
+			return nil // the receipt is one of the next events
 		}
 		return look.ShowJSON(s.out, e)
 	}
@@ -86,13 +86,13 @@ func (s *sending) send(ctx context.Context) error {
 }
 
 const (
-	// clocks is how far the clock of the bus may be behind.
+	// clocks is the largest tolerated delay of the clock of the bus.
 	clocks = time.Minute
-	// unheard is when the user learns that the request has no receipt yet.
+	// unheard is the time without a receipt after which the user gets a notice.
 	unheard = 5 * time.Second
-	// Dropped is how long after its last receipt a request is surely taken off the bus.
+	// Dropped is the time after its last receipt within which a request is removed from the bus.
 	Dropped = time.Second
-	// behind is how long a verdict may come after the receipt that it precedes.
+	// behind is the longest delay of a verdict that should precede the receipt.
 	behind = 2 * time.Second
 	// progressEvery is the time between two lines about a drain.
 	progressEvery = 10 * time.Second
@@ -129,7 +129,7 @@ func (s *sending) follow(ctx context.Context) error {
 	case err != nil && !errors.Is(err, errOver):
 		return err
 	case p.finished != nil:
-		return fmt.Errorf("request %s/%s is finished; the ends of some moves were not waited for", p.request.Sender, p.request.Name)
+		return fmt.Errorf("request %s/%s is finished; some moves are still in flight", p.request.Sender, p.request.Name)
 	}
 	return fmt.Errorf("request %s/%s stays open; to cancel it:\n  rehome cancel %s --sender %s --reason '...'",
 		p.request.Sender, p.request.Name, p.request.Name, p.request.Sender)
@@ -175,7 +175,7 @@ func (s *sending) showDrain(ctx context.Context) {
 		case <-tick.C:
 			s.mu.Lock()
 			if !s.asJSON && s.progress.finished == nil {
-				_ = s.drainLine() // the next event finds out that nobody reads
+				_ = s.drainLine() // the next event returns the error
 			}
 			s.mu.Unlock()
 		case <-ctx.Done():
@@ -184,7 +184,7 @@ func (s *sending) showDrain(ctx context.Context) {
 	}
 }
 
-// drainLine writes how far the node is, if that is known.
+// drainLine writes the progress of the node, if it is known.
 func (s *sending) drainLine() error {
 	n := s.progress.node
 	if n == nil {
@@ -194,19 +194,19 @@ func (s *sending) drainLine() error {
 	return err
 }
 
-// listening sends the request. When events were missed, it asks for the same again: what is open is refused, and of what is
-// finished the last receipt comes once more.
+// listening sends the request. If events were missed, it sends the same request again: an open request is refused, and a finished
+// one gets its last receipt again.
 func (s *sending) listening(ctx context.Context) error {
 	if !s.sent {
 		return s.send(ctx)
 	}
 	s.missed = true
-	fmt.Fprintln(s.notes, "the connection to the bus was lost for a while; what happened meanwhile is missing here")
+	fmt.Fprintln(s.notes, "the connection to the bus was lost for a while; events of that time are missing here")
 	if s.progress.finished != nil {
 		return errOver
 	}
 	_, err := s.to.Send(ctx, s.progress.request, s.event)
-	if errors.Is(err, bus.ErrOpen) { // its last receipt may have come a moment ago
+	if errors.Is(err, bus.ErrOpen) { // its last receipt may have been published just now
 		select {
 		case <-time.After(Dropped):
 		case <-ctx.Done():

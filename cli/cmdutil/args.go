@@ -14,13 +14,13 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 )
 
-// kinds are the types that have a short name.
+// kinds are the types with a short name.
 var kinds = []struct{ kind, short, group string }{
 	{"Pod", "po", ""}, {"Node", "no", ""}, {"Deployment", "deploy", "apps"}, {"StatefulSet", "sts", "apps"}, {"DaemonSet", "ds", "apps"},
 	{"ReplicaSet", "rs", "apps"}, {"Job", "job", "batch"}, {"ReplicationController", "rc", ""},
 }
 
-// KindNames are the types that [Resources] knows, as a person types them.
+// KindNames returns the types that [Resources] knows, in the form that users type.
 func KindNames() []string {
 	var names []string
 	for _, k := range kinds {
@@ -29,7 +29,7 @@ func KindNames() []string {
 	return names
 }
 
-// Resources reads TYPE NAME... or TYPE/NAME, as kubectl does. A type that it does not know is the kind of another workload.
+// Resources parses TYPE NAME... or TYPE/NAME like kubectl. An unknown type is the kind of another workload.
 func Resources(args []string) (kind string, names []string, err error) {
 	typ, name, joined := strings.Cut(args[0], "/")
 	names = args[1:]
@@ -49,7 +49,7 @@ func Resources(args []string) (kind string, names []string, err error) {
 	return typ, names, nil
 }
 
-// Resource reads TYPE NAME or TYPE/NAME.
+// Resource parses TYPE NAME or TYPE/NAME.
 func Resource(args []string) (kind, name string, err error) {
 	kind, names, err := Resources(args)
 	if err == nil && len(names) != 1 {
@@ -61,7 +61,7 @@ func Resource(args []string) (kind, name string, err error) {
 	return kind, names[0], nil
 }
 
-// Choose returns the functions of these names, or all for none.
+// Choose returns the functions with these names, or all without names.
 func Choose(all []functions.Function, names []string) ([]functions.Function, error) {
 	if len(names) == 0 {
 		return all, nil
@@ -86,7 +86,7 @@ func Known(all []functions.Function) []string {
 	return names
 }
 
-// Source is the content of a file that was named on the command line, or of standard input.
+// Source is the content of a file from the command line, or of standard input.
 type Source struct {
 	Name string
 	Data []byte

@@ -12,7 +12,7 @@ import (
 	"github.com/rehome-dev/rehome/app/settings"
 )
 
-// completeWithin limits how long a person waits for the API server after the tab key.
+// completeWithin limits the wait for the API server after the tab key.
 const completeWithin = 2 * time.Second
 
 type completion = func(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective)
@@ -23,14 +23,14 @@ func complete(c *cobra.Command, flag string, values func() []string) {
 	}))
 }
 
-// Must panics: the flag of a completion does not exist.
+// Must panics for an error of the program: a completion for a flag that does not exist.
 func Must(err error) {
 	if err != nil {
 		panic(err)
 	}
 }
 
-// CompleteValues completes a flag with words that the program knows.
+// CompleteValues completes a flag with fixed words.
 func CompleteValues(c *cobra.Command, flag string, values ...string) {
 	complete(c, flag, func() []string { return values })
 }
@@ -68,7 +68,7 @@ func CompleteNodes(f *Flags) completion {
 	}
 }
 
-// names lists the names of the objects of a kind. Without an answer of the API server there are none.
+// names lists the names of the objects of a kind. Without a response of the API server it returns none.
 func names(s settings.Settings, kind, namespace string) (all []string) {
 	client, err := settings.NewDynamicClient(s)
 	if err != nil {

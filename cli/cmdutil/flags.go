@@ -1,4 +1,4 @@
-// Package cmdutil holds what the commands share.
+// Package cmdutil has the common code of the commands.
 //
 //	flags.go         settings as flags
 //	installation.go  Open: the running Rehome, on its bus (onbus.go) and in the cluster (cluster.go), or at its API (onapi.go)
@@ -100,7 +100,7 @@ func (f *Flags) RefuseDryRun() error {
 // returns the namespace.
 func (f *Flags) Namespace() func() (string, error) {
 	f.Cluster()
-	namespace := f.c.Flags().StringP("namespace", "n", "", "namespace; the default is that of the context")
+	namespace := f.c.Flags().StringP("namespace", "n", "", "namespace; the default is the namespace of the context")
 	CompleteNamespaces(f.c, f)
 	return func() (string, error) {
 		if *namespace != "" {
@@ -117,7 +117,7 @@ var (
 	Setup    = bus.Participant{Role: bus.RoleSetup}
 )
 
-// Choice gives c a flag with one of some values, the first of which is the default.
+// Choice adds a flag with a fixed set of values to c. The first value is the default.
 func Choice(c *cobra.Command, target *string, name, short, usage string, values ...string) {
 	*target = values[0]
 	c.Flags().VarP(&choice{target, values}, name, short, usage)

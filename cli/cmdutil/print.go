@@ -15,10 +15,10 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 )
 
-// APIVersion is that of what commands print as JSON and YAML.
+// APIVersion is the API version of the JSON and YAML output.
 const APIVersion = "cli.rehome.dev/v1alpha1"
 
-// Table is what a command lists.
+// Table is a list of objects.
 type Table struct {
 	Kind    string // of a row
 	Columns []string
@@ -26,7 +26,7 @@ type Table struct {
 	Rows    []Row
 }
 
-// Row is one thing of a table.
+// Row is one object of a table.
 type Row struct {
 	Namespace, Name string
 	Type            string // for -o name: TYPE/NAME
@@ -34,17 +34,17 @@ type Row struct {
 	Cells           []any  // of Columns and Wide
 }
 
-// OutputFlag gives c the flag -o for a single object.
+// OutputFlag adds the flag -o for a single object to c.
 func OutputFlag(c *cobra.Command) *string {
 	format := ""
 	Choice(c, &format, "output", "o", "json or yaml", "", "json", "yaml")
 	return &format
 }
 
-// ListFlag gives c the flag -o for a table.
+// ListFlag adds the flag -o for a table to c.
 func ListFlag(c *cobra.Command) *string {
 	format := ""
-	Choice(c, &format, "output", "o", "json, yaml, name or wide", "", "json", "yaml", "name", "wide")
+	Choice(c, &format, "output", "o", "json, yaml, name, or wide", "", "json", "yaml", "name", "wide")
 	return &format
 }
 
@@ -97,10 +97,10 @@ func (t Table) Print(w io.Writer, format string) error {
 	return printers.NewTablePrinter(printers.PrintOptions{Wide: format == "wide"}).PrintObj(&table, w)
 }
 
-// Page is an object that a command also writes for people.
+// Page is an object with a text form.
 type Page interface{ Write(io.Writer) error }
 
-// Show writes a page for people, or in a format of [OutputFlag].
+// Show writes a page as text, or in a format of [OutputFlag].
 func Show(w io.Writer, format, kind string, p Page) error {
 	if format == "" {
 		return p.Write(w)
@@ -138,7 +138,7 @@ func objectOf(kind string, value any) (*unstructured.Unstructured, error) {
 	return &object, nil
 }
 
-// Age formats how long before now something was, as kubectl does.
+// Age formats the time since an event like kubectl.
 func Age(now, then time.Time) string {
 	if then.IsZero() {
 		return "<unknown>"
@@ -146,7 +146,7 @@ func Age(now, then time.Time) string {
 	return duration.HumanDuration(max(now.Sub(then), 0))
 }
 
-// In formats the time until then, or nothing without one.
+// In formats the time until then, or returns "" for the zero time.
 func In(now, then time.Time) string {
 	if then.IsZero() {
 		return ""
@@ -166,7 +166,7 @@ func SizeOf(bytes uint64) string {
 	return fmt.Sprintf("%.1f %ciB", size, " KMGT"[unit])
 }
 
-// Count is "no thing", "1 thing", "2 things".
+// Count returns text such as "no thing", "1 thing", or "2 things".
 func Count(n int, thing string) string {
 	switch n {
 	case 0:

@@ -17,7 +17,7 @@ import (
 
 func authCommand() *cobra.Command {
 	return cmdutil.Group(&cobra.Command{
-		Use: "auth", Short: "Make keys and rights for the participants on an external bus",
+		Use: "auth", Short: "Create keys and rights for the participants of an external bus",
 	}, authInitCommand(), authSecretsCommand())
 }
 
@@ -25,9 +25,9 @@ func authInitCommand() *cobra.Command {
 	var a participants
 	c := &cobra.Command{
 		Use: "init DIRECTORY", Short: "Write keys, rights, and certificates into a directory",
-		Long: "Write the files by which servers and participants know each other, each with the least rights: a key for each\n" +
-			"participant, a part of the servers' configuration, and a page that says which file goes where. Existing keys are\n" +
-			"kept, so run it again to add a participant. It needs no bus.",
+		Long: "Write the files that identify servers and participants, each with minimal rights: a key for each participant, a part\n" +
+			"of the server configuration, and a README that says where each file belongs. The command keeps existing keys, so run\n" +
+			"it again to add a participant. It needs no bus.",
 		Example: "  rehome auth init auth --function KeepOffSpot=functions.keep-off-spot --sender batch --tls nats.nats.svc",
 		Args:    cobra.ExactArgs(1),
 	}
@@ -48,15 +48,15 @@ func authSecretsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "secrets DIRECTORY", Short: "Write the files of auth init, and print them as Secrets",
 		Long: "Write the files of auth init, and print them as Secrets: one for the servers, and one for each participant with its\n" +
-			"own key. Messages go to standard error. --prefix sets their names for one of several releases of the chart; the\n" +
-			"notes of the chart show the command.",
+			"key. Messages go to standard error. --prefix sets the beginning of their names, for one of several releases of the\n" +
+			"chart; the notes of the chart show the command.",
 		Example: "  rehome auth secrets auth -n rehome --tls 'rehome-nats.rehome.svc,*.rehome-nats.rehome.svc' |\n" +
 			"    kubectl apply --server-side -f -",
 		Args: cobra.ExactArgs(1),
 	}
 	namespaceOf := cmdutil.Settings(c).Namespace()
 	a.bind(c)
-	c.Flags().StringVar(&prefix, "prefix", prefix, "how the names of the Secrets begin, such as NAME-server")
+	c.Flags().StringVar(&prefix, "prefix", prefix, "prefix of the names of the Secrets, such as PREFIX-server")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		dir := args[0]
 		namespace, err := namespaceOf()
@@ -82,7 +82,7 @@ func authSecretsCommand() *cobra.Command {
 	return c
 }
 
-// participants are those besides the roles, and the hosts of the servers.
+// participants has the participants that are not roles, and the hosts of the servers.
 type participants struct {
 	functions, httpFunctions, senders, forwarders, hosts []string
 	busPrefix                                            string
@@ -90,12 +90,12 @@ type participants struct {
 
 func (a *participants) bind(c *cobra.Command) {
 	f := c.Flags()
-	f.StringArrayVar(&a.functions, "function", nil, "NAME=SUBJECT, a function outside that is asked there; repeatable")
-	f.StringArrayVar(&a.httpFunctions, "http-function", nil, "NAME, a function outside that is asked over HTTP; repeatable")
+	f.StringArrayVar(&a.functions, "function", nil, "NAME=SUBJECT, an external function and its NATS subject; repeatable")
+	f.StringArrayVar(&a.httpFunctions, "http-function", nil, "NAME, an external function over HTTP; repeatable")
 	f.StringArrayVar(&a.senders, "sender", nil, "NAME, a program that may make requests; repeatable")
 	f.StringArrayVar(&a.forwarders, "forwarder", nil, "NAME, a name of rehome forward; repeatable")
 	f.StringVar(&a.busPrefix, "bus-prefix", os.Getenv("REHOME_BUS_PREFIX"), "prefix of the streams and subjects (REHOME_BUS_PREFIX)")
-	f.StringSliceVar(&a.hosts, "tls", nil, "HOST,..., make certificates for servers of these names or addresses")
+	f.StringSliceVar(&a.hosts, "tls", nil, "HOST,..., create certificates for servers with these names or addresses")
 }
 
 func (a *participants) config() (credentials.Config, error) {
@@ -126,10 +126,10 @@ func writeFiles(dir string, c credentials.Config, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "%s: %s made, %d kept; %s says what goes where\n",
+	fmt.Fprintf(w, "%s: %s created, %d kept; %s says where each file belongs\n",
 		dir, cmdutil.Count(len(r.Made), "key"), len(r.Kept), filepath.Join(dir, credentials.Readme))
 	for _, name := range r.Unused {
-		fmt.Fprintf(w, "%s: it has no rights any more, since it was not asked for\n", filepath.Join(dir, name))
+		fmt.Fprintf(w, "%s: unused; this participant has no rights any more\n", filepath.Join(dir, name))
 	}
 	return nil
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/rehome-dev/rehome/bus/credentials"
 )
 
-// secretPrefix begins the names of all Secrets, with a dash behind it, unless there is another one. It is also what the servers
-// are called in the manifests.
+// secretPrefix is the default prefix of the names of all Secrets, before a hyphen. It is also the name of the servers in the
+// manifests.
 const secretPrefix = "rehome-nats"
 
 // secret is a Secret in YAML.
@@ -38,13 +38,13 @@ func checkSecrets(dir, namespace, prefix string, c credentials.Config) error {
 		return fmt.Errorf("want the name of a namespace such as rehome, got %q", namespace)
 	}
 	if len(validation.IsDNS1123Subdomain(prefix)) > 0 {
-		return fmt.Errorf("--prefix: want what names of Secrets can begin with, such as %s, got %q", secretPrefix, prefix)
+		return fmt.Errorf("--prefix: want the beginning of a name of a Secret, such as %s, got %q", secretPrefix, prefix)
 	}
 	of := map[string]string{}
 	for _, p := range c.Participants() {
 		name := secretName(prefix, p.String())
 		if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
-			return fmt.Errorf("%s %s: want a name that can end the name of a Secret, got %q: %s",
+			return fmt.Errorf("%s %s: want a name that can be the end of the name of a Secret, got %q: %s",
 				p.Role, p.Name, name, strings.Join(problems, ", "))
 		}
 		if other, taken := of[name]; taken {
@@ -62,7 +62,7 @@ func checkSecrets(dir, namespace, prefix string, c credentials.Config) error {
 	return err
 }
 
-// secretsOf makes the Secrets of the servers and of each participant.
+// secretsOf returns the Secrets of the servers and of each participant.
 func secretsOf(bundles []credentials.Bundle, namespace, prefix string) []secret {
 	var all []secret
 	for _, b := range bundles {
@@ -77,8 +77,8 @@ func secretsOf(bundles []credentials.Bundle, namespace, prefix string) []secret 
 	return all
 }
 
-// secretName is the name of the Secret of a participant: names of Kubernetes have no capitals, and fewer other characters
-// than those of strategies and senders.
+// secretName returns the name of the Secret of a participant. Kubernetes names have no capitals, and fewer other characters than the
+// names of strategies and senders.
 func secretName(prefix, participant string) string {
 	return prefix + "-" + strings.Map(func(r rune) rune {
 		switch {

@@ -17,9 +17,9 @@ const settingsFormat = `VARIABLE	DEFAULT	MEANING
 
 func settingsCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "settings", Short: "List the environment variables that are read", Args: cobra.NoArgs,
-		Long: "List the environment variables that are read. Those of OpenTelemetry are read besides:\n" +
-			"OTEL_EXPORTER_OTLP_ENDPOINT, the URL of a collector, switches traces on.",
+		Use: "settings", Short: "List the environment variables of Rehome", Args: cobra.NoArgs,
+		Long: "List the environment variables of Rehome. Rehome also reads the variables of OpenTelemetry:\n" +
+			"OTEL_EXPORTER_OTLP_ENDPOINT, the URL of a collector, enables traces.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			table := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
 			defer table.Flush()
@@ -30,7 +30,7 @@ func settingsCommand() *cobra.Command {
 
 func versionCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "version", Short: "Say which version this is, of which commit, built with what for what", Args: cobra.NoArgs,
+		Use: "version", Short: "Print the version, the commit, the Go version, and the platform", Args: cobra.NoArgs,
 		Example: "  rehome version",
 		RunE: func(c *cobra.Command, _ []string) error {
 			fmt.Fprintf(c.OutOrStdout(), "rehome %s\n", settings.Version)

@@ -1,7 +1,7 @@
-// Package install holds the commands that prepare an installation.
+// Package install has the commands that prepare an installation.
 //
 //	setup.go     setup: streams and consumers of an external bus
-//	auth.go      auth init, auth secrets: keys and rights; secrets.go makes Secrets of them
+//	auth.go      auth init, auth secrets: keys and rights; secrets.go turns them into Secrets
 //	settings.go  settings, version
 package install
 
@@ -28,18 +28,18 @@ func setupCommand() *cobra.Command {
 	timeout, takeOver := 30*time.Second, false
 	c := &cobra.Command{
 		Use: "setup", Short: "Create or update the streams and consumers of an external bus, once", Args: cobra.NoArgs,
-		Long: "Create or update the streams and consumers of an external bus, once. With a policy it also creates the consumers of\n" +
-			"the strategies that the policy declares under functions; run it again when the policy declares others.\n\n" +
-			"Streams belong to one installation in one cluster, and every role of another one refuses them. With a kubeconfig, or in a\n" +
-			"pod, this command asks the cluster for its identity and writes it to the streams. Otherwise the first role that may update\n" +
-			"streams does it.",
+		Long: "Create or update the streams and consumers of an external bus, once. With a policy, the command also creates the\n" +
+			"consumers of the strategies under `functions`; run it again when these strategies change.\n\n" +
+			"Streams belong to one installation in one cluster, and roles of other installations refuse them. With a kubeconfig,\n" +
+			"or in a pod, this command reads the identity of the cluster and writes it to the streams. Otherwise the first role\n" +
+			"that may update streams does this.",
 		Example: "  REHOME_NATS_URL=nats://nats:4222 REHOME_NATS_REPLICAS=3 rehome setup\n\n" +
-			"  # For a policy that declares strategies of its own:\n" +
+			"  # For a policy with external strategies:\n" +
 			"  REHOME_NATS_URL=nats://nats:4222 rehome setup --policy policy.yaml",
 	}
 	f := cmdutil.Settings(c).Policy().Cluster().NATS()
-	c.Flags().DurationVar(&timeout, "timeout", timeout, "how long to try")
-	c.Flags().BoolVar(&takeOver, "take-over", false, "take the streams of another installation, which must be gone")
+	c.Flags().DurationVar(&timeout, "timeout", timeout, "time limit")
+	c.Flags().BoolVar(&takeOver, "take-over", false, "take over the streams of another installation that no longer exists")
 	c.RunE = func(c *cobra.Command, _ []string) error { return setUpBus(c, f.Settings, timeout, takeOver) }
 	return c
 }
@@ -64,7 +64,7 @@ func setUpBus(c *cobra.Command, s settings.Settings, timeout time.Duration, take
 			installation, err := identify(ctx, s)
 			if noCluster := err; err != nil && s.OwnNamespace() == "" && !takeOver {
 				installation, err = bus.Installation{Name: s.Installation}, nil
-				fmt.Fprintln(c.ErrOrStderr(), "the first role that may update streams has to name the cluster:", noCluster)
+				fmt.Fprintln(c.ErrOrStderr(), "the first role that may update streams must identify the cluster:", noCluster)
 			}
 			if err == nil {
 				b.Identify(installation)

@@ -25,17 +25,17 @@ func getDeadLettersCommand() *cobra.Command {
 	limit := 50
 	c := &cobra.Command{
 		Use: "deadletters [NUMBER]", Aliases: []string{"deadletter"}, Args: cobra.MaximumNArgs(1),
-		Short: "List the messages that could not be processed, newest first, or show one of them",
-		Long: "List the dead letters, newest first, or show one with its headers and its event. They are messages that are not\n" +
-			"readable, that violate the contract, or that a function failed on every time. They are kept for 7 days, and block no\n" +
-			"other message.",
+		Short: "List dead letters, newest first, or show one of them",
+		Long: "List the dead letters, newest first, or show one with its headers and its event. They are messages that are\n" +
+			"unreadable, that violate the contract, or that a function failed to handle every time. The bus keeps them for 7\n" +
+			"days. They do not block other messages.",
 		Example: "  rehome get deadletters --since 24h --by PodLifeTime\n" +
 			"  rehome get deadletters 3 -o json | jq .event.data",
 	}
 	s := cmdutil.Settings(c).Bus()
 	format := cmdutil.ListFlag(c)
 	query := DeadLetterFlags(c)
-	c.Flags().IntVar(&limit, "limit", limit, "at most so many; 0: all")
+	c.Flags().IntVar(&limit, "limit", limit, "largest number of rows; 0 means all")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		q, err := query()
 		if err != nil {
@@ -50,7 +50,7 @@ func getDeadLettersCommand() *cobra.Command {
 				return err
 			}
 			if more > 0 {
-				fmt.Fprintf(c.ErrOrStderr(), "%d older ones are not shown; --limit 0 shows all\n", more)
+				fmt.Fprintf(c.ErrOrStderr(), "%d older ones are hidden; --limit 0 shows all\n", more)
 			}
 			return DeadLettersTable(time.Now(), letters).Print(c.OutOrStdout(), *format)
 		})
@@ -58,12 +58,12 @@ func getDeadLettersCommand() *cobra.Command {
 	return c
 }
 
-// DeadLetterFlags gives c the flags that choose dead letters.
+// DeadLetterFlags adds the flags that select dead letters to c.
 func DeadLetterFlags(c *cobra.Command) func() (bus.DeadQuery, error) {
 	var q bus.DeadQuery
-	since := cmdutil.Since(c, "those of this long ago and later, such as 24h; the default is all")
-	c.Flags().StringVar(&q.Stream, "stream", "", "those from this stream, such as "+bus.StreamScopes)
-	c.Flags().StringVar(&q.By, "by", "", "those that this strategy, or this process, failed on")
+	since := cmdutil.Since(c, "letters of this period, such as 24h; the default is all")
+	c.Flags().StringVar(&q.Stream, "stream", "", "letters from this stream, such as "+bus.StreamScopes)
+	c.Flags().StringVar(&q.By, "by", "", "letters that this strategy or process could not handle")
 	return func() (bus.DeadQuery, error) {
 		if strings.ContainsAny(q.Stream, " \t\r\n.*>") {
 			return q, fmt.Errorf("--stream: want the name of a stream such as %s, got %q", bus.StreamScopes, q.Stream)
@@ -74,7 +74,7 @@ func DeadLetterFlags(c *cobra.Command) func() (bus.DeadQuery, error) {
 	}
 }
 
-// readDeadLetters reads the newest matching dead letters, at most limit if that is not 0, and counts the others.
+// readDeadLetters reads the newest matching dead letters, at most limit unless it is 0, and counts the others.
 func readDeadLetters(ctx context.Context, b *bus.Bus, q bus.DeadQuery, limit int) (letters []bus.DeadLetter, more int, err error) {
 	numbers, err := b.DeadNumbers(ctx, q)
 	if err != nil {
@@ -113,11 +113,11 @@ func showDeadLetter(c *cobra.Command, b *bus.Bus, text, format string) error {
 	return LetterOf(d).Write(c.OutOrStdout(), time.Now())
 }
 
-// DeadLetterNumber reads the number of a dead letter.
+// DeadLetterNumber parses the number of a dead letter.
 func DeadLetterNumber(text string) (uint64, error) {
 	n, err := strconv.ParseUint(strings.TrimPrefix(text, "deadletter/"), 10, 64)
 	if err != nil || n == 0 {
-		return 0, fmt.Errorf("want the number of a dead letter as `rehome get deadletters` shows it, got %q", text)
+		return 0, fmt.Errorf("want the number of a dead letter from `rehome get deadletters`, got %q", text)
 	}
 	return n, nil
 }
@@ -130,7 +130,7 @@ type Brief struct {
 	Sequence uint64    `json:"sequence"`
 	Channel  string    `json:"channel"`
 	By       string    `json:"by"`
-	// Type and Subject are those of the event, or empty if it is not readable.
+	// Type and Subject are from the event, or empty if it is unreadable.
 	Type    string `json:"type,omitempty"`
 	Subject string `json:"subject,omitempty"`
 	Error   string `json:"error"`
@@ -142,7 +142,7 @@ type Brief struct {
 type Letter struct {
 	Brief
 	Headers map[string][]string `json:"headers"`
-	// Event is the CloudEvent in structured mode. If it is not readable, Body is the body of the message instead.
+	// Event is the CloudEvent in structured mode. If it is unreadable, Body has the body of the message.
 	Event json.RawMessage `json:"event,omitempty"`
 	Body  []byte          `json:"body,omitempty"`
 
@@ -160,7 +160,7 @@ func briefOf(d bus.DeadLetter) Brief {
 	}
 }
 
-// LetterOf returns a dead letter with its event, or with its body if there is none.
+// LetterOf returns a dead letter with its event, or with its body if the event is unreadable.
 func LetterOf(d bus.DeadLetter) Letter {
 	l := Letter{Brief: briefOf(d), Headers: d.Header, letter: d}
 	e, err := d.Event()
@@ -173,7 +173,7 @@ func LetterOf(d bus.DeadLetter) Letter {
 	return l
 }
 
-// Write writes the letter for people.
+// Write writes the letter as text.
 func (l Letter) Write(w io.Writer, now time.Time) error {
 	d := l.letter
 	var text strings.Builder

@@ -22,21 +22,21 @@ func eventsCommand() *cobra.Command {
 	var query eventsQuery
 	c := &cobra.Command{
 		Use:   "events",
-		Short: "Show deltas, intents, verdicts, receipts and maintenances: past ones, and with --follow new ones",
-		Long: "Show deltas, intents, verdicts, receipts and maintenances: past ones, and with --follow new ones.\n\n" +
-			"Flags filter the events. A flag may be given several times, or with commas, and matches if one of its values\n" +
-			"matches; all flags must match. An event without the property does not match: only verdicts have an outcome, deltas\n" +
-			"have no strategy, and events about a whole node have no namespace.",
-		Example: "  rehome events --follow                    # what happens from now on\n" +
-			"  rehome events --since 1h -o json          # the last hour, one CloudEvent a line\n" +
-			"  rehome events --type verdict --since 72h  # everything that was moved, and what was not\n" +
-			"  rehome events --type scope --follow       # what the functions are asked from now on\n\n" +
-			"  # How far are the maintenances of nodes?\n" +
+		Short: "Show past events, and with --follow new ones",
+		Long: "Show past deltas, intents, verdicts, receipts, and maintenances, and with --follow new ones.\n\n" +
+			"Flags filter the events. A flag can be repeated or have several values separated by commas, and matches if one of\n" +
+			"its values matches. All flags must match. An event without the property does not match: only verdicts have an\n" +
+			"outcome, deltas have no strategy, and events about a whole node have no namespace.",
+		Example: "  rehome events --follow                    # all new events\n" +
+			"  rehome events --since 1h -o json          # the last hour, one CloudEvent per line\n" +
+			"  rehome events --type verdict --since 72h  # all moves and all deferred or rejected ones\n" +
+			"  rehome events --type scope --follow       # new scopes for functions\n\n" +
+			"  # Progress of node maintenances:\n" +
 			"  rehome events --type maintenance --since 24h --follow\n" +
-			"  rehome events --maintenance kernel --since 24h    # and all that was done for one of them\n\n" +
-			"  # Why did nothing happen to the pods of a namespace?\n" +
+			"  rehome events --maintenance kernel --since 24h    # and all events about one of them\n\n" +
+			"  # Why did the pods of a namespace not move?\n" +
 			"  rehome events -n shop --outcome deferred,rejected,failed\n\n" +
-			"  # All about one node, or one pod, and all that followed from one change:\n" +
+			"  # One node, one pod, and all consequences of one change:\n" +
 			"  rehome events --node worker-7 --since 1h\n" +
 			"  rehome events --pod shop/cart-0\n" +
 			"  rehome events --correlation p4xq2m6tkw3zv7hbn5cjd2rlye",
@@ -44,11 +44,11 @@ func eventsCommand() *cobra.Command {
 	}
 	s := cmdutil.Settings(c).Reach()
 	format := ""
-	c.Flags().BoolVarP(&query.follow, "follow", "f", false, "go on with what happens from now on")
-	query.since = cmdutil.Since(c, "begin this long ago; without --follow the default is everything")
+	c.Flags().BoolVarP(&query.follow, "follow", "f", false, "continue with new events")
+	query.since = cmdutil.Since(c, "start this long ago; without --follow the default is everything")
 	query.flags.Bind(c,
-		"delta, intents, verdict, receipt, maintenance or, with --follow, scope and request;\nthe default is the first five")
-	cmdutil.Choice(c, &format, "output", "o", "json: one CloudEvent a line", "", "json")
+		"delta, intents, verdict, receipt, maintenance, or with --follow scope and request;\nthe default is the first five")
+	cmdutil.Choice(c, &format, "output", "o", "json: one CloudEvent per line", "", "json")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		ask, err := query.read()
 		if err != nil {
@@ -74,7 +74,7 @@ type eventsQuery struct {
 	flags  FilterFlags
 }
 
-// read is what to ask for: without --since and --follow everything.
+// read returns the query. Without --since and --follow it selects everything.
 func (q eventsQuery) read() (ask cmdutil.EventQuery, err error) {
 	if ask.Filter, err = q.flags.Read(); err != nil {
 		return ask, err
@@ -101,7 +101,7 @@ func ShowJSON(w io.Writer, e schemas.Event) error {
 	return err
 }
 
-// ShowText writes the event as one line for people.
+// ShowText writes the event as one line of text.
 func ShowText(w io.Writer, e schemas.Event) error {
 	noun, about, text := Describe(e)
 	what := fmt.Sprintf("%-8s %s", noun, about)
@@ -109,7 +109,7 @@ func ShowText(w io.Writer, e schemas.Event) error {
 	return err
 }
 
-// Describe says in words what an event says. An event that is not readable is described by its type.
+// Describe describes an event in words. It describes an unreadable event by its type.
 func Describe(e schemas.Event) (noun, about, text string) {
 	switch e.Type {
 	case schemas.DeltaType:
@@ -144,7 +144,7 @@ func Describe(e schemas.Event) (noun, about, text string) {
 	return "event", e.Subject, e.Type
 }
 
-// DescribeRequest says what is asked for, why, and by whom.
+// DescribeRequest describes a request, its reason, and its requester.
 func DescribeRequest(r schemas.Request) string {
 	text := string(r.Action)
 	switch t := r.Target; {
@@ -253,7 +253,7 @@ func describeVerdict(v schemas.Verdict) string {
 	return fmt.Sprintf("%s: %s: %s", text, v.Reason, v.Message)
 }
 
-// describeMethod names the method of a move unless it is a plain eviction.
+// describeMethod returns the method of a move, or "" for a plain eviction.
 func describeMethod(v schemas.Verdict) string {
 	var text string
 	if v.Method != "" && v.Method != schemas.MethodEviction {
@@ -265,7 +265,7 @@ func describeMethod(v schemas.Verdict) string {
 	return text
 }
 
-// describeSettlement says where the replacement runs, and after how long.
+// describeSettlement describes the node of the replacement and the duration.
 func describeSettlement(v schemas.Verdict) string {
 	s := v.Settlement
 	where := ""
@@ -279,31 +279,31 @@ func describeSettlement(v schemas.Verdict) string {
 	return text + ": replacement " + s.Replacement.Name
 }
 
-// FilterFlags are the flags by which a person says which events are meant.
+// FilterFlags are the flags that filter events.
 type FilterFlags struct {
 	filter.Filter
 	pods []string
 }
 
-// Bind gives c the flags. types says what --type may be.
+// Bind adds the flags to c. types describes the values of --type.
 func (f *FilterFlags) Bind(c *cobra.Command, types string) {
 	flags := c.Flags()
 	flags.StringSliceVar(&f.Types, "type", nil, types)
-	flags.StringSliceVar(&f.Outcomes, "outcome", nil, "verdicts with one of these outcomes, such as evicted,deferred")
-	flags.StringSliceVar(&f.Strategies, "strategy", nil, "what one of these strategies was asked and wanted, and what became of it")
-	flags.StringSliceVarP(&f.Namespaces, "namespace", "n", nil, "what is about pods of one of these namespaces")
-	flags.StringSliceVar(&f.pods, "pod", nil, "what is about one of these pods, each NAMESPACE/NAME")
-	flags.StringSliceVar(&f.Nodes, "node", nil, "what is about one of these nodes, or a pod on it")
+	flags.StringSliceVar(&f.Outcomes, "outcome", nil, "verdicts with these outcomes, such as evicted,deferred")
+	flags.StringSliceVar(&f.Strategies, "strategy", nil, "scopes, intents, and verdicts of these strategies")
+	flags.StringSliceVarP(&f.Namespaces, "namespace", "n", nil, "events about pods in these namespaces")
+	flags.StringSliceVar(&f.pods, "pod", nil, "events about these pods, each NAMESPACE/NAME")
+	flags.StringSliceVar(&f.Nodes, "node", nil, "events about these nodes or pods on them")
 	flags.StringSliceVar(&f.Maintenances, "maintenance", nil,
-		"what is asked, wanted and done for one of these maintenances, and how far it is")
+		"events about these maintenances")
 	cmdutil.CompleteValues(c, "type", filter.Nouns()...)
 	cmdutil.CompleteValues(c, "outcome", words(schemas.Outcomes())...)
 	cmdutil.CompleteValues(c, "strategy", cmdutil.Known(functions.Hosted())...)
 	cmdutil.CompleteNamespaces(c, cmdutil.Settings(c))
-	flags.StringSliceVar(&f.Correlations, "correlation", nil, "all that followed from one change: its correlationid")
+	flags.StringSliceVar(&f.Correlations, "correlation", nil, "all consequences of one change, by its correlationid")
 }
 
-// Read returns the filter, or says which flag is wrong.
+// Read returns the filter, or an error about a flag.
 func (f *FilterFlags) Read() (filter.Filter, error) {
 	chosen := f.Filter
 	for _, text := range f.pods {

@@ -13,13 +13,13 @@ import (
 	"github.com/rehome-dev/rehome/simulate"
 )
 
-// PageWidth is how wide the lines of an explanation are at most, as long as a single word is not wider.
+// PageWidth is the maximum width of the lines of an explanation, except for longer words.
 const PageWidth = 120
 
 // page is text that is wrapped to [PageWidth].
 type page struct{ strings.Builder }
 
-// line writes a lead and wraps the text behind it.
+// line writes a lead and the wrapped text after it.
 func (p *page) line(indent int, lead, text string) {
 	room := PageWidth - indent - utf8.RuneCountInString(lead)
 	p.WriteString(strings.Repeat(" ", indent) + lead)
@@ -43,10 +43,10 @@ func (p *page) line(indent int, lead, text string) {
 
 func (p *page) heading(text string) { fmt.Fprintf(p, "\n%s\n", text) }
 
-// PodPage writes the explanation of a pod for people.
+// PodPage writes the explanation of a pod as text.
 type PodPage struct{ explain.Explanation }
 
-// Write writes the explanation for people.
+// Write writes the explanation as text.
 func (x *PodPage) Write(w io.Writer) error {
 	var p page
 	p.line(0, "pod ", describeSubject(x.Pod, x.Time))
@@ -60,7 +60,7 @@ func (x *PodPage) Write(w io.Writer) error {
 		x.writeProtections(&p)
 	}
 	if len(x.Unknown) > 0 {
-		p.heading("What is not known")
+		p.heading("Unknown")
 	}
 	for _, u := range x.Unknown {
 		p.line(2, "", u.What+": "+u.Why)
@@ -168,7 +168,7 @@ func (x *PodPage) writeStep(p *page, s explain.Step, began time.Time) {
 	if s.Outcome == "" {
 		text := "no verdict yet"
 		if !s.Expires.IsZero() && s.Expires.Before(x.Time) {
-			text = "no verdict is known; the wish ended at " + s.Expires.Local().Format(time.DateTime)
+			text = "no verdict is known; the intent expired at " + s.Expires.Local().Format(time.DateTime)
 		}
 		p.line(6, strings.Repeat(" ", afterWidth), text)
 		return

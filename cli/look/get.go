@@ -45,12 +45,12 @@ func getDeferredCommand() *cobra.Command {
 			}
 			return DeferredTable(st.Time, all)
 		})
-	c.Flags().StringVar(&reason, "reason", "", "only those with this reason, such as DisruptionBudget")
+	c.Flags().StringVar(&reason, "reason", "", "only pods with this reason, such as DisruptionBudget")
 	cmdutil.CompleteValues(c, "reason", deferredReasons()...)
 	return c
 }
 
-// deferredReasons are those of the published schema.
+// deferredReasons returns the reasons of deferred pods in the published schema.
 func deferredReasons() []string {
 	var schema struct {
 		Defs struct {
@@ -102,7 +102,7 @@ func getInNamespace(use, short string, part cmdutil.Part, tableOf func(status.St
 		}
 		return table
 	})
-	c.Flags().StringVarP(&namespace, "namespace", "n", "", "only those of this namespace; the default is all namespaces")
+	c.Flags().StringVarP(&namespace, "namespace", "n", "", "only this namespace; the default is all namespaces")
 	cmdutil.CompleteNamespaces(c, cmdutil.Settings(c))
 	return c
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/rehome-dev/rehome/explain"
 )
 
-// NodePage writes the explanation of a node for people.
+// NodePage writes the explanation of a node as text.
 type NodePage struct{ explain.NodeExplanation }
 
-// Write writes the explanation for people.
+// Write writes the explanation as text.
 func (x NodePage) Write(w io.Writer) error {
 	stay := map[string]bool{}
 	t := cmdutil.Table{Columns: []string{"Namespace", "Pod", "Profile", "Rule", "Message"}}

@@ -17,7 +17,7 @@ import (
 type picture struct {
 	look          func() (client.State, error)
 	state         client.State
-	known         bool  // there is a state
+	known         bool  // the state is known
 	err           error // of the last look
 	width, height int
 	top           int // the first line that is shown
@@ -39,7 +39,7 @@ func (p picture) View() string {
 	return strings.Join(append(slices.Clone(shown), footer), "\n")
 }
 
-// lines are all lines, cut to the width.
+// lines returns all lines, cut to the width.
 func (p picture) lines() []string {
 	var all []string
 	if p.err != nil {
@@ -51,7 +51,7 @@ func (p picture) lines() []string {
 	if p.state.Cluster != "" {
 		title := fmt.Sprintf("cluster %s, installation %s, version %s", p.state.Cluster, p.state.Installation, p.state.Version)
 		if p.state.DryRun {
-			title += ", DRY RUN: nothing is moved"
+			title += ", DRY RUN: nothing moves"
 		}
 		all = append(all, title)
 	}
@@ -75,7 +75,7 @@ const (
 	nodeWidth = 46
 )
 
-// nodes are the nodes by zone, in as many columns as fit.
+// nodes returns the nodes by zone, in as many columns as fit.
 func (p picture) nodes() (lines []string) {
 	zones := map[string][]client.NodeRow{}
 	for _, n := range p.state.Nodes {
@@ -105,7 +105,7 @@ func (p picture) nodes() (lines []string) {
 	return lines
 }
 
-// nodeCell is a node with a gauge of its pods, and the state that keeps pods away.
+// nodeCell returns a node with a gauge of its pods, and the state that keeps pods away.
 func nodeCell(n client.NodeRow) string {
 	full := 0
 	if n.Capacity.Pods > 0 {

@@ -49,7 +49,7 @@ func TestPicture(t *testing.T) {
 	}
 	m, _ := p.Update(tea.WindowSizeMsg{Width: 100, Height: 30})
 	p = m.(picture)
-	const want = "cluster prod, installation rehome, version v1, DRY RUN: nothing is moved\n\n" +
+	const want = "cluster prod, installation rehome, version v1, DRY RUN: nothing moves\n\n" +
 		"no zone: 1 node\n" +
 		"…g-for-its-place-1 [##########] 100 not ready\n\n" +
 		"a: 2 nodes\n" +
@@ -60,7 +60,7 @@ func TestPicture(t *testing.T) {
 		"Moves in flight:\n" +
 		"NAMESPACE   POD     NODE   METHOD     WORKLOAD   STRATEGY      AGE   WAITS FOR\n" +
 		"shop        api-0   n1     eviction   <none>     PodLifeTime   60s   a replacement that is ready\n\n" +
-		"moves that are remembered: 0 in the last minute, 1 in the last 5 minutes, 1 in the last hour, 0 old…\n\n" +
+		"recorded moves: 0 in the last minute, 1 in the last 5 minutes, 1 in the last hour, 0 older\n\n" +
 		"Moves off nodes and namespaces:\n" +
 		"PLACE            PODS   LIMIT\n" +
 		"node/n1          1      none\n" +

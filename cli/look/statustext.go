@@ -15,10 +15,10 @@ import (
 	"github.com/rehome-dev/rehome/status"
 )
 
-// shownDeferred is how many deferred pods the status has at most: a screen. `rehome get deferred` has all of them.
+// shownDeferred limits the deferred pods in the status to one screen. `rehome get deferred` lists all of them.
 const shownDeferred = 20
 
-// Write writes the status for people: the most important thing first, and no table without rows.
+// Write writes the status as text, with the most important part first and without empty tables.
 func (st StatusPage) Write(w io.Writer) error {
 	var text strings.Builder
 	fmt.Fprintln(&text, st.brief())
@@ -62,7 +62,7 @@ func (st StatusPage) Write(w io.Writer) error {
 func writeCounted(c status.MoveCount, w io.Writer) error {
 	if c.Window == "" {
 		if c.Total > 0 {
-			fmt.Fprintf(w, "\nmoves that are remembered: %d in the last minute, %d in the last 5 minutes, %d in the last hour, %d older\n",
+			fmt.Fprintf(w, "\nrecorded moves: %d in the last minute, %d in the last 5 minutes, %d in the last hour, %d older\n",
 				c.Ages[0], c.Ages[0]+c.Ages[1], c.Ages[0]+c.Ages[1]+c.Ages[2], c.Ages[3])
 		}
 	} else {
@@ -121,7 +121,7 @@ func limitsInWords(c status.MoveCount) string {
 
 func (st StatusPage) writeLeaders(w io.Writer) error {
 	if st.NoLeaders != "" {
-		_, err := fmt.Fprintf(w, "\nThe leaders are not known: %s\n", st.NoLeaders)
+		_, err := fmt.Fprintf(w, "\nThe leaders are unknown: %s\n", st.NoLeaders)
 		return err
 	}
 	var cells [][]any
@@ -141,7 +141,7 @@ func (st StatusPage) writeStreams(w io.Writer) error {
 		}
 		streams = append(streams, []any{s.Name, strconv.FormatUint(s.Messages, 10), cmdutil.SizeOf(s.Bytes), used})
 		for _, k := range s.Workers {
-			if k != (bus.WorkerStatus{Strategy: k.Strategy}) { // else nobody works on it, and there is nothing to work on
+			if k != (bus.WorkerStatus{Strategy: k.Strategy}) { // otherwise it has no work and no workers
 				workers = append(workers, []any{k.Strategy, strconv.FormatUint(k.Waiting, 10), k.InHand, k.Again, k.Idle})
 			}
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/rehome-dev/rehome/status"
 )
 
-// table makes a table of a kind with a row for each item. columns and wide are separated by commas.
+// table returns a table of a kind with a row for each item. columns and wide are separated by commas.
 func table[T any](kind, columns, wide string, items []T, row func(T) cmdutil.Row) cmdutil.Table {
 	t := cmdutil.Table{Kind: kind, Columns: strings.Split(columns, ",")}
 	if wide != "" {
@@ -29,12 +29,12 @@ func table[T any](kind, columns, wide string, items []T, row func(T) cmdutil.Row
 	return t
 }
 
-// rows makes a table without objects.
+// rows returns a table without objects.
 func rows(columns string, cells [][]any) cmdutil.Table {
 	return table("", columns, "", cells, func(c []any) cmdutil.Row { return cmdutil.Row{Cells: c} })
 }
 
-// MovesTable is what `rehome get` prints about the moves in flight.
+// MovesTable returns the table of the moves in flight.
 func MovesTable(now time.Time, moves []actuator.Move) cmdutil.Table {
 	const columns, wide = "Namespace,Pod,Node,Method,Workload,Strategy,Age,Waits for", "Profile,Intent"
 	return table("Move", columns, wide, moves, func(m actuator.Move) cmdutil.Row {
@@ -45,7 +45,7 @@ func MovesTable(now time.Time, moves []actuator.Move) cmdutil.Table {
 	})
 }
 
-// DeferredTable is what `rehome get` prints about the deferred pods.
+// DeferredTable returns the table of the deferred pods.
 func DeferredTable(now time.Time, pods []status.DeferredPod) cmdutil.Table {
 	const columns, wide = "Namespace,Pod,Strategy,Reason,Age,Last try,Next try,Message", "Node,Profile,Verdicts"
 	return table("DeferredPod", columns, wide, pods, func(d status.DeferredPod) cmdutil.Row {
@@ -56,7 +56,7 @@ func DeferredTable(now time.Time, pods []status.DeferredPod) cmdutil.Table {
 	})
 }
 
-// BreakersTable is what `rehome get` prints about the circuit breakers of workloads.
+// BreakersTable returns the table of the circuit breakers of workloads.
 func BreakersTable(now time.Time, breakers []status.WorkloadBreaker) cmdutil.Table {
 	const columns, wide = "Namespace,Workload,Node,Strategy,Returns,State,Until", "UID"
 	return table("WorkloadBreaker", columns, wide, breakers, func(l status.WorkloadBreaker) cmdutil.Row {
@@ -75,7 +75,7 @@ func BreakersTable(now time.Time, breakers []status.WorkloadBreaker) cmdutil.Tab
 	})
 }
 
-// workload is KIND/NAME, or else the UID.
+// workload returns KIND/NAME, or the UID if they are unknown.
 func workload(ref *schemas.ObjectRef, uid string) string {
 	if ref == nil {
 		return uid
@@ -83,7 +83,7 @@ func workload(ref *schemas.ObjectRef, uid string) string {
 	return strings.ToLower(ref.Kind) + "/" + ref.Name
 }
 
-// RequestsTable is what `rehome get` prints about the open requests.
+// RequestsTable returns the table of the open requests.
 func RequestsTable(now time.Time, requests []status.OpenRequest) cmdutil.Table {
 	return table("Request", "Sender,Name,Age,Deadline,Wants", "", requests, func(r status.OpenRequest) cmdutil.Row {
 		deadline := ""
@@ -95,7 +95,7 @@ func RequestsTable(now time.Time, requests []status.OpenRequest) cmdutil.Table {
 	})
 }
 
-// MaintenancesTable is what `rehome get` prints about the maintenances of the bus.
+// MaintenancesTable returns the table of the maintenances on the bus.
 func MaintenancesTable(now time.Time, maintenances []status.Maintenance) cmdutil.Table {
 	const columns = "Name,Wanted,Node,Left,Blocked,Age,Message"
 	return table("Maintenance", columns, "", maintenances, func(m status.Maintenance) cmdutil.Row {
@@ -105,7 +105,7 @@ func MaintenancesTable(now time.Time, maintenances []status.Maintenance) cmdutil
 	})
 }
 
-// DeadLettersTable is what `rehome get` prints about dead letters.
+// DeadLettersTable returns the table of dead letters.
 func DeadLettersTable(now time.Time, letters []bus.DeadLetter) cmdutil.Table {
 	const columns, wide = "Number,Age,Stream,By,Type,Subject,Error", "Channel,Sequence"
 	return table("DeadLetter", columns, wide, letters, func(d bus.DeadLetter) cmdutil.Row {

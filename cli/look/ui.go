@@ -24,16 +24,16 @@ func uiCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ui",
 		Short: "Open the page of Rehome in the browser",
-		Long: "Forward a port of this machine to the page of Rehome in the cluster, print its address, and open it in the browser,\n" +
-			"until Ctrl-C. You need the right to forward ports to the pod; the page then shows and may do what an operator may.\n" +
-			"Every user of this machine can use the port meanwhile. With --server nothing is forwarded.",
+		Long: "Forward a local port to the page of Rehome in the cluster, print its address, and open it in the browser, until\n" +
+			"Ctrl-C. You need the right to forward ports to the pod. The page then has the rights of an operator, and every user\n" +
+			"of this machine can use the port. With --server, nothing is forwarded.",
 		Example: "  rehome ui\n" +
 			"  rehome ui --no-open --port 9000",
 		Args: cobra.NoArgs,
 	}
 	s := cmdutil.Settings(c).Server().Cluster()
-	port := c.Flags().Uint16("port", 0, "local port; 0: any free one")
-	noOpen := c.Flags().Bool("no-open", false, "print the address only")
+	port := c.Flags().Uint16("port", 0, "local port; 0 means any free port")
+	noOpen := c.Flags().Bool("no-open", false, "only print the address")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if s.Settings.Server != "" {
 			return showPage(c, s.Settings.Server, *noOpen)
@@ -59,7 +59,7 @@ func uiCommand() *cobra.Command {
 	return c
 }
 
-// answers checks that there is a page, before a browser shows a blank one.
+// answers checks that the page exists before the browser opens it.
 func answers(ctx context.Context, dial func(context.Context, string, string) (net.Conn, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -101,7 +101,7 @@ func showPage(c *cobra.Command, address string, noOpen bool) error {
 	return nil
 }
 
-// mostConnections is how many connections of browsers are forwarded at once.
+// mostConnections limits the forwarded connections of browsers.
 const mostConnections = 64
 
 // forwardAll forwards connections until ctx ends. An error of one connection is a note.

@@ -15,7 +15,7 @@ import (
 	"github.com/rehome-dev/rehome/cli/cmdutil"
 )
 
-// watchEvery is the time between two looks.
+// watchEvery is the interval of reads.
 const watchEvery = time.Second
 
 // watchStatus shows the status until ctx ends or the user quits.
@@ -31,7 +31,7 @@ func watchStatus(c *cobra.Command, to cmdutil.Installation, q cmdutil.StatusQuer
 	return writeChanges(c.Context(), c.OutOrStdout(), to, q)
 }
 
-// writeChanges writes a line for each change of the summary, and for each change of what keeps it from being read.
+// writeChanges writes a line for each change of the summary, and for each new read error.
 func writeChanges(ctx context.Context, w io.Writer, to cmdutil.Installation, q cmdutil.StatusQuery) error {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
@@ -42,7 +42,7 @@ func writeChanges(ctx context.Context, w io.Writer, to cmdutil.Installation, q c
 		case ctx.Err() != nil:
 			return nil
 		case err != nil && !known:
-			return err // it was never reached
+			return err // it was never reachable
 		case err != nil:
 			line = "unknown: " + err.Error()
 		default:
@@ -69,7 +69,7 @@ func (st StatusPage) line() string {
 		cmdutil.Count(len(st.Requests), "open request"), cmdutil.Count(len(st.Maintenances), "maintenance"))
 }
 
-// looked is the result of a look.
+// looked is the result of a read.
 type looked struct {
 	state client.State
 	err   error

@@ -9,10 +9,10 @@ import (
 	"github.com/rehome-dev/rehome/explain"
 )
 
-// WorkloadPage writes the explanation of a workload for people.
+// WorkloadPage writes the explanation of a workload as text.
 type WorkloadPage struct{ explain.WorkloadExplanation }
 
-// Write writes the explanation for people.
+// Write writes the explanation as text.
 func (x WorkloadPage) Write(w io.Writer) error {
 	fmt.Fprintf(w, "%s %s/%s has %s\n", strings.ToLower(x.Workload.Kind), cmdutil.Printable(x.Workload.Namespace),
 		cmdutil.Printable(x.Workload.Name), cmdutil.Count(len(x.Pods), "pod"))
@@ -42,7 +42,7 @@ func (x WorkloadPage) Write(w io.Writer) error {
 	}{
 		{"Pods", rows("Pod,Node,Phase,Replacement", pods)}, {"What protects them", rows("Pod,Profile,Rule,Message", guards)},
 		{"Limits", rows("Limit,Used,Most", limits)}, {"Moves in flight", MovesTable(x.Time, x.Held.Moves)},
-		{"Workload circuit breakers", BreakersTable(x.Time, x.Held.WorkloadBreakers)}, {"What is not known", rows("Part,Reason", unknown)},
+		{"Workload circuit breakers", BreakersTable(x.Time, x.Held.WorkloadBreakers)}, {"Unknown", rows("Part,Reason", unknown)},
 	} {
 		if err := section(w, s.title, s.table); err != nil {
 			return err

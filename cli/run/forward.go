@@ -24,8 +24,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas/cloudevent/post"
 )
 
-// ForwardServedAt is where the figures of a forwarder are when nothing says where: beside those of a rehome that runs on the
-// same machine, and where that takes requests.
+// ForwardServedAt is the default address of the metrics of a forwarder. It differs from the addresses of `rehome run` on the same
+// machine.
 const ForwardServedAt = "127.0.0.1:8648"
 
 const forwardParallel = 8
@@ -35,26 +35,27 @@ func forwardCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "forward",
 		Short: "Post events to a URL as CloudEvents, or notifications about them to Slack, Teams, or a webhook",
-		Long: "Post deltas, intents, verdicts, receipts and maintenances to a URL, each as a CloudEvent over HTTP, at least\n" +
-			"once and until the sink has it. How far it was is kept on the bus under a name: it goes on there when it is started\n" +
-			"again, on any machine, and several of one name share the work. The same id and source is the same event; several\n" +
+		Long: "Post deltas, intents, verdicts, receipts, and maintenances to a URL. Each event is a CloudEvent over HTTP, delivered\n" +
+			"at least once. The bus keeps the progress under a name, so a restarted forwarder continues there, on any machine,\n" +
+			"and several forwarders with one name share the work. Events with the same id and source are the same event. Several\n" +
 			"posts run at once, in no order.\n\n" +
-			"A sink takes an event with 2xx. While it cannot be reached, or answers 401, 403, 502, 503 or 504, events wait. After\n" +
-			"404, 408, 409, 425, 429 and other 5xx an event is tried again, after a growing delay or what Retry-After says, and\n" +
-			"after the last time becomes a dead letter; after every other status at once: `rehome get deadletters --by NAME`.\n\n" +
-			"With --to slack, teams, or webhook it posts notifications for people instead: one message for each drain, each storm,\n" +
-			"and all that followed from one change. The URL of the service is a secret, so it comes from a file. A message is sent\n" +
-			"when no more of its events have come for --quiet, and is lost if the process is killed before.\n\n" +
-			"In Knative, K_SINK says where to post, K_CE_OVERRIDES what to add, and K_CA_CERTS, in PEM, which authorities to trust\n" +
-			"besides those of the machine, as a SinkBinding sets them.",
+			"A sink accepts an event with status 2xx. While the sink is unreachable, or answers 401, 403, 502, 503, or 504,\n" +
+			"events wait. After 404, 408, 409, 425, 429, or another 5xx, the event is posted again after Retry-After or a growing\n" +
+			"delay, and becomes a dead letter after --tries. After any other status it becomes a dead letter at once: `rehome get\n" +
+			"deadletters --by NAME`.\n\n" +
+			"With --to slack, teams, or webhook, the command posts notifications for people instead: one message for each drain,\n" +
+			"each storm, and each change with all its consequences. The URL of the service is a secret, so it comes from a file.\n" +
+			"A message is sent when no more of its events arrive for --quiet. It is lost if the process is killed before that.\n\n" +
+			"In Knative, a SinkBinding sets K_SINK, the URL; K_CE_OVERRIDES, additional attributes; and K_CA_CERTS, trusted\n" +
+			"authorities in PEM, in addition to the authorities of the system.",
 		Example: "  rehome forward --to http://127.0.0.1:8080/ --type verdict\n" +
 			"  rehome forward --to https://audit.example/events --token-file token -n shop --outcome evicted,failed --since 24h\n\n" +
 			"  # Messages for people, about two namespaces:\n" +
 			"  rehome forward --to slack --url-file slack-url -n shop,bank\n\n" +
-			"  # With servers that know who takes part: make the name with setup.nk, forward with forwarder-audit.nk.\n" +
+			"  # With servers that authenticate participants: create the name with setup.nk, forward with forwarder-audit.nk.\n" +
 			"  rehome forward --add --name audit --type verdict --since 24h\n" +
 			"  rehome forward --name audit --to https://audit.example/events\n\n" +
-			"  # Forget how far it was:\n" +
+			"  # Forget the progress:\n" +
 			"  rehome forward --remove --to http://127.0.0.1:8080/",
 		Args: cobra.NoArgs,
 	}
@@ -84,7 +85,7 @@ type forwardFlags struct {
 	filter          look.FilterFlags
 	to, name, mode  string
 	tokenFile       string
-	urlFile         string // of a service for notifications
+	urlFile         string // the URL of a service for notifications
 	template        string
 	quiet           time.Duration
 	since           func() (time.Time, error)
@@ -97,21 +98,21 @@ type forwardFlags struct {
 
 func (f *forwardFlags) bind(c *cobra.Command) {
 	f.sink, f.overridesText, f.authoritiesText = os.Getenv("K_SINK"), os.Getenv("K_CE_OVERRIDES"), os.Getenv("K_CA_CERTS")
-	f.filter.Bind(c, "delta, intents, verdict, receipt or maintenance; the default is all five")
+	f.filter.Bind(c, "delta, intents, verdict, receipt, or maintenance; the default is all five")
 	flags := c.Flags()
-	flags.StringVar(&f.to, "to", "", "URL to post to (K_SINK), or slack, teams or webhook for notifications")
-	flags.StringVar(&f.urlFile, "url-file", "", "file with the URL of slack, teams or webhook")
-	flags.StringVar(&f.template, "template", "", "file with the template of notifications; the default is made for the service")
-	flags.DurationVar(&f.quiet, "quiet", notifyQuiet, "send a notification when no more of its events have come for so long")
-	flags.StringVar(&f.name, "name", "", "name under which the bus keeps how far it was; the default is made of the URL")
-	cmdutil.Choice(c, &f.mode, "mode", "", "binary: attributes as headers; structured: all in one JSON object", "binary", "structured")
-	f.since = cmdutil.Since(c, "begin this long ago when the name is new; the default is what happens from then on")
-	flags.IntVar(&f.parallel, "parallel", forwardParallel, "posts at once")
-	flags.DurationVar(&f.timeout, "timeout", post.DefaultTimeout, "time of one post")
-	flags.IntVar(&f.tries, "tries", bus.DefaultTries, "how often an event is tried that the sink answers and does not take")
-	flags.StringVar(&f.tokenFile, "token-file", "", "file with a bearer token, read anew for each post")
-	flags.BoolVar(&f.add, "add", false, "make the name on the bus, with the filters and --since, instead of forwarding")
-	flags.BoolVar(&f.remove, "remove", false, "forget the name, and how far it was, instead of forwarding")
+	flags.StringVar(&f.to, "to", "", "URL of the sink (K_SINK), or slack, teams, or webhook for notifications")
+	flags.StringVar(&f.urlFile, "url-file", "", "file with the URL for slack, teams, or webhook")
+	flags.StringVar(&f.template, "template", "", "file with the template of notifications; the default fits the service")
+	flags.DurationVar(&f.quiet, "quiet", notifyQuiet, "send a notification when no more of its events arrive for this time")
+	flags.StringVar(&f.name, "name", "", "name of the progress on the bus; the default is derived from the URL")
+	cmdutil.Choice(c, &f.mode, "mode", "", "binary (attributes as headers) or structured (one JSON object)", "binary", "structured")
+	f.since = cmdutil.Since(c, "with a new name, start this long ago; the default is to start with new events")
+	flags.IntVar(&f.parallel, "parallel", forwardParallel, "number of parallel posts")
+	flags.DurationVar(&f.timeout, "timeout", post.DefaultTimeout, "time limit of one post")
+	flags.IntVar(&f.tries, "tries", bus.DefaultTries, "how often to try an event that the sink answers but does not accept")
+	flags.StringVar(&f.tokenFile, "token-file", "", "file with a bearer token, read for each post")
+	flags.BoolVar(&f.add, "add", false, "create the name on the bus with the filters and --since, and exit")
+	flags.BoolVar(&f.remove, "remove", false, "remove the name and its progress from the bus, and exit")
 }
 
 // forwardPlan is the checked form of the flags.
@@ -119,7 +120,7 @@ type forwardPlan struct {
 	listener bus.Listener
 	filter   filter.Filter
 	post     post.Config
-	// template and quiet are those of notifications. nil: events are posted.
+	// template and quiet are for notifications. A nil template means that events are posted.
 	template *notify.Template
 	quiet    time.Duration
 }
@@ -161,7 +162,7 @@ func (f *forwardFlags) check(chosen filter.Filter) error {
 	}
 	switch {
 	case f.add && f.listener() == "":
-		return errors.New("--add: want --name, or --to with the URL that the name is made of")
+		return errors.New("--add: want --name, or --to with the URL that the name is derived from")
 	case f.url() == "" && !f.add:
 		return errors.New("no sink: name a URL with --to or K_SINK")
 	case chosen.Wants(filter.Scope), chosen.Wants(filter.Request):
@@ -181,10 +182,10 @@ func (f *forwardFlags) check(chosen filter.Filter) error {
 	return nil
 }
 
-// url is where to post: for notifications what the file has, or nothing.
+// url returns the URL of the sink. For notifications it returns the content of the file, or "".
 func (f *forwardFlags) url() string {
 	if f.notifies() {
-		text, _ := os.ReadFile(f.urlFile) // check says what is wrong
+		text, _ := os.ReadFile(f.urlFile) // check reports the error
 		return strings.TrimSpace(string(text))
 	}
 	return cmp.Or(f.to, f.sink)
@@ -200,8 +201,8 @@ func (f *forwardFlags) listener() string {
 	return NameOf(f.url())
 }
 
-// NameOf is a name for forwarding to a URL: its host and path to be read, and a hash that tells URLs apart and nothing about
-// what is secret in them.
+// NameOf returns a name for forwarding to a URL: its readable host and path, and a hash that distinguishes URLs without revealing
+// their secrets.
 func NameOf(to string) string {
 	words := ""
 	if u, err := url.Parse(to); err == nil {
@@ -217,7 +218,8 @@ func hashOf(url string) string {
 	return hex.EncodeToString(hash[:4])
 }
 
-// Overrides reads what Knative wants to be added to each event: {"extensions": {"NAME": "VALUE"}}. Empty: nothing.
+// Overrides parses the attributes that Knative adds to each event: {"extensions": {"NAME": "VALUE"}}. It returns nil for an empty
+// text.
 func Overrides(text string) (map[string]string, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil
@@ -230,7 +232,7 @@ func Overrides(text string) (map[string]string, error) {
 	}
 	lower := make(map[string]string, len(o.Extensions))
 	for name, value := range o.Extensions {
-		name = strings.ToLower(name) // as header names, they may come in any case
+		name = strings.ToLower(name) // like header names, they may have any case
 		if err := cloudevent.CheckExtension(name); err != nil {
 			return nil, err
 		}
@@ -242,7 +244,7 @@ func Overrides(text string) (map[string]string, error) {
 	return lower, nil
 }
 
-// addForward makes the consumer of a name.
+// addForward creates the consumer of a name.
 func addForward(c *cobra.Command, s *cmdutil.Flags, l bus.Listener) error {
 	if err := s.RefuseDryRun(); err != nil {
 		return err
@@ -260,7 +262,7 @@ func addForward(c *cobra.Command, s *cmdutil.Flags, l bus.Listener) error {
 func removeForward(c *cobra.Command, s *cmdutil.Flags, f forwardFlags) error {
 	name := f.listener()
 	if name == "" {
-		return fmt.Errorf("--remove: want --name, or --to with the URL that the name is made of")
+		return fmt.Errorf("--remove: want --name, or --to with the URL that the name is derived from")
 	}
 	if err := s.RefuseDryRun(); err != nil {
 		return err
@@ -274,19 +276,19 @@ func removeForward(c *cobra.Command, s *cmdutil.Flags, f forwardFlags) error {
 	})
 }
 
-// authorities are those that the machine trusts and those of a text in PEM, as Knative gives it to the source of events for
-// a sink whose certificate is vouched for within the cluster. nil, which means those of the machine alone, if the text is
-// empty. What is in the text besides certificates does not matter.
+// authorities returns the authorities of the system and of a text in PEM, which Knative provides for sinks with a certificate from
+// the cluster. It returns nil, which means the authorities of the system, if the text is empty. It ignores everything in the text
+// except certificates.
 func authorities(text string) (*x509.CertPool, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil
 	}
 	pool, err := x509.SystemCertPool()
 	if err != nil {
-		return nil, fmt.Errorf("authorities of this machine: %w", err)
+		return nil, fmt.Errorf("authorities of the system: %w", err)
 	}
 	if !pool.AppendCertsFromPEM([]byte(text)) {
-		return nil, errors.New("want certificates of authorities in PEM, got none that can be read")
+		return nil, errors.New("want certificates of authorities in PEM, got no readable one")
 	}
 	return pool, nil
 }

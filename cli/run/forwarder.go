@@ -35,12 +35,12 @@ type forwarder struct {
 	name     string
 	filter   filter.Filter
 	sink     *post.Client
-	notifier *notifier // nil: events are posted
+	notifier *notifier // nil means that events are posted
 	figures  forwardFigures
 	log      *slog.Logger
 
 	mu      sync.Mutex
-	trouble error // why the last post did not get through to the sink; nil: it did
+	trouble error // the error of the last post if it did not reach the sink
 }
 
 // forward posts events until ctx ends, and then finishes open posts.
@@ -57,7 +57,7 @@ func forward(ctx context.Context, s settings.Settings, p forwardPlan) error {
 	if err != nil {
 		return err
 	}
-	p.listener.Existing = options.NKeyFile != "" || options.CredsFile != "" // which may make no consumers
+	p.listener.Existing = options.NKeyFile != "" || options.CredsFile != "" // which must not create consumers
 	options.Log = s.Logger(os.Stderr)
 	web, status, err := serving.ListenForStatus(s, nil, serving.NewMetrics(), options.Log)
 	if err != nil {
@@ -110,7 +110,7 @@ func (f *forwarder) handle(ctx context.Context, e schemas.Event) error {
 	}
 	began := time.Now()
 	err := f.sink.Send(ctx, e)
-	if ctx.Err() != nil && err != nil { // it is told to stop, which says nothing about the sink
+	if ctx.Err() != nil && err != nil { // the process ends, which says nothing about the sink
 		return err
 	}
 	f.figures.posted(e.Time, err, began, time.Now())
@@ -118,7 +118,7 @@ func (f *forwarder) handle(ctx context.Context, e schemas.Event) error {
 	return err
 }
 
-// came remembers whether the sink is reachable.
+// came records whether the sink is reachable.
 func (f *forwarder) came(err error) {
 	if !errors.Is(err, delivery.ErrUnreachable) && !errors.Is(err, delivery.ErrUnauthorized) {
 		err = nil
@@ -126,7 +126,7 @@ func (f *forwarder) came(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err == nil && f.trouble != nil {
-		f.log.Info("the sink takes events again", "name", f.name)
+		f.log.Info("the sink accepts events again", "name", f.name)
 	}
 	f.trouble = err
 }
@@ -151,7 +151,7 @@ func (f *forwarder) measure(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		short, cancel := context.WithTimeout(ctx, backlogWithin)
-		if backlog, err := f.bus.Backlog(short, f.name); err == nil { // else it is seen in /readyz
+		if backlog, err := f.bus.Backlog(short, f.name); err == nil { // the error is in /readyz anyway
 			f.figures.behind(backlog)
 		}
 		cancel()
@@ -179,15 +179,15 @@ func newForwardFigures(r prometheus.Registerer) forwardFigures {
 	f := forwardFigures{
 		events: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "rehome_forward_events_total",
-			Help: "Posts by what came of them: delivered, again (tried later, if any tries are left) or refused (a dead letter).",
+			Help: "Posts by result: delivered, again (retried later, if tries are left), or refused (a dead letter).",
 		}, []string{"result"}),
 		seconds: auto.NewHistogram(prometheus.HistogramOpts{
-			Name: "rehome_forward_post_seconds", Help: "Time of a post until its answer.",
+			Name: "rehome_forward_post_seconds", Help: "Time from a post to its response.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}),
-		waiting: gauge("waiting_events", "Events of its channels that were not handed to the forwarder yet."),
-		open:    gauge("open_events", "Events that the forwarder has in hand: that it posts, or that wait to be tried again."),
-		lag:     gauge("lag_seconds", "How old the last event was when the sink had taken it. 0: the sink has all."),
+		waiting: gauge("waiting_events", "Events on its channels that were not delivered to the forwarder yet."),
+		open:    gauge("open_events", "Delivered events that the forwarder posts, or will retry."),
+		lag:     gauge("lag_seconds", "Age of the last event when the sink accepted it. 0 means that the sink has all events."),
 	}
 	for _, result := range []string{"delivered", "again", "refused"} {
 		f.events.WithLabelValues(result)

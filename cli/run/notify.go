@@ -90,7 +90,7 @@ func (n *notifier) add(e schemas.Event) {
 	}
 }
 
-// due returns the notifications that are due, and when the next one is. Zero: no group is open.
+// due returns the due notifications, and when the next one is due. Zero means that no group is open.
 func (n *notifier) due(all bool) ([]notify.Notification, time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -124,7 +124,7 @@ func (n *notifier) run(ctx context.Context) error {
 	return nil
 }
 
-// post posts a notification until the service has it or refuses it, or ctx ends.
+// post posts a notification until the service accepts or refuses it, or ctx ends.
 func (n *notifier) post(ctx context.Context, one notify.Notification) {
 	body, err := n.template.Render(one)
 	for delay := notifyRetry; err == nil; delay = min(2*delay, notifyRetryMost) {
@@ -147,5 +147,5 @@ func (n *notifier) post(ctx context.Context, one notify.Notification) {
 		case <-ctx.Done():
 		}
 	}
-	n.of.log.Error("a notification was not sent", "title", one.Title, "error", err)
+	n.of.log.Error("cannot send a notification", "title", one.Title, "error", err)
 }

@@ -19,24 +19,25 @@ import (
 	"github.com/rehome-dev/rehome/app/settings"
 )
 
-// longestAnswer limits what is read of an answer, in bytes.
+// longestAnswer limits the part of a response that is read, in bytes.
 const longestAnswer = 64 << 10
 
 func readyCommand() *cobra.Command {
 	timeout, authority := 3*time.Second, ""
 	c := &cobra.Command{
-		Use: "ready [URL]", Short: "Ask a process whether it is ready, for the health check of a container",
-		Long: "Ask a process whether it is ready, for the health check of a container without a shell. Without a URL it is the\n" +
-			"process that serves at REHOME_HTTP_ADDRESS as REHOME_HTTP_TLS says; else any URL such as https://127.0.0.1:8642/readyz.\n" +
-			"The certificate of a loopback address is not verified: no other machine can answer there.\n\n" +
-			"The exit code is 0 when it is ready and 1 when not; then it says what is missing.",
+		Use: "ready [URL]", Short: "Check whether a process is ready, for the health check of a container",
+		Long: "Check whether a process is ready, for the health check of a container without a shell. The default URL is /readyz at\n" +
+			"REHOME_HTTP_ADDRESS, with https unless REHOME_HTTP_TLS is off. Another URL can be given, such as\n" +
+			"https://127.0.0.1:8642/readyz. The certificate of a loopback address is not verified, because no other machine can\n" +
+			"answer there.\n\n" +
+			"The exit code is 0 if the process is ready. Otherwise it is 1, and the command prints the reason.",
 		Example: "  rehome ready\n" +
 			"  rehome ready http://127.0.0.1:8648/healthz\n" +
 			"  rehome ready https://rehome.rehome.svc:8642/readyz --ca-file ca.crt",
 		Args: cobra.MaximumNArgs(1),
 	}
-	c.Flags().DurationVar(&timeout, "timeout", timeout, "how long to wait for the answer")
-	c.Flags().StringVar(&authority, "ca-file", "", "file with the authorities to trust; none: those of the system")
+	c.Flags().DurationVar(&timeout, "timeout", timeout, "time limit for the response")
+	c.Flags().StringVar(&authority, "ca-file", "", "file with trusted authorities; the default is the authorities of the system")
 	c.RunE = func(c *cobra.Command, arguments []string) error {
 		target, err := ReadyURL(arguments)
 		if err != nil {
@@ -53,7 +54,7 @@ func readyCommand() *cobra.Command {
 	return c
 }
 
-// ReadyURL is what is asked: the argument, or the address of the settings. An address without a host is this machine's.
+// ReadyURL returns the URL to request: the argument, or the address in the settings. An address without a host means this machine.
 func ReadyURL(arguments []string) (*url.URL, error) {
 	if len(arguments) == 0 {
 		s, err := settings.Read()
@@ -83,7 +84,7 @@ func ReadyURL(arguments []string) (*url.URL, error) {
 // readyClient follows no redirects, and does not verify the certificate of a loopback address.
 func readyClient(target *url.URL, authority string) (*http.Client, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if ip := net.ParseIP(target.Hostname()); target.Hostname() == "localhost" || ip != nil && ip.IsLoopback() {
+	if settings.IsLoopback(target.Hostname()) {
 		config.InsecureSkipVerify = authority == ""
 	}
 	if authority != "" {
@@ -109,7 +110,7 @@ func askReady(ctx context.Context, client *http.Client, target *url.URL) error {
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		if inner, ok := errors.AsType[*url.Error](err); ok { // which says the URL once more
+		if inner, ok := errors.AsType[*url.Error](err); ok { // which repeats the URL
 			err = inner.Err
 		}
 		return fmt.Errorf("%s does not answer: %w", target, err)

@@ -21,7 +21,7 @@ import (
 const (
 	// servedAt is the default address.
 	servedAt = "127.0.0.1:8080"
-	// drainWithin is less than the 30 seconds that Kubernetes gives a pod to end.
+	// drainWithin is less than the default 30-second grace period of a pod.
 	drainWithin = 25 * time.Second
 )
 
@@ -29,22 +29,22 @@ func serveCommand() *cobra.Command {
 	address := ""
 	c := &cobra.Command{
 		Use:   "serve STRATEGY",
-		Short: "Answer scopes over HTTP with one strategy, as a CloudEvents function for Knative or any Deployment",
-		Long: "Answer scopes over HTTP with one strategy. A scope is posted to / as a CloudEvent, binary, structured or in a\n" +
-			"batch, and the answer is a CloudEvent with the pods that should move. It needs neither a cluster nor a bus, and\n" +
-			"keeps nothing between requests. /metrics, /healthz and /readyz are served at the same address.\n\n" +
-			"Where it listens: at --address; else at all addresses with the port that the variable PORT names, as Knative\n" +
-			"sets it; else at " + servedAt + ".",
+		Short: "Serve one strategy over HTTP, as a CloudEvents function for Knative or any Deployment",
+		Long: "Serve one strategy over HTTP. Clients post a scope to / as a CloudEvent in binary, structured, or batch mode, and\n" +
+			"get a CloudEvent with the pods that should move. The command needs no cluster and no bus, and keeps nothing between\n" +
+			"requests. It also serves /metrics, /healthz, and /readyz.\n\n" +
+			"It listens at --address. The default is all addresses with the port in the variable PORT, which Knative sets, or\n" +
+			servedAt + " without PORT.",
 		Example: "  rehome serve RemovePodsViolatingNodeTaints\n\n" +
-			"  # Ask it, from another terminal, in a checkout of the repository:\n" +
+			"  # Call it from another terminal, in a checkout of the repository:\n" +
 			"  curl -H 'Content-Type: application/cloudevents+json' \\\n" +
 			"    --data-binary @schemas/v1/examples/scope.json http://" + servedAt + "/\n\n" +
-			"  # As a container that Knative or a Deployment runs:\n" +
+			"  # In a container of Knative or a Deployment:\n" +
 			"  PORT=8080 REHOME_LOG_FORMAT=json rehome serve PodLifeTime",
 		Args: cobra.ExactArgs(1), ValidArgs: cmdutil.Known(functions.All()),
 	}
 	s := cmdutil.Settings(c)
-	c.Flags().StringVar(&address, "address", "", "where to listen, such as :8080 (PORT)")
+	c.Flags().StringVar(&address, "address", "", "address to listen at, such as :8080 (PORT)")
 	c.RunE = func(c *cobra.Command, names []string) error {
 		chosen, err := cmdutil.Choose(functions.All(), names)
 		if err != nil {
@@ -55,7 +55,7 @@ func serveCommand() *cobra.Command {
 	return c
 }
 
-// ServeFunction answers scopes with f until ctx ends, and then finishes the requests that it has begun.
+// ServeFunction answers scopes with f until ctx ends, and then finishes open requests.
 func ServeFunction(ctx context.Context, s settings.Settings, f functions.Function, address string) error {
 	if err := s.Check(); err != nil {
 		return err
@@ -88,8 +88,8 @@ func ServeFunction(ctx context.Context, s settings.Settings, f functions.Functio
 	return web.Serve(ctx)
 }
 
-// Listen takes the address, or the port at all addresses. The timeouts leave time for the first request: a busy client makes
-// connections in advance, and not every client repeats a request whose connection was closed.
+// Listen listens at the address, or at the port of all addresses. The timeouts leave time for the first request: a busy client opens
+// connections in advance, and not every client retries a request whose connection was closed.
 func Listen(s settings.Settings, address, port string, log *slog.Logger) (*serving.Server, error) {
 	source := "--address"
 	if address == "" && port != "" {

@@ -10,18 +10,17 @@ import (
 func onceCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "once",
-		Short: "Evaluate everything once, evict what should move, print each verdict and exit",
-		Long: "Evaluate everything once, evict what should move, print each verdict and exit: for a Job or a CronJob, without a\n" +
-			"bus.\n\n" +
-			"Every strategy of the policy evaluates everything, in the order of the file. Its pods are moved before the next\n" +
-			"strategy runs, by all rules of the actuator: rate, moves in flight, circuit breakers, restarts. A pod that a\n" +
-			"PodDisruptionBudget holds is deferred and not tried again; a pod that would move without its protection is rejected.\n" +
-			"The output is that of rehome simulate. With --dry-run the API server is called with dryRun=All.\n\n" +
-			"It takes the lease of the actuator, so it does not run beside `rehome run`; a dry run takes none. The exit code is 0\n" +
-			"if everything was decided and no call failed.",
-		Example: "  # What would it evict, in the cluster that kubectl talks to?\n" +
+		Short: "Evaluate everything once, evict pods, print each verdict, and exit",
+		Long: "Evaluate everything once, evict pods, print each verdict, and exit: for a Job or a CronJob, without a bus.\n\n" +
+			"Every strategy of the policy evaluates everything, in the order of the file. Its pods move before the next strategy\n" +
+			"runs, by all rules of the actuator: rate, moves in flight, circuit breakers, and restarts. A pod that a\n" +
+			"PodDisruptionBudget blocks is deferred and not tried again. A pod that would move without its protection is\n" +
+			"rejected. The output has the format of rehome simulate. With --dry-run, calls to the API server have dryRun=All.\n\n" +
+			"The command holds the lease of the actuator, so it does not run beside `rehome run`; a dry run needs no lease. The\n" +
+			"exit code is 0 if everything was evaluated and no call failed.",
+		Example: "  # Print what it would evict, in the cluster of the current kubectl context:\n" +
 			"  rehome once --dry-run --policy deploy/policy.yaml\n\n" +
-			"  # Evict it, and keep what became of each pod:\n" +
+			"  # Evict, and store the verdict on each pod:\n" +
 			"  rehome once --policy deploy/policy.yaml -o json > verdicts.json",
 		Args: cobra.NoArgs,
 	}

@@ -17,18 +17,19 @@ import (
 
 func policyCommand() *cobra.Command {
 	return cmdutil.Group(&cobra.Command{
-		Use: "policy", Short: "Check, explain or convert a policy file, or print its JSON Schema; no cluster is needed",
+		Use: "policy", Short: "Check, explain, or convert a policy file, or print its JSON Schema, without a cluster",
 	}, policyCheckCommand(), policyExplainCommand(), policyConvertCommand(), policySchemaCommand())
 }
 
 func policyExplainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain FILE",
-		Short: "Explain a policy: what wakes each strategy, which pods it moves, and which it protects",
-		Long: "Explain a policy: for each profile and strategy which pods it moves, which changes wake it, and which of its\n" +
-			"arguments differ from the defaults; then which rules protect a pod of the profile. - reads standard input.",
+		Short: "Explain a policy: which pods each strategy moves, and when, and which pods are protected",
+		Long: "Explain a policy. For each profile and strategy the output says which pods it moves, which changes cause an\n" +
+			"evaluation, and which arguments differ from the defaults, and then which rules protect a pod of the profile. - reads\n" +
+			"standard input.",
 		Example: "  rehome policy explain deploy/policy.yaml\n\n" +
-			"  # The policy of kubernetes-sigs/descheduler, as it runs in a cluster:\n" +
+			"  # The policy of a running kubernetes-sigs/descheduler:\n" +
 			"  kubectl -n kube-system get configmap descheduler-policy-configmap -o jsonpath='{.data.policy\\.yaml}' |\n" +
 			"    rehome policy explain -",
 		Args: cobra.ExactArgs(1),
@@ -47,10 +48,10 @@ func policySchemaCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema",
 		Short: "Print the JSON Schema of the policy file, for editors",
-		Long: "Print the JSON Schema of a policy of any version. An editor that knows it completes and checks the fields while you\n" +
-			"type. rehome policy check also checks how fields depend on each other. Each release has the schema as a file.",
+		Long: "Print the JSON Schema of a policy of any version. Editors use it to complete and check fields while you type.\n" +
+			"`rehome policy check` also checks dependencies between fields. Each release has the schema as a file.",
 		Example: "  rehome policy schema > policy.schema.json\n" +
-			"  # The first line of a policy, for editors with the YAML language server:\n" +
+			"  # First line of a policy for editors with the YAML language server:\n" +
 			"  # yaml-language-server: $schema=policy.schema.json",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -64,11 +65,10 @@ func policyConvertCommand() *cobra.Command {
 	to := ""
 	c := &cobra.Command{
 		Use:   "convert FILE",
-		Short: "Write a policy of any version as one of another",
-		Long: "Write a policy of descheduler/v1alpha1, descheduler/v1alpha2 or rehome.dev/v1alpha1 as one of another version, to\n" +
-			"standard output. Presets become profiles. Default values and comments are left out.\n" +
-			"- reads standard input.\n" +
-			"Rehome reads all three versions; convert a file to continue with a newer version.",
+		Short: "Convert a policy to another version",
+		Long: "Convert a policy of descheduler/v1alpha1, descheduler/v1alpha2, or rehome.dev/v1alpha1 to another version, and print\n" +
+			"it. Presets become profiles. Defaults and comments are omitted. - reads standard input.\n\n" +
+			"Rehome reads all three versions. Convert a file to continue with a newer version.",
 		Example: "  rehome policy convert old.yaml > policy.yaml\n" +
 			"  rehome policy convert --to " + policy.DeschedulerVersion + " old.yaml",
 		Args: cobra.ExactArgs(1),
@@ -93,20 +93,20 @@ func policyCheckCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "check FILE...",
 		Short: "Check policy files and print all problems",
-		Long: "Say everything that is wrong with policy files, one problem a line:\n" +
-			"FILE:LINE: FIELD: what is wrong; what would be right.\n" +
-			"- reads standard input. Warnings follow the line of a file that is right. The exit code is 0 when all files are right,\n" +
-			"and 1 when one is not.\n" +
-			"With -o json each problem is an object with the fields file, line, field, wrong, got and right; no output means that\n" +
-			"all is right.",
+		Long: "Check policy files and print all problems, one per line:\n" +
+			"  FILE:LINE: FIELD: PROBLEM; FIX\n" +
+			"- reads standard input. For a valid file, the output is a summary and warnings. The exit code is 0 if all files are\n" +
+			"valid, and 1 otherwise.\n\n" +
+			"With -o json, each problem is an object with the fields file, line, field, wrong, got, and right. No output means\n" +
+			"that all files are valid.",
 		Example: "  rehome policy check deploy/policy.yaml\n" +
 			"  rehome policy check -o json policies/*.yaml\n\n" +
-			"  # Before it is applied:\n" +
+			"  # Check a policy before you apply it:\n" +
 			"  helm template . | yq 'select(.kind == \"ConfigMap\").data[\"policy.yaml\"]' | rehome policy check -",
 		Args: cobra.MinimumNArgs(1),
 	}
 	format := ""
-	cmdutil.Choice(c, &format, "output", "o", "json: one problem a line", "", "json")
+	cmdutil.Choice(c, &format, "output", "o", "json: one problem per line", "", "json")
 	c.RunE = func(c *cobra.Command, names []string) error {
 		return checkPolicies(names, c.InOrStdin(), c.OutOrStdout(), format == "json")
 	}
@@ -137,7 +137,7 @@ func checkPolicies(names []string, stdin io.Reader, out io.Writer, asJSON bool) 
 		}
 	}
 	if wrong > 0 {
-		return fmt.Errorf("%d of %s cannot be used", wrong, cmdutil.Count(len(names), "policy file"))
+		return fmt.Errorf("%d of %s invalid", wrong, cmdutil.Count(len(names), "policy file"))
 	}
 	return nil
 }

@@ -23,23 +23,22 @@ import (
 
 func schemasCommand() *cobra.Command {
 	return cmdutil.Group(&cobra.Command{
-		Use: "schemas", Short: "List, print or apply the JSON Schemas of the events; no cluster and no bus is needed",
+		Use: "schemas", Short: "List, print, or apply the JSON Schemas of the events, without a cluster or a bus",
 	}, schemasListCommand(), schemasPrintCommand(), schemasValidateCommand())
 }
 
 func schemasListCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "list",
-		Short: "List the types of events, with their schemas and the NATS subjects that they are published on",
-		Long: "List the types of events, with their schemas and the NATS subjects that they are published on. Placeholders\n" +
-			"are in capitals. With -o json each type is an object on a line of its own with the fields type, schema and\n" +
-			"subjects.",
+		Short: "List the event types with their schemas and NATS subjects",
+		Long: "List the event types with their schemas and NATS subjects. Placeholders are in capitals. With -o json, the output\n" +
+			"has one object per line and type, with the fields type, schema, and subjects.",
 		Example: "  rehome schemas list\n" +
 			"  rehome schemas list -o json",
 		Args: cobra.NoArgs,
 	}
 	format := ""
-	cmdutil.Choice(c, &format, "output", "o", "json: one type a line", "", "json")
+	cmdutil.Choice(c, &format, "output", "o", "json: one type per line", "", "json")
 	c.RunE = func(c *cobra.Command, _ []string) error { return listSchemas(c.OutOrStdout(), format == "json") }
 	return c
 }
@@ -86,14 +85,14 @@ func schemasPrintCommand() *cobra.Command {
 	example := false
 	c := &cobra.Command{
 		Use:   "print NAME",
-		Short: "Print a JSON Schema, or with --example an event of that type",
-		Long: "Print a JSON Schema as it is published, or with --example a complete event. NAME is a type of event such as\n" +
-			"dev.rehome.verdict.v1, or its noun: " + strings.Join(schemaNouns(), ", ") + "; event is the envelope of all of them.\n" +
-			"With --example it can be the name of one of several examples:\n" +
+		Short: "Print the JSON Schema of an event type, or with --example an event",
+		Long: "Print a published JSON Schema, or with --example a complete event. NAME is an event type such as\n" +
+			"dev.rehome.verdict.v1, or its noun: " + strings.Join(schemaNouns(), ", ") + "; event is the envelope of all types.\n" +
+			"With --example it can also be the name of an example:\n" +
 			wrapped(exampleNames()) + ".",
 		Example: "  rehome schemas print verdict\n" +
 			"  rehome schemas print scope-workload --example\n\n" +
-			"  # All schemas beside each other, for a validator that follows their references:\n" +
+			"  # Files with all schemas, for a validator that follows their references:\n" +
 			"  for name in event delta scope intents verdict; do rehome schemas print $name > $name.schema.json; done",
 		Args: cobra.ExactArgs(1), ValidArgs: schemaNouns(),
 	}
@@ -163,21 +162,22 @@ func schemasValidateCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "validate [FILE...]",
 		Short: "Check events against their schemas and print all problems",
-		Long: "Check events in the structured mode of CloudEvents against their schemas: one JSON object, a JSON array of them, or one\n" +
-			"after another as `rehome events -o json` prints them. Without a FILE, and for -, they are read from standard input. Each\n" +
-			"field that is wrong or missing is a line; the first event is 0:\n" +
-			"FILE[INDEX]: TYPE: JSON POINTER: got the value, want what would be right.\n\n" +
-			"The schemas are open: they allow unknown fields and values, since a newer version of Rehome may send them. --strict,\n" +
-			"for programs that write events, reports these too, in events without other problems.\n\n" +
-			"The exit code is 0 if all events are valid. With -o json each problem is an object with the fields file, index, type, field, got and\n" +
-			"want; no output means that all is valid.",
+		Long: "Check events in the structured mode of CloudEvents against their schemas. The input is one JSON object, a JSON\n" +
+			"array, or several objects like the output of `rehome events -o json`. Without a FILE, and for -, the command reads\n" +
+			"standard input. It prints one line for each wrong or missing field; the index of the first event is 0:\n" +
+			"  FILE[INDEX]: TYPE: JSON POINTER: got VALUE, want DESCRIPTION\n\n" +
+			"The schemas are open: they allow unknown fields and values, because a newer version of Rehome may send them.\n" +
+			"--strict is for programs that write events, and also reports unknown fields and values in events without other\n" +
+			"problems.\n\n" +
+			"The exit code is 0 if all events are valid. With -o json, each problem is an object with the fields file, index,\n" +
+			"type, field, got, and want. No output means that all events are valid.",
 		Example: "  rehome events --since 1h -o json | rehome schemas validate\n" +
-			"  rehome schemas validate --strict answer.json    # what a function of your own answers\n" +
+			"  rehome schemas validate --strict answer.json    # the answer of your own function\n" +
 			"  rehome schemas print intents --example | rehome schemas validate -o json -",
 	}
-	c.Flags().BoolVar(&strict, "strict", strict, "refuse fields and values that the schemas do not know")
+	c.Flags().BoolVar(&strict, "strict", strict, "also report unknown fields and values")
 	format := ""
-	cmdutil.Choice(c, &format, "output", "o", "json: one problem a line", "", "json")
+	cmdutil.Choice(c, &format, "output", "o", "json: one problem per line", "", "json")
 	c.RunE = func(c *cobra.Command, names []string) error {
 		sources, err := eventSources(names, c.InOrStdin())
 		if err != nil {
@@ -257,8 +257,7 @@ func (c *eventCheck) all(sources []cmdutil.Source) error {
 	return nil
 }
 
-// source checks the events in one source and returns how many there are. What is not JSON counts as one, and nothing
-// behind it is read.
+// source checks the events in one source and returns their number. Invalid JSON counts as one event and ends the source.
 func (c *eventCheck) source(s cmdutil.Source) (int, error) {
 	n := 0
 	values := json.NewDecoder(bytes.NewReader(s.Data))
@@ -291,7 +290,7 @@ func (c *eventCheck) event(file string, index int, event json.RawMessage) error 
 	var head struct {
 		Type any `json:"type"`
 	}
-	_ = json.Unmarshal(event, &head) // what is no object has no type
+	_ = json.Unmarshal(event, &head) // only an object has a type
 	typ, _ := head.Type.(string)
 	for _, v := range c.forms {
 		err := v.Validate(event)

@@ -34,7 +34,7 @@ func printSettlement(w io.Writer, s simulate.Settlement) error {
 	case s.Settled:
 		fmt.Fprintf(t, "settled after %s", cmdutil.Count(len(s.Rounds)-1, "round"))
 	case s.Loop != nil && *s.Loop == 0:
-		fmt.Fprintf(t, "a loop: round %d leads back to the beginning", len(s.Rounds))
+		fmt.Fprintf(t, "a loop: round %d leads back to the first state", len(s.Rounds))
 	case s.Loop != nil:
 		fmt.Fprintf(t, "a loop: round %d leads back to the state after round %d", len(s.Rounds), *s.Loop)
 	default:
@@ -44,7 +44,8 @@ func printSettlement(w io.Writer, s simulate.Settlement) error {
 	return t.Flush()
 }
 
-// printMoves prints the moves of a round and the pods that found a node; of the last round also the pods that should move and do not.
+// printMoves prints the moves of a round and the pods that got a node. For the last round it also prints the pods that should move
+// and do not.
 func printMoves(w io.Writer, r simulate.Round, last bool) {
 	rows := [][]string{}
 	for _, m := range r.Moves {
@@ -97,7 +98,7 @@ func printChanges(w io.Writer, before, after simulate.State) {
 	}
 }
 
-// fact is a number of a state. wrong: a strategy would improve it, or a constraint forbids it.
+// fact is a number of a state. wrong means that a strategy would improve it, or that it violates a constraint.
 type fact struct {
 	name, value string
 	wrong       bool

@@ -1,4 +1,4 @@
-// Package try holds the commands that need no running Rehome.
+// Package try has the commands that need no running Rehome.
 //
 //	simulate.go         simulate: a policy on objects from files
 //	settlement.go       the rounds of simulate --until-settled as text
@@ -38,43 +38,44 @@ func simulateCommand() *cobra.Command {
 	var ask simulation
 	c := &cobra.Command{
 		Use:   "simulate --policy FILE --objects FILE...",
-		Short: "Show which pods a policy would move, from files of objects; no cluster is needed",
-		Long: "Show which pods a policy would move, from files of objects; no cluster is needed and nothing is changed.\n\n" +
-			"The objects are those that kubectl prints, as YAML or JSON, or written by hand: nodes, pods and\n" +
-			"PodDisruptionBudgets, and what pods refer to; NodeMetrics and PodMetrics for a policy that goes by load. Kinds\n" +
-			"that say nothing about it are left out. Every strategy of the policy is asked about everything once, in the order\n" +
-			"of the file; one node alone is enough. A pod is\n" +
-			"  evicted   it would move\n" +
-			"  deferred  it should move, and a PodDisruptionBudget holds it: the disruptions that its status allows are used up\n" +
-			"  rejected  it would move if nothing protected it. A strategy that chooses among the pods of a group can name one\n" +
-			"            here that it would not have chosen first.\n" +
+		Short: "Predict which pods a policy would move, from object files and without a cluster",
+		Long: "Predict which pods a policy would move, from object files. The command needs no cluster and changes nothing.\n\n" +
+			"The objects are YAML or JSON from kubectl, or written manually: nodes, pods, PodDisruptionBudgets, and the objects\n" +
+			"that pods refer to, and NodeMetrics and PodMetrics for a policy that uses the load. Other kinds are ignored. Every\n" +
+			"strategy of the policy evaluates everything once, in the order of the file. One node is enough. The outcome of a pod\n" +
+			"is\n" +
+			"  evicted   the pod would move\n" +
+			"  deferred  the pod should move, but a PodDisruptionBudget allows no further disruption according to its status\n" +
+			"  rejected  the pod would move if no rule protected it. A strategy that chooses pods of a group can name a pod here that\n" +
+			"            it would not have chosen first.\n" +
 			"The same input gives the same output.\n\n" +
-			"With --until-settled the policy is applied again and again, until no pod moves, a state repeats, or --rounds is\n" +
-			"reached. After each round the moved pods are gone. The replacement of a pod runs where the scheduler would place it,\n" +
-			"as package fit/score predicts with scheduler.profile of the policy; without a node for it, it is Pending. All rounds\n" +
-			"have the same time, replacements are new and ready, and limits count anew in each round. The output has the moves of\n" +
-			"each round and the numbers that they change: pods that a strategy wants to move, skew, and requests on nodes.\n\n" +
-			"With -o json each pod is an object on a line of its own with the fields pod, node, strategy, profile, outcome, reason\n" +
-			"and message; with --until-settled there is one object with all rounds. The exit code is 0 when it is decided, whether\n" +
-			"or not something would move.",
-		Example: "  # A policy before it is applied:\n" +
+			"With --until-settled, the command applies the policy again and again until no pod moves, a state repeats, or\n" +
+			"--rounds is reached. After each round the moved pods are gone, and their replacements run where the scheduler would\n" +
+			"place them, as package fit/score predicts with scheduler.profile of the policy. Replacements without a node are\n" +
+			"Pending. All rounds have the same time, replacements are new and ready, and each round counts limits from zero. The\n" +
+			"output has the moves of each round and the numbers that they change: pods that a strategy wants to move, skew, and\n" +
+			"requests on nodes.\n\n" +
+			"With -o json, the output has one object per line and pod, with the fields pod, node, strategy, profile, outcome,\n" +
+			"reason, and message. With --until-settled, it is one object with all rounds. The exit code is 0 if the simulation\n" +
+			"succeeds, whether or not pods would move.",
+		Example: "  # Check a policy before you apply it:\n" +
 			"  kubectl get nodes,pods,pdb,ns,pvc,pv,sc,priorityclasses -A -o yaml |\n" +
 			"    rehome simulate --policy deploy/policy.yaml --objects -\n\n" +
-			"  # What it would do tomorrow, as JSON:\n" +
+			"  # At another time, as JSON:\n" +
 			"  rehome simulate --policy deploy/policy.yaml --objects docs/examples/objects.yaml --now 2030-01-02T00:00:00Z -o json\n\n" +
-			"  # All moves that follow from the first ones, and where the pods end:\n" +
+			"  # All further moves, and the final nodes of the pods:\n" +
 			"  rehome simulate --until-settled --policy deploy/policy.yaml --objects docs/examples/objects.yaml\n\n" +
-			"  # Files of several places:\n" +
+			"  # Several files:\n" +
 			"  rehome simulate --policy deploy/policy.yaml --objects nodes.json --objects manifests/",
 		Args: cobra.NoArgs,
 	}
 	s := cmdutil.Settings(c).Policy()
 	f := c.Flags()
-	f.StringArrayVar(&ask.objects, "objects", nil, "file or directory with objects, or - for standard input; may be given again")
-	f.StringVar(&ask.now, "now", "", "the time to decide at, as in 2030-01-02T15:04:05Z; the default is now")
-	f.BoolVar(&ask.noLimits, "no-limits", false, "without the policy's limits on how many pods are moved")
-	f.BoolVar(&ask.settled, "until-settled", false, "apply the policy again, with replacements where the scheduler would place them, until nothing moves")
-	f.IntVar(&ask.rounds, "rounds", 10, "with --until-settled: at most this many rounds")
+	f.StringArrayVar(&ask.objects, "objects", nil, "file or directory with objects, or - for standard input; repeatable")
+	f.StringVar(&ask.now, "now", "", "time of the decisions, such as 2030-01-02T15:04:05Z; the default is now")
+	f.BoolVar(&ask.noLimits, "no-limits", false, "ignore the policy's limits on the number of moves")
+	f.BoolVar(&ask.settled, "until-settled", false, "repeat with the replacements on their predicted nodes until nothing moves")
+	f.IntVar(&ask.rounds, "rounds", 10, "with --until-settled: the largest number of rounds")
 	format := outputFlag(c)
 	cmdutil.Must(c.MarkFlagRequired("objects"))
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -100,10 +101,10 @@ func simulateCommand() *cobra.Command {
 	return c
 }
 
-// outputFlag gives c the flag -o for verdicts.
+// outputFlag adds the flag -o for verdicts to c.
 func outputFlag(c *cobra.Command) *string {
 	format := ""
-	cmdutil.Choice(c, &format, "output", "o", "json: one pod a line", "", "json")
+	cmdutil.Choice(c, &format, "output", "o", "json: one pod per line", "", "json")
 	return &format
 }
 
@@ -167,13 +168,13 @@ func readObjects(names []string, stdin io.Reader, notes io.Writer) ([]metav1.Obj
 		left = append(left, fmt.Sprintf("%d %s", found.LeftOut[kind], kind))
 	}
 	if len(left) > 0 {
-		fmt.Fprintln(notes, "left out, since no decision rests on them:", strings.Join(left, ", "))
+		fmt.Fprintln(notes, "ignored, because no decision depends on them:", strings.Join(left, ", "))
 	}
 	noteLostPods(found.Objects, notes)
 	return found.Objects, nil
 }
 
-// Deciding are the kinds that decisions rest on.
+// Deciding returns the kinds that decisions depend on.
 func Deciding() []schema.GroupVersionKind {
 	var kinds []schema.GroupVersionKind
 	for version, names := range map[schema.GroupVersion][]string{
@@ -192,8 +193,7 @@ func Deciding() []schema.GroupVersionKind {
 	return kinds
 }
 
-// idle are kinds that belong to what is decided, though nothing is read from them: what a pod needs of its owner is in the
-// pod.
+// idle returns kinds that are related to decisions but never read, because a pod has the necessary fields of its owner.
 func idle() []schema.GroupKind {
 	return []schema.GroupKind{
 		{Group: "apps", Kind: "ReplicaSet"}, {Group: "apps", Kind: "Deployment"}, {Group: "apps", Kind: "StatefulSet"},
@@ -202,7 +202,7 @@ func idle() []schema.GroupKind {
 
 const notedNodes = 5
 
-// noteLostPods warns of pods on missing nodes: the simulation ignores them.
+// noteLostPods warns about pods on missing nodes, which the simulation ignores.
 func noteLostPods(found []metav1.Object, notes io.Writer) {
 	there := map[string]bool{}
 	for _, o := range found {
@@ -218,10 +218,10 @@ func noteLostPods(found []metav1.Object, notes io.Writer) {
 	}
 	for i, node := range slices.Sorted(maps.Keys(lost)) {
 		if i == notedNodes {
-			fmt.Fprintf(notes, "warning: the same is true of %s more\n", cmdutil.Count(len(lost)-notedNodes, "node"))
+			fmt.Fprintf(notes, "warning: the same applies to %s more\n", cmdutil.Count(len(lost)-notedNodes, "node"))
 			return
 		}
-		fmt.Fprintf(notes, "warning: node %s is not among the objects, so nothing is decided about %s on it, such as %s\n",
+		fmt.Fprintf(notes, "warning: node %s is missing, so the simulation ignores %s on it, such as %s\n",
 			node, cmdutil.Count(len(lost[node]), "pod"), lost[node][0])
 	}
 }

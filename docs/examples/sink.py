@@ -1,4 +1,4 @@
-"""Prints the verdicts that `rehome forward --type verdict` posts. It needs nothing but Python.
+"""Prints the verdicts that `rehome forward --type verdict` posts. It needs only Python.
 
     python3 sink.py 8080
     rehome forward --to http://127.0.0.1:8080/ --type verdict
@@ -8,7 +8,7 @@ import http.server
 import json
 import sys
 
-seen = set()  # an event can come again: the same source and id is the same event
+seen = set()  # an event can be repeated with the same source and id
 
 
 class Sink(http.server.BaseHTTPRequestHandler):
@@ -21,9 +21,9 @@ class Sink(http.server.BaseHTTPRequestHandler):
             seen.add(event)
             pod = data["intent"]["pod"]
             line = f"{data['outcome']} {pod['namespace']}/{pod['name']} {data['message']}\n"
-            sys.stdout.write(line)  # in one piece, since each connection has a thread of its own
+            sys.stdout.write(line)  # in one write, because each connection has its own thread
             sys.stdout.flush()
-        self.send_response(204)  # taken, or nothing for us: it need not come again
+        self.send_response(204)  # received; no retry needed
         self.end_headers()
 
     def log_message(self, *_):

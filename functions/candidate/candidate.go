@@ -1,5 +1,4 @@
-// Package candidate answers the questions that several strategies have about pods: which pods a strategy may move, and
-// in which order.
+// Package candidate has the common questions of strategies about pods: which pods a strategy may move, and in what order.
 //
 //	candidate.go   Selection, Movable, Intents; Ready and Tolerates: one pod and its node
 //	order.go       Compare: the cheapest moves first

@@ -80,7 +80,7 @@ func (c decision) check(t *testing.T) {
 	})
 }
 
-func TestANodeKeepsNoMoreReplicasThanAnEvenSpreadNeeds(t *testing.T) {
+func TestEvenSpread(t *testing.T) {
 	two, three := []schemas.NodeGroup{alike("node-1", "node-2")}, []schemas.NodeGroup{alike("node-1", "node-2", "node-3")}
 	a, b, c, d := replica("a", "node-1"), replica("b", "node-1"), replica("c", "node-1"), replica("d", "node-1")
 	for _, c := range []decision{

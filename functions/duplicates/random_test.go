@@ -173,7 +173,7 @@ func deepCopy(s schemas.WorkloadScope) schemas.WorkloadScope {
 // pile is the pods of one group on one node.
 type pile struct{ node, image string }
 
-// piles returns the names of the movable pods of each pile, in the order in which they should leave.
+// piles returns the names of the movable pods of each pile, in the expected order of their moves.
 func piles(s schemas.WorkloadScope) map[pile][]types.UID {
 	sorted := slices.SortedFunc(slices.Values(s.Pods), func(x, y schemas.ScopedPod) int { return candidate.Compare(&x.Pod, &y.Pod) })
 	all := map[pile][]types.UID{}
@@ -272,7 +272,7 @@ func TestNoMoreMovesAfterwards(t *testing.T) {
 	}
 }
 
-// emptiest returns the node with the fewest pods of the pod's group on which the pod fits.
+// emptiest returns the node with the fewest pods of the pod's group among the nodes that the pod fits.
 func emptiest(s schemas.WorkloadScope, p *schemas.ScopedPod) string {
 	best, least := "", len(s.Pods)+1
 	for _, g := range s.Nodes {

@@ -11,8 +11,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// mostExact is the number of connected pods up to which exits finds the smallest set. The search takes less than a
-// millisecond.
+// mostExact limits the number of connected pods for which exits finds the smallest set. The search takes less than a millisecond.
 const mostExact = 20
 
 // conflicts is a graph. Each edge joins a pod and another one that it repels: one of the two must leave. Candidates

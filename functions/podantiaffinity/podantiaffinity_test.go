@@ -145,7 +145,7 @@ func TestArgumentsThatMakeNoSenseAreRefused(t *testing.T) {
 		`labelSelector.matchExpressions[0].operator: not a valid selector operator, got "Near"`)
 }
 
-// atRandom returns a domain in which many pods repel others.
+// atRandom returns a random domain where many pods repel others.
 func atRandom(r *rand.Rand) schemas.DomainScope {
 	n := r.IntN(12)
 	var all pods
@@ -167,7 +167,7 @@ func atRandom(r *rand.Rand) schemas.DomainScope {
 	return scope(all...)
 }
 
-func TestEveryMoveIsNeededAndNoForbiddenNeighbourIsLeft(t *testing.T) {
+func TestMovesAreMinimalAndSufficient(t *testing.T) {
 	r := test.Random(t)
 	moved, spared := 0, 0
 	for range 2000 {
@@ -290,7 +290,7 @@ func TestFewestAndCheapest(t *testing.T) {
 }
 
 func BenchmarkDecide(b *testing.B) {
-	// The default maximum of pods of a kubelet, all of which repel each other.
+	// As many pods as a kubelet allows by default. All of them repel each other.
 	var all pods
 	for i := range 110 {
 		p := pod(fmt.Sprintf("p%03d", i), options{test.Labelled("tier", "web"), test.Priority(int32(i * 37 % 5))})

@@ -10,8 +10,8 @@ import (
 	test "github.com/rehome-dev/rehome/test/functionstest"
 )
 
-// hosts returns 4,995 pods on 1,000 nodes, a third of which are new and empty. Every pod fits all of them, or the pods
-// of each node fit some of their own.
+// hosts returns 4,995 pods on 1,000 nodes. A third of the nodes are new and empty. Every pod fits on all nodes, or the pods of
+// each node fit on a few.
 func hosts(picky bool) schemas.SpreadScope {
 	s := scope(constraint(1, over(corev1.LabelHostname)))
 	name := func(i int) string { return fmt.Sprintf("node-%04d", i) }
@@ -38,7 +38,7 @@ func hosts(picky bool) schemas.SpreadScope {
 	return roomy(s)
 }
 
-// zones returns 5,000 pods in three zones, the last of which was down for a while.
+// zones returns 5,000 pods in three zones. The last zone was down for a while.
 func zones() schemas.SpreadScope {
 	return scope(constraint(1), full("eu-1a", pods("a", 2500, fits{"eu-1c"})), full("eu-1b", pods("b", 2500, fits{"eu-1c"})),
 		holding("eu-1c", 0))

@@ -5,11 +5,11 @@ import (
 	"math"
 )
 
-// plan returns few moves after which all constraints hold. If pods that cannot move prevent this, it returns the moves
-// that come closest. At least one domain of each constraint must be eligible.
+// plan returns few moves that satisfy all constraints. If pods that cannot move prevent this, it returns the moves that come
+// closest. At least one domain of each constraint must be eligible.
 //
-// It moves one pod after another, from the fullest place to the emptiest. If it needs more moves than the lower bound
-// of the constraints, it searches for fewer.
+// It moves one pod after another, from the fullest place to the emptiest. If it needs more moves than the lower bound of the
+// constraints, it searches for fewer.
 func (b *balance) plan() []move {
 	fewest := 0
 	for _, s := range b.spreads {

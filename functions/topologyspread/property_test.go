@@ -109,7 +109,7 @@ func (c cluster) scope() schemas.SpreadScope {
 	return roomy(s)
 }
 
-// targets returns the domains in which a pod of the scope can be placed.
+// targets returns the domains where a pod of the scope can be placed.
 func (c cluster) targets(p schemas.SpreadPod, home int) []int {
 	var found []int
 	for i := range c.eligible {
@@ -182,7 +182,7 @@ func (c cluster) movable(d schemas.Domain) []schemas.SpreadPod {
 	return found
 }
 
-// fewest returns the smallest number of moves after which the domains are even, by an exhaustive search, or -1.
+// fewest returns the smallest number of moves that make the domains even, by an exhaustive search, or -1.
 func (c cluster) fewest(s schemas.SpreadScope) int {
 	type state = [5]int8
 	var start state
@@ -329,9 +329,9 @@ func TestDifferentDomainsNearlyFewestMoves(t *testing.T) {
 	}
 }
 
-// peersMoves returns how many pods kubernetes-sigs/descheduler moves between domains whose pods may all move and fit
-// everywhere: from the fullest to the emptiest, never beyond the mean on either side, and half of their difference.
-// even reports whether it ends within maxSkew.
+// peersMoves returns the number of pods that kubernetes-sigs/descheduler moves between domains if all pods may move and fit
+// everywhere: from the fullest to the emptiest domain, never beyond the mean on either side, and half of their difference. even
+// reports whether it ends within maxSkew.
 func peersMoves(counts []int, maxSkew int) (moves int, even bool) {
 	counts = slices.Clone(counts)
 	slices.Sort(counts)
@@ -356,7 +356,7 @@ func peersMoves(counts []int, maxSkew int) (moves int, even bool) {
 	return moves, slices.Max(counts)-slices.Min(counts) <= maxSkew
 }
 
-func TestNeverMorePodsMoveThanInThePeer(t *testing.T) {
+func TestNeverMoreMovesThanDescheduler(t *testing.T) {
 	r := test.Random(t)
 	compared, fewer := 0, 0
 	for range 5000 {

@@ -15,9 +15,9 @@ type search struct {
 	cut      bool           // a deeper search could find more
 }
 
-// search looks for moves after which all constraints hold: at least fewest, and fewer than below. Each round tries one
-// more move, so the first result is the smallest. It prefers moves that work if each replacement goes to the emptiest
-// place. It reports whether there are such moves, and makes them.
+// search looks for moves that satisfy all constraints: at least fewest, and fewer than below. Each round tries one more move, so
+// the first result is the smallest. It prefers moves that work if each replacement goes to the emptiest place. It reports whether
+// there are such moves, and makes them.
 func (b *balance) search(fewest, below int) bool {
 	cost := len(b.places) * (1 + len(b.spreads) + len(b.room))
 	if fewest*cost > searchBudget {

@@ -233,7 +233,7 @@ func TestEveryPodCountsAndOnlySomeMayMove(t *testing.T) {
 	})
 }
 
-func TestOfOneDomainThosePodsGoFirstThatMatterLeast(t *testing.T) {
+func TestOrderWithinDomain(t *testing.T) {
 	c := fits{"c"}
 	// two of four move
 	first := func(list ...schemas.SpreadPod) schemas.SpreadScope {
@@ -252,7 +252,7 @@ func TestOfOneDomainThosePodsGoFirstThatMatterLeast(t *testing.T) {
 		{"pods that ask for certain nodes last, whatever their priority", Args{},
 			first(pod("a", c, selecting()), pod("b", c, preferringNodes), pod("d", c, test.Priority(9), preferringPods), pod("e", c, test.Priority(7))),
 			intents(reason, "e", "d")},
-		{"and among those by priority", Args{},
+		{"then by priority", Args{},
 			first(pod("a", c, selecting(), test.Priority(3)), pod("b", c, preferringNodes, test.Priority(2)), pod("d", c, selecting(), test.Priority(1)),
 				pod("e", c, test.Priority(7))),
 			intents(reason, "e", "d")},

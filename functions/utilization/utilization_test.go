@@ -178,7 +178,7 @@ func TestPodsOfOtherNodesThanTheSourcesDoNotMatter(t *testing.T) {
 	})
 }
 
-func TestTheAnswerInTheMiddleOfTheMovesIsTheRestOfThem(t *testing.T) {
+func TestAnswerDuringMovesIsTheRest(t *testing.T) {
 	rest, more, withdrawn := 0, 0, 0
 	each(t, func(r random, s strategy, scope schemas.UsageScope, _ rules) {
 		scope.Pods = slices.DeleteFunc(slices.Clone(scope.Pods), func(p schemas.UsingPod) bool { return p.Pod.DeletionTimestamp != nil })

@@ -10,7 +10,7 @@ import (
 )
 
 // The types below describe the fields of Kubernetes objects that strategies can rely on. Other fields of the API can be present.
-// The tags are those of the event types.
+// The tags have the same meaning as for event types.
 
 // Taint is a taint as in core/v1.
 type Taint struct {

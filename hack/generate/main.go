@@ -1,6 +1,6 @@
 // Command generate writes the files that derive from Go types and their comments:
 //
-//	schemas/*.go ─────────▶ schemas/v1/*.schema.json, schemas/asyncapi.yaml, docs/verdicts.md, docs/events.md
+//	schemas/*.go ──────────▶ schemas/v1/*.schema.json, schemas/asyncapi.yaml, docs/verdicts.md, docs/events.md
 //
 // It reads and writes below the working directory. make generate calls it.
 package main

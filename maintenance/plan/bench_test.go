@@ -9,7 +9,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// BenchmarkDecide decides on a maintenance of 5,000 nodes, 50 of which are drained at a time with 30 pods each.
+// BenchmarkDecide decides on a maintenance of 5,000 nodes. It drains 50 nodes at a time, with 30 pods each.
 func BenchmarkDecide(b *testing.B) {
 	s := scene(func(s *Facts) { s.Cluster.Nodes = 10_000 }, spec(func(s *v1alpha1.NodeMaintenanceSpec) {
 		most := intstr.FromInt32(50)

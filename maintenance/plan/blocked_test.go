@@ -55,7 +55,7 @@ func TestStatusFitsIntoObject(t *testing.T) {
 		}
 	}
 	text, err := json.Marshal(steps.Status)
-	if err != nil || len(text) > 1<<20 { // of 1.5 MiB, part of which the names of managers use
+	if err != nil || len(text) > 1<<20 { // of 1.5 MiB, including the names of field managers
 		t.Errorf("it comes to %d bytes, error %v", len(text), err)
 	}
 }

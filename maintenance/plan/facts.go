@@ -80,8 +80,7 @@ type NodeLock struct {
 // ClusterFacts describes all nodes.
 type ClusterFacts struct {
 	Nodes int
-	// ControlPlane has the names of the control plane nodes, and ControlPlaneReady is the number of those that take
-	// pods.
+	// ControlPlane has the names of the control plane nodes, and ControlPlaneReady is the number of schedulable ones.
 	ControlPlane      map[string]bool
 	ControlPlaneReady int
 }

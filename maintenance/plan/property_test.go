@@ -19,7 +19,7 @@ import (
 	test "github.com/rehome-dev/rehome/test/functionstest"
 )
 
-func TestWhateverHappensTheRulesOfMaintenancesHold(t *testing.T) {
+func TestMaintenanceInvariants(t *testing.T) {
 	r := test.Random(t)
 	for range 150 {
 		w := newWorld(t, r)

@@ -136,7 +136,7 @@ func TestAPodSaysItselfHowItTakesPart(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongWithASpecIsNamed(t *testing.T) {
+func TestInvalidSpec(t *testing.T) {
 	web := v1alpha1.NodeSet{Selector: matching("pool", "web")}
 	low, high := int32(10), int32(20)
 	steps := func(list ...v1alpha1.DrainStep) v1alpha1.NodeMaintenanceSpec {

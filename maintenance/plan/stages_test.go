@@ -14,7 +14,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-func TestTheWholeAnswerOfAFirstClaim(t *testing.T) {
+func TestFirstClaimDecision(t *testing.T) {
 	scope := scene(with("a", ""), with("b", v1alpha1.Waiting), func(s *Facts) { s.Maintenance.Status.Stages = nil })
 	intents, got := Decide(scope)
 	at := metav1.NewTime(noon())

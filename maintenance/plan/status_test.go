@@ -203,7 +203,7 @@ func TestAConditionKeepsItsTimeUntilItsStatusChanges(t *testing.T) {
 	}
 }
 
-func TestTheStageThatIsWantedIsTheFurthestThatEverWas(t *testing.T) {
+func TestStageNeverGoesBack(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		scope Facts

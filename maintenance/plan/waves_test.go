@@ -188,7 +188,7 @@ func TestNothingMovesOffANodeThatIsNotCordoned(t *testing.T) {
 	}
 }
 
-func TestWhatBlocksAPodKeepsItsTime(t *testing.T) {
+func TestBlockedPodKeepsTime(t *testing.T) {
 	scope := scene(with("a", v1alpha1.Draining, pods(one("x", test.Protected("PodsWithPVC"))), stored(func(n *v1alpha1.NodeStatus) {
 		n.Blocked = []v1alpha1.BlockedPod{{Namespace: "web", Name: "x", Reason: "Protected", Since: clockAt("11:31")}}
 	})))

@@ -164,7 +164,7 @@ func TestEveryScheduleBeginsWhenTheClockSaysSo(t *testing.T) {
 	}
 }
 
-func TestAScheduleThatCannotBeReadSaysWhatIsWrong(t *testing.T) {
+func TestInvalidScheduleError(t *testing.T) {
 	for _, c := range []struct{ cron, zone, reason, want string }{
 		{"0 22 * *", "", "InvalidSchedule", `.cron: "0 22 * *": has 4 fields, want 5: minute, hour, day of the month, month, day of the week`},
 		{"@daily", "", "InvalidSchedule", `.cron: "@daily": has 1 fields, want 5: minute, hour, day of the month, month, day of the week`},

@@ -138,8 +138,8 @@ func (d *Decoder) expandMap(n *yaml.Node, at Place) []*yaml.Node {
 	return all
 }
 
-// LineOf returns the line of the field at path below n, which is in line. For a missing field it is the line of the
-// deepest existing part of the path.
+// LineOf returns the line of the field at path below n, which is in line. A missing field has the line of the deepest existing
+// part of the path.
 func LineOf(n *yaml.Node, path string, line int) int {
 	for n != nil && path != "" {
 		var key string

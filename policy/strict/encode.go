@@ -10,8 +10,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Encode writes value, by its JSON tags and in the order of its fields, without values that equal those in defaults,
-// which has the same type.
+// Encode writes value by its JSON tags, in the order of its fields. It omits values that equal the default. defaults has the same
+// type as value.
 func Encode(value, defaults any) (*yaml.Node, error) {
 	return encode(reflect.ValueOf(value), reflect.ValueOf(defaults))
 }

@@ -89,8 +89,8 @@ func Join(parent, field string) string {
 // Problem is one error in a policy file.
 type Problem struct {
 	File string `json:"file"`
-	// Line counts from 1. For a missing field it is the line of the existing part of the path. 0 means that the file
-	// could not be opened.
+	// Line counts from 1. A missing field has the line of the existing part of the path. 0 means that the file could not be
+	// opened.
 	Line int `json:"line,omitzero"`
 	// Field is the path from the top of the file, such as profiles[0].pluginConfig[1].args.includedTaints[2]. Empty
 	// means the whole file.

@@ -14,8 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Percent is a whole percentage. In a file it is text with its sign, such as 30%, to distinguish it from a number of
-// things.
+// Percent is a whole percentage. In a file it is a text such as 30%. The percent sign distinguishes it from a number of things.
 type Percent int
 
 // String returns the percentage with its sign.

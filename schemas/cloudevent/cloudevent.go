@@ -2,8 +2,8 @@
 //
 // # Modes
 //
-// In structured mode one JSON object is the whole event: [WriteStructured] and [ReadStructured]. In binary mode the data is the
-// body and each attribute a header: [WriteAttributes], [ReadAttributes], and [ReadBinary]. The header of the content type has
+// In structured mode one JSON object is the whole event: [WriteStructured] and [ReadStructured]. In binary mode the body is the
+// data, and each attribute has a header: [WriteAttributes], [ReadAttributes], and [ReadBinary]. The header of the content type has
 // another name in each binding, so the caller sets it.
 //
 // # Validity

@@ -42,7 +42,7 @@ func ReadAttributes(headers map[string][]string) (attributes map[string]string, 
 			continue
 		}
 		if _, twice := attributes[name]; twice || len(values) > 1 {
-			return nil, unreadable(fmt.Errorf("attribute %s is given more than once", name))
+			return nil, unreadable(fmt.Errorf("attribute %s occurs more than once", name))
 		}
 		value, err := percentDecode(values[0])
 		if err != nil {

@@ -66,7 +66,7 @@ func (u *Undelivered) Error() string { return u.Err.Error() }
 // Unwrap returns Err.
 func (u *Undelivered) Unwrap() error { return u.Err }
 
-// Refused splits the error for several events. refused has the errors of rejected events by event ID, each of which wraps
+// Refused splits the error for several events. refused has the errors of rejected events by event ID. Each of them wraps
 // [schemas.ErrInvalid]. rest is the error of all other events, which can be sent again. Both are nil if there are none.
 func Refused(err error) (refused map[string]error, rest error) {
 	refused = map[string]error{}

@@ -19,10 +19,10 @@ func TestAfter(t *testing.T) {
 		after time.Duration
 		text  string
 	}{
-		"it says how long":   {&delivery.Later{After: 3 * time.Second, Err: full}, 3 * time.Second, "try again after 3s: all hands are busy"},
-		"it does not say":    {&delivery.Later{Err: full}, 0, "try again: all hands are busy"},
-		"it is wrapped":      {fmt.Errorf("ask: %w", &delivery.Later{After: time.Minute, Err: full}), time.Minute, "ask: try again after 1m0s: all hands are busy"},
-		"it is another kind": {delivery.ErrUnreachable, 0, "unreachable"},
+		"with a delay":    {&delivery.Later{After: 3 * time.Second, Err: full}, 3 * time.Second, "try again after 3s: all hands are busy"},
+		"without a delay": {&delivery.Later{Err: full}, 0, "try again: all hands are busy"},
+		"it is wrapped":   {fmt.Errorf("ask: %w", &delivery.Later{After: time.Minute, Err: full}), time.Minute, "ask: try again after 1m0s: all hands are busy"},
+		"another kind":    {delivery.ErrUnreachable, 0, "unreachable"},
 	} {
 		if got := delivery.After(c.err); got != c.after || c.err.Error() != c.text {
 			t.Errorf("%s: got %v, %q; want %v, %q", name, got, c.err, c.after, c.text)
@@ -39,16 +39,16 @@ func TestReadAfter(t *testing.T) {
 		text string
 		want time.Duration
 	}{
-		"seconds":                   {"90", 90 * time.Second},
-		"no time":                   {"0", 0},
-		"seconds beyond the most":   {"86400", delivery.MaxAfter},
-		"seconds beyond any number": {"99999999999999999999", 0},
-		"a date":                    {now.Add(30 * time.Second).Format(http.TimeFormat), 30 * time.Second},
-		"a date beyond the most":    {now.Add(time.Hour).Format(http.TimeFormat), delivery.MaxAfter},
-		"a date that has passed":    {now.Add(-time.Hour).Format(http.TimeFormat), 0},
-		"less than nothing":         {"-5", 0},
-		"no number and no date":     {"soon", 0},
-		"nothing":                   {"", 0},
+		"seconds":                     {"90", 90 * time.Second},
+		"no time":                     {"0", 0},
+		"seconds above the limit":     {"86400", delivery.MaxAfter},
+		"seconds above any number":    {"99999999999999999999", 0},
+		"a date":                      {now.Add(30 * time.Second).Format(http.TimeFormat), 30 * time.Second},
+		"a date above the limit":      {now.Add(time.Hour).Format(http.TimeFormat), delivery.MaxAfter},
+		"a date that has passed":      {now.Add(-time.Hour).Format(http.TimeFormat), 0},
+		"less than nothing":           {"-5", 0},
+		"neither a number nor a date": {"soon", 0},
+		"nothing":                     {"", 0},
 	} {
 		if got := delivery.ReadAfter(c.text, now); got != c.want {
 			t.Errorf("%s: got %v, want %v", name, got, c.want)
@@ -66,13 +66,13 @@ func TestRefused(t *testing.T) {
 		refused map[string]error
 		rest    string
 	}{
-		"all arrived":                {nil, nil, ""},
-		"one is refused":             {refused("a", large), map[string]error{"a": large}, ""},
-		"several are refused":        {errors.Join(refused("a", large), refused("b", wrong)), map[string]error{"a": large, "b": wrong}, ""},
-		"one is refused, one is not": {errors.Join(away, refused("a", large)), map[string]error{"a": large}, "unreachable"},
-		"none is refused":            {errors.Join(away, away), nil, "unreachable\nunreachable"},
-		"they are joined twice":      {errors.Join(errors.Join(refused("a", large)), away), map[string]error{"a": large}, "unreachable"},
-		"it is about no one event":   {large, nil, large.Error()},
+		"all arrived":         {nil, nil, ""},
+		"one refused":         {refused("a", large), map[string]error{"a": large}, ""},
+		"several are refused": {errors.Join(refused("a", large), refused("b", wrong)), map[string]error{"a": large, "b": wrong}, ""},
+		"one of two refused":  {errors.Join(away, refused("a", large)), map[string]error{"a": large}, "unreachable"},
+		"none refused":        {errors.Join(away, away), nil, "unreachable\nunreachable"},
+		"joined twice":        {errors.Join(errors.Join(refused("a", large)), away), map[string]error{"a": large}, "unreachable"},
+		"without an event":    {large, nil, large.Error()},
 	} {
 		got, rest := delivery.Refused(c.err)
 		if text := fmt.Sprint(rest); !reflect.DeepEqual(got, c.refused) || text != c.rest && (c.rest != "" || rest != nil) {

@@ -95,9 +95,9 @@ type NodeMaintenanceSpec struct {
 	Deadline *metav1.Duration `json:"deadline,omitempty"`
 	// OnDeadline is what happens to a node after its deadline, by default Continue. It requires Deadline.
 	OnDeadline OnDeadline `json:"onDeadline,omitempty"`
-	// Plan is the order in which the pods of a node move. Pods that no step selects move after the last step. DaemonSet pods move
-	// only if a step selects them. Without a plan, all pods except DaemonSet pods move together. It is immutable, and its steps
-	// are unique. If an earlier step selects all pods of a later one, Accepted is False with the reason PlanContradiction.
+	// Plan sets the order in which the pods of a node move. Pods that no step selects move after the last step. DaemonSet pods
+	// move only if a step selects them. Without a plan, all pods except DaemonSet pods move together. It is immutable, and its
+	// steps are unique. If an earlier step selects all pods of a later one, Accepted is False with the reason PlanContradiction.
 	//
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32

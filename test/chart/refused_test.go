@@ -104,11 +104,11 @@ func TestContradictoryValues(t *testing.T) {
 		"a probe of a socket": {"livenessProbe.httpGet=null,livenessProbe.tcpSocket.port=10258",
 			"livenessProbe: want httpGet, whose port and scheme the chart sets, or exec; got tcpSocket or grpc"},
 		"a policy that does nothing": {"deschedulerPolicy.nodeSelector=zone=a",
-			"deschedulerPolicy: want profiles in a policy of descheduler/v1alpha2, got none; nothing would be moved, " +
-				"and the chart lays no policy of its own under it"},
+			"deschedulerPolicy: want profiles in a policy of descheduler/v1alpha2, got none; " +
+				"Rehome would move nothing, because the chart does not add its default policy to yours"},
 		"an old policy that does nothing": {`{"deschedulerPolicyAPIVersion":"descheduler/v1alpha1","deschedulerPolicy":{"nodeSelector":"zone=a"}}`,
-			"deschedulerPolicy: want strategies in a policy of descheduler/v1alpha1, got none; nothing would be moved, " +
-				"and the chart lays no policy of its own under it"},
+			"deschedulerPolicy: want strategies in a policy of descheduler/v1alpha1, got none; " +
+				"Rehome would move nothing, because the chart does not add its default policy to yours"},
 		"a template that makes no YAML": {`{"deschedulerPolicy":{"profiles":[],"nodeSelector":"{{ printf \"%c\" 39 }}"}}`,
 			"deschedulerPolicy: it is no YAML any more after tpl: error converting YAML to JSON: yaml: line 2: found unexpected end of stream"},
 		"newer keys beside an old policy": {`{"deschedulerPolicyAPIVersion":"descheduler/v1alpha1","deschedulerPolicy":{"strategies":{}},` +

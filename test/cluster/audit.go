@@ -55,7 +55,7 @@ type auditUser struct {
 	Username string `json:"username"`
 }
 
-// auditReader reads the audit log from where it was read to before.
+// auditReader reads the audit log and continues after the last read line.
 type auditReader struct {
 	mu      sync.Mutex
 	offset  int64
@@ -63,11 +63,9 @@ type auditReader struct {
 	entries []AuditEntry
 }
 
-// Audit returns what the API server has written down so far, in the order in
-// which the requests were completed: writes to pods/eviction, deletions of pods,
-// and changes of nodes (not their status), Deployments, StatefulSets and
-// DaemonSets (not their status). A request that was answered is in it. Dry runs
-// are too. What was read before is not read again, so a test may ask often.
+// Audit returns the new entries of the API server's audit log since the last call, in the order of completion: writes to
+// pods/eviction, deletions of pods, and changes of nodes, Deployments, StatefulSets, and DaemonSets without their status. It has
+// every request that got a response, including dry runs.
 func (c *Cluster) Audit(ctx context.Context) ([]AuditEntry, error) {
 	entries, err := c.audit.read(ctx, c.AuditLog())
 	if err != nil {
@@ -85,7 +83,7 @@ func (r *auditReader) read(ctx context.Context, path string) ([]AuditEntry, erro
 	}
 	for {
 		line, rest, complete := bytes.Cut(text, []byte("\n"))
-		if !complete { // The rest is being written.
+		if !complete { // The rest is not written yet.
 			return slices.Clone(r.entries), nil
 		}
 		if err := context.Cause(ctx); err != nil {

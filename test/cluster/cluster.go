@@ -35,10 +35,9 @@ type Cluster struct {
 	nodes int            // How many nodes AddNodes has named.
 }
 
-// Start builds what is missing, starts a control plane and returns when it takes
-// requests. ctx bounds the start alone; the cluster lives until Stop, or until the
-// calling process ends. If Start fails it leaves nothing behind, and the error
-// quotes the log of the component that is to blame.
+// Start builds missing programs, starts a control plane, and returns when it accepts requests. ctx limits only the start; the
+// cluster runs until Stop, or until the calling process ends. If Start fails, it leaves nothing behind, and the error quotes the
+// log of the failed component.
 func Start(ctx context.Context, options Options) (*Cluster, error) {
 	set, err := binaries.Build(ctx, binaries.Options{Dir: options.Binaries, Progress: options.Progress})
 	if err != nil {
@@ -58,7 +57,7 @@ func Start(ctx context.Context, options Options) (*Cluster, error) {
 	return c, nil
 }
 
-// newCluster writes the cluster's files and launches its supervisor.
+// newCluster writes the files of the cluster and launches its supervisor.
 func newCluster(set binaries.Set, options Options) (*Cluster, error) {
 	ports, err := reservePorts(3)
 	if err != nil {
@@ -110,7 +109,7 @@ func (c *Cluster) prepare() error {
 	return err
 }
 
-// watchComponents records the first death of a component.
+// watchComponents records the first component that dies.
 func (c *Cluster) watchComponents() {
 	var err error
 	select {
@@ -123,7 +122,7 @@ func (c *Cluster) watchComponents() {
 		return
 	}
 	select {
-	case <-c.stopped: // Stop itself is no death.
+	case <-c.stopped: // An exit after Stop is expected.
 	default:
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -132,10 +131,9 @@ func (c *Cluster) watchComponents() {
 	}
 }
 
-// Stop ends all processes of the cluster and removes its directory. It takes some
-// hundred milliseconds, may be called again, and reports what it could not clean
-// up. It does not report what went wrong before: see [Cluster.Err]. A detached
-// cluster keeps running.
+// Stop ends all processes of the cluster and removes its directory, which takes some hundred milliseconds. It returns an error if
+// the cleanup is incomplete. A second call is harmless. It does not return earlier errors: see [Cluster.Err]. A detached cluster
+// keeps running.
 func (c *Cluster) Stop() error { return c.stopOnce() }
 
 func (c *Cluster) stop() error {
@@ -145,15 +143,15 @@ func (c *Cluster) stop() error {
 		return nil
 	}
 	err := c.supervisor.Close()
-	// A supervisor that was killed could not remove the directory.
+	// A killed supervisor could not remove the directory.
 	if err := errors.Join(err, os.RemoveAll(c.options.Dir)); err != nil {
 		return fmt.Errorf("stop cluster: %w", err)
 	}
 	return nil
 }
 
-// Err says which component died, with the last lines of its log, or is nil as
-// long as all live. Components that were stopped on purpose do not count.
+// Err returns an error about the component that died, with its last log lines, or nil while all run. Components that were stopped
+// on purpose do not count.
 func (c *Cluster) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -166,10 +164,10 @@ func (c *Cluster) Kubeconfig() string { return c.components.file(kubeconfigFile)
 // Kubectl returns the path of a kubectl of the version of the API server.
 func (c *Cluster) Kubectl() string { return c.components.set.Path(binaries.Kubectl) }
 
-// RESTConfig returns how the administrator talks to the API server, unthrottled. The caller owns what it returns.
+// RESTConfig returns a client configuration of the administrator without throttling. The caller may change it.
 func (c *Cluster) RESTConfig() *rest.Config { return c.id.config(c.id.users[adminUser].Token) }
 
-// UserConfig returns RESTConfig for one of Options.Users. It fails for any other user.
+// UserConfig returns [Cluster.RESTConfig] for one of Options.Users. It fails for any other user.
 func (c *Cluster) UserConfig(name string) (*rest.Config, error) {
 	user, known := c.id.users[name]
 	if !known {
@@ -178,20 +176,19 @@ func (c *Cluster) UserConfig(name string) (*rest.Config, error) {
 	return c.id.config(user.Token), nil
 }
 
-// Client returns the administrator's, unthrottled, speaking protobuf.
+// Client returns a client of the administrator that uses protobuf and no throttling.
 func (c *Cluster) Client() kubernetes.Interface { return c.client }
 
-// AuditLog returns the path of the API server's audit log, one JSON object a line. See [Cluster.Audit].
+// AuditLog returns the path of the API server's audit log, one JSON object per line. See [Cluster.Audit].
 func (c *Cluster) AuditLog() string { return c.components.file(auditLogFile) }
 
-// Dir returns the directory that goes with the cluster.
+// Dir returns the directory of the cluster.
 func (c *Cluster) Dir() string { return c.options.Dir }
 
 // LogDir returns the directory of the components' log files.
 func (c *Cluster) LogDir() string { return c.options.LogDir }
 
-// Pids returns the process ids of the running components by name, and of their supervisor: what to measure when the
-// cost of a cluster matters.
+// Pids returns the process IDs of the running components and of their supervisor, by name, to measure the cost of a cluster.
 func (c *Cluster) Pids() map[string]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

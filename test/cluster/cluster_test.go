@@ -22,8 +22,7 @@ import (
 // visitor is a user without rights.
 const visitor = "visitor"
 
-// TestARealControlPlane runs its tests on one cluster of four nodes, each in a
-// namespace of its own.
+// TestARealControlPlane runs its tests on one cluster of four nodes, each in its own namespace.
 func TestARealControlPlane(t *testing.T) {
 	c := clustertest.New(t, cluster.Options{Users: []cluster.User{{Name: visitor}}})
 	nodes, err := c.AddNodes(t.Context(), 4)
@@ -97,7 +96,7 @@ func deploymentBecomesReady(t *testing.T, c *cluster.Cluster) {
 	}
 }
 
-// lostPodIsReplaced looks right after the deletion, when the status of the Deployment still counts the pod.
+// lostPodIsReplaced checks right after the deletion, when the status of the Deployment still counts the pod.
 func lostPodIsReplaced(t *testing.T, c *cluster.Cluster) {
 	pods := c.Client().CoreV1().Pods("lost")
 	lost := deploy(t, c, "lost", 4)[0]
@@ -125,7 +124,7 @@ func lostPodIsReplaced(t *testing.T, c *cluster.Cluster) {
 	}
 }
 
-// addPod makes a bare pod "one" in a namespace of its own.
+// addPod creates a bare pod "one" in a new namespace.
 func addPod(t *testing.T, c *cluster.Cluster, namespace string, mutate func(*corev1.Pod)) {
 	t.Helper()
 	if err := c.AddNamespace(t.Context(), namespace); err != nil {
@@ -192,7 +191,7 @@ func deletionFinishes(t *testing.T, c *cluster.Cluster) {
 	waitPods(t, c, "deletion", "no pods", none)
 }
 
-// evict evicts a pod as the owner of client.
+// evict evicts a pod as the user of client.
 func evict(t *testing.T, client kubernetes.Interface, pod *corev1.Pod) error {
 	t.Helper()
 	return client.PolicyV1().Evictions(pod.Namespace).Evict(t.Context(), &policyv1.Eviction{
@@ -225,7 +224,7 @@ func evictionIsAudited(t *testing.T, c *cluster.Cluster) {
 	})
 }
 
-// findEviction returns the one eviction of pod in the audit log.
+// findEviction returns the only eviction of pod in the audit log.
 func findEviction(t *testing.T, c *cluster.Cluster, pod *corev1.Pod) cluster.AuditEntry {
 	t.Helper()
 	entries, err := c.Audit(t.Context())
@@ -257,7 +256,8 @@ func budgetRefuses(t *testing.T, c *cluster.Cluster) {
 	if _, err := budgets.Create(t.Context(), budget, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// A budget that is not counted yet refuses too, but asks for another try, which the client makes by itself: two evictions.
+	// A budget that the controller has not counted yet also refuses, but with a delay after which the client retries: two
+	// evictions.
 	for deadline := time.Now().Add(time.Minute); budget.Status.ObservedGeneration == 0; time.Sleep(10 * time.Millisecond) {
 		var err error
 		if budget, err = budgets.Get(t.Context(), budget.Name, metav1.GetOptions{}); err != nil {
@@ -293,8 +293,7 @@ func visitorIsForbidden(t *testing.T, c *cluster.Cluster) {
 	}
 }
 
-// heldNodeStays waits for the taint that the node controller answers with, which
-// takes it longer than kwok would take to make the node Ready again.
+// heldNodeStays waits for the taint of the node controller, which takes longer than kwok would need to make the node Ready again.
 func heldNodeStays(t *testing.T, c *cluster.Cluster) {
 	names, err := c.AddNodes(t.Context(), 1, func(node *corev1.Node) { node.Name = "broken" })
 	if err != nil {

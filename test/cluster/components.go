@@ -31,19 +31,18 @@ const (
 )
 
 const (
-	// clientQPS is high enough that no client limit slows a component down.
+	// clientQPS is so high that no client limit slows a component down.
 	clientQPS = 5000
-	// kwokParallelism is how many nodes or pods kwok changes at the same time.
+	// kwokParallelism is the number of nodes or pods that kwok changes at the same time.
 	kwokParallelism = 16
-	// leaseSeconds is the life of a node's lease. kwok renews it after a quarter of
-	// that. It is five times the usual, so that a thousand idle nodes cost twenty
-	// writes a second and a busy machine does not lose nodes.
+	// leaseSeconds is the duration of a node's lease. kwok renews it after a quarter of this time. It is five times the default,
+	// so a thousand idle nodes cost twenty writes per second, and a busy machine does not lose nodes.
 	leaseSeconds = 200
 	// graceSeconds is how long after the last renewal a node counts as lost.
 	graceSeconds = 300
 )
 
-// components are the command lines of a cluster's processes.
+// components are the command lines of the processes of a cluster.
 type components struct {
 	dir      string
 	set      binaries.Set
@@ -54,13 +53,13 @@ type components struct {
 	kubelet  int // port of kwok, with Options.ForwardTo
 }
 
-// file returns the path of a file in the cluster's directory.
+// file returns the path of a file in the cluster directory.
 func (c components) file(name string) string { return filepath.Join(c.dir, name) }
 
 // kubeconfig returns the path of a component's kubeconfig.
 func (c components) kubeconfig(component string) string { return c.file(component + ".kubeconfig") }
 
-// process returns a command line. The environment is empty, so that no settings of the user reach the components.
+// process returns a command line. The environment is empty, so no settings of the user reach the components.
 func (c components) process(name string, args ...string) supervisor.Process {
 	return supervisor.Process{
 		Name: name,
@@ -92,7 +91,7 @@ func (c components) apiServerProcess() supervisor.Process {
 		"--etcd-servers=http://" + c.etcd.address(),
 		"--bind-address=127.0.0.1",
 		"--advertise-address=127.0.0.1",
-		"--endpoint-reconciler-type=none", // It would refuse a loopback address.
+		"--endpoint-reconciler-type=none", // The default would refuse a loopback address.
 		fmt.Sprint("--secure-port=", c.api.number),
 		"--permit-port-sharing=true",
 		"--tls-cert-file=" + c.file(certificateFile),
@@ -108,7 +107,7 @@ func (c components) apiServerProcess() supervisor.Process {
 		"--max-mutating-requests-inflight=1000",
 		"--audit-policy-file=" + c.file(auditPolicyFile),
 		"--audit-log-path=" + c.file(auditLogFile),
-		"--audit-log-mode=blocking", // An answered request is in the log.
+		"--audit-log-mode=blocking", // Every request with a response is in the log.
 		"--audit-log-maxsize=1000000",
 	}
 	args = append(args, c.options.featureFlags()...)
@@ -156,7 +155,7 @@ func (c components) kwokProcess() supervisor.Process {
 	return c.process(binaries.Kwok, args...)
 }
 
-// writeFiles writes what the command lines refer to.
+// writeFiles writes the files of the command lines.
 func (c components) writeFiles(id identities) error {
 	if err := os.WriteFile(c.file(auditPolicyFile), auditPolicy, 0o644); err != nil {
 		return err
@@ -177,7 +176,7 @@ func (c components) writeFiles(id identities) error {
 	return nil
 }
 
-// writeConfigs writes the settings that the scheduler and kwok have no flag for.
+// writeConfigs writes settings of the scheduler and kwok that have no flags.
 func (c components) writeConfigs() error {
 	scheduler := map[string]any{
 		"apiVersion": "kubescheduler.config.k8s.io/v1",

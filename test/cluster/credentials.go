@@ -21,10 +21,10 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// masters is the group that may do everything, RBAC or not.
+// masters is the group with all rights, regardless of RBAC.
 const masters = "system:masters"
 
-// The users that every cluster has. The audit log tells them apart.
+// The users of every cluster. The audit log distinguishes them.
 const (
 	adminUser             = "admin"
 	controllerManagerUser = "system:kube-controller-manager"
@@ -32,7 +32,7 @@ const (
 	kwokUser              = "kwok"
 )
 
-// certificateLife is longer than any cluster lives.
+// certificateLife is longer than any cluster runs.
 const certificateLife = 10 * 365 * 24 * time.Hour
 
 // identities are the users of a cluster and the certificate of its API server.
@@ -96,8 +96,7 @@ func writeKey(path string) (*ecdsa.PrivateKey, error) {
 	return key, os.WriteFile(path, text, 0o600)
 }
 
-// writeCertificate writes a key and the certificate of the API server, which
-// vouches for itself. It returns the certificate in PEM.
+// writeCertificate writes a key and the self-signed certificate of the API server. It returns the certificate in PEM.
 func writeCertificate(path, keyPath string) ([]byte, error) {
 	key, err := writeKey(keyPath)
 	if err != nil {
@@ -123,17 +122,17 @@ func writeCertificate(path, keyPath string) ([]byte, error) {
 	return text, os.WriteFile(path, text, 0o644)
 }
 
-// config returns how a client talks to the API server with a token, unthrottled.
+// config returns a client configuration with a token and without throttling.
 func (id identities) config(token string) *rest.Config {
 	return &rest.Config{
 		Host:            id.host,
 		BearerToken:     token,
 		TLSClientConfig: rest.TLSClientConfig{CAData: id.ca},
-		QPS:             -1, // No limit on the client's side.
+		QPS:             -1, // No limit in the client.
 	}
 }
 
-// writeKubeconfig writes a kubeconfig for a user that exists.
+// writeKubeconfig writes a kubeconfig for a user of the cluster.
 func (id identities) writeKubeconfig(path, user string) error {
 	const name = "rehome-test"
 	kubeconfig := api.NewConfig()

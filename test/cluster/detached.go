@@ -11,8 +11,7 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster/supervisor"
 )
 
-// Detach lets the cluster outlive the calling process. From then on [Terminate]
-// ends it, and nothing else does.
+// Detach lets the cluster outlive the calling process. After that, only [Terminate] ends it.
 func (c *Cluster) Detach() error { return c.supervisor.Detach() }
 
 // Running describes a cluster that another process has started.
@@ -22,7 +21,7 @@ type Running struct {
 	Supervisor int    // Process id.
 }
 
-// Find returns the cluster that lives in dir, and whether one does.
+// Find returns the cluster in dir, and whether there is one.
 func Find(dir string) (Running, bool, error) {
 	pid, err := supervisor.Holder(dir)
 	if err != nil || pid == 0 {
@@ -31,10 +30,9 @@ func Find(dir string) (Running, bool, error) {
 	return Running{Dir: dir, Kubeconfig: filepath.Join(dir, kubeconfigFile), Supervisor: pid}, true, nil
 }
 
-// Terminate ends the cluster that lives in dir, whoever started it, and returns
-// when its processes and dir are gone. It returns false if none lived there. What
-// a cluster has left behind whose supervisor was killed it removes; any other
-// directory it does not touch.
+// Terminate ends the cluster in dir, even if another process started it, and returns when its processes and dir are gone. It
+// returns false if dir has no cluster. It also removes the leftovers of a cluster whose supervisor was killed, and leaves any
+// other directory unchanged.
 func Terminate(ctx context.Context, dir string) (bool, error) {
 	running, err := supervisor.Terminate(ctx, dir)
 	if err != nil || running {

@@ -1,12 +1,11 @@
-// Package cluster runs a real Kubernetes control plane for tests, without
-// containers: etcd, the API server, the controller manager and the scheduler as
-// they are released, and kwok in the place of kubelets. Scheduling, evictions,
-// disruption budgets, rollouts, RBAC, tokens, dry runs, audit and admission are the
-// real thing. What needs a kubelet is not: images, probes, exec and logs of pods.
+// Package cluster runs a real Kubernetes control plane for tests, without containers: released versions of etcd, the API server,
+// the controller manager, and the scheduler, with kwok instead of kubelets. Scheduling, evictions, disruption budgets, rollouts,
+// RBAC, tokens, dry runs, audit, and admission are real. Features of the kubelet are missing: images, probes, exec, and logs of
+// pods.
 //
 // # Usage
 //
-// A test calls clustertest.New; a program does:
+// A test calls clustertest.New. A program calls:
 //
 //	c, err := cluster.Start(ctx, cluster.Options{})
 //	...
@@ -15,32 +14,26 @@
 //	deployment, err := c.AddDeployment(ctx, "shop", "cart", 6)
 //	err = c.WaitReady(ctx, "shop", "cart")
 //
-// The first Start on a machine builds the programs (see package binaries), which
-// takes minutes; after that it takes seconds. By hand, use the command in
-// cmd/cluster.
+// The first Start on a machine builds the programs (see package binaries), which takes minutes. Later starts take seconds. Use
+// the command in cmd/cluster to start a cluster manually.
 //
 // # Nodes and pods
 //
-// A Node object is a node: kwok makes it Ready and renews its lease. A pod bound to
-// a node is Running and Ready at once, whoever owns it; a pod of a Job succeeds; a
-// deleted pod is gone at once, whatever its grace period. An object with the
-// annotation [HoldAnnotation] keeps the status that a test gives it, and a pod with
-// the annotation [ReadyAfterAnnotation] becomes Ready later.
+// kwok makes each Node object Ready and renews its lease. A pod on a node is Running and Ready immediately, and a pod of a Job
+// succeeds. A deleted pod is gone immediately, regardless of its grace period. An object with the annotation [HoldAnnotation]
+// keeps the status that a test sets, and a pod with the annotation [ReadyAfterAnnotation] becomes Ready later.
 //
 // # Life time
 //
-// A cluster is a directory and some processes on loopback ports. Both are gone
-// after Stop, and when the process that called Start ends in whichever way (see
-// package supervisor). Data are never synced to disk and never survive.
+// A cluster is a directory and some processes on loopback ports. Both are gone after Stop, and after the end of the process that
+// called Start, for any reason (see package supervisor). Data is never synced to disk and never survives.
 //
 // # Concurrency
 //
-// All methods may be called from several goroutines, but Stop last. Several
-// clusters may run at the same time.
+// All methods are safe for concurrent use; call Stop last. Several clusters may run at the same time.
 //
 // # Waiting
 //
-// All helpers that wait do so with watches, until their context ends, but at most
-// five minutes, and no longer than all components live. The error says what
-// was still missing.
+// All helpers wait with watches until their context ends, at most five minutes, and only while all components run. The error
+// contains the unmet condition.
 package cluster

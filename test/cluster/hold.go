@@ -11,10 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// SetNodeReady makes a node NotReady, and holds it so, or Ready again. It returns
-// once the node controller has followed with its taints or taken them away. The
-// pods on the node stay as they are until that controller evicts them: after five
-// minutes, unless they tolerate less.
+// SetNodeReady makes a node NotReady and keeps it so, or makes it Ready again. It returns when the node controller has added or
+// removed its taints. The pods stay on the node until that controller evicts them, after five minutes or after their
+// tolerationSeconds.
 func (c *Cluster) SetNodeReady(ctx context.Context, name string, ready bool) error {
 	if err := c.setNodeReady(ctx, name, ready); err != nil {
 		return fmt.Errorf("set node %s ready=%t: %w", name, ready, err)
@@ -23,7 +22,7 @@ func (c *Cluster) SetNodeReady(ctx context.Context, name string, ready bool) err
 }
 
 func (c *Cluster) setNodeReady(ctx context.Context, name string, ready bool) error {
-	if ready { // Off the hold, kwok makes it Ready.
+	if ready { // Without the hold, kwok makes it Ready.
 		if err := c.patchNode(ctx, name, holdPatch(nil)); err != nil {
 			return err
 		}

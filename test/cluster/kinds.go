@@ -18,8 +18,8 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster/binaries"
 )
 
-// AddKinds makes the API server serve the kinds of Rehome, as deploy/crds says, and returns when it does. The admission policy
-// of that folder is there too; it holds from some tenths of a second later on. It may be called again.
+// AddKinds makes the API server serve the kinds of Rehome from deploy/crds, and returns when it does. It also creates the
+// admission policy of that folder, which takes effect a few hundred milliseconds later. A second call is harmless.
 func (c *Cluster) AddKinds(ctx context.Context) error {
 	root, err := binaries.Root()
 	if err != nil {
@@ -43,7 +43,7 @@ func (c *Cluster) AddKinds(ctx context.Context) error {
 }
 
 // AddEvictionRequests makes the API server serve the kinds of lifecycle.k8s.io/v1alpha1, and returns when it does. No released
-// control plane serves them: they are defined after the Go types of k8s.io/api. It may be called again.
+// control plane serves them, so the definitions follow the Go types of k8s.io/api. A second call is harmless.
 func (c *Cluster) AddEvictionRequests(ctx context.Context) error {
 	root, err := binaries.Root()
 	if err != nil {
@@ -81,7 +81,7 @@ func (c *Cluster) applyFile(ctx context.Context, file string) error {
 	}
 }
 
-// apply applies an object that is in no namespace.
+// apply applies a cluster-scoped object.
 func (c *Cluster) apply(ctx context.Context, object map[string]any) error {
 	body, err := json.Marshal(object)
 	if err != nil {

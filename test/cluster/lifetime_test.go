@@ -22,13 +22,13 @@ import (
 )
 
 const (
-	// childVariable makes the test binary start a cluster and wait to be killed.
+	// childVariable makes the test binary start a cluster and wait until it is killed.
 	childVariable = "REHOME_TEST_CLUSTER_CHILD"
-	// goneTimeout bounds the wait for processes to end, which takes milliseconds.
+	// goneTimeout limits the wait for processes to end, which takes milliseconds.
 	goneTimeout = 10 * time.Second
-	// goneInterval is how often to check a process that is not a child.
+	// goneInterval is the interval of checks of a process that is not a child.
 	goneInterval = 10 * time.Millisecond
-	// stopTimeout is how long stopping may take.
+	// stopTimeout limits a stop.
 	stopTimeout = 2 * time.Second
 )
 
@@ -58,7 +58,7 @@ func beChild() {
 	select {}
 }
 
-func TestNothingIsLeftWhenTheStartingProcessIsKilled(t *testing.T) {
+func TestKilledStarterLeavesNothing(t *testing.T) {
 	child := exec.Command(os.Args[0], "-test.run=^$")
 	child.Env = append(os.Environ(), childVariable+"=1")
 	child.Stderr = t.Output()
@@ -168,7 +168,7 @@ func TestADirectoryInUseIsRefused(t *testing.T) {
 	}
 }
 
-// expectGone waits until nothing is left of a cluster.
+// expectGone waits until all processes and files of a cluster are gone.
 func expectGone(t *testing.T, cluster left) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), goneTimeout)
@@ -186,7 +186,7 @@ func expectGone(t *testing.T, cluster left) {
 	}
 }
 
-// waitEnded waits until a process, not a child of ours, has ended.
+// waitEnded waits until a process that is not a child has ended.
 func waitEnded(ctx context.Context, pid int) error {
 	ticker := time.NewTicker(goneInterval)
 	defer ticker.Stop()
@@ -200,8 +200,7 @@ func waitEnded(ctx context.Context, pid int) error {
 	return nil
 }
 
-// runs reports whether a process runs. One that has ended, but that its parent has
-// not yet taken note of, does not.
+// runs reports whether a process runs. A process that has ended, but that its parent has not reaped, does not run.
 func runs(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return false

@@ -11,14 +11,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// metricsVersion is the API that metrics-server serves in a cluster.
+// metricsVersion is the API version of metrics-server.
 const metricsVersion = "metrics.k8s.io/v1beta1"
 
 // NodeMetrics is the usage of one node, as in metrics.k8s.io.
 type NodeMetrics struct {
 	Name  string
 	Usage corev1.ResourceList
-	// Timestamp is when it was measured. Zero means the object does not say.
+	// Timestamp is the time of the measurement. Zero means that the object has none.
 	Timestamp time.Time
 	Window    time.Duration
 }
@@ -29,10 +29,9 @@ type PodMetrics struct {
 	Containers      []corev1.ResourceList
 }
 
-// ServeMetrics makes the API server serve nodes and pods of metrics.k8s.io. In a
-// cluster that is done by metrics-server, behind the API server; here the API server
-// keeps the objects itself, and a test says what is in them: see
-// [Cluster.SetNodeMetrics] and [Cluster.SetPodMetrics].
+// ServeMetrics makes the API server serve nodes and pods of metrics.k8s.io. In a real cluster, metrics-server does this behind
+// the API server. Here the API server stores the objects, and tests set their content with [Cluster.SetNodeMetrics] and
+// [Cluster.SetPodMetrics].
 func (c *Cluster) ServeMetrics(ctx context.Context) error {
 	for _, d := range []struct{ plural, kind, scope string }{
 		{"nodes", "NodeMetrics", "Cluster"}, {"pods", "PodMetrics", "Namespaced"},
@@ -49,7 +48,7 @@ func (c *Cluster) ServeMetrics(ctx context.Context) error {
 	return nil
 }
 
-// HideMetrics undoes [Cluster.ServeMetrics].
+// HideMetrics reverts [Cluster.ServeMetrics].
 func (c *Cluster) HideMetrics(ctx context.Context) error {
 	for _, plural := range []string{"nodes", "pods"} {
 		path := "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/" + plural + ".metrics.k8s.io"
@@ -95,7 +94,7 @@ func (c *Cluster) setMetrics(ctx context.Context, path, kind string, meta metav1
 	return nil
 }
 
-// RemoveNodeMetrics makes it unknown what a node uses.
+// RemoveNodeMetrics removes the usage of a node.
 func (c *Cluster) RemoveNodeMetrics(ctx context.Context, name string) error {
 	path := "/apis/" + metricsVersion + "/nodes/" + name
 	if err := c.client.Discovery().RESTClient().Delete().AbsPath(path).Do(ctx).Error(); err != nil {
@@ -113,8 +112,7 @@ func (c *Cluster) post(ctx context.Context, path string, object any) error {
 		SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Error()
 }
 
-// metricsDefinition defines one kind of objects with any content. A group below
-// k8s.io says that nobody approved of that.
+// metricsDefinition defines one kind of object with any content. The annotation declares a group below k8s.io as unapproved.
 func metricsDefinition(plural, kind, scope string) map[string]any {
 	return map[string]any{
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",

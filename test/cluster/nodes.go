@@ -10,25 +10,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// HoldAnnotation on a node or a pod, with any value, keeps kwok from changing its
-// status: a test can then make a node NotReady (see [Cluster.SetNodeReady]), or a
-// pod fail, and it stays so.
-// kwok still renews a held node's lease and removes a held pod that is deleted.
+// HoldAnnotation on a node or a pod, with any value, prevents kwok from changing its status. A test can then make a node NotReady
+// (see [Cluster.SetNodeReady]) or a pod fail. kwok still renews the lease of such a node, and removes such a pod when it is
+// deleted.
 const HoldAnnotation = "test.rehome.dev/hold"
 
-// ReadyAfterAnnotation on a pod makes it Running and Ready so long after it is
-// bound to a node, such as "500ms".
+// ReadyAfterAnnotation on a pod delays Running and Ready by this time after the pod is bound, such as "500ms".
 const ReadyAfterAnnotation = "test.rehome.dev/ready-after"
 
-// zones is how many zones the nodes are spread over.
+// zones is the number of zones of the nodes.
 const zones = 3
 
-// AddNodes makes n nodes and returns their names once they are Ready and the
-// scheduler may use them. They are called node-000, node-001 and so on, counting on
-// from the nodes that the same Cluster has added before; each has 32 CPUs, 256 GiB
-// and room for 110 pods, and the labels of its hostname and of its zone: zone-a,
-// zone-b and zone-c in turn. mutate, in order, may change all of that before the
-// node is made.
+// AddNodes creates n nodes and returns their names when they are Ready and schedulable. The names are node-000, node-001, and so
+// on, and continue after earlier calls. Each node has 32 CPUs, 256 GiB, room for 110 pods, and the labels of its hostname and its
+// zone: zone-a, zone-b, and zone-c in turn. The mutate functions may change all of this before the creation.
 func (c *Cluster) AddNodes(ctx context.Context, n int, mutate ...func(*corev1.Node)) ([]string, error) {
 	first := c.takeNodeNumbers(n)
 	names := make([]string, n)
@@ -59,7 +54,7 @@ func (c *Cluster) takeNodeNumbers(n int) int {
 	return first
 }
 
-// newNode is node number i.
+// newNode returns node number i.
 func newNode(i int) *corev1.Node {
 	name := fmt.Sprintf("node-%03d", i)
 	room := corev1.ResourceList{
@@ -95,8 +90,8 @@ func (c *Cluster) waitNodes(ctx context.Context, names []string) error {
 	})
 }
 
-// isUsable reports whether node is Ready and freed from the taint that every new
-// node has. A node that is on hold has the status that its test wants.
+// isUsable reports whether node is Ready and no longer has the taint of a new node. A node on hold is always usable, because its
+// test sets its status.
 func isUsable(node *corev1.Node) bool {
 	if _, held := node.Annotations[HoldAnnotation]; held {
 		return true

@@ -13,26 +13,23 @@ import (
 // defaultParallelism saturates an API server on two cores.
 const defaultParallelism = 16
 
-// Options configure a cluster. The zero value is a good cluster.
+// Options configure a cluster. The zero value is a useful cluster.
 type Options struct {
-	// Dir holds everything that belongs to the cluster. It must not exist or be
-	// empty, and is removed with the cluster. Default: a new temporary directory.
+	// Dir is the directory of the cluster. It must be empty or missing, and is removed with the cluster. Default: a new temporary
+	// directory.
 	Dir string
-	// LogDir receives one log file for each component, and stays. Default: "logs"
-	// in Dir, which goes with the cluster; errors quote what matters.
+	// LogDir gets one log file per component, and is kept. Default: "logs" in Dir, which is removed; errors quote the important
+	// lines.
 	LogDir string
 	// Binaries is the directory of the programs. Default: .build/controlplane in the repository.
 	Binaries string
-	// Progress receives a line now and then while the programs are built.
-	// Default: standard error.
+	// Progress receives progress lines while the programs are built. Default: standard error.
 	Progress io.Writer
-	// Users are clients of the API server besides the administrator, with only the rights that RBAC gives them. See
-	// [Cluster.UserConfig].
+	// Users are further clients of the API server, with only the rights that RBAC grants. See [Cluster.UserConfig].
 	Users []User
-	// APIServerFlags are appended to the API server's, so they win.
+	// APIServerFlags are appended to the flags of the API server and override them.
 	APIServerFlags []string
-	// FeatureGates are switched in the API server, the controller manager and the
-	// scheduler alike.
+	// FeatureGates are set in the API server, the controller manager, and the scheduler.
 	FeatureGates map[string]bool
 	// ScoringStrategy is how the scheduler scores nodes by their requests, such as MostAllocated. Default: LeastAllocated, as
 	// in Kubernetes.
@@ -42,7 +39,7 @@ type Options struct {
 	// ForwardTo is the address that connections to any port of any pod reach with port forwarding, such as 127.0.0.1:20000. Default:
 	// kwok serves no port forwarding.
 	ForwardTo string
-	// Parallelism bounds the requests that one helper has under way. Default: 16.
+	// Parallelism limits the parallel requests of one helper. Default: 16.
 	Parallelism int
 }
 
@@ -66,7 +63,7 @@ func (o Options) featureFlags() []string {
 	return []string{"--feature-gates=" + strings.Join(gates, ",")}
 }
 
-// prepare fills in the defaults and makes the directories.
+// prepare sets the defaults and creates the directories.
 func (o Options) prepare() (Options, error) {
 	if o.Parallelism <= 0 {
 		o.Parallelism = defaultParallelism
@@ -84,7 +81,7 @@ func (o Options) prepare() (Options, error) {
 	return o, os.MkdirAll(o.LogDir, 0o755)
 }
 
-// emptyDir makes dir, or a temporary directory, and returns its absolute path.
+// emptyDir creates dir, or a temporary directory, and returns its absolute path.
 func emptyDir(dir string) (string, error) {
 	if dir == "" {
 		return os.MkdirTemp("", "rehome-cluster-")

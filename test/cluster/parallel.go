@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// parallel calls do with 0 to n-1, at most limit calls at the same time, and
-// returns the first error. After an error no further call begins.
+// parallel calls do with 0 to n-1, at most limit calls at the same time, and returns the first error. It starts no call after an
+// error.
 func parallel(ctx context.Context, n, limit int, do func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -6,7 +6,7 @@ import (
 	"net"
 )
 
-// port is a free loopback port that is kept for this process's children.
+// port is a reserved loopback port for children of this process.
 type port struct {
 	number  int
 	release func()
@@ -35,7 +35,8 @@ func releasePorts(ports []port) {
 	}
 }
 
-// freeKubeletPort finds a port for kwok, which cannot share one that is kept. It is below the ports that the kernel gives to connections.
+// freeKubeletPort finds a port for kwok, which cannot share a reserved one. It is below the ports that the kernel assigns to
+// connections.
 func freeKubeletPort() (number int, err error) {
 	for range 100 {
 		number = 10_000 + rand.IntN(10_000)

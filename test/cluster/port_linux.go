@@ -8,9 +8,8 @@ import (
 // soReusePort is SO_REUSEPORT, which package syscall lacks on some architectures.
 const soReusePort = 0xf
 
-// reservePort binds a socket to a free port without listening on it. The kernel
-// gives the port to nobody else by chance, and components started with port
-// sharing can listen on it, as often as they are restarted.
+// reservePort binds a socket to a free port without listening on it. The kernel does not assign the port to another process, and
+// components with port sharing can listen on it, even after restarts.
 func reservePort() (port, error) {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {

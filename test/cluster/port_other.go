@@ -4,7 +4,7 @@ package cluster
 
 import "net"
 
-// reservePort finds a port that is free now. Nothing keeps it free.
+// reservePort finds a port that is free now. It does not reserve it.
 func reservePort() (port, error) {
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {

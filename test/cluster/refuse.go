@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// RefuseEvictions makes an admission policy that refuses all evictions in a namespace. It holds some tenths of a second later.
-// It may be called again.
+// RefuseEvictions creates an admission policy that refuses all evictions in a namespace. It takes effect a few hundred
+// milliseconds later. A second call is harmless.
 func (c *Cluster) RefuseEvictions(ctx context.Context, namespace string) error {
 	api, meta := c.client.AdmissionregistrationV1(), metav1.ObjectMeta{Name: namespace}
 	_, err := api.ValidatingAdmissionPolicies().Create(ctx, &admissionregistrationv1.ValidatingAdmissionPolicy{
@@ -43,7 +43,7 @@ func (c *Cluster) RefuseEvictions(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// AllowEvictions undoes [Cluster.RefuseEvictions]. It may be called again.
+// AllowEvictions reverts [Cluster.RefuseEvictions]. A second call is harmless.
 func (c *Cluster) AllowEvictions(ctx context.Context, namespace string) error {
 	api := c.client.AdmissionregistrationV1()
 	for _, err := range []error{

@@ -16,17 +16,15 @@ import (
 )
 
 const (
-	// startTimeout bounds a start. It takes seconds; the rest is for machines that
-	// do a lot else at the same time.
+	// startTimeout limits a start. It takes seconds; the rest is for busy machines.
 	startTimeout = 2 * time.Minute
-	// probeInterval is how often a starting server is asked whether it is ready,
-	// which is the one thing that cannot be watched.
+	// probeInterval is the interval of readiness checks of a starting server, because readiness cannot be watched.
 	probeInterval = 20 * time.Millisecond
-	// logTail is how much of a dead component's log its error repeats, in bytes.
+	// logTail is how much of the log of a dead component an error repeats, in bytes.
 	logTail = 4096
 )
 
-// start brings the components up, each as soon as the ones it needs are ready.
+// start starts the components, each as soon as its dependencies are ready.
 func (c *Cluster) start(ctx context.Context) error {
 	ctx, cancel := c.bound(ctx, startTimeout)
 	defer cancel()
@@ -48,8 +46,7 @@ func (c *Cluster) start(ctx context.Context) error {
 			return err
 		}
 	}
-	// The controller manager works as soon as it has made this account, without
-	// which no pod can be created.
+	// The controller manager is ready when it has created this account, without which no pod can be created.
 	return c.waitDefaultAccount(ctx, "default")
 }
 
@@ -65,9 +62,8 @@ func (c *Cluster) run(process supervisor.Process) error {
 	return nil
 }
 
-// RestartAPIServer kills the API server and starts it again on the same port with
-// the same data. It returns when the server is ready. Meanwhile requests fail and
-// watches break, as they do when a real one crashes.
+// RestartAPIServer kills the API server, starts it again on the same port with the same data, and returns when it is ready.
+// Meanwhile requests fail and watches end, as in a real crash.
 func (c *Cluster) RestartAPIServer(ctx context.Context) error {
 	if err := c.StopAPIServer(); err != nil {
 		return err
@@ -78,8 +74,7 @@ func (c *Cluster) RestartAPIServer(ctx context.Context) error {
 // StopAPIServer kills the API server. The other components keep running.
 func (c *Cluster) StopAPIServer() error { return c.halt(binaries.APIServer) }
 
-// StartAPIServer starts the API server after StopAPIServer and returns when it is
-// ready.
+// StartAPIServer starts the API server after StopAPIServer and returns when it is ready.
 func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	ctx, cancel := c.bound(ctx, startTimeout)
 	defer cancel()
@@ -97,7 +92,7 @@ func (c *Cluster) startAPIServer(ctx context.Context) error {
 	return c.probe(ctx, client, binaries.APIServer, c.id.host+"/readyz")
 }
 
-// probe returns when url answers that name is ready.
+// probe returns when url reports that the component name is ready.
 func (c *Cluster) probe(ctx context.Context, client *http.Client, name, url string) error {
 	ticker := time.NewTicker(probeInterval)
 	defer ticker.Stop()
@@ -111,7 +106,7 @@ func (c *Cluster) probe(ctx context.Context, client *http.Client, name, url stri
 	return nil
 }
 
-// answersOK asks once.
+// answersOK sends one request.
 func answersOK(ctx context.Context, client *http.Client, url string) bool {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -125,8 +120,7 @@ func answersOK(ctx context.Context, client *http.Client, url string) bool {
 	return response.StatusCode == http.StatusOK
 }
 
-// bound limits ctx to timeout and to the life of the components. Its cause tells
-// which of them ended it.
+// bound limits ctx to timeout and to the life of the components. Its cause says which one ended it.
 func (c *Cluster) bound(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancelTimeout := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%w (%v)", context.DeadlineExceeded, timeout))
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -140,7 +134,7 @@ func (c *Cluster) bound(ctx context.Context, timeout time.Duration) (context.Con
 	return ctx, func() { cancel(nil); cancelTimeout() }
 }
 
-// deathError says that a component ended, and its last words.
+// deathError is the error about a component that ended, with its last output.
 func deathError(exit supervisor.Exit) error {
 	words, err := os.ReadFile(exit.Log)
 	if err != nil {
@@ -150,15 +144,15 @@ func deathError(exit supervisor.Exit) error {
 	return fmt.Errorf("%s ended: %s; the end of %s:\n%s", exit.Name, exit.State, exit.Log, strings.TrimSpace(string(bytes.ToValidUTF8(words, nil))))
 }
 
-// StopControllers kills the controller manager. Until [Cluster.StartControllers] no controller answers what happens, so a test
-// can make owners and their pods by itself, faster than the controllers and the scheduler would.
+// StopControllers kills the controller manager. Until [Cluster.StartControllers] no controller reacts, so a test can create
+// owners and their pods by itself, faster than the controllers and the scheduler.
 func (c *Cluster) StopControllers() error { return c.halt(binaries.ControllerManager) }
 
-// StartControllers starts the controller manager after StopControllers. It looks at everything that exists before it acts.
+// StartControllers starts the controller manager after StopControllers. It reads all objects before it acts.
 func (c *Cluster) StartControllers() error { return c.run(c.components.controllerManagerProcess()) }
 
-// StopScheduler kills the scheduler. One that is binding pods while the API server is killed can end by itself, since it then
-// finds a pod on another node than the one that it chose.
+// StopScheduler kills the scheduler. A scheduler that binds pods while the API server is killed can exit, because it then finds a
+// pod on another node than the one it chose.
 func (c *Cluster) StopScheduler() error { return c.halt(binaries.Scheduler) }
 
 // StartScheduler starts the scheduler after StopScheduler.

@@ -17,12 +17,11 @@ import (
 )
 
 const (
-	// waitTimeout bounds every wait, so that a test without a deadline ends too.
+	// waitTimeout limits every wait, so a test without a deadline also ends.
 	waitTimeout = 5 * time.Minute
-	// retryInterval is the pause before a list or watch that failed is tried again,
-	// for instance while the API server restarts.
+	// retryInterval is the delay before a failed list or watch is retried, for example while the API server restarts.
 	retryInterval = 100 * time.Millisecond
-	// troubleTimeout bounds the look for the reason of a wait in vain.
+	// troubleTimeout limits the search for the reason of a failed wait.
 	troubleTimeout = 5 * time.Second
 )
 
@@ -53,10 +52,10 @@ func (q query) listWatch() *cache.ListWatch {
 // objects are the results of a query, by UID.
 type objects[T object] map[types.UID]T
 
-// condition returns the reason why the objects do not meet the condition, or "" when they do.
+// condition returns why the objects do not meet the condition, or "" if they do.
 type condition[T object] func(objects[T]) (missing string)
 
-// until waits until the objects of a query meet a condition. It checks at once, then after each change; it survives
+// until waits until the objects of a query meet a condition. It checks immediately, and then after each change. It survives
 // restarts of the API server. The error contains the last reason.
 func until[T object](ctx context.Context, c *Cluster, q query, met condition[T]) error {
 	ctx, cancel := c.bound(ctx, waitTimeout)
@@ -78,8 +77,7 @@ func until[T object](ctx context.Context, c *Cluster, q query, met condition[T])
 	}
 }
 
-// follow lists once and watches from there until the condition is met (true), or
-// the watch ends.
+// follow lists once and watches from there until the condition is met, which returns true, or until the watch ends.
 func follow[T object](ctx context.Context, source *cache.ListWatch, met condition[T], missing *string) (bool, error) {
 	found, version, err := list[T](ctx, source)
 	if err != nil {
@@ -130,13 +128,12 @@ func list[T object](ctx context.Context, source *cache.ListWatch) (objects[T], s
 	return found, header.GetResourceVersion(), err
 }
 
-// apply brings the objects up to date with one event. It returns false if the
-// event ends the watch.
+// apply updates the objects with one event. It returns false if the event ends the watch.
 func (o objects[T]) apply(event watch.Event) bool {
 	changed, ok := event.Object.(T)
 	switch {
 	case !ok:
-		return false // An error, such as a version that is too old.
+		return false // An error, such as an expired version.
 	case event.Type == watch.Deleted:
 		delete(o, changed.GetUID())
 	default:
@@ -145,8 +142,7 @@ func (o objects[T]) apply(event watch.Event) bool {
 	return true
 }
 
-// applyPending applies the events that have arrived already, so that a condition
-// over many objects is not evaluated for every single one.
+// applyPending applies all received events, so a condition about many objects is not evaluated for each event.
 func (o objects[T]) applyPending(events <-chan watch.Event) bool {
 	for {
 		select {

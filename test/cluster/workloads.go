@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// AddNamespace makes a namespace that pods can be created in, unless it exists.
+// AddNamespace creates a namespace, unless it exists, and waits until pods can be created in it.
 func (c *Cluster) AddNamespace(ctx context.Context, name string) error {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	_, err := c.client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{})
@@ -26,10 +26,9 @@ func (c *Cluster) AddNamespace(ctx context.Context, name string) error {
 	return nil
 }
 
-// AddDeployment makes a Deployment, and its namespace if need be. Its pods have the
-// label app=NAME, one container "main" that asks for nothing, and stop at once.
-// mutate, in order, may change all of that before the Deployment is made. It does
-// not wait for the pods: see [Cluster.WaitReady].
+// AddDeployment creates a Deployment, and its namespace if it is missing. Its pods have the label app=NAME, one container "main"
+// without requests, and stop immediately. The mutate functions may change all of this before the creation. AddDeployment does not
+// wait for the pods: see [Cluster.WaitReady].
 func (c *Cluster) AddDeployment(ctx context.Context, namespace, name string, replicas int, mutate ...func(*appsv1.Deployment)) (*appsv1.Deployment, error) {
 	deployment := newDeployment(namespace, name, int32(replicas))
 	for _, change := range mutate {
@@ -63,11 +62,9 @@ func newDeployment(namespace, name string, replicas int32) *appsv1.Deployment {
 	}
 }
 
-// WaitReady waits until the Deployment has exactly the replicas that it wants, all
-// of its newest template and Ready. If that does not come about, the error says
-// what the scheduler said about a pod that waits for a node. The pods themselves
-// count, too: the status of a Deployment follows them a moment later. Those that
-// terminate or have ended do not.
+// WaitReady waits until the Deployment has exactly its desired replicas, all Ready and of the newest template. An error contains
+// the scheduler's message about a pending pod. WaitReady also reads the pods, because the status of a Deployment lags behind
+// them. It ignores pods that terminate or have ended.
 func (c *Cluster) WaitReady(ctx context.Context, namespace, name string) error {
 	if err := c.waitReady(ctx, namespace, name); err != nil {
 		return fmt.Errorf("wait for deployment %s/%s: %w%s", namespace, name, err, c.schedulingTrouble(namespace))
@@ -94,7 +91,7 @@ func (c *Cluster) waitReady(ctx context.Context, namespace, name string) error {
 		if err == nil && missing == "" {
 			return nil
 		}
-		if err != nil { // For instance while the API server restarts.
+		if err != nil { // For example while the API server restarts.
 			missing = err.Error()
 		}
 		select {
@@ -143,7 +140,7 @@ func unready(deployment *appsv1.Deployment) string {
 		want, status.Replicas, status.UpdatedReplicas, status.ReadyReplicas)
 }
 
-// schedulingTrouble describes a pod of the namespace that no node will have.
+// schedulingTrouble describes an unschedulable pod of the namespace.
 func (c *Cluster) schedulingTrouble(namespace string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), troubleTimeout)
 	defer cancel()
@@ -161,11 +158,10 @@ func (c *Cluster) schedulingTrouble(namespace string) string {
 	return ""
 }
 
-// WaitPods waits until done is true of the pods in a namespace that have all of the
-// labels in selector ("app=cart,tier=web"; empty for all pods), and returns them by
-// name. done is called with the present pods at once and after every change; no pods
-// are an empty slice. It must not change them. what completes the sentence of the
-// error: "wait for pods in shop: WHAT".
+// WaitPods waits until done returns true for the pods in a namespace that match the selector, such as "app=cart,tier=web"; the
+// empty selector matches all. It returns the pods by name. It calls done with the existing pods immediately and after every
+// change, and with an empty slice if there are none. done must not change the pods. what ends the sentence of the error: "wait
+// for pods in shop: WHAT".
 func (c *Cluster) WaitPods(ctx context.Context, namespace, selector, what string, done func([]*corev1.Pod) bool) ([]*corev1.Pod, error) {
 	q := query{client: c.client.CoreV1().RESTClient(), resource: "pods", namespace: namespace, labels: selector}
 	var pods []*corev1.Pod
@@ -186,7 +182,7 @@ func (c *Cluster) WaitPods(ctx context.Context, namespace, selector, what string
 	return pods, nil
 }
 
-// IsReady reports whether a pod is Ready and not being deleted.
+// IsReady reports whether a pod is Ready and not terminating.
 func IsReady(pod *corev1.Pod) bool {
 	if pod.DeletionTimestamp != nil {
 		return false

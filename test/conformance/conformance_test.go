@@ -152,7 +152,7 @@ func newClient(t *testing.T, url string) client.Client {
 	return c
 }
 
-func TestTheClientOfTheSDKGetsTheAnswerOfTheStrategy(t *testing.T) {
+func TestSDKClientGetsAnswer(t *testing.T) {
 	c := newClient(t, function(t))
 	for name, encoding := range map[string]func(context.Context) context.Context{
 		"binary": binding.WithForceBinary, "structured": binding.WithForceStructured,
@@ -218,7 +218,7 @@ func TestParallelRequestsOfSDK(t *testing.T) {
 	all.Wait()
 }
 
-func TestTheClientOfTheSDKSeesThatItWasRefusedForGood(t *testing.T) {
+func TestSDKClientSeesRefusal(t *testing.T) {
 	c := newClient(t, function(t))
 	sent, _ := scope(t, 7)
 	sent.SetType("com.example.other")

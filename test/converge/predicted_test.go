@@ -17,8 +17,8 @@ import (
 	"github.com/rehome-dev/rehome/simulate"
 )
 
-// TestPredicted judges the worlds of TestConverge without a control plane: fit/score predicts the node of each replacement, the first by
-// name of those with the same score.
+// TestPredicted judges the worlds of TestConverge without a control plane: fit/score predicts the node of each replacement. If
+// several nodes have the best score, the first by name is used.
 func TestPredicted(t *testing.T) {
 	if *seed == 0 {
 		*seed = rand.Uint64()

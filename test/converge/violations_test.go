@@ -66,7 +66,7 @@ func (s *search) repelled() (count int) {
 // repels reports whether pod i is beside pod j, which its required anti-affinity forbids.
 func (s *search) repels(i, j int) bool { return len(s.repelsBy(i, j)) > 0 }
 
-// repelsBy returns the topology keys of the terms by which pod i repels its neighbor j.
+// repelsBy returns the topology keys of the terms with which pod i repels its neighbor j.
 func (s *search) repelsBy(i, j int) (keys []string) {
 	if i == j || s.pods[i].Spec.Affinity == nil || s.pods[i].Spec.Affinity.PodAntiAffinity == nil {
 		return nil

@@ -39,7 +39,7 @@ type stage struct {
 	policy  string
 	dir     string
 	page    string // host and port of the page
-	keep    bool   // goes on until it is told to end
+	keep    bool   // runs until it is stopped
 }
 
 func (s *stage) play(ctx context.Context) error {

@@ -19,13 +19,13 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// safeNATS is a cluster of servers that talk TLS and know who takes part, and the directory with what participants need.
+// safeNATS is a cluster of servers with TLS and authentication, and the directory with the files of the participants.
 type safeNATS struct {
 	*natsServers
 	dir string
 }
 
-// startSafeNATS lets rehome write the keys and rights, and starts n servers with them.
+// startSafeNATS writes the keys and rights with rehome, and starts n servers with them.
 func (s *scene) startSafeNATS(n int) safeNATS {
 	s.t.Helper()
 	g := safeNATS{newNATS(s.t, n), filepath.Join(s.t.TempDir(), "auth")}
@@ -62,7 +62,7 @@ func (g safeNATS) as(name string) []string {
 	}
 }
 
-// options returns how a program in Go connects as a participant.
+// options returns the options of a Go program that connects as a participant.
 func (g safeNATS) options(name string) bus.Options {
 	return bus.Options{
 		Name: name, URL: g.url(), NKeyFile: g.file(name + ".nk"), CAFile: g.file("ca.crt"),
@@ -70,7 +70,7 @@ func (g safeNATS) options(name string) bus.Options {
 	}
 }
 
-// bare is the same for a program without Rehome's code. A refusal by the server fails the test.
+// bare connects as a participant with the plain NATS client. A refusal by the server fails the test.
 func (g safeNATS) bare(name string) []nats.Option {
 	g.t.Helper()
 	key, err := nats.NkeyOptionFromSeed(g.file(name + ".nk"))
@@ -83,13 +83,13 @@ func (g safeNATS) bare(name string) []nats.Option {
 	}
 }
 
-// listener is a program outside that hears verdicts with the key listener.nk.
+// listener is an external program that receives verdicts with the key listener.nk.
 type listener struct {
 	mu    sync.Mutex
-	heard map[string]int // how often, by the ID of the verdict
+	heard map[string]int // the number of deliveries, by the ID of the verdict
 }
 
-// listening starts a listener that hears all from now on.
+// listening starts a listener that receives all verdicts from now on.
 func (g safeNATS) listening() *listener {
 	g.t.Helper()
 	nc, err := nats.Connect(g.url(), g.bare("listener")...)
@@ -111,7 +111,7 @@ func (g safeNATS) listening() *listener {
 	return l
 }
 
-// hears checks that the listener heard each verdict of the history once.
+// hears checks that the listener received each verdict of the history once.
 func (l *listener) hears(events *recording) {
 	events.t.Helper()
 	eventually(events.t, "the listener heard each verdict once", func() (bool, string) {
@@ -127,8 +127,7 @@ func (l *listener) hears(events *recording) {
 	})
 }
 
-// webOffDedicated returns a function outside that moves the pods of the Deployment web off a node that has the taint
-// dedicated.
+// webOffDedicated returns an external function that moves the pods of the Deployment web off a node with the taint dedicated.
 func webOffDedicated(s outsideScope) []outsideMove {
 	moves := []outsideMove{}
 	tainted := slices.ContainsFunc(s.Node.Spec.Taints, func(t outsideTaint) bool { return t.Key == "dedicated" })
@@ -140,7 +139,7 @@ func webOffDedicated(s outsideScope) []outsideMove {
 	return moves
 }
 
-// refused checks that a participant cannot publish on a channel, and hears so at once.
+// refused checks that the server refuses a message of a participant on a channel at once.
 func (g safeNATS) refused(name, channel string) {
 	g.t.Helper()
 	b, err := bus.Connect(g.options(name))
@@ -159,7 +158,7 @@ func (g safeNATS) refused(name, channel string) {
 		return !errors.Is(err, bus.ErrNotConnected), fmt.Sprint(err)
 	})
 	want := fmt.Sprintf("not permitted: %s may not publish on %q", name, channel)
-	if name == "listener" { // it may not hear either that something was stored, and asks for that first
+	if name == "listener" { // it also lacks the right to get the acknowledgment, which the server checks first
 		want = "not permitted: listener may not "
 	}
 	if !errors.Is(err, bus.ErrNotPermitted) || !strings.Contains(err.Error(), want) {
@@ -209,8 +208,8 @@ func TestRolesWithOwnRights(t *testing.T) {
 	g.onlyWhatTheyMay(s, events)
 }
 
-// drainInTwo is a policy by which Rehome moves the pods of api off tainted nodes, and an external function moves the
-// pods of web. The sender batch may request everything in the namespace.
+// drainInTwo returns a policy. With it, Rehome moves the pods of api off tainted nodes, and an external function moves the pods
+// of web. The sender batch may request everything in the namespace.
 func (s *scene) drainInTwo() string {
 	return s.profiles([]string{`  - name: default
     pluginConfig:
@@ -226,7 +225,7 @@ func (s *scene) asksAsBatch(g safeNATS) {
 	s.t.Helper()
 	s.running("app=web", 4)
 	pod := s.podsOf("web")[0]
-	s.cordon(pod.Spec.NodeName, true) // else the scheduler may well put it there again
+	s.cordon(pod.Spec.NodeName, true) // otherwise the scheduler may place it there again
 	ask := []string{"move", "pod", pod.Name, "-n", s.namespace, "--reason", "it hangs", "--sender", "batch", "--name", "one"}
 	if got := s.run(ask, g.as("sender-other")...); got.code != 1 || got.stdout != "" || !strings.Contains(got.stderr, "not permitted: sender-batch may not ") {
 		s.t.Errorf("rehome move with the key of another: %s", got)

@@ -21,7 +21,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// takenOver has a webhook answer every eviction of the scene as one that it carries out itself.
+// takenOver makes a webhook answer every eviction of the scene as if it carried it out itself.
 func (s *scene) takenOver() {
 	s.t.Helper()
 	webhook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -34,7 +34,7 @@ func (s *scene) takenOver() {
 			Code: http.StatusTooManyRequests, Message: "Eviction triggered evacuation of " + review.Request.Name,
 		}}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(review) // an API server that has gone away asks no more
+		_ = json.NewEncoder(w).Encode(review) // a failed write means that the API server is gone
 	}))
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: webhook.Certificate().Raw})
 	hooks := s.client.AdmissionregistrationV1().ValidatingWebhookConfigurations()
@@ -79,7 +79,7 @@ func evictedInTheBackground(t *testing.T) {
 		t.Errorf("verdicts %+v, want one, %s by %s", got, want.outcome, want.method)
 	}
 
-	// The pod goes when who took it over lets it go, not before.
+	// The pod goes when the webhook releases it, and not before.
 	<-time.After(calm)
 	s.onlyPod(old)
 	if ends := events.settlements(); len(ends) != 0 {
@@ -94,7 +94,7 @@ func evictedInTheBackground(t *testing.T) {
 	}
 }
 
-// refusesEvictionOf waits until the API server asks the webhook about evictions, by dry runs.
+// refusesEvictionOf waits until the API server calls the webhook for evictions, which it tests with dry runs.
 func (s *scene) refusesEvictionOf(pod corev1.Pod) {
 	s.t.Helper()
 	eventually(s.t, "the webhook is asked", func() (bool, string) {

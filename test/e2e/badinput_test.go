@@ -18,12 +18,12 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// socket lets a NATS client use the socket of a `rehome run`.
+// socket makes a NATS client use the socket of a `rehome run`.
 type socket string
 
 func (s socket) InProcessConn() (net.Conn, error) { return net.Dial("unix", string(s)) }
 
-// stranger is a client that may publish what it likes.
+// stranger is a client that may publish anything.
 type stranger struct {
 	t  *testing.T
 	js jetstream.JetStream
@@ -43,7 +43,7 @@ func newStranger(t *testing.T, store string) stranger {
 	return stranger{t, js}
 }
 
-// publish stores a message and returns its number for Rehome: in tables it starts with the creation time of the stream.
+// publish stores a message and returns its number in Rehome, which in tables includes the creation time of the stream.
 func (s stranger) publish(channel string, h nats.Header, body string) uint64 {
 	s.t.Helper()
 	ack, err := s.js.PublishMsg(s.t.Context(), &nats.Msg{Subject: channel, Header: h, Data: []byte(body)})
@@ -60,10 +60,10 @@ func (s stranger) publish(channel string, h nats.Header, body string) uint64 {
 	return ack.Sequence + uint64(stream.CachedInfo().Created.UnixMicro())
 }
 
-// letter is the part of a dead letter that identifies it and its error.
+// letter has the fields that identify a dead letter, and its error.
 type letter struct{ on, subject, stream, sequence, reason, body string }
 
-// deadLetters waits until there are n, and returns them by the channel that they were published on.
+// deadLetters waits for n dead letters, and returns them by the channel of the message.
 func (s stranger) deadLetters(n uint64) map[string]letter {
 	s.t.Helper()
 	letters := map[string]letter{}
@@ -91,7 +91,7 @@ func (s stranger) deadLetters(n uint64) map[string]letter {
 	return letters
 }
 
-// header returns the header of an event with these attributes in addition to the required ones.
+// header returns the header of an event with these attributes and the required ones.
 func header(attributes ...string) nats.Header {
 	h := nats.Header{"ce-specversion": {"1.0"}, "ce-id": {"1"}, "ce-source": {"/stranger"}, "ce-type": {"of.nobody"}}
 	for i := 0; i < len(attributes); i += 2 {
@@ -120,7 +120,7 @@ func TestUnreadableMessageIsDeadLetter(t *testing.T) {
 		channel string
 		header  nats.Header
 		body    string
-		why     string // the reason, after where it was
+		why     string // the reason, after the position
 	}
 	answer := `{"profile":"default","strategy":"` + strategy + `","scope":{"kind":"node","key":"intent"},"intents":[{}]}`
 	messages := []message{
@@ -178,7 +178,7 @@ func TestUnreadableMessageIsDeadLetter(t *testing.T) {
 		t.Errorf("%d dead letters, want %d", len(got), len(want))
 	}
 
-	// Messages that wait for redelivery wait for longer than that.
+	// Messages that wait for redelivery would wait longer.
 	tainted := time.Now()
 	s.handles(3)
 	if first := s.evictions()[0].time.Sub(tainted); first > bus.DefaultAckWait {
@@ -209,7 +209,7 @@ func TestForgedVerdictsDoNotStopTheWatcher(t *testing.T) {
 	them.publish(on, header("id", ""), "{}")
 	them.publish(on, header(), "{}")
 
-	// That the budget wakes the pods shows that the watcher has read their verdicts, which come after the forged ones.
+	// The budget causes an evaluation of the pods, which shows that the watcher has read their verdicts after the forged ones.
 	tainted := time.Now()
 	s.taint(s.nodes[0], "dedicated")
 	eventually(t, "both pods are deferred", func() (bool, string) {
@@ -262,10 +262,10 @@ func TestAWrongPolicyIsRefusedWithALineForEachError(t *testing.T) {
 	}
 }
 
-// connected are the possible log lines of a process before it finds the address in use.
+// connected has the possible log lines of a process before it finds that the address is in use.
 var connected = regexp.MustCompile(`time=\S+ level=INFO msg="connected to the bus" .*\n`)
 
-func TestWhatCannotBeMeantIsRefusedInOneLine(t *testing.T) {
+func TestInvalidCommandLines(t *testing.T) {
 	s := newScene(t, 0)
 	policy := s.policy()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -290,7 +290,7 @@ func TestWhatCannotBeMeantIsRefusedInOneLine(t *testing.T) {
 		{"a duration that is none", run, []string{"REHOME_RESYNC=soon"}, `REHOME_RESYNC: want a duration such as 90s or 1h, got "soon"`},
 		{"a number that is none", run, []string{"REHOME_PARALLEL=many"}, `REHOME_PARALLEL: want a whole number, got "many"`},
 		{"a switch that is none", run, []string{"REHOME_DRY_RUN=maybe"}, `REHOME_DRY_RUN: want true or false, got "maybe"`},
-		{"a level that is none", run, []string{"REHOME_LOG_LEVEL=LOUD"}, `REHOME_LOG_LEVEL: want DEBUG, INFO, WARN or ERROR, got "LOUD"`},
+		{"a level that is none", run, []string{"REHOME_LOG_LEVEL=LOUD"}, `REHOME_LOG_LEVEL: want DEBUG, INFO, WARN, or ERROR, got "LOUD"`},
 		{"a lease too short", run, []string{"REHOME_LEASE_DURATION=1s"}, "REHOME_LEASE_DURATION: want at least 3s, got 1s"},
 		{"two copies", run, []string{"REHOME_NATS_REPLICAS=2"}, "REHOME_NATS_REPLICAS: want 1, 3 or 5, got 2"},
 		{"a format that there is not", run, []string{"REHOME_LOG_FORMAT=xml"}, `REHOME_LOG_FORMAT: want text or json, got "xml"`},
@@ -343,5 +343,5 @@ func TestASecondProcessOnTheSameStoreIsRefused(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %v\nwant %v", got, want)
 	}
-	s.handles(2) // the first one goes on undisturbed
+	s.handles(2) // the first process continues normally
 }

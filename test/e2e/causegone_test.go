@@ -13,7 +13,7 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-// doNotDisrupt is the patch by which the owner of a pod protects it.
+// doNotDisrupt is a patch that protects a pod.
 const doNotDisrupt = `{"metadata":{"annotations":{"karpenter.sh/do-not-disrupt":"true"}}}`
 
 // TestLateAnnotation protects pods of a tainted node while their intents wait for the rate. They stay, although a new policy raises
@@ -57,8 +57,8 @@ func TestLateAnnotation(t *testing.T) {
 	s.evictedOnce(before)
 }
 
-// TestCauseGoesBehindABudget takes the taint of one of two nodes away while budgets hold the pods of both and Rehome is down. The budgets
-// then allow the evictions, and only the pods of the other node move: no intent is left that the next leader could carry out.
+// TestCauseGoesBehindABudget removes the taint of one of two nodes while budgets block the pods of both and Rehome is down. The
+// budgets then allow the evictions, and only the pods of the other node move: no stale intent is left for the next leader.
 func TestCauseGoesBehindABudget(t *testing.T) {
 	s := newScene(t, 3)
 	for i, name := range []string{"stays", "goes"} {
@@ -104,8 +104,8 @@ func TestCauseGoesBehindABudget(t *testing.T) {
 	}
 }
 
-// TestCauseOfARestartGoes ends the cause of a move while its replacement waits for a node. The pod stays, and the
-// spec of its Deployment is as before.
+// TestCauseOfARestartGoes removes the cause of a move while its replacement waits for a node. The pod stays, and the spec of its
+// Deployment is restored.
 func TestCauseOfARestartGoes(t *testing.T) {
 	t.Parallel()
 	for _, method := range []struct {
@@ -156,8 +156,8 @@ func (s *scene) onNode(node string) string {
 	return ""
 }
 
-// TestSchedulerOutage stops the scheduler in a drain. No more replacements wait than the policy lets be in flight, the circuit breaker
-// opens, and the drain is completed when the scheduler is back.
+// TestSchedulerOutage stops the scheduler during a drain. At most as many replacements wait as may be in flight, the circuit
+// breaker opens, and the drain completes when the scheduler is back.
 func TestSchedulerOutage(t *testing.T) {
 	const most = 8
 	s := newScene(t, 3)

@@ -21,7 +21,7 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster"
 )
 
-// crowd is many pods of several Deployments, on nodes that all of them have to leave.
+// crowd has many pods of several Deployments, on nodes that all of them have to leave.
 type crowd struct {
 	*scene
 	workloads []string
@@ -30,14 +30,14 @@ type crowd struct {
 	before    map[types.UID]string
 }
 
-// newCrowd makes the pods, each Deployment on one of so many nodes in turn, and then two nodes more that have room for all.
+// newCrowd creates the pods, each Deployment on one of the nodes in turn, and then two more nodes with room for all.
 func newCrowd(t *testing.T, nodes, workloads, replicas int) *crowd {
 	t.Helper()
 	c := &crowd{scene: newScene(t, 0), replicas: replicas, before: map[types.UID]string{}}
 	for i := range workloads {
 		c.workloads = append(c.workloads, fmt.Sprintf("app-%d", i))
 	}
-	for at := range nodes { // a node at a time, so that there is no other one for its pods
+	for at := range nodes { // one node at a time, so its pods have no other node
 		c.addNodes(1, roomFor(workloads*replicas))
 		for i := at; i < workloads; i += nodes {
 			c.fill(c.workloads[i], c.nodes[at])
@@ -56,7 +56,7 @@ func newCrowd(t *testing.T, nodes, workloads, replicas int) *crowd {
 // readyAfter is long enough for the limits on moves in flight to be reached on a slow machine.
 const readyAfter = 500 * time.Millisecond
 
-// fill makes a Deployment whose pods are all on a node.
+// fill creates a Deployment whose pods are all on one node.
 func (c *crowd) fill(workload, node string) {
 	c.t.Helper()
 	_, err := c.cluster.AddDeployment(c.t.Context(), c.namespace, workload, c.replicas, func(d *appsv1.Deployment) {
@@ -68,7 +68,7 @@ func (c *crowd) fill(workload, node string) {
 	c.placed(workload, map[string]int{node: c.replicas})
 }
 
-// roomFor lets a node take n pods.
+// roomFor sets the pod capacity of a node to n.
 func roomFor(n int) func(*corev1.Node) {
 	return func(node *corev1.Node) {
 		room := *resource.NewQuantity(int64(max(n, 110)), resource.DecimalSI)
@@ -76,8 +76,8 @@ func roomFor(n int) func(*corev1.Node) {
 	}
 }
 
-// drained taints the nodes, lets middle happen when a third of the pods is on its way, and waits until each pod was evicted
-// once and runs elsewhere.
+// drained taints the nodes, calls middle when a third of the pods is evicted, and waits until each pod was evicted once and its
+// replacement runs elsewhere.
 func (c *crowd) drained(middle func()) {
 	c.t.Helper()
 	for _, n := range c.leave {
@@ -97,8 +97,8 @@ func (c *crowd) drained(middle func()) {
 	c.evictedOnce(c.before)
 }
 
-// asked returns the evictions that may have happened, by the time of the call: accepted calls, and calls whose client
-// was killed before the answer.
+// asked returns the possible evictions, by the time of the call: accepted calls, and calls whose client was killed before the
+// response.
 func (c *crowd) asked() []eviction {
 	c.t.Helper()
 	list := append(c.audited(http.StatusGatewayTimeout), c.evictions()...)
@@ -106,16 +106,16 @@ func (c *crowd) asked() []eviction {
 	return list
 }
 
-// gaps counts at every moment how many of the wanted pods of a group are not ready, whatever the cause.
+// gaps counts at every moment the desired pods of each group that are not ready, for any reason.
 type gaps struct {
 	mu     sync.Mutex
 	groups map[types.UID]string // the groups of the pods that are ready
 	ready  map[string]int
-	worst  map[string]int // the fewest that were ready
+	worst  map[string]int // the smallest number of ready pods
 }
 
-// watchGaps follows the pods of the scene until it ends, from when they are all ready. group names the group of a
-// Deployment. What it counts is exact: the API server tells of every change, in order.
+// watchGaps follows the pods of the scene until it ends, starting when all are ready. group returns the group of a Deployment.
+// The counts are exact, because the API server reports every change in order.
 func (s *scene) watchGaps(group func(deployment string) string) *gaps {
 	s.t.Helper()
 	list, err := s.client.CoreV1().Pods(s.namespace).List(s.t.Context(), metav1.ListOptions{})
@@ -133,7 +133,7 @@ func (s *scene) watchGaps(group func(deployment string) string) *gaps {
 		for e := range w.ResultChan() {
 			p, ok := e.Object.(*corev1.Pod)
 			if !ok {
-				if ctx.Err() == nil { // else the last word of a watch that is cut off
+				if ctx.Err() == nil { // otherwise the watch was canceled
 					s.t.Errorf("watch of the pods: %v", e.Object)
 				}
 				return
@@ -170,7 +170,7 @@ func (g *gaps) learn(p *corev1.Pod, group string, there bool) {
 	}
 }
 
-// most returns how many of the wanted pods of each group were not ready at the worst moment.
+// most returns, for each group, the largest number of desired pods that were not ready at the same time.
 func (g *gaps) most(wanted int) map[string]int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -189,8 +189,8 @@ func undisturbed(s *scene, policy string) func() {
 	return func() {}
 }
 
-// killed ends the process without a word, and starts another one. A drain can take two minutes longer then: an eviction that
-// is cut off can leave a pod with the condition DisruptionTarget, which is left alone until the control plane clears that.
+// killed kills the process and starts another one. A drain can then take two minutes longer, because an interrupted eviction can
+// leave the condition DisruptionTarget on a pod, and Rehome ignores the pod until the control plane removes it.
 func killed(s *scene, policy string) func() {
 	dir := store(s.t)
 	p := s.rehome(policy, dir)
@@ -201,7 +201,7 @@ func killed(s *scene, policy string) func() {
 	}
 }
 
-// handed gives the actuator's part of the work to another process, as an update of its Deployment does.
+// handed gives the work of the actuator to another process, like an update of its Deployment.
 func handed(s *scene, policy string) func() {
 	servers := natsCluster(s.t, 1)
 	d := drain{scene: s, file: policy}
@@ -222,7 +222,7 @@ func handed(s *scene, policy string) func() {
 	}
 }
 
-// keptWindow checks that no more than most pods were evicted in any window.
+// keptWindow checks that at most most pods were evicted in any window.
 func keptWindow(c *crowd, most int, window time.Duration) {
 	c.t.Helper()
 	got := c.asked()
@@ -233,7 +233,7 @@ func keptWindow(c *crowd, most int, window time.Duration) {
 	}
 }
 
-// keptRate checks that in no period the API server got more evictions than a rate and its burst allow.
+// keptRate checks that the API server never got more evictions than a rate and its burst allow.
 func keptRate(c *crowd, perSecond, burst int) {
 	c.t.Helper()
 	got := c.asked()

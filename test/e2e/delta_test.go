@@ -17,10 +17,10 @@ import (
 func TestEveryKindOfChangeIsADelta(t *testing.T) {
 	s := newScene(t, 2)
 	dir := store(t)
-	s.rehome(s.policy("deltas: All"), dir).evaluated(s) // a change that comes before it is none
+	s.rehome(s.policy("deltas: All"), dir).evaluated(s) // an earlier change has no delta
 	events := record(t, at(dir))
 
-	// Each change waits for its delta, so that two do not become one update.
+	// Each change waits for its delta, so two changes do not become one update.
 	added, err := s.cluster.AddNodes(t.Context(), 1, func(n *corev1.Node) { n.Labels["scene"] = s.namespace })
 	s.must(err)
 	node := added[0]
@@ -53,7 +53,7 @@ func TestEveryKindOfChangeIsADelta(t *testing.T) {
 	events.delta(schemas.NodeRemoved, node)
 }
 
-// delta waits until there is a delta of that kind about the object.
+// delta waits for a delta of that kind about the object.
 func (r *recording) delta(kind schemas.DeltaKind, name string) {
 	r.t.Helper()
 	deadline := time.After(patience)
@@ -70,7 +70,7 @@ func (r *recording) delta(kind schemas.DeltaKind, name string) {
 	}
 }
 
-// allocatable changes what a node offers.
+// allocatable changes the allocatable resources of a node.
 func (s *scene) allocatable(node, cpu string) {
 	s.t.Helper()
 	patch := fmt.Sprintf(`{"status":{"allocatable":{"cpu":%q}}}`, cpu)
@@ -78,7 +78,7 @@ func (s *scene) allocatable(node, cpu string) {
 	s.must(err)
 }
 
-// create makes a pod on a node without waiting for it.
+// create creates a pod on a node without waiting for it.
 func (s *scene) create(node, name string, annotations map[string]string) {
 	s.t.Helper()
 	_, err := s.client.CoreV1().Pods(s.namespace).Create(s.t.Context(), &corev1.Pod{

@@ -12,10 +12,10 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// inMiddle is how many of 100 pods are evicted when something breaks.
+// inMiddle is the number of evicted pods, of 100, when something fails.
 const inMiddle = 30
 
-// drain is 100 pods on a node, and a policy that takes five seconds to move them, so that a busy machine sees their middle.
+// drain has 100 pods on a node, and a policy that moves them in five seconds, so a busy machine sees the middle of the drain.
 type drain struct {
 	*scene
 	file   string
@@ -26,7 +26,7 @@ func newDrain(t *testing.T) drain {
 	t.Helper()
 	s := newScene(t, 1)
 	s.deployment("api", 100)
-	s.addNodes(3) // now that all pods are on the first
+	s.addNodes(3) // added when all pods are on the first node
 	d := drain{scene: s, file: s.policy("rate: {evictionsPerSecond: 20, burst: 1}"), before: s.pods(s.nodes[0])}
 	if len(d.before) != 100 {
 		t.Fatalf("%d pods on %s, want 100", len(d.before), s.nodes[0])
@@ -44,8 +44,8 @@ func (d drain) begin(events *recording) {
 	}
 }
 
-// complete waits until every pod runs elsewhere, and holds the audit log against what was there before: each pod was
-// evicted exactly once, and no other.
+// complete waits until every pod runs elsewhere, and compares the audit log with the original pods: each was evicted exactly
+// once, and no other pod.
 func (d drain) complete() {
 	d.t.Helper()
 	d.emptied(d.nodes[0])
@@ -53,7 +53,7 @@ func (d drain) complete() {
 	d.evictedOnce(d.before)
 }
 
-// answered waits until every pod that any answer wanted moved has a verdict.
+// answered waits until every pod in an answer has a verdict.
 func (d drain) answered(events *recording) {
 	d.t.Helper()
 	events.until("every pod has a verdict", func(verdicts []schemas.Verdict) bool {
@@ -70,7 +70,7 @@ func (d drain) answered(events *recording) {
 	})
 }
 
-// closed checks afterwards that no intent has two verdicts, and that each verdict has an intent.
+// closed checks afterwards that each intent has at most one verdict, and that each verdict has an intent.
 func (d drain) closed(events *recording) {
 	d.t.Helper()
 	d.answered(events)
@@ -122,7 +122,7 @@ func (d drain) reported(events *recording) {
 	}
 }
 
-// role starts one role against external servers, and waits until it is ready.
+// role starts one role with external servers, and waits until it is ready.
 func (d drain) role(name string, servers *natsServers) *process {
 	d.t.Helper()
 	arguments := []string{name}
@@ -191,8 +191,7 @@ func TestStandbyTakesOverDrain(t *testing.T) {
 		t.Error("two processes led at once")
 	}
 	d.complete()
-	// The killed actuator's moves in flight have no verdict, and an intent with a verdict may get a second one:
-	// rejected.
+	// Moves in flight of the killed actuator have no verdict, and an intent with a verdict may get a second one: rejected.
 	d.once(events)
 	for _, p := range standbys {
 		p.says("lease held")

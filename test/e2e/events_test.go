@@ -14,7 +14,7 @@ import (
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
-// masked is lines without what differs from run to run, in alphabetical order: two of them can come in either order.
+// masked replaces the parts of lines that differ between runs, and sorts the lines, because two of them can come in either order.
 func (s *scene) masked(text string) []string {
 	replace := []string{s.namespace, "SCENE"}
 	for i, n := range s.nodes {
@@ -33,7 +33,7 @@ func (s *scene) masked(text string) []string {
 	return lines
 }
 
-func TestTheCommandEventsShowsWhatHappened(t *testing.T) {
+func TestEventsCommand(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 1, preferring(s.nodes[0]))
 	dir := store(t)
@@ -92,15 +92,15 @@ func TestTheCommandEventsShowsWhatHappened(t *testing.T) {
 	}
 }
 
-func TestTheCommandEventsShowsScopesAsTheyArePublished(t *testing.T) {
+func TestEventsCommandShowsScopes(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 1, preferring(s.nodes[0]))
 	dir := store(t)
-	s.rehome(s.policy(), dir, "REHOME_DRY_RUN=true") // the pod stays, so that each change of the taint can have an answer
+	s.rehome(s.policy(), dir, "REHOME_DRY_RUN=true") // the pod stays, so each change of the taint can have an answer
 	p := s.start([]string{"events", "--type", "scope", "--type", "delta", "--follow"}, "REHOME_STORE_DIR="+dir)
 	n := 0
 	p.eventually("a scope was shown, and the delta that led to it", func() (bool, string) {
-		s.changeNode(s.nodes[0], func(node *corev1.Node) { // until it listens
+		s.changeNode(s.nodes[0], func(node *corev1.Node) { // until the command has subscribed
 			node.Spec.Taints = []corev1.Taint{{Key: "dedicated", Value: fmt.Sprint(n), Effect: corev1.TaintEffectNoSchedule}}
 		})
 		n++
@@ -114,7 +114,7 @@ func TestTheCommandEventsShowsScopesAsTheyArePublished(t *testing.T) {
 	}
 }
 
-func TestTheCommandEventsRefusesWhatItCannotShow(t *testing.T) {
+func TestEventsCommandRefusals(t *testing.T) {
 	s := newScene(t, 0)
 	for _, c := range []struct{ arguments, want string }{
 		{"--type pods", `--type: want delta, intents, verdict, receipt, maintenance, scope or request, got "pods"`},
@@ -174,7 +174,7 @@ func TestVerdictCauses(t *testing.T) {
 		}
 		want := []string{schemas.VerdictType, schemas.IntentsType, schemas.ScopeType, schemas.DeltaType}
 		if strings.HasPrefix(v.Channel, "rehome.verdict.settled.") {
-			want = append([]string{schemas.VerdictType}, want...) // the one that began the move
+			want = append([]string{schemas.VerdictType}, want...) // the verdict that began the move
 		}
 		if !reflect.DeepEqual(chain, want) {
 			t.Errorf("got the chain %q, want %q", chain, want)

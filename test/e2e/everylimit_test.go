@@ -10,8 +10,8 @@ import (
 // fast is a rate that delays nothing, for tests of other limits.
 const fast = "rate: {evictionsPerSecond: 1000, burst: 1000}"
 
-// TestDrainKeepsLimits plays one scene for each limit of the policy: all pods leave their
-// node, each once, and by the API server's audit log or its watch the limit holds at every moment.
+// TestDrainKeepsLimits runs one scene for each limit of the policy: all pods leave their node, each once, and the limit holds at
+// every moment according to the audit log or the watch of the API server.
 func TestDrainKeepsLimits(t *testing.T) {
 	t.Parallel()
 	pods := theStage.crowd
@@ -71,8 +71,8 @@ func byRate(perSecond, burst int) func(*crowd) func() {
 	return func(c *crowd) func() { return func() { keptRate(c, perSecond, burst) } }
 }
 
-// atOnce checks that of each of that many groups of pods, never more than most were not ready at once; and that this
-// number was reached, because otherwise something else delayed them.
+// atOnce checks that in each group at most that many pods were unready at once, and that this number was reached, because
+// otherwise another limit delayed the moves.
 func atOnce(group func(deployment string) string, groups, pods, most int) func(*crowd) func() {
 	return func(c *crowd) func() {
 		g := c.watchGaps(group)
@@ -100,7 +100,7 @@ func byNode(deployment string) string {
 	return fmt.Sprintf("node %d", i%2)
 }
 
-// apart checks that evictions of one workload are so far apart.
+// apart checks the time between evictions of one workload.
 func apart(pause time.Duration) func(*crowd) func() {
 	return func(c *crowd) func() {
 		return func() {

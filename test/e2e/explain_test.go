@@ -8,7 +8,7 @@ import (
 	"github.com/rehome-dev/rehome/test/program"
 )
 
-// maskedText is text without what differs from run to run, line by line.
+// maskedText replaces the parts of the output that differ between runs.
 func (s *scene) maskedText(text string) string {
 	replace := []string{s.namespace, "SCENE"}
 	for i, n := range s.nodes {
@@ -69,7 +69,7 @@ func TestExplainPod(t *testing.T) {
 			"bus": func() result { return explain(c.pod, here, c.more...) }, "API": func() result { return explain(c.pod, api) },
 		} {
 			t.Run(c.name+" by the "+way, func(t *testing.T) {
-				eventually(t, "the pod is explained", func() (bool, string) { // the last event of a chain may be on its way
+				eventually(t, "the pod is explained", func() (bool, string) { // the last event of a chain may still be on its way
 					got := explained()
 					text := s.maskedText(got.stdout)
 					return got.code == 0 && text == c.want, text + "\nwant\n" + c.want + got.stderr

@@ -13,8 +13,8 @@ import (
 	"github.com/rehome-dev/rehome/test/program"
 )
 
-// TestFullDiskOfTheBus taints a node while the disk of the bus in the process is full, in a mount namespace of the process. The pods
-// move when there is space, without help. The process may have 4 GiB of address space.
+// TestFullDiskOfTheBus taints a node while the disk of the embedded bus is full, in a mount namespace of the process. The pods
+// move without intervention when there is space again. The process may use 4 GiB of address space.
 func TestFullDiskOfTheBus(t *testing.T) {
 	for name, c := range map[string]struct{ size, reserve, says string }{
 		"a reserve":          {"128m", "67108864", "the bus accepts no events: its disk is full"},
@@ -68,8 +68,8 @@ func TestFullDiskOfTheBus(t *testing.T) {
 	}
 }
 
-// fill fills the disk with a file while deltas are written, until /readyz reports it. If the process detects the full
-// disk before a write fails, the message can differ: then it tries again.
+// fill fills the disk with a file while deltas are written, until /readyz reports it. If the process detects the full disk before
+// a write fails, the message can differ; then it retries.
 func (s *scene) fill(p *process, file, says string) (free func()) {
 	s.t.Helper()
 	free = func() {

@@ -9,14 +9,14 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// handover is a group of pods of which a watcher wants to move some, and another watcher that waits for its lease.
+// handover has a group of pods, some of them in violation, and two watchers. One of the watchers waits for the lease.
 type handover struct {
 	drain
 	leader, standby *process
 	events          *recording
 }
 
-// handOver starts every role in a process of its own, the watcher twice, and waits until one leads.
+// handOver starts every role in a separate process, the watcher twice, and waits until one leads.
 func (s *scene) handOver(policy string) handover {
 	s.t.Helper()
 	servers := natsCluster(s.t, 1)
@@ -52,7 +52,7 @@ func newLeaderWithdraws(t *testing.T) {
 	h.events.until("the first of three pods is evicted", func(v []schemas.Verdict) bool { return len(v) == 1 })
 	s.placed("quiet", map[string]int{s.nodes[0]: 2, s.nodes[1]: 1})
 
-	// No pod repels another one anymore: for the new leader the group does not exist, except for the pending answer.
+	// No pod repels another one any more: the new leader sees no group, except for the pending answer.
 	h.passes(func() { s.patchPod(other, `{"metadata":{"labels":{"noise":null}}}`) })
 	verdicts := h.events.until("the other two are withdrawn", func(v []schemas.Verdict) bool { return len(v) == 3 })
 	for _, v := range verdicts[1:] {
@@ -78,14 +78,14 @@ func newLeaderDoesNotMoveWhatWasHeld(t *testing.T) {
 	if got := h.events.verdicts(); len(got) != 4 {
 		t.Errorf("verdicts %s, want the four of the first leader", summary(got))
 	}
-	// It leads, and moves them when they must move again.
+	// The new leader leads, and moves the pods when they must move again.
 	s.cordon(s.nodes[1], false)
 	s.moved(0, 4)
 	s.placed("api", map[string]int{s.nodes[0]: 4, s.nodes[1]: 4})
 }
 
-// TestPausedLeader pauses the leading actuator in a drain under a limit over a window, and lets it go on when another leads. Both
-// together keep the limit.
+// TestPausedLeader pauses the leading actuator during a drain with a limit over a window, and continues it when another one
+// leads. Together they respect the limit.
 func TestPausedLeader(t *testing.T) {
 	const most = 6
 	s := newScene(t, 2)

@@ -14,17 +14,17 @@ import (
 
 const (
 	honest = "RemovePodsViolatingNodeTaints"
-	// blocks is the number of alternations between rounds with and without hostile work, so that other load on the
-	// machine affects both. rounds is the minimum number of each.
+	// blocks is the number of alternations between rounds with and without hostile work, so other load on the machine affects
+	// both. rounds is the minimum number of each.
 	blocks, rounds = 4, 4
-	// floods is the total number of requests of one sender, in equal bursts per block with pauses: the test does not
-	// measure the cost of sending them.
+	// floods is the total number of requests of one sender. Each block sends an equal burst with pauses, so the test does not
+	// measure the cost of sending.
 	floods = 100_000
 	bursts = 50
 	pauses = 300 * time.Millisecond
 )
 
-// works taints the first node, waits until the API server has evicted its pods, and returns how long that took.
+// works taints the first node, waits until the API server has evicted its pods, and returns the duration.
 func (s *scene) works(meanwhile func(map[types.UID]string)) (took time.Duration, moved map[types.UID]string) {
 	s.t.Helper()
 	before := s.pods(s.nodes[0])
@@ -49,7 +49,7 @@ func median(list []time.Duration) time.Duration {
 	return list[len(list)/2]
 }
 
-func TestOthersWhoAreHostileMoveNothingAndDelayNobody(t *testing.T) {
+func TestHostileParticipants(t *testing.T) {
 	servers := natsCluster(t, 1)
 	s := newScene(t, 3)
 	s.deployment("api", 4, preferring(s.nodes[0]), away(s.nodes[2]))
@@ -59,7 +59,7 @@ func TestOthersWhoAreHostileMoveNothingAndDelayNobody(t *testing.T) {
 	s.setUp(servers)
 	more := append(h.functions(), "requests: {senders: [{name: flood, namespaces: [elsewhere], perMinute: 60, open: 5}, "+
 		"{name: rude, namespaces: [elsewhere], perMinute: 100, open: 5}]}",
-		"circuitBreakers: {cluster: {nodes: 0%}, workload: {delay: 0s}}") // the pods come back each round, since the scene wants them to
+		"circuitBreakers: {cluster: {nodes: 0%}, workload: {delay: 0s}}") // the pods return each round, because the scene requires it
 	file := s.profiles([]string{`  - name: default
     pluginConfig: [{name: ` + honest + `}, {name: Hangs}, {name: Babbles}, {name: Steals}]
     plugins: {deschedule: {enabled: [` + honest + `, Hangs, Babbles, Steals]}}`}, more...)
@@ -97,7 +97,7 @@ func TestOthersWhoAreHostileMoveNothingAndDelayNobody(t *testing.T) {
 	h.leftTraces(processes)
 }
 
-// round does honest work once, and notes whom it moved.
+// round runs one round of normal work, and records the moved pods.
 func (s *scene) round(all map[types.UID]string, meanwhile func(map[types.UID]string)) time.Duration {
 	s.t.Helper()
 	took, moved := s.works(meanwhile)
@@ -105,7 +105,7 @@ func (s *scene) round(all map[types.UID]string, meanwhile func(map[types.UID]str
 	return took
 }
 
-// during does honest work as long as others are hostile.
+// during runs normal work while the hostile work continues.
 func (h *hostility) during(all map[types.UID]string) (took []time.Duration) {
 	h.t.Helper()
 	over := make(chan struct{})
@@ -113,7 +113,7 @@ func (h *hostility) during(all map[types.UID]string) (took []time.Duration) {
 		defer close(over)
 		h.rage()
 	}()
-	defer func() { <-over }() // also if the scene fails: a hostile goroutine must not report to a finished test
+	defer func() { <-over }() // even if the scene fails: a hostile goroutine must not report to a finished test
 	took = append(took, h.round(all, h.forgeVerdicts))
 	for raging := true; raging || len(took) < rounds; {
 		took = append(took, h.round(all, func(map[types.UID]string) {}))

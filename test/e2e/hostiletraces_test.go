@@ -9,7 +9,7 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 )
 
-// leftTraces checks that each kind of hostility is visible, with its number.
+// leftTraces checks that each kind of hostile work is visible, and how often.
 func (h *hostility) leftTraces(processes map[string]*process) {
 	h.t.Helper()
 	h.same("verdicts on forged intents", func() map[string]int { return h.counted(h.verdicts) }, map[string]int{
@@ -49,7 +49,7 @@ func (h *hostility) leftTraces(processes map[string]*process) {
 	h.bounded()
 }
 
-// same waits until the values are exactly the wanted ones.
+// same waits until the values equal the wanted ones.
 func (h *hostility) same(what string, got func() map[string]int, want map[string]int) {
 	h.t.Helper()
 	eventually(h.t, what+" are "+fmt.Sprint(want), func() (bool, string) {
@@ -64,7 +64,7 @@ func (h *hostility) counted(of map[string]int) map[string]int {
 	return maps.Clone(of)
 }
 
-// metric returns the value of one line of the metrics. 0 means there is none.
+// metric returns the value of one line of the metrics, or 0 if it is missing.
 func (p *process) metric(name string) (value int) {
 	p.t.Helper()
 	_, text := p.get("metrics")
@@ -97,11 +97,11 @@ func (h *hostility) letters() map[string]int {
 	return found
 }
 
-// flawIn returns the kind of hostility that the error of a dead letter is about.
+// flawIn returns the kind of hostile work behind the error of a dead letter.
 func flawIn(why string) string {
 	for _, flaw := range [][2]string{
 		{"no CloudEvent: neither", "no event"}, {"cannot unmarshal array", "another shape"}, {"data is not JSON", "no JSON"},
-		{"comes to more than", "unpacks to too much"}, {"hangs, its scopes wait", "hangs"}, {"the subject is ", "wrong subject"},
+		{"has more than", "unpacks to too much"}, {"hangs, its scopes wait", "hangs"}, {"the subject is ", "wrong subject"},
 		{"but the scope is ", "beyond the scope"}, {"is not in the scope", "beyond the scope"}, {"is protected: ", "beyond the scope"},
 		{"pods of the scope, got", "beyond the scope"}, {"read CloudEvent", "garbage"},
 		{"its source is", "wrong source"}, {"outcome: want one of", "wrong outcome"},
@@ -113,7 +113,7 @@ func flawIn(why string) string {
 	return why
 }
 
-// bounded checks that no stream can grow without end.
+// bounded checks that every stream has a limit and respects it.
 func (h *hostility) bounded() {
 	h.t.Helper()
 	for _, name := range []string{bus.StreamScopes, bus.StreamIntents, bus.StreamRequests, bus.StreamEvents, bus.StreamDead} {

@@ -23,11 +23,11 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Sizes beyond the limit of any data, and of the data of a request.
+// Sizes above the limits of any data, and of the data of a request.
 const beyondAll, beyondRequest = 70 << 20, 10 << 20
 
-// hostility is everything that others do to a scene whose first node is worked on, on whose second node the pods go, and
-// whose third node has a Deployment, victim, and a pod, guarded, that nothing would replace.
+// hostility is the hostile work against a scene. The first node of the scene is tainted, the pods move to the second one, and the
+// third one has a Deployment, victim, and a pod without an owner, guarded.
 type hostility struct {
 	*scene
 	nc      *nats.Conn
@@ -71,7 +71,7 @@ func newHostility(s *scene, servers *natsServers) *hostility {
 	return h
 }
 
-// bomb is small, and n bytes when it is unpacked.
+// bomb returns a small message that decompresses to n bytes.
 func (h *hostility) bomb(n int) []byte {
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
@@ -108,7 +108,7 @@ func (h *hostility) see(m *nats.Msg) {
 	}
 }
 
-// functions serves functions that do not do what they should, and returns the entries of the policy that ask them.
+// functions serves misbehaving functions, and returns their entries of the policy.
 func (h *hostility) functions() []string {
 	hanging, over := make(chan struct{}), sync.Once{}
 	answer := func(name string, f http.HandlerFunc) string {
@@ -137,7 +137,7 @@ func (h *hostility) functions() []string {
 	}
 }
 
-// steal answers that the victims should move, for any scope.
+// steal answers any scope with intents for the victims.
 func (h *hostility) steal(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -145,7 +145,7 @@ func (h *hostility) steal(w http.ResponseWriter, r *http.Request) {
 	}
 	headers, answer, err := outsideAnswer(r.Header.Get("ce-id"), body, func(scope outsideScope) []outsideMove {
 		moves := []outsideMove{}
-		for _, p := range scope.Pods { // of its scope it names the protected ones
+		for _, p := range scope.Pods { // and for the protected pods of its scope
 			if len(p.Protected) > 0 {
 				moves = append(moves, p.move("I want it"))
 			}
@@ -208,7 +208,7 @@ func (h *hostility) forgeIntents() {
 			Pod: schemas.PodRef{Namespace: h.namespace, Name: name, UID: uid}, Expires: time.Now().Add(time.Minute),
 		}
 	}
-	var here, elsewhere []schemas.Intent // the victims where they are, and where they are not
+	var here, elsewhere []schemas.Intent // the victims on their nodes, and on wrong nodes
 	for uid, name := range h.victims {
 		here = append(here, intent(name, uid, h.nodes[2]))
 		elsewhere = append(elsewhere, intent(name, uid, h.nodes[1]))
@@ -256,7 +256,7 @@ func (h *hostility) malform() {
 	}
 }
 
-// rage does all of it but to forge verdicts.
+// rage does all hostile work except forged verdicts.
 func (h *hostility) rage() {
 	h.ask()
 	h.forgeIntents()
@@ -271,12 +271,12 @@ func (h *hostility) rage() {
 	}
 }
 
-// wanted returns a request of that name to move what target says.
+// wanted returns a request with that name to move a target.
 func wanted(sender, name, target, more string) []byte {
 	return fmt.Appendf(nil, `{"sender":%q,"name":%q,"action":"deschedule","reason":"now","target":%s%s}`, sender, name, target, more)
 }
 
-// victim returns the target that the sender may not have.
+// victim returns the target that the sender may not move.
 func (h *hostility) victim() string {
 	return fmt.Sprintf(`{"workload":{"kind":"Deployment","namespace":%q,"name":"victim"}}`, h.namespace)
 }
@@ -308,7 +308,7 @@ func (h *hostility) ask() {
 	request("nobody", name("pods"), event(name("nobody")), wanted("nobody", name("pods"), h.victim(), ""))
 }
 
-// flood sends requests for the victims to be moved, by a sender who may ask for pods of another namespace only.
+// flood sends requests to move the victims, from a sender with rights in another namespace only.
 func (h *hostility) flood(burst, n int) {
 	for i := range n {
 		name := fmt.Sprintf("r-%d-%d-%d", h.block, burst, i)
@@ -319,13 +319,13 @@ func (h *hostility) flood(burst, n int) {
 	}
 }
 
-// settled waits until nothing of the flood is left, however long the server takes to store and to drop it.
+// settled waits until the flood is processed, however long the server takes to store and drop it.
 func (h *hostility) settled() {
 	h.t.Helper()
 	began, left := time.Now(), uint64(1)
 	for left > 0 && time.Since(began) < 5*patience {
 		time.Sleep(100 * time.Millisecond)
-		if stream, err := h.js.Stream(h.t.Context(), bus.StreamRequests); err == nil { // else it is too busy to say
+		if stream, err := h.js.Stream(h.t.Context(), bus.StreamRequests); err == nil { // otherwise the server is too busy to answer
 			left = stream.CachedInfo().State.Msgs
 		}
 	}

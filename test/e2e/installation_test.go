@@ -10,11 +10,11 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-// TestASecondInstallation starts others beside `rehome run` in the namespace rehome-a. All of them have the default settings
-// otherwise. A limit over a window holds for all together.
+// TestASecondInstallation starts more processes beside `rehome run` in the namespace rehome-a, all with otherwise default
+// settings. A limit over a window applies to all of them together.
 func TestASecondInstallation(t *testing.T) {
 	const most = 5
-	defaults := "REHOME_LEASE_NAMESPACE=kube-system" // where other scenes have no leases
+	defaults := "REHOME_LEASE_NAMESPACE=kube-system" // a namespace without leases of other scenes
 	s := newScene(t, 3)
 	s.deployment("api", 4*most, preferring(s.nodes[0]))
 	policy := s.policy(fast, "maxNoOfPodsToEvictTotal: 5", "limits: {window: 5m}")
@@ -95,14 +95,14 @@ func TestTwoClustersOnOneServer(t *testing.T) {
 			return false, "none"
 		}
 		d, err := other.DeadLetter(t.Context(), list[0])
-		return err == nil && strings.Contains(d.Error, "it is of the installation 1111/rehome, want "), d.Error
+		return err == nil && strings.Contains(d.Error, "its installation is 1111/rehome, want "), d.Error
 	})
 	if list := s.evictions(); list != nil {
 		t.Errorf("evicted %v, want none", list)
 	}
 }
 
-// TestBusPrefix has two clusters with one NATS server and one account, told apart by their prefixes alone.
+// TestBusPrefix has two clusters with one NATS server and one account. Only their prefixes differ.
 func TestBusPrefix(t *testing.T) {
 	servers := natsCluster(t, 1)
 	type side struct {

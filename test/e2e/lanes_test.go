@@ -20,7 +20,7 @@ func TestMovePriorities(t *testing.T) {
 	leave := s.nodes[1]
 	s.cordon(s.nodes[2], true)
 	s.deployment("twins", 12, being("twins"))
-	for i := range 3 { // one pod each, so that none of them is a duplicate
+	for i := range 3 { // one pod each, so they are not duplicates
 		s.deployment(fmt.Sprintf("high-%d", i), 1, being("others"), s.priority("high", 1000))
 		s.deployment(fmt.Sprintf("low-%d", i), 1, being("others"), s.priority("low", 10))
 	}
@@ -30,7 +30,7 @@ func TestMovePriorities(t *testing.T) {
 		profile("default", "deschedule", "RemovePodsViolatingNodeTaints", "{name: RemovePodsViolatingNodeTaints}"),
 	}, "rate: {evictionsPerSecond: 0.3, burst: 1}"))
 
-	// Half of the twins should move to the node that joins. They are still waiting when the other node is tainted.
+	// Half of the twins should move to the new node. They still wait when the other node is tainted.
 	s.addNodes(1, as("twins"))
 	events.until("the first of the twins is evicted", func(v []schemas.Verdict) bool { return len(of(schemas.Evicted, v)) == 1 })
 	s.taint(leave, "dedicated")
@@ -43,17 +43,17 @@ func TestMovePriorities(t *testing.T) {
 	}
 }
 
-// as labels a node for its purpose.
+// as labels a node for a purpose.
 func as(role string) func(*corev1.Node) {
 	return func(n *corev1.Node) { n.Labels["role"] = role }
 }
 
-// being binds the pods of a Deployment to the nodes for them.
+// being binds the pods of a Deployment to the nodes with a purpose.
 func being(role string) func(*corev1.PodTemplateSpec) {
 	return func(p *corev1.PodTemplateSpec) { p.Spec.NodeSelector["role"] = role }
 }
 
-// priority makes a PriorityClass that ends with the scene, unless it is there, and gives it to the pods.
+// priority creates a PriorityClass for the scene, unless it exists, and assigns it to the pods.
 func (s *scene) priority(name string, value int32) func(*corev1.PodTemplateSpec) {
 	s.t.Helper()
 	class := s.namespace + "-" + name

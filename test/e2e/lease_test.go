@@ -17,11 +17,11 @@ func TestLeaseHolderActs(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		end  func(*process)
-		// lease is how long standbys wait for a lost leader.
+		// lease is the lease duration, and so how long standbys wait for a lost leader.
 		lease time.Duration
 		most  time.Duration // until the other leads
 	}{
-		// The one is long before the lease would be over by itself, the other leaves a busy machine as long again.
+		// The first limit is far below the lease duration; the second one is twice the lease duration, for a busy machine.
 		{"at once when it is stopped", func(p *process) { p.stop() }, time.Minute, 20 * time.Second},
 		{"after a lease when it is killed", (*process).kill, 15 * time.Second, 30 * time.Second},
 	} {
@@ -73,7 +73,7 @@ func TestADryRunNeedsNoLeaseAndTakesNone(t *testing.T) {
 		t.Errorf("there are leases: %+v", leases.Items)
 	}
 
-	// Beside a leader it works as well.
+	// A dry run also works beside a leader.
 	s.untaint(s.nodes[0])
 	text, err := os.ReadFile(policy)
 	s.must(err)

@@ -19,7 +19,7 @@ func limitIsKept(t *testing.T) {
 	before := s.pods(node)
 	events := s.follow(s.policy(fmt.Sprintf("maxNoOfPodsToEvictPerNode: %d", most), fmt.Sprintf("limits: {window: %v}", window)))
 
-	// The verdict contains the time at which there is capacity again, and the pod is evaluated again then.
+	// The verdict has the time at which the limit allows another move. The pod is evaluated again then.
 	s.taint(node, "dedicated")
 	eventually(t, "the node is empty", func() (bool, string) {
 		left := s.pods(node)

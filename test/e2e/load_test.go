@@ -15,7 +15,7 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster"
 )
 
-// The smoothed load reflects the move only slowly. Meanwhile no pod must move because of the past.
+// The smoothed load reflects the move only slowly. Meanwhile the old load must not move pods.
 func TestOverusedByLoad(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 3)
@@ -53,7 +53,7 @@ func TestOverusedByLoad(t *testing.T) {
 		t.Errorf("the node became over-used: got %s, want %s", loadsOf(got), loadsOf(want))
 	}
 
-	// What was moved shows in the smoothed load only slowly. Meanwhile no pod is moved because of what is past.
+	// The smoothed load reflects the moves only slowly. Meanwhile the old load moves no pods.
 	s.measures("2")
 	states := events.loads(busy, 2)
 	if after := states[3].Load["cpu"]; after > 55 {
@@ -77,7 +77,7 @@ func (s *scene) servesMetrics() {
 	})
 }
 
-// measures says that each pod of the scene uses so much cpu, and each node what its pods do.
+// measures sets the measured CPU usage of each pod of the scene, and of each node as the sum of its pods.
 func (s *scene) measures(cpu string) {
 	s.t.Helper()
 	using := corev1.ResourceList{"cpu": resource.MustParse(cpu), "memory": resource.MustParse("1Mi")}
@@ -97,7 +97,7 @@ func (s *scene) measures(cpu string) {
 	}
 }
 
-// byLoad returns a policy file for the scene's nodes that goes by the metrics API.
+// byLoad returns a policy for the nodes of the scene that uses the metrics API.
 func (s *scene) byLoad() string {
 	s.t.Helper()
 	return s.profiles([]string{`  - name: default
@@ -110,7 +110,7 @@ func (s *scene) byLoad() string {
     plugins: {balance: {enabled: [LowNodeUtilization]}}`}, "metricsProviders: [{source: KubernetesMetrics}]")
 }
 
-// loads waits until there are n deltas about the load of a node, and returns their states, two of each.
+// loads waits for n deltas about the load of a node, and returns their states, two per delta.
 func (r *recording) loads(node string, n int) []*schemas.State {
 	r.t.Helper()
 	var states []*schemas.State
@@ -126,7 +126,7 @@ func (r *recording) loads(node string, n int) []*schemas.State {
 	return states
 }
 
-// loadsOf returns what the states say of load.
+// loadsOf returns the load in the states.
 func loadsOf(states []*schemas.State) string {
 	return fmt.Sprint(slices.Collect(func(yield func(string) bool) {
 		for _, s := range states {

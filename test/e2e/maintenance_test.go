@@ -26,14 +26,14 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// upkeep is a scene with a maintenance of its nodes, which has the name of its namespace. Maintenances are seen by every
-// rehome that runs, so none of these scenes is played beside another one.
+// upkeep is a scene with a maintenance of its nodes, which has the name of the scene's namespace. Every running rehome sees all
+// maintenances, so these scenes do not run in parallel with others.
 type upkeep struct {
 	*scene
 	kinds rest.Interface
 }
 
-// newUpkeep makes a scene with n nodes, as change makes them, on a control plane that has the kinds of Rehome.
+// newUpkeep creates a scene with n nodes, changed by change, on a control plane with the kinds of Rehome.
 func newUpkeep(t *testing.T, n int, change ...func(*corev1.Node)) *upkeep {
 	t.Helper()
 	s := newScene(t, 0)
@@ -74,7 +74,7 @@ func inPool(name string) func(*corev1.Node) {
 	return func(n *corev1.Node) { n.Labels["pool"] = name }
 }
 
-// holding lets a node have so many pods.
+// holding sets the pod capacity of a node.
 func holding(pods int64) func(*corev1.Node) {
 	return func(n *corev1.Node) {
 		room := *resource.NewQuantity(pods, resource.DecimalSI)
@@ -82,12 +82,12 @@ func holding(pods int64) func(*corev1.Node) {
 	}
 }
 
-// ofPool returns how a spec means the nodes of a pool of the scene.
+// ofPool returns the part of a spec that selects the nodes of a pool of the scene.
 func (u *upkeep) ofPool(name string) string {
 	return fmt.Sprintf("nodes: {selector: {matchLabels: {scene: %s, pool: %s}}}", u.namespace, name)
 }
 
-// apply makes the maintenance. The lines are its spec in YAML.
+// apply creates the maintenance. The lines are its spec in YAML.
 func (u *upkeep) apply(spec ...string) {
 	u.t.Helper()
 	var fields map[string]any
@@ -115,7 +115,7 @@ func (u *upkeep) remove() {
 	u.must(u.kinds.Delete().Resource(v1alpha1.NodeMaintenances).Name(u.namespace).Do(u.t.Context()).Error())
 }
 
-// found returns the live maintenance, or nil.
+// found returns the current maintenance, or nil.
 func (u *upkeep) found() *v1alpha1.NodeMaintenance {
 	u.t.Helper()
 	var m v1alpha1.NodeMaintenance
@@ -127,7 +127,7 @@ func (u *upkeep) found() *v1alpha1.NodeMaintenance {
 	return &m
 }
 
-// until waits until the maintenance is so, and returns it.
+// until waits until the maintenance meets a condition, and returns it.
 func (u *upkeep) until(what string, so func(*v1alpha1.NodeMaintenance) bool) *v1alpha1.NodeMaintenance {
 	u.t.Helper()
 	var m *v1alpha1.NodeMaintenance
@@ -140,7 +140,7 @@ func (u *upkeep) until(what string, so func(*v1alpha1.NodeMaintenance) bool) *v1
 	return m
 }
 
-// gone waits until the maintenance is.
+// gone waits until the maintenance is deleted.
 func (u *upkeep) gone() {
 	u.t.Helper()
 	eventually(u.t, "the maintenance is gone", func() (bool, string) {
@@ -161,7 +161,7 @@ func conditionsOf(m *v1alpha1.NodeMaintenance) map[string]string {
 	return all
 }
 
-// stages returns how far the maintenance is with each node.
+// stages returns the stage of each node.
 func stages(m *v1alpha1.NodeMaintenance) map[string]v1alpha1.NodeStage {
 	all := map[string]v1alpha1.NodeStage{}
 	for _, n := range m.Status.Nodes {
@@ -179,7 +179,7 @@ func inStage(m *v1alpha1.NodeMaintenance) map[v1alpha1.NodeStage]int {
 	return count
 }
 
-// untimed returns what a status says of nodes, but for when.
+// untimed returns the nodes of a status without times.
 func untimed(nodes []v1alpha1.NodeStatus) []v1alpha1.NodeStatus {
 	var list []v1alpha1.NodeStatus
 	for _, n := range nodes {
@@ -201,7 +201,7 @@ func inJSON(value any) string {
 	return string(text)
 }
 
-// allIn makes a wish of a stage for some nodes.
+// allIn returns the same stage for some nodes.
 func allIn(stage v1alpha1.NodeStage, nodes ...string) map[string]v1alpha1.NodeStage {
 	all := map[string]v1alpha1.NodeStage{}
 	for _, n := range nodes {
@@ -210,7 +210,7 @@ func allIn(stage v1alpha1.NodeStage, nodes ...string) map[string]v1alpha1.NodeSt
 	return all
 }
 
-// untilStages waits until the maintenance has exactly these nodes, in these stages.
+// untilStages waits until the maintenance has exactly these nodes in these stages.
 func (u *upkeep) untilStages(want map[string]v1alpha1.NodeStage) *v1alpha1.NodeMaintenance {
 	u.t.Helper()
 	return u.until(fmt.Sprintf("the nodes are %v", want), func(m *v1alpha1.NodeMaintenance) bool {
@@ -218,7 +218,8 @@ func (u *upkeep) untilStages(want map[string]v1alpha1.NodeStage) *v1alpha1.NodeM
 	})
 }
 
-// works acts as the users who work on nodes, until that many more nodes are given back: a drained node is done at once.
+// works acts as the users who work on nodes, until that many more nodes are released. The work on a drained node is done
+// immediately.
 func (u *upkeep) works(nodes int) {
 	u.t.Helper()
 	done := map[string]bool{}
@@ -245,7 +246,7 @@ func (u *upkeep) works(nodes int) {
 	})
 }
 
-// maintained says that the work on a node is done.
+// maintained sets the annotation that the work on a node is done.
 func (u *upkeep) maintained(node string) {
 	u.t.Helper()
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, schemas.AnnotationMaintained, u.namespace)
@@ -253,12 +254,12 @@ func (u *upkeep) maintained(node string) {
 	u.must(err)
 }
 
-// nodeState is everything of a node that a maintenance may change and restore.
+// nodeState has everything on a node that a maintenance may change and restore.
 type nodeState struct {
 	labels, annotations map[string]string
 	unschedulable       bool
 	taints              []string
-	said                []string // the conditions of maintenances that are true, with their messages
+	said                []string // the true conditions of maintenances, with their messages
 }
 
 func (u *upkeep) state(n *corev1.Node) nodeState {
@@ -312,12 +313,12 @@ func with(states map[string]nodeState, change func(*nodeState), nodes ...string)
 	return all
 }
 
-// isCordoned changes the wanted state of a node to a cordoned one.
+// isCordoned makes the wanted state of a node a cordoned one.
 func isCordoned(s *nodeState) {
 	s.unschedulable, s.taints = true, []string{corev1.TaintNodeUnschedulable + ":" + string(corev1.TaintEffectNoSchedule)}
 }
 
-// touched returns the changes of a node by rehome in the audit log, but for its status, in order.
+// touched returns the changes of a node by rehome in the audit log, in order, without changes of its status.
 func (u *upkeep) touched(node string) []time.Time {
 	u.t.Helper()
 	log, err := u.cluster.Audit(u.t.Context())
@@ -331,7 +332,7 @@ func (u *upkeep) touched(node string) []time.Time {
 	return times
 }
 
-// deployments makes Deployments of so many replicas each, and waits until all of their pods run.
+// deployments creates Deployments with that many replicas each, and waits until all of their pods run.
 func (u *upkeep) deployments(replicas int, names ...string) {
 	u.t.Helper()
 	for _, name := range names {
@@ -345,7 +346,7 @@ func (u *upkeep) deployments(replicas int, names ...string) {
 	}
 }
 
-// statefulSet makes a StatefulSet whose pods prefer a node, and waits until they run.
+// statefulSet creates a StatefulSet whose pods prefer a node, and waits until they run.
 func (u *upkeep) statefulSet(name string, replicas int32, node string) {
 	u.t.Helper()
 	labels := map[string]string{"app": name}
@@ -365,13 +366,13 @@ func (u *upkeep) statefulSet(name string, replicas int32, node string) {
 	u.running("app="+name, int(replicas))
 }
 
-// quiet returns a policy with a strategy that finds nothing to do, so that only the maintenance moves pods.
+// quiet returns a policy whose strategy never applies, so only the maintenance moves pods.
 func (u *upkeep) quiet(more ...string) string {
 	u.t.Helper()
 	return u.enable("PodLifeTime", []string{"{name: PodLifeTime, args: {maxPodLifeTimeSeconds: 86400}}"}, more...)
 }
 
-// saidNothingOf checks that none of these words is in the log.
+// saidNothingOf checks that the log has none of these texts.
 func (p *process) saidNothingOf(words ...string) {
 	p.t.Helper()
 	for line := range strings.Lines(p.Log.String()) {

@@ -22,7 +22,7 @@ func TestStrategiesIgnoreMaintainedNodes(t *testing.T) {
 	p.leads()
 	events := record(t, at(dir))
 
-	// A cordon alone moves nothing, and neither does its end.
+	// A cordon alone moves nothing, and an uncordon moves nothing either.
 	u.apply(u.ofPool("old"), "atOnce: 3", "stage: Cordon", "reason: new kernel")
 	u.untilStages(allIn(v1alpha1.Cordoned, old...))
 	<-time.After(calm)
@@ -34,7 +34,7 @@ func TestStrategiesIgnoreMaintainedNodes(t *testing.T) {
 	u.remove()
 	u.gone()
 
-	// Half of all nodes are cordoned at once, which is no storm: their pods move.
+	// Half of all nodes are cordoned at once. The circuit breaker stays closed, and their pods move.
 	u.apply(u.ofPool("old"), "atOnce: 3", "stage: Drain", "reason: new kernel")
 	u.untilStages(allIn(v1alpha1.IsDrained, old...))
 	u.moved(0, 12)
@@ -46,7 +46,7 @@ func TestStrategiesIgnoreMaintainedNodes(t *testing.T) {
 		}
 	}
 
-	// They are given back, and other taints count as ever.
+	// They are released, and other taints count as before.
 	u.wants(v1alpha1.Complete)
 	u.untilStates(states)
 	u.taint(u.nodes[3], "dedicated")

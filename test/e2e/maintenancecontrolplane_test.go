@@ -15,7 +15,7 @@ func TestControlPlaneMaintainedOneAtATime(t *testing.T) {
 	states := u.states()
 	u.rehome(u.quiet(), store(t)).leads()
 	o := u.oversee(1)
-	left := map[string]*upkeep{} // by node: each has a maintenance of its own
+	left := map[string]*upkeep{} // by node; each node has its own maintenance
 	for _, n := range controlling {
 		part := *u.scene
 		part.namespace += "-" + n

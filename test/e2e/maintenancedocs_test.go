@@ -22,10 +22,10 @@ import (
 	"github.com/rehome-dev/rehome/test/program"
 )
 
-// TestTheWalkThroughAMaintenanceWorks types the commands of docs/maintenance.md, as they stand there, with kubectl and a
-// `rehome run` on a control plane of its own, and sees what the page shows. What only looks is asked until it shows that; all
-// else is typed once.
-func TestTheWalkThroughAMaintenanceWorks(t *testing.T) {
+// TestMaintenanceWalkthrough runs the commands of docs/maintenance.md unchanged, with kubectl and `rehome run` on a
+// separate control plane, and compares the output with the page. It repeats commands that only read until they show the expected
+// output, and runs all others once.
+func TestMaintenanceWalkthrough(t *testing.T) {
 	w := newWalk(t)
 	for i, s := range shown(t, "../../docs/maintenance.md", "A walk through") {
 		w.step(i+1, s)
@@ -59,7 +59,7 @@ func shown(t *testing.T, file, section string) []pages.Typed {
 	return nil
 }
 
-// walk is a cluster with an application, and a user who types commands.
+// walk is a cluster with an application, and a user who runs commands.
 type walk struct {
 	t           *testing.T
 	cluster     *cluster.Cluster
@@ -67,8 +67,8 @@ type walk struct {
 	rehome      *process
 }
 
-// newWalk creates the cluster of the page: two racks of two nodes; on rack 7 two carts, a database with one replica and
-// a budget that requires it, and the agent of a DaemonSet on every node.
+// newWalk creates the cluster of the page: two racks of two nodes. Rack 7 runs two carts, a database with one replica, and a
+// budget that requires the database. Every node runs the agent of a DaemonSet.
 func newWalk(t *testing.T) *walk {
 	t.Helper()
 	w := &walk{t: t, cluster: clustertest.New(t, cluster.Options{})}
@@ -92,7 +92,7 @@ func newWalk(t *testing.T) *walk {
 	return w
 }
 
-// shop starts the application, on the nodes that are not cordoned.
+// shop starts the application on the nodes that are not cordoned.
 func (w *walk) shop() {
 	ctx := w.t.Context()
 	_, err := w.cluster.AddDeployment(ctx, "shop", "cart", 2, func(d *appsv1.Deployment) {
@@ -118,7 +118,7 @@ func (w *walk) shop() {
 	w.must(err)
 }
 
-// template returns the template of pods with the label app.
+// template returns a pod template with the label app.
 func template(app string) corev1.PodTemplateSpec {
 	return corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": app}},
@@ -126,7 +126,7 @@ func template(app string) corev1.PodTemplateSpec {
 	}
 }
 
-// db starts the database, on worker-7a if it may run there, and its budget.
+// db starts the database, on worker-7a if possible, and its budget.
 func (w *walk) db() {
 	pods, one, whole := template("db"), int32(1), intstr.FromInt32(1)
 	selector := &metav1.LabelSelector{MatchLabels: pods.Labels}
@@ -150,7 +150,7 @@ func (w *walk) must(err error) {
 	}
 }
 
-// step types one command.
+// step runs one command.
 func (w *walk) step(number int, s pages.Typed) {
 	w.t.Helper()
 	words := strings.Fields(s.Command)
@@ -178,7 +178,7 @@ func (w *walk) step(number int, s pages.Typed) {
 	}
 }
 
-// types types a command in the folder of the repository, and returns what it says.
+// types runs a command in the root of the repository, and returns its output.
 func (w *walk) types(command string) (string, error) {
 	c := exec.CommandContext(w.t.Context(), "sh", "-c", command)
 	c.Dir, c.Env = "../..", w.environment
@@ -186,7 +186,7 @@ func (w *walk) types(command string) (string, error) {
 	return string(said), err
 }
 
-// run starts rehome, as the page does in another terminal.
+// run starts rehome, which the page does in another terminal.
 func (w *walk) run(words []string) {
 	w.t.Helper()
 	for i, word := range words {
@@ -218,7 +218,7 @@ func (w *walk) rehomeLives() {
 	}
 }
 
-// alike reports whether a command printed what the page shows.
+// alike reports whether the output of a command equals the output on the page.
 func alike(page []string, printed string) bool {
 	return pages.Masks{Workloads: []string{"cart", "agent"}}.Alike(page, printed)
 }

@@ -37,7 +37,7 @@ func TestMaintenanceEndedEarly(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			// The pod of slow is on its way when the maintenance ends: its replacement takes half a minute.
+			// The move of slow is in flight when the maintenance ends: its replacement takes half a minute.
 			p := newPacked(t, func(u *upkeep) {
 				u.deployed("slow", 1, func(d *appsv1.Deployment) { d.Spec.MinReadySeconds = 30 })
 				u.available("slow")
@@ -65,8 +65,8 @@ func TestMaintenanceEndedEarly(t *testing.T) {
 	}
 }
 
-// endedWithNodes checks by the audit log that only these nodes were changed, and that no pod was evicted off one of them after
-// it was given back, and off no other.
+// endedWithNodes checks in the audit log that only these nodes were changed, and that pods were evicted only from them and only
+// before their release.
 func (p packed) endedWithNodes(begun []string) {
 	p.t.Helper()
 	for _, n := range p.nodes {
@@ -86,8 +86,8 @@ func (p packed) endedWithNodes(begun []string) {
 	}
 }
 
-// nothingBeganAfter checks that no move began after the end was requested, except moves on their way to the API server
-// while the request was on its way to rehome. The rest of the first two nodes would take longer than that.
+// nothingBeganAfter checks that no move began after the request to end, except calls that were on their way to the API server.
+// The remaining moves of the first two nodes would take longer.
 func (p packed) nothingBeganAfter(asked time.Time) {
 	p.t.Helper()
 	const most = 15 * time.Second
@@ -122,7 +122,7 @@ func (p packed) followed(events *recording) {
 	}
 }
 
-// restarts returns the ends of moves that made the replacement first.
+// restarts returns the ends of moves that create the replacement first.
 func restarts(events *recording) []schemas.Verdict {
 	return slices.DeleteFunc(events.settlements(), func(v schemas.Verdict) bool { return v.Method != schemas.MethodRestart })
 }
@@ -163,8 +163,8 @@ func TestUserCordonDuringMaintenance(t *testing.T) {
 	u.apply(u.ofPool("old"), "atOnce: 2", "stage: Drain", "reason: new kernel")
 	u.untilStages(allIn(v1alpha1.IsDrained, old...))
 
-	// It is cordoned already, so a person who wants it cordoned must take that back first for the API server to see who
-	// it is.
+	// The node is cordoned already, so a user who wants to cordon it must uncordon it first. Otherwise the API server sees no
+	// change.
 	mark := u.node(old[0]).Annotations[schemas.AnnotationMaintenance]
 	u.changeNode(old[0], func(n *corev1.Node) { n.Spec.Unschedulable = false })
 	u.cordon(old[0], true)

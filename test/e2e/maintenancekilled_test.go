@@ -10,8 +10,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// packed is the maintenance of four nodes, two at a time. Each of them is full until it is drained, so that no pod that
-// moves finds a place on one that is drained later: none must move twice.
+// packed is a maintenance of four nodes, two at a time. Each node is full until its drain, so no pod moves to a node that is
+// drained later, and none moves twice.
 type packed struct {
 	*upkeep
 	old       []string
@@ -47,12 +47,12 @@ func newPacked(t *testing.T, first func(*upkeep)) packed {
 
 func nothing(*upkeep) {}
 
-// slowly returns a policy that moves so many pods a second.
+// slowly returns a policy with a rate.
 func (p packed) slowly(perSecond float64) string {
 	return p.quiet(fmt.Sprintf("rate: {evictionsPerSecond: %v, burst: 1}", perSecond))
 }
 
-// begin wants the nodes drained, and waits until some pods have moved, but not all of the first two nodes.
+// begin starts the drain, and waits until some pods have moved, but not all pods of the first two nodes.
 func (p packed) begin() {
 	p.t.Helper()
 	p.apply(p.ofPool("old"), "atOnce: 2", "stage: Drain", "reason: new kernel")

@@ -20,8 +20,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// overseer checks the invariants after every change of the nodes, the pods, the budgets, and the maintenance, as the
-// API server reports it.
+// overseer checks the invariants after every change of the nodes, the pods, the budgets, and the maintenance that the API server
+// reports.
 type overseer struct {
 	*upkeep
 	atOnce int
@@ -34,7 +34,7 @@ type overseer struct {
 	stages  map[string]v1alpha1.NodeStage
 }
 
-// oversee watches until the scene ends. atOnce is how many nodes may be worked on at a time.
+// oversee watches until the scene ends. atOnce is the largest number of nodes in maintenance at a time.
 func (u *upkeep) oversee(atOnce int) *overseer {
 	u.t.Helper()
 	o := &overseer{
@@ -80,14 +80,14 @@ func (u *upkeep) oversee(atOnce int) *overseer {
 	return o
 }
 
-// worst returns how many nodes were marked at a time at most.
+// worst returns the largest number of nodes that were marked at a time.
 func (o *overseer) worst() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.most
 }
 
-// seen lets a function see objects of its type alone.
+// seen calls a function only for objects of its type.
 func seen[T any](see func(object *T, there bool)) func(any, bool) {
 	return func(object any, there bool) {
 		if o, is := object.(*T); is {
@@ -96,7 +96,7 @@ func seen[T any](see func(object *T, there bool)) func(any, bool) {
 	}
 }
 
-// node: no more nodes are marked than may be at a time, each of them is cordoned, and was claimed before.
+// node checks that at most atOnce nodes are marked, and that each marked node is cordoned and was claimed before.
 func (o *overseer) node(n *corev1.Node, there bool) {
 	text, is := n.Annotations[schemas.AnnotationMaintenance]
 	is = is && there
@@ -118,7 +118,7 @@ func (o *overseer) node(n *corev1.Node, there bool) {
 	}
 }
 
-// claimed checks that the status of the maintenance that has marked a node says that it was begun.
+// claimed checks that the status of the maintenance that marked a node has begun the node.
 func (o *overseer) claimed(node, text string) {
 	var mark schemas.CordonMark
 	var m v1alpha1.NodeMaintenance
@@ -132,7 +132,7 @@ func (o *overseer) claimed(node, text string) {
 	}
 }
 
-// pod remembers where the pod is.
+// pod records the node of the pod.
 func (o *overseer) pod(p *corev1.Pod, _ bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -141,7 +141,7 @@ func (o *overseer) pod(p *corev1.Pod, _ bool) {
 	}
 }
 
-// budget checks that a budget that was met stays met.
+// budget checks that a satisfied budget stays satisfied.
 func (o *overseer) budget(b *policyv1.PodDisruptionBudget, there bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -152,7 +152,7 @@ func (o *overseer) budget(b *policyv1.PodDisruptionBudget, there bool) {
 	o.healthy[b.Name] = o.healthy[b.Name] || enough && b.Status.ExpectedPods > 0
 }
 
-// maintenance checks that the status claims no more nodes than allowed at a time, and is true.
+// maintenance checks that the status claims at most atOnce nodes, and that it is true.
 func (o *overseer) maintenance(m *v1alpha1.NodeMaintenance, there bool) {
 	if m.Name != o.namespace || !there {
 		return
@@ -206,7 +206,7 @@ func (o *overseer) reached(m *v1alpha1.NodeMaintenance) {
 	}
 }
 
-// blocked checks that pods which a budget holds name it. Budgets have the names of their workloads.
+// blocked checks that pods blocked by a budget have the budget in the status. Budgets have the names of their workloads.
 func (o *overseer) blocked(n v1alpha1.NodeStatus) {
 	for _, b := range n.Blocked {
 		if b.Reason != string(schemas.ReasonDisruptionBudget) {
@@ -219,14 +219,14 @@ func (o *overseer) blocked(n v1alpha1.NodeStatus) {
 	}
 }
 
-// empty checks that a node that is reported as drained has no pod that should have moved.
+// empty checks that a drained node has no pod that should have moved.
 func (o *overseer) empty(node string) {
 	if left, err := o.movable(node); (err != nil || len(left) > 0) && o.t.Context().Err() == nil {
 		o.t.Errorf("node %s is reported as drained, but has %v; %v", node, left, err)
 	}
 }
 
-// movable returns the pods on a node that are none of a DaemonSet.
+// movable returns the pods on a node without DaemonSet pods.
 func (u *upkeep) movable(node string) (names []string, err error) {
 	list, err := u.client.CoreV1().Pods("").List(u.t.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
 	if err != nil {
@@ -240,7 +240,7 @@ func (u *upkeep) movable(node string) (names []string, err error) {
 	return names, nil
 }
 
-// unmarked checks that a node that is reported as returned has no mark.
+// unmarked checks that a released node has no mark.
 func (o *overseer) unmarked(node string) {
 	n, err := o.client.CoreV1().Nodes().Get(o.t.Context(), node, metav1.GetOptions{})
 	if err != nil {
@@ -254,7 +254,7 @@ func (o *overseer) unmarked(node string) {
 	}
 }
 
-// evictedOff checks that every pod that was evicted was evicted once, and off one of these nodes.
+// evictedOff checks that every evicted pod was evicted once, and from one of these nodes.
 func (o *overseer) evictedOff(nodes []string) {
 	o.t.Helper()
 	list := o.evictions()

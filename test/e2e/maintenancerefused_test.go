@@ -16,7 +16,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// controlPlane lets a node be one of the control plane.
+// controlPlane makes a node a member of the control plane.
 func controlPlane(n *corev1.Node) { n.Labels["node-role.kubernetes.io/control-plane"] = "" }
 
 func TestRefusedMaintenance(t *testing.T) {
@@ -77,7 +77,7 @@ func TestRefusedMaintenance(t *testing.T) {
 	untouched()
 }
 
-// untouchedUntilTheEnd follows the nodes of the scene, and returns what checks that none was touched until then.
+// untouchedUntilTheEnd watches the nodes of the scene. It returns a function that checks that none has changed.
 func (u *upkeep) untouchedUntilTheEnd() func() {
 	u.t.Helper()
 	before := u.states()
@@ -88,7 +88,7 @@ func (u *upkeep) untouchedUntilTheEnd() func() {
 		for e := range w.ResultChan() {
 			n, is := e.Object.(*corev1.Node)
 			if !is {
-				continue // the last word of a watch that is stopped
+				continue // the watch ended
 			}
 			said := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return plan.SetByMaintenance(c, "") })
 			if _, marked := n.Annotations[schemas.AnnotationMaintenance]; marked || said || n.Spec.Unschedulable {

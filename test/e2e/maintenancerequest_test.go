@@ -15,7 +15,7 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
 )
 
-// fewest follows how many pods of a deployment are available, until the test ends: the smallest number that was seen.
+// fewest watches the available pods of a Deployment until the test ends, and returns the smallest number.
 func (s *scene) fewest(deployment string) func() int32 {
 	var least atomic.Int32
 	least.Store(1 << 30)
@@ -38,15 +38,14 @@ func (s *scene) fewest(deployment string) func() int32 {
 	return least.Load
 }
 
-// elsewhere returns a stage with a control plane that no other scene is played on, and so without the kinds of
-// maintenances.
+// elsewhere returns a stage with a separate control plane, without the kinds of maintenances.
 func elsewhere(t *testing.T) *stage {
 	t.Helper()
 	c := clustertest.New(t, cluster.Options{})
 	return &stage{cluster: c, client: c.Client(), rehome: theStage.rehome}
 }
 
-// held reports whether the node is cordoned, and by which maintenance.
+// held returns whether the node is cordoned, and the name of its maintenance.
 func (s *scene) held(node string) string {
 	n := s.node(node)
 	mark := n.Annotations[schemas.AnnotationMaintenance]
@@ -60,7 +59,7 @@ func (s *scene) held(node string) string {
 func TestNodeRequestsWithoutKinds(t *testing.T) {
 	s := newSceneOn(t, elsewhere(t), 3)
 	s.deployment("api", 4, preferring(s.nodes[0]))
-	s.deployment("alone", 1, on(s.nodes[1])) // nobody touches it
+	s.deployment("alone", 1, on(s.nodes[1])) // another workload, which must stay
 	s.budget("keep", "api", 3)
 	pods := s.pods(s.nodes[0])
 	if len(pods) < 2 {
@@ -103,7 +102,7 @@ func TestNodeRequestsWithoutKinds(t *testing.T) {
 		break
 	}
 
-	running.kill() // what is drained stays so, whoever leads
+	running.kill() // a drained node stays drained under another leader
 	s.rehome(s.policy("maintenance: {restart: false}"), dir).says("leading: evaluating everything")
 	got = request("cordon", s.nodes[0], "--name", "back")
 	if got.code != 1 || !strings.Contains(got.stderr, "rejected: Conflict: the stage cannot go back from Drain to Cordon") {

@@ -12,7 +12,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// The pods on the nodes of the maintenance of thirty.
+// The pods on the nodes of the maintenance of thirty nodes.
 const (
 	manyNodes = 30
 	manyApps  = 20
@@ -32,14 +32,14 @@ func TestRollingMaintenance(t *testing.T) {
 	events := record(t, at(dir))
 	o := u.oversee(3)
 
-	// Idle: it is only announced.
+	// Idle: the maintenance is only announced.
 	u.apply(u.ofPool("old"), "atOnce: 3", "stage: Idle", "reason: new kernel")
 	u.untilStages(allIn(v1alpha1.Waiting, old...))
 	u.untilStates(with(before, func(s *nodeState) {
 		s.said = []string{"MaintenancePlanned: new kernel (maintenance " + u.namespace + ")"}
 	}, old...))
 
-	// Drain: the first three go as far as the budget of db lets them, and then all, one after the other.
+	// Drain: the budget of db delays one of the first three nodes. Then all nodes follow.
 	started := time.Now()
 	u.wants(v1alpha1.Drain)
 	u.isHeldUp(old[:3])
@@ -54,7 +54,7 @@ func TestRollingMaintenance(t *testing.T) {
 		t.Errorf("summary %+v, want %+v", m.Status.Summary, want)
 	}
 
-	// Complete: the last three are given back, too.
+	// Complete: the last three nodes are released too.
 	u.wants(v1alpha1.Complete)
 	u.isCompleted(u.untilStages(allIn(v1alpha1.Returned, old...)), old)
 	after := with(before, isCordoned, old[20])
@@ -73,8 +73,8 @@ func TestRollingMaintenance(t *testing.T) {
 	p.saidNothingOf("circuit breaker open", "circuit breaker of a workload open", "level=ERROR")
 }
 
-// populate makes ten nodes more and puts pods on all of them: apps with a budget, a Deployment of one pod with a budget that
-// wants it, a DaemonSet, and a StatefulSet on the first node with a budget that wants all of its pods.
+// populate creates ten more nodes and puts pods on all of them: apps with a budget, a Deployment with one pod and a budget that
+// requires it, a DaemonSet, and a StatefulSet on the first node with a budget that requires all of its pods.
 func (u *upkeep) populate() *gaps {
 	u.t.Helper()
 	single, db := u.nodes[1], u.nodes[0]
@@ -95,7 +95,7 @@ func (u *upkeep) populate() *gaps {
 	return u.watchGaps(func(deployment string) string { return deployment })
 }
 
-// alwaysReplacedFirst checks that the pod of a Deployment was never evicted, though it may have had to leave several nodes.
+// alwaysReplacedFirst checks that the pod of a Deployment was never evicted, even if it had to leave several nodes.
 func (u *upkeep) alwaysReplacedFirst(name string) {
 	u.t.Helper()
 	for _, e := range u.evictions() {
@@ -110,7 +110,7 @@ func (u *upkeep) alwaysReplacedFirst(name string) {
 	u.t.Logf("the pod of %s moved %d times", name, moves)
 }
 
-// kept checks that at no moment fewer pods were ready than the budgets require.
+// kept checks that the number of ready pods was never below the budgets.
 func (g *gaps) kept(t *testing.T) {
 	t.Helper()
 	g.mu.Lock()
@@ -126,8 +126,8 @@ func (g *gaps) kept(t *testing.T) {
 	}
 }
 
-// isHeldUp waits until the budget of db holds up the first of the first three nodes and the others are drained, and holds the
-// status against what is on the nodes.
+// isHeldUp waits until the budget of db delays the first of the first three nodes and the others are drained, and compares the
+// status with the nodes.
 func (u *upkeep) isHeldUp(nodes []string) {
 	u.t.Helper()
 	var want []v1alpha1.NodeStatus
@@ -169,7 +169,7 @@ func (u *upkeep) isHeldUp(nodes []string) {
 	}
 }
 
-// isCompleted checks what the status says when all nodes are given back.
+// isCompleted checks the status after all nodes are released.
 func (u *upkeep) isCompleted(m *v1alpha1.NodeMaintenance, nodes []string) {
 	u.t.Helper()
 	var want []v1alpha1.NodeStatus

@@ -15,12 +15,12 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster"
 )
 
-// calm is how long a scene looks on after the last move that it expects. A group that a pod has left is looked at again a
-// second later, room is looked for once a second, and so is usage: whatever else were to move would have by then.
+// calm is how long a scene continues after the last expected move. A group that a pod has left is evaluated again a second later,
+// and capacity and usage every second, so an unexpected move would happen within this time.
 const calm = 4 * time.Second
 
-// TestChangeMovesMisplacedPods plays the scenes of the strategies that look further
-// than one pod. They wait much more than they work, so they are played beside each other.
+// TestChangeMovesMisplacedPods runs the scenes of strategies that look at several pods. They mostly wait, so they run in
+// parallel.
 func TestChangeMovesMisplacedPods(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -40,8 +40,7 @@ func TestChangeMovesMisplacedPods(t *testing.T) {
 	}
 }
 
-// TestBlockerDefersMove plays the scenes of what keeps pods from being moved, beside each
-// other.
+// TestBlockerDefersMove runs the scenes about blocked moves in parallel.
 func TestBlockerDefersMove(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -57,7 +56,7 @@ func TestBlockerDefersMove(t *testing.T) {
 	}
 }
 
-// beside plays a scene beside others.
+// beside runs a scene in parallel with others.
 func beside(play func(*testing.T)) func(*testing.T) {
 	return func(t *testing.T) {
 		t.Parallel()
@@ -79,7 +78,7 @@ func duplicatesSpread(t *testing.T) {
 		t.Errorf("evicted %v, want only pods of %v", uids(first), before)
 	}
 
-	// Seven pods on three nodes: three each are enough.
+	// Seven pods on three nodes: at most three per node are needed.
 	s.addNodes(1)
 	second := s.moved(3, 1)
 	s.placed("api", map[string]int{s.nodes[0]: 3, s.nodes[1]: 3, s.nodes[2]: 1})
@@ -122,7 +121,7 @@ func neighbourIsAvoided(t *testing.T) {
 	}
 }
 
-// follow runs rehome until its watcher leads, so that what changes from now on is a delta, and records what it says.
+// follow runs rehome until its watcher leads, so later changes are deltas, and records its events.
 func (s *scene) follow(policy string) *recording {
 	s.t.Helper()
 	dir := store(s.t)
@@ -130,7 +129,7 @@ func (s *scene) follow(policy string) *recording {
 	return record(s.t, at(dir))
 }
 
-// cordon cordons a node, or takes that back.
+// cordon cordons or uncordons a node.
 func (s *scene) cordon(node string, unschedulable bool) {
 	s.t.Helper()
 	s.changeNode(node, func(n *corev1.Node) { n.Spec.Unschedulable = unschedulable })
@@ -141,7 +140,7 @@ func (s *scene) cordon(node string, unschedulable bool) {
 	})
 }
 
-// node returns the present state of a node.
+// node returns the current state of a node.
 func (s *scene) node(name string) *corev1.Node {
 	s.t.Helper()
 	n, err := s.client.CoreV1().Nodes().Get(s.t.Context(), name, metav1.GetOptions{})
@@ -149,14 +148,14 @@ func (s *scene) node(name string) *corev1.Node {
 	return n
 }
 
-// label gives a node a label.
+// label adds a label to a node.
 func (s *scene) label(node, key, value string) {
 	s.t.Helper()
 	s.changeNode(node, func(n *corev1.Node) { n.Labels[key] = value })
 }
 
-// moved waits until n pods were evicted after the first from, and then long enough to see that no more are. It returns
-// those n.
+// moved waits until n pods were evicted, not counting the first from, and then long enough to see that there are no more. It
+// returns these n pods.
 func (s *scene) moved(from, n int) []eviction {
 	s.t.Helper()
 	s.evicted(from, n)
@@ -168,13 +167,13 @@ func (s *scene) moved(from, n int) []eviction {
 	return list
 }
 
-// placed waits until so many pods of a Deployment are Ready on these nodes, and none anywhere else.
+// placed waits until n pods of a Deployment are Ready on these nodes, and none on others.
 func (s *scene) placed(deployment string, want map[string]int) {
 	s.t.Helper()
 	s.placedIn(deployment, corev1.LabelHostname, want)
 }
 
-// placedIn checks the same for the values of a label that the nodes have.
+// placedIn does the same for the values of a node label.
 func (s *scene) placedIn(deployment, label string, want map[string]int) {
 	s.t.Helper()
 	eventually(s.t, fmt.Sprintf("the pods of %s are Ready by %s as %v", deployment, label, want), func() (bool, string) {

@@ -24,20 +24,20 @@ import (
 	"github.com/rehome-dev/rehome/test/program"
 )
 
-// natsVariable makes the test program a NATS server with these settings in JSON.
+// natsVariable makes the test binary a NATS server with these settings in JSON.
 const natsVariable = "REHOME_E2E_NATS"
 
-// natsSettings are one server's.
+// natsSettings are the settings of one server.
 type natsSettings struct {
 	Name   string
 	Port   int
 	Store  string
 	Peers  int      // the port for the other servers; 0 means it is alone
 	Routes []string // to all servers of the cluster
-	Config string   // a configuration file that says all of it, and more; empty means there is none
+	Config string   // a complete configuration file; empty means none
 }
 
-// beNATS returns a NATS server until the test that started it is gone, however it went.
+// beNATS runs a NATS server until the test that started it has ended, for any reason.
 func beNATS(settings string) int {
 	var s natsSettings
 	if err := json.Unmarshal([]byte(settings), &s); err != nil {
@@ -70,7 +70,7 @@ func beNATS(settings string) int {
 	return 0
 }
 
-// natsServers are real NATS servers, each in a process of its own that can be killed.
+// natsServers are real NATS servers in separate processes that can be killed.
 type natsServers struct {
 	t        *testing.T
 	settings []natsSettings
@@ -80,10 +80,10 @@ type natsServers struct {
 type natsProcess struct {
 	command *exec.Cmd
 	log     *program.Log
-	stdin   io.Closer // receives its end
+	stdin   io.Closer // closed to stop the server
 }
 
-// newNATS prepares n servers, one cluster if they are more than one. None runs yet.
+// newNATS prepares n servers, as a cluster if there are several. It starts none.
 func newNATS(t *testing.T, n int) *natsServers {
 	t.Helper()
 	s := &natsServers{t: t, running: make([]*natsProcess, n)}
@@ -118,7 +118,7 @@ func natsCluster(t *testing.T, n int) *natsServers {
 	return s
 }
 
-// freePorts are n ports of the loopback interface, each another one.
+// freePorts returns n different free ports of the loopback interface.
 func freePorts(t *testing.T, n int) []int {
 	t.Helper()
 	addresses, err := program.FreeAddresses(n)
@@ -145,10 +145,10 @@ func (s *natsServers) url() string {
 	return strings.Join(urls, ",")
 }
 
-// variable points rehome to the servers.
+// variable returns the setting that connects rehome to the servers.
 func (s *natsServers) variable() string { return "REHOME_NATS_URL=" + s.url() }
 
-// start starts a server on the store that it had, and waits until it accepts connections.
+// start starts a server on its store, and waits until it accepts connections.
 func (s *natsServers) start(i int) {
 	s.t.Helper()
 	settings, err := json.Marshal(s.settings[i])
@@ -194,7 +194,7 @@ func complaints(log string) string {
 	return strings.Join(lines, "")
 }
 
-// kill ends a server as `kill -9` does.
+// kill kills a server like `kill -9`.
 func (s *natsServers) kill(i int) {
 	p := s.running[i]
 	if p == nil {
@@ -206,7 +206,7 @@ func (s *natsServers) kill(i int) {
 	_ = p.stdin.Close()
 }
 
-// forget takes away everything that a server that does not run had stored.
+// forget deletes the store of a stopped server.
 func (s *natsServers) forget(i int) {
 	s.t.Helper()
 	if err := os.RemoveAll(s.settings[i].Store); err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// nodeAffinity returns a policy with RemovePodsViolatingNodeAffinity for both of its types.
+// nodeAffinity returns a policy with RemovePodsViolatingNodeAffinity for both types of affinity.
 func (s *scene) nodeAffinity() string {
 	s.t.Helper()
 	return s.enable("RemovePodsViolatingNodeAffinity", []string{"{name: RemovePodsViolatingNodeAffinity, args: {nodeAffinityType: " +
@@ -42,7 +42,7 @@ func preferredNodeJoins(t *testing.T) {
 	s.placed("api", map[string]int{s.nodes[2]: 3})
 }
 
-// requiring makes the pods run only where a node has the label when they come.
+// requiring makes the pods run only on nodes that have the label when they are scheduled.
 func requiring(key, value string) func(*corev1.PodTemplateSpec) {
 	return func(p *corev1.PodTemplateSpec) {
 		p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
@@ -53,7 +53,7 @@ func requiring(key, value string) func(*corev1.PodTemplateSpec) {
 	}
 }
 
-// preferringLabel is [preferring] for every node that has a label.
+// preferringLabel is [preferring] for all nodes with a label.
 func preferringLabel(key, value string) func(*corev1.PodTemplateSpec) {
 	return func(p *corev1.PodTemplateSpec) {
 		p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
@@ -70,7 +70,7 @@ func hasLabel(key, value string) corev1.NodeSelectorTerm {
 	}}
 }
 
-// notBeside keeps the pods from being placed on a node with a pod that has the label. It comes after [preferring].
+// notBeside prevents the scheduler from placing the pods on a node with a pod that has the label. Call it after [preferring].
 func notBeside(key, value string) func(*corev1.PodTemplateSpec) {
 	return func(p *corev1.PodTemplateSpec) {
 		p.Spec.Affinity.PodAntiAffinity = &corev1.PodAntiAffinity{
@@ -82,7 +82,7 @@ func notBeside(key, value string) func(*corev1.PodTemplateSpec) {
 	}
 }
 
-// spreadOverZones makes the scheduler spread the pods over zones with a skew of at most 1.
+// spreadOverZones makes the scheduler spread the pods over zones with a maximum skew of 1.
 func spreadOverZones(p *corev1.PodTemplateSpec) {
 	p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
 		MaxSkew: 1, TopologyKey: corev1.LabelTopologyZone, WhenUnsatisfiable: corev1.DoNotSchedule,

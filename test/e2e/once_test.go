@@ -19,7 +19,7 @@ import (
 	"github.com/rehome-dev/rehome/simulate"
 )
 
-// lines reads what `rehome once -o json` has printed.
+// lines parses the output of `rehome once -o json`.
 func (r result) lines(t *testing.T) []simulate.Line {
 	t.Helper()
 	var all []simulate.Line
@@ -33,7 +33,7 @@ func (r result) lines(t *testing.T) []simulate.Line {
 	return all
 }
 
-// said parses a set of lines by the name of the pod's workload.
+// said returns the lines by the workload of the pod.
 func said(lines []simulate.Line) map[string]string {
 	all := map[string]string{}
 	for _, l := range lines {
@@ -64,7 +64,7 @@ func TestOnceDrainsTaintedNode(t *testing.T) {
 	}
 	policy := s.policy()
 
-	// A dry run says the same and changes nothing, not even a lease.
+	// A dry run prints the same and changes nothing, not even a lease.
 	got := s.run([]string{"once", "--policy", policy, "-o", "json", "--dry-run"})
 	if dry := said(got.lines(t)); got.code != 0 || !reflect.DeepEqual(dry, want) {
 		t.Errorf("dry run: %s\ngot  %v\nwant %v", got, dry, want)
@@ -93,7 +93,7 @@ func TestOnceDrainsTaintedNode(t *testing.T) {
 		t.Errorf("printed %v\naudit   %v\nwant    %v", evicted, audit, moving)
 	}
 
-	// Again, the lease is free and only those are left that stay.
+	// In a second run, the lease is free, and only the blocked pods remain.
 	s.ready("api")
 	got = s.run([]string{"once", "--policy", policy})
 	table := strings.Split(strings.TrimSpace(got.stdout), "\n")
@@ -102,7 +102,7 @@ func TestOnceDrainsTaintedNode(t *testing.T) {
 	}
 }
 
-func TestOnceDoesNotRunBesideAnActuatorButADryRunDoes(t *testing.T) {
+func TestOnceBesideActuator(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 1, on(s.nodes[0]))
 	policy := s.policy()
@@ -122,7 +122,7 @@ func TestOnceDoesNotRunBesideAnActuatorButADryRunDoes(t *testing.T) {
 	}
 }
 
-func TestOnceTakesALeaseThatNobodyRenews(t *testing.T) {
+func TestOnceTakesAbandonedLease(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 1, on(s.nodes[0]))
 	s.taint(s.nodes[0], "dedicated")

@@ -16,8 +16,7 @@ func (s *scene) runs(policy string, servers *natsServers) *process {
 	return s.start([]string{"run", "--policy", policy}, servers.variable())
 }
 
-// unready asks for so long again and again, and fails unless the process lives and is not ready all the time. It returns
-// what /readyz said last.
+// unready queries /readyz for a while, and fails unless the process runs and is not ready all the time. It returns the last text.
 func (p *process) unready(d time.Duration) string {
 	p.t.Helper()
 	said := ""
@@ -37,7 +36,7 @@ func (p *process) unready(d time.Duration) string {
 	}
 }
 
-// notReady waits until the process says that it is not ready.
+// notReady waits until the process reports that it is not ready.
 func (p *process) notReady() {
 	p.t.Helper()
 	p.eventually("rehome is not ready", func() (bool, string) {
@@ -57,7 +56,7 @@ func (p *process) complaints() []string {
 	return lines
 }
 
-// complains fails unless the process has said the words as a warning or an error, in at most so many lines altogether.
+// complains fails unless the process has logged the text as a warning or an error, with at most that many such lines in total.
 func (p *process) complains(words string, most int) {
 	p.t.Helper()
 	lines := p.complaints()
@@ -70,7 +69,7 @@ func (p *process) complains(words string, most int) {
 	}
 }
 
-// handles taints the first node and waits until its one Deployment, with n pods, runs elsewhere.
+// handles taints the first node and waits until its only Deployment, with n pods, runs elsewhere.
 func (s *scene) handles(n int) {
 	s.t.Helper()
 	before := s.pods(s.nodes[0])
@@ -86,7 +85,7 @@ func (s *scene) handles(n int) {
 	}
 }
 
-func TestWithoutABusAtTheStartItWaitsAndSaysSo(t *testing.T) {
+func TestStartWithoutBus(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 3, preferring(s.nodes[0]))
 	servers := newNATS(t, 1)
@@ -103,7 +102,7 @@ func TestWithoutABusAtTheStartItWaitsAndSaysSo(t *testing.T) {
 	s.handles(3)
 }
 
-func TestADrainIsCompletedAfterTheBusWasLostInTheMiddle(t *testing.T) {
+func TestDrainSurvivesLostBus(t *testing.T) {
 	for name, forget := range map[string]bool{"and came back with everything": false, "with all that was stored": true} {
 		t.Run(name, func(t *testing.T) {
 			servers := natsCluster(t, 1)

@@ -22,8 +22,7 @@ import (
 	"github.com/rehome-dev/rehome/test/program"
 )
 
-// outsideScope is the part of a scope that a function of these scenes reads. It knows the contract, but not Rehome's
-// code.
+// outsideScope has the fields of a scope that the functions of these scenes read. They use the contract, but no code of Rehome.
 type outsideScope struct {
 	Kind, Key, Profile, Strategy string
 	Args                         struct{ Label string }
@@ -44,7 +43,7 @@ type outsidePod struct {
 	Protected []any
 }
 
-// outsideMove is an intent as a function writes it.
+// outsideMove is an intent in the form that a function writes.
 type outsideMove struct {
 	Pod    map[string]string `json:"pod"`
 	Node   string            `json:"node"`
@@ -56,7 +55,7 @@ func (p outsidePod) move(reason string) outsideMove {
 	return outsideMove{map[string]string{"namespace": m.Namespace, "name": m.Name, "uid": m.UID}, p.Pod.Spec.NodeName, reason}
 }
 
-// keepOff returns a strategy: no pod that may be moved stays on a node that has the label of its arguments.
+// keepOff returns a strategy that moves all movable pods off nodes with the label in its arguments.
 func keepOff(s outsideScope) []outsideMove {
 	moves := []outsideMove{}
 	if _, has := s.Node.Metadata.Labels[s.Args.Label]; has {
@@ -69,7 +68,7 @@ func keepOff(s outsideScope) []outsideMove {
 	return moves
 }
 
-// outsideAnswer returns the whole answer to a scope: the headers and the body of an event in binary mode.
+// outsideAnswer returns the complete answer to a scope: the headers and the body of an event in binary mode.
 func outsideAnswer(id string, body []byte, decide func(outsideScope) []outsideMove) (headers map[string]string, answer []byte, err error) {
 	var s outsideScope
 	if err := json.Unmarshal(body, &s); err != nil {
@@ -84,7 +83,7 @@ func outsideAnswer(id string, body []byte, decide func(outsideScope) []outsideMo
 	}, answer, err
 }
 
-// overHTTP serves a function, and returns where.
+// overHTTP serves a function, and returns its URL.
 func overHTTP(t *testing.T, decide func(outsideScope) []outsideMove) (url string) {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -107,7 +106,7 @@ func overHTTP(t *testing.T, decide func(outsideScope) []outsideMove) (url string
 	return s.URL
 }
 
-// overNATS answers questions on a subject.
+// overNATS answers requests on a subject.
 func overNATS(
 	t *testing.T, servers *natsServers, subject string, decide func(outsideScope) []outsideMove, options ...nats.Option,
 ) {
@@ -138,7 +137,7 @@ func overNATS(
 	}
 }
 
-// answeredBy returns the sources of the answers so far that want something moved.
+// answeredBy returns the sources of all answers that want to move a pod.
 func (r *recording) answeredBy() map[string]bool {
 	sources := map[string]bool{}
 	for _, e := range r.all() {
@@ -149,7 +148,7 @@ func (r *recording) answeredBy() map[string]bool {
 	return sources
 }
 
-// onlyAnsweredBy checks that pods were moved only because of these strategies, which the dispatcher called.
+// onlyAnsweredBy checks that only these strategies, which the dispatcher called, moved pods.
 func (s *scene) onlyAnsweredBy(events *recording, strategies ...string) {
 	s.t.Helper()
 	want := map[string]bool{}
@@ -185,7 +184,7 @@ func TestExternalBuiltInStrategy(t *testing.T) {
 	s.onlyAnsweredBy(events, strategy)
 }
 
-func TestStrategiesOfAnybodyMovePodsOverHTTPAndOverNATS(t *testing.T) {
+func TestExternalStrategiesMovePods(t *testing.T) {
 	servers := natsCluster(t, 1)
 	s := newScene(t, 3)
 	s.deployment("api", 3, preferring(s.nodes[0]))
@@ -233,7 +232,7 @@ func TestStrategiesOfAnybodyMovePodsOverHTTPAndOverNATS(t *testing.T) {
 func TestLyingFunction(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 2, preferring(s.nodes[0]))
-	s.create(s.nodes[1], "guarded", nil) // no controller would recreate it, so it is protected
+	s.create(s.nodes[1], "guarded", nil) // it has no controller, so it is protected
 	var mu sync.Mutex
 	stolen := outsidePod{} // a pod of the first node
 	lies := func(scope outsideScope) []outsideMove {

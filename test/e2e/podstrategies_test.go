@@ -59,7 +59,7 @@ func TestAFailedPodIsRemovedWhenItsMinimumTimeIsOver(t *testing.T) {
 
 		s.hold(pod.Name)
 		s.patchPod(pod.Name, `{"status":{"phase":"Failed","reason":"OutOfcpu"}}`, "status")
-		s.ready("api") // its owner replaces it, and leaves it where it is
+		s.ready("api") // its owner creates a replacement, and leaves the failed pod
 		events.delta(schemas.PodFailed, pod.Name)
 		failed := time.Now()
 		due := map[types.UID]time.Time{pod.UID: old}
@@ -112,7 +112,7 @@ func TestMinPodAge(t *testing.T) {
 		s.deployment("api", 5, preferring(s.nodes[0]))
 		old := map[types.UID]time.Time{}
 		for _, p := range s.podsOf("api") {
-			if p.Spec.NodeName != s.nodes[0] { // the scheduler may hear late that the taint is gone
+			if p.Spec.NodeName != s.nodes[0] { // the scheduler may notice late that the taint is gone
 				return nil
 			}
 			old[p.UID] = p.Status.StartTime.Add(20 * time.Second)
@@ -160,7 +160,7 @@ func TestAPodThatRecoversBeforeItsTurnIsNotMoved(t *testing.T) {
 	}
 }
 
-// podsOf returns the pods of a Deployment that are not being deleted, by name.
+// podsOf returns the pods of a Deployment that are not terminating, by name.
 func (s *scene) podsOf(deployment string) []corev1.Pod {
 	s.t.Helper()
 	list, err := s.client.CoreV1().Pods(s.namespace).List(s.t.Context(), metav1.ListOptions{LabelSelector: "app=" + deployment})
@@ -168,20 +168,20 @@ func (s *scene) podsOf(deployment string) []corev1.Pod {
 	return slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
 }
 
-// hold keeps the simulated kubelet from changing the status of a pod.
+// hold prevents the simulated kubelet from changing the status of a pod.
 func (s *scene) hold(pod string) {
 	s.t.Helper()
 	s.patchPod(pod, fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, cluster.HoldAnnotation))
 }
 
-// container gives the only container of a pod its restarts and its state.
+// container sets the restarts and the state of the only container of a pod.
 func (s *scene) container(pod string, restarts int, state string) {
 	s.t.Helper()
 	s.patchPod(pod, fmt.Sprintf(`{"status":{"containerStatuses":[
 		{"name":"main","image":"none","imageID":"","ready":false,"restartCount":%d,"state":%s}]}}`, restarts, state), "status")
 }
 
-// leads waits until the watcher leads, which begins a little after it is ready. What changed before is no delta.
+// leads waits until the watcher leads, a little after it is ready. Earlier changes have no deltas.
 func (p *process) leads() {
 	p.t.Helper()
 	p.eventually("the watcher leads", func() (bool, string) {
@@ -189,7 +189,7 @@ func (p *process) leads() {
 	})
 }
 
-// decided waits until a scope of the strategy was built. One that can have no answer is not published.
+// decided waits until a scope of the strategy was built. A scope without a possible answer is not published.
 func (p *process) decided(strategy string) {
 	p.t.Helper()
 	count := regexp.MustCompile(fmt.Sprintf(`(?m)^rehome_scopes_total{.*strategy=%q} [1-9]`, strategy))
@@ -199,12 +199,12 @@ func (p *process) decided(strategy string) {
 	})
 }
 
-// mostRounds is how often a scene is played until Rehome was in time: the machine may do something else in a moment.
+// mostRounds limits the rounds of a scene until Rehome was in time, because other load on the machine may delay it.
 const mostRounds = 5
 
-// inTime plays a round of a scene until in one of them half of the pods were evicted within a second of their time, and fails
-// when that is in none. No pod may ever be evicted before its time. play makes the Deployment api, and returns when its pods
-// are due once they are evicted, or nothing when the machine was too slow for the round.
+// inTime repeats a scene until in one round half of the pods were evicted within a second of their time, and fails after
+// mostRounds. No pod may ever be evicted before its time. play creates the Deployment api, and returns when its evicted pods were
+// due, or nothing if the machine was too slow.
 func (s *scene) inTime(play func() map[types.UID]time.Time) {
 	s.t.Helper()
 	var late [][]time.Duration
@@ -238,7 +238,7 @@ func (s *scene) withoutAPI() {
 	})
 }
 
-// stillYoung returns when the pods are due if none was at that moment; nothing if the machine was too slow for it.
+// stillYoung returns when the pods are due if none was due yet, or nothing if the machine was too slow.
 func (s *scene) stillYoung(at time.Time, due map[types.UID]time.Time) map[types.UID]time.Time {
 	for _, old := range due {
 		if !at.Before(old) {
@@ -249,8 +249,8 @@ func (s *scene) stillYoung(at time.Time, due map[types.UID]time.Time) map[types.
 	return due
 }
 
-// evictedAt checks in the audit log that each of these pods was evicted once and none before its time, and returns the
-// delays, in order.
+// evictedAt checks in the audit log that each of these pods was evicted once and not before its time. It returns the delays in
+// order.
 func (s *scene) evictedAt(due map[types.UID]time.Time) []time.Duration {
 	s.t.Helper()
 	var delays []time.Duration
@@ -279,7 +279,7 @@ func about(pods map[types.UID]time.Time, verdicts []schemas.Verdict) []schemas.V
 	})
 }
 
-// aged is [outcomes] without the number of seconds that pods were old, which is up to the machine.
+// aged is [outcomes] without the age of pods in seconds, which depends on the machine.
 func aged(verdicts []schemas.Verdict) []string {
 	list := outcomes(verdicts)
 	for i, line := range list {
@@ -288,7 +288,7 @@ func aged(verdicts []schemas.Verdict) []string {
 	return list
 }
 
-// outcomes returns a line for each verdict: pod, outcome and why the strategy wanted it moved.
+// outcomes returns a line for each verdict: the pod, the outcome, and the reason of the strategy.
 func outcomes(verdicts []schemas.Verdict) []string {
 	var list []string
 	for _, v := range verdicts {

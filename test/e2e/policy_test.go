@@ -14,7 +14,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// configMap is a directory that looks like a mounted ConfigMap: its one file is changed by swapping a link above it.
+// configMap is a directory like a mounted ConfigMap: its only file changes when a link above it is swapped.
 type configMap struct {
 	s       *scene
 	dir     string
@@ -30,7 +30,7 @@ func (s *scene) configMap(policy string) *configMap {
 
 func (c *configMap) file() string { return filepath.Join(c.dir, "policy.yaml") }
 
-// set replaces the content the way the kubelet does, and takes away the old one.
+// set replaces the content like the kubelet, and removes the old one.
 func (c *configMap) set(policy string) {
 	c.s.t.Helper()
 	old := c.version
@@ -54,7 +54,7 @@ func (s *scene) text(file string) string {
 	return string(data)
 }
 
-// reloads waits until the process says that so many contents of its policy file came to that.
+// reloads waits until the process has reported that many reloads of its policy file with a result.
 func (p *process) reloads(result, times string) {
 	p.t.Helper()
 	want := `rehome_policy_reloads_total{result="` + result + `"} ` + times + "\n"
@@ -161,7 +161,7 @@ func TestTheMarksOfOtherSystemsAreHonoured(t *testing.T) {
 	}
 }
 
-// marked gives the pods an annotation.
+// marked adds an annotation to the pods.
 func marked(key, value string) func(*corev1.PodTemplateSpec) {
 	return func(p *corev1.PodTemplateSpec) { p.Annotations = map[string]string{key: value} }
 }

@@ -28,17 +28,17 @@ import (
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
-// patience is how long a scene waits for an expected result. It is no measure of speed: it only ends a failing scene.
+// patience limits the wait of a scene for an expected result. It does not measure speed; it only ends a failing scene.
 const patience = 2 * time.Minute
 
-// process is one running rehome.
+// process is a running rehome.
 type process struct {
 	*program.Program
 	t *testing.T
 }
 
-// rehome starts `rehome run` with the policy file and waits until it is ready. store keeps the bus of one process for
-// the next. environment is laid over the scene's settings.
+// rehome starts `rehome run` with the policy file and waits until it is ready. store keeps the bus of a process for the next one.
+// environment overrides the settings of the scene.
 func (s *scene) rehome(policy, store string, environment ...string) *process {
 	s.t.Helper()
 	p := s.start([]string{"run", "--policy", policy}, append([]string{"REHOME_STORE_DIR=" + store}, environment...)...)
@@ -46,7 +46,7 @@ func (s *scene) rehome(policy, store string, environment ...string) *process {
 	return p
 }
 
-// start starts rehome with arguments. It is killed at the end of the scene if it still runs.
+// start starts rehome with arguments. The end of the scene kills it.
 func (s *scene) start(arguments []string, environment ...string) *process {
 	s.t.Helper()
 	running, err := program.Start(s.stage.rehome, arguments, append(s.environment(), environment...))
@@ -71,7 +71,7 @@ func (r result) String() string {
 	return fmt.Sprintf("code %d, output %q, errors:\n%s", r.code, r.stdout, r.stderr)
 }
 
-// run runs rehome with arguments to its end.
+// run runs rehome with arguments until it exits.
 func (s *scene) run(arguments []string, environment ...string) result {
 	s.t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -88,17 +88,17 @@ func (s *scene) run(arguments []string, environment ...string) result {
 	return result{stdout.String(), stderr.String(), command.ProcessState.ExitCode()}
 }
 
-// environment returns what all processes of the scene have in common.
+// environment returns the common settings of all processes of the scene.
 func (s *scene) environment() []string {
 	return append(os.Environ(),
 		"KUBECONFIG="+s.cluster.Kubeconfig(), "REHOME_LEASE_NAMESPACE="+s.namespace, "REHOME_LEASE_DURATION=3s",
 		"REHOME_CLUSTER="+s.namespace)
 }
 
-// kill ends the process as `kill -9` does, and waits until it is gone.
+// kill kills the process like `kill -9`, and waits until it is gone.
 func (p *process) kill() { p.Kill() }
 
-// stop ends the process as Kubernetes does, and waits until it is gone. It returns the exit code.
+// stop ends the process like Kubernetes, waits until it is gone, and returns the exit code.
 func (p *process) stop() int {
 	p.t.Helper()
 	if err := p.Signal(syscall.SIGTERM); err != nil {
@@ -107,7 +107,7 @@ func (p *process) stop() int {
 	return p.exit()
 }
 
-// exit waits until the process has ended by itself, and returns its exit code.
+// exit waits until the process ends by itself, and returns its exit code.
 func (p *process) exit() int {
 	p.t.Helper()
 	select {
@@ -134,8 +134,8 @@ func (p *process) waitReady() {
 	})
 }
 
-// evaluated waits until the first evaluation of everything is over: as many scopes as the scene has nodes. What changes
-// before that is seen in it, but is no change.
+// evaluated waits for the end of the first full evaluation: one scope per node of the scene. Changes before that are included in
+// it, but have no deltas.
 func (p *process) evaluated(s *scene) {
 	p.t.Helper()
 	scopes := regexp.MustCompile(`(?m)^rehome_scopes_total{.*} (\d+)$`)
@@ -146,13 +146,13 @@ func (p *process) evaluated(s *scene) {
 	})
 }
 
-// says waits until the process has logged the words.
+// says waits until the process has logged the text.
 func (p *process) says(words string) {
 	p.t.Helper()
 	p.eventually("it says "+words, func() (bool, string) { return strings.Contains(p.Log.String(), words), "" })
 }
 
-// eventually asks again and again until it is so, the process ends, or patience does.
+// eventually retries until the condition holds, and fails if the process ends or patience expires.
 func (p *process) eventually(what string, so func() (bool, string)) {
 	p.t.Helper()
 	eventually(p.t, what, func() (bool, string) {
@@ -166,7 +166,7 @@ func (p *process) eventually(what string, so func() (bool, string)) {
 	})
 }
 
-// eventually asks again and again until it is so, or patience ends. so says in words what it saw.
+// eventually retries until the condition holds, and fails when patience expires. so also returns a description of what it saw.
 func eventually(t *testing.T, what string, so func() (bool, string)) {
 	t.Helper()
 	deadline := time.After(patience)
@@ -183,7 +183,7 @@ func eventually(t *testing.T, what string, so func() (bool, string)) {
 	}
 }
 
-// store makes a directory for the bus, with a path short enough for a socket in it.
+// store creates a directory for the bus, with a path short enough for a socket in it.
 func store(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "rehome-store-") //nolint:usetesting // t.TempDir is too long a path for a socket
@@ -203,7 +203,7 @@ func freeAddress(t *testing.T) string {
 	return address
 }
 
-// recording is every event of a bus's history, in order, and every scope since the recording began.
+// recording has every event in the history of a bus, in order, and every scope since the start of the recording.
 type recording struct {
 	t         *testing.T
 	validator *schematest.Validator
@@ -212,8 +212,8 @@ type recording struct {
 	more      chan struct{}
 }
 
-// record follows all events of a bus from the beginning of its history until the test ends, and scopes, which have no
-// history, from now on. Each is held against the published schemas as it comes.
+// record follows all events of a bus from the beginning of its history until the test ends, and new scopes, which have no
+// history. It validates each event with the published schemas.
 func record(t *testing.T, options bus.Options) *recording {
 	t.Helper()
 	options.Name = cmp.Or(options.Name, "scene")
@@ -239,7 +239,7 @@ func record(t *testing.T, options bus.Options) *recording {
 	return r
 }
 
-// at returns where the bus of a `rehome run` with that store can be reached.
+// at returns the address of the bus of a `rehome run` with that store.
 func at(store string) bus.Options { return bus.Options{Socket: filepath.Join(store, "bus.sock")} }
 
 func (r *recording) add(e schemas.Event) error {
@@ -256,7 +256,7 @@ func (r *recording) add(e schemas.Event) error {
 	return nil
 }
 
-// all is every event so far.
+// all returns every event so far.
 func (r *recording) all() []schemas.Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -292,7 +292,7 @@ func payloads[P schemas.Payload](r *recording) []P {
 	return list
 }
 
-// until waits until the verdicts are so.
+// until waits until the verdicts meet a condition.
 func (r *recording) until(what string, so func([]schemas.Verdict) bool) []schemas.Verdict {
 	r.t.Helper()
 	deadline := time.After(patience)
@@ -309,7 +309,7 @@ func (r *recording) until(what string, so func([]schemas.Verdict) bool) []schema
 	}
 }
 
-// summary returns a line for each verdict, without what differs from run to run.
+// summary returns a line for each verdict, without the parts that differ between runs.
 func summary(verdicts []schemas.Verdict) string {
 	var b strings.Builder
 	for _, v := range verdicts {
@@ -318,7 +318,7 @@ func summary(verdicts []schemas.Verdict) string {
 	return b.String()
 }
 
-// of selects the verdicts of one outcome.
+// of returns the verdicts with one outcome.
 func of(outcome schemas.Outcome, verdicts []schemas.Verdict) []schemas.Verdict {
 	return slices.DeleteFunc(slices.Clone(verdicts), func(v schemas.Verdict) bool { return v.Outcome != outcome })
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/rehome-dev/rehome/test/program"
 )
 
-// example starts an example as a process. It is killed at the end of the scene if it still runs.
+// example starts an example program. The end of the scene kills it.
 func (s *scene) example(e program.Example, environment []string, arguments ...string) *process {
 	s.t.Helper()
 	running, err := e.Start(environment, arguments...)
@@ -57,7 +57,7 @@ func (s *scene) tokenOf(account string) (file string) {
 	return file
 }
 
-// heard is a line of the listener.
+// heard is a line of the listener's output.
 type heard struct{ What, Outcome, Reason, Pod, Strategy, Why, State, Message string }
 
 func (p *process) heard() (lines []heard) {
@@ -71,10 +71,10 @@ func (p *process) heard() (lines []heard) {
 	return lines
 }
 
-// TestAProgramWrittenAgainstDocsEventsAloneTakesPart: it receives verdicts, sends a request, and runs strategies that lead to
-// real evictions. The programs are the examples of the documentation, and know nothing of the code of Rehome but, the one in
-// Go, the packages of the contract.
-func TestAProgramWrittenAgainstDocsEventsAloneTakesPart(t *testing.T) {
+// TestDocumentedPrograms runs programs that receive verdicts, send a request, and implement
+// strategies that lead to real evictions. The programs are the examples of the documentation. They use no code of Rehome, except
+// that the one in Go uses the packages of the contract.
+func TestDocumentedPrograms(t *testing.T) {
 	s := newScene(t, 4)
 	annotated := func(p *corev1.PodTemplateSpec) {
 		p.Annotations = map[string]string{"example.com/avoid-zone": "red-" + s.namespace}
@@ -105,7 +105,7 @@ func TestAProgramWrittenAgainstDocsEventsAloneTakesPart(t *testing.T) {
 	hears := s.example(listener, nil, "--listen", listens)
 	hears.says("listening")
 
-	// Strategies in two languages: pods leave a zone that they avoid, and a node that is taken away tomorrow.
+	// Strategies in two languages: pods leave an unwanted zone, and a node that will be removed tomorrow.
 	moving := s.pods(s.nodes[0])
 	maps.DeleteFunc(moving, func(_ types.UID, name string) bool { return strings.HasPrefix(name, "near-") })
 	maps.Copy(moving, s.pods(s.nodes[1]))
@@ -140,10 +140,10 @@ func TestAProgramWrittenAgainstDocsEventsAloneTakesPart(t *testing.T) {
 	}
 	hears.kill()
 
-	// It asks for a pod, and hears what becomes of it.
+	// The program requests the move of a pod, and receives the result.
 	cart := s.pods(s.nodes[2])
 	maps.DeleteFunc(cart, func(_ types.UID, name string) bool { return !strings.HasPrefix(name, "cart-") })
-	s.changeNode(s.nodes[2], func(n *corev1.Node) { n.Spec.Unschedulable = true }) // so that it does not come back
+	s.changeNode(s.nodes[2], func(n *corev1.Node) { n.Spec.Unschedulable = true }) // so the pod does not return
 	for _, name := range cart {
 		asker := s.example(listener, nil, "--listen", listens, "--ask", "http://"+asks+"/v1/requests", "--token-file", s.tokenOf("asker"),
 			"--pod", s.namespace+"/"+name, "--reason", "it hangs")
@@ -153,7 +153,7 @@ func TestAProgramWrittenAgainstDocsEventsAloneTakesPart(t *testing.T) {
 		var outcomes []string
 		for _, h := range asker.heard() {
 			switch {
-			case h.What == "receipt" && (h.State == "accepted" || h.State == "finished"): // the pod may be gone before it looks
+			case h.What == "receipt" && (h.State == "accepted" || h.State == "finished"): // the pod may be gone before the program reads it
 				outcomes = append(outcomes, "receipt")
 			case h.What == "receipt", h.Pod == s.namespace+"/"+name:
 				outcomes = append(outcomes, h.What+" "+h.State+h.Outcome+" "+h.Why)

@@ -18,7 +18,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// guarded are workloads on one node, each in a profile of its own with one thing that protects its pods.
+// guarded has workloads on one node. Each has its own profile with one protection of its pods.
 type guarded struct {
 	*scene
 	events *recording
@@ -69,8 +69,8 @@ func protectionsHoldAndEnd(t *testing.T) {
 	}
 }
 
-// guard makes two pods of each workload on the first node, and runs rehome with one profile for each. args are the
-// arguments of its DefaultEvictor.
+// guard creates two pods of each workload on the first node, and runs rehome with one profile for each. args are the arguments of
+// its DefaultEvictor.
 func (s *scene) guard(args map[string]string, change map[string]func(*corev1.PodTemplateSpec)) guarded {
 	s.t.Helper()
 	g := guarded{scene: s, pods: map[string]map[types.UID]string{}, lifted: map[string]time.Time{}}
@@ -94,8 +94,8 @@ func (s *scene) guard(args map[string]string, change map[string]func(*corev1.Pod
 	return g
 }
 
-// lift ends what protects a workload, and waits until its pods have moved. It checks that up to now exactly those were
-// evicted that nothing protects anymore, each only after its protection had ended.
+// lift ends the protection of a workload, and waits until its pods have moved. It checks that only unprotected pods were evicted
+// so far, and only after their protection had ended.
 func (g guarded) lift(workload string, end func()) {
 	g.t.Helper()
 	g.lifted[workload] = time.Now()
@@ -116,7 +116,7 @@ func (g guarded) lift(workload string, end func()) {
 	}
 }
 
-// priorityClass makes a PriorityClass that is the scene's, and goes with it.
+// priorityClass creates a PriorityClass for the scene.
 func (s *scene) priorityClass(name string, value int32) {
 	s.t.Helper()
 	classes, full := s.client.SchedulingV1().PriorityClasses(), s.namespace+"-"+name
@@ -126,7 +126,7 @@ func (s *scene) priorityClass(name string, value int32) {
 	s.t.Cleanup(func() { _ = classes.Delete(context.WithoutCancel(s.t.Context()), full, metav1.DeleteOptions{}) })
 }
 
-// scale changes how many replicas a Deployment wants.
+// scale changes the number of replicas of a Deployment.
 func (s *scene) scale(deployment string, replicas int) {
 	s.t.Helper()
 	patch := fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas)
@@ -134,7 +134,7 @@ func (s *scene) scale(deployment string, replicas int) {
 	s.must(err)
 }
 
-// labelNamespace gives the scene's namespace a label.
+// labelNamespace adds a label to the namespace of the scene.
 func (s *scene) labelNamespace(key, value string) {
 	s.t.Helper()
 	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, key, value)

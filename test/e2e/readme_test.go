@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// command is a line of a Markdown code block that a person would type: make or rehome, without the comment.
+// command is a line of a Markdown code block that a user would type: make or rehome, without the comment.
 var command = regexp.MustCompile(`(?m)^    ((?:make|bin/rehome|rehome) [^#\n]*)`)
 
-// TestEveryCommandOfTheReadmeWorks runs the commands of the README that are about Rehome itself against the control
-// plane, as they stand there, and makes sure that those of make exist.
-func TestEveryCommandOfTheReadmeWorks(t *testing.T) {
+// TestReadmeCommands runs the rehome commands of the README unchanged against the control plane, and checks that
+// the targets of its make commands exist.
+func TestReadmeCommands(t *testing.T) {
 	text, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +47,7 @@ func TestEveryCommandOfTheReadmeWorks(t *testing.T) {
 			s.taint(s.nodes[0], "dedicated")
 			tainted := time.Now()
 			p.eventually("the dry run's verdict is shown", func() (bool, string) {
-				if time.Since(tainted) > 5*time.Second { // it was not following yet
+				if time.Since(tainted) > 5*time.Second { // rehome was not following yet
 					s.untaint(s.nodes[0])
 					s.taint(s.nodes[0], "dedicated")
 					tainted = time.Now()

@@ -16,8 +16,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// TestRefusalsOfOneNamespace drains a node with 40 pods of one namespace, and 12 of another whose evictions the API server
-// refuses.
+// TestRefusalsOfOneNamespace drains a node with 40 pods of one namespace, and 12 pods of another namespace whose evictions the
+// API server refuses.
 func TestRefusalsOfOneNamespace(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -62,7 +62,7 @@ func TestRefusalsOfOneNamespace(t *testing.T) {
 	}
 }
 
-// overlappingBudgets makes two budgets for the Deployment held, which the API server answers with an internal error.
+// overlappingBudgets creates two budgets for the Deployment held, for which the API server returns an internal error.
 func (s *scene) overlappingBudgets() (end func()) {
 	s.t.Helper()
 	s.budget("first", "held", 1)
@@ -73,7 +73,7 @@ func (s *scene) overlappingBudgets() (end func()) {
 	}
 }
 
-// refuseEvictions makes an admission policy that refuses evictions in the namespace of the scene, and waits until it holds.
+// refuseEvictions creates an admission policy that refuses evictions in the namespace of the scene, and waits until it is active.
 func (s *scene) refuseEvictions() (end func()) {
 	s.t.Helper()
 	s.must(s.cluster.RefuseEvictions(s.t.Context(), s.namespace))
@@ -111,7 +111,8 @@ func TestMissingRightOfRestarts(t *testing.T) {
 	s.told("Warning", "MissingRight", missing)
 }
 
-// without makes a user with all rights but one on a kind of the group apps, and returns the setting with a kubeconfig for it.
+// without creates a user with all rights except one on a kind of the group apps, and returns the setting with a kubeconfig for
+// the user.
 func (s *scene) without(resource, verb string) string {
 	s.t.Helper()
 	var verbs []string
@@ -157,7 +158,7 @@ func (s *scene) without(resource, verb string) string {
 	return "KUBECONFIG=" + file
 }
 
-// TestCauseOfEvictionRequestGoes takes a taint away while EvictionRequests of its pods wait for an answer.
+// TestCauseOfEvictionRequestGoes removes a taint while EvictionRequests of its pods wait for an answer.
 func TestCauseOfEvictionRequestGoes(t *testing.T) {
 	const wait = 15 * time.Second
 	s := newScene(t, 2)
@@ -201,7 +202,8 @@ func (s *scene) requested(n int) {
 	})
 }
 
-// TestNodeOfTheClusterAutoscaler leaves a node that the cluster autoscaler deletes to it, unless the policy says otherwise.
+// TestNodeOfTheClusterAutoscaler has a node that the cluster autoscaler deletes. Rehome ignores it, unless the policy disables
+// that.
 func TestNodeOfTheClusterAutoscaler(t *testing.T) {
 	const taint = "ToBeDeletedByClusterAutoscaler"
 	t.Run("left_alone_until_the_taint_goes", func(t *testing.T) {

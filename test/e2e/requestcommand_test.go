@@ -17,7 +17,7 @@ import (
 	"github.com/rehome-dev/rehome/test/program"
 )
 
-func TestTheCommandRequestMovesPodsAndSaysHowThatEnded(t *testing.T) {
+func TestRequestCommands(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 2, preferring(s.nodes[0]))
 	s.deployment("held", 1, on(s.nodes[0]))
@@ -32,7 +32,7 @@ func TestTheCommandRequestMovesPodsAndSaysHowThatEnded(t *testing.T) {
 		moved[pod.UID] = pod.Name
 	}
 
-	s.cordon(s.nodes[0], true) // else the scheduler may well put them there again
+	s.cordon(s.nodes[0], true) // otherwise the scheduler may place them there again
 	got := request("move", "deployment", "api", "-n", s.namespace, "--name", "dry", "--dry-run")
 	if got.code != 0 || strings.Count(got.stdout, "evicted (dry run)\n") != 2 || len(s.evictions()) != 0 {
 		t.Errorf("dry run: %s", got)
@@ -46,7 +46,7 @@ func TestTheCommandRequestMovesPodsAndSaysHowThatEnded(t *testing.T) {
 	}
 	got = request("move", "deployment/held", "-n", s.namespace, "--name", "held", "--deadline", "15s")
 	if got.code != 1 || !strings.Contains(got.stdout, "remains: deferred: DisruptionBudget: ") ||
-		got.stderr != "1 pod of request admin/held did not become what was asked for\n" {
+		got.stderr != "1 pod of request admin/held did not move as requested\n" {
 		t.Errorf("%s", got)
 	}
 	if got = request("move", "pod", "nobody", "-n", s.namespace, "--name", "nobody"); got.code != 1 {
@@ -57,7 +57,7 @@ func TestTheCommandRequestMovesPodsAndSaysHowThatEnded(t *testing.T) {
 	}
 }
 
-func TestAServiceAccountAsksOverHTTPForWhatItMay(t *testing.T) {
+func TestServiceAccountRequestsOverHTTP(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 1)
 	address, err := program.FreeAddress()
@@ -109,7 +109,7 @@ func TestAServiceAccountAsksOverHTTPForWhatItMay(t *testing.T) {
 	}, metav1.CreateOptions{})
 	s.must(err)
 	var text string
-	eventually(t, "the right is there, and the request taken", func() (bool, string) { // the API server's authorizer learns of it
+	eventually(t, "the right is there, and the request taken", func() (bool, string) { // the authorizer of the API server needs a moment to notice
 		var status int
 		status, text = post(token.Status.Token)
 		return status == http.StatusAccepted, text

@@ -52,7 +52,7 @@ type asks struct {
 	store   string
 }
 
-// asking starts rehome with a policy.
+// asking starts rehome with a policy, and connects the sender.
 func (s *scene) asking(file string) *asks {
 	s.t.Helper()
 	a := &asks{scene: s, file: file, store: store(s.t)}
@@ -82,7 +82,7 @@ func (a *asks) ask(r schemas.Request) schemas.Event {
 	return e
 }
 
-// move asks as admin for a target to be moved.
+// move requests the move of a target as admin.
 func (a *asks) move(name string, target schemas.Target, change ...func(*schemas.Request)) schemas.Event {
 	a.t.Helper()
 	r := schemas.Request{Sender: policy.AdminSender, Name: name, Action: schemas.ActionDeschedule, Target: &target}
@@ -92,7 +92,7 @@ func (a *asks) move(name string, target schemas.Target, change ...func(*schemas.
 	return a.ask(r)
 }
 
-// receipt waits for the receipt of a request in a state, and checks that it is part of the chain of the request.
+// receipt waits for the receipt of a request in a state, and checks that it belongs to the chain of the request.
 func (a *asks) receipt(request schemas.Event, state schemas.ReceiptState) schemas.Receipt {
 	a.t.Helper()
 	var found schemas.Receipt
@@ -114,7 +114,7 @@ func (a *asks) receipt(request schemas.Event, state schemas.ReceiptState) schema
 	return found
 }
 
-// chained checks that everything about these pods follows from the request.
+// chained checks that all events about these pods belong to the chain of the request.
 func (a *asks) chained(request schemas.Event, pods map[types.UID]string) {
 	a.t.Helper()
 	for _, e := range a.events.all() {
@@ -134,7 +134,7 @@ func (a *asks) of(deployment string) map[types.UID]string {
 	return pods
 }
 
-// ended is the end of a request in a receipt.
+// ended is the result of a request in a receipt.
 func ended(r schemas.Receipt) string {
 	text := fmt.Sprintf("%s, %d gone", r.Reason, r.Gone)
 	for _, p := range r.Remaining {
@@ -238,7 +238,7 @@ func held(t *testing.T, more ...string) (a *asks, pods map[types.UID]string, tar
 	return a, a.of("api"), schemas.Target{Workload: &schemas.WorkloadTarget{Kind: "Deployment", Namespace: s.namespace, Name: "api"}}
 }
 
-// isHeld waits until the budget has held as many pods.
+// isHeld waits until the budget has blocked that many pods.
 func (a *asks) isHeld(n int) {
 	a.t.Helper()
 	a.events.until("the budget holds the pods", func(v []schemas.Verdict) bool {
@@ -282,7 +282,7 @@ func requestsEnd(t *testing.T) {
 	a.changeBudget("keep", 0)
 	a.moved(0, 0)
 
-	// The name is used: it is the same request, which has its answer.
+	// The name is in use: this is the same request, which was answered.
 	same := a.move("drain", target)
 	a.ends(same, "DeadlineExceeded, 0 gone, deferred DisruptionBudget, deferred DisruptionBudget")
 	a.moved(0, 0)
@@ -327,13 +327,13 @@ func requestsSurvive(t *testing.T) {
 func requestsChooseTheMethod(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 1)
-	// Without a word about restarts, and with a strategy that does not mind that a node is cordoned.
+	// The policy does not mention restarts, and its strategy ignores that a node is cordoned.
 	a := s.asking(s.enable("PodLifeTime", []string{"{name: PodLifeTime, args: {maxPodLifeTimeSeconds: 86400}}"}))
 	target := schemas.Target{Workload: &schemas.WorkloadTarget{Kind: "Deployment", Namespace: s.namespace, Name: "api"}}
 	var methods []schemas.Method
 	for _, method := range []schemas.RequestMethod{schemas.UseRestart, schemas.UseEvict} {
 		from := s.podsOf("api")[0].Spec.NodeName
-		s.cordon(from, true) // else it may come back, and the workload circuit breaker holds the next move
+		s.cordon(from, true) // otherwise the pod may return, and the workload circuit breaker blocks the next move
 		request := a.move("by-"+string(method), target, func(r *schemas.Request) { r.Method = method })
 		a.ends(request, "Done, 1 gone")
 		s.ready("api")
@@ -372,7 +372,7 @@ func tooManyRequests(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// While the flood is being worked off, honest work goes on.
+	// Other requests continue during the flood.
 	honest := a.of("honest")
 	for _, p := range s.podsOf("honest") {
 		s.patchPod(p.Name, `{"metadata":{"labels":{"scene":"honest"}}}`)
@@ -387,8 +387,8 @@ func tooManyRequests(t *testing.T) {
 		}
 		return left == 0, fmt.Sprint(left)
 	})
-	// Of the flood, the leader reads that many requests a minute, and answers the same number of others. A new leader
-	// starts a new count.
+	// The leader reads that many requests of the flood per minute, and answers the same number of others. A new leader starts a
+	// new count.
 	var read, told int
 	accepted := map[string]bool{} // by the IDs of the requests
 	eventually(t, "the flood is limited", func() (bool, string) {

@@ -24,11 +24,11 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster"
 )
 
-// noStorm switches off the cluster circuit breaker's look at nodes: scenes that are played beside each other taint many of them.
+// noStorm disables the check of nodes by the cluster circuit breaker, because parallel scenes taint many of them.
 const noStorm = "circuitBreakers: {cluster: {nodes: 0%}}"
 
-// TestADeploymentMakesTheReplacementBeforeItsPodGoes plays the scenes of the policy's restart, beside each other.
-func TestADeploymentMakesTheReplacementBeforeItsPodGoes(t *testing.T) {
+// TestReplacementFirst runs the scenes of the policy's section restart in parallel.
+func TestReplacementFirst(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name string
@@ -65,7 +65,7 @@ func restartedOnce(t *testing.T) {
 	p.leads()
 	events := record(t, at(dir))
 
-	// Both profiles want the pod moved, and do so again when the node changes once more during the restart.
+	// Both profiles want to move the pod, and again when the node changes once more during the restart.
 	s.taint(s.nodes[0], "dedicated")
 	events.until("the pod has a verdict for each profile", func(v []schemas.Verdict) bool { return len(v) >= 2 })
 	s.taint(s.nodes[0], "special")
@@ -87,7 +87,7 @@ func restartedOnce(t *testing.T) {
 	if want := []string{"new ready", "old going"}; !reflect.DeepEqual(lives.order(old.UID), want) {
 		t.Errorf("seen in the order %q, want %q", lives.order(old.UID), want)
 	}
-	// minReadySeconds, of which whole seconds are kept, less what the test may have heard later that the replacement was ready.
+	// The minimum is minReadySeconds, in whole seconds, minus the delay of the test in seeing that the replacement was ready.
 	if d := lives.between(replacement.UID, old.UID); d < 25*time.Second {
 		t.Errorf("the pod went %v after its replacement was ready, want minReadySeconds later", d)
 	} else {
@@ -111,7 +111,7 @@ func restartedOnce(t *testing.T) {
 	}
 }
 
-// scaledRestarts: an autoscaler would take the replica of a surge away.
+// scaledRestarts has an autoscaler, which would remove the additional replica of a surge.
 func scaledRestarts(t *testing.T) {
 	s := newScene(t, 2)
 	lives := s.watchPods()
@@ -176,8 +176,7 @@ func markedNamespace(t *testing.T) {
 	})
 }
 
-// byMark checks the method for pods of Deployments that are annotated with their own name, in a namespace that is
-// annotated with the value.
+// byMark checks the method for pods of Deployments with their own annotation, in a namespace that is annotated with the value.
 func byMark(t *testing.T, namespace string, want map[string]schemas.Method) {
 	s := newScene(t, 2)
 	if namespace != "" {
@@ -216,7 +215,7 @@ func byMark(t *testing.T, namespace string, want map[string]schemas.Method) {
 	}
 }
 
-// verdict is the compared part of a verdict.
+// verdict has the compared fields of a verdict.
 type verdict struct {
 	outcome schemas.Outcome
 	reason  schemas.ReasonCode
@@ -232,7 +231,7 @@ func short(verdicts []schemas.Verdict) []verdict {
 	return list
 }
 
-// unworded is without the messages of what moves nothing.
+// unworded removes the messages of verdicts that move nothing.
 func unworded(verdicts []verdict) []verdict {
 	list := slices.Clone(verdicts)
 	for i, v := range list {
@@ -243,13 +242,13 @@ func unworded(verdicts []verdict) []verdict {
 	return list
 }
 
-// deploymentOf returns the name of the Deployment that the pod of a verdict belongs to, which has no dash in it.
+// deploymentOf returns the name of the Deployment of the pod in a verdict. The name has no hyphen.
 func deploymentOf(v schemas.Verdict) string {
 	name, _, _ := strings.Cut(v.Intent.Pod.Name, "-")
 	return name
 }
 
-// deploy makes a Deployment of one replica that prefers the first node, and waits until its pod is there and ready.
+// deploy creates a Deployment with one replica that prefers the first node, and waits until its pod is ready there.
 func (s *scene) deploy(name string, change ...func(*appsv1.Deployment)) {
 	s.t.Helper()
 	s.deployed(name, 1, change...)
@@ -263,7 +262,7 @@ func (s *scene) deployed(name string, replicas int, change ...func(*appsv1.Deplo
 	s.placed(name, map[string]int{s.nodes[0]: replicas})
 }
 
-// unready is deployed without waiting for the pods.
+// unready is deployed without the wait for ready pods.
 func (s *scene) unready(name string, replicas int, change ...func(*appsv1.Deployment)) {
 	s.t.Helper()
 	_, err := s.cluster.AddDeployment(s.t.Context(), s.namespace, name, replicas, func(d *appsv1.Deployment) {
@@ -276,7 +275,7 @@ func (s *scene) unready(name string, replicas int, change ...func(*appsv1.Deploy
 	s.must(err)
 }
 
-// live returns the present state of a Deployment.
+// live returns the current state of a Deployment.
 func (s *scene) live(deployment string) *appsv1.Deployment {
 	s.t.Helper()
 	d, err := s.client.AppsV1().Deployments(s.namespace).Get(s.t.Context(), deployment, metav1.GetOptions{})
@@ -284,7 +283,7 @@ func (s *scene) live(deployment string) *appsv1.Deployment {
 	return d
 }
 
-// workload returns a Deployment as verdicts name it.
+// workload returns a Deployment in the form of verdicts.
 func (s *scene) workload(deployment string) schemas.ObjectRef {
 	s.t.Helper()
 	return schemas.ObjectRef{Kind: "Deployment", Namespace: s.namespace, Name: deployment, UID: s.live(deployment).UID}
@@ -299,7 +298,7 @@ func (s *scene) available(deployment string) {
 	})
 }
 
-// settledOnce waits until a move is settled, and returns its end. It fails if there is another.
+// settledOnce waits until a move is settled, and returns its end. It fails if another move is settled.
 func (s *scene) settledOnce(events *recording) schemas.Verdict {
 	s.t.Helper()
 	eventually(s.t, "the move is settled", func() (bool, string) {
@@ -312,7 +311,7 @@ func (s *scene) settledOnce(events *recording) schemas.Verdict {
 	return ends[0]
 }
 
-// isSettled checks how a move ended: with the replacement on the node where it runs.
+// isSettled checks the end of a move: the replacement and its node.
 func (s *scene) isSettled(
 	end schemas.Verdict, reason schemas.ReasonCode, method schemas.Method, workload schemas.ObjectRef, replacement corev1.Pod,
 ) {
@@ -351,7 +350,7 @@ func (s *scene) templateChanges(deployment string) []cluster.AuditEntry {
 	})
 }
 
-// toldOnDeployment waits until the Kubernetes Events on a Deployment by rehome are these, in order.
+// toldOnDeployment waits until rehome has recorded exactly these Kubernetes Events on a Deployment, in order.
 func (s *scene) toldOnDeployment(deployment string, want []string) {
 	s.t.Helper()
 	names := strings.NewReplacer(s.nodes[0], "NODE-0", s.nodes[1], "NODE-1")
@@ -369,17 +368,17 @@ func (s *scene) toldOnDeployment(deployment string, want []string) {
 	})
 }
 
-// lives is the history of the pods of a scene, in the order of the API server's watch.
+// lives has the history of the pods of a scene, in the order of the watch.
 type lives struct {
 	mu     sync.Mutex
 	steps  []step
 	passed map[step]time.Time
 }
 
-// step is one of two in the life of a pod.
+// step is one of two kinds of steps in the life of a pod.
 type step struct {
 	pod   types.UID
-	going bool // being deleted, or gone; else: ready
+	going bool // terminating or gone; otherwise ready
 }
 
 // watchPods follows the pods of the scene until it ends.
@@ -413,7 +412,7 @@ func (l *lives) see(pod *corev1.Pod, deleted bool) {
 	}
 }
 
-// order is the order of events since the old pod was ready.
+// order returns the order of the steps after the old pod was ready.
 func (l *lives) order(old types.UID) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -433,7 +432,7 @@ func (l *lives) order(old types.UID) []string {
 	return list
 }
 
-// between returns the time from when a pod was ready to when another went.
+// between returns the time between the readiness of one pod and the end of another.
 func (l *lives) between(ready, gone types.UID) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -40,7 +40,7 @@ func surgeTakenBack(t *testing.T) {
 	}
 }
 
-// gated creates a Deployment whose pods wait until the test lets them onto a node, and lets the first one.
+// gated creates a Deployment whose pods are scheduled only when the test permits, and permits the first one.
 func (s *scene) gated(name string, change ...func(*appsv1.Deployment)) {
 	s.t.Helper()
 	gate := func(d *appsv1.Deployment) {
@@ -53,8 +53,7 @@ func (s *scene) gated(name string, change ...func(*appsv1.Deployment)) {
 	s.placed(name, map[string]int{s.nodes[0]: 1})
 }
 
-// takenBack moves the pod of the Deployment api while its replacement cannot be scheduled, and checks that everything
-// ends as it began.
+// takenBack moves the pod of the Deployment api while its replacement is unschedulable, and checks that everything is restored.
 func (s *scene) takenBack(method string, name schemas.Method, accepted schemas.ReasonCode) {
 	s.t.Helper()
 	s.available("api")
@@ -85,7 +84,7 @@ func (s *scene) takenBack(method string, name schemas.Method, accepted schemas.R
 	}
 }
 
-// onlyPod waits until the Deployment of a pod has it alone, ready.
+// onlyPod waits until its only pod is the ready pod of a Deployment.
 func (s *scene) onlyPod(old corev1.Pod) {
 	s.t.Helper()
 	eventually(s.t, "only the old pod is there", func() (bool, string) {
@@ -122,13 +121,13 @@ func heldByBudgetIsRestarted(t *testing.T) {
 	})
 	<-time.After(calm)
 
-	// The other pod goes with the rollout, or by an eviction when the budget allows one meanwhile.
+	// The other pod is replaced by the rollout, or is evicted if the budget allows it meanwhile.
 	verdicts := events.verdicts()
 	begun := of(schemas.Restarted, verdicts)
 	if len(begun) != 1 || begun[0].Method != schemas.MethodRestart || begun[0].Reason != schemas.ReasonRestartAccepted {
 		t.Errorf("begun %s, want one rollout restart", summary(begun))
 	}
-	for _, v := range verdicts { // the one restart is on, or was a moment ago
+	for _, v := range verdicts { // the restart is in progress, or was a moment ago
 		if i := v.Instead; i != nil && i.Reason != schemas.ReasonRestartRunning && i.Reason != schemas.ReasonRestartCooldown {
 			t.Errorf("not restarted because of %+v, want %s or %s", i, schemas.ReasonRestartRunning, schemas.ReasonRestartCooldown)
 		}
@@ -145,7 +144,7 @@ func heldByBudgetIsRestarted(t *testing.T) {
 	lives.neverFewerThan(t, 2, old)
 }
 
-// neverFewerThan checks that so many pods were always ready once the old ones were.
+// neverFewerThan checks that at least that many pods were ready at any time after the old ones were.
 func (l *lives) neverFewerThan(t *testing.T, n int, old map[types.UID]string) {
 	t.Helper()
 	l.mu.Lock()

@@ -9,7 +9,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// TestRestartCapacity has no other node for a second pod, where the watcher is not in the process of the actuator.
+// TestRestartCapacity runs the watcher and the actuator in separate processes, and has no other node for a second pod.
 func TestRestartCapacity(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

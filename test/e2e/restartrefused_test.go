@@ -20,14 +20,14 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// condition is a Deployment that cannot make a replacement first.
+// condition is a Deployment that cannot create a replacement first.
 type condition struct {
-	change func(*scene, *appsv1.Deployment) // before it is made
-	after  func(*scene)                     // and when its pod is ready
-	want   verdict                          // where such pods are skipped
+	change func(*scene, *appsv1.Deployment) // before its creation
+	after  func(*scene)                     // when its pod is ready
+	want   verdict                          // if the policy skips such pods
 }
 
-// conditions are all obstacles, by the name of the Deployment.
+// conditions returns all obstacles, by the name of the Deployment.
 func conditions() map[string]condition {
 	restart := func(o schemas.Outcome, r schemas.ReasonCode, message string) verdict {
 		return verdict{o, r, schemas.MethodRestart, message}
@@ -85,7 +85,7 @@ func conditions() map[string]condition {
 	}
 }
 
-// evictedInstead has every condition at once on one node.
+// evictedInstead has a Deployment for every condition on one node.
 func evictedInstead(t *testing.T) {
 	s, events := playConditions(t, "Evict")
 	want := map[string]schemas.Verdict{}
@@ -113,7 +113,7 @@ func evictedInstead(t *testing.T) {
 	s.noRestarts()
 }
 
-// skipped checks the same, and that nothing moves.
+// skipped uses the same Deployments, and checks that nothing moves.
 func skipped(t *testing.T) {
 	s, events := playConditions(t, "Skip")
 	want := map[string]verdict{}
@@ -142,7 +142,7 @@ func skipped(t *testing.T) {
 	s.noRestarts()
 }
 
-// playConditions makes a Deployment for every condition on one node, and taints it.
+// playConditions creates a Deployment for every condition on one node, and taints the node.
 func playConditions(t *testing.T, otherwise string) (*scene, *recording) {
 	t.Helper()
 	s := newScene(t, 2)
@@ -164,7 +164,7 @@ func playConditions(t *testing.T, otherwise string) (*scene, *recording) {
 	return s, events
 }
 
-// noRestarts checks that nothing of the Deployments was changed by rehome.
+// noRestarts checks that rehome has not changed the Deployments.
 func (s *scene) noRestarts() {
 	s.t.Helper()
 	log, err := s.cluster.Audit(s.t.Context())
@@ -176,8 +176,7 @@ func (s *scene) noRestarts() {
 	}
 }
 
-// plain returns a message about the Deployment of a verdict without its name, times, and names that differ from run to
-// run.
+// plain returns a message about the Deployment of a verdict without its name, times, and names that differ between runs.
 func (s *scene) plain(v schemas.Verdict, message string) string {
 	rest, named := strings.CutPrefix(message, "deployment "+s.namespace+"/"+deploymentOf(v)+": ")
 	if !named {
@@ -212,7 +211,7 @@ func (s *scene) patchDeployment(name, patch string) {
 	})
 }
 
-// nowhere begins a rollout whose pod finds no node.
+// nowhere begins a rollout whose pod is unschedulable.
 func (s *scene) nowhere(name string) {
 	s.t.Helper()
 	s.patchDeployment(name, `{"spec":{"template":{"spec":{"nodeSelector":{"nowhere":"yes"}}}}}`)
@@ -222,7 +221,7 @@ func (s *scene) nowhere(name string) {
 	})
 }
 
-// progressing waits until the condition of a Deployment that says whether a rollout goes on has a status.
+// progressing waits until the condition Progressing of a Deployment has a status.
 func (s *scene) progressing(name string, want corev1.ConditionStatus) {
 	s.t.Helper()
 	eventually(s.t, fmt.Sprintf("Progressing of %s is %s", name, want), func() (bool, string) {
@@ -233,7 +232,7 @@ func (s *scene) progressing(name string, want corev1.ConditionStatus) {
 	})
 }
 
-// claim makes a ReadWriteOnce claim with a volume for it, and gives it to a pod.
+// claim creates a ReadWriteOnce claim with a volume, and adds it to a pod.
 func (s *scene) claim(name string, pod *corev1.PodSpec) {
 	s.t.Helper()
 	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
@@ -260,7 +259,7 @@ func (s *scene) claim(name string, pod *corev1.PodSpec) {
 	}})
 }
 
-// autoscaler makes one that scales a Deployment to at most three replicas.
+// autoscaler creates a HorizontalPodAutoscaler for a Deployment with at most three replicas.
 func (s *scene) autoscaler(deployment string) {
 	s.t.Helper()
 	_, err := s.client.AutoscalingV2().HorizontalPodAutoscalers(s.namespace).Create(s.t.Context(), &autoscalingv2.HorizontalPodAutoscaler{

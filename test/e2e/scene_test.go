@@ -25,16 +25,16 @@ import (
 	"github.com/rehome-dev/rehome/test/program"
 )
 
-// stage is what all scenes share.
+// stage has everything that all scenes share.
 type stage struct {
 	cluster *cluster.Cluster
 	client  kubernetes.Interface
 	rehome  string // path of the binary
-	crowd   int    // how many pods are drained under each limit
+	crowd   int    // the number of pods that are drained under each limit
 	scenes  atomic.Int32
 }
 
-// theStage is set by TestMain, before any test, and not changed.
+// theStage is set by TestMain before any test, and does not change.
 var theStage *stage
 
 func TestMain(m *testing.M) {
@@ -68,23 +68,23 @@ func perform(m *testing.M, pods int) int {
 	return m.Run()
 }
 
-// scene is one test's part of the cluster.
+// scene is the part of the cluster that one test uses.
 type scene struct {
 	*stage
 	t         *testing.T
 	namespace string
 	nodes     []string
-	// apiServerIsDown because the scene wants it so.
+	// apiServerIsDown reports that the scene has stopped the API server.
 	apiServerIsDown bool
 }
 
-// newScene makes a namespace and n nodes that only this scene uses.
+// newScene creates a namespace and n nodes that only this scene uses.
 func newScene(t *testing.T, n int) *scene {
 	t.Helper()
 	return newSceneOn(t, theStage, n)
 }
 
-// newSceneOn makes a scene on a stage of its own.
+// newSceneOn creates a scene on a separate stage.
 func newSceneOn(t *testing.T, on *stage, n int) *scene {
 	t.Helper()
 	s := &scene{stage: on, t: t, namespace: fmt.Sprintf("scene-%d", on.scenes.Add(1))}
@@ -94,7 +94,7 @@ func newSceneOn(t *testing.T, on *stage, n int) *scene {
 	return s
 }
 
-// addNodes makes n more nodes that only this scene uses. change, in order, may change them before they are made.
+// addNodes creates n more nodes that only this scene uses. The functions in change may change them before the creation.
 func (s *scene) addNodes(n int, change ...func(*corev1.Node)) {
 	s.t.Helper()
 	mine := func(n *corev1.Node) { n.Labels["scene"] = s.namespace }
@@ -103,7 +103,7 @@ func (s *scene) addNodes(n int, change ...func(*corev1.Node)) {
 	s.nodes = append(s.nodes, added...)
 }
 
-// clear takes away what the scene made, so that the next one has the cluster for itself.
+// clear removes everything that the scene created, so the next scene has an empty cluster.
 func (s *scene) clear() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -129,7 +129,7 @@ func (s *scene) must(err error) {
 	}
 }
 
-// deployment makes a Deployment whose pods run on the scene's nodes, and waits until they do.
+// deployment creates a Deployment whose pods run on the nodes of the scene, and waits until they do.
 func (s *scene) deployment(name string, replicas int, change ...func(*corev1.PodTemplateSpec)) {
 	s.t.Helper()
 	_, err := s.cluster.AddDeployment(s.t.Context(), s.namespace, name, replicas, func(d *appsv1.Deployment) {
@@ -155,7 +155,7 @@ func on(node string) func(*corev1.PodTemplateSpec) {
 	}
 }
 
-// preferring makes the scheduler choose a node for the pods as long as it may, and any other when it may not.
+// preferring makes the scheduler choose a node for the pods if possible, and any other node otherwise.
 func preferring(node string) func(*corev1.PodTemplateSpec) {
 	return func(p *corev1.PodTemplateSpec) {
 		p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
@@ -176,7 +176,7 @@ func tolerating(key string) func(*corev1.PodTemplateSpec) {
 	}
 }
 
-// pods returns the scene's pods on a node that are not being deleted, by UID.
+// pods returns the pods of the scene on a node that are not terminating, by UID.
 func (s *scene) pods(node string) map[types.UID]string {
 	s.t.Helper()
 	list, err := s.client.CoreV1().Pods(s.namespace).List(s.t.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
@@ -190,7 +190,7 @@ func (s *scene) pods(node string) map[types.UID]string {
 	return pods
 }
 
-// taint adds a taint of effect NoSchedule to a node.
+// taint adds a taint with the effect NoSchedule to a node.
 func (s *scene) taint(node, key string) {
 	s.t.Helper()
 	s.changeNode(node, func(n *corev1.Node) {
@@ -198,7 +198,7 @@ func (s *scene) taint(node, key string) {
 	})
 }
 
-// untaint takes all taints off a node.
+// untaint removes all taints from a node.
 func (s *scene) untaint(node string) {
 	s.t.Helper()
 	s.changeNode(node, func(n *corev1.Node) { n.Spec.Taints = nil })
@@ -217,22 +217,22 @@ func (s *scene) changeNode(name string, change func(*corev1.Node)) {
 	}))
 }
 
-// eviction is one eviction that the API server accepted, by its audit log.
+// eviction is an accepted eviction in the audit log.
 type eviction struct {
 	pod  string
 	uid  types.UID
 	time time.Time
-	// received is when the request arrived: the pod was not evicted earlier than that.
+	// received is when the request arrived. The pod was not evicted earlier.
 	received time.Time
 }
 
-// evictions reads from the audit log which pods of the scene were evicted, in order. Dry runs do not count.
+// evictions returns the evicted pods of the scene from the audit log, in order, without dry runs.
 func (s *scene) evictions() []eviction {
 	s.t.Helper()
 	return s.audited(http.StatusCreated)
 }
 
-// audited reads from the audit log the evictions of the scene that were answered with a code, in order.
+// audited returns the evictions of the scene with a response code from the audit log, in order.
 func (s *scene) audited(code int) []eviction {
 	s.t.Helper()
 	log, err := s.cluster.Audit(s.t.Context())
@@ -252,9 +252,9 @@ func (s *scene) audited(code int) []eviction {
 	return list
 }
 
-// evictedOnce checks by the audit log, when all of these pods are gone, that each of them was evicted exactly once, and no
-// other pod. An eviction whose caller was killed before the answer is in the log as a timeout, whether it came to pass or
-// not: it did if the pod went without another one.
+// evictedOnce checks in the audit log, when all of these pods are gone, that each was evicted exactly once, and no other pod. An
+// eviction whose caller was killed before the response is in the log as a timeout, whether it succeeded or not: it did if the pod
+// went without another one.
 func (s *scene) evictedOnce(pods map[types.UID]string) {
 	s.t.Helper()
 	eventually(s.t, fmt.Sprintf("the evictions of %d pods are in the audit log", len(pods)), func() (bool, string) {
@@ -274,8 +274,8 @@ func (s *scene) evictedOnce(pods map[types.UID]string) {
 	}
 }
 
-// evicted waits until there are n evictions in the audit log after the first from, and returns them. A pod is gone a
-// moment before the answer to its eviction is in the log.
+// evicted waits until the audit log has n evictions, not counting the first from, and returns them. A pod is gone a moment before
+// the response to its eviction is in the log.
 func (s *scene) evicted(from, n int) []eviction {
 	s.t.Helper()
 	var list []eviction
@@ -286,27 +286,27 @@ func (s *scene) evicted(from, n int) []eviction {
 	return list
 }
 
-// policy returns a policy file for the scene's nodes. more is added at its end, indented by nothing.
+// policy returns a policy file for the nodes of the scene. more is appended without indentation.
 func (s *scene) policy(more ...string) string {
 	s.t.Helper()
 	return s.enable("RemovePodsViolatingNodeTaints", []string{"{name: RemovePodsViolatingNodeTaints}"}, more...)
 }
 
-// enable returns a policy file for the scene's nodes with one strategy of the extension point deschedule. configs are
-// the entries of pluginConfig, each on one line. more is added at its end, indented by nothing.
+// enable returns a policy file for the nodes of the scene with one strategy of the extension point deschedule. configs are the
+// entries of pluginConfig, each on one line. more is appended without indentation.
 func (s *scene) enable(strategy string, configs []string, more ...string) string {
 	s.t.Helper()
 	return s.profiles([]string{profile("default", "deschedule", strategy, configs...)}, more...)
 }
 
-// balance returns the same with one strategy of the extension point balance. args are its arguments on one line.
+// balance is enable for the extension point balance. args are the arguments on one line.
 func (s *scene) balance(strategy, args string, more ...string) string {
 	s.t.Helper()
 	config := fmt.Sprintf("{name: %s, args: %s}", strategy, args)
 	return s.profiles([]string{profile("default", "balance", strategy, config)}, more...)
 }
 
-// profile returns one profile of a policy file, with one strategy.
+// profile returns one profile of a policy file with one strategy.
 func profile(name, point, strategy string, configs ...string) string {
 	return `  - name: ` + name + `
     pluginConfig: [` + strings.Join(configs, ", ") + `]
@@ -315,11 +315,10 @@ func profile(name, point, strategy string, configs ...string) string {
         enabled: [` + strategy + `]`
 }
 
-// profiles returns a policy file for the scene's nodes with these profiles. more is added at its end, indented by
-// nothing.
+// profiles returns a policy file for the nodes of the scene with these profiles. more is appended without indentation.
 //
-// The cluster circuit breaker counts all nodes of the cluster, and what other scenes do with theirs at the same time
-// would hold this one up: unless more has circuit breakers of its own, nodes are no reason for a storm.
+// The cluster circuit breaker counts all nodes of the cluster, so taints of parallel scenes would block this one. Unless more
+// configures circuit breakers, the policy disables the check of nodes.
 func (s *scene) profiles(profiles []string, more ...string) string {
 	s.t.Helper()
 	file := filepath.Join(s.t.TempDir(), "policy.yaml")

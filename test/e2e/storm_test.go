@@ -41,7 +41,7 @@ func TestManyBadNodesStopMoves(t *testing.T) {
 		return len(pods) == 30 && slices.ContainsFunc(v, func(v schemas.Verdict) bool { return v.Reason == schemas.ReasonStormNodes })
 	})
 	s.stormDeferred(verdicts)
-	moved := len(s.moved(0, len(s.evictions()))) // those that were faster than the third taint, and those on their way by then
+	moved := len(s.moved(0, len(s.evictions()))) // pods evicted before the third taint, and evictions in flight at that time
 	if moved > 15 {
 		t.Errorf("%d of 30 pods were moved before the circuit breaker, want few", moved)
 	}
@@ -62,8 +62,8 @@ func TestManyBadNodesStopMoves(t *testing.T) {
 	}
 }
 
-// TestReplacementsThatAreNotReady opens the cluster circuit breaker by three replacements that do not become ready. It stays open
-// as long as three are not, and closes when they are, without any other change of the cluster.
+// TestReplacementsThatAreNotReady opens the cluster circuit breaker with three replacements that do not become ready. It stays
+// open while three are not ready, and closes when they are, without any other change of the cluster.
 func TestReplacementsThatAreNotReady(t *testing.T) {
 	s := newScene(t, 2)
 	hatch := s.hatch()
@@ -81,7 +81,7 @@ func TestReplacementsThatAreNotReady(t *testing.T) {
 	p.clusterBreaker(schemas.ReasonStormPending)
 	s.moved(0, 3)
 
-	// A replacement that is replaced is not ready either, and a new leader knows all three.
+	// A replacement of a replacement is not ready either, and a new leader knows all three.
 	s.must(s.client.CoreV1().Pods(s.namespace).Delete(t.Context(), s.notReady()[0], metav1.DeleteOptions{}))
 	eventually(t, "three others are not ready", func() (bool, string) { return len(s.notReady()) == 3, "" })
 	p.kill()
@@ -111,7 +111,8 @@ func (s *scene) notReady() (names []string) {
 	return names
 }
 
-// clusterBreaker waits until the metric says that the cluster circuit breaker is open for this reason alone, or closed: "".
+// clusterBreaker waits until the metric reports that the cluster circuit breaker is open only for this reason, or, for "", that
+// it is closed.
 func (p *process) clusterBreaker(reason schemas.ReasonCode) {
 	p.t.Helper()
 	metric := regexp.MustCompile(`(?m)^rehome_cluster_breaker_open\{.*$`)
@@ -126,7 +127,7 @@ func (p *process) clusterBreaker(reason schemas.ReasonCode) {
 	})
 }
 
-// stormDeferred checks what the verdicts say that the cluster circuit breaker gave.
+// stormDeferred checks the verdicts that the cluster circuit breaker deferred.
 func (s *scene) stormDeferred(verdicts []schemas.Verdict) {
 	s.t.Helper()
 	for _, v := range verdicts {

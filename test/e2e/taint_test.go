@@ -24,7 +24,7 @@ func TestTaintEvictsWithinASecond(t *testing.T) {
 	s.deployment("api", 8, preferring(s.nodes[0]))
 	s.rehome(s.policy(), store(t))
 
-	// Three taints of five usually: a single one could coincide with other load on the machine. A constantly busy
+	// Usually three taints of five must be fast: a single one could coincide with other load on the machine. A constantly busy
 	// machine gets ten more.
 	var delays []time.Duration
 	for inTime := 0; inTime < 3; {
@@ -75,7 +75,7 @@ func TestPodsThatTolerateTheTaintOrAreProtectedStay(t *testing.T) {
 	s.taint(node, "dedicated")
 	events.until("both pods are evicted", func(v []schemas.Verdict) bool { return len(of(schemas.Evicted, v)) == 2 })
 
-	// The second taint makes sure that all pods were evaluated once more: protected pods must stay.
+	// The second taint makes sure that all pods were evaluated again: protected pods must stay.
 	s.taint(node, "again")
 	events.until("one more pod is evicted", func(v []schemas.Verdict) bool { return len(of(schemas.Evicted, v)) == 3 })
 	if got := uids(s.evicted(0, 3)); !reflect.DeepEqual(got, moving) {
@@ -132,7 +132,7 @@ func TestBudgetDefersMove(t *testing.T) {
 	}
 }
 
-func TestATaintThatIsLiftedWithdrawsWhatWasNotExecuted(t *testing.T) {
+func TestRemovedTaintWithdrawsIntents(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 6, preferring(s.nodes[0]))
 	dir := store(t)
@@ -204,11 +204,11 @@ func TestADryRunDecidesEverythingAndChangesNothing(t *testing.T) {
 	}
 }
 
-// firstRetry is how long after a pod was deferred for a budget the watcher looks at it again by itself. What moves before was
-// woken by the budget.
+// firstRetry is the delay until the watcher evaluates a deferred pod again. An earlier move is the result of a change of the
+// budget.
 const firstRetry = 15 * time.Second
 
-// uids is which pods were evicted.
+// uids returns the evicted pods.
 func uids(list []eviction) map[types.UID]string {
 	pods := map[types.UID]string{}
 	for _, e := range list {
@@ -226,8 +226,8 @@ func (s *scene) emptied(node string) {
 	s.must(err)
 }
 
-// back takes all taints off the first node, and restarts a Deployment until its n pods run there: the scheduler may hear late
-// that the taints are gone.
+// back removes all taints from the first node, and restarts a Deployment until its n pods run there, because the scheduler may
+// notice late that the taints are gone.
 func (s *scene) back(deployment string, n int) {
 	s.t.Helper()
 	s.untaint(s.nodes[0])
@@ -238,7 +238,7 @@ func (s *scene) back(deployment string, n int) {
 	})
 }
 
-// restart gives a Deployment new pods, as `kubectl rollout restart` does, and waits until they run.
+// restart replaces the pods of a Deployment like `kubectl rollout restart`, and waits until the new pods run.
 func (s *scene) restart(name string) {
 	s.t.Helper()
 	patch := `{"spec":{"template":{"metadata":{"annotations":{"restarted":"` + time.Now().String() + `"}}}}}`
@@ -247,7 +247,7 @@ func (s *scene) restart(name string) {
 	s.ready(name)
 }
 
-// daemonSet makes a DaemonSet on the scene's nodes, and waits until its pods run.
+// daemonSet creates a DaemonSet on the nodes of the scene, and waits until its pods run.
 func (s *scene) daemonSet(name string) {
 	s.t.Helper()
 	labels := map[string]string{"app": name}
@@ -268,7 +268,7 @@ func (s *scene) daemonSet(name string) {
 	s.running("app="+name, len(s.nodes))
 }
 
-// pod makes a pod that nothing owns, on a node, and waits until it runs.
+// pod creates a pod without an owner on a node, and waits until it runs.
 func (s *scene) pod(name, node string, annotations map[string]string) {
 	s.t.Helper()
 	s.create(node, name, annotations)
@@ -284,7 +284,7 @@ func (s *scene) running(selector string, n int) {
 	s.must(err)
 }
 
-// budget makes a PodDisruptionBudget for the pods of a Deployment, and waits until it counts them.
+// budget creates a PodDisruptionBudget for the pods of a Deployment, and waits until it counts them.
 func (s *scene) budget(name, deployment string, minAvailable int32) {
 	s.t.Helper()
 	least := intstr.FromInt32(minAvailable)
@@ -305,7 +305,7 @@ func (s *scene) budget(name, deployment string, minAvailable int32) {
 	}
 }
 
-// changeBudget changes how many pods a budget keeps.
+// changeBudget changes the number of pods that a budget requires.
 func (s *scene) changeBudget(name string, minAvailable int32) {
 	s.t.Helper()
 	b, err := s.client.PolicyV1().PodDisruptionBudgets(s.namespace).Get(s.t.Context(), name, metav1.GetOptions{})

@@ -20,15 +20,15 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster"
 )
 
-// TestUnavailableLimit empties a node of a workload whose replacements become
-// ready only when the scene lets them. By the API server's watch of its pods, no more of them are ever unavailable than may
-// be, and as many are; by its audit log, nothing is evicted while nothing becomes ready.
+// TestUnavailableLimit drains a node of a workload whose replacements become ready only when the scene permits. According to the
+// watch of its pods, the limit on unavailable pods is reached and never exceeded. According to the audit log, nothing is evicted
+// while no replacement becomes ready.
 func TestUnavailableLimit(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
 		policy []string
-		budget bool // that allows 4 to be unavailable
+		budget bool // a budget that allows 4 unavailable pods
 		most   int
 	}{
 		{"a quarter of 10 pods, rounded down, is 2", nil, false, 2},
@@ -84,8 +84,7 @@ func (s *scene) spacedByReadiness(most int) {
 	}
 }
 
-// allow creates a PodDisruptionBudget that allows that many unavailable pods of a Deployment, and waits until it is
-// counted.
+// allow creates a PodDisruptionBudget that allows that many unavailable pods of a Deployment, and waits until it counts them.
 func (s *scene) allow(name, deployment string, unavailable int32) {
 	s.t.Helper()
 	most := intstr.FromInt32(unavailable)
@@ -104,7 +103,7 @@ func (s *scene) allow(name, deployment string, unavailable int32) {
 	})
 }
 
-// hatch makes the held pods of a scene ready: one after another, while it is open.
+// hatch makes the held pods of a scene ready one after another while it is open.
 type hatch struct {
 	s    *scene
 	mu   sync.Mutex
@@ -141,7 +140,7 @@ func (h *hatch) set(shut bool) {
 	h.shut = shut
 }
 
-// letOne frees the first pod that waits, if there is one and the hatch is open.
+// letOne makes the first waiting pod ready, if there is one and the hatch is open.
 func (h *hatch) letOne(ctx context.Context) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

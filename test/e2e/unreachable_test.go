@@ -12,10 +12,10 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// These scenes come last, by the name of this file: the other components of the control plane need up to half a minute
-// after the API server is back until they work as before.
+// These scenes run last, because of the name of this file: after the API server is back, the other components of the control
+// plane need up to half a minute to recover.
 
-func TestWithoutAnAPIServerAtTheStartItWaitsAndSaysSo(t *testing.T) {
+func TestStartWithoutAPIServer(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 3, preferring(s.nodes[0]))
 	s.stopAPIServer()
@@ -32,8 +32,8 @@ func TestWithoutAnAPIServerAtTheStartItWaitsAndSaysSo(t *testing.T) {
 	s.handles(3)
 }
 
-// schedulerFollows waits until the scheduler sees what happens to nodes, which takes it a while after the API server was
-// away. It would place replacements on a node whose taint it does not know of.
+// schedulerFollows waits until the scheduler sees changes of nodes again, some time after the API server is back. Before that it
+// would place replacements on a node with an unknown taint.
 func (s *scene) schedulerFollows() {
 	s.t.Helper()
 	const label = "seen-by-the-scheduler"
@@ -57,8 +57,7 @@ func TestDrainSurvivesAPIServerLoss(t *testing.T) {
 	d.answered(events) // some twice: the lease was lost, and its next holder does not know the verdicts
 	d.once(events)
 
-	// An eviction call may be missing from the audit log if the API server died during it: then its answer was lost,
-	// too.
+	// An eviction call may be missing from the audit log if the API server died during it. Then its answer was lost too.
 	seen, lost := map[types.UID]string{}, 0
 	for _, e := range d.evictions() {
 		if _, twice := seen[e.uid]; twice {
@@ -79,7 +78,7 @@ func TestDrainSurvivesAPIServerLoss(t *testing.T) {
 	t.Logf("%d evictions are not in the audit log", lost)
 }
 
-// stopAPIServer kills the cluster's API server until startAPIServer, at the latest until the end of the scene.
+// stopAPIServer kills the API server until startAPIServer is called, or until the scene ends.
 func (s *scene) stopAPIServer() {
 	s.t.Helper()
 	s.must(s.cluster.StopAPIServer())

@@ -12,7 +12,7 @@ func fullNodeIsRelieved(t *testing.T) {
 	s.deployment("api", 10, asking("3")) // 30 of 32 CPUs
 	s.follow(s.balance("LowNodeUtilization", "{thresholds: {cpu: 20}, targetThresholds: {cpu: 50}}"))
 
-	// Six are 18 CPUs and too many, five are 15 and below the target.
+	// Six pods use 18 CPUs, which is too much. Five use 15, which is below the target.
 	s.addNodes(1)
 	s.moved(0, 5)
 	s.placed("api", map[string]int{s.nodes[0]: 5, s.nodes[1]: 5})
@@ -20,7 +20,7 @@ func fullNodeIsRelieved(t *testing.T) {
 
 func idleNodeIsEmptied(t *testing.T) {
 	s := newScene(t, 1)
-	// The scheduler of the scene prefers empty nodes, unless the pods themselves prefer another one more.
+	// The scheduler of the scene prefers empty nodes, unless a preference of the pod outweighs that.
 	s.deployment("small", 3, asking("1"), preferringLabel("pool", "packed"))
 	s.addNodes(1, func(n *corev1.Node) { n.Labels["pool"] = "packed" })
 	s.follow(s.balance("HighNodeUtilization", "{thresholds: {cpu: 20}}"))
@@ -45,7 +45,7 @@ func cordonedNodeIsEmptied(t *testing.T) {
 	s.placed("big", map[string]int{s.nodes[1]: 1})
 }
 
-// asking makes the pods request so many CPUs.
+// asking sets the CPU request of the pods.
 func asking(cpu string) func(*corev1.PodTemplateSpec) {
 	return func(p *corev1.PodTemplateSpec) {
 		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}

@@ -44,8 +44,8 @@ func newAsker(ctx context.Context, t *testing.T, client kubernetes.Interface) *a
 	return &asker{t: t, ctx: ctx, client: client, pods: schedulertest.WatchPods(ctx, t, client, candidateLabel)}
 }
 
-// ask creates a pod, waits for what the scheduler says, and deletes the pod. The scheduler hears of that before it hears
-// of the next one, because all pods come over one watch in their order.
+// ask creates a pod, waits for the decision of the scheduler, and deletes the pod. The scheduler sees the deletion before the
+// next pod, because one watch delivers all pods in order.
 func (a *asker) ask(pod *corev1.Pod) answer {
 	a.t.Helper()
 	pod = pod.DeepCopy()

@@ -55,9 +55,9 @@ type tally struct {
 	reasons   map[fit.Reason]int
 }
 
-// TestTheSchedulerAgrees makes random clusters and pods on the test control plane. Where the scheduler binds a pod to,
-// there it must fit; what the scheduler does not place must fit nowhere. Half of the pods are pinned to one node, so that
-// both answers are asked for single nodes too.
+// TestTheSchedulerAgrees creates random clusters and pods on the test control plane. A pod must fit on the node that the
+// scheduler chooses, and a pod that the scheduler does not place must fit on no node. Half of the pods are pinned to one node, to
+// test both answers for single nodes too.
 func TestTheSchedulerAgrees(t *testing.T) {
 	c := clustertest.New(t, cluster.Options{})
 	j := newJudge(t, c, rand.New(rand.NewPCG(seed(t), 1)))

@@ -72,31 +72,31 @@ var cases = []struct {
 	{"RehomeNotScraped", "nothing is there", []string{`other 1x30`}, 12, map[string]string{`{}`: "Prometheus does not scrape Rehome."}},
 	{"RehomeNotScraped", "one process is there", []string{`rehome_build_info{` + pod + `} 1x30`}, 20, nil},
 
-	{"RehomeNobodyLeads", "both processes are on standby", []string{
+	{"RehomeNoLeader", "both processes are on standby", []string{
 		`rehome_leader{lease="rehome-actuator", instance="a", ` + ours + `} 0x30`,
 		`rehome_leader{lease="rehome-actuator", instance="b", ` + ours + `} 0x30`,
 		`rehome_leader{lease="rehome-watcher", instance="a", ` + ours + `} 1x30`,
 	}, 10, map[string]string{
 		`{job="rehome", lease="rehome-actuator", namespace="rehome"}`: "No process of Rehome holds the lease rehome-actuator.",
 	}},
-	{"RehomeNobodyLeads", "one of two leads", []string{
+	{"RehomeNoLeader", "one of two leads", []string{
 		`rehome_leader{lease="rehome-actuator", instance="a", ` + ours + `} 0x30`,
 		`rehome_leader{lease="rehome-actuator", instance="b", ` + ours + `} 1x30`,
 	}, 20, nil},
-	{"RehomeNobodyLeads", "the lease changed hands within a minute", []string{
+	{"RehomeNoLeader", "the lease changed hands within a minute", []string{
 		`rehome_leader{lease="rehome-actuator", instance="a", ` + ours + `} 1 1 1 0 0x20`,
 		`rehome_leader{lease="rehome-actuator", instance="b", ` + ours + `} 0 0 0 0 1x20`,
 	}, 10, nil},
-	{"RehomeNobodyLeads", "no actuator is there", []string{
+	{"RehomeNoLeader", "no actuator is there", []string{
 		`rehome_leader{lease="rehome-watcher", instance="a", ` + ours + `} 1x30`,
 		`rehome_build_info{instance="a", ` + ours + `} 1x30`, `rehome_build_info{instance="b", ` + ours + `} 1x30`,
 	}, 10, map[string]string{`{lease="rehome-actuator"}`: "No process of Rehome holds the lease rehome-actuator."}},
-	{"RehomeNobodyLeads", "only functions are there", []string{`rehome_build_info{` + pod + `} 1x30`}, 10, map[string]string{
+	{"RehomeNoLeader", "only functions are there", []string{`rehome_build_info{` + pod + `} 1x30`}, 10, map[string]string{
 		`{lease="rehome-actuator"}`: "No process of Rehome holds the lease rehome-actuator.",
 		`{lease="rehome-watcher"}`:  "No process of Rehome holds the lease rehome-watcher.",
 	}},
-	{"RehomeNobodyLeads", "nothing is there", []string{`other 1x30`}, 20, nil},
-	{"RehomeNobodyLeads", "each lease is held", []string{
+	{"RehomeNoLeader", "nothing is there", []string{`other 1x30`}, 20, nil},
+	{"RehomeNoLeader", "each lease is held", []string{
 		`rehome_leader{lease="rehome-watcher", instance="a", ` + ours + `} 1x30`,
 		`rehome_leader{lease="rehome-actuator", instance="b", ` + ours + `} 1x30`, `rehome_build_info{instance="c", ` + ours + `} 1x30`,
 	}, 20, nil},

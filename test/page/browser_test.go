@@ -14,7 +14,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
@@ -29,6 +28,8 @@ import (
 	"github.com/chromedp/cdproto/systeminfo"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	chromium "github.com/rehome-dev/rehome/test/browser"
 )
 
 // patience ends a test that fails. It is no measure of speed.
@@ -46,20 +47,7 @@ type browser struct {
 // newBrowser starts Chromium, which ends with the test.
 func newBrowser(t testing.TB) *browser {
 	t.Helper()
-	program, err := exec.LookPath("chromium")
-	if err != nil {
-		t.Fatalf("the tests of the page need Chromium; install it with `make browser`: %v", err)
-	}
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.IgnoreCertErrors,
-		chromedp.UserDataDir(t.TempDir()), chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true),
-		chromedp.Flag("enable-precise-memory-info", true), chromedp.Flag("force-color-profile", "srgb"))
-	ctx, cancel := chromedp.NewExecAllocator(context.Background(), options...)
-	ctx, cancelTab := chromedp.NewContext(ctx)
-	t.Cleanup(func() {
-		_ = chromedp.Cancel(ctx) // waits until Chromium has ended
-		cancelTab()
-		cancel()
-	})
+	ctx := chromium.Start(t, chromedp.IgnoreCertErrors)
 	b := &browser{TB: t, ctx: ctx}
 	chromedp.ListenTarget(ctx, b.event)
 	b.do(runtime.Enable())

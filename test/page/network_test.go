@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http/httptest"
 	"testing"
 
 	"github.com/chromedp/chromedp"
+	"github.com/nats-io/nats-server/v2/server"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -24,13 +26,17 @@ import (
 type networkPage struct {
 	*browser
 	cluster *control.Cluster
-	bus     *bustest.Servers
+	bus     *server.Server
+	restart func()
 }
 
 const shopper, shopperToken = "shopper", "shopper-token"
 
 func TestNetworkPage(t *testing.T) {
-	n := &networkPage{browser: newBrowser(t), bus: bustest.Cluster(t, 1)}
+	options := &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, StoreDir: t.TempDir()}
+	n := &networkPage{browser: newBrowser(t), bus: bustest.Serve(t, options)}
+	options.Port = n.bus.Addr().(*net.TCPAddr).Port
+	n.restart = func() { n.bus = bustest.Serve(t, options) }
 	n.cluster = clustertest.New(t, control.Options{Users: []control.User{{Name: shopper, Token: shopperToken}}})
 	n.fill(t)
 	n.show(1360, 820, "light")
@@ -84,19 +90,19 @@ func (n *networkPage) allow(t *testing.T, namespace string) {
 
 // serve returns the network address of a server.
 func (n *networkPage) serve(t *testing.T) string {
-	b := n.bus.Connect(t, "api")
+	b := bustest.Connect(t, bus.Options{Name: "api", URL: n.bus.ClientURL()})
 	bustest.SetUp(t, b, bus.Setup{})
 	cache, err := cluster.New(cluster.Config{Client: n.cluster.Client(), Kinds: api.Kinds()})
 	must(t, err)
-	server, err := api.New(api.Config{
+	service, err := api.New(api.Config{
 		Client: n.cluster.Client(), Cluster: cache, Bus: b, Policy: func() policy.Policy { return policy.Policy{} }, Log: slog.New(slog.DiscardHandler),
 	})
 	must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 2)
 	go func() { ended <- cache.Run(ctx) }()
-	go func() { ended <- server.Run(ctx) }()
-	web := httptest.NewUnstartedServer(server.Network())
+	go func() { ended <- service.Run(ctx) }()
+	web := httptest.NewUnstartedServer(service.Network())
 	web.EnableHTTP2 = true
 	web.StartTLS()
 	t.Cleanup(func() {
@@ -163,9 +169,10 @@ func (n *networkPage) missed(t *testing.T) {
 
 // lostBus stops the bus, and starts it again.
 func (n *networkPage) lostBus(t *testing.T) {
-	n.bus.Stop(0)
+	n.bus.Shutdown()
+	n.bus.WaitForShutdown()
 	n.has(".banner", "the bus is unavailable")
 	n.has("#connection", "Live")
-	n.bus.Start(t, 0)
+	n.restart()
 	n.until("the banner is gone", "document.querySelector('.banner') === null")
 }

@@ -6,11 +6,11 @@ const module = "github.com/rehome-dev/rehome"
 
 // rule is a forbidden import.
 type rule struct {
-	// who are the packages with this rule, without their test files.
-	who []string
-	// except are exceptions from who.
+	// packages lists the packages with this rule, without their test files.
+	packages []string
+	// except lists exceptions from packages.
 	except []string
-	// never are the packages that who must not import, directly or indirectly.
+	// never lists the packages that must not be imported, directly or indirectly.
 	never []string
 	// direct limits the rule to direct imports.
 	direct bool
@@ -21,62 +21,62 @@ type rule struct {
 // rules are in the order of the architecture: the roles, the pure packages, the contract, the tests.
 var rules = []rule{
 	{
-		who: []string{"cluster/..."}, never: []string{"watcher/...", "functions/...", "actuator/...", "maintenance/...", "bus/..."},
+		packages: []string{"cluster/..."}, never: []string{"watcher/...", "functions/...", "actuator/...", "maintenance/...", "bus/..."},
 		because: "every role uses the read model, so it must not depend on a role",
 	},
 	{
-		who: []string{"watcher/..."}, never: []string{"functions/...", "actuator/...", "bus/..."},
+		packages: []string{"watcher/..."}, never: []string{"functions/...", "actuator/...", "bus/..."},
 		because: "the watcher publishes scopes; app connects the functions that answer",
 	},
 	{
-		who: []string{"functions/..."}, never: []string{"watcher/...", "actuator/...", "bus/..."},
+		packages: []string{"functions/..."}, never: []string{"watcher/...", "actuator/...", "bus/..."},
 		because: "a strategy depends only on its scope, so it can run anywhere and be replayed",
 	},
 	{
-		who: []string{"actuator/..."}, never: []string{"watcher/...", "functions/...", "bus/..."},
+		packages: []string{"actuator/..."}, never: []string{"watcher/...", "functions/...", "bus/..."},
 		because: "the actuator checks intents with the live pod, whatever their source",
 	},
 	{
-		who: []string{"maintenance/..."}, never: []string{"watcher/...", "functions/...", "actuator/...", "bus/..."},
+		packages: []string{"maintenance/..."}, never: []string{"watcher/...", "functions/...", "actuator/...", "bus/..."},
 		because: "maintenance moves pods with intents, like every other source",
 	},
 	{
-		who: []string{"maintenance/plan"}, never: []string{"k8s.io/client-go", "github.com/nats-io"},
+		packages: []string{"maintenance/plan"}, never: []string{"k8s.io/client-go", "github.com/nats-io"},
 		because: "planning is pure: every fact, and the time, are arguments",
 	},
 	{
-		who:     []string{"watcher/...", "functions/...", "actuator/...", "bus/...", "policy/...", "fit/...", "schemas/..."},
-		never:   []string{"maintenance/..."},
-		because: "other roles know only the mark of a maintenance on a node",
+		packages: []string{"watcher/...", "functions/...", "actuator/...", "bus/...", "policy/...", "fit/...", "schemas/..."},
+		never:    []string{"maintenance/..."},
+		because:  "other roles know only the mark of a maintenance on a node",
 	},
 	{
-		who: []string{"..."}, except: []string{"kubeevents", "actuator", "maintenance", "test/..."}, direct: true, never: []string{"kubeevents"},
+		packages: []string{"..."}, except: []string{"kubeevents", "actuator", "maintenance", "test/..."}, direct: true, never: []string{"kubeevents"},
 		because: "Kubernetes Events are derived from verdicts, and from the status of maintenances",
 	},
 	{
-		who: []string{"bus/..."}, never: []string{"watcher/...", "functions/...", "actuator/...", "policy/...", "fit/..."},
+		packages: []string{"bus/..."}, never: []string{"watcher/...", "functions/...", "actuator/...", "policy/...", "fit/..."},
 		because: "the bus does not depend on the content of events",
 	},
 	{
-		who:     []string{"functions/...", "policy/...", "fit/...", "schemas/..."},
-		never:   []string{"k8s.io/client-go", "github.com/nats-io"},
-		because: "decisions are pure: a function holds no credentials and has no way to use any",
+		packages: []string{"functions/...", "policy/...", "fit/...", "schemas/..."},
+		never:    []string{"k8s.io/client-go", "github.com/nats-io"},
+		because:  "decisions are pure: a function holds no credentials and has no way to use any",
 	},
 	{
-		who: []string{"watcher/...", "actuator/...", "maintenance/..."}, never: []string{"github.com/nats-io"},
+		packages: []string{"watcher/...", "actuator/...", "maintenance/..."}, never: []string{"github.com/nats-io"},
 		because: "only the bus speaks NATS, so that its permissions and pitfalls live in one place",
 	},
 	{
-		who: []string{"bus/..."}, never: []string{"k8s.io/client-go"},
+		packages: []string{"bus/..."}, never: []string{"k8s.io/client-go"},
 		because: "the bus holds no Kubernetes credentials",
 	},
 	{
-		who: []string{"..."}, except: []string{"kubeevents", "test/..."}, direct: true,
+		packages: []string{"..."}, except: []string{"kubeevents", "test/..."}, direct: true,
 		never:   []string{"k8s.io/client-go/tools/events", "k8s.io/client-go/tools/record"},
 		because: "Kubernetes Events are written in one place, at a limited rate",
 	},
 	{
-		who: []string{"..."},
+		packages: []string{"..."},
 		except: []string{
 			"cluster/...", "watcher/...", "actuator/...", "maintenance/...", "kubeevents", "app/...", "api/...", "cli/...",
 			"simulate/objects", "test/...",
@@ -86,54 +86,54 @@ var rules = []rule{
 		because: "the import diagram is the permission diagram: the read model and three roles talk to the API server",
 	},
 	{
-		who: []string{"simulate"}, never: []string{"bus/...", "github.com/nats-io"},
+		packages: []string{"simulate"}, never: []string{"bus/...", "github.com/nats-io"},
 		because: "a simulation needs no bus",
 	},
 	{
-		who: []string{"simulate"}, direct: true, never: []string{"k8s.io/client-go"},
+		packages: []string{"simulate"}, direct: true, never: []string{"k8s.io/client-go"},
 		because: "a simulation does not depend on the source of its objects",
 	},
 	{
-		who: []string{"simulate/objects"}, never: []string{"watcher/...", "functions/...", "actuator/...", "bus/...", "policy/..."},
+		packages: []string{"simulate/objects"}, never: []string{"watcher/...", "functions/...", "actuator/...", "bus/...", "policy/..."},
 		because: "reading objects does not depend on their use",
 	},
 	{
-		who: []string{"policy/...", "fit/..."}, never: []string{"watcher/...", "functions/...", "actuator/...", "bus/..."},
+		packages: []string{"policy/...", "fit/..."}, never: []string{"watcher/...", "functions/...", "actuator/...", "bus/..."},
 		because: "the roles share these rules, so they must not depend on a role",
 	},
 	{
-		who:     []string{"schemas/..."},
-		never:   []string{"watcher/...", "functions/...", "actuator/...", "bus/...", "policy/...", "fit/..."},
-		because: "programs outside of Rehome import the contract",
+		packages: []string{"schemas/..."},
+		never:    []string{"watcher/...", "functions/...", "actuator/...", "bus/...", "policy/...", "fit/..."},
+		because:  "programs outside of Rehome import the contract",
 	},
 	{
-		who: []string{"trace/..."}, never: []string{
+		packages: []string{"trace/..."}, never: []string{
 			"watcher/...", "functions/...", "actuator/...", "bus/...", "policy/...", "fit/...", "k8s.io/client-go", "github.com/nats-io",
 		},
 		because: "a span depends only on its event",
 	},
 	{
-		who: []string{"..."}, except: []string{"trace/...", "app", "cli/...", "cmd/rehome", "test/tracetest"},
+		packages: []string{"..."}, except: []string{"trace/...", "app", "cli/...", "cmd/rehome", "test/tracetest"},
 		never:   []string{"trace/...", "go.opentelemetry.io"},
 		because: "roles do not know about traces; app exports their events",
 	},
 	{
-		who: []string{"..."}, except: forTests, never: forTests,
+		packages: []string{"..."}, except: forTests, never: forTests,
 		because: "programs must not contain test code",
 	},
 	{
-		who: []string{"..."}, except: forTests, direct: true,
+		packages: []string{"..."}, except: forTests, direct: true,
 		never: []string{"testing", "go.uber.org/goleak", "golang.org/x/tools",
 			"go.opentelemetry.io/proto", "google.golang.org/protobuf"},
 		because: "these are for tests and their helper packages",
 	},
 	{
-		who: []string{"..."}, except: []string{"schemas/validation", "policy/strict"}, direct: true,
+		packages: []string{"..."}, except: []string{"schemas/validation", "policy/strict"}, direct: true,
 		never:   []string{"github.com/santhosh-tekuri/jsonschema"},
 		because: "one package compiles the schemas of events, and one the schemas of arguments",
 	},
 	{
-		who: []string{"..."}, except: []string{"schemas/validation", "cli/...", "cmd/rehome", "test/..."},
+		packages: []string{"..."}, except: []string{"schemas/validation", "cli/...", "cmd/rehome", "test/..."},
 		never:   []string{"schemas/validation"},
 		because: "the roles read events with Go types; schemas are for people, tests and other languages",
 	},
@@ -141,7 +141,7 @@ var rules = []rule{
 
 // allowance is the complete list of direct imports of a package, in addition to the standard library.
 type allowance struct {
-	who     string
+	path    string
 	may     []string
 	because string
 }
@@ -149,11 +149,11 @@ type allowance struct {
 // onlyFrom has allowed imports, while rules has forbidden ones.
 var onlyFrom = []allowance{
 	{
-		who: "schemas", may: []string{"k8s.io/api", "k8s.io/apimachinery", "schemas/v1alpha1"},
+		path: "schemas", may: []string{"k8s.io/api", "k8s.io/apimachinery", "schemas/v1alpha1"},
 		because: "the contract depends only on types of the Kubernetes API",
 	},
 	{
-		who: "schemas/v1alpha1", may: []string{"k8s.io/apimachinery"},
+		path: "schemas/v1alpha1", may: []string{"k8s.io/apimachinery"},
 		because: "the kinds depend only on packages that every Kubernetes client has",
 	},
 }

@@ -81,7 +81,7 @@ func (g graph) broken() []string {
 	var found []string
 	for _, path := range g.own() {
 		for _, r := range rules {
-			if !withinAny(path, r.who) || withinAny(path, r.except) {
+			if !withinAny(path, r.packages) || withinAny(path, r.except) {
 				continue
 			}
 			if way := g.way(path, r.never, r.direct); way != nil {
@@ -97,7 +97,7 @@ func (g graph) broken() []string {
 func (g graph) beyondAllowance(path string) []string {
 	var found []string
 	for _, a := range onlyFrom {
-		if !within(path, a.who) {
+		if !within(path, a.path) {
 			continue
 		}
 		for _, imported := range g[path] {
@@ -149,10 +149,10 @@ func (g graph) missing() []string {
 func named() []string {
 	all := slices.Concat(roles, wiring, planned)
 	for _, r := range rules {
-		all = slices.Concat(all, r.who, r.except, r.never)
+		all = slices.Concat(all, r.packages, r.except, r.never)
 	}
 	for _, a := range onlyFrom {
-		all = append(append(all, a.who), a.may...)
+		all = append(append(all, a.path), a.may...)
 	}
 	all = slices.DeleteFunc(all, func(pattern string) bool {
 		return !within(module+"/"+strings.TrimSuffix(pattern, "/..."), pattern)

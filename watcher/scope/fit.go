@@ -76,8 +76,8 @@ func (b *build) predicted(q *fit.Question) []*corev1.Node {
 	return score.Predict(q, b.policy.Scheduler, func(n *corev1.Node) bool { return !cluster.NotReady(n) })
 }
 
-// schedulingClass returns a key that is equal for pods that the scheduler treats alike: pods of one owner with the same
-// labels and requests. It is empty if the pod has its own volumes, or if its affinity depends on which pod leaves.
+// schedulingClass returns a key that is equal for pods that the scheduler treats alike: pods of one owner with the same labels
+// and requests. It is empty if the pod has its own volumes, or if the removal of different pods changes its affinity differently.
 func schedulingClass(p *corev1.Pod) string {
 	if len(p.OwnerReferences) == 0 {
 		return ""

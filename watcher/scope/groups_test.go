@@ -233,7 +233,7 @@ func contents(b *Builder) map[string]string {
 	return all
 }
 
-// places returns the labels and taints of the nodes on which each pod of a group can be placed.
+// places returns the labels and taints of the nodes that are possible for each pod of a group.
 func places(w *workloads, key string) []string {
 	var list []string
 	for _, p := range sorted(w.groups[key].pods) {

@@ -146,8 +146,8 @@ func (s *Strategy) Measured() bool {
 	return s.Gauged != nil && s.Gauged.Load().Source != policy.LoadRequests
 }
 
-// DueTime returns the time from which the strategy could move the pod. ever is false if it cannot move the pod until
-// the pod changes.
+// DueTime returns the earliest time for a move of the pod by this strategy. ever is false if the strategy cannot move the pod
+// until the pod changes.
 func (s *Strategy) DueTime(p *corev1.Pod) (at time.Time, ever bool) {
 	if s.Timed == nil {
 		return time.Time{}, true

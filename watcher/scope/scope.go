@@ -45,7 +45,7 @@ type Result struct {
 	Scope schemas.Payload
 	// Empty means that the scope has no movable pod. It is published only to withdraw an earlier answer.
 	Empty bool
-	// Again is the next time at which the scope can change without a change of the cluster; zero means never.
+	// Again is the next time when the scope can change without a change of the cluster. Zero means never.
 	Again time.Time
 	// LackCapacity has the pods, as NAMESPACE/NAME, that are protected only because they fit on no other node.
 	LackCapacity []string
@@ -162,8 +162,7 @@ func LacksCapacity(protections []schemas.Protection) bool {
 	return len(protections) == 1 && protections[0].Rule == policy.NodeFitRule
 }
 
-// disruptionTimeout is the time after which the control plane clears the condition DisruptionTarget of a pod that was
-// not deleted.
+// disruptionTimeout is the time until the control plane clears the condition DisruptionTarget of a pod that was not deleted.
 const disruptionTimeout = 2 * time.Minute
 
 // disrupted protects a pod that the control plane is about to delete: an eviction sets the condition DisruptionTarget a

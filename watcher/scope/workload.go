@@ -103,7 +103,7 @@ func (w *workloads) release(group string, pods ...*corev1.Pod) {
 	}
 }
 
-// setNode returns the groups with duplicates for which the set of possible nodes changed.
+// setNode returns the groups with duplicates whose set of possible nodes changed.
 func (w *workloads) setNode(before, after *corev1.Node) (keys []string) {
 	setNode(w.nodes, before, after)
 	w.placements.setNode(before, after, func(group string) { keys = append(keys, group) })

@@ -288,7 +288,7 @@ func TestASurgeIsFollowed(t *testing.T) {
 	}
 }
 
-func TestAMoveTakesAsLongAsThePolicyOrTheDeploymentSays(t *testing.T) {
+func TestMoveTimeout(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		method schemas.Method

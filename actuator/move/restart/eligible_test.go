@@ -279,7 +279,7 @@ func TestTheFirstRefusalIsTheOneThatWillNotPass(t *testing.T) {
 	})
 }
 
-func TestTheMarksSayWhoTakesPart(t *testing.T) {
+func TestRestartAnnotations(t *testing.T) {
 	annotated := policy.Restart{Workloads: policy.RestartAnnotated}
 	all := policy.Restart{Workloads: policy.RestartAll}
 	surging := policy.Restart{Workloads: policy.RestartAll, Method: policy.Surge}

@@ -1,16 +1,16 @@
-"""A strategy of its own, as a function over HTTP, with nothing but the standard library of Python 3.9 or later.
+"""A custom strategy, as a function over HTTP. It needs only the standard library of Python 3.9 or later.
 
-It moves pods that run in a zone which they are to avoid, as an annotation of theirs says:
+It moves pods out of the zone that an annotation of the pod names:
 
     kubectl annotate pod cart-0 example.com/avoid-zone=eu-west-1b
 
-The file policy.yaml beside this one enables it. To try it:
+The file policy.yaml in this folder enables it. To try it:
 
-    python3 docs/examples/avoidzone/avoid_zone.py    # listens at 127.0.0.1:8091, or where ADDRESS says
+    python3 docs/examples/avoidzone/avoid_zone.py    # listens at 127.0.0.1:8091, or at ADDRESS
     rehome run --policy docs/examples/avoidzone/policy.yaml
 
-What it is asked and answers is in docs/functions.md. It needs no rights in the cluster and none on the bus. An annotation
-that changes wakes no strategy: it is seen when the pod starts, its labels or its node change, or with the next resync.
+docs/functions.md describes the requests and the responses. The function needs no rights in the cluster or on the bus. A changed
+annotation causes no evaluation. The strategy sees it when the pod starts, when its labels or its node change, or at the next resync.
 """
 
 import json
@@ -22,15 +22,15 @@ from urllib.parse import quote, unquote
 
 STRATEGY = "AvoidZone"
 ZONE = "topology.kubernetes.io/zone"
-MOST_BYTES = 8 << 20  # above what the scope of a node with all its pods has
+MOST_BYTES = 8 << 20  # larger than the scope of a node with all its pods
 
 
 class Refused(Exception):
-    """Why a request is not answered: a status and a line of text."""
+    """An error response: a status and a line of text."""
 
 
 def decide(scope: dict) -> list:
-    """Says which pods of the scope should move. It knows nothing but the scope."""
+    """Returns the pods of the scope that should move. It uses only the scope."""
     node, args = scope["node"]["metadata"], scope.get("args") or {}
     zone = (node.get("labels") or {}).get(ZONE)
     annotation = args.get("annotation", "example.com/avoid-zone")
@@ -45,7 +45,7 @@ def decide(scope: dict) -> list:
 
 
 def answer(event: dict, scope: dict) -> dict:
-    """The data of the answer to a scope. What dates and IDs it has is for the sake of the schema."""
+    """The data of the answer to a scope. The schema requires its dates and IDs."""
     if scope.get("strategy") != STRATEGY or scope.get("kind") != "node":
         raise Refused(400, f"want a scope of the kind node for {STRATEGY}")
     intents = decide(scope)
@@ -57,10 +57,10 @@ def answer(event: dict, scope: dict) -> dict:
 
 
 class Function(BaseHTTPRequestHandler):
-    """Answers scopes in binary mode: the attributes are headers, the body is the data."""
+    """Answers scopes in binary mode: the attributes are headers, and the body is the data."""
 
     protocol_version = "HTTP/1.1"
-    timeout = 60  # seconds without a word
+    timeout = 60  # seconds without data
 
     def do_POST(self) -> None:
         try:
@@ -82,12 +82,12 @@ class Function(BaseHTTPRequestHandler):
         self.send(200, json.dumps(data).encode(), {"Content-Type": "application/json", **headers})
 
     def read(self) -> tuple:
-        """The attributes and the data of the scope that is asked about."""
+        """Returns the attributes and the data of the scope."""
         length = self.headers.get("Content-Length", "")
         if not length.isdecimal():
             raise Refused(411, "want a Content-Length")
         if int(length) > MOST_BYTES:
-            for left in range(int(length), 0, -65536):  # who is still writing would not read the answer
+            for left in range(int(length), 0, -65536):  # a client that is still writing would not read the response
                 self.rfile.read(min(left, 65536))
             raise Refused(413, f"want at most {MOST_BYTES} bytes")
         body = self.rfile.read(int(length))
@@ -107,7 +107,7 @@ class Function(BaseHTTPRequestHandler):
     do_DELETE = do_HEAD = do_OPTIONS = do_PATCH = do_PUT = do_GET
 
     def send_text(self, status: int, text: str) -> None:
-        # The body may not have been read, and the connection cannot be used again.
+        # The body may be unread, so the connection cannot be reused.
         self.send(status, (text + "\n").encode(), {"Content-Type": "text/plain; charset=utf-8", "Connection": "close"})
 
     def send(self, status: int, body: bytes, headers: dict) -> None:

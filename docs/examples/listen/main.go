@@ -1,4 +1,4 @@
-// Command listen prints every verdict, also those that came while it was not running.
+// Command listen prints every verdict, including verdicts from the time when it did not run.
 package main
 
 import (

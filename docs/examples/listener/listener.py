@@ -1,14 +1,14 @@
-"""Listens to Rehome and asks it for something, with nothing but the standard library of Python 3.9 or later.
+"""Receives events from Rehome and makes a request. It needs only the standard library of Python 3.9 or later.
 
-It prints the verdicts that `rehome forward` posts to it. With --pod it also asks for that pod to be moved, prints the receipt,
-and ends when the move is over: with 0 if the replacement runs elsewhere, else with 1. Each line is JSON. To try it:
+It prints the verdicts that `rehome forward` posts to it. With --pod it also requests the move of that pod, prints the receipt,
+and exits when the move ends: with 0 if the replacement runs on another node, otherwise with 1. Each line is JSON. To try it:
 
     REHOME_API_ADDRESS=127.0.0.1:8643 rehome run --policy deploy/policy.yaml
     rehome forward --to http://127.0.0.1:8092/ --type verdict
     kubectl create token default > token
     python3 docs/examples/listener/listener.py --pod shop/cart-0 --reason 'it hangs' --token-file token
 
-What it reads is in docs/events.md, and how it asks, and the right that its token needs, in docs/asking.md.
+docs/events.md describes the events. docs/asking.md describes the request, and the right that the token needs.
 """
 
 import argparse
@@ -23,17 +23,17 @@ import urllib.request
 from datetime import datetime, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-verdicts: queue.Queue = queue.Queue()  # each with its correlationid
+verdicts: queue.Queue = queue.Queue()  # with their correlation IDs
 
 
 class Sink(BaseHTTPRequestHandler):
-    """Takes events in binary mode: the attributes are headers, the body is the data."""
+    """Receives events in binary mode: the attributes are headers, and the body is the data."""
 
     protocol_version = "HTTP/1.1"  # one connection for many events
-    seen: set = set()  # an event can come again: the same source and id is the same event
+    seen: set = set()  # an event can be repeated with the same source and id
 
     def do_POST(self) -> None:
-        status = 204  # taken, or nothing for us: it need not come again
+        status = 204  # received; no retry needed
         try:
             data = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             event = self.headers["ce-source"], self.headers["ce-id"]
@@ -64,7 +64,7 @@ def show_verdict(verdict: dict) -> None:
 
 
 def ask(url: str, token: str, data: dict) -> tuple:
-    """Posts a request, again while it is told to, and returns the correlationid and the data of the receipt."""
+    """Posts a request, retries if the server asks for it, and returns the correlationid and the data of the receipt."""
     headers = {
         "Authorization": f"Bearer {token}", "Content-Type": "application/json", "ce-specversion": "1.0",
         "ce-type": "dev.rehome.request.v1", "ce-id": secrets.token_hex(16), "ce-source": "/examples/listener",
@@ -80,7 +80,7 @@ def ask(url: str, token: str, data: dict) -> tuple:
         except urllib.error.HTTPError as refused:
             text, again = refused.read().decode(), refused.headers.get("Retry-After", "")
             if refused.headers.get("ce-type") == "dev.rehome.receipt.v1":
-                return refused.headers["ce-correlationid"], json.loads(text)  # it says why
+                return refused.headers["ce-correlationid"], json.loads(text)  # with the reason
             if refused.code not in (429, 503) or not again.isdecimal():
                 raise SystemExit(f"{refused.code}: {text.strip()}") from refused
             time.sleep(int(again))
@@ -99,7 +99,7 @@ def main() -> int:
     server = ThreadingHTTPServer((host, int(port)), Sink)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     show("listening", at=args.listen)
-    chain = None  # that of the request
+    chain = None  # the correlationid of the request
     if args.pod:
         namespace, _, name = args.pod.partition("/")
         target = {"pods": [{"namespace": namespace, "name": name}]}

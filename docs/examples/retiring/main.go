@@ -1,15 +1,15 @@
-// Command retiring is a strategy of its own, as a function over HTTP: it moves pods from nodes that are going to be taken
-// away, some days before that. The label of a node says when, as in
+// Command retiring is a custom strategy, as a function over HTTP. It moves pods off nodes that will be removed, some days before
+// the removal. A label of the node has the date:
 //
 //	kubectl label node worker-7 example.com/retiring=2026-12-01
 //
-// The file policy.yaml beside this one enables it. To try it:
+// The file policy.yaml in this folder enables it. To try it:
 //
-//	go run ./docs/examples/retiring    # listens at 127.0.0.1:8090, or where ADDRESS says
+//	go run ./docs/examples/retiring    # listens at 127.0.0.1:8090, or at ADDRESS
 //	rehome run --policy docs/examples/retiring/policy.yaml
 //
-// What it is asked and answers is in docs/functions.md. It needs no rights in the cluster and none on the bus. That a date
-// has come near is no change of the cluster: such nodes are noticed by the resync, every half hour.
+// docs/functions.md describes the requests and the responses. The function needs no rights in the cluster or on the bus. An
+// approaching date is not a change of the cluster, so the resync, every half hour, finds such nodes.
 package main
 
 import (
@@ -29,16 +29,16 @@ import (
 
 const (
 	strategy = "LeaveRetiringNodes"
-	// mostBytes is above what the scope of a node with all its pods has.
+	// mostBytes is larger than the scope of a node with all its pods.
 	mostBytes = 8 << 20
-	// intentTTL is how long an answer stays true.
+	// intentTTL is how long an answer is valid.
 	intentTTL = 10 * time.Minute
 )
 
-// arguments are those of the policy.
+// arguments are the arguments in the policy.
 type arguments struct {
 	Label string `json:"label"` // of the node; its value is a date such as 2026-12-01
-	Days  int    `json:"days"`  // before the date, in which pods are moved
+	Days  int    `json:"days"`  // days before the date when pods move
 }
 
 func main() {
@@ -84,10 +84,10 @@ func handle(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Del(cloudevent.HeaderPrefix + "datacontenttype") // over HTTP it is the Content-Type
 	w.Header().Set("Content-Type", cloudevent.JSON)
-	_, _ = w.Write(answer.Data) // who asked may be gone
+	_, _ = w.Write(answer.Data) // the client may be gone
 }
 
-// respond makes the answer to a scope in binary mode.
+// respond writes the answer to a scope in binary mode.
 func respond(headers http.Header, body []byte, now time.Time) (schemas.Event, error) {
 	attributes, err := cloudevent.ReadAttributes(headers)
 	if err != nil {
@@ -116,7 +116,7 @@ func respond(headers http.Header, body []byte, now time.Time) (schemas.Event, er
 	return schemas.NewEvent("/examples/retiring", answer, now, question)
 }
 
-// decide says which pods should move. It knows nothing but the scope, not even another time.
+// decide returns the pods that should move. It uses only the scope, and takes the time from it too.
 func decide(scope schemas.NodeScope) ([]schemas.Intent, error) {
 	args := arguments{Label: "example.com/retiring", Days: 7}
 	if len(scope.Args) > 0 {
@@ -124,7 +124,7 @@ func decide(scope schemas.NodeScope) ([]schemas.Intent, error) {
 			return nil, fmt.Errorf("arguments: %w", err)
 		}
 	}
-	intents := []schemas.Intent{} // an empty list, which says that no pod should move, and not null
+	intents := []schemas.Intent{} // an empty list means that no pod should move; null would be invalid
 	date, given := dateOf(scope.Node.Labels[args.Label])
 	if !given || scope.Now.Before(date.AddDate(0, 0, -args.Days)) {
 		return intents, nil // without a date the node stays
@@ -137,7 +137,7 @@ func decide(scope schemas.NodeScope) ([]schemas.Intent, error) {
 	return intents, nil
 }
 
-// dateOf reads the value of the label.
+// dateOf parses the value of the label.
 func dateOf(value string) (date time.Time, given bool) {
 	date, err := time.Parse(time.DateOnly, value)
 	return date, err == nil

@@ -106,7 +106,7 @@ func TestAnswerEvents(t *testing.T) {
 		"binary without type":        {with("Content-Type", ""), `{"a":1}`, event, true, false},
 		"structured":                 {http.Header{"Content-Type": {"application/cloudevents+json; charset=utf-8"}}, document, event, true, false},
 		"nothing":                    {http.Header{}, " \n", schemas.Event{}, false, false},
-		"nothing, said to be JSON":   {http.Header{"Content-Type": {"application/json"}}, "", schemas.Event{}, false, false},
+		"an empty body of type JSON": {http.Header{"Content-Type": {"application/json"}}, "", schemas.Event{}, false, false},
 		"JSON that is no event":      {http.Header{"Content-Type": {"application/json"}}, `{"intents":[]}`, schemas.Event{}, false, true},
 		"words":                      {http.Header{"Content-Type": {"text/plain"}}, "OK", schemas.Event{}, false, true},
 		"attributes without data":    {binary, "", schemas.Event{}, false, true},

@@ -1,4 +1,4 @@
-// Package post sends events to a URL in the HTTP binding of CloudEvents. Its errors are those of package delivery.
+// Package post sends events to a URL in the HTTP binding of CloudEvents. Its errors are the errors of package delivery.
 //
 // # Status codes
 //
@@ -143,7 +143,7 @@ func (c *Client) Send(ctx context.Context, e schemas.Event) error {
 	return err
 }
 
-// SendBody posts a document that is not an event, with the content type. Its errors are those of [Client.Send].
+// SendBody posts a document that is not an event, with the content type. Its errors are the errors of [Client.Send].
 func (c *Client) SendBody(ctx context.Context, contentType string, body []byte) error {
 	_, err := c.postBody(ctx, func(header http.Header) ([]byte, error) {
 		header.Set("Content-Type", contentType)

@@ -197,7 +197,7 @@ func embed(all schema, text []byte) error {
 	return nil
 }
 
-// templated is a schema, or a list or a map of schemas, in which each string, number, and boolean may also be a template.
+// templated is a schema, or a list or a map of schemas. Each string, number, and boolean in it may also be a template.
 func templated(of any) any {
 	switch of := of.(type) {
 	case []any:

@@ -17,29 +17,28 @@ import (
 const (
 	// tickInterval is the time between two progress lines about one part.
 	tickInterval = 10 * time.Second
-	// tailLines is how much of a failed build's output its error repeats.
+	// tailLines is the number of lines of a failed build's output that its error repeats.
 	tailLines = 20
 	// interruptTimeout bounds the wait for a cancelled go command to clean up.
 	interruptTimeout = 5 * time.Second
 )
 
-// Options says where to build. The zero value is ready for use.
+// Options configure a build. The zero value is ready for use.
 type Options struct {
 	// Dir receives the files. Default: .build/controlplane in the repository.
 	Dir string
-	// Progress receives a line now and then while something is built, and
-	// nothing otherwise. Default: standard error.
+	// Progress receives progress lines while a part is built. Default: standard error.
 	Progress io.Writer
 }
 
-// Set is a directory with everything that Build makes, up to date.
+// Set is a directory with all files of Build, up to date.
 type Set struct{ dir string }
 
 // Path returns the absolute path of one file, by its name constant.
 func (s Set) Path(name string) string { return filepath.Join(s.dir, name) }
 
-// Build brings the files in a directory up to date and returns them. If nothing must be done it takes some milliseconds
-// and no lock. An error names the module that failed to build and repeats the last lines that Go had to say.
+// Build brings the files in a directory up to date and returns them. If they are up to date, this takes a few milliseconds and no
+// lock. An error names the module that failed to build and repeats the last lines of output.
 func Build(ctx context.Context, options Options) (Set, error) {
 	b, err := newBuilder(ctx, options)
 	if err != nil {
@@ -97,7 +96,7 @@ type work struct {
 	stamp string
 }
 
-// stale returns the parts that are missing or made from something else.
+// stale returns the parts that are missing or have outdated inputs.
 func (b builder) stale() ([]work, error) {
 	var stale []work
 	for _, p := range parts() {
@@ -119,14 +118,14 @@ func (b builder) stale() ([]work, error) {
 // stampFile returns where the stamp of the built part is kept.
 func (b builder) stampFile(p part) string { return filepath.Join(b.dir, p.name+".stamp") }
 
-// buildLocked builds what is stale once no other process builds.
+// buildLocked builds the stale parts while it holds the lock.
 func (b builder) buildLocked(ctx context.Context) error {
 	unlock, err := b.lock(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	stale, err := b.stale() // Another process may have done it meanwhile.
+	stale, err := b.stale() // Another process may have built it meanwhile.
 	if err != nil || len(stale) == 0 {
 		return err
 	}

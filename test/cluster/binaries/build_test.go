@@ -28,7 +28,7 @@ func TestASecondBuildHasNothingToDo(t *testing.T) {
 	}
 }
 
-func TestAFailedBuildNamesTheModuleAndRepeatsWhatGoSaid(t *testing.T) {
+func TestFailedBuildNamesModuleAndOutput(t *testing.T) {
 	b, err := newBuilder(t.Context(), Options{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +83,7 @@ func TestAStampChangesWithTheToolchain(t *testing.T) {
 	}
 }
 
-// The programs say which version they are because of a constant of ours.
+// The programs report a version that is a constant of this package.
 func TestTheVersionIsTheOneInTheModule(t *testing.T) {
 	root, err := Root()
 	if err != nil {

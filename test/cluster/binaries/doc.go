@@ -1,11 +1,9 @@
-// Package binaries builds the programs of a test cluster from source: etcd, the
-// API server, the controller manager and the scheduler of Kubernetes, kwok, and
-// our own supervisor; and kubectl, of the same version. Nothing but Go and its
-// module proxy is needed.
+// Package binaries builds the programs of a test cluster from source: etcd, the API server, the controller manager, and the
+// scheduler of Kubernetes, kwok, the supervisor of this project, and kubectl of the same version. It needs only Go and its module
+// proxy.
 //
-// The versions are pinned in the go.mod of the folders kubernetes, etcd, kwok and
-// kubectl next to this file. Each is a module of its own, because their dependencies
-// contradict each other and none of them belongs in the project's go.mod.
+// The versions are pinned in the go.mod files of the folders kubernetes, etcd, kwok, and kubectl next to this file. Each folder
+// is a separate module, because their dependencies conflict, and the go.mod of the project needs none of them.
 //
 // # Usage
 //

@@ -9,12 +9,10 @@ import (
 	"time"
 )
 
-// lockInterval is how often a process that waits for another one's build looks
-// whether it is done. The kernel's own waiting could not be cancelled.
+// lockInterval is the interval of checks whether the build of another process is done. A blocking lock could not be canceled.
 const lockInterval = 200 * time.Millisecond
 
-// lock waits until no other process builds into the directory. The lock goes
-// with the process, however that ends.
+// lock waits until no other process builds into the directory. The lock ends with the process.
 func (b builder) lock(ctx context.Context) (unlock func(), err error) {
 	file, err := os.OpenFile(filepath.Join(b.dir, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {

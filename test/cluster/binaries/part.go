@@ -17,7 +17,7 @@ const (
 	Scheduler         = "kube-scheduler"
 	Kubectl           = "kubectl"
 	Kwok              = "kwok"
-	Stages            = "stages.yaml" // What kwok plays on nodes and pods.
+	Stages            = "stages.yaml" // The kwok stages for nodes and pods.
 	Supervise         = "supervise"
 )
 
@@ -34,13 +34,12 @@ type part struct {
 	name    string
 	module  string   // Folder of the go.mod to build in, from the repository root.
 	pkg     string   // Package of the program.
-	ldflags string   // Besides the ones that every part gets.
+	ldflags string   // In addition to the flags of every part.
 	sources []string // Globs of our own Go files in it, from the repository root.
 	output  bool     // the file is the output of the program, not the program
 }
 
-// parts lists what to build: the quick ones first, so that a broken set-up is
-// noticed before the long ones.
+// parts lists all parts, the quick ones first, so a broken setup fails before the long builds.
 func parts() []part {
 	const (
 		modules = "test/cluster/binaries/"

@@ -1,4 +1,4 @@
-// Package clustertest gives a test a real control plane (see package cluster).
+// Package clustertest starts a real control plane for a test (see package cluster).
 //
 // # Usage
 //
@@ -7,8 +7,7 @@
 //		...
 //	}
 //
-// Starting one takes some seconds: tests that do not disturb each other should
-// share one, each in a namespace of its own.
+// A start takes some seconds. Tests that do not disturb each other should share a control plane, each in its own namespace.
 package clustertest
 
 import (
@@ -21,11 +20,9 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster"
 )
 
-// New starts a control plane that lives as long as the test, building the programs
-// first if need be. Whatever is missing fails the test; nothing is skipped. The
-// test also fails if a component dies while it runs. When a test fails, the logs of
-// the components and the audit log are copied to its artifact directory, which
-// "go test -artifacts" keeps.
+// New starts a control plane that runs until the test ends, and builds missing programs first. A failure to start fails the test;
+// nothing is skipped. The test also fails if a component dies. If the test fails, New copies the logs of the components and the
+// audit log to the artifact directory of the test, which "go test -artifacts" keeps.
 func New(t testing.TB, options cluster.Options) *cluster.Cluster {
 	t.Helper()
 	c, err := cluster.Start(t.Context(), options)
@@ -46,8 +43,7 @@ func New(t testing.TB, options cluster.Options) *cluster.Cluster {
 	return c
 }
 
-// saveLogs copies what may tell why a test failed, unless the test has stopped the
-// cluster itself.
+// saveLogs copies the logs of a failed test, unless the test has stopped the cluster itself.
 func saveLogs(t testing.TB, c *cluster.Cluster) {
 	if _, err := os.Stat(c.Dir()); errors.Is(err, fs.ErrNotExist) {
 		return

@@ -2,9 +2,8 @@ package supervisor
 
 import "syscall"
 
-// childAttributes puts a child in a process group of its own, so that a Ctrl-C
-// meant for the test does not reach it, and has the kernel kill it when the
-// supervisor ends in whichever way.
+// childAttributes puts a child in its own process group, so Ctrl-C in the terminal of the test does not reach it. The kernel
+// kills the child when the supervisor ends for any reason.
 func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

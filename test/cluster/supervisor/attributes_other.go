@@ -4,9 +4,8 @@ package supervisor
 
 import "syscall"
 
-// childAttributes puts a child in a process group of its own, so that a Ctrl-C
-// meant for the test does not reach it. Children outlive a supervisor that is
-// killed with SIGKILL: only Linux can do better.
+// childAttributes puts a child in its own process group, so Ctrl-C in the terminal of the test does not reach it. A child
+// outlives a supervisor that is killed with SIGKILL; only Linux can prevent this.
 func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }

@@ -14,7 +14,7 @@ type child struct {
 	ended   chan struct{} // closed when the process has ended and was reaped
 }
 
-// startChild starts p. The child is sent to exits after its end, if there is still a receiver.
+// startChild starts p. It sends the child to exits when the child has ended, unless there is no receiver any more.
 func startChild(p Process, exits chan<- *child) (*child, error) {
 	log, err := os.OpenFile(p.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
@@ -30,7 +30,7 @@ func startChild(p Process, exits chan<- *child) (*child, error) {
 	}
 	c := &child{process: p, cmd: cmd, ended: make(chan struct{})}
 	go func() {
-		_ = cmd.Wait() // The state says more than the error does.
+		_ = cmd.Wait() // The state has more information than the error.
 		close(c.ended)
 		exits <- c
 	}()

@@ -12,19 +12,18 @@ import (
 	"syscall"
 )
 
-// ErrGone says that the supervisor ended while it was still needed.
+// ErrGone means that the supervisor ended too early.
 var ErrGone = errors.New("supervisor is gone")
 
-// Config says where a supervisor lives.
+// Config configures a supervisor.
 type Config struct {
-	// Dir is an existing directory that is the supervisor's: it is removed with
-	// everything in it when the supervisor ends.
+	// Dir is an existing directory. The supervisor owns it, and removes it with all content when it ends.
 	Dir string
-	// Log is the file for errors of the supervisor. It should not be in Dir if you want to read it afterwards.
+	// Log is the file for errors of the supervisor. Put it outside of Dir to read it afterwards.
 	Log string
 }
 
-// Supervisor is the launching side of a supervisor process.
+// Supervisor is the handle of a supervisor process.
 type Supervisor struct {
 	cmd      *exec.Cmd
 	commands io.WriteCloser
@@ -37,8 +36,8 @@ type Supervisor struct {
 	detached atomic.Bool
 }
 
-// Launch starts the supervise command at path. The supervisor ends when the
-// calling process does, unless [Supervisor.Detach] is called.
+// Launch starts the supervise command at path. The supervisor ends with the calling process, unless [Supervisor.Detach] is
+// called.
 func Launch(path string, config Config) (*Supervisor, error) {
 	log, err := os.OpenFile(config.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
@@ -67,7 +66,7 @@ func Launch(path string, config Config) (*Supervisor, error) {
 	return s, nil
 }
 
-// listen hands out the supervisor's messages until it ends.
+// listen delivers the supervisor's messages until it ends.
 func (s *Supervisor) listen(out io.Reader) {
 	defer close(s.ended)
 	decoder := json.NewDecoder(out)
@@ -82,15 +81,14 @@ func (s *Supervisor) listen(out io.Reader) {
 		if m.Exit != nil {
 			select {
 			case s.exits <- *m.Exit:
-			default: // The first death is the news; the rest follow from it.
+			default: // Only the first exit matters; the others follow from it.
 			}
 		}
 	}
 	s.waitErr = s.cmd.Wait()
 }
 
-// Exits delivers the first child that ended without having been asked to. It is
-// never closed.
+// Exits delivers the first child that ended unexpectedly. It is never closed.
 func (s *Supervisor) Exits() <-chan Exit { return s.exits }
 
 // Ended is closed when the supervisor process has ended.
@@ -116,8 +114,7 @@ func (s *Supervisor) Stop(name string) error {
 	return nil
 }
 
-// Detach lets the supervisor outlive the calling process. From then on only
-// [Terminate] ends it; Close no longer does.
+// Detach lets the supervisor outlive the calling process. After that, only [Terminate] ends it, and not Close.
 func (s *Supervisor) Detach() error {
 	if _, err := s.call(command{Detach: true}); err != nil {
 		return fmt.Errorf("detach: %w", err)
@@ -147,9 +144,8 @@ func (s *Supervisor) call(c command) (reply, error) {
 	}
 }
 
-// Close ends the supervisor and waits until it, its children and its directory
-// are gone. It may be called again; it reports what could not be cleaned up. A
-// detached supervisor it leaves alone.
+// Close ends the supervisor and waits until it, its children, and its directory are gone. It returns an error if the cleanup is
+// incomplete. A second call is harmless. Close does not end a detached supervisor.
 func (s *Supervisor) Close() error {
 	if s.Detached() {
 		return nil

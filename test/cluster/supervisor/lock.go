@@ -12,11 +12,10 @@ import (
 	"syscall"
 )
 
-// ErrHeld says that a live supervisor holds the directory.
+// ErrHeld means that a running supervisor holds the directory.
 var ErrHeld = errors.New("held by a running supervisor")
 
-// lockName is the file that a supervisor keeps locked while it lives. It holds
-// the supervisor's process id.
+// lockName is the file that a running supervisor keeps locked. It contains the process ID of the supervisor.
 const lockName = "supervisor.lock"
 
 // hold locks dir for the calling process until the file is closed.
@@ -37,8 +36,7 @@ func hold(dir string) (*os.File, error) {
 	return file, nil
 }
 
-// Holder returns the process id of the supervisor that holds dir, or 0 if none
-// does. A supervisor that was killed holds nothing.
+// Holder returns the process ID of the supervisor that holds dir, or 0 if there is none. A killed supervisor holds nothing.
 func Holder(dir string) (int, error) {
 	file, pid, err := holder(dir)
 	if file != nil {
@@ -47,7 +45,7 @@ func Holder(dir string) (int, error) {
 	return pid, err
 }
 
-// holder is Holder; it also returns the open lock file if there is a holder.
+// holder is [Holder], and also returns the open lock file of the holder.
 func holder(dir string) (*os.File, int, error) {
 	file, err := os.Open(filepath.Join(dir, lockName))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -102,8 +100,8 @@ func waitReleased(ctx context.Context, file *os.File, dir string) error {
 	}
 }
 
-// Terminate ends the supervisor that holds dir, detached or not, and waits until
-// it, its children and dir are gone. It returns false if none held dir.
+// Terminate ends the supervisor that holds dir, detached or not, and waits until it, its children, and dir are gone. It returns
+// false if there was none.
 func Terminate(ctx context.Context, dir string) (bool, error) {
 	file, pid, err := holder(dir)
 	if file == nil {

@@ -1,25 +1,24 @@
 package supervisor
 
-// Process is a child for a supervisor to run.
+// Process is a child to run.
 type Process struct {
-	// Name identifies the child to Stop, and in errors. It must be unique among
-	// the running children.
+	// Name identifies the child in Stop and in errors. It is unique among the running children.
 	Name string `json:"name"`
 	// Path is the executable; Args are its arguments, without the name.
 	Path string   `json:"path"`
 	Args []string `json:"args,omitempty"`
-	// Env is the whole environment: nothing is inherited.
+	// Env is the complete environment. The child inherits nothing.
 	Env []string `json:"env,omitempty"`
 	// Log is the file for standard output and standard error, in append mode.
 	Log string `json:"log"`
 }
 
-// Exit says that a child ended without having been asked to.
+// Exit is the unexpected end of a child.
 type Exit struct {
 	Name string `json:"name"`
-	// State is how it ended, in the words of [os.ProcessState]: "exit status 1".
+	// State is the final state in the words of [os.ProcessState], such as "exit status 1".
 	State string `json:"state"`
-	// Log is the file that holds its last words.
+	// Log is the file with its last output.
 	Log string `json:"log"`
 }
 
@@ -30,14 +29,13 @@ type command struct {
 	Detach bool     `json:"detach,omitempty"`
 }
 
-// message is one line to the launching process: the reply to a command, in the
-// order of the commands, or the news of a child's end.
+// message is one line to the launching process: the reply to a command, in the order of the commands, or the exit of a child.
 type message struct {
 	Reply *reply `json:"reply,omitempty"`
 	Exit  *Exit  `json:"exit,omitempty"`
 }
 
-// reply ends a command. Error is empty if the command was carried out.
+// reply is the result of a command. Error is empty if it succeeded.
 type reply struct {
 	Pid   int    `json:"pid,omitempty"`
 	Error string `json:"error,omitempty"`

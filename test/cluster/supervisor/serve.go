@@ -13,16 +13,14 @@ import (
 	"time"
 )
 
-// killTimeout bounds the wait for killed children. A killed process ends within
-// milliseconds; one that does not hangs in the kernel and cannot be helped.
+// killTimeout limits the wait for killed children. A killed process ends within milliseconds, unless it hangs in the kernel.
 const killTimeout = 5 * time.Second
 
-// Serve returns the whole life of a supervisor: it carries out the commands that arrive on in, answers on out, and
-// returns when in ends (unless it was told to detach), or on SIGTERM or SIGINT. By then every child has ended and dir
-// is gone.
+// Serve runs a supervisor: it executes the commands from in, writes replies to out, and returns when in ends, unless the
+// supervisor was detached, or on SIGTERM or SIGINT. It returns after every child has ended and dir is removed.
 //
-// It takes over the calling goroutine and its thread, and the signals of the process: call it from main and do nothing
-// else. It returns an error if another supervisor holds dir, or if something could not be removed.
+// Serve uses the calling goroutine, its thread, and the signals of the process. Call it from main and do nothing else. It returns
+// an error if another supervisor holds dir, or if the cleanup is incomplete.
 func Serve(dir string, in io.Reader, out io.Writer) error {
 	// The kernel kills the children when the thread that started them ends.
 	runtime.LockOSThread()
@@ -41,8 +39,7 @@ func Serve(dir string, in io.Reader, out io.Writer) error {
 	return errors.Join(s.killAll(), os.RemoveAll(dir))
 }
 
-// readCommands decodes in until it ends, or until a line makes no sense, which
-// is taken for its end.
+// readCommands decodes commands until in ends, or until a line is invalid, which counts as the end.
 func readCommands(in io.Reader) <-chan command {
 	commands := make(chan command)
 	go func() {
@@ -67,7 +64,7 @@ type server struct {
 	detached bool
 }
 
-// run carries out commands until it is time to end.
+// run executes commands until the end.
 func (s *server) run(commands <-chan command, signals <-chan os.Signal) {
 	for {
 		select {
@@ -88,10 +85,10 @@ func (s *server) run(commands <-chan command, signals <-chan os.Signal) {
 	}
 }
 
-// send ignores errors: without a listener, the commands also end.
+// send ignores errors: if the reader is gone, the commands also end.
 func (s *server) send(m message) { _ = s.out.Encode(m) }
 
-// do carries out one command.
+// do executes one command.
 func (s *server) do(c command) *reply {
 	switch {
 	case c.Start != nil:

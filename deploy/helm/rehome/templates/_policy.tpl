@@ -7,7 +7,7 @@
 {{- if $policy.Error -}}{{- fail (printf "deschedulerPolicy: it is no YAML any more after tpl: %s" $policy.Error) -}}{{- end -}}
 {{- $body := ternary "strategies" "profiles" (eq $version "descheduler/v1alpha1") -}}
 {{- if and (hasPrefix "descheduler/" $version) (not (hasKey $policy $body)) -}}
-{{- fail (printf "deschedulerPolicy: want %s in a policy of %s, got none; nothing would be moved, and the chart lays no policy of its own under it" $body $version) -}}
+{{- fail (printf "deschedulerPolicy: want %s in a policy of %s, got none; Rehome would move nothing, because the chart does not add its default policy to yours" $body $version) -}}
 {{- end -}}
 {{- else -}}
 {{- $policy = .Files.Get "files/policy.yaml" | fromYaml -}}

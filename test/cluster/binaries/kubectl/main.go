@@ -1,4 +1,4 @@
-// Command kubectl is kubectl, with everything that it can do.
+// Command kubectl is the complete kubectl.
 package main
 
 import (

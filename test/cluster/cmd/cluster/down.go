@@ -10,8 +10,7 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster"
 )
 
-// downTimeout bounds the wait for a cluster to stop, which takes well under a
-// second unless the machine is in trouble.
+// downTimeout limits the stop of a cluster, which normally takes well under a second.
 const downTimeout = 20 * time.Second
 
 func newDown() *cobra.Command {

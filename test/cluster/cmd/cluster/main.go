@@ -26,10 +26,10 @@ const (
 	exitNotRunning = 3
 )
 
-// errUsage marks a command line that makes no sense.
+// errUsage marks an invalid command line.
 var errUsage = errors.New("usage")
 
-// errNotRunning is the answer of status if there is no cluster.
+// errNotRunning is the result of status if there is no cluster.
 var errNotRunning = errors.New("not running")
 
 func main() {
@@ -39,7 +39,7 @@ func main() {
 	os.Exit(code)
 }
 
-// run carries out one command line and returns the exit code.
+// run executes one command line and returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newRoot()
 	root.SetArgs(args)
@@ -87,7 +87,7 @@ Exit codes: 0 done; 1 failed; 2 the command line makes no sense; 3 from
 	return root
 }
 
-// usageArgs marks what check objects to as an error of usage.
+// usageArgs marks the errors of check as usage errors.
 func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {
@@ -102,7 +102,7 @@ func nameFlag(cmd *cobra.Command) *string {
 	return cmd.Flags().String("name", "default", "name of the cluster, for running several")
 }
 
-// directory returns where the cluster called name lives.
+// directory returns the directory of a cluster.
 func directory(name string) (string, error) {
 	odd := func(r rune) bool { return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyz0123456789-", r) }
 	if name == "" || strings.HasPrefix(name, "-") || strings.ContainsFunc(name, odd) {

@@ -19,8 +19,7 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster"
 )
 
-// commandVariable makes the test binary behave as the command, so that "up" runs
-// in a process that ends.
+// commandVariable makes the test binary behave like the command, so "up" runs in a process that ends.
 const commandVariable = "REHOME_TEST_CLUSTER_COMMAND"
 
 func TestMain(m *testing.M) {
@@ -30,8 +29,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// command runs the command line in a process of its own and returns what it
-// printed, on both outputs, and its exit code.
+// command runs the command line in a separate process and returns its output and its exit code.
 func command(t *testing.T, args ...string) (string, int) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
@@ -43,7 +41,7 @@ func command(t *testing.T, args ...string) (string, int) {
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
-// expect runs a command line and checks its exit code and a part of its words.
+// expect runs a command line and checks its exit code and a part of its output.
 func expect(t *testing.T, code int, words string, args ...string) {
 	t.Helper()
 	out, got := command(t, args...)
@@ -58,7 +56,7 @@ func TestUpRunsUntilDownLeavesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // Also if the test fails on its way.
+	t.Cleanup(func() { // Also if the test fails earlier.
 		if _, err := cluster.Terminate(context.Background(), dir); err != nil {
 			t.Error(err)
 		}
@@ -82,7 +80,7 @@ func TestUpRunsUntilDownLeavesNothing(t *testing.T) {
 	expect(t, exitOK, "does not run", "down", "--name", name)
 }
 
-// expectNodes asks the API server how many nodes there are.
+// expectNodes checks the number of nodes.
 func expectNodes(t *testing.T, kubeconfig string, want int) {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
@@ -102,7 +100,7 @@ func expectNodes(t *testing.T, kubeconfig string, want int) {
 	}
 }
 
-// zombie reports whether a process has ended and its parent has not noticed.
+// zombie reports whether a process has ended but was not reaped.
 func zombie(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err != nil || strings.Contains(string(stat), ") Z ")

@@ -52,10 +52,10 @@ say so and change nothing.`,
 	return cmd
 }
 
-// up starts a cluster in dir. If that fails, nothing is left.
+// up starts a cluster in dir. If that fails, it leaves nothing behind.
 func up(cmd *cobra.Command, name, dir string, nodes int) error {
 	ctx := cmd.Context()
-	if _, err := cluster.Terminate(ctx, dir); err != nil { // Only what a killed one left.
+	if _, err := cluster.Terminate(ctx, dir); err != nil { // Only leftovers of a killed one.
 		return err
 	}
 	began := time.Now()
@@ -71,7 +71,7 @@ func up(cmd *cobra.Command, name, dir string, nodes int) error {
 	return c.Stop()
 }
 
-// detach adds the nodes and lets go of the cluster.
+// detach adds the nodes and detaches the cluster.
 func detach(ctx context.Context, c *cluster.Cluster, nodes int) error {
 	if _, err := c.AddNodes(ctx, nodes); err != nil {
 		return err

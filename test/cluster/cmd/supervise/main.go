@@ -1,12 +1,10 @@
-// Command supervise is the process between a test and the control plane that the
-// test started: it ends the control plane when the test ends, however it ends.
-// It is built and launched by package cluster and is of no use by hand.
+// Command supervise is the process between a test and its control plane: it ends the control plane when the test ends, for any
+// reason. Package cluster builds and launches it.
 //
 //	supervise DIR
 //
-// It takes commands from standard input, answers on standard output, and removes
-// DIR when it ends. The exit code is 0, or 1 if something could not be cleaned
-// up, with the reason on standard error.
+// It reads commands from standard input, replies on standard output, and removes DIR when it ends. The exit code is 0, or 1 if
+// the cleanup is incomplete, with the reason on standard error.
 package main
 
 import (

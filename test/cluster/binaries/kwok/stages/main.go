@@ -45,8 +45,7 @@ func write() error {
 	return nil
 }
 
-// annotated makes a stage skip objects on hold, unless it removes deleted objects,
-// and makes pods Ready as late as they ask for.
+// annotated makes a stage skip objects on hold, unless it removes deleted objects, and delays Ready of pods by their annotation.
 func annotated(text string) ([]byte, error) {
 	var stage v1alpha1.Stage
 	if err := yaml.UnmarshalStrict([]byte(text), &stage); err != nil {
