@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
@@ -82,7 +83,8 @@ func TestWritesOfKeys(t *testing.T) {
 			"rehome.delta.node.taints.x", "rehome.scope" + node, "rehome.receipt.other.x", "rehome.dead.REHOME_EVENTS.other",
 			"rehome.receipt.batch.x", "rehome.dead.REHOME_EVENTS.audit", "rehome.scope.Unhosted.default.node.x",
 		},
-		bus.RoleFunctions:  {"rehome.intents" + node, scopes, ack},
+		// The actuator compares the intents of requests with the request: TestRequestIntents.
+		bus.RoleFunctions:  {"rehome.intents" + node, "rehome.intents.Request.default.request.x", scopes, ack},
 		bus.RoleDispatcher: {"rehome.intents" + node, scopes, ack, asksOn},
 		bus.RoleActuator:   append([]string{"rehome.verdict.evicted.x"}, breakers...),
 		bus.RoleMaintenance: {
@@ -98,6 +100,7 @@ func TestWritesOfKeys(t *testing.T) {
 	}
 	subjects := append(victims(), "rehome.request.batch.x", "rehome.receipt.batch.x", "rehome.dead."+bus.StreamEvents+".audit",
 		"rehome.intents.Unhosted.default.node.x", "rehome.scope.Unhosted.default.node.x")
+	hosting := bus.Hosting{BuiltIn: []string{strategy, schemas.RequestStrategy}, Subjects: hosting.Subjects}
 	roles := []bus.Participant{{Role: bus.RoleWatcher}, {Role: bus.RoleActuator}, {Role: bus.RoleMaintenance}, {Role: bus.RoleSetup}}
 	for _, who := range append(confined(), roles...) {
 		t.Run(who.String(), func(t *testing.T) {

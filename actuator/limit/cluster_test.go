@@ -205,3 +205,20 @@ func unsince(list []Condition) []Condition {
 	}
 	return list
 }
+
+// TestClusterBreakerRefusals refuses all calls in some namespaces while the API server works. Only these namespaces stop.
+func TestClusterBreakerRefusals(t *testing.T) {
+	s := NewClusterBreaker(policy.DefaultCircuitBreakers().Cluster)
+	for i := range 100 {
+		s.Called([]string{"x", "y"}[i%2], false, true, noon)
+	}
+	s.Called("z", false, false, noon)
+	if open, _ := s.Look(ClusterState{Now: noon}); open != nil {
+		t.Errorf("open: got %+v, want none", open)
+	}
+	for namespace, want := range map[string]bool{"x": true, "y": true, "z": false} {
+		if why, _ := s.Refuses(namespace, noon); (why != "") != want {
+			t.Errorf("namespace %s: got %q, want a refusal: %v", namespace, why, want)
+		}
+	}
+}

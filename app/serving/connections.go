@@ -1,6 +1,7 @@
 package serving
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -14,7 +15,7 @@ import (
 )
 
 const (
-	// mostConnections limits the open connections of one address. Kubelets, Prometheus, and a few clients need a dozen.
+	// mostConnections limits the open connections of one address by default. Kubelets, Prometheus, and a few clients need a dozen.
 	mostConnections = 256
 	// mostHeaderBytes limits the header of a request. Tokens with the groups of a user have some 10 KiB.
 	mostHeaderBytes = 64 << 10
@@ -29,6 +30,7 @@ const (
 // that is the new one. See docs/decisions/0020-own-limit-of-connections.md. The zero value is ready to use.
 type connections struct {
 	mu      sync.Mutex
+	most    int                 // 0 means mostConnections
 	waiting map[net.Conn]uint64 // open connections by their turn; 0 means a request is in progress
 	turn    uint64
 	closed  uint64
@@ -51,7 +53,7 @@ func (c *connections) changed(conn net.Conn, state http.ConnState) {
 	default:
 		delete(c.waiting, conn)
 	}
-	if len(c.waiting) <= mostConnections {
+	if len(c.waiting) <= c.limit() {
 		return
 	}
 	var oldest net.Conn
@@ -71,12 +73,19 @@ func (c *connections) changed(conn net.Conn, state http.ConnState) {
 	_ = oldest.Close()
 }
 
+// limit returns how many connections may be open.
+func (c *connections) limit() int { return cmp.Or(c.most, mostConnections) }
+
 // counts returns how many connections are open, and how many were closed because of the limit.
 func (c *connections) counts() (open int, closed uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.waiting), c.closed
 }
+
+// AllowRequests raises the limit of open connections, if necessary, for n requests at a time on connections of their own. Call it before
+// Serve. Clients open some connections in advance, so it allows twice as many.
+func (s *Server) AllowRequests(n int) { s.connections.most = max(mostConnections, 2*n) }
 
 // Warning returns an error if the server closed a connection within the last minute because too many were open. It is a [Check].
 func (s *Server) Warning(context.Context) error {
@@ -86,7 +95,7 @@ func (s *Server) Warning(context.Context) error {
 		return nil
 	}
 	return fmt.Errorf("%s: the limit of open connections is reached, and some that waited for a request were closed: %d",
-		s.variable, mostConnections)
+		s.variable, s.connections.limit())
 }
 
 // Register registers the metrics of the connections, with name as the label server. Without an address it does nothing.

@@ -149,32 +149,35 @@ func TestConnections(t *testing.T) {
 		})
 	}
 
-	t.Run("requests_in_progress_are_answered", func(t *testing.T) {
-		s, err := Listen("REHOME_HTTP_ADDRESS", "127.0.0.1:0", settings.TLS{Mode: settings.TLSOff}, false, slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
-		var begun sync.WaitGroup
-		begun.Add(mostConnections)
-		answer := make(chan struct{})
-		s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			begun.Done()
-			<-answer
-		})
-		run(t, s)
-		const request = "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-		busy := open(t, s.Listener.Addr().String(), mostConnections, request)
-		begun.Wait()
-		if n := lost(open(t, s.Listener.Addr().String(), 10, request), headerTimeout); n != 10 {
-			t.Errorf("%d of 10 connections above the limit were closed, want all", n)
-		}
-		close(answer)
-		for _, c := range busy {
-			if got, err := io.ReadAll(c); err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 200") {
-				t.Fatalf("got %.20q, %v, want the answer", got, err)
+	for name, most := range map[string]int{"requests_in_progress_are_answered": mostConnections, "more_requests_are_allowed": 600} {
+		t.Run(name, func(t *testing.T) {
+			s, err := Listen("REHOME_HTTP_ADDRESS", "127.0.0.1:0", settings.TLS{Mode: settings.TLSOff}, false, slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatal(err)
 			}
-		}
-	})
+			s.AllowRequests(most / 2)
+			var begun sync.WaitGroup
+			begun.Add(most)
+			answer := make(chan struct{})
+			s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				begun.Done()
+				<-answer
+			})
+			run(t, s)
+			const request = "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+			busy := open(t, s.Listener.Addr().String(), most, request)
+			begun.Wait()
+			if n := lost(open(t, s.Listener.Addr().String(), 10, request), headerTimeout); n != 10 {
+				t.Errorf("%d of 10 connections above the limit were closed, want all", n)
+			}
+			close(answer)
+			for _, c := range busy {
+				if got, err := io.ReadAll(c); err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 200") {
+					t.Fatalf("got %.20q, %v, want the answer", got, err)
+				}
+			}
+		})
+	}
 
 	t.Run("large_headers_are_refused", func(t *testing.T) {
 		s, err := Listen("REHOME_HTTP_ADDRESS", "127.0.0.1:0", settings.TLS{Mode: settings.TLSOff}, false, slog.New(slog.DiscardHandler))

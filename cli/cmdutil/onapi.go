@@ -68,7 +68,7 @@ func (o onAPI) Events(ctx context.Context, q EventQuery, handle func(schemas.Eve
 		if err != nil && ctx.Err() != nil {
 			return nil
 		}
-		if err == nil && q.Matches(e) {
+		if err == nil { // the API has applied the filter
 			err = handle(e)
 		}
 		if err != nil {

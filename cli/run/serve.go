@@ -84,6 +84,7 @@ func ServeFunction(ctx context.Context, s settings.Settings, f functions.Functio
 	mux := status.Handler()
 	mux.Handle("/{$}", h)
 	web.Handler, web.Drain = mux, h.Drain
+	web.AllowRequests(s.ServeParallel)
 	log.Info("serving", "address", web.URL("/"))
 	return web.Serve(ctx)
 }

@@ -71,7 +71,7 @@ func TestKubectlPlugin(t *testing.T) {
 		want  string // the complete output, or a part of it after ~
 	}{
 		{"its version", []string{"rehome", "version"}, 0, version},
-		{"help names the plugin command", []string{"rehome", "status", "--help"}, 0, "~Usage:\n  kubectl rehome status [flags]\n\nExamples:\n  kubectl rehome status "},
+		{"help names the plugin command", []string{"rehome", "status", "--help"}, 0, "~Usage:\n  kubectl rehome status [flags]\n\nExamples:\n  kubectl rehome status\n"},
 		{"usage error", []string{"rehome", "version", "x"}, 1, "unknown command \"x\" for \"kubectl rehome version\"\n"},
 		{"kubectl flags", []string{"rehome", "once", "--help"}, 0, "~      --kubeconfig string "},
 		{"context flag", []string{"rehome", "once", "--help"}, 0, "~      --context string "},

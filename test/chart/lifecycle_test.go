@@ -37,7 +37,7 @@ func TestReleaseLifecycle(t *testing.T) {
 	}
 	got := names()
 	if want := []string{
-		"deployment.apps/rehome-actuator", "deployment.apps/rehome-dispatcher", "deployment.apps/rehome-functions",
+		"deployment.apps/rehome-actuator", "deployment.apps/rehome-api", "deployment.apps/rehome-dispatcher", "deployment.apps/rehome-functions",
 		"deployment.apps/rehome-maintenance", "deployment.apps/rehome-watcher", "statefulset.apps/rehome-nats",
 		"job.batch/rehome-setup-", "job.batch/rehome-test",
 	}; len(got) != len(want) || !slices.EqualFunc(got, want, strings.HasPrefix) {

@@ -63,7 +63,8 @@ func meaningOf(t *testing.T, all objects) meaning {
 		case "PodDisruptionBudget":
 			b := into[policyv1.PodDisruptionBudget](t, o)
 			m.set("budget", map[string]any{
-				"minAvailable": b.Spec.MinAvailable, "unhealthyPodEvictionPolicy": b.Spec.UnhealthyPodEvictionPolicy,
+				"minAvailable": b.Spec.MinAvailable, "maxUnavailable": b.Spec.MaxUnavailable,
+				"unhealthyPodEvictionPolicy": b.Spec.UnhealthyPodEvictionPolicy,
 			})
 		case "ServiceAccount":
 			a := into[corev1.ServiceAccount](t, o)

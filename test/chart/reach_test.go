@@ -1,6 +1,7 @@
 package chart
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"os"
@@ -43,8 +44,10 @@ func TestReachFromOutside(t *testing.T) {
 	pod := startPod(t, c, address)
 
 	home := t.TempDir()
+	limited, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
 	command := func(arguments ...string) *exec.Cmd {
-		k := exec.CommandContext(t.Context(), rehome(t), arguments...)
+		k := exec.CommandContext(limited, rehome(t), arguments...)
 		k.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "KUBECONFIG=" + c.Kubeconfig()}
 		return k
 	}

@@ -248,7 +248,7 @@ func (s *story) isAccessible(t *testing.T) {
 				t.Run(fmt.Sprintf("%s_%s_%d", strings.Trim(strings.SplitN(view, "/", 3)[1], "/"), theme, width), func(t *testing.T) {
 					s.show(width, 820, theme)
 					s.view(view)
-					s.until("it is loaded", "document.querySelector('main .loading') === null")
+					s.until("it is loaded", "![...document.querySelectorAll('main .loading')].some((e) => e.checkVisibility())")
 					s.accessible(t)
 					if wide := get[int](s.browser, "document.documentElement.scrollWidth"); wide > int(width) {
 						t.Errorf("the page is %d pixels wide, want at most %d", wide, width)
@@ -269,7 +269,7 @@ func (s *story) isAccessible(t *testing.T) {
 func (s *story) lostCluster(t *testing.T) {
 	s.view("#/cluster")
 	s.must(s.cluster.StopAPIServer())
-	s.has(".banner", "API server cannot be reached")
+	s.has(".banner", "API server is unreachable")
 	s.must(s.cluster.StartAPIServer(t.Context()))
 	s.until("the banner is gone", "document.querySelector('.banner') === null")
 }
