@@ -18,10 +18,10 @@ func TestDebugPageCommands(t *testing.T) {
 	for _, line := range all {
 		got := s.run(line)
 		want := map[string]string{
-			"rehome explain pod api-1 -n shop --since 1h":   "pod shop/api-1",
+			"rehome explain pod cart-0 -n shop":             "cart-0",
 			"rehome events --type verdict --since 1h":       "verdict",
 			"rehome get deferred":                           "DisruptionBudget",
-			"rehome get deferred -n shop -o wide":           "No resources found.",
+			"rehome get deferred -n shop -o wide":           "cart-0",
 			"rehome get deferred --reason DisruptionBudget": "DisruptionBudget",
 		}[line]
 		if want == "" || !strings.Contains(got, want) {
