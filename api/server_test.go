@@ -54,6 +54,7 @@ func TestServer(t *testing.T) {
 	t.Run("requests", v.testRequests)
 	t.Run("explanations", v.testExplanations)
 	t.Run("simulate", v.testSimulate)
+	t.Run("client", v.testClient)
 	t.Run("lost_bus", v.testLostBus)
 }
 
@@ -63,6 +64,7 @@ type visit struct {
 	server            *bus.Server
 	bus               *bus.Bus
 	operator, network string
+	cut               func() // the connections of all clients
 	node              string
 	sent              int
 }
@@ -110,7 +112,7 @@ func newVisit(t *testing.T) *visit {
 	operator, network := httptest.NewServer(s.Operator()), httptest.NewServer(s.Network())
 	t.Cleanup(operator.Close)
 	t.Cleanup(network.Close)
-	v.operator, v.network = operator.URL, network.URL
+	v.operator, v.network, v.cut = operator.URL, network.URL, network.CloseClientConnections
 	return v
 }
 

@@ -8,7 +8,6 @@ import (
 
 	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/bus"
-	"github.com/rehome-dev/rehome/cli/cmdutil"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
@@ -72,7 +71,7 @@ func TestTheBusIsSetUpForFunctionsOfThePolicy(t *testing.T) {
 		"{name: PodLifeTime, http: {url: http://127.0.0.1:1/, parallel: 9}}")
 	got := settings.SetupOf(settings.Settings{NATSReplicas: 3}, policy.Policy{Outside: outside})
 	want := bus.Setup{
-		Replicas: 3, Strategies: append(cmdutil.Known(functions.Hosted()), "KeepOffSpot"),
+		Replicas: 3, Strategies: append(functions.Names(functions.Hosted()), "KeepOffSpot"),
 		ScopesInMemory: true, Parallel: map[string]int{"KeepOffSpot": 100, "PodLifeTime": 9},
 	}
 	if !reflect.DeepEqual(got, want) {

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/functions"
 )
 
 const (
@@ -135,10 +136,8 @@ func newStoreMetrics(s *bus.Server) prometheus.Collector {
 	}}
 }
 
-func (p *process) workedOn() (names []string) {
-	for _, f := range p.roles.Functions {
-		names = append(names, f.Strategy.Name)
-	}
+func (p *process) workedOn() []string {
+	names := functions.Names(p.roles.Functions)
 	if p.roles.Dispatcher {
 		for _, o := range p.inForce.Load().Outside {
 			if !slices.Contains(names, o.Strategy.Name) {

@@ -2,7 +2,9 @@ package cli
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -133,6 +135,19 @@ func TestExplainPodText(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestExplanationOfAPI checks that an explanation from the API is the same as one from the bus.
+func TestExplanationOfAPI(t *testing.T) {
+	want := explained()
+	text, err := json.Marshal(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got explain.Explanation
+	if err := json.Unmarshal(text, &got); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("error %v\ngot  %+v\nwant %+v", err, got, want)
 	}
 }
 

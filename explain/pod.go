@@ -18,7 +18,7 @@ type Explanation struct {
 	Time time.Time `json:"time"`
 	Pod  Subject   `json:"pod"`
 	// History has every pod with this name, oldest first. nil means that the history is unknown.
-	History []Life `json:"history,omitempty"`
+	History []Life `json:"history,omitzero"`
 	// Since is the start of the history that was read. Zero means the start of the stored history.
 	Since time.Time `json:"since,omitzero"`
 	// Opinions are the opinions of the strategies of the policy, in its order. Guards are the rules of each profile that protect

@@ -3,6 +3,7 @@ package explain
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -81,7 +82,7 @@ func (x *WorkloadExplanation) findPods(ctx context.Context, s Sources, kind, nam
 		if err != nil {
 			return nil, err
 		}
-		if of == nil || of.Kind != kind || of.Name != name {
+		if of == nil || !strings.EqualFold(of.Kind, kind) || of.Name != name {
 			continue
 		}
 		x.Workload = *of

@@ -61,6 +61,14 @@ const IntentTTL = 10 * time.Minute
 // Hosted returns every function that answers scopes: the strategies and [Request].
 func Hosted() []Function { return append(All(), Request()) }
 
+// Names returns the names of the functions.
+func Names(all []Function) (names []string) {
+	for _, f := range all {
+		names = append(names, f.Strategy.Name)
+	}
+	return names
+}
+
 // Request returns the function that answers the scopes of requests. No policy enables it: each sender in the policy
 // gets an answer.
 func Request() Function {

@@ -22,6 +22,7 @@ import (
 	"github.com/rehome-dev/rehome/api"
 	"github.com/rehome-dev/rehome/api/feed"
 	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/explain"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
 )
@@ -108,54 +109,26 @@ func (c *Client) State(ctx context.Context, state *State) error {
 	return c.get(ctx, "v1/state", nil, state)
 }
 
-// ExplainPod reads what is known about a pod.
-func (c *Client) ExplainPod(ctx context.Context, pod types.NamespacedName, since time.Time, explanation any) error {
+// ExplainPod reads what is known about a pod. The zero time means all of its history.
+func (c *Client) ExplainPod(ctx context.Context, pod types.NamespacedName, since time.Time) (x explain.Explanation, err error) {
 	query := url.Values{}
 	if !since.IsZero() {
-		query.Set("since", since.UTC().Format(time.RFC3339))
+		query.Set("since", since.UTC().Format(time.RFC3339Nano))
 	}
-	return c.get(ctx, path("v1/pods", pod.Namespace, pod.Name), query, explanation)
+	err = c.get(ctx, path("v1/pods", pod.Namespace, pod.Name), query, &x)
+	return x, err
 }
 
 // ExplainNode reads what keeps pods on a node.
-func (c *Client) ExplainNode(ctx context.Context, node string, explanation any) error {
-	return c.get(ctx, path("v1/nodes", node), nil, explanation)
+func (c *Client) ExplainNode(ctx context.Context, node string) (x explain.NodeExplanation, err error) {
+	err = c.get(ctx, path("v1/nodes", node), nil, &x)
+	return x, err
 }
 
 // ExplainWorkload reads where the pods of a workload could go, and the limits that apply to them.
-func (c *Client) ExplainWorkload(ctx context.Context, kind string, workload types.NamespacedName, explanation any) error {
-	return c.get(ctx, path("v1/workloads", kind, workload.Namespace, workload.Name), nil, explanation)
-}
-
-// Requests lists the open requests that the user may see.
-func (c *Client) Requests(ctx context.Context, requests any) error {
-	return c.get(ctx, "v1/requests", nil, requests)
-}
-
-// Request reads one request and its receipts.
-func (c *Client) Request(ctx context.Context, sender, name string, request any) error {
-	return c.get(ctx, path("v1/requests", sender, name), nil, request)
-}
-
-// Simulation is a policy to evaluate against the live state of the cluster.
-type Simulation struct {
-	Policy       string `json:"policy"` // YAML
-	UntilSettled bool   `json:"untilSettled,omitempty"`
-	Rounds       int    `json:"rounds,omitempty"`
-}
-
-// Simulate reads the moves that the policy would make into moves.
-func (c *Client) Simulate(ctx context.Context, s Simulation, moves any) error {
-	body, err := json.Marshal(s)
-	if err != nil {
-		return err
-	}
-	r, err := c.do(ctx, http.MethodPost, "v1/simulate", nil, http.Header{"Content-Type": {"application/json"}}, body)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = r.Body.Close() }()
-	return c.decode(r, moves)
+func (c *Client) ExplainWorkload(ctx context.Context, kind string, workload types.NamespacedName) (x explain.WorkloadExplanation, err error) {
+	err = c.get(ctx, path("v1/workloads", kind, workload.Namespace, workload.Name), nil, &x)
+	return x, err
 }
 
 // Send sends the event of a request. The receipt is the zero Event if no role has answered within some seconds. A rejected request has

@@ -15,8 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/schemas/cloudevent"
 	"github.com/rehome-dev/rehome/status"
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
@@ -178,42 +176,6 @@ func TestProblems(t *testing.T) {
 	want := "the API at " + c.base.Host + ": status 403: user a may not; l: m"
 	if err == nil || err.Error() != want || !errors.Is(err, ErrForbidden) || errors.Is(err, ErrNotFound) {
 		t.Errorf("got %v, want %s", err, want)
-	}
-}
-
-func TestEventsContinueAfterALostConnection(t *testing.T) {
-	asked := make(chan string, 10)
-	c := serveOn(t, func(w http.ResponseWriter, r *http.Request) {
-		asked <- r.URL.RawQuery + " " + r.Header.Get("Last-Event-ID")
-		w.Header().Set("Content-Type", "text/event-stream")
-		first := len(asked)*2 - 1 // both queries are still there
-		for id := first; id < first+2; id++ {
-			text, err := cloudevent.WriteStructured(schemas.Event{ID: fmt.Sprint("e", id), Source: "/s", Type: "t", Data: []byte("{}")})
-			if err != nil {
-				t.Error(err)
-			}
-			fmt.Fprintf(w, ": ping\n\nid: %d\ndata: %s\n\n", id, text)
-		}
-	})
-	q := Query{Follow: true}
-	q.Types, q.Nodes = []string{"verdict", "delta"}, []string{"n1"}
-	var got []string
-	for e, err := range c.Events(t.Context(), q) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got = append(got, fmt.Sprint(e.ID, " ", e.Sequence)); len(got) == 3 {
-			break
-		}
-	}
-	const query = "follow=true&node=n1&type=verdict%2Cdelta"
-	if want := "[e1 1 e2 2 e3 3]"; fmt.Sprint(got) != want {
-		t.Errorf("got %v, want %v", got, want)
-	}
-	for _, want := range []string{query + " ", query + " 2"} {
-		if got := <-asked; got != want {
-			t.Errorf("asked %q, want %q", got, want)
-		}
 	}
 }
 

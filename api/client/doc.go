@@ -3,7 +3,7 @@
 //	Client ──HTTP──▶ the network address, with a bearer token
 //	   └── PodDialer ──▶ API server ──▶ kubelet ──▶ the loopback address in the pod, as kubectl port-forward does
 //
-//	client.go   Client: state, explanations, requests, simulations
+//	client.go   Client: state, explanations, requests
 //	stream.go   watch and events as iterators, which continue after a lost connection
 //	problem.go  errors of the API
 //	dial.go     PodDialer: connections to a port of a pod, without a local port

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// mostMessage bounds one message of a stream: 2,000 pods with their names.
+	// mostMessage bounds one message of a stream: 500 pods with their names.
 	mostMessage = 16 << 20
 	// A lost connection is tried again after firstRetry, then after twice as long, up to lastRetry.
 	firstRetry = 500 * time.Millisecond

@@ -20,8 +20,8 @@ const (
 	idle = 30 * time.Second
 	// queueLength is the number of messages that a client may be behind: half a minute of constant changes.
 	queueLength = 300
-	// mostRows limits the rows of a message.
-	mostRows = 2000
+	// mostRows limits the rows of a message, and so the garbage that a browser makes of it.
+	mostRows = 500
 )
 
 // ErrEnded is the error of [Feed.Join] after the end of [Feed.Run].

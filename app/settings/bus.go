@@ -56,10 +56,8 @@ func StartServer(s Settings, log *slog.Logger) (*bus.Server, error) {
 // the policy.
 func SetupOf(s Settings, p policy.Policy) bus.Setup {
 	setup := bus.Setup{
-		Replicas: s.NATSReplicas, History: s.History, ScopesInMemory: s.NATSURL == "", Parallel: make(map[string]int),
-	}
-	for _, f := range functions.Hosted() {
-		setup.Strategies = append(setup.Strategies, f.Strategy.Name)
+		Strategies: functions.Names(functions.Hosted()), Replicas: s.NATSReplicas, History: s.History, ScopesInMemory: s.NATSURL == "",
+		Parallel: make(map[string]int),
 	}
 	for _, o := range p.Outside {
 		if o.Declared() {

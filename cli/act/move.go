@@ -91,7 +91,7 @@ func evaluateCommand() *cobra.Command {
 		Short:     "Evaluate everything now, with one strategy or all",
 		Example:   "  rehome evaluate PodLifeTime --reason 'the clock was wrong'",
 		Args:      cobra.MaximumNArgs(1),
-		ValidArgs: cmdutil.Known(functions.Hosted()),
+		ValidArgs: functions.Names(functions.Hosted()),
 	}
 	f := bindRequest(c)
 	c.Flags().StringVar(&f.profile, "profile", "", "profile of the policy; the default is all profiles")

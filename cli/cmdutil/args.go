@@ -68,22 +68,13 @@ func Choose(all []functions.Function, names []string) ([]functions.Function, err
 	}
 	var chosen []functions.Function
 	for _, name := range names {
-		i := slices.Index(Known(all), name)
+		i := slices.Index(functions.Names(all), name)
 		if i < 0 {
-			return nil, fmt.Errorf("no strategy %q; there are: %v", name, Known(all))
+			return nil, fmt.Errorf("no strategy %q; there are: %v", name, functions.Names(all))
 		}
 		chosen = append(chosen, all[i])
 	}
 	return chosen, nil
-}
-
-// Known returns the names of the functions.
-func Known(all []functions.Function) []string {
-	var names []string
-	for _, f := range all {
-		names = append(names, f.Strategy.Name)
-	}
-	return names
 }
 
 // Source is the content of a file from the command line, or of standard input.

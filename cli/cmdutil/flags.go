@@ -1,7 +1,7 @@
 // Package cmdutil has the common code of the commands.
 //
 //	flags.go         settings as flags
-//	installation.go  Open: the running Rehome, on its bus (onbus.go) or at its API (onapi.go)
+//	installation.go  Open: the running Rehome, on its bus (onbus.go) and in the cluster (cluster.go), or at its API (onapi.go)
 //	args.go          names of pods, workloads, and strategies; files
 //	print.go         -o: tables, JSON, YAML, and names
 //	complete.go      completion of names

@@ -16,6 +16,7 @@ import (
 	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/bus/filter"
+	"github.com/rehome-dev/rehome/explain"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -26,6 +27,10 @@ type Installation interface {
 	Status(ctx context.Context, q StatusQuery) (client.State, error)
 	// Events calls handle with events, one at a time, until ctx ends or handle fails, or without Follow until there are no more.
 	Events(ctx context.Context, q EventQuery, handle func(schemas.Event) error) error
+	// ExplainPod, ExplainNode, and ExplainWorkload explain what happened, and why. The zero time means all of the history.
+	ExplainPod(ctx context.Context, pod types.NamespacedName, since time.Time) (explain.Explanation, error)
+	ExplainNode(ctx context.Context, node string) (explain.NodeExplanation, error)
+	ExplainWorkload(ctx context.Context, kind string, workload types.NamespacedName) (explain.WorkloadExplanation, error)
 	// Send sends a request, again if first is its event. The returned event is of the request, or its receipt: both have the same
 	// correlation. It is the zero Event if there is no receipt yet.
 	Send(ctx context.Context, r schemas.Request, first schemas.Event) (schemas.Event, error)

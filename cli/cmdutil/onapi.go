@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/rehome-dev/rehome/api/client"
 	"github.com/rehome-dev/rehome/bus/filter"
+	"github.com/rehome-dev/rehome/explain"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -44,7 +47,8 @@ func (o onAPI) Close() {
 func (o onAPI) Sender() string { return policy.HTTPSender }
 
 func (o onAPI) Status(ctx context.Context, _ StatusQuery) (st client.State, err error) {
-	return st, o.client.State(ctx, &st)
+	err = o.client.State(ctx, &st)
+	return st, err
 }
 
 func (o onAPI) Events(ctx context.Context, q EventQuery, handle func(schemas.Event) error) error {
@@ -72,6 +76,18 @@ func (o onAPI) Events(ctx context.Context, q EventQuery, handle func(schemas.Eve
 		}
 	}
 	return nil
+}
+
+func (o onAPI) ExplainPod(ctx context.Context, pod types.NamespacedName, since time.Time) (explain.Explanation, error) {
+	return o.client.ExplainPod(ctx, pod, since)
+}
+
+func (o onAPI) ExplainNode(ctx context.Context, node string) (explain.NodeExplanation, error) {
+	return o.client.ExplainNode(ctx, node)
+}
+
+func (o onAPI) ExplainWorkload(ctx context.Context, kind string, workload types.NamespacedName) (explain.WorkloadExplanation, error) {
+	return o.client.ExplainWorkload(ctx, kind, workload)
 }
 
 func (o onAPI) Send(ctx context.Context, r schemas.Request, first schemas.Event) (schemas.Event, error) {

@@ -9,11 +9,13 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/api/client"
 	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/bus/filter"
+	"github.com/rehome-dev/rehome/explain"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/status"
 )
@@ -131,6 +133,30 @@ func (o onBus) channels(q EventQuery) (past, live []string) {
 		channels = append(channels, schemas.Maintenance{Name: schemas.RequestedMaintenance(m.Node)}.Channel())
 	}
 	return channels, nil
+}
+
+func (o onBus) ExplainPod(ctx context.Context, pod types.NamespacedName, since time.Time) (x explain.Explanation, err error) {
+	from, err := o.sources()
+	if err != nil {
+		return x, err
+	}
+	return explain.Pod(ctx, from, pod.Namespace, pod.Name, since)
+}
+
+func (o onBus) ExplainNode(ctx context.Context, node string) (x explain.NodeExplanation, err error) {
+	from, err := o.sources()
+	if err != nil {
+		return x, err
+	}
+	return explain.Node(ctx, from, node)
+}
+
+func (o onBus) ExplainWorkload(ctx context.Context, kind string, w types.NamespacedName) (x explain.WorkloadExplanation, err error) {
+	from, err := o.sources()
+	if err != nil {
+		return x, err
+	}
+	return explain.Workload(ctx, from, kind, w.Namespace, w.Name)
 }
 
 func (o onBus) Send(ctx context.Context, r schemas.Request, first schemas.Event) (schemas.Event, error) {

@@ -100,7 +100,7 @@ func (a *participants) bind(c *cobra.Command) {
 
 func (a *participants) config() (credentials.Config, error) {
 	c := credentials.Config{
-		Hosts: a.hosts, HTTPFunctions: a.httpFunctions, BuiltIn: cmdutil.Known(functions.Hosted()), Prefix: bus.Prefix(a.busPrefix),
+		Hosts: a.hosts, HTTPFunctions: a.httpFunctions, BuiltIn: functions.Names(functions.Hosted()), Prefix: bus.Prefix(a.busPrefix),
 	}
 	if err := c.Prefix.Check(); err != nil {
 		return c, fmt.Errorf("--bus-prefix: %w", err)

@@ -298,7 +298,7 @@ func (f *FilterFlags) Bind(c *cobra.Command, types string) {
 		"events about these maintenances")
 	cmdutil.CompleteValues(c, "type", filter.Nouns()...)
 	cmdutil.CompleteValues(c, "outcome", words(schemas.Outcomes())...)
-	cmdutil.CompleteValues(c, "strategy", cmdutil.Known(functions.Hosted())...)
+	cmdutil.CompleteValues(c, "strategy", functions.Names(functions.Hosted())...)
 	cmdutil.CompleteNamespaces(c, cmdutil.Settings(c))
 	flags.StringSliceVar(&f.Correlations, "correlation", nil, "all consequences of one change, by its correlationid")
 }

@@ -10,8 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rehome-dev/rehome/app/settings"
-	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/cli/cmdutil"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/status"
@@ -107,10 +105,6 @@ func getInNamespace(use, short string, part cmdutil.Part, tableOf func(status.St
 	c.Flags().StringVarP(&namespace, "namespace", "n", "", "only this namespace; the default is all namespaces")
 	cmdutil.CompleteNamespaces(c, cmdutil.Settings(c))
 	return c
-}
-
-func withReader(s settings.Settings, use func(*bus.Bus) error) error {
-	return cmdutil.WithBus(s, cmdutil.Reader, use)
 }
 
 // section writes a table under a title, unless it has no rows.

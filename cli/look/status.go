@@ -5,7 +5,7 @@
 //	ui.go          ui: the page of Rehome, forwarded to a port of this machine
 //	deadletters.go get deadletters
 //	events.go      events: filters, and one line of text for each event; ShowJSON and DescribeRequest, also for package act
-//	explain.go     explain: asks the bus and the cluster; explaintext.go writes the page; node.go explains nodes
+//	explain.go     explain: a pod (explaintext.go), a node (node.go), or a workload (workload.go)
 package look
 
 import (

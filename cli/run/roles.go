@@ -80,7 +80,7 @@ func functionsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "functions [STRATEGY...]", Short: "Run some strategies, or all, which turn scopes into intents",
 		Example:   "  REHOME_NATS_URL=nats://nats:4222 rehome functions RemovePodsViolatingNodeTaints",
-		ValidArgs: cmdutil.Known(functions.Hosted()),
+		ValidArgs: functions.Names(functions.Hosted()),
 	}
 	f := cmdutil.Settings(c).NATS().HTTP()
 	c.RunE = func(c *cobra.Command, names []string) error {

@@ -41,7 +41,7 @@ func serveCommand() *cobra.Command {
 			"    --data-binary @schemas/v1/examples/scope.json http://" + servedAt + "/\n\n" +
 			"  # In a container of Knative or a Deployment:\n" +
 			"  PORT=8080 REHOME_LOG_FORMAT=json rehome serve PodLifeTime",
-		Args: cobra.ExactArgs(1), ValidArgs: cmdutil.Known(functions.All()),
+		Args: cobra.ExactArgs(1), ValidArgs: functions.Names(functions.All()),
 	}
 	s := cmdutil.Settings(c)
 	c.Flags().StringVar(&address, "address", "", "address to listen at, such as :8080 (PORT)")

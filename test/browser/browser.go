@@ -9,8 +9,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// Start starts Chromium and returns the context of its first tab for chromedp.Run. Chromium ends with the test.
-func Start(t testing.TB) context.Context {
+// Start starts Chromium with more options and returns the context of its first tab for chromedp.Run. Chromium ends with the test.
+func Start(t testing.TB, more ...chromedp.ExecAllocatorOption) context.Context {
 	t.Helper()
 	program, err := exec.LookPath("chromium")
 	if err != nil {
@@ -19,7 +19,7 @@ func Start(t testing.TB) context.Context {
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.DisableGPU,
 		chromedp.UserDataDir(t.TempDir()), chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true),
 		chromedp.Flag("enable-precise-memory-info", true), chromedp.Flag("force-color-profile", "srgb"))
-	ctx, cancel := chromedp.NewExecAllocator(context.Background(), options...)
+	ctx, cancel := chromedp.NewExecAllocator(context.Background(), append(options, more...)...)
 	ctx, cancelTab := chromedp.NewContext(ctx)
 	t.Cleanup(func() {
 		_ = chromedp.Cancel(ctx) // waits until Chromium has ended

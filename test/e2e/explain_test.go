@@ -4,6 +4,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/rehome-dev/rehome/test/program"
 )
 
 // maskedText replaces the parts of the output that differ between runs.
@@ -30,16 +32,19 @@ func TestExplainPod(t *testing.T) {
 	s.pod("bare", s.nodes[0], nil)
 	s.budget("keep", "held", 1)
 	policy, dir := s.policy(), store(t)
-	s.rehome(policy, dir).evaluated(s)
+	address, err := program.FreeAddress()
+	s.must(err)
+	s.rehome(policy, dir, "REHOME_API_LOCAL="+address).evaluated(s)
 	here := "REHOME_STORE_DIR=" + dir
 	moved, held := s.podsOf("api")[0].Name, s.podsOf("held")[0].Name
 	s.taint(s.nodes[0], "dedicated")
 	s.evicted(0, 1)
 	s.running("app=api", 1)
 
-	explain := func(pod string, more ...string) result {
-		return s.run(append([]string{"explain", "pod", pod, "-n", s.namespace}, more...), here)
+	explain := func(pod, reach string, more ...string) result {
+		return s.run(append([]string{"explain", "pod", pod, "-n", s.namespace}, more...), reach)
 	}
+	api := "REHOME_SERVER=http://" + address
 	const chain = " TIME node/NODE-0 taints: none → dedicated:NoSchedule\n" +
 		" +SOON RemovePodsViolatingNodeTaints (default, node/NODE-0) wants it off NODE-0: does not tolerate\n dedicated:NoSchedule\n"
 	for _, c := range []struct {
@@ -60,15 +65,26 @@ func TestExplainPod(t *testing.T) {
 			"What would move it now\n RemovePodsViolatingNodeTaints would want it moved if nothing protected it: does not tolerate dedicated:NoSchedule\n\n" +
 			"What protects it\n profile default: FailedBarePods: it has no owner that would replace it\n"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			eventually(t, "the pod is explained", func() (bool, string) { // the last event of a chain may still be on its way
-				got := explain(c.pod, c.more...)
-				text := s.maskedText(got.stdout)
-				return got.code == 0 && text == c.want, text + "\nwant\n" + c.want + got.stderr
+		for way, explained := range map[string]func() result{
+			"bus": func() result { return explain(c.pod, here, c.more...) }, "API": func() result { return explain(c.pod, api) },
+		} {
+			t.Run(c.name+" by the "+way, func(t *testing.T) {
+				eventually(t, "the pod is explained", func() (bool, string) { // the last event of a chain may still be on its way
+					got := explained()
+					text := s.maskedText(got.stdout)
+					return got.code == 0 && text == c.want, text + "\nwant\n" + c.want + got.stderr
+				})
 			})
-		})
+		}
 	}
-	if got := explain("nobody"); got.code != 1 ||
+	for _, words := range []string{"node " + s.nodes[0], "workload deployment/held -n " + s.namespace} {
+		onBus := s.run(append(strings.Fields("explain "+words), "--policy", policy), here)
+		onAPI := s.run(strings.Fields("explain "+words), api)
+		if onAPI != onBus || onBus.code != 0 || !strings.Contains(onBus.stdout, held) {
+			t.Errorf("%s: by the API %s\nby the bus %s", words, onAPI, onBus)
+		}
+	}
+	if got := explain("nobody", here); got.code != 1 ||
 		got.stderr != "pod "+s.namespace+"/nobody: nothing is known of it: it is not in the cluster; the history has no event of it\n" {
 		t.Errorf("%s", got)
 	}

@@ -4,6 +4,7 @@
 //	axe_test.go        rules of accessibility
 //	stage_test.go      a control plane with pods, and Rehome
 //	page_test.go       the views, in one story
+//	network_test.go    a network address: tokens, rights, and a bus outside of the process
 //	picture_bench_test.go   5,000 nodes and 100,000 pods
 package page
 
@@ -46,7 +47,7 @@ type browser struct {
 // newBrowser starts Chromium, which ends with the test.
 func newBrowser(t testing.TB) *browser {
 	t.Helper()
-	ctx := chromium.Start(t)
+	ctx := chromium.Start(t, chromedp.IgnoreCertErrors)
 	b := &browser{TB: t, ctx: ctx}
 	chromedp.ListenTarget(ctx, b.event)
 	b.do(runtime.Enable())
@@ -164,10 +165,15 @@ func (b *browser) click(selector string) {
 	b.do(chromedp.Click(selector, chromedp.ByQuery))
 }
 
-// memory is the memory of the tab after a collection: of its process alone, and of its JavaScript.
-func (b *browser) memory() string {
+// collect lets the tab collect its garbage.
+func (b *browser) collect() {
 	b.Helper()
 	b.do(heapprofiler.CollectGarbage(), chromedp.Sleep(time.Second))
+}
+
+// memory is the memory of the tab in MiB: of its process alone, and of its JavaScript.
+func (b *browser) memory() (process, script float64) {
+	b.Helper()
 	heap := get[float64](b, "performance.memory.usedJSHeapSize")
 	var processes []*systeminfo.ProcessInfo
 	list := chromedp.ActionFunc(func(ctx context.Context) (err error) {
@@ -181,7 +187,7 @@ func (b *browser) memory() string {
 			most = max(most, private(int(p.ID)))
 		}
 	}
-	return fmt.Sprintf("%d MiB of its process, %.0f MiB of JavaScript", most>>10, heap/(1<<20))
+	return float64(most) / 1024, heap / (1 << 20)
 }
 
 // private returns the KiB of memory that only this process uses.

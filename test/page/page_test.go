@@ -207,8 +207,8 @@ func (s *story) drain(t *testing.T) {
 	node := s.nodes[slices.IndexFunc(s.nodes, func(n string) bool {
 		return n != s.tainted && slices.ContainsFunc(s.pods(n), func(p string) bool { return strings.HasPrefix(p, "shop/payments-") })
 	})]
-	s.command("drain", node, "--reason", "Replace the fan "+hostile, "--name", "fan")
-	s.has(".drain", "fan", "Drain", "Replace the fan "+hostile)
+	s.command("drain", node, "--reason", "Replace the fan", "--name", "fan")
+	s.has(".drain", "fan", "Drain", "Replace the fan")
 	s.until("the drain has blocked pods", "Number(document.querySelector('.drain .stats .bad dd')?.innerText) > 0")
 	s.picture("maintenance")
 	s.view("#/cluster")
@@ -217,6 +217,7 @@ func (s *story) drain(t *testing.T) {
 
 func (s *story) hostileText(t *testing.T) {
 	s.view("#/maintenance")
+	s.command("drain", s.tainted, "--reason", hostile, "--name", "hostile")
 	s.has(".drain", hostile)
 	if hacked := get[bool](s.browser, "'hacked' in window || document.querySelector('main img') !== null"); hacked {
 		t.Error("the page took text as HTML")

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/network"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -79,13 +80,13 @@ func BenchmarkPicture(b *testing.B) {
 		}
 	})
 	go w.change(ctx)
-	local, network := httptest.NewServer(server.Operator()), httptest.NewServer(server.Network())
+	local, public := httptest.NewServer(server.Operator()), httptest.NewServer(server.Network())
 	b.Cleanup(local.CloseClientConnections)
-	b.Cleanup(network.CloseClientConnections)
+	b.Cleanup(public.CloseClientConnections)
 	for b.Loop() {
 		draw(b, local.URL+"/")
 		for _, n := range []int{1, 50} {
-			b.Logf("%d clients: %s", n, serve(b, network.URL, n, users))
+			b.Logf("%d clients: %s", n, serve(b, public.URL, n, users))
 		}
 	}
 }
@@ -93,10 +94,17 @@ func BenchmarkPicture(b *testing.B) {
 // draw measures the frames and the memory of a tab.
 func draw(b *testing.B, address string) {
 	tab := newBrowser(b)
+	tab.do(network.Disable()) // which keeps responses for developers
 	tab.show(1360, 820, "light")
 	began := time.Now()
 	tab.open(address)
 	loaded := time.Since(began)
+	memory := func(when string) {
+		process, script := tab.memory()
+		b.Logf("tab %s: %.0f MiB of its process, %.0f MiB of JavaScript", when, process, script)
+		b.ReportMetric(process, "MiB-tab-"+when)
+	}
+	memory("loaded")
 	<-time.After(warmUp)
 	frames := get[struct{ Count, P50, P99, Worst, Work float64 }](tab, fmt.Sprintf(`new Promise((done) => {
 		const gaps = [], work = [], p = rehome.stage.picture, render = p.render.bind(p), begin = performance.now();
@@ -118,7 +126,9 @@ func draw(b *testing.B, address string) {
 	b.Logf("%d nodes and %d pods drawn %.1f s after the page was opened, %d pods on their way", drawn[0], drawn[1], loaded.Seconds(), drawn[2])
 	b.Logf("frames: %.1f a second, p50 %.1f ms, p99 %.1f ms, longest %.1f ms; the work of a frame p99 %.1f ms",
 		frames.Count/measured.Seconds(), frames.P50, frames.P99, frames.Worst, frames.Work)
-	b.Logf("tab: %s", tab.memory())
+	memory("moving")
+	tab.collect()
+	memory("collected")
 	b.ReportMetric(frames.P50, "ms/frame-p50")
 	b.ReportMetric(frames.P99, "ms/frame-p99")
 	if drawn[0] != manyNodes || drawn[1] < manyPods-movesATime || drawn[2] == 0 {

@@ -114,7 +114,7 @@ export class MaintenanceView {
       el('div', { class: 'row-head' }, el('a', { href: nodeLink(n.name) }, n.name), el('span', { class: `badge ${done.includes(n.stage) ? 'good' : n.stage === 'Held' ? 'bad' : ''}` }, n.stage)),
       el('p', { class: 'muted' }, [counts, n.message].filter(Boolean).join(' — ')),
       n.blocked?.length > 0 ? el('ul', { class: 'rows blocked' }, ...n.blocked.map((b) => el('li', {}, el('a', { href: podLink(b.namespace, b.name) }, `${b.namespace}/${b.name}`),
-        el('p', { class: 'muted' }, [words(b.reason), b.by, b.message].filter(Boolean).join(': '))))) : null,
+        el('p', { class: 'muted' }, [words(b.reason), b.message || b.by].filter(Boolean).join(': '))))) : null,
       n.more > 0 ? el('p', { class: 'muted' }, `and ${count(n.more, 'more blocked pod')}`) : null);
   }
 }

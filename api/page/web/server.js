@@ -51,14 +51,19 @@ export async function simulate(policy, rounds, signal) {
 /** read passes each message of a response to handle until the stream ends. */
 async function read(response, handle, alive) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = '';
+  let rest = []; // of a line that is not complete: joined once, since lines are long
   let message = { event: 'message', data: [], id: '' };
   for (;;) {
     const { value, done } = await reader.read();
     if (done) return;
     alive();
-    const lines = (rest + value).split('\n');
-    rest = lines.pop();
+    const lines = value.split('\n');
+    if (lines.length === 1) {
+      rest.push(value);
+      continue;
+    }
+    lines[0] = rest.join('') + lines[0];
+    rest = [lines.pop()];
     for (const raw of lines) {
       const line = raw.endsWith('\r') ? raw.slice(0, -1) : raw;
       if (line === '') {

@@ -1,4 +1,4 @@
-package look
+package cmdutil
 
 import (
 	"context"
@@ -21,7 +21,9 @@ import (
 )
 
 // sources reads the policy, if there is one, and makes a client of the cluster. Only a wrong policy is an error.
-func sources(s settings.Settings) (from explain.Sources, err error) {
+func (o onBus) sources() (from explain.Sources, err error) {
+	from.Bus = o.bus
+	s := o.settings
 	if s.Policy != "" {
 		p, _, err := settings.ReadPolicy(s.Policy)
 		if err != nil {
