@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
@@ -89,20 +90,19 @@ func draw(dir string) error {
 
 // complete adds the fields that the objects of all scenes share.
 func (s *scene) complete() (objects []metav1.Object) {
-	yes := true
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
 		n.UID, n.Status.Allocatable = types.UID(n.Name), corev1.ResourceList{
 			corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("16Gi"), corev1.ResourcePods: resource.MustParse("110"),
 		}
-		n.Labels = with(n.Labels, corev1.LabelHostname, n.Name)
+		n.Labels = labels.Merge(labels.Set{corev1.LabelHostname: n.Name}, n.Labels)
 		objects = append(objects, n.DeepCopy())
 	}
 	for i := range s.Pods {
 		p := &s.Pods[i]
 		app, _, _ := strings.Cut(p.Name, "-")
-		p.Namespace, p.UID, p.Labels = "shop", types.UID(p.Name), with(p.Labels, "app", app)
-		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: app, UID: types.UID(app), Controller: &yes}}
+		p.Namespace, p.UID, p.Labels = "shop", types.UID(p.Name), labels.Merge(labels.Set{"app": app}, p.Labels)
+		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: app, UID: types.UID(app), Controller: new(true)}}
 		if p.Spec.Containers == nil {
 			p.Spec.Containers = []corev1.Container{{Name: "main", Image: app}}
 		}
@@ -116,12 +116,6 @@ func (s *scene) complete() (objects []metav1.Object) {
 		objects = append(objects, p.DeepCopy())
 	}
 	return objects
-}
-
-func with(labels map[string]string, key, value string) map[string]string {
-	all := map[string]string{key: value}
-	maps.Copy(all, labels)
-	return all
 }
 
 // run returns the moves of the strategy and the state of the nodes before and after them.
