@@ -45,7 +45,7 @@ func TestTroubleshootingPageCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	wants := map[string]string{
-		"rehome status":                           "actuator",
+		"rehome status":                           "cluster circuit breaker closed",
 		"rehome get deferred":                     "DisruptionBudget",
 		"rehome explain pod cart-0 -n shop":       "cart-0",
 		"rehome get breakers":                     "",
