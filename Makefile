@@ -6,6 +6,7 @@ REVISION := $(shell git rev-parse HEAD 2>/dev/null)
 CREATED := $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 LINT    := .build/tools/golangci-lint
 HELM    := .build/tools/helm
+VALE    := .build/tools/vale
 CLUSTER := go run ./test/cluster/cmd/cluster
 # The race detector needs a C compiler. Without one, the tests run without it and report so.
 RACE    := $(shell command -v "$$(go env CC)" >/dev/null 2>&1 && echo -race)
@@ -129,7 +130,7 @@ WHOLE = go list ./test/archives ./test/chart/... ./test/crds ./test/deploy/... .
 
 # Tests mostly wait for servers, so more of them run in parallel than there are cores. The longest ones start first.
 unit: tested ## Run the tests of all packages, without the end-to-end tests.
-	@$(MAKE) --no-print-directory -k -j 2 unit-whole unit-parts
+	@$(MAKE) --no-print-directory -k -j 2 unit-whole unit-parts unit-rights
 
 # Tools that tests need and do not build.
 .PHONY: tested
@@ -177,7 +178,7 @@ site-serve: site ## Show the documentation site at http://localhost:4173.
 # without a cache on a busy machine.
 UNIT_LIMIT = 40m
 
-.PHONY: unit-parts unit-whole
+.PHONY: unit-parts unit-whole unit-rights
 unit-parts:
 	go test -p 2 $$($(SEQUENTIAL))
 	go test $(RACE) -p 3 -timeout $(UNIT_LIMIT) ./actuator ./app ./bus ./cli \
@@ -189,6 +190,10 @@ unit-whole:
 	go test -p 3 -timeout $(UNIT_LIMIT) ./test/deploy ./test/images ./test/docs $$($(WHOLE))
 	cd test/monitoring && go test -timeout 10m ./...
 	cd test/tools/kinds && go test -timeout 5m ./...
+
+# This test is built only without the race detector: it runs thousands of jobs on hundreds of bus servers.
+unit-rights:
+	go test -timeout 20m -run TestRightsAreMinimal ./bus
 
 # The tests of maintenances have a separate control plane.
 MAINTENANCES = $$(grep -ohE '^func Test[A-Za-z0-9]+' test/e2e/maint*_test.go | cut -c6- | paste -sd '|')
@@ -258,7 +263,6 @@ workflows: $(ACTIONLINT) ## Check the workflows of GitHub Actions.
 	$(ACTIONLINT) -shellcheck= -pyflakes=
 
 # Vale has its own module. It needs a C compiler for its parsers of code. See docs/decisions/0027-vale.md.
-VALE := .build/tools/vale
 $(VALE): test/tools/vale/go.mod test/tools/vale/go.sum
 	@command -v "$$(go env CC)" >/dev/null || { apt-get update -q && apt-get install -q -y --no-install-recommends gcc libc6-dev; }
 	@echo "building vale, about 45 seconds"
