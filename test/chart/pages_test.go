@@ -132,7 +132,7 @@ func TestMigrationPageListsEveryDifference(t *testing.T) {
 	page := read(t, "docs/migrate-from-descheduler.md")
 	of := map[string]string{
 		"arguments": "cmdOptions", "leader": "leaderElection", "account": "serviceAccount", "user": "securityContext", "serves": "ports",
-		"monitor": "serviceMonitor", "secrets": "rbac",
+		"monitor": "serviceMonitor", "secrets": "rbac", "budget": "podDisruptionBudget",
 	}
 	for name, p := range peers(t) {
 		for field := range p.Differences {

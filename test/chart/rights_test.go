@@ -212,8 +212,8 @@ func TestTokensAreMountedOnlyWhereNeeded(t *testing.T) {
 			got["pods of "+o.GetName()] = *into[appsv1.StatefulSet](t, o).Spec.Template.Spec.AutomountServiceAccountToken
 		}
 	}
-	for _, name := range []string{"watcher", "actuator", "maintenance", "functions", "dispatcher"} {
-		token := name == "watcher" || name == "actuator" || name == "maintenance"
+	for _, name := range []string{"watcher", "actuator", "maintenance", "api", "functions", "dispatcher"} {
+		token := name != "functions" && name != "dispatcher"
 		want["account rehome-"+name], want["pods of rehome-"+name] = token, token
 	}
 	want["account rehome-setup"], want["pods of rehome-nats"] = true, false

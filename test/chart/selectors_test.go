@@ -80,7 +80,7 @@ func TestSelectors(t *testing.T) {
 						}
 					}
 					means := func(owner string) bool {
-						return slices.Equal(selected, []string{owner + "/" + o.GetName()}) ||
+						return slices.Equal(selected, []string{owner + "/" + strings.TrimSuffix(o.GetName(), "-egress")}) ||
 							o.GetName() == "moving-rehome-requests" && len(selected) == 1 && strings.HasPrefix(selected[0], owner+"/moving-rehome")
 					}
 					if !means("Deployment") && !means("StatefulSet") {

@@ -66,7 +66,7 @@ func TestNATSServersAcceptTheirConfiguration(t *testing.T) {
 		got.Routes = append(got.Routes, r.String())
 	}
 	want := facts{"moving-rehome-nats-1", "/data", 4222, 8222, 6222, nil, true, true, []string{
-		"REHOME", "REHOME_dispatcher", "REHOME_functions", "REHOME_reader",
+		"REHOME", "REHOME_api", "REHOME_dispatcher", "REHOME_functions", "REHOME_operator", "REHOME_reader",
 	}}
 	for i := range 3 {
 		want.Routes = append(want.Routes, fmt.Sprintf("tls://moving-rehome-nats-%d.%s:6222", i, host))

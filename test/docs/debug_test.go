@@ -1,0 +1,62 @@
+package docs
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestDebugPageCommands runs each command beside a bus with the published verdicts. There is no cluster, so `explain` has only the
+// history, which it reads by the name of the pod.
+func TestDebugPageCommands(t *testing.T) {
+	s := newShell(t)
+	s.publish()
+	all := lines(t, "docs/debug.md")
+	for _, line := range all {
+		got := s.run(line)
+		want := map[string]string{
+			"rehome explain pod cart-0 -n shop":             "cart-0",
+			"rehome events --type verdict --since 1h":       "verdict",
+			"rehome get deferred":                           "DisruptionBudget",
+			"rehome get deferred -n shop -o wide":           "cart-0",
+			"rehome get deferred --reason DisruptionBudget": "DisruptionBudget",
+		}[line]
+		if want == "" || !strings.Contains(got, want) {
+			t.Errorf("%s prints\n%s\nwant %q", line, got, want)
+		}
+	}
+	if len(all) != 5 {
+		t.Errorf("the page has %q", all)
+	}
+}
+
+// TestLimitsPageCommands runs each command, with the policy of the page.
+func TestLimitsPageCommands(t *testing.T) {
+	text := page(t, "docs/limits.md")
+	policy := regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindStringSubmatch(text)
+	if policy == nil {
+		t.Fatal("the page has no policy")
+	}
+	s := newShell(t)
+	s.publish()
+	if err := os.WriteFile(filepath.Join(s.dir, "policy.yaml"), []byte(policy[1]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var limits []string
+	for _, line := range lines(t, "docs/limits.md") {
+		for sentence := range strings.Lines(s.run(line)) {
+			if strings.Contains(sentence, "out of one namespace") {
+				limits = append(limits, strings.TrimSpace(sentence))
+			}
+		}
+	}
+	if want := []string{
+		"Moves at most 2 pods out of one namespace in any 10m0s; others wait.",
+		"Moves at most 2 pods out of one namespace at a time, each until its replacement is ready; others wait.",
+	}; !slices.Equal(limits, want) {
+		t.Errorf("limits of the policy: got %q, want %q", limits, want)
+	}
+}
