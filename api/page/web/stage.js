@@ -74,6 +74,8 @@ export class Stage {
   refreshTheme(dark) {
     this.colors.setDark(dark);
     this.picture.refreshTheme();
+    this.modes.time.drawChart();
+    if (this.mode === this.modes.whatif) this.mode.draw();
     this.legendKey = '';
     this.update();
   }
@@ -179,7 +181,7 @@ export class Stage {
   showLegend() {
     const now = performance.now();
     if (this.legendKey === this.colors.by && now - (this.legendAt || 0) < 2000) return;
-    this.legendKey = this.colors.by;
+    this.legendKey = this.model.ready ? this.colors.by : '';
     this.legendAt = now;
     const entries = this.colors.legend(this.model);
     const key = `${this.app.dark}${JSON.stringify(entries)}`;
