@@ -28,7 +28,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// crowd is a view of pods of one workload, in the order in which they were seen.
+// crowd is a view of pods of one workload, in the order of their arrival.
 type crowd struct {
 	noView
 

@@ -71,8 +71,8 @@ func serveCall(t *testing.T, h http.Handler, q *http.Request) {
 	}
 }
 
-// routes are the paths of the served document that have a method, with an example of each parameter: once with the parameters in the
-// path alone, and once with those of the query, too.
+// routes returns the paths of the served document that have a method, with an example of each parameter. A path with query parameters
+// occurs twice: without a query, and with all of its parameters.
 func routes(t testing.TB, h http.Handler, method string) (paths []string) {
 	t.Helper()
 	w := httptest.NewRecorder()

@@ -30,7 +30,7 @@ func (s *Server) registerSimulation(a huma.API) {
 type simulateInput struct {
 	Body struct {
 		Policy       string `json:"policy" maxLength:"1048576" doc:"a policy as YAML"`
-		UntilSettled bool   `json:"untilSettled,omitempty" doc:"apply the policy again until nothing moves, at most this many rounds"`
+		UntilSettled bool   `json:"untilSettled,omitempty" doc:"apply the policy again until nothing moves, at most rounds times"`
 		Rounds       int    `json:"rounds,omitempty" minimum:"0" maximum:"100" doc:"10 by default"`
 	}
 }

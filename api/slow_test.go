@@ -78,7 +78,7 @@ func TestSlowWatch(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		response, err := http.ReadResponse(bufio.NewReader(own), request)
+		response, err := http.ReadResponse(bufio.NewReader(own), request) //nolint:bodyclose // to close it would read the rest of the stream
 		if err != nil {
 			t.Fatal(err)
 		}

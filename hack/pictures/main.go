@@ -18,8 +18,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/yaml"
+	"sigs.k8s.io/yaml" //nolint:depguard // scenes have Kubernetes types, whose fields have json tags
 
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
@@ -44,7 +45,7 @@ type scene struct {
 }
 
 // now is the time in each scene.
-var now = time.Date(2030, 1, 10, 0, 0, 0, 0, time.UTC)
+var now = time.Date(2030, 1, 10, 0, 0, 0, 0, time.UTC) //nolint:gochecknoglobals // a constant
 
 func main() {
 	if err := draw("docs/images/strategies"); err != nil {
@@ -89,20 +90,19 @@ func draw(dir string) error {
 
 // complete adds the fields that the objects of all scenes share.
 func (s *scene) complete() (objects []metav1.Object) {
-	yes := true
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
 		n.UID, n.Status.Allocatable = types.UID(n.Name), corev1.ResourceList{
 			corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("16Gi"), corev1.ResourcePods: resource.MustParse("110"),
 		}
-		n.Labels = with(n.Labels, corev1.LabelHostname, n.Name)
+		n.Labels = labels.Merge(labels.Set{corev1.LabelHostname: n.Name}, n.Labels)
 		objects = append(objects, n.DeepCopy())
 	}
 	for i := range s.Pods {
 		p := &s.Pods[i]
 		app, _, _ := strings.Cut(p.Name, "-")
-		p.Namespace, p.UID, p.Labels = "shop", types.UID(p.Name), with(p.Labels, "app", app)
-		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: app, UID: types.UID(app), Controller: &yes}}
+		p.Namespace, p.UID, p.Labels = "shop", types.UID(p.Name), labels.Merge(labels.Set{"app": app}, p.Labels)
+		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: app, UID: types.UID(app), Controller: new(true)}}
 		if p.Spec.Containers == nil {
 			p.Spec.Containers = []corev1.Container{{Name: "main", Image: app}}
 		}
@@ -116,12 +116,6 @@ func (s *scene) complete() (objects []metav1.Object) {
 		objects = append(objects, p.DeepCopy())
 	}
 	return objects
-}
-
-func with(labels map[string]string, key, value string) map[string]string {
-	all := map[string]string{key: value}
-	maps.Copy(all, labels)
-	return all
 }
 
 // run returns the moves of the strategy and the state of the nodes before and after them.
@@ -196,11 +190,9 @@ func (s *scene) draw(f functions.Function) (picture, error) {
 	d := picture{Strategy: s.Strategy, Change: s.Change, Panels: []panel{
 		{Title: "Before", X: margin}, {Title: "After", X: 2*margin + panelWidth},
 	}}
-	leaving := map[string]bool{}
 	reasons := map[string][]string{}
 	var ordered []string
 	for _, m := range moves {
-		leaving[m.Pod.Name] = true
 		if reasons[m.Message] == nil {
 			ordered = append(ordered, m.Message)
 		}
@@ -208,23 +200,7 @@ func (s *scene) draw(f functions.Function) (picture, error) {
 	}
 	y := top
 	for i, n := range s.Nodes {
-		var old, fresh []tile
-		for _, p := range s.Pods {
-			switch {
-			case p.Spec.NodeName != n.Name:
-			case leaving[p.Name]:
-				old = append(old, tile{Name: p.Name, Note: note(p), Kind: "leaves"})
-				fresh = append(fresh, tile{Name: p.Name, Note: "gone", Kind: "left"})
-			default:
-				old = append(old, tile{Name: p.Name, Note: note(p), Kind: "stays"})
-				fresh = append(fresh, tile{Name: p.Name, Note: note(p), Kind: "stays"})
-			}
-		}
-		for _, m := range moves {
-			if m.To == n.Name {
-				fresh = append(fresh, tile{Name: strings.TrimSuffix(m.Replacement, "~1"), Note: "replacement", Kind: "new"})
-			}
-		}
+		old, fresh := s.tiles(n.Name, moves)
 		lines := max(1, (max(len(old), len(fresh))+2)/3)
 		height := headHeight + lines*(tileHeight+gap) + 2
 		for p, pods := range [][]tile{old, fresh} {
@@ -249,6 +225,27 @@ func (s *scene) draw(f functions.Function) (picture, error) {
 	d.Height = y + 2*margin + 10
 	d.Description = describe(d.Panels)
 	return d, nil
+}
+
+// tiles returns the pods of a node before and after the moves.
+func (s *scene) tiles(node string, moves []simulate.Move) (before, after []tile) {
+	for _, p := range s.Pods {
+		switch {
+		case p.Spec.NodeName != node:
+		case slices.ContainsFunc(moves, func(m simulate.Move) bool { return m.Pod.Name == p.Name }):
+			before = append(before, tile{Name: p.Name, Note: note(p), Kind: "leaves"})
+			after = append(after, tile{Name: p.Name, Note: "gone", Kind: "left"})
+		default:
+			stays := tile{Name: p.Name, Note: note(p), Kind: "stays"}
+			before, after = append(before, stays), append(after, stays)
+		}
+	}
+	for _, m := range moves {
+		if m.To == node {
+			after = append(after, tile{Name: strings.TrimSuffix(m.Replacement, "~1"), Note: "replacement", Kind: "new"})
+		}
+	}
+	return before, after
 }
 
 // usesCPU returns whether a pod of the scene requests CPU.

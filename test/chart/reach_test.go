@@ -104,7 +104,7 @@ func TestReachFromOutside(t *testing.T) {
 	}
 }
 
-// untilTrue waits until something is so. It fails with what was found last.
+// untilTrue waits until so returns true. It fails with the last text that so found.
 func untilTrue(t *testing.T, so func() (ok bool, found string)) {
 	t.Helper()
 	for began := time.Now(); ; <-time.After(50 * time.Millisecond) {

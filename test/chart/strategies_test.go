@@ -17,13 +17,11 @@ func TestChartListsEveryStrategy(t *testing.T) {
 	if m == nil {
 		t.Fatal("the chart has no list of strategies")
 	}
-	var got, want []string
+	var got []string
 	if err := json.Unmarshal([]byte(m[1]), &got); err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range functions.Hosted() {
-		want = append(want, f.Strategy.Name)
-	}
+	want := functions.Names(functions.Hosted())
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
@@ -33,13 +31,8 @@ func TestChartListsEveryStrategy(t *testing.T) {
 func TestFunctionsSkipExternalStrategies(t *testing.T) {
 	const elsewhere = `"policyAdditions":{"functions":[{"name":"PodLifeTime","http":{"url":"http://life"}},` +
 		`{"name":"KeepOffSpot","nats":{"subject":"functions.keep-off-spot"},"scope":"node"}]}`
-	without := func(names ...string) (all []string) {
-		for _, f := range functions.Hosted() {
-			if !slices.Contains(names, f.Strategy.Name) {
-				all = append(all, f.Strategy.Name)
-			}
-		}
-		return all
+	without := func(names ...string) []string {
+		return slices.DeleteFunc(functions.Names(functions.Hosted()), func(name string) bool { return slices.Contains(names, name) })
 	}
 	for rule, c := range map[string]struct {
 		values string

@@ -16,7 +16,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -35,66 +34,26 @@ import (
 // patience ends a test that fails. It is no measure of speed.
 const patience = time.Minute
 
-// browser is a tab of Chromium.
-type browser struct {
-	testing.TB
-	ctx context.Context
-
-	mu     sync.Mutex
-	errors []string // uncaught exceptions and errors in the console
-}
+// browser is a tab of Chromium with the page.
+type browser struct{ *chromium.Tab }
 
 // newBrowser starts Chromium, which ends with the test.
 func newBrowser(t testing.TB) *browser {
 	t.Helper()
-	ctx := chromium.Start(t, chromedp.IgnoreCertErrors)
-	b := &browser{TB: t, ctx: ctx}
-	chromedp.ListenTarget(ctx, b.event)
-	b.do(runtime.Enable())
-	return b
-}
-
-func (b *browser) event(e any) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	switch e := e.(type) {
-	case *runtime.EventExceptionThrown:
-		b.errors = append(b.errors, e.ExceptionDetails.Error())
-	case *runtime.EventConsoleAPICalled:
-		if e.Type == runtime.APITypeError {
-			b.errors = append(b.errors, fmt.Sprint(e.Args))
-		}
-	}
-}
-
-// noErrors fails if a script of the page has failed.
-func (b *browser) noErrors() {
-	b.Helper()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, e := range b.errors {
-		b.Errorf("the page: %s", e)
-	}
-}
-
-func (b *browser) do(actions ...chromedp.Action) {
-	b.Helper()
-	if err := chromedp.Run(b.ctx, actions...); err != nil {
-		b.Fatal(err)
-	}
+	return &browser{chromium.Open(t, chromedp.IgnoreCertErrors)}
 }
 
 // show sets the size and the theme.
 func (b *browser) show(width, height int64, theme string) {
 	b.Helper()
-	b.do(emulation.SetDeviceMetricsOverride(width, height, 1, false),
+	b.Do(emulation.SetDeviceMetricsOverride(width, height, 1, false),
 		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}}))
 }
 
 // open opens an address, and waits for the picture.
 func (b *browser) open(address string) {
 	b.Helper()
-	b.do(chromedp.Navigate(address))
+	b.Do(chromedp.Navigate(address))
 	b.until("the page has the cluster", `Boolean(window.rehome?.model.ready)`)
 }
 
@@ -108,7 +67,7 @@ func (b *browser) view(hash string) {
 // run evaluates a statement.
 func (b *browser) run(script string) {
 	b.Helper()
-	b.do(chromedp.Evaluate(script, nil))
+	b.Do(chromedp.Evaluate(script, nil))
 }
 
 // get evaluates an expression, which may be a promise.
@@ -117,7 +76,7 @@ func get[T any](b *browser, script string) (value T) {
 	await := func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }
 	var text string
 	script = "Promise.resolve(" + script + ").then((v) => JSON.stringify(v ?? null))"
-	if err := chromedp.Run(b.ctx, chromedp.Evaluate(script, &text, await)); err != nil {
+	if err := chromedp.Run(b.Ctx, chromedp.Evaluate(script, &text, await)); err != nil {
 		b.Fatalf("%s: %v", script, err)
 	}
 	if err := json.Unmarshal([]byte(text), &value); err != nil {
@@ -132,7 +91,7 @@ func (b *browser) until(what, script string) {
 	deadline := time.After(patience)
 	for {
 		var ok bool
-		err := chromedp.Run(b.ctx, chromedp.Evaluate(script, &ok))
+		err := chromedp.Run(b.Ctx, chromedp.Evaluate(script, &ok))
 		if err == nil && ok {
 			return
 		}
@@ -162,13 +121,13 @@ func (b *browser) text(selector string) string {
 func (b *browser) click(selector string) {
 	b.Helper()
 	b.until(selector+" is there", fmt.Sprintf("document.querySelector(%q) !== null", selector))
-	b.do(chromedp.Click(selector, chromedp.ByQuery))
+	b.Do(chromedp.Click(selector, chromedp.ByQuery))
 }
 
 // collect lets the tab collect its garbage.
 func (b *browser) collect() {
 	b.Helper()
-	b.do(heapprofiler.CollectGarbage(), chromedp.Sleep(time.Second))
+	b.Do(heapprofiler.CollectGarbage(), chromedp.Sleep(time.Second))
 }
 
 // memory is the memory of the tab in MiB: of its process alone, and of its JavaScript.
@@ -180,7 +139,7 @@ func (b *browser) memory() (process, script float64) {
 		processes, err = systeminfo.GetProcessInfo().Do(cdp.WithExecutor(ctx, chromedp.FromContext(ctx).Browser))
 		return err
 	})
-	b.do(list)
+	b.Do(list)
 	most := 0
 	for _, p := range processes {
 		if p.Type == "renderer" {
@@ -210,7 +169,7 @@ func private(pid int) (sum int) {
 func (b *browser) key(name string) {
 	b.Helper()
 	keys := map[string]string{"ArrowRight": kb.ArrowRight, "Enter": kb.Enter, "Escape": kb.Escape}
-	b.do(chromedp.KeyEvent(keys[name]))
+	b.Do(chromedp.KeyEvent(keys[name]))
 }
 
 // largestPicture is the largest size of a picture in the documentation.
@@ -224,7 +183,7 @@ func (b *browser) shot(path string) {
 		picture, err = page.CaptureScreenshot().WithFormat(page.CaptureScreenshotFormatPng).Do(ctx)
 		return err
 	})
-	if err := errors.Join(chromedp.Run(b.ctx, take), os.WriteFile(path, picture, 0o644)); err != nil { //nolint:gosec // a picture is not secret
+	if err := errors.Join(chromedp.Run(b.Ctx, take), os.WriteFile(path, picture, 0o644)); err != nil { //nolint:gosec // a picture is not secret
 		b.Error(err)
 	}
 	if len(picture) > largestPicture && !strings.HasSuffix(path, "failed.png") {

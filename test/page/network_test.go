@@ -40,7 +40,7 @@ func TestNetworkPage(t *testing.T) {
 	n.cluster = clustertest.New(t, control.Options{Users: []control.User{{Name: shopper, Token: shopperToken}}})
 	n.fill(t)
 	n.show(1360, 820, "light")
-	n.do(chromedp.Navigate(n.serve(t)))
+	n.Do(chromedp.Navigate(n.serve(t)))
 	n.run("window.sameDocument = true")
 	for _, part := range []struct {
 		name string
@@ -57,24 +57,24 @@ func TestNetworkPage(t *testing.T) {
 	if !get[bool](n.browser, "window.sameDocument === true") {
 		t.Error("the page was loaded again")
 	}
-	n.noErrors()
+	n.NoErrors("the page")
 }
 
 // fill adds a node, and two namespaces with two pods each.
 func (n *networkPage) fill(t *testing.T) {
 	_, err := n.cluster.AddNodes(t.Context(), 1)
-	must(t, err)
+	n.Must(err)
 	for _, namespace := range []string{"shop", "web"} {
-		must(t, n.cluster.AddNamespace(t.Context(), namespace))
+		n.Must(n.cluster.AddNamespace(t.Context(), namespace))
 		_, err := n.cluster.AddDeployment(t.Context(), namespace, "api", 2)
-		must(t, err)
-		must(t, n.cluster.WaitReady(t.Context(), namespace, "api"))
+		n.Must(err)
+		n.Must(n.cluster.WaitReady(t.Context(), namespace, "api"))
 	}
 	_, err = n.cluster.Client().RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: "see-pods"},
 		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}}},
 	}, metav1.CreateOptions{})
-	must(t, err)
+	n.Must(err)
 	n.allow(t, "shop")
 }
 
@@ -85,7 +85,7 @@ func (n *networkPage) allow(t *testing.T, namespace string) {
 		ObjectMeta: metav1.ObjectMeta{Name: "see-pods"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "see-pods"},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: shopper}},
 	}, metav1.CreateOptions{})
-	must(t, err)
+	n.Must(err)
 }
 
 // serve returns the network address of a server.
@@ -93,11 +93,11 @@ func (n *networkPage) serve(t *testing.T) string {
 	b := bustest.Connect(t, bus.Options{Name: "api", URL: n.bus.ClientURL()})
 	bustest.SetUp(t, b, bus.Setup{})
 	cache, err := cluster.New(cluster.Config{Client: n.cluster.Client(), Kinds: api.Kinds()})
-	must(t, err)
+	n.Must(err)
 	service, err := api.New(api.Config{
 		Client: n.cluster.Client(), Cluster: cache, Bus: b, Policy: func() policy.Policy { return policy.Policy{} }, Log: slog.New(slog.DiscardHandler),
 	})
-	must(t, err)
+	n.Must(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 2)
 	go func() { ended <- cache.Run(ctx) }()
@@ -110,17 +110,10 @@ func (n *networkPage) serve(t *testing.T) string {
 		web.Close()
 		cancel()
 		for range cap(ended) {
-			must(t, <-ended)
+			n.Must(<-ended)
 		}
 	})
 	return web.URL + "/"
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // signIn enters a token that the API server does not know, and then another one.

@@ -59,7 +59,7 @@ func TestPage(t *testing.T) {
 	if !get[bool](s.browser, "window.sameDocument === true") {
 		t.Error("the page was loaded again")
 	}
-	s.noErrors()
+	s.NoErrors("the page")
 }
 
 // picture writes a view, light and dark, for the documentation.

@@ -94,7 +94,7 @@ func BenchmarkPicture(b *testing.B) {
 // draw measures the frames and the memory of a tab.
 func draw(b *testing.B, address string) {
 	tab := newBrowser(b)
-	tab.do(network.Disable()) // which keeps responses for developers
+	tab.Do(network.Disable()) // which keeps responses for developers
 	tab.show(1360, 820, "light")
 	began := time.Now()
 	tab.open(address)
@@ -134,7 +134,7 @@ func draw(b *testing.B, address string) {
 	if drawn[0] != manyNodes || drawn[1] < manyPods-movesATime || drawn[2] == 0 {
 		b.Errorf("the picture has %v nodes, pods, and pods on their way", drawn)
 	}
-	tab.noErrors()
+	tab.NoErrors("the page")
 }
 
 // serve measures the server with clients in another process, which begin a line of output before and after the measurement.

@@ -4,7 +4,6 @@
 package site
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"io/fs"
@@ -15,9 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
@@ -29,21 +26,14 @@ import (
 	"github.com/rehome-dev/rehome/test/browser"
 )
 
-const (
-	built    = "../../.build/site"
-	patience = time.Minute
-)
+const built = "../../.build/site"
 
 var pictures = flag.String("pictures", "", "write a picture of each page to this folder")
 
 // tab is a tab of Chromium that collects the errors and requests of its pages.
 type tab struct {
-	*testing.T
-	ctx    context.Context
+	*browser.Tab
 	origin string
-
-	mu       sync.Mutex
-	problems []string
 }
 
 func TestSite(t *testing.T) {
@@ -52,73 +42,43 @@ func TestSite(t *testing.T) {
 	}
 	server := httptest.NewServer(http.FileServer(http.Dir(built)))
 	defer server.Close()
-	b := &tab{T: t, ctx: browser.Start(t), origin: server.URL}
-	chromedp.ListenTarget(b.ctx, b.event)
-	b.do(runtime.Enable(), network.Enable(), log.Enable())
-	t.Run("every_page_opens", func(t *testing.T) { b.T = t; b.everyPage() })
-	t.Run("search_finds_a_page", func(t *testing.T) { b.T = t; b.search("PodDisruptionBudget") })
-	b.T = t
+	b := &tab{browser.Open(t), server.URL}
+	chromedp.ListenTarget(b.Ctx, b.event)
+	b.Do(network.Enable(), log.Enable())
+	t.Run("every_page_opens", func(t *testing.T) { b.TB = t; b.everyPage(t) })
+	t.Run("search_finds_a_page", func(t *testing.T) { b.TB = t; b.search("PodDisruptionBudget") })
+	b.TB = t
 }
 
-// event notes errors in the console, failed requests, and requests to other servers.
+// event reports warnings in the console, failed requests, and requests to other servers.
 func (b *tab) event(e any) {
-	problem := ""
 	switch e := e.(type) {
-	case *runtime.EventExceptionThrown:
-		problem = e.ExceptionDetails.Error()
 	case *runtime.EventConsoleAPICalled:
-		if e.Type == runtime.APITypeError || e.Type == runtime.APITypeWarning {
-			for _, a := range e.Args {
-				problem += string(a.Value) + a.Description + " "
-			}
+		if e.Type == runtime.APITypeWarning {
+			b.Report(browser.Console(e))
 		}
 	case *log.EventEntryAdded:
 		if e.Entry.Level == log.LevelError {
-			problem = e.Entry.Text + " " + e.Entry.URL
+			b.Report(e.Entry.Text + " " + e.Entry.URL)
 		}
 	case *network.EventRequestWillBeSent:
 		if !strings.HasPrefix(e.Request.URL, b.origin) && !strings.HasPrefix(e.Request.URL, "data:") {
-			problem = "request to " + e.Request.URL
+			b.Report("request to " + e.Request.URL)
 		}
-	}
-	if problem != "" {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.problems = append(b.problems, problem)
-	}
-}
-
-// noProblems fails for each error since the last call.
-func (b *tab) noProblems(page string) {
-	b.Helper()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, p := range b.problems {
-		b.Errorf("%s: %s", page, p)
-	}
-	b.problems = nil
-}
-
-func (b *tab) do(actions ...chromedp.Action) {
-	b.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, patience)
-	defer cancel()
-	if err := chromedp.Run(ctx, actions...); err != nil {
-		b.Fatal(err)
 	}
 }
 
 // show sets the width and the theme.
 func (b *tab) show(width int64, theme string) {
 	b.Helper()
-	b.do(emulation.SetDeviceMetricsOverride(width, 900, 1, width < 500),
+	b.Do(emulation.SetDeviceMetricsOverride(width, 900, 1, width < 500),
 		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}}))
 }
 
 // open opens a page and waits until its scripts run.
 func (b *tab) open(page string) {
 	b.Helper()
-	b.do(chromedp.Navigate(b.origin+"/"+page), chromedp.Poll("document.querySelector('#app')?.__vue_app__ !== undefined && document.readyState === 'complete'", nil))
+	b.Do(chromedp.Navigate(b.origin+"/"+page), chromedp.Poll("document.querySelector('#app')?.__vue_app__ !== undefined && document.readyState === 'complete'", nil))
 }
 
 // content is the part of a page that the test reads.
@@ -140,14 +100,14 @@ const read = `({
 
 // everyPage opens each page at the width of a phone, where a page that is too wide shows, and then compares the links of all pages
 // with the pages and headings that exist.
-func (b *tab) everyPage() {
+func (b *tab) everyPage(t *testing.T) {
 	found := map[string]content{}
 	b.show(390, "light")
-	for _, page := range files(b.T) {
+	for _, page := range files(t) {
 		b.open(page)
 		var c content
-		b.do(chromedp.Evaluate(read, &c))
-		b.noProblems(page)
+		b.Do(chromedp.Evaluate(read, &c))
+		b.NoErrors(page)
 		if c.Title == "" {
 			b.Errorf("%s has no title", page)
 		}
@@ -216,15 +176,15 @@ func files(t *testing.T) (all []string) {
 func (b *tab) search(word string) {
 	b.show(1280, "light")
 	b.open("index.html")
-	b.do(chromedp.KeyEvent("k", chromedp.KeyModifiers(2)), // Ctrl
+	b.Do(chromedp.KeyEvent("k", chromedp.KeyModifiers(2)), // Ctrl
 		chromedp.WaitVisible("#localsearch-input", chromedp.ByQuery), chromedp.SendKeys("#localsearch-input", word, chromedp.ByQuery),
 		chromedp.WaitVisible("#localsearch-list .result.selected", chromedp.ByQuery))
 	var results int
-	b.do(chromedp.Evaluate("document.querySelectorAll('#localsearch-list .result').length", &results), chromedp.KeyEvent(kb.Enter),
+	b.Do(chromedp.Evaluate("document.querySelectorAll('#localsearch-list .result').length", &results), chromedp.KeyEvent(kb.Enter),
 		chromedp.WaitNotPresent("#localsearch-input", chromedp.ByQuery),
-		chromedp.Poll(fmt.Sprintf("location.pathname !== '/index.html' && document.querySelector('main').innerText.includes(%q)", word), nil))
+		chromedp.Poll(fmt.Sprintf("location.pathname !== '/index.html' && document.querySelector('main')?.innerText.includes(%q)", word), nil))
 	b.Logf("%d results", results)
-	b.noProblems("search")
+	b.NoErrors("search")
 }
 
 // picture writes screenshots of the page: desktop and phone, light and dark.
@@ -239,7 +199,7 @@ func (b *tab) picture(page string) {
 	}{{"phone", 390, "light"}, {"light", 1440, "light"}, {"dark", 1440, "dark"}} {
 		b.show(look.width, look.theme)
 		var picture []byte
-		b.do(chromedp.Evaluate("document.querySelectorAll('img').forEach((i) => { i.loading = 'eager' })", nil),
+		b.Do(chromedp.Evaluate("document.querySelectorAll('img').forEach((i) => { i.loading = 'eager' })", nil),
 			chromedp.Poll("[...document.images].every((i) => i.complete || !i.offsetParent)", nil), chromedp.FullScreenshot(&picture, 100))
 		name := strings.ReplaceAll(strings.TrimSuffix(page, ".html"), "/", "-") + "-" + look.name + ".png"
 		if err := os.WriteFile(filepath.Join(*pictures, name), picture, 0o644); err != nil { //nolint:gosec // a picture is not secret

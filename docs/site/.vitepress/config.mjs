@@ -37,7 +37,7 @@ function sidebar() {
     collapsed: false,
     items: [...section.matchAll(/^\| \[([^\]]+)\]\(([^)]+)\) \|/gm)].map(([, text, file]) => {
       const item = { text, link: address('README.md', file) }
-      return file === 'decisions.md' ? { ...item, collapsed: true, items: decisions } : item
+      return file === 'decisions' ? { text, link: decisions[0].link, collapsed: true, items: decisions } : item
     }),
   }))
 }
@@ -110,7 +110,7 @@ export default defineConfig({
       ...contents.map(({ text, items }) => ({ text, link: items[0].link, activeMatch: `^(${items.map((i) => i.link).filter((l) => l.startsWith('/')).join('|')})(\\.html)?$` })),
       {
         text: version || versions[0].text,
-        items: versions.map(({ text, path: link }) => ({ text, link: `${link}`, target: '_self' })),
+        items: versions.map(({ text, path: link }) => ({ text, link, target: '_self' })),
       },
     ],
     sidebar: contents,

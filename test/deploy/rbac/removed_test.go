@@ -108,11 +108,7 @@ func newRemoval(t *testing.T, s *stage) *removal {
 	must(t, err)
 	must(t, w.uses(ctx))
 	server := bustest.Serve(t, &server.Options{})
-	var strategies []string
-	for _, f := range functions.All() {
-		strategies = append(strategies, f.Strategy.Name)
-	}
-	bustest.SetUp(t, bustest.Connect(t, bus.Options{URL: server.ClientURL()}), bus.Setup{Strategies: strategies})
+	bustest.SetUp(t, bustest.Connect(t, bus.Options{URL: server.ClientURL()}), bus.Setup{Strategies: functions.Names(functions.All())})
 	r.bus = "REHOME_NATS_URL=" + server.ClientURL()
 	return r
 }
