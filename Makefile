@@ -107,7 +107,7 @@ generate: ## Generate everything that derives from Go: CRDs, schemas, AsyncAPI, 
 	go run ./hack/generate
 	go run ./hack/pictures
 	UPDATE_GOLDEN=1 go test ./policy -run 'TestSchema$$|TestKeysPage'
-	go test ./cli ./bus/credentials ./api -run 'TestReference|TestOutputSchema|TestRightsPage|TestOpenAPI' -update
+	go test ./cli ./bus/credentials ./api -run 'TestReference|TestSettingsPage|TestOutputSchema|TestRightsPage|TestOpenAPI' -update
 
 test: build unit e2e ## Run the tests of all packages, and then the end-to-end tests.
 
@@ -133,7 +133,7 @@ unit: tested ## Run the tests of all packages, without the end-to-end tests.
 
 # Tools that tests need and do not build.
 .PHONY: tested
-tested: controlplane browser site $(PACK) .build/tools/compose $(HELM)
+tested: controlplane browser site $(PACK) .build/tools/compose $(HELM) $(VALE)
 	@test -n "$(RACE)" || echo 'no C compiler: the race detector is off' >&2
 	@docker version >/dev/null 2>&1 || echo 'no container engine: the images and docker-compose.yaml are read, but not run' >&2
 
@@ -232,7 +232,7 @@ fuzz: ## Run every fuzz test for FUZZTIME=60s.
 	    go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$package" || exit 1; \
 	  done
 
-check: format vet lint workflows walls unit ## Run all checks for a change, except end-to-end tests.
+check: format vet lint workflows prose walls unit ## Run all checks for a change, except end-to-end tests.
 
 format: ## Check the format of Go files.
 	@files=$$(git ls-files -co --exclude-standard '*.go' | xargs gofmt -l); \
@@ -256,6 +256,17 @@ $(ACTIONLINT): test/tools/workflows/go.mod test/tools/workflows/go.sum
 
 workflows: $(ACTIONLINT) ## Check the workflows of GitHub Actions.
 	$(ACTIONLINT) -shellcheck= -pyflakes=
+
+# Vale has its own module. It needs a C compiler for its parsers of code. See docs/decisions/0027-vale.md.
+VALE := .build/tools/vale
+$(VALE): test/tools/vale/go.mod test/tools/vale/go.sum
+	@command -v "$$(go env CC)" >/dev/null || { apt-get update -q && apt-get install -q -y --no-install-recommends gcc libc6-dev; }
+	@echo "building vale, about 45 seconds"
+	cd test/tools/vale && CGO_CFLAGS=-w nice go build -trimpath -o ../../../$@ github.com/vale-cli/vale/v3/cmd/vale
+
+.PHONY: prose
+prose: $(VALE) ## Check the language of README and docs with the rules of test/tools/vale/styles.
+	@$(VALE) --output=line README.md CONTRIBUTING.md SECURITY.md docs
 
 # govulncheck has its own module. It is not part of check, because it downloads the database of vulnerabilities.
 VULNCHECK := .build/tools/govulncheck

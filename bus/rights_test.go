@@ -63,13 +63,18 @@ func TestRightsAreMinimal(t *testing.T) {
 		all := bus.RightsOf(job.who, hosting)
 		t.Run(job.who.String(), func(t *testing.T) {
 			t.Parallel()
-			h := newHouse(t, job.who, all, "")
-			p := h.join(t, job.who, "")
-			if err := job.do(p); err != nil || len(p.refusals.list()) > 0 {
-				t.Fatalf("with all of its rights: %v; refused: %q", err, p.refusals.list())
-			}
-			for _, less := range without(all) {
-				t.Run(less.missing, func(t *testing.T) { h.fails(t, job.who, less, job.do) })
+			for rest := range slices.Chunk(without(all), 20) { // each on a server of its own
+				t.Run("from "+rest[0].missing, func(t *testing.T) {
+					t.Parallel()
+					h := newHouse(t, job.who, all, "")
+					p := h.join(t, job.who, "")
+					if err := job.do(p); err != nil || len(p.refusals.list()) > 0 {
+						t.Fatalf("with all of its rights: %v; refused: %q", err, p.refusals.list())
+					}
+					for _, less := range rest {
+						t.Run(less.missing, func(t *testing.T) { h.fails(t, job.who, less, job.do) })
+					}
+				})
 			}
 		})
 	}
@@ -111,13 +116,16 @@ func TestPrefix(t *testing.T) {
 func (h *house) fails(t *testing.T, who bus.Participant, less rightsWithout, do func(part) error) {
 	p := h.join(t, who, less.missing)
 	err := do(p)
+	for end := time.Now().Add(bustest.Patience); tooLate(err) && len(p.refusals.list()) == 0 && time.Now().Before(end); {
+		err = do(p) // a busy machine answered too late, before the job needed the right
+	}
 	names := func(subject string) bool {
 		return less.missing == "reply" || server.SubjectsCollide(less.missing, subject)
 	}
 	bustest.Eventually(t, fmt.Sprintf("the right is named, and not only: %v", err), func() bool {
 		return slices.ContainsFunc(p.refusals.list(), names)
 	})
-	if err != nil && !errors.Is(err, bus.ErrNotPermitted) {
+	if err != nil && !errors.Is(err, bus.ErrNotPermitted) && !errors.Is(err, context.Canceled) { // see part.until
 		t.Errorf("got %v, want that it is not permitted", err)
 	}
 	if slices.ContainsFunc(p.refusals.ofBus(), names) {
@@ -129,6 +137,11 @@ func (h *house) fails(t *testing.T, who bus.Participant, less rightsWithout, do 
 			t.Errorf("ready: got %v, want which right %s does not have", ready, who)
 		}
 	}
+}
+
+// tooLate reports whether an answer did not come in time.
+func tooLate(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, bus.ErrNotPermitted)
 }
 
 // rightsWithout is the rights of a participant without one right.
@@ -328,7 +341,7 @@ func (p part) all(steps ...func(part) error) error {
 	return nil
 }
 
-// until runs something until done is closed, or something is refused.
+// until runs something until done is closed. It cancels the run after a refusal, which the run may not have noticed yet.
 func (p part) until(done <-chan struct{}, run func(context.Context) error) error {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.t.Context(), bustest.Patience)

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"reflect"
@@ -118,7 +119,7 @@ func TestExplainPodText(t *testing.T) {
 		name string
 		x    explain.Explanation
 	}{
-		{"everything", full},
+		{"pod", full},
 		{"a pod that is gone has a history", gone},
 		{"a recreated pod and two profiles", again},
 		{"without a bus and a policy", noBus},
@@ -152,7 +153,24 @@ func TestExplanationOfAPI(t *testing.T) {
 }
 
 func TestPrintExplanation(t *testing.T) {
-	for _, format := range []string{"json", "yaml"} {
+	workload := explain.WorkloadExplanation{
+		Time: sec(0), Workload: *deploymentOf("api"), Held: explained().Held,
+		Pods: []explain.WorkloadPod{
+			{Name: "api-1", Node: "worker-1", Phase: "Running", Replacement: "worker-2", Guards: explained().Guards, Budgets: explained().Budgets},
+			{Name: "api-2", Phase: "Pending"},
+		},
+		Limits:  []explain.LimitUse{{Limit: "maxInFlight.perWorkload", Most: 1, Used: 1}},
+		Unknown: []explain.Unknown{{What: explain.PartOpinions, Why: "no policy"}},
+	}
+	for _, format := range []string{"", "json", "yaml"} {
+		var text bytes.Buffer
+		if err := cmdutil.Show(&text, format, "WorkloadExplanation", look.WorkloadPage{WorkloadExplanation: workload}); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, "explain/workload."+cmp.Or(format, "txt"), text.String())
+		if format == "" {
+			continue
+		}
 		var out bytes.Buffer
 		if err := cmdutil.PrintObject(&out, format, "PodExplanation", explained()); err != nil {
 			t.Fatal(err)

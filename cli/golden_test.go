@@ -2,6 +2,7 @@ package cli
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,7 +14,24 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-func init() { time.Local = time.UTC }
+// compared has the golden files that the tests have compared.
+var compared = map[string]bool{}
+
+// TestMain also finds golden files that no test compares, after a run of all tests.
+func TestMain(m *testing.M) {
+	time.Local = time.UTC
+	code := m.Run()
+	if code == 0 && flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.list").Value.String() == "" {
+		files, _ := filepath.Glob("testdata/golden/*/*")
+		for _, file := range files {
+			if !compared[file] {
+				fmt.Println("no test compares", file)
+				code = 1
+			}
+		}
+	}
+	os.Exit(code)
+}
 
 // golden compares text with testdata/golden/NAME. With -update it writes the file.
 func golden(t *testing.T, name, got string) {
@@ -24,6 +42,7 @@ func golden(t *testing.T, name, got string) {
 
 func goldenFile(t *testing.T, file, got string) {
 	t.Helper()
+	compared[file] = true
 	if *update {
 		if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {
 			t.Fatal(err)

@@ -85,22 +85,6 @@ func TestPolicyFilesAreChecked(t *testing.T) {
 	}
 }
 
-// TestAPolicyIsExplained compares the output with testdata/policy.txt, which UPDATE_GOLDEN=1 writes.
-func TestAPolicyIsExplained(t *testing.T) {
-	out, err, code := said(t, "", "policy", "explain", "testdata/policy.yaml")
-	if err != "" || code != 0 {
-		t.Fatalf("got code %d, error %q", code, err)
-	}
-	if os.Getenv("UPDATE_GOLDEN") != "" {
-		if err := os.WriteFile("testdata/policy.txt", []byte(out), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if want := read(t, "testdata/policy.txt"); out != want {
-		t.Errorf("got:\n%s\nwant:\n%s", out, want)
-	}
-}
-
 func TestExplainInvalidPolicy(t *testing.T) {
 	for _, c := range []struct {
 		name      string

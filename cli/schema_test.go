@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -15,9 +14,12 @@ import (
 	"github.com/rehome-dev/rehome/actuator"
 	"github.com/rehome-dev/rehome/cli/cmdutil"
 	"github.com/rehome-dev/rehome/cli/look"
+	"github.com/rehome-dev/rehome/cli/try"
 	"github.com/rehome-dev/rehome/explain"
+	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/simulate"
 	"github.com/rehome-dev/rehome/status"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 // outputSchema is the file with the schema of the -o json and -o yaml output of all commands.
@@ -34,6 +36,12 @@ var printed = []struct {
 	{"Maintenance", reflect.TypeFor[status.Maintenance](), true}, {"DeadLetter", reflect.TypeFor[look.Brief](), true},
 	{"Status", reflect.TypeFor[status.Status](), false}, {"PodExplanation", reflect.TypeFor[explain.Explanation](), false},
 	{"WorkloadExplanation", reflect.TypeFor[explain.WorkloadExplanation](), false}, {"NodeExplanation", reflect.TypeFor[explain.NodeExplanation](), false}, {"Settlement", reflect.TypeFor[simulate.Settlement](), false},
+}
+
+// lines lists the objects that commands print one per line with -o json, without apiVersion and kind. Commands that print events
+// print CloudEvents, which have schemas of their own.
+var lines = []reflect.Type{
+	reflect.TypeFor[simulate.Line](), reflect.TypeFor[policy.Problem](), reflect.TypeFor[try.ListedSchema](), reflect.TypeFor[try.EventProblem](),
 }
 
 type object = map[string]any
@@ -109,6 +117,9 @@ func TestOutputSchema(t *testing.T) {
 			kinds = append(kinds, object{"properties": list, "required": []string{"apiVersion", "kind", "items"}})
 		}
 	}
+	for _, line := range lines {
+		kinds = append(kinds, object{"allOf": []object{m.of(line)}, "properties": object{"apiVersion": false}})
+	}
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
@@ -124,7 +135,7 @@ func TestOutputSchema(t *testing.T) {
 	goldenFile(t, outputSchema, b.String())
 }
 
-// TestOutput validates the output of the commands.
+// TestOutput validates the output of the commands. Each line of some files is a document.
 func TestOutput(t *testing.T) {
 	schema, err := jsonschema.NewCompiler().Compile(outputSchema)
 	if err != nil {
@@ -135,20 +146,36 @@ func TestOutput(t *testing.T) {
 		t.Fatalf("%d files, error %v", len(files), err)
 	}
 	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		document, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := schema.Validate(document); err != nil {
-			t.Errorf("%s: %v", file, err)
-		}
-		delete(document.(map[string]any), "apiVersion")
-		if schema.Validate(document) == nil {
-			t.Errorf("%s is valid without its apiVersion", file)
+		documents := json.NewDecoder(strings.NewReader(read(t, file)))
+		for documents.More() {
+			var text json.RawMessage
+			if err := documents.Decode(&text); err != nil {
+				t.Fatalf("%s: %v", file, err)
+			}
+			value, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+			if err != nil {
+				t.Fatalf("%s: %v", file, err)
+			}
+			document := value.(object)
+			if document["specversion"] != nil {
+				e, err := schematest.Parse(text)
+				if err != nil {
+					t.Fatalf("%s: %v", file, err)
+				}
+				schematest.Check(t, e)
+				continue
+			}
+			if err := schema.Validate(document); err != nil {
+				t.Errorf("%s: %v", file, err)
+			}
+			if document["apiVersion"] == nil {
+				document["apiVersion"] = cmdutil.APIVersion
+			} else {
+				delete(document, "apiVersion")
+			}
+			if schema.Validate(document) == nil {
+				t.Errorf("%s is valid with the wrong apiVersion: %v", file, document["apiVersion"])
+			}
 		}
 	}
 }

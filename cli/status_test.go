@@ -162,12 +162,12 @@ func TestPrintStatus(t *testing.T) {
 		Loops: []actuator.WorkloadBreaker{breakerOf("api", clock.Add(time.Minute))},
 	}, nil, clock)
 	st.NoLeaders = "no cluster"
-	for _, format := range []string{"json", "yaml"} {
+	for _, format := range []string{"", "json", "yaml"} {
 		var out bytes.Buffer
-		if err := cmdutil.PrintObject(&out, format, "Status", st); err != nil {
+		if err := cmdutil.Show(&out, format, "Status", look.StatusPage{Status: st}); err != nil {
 			t.Fatal(err)
 		}
-		golden(t, "status/status."+format, out.String())
+		golden(t, "status/status."+cmp.Or(format, "txt"), out.String())
 	}
 }
 

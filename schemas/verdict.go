@@ -158,7 +158,7 @@ const (
 	ReasonNodeFit ReasonCode = "NodeFit" // deferred
 
 	// The scheduler would place the replacement on the same node, on a node with as many replicas (RemoveDuplicates), or on a node
-	// from which the strategy would move it again (LowNodeUtilization, HighNodeUtilization). The message names the node.
+	// where the strategy would move it again (LowNodeUtilization, HighNodeUtilization). The message names the node.
 	//
 	// Nothing: the pod is evaluated again. If it happens often, check `scheduler.profile` in the policy, and which rule of the
 	// scheduler prefers that node.

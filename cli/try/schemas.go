@@ -43,7 +43,8 @@ func schemasListCommand() *cobra.Command {
 	return c
 }
 
-type listedSchema struct {
+// ListedSchema is a line of schemas list -o json.
+type ListedSchema struct {
 	Type     string   `json:"type"`
 	Schema   string   `json:"schema"`
 	Subjects []string `json:"subjects"`
@@ -59,7 +60,7 @@ func listSchemas(w io.Writer, asJSON bool) error {
 		fmt.Fprintln(table, "TYPE\tSCHEMA\tSUBJECT")
 	}
 	for _, typ := range schemas.EventTypes() {
-		l := listedSchema{Type: typ, Subjects: schemas.Subjects(typ)}
+		l := ListedSchema{Type: typ, Subjects: schemas.Subjects(typ)}
 		document, err := schemas.Schema(typ)
 		if err != nil {
 			return err
@@ -314,7 +315,8 @@ func (c *eventCheck) event(file string, index int, event json.RawMessage) error 
 	return nil
 }
 
-type eventProblem struct {
+// EventProblem is a line of schemas validate -o json.
+type EventProblem struct {
 	File  string `json:"file"`
 	Index int    `json:"index"`
 	Type  string `json:"type,omitempty"`
@@ -327,7 +329,7 @@ func (c *eventCheck) write(file string, index int, typ string, problems validati
 	for _, p := range problems {
 		var err error
 		if c.asJSON {
-			err = lines.Encode(eventProblem{File: file, Index: index, Type: typ, Problem: p})
+			err = lines.Encode(EventProblem{File: file, Index: index, Type: typ, Problem: p})
 		} else {
 			_, err = fmt.Fprintf(c.out, "%s[%d]: %s: %s\n", file, index, cmp.Or(typ, "no type"), p)
 		}

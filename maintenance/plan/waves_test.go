@@ -101,7 +101,7 @@ func TestPodsMoveByTheirKindTheirRuleAndThePlan(t *testing.T) {
 		{"a new pod that does not tolerate it moves", scene(draining(one("x", made("11:40")))), []string{counts(0, 1, 0, 0), "move web/x from a"}},
 		{"a rule may let pods stay", scene(rules(aRule("web", "r", tier("db"), v1alpha1.SkipPods, 0)), draining(one("x", test.Labelled("tier", "db")), one("y"))), []string{counts(0, 1, 0, 1), "move web/y from a"}},
 		{"and the node is drained with them", scene(rules(aRule("web", "r", tier("db"), v1alpha1.SkipPods, 0)), draining(one("x", test.Labelled("tier", "db")))), []string{drained(1)}},
-		{"whoever runs them", scene(plan(v1alpha1.DrainStep{Type: v1alpha1.DaemonSetPods}), rules(aRule("web", "r", tier("db"), v1alpha1.SkipPods, 0)),
+		{"any owner", scene(plan(v1alpha1.DrainStep{Type: v1alpha1.DaemonSetPods}), rules(aRule("web", "r", tier("db"), v1alpha1.SkipPods, 0)),
 			draining(one("agent", ofDaemon, test.Labelled("tier", "db")), one("x", test.Labelled("tier", "db")), one("other", ofDaemon))),
 			[]string{counts(0, 1, 0, 2), "move web/other from a"}},
 		{"but not pods of another namespace", scene(rules(aRule("shop", "r", nil, v1alpha1.SkipPods, 0)), draining(one("x"))), []string{counts(0, 1, 0, 0), "move web/x from a"}},

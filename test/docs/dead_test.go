@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -42,14 +41,6 @@ func examples(page string) []example {
 		found[i].output = strings.Trim(found[i].output, "\n")
 	}
 	return found
-}
-
-func TestCommandsOfAPage(t *testing.T) {
-	const page = "a\n\n    rehome one\n    rehome two --x\n\n    A  B\n\n    1  2\n\nb `rehome no`\n\n    other\n\n    rehome three\n"
-	want := []example{{"rehome one", ""}, {"rehome two --x", "A  B\n\n1  2"}, {"rehome three", ""}}
-	if got := examples(page); !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
 }
 
 // deadBus starts a bus as `rehome run` does, with two dead letters: a scope that is no event, and an answer that lacks

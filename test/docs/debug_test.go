@@ -33,6 +33,39 @@ func TestDebugPageCommands(t *testing.T) {
 	}
 }
 
+// TestTroubleshootingPageCommands runs each command beside a bus with the published events.
+func TestTroubleshootingPageCommands(t *testing.T) {
+	s := newShell(t)
+	s.publish()
+	example, err := os.ReadFile(filepath.Join(root, "deploy/policy.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(s.dir, "policy.yaml"), example, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wants := map[string]string{
+		"rehome status":                           "cluster circuit breaker closed",
+		"rehome get deferred":                     "DisruptionBudget",
+		"rehome explain pod cart-0 -n shop":       "cart-0",
+		"rehome get breakers":                     "",
+		"rehome events --type verdict --since 1h": "verdict",
+		"rehome events --since 1h":                "delta",
+		"rehome get deadletters":                  "",
+		"rehome policy check policy.yaml":         "policy.yaml",
+	}
+	all := lines(t, "docs/troubleshooting.md")
+	for _, line := range all {
+		want, known := wants[line]
+		if got := s.run(line); !known || !strings.Contains(got, want) {
+			t.Errorf("%s prints\n%s\nwant %q", line, got, want)
+		}
+	}
+	if len(all) != len(wants) {
+		t.Errorf("the page has %q", all)
+	}
+}
+
 // TestLimitsPageCommands runs each command, with the policy of the page.
 func TestLimitsPageCommands(t *testing.T) {
 	text := page(t, "docs/limits.md")

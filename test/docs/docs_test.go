@@ -106,17 +106,6 @@ func TestLinksToFiles(t *testing.T) {
 	}
 }
 
-func TestBrokenLinkIsFound(t *testing.T) {
-	page := strings.Join([]string{
-		"# The page, and `more`", "[a](docs_test.go) [b](gone.go) [c](#the-page-and-more) [d](#gone) [e](https://example.com/x)",
-		"`[f](code.go)` ![g](gone.png \"title\")", "", "    [h](indented.go)", "", "```", "[i](block.go)", "```", "", "[j]: gone.md",
-	}, "\n")
-	want := []string{"gone.go", "#gone", "gone.png", "gone.md"}
-	if got := dangling(os.DirFS("."), "page.md", page); !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
 func TestEveryDependencyHasADecision(t *testing.T) {
 	out, err := exec.Command("go", "mod", "edit", "-json", filepath.Join(root, "go.mod")).Output()
 	if err != nil {

@@ -297,17 +297,6 @@ func TestNATSCommandsOnPages(t *testing.T) {
 	}
 }
 
-func TestUnknownSubjectIsFound(t *testing.T) {
-	for filter, want := range map[string]bool{
-		"rehome.verdict.>": true, "rehome.verdict.settled.>": true, "rehome.delta.pod.*.shop.>": true, "rehome.delta.node.taints.a": true,
-		"rehome.verdicts.>": false, "rehome.delta.deployment.>": false, "rehome.verdict.settled": false, "rehome.delta.node.a.b.c": false,
-	} {
-		if got := slices.ContainsFunc(subjectsOf(), func(s string) bool { return mayMatch(filter, s) }); got != want {
-			t.Errorf("%s: got %v, want %v", filter, got, want)
-		}
-	}
-}
-
 // TestForwardingPageKnativeManifest holds the manifest against the program, and its objects against each other.
 func TestForwardingPageKnativeManifest(t *testing.T) {
 	found := documents(t, "forward.yaml")

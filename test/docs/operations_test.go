@@ -51,25 +51,6 @@ func TestTestsOnOperationsPages(t *testing.T) {
 	}
 }
 
-// TestSecurityClaims has a test for each credential, and for each paragraph that claims something.
-func TestSecurityClaims(t *testing.T) {
-	rows, claims := 0, regexp.MustCompile(`(?m)^(\| |- |[A-Z]).*(\n[^|\n-].*)*`).FindAllString(page(t, "docs/security.md"), -1)
-	for _, claim := range claims {
-		claimsNothing := slices.ContainsFunc([]string{
-			"Rehome may evict any pod", "- A user who can change the policy file", "| credential | ", "| key | ", "Write to the maintainers",
-		}, func(start string) bool { return strings.HasPrefix(claim, start) })
-		if !claimsNothing && !namedTest.MatchString(claim) {
-			t.Errorf("no test: %s", claim)
-		}
-		if strings.HasPrefix(claim, "| ") {
-			rows++
-		}
-	}
-	if rows < 25 || len(claims) < rows+12 {
-		t.Errorf("%d rows and %d claims, want at least 25 and 12 more", rows, len(claims))
-	}
-}
-
 // testSources are the tests of the repository, with the sources of the packages that have a test of that name.
 type testSources map[string][]string
 

@@ -1,38 +1,10 @@
 package monitoring
 
 import (
-	"fmt"
 	"reflect"
 	"strings"
 	"testing"
 )
-
-func TestDashboardLayout(t *testing.T) {
-	taken := map[[2]int]string{}
-	bottom := 0
-	for _, p := range readDashboard(t).Panels {
-		g := p.GridPos
-		if g.X < 0 || g.W < 1 || g.X+g.W > 24 || g.Y < 0 || g.H < 1 {
-			t.Errorf("%s is at %+v, want it within 24 columns", p.Title, g)
-		}
-		bottom = max(bottom, g.Y+g.H)
-		for x := g.X; x < g.X+g.W; x++ {
-			for y := g.Y; y < g.Y+g.H; y++ {
-				if other := taken[[2]int{x, y}]; other != "" {
-					t.Fatalf("%s lies on %s in column %d, line %d", p.Title, other, x, y)
-				}
-				taken[[2]int{x, y}] = p.Title
-			}
-		}
-	}
-	for y := range bottom {
-		for x := range 24 {
-			if taken[[2]int{x, y}] == "" {
-				t.Fatalf("there is a hole in column %d, line %d, beside %s", x, y, taken[[2]int{0, y}])
-			}
-		}
-	}
-}
 
 func TestPanelsHaveDescriptionsAndUnits(t *testing.T) {
 	d := readDashboard(t)
@@ -93,32 +65,5 @@ func TestQueriesUseTheVariables(t *testing.T) {
 				}
 			}
 		}
-	}
-}
-
-func TestRowsHavePanels(t *testing.T) {
-	row, panels := "", 0
-	check := func() {
-		if row != "" && panels == 0 {
-			t.Errorf("the row %s is empty", row)
-		}
-	}
-	var rows []string
-	for _, p := range readDashboard(t).Panels {
-		if p.Type != "row" {
-			panels++
-			continue
-		}
-		check()
-		row, panels = p.Title, 0
-		rows = append(rows, row)
-	}
-	check()
-	want := []string{
-		"At a glance", "Flow: from a change to a verdict", "Deferred pods", "Circuit breakers", "Evictions", "Lag of the bus",
-		"Maintenances, requests, dead letters and policy", "Functions and dispatcher", "Processes",
-	}
-	if fmt.Sprint(rows) != fmt.Sprint(want) {
-		t.Errorf("got %q, want %q", rows, want)
 	}
 }

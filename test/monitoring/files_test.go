@@ -50,7 +50,6 @@ type variable struct {
 type panel struct {
 	ID                       int
 	Type, Title, Description string
-	GridPos                  struct{ X, Y, W, H int }
 	FieldConfig              struct {
 		Defaults struct {
 			Unit       string

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -52,29 +51,7 @@ func exists(path string) bool {
 }
 
 func TestPackageCommentsNameFilesThatExist(t *testing.T) {
-	t.Run("in this module", func(t *testing.T) {
-		if found, err := missingFiles(root); err != nil || len(found) > 0 {
-			t.Errorf("error %v; missing files in package comments:\n%s", err, strings.Join(found, "\n"))
-		}
-	})
-	t.Run("in a module with wrong ones", func(t *testing.T) {
-		folder := t.TempDir()
-		for path, text := range map[string]string{
-			"a/doc.go": "// Package a is described here, in b.go (c.go, d/d.go), a/b.go, and in a/e.go.\npackage a\n",
-			"a/b.go":   "package a\n\n// see gone.go, which no package comment names\nvar _ = 1\n",
-			"d/d.go":   "/*\nPackage d has x_test.go and d.golden.\n*/\npackage d\n",
-		} {
-			path = filepath.Join(folder, path)
-			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		found, err := missingFiles(folder)
-		if want := []string{"a/doc.go: c.go", "a/doc.go: a/e.go", "d/d.go: x_test.go"}; err != nil || !slices.Equal(found, want) {
-			t.Errorf("error %v; found %q, want %q", err, found, want)
-		}
-	})
+	if found, err := missingFiles(root); err != nil || len(found) > 0 {
+		t.Errorf("error %v; missing files in package comments:\n%s", err, strings.Join(found, "\n"))
+	}
 }
