@@ -90,7 +90,7 @@ func (v *visit) testClientErrors(t *testing.T) {
 	}{
 		{shopper, types.NamespacedName{Namespace: "web", Name: "x"}, client.ErrForbidden, "status 403: user shopper may not get pods in namespace web"},
 		{overall, types.NamespacedName{Namespace: "shop", Name: "x/../y"}, client.ErrNotFound,
-			"status 404: pod shop/x/../y: nothing is known of it: it is not in the cluster; the history has no event of it"},
+			"status 404: pod shop/x/../y: not found: it is not in the cluster; the history has no events about it"},
 		{"stranger", types.NamespacedName{Namespace: "shop", Name: "x"}, client.ErrUnauthorized, "status 401: the API server does not know the token"},
 	} {
 		_, err := v.client(t, c.user).ExplainPod(t.Context(), c.pod, time.Time{})

@@ -196,20 +196,20 @@ func TestExplainWithoutCluster(t *testing.T) {
 	got, err := execute(t, "explain", "pod", "api-1", "-n", "shop")
 	want := `pod shop/api-1
 
-What happened to it
+History
   ` + local(clock) + `.000  node/worker-1 ready
     +0.000s  PodLifeTime (p, pod/shop/api-1) wants it off worker-1: older than 1h
       +0.000s  rejected: Protected: MinReplicas: its owner has 1 pod
 
 Unknown
-  whether it is there: no cluster to connect to: `
+  current pod: no cluster to connect to: `
 	if err != nil || !strings.HasPrefix(got, want) {
 		t.Errorf("error %v\ngot\n%s\nwant\n%s", err, got, want)
 	}
 	got, err = execute(t, "explain", "po/other", "-n", "shop")
 	if err == nil || got != "" ||
-		!strings.HasPrefix(err.Error(), "pod shop/other: nothing is known of it: no cluster to connect to: ") ||
-		!strings.HasSuffix(err.Error(), "; the history has no event of it") {
+		!strings.HasPrefix(err.Error(), "pod shop/other: not found: no cluster to connect to: ") ||
+		!strings.HasSuffix(err.Error(), "; the history has no events about it") {
 		t.Errorf("got %q, error %v", got, err)
 	}
 }

@@ -29,7 +29,7 @@ func TestOpenInstallation(t *testing.T) {
 		kube      string
 		want      string // in the error
 	}{
-		{"nothing", nil, none, "no running Rehome: there is no bus on this machine, and no cluster to connect to: "},
+		{"nothing", nil, none, "no running Rehome: this machine has no bus, and no cluster to connect to: "},
 		{"a cluster", nil, kubeconfig, "find the pod of Rehome: Get \"http://127.0.0.1:1/api/v1/pods?"},
 		{"a bus before a cluster", []string{"--store-dir", none}, kubeconfig, "bus.sock"},
 		{"a server before a bus", []string{"--store-dir", none, "--server", "http://127.0.0.1:1"}, kubeconfig, "the API at 127.0.0.1:1: dial tcp 127.0.0.1:1: "},

@@ -83,5 +83,5 @@ func (s Step) Moves() bool { return s.Outcome.Moves() }
 const (
 	withoutChange = "no change: a full evaluation, or a time was reached"
 	askedFor      = "requested: "
-	notKept       = "the change that began it is no longer stored"
+	notKept       = "the change that started it is no longer stored"
 )

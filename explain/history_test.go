@@ -236,7 +236,7 @@ func TestIntentsOfTheGivenNode(t *testing.T) {
 	open := step(1, 0, 0, 1)
 	open.Said, open.Last, open.Expires = time.Time{}, time.Time{}, at(600)
 	want := []explain.Life{{Pod: db0, Chains: []explain.Chain{{
-		ID: "gone", Began: at(1), Without: "the change that began it is no longer stored", Steps: []explain.Step{open},
+		ID: "gone", Began: at(1), Without: "the change that started it is no longer stored", Steps: []explain.Step{open},
 	}}}}
 	w.same(w.read(explain.Query{}), want)
 	w.same(w.read(explain.Query{Node: "n1"}), want)

@@ -51,16 +51,16 @@ func (x *Explanation) unknown(what string, err error) {
 
 // The parts of an explanation that can be missing.
 const (
-	PartHistory  = "what happened to it"
-	PartPod      = "whether it is there"
-	PartOpinions = "what would move it, and what protects it"
-	PartWorkload = "what it belongs to"
-	PartBudgets  = "which budgets are over it"
-	PartHeld     = "what holds it"
+	PartHistory  = "history"
+	PartPod      = "current pod"
+	PartOpinions = "strategies and protections"
+	PartWorkload = "workload"
+	PartBudgets  = "disruption budgets"
+	PartHeld     = "moves, breakers, and maintenances"
 )
 
 // ErrNothing is wrapped by the error about a pod or a workload that neither the bus nor the cluster knows.
-var ErrNothing = errors.New("nothing is known of it")
+var ErrNothing = errors.New("not found")
 
 // Pod explains a pod from all sources. It fails if neither the bus nor the cluster is available, and with [ErrNothing] if neither
 // knows the pod. since limits the history; the zero time means all of it.
@@ -92,7 +92,7 @@ func (x *Explanation) nothing() string {
 		words = append(words, "it is not in the cluster")
 	}
 	if x.History != nil {
-		words = append(words, "the history has no event of it")
+		words = append(words, "the history has no events about it")
 	}
 	return strings.Join(words, "; ")
 }

@@ -82,7 +82,7 @@ func budgetsOver(pod *corev1.Pod, all []policyv1.PodDisruptionBudget) (over []Bu
 }
 
 // SeveralBudgets is the reason why the API server does not evict a pod with more than one budget.
-const SeveralBudgets = "more than one budget is over it: the API server evicts no such pod"
+const SeveralBudgets = "more than one PodDisruptionBudget selects it, so the API server does not evict it"
 
 // round returns the input of a simulation at a time.
 func (s Sources) round(ctx context.Context, now time.Time) (simulate.Config, []metav1.Object, error) {

@@ -27,13 +27,13 @@ func Group(c *cobra.Command, commands ...*cobra.Command) *cobra.Command {
 	return c
 }
 
-// Flags are settings that c offers as flags. The environment has their defaults.
+// Flags are settings that c has as flags. Their defaults come from the environment.
 type Flags struct {
 	settings.Settings
 	c *cobra.Command
 }
 
-// Settings reads the environment. A variable with a wrong value is an error of c when it runs.
+// Settings reads the environment. An invalid variable is an error when c runs.
 func Settings(c *cobra.Command) *Flags {
 	s, err := settings.Read()
 	c.PreRunE = func(*cobra.Command, []string) error { return err }
@@ -56,39 +56,39 @@ func (f *Flags) Cluster() *Flags {
 	return f
 }
 
-// Bus adds the flags that say where the bus is.
+// Bus adds the flags for the location of the bus.
 func (f *Flags) Bus() *Flags {
-	f.c.Flags().StringVar(&f.StoreDir, "store-dir", f.StoreDir, "directory of the bus in the process (REHOME_STORE_DIR)")
+	f.c.Flags().StringVar(&f.StoreDir, "store-dir", f.StoreDir, "directory of the embedded bus (REHOME_STORE_DIR)")
 	return f.NATS()
 }
 
-// NATS adds the flag of a bus outside of the process.
+// NATS adds the flag for an external bus.
 func (f *Flags) NATS() *Flags {
-	f.c.Flags().StringVar(&f.NATSURL, "nats-url", f.NATSURL, "NATS servers; none: the bus is in the process (REHOME_NATS_URL)")
+	f.c.Flags().StringVar(&f.NATSURL, "nats-url", f.NATSURL, "NATS servers; the default is the embedded bus (REHOME_NATS_URL)")
 	return f
 }
 
-// Reach adds the flags that say where the running Rehome is, for [Flags.Open].
+// Reach adds the flags for the location of the running Rehome, for [Flags.Open].
 func (f *Flags) Reach() *Flags { return f.Server().Bus().Cluster() }
 
 // Server adds the flag of the API.
 func (f *Flags) Server() *Flags {
-	f.c.Flags().StringVar(&f.Settings.Server, "server", f.Settings.Server, "URL of the API; none: the bus, or the API in its pod (REHOME_SERVER)")
+	f.c.Flags().StringVar(&f.Settings.Server, "server", f.Settings.Server, "URL of the API; the default is the bus, or the API in its pod (REHOME_SERVER)")
 	return f
 }
 
 // HTTP adds the flag of a process that serves metrics.
 func (f *Flags) HTTP() *Flags {
-	f.c.Flags().StringVar(&f.HTTPAddress, "http-address", f.HTTPAddress, "address of /metrics, /healthz and /readyz (REHOME_HTTP_ADDRESS)")
+	f.c.Flags().StringVar(&f.HTTPAddress, "http-address", f.HTTPAddress, "address of /metrics, /healthz, and /readyz (REHOME_HTTP_ADDRESS)")
 	return f
 }
 
 func (f *Flags) DryRun() *Flags {
-	f.c.Flags().BoolVar(&f.Settings.DryRun, "dry-run", f.Settings.DryRun, "decide everything, change nothing (REHOME_DRY_RUN)")
+	f.c.Flags().BoolVar(&f.Settings.DryRun, "dry-run", f.Settings.DryRun, "decide everything and change nothing (REHOME_DRY_RUN)")
 	return f
 }
 
-// RefuseDryRun is for commands that change something and have no dry run.
+// RefuseDryRun returns an error in a dry run, for commands that have none.
 func (f *Flags) RefuseDryRun() error {
 	if f.Settings.DryRun {
 		return fmt.Errorf("%s has no dry run: unset REHOME_DRY_RUN", f.c.CommandPath())
@@ -140,7 +140,7 @@ func (c *choice) Set(text string) error {
 	return nil
 }
 
-// Since gives c a flag with a duration before now. The returned function returns the time; the zero time: everything.
+// Since adds a flag with a duration before now to c. The returned function returns the time, or the zero time, which means everything.
 func Since(c *cobra.Command, usage string) func() (time.Time, error) {
 	since := c.Flags().Duration("since", 0, usage)
 	return func() (at time.Time, err error) {

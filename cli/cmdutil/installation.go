@@ -23,7 +23,7 @@ import (
 
 // Installation is a running Rehome. Use [Flags.Open] to reach one.
 type Installation interface {
-	// Status returns what Rehome does now.
+	// Status returns the current status of Rehome.
 	Status(ctx context.Context, q StatusQuery) (client.State, error)
 	// Events calls handle with events, one at a time, until ctx ends or handle fails, or without Follow until there are no more.
 	Events(ctx context.Context, q EventQuery, handle func(schemas.Event) error) error
@@ -34,16 +34,17 @@ type Installation interface {
 	// Send sends a request, again if first is its event. The returned event is of the request, or its receipt: both have the same
 	// correlation. It is the zero Event if there is no receipt yet.
 	Send(ctx context.Context, r schemas.Request, first schemas.Event) (schemas.Event, error)
-	// Sender is the sender that requests get, or empty if the request names it.
+	// Sender returns the sender of all requests, or "" if the request has it.
 	Sender() string
 	Close()
 }
 
 // StatusQuery selects parts of the status.
 type StatusQuery struct {
-	// Part is the only part that is needed. Empty: all parts.
+	// Part is the only necessary part. Empty means all parts.
 	Part Part
-	// Limits are the limits of a policy, over whose window moves are counted. nil: by age. The API counts by its own policy.
+	// Limits are the limits of a policy, whose window is the period of the counted moves. nil means that moves are counted by age. The API
+	// uses its own policy.
 	Limits *policy.Limits
 }
 
@@ -61,19 +62,19 @@ const (
 // EventQuery selects events.
 type EventQuery struct {
 	filter.Filter
-	// Since is the time of the first event. Zero: everything or, with Follow, only new events.
+	// Since is the time of the first event. Zero means everything or, with Follow, only new events.
 	Since  time.Time
 	Follow bool
-	// Request is an own request: only events that can follow from it are needed. Begin sends it. Begin is called when later events will
-	// not be missed, and again when events may have been missed.
+	// Request is an own request: only events that can follow from it are needed. Begin sends it. Begin is called when later events are
+	// received for sure, and again after events may have been missed.
 	Request *schemas.Request
 	Begin   func(context.Context) error
 }
 
-// localWithin limits the attempt to reach a Rehome on this machine.
+// localWithin limits the connection attempt to a Rehome on this machine.
 const localWithin = time.Second
 
-// Open reaches the running Rehome, at the first of these places that is configured or there:
+// Open connects to the running Rehome, at the first of these places that is configured or exists:
 //
 //	--server                            its API at a URL
 //	--nats-url, --store-dir, ...        its bus
@@ -93,7 +94,7 @@ func (f *Flags) Open(ctx context.Context, p bus.Participant) (Installation, erro
 	}
 	config, err := settings.ClusterConfig(s)
 	if err != nil {
-		return nil, fmt.Errorf("no running Rehome: there is no bus on this machine, and %w; "+
+		return nil, fmt.Errorf("no running Rehome: this machine has no bus, and %w; "+
 			"want --server, --nats-url, or a cluster in the kubeconfig", err)
 	}
 	dialer, err := podDialer(s, config)
@@ -126,14 +127,14 @@ func podDialer(s settings.Settings, config *rest.Config) (*client.PodDialer, err
 	}}, nil
 }
 
-// hasBus reports whether the settings name a bus, or there is one on this machine.
+// hasBus reports whether the settings name a bus, or this machine has one.
 func hasBus(s settings.Settings) (bool, error) {
 	if s.NATSURL != "" || s.StoreDir != "" {
 		return true, nil
 	}
 	o, err := settings.BusOptions(s, "")
 	if err != nil {
-		return false, nil // without a cache directory there is no local bus
+		return false, nil // no local bus without a cache directory
 	}
 	conn, err := net.DialTimeout("unix", o.Socket, localWithin)
 	if err == nil {

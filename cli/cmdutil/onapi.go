@@ -14,14 +14,14 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// onAPI reaches Rehome at its API.
+// onAPI accesses Rehome through its API.
 type onAPI struct {
 	source string // of requests
 	client *client.Client
 	done   func()
 }
 
-// openAPI refuses flags that only have a meaning on the bus.
+// openAPI refuses flags that only apply to the bus.
 func (f *Flags) openAPI(c client.Config, done func()) (Installation, error) {
 	for flag, why := range map[string]string{
 		"policy": "the API uses the policy of the installation",

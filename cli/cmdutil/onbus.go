@@ -20,7 +20,7 @@ import (
 	"github.com/rehome-dev/rehome/status"
 )
 
-// onBus reaches Rehome on its bus.
+// onBus accesses Rehome through its bus.
 type onBus struct {
 	settings settings.Settings
 	bus      *bus.Bus
@@ -81,7 +81,7 @@ func (o onBus) Status(ctx context.Context, q StatusQuery) (st client.State, err 
 
 func (o onBus) Events(ctx context.Context, q EventQuery, handle func(schemas.Event) error) error {
 	past, live := o.channels(q)
-	var line sync.Mutex // two sources, one handler
+	var line sync.Mutex // two sources call one handler
 	one := func(e schemas.Event) error {
 		if !q.Matches(e) {
 			return nil
@@ -113,7 +113,7 @@ func (o onBus) Events(ctx context.Context, q EventQuery, handle func(schemas.Eve
 	return nil
 }
 
-// channels returns the subjects with a history, and those without one. The key of a sender may not read the history.
+// channels returns the subjects with and without a history. The key of a sender may not read the history.
 func (o onBus) channels(q EventQuery) (past, live []string) {
 	if q.Request == nil {
 		for _, channel := range q.Channels() {

@@ -13,19 +13,19 @@ import (
 func explainCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "explain (pod NAME | node NAME | workload KIND/NAME)",
-		Short: "Explain what happened to a pod and what protects it, what keeps a node from being emptied, or a workload",
+		Short: "Explain the history and the protections of a pod, the pods that block a drain, or a workload",
 		Long: "Explain a node: each pod that cannot move now, with the rule or the budget that holds it.\n\n" +
-			"Explain a workload, such as a Deployment: where its pods are and their replacements would run, what protects them, and\n" +
+			"Explain a workload, such as a Deployment: the nodes of its pods, the nodes for their replacements, the protections, and\n" +
 			"the limits that their moves count against.\n\n" +
 			"Explain a pod, in three parts:\n" +
-			"  what happened to it   each change, the intents of strategies, the verdicts of the actuator, and the node of the\n" +
-			"                        replacement. Times with a + are since the change.\n" +
-			"  what would move it    every strategy of the policy evaluates the pod as it is now, and where the scheduler would\n" +
-			"                        place its replacement\n" +
-			"  what protects it      protections by profile, PodDisruptionBudgets, the actuator's records that hold it, and why a\n" +
-			"                        maintenance of its node cannot move it\n\n" +
-			"A pod that is gone still has its history. The API evaluates the policy of the installation. With a bus, name the policy\n" +
-			"with --policy; without a policy or a cluster there is nothing about now, and the output says so.",
+			"  history       each change, the intents of strategies, the verdicts of the actuator, and the node of the replacement.\n" +
+			"                Times with a + are since the change.\n" +
+			"  strategies    every strategy of the policy evaluates the current pod, and the scheduler's choice for its\n" +
+			"                replacement is predicted\n" +
+			"  protections   protections by profile, PodDisruptionBudgets, moves and circuit breakers that hold it, and why a\n" +
+			"                maintenance of its node cannot move it\n\n" +
+			"The history of a deleted pod remains available. The API evaluates the policy of the installation. With a bus, name the\n" +
+			"policy with --policy. The output lists the parts that are unknown, for example without a policy or a cluster.",
 		Example: "  rehome explain pod api-1 -n shop\n" +
 			"  rehome explain pod api-1 -n shop --since 1h       # what happened in the last hour\n" +
 			"  rehome explain pod api-1 -n shop -o json | jq .opinions\n" +
@@ -37,7 +37,7 @@ func explainCommand() *cobra.Command {
 	s := cmdutil.Settings(c).Policy().Reach()
 	namespaceOf := s.Namespace()
 	c.ValidArgsFunction = cmdutil.CompleteResources(s, namespaceOf, "pod", "node", "workload")
-	since := cmdutil.Since(c, "begin the history this long ago, such as 1h; the default is everything that is kept")
+	since := cmdutil.Since(c, "start the history this long ago, such as 1h; the default is the whole stored history")
 	format := cmdutil.OutputFlag(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		kind, name, err := subject(args)

@@ -110,21 +110,21 @@ func describeSubject(s explain.Subject, now time.Time) string {
 }
 
 func (x *PodPage) writeHistory(p *page) {
-	title := "What happened to it"
+	title := "History"
 	if !x.Since.IsZero() {
 		title += " since " + x.Since.Local().Format(time.DateTime)
 	}
 	p.heading(title)
 	if len(x.History) == 0 {
-		p.line(2, "", "nothing that is known")
+		p.line(2, "", "none known")
 	}
 	for _, l := range x.History {
 		if len(x.History) > 1 || x.Pod.UID != "" && l.Pod.UID != x.Pod.UID {
 			which := ""
 			if l.Pod.UID == x.Pod.UID {
-				which = ", the one that is there now"
+				which = ", the current one"
 			}
-			p.line(2, "", fmt.Sprintf("The pod of this name with the UID %s%s", l.Pod.UID, which))
+			p.line(2, "", fmt.Sprintf("Pod with UID %s%s", l.Pod.UID, which))
 		}
 		x.writeLife(p, l)
 	}
@@ -132,7 +132,7 @@ func (x *PodPage) writeHistory(p *page) {
 
 func (x *PodPage) writeLife(p *page, l explain.Life) {
 	if l.CameFor != nil {
-		p.line(2, "", "It came in the place of "+l.CameFor.String()+", which was moved.")
+		p.line(2, "", "It replaced "+l.CameFor.String()+", which was moved.")
 	}
 	for _, c := range l.Chains {
 		what := c.Without
@@ -154,7 +154,7 @@ func (x *PodPage) writeLife(p *page, l explain.Life) {
 		changes = append(changes, text+" at "+c.Last.Local().Format(time.DateTime))
 	}
 	if len(changes) > 0 {
-		p.line(2, "", "Changes of it that led to nothing: "+strings.Join(changes, "; "))
+		p.line(2, "", "Changes without intents: "+strings.Join(changes, "; "))
 	}
 }
 
@@ -230,7 +230,7 @@ func after(at, began time.Time) string {
 }
 
 func (x *PodPage) writeOpinions(p *page) {
-	p.heading("What would move it now")
+	p.heading("Strategies")
 	width := 0
 	for _, o := range x.Opinions {
 		width = max(width, len(x.nameOf(o)))
@@ -254,15 +254,15 @@ func (x *PodPage) nameOf(o simulate.Opinion) string {
 func describeOpinion(o simulate.Opinion) string {
 	switch {
 	case o.Unknown != "":
-		return "not known: " + o.Unknown
+		return "unknown: " + o.Unknown
 	case o.Wants:
 		return "wants it moved: " + o.Reason
 	case o.Protected:
 		return "would want it moved if nothing protected it: " + o.Reason
 	case o.Vain && o.Reason == "":
-		return "leaves it where it is: its replacement has no better place"
+		return "leaves it where it is: its replacement has no better node"
 	case o.Vain:
-		return "leaves it where it is: its replacement has no better place, although " + o.Reason
+		return "leaves it where it is: its replacement has no better node, although " + o.Reason
 	case !o.Due.IsZero():
 		return "will want it moved at " + o.Due.Local().Format(time.DateTime) + ", unless it changes"
 	}
@@ -270,7 +270,7 @@ func describeOpinion(o simulate.Opinion) string {
 }
 
 func (x *PodPage) writeProtections(p *page) {
-	p.heading("What protects it")
+	p.heading("Protections")
 	before := p.Len()
 	for _, g := range x.Guards {
 		if len(g.Rules) == 0 {
@@ -289,29 +289,29 @@ func (x *PodPage) writeProtections(p *page) {
 		p.line(2, "", text)
 	}
 	if len(x.Budgets) > 1 {
-		p.line(2, "", "More than one budget is over it: the API server evicts no such pod.")
+		p.line(2, "", explain.SeveralBudgets)
 	}
 	writeHeld(p, x)
 	if p.Len() == before {
-		p.line(2, "", "nothing that is known")
+		p.line(2, "", "none known")
 	}
 }
 
 func writeHeld(p *page, x *PodPage) {
 	h := x.Held
 	for _, c := range h.Storm {
-		p.line(2, "", fmt.Sprintf("the cluster circuit breaker holds everything since %s: %s: %s",
+		p.line(2, "", fmt.Sprintf("the cluster circuit breaker has been open since %s: %s: %s",
 			c.Since.Local().Format(time.DateTime), c.Reason, c.Message))
 	}
 	for _, l := range h.WorkloadBreakers {
-		const text = "a workload circuit breaker keeps %s from the pods of %s on %s until %s: pods came back %s"
+		const text = "a workload circuit breaker stops %s from moving pods of %s off %s until %s: pods came back %s"
 		p.line(2, "", fmt.Sprintf(text, l.Strategy,
 			workload(l.Name, string(l.Workload)), l.Node, l.Until.Local().Format(time.DateTime), cmdutil.Count(l.Returns, "time")))
 	}
 	for _, m := range h.Moves {
-		which := "it is on the move itself"
+		which := "it is being moved"
 		if m.Pod.UID != x.Pod.UID {
-			which = m.Pod.String() + " of its workload is on the move"
+			which = m.Pod.String() + " of its workload is being moved"
 		}
 		p.line(2, "", fmt.Sprintf("%s since %s, and waits for %s", which, m.Begun.Local().Format(time.DateTime), m.WaitsFor))
 	}

@@ -22,22 +22,22 @@ func getCommand() *cobra.Command {
 			"  rehome get moves -o json | jq '.items[].waitsFor'",
 		SuggestFor: []string{"loops", "dead", "list"},
 	},
-		getInNamespace("moves", "List the moves in flight, and what each of them waits for", cmdutil.PartLedger,
+		getInNamespace("moves", "List the moves in flight and what they wait for", cmdutil.PartLedger,
 			func(st status.Status) cmdutil.Table { return MovesTable(st.Time, st.MovesInFlight) }),
 		getDeferredCommand(),
-		getInNamespace("breakers", "List the circuit breakers of workloads whose pods came back to a node", cmdutil.PartLedger,
+		getInNamespace("breakers", "List the circuit breakers of workloads", cmdutil.PartLedger,
 			func(st status.Status) cmdutil.Table { return BreakersTable(st.Time, st.WorkloadBreakers) }),
 		getDeadLettersCommand(),
 		get(&cobra.Command{Use: "requests", Short: "List the open requests"}, cmdutil.PartRequests,
 			func(st status.Status) cmdutil.Table { return RequestsTable(st.Time, st.Requests) }),
-		get(&cobra.Command{Use: "maintenances", Short: "List the maintenances that were requested on the bus; kubectl lists the others"},
+		get(&cobra.Command{Use: "maintenances", Short: "List the maintenances from requests; kubectl lists NodeMaintenance objects"},
 			cmdutil.PartMaintenances, func(st status.Status) cmdutil.Table { return MaintenancesTable(st.Time, st.Maintenances) }),
 	)
 }
 
 func getDeferredCommand() *cobra.Command {
 	reason := ""
-	c := getInNamespace("deferred", "List the pods that are deferred, by the verdicts of the past hour", cmdutil.PartDeferred,
+	c := getInNamespace("deferred", "List the deferred pods, from the verdicts of the last hour", cmdutil.PartDeferred,
 		func(st status.Status) cmdutil.Table {
 			all := st.Deferred
 			if reason != "" {
@@ -68,7 +68,7 @@ func deferredReasons() []string {
 	return schema.Defs.Reason.AnyOf[0].Enum
 }
 
-// get lets c print a table of a part of the status.
+// get makes c print a table of a part of the status.
 func get(c *cobra.Command, part cmdutil.Part, tableOf func(status.Status) cmdutil.Table) *cobra.Command {
 	c.Aliases, c.Args = append(c.Aliases, strings.TrimSuffix(c.Use, "s")), cobra.NoArgs
 	s := cmdutil.Settings(c).Reach()
@@ -92,7 +92,7 @@ func get(c *cobra.Command, part cmdutil.Part, tableOf func(status.Status) cmduti
 	return c
 }
 
-// getInNamespace is get for what belongs to namespaces.
+// getInNamespace is get for namespaced objects.
 func getInNamespace(use, short string, part cmdutil.Part, tableOf func(status.Status) cmdutil.Table) *cobra.Command {
 	namespace := ""
 	c := get(&cobra.Command{Use: use, Short: short}, part, func(st status.Status) cmdutil.Table {

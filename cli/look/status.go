@@ -1,4 +1,4 @@
-// Package look holds the commands that show something, and change nothing.
+// Package look has the commands that show something and change nothing.
 //
 //	get.go         get: one table for each noun; tables.go has their columns
 //	status.go      status: the package status reads it; statustext.go writes it; watch.go and picture.go show it until Ctrl-C
@@ -29,9 +29,10 @@ func statusCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "status",
 		Short: "Show moves in flight, deferred pods with their reasons, leaders, and queues",
-		Long: "Show everything that `rehome get` lists but dead letters, which are counted, and besides: moves that count against\n" +
-			"limits, the leaders, and the streams with the waiting scopes of each strategy. With a policy, moves are counted over\n" +
-			"its window, beside its limits; else they are grouped by age. Without an answer of the cluster there are no leaders.",
+		Long: "Show everything from `rehome get`, with only the number of dead letters, and also moves that count against limits,\n" +
+			"the leaders, and the streams with the waiting scopes of each strategy. With a policy, moves are counted over its\n" +
+			"window and shown with its limits. Otherwise they are grouped by age. The leaders are missing if the cluster is\n" +
+			"unreachable.",
 		Example: "  rehome status\n" +
 			"  rehome status --watch\n" +
 			"  rehome status --policy policy.yaml    # with a bus: moves beside the limits of this policy",
@@ -39,7 +40,7 @@ func statusCommand() *cobra.Command {
 	}
 	s := cmdutil.Settings(c).Policy().Reach()
 	format := cmdutil.OutputFlag(c)
-	watch := c.Flags().BoolP("watch", "w", false, "show it until Ctrl-C: on a terminal as a picture, else as a line for each change")
+	watch := c.Flags().BoolP("watch", "w", false, "show it until Ctrl-C: as a picture on a terminal, otherwise as a line per change")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if *watch && *format != "" {
 			return errors.New("--watch: want it without --output")
@@ -74,7 +75,7 @@ func statusQuery(s settings.Settings) (cmdutil.StatusQuery, error) {
 	return cmdutil.StatusQuery{Limits: &p.Limits}, err
 }
 
-// StatusPage writes a status for people.
+// StatusPage writes a status as text.
 type StatusPage struct{ status.Status }
 
 func (st StatusPage) brief() string {

@@ -40,7 +40,7 @@ func (x WorkloadPage) Write(w io.Writer) error {
 		title string
 		table cmdutil.Table
 	}{
-		{"Pods", rows("Pod,Node,Phase,Replacement", pods)}, {"What protects them", rows("Pod,Profile,Rule,Message", guards)},
+		{"Pods", rows("Pod,Node,Phase,Replacement", pods)}, {"Protections", rows("Pod,Profile,Rule,Message", guards)},
 		{"Limits", rows("Limit,Used,Most", limits)}, {"Moves in flight", MovesTable(x.Time, x.Held.Moves)},
 		{"Workload circuit breakers", BreakersTable(x.Time, x.Held.WorkloadBreakers)}, {"Unknown", rows("Part,Reason", unknown)},
 	} {

@@ -53,17 +53,17 @@ func TestExplainPod(t *testing.T) {
 		more []string
 		want string
 	}{
-		{"a pod that was moved", moved, nil, "pod SCENE/api-POD is not in the cluster\n\nWhat happened to it\n" + chain +
+		{"a pod that was moved", moved, nil, "pod SCENE/api-POD is not in the cluster\n\nHistory\n" + chain +
 			" +SOON evicted: evicted from NODE-0\n +SOON settled after SECONDS: Replaced: replacement api-POD on NODE-1\n"},
 		{"a pod that a budget holds", held, []string{"--policy", policy}, "pod SCENE/held-POD is on NODE-0, Running, AGE old, of deployment/SCENE/held\n\n" +
-			"What happened to it\n" + chain + " +SOON deferred: DisruptionBudget: poddisruptionbudget SCENE/keep: 1 of 1 healthy pods needed\n\n" +
-			"What would move it now\n RemovePodsViolatingNodeTaints wants it moved: does not tolerate dedicated:NoSchedule\n" +
+			"History\n" + chain + " +SOON deferred: DisruptionBudget: poddisruptionbudget SCENE/keep: 1 of 1 healthy pods needed\n\n" +
+			"Strategies\n RemovePodsViolatingNodeTaints wants it moved: does not tolerate dedicated:NoSchedule\n" +
 			" Its replacement would be Pending: it does not fit on the only other node: node-affinity.\n\n" +
-			"What protects it\n profile default: nothing\n poddisruptionbudget SCENE/keep: 1 of 1 healthy pods needed\n"},
+			"Protections\n profile default: nothing\n poddisruptionbudget SCENE/keep: 1 of 1 healthy pods needed\n"},
 		{"a pod that a rule protects", "bare", []string{"--policy", policy}, "pod SCENE/bare is on NODE-0, Running, AGE old\n\n" +
-			"What happened to it\n nothing that is known\n\n" +
-			"What would move it now\n RemovePodsViolatingNodeTaints would want it moved if nothing protected it: does not tolerate dedicated:NoSchedule\n\n" +
-			"What protects it\n profile default: FailedBarePods: it has no owner that would replace it\n"},
+			"History\n none known\n\n" +
+			"Strategies\n RemovePodsViolatingNodeTaints would want it moved if nothing protected it: does not tolerate dedicated:NoSchedule\n\n" +
+			"Protections\n profile default: FailedBarePods: it has no owner that would replace it\n"},
 	} {
 		for way, explained := range map[string]func() result{
 			"bus": func() result { return explain(c.pod, here, c.more...) }, "API": func() result { return explain(c.pod, api) },
@@ -85,7 +85,7 @@ func TestExplainPod(t *testing.T) {
 		}
 	}
 	if got := explain("nobody", here); got.code != 1 ||
-		got.stderr != "pod "+s.namespace+"/nobody: nothing is known of it: it is not in the cluster; the history has no event of it\n" {
+		got.stderr != "pod "+s.namespace+"/nobody: not found: it is not in the cluster; the history has no events about it\n" {
 		t.Errorf("%s", got)
 	}
 }

@@ -91,6 +91,15 @@ func (s *story) showsCluster(t *testing.T) {
 	s.until("the first cell of the first node has the color of the legend", `(() => { const p = rehome.stage.picture, t = p.layout.tiles[0], l = p.layout;
 		const d = p.context.getImageData((t.x + l.pad + l.cell / 2) * p.ratio, (t.y + l.head + l.cell / 2) * p.ratio, 1, 1).data;
 		return '#' + [d[0], d[1], d[2]].map((v) => v.toString(16).padStart(2, '0')).join('') === p.colors.of(t.node.cells[0], rehome.model) })()`)
+	for _, theme := range []string{"dark", "light"} {
+		s.show(1360, 820, theme)
+		s.until("the picture has the background of the theme "+theme, fmt.Sprintf(`(() => { const p = rehome.stage.picture;
+			const c = document.createElement('canvas').getContext('2d');
+			c.fillStyle = getComputedStyle(document.documentElement).getPropertyValue('--bg');
+			c.fillRect(0, 0, 1, 1);
+			return document.documentElement.dataset.theme === %q &&
+				p.context.getImageData(1, p.base.height - 1, 1, 1).data.join() === c.getImageData(0, 0, 1, 1).data.join() })()`, theme))
+	}
 }
 
 // travels taints the node of a pod with a budget: its other pods move.
@@ -107,7 +116,7 @@ func (s *story) travels(t *testing.T) {
 	s.taint(s.tainted)
 	s.until("the tile has a taint", fmt.Sprintf("rehome.model.nodes.get(%q).taints.join() === 'dedicated=gpu:NoSchedule'", s.tainted))
 	if *pictures {
-		s.until("a pod travels", "rehome.stage.picture.travels.length > 3")
+		s.until("pods are on their way", "rehome.stage.picture.travels.some((t) => t.begin && performance.now() - t.begin > 350)")
 		s.picture("cluster")
 	}
 	s.until("all its other pods travelled", fmt.Sprintf("rehome.stage.modes.cluster.recent.length >= %d", len(s.moved)))

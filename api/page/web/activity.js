@@ -6,6 +6,7 @@ import { stateOf, states } from './picture/colors.js';
 import { taintText } from './words.js';
 
 const kept = 40; // recent moves
+const mostRecent = 15; // in the list, which is made again each second while pods move
 const mostMoves = 30; // in flight, in the list
 const mostPods = 120; // of a node, in the list
 
@@ -73,7 +74,7 @@ export class ActivityPanel {
   }
 
   recently() {
-    return this.recent.length > 0 && el('section', {}, el('h2', {}, 'Replaced'), el('ul', { class: 'rows' }, ...this.recent.map((r) => el('li', { class: 'row' },
+    return this.recent.length > 0 && el('section', {}, el('h2', {}, 'Replaced'), el('ul', { class: 'rows' }, ...this.recent.slice(0, mostRecent).map((r) => el('li', { class: 'row' },
       el('div', { class: 'row-head' }, el('a', { href: podLink(r.pod.namespace, r.pod.name) }, r.pod.name), timeElement(r.at)),
       el('p', { class: 'muted way' }, r.from.node, icon(icons.right, 'to'), r.pod.node || 'no node')))));
   }

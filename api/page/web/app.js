@@ -176,8 +176,8 @@ class App {
       const value = select.value;
       const dark = value === 'dark' || (value === 'auto' && system.matches);
       document.documentElement.dataset.theme = dark ? 'dark' : 'light';
-      this.stage?.refreshTheme(dark);
       this.dark = dark;
+      this.stage?.refreshTheme(dark);
     };
     try { select.value = localStorage.getItem('rehome.theme') || 'auto'; } catch { /* storage is blocked */ }
     if (!select.value) select.value = 'auto';

@@ -18,6 +18,7 @@ export class Stage {
   constructor(app) {
     this.app = app;
     this.colors = new Colors();
+    this.swatches = new Map(); // the canvases of the legend, which take much memory until they are collected
     this.colors.setDark(app.dark);
     this.picture = new Picture(this.colors, {
       select: (node, pod) => this.select(node, pod), describe: (node, pod) => this.describe(node, pod),
@@ -73,6 +74,8 @@ export class Stage {
   refreshTheme(dark) {
     this.colors.setDark(dark);
     this.picture.refreshTheme();
+    this.modes.time.drawChart();
+    if (this.mode === this.modes.whatif) this.mode.draw();
     this.legendKey = '';
     this.update();
   }
@@ -178,12 +181,18 @@ export class Stage {
   showLegend() {
     const now = performance.now();
     if (this.legendKey === this.colors.by && now - (this.legendAt || 0) < 2000) return;
-    this.legendKey = this.colors.by;
+    this.legendKey = this.model.ready ? this.colors.by : '';
     this.legendAt = now;
     const entries = this.colors.legend(this.model);
     const key = `${this.app.dark}${JSON.stringify(entries)}`;
+    const before = this.swatches;
+    this.swatches = new Map(entries.filter((e) => e.color).map((e, i) => {
+      const look = `${this.app.dark} ${i} ${e.color} ${e.mark}`;
+      return [look, before.get(look) || this.swatch(e)];
+    }));
+    const swatches = this.swatches.values();
     replace(this.legend, key, () => [
-      ...entries.map((e) => el('li', {}, e.color ? this.swatch(e) : null, el('span', { class: 'legend-text' }, e.text),
+      ...entries.map((e) => el('li', {}, e.color ? swatches.next().value : null, el('span', { class: 'legend-text' }, e.text),
         e.detail ? el('span', { class: 'muted' }, e.detail) : null, e.count === null ? null : el('span', { class: 'muted' }, digits(e.count)))),
       ...nodeMarks.map(([mark, text]) => el('li', { class: mark === 'cordoned' ? 'first-mark' : '' }, el('span', { class: `mark ${mark}`, 'aria-hidden': 'true' }), text)),
     ]);

@@ -29,7 +29,7 @@ export class WhatIfView {
     this.result = el('div', { class: 'side-result', 'aria-live': 'polite' });
     const form = el('form', { on: { submit: (e) => this.submit(e) } },
       el('div', { class: 'row-head' }, el('label', { for: 'policy' }, 'Policy'), el('label', { for: 'policy-file', class: 'button' }, 'Open a file', this.file)),
-      this.policy, el('p', { id: 'policy-help', class: 'muted' }, 'Nothing moves. Rehome decides with this policy on the cluster as it is now.'),
+      this.policy, el('p', { id: 'policy-help', class: 'muted' }, 'This is a preview: no pod moves. Rehome evaluates the policy on the current cluster.'),
       el('div', { class: 'input-row' }, el('label', { class: 'hidden', for: 'rounds' }, 'Rounds'), this.rounds, this.run));
     this.element = el('div', { class: 'side-body' }, el('h2', {}, 'What would a policy move?'), form, this.result);
     this.policy.addEventListener('dragover', (e) => e.preventDefault());

@@ -39,7 +39,7 @@ function showPod(x) {
     ...(x.held?.maintenances || []).map((b) => [`Maintenance ${b.maintenance}`, [b.reason, b.by, b.message].filter(Boolean).join(': ')]),
   ];
   if (x.pod?.there !== false) {
-    parts.push(section('What protects it', guards.length === 0 ? el('p', { class: 'muted' }, 'Nothing that is known.')
+    parts.push(section('Protections', guards.length === 0 ? el('p', { class: 'muted' }, 'None known.')
       : el('dl', { class: 'facts' }, ...guards.flatMap(([term, text]) => [el('dt', {}, words(term)), el('dd', {}, text)]))));
   }
   if (x.opinions?.length > 0) {

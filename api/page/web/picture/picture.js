@@ -56,6 +56,7 @@ export class Picture {
 
   refreshTheme() {
     this.theme = readTheme();
+    this.clear = true;
     this.repaint();
   }
 
@@ -203,7 +204,7 @@ export class Picture {
       this.pulses.push({ pod, begin: 0 });
     } else {
       this.arriving.add(pod.uid);
-      this.travels.push({ pod, from, begin: 0, color: this.colors.of(pod, this.model) });
+      this.travels.push({ pod, from, begin: 0 });
     }
     this.draw();
   }
@@ -229,15 +230,16 @@ export class Picture {
     const size = Math.max(this.layout.cell, 5) * (1 + 0.35 * Math.sin(Math.PI * part));
     const p = at(part);
     const tail = at(Math.max(0, part - 0.09));
+    const color = t.color || this.colors.of(t.pod, this.model); // of the theme now
     ctx.globalAlpha = 0.35;
-    ctx.strokeStyle = t.color;
+    ctx.strokeStyle = color;
     ctx.lineWidth = size * 0.55;
     ctx.beginPath();
     ctx.moveTo(tail.x, tail.y);
     ctx.lineTo(p.x, p.y);
     ctx.stroke();
     ctx.globalAlpha = 1;
-    ctx.fillStyle = t.color;
+    ctx.fillStyle = color;
     ctx.fillRect(p.x - size / 2, p.y - size / 2, size, size);
     return true;
   }
