@@ -106,6 +106,20 @@ func TestLinksToFiles(t *testing.T) {
 	}
 }
 
+// TestContents finds pages that the table of contents, which is also the sidebar of the site, does not list.
+func TestContents(t *testing.T) {
+	contents := page(t, "docs/README.md")
+	all, err := filepath.Glob(filepath.Join(root, "docs/*.md"))
+	if err != nil || len(all) < 30 {
+		t.Fatalf("got %d pages, want at least 30, error %v", len(all), err)
+	}
+	for _, file := range all {
+		if name := filepath.Base(file); name != "README.md" && !strings.Contains(contents, "]("+name+") |") {
+			t.Errorf("docs/README.md does not list %s", name)
+		}
+	}
+}
+
 func TestEveryDependencyHasADecision(t *testing.T) {
 	out, err := exec.Command("go", "mod", "edit", "-json", filepath.Join(root, "go.mod")).Output()
 	if err != nil {
