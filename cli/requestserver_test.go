@@ -125,15 +125,17 @@ func TestAPICertificateReload(t *testing.T) {
 		trusted := x509.NewCertPool()
 		trusted.AppendCertsFromPEM(text)
 		client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trusted}, DisableKeepAlives: true}}
-		var got *http.Response
 		bustest.Eventually(t, "the new certificate is shown", func() bool {
-			got, err = client.Get("https://" + r.Listener.Addr().String() + "/")
-			return err == nil
+			got, err := client.Get("https://" + r.Listener.Addr().String() + "/")
+			if err != nil {
+				return false
+			}
+			body, err := io.ReadAll(got.Body)
+			if got.Body.Close() != nil || err != nil || string(body) != "here" || got.TLS.PeerCertificates[0].SerialNumber.Int64() != serial {
+				t.Errorf("certificate %d: got %q, error %v, serial %v", serial, body, err, got.TLS.PeerCertificates[0].SerialNumber)
+			}
+			return true
 		})
-		body, err := io.ReadAll(got.Body)
-		if got.Body.Close() != nil || err != nil || string(body) != "here" || got.TLS.PeerCertificates[0].SerialNumber.Int64() != serial {
-			t.Errorf("certificate %d: got %q, error %v, serial %v", serial, body, err, got.TLS.PeerCertificates[0].SerialNumber)
-		}
 	}
 	cancel()
 	if err := <-ended; err != nil {
