@@ -181,19 +181,20 @@ UNIT_LIMIT = 40m
 .PHONY: unit-parts unit-whole unit-rights
 unit-parts:
 	go test -p 2 $$($(SEQUENTIAL))
-	go test $(RACE) -p 3 -timeout $(UNIT_LIMIT) ./actuator ./app ./bus ./cli \
+	go test $(RACE) -p 2 -timeout $(UNIT_LIMIT) ./actuator ./app ./bus ./cli \
 	  $$(go list ./... | grep -vE '/test/(converge|e2e|faults)$$' | grep -vxF "$$($(SEQUENTIAL); $(WHOLE))")
 	go test -timeout 5m -run 'TestPredicted|TestFewestMoves' ./test/converge -args -worlds 500 -seed 21
 	cd test/conformance && go test $(RACE) -timeout 5m ./...
 
 unit-whole:
-	go test -p 3 -timeout $(UNIT_LIMIT) ./test/deploy ./test/images ./test/docs $$($(WHOLE))
+	go test -p 2 -timeout $(UNIT_LIMIT) ./test/deploy ./test/images ./test/docs $$($(WHOLE))
 	cd test/monitoring && go test -timeout 10m ./...
 	cd test/tools/kinds && go test -timeout 5m ./...
 
-# This test is built only without the race detector: it runs thousands of jobs on hundreds of bus servers.
+# These tests are built only without the race detector: they run thousands of jobs on hundreds of bus servers,
+# which mostly wait.
 unit-rights:
-	go test -timeout 20m -run TestRightsAreMinimal ./bus
+	go test -parallel 8 -timeout 20m -run 'TestRightsAreMinimal|TestPrefix' ./bus
 
 # The tests of maintenances have a separate control plane.
 MAINTENANCES = $$(grep -ohE '^func Test[A-Za-z0-9]+' test/e2e/maint*_test.go | cut -c6- | paste -sd '|')

@@ -3,10 +3,7 @@ package bus_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
-	"runtime"
-	"strconv"
 	"testing"
 	"time"
 
@@ -19,13 +16,7 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-// The tests mostly wait for servers, so more of them run in parallel than there are cores.
-func TestMain(m *testing.M) {
-	if err := flag.Set("test.parallel", strconv.Itoa(max(8, runtime.GOMAXPROCS(0)))); err != nil {
-		panic(err)
-	}
-	bustest.Main(m)
-}
+func TestMain(m *testing.M) { bustest.Main(m) }
 
 // strategy is the strategy of the scopes in these tests.
 const strategy = "RemovePods"

@@ -1,3 +1,5 @@
+// These tests run thousands of jobs on hundreds of servers, which takes minutes with the race detector.
+
 //go:build !race
 
 package bus_test
@@ -16,7 +18,6 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-// TestRightsAreMinimal runs without the race detector, because thousands of jobs on hundreds of servers take minutes with it.
 func TestRightsAreMinimal(t *testing.T) {
 	t.Parallel() // most of it is waiting for what does not come
 	for _, job := range jobs {
@@ -37,6 +38,39 @@ func TestRightsAreMinimal(t *testing.T) {
 				})
 			}
 		})
+	}
+}
+
+// TestPrefix does the jobs with a prefix beside streams without one.
+func TestPrefix(t *testing.T) {
+	t.Parallel()
+	under := hosting
+	under.Prefix = "eu1"
+	for _, job := range jobs {
+		t.Run(job.who.String(), func(t *testing.T) {
+			t.Parallel()
+			h := newHouse(t, job.who, bus.RightsOf(job.who, under), under.Prefix)
+			beside := bustest.Connect(t, bus.Options{Name: "beside", URL: h.url("admin")})
+			bustest.SetUp(t, beside, bus.Setup{Strategies: []string{strategy}})
+			p := h.join(t, job.who, "")
+			if err := p.inTime(job.do); err != nil || len(p.refusals.list()) > 0 {
+				t.Fatalf("got %v; refused: %q", err, p.refusals.list())
+			}
+			all, err := beside.Status(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range all {
+				if s.Messages > 0 {
+					t.Errorf("stream %s without the prefix has %d messages, want none", s.Name, s.Messages)
+				}
+			}
+		})
+	}
+	for _, wrong := range []bus.Prefix{"eu.1", "eu_1", "*", "a b", bus.Prefix(strings.Repeat("x", 33))} {
+		if wrong.Check() == nil {
+			t.Errorf("%q: want an error", wrong)
+		}
 	}
 }
 

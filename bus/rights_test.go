@@ -57,38 +57,6 @@ var jobs = []struct {
 	{bus.Participant{Role: bus.RoleSender, Name: "batch"}, part.send},
 }
 
-func TestPrefix(t *testing.T) {
-	t.Parallel()
-	under := hosting
-	under.Prefix = "eu1"
-	for _, job := range jobs {
-		t.Run(job.who.String(), func(t *testing.T) {
-			t.Parallel()
-			h := newHouse(t, job.who, bus.RightsOf(job.who, under), under.Prefix)
-			beside := bustest.Connect(t, bus.Options{Name: "beside", URL: h.url("admin")})
-			bustest.SetUp(t, beside, bus.Setup{Strategies: []string{strategy}})
-			p := h.join(t, job.who, "")
-			if err := p.inTime(job.do); err != nil || len(p.refusals.list()) > 0 {
-				t.Fatalf("got %v; refused: %q", err, p.refusals.list())
-			}
-			all, err := beside.Status(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, s := range all {
-				if s.Messages > 0 {
-					t.Errorf("stream %s without the prefix has %d messages, want none", s.Name, s.Messages)
-				}
-			}
-		})
-	}
-	for _, wrong := range []bus.Prefix{"eu.1", "eu_1", "*", "a b", bus.Prefix(strings.Repeat("x", 33))} {
-		if wrong.Check() == nil {
-			t.Errorf("%q: want an error", wrong)
-		}
-	}
-}
-
 // inTime repeats a job while a busy machine answers it too late and refuses nothing.
 func (p part) inTime(do func(part) error) error {
 	for end := time.Now().Add(bustest.Patience); ; {

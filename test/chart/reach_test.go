@@ -69,8 +69,8 @@ func TestReachFromOutside(t *testing.T) {
 	}
 	defer func() { _ = follow.Process.Kill() }()
 	drained := must(t, command("drain", node, "--reason", "its fan is replaced"))
-	if !strings.Contains(drained, "node "+node+": Drained, no pod left, 2 moved") ||
-		!regexp.MustCompile(`(?m)^request http/cli-\w+ finished: Done: `).MatchString(drained) {
+	result := regexp.MustCompile(`(?m)^request http/cli-\w+ finished: Done: node ` + node + ` is drained: 2 pods have left, 0 stay$`)
+	if !strings.Contains(drained, "node "+node+": Draining, ") || !result.MatchString(drained) {
 		t.Errorf("drain: got %s", drained)
 	}
 	untilTrue(t, func() (bool, string) {
