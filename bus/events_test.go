@@ -147,18 +147,33 @@ func TestFollowAfterServerRestart(t *testing.T) {
 
 func TestFollowingRestartsAfterLoss(t *testing.T) {
 	r := newRig(t, bus.Setup{})
-	c := bustest.Collect(t, r.bus, bus.DeltaChannels)
-	publish(t, r.bus, delta(t, "a"), delta(t, "b"))
-	c.Next(t)
-	c.Next(t)
+	got, goOn := make(chan string, 10), make(chan struct{})
+	background(t, func(ctx context.Context) error {
+		return r.bus.Events(ctx, bus.Query{Since: at, Follow: true}, func(e schemas.Event) error {
+			got <- e.ID
+			<-goOn
+			return nil
+		})
+	})
+	first, second := delta(t, "a"), delta(t, "b")
+	publish(t, r.bus, first, second)
+	if id := next(t, got); id != first.ID {
+		t.Errorf("got %s, want %s", id, first.ID)
+	}
+	goOn <- struct{}{}
+	if id := next(t, got); id != second.ID {
+		t.Errorf("got %s, want %s", id, second.ID)
+	}
+	// The reader is busy while the stream is created again.
 	if err := r.raw.DeleteStream(t.Context(), bus.StreamEvents); err != nil {
 		t.Fatal(err)
 	}
 	bustest.SetUp(t, r.bus, bus.Setup{})
 	want := delta(t, "c") // with a number that the lost history had too
 	publish(t, r.bus, want)
-	if got := c.Next(t); got.ID != want.ID {
-		t.Errorf("got %s, want %s", got.Subject, want.Subject)
+	close(goOn)
+	if id := next(t, got); id != want.ID {
+		t.Errorf("got %s, want %s", id, want.ID)
 	}
 }
 

@@ -326,11 +326,6 @@ func (j prefixed) CreateOrUpdateConsumer(ctx context.Context, stream string, c j
 	return j.JetStream.CreateOrUpdateConsumer(ctx, j.prefix.stream(stream), c)
 }
 
-func (j prefixed) OrderedConsumer(ctx context.Context, stream string, c jetstream.OrderedConsumerConfig) (jetstream.Consumer, error) {
-	c.FilterSubjects = j.prefix.subjects(c.FilterSubjects)
-	return j.JetStream.OrderedConsumer(ctx, j.prefix.stream(stream), c)
-}
-
 func (j prefixed) DeleteConsumer(ctx context.Context, stream, name string) error {
 	return j.JetStream.DeleteConsumer(ctx, j.prefix.stream(stream), name)
 }

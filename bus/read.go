@@ -68,17 +68,20 @@ func (b *Bus) read(ctx context.Context, s source, after uint64, stream jetstream
 	return b.consuming(ctx, s, after, stream)
 }
 
-// consuming reads through an ordered consumer.
+// consuming reads through a consumer of its own. After any gap it fails, and [Bus.follow] begins again. An ordered consumer of the
+// client library would replace itself instead, and skip the first messages of a stream that was created again meanwhile.
 type consuming struct {
-	bus      *Bus
-	stream   jetstream.Stream
-	consumer jetstream.Consumer
-	messages jetstream.MessagesContext
+	bus       *Bus
+	stream    jetstream.Stream
+	consumer  jetstream.Consumer
+	messages  jetstream.MessagesContext
+	delivered uint64 // messages of the consumer
 }
 
 func (b *Bus) consuming(ctx context.Context, s source, after uint64, stream jetstream.Stream) (reader, error) {
-	config := jetstream.OrderedConsumerConfig{
-		FilterSubjects: s.channels, InactiveThreshold: forgotten, MaxResetAttempts: 1, DeliverPolicy: jetstream.DeliverAllPolicy,
+	config := jetstream.ConsumerConfig{
+		FilterSubjects: b.js.prefix.subjects(s.channels), InactiveThreshold: forgotten, DeliverPolicy: jetstream.DeliverAllPolicy,
+		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1,
 	}
 	switch {
 	case after > 0:
@@ -86,7 +89,7 @@ func (b *Bus) consuming(ctx context.Context, s source, after uint64, stream jets
 	case !s.since.IsZero():
 		config.DeliverPolicy, config.OptStartTime = jetstream.DeliverByStartTimePolicy, &s.since
 	}
-	c, err := b.js.OrderedConsumer(ctx, s.stream, config)
+	c, err := stream.CreateConsumer(ctx, config)
 	if err != nil {
 		return nil, notSetUp("stream "+s.stream, err)
 	}
@@ -107,6 +110,9 @@ func (r *consuming) next(ctx context.Context) (letter, error) {
 	if err != nil {
 		return letter{}, err
 	}
+	if r.delivered++; meta.Sequence.Consumer != r.delivered {
+		return letter{}, fmt.Errorf("stream %s: message %d of the consumer is missing", r.stream.CachedInfo().Config.Name, r.delivered)
+	}
 	return r.bus.js.prefix.letterOf(m, meta, epoch(r.stream.CachedInfo())), nil
 }
 
@@ -117,7 +123,7 @@ func (r *consuming) close() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), tidyWithin)
 	defer cancel()
-	_ = r.bus.js.DeleteConsumer(ctx, r.stream.CachedInfo().Config.Name, r.consumer.CachedInfo().Name) // else the server does it in a minute
+	_ = r.stream.DeleteConsumer(ctx, r.consumer.CachedInfo().Name) // else the server does it in a minute
 }
 
 // polling reads without a consumer and requests single messages, see [Role.polls].

@@ -451,6 +451,10 @@ func testOneAtATime(p *place) {
 	same(p.T, "reason during the rollout", got.Refusal.Reason, schemas.ReasonRestartRunning)
 	p.empty()
 	same(p.T, "stage", p.run(m, s, drive{}).Stage, move.Done)
+	p.until("the controller has seen the end of the restart", func() bool {
+		d := p.live()
+		return d.Status.ObservedGeneration >= d.Generation
+	})
 	got, _ = p.start(r, p.pods()[0])
 	same(p.T, "reason after the rollout", got.Refusal.Reason, schemas.ReasonRestartCooldown)
 }
