@@ -9,7 +9,8 @@ import (
 
 // MoveCount is a number of moves, including moves that the API server has not accepted yet.
 type MoveCount struct {
-	// Window is the period of the count. Empty means the whole ledger.
+	// Window is the window of the policy's limits. Without a limit over a window it is empty, and the count has only the moves that
+	// the ledger still has: it forgets a completed move that no limit counts.
 	Window     string         `json:"window,omitempty"`
 	Total      int            `json:"total"`
 	Nodes      map[string]int `json:"nodes"`
@@ -17,7 +18,7 @@ type MoveCount struct {
 	// Limits are the limits of the policy over the window, and InFlight its limits on moves in flight. nil means none.
 	Limits   *MoveLimits      `json:"limits,omitempty"`
 	InFlight *policy.InFlight `json:"inFlightLimits,omitempty"`
-	// Ages are the moves by age, in the steps of ages. It is empty with a window.
+	// Ages are the moves by age, in the steps of ages, if the policy is unknown.
 	Ages []int `json:"ages,omitempty"`
 }
 
@@ -34,8 +35,8 @@ func ages() []time.Duration { return []time.Duration{time.Minute, 5 * time.Minut
 func countMoves(moves []actuator.Move, limits *policy.Limits, now time.Time) MoveCount {
 	c := MoveCount{Nodes: map[string]int{}, Namespaces: map[string]int{}}
 	if limits != nil {
-		c.Window = limits.Over().String()
 		if limits.Any() {
+			c.Window = limits.Over().String()
 			c.Limits = &MoveLimits{limits.Total, limits.PerNode, limits.PerNamespace}
 		}
 		if limits.InFlight != (policy.InFlight{}) {

@@ -60,13 +60,19 @@ func (st StatusPage) Write(w io.Writer) error {
 }
 
 func writeCounted(c status.MoveCount, w io.Writer) error {
-	if c.Window == "" {
-		if c.Total > 0 {
-			fmt.Fprintf(w, "\nrecorded moves: %d in the last minute, %d in the last 5 minutes, %d in the last hour, %d older\n",
-				c.Ages[0], c.Ages[0]+c.Ages[1], c.Ages[0]+c.Ages[1]+c.Ages[2], c.Ages[3])
-		}
-	} else {
-		fmt.Fprintf(w, "\n%s in the window of %s%s\n", cmdutil.Count(c.Total, "move"), c.Window, limitsInWords(c))
+	switch allows := limitsInWords(c); {
+	case c.Window != "" && allows != "":
+		fmt.Fprintf(w, "\n%s in the window of %s; the policy allows %s\n", cmdutil.Count(c.Total, "move"), c.Window, allows)
+	case c.Window != "":
+		fmt.Fprintf(w, "\n%s in the window of %s\n", cmdutil.Count(c.Total, "move"), c.Window)
+	case len(c.Ages) > 0 && c.Total > 0:
+		fmt.Fprintf(w, "\nrecorded moves: %d in the last minute, %d in the last 5 minutes, %d in the last hour, %d older\n",
+			c.Ages[0], c.Ages[0]+c.Ages[1], c.Ages[0]+c.Ages[1]+c.Ages[2], c.Ages[3])
+	case allows != "":
+		fmt.Fprintf(w, "\nthe policy allows %s\n", allows)
+	}
+	if c.Window == "" && len(c.Ages) == 0 {
+		return nil // the ledger has only some of the moves
 	}
 	limits := status.MoveLimits{}
 	if c.Limits != nil {
@@ -113,10 +119,7 @@ func limitsInWords(c status.MoveCount) string {
 			}
 		}
 	}
-	if len(words) == 0 {
-		return ""
-	}
-	return "; the policy allows " + strings.Join(words, ", ")
+	return strings.Join(words, ", ")
 }
 
 func (st StatusPage) writeLeaders(w io.Writer) error {
