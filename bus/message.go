@@ -43,8 +43,8 @@ func (i Installation) adopt(old map[string]string) (map[string]string, error) {
 	owner := installationOf(old)
 	switch known := i.Cluster != ""; {
 	case owner.Name != "" && i.Name != "" && (owner.Name != i.Name || known && owner.Cluster != i.Cluster):
-		return nil, fmt.Errorf("%w: %v, and this process to %v; set REHOME_BUS_PREFIX, or REHOME_NATS_URL, or REHOME_STORE_DIR for a server "+
-			"in the process, so that each has its own bus; if the other one is gone, run rehome setup --take-over", ErrOtherInstallation, owner, i)
+		return nil, fmt.Errorf("%w: %v, and this process to %v; give this one its own bus: another REHOME_STORE_DIR for the server in the process, or "+
+			"REHOME_BUS_PREFIX or REHOME_NATS_URL for a shared one; if the other installation is gone, run rehome setup --take-over", ErrOtherInstallation, owner, i)
 	case owner.Name != "" || !known:
 		return old, nil
 	}

@@ -78,7 +78,7 @@ func explained() explain.Explanation {
 			{Profile: "p", Strategy: "RemovePodsViolatingInterPodAntiAffinity", Vain: true, Reason: "its anti-affinity forbids it beside shop/api-2"},
 			{Profile: "p", Strategy: "KeepOffSpot", Unknown: "it runs outside of this program"},
 		},
-		Replacement: "would come back to worker-1",
+		Replacement: "would run on worker-1 again",
 		Guards: []simulate.Guard{{Profile: "p", Rules: []schemas.Protection{
 			{Rule: "PodsWithLocalStorage", Detail: "its volume scratch is an emptyDir"}, {Rule: "MinReplicas", Detail: "its owner has 1 pod"},
 		}}},

@@ -268,12 +268,12 @@ func TestStatusAndBreakersOfBus(t *testing.T) {
 	until := time.Now().Add(time.Hour).Truncate(time.Second)
 	busOf(t, breakerOf("api", until))
 	const head = "NAMESPACE   WORKLOAD         NODE       STRATEGY      RETURNS   STATE   UNTIL\n"
-	const row = "shop        deployment/api   worker-1   PodLifeTime   2         holds   in 59m\n"
+	const row = "shop        deployment/api   worker-1   PodLifeTime   2         open    in 59m\n"
 	for _, c := range []struct {
 		arguments []string
 		want      string
 	}{
-		{[]string{"status"}, "no move in flight, 1 workload circuit breaker holds, cluster circuit breaker closed\n\n" +
+		{[]string{"status"}, "no move in flight, 1 workload circuit breaker is open, cluster circuit breaker closed\n\n" +
 			"Workload circuit breakers:\n" + head + row + "\nThe leaders are unknown: no cluster to connect to: "},
 		{[]string{"get", "breakers"}, head + row},
 		{[]string{"get", "breaker", "-n", "other"}, "No resources found.\n"},

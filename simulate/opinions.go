@@ -128,9 +128,9 @@ func (r *round) replacement(pod *corev1.Pod) (text string, err error) {
 	case !judged:
 		return "cannot be predicted: " + strings.TrimPrefix(why, "not judged: "), nil
 	case slices.ContainsFunc(nodes, func(n *corev1.Node) bool { return n.Name == here }) && why != "":
-		return "would come back to " + here + ": it " + why, nil
+		return "would run on " + here + " again: it " + why, nil
 	case slices.ContainsFunc(nodes, func(n *corev1.Node) bool { return n.Name == here }):
-		return "would come back to " + here, nil
+		return "would run on " + here + " again", nil
 	case len(nodes) == 0:
 		return "would be Pending: it " + why, nil
 	}

@@ -119,7 +119,7 @@ func TestOpinionsInVain(t *testing.T) {
 		}, simulate.Opinion{Strategy: spreads, Wants: true, Reason: "hostname n1 has 2 pods, n2 has 0: more than 1 apart (kubernetes.io/hostname)"}, "would run on n2"},
 		{"duplicate_beside_a_full_node", balance(duplicates), []string{
 			node("n1", 4), node("n2", 1), pod("one", "n1", "2"), pod("two", "n1", "2"),
-		}, simulate.Opinion{Strategy: duplicates}, "would come back to n1: it does not fit on the only other node: resource"},
+		}, simulate.Opinion{Strategy: duplicates}, "would run on n1 again: it does not fit on the only other node: resource"},
 		{"node_affinity_to_a_full_node", profile("p", "{}", affine+" {nodeAffinityType: [requiredDuringSchedulingIgnoredDuringExecution]}"), []string{
 			node("n1", 4), node("n2", 1), pod("one", "n1", "2", elsewhere),
 		}, simulate.Opinion{Strategy: affine, Vain: true}, "would be Pending: it does not fit on the only other node: resource"},

@@ -45,7 +45,7 @@ func FindPod(ctx context.Context, c kubernetes.Interface, s Search) (types.Names
 	}
 	pods = slices.DeleteFunc(pods, func(p corev1.Pod) bool { return p.Status.Phase != corev1.PodRunning || p.DeletionTimestamp != nil })
 	if len(pods) == 0 {
-		return types.NamespacedName{}, fmt.Errorf("%w in %s with the labels %s", ErrNoPod, where, podLabels)
+		return types.NamespacedName{}, fmt.Errorf("%w in %s with the labels %s; if Rehome runs elsewhere, set --server to the URL of its API", ErrNoPod, where, podLabels)
 	}
 	if several := installations(pods); len(several) > 1 {
 		return types.NamespacedName{}, fmt.Errorf("several installations of Rehome: %s; choose one with REHOME_NAMESPACE",

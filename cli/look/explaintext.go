@@ -239,7 +239,7 @@ func (x *PodPage) writeOpinions(p *page) {
 		p.line(2, fmt.Sprintf("%-*s   ", width, x.nameOf(o)), describeOpinion(o))
 	}
 	if x.Replacement != "" {
-		p.line(2, "", "Its replacement "+x.Replacement+".")
+		p.line(2, "", "If it moved now, its replacement "+x.Replacement+".")
 	}
 }
 

@@ -19,6 +19,7 @@ func (x NodePage) Write(w io.Writer) error {
 		stay[p.Namespace+"/"+p.Name] = true
 		t.Rows = append(t.Rows, cmdutil.Row{Cells: []any{p.Namespace, p.Name, p.Profile, p.Rule, p.Message}})
 	}
-	fmt.Fprintf(w, "node %s has %s; %d can move now\n", x.Node, cmdutil.Count(x.Pods, "pod"), x.Pods-len(stay))
+	fmt.Fprintf(w, "node %s has %s; %d of them could move, if a strategy, a request, or a maintenance wanted it\n",
+		x.Node, cmdutil.Count(x.Pods, "pod"), x.Pods-len(stay))
 	return section(w, "Pods that cannot move", t)
 }

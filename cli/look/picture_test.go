@@ -56,7 +56,7 @@ func TestPicture(t *testing.T) {
 		"n1                 [#####.....]  41           n2                 [..........]   0 cordoned\n\n" +
 		"b: 1 node\n" +
 		"n3                 [#.........]   1\n\n" +
-		"1 move in flight, no workload circuit breaker holds, cluster circuit breaker closed\n\n" +
+		"1 move in flight, no workload circuit breaker is open, cluster circuit breaker closed\n\n" +
 		"Moves in flight:\n" +
 		"NAMESPACE   POD     NODE   METHOD     WORKLOAD   STRATEGY      AGE   WAITS FOR\n" +
 		"shop        api-0   n1     eviction   <none>     PodLifeTime   60s   a replacement that is ready\n\n" +

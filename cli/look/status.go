@@ -85,9 +85,9 @@ func (st StatusPage) brief() string {
 			holding++
 		}
 	}
-	breakers, verb := cmdutil.Count(holding, "workload circuit breaker"), "holds"
+	breakers, verb := cmdutil.Count(holding, "workload circuit breaker"), "is open"
 	if holding > 1 {
-		verb = "hold"
+		verb = "are open"
 	}
 	storm := "cluster circuit breaker closed"
 	if len(st.Storm) > 0 {

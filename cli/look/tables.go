@@ -60,9 +60,9 @@ func DeferredTable(now time.Time, pods []status.DeferredPod) cmdutil.Table {
 func BreakersTable(now time.Time, breakers []status.WorkloadBreaker) cmdutil.Table {
 	const columns, wide = "Namespace,Workload,Node,Strategy,Returns,State,Until", "UID"
 	return table("WorkloadBreaker", columns, wide, breakers, func(l status.WorkloadBreaker) cmdutil.Row {
-		state, until := "over", cmdutil.Age(now, l.Until)+" ago"
+		state, until := "closed", cmdutil.Age(now, l.Until)+" ago"
 		if l.Holds {
-			state, until = "holds", cmdutil.In(now, l.Until)
+			state, until = "open", cmdutil.In(now, l.Until)
 		}
 		row := cmdutil.Row{Name: string(l.Workload), Type: "uid"}
 		if l.Name != nil {

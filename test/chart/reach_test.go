@@ -58,7 +58,7 @@ func TestReachFromOutside(t *testing.T) {
 		k.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "KUBECONFIG=" + c.Kubeconfig()}
 		return k
 	}
-	if got := must(t, command("status")); !strings.HasPrefix(got, "no move in flight, no workload circuit breaker holds") {
+	if got := must(t, command("status")); !strings.HasPrefix(got, "no move in flight, no workload circuit breaker is open") {
 		t.Errorf("status: got %s", got)
 	}
 	var events program.Log

@@ -26,7 +26,7 @@ type rehome struct {
 
 // start starts `rehome run`, and `rehome events --follow`, which writes to the terminal. They run until ended is done.
 func (s *stage) start(ctx, ended context.Context) (*rehome, error) {
-	s.say("Starting Rehome, with its page at http://%s/:\n   $ rehome run --policy deploy/policy.yaml &\n   $ rehome events --follow --since 1m", s.page)
+	s.say("Starting Rehome, with its page at http://%s/:\n   $ bin/rehome run --policy deploy/policy.yaml &\n   $ bin/rehome events --follow --since 1m", s.page)
 	r := &rehome{out: s.out, run: s.command(ended, "run", "--policy", s.policy), events: s.command(ended, "events", "--follow", "--since", "1m")}
 	var log journal
 	r.run.Stderr = &log
@@ -70,12 +70,12 @@ func (r *rehome) show(from io.Reader) {
 	}
 }
 
-// said waits for a line with this word.
-func (r *rehome) said(ctx context.Context, word string) error {
-	return await(ctx, "a line with "+word, func() (bool, error) {
+// said waits for n lines with this word.
+func (r *rehome) said(ctx context.Context, word string, n int) error {
+	return await(ctx, fmt.Sprintf("%d lines with %q", n, word), func() (bool, error) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		return strings.Contains(strings.Join(r.seen, "\n"), word), nil
+		return strings.Count(strings.Join(r.seen, "\n"), word) >= n, nil
 	})
 }
 

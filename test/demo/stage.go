@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -67,10 +70,13 @@ func (s *stage) play(ctx context.Context) error {
 	if err := s.taint(ctx, node); err != nil {
 		return err
 	}
-	if err := rehome.said(ctx, "deferred"); err != nil {
+	if err := rehome.said(ctx, "deferred", 1); err != nil {
 		return err
 	}
 	if err := s.emptied(ctx, node, 1); err != nil {
+		return err
+	}
+	if err := rehome.said(ctx, "evicted from "+node, len(before)-1); err != nil {
 		return err
 	}
 	s.say("All but one have moved. The budget of %s holds the last one; now it allows one disruption:\n"+
@@ -81,12 +87,21 @@ func (s *stage) play(ctx context.Context) error {
 	if err := s.emptied(ctx, node, 0); err != nil {
 		return err
 	}
-	if err := s.showReplacements(ctx, node, before); err != nil || !s.keep {
+	if err := s.showReplacements(ctx, node, before); err != nil {
 		return err
 	}
-	s.say("The cluster keeps running until Ctrl-C. Watch it at http://%s/ while you change it:\n"+
-		"   $ export KUBECONFIG=%s\n   $ kubectl taint node %s maintenance-\n   $ kubectl taint node node-007 maintenance=soon:NoSchedule",
-		s.page, s.cluster.Kubeconfig(), node)
+	if !s.keep {
+		s.say("To try things yourself, keep the cluster and its page running:\n   $ make demo KEEP=1")
+		return nil
+	}
+	other := "node-007"
+	if other == node {
+		other = "node-008"
+	}
+	s.say("The cluster keeps running until Ctrl-C. Watch it at http://%s/. In another terminal, ask why a pod moved, and taint another node:\n"+
+		"   $ export KUBECONFIG=%s REHOME_SERVER=http://%s\n   $ bin/rehome explain pod %s -n %s\n"+
+		"   $ kubectl taint node %s maintenance=soon:NoSchedule\n   $ bin/rehome status",
+		s.page, s.cluster.Kubeconfig(), s.page, anyOf(before).Name, namespace, other)
 	<-ended.Done()
 	return nil
 }
@@ -178,4 +193,9 @@ func (s *stage) emptied(ctx context.Context, node string, left int) error {
 		return n == left
 	})
 	return err
+}
+
+// anyOf returns the first pod by name.
+func anyOf(pods map[types.UID]corev1.Pod) corev1.Pod {
+	return slices.MinFunc(slices.Collect(maps.Values(pods)), func(a, b corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
 }

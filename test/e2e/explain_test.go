@@ -58,7 +58,7 @@ func TestExplainPod(t *testing.T) {
 		{"a pod that a budget holds", held, []string{"--policy", policy}, "pod SCENE/held-POD is on NODE-0, Running, AGE old, of deployment/SCENE/held\n\n" +
 			"History\n" + chain + " +SOON deferred: DisruptionBudget: poddisruptionbudget SCENE/keep: 1 of 1 healthy pods needed\n\n" +
 			"Strategies\n RemovePodsViolatingNodeTaints wants it moved: does not tolerate dedicated:NoSchedule\n" +
-			" Its replacement would be Pending: it does not fit on the only other node: node-affinity.\n\n" +
+			" If it moved now, its replacement would be Pending: it does not fit on the only other node: node-affinity.\n\n" +
 			"Protections\n profile default: nothing\n poddisruptionbudget SCENE/keep: 1 of 1 healthy pods needed\n"},
 		{"a pod that a rule protects", "bare", []string{"--policy", policy}, "pod SCENE/bare is on NODE-0, Running, AGE old\n\n" +
 			"History\n none known\n\n" +

@@ -58,7 +58,7 @@ func TestReadmeCommands(t *testing.T) {
 				t.Errorf("%s: exit code %d after SIGTERM, want 0", match[1], code)
 			}
 		case "status", "get":
-			want := map[string]string{"status": "no move in flight, no workload circuit breaker holds, cluster circuit breaker closed\n", "get": "No resources found.\n"}
+			want := map[string]string{"status": "no move in flight, no workload circuit breaker is open, cluster circuit breaker closed\n", "get": "No resources found.\n"}
 			got := s.run(words[1:], "REHOME_STORE_DIR="+dir)
 			if got.code != 0 || !strings.HasPrefix(got.stdout, want[words[1]]) {
 				t.Errorf("%s: %s", match[1], got)
@@ -84,7 +84,7 @@ func TestReadmeCommands(t *testing.T) {
 		}
 	}
 	want := []string{
-		"run --dry-run --policy deploy/policy.yaml", "events --follow", "status", "explain pod api-1 -n shop", "get breakers",
+		"run --dry-run --policy deploy/policy.yaml", "events --follow", "status", "explain pod POD -n NAMESPACE", "get breakers",
 		"simulate --policy deploy/policy.yaml --objects docs/examples/objects.yaml",
 	}
 	if !slices.Equal(ran, want) {

@@ -44,7 +44,7 @@ function showPod(x) {
   }
   if (x.opinions?.length > 0) {
     parts.push(section('What the strategies want now', el('ul', { class: 'plain' }, ...x.opinions.map(opinion)),
-      x.replacement ? el('p', { class: 'muted' }, `Its replacement ${x.replacement}.`) : null));
+      x.replacement ? el('p', { class: 'muted' }, `If it moved now, its replacement ${x.replacement}.`) : null));
   }
   if (x.unknown?.length > 0) {
     parts.push(section('Not known', el('ul', { class: 'plain' }, ...x.unknown.map((u) => el('li', {}, `${u.what}: ${u.why}`)))));
@@ -125,7 +125,7 @@ function showNode(x) {
     el('div', { class: 'split', role: 'img', 'aria-label': `${free} of ${x.pods} pods can move now` },
       el('span', { class: 'split-good', style: { 'flex-grow': String(free || 0.0001) } }),
       el('span', { class: 'split-bad', style: { 'flex-grow': String(staying.size || 0.0001) } })),
-    el('p', {}, el('strong', {}, `${free} of ${count(x.pods, 'pod')}`), ' can move now. ', staying.size > 0 ? `${count(staying.size, 'pod')} stay:` : 'Nothing keeps this node from being empty.'),
+    el('p', {}, el('strong', {}, `${free} of ${count(x.pods, 'pod')}`), ` ${free === 1 ? 'is' : 'are'} free to move. `, staying.size > 0 ? `${count(staying.size, 'pod')} stay:` : 'Nothing keeps this node from being empty.'),
     byRule.size > 0 ? el('ul', { class: 'chips' }, ...[...byRule].sort((a, b) => b[1] - a[1]).map(([rule, n]) => el('li', {}, `${words(rule)} ${n}`))) : null,
     el('ul', { class: 'rows' }, ...[...staying].slice(0, mostListed).map(([key, reasons]) => el('li', { class: 'row' },
       el('a', { href: podLink(reasons[0].namespace, reasons[0].name) }, key),
