@@ -151,7 +151,7 @@ func (st StatusPage) writeStreams(w io.Writer) error {
 	}
 	err := errors.Join(
 		section(w, "Streams", rows("Name,Messages,Size,Used", streams)),
-		section(w, "Scopes", rows("Strategy,Waiting,In hand,Tried again,Idle handlers", workers)),
+		section(w, "Scopes to evaluate", rows("Strategy,Waiting,Being evaluated,Redelivered,Free functions", workers)),
 	)
 	if len(st.DeadLetters) > 0 {
 		var dead []string
