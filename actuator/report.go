@@ -153,9 +153,9 @@ func level(v schemas.Verdict) slog.Level {
 
 func fields(v schemas.Verdict) []any {
 	list := []any{
-		"outcome", v.Outcome, "reason", v.Reason, "message", v.Message,
+		"outcome", v.Outcome, "dryRun", v.DryRun, "reason", v.Reason, "message", v.Message,
 		"pod", v.Intent.Pod.String(), "uid", v.Intent.Pod.UID, "node", v.Intent.Node,
-		"profile", v.Profile, "strategy", v.Strategy, "why", v.Intent.Reason, "intent", v.Intent.ID, "dryRun", v.DryRun,
+		"profile", v.Profile, "strategy", v.Strategy, "why", v.Intent.Reason, "intent", v.Intent.ID,
 	}
 	if v.Instead != nil {
 		list = append(list, "insteadOf", v.Instead.Method, "insteadReason", v.Instead.Reason, "insteadMessage", v.Instead.Message)

@@ -188,7 +188,8 @@ func (s Setup) streams() []jetstream.StreamConfig {
 	}, {
 		Name: StreamEvents, Description: "history of deltas, intents, verdicts, receipts and maintenances",
 		Sources: []*jetstream.StreamSource{{Name: StreamIntents}}, MaxAge: s.History, MaxBytes: 9*share - 2*(share/4),
-		// Not compressed: after kills, nats-server 2.15.2 at times could not read a compressed block again ("s2: unsupported input").
+		// Not compressed: nats-server 2.15.2 can append to a block that it has compressed already. Nothing can read that block again,
+		// and each look for a time in the stream keeps the server busy for minutes.
 		Duplicates: min(duplicates, s.History),
 	}, {
 		Name: StreamDead, Description: "messages that could not be read or handled, each with its error",
