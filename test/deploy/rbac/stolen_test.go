@@ -3,6 +3,7 @@ package rbac
 import (
 	"context"
 	"fmt"
+	"slices"
 	"net/http"
 	"strings"
 	"testing"
@@ -123,8 +124,8 @@ func stolen(t *testing.T, s *stage) {
 		},
 	}, metav1.CreateOptions{})
 	must(t, err)
-	named := s.names(ctx, t)
 	for _, account := range []string{"rehome-actuator", "rehome"} {
+		named := s.names(ctx, t) // the surges of the account before can have replaced a pod
 		client := s.mighty(t, account)
 		must(t, until(ctx, "the admission policy is in force for "+account, func() (bool, string) {
 			err := call(ctx, client, theft{verb: "PATCH", path: deployment, body: `{"spec":{"paused":true}}`}, "All")
@@ -191,9 +192,17 @@ func repeated(ctx context.Context, t *testing.T, client kubernetes.Interface) {
 // names replaces POD and RS by the names of a pod of the Deployment and of its ReplicaSet.
 func (s *stage) names(ctx context.Context, t *testing.T) *strings.Replacer {
 	t.Helper()
-	pods, err := s.client.CoreV1().Pods("stolen").List(ctx, metav1.ListOptions{LabelSelector: "app=api"})
-	must(t, err)
-	return strings.NewReplacer("POD", pods.Items[0].Name, "RS", pods.Items[0].OwnerReferences[0].Name)
+	var pods []corev1.Pod
+	must(t, until(ctx, "there are three pods, and none is terminating", func() (bool, string) {
+		list, err := s.client.CoreV1().Pods("stolen").List(ctx, metav1.ListOptions{LabelSelector: "app=api"})
+		if err != nil {
+			return false, err.Error()
+		}
+		pods = list.Items
+		leaving := slices.ContainsFunc(pods, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
+		return len(pods) == 3 && !leaving, fmt.Sprintf("%d pods", len(pods))
+	}))
+	return strings.NewReplacer("POD", pods[0].Name, "RS", pods[0].OwnerReferences[0].Name)
 }
 
 // mighty is a client with the token of an account, which RBAC allows everything.
