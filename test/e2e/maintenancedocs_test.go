@@ -27,7 +27,7 @@ import (
 // output, and runs all others once.
 func TestMaintenanceWalkthrough(t *testing.T) {
 	w := newWalk(t)
-	for i, s := range shown(t, "../../docs/maintenance.md", "A walk through") {
+	for i, s := range shown(t, "../../docs/maintenance.md", "An example: a rack without power") {
 		w.step(i+1, s)
 	}
 	if w.rehome == nil {
