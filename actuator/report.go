@@ -258,11 +258,11 @@ func newMetrics(r prometheus.Registerer, leading *atomic.Pointer[session]) metri
 	}
 	m := metrics{
 		intents: counter("rehome_intents_total",
-			"Intents accepted. Counts an open intent once per leader.", "strategy", "profile"),
-		verdicts: counter("rehome_verdicts_total", "Verdicts on intents, including dry runs.",
+			"Accepted intents. Each new leader counts the open intents again.", "strategy", "profile"),
+		verdicts: counter("rehome_verdicts_total", "Verdicts on intents, including dry runs. method is empty if no move was tried.",
 			"outcome", "reason", "method", "strategy", "profile", "namespace"),
 		evicted: counter("descheduler_pods_evicted_total",
-			"Evictions by result, success or error, as kubernetes-sigs/descheduler counts them, including dry runs.",
+			"Evictions as kubernetes-sigs/descheduler counts them, including dry runs: result is success, or error for a permanent failure.",
 			"result", "strategy", "profile", "namespace"),
 		delay: auto.NewHistogram(prometheus.HistogramOpts{
 			Name: "rehome_move_delay_seconds",

@@ -56,7 +56,8 @@ func (p *process) watchAPIClock() func(http.RoundTripper) http.RoundTripper {
 	})
 	p.metrics.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "rehome_apiserver_clock_skew_seconds",
-		Help: "Seconds that the clock of this process is ahead of the clock of the API server, at least. Negative if it is behind.",
+		Help: "Seconds that the clock of this process is ahead of the clock of the API server, at least. Negative if it is behind. " +
+			"Only processes with access to the cluster have this metric.",
 	}, func() float64 { return time.Duration(skew.Load()).Seconds() }))
 	return func(next http.RoundTripper) http.RoundTripper { return apiClock{next, skew} }
 }

@@ -46,17 +46,19 @@ func (s onScrape) Collect(to chan<- prometheus.Metric) {
 func NewBusFigures(ask func(context.Context) ([]bus.StreamStatus, error)) prometheus.Collector {
 	const messages, bytes, limit, waiting, inHand, again = 0, 1, 2, 3, 4, 5
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc("rehome_bus_"+name, help, labels, nil)
+		return prometheus.NewDesc(name, help, labels, nil)
 	}
 	metrics := []*prometheus.Desc{
-		messages: desc("stream_messages", "Messages in a stream.", "stream"),
-		bytes:    desc("stream_bytes", "Bytes in a stream.", "stream"),
-		limit:    desc("stream_limit_bytes", "Maximum bytes of a stream.", "stream"),
-		waiting: desc("consumer_waiting_messages",
-			"Undelivered messages: scopes by strategy, events of the history by listener.", "stream", "consumer"),
-		inHand: desc("consumer_unacknowledged_messages",
+		messages: desc("rehome_bus_stream_messages", "Messages in a stream. REHOME_SCOPES has the evaluations without an answer, "+
+			"REHOME_INTENTS the answers that are not settled, and REHOME_REQUESTS the open requests.", "stream"),
+		bytes: desc("rehome_bus_stream_bytes", "Bytes in a stream.", "stream"),
+		limit: desc("rehome_bus_stream_limit_bytes", "Maximum bytes of a stream.", "stream"),
+		waiting: desc("rehome_bus_consumer_waiting_messages",
+			"Undelivered messages: of REHOME_SCOPES by strategy, and of REHOME_EVENTS by listener.", "stream", "consumer"),
+		inHand: desc("rehome_bus_consumer_unacknowledged_messages",
 			"Unacknowledged messages, including messages that wait for redelivery.", "stream", "consumer"),
-		again: desc("consumer_redelivered_messages", "Unacknowledged messages that were delivered more than once.", "stream", "consumer"),
+		again: desc("rehome_bus_consumer_redelivered_messages",
+			"Unacknowledged messages that were delivered more than once.", "stream", "consumer"),
 	}
 	return onScrape{metrics, func(ctx context.Context, gauge func(int, float64, ...string)) error {
 		streams, err := ask(ctx)
@@ -79,7 +81,7 @@ func NewBusFigures(ask func(context.Context) ([]bus.StreamStatus, error)) promet
 // NewDeadLetters returns the metric of dead letters.
 func NewDeadLetters(count func(context.Context) (map[string]uint64, error)) prometheus.Collector {
 	return onScrape{[]*prometheus.Desc{prometheus.NewDesc(
-		"rehome_dead_letters", "Stored dead letters, by the original stream of the message.", []string{"stream"}, nil,
+		"rehome_dead_letters", "Stored dead letters, by the original stream of the message. Only the watcher has this metric.", []string{"stream"}, nil,
 	)}, func(ctx context.Context, gauge func(int, float64, ...string)) error {
 		counts, err := count(ctx)
 		for stream, n := range counts {
@@ -104,7 +106,8 @@ func (p *process) registerBusMetrics() {
 	}
 	p.metrics.MustRegister(NewBusFigures(ask), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "rehome_bus_clock_skew_seconds",
-		Help: "Seconds that the clock of this process is ahead of the clock of the bus, at least. Negative if it is behind.",
+		Help: "Seconds that the clock of this process is ahead of the clock of the bus, at least. Negative if it is behind. " +
+			"0 while the clocks agree within the round-trip time.",
 	}, func() float64 {
 		skew, _ := p.bus.ClockSkew()
 		return skew.Seconds()
@@ -114,11 +117,11 @@ func (p *process) registerBusMetrics() {
 // newStoreMetrics returns the metrics of the disk of an embedded server.
 func newStoreMetrics(s *bus.Server) prometheus.Collector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc("rehome_bus_"+name, help, labels, nil)
+		return prometheus.NewDesc(name, help, labels, nil)
 	}
 	return onScrape{[]*prometheus.Desc{
-		desc("refusing_writes", "1 for the reason why the embedded bus stores no events.", "reason"),
-		desc("free_bytes", "Free space on the disk of the embedded bus."),
+		desc("rehome_bus_refusing_writes", "1 for the reason why the embedded bus stores no events: full or stopped.", "reason"),
+		desc("rehome_bus_free_bytes", "Free space on the disk of the embedded bus."),
 	}, func(_ context.Context, gauge func(int, float64, ...string)) error {
 		err := s.Ready()
 		for reason, is := range map[string]error{"full": bus.ErrNoSpace, "stopped": bus.ErrStopped} {
@@ -151,7 +154,7 @@ func (p *process) workedOn() []string {
 func newLeading() *prometheus.GaugeVec {
 	return prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "rehome_leader",
-		Help: "1 if this process is the active one for the role of the lease, 0 if it is on standby.",
+		Help: "1 if this process holds the lease and is active, 0 if it is on standby.",
 	}, []string{"lease"})
 }
 

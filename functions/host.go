@@ -112,7 +112,7 @@ func Reply(source string, answer schemas.Intents, scope schemas.Event, began tim
 // EvaluationSeconds returns the histogram of evaluation times, the same for every host. It is not registered yet.
 func EvaluationSeconds() *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "rehome_evaluation_seconds", Help: "Time to decide on one scope.",
+		Name: "rehome_evaluation_seconds", Help: "Time to decide on one scope, in rehome functions, rehome run, and rehome serve.",
 		Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1},
 	}, []string{"strategy"})
 }

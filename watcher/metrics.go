@@ -19,7 +19,7 @@ type metrics struct {
 func newMetrics(r prometheus.Registerer, pending func() float64) *metrics {
 	m := &metrics{
 		deltas: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rehome_deltas_total", Help: "Deltas published, by kind.",
+			Name: "rehome_deltas_total", Help: "Published deltas by kind.",
 		}, []string{"kind"}),
 		deltasDropped: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "rehome_deltas_dropped_total", Help: "Deltas dropped because the bus was unavailable for too long or refused them.",

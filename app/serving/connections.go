@@ -106,7 +106,7 @@ func (s *Server) Register(metrics prometheus.Registerer, name string) error {
 	labels := prometheus.Labels{"server": name}
 	return errors.Join(
 		metrics.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "rehome_http_connections", Help: "Open HTTP connections.", ConstLabels: labels,
+			Name: "rehome_http_connections", Help: "Open HTTP connections. server is status (metrics and probes), api, api-local, or functions.", ConstLabels: labels,
 		}, func() float64 { open, _ := s.connections.counts(); return float64(open) })),
 		metrics.Register(prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "rehome_http_connections_closed_total",

@@ -128,10 +128,10 @@ func NewMetrics() *prometheus.Registry {
 		g.Set(1)
 		r.MustRegister(g)
 	}
-	build("rehome_build_info", "What was built.", prometheus.Labels{
+	build("rehome_build_info", "Always 1. The labels have the build of the program.", prometheus.Labels{
 		"version": settings.Version, "revision": settings.Commit(), "goversion": runtime.Version(),
 	})
-	build("descheduler_build_info", "Build information, with the labels of kubernetes-sigs/descheduler.", prometheus.Labels{
+	build("descheduler_build_info", "Always 1. The same, with the labels of kubernetes-sigs/descheduler.", prometheus.Labels{
 		"DeschedulerVersion": settings.Version, "AppVersion": settings.Version, "GitSha1": settings.Commit(), "GitBranch": "",
 		"GoVersion": runtime.Version(),
 	})

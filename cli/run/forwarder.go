@@ -174,7 +174,7 @@ type forwardFigures struct {
 func newForwardFigures(r prometheus.Registerer) forwardFigures {
 	auto := promauto.With(r)
 	gauge := func(name, help string) prometheus.Gauge {
-		return auto.NewGauge(prometheus.GaugeOpts{Name: "rehome_forward_" + name, Help: help})
+		return auto.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
 	}
 	f := forwardFigures{
 		events: auto.NewCounterVec(prometheus.CounterOpts{
@@ -185,9 +185,9 @@ func newForwardFigures(r prometheus.Registerer) forwardFigures {
 			Name: "rehome_forward_post_seconds", Help: "Time from a post to its response.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}),
-		waiting: gauge("waiting_events", "Events on its channels that were not delivered to the forwarder yet."),
-		open:    gauge("open_events", "Delivered events that the forwarder posts, or will retry."),
-		lag:     gauge("lag_seconds", "Age of the last event when the sink accepted it. 0 means that the sink has all events."),
+		waiting: gauge("rehome_forward_waiting_events", "Events on its channels that were not delivered to the forwarder yet."),
+		open:    gauge("rehome_forward_open_events", "Delivered events that the forwarder posts, or will retry."),
+		lag:     gauge("rehome_forward_lag_seconds", "Age of the last event when the sink accepted it. 0 means that the sink has all events."),
 	}
 	for _, result := range []string{"delivered", "again", "refused"} {
 		f.events.WithLabelValues(result)

@@ -104,7 +104,7 @@ type metrics struct {
 func New(c Config) (*Dispatcher, error) {
 	d := &Dispatcher{config: c, log: c.Log, changed: make(chan struct{}), metrics: metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rehome_dispatcher_requests_total", Help: "Requests to external functions by result.",
+			Name: "rehome_dispatcher_requests_total", Help: "Requests to external functions by result: answered, empty, wrong, refused, later, unauthorized, unreachable, or broken.",
 		}, []string{"strategy", "result"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "rehome_dispatcher_request_seconds", Help: "Time from a request to an external function to its answer.",

@@ -1,6 +1,7 @@
 // Command generate writes the files that derive from Go types and their comments:
 //
 //	schemas/*.go ──────────▶ schemas/v1/*.schema.json, schemas/asyncapi.yaml, docs/verdicts.md, docs/events.md
+//	calls that declare metrics ─▶ docs/metrics.md
 //
 // It reads and writes below the working directory. make generate calls it.
 package main
@@ -45,5 +46,5 @@ func generate() error {
 	if err := os.WriteFile("schemas/asyncapi.yaml", text, 0o644); err != nil {
 		return err
 	}
-	return errors.Join(region("docs/verdicts.md", "reasons", reasonRows(s)), region("docs/events.md", "types", typeRows(e)))
+	return errors.Join(region("docs/verdicts.md", "reasons", reasonRows(s)), region("docs/events.md", "types", typeRows(e)), metricPages())
 }
