@@ -23,7 +23,7 @@ SEED :=
 ARGS :=
 
 .DEFAULT_GOAL := help
-.PHONY: help build generate test unit e2e limits faults converge bench bench-page pictures fuzz check format vet lint workflows walls chart demo cluster-up cluster-down clean
+.PHONY: help build generate test unit e2e limits faults compat converge bench bench-page pictures fuzz check format vet lint workflows walls chart demo cluster-up cluster-down clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -210,6 +210,23 @@ e2e-moves:
 e2e-maintenances:
 	$(END_TO_END) -run "^($(MAINTENANCES))$$"
 	go test -v -count 1 -timeout 20m ./test/faults -args -core
+
+# The scenes that use the most of the API of Kubernetes: moves by each strategy, protections, budgets, restarts, requests,
+# maintenances, leases, and the roles with their own rights.
+RELEASES ?= 1.35 1.36 1.37
+COMPAT_TESTS = TestChangeMovesMisplacedPods|TestBudgetDefersMove|TestReplacementFirst|TestPodLifeTime|TestTooManyRestarts|$\
+	TestOverusedByLoad|TestRequestCommands|TestServiceAccountRequestsOverHTTP|TestMaintenanceWalkthrough|$\
+	TestUserCordonDuringMaintenance|TestStandbyTakesOverDrain|TestOnceDrainsTaintedNode|TestRolesWithOwnRights|TestExplainPod
+
+compat: controlplane ## Test the core scenes, the chart, and the scheduler with Kubernetes RELEASES="1.35 1.36 1.37".
+	@for release in $(RELEASES); do \
+	  echo "Kubernetes $$release"; \
+	  export REHOME_TEST_KUBERNETES=$$release; \
+	  $(CLUSTER) build && \
+	  go test -v -count 1 -timeout 30m -parallel 4 -run '^($(COMPAT_TESTS))$$' ./test/e2e && \
+	  go test -v -count 1 -timeout 20m ./test/fit && \
+	  go test -v -count 1 -timeout 20m -run 'TestReleaseLifecycle|TestReachFromOutside' ./test/chart || exit 1; \
+	done
 
 limits: controlplane ## Drain PODS=300 under each limit of the policy in turn, and check the limit at every moment.
 	go test -v -count 1 -timeout 30m -parallel 4 -run TestADrainKeepsEveryLimit ./test/e2e -args -pods $(PODS)

@@ -93,7 +93,7 @@ func TestTheFirstRuleThatHoldsIsNamed(t *testing.T) {
 			alone, tooSoon, shareUsedUp, func(c *admission) { c.limits.InFlight.PerWorkload = number(0) },
 		}, parked{}},
 		{"a workload in its pause, until that is over", []func(*admission){tooSoon}, pause},
-		{"a workload whose pause is over in this moment", []func(*admission){func(c *admission) { c.limits.Pause = 10 * time.Second }}, parked{}},
+		{"the pause of the workload ends now", []func(*admission){func(c *admission) { c.limits.Pause = 10 * time.Second }}, parked{}},
 		{"a workload without moves has no cooldown", []func(*admission){
 			tooSoon, func(c *admission) { delete(c.moves.last, "uid-api") },
 		}, parked{}},
@@ -121,7 +121,7 @@ func TestTheFirstRuleThatHoldsIsNamed(t *testing.T) {
 		}, parked{}},
 		{"a pod with a budget, which the API server keeps", []func(*admission){shareUsedUp, pod(func(p *cluster.Pod) { p.Budgeted = true })}, parked{}},
 		{"a pod that is not ready makes nothing worse", []func(*admission){shareUsedUp, pod(func(p *cluster.Pod) { p.Ready = false })}, parked{}},
-		{"a pod that is not known yet", []func(*admission){
+		{"an unknown pod", []func(*admission){
 			shareUsedUp, func(c *admission) { delete(c.view.(given).pods, "uid-0") },
 		}, parked{}},
 		{"the node comes before the namespace", []func(*admission){shareUsedUp, tooSoon, workloadFull, namespaceFull, nodeFull}, byNode},

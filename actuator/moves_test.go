@@ -45,8 +45,8 @@ func TestMoveRecord(t *testing.T) {
 	v := given{pods: map[types.UID]cluster.Pod{"uid-0": replica("0", "worker-9", 0)}}
 	check(t, "mark", keysOf(wish(), v), limitKeys{"worker-1", "web", "uid-api"})
 	check(t, "workload", workloadOf(v, "uid-0"), &api)
-	check(t, "mark of a pod that is not known", keysOf(wish(), noView{}), limitKeys{"worker-1", "web", ""})
-	check(t, "workload of a pod that is not known", workloadOf(noView{}, "uid-0"), nil)
+	check(t, "mark of an unknown pod", keysOf(wish(), noView{}), limitKeys{"worker-1", "web", ""})
+	check(t, "workload of an unknown pod", workloadOf(noView{}, "uid-0"), nil)
 	alone := v.pods["uid-0"]
 	alone.Workload = schemas.ObjectRef{}
 	check(t, "workload of a pod that has none", workloadOf(given{pods: map[types.UID]cluster.Pod{"uid-0": alone}}, "uid-0"), nil)

@@ -45,7 +45,7 @@ func TestStaleDecision(t *testing.T) {
 		{"a scope made right after a pod left may not know of it", left(first, none, time.Second),
 			scopeAt(spread, "second", time.Second+unseen-1), none, true},
 		{"one made later does", left(first, none, time.Second), scopeAt(spread, "second", time.Second+unseen), none, false},
-		{"an evaluation has thought of its own moves", left(first, "w", time.Second), first, "w", false},
+		{"an evaluation knows its own moves", left(first, "w", time.Second), first, "w", false},
 		{"but not of another's before them", both(left(scopeAt(spread, "other", 0), none, time.Second), left(first, none, 2*time.Second)),
 			first, none, true},
 		{"a pod of the same workload left for another scope", left(schemas.ScopeRef{Kind: schemas.NodeKind, Key: "n", Event: "e"}, "w", time.Second),

@@ -48,7 +48,7 @@ func TestFlawOf(t *testing.T) {
 			`: invalid event: the subject is rehome.maintenance.disks, but its data belongs on rehome.maintenance.kernel`,
 		},
 		{
-			"an outcome that there is not is wrong", unknown, "actuator", nil,
+			"unknown outcome", unknown, "actuator", nil,
 			`: invalid event: outcome: want one of ` +
 				`[evicted restarted requested deferred rejected withdrawn expired failed settled], got "moved"`,
 		},

@@ -94,7 +94,7 @@ func TestAnEventIsReadAsOthersMayWriteIt(t *testing.T) {
 		},
 		"attributes that Rehome does not know": {with(nats.Header{"ce-custom": {"x"}, "ce-Not_Valid": {"y"}}), `{}`, least},
 		"headers of the server":                {with(nats.Header{"Nats-Msg-Id": {"x"}}), `{}`, least},
-		"a JSON type of its own": {
+		"its own JSON type": {
 			with(nats.Header{"ce-datacontenttype": {"application/vnd.x+json; charset=utf-8"}}), `{}`, least,
 		},
 		"a value that was not encoded": {
@@ -161,7 +161,7 @@ func TestDecodeInvalidMessages(t *testing.T) {
 		"another version":           {head(nats.Header{"ce-specversion": {"0.3"}}), `{}`, `specversion is "0.3"`},
 		"another version, in JSON":  {nil, `{"specversion":"0.3","id":"1","source":"a","type":"t","data":{}}`, "specversion"},
 		"a source that is no URI":   {head(nats.Header{"ce-source": {"%25zz:"}}), `{}`, "source"},
-		"a time that is none":       {head(nats.Header{"ce-time": {"yesterday"}}), `{}`, "time"},
+		"invalid time":              {head(nats.Header{"ce-time": {"yesterday"}}), `{}`, "time"},
 		"an expiry that is no time": {head(nats.Header{"ce-expirytime": {"soon"}}), `{}`, "expirytime"},
 		"two values of one name":    {head(nats.Header{"ce-id": {"1", "2"}}), `{}`, "id occurs more than once"},
 		"one name in two cases":     {head(nats.Header{"CE-ID": {"2"}}), `{}`, "id occurs more than once"},

@@ -33,7 +33,7 @@ func TestConnectRefusesOptionsThatCannotWork(t *testing.T) {
 		"no server":              {bus.Options{Name: "x"}, "want exactly one of URL, Socket and Server, got 0"},
 		"two servers":            {bus.Options{Name: "x", URL: "nats://a", Server: s}, "got 2"},
 		"no name":                {bus.Options{Server: s}, "want a Name"},
-		"a URL that is none":     {bus.Options{Name: "x", URL: "nats://a:b:c"}, "a:b:c"},
+		"invalid URL":            {bus.Options{Name: "x", URL: "nats://a:b:c"}, "a:b:c"},
 		"no CA file":             {bus.Options{Name: "x", URL: "tls://127.0.0.1:1", CAFile: missing}, missing},
 		"a CA file without CA":   {bus.Options{Name: "x", URL: "tls://127.0.0.1:1", CAFile: empty}, empty},
 		"a certificate, no key":  {bus.Options{Name: "x", URL: "tls://127.0.0.1:1", CertFile: empty}, "both CertFile and KeyFile"},

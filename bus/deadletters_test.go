@@ -72,16 +72,16 @@ func TestDeadLetterList(t *testing.T) {
 		query bus.DeadQuery
 		want  []uint64
 	}{
-		"all":                        {bus.DeadQuery{}, []uint64{4, 3, 2, 1}},
-		"of a stream":                {bus.DeadQuery{Stream: bus.StreamIntents}, []uint64{3, 2}},
-		"by a process":               {bus.DeadQuery{By: "tester"}, []uint64{2}},
-		"by a process with a dot":    {bus.DeadQuery{By: "the.other"}, []uint64{3}},
-		"by a strategy":              {bus.DeadQuery{By: strategy}, []uint64{1}},
-		"of a stream and a strategy": {bus.DeadQuery{Stream: bus.StreamIntents, By: "tester"}, []uint64{2}},
-		"of a stream that has none":  {bus.DeadQuery{Stream: bus.StreamEvents}, []uint64{}},
-		"since one of them":          {bus.DeadQuery{Since: third}, []uint64{4, 3}},
-		"since just after it":        {bus.DeadQuery{Since: third.Add(1), Stream: bus.StreamIntents}, []uint64{}},
-		"since before all":           {bus.DeadQuery{Since: at, Stream: bus.StreamScopes}, []uint64{1}},
+		"all":                              {bus.DeadQuery{}, []uint64{4, 3, 2, 1}},
+		"of a stream":                      {bus.DeadQuery{Stream: bus.StreamIntents}, []uint64{3, 2}},
+		"by a process":                     {bus.DeadQuery{By: "tester"}, []uint64{2}},
+		"by a process with a dot":          {bus.DeadQuery{By: "the.other"}, []uint64{3}},
+		"by a strategy":                    {bus.DeadQuery{By: strategy}, []uint64{1}},
+		"of a stream and a strategy":       {bus.DeadQuery{Stream: bus.StreamIntents, By: "tester"}, []uint64{2}},
+		"of a stream without dead letters": {bus.DeadQuery{Stream: bus.StreamEvents}, []uint64{}},
+		"since one of them":                {bus.DeadQuery{Since: third}, []uint64{4, 3}},
+		"since just after it":              {bus.DeadQuery{Since: third.Add(1), Stream: bus.StreamIntents}, []uint64{}},
+		"since before all":                 {bus.DeadQuery{Since: at, Stream: bus.StreamScopes}, []uint64{1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := numbers(t, r.bus, test.query); !reflect.DeepEqual(got, test.want) {

@@ -34,14 +34,14 @@ func TestRequestIntents(t *testing.T) {
 		intent   schemas.Intent
 		want     string
 	}{
-		"of an accepted request":      {[]schemas.Receipt{accepted}, "p", schemas.Intent{ID: "i", Pod: pod, Asked: asked}, taken},
-		"with an override of its own": {[]schemas.Receipt{accepted}, "p", schemas.Intent{ID: "i", Pod: pod, Asked: &schemas.Asked{Override: []string{"pvc", "systemCritical"}}}, buried},
-		"without the override":        {[]schemas.Receipt{accepted}, "p", schemas.Intent{ID: "i", Pod: pod}, buried},
-		"for a restart":               {[]schemas.Receipt{accepted}, "p", schemas.Intent{ID: "i", Pod: pod, Asked: &schemas.Asked{Override: []string{"pvc"}, Method: schemas.UseRestart}}, buried},
-		"about another pod":           {[]schemas.Receipt{accepted}, "p", schemas.Intent{ID: "i", Pod: other, Asked: asked}, buried},
-		"for another profile":         {[]schemas.Receipt{accepted}, "q", schemas.Intent{ID: "i", Pod: pod, Asked: asked}, buried},
-		"before it was accepted":      {nil, "p", schemas.Intent{ID: "i", Pod: pod, Asked: asked}, dropped},
-		"after it was finished":       {[]schemas.Receipt{accepted, finished}, "p", schemas.Intent{ID: "i", Pod: pod, Asked: asked}, dropped},
+		"of an accepted request": {[]schemas.Receipt{accepted}, "p", schemas.Intent{ID: "i", Pod: pod, Asked: asked}, taken},
+		"with its own override":  {[]schemas.Receipt{accepted}, "p", schemas.Intent{ID: "i", Pod: pod, Asked: &schemas.Asked{Override: []string{"pvc", "systemCritical"}}}, buried},
+		"without the override":   {[]schemas.Receipt{accepted}, "p", schemas.Intent{ID: "i", Pod: pod}, buried},
+		"for a restart":          {[]schemas.Receipt{accepted}, "p", schemas.Intent{ID: "i", Pod: pod, Asked: &schemas.Asked{Override: []string{"pvc"}, Method: schemas.UseRestart}}, buried},
+		"about another pod":      {[]schemas.Receipt{accepted}, "p", schemas.Intent{ID: "i", Pod: other, Asked: asked}, buried},
+		"for another profile":    {[]schemas.Receipt{accepted}, "q", schemas.Intent{ID: "i", Pod: pod, Asked: asked}, buried},
+		"before it was accepted": {nil, "p", schemas.Intent{ID: "i", Pod: pod, Asked: asked}, dropped},
+		"after it was finished":  {[]schemas.Receipt{accepted, finished}, "p", schemas.Intent{ID: "i", Pod: pod, Asked: asked}, dropped},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -134,7 +134,7 @@ func TestDescribe(t *testing.T) {
 			"requested from n1 by background-eviction: does not tolerate x",
 		},
 		{
-			"the end of a move whose replacement has no node yet",
+			"the end of a move before its replacement has a node",
 			schemas.Verdict{
 				Outcome: schemas.Settled, Reason: schemas.ReasonReplacementPending, Intent: intent,
 				Settlement: &schemas.Settlement{Replacement: &schemas.PodRef{Namespace: "web", Name: "api-2"}, Seconds: 600},

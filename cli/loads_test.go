@@ -52,7 +52,7 @@ func TestSimulateLoad(t *testing.T) {
 		want          string
 	}{
 		{"one of two pods leaves the busy node", byLoad, "shop b busy LowNodeUtilization evicted"},
-		{"a node whose load is not known is left out", strings.Replace(byLoad, "NodeMetrics, metadata: {name: idle}", "NodeMetrics, metadata: {name: other}", 1), ""},
+		{"a node with an unknown load is left out", strings.Replace(byLoad, "NodeMetrics, metadata: {name: idle}", "NodeMetrics, metadata: {name: other}", 1), ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			out, notes, err := simulated(t, c.objects, nil, "--policy", policy, "--objects", "-", "--now", "2030-01-01T00:00:00Z")

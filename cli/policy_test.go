@@ -74,7 +74,7 @@ func TestPolicyFilesAreChecked(t *testing.T) {
 `, "2 of 2 policy files invalid", 1,
 		},
 		{"without a file there is nothing to check", nil, "", "", "requires at least 1 arg(s), only received 0", 1},
-		{"an output that there is not", []string{"-o", "yaml", "-"}, "", "", `invalid argument "yaml" for "-o, --output" flag: want json`, 1},
+		{"unknown output", []string{"-o", "yaml", "-"}, "", "", `invalid argument "yaml" for "-o, --output" flag: want json`, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			out, err, code := said(t, c.stdin, append([]string{"policy", "check"}, c.arguments...)...)
@@ -92,7 +92,7 @@ func TestExplainInvalidPolicy(t *testing.T) {
 		err       string
 	}{
 		{"a file that is wrong", []string{"testdata/broken.yaml"}, strings.TrimSuffix(brokenProblems, "\n")},
-		{"a file that is not there", []string{"nope.yaml"}, "nope.yaml: cannot be read: no such file or directory"},
+		{"missing file", []string{"nope.yaml"}, "nope.yaml: cannot be read: no such file or directory"},
 		{"two files", []string{"a", "b"}, `accepts 1 arg(s), received 2`},
 		{"no file", nil, "accepts 1 arg(s), received 0"},
 	} {
@@ -149,7 +149,7 @@ profiles:
 			"apiVersion: descheduler/v1alpha2\n" + body, "", 0,
 		},
 		{
-			"not to one that there is not", []string{"--to", "v1", "-"}, older, "",
+			"convert to an unknown version", []string{"--to", "v1", "-"}, older, "",
 			`invalid argument "v1" for "--to" flag: want rehome.dev/v1alpha1, descheduler/v1alpha2`, 1,
 		},
 		{

@@ -195,7 +195,7 @@ stdin[0]: dev.rehome.intents.v1: /data/intents/2/note: got "x", want nothing: th
 			"not when a file cannot be read", []string{"nope.json", "-"}, nameless, "",
 			"nope.json: cannot be read: no such file or directory", 1,
 		},
-		{"an output that there is not", []string{"-o", "table"}, "", "", `invalid argument "table" for "-o, --output" flag: want json`, 1},
+		{"unknown output", []string{"-o", "table"}, "", "", `invalid argument "table" for "-o, --output" flag: want json`, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			out, err, code := said(t, c.stdin, append([]string{"schemas", "validate"}, c.arguments...)...)

@@ -145,7 +145,7 @@ func TestUnreadableObjects(t *testing.T) {
 		{"a broken document", oneNode + "---\na: [\n", "-", "stdin:12: document 3: invalid YAML: did not find expected node content"},
 		{"all of them at once", "a: [\n---\nb: c\n", "-", "stdin:1: document 1: invalid YAML: did not find expected node content\n" +
 			"stdin:3: document 2: not an object: no apiVersion and kind"},
-		{"a file that is not there", "", "nope.yaml", "lstat nope.yaml: no such file or directory"},
+		{"missing file", "", "nope.yaml", "lstat nope.yaml: no such file or directory"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			out, _, err := simulated(t, c.stdin, nil, "--objects", c.file)

@@ -75,7 +75,7 @@ func TestStatus(t *testing.T) {
 		{"without a policy moves are counted by age", busy, nil, nil},
 		{"with a limit over its window", busy, &policy.Limits{Window: time.Minute, PerNode: new(uint(5))}, nil},
 		{"without a limit over a window moves are not counted", busy, &policy.Limits{InFlight: policy.InFlight{Total: new(uint(20))}}, nil},
-		{"with limits beside what they limit", busy, &policy.Limits{
+		{"with the limits of nodes and namespaces", busy, &policy.Limits{
 			Window: time.Hour, PerNode: new(uint(5)), Total: new(uint(50)),
 			InFlight: policy.InFlight{PerNode: new(uint(3)), PerWorkload: new(uint(1)), Total: new(uint(20)), PerNamespace: new(uint(9))},
 		}, nil},

@@ -47,7 +47,7 @@ func TestDeferredUntilOtherVerdict(t *testing.T) {
 		said []said
 		want []status.DeferredPod
 	}{
-		{"nothing was said", nil, []status.DeferredPod{}},
+		{"no messages", nil, []status.DeferredPod{}},
 		{"again and again", []said{{"a", "A", "deferred"}, {"b", "A", "deferred"}, {"a", "A", "deferred"}},
 			[]status.DeferredPod{deferred("a", "A", sec(0), sec(2), 2), deferred("b", "A", sec(1), sec(1), 1)}},
 		{"it was moved by another strategy", []said{{"a", "A", "deferred"}, {"a", "B", "evicted"}}, []status.DeferredPod{}},

@@ -79,7 +79,7 @@ func TestWhenANodeWasTainted(t *testing.T) {
 			[]changes{{tainted("readiness.k8s.io/network", noSchedule, noon()), cordoned}}, time.Time{}},
 		{"when a new node got one later", changes{tainted("a", noSchedule)}, false,
 			[]changes{nil, {tainted("a", noSchedule)}}, minute(2)},
-		{"not by the cordon of a maintenance, whose taint goes later", nil, true,
+		{"not by the cordon of a maintenance", nil, true,
 			[]changes{{maintained}, {tainted(unschedulable, noSchedule)}}, time.Time{}},
 		{"never by the cordon of a maintenance that was there before", changes{maintained}, true,
 			[]changes{{tainted(unschedulable, noSchedule, noon())}}, time.Time{}},
@@ -114,7 +114,7 @@ func TestANodeIsReadyWhenItsConditionSaysSo(t *testing.T) {
 	check(t, "node", got, Node{Name: "c", Ready: true})
 	check(t, "known", known, true)
 	got, known = w.Node("e")
-	check(t, "node that is not known", got, Node{})
+	check(t, "unknown node", got, Node{})
 	check(t, "known", known, false)
 }
 

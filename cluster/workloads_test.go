@@ -25,7 +25,7 @@ func TestWorkloadOfPod(t *testing.T) {
 		{"an owner that is not the controller does not count", []metav1.OwnerReference{bystander}, nil, schemas.ObjectRef{}},
 		{"a pod of a StatefulSet", []metav1.OwnerReference{by("StatefulSet", "db")}, nil, ref("StatefulSet", "db")},
 		{"a pod of an unknown kind", []metav1.OwnerReference{bystander, by("Game", "g")}, nil, ref("Game", "g")},
-		{"a pod of a ReplicaSet that is not known", []metav1.OwnerReference{by("ReplicaSet", "api-1")}, nil,
+		{"a pod of an unknown ReplicaSet", []metav1.OwnerReference{by("ReplicaSet", "api-1")}, nil,
 			ref("ReplicaSet", "api-1")},
 		{"a pod of a ReplicaSet without controller", []metav1.OwnerReference{by("ReplicaSet", "api-1")},
 			[]metav1.Object{replicaSet("api-1", 1)}, ref("ReplicaSet", "api-1")},
@@ -133,7 +133,7 @@ func TestDesiredReplicas(t *testing.T) {
 			Tally{Wanted: 1, Ready: 1}, 1},
 		{"an unknown Deployment wants its existing pods", "ReplicaSet",
 			[]metav1.Object{replicaSet("own", 7, by("Deployment", "api"))}, "api", Tally{Wanted: 3, Ready: 1}, 0},
-		{"a ReplicaSet of its own says it", "ReplicaSet", []metav1.Object{replicaSet("own", 7)}, "own",
+		{"its own ReplicaSet says it", "ReplicaSet", []metav1.Object{replicaSet("own", 7)}, "own",
 			Tally{Wanted: 7, Ready: 1}, 7},
 		{"a StatefulSet says it", "StatefulSet", []metav1.Object{&appsv1.StatefulSet{
 			ObjectMeta: meta("own"), Spec: appsv1.StatefulSetSpec{Replicas: new(int32(0))},
@@ -142,7 +142,7 @@ func TestDesiredReplicas(t *testing.T) {
 			ObjectMeta: meta("own"), Spec: corev1.ReplicationControllerSpec{Replicas: new(int32(4))},
 		}}, "own", Tally{Wanted: 4, Ready: 1}, 4},
 		{"any other workload wants its pods that have not ended", "Job", nil, "own", Tally{Wanted: 3, Ready: 1}, 0},
-		{"one that is not known has nothing", "Job", nil, "else", Tally{}, 0},
+		{"an unknown workload has no pods", "Job", nil, "else", Tally{}, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t)
@@ -252,7 +252,7 @@ func TestOnlyChangesAreReported(t *testing.T) {
 		{"a pod is not ready any more", func() { w.set(pod(unready(""))) }, []string{"workload api"}},
 		{"a ReplicaSet of a Deployment is scaled", func() { w.set(replicaSet("api-1", 2, by("Deployment", "api"))) }, nil},
 		{"a Deployment is scaled", func() { w.set(deployment("api", 2)) }, []string{"workload api"}},
-		{"a Deployment is as it was", func() { w.set(deployment("api", 2)) }, nil},
+		{"an unchanged Deployment", func() { w.set(deployment("api", 2)) }, nil},
 		{"a ReplicaSet lost its Deployment", func() { w.set(replicaSet("api-1", 2)) }, []string{"workload api", "workload api-1"}},
 		{"a pod was let go", func() { w.set(ready("a")) }, []string{"workload api-1"}},
 		{"a pod was adopted", func() { w.set(pod()) }, []string{"workload api-1"}},

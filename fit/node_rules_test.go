@@ -36,7 +36,7 @@ func TestNodes(t *testing.T) {
 	exists := corev1.TolerationOpExists
 	run(t, []ask{
 		{"an empty node takes a pod that asks for nothing", nodes(node("a")), pod("p"), fits()},
-		{"a node that is not known takes nothing", nodes(node("b")), pod("p"), verdict(fit.UnknownNode, "a")},
+		{"an unknown node takes nothing", nodes(node("b")), pod("p"), verdict(fit.UnknownNode, "a")},
 		{"a node that only pods are bound to takes nothing", nodes(pod("q", on("a"))), pod("p"), verdict(fit.UnknownNode, "a")},
 		{"a cordoned node takes nothing", nodes(node("a", cordoned)), pod("p"), verdict(fit.Cordoned, "")},
 		{
@@ -150,7 +150,7 @@ func TestResources(t *testing.T) {
 		{"an init container may need more than the rest", nodes(node("a")), pod("p", requests("cpu", "1"), initContainer(false, "cpu", "5")), cpu},
 		{"but not in addition", nodes(node("a")), pod("p", requests("cpu", "2"), initContainer(false, "cpu", "4")), fits()},
 		{"a sidecar needs it in addition", nodes(node("a")), pod("p", requests("cpu", "2"), initContainer(true, "cpu", "3")), cpu},
-		{"a later init container runs beside the sidecar", nodes(node("a")), pod("p", initContainer(true, "cpu", "2"), initContainer(false, "cpu", "3")), cpu},
+		{"a later init container runs next to the sidecar", nodes(node("a")), pod("p", initContainer(true, "cpu", "2"), initContainer(false, "cpu", "3")), cpu},
 		{"an earlier one does not", nodes(node("a")), pod("p", initContainer(false, "cpu", "3"), initContainer(true, "cpu", "2")), fits()},
 		{"overhead comes on top", nodes(node("a")), pod("p", requests("cpu", "4"), overhead("cpu", "1m")), cpu},
 		{"the request of the pod replaces the sum", nodes(node("a")), pod("p", requests("cpu", "1"), podLevel("cpu", "5")), cpu},

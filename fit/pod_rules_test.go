@@ -196,7 +196,7 @@ func TestRoomThatTheSchedulerNominated(t *testing.T) {
 			threeZones(nominated(1), pod("q", on("b"))), pod("p", podLabel("app", "db")), fits(),
 		},
 		{
-			"but not for a pod with affinities of its own",
+			"but not for a pod with its own affinities",
 			threeZones(nominated(1)), pod("p", podLabel("app", "db"), apart(term(hostname, "none"))), verdict(fit.ExistingAntiAffinity, hostname),
 		},
 		{

@@ -174,7 +174,7 @@ func (q *Question) on(h *host, jointly bool) Verdict {
 func neededFeatures(pod *corev1.Pod) []string {
 	framework := nodedeclaredfeatures.DefaultFramework
 	info := nodedeclaredfeatures.PodInfo{Spec: &pod.Spec}
-	// The version would drop features that all supported kubelets have; so far that is none.
+	// The version would drop features that all supported kubelets have; so far there is no such feature.
 	needed, err := framework.InferForPodScheduling(&info, version.MajorMinor(1, 36))
 	if err != nil || needed.IsEmpty() {
 		return nil

@@ -11,7 +11,7 @@ func TestTheRateOfANamespaceIsReadOverThatOfAll(t *testing.T) {
 		want       Rate
 	}{
 		{"none by default", "rate: {burst: 3}", Rate{EvictionsPerSecond: 10, Burst: 3}},
-		{"null is none", "rate: {perNamespace: null}", DefaultRate()},
+		{"null means no rate", "rate: {perNamespace: null}", DefaultRate()},
 		{"both parts", "rate: {perNamespace: {evictionsPerSecond: 0.5, burst: 1}}",
 			Rate{EvictionsPerSecond: 10, Burst: 10, PerNamespace: &NamespaceRate{EvictionsPerSecond: 0.5, Burst: 1}}},
 		{"a part keeps the default of the rest, whatever the rate of all is",

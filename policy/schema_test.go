@@ -387,7 +387,7 @@ func beyond() map[string][]string {
 			"metrics-asked-for-in-both-ways", "preset-and-profile-of-one-name", "preset-without-prometheus",
 			"presets-that-change-nothing", "presets-that-conflict", "presets-that-conflict-by-older-names",
 		},
-		"a syntax of its own":     {"customized-query-empty", "node-selector", "node-selector-syntax", "prometheus-url"},
+		"its own syntax":          {"customized-query-empty", "node-selector", "node-selector-syntax", "prometheus-url"},
 		"how long a duration is":  {"requests-too-long", "window-too-long"},
 		"the names of namespaces": {"customized-namespaces-protected", "namespace-patterns-under-the-peers-version"},
 		"a check of a strategy":   {"constraints-unknown", "evictable-namespaces-included", "thresholds-missing"},

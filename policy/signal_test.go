@@ -81,9 +81,9 @@ func TestAPolicyChoosesTheSignals(t *testing.T) {
 		pod           *corev1.Pod
 		want          []schemas.Protection
 	}{
-		{"none of its own", "{}", marked, karpenter},
+		{"the default", "{}", marked, karpenter},
 		{"one less", "{" + disabled + "}", marked, nil},
-		{"one less, which has two entries", "{" + disabled + "}", timed, nil},
+		{"one less, with two entries", "{" + disabled + "}", timed, nil},
 		{"one more", "{" + extra + "}", marked, append(karpenter, stay...)},
 		{"another one", "{" + disabled + ", " + extra + "}", marked, stay},
 	} {

@@ -209,7 +209,7 @@ func TestNewPolicyIsEvaluatedCompletely(t *testing.T) {
 					"a pod that is not due any more is evaluated, for its move may have to be withdrawn",
 					with("", podsStrategy(10*time.Hour)), []string{"pods web/old"},
 				},
-				{"a pod that was not due and is not due is left alone", with("", podsStrategy(20*time.Hour)), nil},
+				{"a pod that is not due is left alone", with("", podsStrategy(20*time.Hour)), nil},
 				{"without a strategy there is nothing to evaluate", with(""), nil},
 				{
 					"nodes that are not looked at any more are evaluated, for moves may have to be withdrawn",

@@ -69,7 +69,7 @@ func TestAReturnHoldsTheNodeItCameBackTo(t *testing.T) {
 		opened []bool
 		want   entries
 	}{
-		{"a replacement on another node is none", patience(), func(l *WorkloadBreaker) []bool {
+		{"a replacement on another node is no return", patience(), func(l *WorkloadBreaker) []bool {
 			l.Moved(on("a"), nil, 0, at(0))
 			return []bool{l.Landed(BreakerKey{"web", "S", "b"}, "a", nil, at(1))}
 		}, []bool{false}, entries{entry(on("a"), BreakerRecord{Away: true, Last: at(0)}, time.Time{})}},

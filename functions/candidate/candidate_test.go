@@ -18,7 +18,7 @@ func TestMovable(t *testing.T) {
 	}{
 		{"running", test.Phase(corev1.PodRunning), true, false},
 		{"pending", test.Phase(corev1.PodPending), true, false},
-		{"in a phase that is not known", test.Phase(corev1.PodUnknown), true, false},
+		{"in an unknown phase", test.Phase(corev1.PodUnknown), true, false},
 		{"succeeded", test.Phase(corev1.PodSucceeded), false, true},
 		{"failed", test.Phase(corev1.PodFailed), false, true},
 		{"being deleted", test.Terminating(), false, true},

@@ -160,7 +160,7 @@ func TestDecideConditions(t *testing.T) {
 		{"a condition from the future waits until it is there", in(Condition{MinTimeSinceLastTransitionSeconds: new(uint(0))}),
 			test.Single(since(-time.Second, corev1.PodReady, corev1.ConditionFalse, "")), nil},
 		{"for centuries", in(Condition{MinTimeSinceLastTransitionSeconds: new(uint(math.MaxUint))}), test.Single(notReady), nil},
-		{"for a time that is not known", in(Condition{MinTimeSinceLastTransitionSeconds: new(uint(0))}), test.Single(always(corev1.PodReady, corev1.ConditionFalse)), nil},
+		{"for an unknown time", in(Condition{MinTimeSinceLastTransitionSeconds: new(uint(0))}), test.Single(always(corev1.PodReady, corev1.ConditionFalse)), nil},
 		{"no matter when", in(Condition{Type: "Ready"}), test.Single(always(corev1.PodReady, corev1.ConditionFalse)), test.Moves("condition Ready is False")},
 
 		{"and old enough", Args{Conditions: []Condition{{Type: "Ready"}}, MaxPodLifeTimeSeconds: new(uint(3600))}, test.Single(notReady),

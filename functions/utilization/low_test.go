@@ -389,7 +389,7 @@ func TestLowNodeUtilizationValidate(t *testing.T) {
 		{"no source", metrics(utilization.MetricsUtilization{}), []string{"metricsUtilization.source: is missing; want KubernetesMetrics or Prometheus"}},
 		{"no source but a query", metrics(utilization.MetricsUtilization{Prometheus: &utilization.Prometheus{Query: "a"}}),
 			[]string{"metricsUtilization.source: is missing; want KubernetesMetrics or Prometheus"}},
-		{"a source that is none", metrics(utilization.MetricsUtilization{Source: "prometheus"}),
+		{"invalid source", metrics(utilization.MetricsUtilization{Source: "prometheus"}),
 			[]string{`metricsUtilization.source: is not known, got "prometheus"; want KubernetesMetrics or Prometheus`}},
 		{"a source in both words", metrics(utilization.MetricsUtilization{MetricsServer: true, Source: policy.LoadKubernetes}),
 			[]string{"metricsUtilization.metricsServer: cannot be used together with source; keep source"}},

@@ -56,7 +56,7 @@ func TestStepsAndTheAPIServer(t *testing.T) {
 		{"a node that was uncordoned is cordoned again", testUncordoned},
 		{"the mark of a maintenance that holds the node is not replaced", testHeld},
 		{"the mark of one that gives the node back goes over", testGoesOver},
-		{"a mark whose name no maintenance can have holds nothing", testNoName},
+		{"a mark with an impossible name holds nothing", testNoName},
 		{"the holder of a node is read only before a cordon", testAsked},
 		{"a recreated or deleted node is not touched", testNodeMadeAnew},
 		{"a step that is refused keeps no other from being done, and is the one to be tried again", testRefused},

@@ -157,11 +157,11 @@ func TestInvalidSpec(t *testing.T) {
 			[]Problem{{"EmptySelector", "spec.nodes.selector", "is empty, which would be every node; want at least one label"}}},
 		{"a selector that cannot be read", v1alpha1.NodeMaintenanceSpec{Nodes: v1alpha1.NodeSet{Selector: broken()}},
 			[]Problem{{"InvalidSelector", "spec.nodes.selector", `"Near" is not a valid label selector operator`}}},
-		{"a step whose selectors cannot be read", steps(v1alpha1.DrainStep{Pods: broken(), Namespaces: broken()}), []Problem{
+		{"a step with invalid selectors", steps(v1alpha1.DrainStep{Pods: broken(), Namespaces: broken()}), []Problem{
 			{"InvalidSelector", "spec.plan[0].pods", `"Near" is not a valid label selector operator`},
 			{"InvalidSelector", "spec.plan[0].namespaces", `"Near" is not a valid label selector operator`},
 		}},
-		{"a time zone that is not known", v1alpha1.NodeMaintenanceSpec{Nodes: web, Window: &v1alpha1.Window{Schedule: &v1alpha1.Schedule{
+		{"unknown time zone", v1alpha1.NodeMaintenanceSpec{Nodes: web, Window: &v1alpha1.Window{Schedule: &v1alpha1.Schedule{
 			Cron: "0 0 * * *", TimeZone: "Mars", Duration: metav1.Duration{Duration: time.Hour},
 		}}}, []Problem{{"InvalidTimeZone", "spec.window.schedule.timeZone", `"Mars" is not known; want an IANA name such as Europe/Berlin`}}},
 		{"the same step twice", steps(v1alpha1.DrainStep{Pods: matching("a", "b")}, v1alpha1.DrainStep{Pods: matching("a", "b")}), contradiction("1", "0")},

@@ -280,7 +280,7 @@ func TestNodesBeginInTheirOrder(t *testing.T) {
 		{"of the same age the first by name", scene(another("disks", "10:00", v1alpha1.Cordon, "a", ""), with("a", v1alpha1.Waiting)),
 			[]string{"a Waiting: maintenance disks is older and works on it first"}},
 		{"not one that is refused", scene(another("disks", "09:00", v1alpha1.Drain, "a", v1alpha1.Waiting), refused, with("a", v1alpha1.Waiting)), []string{"a Claimed"}},
-		{"not one whose window is over", scene(another("disks", "09:00", v1alpha1.Drain, "a", v1alpha1.Waiting), windowOver, with("a", v1alpha1.Waiting)), []string{"a Claimed"}},
+		{"not after the end of its window", scene(another("disks", "09:00", v1alpha1.Drain, "a", v1alpha1.Waiting), windowOver, with("a", v1alpha1.Waiting)), []string{"a Claimed"}},
 		{"unless it has the node", scene(another("disks", "09:00", v1alpha1.Drain, "a", v1alpha1.Draining), refused, with("a", v1alpha1.Waiting)),
 			[]string{"a Waiting: maintenance disks works on it"}},
 		{"not one that is only announced", scene(another("disks", "09:00", v1alpha1.Idle, "a", v1alpha1.Waiting), with("a", v1alpha1.Waiting)), []string{"a Claimed"}},
@@ -349,7 +349,7 @@ func TestANodeGoesOverFromOneMaintenanceToTheNext(t *testing.T) {
 		scope Facts
 		want  []string
 	}{
-		{"the mark is replaced, as it was before", scene(another("disks", "09:00", v1alpha1.Complete, "a", v1alpha1.Returning), with("a", v1alpha1.Claimed, cordonedBy("disks"))),
+		{"the mark is written again", scene(another("disks", "09:00", v1alpha1.Complete, "a", v1alpha1.Returning), with("a", v1alpha1.Claimed, cordonedBy("disks"))),
 			[]string{"a Claimed" + working, "cordon a", "finalizer"}},
 		{"and its previous state is kept", scene(another("disks", "09:00", v1alpha1.Complete, "a", v1alpha1.Returning),
 			with("a", v1alpha1.Claimed, cordonedBy("disks"), nodeIs(func(n *NodeFacts) { n.Mark.CordonedBefore = true }))),

@@ -16,6 +16,6 @@ func TestEveryKindOfDeltaHasWords(t *testing.T) {
 		seen[words] = kind
 	}
 	if got, want := change("claim.resized"), "the resized of a claim changes"; got != want {
-		t.Errorf("a kind that is not known is %q, want %q", got, want)
+		t.Errorf("unknown kind is %q, want %q", got, want)
 	}
 }

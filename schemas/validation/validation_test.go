@@ -65,7 +65,7 @@ func TestProblems(t *testing.T) {
 	}{
 		{"a value of another type", "verdict", `"outcome": "evicted"`, `"outcome": 3`, published,
 			validation.Problems{problem("/data/outcome", "3", "a string")}},
-		{"a value that is not known", "verdict", `"outcome": "evicted"`, `"outcome": "vanished"`, closed,
+		{"unknown value", "verdict", `"outcome": "evicted"`, `"outcome": "vanished"`, closed,
 			validation.Problems{problem("/data/outcome", `"vanished"`, outcomes)}},
 		{"a reason, by its outcome", "verdict-restarted", `"reason": "RestartAccepted"`, `"reason": "Whim"`, closed,
 			validation.Problems{problem("/data/reason", `"Whim"`, "one of RestartAccepted, SurgeAccepted")}},
@@ -76,7 +76,7 @@ func TestProblems(t *testing.T) {
 				problem("/data/object/name", `""`, "a string that is not empty"),
 				problem("/data/object/namespace", `""`, "a string that is not empty"),
 			}},
-		{"a field that is not known", "delta", `"kind": "Node",`, `"kind": "Node", "a/b~c": {"n": 1.50},`, closed,
+		{"unknown field", "delta", `"kind": "Node",`, `"kind": "Node", "a/b~c": {"n": 1.50},`, closed,
 			validation.Problems{problem("/data/object/a~1b~0c", `{"n":1.50}`, nothing)}},
 		{"a field that is not sent yet", "verdict", `"method":`, `"settlement": {"seconds": 1}, "method":`, closed,
 			validation.Problems{problem("/data/settlement", `{"seconds":1}`, nothing)}},

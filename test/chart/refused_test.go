@@ -26,7 +26,7 @@ func TestContradictoryValues(t *testing.T) {
 			"nats: want enabled for servers of this release, or url for external servers; got both, url tls://nats:4222"},
 		"NATS for a CronJob": {"kind=CronJob,nats.enabled=true",
 			"nats: kind CronJob has no bus; want neither nats.enabled nor nats.url"},
-		"an address that is none": {"nats.url=nats:4222",
+		"invalid address": {"nats.url=nats:4222",
 			`nats.url: want addresses such as tls://nats.nats.svc:4222, got "nats:4222"`},
 		"own servers with credentials of others": {"nats.enabled=true,nats.login=creds",
 			"nats.login, nats.ca and nats.clientCertificate: only for external servers; " +
@@ -52,11 +52,11 @@ func TestContradictoryValues(t *testing.T) {
 			"knative.strategies: want the strategies for Knative, such as [RemoveDuplicates], got none"},
 		"Knative for a Job": {"kind=Job,knative.enabled=true,knative.strategies={PodLifeTime}",
 			"knative.enabled: kind Job calls no external functions; want kind Deployment"},
-		"a strategy that there is not, for Knative": {"knative.enabled=true,knative.strategies={Request}",
+		"unknown strategy for Knative": {"knative.enabled=true,knative.strategies={Request}",
 			"knative.strategies: want some of RemovePodsViolatingNodeTaints, RemovePodsHavingTooManyRestarts, PodLifeTime, " +
 				"RemoveFailedPods, RemoveDuplicates, RemovePodsViolatingInterPodAntiAffinity, RemovePodsViolatingNodeAffinity, " +
 				"RemovePodsViolatingTopologySpreadConstraint, LowNodeUtilization, HighNodeUtilization, got Request"},
-		"a strategy that there is not": {"mode=distributed,nats.enabled=true,functions.strategies={Sort}",
+		"unknown strategy": {"mode=distributed,nats.enabled=true,functions.strategies={Sort}",
 			"functions.strategies: want some of RemovePodsViolatingNodeTaints, RemovePodsHavingTooManyRestarts, PodLifeTime, " +
 				"RemoveFailedPods, RemoveDuplicates, RemovePodsViolatingInterPodAntiAffinity, RemovePodsViolatingNodeAffinity, " +
 				"RemovePodsViolatingTopologySpreadConstraint, LowNodeUtilization, HighNodeUtilization, Request, got Sort"},
@@ -111,7 +111,7 @@ func TestContradictoryValues(t *testing.T) {
 				"Rehome would move nothing, because the chart does not add its default policy to yours"},
 		"a template that makes no YAML": {`{"deschedulerPolicy":{"profiles":[],"nodeSelector":"{{ printf \"%c\" 39 }}"}}`,
 			"deschedulerPolicy: it is no YAML any more after tpl: error converting YAML to JSON: yaml: line 2: found unexpected end of stream"},
-		"newer keys beside an old policy": {`{"deschedulerPolicyAPIVersion":"descheduler/v1alpha1","deschedulerPolicy":{"strategies":{}},` +
+		"newer keys in an old policy": {`{"deschedulerPolicyAPIVersion":"descheduler/v1alpha1","deschedulerPolicy":{"strategies":{}},` +
 			`"policyAdditions":{"rate":{"burst":1}}}`,
 			"policyAdditions and knative: want deschedulerPolicyAPIVersion descheduler/v1alpha2 or rehome.dev/v1alpha1, " +
 				"got descheduler/v1alpha1; rehome policy convert writes the policy in a newer version"},

@@ -78,7 +78,7 @@ func TestNodesAndPlanAreImmutable(t *testing.T) {
 		{"the order of the steps does not change", with("plan: [{priority: 1}, {}]"), with("plan: [{}, {priority: 1}]"), plan},
 		{"a plan is not added", with("stage: Idle"), with("plan: [{}]"), plan},
 		{"a plan is not taken away", with("plan: [{}]"), with("stage: Idle"), plan},
-		{"an empty plan is none", with("plan: []"), with("stage: Idle"), nil},
+		{"an empty plan is invalid", with("plan: []"), with("stage: Idle"), nil},
 		{"none is an empty plan", with("stage: Idle"), with("plan: []"), nil},
 		{"everything else may change", with("stage: Idle"), "{nodes: {names: [worker-1]}, reason: r, window: {end: '2027-01-01T00:00:00Z'}, " +
 			"atOnce: 2, topology: zone, deadline: 1h, onDeadline: Release, gates: [{name: a, query: up}], force: [SingleNode]}", nil},

@@ -267,7 +267,7 @@ func TestPodSecurityAndQuota(t *testing.T) {
 	before := everything(t)
 	install(t, ways[0])
 	for name, c := range map[string]struct{ pod, want string }{
-		"a privileged pod beside Rehome":       {badPod, `violates PodSecurity "restricted:latest"`},
+		"a privileged pod next to Rehome":      {badPod, `violates PodSecurity "restricted:latest"`},
 		"a critical pod where no quota has it": {criticalPod, "insufficient quota to match these scopes"},
 	} {
 		file := filepath.Join(t.TempDir(), "pod.json")

@@ -23,7 +23,7 @@ type desk struct {
 	ran         []string
 }
 
-// newDesk is a folder with a policy, and a rehome that knows a cluster that is not there.
+// newDesk is a folder with a policy, and a rehome with the kubeconfig of a missing cluster.
 func newDesk(t *testing.T) *desk {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "rehome") //nolint:usetesting // t.TempDir is too long a path for a socket

@@ -64,7 +64,7 @@ func anchors(page string) []string {
 	return names
 }
 
-// dangling lists the links of the page that lead to a file or a heading that is not there. Links to other places are not
+// dangling lists the links of the page to missing files and headings. Links to other places are not
 // followed: a test does not use the network.
 func dangling(files fs.FS, page, text string) []string {
 	var found []string

@@ -234,7 +234,7 @@ func TestAWrongPolicyIsRefusedWithALineForEachError(t *testing.T) {
 				"policy.yaml:4: rate.evictionsPerSecond: want a number, got the text \"fast\"\n",
 		},
 		{
-			"a strategy that there is not", head + "profiles:\n- name: a\n  plugins:\n    deschedule:\n      enabled: [RemoveEverything]\n",
+			"unknown strategy", head + "profiles:\n- name: a\n  plugins:\n    deschedule:\n      enabled: [RemoveEverything]\n",
 			"policy.yaml:7: profiles[0].plugins.deschedule.enabled[0]: is not a plugin of this version of Rehome, " +
 				"got \"RemoveEverything\"; known here: DefaultEvictor, HighNodeUtilization, LowNodeUtilization, PodLifeTime, RemoveDuplicates, " +
 				"RemoveFailedPods, RemovePodsHavingTooManyRestarts, RemovePodsViolatingInterPodAntiAffinity, RemovePodsViolatingNodeAffinity, " +
@@ -282,33 +282,33 @@ func TestInvalidCommandLines(t *testing.T) {
 	}{
 		{"no policy", []string{"run"}, nil, "no policy: name a file with --policy or REHOME_POLICY"},
 		{
-			"a policy that is not there", []string{"watcher", "--policy", "nowhere.yaml"}, nil,
+			"missing policy", []string{"watcher", "--policy", "nowhere.yaml"}, nil,
 			"policy: open nowhere.yaml: no such file or directory",
 		},
 		{"an unknown flag", []string{"run", "--pollicy", policy}, nil, "unknown flag: --pollicy"},
 		{"an unknown command", []string{"ran"}, nil, "unknown command \"ran\" for \"rehome\"\n\nDid you mean this?\n\tdrain\n\trun\n"},
-		{"a duration that is none", run, []string{"REHOME_RESYNC=soon"}, `REHOME_RESYNC: want a duration such as 90s or 1h, got "soon"`},
-		{"a number that is none", run, []string{"REHOME_PARALLEL=many"}, `REHOME_PARALLEL: want a whole number, got "many"`},
-		{"a switch that is none", run, []string{"REHOME_DRY_RUN=maybe"}, `REHOME_DRY_RUN: want true or false, got "maybe"`},
-		{"a level that is none", run, []string{"REHOME_LOG_LEVEL=LOUD"}, `REHOME_LOG_LEVEL: want DEBUG, INFO, WARN, or ERROR, got "LOUD"`},
+		{"invalid duration", run, []string{"REHOME_RESYNC=soon"}, `REHOME_RESYNC: want a duration such as 90s or 1h, got "soon"`},
+		{"invalid number", run, []string{"REHOME_PARALLEL=many"}, `REHOME_PARALLEL: want a whole number, got "many"`},
+		{"invalid switch", run, []string{"REHOME_DRY_RUN=maybe"}, `REHOME_DRY_RUN: want true or false, got "maybe"`},
+		{"invalid level", run, []string{"REHOME_LOG_LEVEL=LOUD"}, `REHOME_LOG_LEVEL: want DEBUG, INFO, WARN, or ERROR, got "LOUD"`},
 		{"a lease too short", run, []string{"REHOME_LEASE_DURATION=1s"}, "REHOME_LEASE_DURATION: want at least 3s, got 1s"},
 		{"two copies", run, []string{"REHOME_NATS_REPLICAS=2"}, "REHOME_NATS_REPLICAS: want 1, 3 or 5, got 2"},
-		{"a format that there is not", run, []string{"REHOME_LOG_FORMAT=xml"}, `REHOME_LOG_FORMAT: want text or json, got "xml"`},
+		{"unknown format", run, []string{"REHOME_LOG_FORMAT=xml"}, `REHOME_LOG_FORMAT: want text or json, got "xml"`},
 		{"a name of the cluster with a space", run, []string{"REHOME_CLUSTER=a b"}, `REHOME_CLUSTER: want a name that can stand in a URI, got "a b"`},
-		{"a kubeconfig that is not there", run, []string{"REHOME_KUBECONFIG=nowhere"}, "no cluster to connect to: stat nowhere: no such file or directory"},
+		{"missing kubeconfig", run, []string{"REHOME_KUBECONFIG=nowhere"}, "no cluster to connect to: stat nowhere: no such file or directory"},
 		{"a store that is a file", run, []string{"REHOME_STORE_DIR=" + file}, "REHOME_STORE_DIR: mkdir " + file + ": not a directory"},
 		{
-			"a credentials file that is not there", run, []string{"REHOME_NATS_URL=nats://127.0.0.1:1", "REHOME_NATS_CREDS_FILE=nowhere"},
+			"missing credentials file", run, []string{"REHOME_NATS_URL=nats://127.0.0.1:1", "REHOME_NATS_CREDS_FILE=nowhere"},
 			"bus nats://127.0.0.1:1: credentials: open nowhere: no such file or directory",
 		},
-		{"an address that is none", run, []string{"REHOME_HTTP_ADDRESS=here"}, "REHOME_HTTP_ADDRESS: cannot listen on here: listen tcp: address here: missing port in address"},
+		{"invalid address", run, []string{"REHOME_HTTP_ADDRESS=here"}, "REHOME_HTTP_ADDRESS: cannot listen on here: listen tcp: address here: missing port in address"},
 		{
 			"an address that is taken", run, []string{"REHOME_HTTP_ADDRESS=" + taken.Addr().String()},
 			"REHOME_HTTP_ADDRESS: cannot listen on " + taken.Addr().String() + ": listen tcp " + taken.Addr().String() +
 				": bind: address already in use",
 		},
 		{
-			"a strategy that there is not", []string{"functions", "RemoveEverything"}, nil,
+			"unknown strategy", []string{"functions", "RemoveEverything"}, nil,
 			"no strategy \"RemoveEverything\"; there are: " +
 				"[RemovePodsViolatingNodeTaints RemovePodsHavingTooManyRestarts PodLifeTime RemoveFailedPods " +
 				"RemoveDuplicates RemovePodsViolatingInterPodAntiAffinity RemovePodsViolatingNodeAffinity " +

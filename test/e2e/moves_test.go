@@ -29,7 +29,7 @@ func TestChangeMovesMisplacedPods(t *testing.T) {
 	}{
 		{"surplus replicas move to a node that is uncordoned or joins, no more than an even spread needs", duplicatesSpread},
 		{"as few pods as possible move into a zone that joins, and are spread within the skew", zonesAreFilled},
-		{"a pod moves away from another that got the label which it must not be beside", neighbourIsAvoided},
+		{"a pod moves away from a pod with a forbidden label", neighbourIsAvoided},
 		{"pods that no node is labelled for stay until one is, and move there", requiredNodeAppears},
 		{"pods move to a node that they prefer when it joins, and stay there", preferredNodeJoins},
 		{"a full node loses pods to one that joins until it is below the target, and no more", fullNodeIsRelieved},

@@ -191,7 +191,7 @@ func askedInEveryWay(t *testing.T) {
 	s.evictedOnce(all)
 	unknown := a.move("unknown", schemas.Target{Node: "nowhere"})
 	if got := a.receipt(unknown, schemas.RequestRejected).Reason; got != schemas.ReceiptUnknownTarget {
-		t.Errorf("a node that is not there: rejected as %s, want UnknownTarget", got)
+		t.Errorf("missing node: rejected as %s, want UnknownTarget", got)
 	}
 }
 

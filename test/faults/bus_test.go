@@ -231,7 +231,7 @@ func (r *run) readLedger(ctx context.Context, known map[types.UID]bool) error {
 	}
 	ledger, _ := actuator.ReadLedger(entries)
 	for _, m := range ledger.Moves {
-		known[m.Pod.UID] = true
+		known[m.Pod.UID] = m.Moved.IsZero()
 	}
 	return nil
 }

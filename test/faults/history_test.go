@@ -47,7 +47,7 @@ type history struct {
 // loss is a time whose messages and ledger records restoring the bus removed.
 type loss struct {
 	interval
-	known map[types.UID]bool // pods with a move in the restored ledger
+	known map[types.UID]bool // pods with a move in the restored ledger; true: the API server had not accepted it yet
 }
 
 // subject identifies a wanted move. Intents of several messages can have the same one.
@@ -351,11 +351,31 @@ func (h *history) hiddenBetween(from, to time.Time) bool {
 // excuse reports whether restoring the bus removed the messages of a time, and the ledger record of a pod, and counts that. The
 // in-flight records are lost with the bus (docs/architecture.md, "Where state lives"): a leader cannot know what they had.
 func (h *history) excuse(at time.Time, pod types.UID) bool {
-	lost := slices.ContainsFunc(h.losses, func(l loss) bool { return l.overlaps(at, at) && !l.known[pod] })
+	lost := slices.ContainsFunc(h.losses, func(l loss) bool { return l.overlaps(at, at) && !l.has(pod) })
 	if lost {
 		h.excused++
 	}
 	return lost
+}
+
+// has reports whether the restored ledger has a move of the pod.
+func (l loss) has(pod types.UID) bool {
+	_, has := l.known[pod]
+	return has
+}
+
+// reportedAgain reports whether restoring the bus between two verdicts on the eviction of a pod removed the first one, and brought
+// back the record of a move of the pod that the API server had not accepted yet. The leader then finds the record and no pod, so it
+// must report the move on the restored bus, where it is the only verdict.
+func (h *history) reportedAgain(first, second verdict) bool {
+	again := slices.ContainsFunc(h.losses, func(l loss) bool {
+		return l.overlaps(first.at, first.at) && second.at.After(l.to) && l.known[first.Intent.Pod.UID] &&
+			strings.Contains(second.Message, "the answer was lost")
+	})
+	if again {
+		h.excused++
+	}
+	return again
 }
 
 // overlaps reports whether an interval includes any time between two times.

@@ -233,11 +233,20 @@ func (h *history) doubled() (lines []string) {
 			}
 		}
 	}
-	reported, accepted := map[types.UID]int{}, map[types.UID]int{}
+	evicted := map[types.UID][]verdict{}
 	for _, list := range h.verdicts {
 		for _, v := range list {
-			if v.Outcome == schemas.Evicted {
-				reported[v.Intent.Pod.UID]++
+			if uid := v.Intent.Pod.UID; v.Outcome == schemas.Evicted {
+				evicted[uid] = append(evicted[uid], v)
+			}
+		}
+	}
+	reported, accepted := map[types.UID]int{}, map[types.UID]int{}
+	for uid, list := range evicted {
+		slices.SortFunc(list, func(a, b verdict) int { return a.at.Compare(b.at) })
+		for i, v := range list {
+			if i == 0 || !h.reportedAgain(list[i-1], v) {
+				reported[uid]++
 			}
 		}
 	}

@@ -364,8 +364,8 @@ func TestInvalidComposeFileIsFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ name, from, to, want string }{
-		{"a key that there is not", "read_only: true\n", "readonly: true\n", "readonly"},
-		{"a service that there is not", "setup: { condition", "setups: { condition", "setups"},
+		{"unknown key", "read_only: true\n", "readonly: true\n", "readonly"},
+		{"unknown service", "setup: { condition", "setups: { condition", "setups"},
 	} {
 		file := filepath.Join(t.TempDir(), "docker-compose.yaml")
 		if err := os.WriteFile(file, []byte(strings.Replace(string(text), c.from, c.to, 1)), 0o600); err != nil {

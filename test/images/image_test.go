@@ -320,7 +320,7 @@ func TestImageBase(t *testing.T) {
 	}
 	none := imageArguments(repository(t), out, "BASE=127.0.0.1:1/none:v1", "PLATFORMS="+platform)
 	if _, err := runMake(repository(t), none...); err == nil || !strings.Contains(err.Error(), "base 127.0.0.1:1/none:v1 for "+platform) {
-		t.Errorf("on a base that is not there: %v", err)
+		t.Errorf("on a missing base: %v", err)
 	}
 	labels := decode[imageConfig](t, blob(t, filepath.Join(out, "layout"), got[platform].Config.Digest)).Config.Labels
 	if labels["org.opencontainers.image.base.name"] != base || !strings.HasPrefix(labels["org.opencontainers.image.base.digest"], "sha256:") {

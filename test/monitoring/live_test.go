@@ -49,7 +49,7 @@ func TestLiveRun(t *testing.T) {
 	t.Run("each list of the dashboard has something to choose", func(t *testing.T) { listsChoose(t, p, ended) })
 	t.Run("the dashboard counts the pods that were moved", func(t *testing.T) { movedIsCounted(t, p, ended) })
 	t.Run("namespaces of the pods", func(t *testing.T) { namespacesAreThoseOfPods(t, p, ended) })
-	t.Run("the alerts are near whose trouble is there, and no others", func(t *testing.T) { alertsComeNear(t, p, troubled) })
+	t.Run("only the expected alerts are close to firing", func(t *testing.T) { alertsComeNear(t, p, troubled) })
 	t.Run("each alert asks for metrics and labels that there are", func(t *testing.T) { alertsAskForWhatThereIs(t, p, ended) })
 	t.Run("the page about metrics lists all of them and no others", func(t *testing.T) { found.areThoseOfThePage(t) })
 }

@@ -49,7 +49,7 @@ func TestEvictionsThatAWebhookTookOver(t *testing.T) {
 		{"a recreated pod is not the moved one", testPodMadeAnew},
 		{"a move that does not begin is given up", testNobodyBegins},
 		{"a move that takes too long is given up", testTooLong},
-		{"a move whose annotation is removed is given up", testAnnotationTakenAway},
+		{"a move without its annotation is given up", testAnnotationTakenAway},
 		{"a pod without the opt-in annotation is given up", testMarkTakenAway},
 		{"an API server that does not answer settles nothing", testNoAnswer},
 	} {

@@ -56,7 +56,7 @@ func TestBlockersAreTheBudgetsThatAllowNothingNow(t *testing.T) {
 		refs    []schemas.ObjectRef
 		message string
 	}{
-		{"a budget whose pods are all needed holds",
+		{"a budget that needs all pods holds",
 			[]policyv1.PodDisruptionBudget{budget("api", all, status(2, 0, 3, 3)), budget("free", all, status(2, 1, 3, 2))},
 			[]schemas.ObjectRef{ref("api")}, "poddisruptionbudget web/api: 3 of 3 healthy pods needed"},
 		{"a budget with too few healthy pods says how many it has",

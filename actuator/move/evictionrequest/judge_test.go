@@ -90,7 +90,7 @@ func TestPodsThatTheAPIDoesNotServeAreUnfit(t *testing.T) {
 		want string
 	}{
 		{"a pod of a ReplicaSet", &corev1.Pod{ObjectMeta: owner("apps/v1", "ReplicaSet")}, ""},
-		{"a pod of its own", &corev1.Pod{}, ""},
+		{"a pod without an owner", &corev1.Pod{}, ""},
 		{"a pod of a DaemonSet", &corev1.Pod{ObjectMeta: owner("apps/v1", "DaemonSet")},
 			"a pod of a DaemonSet: no responder would answer"},
 		{"a mirror pod", &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "1"}}},

@@ -115,7 +115,7 @@ func TestARolloutRestartIsFollowed(t *testing.T) {
 	}{
 		{"the controller has not seen it", func(*situated) {}, outline{}},
 		{"a condition of before is not believed until it has", failed, outline{}},
-		{"the new pod is not there", func(m *situated) { m.seen(1, 0, 1) },
+		{"the new pod is missing", func(m *situated) { m.seen(1, 0, 1) },
 			outline{}},
 		{"the pod goes, and its replacement is not available", func(m *situated) { m.leaving(); m.seen(1, 1, 0) },
 			outline{}},
@@ -299,7 +299,7 @@ func TestMoveTimeout(t *testing.T) {
 		{"the progress deadline and a moment", restart, func(*candidate) {}, 630 * time.Second},
 		{"the deadline of each replica", restart, func(c *candidate) { c.Deployment = aDeployment(3) }, 1830 * time.Second},
 		{"of a surge once", surge, func(c *candidate) { c.Deployment = aDeployment(3) }, 600 * time.Second},
-		{"the default of a Deployment that has none", surge, func(c *candidate) {
+		{"the default without a deadline", surge, func(c *candidate) {
 			c.Deployment.Spec.ProgressDeadlineSeconds = nil
 		}, 600 * time.Second},
 		{"a day for no deadline", surge, func(c *candidate) {

@@ -80,7 +80,7 @@ func TestADeploymentMustStartPodsBeforeItStopsAny(t *testing.T) {
 		{"a quarter of four replicas is one that may be missing", restart, func(c *candidate) { c.Deployment = aDeployment(4) },
 			refusal(schemas.Rejected, reason,
 				"maxUnavailable comes to 1 of 4 replicas: a rollout may stop a pod before its replacement is available")},
-		{"a quarter of three is none", restart, func(c *candidate) { c.Deployment = aDeployment(3) }, nil},
+		{"a quarter of three is zero", restart, func(c *candidate) { c.Deployment = aDeployment(3) }, nil},
 		{"a share that is no number is named", restart, strategy("many", 0), refusal(schemas.Rejected, reason,
 			"spec.strategy.rollingUpdate: maxSurge: invalid value for IntOrString: invalid type: string is not a percentage")},
 	})
@@ -193,7 +193,7 @@ func TestAVolumeMustBeThereForTwoPods(t *testing.T) {
 		{"the volume's access modes count more than the claim's", restart, mounted(bound), nil},
 		{"the second of two claims counts as much", restart,
 			mounted(claim("shared", corev1.ReadWriteMany), claim("data", corev1.ReadWriteOnce)), alone("ReadWriteOnce")},
-		{"a claim that is not there", restart, func(c *candidate) {
+		{"missing claim", restart, func(c *candidate) {
 			mounted(claim("data"))(c)
 			c.Claims = []*corev1.PersistentVolumeClaim{nil}
 		}, refusal(schemas.Rejected, reason, "there is no PersistentVolumeClaim data")},
@@ -301,13 +301,13 @@ func TestRestartAnnotations(t *testing.T) {
 		{"annotated: the Deployment's own mark is first", annotated, "false", "true", "", false},
 		{"annotated: also the other way round", annotated, "true", "false", restart, true},
 		{"annotated: the Deployment's method is first", annotated, "restart", "surge", restart, true},
-		{"annotated: a value that is not known is none", annotated, "yes", "", restart, false},
+		{"annotated: an unknown value counts as absent", annotated, "yes", "", restart, false},
 		{"annotated: then the namespace's counts", annotated, "yes", "surge", surge, true},
 		{"all: without a mark", all, "", "", restart, true},
 		{"all: not with false", all, "false", "", "", false},
 		{"all: not with false on the namespace", all, "", "false", "", false},
 		{"all: by the policy's method", surging, "", "", surge, true},
-		{"all: a value that is not known is none", all, "False", "", restart, true},
+		{"all: an unknown value counts as absent", all, "False", "", restart, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			method, takes := takesPart(tt.policy, tt.deployment, tt.namespace)

@@ -29,7 +29,7 @@ import (
 func scenes() []scene {
 	return []scene{
 		{"a restart stops the pod only when its replacement is ready", restartGoes(drive{})},
-		{"a restart whose every step is repeated changes nothing twice", restartGoes(drive{stutter: true})},
+		{"a restart with each step repeated changes nothing twice", restartGoes(drive{stutter: true})},
 		{"a restart of two pods behind a budget has never fewer than two", testRestartOfTwo},
 		{"a restart that gets stuck is taken back", restartGetsStuck(drive{}, false)},
 		{"a restart that gets stuck is taken back once, though every step is repeated", restartGetsStuck(drive{stutter: true}, true)},
@@ -50,7 +50,7 @@ func scenes() []scene {
 		{"cancel takes back a surge", cancelTakesBack(schemas.MethodSurge)},
 		{"cancel lets a restart go on that has stopped a pod", testCancelLate},
 		{"a surge starts one pod, then the old one goes", surgeGoes(drive{})},
-		{"a surge whose every step is repeated changes nothing twice", surgeGoes(drive{stutter: true})},
+		{"a surge with each step repeated changes nothing twice", surgeGoes(drive{stutter: true})},
 		{"a surge of two replicas removes the moved pod", testSurgeOfTwo},
 		{"a surge asks the budget until it gives way", testSurgeAsksTheBudget},
 		{"a surge that takes too long is taken back", surgeTakesTooLong(drive{late: time.Hour})},
@@ -690,7 +690,7 @@ func testFor(p *place) {
 	ask("switched off", pods[0], answer{}, func(c *Config) { c.Policy = func() policy.Restart { return policy.Restart{} } })
 	ask("no owner", changed(func(pod *corev1.Pod) { pod.OwnerReferences = nil }), answer{})
 	ask("an owner that does not control it", changed(func(pod *corev1.Pod) { pod.OwnerReferences[0].Controller = nil }), answer{})
-	ask("a ReplicaSet that is not there", changed(func(pod *corev1.Pod) { pod.OwnerReferences[0].Name = "none" }), answer{})
+	ask("a missing ReplicaSet", changed(func(pod *corev1.Pod) { pod.OwnerReferences[0].Name = "none" }), answer{})
 	ask("a recreated ReplicaSet", changed(func(pod *corev1.Pod) { pod.OwnerReferences[0].UID = "before" }), answer{})
 	ask("a pod that has ended", changed(func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed }), answer{})
 
@@ -724,7 +724,7 @@ func testFor(p *place) {
 		_, err := p.client.AppsV1().Deployments(p.namespace).Get(p.Context(), "api", metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	})
-	ask("a Deployment that is not there any more", pods[0], answer{})
+	ask("a deleted Deployment", pods[0], answer{})
 
 	ctx, cancel := context.WithCancel(p.Context())
 	cancel()

@@ -8,6 +8,12 @@ export const BUDGET = 4;
 const pairWithin = 30_000; // a new pod of the workload replaces a pod that left at most this long ago
 const keptDepartures = 20; // per workload
 
+/** equal compares two objects with text values. */
+function equal(a, b) {
+  const keys = Object.keys(a);
+  return keys.length === Object.keys(b).length && keys.every((k) => a[k] === b[k]);
+}
+
 export class Model {
   constructor() {
     this.listeners = new Set();
@@ -51,8 +57,11 @@ export class Model {
       if (this.user && !this.user.nodes) row.ready = true; // the user sees only names
       const before = this.nodes.get(row.name);
       const node = before || { cells: [], free: [], pods: 0 };
-      structure ||= !before || JSON.stringify(before.labels) !== JSON.stringify(row.labels || {});
-      Object.assign(node, row, { taints: row.taints || [], labels: row.labels || {} });
+      const labels = before && equal(before.labels, row.labels || {}) ? before.labels : row.labels || {};
+      structure ||= !before || before.labels !== labels;
+      Object.assign(node, row);
+      node.taints = row.taints || [];
+      node.labels = labels;
       if (!before) this.nodes.set(row.name, node);
       this.tell('tile', node);
     }

@@ -25,7 +25,8 @@ const (
 
 // Options configure a build. The zero value is ready for use.
 type Options struct {
-	// Dir receives the files. Default: .build/controlplane in the repository.
+	// Dir receives the files. Default: .build/controlplane in the repository, or .build/controlplane-1.35 for release 1.35 of
+	// [ReleaseVariable].
 	Dir string
 	// Progress receives progress lines while a part is built. Default: standard error.
 	Progress io.Writer
@@ -56,6 +57,7 @@ func Build(ctx context.Context, options Options) (Set, error) {
 
 // builder is one call of Build.
 type builder struct {
+	release   release
 	root      string
 	dir       string
 	goVersion string
@@ -67,9 +69,13 @@ func newBuilder(ctx context.Context, options Options) (builder, error) {
 	if err != nil {
 		return builder{}, err
 	}
-	b := builder{root: root, dir: options.Dir, progress: options.Progress}
+	r, err := chosenRelease()
+	if err != nil {
+		return builder{}, err
+	}
+	b := builder{release: r, root: root, dir: options.Dir, progress: options.Progress}
 	if b.dir == "" {
-		b.dir = filepath.Join(root, ".build", "controlplane")
+		b.dir = filepath.Join(root, ".build", r.folder())
 	}
 	if b.progress == nil {
 		b.progress = os.Stderr
@@ -99,7 +105,7 @@ type work struct {
 // stale returns the parts that are missing or have outdated inputs.
 func (b builder) stale() ([]work, error) {
 	var stale []work
-	for _, p := range parts() {
+	for _, p := range b.release.parts() {
 		stamp, err := p.stamp(b.root, b.goVersion)
 		if err != nil {
 			return nil, err
@@ -130,7 +136,7 @@ func (b builder) buildLocked(ctx context.Context) error {
 		return err
 	}
 	began := time.Now()
-	fmt.Fprintf(b.progress, "control plane: building %d of %d parts; the first time takes about six minutes\n", len(stale), len(parts()))
+	fmt.Fprintf(b.progress, "control plane of Kubernetes %s: building %d of %d parts; the first time takes about six minutes\n", b.release.minor, len(stale), len(b.release.parts()))
 	for i, w := range stale {
 		if err := b.build(ctx, w, fmt.Sprintf("%d/%d %s", i+1, len(stale), w.part.name)); err != nil {
 			return err

@@ -21,7 +21,7 @@ func TestASecondBuildHasNothingToDo(t *testing.T) {
 	if progress.Len() > 0 {
 		t.Errorf("the second build did something: %s", progress.String())
 	}
-	for _, p := range parts() {
+	for _, p := range releases[0].parts() {
 		if _, err := os.Stat(set.Path(p.name)); err != nil {
 			t.Error(err)
 		}
@@ -68,7 +68,7 @@ func TestAStampChangesWithTheToolchain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range parts() {
+	for _, p := range releases[0].parts() {
 		one, err := p.stamp(root, "go1")
 		if err != nil {
 			t.Fatal(err)
@@ -83,26 +83,47 @@ func TestAStampChangesWithTheToolchain(t *testing.T) {
 	}
 }
 
-// The programs report a version that is a constant of this package.
-func TestTheVersionIsTheOneInTheModule(t *testing.T) {
+func TestReleases(t *testing.T) {
 	root, err := Root()
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(filepath.Join(root, "test/cluster/binaries/kubernetes/go.mod"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := "\tk8s.io/kubernetes " + kubernetesVersion + " "; !strings.Contains(string(text), want) {
-		t.Errorf("kubernetes/go.mod lacks %q", want)
-	}
-	if want := "v" + kubernetesMajor + "." + kubernetesMinor + "."; !strings.HasPrefix(kubernetesVersion, want) {
-		t.Errorf("version %s does not begin with %s", kubernetesVersion, want)
-	}
-	staging := " v0." + strings.TrimPrefix(kubernetesVersion, "v1.")
-	for line := range strings.Lines(string(text)) {
-		if strings.Contains(line, " => ") && !strings.HasSuffix(strings.TrimSpace(line), staging) {
-			t.Errorf("%q does not end with%s", strings.TrimSpace(line), staging)
+	for _, r := range releases {
+		text, err := os.ReadFile(filepath.Join(root, "test/cluster/binaries", r.module, "go.mod"))
+		if err != nil {
+			t.Fatal(err)
 		}
+		if want := "\tk8s.io/kubernetes " + r.version + " "; !strings.Contains(string(text), want) {
+			t.Errorf("%s/go.mod lacks %q", r.module, want)
+		}
+		if want := "v" + r.minor + "."; !strings.HasPrefix(r.version, want) {
+			t.Errorf("version %s does not begin with %s", r.version, want)
+		}
+		staging := " v0." + strings.TrimPrefix(r.version, "v1.")
+		for line := range strings.Lines(string(text)) {
+			if strings.Contains(line, " => ") && !strings.HasSuffix(strings.TrimSpace(line), staging) {
+				t.Errorf("%q does not end with%s", strings.TrimSpace(line), staging)
+			}
+		}
+	}
+}
+
+func TestChosenRelease(t *testing.T) {
+	for _, c := range []struct{ name, value, want, err string }{
+		{"the default", "", "v1.36.3", ""},
+		{"an older release", "1.35", "v1.35.4", ""},
+		{"unknown release", "1.20", "", `REHOME_TEST_KUBERNETES: want one of 1.36, 1.35, 1.37, got "1.20"`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Setenv(ReleaseVariable, c.value)
+			got, err := chosenRelease()
+			text := ""
+			if err != nil {
+				text = err.Error()
+			}
+			if got.version != c.want || text != c.err {
+				t.Errorf("got %q, error %q, want %q, error %q", got.version, text, c.want, c.err)
+			}
+		})
 	}
 }

@@ -3,7 +3,8 @@
 // proxy.
 //
 // The versions are pinned in the go.mod files of the folders kubernetes, etcd, kwok, and kubectl next to this file. Each folder
-// is a separate module, because their dependencies conflict, and the go.mod of the project needs none of them.
+// is a separate module, because their dependencies conflict, and the go.mod of the project needs none of them. The folders
+// kubernetes-1.35 and kubernetes-1.37 have other releases, for make compat.
 //
 // # Usage
 //

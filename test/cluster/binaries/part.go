@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // The names of the files that Build leaves in its directory.
@@ -21,13 +22,53 @@ const (
 	Supervise         = "supervise"
 )
 
-// kubernetesVersion is the version that the Kubernetes programs report. It must match kubernetes/go.mod and
-// kubectl/go.mod, because a build from a module does not know it.
-const (
-	kubernetesVersion = "v1.36.3"
-	kubernetesMajor   = "1"
-	kubernetesMinor   = "36"
-)
+// release is a release of Kubernetes that a test cluster can run.
+type release struct {
+	minor   string
+	version string // The programs report it, because a build from a module does not know it. It must match the go.mod of the module.
+	module  string // Folder with the go.mod, next to this file.
+}
+
+// releases are all releases. The first one is the default, and the version of kubectl.
+var releases = []release{
+	{"1.36", "v1.36.3", "kubernetes"},
+	{"1.35", "v1.35.4", "kubernetes-1.35"},
+	{"1.37", "v1.37.2", "kubernetes-1.37"},
+}
+
+// ReleaseVariable is the environment variable with the Kubernetes release of test clusters, such as 1.35.
+const ReleaseVariable = "REHOME_TEST_KUBERNETES"
+
+// chosenRelease returns the release that the environment names.
+func chosenRelease() (release, error) {
+	minor := os.Getenv(ReleaseVariable)
+	var known []string
+	for _, r := range releases {
+		if minor == r.minor || minor == "" {
+			return r, nil
+		}
+		known = append(known, r.minor)
+	}
+	return release{}, fmt.Errorf("%s: want one of %s, got %q", ReleaseVariable, strings.Join(known, ", "), minor)
+}
+
+// folder returns the name of the default directory of the programs below .build.
+func (r release) folder() string {
+	if r == releases[0] {
+		return "controlplane"
+	}
+	return "controlplane-" + r.minor
+}
+
+// ldflags make a program report the version.
+func (r release) ldflags() string {
+	major, minor, _ := strings.Cut(r.minor, ".")
+	var flags []string
+	for _, set := range []string{"gitVersion=" + r.version, "gitMajor=" + major, "gitMinor=" + minor} {
+		flags = append(flags, "-X k8s.io/component-base/version."+set)
+	}
+	return strings.Join(flags, " ")
+}
 
 // part is one file to build.
 type part struct {
@@ -40,15 +81,10 @@ type part struct {
 }
 
 // parts lists all parts, the quick ones first, so a broken setup fails before the long builds.
-func parts() []part {
-	const (
-		modules = "test/cluster/binaries/"
-		version = "-X k8s.io/component-base/version."
-		stamp   = version + "gitVersion=" + kubernetesVersion +
-			" " + version + "gitMajor=" + kubernetesMajor + " " + version + "gitMinor=" + kubernetesMinor
-	)
+func (r release) parts() []part {
+	const modules = "test/cluster/binaries/"
 	kubernetes := func(name string) part {
-		return part{name: name, module: modules + "kubernetes", pkg: "k8s.io/kubernetes/cmd/" + name, ldflags: stamp}
+		return part{name: name, module: modules + r.module, pkg: "k8s.io/kubernetes/cmd/" + name, ldflags: r.ldflags()}
 	}
 	return []part{
 		{
@@ -65,7 +101,7 @@ func parts() []part {
 		kubernetes(ControllerManager),
 		kubernetes(Scheduler),
 		{
-			name: Kubectl, module: modules + "kubectl", pkg: ".", ldflags: stamp,
+			name: Kubectl, module: modules + "kubectl", pkg: ".", ldflags: releases[0].ldflags(),
 			sources: []string{modules + "kubectl/*.go"},
 		},
 	}

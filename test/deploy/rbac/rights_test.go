@@ -88,7 +88,7 @@ type manifests struct {
 	bindings        []rbacv1.RoleBinding
 }
 
-// read reads manifests. A kind that is none of an account or its rights is an error.
+// read reads manifests. Kinds other than accounts and their rights are an error.
 func read(text []byte) (manifests, error) {
 	var m manifests
 	for documents := yaml.NewDecoder(bytes.NewReader(text)); ; {

@@ -120,8 +120,7 @@ function cells(s, most) {
   return { cell, columns, rows: Math.max(1, Math.floor(height / cell)), cellGap: cell >= 10 ? 2 : cell >= 5 ? 1 : cell >= 3 ? 0.5 : 0 };
 }
 
-/** cellAt returns the place of a cell in its tile. Cells that do not fit share the last place. */
-export function cellAt(l, cell) {
-  const i = Math.min(Math.max(cell, 0), l.columns * l.rows - 1);
-  return { x: l.pad + (i % l.columns) * l.cell, y: (l.large ? l.head : l.pad) + Math.floor(i / l.columns) * l.cell };
-}
+/** cellX and cellY are the place of a cell in its tile. Cells that do not fit share the last place. */
+export const cellX = (l, cell) => l.pad + (shown(l, cell) % l.columns) * l.cell;
+export const cellY = (l, cell) => (l.large ? l.head : l.pad) + Math.floor(shown(l, cell) / l.columns) * l.cell;
+const shown = (l, cell) => Math.min(Math.max(cell, 0), l.columns * l.rows - 1);

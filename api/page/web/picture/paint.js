@@ -2,7 +2,7 @@
 //   cordoned: hatched, dashed border   tainted: folded corner   maintained: thick bar at the top
 //   blocked: "!" in a diamond          not ready: crossed out
 
-import { cellAt } from './layout.js';
+import { cellX, cellY } from './layout.js';
 import { stateOf, states } from './colors.js';
 
 /** readTheme returns the colors of the style sheet. */
@@ -53,9 +53,9 @@ export function paintHead(ctx, theme, head, l, top) {
   ctx.fillText(detail, head.x + titleWidth + 8, y + 18);
 }
 
-/** paintTile draws a node with its pods. match is null, or a function that returns whether a pod is highlighted. */
-export function paintTile(ctx, view, tile) {
-  const { layout: l, theme, top, model } = view;
+/** paintTile draws a node with its pods. picture.match is null, or a function that returns whether a pod is highlighted. */
+export function paintTile(ctx, picture, tile, top) {
+  const { layout: l, theme, model } = picture;
   const { node } = tile;
   const x = tile.x;
   const y = tile.y - top;
@@ -74,7 +74,7 @@ export function paintTile(ctx, view, tile) {
   ctx.restore();
   if (l.w >= 20) border(ctx, x, y, l, radius, node, theme);
   if (l.large) paintText(ctx, x, y, l, tile, theme);
-  paintPods(ctx, view, node, x, y);
+  paintPods(ctx, picture, node, x, y);
   paintMarks(ctx, x, y, l, node, theme, model);
 }
 
@@ -87,10 +87,10 @@ function shape(ctx, x, y, w, h, radius) {
 function border(ctx, x, y, l, radius, node, theme) {
   ctx.strokeStyle = node.ready ? (node.cordoned ? theme.muted : theme['tile-line']) : theme.danger;
   ctx.lineWidth = 1;
-  ctx.setLineDash(node.cordoned ? [4, 3] : []);
+  if (node.cordoned) ctx.setLineDash([4, 3]);
   shape(ctx, x + 0.5, y + 0.5, l.w - 1, l.h - 1, Math.max(0, radius - 0.5));
   ctx.stroke();
-  ctx.setLineDash([]);
+  if (node.cordoned) ctx.setLineDash([]);
 }
 
 function hatch(ctx, x, y, w, h, step, color) {
@@ -128,8 +128,8 @@ function paintText(ctx, x, y, l, tile, theme) {
   ctx.fillRect(x + l.pad, y + l.h - 7, width * cpu, 2.5);
 }
 
-function paintPods(ctx, view, node, x, y) {
-  const { layout: l, colors, model, match, arriving } = view;
+function paintPods(ctx, picture, node, x, y) {
+  const { layout: l, colors, model, match, arriving } = picture;
   const size = l.cell - l.cellGap;
   const rounded = size >= 7;
   const byState = l.cell >= 6;
@@ -150,7 +150,7 @@ function paintPods(ctx, view, node, x, y) {
       style = color;
     }
     if (byState) {
-      paintCell(ctx, cx, cy, size, rounded, color, states[stateOf(pod, model)].mark, view.theme);
+      paintCell(ctx, cx, cy, size, rounded, color, states[stateOf(pod, model)].mark, picture.theme);
       style = '';
     } else ctx.fillRect(cx, cy, size, size);
     if (faint) ctx.globalAlpha = 1;
@@ -237,8 +237,6 @@ function diamond(ctx, x, y, l, theme) {
   ctx.fillRect(x - 0.9, y + r * 0.28, 1.8, 1.8);
 }
 
-/** center returns the middle of a cell in the picture. */
-export function center(l, tile, cell) {
-  const at = cellAt(l, cell);
-  return { x: tile.x + at.x + l.cell / 2, y: tile.y + at.y + l.cell / 2 };
-}
+/** centerX and centerY are the middle of a cell in the picture. They are numbers, because each frame needs hundreds of them. */
+export const centerX = (l, tile, cell) => tile.x + cellX(l, cell) + l.cell / 2;
+export const centerY = (l, tile, cell) => tile.y + cellY(l, cell) + l.cell / 2;

@@ -3,13 +3,15 @@
 
 import { el } from '../dom.js';
 import { layout } from './layout.js';
-import { center, paintHead, paintTile, readTheme } from './paint.js';
+import { centerX, centerY, paintHead, paintTile, readTheme } from './paint.js';
 
 const shortest = 300; // pixels into which all nodes fit; a smaller area scrolls
 const travelTime = 1100; // milliseconds
 const pulseTime = 500;
 const mostTravels = 500;
 const paintBudget = 7; // milliseconds a frame, so that frames stay below 16 ms
+/** ease starts and ends slowly. p and the result are from 0 to 1. */
+const ease = (p) => (p < 0.5 ? 4 * p * p * p : 1 - (2 - 2 * p) ** 3 / 2);
 const still = matchMedia('(prefers-reduced-motion: reduce)');
 
 export class Picture {
@@ -156,12 +158,11 @@ export class Picture {
         if (g.y + 30 > top && g.y < top + height) paintHead(ctx, this.theme, g, this.layout, top);
       }
     }
-    const view = { ...this, top, layout: this.layout };
     let at = 0;
     while (at < this.queue.length) {
       const tile = this.queue[at++];
       tile.dirty = false;
-      if (tile.y + this.layout.h > top && tile.y < top + height) paintTile(ctx, view, tile);
+      if (tile.y + this.layout.h > top && tile.y < top + height) paintTile(ctx, this, tile, top);
       if (at % 16 === 0 && performance.now() - begin > paintBudget) break;
     }
     this.queue = at >= this.queue.length ? [] : this.queue.slice(at);
@@ -177,8 +178,12 @@ export class Picture {
     if (this.hover) this.ring(ctx, this.hover.tile, this.theme.muted, 1.5, this.hover.cell);
     if (this.selected) this.ring(ctx, this.layout.byName.get(this.selected.node), this.theme.accent, 2.5, this.selected.cell);
     if (this.focus && document.activeElement === this.top) this.ring(ctx, this.layout.byName.get(this.focus), this.theme.text, 2);
-    this.pulses = this.pulses.filter((p) => this.paintPulse(ctx, p, now));
-    this.travels = this.travels.filter((t) => this.paintTravel(ctx, t, now));
+    let kept = 0;
+    for (const p of this.pulses) if (this.paintPulse(ctx, p, now)) this.pulses[kept++] = p;
+    this.pulses.length = kept;
+    kept = 0;
+    for (const t of this.travels) if (this.paintTravel(ctx, t, now)) this.travels[kept++] = t;
+    this.travels.length = kept;
     ctx.restore();
   }
 
@@ -192,9 +197,8 @@ export class Picture {
     ctx.roundRect(tile.x - out, tile.y - out, l.w + 2 * out, l.h + 2 * out, l.large ? 10 : 4);
     ctx.stroke();
     if (cell < 0) return;
-    const c = center(l, tile, cell);
     const size = Math.max(l.cell + 3, 8);
-    ctx.strokeRect(c.x - size / 2, c.y - size / 2, size, size);
+    ctx.strokeRect(centerX(l, tile, cell) - size / 2, centerY(l, tile, cell) - size / 2, size, size);
   }
 
   /** travel lets a pod travel from the place that its predecessor left. */
@@ -211,8 +215,9 @@ export class Picture {
 
   paintTravel(ctx, t, now) {
     t.begin ||= now;
-    const from = this.layout.byName.get(t.from.node);
-    const to = this.layout.byName.get(t.to || t.pod.node);
+    const l = this.layout;
+    const from = l.byName.get(t.from.node);
+    const to = l.byName.get(t.to || t.pod.node);
     const part = (now - t.begin) / (travelTime / this.speed);
     if (part >= 1 || !from || !to) {
       this.arriving.delete(t.pod.uid);
@@ -220,27 +225,27 @@ export class Picture {
       if (to && !t.to) this.pulses.push({ pod: t.pod, begin: now });
       return false;
     }
-    const a = center(this.layout, from, t.from.cell);
-    const b = t.to ? { x: to.x + this.layout.w / 2, y: to.y + this.layout.h / 2 } : center(this.layout, to, t.pod.cell);
-    const lift = Math.min(70, Math.hypot(b.x - a.x, b.y - a.y) / 4);
-    const at = (p) => {
-      const e = p < 0.5 ? 4 * p * p * p : 1 - (2 - 2 * p) ** 3 / 2;
-      return { x: a.x + (b.x - a.x) * e, y: a.y + (b.y - a.y) * e - Math.sin(Math.PI * e) * lift };
-    };
-    const size = Math.max(this.layout.cell, 5) * (1 + 0.35 * Math.sin(Math.PI * part));
-    const p = at(part);
-    const tail = at(Math.max(0, part - 0.09));
+    const ax = centerX(l, from, t.from.cell);
+    const ay = centerY(l, from, t.from.cell);
+    const dx = (t.to ? to.x + l.w / 2 : centerX(l, to, t.pod.cell)) - ax;
+    const dy = (t.to ? to.y + l.h / 2 : centerY(l, to, t.pod.cell)) - ay;
+    const lift = Math.min(70, Math.sqrt(dx * dx + dy * dy) / 4);
+    const size = Math.max(l.cell, 5) * (1 + 0.35 * Math.sin(Math.PI * part));
+    const head = ease(part);
+    const tail = ease(Math.max(0, part - 0.09));
+    const x = ax + dx * head;
+    const y = ay + dy * head - Math.sin(Math.PI * head) * lift;
     const color = t.color || this.colors.of(t.pod, this.model); // of the theme now
     ctx.globalAlpha = 0.35;
     ctx.strokeStyle = color;
     ctx.lineWidth = size * 0.55;
     ctx.beginPath();
-    ctx.moveTo(tail.x, tail.y);
-    ctx.lineTo(p.x, p.y);
+    ctx.moveTo(ax + dx * tail, ay + dy * tail - Math.sin(Math.PI * tail) * lift);
+    ctx.lineTo(x, y);
     ctx.stroke();
     ctx.globalAlpha = 1;
     ctx.fillStyle = color;
-    ctx.fillRect(p.x - size / 2, p.y - size / 2, size, size);
+    ctx.fillRect(x - size / 2, y - size / 2, size, size);
     return true;
   }
 
@@ -249,12 +254,13 @@ export class Picture {
     const part = (now - pulse.begin) / pulseTime;
     const tile = this.layout.byName.get(pulse.pod.node);
     if (part >= 1 || !tile) return false;
-    const c = center(this.layout, tile, pulse.pod.cell);
+    const x = centerX(this.layout, tile, pulse.pod.cell);
+    const y = centerY(this.layout, tile, pulse.pod.cell);
     const size = Math.max(this.layout.cell, 5) + 8 * part;
     ctx.globalAlpha = 1 - part;
     ctx.strokeStyle = this.theme.accent;
     ctx.lineWidth = 1.5;
-    ctx.strokeRect(c.x - size / 2, c.y - size / 2, size, size);
+    ctx.strokeRect(x - size / 2, y - size / 2, size, size);
     ctx.globalAlpha = 1;
     return true;
   }
@@ -265,7 +271,7 @@ export class Picture {
     const to = this.layout.byName.get(arc.to);
     if (!from) return;
     const pod = this.model.pods.get(arc.uid);
-    const a = center(this.layout, from, pod?.cell ?? 0);
+    const a = { x: centerX(this.layout, from, pod?.cell ?? 0), y: centerY(this.layout, from, pod?.cell ?? 0) };
     ctx.strokeStyle = arc.color;
     ctx.fillStyle = arc.color;
     ctx.lineWidth = 2;
