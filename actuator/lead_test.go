@@ -16,11 +16,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/metricstest"
 )
 
 // memory is a bus in memory: a table of answers by channel, and everything that was published.
@@ -689,7 +689,6 @@ func TestAVerdictNamesItsCauseAndIsCounted(t *testing.T) {
 		}
 		check(t, "event", got, want)
 		metrics := `
-# HELP rehome_move_delay_seconds Time from the observation of the oldest cause to the stored verdict that the pod was evicted.
 # TYPE rehome_move_delay_seconds histogram
 rehome_move_delay_seconds_bucket{le="0.05"} 0
 rehome_move_delay_seconds_bucket{le="0.1"} 0
@@ -707,16 +706,11 @@ rehome_move_delay_seconds_bucket{le="600"} 1
 rehome_move_delay_seconds_bucket{le="+Inf"} 1
 rehome_move_delay_seconds_sum 0.3
 rehome_move_delay_seconds_count 1
-# HELP rehome_open_intents Intents without a verdict.
 # TYPE rehome_open_intents gauge
 rehome_open_intents 0
-# HELP rehome_verdicts_total Verdicts on intents, including dry runs.
 # TYPE rehome_verdicts_total counter
 rehome_verdicts_total{method="",namespace="web",outcome="evicted",profile="default",reason="EvictionAccepted",strategy="A"} 1
 `
-		if err := testutil.GatherAndCompare(registry, bytes.NewBufferString(metrics),
-			"rehome_move_delay_seconds", "rehome_open_intents", "rehome_verdicts_total"); err != nil {
-			t.Error(err)
-		}
+		metricstest.Compare(t, registry, metrics, "rehome_move_delay_seconds", "rehome_open_intents", "rehome_verdicts_total")
 	})
 }

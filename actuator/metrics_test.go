@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -19,6 +18,7 @@ import (
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/metricstest"
 )
 
 func TestEvictedMetricCountsNoDeferrals(t *testing.T) {
@@ -30,14 +30,11 @@ func TestEvictedMetricCountsNoDeferrals(t *testing.T) {
 			Intent: schemas.Intent{Pod: schemas.PodRef{Namespace: "web", Name: "a"}, Node: "n1"},
 		}, time.Unix(1_790_000_000, 0))
 	}
-	want := `# HELP descheduler_pods_evicted_total Evictions by result, success or error, as kubernetes-sigs/descheduler counts them, including dry runs.
-# TYPE descheduler_pods_evicted_total counter
+	want := `# TYPE descheduler_pods_evicted_total counter
 descheduler_pods_evicted_total{namespace="web",profile="p",result="error",strategy="S"} 1
 descheduler_pods_evicted_total{namespace="web",profile="p",result="success",strategy="S"} 3
 `
-	if err := testutil.GatherAndCompare(r, strings.NewReader(want), "descheduler_pods_evicted_total"); err != nil {
-		t.Error(err)
-	}
+	metricstest.Compare(t, r, want, "descheduler_pods_evicted_total")
 }
 
 // TestMetricLabels publishes intents with invented profiles and namespaces, as a stolen key of the functions role
@@ -97,15 +94,12 @@ func TestIntentsMetric(t *testing.T) {
 		b.put("A", 6, "p1") // it was withdrawn meanwhile
 		time.Sleep(time.Second)
 	})
-	want := `# HELP rehome_intents_total Intents accepted. Counts an open intent once per leader.
-# TYPE rehome_intents_total counter
+	want := `# TYPE rehome_intents_total counter
 rehome_intents_total{profile="default",strategy="A"} 4
 rehome_intents_total{profile="default",strategy="B"} 1
 rehome_intents_total{profile="default",strategy="C"} 1
 `
-	if err := testutil.GatherAndCompare(r, strings.NewReader(want), "rehome_intents_total"); err != nil {
-		t.Error(err)
-	}
+	metricstest.Compare(t, r, want, "rehome_intents_total")
 }
 
 // A process that no longer leads must not export gauges of its last session.
@@ -156,16 +150,12 @@ func TestFaultsEndWithTheLeaderSession(t *testing.T) {
 	cancel()
 	check(t, "end", a.Lead(ctx), nil)
 	check(t, "ready", a.Ready(), nil)
-	want := `# HELP rehome_ledger_invalid_records Unreadable ledger records that were set aside.
-# TYPE rehome_ledger_invalid_records gauge
+	want := `# TYPE rehome_ledger_invalid_records gauge
 rehome_ledger_invalid_records 0
-# HELP rehome_missing_rights 1 for each method for which the actuator lacks a right. Pods move by the next method.
 # TYPE rehome_missing_rights gauge
 rehome_missing_rights{method="eviction-request"} 0
 rehome_missing_rights{method="rollout-restart"} 0
 rehome_missing_rights{method="surge"} 0
 `
-	if err := testutil.GatherAndCompare(r, strings.NewReader(want), "rehome_ledger_invalid_records", "rehome_missing_rights"); err != nil {
-		t.Error(err)
-	}
+	metricstest.Compare(t, r, want, "rehome_ledger_invalid_records", "rehome_missing_rights")
 }

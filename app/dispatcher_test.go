@@ -34,6 +34,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/functionstest"
+	"github.com/rehome-dev/rehome/test/metricstest"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
@@ -180,11 +181,7 @@ func (d *dispatching) dead() map[string]string {
 // counted checks the number of requests with a result.
 func (d *dispatching) counted(want string) {
 	d.t.Helper()
-	text := "# HELP rehome_dispatcher_requests_total Requests to external functions by result.\n" +
-		"# TYPE rehome_dispatcher_requests_total counter\n" + want + "\n"
-	if err := testutil.GatherAndCompare(d.metrics, strings.NewReader(text), "rehome_dispatcher_requests_total"); err != nil {
-		d.t.Error(err)
-	}
+	metricstest.Compare(d.t, d.metrics, "# TYPE rehome_dispatcher_requests_total counter\n"+want+"\n", "rehome_dispatcher_requests_total")
 }
 
 // inVain returns the number of requests without an answer.

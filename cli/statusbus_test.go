@@ -19,6 +19,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 	"github.com/rehome-dev/rehome/status"
+	"github.com/rehome-dev/rehome/test/metricstest"
 )
 
 // deferral returns a recent verdict on a pod shop/NAME.
@@ -112,22 +113,16 @@ func TestDeadLetterMetric(t *testing.T) {
 	b := deadBus(t)
 	metrics := prometheus.NewPedanticRegistry()
 	metrics.MustRegister(app.NewDeadLetters(b.DeadCounts))
-	const head = "# HELP rehome_dead_letters Stored dead letters, by the original stream of the message.\n# TYPE rehome_dead_letters gauge\n"
+	const head = "# TYPE rehome_dead_letters gauge\n"
 	want := head + "rehome_dead_letters{stream=\"REHOME_INTENTS\"} 1\nrehome_dead_letters{stream=\"REHOME_SCOPES\"} 2\n"
-	if err := testutil.GatherAndCompare(metrics, strings.NewReader(want)); err != nil {
-		t.Error(err)
-	}
+	metricstest.Compare(t, metrics, want)
 	if err := b.DropDead(t.Context(), 2); err != nil {
 		t.Fatal(err)
 	}
 	want = head + "rehome_dead_letters{stream=\"REHOME_SCOPES\"} 2\n"
-	if err := testutil.GatherAndCompare(metrics, strings.NewReader(want)); err != nil {
-		t.Error(err)
-	}
+	metricstest.Compare(t, metrics, want)
 	b.Close()
-	if err := testutil.GatherAndCompare(metrics, strings.NewReader("")); err != nil {
-		t.Errorf("without a bus: %v", err)
-	}
+	metricstest.Compare(t, metrics, "") // without a bus
 }
 
 func TestBusMetrics(t *testing.T) {
@@ -144,10 +139,8 @@ func TestBusMetrics(t *testing.T) {
 	metrics.MustRegister(app.NewBusFigures(func(ctx context.Context) ([]bus.StreamStatus, error) {
 		return b.StatusFor(ctx, []string{"PodLifeTime"})
 	}))
-	want := `# HELP rehome_bus_consumer_waiting_messages Undelivered messages: scopes by strategy, events of the history by listener.
-# TYPE rehome_bus_consumer_waiting_messages gauge
+	want := `# TYPE rehome_bus_consumer_waiting_messages gauge
 rehome_bus_consumer_waiting_messages{consumer="PodLifeTime",stream="REHOME_SCOPES"} 2
-# HELP rehome_bus_stream_messages Messages in a stream.
 # TYPE rehome_bus_stream_messages gauge
 rehome_bus_stream_messages{stream="KV_REHOME_LEDGER"} 0
 rehome_bus_stream_messages{stream="KV_REHOME_MAINTENANCES"} 0
@@ -158,9 +151,7 @@ rehome_bus_stream_messages{stream="REHOME_REQUESTS"} 0
 rehome_bus_stream_messages{stream="REHOME_SCOPES"} 2
 `
 	names := []string{"rehome_bus_consumer_waiting_messages", "rehome_bus_stream_messages"}
-	if err := testutil.GatherAndCompare(metrics, strings.NewReader(want), names...); err != nil {
-		t.Error(err)
-	}
+	metricstest.Compare(t, metrics, want, names...)
 	for name, want := range map[string]int{
 		"rehome_bus_stream_bytes": 7, "rehome_bus_stream_limit_bytes": 7, "rehome_bus_consumer_unacknowledged_messages": 1,
 		"rehome_bus_consumer_redelivered_messages": 1,
@@ -170,7 +161,5 @@ rehome_bus_stream_messages{stream="REHOME_SCOPES"} 2
 		}
 	}
 	b.Close()
-	if err := testutil.GatherAndCompare(metrics, strings.NewReader("")); err != nil {
-		t.Errorf("without a bus: %v", err)
-	}
+	metricstest.Compare(t, metrics, "") // without a bus
 }

@@ -3,7 +3,6 @@ package maintenance
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,6 +13,7 @@ import (
 	"github.com/rehome-dev/rehome/maintenance/plan"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/test/metricstest"
 )
 
 func TestMetrics(t *testing.T) {
@@ -30,8 +30,7 @@ func TestMetrics(t *testing.T) {
 		}
 		return m
 	}
-	const head = `# HELP rehome_maintenance_nodes Nodes by stage of each maintenance in progress, for at most 100 maintenances.
-# TYPE rehome_maintenance_nodes gauge
+	const head = `# TYPE rehome_maintenance_nodes gauge
 `
 	for _, tt := range []struct {
 		name string
@@ -50,9 +49,7 @@ rehome_maintenance_nodes{maintenance="kernel",stage="Waiting"} 2
 		t.Run(tt.name, func(t *testing.T) {
 			r := prometheus.NewRegistry()
 			newMetrics(r, nodeCollector{func() []*v1alpha1.NodeMaintenance { return tt.list }})
-			if err := testutil.GatherAndCompare(r, strings.NewReader(tt.want), "rehome_maintenance_nodes"); err != nil {
-				t.Error(err)
-			}
+			metricstest.Compare(t, r, tt.want, "rehome_maintenance_nodes")
 		})
 	}
 	t.Run("a bounded number of maintenances", func(t *testing.T) {
@@ -78,8 +75,7 @@ rehome_maintenance_nodes{maintenance="kernel",stage="Waiting"} 2
 		m.observe(apply.Result{Dropped: "it has changed"}, nil)
 		m.observe(apply.Result{}, errors.New("away"))
 		m.observe(apply.Result{Before: found, Wrote: true, Nodes: step(schemas.NodeReturn, apply.Failed)}, errors.New("denied"))
-		const want = `# HELP rehome_maintenance_steps_total Steps of maintenances other than moves, by outcome, including dry runs.
-# TYPE rehome_maintenance_steps_total counter
+		const want = `# TYPE rehome_maintenance_steps_total counter
 rehome_maintenance_steps_total{action="cordon",outcome="changed"} 1
 rehome_maintenance_steps_total{action="return",outcome="failed"} 1
 rehome_maintenance_steps_total{action="status",outcome="changed"} 2
@@ -87,8 +83,6 @@ rehome_maintenance_steps_total{action="status",outcome="failed"} 1
 rehome_maintenance_steps_total{action="status",outcome="outdated"} 1
 rehome_maintenance_steps_total{action="status",outcome="unchanged"} 1
 `
-		if err := testutil.GatherAndCompare(r, strings.NewReader(want), "rehome_maintenance_steps_total"); err != nil {
-			t.Error(err)
-		}
+		metricstest.Compare(t, r, want, "rehome_maintenance_steps_total")
 	})
 }

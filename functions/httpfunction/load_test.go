@@ -21,6 +21,7 @@ import (
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/functions/httpfunction"
 	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/test/metricstest"
 )
 
 func TestParallelRequests(t *testing.T) {
@@ -196,16 +197,10 @@ func TestMetrics(t *testing.T) {
 	ask(t, address, r)
 	want := func(inside int, lines ...string) {
 		t.Helper()
-		text := "# HELP rehome_function_requests_total HTTP requests to the function by status code.\n" +
-			"# TYPE rehome_function_requests_total counter\n" + strings.Join(lines, "") +
-			"# HELP rehome_function_requests_in_progress HTTP requests to the function in progress.\n" +
-			"# TYPE rehome_function_requests_in_progress gauge\n" +
-			fmt.Sprintf("rehome_function_requests_in_progress{strategy=%q} %d\n", "RemovePodsViolatingNodeTaints", inside)
-		err := testutil.GatherAndCompare(registry, strings.NewReader(text),
-			"rehome_function_requests_total", "rehome_function_requests_in_progress")
-		if err != nil {
-			t.Error(err)
-		}
+		text := "# TYPE rehome_function_requests_in_progress gauge\n" +
+			fmt.Sprintf("rehome_function_requests_in_progress{strategy=%q} %d\n", "RemovePodsViolatingNodeTaints", inside) +
+			"# TYPE rehome_function_requests_total counter\n" + strings.Join(lines, "")
+		metricstest.Compare(t, registry, text, "rehome_function_requests_total", "rehome_function_requests_in_progress")
 	}
 	line := func(code, count int) string {
 		return fmt.Sprintf("rehome_function_requests_total{code=\"%d\",strategy=\"RemovePodsViolatingNodeTaints\"} %d\n", code, count)

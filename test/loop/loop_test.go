@@ -1,7 +1,6 @@
 package loop
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -13,7 +12,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -29,6 +27,7 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+	"github.com/rehome-dev/rehome/test/metricstest"
 )
 
 const (
@@ -244,32 +243,12 @@ func (w *world) held(v schemas.Verdict, returns int) {
 // counted checks the metrics of the workload circuit breaker.
 func (w *world) counted(opened, open int) {
 	w.Helper()
-	want := fmt.Sprintf(`# HELP rehome_workload_breaker_openings_total %s
-# TYPE rehome_workload_breaker_openings_total counter
+	want := fmt.Sprintf(`# TYPE rehome_workload_breaker_openings_total counter
 rehome_workload_breaker_openings_total{strategy="%s"} %d
-# HELP rehome_workload_breakers_open %s
 # TYPE rehome_workload_breakers_open gauge
 rehome_workload_breakers_open %d
-`, w.help("rehome_workload_breaker_openings_total"), strategy, opened, w.help("rehome_workload_breakers_open"), open)
-	err := testutil.GatherAndCompare(w.metrics, bytes.NewReader([]byte(want)),
-		"rehome_workload_breaker_openings_total", "rehome_workload_breakers_open")
-	if err != nil {
-		w.Error(err)
-	}
-}
-
-// help returns the help text of a metric, which this test ignores.
-func (w *world) help(name string) string {
-	w.Helper()
-	families, err := w.metrics.Gather()
-	w.must(err)
-	for _, f := range families {
-		if f.GetName() == name {
-			return f.GetHelp()
-		}
-	}
-	w.Fatalf("no metric %s", name)
-	return ""
+`, strategy, opened, open)
+	metricstest.Compare(w, w.metrics, want, "rehome_workload_breaker_openings_total", "rehome_workload_breakers_open")
 }
 
 // gauge returns the value of a metric without labels.
