@@ -48,6 +48,12 @@ func TestContradictoryValues(t *testing.T) {
 				"where functions have a Deployment"},
 		"KEDA without its source": {"mode=distributed,nats.url=tls://nats:4222,keda.enabled=true",
 			"keda.enabled: want nats.enabled, whose servers report the waiting scopes; for external servers create your own ScaledObject"},
+		"cert-manager without a Secret to fill": {"certManager.issuer.name=ca",
+			"certManager.issuer.name: want metrics.tls files, or requests.enabled with requests.tls files, so that there is a Secret to fill; " +
+				"got neither"},
+		"cert-manager with one Secret for both": {"certManager.issuer.name=ca,metrics.tls=files,metrics.tlsSecret=a,requests.enabled=true," +
+			"requests.tls=files,requests.tlsSecret=a",
+			"certManager.issuer.name: want different Secrets in metrics.tlsSecret and requests.tlsSecret, got a twice"},
 		"Knative with nothing to do": {"knative.enabled=true",
 			"knative.strategies: want the strategies for Knative, such as [RemoveDuplicates], got none"},
 		"Knative for a Job": {"kind=Job,knative.enabled=true,knative.strategies={PodLifeTime}",

@@ -17,7 +17,7 @@ import (
 	"github.com/rehome-dev/rehome/test/program"
 )
 
-// foreign are kinds of other projects, which the API server takes as they come: plural, kind, group and version.
+// foreign are kinds of other projects that the API server does not validate: plural, kind, group and version.
 var foreign = [][4]string{
 	{"servicemonitors", "ServiceMonitor", "monitoring.coreos.com", "v1"},
 	{"prometheusrules", "PrometheusRule", "monitoring.coreos.com", "v1"},
@@ -40,6 +40,12 @@ var start = sync.OnceValue(func() (err error) {
 		if err := apply(started, fmt.Sprintf(foreignKind, f[0], f[2], f[1], f[3])); err != nil {
 			return err
 		}
+	}
+	err = started.AddForeignKinds(ctx, map[string][]string{
+		"github.com/cert-manager/cert-manager": {"deploy/crds/cert-manager.io_certificates.yaml"},
+	})
+	if err != nil {
+		return err
 	}
 	return addVolumes(ctx)
 })

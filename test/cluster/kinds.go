@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -37,6 +38,33 @@ func (c *Cluster) AddKinds(ctx context.Context) error {
 	for _, resource := range []string{v1alpha1.NodeMaintenances, v1alpha1.DrainRules, v1alpha1.ClusterDrainRules} {
 		if err := c.waitServed(ctx, v1alpha1.GroupVersion().String(), resource); err != nil {
 			return fmt.Errorf("add kinds: %s: %w", resource, err)
+		}
+	}
+	return nil
+}
+
+// AddForeignKinds makes the API server serve kinds of other projects: paths of CustomResourceDefinitions, by their module. The
+// go.mod of test/tools/kinds pins the modules.
+func (c *Cluster) AddForeignKinds(ctx context.Context, definitions map[string][]string) error {
+	root, err := binaries.Root()
+	if err != nil {
+		return fmt.Errorf("add kinds: %w", err)
+	}
+	for module, paths := range definitions {
+		download := exec.CommandContext(ctx, "go", "mod", "download", "-json", module)
+		download.Dir = filepath.Join(root, "test/tools/kinds")
+		out, err := download.Output()
+		if err != nil {
+			return fmt.Errorf("add kinds: module %s: %w\n%s", module, err, out)
+		}
+		var at struct{ Dir string }
+		if err := json.Unmarshal(out, &at); err != nil {
+			return fmt.Errorf("add kinds: module %s: %w", module, err)
+		}
+		for _, path := range paths {
+			if err := c.applyFile(ctx, filepath.Join(at.Dir, path)); err != nil {
+				return fmt.Errorf("add kinds: %s of module %s: %w", path, module, err)
+			}
 		}
 	}
 	return nil
@@ -74,6 +102,9 @@ func (c *Cluster) applyFile(ctx context.Context, file string) error {
 			return nil
 		} else if err != nil {
 			return err
+		}
+		if object == nil { // an empty document
+			continue
 		}
 		if err := c.apply(ctx, object); err != nil {
 			return err

@@ -3,7 +3,6 @@ package deploy
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -87,7 +86,7 @@ var start = sync.OnceValue(func() error {
 	if _, err := c.AddNodes(context.Background(), 3); err != nil {
 		return err
 	}
-	return errors.Join(addForeign(c), addVolumes(c))
+	return errors.Join(addForeign(context.Background(), c), addVolumes(c))
 })
 
 // addVolumes makes volumes of a default class, as nothing here provides any. One is used once.
@@ -122,25 +121,12 @@ var definitions = map[string][]string{
 }
 
 // addForeign makes the API server know the kinds of others.
-func addForeign(c *cluster.Cluster) error {
-	files := []string{"-f", "testdata/foreign.yaml"}
-	for module, paths := range definitions {
-		download := exec.Command("go", "mod", "download", "-json", module)
-		download.Dir = filepath.Join(root, "test/tools/kinds")
-		out, err := download.Output()
-		if err != nil {
-			return fmt.Errorf("module %s: %w\n%s", module, err, out)
-		}
-		var at struct{ Dir string }
-		if err := json.Unmarshal(out, &at); err != nil {
-			return fmt.Errorf("module %s: %w", module, err)
-		}
-		for _, path := range paths {
-			files = append(files, "-f", filepath.Join(at.Dir, path))
-		}
+func addForeign(ctx context.Context, c *cluster.Cluster) error {
+	if err := c.AddForeignKinds(ctx, definitions); err != nil {
+		return err
 	}
-	apply := append([]string{"--kubeconfig", c.Kubeconfig(), "apply", "--server-side"}, files...)
-	if out, err := exec.Command(c.Kubectl(), apply...).CombinedOutput(); err != nil {
+	apply := exec.CommandContext(ctx, c.Kubectl(), "--kubeconfig", c.Kubeconfig(), "apply", "--server-side", "-f", "testdata/foreign.yaml")
+	if out, err := apply.CombinedOutput(); err != nil {
 		return fmt.Errorf("kinds of others: %w\n%s", err, out)
 	}
 	return nil

@@ -3,6 +3,7 @@ module github.com/rehome-dev/rehome/test/tools/kinds
 go 1.26.0
 
 require (
+	github.com/cert-manager/cert-manager v1.20.0
 	github.com/kedacore/keda/v2 v2.21.0
 	github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring v0.95.0
 	go.yaml.in/yaml/v3 v3.0.6

@@ -1,6 +1,6 @@
 // Package kinds has what other projects publish of their kinds that the manifests use. It reads objects of the Prometheus
-// operator strictly, as its Go types: a field that a type does not have is an error. Of Knative Serving and KEDA it pins the
-// versions whose CustomResourceDefinitions the API server of test/deploy checks objects with; they are in the modules.
+// operator strictly, as its Go types: a field that a type does not have is an error. Of Knative Serving, KEDA, and cert-manager it pins
+// the versions whose CustomResourceDefinitions the API servers of test/deploy and test/chart validate objects with.
 //
 // It is a module of its own, so that none of their dependencies is one of Rehome's.
 package kinds
@@ -12,7 +12,8 @@ import (
 	"fmt"
 	"io"
 
-	_ "github.com/kedacore/keda/v2/version" // keeps the module, which has the definitions
+	_ "github.com/cert-manager/cert-manager/pkg/apis/certmanager" // keeps the module, which has the definition
+	_ "github.com/kedacore/keda/v2/version"                       // keeps the module, which has the definitions
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	yaml "go.yaml.in/yaml/v3"
 	_ "knative.dev/serving/config/core/300-resources" // keeps the module, which has the definition

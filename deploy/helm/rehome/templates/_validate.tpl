@@ -116,6 +116,12 @@
 {{- if and .Values.requests.enabled (ne (include "rehome.kind" .) "Deployment") -}}
 {{- fail (printf "requests.enabled: kind %s exits and takes no requests; want kind Deployment" (include "rehome.kind" .)) -}}
 {{- end -}}
+{{- if and .Values.certManager.issuer.name (ne .Values.metrics.tls "files") (not (and .Values.requests.enabled (eq .Values.requests.tls "files"))) -}}
+{{- fail "certManager.issuer.name: want metrics.tls files, or requests.enabled with requests.tls files, so that there is a Secret to fill; got neither" -}}
+{{- end -}}
+{{- if and .Values.certManager.issuer.name .Values.requests.enabled (eq .Values.requests.tls "files") (eq .Values.metrics.tls "files") (eq .Values.metrics.tlsSecret .Values.requests.tlsSecret) -}}
+{{- fail (printf "certManager.issuer.name: want different Secrets in metrics.tlsSecret and requests.tlsSecret, got %s twice" .Values.metrics.tlsSecret) -}}
+{{- end -}}
 {{- if and (eq .Values.requests.tls "files") (not .Values.requests.tlsSecret) -}}
 {{- fail "requests.tlsSecret: want the Secret with tls.crt and tls.key, because requests.tls is files; got none" -}}
 {{- end -}}
