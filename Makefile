@@ -23,7 +23,7 @@ SEED :=
 ARGS :=
 
 .DEFAULT_GOAL := help
-.PHONY: help build generate test unit e2e limits faults compat converge bench bench-page pictures fuzz check format vet lint workflows walls chart demo cluster-up cluster-down clean
+.PHONY: help build generate test test-all unit e2e limits faults compat converge bench bench-page pictures fuzz check format vet lint workflows walls chart demo cluster-up cluster-down clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -111,6 +111,9 @@ generate: ## Generate everything that derives from Go: CRDs, schemas, AsyncAPI, 
 	go test ./cli ./bus/credentials ./api -run 'TestReference|TestSettingsPage|TestOutputSchema|TestRightsPage|TestOpenAPI' -update
 
 test: build unit e2e ## Run the tests of all packages, and then the end-to-end tests.
+
+test-all: test ## Run all tests: also faults, limits, other releases of Kubernetes, random clusters, and fuzzing. It takes hours.
+	$(MAKE) faults limits compat converge fuzz vulncheck
 
 # The first run builds a control plane into .build/controlplane, in about six minutes on two cores. It is a separate target, so its
 # progress is visible and does not count against the time limit of the tests.
