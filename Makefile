@@ -159,13 +159,14 @@ $(AXE):
 # SITE_VERSION=v0.2 builds the site of a release, for the folder /v0.2/ of the server.
 SITE_VERSION :=
 SITE_WORK    := .build/site-work
-SITE_PAGES   := $(shell find docs -path docs/examples -prune -o -type f -print)
+SITE_PAGES   := README.md $(shell find docs -path docs/examples -prune -o -type f -print)
 .PHONY: site site-serve
 site: .build/site$(addprefix /,$(SITE_VERSION))/index.html ## Build the documentation site into .build/site.
 
 .build/site$(addprefix /,$(SITE_VERSION))/index.html: $(SITE_PAGES) $(SITE_WORK)/node_modules/.package-lock.json
 	@rm -rf $(SITE_WORK)/pages $(SITE_WORK)/.vitepress && mkdir -p $(SITE_WORK)/pages
 	@cp -R docs/site/. $(SITE_WORK) && cp -R docs/*.md docs/images docs/decisions $(SITE_WORK)/pages && mv $(SITE_WORK)/index.md $(SITE_WORK)/pages
+	@sed -E 's#\]\(docs/#](#g; s#\]\((deploy/|[A-Z]+\)|CONTRIBUTING|SECURITY)#](../\1#g' README.md > $(SITE_WORK)/pages/first-steps.md
 	cd $(SITE_WORK) && SITE_VERSION=$(SITE_VERSION) nice npm run --silent build
 
 $(SITE_WORK)/node_modules/.package-lock.json: docs/site/package.json docs/site/package-lock.json
@@ -319,7 +320,7 @@ walls: ## Check the imports between packages.
 
 KEEP :=
 demo: build ## Demonstrate Rehome on a simulated cluster in a minute. KEEP=1 leaves it running until Ctrl-C.
-	go build -o .build/demo ./test/demo
+	CGO_ENABLED=0 go build -trimpath -o .build/demo ./test/demo
 	@# On a terminal, job control sends Ctrl-C to the demo alone: make would take it as an error.
 	@if [ -t 0 ]; then set -m; .build/demo $(ARGS); else exec .build/demo $(ARGS); fi
 

@@ -688,8 +688,7 @@ func TestAVerdictNamesItsCauseAndIsCounted(t *testing.T) {
 			Data: got.Data, Channel: "rehome.verdict.evicted.A.web.pod-1", Parent: cause.TraceParent, Began: cause.Time,
 		}
 		check(t, "event", got, want)
-		metrics := `
-# TYPE rehome_move_delay_seconds histogram
+		metrics := `# TYPE rehome_move_delay_seconds histogram
 rehome_move_delay_seconds_bucket{le="0.05"} 0
 rehome_move_delay_seconds_bucket{le="0.1"} 0
 rehome_move_delay_seconds_bucket{le="0.2"} 0

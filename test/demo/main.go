@@ -46,8 +46,9 @@ func show(ctx context.Context, out io.Writer, keep bool) (err error) {
 		return err
 	}
 	binary := filepath.Join(dir, "rehome")
-	build := exec.CommandContext(ctx, "go", "build", "-o", binary, "./cmd/rehome")
-	build.Dir, build.Stderr = root, os.Stderr
+	// With the flags of `make build`, which `make demo` runs first, nothing is compiled twice.
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", binary, "./cmd/rehome")
+	build.Dir, build.Stderr, build.Env = root, os.Stderr, append(os.Environ(), "CGO_ENABLED=0")
 	if err := build.Run(); err != nil {
 		return fmt.Errorf("build rehome: %w", err)
 	}

@@ -20,7 +20,8 @@ function address(page, link) {
   const [file, anchor] = link.split('#')
   const target = path.posix.join(path.posix.dirname(page), file)
   const hash = anchor ? `#${anchor}` : ''
-  if (target === 'README.md' || target === '../README.md') return `/${hash}`
+  if (target === 'README.md') return `/${hash}`
+  if (target === '../README.md') return `/first-steps${hash}`
   if (target.endsWith('.md') && !target.startsWith('..')) return '/' + target.replace(/\.md$/, '') + hash
   const kind = path.extname(target) ? 'blob' : 'tree'
   return `${repository}/${kind}/main/${path.posix.join('docs', target)}${hash}`
