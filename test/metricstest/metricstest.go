@@ -2,12 +2,11 @@
 package metricstest
 
 import (
-	"bytes"
-	"slices"
+	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
 // Compare reports an error unless the metrics with these names, or all metrics without names, equal want. It is in the text format
@@ -19,19 +18,12 @@ func Compare(t testing.TB, from prometheus.Gatherer, want string, names ...strin
 		t.Error(err)
 		return
 	}
-	var got bytes.Buffer
 	for _, f := range families {
-		if len(names) > 0 && !slices.Contains(names, f.GetName()) {
-			continue
-		}
-		f.Help = nil
-		if _, err := expfmt.MetricFamilyToText(&got, f); err != nil {
-			t.Error(err)
-			return
-		}
+		kind := "# TYPE " + f.GetName() + " "
+		want = strings.Replace(want, kind, "# HELP "+f.GetName()+" "+f.GetHelp()+"\n"+kind, 1)
 	}
-	if got.String() != want {
-		t.Errorf("metrics: got\n%s\nwant\n%s", &got, want)
+	if err := testutil.GatherAndCompare(from, strings.NewReader(want), names...); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -3,8 +3,8 @@ package rbac
 import (
 	"context"
 	"fmt"
-	"slices"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
