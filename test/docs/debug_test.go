@@ -33,6 +33,20 @@ func TestDebugPageCommands(t *testing.T) {
 	}
 }
 
+// TestDebugPageExample: each line is one that `rehome explain pod` prints.
+func TestDebugPageExample(t *testing.T) {
+	example := regexp.MustCompile("(?ms)^```text\n(.*?)^```$").FindStringSubmatch(page(t, "docs/debug.md"))
+	if example == nil {
+		t.Fatal("the page has no example")
+	}
+	printed := slices.Collect(strings.Lines(page(t, "cli/testdata/golden/explain/pod.txt")))
+	for line := range strings.Lines(example[1]) {
+		if !slices.Contains(printed, line) {
+			t.Errorf("the command does not print %q", line)
+		}
+	}
+}
+
 // TestTroubleshootingPageCommands runs each command beside a bus with the published events.
 func TestTroubleshootingPageCommands(t *testing.T) {
 	s := newShell(t)
