@@ -118,7 +118,11 @@ export default defineConfig({
     outline: { level: [2, 3] },
     search: { provider: 'local', options: { detailedView: false, miniSearch: { searchOptions: { fuzzy: 0.1, prefix: true, boost: { title: 6, titles: 2, text: 1 } } } } },
     socialLinks: [{ icon: 'github', link: repository }],
-    editLink: { pattern: `${repository}/edit/main/docs/:path`, text: 'Edit this page' },
+    // VitePress runs this function in the browser, so it has no access to other names of this file.
+    editLink: {
+      pattern: ({ filePath }) => `https://github.com/rehome-dev/rehome/edit/main/${filePath === 'first-steps.md' ? 'README.md' : `docs/${filePath}`}`,
+      text: 'Edit this page',
+    },
     footer: { message: 'Apache License 2.0', copyright: 'The Rehome authors' },
   },
 })
