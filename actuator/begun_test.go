@@ -120,17 +120,22 @@ func TestBegunMoves(t *testing.T) {
 			end()
 		})
 	})
-	t.Run("a_refused_move_leaves_the_ledger", func(t *testing.T) {
+	// A leader that found the record, and the pod gone, would report an eviction.
+	t.Run("a_refused_move_leaves_the_ledger_before_its_verdict", func(t *testing.T) {
 		refused := func(ctx context.Context, o Intent, save saveFunc) (schemas.Verdict, error) {
 			err := save(ctx, record{Intent: o, Method: schemas.MethodEviction})
 			return o.Verdict(schemas.Deferred, schemas.ReasonDisruptionBudget, ""), err
 		}
-		inBubble(t, Config{Policy: fast}, refused, func(t *testing.T, b *bench) {
+		synctest.Test(t, func(t *testing.T) {
+			l := slowLedger{newMemory()}
+			a := New(Config{Bus: l.memory, Ledger: l, Source: "/test/actuator", Policy: fast})
+			b := &bench{Actuator: a, bus: l.memory, start: time.Now()}
+			end := leads(t, a, refused)
 			b.put("A", 1, "1")
-			synctest.Wait()
-			check(t, "ledger at once", b.bus.keys(), []string{keyBegun})
-			time.Sleep(2 * tickEvery)
-			check(t, "ledger", b.bus.keys(), []string(nil))
+			time.Sleep(5 * time.Second)
+			check(t, "ledger", l.keys(), []string(nil))
+			check(t, "verdicts after the delete", l.heard(t, b.start), []heard{{"A-1.1", schemas.ReasonDisruptionBudget, 2 * time.Second}})
+			end()
 		})
 	})
 }

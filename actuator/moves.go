@@ -202,9 +202,15 @@ func (b *begunMoves) add(r record) error {
 	return err
 }
 
+// has reports whether there is a record of the move.
+func (b *begunMoves) has(r record) bool {
+	m, ok := b.records[r.Intent.Pod.UID]
+	return ok && m.intent == r.Intent.ID
+}
+
 // remove removes the record of a move that now has its own key, or was not made.
 func (b *begunMoves) remove(r record) {
-	if m, ok := b.records[r.Intent.Pod.UID]; ok && m.intent == r.Intent.ID {
+	if b.has(r) {
 		delete(b.records, r.Intent.Pod.UID)
 		b.due = true
 	}

@@ -211,9 +211,18 @@ func (s *session) finish(ctx context.Context, e *entry, x *inFlight, v schemas.V
 	s.mu.Lock()
 	s.running--
 	s.storing++
+	begun := s.begun.has(x.record)
 	moved := s.executed(e, x, v, now)
+	var deleted *ledgerChange
+	if begun && !moved {
+		deleted = s.ledgerWrites.set(keyBegun, nil)
+	}
 	s.mu.Unlock()
 	s.freed()
+	if deleted != nil {
+		// The record goes before the verdict. A new leader that found it, and the pod gone, would report an eviction.
+		_ = deleted.wait(s.saving) // an error means that the session is over
+	}
 	on := verdictOn{e, v, x}
 	if !moved {
 		on.move = nil // nothing is being moved
