@@ -166,6 +166,7 @@ site: .build/site$(addprefix /,$(SITE_VERSION))/index.html ## Build the document
 .build/site$(addprefix /,$(SITE_VERSION))/index.html: $(SITE_PAGES) $(SITE_WORK)/node_modules/.package-lock.json
 	@rm -rf $(SITE_WORK)/pages $(SITE_WORK)/.vitepress && mkdir -p $(SITE_WORK)/pages
 	@cp -R docs/site/. $(SITE_WORK) && cp -R docs/*.md docs/images docs/decisions $(SITE_WORK)/pages
+	@# These two pages come from other folders, so their links change.
 	@sed 's#](\.\./#](#g' docs/site/index.md > $(SITE_WORK)/pages/index.md && rm $(SITE_WORK)/index.md
 	@sed -E 's/^# Rehome$$/# First steps/; s#\]\(docs/#](#g; s#\]\((deploy/|[A-Z]+\)|CONTRIBUTING|SECURITY)#](../\1#g' README.md > $(SITE_WORK)/pages/first-steps.md
 	cd $(SITE_WORK) && SITE_VERSION=$(SITE_VERSION) nice npm run --silent build
