@@ -302,7 +302,9 @@ func TestListenerFinishesRunningHandlers(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	publish(t, r.bus, delta(t, "a"), delta(t, "b"))
 	begun, finish := make(chan struct{}, 10), make(chan struct{})
+	ended := make(chan (<-chan struct{}), 1)
 	stop := background(t, func(ctx context.Context) error {
+		ended <- ctx.Done()
 		l := bus.Listener{Name: "audit", Since: at, Parallel: 1}
 		return r.bus.Listen(ctx, l, func(ctx context.Context, _ schemas.Event) error {
 			begun <- struct{}{}
@@ -320,6 +322,7 @@ func TestListenerFinishesRunningHandlers(t *testing.T) {
 		stop()
 		close(stopped)
 	}()
+	next(t, next(t, ended))
 	close(finish)
 	next(t, stopped)
 	if len(begun) > 0 {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -165,4 +166,23 @@ func (c *Cluster) waitDefaultAccount(ctx context.Context, namespace string) erro
 		}
 		return ""
 	})
+}
+
+// WaitForRight waits until the API server grants a right: it applies changed roles and bindings a moment after it stores
+// them.
+func (c *Cluster) WaitForRight(ctx context.Context, right authorizationv1.SubjectAccessReviewSpec) error {
+	ctx, cancel := c.bound(ctx, waitTimeout)
+	defer cancel()
+	for {
+		review, err := c.client.AuthorizationV1().SubjectAccessReviews().Create(ctx,
+			&authorizationv1.SubjectAccessReview{Spec: right}, metav1.CreateOptions{})
+		if err == nil && review.Status.Allowed {
+			return nil
+		}
+		select {
+		case <-time.After(retryInterval):
+		case <-ctx.Done():
+			return fmt.Errorf("the right of %s: %w (the last answer: %v)", right.User, context.Cause(ctx), err)
+		}
+	}
 }
