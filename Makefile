@@ -200,7 +200,7 @@ unit-whole:
 # These tests are built only without the race detector: they run thousands of jobs on hundreds of bus servers,
 # which mostly wait.
 unit-rights:
-	go test -parallel 8 -timeout 20m -run 'TestRightsAreMinimal|TestPrefix' ./bus
+	go test -parallel 8 -timeout 20m -run 'TestMinimalRights|TestPrefix' ./bus
 
 # The tests of maintenances have a separate control plane.
 MAINTENANCES = $$(grep -ohE '^func Test[A-Za-z0-9]+' test/e2e/maint*_test.go | cut -c6- | paste -sd '|')

@@ -40,7 +40,7 @@ func heldForNow(by blocker, ref schemas.ObjectRef, reason schemas.ReasonCode, me
 	return parked{by: by, why: Rejection{schemas.Deferred, reason, message, []schemas.ObjectRef{ref}}}
 }
 
-func TestTheFirstRuleThatHoldsIsNamed(t *testing.T) {
+func TestFirstMatchingRule(t *testing.T) {
 	number := func(n uint) *uint { return &n }
 	byNode := heldForNow(blocker{"node", "worker-1"}, schemas.ObjectRef{Kind: "Node", Name: "worker-1"},
 		schemas.ReasonMovingNode, "2 pods of node worker-1 are being moved, which is the limit")

@@ -141,7 +141,7 @@ func TestWrongClockOfHost(t *testing.T) {
 	}
 }
 
-func TestAnAnswerOnTheSubjectOfAnotherIsRefused(t *testing.T) {
+func TestAnswerSubjectMismatch(t *testing.T) {
 	a, e := answerTo("A", 1, "1")
 	for _, c := range []struct {
 		name    string
@@ -207,7 +207,7 @@ func (f forgery) forged(t *testing.T, now time.Time) schemas.Event {
 	return made
 }
 
-func TestAForgedAnswerIsADeadLetterAndMovesNothing(t *testing.T) {
+func TestForgedAnswerDeadLetter(t *testing.T) {
 	for _, f := range forgeries() {
 		t.Run(f.name, func(t *testing.T) {
 			inBubble(t, Config{Policy: fast}, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0), func(t *testing.T, b *bench) {

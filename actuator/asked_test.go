@@ -20,7 +20,7 @@ func requested(asked schemas.Asked) Intent {
 	return o
 }
 
-func TestAskedAppliesToRequestsOnly(t *testing.T) {
+func TestAskedIgnoresStrategies(t *testing.T) {
 	everything := schemas.Asked{Method: schemas.UseEvict, DryRun: true, Override: []string{policy.DaemonSetPods}}
 	other := wish()
 	other.Intent.Asked = &everything

@@ -77,7 +77,7 @@ func take(t *lined, strategy string, sequence uint64, uids ...types.UID) changes
 	return t.accept(a, e, noon)
 }
 
-func TestIntentsComeInTheOrderOfTheirArrival(t *testing.T) {
+func TestIntentArrivalOrder(t *testing.T) {
 	x := newLined()
 	take(x, "A", 1, "3", "1")
 	take(x, "B", 2, "2", "1", "0")
@@ -112,7 +112,7 @@ func TestRenewedIntentKeepsID(t *testing.T) {
 	check(t, "turns", turns(x, 9), []string{"B-1.2", "A-2.3"})
 }
 
-func TestAnAnswerToAnOlderScopeNeverReplacesANewerOne(t *testing.T) {
+func TestOlderScopeAnswer(t *testing.T) {
 	x := newLined()
 	take(x, "A", 2, "1")
 	a, late := answerTo("A", 1, "2", "1")
@@ -138,7 +138,7 @@ func TestLateAnswer(t *testing.T) {
 	check(t, "turns when the newer one is forgotten", turns(x, 9), []string{"A-1.2"})
 }
 
-func TestTheSameAnswerAgainChangesNothing(t *testing.T) {
+func TestAnswerAcceptedTwice(t *testing.T) {
 	x := newLined()
 	a, e := answerTo("A", 1, "1", "2")
 	x.accept(a, e, noon)
@@ -179,7 +179,7 @@ func TestAnswerStoredTwice(t *testing.T) {
 	check(t, "dropped", dropped, e)
 }
 
-func TestAnEmptyAnswerWithdrawsAllAndIsSettled(t *testing.T) {
+func TestEmptyAnswerWithdrawal(t *testing.T) {
 	x := newLined()
 	take(x, "A", 1, "1")
 	a, e := answerTo("A", 2)
@@ -192,7 +192,7 @@ func TestAnEmptyAnswerWithdrawsAllAndIsSettled(t *testing.T) {
 	check(t, "open intents", x.open, 0)
 }
 
-func TestAnAnswerIsSettledWhenTheLastVerdictIsStored(t *testing.T) {
+func TestAnswerSettlement(t *testing.T) {
 	x := newLined()
 	take(x, "A", 1, "1", "2")
 	one, two := x.next(), x.next()
@@ -203,7 +203,7 @@ func TestAnAnswerIsSettledWhenTheLastVerdictIsStored(t *testing.T) {
 	check(t, "settled after the first and the second", []bool{afterTwo, afterOne}, []bool{false, true})
 }
 
-func TestAnIntentInFlightIsNotWithdrawn(t *testing.T) {
+func TestInFlightIntentKept(t *testing.T) {
 	x := newLined()
 	take(x, "A", 1, "1")
 	c := x.next()
@@ -236,7 +236,7 @@ func TestIntentListedAgainInFlight(t *testing.T) {
 	check(t, "turns", turns(x, 9), []string{"A-1.1"})
 }
 
-func TestAnIntentThatIsPutBackWaitsBehindAllOthers(t *testing.T) {
+func TestRequeuedIntentOrder(t *testing.T) {
 	x := newLined()
 	take(x, "A", 1, "1", "2")
 	x.putBack(x.next())
@@ -260,7 +260,7 @@ func TestSecondStrategyAfterFailure(t *testing.T) {
 	check(t, "turns", turns(x, 9), []string{"A-1.2", "B-1.1"})
 }
 
-func TestAnEvictionRejectsTheClaimsOfOtherStrategies(t *testing.T) {
+func TestEvictionRejectsOtherClaims(t *testing.T) {
 	x := newLined()
 	take(x, "A", 1, "1")
 	take(x, "B", 1, "1")

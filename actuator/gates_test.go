@@ -46,7 +46,7 @@ func decidedOn(o Intent, outcome schemas.Outcome, reason schemas.ReasonCode, mes
 	}
 }
 
-func TestTheFirstGateThatObjectsGivesTheVerdict(t *testing.T) {
+func TestGateOrder(t *testing.T) {
 	gone := func(s *Situation) { s.Pod = nil }
 	terminating := func(s *Situation) { s.Pod.DeletionTimestamp = &metav1.Time{Time: noon.Add(30 * time.Second)} }
 	moved := func(s *Situation) { s.Pod.Spec.NodeName = "worker-2" }
@@ -136,7 +136,7 @@ func TestRemoveEndedPod(t *testing.T) {
 	}
 }
 
-func TestAVerdictOfADryRunSaysSo(t *testing.T) {
+func TestDryRunVerdict(t *testing.T) {
 	got := New(Config{DryRun: true}).verdict(wish(), Rejection{Outcome: schemas.Evicted, Reason: schemas.ReasonEvictionAccepted, Message: "evicted"})
 	want := decidedOn(wish(), schemas.Evicted, schemas.ReasonEvictionAccepted, "evicted")
 	want.DryRun = true

@@ -67,7 +67,7 @@ func TestBatchesRate(t *testing.T) {
 	})
 }
 
-func TestABatchThatWaitsEndsWithTheContext(t *testing.T) {
+func TestWaitingBatchCancellation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		handle := always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0)
 		b := New(Config{Policy: policy.Policy{Rate: policy.Rate{EvictionsPerSecond: 1, Burst: 1}}}).batches(handle)

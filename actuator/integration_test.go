@@ -38,9 +38,9 @@ const (
 	nobody = "nobody" // a user without any rights
 )
 
-// TestTheActuatorAndTheAPIServer shares one control plane among its subtests. Each has its own namespace; the last one
+// TestActuatorWithAPIServer shares one control plane among its subtests. Each has its own namespace; the last one
 // stops the API server.
-func TestTheActuatorAndTheAPIServer(t *testing.T) {
+func TestActuatorWithAPIServer(t *testing.T) {
 	c := clustertest.New(t, cluster.Options{Users: []cluster.User{{Name: looker}, {Name: nobody}}})
 	if _, err := c.AddNodes(t.Context(), 2); err != nil {
 		t.Fatal(err)

@@ -328,7 +328,7 @@ func unsaved(context.Context, record) error { return nil }
 
 const ms = time.Millisecond
 
-func TestEvictionsComeAtTheRateOfThePolicy(t *testing.T) {
+func TestEvictionRate(t *testing.T) {
 	cfg := Config{Policy: policy.Policy{Rate: policy.Rate{EvictionsPerSecond: 10, Burst: 2}}}
 	inBubble(t, cfg, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0), func(t *testing.T, b *bench) {
 		time.Sleep(time.Minute) // a long idle time allows no more than the burst
@@ -343,7 +343,7 @@ func TestEvictionsComeAtTheRateOfThePolicy(t *testing.T) {
 	})
 }
 
-func TestAnIntentThatTheGatesRejectCostsNoToken(t *testing.T) {
+func TestRejectionCostsNoToken(t *testing.T) {
 	cfg := Config{Policy: policy.Policy{Rate: policy.Rate{EvictionsPerSecond: 0.1, Burst: 1}}}
 	handle := func(_ context.Context, o Intent, _ saveFunc) (schemas.Verdict, error) {
 		if o.Strategy == "Stale" {
@@ -366,7 +366,7 @@ func TestAnIntentThatTheGatesRejectCostsNoToken(t *testing.T) {
 	})
 }
 
-func TestParallelIntentsAreLimited(t *testing.T) {
+func TestParallelIntentLimit(t *testing.T) {
 	cfg := Config{Policy: fast, Parallel: 2}
 	inBubble(t, cfg, always(schemas.Evicted, schemas.ReasonEvictionAccepted, time.Second), func(t *testing.T, b *bench) {
 		b.put("A", 1, "1", "2", "3", "4", "5")
@@ -380,7 +380,7 @@ func TestParallelIntentsAreLimited(t *testing.T) {
 	})
 }
 
-func TestAnIntentThatWaitsTooLongExpiresByItself(t *testing.T) {
+func TestWaitingIntentExpiry(t *testing.T) {
 	cfg := Config{Policy: policy.Policy{Rate: policy.Rate{EvictionsPerSecond: 0.001, Burst: 1}}}
 	inBubble(t, cfg, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0), func(t *testing.T, b *bench) {
 		b.put("A", 1, "1", "2")
@@ -393,7 +393,7 @@ func TestAnIntentThatWaitsTooLongExpiresByItself(t *testing.T) {
 	})
 }
 
-func TestWithdrawalVerdictIsImmediate(t *testing.T) {
+func TestImmediateWithdrawalVerdict(t *testing.T) {
 	cfg := Config{Policy: policy.Policy{Rate: policy.Rate{EvictionsPerSecond: 0.01, Burst: 1}}}
 	inBubble(t, cfg, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0), func(t *testing.T, b *bench) {
 		b.put("A", 1, "1", "2", "3")
@@ -459,7 +459,7 @@ func TestAPIServerOutage(t *testing.T) {
 	})
 }
 
-func TestACallWithoutAnAnswerDoesNotEndAnOutage(t *testing.T) {
+func TestUnansweredCallKeepsOutage(t *testing.T) {
 	handle := func(_ context.Context, o Intent, _ saveFunc) (schemas.Verdict, error) {
 		if o.Intent.Pod.UID == "1" {
 			return schemas.Verdict{}, fmt.Errorf("look at pod %s: %w", o.Intent.Pod, ErrUnavailable)
@@ -475,7 +475,7 @@ func TestACallWithoutAnAnswerDoesNotEndAnOutage(t *testing.T) {
 	})
 }
 
-func TestOnePodThatCannotBeLookedAtHoldsNoOther(t *testing.T) {
+func TestUnreadablePodIsolation(t *testing.T) {
 	handle := func(_ context.Context, o Intent, _ saveFunc) (schemas.Verdict, error) {
 		if o.Intent.Pod.UID == "1" {
 			return schemas.Verdict{}, fmt.Errorf("look at pod %s: %w", o.Intent.Pod, ErrUnavailable)
@@ -644,7 +644,7 @@ func TestLeadLost(t *testing.T) {
 	})
 }
 
-func TestAnInvalidAnswerDoesNotStopTheLine(t *testing.T) {
+func TestInvalidAnswerSkipped(t *testing.T) {
 	inBubble(t, Config{Policy: fast}, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0), func(t *testing.T, b *bench) {
 		b.bus.put(schemas.Event{ID: "x", Type: schemas.IntentsType, Data: []byte(`{"intents":7}`), Channel: "rehome.intents.x"})
 		b.put("A", 1, "1")
@@ -656,7 +656,7 @@ func TestAnInvalidAnswerDoesNotStopTheLine(t *testing.T) {
 	})
 }
 
-func TestAVerdictNamesItsCauseAndIsCounted(t *testing.T) {
+func TestVerdictCauseAndMetric(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	cfg := Config{Policy: fast, Metrics: registry}
 	inBubble(t, cfg, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 300*ms), func(t *testing.T, b *bench) {

@@ -10,7 +10,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-func TestLimitDefersOnlyItsPods(t *testing.T) {
+func TestLimitScope(t *testing.T) {
 	evicted, rejected := schemas.ReasonEvictionAccepted, schemas.ReasonPodGone
 	limited := func(l policy.Limits) Config { return Config{Policy: policy.Policy{Rate: fast.Rate, Limits: l}} }
 	handle := func(_ context.Context, o Intent, _ saveFunc) (schemas.Verdict, error) {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestCallsThatFailTogetherAreOneFailure(t *testing.T) {
+func TestConcurrentFailuresCountOnce(t *testing.T) {
 	var l apiHealth
 	away := errors.New("connection refused")
 	check(t, "the first is news", l.fail(noon, away), true)

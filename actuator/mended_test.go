@@ -125,7 +125,7 @@ func TestLedgerDeleteAndPut(t *testing.T) {
 	})
 }
 
-func TestAPodThatTheGatesRejectIsNotClaimed(t *testing.T) {
+func TestRejectedPodNotClaimed(t *testing.T) {
 	var during []string
 	var b *bench
 	handle := func(_ context.Context, o Intent, _ saveFunc) (schemas.Verdict, error) {
@@ -141,7 +141,7 @@ func TestAPodThatTheGatesRejectIsNotClaimed(t *testing.T) {
 	})
 }
 
-func TestAReplacementEndsOneMoveOnly(t *testing.T) {
+func TestReplacementEndsOneMove(t *testing.T) {
 	view := &crowd{}
 	cfg := Config{Policy: fast, View: view}
 	handle := always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0)

@@ -21,7 +21,7 @@ import (
 	"github.com/rehome-dev/rehome/test/metricstest"
 )
 
-func TestEvictedMetricCountsNoDeferrals(t *testing.T) {
+func TestEvictedMetricExcludesDeferrals(t *testing.T) {
 	r := prometheus.NewRegistry()
 	m := newMetrics(r, new(atomic.Pointer[session]))
 	for _, outcome := range schemas.Outcomes() {
@@ -138,7 +138,7 @@ func TestGauges(t *testing.T) {
 	})
 }
 
-func TestFaultsEndWithTheLeaderSession(t *testing.T) {
+func TestFaultsResetAfterSession(t *testing.T) {
 	r := prometheus.NewRegistry()
 	a := New(Config{Bus: newMemory(), Metrics: r, Log: slog.New(slog.DiscardHandler)})
 	a.setInvalidRecords([]error{errors.New("unreadable")})

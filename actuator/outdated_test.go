@@ -77,7 +77,7 @@ func TestStaleDecision(t *testing.T) {
 	}
 }
 
-func TestAnswerWithMovedPodIsCurrent(t *testing.T) {
+func TestMovedPodAnswerCurrent(t *testing.T) {
 	d := departures{}
 	x := departed(scopeAt(schemas.SpreadKind, "first", 0), "w", time.Time{})
 	d.add(x)

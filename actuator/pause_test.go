@@ -41,7 +41,7 @@ func TestCooldownStartsAtAcceptance(t *testing.T) {
 	})
 }
 
-func TestAMoveThatDoesNotComeAboutIsNoReasonForAPause(t *testing.T) {
+func TestNoPauseAfterDeferral(t *testing.T) {
 	held := always(schemas.Deferred, schemas.ReasonDisruptionBudget, time.Second)
 	inBubble(t, pausing(time.Minute), held, func(t *testing.T, b *bench) {
 		b.put("A", 1, "1", "2", "3")
@@ -53,7 +53,7 @@ func TestAMoveThatDoesNotComeAboutIsNoReasonForAPause(t *testing.T) {
 	})
 }
 
-func TestThePauseOutlivesTheProcess(t *testing.T) {
+func TestPauseSurvivesRestart(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		view View // noView: a move is complete when it is accepted

@@ -58,14 +58,14 @@ func TestPolicyChangeRate(t *testing.T) {
 	})
 }
 
-func TestAPolicyThatComesBeforeTheTermHolds(t *testing.T) {
+func TestPolicyBeforeTerm(t *testing.T) {
 	a := New(Config{Policy: enabling(slow, "A")})
 	a.SetPolicy(enabling(quick, "A"))
 	got := newSession(context.Background(), nil, a, nil, recorder{}).bucket
 	check(t, "bucket", got, limit.NewBucket(quick))
 }
 
-func TestAPolicyWithoutARateHasTheDefault(t *testing.T) {
+func TestDefaultRate(t *testing.T) {
 	a := New(Config{})
 	check(t, "rate of New", a.policy.Load().Rate, policy.DefaultRate())
 	a.SetPolicy(enabling(quick))
@@ -73,7 +73,7 @@ func TestAPolicyWithoutARateHasTheDefault(t *testing.T) {
 	check(t, "rate of SetPolicy", a.policy.Load().Rate, policy.DefaultRate())
 }
 
-func TestAProfileWithTheStrategyIsFoundForAnIntent(t *testing.T) {
+func TestProfileOfIntent(t *testing.T) {
 	p := enabling(slow, "A")
 	for _, c := range []struct {
 		open Intent

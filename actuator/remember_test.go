@@ -71,7 +71,7 @@ func before(uid types.UID, ago time.Duration) record {
 	}
 }
 
-func TestAMoveThatWasRefusedIsNoReasonForAPause(t *testing.T) {
+func TestNoPauseAfterRejection(t *testing.T) {
 	cfg := Config{View: webPods("1", "2"), Policy: policy.Policy{Rate: fast.Rate, Limits: policy.Limits{Pause: time.Hour}}}
 	handle := func(_ context.Context, o Intent, _ saveFunc) (schemas.Verdict, error) {
 		if o.Intent.Pod.UID == "1" {
@@ -88,7 +88,7 @@ func TestAMoveThatWasRefusedIsNoReasonForAPause(t *testing.T) {
 	})
 }
 
-func TestAPauseOutlivesTheProcessThatBeganIt(t *testing.T) {
+func TestRecalledPauses(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		pause time.Duration

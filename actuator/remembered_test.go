@@ -26,7 +26,7 @@ func loopOf(node string, returns int, until time.Time) WorkloadBreaker {
 	}
 }
 
-func TestRecordsAreReadable(t *testing.T) {
+func TestReadableRecords(t *testing.T) {
 	flying := func(uid types.UID, method schemas.Method, change func(*record)) record {
 		r := before(uid, time.Second)
 		r.Settled, r.Method = false, method
@@ -151,9 +151,9 @@ func TestNewLeaderForgetsEndedStorm(t *testing.T) {
 	check(t, "ledger", m.ledger, map[string][]byte{})
 }
 
-// TestOnlyATimeClearsLoopBreakers stores the reply of a server to an unauthenticated client under the key that clears
+// TestClearRequiresTime stores the reply of a server to an unauthenticated client under the key that clears
 // all breakers.
-func TestOnlyATimeClearsLoopBreakers(t *testing.T) {
+func TestClearRequiresTime(t *testing.T) {
 	acknowledged := []byte(`{"stream":"REHOME_REQUESTS","seq":1}`)
 	for _, when := range []string{"while it leads", "before it leads"} {
 		t.Run(when, func(t *testing.T) {
@@ -179,7 +179,7 @@ func TestOnlyATimeClearsLoopBreakers(t *testing.T) {
 	}
 }
 
-func TestWorkloadBreakersAreCleared(t *testing.T) {
+func TestClearWorkloadBreakers(t *testing.T) {
 	other := schemas.ObjectRef{Kind: "StatefulSet", Namespace: "web", Name: "db", UID: "uid-db"}
 	for _, c := range []struct {
 		name string
@@ -264,7 +264,7 @@ func TestWorkloadBreakerRecord(t *testing.T) {
 	})
 }
 
-func TestWorkloadBreakerCountsOnlyStrategies(t *testing.T) {
+func TestWorkloadBreakerStrategies(t *testing.T) {
 	known := map[string]policy.Traits{"Move": {}, "Renewal": {RenewsPods: true}}
 	for strategy, want := range map[string]int{"Move": 1, "Renewal": 0, schemas.MaintenanceStrategy: 0} {
 		t.Run(strategy, func(t *testing.T) {

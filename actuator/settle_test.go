@@ -65,7 +65,7 @@ func replacementAmong(t *testing.T, x *inFlight, pods []cluster.Pod, taken map[t
 	return x.replacement
 }
 
-func TestAReplacementIsTheOldestNewPodOfTheWorkload(t *testing.T) {
+func TestReplacementChoice(t *testing.T) {
 	leaving := replica("5", "worker-2", 5)
 	leaving.Leaving = true
 	set := func(x *inFlight) {
@@ -193,7 +193,7 @@ func TestSettledVerdictFields(t *testing.T) {
 	check(t, "verdict", x.verdict(ended{schemas.ReasonReplaced, "done", settlement}), want)
 }
 
-func TestSiblingIsNoReplacementAfterRestart(t *testing.T) {
+func TestSiblingAfterRestart(t *testing.T) {
 	made := func(name string, after time.Duration) cluster.Pod {
 		p := replica(name, "worker-1", 0)
 		p.Created = noon.Add(after)

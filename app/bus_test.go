@@ -108,7 +108,7 @@ func story(t *testing.T) (watcher, function, actuator participant, events []sche
 	return watcher, function, actuator, events
 }
 
-func TestTheSpansOfAChainAreOneTreeAcrossProcesses(t *testing.T) {
+func TestSpanTreeAcrossProcesses(t *testing.T) {
 	collector := tracetest.New(t)
 	before := time.Now()
 	watcher, function, actuator, events := story(t)
@@ -146,7 +146,7 @@ func TestTheSpansOfAChainAreOneTreeAcrossProcesses(t *testing.T) {
 	}
 }
 
-func TestNoEndpoint(t *testing.T) {
+func TestTracingWithoutEndpoint(t *testing.T) {
 	collector := tracetest.New(t)
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "")
 	_, _, _, events := story(t)

@@ -17,9 +17,9 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-// TestClockAheadMakesNoFlood runs an actuator whose clock is 11 minutes ahead, with a publisher that lists a pod again
+// TestClockAheadWithoutFlood runs an actuator whose clock is 11 minutes ahead, with a publisher that lists a pod again
 // right after each verdict. The API server is unavailable, so a pod that has not expired gets no verdict.
-func TestClockAheadMakesNoFlood(t *testing.T) {
+func TestClockAheadWithoutFlood(t *testing.T) {
 	t.Parallel()
 	const lasts = 3 * time.Second
 	server := bustest.Server(t, bus.ServerOptions{})

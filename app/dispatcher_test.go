@@ -324,7 +324,7 @@ func TestExternalFunctionOverHTTP(t *testing.T) {
 	d.done()
 }
 
-func TestAnAnswerWithNothingWithdrawsTheOneBefore(t *testing.T) {
+func TestEmptyAnswerWithdraws(t *testing.T) {
 	for _, status := range []int{http.StatusOK, http.StatusAccepted, http.StatusNoContent} {
 		var quiet atomic.Bool
 		d := newDispatching(t, bus.Setup{}, over(serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -348,7 +348,7 @@ func TestAnAnswerWithNothingWithdrawsTheOneBefore(t *testing.T) {
 // nodeOf returns the node of a scope in a request to a function.
 func nodeOf(r *http.Request) string { return strings.TrimPrefix(r.Header.Get("ce-subject"), "node/") }
 
-func TestEveryStatusOfAFunctionHasItsConsequence(t *testing.T) {
+func TestFunctionStatusCodes(t *testing.T) {
 	again := []int{401, 403, 404, 408, 409, 425, 429, 500, 501, 502, 503, 504}
 	letters := []int{301, 304, 307, 400, 405, 410, 413, 415, 422}
 	var mu sync.Mutex
@@ -438,7 +438,7 @@ func lying(change func(body string) string) http.HandlerFunc {
 	}
 }
 
-func TestInvalidAnswerIsDeadLetter(t *testing.T) {
+func TestInvalidAnswerDeadLetter(t *testing.T) {
 	type lie struct {
 		tell http.HandlerFunc
 		why  string
@@ -555,7 +555,7 @@ func TestHangingFunctionDeadLetter(t *testing.T) {
 	}
 }
 
-func TestAFunctionThatHangsHoldsUpNoOther(t *testing.T) {
+func TestHangingFunctionIsolation(t *testing.T) {
 	end := make(chan struct{})
 	var hanging atomic.Int32
 	s := serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -66,7 +66,7 @@ func TestHostedStrategyMovesOut(t *testing.T) {
 	}
 }
 
-func TestTheBusIsSetUpForFunctionsOfThePolicy(t *testing.T) {
+func TestSetupForPolicyFunctions(t *testing.T) {
 	outside := outsideOf(t, "{name: KeepOffSpot, scope: node, wakes: [node.labels], nats: {subject: functions.off, parallel: 100}}",
 		"{name: PodLifeTime, http: {url: http://127.0.0.1:1/, parallel: 9}}")
 	got := settings.SetupOf(settings.Settings{NATSReplicas: 3}, policy.Policy{Outside: outside})

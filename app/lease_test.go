@@ -34,9 +34,9 @@ const (
 	short = 3 * time.Second
 )
 
-// TestALeaseAndTheAPIServer shares one control plane among its subtests. Each has its own lease; the last one stops the
+// TestLeaseWithAPIServer shares one control plane among its subtests. Each has its own lease; the last one stops the
 // API server.
-func TestALeaseAndTheAPIServer(t *testing.T) {
+func TestLeaseWithAPIServer(t *testing.T) {
 	c := clustertest.New(t, cluster.Options{Users: []cluster.User{{Name: looker}}})
 	for i, tt := range []struct {
 		name string
@@ -507,7 +507,7 @@ func testCannotRenew(c *contest) {
 	await(c, "it leads again", p.terms)
 }
 
-func TestLostLeaseIsNoFailure(t *testing.T) {
+func TestLostLeaseWithoutError(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		cause error // why the context ends
@@ -545,7 +545,7 @@ func TestLostLeaseIsNoFailure(t *testing.T) {
 	}
 }
 
-func TestAGroupEndsWithItsFirstErrorAndWaitsForAll(t *testing.T) {
+func TestGroupFirstError(t *testing.T) {
 	first := errors.New("first")
 	ended := false
 	err := together(t.Context(),
@@ -561,7 +561,7 @@ func TestAGroupEndsWithItsFirstErrorAndWaitsForAll(t *testing.T) {
 	}
 }
 
-func TestCanceledGroupHasNoError(t *testing.T) {
+func TestCanceledGroup(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	err := together(ctx, func(ctx context.Context) error { <-ctx.Done(); return nil })

@@ -14,7 +14,7 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 )
 
-func TestConsumerMetricsAreLimited(t *testing.T) {
+func TestConsumerMetricLimit(t *testing.T) {
 	crowd := bus.StreamStatus{Name: bus.StreamEvents}
 	for i := range 3 * mostConsumers {
 		crowd.Workers = append(crowd.Workers, bus.WorkerStatus{Strategy: fmt.Sprint("listener-", i)})

@@ -76,7 +76,7 @@ func (r *reloading) looks(times int, applied []string, refused int) {
 	}
 }
 
-func TestAPolicyIsReadAgainWhenItsContentHasChanged(t *testing.T) {
+func TestReloadOnContentChange(t *testing.T) {
 	r := newReloading(t)
 	r.looks(3, nil, 0)
 	r.write(selecting("second"))
@@ -116,7 +116,7 @@ func TestRefusedPolicy(t *testing.T) {
 	r.looks(3, []string{"second"}, 2)
 }
 
-func TestAPolicyFileThatIsAwayForAWhileChangesNothing(t *testing.T) {
+func TestPolicyFileTemporarilyMissing(t *testing.T) {
 	r := newReloading(t)
 	if err := os.Remove(r.file); err != nil {
 		t.Fatal(err)
@@ -135,7 +135,7 @@ func TestAPolicyFileThatIsAwayForAWhileChangesNothing(t *testing.T) {
 	}
 }
 
-func TestAPolicyThatIsNotTakenIsRefused(t *testing.T) {
+func TestRejectedReload(t *testing.T) {
 	r := newReloading(t)
 	r.fail = errors.New("no room")
 	r.write(selecting("second"))
@@ -164,7 +164,7 @@ func mount(t *testing.T, dir, version, text string) {
 	}
 }
 
-func TestAPolicyInAMountedConfigMapIsReadAgain(t *testing.T) {
+func TestReloadFromMountedConfigMap(t *testing.T) {
 	r := newReloading(t)
 	r.dir = t.TempDir()
 	mount(t, r.dir, "..1", selecting("first"))
@@ -198,7 +198,7 @@ func TestPolicyReloadMetric(t *testing.T) {
 	}
 }
 
-func TestTheFileIsLookedAtEverySecond(t *testing.T) {
+func TestPolicyPollInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReloading(t)
 		ctx, end := context.WithCancel(t.Context())

@@ -12,7 +12,7 @@ import (
 	"github.com/rehome-dev/rehome/test/metricstest"
 )
 
-func TestAMetricSaysWhichRolesAreActiveInThisProcess(t *testing.T) {
+func TestLeaderMetric(t *testing.T) {
 	leading := newLeading()
 	is := func(watcher, actuator string) {
 		t.Helper()
@@ -48,7 +48,7 @@ func TestReadyMetric(t *testing.T) {
 	}
 }
 
-func TestAReadinessCheckOfAScrapeEnds(t *testing.T) {
+func TestScrapeReadinessTimeout(t *testing.T) {
 	bounded := func(ctx context.Context) error {
 		if _, ok := ctx.Deadline(); !ok {
 			t.Error("the check has all the time that it wants")

@@ -17,9 +17,9 @@ import (
 	"github.com/rehome-dev/rehome/test/metricstest"
 )
 
-// TestFullDiskIsReported fills the disk of the embedded bus. Readiness and the metric must report the reason, and when
+// TestFullDiskReport fills the disk of the embedded bus. Readiness and the metric must report the reason, and when
 // there is space again, everything must be evaluated.
-func TestFullDiskIsReported(t *testing.T) {
+func TestFullDiskReport(t *testing.T) {
 	bustest.SmallDisk(t, "32m", func(t *testing.T, disk bustest.Disk) {
 		server := bustest.Server(t, bus.ServerOptions{StoreDir: filepath.Join(disk.Dir, "store"), Reserve: 8 << 20})
 		resynced := make(chan struct{}, 1)

@@ -20,7 +20,7 @@ type given struct {
 	pods     []string
 }
 
-func TestTheTableHoldsTheAnswerToTheNewestScope(t *testing.T) {
+func TestAnswerToNewestScope(t *testing.T) {
 	b := bustest.New(t)
 	history := bustest.Collect(t, b, bus.IntentsChannels)
 	a, other, none := []string{"a"}, []string{"b"}, []string(nil)
@@ -78,7 +78,7 @@ func inWords(t *testing.T, e schemas.Event) string {
 	return fmt.Sprintf("%d%v", a.Scope.Sequence, pods)
 }
 
-func TestWhenAnswersRaceTheOneToTheNewestScopeStands(t *testing.T) {
+func TestAnswerRace(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -148,7 +148,7 @@ func TestAnswerReplacesUnreadableMessage(t *testing.T) {
 	}
 }
 
-func TestAScopeIsCurrentUntilItIsReplacedOrDone(t *testing.T) {
+func TestScopeCurrent(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	is := func(e schemas.Event, want bool) {
 		t.Helper()
@@ -175,7 +175,7 @@ func TestAScopeIsCurrentUntilItIsReplacedOrDone(t *testing.T) {
 	is(newer, false)
 }
 
-func TestAnswerWrittenOnlyIfNeeded(t *testing.T) {
+func TestUnneededAnswerNotWritten(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	for _, c := range []struct {
 		pods []string

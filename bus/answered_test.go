@@ -11,7 +11,7 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-func TestTheScopesThatHaveAnAnswerCanBeListed(t *testing.T) {
+func TestListAnsweredScopes(t *testing.T) {
 	b := bustest.New(t)
 	want := []schemas.ScopeHead{
 		{Profile: "default", Strategy: "S", Kind: schemas.DomainKind, Key: "topology.kubernetes.io/zone=eu west"},

@@ -78,7 +78,7 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-func TestOnlyAQuestionThatDoesNotFitIsCompressed(t *testing.T) {
+func TestAskCompression(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	var asked *nats.Msg
 	listen(t, r, func(m *nats.Msg) *nats.Msg {
@@ -204,7 +204,7 @@ func TestAskCanceled(t *testing.T) {
 	}
 }
 
-func TestAQuestionThatCannotBeSentIsInvalid(t *testing.T) {
+func TestAskUnsendable(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	incomplete := scope(t, "worker-1", 1)
 	incomplete.Source = ""

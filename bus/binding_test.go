@@ -28,7 +28,7 @@ var full = schemas.Event{
 // least has only the required attributes.
 var least = schemas.Event{ID: "1", Source: "a", Type: "t", Data: json.RawMessage(`{}`)}
 
-func TestAnEventReadsBackAsItWasWritten(t *testing.T) {
+func TestEventRoundTrip(t *testing.T) {
 	for _, want := range []schemas.Event{full, least} {
 		m, err := encode(want)
 		if err != nil {
@@ -70,7 +70,7 @@ func TestBinaryModeHeaders(t *testing.T) {
 	}
 }
 
-func TestAnEventIsReadAsOthersMayWriteIt(t *testing.T) {
+func TestDecodeForeignEvents(t *testing.T) {
 	binary := nats.Header{"ce-specversion": {"1.0"}, "ce-id": {"1"}, "ce-source": {"a"}, "ce-type": {"t"}}
 	with := func(extra nats.Header) nats.Header {
 		h := maps.Clone(binary)
@@ -187,7 +187,7 @@ func TestDecodeInvalidMessages(t *testing.T) {
 	}
 }
 
-func TestAnIncompleteEventIsNotWritten(t *testing.T) {
+func TestEncodeIncompleteEvent(t *testing.T) {
 	tests := map[string]func(*schemas.Event){
 		"no id":             func(e *schemas.Event) { e.ID = "" },
 		"no source":         func(e *schemas.Event) { e.Source = "" },

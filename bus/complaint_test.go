@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-func TestRepeatedComplaintIsOneWarning(t *testing.T) {
+func TestRepeatedComplaintWarning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text bytes.Buffer
 		log := slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: slog.LevelWarn}))

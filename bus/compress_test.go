@@ -24,7 +24,7 @@ func large(n int) json.RawMessage {
 	return json.RawMessage(text.String())
 }
 
-func TestLargeDataIsSentCompressedAndReadsBackAsItWas(t *testing.T) {
+func TestCompressionRoundTrip(t *testing.T) {
 	for _, c := range []struct {
 		name       string
 		data       json.RawMessage
@@ -57,7 +57,7 @@ func TestLargeDataIsSentCompressedAndReadsBackAsItWas(t *testing.T) {
 	}
 }
 
-func TestDataThatCannotBeDecompressedIsAnInvalidEvent(t *testing.T) {
+func TestInvalidCompressedData(t *testing.T) {
 	bomb, err := compress(make([]byte, maxData+1))
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +86,7 @@ func TestDataThatCannotBeDecompressedIsAnInvalidEvent(t *testing.T) {
 	}
 }
 
-func TestDataThatNoReaderTakesIsNotWritten(t *testing.T) {
+func TestDataSizeLimit(t *testing.T) {
 	of := func(size int) schemas.Event {
 		e := full
 		e.Data = json.RawMessage(`"` + strings.Repeat("x", size-2) + `"`)

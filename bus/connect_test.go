@@ -19,7 +19,7 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-func TestConnectRefusesOptionsThatCannotWork(t *testing.T) {
+func TestInvalidConnectOptions(t *testing.T) {
 	s := bustest.Server(t, bus.ServerOptions{})
 	dir := t.TempDir()
 	missing, empty := filepath.Join(dir, "missing"), filepath.Join(dir, "empty")
@@ -68,7 +68,7 @@ func TestConnectRetries(t *testing.T) {
 	}
 }
 
-func TestReadyNamesTheServerButNotThePassword(t *testing.T) {
+func TestReadyHidesPassword(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0") // so that no other process has the port
 	if err != nil {
 		t.Fatal(err)
@@ -129,7 +129,7 @@ func TestForbiddenSubject(t *testing.T) {
 	}
 }
 
-func TestAWrongPasswordIsSaidAndTriedAgain(t *testing.T) {
+func TestWrongPasswordRetry(t *testing.T) {
 	url := account(t, nil)
 	var log lines
 	b := bustest.Connect(t, bus.Options{
@@ -159,7 +159,7 @@ func (l *lines) String() string {
 	return l.b.String()
 }
 
-func TestALostConnectionIsLoggedOnceForEachReason(t *testing.T) {
+func TestLostConnectionLog(t *testing.T) {
 	o := socketOptions(t)
 	s, err := bus.StartServer(o)
 	if err != nil {

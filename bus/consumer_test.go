@@ -25,7 +25,7 @@ func handedOut(t *testing.T, r rig) int {
 	return c.CachedInfo().Config.MaxAckPending
 }
 
-func TestWorkerCreatesConsumerOnlyWithMake(t *testing.T) {
+func TestConsumerCreation(t *testing.T) {
 	r := newRig(t, bus.Setup{Strategies: []string{}})
 	_, stop := manual(t, r.bus, bus.Work{Make: true})
 	bustest.Eventually(t, "the consumer is made", func() bool { return handedOut(t, r) == 16 })
@@ -41,7 +41,7 @@ func TestWorkerCreatesConsumerOnlyWithMake(t *testing.T) {
 	r.empty(t, bus.StreamScopes)
 }
 
-func TestAConsumerIsChangedOnlyWhenItHandsOutTooFew(t *testing.T) {
+func TestConsumerUpdate(t *testing.T) {
 	r := newRig(t, bus.Setup{MaxDeliver: 3, Parallel: map[string]int{strategy: 50, "Another": 9}})
 	for _, c := range []struct {
 		work bus.Work

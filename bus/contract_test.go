@@ -59,7 +59,7 @@ func readDeadContract(t *testing.T) deadContract {
 	return c
 }
 
-func TestTheContractNamesTheHeadersOfADeadLetter(t *testing.T) {
+func TestContractDeadLetterHeaders(t *testing.T) {
 	headers := readDeadContract(t).Components.Messages.DeadLetter.Headers
 	whole := letter{
 		Stream: StreamScopes, Subject: "rehome.scope.S.p.node.a", Sequence: 7, Stored: time.Unix(1, 0), Data: make([]byte, 9000),
@@ -99,7 +99,7 @@ func TestRejectionHeaders(t *testing.T) {
 	}
 }
 
-func TestADeadLetterIsPublishedWhereTheContractSays(t *testing.T) {
+func TestContractDeadLetterSubject(t *testing.T) {
 	c := readDeadContract(t)
 	subject := c.Channels.DeadLetters.Address
 	for name, value := range map[string]string{"stream": StreamIntents, "reader": schemas.Token("my strategy")} {

@@ -114,7 +114,7 @@ func TestDeadLetterContents(t *testing.T) {
 	}
 }
 
-func TestADeadLetterGivesTheEventBack(t *testing.T) {
+func TestDeadLetterEvent(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	want := scope(t, "a", 1)
 	want.CausationID, want.Expires = "delta", at.Add(time.Hour)
@@ -167,7 +167,7 @@ func TestDropDeadLetter(t *testing.T) {
 	}
 }
 
-func TestDeadLettersOfABusThatIsNotThereAreAnError(t *testing.T) {
+func TestDeadLettersWithoutBus(t *testing.T) {
 	empty := bustest.Connect(t, bus.Options{Server: bustest.Server(t, bus.ServerOptions{})})
 	away := bustest.Connect(t, bus.Options{Socket: t.TempDir() + "/none"})
 	for name, test := range map[string]struct {

@@ -95,7 +95,7 @@ func TestFollowWithoutTime(t *testing.T) {
 	}
 }
 
-func TestReadingEventsEndsWithTheErrorOfItsHandler(t *testing.T) {
+func TestEventsHandlerError(t *testing.T) {
 	b := bustest.New(t)
 	publish(t, b, delta(t, "a"), delta(t, "b"))
 	want := errors.New("the terminal is gone")
@@ -208,7 +208,7 @@ func TestFollowingRestartsAfterRestore(t *testing.T) {
 	c.Find(t, func(e schemas.Event) bool { return e.ID == want.ID })
 }
 
-func TestReadingEventsOnceFailsWithoutAHistory(t *testing.T) {
+func TestEventsWithoutHistory(t *testing.T) {
 	b := bustest.Connect(t, bus.Options{Server: bustest.Server(t, bus.ServerOptions{})})
 	err := b.Events(t.Context(), bus.Query{}, func(schemas.Event) error { return nil })
 	if !errors.Is(err, bus.ErrNotSetUp) {

@@ -15,7 +15,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas/delivery"
 )
 
-func TestASubjectOutsideOfTheAnswersNamesNoScope(t *testing.T) {
+func TestForeignSubjectHead(t *testing.T) {
 	for _, subject := range []string{"S.default.node.worker-1", "other.intents.S.default.node", "rehome.verdict.S.default.node.a"} {
 		if h, ok := headOf(subject); ok {
 			t.Errorf("%s was read as %+v", subject, h)

@@ -99,7 +99,7 @@ func TestTwoClustersAndOneServer(t *testing.T) {
 	}
 }
 
-func TestARoleNoticesATakeover(t *testing.T) {
+func TestTakeoverDetection(t *testing.T) {
 	url := bustest.Serve(t, &server.Options{}).ClientURL()
 	b := joined(t, url, first)
 	bustest.SetUp(t, b, bus.Setup{})
@@ -179,7 +179,7 @@ func TestIntentsOfAnotherInstallation(t *testing.T) {
 	}
 }
 
-func TestEventsNameTheInstallation(t *testing.T) {
+func TestInstallationInEvents(t *testing.T) {
 	url := bustest.Serve(t, &server.Options{}).ClientURL()
 	watcher := joined(t, url, first)
 	bustest.SetUp(t, watcher, bus.Setup{})

@@ -144,7 +144,7 @@ func TestFollowIntentsNewerAnswer(t *testing.T) {
 	}
 }
 
-func TestDroppingAnAnswerTakesOutThisOneAndNoOther(t *testing.T) {
+func TestDropSingleAnswer(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	give(t, r.bus, "a", 1, "pod-1")
 	kept := give(t, r.bus, "b", 1, "pod-2")

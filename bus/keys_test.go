@@ -143,9 +143,9 @@ func seeded(t *testing.T) (port, jetstream.JetStream) {
 	return p, js
 }
 
-// TestNoKeyWritesWhatAnotherOwns publishes every question with the key of each confined participant, and with each victim as the
+// TestConfinedKeyWrites publishes every question with the key of each confined participant, and with each victim as the
 // reply subject, as the deliver subject of a consumer, and as the subject of a trace. Each key has its own server.
-func TestNoKeyWritesWhatAnotherOwns(t *testing.T) {
+func TestConfinedKeyWrites(t *testing.T) {
 	t.Parallel()
 	for _, who := range confined() {
 		t.Run(who.String(), func(t *testing.T) {
@@ -188,9 +188,9 @@ func TestNoKeyWritesWhatAnotherOwns(t *testing.T) {
 	}
 }
 
-// TestEachKeyPublishesOnItsSubjectsOnly does the same with the keys in the account of the streams. The server replies to them on
+// TestKeyPublishSubjects does the same with the keys in the account of the streams. The server replies to them on
 // any subject of this account, so the test checks only the subjects of their messages.
-func TestEachKeyPublishesOnItsSubjectsOnly(t *testing.T) {
+func TestKeyPublishSubjects(t *testing.T) {
 	t.Parallel()
 	for _, role := range []bus.Role{bus.RoleSetup, bus.RoleWatcher, bus.RoleActuator, bus.RoleMaintenance, bus.RoleAll} {
 		t.Run(string(role), func(t *testing.T) {

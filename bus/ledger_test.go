@@ -86,7 +86,7 @@ func TestLedgerFollow(t *testing.T) {
 	}
 }
 
-func TestALedgerThatIsFullTakesNothingMore(t *testing.T) {
+func TestFullLedger(t *testing.T) {
 	r := newRig(t, bus.Setup{MaxBytes: 16 << 16})
 	var err error
 	for i := 0; i < 10 && err == nil; i++ {

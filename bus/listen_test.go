@@ -67,7 +67,7 @@ func TestListenerResumes(t *testing.T) {
 	}
 }
 
-func TestAListenerThatIsNewBeginsAtTheTimeThatItNames(t *testing.T) {
+func TestListenerStartTime(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	publish(t, r.bus, delta(t, "a"), verdict(t, "b"))
 	give(t, r.bus, "c", 1, "pod")
@@ -99,7 +99,7 @@ func TestListenerChannels(t *testing.T) {
 	}
 }
 
-func TestAListenerMayWantOtherChannelsTheNextTime(t *testing.T) {
+func TestListenerChannelChange(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	c, stop := hear(t, r.bus, bus.Listener{Channels: []string{"rehome.delta.node.>"}})
 	r.backlog(t, bus.Backlog{})
@@ -228,7 +228,7 @@ func TestListenerSurvivesServerRestart(t *testing.T) {
 	}
 }
 
-func TestProcessesOfOneNameShareTheEvents(t *testing.T) {
+func TestListenersShareEvents(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	one, _ := hear(t, r.bus, bus.Listener{Since: at})
 	two, _ := hear(t, r.bus, bus.Listener{Since: at.Add(time.Second)})
@@ -251,7 +251,7 @@ func TestProcessesOfOneNameShareTheEvents(t *testing.T) {
 	}
 }
 
-func TestAListenerThatIsRemovedWhileItListensEnds(t *testing.T) {
+func TestRemovedListenerEnds(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	publish(t, r.bus, delta(t, "a"))
 	ended, heard := make(chan error, 1), make(chan string, 10)

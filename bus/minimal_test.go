@@ -18,7 +18,7 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-func TestRightsAreMinimal(t *testing.T) {
+func TestMinimalRights(t *testing.T) {
 	t.Parallel() // most of it is waiting for what does not come
 	for _, job := range jobs {
 		all := bus.RightsOf(job.who, hosting)

@@ -83,7 +83,7 @@ func (p port) bare(t *testing.T, name string) *nats.Conn {
 	return nc
 }
 
-func TestOthersTakePartOverTheNetwork(t *testing.T) {
+func TestNetworkParticipants(t *testing.T) {
 	p := listening(t)
 	inside := bustest.Connect(t, bus.Options{Server: p.server})
 	bustest.SetUp(t, inside, bus.Setup{Strategies: []string{strategy}})
@@ -202,7 +202,7 @@ func TestRightsDoNotOverlap(t *testing.T) {
 	}
 }
 
-func TestAFunctionOutsideDoesNothingButAnswer(t *testing.T) {
+func TestExternalFunctionRights(t *testing.T) {
 	p := listening(t)
 	nc := p.bare(t, "function-KeepOffSpot")
 	for _, do := range []func() error{
@@ -222,7 +222,7 @@ func TestAFunctionOutsideDoesNothingButAnswer(t *testing.T) {
 	}
 }
 
-func TestUnknownClientIsDisconnected(t *testing.T) {
+func TestUnknownClientDisconnect(t *testing.T) {
 	p := listening(t)
 	pool := x509.NewCertPool()
 	ca, err := os.ReadFile(filepath.Join(p.dir, credentials.CACert))
@@ -274,7 +274,7 @@ func TestUnknownClientIsDisconnected(t *testing.T) {
 	}
 }
 
-func TestListenNeedsCertificateAndParticipants(t *testing.T) {
+func TestIncompleteListenOptions(t *testing.T) {
 	p := listening(t)
 	users := filepath.Join(t.TempDir(), "users.conf")
 	if err := os.WriteFile(users, []byte("accounts { REHOME { jetstream: enabled, users: [{user: a, password: b}] } }"), 0o600); err != nil {
@@ -309,7 +309,7 @@ func TestListenNeedsCertificateAndParticipants(t *testing.T) {
 	}
 }
 
-func TestTheKeyBesideTheSocketIsForItsUserAlone(t *testing.T) {
+func TestSocketKeyPermissions(t *testing.T) {
 	p := listening(t)
 	file := p.options.Socket + ".nk"
 	info, err := os.Stat(file)
@@ -341,7 +341,7 @@ func TestTheKeyBesideTheSocketIsForItsUserAlone(t *testing.T) {
 	}
 }
 
-func TestForwarderWithItsKeyHasTheWholeHistory(t *testing.T) {
+func TestForwarderKeyHistory(t *testing.T) {
 	p := listening(t)
 	admin := bustest.Connect(t, bus.Options{Server: p.server})
 	bustest.SetUp(t, admin, bus.Setup{})
@@ -387,7 +387,7 @@ func TestForwarderWithItsKeyHasTheWholeHistory(t *testing.T) {
 	}
 }
 
-func TestTheServersParserFindsTheRights(t *testing.T) {
+func TestParsedServerRights(t *testing.T) {
 	p := listening(t)
 	own := filepath.Join(p.dir, "nats-server.conf")
 	text := "listen: 127.0.0.1:-1\njetstream { store_dir: \"x\", sync_interval: always }\ninclude \"rehome.conf\"\n"

@@ -21,7 +21,7 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-func TestADeltaThatIsPublishedTwiceIsStoredOnce(t *testing.T) {
+func TestDuplicateDelta(t *testing.T) {
 	b := bustest.New(t)
 	e := delta(t, "a")
 	e.Source = "/clusters/naïve cluster" // must not break the ID
@@ -51,7 +51,7 @@ func TestScopePublishedAgain(t *testing.T) {
 	}
 }
 
-func TestPublishReturnsTheNumberOfTheEventInItsStream(t *testing.T) {
+func TestPublishSequence(t *testing.T) {
 	b := bustest.New(t)
 	for want := range uint64(3) {
 		if got, err := b.Publish(t.Context(), delta(t, fmt.Sprint(want))); err != nil || got != want+1 {
@@ -68,7 +68,7 @@ func incompressible(n int) []byte {
 	return []byte(`"` + hex.EncodeToString(half) + `"`)
 }
 
-func TestUnpublishableEventIsInvalid(t *testing.T) {
+func TestUnpublishableEvent(t *testing.T) {
 	b := bustest.New(t)
 	for name, change := range map[string]func(*schemas.Event){
 		"too large":             func(e *schemas.Event) { e.Data = incompressible(24 << 20) },
@@ -94,7 +94,7 @@ func TestUnpublishableEventIsInvalid(t *testing.T) {
 	}
 }
 
-func TestPublishingManyStoresAllThatCanBeInOrder(t *testing.T) {
+func TestPublishAllOrder(t *testing.T) {
 	b := bustest.New(t)
 	var events []schemas.Event
 	var want []string
@@ -115,7 +115,7 @@ func TestPublishingManyStoresAllThatCanBeInOrder(t *testing.T) {
 	}
 }
 
-func TestPublishAllNamesTooLargeEvents(t *testing.T) {
+func TestPublishAllTooLarge(t *testing.T) {
 	b := bustest.New(t)
 	good, large, unpacked := delta(t, "a"), delta(t, "b"), delta(t, "c")
 	large.Data = incompressible(24 << 20)
@@ -137,7 +137,7 @@ func TestPublishAllNamesTooLargeEvents(t *testing.T) {
 	}
 }
 
-func TestPublishingSaysThatTheStreamsAreMissing(t *testing.T) {
+func TestPublishWithoutStreams(t *testing.T) {
 	b := bustest.Connect(t, bus.Options{Server: bustest.Server(t, bus.ServerOptions{})})
 	e, a := answer(t, "a", 1, "pod-1")
 	_, one := b.Publish(t.Context(), delta(t, "a"))
@@ -173,7 +173,7 @@ func TestSetupTwice(t *testing.T) {
 	}
 }
 
-func TestAChangedSetupIsTakenOver(t *testing.T) {
+func TestSetupUpdate(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	bustest.SetUp(t, r.bus, bus.Setup{
 		Strategies: []string{strategy}, History: time.Hour, MaxBytes: 160 << 20, AckWait: time.Second, MaxDeliver: 2,

@@ -15,7 +15,7 @@ import (
 )
 
 // TestReadsOfKeys compares the readable streams and subjects of each confined participant's key with docs/security.md.
-// TestNoKeyWritesWhatAnotherOwns shows that the servers enforce the rights.
+// TestConfinedKeyWrites shows that the servers enforce the rights.
 func TestReadsOfKeys(t *testing.T) {
 	news := []string{"delta", "intents", "maintenance", "receipt", "verdict"}
 	want := map[bus.Role]reads{
@@ -70,7 +70,7 @@ func TestReadsOfKeys(t *testing.T) {
 type reads struct{ streams, subjects []string }
 
 // TestWritesOfKeys compares the subjects that each key may publish on with docs/security.md, without the questions to JetStream.
-// TestNoKeyWritesWhatAnotherOwns and TestEachKeyPublishesOnItsSubjectsOnly show that the servers enforce the rights.
+// TestConfinedKeyWrites and TestKeyPublishSubjects show that the servers enforce the rights.
 func TestWritesOfKeys(t *testing.T) {
 	const (
 		node   = ".RemovePods.default.node.x"

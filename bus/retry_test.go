@@ -92,7 +92,7 @@ func deadLetterSoon(t testing.TB, r rig, number uint64) bus.DeadLetter {
 	return deadLetter(t, r.bus, number)
 }
 
-func TestAnAnswerThatIsRetriedIsInTheTableAgain(t *testing.T) {
+func TestRetryAnswer(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	e := give(t, r.bus, "a", 1, "pod-1")
 	c := follow(t, r.bus)
@@ -262,7 +262,7 @@ func TestRetryIgnoresOlderMessages(t *testing.T) {
 	})
 }
 
-func TestAMessageThatWasCutCannotBeRetried(t *testing.T) {
+func TestRetryTruncatedMessage(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	channel := scope(t, "a", 1).Channel
 	const whole, rest = 8<<20 - 1000, 8<<20 - 4096 // an embedded server accepts 8 MiB, of this a letter reserves 4 KiB for headers

@@ -37,7 +37,7 @@ func TestServerSocket(t *testing.T) {
 	}
 }
 
-func TestTheSocketIsForItsUserAloneAndGoneAfterStop(t *testing.T) {
+func TestSocketPermissionsAndRemoval(t *testing.T) {
 	o := socketOptions(t)
 	server := bustest.Server(t, o)
 	info, err := os.Stat(o.Socket)
@@ -55,7 +55,7 @@ func TestTheSocketIsForItsUserAloneAndGoneAfterStop(t *testing.T) {
 	server.Stop() // does nothing
 }
 
-func TestASecondServerOnTheSameSocketIsRefused(t *testing.T) {
+func TestSocketInUse(t *testing.T) {
 	o := socketOptions(t)
 	b := bustest.Connect(t, bus.Options{Server: bustest.Server(t, o)})
 	bustest.SetUp(t, b, bus.Setup{})
@@ -69,7 +69,7 @@ func TestASecondServerOnTheSameSocketIsRefused(t *testing.T) {
 	publish(t, bustest.Connect(t, bus.Options{Socket: o.Socket}), delta(t, "a")) // the first is not disturbed
 }
 
-func TestAbandonedSocketIsReplaced(t *testing.T) {
+func TestAbandonedSocket(t *testing.T) {
 	o := socketOptions(t)
 	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: o.Socket, Net: "unix"})
 	if err != nil {
@@ -83,7 +83,7 @@ func TestAbandonedSocketIsReplaced(t *testing.T) {
 	bustest.SetUp(t, bustest.Connect(t, bus.Options{Socket: o.Socket}), bus.Setup{})
 }
 
-func TestAServerThatCannotStartSaysWhy(t *testing.T) {
+func TestServerStartErrors(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
 	if err := os.WriteFile(file, []byte("mine"), 0o600); err != nil {

@@ -121,7 +121,7 @@ func TestDeadLetterCountsByStream(t *testing.T) {
 	}
 }
 
-func TestOpenRequestsAreReadAndDroppedOnesAreNot(t *testing.T) {
+func TestStatusOpenRequests(t *testing.T) {
 	b := bustest.New(t)
 	if got, err := b.OpenRequests(t.Context()); err != nil || len(got) != 0 {
 		t.Errorf("without any: got %v, error %v", got, err)
@@ -160,7 +160,7 @@ func TestOpenRequestsAreReadAndDroppedOnesAreNot(t *testing.T) {
 	}
 }
 
-func TestWithoutAServerThereIsNoStatus(t *testing.T) {
+func TestStatusWithoutServer(t *testing.T) {
 	b := bustest.Connect(t, bus.Options{URL: "nats://127.0.0.1:1"})
 	_, status := b.Status(t.Context())
 	_, counts := b.DeadCounts(t.Context())
@@ -172,7 +172,7 @@ func TestWithoutAServerThereIsNoStatus(t *testing.T) {
 	}
 }
 
-func TestWithoutStreamsThereIsNoStatus(t *testing.T) {
+func TestStatusWithoutStreams(t *testing.T) {
 	b := bustest.Connect(t, bus.Options{Server: bustest.Server(t, bus.ServerOptions{})})
 	bustest.Eventually(t, "it is connected", func() bool { return errors.Is(b.Ready(), bus.ErrNotSetUp) })
 	_, status := b.Status(t.Context())

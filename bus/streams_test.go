@@ -62,7 +62,7 @@ func TestLostStreams(t *testing.T) {
 }
 
 // After a failed setup, the streams exist and their consumers do not.
-func TestHalfASetup(t *testing.T) {
+func TestIncompleteSetup(t *testing.T) {
 	server := bustest.Server(t, bus.ServerOptions{})
 	b := bustest.Connect(t, bus.Options{Name: "tester", Server: server})
 	failed := false

@@ -89,7 +89,7 @@ func TestWorkWholeEvent(t *testing.T) {
 	}
 }
 
-func TestNoMoreHandlersRunThanAllowed(t *testing.T) {
+func TestHandlerLimit(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	var running, most atomic.Int32
 	for n := range 20 {
@@ -186,7 +186,7 @@ func TestWorkRetriesAndBuries(t *testing.T) {
 	}
 }
 
-func TestAScopeThatFailedIsDoneWhenItSucceedsAtLast(t *testing.T) {
+func TestWorkSuccessAfterRetries(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	scopes, _ := manual(t, r.bus, bus.Work{RetryAfter: time.Millisecond})
 	publish(t, r.bus, scope(t, "a", 1))
@@ -263,7 +263,7 @@ func TestWorkEndFinishesHandlers(t *testing.T) {
 	}
 }
 
-func TestAWorkerWaitsForItsConsumer(t *testing.T) {
+func TestWorkWaitsForConsumer(t *testing.T) {
 	server := bustest.Server(t, bus.ServerOptions{})
 	b := bustest.Connect(t, bus.Options{Server: server})
 	c := work(t, b, bus.Work{})
@@ -303,7 +303,7 @@ func TestWorkersShareScopes(t *testing.T) {
 
 // The NATS client once lost a wake-up when a scope came before its request was complete: the worker then slept until it
 // missed the server's heartbeat, for seconds, and restarted with a warning.
-func TestAWorkerDoesNotSleepWhileScopesWait(t *testing.T) {
+func TestWorkMissedWakeup(t *testing.T) {
 	warnings := &warned{Handler: slog.DiscardHandler}
 	b := bustest.Connect(t, bus.Options{Server: bustest.Server(t, bus.ServerOptions{}), Log: slog.New(warnings)})
 	bustest.SetUp(t, b, bus.Setup{Strategies: []string{strategy}})

@@ -137,7 +137,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-func TestOverridesMustBeExtensions(t *testing.T) {
+func TestOverrideExtensionNames(t *testing.T) {
 	for text, want := range map[string]string{
 		`{`:                              `K_CE_OVERRIDES: want {"extensions": {"NAME": "VALUE"}}: unexpected end of JSON input`,
 		`{"extensions": {"my-key": ""}}`: `K_CE_OVERRIDES: attribute "my-key": want lower-case letters and digits`,

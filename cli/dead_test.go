@@ -152,7 +152,7 @@ func TestDeadLetterRetries(t *testing.T) {
 		"3        0s    REHOME_SCOPES   PodLifeTime   dev.rehome.scope.v1   node/worker-2   no function knows scope-2\n", "", 0, "get", "deadletters")
 }
 
-func TestDeadLettersAreDropped(t *testing.T) {
+func TestDropDeadLetters(t *testing.T) {
 	deadBus(t)
 	deadSays(t, "2: dropped\n", "drop dead letter 2: there is no such dead letter", 1, "deadletters", "drop", "2", "2")
 	deadSays(t, "there are no such dead letters\n", "", 0, "deadletters", "drop", "--all", "--stream", "REHOME_INTENTS")

@@ -28,7 +28,7 @@ func publishAll(t *testing.T, b *bus.Bus, events ...schemas.Event) {
 	}
 }
 
-func TestEventsAreShownThatTheFlagsMean(t *testing.T) {
+func TestEventFilterFlags(t *testing.T) {
 	b := busOf(t)
 	taint := eventOf(t, "taint", schemas.Delta{Kind: schemas.NodeTaints, Object: schemas.ObjectRef{Kind: "Node", Name: "worker-1"}})
 	follows := verdictEvent(t, "cart", schemas.Evicted, "shop", "cart-0")
@@ -75,7 +75,7 @@ func TestEventsAreShownThatTheFlagsMean(t *testing.T) {
 	}
 }
 
-func TestEventsThatAreFilteredStayATable(t *testing.T) {
+func TestFilteredEventTable(t *testing.T) {
 	b := busOf(t)
 	e := verdictEvent(t, "cart", schemas.Evicted, "shop", "cart-0")
 	publishAll(t, b, e, verdictEvent(t, "web", schemas.Evicted, "web", "api-0"))

@@ -11,7 +11,7 @@ import (
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
-func TestEveryExampleHasALine(t *testing.T) {
+func TestExampleEventLines(t *testing.T) {
 	type line struct{ noun, about, text string }
 	want := map[string]line{
 		"delta": {"delta", "node/worker-7", "taints: none → dedicated=gpu:NoSchedule"},

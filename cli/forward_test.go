@@ -230,7 +230,7 @@ func TestForwardRetryAfter(t *testing.T) {
 	}
 }
 
-func TestNothingIsLostWhileTheSinkIsAway(t *testing.T) {
+func TestForwardDuringSinkOutage(t *testing.T) {
 	b := busOf(t)
 	address, err := program.FreeAddress()
 	if err != nil {
@@ -397,7 +397,7 @@ func TestForwarderMetrics(t *testing.T) {
 	}
 }
 
-func TestForwarderEndsWhenRemoved(t *testing.T) {
+func TestRemovedForwarderEnds(t *testing.T) {
 	b := busOf(t)
 	s, url := newSink(t, nil)
 	publishAll(t, b, verdictsOf(t, "a")...)

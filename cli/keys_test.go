@@ -14,7 +14,7 @@ import (
 	"github.com/rehome-dev/rehome/test/program"
 )
 
-func TestReadingWithTheKeyOfAReader(t *testing.T) {
+func TestReaderKey(t *testing.T) {
 	k := newKnowing(t, "reader")
 	actuator := k.as(bus.RoleActuator)
 	publishAll(t, actuator, verdictsOf(t, "first")...)
@@ -51,7 +51,7 @@ func TestReadingWithTheKeyOfAReader(t *testing.T) {
 	}
 }
 
-func TestForwardingWithTheKeyOfAForwarder(t *testing.T) {
+func TestForwarderKey(t *testing.T) {
 	k := newKnowing(t, "setup")
 	actuator, setup := k.as(bus.RoleActuator), k.as(bus.RoleSetup)
 	publishAll(t, actuator, verdictsOf(t, "first")...)

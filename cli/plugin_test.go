@@ -81,7 +81,7 @@ func TestPluginCompletionHelp(t *testing.T) {
 	}
 }
 
-func TestThereIsACompletionForEveryShell(t *testing.T) {
+func TestShellCompletions(t *testing.T) {
 	for shell, want := range map[string]string{
 		"bash": "__start_rehome", "zsh": "#compdef rehome", "fish": "complete -c rehome", "powershell": "Register-ArgumentCompleter",
 	} {
@@ -94,7 +94,7 @@ func TestThereIsACompletionForEveryShell(t *testing.T) {
 	}
 }
 
-func TestTheVersionNamesTheCommit(t *testing.T) {
+func TestVersionCommit(t *testing.T) {
 	if got := helpOf(t, "rehome", "version"); !strings.HasPrefix(got, "rehome development\n") {
 		t.Errorf("got %q", got)
 	}

@@ -37,7 +37,7 @@ testdata/broken.yaml:6: profiles[0].pluginConfig[0].name: is not a plugin of thi
 testdata/broken.yaml:9: profiles[0].pluginConfig[1].args.excludedtaints: unknown field; did you mean excludedTaints?
 `
 
-func TestPolicyFilesAreChecked(t *testing.T) {
+func TestPolicyCheck(t *testing.T) {
 	const right = "2 profiles, enabled: RemovePodsViolatingNodeTaints\n"
 	for _, c := range []struct {
 		name      string
@@ -111,7 +111,7 @@ func TestUnknownPolicyCommand(t *testing.T) {
 	}
 }
 
-func TestThePolicyCommandsShowExamples(t *testing.T) {
+func TestPolicyCommandExamples(t *testing.T) {
 	for _, c := range commandNamed(t, "policy").Commands() {
 		if !strings.Contains(c.Example, "rehome policy "+c.Name()) {
 			t.Errorf("rehome policy %s has no example of itself: %q", c.Name(), c.Example)
@@ -119,7 +119,7 @@ func TestThePolicyCommandsShowExamples(t *testing.T) {
 	}
 }
 
-func TestAPolicyIsConverted(t *testing.T) {
+func TestPolicyConvert(t *testing.T) {
 	const older = "apiVersion: descheduler/v1alpha1\nkind: DeschedulerPolicy\nignorePvcPods: true\nstrategies:\n" +
 		"  PodLifeTime: {enabled: true, params: {podLifeTime: {maxPodLifeTimeSeconds: 60}}}\n"
 	const body = `kind: DeschedulerPolicy

@@ -43,8 +43,8 @@ func TestGoodPolicies(t *testing.T) {
 	}
 }
 
-// TestEveryStrategyHasAGoodPolicyFile checks that each strategy has a file with its name that enables it.
-func TestEveryStrategyHasAGoodPolicyFile(t *testing.T) {
+// TestGoodPolicyPerStrategy checks that each strategy has a file with its name that enables it.
+func TestGoodPolicyPerStrategy(t *testing.T) {
 	for _, s := range settings.Strategies() {
 		file := strings.Replace(goodPolicies, "*", s.Name, 1)
 		if _, err := os.Stat(file); err != nil {

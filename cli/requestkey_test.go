@@ -238,7 +238,7 @@ func kinds(text string) (kinds []string) {
 	return kinds
 }
 
-func TestMissedReceiptIsSentAgain(t *testing.T) {
+func TestMissedReceiptResent(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		away   bool // the command is disconnected when the request ends
@@ -284,7 +284,7 @@ func TestMissedReceiptIsSentAgain(t *testing.T) {
 	}
 }
 
-func TestAPIKeyPublishesRequestsOverHTTP(t *testing.T) {
+func TestAPIKeyRequests(t *testing.T) {
 	want := "rehome.request." + policy.HTTPSender + ".>"
 	if got := bus.RightsOf(bus.Participant{Role: bus.RoleAPI}, bus.Hosting{}).Publish; !slices.Contains(got, want) {
 		t.Errorf("it may publish on %q, want %s among them", got, want)

@@ -24,7 +24,7 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-func TestAPIWithoutTLSIsLocal(t *testing.T) {
+func TestAPIWithoutTLS(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

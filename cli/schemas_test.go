@@ -14,7 +14,7 @@ import (
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
-func TestTheTypesOfEventsAreListed(t *testing.T) {
+func TestEventTypeList(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		arguments []string
@@ -97,7 +97,7 @@ func TestUnknownSchemasCommand(t *testing.T) {
 	}
 }
 
-func TestTheSchemasCommandsShowExamples(t *testing.T) {
+func TestSchemasCommandExamples(t *testing.T) {
 	for _, c := range commandNamed(t, "schemas").Commands() {
 		if !strings.Contains(c.Example, "rehome schemas "+c.Name()) {
 			t.Errorf("rehome schemas %s has no example of itself: %q", c.Name(), c.Example)
@@ -132,7 +132,7 @@ const (
 		"deferred, rejected, withdrawn, expired, failed, settled\n"
 )
 
-func TestEventsAreValidated(t *testing.T) {
+func TestSchemasValidate(t *testing.T) {
 	allTypes := "one of " + strings.Join(schemas.EventTypes(), ", ")
 	delta, nameless := exampleLine(t, "delta"), exampleLine(t, "delta", `"name":"worker-7"`, `"name":""`)
 	untimed := exampleLine(t, "verdict", `"time":`, `"thyme":`, `"evicted"`, `7`)
@@ -206,7 +206,7 @@ stdin[0]: dev.rehome.intents.v1: /data/intents/2/note: got "x", want nothing: th
 	}
 }
 
-func TestExamplesAreStrictlyValid(t *testing.T) {
+func TestStrictlyValidExamples(t *testing.T) {
 	files, err := filepath.Glob(contract + "examples/*.json")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("got %d files, error %v", len(files), err)
@@ -221,7 +221,7 @@ func TestExamplesAreStrictlyValid(t *testing.T) {
 	}
 }
 
-func TestEventsOutputIsValid(t *testing.T) {
+func TestEventsOutputValidity(t *testing.T) {
 	var printed bytes.Buffer
 	examples := schematest.Examples(t)
 	for _, e := range examples {

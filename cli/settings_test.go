@@ -25,7 +25,7 @@ func defaults(t *testing.T) settings.Settings {
 	return s
 }
 
-func TestAnEmptyEnvironmentIsRight(t *testing.T) {
+func TestEmptyEnvironment(t *testing.T) {
 	want := settings.Settings{
 		Cluster: "default", Installation: "rehome", LeaseNamespace: "kube-system", NATSReplicas: 1, History: 72 * time.Hour, HTTPAddress: "127.0.0.1:8642", APILocal: "127.0.0.1:8644", HTTPTLS: "off",
 		LeaseDuration: 15 * time.Second, Resync: 30 * time.Minute, Settle: 10 * time.Millisecond, Parallel: actuator.DefaultParallel,
@@ -41,7 +41,7 @@ func TestAnEmptyEnvironmentIsRight(t *testing.T) {
 	}
 }
 
-func TestASettingThatIsWrongIsNamed(t *testing.T) {
+func TestInvalidSettings(t *testing.T) {
 	for _, c := range []struct {
 		variable, value, want string
 	}{

@@ -97,7 +97,7 @@ func TestAuthSecretsPrefix(t *testing.T) {
 	}
 }
 
-func TestTheKeyOfTheAuthorityIsInNoSecret(t *testing.T) {
+func TestSecretsOmitAuthorityKey(t *testing.T) {
 	dir := given(t)
 	out, _, err := apart(t, "auth", "secrets", dir, "-n", "rehome-test")
 	if err != nil {

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestTimeZonesAreEmbedded checks the imports. An image with only the program has no time zone files, and Go embeds them only on
+// TestEmbeddedTimeZones checks the imports. An image with only the program has no time zone files, and Go embeds them only on
 // request. A machine with such files reads them first, so loading a zone here would prove nothing.
-func TestTimeZonesAreEmbedded(t *testing.T) {
+func TestEmbeddedTimeZones(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").Output()
 	if err != nil {
 		t.Fatal(err)

@@ -82,8 +82,8 @@ func TestWindowLimitDelays(t *testing.T) {
 	}
 }
 
-// TestNoWindowEverHasMoreMovesThanItsLimits makes random moves and counts them again in the simplest way.
-func TestNoWindowEverHasMoreMovesThanItsLimits(t *testing.T) {
+// TestWindowLimitInvariant makes random moves and counts them again in the simplest way.
+func TestWindowLimitInvariant(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d; repeat with rand.NewPCG(seed, 0)", seed)
 	random := rand.New(rand.NewPCG(seed, 0))

@@ -59,7 +59,7 @@ func TestReturningPod(t *testing.T) {
 	check(t, "in the first hour", inTheFirstHour, 5)
 }
 
-func TestAReturnHoldsTheNodeItCameBackTo(t *testing.T) {
+func TestReturnOpensNodeBreaker(t *testing.T) {
 	type entries []BreakerEntry
 	entry := func(k BreakerKey, r BreakerRecord, until time.Time) BreakerEntry { return BreakerEntry{k, r, until} }
 	for _, c := range []struct {
@@ -184,7 +184,7 @@ func TestNewPolicyDelay(t *testing.T) {
 	check(t, "remembered after it was switched off", l.All(), []BreakerEntry(nil))
 }
 
-func TestARecordIsTheSameInAnotherProcess(t *testing.T) {
+func TestRecordRoundTrip(t *testing.T) {
 	first, second := NewWorkloadBreaker(patience()), NewWorkloadBreaker(patience())
 	first.Moved(on("a"), nil, 0, at(0))
 	first.Landed(BreakerKey{"web", "S", "a"}, "a", nil, at(1))
@@ -209,7 +209,7 @@ func TestARecordIsTheSameInAnotherProcess(t *testing.T) {
 	check(t, "another node is known", known, false)
 }
 
-func TestClearedBreakerIsClosed(t *testing.T) {
+func TestClearedBreaker(t *testing.T) {
 	l := NewWorkloadBreaker(patience())
 	for _, k := range []BreakerKey{{"web", "S", "a"}, {"web", "T", "a"}, {"web", "S", "b"}, {"db", "S", "a"}} {
 		l.Moved(k, nil, 0, at(0))
@@ -319,7 +319,7 @@ func TestRandomHistoryFollowsRule(t *testing.T) {
 	}
 }
 
-func TestDelaysGrowAndMemoryIsLimited(t *testing.T) {
+func TestDelayAndMemoryBounds(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d; repeat with rand.NewPCG(seed, 0)", seed)
 	random := rand.New(rand.NewPCG(seed, 0))

@@ -16,9 +16,9 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-// TestAccountsInACluster connects a sender, a reader, and a forwarder to each of three servers, one of them the leader of the
+// TestClusterAccounts connects a sender, a reader, and a forwarder to each of three servers, one of them the leader of the
 // streams.
-func TestAccountsInACluster(t *testing.T) {
+func TestClusterAccounts(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, credentials.Config{
 		Senders: []bus.Participant{sender("a")}, Forwarders: []bus.Participant{forwarder("0"), forwarder("1"), forwarder("2")},

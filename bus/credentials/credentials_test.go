@@ -70,7 +70,7 @@ func write(t *testing.T, dir string, c credentials.Config) credentials.Report {
 	return r
 }
 
-func TestEveryParticipantHasAKeyThatOnlyItsOwnerReads(t *testing.T) {
+func TestKeyFilePermissions(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "auth")
 	r := write(t, dir, credentials.Config{
 		Functions: []bus.Participant{function("KeepOffSpot", "functions.spot")}, Senders: []bus.Participant{sender("a.b")},
@@ -163,7 +163,7 @@ func TestInvalidConfigWritesNothing(t *testing.T) {
 	}
 }
 
-func TestAKeyThatCannotBeReadIsNotReplaced(t *testing.T) {
+func TestUnreadableKeyKept(t *testing.T) {
 	for _, name := range []string{"watcher.nk", "ca.key", "ca.crt", "server.key"} {
 		dir := t.TempDir()
 		file := filepath.Join(dir, name)
@@ -180,7 +180,7 @@ func TestAKeyThatCannotBeReadIsNotReplaced(t *testing.T) {
 	}
 }
 
-func TestCertificatesHoldForTheirHostsForAYear(t *testing.T) {
+func TestCertificateHostsAndValidity(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, credentials.Config{Hosts: []string{"nats.nats.svc", "127.0.0.1", "::1"}})
 	pool := x509.NewCertPool()
@@ -257,8 +257,8 @@ func TestServerStartsWithWrittenConfig(t *testing.T) {
 	}
 }
 
-// TestSendersAreAddedWhileServersRun reloads a server after a sender was added, and after another one was removed.
-func TestSendersAreAddedWhileServersRun(t *testing.T) {
+// TestSenderReload reloads a server after a sender was added, and after another one was removed.
+func TestSenderReload(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, credentials.Config{Senders: []bus.Participant{sender("a")}})
 	config := filepath.Join(dir, "nats-server.conf")

@@ -128,7 +128,7 @@ func TestInvalidFilterFlags(t *testing.T) {
 	}
 }
 
-func TestAPodIsNamedByItsNamespaceAndItsName(t *testing.T) {
+func TestParsePod(t *testing.T) {
 	if got, err := ParsePod("shop/api-0"); err != nil || got != (Pod{"shop", "api-0"}) {
 		t.Errorf("got %v, %v", got, err)
 	}

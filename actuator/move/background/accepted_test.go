@@ -65,7 +65,7 @@ func TestAcceptedEviction(t *testing.T) {
 	}
 }
 
-func TestAPodIsInProgressByBothAnnotations(t *testing.T) {
+func TestInProgressAnnotations(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		pod  *corev1.Pod

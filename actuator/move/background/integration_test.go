@@ -29,9 +29,9 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
 )
 
-// TestEvictionsThatAWebhookTookOver shares one control plane among its subtests. It has a real webhook that takes over
+// TestWebhookEvictions shares one control plane among its subtests. It has a real webhook that takes over
 // the evictions of pods labeled vm=true, like KubeVirt. The subtests move the pods in place of KubeVirt.
-func TestEvictionsThatAWebhookTookOver(t *testing.T) {
+func TestWebhookEvictions(t *testing.T) {
 	c := clustertest.New(t, cluster.Options{})
 	if _, err := c.AddNodes(t.Context(), 2); err != nil {
 		t.Fatal(err)

@@ -17,7 +17,7 @@ func budget(name string, selector *metav1.LabelSelector, status policyv1.PodDisr
 	}
 }
 
-func TestOnlyBudgetsThatSelectThePodMatch(t *testing.T) {
+func TestMatchingBudgets(t *testing.T) {
 	app := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "api"}}
 	elsewhere := budget("elsewhere", app, policyv1.PodDisruptionBudgetStatus{})
 	elsewhere.Namespace = "other"
@@ -40,7 +40,7 @@ func TestOnlyBudgetsThatSelectThePodMatch(t *testing.T) {
 	}
 }
 
-func TestBlockersAreTheBudgetsThatAllowNothingNow(t *testing.T) {
+func TestBlockingBudgets(t *testing.T) {
 	all := &metav1.LabelSelector{}
 	status := func(observed int64, allowed, current, desired int32) policyv1.PodDisruptionBudgetStatus {
 		return policyv1.PodDisruptionBudgetStatus{

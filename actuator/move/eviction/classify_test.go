@@ -28,7 +28,7 @@ func withCause(err *apierrors.StatusError, cause metav1.CauseType) error {
 	return err
 }
 
-func TestTheAnswerToAnEvictionIsReadByCodeAndCause(t *testing.T) {
+func TestEvictionErrorClassification(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	tests := []struct {
 		name string

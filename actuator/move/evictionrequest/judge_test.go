@@ -78,7 +78,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-func TestPodsThatTheAPIDoesNotServeAreUnfit(t *testing.T) {
+func TestUnservedPodsUnfit(t *testing.T) {
 	owner := func(version, kind string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{
 			{APIVersion: version, Kind: kind, Name: "owner", UID: "2", Controller: new(true)},

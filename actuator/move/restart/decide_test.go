@@ -95,7 +95,7 @@ func outlineOf(before state, d decision) outline {
 	return o
 }
 
-func TestARolloutRestartIsFollowed(t *testing.T) {
+func TestRolloutRestartProgress(t *testing.T) {
 	const (
 		running = schemas.ReasonRestartRunning
 		key     = policy.DefaultRestartAnnotation
@@ -206,7 +206,7 @@ func TestARolloutRestartIsFollowed(t *testing.T) {
 	}
 }
 
-func TestASurgeIsFollowed(t *testing.T) {
+func TestSurgeProgress(t *testing.T) {
 	const running = schemas.ReasonRestartRunning
 	cheapened := func(m *situated) {
 		m.v.Pod.Annotations = map[string]string{corev1.PodDeletionCost: cheapest, costBefore: "5"}
@@ -314,7 +314,7 @@ func TestMoveTimeout(t *testing.T) {
 	}
 }
 
-func TestAMoveOfADeletedDeploymentWaitsForItsPod(t *testing.T) {
+func TestDeletedDeploymentMove(t *testing.T) {
 	gone := &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartUnhealthy, Message: "deployment/shop/api was deleted"}
 	for _, tt := range []struct {
 		name   string
@@ -345,7 +345,7 @@ func TestAMoveOfADeletedDeploymentWaitsForItsPod(t *testing.T) {
 	}
 }
 
-func TestANewRestartHasANewValue(t *testing.T) {
+func TestNewRestartValue(t *testing.T) {
 	c := aCandidate(restart)
 	c.Policy.Annotation = "example.com/at"
 	c.Deployment.Spec.Template.Annotations = map[string]string{"example.com/at": noon().Format(time.RFC3339Nano)}

@@ -57,7 +57,7 @@ func intOrString(v any) *intstr.IntOrString {
 	return nil
 }
 
-func TestADeploymentMustStartPodsBeforeItStopsAny(t *testing.T) {
+func TestDeploymentMaxSurge(t *testing.T) {
 	const reason = schemas.ReasonRestartStrategy
 	zero := refusal(schemas.Rejected, reason, "maxSurge comes to 0 of 1 replicas: it starts no pod before it stops one")
 	hold(t, []rule{
@@ -86,7 +86,7 @@ func TestADeploymentMustStartPodsBeforeItStopsAny(t *testing.T) {
 	})
 }
 
-func TestADeploymentMustBeRolledOutAndHealthy(t *testing.T) {
+func TestDeploymentHealth(t *testing.T) {
 	status := func(change func(*appsv1.DeploymentStatus)) func(*candidate) {
 		return func(c *candidate) { change(&c.Deployment.Status) }
 	}
@@ -161,7 +161,7 @@ func TestRestartCooldown(t *testing.T) {
 	})
 }
 
-func TestAVolumeMustBeThereForTwoPods(t *testing.T) {
+func TestSharedVolumes(t *testing.T) {
 	const reason = schemas.ReasonRestartVolume
 	mounted := func(claims ...*corev1.PersistentVolumeClaim) func(*candidate) {
 		return func(c *candidate) {
@@ -212,7 +212,7 @@ func TestAVolumeMustBeThereForTwoPods(t *testing.T) {
 	})
 }
 
-func TestThereMustBeRoomForTwoPods(t *testing.T) {
+func TestRoomForSecondPod(t *testing.T) {
 	const reason = schemas.ReasonRestartNoRoom
 	room := func(ok bool, why string) func(*candidate) {
 		return func(c *candidate) { c.Elsewhere = func(*corev1.Pod) (bool, string) { return ok, why } }
@@ -231,7 +231,7 @@ func TestThereMustBeRoomForTwoPods(t *testing.T) {
 	})
 }
 
-func TestABudgetMustGiveWayToASurge(t *testing.T) {
+func TestSurgeBudget(t *testing.T) {
 	// The budget of a Deployment with two healthy replicas.
 	budget := func(spec policyv1.PodDisruptionBudgetSpec) func(*candidate) {
 		return func(c *candidate) {
@@ -267,7 +267,7 @@ func TestABudgetMustGiveWayToASurge(t *testing.T) {
 	})
 }
 
-func TestTheFirstRefusalIsTheOneThatWillNotPass(t *testing.T) {
+func TestPermanentRefusalFirst(t *testing.T) {
 	hold(t, []rule{
 		{"a volume before a pause", restart, func(c *candidate) {
 			c.Deployment.Spec.Paused = true
@@ -318,7 +318,7 @@ func TestRestartAnnotations(t *testing.T) {
 	}
 }
 
-func TestOnlyAControllerOfTheGroupAppsCounts(t *testing.T) {
+func TestControllerAPIGroup(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		refs []metav1.OwnerReference

@@ -885,7 +885,7 @@ func testRightsLater(p *place) {
 	p.untouched(before, pods, told())
 }
 
-func TestAStateIsReadAsItWasWritten(t *testing.T) {
+func TestStateRoundTrip(t *testing.T) {
 	c := aCandidate(schemas.MethodRestart)
 	c.Deployment.Spec.Template.Annotations = map[string]string{policy.DefaultRestartAnnotation: "before"}
 	s := fresh(c)
