@@ -6,7 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestWhichPodsABudgetSelects(t *testing.T) {
+func TestBudgetSelector(t *testing.T) {
 	expression := func(key string, op metav1.LabelSelectorOperator, values ...string) *metav1.LabelSelector {
 		return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: key, Operator: op, Values: values}}}
 	}
@@ -56,7 +56,7 @@ func TestWhichPodsABudgetSelects(t *testing.T) {
 	}
 }
 
-func TestBudgetChangeIsReported(t *testing.T) {
+func TestBudgetChange(t *testing.T) {
 	w := newWorld(t)
 	api := func(value string) metav1.Object { return ready("api", labelled("app", value), owned("Job", "job")) }
 	w.set(api("api"), ready("alone", labelled("app", "api")))
@@ -100,7 +100,7 @@ func TestBudgetChangeOncePerWorkload(t *testing.T) {
 	})
 }
 
-func TestANamespaceIsRememberedAsLongAsItHasABudget(t *testing.T) {
+func TestBudgetNamespaceCleanup(t *testing.T) {
 	w := newWorld(t)
 	w.set(budget("one", app("api")), budget("two", nil))
 	check(t, "with two budgets", len(w.budgets), 1)

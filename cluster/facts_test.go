@@ -84,7 +84,7 @@ func priorityClass(value int32) *schedulingv1.PriorityClass {
 	return &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "high", UID: "high"}, Value: value}
 }
 
-func TestReplicasCountAllPhases(t *testing.T) {
+func TestReplicasInAnyPhase(t *testing.T) {
 	d := offline(t)
 	c := d.Cache
 	ended := guest("c", "", ofOwners("rs"), func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
@@ -127,7 +127,7 @@ func TestBudgetCoversSelectedPods(t *testing.T) {
 	d.knows("all are gone", covered(), []bool{false, false, false})
 }
 
-func TestTheClusterAnswersFromItsCaches(t *testing.T) {
+func TestReadsFromCache(t *testing.T) {
 	d := offline(t)
 	c := d.Cache
 	unclassed := claimed("unclassed", "", "")

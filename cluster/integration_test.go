@@ -24,8 +24,8 @@ import (
 // nobody is a user without any rights.
 const nobody = "nobody"
 
-// TestTheViewAndTheAPIServer shares one control plane, one Deployment, and one view among its subtests, in order.
-func TestTheViewAndTheAPIServer(t *testing.T) {
+// TestViewWithAPIServer shares one control plane, one Deployment, and one view among its subtests, in order.
+func TestViewWithAPIServer(t *testing.T) {
 	c := clustertest.New(t, control.Options{Users: []control.User{{Name: nobody}}})
 	nodes, err := c.AddNodes(t.Context(), 2)
 	if err != nil {

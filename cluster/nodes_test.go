@@ -46,7 +46,7 @@ func nodeReady(status corev1.ConditionStatus) func(*corev1.Node) {
 	return func(n *corev1.Node) { n.Status.Conditions[1].Status = status }
 }
 
-func TestWhenANodeWasTainted(t *testing.T) {
+func TestTaintTime(t *testing.T) {
 	const noSchedule, noExecute = corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute
 	const prefer, unschedulable = corev1.TaintEffectPreferNoSchedule, corev1.TaintNodeUnschedulable
 	before := noon().Add(-time.Hour)
@@ -105,7 +105,7 @@ func TestWhenANodeWasTainted(t *testing.T) {
 	}
 }
 
-func TestANodeIsReadyWhenItsConditionSaysSo(t *testing.T) {
+func TestNodeReady(t *testing.T) {
 	w := newWorld(t)
 	w.set(node("c"), node("a", nodeReady(corev1.ConditionUnknown)), node("b", nodeReady(corev1.ConditionFalse)),
 		node("d", func(n *corev1.Node) { n.Status.Conditions = nil }))
@@ -118,7 +118,7 @@ func TestANodeIsReadyWhenItsConditionSaysSo(t *testing.T) {
 	check(t, "known", known, false)
 }
 
-func TestNodeChangeIsReported(t *testing.T) {
+func TestNodeChange(t *testing.T) {
 	w := newWorld(t)
 	anew := node("one", cordoned)
 	anew.UID = "anew"

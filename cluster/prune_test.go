@@ -306,7 +306,7 @@ func volumeScenes() []fitScene {
 	}
 }
 
-func TestAPodFitsAfterPruningWhereItDidBefore(t *testing.T) {
+func TestPruningKeepsFit(t *testing.T) {
 	scenes := append(append(podScenes(), nodeScenes()...), volumeScenes()...)
 	for _, c := range scenes {
 		t.Run(c.name, func(t *testing.T) {
@@ -331,7 +331,7 @@ func TestAPodFitsAfterPruningWhereItDidBefore(t *testing.T) {
 	}
 }
 
-func TestObjectIsPruned(t *testing.T) {
+func TestPrunedObjects(t *testing.T) {
 	meta := metav1.ObjectMeta{
 		Name: "x", UID: "u", ResourceVersion: "7", Labels: map[string]string{"a": "b"}, Finalizers: []string{"f"},
 		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}, Annotations: map[string]string{corev1.LastAppliedConfigAnnotation: "{}"},

@@ -258,7 +258,7 @@ func TestRandomChangesGiveSameView(t *testing.T) {
 	check(t, "state of an empty view", remembered(w), [6]int{})
 }
 
-func TestRandomChangesAreReported(t *testing.T) {
+func TestRandomChangeReports(t *testing.T) {
 	s := &shop{Rand: seed(t), objects: map[string]metav1.Object{}, steady: true}
 	w := newWorld(t)
 	before := all{}

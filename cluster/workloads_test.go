@@ -63,7 +63,7 @@ func TestWorkloadOfPod(t *testing.T) {
 	}
 }
 
-func TestAPodThatIsNotKnownIsNone(t *testing.T) {
+func TestUnknownPod(t *testing.T) {
 	w := newWorld(t)
 	w.set(ready("api-1-a", owned("ReplicaSet", "api-1")))
 	w.gone(ready("api-1-a"))
@@ -93,7 +93,7 @@ func TestPodBeforeItsReplicaSet(t *testing.T) {
 	check(t, "pods of the ReplicaSet", w.Pods("api-1"), []Pod{shown("api-1-a", in("ReplicaSet", "api-1"))})
 }
 
-func TestPodsComeOldestFirstAndThenByName(t *testing.T) {
+func TestPodOrder(t *testing.T) {
 	w := newWorld(t)
 	w.set(replicaSet("api-1", 0, by("Deployment", "api")), replicaSet("api-2", 0, by("Deployment", "api")))
 	for _, p := range []*corev1.Pod{
@@ -217,7 +217,7 @@ func TestPodMessages(t *testing.T) {
 	}
 }
 
-func TestALongReasonIsCutBetweenTwoSigns(t *testing.T) {
+func TestReasonTruncation(t *testing.T) {
 	for text, want := range map[string]string{
 		"short":                              "short",
 		"a" + strings.Repeat("ä", 79) + "ä":  "a" + strings.Repeat("ä", 79) + "…",
@@ -230,7 +230,7 @@ func TestALongReasonIsCutBetweenTwoSigns(t *testing.T) {
 	}
 }
 
-func TestOnlyChangesAreReported(t *testing.T) {
+func TestUnchangedObjectsNotReported(t *testing.T) {
 	w := newWorld(t)
 	pod := func(changes ...func(*corev1.Pod)) *corev1.Pod {
 		return ready("a", append(changes, owned("ReplicaSet", "api-1"))...)
@@ -285,7 +285,7 @@ func TestObserverSeesReportedChange(t *testing.T) {
 	check(t, "pods", got, []Pod{shown("a", in("Job", "job"))})
 }
 
-func TestPodsAreNumberedAsSeen(t *testing.T) {
+func TestPodNumbers(t *testing.T) {
 	w := newWorld(t)
 	check(t, "the latest of none", w.Latest(), uint64(0))
 	w.set(ready("b", born(3600)))

@@ -152,7 +152,7 @@ func step(made, said, last, times int) explain.Step {
 	}
 }
 
-func TestChainOfAMove(t *testing.T) {
+func TestMoveChain(t *testing.T) {
 	w := newWorld(t)
 	d := w.taint("d1", 0, "n1")
 	w.change("d2", 1, schemas.PodLabels, db0.UID)
@@ -190,7 +190,7 @@ func TestChainOfAMove(t *testing.T) {
 	})
 }
 
-func TestChainsWithoutChangeAreMerged(t *testing.T) {
+func TestMergeUnchangedChains(t *testing.T) {
 	w := newWorld(t)
 	said := []schemas.Verdict{held(), held(), {Outcome: schemas.Rejected, Reason: schemas.ReasonProtected, Message: "it is"}, held()}
 	for i, v := range said {
@@ -230,7 +230,7 @@ func TestIntentWithoutVerdict(t *testing.T) {
 	w.same(w.read(explain.Query{Node: "n1"}), want)
 }
 
-func TestIntentsOfTheGivenNode(t *testing.T) {
+func TestIntentsOfNode(t *testing.T) {
 	w := newWorld(t)
 	w.wants("a1", 1, "n1", "gone", "s1", db0)
 	open := step(1, 0, 0, 1)
@@ -276,7 +276,7 @@ func TestSince(t *testing.T) {
 	w.same(w.read(explain.Query{Since: time.Now().Add(time.Hour)}), []explain.Life{})
 }
 
-func TestReadsOnlyEventsOfThePod(t *testing.T) {
+func TestPodEventFilter(t *testing.T) {
 	w := newWorld(t)
 	var asked []string
 	w.verdict("v1", 3, other, "n1", "d1", "a1", held())

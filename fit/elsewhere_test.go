@@ -79,7 +79,7 @@ func TestElsewhere(t *testing.T) {
 	}
 }
 
-func TestPreferenceIsTheSumOfTheWeightsThatMatch(t *testing.T) {
+func TestPreferenceWeightSum(t *testing.T) {
 	p := pod("p", prefer(10, nodeTerm("disk", "In", "ssd")), prefer(5, nodeTerm(zone, "Exists")), prefer(1, named("In", "a")))
 	got := map[string]int64{}
 	for _, n := range []*corev1.Node{node("a", nodeLabel("disk", "ssd"), in("one")), node("b", in("one")), node("c")} {
@@ -90,7 +90,7 @@ func TestPreferenceIsTheSumOfTheWeightsThatMatch(t *testing.T) {
 	}
 }
 
-func TestAVerdictReadsWell(t *testing.T) {
+func TestVerdictString(t *testing.T) {
 	got := map[string]fit.Verdict{}
 	for _, v := range []fit.Verdict{fits(), verdict(fit.Resource, "cpu"), verdict(fit.PodCount, ""), {Reason: fit.Gated}} {
 		got[v.String()] = v
@@ -104,7 +104,7 @@ func TestAVerdictReadsWell(t *testing.T) {
 	}
 }
 
-func TestOneQuestionMayBeAskedByMany(t *testing.T) {
+func TestConcurrentQuestions(t *testing.T) {
 	c := cluster(threeZones(pod("p", on("a"), spread(zone)), pod("q", on("b")))...)
 	c.Reserve(pod("moving"), "b")
 	q := c.Ask(pod("p", on("a"), spread(zone)))

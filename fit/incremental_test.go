@@ -190,7 +190,7 @@ func TestReplacementJudgedLikePod(t *testing.T) {
 	}
 }
 
-func TestAPromiseCountsLikeThePodOnceItIsThere(t *testing.T) {
+func TestReservationEqualsPod(t *testing.T) {
 	c := &changing{random: seed(t), cluster: fit.New(), objects: map[string]any{}}
 	decided := 0
 	for range 120 {

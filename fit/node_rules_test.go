@@ -95,7 +95,7 @@ func TestNodeAffinity(t *testing.T) {
 	})
 }
 
-func TestPodsWithoutUIDDifferByName(t *testing.T) {
+func TestPodIdentityWithoutUID(t *testing.T) {
 	bare := func(name string) *corev1.Pod {
 		return pod(name, on("a"), requests("cpu", "2"), func(p *corev1.Pod) { p.UID = "" })
 	}

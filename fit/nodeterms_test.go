@@ -9,7 +9,7 @@ import (
 
 // The scheduler reads node affinity with component-helpers. This package must read it with the same result, even for
 // terms that the API server would reject.
-func TestNodeAffinityMeansTheSameAsToComponentHelpers(t *testing.T) {
+func TestNodeAffinityEquivalence(t *testing.T) {
 	random := seed(t)
 	operators := []corev1.NodeSelectorOperator{"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Like"}
 	pick := func(from ...string) string { return from[random.IntN(len(from))] }

@@ -181,7 +181,7 @@ func TestSpreadCountsReservations(t *testing.T) {
 	}
 }
 
-func TestRoomThatTheSchedulerNominated(t *testing.T) {
+func TestNominatedRoom(t *testing.T) {
 	nominated := func(priority int32) *corev1.Pod {
 		return pod("urgent", requests("cpu", "3"), apart(term(hostname, "db")), func(p *corev1.Pod) {
 			p.Spec.Priority, p.Status.NominatedNodeName = &priority, "a"

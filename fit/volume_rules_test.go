@@ -129,7 +129,7 @@ func TestBoundVolumes(t *testing.T) {
 	})
 }
 
-func TestVolumesThatWait(t *testing.T) {
+func TestWaitForFirstConsumer(t *testing.T) {
 	p := pod("p", uses("data"))
 	want := claim("data", ofClass("waits"))
 	byHand := claim("data", ofClass("local"))
@@ -247,7 +247,7 @@ func TestHowManyVolumes(t *testing.T) {
 	})
 }
 
-func TestDisksThatAreNotShared(t *testing.T) {
+func TestUnsharedDisks(t *testing.T) {
 	gce := func(name string, readOnly bool) podChange {
 		return volume(corev1.VolumeSource{GCEPersistentDisk: &corev1.GCEPersistentDiskVolumeSource{PDName: name, ReadOnly: readOnly}})
 	}

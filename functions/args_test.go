@@ -26,9 +26,9 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// TestDeschedulerArgumentsAreReadUnchanged covers the strategies whose arguments all appear in one file.
+// TestDeschedulerArguments covers the strategies whose arguments all appear in one file.
 // RemovePodsViolatingNodeTaints has its own test.
-func TestDeschedulerArgumentsAreReadUnchanged(t *testing.T) {
+func TestDeschedulerArguments(t *testing.T) {
 	web := &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}
 	no := false
 	most, least, few := uint(86400), uint(300), uint(5)
@@ -108,7 +108,7 @@ func TestDeschedulerArgumentsAreReadUnchanged(t *testing.T) {
 	}
 }
 
-func TestEveryArgumentIsTested(t *testing.T) {
+func TestArgumentCoverage(t *testing.T) {
 	// Of two exclusive lists, the other one is in the file.
 	other := map[string]bool{"include": true, "exclude": true, "includedTaints": true}
 	files, err := filepath.Glob("testdata/*.yaml")
@@ -180,7 +180,7 @@ func pointOf(name string) string {
 	return ""
 }
 
-func TestInvalidValuesAreReportedInTheirLine(t *testing.T) {
+func TestInvalidValueLines(t *testing.T) {
 	const measured = "want cpu, memory, pods, ephemeral-storage, hugepages-SIZE or DOMAIN/NAME, such as nvidia.com/gpu"
 	_, err := policy.Parse("policy.yaml", []byte(`apiVersion: descheduler/v1alpha2
 kind: DeschedulerPolicy
@@ -279,7 +279,7 @@ func argumentNames(t reflect.Type) []string {
 	return names
 }
 
-func TestDefaultsHoldNothingThatTwoPoliciesWouldShare(t *testing.T) {
+func TestDefaultsShareNoMemory(t *testing.T) {
 	for _, s := range strategies() {
 		v := reflect.ValueOf(s.NewArgs()).Elem()
 		for i := range v.NumField() {
@@ -293,7 +293,7 @@ func TestDefaultsHoldNothingThatTwoPoliciesWouldShare(t *testing.T) {
 	}
 }
 
-func TestArgumentsSurviveJSONInAScope(t *testing.T) {
+func TestScopeArgumentsRoundTrip(t *testing.T) {
 	// A value with a default must be encoded even if it is zero. Otherwise decoding over the defaults would restore the
 	// default.
 	for _, s := range strategies() {
@@ -309,7 +309,7 @@ func TestArgumentsSurviveJSONInAScope(t *testing.T) {
 	}
 }
 
-func TestEveryStrategyAndEveryArgumentIsDescribed(t *testing.T) {
+func TestStrategyDescriptions(t *testing.T) {
 	data, err := os.ReadFile("../docs/strategies.md")
 	if err != nil {
 		t.Fatal(err)

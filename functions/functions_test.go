@@ -27,7 +27,7 @@ func strategies() []policy.Strategy {
 	return all
 }
 
-func TestEveryStrategyHasNameAndDeltas(t *testing.T) {
+func TestStrategyNameAndDeltas(t *testing.T) {
 	seen := map[string]bool{}
 	for _, s := range strategies() {
 		if s.Name == "" || seen[s.Name] {
@@ -72,7 +72,7 @@ func TestDefaultArguments(t *testing.T) {
 	}
 }
 
-func TestTheDefaultArgumentsOfEveryStrategySurviveJSON(t *testing.T) {
+func TestDefaultArgumentsRoundTrip(t *testing.T) {
 	for _, s := range strategies() {
 		args := s.NewArgs()
 		data, err := json.Marshal(args)
@@ -122,7 +122,7 @@ func TestTraits(t *testing.T) {
 	}
 }
 
-func TestDeschedulerPolicyIsReadUnchanged(t *testing.T) {
+func TestDeschedulerPolicy(t *testing.T) {
 	data, err := os.ReadFile("testdata/nodetaints.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -214,7 +214,7 @@ func nodeTaintsPolicy(args string) string {
 		plugins: {deschedule: {enabled: [RemovePodsViolatingNodeTaints]}}}]}`
 }
 
-func TestAnAnswerNamesTheScopeItComesFrom(t *testing.T) {
+func TestAnswerScope(t *testing.T) {
 	event, got := evaluateFirst(t, nodeTaintsPolicy("{}"))
 	now := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 	want := schemas.Intents{
@@ -253,7 +253,7 @@ func TestEmptyIncludedTaints(t *testing.T) {
 	}
 }
 
-func TestInvalidArgumentsAreReportedInTheirLine(t *testing.T) {
+func TestInvalidArgumentLines(t *testing.T) {
 	_, err := policy.Parse("policy.yaml", []byte(`apiVersion: descheduler/v1alpha2
 kind: DeschedulerPolicy
 profiles:
@@ -275,7 +275,7 @@ policy.yaml:11: profiles[0].pluginConfig[0].args.labelselector: unknown field; d
 	}
 }
 
-func TestAnEventThatIsNotAScopeOfTheStrategyIsInvalid(t *testing.T) {
+func TestEventOfOtherScope(t *testing.T) {
 	f := All()[0]
 	scope := func(head schemas.ScopeHead) schemas.Event {
 		e, err := schemas.NewEvent("/test", schemas.NodeScope{ScopeHead: head}, time.Now(), schemas.Event{})

@@ -94,7 +94,7 @@ func TestFlush(t *testing.T) {
 	})
 }
 
-func TestDroppedEventsAreLoggedOnce(t *testing.T) {
+func TestDroppedEventLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to, log := &shelf{start: time.Now()}, new(bytes.Buffer)
 		s := newSink(to, slog.New(slog.NewTextHandler(log, nil)))
@@ -106,7 +106,7 @@ func TestDroppedEventsAreLoggedOnce(t *testing.T) {
 	})
 }
 
-func TestLongNotesAreCut(t *testing.T) {
+func TestNoteTruncation(t *testing.T) {
 	for n := maxNote - 4; n < maxNote+4; n++ {
 		note := strings.Repeat("x", n) + "öööö"
 		got := cut(note)

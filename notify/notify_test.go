@@ -65,7 +65,7 @@ func TestDigest(t *testing.T) {
 	}
 }
 
-func TestDigestWaitsNoLongerThanTheLimit(t *testing.T) {
+func TestDigestMaxWait(t *testing.T) {
 	d := NewDigest(10*time.Second, 25*time.Second)
 	for i := 0; i < 24; i += 8 {
 		d.Add(event(t, i, "chain", verdict(fmt.Sprint("api-", i), "n1", schemas.Evicted, schemas.ReasonEvictionAccepted)), at(i))
@@ -75,7 +75,7 @@ func TestDigestWaitsNoLongerThanTheLimit(t *testing.T) {
 	}
 }
 
-func TestStormIsOneMessage(t *testing.T) {
+func TestStormMessage(t *testing.T) {
 	d := NewDigest(10*time.Second, time.Minute)
 	titles := map[int]string{}
 	for i := range 3 * 3600 {
@@ -92,7 +92,7 @@ func TestStormIsOneMessage(t *testing.T) {
 	}
 }
 
-func TestDrainIsOneMessage(t *testing.T) {
+func TestDrainMessage(t *testing.T) {
 	d := NewDigest(10*time.Second, time.Minute)
 	m := schemas.Maintenance{Name: "kernel", UID: "u", Stage: v1alpha1.Drain, Accepted: true, Summary: v1alpha1.Summary{Nodes: "1/2"}}
 	drained := metav1.NewTime(at(300))

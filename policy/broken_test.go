@@ -15,9 +15,9 @@ import (
 // expectation is one of the first lines of a broken file: # want: LINE FIELD: words.
 var expectation = regexp.MustCompile(`^# want: (\d+) ([^ ]*): (.+)$`)
 
-// TestEveryMistakeIsFoundWhereItStands reads testdata/broken. Each file begins with a line for each of its problems,
+// TestProblemPositions reads testdata/broken. Each file begins with a line for each of its problems,
 // with the line, the field, and words of the message.
-func TestEveryMistakeIsFoundWhereItStands(t *testing.T) {
+func TestProblemPositions(t *testing.T) {
 	files, err := filepath.Glob("testdata/broken/*.yaml")
 	if err != nil || len(files) < 40 {
 		t.Fatalf("got %d files, %v, want at least 40", len(files), err)
@@ -57,8 +57,8 @@ func TestEveryMistakeIsFoundWhereItStands(t *testing.T) {
 	}
 }
 
-// TestEveryConflictOfPresetsIsFoundInEitherOrder tests all pairs.
-func TestEveryConflictOfPresetsIsFoundInEitherOrder(t *testing.T) {
+// TestPresetConflicts tests all pairs.
+func TestPresetConflicts(t *testing.T) {
 	conflicting := map[string][]string{
 		"CompactAndScale":           {"LifecycleAndUtilization", "LongLifecycle", "KubeVirtRelieveAndMigrate", "TopologyAndDuplicates"},
 		"LifecycleAndUtilization":   {"CompactAndScale", "LongLifecycle", "KubeVirtRelieveAndMigrate"},

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestCircuitBreakersAreReadOverTheirDefaults(t *testing.T) {
+func TestCircuitBreakerDefaults(t *testing.T) {
 	loop, storm := DefaultCircuitBreakers().Workload, DefaultCircuitBreakers().Cluster
 	for _, c := range []struct {
 		name, text string

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-func TestNamespacesAreIncludedAndExcludedByTheirNames(t *testing.T) {
+func TestNamespaceNames(t *testing.T) {
 	all := []string{"a", "ab", "b", "kube-system"}
 	for _, c := range []struct {
 		name string
@@ -75,7 +75,7 @@ func TestSelector(t *testing.T) {
 	}
 }
 
-func TestFindingsKeepEveryErrorAndItsPath(t *testing.T) {
+func TestFindingPaths(t *testing.T) {
 	var inner, outer Findings
 	inner.Add("", 1, "is one", "")
 	inner.Add("[2]", "x", "is text", "want a number")

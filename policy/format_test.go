@@ -87,8 +87,8 @@ func onlyOwn(name string) []string {
 	return nil
 }
 
-// TestAPolicyThatIsWrittenIsReadAsTheSamePolicy also compares the written file with testdata/convert/CASE.txt.
-func TestAPolicyThatIsWrittenIsReadAsTheSamePolicy(t *testing.T) {
+// TestFormatRoundTrip also compares the written file with testdata/convert/CASE.txt.
+func TestFormatRoundTrip(t *testing.T) {
 	files, err := filepath.Glob("testdata/convert/*.yaml")
 	if err != nil || len(files) < 4 {
 		t.Fatalf("got %d cases, %v, want at least 4", len(files), err)

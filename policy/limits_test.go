@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-func TestLimitsAndMetricsAreRead(t *testing.T) {
+func TestLimitsAndMetrics(t *testing.T) {
 	number := func(n uint) *uint { return &n }
 	for _, c := range []struct {
 		name, text string
@@ -72,7 +72,7 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-func TestHowManyPodsOfAWorkloadMayBeUnavailable(t *testing.T) {
+func TestMaxUnavailable(t *testing.T) {
 	wanted := []int{0, 1, 2, 3, 4, 10, 100}
 	for _, c := range []struct {
 		name   string

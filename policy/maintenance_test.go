@@ -95,7 +95,7 @@ p.yaml:16: maintenance.window: unknown field; known here: protect, restart, star
 	}
 }
 
-func TestDeschedulerFileHasNoMaintenance(t *testing.T) {
+func TestDeschedulerFileMaintenance(t *testing.T) {
 	_, err := Parse("p.yaml", []byte("apiVersion: descheduler/v1alpha2\nkind: DeschedulerPolicy\nmaintenance: {}\n"), known())
 	const want = "p.yaml:3: maintenance: is not part of descheduler/v1alpha2; write apiVersion: rehome.dev/v1alpha1"
 	if err == nil || err.Error() != want {
@@ -119,7 +119,7 @@ func protectedInEveryWay() *corev1.Pod {
 	}
 }
 
-func TestAMaintenanceMovesWhatProfilesProtect(t *testing.T) {
+func TestMaintenanceProtections(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	signal := func(detail string) []schemas.Protection {
 		return []schemas.Protection{{Rule: SignalRule, Detail: detail}}
@@ -176,8 +176,8 @@ func TestAMaintenanceMovesWhatProfilesProtect(t *testing.T) {
 	}
 }
 
-// TestEveryRuleThatAMaintenanceCanNameProtectsAPod also checks that each name has an effect.
-func TestEveryRuleThatAMaintenanceCanNameProtectsAPod(t *testing.T) {
+// TestMaintenanceRuleNames also checks that each name has an effect.
+func TestMaintenanceRuleNames(t *testing.T) {
 	for _, rule := range (Maintenance{}).Enums()["protect"] {
 		p := protectedInEveryWay()
 		switch rule {

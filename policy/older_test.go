@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestTheParamsOfAnOlderStrategyBecomeItsArguments(t *testing.T) {
+func TestOlderStrategyParams(t *testing.T) {
 	for _, c := range []struct{ name, strategy, params, want string }{
 		{"thresholds of a block", "LowNodeUtilization",
 			`{nodeResourceUtilizationThresholds: {thresholds: {cpu: 20}, targetThresholds: {cpu: 50}, numberOfNodes: 3,
@@ -43,7 +43,7 @@ func TestTheParamsOfAnOlderStrategyBecomeItsArguments(t *testing.T) {
 	}
 }
 
-func TestAnOlderFileDeschedulesBeforeItBalances(t *testing.T) {
+func TestOlderFileStrategyOrder(t *testing.T) {
 	const text = `apiVersion: descheduler/v1alpha1
 kind: DeschedulerPolicy
 strategies:

@@ -72,9 +72,9 @@ func known() []Strategy {
 	}
 }
 
-// TestABrokenPolicyIsRefusedWithEveryProblemInIt reads each testdata/CASE.yaml and compares the error with CASE.want.
+// TestInvalidPolicy reads each testdata/CASE.yaml and compares the error with CASE.want.
 // UPDATE_GOLDEN=1 in the environment rewrites the latter; review it before the commit.
-func TestABrokenPolicyIsRefusedWithEveryProblemInIt(t *testing.T) {
+func TestInvalidPolicy(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(files) < 25 {
 		t.Fatalf("got %d cases, %v, want at least 25", len(files), err)
@@ -150,7 +150,7 @@ func taints(args string) Enabled {
 	}
 }
 
-func TestAPolicyThatIsRight(t *testing.T) {
+func TestValidPolicy(t *testing.T) {
 	seconds := int64(0)
 	for _, c := range []struct {
 		name, text string
@@ -228,7 +228,7 @@ profiles:
 	}
 }
 
-func TestArgumentsAreReadOverTheirDefaults(t *testing.T) {
+func TestArgumentDefaults(t *testing.T) {
 	for _, c := range []struct{ name, args, want string }{
 		{"nothing", `{}`, `{"size":7}`},
 		{"null is nothing", `{size: , thresholds: null, window: ~}`, `{"size":7}`},
@@ -261,7 +261,7 @@ profiles:
 	}
 }
 
-func TestTheSelectorOfAPolicySelectsNodes(t *testing.T) {
+func TestNodeSelector(t *testing.T) {
 	for _, c := range []struct {
 		selector string
 		want     []string
@@ -287,7 +287,7 @@ func TestTheSelectorOfAPolicySelectsNodes(t *testing.T) {
 	}
 }
 
-func TestAProfileIsFoundByItsName(t *testing.T) {
+func TestProfileByName(t *testing.T) {
 	p := Policy{Profiles: []Profile{{Name: "a"}, {Name: "b"}}}
 	if got, ok := p.Profile("b"); !ok || got.Name != "b" {
 		t.Errorf("got %+v, %v, want profile b", got, ok)
@@ -297,7 +297,7 @@ func TestAProfileIsFoundByItsName(t *testing.T) {
 	}
 }
 
-func TestAliasesCannotFillTheMemory(t *testing.T) {
+func TestAliasExpansionLimit(t *testing.T) {
 	for name, level := range map[string]func(aliases string) string{
 		"lists":  func(aliases string) string { return "[" + aliases + "]" },
 		"merges": func(aliases string) string { return "{<<: [" + aliases + "]}" },
@@ -322,7 +322,7 @@ func TestAliasesCannotFillTheMemory(t *testing.T) {
 	}
 }
 
-func TestAnyBytesAreReadWithoutAPanic(t *testing.T) {
+func TestParseArbitraryBytes(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil {
 		t.Fatal(err)

@@ -155,7 +155,7 @@ presetCustomizations: {devActualUtilizationProfile: "query:up == 1", devDeviatio
 	}
 }
 
-func TestPresetsAreKeptForPeople(t *testing.T) {
+func TestPresetsInRehomeFormat(t *testing.T) {
 	p, err := Parse("policy.yaml", []byte(start+prometheus+`
 presets: [DevKubeVirtRelieveAndMigrate, EvictPodsWithPVC, AffinityAndTaints]
 presetCustomizations: {devEnableEvictionsInBackground: true, devMigrationCooldown: 5m}
@@ -179,7 +179,7 @@ presetCustomizations: {devEnableEvictionsInBackground: true, devMigrationCooldow
 	}
 }
 
-func TestPresetsAreWrittenAsProfiles(t *testing.T) {
+func TestPresetsAsProfiles(t *testing.T) {
 	data, err := os.ReadFile("testdata/presets/convert.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -195,7 +195,7 @@ func TestPresetsAreWrittenAsProfiles(t *testing.T) {
 	golden(t, "testdata/presets/convert.txt", string(written))
 }
 
-func TestPatternsAreNotWrittenForDescheduler(t *testing.T) {
+func TestPatternsInDeschedulerFormat(t *testing.T) {
 	p, err := Parse("policy.yaml", []byte(start+"presets: [CompactAndScale]"), ten())
 	if err != nil {
 		t.Fatal(err)
@@ -207,8 +207,8 @@ func TestPatternsAreNotWrittenForDescheduler(t *testing.T) {
 	}
 }
 
-// TestThePresetTableHoldsTogether finds errors in the data.
-func TestThePresetTableHoldsTogether(t *testing.T) {
+// TestPresetTableConsistency finds errors in the data.
+func TestPresetTableConsistency(t *testing.T) {
 	o := newOpenShift()
 	seen := map[string]bool{}
 	for _, p := range o.Presets {
@@ -239,7 +239,7 @@ func TestThePresetTableHoldsTogether(t *testing.T) {
 	}
 }
 
-func TestEntriesOverlapWhenTheyCanNameTheSameNamespace(t *testing.T) {
+func TestNamespaceEntryOverlap(t *testing.T) {
 	for _, c := range []struct {
 		a, b string
 		want bool
@@ -253,7 +253,7 @@ func TestEntriesOverlapWhenTheyCanNameTheSameNamespace(t *testing.T) {
 	}
 }
 
-func TestPresetsPageIsComplete(t *testing.T) {
+func TestPresetsPage(t *testing.T) {
 	page, err := os.ReadFile("../docs/presets.md")
 	if err != nil {
 		t.Fatal(err)

@@ -74,7 +74,7 @@ func ofClasses(names ...string) EvictorArgs {
 	return args
 }
 
-func TestPodIsProtectedByFacts(t *testing.T) {
+func TestProtectionByFacts(t *testing.T) {
 	type list = []schemas.Protection
 	three := EvictorArgs{MinReplicas: 3}
 	high := EvictorArgs{PriorityThreshold: PriorityThreshold{Name: "high"}}
@@ -187,7 +187,7 @@ func TestElsewhereAskedLast(t *testing.T) {
 	}
 }
 
-func TestAnEvictorSaysWhichFactsItNeeds(t *testing.T) {
+func TestEvictorNeeds(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		args EvictorArgs

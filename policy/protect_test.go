@@ -254,7 +254,7 @@ func TestProtectionRules(t *testing.T) {
 	}
 }
 
-func TestTheZeroEvictorHasTheDefaults(t *testing.T) {
+func TestZeroEvictor(t *testing.T) {
 	if got := evictor(t, EvictorArgs{}); !reflect.DeepEqual(got, Evictor{}) {
 		t.Errorf("got %+v, want the zero Evictor", got)
 	}
@@ -264,7 +264,7 @@ func TestTheZeroEvictorHasTheDefaults(t *testing.T) {
 	}
 }
 
-func TestAnEvictorOfWrongArgumentsIsRefused(t *testing.T) {
+func TestInvalidEvictor(t *testing.T) {
 	got, err := NewEvictor(EvictorArgs{NodeSelector: "pool in ("})
 	var field *FieldError
 	if !errors.As(err, &field) || field.Field != "nodeSelector" || !reflect.DeepEqual(got, Evictor{}) {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestTheRateOfANamespaceIsReadOverThatOfAll(t *testing.T) {
+func TestNamespaceRate(t *testing.T) {
 	for _, c := range []struct {
 		name, text string
 		want       Rate

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestRestartsAreOffByDefault(t *testing.T) {
+func TestRestartsDefaultOff(t *testing.T) {
 	usual := Restart{Workloads: RestartAnnotated, Method: RolloutRestart, Annotation: DefaultRestartAnnotation,
 		Otherwise: OtherwiseEvict, Cooldown: DefaultRestartCooldown}
 	for _, c := range []struct {

@@ -30,8 +30,8 @@ func golden(t *testing.T, file, got string) {
 	}
 }
 
-// TestEveryRuleThatProtectsIsExplained compares the rules of Protects with the explanation.
-func TestEveryRuleThatProtectsIsExplained(t *testing.T) {
+// TestProtectionRuleExplanations compares the rules of Protects with the explanation.
+func TestProtectionRuleExplanations(t *testing.T) {
 	var got []string
 	for _, r := range (Evictor{}).Rules() {
 		got = append(got, r.Name)

@@ -20,7 +20,7 @@ func withSignals(t *testing.T, signals string) Policy {
 	return parse(t, start+"signals: "+signals+"\nprofiles: [{}]\n")
 }
 
-func TestASignalOfAnotherSystemProtectsThePod(t *testing.T) {
+func TestPodSignals(t *testing.T) {
 	const disrupt, evict = "karpenter.sh/do-not-disrupt", "cluster-autoscaler.kubernetes.io/safe-to-evict"
 	const cast, cost = "autoscaling.cast.ai/removal-disabled", "scheduling.koordinator.sh/eviction-cost"
 	signal := func(detail string) []schemas.Protection {
@@ -69,7 +69,7 @@ func TestASignalOfAnotherSystemProtectsThePod(t *testing.T) {
 	}
 }
 
-func TestAPolicyChoosesTheSignals(t *testing.T) {
+func TestSignalConfiguration(t *testing.T) {
 	marked := pod(annotated("karpenter.sh/do-not-disrupt", "true", "example.com/stay", ""))
 	timed := pod(annotated("karpenter.sh/do-not-disrupt", "2h"))
 	stay := []schemas.Protection{{Rule: SignalRule, Detail: "its annotation example.com/stay is set"}}
@@ -95,7 +95,7 @@ func TestAPolicyChoosesTheSignals(t *testing.T) {
 	}
 }
 
-func TestTheMomentAtWhichAProtectionEndsByItself(t *testing.T) {
+func TestProtectionExpiry(t *testing.T) {
 	aged := evictor(t, EvictorArgs{MinPodAge: metav1.Duration{Duration: time.Hour}})
 	own := withSignals(t, `{extraEnabled: [{where: label, key: for, duration: true, effect: protect}]}`).Profiles[0].Evictor
 	disrupt := func(value string) func(*corev1.Pod) { return annotated("karpenter.sh/do-not-disrupt", value) }
@@ -124,7 +124,7 @@ func TestTheMomentAtWhichAProtectionEndsByItself(t *testing.T) {
 	}
 }
 
-func TestASignalOnANodeSaysToLeaveItAlone(t *testing.T) {
+func TestNodeSignals(t *testing.T) {
 	node := func(change func(*corev1.Node)) *corev1.Node {
 		n := &corev1.Node{}
 		change(n)
@@ -174,7 +174,7 @@ func TestASignalOnANodeSaysToLeaveItAlone(t *testing.T) {
 	}
 }
 
-func TestTaintsThatStrategiesDoNotSee(t *testing.T) {
+func TestIgnoredTaints(t *testing.T) {
 	network, gpu := corev1.Taint{Key: "readiness.k8s.io/network"}, corev1.Taint{Key: "gpu", Value: "a"}
 	near := corev1.Taint{Key: "readiness.k8s.iox"}
 	off := withSignals(t, `{defaultDisabled: [readiness.k8s.io/]}`).Signals
@@ -199,7 +199,7 @@ func TestTaintsThatStrategiesDoNotSee(t *testing.T) {
 	}
 }
 
-func TestTheDefaultSignalsAreValidAndEachIsThereOnce(t *testing.T) {
+func TestDefaultSignals(t *testing.T) {
 	seen := map[Signal]bool{}
 	for _, s := range defaultSignals {
 		if err := s.Validate(); err != nil || seen[s] {
@@ -209,8 +209,8 @@ func TestTheDefaultSignalsAreValidAndEachIsThereOnce(t *testing.T) {
 	}
 }
 
-// TestTheDefaultSignalsAreDocumented looks for each key, value, and effect in a line of the page that lists them.
-func TestTheDefaultSignalsAreDocumented(t *testing.T) {
+// TestDefaultSignalsDocumented looks for each key, value, and effect in a line of the page that lists them.
+func TestDefaultSignalsDocumented(t *testing.T) {
 	page, err := os.ReadFile("../docs/differences.md")
 	if err != nil {
 		t.Fatal(err)

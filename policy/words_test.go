@@ -23,7 +23,7 @@ func (timedArgs) Validate() error { return nil }
 
 func (timedArgs) Due(*corev1.Pod) (at time.Time, ever bool) { return time.Time{}, true }
 
-func TestAPolicyIsExplainedInWords(t *testing.T) {
+func TestPolicyExplanation(t *testing.T) {
 	strategies := policy.KnownTwo()
 	strategies[0].Summary = "Moves pods from a node that has a taint they do not tolerate."
 	strategies[0].Wakes = []schemas.DeltaKind{schemas.NodeTaints, schemas.PodScheduled}
@@ -53,7 +53,7 @@ func TestAPolicyIsExplainedInWords(t *testing.T) {
 	}
 }
 
-func TestMaintenancesAreExplained(t *testing.T) {
+func TestMaintenanceExplanation(t *testing.T) {
 	const want = "When nodes are maintained,\n" +
 		"  - replacements come first only where they do otherwise\n" +
 		"  - pods stay that are protected by PodsWithPVC and SystemCriticalPods\n" +
@@ -69,7 +69,7 @@ func TestMaintenancesAreExplained(t *testing.T) {
 	}
 }
 
-func TestSendersAreExplained(t *testing.T) {
+func TestSenderExplanation(t *testing.T) {
 	nobody := policy.ReadPolicy(t, "requests: {}\n")
 	some := policy.ReadPolicy(t, "requests:\n  senders:\n    - name: a\n      nodes: true\n      override: [\"*\"]\n"+
 		"    - name: b\n      actions: [deschedule, cancel]\n      namespaces: [shop]\n")
@@ -85,7 +85,7 @@ func TestSendersAreExplained(t *testing.T) {
 	}
 }
 
-func TestPresetsAreExplained(t *testing.T) {
+func TestPresetExplanation(t *testing.T) {
 	p, err := policy.Parse("policy.yaml", []byte(policy.Start+policy.WithPrometheus+`
 presets: [DevKubeVirtRelieveAndMigrate, EvictPodsWithPVC, AffinityAndTaints]
 presetCustomizations: {devEnableEvictionsInBackground: true, devMigrationCooldown: 5m}

@@ -21,13 +21,13 @@ func released() fs.FS { return os.DirFS("testdata/released") }
 // needsV2 ends every message about an incompatible change.
 const needsV2 = "this is incompatible with v1: undo it, or add a new type with v2"
 
-func TestCompatibleWithTheLastRelease(t *testing.T) {
+func TestReleaseCompatibility(t *testing.T) {
 	for _, sentence := range breaks(schemasIn(t, released()), schemasIn(t, schemas.Files)) {
 		t.Errorf("%s; %s", sentence, needsV2)
 	}
 }
 
-func TestExamplesAreValidInBothReleases(t *testing.T) {
+func TestExamplesValidAcrossReleases(t *testing.T) {
 	for _, schemasOf := range []struct {
 		name  string
 		files fs.FS
@@ -53,7 +53,7 @@ func TestExamplesAreValidInBothReleases(t *testing.T) {
 	}
 }
 
-func TestEventsOfTheLastReleaseAreStillValid(t *testing.T) {
+func TestReleasedEventsStillValid(t *testing.T) {
 	v, err := validation.NewClosed(schemas.Files)
 	if err != nil {
 		t.Fatal(err)

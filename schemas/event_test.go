@@ -21,7 +21,7 @@ func newEvent(t testing.TB, p schemas.Payload, cause schemas.Event) schemas.Even
 	return e
 }
 
-func TestNewEventContinuesTheChain(t *testing.T) {
+func TestNewEventContinuesChain(t *testing.T) {
 	_, delta := example[schemas.Delta](t, "delta")
 	_, scope := example[schemas.NodeScope](t, "scope")
 	_, intents := example[schemas.Intents](t, "intents")
@@ -62,7 +62,7 @@ func TestNewEventSpan(t *testing.T) {
 	})
 }
 
-func TestInvalidTraceContextStartsANewTrace(t *testing.T) {
+func TestInvalidTraceContext(t *testing.T) {
 	delta, payload := example[schemas.Delta](t, "delta")
 	for _, parent := range []string{
 		"", "00-1-2-01", "ff-" + delta.TraceParent[3:], "00-" + strings.ToUpper(delta.TraceParent[3:]),

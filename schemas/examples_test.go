@@ -52,7 +52,7 @@ func canonical(t *testing.T, document []byte) string {
 	return string(b)
 }
 
-func TestExamplesAreValid(t *testing.T) {
+func TestValidExamples(t *testing.T) {
 	schematest.Check(t, exampleEvents(t)...)
 }
 
@@ -65,7 +65,7 @@ func TestExampleNames(t *testing.T) {
 	}
 }
 
-func TestEveryScopeKindHasAnExample(t *testing.T) {
+func TestScopeKindExamples(t *testing.T) {
 	got, want := map[string]string{}, map[string]string{"scope": "node"}
 	for _, p := range schemas.ScopeTypes() {
 		if kind := strings.ToLower(strings.TrimSuffix(reflect.TypeOf(p).Name(), "Scope")); kind != "node" {
@@ -101,7 +101,7 @@ func TestExamplesRoundTrip(t *testing.T) {
 	}
 }
 
-func TestExamplesOfAMoveAreOneChain(t *testing.T) {
+func TestMoveExampleChain(t *testing.T) {
 	delta, change := example[schemas.Delta](t, "delta")
 	scope, question := example[schemas.NodeScope](t, "scope")
 	intents, answer := example[schemas.Intents](t, "intents")
@@ -163,7 +163,7 @@ func TestExamplesOfAMoveAreOneChain(t *testing.T) {
 	}
 }
 
-func TestExamplesOfARequestAreOneChain(t *testing.T) {
+func TestRequestExampleChain(t *testing.T) {
 	asked, request := example[schemas.Request](t, "request")
 	accepted, receipt := example[schemas.Receipt](t, "receipt")
 	scope, question := example[schemas.RequestScope](t, "scope-request")
@@ -184,7 +184,7 @@ func TestExamplesOfARequestAreOneChain(t *testing.T) {
 	same(t, "pods in the end", end.Gone+len(end.Remaining), len(receipt.Pods))
 }
 
-func TestExampleOfAMaintenance(t *testing.T) {
+func TestMaintenanceExample(t *testing.T) {
 	_, intents := example[schemas.Intents](t, "intents-maintenance")
 	_, told := example[schemas.Maintenance](t, "maintenance")
 	same(t, "name", intents.Scope.Key, told.Name)

@@ -30,7 +30,7 @@ func TestSchema(t *testing.T) {
 	}
 }
 
-func TestSchemaOfAnUnknownType(t *testing.T) {
+func TestSchemaOfUnknownType(t *testing.T) {
 	for _, typ := range []string{
 		"", "delta", "dev.rehome.delta", "dev.rehome.delta.v2", "dev.rehome.nothing.v1", "com.example.delta.v1",
 		"dev.rehome.../v1/delta.v1", "dev.rehome.delta.v1.more",

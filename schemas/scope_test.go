@@ -11,7 +11,7 @@ import (
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
-func TestContractHasEveryScopeKind(t *testing.T) {
+func TestContractScopeKinds(t *testing.T) {
 	_, node := example[schemas.NodeScope](t, "scope")
 	pod := node.Pods[0]
 	zone := corev1.TopologySpreadConstraint{

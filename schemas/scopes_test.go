@@ -11,7 +11,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-func TestPodsOfEveryScopeKind(t *testing.T) {
+func TestPodsOfScopeKinds(t *testing.T) {
 	named := func(name string) schemas.ScopedPod {
 		return schemas.ScopedPod{Pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}}
 	}

@@ -78,7 +78,7 @@ func TestTokenKeepsNamesReadable(t *testing.T) {
 	}
 }
 
-func TestDistinctStringsHaveDistinctLegalTokens(t *testing.T) {
+func TestTokenUniqueness(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -110,7 +110,7 @@ func FuzzTokenCanBeReadBack(f *testing.F) {
 	f.Fuzz(checkToken)
 }
 
-func TestSubjectsAreUnique(t *testing.T) {
+func TestSubjectUniqueness(t *testing.T) {
 	node := schemas.ObjectRef{Kind: "Node", Name: "worker.7"}
 	pod := schemas.PodRef{Namespace: "shop", Name: "cart-0", UID: "u1"}
 	for _, test := range []struct {

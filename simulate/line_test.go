@@ -9,7 +9,7 @@ import (
 )
 
 // Each outcome has one row: moved pods with the reason of the move, others with the reason code and the message.
-func TestEveryOutcomeIsARowThatSaysWhyAndACount(t *testing.T) {
+func TestOutcomeRowsAndCounts(t *testing.T) {
 	got := ""
 	for _, o := range schemas.Outcomes() {
 		v := schemas.Verdict{

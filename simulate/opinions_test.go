@@ -71,7 +71,7 @@ func TestOpinions(t *testing.T) {
 	}
 }
 
-func TestUnknownStrategyHasNoOpinion(t *testing.T) {
+func TestOpinionOfUnknownStrategy(t *testing.T) {
 	p := parse(t, profile("all", "{}", "RemovePodsViolatingNodeTaints {}"))
 	got, err := simulate.Opinions(simulate.Config{Policy: p, Now: at}, read(t, "taints.yaml"), "u-moves")
 	want := []simulate.Opinion{{

@@ -100,7 +100,7 @@ const (
 	header   = "NAMESPACE POD NODE STRATEGY OUTCOME REASON"
 )
 
-func TestARoundDecidesAsTheClusterWould(t *testing.T) {
+func TestRoundDecisions(t *testing.T) {
 	const byTaint = " RemovePodsViolatingNodeTaints "
 	const byRestarts = " RemovePodsHavingTooManyRestarts "
 	for _, c := range []struct {
@@ -178,7 +178,7 @@ func TestARoundDecidesAsTheClusterWould(t *testing.T) {
 	}
 }
 
-func TestALineIsAnObjectForPrograms(t *testing.T) {
+func TestJSONLine(t *testing.T) {
 	var out bytes.Buffer
 	err := simulate.Run(t.Context(), simulate.Config{
 		Policy: parse(t, profile("p", "{}", taints)), Functions: functions.All(), Now: at,
@@ -207,7 +207,7 @@ func whole(t testing.TB, p policy.Policy, text []byte) []byte {
 	return out.Bytes()
 }
 
-func TestTheOrderOfTheObjectsDoesNotMatter(t *testing.T) {
+func TestObjectOrderIndependence(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d; to repeat, set seed to it", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -232,7 +232,7 @@ func TestTheOrderOfTheObjectsDoesNotMatter(t *testing.T) {
 	}
 }
 
-func TestAScopeIsAnsweredAlikeWithAndWithoutAnEvent(t *testing.T) {
+func TestEventAndDirectAnswers(t *testing.T) {
 	p := everything(t)
 	offline, err := watcher.NewOffline(p)
 	if err != nil {

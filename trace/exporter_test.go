@@ -242,7 +242,7 @@ func TestRootSpans(t *testing.T) {
 	}
 }
 
-func TestStartInTheFuture(t *testing.T) {
+func TestFutureStart(t *testing.T) {
 	collector := tracetest.New(t)
 	x, _ := exporter(t)
 	x.Emitted(emit(t, "watcher", schemas.Delta{Object: schemas.ObjectRef{Kind: "Node", Name: "n1"}},
@@ -410,7 +410,7 @@ func eventually(t *testing.T, what string, happened func() bool) {
 	}
 }
 
-func TestUnavailableCollectorIsLoggedOnce(t *testing.T) {
+func TestUnavailableCollectorLog(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

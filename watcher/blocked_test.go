@@ -32,7 +32,7 @@ func always(_, _ string) bool { return true }
 // at0 is the time of these tests.
 var at0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-func TestBlockedUntilAKnownTime(t *testing.T) {
+func TestBlockedUntilKnownTime(t *testing.T) {
 	h := newBlockedPods()
 	v := deferral("p", "")
 	v.Reason = schemas.ReasonLimitNode
@@ -61,7 +61,7 @@ func TestBlockedDelayGrows(t *testing.T) {
 	}
 }
 
-func TestBlockedByAnOutage(t *testing.T) {
+func TestBlockedByOutage(t *testing.T) {
 	h := newBlockedPods()
 	v := deferral("p", "")
 	v.Reason = schemas.ReasonAPIUnavailable
@@ -74,7 +74,7 @@ func TestBlockedByAnOutage(t *testing.T) {
 	}
 }
 
-func TestBlockedByAFreeBudget(t *testing.T) {
+func TestBlockedByFreeBudget(t *testing.T) {
 	h := newBlockedPods()
 	var got []time.Duration
 	for range 3 {
@@ -111,7 +111,7 @@ func TestBlockedFreedOnce(t *testing.T) {
 	}
 }
 
-func TestBlockedByAMoveInFlight(t *testing.T) {
+func TestBlockedByMoveInFlight(t *testing.T) {
 	h := newBlockedPods()
 	v := deferral("p1", "")
 	v.Blockers = []schemas.ObjectRef{{Kind: "Deployment", Namespace: "web", Name: "api", UID: "before"}}

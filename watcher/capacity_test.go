@@ -73,7 +73,7 @@ func crowded(more ...metav1.Object) []metav1.Object {
 	}, more...)
 }
 
-func TestPodThatLacksCapacity(t *testing.T) {
+func TestPodWithoutCapacity(t *testing.T) {
 	ended := guest("left", "n2", asks("1"), func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded })
 	full := func(n *corev1.Node) { n.Spec.Unschedulable = true }
 	ready := func(status corev1.ConditionStatus) func(*corev1.Node) { return conditioned(status) }
@@ -128,7 +128,7 @@ func TestPodThatLacksCapacity(t *testing.T) {
 	}
 }
 
-func TestFitIsCheckedOncePerSecond(t *testing.T) {
+func TestFitCheckInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leadingOver(t, protecting(t, policy.EvictorArgs{NodeFit: true}), crowded(), func(d *driven, bus *collected) {
 			d.set(roomy("n2", func(n *corev1.Node) { n.Status.Allocatable = amount("cpu", "4", "memory", "1Gi", "pods", "10") }))
@@ -154,7 +154,7 @@ func TestFitIsCheckedOncePerSecond(t *testing.T) {
 	})
 }
 
-func TestPodThatTheActuatorDeferred(t *testing.T) {
+func TestDeferredPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leadingOver(t, protecting(t, policy.EvictorArgs{}), crowded(), func(d *driven, bus *collected) {
 			v := schemas.Verdict{

@@ -201,7 +201,7 @@ func TestLoadThresholdCrossed(t *testing.T) {
 	})
 }
 
-func TestANodeThatStaysOverUsedIsLookedAtAgain(t *testing.T) {
+func TestOverusedNodeRepeated(t *testing.T) {
 	byLoad(t, func(loads *told, bus *collected) {
 		var got []string
 		for began := time.Now(); time.Since(began) < 5*time.Minute; {
@@ -309,7 +309,7 @@ func encoded(t *testing.T, v any) string {
 	return string(data)
 }
 
-func TestNoLoadScopeBeforeMeasurement(t *testing.T) {
+func TestLoadScopeNeedsMeasurement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		loads, bus := &told{answer: make(chan struct{})}, &collected{}
 		answered := schemas.ScopeHead{Kind: schemas.UsageKind, Key: "cluster", Profile: "p", Strategy: "above50"}
@@ -328,7 +328,7 @@ func TestNoLoadScopeBeforeMeasurement(t *testing.T) {
 	})
 }
 
-func TestLoadIsMeasuredOnlyIfNeeded(t *testing.T) {
+func TestNeedlessLoadMeasurement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		loads, bus := &told{}, &collected{}
 		overTwoNodes(t, bus, loads, func(w *Watcher) {

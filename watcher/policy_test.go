@@ -191,7 +191,7 @@ func podsStrategy(age time.Duration) policy.Strategy {
 	}
 }
 
-func TestNewPolicyIsEvaluatedCompletely(t *testing.T) {
+func TestNewPolicyEvaluation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old := placed("old", "n1", func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(time.Now().Add(-2 * time.Hour)) })
 		young := placed("young", "n1", func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(time.Now()) })
@@ -259,7 +259,7 @@ func TestInvalidArgumentsKeepPolicy(t *testing.T) {
 	})
 }
 
-func TestAPodIsEvaluatedAgainAfterAVerdict(t *testing.T) {
+func TestReevaluationAfterVerdict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := view(t, with("", nodesStrategy()), []*corev1.Node{named("n1"), named("n2")}, nil)
 		leading(t, s, func(_ *Watcher, bus *collected) {

@@ -31,8 +31,8 @@ func appOf(name string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Labels = map[string]string{"app": name} }
 }
 
-// TestPublishOnlyScopesWithPossibleAnswers counts the messages that each change causes.
-func TestPublishOnlyScopesWithPossibleAnswers(t *testing.T) {
+// TestPublishedScopes counts the messages that each change causes.
+func TestPublishedScopes(t *testing.T) {
 	replaced := func(d *driven) {
 		d.remove(guest("good", "n1"))
 		d.set(guest("other", "", appOf("good")))
@@ -76,7 +76,7 @@ func TestPublishOnlyScopesWithPossibleAnswers(t *testing.T) {
 }
 
 // The scope of a pod that is due later must be published at its time, without another change.
-func TestDeltaOfAPodThatIsDueLater(t *testing.T) {
+func TestDeltaBeforeDueTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := podsStrategy(time.Minute)
 		s.Wakes = append(s.Wakes, schemas.PodLabels)

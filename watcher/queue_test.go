@@ -106,7 +106,7 @@ func TestQueueRequeueKeepsNewCauses(t *testing.T) {
 	})
 }
 
-func TestCausesAreBounded(t *testing.T) {
+func TestCauseLimit(t *testing.T) {
 	q := newQueue(time.Now)
 	for range 10 * schemas.MaxCauses {
 		q.add(key("a"), trigger{at: time.Now(), cause: cause("x"), event: schemas.Event{}})

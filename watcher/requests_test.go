@@ -305,7 +305,7 @@ func TestRequestWaitsForTerminatingPods(t *testing.T) {
 	})
 }
 
-func TestRequestForATerminatingPod(t *testing.T) {
+func TestRequestForTerminatingPod(t *testing.T) {
 	s, pods := hallView(t)
 	answering(t, s, newInbox(), func(h hall) {
 		dying := pods[2].DeepCopy()

@@ -66,7 +66,7 @@ func placed(name, node string, change ...func(*corev1.Pod)) *corev1.Pod {
 	})...)
 }
 
-func TestTheScopeOfANode(t *testing.T) {
+func TestNodeScope(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	causes := []schemas.Cause{{Kind: schemas.CauseResync, Time: now.Add(-time.Second)}}
 	head := schemas.ScopeHead{
@@ -168,7 +168,7 @@ func TestQuorumOfUsableNodes(t *testing.T) {
 	}
 }
 
-func TestThePodsScope(t *testing.T) {
+func TestPodScope(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	causes := []schemas.Cause{{Kind: schemas.CauseDue, Time: now.Add(time.Hour)}, {Kind: schemas.CauseResync, Time: now.Add(-time.Second)}}
 	head := schemas.ScopeHead{
@@ -208,7 +208,7 @@ func TestThePodsScope(t *testing.T) {
 	}
 }
 
-func TestNodeEvaluatedWhenPodIsDue(t *testing.T) {
+func TestPodDueEvaluation(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	evictor, err := policy.NewEvictor(policy.EvictorArgs{MinPodAge: metav1.Duration{Duration: time.Hour}})
 	if err != nil {

@@ -25,7 +25,7 @@ func (*slow) Sources([]schemas.NodeUsage) []string {
 	return nil
 }
 
-func TestHandlersDoNotWaitForAScope(t *testing.T) {
+func TestHandlersDuringScopeBuild(t *testing.T) {
 	p := policy.Policy{Profiles: []policy.Profile{{Name: "p", Strategies: []policy.Enabled{{
 		Strategy: policy.Strategy{Name: "slow", Scope: schemas.UsageKind, NewArgs: func() policy.Args { return &slow{} }},
 		Args:     json.RawMessage(`{}`),
@@ -134,7 +134,7 @@ func TestLoadCooldown(t *testing.T) {
 	})
 }
 
-func TestSmoothingOutlivesThePolicy(t *testing.T) {
+func TestSmoothingSurvivesPolicyChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		loads := &told{nodes: map[string]corev1.ResourceList{"n1": cores("1"), "n2": cores("1")}}
 		overTwoNodes(t, &collected{}, loads, func(w *Watcher) {

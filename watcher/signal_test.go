@@ -111,7 +111,7 @@ func TestScopeOmitsIgnoredTaints(t *testing.T) {
 	}
 }
 
-func TestANodeIsEvaluatedWhenASignalComesOrGoes(t *testing.T) {
+func TestSignalChangeEvaluation(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		old, new *corev1.Node

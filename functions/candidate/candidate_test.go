@@ -31,7 +31,7 @@ func TestMovable(t *testing.T) {
 	}
 }
 
-func TestANodeIsReadyUnlessItSaysOtherwise(t *testing.T) {
+func TestNodeReady(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		node corev1.Node
@@ -48,7 +48,7 @@ func TestANodeIsReadyUnlessItSaysOtherwise(t *testing.T) {
 	}
 }
 
-func TestATaintIsToleratedByTheRuleOfTheScheduler(t *testing.T) {
+func TestTaintToleration(t *testing.T) {
 	exists := corev1.Toleration{Key: "a", Operator: corev1.TolerationOpExists}
 	executed := corev1.Toleration{Key: "a", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}
 	above := corev1.Toleration{Key: "a", Operator: corev1.TolerationOpGt, Value: "5"}

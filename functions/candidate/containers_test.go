@@ -23,7 +23,7 @@ func status(name string, restarts int32, waits, ended string, code int32) corev1
 	return s
 }
 
-func TestOnlyTheContainersThatCountAreRead(t *testing.T) {
+func TestSelectedContainers(t *testing.T) {
 	last := status("last", 1, "", "", 0)
 	last.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{Reason: "Gone", ExitCode: 9}
 	pod := &corev1.Pod{Status: corev1.PodStatus{
@@ -69,7 +69,7 @@ func TestOnlyTheContainersThatCountAreRead(t *testing.T) {
 	}
 }
 
-func TestTheFirstContainerWithAReasonIsNamed(t *testing.T) {
+func TestFirstContainerReason(t *testing.T) {
 	pod := &corev1.Pod{Status: corev1.PodStatus{
 		ContainerStatuses:     []corev1.ContainerStatus{status("a", 0, "", "B", 2), status("b", 0, "A", "", 0)},
 		InitContainerStatuses: []corev1.ContainerStatus{status("i", 0, "C", "", 0)},
@@ -80,7 +80,7 @@ func TestTheFirstContainerWithAReasonIsNamed(t *testing.T) {
 	}
 }
 
-func TestAPodIsOwnedByTheKindsOfItsOwners(t *testing.T) {
+func TestOwnerKinds(t *testing.T) {
 	owned := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Kind: "Job"}, {Kind: "Node"}}}}
 	for _, c := range []struct {
 		pod   *corev1.Pod
@@ -98,7 +98,7 @@ func TestAPodIsOwnedByTheKindsOfItsOwners(t *testing.T) {
 	}
 }
 
-func TestKindsThatNoOwnerCanBeOfAreRefused(t *testing.T) {
+func TestInvalidOwnerKinds(t *testing.T) {
 	want := `[1]: is not a kind, got ""; write it without its group, such as ReplicaSet
 [2]: is not a kind, got "apps/ReplicaSet"; write it without its group, such as ReplicaSet`
 	if err := ValidateKinds([]string{"Job", "", "apps/ReplicaSet"}); err == nil || err.Error() != want {
@@ -109,7 +109,7 @@ func TestKindsThatNoOwnerCanBeOfAreRefused(t *testing.T) {
 	}
 }
 
-func TestAnAgeIsReachedToTheSecondOrNever(t *testing.T) {
+func TestAgeReached(t *testing.T) {
 	created := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 	pod := func(at time.Time) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(at)}}
@@ -134,7 +134,7 @@ func TestAnAgeIsReachedToTheSecondOrNever(t *testing.T) {
 	}
 }
 
-func TestDurationsAreWrittenShort(t *testing.T) {
+func TestDurationFormat(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		0: "0s", 1999 * time.Millisecond: "1s", 59 * time.Second: "59s", time.Minute: "1m", 90 * time.Second: "1m30s",
 		10 * time.Minute: "10m", time.Hour: "1h", time.Hour + time.Second: "1h0m1s", 90 * time.Minute: "1h30m",

@@ -20,7 +20,7 @@ func pod(name string, priority int32, class corev1.PodQOSClass, annotations ...s
 	return p
 }
 
-func TestPodsThatMatterLessMoveFirst(t *testing.T) {
+func TestMoveOrder(t *testing.T) {
 	const best, burst, guaranteed = corev1.PodQOSBestEffort, corev1.PodQOSBurstable, corev1.PodQOSGuaranteed
 	other := pod("a", 2, guaranteed)
 	other.Namespace = "x"

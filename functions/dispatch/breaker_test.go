@@ -33,7 +33,7 @@ func ask(t *testing.T, b *breaker, err error) (p pass, hold bool) {
 	return p, hold
 }
 
-func TestBreakerOpensAfterThreeFailuresInARow(t *testing.T) {
+func TestBreakerThreshold(t *testing.T) {
 	for name, c := range map[string]struct {
 		questions []error
 		open      bool

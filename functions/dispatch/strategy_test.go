@@ -11,7 +11,7 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 )
 
-func TestBreakerChangesAreLoggedOnce(t *testing.T) {
+func TestBreakerChangeLog(t *testing.T) {
 	for name, c := range map[string]struct {
 		why  error
 		want string

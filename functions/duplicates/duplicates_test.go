@@ -117,7 +117,7 @@ func TestEvenSpread(t *testing.T) {
 	}
 }
 
-func TestPodsAreDuplicatesWhenTheirImagesAreTheSame(t *testing.T) {
+func TestDuplicateImages(t *testing.T) {
 	two := []schemas.NodeGroup{alike("node-1", "node-2")}
 	with := func(name string, images ...string) schemas.ScopedPod {
 		return test.Pod(name, test.OwnedBy("ReplicaSet", "api"), test.Images(images...))
@@ -246,7 +246,7 @@ func TestFeasibleNodes(t *testing.T) {
 	}
 }
 
-func TestTheReasonNamesTheOwnerOfTheScope(t *testing.T) {
+func TestReasonOwner(t *testing.T) {
 	s := scope([]schemas.NodeGroup{alike("node-1", "node-2")},
 		test.Pod("a", test.OwnedBy("Set", "other"), test.OwnedBy("Rollout", "shop.blue")),
 		test.Pod("b", test.OwnedBy("Rollout", "shop.blue")))
@@ -257,7 +257,7 @@ func TestTheReasonNamesTheOwnerOfTheScope(t *testing.T) {
 	}
 }
 
-func TestArgumentsThatMakeNoSenseAreRefused(t *testing.T) {
+func TestInvalidArguments(t *testing.T) {
 	test.Refused(t, Args{}.Validate())
 	test.Refused(t, Args{Namespaces: policy.Namespaces{Exclude: []string{"web"}}, ExcludeOwnerKinds: []string{"StatefulSet", "Job"}}.Validate())
 	test.Refused(t, Args{

@@ -186,7 +186,7 @@ func piles(s schemas.WorkloadScope) map[pile][]types.UID {
 	return all
 }
 
-func TestExactlyThePodsAboveTheShareLeave(t *testing.T) {
+func TestPodsAboveShare(t *testing.T) {
 	r := test.Random(t)
 	moved, stayed := 0, 0
 	for range 2000 {
@@ -222,7 +222,7 @@ func TestExactlyThePodsAboveTheShareLeave(t *testing.T) {
 	}
 }
 
-func TestWhileTheMovesAreCarriedOutNoOtherPodsLeave(t *testing.T) {
+func TestStableDuringMoves(t *testing.T) {
 	r := test.Random(t)
 	moved := 0
 	for range 2000 {
@@ -249,7 +249,7 @@ func TestWhileTheMovesAreCarriedOutNoOtherPodsLeave(t *testing.T) {
 	}
 }
 
-func TestNoMoreMovesAfterwards(t *testing.T) {
+func TestStableAfterMoves(t *testing.T) {
 	r := test.Random(t)
 	moved := 0
 	for range 2000 {

@@ -227,7 +227,7 @@ func checkAnswer(t testing.TB, scope, got schemas.Event, asked time.Time) {
 	}
 }
 
-func TestAnswerInEachMode(t *testing.T) {
+func TestAnswerModes(t *testing.T) {
 	_, address := served(t, httpfunction.Config{Function: nodeTaints()})
 	for _, mode := range []string{"binary", "structured", "batched"} {
 		t.Run(mode, func(t *testing.T) {
@@ -259,7 +259,7 @@ func TestBatchKeepsItsOrder(t *testing.T) {
 	}
 }
 
-func TestSubjectIsEncoded(t *testing.T) {
+func TestSubjectEncoding(t *testing.T) {
 	_, address := served(t, httpfunction.Config{Function: nodeTaints()})
 	for _, mode := range []string{"binary", "structured"} {
 		s := scope(t, 1)

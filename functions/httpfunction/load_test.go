@@ -164,7 +164,7 @@ func TestIncompleteRequestTimesOut(t *testing.T) {
 	_ = begun.rest.Close()
 }
 
-func TestPanicIsLogged(t *testing.T) {
+func TestPanicLog(t *testing.T) {
 	var log bytes.Buffer
 	broken := functions.Function{Strategy: policy.Strategy{Name: "Broken"}} // without Decide
 	_, address := served(t, httpfunction.Config{Function: broken, Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{

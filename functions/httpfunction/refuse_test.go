@@ -191,7 +191,7 @@ func TestMaxBytes(t *testing.T) {
 	}
 }
 
-func TestOnlyPostIsAllowed(t *testing.T) {
+func TestMethodNotAllowed(t *testing.T) {
 	_, address := served(t, httpfunction.Config{Function: nodeTaints()})
 	for _, method := range []string{"GET", "PUT", "DELETE", "OPTIONS", "PATCH"} {
 		got := do(t, http.DefaultClient, method, address, nil, http.NoBody).refusal()

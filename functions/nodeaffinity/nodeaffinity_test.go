@@ -196,7 +196,7 @@ func TestRequiredMovesBeforePreferred(t *testing.T) {
 	}
 }
 
-func TestFitIsCheckedOnlyIfItMatters(t *testing.T) {
+func TestNeedlessFitChecks(t *testing.T) {
 	west := test.Node("node-1", test.NodeLabel("zone", "west"))
 	for _, c := range []struct {
 		name string
@@ -230,7 +230,7 @@ func TestFitIsCheckedOnlyIfItMatters(t *testing.T) {
 	}
 }
 
-func TestFitIsCheckedForCandidates(t *testing.T) {
+func TestCandidateFitChecks(t *testing.T) {
 	r := test.Random(t)
 	moved := 0
 	zones := []string{"east", "west", "north"}

@@ -248,7 +248,7 @@ func deepCopy(s schemas.NodeScope) schemas.NodeScope {
 	return s
 }
 
-func TestDecideIgnoresTheOrderOfPods(t *testing.T) {
+func TestDecideIgnoresPodOrder(t *testing.T) {
 	r := test.Random(t)
 	some := 0
 	for range 500 {

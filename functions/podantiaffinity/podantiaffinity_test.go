@@ -48,7 +48,7 @@ func leaves(name, other string, ends int64) schemas.Intent {
 	return intent
 }
 
-func TestAPodBesideOneThatItKeepsAwayLeaves(t *testing.T) {
+func TestAntiAffinityViolations(t *testing.T) {
 	web := &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}
 	in := func(include, exclude []string) Args {
 		return Args{Selection: candidate.Selection{Namespaces: policy.Namespaces{Include: include, Exclude: exclude}}}
@@ -135,7 +135,7 @@ func TestAPodBesideOneThatItKeepsAwayLeaves(t *testing.T) {
 	}
 }
 
-func TestArgumentsThatMakeNoSenseAreRefused(t *testing.T) {
+func TestInvalidArguments(t *testing.T) {
 	test.Refused(t, Args{}.Validate())
 	test.Refused(t, Args{Selection: candidate.Selection{Namespaces: policy.Namespaces{Include: []string{"web"}}, LabelSelector: &metav1.LabelSelector{}}}.Validate())
 	test.Refused(t, Args{
@@ -167,7 +167,7 @@ func atRandom(r *rand.Rand) schemas.DomainScope {
 	return scope(all...)
 }
 
-func TestMovesAreMinimalAndSufficient(t *testing.T) {
+func TestMinimalSufficientMoves(t *testing.T) {
 	r := test.Random(t)
 	moved, spared := 0, 0
 	for range 2000 {

@@ -255,7 +255,7 @@ func (c cluster) onlyMovable(t *testing.T, s schemas.SpreadScope, moves []schema
 	}
 }
 
-func TestTheMovesAreTheFewestThatMakeTheDomainsEven(t *testing.T) {
+func TestFewestMovesProperty(t *testing.T) {
 	r := test.Random(t)
 	evened, stuck := 0, 0
 	for round := range 3000 {
@@ -394,7 +394,7 @@ func reordered(r *rand.Rand, s schemas.SpreadScope) schemas.SpreadScope {
 	return roomy(s)
 }
 
-func TestTheDecisionDependsOnNothingButTheSetOfPods(t *testing.T) {
+func TestDecisionDeterminism(t *testing.T) {
 	r := test.Random(t)
 	some := 0
 	for round := range 500 {

@@ -199,7 +199,7 @@ func TestFewestMoves(t *testing.T) {
 	})
 }
 
-func TestEveryPodCountsAndOnlySomeMayMove(t *testing.T) {
+func TestCountedAndMovablePods(t *testing.T) {
 	c := fits{"c"}
 	web := &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}
 	check(t, []decision{
@@ -259,7 +259,7 @@ func TestOrderWithinDomain(t *testing.T) {
 	})
 }
 
-func TestAPodMovesOnlyWhereItFits(t *testing.T) {
+func TestMovesRequireFit(t *testing.T) {
 	yes := true
 	check(t, []decision{
 		{"a pod that fits nowhere stays", Args{}, scope(constraint(1), full("a", pods("a", 7, nil)), holding("c", 3)), nil},
@@ -295,7 +295,7 @@ func TestAPodMovesOnlyWhereItFits(t *testing.T) {
 	})
 }
 
-func TestWithTooFewDomainsTheLeastCountIsNothing(t *testing.T) {
+func TestMinDomains(t *testing.T) {
 	few := func(has, most, domains, wanted int) string {
 		return fmt.Sprintf("zone a has %d pods: more than %d while there are %d of at least %d domains (topology.kubernetes.io/zone)",
 			has, most, domains, wanted)
@@ -318,7 +318,7 @@ func TestWithTooFewDomainsTheLeastCountIsNothing(t *testing.T) {
 	})
 }
 
-func TestArgumentsThatMakeNoSenseAreRefused(t *testing.T) {
+func TestInvalidArguments(t *testing.T) {
 	yes := true
 	for _, c := range []struct {
 		name string
@@ -380,7 +380,7 @@ func TestConstraints(t *testing.T) {
 	}
 }
 
-func TestRoomIsNeededUnlessThePolicySaysOtherwise(t *testing.T) {
+func TestNeedsRoom(t *testing.T) {
 	yes, no := true, false
 	for _, c := range []struct {
 		arg  *bool

@@ -37,7 +37,7 @@ func underUsed(from, reason string, names ...string) []schemas.Intent {
 	return test.MovesFrom(from, from+" is under-used: "+reason, names...)
 }
 
-func TestPodsLeaveNodesThatAreHardlyUsed(t *testing.T) {
+func TestHighNodeUtilizationDecide(t *testing.T) {
 	cpu := utilization.HighArgs{Thresholds: shares{"cpu": 20}}
 	only := utilization.HighArgs{Thresholds: shares{"cpu": 20, "nvidia.com/gpu": 10}, EvictionModes: []utilization.EvictionMode{utilization.OnlyThresholdingResources}}
 	cold, warm := test.Usage("n1", "cpu=2"), test.Usage("n2", "cpu=4")

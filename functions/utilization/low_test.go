@@ -70,7 +70,7 @@ func (c nodesCase) run(t *testing.T) {
 	test.Balances(t, c.args, c.nodes, c.pods, c.sources, c.want)
 }
 
-func TestPodsLeaveNodesThatAreUsedTooMuch(t *testing.T) {
+func TestLowNodeUtilizationDecide(t *testing.T) {
 	two := pods{test.Using("n1", "a", "cpu=1"), test.Using("n1", "b", "cpu=1")}
 	for _, c := range []nodesCase{
 		{"until the node is not over-used any more", cpu(), nodes{test.Usage("n1", "cpu=8"), test.Usage("n2", "cpu=1")},
@@ -122,7 +122,7 @@ func TestPodsLeaveNodesThatAreUsedTooMuch(t *testing.T) {
 	}
 }
 
-func TestPodsLeaveAsLongAsThereIsRoomForThem(t *testing.T) {
+func TestLowNodeUtilizationRoom(t *testing.T) {
 	three := pods{test.Using("n1", "a", "cpu=1 memory=10"), test.Using("n1", "b", "cpu=1 memory=10"), test.Using("n1", "c", "cpu=1 memory=10")}
 	for _, c := range []nodesCase{
 		{"up to the target", cpu(), nodes{test.Usage("n1", "cpu=9"), test.Usage("n2", "cpu=1500m", test.Capacity("cpu=8 memory=100 pods=100"))},
@@ -168,7 +168,7 @@ func TestPodsLeaveAsLongAsThereIsRoomForThem(t *testing.T) {
 	}
 }
 
-func TestWhichPodsLeave(t *testing.T) {
+func TestPodSelection(t *testing.T) {
 	hot, cold := test.Usage("n1", "cpu=9"), test.Usage("n2", "")
 	const because = "cpu 90 % of 50 %"
 	p := func(name string, options ...test.PodOption) schemas.UsingPod {
@@ -239,7 +239,7 @@ func TestWhichPodsLeave(t *testing.T) {
 	}
 }
 
-func TestThresholdsCanCountFromTheMean(t *testing.T) {
+func TestDeviationThresholds(t *testing.T) {
 	ten := func(changes ...func(*utilization.LowArgs)) utilization.LowArgs {
 		a := cpu(append([]func(*utilization.LowArgs){deviation}, changes...)...)
 		a.Thresholds, a.TargetThresholds = shares{"cpu": 10}, shares{"cpu": 10}

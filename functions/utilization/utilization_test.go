@@ -52,7 +52,7 @@ func leaving(scope schemas.UsageScope, intents []schemas.Intent) (pods []schemas
 	return pods
 }
 
-func TestEachPodThatLeavesHasATarget(t *testing.T) {
+func TestTargetPerMove(t *testing.T) {
 	moved := 0
 	each(t, func(_ random, s strategy, scope schemas.UsageScope, rules rules) {
 		if err := s.Validate(); err != nil {
@@ -165,7 +165,7 @@ func TestAnswerIgnoresOrder(t *testing.T) {
 	})
 }
 
-func TestPodsOfOtherNodesThanTheSourcesDoNotMatter(t *testing.T) {
+func TestAnswerIgnoresOtherNodes(t *testing.T) {
 	each(t, func(_ random, s strategy, scope schemas.UsageScope, _ rules) {
 		sources := s.Sources(scope.Nodes)
 		fewer := scope
@@ -178,7 +178,7 @@ func TestPodsOfOtherNodesThanTheSourcesDoNotMatter(t *testing.T) {
 	})
 }
 
-func TestAnswerDuringMovesIsTheRest(t *testing.T) {
+func TestAnswerDuringMoves(t *testing.T) {
 	rest, more, withdrawn := 0, 0, 0
 	each(t, func(r random, s strategy, scope schemas.UsageScope, _ rules) {
 		scope.Pods = slices.DeleteFunc(slices.Clone(scope.Pods), func(p schemas.UsingPod) bool { return p.Pod.DeletionTimestamp != nil })
@@ -211,8 +211,8 @@ func TestAnswerDuringMovesIsTheRest(t *testing.T) {
 	}
 }
 
-// TestNoPodMovesThatMustNot checks the invariants without the rules.
-func TestNoPodMovesThatMustNot(t *testing.T) {
+// TestMoveInvariants checks the invariants without the rules.
+func TestMoveInvariants(t *testing.T) {
 	each(t, func(_ random, s strategy, scope schemas.UsageScope, _ rules) {
 		seen := map[string]bool{}
 		for _, m := range s.Decide(scope) {

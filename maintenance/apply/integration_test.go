@@ -34,7 +34,7 @@ import (
 // noStatus is a user with all required rights except setting the conditions of nodes.
 const noStatus = "no-status"
 
-func TestStepsAndTheAPIServer(t *testing.T) {
+func TestStepsWithAPIServer(t *testing.T) {
 	c := clustertest.New(t, cluster.Options{Users: []cluster.User{{Name: noStatus}}})
 	first := newPlace(t, c, c.RESTConfig())
 	testWithoutKinds(first)

@@ -23,7 +23,7 @@ type desk struct {
 	table bus.Maintenances
 }
 
-func TestStepsAndTheTable(t *testing.T) {
+func TestStepsWithTable(t *testing.T) {
 	c := clustertest.New(t, cluster.Options{})
 	table := bustest.New(t).Maintenances()
 	at := func(t *testing.T) *desk { return &desk{newPlace(t, c, c.RESTConfig()), table} }

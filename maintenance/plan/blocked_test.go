@@ -12,7 +12,7 @@ import (
 	test "github.com/rehome-dev/rehome/test/functionstest"
 )
 
-func TestTwentyBlockedPodsAreNamedAndTheOthersCounted(t *testing.T) {
+func TestBlockedPodLimit(t *testing.T) {
 	var list []PodFacts
 	for i := range 23 {
 		list = append(list, one(fmt.Sprintf("p%02d", i), test.Protected("PodsWithPVC")))

@@ -34,7 +34,7 @@ func TestMaintenanceInvariants(t *testing.T) {
 	}
 }
 
-func TestControlPlaneNodesOneAtATime(t *testing.T) {
+func TestSerialControlPlaneNodes(t *testing.T) {
 	r := test.Random(t)
 	for range 60 {
 		w := newWorld(t, r)
@@ -74,7 +74,7 @@ func (w *world) goOn() {
 	}
 }
 
-func TestWhenNothingBlocksEveryNodeIsDrained(t *testing.T) {
+func TestUnblockedDrainCompletes(t *testing.T) {
 	r := test.Random(t)
 	for range 40 {
 		w := newWorld(t, r)

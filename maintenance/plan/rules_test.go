@@ -28,7 +28,7 @@ func broken() *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}
 }
 
-func TestANodeIsMeantByItsNameOrItsLabels(t *testing.T) {
+func TestNodeSelection(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-1", Labels: labelled("pool", "web")}}
 	for _, c := range []struct {
 		name string
@@ -49,7 +49,7 @@ func TestANodeIsMeantByItsNameOrItsLabels(t *testing.T) {
 	}
 }
 
-func TestAGateLooksAtTheNode(t *testing.T) {
+func TestNodeGates(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: labelled("ceph", "healthy")}}
 	node.Status.Conditions = []corev1.NodeCondition{{Type: "BackupDone", Status: corev1.ConditionFalse}}
 	condition := func(name string, status metav1.ConditionStatus) v1alpha1.Gate {
@@ -78,7 +78,7 @@ func TestAGateLooksAtTheNode(t *testing.T) {
 	}
 }
 
-func TestTheFirstRuleThatSelectsAPodCounts(t *testing.T) {
+func TestRulePrecedence(t *testing.T) {
 	fact := func(namespace, name string, pods, namespaces *metav1.LabelSelector) Rule {
 		return Rule{Namespace: namespace, Name: name, Spec: v1alpha1.ClusterDrainRuleSpec{
 			DrainRuleSpec: v1alpha1.DrainRuleSpec{Pods: pods}, Namespaces: namespaces,
@@ -118,7 +118,7 @@ func TestTheFirstRuleThatSelectsAPodCounts(t *testing.T) {
 	}
 }
 
-func TestAPodSaysItselfHowItTakesPart(t *testing.T) {
+func TestPodBehaviorLabel(t *testing.T) {
 	for _, c := range []struct {
 		labels map[string]string
 		want   v1alpha1.Behaviour

@@ -97,7 +97,7 @@ func drainedAt(hm string) nodeOption {
 
 func before(s *v1alpha1.NodeStatus) { s.CordonedBefore = true }
 
-func TestANodeGoesItsWay(t *testing.T) {
+func TestNodeStages(t *testing.T) {
 	unmeant := nodeIs(func(n *NodeFacts) { n.Selected = false })
 	unmarked := nodeIs(func(n *NodeFacts) { n.Mark, n.Node.Spec.Unschedulable = nil, false })
 	quiet := nodeIs(func(n *NodeFacts) { n.Node.Status.Conditions = n.Node.Status.Conditions[:1] })
@@ -342,7 +342,7 @@ func TestYoungerMaintenanceYieldsControlPlane(t *testing.T) {
 	}
 }
 
-func TestANodeGoesOverFromOneMaintenanceToTheNext(t *testing.T) {
+func TestNodeHandover(t *testing.T) {
 	working := " moved=0 left=0 blocked=0 staying=0"
 	for _, c := range []struct {
 		name  string

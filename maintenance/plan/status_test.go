@@ -11,7 +11,7 @@ import (
 	test "github.com/rehome-dev/rehome/test/functionstest"
 )
 
-func TestAMaintenanceThatWouldHurtIsRefused(t *testing.T) {
+func TestHarmfulMaintenance(t *testing.T) {
 	cluster := func(nodes, controlPlane int) option {
 		return func(s *Facts) {
 			s.Cluster = ClusterFacts{Nodes: nodes, ControlPlane: leaders(controlPlane), ControlPlaneReady: controlPlane}
@@ -104,7 +104,7 @@ func TestTooManyNodes(t *testing.T) {
 	saidAs(t, told(nil, steps))
 }
 
-func TestTheConditionsSayHowFarItIs(t *testing.T) {
+func TestProgressConditions(t *testing.T) {
 	const accepted = "Accepted True Accepted: it can be carried out"
 	nothing := func(s *Facts) { s.Nodes, s.Maintenance.Status.Nodes = nil, nil }
 	for _, c := range []struct {
@@ -188,7 +188,7 @@ func TestTheConditionsSayHowFarItIs(t *testing.T) {
 	}
 }
 
-func TestAConditionKeepsItsTimeUntilItsStatusChanges(t *testing.T) {
+func TestConditionTransitionTime(t *testing.T) {
 	scope := scene(with("a", v1alpha1.IsDrained, drainedAt("11:45")))
 	scope.Maintenance.Status.Conditions = []metav1.Condition{
 		{Type: "Accepted", Status: "True", LastTransitionTime: *clockAt("11:01")}, {Type: "Drained", Status: "False", LastTransitionTime: *clockAt("11:02")},

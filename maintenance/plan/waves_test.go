@@ -71,7 +71,7 @@ func draining(list ...PodFacts) option {
 	return with("a", v1alpha1.Draining, pods(list...))
 }
 
-func TestPodsMoveByTheirKindTheirRuleAndThePlan(t *testing.T) {
+func TestPodMoves(t *testing.T) {
 	batch := func(s *Facts) {
 		s.Namespaces = map[string]map[string]string{"batch": {"kind": "batch"}}
 	}
@@ -168,7 +168,7 @@ func held(p PodFacts, outcome schemas.Outcome, reason schemas.ReasonCode) PodFac
 	return p
 }
 
-func TestAnIntentSaysWhichMaintenanceWantsItAndWhy(t *testing.T) {
+func TestIntentCauseAndReason(t *testing.T) {
 	intents, _ := Decide(scene(draining(one("x"))))
 	want := test.Intent("x", "a", "maintenance kernel drains node a: new kernel")
 	if len(intents) != 1 || fmt.Sprint(intents[0]) != fmt.Sprint(want) {
@@ -176,7 +176,7 @@ func TestAnIntentSaysWhichMaintenanceWantsItAndWhy(t *testing.T) {
 	}
 }
 
-func TestNothingMovesOffANodeThatIsNotCordoned(t *testing.T) {
+func TestUncordonedNodeKeepsPods(t *testing.T) {
 	for name, change := range map[string]nodeOption{
 		"somebody uncordoned it":     nodeIs(uncordoned),
 		"its mark is gone":           nodeIs(func(n *NodeFacts) { n.Mark = nil }),

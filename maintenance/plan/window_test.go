@@ -32,7 +32,7 @@ func when(t testing.TB, text string) *metav1.Time {
 	return &metav1.Time{Time: at(t, text)}
 }
 
-func TestNodesMayBeBegunWithinTheWindow(t *testing.T) {
+func TestMaintenanceWindow(t *testing.T) {
 	nightly := &v1alpha1.Schedule{Cron: "0 22 * * *", Duration: metav1.Duration{Duration: 4 * time.Hour}}
 	touching := &v1alpha1.Schedule{Cron: "0 8-17 * * mon-fri", Duration: metav1.Duration{Duration: time.Hour}}
 	always := &v1alpha1.Schedule{Cron: "* * * * *", Duration: metav1.Duration{Duration: time.Hour}}
@@ -95,7 +95,7 @@ func begins(t testing.TB, cron, zone string, after time.Time, count int) []strin
 	return list
 }
 
-func TestAScheduleIsReadLikeCron(t *testing.T) {
+func TestCronSchedule(t *testing.T) {
 	for _, c := range []struct{ name, cron, zone, after, want string }{
 		{"every day", "30 4 * * *", "", "2026-05-04T12:00:00Z", "[2026-05-05T04:30Z 2026-05-06T04:30Z]"},
 		{"lists and ranges", "0,30 8-9 * * *", "", "2026-05-04T08:10:00Z", "[2026-05-04T08:30Z 2026-05-04T09:00Z 2026-05-04T09:30Z 2026-05-05T08:00Z]"},
@@ -134,7 +134,7 @@ func TestAScheduleIsReadLikeCron(t *testing.T) {
 }
 
 // The test finds the same times by checking the clock at every minute of the zone.
-func TestEveryScheduleBeginsWhenTheClockSaysSo(t *testing.T) {
+func TestScheduleAcrossClockChanges(t *testing.T) {
 	r := functionstest.Random(t)
 	zones := []string{"Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Africa/Cairo", "America/Santiago", "UTC"}
 	for range 60 {

@@ -6,7 +6,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-func TestEveryKindOfDeltaHasWords(t *testing.T) {
+func TestDeltaKindWords(t *testing.T) {
 	seen := map[string]schemas.DeltaKind{}
 	for _, kind := range schemas.DeltaKinds() {
 		words := change(kind)

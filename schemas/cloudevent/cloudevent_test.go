@@ -68,7 +68,7 @@ func TestWriteAttributes(t *testing.T) {
 	}
 }
 
-func TestIncompleteEventIsNotWritten(t *testing.T) {
+func TestWriteIncompleteEvent(t *testing.T) {
 	for name, change := range map[string]func(*schemas.Event){
 		"no id":         func(e *schemas.Event) { e.ID = "" },
 		"no source":     func(e *schemas.Event) { e.Source = "" },
@@ -83,7 +83,7 @@ func TestIncompleteEventIsNotWritten(t *testing.T) {
 	}
 }
 
-func TestDataThatIsNotUTF8IsInvalid(t *testing.T) {
+func TestInvalidUTF8Data(t *testing.T) {
 	attributes := map[string]string{"specversion": "1.0", "id": "1", "source": "/a", "type": "t"}
 	const want = `read CloudEvent "1": invalid event: data is not UTF-8`
 	if e, err := ReadBinary(attributes, []byte("{\"a\":\"\xff\"}")); !errors.Is(err, schemas.ErrInvalid) || err.Error() != want {
@@ -91,7 +91,7 @@ func TestDataThatIsNotUTF8IsInvalid(t *testing.T) {
 	}
 }
 
-func TestMissingAttributesAreSorted(t *testing.T) {
+func TestMissingAttributeOrder(t *testing.T) {
 	want := `read CloudEvent "": invalid event: id: MUST be a non-empty string; source: REQUIRED; type: MUST be a non-empty string`
 	for range 50 {
 		if got, err := ReadStructured([]byte(`{"specversion":"1.0"}`)); err == nil || err.Error() != want {
@@ -100,7 +100,7 @@ func TestMissingAttributesAreSorted(t *testing.T) {
 	}
 }
 
-func TestSchemaOfAnEvent(t *testing.T) {
+func TestEventSchema(t *testing.T) {
 	for eventType, want := range map[string]string{
 		"dev.rehome.verdict.v1":      "https://rehome.dev/schemas/v1/verdict.schema.json",
 		"dev.rehome.scope.v2":        "https://rehome.dev/schemas/v2/scope.schema.json",

@@ -9,7 +9,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-func TestSpacesAreTrimmed(t *testing.T) {
+func TestTrimmedSpaces(t *testing.T) {
 	want := schemas.Event{ID: "1", Source: "a", Type: "t", Subject: "a b", Data: []byte("{}")}
 	document := `{"specversion":"1.0","id":" 1","source":"a","type":"\tt ","subject":" a b ","data":{}}`
 	if got, err := ReadStructured([]byte(document)); err != nil || !reflect.DeepEqual(got, want) {
@@ -21,7 +21,7 @@ func TestSpacesAreTrimmed(t *testing.T) {
 	}
 }
 
-func TestYearsBeyondFourDigitsAreRejected(t *testing.T) {
+func TestFiveDigitYear(t *testing.T) {
 	for name, at := range map[string]string{"time": "9999-12-31T23:59:59-01:00", "expirytime": "0000-01-01T00:00:00+01:00"} {
 		attributes := map[string]string{"specversion": "1.0", "id": "1", "source": "a", "type": "t", name: at}
 		_, err := ReadBinary(attributes, []byte("{}"))

@@ -107,7 +107,7 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-func TestLongValueIsCut(t *testing.T) {
+func TestValueTruncation(t *testing.T) {
 	published, _ := validators(t)
 	causes := strings.Repeat(`{"kind":"due","time":"2026-11-20T09:30:00Z"},`, 16)
 	err := published.Validate(changed(t, "scope", `"causes": [`, `"causes": [`+causes))
@@ -135,7 +135,7 @@ func TestUnknownAttributes(t *testing.T) {
 	}
 }
 
-func TestTimesThatGoDoesNotRead(t *testing.T) {
+func TestUnparsableTimes(t *testing.T) {
 	published, _ := validators(t)
 	for _, at := range []string{"2026-11-20T11:15:34z", "2026-12-31T23:59:60Z", "0000-01-01T00:00:00+23:59"} {
 		err := published.Validate(changed(t, "verdict", `"id":`, `"expirytime": "`+at+`", "id":`))
@@ -175,7 +175,7 @@ func TestErrorKinds(t *testing.T) {
 	}
 }
 
-func TestReferenceOutsideOfTheFiles(t *testing.T) {
+func TestExternalReference(t *testing.T) {
 	files := fstest.MapFS{"v1/event.schema.json": {Data: []byte(`{"$ref":"https://example.com/other.json"}`)}}
 	if _, err := validation.New(files); err == nil {
 		t.Error("got no error")
@@ -186,7 +186,7 @@ func TestReferenceOutsideOfTheFiles(t *testing.T) {
 }
 
 // Problems must have a text for every keyword of the published schemas.
-func TestEveryKeywordIsDescribed(t *testing.T) {
+func TestKeywordDescriptions(t *testing.T) {
 	said := map[string]bool{
 		"type": true, "enum": true, "const": true, "format": true, "pattern": true, "minLength": true, "minimum": true,
 		"maxItems": true, "maxLength": true, "required": true,

@@ -84,13 +84,13 @@ func TestSamplesExpire(t *testing.T) {
 	}
 }
 
-func TestCallersMayChangeAUsage(t *testing.T) {
+func TestUsageCopy(t *testing.T) {
 	h := history{"n1": {Used: using("1", "1"), Good: noon}}
 	h.at("n1", noon.Add(-time.Second))["cpu"] = resource.MustParse("9")
 	same(t, "n1", h.at("n1", noon.Add(-time.Second)), using("1", "1"))
 }
 
-func TestPodUsageIsTheSumOfContainers(t *testing.T) {
+func TestPodUsageSum(t *testing.T) {
 	none := corev1.ResourceList{}
 	for _, c := range []struct {
 		name       string

@@ -27,8 +27,8 @@ const (
 	nobody  = "nobody"  // has no rights
 )
 
-// TestLoadFromTheAPIServer shares a control plane among its subtests, which run in order.
-func TestLoadFromTheAPIServer(t *testing.T) {
+// TestLoadFromAPIServer shares a control plane among its subtests, which run in order.
+func TestLoadFromAPIServer(t *testing.T) {
 	c := clustertest.New(t, cluster.Options{Users: []cluster.User{{Name: sampler}, {Name: nobody}}})
 	p := &place{T: t, c: c, client: c.Client()}
 	p.allow(sampler)

@@ -192,7 +192,7 @@ func TestTokenCache(t *testing.T) {
 	ask("when the query is forbidden", false, 2, 5)
 }
 
-func TestNoRequestWithoutToken(t *testing.T) {
+func TestMissingToken(t *testing.T) {
 	p := newServer(t)
 	s := source(t, p, &clock{noon}, func(context.Context) (string, error) { return "", fmt.Errorf("no secret") }, io.Discard)
 	if _, err := s.Nodes(t.Context()); err == nil || !strings.Contains(err.Error(), "no secret") {
@@ -203,7 +203,7 @@ func TestNoRequestWithoutToken(t *testing.T) {
 	}
 }
 
-func TestInvalidNodeValueIsLoggedOnce(t *testing.T) {
+func TestInvalidNodeValueLog(t *testing.T) {
 	p := newServer(t)
 	var log bytes.Buffer
 	s := source(t, p, &clock{noon}, noToken, &log)
@@ -221,7 +221,7 @@ func TestInvalidNodeValueIsLoggedOnce(t *testing.T) {
 	}
 }
 
-func TestSamplerKeepsValuesForAMinute(t *testing.T) {
+func TestSamplerRetention(t *testing.T) {
 	p, c := newServer(t), &clock{noon}
 	var log bytes.Buffer
 	from := policy.Load{Source: policy.LoadPrometheus, Query: query}

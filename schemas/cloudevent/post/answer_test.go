@@ -55,7 +55,7 @@ func TestStatusCodes(t *testing.T) {
 	}
 }
 
-func TestIncompleteAnswerIsUnreachable(t *testing.T) {
+func TestIncompleteAnswer(t *testing.T) {
 	for name, failed := range map[string]error{
 		"refused":     errors.New("connection refused"),
 		"no such":     errors.New("no such host"),
@@ -68,7 +68,7 @@ func TestIncompleteAnswerIsUnreachable(t *testing.T) {
 	}
 }
 
-func TestErrorQuotesTheAnswer(t *testing.T) {
+func TestErrorQuotesAnswer(t *testing.T) {
 	for name, c := range map[string]struct{ body, want string }{
 		"nothing":   {"", "status 400 Bad Request"},
 		"lines":     {"scope is\n  not mine\r\n", "status 400 Bad Request: scope is not mine"},

@@ -151,7 +151,7 @@ func TestCompressedAnswer(t *testing.T) {
 	}
 }
 
-func TestOnlyStatus200HasAnEvent(t *testing.T) {
+func TestEventRequiresStatus200(t *testing.T) {
 	for status, want := range map[int]bool{200: true, 201: false, 202: false, 204: false} {
 		s := serving(t, func(w http.ResponseWriter, r *http.Request) {
 			if err := cloudevent.WriteAttributes(reply, func(name, value string) { w.Header().Set("ce-"+name, value) }); err != nil {
@@ -169,7 +169,7 @@ func TestOnlyStatus200HasAnEvent(t *testing.T) {
 	}
 }
 
-func TestSendIgnoresTheBody(t *testing.T) {
+func TestSendIgnoresBody(t *testing.T) {
 	s := serving(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "OK") })
 	c := client(t, post.Config{URL: s.URL})
 	if err := c.Send(t.Context(), question); err != nil {
@@ -180,7 +180,7 @@ func TestSendIgnoresTheBody(t *testing.T) {
 	}
 }
 
-func TestTokenIsReadForEachRequest(t *testing.T) {
+func TestTokenReload(t *testing.T) {
 	var got string
 	s := serving(t, func(_ http.ResponseWriter, r *http.Request) { got = r.Header.Get("Authorization") })
 	file := filepath.Join(t.TempDir(), "token")
@@ -198,7 +198,7 @@ func TestTokenIsReadForEachRequest(t *testing.T) {
 	}
 }
 
-func TestRedirectsAreNotFollowed(t *testing.T) {
+func TestRedirectsNotFollowed(t *testing.T) {
 	var reached atomic.Int32
 	elsewhere := serving(t, func(http.ResponseWriter, *http.Request) { reached.Add(1) })
 	s := serving(t, func(w http.ResponseWriter, r *http.Request) {
@@ -277,7 +277,7 @@ func TestUnreachableAndCanceled(t *testing.T) {
 	}
 }
 
-func TestConnectionsAreReused(t *testing.T) {
+func TestConnectionReuse(t *testing.T) {
 	var connections atomic.Int32
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "an unread response")
@@ -300,7 +300,7 @@ func TestConnectionsAreReused(t *testing.T) {
 	}
 }
 
-func TestInvalidURLErrorHasNoSecrets(t *testing.T) {
+func TestInvalidURLHidesSecrets(t *testing.T) {
 	for _, c := range []struct{ url, want string }{
 		{"nats://me:secret@host/a?token=secret", `url "nats://me:xxxxx@host/a?…": want http://HOST/PATH or https://HOST/PATH`},
 		{"host/a", `url "host/a": want http://HOST/PATH or https://HOST/PATH`},
@@ -313,7 +313,7 @@ func TestInvalidURLErrorHasNoSecrets(t *testing.T) {
 	}
 }
 
-func TestErrorHasNoSecrets(t *testing.T) {
+func TestErrorHidesSecrets(t *testing.T) {
 	s := serving(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
 	address := strings.Replace(s.URL, "http://", "http://me:secret@", 1) + "/f?token=secret"
 	err := client(t, post.Config{URL: address}).Send(t.Context(), question)
