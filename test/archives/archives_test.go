@@ -126,7 +126,7 @@ func TestArchiveContents(t *testing.T) {
 	}
 }
 
-func TestArchivesAreReproducible(t *testing.T) {
+func TestReproducibleArchives(t *testing.T) {
 	a, b := packed(t, "v1.2.3"), packed(t, "v1.2.3")
 	files, err := os.ReadDir(a)
 	if err != nil || len(files) != 10 {
@@ -199,7 +199,7 @@ func TestManifestChecksums(t *testing.T) {
 }
 
 // These are the rules of the krew index that a file can violate.
-func TestManifestIsValidForKrew(t *testing.T) {
+func TestKrewManifest(t *testing.T) {
 	text := read(t, filepath.Join(packed(t, "v1.2.3"), "rehome.yaml"))
 	p := parse(t, text)
 	if p.APIVersion != "krew.googlecontainertools.github.com/v1alpha2" || p.Kind != "Plugin" || p.Metadata.Name != "rehome" {
@@ -231,7 +231,7 @@ func TestManifestIsValidForKrew(t *testing.T) {
 	}
 }
 
-func TestManifestTemplateIsYAML(t *testing.T) {
+func TestManifestTemplateYAML(t *testing.T) {
 	root, err := binaries.Root()
 	if err != nil {
 		t.Fatal(err)
@@ -241,7 +241,7 @@ func TestManifestTemplateIsYAML(t *testing.T) {
 	}
 }
 
-func TestNoManifestWithoutAVersion(t *testing.T) {
+func TestManifestRequiresVersion(t *testing.T) {
 	for _, version := range []string{"v1.2.3-4-gabcdef", "v1.2.3"} {
 		if _, err := os.Stat(filepath.Join(packed(t, version), "rehome.yaml")); err != nil {
 			t.Errorf("%s: %v", version, err)

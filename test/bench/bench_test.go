@@ -135,7 +135,7 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-func TestSizesFitASmallCluster(t *testing.T) {
+func TestSizesForSmallCluster(t *testing.T) {
 	o, err := parse([]string{"--nodes", "20", "--pods", "400"}, io.Discard)
 	if err != nil {
 		t.Fatal(err)
@@ -199,7 +199,7 @@ go_memstats_heap_inuse_bytes 2.5e+08
 	}
 }
 
-func TestIdleShareIsTakenOff(t *testing.T) {
+func TestIdleShareSubtraction(t *testing.T) {
 	for _, c := range []struct {
 		before, after, elapsed time.Duration
 		idle                   float64
@@ -232,7 +232,7 @@ func TestTapCountsByKind(t *testing.T) {
 	}
 }
 
-func TestRowsOfTheDesign(t *testing.T) {
+func TestReportRows(t *testing.T) {
 	label, node, replaced := changeNames[0], changeNames[1], changeNames[2]
 	uids := func(n int) map[types.UID]string {
 		pods := map[types.UID]string{}
@@ -283,7 +283,7 @@ each of 3 moves of one workload of 2000              10 ms     6 ms 3 moves of 3
 	}
 }
 
-func TestStepsOfATaint(t *testing.T) {
+func TestTaintSteps(t *testing.T) {
 	at := func(ms int) time.Time { return time.Unix(100, 0).Add(time.Duration(ms) * time.Millisecond) }
 	h := history{
 		deltas:   map[string][]time.Time{"n": {at(-50), at(5)}},

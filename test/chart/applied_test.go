@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// TestEveryCombinationIsAccepted applies each documented combination on the server's side, in a namespace that
+// TestAcceptedCombinations applies each documented combination on the server's side, in a namespace that
 // takes restricted pods only, and waits until the controllers have made all pods and kwok runs them.
-func TestEveryCombinationIsAccepted(t *testing.T) {
+func TestAcceptedCombinations(t *testing.T) {
 	if err := apply(theCluster(t), must(t, helm(t, "template", "rehome-crds", chart+"-crds"))); err != nil {
 		t.Fatal(err)
 	}
@@ -174,8 +174,8 @@ func knativePodsAreTaken(t *testing.T, in string, all objects) {
 	}
 }
 
-// TestUnrestrictedPodIsRejected shows that the namespaces of the test refuse one.
-func TestUnrestrictedPodIsRejected(t *testing.T) {
+// TestUnrestrictedPodRejection shows that the namespaces of the test refuse one.
+func TestUnrestrictedPodRejection(t *testing.T) {
 	in := namespace(t, "strict")
 	text := must(t, helm(t, "template", "strict", chart, "--namespace", in, "--set", "securityContext.runAsNonRoot=false",
 		"--set", "securityContext.allowPrivilegeEscalation=true"))

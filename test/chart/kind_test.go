@@ -192,8 +192,8 @@ func chartWith(t *testing.T, old, with string) (dir string) {
 	return dir
 }
 
-// TestEnvOverridesTheChart so that there is never one twice, which the API server would refuse.
-func TestEnvOverridesTheChart(t *testing.T) {
+// TestEnvOverridesChart so that there is never one twice, which the API server would refuse.
+func TestEnvOverridesChart(t *testing.T) {
 	d := into[appsv1.Deployment](t, rendered(t, "rehome", "--set-json",
 		`{"extraEnv":[{"name":"REHOME_LOG_LEVEL","value":"WARN"},{"name":"REHOME_PARALLEL","value":"8"}]}`).one(t, "Deployment", "rehome"))
 	var got []string

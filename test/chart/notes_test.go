@@ -23,8 +23,8 @@ func notes(t *testing.T, release string, args ...string) string {
 	return text
 }
 
-// TestNotesCreateTheSecrets types it, under different names of the release.
-func TestNotesCreateTheSecrets(t *testing.T) {
+// TestNotesCreateSecrets types it, under different names of the release.
+func TestNotesCreateSecrets(t *testing.T) {
 	for _, release := range []string{"rehome", "moving"} {
 		for _, mode := range []string{"mode=all-in-one", "mode=distributed,dispatcher.enabled=true"} {
 			values := []string{"--set", "nats.enabled=true," + mode}
@@ -68,8 +68,8 @@ func secrets(t *testing.T, spec map[string]any) (names []string) {
 	return names
 }
 
-// TestNotesFollowTheLogs as the notes say it: kubectl follows five by itself, and gives up where there are more.
-func TestNotesFollowTheLogs(t *testing.T) {
+// TestNotesFollowLogs as the notes say it: kubectl follows five by itself, and gives up where there are more.
+func TestNotesFollowLogs(t *testing.T) {
 	for name, file := range combinations(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -127,8 +127,8 @@ func known(t *testing.T, name string) {
 	}
 }
 
-// TestMigrationPageListsEveryDifference looks for a row about each value and flag that means something else.
-func TestMigrationPageListsEveryDifference(t *testing.T) {
+// TestMigrationPageDifferences looks for a row about each value and flag that means something else.
+func TestMigrationPageDifferences(t *testing.T) {
 	page := read(t, "docs/migrate-from-descheduler.md")
 	of := map[string]string{
 		"arguments": "cmdOptions", "leader": "leaderElection", "account": "serviceAccount", "user": "securityContext", "serves": "ports",

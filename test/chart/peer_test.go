@@ -100,8 +100,8 @@ func TestNotesListIgnoredValues(t *testing.T) {
 	}
 }
 
-// TestDeschedulerPolicyIsAccepted has the program itself check what is rendered.
-func TestDeschedulerPolicyIsAccepted(t *testing.T) {
+// TestDeschedulerPolicyAccepted has the program itself check what is rendered.
+func TestDeschedulerPolicyAccepted(t *testing.T) {
 	check := func(t *testing.T, args ...string) {
 		t.Helper()
 		checked := 0
@@ -128,8 +128,8 @@ func TestDeschedulerPolicyIsAccepted(t *testing.T) {
 		`"deschedulerPolicy":{"strategies":{"RemoveDuplicates":{"enabled":true}}}}`)
 }
 
-// TestDeschedulerImageIsRejected renders a values file with the descheduler image.
-func TestDeschedulerImageIsRejected(t *testing.T) {
+// TestDeschedulerImageRejected renders a values file with the descheduler image.
+func TestDeschedulerImageRejected(t *testing.T) {
 	_, complaint, err := run(helm(t, "template", "rehome", chart, "--values", "testdata/peer/ha.yaml"))
 	want := "image.repository: mirror.example.com/descheduler/descheduler is the image of the descheduler; want " +
 		"ghcr.io/rehome-dev/rehome or your mirror, and its image.tag\n"
@@ -167,8 +167,8 @@ func text(value any) string {
 	return string(data)
 }
 
-// TestEveryDeschedulerKeyIsAccepted renders all of them at once, as every kind.
-func TestEveryDeschedulerKeyIsAccepted(t *testing.T) {
+// TestDeschedulerKeys renders all of them at once, as every kind.
+func TestDeschedulerKeys(t *testing.T) {
 	for _, kind := range []string{"CronJob", "Deployment", "Job"} {
 		all := rendered(t, "rehome", "--values", "testdata/everykey.yaml", "--set", "kind="+kind)
 		var kinds []string

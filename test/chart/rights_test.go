@@ -198,8 +198,8 @@ func TestBindings(t *testing.T) {
 	}
 }
 
-// TestTokensAreMountedOnlyWhereNeeded looks at pods and at their accounts.
-func TestTokensAreMountedOnlyWhereNeeded(t *testing.T) {
+// TestTokenMounts looks at pods and at their accounts.
+func TestTokenMounts(t *testing.T) {
 	all := rendered(t, "rehome", "--values", combinations(t)["distributed"])
 	got, want := map[string]bool{}, map[string]bool{}
 	for _, o := range all {
@@ -222,8 +222,8 @@ func TestTokensAreMountedOnlyWhereNeeded(t *testing.T) {
 	}
 }
 
-// TestCRDsAreKept compares the CRDs with deploy/crds, except for the annotation that makes helm keep them.
-func TestCRDsAreKept(t *testing.T) {
+// TestCRDResourcePolicy compares the CRDs with deploy/crds, except for the annotation that makes helm keep them.
+func TestCRDResourcePolicy(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(root, "deploy/crds/*.yaml"))
 	if err != nil {
 		t.Fatal(err)

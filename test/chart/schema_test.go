@@ -58,8 +58,8 @@ func (s schema) keys(prefix string) (all []string) {
 	return all
 }
 
-// TestValuesMatchTheSchema but global, which belongs to a chart above.
-func TestValuesMatchTheSchema(t *testing.T) {
+// TestValuesMatchSchema but global, which belongs to a chart above.
+func TestValuesMatchSchema(t *testing.T) {
 	var s schema
 	if err := json.Unmarshal([]byte(read(t, "deploy/helm/rehome/values.schema.json")), &s); err != nil {
 		t.Fatal(err)
@@ -110,8 +110,8 @@ func leaves(values map[string]any, prefix string, free map[string]bool) (all []s
 	return all
 }
 
-// TestEveryKeyIsUsed looks for it in the templates.
-func TestEveryKeyIsUsed(t *testing.T) {
+// TestUnusedKeys looks for it in the templates.
+func TestUnusedKeys(t *testing.T) {
 	var values map[string]any
 	if err := yaml.Unmarshal([]byte(read(t, "deploy/helm/rehome/values.yaml")), &values); err != nil {
 		t.Fatal(err)

@@ -115,8 +115,8 @@ func TestHelmTestSkipsScaledToZero(t *testing.T) {
 	}
 }
 
-// TestHelmTestPassesTheNetworkPolicy whoever else may scrape.
-func TestHelmTestPassesTheNetworkPolicy(t *testing.T) {
+// TestHelmTestPassesNetworkPolicy whoever else may scrape.
+func TestHelmTestPassesNetworkPolicy(t *testing.T) {
 	for _, values := range []string{
 		`{}`, `{"networkPolicy":{"monitoring":[{"namespaceSelector":{"matchLabels":{"team":"a"}}}]}}`,
 	} {

@@ -16,9 +16,9 @@ import (
 	"github.com/rehome-dev/rehome/bus/credentials"
 )
 
-// TestNATSServersAcceptTheirConfiguration has a real server read what the chart gives to the second of three, under names of its
+// TestNATSServerConfiguration has a real server read what the chart gives to the second of three, under names of its
 // own, beside keys and certificates that rehome setup writes.
-func TestNATSServersAcceptTheirConfiguration(t *testing.T) {
+func TestNATSServerConfiguration(t *testing.T) {
 	all := rendered(t, "moving", "--values", combinations(t)["keda"])
 	set := into[appsv1.StatefulSet](t, all.one(t, "StatefulSet", "moving-rehome-nats"))
 	conf := into[corev1.ConfigMap](t, all.one(t, "ConfigMap", "moving-rehome-nats")).Data["nats.conf"]

@@ -40,8 +40,8 @@ func settings(t *testing.T) (names []string) {
 	return names
 }
 
-// TestEverySettingExists looks at the templates, and at every manifest that they make.
-func TestEverySettingExists(t *testing.T) {
+// TestChartSettings looks at the templates, and at every manifest that they make.
+func TestChartSettings(t *testing.T) {
 	known := settings(t)
 	used := regexp.MustCompile(`REHOME_[A-Z0-9_]+`).FindAllString(templates(t), -1)
 	for name, file := range combinations(t) {

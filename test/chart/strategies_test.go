@@ -12,7 +12,7 @@ import (
 	"github.com/rehome-dev/rehome/functions"
 )
 
-func TestChartListsEveryStrategy(t *testing.T) {
+func TestStrategyList(t *testing.T) {
 	m := regexp.MustCompile(`(?s)define "rehome.strategies" -\}\}\n(\[.*?\])\n`).FindStringSubmatch(templates(t))
 	if m == nil {
 		t.Fatal("the chart has no list of strategies")

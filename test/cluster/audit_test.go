@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestTheAuditLogIsReadOnFromWhereItWasReadTo(t *testing.T) {
+func TestAuditLogPosition(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	line := func(stage, name string) string {
 		return `{"stage":"` + stage + `","verb":"create","objectRef":{"resource":"pods","name":"` + name + `"}}` + "\n"

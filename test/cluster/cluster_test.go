@@ -22,8 +22,8 @@ import (
 // visitor is a user without rights.
 const visitor = "visitor"
 
-// TestARealControlPlane runs its tests on one cluster of four nodes, each in its own namespace.
-func TestARealControlPlane(t *testing.T) {
+// TestControlPlane runs its tests on one cluster of four nodes, each in its own namespace.
+func TestControlPlane(t *testing.T) {
 	c := clustertest.New(t, cluster.Options{Users: []cluster.User{{Name: visitor}}})
 	nodes, err := c.AddNodes(t.Context(), 4)
 	if err != nil {

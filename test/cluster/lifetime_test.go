@@ -89,7 +89,7 @@ func TestKilledStarterLeavesNothing(t *testing.T) {
 	expectGone(t, cluster)
 }
 
-func TestNoProcessIsLeftWhenTheSupervisorIsKilled(t *testing.T) {
+func TestKilledSupervisorLeavesNothing(t *testing.T) {
 	c, err := cluster.Start(t.Context(), cluster.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +110,7 @@ func TestNoProcessIsLeftWhenTheSupervisorIsKilled(t *testing.T) {
 	expectGone(t, left{c.Dir(), pids})
 }
 
-func TestStopLeavesNothingAndIsFast(t *testing.T) {
+func TestStopDurationAndCleanup(t *testing.T) {
 	c := clustertest.New(t, cluster.Options{})
 	cluster := left{c.Dir(), c.Pids()}
 	began := time.Now()
@@ -123,7 +123,7 @@ func TestStopLeavesNothingAndIsFast(t *testing.T) {
 	expectGone(t, cluster)
 }
 
-func TestADeadComponentIsNamedWithItsLastWords(t *testing.T) {
+func TestDeadComponentReport(t *testing.T) {
 	c, err := cluster.Start(t.Context(), cluster.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -142,7 +142,7 @@ func TestADeadComponentIsNamedWithItsLastWords(t *testing.T) {
 	}
 }
 
-func TestAStartThatFailsSaysWhyAndLeavesNothing(t *testing.T) {
+func TestFailedStart(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "cluster")
 	_, err := cluster.Start(t.Context(), cluster.Options{Dir: dir, APIServerFlags: []string{"--no-such-flag"}})
 	if err == nil || !strings.Contains(err.Error(), "unknown flag: --no-such-flag") {
@@ -151,7 +151,7 @@ func TestAStartThatFailsSaysWhyAndLeavesNothing(t *testing.T) {
 	expectGone(t, left{Dir: dir})
 }
 
-func TestADirectoryInUseIsRefused(t *testing.T) {
+func TestDirectoryInUse(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "precious")
 	if err := os.WriteFile(file, nil, 0o644); err != nil {

@@ -168,7 +168,7 @@ func TestSDKClientGetsAnswer(t *testing.T) {
 	}
 }
 
-func TestABatchOfTheSDKGetsABatchThatItReads(t *testing.T) {
+func TestSDKBatch(t *testing.T) {
 	url := function(t)
 	var sent []event.Event
 	var scopes []schemas.Event

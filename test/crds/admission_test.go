@@ -137,7 +137,7 @@ func TestCreateNeedsDeleteOnNodes(t *testing.T) {
 	}
 }
 
-func TestEachOfTenNamesIsChecked(t *testing.T) {
+func TestCreateChecksTenNames(t *testing.T) {
 	guarded(t)
 	for i := range 10 {
 		list := make([]string, 10)
@@ -191,7 +191,7 @@ func TestUpdateNeedsDeleteOnNodes(t *testing.T) {
 	}
 }
 
-func TestDeleteAndStatusNeedNoOtherRight(t *testing.T) {
+func TestDeleteAndStatusRights(t *testing.T) {
 	guarded(t)
 	o, _ := stored(t, maintenance(t, "deleted", with("stage: Drain")))
 	objects := in(as(t, bystander), o)

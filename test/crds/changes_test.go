@@ -58,7 +58,7 @@ func TestStageMovesForward(t *testing.T) {
 	}
 }
 
-func TestNodesAndPlanAreImmutable(t *testing.T) {
+func TestImmutableNodesAndPlan(t *testing.T) {
 	nodes := []string{"spec.nodes: Invalid value: the nodes cannot be changed: delete the maintenance and make another"}
 	plan := []string{"spec.plan: Invalid value: the plan cannot be changed: delete the maintenance and make another"}
 	for _, test := range []struct {

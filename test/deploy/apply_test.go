@@ -21,8 +21,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// TestInstallAndRemoveEachOverlay applies each way to the API server, sees that its controllers make all pods, and removes it.
-func TestInstallAndRemoveEachOverlay(t *testing.T) {
+// TestOverlayInstallAndRemoval applies each way to the API server, sees that its controllers make all pods, and removes it.
+func TestOverlayInstallAndRemoval(t *testing.T) {
 	for _, w := range ways {
 		t.Run(w.name, func(t *testing.T) {
 			before := everything(t)
@@ -281,8 +281,8 @@ func TestPodSecurityAndQuota(t *testing.T) {
 	remove(t, ways[0].folderOf(t), before)
 }
 
-// TestAddAndRemoveTheBusVolume: the strategy of a rollout cannot keep what only another one may have.
-func TestAddAndRemoveTheBusVolume(t *testing.T) {
+// TestBusVolumeChange: the strategy of a rollout cannot keep what only another one may have.
+func TestBusVolumeChange(t *testing.T) {
 	before := everything(t)
 	for _, i := range []int{0, 1, 0} {
 		install(t, ways[i])

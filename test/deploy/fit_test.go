@@ -40,8 +40,8 @@ func settings(t *testing.T) []string {
 	return regexp.MustCompile(`(?m)^REHOME_\w+`).FindAllString(string(out), -1)
 }
 
-// TestEveryObjectHasANamespace unless it is of the whole cluster: otherwise it is in whatever namespace kubectl means.
-func TestEveryObjectHasANamespace(t *testing.T) {
+// TestObjectHasNamespace unless it is of the whole cluster: otherwise it is in whatever namespace kubectl means.
+func TestObjectHasNamespace(t *testing.T) {
 	ofTheCluster := []string{
 		"Namespace", "CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy",
 		"ValidatingAdmissionPolicyBinding",
@@ -62,7 +62,7 @@ func TestEveryObjectHasANamespace(t *testing.T) {
 	})
 }
 
-func TestEveryVariableIsASetting(t *testing.T) {
+func TestVariablesAsSettings(t *testing.T) {
 	known := settings(t)
 	inEveryWay(t, func(t *testing.T, objects []*unstructured.Unstructured) {
 		for _, w := range workloads(t, objects) {
@@ -90,7 +90,7 @@ func secretKeys(name string) []string {
 	return nil
 }
 
-func TestEveryFileIsMounted(t *testing.T) {
+func TestMountedFiles(t *testing.T) {
 	inEveryWay(t, func(t *testing.T, objects []*unstructured.Unstructured) {
 		maps := map[string][]string{}
 		for _, m := range of[corev1.ConfigMap](t, "ConfigMap", objects) {
@@ -174,7 +174,7 @@ func partial(objects []*unstructured.Unstructured) (all []*unstructured.Unstruct
 	return all
 }
 
-func TestMissingFileIsFound(t *testing.T) {
+func TestMissingFile(t *testing.T) {
 	pod := corev1.PodSpec{
 		Volumes: []corev1.Volume{
 			{Name: "policy", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "p"}}}},
@@ -198,7 +198,7 @@ func TestMissingFileIsFound(t *testing.T) {
 // pinned is an image with a version, or a digest, of its own.
 var pinned = regexp.MustCompile(`^[a-z0-9./-]+(:v?\d+\.\d+\.\d+[a-z0-9.-]*)?(@sha256:[0-9a-f]{64})?$`)
 
-func TestEveryImageIsPinned(t *testing.T) {
+func TestPinnedImages(t *testing.T) {
 	inEveryWay(t, func(t *testing.T, objects []*unstructured.Unstructured) {
 		for _, w := range workloads(t, objects) {
 			for _, c := range slices.Concat(w.pods.Spec.InitContainers, w.pods.Spec.Containers) {
@@ -286,7 +286,7 @@ func selected(t *testing.T, all []workload, selector *metav1.LabelSelector) (fou
 	return found
 }
 
-func TestEveryAccountAndRoleExists(t *testing.T) {
+func TestAccountAndRoleReferences(t *testing.T) {
 	var anyway []string // the accounts of all ways
 	for _, w := range ways {
 		anyway = append(anyway, names(t, "ServiceAccount", render(t, w))...)
@@ -332,8 +332,8 @@ func TestEveryAccountAndRoleExists(t *testing.T) {
 // needsCluster are the commands that talk to the API server.
 var needsCluster = []string{"run", "watcher", "actuator", "maintenance", "api", "once", "setup"}
 
-// TestPodsAreRestricted holds what Pod Security does not ask for, too.
-func TestPodsAreRestricted(t *testing.T) {
+// TestRestrictedPods holds what Pod Security does not ask for, too.
+func TestRestrictedPods(t *testing.T) {
 	yes, no, user := true, false, int64(65532)
 	container := &corev1.SecurityContext{
 		AllowPrivilegeEscalation: &no, ReadOnlyRootFilesystem: &yes, Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
@@ -394,8 +394,8 @@ func TestMemoryLimits(t *testing.T) {
 	})
 }
 
-// TestProbesMatchTheServers: over TLS where that is on.
-func TestProbesMatchTheServers(t *testing.T) {
+// TestProbesMatchServers: over TLS where that is on.
+func TestProbesMatchServers(t *testing.T) {
 	inEveryWay(t, func(t *testing.T, objects []*unstructured.Unstructured) {
 		for _, w := range workloads(t, objects) {
 			c := w.pods.Spec.Containers[0]
@@ -429,7 +429,7 @@ func TestProbesMatchTheServers(t *testing.T) {
 	})
 }
 
-func TestPolicyMatchesTheRepository(t *testing.T) {
+func TestPolicyMatchesRepository(t *testing.T) {
 	want, err := os.ReadFile(filepath.Join(root, "deploy/policy.yaml"))
 	if err != nil {
 		t.Fatal(err)
@@ -443,8 +443,8 @@ func TestPolicyMatchesTheRepository(t *testing.T) {
 	}
 }
 
-// TestKnativeServicesMatchThePolicy: no more and no less than the strategies that are built in.
-func TestKnativeServicesMatchThePolicy(t *testing.T) {
+// TestKnativeServicesMatchPolicy: no more and no less than the strategies that are built in.
+func TestKnativeServicesMatchPolicy(t *testing.T) {
 	want := map[string]string{}
 	for _, f := range functions.All() {
 		want[f.Strategy.Name] = ""

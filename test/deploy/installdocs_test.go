@@ -18,7 +18,7 @@ var elsewhere = map[string]string{
 	"A NATS cluster":     "test/deploy/nats.TestInstallPageNATSAndKEDACommands",
 	"KEDA":               "test/deploy/nats.TestInstallPageNATSAndKEDACommands",
 	"Helm":               "test/chart.TestInstallPageHelmCommands",
-	"Docker Compose":     "test/images.TestComposePageMatchesTheFile",
+	"Docker Compose":     "test/images.TestComposePageMatchesFile",
 	"The kubectl plugin": "test/images.TestInstallPagePluginAndImageCommands",
 	"Images":             "test/images.TestInstallPagePluginAndImageCommands",
 }
@@ -169,7 +169,7 @@ func execInto(command string) (deployment string, arguments []string, is bool) {
 	return m[1], strings.Fields(m[2]), true
 }
 
-func TestRunningStateIsKept(t *testing.T) {
+func TestAppliedOverlays(t *testing.T) {
 	var applied []string
 	for _, c := range []string{
 		"kubectl apply --server-side -k a", "kubectl get pods", "kubectl apply --server-side -k a", "kubectl apply -k b",

@@ -64,7 +64,7 @@ var ways = []way{
 	{name: "now and then", folder: "overlays/cronjob"},
 }
 
-func TestEveryFolderIsTested(t *testing.T) {
+func TestFolderCoverage(t *testing.T) {
 	tested := map[string]bool{}
 	for _, w := range ways {
 		tested[w.folder] = true

@@ -155,8 +155,8 @@ func TestBusSecurityPageCommands(t *testing.T) {
 	}
 }
 
-// TestBusSecurityPageListsEveryParticipant compares its table with the files that are written.
-func TestBusSecurityPageListsEveryParticipant(t *testing.T) {
+// TestBusSecurityPageParticipants compares its table with the files that are written.
+func TestBusSecurityPageParticipants(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs/bus-security.md"))
 	if err != nil {
 		t.Fatal(err)

@@ -120,7 +120,7 @@ func TestContents(t *testing.T) {
 	}
 }
 
-func TestEveryDependencyHasADecision(t *testing.T) {
+func TestDependencyDecisions(t *testing.T) {
 	out, err := exec.Command("go", "mod", "edit", "-json", filepath.Join(root, "go.mod")).Output()
 	if err != nil {
 		t.Fatal(err)
@@ -155,7 +155,7 @@ func TestEveryDependencyHasADecision(t *testing.T) {
 	}
 }
 
-func TestDecisionsFollowTheTemplate(t *testing.T) {
+func TestDecisionTemplate(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(root, "docs/decisions/*.md"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("decisions: got %d files, error %v", len(files), err)

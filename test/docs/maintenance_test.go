@@ -16,9 +16,9 @@ var (
 	quoted  = regexp.MustCompile(`“([^”]+)”`)
 )
 
-// TestMaintenancePageAnswersEveryRequest: each of the 28 is there once, in order, and is shown by tests that exist, or the
+// TestMaintenanceRequestTable: each of the 28 is there once, in order, and is shown by tests that exist, or the
 // page says that it is not built.
-func TestMaintenancePageAnswersEveryRequest(t *testing.T) {
+func TestMaintenanceRequestTable(t *testing.T) {
 	var got, want []string
 	for i := range 28 {
 		want = append(want, fmt.Sprintf("NM-%d", i+1))

@@ -103,7 +103,7 @@ func header(attributes ...string) nats.Header {
 	return h
 }
 
-func TestUnreadableMessageIsDeadLetter(t *testing.T) {
+func TestUnreadableMessageDeadLetter(t *testing.T) {
 	const (
 		strategy = "RemovePodsViolatingNodeTaints"
 		intents  = "rehome.intents." + strategy + ".default.node."
@@ -189,7 +189,7 @@ func TestUnreadableMessageIsDeadLetter(t *testing.T) {
 	}
 }
 
-func TestForgedVerdictsDoNotStopTheWatcher(t *testing.T) {
+func TestWatcherSurvivesForgedVerdicts(t *testing.T) {
 	const on = "rehome.verdict.deferred.Other.scene.pod"
 	s := newScene(t, 2)
 	s.deployment("api", 2, preferring(s.nodes[0]))
@@ -223,7 +223,7 @@ func TestForgedVerdictsDoNotStopTheWatcher(t *testing.T) {
 	}
 }
 
-func TestAWrongPolicyIsRefusedWithALineForEachError(t *testing.T) {
+func TestInvalidPolicyErrors(t *testing.T) {
 	const head = "apiVersion: rehome.dev/v1alpha1\nkind: DeschedulerPolicy\n"
 	s := newScene(t, 0)
 	for _, c := range []struct{ name, text, want string }{
@@ -330,7 +330,7 @@ func TestInvalidCommandLines(t *testing.T) {
 	}
 }
 
-func TestASecondProcessOnTheSameStoreIsRefused(t *testing.T) {
+func TestStoreInUse(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 2, preferring(s.nodes[0]))
 	dir := store(t)

@@ -57,9 +57,9 @@ func TestLateAnnotation(t *testing.T) {
 	s.evictedOnce(before)
 }
 
-// TestCauseGoesBehindABudget removes the taint of one of two nodes while budgets block the pods of both and Rehome is down. The
+// TestCauseGoneBehindBudget removes the taint of one of two nodes while budgets block the pods of both and Rehome is down. The
 // budgets then allow the evictions, and only the pods of the other node move: no stale intent is left for the next leader.
-func TestCauseGoesBehindABudget(t *testing.T) {
+func TestCauseGoneBehindBudget(t *testing.T) {
 	s := newScene(t, 3)
 	for i, name := range []string{"stays", "goes"} {
 		s.deployment(name, 2, preferring(s.nodes[i]))
@@ -104,9 +104,9 @@ func TestCauseGoesBehindABudget(t *testing.T) {
 	}
 }
 
-// TestCauseOfARestartGoes removes the cause of a move while its replacement waits for a node. The pod stays, and the spec of its
+// TestRestartCauseGone removes the cause of a move while its replacement waits for a node. The pod stays, and the spec of its
 // Deployment is restored.
-func TestCauseOfARestartGoes(t *testing.T) {
+func TestRestartCauseGone(t *testing.T) {
 	t.Parallel()
 	for _, method := range []struct {
 		name    string

@@ -14,7 +14,7 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster"
 )
 
-func TestEveryKindOfChangeIsADelta(t *testing.T) {
+func TestDeltaKinds(t *testing.T) {
 	s := newScene(t, 2)
 	dir := store(t)
 	s.rehome(s.policy("deltas: All"), dir).evaluated(s) // an earlier change has no delta

@@ -13,9 +13,9 @@ import (
 	"github.com/rehome-dev/rehome/test/program"
 )
 
-// TestFullDiskOfTheBus taints a node while the disk of the embedded bus is full, in a mount namespace of the process. The pods
+// TestFullBusDisk taints a node while the disk of the embedded bus is full, in a mount namespace of the process. The pods
 // move without intervention when there is space again. The process may use 4 GiB of address space.
-func TestFullDiskOfTheBus(t *testing.T) {
+func TestFullBusDisk(t *testing.T) {
 	for name, c := range map[string]struct{ size, reserve, says string }{
 		"a reserve":          {"128m", "67108864", "the bus accepts no events: its disk is full"},
 		"hardly_any_reserve": {"24m", "1048576", "no space left on device"},

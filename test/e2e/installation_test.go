@@ -10,9 +10,9 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-// TestASecondInstallation starts more processes beside `rehome run` in the namespace rehome-a, all with otherwise default
+// TestSecondInstallation starts more processes beside `rehome run` in the namespace rehome-a, all with otherwise default
 // settings. A limit over a window applies to all of them together.
-func TestASecondInstallation(t *testing.T) {
+func TestSecondInstallation(t *testing.T) {
 	const most = 5
 	defaults := "REHOME_LEASE_NAMESPACE=kube-system" // a namespace without leases of other scenes
 	s := newScene(t, 3)

@@ -57,7 +57,7 @@ func TestLeaseHolderActs(t *testing.T) {
 	}
 }
 
-func TestADryRunNeedsNoLeaseAndTakesNone(t *testing.T) {
+func TestDryRunWithoutLease(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 2, on(s.nodes[0]))
 	dir := store(t)

@@ -8,7 +8,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-func TestControlPlaneMaintainedOneAtATime(t *testing.T) {
+func TestSerialControlPlaneMaintenance(t *testing.T) {
 	u := newUpkeep(t, 3, controlPlane)
 	controlling := u.nodes
 	u.addNodes(2)

@@ -117,7 +117,7 @@ func (u *upkeep) untouchedUntilTheEnd() func() {
 	}
 }
 
-func TestTheOnlyNodeIsMaintainedWhenItIsForced(t *testing.T) {
+func TestForcedSingleNodeMaintenance(t *testing.T) {
 	u := newUpkeep(t, 1, inPool("old"))
 	u.statefulSet("db", 1, u.nodes[0])
 	u.pod("bare", u.nodes[0], nil)

@@ -148,7 +148,7 @@ func (s *scene) eventuallyHeld(name string) {
 	})
 }
 
-func TestOnceMovesNothingWhenThereIsNoSecondNode(t *testing.T) {
+func TestOnceWithoutSecondNode(t *testing.T) {
 	s := newScene(t, 1)
 	s.deployment("api", 1)
 	file := s.enable("PodLifeTime", []string{"{name: PodLifeTime, args: {states: [Running]}}"})

@@ -47,7 +47,7 @@ func TestTooManyRestarts(t *testing.T) {
 	}
 }
 
-func TestAFailedPodIsRemovedWhenItsMinimumTimeIsOver(t *testing.T) {
+func TestFailedPodMinimumTime(t *testing.T) {
 	s := newScene(t, 2)
 	dir := store(t)
 	s.rehome(s.enable("RemoveFailedPods", []string{"{name: RemoveFailedPods, args: {minPodLifetimeSeconds: 20}}"}), dir).leads()
@@ -130,7 +130,7 @@ func TestMinPodAge(t *testing.T) {
 	})
 }
 
-func TestAPodThatRecoversBeforeItsTurnIsNotMoved(t *testing.T) {
+func TestRecoveredPodNotMoved(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 3)
 	pods := s.podsOf("api")

@@ -132,7 +132,7 @@ func TestPolicyWithoutStrategyRejects(t *testing.T) {
 	}
 }
 
-func TestTheMarksOfOtherSystemsAreHonoured(t *testing.T) {
+func TestSignalsOfOtherSystems(t *testing.T) {
 	s := newScene(t, 3)
 	s.deployment("moves", 2, preferring(s.nodes[0]))
 	s.deployment("stays", 1, on(s.nodes[0]), marked("karpenter.sh/do-not-disrupt", "true"))

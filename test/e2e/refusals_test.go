@@ -202,9 +202,9 @@ func (s *scene) requested(n int) {
 	})
 }
 
-// TestNodeOfTheClusterAutoscaler has a node that the cluster autoscaler deletes. Rehome ignores it, unless the policy disables
+// TestClusterAutoscalerNode has a node that the cluster autoscaler deletes. Rehome ignores it, unless the policy disables
 // that.
-func TestNodeOfTheClusterAutoscaler(t *testing.T) {
+func TestClusterAutoscalerNode(t *testing.T) {
 	const taint = "ToBeDeletedByClusterAutoscaler"
 	t.Run("left_alone_until_the_taint_goes", func(t *testing.T) {
 		s := newScene(t, 2)

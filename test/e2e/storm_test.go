@@ -62,9 +62,9 @@ func TestManyBadNodesStopMoves(t *testing.T) {
 	}
 }
 
-// TestReplacementsThatAreNotReady opens the cluster circuit breaker with three replacements that do not become ready. It stays
+// TestUnreadyReplacements opens the cluster circuit breaker with three replacements that do not become ready. It stays
 // open while three are not ready, and closes when they are, without any other change of the cluster.
-func TestReplacementsThatAreNotReady(t *testing.T) {
+func TestUnreadyReplacements(t *testing.T) {
 	s := newScene(t, 2)
 	hatch := s.hatch()
 	s.deployment("api", 6, preferring(s.nodes[0]), func(p *corev1.PodTemplateSpec) {

@@ -19,7 +19,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-func TestTaintEvictsWithinASecond(t *testing.T) {
+func TestTaintEvictionLatency(t *testing.T) {
 	s := newScene(t, 3)
 	s.deployment("api", 8, preferring(s.nodes[0]))
 	s.rehome(s.policy(), store(t))
@@ -53,7 +53,7 @@ func TestTaintEvictsWithinASecond(t *testing.T) {
 	}
 }
 
-func TestPodsThatTolerateTheTaintOrAreProtectedStay(t *testing.T) {
+func TestTolerantAndProtectedPods(t *testing.T) {
 	s := newScene(t, 2)
 	node := s.nodes[0]
 	s.deployment("moves", 2, preferring(node))
@@ -175,7 +175,7 @@ func TestKilledProcessMovesPodsOnce(t *testing.T) {
 	s.evictedOnce(before)
 }
 
-func TestADryRunDecidesEverythingAndChangesNothing(t *testing.T) {
+func TestDryRunChangesNothing(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("free", 1, on(s.nodes[0]))
 	s.deployment("held", 1, on(s.nodes[0]))

@@ -16,7 +16,7 @@ import (
 // Kubernetes 1.36 asks the selector of an incoming pod also about no labels at all, so that it selects every namespace.
 // Rehome follows it where that keeps pods apart, and the API where it would bring pods together, so that it says yes only
 // if both do. When this test fails because the scheduler has changed, the difference can go.
-func TestANamespaceSelectorForALabelThatIsMissing(t *testing.T) {
+func TestNamespaceSelectorMissingLabel(t *testing.T) {
 	c := clustertest.New(t, cluster.Options{})
 	j := newJudge(t, c, rand.New(rand.NewPCG(1, 1)))
 	s := &scene{judge: j}

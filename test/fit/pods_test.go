@@ -337,7 +337,7 @@ func (s *scene) addAffinity(p *corev1.Pod) {
 	}
 	t := s.term()
 	if t.NamespaceSelector != nil && len(t.NamespaceSelector.MatchExpressions) > 0 {
-		t.NamespaceSelector = nil // A known difference, see TestANamespaceSelectorForALabelThatIsMissing.
+		t.NamespaceSelector = nil // A known difference, see TestNamespaceSelectorMissingLabel.
 	}
 	a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution = append(
 		a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution, t)

@@ -55,10 +55,10 @@ type tally struct {
 	reasons   map[fit.Reason]int
 }
 
-// TestTheSchedulerAgrees creates random clusters and pods on the test control plane. A pod must fit on the node that the
+// TestSchedulerAgreement creates random clusters and pods on the test control plane. A pod must fit on the node that the
 // scheduler chooses, and a pod that the scheduler does not place must fit on no node. Half of the pods are pinned to one node, to
 // test both answers for single nodes too.
-func TestTheSchedulerAgrees(t *testing.T) {
+func TestSchedulerAgreement(t *testing.T) {
 	c := clustertest.New(t, cluster.Options{})
 	j := newJudge(t, c, rand.New(rand.NewPCG(seed(t), 1)))
 	start := time.Now()

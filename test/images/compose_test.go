@@ -118,7 +118,7 @@ func required(t *testing.T, dir, module string) string {
 	return strings.TrimSpace(string(out))
 }
 
-func TestComposeImagesAreConfigurable(t *testing.T) {
+func TestConfigurableComposeImages(t *testing.T) {
 	p := compose(t, "REHOME_IMAGE=own/rehome:1", "NATS_IMAGE=own/nats:1", "PROMETHEUS_IMAGE=own/prometheus:1", "GRAFANA_IMAGE=own/grafana:1")
 	for name, s := range p.Services {
 		if !strings.HasPrefix(s.Image, "own/") {
@@ -159,7 +159,7 @@ func awaited(p project) map[string]bool {
 	return once
 }
 
-func TestComposeServicesAreRestricted(t *testing.T) {
+func TestRestrictedComposeServices(t *testing.T) {
 	p := compose(t)
 	for name, s := range p.Services {
 		var wrong []string
@@ -291,7 +291,7 @@ func TestComposePrometheusTargets(t *testing.T) {
 	}
 }
 
-func TestComposePortsAreLocal(t *testing.T) {
+func TestLocalComposePorts(t *testing.T) {
 	for name, s := range compose(t).Services {
 		for variable, value := range s.Environment {
 			if strings.HasSuffix(variable, "_ADDR") || strings.HasSuffix(variable, "_ADDRESS") {
@@ -357,7 +357,7 @@ func TestComposeGrafana(t *testing.T) {
 	}
 }
 
-func TestInvalidComposeFileIsFound(t *testing.T) {
+func TestInvalidComposeFile(t *testing.T) {
 	root := repository(t)
 	text, err := os.ReadFile(filepath.Join(root, "docker-compose.yaml"))
 	if err != nil {

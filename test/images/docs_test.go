@@ -122,7 +122,7 @@ func TestInstallPagePluginAndImageCommands(t *testing.T) {
 	}
 }
 
-func TestComposePageMatchesTheFile(t *testing.T) {
+func TestComposePageMatchesFile(t *testing.T) {
 	text := section(t, "Docker Compose")
 	table := map[string]bool{}
 	for _, row := range regexp.MustCompile("(?m)^\\| (`[A-Z_`, ]+) \\|").FindAllStringSubmatch(text, -1) {
@@ -147,6 +147,6 @@ func TestComposePageMatchesTheFile(t *testing.T) {
 		"docker compose down --volumes",
 	}
 	if got := commands(t, "Docker Compose"); !slices.Equal(got, want) {
-		t.Errorf("got %q, and TestImagesAndComposeInAnEngine runs %q", got, want)
+		t.Errorf("got %q, and TestImagesAndCompose runs %q", got, want)
 	}
 }

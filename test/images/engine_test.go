@@ -103,7 +103,7 @@ func (e *engine) load() {
 	})
 }
 
-func TestImagesAndComposeInAnEngine(t *testing.T) {
+func TestImagesAndCompose(t *testing.T) {
 	e, err := findEngine(t)
 	if err != nil {
 		t.Logf("NO CONTAINER ENGINE: the images and docker-compose.yaml are read, but not run: %v", err)

@@ -49,8 +49,8 @@ func TestDashboardVariables(t *testing.T) {
 	}
 }
 
-// TestQueriesUseTheVariables looks at what each metric is chosen by.
-func TestQueriesUseTheVariables(t *testing.T) {
+// TestQueryVariables looks at what each metric is chosen by.
+func TestQueryVariables(t *testing.T) {
 	s := newServer(t)
 	byStrategy := map[string]bool{"rehome_scopes_total": true, "rehome_intents_total": true, "rehome_verdicts_total": true, "rehome_evaluation_seconds_bucket": true}
 	for _, p := range readDashboard(t).Panels {

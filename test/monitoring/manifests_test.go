@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestServiceMonitorSelectsAllRoles(t *testing.T) {
+func TestServiceMonitorRoles(t *testing.T) {
 	m := readMonitor(t)
 	if m.APIVersion != "monitoring.coreos.com/v1" || m.Kind != "ServiceMonitor" || m.Name != "rehome" || m.Spec.JobLabel != "app.kubernetes.io/name" {
 		t.Errorf("got %s %s %s, job by %s", m.APIVersion, m.Kind, m.Name, m.Spec.JobLabel)

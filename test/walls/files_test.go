@@ -50,7 +50,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-func TestPackageCommentsNameFilesThatExist(t *testing.T) {
+func TestFilesInPackageComments(t *testing.T) {
 	if found, err := missingFiles(root); err != nil || len(found) > 0 {
 		t.Errorf("error %v; missing files in package comments:\n%s", err, strings.Join(found, "\n"))
 	}

@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// TestListsOfConstantsAreComplete finds functions such as DeltaKinds() []DeltaKind, which return a list of the constants of a type,
+// TestCompleteConstantLists finds functions such as DeltaKinds() []DeltaKind, which return a list of the constants of a type,
 // and compares each list with the constants in the source of its package.
-func TestListsOfConstantsAreComplete(t *testing.T) {
+func TestCompleteConstantLists(t *testing.T) {
 	constants, lists := map[string][]string{}, 0 // by package and type
 	var functions []*ast.FuncDecl
 	var packages []string // of the functions

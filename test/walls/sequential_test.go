@@ -44,7 +44,7 @@ func concurrent(t *testing.T, name string) []string {
 }
 
 // The rule includes the tests of these packages.
-func TestPackagesWithoutRaceDetectorAreSequential(t *testing.T) {
+func TestSequentialPackages(t *testing.T) {
 	list := exec.CommandContext(t.Context(), "make", "-s", "sequential")
 	list.Dir = "../.."
 	out, err := list.Output()

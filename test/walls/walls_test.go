@@ -187,7 +187,7 @@ func load(t *testing.T, mode packages.LoadMode) func(func(*packages.Package) boo
 	}
 }
 
-func TestServersAndToolsAreNotInGoMod(t *testing.T) {
+func TestForbiddenGoModules(t *testing.T) {
 	out, err := exec.Command("go", "mod", "edit", "-json", "../../go.mod").Output()
 	if err != nil {
 		t.Fatal(err)

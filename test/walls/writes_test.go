@@ -72,7 +72,7 @@ func typed(t *testing.T, patterns ...string) []*packages.Package {
 	return loaded
 }
 
-func TestOnlyTheActuatorChangesTheCluster(t *testing.T) {
+func TestClusterWriters(t *testing.T) {
 	for _, p := range typed(t, module+"/...") {
 		if withinAny(p.PkgPath, writers) {
 			continue

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestASecondBuildHasNothingToDo(t *testing.T) {
+func TestRepeatedBuild(t *testing.T) {
 	if _, err := Build(t.Context(), Options{}); err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func TestFailedBuildNamesModuleAndOutput(t *testing.T) {
 	}
 }
 
-func TestWaitingForAnotherBuildEndsWithTheContext(t *testing.T) {
+func TestBuildWaitCancellation(t *testing.T) {
 	var progress bytes.Buffer
 	b, err := newBuilder(t.Context(), Options{Dir: t.TempDir(), Progress: &progress})
 	if err != nil {
@@ -63,7 +63,7 @@ func TestWaitingForAnotherBuildEndsWithTheContext(t *testing.T) {
 	}
 }
 
-func TestAStampChangesWithTheToolchain(t *testing.T) {
+func TestStampWithToolchain(t *testing.T) {
 	root, err := Root()
 	if err != nil {
 		t.Fatal(err)

@@ -80,8 +80,8 @@ func TestKEDAFindsServersByRoute(t *testing.T) {
 	}
 }
 
-// TestKEDALagIsTheNumberOfWaitingScopes lets the watcher evaluate five nodes while no function runs, and then one.
-func TestKEDALagIsTheNumberOfWaitingScopes(t *testing.T) {
+// TestKEDALag lets the watcher evaluate five nodes while no function runs, and then one.
+func TestKEDALag(t *testing.T) {
 	f := newFleet(t)
 	f.addUnwantedPods("lag", f.addNodes("lag", 5))
 	triggers := triggers(t, f.stage)

@@ -130,7 +130,7 @@ func TestNATSImageMatchesGoMod(t *testing.T) {
 	}
 }
 
-func TestNATSVariablesAreSet(t *testing.T) {
+func TestNATSVariables(t *testing.T) {
 	r := renderedServers(t, newStage(t))
 	var used []string
 	for _, m := range regexp.MustCompile(`\$([A-Z_]+)`).FindAllStringSubmatch(r.config, -1) {
@@ -151,8 +151,8 @@ func TestNATSVariablesAreSet(t *testing.T) {
 	}
 }
 
-// TestNATSNamesMatchTheCertificate reads it from the Secret that is printed for the names of the page.
-func TestNATSNamesMatchTheCertificate(t *testing.T) {
+// TestNATSCertificateNames reads it from the Secret that is printed for the names of the page.
+func TestNATSCertificateNames(t *testing.T) {
 	s := newStage(t)
 	r := renderedServers(t, s)
 	auth := filepath.Join(t.TempDir(), "auth")
@@ -225,7 +225,7 @@ func (r servers) options(t *testing.T) *server.Options {
 	return o
 }
 
-func TestNATSLimitsMatchTheEmbeddedServer(t *testing.T) {
+func TestNATSLimits(t *testing.T) {
 	o := renderedServers(t, newStage(t)).options(t)
 	type bounds struct {
 		Payload         int32
@@ -259,7 +259,7 @@ func triggers(t *testing.T, s *stage) []trigger {
 	return o.Spec.Triggers
 }
 
-func TestKEDATriggersCoverEveryFunction(t *testing.T) {
+func TestKEDATriggers(t *testing.T) {
 	var want []trigger
 	for _, f := range functions.Hosted() {
 		want = append(want, trigger{"nats-jetstream", map[string]string{
@@ -297,7 +297,7 @@ func renderWith(t *testing.T, s *stage, component, object string) manifests {
 	return render(t, s, dir)
 }
 
-func TestKEDAReplacesTheCPUAutoscaler(t *testing.T) {
+func TestKEDAReplacesCPUAutoscaler(t *testing.T) {
 	got := renderWith(t, newStage(t), "keda", `{"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
 		"metadata": {"name": "rehome-functions", "namespace": "rehome"}}`)
 	if kinds := slices.Collect(maps.Keys(got)); !slices.Equal(kinds, []string{"ScaledObject"}) {
@@ -333,7 +333,7 @@ func TestAllInOneWithNATSServers(t *testing.T) {
 	}
 }
 
-func TestManifestsAreAcceptedAndPodsSpreadOverZones(t *testing.T) {
+func TestManifestsAndZoneSpread(t *testing.T) {
 	s := newStage(t)
 	s.kubectl(t, nil, "apply", "--server-side", "--validate=strict", "-k", component)
 	s.kubectl(t, nil, "-n", namespace, "rollout", "status", "statefulset/rehome-nats", "--timeout", patience.String())

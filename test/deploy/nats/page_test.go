@@ -84,8 +84,8 @@ func TestInstallPageNATSAndKEDACommands(t *testing.T) {
 	s.kubectl(t, nil, "-n", namespace, "get", "scaledobjects.keda.sh", "rehome-functions")
 }
 
-// TestUnrestrictedPodsAreRejectedInTheNamespace makes sure that the API server holds the servers to that level.
-func TestUnrestrictedPodsAreRejectedInTheNamespace(t *testing.T) {
+// TestUnrestrictedPodRejection makes sure that the API server holds the servers to that level.
+func TestUnrestrictedPodRejection(t *testing.T) {
 	_, err := newStage(t).cluster.Client().CoreV1().Pods(namespace).Create(t.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "root"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "none"}}},
 	}, metav1.CreateOptions{})

@@ -2,8 +2,8 @@ package rbac
 
 import "testing"
 
-// TestEachRightIsNeeded shares one control plane among its parts.
-func TestEachRightIsNeeded(t *testing.T) {
+// TestRoleRights shares one control plane among its parts.
+func TestRoleRights(t *testing.T) {
 	s := newStage(t)
 	t.Run("folders", tried)
 	t.Run("no_wildcards", func(t *testing.T) { named(t, s) })

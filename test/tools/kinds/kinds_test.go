@@ -16,9 +16,9 @@ const root = "../../.."
 // groups are the API groups that Check must know.
 var groups = []string{"monitoring.coreos.com/"}
 
-// TestObjectsAreReadStrictly renders each overlay, and the distributed overlay with each component that has objects of other
+// TestStrictDecoding renders each overlay, and the distributed overlay with each component that has objects of other
 // projects, like kubectl.
-func TestObjectsAreReadStrictly(t *testing.T) {
+func TestStrictDecoding(t *testing.T) {
 	copied := t.TempDir()
 	if err := os.CopyFS(filepath.Join(copied, "deploy"), os.DirFS(filepath.Join(root, "deploy"))); err != nil {
 		t.Fatal(err)
@@ -112,7 +112,7 @@ func render(t *testing.T, folder string) []byte {
 	return text
 }
 
-func TestUnknownFieldIsFound(t *testing.T) {
+func TestUnknownField(t *testing.T) {
 	found, err := Check([]byte(`
 apiVersion: monitoring.coreos.com/v1
 kind: ServiceMonitor

@@ -106,7 +106,7 @@ func zombie(pid int) bool {
 	return err != nil || strings.Contains(string(stat), ") Z ")
 }
 
-func TestACommandLineThatMakesNoSenseExitsWithTwo(t *testing.T) {
+func TestUsageErrorExitCode(t *testing.T) {
 	for _, args := range [][]string{
 		{"destroy"},
 		{"up", "now"},
@@ -121,7 +121,7 @@ func TestACommandLineThatMakesNoSenseExitsWithTwo(t *testing.T) {
 	}
 }
 
-func TestHelpShowsExamplesOfEveryCommand(t *testing.T) {
+func TestHelpExamples(t *testing.T) {
 	for _, name := range []string{"", "build", "up", "down", "status"} {
 		var out bytes.Buffer
 		args := strings.Fields(name + " --help")
