@@ -69,9 +69,31 @@ func someLease(random *rand.Rand) string {
 // recreatePods deletes the pods of the StatefulSet. Their successors have the same names.
 func (r *run) recreatePods(*rand.Rand) (end func() error, err error) {
 	return nil, r.request("delete the pods of the StatefulSet", func(ctx context.Context) error {
-		return r.cluster.Client().CoreV1().Pods(namespace).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))},
-			metav1.ListOptions{LabelSelector: "app=" + stateful})
+		pods := r.cluster.Client().CoreV1().Pods(namespace)
+		list, err := pods.List(ctx, metav1.ListOptions{LabelSelector: "app=" + stateful})
+		if err != nil {
+			return err
+		}
+		for _, p := range list.Items {
+			if p.DeletionTimestamp == nil {
+				r.noteRecreated(p.UID)
+			}
+			options := metav1.DeleteOptions{GracePeriodSeconds: new(int64(0)), Preconditions: metav1.NewUIDPreconditions(string(p.UID))}
+			if err := pods.Delete(ctx, p.Name, options); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+				return err
+			}
+		}
+		return nil
 	})
+}
+
+func (r *run) noteRecreated(uid types.UID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.recreated == nil {
+		r.recreated = map[types.UID]bool{}
+	}
+	r.recreated[uid] = true
 }
 
 // overlapBudgets adds a second budget for one workload, so the API server refuses its evictions.

@@ -107,6 +107,7 @@ type run struct {
 	restarts  []time.Time             // of the API server
 	faults    []fault
 	protected map[types.UID][]interval
+	recreated map[types.UID]bool // running pods that the test deleted
 	backedUp  time.Time
 	losses    []loss
 	lost      []schemas.Event // the history before the bus was restored

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -36,6 +37,7 @@ type history struct {
 	unsure   []eviction         // the API server had no answer
 	taints   map[string][]taint // changes, by node
 	pods     map[types.UID]*corev1.Pod
+	deleted  map[types.UID]bool // running pods that the test deleted
 
 	restarts []time.Time // of the API server
 	faults   []fault
@@ -129,6 +131,7 @@ func (r *run) rememberedHistory() (*history, error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	h.deleted = maps.Clone(r.recreated)
 	h.restarts, h.faults, h.losses = slices.Clone(r.restarts), slices.Clone(r.faults), slices.Clone(r.losses)
 	for _, e := range r.lost {
 		if err := h.add(e); err != nil {
@@ -222,20 +225,28 @@ func (h *history) addAudit(e cluster.AuditEntry) error {
 	return nil
 }
 
-// addNode takes a change of the taints of a node. Every update in this test sets all taints. Another patch does not name them.
+// addNode takes a change of the taints of a node: an update, a deletion, or a patch that names the taints, which sets all of them.
+// The controllers taint a node whose heartbeats are missing.
 func (h *history) addNode(e cluster.AuditEntry) error {
-	var node corev1.Node
-	if e.Verb == "update" {
+	var node struct {
+		Spec map[string]json.RawMessage
+	}
+	var taints []corev1.Taint
+	if e.Verb != "delete" {
 		if err := json.Unmarshal(e.Object, &node); err != nil {
 			return fmt.Errorf("node %s in the audit log: %w: %s", e.Name, err, e.Object)
 		}
-	} else if e.Verb != "delete" {
-		return nil
+		list, named := node.Spec["taints"]
+		if !named && e.Verb != "update" {
+			return nil
+		}
+		if named {
+			if err := json.Unmarshal(list, &taints); err != nil {
+				return fmt.Errorf("node %s in the audit log: %w: %s", e.Name, err, e.Object)
+			}
+		}
 	}
-	set := false
-	for _, t := range node.Spec.Taints {
-		set = set || t.Key == taintKey
-	}
+	set := slices.ContainsFunc(taints, func(t corev1.Taint) bool { return t.Effect == corev1.TaintEffectNoSchedule })
 	h.taints[e.Name] = append(h.taints[e.Name], taint{e.Time, set})
 	return nil
 }

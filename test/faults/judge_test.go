@@ -196,7 +196,7 @@ func (h *history) newer(i intent) (list []time.Time) {
 }
 
 // unreported returns the moves without an end and the evictions without a verdict. An eviction without an answer counts
-// when its pod is gone.
+// when its pod is gone, unless the test deleted the pod.
 func (h *history) unreported() (lines []string) {
 	moved := map[types.UID]bool{}
 	for id, list := range h.verdicts {
@@ -212,7 +212,7 @@ func (h *history) unreported() (lines []string) {
 	}
 	evicted := slices.Clone(h.accepted)
 	for _, e := range h.unsure {
-		if h.pods[e.uid] == nil {
+		if h.pods[e.uid] == nil && !h.deleted[e.uid] {
 			evicted = append(evicted, e)
 		}
 	}
