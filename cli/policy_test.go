@@ -145,7 +145,7 @@ profiles:
 	}{
 		{"to our own version", []string{"-"}, older, "apiVersion: rehome.dev/v1alpha1\n" + body, "", 0},
 		{
-			"to the peer's", []string{"--to", "descheduler/v1alpha2", "-"}, older,
+			"to the descheduler's", []string{"--to", "descheduler/v1alpha2", "-"}, older,
 			"apiVersion: descheduler/v1alpha2\n" + body, "", 0,
 		},
 		{

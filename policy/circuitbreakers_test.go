@@ -13,7 +13,7 @@ func TestCircuitBreakerDefaults(t *testing.T) {
 		want       CircuitBreakers
 	}{
 		{"a file that says nothing has them", start, DefaultCircuitBreakers()},
-		{"so has one of the peer", "apiVersion: descheduler/v1alpha2\nkind: DeschedulerPolicy", DefaultCircuitBreakers()},
+		{"so has a file of the descheduler", "apiVersion: descheduler/v1alpha2\nkind: DeschedulerPolicy", DefaultCircuitBreakers()},
 		{"and an older one", "apiVersion: descheduler/v1alpha1\nkind: DeschedulerPolicy", DefaultCircuitBreakers()},
 		{"and one with strategies", "apiVersion: descheduler/v1alpha1\nkind: DeschedulerPolicy\nstrategies: {}", DefaultCircuitBreakers()},
 		{"empty sections change nothing", start + "circuitBreakers: {workload: {}, cluster: {}}", DefaultCircuitBreakers()},

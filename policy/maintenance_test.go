@@ -53,7 +53,7 @@ func TestMaintenanceReadAndWritten(t *testing.T) {
 				t.Errorf("read back from\n%s: got %+v\nwant %+v", text, again.Maintenance, c.want)
 			}
 			if _, err := p.Format(DeschedulerVersion); (err == nil) != reflect.DeepEqual(c.want, Maintenance{}) {
-				t.Errorf("as a file of the peer: got error %v", err)
+				t.Errorf("as a file of the descheduler: got error %v", err)
 			}
 		})
 	}

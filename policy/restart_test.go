@@ -15,7 +15,7 @@ func TestRestartsDefaultOff(t *testing.T) {
 	}{
 		{"a file that says nothing", start, Restart{}},
 		{"null says nothing", start + "restart: null", Restart{}},
-		{"a file of the peer", "apiVersion: descheduler/v1alpha2\nkind: DeschedulerPolicy", Restart{}},
+		{"a file of the descheduler", "apiVersion: descheduler/v1alpha2\nkind: DeschedulerPolicy", Restart{}},
 		{"an older file", "apiVersion: descheduler/v1alpha1\nkind: DeschedulerPolicy", Restart{}},
 		{"a section has defaults", start + "restart: {workloads: Annotated}", usual},
 		{"which may be written", start + "restart: {workloads: Annotated, blockedByBudget: false, method: RolloutRestart," +
@@ -41,7 +41,7 @@ func TestEvictionRequestsSection(t *testing.T) {
 	}{
 		{"a file that says nothing makes none", start, 0},
 		{"null says nothing", start + "evictionRequests: null", 0},
-		{"a file of the peer makes none", "apiVersion: descheduler/v1alpha2\nkind: DeschedulerPolicy", 0},
+		{"a file of the descheduler makes none", "apiVersion: descheduler/v1alpha2\nkind: DeschedulerPolicy", 0},
 		{"a section has a default", start + "evictionRequests: {}", 30 * time.Second},
 		{"the wait can be set", start + "evictionRequests: {wait: 1h}", time.Hour},
 	} {

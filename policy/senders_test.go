@@ -57,7 +57,7 @@ func TestSendersRoundTrip(t *testing.T) {
 				t.Errorf("read back from\n%s: got %+v, error %v\nwant %+v", text, again.Requests, err, c.want)
 			}
 			if _, err := p.Format(DeschedulerVersion); (err == nil) != (c.want == nil) {
-				t.Errorf("as a file of the peer: got error %v", err)
+				t.Errorf("as a file of the descheduler: got error %v", err)
 			}
 		})
 	}

@@ -375,7 +375,7 @@ func TestNeverMoreMovesThanDescheduler(t *testing.T) {
 			t.Fatalf("counts %v, at most %d apart: %d pods move, and %d in the peer", c.counts(), c.constraint.MaxSkew, own, peers)
 		}
 	}
-	t.Logf("fewer pods move than in the peer: %d of %d", fewer, compared)
+	t.Logf("fewer pods move than in the descheduler: %d of %d", fewer, compared)
 	if compared == 0 {
 		t.Error("nothing was compared: the test tests nothing")
 	}

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// TestKind has what a file for the peer's chart can leave out.
+// TestKind has the keys that a file for the chart of the descheduler can omit.
 func TestKind(t *testing.T) {
 	for rule, c := range map[string]struct{ set, want string }{
 		"nothing":                               {"kind=", "Deployment"},
@@ -45,7 +45,7 @@ func TestKind(t *testing.T) {
 	}
 }
 
-// TestDefaultSchedule as with the peer's chart, and without metrics, probes and bus.
+// TestDefaultSchedule compares the CronJob with the chart of the descheduler. It has no metrics, probes, or bus.
 func TestDefaultSchedule(t *testing.T) {
 	c := into[batchv1.CronJob](t, rendered(t, "rehome", "--set", "kind=CronJob").one(t, "CronJob", "rehome"))
 	pod := c.Spec.JobTemplate.Spec.Template.Spec.Containers[0]
@@ -54,7 +54,7 @@ func TestDefaultSchedule(t *testing.T) {
 	}
 }
 
-// TestBusFilesHaveOneWriter since the second would not start.
+// TestBusFilesHaveOneWriter: a second process would not start with the files of the first.
 func TestBusFilesHaveOneWriter(t *testing.T) {
 	d := into[appsv1.Deployment](t, rendered(t, "rehome", "--set", "persistence.enabled=true").one(t, "Deployment", "rehome"))
 	if d.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType || *d.Spec.Replicas != 1 {
@@ -93,7 +93,7 @@ func TestDeploymentStrategies(t *testing.T) {
 	}
 }
 
-// TestDryRunHasNoStandby since it takes no lease: two would both lead, and decide and tell everything twice.
+// TestDryRunHasNoStandby: a dry run takes no lease, so two processes would both lead, and report everything twice.
 func TestDryRunHasNoStandby(t *testing.T) {
 	replicas := func(args ...string) map[string]int32 {
 		of := map[string]int32{}
@@ -129,7 +129,7 @@ func TestDryRunHasNoStandby(t *testing.T) {
 	}
 }
 
-// TestJobNameFollowsItsContent since a Job cannot be changed.
+// TestJobNameFollowsItsContent: a Job cannot be changed, so a changed Job needs another name.
 func TestJobNameFollowsItsContent(t *testing.T) {
 	job := func(t *testing.T, from string, args ...string) batchv1.Job {
 		var found objects
@@ -192,7 +192,7 @@ func chartWith(t *testing.T, old, with string) (dir string) {
 	return dir
 }
 
-// TestEnvOverridesChart so that there is never one twice, which the API server would refuse.
+// TestEnvOverridesChart: extraEnv replaces a variable of the chart, because the API server warns about duplicates.
 func TestEnvOverridesChart(t *testing.T) {
 	d := into[appsv1.Deployment](t, rendered(t, "rehome", "--set-json",
 		`{"extraEnv":[{"name":"REHOME_LOG_LEVEL","value":"WARN"},{"name":"REHOME_PARALLEL","value":"8"}]}`).one(t, "Deployment", "rehome"))

@@ -23,7 +23,7 @@ func notes(t *testing.T, release string, args ...string) string {
 	return text
 }
 
-// TestNotesCreateSecrets types it, under different names of the release.
+// TestNotesCreateSecrets runs the command in the notes, for two release names.
 func TestNotesCreateSecrets(t *testing.T) {
 	for _, release := range []string{"rehome", "moving"} {
 		for _, mode := range []string{"mode=all-in-one", "mode=distributed,dispatcher.enabled=true"} {
@@ -68,7 +68,7 @@ func secrets(t *testing.T, spec map[string]any) (names []string) {
 	return names
 }
 
-// TestNotesFollowLogs as the notes say it: kubectl follows five by itself, and gives up where there are more.
+// TestNotesFollowLogs: kubectl follows at most five logs, unless the command has a higher limit.
 func TestNotesFollowLogs(t *testing.T) {
 	for name, file := range combinations(t) {
 		t.Run(name, func(t *testing.T) {
@@ -104,7 +104,7 @@ func mostPods(t *testing.T, all objects) (pods int64) {
 	return pods
 }
 
-// TestNotesWarnAboutMemory that a values file for the peer's chart brings along.
+// TestNotesWarnAboutMemory sets the small limit of a values file for the chart of the descheduler.
 func TestNotesWarnAboutMemory(t *testing.T) {
 	const warning = "The memory limit is "
 	for set, want := range map[string]string{
@@ -124,7 +124,7 @@ func TestNotesWarnAboutMemory(t *testing.T) {
 	}
 }
 
-// TestGOMEMLIMIT so that it clears up before the kernel ends the process.
+// TestGOMEMLIMIT: the limit of Go is below the limit of the container, so that the process frees memory before the kernel ends it.
 func TestGOMEMLIMIT(t *testing.T) {
 	limits := func(args ...string) map[string]string {
 		of := map[string]string{}

@@ -167,7 +167,7 @@ func text(value any) string {
 	return string(data)
 }
 
-// TestDeschedulerKeys renders all of them at once, as every kind.
+// TestDeschedulerKeys renders all keys at once, for each kind of workload.
 func TestDeschedulerKeys(t *testing.T) {
 	for _, kind := range []string{"CronJob", "Deployment", "Job"} {
 		all := rendered(t, "rehome", "--values", "testdata/everykey.yaml", "--set", "kind="+kind)

@@ -58,7 +58,7 @@ func (s schema) keys(prefix string) (all []string) {
 	return all
 }
 
-// TestValuesMatchSchema but global, which belongs to a chart above.
+// TestValuesMatchSchema compares the keys of both files, without global, which belongs to a parent chart.
 func TestValuesMatchSchema(t *testing.T) {
 	var s schema
 	if err := json.Unmarshal([]byte(read(t, "deploy/helm/rehome/values.schema.json")), &s); err != nil {
@@ -110,7 +110,7 @@ func leaves(values map[string]any, prefix string, free map[string]bool) (all []s
 	return all
 }
 
-// TestUnusedKeys looks for it in the templates.
+// TestUnusedKeys looks for each key of the values in the templates.
 func TestUnusedKeys(t *testing.T) {
 	var values map[string]any
 	if err := yaml.Unmarshal([]byte(read(t, "deploy/helm/rehome/values.yaml")), &values); err != nil {

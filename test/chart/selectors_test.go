@@ -115,7 +115,7 @@ func TestHelmTestSkipsScaledToZero(t *testing.T) {
 	}
 }
 
-// TestHelmTestPassesNetworkPolicy whoever else may scrape.
+// TestHelmTestPassesNetworkPolicy allows scrapes from no pod, or from other pods.
 func TestHelmTestPassesNetworkPolicy(t *testing.T) {
 	for _, values := range []string{
 		`{}`, `{"networkPolicy":{"monitoring":[{"namespaceSelector":{"matchLabels":{"team":"a"}}}]}}`,

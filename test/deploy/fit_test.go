@@ -40,7 +40,7 @@ func settings(t *testing.T) []string {
 	return regexp.MustCompile(`(?m)^REHOME_\w+`).FindAllString(string(out), -1)
 }
 
-// TestObjectHasNamespace unless it is of the whole cluster: otherwise it is in whatever namespace kubectl means.
+// TestObjectHasNamespace: kubectl would put an object without a namespace into its current one. Cluster-scoped objects have none.
 func TestObjectHasNamespace(t *testing.T) {
 	ofTheCluster := []string{
 		"Namespace", "CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy",

@@ -155,7 +155,7 @@ func TestBusSecurityPageCommands(t *testing.T) {
 	}
 }
 
-// TestBusSecurityPageParticipants compares its table with the files that are written.
+// TestBusSecurityPageParticipants compares the table of the page with the files of `rehome auth init`.
 func TestBusSecurityPageParticipants(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs/bus-security.md"))
 	if err != nil {

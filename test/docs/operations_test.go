@@ -2,6 +2,7 @@ package docs
 
 import (
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -46,6 +47,27 @@ func TestTestsOnOperationsPages(t *testing.T) {
 		for _, test := range namedTest.FindAllStringSubmatch(page(t, name), -1) {
 			if !there.has(test[1], test[2]) {
 				t.Errorf("%s: there is no %s", name, test[0])
+			}
+		}
+	}
+}
+
+// TestReferencesToTests finds the name of a test, or the beginning of names in a pattern, that matches no test: `go test -run`
+// passes without any.
+func TestReferencesToTests(t *testing.T) {
+	there := slices.Sorted(maps.Keys(tests(t)))
+	files := []string{"Makefile", "CONTRIBUTING.md"}
+	for _, pattern := range []string{"docs/*.md", "docs/decisions/*.md"} {
+		pages, err := fs.Glob(os.DirFS(root), pattern)
+		if err != nil || len(pages) == 0 {
+			t.Fatalf("%s: got %d pages, error %v", pattern, len(pages), err)
+		}
+		files = append(files, pages...)
+	}
+	for _, file := range files {
+		for _, name := range regexp.MustCompile(`\bTest[A-Z][A-Za-z0-9]+`).FindAllString(page(t, file), -1) {
+			if !slices.ContainsFunc(there, func(test string) bool { return strings.HasPrefix(test, name) }) {
+				t.Errorf("%s: no test begins with %s", file, name)
 			}
 		}
 	}

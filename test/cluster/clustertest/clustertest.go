@@ -2,7 +2,7 @@
 //
 // # Usage
 //
-//	func TestAnEvictedPodMoves(t *testing.T) {
+//	func TestEvictedPodMoves(t *testing.T) {
 //		c := clustertest.New(t, cluster.Options{})
 //		...
 //	}

@@ -151,7 +151,7 @@ func TestNATSVariables(t *testing.T) {
 	}
 }
 
-// TestNATSCertificateNames reads it from the Secret that is printed for the names of the page.
+// TestNATSCertificateNames reads the certificate from the Secret that the command of the page prints.
 func TestNATSCertificateNames(t *testing.T) {
 	s := newStage(t)
 	r := renderedServers(t, s)
