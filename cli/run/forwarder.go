@@ -186,7 +186,7 @@ func newForwardFigures(r prometheus.Registerer) forwardFigures {
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}),
 		waiting: gauge("rehome_forward_waiting_events", "Events on its channels that were not delivered to the forwarder yet."),
-		open:    gauge("rehome_forward_open_events", "Delivered events that the forwarder posts, or will retry."),
+		open:    gauge("rehome_forward_open_events", "Delivered events that are being posted, or wait for a retry."),
 		lag:     gauge("rehome_forward_lag_seconds", "Age of the last event when the sink accepted it. 0 means that the sink has all events."),
 	}
 	for _, result := range []string{"delivered", "again", "refused"} {

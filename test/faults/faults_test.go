@@ -52,6 +52,8 @@ const (
 	leastIntents = 100
 	// enoughLimit is how much longer a run may take on a slow machine until it has them.
 	enoughLimit = 2 * time.Minute
+	// serverLines is the number of lines of each server of the bus that a failed run prints.
+	serverLines = 100
 	// quietLimit is the longest time until all moves have completed. It must cover a lease, the recovery of the control
 	// plane, delays after failures, and limits.
 	quietLimit = 5 * time.Minute
@@ -222,12 +224,18 @@ func (r *run) end() {
 	r.t.Log(r.output())
 }
 
-// output returns the output of the roles.
+// output returns the output of the roles, and the last lines of the servers of the bus.
 func (r *run) output() string {
 	var b strings.Builder
 	for _, role := range roles {
 		if p := r.process(role); p != nil {
 			fmt.Fprintf(&b, "the last %s:\n%s\n", role, p.Log)
+		}
+	}
+	for _, s := range r.servers {
+		if p := r.process(s.name); p != nil {
+			lines := strings.Split(p.Log.String(), "\n")
+			fmt.Fprintf(&b, "the last lines of %s:\n%s\n", s.name, strings.Join(lines[max(0, len(lines)-serverLines):], "\n"))
 		}
 	}
 	return b.String()
