@@ -54,17 +54,17 @@ func TestPolicyExplanation(t *testing.T) {
 }
 
 func TestMaintenanceExplanation(t *testing.T) {
-	const want = "When nodes are maintained,\n" +
-		"  - replacements come first only where they do otherwise\n" +
-		"  - pods stay that are protected by PodsWithPVC and SystemCriticalPods\n" +
-		"  - another program begins it by the condition NeedsReboot=True of a node\n" +
-		"  - another program begins it by the condition example.com/Healthy=False of a node\n" +
-		"  - another program begins it by the taint example.com/drain of a node\n" +
-		"  - another program begins it by the taint example.com/drain=:NoExecute of a node\n"
+	const want = "During the maintenance of a node:\n" +
+		"  - a replacement starts first only if it does so in other moves\n" +
+		"  - pods with the protection PodsWithPVC and SystemCriticalPods stay\n" +
+		"  - the condition NeedsReboot=True of a node starts a maintenance\n" +
+		"  - the condition example.com/Healthy=False of a node starts a maintenance\n" +
+		"  - the taint example.com/drain of a node starts a maintenance\n" +
+		"  - the taint example.com/drain=:NoExecute of a node starts a maintenance\n"
 	if got := words.Text(policy.ReadPolicy(t, policy.AllOfMaintenance)); !strings.Contains(got, want) {
 		t.Errorf("got\n%s\nwant in it\n%s", got, want)
 	}
-	if got := words.Text(policy.ReadPolicy(t, "")); strings.Contains(got, "maintained") {
+	if got := words.Text(policy.ReadPolicy(t, "")); strings.Contains(got, "maintenance") {
 		t.Errorf("got\n%s\nwant nothing about maintenances in it", got)
 	}
 }
@@ -74,10 +74,10 @@ func TestSenderExplanation(t *testing.T) {
 	some := policy.ReadPolicy(t, "requests:\n  senders:\n    - name: a\n      nodes: true\n      override: [\"*\"]\n"+
 		"    - name: b\n      actions: [deschedule, cancel]\n      namespaces: [shop]\n")
 	for text, want := range map[string]string{
-		words.Text(nobody): "No sender may request moves.\n",
-		words.Text(some): "Asked for at most 500 pods at once, moves pods for\n" +
-			"  - a, whole nodes too, overriding every rule, 10 requests a minute and 20 open at once\n" +
-			"  - b, only to deschedule and cancel, of the namespaces shop, 10 requests a minute and 20 open at once\n",
+		words.Text(nobody): "Accepts no requests.\n",
+		words.Text(some): "Accepts requests for at most 500 pods from these senders:\n" +
+			"  - a: 10 requests per minute, 20 open at the same time; also for whole nodes; may override every rule\n" +
+			"  - b: 10 requests per minute, 20 open at the same time; only to deschedule and cancel; only in the namespaces shop\n",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("got\n%s\nwant in it\n%s", text, want)

@@ -39,6 +39,8 @@ func Text(p policy.Policy) string {
 		"off":            off,
 		"list":           func(words []string) string { return strict.Series(words, "and") },
 		"and_":           and,
+		"short":          short,
+		"inFlight":       func(l policy.Limits) bool { return l.InFlight != (policy.InFlight{}) },
 		"zero":           func(n *int64) bool { return *n == 0 },
 		"needsFacts":     func(e policy.Evictor) bool { return e.Needs() != policy.Needs{} },
 	}).Parse(sentences))
@@ -51,9 +53,21 @@ func Text(p policy.Policy) string {
 
 func perSecond(rate float64) string {
 	if rate >= 1 {
-		return fmt.Sprintf("%g pods a second", rate)
+		return fmt.Sprintf("%g pods per second", rate)
 	}
-	return fmt.Sprintf("one pod in %v", time.Duration(float64(time.Second)/rate).Round(time.Millisecond))
+	return "one pod in " + short(time.Duration(float64(time.Second)/rate).Round(time.Millisecond))
+}
+
+// short returns a duration without zero seconds and minutes, such as 10m instead of 10m0s.
+func short(duration any) string {
+	text := fmt.Sprint(duration)
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
 }
 
 // clusterBreaker has the conditions of the circuit breaker of the cluster that no policy sets.
@@ -72,7 +86,7 @@ type bound struct {
 
 // bounds returns the limits over a window of time and in flight.
 func bounds(l policy.Limits) (all []bound) {
-	within, atOnce := fmt.Sprintf("in any %v", l.Over()), "at a time, each until its replacement is ready"
+	within, atOnce := "within " + short(l.Over()), "at the same time"
 	for _, b := range []struct {
 		most     *uint
 		of, when string
@@ -127,19 +141,19 @@ func changed(s policy.Enabled) ([]string, error) {
 func change(kind schemas.DeltaKind) string {
 	text, known := map[schemas.DeltaKind]string{
 		schemas.NodeAdded:         "a node joins",
-		schemas.NodeRemoved:       "a node is gone",
-		schemas.NodeReady:         "a node becomes ready, or stops being so",
-		schemas.NodeLabels:        "labels of a node change",
-		schemas.NodeTaints:        "taints of a node change",
+		schemas.NodeRemoved:       "a node is deleted",
+		schemas.NodeReady:         "a node becomes ready or not ready",
+		schemas.NodeLabels:        "the labels of a node change",
+		schemas.NodeTaints:        "the taints of a node change",
 		schemas.NodeUnschedulable: "a node is cordoned or uncordoned",
 		schemas.NodeAllocatable:   "the allocatable resources of a node change",
 		schemas.NodeLoad:          "the measured load of a node crosses a threshold",
-		schemas.PodScheduled:      "a pod gets its node",
-		schemas.PodDeleted:        "a pod is gone",
-		schemas.PodLabels:         "labels of a pod change",
-		schemas.PodRestarted:      "a container of a pod is restarted",
+		schemas.PodScheduled:      "a pod is scheduled",
+		schemas.PodDeleted:        "a pod is deleted",
+		schemas.PodLabels:         "the labels of a pod change",
+		schemas.PodRestarted:      "a container of a pod restarts",
 		schemas.PodFailed:         "a pod fails",
-		schemas.PodStatus:         "the phase or a condition of a pod, or the state of one of its containers changes",
+		schemas.PodStatus:         "the phase, a condition, or the state of a container of a pod changes",
 	}[kind]
 	if !known {
 		object, aspect, _ := strings.Cut(string(kind), ".")
@@ -173,7 +187,7 @@ func off(e policy.Evictor) []string {
 	return names
 }
 
-// and joins words as in "a and b and c". It spells out the rule that stands for every rule.
+// and joins words, as in "a and b and c". It replaces the rule that stands for every rule with "every rule".
 func and(words any) string {
 	text := strings.Trim(fmt.Sprint(words), "[]")
 	return strings.ReplaceAll(strings.ReplaceAll(text, " ", " and "), policy.AnyRule, "every rule")

@@ -101,8 +101,8 @@ func TestLimitsPageCommands(t *testing.T) {
 		}
 	}
 	if want := []string{
-		"Moves at most 2 pods out of one namespace in any 10m0s; others wait.",
-		"Moves at most 2 pods out of one namespace at a time, each until its replacement is ready; others wait.",
+		"Moves at most 2 pods out of one namespace within 10m.",
+		"Moves at most 2 pods out of one namespace at the same time.",
 	}; !slices.Equal(limits, want) {
 		t.Errorf("limits of the policy: got %q, want %q", limits, want)
 	}
