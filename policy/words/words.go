@@ -86,7 +86,7 @@ type bound struct {
 
 // bounds returns the limits over a window of time and in flight.
 func bounds(l policy.Limits) (all []bound) {
-	within, atOnce := "within " + short(l.Over()), "at the same time"
+	within, atOnce := "within "+short(l.Over()), "at the same time"
 	for _, b := range []struct {
 		most     *uint
 		of, when string
