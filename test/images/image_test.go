@@ -6,7 +6,6 @@ import (
 	"compress/gzip"
 	"crypto/sha256"
 	"crypto/x509"
-	"debug/buildinfo"
 	"debug/elf"
 	"encoding/hex"
 	"encoding/json"
@@ -255,52 +254,6 @@ func TestTarFileImage(t *testing.T) {
 			t.Errorf("make does not say the digest for %s:\n%s", platform, said)
 		}
 	}
-}
-
-func TestSBOMModules(t *testing.T) {
-	dir, _ := built(t)
-	for _, platform := range []string{"linux-amd64", "linux-arm64"} {
-		text, err := os.ReadFile(filepath.Join(dir, "rehome-"+version+"-"+platform+".spdx.json"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		d := decode[struct {
-			SPDXVersion  string
-			CreationInfo struct{ Created string }
-			Packages     []struct{ SPDXID, Name, VersionInfo string }
-		}](t, text)
-		info, err := buildinfo.ReadFile(filepath.Join(dir, "bin", platform, "rehome"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		want := []string{
-			"ghcr.io/rehome-dev/rehome " + version, "github.com/rehome-dev/rehome/cmd/rehome " + version,
-			"stdlib " + strings.TrimPrefix(info.GoVersion, "go"),
-		}
-		for _, m := range info.Deps {
-			want = append(want, m.Path+" "+m.Version)
-		}
-		want = append(want, "golang.org/x/crypto/x509roots/fallback "+rootsVersion(t))
-		var got []string
-		for _, p := range d.Packages {
-			got = append(got, p.Name+" "+p.VersionInfo)
-		}
-		if !slices.Equal(got, want) || d.SPDXVersion != "SPDX-2.3" || d.CreationInfo.Created != "2023-11-14T22:13:20Z" {
-			t.Errorf("%s, %s\ngot  %q\nwant %q", d.SPDXVersion, d.CreationInfo.Created, got, want)
-		}
-	}
-}
-
-// rootsVersion returns the pinned version of the certificate authorities.
-func rootsVersion(t *testing.T) string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(repository(t), "test/tools/images/go.mod"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, after, _ := strings.Cut(string(text), "golang.org/x/crypto/x509roots/fallback ")
-	found, _, _ := strings.Cut(after, "\n")
-	return found
 }
 
 func TestImageBase(t *testing.T) {

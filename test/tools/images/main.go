@@ -3,8 +3,8 @@
 //
 //	images -name NAME -version VERSION -revision COMMIT -created SECONDS -binary 'bin/{platform}/rehome=/rehome' -out DIR
 //
-// It writes to DIR: layout, an OCI image layout with the index; NAME-VERSION-PLATFORM.tar for `docker load`; and
-// NAME-VERSION-PLATFORM.spdx.json, the SBOM. NAME in file names is the last part of the name.
+// It writes to DIR: layout, an OCI image layout with the index, and NAME-VERSION-PLATFORM.tar for `docker load`. NAME in file
+// names is the last part of the name. With -push, it also pushes the index to the registry in the name.
 package main
 
 import (
@@ -27,6 +27,7 @@ type request struct {
 	environment                            []string
 	labels                                 []string
 	out                                    string
+	push                                   bool
 }
 
 // file goes from the machine into the image; {platform} in its source stands for such as linux-amd64.
@@ -74,6 +75,7 @@ func read(arguments []string) (request, error) {
 	f.Var((*list)(&r.environment), "env", "NAME=VALUE; repeatable")
 	f.Var((*list)(&r.labels), "label", "NAME=VALUE; repeatable")
 	f.StringVar(&r.out, "out", "", "directory to write to")
+	f.BoolVar(&r.push, "push", false, "push to the registry, with the credentials of Docker")
 	if err := f.Parse(arguments); err != nil {
 		return r, err
 	}

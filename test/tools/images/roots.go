@@ -9,11 +9,8 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// rootsModule is where the certificate authorities come from, whose version go.mod pins.
-const rootsModule = "golang.org/x/crypto/x509roots/fallback"
-
-// roots returns the certificate authorities that Mozilla trusts, as a file in PEM. Those that are trusted only under
-// conditions which such a file cannot express are left out.
+// roots returns the certificate authorities that Mozilla trusts, as a file in PEM. It omits authorities that Mozilla trusts
+// only under conditions, because the file cannot express them.
 func roots() []byte {
 	var b bytes.Buffer
 	for r := range bundle.Roots() {

@@ -6,11 +6,13 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
@@ -34,7 +36,11 @@ func (r request) write(w io.Writer) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", text, err)
 		}
-		digest, err := r.writeOne(image, tag, *platform)
+		file := fmt.Sprintf("%s-%s-%s.tar", shortName(r.name), r.version, dashed(*platform))
+		if err := tarball.WriteToFile(filepath.Join(r.out, file), tag, image); err != nil {
+			return fmt.Errorf("%s: %w", text, err)
+		}
+		digest, err := image.Digest()
 		if err != nil {
 			return fmt.Errorf("%s: %w", text, err)
 		}
@@ -45,25 +51,13 @@ func (r request) write(w io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if r.push {
+		if err := remote.WriteIndex(tag, index, remote.WithAuthFromKeychain(authn.DefaultKeychain)); err != nil {
+			return fmt.Errorf("push: %w", err)
+		}
+	}
 	fmt.Fprintf(w, "%s index %s\n", tag, digest)
 	return nil
-}
-
-// writeOne writes the tar file and the list of contents of one platform.
-func (r request) writeOne(image v1.Image, tag name.Tag, platform v1.Platform) (v1.Hash, error) {
-	digest, err := image.Digest()
-	if err != nil {
-		return digest, err
-	}
-	stem := filepath.Join(r.out, fmt.Sprintf("%s-%s-%s", shortName(r.name), r.version, dashed(platform)))
-	if err := tarball.WriteToFile(stem+".tar", tag, image); err != nil {
-		return digest, err
-	}
-	contents, err := r.contents(digest, platform)
-	if err != nil {
-		return digest, err
-	}
-	return digest, os.WriteFile(stem+".spdx.json", contents, 0o644)
 }
 
 // writeLayout writes the index with all it refers to, under the name that tools look for.
