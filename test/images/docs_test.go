@@ -37,7 +37,6 @@ func commands(t *testing.T, title string) (lines []string) {
 
 // elsewhere are the commands that need what is not here, and why; they are held against what stands in their place.
 var elsewhere = map[string]string{
-	"kubectl krew install --manifest .build/archives/rehome.yaml --archive .build/archives/rehome-v0.1.0-linux-amd64.tar.gz": "krew is no Go module; test/archives holds the manifest against its rules",
 	"rehome ready http://127.0.0.1:8642/readyz": "it needs a process; docker-compose.yaml runs it, and cli tests it",
 }
 
