@@ -67,7 +67,7 @@ REGISTRY := ghcr.io/rehome-dev
 release: release-tools $(HELM) $(PACK) ## Release VERSION to REGISTRY and GitHub; with SNAPSHOT=1 to REGISTRY only.
 	PATH="$(abspath .build/tools):$$PATH" SNAPSHOT=$(SNAPSHOT) hack/release.sh $(if $(SNAPSHOT),v0.1.0-snapshot.g$(shell git rev-parse --short HEAD),$(VERSION)) $(REGISTRY)
 
-# Go verifies these versions with its checksum database. The first build takes a quarter of an hour on two cores.
+# Go verifies these versions with its checksum database. Their first build takes long: they have a thousand dependencies.
 goreleaser = github.com/goreleaser/goreleaser/v2@v2.15.1
 cosign     = github.com/sigstore/cosign/v3/cmd/cosign@v3.1.3
 syft       = github.com/anchore/syft/cmd/syft@v1.57.1

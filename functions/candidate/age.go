@@ -1,12 +1,12 @@
 package candidate
 
 import (
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/policy/strict"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -49,13 +49,4 @@ func After(from time.Time, seconds uint) (at time.Time, ever bool) {
 func Age(pod *corev1.Pod, now time.Time) string { return Text(now.Sub(pod.CreationTimestamp.Time)) }
 
 // Text writes a duration in whole seconds for people: 142h, 1h30m, 5m2s, 0s.
-func Text(d time.Duration) string {
-	text := d.Truncate(time.Second).String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
-}
+func Text(d time.Duration) string { return strict.Short(d.Truncate(time.Second)) }

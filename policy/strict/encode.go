@@ -119,3 +119,15 @@ func unfold(n *yaml.Node) {
 		n.Style = yaml.FlowStyle
 	}
 }
+
+// Short returns a duration without zero seconds and minutes: 142h, 1h30m, 5m2s, 0s.
+func Short(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}

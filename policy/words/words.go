@@ -39,7 +39,7 @@ func Text(p policy.Policy) string {
 		"off":            off,
 		"list":           func(words []string) string { return strict.Series(words, "and") },
 		"and_":           and,
-		"short":          short,
+		"short":          strict.Short,
 		"inFlight":       func(l policy.Limits) bool { return l.InFlight != (policy.InFlight{}) },
 		"zero":           func(n *int64) bool { return *n == 0 },
 		"needsFacts":     func(e policy.Evictor) bool { return e.Needs() != policy.Needs{} },
@@ -55,19 +55,7 @@ func perSecond(rate float64) string {
 	if rate >= 1 {
 		return fmt.Sprintf("%g pods per second", rate)
 	}
-	return "one pod in " + short(time.Duration(float64(time.Second)/rate).Round(time.Millisecond))
-}
-
-// short returns a duration without zero seconds and minutes, such as 10m instead of 10m0s.
-func short(duration any) string {
-	text := fmt.Sprint(duration)
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
+	return "one pod in " + strict.Short(time.Duration(float64(time.Second)/rate).Round(time.Millisecond))
 }
 
 // clusterBreaker has the conditions of the circuit breaker of the cluster that no policy sets.
@@ -86,7 +74,7 @@ type bound struct {
 
 // bounds returns the limits over a window of time and in flight.
 func bounds(l policy.Limits) (all []bound) {
-	within, atOnce := "within "+short(l.Over()), "at the same time"
+	within, atOnce := "within "+strict.Short(l.Over()), "at the same time"
 	for _, b := range []struct {
 		most     *uint
 		of, when string

@@ -171,7 +171,7 @@ func (s *snapshot) testSignatures(t *testing.T) {
 	}
 }
 
-// attested verifies an attestation of what the registry has, and returns its predicate.
+// attested verifies an attestation in the registry, and returns its predicate.
 func (s *snapshot) attested(t *testing.T, kind, reference string) []byte {
 	t.Helper()
 	out := s.run(t, "cosign", "verify-attestation", "--insecure-ignore-tlog", "--key", filepath.Join(s.root, ".build/release-key.pub"),
@@ -287,7 +287,7 @@ func (s *snapshot) manifest(t *testing.T, reference string) (text []byte, digest
 	return text, answer.Header.Get("Docker-Content-Digest")
 }
 
-// testHelm installs both charts from the registry. The nodes are simulated and pull no image, so the registry is asked for it.
+// testHelm installs both charts from the registry. The simulated nodes pull no image, so the test asks the registry for it.
 func (s *snapshot) testHelm(t *testing.T) {
 	c := clustertest.New(t, cluster.Options{})
 	if _, err := c.AddNodes(t.Context(), 2); err != nil {

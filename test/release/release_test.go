@@ -3,11 +3,8 @@
 package release
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/rehome-dev/rehome/test/cluster/binaries"
+	"github.com/rehome-dev/rehome/test/program"
 )
 
 // snapshot is a release in a registry of this test.
@@ -44,14 +42,11 @@ func newSnapshot(t *testing.T) *snapshot {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	addresses, err := program.FreeAddresses(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &snapshot{root: root, registry: listener.Addr().String()}
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	s := &snapshot{root: root, registry: addresses[0]}
 	for _, old := range []string{"registry", "release-key.key", "release-key.pub"} {
 		if err := os.RemoveAll(filepath.Join(root, ".build", old)); err != nil {
 			t.Fatal(err)
@@ -73,8 +68,8 @@ func newSnapshot(t *testing.T) *snapshot {
 	return s
 }
 
-// page runs the commands of a section of docs/releasing.md, and returns what they print. What they leave running ends with the test.
-func (s *snapshot) page(t *testing.T, title string) string {
+// page runs the commands of a section of docs/releasing.md. Processes that they leave running end with the test.
+func (s *snapshot) page(t *testing.T, title string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(s.root, "docs/releasing.md"))
 	if err != nil {
@@ -86,17 +81,15 @@ func (s *snapshot) page(t *testing.T, title string) string {
 	}
 	c := s.command(t, "bash", "-ec", strings.ReplaceAll(string(m[1]), "127.0.0.1:5000", s.registry))
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	var out, problems bytes.Buffer
-	c.Stdout, c.Stderr = &out, io.MultiWriter(&problems, t.Output())
+	c.Stdout, c.Stderr = t.Output(), t.Output()
 	err = c.Start()
 	if err == nil {
 		t.Cleanup(func() { _ = syscall.Kill(-c.Process.Pid, syscall.SIGTERM) })
 		err = c.Wait()
 	}
 	if err != nil {
-		t.Fatalf("the commands under %s: %v\n%s\n%s", title, err, &out, &problems)
+		t.Fatalf("the commands under %s: %v", title, err)
 	}
-	return out.String()
 }
 
 // run runs a program that must succeed, and returns what it prints to its output.
