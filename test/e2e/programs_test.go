@@ -150,17 +150,19 @@ func TestDocumentedPrograms(t *testing.T) {
 		if code := asker.exit(); code != 0 {
 			t.Errorf("it ended with %d", code)
 		}
+		why := " asked for by http for system:serviceaccount:" + s.namespace + ":asker: it hangs"
 		var outcomes []string
 		for _, h := range asker.heard() {
+			outcome := h.What + " " + h.State + h.Outcome + " " + h.Why
 			switch {
 			case h.What == "receipt" && (h.State == "accepted" || h.State == "finished"): // the pod may be gone before the program reads it
 				outcomes = append(outcomes, "receipt")
+			case outcome == "verdict evicted"+why: // forwarded events have no order, and the program may end before this one comes
 			case h.What == "receipt", h.Pod == s.namespace+"/"+name:
-				outcomes = append(outcomes, h.What+" "+h.State+h.Outcome+" "+h.Why)
+				outcomes = append(outcomes, outcome)
 			}
 		}
-		why := " asked for by http for system:serviceaccount:" + s.namespace + ":asker: it hangs"
-		if want := []string{"receipt", "verdict evicted" + why, "verdict settled" + why}; !reflect.DeepEqual(outcomes, want) {
+		if want := []string{"receipt", "verdict settled" + why}; !reflect.DeepEqual(outcomes, want) {
 			t.Errorf("it heard %q, want %q", outcomes, want)
 		}
 	}
