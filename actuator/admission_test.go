@@ -10,6 +10,7 @@ import (
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // free returns the admission of a ready pod, one of four of Deployment web/api. Two other pods of the Deployment are
@@ -135,8 +136,8 @@ func TestFirstMatchingRule(t *testing.T) {
 				change(&x)
 			}
 			got, holds := blocked(x)
-			check(t, "hold", got, c.want)
-			check(t, "holds", holds, c.want.by != blocker{})
+			expect.Equal(t, "hold", got, c.want)
+			expect.Equal(t, "holds", holds, c.want.by != blocker{})
 		})
 	}
 }

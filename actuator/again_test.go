@@ -11,6 +11,7 @@ import (
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // gates evict each pod once, and report it gone when called again.
@@ -35,7 +36,7 @@ func TestMovingPodListedAgain(t *testing.T) {
 		time.Sleep(time.Second)
 		b.put("C", 1, "2") // there is room for it beside the first
 		time.Sleep(time.Second)
-		check(t, "verdicts", b.bus.heard(t, b.start), []heard{
+		expect.Equal(t, "verdicts", b.bus.heard(t, b.start), []heard{
 			{"A-1.1", schemas.ReasonEvictionAccepted, 0},
 			{"B-1.1", schemas.ReasonMoving, time.Second},
 			{"C-1.2", schemas.ReasonEvictionAccepted, 2 * time.Second},
@@ -49,8 +50,8 @@ func TestMovingPodListedAgain(t *testing.T) {
 		for _, r := range records {
 			remembered[r.Intent.ID] = !r.Moved.IsZero()
 		}
-		check(t, "unreadable entries", bad, nil)
-		check(t, "moves in the ledger", remembered, map[string]bool{"A-1.1": true, "C-1.2": true})
+		expect.Equal(t, "unreadable entries", bad, nil)
+		expect.Equal(t, "moves in the ledger", remembered, map[string]bool{"A-1.1": true, "C-1.2": true})
 	})
 }
 
@@ -84,7 +85,7 @@ func TestCountedMoveListedAgain(t *testing.T) {
 			b.putOn("worker-2", "B", 1, "1") // as if another node had room
 		})
 		term(func() { b.put("C", 1, "2") })
-		check(t, "verdicts", b.bus.heard(t, b.start), []heard{
+		expect.Equal(t, "verdicts", b.bus.heard(t, b.start), []heard{
 			{"A-1.1", schemas.ReasonEvictionAccepted, 0},
 			{"A-1.1", schemas.ReasonNotReplaced, 0},
 			{"B-1.1", schemas.ReasonPodGone, 10 * time.Second},

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // onKey changes the scope of an answer.
@@ -214,7 +215,7 @@ func TestForgedAnswerDeadLetter(t *testing.T) {
 				b.bus.put(f.forged(t, b.start))
 				b.put("B", 1, "2")
 				synctest.Wait()
-				check(t, "verdicts", b.bus.heard(t, b.start), []heard{{"B-1.2", schemas.ReasonEvictionAccepted, 0}})
+				expect.Equal(t, "verdicts", b.bus.heard(t, b.start), []heard{{"B-1.2", schemas.ReasonEvictionAccepted, 0}})
 				if len(b.bus.dead) != 1 || !errors.Is(b.bus.dead[0], schemas.ErrInvalid) {
 					t.Errorf("dead letters %v, want one that wraps ErrInvalid", b.bus.dead)
 				}

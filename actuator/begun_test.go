@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // slowPuts is a ledger that needs 10 ms for each write, one after the other.
@@ -81,9 +82,9 @@ func TestBegunMoves(t *testing.T) {
 			if calls != 20 || writes > 2 {
 				t.Errorf("%d calls after %d writes and %v, want 20 after at most 2", calls, writes, last.Sub(b.start))
 			}
-			check(t, "verdicts", len(l.heard(t, b.start)), 20)
+			expect.Equal(t, "verdicts", len(l.heard(t, b.start)), 20)
 			_, left := l.ledger[keyBegun]
-			check(t, "the key begun is left", left, false)
+			expect.Equal(t, "the key begun is left", left, false)
 		})
 	})
 	t.Run("a_new_leader_finds_what_became_of_each", func(t *testing.T) {
@@ -112,11 +113,11 @@ func TestBegunMoves(t *testing.T) {
 			start := time.Now()
 			end := leads(t, a, saves(func(Intent) {}))
 			time.Sleep(5 * time.Second)
-			check(t, "verdicts", m.heard(t, start), []heard{
+			expect.Equal(t, "verdicts", m.heard(t, start), []heard{
 				{"A-1.1", schemas.ReasonEvictionAccepted, 0}, {"A-1.1", schemas.ReasonNotReplaced, 0}, {"A-1.3", schemas.ReasonNotReplaced, 0},
 			})
-			check(t, "ledger", m.keys(), []string{"move.1", "move.3"})
-			check(t, "readiness", fmt.Sprint(a.Ready()), `ledger record move.4 of begun is set aside: it is about the pod with UID ""`)
+			expect.Equal(t, "ledger", m.keys(), []string{"move.1", "move.3"})
+			expect.Equal(t, "readiness", fmt.Sprint(a.Ready()), `ledger record move.4 of begun is set aside: it is about the pod with UID ""`)
 			end()
 		})
 	})
@@ -133,8 +134,8 @@ func TestBegunMoves(t *testing.T) {
 			end := leads(t, a, refused)
 			b.put("A", 1, "1")
 			time.Sleep(5 * time.Second)
-			check(t, "ledger", l.keys(), []string(nil))
-			check(t, "verdicts after the delete", l.heard(t, b.start), []heard{{"A-1.1", schemas.ReasonDisruptionBudget, 2 * time.Second}})
+			expect.Equal(t, "ledger", l.keys(), []string(nil))
+			expect.Equal(t, "verdicts after the delete", l.heard(t, b.start), []heard{{"A-1.1", schemas.ReasonDisruptionBudget, 2 * time.Second}})
 			end()
 		})
 	})

@@ -13,6 +13,7 @@ import (
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // pendingView is a view of one Deployment whose replacements become ready when a test sets them ready.
@@ -91,12 +92,12 @@ func TestClusterBreaker(t *testing.T) {
 			begin(b, v)
 			time.Sleep(2 * time.Minute)
 			synctest.Wait()
-			check(t, "open", len(openConditions(b)), 1)
+			expect.Equal(t, "open", len(openConditions(b)), 1)
 			v.set(func(p []cluster.Pod) []cluster.Pod { p[2].Ready = true; return p })
 			b.Changed(cluster.Change{Workload: api.UID})
 			time.Sleep(2 * time.Second)
 			synctest.Wait()
-			check(t, "open when it is ready", len(openConditions(b)), 0)
+			expect.Equal(t, "open when it is ready", len(openConditions(b)), 0)
 		})
 	})
 	t.Run("stays_open_while_replacements_are_pending", func(t *testing.T) {
@@ -105,13 +106,13 @@ func TestClusterBreaker(t *testing.T) {
 			begin(b, v)
 			time.Sleep(20 * time.Minute)
 			synctest.Wait()
-			check(t, "moves in flight", len(b.session.Load().moves.all), 0)
+			expect.Equal(t, "moves in flight", len(b.session.Load().moves.all), 0)
 			synctest.Wait()
-			check(t, "open", len(openConditions(b)), 1)
+			expect.Equal(t, "open", len(openConditions(b)), 1)
 			v.set(func(p []cluster.Pod) []cluster.Pod { p[2].Ready = true; return p })
 			time.Sleep(10 * time.Second)
 			synctest.Wait()
-			check(t, "open when it is ready", len(openConditions(b)), 0)
+			expect.Equal(t, "open when it is ready", len(openConditions(b)), 0)
 		})
 	})
 	t.Run("stays_open_for_the_next_leader", func(t *testing.T) {
@@ -122,7 +123,7 @@ func TestClusterBreaker(t *testing.T) {
 			v := &pendingView{pods: []cluster.Pod{pod("new", false)}}
 			m := remembering(t, map[string]any{r.key(): r})
 			a, stop := leading(t, m, stuck, v)
-			check(t, "open", len(openConditions(&bench{Actuator: a})), 1)
+			expect.Equal(t, "open", len(openConditions(&bench{Actuator: a})), 1)
 			stop()
 		})
 	})
@@ -155,7 +156,7 @@ func TestClusterBreaker(t *testing.T) {
 					deferred[h.Reason]++
 				}
 			}
-			check(t, "pods of the other namespace that were moved", moved, 40)
+			expect.Equal(t, "pods of the other namespace that were moved", moved, 40)
 			if deferred[schemas.ReasonStormFailures] == 0 {
 				t.Errorf("got %v, want pods of the namespace itself to wait", deferred)
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // threeForOneSlot returns an actuator of a cluster with three pods on worker-1, which is cordoned, and capacity for one
@@ -90,23 +91,23 @@ func TestNodeFitGate(t *testing.T) {
 	one := []schemas.ReasonCode{"", schemas.ReasonNodeFit, schemas.ReasonNodeFit}
 	t.Run("three_pods_for_one_slot", func(t *testing.T) {
 		a, cache, pods := threeForOneSlot(t, policy.EvictorArgs{NodeFit: true})
-		check(t, "outcomes", outcomes(a, pods), one)
+		expect.Equal(t, "outcomes", outcomes(a, pods), one)
 		r, _ := ask(a, pods[1])
-		check(t, "rejection", r, Rejection{
+		expect.Equal(t, "rejection", r, Rejection{
 			Outcome: schemas.Deferred, Reason: schemas.ReasonNodeFit,
 			Message:  "NodeFit: does not fit on the only other node: resource, while capacity is reserved for the replacements of web/api-0",
 			Blockers: []schemas.ObjectRef{{Kind: "Pod", Namespace: "web", Name: "api-0", UID: "uid-0"}},
 		})
 		cache.Release("uid-0")
-		check(t, "outcomes after the first move has ended", outcomes(a, pods[1:]), one[:2])
+		expect.Equal(t, "outcomes after the first move has ended", outcomes(a, pods[1:]), one[:2])
 	})
 	t.Run("a_strategy_needs_it_without_nodeFit", func(t *testing.T) {
 		a, _, pods := threeForOneSlot(t, policy.EvictorArgs{}, policy.FactFit)
-		check(t, "outcomes", outcomes(a, pods), one)
+		expect.Equal(t, "outcomes", outcomes(a, pods), one)
 	})
 	t.Run("nothing_asks_for_it", func(t *testing.T) {
 		a, _, pods := threeForOneSlot(t, policy.EvictorArgs{})
-		check(t, "outcomes", outcomes(a, pods), []schemas.ReasonCode{"", "", ""})
+		expect.Equal(t, "outcomes", outcomes(a, pods), []schemas.ReasonCode{"", "", ""})
 	})
 	t.Run("pods_that_cannot_be_judged", func(t *testing.T) {
 		for _, c := range []struct {
@@ -116,7 +117,7 @@ func TestNodeFitGate(t *testing.T) {
 			a, _, pods := threeForOneSlot(t, c.args, policy.FactFit)
 			pods[0].Spec.SchedulerName = "other"
 			r, _ := ask(a, pods[0])
-			check(t, "outcome", r.Reason, c.want)
+			expect.Equal(t, "outcome", r.Reason, c.want)
 		}
 	})
 	t.Run("a_request_overrides_it", func(t *testing.T) {
@@ -126,7 +127,7 @@ func TestNodeFitGate(t *testing.T) {
 		for _, p := range pods {
 			i.Pod = schemas.PodRef{Namespace: p.Namespace, Name: p.Name, UID: p.UID}
 			r, _ := a.judge(i, p, noon)
-			check(t, "outcome", r.Reason, schemas.ReasonCode(""))
+			expect.Equal(t, "outcome", r.Reason, schemas.ReasonCode(""))
 		}
 	})
 }
@@ -178,7 +179,7 @@ func TestInVain(t *testing.T) {
 			if c.want != "" {
 				want = Rejection{Outcome: schemas.Deferred, Reason: schemas.ReasonInVain, Message: c.want}
 			}
-			check(t, "rejection", got, want)
+			expect.Equal(t, "rejection", got, want)
 		})
 	}
 }

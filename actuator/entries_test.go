@@ -3,7 +3,6 @@ package actuator
 import (
 	"fmt"
 	"math/rand/v2"
-	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // answerTo returns the answer of strategy to evaluation sequence of node worker-1, which lists the given UIDs, and its
@@ -65,13 +65,6 @@ func turns(t *lined, n int) []string {
 	return out
 }
 
-func check[T any](t *testing.T, what string, got, want T) {
-	t.Helper()
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("%s\n got %+v\nwant %+v", what, got, want)
-	}
-}
-
 func take(t *lined, strategy string, sequence uint64, uids ...types.UID) changes {
 	a, e := answerTo(strategy, sequence, uids...)
 	return t.accept(a, e, noon)
@@ -81,7 +74,7 @@ func TestIntentArrivalOrder(t *testing.T) {
 	x := newLined()
 	take(x, "A", 1, "3", "1")
 	take(x, "B", 2, "2", "1", "0")
-	check(t, "turns", turns(x, 9), []string{"A-1.3", "A-1.1", "B-2.2", "B-2.0"})
+	expect.Equal(t, "turns", turns(x, 9), []string{"A-1.3", "A-1.1", "B-2.2", "B-2.0"})
 }
 
 func TestNewerAnswerWithdrawsUnlistedPods(t *testing.T) {
@@ -89,11 +82,11 @@ func TestNewerAnswerWithdrawsUnlistedPods(t *testing.T) {
 	take(x, "A", 1, "1", "2", "3")
 	got := take(x, "A", 2, "2", "4")
 	const message = "evaluation 2 of node/worker-1 does not list the pod"
-	check(t, "verdicts", tell(got), []told{
+	expect.Equal(t, "verdicts", tell(got), []told{
 		{"A-1.1", schemas.Withdrawn, schemas.ReasonSuperseded, message},
 		{"A-1.3", schemas.Withdrawn, schemas.ReasonSuperseded, message},
 	})
-	check(t, "turns", turns(x, 9), []string{"A-1.2", "A-2.4"})
+	expect.Equal(t, "turns", turns(x, 9), []string{"A-1.2", "A-2.4"})
 }
 
 func TestRenewedIntentKeepsID(t *testing.T) {
@@ -102,14 +95,14 @@ func TestRenewedIntentKeepsID(t *testing.T) {
 	take(x, "B", 1, "2")
 	a, e := answerTo("A", 2, "3", "1")
 	a.Intents[1].Expires = noon.Add(12 * time.Minute)
-	check(t, "changes", x.accept(a, e, noon), changes{})
+	expect.Equal(t, "changes", x.accept(a, e, noon), changes{})
 
 	old, oldEvent := answerTo("A", 1, "1")
 	oldEvent.ID = x.front("1").intent.Message.ID // IDs are random
 	want := Intent{Profile: "default", Strategy: "A", Scope: old.Scope, Intent: old.Intents[0], Message: x.front("1").intent.Message}
 	want.Intent.Reason, want.Intent.Expires = "evaluation 2", noon.Add(12*time.Minute)
-	check(t, "the open intent", x.next().intent, want)
-	check(t, "turns", turns(x, 9), []string{"B-1.2", "A-2.3"})
+	expect.Equal(t, "the open intent", x.next().intent, want)
+	expect.Equal(t, "turns", turns(x, 9), []string{"B-1.2", "A-2.3"})
 }
 
 func TestOlderScopeAnswer(t *testing.T) {
@@ -118,10 +111,10 @@ func TestOlderScopeAnswer(t *testing.T) {
 	a, late := answerTo("A", 1, "2", "1")
 	got := x.accept(a, late, noon)
 	late.Data = nil
-	check(t, "verdicts on its intents", tell(got), nil)
-	check(t, "dropped", got.drop, []schemas.Event{late})
-	check(t, "changes, when it comes again", x.accept(a, late, noon), changes{drop: []schemas.Event{late}})
-	check(t, "turns", turns(x, 9), []string{"A-2.1"})
+	expect.Equal(t, "verdicts on its intents", tell(got), nil)
+	expect.Equal(t, "dropped", got.drop, []schemas.Event{late})
+	expect.Equal(t, "changes, when it comes again", x.accept(a, late, noon), changes{drop: []schemas.Event{late}})
+	expect.Equal(t, "turns", turns(x, 9), []string{"A-2.1"})
 }
 
 func TestLateAnswer(t *testing.T) {
@@ -130,12 +123,12 @@ func TestLateAnswer(t *testing.T) {
 	a, late := answerTo("A", 1, "2")
 	got := x.accept(a, late, noon.Add(remember-1))
 	late.Data = nil
-	check(t, "verdicts on its intents", tell(got), nil)
-	check(t, "dropped", got.drop, []schemas.Event{late})
-	check(t, "turns", turns(x, 9), nil)
+	expect.Equal(t, "verdicts on its intents", tell(got), nil)
+	expect.Equal(t, "dropped", got.drop, []schemas.Event{late})
+	expect.Equal(t, "turns", turns(x, 9), nil)
 
 	x.accept(a, late, noon.Add(remember))
-	check(t, "turns when the newer one is forgotten", turns(x, 9), []string{"A-1.2"})
+	expect.Equal(t, "turns when the newer one is forgotten", turns(x, 9), []string{"A-1.2"})
 }
 
 func TestAnswerAcceptedTwice(t *testing.T) {
@@ -147,8 +140,8 @@ func TestAnswerAcceptedTwice(t *testing.T) {
 	if _, done := x.reported(c, noon); done {
 		t.Error("the answer is settled, with an intent waiting")
 	}
-	check(t, "changes", x.accept(a, e, noon), changes{})
-	check(t, "turns", turns(x, 9), []string{"A-1.2"})
+	expect.Equal(t, "changes", x.accept(a, e, noon), changes{})
+	expect.Equal(t, "turns", turns(x, 9), []string{"A-1.2"})
 }
 
 func TestRepeatedAnswerDropped(t *testing.T) {
@@ -160,10 +153,10 @@ func TestRepeatedAnswerDropped(t *testing.T) {
 	dropped, done := x.reported(c, noon)
 	again := x.accept(a, e, noon)
 	e.Data = nil
-	check(t, "dropped", dropped, e)
-	check(t, "done", done, true)
-	check(t, "changes", again, changes{drop: []schemas.Event{e}})
-	check(t, "turns", turns(x, 9), nil)
+	expect.Equal(t, "dropped", dropped, e)
+	expect.Equal(t, "done", done, true)
+	expect.Equal(t, "changes", again, changes{drop: []schemas.Event{e}})
+	expect.Equal(t, "turns", turns(x, 9), nil)
 }
 
 func TestAnswerStoredTwice(t *testing.T) {
@@ -176,7 +169,7 @@ func TestAnswerStoredTwice(t *testing.T) {
 	x.finish(c, schemas.Evicted)
 	dropped, _ := x.reported(c, noon)
 	e.Data = nil
-	check(t, "dropped", dropped, e)
+	expect.Equal(t, "dropped", dropped, e)
 }
 
 func TestEmptyAnswerWithdrawal(t *testing.T) {
@@ -185,11 +178,11 @@ func TestEmptyAnswerWithdrawal(t *testing.T) {
 	a, e := answerTo("A", 2)
 	got := x.accept(a, e, noon)
 	e.Data = nil
-	check(t, "verdicts", tell(got), []told{
+	expect.Equal(t, "verdicts", tell(got), []told{
 		{"A-1.1", schemas.Withdrawn, schemas.ReasonSuperseded, "evaluation 2 of node/worker-1 does not list the pod"},
 	})
-	check(t, "done", got.drop, []schemas.Event{e})
-	check(t, "open intents", x.open, 0)
+	expect.Equal(t, "done", got.drop, []schemas.Event{e})
+	expect.Equal(t, "open intents", x.open, 0)
 }
 
 func TestAnswerSettlement(t *testing.T) {
@@ -200,7 +193,7 @@ func TestAnswerSettlement(t *testing.T) {
 	x.finish(two, schemas.Deferred)
 	_, afterTwo := x.reported(two, noon)
 	_, afterOne := x.reported(one, noon)
-	check(t, "settled after the first and the second", []bool{afterTwo, afterOne}, []bool{false, true})
+	expect.Equal(t, "settled after the first and the second", []bool{afterTwo, afterOne}, []bool{false, true})
 }
 
 func TestInFlightIntentKept(t *testing.T) {
@@ -208,10 +201,10 @@ func TestInFlightIntentKept(t *testing.T) {
 	take(x, "A", 1, "1")
 	c := x.next()
 	got := take(x, "A", 2)
-	check(t, "verdicts", tell(got), nil)
-	check(t, "verdicts when it lands", tell(x.finish(c, schemas.Evicted)), nil)
+	expect.Equal(t, "verdicts", tell(got), nil)
+	expect.Equal(t, "verdicts when it lands", tell(x.finish(c, schemas.Evicted)), nil)
 	_, again := x.reported(c, noon)
-	check(t, "the newer answer is dropped a second time", again, false)
+	expect.Equal(t, "the newer answer is dropped a second time", again, false)
 }
 
 func TestSupersededInFlightIntent(t *testing.T) {
@@ -219,10 +212,10 @@ func TestSupersededInFlightIntent(t *testing.T) {
 	take(x, "A", 1, "1")
 	c := x.next()
 	take(x, "A", 2)
-	check(t, "verdicts", tell(x.putBack(c)), []told{
+	expect.Equal(t, "verdicts", tell(x.putBack(c)), []told{
 		{"A-1.1", schemas.Withdrawn, schemas.ReasonSuperseded, "evaluation 2 of node/worker-1 does not list the pod"},
 	})
-	check(t, "turns", turns(x, 9), nil)
+	expect.Equal(t, "turns", turns(x, 9), nil)
 }
 
 func TestIntentListedAgainInFlight(t *testing.T) {
@@ -230,17 +223,17 @@ func TestIntentListedAgainInFlight(t *testing.T) {
 	take(x, "A", 1, "1")
 	c := x.next()
 	take(x, "A", 2)
-	check(t, "changes", take(x, "A", 3, "1"), changes{})
-	check(t, "turns", turns(x, 9), nil)
-	check(t, "put back", x.putBack(c), changes{})
-	check(t, "turns", turns(x, 9), []string{"A-1.1"})
+	expect.Equal(t, "changes", take(x, "A", 3, "1"), changes{})
+	expect.Equal(t, "turns", turns(x, 9), nil)
+	expect.Equal(t, "put back", x.putBack(c), changes{})
+	expect.Equal(t, "turns", turns(x, 9), []string{"A-1.1"})
 }
 
 func TestRequeuedIntentOrder(t *testing.T) {
 	x := newLined()
 	take(x, "A", 1, "1", "2")
 	x.putBack(x.next())
-	check(t, "turns", turns(x, 9), []string{"A-1.2", "A-1.1"})
+	expect.Equal(t, "turns", turns(x, 9), []string{"A-1.2", "A-1.1"})
 }
 
 func TestSecondStrategyAfterWithdrawal(t *testing.T) {
@@ -249,15 +242,15 @@ func TestSecondStrategyAfterWithdrawal(t *testing.T) {
 	take(x, "B", 1, "2")
 	take(x, "C", 1, "1")
 	take(x, "A", 2)
-	check(t, "turns", turns(x, 9), []string{"C-1.1", "B-1.2"})
+	expect.Equal(t, "turns", turns(x, 9), []string{"C-1.1", "B-1.2"})
 }
 
 func TestSecondStrategyAfterFailure(t *testing.T) {
 	x := newLined()
 	take(x, "A", 1, "1", "2")
 	take(x, "B", 1, "1")
-	check(t, "changes", x.finish(x.next(), schemas.Rejected), changes{})
-	check(t, "turns", turns(x, 9), []string{"A-1.2", "B-1.1"})
+	expect.Equal(t, "changes", x.finish(x.next(), schemas.Rejected), changes{})
+	expect.Equal(t, "turns", turns(x, 9), []string{"A-1.2", "B-1.1"})
 }
 
 func TestEvictionRejectsOtherClaims(t *testing.T) {
@@ -266,11 +259,11 @@ func TestEvictionRejectsOtherClaims(t *testing.T) {
 	take(x, "B", 1, "1")
 	take(x, "C", 1, "1")
 	const message = "evicted for A of profile default"
-	check(t, "verdicts", tell(x.finish(x.next(), schemas.Evicted)), []told{
+	expect.Equal(t, "verdicts", tell(x.finish(x.next(), schemas.Evicted)), []told{
 		{"B-1.1", schemas.Rejected, schemas.ReasonPodTerminating, message},
 		{"C-1.1", schemas.Rejected, schemas.ReasonPodTerminating, message},
 	})
-	check(t, "turns", turns(x, 9), nil)
+	expect.Equal(t, "turns", turns(x, 9), nil)
 }
 
 // changes are the effects of a change of entries.
@@ -454,8 +447,8 @@ func randomHistory(t *testing.T, seed uint64) {
 			t.Errorf("the newest answer of %s was dropped %d times, want once", strategy, a.drops)
 		}
 	}
-	check(t, "pods left", len(h.x.pods), 0)
-	check(t, "places left", len(h.x.order), 0)
+	expect.Equal(t, "pods left", len(h.x.pods), 0)
+	expect.Equal(t, "places left", len(h.x.order), 0)
 }
 
 // history runs the same changes on the entries and on the model, and compares them.
@@ -524,7 +517,7 @@ func (h *history) compare(got changes, want []string, outcome schemas.Outcome) {
 		}
 		w.verdicts = append(w.verdicts, d.verdict.Outcome)
 	}
-	check(h.t, string(outcome), ids, want)
+	expect.Equal(h.t, string(outcome), ids, want)
 	h.unreported = append(h.unreported, got.verdicts...)
 	for _, e := range got.drop {
 		h.dropped(e)

@@ -13,6 +13,7 @@ import (
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // Protections that depend on other objects must be checked again right before the eviction.
@@ -73,7 +74,7 @@ func TestFactProtections(t *testing.T) {
 				}}},
 			}}}})
 			o, _ := a.judge(open, pod, noon)
-			check(t, "result of the gates", o.Reason, c.reason)
+			expect.Equal(t, "result of the gates", o.Reason, c.reason)
 			for _, rule := range c.want {
 				if !strings.Contains(o.Message, rule+": ") {
 					t.Errorf("message %q, want that it names %s", o.Message, rule)

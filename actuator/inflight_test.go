@@ -11,6 +11,7 @@ import (
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // stopping is a cluster whose pods belong to no workload and exist until they have stopped.
@@ -73,7 +74,7 @@ func TestInFlight(t *testing.T) {
 				for _, v := range b.bus.heard(t, b.start) {
 					got[verdict{v.ID[:len(v.ID)-len("-1.00")], v.Reason, v.After}]++
 				}
-				check(t, "verdicts", got, c.want)
+				expect.Equal(t, "verdicts", got, c.want)
 			})
 		})
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // batchOf returns intents of one strategy for the pods 1 to n.
@@ -58,7 +59,7 @@ func TestBatchesRate(t *testing.T) {
 				said = append(said, string(v.Outcome)+" "+v.Message)
 				want = append(want, "evicted "+batch[j].Intent.ID)
 			}
-			check(t, fmt.Sprintf("verdicts of batch %d", i), said, want)
+			expect.Equal(t, fmt.Sprintf("verdicts of batch %d", i), said, want)
 		}
 		want := []time.Duration{0, 0, 100 * time.Millisecond, 200 * time.Millisecond, 300 * time.Millisecond}
 		if !reflect.DeepEqual(after, want) {
@@ -77,7 +78,7 @@ func TestWaitingBatchCancellation(t *testing.T) {
 		began := time.Now()
 		got, err := b.Handle(ctx, batchOf(2))
 		said := []string{string(got[0].Outcome), string(got[1].Outcome) + " " + string(got[1].Reason)}
-		check(t, "verdicts", said, []string{"evicted", "deferred APIUnavailable"})
+		expect.Equal(t, "verdicts", said, []string{"evicted", "deferred APIUnavailable"})
 		if waited := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || waited != 400*time.Millisecond {
 			t.Errorf("error %v after %v", err, waited)
 		}

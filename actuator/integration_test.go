@@ -31,6 +31,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 const (
@@ -68,8 +69,8 @@ func TestActuatorWithAPIServer(t *testing.T) {
 		{"an API server that is away delays evictions and loses none", testAPIServerAway},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p := &place{T: t, c: c, client: c.Client(), namespace: fmt.Sprintf("place-%d", numbers.Add(1))}
-			p.must(c.AddNamespace(t.Context(), p.namespace))
+			p := &place{T: expect.T{TB: t}, c: c, client: c.Client(), namespace: fmt.Sprintf("place-%d", numbers.Add(1))}
+			p.Must(c.AddNamespace(t.Context(), p.namespace))
 			tt.test(p)
 		})
 	}
@@ -77,27 +78,20 @@ func TestActuatorWithAPIServer(t *testing.T) {
 
 // place is the namespace of one subtest.
 type place struct {
-	*testing.T
+	expect.T
 	c         *cluster.Cluster
 	client    kubernetes.Interface
 	namespace string
-}
-
-func (p *place) must(err error) {
-	p.Helper()
-	if err != nil {
-		p.Fatal(err)
-	}
 }
 
 // pods creates a Deployment and returns its running pods.
 func (p *place) pods(replicas int, mutate ...func(*appsv1.Deployment)) []corev1.Pod {
 	p.Helper()
 	_, err := p.c.AddDeployment(p.Context(), p.namespace, "api", replicas, mutate...)
-	p.must(err)
-	p.must(p.c.WaitReady(p.Context(), p.namespace, "api"))
+	p.Must(err)
+	p.Must(p.c.WaitReady(p.Context(), p.namespace, "api"))
 	list, err := p.client.CoreV1().Pods(p.namespace).List(p.Context(), metav1.ListOptions{})
-	p.must(err)
+	p.Must(err)
 	return list.Items
 }
 
@@ -107,7 +101,7 @@ func (p *place) budget(name string, minAvailable int) *policyv1.PodDisruptionBud
 	p.Helper()
 	budgets := p.client.PolicyV1().PodDisruptionBudgets(p.namespace)
 	w, err := budgets.Watch(p.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + name})
-	p.must(err)
+	p.Must(err)
 	defer w.Stop()
 	_, err = budgets.Create(p.Context(), &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -116,7 +110,7 @@ func (p *place) budget(name string, minAvailable int) *policyv1.PodDisruptionBud
 			Selector:     &metav1.LabelSelector{MatchLabels: map[string]string{"app": "api"}},
 		},
 	}, metav1.CreateOptions{})
-	p.must(err)
+	p.Must(err)
 	for {
 		select {
 		case e := <-w.ResultChan():
@@ -160,7 +154,7 @@ func (p *place) actuator(change ...func(*Config)) *Actuator {
 func (p *place) handle(a *Actuator, o Intent) schemas.Verdict {
 	p.Helper()
 	v, err := a.execute(p.Context(), o, unsaved)
-	p.must(err)
+	p.Must(err)
 	return v
 }
 
@@ -175,14 +169,14 @@ type asked struct {
 func (p *place) evictions() []asked {
 	p.Helper()
 	entries, err := p.c.Audit(p.Context())
-	p.must(err)
+	p.Must(err)
 	var out []asked
 	for _, e := range entries {
 		if e.Subresource != "eviction" || e.Namespace != p.namespace {
 			continue
 		}
 		var eviction policyv1.Eviction
-		p.must(json.Unmarshal(e.Object, &eviction))
+		p.Must(json.Unmarshal(e.Object, &eviction))
 		if o := eviction.DeleteOptions.Preconditions; o.ResourceVersion == nil {
 			p.Errorf("the eviction of pod %s has no resource version as a precondition", e.Name)
 		} else {
@@ -197,7 +191,7 @@ func (p *place) evictions() []asked {
 func (p *place) live(name string) *corev1.Pod {
 	p.Helper()
 	pod, err := p.actuator().look(p.Context(), schemas.PodRef{Namespace: p.namespace, Name: name}, latest)
-	p.must(err)
+	p.Must(err)
 	return pod
 }
 
@@ -205,9 +199,9 @@ func testUIDPrecondition(p *place) {
 	pod := p.pods(2)[0]
 	a := p.actuator(func(c *Config) { c.Policy.GracePeriodSeconds = new(int64(7)) })
 	o := p.open(pod)
-	check(p.T, "verdict", p.handle(a, o),
+	expect.Equal(p, "verdict", p.handle(a, o),
 		evictedBy(o))
-	check(p.T, "eviction calls", p.evictions(), []asked{{"admin", pod.Name, 201, metav1.DeleteOptions{
+	expect.Equal(p, "eviction calls", p.evictions(), []asked{{"admin", pod.Name, 201, metav1.DeleteOptions{
 		GracePeriodSeconds: new(int64(7)), Preconditions: &metav1.Preconditions{UID: &pod.UID},
 	}}})
 	if live := p.live(pod.Name); live != nil && live.DeletionTimestamp == nil {
@@ -223,29 +217,29 @@ func testPodMadeAnew(p *place) {
 			// Not on a kwok node: kwok deletes an ended pod by name and could delete the second pod instead.
 			Spec: corev1.PodSpec{NodeName: "elsewhere", Containers: []corev1.Container{{Name: "main", Image: "none"}}},
 		}, metav1.CreateOptions{})
-		p.must(err)
+		p.Must(err)
 		pod.Status.Phase = corev1.PodRunning // for a pending pod the API server retries a UID conflict for ten seconds
 		pod, err = pods.UpdateStatus(p.Context(), pod, metav1.UpdateOptions{})
-		p.must(err)
+		p.Must(err)
 		return pod
 	}
 	first := create()
-	p.must(p.client.CoreV1().Pods(p.namespace).Delete(p.Context(), "db-0", metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}))
+	p.Must(p.client.CoreV1().Pods(p.namespace).Delete(p.Context(), "db-0", metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}))
 	_, err := p.c.WaitPods(p.Context(), p.namespace, "", "the pod is gone", func(pods []*corev1.Pod) bool { return len(pods) == 0 })
-	p.must(err)
+	p.Must(err)
 	second := create()
 
 	a, o := p.actuator(), p.open(*first)
 	gone := decidedOn(o, schemas.Rejected, schemas.ReasonPodGone, "the pod is gone; another one of its name has UID "+string(second.UID))
-	check(p.T, "verdict", p.handle(a, o), gone)
-	check(p.T, "eviction calls", p.evictions(), nil)
+	expect.Equal(p, "verdict", p.handle(a, o), gone)
+	expect.Equal(p, "eviction calls", p.evictions(), nil)
 
 	// The pod is recreated between the look and the call, so only the precondition protects it.
 	progress, err := a.evictions.Start(p.Context(), first, time.Now(), func(context.Context, move.Record) error { return nil })
-	p.must(err)
-	check(p.T, "progress of the call alone", progress, move.Refused(schemas.MethodEviction,
+	p.Must(err)
+	expect.Equal(p, "progress of the call alone", progress, move.Refused(schemas.MethodEviction,
 		&move.Refusal{Outcome: gone.Outcome, Reason: gone.Reason, Message: gone.Message}))
-	check(p.T, "eviction calls", p.evictions(), []asked{
+	expect.Equal(p, "eviction calls", p.evictions(), []asked{
 		{"admin", "db-0", 409, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &first.UID}}},
 	})
 	if live := p.live("db-0"); live == nil || live.UID != second.UID || live.DeletionTimestamp != nil {
@@ -268,11 +262,11 @@ func changedBeforeTheCall(annotation, value string) func(*place) {
 			})
 		})
 		client, err := kubernetes.NewForConfig(config)
-		p.must(err)
+		p.Must(err)
 		o := p.open(pod)
 		v := p.handle(p.actuator(func(c *Config) { c.Client = client }), o)
-		check(p.T, "verdict", v, decidedOn(o, schemas.Rejected, schemas.ReasonProtected, v.Message))
-		check(p.T, "eviction calls", p.evictions(), []asked{
+		expect.Equal(p, "verdict", v, decidedOn(o, schemas.Rejected, schemas.ReasonProtected, v.Message))
+		expect.Equal(p, "eviction calls", p.evictions(), []asked{
 			{"admin", pod.Name, 409, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}}},
 		})
 	}
@@ -282,7 +276,7 @@ func (p *place) annotate(pod corev1.Pod, annotation, value string) {
 	p.Helper()
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, annotation, value)
 	_, err := p.client.CoreV1().Pods(p.namespace).Patch(p.Context(), pod.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-	p.must(err)
+	p.Must(err)
 }
 
 // testOptOutWhileItWaits protects a pod whose intent waits for the rate limit. Nothing withdraws the intent.
@@ -303,11 +297,11 @@ func testOptOutWhileItWaits(p *place) {
 	a.SetPolicy(enabledPolicy())
 	p.until(bus, 2, true)
 	got := map[schemas.ReasonCode]int{}
-	for _, h := range bus.heard(p.T, time.Now()) {
+	for _, h := range bus.heard(p, time.Now()) {
 		got[h.Reason]++
 	}
-	check(p.T, "verdicts", got, map[schemas.ReasonCode]int{schemas.ReasonEvictionAccepted: 1, schemas.ReasonProtected: 1})
-	check(p.T, "eviction calls", p.evictions(), evicted)
+	expect.Equal(p, "verdicts", got, map[schemas.ReasonCode]int{schemas.ReasonEvictionAccepted: 1, schemas.ReasonProtected: 1})
+	expect.Equal(p, "eviction calls", p.evictions(), evicted)
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)
@@ -317,11 +311,11 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 func testTerminating(p *place) {
 	const finalizer = "rehome.dev/test"
 	pod := p.pods(1, func(d *appsv1.Deployment) { d.Spec.Template.Finalizers = []string{finalizer} })[0]
-	p.must(p.client.CoreV1().Pods(p.namespace).Delete(p.Context(), pod.Name, metav1.DeleteOptions{}))
+	p.Must(p.client.CoreV1().Pods(p.namespace).Delete(p.Context(), pod.Name, metav1.DeleteOptions{}))
 	o := p.open(pod)
-	check(p.T, "verdict", p.handle(p.actuator(), o), decidedOn(o, schemas.Rejected, schemas.ReasonPodTerminating,
+	expect.Equal(p, "verdict", p.handle(p.actuator(), o), decidedOn(o, schemas.Rejected, schemas.ReasonPodTerminating,
 		"the pod is being deleted, until "+clock(p.live(pod.Name).DeletionTimestamp.Time)))
-	check(p.T, "eviction calls", p.evictions(), nil)
+	expect.Equal(p, "eviction calls", p.evictions(), nil)
 }
 
 func testProtected(p *place) {
@@ -330,11 +324,11 @@ func testProtected(p *place) {
 	})[0]
 	o := p.open(pod)
 	v := p.handle(p.actuator(), o)
-	check(p.T, "verdict", v, decidedOn(o, schemas.Rejected, schemas.ReasonProtected, v.Message))
+	expect.Equal(p, "verdict", v, decidedOn(o, schemas.Rejected, schemas.ReasonProtected, v.Message))
 	if !strings.HasPrefix(v.Message, policy.EvictAnnotationFalseRule+": ") {
 		p.Errorf("message %q does not begin with the rule", v.Message)
 	}
-	check(p.T, "eviction calls", p.evictions(), nil)
+	expect.Equal(p, "eviction calls", p.evictions(), nil)
 }
 
 func testBudget(p *place) {
@@ -344,8 +338,8 @@ func testBudget(p *place) {
 	want := decidedOn(o, schemas.Deferred, schemas.ReasonDisruptionBudget,
 		"poddisruptionbudget "+p.namespace+"/api: 3 of 3 healthy pods needed")
 	want.Blockers = []schemas.ObjectRef{{Kind: "PodDisruptionBudget", Namespace: p.namespace, Name: "api", UID: budget.UID}}
-	check(p.T, "verdict", p.handle(p.actuator(), o), want)
-	check(p.T, "eviction calls", p.evictions(), []asked{
+	expect.Equal(p, "verdict", p.handle(p.actuator(), o), want)
+	expect.Equal(p, "eviction calls", p.evictions(), []asked{
 		{"admin", pods[0].Name, 429, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pods[0].UID}}},
 	})
 }
@@ -360,7 +354,7 @@ func testTwoBudgets(p *place) {
 		{Kind: "PodDisruptionBudget", Namespace: p.namespace, Name: "again", UID: again.UID},
 		{Kind: "PodDisruptionBudget", Namespace: p.namespace, Name: "api", UID: api.UID},
 	}
-	check(p.T, "verdict", p.handle(p.actuator(), o), want)
+	expect.Equal(p, "verdict", p.handle(p.actuator(), o), want)
 	if live := p.live(pod.Name); live == nil || live.DeletionTimestamp != nil {
 		p.Errorf("pod %s was evicted", pod.Name)
 	}
@@ -372,7 +366,7 @@ func testDryRun(p *place) {
 	dry := func(v schemas.Verdict) schemas.Verdict { v.DryRun = true; return v }
 	for _, pod := range pods {
 		o := p.open(pod)
-		check(p.T, "verdict", p.handle(a, o),
+		expect.Equal(p, "verdict", p.handle(a, o),
 			dry(evictedBy(o)))
 	}
 	budget := p.budget("api", 3)
@@ -380,10 +374,10 @@ func testDryRun(p *place) {
 	want := dry(decidedOn(o, schemas.Deferred, schemas.ReasonDisruptionBudget,
 		"poddisruptionbudget "+p.namespace+"/api: 3 of 3 healthy pods needed"))
 	want.Blockers = []schemas.ObjectRef{{Kind: "PodDisruptionBudget", Namespace: p.namespace, Name: "api", UID: budget.UID}}
-	check(p.T, "verdict behind a budget", p.handle(a, o), want)
+	expect.Equal(p, "verdict behind a budget", p.handle(a, o), want)
 	after, err := p.client.CoreV1().Pods(p.namespace).List(p.Context(), metav1.ListOptions{})
-	p.must(err)
-	check(p.T, "pods afterwards", after.Items, pods)
+	p.Must(err)
+	expect.Equal(p, "pods afterwards", after.Items, pods)
 }
 
 func testForbidden(p *place) {
@@ -393,7 +387,7 @@ func testForbidden(p *place) {
 		ObjectMeta: metav1.ObjectMeta{Name: looker}, RoleRef: role,
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: looker}},
 	}, metav1.CreateOptions{})
-	p.must(err)
+	p.Must(err)
 	for user, message := range map[string]string{
 		nobody: fmt.Sprintf(`pods %q is forbidden: User "nobody" cannot get resource "pods" in API group "" in the namespace %q`,
 			pod.Name, p.namespace),
@@ -406,7 +400,7 @@ func testForbidden(p *place) {
 		for v.Message != message && user == looker && strings.Contains(v.Message, "get resource") { // the binding is new
 			v = p.handle(a, o)
 		}
-		check(p.T, "verdict for "+user, v, decidedOn(o, schemas.Failed, schemas.ReasonForbidden, message))
+		expect.Equal(p, "verdict for "+user, v, decidedOn(o, schemas.Failed, schemas.ReasonForbidden, message))
 	}
 }
 
@@ -414,19 +408,19 @@ func testForbidden(p *place) {
 func (p *place) as(user string) kubernetes.Interface {
 	p.Helper()
 	cfg, err := p.c.UserConfig(user)
-	p.must(err)
+	p.Must(err)
 	client, err := kubernetes.NewForConfig(cfg)
-	p.must(err)
+	p.Must(err)
 	return client
 }
 
 func testNamespaceEnds(p *place) {
 	const finalizer = "rehome.dev/test"
 	pod := p.pods(1, func(d *appsv1.Deployment) { d.Spec.Template.Finalizers = []string{finalizer} })[0]
-	p.must(p.client.CoreV1().Namespaces().Delete(p.Context(), p.namespace, metav1.DeleteOptions{}))
+	p.Must(p.client.CoreV1().Namespaces().Delete(p.Context(), p.namespace, metav1.DeleteOptions{}))
 	got, err := p.actuator().evictions.Start(p.Context(), &pod, time.Now(), func(context.Context, move.Record) error { return nil })
-	p.must(err)
-	check(p.T, "progress", got, move.Refused(schemas.MethodEviction,
+	p.Must(err)
+	expect.Equal(p, "progress", got, move.Refused(schemas.MethodEviction,
 		&move.Refusal{Outcome: schemas.Rejected, Reason: schemas.ReasonPodTerminating, Message: got.Message}))
 }
 
@@ -445,7 +439,7 @@ func (p *place) lead(a *Actuator) (stop func()) {
 	return func() {
 		p.Helper()
 		cancel()
-		p.must(<-ended)
+		p.Must(<-ended)
 	}
 }
 
@@ -461,7 +455,7 @@ func (p *place) answer(strategy, key string, sequence uint64, pods []corev1.Pod)
 		a.Intents = append(a.Intents, intent)
 	}
 	e, err := schemas.NewEvent("/test", a, time.Now(), schemas.Event{})
-	p.must(err)
+	p.Must(err)
 	return e
 }
 
@@ -470,7 +464,7 @@ func (p *place) until(m *memory, verdicts int, settled bool) {
 	p.Helper()
 	ctx, cancel := context.WithTimeout(p.Context(), 2*time.Minute)
 	defer cancel()
-	p.must(m.await(ctx, func() bool { return len(m.published) >= verdicts && (!settled || len(m.table) == 0) }))
+	p.Must(m.await(ctx, func() bool { return len(m.published) >= verdicts && (!settled || len(m.table) == 0) }))
 }
 
 // pause waits for a tenth of a second.
@@ -486,7 +480,7 @@ func testKubernetesEvent(p *place) {
 	watcher, err := p.client.EventsV1().Events(p.namespace).Watch(p.Context(), metav1.ListOptions{
 		FieldSelector: "reportingController=rehome",
 	})
-	p.must(err)
+	p.Must(err)
 	defer watcher.Stop()
 	before := goleak.IgnoreCurrent()
 	bus := newMemory()
@@ -509,7 +503,7 @@ func testKubernetesEvent(p *place) {
 		Note:      "evicted from node " + pod.Spec.NodeName + " by rehome: does not tolerate dedicated=gpu:NoSchedule",
 	}
 	want.DeprecatedSource, want.TypeMeta = got.DeprecatedSource, got.TypeMeta
-	check(p.T, "Kubernetes Event", *got, want)
+	expect.Equal(p, "Kubernetes Event", *got, want)
 
 	stop()
 	if err := goleak.Find(before); err != nil {
@@ -547,10 +541,10 @@ func testChangeOfLeader(p *place) {
 	}
 	slices.Sort(evicted)
 	slices.Sort(wanted)
-	check(p.T, "evicted pods", evicted, wanted)
+	expect.Equal(p, "evicted pods", evicted, wanted)
 
 	verdicts := map[string]int{}
-	for _, h := range bus.heard(p.T, time.Now()) {
+	for _, h := range bus.heard(p, time.Now()) {
 		if h.Reason == schemas.ReasonEvictionAccepted {
 			verdicts[h.ID[strings.Index(h.ID, ".")+1:]]++
 		}
@@ -566,19 +560,19 @@ func testChangeOfLeader(p *place) {
 func (p *place) toldOf(bus *memory) {
 	p.Helper()
 	list, err := p.client.EventsV1().Events(p.namespace).List(p.Context(), metav1.ListOptions{FieldSelector: "reportingController=rehome"})
-	p.must(err)
+	p.Must(err)
 	var got, want []string
 	for _, e := range list.Items {
 		got = append(got, string(e.Regarding.UID))
 	}
-	for _, h := range bus.heard(p.T, time.Now()) {
+	for _, h := range bus.heard(p, time.Now()) {
 		if h.Reason == schemas.ReasonEvictionAccepted {
 			want = append(want, h.ID[strings.Index(h.ID, ".")+1:])
 		}
 	}
 	slices.Sort(got)
 	slices.Sort(want)
-	check(p.T, "pods with a Kubernetes Event", got, want)
+	expect.Equal(p, "pods with a Kubernetes Event", got, want)
 }
 
 func testAPIServerAway(p *place) {
@@ -587,7 +581,7 @@ func testAPIServerAway(p *place) {
 	a := p.actuator(func(c *Config) { c.Bus = bus })
 	stop := p.lead(a)
 	defer stop()
-	p.must(p.c.StopAPIServer())
+	p.Must(p.c.StopAPIServer())
 	bus.put(p.answer("A", "node", 1, pods))
 	for a.Ready() == nil {
 		p.pause()
@@ -595,13 +589,13 @@ func testAPIServerAway(p *place) {
 	if err := a.Ready(); !errors.Is(err, ErrUnavailable) {
 		p.Errorf("readiness: %v, want an error that wraps ErrUnavailable", err)
 	}
-	check(p.T, "verdicts while the API server is away", bus.heard(p.T, time.Now()), nil)
-	p.must(p.c.StartAPIServer(p.Context()))
+	expect.Equal(p, "verdicts while the API server is away", bus.heard(p, time.Now()), nil)
+	p.Must(p.c.StartAPIServer(p.Context()))
 	p.until(bus, 1, true)
 	got := map[schemas.ReasonCode]int{}
-	for _, h := range bus.heard(p.T, time.Now()) {
+	for _, h := range bus.heard(p, time.Now()) {
 		got[h.Reason]++
 	}
-	check(p.T, "verdicts", got, map[schemas.ReasonCode]int{schemas.ReasonEvictionAccepted: len(pods)})
-	check(p.T, "readiness", a.Ready(), nil)
+	expect.Equal(p, "verdicts", got, map[schemas.ReasonCode]int{schemas.ReasonEvictionAccepted: len(pods)})
+	expect.Equal(p, "readiness", a.Ready(), nil)
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // demand identifies successive intents for the same move.
@@ -56,8 +57,8 @@ func (w *world) check(t *testing.T) {
 	w.checkWishes(t, final)
 	w.checkMoves(t, final, ends)
 	w.checkLimits(t)
-	check(t, "answers left in the table", w.bus.left(), 0)
-	check(t, "left in the ledger", slices.Sorted(maps.Keys(w.bus.ledger)), []string(nil))
+	expect.Equal(t, "answers left in the table", w.bus.left(), 0)
+	expect.Equal(t, "left in the ledger", slices.Sorted(maps.Keys(w.bus.ledger)), []string(nil))
 }
 
 func decoded[P schemas.Payload](t *testing.T, e schemas.Event) P {

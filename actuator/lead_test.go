@@ -20,6 +20,7 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/metricstest"
 )
 
@@ -198,7 +199,7 @@ type heard struct {
 	After  time.Duration
 }
 
-func (m *memory) heard(t *testing.T, start time.Time) []heard {
+func (m *memory) heard(t testing.TB, start time.Time) []heard {
 	t.Helper()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -336,10 +337,10 @@ func TestEvictionRate(t *testing.T) {
 		b.put("A", 1, "1", "2", "3", "4", "5")
 		time.Sleep(time.Second)
 		ok := schemas.ReasonEvictionAccepted
-		check(t, "verdicts", b.bus.heard(t, began), []heard{
+		expect.Equal(t, "verdicts", b.bus.heard(t, began), []heard{
 			{"A-1.1", ok, 0}, {"A-1.2", ok, 0}, {"A-1.3", ok, 100 * ms}, {"A-1.4", ok, 200 * ms}, {"A-1.5", ok, 300 * ms},
 		})
-		check(t, "answers left in the table", b.bus.left(), 0)
+		expect.Equal(t, "answers left in the table", b.bus.left(), 0)
 	})
 }
 
@@ -356,7 +357,7 @@ func TestRejectionCostsNoToken(t *testing.T) {
 		synctest.Wait()
 		b.put("True", 2, "4", "5")
 		time.Sleep(time.Minute)
-		check(t, "verdicts", b.bus.heard(t, b.start), []heard{
+		expect.Equal(t, "verdicts", b.bus.heard(t, b.start), []heard{
 			{"Stale-1.1", schemas.ReasonPodGone, 0},
 			{"Stale-1.2", schemas.ReasonPodGone, 0},
 			{"Stale-1.3", schemas.ReasonPodGone, 0},
@@ -373,7 +374,7 @@ func TestParallelIntentLimit(t *testing.T) {
 		time.Sleep(time.Minute)
 		got := b.bus.heard(t, b.start)
 		ok := schemas.ReasonEvictionAccepted
-		check(t, "verdicts", got, []heard{
+		expect.Equal(t, "verdicts", got, []heard{
 			{"A-1.1", ok, time.Second}, {"A-1.2", ok, time.Second},
 			{"A-1.3", ok, 2 * time.Second}, {"A-1.4", ok, 2 * time.Second}, {"A-1.5", ok, 3 * time.Second},
 		})
@@ -385,11 +386,11 @@ func TestWaitingIntentExpiry(t *testing.T) {
 	inBubble(t, cfg, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0), func(t *testing.T, b *bench) {
 		b.put("A", 1, "1", "2")
 		time.Sleep(11 * time.Minute)
-		check(t, "verdicts", b.bus.heard(t, b.start), []heard{
+		expect.Equal(t, "verdicts", b.bus.heard(t, b.start), []heard{
 			{"A-1.1", schemas.ReasonEvictionAccepted, 0},
 			{"A-1.2", schemas.ReasonExpired, 10 * time.Minute},
 		})
-		check(t, "answers left in the table", b.bus.left(), 0)
+		expect.Equal(t, "answers left in the table", b.bus.left(), 0)
 	})
 }
 
@@ -400,7 +401,7 @@ func TestImmediateWithdrawalVerdict(t *testing.T) {
 		time.Sleep(time.Second)
 		b.put("A", 2, "3")
 		time.Sleep(time.Second)
-		check(t, "verdicts", b.bus.heard(t, b.start), []heard{
+		expect.Equal(t, "verdicts", b.bus.heard(t, b.start), []heard{
 			{"A-1.1", schemas.ReasonEvictionAccepted, 0},
 			{"A-1.2", schemas.ReasonSuperseded, time.Second},
 		})
@@ -430,7 +431,7 @@ func TestAPIServerOutage(t *testing.T) {
 	}
 	inBubble(t, Config{Policy: fast}, handle, func(t *testing.T, b *bench) {
 		back = b.start.Add(outage)
-		check(t, "readiness before", b.Ready(), nil)
+		expect.Equal(t, "readiness before", b.Ready(), nil)
 		b.put("A", 1, "1", "2", "3")
 		time.Sleep(time.Second)
 		if err := b.Ready(); !errors.Is(err, ErrUnavailable) {
@@ -438,7 +439,7 @@ func TestAPIServerOutage(t *testing.T) {
 		}
 		b.put("A", 2, "1", "3") // a withdrawal is possible in an outage
 		time.Sleep(time.Minute)
-		check(t, "readiness after", b.Ready(), nil)
+		expect.Equal(t, "readiness after", b.Ready(), nil)
 
 		got := map[string]schemas.ReasonCode{}
 		for _, h := range b.bus.heard(t, b.start) {
@@ -447,15 +448,15 @@ func TestAPIServerOutage(t *testing.T) {
 				t.Errorf("%s was evicted %v after the start, want within %v of %v", h.ID, h.After, maxBackoff, outage)
 			}
 		}
-		check(t, "verdicts", got, map[string]schemas.ReasonCode{
+		expect.Equal(t, "verdicts", got, map[string]schemas.ReasonCode{
 			"A-1.1": schemas.ReasonEvictionAccepted, "A-1.3": schemas.ReasonEvictionAccepted, "A-1.2": schemas.ReasonSuperseded,
 		})
 		b.stop()
-		check(t, "tries at once in the outage", most, 1)
+		expect.Equal(t, "tries at once in the outage", most, 1)
 		if tries < 3+int(outage/maxBackoff)-1 || tries > 30 {
 			t.Errorf("the API server was tried %d times in %v", tries, outage)
 		}
-		check(t, "warnings", bytes.Count(b.log.Bytes(), []byte("level=WARN")), 1)
+		expect.Equal(t, "warnings", bytes.Count(b.log.Bytes(), []byte("level=WARN")), 1)
 	})
 }
 
@@ -469,9 +470,9 @@ func TestUnansweredCallKeepsOutage(t *testing.T) {
 	inBubble(t, Config{Policy: fast, Parallel: 1}, handle, func(t *testing.T, b *bench) {
 		b.put("A", 1, "1", "2")
 		time.Sleep(110 * ms)
-		check(t, "deferred", len(b.bus.heard(t, b.start)), 1)
+		expect.Equal(t, "deferred", len(b.bus.heard(t, b.start)), 1)
 		b.stop()
-		check(t, "outages in the log", bytes.Count(b.log.Bytes(), []byte("level=WARN")), 1)
+		expect.Equal(t, "outages in the log", bytes.Count(b.log.Bytes(), []byte("level=WARN")), 1)
 	})
 }
 
@@ -491,10 +492,10 @@ func TestUnreadablePodIsolation(t *testing.T) {
 		for _, h := range b.bus.heard(t, b.start) {
 			ids = append(ids, h.ID)
 		}
-		check(t, "verdicts", ids, []string{"A-1.2", "B-2.3"})
+		expect.Equal(t, "verdicts", ids, []string{"A-1.2", "B-2.3"})
 		time.Sleep(10 * time.Minute)
 		got := b.bus.heard(t, b.start)
-		check(t, "last verdict", got[len(got)-1], heard{"A-1.1", schemas.ReasonExpired, 10 * time.Minute})
+		expect.Equal(t, "last verdict", got[len(got)-1], heard{"A-1.1", schemas.ReasonExpired, 10 * time.Minute})
 	})
 }
 
@@ -512,13 +513,13 @@ func TestLeadShutdown(t *testing.T) {
 		b.put("B", 2, "1") // behind the first
 		time.Sleep(500 * ms)
 		b.stop()
-		check(t, "took", time.Since(b.start), time.Second)
-		check(t, "verdicts", b.bus.heard(t, b.start), []heard{
+		expect.Equal(t, "took", time.Since(b.start), time.Second)
+		expect.Equal(t, "verdicts", b.bus.heard(t, b.start), []heard{
 			{"A-1.1", schemas.ReasonEvictionAccepted, time.Second},
 			{"B-2.1", schemas.ReasonPodTerminating, time.Second},
 		})
-		check(t, "answers left in the table", b.bus.left(), 1)
-		check(t, "readiness", b.Ready(), nil)
+		expect.Equal(t, "answers left in the table", b.bus.left(), 1)
+		expect.Equal(t, "readiness", b.Ready(), nil)
 	})
 }
 
@@ -528,7 +529,7 @@ func TestNextLeaderContinuesIntents(t *testing.T) {
 		b.put("A", 1, "1", "2")
 		synctest.Wait()
 		b.stop()
-		check(t, "verdicts of the first", b.bus.heard(t, b.start), []heard{{"A-1.1", schemas.ReasonEvictionAccepted, 0}})
+		expect.Equal(t, "verdicts of the first", b.bus.heard(t, b.start), []heard{{"A-1.1", schemas.ReasonEvictionAccepted, 0}})
 
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -537,8 +538,8 @@ func TestNextLeaderContinuesIntents(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := b.bus.heard(t, b.start)[1:]
-		check(t, "verdicts of the next", got, []heard{{"A-1.2", schemas.ReasonEvictionAccepted, 0}})
-		check(t, "answers left in the table", b.bus.left(), 0)
+		expect.Equal(t, "verdicts of the next", got, []heard{{"A-1.2", schemas.ReasonEvictionAccepted, 0}})
+		expect.Equal(t, "answers left in the table", b.bus.left(), 0)
 	})
 }
 
@@ -558,17 +559,17 @@ func TestBusOutage(t *testing.T) {
 			b.put("A", 1, "1", "2")
 			time.Sleep(20 * time.Second)
 			synctest.Wait()
-			check(t, "evicted while the bus is away", evicted, nil)
+			expect.Equal(t, "evicted while the bus is away", evicted, nil)
 			b.bus.setRefuse(nil)
 			time.Sleep(maxBackoff)
 			synctest.Wait()
-			check(t, "evicted", evicted, []types.UID{"1", "2"})
+			expect.Equal(t, "evicted", evicted, []types.UID{"1", "2"})
 			var ids []string
 			for _, h := range b.bus.heard(t, b.start) {
 				ids = append(ids, h.ID)
 			}
-			check(t, "verdicts", ids, []string{"A-1.1", "A-1.2"})
-			check(t, "intents messages left in the table", b.bus.left(), 0)
+			expect.Equal(t, "verdicts", ids, []string{"A-1.1", "A-1.2"})
+			expect.Equal(t, "intents messages left in the table", b.bus.left(), 0)
 		})
 	})
 	t.Run("a_session_that_cannot_recover_evicts_nothing", func(t *testing.T) {
@@ -587,13 +588,13 @@ func TestBusOutage(t *testing.T) {
 			go func() { ended <- b.lead(ctx, handle) }()
 			time.Sleep(20 * time.Second)
 			synctest.Wait()
-			check(t, "executed while the bus is away", executed, 0)
+			expect.Equal(t, "executed while the bus is away", executed, 0)
 			b.bus.setRefuse(nil)
 			time.Sleep(maxBackoff)
 			synctest.Wait()
-			check(t, "executed", executed, 1)
+			expect.Equal(t, "executed", executed, 1)
 			cancel()
-			check(t, "error", <-ended, nil)
+			expect.Equal(t, "error", <-ended, nil)
 		})
 	})
 }
@@ -607,9 +608,9 @@ func TestLeadShutdownWithoutBus(t *testing.T) {
 		time.Sleep(time.Minute)
 		began := time.Now()
 		b.stop()
-		check(t, "took", time.Since(began), DrainTimeout)
-		check(t, "verdicts", b.bus.heard(t, b.start), nil)
-		check(t, "answers left in the table", b.bus.left(), 1)
+		expect.Equal(t, "took", time.Since(began), DrainTimeout)
+		expect.Equal(t, "verdicts", b.bus.heard(t, b.start), nil)
+		expect.Equal(t, "answers left in the table", b.bus.left(), 1)
 	})
 }
 
@@ -635,12 +636,12 @@ func TestLeadLost(t *testing.T) {
 		b.put("A", 1, "1")
 		time.Sleep(time.Second)
 		cancel(fmt.Errorf("the lease is another's: %w", ErrNotLeading))
-		check(t, "error", <-ended, nil)
-		check(t, "the call was given up, and Lead ended, after", []time.Duration{gaveUp, time.Since(b.start)},
+		expect.Equal(t, "error", <-ended, nil)
+		expect.Equal(t, "the call was given up, and Lead ended, after", []time.Duration{gaveUp, time.Since(b.start)},
 			[]time.Duration{time.Second, time.Second})
 		b.bus.mu.Lock()
 		defer b.bus.mu.Unlock()
-		check(t, "verdicts", len(b.bus.published), 0)
+		expect.Equal(t, "verdicts", len(b.bus.published), 0)
 	})
 }
 
@@ -649,7 +650,7 @@ func TestInvalidAnswerSkipped(t *testing.T) {
 		b.bus.put(schemas.Event{ID: "x", Type: schemas.IntentsType, Data: []byte(`{"intents":7}`), Channel: "rehome.intents.x"})
 		b.put("A", 1, "1")
 		synctest.Wait()
-		check(t, "verdicts", b.bus.heard(t, b.start), []heard{{"A-1.1", schemas.ReasonEvictionAccepted, 0}})
+		expect.Equal(t, "verdicts", b.bus.heard(t, b.start), []heard{{"A-1.1", schemas.ReasonEvictionAccepted, 0}})
 		if len(b.bus.dead) != 1 || !errors.Is(b.bus.dead[0], schemas.ErrInvalid) {
 			t.Errorf("dead letters %v, want one that wraps ErrInvalid", b.bus.dead)
 		}
@@ -671,13 +672,13 @@ func TestVerdictCauseAndMetric(t *testing.T) {
 		b.stop()
 
 		got := b.bus.published[0]
-		check(t, "trace", got.TraceParent[:36], cause.TraceParent[:36])
+		expect.Equal(t, "trace", got.TraceParent[:36], cause.TraceParent[:36])
 		v := a.Intents[0]
 		verdict, err := schemas.Decode[schemas.Verdict](got)
 		if err != nil {
 			t.Fatal(err)
 		}
-		check(t, "verdict", verdict, schemas.Verdict{
+		expect.Equal(t, "verdict", verdict, schemas.Verdict{
 			Outcome: schemas.Evicted, Reason: schemas.ReasonEvictionAccepted, Profile: "default", Strategy: "A",
 			Scope:  schemas.ScopeRef{Kind: schemas.NodeKind, Key: "worker-1", Event: "A-1", Sequence: 1, Since: b.start.UTC()},
 			Intent: schemas.Intent{ID: v.ID, Pod: v.Pod, Node: v.Node, Reason: v.Reason, Expires: v.Expires.UTC()},
@@ -687,7 +688,7 @@ func TestVerdictCauseAndMetric(t *testing.T) {
 			Time: b.start.Add(300 * ms).UTC(), CorrelationID: "delta", CausationID: cause.ID, TraceParent: got.TraceParent,
 			Data: got.Data, Channel: "rehome.verdict.evicted.A.web.pod-1", Parent: cause.TraceParent, Began: cause.Time,
 		}
-		check(t, "event", got, want)
+		expect.Equal(t, "event", got, want)
 		metrics := `# TYPE rehome_move_delay_seconds histogram
 rehome_move_delay_seconds_bucket{le="0.05"} 0
 rehome_move_delay_seconds_bucket{le="0.1"} 0

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // A record that this program did not write must be set aside without affecting others.
@@ -36,11 +37,11 @@ func TestLedgerRecord(t *testing.T) {
 				end := leads(t, a, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0))
 				b.put("A", 1, "2")
 				time.Sleep(time.Second)
-				check(t, "verdicts", m.heard(t, b.start), []heard{{"A-1.2", schemas.ReasonEvictionAccepted, 0}})
+				expect.Equal(t, "verdicts", m.heard(t, b.start), []heard{{"A-1.2", schemas.ReasonEvictionAccepted, 0}})
 				if err := a.Ready(); err == nil || err.Error() != c.says {
 					t.Errorf("readiness: got %v, want %s", err, c.says)
 				}
-				check(t, "metric", testutil.ToFloat64(a.metrics.invalid), 1)
+				expect.Equal(t, "metric", testutil.ToFloat64(a.metrics.invalid), 1)
 				end()
 			})
 		})
@@ -68,7 +69,7 @@ func TestOutage(t *testing.T) {
 		if err := a.Ready(); err != nil {
 			got = err.Error()
 		}
-		check(t, "readiness", got, want)
+		expect.Equal(t, "readiness", got, want)
 	}
 	t.Run("a_full_ledger_is_not_ready", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -80,11 +81,11 @@ func TestOutage(t *testing.T) {
 			ready(t, a, "")
 			b.put("A", 1, "1", "2")
 			time.Sleep(time.Minute)
-			check(t, "verdicts", l.heard(t, b.start), nil)
+			expect.Equal(t, "verdicts", l.heard(t, b.start), nil)
 			ready(t, a, "cannot store records of the ledger, so no pods are moved: maximum bytes exceeded")
 			l.full.Store(false)
 			time.Sleep(maxBackoff)
-			check(t, "verdicts", len(l.heard(t, b.start)), 2)
+			expect.Equal(t, "verdicts", len(l.heard(t, b.start)), 2)
 			ready(t, a, "")
 			end()
 		})
@@ -114,6 +115,6 @@ func TestVerdictID(t *testing.T) {
 	inBubble(t, Config{Policy: fast}, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0), func(t *testing.T, b *bench) {
 		b.put("A", 1, "1")
 		synctest.Wait()
-		check(t, "event", b.bus.published[0].ID, "A-1.1.evicted")
+		expect.Equal(t, "event", b.bus.published[0].ID, "A-1.1.evicted")
 	})
 }

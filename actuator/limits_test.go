@@ -8,6 +8,7 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 func TestLimitScope(t *testing.T) {
@@ -32,14 +33,14 @@ func TestLimitScope(t *testing.T) {
 		b.put("C", 6, "8")
 		time.Sleep(2 * time.Second)
 		limit := schemas.ReasonLimitNode
-		check(t, "verdicts", b.bus.heard(t, b.start), []heard{
+		expect.Equal(t, "verdicts", b.bus.heard(t, b.start), []heard{
 			{"A-2.3", limit, 0}, {"A-2.4", limit, 0},
 			{"A-2.2", evicted, time.Second}, {"B-3.5", evicted, time.Second}, {"Stale-1.1", rejected, time.Second},
 			{"C-4.7", limit, 10 * time.Second}, {"C-4.6", evicted, 11 * time.Second},
 			{"C-5.7", limit, 5 * time.Minute},
 			{"C-6.8", evicted, 5*time.Minute + 3*time.Second},
 		})
-		check(t, "answers left in the table", b.bus.left(), 0)
+		expect.Equal(t, "answers left in the table", b.bus.left(), 0)
 	})
 }
 
@@ -55,13 +56,13 @@ func TestDeferralNamesLimitAndTime(t *testing.T) {
 		time.Sleep(ms)
 		got := b.bus.messages(t)
 		room := b.start.Add(policy.DefaultWindow).UTC().Format(time.RFC3339)
-		check(t, "messages", got, []string{
+		expect.Equal(t, "messages", got, []string{
 			"",
 			"the cluster has reached its limit of 1 pod in 5m0s; there is capacity again at " + room,
 			"node worker-1 has reached its limit of 0 pods in 5m0s; there is no capacity until the policy changes",
 		})
-		check(t, "there is room again", b.bus.again(t, b.start), []time.Duration{0, policy.DefaultWindow, 0})
-		check(t, "lines of the log", strings.Count(b.log.String(), "\n"), 0)
+		expect.Equal(t, "there is room again", b.bus.again(t, b.start), []time.Duration{0, policy.DefaultWindow, 0})
+		expect.Equal(t, "lines of the log", strings.Count(b.log.String(), "\n"), 0)
 	})
 }
 
@@ -78,8 +79,8 @@ func TestNextLeaderRemembersMoves(t *testing.T) {
 		b.put("A", 2, "2")
 		time.Sleep(time.Second)
 		cancel()
-		check(t, "error of the second Lead", <-ended, nil)
-		check(t, "verdicts", b.bus.heard(t, b.start), []heard{
+		expect.Equal(t, "error of the second Lead", <-ended, nil)
+		expect.Equal(t, "verdicts", b.bus.heard(t, b.start), []heard{
 			{"A-1.1", schemas.ReasonEvictionAccepted, 0}, {"A-2.2", schemas.ReasonLimitTotal, time.Second},
 		})
 	})

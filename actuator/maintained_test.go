@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // testMaintenance executes intents of a maintenance up to the verdict on a pod that cannot be evicted.
@@ -21,13 +22,13 @@ func testMaintenance(p *place) {
 			Kind: schemas.MaintenanceKind, Key: "kernel", Event: "maintenance.1", Sequence: 1, Since: time.Now(),
 		},
 	}, time.Now(), schemas.Event{})
-	p.must(err)
+	p.Must(err)
 	bus.put(e)
 	p.until(bus, 1, false)
 
 	v, err := schemas.Decode[schemas.Verdict](bus.published[0])
-	p.must(err)
-	check(p.T, "verdict", []string{string(v.Outcome), string(v.Method), v.Intent.Reason},
+	p.Must(err)
+	expect.Equal(p, "verdict", []string{string(v.Outcome), string(v.Method), v.Intent.Reason},
 		[]string{"restarted", string(schemas.MethodRestart), intent.Reason})
-	check(p.T, "eviction calls", p.evictions(), nil)
+	expect.Equal(p, "eviction calls", p.evictions(), nil)
 }

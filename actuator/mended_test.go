@@ -26,6 +26,7 @@ import (
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // crowd is a view of pods of one workload, in the order of their arrival.
@@ -119,9 +120,9 @@ func TestLedgerDeleteAndPut(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		(&bench{bus: bus, start: time.Now()}).put("A", 1, "1")
-		check(t, "error", a.lead(ctx, handle), nil)
-		check(t, "tries", tries, 2)
-		check(t, "ledger during the second", during, []string{"begun"})
+		expect.Equal(t, "error", a.lead(ctx, handle), nil)
+		expect.Equal(t, "tries", tries, 2)
+		expect.Equal(t, "ledger during the second", during, []string{"begun"})
 	})
 }
 
@@ -136,8 +137,8 @@ func TestRejectedPodNotClaimed(t *testing.T) {
 		b = of
 		b.put("A", 1, "1")
 		time.Sleep(time.Second)
-		check(t, "verdicts", b.bus.heard(t, b.start), []heard{{"A-1.1", schemas.ReasonPodGone, 0}})
-		check(t, "ledger before the gates are asked", during, []string(nil))
+		expect.Equal(t, "verdicts", b.bus.heard(t, b.start), []heard{{"A-1.1", schemas.ReasonPodGone, 0}})
+		expect.Equal(t, "ledger before the gates are asked", during, []string(nil))
 	})
 }
 
@@ -167,19 +168,19 @@ func TestReplacementEndsOneMove(t *testing.T) {
 		view.add("3", "worker-2", true)
 		changed()
 		changed()
-		check(t, "ended", ended(), []string{"A-1.1"})
+		expect.Equal(t, "ended", ended(), []string{"A-1.1"})
 
 		b.stop()
 		ctx, cancel := context.WithCancel(t.Context())
 		next := make(chan error, 1)
 		go func() { next <- b.lead(ctx, handle) }()
 		time.Sleep(10 * time.Second)
-		check(t, "ended by the next leader, without another replacement", ended(), []string{"A-1.1"})
+		expect.Equal(t, "ended by the next leader, without another replacement", ended(), []string{"A-1.1"})
 		view.add("4", "worker-2", true)
 		changed()
-		check(t, "ended with another replacement", ended(), []string{"A-1.1", "A-1.2"})
+		expect.Equal(t, "ended with another replacement", ended(), []string{"A-1.1", "A-1.2"})
 		cancel()
-		check(t, "error", <-next, nil)
+		expect.Equal(t, "error", <-next, nil)
 	})
 }
 
@@ -220,8 +221,8 @@ func TestReplacementGoneBeforeVerdict(t *testing.T) {
 		step()
 		time.Sleep(10 * time.Second)
 		cancel()
-		check(t, "error", <-led, nil)
-		check(t, "what was said", b.bus.messages(t), []string{"", "web/pod-2 runs on worker-2, after 1s"})
+		expect.Equal(t, "error", <-led, nil)
+		expect.Equal(t, "what was said", b.bus.messages(t), []string{"", "web/pod-2 runs on worker-2, after 1s"})
 	})
 }
 
@@ -230,9 +231,9 @@ func TestLedgerForgetsMove(t *testing.T) {
 	inBubble(t, cfg, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0), func(t *testing.T, b *bench) {
 		b.put("A", 1, "1")
 		time.Sleep(59 * time.Second)
-		check(t, "ledger within the window", b.bus.keys(), []string{"move.1"})
+		expect.Equal(t, "ledger within the window", b.bus.keys(), []string{"move.1"})
 		time.Sleep(2 * time.Second)
-		check(t, "ledger after it", b.bus.keys(), []string(nil))
+		expect.Equal(t, "ledger after it", b.bus.keys(), []string(nil))
 	})
 }
 
@@ -262,7 +263,7 @@ func TestEvictionAnswerLost(t *testing.T) {
 				return nil, errors.New("connection refused")
 			}
 			if r.Method == http.MethodGet && !back.IsZero() {
-				check(t, "requested version", r.URL.Query().Get("resourceVersion"), "")
+				expect.Equal(t, "requested version", r.URL.Query().Get("resourceVersion"), "")
 			}
 			answer := w.serve(r)
 			if r.Method == http.MethodPost {
@@ -276,9 +277,9 @@ func TestEvictionAnswerLost(t *testing.T) {
 			ID: "1", Pod: p.Ref, Node: p.Node, Expires: time.Now().Add(time.Minute),
 		}}
 		v, err := a.execute(t.Context(), o, unsaved)
-		check(t, "error", err, nil)
-		check(t, "gone", p.gone, true)
-		check(t, "outcome", v.Outcome, schemas.Evicted)
+		expect.Equal(t, "error", err, nil)
+		expect.Equal(t, "gone", p.gone, true)
+		expect.Equal(t, "outcome", v.Outcome, schemas.Evicted)
 		if !strings.Contains(v.Message, "the answer was lost") {
 			t.Errorf("message %q, want that the answer was lost", v.Message)
 		}
@@ -306,7 +307,7 @@ func TestFailedCancelKeepsLedger(t *testing.T) {
 	if !errors.Is(err, ErrUnavailable) {
 		t.Errorf("got the error %v, want one that wraps ErrUnavailable", err)
 	}
-	check(t, "changes of the ledger", len(term.ledgerWrites.next), 0)
+	expect.Equal(t, "changes of the ledger", len(term.ledgerWrites.next), 0)
 }
 
 // TestRecover covers how a new leader reads the ledger.
@@ -324,9 +325,9 @@ func TestRecover(t *testing.T) {
 		got, err := s.resolve(t.Context(), []record{
 			{Intent: intentOf(answer, answer.Intents[0], e)}, {Intent: intentOf(answer, answer.Intents[1], e)},
 		})
-		check(t, "error", err, nil)
-		check(t, "verdicts", len(got.verdicts), 1)
-		check(t, "verdict", got.verdicts[0].entry.uid(), types.UID("1"))
-		check(t, "set aside", fmt.Sprint(got.invalid), "[ledger record move.2 is set aside: look at pod web/pod-2: Forbidden]")
+		expect.Equal(t, "error", err, nil)
+		expect.Equal(t, "verdicts", len(got.verdicts), 1)
+		expect.Equal(t, "verdict", got.verdicts[0].entry.uid(), types.UID("1"))
+		expect.Equal(t, "set aside", fmt.Sprint(got.invalid), "[ledger record move.2 is set aside: look at pod web/pod-2: Forbidden]")
 	})
 }

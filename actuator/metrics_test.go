@@ -18,6 +18,7 @@ import (
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/metricstest"
 )
 
@@ -121,7 +122,7 @@ func TestGauges(t *testing.T) {
 			})
 			gauges := func() []float64 {
 				families, err := r.Gather()
-				check(t, "error", err, nil)
+				expect.Equal(t, "error", err, nil)
 				value := map[string]float64{}
 				for _, f := range families {
 					value[f.GetName()] = f.GetMetric()[0].GetGauge().GetValue()
@@ -131,9 +132,9 @@ func TestGauges(t *testing.T) {
 				}
 			}
 			stop := leads(t, a, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0))
-			check(t, "moves in flight, workload circuit breakers and cluster circuit breakers of the leader", gauges(), []float64{1, 1, 1})
+			expect.Equal(t, "moves in flight, workload circuit breakers and cluster circuit breakers of the leader", gauges(), []float64{1, 1, 1})
 			stop()
-			check(t, "moves in flight, workload circuit breakers and cluster circuit breakers afterwards", gauges(), []float64{0, 0, 0})
+			expect.Equal(t, "moves in flight, workload circuit breakers and cluster circuit breakers afterwards", gauges(), []float64{0, 0, 0})
 		})
 	})
 }
@@ -148,8 +149,8 @@ func TestFaultsResetAfterSession(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	check(t, "end", a.Lead(ctx), nil)
-	check(t, "ready", a.Ready(), nil)
+	expect.Equal(t, "end", a.Lead(ctx), nil)
+	expect.Equal(t, "ready", a.Ready(), nil)
 	want := `# TYPE rehome_ledger_invalid_records gauge
 rehome_ledger_invalid_records 0
 # TYPE rehome_missing_rights gauge

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // onTheWay returns a move in flight of the pod with that UID, begun that many seconds after noon.
@@ -31,23 +32,23 @@ func TestMovesCountAgainstLimits(t *testing.T) {
 	}}
 	want.nodes = map[string]int{"worker-1": 2}
 	want.namespaces = map[string]int{"web": 1, "shop": 1}
-	check(t, "in flight", m, want)
+	expect.Equal(t, "in flight", m, want)
 
 	m.remove(onTheWay("2", two.at, 1)) // another move of that pod
-	check(t, "in flight after one was removed that is not", m, want)
+	expect.Equal(t, "in flight after one was removed that is not", m, want)
 	m.remove(one)
 	m.remove(one)
 	m.remove(two)
-	check(t, "in flight at the end", m, newMoves())
+	expect.Equal(t, "in flight at the end", m, newMoves())
 }
 
 func TestMoveRecord(t *testing.T) {
 	v := given{pods: map[types.UID]cluster.Pod{"uid-0": replica("0", "worker-9", 0)}}
-	check(t, "mark", keysOf(wish(), v), limitKeys{"worker-1", "web", "uid-api"})
-	check(t, "workload", workloadOf(v, "uid-0"), &api)
-	check(t, "mark of an unknown pod", keysOf(wish(), noView{}), limitKeys{"worker-1", "web", ""})
-	check(t, "workload of an unknown pod", workloadOf(noView{}, "uid-0"), nil)
+	expect.Equal(t, "mark", keysOf(wish(), v), limitKeys{"worker-1", "web", "uid-api"})
+	expect.Equal(t, "workload", workloadOf(v, "uid-0"), &api)
+	expect.Equal(t, "mark of an unknown pod", keysOf(wish(), noView{}), limitKeys{"worker-1", "web", ""})
+	expect.Equal(t, "workload of an unknown pod", workloadOf(noView{}, "uid-0"), nil)
 	alone := v.pods["uid-0"]
 	alone.Workload = schemas.ObjectRef{}
-	check(t, "workload of a pod that has none", workloadOf(given{pods: map[types.UID]cluster.Pod{"uid-0": alone}}, "uid-0"), nil)
+	expect.Equal(t, "workload of a pod that has none", workloadOf(given{pods: map[types.UID]cluster.Pod{"uid-0": alone}}, "uid-0"), nil)
 }

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // scopeAt refers to a scope of the group "zone" that was built some time after noon.
@@ -72,7 +73,7 @@ func TestStaleDecision(t *testing.T) {
 			d := departures{}
 			c.before(d)
 			_, got := d.stale(&message{scope: c.asked, lists: map[types.UID]bool{"stays": true}}, c.workload)
-			check(t, "outdated", got, c.want)
+			expect.Equal(t, "outdated", got, c.want)
 		})
 	}
 }
@@ -87,7 +88,7 @@ func TestMovedPodAnswerCurrent(t *testing.T) {
 	_, left := d.stale(a, "w")
 	a.lists = map[types.UID]bool{"other": true}
 	_, without := d.stale(a, "w")
-	check(t, "outdated while it is asked to leave, after it left, and if the answer does not list it",
+	expect.Equal(t, "outdated while it is asked to leave, after it left, and if the answer does not list it",
 		[]bool{asked, left, without}, []bool{false, false, true})
 }
 
@@ -120,7 +121,7 @@ func TestStaleDecisionRejected(t *testing.T) {
 		b.putSpread(3, time.Now(), "4") // a scope that has seen the others leave counts
 		time.Sleep(time.Second)
 		ok := schemas.ReasonEvictionAccepted
-		check(t, "verdicts", b.bus.heard(t, b.start), []heard{
+		expect.Equal(t, "verdicts", b.bus.heard(t, b.start), []heard{
 			{"Spread-1.1", ok, 120 * ms}, {"Spread-1.2", ok, 120 * ms},
 			{"Spread-2.3", schemas.ReasonOutdated, 200 * ms}, {"Spread-3.4", ok, 2220 * ms},
 		})
@@ -142,8 +143,8 @@ func TestStaleDecisionAfterRestart(t *testing.T) {
 		go func() { ended <- b.lead(ctx, ok) }()
 		time.Sleep(time.Second)
 		cancel()
-		check(t, "Lead", <-ended, nil)
-		check(t, "verdicts", b.bus.heard(t, b.start), []heard{
+		expect.Equal(t, "Lead", <-ended, nil)
+		expect.Equal(t, "verdicts", b.bus.heard(t, b.start), []heard{
 			{"Spread-1.1", schemas.ReasonEvictionAccepted, 100 * ms}, {"Spread-2.2", schemas.ReasonOutdated, 200 * ms},
 		})
 	})

@@ -11,6 +11,7 @@ import (
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // oneWorkload is a cluster in which all pods belong to one Deployment with a budget, and no pod has a replacement.
@@ -35,7 +36,7 @@ func TestCooldownStartsAtAcceptance(t *testing.T) {
 		b.put("A", 1, "1", "2", "3")
 		time.Sleep(20 * time.Second)
 		ok := schemas.ReasonEvictionAccepted
-		check(t, "verdicts", b.bus.heard(t, b.start), []heard{
+		expect.Equal(t, "verdicts", b.bus.heard(t, b.start), []heard{
 			{"A-1.1", ok, 3 * time.Second}, {"A-1.2", ok, 8 * time.Second}, {"A-1.3", ok, 13 * time.Second},
 		})
 	})
@@ -47,7 +48,7 @@ func TestNoPauseAfterDeferral(t *testing.T) {
 		b.put("A", 1, "1", "2", "3")
 		time.Sleep(20 * time.Second)
 		why := schemas.ReasonDisruptionBudget
-		check(t, "verdicts", b.bus.heard(t, b.start), []heard{
+		expect.Equal(t, "verdicts", b.bus.heard(t, b.start), []heard{
 			{"A-1.1", why, time.Second}, {"A-1.2", why, 2 * time.Second}, {"A-1.3", why, 3 * time.Second},
 		})
 	})
@@ -88,7 +89,7 @@ func TestPauseSurvivesRestart(t *testing.T) {
 					}
 				}
 				ok := schemas.ReasonEvictionAccepted
-				check(t, "moves", moved, []heard{{"A-1.1", ok, 0}, {"A-1.2", ok, 30 * time.Second}})
+				expect.Equal(t, "moves", moved, []heard{{"A-1.1", ok, 0}, {"A-1.2", ok, 30 * time.Second}})
 			})
 		})
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/rehome-dev/rehome/actuator/limit"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // enabling returns a policy with one profile that has these strategies.
@@ -34,12 +35,12 @@ func TestPolicyChangeRejectsRemovedStrategy(t *testing.T) {
 		b.SetPolicy(enabling(slow, "B"))
 		time.Sleep(60 * ms)
 		gone := schemas.ReasonProfileUnknown
-		check(t, "verdicts", b.bus.heard(t, b.start), []heard{{"A-1.2", gone, 50 * ms}, {"A-1.3", gone, 50 * ms}, {"A-1.1", evicted, 100 * ms}})
+		expect.Equal(t, "verdicts", b.bus.heard(t, b.start), []heard{{"A-1.2", gone, 50 * ms}, {"A-1.3", gone, 50 * ms}, {"A-1.1", evicted, 100 * ms}})
 		time.Sleep(5 * time.Minute)
-		check(t, "later verdicts", b.bus.heard(t, b.start)[3:], []heard{
+		expect.Equal(t, "later verdicts", b.bus.heard(t, b.start)[3:], []heard{
 			{"B-2.3", evicted, 100*time.Second + 200*ms}, {"B-2.4", evicted, 200*time.Second + 300*ms}, // each since the end of the last
 		})
-		check(t, "answers left in the table", b.bus.left(), 0)
+		expect.Equal(t, "answers left in the table", b.bus.left(), 0)
 	})
 }
 
@@ -52,7 +53,7 @@ func TestPolicyChangeRate(t *testing.T) {
 		time.Sleep(time.Second)
 		b.SetPolicy(enabling(quick, "A"))
 		time.Sleep(time.Second)
-		check(t, "verdicts", b.bus.heard(t, b.start), []heard{
+		expect.Equal(t, "verdicts", b.bus.heard(t, b.start), []heard{
 			{"A-1.1", evicted, 0}, {"A-1.2", evicted, 2 * time.Second}, {"A-1.3", evicted, 2100 * ms}, {"A-1.4", evicted, 2200 * ms},
 		})
 	})
@@ -62,15 +63,15 @@ func TestPolicyBeforeTerm(t *testing.T) {
 	a := New(Config{Policy: enabling(slow, "A")})
 	a.SetPolicy(enabling(quick, "A"))
 	got := newSession(context.Background(), nil, a, nil, recorder{}).bucket
-	check(t, "bucket", got, limit.NewBucket(quick))
+	expect.Equal(t, "bucket", got, limit.NewBucket(quick))
 }
 
 func TestDefaultRate(t *testing.T) {
 	a := New(Config{})
-	check(t, "rate of New", a.policy.Load().Rate, policy.DefaultRate())
+	expect.Equal(t, "rate of New", a.policy.Load().Rate, policy.DefaultRate())
 	a.SetPolicy(enabling(quick))
 	a.SetPolicy(policy.Policy{})
-	check(t, "rate of SetPolicy", a.policy.Load().Rate, policy.DefaultRate())
+	expect.Equal(t, "rate of SetPolicy", a.policy.Load().Rate, policy.DefaultRate())
 }
 
 func TestProfileOfIntent(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // prioritized returns a policy that enables a strategy of each priority, named for it.
@@ -35,7 +36,7 @@ func TestPriority(t *testing.T) {
 			for _, v := range b.bus.heard(t, b.start) {
 				got = append(got, v.ID)
 			}
-			check(t, "order", got, []string{"node-1.1", "node-6.6", "Request-4.4", "violation-3.3", "balance-2.2"})
+			expect.Equal(t, "order", got, []string{"node-1.1", "node-6.6", "Request-4.4", "violation-3.3", "balance-2.2"})
 		})
 	})
 	t.Run("then_cost_then_weight", func(t *testing.T) {
@@ -46,8 +47,8 @@ func TestPriority(t *testing.T) {
 			PriorityOf(balance, 0, 500), PriorityOf(balance, 0, 11), PriorityOf(balance, 0, 0), PriorityOf(balance, 1, math.MaxInt64),
 			PriorityOf(balance, 1, 0), PriorityOf(balance, policy.MostCost-1, 7),
 		}
-		check(t, "the highest first", slices.IsSortedFunc(got, func(a, b int) int { return b - a }), true)
-		check(t, "no two are equal", len(slices.Compact(slices.Clone(got))), len(got))
-		check(t, "a weight below 0 is none", PriorityOf(balance, 0, -7), PriorityOf(balance, 0, 0))
+		expect.Equal(t, "the highest first", slices.IsSortedFunc(got, func(a, b int) int { return b - a }), true)
+		expect.Equal(t, "no two are equal", len(slices.Compact(slices.Clone(got))), len(got))
+		expect.Equal(t, "a weight below 0 is none", PriorityOf(balance, 0, -7), PriorityOf(balance, 0, 0))
 	})
 }

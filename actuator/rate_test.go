@@ -8,6 +8,7 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // TestRateOfSlowCalls checks the rate as the server sees it when each call takes long: in any span of time, no more
@@ -44,7 +45,7 @@ func TestRateOfSlowCalls(t *testing.T) {
 				for _, at := range began {
 					after = append(after, at.Sub(b.start))
 				}
-				check(t, "calls began", after, c.want)
+				expect.Equal(t, "calls began", after, c.want)
 			})
 		})
 	}

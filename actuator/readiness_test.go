@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // TestReadiness checks the readiness after the API server did not answer, when nothing calls it anymore.
@@ -28,7 +29,7 @@ func TestReadiness(t *testing.T) {
 				}
 				then(b)
 				time.Sleep(2*tickEvery + maxBackoff)
-				check(t, "readiness", b.Ready(), nil)
+				expect.Equal(t, "readiness", b.Ready(), nil)
 			})
 		})
 	}

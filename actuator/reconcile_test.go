@@ -18,6 +18,7 @@ import (
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // stepped is a method with steps. It requests a delay before each step and records its calls.
@@ -83,7 +84,7 @@ func TestMoveInFlight(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			m.mu.Lock()
 			defer m.mu.Unlock()
-			check(t, "calls", m.calls, []string{"step after 0s", "step after 3s", "step after 6s", "step after 9s"})
+			expect.Equal(t, "calls", m.calls, []string{"step after 0s", "step after 3s", "step after 6s", "step after 9s"})
 		})
 	})
 	t.Run("contrary_evaluation_cancels_it", func(t *testing.T) {
@@ -98,14 +99,14 @@ func TestMoveInFlight(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			m.mu.Lock()
 			defer m.mu.Unlock()
-			check(t, "calls", m.calls, []string{"step after 0s", "cancel after 20s"})
-			check(t, "verdicts", b.bus.heard(t, b.start), []heard{
+			expect.Equal(t, "calls", m.calls, []string{"step after 0s", "cancel after 20s"})
+			expect.Equal(t, "verdicts", b.bus.heard(t, b.start), []heard{
 				{"A-1.1", schemas.ReasonBackgroundAccepted, 0}, {"A-2.1", schemas.ReasonMoving, 10 * time.Second},
 				{"A-1.1", schemas.ReasonTakenBack, 20 * time.Second},
 			})
 			b.bus.mu.Lock()
 			defer b.bus.mu.Unlock()
-			check(t, "intents messages in the table", len(b.bus.table), 0)
+			expect.Equal(t, "intents messages in the table", len(b.bus.table), 0)
 		})
 	})
 	t.Run("contrary_evaluation_while_it_begins_cancels_it", func(t *testing.T) {
@@ -127,8 +128,8 @@ func TestMoveInFlight(t *testing.T) {
 				time.Sleep(10 * time.Second)
 				m.mu.Lock()
 				defer m.mu.Unlock()
-				check(t, "calls", m.calls, []string{"cancel after 2s"})
-				check(t, "verdicts", b.bus.heard(t, b.start), []heard{
+				expect.Equal(t, "calls", m.calls, []string{"cancel after 2s"})
+				expect.Equal(t, "verdicts", b.bus.heard(t, b.start), []heard{
 					{"A-1.1", schemas.ReasonBackgroundAccepted, 2 * time.Second}, {"A-1.1", schemas.ReasonTakenBack, 2 * time.Second},
 				})
 			})
@@ -144,7 +145,7 @@ func TestMoveInFlight(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			m.mu.Lock()
 			defer m.mu.Unlock()
-			check(t, "calls", m.calls, []string{"step after 1s"})
+			expect.Equal(t, "calls", m.calls, []string{"step after 1s"})
 		})
 	})
 	t.Run("canceled_while_it_is_given_up_it_is_never_evicted", func(t *testing.T) {
@@ -155,7 +156,7 @@ func TestMoveInFlight(t *testing.T) {
 			time.Sleep(500 * ms)
 			b.put("A", 2) // the taint is gone; reading the pod before an eviction would fail the test
 			time.Sleep(10 * time.Second)
-			check(t, "verdicts", b.bus.heard(t, b.start), []heard{
+			expect.Equal(t, "verdicts", b.bus.heard(t, b.start), []heard{
 				{"A-1.1", schemas.ReasonBackgroundAccepted, 0}, {"A-1.1", schemas.ReasonTakenBack, time.Second},
 			})
 		})
@@ -168,13 +169,13 @@ func TestMoveInFlight(t *testing.T) {
 			time.Sleep(time.Second)
 			b.put("A", 2) // the taint is gone
 			time.Sleep(time.Second)
-			check(t, "verdicts", b.bus.heard(t, b.start), []heard{
+			expect.Equal(t, "verdicts", b.bus.heard(t, b.start), []heard{
 				{"A-1.1", schemas.ReasonBackgroundAccepted, 0}, {"A-1.1", schemas.ReasonTakenBack, time.Second},
 			})
 			s := b.session.Load()
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			check(t, "in flight", len(s.moves.all), 0)
+			expect.Equal(t, "in flight", len(s.moves.all), 0)
 		})
 	})
 }
@@ -211,7 +212,7 @@ func TestCancelUnlisted(t *testing.T) {
 				contrary.Scope.Sequence++
 				contrary.Scope.Now = x.Begun.Add(c.after)
 				s.cancelUnlisted(contrary)
-				check(t, "canceled", x.Canceled, c.want)
+				expect.Equal(t, "canceled", x.Canceled, c.want)
 			})
 		}
 	}
@@ -297,7 +298,7 @@ func TestTracking(t *testing.T) {
 		for _, w := range s.moves.workloads {
 			found += len(w.replacements)
 		}
-		check(t, "replacements that were found", found, 270)
+		expect.Equal(t, "replacements that were found", found, 270)
 		return asked
 	}
 	t.Run("cost_per_move_not_per_workload", func(t *testing.T) {
@@ -349,9 +350,9 @@ func TestVerdicts(t *testing.T) {
 			m.mu.Lock()
 			_, written := m.ledger["loop.x"]
 			m.mu.Unlock()
-			check(t, "the ledger is written while verdicts are on their way", written, true)
+			expect.Equal(t, "the ledger is written while verdicts are on their way", written, true)
 			time.Sleep(3 * time.Second)
-			check(t, "verdicts", len(m.heard(t, start)), 16)
+			expect.Equal(t, "verdicts", len(m.heard(t, start)), 16)
 			stop()
 		})
 	})
@@ -372,8 +373,8 @@ func TestLease(t *testing.T) {
 		inBubble(t, cfg, execute, func(t *testing.T, b *bench) {
 			b.put("A", 1, "1")
 			time.Sleep(10 * time.Second)
-			check(t, "called", called, false)
-			check(t, "verdicts", b.bus.heard(t, b.start), nil)
+			expect.Equal(t, "called", called, false)
+			expect.Equal(t, "verdicts", b.bus.heard(t, b.start), nil)
 		})
 	})
 	t.Run("a_step_needs_a_valid_lease", func(t *testing.T) {
@@ -392,7 +393,7 @@ func TestLease(t *testing.T) {
 			time.Sleep(trackEvery)
 			m.mu.Lock()
 			defer m.mu.Unlock()
-			check(t, "calls", m.calls, []string{"step after 0s", "cancel after 13s"})
+			expect.Equal(t, "calls", m.calls, []string{"step after 0s", "cancel after 13s"})
 		})
 	})
 }

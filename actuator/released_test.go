@@ -14,6 +14,7 @@ import (
 	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 func TestReleasedRestartNotEvicted(t *testing.T) {
@@ -34,9 +35,9 @@ func TestReleasedRestartNotEvicted(t *testing.T) {
 
 			want := r.Intent.Verdict(schemas.Settled, schemas.ReasonTakenBack, "spec.paused is true")
 			want.Method, want.Workload, want.Settlement = method, &api, &schemas.Settlement{Seconds: 1}
-			check(t, "verdicts", len(m.published), 1)
-			check(t, "verdict", decoded[schemas.Verdict](t, m.published[0]), want)
-			check(t, "moves in flight", len(tm.moves.all), 0)
+			expect.Equal(t, "verdicts", len(m.published), 1)
+			expect.Equal(t, "verdict", decoded[schemas.Verdict](t, m.published[0]), want)
+			expect.Equal(t, "moves in flight", len(tm.moves.all), 0)
 		})
 	}
 }
@@ -78,8 +79,8 @@ func TestMissingRight(t *testing.T) {
 			Profiles: []policy.Profile{{Name: "default", Strategies: []policy.Enabled{{Strategy: policy.Strategy{Name: wish().Strategy}}}}},
 		}})
 		v, err := a.execute(t.Context(), wish(), unsaved)
-		check(t, "error", err, nil)
-		check(t, "outcome", v.Outcome, schemas.Evicted)
+		expect.Equal(t, "error", err, nil)
+		expect.Equal(t, "outcome", v.Outcome, schemas.Evicted)
 		if v.Instead == nil || v.Instead.Reason != schemas.ReasonForbidden {
 			t.Errorf("instead of %+v, want a method that was forbidden", v.Instead)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // webPods returns a view of pods of Deployment web/api with these UIDs.
@@ -82,7 +83,7 @@ func TestNoPauseAfterRejection(t *testing.T) {
 	inBubble(t, cfg, handle, func(t *testing.T, b *bench) {
 		b.put("A", 1, "1", "2")
 		time.Sleep(2 * time.Minute)
-		check(t, "verdicts", b.bus.heard(t, b.start), []heard{
+		expect.Equal(t, "verdicts", b.bus.heard(t, b.start), []heard{
 			{"A-1.1", schemas.ReasonProtected, 0}, {"A-1.2", schemas.ReasonEvictionAccepted, 0},
 		})
 	})
@@ -101,7 +102,7 @@ func TestRecalledPauses(t *testing.T) {
 			r := before("1", 30*time.Minute)
 			m := remembering(t, map[string]any{r.key(): r})
 			tm := recalled(t, m, policy.Policy{Limits: policy.Limits{Pause: c.pause}})
-			check(t, "the latest moves", tm.moves.last, c.want)
+			expect.Equal(t, "the latest moves", tm.moves.last, c.want)
 		})
 	}
 }
@@ -112,7 +113,7 @@ func TestDisabledWorkloadBreakerClearsLedger(t *testing.T) {
 	t.Run("in the next process", func(t *testing.T) {
 		m := remembering(t, map[string]any{loopKey(k): l})
 		recalled(t, m, policy.Policy{})
-		check(t, "ledger", m.ledger, map[string][]byte{})
+		expect.Equal(t, "ledger", m.ledger, map[string][]byte{})
 	})
 	t.Run("while it runs", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -123,12 +124,12 @@ func TestDisabledWorkloadBreakerClearsLedger(t *testing.T) {
 			ended := make(chan error, 1)
 			go func() { ended <- a.lead(ctx, nil) }()
 			synctest.Wait()
-			check(t, "entries before", len(m.ledger), 1)
+			expect.Equal(t, "entries before", len(m.ledger), 1)
 			a.SetPolicy(policy.Policy{})
 			synctest.Wait()
-			check(t, "ledger", m.ledger, map[string][]byte{})
+			expect.Equal(t, "ledger", m.ledger, map[string][]byte{})
 			cancel()
-			check(t, "error", <-ended, nil)
+			expect.Equal(t, "error", <-ended, nil)
 		})
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // loopOf returns a workload circuit breaker of Deployment web/api on a node.
@@ -51,12 +52,12 @@ func TestReadableRecords(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			got, bad := ReadLedger(remembering(t, map[string]any{c.r.key(): c.r}).ledger)
 			i := c.r.Intent.Intent
-			check(t, "remembered", got, Remembered{Moves: []Move{{
+			expect.Equal(t, "remembered", got, Remembered{Moves: []Move{{
 				Pod: i.Pod, Node: "worker-1", Workload: c.r.Workload, Profile: "default", Strategy: "A", Intent: "A-1.1",
 				Method: c.r.Method, Begun: noon.Add(-time.Second), Moved: c.r.Moved, WaitsFor: c.want,
 			}}})
-			check(t, "in flight", got.Moves[0].InFlight(), c.want != "")
-			check(t, "errors", bad, nil)
+			expect.Equal(t, "in flight", got.Moves[0].InFlight(), c.want != "")
+			expect.Equal(t, "errors", bad, nil)
 		})
 	}
 }
@@ -71,7 +72,7 @@ func TestReadLedgerSortsAndReports(t *testing.T) {
 	m.ledger["clear.all"] = ClearValue(noon)
 	got, bad := ReadLedger(m.ledger)
 	first, second := before("1", time.Minute), before("2", time.Second)
-	check(t, "remembered", got, Remembered{Moves: []Move{first.move(), second.move()}, Loops: []WorkloadBreaker{a, b}, Storm: storm})
+	expect.Equal(t, "remembered", got, Remembered{Moves: []Move{first.move(), second.move()}, Loops: []WorkloadBreaker{a, b}, Storm: storm})
 	var messages []string
 	for _, err := range bad {
 		messages = append(messages, err.Error())
@@ -79,8 +80,8 @@ func TestReadLedgerSortsAndReports(t *testing.T) {
 			t.Errorf("%v does not wrap what is wrong", err)
 		}
 	}
-	check(t, "errors", len(messages), 2)
-	check(t, "keys", []string{messages[0][:20], messages[1][:20]}, []string{"ledger record loop.x", "ledger record move.3"})
+	expect.Equal(t, "errors", len(messages), 2)
+	expect.Equal(t, "keys", []string{messages[0][:20], messages[1][:20]}, []string{"ledger record loop.x", "ledger record move.3"})
 }
 
 // leading returns an actuator that leads with the ledger of m until stop.
@@ -99,7 +100,7 @@ func leads(t *testing.T, a *Actuator, handle executeFunc) (stop func()) {
 	synctest.Wait()
 	return func() {
 		cancel()
-		check(t, "error of Lead", <-ended, nil)
+		expect.Equal(t, "error of Lead", <-ended, nil)
 	}
 }
 
@@ -112,7 +113,7 @@ func (m *memory) remembers(t *testing.T) Remembered {
 		t.Fatal(err)
 	}
 	got, bad := ReadLedger(entries)
-	check(t, "entries that cannot be read", bad, nil)
+	expect.Equal(t, "entries that cannot be read", bad, nil)
 	return got
 }
 
@@ -126,11 +127,11 @@ func TestLedgerHasOpenClusterBreaker(t *testing.T) {
 			Reason: schemas.ReasonStormNodes, Since: start.UTC(),
 			Message: "3 of 3 nodes went bad: 3 not ready, 0 tainted within 10m0s; moves stop at 30 percent",
 		}}
-		check(t, "ledger while the breaker is open", m.remembers(t), Remembered{Storm: open})
+		expect.Equal(t, "ledger while the breaker is open", m.remembers(t), Remembered{Storm: open})
 
 		time.Sleep(time.Minute)
 		a.Changed(cluster.Change{Node: "a"})
-		check(t, "ledger a minute later", m.remembers(t), Remembered{Storm: open})
+		expect.Equal(t, "ledger a minute later", m.remembers(t), Remembered{Storm: open})
 
 		term := a.session.Load()
 		term.mu.Lock()
@@ -139,8 +140,8 @@ func TestLedgerHasOpenClusterBreaker(t *testing.T) {
 		}
 		term.mu.Unlock()
 		a.Changed(cluster.Change{Node: "a"})
-		check(t, "ledger when the breaker is closed", m.remembers(t), Remembered{})
-		check(t, "keys", len(m.ledger), 0)
+		expect.Equal(t, "ledger when the breaker is closed", m.remembers(t), Remembered{})
+		expect.Equal(t, "keys", len(m.ledger), 0)
 		stop()
 	})
 }
@@ -148,7 +149,7 @@ func TestLedgerHasOpenClusterBreaker(t *testing.T) {
 func TestNewLeaderForgetsEndedStorm(t *testing.T) {
 	m := remembering(t, map[string]any{keyStorm: stormRecord{[]StormCondition{{Reason: schemas.ReasonStormPending, Message: "old", Since: noon}}}})
 	recalled(t, m, policy.Policy{CircuitBreakers: policy.DefaultCircuitBreakers()})
-	check(t, "ledger", m.ledger, map[string][]byte{})
+	expect.Equal(t, "ledger", m.ledger, map[string][]byte{})
 }
 
 // TestClearRequiresTime stores the reply of a server to an unauthenticated client under the key that clears
@@ -171,8 +172,8 @@ func TestClearRequiresTime(t *testing.T) {
 				synctest.Wait()
 				entries, _ := m.Entries(t.Context())
 				got, bad := ReadLedger(entries)
-				check(t, "loop breakers that are left", len(got.Loops), 1)
-				check(t, "records that are set aside", len(bad), 1)
+				expect.Equal(t, "loop breakers that are left", len(got.Loops), 1)
+				expect.Equal(t, "records that are set aside", len(bad), 1)
 				stop()
 			})
 		})
@@ -210,7 +211,7 @@ func TestClearWorkloadBreakers(t *testing.T) {
 					}
 					_, stop := leading(t, m, policy.Policy{CircuitBreakers: policy.DefaultCircuitBreakers()}, nil)
 					if when == "while it leads" {
-						check(t, "workload circuit breakers before", len(m.remembers(t).Loops), 3)
+						expect.Equal(t, "workload circuit breakers before", len(m.remembers(t).Loops), 3)
 						if err := m.Put(t.Context(), c.key, ClearValue(noon)); err != nil {
 							t.Fatal(err)
 						}
@@ -219,8 +220,8 @@ func TestClearWorkloadBreakers(t *testing.T) {
 					for _, l := range m.remembers(t).Loops {
 						left = append(left, l.Name.String())
 					}
-					check(t, "workload circuit breakers that are left", left, c.left)
-					check(t, "keys", len(m.ledger), len(c.left))
+					expect.Equal(t, "workload circuit breakers that are left", left, c.left)
+					expect.Equal(t, "keys", len(m.ledger), len(c.left))
 					stop()
 				})
 			})
@@ -248,8 +249,8 @@ func TestWorkloadBreakerRecord(t *testing.T) {
 		if len(got) != 1 {
 			t.Fatalf("got %d workload circuit breakers, want 1", len(got))
 		}
-		check(t, "name", got[0].Name, &api)
-		check(t, "holds for", got[0].Until.Sub(start), time.Minute)
+		expect.Equal(t, "name", got[0].Name, &api)
+		expect.Equal(t, "holds for", got[0].Until.Sub(start), time.Minute)
 
 		term := a.session.Load()
 		x := &inFlight{record: before("1", 0), at: limitKeys{"worker-1", "web", api.UID}}
@@ -257,9 +258,9 @@ func TestWorkloadBreakerRecord(t *testing.T) {
 		term.landed(x, ended{settlement: schemas.Settlement{Node: "worker-1"}}, start)
 		term.mu.Unlock()
 		got = m.remembers(t).Loops
-		check(t, "returns", got[0].Returns, 2)
-		check(t, "name after another return", got[0].Name, &api)
-		check(t, "holds for, after another return", got[0].Until.Sub(start), 2*time.Minute)
+		expect.Equal(t, "returns", got[0].Returns, 2)
+		expect.Equal(t, "name after another return", got[0].Name, &api)
+		expect.Equal(t, "holds for, after another return", got[0].Until.Sub(start), 2*time.Minute)
 		stop()
 	})
 }
@@ -278,7 +279,7 @@ func TestWorkloadBreakerStrategies(t *testing.T) {
 				term.movedOff(x, time.Now())
 				term.landed(x, ended{settlement: schemas.Settlement{Node: "worker-1"}}, time.Now())
 				term.mu.Unlock()
-				check(t, "workload circuit breakers", len(m.remembers(t).Loops), want)
+				expect.Equal(t, "workload circuit breakers", len(m.remembers(t).Loops), want)
 				stop()
 			})
 		})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rehome-dev/rehome/kubeevents"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 func TestKubernetesEventsOnPods(t *testing.T) {
@@ -61,9 +62,9 @@ func TestKubernetesEventsOnPods(t *testing.T) {
 		t.Run(fmt.Sprintf("%s %s, failures told as such: %v", tt.outcome, tt.reason, tt.failures), func(t *testing.T) {
 			v := wish().Verdict(tt.outcome, tt.reason, "the message")
 			v.Method, v.Workload = schemas.MethodRestart, &schemas.ObjectRef{Kind: "Deployment", Namespace: "web", Name: "api", UID: "d"}
-			check(t, "notices", kubernetesEvents(v, tt.failures), tt.want)
+			expect.Equal(t, "notices", kubernetesEvents(v, tt.failures), tt.want)
 			v.DryRun = true
-			check(t, "notices of a dry run", kubernetesEvents(v, tt.failures), nil)
+			expect.Equal(t, "notices of a dry run", kubernetesEvents(v, tt.failures), nil)
 		})
 	}
 }
@@ -110,5 +111,5 @@ func TestPublisher(t *testing.T) {
 	}
 	close(answers)
 	p.Wait()
-	check(t, "stored verdicts", stored.Load(), verdicts)
+	expect.Equal(t, "stored verdicts", stored.Load(), verdicts)
 }

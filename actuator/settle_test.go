@@ -12,6 +12,7 @@ import (
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // evicted returns the move of wish, of Deployment web/api: begun at noon, with three known pods, and accepted a second
@@ -109,7 +110,7 @@ func TestReplacementChoice(t *testing.T) {
 			if c.but != nil {
 				c.but(x)
 			}
-			check(t, "replacement", strings.TrimPrefix(string(replacementAmong(t, x, c.pods, c.taken)), "uid-"), c.want)
+			expect.Equal(t, "replacement", strings.TrimPrefix(string(replacementAmong(t, x, c.pods, c.taken)), "uid-"), c.want)
 		})
 	}
 }
@@ -178,8 +179,8 @@ func TestMoveEnds(t *testing.T) {
 				c.but(x)
 			}
 			got, over := settled(x, policy.Traits{RenewsPods: x.Intent.Strategy == "Renewal"}, c.pod, c.replacement, c.tally, x.Moved.Add(c.after))
-			check(t, "end", got, c.want)
-			check(t, "over", over, c.want.reason != "")
+			expect.Equal(t, "end", got, c.want)
+			expect.Equal(t, "over", over, c.want.reason != "")
 		})
 	}
 }
@@ -190,7 +191,7 @@ func TestSettledVerdictFields(t *testing.T) {
 	settlement := schemas.Settlement{Node: "worker-2", Seconds: 3}
 	want := decidedOn(wish(), schemas.Settled, schemas.ReasonReplaced, "done")
 	want.Method, want.Instead, want.Workload, want.Settlement = schemas.MethodEviction, x.Instead, &api, &settlement
-	check(t, "verdict", x.verdict(ended{schemas.ReasonReplaced, "done", settlement}), want)
+	expect.Equal(t, "verdict", x.verdict(ended{schemas.ReasonReplaced, "done", settlement}), want)
 }
 
 func TestSiblingAfterRestart(t *testing.T) {
@@ -202,6 +203,6 @@ func TestSiblingAfterRestart(t *testing.T) {
 	sibling, twin, later := made("1", 0), made("2", time.Second), made("3", 2*time.Second)
 	x := evicted()
 	x.seen, x.Newest, x.Begun = 0, twin.Created, noon.Add(1500*time.Millisecond)
-	check(t, "a replacement among the siblings", replacementAmong(t, x, []cluster.Pod{sibling, twin}, nil), "")
-	check(t, "the replacement", replacementAmong(t, x, []cluster.Pod{sibling, twin, later}, nil), later.Ref.UID)
+	expect.Equal(t, "a replacement among the siblings", replacementAmong(t, x, []cluster.Pod{sibling, twin}, nil), "")
+	expect.Equal(t, "the replacement", replacementAmong(t, x, []cluster.Pod{sibling, twin, later}, nil), later.Ref.UID)
 }

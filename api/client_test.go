@@ -3,7 +3,6 @@ package api_test
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -17,7 +16,8 @@ import (
 	"github.com/rehome-dev/rehome/bus/filter"
 	"github.com/rehome-dev/rehome/explain"
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // client calls the network address with the token of a user, or the loopback address without a user.
@@ -26,9 +26,7 @@ func (v *visit) client(t *testing.T, user string) *client.Client {
 	config := client.Config{Server: v.operator, Notes: func(text string) { t.Log(text) }}
 	if user != "" {
 		config.Server, config.TokenFile = v.network, filepath.Join(t.TempDir(), "token")
-		if err := os.WriteFile(config.TokenFile, []byte("token-"+user+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Write(t, config.TokenFile, "token-"+user+"\n")
 	}
 	c, err := client.New(config)
 	if err != nil {
@@ -149,7 +147,7 @@ func (v *visit) testClientRequest(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(receipt, schemas.Event{}) || name == "" {
 		t.Errorf("got %+v, %q, error %v, want a name alone", receipt, name, err)
 	}
-	bustest.Eventually(t, "the request is open", func() bool {
+	expect.Eventually(t, "the request is open", func() bool {
 		var got struct{ Request schemas.Request }
 		return v.get(t, "", "/v1/requests/"+name, &got) == 200 && fmt.Sprintf("%s/%s", got.Request.Sender, got.Request.Name) == name
 	})

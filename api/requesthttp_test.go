@@ -31,6 +31,7 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // The users have rights for: the namespace shop, all namespaces, also maintenances, also overrides, and nothing. The last one
@@ -550,7 +551,7 @@ func (s *stage) testRevoked(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got reply
-	bustest.Eventually(t, "the request is refused", func() bool {
+	expect.Eventually(t, "the request is refused", func() bool {
 		got = s.post(t, wide, node)
 		return got.status != http.StatusAccepted
 	})

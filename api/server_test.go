@@ -30,6 +30,7 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // The users may get pods of the namespace shop, all pods and nodes, and nothing.
@@ -313,7 +314,7 @@ func next(t *testing.T, from <-chan sse) sse {
 			t.Fatal("the stream has ended")
 		}
 		return e
-	case <-time.After(bustest.Patience):
+	case <-time.After(expect.Patience):
 		t.Fatal("no event came")
 	}
 	return sse{}
@@ -490,7 +491,7 @@ func (v *visit) testEvents(t *testing.T) {
 		t.Error("the stream with a limit goes on")
 	}
 	var state api.State
-	bustest.Eventually(t, "the state has the deferred pods", func() bool {
+	expect.Eventually(t, "the state has the deferred pods", func() bool {
 		return v.get(t, overall, "/v1/state", &state) == 200 && len(state.Deferred) == 1
 	}) // all of one UID
 	for user, want := range map[string]int{overall: 1, nobody: 0} {
@@ -557,7 +558,7 @@ func (v *visit) testBadQueries(t *testing.T) {
 func (v *visit) testTooManyStreams(t *testing.T) {
 	for _, path := range []string{"/v1/watch", "/v1/events"} {
 		var open []*http.Response
-		bustest.Eventually(t, "eight streams are open, and no other one opens", func() bool {
+		expect.Eventually(t, "eight streams are open, and no other one opens", func() bool {
 			got := v.do(t, shopper, http.MethodGet, path, "", nil)
 			if got.StatusCode == http.StatusOK {
 				open = append(open, got)
@@ -641,7 +642,7 @@ func (v *visit) testLostBus(t *testing.T) {
 			break
 		}
 	}
-	bustest.Eventually(t, "the state is refused", func() bool { return v.get(t, overall, "/v1/state", nil) == http.StatusServiceUnavailable })
+	expect.Eventually(t, "the state is refused", func() bool { return v.get(t, overall, "/v1/state", nil) == http.StatusServiceUnavailable })
 }
 
 func (v *visit) testExplanations(t *testing.T) {
@@ -724,7 +725,7 @@ profiles:
 	if _, err := v.Client().CoreV1().Nodes().Patch(t.Context(), v.node, types.MergePatchType, taint, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	bustest.Eventually(t, "both pods would move", func() bool {
+	expect.Eventually(t, "both pods would move", func() bool {
 		var got api.Simulation
 		status, text := post(overall, map[string]any{"policy": policy})
 		return status == 200 && json.Unmarshal([]byte(text), &got) == nil && len(got.Rounds) == 1 && len(got.Rounds[0].Moves) == 2

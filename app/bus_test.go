@@ -10,6 +10,7 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/tracetest"
 	"github.com/rehome-dev/rehome/trace"
 )
@@ -51,7 +52,7 @@ func story(t *testing.T) (watcher, function, actuator participant, events []sche
 	server := bustest.Server(t, bus.ServerOptions{})
 	watcher, function, actuator = oneProcess(t, server), oneProcess(t, server), oneProcess(t, server)
 	bustest.SetUp(t, watcher.Bus, bus.Setup{Strategies: []string{"Taints"}})
-	ctx, cancel := context.WithTimeout(t.Context(), bustest.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), expect.Patience)
 	defer cancel()
 
 	ref := schemas.ScopeRef{Kind: schemas.NodeKind, Key: "n1"}
@@ -160,7 +161,7 @@ func TestVerdictsReceivedTime(t *testing.T) {
 	server := bustest.Server(t, bus.ServerOptions{})
 	watcher, actuator := oneProcess(t, server), oneProcess(t, server)
 	bustest.SetUp(t, watcher.Bus, bus.Setup{Strategies: []string{"Taints"}})
-	ctx, cancel := context.WithTimeout(t.Context(), bustest.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), expect.Patience)
 	defer cancel()
 	verdict := made(t, "actuator", schemas.Verdict{
 		Outcome: schemas.Deferred, Reason: schemas.ReasonThrottled, Strategy: "Taints",

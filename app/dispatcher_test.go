@@ -33,8 +33,10 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/functionstest"
 	"github.com/rehome-dev/rehome/test/metricstest"
+	"github.com/rehome-dev/rehome/test/program"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
@@ -157,7 +159,7 @@ func (d *dispatching) waiting() uint64 {
 // done waits until all scopes are done.
 func (d *dispatching) done() {
 	d.t.Helper()
-	bustest.Eventually(d.t, "no scope waits", func() bool { return d.waiting() == 0 })
+	expect.Eventually(d.t, "no scope waits", func() bool { return d.waiting() == 0 })
 }
 
 // dead returns the errors of all dead letters, by the nodes of their scopes.
@@ -532,7 +534,7 @@ func TestHangingFunctionDeadLetter(t *testing.T) {
 		d.publish(nodeScope(t, "Away", fmt.Sprint("worker-", n)))
 	}
 	for _, strategy := range []string{keepOff, "Away"} {
-		bustest.Eventually(t, strategy+" is probed in vain", func() bool {
+		expect.Eventually(t, strategy+" is probed in vain", func() bool {
 			return d.inVain(strategy) >= 5
 		})
 	}
@@ -569,7 +571,7 @@ func TestHangingFunctionIsolation(t *testing.T) {
 	for n := range 10 {
 		d.publish(nodeScope(t, keepOff, fmt.Sprint("worker-", n)))
 	}
-	bustest.Eventually(t, "three questions hang", func() bool { return hanging.Load() == 3 })
+	expect.Eventually(t, "three questions hang", func() bool { return hanging.Load() == 3 })
 	for n := range 50 {
 		d.publish(nodeScope(t, "Quick", fmt.Sprint("worker-", n)))
 	}
@@ -582,12 +584,8 @@ func TestHangingFunctionIsolation(t *testing.T) {
 }
 
 func TestScopesWaitForFunction(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = l.Close()
-	d := newDispatching(t, bus.Setup{MaxDeliver: 3}, over("http://"+l.Addr().String(), "parallel: 4"))
+	address := expect.Value(t, program.FreeAddress)
+	d := newDispatching(t, bus.Setup{MaxDeliver: 3}, over("http://"+address, "parallel: 4"))
 	open := func() float64 {
 		families, err := d.metrics.Gather()
 		if err != nil {
@@ -604,22 +602,21 @@ func TestScopesWaitForFunction(t *testing.T) {
 	for _, n := range nodes {
 		d.publish(nodeScope(t, keepOff, n))
 	}
-	bustest.Eventually(t, "the scopes wait", func() bool { return open() == 1 })
+	expect.Eventually(t, "the scopes wait", func() bool { return open() == 1 })
 	newest := make(map[string]schemas.Intents)
 	for _, n := range nodes {
 		scope := d.publish(nodeScope(t, keepOff, n))
 		newest[n] = movedBy(scope, keepOff, n, "requested to leave")
 	}
-	bustest.Eventually(t, "several probes were in vain", func() bool {
+	expect.Eventually(t, "several probes were in vain", func() bool {
 		n, err := testutil.GatherAndCount(d.metrics, "rehome_dispatcher_requests_total")
 		return err == nil && n == 1 && unreachable(t, d.metrics) >= 6
 	})
 	if got := d.waiting(); got != uint64(len(nodes)) {
 		t.Errorf("%d scopes wait, want %d", got, len(nodes))
 	}
-	if l, err = net.Listen("tcp", l.Addr().String()); err != nil {
-		t.Fatal(err)
-	}
+	l, err := net.Listen("tcp", address)
+	expect.Must(t, err)
 	s := httptest.NewUnstartedServer(http.HandlerFunc(mover))
 	s.Listener = l
 	s.Start()
@@ -642,18 +639,13 @@ func TestScopesWaitForFunction(t *testing.T) {
 }
 
 func TestDispatcherStopsWhileScopesWait(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = l.Close()
-	d := newDispatching(t, bus.Setup{}, over("http://"+l.Addr().String()))
+	d := newDispatching(t, bus.Setup{}, over("http://"+expect.Value(t, program.FreeAddress)))
 	var want []string
 	for _, node := range []string{"a", "b", "c", "d"} {
 		d.publish(nodeScope(t, keepOff, node))
 		want = append(want, node)
 	}
-	bustest.Eventually(t, "a probe was in vain", func() bool { return unreachable(t, d.metrics) >= 5 })
+	expect.Eventually(t, "a probe was in vain", func() bool { return unreachable(t, d.metrics) >= 5 })
 	began := time.Now()
 	d.stop()
 	if took := time.Since(began); took > 5*time.Second {
@@ -696,7 +688,7 @@ func TestDispatcherFollowsPolicy(t *testing.T) {
 	}
 	ask("a")
 	d.d.Set(outsideOf(t, over(serve(t, current).URL)))
-	bustest.Eventually(t, "the new function is asked", func() bool {
+	expect.Eventually(t, "the new function is asked", func() bool {
 		d.publish(nodeScope(t, keepOff, "b"))
 		d.answers.Next(t)
 		return current.Load() > 0
@@ -704,7 +696,7 @@ func TestDispatcherFollowsPolicy(t *testing.T) {
 	ask("c")
 	d.done()
 	d.d.Set(nil)
-	bustest.Eventually(t, "nobody is asked", func() bool {
+	expect.Eventually(t, "nobody is asked", func() bool {
 		n, err := testutil.GatherAndCount(d.metrics, "rehome_dispatcher_open")
 		return err == nil && n == 0
 	})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"reflect"
 	"testing"
-	"time"
 
 	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/bus"
@@ -12,6 +11,7 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 func TestHostedStrategyMovesOut(t *testing.T) {
@@ -38,13 +38,8 @@ func TestHostedStrategyMovesOut(t *testing.T) {
 	}
 	wanted := func(f functions.Function) {
 		t.Helper()
-		select {
-		case got := <-asked:
-			if got != f.Strategy.Name {
-				t.Errorf("%s is asked, want %s", got, f.Strategy.Name)
-			}
-		case <-time.After(bustest.Patience):
-			t.Fatalf("%s is not asked", f.Strategy.Name)
+		if got := expect.Receive(t, f.Strategy.Name+" is asked", asked); got != f.Strategy.Name {
+			t.Errorf("%s is asked, want %s", got, f.Strategy.Name)
 		}
 	}
 	publish(taints)

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
-	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,6 +22,8 @@ import (
 
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/program"
 )
 
 const (
@@ -56,8 +57,8 @@ func TestLeaseWithAPIServer(t *testing.T) {
 		{"a leader that cannot renew its lease ends, knows why, and leads again when it can", testCannotRenew},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := &contest{T: t, c: c, client: c.Client(), namespace: fmt.Sprintf("contest-%d", i)}
-			c.must(c.c.AddNamespace(t.Context(), c.namespace))
+			c := &contest{T: expect.T{TB: t}, c: c, client: c.Client(), namespace: fmt.Sprintf("contest-%d", i)}
+			c.Must(c.c.AddNamespace(t.Context(), c.namespace))
 			tt.test(c)
 		})
 	}
@@ -65,7 +66,7 @@ func TestLeaseWithAPIServer(t *testing.T) {
 
 // contest is one lease, with its contenders.
 type contest struct {
-	*testing.T
+	expect.T
 	c         *cluster.Cluster
 	client    kubernetes.Interface
 	namespace string
@@ -74,13 +75,6 @@ type contest struct {
 
 const contested = "contested"
 
-func (c *contest) must(err error) {
-	c.Helper()
-	if err != nil {
-		c.Fatal(err)
-	}
-}
-
 // contender is a process that wants the lease.
 type contender struct {
 	*lease
@@ -88,7 +82,7 @@ type contender struct {
 	looked chan struct{} // it has read the lease
 	terms  chan struct{} // it leads
 	causes chan error    // it no longer leads, with the reason
-	log    *logged
+	log    *program.Log
 	end    func() // ends it and waits for it
 }
 
@@ -96,10 +90,10 @@ type contender struct {
 func (c *contest) contender(config *rest.Config, duration time.Duration) *contender {
 	c.Helper()
 	p := &contender{in: c, looked: make(chan struct{}, 1), terms: make(chan struct{}, 100), causes: make(chan error, 100),
-		log: &logged{}}
+		log: &program.Log{}}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &observed{next, p.looked} })
 	client, err := kubernetes.NewForConfig(config)
-	c.must(err)
+	c.Must(err)
 	p.lease = &lease{client: client, namespace: c.namespace, name: contested, identity: newIdentity(""), duration: duration,
 		log: slog.New(slog.NewTextHandler(p.log, nil))}
 	return p
@@ -143,22 +137,10 @@ func (p *contender) lead(ctx context.Context, started chan<- *contender) error {
 	return nil
 }
 
-// await waits for a channel.
-func await[T any](c *contest, what string, from <-chan T) T {
-	c.Helper()
-	select {
-	case got := <-from:
-		return got
-	case <-time.After(time.Minute):
-		c.Fatalf("waited a minute in vain: %s", what)
-		panic("unreachable")
-	}
-}
-
-// within is await with a deadline, and returns the time it took.
+// within is [expect.Receive] with a deadline, and returns the time it took.
 func within[T any](c *contest, most time.Duration, began time.Time, what string, from <-chan T) T {
 	c.Helper()
-	got := await(c, what, from)
+	got := expect.Receive(c, what, from)
 	took := time.Since(began)
 	if c.Logf("%s: after %v", what, took); took > most {
 		c.Errorf("%s: after %v, want at most %v", what, took, most)
@@ -183,24 +165,10 @@ func (o *observed) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// logged is a log.
-type logged struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-// messages returns the lines that contain a text, without variable parts.
-func (l *logged) messages() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// messages returns the lines of a log without variable parts.
+func messages(l *program.Log) []string {
 	var out []string
-	for line := range strings.Lines(l.text.String()) {
+	for line := range strings.Lines(l.String()) {
 		_, line, _ = strings.Cut(strings.TrimSpace(line), " ") // the time
 		out = append(out, line)
 	}
@@ -237,33 +205,26 @@ func (c *contest) lease(holder string, duration time.Duration) {
 func (c *contest) holder() string {
 	c.Helper()
 	lease, err := c.client.CoordinationV1().Leases(c.namespace).Get(c.Context(), contested, metav1.GetOptions{})
-	c.must(err)
+	c.Must(err)
 	if lease.Spec.HolderIdentity == nil {
 		return ""
 	}
 	return *lease.Spec.HolderIdentity
 }
 
-func same(c *contest, what string, got, want any) {
-	c.Helper()
-	if !reflect.DeepEqual(got, want) {
-		c.Errorf("%s\n got %+v\nwant %+v", what, got, want)
-	}
-}
-
 func testHandOver(c *contest) {
 	leader := c.run(long, nil)
-	await(c, "the first leads", leader.terms)
+	expect.Receive(c, "the first leads", leader.terms)
 	standby := c.run(long, nil)
-	await(c, "the standby has looked", standby.looked)
-	same(c, "holder", c.holder(), leader.identity)
+	expect.Receive(c, "the standby has looked", standby.looked)
+	expect.Equal(c, "holder", c.holder(), leader.identity)
 	began := time.Now()
 	leader.end()
 	within(c, soon, began, "the standby leads", standby.terms)
-	same(c, "holder", c.holder(), standby.identity)
-	same(c, "logged by the first", leader.log.messages(),
+	expect.Equal(c, "holder", c.holder(), standby.identity)
+	expect.Equal(c, "logged by the first", messages(leader.log),
 		[]string{`level=INFO msg="lease held" lease=contested`, `level=INFO msg="lease given up" lease=contested`})
-	same(c, "logged by the standby", standby.log.messages(), []string{`level=INFO msg="lease held" lease=contested`})
+	expect.Equal(c, "logged by the standby", messages(standby.log), []string{`level=INFO msg="lease held" lease=contested`})
 }
 
 func testManyHandOvers(c *contest) {
@@ -274,7 +235,7 @@ func testManyHandOvers(c *contest) {
 	for range 3 {
 		c.run(long, started)
 	}
-	leader := await(c, "one leads", started)
+	leader := expect.Receive(c, "one leads", started)
 	for round := range 10 {
 		if random.IntN(2) == 0 {
 			time.Sleep(time.Duration(random.IntN(60)) * time.Millisecond) // to get a race at a different moment each time
@@ -290,14 +251,14 @@ func testByHand(c *contest) {
 	ways := map[string]func(){
 		"released": func() { c.lease("", long) },
 		"deleted": func() {
-			c.must(c.client.CoordinationV1().Leases(c.namespace).Delete(c.Context(), contested, metav1.DeleteOptions{}))
+			c.Must(c.client.CoordinationV1().Leases(c.namespace).Delete(c.Context(), contested, metav1.DeleteOptions{}))
 		},
 	}
 	for range 2 { // at another moment of its waiting
 		for way, release := range ways {
 			c.lease("somebody", long)
 			standby := c.run(long, nil)
-			await(c, "the standby has looked", standby.looked)
+			expect.Receive(c, "the standby has looked", standby.looked)
 			began := time.Now()
 			release()
 			within(c, soon, began, "the standby leads when the lease is "+way, standby.terms)
@@ -314,12 +275,12 @@ func testReplaced(c *contest) {
 		return gate
 	})
 	leader := c.start(c.contender(config, long), nil)
-	await(c, "the leader leads", leader.terms)
+	expect.Receive(c, "the leader leads", leader.terms)
 	standby := c.run(long, nil)
-	await(c, "the standby has looked", standby.looked)
+	expect.Receive(c, "the standby has looked", standby.looked)
 	all := c.client.CoordinationV1().Leases(c.namespace)
 	gate.Lock()
-	c.must(all.Delete(c.Context(), contested, metav1.DeleteOptions{}))
+	c.Must(all.Delete(c.Context(), contested, metav1.DeleteOptions{}))
 	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
 		if lease, err := all.Get(c.Context(), contested, metav1.GetOptions{}); err == nil && *lease.Spec.HolderIdentity == standby.identity {
 			break
@@ -330,10 +291,10 @@ func testReplaced(c *contest) {
 	}
 	time.Sleep(500 * time.Millisecond)
 	gate.Unlock()
-	if cause := await(c, "the leader ends", leader.causes); !errors.Is(cause, errLeaseLost) {
+	if cause := expect.Receive(c, "the leader ends", leader.causes); !errors.Is(cause, errLeaseLost) {
 		c.Errorf("it ended because of: %v", cause)
 	}
-	await(c, "the standby leads", standby.terms)
+	expect.Receive(c, "the standby leads", standby.terms)
 }
 
 // gate holds requests back while it is locked.
@@ -351,22 +312,22 @@ func (g *gate) RoundTrip(r *http.Request) (*http.Response, error) {
 func testHeld(c *contest) {
 	started := make(chan *contender, 10)
 	first := c.run(short, started)
-	await(c, "the first leads", started)
+	expect.Receive(c, "the first leads", started)
 	second := c.run(short, started)
-	await(c, "the second has looked", second.looked)
+	expect.Receive(c, "the second has looked", second.looked)
 	began := time.Now()
 	for time.Since(began) < 2*short { // and looks again and again
-		await(c, "the second has looked", second.looked)
+		expect.Receive(c, "the second has looked", second.looked)
 	}
 	first.end()
-	if next := await(c, "the second leads", started); next != second {
+	if next := expect.Receive(c, "the second leads", started); next != second {
 		c.Error("the first has led once more")
 	}
 }
 
 func testTaken(c *contest) {
 	leader := c.run(long, nil)
-	await(c, "it leads", leader.terms)
+	expect.Receive(c, "it leads", leader.terms)
 	began := time.Now()
 	c.lease("somebody else", long)
 	cause := within(c, soon, began, "it ends", leader.causes)
@@ -374,8 +335,8 @@ func testTaken(c *contest) {
 		c.Errorf("it ended because of: %v", cause)
 	}
 	leader.end()
-	same(c, "holder", c.holder(), "somebody else")
-	same(c, "logged", leader.log.messages(),
+	expect.Equal(c, "holder", c.holder(), "somebody else")
+	expect.Equal(c, "logged", messages(leader.log),
 		[]string{`level=INFO msg="lease held" lease=contested`, `level=WARN msg="lease lost" lease=contested`})
 }
 
@@ -386,7 +347,7 @@ func testRoundTaken(c *contest) {
 		<-ctx.Done()
 		return fmt.Errorf("not everything was decided: %w", context.Cause(ctx))
 	})
-	same(c, "error", fmt.Sprint(err), "lease "+c.namespace+"/contested: not everything was decided: "+
+	expect.Equal(c, "error", fmt.Sprint(err), "lease "+c.namespace+"/contested: not everything was decided: "+
 		"the lease was lost, and another process may lead")
 	c.lease("", long)
 	err = p.ifFree(c.Context(), func(ctx context.Context) error {
@@ -394,29 +355,29 @@ func testRoundTaken(c *contest) {
 		<-ctx.Done()
 		return nil
 	})
-	same(c, "error", fmt.Sprint(err), "lease "+c.namespace+"/contested: the lease was lost, and another process may lead")
-	same(c, "holder", c.holder(), "somebody else")
+	expect.Equal(c, "error", fmt.Sprint(err), "lease "+c.namespace+"/contested: the lease was lost, and another process may lead")
+	expect.Equal(c, "holder", c.holder(), "somebody else")
 }
 
 func testOtherNamespace(c *contest) {
 	first, second := c.contender(c.c.RESTConfig(), long), c.contender(c.c.RESTConfig(), short)
 	first.identity, second.identity = newIdentity("rehome-a"), newIdentity("rehome-b")
 	c.start(first, nil)
-	await(c, "the first leads", first.terms)
+	expect.Receive(c, "the first leads", first.terms)
 	want := "lease " + c.namespace + "/contested is held by " + first.identity + ": another installation of this name already runs in " +
 		"this cluster; stop it, use --dry-run, or set REHOME_INSTALLATION to run a second one with limits of its own"
 	lead := func(context.Context) error {
 		c.Error("the second leads")
 		return nil
 	}
-	same(c, "it waits for the lease", fmt.Sprint(second.hold(c.Context(), lead)), want)
-	same(c, "it wants the lease now", fmt.Sprint(second.ifFree(c.Context(), lead)), want)
+	expect.Equal(c, "it waits for the lease", fmt.Sprint(second.hold(c.Context(), lead)), want)
+	expect.Equal(c, "it wants the lease now", fmt.Sprint(second.ifFree(c.Context(), lead)), want)
 	outside := c.contender(c.c.RESTConfig(), short)
-	same(c, "it runs outside of the cluster", fmt.Sprint(outside.ifFree(c.Context(), lead)), want)
+	expect.Equal(c, "it runs outside of the cluster", fmt.Sprint(outside.ifFree(c.Context(), lead)), want)
 	first.end()
 	c.lease(first.identity, short) // it was killed
 	c.start(second, nil)
-	await(c, "the second leads when the lease is over", second.terms)
+	expect.Receive(c, "the second leads when the lease is over", second.terms)
 }
 
 func testRights(c *contest) {
@@ -426,26 +387,26 @@ func testRights(c *contest) {
 			APIGroups: []string{coordinationv1.GroupName}, Resources: []string{"leases"}, Verbs: []string{"get", "create", "update"},
 		}},
 	}, metav1.CreateOptions{})
-	c.must(err)
+	c.Must(err)
 	_, err = c.client.RbacV1().RoleBindings(c.namespace).Create(c.Context(), &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: looker},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: looker},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: looker}},
 	}, metav1.CreateOptions{})
-	c.must(err)
+	c.Must(err)
 	config, err := c.c.UserConfig(looker)
-	c.must(err)
+	c.Must(err)
 	c.lease("somebody", short)
 	p := c.start(c.contender(config, 7*short), nil)
-	await(c, "it leads when the lease is over", p.terms)
+	expect.Receive(c, "it leads when the lease is over", p.terms)
 	c.lease("somebody else", short)
-	if cause := await(c, "it ends", p.causes); !errors.Is(cause, errLeaseLost) {
+	if cause := expect.Receive(c, "it ends", p.causes); !errors.Is(cause, errLeaseLost) {
 		c.Errorf("it ended because of: %v", cause)
 	}
-	await(c, "it leads again when that lease is over", p.terms)
+	expect.Receive(c, "it leads again when that lease is over", p.terms)
 	p.end()
-	same(c, "holder", c.holder(), "")
-	same(c, "logged", p.log.messages(), []string{
+	expect.Equal(c, "holder", c.holder(), "")
+	expect.Equal(c, "logged", messages(p.log), []string{
 		`level=INFO msg="lease held" lease=contested`, `level=WARN msg="lease lost" lease=contested`,
 		`level=INFO msg="lease held" lease=contested`, `level=INFO msg="lease given up" lease=contested`,
 	})
@@ -453,9 +414,9 @@ func testRights(c *contest) {
 
 func testValid(c *contest) {
 	p := c.contender(c.c.RESTConfig(), short)
-	same(c, "valid before it is held", p.Valid(), false)
+	expect.Equal(c, "valid before it is held", p.Valid(), false)
 	c.start(p, nil)
-	await(c, "it leads", p.terms)
+	expect.Receive(c, "it leads", p.terms)
 	for began := time.Now(); time.Since(began) < 2*short; time.Sleep(50 * time.Millisecond) {
 		if !p.Valid() {
 			c.Error("it is not valid although it is renewed") // unless this machine paused for two seconds
@@ -463,32 +424,32 @@ func testValid(c *contest) {
 		}
 	}
 	c.lease("somebody else", short)
-	await(c, "it ends", p.causes)
-	same(c, "valid after it was taken", p.Valid(), false)
-	await(c, "it leads again", p.terms)
-	same(c, "valid again", p.Valid(), true)
+	expect.Receive(c, "it ends", p.causes)
+	expect.Equal(c, "valid after it was taken", p.Valid(), false)
+	expect.Receive(c, "it leads again", p.terms)
+	expect.Equal(c, "valid again", p.Valid(), true)
 	p.end()
-	same(c, "valid after it was released", p.Valid(), false)
+	expect.Equal(c, "valid after it was released", p.Valid(), false)
 }
 
 func testOrderlyEnd(c *contest) {
 	first, second := c.contender(c.c.RESTConfig(), short), c.contender(c.c.RESTConfig(), short)
 	for _, p := range []*contender{first, second} { // an open connection is reused, and remains
 		_, err := p.client.CoordinationV1().Leases(c.namespace).List(c.Context(), metav1.ListOptions{})
-		c.must(err)
+		c.Must(err)
 	}
 	before := goleak.IgnoreCurrent()
 	c.start(first, nil)
-	await(c, "the first leads", first.terms)
+	expect.Receive(c, "the first leads", first.terms)
 	c.start(second, nil)
-	await(c, "the second has looked", second.looked)
+	expect.Receive(c, "the second has looked", second.looked)
 	first.end()
-	if cause := await(c, "the first ends", first.causes); !errors.Is(cause, context.Canceled) || errors.Is(cause, errLeaseLost) {
+	if cause := expect.Receive(c, "the first ends", first.causes); !errors.Is(cause, context.Canceled) || errors.Is(cause, errLeaseLost) {
 		c.Errorf("it ended because of: %v", cause)
 	}
-	await(c, "the second leads", second.terms)
+	expect.Receive(c, "the second leads", second.terms)
 	second.end()
-	same(c, "holder", c.holder(), "")
+	expect.Equal(c, "holder", c.holder(), "")
 	if err := goleak.Find(before); err != nil {
 		c.Errorf("goroutines are left: %v", err)
 	}
@@ -497,14 +458,14 @@ func testOrderlyEnd(c *contest) {
 func testCannotRenew(c *contest) {
 	const duration = 30 * time.Second
 	p := c.run(duration, nil)
-	await(c, "it leads", p.terms)
-	c.must(c.c.StopAPIServer())
+	expect.Receive(c, "it leads", p.terms)
+	c.Must(c.c.StopAPIServer())
 	// A standby leads after the duration at the earliest, which counts from the last renewal.
 	if cause := within(c, duration, time.Now(), "it ends", p.causes); !errors.Is(cause, errLeaseLost) {
 		c.Errorf("it ended because of: %v", cause)
 	}
-	c.must(c.c.StartAPIServer(c.Context()))
-	await(c, "it leads again", p.terms)
+	c.Must(c.c.StartAPIServer(c.Context()))
+	expect.Receive(c, "it leads again", p.terms)
 }
 
 func TestLostLeaseWithoutError(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // reloading is a reloader of a file in a temporary directory, with its results.
@@ -55,9 +56,7 @@ func newReloading(t *testing.T) *reloading {
 
 func (r *reloading) write(text string) {
 	r.t.Helper()
-	if err := os.WriteFile(filepath.Join(r.dir, "policy.yaml"), []byte(text), 0o600); err != nil {
-		r.t.Fatal(err)
-	}
+	filetest.Write(r.t, filepath.Join(r.dir, "policy.yaml"), text)
 }
 
 // looks reads the file some times, and returns the totals of applied and refused policies.

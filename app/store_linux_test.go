@@ -14,6 +14,7 @@ import (
 	"github.com/rehome-dev/rehome/app/serving"
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/metricstest"
 )
 
@@ -42,7 +43,7 @@ func TestFullDiskReport(t *testing.T) {
 		}
 		reasons("0", "0")
 		free := disk.Fill(t, 4<<20)
-		bustest.Eventually(t, "the server refuses writes", func() bool { return server.Ready() != nil })
+		expect.Eventually(t, "the server refuses writes", func() bool { return server.Ready() != nil })
 		reasons("1", "0")
 		if code, body := get("/readyz"); code != http.StatusServiceUnavailable || !strings.HasPrefix(body, bus.ErrNoSpace.Error()) {
 			t.Errorf("/readyz: got %d %s, want 503 with the reason", code, body)

@@ -17,7 +17,7 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/delivery"
-	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 const function = "functions.keep-off-spot"
@@ -156,7 +156,7 @@ func TestMissingAnswerReason(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			listen(t, r, func(*nats.Msg) *nats.Msg { return c.answer })
-			within := bustest.Patience
+			within := expect.Patience
 			if c.answer == nil {
 				within = 50 * time.Millisecond
 			}
@@ -198,7 +198,7 @@ func TestAskCanceled(t *testing.T) {
 		t.Errorf("got %v, want an error that is context.Canceled only", err)
 	}
 	r.server.Stop()
-	bustest.Eventually(t, "the connection is lost", func() bool { return r.bus.Ready() != nil })
+	expect.Eventually(t, "the connection is lost", func() bool { return r.bus.Ready() != nil })
 	if _, _, err := r.bus.Ask(t.Context(), function, scope(t, "worker-1", 1)); !errors.Is(err, bus.ErrNotConnected) || errors.Is(err, delivery.ErrUnreachable) {
 		t.Errorf("without a connection: got %v, want an error that is ErrNotConnected only", err)
 	}

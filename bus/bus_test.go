@@ -14,6 +14,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 func TestMain(m *testing.M) { bustest.Main(m) }
@@ -152,7 +153,7 @@ func (r rig) first(t testing.TB, stream string) uint64 {
 // empty waits until a stream is empty.
 func (r rig) empty(t testing.TB, stream string) {
 	t.Helper()
-	bustest.Eventually(t, stream+" is empty", func() bool { return len(r.messages(t, stream)) == 0 })
+	expect.Eventually(t, stream+" is empty", func() bool { return len(r.messages(t, stream)) == 0 })
 }
 
 // deadLetters waits for n dead letters and returns them.
@@ -160,7 +161,7 @@ func (r rig) deadLetters(t testing.TB, n int) (letters []*jetstream.RawStreamMsg
 	t.Helper()
 	s := r.stream(t, bus.StreamDead)
 	for sequence := range uint64(n) {
-		bustest.Eventually(t, fmt.Sprintf("dead letter %d is there", sequence+1), func() bool {
+		expect.Eventually(t, fmt.Sprintf("dead letter %d is there", sequence+1), func() bool {
 			m, err := s.GetMsg(t.Context(), sequence+1)
 			if err == nil {
 				letters = append(letters, m)
@@ -194,7 +195,7 @@ func background(t testing.TB, f func(context.Context) error) (stop func()) {
 		cancel()
 		select {
 		case <-done:
-		case <-time.After(bustest.Patience):
+		case <-time.After(expect.Patience):
 			t.Error("it did not end with its context")
 		}
 	}
@@ -205,11 +206,5 @@ func background(t testing.TB, f func(context.Context) error) (stop func()) {
 // next waits for a value.
 func next[T any](t testing.TB, c <-chan T) T {
 	t.Helper()
-	select {
-	case v := <-c:
-		return v
-	case <-time.After(bustest.Patience):
-		t.Fatalf("nothing came within %v", bustest.Patience)
-		panic("unreachable")
-	}
+	return expect.Receive(t, "a value", c)
 }

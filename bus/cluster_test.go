@@ -11,6 +11,7 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 func TestClusterLosesLeader(t *testing.T) {
@@ -33,7 +34,7 @@ func TestClusterLosesLeader(t *testing.T) {
 	try := func(what string, f func() error) {
 		t.Helper()
 		var err error
-		bustest.Eventually(t, what, func() bool {
+		expect.Eventually(t, what, func() bool {
 			if err = f(); err != nil {
 				t.Log(err)
 			}
@@ -50,7 +51,7 @@ func TestClusterLosesLeader(t *testing.T) {
 		if got := events.Next(t); got.ID != d.ID {
 			t.Errorf("round %d: got the event %s about %s, want %s about %s", n, got.ID, got.Subject, d.ID, d.Subject)
 		}
-		bustest.Eventually(t, "the scope is handled", func() bool {
+		expect.Eventually(t, "the scope is handled", func() bool {
 			mu.Lock()
 			defer mu.Unlock()
 			return handled[s.ID]

@@ -1,31 +1,29 @@
 package bus_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
+	"github.com/rehome-dev/rehome/test/program"
 )
 
 func TestInvalidConnectOptions(t *testing.T) {
 	s := bustest.Server(t, bus.ServerOptions{})
 	dir := t.TempDir()
 	missing, empty := filepath.Join(dir, "missing"), filepath.Join(dir, "empty")
-	if err := os.WriteFile(empty, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Write(t, empty, "")
 	for name, test := range map[string]struct {
 		options bus.Options
 		says    string
@@ -83,7 +81,7 @@ func TestReadyHidesPassword(t *testing.T) {
 		"nats://" + address + ", nats://user:secret@" + address: "nats://" + address + ",nats://user:xxxxx@" + address,
 	} {
 		b := bustest.Connect(t, bus.Options{URL: given})
-		bustest.Eventually(t, "the reason is known", func() bool {
+		expect.Eventually(t, "the reason is known", func() bool {
 			return strings.Contains(b.Ready().Error(), "connection refused")
 		})
 		err := b.Ready()
@@ -114,8 +112,8 @@ func TestForbiddenSubject(t *testing.T) {
 	admin := bustest.Connect(t, bus.Options{Name: "admin", URL: fmt.Sprintf(url, "admin:a")})
 	bustest.SetUp(t, admin, bus.Setup{})
 	b := bustest.Connect(t, bus.Options{Name: "tester", URL: fmt.Sprintf(url, "tester:t")})
-	bustest.Eventually(t, "the bus is ready", func() bool { return b.Ready() == nil })
-	ctx, cancel := context.WithTimeout(t.Context(), bustest.Patience)
+	expect.Eventually(t, "the bus is ready", func() bool { return b.Ready() == nil })
+	ctx, cancel := context.WithTimeout(t.Context(), expect.Patience)
 	defer cancel()
 	_, published := b.Publish(ctx, delta(t, "a"))
 	const says = `not permitted: tester may not publish on "rehome.delta.node.taints.a"`
@@ -131,32 +129,14 @@ func TestForbiddenSubject(t *testing.T) {
 
 func TestWrongPasswordRetry(t *testing.T) {
 	url := account(t, nil)
-	var log lines
+	var log program.Log
 	b := bustest.Connect(t, bus.Options{
 		URL: fmt.Sprintf(url, "tester:wrong"), Log: slog.New(slog.NewTextHandler(&log, nil)),
 	})
-	bustest.Eventually(t, "the reason is known", func() bool {
+	expect.Eventually(t, "the reason is known", func() bool {
 		return strings.Contains(strings.ToLower(b.Ready().Error()), "authorization violation")
 	})
-	bustest.Eventually(t, "it is logged", func() bool { return strings.Contains(log.String(), "not connected to the bus") })
-}
-
-// lines is a log that a test can read while it is written.
-type lines struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
+	expect.Eventually(t, "it is logged", func() bool { return strings.Contains(log.String(), "not connected to the bus") })
 }
 
 func TestLostConnectionLog(t *testing.T) {
@@ -165,18 +145,18 @@ func TestLostConnectionLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var log lines
+	var log program.Log
 	b := bustest.Connect(t, bus.Options{Socket: o.Socket, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	bustest.SetUp(t, b, bus.Setup{})
 	s.Stop()
-	bustest.Eventually(t, "it was tried again and again", func() bool {
+	expect.Eventually(t, "it was tried again and again", func() bool {
 		return strings.Contains(b.Ready().Error(), "no such file")
 	})
 	// Tries come every few hundred milliseconds by now.
-	bustest.Eventually(t, "the reason is logged", func() bool { return strings.Contains(log.String(), "no such file") })
+	expect.Eventually(t, "the reason is logged", func() bool { return strings.Contains(log.String(), "no such file") })
 	before := log.String()
 	bustest.Server(t, o)
-	bustest.Eventually(t, "the bus is ready", func() bool { return b.Ready() == nil })
+	expect.Eventually(t, "the bus is ready", func() bool { return b.Ready() == nil })
 	if got := strings.Count(log.String(), "no such file"); got != 1 {
 		t.Errorf("the reason is logged %d times, want once:\n%s", got, before)
 	}

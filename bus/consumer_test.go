@@ -9,7 +9,7 @@ import (
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // handedOut returns how many scopes of the strategy are delivered at once, or 0 without a consumer.
@@ -28,13 +28,13 @@ func handedOut(t *testing.T, r rig) int {
 func TestConsumerCreation(t *testing.T) {
 	r := newRig(t, bus.Setup{Strategies: []string{}})
 	_, stop := manual(t, r.bus, bus.Work{Make: true})
-	bustest.Eventually(t, "the consumer is made", func() bool { return handedOut(t, r) == 16 })
+	expect.Eventually(t, "the consumer is made", func() bool { return handedOut(t, r) == 16 })
 	stop()
 	if err := r.raw.DeleteConsumer(t.Context(), bus.StreamScopes, strategy); err != nil {
 		t.Fatal(err)
 	}
 	scopes, _ := manual(t, r.bus, bus.Work{Make: true, Parallel: 20})
-	bustest.Eventually(t, "the consumer is made for as many", func() bool { return handedOut(t, r) == 40 })
+	expect.Eventually(t, "the consumer is made for as many", func() bool { return handedOut(t, r) == 40 })
 	publish(t, r.bus, scope(t, "a", 1))
 	h := next(t, scopes)
 	h.end <- nil

@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rehome-dev/rehome/bus"
-	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // TestDeliverSubjects creates a consumer of each stream with each key, and with each victim as its deliver subject. The keys of
@@ -99,7 +99,7 @@ func (p port) delivers(t *testing.T, js jetstream.JetStream, who bus.Participant
 		switch {
 		case !ok:
 		case answer.Error == nil:
-			if _, err := heard.NextMsg(bustest.Patience); err != nil {
+			if _, err := heard.NextMsg(expect.Patience); err != nil {
 				t.Errorf("a consumer of %s does not deliver to %s: %v", stream, victim, err)
 			}
 			reached = append(reached, victim)
@@ -122,7 +122,7 @@ type created struct{ Error *jetstream.APIError }
 func ask(t *testing.T, nc *nats.Conn, question string, text []byte, refused <-chan struct{}) (answer created, ok bool) {
 	t.Helper()
 	answered := make(chan error, 1)
-	ctx, cancel := context.WithTimeout(t.Context(), bustest.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), expect.Patience)
 	defer cancel()
 	go func() {
 		reply, err := nc.RequestWithContext(ctx, question, text)

@@ -12,6 +12,7 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // ids returns the events of the history for a query that does not follow.
@@ -86,7 +87,7 @@ func TestFollowWithoutTime(t *testing.T) {
 			return nil
 		})
 	})
-	bustest.Eventually(t, "an event is followed", func() bool {
+	expect.Eventually(t, "an event is followed", func() bool {
 		publish(t, b, delta(t, "after"))
 		return len(c) > 0
 	})
@@ -135,7 +136,7 @@ func TestFollowAfterServerRestart(t *testing.T) {
 	got := []string{c.Next(t).ID}
 	server.Stop()
 	bustest.Server(t, o)
-	bustest.Eventually(t, "publishing works again", func() bool {
+	expect.Eventually(t, "publishing works again", func() bool {
 		_, err := b.Publish(t.Context(), two)
 		return err == nil
 	})
@@ -194,14 +195,14 @@ func TestFollowingRestartsAfterRestore(t *testing.T) {
 	publish(t, b, delta(t, "a"))
 	c.Next(t)
 	restore(backup, o.StoreDir)
-	bustest.Eventually(t, "the bus is back", func() bool { return b.Ready() == nil })
+	expect.Eventually(t, "the bus is back", func() bool { return b.Ready() == nil })
 	publish(t, b, delta(t, "b"), delta(t, "c"), delta(t, "d"))
 	for range 3 {
 		c.Next(t)
 	}
 	restore(o.StoreDir, backup)
 	want := delta(t, "e") // with the number that b had
-	bustest.Eventually(t, "the bus is back", func() bool {
+	expect.Eventually(t, "the bus is back", func() bool {
 		_, err := b.Publish(t.Context(), want)
 		return err == nil
 	})

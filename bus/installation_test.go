@@ -14,6 +14,8 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/program"
 )
 
 var (
@@ -34,7 +36,7 @@ func joined(t *testing.T, url string, i bus.Installation) *bus.Bus {
 // refusedBy follows the streams and returns the error, or nil if the streams were found.
 func refusedBy(t *testing.T, b *bus.Bus) error {
 	t.Helper()
-	ctx, found := context.WithTimeout(t.Context(), bustest.Patience)
+	ctx, found := context.WithTimeout(t.Context(), expect.Patience)
 	defer found()
 	setUp := func(ctx context.Context) error { return b.Setup(ctx, bus.Setup{}) }
 	err := b.FollowStreams(ctx, setUp, found)
@@ -103,7 +105,7 @@ func TestTakeoverDetection(t *testing.T) {
 	url := bustest.Serve(t, &server.Options{}).ClientURL()
 	b := joined(t, url, first)
 	bustest.SetUp(t, b, bus.Setup{})
-	ctx, cancel := context.WithTimeout(t.Context(), bustest.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), expect.Patience)
 	defer cancel()
 	err := b.FollowStreams(ctx, nil, func() { bustest.SetUp(t, joined(t, url, second), bus.Setup{TakeOver: true}) })
 	if !errors.Is(err, bus.ErrOtherInstallation) {
@@ -124,11 +126,11 @@ func TestUnownedStreams(t *testing.T) {
 	as := func(user string) string { return strings.Replace(url, "nats://", "nats://"+user+":p@", 1) }
 	setup := joined(t, as("setup"), noCluster)
 	bustest.SetUp(t, setup, bus.Setup{})
-	var log lines
+	var log program.Log
 	b := bustest.Connect(t, bus.Options{Name: "actuator", URL: as("actuator"), Log: slog.New(slog.NewTextHandler(&log, nil))})
 	b.Identify(first)
 	found := following(t, b, nil)
-	bustest.Eventually(t, "it says what to do", func() bool {
+	expect.Eventually(t, "it says what to do", func() bool {
 		return strings.Contains(log.String(), "stream REHOME_SCOPES: it belongs to no installation: run rehome setup where it can ask the cluster")
 	})
 	if err := b.Ready(); !errors.Is(err, bus.ErrNotPermitted) || !strings.Contains(err.Error(), "STREAM.UPDATE.REHOME_SCOPES") {
@@ -167,7 +169,7 @@ func TestIntentsOfAnotherInstallation(t *testing.T) {
 		t.Errorf("taken: %v, want %v", taken, want)
 	}
 	var reason string
-	bustest.Eventually(t, "there is a dead letter", func() bool {
+	expect.Eventually(t, "there is a dead letter", func() bool {
 		list := numbers(t, actuator, bus.DeadQuery{})
 		if len(list) == 1 {
 			reason = deadLetter(t, actuator, list[0]).Error

@@ -18,6 +18,7 @@ import (
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // confined returns the participants that can write only their own subjects.
@@ -157,7 +158,7 @@ func TestConfinedKeyWrites(t *testing.T) {
 			p.triesAll(t, key, victims())
 			// The inside connection comes after everything that the server had to do for the key.
 			var after map[string]any
-			bustest.Eventually(t, "the streams are at rest", func() bool {
+			expect.Eventually(t, "the streams are at rest", func() bool {
 				time.Sleep(200 * time.Millisecond)
 				was := after
 				after = stateOf(t, js, key)
@@ -228,7 +229,7 @@ func TestAnswersForgeNothing(t *testing.T) {
 			if err := js.Conn().Drain(); err != nil {
 				t.Fatal(err)
 			}
-			bustest.Eventually(t, "all answers are read", js.Conn().IsClosed)
+			expect.Eventually(t, "all answers are read", js.Conn().IsClosed)
 			t.Logf("%s: %d answers on subjects of others", k, answers)
 		})
 	}
@@ -300,14 +301,14 @@ func (p port) tryAll(t *testing.T, key string, replies []string) (tried int, all
 				}
 			}
 		}
-		if err := nc.FlushTimeout(bustest.Patience); err != nil { // it would be cut off with too many refusals in one go
+		if err := nc.FlushTimeout(expect.Patience); err != nil { // it would be cut off with too many refusals in one go
 			t.Fatal(err)
 		}
 	}
 	if err := nc.Publish("the.end", nil); err != nil {
 		t.Fatal(err)
 	}
-	bustest.Eventually(t, "all refusals are heard", func() bool {
+	expect.Eventually(t, "all refusals are heard", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return refused["the.end"]

@@ -14,6 +14,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/delivery"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // hear listens in the background as l, one event at a time, and reports the subjects of the events.
@@ -33,7 +34,7 @@ func hear(t testing.TB, b *bus.Bus, l bus.Listener) (subjects <-chan string, sto
 // backlog waits until the listener audit has that backlog.
 func (r rig) backlog(t testing.TB, want bus.Backlog) {
 	t.Helper()
-	bustest.Eventually(t, fmt.Sprintf("the backlog is %+v", want), func() bool {
+	expect.Eventually(t, fmt.Sprintf("the backlog is %+v", want), func() bool {
 		got, err := r.bus.Backlog(t.Context(), "audit")
 		return err == nil && got == want
 	})
@@ -109,7 +110,7 @@ func TestListenerChannelChange(t *testing.T) {
 	stop()
 	publish(t, r.bus, delta(t, "unwanted"))
 	other, _ := hear(t, r.bus, bus.Listener{Channels: []string{"rehome.verdict.evicted.>", "rehome.verdict.settled.>"}})
-	bustest.Eventually(t, "the consumer has other channels", func() bool {
+	expect.Eventually(t, "the consumer has other channels", func() bool {
 		c, err := r.raw.Consumer(t.Context(), bus.StreamEvents, "audit")
 		return err == nil && len(c.CachedInfo().Config.FilterSubjects) == 2
 	})
@@ -218,7 +219,7 @@ func TestListenerSurvivesServerRestart(t *testing.T) {
 			server.Stop()
 			bustest.Server(t, o)
 		}
-		bustest.Eventually(t, "it is published", func() bool {
+		expect.Eventually(t, "it is published", func() bool {
 			_, err := b.Publish(t.Context(), e)
 			return err == nil
 		})
@@ -238,7 +239,7 @@ func TestListenersShareEvents(t *testing.T) {
 		want = append(want, e.Subject)
 		publish(t, r.bus, e)
 	}
-	bustest.Eventually(t, "all events came", func() bool { return len(one)+len(two) >= len(want) })
+	expect.Eventually(t, "all events came", func() bool { return len(one)+len(two) >= len(want) })
 	for len(one) > 0 {
 		got = append(got, <-one)
 	}

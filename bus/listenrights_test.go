@@ -2,7 +2,6 @@ package bus_test
 
 import (
 	"context"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -12,16 +11,15 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // forwarderRights returns the subjects on the page about forwarding, for the name audit.
 func forwarderRights(t *testing.T) (publish []string) {
 	t.Helper()
-	page, err := os.ReadFile("../docs/forwarding.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, section, _ := strings.Cut(string(page), "\n## Rights\n")
+	page := filetest.Read(t, "../docs/forwarding.md")
+	_, section, _ := strings.Cut(page, "\n## Rights\n")
 	for _, row := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllStringSubmatch(section, -1) {
 		publish = append(publish, strings.ReplaceAll(row[1], "NAME", "audit"))
 	}
@@ -65,7 +63,7 @@ func TestForwarderRights(t *testing.T) {
 		})
 		publish(t, admin, delta(t, "a"), delta(t, "refused"))
 		take(t, got, 2)
-		bustest.Eventually(t, "it has all", func() bool {
+		expect.Eventually(t, "it has all", func() bool {
 			backlog, err := b.Backlog(t.Context(), "audit")
 			return err == nil && backlog == bus.Backlog{}
 		})

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 func TestMinimalRights(t *testing.T) {
@@ -81,7 +82,7 @@ func (h *house) fails(t *testing.T, who bus.Participant, less rightsWithout, do 
 	names := func(subject string) bool {
 		return less.missing == "reply" || server.SubjectsCollide(less.missing, subject)
 	}
-	bustest.Eventually(t, fmt.Sprintf("the right is named, and not only: %v", err), func() bool {
+	expect.Eventually(t, fmt.Sprintf("the right is named, and not only: %v", err), func() bool {
 		return slices.ContainsFunc(p.refusals.list(), names)
 	})
 	if err != nil && !errors.Is(err, bus.ErrNotPermitted) && !errors.Is(err, context.Canceled) { // see part.until

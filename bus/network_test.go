@@ -25,6 +25,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/delivery"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // port is an embedded server that listens, and the directory with the files of the participants.
@@ -88,13 +90,13 @@ func TestNetworkParticipants(t *testing.T) {
 	inside := bustest.Connect(t, bus.Options{Server: p.server})
 	bustest.SetUp(t, inside, bus.Setup{Strategies: []string{strategy}})
 	socket := bustest.Connect(t, bus.Options{Socket: p.options.Socket})
-	bustest.Eventually(t, "the socket is ready", func() bool { return socket.Ready() == nil })
+	expect.Eventually(t, "the socket is ready", func() bool { return socket.Ready() == nil })
 	publish(t, socket, delta(t, "a"))
 	publish(t, inside, verdict(t, "pod-1"))
 
 	reader := p.join(t, "reader")
 	var got []string
-	bustest.Eventually(t, "the reader is connected", func() bool {
+	expect.Eventually(t, "the reader is connected", func() bool {
 		got = nil
 		err := reader.Events(t.Context(), bus.Query{}, func(e schemas.Event) error {
 			got = append(got, e.Channel)
@@ -116,7 +118,7 @@ func TestNetworkParticipants(t *testing.T) {
 	if err := function.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	answer, err := p.bare(t, "dispatcher").Request(asksOn, nil, bustest.Patience)
+	answer, err := p.bare(t, "dispatcher").Request(asksOn, nil, expect.Patience)
 	if err != nil || string(answer.Data) != "none" {
 		t.Errorf("the function: got %v, %v; want its answer", answer, err)
 	}
@@ -129,7 +131,7 @@ func TestFunctionsWorkInTheirAccounts(t *testing.T) {
 	bustest.SetUp(t, inside, bus.Setup{Strategies: []string{strategy}})
 	for _, name := range []string{"functions", "dispatcher"} {
 		b := p.join(t, name)
-		bustest.Eventually(t, name+" is connected", func() bool { return b.Ready() == nil })
+		expect.Eventually(t, name+" is connected", func() bool { return b.Ready() == nil })
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
@@ -139,7 +141,7 @@ func TestFunctionsWorkInTheirAccounts(t *testing.T) {
 			})
 		}()
 		publish(t, inside, scope(t, name, 1))
-		bustest.Eventually(t, name+" answers", func() bool {
+		expect.Eventually(t, name+" answers", func() bool {
 			given, _ := answer(t, name, 1, "pod-1")
 			e, err := inside.Intents(t.Context(), given.Channel)
 			streams, more := inside.Status(t.Context())
@@ -155,7 +157,7 @@ func TestFunctionsWorkInTheirAccounts(t *testing.T) {
 		}
 	}
 	dispatcher := p.join(t, "dispatcher")
-	bustest.Eventually(t, "the dispatcher is connected", func() bool { return dispatcher.Ready() == nil })
+	expect.Eventually(t, "the dispatcher is connected", func() bool { return dispatcher.Ready() == nil })
 	_, _, err := dispatcher.Ask(t.Context(), asksOn, scope(t, "a", 1))
 	if want := "no function listens on " + asksOn; !errors.Is(err, delivery.ErrUnreachable) || !strings.Contains(err.Error(), want) {
 		t.Errorf("without a function: got %v, want %v: %s", err, delivery.ErrUnreachable, want)
@@ -184,7 +186,7 @@ func TestRightsDoNotOverlap(t *testing.T) {
 		b := p.join(t, name)
 		for _, e := range forbidden {
 			var err error
-			bustest.Eventually(t, name+" is connected", func() bool {
+			expect.Eventually(t, name+" is connected", func() bool {
 				_, err = b.Publish(t.Context(), e)
 				return !errors.Is(err, bus.ErrNotConnected)
 			})
@@ -261,14 +263,14 @@ func TestUnknownClientDisconnect(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer raw.Close()
-			if err := raw.SetDeadline(time.Now().Add(bustest.Patience)); err != nil {
+			if err := raw.SetDeadline(time.Now().Add(expect.Patience)); err != nil {
 				t.Fatal(err)
 			}
 			c := test.open(raw)
 			_, _ = io.WriteString(c, test.says) // it may have been cut off by then
 			_, err = io.Copy(io.Discard, c)
 			if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
-				t.Errorf("it is still connected after %v", bustest.Patience)
+				t.Errorf("it is still connected after %v", expect.Patience)
 			}
 		})
 	}
@@ -276,10 +278,7 @@ func TestUnknownClientDisconnect(t *testing.T) {
 
 func TestIncompleteListenOptions(t *testing.T) {
 	p := listening(t)
-	users := filepath.Join(t.TempDir(), "users.conf")
-	if err := os.WriteFile(users, []byte("accounts { REHOME { jetstream: enabled, users: [{user: a, password: b}] } }"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	users := filetest.New(t, "users.conf", "accounts { REHOME { jetstream: enabled, users: [{user: a, password: b}] } }")
 	for name, test := range map[string]struct {
 		change func(*bus.Listen)
 		says   string
@@ -362,7 +361,7 @@ func TestForwarderKeyHistory(t *testing.T) {
 		return nil
 	})
 	setup := p.join(t, "setup")
-	bustest.Eventually(t, "the name is added", func() bool {
+	expect.Eventually(t, "the name is added", func() bool {
 		return setup.AddListener(t.Context(), bus.Listener{Name: "audit"}) == nil
 	})
 	for i := range 300 {
@@ -373,7 +372,7 @@ func TestForwarderKeyHistory(t *testing.T) {
 	refused := delta(t, "refused")
 	publish(t, admin, refused)
 	want[refused.ID] = 1
-	bustest.Eventually(t, "it has all", func() bool {
+	expect.Eventually(t, "it has all", func() bool {
 		backlog, err := b.Backlog(t.Context(), "audit")
 		return err == nil && backlog == bus.Backlog{}
 	})
@@ -391,9 +390,7 @@ func TestParsedServerRights(t *testing.T) {
 	p := listening(t)
 	own := filepath.Join(p.dir, "nats-server.conf")
 	text := "listen: 127.0.0.1:-1\njetstream { store_dir: \"x\", sync_interval: always }\ninclude \"rehome.conf\"\n"
-	if err := os.WriteFile(own, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Write(t, own, text)
 	o, err := server.ProcessConfigFile(own)
 	if err != nil {
 		t.Fatal(err)

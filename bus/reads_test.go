@@ -12,6 +12,7 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // TestReadsOfKeys compares the readable streams and subjects of each confined participant's key with docs/security.md.
@@ -149,7 +150,7 @@ func TestLiveIntents(t *testing.T) {
 			select {
 			case m := <-messages:
 				got = append(got, strings.Split(m.Subject, ".")[1])
-			case <-time.After(bustest.Patience):
+			case <-time.After(expect.Patience):
 				t.Fatalf("%s received %q, want %q", name, got, want)
 			}
 		}
@@ -158,7 +159,7 @@ func TestLiveIntents(t *testing.T) {
 		}
 	}
 	reader := p.join(t, "reader")
-	bustest.Eventually(t, "the reader finds the intents in the history", func() bool {
+	expect.Eventually(t, "the reader finds the intents in the history", func() bool {
 		return slices.Contains(ids(t, reader, bus.Query{Channels: []string{bus.IntentsChannels}}), e.ID)
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // TestRequestIntents publishes intents of a request as the key of `rehome functions` may, and checks which ones the
@@ -69,7 +70,7 @@ func TestRequestIntents(t *testing.T) {
 				Scope: schemas.ScopeRef{Kind: schemas.NodeKind, Key: "n1", Sequence: 1},
 			}, schemas.Event{})
 
-			ctx, cancel := context.WithTimeout(t.Context(), bustest.Patience)
+			ctx, cancel := context.WithTimeout(t.Context(), expect.Patience)
 			defer cancel()
 			var got []string
 			err := b.FollowIntents(ctx, func(_ context.Context, e schemas.Event) error {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // retry publishes the message of a dead letter again and returns its new number.
@@ -205,7 +205,7 @@ func (r rig) forgetIDs(t *testing.T, name string) {
 		return ack.Duplicate
 	}
 	known()
-	bustest.Eventually(t, "an ID of later is forgotten", func() bool { return !known() })
+	expect.Eventually(t, "an ID of later is forgotten", func() bool { return !known() })
 }
 
 func TestRetryDoesNotReplaceNewerMessage(t *testing.T) {
@@ -234,7 +234,7 @@ func TestRetryDoesNotReplaceNewerMessage(t *testing.T) {
 		old.Sequence = first
 		give(t, r.bus, "a", 2, "pod-2")
 		bury(t, r.bus, bus.StreamIntents, old)
-		bustest.Eventually(t, "both answers are in the history", func() bool { return len(ids(t, r.bus, bus.Query{})) == 2 })
+		expect.Eventually(t, "both answers are in the history", func() bool { return len(ids(t, r.bus, bus.Query{})) == 2 })
 		r.refused(t, 1, bus.ErrNewer, fmt.Sprintf("a newer message has taken its place: REHOME_INTENTS has %d on %s, this was %d",
 			first+1, old.Channel, first))
 	})

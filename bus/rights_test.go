@@ -26,6 +26,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas/delivery"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // asksOn is the subject of the function outside that takes part.
@@ -59,7 +60,7 @@ var jobs = []struct {
 
 // inTime repeats a job while a busy machine answers it too late and refuses nothing.
 func (p part) inTime(do func(part) error) error {
-	for end := time.Now().Add(bustest.Patience); ; {
+	for end := time.Now().Add(expect.Patience); ; {
 		err := do(p)
 		tooLate := errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, bus.ErrNotPermitted)
 		if !tooLate || len(p.refusals.list()) > 0 || time.Now().After(end) {
@@ -248,7 +249,7 @@ func (h *house) join(t *testing.T, who bus.Participant, missing string) part {
 	}
 	log := slog.New(slog.NewTextHandler(p.refusals, &slog.HandlerOptions{Level: slog.LevelInfo}))
 	p.bus = bustest.Connect(t, bus.Options{Name: who.String(), URL: h.url(user), Log: log, Prefix: h.prefix})
-	bustest.Eventually(t, "it is connected", p.refusals.isConnected)
+	expect.Eventually(t, "it is connected", p.refusals.isConnected)
 	if who.Role == bus.RoleOperator {
 		p.asReader = bustest.Connect(t, bus.Options{Name: string(bus.RoleReader), URL: h.url(user), Log: log, Prefix: h.prefix})
 	}
@@ -268,7 +269,7 @@ func (p part) all(steps ...func(part) error) error {
 // until runs something until done is closed. It cancels the run after a refusal, which the run may not have noticed yet.
 func (p part) until(done <-chan struct{}, run func(context.Context) error) error {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.t.Context(), bustest.Patience)
+	ctx, cancel := context.WithTimeout(p.t.Context(), expect.Patience)
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- run(ctx) }()
@@ -331,7 +332,7 @@ func (p part) setUp() error {
 			p.t.Fatal(err)
 		}
 	}
-	bustest.Eventually(p.t, "nothing is left of the streams", func() bool { // the server deletes their files later
+	expect.Eventually(p.t, "nothing is left of the streams", func() bool { // the server deletes their files later
 		left, err := os.ReadDir(filepath.Join(p.store, "jetstream", "$G", "streams"))
 		return err != nil || !slices.ContainsFunc(left, func(e os.DirEntry) bool { return slices.Contains(names, e.Name()) })
 	})
@@ -347,7 +348,7 @@ func (p part) listeners() error {
 
 // setUpOnce retries, like the command: the server may not have finished earlier work.
 func (p part) setUpOnce() error {
-	for end := time.Now().Add(bustest.Patience); ; {
+	for end := time.Now().Add(expect.Patience); ; {
 		err := p.bus.Setup(p.t.Context(), bus.Setup{Strategies: []string{strategy}})
 		if err == nil || errors.Is(err, bus.ErrNotPermitted) || len(p.refusals.list()) > 0 || time.Now().After(end) {
 			return err

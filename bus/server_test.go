@@ -13,6 +13,8 @@ import (
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // socketOptions returns a store and a socket of the test.
@@ -86,9 +88,7 @@ func TestAbandonedSocket(t *testing.T) {
 func TestServerStartErrors(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
-	if err := os.WriteFile(file, []byte("mine"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Write(t, file, "mine")
 	long := filepath.Join(dir, strings.Repeat("x", 100))
 	for name, test := range map[string]struct {
 		options bus.ServerOptions
@@ -134,7 +134,7 @@ func TestResumeAfterServerRestart(t *testing.T) {
 	next(t, scopes)
 	server.Stop()
 
-	bustest.Eventually(t, "the bus is not ready", func() bool { return b.Ready() != nil })
+	expect.Eventually(t, "the bus is not ready", func() bool { return b.Ready() != nil })
 	ready := b.Ready()
 	if !errors.Is(ready, bus.ErrNotConnected) || !strings.HasPrefix(ready.Error(), "bus unix:"+o.Socket+": not connected") {
 		t.Errorf("ready: got %v, want that it is not connected", ready)
@@ -146,7 +146,7 @@ func TestResumeAfterServerRestart(t *testing.T) {
 	}
 
 	bustest.Server(t, o)
-	bustest.Eventually(t, "the bus is ready", func() bool { return b.Ready() == nil })
+	expect.Eventually(t, "the bus is ready", func() bool { return b.Ready() == nil })
 	after := delta(t, "after")
 	publish(t, b, after, scope(t, "after", 1))
 	given := give(t, b, "after", 1, "pod-1")
@@ -184,7 +184,7 @@ func TestUnknownStream(t *testing.T) {
 				t.Fatal(err)
 			}
 			if lasts {
-				bustest.Eventually(t, "JetStream counts as stopped", func() bool { return errors.Is(server.Ready(), bus.ErrStopped) })
+				expect.Eventually(t, "JetStream counts as stopped", func() bool { return errors.Is(server.Ready(), bus.ErrStopped) })
 				return
 			}
 			time.Sleep(2 * time.Second) // the server looks every second
@@ -207,7 +207,7 @@ func TestSocketConnections(t *testing.T) {
 		return c
 	}
 	greeted := func(c net.Conn) bool { // the server speaks first
-		_ = c.SetReadDeadline(time.Now().Add(bustest.Patience))
+		_ = c.SetReadDeadline(time.Now().Add(expect.Patience))
 		n, _ := c.Read(make([]byte, 1))
 		return n == 1
 	}
@@ -223,5 +223,5 @@ func TestSocketConnections(t *testing.T) {
 		t.Errorf("connection %d is served", most+1)
 	}
 	_ = all[0].Close()
-	bustest.Eventually(t, "another one takes the place of one that ended", func() bool { return greeted(dial()) })
+	expect.Eventually(t, "another one takes the place of one that ended", func() bool { return greeted(dial()) })
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 func TestStatus(t *testing.T) {
@@ -41,7 +42,7 @@ func TestStatus(t *testing.T) {
 	}
 	<-taken
 	var got []bus.StreamStatus
-	bustest.Eventually(t, "the idle one waits", func() bool {
+	expect.Eventually(t, "the idle one waits", func() bool {
 		var err error
 		got, err = b.Status(t.Context())
 		return err == nil && got[0].Workers[1].Idle > 0
@@ -174,7 +175,7 @@ func TestStatusWithoutServer(t *testing.T) {
 
 func TestStatusWithoutStreams(t *testing.T) {
 	b := bustest.Connect(t, bus.Options{Server: bustest.Server(t, bus.ServerOptions{})})
-	bustest.Eventually(t, "it is connected", func() bool { return errors.Is(b.Ready(), bus.ErrNotSetUp) })
+	expect.Eventually(t, "it is connected", func() bool { return errors.Is(b.Ready(), bus.ErrNotSetUp) })
 	_, status := b.Status(t.Context())
 	_, counts := b.DeadCounts(t.Context())
 	_, requests := b.OpenRequests(t.Context())

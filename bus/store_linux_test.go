@@ -12,6 +12,7 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 const mib = 1 << 20
@@ -30,7 +31,7 @@ func TestDiskReserve(t *testing.T) {
 			t.Fatal(err)
 		}
 		free := disk.Fill(t, 8*mib)
-		bustest.Eventually(t, "the server refuses writes", func() bool { return server.Ready() != nil })
+		expect.Eventually(t, "the server refuses writes", func() bool { return server.Ready() != nil })
 		began := time.Now()
 		_, delta1 := b.Publish(t.Context(), delta(t, "full"))
 		_, scope1 := b.Publish(t.Context(), scope(t, "full", 2))
@@ -80,7 +81,7 @@ func TestFullDisk(t *testing.T) {
 		publish(t, b, delta(t, "before"))
 		history.Next(t)
 		var free func()
-		bustest.Eventually(t, "a write fails before the server sees that the disk is full", func() bool {
+		expect.Eventually(t, "a write fails before the server sees that the disk is full", func() bool {
 			free = disk.Fill(t, 0)
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			defer cancel()
@@ -101,7 +102,7 @@ func TestFullDisk(t *testing.T) {
 			t.Errorf("alive: got %v, and %v after %v", now, later, bus.StoppedLimit)
 		}
 		free()
-		bustest.Eventually(t, "the server takes events", func() bool { return server.Ready() == nil })
+		expect.Eventually(t, "the server takes events", func() bool { return server.Ready() == nil })
 		<-server.Resumed()
 		bustest.SetUp(t, b, setup) // the scopes were in memory
 		after := delta(t, "after")

@@ -10,6 +10,7 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // following follows the streams and sets them up when they are missing. It sends a value each time they are found.
@@ -43,7 +44,7 @@ func TestLostStreams(t *testing.T) {
 
 	// Finding the same streams again is not reported.
 	server = restart(t, server, o)
-	bustest.Eventually(t, "the streams are there again", func() bool { return b.Ready() == nil })
+	expect.Eventually(t, "the streams are there again", func() bool { return b.Ready() == nil })
 	if len(found) > 0 {
 		t.Error("it reported known streams")
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 func TestSubscribeToScopes(t *testing.T) {
@@ -53,7 +54,7 @@ const probe = "namespaces/web/pods/probe"
 
 func listens(t *testing.T, b *bus.Bus, tapped <-chan schemas.Event) {
 	t.Helper()
-	bustest.Eventually(t, "the tap listens", func() bool {
+	expect.Eventually(t, "the tap listens", func() bool {
 		publish(t, b, verdict(t, "probe"))
 		return len(tapped) > 0
 	})
@@ -127,7 +128,7 @@ func TestSubscribedAfterReconnect(t *testing.T) {
 	next(t, told)
 	for i, pod := range []string{"pod-1", "pod-2"} {
 		want := verdict(t, pod)
-		bustest.Eventually(t, "it can be published", func() bool { _, err := b.Publish(t.Context(), want); return err == nil })
+		expect.Eventually(t, "it can be published", func() bool { _, err := b.Publish(t.Context(), want); return err == nil })
 		if got := next(t, heard); !reflect.DeepEqual(got, want) {
 			t.Errorf("got %+v, want %+v", got, want)
 		}

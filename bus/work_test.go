@@ -19,6 +19,7 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // handled is a scope that a worker got. The receiver decides what the handler returns.
@@ -252,7 +253,7 @@ func TestWorkEndFinishesHandlers(t *testing.T) {
 	h.end <- nil
 	<-stopped
 	want := map[string]string{scope(t, "b", 1).Channel: string(scope(t, "b", 1).Data)}
-	bustest.Eventually(t, "only what was not begun is left in the stream", func() bool { // an ack is on its way for a moment
+	expect.Eventually(t, "only what was not begun is left in the stream", func() bool { // an ack is on its way for a moment
 		return reflect.DeepEqual(r.messages(t, bus.StreamScopes), want)
 	})
 	rest, _ := manual(t, r.bus, bus.Work{})
@@ -286,7 +287,7 @@ func TestWorkersShareScopes(t *testing.T) {
 		want = append(want, e.ID)
 		publish(t, r.bus, e)
 	}
-	bustest.Eventually(t, "all scopes are handled", func() bool { return len(one)+len(two) >= len(want) })
+	expect.Eventually(t, "all scopes are handled", func() bool { return len(one)+len(two) >= len(want) })
 	for len(one)+len(two) > 0 {
 		select {
 		case id := <-one:

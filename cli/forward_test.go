@@ -10,8 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -28,7 +26,8 @@ import (
 	"github.com/rehome-dev/rehome/cli/run"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
-	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/program"
 )
 
@@ -117,7 +116,7 @@ func forwarding(t *testing.T, b *bus.Bus, arguments ...string) (stop func()) {
 		}
 	})
 	t.Cleanup(stop)
-	bustest.Eventually(t, "it listens", func() bool {
+	expect.Eventually(t, "it listens", func() bool {
 		_, err := b.Backlog(t.Context(), "sink")
 		return err == nil
 	})
@@ -129,7 +128,7 @@ func forwarding(t *testing.T, b *bus.Bus, arguments ...string) (stop func()) {
 func done(t *testing.T, b *bus.Bus) {
 	t.Helper()
 	idle := 0
-	bustest.Eventually(t, "everything is forwarded", func() bool {
+	expect.Eventually(t, "everything is forwarded", func() bool {
 		idle++
 		if backlog, err := b.Backlog(t.Context(), "sink"); err != nil || backlog != (bus.Backlog{}) {
 			idle = 0
@@ -232,10 +231,7 @@ func TestForwardRetryAfter(t *testing.T) {
 
 func TestForwardDuringSinkOutage(t *testing.T) {
 	b := busOf(t)
-	address, err := program.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
+	address := expect.Value(t, program.FreeAddress)
 	want := map[string]int{}
 	for n := range 300 { // more than may be in progress at once
 		want[fmt.Sprint("event-", n)] = 1
@@ -244,7 +240,7 @@ func TestForwardDuringSinkOutage(t *testing.T) {
 		publishAll(t, b, verdictsOf(t, id)...)
 	}
 	forwarding(t, b, "--to", "http://"+address, "--tries", "1")
-	bustest.Eventually(t, "posts have failed", func() bool {
+	expect.Eventually(t, "posts have failed", func() bool {
 		backlog, err := b.Backlog(t.Context(), "sink")
 		return err == nil && backlog.Open > 100
 	})
@@ -331,10 +327,7 @@ func TestKnativeExtensionsArrive(t *testing.T) {
 	want.Channel, want.CorrelationID = "", "mine"
 	t.Setenv("K_SINK", url)
 	t.Setenv("K_CE_OVERRIDES", `{"extensions": {"correlationid": "mine", "Team": "shop & co"}, "more": 1}`)
-	token := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(token, []byte("secret\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	token := filetest.New(t, "token", "secret\n")
 	for _, mode := range []string{"binary", "structured"} {
 		stop := forwarding(t, b, "--mode", mode, "-n", "shop", "--token-file", token)
 		done(t, b)
@@ -364,10 +357,7 @@ func TestForwarderMetrics(t *testing.T) {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 	})
-	address, err := program.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
+	address := expect.Value(t, program.FreeAddress)
 	publishAll(t, b, verdictsOf(t, "a")...)
 	stop := forwarding(t, b, "--to", url, "--http-address", address)
 	const away503 = "post to http://SINK: try again: unreachable: status 503 Service Unavailable\n"
@@ -405,7 +395,7 @@ func TestRemovedForwarderEnds(t *testing.T) {
 	root.SetArgs([]string{"forward", "--to", url, "--since", "1h", "--http-address", ""})
 	ended := make(chan error, 1)
 	go func() { ended <- root.ExecuteContext(t.Context()) }()
-	bustest.Eventually(t, "it forwards", func() bool { return len(s.counts()) == 1 })
+	expect.Eventually(t, "it forwards", func() bool { return len(s.counts()) == 1 })
 	name := run.NameOf(url)
 	if out, err := execute(t, "forward", "--remove", "--to", url); err != nil || out != name+": removed\n" {
 		t.Errorf("got %q, %v", out, err)
@@ -435,12 +425,9 @@ func TestForwarderName(t *testing.T) {
 // TestListenerExampleOnOneMachine runs the commands in the comment of the example: a rehome with an API and a forwarder, both
 // with default addresses for metrics.
 func TestListenerExampleOnOneMachine(t *testing.T) {
-	text, err := os.ReadFile("../docs/examples/listener/listener.py")
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := regexp.MustCompile(`REHOME_API_ADDRESS=(\S+)`).FindStringSubmatch(string(text))
-	if found == nil || !strings.Contains(string(text), `"--ask", default="http://`+found[1]+`/v1/requests"`) {
+	text := filetest.Read(t, "../docs/examples/listener/listener.py")
+	found := regexp.MustCompile(`REHOME_API_ADDRESS=(\S+)`).FindStringSubmatch(text)
+	if found == nil || !strings.Contains(text, `"--ask", default="http://`+found[1]+`/v1/requests"`) {
 		t.Fatalf("the listener does not ask where it has rehome take requests, %q", found)
 	}
 	var s settings.Settings

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/program"
 )
 
@@ -42,10 +43,7 @@ func TestForwardToUntrustedSink(t *testing.T) {
 	b := busOf(t)
 	s, server := newTLSSink(t)
 	publishAll(t, b, verdictsOf(t, "a")...)
-	address, err := program.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
+	address := expect.Value(t, program.FreeAddress)
 	stop := forwarding(t, b, "--to", server.URL, "--tries", "1", "--http-address", address)
 	got := regexp.MustCompile(`127\.0\.0\.1:\d+`).ReplaceAllString(until(t, "http://"+address+"/readyz", http.StatusServiceUnavailable), "SINK")
 	want := "post to https://SINK: unreachable: tls: failed to verify certificate: x509: certificate signed by unknown authority\n"

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -47,9 +49,7 @@ func goldenFile(t *testing.T, file, got string) {
 		if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Write(t, file, got)
 		return
 	}
 	want, err := os.ReadFile(file)

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/bus"
-	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/program"
 )
 
@@ -40,7 +40,7 @@ func TestReaderKey(t *testing.T) {
 	go func() { ended <- root.ExecuteContext(ctx) }()
 	shows := func(what string) {
 		t.Helper()
-		bustest.Eventually(t, "it shows "+what, func() bool { return strings.Contains(out.String(), what) })
+		expect.Eventually(t, "it shows "+what, func() bool { return strings.Contains(out.String(), what) })
 	}
 	shows("shop/pod-first")
 	publishAll(t, actuator, verdictsOf(t, "second")...)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rehome-dev/rehome/test/cluster/binaries"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/program"
 )
 
@@ -20,10 +21,7 @@ type kubectlShell struct {
 
 func newKubectlShell(t *testing.T) kubectlShell {
 	t.Helper()
-	binary, err := program.Build()
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := expect.Value(t, program.Build)
 	root, err := binaries.Root()
 	if err != nil {
 		t.Fatal(err)

@@ -1,10 +1,10 @@
 package cli
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // byLoad returns a node that is nearly empty by requests but not by load.
@@ -43,10 +43,7 @@ profiles:
 `
 
 func TestSimulateLoad(t *testing.T) {
-	policy := filepath.Join(t.TempDir(), "policy.yaml")
-	if err := os.WriteFile(policy, []byte(byLoadPolicy), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	policy := filetest.New(t, "policy.yaml", byLoadPolicy)
 	for _, c := range []struct {
 		name, objects string
 		want          string

@@ -4,13 +4,13 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"reflect"
 	"sync/atomic"
 	"testing"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 func TestForwardNotifications(t *testing.T) {
@@ -31,9 +31,7 @@ func TestForwardNotifications(t *testing.T) {
 	defer server.Close()
 	dir := t.TempDir()
 	for name, text := range map[string]string{"url": server.URL + "/secret\n", "template": `{{json .Title}}`} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Write(t, filepath.Join(dir, name), text)
 	}
 	var events []schemas.Event
 	for _, id := range []string{"a", "b", "c"} {
@@ -61,10 +59,7 @@ func TestForwardNotifications(t *testing.T) {
 }
 
 func TestForwardNotificationFlags(t *testing.T) {
-	empty := filepath.Join(t.TempDir(), "empty")
-	if err := os.WriteFile(empty, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	empty := filetest.New(t, "empty", "")
 	for _, c := range []struct {
 		arguments []string
 		want      string

@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -21,6 +20,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
@@ -154,10 +154,7 @@ func clearing(t *testing.T) string {
 }
 
 func objectFile(t *testing.T) string {
-	file := filepath.Join(t.TempDir(), "objects.yaml")
-	if err := os.WriteFile(file, []byte(oneNode+otherNode), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := filetest.New(t, "objects.yaml", oneNode+otherNode)
 	return file
 }
 

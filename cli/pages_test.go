@@ -1,11 +1,12 @@
 package cli
 
 import (
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // inline matches a command within a sentence. Other tests run the commands in code blocks.
@@ -19,11 +20,8 @@ func TestCommandsWithinSentences(t *testing.T) {
 	}
 	found := 0
 	for _, page := range append(pages, "../README.md", "../CONTRIBUTING.md", "../SECURITY.md") {
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range inline.FindAllStringSubmatch(string(text), -1) {
+		text := filetest.Read(t, page)
+		for _, m := range inline.FindAllStringSubmatch(text, -1) {
 			found++
 			command, _, _ := strings.Cut(m[1], " | ")
 			root := newRoot()

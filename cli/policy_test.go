@@ -2,9 +2,10 @@ package cli
 
 import (
 	"bytes"
-	"os"
 	"strings"
 	"testing"
+
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // said runs the command with arguments and standard input, and returns its output, its error, and its exit code.
@@ -24,11 +25,8 @@ func said(t *testing.T, stdin string, arguments ...string) (out, err string, cod
 
 func read(t *testing.T, file string) string {
 	t.Helper()
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(data)
+	data := filetest.Read(t, file)
+	return data
 }
 
 const brokenProblems = `testdata/broken.yaml:3: maxNoOfPodsToEvictTotal: must not be negative, got -5

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,6 +19,7 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // knowing is a server that authenticates participants by keys, with the sender batch, like after `rehome auth init`.
@@ -42,9 +42,7 @@ func newKnowing(t *testing.T, key string) *knowing {
 	}
 	config := filepath.Join(k.dir, "nats-server.conf")
 	text := "listen: 127.0.0.1:-1\njetstream { store_dir: \"" + filepath.Join(k.dir, "store") + "\" }\ninclude \"rehome.conf\"\n"
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Write(t, config, text)
 	s := bustest.ServeFile(t, config)
 	k.address = s.Addr().String()
 	bustest.SetUp(t, k.as(bus.RoleSetup), bus.Setup{})

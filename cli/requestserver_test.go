@@ -21,7 +21,7 @@ import (
 
 	"github.com/rehome-dev/rehome/app/serving"
 	"github.com/rehome-dev/rehome/app/settings"
-	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 func TestAPIWithoutTLS(t *testing.T) {
@@ -125,7 +125,7 @@ func TestAPICertificateReload(t *testing.T) {
 		trusted := x509.NewCertPool()
 		trusted.AppendCertsFromPEM(text)
 		client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trusted}, DisableKeepAlives: true}}
-		bustest.Eventually(t, "the new certificate is shown", func() bool {
+		expect.Eventually(t, "the new certificate is shown", func() bool {
 			got, err := client.Get("https://" + r.Listener.Addr().String() + "/")
 			if err != nil {
 				return false

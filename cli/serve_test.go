@@ -6,18 +6,18 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"reflect"
 	"testing"
-	"time"
 
 	"github.com/rehome-dev/rehome/app/serving"
 	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/cli/run"
 	"github.com/rehome-dev/rehome/functions"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/program"
 )
 
 // served starts a server with these settings and without access to a cluster, and returns its URL.
@@ -152,25 +152,15 @@ func TestInvalidServingSettings(t *testing.T) {
 func TestServeTLS(t *testing.T) {
 	s := defaults(t)
 	s.HTTPTLS = "self-signed"
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	address := expect.Value(t, program.FreeAddress)
 	ctx, end := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- run.ServeFunction(ctx, s, functions.All()[0], address) }()
 	client, got := trusting(t), map[string]int{}
-	for {
-		if r, err := client.Get("https://" + address + "/healthz"); err == nil {
-			_ = r.Body.Close()
-			break
-		}
-		<-time.After(2 * time.Millisecond)
-	}
+	expect.Eventually(t, "it serves", func() bool {
+		r, err := client.Get("https://" + address + "/healthz")
+		return err == nil && r.Body.Close() == nil
+	})
 	for _, path := range []string{"/metrics", "/readyz", "/debug/pprof/"} {
 		got[path] = see(t, client, "https://"+address+path).status
 	}
@@ -183,7 +173,7 @@ func TestServeTLS(t *testing.T) {
 		t.Error(err)
 	}
 	s.HTTPAuth = true
-	err = run.ServeFunction(t.Context(), s, functions.All()[0], "127.0.0.1:0")
+	err := run.ServeFunction(t.Context(), s, functions.All()[0], "127.0.0.1:0")
 	if want := "REHOME_HTTP_AUTH: want false for a process without access to the cluster, got true: " +
 		"only one with the watcher or the actuator can ask who may read"; err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)

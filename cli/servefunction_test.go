@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -16,15 +17,13 @@ import (
 	"github.com/rehome-dev/rehome/cli/run"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/program"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 func TestServeAddress(t *testing.T) {
-	free, err := program.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
+	free := expect.Value(t, program.FreeAddress)
 	_, port, _ := strings.Cut(free, ":")
 	for _, c := range []struct{ name, address, port, want string }{
 		{"the flag alone", free, "", free},
@@ -80,16 +79,13 @@ func get(t *testing.T, url string) (status int, body string) {
 // until requests url until the response has the wanted status, and returns the body.
 func until(t *testing.T, url string, want int) string {
 	t.Helper()
-	for {
-		if status, body := get(t, url); status == want {
-			return body
-		}
-		select {
-		case <-t.Context().Done():
-			t.Fatalf("%s never had the status %d", url, want)
-		case <-time.After(2 * time.Millisecond):
-		}
-	}
+	var body string
+	expect.EventuallyWithState(t, fmt.Sprintf("%s has the status %d", url, want), func() (bool, string) {
+		var status int
+		status, body = get(t, url)
+		return status == want, fmt.Sprint(status, body)
+	})
+	return body
 }
 
 // postSlowly posts the document in two halves, the second one when rest is closed. It returns when the function has begun to read
@@ -133,10 +129,7 @@ func postSlowly(t *testing.T, url string, document []byte, rest <-chan struct{})
 }
 
 func TestServeShutdown(t *testing.T) {
-	address, err := program.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
+	address := expect.Value(t, program.FreeAddress)
 	url, scope, f := "http://"+address, exampleScope(t), functions.All()[0]
 	ctx, end := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

@@ -2,8 +2,6 @@ package cli
 
 import (
 	"errors"
-	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"testing"
@@ -14,14 +12,12 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 func TestSetupCreatesConsumersOfPolicy(t *testing.T) {
 	servers := bustest.Cluster(t, 3)
-	file := filepath.Join(t.TempDir(), "policy.yaml")
-	if err := os.WriteFile(file, []byte(policyDeclaring("KeepOffSpot")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := filetest.New(t, "policy.yaml", policyDeclaring("KeepOffSpot"))
 	out, err := execute(t, "setup", "--nats-url", servers.URL(), "--policy", file)
 	if err != nil {
 		t.Fatal(err)
@@ -42,10 +38,7 @@ func TestSetupCreatesConsumersOfPolicy(t *testing.T) {
 }
 
 func TestSetupWithUnreadablePolicy(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "policy.yaml")
-	if err := os.WriteFile(file, []byte(policyDeclaring("Keep.Off")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := filetest.New(t, "policy.yaml", policyDeclaring("Keep.Off"))
 	_, err := execute(t, "setup", "--nats-url", "nats://127.0.0.1:1", "--policy", file)
 	want := file + `:5: functions[1].name: cannot be the name of a strategy, got "Keep.Off"; want 1 to 63 letters, digits and hyphens`
 	if err == nil || err.Error() != want {

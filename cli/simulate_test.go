@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rehome-dev/rehome/cli/try"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // taintsPolicy enables one strategy.
@@ -47,13 +48,9 @@ func simulated(t *testing.T, stdin string, files map[string]string, arguments ..
 		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Write(t, name, text)
 	}
-	if err := os.WriteFile("policy.yaml", []byte(taintsPolicy), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Write(t, "policy.yaml", taintsPolicy)
 	var out, notes bytes.Buffer
 	root := newRoot()
 	root.SetArgs(append([]string{"simulate", "--policy", "policy.yaml"}, arguments...))

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -26,6 +25,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 	"github.com/rehome-dev/rehome/status"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // clock is the time of these tests.
@@ -209,11 +209,7 @@ func TestPrintTables(t *testing.T) {
 // busOf starts a bus like `rehome run`, with these workload circuit breakers in its ledger, for the commands of the test.
 func busOf(t *testing.T, breakers ...actuator.WorkloadBreaker) *bus.Bus {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "rehome") //nolint:usetesting // t.TempDir is too long a path for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := filetest.ShortDir(t)
 	t.Setenv("REHOME_STORE_DIR", dir)
 	t.Setenv("KUBECONFIG", filepath.Join(dir, "none"))
 	s := defaults(t)

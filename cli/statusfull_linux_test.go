@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 func TestStatusOfFullBus(t *testing.T) {
@@ -12,7 +13,7 @@ func TestStatusOfFullBus(t *testing.T) {
 		t.Setenv("TMPDIR", disk.Dir)
 		busOf(t)
 		disk.Fill(t, 32<<20) // half of the default reserve
-		bustest.Eventually(t, "the status names the reason", func() bool {
+		expect.Eventually(t, "the status names the reason", func() bool {
 			out, err := execute(t, "status")
 			if err != nil {
 				t.Fatal(err)

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 func TestBudgetSelector(t *testing.T) {
@@ -48,9 +50,9 @@ func TestBudgetSelector(t *testing.T) {
 					want[i].Budgeted = want[i].Budgeted || want[i].Ref.Name == name
 				}
 			}
-			check(t, "told", podsFirst.told(), told)
+			expect.Equal(t, "told", podsFirst.told(), told)
 			for _, w := range []*world{podsFirst, budgetFirst} {
-				check(t, "pods", append(w.Pods("api-job"), w.Pods("bare-job")...), want)
+				expect.Equal(t, "pods", append(w.Pods("api-job"), w.Pods("bare-job")...), want)
 			}
 		})
 	}
@@ -79,8 +81,8 @@ func TestBudgetChange(t *testing.T) {
 		{"the first one goes", func() { w.gone(budget("one", nil)) }, nil, false},
 	} {
 		tt.change()
-		check(t, tt.name+": told", w.told(), tt.told)
-		check(t, tt.name, w.Pods("job"), []Pod{shown("api", in("Job", "job"), func(p *Pod) { p.Budgeted = tt.budgeted })})
+		expect.Equal(t, tt.name+": told", w.told(), tt.told)
+		expect.Equal(t, tt.name, w.Pods("job"), []Pod{shown("api", in("Job", "job"), func(p *Pod) { p.Budgeted = tt.budgeted })})
 	}
 	w.gone(api(""), ready("alone"))
 }
@@ -94,8 +96,8 @@ func TestBudgetChangeOncePerWorkload(t *testing.T) {
 	}
 	w.told()
 	w.set(budget("b", app("api")))
-	check(t, "told", w.told(), []string{"workload api"})
-	check(t, "pods", w.Pods("api")[:2], []Pod{
+	expect.Equal(t, "told", w.told(), []string{"workload api"})
+	expect.Equal(t, "pods", w.Pods("api")[:2], []Pod{
 		shown("a", in("Deployment", "api"), budgeted), shown("a2", in("Deployment", "api"), budgeted),
 	})
 }
@@ -103,9 +105,9 @@ func TestBudgetChangeOncePerWorkload(t *testing.T) {
 func TestBudgetNamespaceCleanup(t *testing.T) {
 	w := newWorld(t)
 	w.set(budget("one", app("api")), budget("two", nil))
-	check(t, "with two budgets", len(w.budgets), 1)
+	expect.Equal(t, "with two budgets", len(w.budgets), 1)
 	w.gone(budget("one", nil))
-	check(t, "with one", len(w.budgets), 1)
+	expect.Equal(t, "with one", len(w.budgets), 1)
 	w.gone(budget("two", nil))
-	check(t, "with none", len(w.budgets), 0)
+	expect.Equal(t, "with none", len(w.budgets), 0)
 }

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"reflect"
 	"strings"
 	"testing"
 
@@ -12,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // driven is a cache whose objects a test sets directly.
@@ -49,13 +50,6 @@ func (d *driven) remove(objects ...metav1.Object) {
 	}
 }
 
-func (d *driven) knows(what string, got, want any) {
-	d.t.Helper()
-	if !reflect.DeepEqual(got, want) {
-		d.t.Errorf("%s: got %v, want %v", what, got, want)
-	}
-}
-
 func ofOwners(uids ...types.UID) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.OwnerReferences = nil
@@ -89,15 +83,15 @@ func TestReplicasInAnyPhase(t *testing.T) {
 	c := d.Cache
 	ended := guest("c", "", ofOwners("rs"), func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
 	a := guest("a", "n1", ofOwners("rs"))
-	d.knows("nothing yet", c.Replicas("rs"), 0)
+	expect.Equal(d.t, "nothing yet", c.Replicas("rs"), 0)
 	d.set(a, guest("b", "n1", ofOwners("rs", "job", "rs")), ended, guest("other", "n1", ofOwners("other")))
-	d.knows("pods of an owner", []int{c.Replicas("rs"), c.Replicas("job"), c.Replicas("none")}, []int{3, 1, 0})
+	expect.Equal(d.t, "pods of an owner", []int{c.Replicas("rs"), c.Replicas("job"), c.Replicas("none")}, []int{3, 1, 0})
 	d.set(guest("a", "n1", ofOwners("rs"), asks("1")))
-	d.knows("a pod that changed", c.Replicas("rs"), 3)
+	expect.Equal(d.t, "a pod that changed", c.Replicas("rs"), 3)
 	d.set(guest("a", "n1", ofOwners("other")))
-	d.knows("a pod that changed its owner", []int{c.Replicas("rs"), c.Replicas("other")}, []int{2, 2})
+	expect.Equal(d.t, "a pod that changed its owner", []int{c.Replicas("rs"), c.Replicas("other")}, []int{2, 2})
 	d.remove(ended)
-	d.knows("a pod that is gone", c.Replicas("rs"), 1)
+	expect.Equal(d.t, "a pod that is gone", c.Replicas("rs"), 1)
 }
 
 func TestBudgetCoversSelectedPods(t *testing.T) {
@@ -107,24 +101,24 @@ func TestBudgetCoversSelectedPods(t *testing.T) {
 	elsewhere := guest("app", "n1", func(p *corev1.Pod) { p.Namespace = "shop" })
 	other := guest("other", "n1", func(p *corev1.Pod) { p.Labels = map[string]string{"app": "db"} })
 	covered := func() []bool { return []bool{c.Budgeted(app), c.Budgeted(elsewhere), c.Budgeted(other)} }
-	d.knows("no budget", covered(), []bool{false, false, false})
+	expect.Equal(d.t, "no budget", covered(), []bool{false, false, false})
 	d.set(pdb("one", selecting("app", "api")))
-	d.knows("one that selects by label", covered(), []bool{true, false, false})
+	expect.Equal(d.t, "one that selects by label", covered(), []bool{true, false, false})
 	allowing := pdb("one", selecting("app", "api"))
 	allowing.Status.DisruptionsAllowed = 1
 	d.set(allowing)
-	d.knows("the allowed disruptions change nothing", covered(), []bool{true, false, false})
+	expect.Equal(d.t, "the allowed disruptions change nothing", covered(), []bool{true, false, false})
 	d.set(pdb("one", selecting("app", "db")))
-	d.knows("its selector changed", covered(), []bool{false, false, true})
+	expect.Equal(d.t, "its selector changed", covered(), []bool{false, false, true})
 	d.set(pdb("one", &metav1.LabelSelector{}))
-	d.knows("an empty selector selects all", covered(), []bool{true, false, true})
+	expect.Equal(d.t, "an empty selector selects all", covered(), []bool{true, false, true})
 	d.set(pdb("one", nil))
-	d.knows("none selects none", covered(), []bool{false, false, false})
+	expect.Equal(d.t, "none selects none", covered(), []bool{false, false, false})
 	d.set(pdb("two", selecting("app", "api")))
 	d.remove(pdb("one", nil))
-	d.knows("another one stays", covered(), []bool{true, false, false})
+	expect.Equal(d.t, "another one stays", covered(), []bool{true, false, false})
 	d.remove(pdb("two", nil))
-	d.knows("all are gone", covered(), []bool{false, false, false})
+	expect.Equal(d.t, "all are gone", covered(), []bool{false, false, false})
 }
 
 func TestReadsFromCache(t *testing.T) {
@@ -157,7 +151,7 @@ func TestReadsFromCache(t *testing.T) {
 		{"a namespace without labels", of("plain"), answer{labels.Set(nil), true}},
 		{"a namespace that is missing", of("none"), answer{labels.Set(nil), false}},
 	} {
-		d.knows(q.name, q.got, q.want)
+		expect.Equal(d.t, q.name, q.got, q.want)
 	}
 }
 

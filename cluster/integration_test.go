@@ -19,6 +19,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	control "github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // nobody is a user without any rights.
@@ -31,10 +32,10 @@ func TestViewWithAPIServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := &viewing{T: t, c: c, client: c.Client(), nodes: nodes, woken: make(chan struct{}, 1)}
+	v := &viewing{T: expect.T{TB: t}, c: c, client: c.Client(), nodes: nodes, woken: make(chan struct{}, 1)}
 	d, err := c.AddDeployment(t.Context(), "shop", "api", 3)
-	v.must(err)
-	v.must(c.WaitReady(t.Context(), "shop", "api"))
+	v.Must(err)
+	v.Must(c.WaitReady(t.Context(), "shop", "api"))
 	v.deployment = schemas.ObjectRef{Kind: "Deployment", Namespace: "shop", Name: "api", UID: d.UID}
 
 	before := goleak.IgnoreCurrent()
@@ -50,24 +51,24 @@ func TestViewWithAPIServer(t *testing.T) {
 		{"a cordon and a taint show when they came", testTaints},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			v.T = t
+			v.TB = t
 			tt.test(v)
 		})
 	}
-	v.T = t
+	v.TB = t
 	stop()
 	if err := goleak.Find(before); err != nil {
 		t.Errorf("the end leaves goroutines: %v", err)
 	}
 	t.Run("a View that may not look goes on trying until it ends", func(t *testing.T) {
-		v.T = t
+		v.TB = t
 		testForbidden(v)
 	})
 }
 
 // viewing is a view of a real control plane, with its reports.
 type viewing struct {
-	*testing.T
+	expect.T
 	c          *control.Cluster
 	client     kubernetes.Interface
 	nodes      []string
@@ -80,18 +81,11 @@ type viewing struct {
 	changes []Change
 }
 
-func (v *viewing) must(err error) {
-	v.Helper()
-	if err != nil {
-		v.Fatal(err)
-	}
-}
-
 // watching returns a cache of the kinds of workloads, and its view.
 func watching(v *viewing, client kubernetes.Interface, changed func(Change)) (*Cache, *Workloads) {
 	v.Helper()
 	c, err := New(Config{Client: client, Kinds: WorkloadKinds()})
-	v.must(err)
+	v.Must(err)
 	c.Workloads().OnChange(changed)
 	return c, c.Workloads()
 }
@@ -120,7 +114,7 @@ func (v *viewing) start(client kubernetes.Interface) (stop func()) {
 	return func() {
 		v.Helper()
 		cancel()
-		v.must(<-ended)
+		v.Must(<-ended)
 	}
 }
 
@@ -152,9 +146,9 @@ func (v *viewing) told() []Change {
 // expected returns the expected summaries of the ready pods of the Deployment.
 func (v *viewing) expected(budgeted bool) []Pod {
 	v.Helper()
-	v.must(v.c.WaitReady(v.Context(), "shop", "api"))
+	v.Must(v.c.WaitReady(v.Context(), "shop", "api"))
 	list, err := v.client.CoreV1().Pods("shop").List(v.Context(), metav1.ListOptions{})
-	v.must(err)
+	v.Must(err)
 	slices.SortFunc(list.Items, func(a, b corev1.Pod) int { // the names sort the pods that were made in the same second
 		if a.CreationTimestamp.Equal(&b.CreationTimestamp) && a.Name < b.Name || a.CreationTimestamp.Before(&b.CreationTimestamp) {
 			return -1
@@ -180,10 +174,10 @@ func testTally(v *viewing) {
 	until(v, "tally", v.tally, Tally{Wanted: 3, Ready: 3})
 	for _, want := range v.pods() {
 		got, known := v.view.Pod(want.Ref.UID)
-		check(v.T, "pod", got, want)
-		check(v.T, "known", known, true)
+		expect.Equal(v, "pod", got, want)
+		expect.Equal(v, "known", known, true)
 	}
-	check(v.T, "change for the Deployment in the first list", slices.ContainsFunc(v.told(), func(c Change) bool {
+	expect.Equal(v, "change for the Deployment in the first list", slices.ContainsFunc(v.told(), func(c Change) bool {
 		return c.Workload == v.deployment.UID // with a pod, or without: the kinds come in any order
 	}), true)
 }
@@ -193,9 +187,9 @@ func testBudgeted(v *viewing) {
 	b := budget("api", app("api"))
 	b.ObjectMeta = metav1.ObjectMeta{Name: "api"}
 	_, err := budgets.Create(v.Context(), b, metav1.CreateOptions{})
-	v.must(err)
+	v.Must(err)
 	until(v, "pods with a budget", v.pods, v.expected(true))
-	v.must(budgets.Delete(v.Context(), "api", metav1.DeleteOptions{}))
+	v.Must(budgets.Delete(v.Context(), "api", metav1.DeleteOptions{}))
 	until(v, "pods without a budget", v.pods, v.expected(false))
 }
 
@@ -203,7 +197,7 @@ func testReplacement(v *viewing) {
 	before := v.pods()
 	gone := before[0].Ref
 	v.told()
-	v.must(v.client.CoreV1().Pods("shop").Delete(v.Context(), gone.Name, metav1.DeleteOptions{
+	v.Must(v.client.CoreV1().Pods("shop").Delete(v.Context(), gone.Name, metav1.DeleteOptions{
 		Preconditions: metav1.NewUIDPreconditions(string(gone.UID)),
 	}))
 	isGone := func(pods []Pod) bool {
@@ -213,7 +207,7 @@ func testReplacement(v *viewing) {
 	until(v, "pods", v.pods, v.expected(false))
 	until(v, "tally", v.tally, Tally{Wanted: 3, Ready: 3})
 	_, known := v.view.Pod(gone.UID)
-	check(v.T, "the pod that was deleted is known", known, false)
+	expect.Equal(v, "the pod that was deleted is known", known, false)
 	want := map[Change]bool{{Workload: v.deployment.UID, Pod: gone.UID}: true}
 	for _, p := range v.pods() {
 		if !slices.ContainsFunc(before, func(old Pod) bool { return old.Ref == p.Ref }) {
@@ -224,7 +218,7 @@ func testReplacement(v *viewing) {
 	for _, c := range v.told() {
 		told[c] = true
 	}
-	check(v.T, "told", told, want)
+	expect.Equal(v, "told", told, want)
 }
 
 func testScale(v *viewing) {
@@ -239,7 +233,7 @@ func testScale(v *viewing) {
 
 func (v *viewing) patch(call func(context.Context) error) {
 	v.Helper()
-	v.must(call(v.Context()))
+	v.Must(call(v.Context()))
 }
 
 func testTaints(v *viewing) {
@@ -277,14 +271,14 @@ func testTaints(v *viewing) {
 			told = append(told, c)
 		}
 	}
-	check(v.T, "told", slices.Compact(told), []Change{{Node: name}})
+	expect.Equal(v, "told", slices.Compact(told), []Change{{Node: name}})
 }
 
 func testForbidden(v *viewing) {
 	config, err := v.c.UserConfig(nobody)
-	v.must(err)
+	v.Must(err)
 	client, err := kubernetes.NewForConfig(config)
-	v.must(err)
+	v.Must(err)
 	ctx, cancel := context.WithCancel(v.Context())
 	defer cancel()
 	cache, view := watching(v, client, func(c Change) { v.Errorf("told: %+v", c) })
@@ -298,13 +292,13 @@ func testForbidden(v *viewing) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	cancel()
-	v.must(<-ended)
+	v.Must(<-ended)
 	select {
 	case <-cache.Synced():
 		v.Error("it says that it knows everything")
 	default:
 	}
-	check(v.T, "nodes", view.Nodes(), []Node{})
+	expect.Equal(v, "nodes", view.Nodes(), []Node{})
 }
 
 // refused returns the reason why a view is not ready, and the resources that it does not name as forbidden.

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // node returns a node that is ready.
@@ -100,7 +101,7 @@ func TestTaintTime(t *testing.T) {
 				w.time = w.time.Add(time.Minute)
 				w.set(node("one", c...))
 			}
-			check(t, "nodes", w.Nodes(), []Node{{Name: "one", Ready: true, Tainted: tt.want}})
+			expect.Equal(t, "nodes", w.Nodes(), []Node{{Name: "one", Ready: true, Tainted: tt.want}})
 		})
 	}
 }
@@ -109,13 +110,13 @@ func TestNodeReady(t *testing.T) {
 	w := newWorld(t)
 	w.set(node("c"), node("a", nodeReady(corev1.ConditionUnknown)), node("b", nodeReady(corev1.ConditionFalse)),
 		node("d", func(n *corev1.Node) { n.Status.Conditions = nil }))
-	check(t, "nodes", w.Nodes(), []Node{{Name: "a"}, {Name: "b"}, {Name: "c", Ready: true}, {Name: "d"}})
+	expect.Equal(t, "nodes", w.Nodes(), []Node{{Name: "a"}, {Name: "b"}, {Name: "c", Ready: true}, {Name: "d"}})
 	got, known := w.Node("c")
-	check(t, "node", got, Node{Name: "c", Ready: true})
-	check(t, "known", known, true)
+	expect.Equal(t, "node", got, Node{Name: "c", Ready: true})
+	expect.Equal(t, "known", known, true)
 	got, known = w.Node("e")
-	check(t, "unknown node", got, Node{})
-	check(t, "known", known, false)
+	expect.Equal(t, "unknown node", got, Node{})
+	expect.Equal(t, "known", known, false)
 }
 
 func TestNodeChange(t *testing.T) {
@@ -141,7 +142,7 @@ func TestNodeChange(t *testing.T) {
 		{"it went", func() { w.gone(anew) }, []string{"node one"}, []Node{}},
 	} {
 		tt.change()
-		check(t, tt.name+": told", w.told(), tt.told)
-		check(t, tt.name, w.Nodes(), tt.want)
+		expect.Equal(t, tt.name+": told", w.told(), tt.told)
+		expect.Equal(t, tt.name, w.Nodes(), tt.want)
 	}
 }

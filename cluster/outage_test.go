@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,13 +12,15 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/rehome-dev/rehome/test/program"
 )
 
 func TestOutageLog(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "any"}, "", errors.New("no rule"))
 	away := errors.New("connection refused")
 	synctest.Test(t, func(t *testing.T) {
-		var log lines
+		var log program.Log
 		c := newCache(Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
 		failed := map[Kind]cache.WatchErrorHandlerWithContext{Pods: c.watchFailed(Pods), Nodes: c.watchFailed(Nodes)}
 		for _, step := range []struct {
@@ -38,7 +41,7 @@ func TestOutageLog(t *testing.T) {
 		} {
 			time.Sleep(step.after)
 			failed[step.kind](t.Context(), nil, step.err)
-			if got := log.count("cannot watch the API server"); got != step.want {
+			if got := strings.Count(log.String(), "cannot watch the API server"); got != step.want {
 				t.Errorf("after %v: %d lines, want %d", step.err, got, step.want)
 			}
 		}

@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // seedVariable names the environment variable that repeats a run.
@@ -238,15 +240,15 @@ func TestRandomChangesGiveSameView(t *testing.T) {
 			continue
 		}
 		want := s.expected()
-		check(t, fmt.Sprint("after step ", i), s.ask(w.Workloads), want)
+		expect.Equal(t, fmt.Sprint("after step ", i), s.ask(w.Workloads), want)
 		keys := slices.Sorted(maps.Keys(s.objects))
 		s.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
 		anew := newWorld(t)
 		for _, key := range keys {
 			anew.initially(s.objects[key])
 		}
-		check(t, fmt.Sprint("in one go after step ", i), s.ask(anew.Workloads), want)
-		check(t, "what is remembered", remembered(w), remembered(anew))
+		expect.Equal(t, fmt.Sprint("in one go after step ", i), s.ask(anew.Workloads), want)
+		expect.Equal(t, "what is remembered", remembered(w), remembered(anew))
 		if t.Failed() {
 			return
 		}
@@ -255,7 +257,7 @@ func TestRandomChangesGiveSameView(t *testing.T) {
 		w.gone(o)
 	}
 	s.objects = nil
-	check(t, "state of an empty view", remembered(w), [6]int{})
+	expect.Equal(t, "state of an empty view", remembered(w), [6]int{})
 }
 
 func TestRandomChangeReports(t *testing.T) {
@@ -274,7 +276,7 @@ func TestRandomChangeReports(t *testing.T) {
 			}
 		}
 		slices.Sort(want)
-		check(t, fmt.Sprint("told by step ", i), slices.Compact(w.told()), slices.Compact(want))
+		expect.Equal(t, fmt.Sprint("told by step ", i), slices.Compact(w.told()), slices.Compact(want))
 		if before = now; t.Failed() {
 			return
 		}

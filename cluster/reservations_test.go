@@ -9,6 +9,7 @@ import (
 	"github.com/rehome-dev/rehome/fit"
 	"github.com/rehome-dev/rehome/fit/score"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 func move(p *corev1.Pod) Move { return Move{Pod: p, Scheduler: score.Default()} }
@@ -38,31 +39,31 @@ func TestReservations(t *testing.T) {
 		{"ends_when_it_is_released", func(d *driven) { d.Release(first.UID) }, ""},
 		{"is_made_once_for_a_move", func(d *driven) {
 			d.Release(first.UID)
-			d.knows("reserved again", d.ReserveMoved(first.UID, score.Default()), false)
+			expect.Equal(d.t, "reserved again", d.ReserveMoved(first.UID, score.Default()), false)
 		}, ""},
 		{"is_made_anew_for_a_new_move", func(d *driven) {
 			d.Release(first.UID)
-			d.knows("fits", d.Reserve(move(first)).Fits, true)
+			expect.Equal(d.t, "fits", d.Reserve(move(first)).Fits, true)
 		}, reserved},
 		{"of_the_pod_does_not_block_itself", func(d *driven) {
-			d.knows("fits", d.Reserve(move(first)).Fits, true)
+			expect.Equal(d.t, "fits", d.Reserve(move(first)).Fits, true)
 		}, reserved},
 		{"of_a_pod_that_is_gone_is_not_made_again", func(d *driven) {
 			d.Release(first.UID)
 			d.remove(first)
-			d.knows("reserved again", d.ReserveMoved(first.UID, score.Default()), false)
+			expect.Equal(d.t, "reserved again", d.ReserveMoved(first.UID, score.Default()), false)
 		}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := offline(t)
 			d.set(roomy("n1"), roomy("n2"), first.DeepCopy(), second.DeepCopy())
-			d.knows("room for the first", d.Reserve(move(first)), Room{Fits: true, Judged: true})
+			expect.Equal(d.t, "room for the first", d.Reserve(move(first)), Room{Fits: true, Judged: true})
 			c.then(d)
 			want := Room{Fits: c.want == "", Judged: true, Why: c.want}
 			if c.want != "" {
 				want.By = []schemas.ObjectRef{{Kind: "Pod", Namespace: "web", Name: "first", UID: first.UID}}
 			}
-			d.knows("room for the second", d.Reserve(move(second)), want)
+			expect.Equal(d.t, "room for the second", d.Reserve(move(second)), want)
 		})
 	}
 	t.Run("without_capacity_for_them_are_no_blockers", func(t *testing.T) {
@@ -70,20 +71,20 @@ func TestReservations(t *testing.T) {
 		huge := guest("huge", "n1", asks("9"), of("rs"))
 		d.set(roomy("n1"), roomy("n2"), first.DeepCopy(), huge)
 		d.Reserve(move(first))
-		d.knows("room", d.Reserve(move(huge)), Room{Judged: true, Why: reserved})
+		expect.Equal(d.t, "room", d.Reserve(move(huge)), Room{Judged: true, Why: reserved})
 	})
 	t.Run("none_for_a_move_in_vain", func(t *testing.T) {
 		d := offline(t)
 		d.set(roomy("n1"), roomy("n2"), first.DeepCopy(), second.DeepCopy())
 		m := move(first)
 		m.InVain = func(_ *fit.Question, to *corev1.Node) string { return "not to " + to.Name }
-		d.knows("room for the first", d.Reserve(m), Room{Fits: true, Judged: true, InVain: "not to n2"})
-		d.knows("room for the second", d.Reserve(move(second)), Room{Fits: true, Judged: true})
+		expect.Equal(d.t, "room for the first", d.Reserve(m), Room{Fits: true, Judged: true, InVain: "not to n2"})
+		expect.Equal(d.t, "room for the second", d.Reserve(move(second)), Room{Fits: true, Judged: true})
 	})
 	t.Run("is_on_the_node_that_the_scheduler_would_choose", func(t *testing.T) {
 		d := offline(t)
 		d.set(roomy("n1"), roomy("n2"), roomy("n3"), first.DeepCopy(), guest("near", "n1", asks("1")), guest("far", "n2", asks("1")))
 		d.Reserve(move(first))
-		d.knows("room for a pod that needs a whole node", d.Reserve(move(guest("whole", "n2", asks("4"), of("rs")))).Fits, false)
+		expect.Equal(d.t, "room for a pod that needs a whole node", d.Reserve(move(guest("whole", "n2", asks("4"), of("rs")))).Fits, false)
 	})
 }

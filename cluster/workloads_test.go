@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 func TestWorkloadOfPod(t *testing.T) {
@@ -52,13 +53,13 @@ func TestWorkloadOfPod(t *testing.T) {
 			w.set(ready("pod", func(p *corev1.Pod) { p.OwnerReferences = tt.owners }))
 			want := shown("pod", func(p *Pod) { p.Workload = tt.want })
 			got, known := w.Pod("pod")
-			check(t, "pod", got, want)
-			check(t, "known", known, true)
+			expect.Equal(t, "pod", got, want)
+			expect.Equal(t, "known", known, true)
 			var pods []Pod
 			if tt.want.UID != "" {
 				pods = []Pod{want}
 			}
-			check(t, "pods of the workload", w.Pods(tt.want.UID), pods)
+			expect.Equal(t, "pods of the workload", w.Pods(tt.want.UID), pods)
 		})
 	}
 }
@@ -68,29 +69,29 @@ func TestUnknownPod(t *testing.T) {
 	w.set(ready("api-1-a", owned("ReplicaSet", "api-1")))
 	w.gone(ready("api-1-a"))
 	got, known := w.Pod("api-1-a")
-	check(t, "pod", got, Pod{})
-	check(t, "known", known, false)
-	check(t, "pods", w.Pods("api-1"), nil)
-	check(t, "tally", w.Tally("api-1"), Tally{})
+	expect.Equal(t, "pod", got, Pod{})
+	expect.Equal(t, "known", known, false)
+	expect.Equal(t, "pods", w.Pods("api-1"), nil)
+	expect.Equal(t, "tally", w.Tally("api-1"), Tally{})
 }
 
 func TestPodBeforeItsReplicaSet(t *testing.T) {
 	w := newWorld(t)
 	w.set(deployment("api", 2), ready("api-1-a", owned("ReplicaSet", "api-1")))
-	check(t, "told first", w.told(), []string{"workload api", "workload api-1"})
-	check(t, "pods of the ReplicaSet", w.Pods("api-1"), []Pod{shown("api-1-a", in("ReplicaSet", "api-1"))})
-	check(t, "tally of the ReplicaSet", w.Tally("api-1"), Tally{Wanted: 1, Ready: 1})
+	expect.Equal(t, "told first", w.told(), []string{"workload api", "workload api-1"})
+	expect.Equal(t, "pods of the ReplicaSet", w.Pods("api-1"), []Pod{shown("api-1-a", in("ReplicaSet", "api-1"))})
+	expect.Equal(t, "tally of the ReplicaSet", w.Tally("api-1"), Tally{Wanted: 1, Ready: 1})
 
 	w.set(replicaSet("api-1", 2, by("Deployment", "api")))
-	check(t, "told then", w.told(), []string{"workload api", "workload api-1"})
-	check(t, "pods of the Deployment", w.Pods("api"), []Pod{shown("api-1-a", in("Deployment", "api"))})
-	check(t, "tally of the Deployment", w.Tally("api"), Tally{Wanted: 2, Ready: 1})
-	check(t, "pods of the ReplicaSet", w.Pods("api-1"), nil)
-	check(t, "tally of the ReplicaSet", w.Tally("api-1"), Tally{})
+	expect.Equal(t, "told then", w.told(), []string{"workload api", "workload api-1"})
+	expect.Equal(t, "pods of the Deployment", w.Pods("api"), []Pod{shown("api-1-a", in("Deployment", "api"))})
+	expect.Equal(t, "tally of the Deployment", w.Tally("api"), Tally{Wanted: 2, Ready: 1})
+	expect.Equal(t, "pods of the ReplicaSet", w.Pods("api-1"), nil)
+	expect.Equal(t, "tally of the ReplicaSet", w.Tally("api-1"), Tally{})
 
 	w.gone(replicaSet("api-1", 2))
-	check(t, "told in the end", w.told(), []string{"workload api", "workload api-1"})
-	check(t, "pods of the ReplicaSet", w.Pods("api-1"), []Pod{shown("api-1-a", in("ReplicaSet", "api-1"))})
+	expect.Equal(t, "told in the end", w.told(), []string{"workload api", "workload api-1"})
+	expect.Equal(t, "pods of the ReplicaSet", w.Pods("api-1"), []Pod{shown("api-1-a", in("ReplicaSet", "api-1"))})
 }
 
 func TestPodOrder(t *testing.T) {
@@ -107,7 +108,7 @@ func TestPodOrder(t *testing.T) {
 	for _, p := range w.Pods("api") {
 		got = append(got, p.Ref.Name)
 	}
-	check(t, "pods", got, []string{"z", "a", "c", "d", "b"})
+	expect.Equal(t, "pods", got, []string{"z", "a", "c", "d", "b"})
 }
 
 func TestDesiredReplicas(t *testing.T) {
@@ -148,9 +149,9 @@ func TestDesiredReplicas(t *testing.T) {
 			w := newWorld(t)
 			w.set(tt.objects...)
 			w.set(pods(tt.kind, "own")...)
-			check(t, "tally", w.Tally(tt.workload), tt.want)
+			expect.Equal(t, "tally", w.Tally(tt.workload), tt.want)
 			w.gone(pods(tt.kind, "own")...)
-			check(t, "tally without pods", w.Tally(tt.workload), Tally{Wanted: tt.empty})
+			expect.Equal(t, "tally without pods", w.Tally(tt.workload), Tally{Wanted: tt.empty})
 		})
 	}
 }
@@ -212,7 +213,7 @@ func TestPodMessages(t *testing.T) {
 			tt.want(nil, &want)
 			w := newWorld(t)
 			w.set(p)
-			check(t, "pods", w.Pods("job"), []Pod{want})
+			expect.Equal(t, "pods", w.Pods("job"), []Pod{want})
 		})
 	}
 }
@@ -226,7 +227,7 @@ func TestReasonTruncation(t *testing.T) {
 		strings.Repeat("ä", 80):              strings.Repeat("ä", 80),
 		strings.Repeat("ä", 80) + "and more": strings.Repeat("ä", 80) + "…",
 	} {
-		check(t, text, cut(text), want)
+		expect.Equal(t, text, cut(text), want)
 	}
 }
 
@@ -260,7 +261,7 @@ func TestUnchangedObjectsNotReported(t *testing.T) {
 		{"a Deployment went", func() { w.gone(deployment("api", 0)) }, []string{"workload api"}},
 	} {
 		tt.change()
-		check(t, tt.name, w.told(), tt.want)
+		expect.Equal(t, tt.name, w.told(), tt.want)
 	}
 }
 
@@ -269,12 +270,12 @@ func TestRecreatedPod(t *testing.T) {
 	anew := ready("db-0", owned("StatefulSet", "db"), born(9))
 	anew.UID = "anew"
 	w.set(ready("db-0", owned("StatefulSet", "db")), anew)
-	check(t, "pods", w.Pods("db"), []Pod{shown("db-0", in("StatefulSet", "db"), func(p *Pod) {
+	expect.Equal(t, "pods", w.Pods("db"), []Pod{shown("db-0", in("StatefulSet", "db"), func(p *Pod) {
 		p.Ref.UID, p.Created = "anew", anew.CreationTimestamp.Time
 	})})
 	_, known := w.Pod("db-0")
-	check(t, "the one before is known", known, false)
-	check(t, "told", w.told(), []string{"workload db", "workload db", "workload db"})
+	expect.Equal(t, "the one before is known", known, false)
+	expect.Equal(t, "told", w.told(), []string{"workload db", "workload db", "workload db"})
 }
 
 func TestObserverSeesReportedChange(t *testing.T) {
@@ -282,14 +283,14 @@ func TestObserverSeesReportedChange(t *testing.T) {
 	var got []Pod
 	w.OnChange(func(c Change) { got = append(got, w.Pods(c.Workload)...) })
 	w.set(ready("a", owned("Job", "job")))
-	check(t, "pods", got, []Pod{shown("a", in("Job", "job"))})
+	expect.Equal(t, "pods", got, []Pod{shown("a", in("Job", "job"))})
 }
 
 func TestPodNumbers(t *testing.T) {
 	w := newWorld(t)
-	check(t, "the latest of none", w.Latest(), uint64(0))
+	expect.Equal(t, "the latest of none", w.Latest(), uint64(0))
 	w.set(ready("b", born(3600)))
 	w.set(ready("a"))
 	w.set(ready("b", born(3600), labelled("changed", "yes")))
-	check(t, "numbers", []uint64{w.Seen("b"), w.Seen("a"), w.Seen("other"), w.Latest()}, []uint64{1, 2, 0, 2})
+	expect.Equal(t, "numbers", []uint64{w.Seen("b"), w.Seen("a"), w.Seen("other"), w.Latest()}, []uint64{1, 2, 0, 2})
 }

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -19,13 +18,6 @@ import (
 
 // noon returns the default creation time.
 func noon() time.Time { return time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC) }
-
-func check[T any](t *testing.T, what string, got, want T) {
-	t.Helper()
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("%s\n got %+v\nwant %+v", what, got, want)
-	}
-}
 
 // world is a view of workloads that gets objects like from informers, with its reports.
 type world struct {

@@ -15,6 +15,7 @@ import (
 	"github.com/rehome-dev/rehome/explain"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 func TestMain(m *testing.M) { bustest.Main(m) }
@@ -81,7 +82,7 @@ func (w *world) wants(id string, second int, node, chain, scope string, pods ...
 	if err := w.bus.Answer(w.Context(), w.event(id, second, a, chain, scope), a); err != nil {
 		w.Fatal(err)
 	}
-	bustest.Eventually(w, "the answer is in the history", func() bool {
+	expect.Eventually(w, "the answer is in the history", func() bool {
 		found := false
 		err := w.bus.Events(w.Context(), bus.Query{Channels: []string{bus.IntentsChannels}}, func(e schemas.Event) error {
 			found = found || e.ID == id

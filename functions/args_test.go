@@ -24,6 +24,7 @@ import (
 	"github.com/rehome-dev/rehome/functions/utilization"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // TestDeschedulerArguments covers the strategies whose arguments all appear in one file.
@@ -117,13 +118,10 @@ func TestArgumentCoverage(t *testing.T) {
 	}
 	text := map[string]string{}
 	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := filetest.Read(t, file)
 		for _, s := range strategies() {
-			if strings.Contains(string(data), `name: "`+s.Name+`"`) {
-				text[s.Name] += string(data)
+			if strings.Contains(data, `name: "`+s.Name+`"`) {
+				text[s.Name] += data
 			}
 		}
 	}
@@ -310,12 +308,9 @@ func TestScopeArgumentsRoundTrip(t *testing.T) {
 }
 
 func TestStrategyDescriptions(t *testing.T) {
-	data, err := os.ReadFile("../docs/strategies.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := filetest.Read(t, "../docs/strategies.md")
 	sections := map[string]string{}
-	for _, section := range strings.Split(string(data), "\n## ")[1:] {
+	for _, section := range strings.Split(data, "\n## ")[1:] {
 		title, text, _ := strings.Cut(section, "\n")
 		sections[title] = text
 	}

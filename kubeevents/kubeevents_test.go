@@ -12,16 +12,11 @@ import (
 	"unicode/utf8"
 
 	eventsv1 "k8s.io/api/events/v1"
+
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 const most = perSecond * int(longestWait/time.Second)
-
-func check[T comparable](t *testing.T, what string, got, want T) {
-	t.Helper()
-	if got != want {
-		t.Errorf("%s: got %v, want %v", what, got, want)
-	}
-}
 
 // shelf records when events were written.
 type shelf struct {
@@ -79,7 +74,7 @@ func TestRateLimit(t *testing.T) {
 		for i, after := range []time.Duration{0, 1, 2, 7, 8} {
 			got[i] = to.written(after*time.Second + time.Millisecond)
 		}
-		check(t, "written after 0, 1, 2, 7 and 8 seconds", got, [5]int{20, 30, 40, 90, 100})
+		expect.Equal(t, "written after 0, 1, 2, 7 and 8 seconds", got, [5]int{20, 30, 40, 90, 100})
 	})
 }
 
@@ -89,8 +84,8 @@ func TestFlush(t *testing.T) {
 		s := newSink(to, slog.New(slog.DiscardHandler))
 		to.put(s, 100)
 		s.flush()
-		check(t, "written", to.written(0), 100)
-		check(t, "time that it took", time.Since(to.start) < 10*time.Millisecond, true)
+		expect.Equal(t, "written", to.written(0), 100)
+		expect.Equal(t, "time that it took", time.Since(to.start) < 10*time.Millisecond, true)
 	})
 }
 
@@ -99,10 +94,10 @@ func TestDroppedEventLog(t *testing.T) {
 		to, log := &shelf{start: time.Now()}, new(bytes.Buffer)
 		s := newSink(to, slog.New(slog.NewTextHandler(log, nil)))
 		to.put(s, burst+most+7)
-		check(t, "events on their way", s.pending.Load(), int64(most))
-		check(t, "lines in the log", strings.Count(log.String(), "too many Kubernetes Events"), 1)
+		expect.Equal(t, "events on their way", s.pending.Load(), int64(most))
+		expect.Equal(t, "lines in the log", strings.Count(log.String(), "too many Kubernetes Events"), 1)
 		s.flush()
-		check(t, "written", to.written(0), burst+most)
+		expect.Equal(t, "written", to.written(0), burst+most)
 	})
 }
 

@@ -1,7 +1,6 @@
 package maintenance
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"strings"
@@ -26,6 +25,8 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 	control "github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/program"
 )
 
 const (
@@ -37,46 +38,28 @@ const (
 
 // role is a maintenance role with a real API server and a real bus.
 type role struct {
-	*testing.T
+	expect.T
 	*Controller
 	client kubernetes.Interface
 	kinds  rest.Interface
 	bus    natsBus
-	log    *logged
-}
-
-// logged is a log that can be read while it is written.
-type logged struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
+	log    *program.Log
 }
 
 // newRole starts a role that ends with the test.
 func newRole(t *testing.T, config *rest.Config, leads bool) *role {
 	t.Helper()
-	r := &role{T: t, bus: natsBus{bustest.New(t)}, log: &logged{}}
+	r := &role{T: expect.T{TB: t}, bus: natsBus{bustest.New(t)}, log: &program.Log{}}
 	log := slog.New(slog.NewTextHandler(r.log, nil))
 	var err error
 	r.client, err = kubernetes.NewForConfig(config)
-	r.must(err)
+	r.Must(err)
 	r.kinds, err = apply.NewClient(config)
-	r.must(err)
+	r.Must(err)
 	objects, err := dynamic.NewForConfig(config)
-	r.must(err)
+	r.Must(err)
 	view, err := cluster.New(cluster.Config{Client: r.client, Kinds: Kinds(), Log: log})
-	r.must(err)
+	r.Must(err)
 	r.Controller = New(Config{
 		Client: r.client, Dynamic: objects, Kinds: r.kinds, View: view, Bus: r.bus, Table: r.bus.Maintenances(), Log: log,
 		Source: "/test/maintenance", Policy: policy.Policy{Maintenance: policy.Maintenance{Start: []policy.StartSign{
@@ -108,23 +91,16 @@ func newRole(t *testing.T, config *rest.Config, leads bool) *role {
 	return r
 }
 
-func (r *role) must(err error) {
-	r.Helper()
-	if err != nil {
-		r.Fatal(err)
-	}
-}
-
 func (r *role) patch(node, patch string) {
 	r.Helper()
 	_, err := r.client.CoreV1().Nodes().Patch(r.Context(), node, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-	r.must(err)
+	r.Must(err)
 }
 
 // entry waits until the table has an entry of the drain trigger on a node, or none, and the node is cordoned, or not.
 func (r *role) entry(t *testing.T, what, node string, exists, cordoned bool) {
 	t.Helper()
-	bustest.Eventually(t, what, func() bool {
+	expect.Eventually(t, what, func() bool {
 		m, err := r.cfg.Table.Get(t.Context(), schemas.SignMaintenance(node))
 		if err != nil && !apierrors.IsNotFound(err) {
 			t.Fatal(err)
@@ -140,38 +116,38 @@ func TestRole(t *testing.T) {
 	c := clustertest.New(t, control.Options{Users: []control.User{{Name: blind}}})
 	nodes, err := c.AddNodes(t.Context(), 4)
 	r := newRole(t, c.RESTConfig(), true)
-	r.must(err)
-	r.must(grant(t.Context(), c.Client()))
+	r.Must(err)
+	r.Must(grant(t.Context(), c.Client()))
 	config, err := c.UserConfig(blind)
-	r.must(err)
+	r.Must(err)
 	unsighted := newRole(t, config, false)
 
 	t.Run("ready without the kinds", func(t *testing.T) {
 		for _, r := range []*role{r, unsighted} {
-			bustest.Eventually(t, "ready", func() bool { return r.Ready() == nil })
+			expect.Eventually(t, "ready", func() bool { return r.Ready() == nil })
 		}
 	})
 	t.Run("a drain trigger needs no kinds", func(t *testing.T) {
 		r.patch(nodes[0], `{"spec":{"taints":[{"key":"`+interruption+`","effect":"NoSchedule"}]}}`)
 		r.entry(t, "the trigger has an entry", nodes[0], true, true)
 	})
-	r.must(c.AddKinds(t.Context()))
+	r.Must(c.AddKinds(t.Context()))
 	t.Run("kinds installed later are noticed", func(t *testing.T) {
 		m := `{"apiVersion":"rehome.dev/v1alpha1","kind":"NodeMaintenance","metadata":{"name":"kernel"},"spec":{"nodes":{"names":["` +
 			nodes[1] + `"]},"stage":"Drain","reason":"new kernel"}}`
-		r.must(r.kinds.Post().Resource(v1alpha1.NodeMaintenances).Body([]byte(m)).Do(t.Context()).Error())
-		bustest.Eventually(t, "the node is drained", func() bool {
+		r.Must(r.kinds.Post().Resource(v1alpha1.NodeMaintenances).Body([]byte(m)).Do(t.Context()).Error())
+		expect.Eventually(t, "the node is drained", func() bool {
 			var m v1alpha1.NodeMaintenance
-			r.must(r.kinds.Get().Resource(v1alpha1.NodeMaintenances).Name("kernel").Do(t.Context()).Into(&m))
+			r.Must(r.kinds.Get().Resource(v1alpha1.NodeMaintenances).Name("kernel").Do(t.Context()).Into(&m))
 			return len(m.Status.Nodes) == 1 && m.Status.Nodes[0].Stage == v1alpha1.IsDrained
 		})
-		r.must(r.Ready())
+		r.Must(r.Ready())
 		if got := strings.Count(r.log.String(), "does not serve the optional kinds of maintenances"); got != 1 {
 			t.Errorf("that there are no kinds was logged %d times, want once", got)
 		}
 	})
 	t.Run("a missing right on the kinds is named", func(t *testing.T) {
-		bustest.Eventually(t, "not ready, with the right", func() bool {
+		expect.Eventually(t, "not ready, with the right", func() bool {
 			err := unsighted.Ready()
 			return err != nil && strings.HasPrefix(err.Error(), "maintenance: maintenances and drain rules are not known yet: ") &&
 				strings.Contains(err.Error(), `User "blind" cannot list resource`) && strings.Contains(err.Error(), `"rehome.dev"`)
@@ -181,7 +157,7 @@ func TestRole(t *testing.T) {
 		r.patch(nodes[0], `{"spec":{"taints":null}}`)
 		r.patch(nodes[2], `{"spec":{"taints":[{"key":"`+interruption+`","effect":"NoSchedule"}]}}`)
 		r.entry(t, "the trigger has an entry", nodes[2], true, true)
-		r.must(r.client.CoreV1().Nodes().Delete(t.Context(), nodes[2], metav1.DeleteOptions{}))
+		r.Must(r.client.CoreV1().Nodes().Delete(t.Context(), nodes[2], metav1.DeleteOptions{}))
 		r.entry(t, "the entry is removed", nodes[2], false, false)
 	})
 	t.Run("a trigger that is gone gives the node back", func(t *testing.T) { r.entry(t, "no entry", nodes[0], false, false) })

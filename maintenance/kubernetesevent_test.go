@@ -14,14 +14,8 @@ import (
 	"github.com/rehome-dev/rehome/maintenance/plan"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/test/expect"
 )
-
-func same(t *testing.T, what string, got, want []string) {
-	t.Helper()
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("%s:\n got %q\nwant %q", what, got, want)
-	}
-}
 
 func TestKubernetesEventsOfMaintenance(t *testing.T) {
 	at := metav1.NewTime(noon().Add(-time.Hour))
@@ -108,7 +102,7 @@ func TestKubernetesEventsOfFailingStep(t *testing.T) {
 	for _, n := range notices(plan.Decision{Name: "kernel", UID: "m"}, apply.Result{Nodes: []apply.Done{d}}, noon()) {
 		got = append(got, fmt.Sprintf("%s/%s %s %s: %s", n.Regarding.Kind, n.Regarding.Name, n.Type, n.Reason, n.Note))
 	}
-	same(t, "events", got, []string{
+	expect.Equal(t, "events", got, []string{
 		"Node/a Warning StepFailed: return failed; retrying: denied (maintenance kernel)",
 		"NodeMaintenance/kernel Warning StepFailed: node a: return failed; retrying: denied",
 	})

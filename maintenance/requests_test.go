@@ -10,7 +10,7 @@ import (
 	"github.com/rehome-dev/rehome/request"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
-	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // ask publishes a request, reconciles it, and returns a summary of its last receipt. Empty means that another role
@@ -23,18 +23,18 @@ func (d *desk) ask(r schemas.Request) string {
 		r.Reason = "new kernel"
 	}
 	e, err := schemas.NewEvent("/test", r, d.clock, schemas.Event{})
-	d.must(err)
+	d.Must(err)
 	_, err = d.cfg.Bus.Publish(ctx, e)
-	d.must(err)
+	d.Must(err)
 	key, ended := r.Sender+"/"+r.Name, make(chan struct{})
 	go func() {
 		defer close(ended)
 		_ = d.cfg.Bus.FollowRequests(ctx, d.requests.add)
 	}()
 	defer func() { end(); <-ended }()
-	bustest.Eventually(d.T, "the request is read", func() bool { _, open := d.requests.get(key); return open })
+	expect.Eventually(d, "the request is read", func() bool { _, open := d.requests.get(key); return open })
 	_, err = d.requests.reconcile(ctx, key)
-	d.must(err)
+	d.Must(err)
 	return d.receipt(r.Sender, r.Name)
 }
 
@@ -42,7 +42,7 @@ func (d *desk) ask(r schemas.Request) string {
 func (d *desk) receipt(sender, name string) string {
 	d.Helper()
 	_, got, err := d.requests.answers.Last(d.Context(), sender, name)
-	d.must(err)
+	d.Must(err)
 	if got.State == "" {
 		return ""
 	}
@@ -83,18 +83,18 @@ func TestNodeRequests(t *testing.T) {
 			"finished Done: request drain is canceled"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			d.T = t
+			d.TB = t
 			if got := d.ask(tt.request); got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
 	}
-	d.T = t
+	d.TB = t
 	if got, want := d.wanted("node/n1"), (&wanted{specOf("n1", v1alpha1.Drain, "new kernel"), 1}); !reflect.DeepEqual(got, want) {
 		t.Errorf("the table has %+v, want %+v", got, want)
 	}
 	_, err := d.requests.reconcile(t.Context(), "ops/drain")
-	d.must(err)
+	d.Must(err)
 	const cancelled = "finished Cancelled: cancelled: new kernel; its maintenance goes on until a request for Complete"
 	if got := d.receipt("ops", "drain"); got != cancelled {
 		t.Errorf("the cancelled request: got %q, want %q", got, cancelled)

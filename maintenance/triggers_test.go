@@ -15,11 +15,12 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // desk is a session with a real bus, and a cache without an API server.
 type desk struct {
-	*testing.T
+	expect.T
 	*session
 	cache *cluster.Cache
 	clock time.Time
@@ -27,10 +28,10 @@ type desk struct {
 
 func newDesk(t *testing.T, change ...func(*Config)) *desk {
 	t.Helper()
-	d := &desk{T: t, clock: time.Now().Truncate(time.Second)}
+	d := &desk{T: expect.T{TB: t}, clock: time.Now().Truncate(time.Second)}
 	var err error
 	d.cache, err = cluster.NewOffline(Kinds()...)
-	d.must(err)
+	d.Must(err)
 	b := natsBus{bustest.New(t)}
 	cfg := Config{
 		View: d.cache, Bus: b, Table: b.Maintenances(), Source: "/test/maintenance", Now: func() time.Time { return d.clock },
@@ -43,13 +44,6 @@ func newDesk(t *testing.T, change ...func(*Config)) *desk {
 	return d
 }
 
-func (d *desk) must(err error) {
-	d.Helper()
-	if err != nil {
-		d.Fatal(err)
-	}
-}
-
 // node stores a node in the cache, marked by a maintenance if uid is not empty.
 func (d *desk) node(name string, tainted bool, by string, uid types.UID) {
 	d.Helper()
@@ -60,14 +54,14 @@ func (d *desk) node(name string, tainted bool, by string, uid types.UID) {
 	if uid != "" {
 		n.Annotations = map[string]string{schemas.AnnotationMaintenance: `{"name":"` + by + `","uid":"` + string(uid) + `"}`}
 	}
-	d.must(d.cache.Set(n))
+	d.Must(d.cache.Set(n))
 }
 
 // entry reads an entry of the table, and passes it to the session like its watch. It returns nil if there is none.
 func (d *desk) entry(name string) *v1alpha1.NodeMaintenance {
 	d.Helper()
 	m, err := d.session.stored(d.Context(), name)
-	d.must(err)
+	d.Must(err)
 	d.tableChanged(name, m)
 	return m
 }
@@ -96,7 +90,7 @@ func TestTriggers(t *testing.T) {
 	begun := specOf("n1", v1alpha1.Drain, `its taint "`+interruption+`" on the node`)
 	check := func(d *desk, what string, want *wanted) {
 		d.Helper()
-		d.must(d.triggers.reconcile(context.Background(), "n1"))
+		d.Must(d.triggers.reconcile(context.Background(), "n1"))
 		got := d.wanted(name)
 		if got != nil && want != nil && want.Spec.Reason == "" {
 			want.Spec.Reason = got.Spec.Reason
@@ -136,14 +130,14 @@ func TestTriggers(t *testing.T) {
 		requested := desired{name: "node/n1", node: "n1", reason: "new kernel", now: d.clock}
 		requested.Stage = v1alpha1.Drain
 		_, err := d.cfg.Table.Put(t.Context(), requested.first())
-		d.must(err)
+		d.Must(err)
 		for _, tt := range []struct {
 			after time.Duration
 			want  v1alpha1.Stage
 		}{{0, v1alpha1.Drain}, {absentFor - time.Second, v1alpha1.Drain}, {time.Second, v1alpha1.Complete}} {
 			d.clock = d.clock.Add(tt.after)
 			d.entry("node/n1")
-			d.must(d.triggers.reconcile(t.Context(), "n1"))
+			d.Must(d.triggers.reconcile(t.Context(), "n1"))
 			if got := d.entry("node/n1").Spec.Stage; got != tt.want {
 				t.Errorf("%v later: got %s, want %s", tt.after, got, tt.want)
 			}

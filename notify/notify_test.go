@@ -3,7 +3,6 @@ package notify
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"reflect"
 	"testing"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -164,9 +164,7 @@ func TestTemplates(t *testing.T) {
 		`{"text": {{json .Text}}}`: "",
 		`{"text": {{.Title}}}`:     `template: want JSON; write each value with the function json, such as {"text": {{json .Title}}}`,
 	} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Write(t, file, text)
 		if _, err := NewTemplate("webhook", file); err != nil && err.Error() != want || err == nil && want != "" {
 			t.Errorf("%s: got %v, want %s", text, err, want)
 		}

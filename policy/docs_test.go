@@ -1,20 +1,18 @@
 package policy
 
 import (
-	"os"
 	"regexp"
 	"slices"
 	"testing"
+
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // TestPoliciesForFunctionsInDocs also checks the resulting policies.
 func TestPoliciesForFunctionsInDocs(t *testing.T) {
 	for _, file := range []string{"../docs/policy.md", "../docs/functions.md"} {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		shown := regexp.MustCompile("(?s)```yaml\n(apiVersion: .*?)```").FindAllStringSubmatch(string(data), -1)
+		data := filetest.Read(t, file)
+		shown := regexp.MustCompile("(?s)```yaml\n(apiVersion: .*?)```").FindAllStringSubmatch(data, -1)
 		if len(shown) != 1 {
 			t.Fatalf("%s shows %d policies, want 1", file, len(shown))
 		}

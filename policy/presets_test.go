@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/rehome-dev/rehome/policy/strict"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // meaning summarizes a policy line by line: its limits, and the protections and strategies of each profile.
@@ -254,10 +255,7 @@ func TestNamespaceEntryOverlap(t *testing.T) {
 }
 
 func TestPresetsPage(t *testing.T) {
-	page, err := os.ReadFile("../docs/presets.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := filetest.Read(t, "../docs/presets.md")
 	o := newOpenShift()
 	var want []string
 	for _, p := range o.Presets {
@@ -288,7 +286,7 @@ func TestPresetsPage(t *testing.T) {
 		want = append(want, "`"+namespace+"`")
 	}
 	for _, words := range want {
-		if !strings.Contains(string(page), words) {
+		if !strings.Contains(page, words) {
 			t.Errorf("docs/presets.md does not say %s", words)
 		}
 	}

@@ -1,12 +1,11 @@
 package policy
 
 import (
-	"os"
-	"path/filepath"
 	"reflect"
 	"testing"
 
 	"github.com/rehome-dev/rehome/fit/score"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 const schedulerConfig = `apiVersion: kubescheduler.config.k8s.io/v1
@@ -16,10 +15,7 @@ profiles:
 `
 
 func TestScheduler(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "scheduler.yaml")
-	if err := os.WriteFile(file, []byte(schedulerConfig), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := filetest.New(t, "scheduler.yaml", schedulerConfig)
 	ofFile := score.Default()
 	ofFile.Weights[score.TaintToleration] = 7
 	for _, c := range []struct {

@@ -27,6 +27,7 @@ import (
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/policy/strict"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // comments maps PACKAGE.TYPE.FIELD to the comment of the field, without links.
@@ -514,11 +515,8 @@ var keyRow = regexp.MustCompile("^\\| `([^`]+)` \\|")
 // other keys, and adds a row for each new key with the comment of its field.
 func TestKeysPage(t *testing.T) {
 	const path = "../docs/policy.md"
-	page, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := string(page)
+	page := filetest.Read(t, path)
+	text := page
 	for _, table := range []struct {
 		section string
 		typ     reflect.Type

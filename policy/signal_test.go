@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // withSignals returns the policy with one profile and these signals.
@@ -211,12 +211,9 @@ func TestDefaultSignals(t *testing.T) {
 
 // TestDefaultSignalsDocumented looks for each key, value, and effect in a line of the page that lists them.
 func TestDefaultSignalsDocumented(t *testing.T) {
-	page, err := os.ReadFile("../docs/differences.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := filetest.Read(t, "../docs/differences.md")
 	for _, s := range defaultSignals {
-		if !slices.ContainsFunc(strings.Split(string(page), "\n"), func(line string) bool {
+		if !slices.ContainsFunc(strings.Split(page, "\n"), func(line string) bool {
 			return strings.HasPrefix(line, "| ") && strings.Contains(line, string(s.Where)) &&
 				strings.Contains(line, "`"+s.Key+"`") && strings.HasSuffix(line, "`"+string(s.Effect)+"` |") &&
 				(s.Value == "" || strings.Contains(line, "`"+s.Value+"`")) && (!s.Duration || strings.Contains(line, "how long"))

@@ -10,18 +10,17 @@ import (
 	"testing"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 // sections splits docs/events.md at its headings, by the text of each; the first has none.
 func sections(t *testing.T) map[string]string {
 	t.Helper()
-	page, err := os.ReadFile("../docs/events.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := filetest.Read(t, "../docs/events.md")
 	all := map[string]string{}
-	for section := range strings.SplitSeq("\n"+string(page), "\n## ") {
+	for section := range strings.SplitSeq("\n"+page, "\n## ") {
 		title, text, _ := strings.Cut(section, "\n")
 		all[title] = text
 	}
@@ -81,7 +80,7 @@ func TestEventsPageExamples(t *testing.T) {
 		"dev.rehome.maintenance.v1: maintenance",
 	}
 	slices.Sort(want)
-	same(t, "examples", got, want)
+	expect.Equal(t, "examples", got, want)
 }
 
 func TestAskingPageExample(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
@@ -36,7 +37,7 @@ func TestNewEventContinuesChain(t *testing.T) {
 		got = append(got, link{e.CorrelationID, e.CausationID, e.TraceParent[:36]})
 	}
 	trace := first.TraceParent[:36]
-	same(t, "chain", got, []link{{first.ID, "", trace}, {first.ID, first.ID, trace}, {first.ID, second.ID, trace}})
+	expect.Equal(t, "chain", got, []link{{first.ID, "", trace}, {first.ID, first.ID, trace}, {first.ID, second.ID, trace}})
 	spans := map[string]bool{first.TraceParent[36:]: true, second.TraceParent[36:]: true, third.TraceParent[36:]: true}
 	if len(spans) != 3 {
 		t.Errorf("spans are not distinct: %v", spans)
@@ -57,7 +58,7 @@ func TestNewEventSpan(t *testing.T) {
 	}
 	spanOf := func(e schemas.Event) span { return span{e.Parent, e.Began, e.Taken} }
 	got := []span{spanOf(first), spanOf(newEvent(t, payload, first)), spanOf(newEvent(t, payload, read))}
-	same(t, "spans of the first, of one after it here, and of one after it elsewhere", got, []span{
+	expect.Equal(t, "spans of the first, of one after it here, and of one after it elsewhere", got, []span{
 		{}, {first.TraceParent, first.Time, time.Time{}}, {first.TraceParent, read.Taken, time.Time{}},
 	})
 }
@@ -84,7 +85,7 @@ func TestDecodeIgnoresUnknownFields(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, "delta", got, want)
+	expect.Equal(t, "delta", got, want)
 }
 
 func TestDecodeErrors(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
@@ -82,7 +83,7 @@ func TestScopeKindExamples(t *testing.T) {
 		}
 		got[e.Name] = string(head.Kind)
 	}
-	same(t, "kinds of the scopes", got, want)
+	expect.Equal(t, "kinds of the scopes", got, want)
 }
 
 func TestExamplesRoundTrip(t *testing.T) {
@@ -132,14 +133,14 @@ func TestMoveExampleChain(t *testing.T) {
 	}
 
 	cause := schemas.Cause{Kind: schemas.CauseKind(change.Kind), Object: &change.Object, Event: delta.ID, Time: delta.Time}
-	same(t, "causes of the scope", question.Causes, []schemas.Cause{cause})
+	expect.Equal(t, "causes of the scope", question.Causes, []schemas.Cause{cause})
 	ref := schemas.ScopeRef{
 		Kind: question.Kind, Key: question.Key, Event: scope.ID, Sequence: answer.Scope.Sequence, Since: question.Since,
 		Now: question.Now,
 	}
 	named := []schemas.ScopeRef{answer.Scope, later.Scope, done.Scope, begun.Scope, over.Scope}
-	same(t, "scopes named", named, []schemas.ScopeRef{ref, ref, ref, ref, ref})
-	same(t, "intents with a verdict", []schemas.Intent{later.Intent, done.Intent, begun.Intent}, answer.Intents)
+	expect.Equal(t, "scopes named", named, []schemas.ScopeRef{ref, ref, ref, ref, ref})
+	expect.Equal(t, "intents with a verdict", []schemas.Intent{later.Intent, done.Intent, begun.Intent}, answer.Intents)
 	var movable []schemas.PodRef
 	for _, p := range question.Pods {
 		if len(p.Protected) == 0 {
@@ -153,11 +154,11 @@ func TestMoveExampleChain(t *testing.T) {
 			t.Errorf("id of the intent is %q, want %q", i.ID, want)
 		}
 	}
-	same(t, "pods to move", moved, movable)
+	expect.Equal(t, "pods to move", moved, movable)
 
 	end := done // the same pod, except for the result
 	end.Outcome, end.Reason, end.Message, end.Settlement = over.Outcome, over.Reason, over.Message, over.Settlement
-	same(t, "the move that is settled", over, end)
+	expect.Equal(t, "the move that is settled", over, end)
 	if took := settled.Time.Sub(evicted.Time).Seconds(); over.Outcome != schemas.Settled || over.Settlement.Seconds != took {
 		t.Errorf("%s after %v seconds, want settled after %v", over.Outcome, over.Settlement.Seconds, took)
 	}
@@ -170,32 +171,25 @@ func TestRequestExampleChain(t *testing.T) {
 	finished, end := example[schemas.Receipt](t, "receipt-finished")
 	for _, e := range []schemas.Event{accepted, scope, finished} {
 		got := [...]string{e.CorrelationID, e.CausationID, e.TraceParent[3:35]}
-		same(t, "chain of "+e.Type, got, [...]string{asked.ID, asked.ID, asked.TraceParent[3:35]})
+		expect.Equal(t, "chain of "+e.Type, got, [...]string{asked.ID, asked.ID, asked.TraceParent[3:35]})
 	}
-	same(t, "request of the scope", question.Request, request)
-	same(t, "causes", question.Causes, []schemas.Cause{{Kind: schemas.CauseRequest, Event: asked.ID, Time: question.Since}})
+	expect.Equal(t, "request of the scope", question.Request, request)
+	expect.Equal(t, "causes", question.Causes, []schemas.Cause{{Kind: schemas.CauseRequest, Event: asked.ID, Time: question.Since}})
 	var open []schemas.PodRef
 	for _, p := range receipt.Pods {
 		if len(p.Protected) == 0 {
 			open = append(open, p.Pod)
 		}
 	}
-	same(t, "pods of the scope", []schemas.PodRef{question.Pods[0].Move("").Pod}, open)
-	same(t, "pods in the end", end.Gone+len(end.Remaining), len(receipt.Pods))
+	expect.Equal(t, "pods of the scope", []schemas.PodRef{question.Pods[0].Move("").Pod}, open)
+	expect.Equal(t, "pods in the end", end.Gone+len(end.Remaining), len(receipt.Pods))
 }
 
 func TestMaintenanceExample(t *testing.T) {
 	_, intents := example[schemas.Intents](t, "intents-maintenance")
 	_, told := example[schemas.Maintenance](t, "maintenance")
-	same(t, "name", intents.Scope.Key, told.Name)
+	expect.Equal(t, "name", intents.Scope.Key, told.Name)
 	for _, i := range intents.Intents {
-		same(t, "node of "+i.Pod.String(), i.Node, told.Nodes[0].Name)
-	}
-}
-
-func same(t *testing.T, what string, got, want any) {
-	t.Helper()
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("%s:\n got %+v\nwant %+v", what, got, want)
+		expect.Equal(t, "node of "+i.Pod.String(), i.Node, told.Nodes[0].Name)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
@@ -63,6 +64,6 @@ func TestContractScopeKinds(t *testing.T) {
 			t.Errorf("scope %s: %v", p.About(), err)
 			continue
 		}
-		same(t, "scope "+p.About(), string(newEvent(t, decoded, schemas.Event{}).Data), string(e.Data))
+		expect.Equal(t, "scope "+p.About(), string(newEvent(t, decoded, schemas.Event{}).Data), string(e.Data))
 	}
 }

@@ -1,8 +1,6 @@
 package trace_test
 
 import (
-	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,7 +9,6 @@ import (
 	"net/http/httptest"
 	"reflect"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,33 +16,17 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/program"
 	"github.com/rehome-dev/rehome/test/schematest"
 	"github.com/rehome-dev/rehome/test/tracetest"
 	"github.com/rehome-dev/rehome/trace"
 )
 
-// journal is a log that a test can read while the exporter writes it.
-type journal struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (j *journal) Write(b []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(b)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.String()
-}
-
 // exporter requires that the environment enables tracing.
-func exporter(t *testing.T) (*trace.Exporter, *journal) {
+func exporter(t *testing.T) (*trace.Exporter, *program.Log) {
 	t.Helper()
-	log := &journal{}
+	log := &program.Log{}
 	x, err := trace.New("v1.2.3", slog.New(slog.NewTextHandler(log, nil)))
 	if err != nil || x == nil {
 		t.Fatalf("got exporter %v, error %v", x, err)
@@ -397,46 +378,25 @@ func TestHangingCollector(t *testing.T) {
 	}
 }
 
-func eventually(t *testing.T, what string, happened func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	for !happened() {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("timed out: %s", what)
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
-}
-
 func TestUnavailableCollectorLog(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := listener.Addr().String()
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	address := expect.Value(t, program.FreeAddress)
 	collector := tracetest.New(t)
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+address)
 	x, log := exporter(t)
 	says := func(text string) func() bool { return func() bool { return strings.Contains(log.String(), text) } }
 	x.Emitted(chain(t)...)
-	eventually(t, "a log line about traces that cannot be sent", says("traces cannot be sent"))
+	expect.Eventually(t, "a log line about traces that cannot be sent", says("traces cannot be sent"))
 	for range 3 {
 		x.Emitted(chain(t)...)
 		<-time.After(50 * time.Millisecond) // several more batches
 	}
 
 	server := &http.Server{Handler: collector}
-	if listener, err = net.Listen("tcp", address); err != nil {
-		t.Fatal(err)
-	}
+	listener, err := net.Listen("tcp", address)
+	expect.Must(t, err)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
-	eventually(t, "a log line about traces that are sent again", func() bool {
+	expect.Eventually(t, "a log line about traces that are sent again", func() bool {
 		x.Emitted(chain(t)...)
 		return says("traces are sent again")()
 	})

@@ -8,6 +8,7 @@ import (
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // nodes returns that many nodes: some that are not ready, some that were tainted at the given minutes, and good ones.
@@ -94,8 +95,8 @@ func TestClusterBreaker(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := NewClusterBreaker(c.policy)
 			open, changed := s.Look(c.now)
-			check(t, "open", unsince(open), c.open)
-			check(t, "changed", changed, len(c.open) > 0)
+			expect.Equal(t, "open", unsince(open), c.open)
+			expect.Equal(t, "changed", changed, len(c.open) > 0)
 		})
 	}
 }
@@ -118,7 +119,7 @@ func TestClusterBreakerChanges(t *testing.T) {
 		_, changed := s.Look(now)
 		got = append(got, changed)
 	}
-	check(t, "changed", got, []bool{false, true, false, true, true, false, true, false, true, true})
+	expect.Equal(t, "changed", got, []bool{false, true, false, true, true, false, true, false, true, true})
 }
 
 // answer is the state of a ClusterBreaker at a moment.
@@ -193,7 +194,7 @@ func TestClusterBreakerCalls(t *testing.T) {
 			c.story(s)
 			now := ClusterState{Now: second(c.at)}
 			open, _ := s.Look(now)
-			check(t, "the circuit breaker", answer{unsince(open), s.Trial()}, c.want)
+			expect.Equal(t, "the circuit breaker", answer{unsince(open), s.Trial()}, c.want)
 		})
 	}
 }

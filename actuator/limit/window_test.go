@@ -8,6 +8,7 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // begun returns a move of a pod that is not accepted yet.
@@ -77,7 +78,7 @@ func TestWindowLimitDelays(t *testing.T) {
 			got.Why.reason, got.Why.message, got.Wait = Admits(
 				c.limits, slices.Values(c.before), c.asked.Node, c.asked.Namespace, minute(3))
 			got.OK = got.Wait == 0
-			check(t, "answer", got, c.want)
+			expect.Equal(t, "answer", got, c.want)
 		})
 	}
 }

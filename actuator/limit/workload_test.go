@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -28,13 +28,6 @@ func patience() policy.WorkloadBreaker {
 // on returns the key of the workload web and the strategy S.
 func on(node string) BreakerKey { return BreakerKey{"web", "S", node} }
 
-func check(t *testing.T, what string, got, want any) {
-	t.Helper()
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("%s\n got %+v\nwant %+v", what, got, want)
-	}
-}
-
 func TestReturningPod(t *testing.T) {
 	l := NewWorkloadBreaker(patience())
 	var moved []time.Duration
@@ -49,14 +42,14 @@ func TestReturningPod(t *testing.T) {
 	for _, minutes := range []time.Duration{0, 2, 6, 14, 30, 62, 126, 254, 494, 734, 974, 1214} {
 		want = append(want, minutes*time.Minute)
 	}
-	check(t, "moved after", moved, want)
+	expect.Equal(t, "moved after", moved, want)
 	inTheFirstHour := 0
 	for _, after := range moved {
 		if after < time.Hour {
 			inTheFirstHour++
 		}
 	}
-	check(t, "in the first hour", inTheFirstHour, 5)
+	expect.Equal(t, "in the first hour", inTheFirstHour, 5)
 }
 
 func TestReturnOpensNodeBreaker(t *testing.T) {
@@ -148,8 +141,8 @@ func TestReturnOpensNodeBreaker(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := NewWorkloadBreaker(c.policy)
-			check(t, "opened", c.story(l), c.opened)
-			check(t, "remembered", entries(l.All()), c.want)
+			expect.Equal(t, "opened", c.story(l), c.opened)
+			expect.Equal(t, "remembered", entries(l.All()), c.want)
 		})
 	}
 }
@@ -163,7 +156,7 @@ func TestPodsStayUntilDelayEnds(t *testing.T) {
 		ask(on("a"), at(1)), ask(on("a"), at(3).Add(-1)), ask(on("a"), at(3)),
 		ask(on("b"), at(1)), ask(BreakerKey{"db", "S", "a"}, at(1)), ask(BreakerKey{"web", "T", "a"}, at(1)),
 	}
-	check(t, "held until", got, []time.Time{at(3), at(3), {}, {}, {}, {}})
+	expect.Equal(t, "held until", got, []time.Time{at(3), at(3), {}, {}, {}, {}})
 }
 
 func TestNewPolicyDelay(t *testing.T) {
@@ -180,8 +173,8 @@ func TestNewPolicyDelay(t *testing.T) {
 		l.Set(p)
 		got = append(got, l.Holds(on("a"), at(1)))
 	}
-	check(t, "held until", got, []time.Time{at(4), at(120), at(90), at(0).Add(math.MaxInt64), {}, {}, {}})
-	check(t, "remembered after it was switched off", l.All(), []BreakerEntry(nil))
+	expect.Equal(t, "held until", got, []time.Time{at(4), at(120), at(90), at(0).Add(math.MaxInt64), {}, {}, {}})
+	expect.Equal(t, "remembered after it was switched off", l.All(), []BreakerEntry(nil))
 }
 
 func TestRecordRoundTrip(t *testing.T) {
@@ -194,7 +187,7 @@ func TestRecordRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		check(t, "stored", string(raw), `{"workload":"web","strategy":"S","node":"a","returns":1,`+
+		expect.Equal(t, "stored", string(raw), `{"workload":"web","strategy":"S","node":"a","returns":1,`+
 			`"returned":"2026-03-01T12:01:00Z","away":true,"last":"2026-03-01T12:04:00Z","until":"2026-03-01T12:03:00Z"}`)
 		var stored BreakerEntry
 		if err := json.Unmarshal(raw, &stored); err != nil {
@@ -202,11 +195,11 @@ func TestRecordRoundTrip(t *testing.T) {
 		}
 		second.Restore(stored.BreakerKey, stored.BreakerRecord)
 	}
-	check(t, "remembered", second.All(), first.All())
-	check(t, "opened", second.Landed(BreakerKey{"web", "S", "a"}, "a", nil, at(5)), true)
-	check(t, "held until", second.Holds(on("a"), at(5)), at(9))
+	expect.Equal(t, "remembered", second.All(), first.All())
+	expect.Equal(t, "opened", second.Landed(BreakerKey{"web", "S", "a"}, "a", nil, at(5)), true)
+	expect.Equal(t, "held until", second.Holds(on("a"), at(5)), at(9))
 	_, known := second.Entry(on("b"))
-	check(t, "another node is known", known, false)
+	expect.Equal(t, "another node is known", known, false)
 }
 
 func TestClearedBreaker(t *testing.T) {
@@ -215,10 +208,10 @@ func TestClearedBreaker(t *testing.T) {
 		l.Moved(k, nil, 0, at(0))
 		l.Landed(BreakerKey{k.Workload, k.Strategy, k.Node}, k.Node, nil, at(0))
 	}
-	check(t, "cleared", l.Clear("web"), []BreakerKey{{"web", "S", "a"}, {"web", "S", "b"}, {"web", "T", "a"}})
+	expect.Equal(t, "cleared", l.Clear("web"), []BreakerKey{{"web", "S", "a"}, {"web", "S", "b"}, {"web", "T", "a"}})
 	one := BreakerRecord{Returns: 1, Returned: at(0), Last: at(0)}
-	check(t, "left", l.All(), []BreakerEntry{{BreakerKey{"db", "S", "a"}, one, at(2)}})
-	check(t, "held until", l.Holds(on("a"), at(1)), time.Time{})
+	expect.Equal(t, "left", l.All(), []BreakerEntry{{BreakerKey{"db", "S", "a"}, one, at(2)}})
+	expect.Equal(t, "held until", l.Holds(on("a"), at(1)), time.Time{})
 }
 
 func TestForgettingReportsDroppedRecords(t *testing.T) {
@@ -228,10 +221,10 @@ func TestForgettingReportsDroppedRecords(t *testing.T) {
 		l.Moved(on(node), nil, 0, at(0))
 	}
 	l.Moved(on("late"), nil, 0, at(1))
-	check(t, "dropped within the hour", l.Forget(at(60).Add(-1)), []BreakerKey(nil))
-	check(t, "dropped after an hour", l.Forget(at(60)), []BreakerKey{on("a"), on("b"), on("c"), on("d"), on("e")})
-	check(t, "dropped after two delays", l.Forget(at(128)), []BreakerKey{on("late"), on("long")})
-	check(t, "left", l.All(), []BreakerEntry(nil))
+	expect.Equal(t, "dropped within the hour", l.Forget(at(60).Add(-1)), []BreakerKey(nil))
+	expect.Equal(t, "dropped after an hour", l.Forget(at(60)), []BreakerKey{on("a"), on("b"), on("c"), on("d"), on("e")})
+	expect.Equal(t, "dropped after two delays", l.Forget(at(128)), []BreakerKey{on("late"), on("long")})
+	expect.Equal(t, "left", l.All(), []BreakerEntry(nil))
 }
 
 // event is an input of a WorkloadBreaker.
@@ -366,5 +359,5 @@ func TestDelayAndMemoryBounds(t *testing.T) {
 		t.Errorf("remembered %d keys at most", most)
 	}
 	l.Forget(now.Add(2 * time.Hour))
-	check(t, "left", l.All(), []BreakerEntry(nil))
+	expect.Equal(t, "left", l.All(), []BreakerEntry(nil))
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/rehome-dev/rehome/status"
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/program"
 )
 
@@ -69,10 +70,7 @@ func echo(address string) (*http.Server, error) {
 }
 
 func TestPodDialer(t *testing.T) {
-	address, err := program.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
+	address := expect.Value(t, program.FreeAddress)
 	c := clustertest.New(t, cluster.Options{ForwardTo: address})
 	if _, err := c.AddNodes(t.Context(), 1); err != nil {
 		t.Fatal(err)

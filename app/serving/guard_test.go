@@ -26,9 +26,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/rehome-dev/rehome/app/serving"
-	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/program"
 )
 
@@ -216,7 +217,7 @@ func (s *stage) testMemory(t *testing.T) {
 	if binding, err = bindings.Update(t.Context(), binding, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	bustest.Eventually(t, "the API server knows", func() bool {
+	expect.Eventually(t, "the API server knows", func() bool {
 		r, _ := s.get(t, s.guarded(newClock()), "somebody", "/metrics")
 		return r.status == 200
 	})
@@ -232,7 +233,7 @@ func (s *stage) testMemory(t *testing.T) {
 	if _, err := bindings.Update(t.Context(), binding, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	bustest.Eventually(t, "the API server knows", func() bool {
+	expect.Eventually(t, "the API server knows", func() bool {
 		r, _ := s.get(t, s.guarded(newClock()), "prometheus", "/metrics")
 		return r.status == 200
 	})
@@ -241,20 +242,12 @@ func (s *stage) testMemory(t *testing.T) {
 // testProcess runs the program with everything enabled, and one that has no API server.
 func (s *stage) testProcess(t *testing.T) {
 	dir := t.TempDir()
-	binary, err := program.Build()
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := expect.Value(t, program.Build)
 	policy := filepath.Join(dir, "policy.yaml")
 	text := "apiVersion: rehome.dev/v1alpha1\nkind: DeschedulerPolicy\nprofiles:\n- name: default\n" +
 		"  pluginConfig: [{name: RemovePodsViolatingNodeTaints}]\n  plugins: {deschedule: {enabled: [RemovePodsViolatingNodeTaints]}}\n"
-	if err := os.WriteFile(policy, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	requests, err := program.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
+	filetest.Write(t, policy, text)
+	requests := expect.Value(t, program.FreeAddress)
 	on := []string{
 		"KUBECONFIG=" + s.c.Kubeconfig(), "REHOME_STORE_DIR=" + filepath.Join(dir, "store"), "REHOME_HTTP_TLS=self-signed",
 		"REHOME_HTTP_AUTH=true", "REHOME_HTTP2=true", "REHOME_PROFILES=true",
@@ -284,7 +277,7 @@ func (s *stage) testProcess(t *testing.T) {
 		}
 		return reply{r.StatusCode, r.Proto + " " + strings.Join(strings.Fields(string(body)), " ")}
 	}
-	bustest.Eventually(t, "readiness needs no token", func() bool { return ask(p.Address, "no token", "/readyz").status == 200 })
+	expect.Eventually(t, "readiness needs no token", func() bool { return ask(p.Address, "no token", "/readyz").status == 200 })
 	got := map[string]int{}
 	for _, c := range [][3]string{
 		{p.Address, "no token", "/healthz"}, {p.Address, "no token", "/metrics"}, {p.Address, "somebody", "/metrics"},

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/app/settings"
-	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // certificate returns a certificate with its key, in PEM.
@@ -93,7 +93,7 @@ func TestCertificateFiles(t *testing.T) {
 	address := serve(t, settings.TLS{Variable: "REHOME_HTTP", Mode: settings.TLSFiles, Cert: f.cert, Key: f.key})
 	becomes := func(when string, want int64) {
 		t.Helper()
-		bustest.Eventually(t, when, func() bool { return serial(t, address) == want })
+		expect.Eventually(t, when, func() bool { return serial(t, address) == want })
 	}
 	stays := func(when string, want int64) {
 		t.Helper()

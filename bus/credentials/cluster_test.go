@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -14,6 +13,8 @@ import (
 	"github.com/rehome-dev/rehome/bus/credentials"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // TestClusterAccounts connects a sender, a reader, and a forwarder to each of three servers, one of them the leader of the
@@ -36,7 +37,7 @@ func TestClusterAccounts(t *testing.T) {
 		if err := setup.AddListener(t.Context(), bus.Listener{Name: name}); err != nil {
 			t.Fatal(err)
 		}
-		bustest.Eventually(t, fmt.Sprintf("a request by server %d", i), func() bool {
+		expect.Eventually(t, fmt.Sprintf("a request by server %d", i), func() bool {
 			return ask(t, s, "a", name) == nil
 		})
 		followed, forwarded := collect(t, r.Events), make(chan string, 64)
@@ -49,21 +50,12 @@ func TestClusterAccounts(t *testing.T) {
 			})
 		})
 		v := verdictOf(t)
-		bustest.Eventually(t, "the verdict is stored", func() bool {
+		expect.Eventually(t, "the verdict is stored", func() bool {
 			_, err := actuator.Publish(t.Context(), v)
 			return err == nil
 		})
 		for name, ids := range map[string]<-chan string{"reader": followed, "forwarder": forwarded} {
-			for late := time.After(bustest.Patience); ; {
-				select {
-				case id := <-ids:
-					if id != v.ID {
-						continue
-					}
-				case <-late:
-					t.Fatalf("server %d: the %s does not get the verdict", i, name)
-				}
-				break
+			for expect.Receive(t, fmt.Sprintf("server %d: the %s gets the verdict", i, name), ids) != v.ID {
 			}
 		}
 		cancel()
@@ -92,9 +84,7 @@ func threeServers(t *testing.T, dir string) (urls []string) {
 		text := fmt.Sprintf("server_name: s%d\nlisten: %q\njetstream { store_dir: %q }\ncluster { name: c, listen: %q, routes: [\"nats://%s\", "+
 			"\"nats://%s\", \"nats://%s\"] }\ninclude \"rehome.conf\"\n", i, addresses[i], filepath.Join(dir, "store", fmt.Sprint(i)),
 			addresses[3+i], addresses[3], addresses[4], addresses[5])
-		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Write(t, config, text)
 		bustest.ServeFile(t, config)
 		urls = append(urls, "nats://"+addresses[i])
 	}

@@ -22,6 +22,8 @@ import (
 	"github.com/rehome-dev/rehome/bus/credentials"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 func function(name, subject string) bus.Participant {
@@ -54,11 +56,8 @@ func files(t *testing.T, dir string) map[string]os.FileMode {
 
 func read(t *testing.T, dir, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(dir, name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
+	text := filetest.Read(t, dir, name)
+	return text
 }
 
 func write(t *testing.T, dir string, c credentials.Config) credentials.Report {
@@ -167,9 +166,7 @@ func TestUnreadableKeyKept(t *testing.T) {
 	for _, name := range []string{"watcher.nk", "ca.key", "ca.crt", "server.key"} {
 		dir := t.TempDir()
 		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, []byte("mine"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Write(t, file, "mine")
 		_, err := credentials.Write(dir, credentials.Config{Hosts: []string{"a"}})
 		if err == nil || !strings.Contains(err.Error(), file+": want ") {
 			t.Errorf("got %v, want an error about %s", err, file)
@@ -228,9 +225,7 @@ func TestServerStartsWithWrittenConfig(t *testing.T) {
 	text := "listen: 127.0.0.1:-1\njetstream { store_dir: \"" + filepath.Join(dir, "store") + "\" }\ninclude \"rehome.conf\"\n" +
 		"tls { cert_file: \"" + filepath.Join(dir, "server.crt") + "\", key_file: \"" + filepath.Join(dir, "server.key") +
 		"\", ca_file: \"" + filepath.Join(dir, "ca.crt") + "\", verify: true }\n"
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Write(t, config, text)
 	s := bustest.ServeFile(t, config)
 	connect := func(name string) error {
 		b, err := bus.Connect(bus.Options{
@@ -263,9 +258,7 @@ func TestSenderReload(t *testing.T) {
 	write(t, dir, credentials.Config{Senders: []bus.Participant{sender("a")}})
 	config := filepath.Join(dir, "nats-server.conf")
 	text := "listen: 127.0.0.1:-1\njetstream { store_dir: \"" + filepath.Join(dir, "store") + "\" }\ninclude \"rehome.conf\"\n"
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Write(t, config, text)
 	s := bustest.ServeFile(t, config)
 	connect := func(name string) *bus.Bus {
 		return bustest.Connect(t, bus.Options{Name: name, URL: s.ClientURL(), NKeyFile: filepath.Join(dir, name+".nk")})
@@ -284,7 +277,7 @@ func TestSenderReload(t *testing.T) {
 			}
 		}
 		b := connect("sender-" + change.now)
-		bustest.Eventually(t, "the request of sender "+change.now+" is stored", func() bool { return ask(t, b, change.now, "one") == nil })
+		expect.Eventually(t, "the request of sender "+change.now+" is stored", func() bool { return ask(t, b, change.now, "one") == nil })
 	}
 }
 
@@ -299,9 +292,7 @@ func TestRevokedKeys(t *testing.T) {
 	made := write(t, dir, participants).Made
 	config := filepath.Join(dir, "nats-server.conf")
 	text := "listen: 127.0.0.1:-1\njetstream { store_dir: \"" + filepath.Join(dir, "store") + "\" }\ninclude \"rehome.conf\"\n"
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Write(t, config, text)
 	s := bustest.ServeFile(t, config)
 	connect := func(dir, key string) (*nats.Conn, error) {
 		seed, err := nats.NkeyOptionFromSeed(filepath.Join(dir, key))
@@ -333,7 +324,7 @@ func TestRevokedKeys(t *testing.T) {
 		t.Errorf("%d keys were stolen, want all 14", len(open))
 	}
 	for key, nc := range open {
-		bustest.Eventually(t, "the connection with "+key+" ends", nc.IsClosed)
+		expect.Eventually(t, "the connection with "+key+" ends", nc.IsClosed)
 		if _, err := connect(stolen, key); !errors.Is(err, nats.ErrAuthorization) {
 			t.Errorf("the stolen %s: got %v, want %v", key, err, nats.ErrAuthorization)
 		}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -29,6 +28,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // noStatus is a user with all required rights except setting the conditions of nodes.
@@ -75,7 +75,7 @@ var numbers atomic.Int32
 
 // place is a client and unique names for one test.
 type place struct {
-	*testing.T
+	expect.T
 	cluster *cluster.Cluster
 	client  kubernetes.Interface
 	kinds   rest.Interface
@@ -84,14 +84,14 @@ type place struct {
 	number  int32
 }
 
-func newPlace(t *testing.T, c *cluster.Cluster, config *rest.Config) *place {
+func newPlace(t testing.TB, c *cluster.Cluster, config *rest.Config) *place {
 	t.Helper()
-	p := &place{T: t, cluster: c, now: time.Now().Truncate(time.Second), log: &bytes.Buffer{}, number: numbers.Add(1)}
+	p := &place{T: expect.T{TB: t}, cluster: c, now: time.Now().Truncate(time.Second), log: &bytes.Buffer{}, number: numbers.Add(1)}
 	p.client, p.kinds = clients(t, config)
 	return p
 }
 
-func clients(t *testing.T, config *rest.Config) (kubernetes.Interface, rest.Interface) {
+func clients(t testing.TB, config *rest.Config) (kubernetes.Interface, rest.Interface) {
 	t.Helper()
 	config.QPS = -1
 	client, err := kubernetes.NewForConfig(config)
@@ -109,18 +109,11 @@ func (p *place) steps() *Steps {
 	return New(Config{Client: p.client, Kinds: p.kinds, Log: slog.New(slog.NewTextHandler(p.log, nil))})
 }
 
-func (p *place) must(err error) {
-	p.Helper()
-	if err != nil {
-		p.Fatal(err)
-	}
-}
-
 // do executes steps without an error, and returns the outcome for each node.
 func (p *place) do(s plan.Decision) Result {
 	p.Helper()
 	r, err := p.steps().Do(p.Context(), s)
-	p.must(err)
+	p.Must(err)
 	return r
 }
 
@@ -138,7 +131,7 @@ func (p *place) maintenance(name string) *v1alpha1.NodeMaintenance {
 	body := fmt.Sprintf(`{"apiVersion":"rehome.dev/v1alpha1","kind":"NodeMaintenance","metadata":{"name":%q},"spec":{
 		"nodes":{"names":["x"]},"stage":"Drain","reason":"new kernel",
 		"plan":[{"pods":{"matchExpressions":[{"key":"a","operator":"Exists","values":[]}]}}]}}`, p.name(name))
-	p.must(p.kinds.Post().Resource(v1alpha1.NodeMaintenances).Body([]byte(body)).Do(p.Context()).Error())
+	p.Must(p.kinds.Post().Resource(v1alpha1.NodeMaintenances).Body([]byte(body)).Do(p.Context()).Error())
 	return p.found(name)
 }
 
@@ -152,7 +145,7 @@ func (p *place) found(name string) *v1alpha1.NodeMaintenance {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	p.must(err)
+	p.Must(err)
 	return &m
 }
 
@@ -165,7 +158,7 @@ func (p *place) node(name string, change ...func(*corev1.Node)) *corev1.Node {
 		f(n)
 	}
 	n, err := p.client.CoreV1().Nodes().Create(p.Context(), n, metav1.CreateOptions{FieldManager: "somebody"})
-	p.must(err)
+	p.Must(err)
 	return n
 }
 
@@ -175,7 +168,7 @@ func (p *place) patch(n *corev1.Node, patch string) {
 	p.Helper()
 	_, err := p.client.CoreV1().Nodes().Patch(p.Context(), n.Name, types.MergePatchType, []byte(patch),
 		metav1.PatchOptions{FieldManager: "somebody"})
-	p.must(err)
+	p.Must(err)
 }
 
 // look is the compared part of a node: everything that maintenances change, by name.
@@ -188,7 +181,7 @@ type look struct {
 func (p *place) look(n *corev1.Node) look {
 	p.Helper()
 	live, err := p.client.CoreV1().Nodes().Get(p.Context(), n.Name, metav1.GetOptions{})
-	p.must(err)
+	p.Must(err)
 	l := look{Unschedulable: live.Spec.Unschedulable, Maintained: live.Annotations[schemas.AnnotationMaintained]}
 	if m := schemas.MarkOn(live); m != nil {
 		l.Mark = strings.TrimSuffix(m.Name, fmt.Sprint("-", p.number))
@@ -243,7 +236,7 @@ func (p *place) giveBack(n *corev1.Node) plan.NodeStep {
 func (p *place) step(n *corev1.Node, action schemas.NodeAction) plan.NodeStep {
 	p.Helper()
 	live, err := p.client.CoreV1().Nodes().Get(p.Context(), n.Name, metav1.GetOptions{})
-	p.must(err)
+	p.Must(err)
 	s := plan.NodeStep{Name: n.Name, UID: n.UID, Action: action, Unschedulable: live.Spec.Unschedulable}
 	if m := schemas.MarkOn(live); m != nil {
 		s.Marked = m
@@ -265,17 +258,10 @@ func (p *place) held(name string, nodes ...*corev1.Node) *v1alpha1.NodeMaintenan
 	return p.found(name)
 }
 
-func check[T any](t *testing.T, what string, got, want T) {
-	t.Helper()
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("%s\n got %+v\nwant %+v", what, got, want)
-	}
-}
-
 func testWithoutKinds(p *place) {
 	r, err := p.steps().Do(p.Context(), plan.Decision{Name: "kernel", UID: "1", ResourceVersion: "1", Finalizer: true})
-	p.must(err)
-	check(p.T, "a cluster that does not know the kinds", r, Result{Dropped: "it does not exist any more"})
+	p.Must(err)
+	expect.Equal(p, "a cluster that does not know the kinds", r, Result{Dropped: "it does not exist any more"})
 }
 
 func testAll(p *place) {
@@ -285,28 +271,28 @@ func testAll(p *place) {
 			Spec json.RawMessage `json:"spec"`
 		}
 		text, err := p.kinds.Get().Resource(v1alpha1.NodeMaintenances).Name(m.Name).Do(p.Context()).Raw()
-		p.must(err)
-		p.must(json.Unmarshal(text, &object))
+		p.Must(err)
+		p.Must(json.Unmarshal(text, &object))
 		return string(object.Spec)
 	}
 	spec, mark := raw(), p.step(other, schemas.NodeMark)
 	mark.Conditions = []corev1.NodeCondition{{Type: corev1.NodeMaintenancePlanned, Status: corev1.ConditionTrue, Reason: "AdminRequested"}}
 	s := p.answer(m, p.cordon(m, n), mark)
 	r := p.do(s)
-	check(p.T, "written", r.Wrote, true)
-	check(p.T, "outcomes", outcomes(r), []string{"changed: ", "changed: "})
-	check(p.T, "node", p.look(n), look{Unschedulable: true, Mark: "kernel", Conditions: []string{"MaintenanceInProgress=True new kernel"}})
-	check(p.T, "other node", p.look(other), look{Conditions: []string{"MaintenancePlanned=True "}})
-	check(p.T, "the spec as it was written", raw(), spec)
-	check(p.T, "a plan that Go would change", strings.Contains(spec, `"values":[]`), true)
+	expect.Equal(p, "written", r.Wrote, true)
+	expect.Equal(p, "outcomes", outcomes(r), []string{"changed: ", "changed: "})
+	expect.Equal(p, "node", p.look(n), look{Unschedulable: true, Mark: "kernel", Conditions: []string{"MaintenanceInProgress=True new kernel"}})
+	expect.Equal(p, "other node", p.look(other), look{Conditions: []string{"MaintenancePlanned=True "}})
+	expect.Equal(p, "the spec as it was written", raw(), spec)
+	expect.Equal(p, "a plan that Go would change", strings.Contains(spec, `"values":[]`), true)
 	live := p.found("kernel")
-	check(p.T, "finalizers", live.Finalizers, []string{schemas.MaintenanceFinalizer})
-	check(p.T, "status", sameStatus(live.Status, s.Status), true)
+	expect.Equal(p, "finalizers", live.Finalizers, []string{schemas.MaintenanceFinalizer})
+	expect.Equal(p, "status", sameStatus(live.Status, s.Status), true)
 	var managers []string
 	for _, f := range live.ManagedFields {
 		managers = append(managers, f.Manager+" "+f.Subresource)
 	}
-	check(p.T, "the writer of the status", slices.Contains(managers, Manager+" status"), true)
+	expect.Equal(p, "the writer of the status", slices.Contains(managers, Manager+" status"), true)
 }
 
 func testTwice(p *place) {
@@ -315,15 +301,15 @@ func testTwice(p *place) {
 	p.do(s)
 	before, live := p.look(n), p.found("kernel")
 	r := p.do(s)
-	check(p.T, "outcomes", outcomes(r), []string{"unchanged: "})
-	check(p.T, "written", r.Wrote, false)
-	check(p.T, "node", p.look(n), before)
-	check(p.T, "version", p.found("kernel").ResourceVersion, live.ResourceVersion)
+	expect.Equal(p, "outcomes", outcomes(r), []string{"unchanged: "})
+	expect.Equal(p, "written", r.Wrote, false)
+	expect.Equal(p, "node", p.look(n), before)
+	expect.Equal(p, "version", p.found("kernel").ResourceVersion, live.ResourceVersion)
 }
 
 func (p *place) change(name, patch string) {
 	p.Helper()
-	p.must(p.kinds.Patch(types.MergePatchType).Resource(v1alpha1.NodeMaintenances).Name(p.name(name)).Body([]byte(patch)).
+	p.Must(p.kinds.Patch(types.MergePatchType).Resource(v1alpha1.NodeMaintenances).Name(p.name(name)).Body([]byte(patch)).
 		Do(p.Context()).Error())
 }
 
@@ -332,24 +318,24 @@ func testConflict(p *place) {
 	s := p.answer(m, p.cordon(m, n))
 	p.change("kernel", `{"metadata":{"labels":{"a":"b"}}}`)
 	r := p.do(s)
-	check(p.T, "dropped", r.Dropped, "it has changed since that was decided")
-	check(p.T, "node", p.look(n), look{})
+	expect.Equal(p, "dropped", r.Dropped, "it has changed since that was decided")
+	expect.Equal(p, "node", p.look(n), look{})
 	live := p.found("kernel")
-	check(p.T, "finalizers", live.Finalizers, nil)
-	check(p.T, "status", live.Status, v1alpha1.NodeMaintenanceStatus{})
+	expect.Equal(p, "finalizers", live.Finalizers, nil)
+	expect.Equal(p, "status", live.Status, v1alpha1.NodeMaintenanceStatus{})
 }
 
 func testAnother(p *place) {
 	m, n := p.maintenance("kernel"), p.node("a")
 	s := p.answer(m, p.cordon(m, n))
 	remove := func() {
-		p.must(p.kinds.Delete().Resource(v1alpha1.NodeMaintenances).Name(m.Name).Do(p.Context()).Error())
+		p.Must(p.kinds.Delete().Resource(v1alpha1.NodeMaintenances).Name(m.Name).Do(p.Context()).Error())
 	}
 	remove()
-	check(p.T, "one that is gone", p.do(s), Result{Dropped: "it does not exist any more"})
+	expect.Equal(p, "one that is gone", p.do(s), Result{Dropped: "it does not exist any more"})
 	p.maintenance("kernel")
-	check(p.T, "another one", p.do(s), Result{Dropped: "another one has its name"})
-	check(p.T, "node", p.look(n), look{})
+	expect.Equal(p, "another one", p.do(s), Result{Dropped: "another one has its name"})
+	expect.Equal(p, "node", p.look(n), look{})
 }
 
 func testNewerSpec(p *place) {
@@ -358,25 +344,25 @@ func testNewerSpec(p *place) {
 	p.do(s)
 	s.Nodes = append(s.Nodes, p.cordon(m, n))
 	p.change("kernel", `{"spec":{"stage":"Complete"}}`)
-	check(p.T, "dropped", p.do(s).Dropped, "it has changed since that was decided")
-	check(p.T, "node", p.look(n), look{})
+	expect.Equal(p, "dropped", p.do(s).Dropped, "it has changed since that was decided")
+	expect.Equal(p, "node", p.look(n), look{})
 }
 
 func testCordonedBefore(p *place) {
 	n := p.node("a", cordoned)
 	m := p.held("kernel", n)
-	check(p.T, "held", p.look(n), look{true, "kernel, cordoned before", "", []string{"MaintenanceInProgress=True new kernel"}})
+	expect.Equal(p, "held", p.look(n), look{true, "kernel, cordoned before", "", []string{"MaintenanceInProgress=True new kernel"}})
 	r := p.do(p.answer(m, p.giveBack(n)))
-	check(p.T, "outcomes", outcomes(r), []string{"changed: it stays cordoned, as it was before"})
-	check(p.T, "given back", p.look(n), look{Unschedulable: true, Conditions: []string{"MaintenanceInProgress=True new kernel"}})
+	expect.Equal(p, "outcomes", outcomes(r), []string{"changed: it stays cordoned, as it was before"})
+	expect.Equal(p, "given back", p.look(n), look{Unschedulable: true, Conditions: []string{"MaintenanceInProgress=True new kernel"}})
 }
 
 func testCordonedMeanwhile(p *place) {
 	m, n := p.maintenance("kernel"), p.node("a")
 	s := p.answer(m, p.cordon(m, n))
 	p.patch(n, `{"spec":{"unschedulable":true}}`)
-	check(p.T, "outcomes", outcomes(p.do(s)), []string{"outdated: the node has changed since that was decided"})
-	check(p.T, "node", p.look(n), look{Unschedulable: true})
+	expect.Equal(p, "outcomes", outcomes(p.do(s)), []string{"outdated: the node has changed since that was decided"})
+	expect.Equal(p, "node", p.look(n), look{Unschedulable: true})
 }
 
 func testCordonOfSomebody(p *place) {
@@ -386,15 +372,15 @@ func testCordonOfSomebody(p *place) {
 	p.patch(n, `{"spec":{"unschedulable":true}}`)
 	text := fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q},"spec":{"unschedulable":true}}`, applied.Name)
 	_, err := p.client.CoreV1().Nodes().Patch(p.Context(), applied.Name, types.ApplyPatchType, []byte(text), metav1.PatchOptions{FieldManager: "anna"})
-	p.must(err)
+	p.Must(err)
 	r := p.do(p.answer(m, p.giveBack(n), p.giveBack(plain), p.giveBack(applied)))
-	check(p.T, "outcomes", outcomes(r), []string{
+	expect.Equal(p, "outcomes", outcomes(r), []string{
 		"changed: it stays cordoned: somebody has cordoned it meanwhile", "changed: ", "changed: it stays cordoned: anna has cordoned it meanwhile",
 	})
 	said := []string{"MaintenanceInProgress=True new kernel"}
-	check(p.T, "cordoned by somebody", p.look(n), look{Unschedulable: true, Conditions: said})
-	check(p.T, "not cordoned by another client", p.look(plain), look{Conditions: said})
-	check(p.T, "cordoned by another client during the maintenance", p.look(applied), look{Unschedulable: true, Conditions: said})
+	expect.Equal(p, "cordoned by somebody", p.look(n), look{Unschedulable: true, Conditions: said})
+	expect.Equal(p, "not cordoned by another client", p.look(plain), look{Conditions: said})
+	expect.Equal(p, "cordoned by another client during the maintenance", p.look(applied), look{Unschedulable: true, Conditions: said})
 }
 
 func testUncordoned(p *place) {
@@ -403,23 +389,23 @@ func testUncordoned(p *place) {
 	p.patch(n, `{"spec":{"unschedulable":null}}`)
 	p.now = p.now.Add(time.Minute)
 	r := p.do(p.answer(m, p.cordon(m, n)))
-	check(p.T, "outcomes", outcomes(r), []string{"changed: "})
-	check(p.T, "again", r.Nodes[0].Again, true)
-	check(p.T, "cordoned", p.look(n), look{true, "kernel", "", []string{"MaintenanceInProgress=True new kernel"}})
+	expect.Equal(p, "outcomes", outcomes(r), []string{"changed: "})
+	expect.Equal(p, "again", r.Nodes[0].Again, true)
+	expect.Equal(p, "cordoned", p.look(n), look{true, "kernel", "", []string{"MaintenanceInProgress=True new kernel"}})
 }
 
 func testHeld(p *place) {
 	n, disks := p.node("a"), p.maintenance("disks")
 	kernel := p.held("kernel", n)
 	r := p.do(p.answer(disks, p.cordon(disks, n)))
-	check(p.T, "outcomes", outcomes(r), []string{"taken: maintenance " + kernel.Name + " holds the node"})
-	check(p.T, "node", p.look(n).Mark, "kernel")
+	expect.Equal(p, "outcomes", outcomes(r), []string{"taken: maintenance " + kernel.Name + " holds the node"})
+	expect.Equal(p, "node", p.look(n).Mark, "kernel")
 	step := p.giveBack(n)
 	step.Mark = p.mark(disks)
 	step.Marked = &step.Mark
-	check(p.T, "it cannot be given back either", outcomes(p.do(p.answer(p.found("disks"), step))),
+	expect.Equal(p, "it cannot be given back either", outcomes(p.do(p.answer(p.found("disks"), step))),
 		[]string{"outdated: the node has changed since that was decided"})
-	check(p.T, "node", p.look(n).Mark, "kernel")
+	expect.Equal(p, "node", p.look(n).Mark, "kernel")
 }
 
 func testGoesOver(p *place) {
@@ -430,8 +416,8 @@ func testGoesOver(p *place) {
 	p.do(s)
 	step := p.cordon(disks, n)
 	step.Mark.CordonedBefore = step.Marked.CordonedBefore
-	check(p.T, "outcomes", outcomes(p.do(p.answer(disks, step))), []string{"changed: it was cordoned before, and stays so"})
-	check(p.T, "node", p.look(n).Mark, "disks, cordoned before")
+	expect.Equal(p, "outcomes", outcomes(p.do(p.answer(disks, step))), []string{"changed: it was cordoned before, and stays so"})
+	expect.Equal(p, "node", p.look(n).Mark, "disks, cordoned before")
 }
 
 // A kubelet may write any annotation on its own node.
@@ -445,7 +431,7 @@ func testNoName(p *place) {
 		s = append(s, p.cordon(m, n))
 	}
 	r := p.do(p.answer(m, s...))
-	check(p.T, "outcomes", outcomes(r), slices.Repeat([]string{"changed: "}, len(s)))
+	expect.Equal(p, "outcomes", outcomes(r), slices.Repeat([]string{"changed: "}, len(s)))
 }
 
 func testAsked(p *place) {
@@ -465,11 +451,11 @@ func testAsked(p *place) {
 			return to.RoundTrip(r)
 		})
 	})
-	p.client, p.kinds = clients(p.T, config)
-	check(p.T, "outcomes", outcomes(p.do(s)), []string{"changed: ", "changed: "})
-	check(p.T, "questions about the other one", asked, 0)
+	p.client, p.kinds = clients(p, config)
+	expect.Equal(p, "outcomes", outcomes(p.do(s)), []string{"changed: ", "changed: "})
+	expect.Equal(p, "questions about the other one", asked, 0)
 	p.do(p.answer(p.found("kernel"), p.cordon(m, other)))
-	check(p.T, "it asks before the cordon, and again when the node changes meanwhile", asked > 0, true)
+	expect.Equal(p, "it asks before the cordon, and again when the node changes meanwhile", asked > 0, true)
 }
 
 type roundTrip func(*http.Request) (*http.Response, error)
@@ -491,12 +477,12 @@ func testRefused(p *place) {
 			again = append(again, n.Name)
 		}
 	}
-	check(p.T, "outcomes", got, []string{"changed", "failed", "failed", "changed"})
-	check(p.T, "to be tried again", again, []string{b.Name, told.Name})
+	expect.Equal(p, "outcomes", got, []string{"changed", "failed", "failed", "changed"})
+	expect.Equal(p, "to be tried again", again, []string{b.Name, told.Name})
 	if err == nil || strings.Count(err.Error(), "hands off") != 2 {
 		p.Errorf("got error %v, want both errors", err)
 	}
-	check(p.T, "cordoned", []bool{p.look(a).Unschedulable, p.look(b).Unschedulable, p.look(c).Unschedulable}, []bool{true, false, true})
+	expect.Equal(p, "cordoned", []bool{p.look(a).Unschedulable, p.look(b).Unschedulable, p.look(c).Unschedulable}, []bool{true, false, true})
 }
 
 // refuse makes an admission policy refuse every change of these nodes, from its return on.
@@ -522,14 +508,14 @@ func (p *place) refuse(nodes ...*corev1.Node) {
 			}},
 		},
 	}, metav1.CreateOptions{})
-	p.must(err)
+	p.Must(err)
 	_, err = policies.ValidatingAdmissionPolicyBindings().Create(p.Context(), &admissionv1.ValidatingAdmissionPolicyBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
 			PolicyName: name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
 		},
 	}, metav1.CreateOptions{})
-	p.must(err)
+	p.Must(err)
 	for late := time.Now().Add(time.Minute); time.Now().Before(late); time.Sleep(100 * time.Millisecond) {
 		_, err = p.client.CoreV1().Nodes().Patch(p.Context(), nodes[0].Name, types.MergePatchType,
 			[]byte(`{"metadata":{"labels":{"touched":"yes"}}}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
@@ -544,11 +530,11 @@ func testNodeMadeAnew(p *place) {
 	m, n, gone := p.maintenance("kernel"), p.node("a"), p.node("b")
 	s := p.answer(m, p.cordon(m, n), p.cordon(m, gone))
 	for _, x := range []*corev1.Node{n, gone} {
-		p.must(p.client.CoreV1().Nodes().Delete(p.Context(), x.Name, metav1.DeleteOptions{}))
+		p.Must(p.client.CoreV1().Nodes().Delete(p.Context(), x.Name, metav1.DeleteOptions{}))
 	}
 	p.node("a")
-	check(p.T, "outcomes", outcomes(p.do(s)), []string{"outdated: another node has its name", "outdated: the node is gone"})
-	check(p.T, "node", p.look(n), look{})
+	expect.Equal(p, "outcomes", outcomes(p.do(s)), []string{"outdated: another node has its name", "outdated: the node is gone"})
+	expect.Equal(p, "node", p.look(n), look{})
 }
 
 func testMaintained(p *place) {
@@ -563,22 +549,22 @@ func testMaintained(p *place) {
 	p.patch(n, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, schemas.AnnotationMaintained, m.Name))
 	got = append(got, p.look(n).Maintained)
 	p.do(p.answer(m, p.giveBack(n)))
-	check(p.T, "said after the cordon, by the next, and after the return", append(got, p.look(n).Maintained),
+	expect.Equal(p, "said after the cordon, by the next, and after the return", append(got, p.look(n).Maintained),
 		[]string{"", p.name("disks"), m.Name, ""})
 }
 
 func testDeletion(p *place) {
 	n := p.node("a")
 	m := p.held("kernel", n)
-	p.must(p.kinds.Delete().Resource(v1alpha1.NodeMaintenances).Name(m.Name).Do(p.Context()).Error())
+	p.Must(p.kinds.Delete().Resource(v1alpha1.NodeMaintenances).Name(m.Name).Do(p.Context()).Error())
 	s := p.answer(p.found("kernel"), p.giveBack(n))
 	s.Finalizer = false
 	p.do(s)
-	check(p.T, "node", p.look(n), look{Conditions: []string{"MaintenanceInProgress=True new kernel"}})
+	expect.Equal(p, "node", p.look(n), look{Conditions: []string{"MaintenanceInProgress=True new kernel"}})
 	if live := p.found("kernel"); live != nil {
 		p.Errorf("the maintenance is still there, with finalizers %q", live.Finalizers)
 	}
-	check(p.T, "done again", p.do(s).Dropped, "it does not exist any more")
+	expect.Equal(p, "done again", p.do(s).Dropped, "it does not exist any more")
 }
 
 func testDryRun(p *place) {
@@ -586,10 +572,10 @@ func testDryRun(p *place) {
 	m := p.maintenance("kernel")
 	s := p.answer(m, p.cordon(m, n))
 	r, err := New(Config{Client: p.client, Kinds: p.kinds, DryRun: true}).Do(p.Context(), s)
-	p.must(err)
-	check(p.T, "outcomes", outcomes(r), []string{"changed: "})
-	check(p.T, "node", p.look(n), look{})
-	check(p.T, "maintenance", p.found("kernel"), m)
+	p.Must(err)
+	expect.Equal(p, "outcomes", outcomes(r), []string{"changed: "})
+	expect.Equal(p, "node", p.look(n), look{})
+	expect.Equal(p, "maintenance", p.found("kernel"), m)
 }
 
 func testNoStatusRight(p *place) {
@@ -601,18 +587,18 @@ func testNoStatusRight(p *place) {
 				Resources: []string{v1alpha1.NodeMaintenances, v1alpha1.NodeMaintenances + "/status"}},
 		},
 	}, metav1.CreateOptions{})
-	p.must(err)
+	p.Must(err)
 	_, err = p.client.RbacV1().ClusterRoleBindings().Create(p.Context(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: noStatus},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: noStatus}},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: noStatus},
 	}, metav1.CreateOptions{})
-	p.must(err)
+	p.Must(err)
 	m, a, b := p.maintenance("kernel"), p.node("a"), p.node("b")
 	s := p.answer(m, p.cordon(m, a), p.cordon(m, b))
 	config, err := p.cluster.UserConfig(noStatus)
-	p.must(err)
-	client, kinds := clients(p.T, config)
+	p.Must(err)
+	client, kinds := clients(p, config)
 	weak := New(Config{Client: client, Kinds: kinds, Log: slog.New(slog.NewTextHandler(p.log, nil))})
 	for late := time.Now().Add(time.Minute); ; { // the API server applies rights a moment later
 		if _, err = weak.Do(p.Context(), s); err == nil || time.Now().After(late) {
@@ -620,9 +606,9 @@ func testNoStatusRight(p *place) {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	p.must(err)
-	check(p.T, "nodes", []look{p.look(a), p.look(b)}, []look{{Unschedulable: true, Mark: "kernel"}, {Unschedulable: true, Mark: "kernel"}})
-	check(p.T, "lines in the log", strings.Count(p.log.String(), "the right to patch nodes/status is missing"), 1)
+	p.Must(err)
+	expect.Equal(p, "nodes", []look{p.look(a), p.look(b)}, []look{{Unschedulable: true, Mark: "kernel"}, {Unschedulable: true, Mark: "kernel"}})
+	expect.Equal(p, "lines in the log", strings.Count(p.log.String(), "the right to patch nodes/status is missing"), 1)
 }
 
 var errKilled = errors.New("killed")
@@ -661,7 +647,7 @@ func testKilled(p *place) {
 	for calls := 1; ; calls++ {
 		enough := false
 		for _, silent := range []bool{false, true} {
-			q := newPlace(p.T, p.cluster, p.cluster.RESTConfig())
+			q := newPlace(p, p.cluster, p.cluster.RESTConfig())
 			nodes := []*corev1.Node{q.node("a"), q.node("b", cordoned), q.node("c"), q.node("d")}
 			m := q.held("kernel", nodes[2])
 			told := q.step(nodes[3], schemas.NodeMark)
@@ -679,7 +665,7 @@ func testKilled(p *place) {
 			}
 			live := q.found("kernel")
 			text, err := json.Marshal(live.Status.Stages[0].Stage)
-			q.must(err)
+			q.Must(err)
 			got := &end{Finalizers: live.Finalizers, Status: string(text)}
 			for _, n := range nodes {
 				got.Nodes = append(got.Nodes, q.look(n))
@@ -694,7 +680,7 @@ func testKilled(p *place) {
 			if !sameStatus(live.Status, s.Status) {
 				p.Errorf("%d calls, the last answer lost: %v: got status %+v, want %+v", calls, silent, live.Status, s.Status)
 			}
-			check(p.T, fmt.Sprintf("%d calls, the last answer lost: %v", calls, silent), got, want)
+			expect.Equal(p, fmt.Sprintf("%d calls, the last answer lost: %v", calls, silent), got, want)
 		}
 		if enough {
 			if calls < 12 {
@@ -751,8 +737,8 @@ func TestLease(t *testing.T) {
 			}}).Do(t.Context(), s)
 			live := p.found("kernel")
 			got := made{sameStatus(live.Status, s.Status), len(live.Finalizers) > 0, p.look(n)}
-			check(t, "written", got, tt.want)
-			check(t, "not leading", errors.Is(err, ErrNotLeading), tt.want.Node.Conditions == nil)
+			expect.Equal(t, "written", got, tt.want)
+			expect.Equal(t, "not leading", errors.Is(err, ErrNotLeading), tt.want.Node.Conditions == nil)
 		})
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // desk is a place with a table of maintenances beside the API server, which does not serve the kind at first.
@@ -52,7 +53,7 @@ func (d *desk) steps() *Steps {
 func (d *desk) do(s plan.Decision) Result {
 	d.Helper()
 	r, err := d.steps().Do(d.Context(), s)
-	d.must(err)
+	d.Must(err)
 	return r
 }
 
@@ -69,7 +70,7 @@ func (d *desk) entry(n *corev1.Node, stage v1alpha1.Stage) *v1alpha1.NodeMainten
 		},
 	}
 	_, err := d.table.Put(d.Context(), m)
-	d.must(err)
+	d.Must(err)
 	return d.is(m)
 }
 
@@ -80,7 +81,7 @@ func (d *desk) is(m *v1alpha1.NodeMaintenance) *v1alpha1.NodeMaintenance {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	d.must(err)
+	d.Must(err)
 	return live
 }
 
@@ -90,7 +91,7 @@ func (d *desk) want(m *v1alpha1.NodeMaintenance, stage v1alpha1.Stage) *v1alpha1
 	m = d.is(m)
 	m.Spec.Stage, m.Generation = stage, m.Generation+1
 	_, err := d.table.Put(d.Context(), m)
-	d.must(err)
+	d.Must(err)
 	return d.is(m)
 }
 
@@ -99,15 +100,15 @@ func testEntry(d *desk) {
 	m := d.entry(n, v1alpha1.Drain)
 	s := d.answer(m, d.cordon(m, n))
 	r := d.do(s)
-	check(d.T, "outcomes", outcomes(r), []string{"changed: "})
-	check(d.T, "written", r.Wrote, true)
-	check(d.T, "node", d.look(n).Unschedulable, true)
+	expect.Equal(d, "outcomes", outcomes(r), []string{"changed: "})
+	expect.Equal(d, "written", r.Wrote, true)
+	expect.Equal(d, "node", d.look(n).Unschedulable, true)
 	live := d.is(m)
-	check(d.T, "finalizers", live.Finalizers, []string{schemas.MaintenanceFinalizer})
-	check(d.T, "status", sameStatus(live.Status, s.Status), true)
-	check(d.T, "spec and identity", []any{live.Spec, live.UID, live.Generation}, []any{m.Spec, m.UID, m.Generation})
-	check(d.T, "done again", outcomes(d.do(s)), []string{"unchanged: "})
-	check(d.T, "version", d.is(m).ResourceVersion, live.ResourceVersion)
+	expect.Equal(d, "finalizers", live.Finalizers, []string{schemas.MaintenanceFinalizer})
+	expect.Equal(d, "status", sameStatus(live.Status, s.Status), true)
+	expect.Equal(d, "spec and identity", []any{live.Spec, live.UID, live.Generation}, []any{m.Spec, m.UID, m.Generation})
+	expect.Equal(d, "done again", outcomes(d.do(s)), []string{"unchanged: "})
+	expect.Equal(d, "version", d.is(m).ResourceVersion, live.ResourceVersion)
 
 	m = d.want(m, v1alpha1.Complete)
 	s = d.answer(m, d.giveBack(n))
@@ -118,9 +119,9 @@ func testEntry(d *desk) {
 	s = d.answer(d.is(m))
 	s.Finalizer = false
 	d.do(s)
-	check(d.T, "given back", d.look(n).Unschedulable, false)
-	check(d.T, "entry", d.is(m), nil)
-	check(d.T, "done again", d.do(s), Result{Dropped: "it does not exist any more"})
+	expect.Equal(d, "given back", d.look(n).Unschedulable, false)
+	expect.Equal(d, "entry", d.is(m), nil)
+	expect.Equal(d, "done again", d.do(s), Result{Dropped: "it does not exist any more"})
 }
 
 func testEntryConflict(d *desk) {
@@ -128,12 +129,12 @@ func testEntryConflict(d *desk) {
 	m := d.entry(n, v1alpha1.Cordon)
 	s := d.answer(m, d.cordon(m, n))
 	newer := d.want(m, v1alpha1.Drain)
-	check(d.T, "dropped", d.do(s).Dropped, "it has changed since that was decided")
-	check(d.T, "node", d.look(n), look{})
-	check(d.T, "entry", d.is(m), newer)
+	expect.Equal(d, "dropped", d.do(s).Dropped, "it has changed since that was decided")
+	expect.Equal(d, "node", d.look(n), look{})
+	expect.Equal(d, "entry", d.is(m), newer)
 	s = d.answer(newer)
 	s.UID = "another"
-	check(d.T, "one made anew", d.do(s).Dropped, "another one has its name")
+	expect.Equal(d, "one made anew", d.do(s).Dropped, "another one has its name")
 }
 
 func testEntryRefused(d *desk) {
@@ -142,7 +143,7 @@ func testEntryRefused(d *desk) {
 	s.Finalizer, s.Status.Nodes, s.Status.Stages = false, nil, nil
 	d.do(s)
 	live := d.is(m)
-	check(d.T, "status", sameStatus(live.Status, s.Status), true)
+	expect.Equal(d, "status", sameStatus(live.Status, s.Status), true)
 	m = d.want(m, v1alpha1.Complete)
 	s.ResourceVersion = m.ResourceVersion // a decision from before the completion
 	d.do(s)
@@ -152,25 +153,25 @@ func testEntryRefused(d *desk) {
 	s = d.answer(d.is(m))
 	s.Finalizer = false
 	d.do(s)
-	check(d.T, "entry", d.is(m), nil)
+	expect.Equal(d, "entry", d.is(m), nil)
 }
 
 func testEntryDryRun(d *desk) {
 	n := d.node("a")
 	m := d.entry(n, v1alpha1.Drain)
 	r, err := New(Config{Client: d.client, Kinds: d.kinds, Table: d.table, DryRun: true}).Do(d.Context(), d.answer(m, d.cordon(m, n)))
-	d.must(err)
-	check(d.T, "outcomes", outcomes(r), []string{"changed: "})
-	check(d.T, "node", d.look(n), look{})
-	check(d.T, "entry", d.is(m), m)
+	d.Must(err)
+	expect.Equal(d, "outcomes", outcomes(r), []string{"changed: "})
+	expect.Equal(d, "node", d.look(n), look{})
+	expect.Equal(d, "entry", d.is(m), m)
 }
 
 func testNoEntry(d *desk) {
 	mark := `{"name":"node/../kernel","uid":"somebody","cordonedBefore":false,"at":"2026-11-20T11:00:00Z"}`
 	n := d.node("a", cordoned, func(n *corev1.Node) { n.Annotations = map[string]string{schemas.AnnotationMaintenance: mark} })
 	m := d.entry(n, v1alpha1.Drain)
-	check(d.T, "outcomes", outcomes(d.do(d.answer(m, d.cordon(m, n)))), []string{"changed: it was cordoned before, and stays so"})
-	check(d.T, "who holds it", d.look(n).Mark, m.Name[:len("node/a")])
+	expect.Equal(d, "outcomes", outcomes(d.do(d.answer(m, d.cordon(m, n)))), []string{"changed: it was cordoned before, and stays so"})
+	expect.Equal(d, "who holds it", d.look(n).Mark, m.Name[:len("node/a")])
 }
 
 func testHeldAcross(d *desk) {
@@ -179,7 +180,7 @@ func testHeldAcross(d *desk) {
 	s := d.answer(entry, d.cordon(entry, n))
 	s.Status.Nodes = []v1alpha1.NodeStatus{{Name: n.Name, UID: n.UID, Stage: v1alpha1.Cordoned}}
 	d.do(s)
-	check(d.T, "an object against an entry", outcomes(d.do(d.answer(object, d.cordon(object, n)))),
+	expect.Equal(d, "an object against an entry", outcomes(d.do(d.answer(object, d.cordon(object, n)))),
 		[]string{"taken: maintenance " + entry.Name + " holds the node"})
 
 	other := d.node("b")
@@ -187,6 +188,6 @@ func testHeldAcross(d *desk) {
 	s.Status.Nodes = []v1alpha1.NodeStatus{{Name: other.Name, UID: other.UID, Stage: v1alpha1.Cordoned}}
 	d.do(s)
 	entry = d.entry(other, v1alpha1.Drain)
-	check(d.T, "an entry against an object", outcomes(d.do(d.answer(entry, d.cordon(entry, other)))),
+	expect.Equal(d, "an entry against an object", outcomes(d.do(d.answer(entry, d.cordon(entry, other)))),
 		[]string{"taken: maintenance " + object.Name + " holds the node"})
 }

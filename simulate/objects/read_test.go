@@ -14,6 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 func nodesAndPods() []schema.GroupVersionKind {
@@ -161,9 +163,7 @@ func TestOpen(t *testing.T) {
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(file, []byte(name), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Write(t, file, name)
 	}
 	sources, err := Open([]string{StandardInput, dir, filepath.Join(dir, "notes.txt")}, strings.NewReader("in"))
 	var got []string

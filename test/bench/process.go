@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -16,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rehome-dev/rehome/test/cluster/binaries"
+	"github.com/rehome-dev/rehome/test/program"
 )
 
 // policyText has eight strategies on, without limits and circuit breakers that would be felt. All but
@@ -64,16 +63,10 @@ type process struct {
 
 // buildRehome builds rehome in dir, and writes the policy there.
 func buildRehome(ctx context.Context, dir string) (binary, policy string, err error) {
-	root, err := binaries.Root()
-	if err != nil {
+	if binary, err = program.Build(); err != nil {
 		return "", "", err
 	}
-	binary, policy = filepath.Join(dir, "rehome"), filepath.Join(dir, "policy.yaml")
-	build := exec.CommandContext(ctx, "go", "build", "-o", binary, "./cmd/rehome")
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", "", fmt.Errorf("build rehome: %w\n%s", err, out)
-	}
+	policy = filepath.Join(dir, "policy.yaml")
 	return binary, policy, os.WriteFile(policy, []byte(policyText), 0o600)
 }
 
@@ -95,7 +88,7 @@ func startRehome(ctx context.Context, dir, name, kubeconfig string) (*process, e
 
 // startProcess starts a program that logs into a file and is rehome, and waits until it is ready.
 func startProcess(ctx context.Context, log string, environment []string, binary string, arguments ...string) (*process, error) {
-	address, err := freeAddress()
+	address, err := program.FreeAddress()
 	if err != nil {
 		return nil, err
 	}
@@ -279,15 +272,6 @@ func (p *process) collect(ctx context.Context) error {
 		return fmt.Errorf("collect the garbage of %s: status %s", p.command.Path, response.Status)
 	}
 	return nil
-}
-
-func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	return l.Addr().String(), nil
 }
 
 // sampler collects where a process spends its time, with perf, which also sees the kernel.

@@ -117,7 +117,7 @@ func startServer(ctx context.Context, dir string) (p *process, url string, err e
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, "", fmt.Errorf("build the NATS server: %w\n%s", err, out)
 	}
-	address, err := freeAddress()
+	address, err := program.FreeAddress()
 	if err != nil {
 		return nil, "", err
 	}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // patience ends a test that fails. It is no measure of speed.
@@ -18,7 +20,7 @@ const patience = time.Minute
 
 // Tab is a tab of Chromium. It collects uncaught exceptions, errors in the console, and the errors of Report.
 type Tab struct {
-	testing.TB
+	expect.T
 	Ctx context.Context // for chromedp
 
 	mu     sync.Mutex
@@ -28,7 +30,7 @@ type Tab struct {
 // Open starts Chromium with more options, and returns its first tab. Chromium ends with the test.
 func Open(t testing.TB, more ...chromedp.ExecAllocatorOption) *Tab {
 	t.Helper()
-	b := &Tab{TB: t, Ctx: start(t, more...)}
+	b := &Tab{T: expect.T{TB: t}, Ctx: start(t, more...)}
 	chromedp.ListenTarget(b.Ctx, b.event)
 	b.Do(runtime.Enable())
 	return b
@@ -101,12 +103,4 @@ func (b *Tab) Do(actions ...chromedp.Action) {
 	ctx, cancel := context.WithTimeout(b.Ctx, patience)
 	defer cancel()
 	b.Must(chromedp.Run(ctx, actions...))
-}
-
-// Must ends the test if there is an error.
-func (b *Tab) Must(err error) {
-	b.Helper()
-	if err != nil {
-		b.Fatal(err)
-	}
 }

@@ -15,11 +15,8 @@ import (
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
-
-// Patience is how long helpers wait for expected results: far longer than necessary, so that a test fails only if they
-// never come.
-const Patience = 2 * time.Minute
 
 // Main runs the tests of a package, from its TestMain, and fails when goroutines are left at the end.
 func Main(m *testing.M) {
@@ -75,7 +72,7 @@ func Serve(t testing.TB, o *server.Options) *server.Server {
 		s.Shutdown()
 		s.WaitForShutdown()
 	})
-	if !s.ReadyForConnections(Patience) {
+	if !s.ReadyForConnections(expect.Patience) {
 		t.Fatal("the server does not accept connections")
 	}
 	return s
@@ -112,28 +109,13 @@ func Connect(t testing.TB, o bus.Options) *bus.Bus {
 func SetUp(t testing.TB, b *bus.Bus, s bus.Setup) {
 	t.Helper()
 	var err error
-	Eventually(t, "the streams are set up", func() bool {
+	expect.Eventually(t, "the streams are set up", func() bool {
 		err = b.Setup(t.Context(), s)
 		if err != nil {
 			t.Log(err)
 		}
 		return err == nil
 	})
-}
-
-// Eventually waits until ok returns true.
-func Eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	late := time.After(Patience)
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-late:
-			t.Fatalf("after %v it is still not so that %s", Patience, what)
-		}
-	}
 }
 
 // Events are the events of a history as they come.
@@ -165,13 +147,7 @@ func Collect(t testing.TB, b *bus.Bus, channels ...string) *Events {
 // Next returns the next event. It fails the test when none comes.
 func (e *Events) Next(t testing.TB) schemas.Event {
 	t.Helper()
-	select {
-	case event := <-e.c:
-		return event
-	case <-time.After(Patience):
-		t.Fatalf("no event came within %v", Patience)
-		return schemas.Event{}
-	}
+	return expect.Receive(t, "an event", e.c)
 }
 
 // Find returns the next event that matches, and drops those before it. It fails the test when none comes.

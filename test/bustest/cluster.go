@@ -3,7 +3,6 @@ package bustest
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/url"
 	"path/filepath"
 	"strings"
@@ -15,6 +14,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/program"
 )
 
 // Servers are servers that listen on free ports of the loopback interface. Set up with as many replicas, their
@@ -27,7 +28,8 @@ type Servers struct {
 // Cluster starts n servers and waits until they are one cluster. They end with the test.
 func Cluster(t testing.TB, n int) *Servers {
 	t.Helper()
-	ports := freePorts(t, 2*n)
+	ports, err := program.FreePorts(2 * n)
+	expect.Must(t, err)
 	var routes []*url.URL
 	for _, port := range ports[n:] {
 		routes = append(routes, &url.URL{Scheme: "nats", Host: fmt.Sprintf("127.0.0.1:%d", port)})
@@ -58,7 +60,7 @@ func Cluster(t testing.TB, n int) *Servers {
 	for i := range n {
 		s.Start(t, i)
 	}
-	Eventually(t, "the cluster is whole", s.Whole)
+	expect.Eventually(t, "the cluster is whole", s.Whole)
 	return s
 }
 
@@ -102,7 +104,7 @@ func (s *Servers) Start(t testing.TB, i int) {
 	}
 	n.Start()
 	s.running[i] = n
-	if !n.ReadyForConnections(Patience) {
+	if !n.ReadyForConnections(expect.Patience) {
 		t.Fatalf("server %d does not accept connections", i)
 	}
 }
@@ -129,7 +131,7 @@ func (s *Servers) StreamLeader(t testing.TB, stream string) int {
 		t.Fatal(err)
 	}
 	leader := -1
-	Eventually(t, "stream "+stream+" has a leader", func() bool {
+	expect.Eventually(t, "stream "+stream+" has a leader", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		found, err := js.Stream(ctx, stream)
@@ -144,19 +146,4 @@ func (s *Servers) StreamLeader(t testing.TB, stream string) int {
 		return leader >= 0
 	})
 	return leader
-}
-
-// freePorts returns free ports. Another process can take one before it is used.
-func freePorts(t testing.TB, n int) []int {
-	t.Helper()
-	var ports []int
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = l.Close() }()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-	}
-	return ports
 }

@@ -15,6 +15,8 @@ import (
 
 	yaml "go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // root is where the files of the repository are, and chart where the chart is.
@@ -180,11 +182,8 @@ func withInput(c *exec.Cmd, text string) *exec.Cmd {
 // read reads a file of the repository.
 func read(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
+	text := filetest.Read(t, root, name)
+	return text
 }
 
 // eventually asks again until there is nothing left to say, or ctx ends.

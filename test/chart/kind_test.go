@@ -13,6 +13,8 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // TestKind has the keys that a file for the chart of the descheduler can omit.
@@ -186,9 +188,7 @@ func chartWith(t *testing.T, old, with string) (dir string) {
 	if !strings.Contains(text, old) {
 		t.Fatalf("Chart.yaml has no %q", old)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "Chart.yaml"), []byte(strings.ReplaceAll(text, old, with)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Write(t, filepath.Join(dir, "Chart.yaml"), strings.ReplaceAll(text, old, with))
 	return dir
 }
 

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // typed are the commands that a page shows in blocks of the language console, each after "$ ".
@@ -79,9 +81,7 @@ func TestMigrationPageCommands(t *testing.T) {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(old, name)), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(old, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Write(t, filepath.Join(old, name), text)
 	}
 	must(t, inCluster(t, "install", "descheduler", old, "-n", "kube-system", "--values", "testdata/peer/cronjob.yaml"))
 	here, kubelet := newTerminal(t), 0

@@ -20,16 +20,15 @@ import (
 
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/program"
 )
 
 // TestReachFromOutside installs the chart, and uses commands with a kubeconfig alone. kwok forwards ports of the pod to a process with
 // the arguments, the settings, the policy, and the service account of the pod.
 func TestReachFromOutside(t *testing.T) {
-	address, err := program.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
+	address := expect.Value(t, program.FreeAddress)
 	c := clustertest.New(t, cluster.Options{ForwardTo: address})
 	nodes, err := c.AddNodes(t.Context(), 3)
 	if err == nil {
@@ -125,11 +124,7 @@ func startPod(t *testing.T, c *cluster.Cluster, api string) *program.Program {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp("", "rehome") //nolint:usetesting // t.TempDir is too long a path for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := filetest.ShortDir(t)
 	spec := d.Spec.Template.Spec
 	policy := filepath.Join(dir, "policy.yaml")
 	for _, v := range spec.Volumes {

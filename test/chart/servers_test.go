@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/rehome-dev/rehome/bus/credentials"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // TestNATSServerConfiguration has a real server read what the chart gives to the second of three, under names of its
@@ -32,9 +33,7 @@ func TestNATSServerConfiguration(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, "nats.conf"), []byte(conf), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Write(t, filepath.Join(dir, "nats.conf"), conf)
 	t.Chdir(dir)
 	for _, e := range set.Spec.Template.Spec.Containers[0].Env {
 		if e.ValueFrom != nil {

@@ -1,11 +1,12 @@
 package cluster
 
 import (
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 func TestAuditLogPosition(t *testing.T) {
@@ -26,9 +27,7 @@ func TestAuditLogPosition(t *testing.T) {
 		{second[20:] + line("ResponseComplete", "third"), []string{"first", "second", "third"}},
 	} {
 		written += step.adds
-		if err := os.WriteFile(path, []byte(written), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Write(t, path, written)
 		entries, err := r.read(t.Context(), path)
 		if err != nil {
 			t.Fatal(err)
@@ -41,9 +40,7 @@ func TestAuditLogPosition(t *testing.T) {
 			t.Errorf("after %q: %q, want %q", written, got, step.want)
 		}
 	}
-	if err := os.WriteFile(path, []byte(written+"{\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Write(t, path, written+"{\n")
 	if _, err := r.read(t.Context(), path); err == nil || !strings.HasPrefix(err.Error(), "line 5: ") {
 		t.Errorf("error %v, want one about line 5", err)
 	}

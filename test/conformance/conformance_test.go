@@ -23,6 +23,7 @@ import (
 
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/program"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
@@ -42,10 +43,7 @@ func TestMain(m *testing.M) {
 // function serves the strategy of the published example, and returns where.
 func function(t *testing.T, environment ...string) (url string) {
 	t.Helper()
-	address, err := program.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
+	address := expect.Value(t, program.FreeAddress)
 	p, err := program.Start(binary, []string{"serve", functions.All()[0].Strategy.Name, "--address", address}, environment)
 	if err != nil {
 		t.Fatal(err)

@@ -75,7 +75,7 @@ func converge(t *testing.T, scoring string, takes func(strategy string) bool) {
 			sum := tally{}
 			for number := range *worlds {
 				if *only < 0 || *only == number {
-					s.t = t
+					s.t.TB = t
 					sum.world(t, s, f, number)
 				}
 			}
@@ -162,7 +162,7 @@ type result struct {
 func (s *stage) settle(w *world) result {
 	s.t.Helper()
 	p, err := w.policy()
-	s.must(err)
+	s.t.Must(err)
 	var r result
 	seen := map[string]int{}
 	for round := 1; round <= mostRounds; round++ {
@@ -174,7 +174,7 @@ func (s *stage) settle(w *world) result {
 		}
 		seen[state] = round
 		settlement, err := simulate.Settle(s.ctx, simulate.Config{Policy: p, Functions: functions.All(), Now: time.Now}, objects, 1)
-		s.must(err)
+		s.t.Must(err)
 		moves := settlement.Rounds[0].Moves
 		if len(moves) == 0 {
 			return r
@@ -208,10 +208,10 @@ func (s *stage) move(w *world, moves []simulate.Move, r *result) {
 	for _, m := range moves {
 		options := now()
 		options.Preconditions = &metav1.Preconditions{UID: &m.Pod.UID}
-		s.must(pods.Delete(s.ctx, m.Pod.Name, options))
+		s.t.Must(pods.Delete(s.ctx, m.Pod.Name, options))
 		name, _, _ := strings.Cut(m.Pod.Name, "-")
 		made, err := pods.Create(s.ctx, s.newPod(w.find(name)), metav1.CreateOptions{})
-		s.must(err)
+		s.t.Must(err)
 		node, message := s.decided(made.UID)
 		left[name+" "+m.Node]++
 		arrived[name+" "+node]++

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/simulate"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // TestPredicted judges the worlds of TestConverge without a control plane: fit/score predicts the node of each replacement. If
@@ -88,7 +89,7 @@ func predicted(t *testing.T, w *world) result {
 
 // objects returns the initial objects of the world, as an API server would store them.
 func (w *world) objects(t *testing.T, at time.Time) []metav1.Object {
-	s := &stage{t: t, owners: map[string]types.UID{}, beginning: map[types.UID]placed{}}
+	s := &stage{t: expect.T{TB: t}, owners: map[string]types.UID{}, beginning: map[types.UID]placed{}}
 	objects := []metav1.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}}
 	for i := range w.nodes {
 		objects = append(objects, w.nodes[i].DeepCopy())

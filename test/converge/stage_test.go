@@ -17,6 +17,7 @@ import (
 
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/schedulertest"
 )
 
@@ -30,7 +31,7 @@ const (
 // stage is a control plane for one world after the other. Its scheduler places pods. The test does the work of the kubelets and
 // the controllers.
 type stage struct {
-	t      *testing.T
+	t      expect.T
 	ctx    context.Context
 	client kubernetes.Interface
 	pods   *schedulertest.Pods
@@ -55,7 +56,7 @@ func newStage(t *testing.T, options cluster.Options) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &stage{t: t, ctx: t.Context(), client: client}
+	s := &stage{t: expect.T{TB: t}, ctx: t.Context(), client: client}
 	for name, value := range map[string]int32{lowPriority: 100, highPriority: 1000} {
 		class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value, PreemptionPolicy: new(corev1.PreemptNever)}
 		if _, err := client.SchedulingV1().PriorityClasses().Create(s.ctx, class, metav1.CreateOptions{}); err != nil {
@@ -72,14 +73,6 @@ func newStage(t *testing.T, options cluster.Options) *stage {
 	return s
 }
 
-// must fails the test at an error.
-func (s *stage) must(err error) {
-	s.t.Helper()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-}
-
 // set makes the objects of a world.
 func (s *stage) set(w *world) {
 	s.t.Helper()
@@ -90,7 +83,7 @@ func (s *stage) set(w *world) {
 	}
 	last := len(s.nodes) - 1
 	schedulertest.Each(s.ctx, s.t, s.nodes[:last], s.addNode)
-	s.must(s.addNode(s.ctx, &s.nodes[last]))
+	s.t.Must(s.addNode(s.ctx, &s.nodes[last]))
 	s.awaitNodes()
 	for _, l := range w.workloads {
 		s.addWorkload(l)
@@ -129,14 +122,14 @@ func (s *stage) awaitNodes() {
 	}
 	pods := s.client.CoreV1().Pods(namespace)
 	made, err := pods.Create(s.ctx, probe, metav1.CreateOptions{})
-	s.must(err)
+	s.t.Must(err)
 	late := time.After(schedulertest.Patience)
 	for {
 		switch p := s.pods.Next(late); {
 		case p == nil:
 			s.t.Fatalf("the scheduler does not know node %s", last.Name)
 		case p.UID == made.UID && p.Spec.NodeName != "":
-			s.must(pods.Delete(s.ctx, probeName, now()))
+			s.t.Must(pods.Delete(s.ctx, probeName, now()))
 			return
 		}
 	}
@@ -156,7 +149,7 @@ func (s *stage) addWorkload(l *workload) {
 				Selector: &metav1.LabelSelector{MatchLabels: map[string]string{workloadLabel: l.name}},
 			},
 		}, metav1.CreateOptions{})
-		s.must(err)
+		s.t.Must(err)
 		s.owners[l.name] = made.UID
 	}
 	if l.volume != "" {
@@ -168,15 +161,15 @@ func (s *stage) addWorkload(l *workload) {
 func (s *stage) addVolume(l *workload) {
 	s.t.Helper()
 	claim, err := s.client.CoreV1().PersistentVolumeClaims(namespace).Create(s.ctx, newClaim(l), metav1.CreateOptions{})
-	s.must(err)
+	s.t.Must(err)
 	claim.Status.Phase = corev1.ClaimBound
 	_, err = s.client.CoreV1().PersistentVolumeClaims(namespace).UpdateStatus(s.ctx, claim, metav1.UpdateOptions{})
-	s.must(err)
+	s.t.Must(err)
 	volume, err := s.client.CoreV1().PersistentVolumes().Create(s.ctx, newVolume(l, claim.UID), metav1.CreateOptions{})
-	s.must(err)
+	s.t.Must(err)
 	volume.Status.Phase = corev1.VolumeBound
 	_, err = s.client.CoreV1().PersistentVolumes().UpdateStatus(s.ctx, volume, metav1.UpdateOptions{})
-	s.must(err)
+	s.t.Must(err)
 }
 
 func newClaim(l *workload) *corev1.PersistentVolumeClaim {
@@ -260,12 +253,12 @@ func (s *stage) addBeginning(w *world) {
 func (s *stage) listVolumes() (all []metav1.Object) {
 	s.t.Helper()
 	claims, err := s.client.CoreV1().PersistentVolumeClaims(namespace).List(s.ctx, metav1.ListOptions{})
-	s.must(err)
+	s.t.Must(err)
 	for i := range claims.Items {
 		all = append(all, &claims.Items[i])
 	}
 	volumes, err := s.client.CoreV1().PersistentVolumes().List(s.ctx, metav1.ListOptions{})
-	s.must(err)
+	s.t.Must(err)
 	for i := range volumes.Items {
 		all = append(all, &volumes.Items[i])
 	}
@@ -283,7 +276,7 @@ func (s *stage) objects() ([]metav1.Object, []corev1.Pod) {
 		objects = append(objects, o.(runtime.Object).DeepCopyObject().(metav1.Object))
 	}
 	pods, err := s.client.CoreV1().Pods(namespace).List(s.ctx, metav1.ListOptions{})
-	s.must(err)
+	s.t.Must(err)
 	for i := range pods.Items {
 		objects = append(objects, s.running(pods.Items[i].DeepCopy()))
 	}
@@ -310,9 +303,9 @@ func (s *stage) running(p *corev1.Pod) *corev1.Pod {
 func (s *stage) clear() {
 	s.t.Helper()
 	core, all := s.client.CoreV1(), metav1.ListOptions{}
-	s.must(core.Pods(namespace).DeleteCollection(s.ctx, now(), all))
-	s.must(s.client.AppsV1().ReplicaSets(namespace).DeleteCollection(s.ctx, now(), all))
-	s.must(core.Nodes().DeleteCollection(s.ctx, now(), all))
+	s.t.Must(core.Pods(namespace).DeleteCollection(s.ctx, now(), all))
+	s.t.Must(s.client.AppsV1().ReplicaSets(namespace).DeleteCollection(s.ctx, now(), all))
+	s.t.Must(core.Nodes().DeleteCollection(s.ctx, now(), all))
 	// Claims and volumes have finalizers that no controller removes.
 	for _, o := range s.volumes {
 		patch := []byte(`{"metadata": {"finalizers": null}}`)
@@ -320,13 +313,13 @@ func (s *stage) clear() {
 		switch o.(type) {
 		case *corev1.PersistentVolumeClaim:
 			_, err = core.PersistentVolumeClaims(namespace).Patch(s.ctx, o.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
-			s.must(err)
+			s.t.Must(err)
 			err = core.PersistentVolumeClaims(namespace).Delete(s.ctx, o.GetName(), now())
 		default:
 			_, err = core.PersistentVolumes().Patch(s.ctx, o.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
-			s.must(err)
+			s.t.Must(err)
 			err = core.PersistentVolumes().Delete(s.ctx, o.GetName(), now())
 		}
-		s.must(err)
+		s.t.Must(err)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 	"github.com/rehome-dev/rehome/test/cluster"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // denied is the prefix of errors of the ValidatingAdmissionPolicy.
@@ -65,21 +65,11 @@ func guarded(t *testing.T) {
 		t.Fatal(err)
 	}
 	// porter gets his rights last, and bystander loses his last.
-	wait(t, "the rights of "+porter, func() bool { return try(t, porter, "{nodes: {names: [worker-0]}, reason: r}") == "" })
-	wait(t, "the rights of "+janitor, func() bool { return try(t, janitor, "{nodes: {names: [worker-0]}, reason: r}") == "" })
-	wait(t, "the policy", func() bool {
+	expect.Eventually(t, "the rights of "+porter, func() bool { return try(t, porter, "{nodes: {names: [worker-0]}, reason: r}") == "" })
+	expect.Eventually(t, "the rights of "+janitor, func() bool { return try(t, janitor, "{nodes: {names: [worker-0]}, reason: r}") == "" })
+	expect.Eventually(t, "the policy", func() bool {
 		return strings.HasPrefix(try(t, bystander, "{nodes: {names: [worker-0]}, reason: r}"), fmt.Sprintf(denied, "tried"))
 	})
-}
-
-// wait waits at most a minute for a condition.
-func wait(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !is(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not after a minute: %s", what)
-		}
-	}
 }
 
 // try returns the error of a user who creates a maintenance in a dry run, or "".
@@ -219,7 +209,7 @@ func TestAdmissionPolicyTypeChecks(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer policies.Delete(context.Background(), policy.Name, metav1.DeleteOptions{})
-	wait(t, "the check of the policy", func() bool {
+	expect.Eventually(t, "the check of the policy", func() bool {
 		if policy, err = policies.Get(t.Context(), policy.Name, metav1.GetOptions{}); err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // TestNamespaceOwnersWriteDrainRules gives a user the role edit in one namespace.
@@ -29,7 +31,7 @@ func TestNamespaceOwnersWriteDrainRules(t *testing.T) {
 		}
 		return err != nil
 	}
-	wait(t, "the rights of "+tenant, func() bool { return !refused(mine) })
+	expect.Eventually(t, "the rights of "+tenant, func() bool { return !refused(mine) })
 	if _, err := in(as(t, tenant), mine).List(t.Context(), metav1.ListOptions{}); err != nil {
 		t.Errorf("to read them: %v", err)
 	}

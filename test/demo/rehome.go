@@ -13,6 +13,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rehome-dev/rehome/test/program"
 )
 
 // rehome is a running Rehome and its output.
@@ -28,7 +30,7 @@ type rehome struct {
 func (s *stage) start(ctx, ended context.Context) (*rehome, error) {
 	s.say("Starting Rehome, with its page at http://%s/:\n   $ bin/rehome run --policy deploy/policy.yaml &\n   $ bin/rehome events --follow --since 1m", s.page)
 	r := &rehome{out: s.out, run: s.command(ended, "run", "--policy", s.policy), events: s.command(ended, "events", "--follow", "--since", "1m")}
-	var log journal
+	var log program.Log
 	r.run.Stderr = &log
 	if err := r.run.Start(); err != nil {
 		return nil, fmt.Errorf("start rehome: %w", err)
@@ -90,26 +92,8 @@ func (r *rehome) end() {
 	_ = r.run.Wait()
 }
 
-// journal is the log of a process, which is shown only after an error.
-type journal struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (j *journal) Write(b []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(b)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.String()
-}
-
 // leads waits until both roles lead. The watcher acts on changes before it leads, but publishes no deltas for them.
-func (s *stage) leads(ctx context.Context, log *journal) error {
+func (s *stage) leads(ctx context.Context, log *program.Log) error {
 	err := await(ctx, "the watcher to lead", func() (bool, error) {
 		return strings.Contains(log.String(), "leading: evaluating everything"), nil
 	})

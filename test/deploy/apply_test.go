@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -19,6 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // TestOverlayInstallAndRemoval applies each way to the API server, sees that its controllers make all pods, and removes it.
@@ -103,7 +104,7 @@ func allCopies(t *testing.T, objects []*unstructured.Unstructured) {
 			want[d.Name] = *d.Spec.Replicas
 		}
 	}
-	eventually(t, fmt.Sprintf("Deployments have %v pods", want), func() (bool, string) {
+	expect.EventuallyWithState(t, fmt.Sprintf("Deployments have %v pods", want), func() (bool, string) {
 		list, err := theCluster(t).Client().AppsV1().Deployments(namespace).List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -121,7 +122,7 @@ func found(t *testing.T, objects []*unstructured.Unstructured) {
 	t.Helper()
 	client := theCluster(t).Client()
 	for _, name := range names(t, "PodDisruptionBudget", objects) {
-		eventually(t, "budget "+name+" allows one to be away", func() (bool, string) {
+		expect.EventuallyWithState(t, "budget "+name+" allows one to be away", func() (bool, string) {
 			b, err := client.PolicyV1().PodDisruptionBudgets(namespace).Get(t.Context(), name, metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
@@ -133,7 +134,7 @@ func found(t *testing.T, objects []*unstructured.Unstructured) {
 		if len(s.Spec.Selector) == 0 {
 			continue
 		}
-		eventually(t, "Service "+s.Name+" has pods", func() (bool, string) { // which have no addresses here
+		expect.EventuallyWithState(t, "Service "+s.Name+" has pods", func() (bool, string) { // which have no addresses here
 			pods, err := client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: labels.FormatLabels(s.Spec.Selector)})
 			if err != nil {
 				t.Fatal(err)
@@ -168,7 +169,7 @@ func remove(t *testing.T, folder string, before []string) {
 	if _, complaint, err := kubectl(t, "delete", "-k", folder, "--ignore-not-found", "--timeout=2m"); err != nil {
 		t.Fatalf("kubectl delete: %v\n%s", err, complaint)
 	}
-	eventually(t, "nothing is left", func() (bool, string) {
+	expect.EventuallyWithState(t, "nothing is left", func() (bool, string) {
 		more, less := difference(before, everything(t))
 		return len(more)+len(less) == 0, fmt.Sprintf("left: %q\ngone: %q", more, less)
 	})
@@ -178,7 +179,7 @@ func remove(t *testing.T, folder string, before []string) {
 // never finish the deletion. In a real cluster, a watcher has listed them before.
 func served(t *testing.T) {
 	t.Helper()
-	eventually(t, "every kind is served", func() (bool, string) {
+	expect.EventuallyWithState(t, "every kind is served", func() (bool, string) {
 		for _, o := range everything(t) {
 			if strings.Contains(o, ": ") { // an error
 				return false, o
@@ -270,10 +271,7 @@ func TestPodSecurityAndQuota(t *testing.T) {
 		"a privileged pod next to Rehome":      {badPod, `violates PodSecurity "restricted:latest"`},
 		"a critical pod where no quota has it": {criticalPod, "insufficient quota to match these scopes"},
 	} {
-		file := filepath.Join(t.TempDir(), "pod.json")
-		if err := os.WriteFile(file, []byte(c.pod), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		file := filetest.New(t, "pod.json", c.pod)
 		if _, complaint, err := kubectl(t, "apply", "-f", file); err == nil || !strings.Contains(complaint, c.want) {
 			t.Errorf("%s: error %v, want one that has %q\n%s", name, err, c.want, complaint)
 		}

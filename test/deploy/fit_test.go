@@ -3,10 +3,8 @@ package deploy
 import (
 	"fmt"
 	"maps"
-	"os"
 	"os/exec"
 	"path"
-	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -25,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/rehome-dev/rehome/functions"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // image is which image everything of Rehome runs.
@@ -430,15 +429,9 @@ func TestProbesMatchServers(t *testing.T) {
 }
 
 func TestPolicyMatchesRepository(t *testing.T) {
-	want, err := os.ReadFile(filepath.Join(root, "deploy/policy.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := os.ReadFile(filepath.Join(root, "deploy/kustomize/policy/policy.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(got) != string(want) {
+	want := filetest.Read(t, root, "deploy/policy.yaml")
+	got := filetest.Read(t, root, "deploy/kustomize/policy/policy.yaml")
+	if got != want {
 		t.Error("deploy/kustomize/policy/policy.yaml is not deploy/policy.yaml")
 	}
 }

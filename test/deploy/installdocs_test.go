@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/pages"
 )
 
@@ -30,13 +32,10 @@ var elsewhere = map[string]string{
 // commands that other tests run. kubectl, rehome, the tools in .build/tools, and variables exported earlier in the section are
 // available.
 func TestInstallPageCommands(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "docs/install.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := filetest.Read(t, root, "docs/install.md")
 	page := newPage(t)
 	there := map[string]bool{}
-	for _, section := range pages.Sections(string(text)) {
+	for _, section := range pages.Sections(text) {
 		there[section.Title] = true
 		commands := pages.Commands(section.Text)
 		if len(commands) > 0 && elsewhere[section.Title] == "" {
@@ -122,7 +121,7 @@ func (p *page) section(t *testing.T, commands []pages.Typed) {
 			t.Errorf("removing %s: %v\n%s", folder, err, said)
 		}
 	}
-	eventually(t, "nothing is left", func() (bool, string) {
+	expect.EventuallyWithState(t, "nothing is left", func() (bool, string) {
 		more, less := difference(before, everything(t))
 		return len(more)+len(less) == 0, fmt.Sprintf("left: %q\ngone: %q", more, less)
 	})

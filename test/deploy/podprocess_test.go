@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/program"
 )
 
@@ -39,7 +40,7 @@ func (p *pods) exec(t *testing.T, deployment string, arguments []string) (string
 		running = startPod(t, deployment)
 		p.of[deployment] = running
 	}
-	eventually(t, deployment+" is ready", func() (bool, string) {
+	expect.EventuallyWithState(t, deployment+" is ready", func() (bool, string) {
 		select {
 		case <-running.Ended:
 			t.Fatalf("%s ended: %v\n%s", deployment, running.Err(), running.Log)

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -29,9 +28,6 @@ const root = "../.."
 
 // namespace is where the manifests put Rehome.
 const namespace = "rehome"
-
-// patience is how long something may take that takes a moment.
-const patience = time.Minute
 
 // stage is what all tests share, each part made by the first test that asks for it. Tests that install something do so one
 // after the other: there is one namespace rehome.
@@ -185,22 +181,3 @@ var logged = regexp.MustCompile(`(?m)^[IW]\d{4} [^\n]*\n?`)
 
 // withoutLog is what kubectl said without the lines of its log.
 func withoutLog(said string) string { return logged.ReplaceAllString(said, "") }
-
-// eventually waits until look returns true. The text of look describes the current state.
-func eventually(t *testing.T, what string, look func() (bool, string)) {
-	t.Helper()
-	for end := time.Now().Add(patience); ; {
-		is, seen := look()
-		if is {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("not so after %v: %s\n%s", patience, what, seen)
-		}
-		select {
-		case <-t.Context().Done():
-			t.Fatalf("%s: %v", what, t.Context().Err())
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
-}

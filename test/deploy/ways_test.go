@@ -20,6 +20,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // way is one way of installing.
@@ -102,9 +104,7 @@ func (w way) folderOf(t *testing.T) string {
 	for _, c := range w.components {
 		text += "- ../../deploy/kustomize/components/" + c + "\n"
 	}
-	if err := os.WriteFile(filepath.Join(mine, "kustomization.yaml"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Write(t, filepath.Join(mine, "kustomization.yaml"), text)
 	return mine
 }
 

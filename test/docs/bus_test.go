@@ -12,6 +12,8 @@ import (
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/program"
 )
 
@@ -26,20 +28,10 @@ type desk struct {
 // newDesk is a folder with a policy, and a rehome with the kubeconfig of a missing cluster.
 func newDesk(t *testing.T) *desk {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "rehome") //nolint:usetesting // t.TempDir is too long a path for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	d := &desk{t: t, dir: dir}
-	if d.rehome, err = program.Build(); err != nil {
-		t.Fatal(err)
-	}
-	policy, err := os.ReadFile(filepath.Join(root, "deploy/policy.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	d.write("policy.yaml", string(policy))
+	dir := filetest.ShortDir(t)
+	d := &desk{t: t, dir: dir, rehome: expect.Value(t, program.Build)}
+	policy := filetest.Read(t, root, "deploy/policy.yaml")
+	d.write("policy.yaml", policy)
 	d.write("kubeconfig", `{"apiVersion": "v1", "kind": "Config", "current-context": "a", "users": [{"name": "a"}],
 		"clusters": [{"name": "a", "cluster": {"server": "https://127.0.0.1:1"}}],
 		"contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}]}`)
@@ -50,9 +42,7 @@ func newDesk(t *testing.T) *desk {
 
 func (d *desk) write(name, text string) {
 	d.t.Helper()
-	if err := os.WriteFile(filepath.Join(d.dir, name), []byte(text), 0o600); err != nil {
-		d.t.Fatal(err)
-	}
+	filetest.Write(d.t, filepath.Join(d.dir, name), text)
 }
 
 // serve starts a NATS server with a configuration.
@@ -82,7 +72,7 @@ func (d *desk) command(line string) *exec.Cmd {
 // run runs a line until it works: a server that was just started may not have its leader yet.
 func (d *desk) run(line string) {
 	d.t.Helper()
-	for end := time.Now().Add(bustest.Patience); ; {
+	for end := time.Now().Add(expect.Patience); ; {
 		out, err := d.command(line).CombinedOutput()
 		if err == nil && !bytes.Contains(out, []byte("not permitted")) {
 			return
@@ -121,10 +111,7 @@ func TestBusSecurityPageCommands(t *testing.T) {
 	}
 	text := string(page)
 	for _, port := range []string{":4222", ":4223"} {
-		free, err := program.FreeAddress()
-		if err != nil {
-			t.Fatal(err)
-		}
+		free := expect.Value(t, program.FreeAddress)
 		text = strings.ReplaceAll(text, port, free[strings.LastIndex(free, ":"):])
 	}
 	d, config := newDesk(t), ""

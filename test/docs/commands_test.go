@@ -19,6 +19,8 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/program"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
@@ -35,10 +37,7 @@ type shell struct {
 func newShell(t *testing.T) *shell {
 	t.Helper()
 	s := &shell{t: t, dir: t.TempDir()}
-	rehome, err := program.Build()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rehome := expect.Value(t, program.Build)
 	if filepath.Base(rehome) != "rehome" {
 		t.Fatalf("the program is called %s", rehome)
 	}
@@ -48,9 +47,7 @@ func newShell(t *testing.T) *shell {
 		"token": "secret", "answer.json": document(t, "intents"), "slack-url": "http://127.0.0.1:1/", "hook-url": "http://127.0.0.1:1/",
 		"message.tmpl": `{"text": {{json .Title}}, "details": {{json .Lines}}, "channel": "ops"}`,
 	} {
-		if err := os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Write(t, filepath.Join(s.dir, name), text)
 	}
 	return s
 }
@@ -139,7 +136,7 @@ func (s *shell) follow(line string) {
 		_ = c.Process.Kill()
 		_ = c.Wait()
 	})
-	bustest.Eventually(s.t, line+" prints something", func() bool {
+	expect.Eventually(s.t, line+" prints something", func() bool {
 		s.publish()
 		<-time.After(50 * time.Millisecond)
 		return out.String() != ""
@@ -190,12 +187,7 @@ func TestAskingPageCommands(t *testing.T) {
 			action = schemas.ActionMaintain
 		}
 		want = append(want, fmt.Sprintf("%s: %s, error <nil>", action, reason[1]))
-		select {
-		case r := <-asked:
-			got = append(got, r)
-		case <-time.After(bustest.Patience):
-			t.Fatalf("%s: nothing is asked", line)
-		}
+		got = append(got, expect.Receive(t, line+" asks something", asked))
 	}
 	if !reflect.DeepEqual(got, want) || len(got) == 0 {
 		t.Errorf("got  %q\nwant %q", got, want)
@@ -219,7 +211,7 @@ func TestForwardingPageCommands(t *testing.T) {
 		if err := p.Start(); err != nil {
 			t.Fatal(err)
 		}
-		bustest.Eventually(t, line+" listens", func() bool {
+		expect.Eventually(t, line+" listens", func() bool {
 			_, err := s.bus.Backlog(t.Context(), name)
 			return err == nil && strings.Contains(out.String(), "forwarding")
 		})
@@ -246,12 +238,10 @@ func TestFunctionsPageDispatcher(t *testing.T) {
 	}
 	s, server := newShell(t), bustest.Serve(t, &natsserver.Options{})
 	busOn(t, server)
-	if err := os.WriteFile(filepath.Join(s.dir, "policy.yaml"), []byte(policy[1]), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Write(t, filepath.Join(s.dir, "policy.yaml"), policy[1])
 	s.environment = append(s.environment, "REHOME_NATS_URL="+server.ClientURL())
 	out := running(t, s.command(line[1]))
-	bustest.Eventually(t, "it asks", func() bool {
+	expect.Eventually(t, "it asks", func() bool {
 		return strings.Contains(out.String(), `msg="asking a function" strategy=KeepOffSpot where=http://keep-off-spot.default.svc`)
 	})
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/program"
 )
 
@@ -47,11 +49,7 @@ func examples(page string) []example {
 // something. It returns where it is stored.
 func deadBus(t *testing.T) (dir string) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "rehome") //nolint:usetesting // t.TempDir is too long a path for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir = filetest.ShortDir(t)
 	server := bustest.Server(t, bus.ServerOptions{StoreDir: dir, Socket: filepath.Join(dir, "bus.sock")})
 	b := bustest.Connect(t, bus.Options{Name: "rehome", Server: server})
 	bustest.SetUp(t, b, bus.Setup{Strategies: []string{"PodLifeTime"}})
@@ -90,7 +88,7 @@ func until(t *testing.T, b *bus.Bus, n int, work func(context.Context) error) {
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- work(ctx) }()
-	bustest.Eventually(t, fmt.Sprintf("there are %d dead letters", n), func() bool {
+	expect.Eventually(t, fmt.Sprintf("there are %d dead letters", n), func() bool {
 		numbers, err := b.DeadNumbers(ctx, bus.DeadQuery{})
 		return err == nil && len(numbers) == n
 	})
@@ -110,10 +108,7 @@ func TestDeadLettersPageCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rehome, err := program.Build()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rehome := expect.Value(t, program.Build)
 	ran := map[string]bool{}
 	for _, e := range examples(string(page)) {
 		t.Run(e.command, func(t *testing.T) {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // TestDebugPageCommands runs each command beside a bus with the published verdicts. There is no cluster, so `explain` has only the
@@ -89,9 +91,7 @@ func TestLimitsPageCommands(t *testing.T) {
 	}
 	s := newShell(t)
 	s.publish()
-	if err := os.WriteFile(filepath.Join(s.dir, "policy.yaml"), []byte(policy[1]), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Write(t, filepath.Join(s.dir, "policy.yaml"), policy[1])
 	var limits []string
 	for _, line := range lines(t, "docs/limits.md") {
 		for sentence := range strings.Lines(s.run(line)) {

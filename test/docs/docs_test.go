@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // root is the folder of the repository.
@@ -96,11 +98,8 @@ func dangling(files fs.FS, page, text string) []string {
 
 func TestLinksToFiles(t *testing.T) {
 	for _, page := range pages(t) {
-		text, err := os.ReadFile(filepath.Join(root, page))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, target := range dangling(os.DirFS(root), page, string(text)) {
+		text := filetest.Read(t, root, page)
+		for _, target := range dangling(os.DirFS(root), page, text) {
 			t.Errorf("%s: link to %s, which is not there", page, target)
 		}
 	}
@@ -140,12 +139,9 @@ func TestDependencyDecisions(t *testing.T) {
 			want = append(want, r.Path)
 		}
 	}
-	text, err := os.ReadFile(filepath.Join(root, "docs/decisions/0001-dependencies.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := filetest.Read(t, root, "docs/decisions/0001-dependencies.md")
 	var got []string
-	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllStringSubmatch(string(text), -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllStringSubmatch(text, -1) {
 		got = append(got, m[1])
 	}
 	slices.Sort(got)
@@ -162,20 +158,17 @@ func TestDecisionTemplate(t *testing.T) {
 	}
 	numbers := map[string]string{}
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := filetest.Read(t, file)
 		name := filepath.Base(file)
 		number, _, _ := strings.Cut(name, "-")
 		if other, taken := numbers[number]; taken {
 			t.Errorf("%s and %s have the same number", other, name)
 		}
 		numbers[number] = name
-		if number != "0000" && !strings.HasPrefix(string(text), "# "+number+": ") {
+		if number != "0000" && !strings.HasPrefix(text, "# "+number+": ") {
 			t.Errorf("%s: its title does not begin with %s", name, number)
 		}
-		if got, want := anchors(string(text))[1:], []string{"context", "decision", "consequences", "alternatives"}; !slices.Equal(got, want) {
+		if got, want := anchors(text)[1:], []string{"context", "decision", "consequences", "alternatives"}; !slices.Equal(got, want) {
 			t.Errorf("%s: sections are %q, want %q", name, got, want)
 		}
 	}

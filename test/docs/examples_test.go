@@ -3,20 +3,18 @@ package docs
 import (
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // TestReadmeSimulation runs the example with the policy of the README and compares what is printed
 // with the block below the command.
 func TestReadmeSimulation(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	match := regexp.MustCompile(`(?m)^    bin/rehome (simulate .*)\n\n((?:    .*\n)+)`).FindStringSubmatch(string(text))
+	text := filetest.Read(t, root, "README.md")
+	match := regexp.MustCompile(`(?m)^    bin/rehome (simulate .*)\n\n((?:    .*\n)+)`).FindStringSubmatch(text)
 	if match == nil {
 		t.Fatal("the README has no simulation with its output")
 	}

@@ -23,6 +23,8 @@ import (
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/functions/httpfunction"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/program"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
@@ -46,10 +48,7 @@ func asShown(t *testing.T, e schemas.Event) schemas.Event {
 // TestFunctionsPageProgram starts the function of docs/functions.md, and asks it as that page and
 // the help of the command say.
 func TestFunctionsPageProgram(t *testing.T) {
-	binary, err := program.Build()
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := expect.Value(t, program.Build)
 	text, err := os.ReadFile(filepath.Join(root, "docs/functions.md"))
 	if err != nil {
 		t.Fatal(err)
@@ -95,10 +94,7 @@ func TestFunctionsPageProgram(t *testing.T) {
 // itself, with the exit code 0.
 func startFunction(t *testing.T, binary string, arguments []string) (address string) {
 	t.Helper()
-	address, err := program.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
+	address = expect.Value(t, program.FreeAddress)
 	_, port, _ := strings.Cut(address, ":")
 	p, err := program.Start(binary, arguments, []string{"PORT=" + port, "K_SERVICE=taints", "K_REVISION=taints-00001"})
 	if err != nil {
@@ -136,12 +132,9 @@ func startFunction(t *testing.T, binary string, arguments []string) (address str
 // documents reads the documents of a file of examples as JSON.
 func documents(t *testing.T, name string) []json.RawMessage {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, "docs/examples", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := filetest.Read(t, root, "docs/examples", name)
 	var found []json.RawMessage
-	for document := range strings.SplitSeq(string(text), "\n---\n") {
+	for document := range strings.SplitSeq(text, "\n---\n") {
 		var value map[string]any
 		if err := yaml.Unmarshal([]byte(document), &value); err != nil {
 			t.Fatalf("%s: %v", name, err)

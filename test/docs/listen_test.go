@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	appsv1 "k8s.io/api/apps/v1"
@@ -20,6 +19,8 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/program"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
@@ -27,11 +28,8 @@ import (
 // page reads a page of the documentation.
 func page(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
+	text := filetest.Read(t, root, name)
+	return text
 }
 
 // publishExamples stores the published examples that the history has, each on its subject.
@@ -92,14 +90,9 @@ func running(t *testing.T, c *exec.Cmd) *program.Log {
 func prints(t *testing.T, out *program.Log, want []string) {
 	t.Helper()
 	lines := func() []string { return strings.Split(strings.TrimSpace(out.String()), "\n") }
-	late := time.After(bustest.Patience)
-	for len(lines()) < len(want) {
-		select {
-		case <-late:
-			t.Fatalf("it printed only %q", out)
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+	expect.EventuallyWithState(t, fmt.Sprintf("it prints %d lines", len(want)), func() (bool, string) {
+		return len(lines()) >= len(want), out.String()
+	})
 	got := lines()
 	slices.Sort(got)
 	if !slices.Equal(got, want) {
@@ -109,10 +102,7 @@ func prints(t *testing.T, out *program.Log, want []string) {
 
 // TestForwardingPageSink runs the two commands of docs/events.md about a sink over HTTP.
 func TestForwardingPageSink(t *testing.T) {
-	binary, err := program.Build()
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := expect.Value(t, program.Build)
 	commands := regexp.MustCompile(`(?m)^    python3 (docs/\S+) 8080\n    rehome (forward --to http://127\.0\.0\.1:8080/ .*)$`).
 		FindStringSubmatch(page(t, "docs/events.md"))
 	if commands == nil {
@@ -122,10 +112,7 @@ func TestForwardingPageSink(t *testing.T) {
 		t.Run(times, func(t *testing.T) {
 			b, environment := busBehindSocket(t)
 			publishExamples(t, b)
-			address, err := program.FreeAddress()
-			if err != nil {
-				t.Fatal(err)
-			}
+			address := expect.Value(t, program.FreeAddress)
 			_, port, _ := strings.Cut(address, ":")
 			sink := exec.CommandContext(t.Context(), "python3", filepath.Join(root, commands[1]), port)
 			printed := running(t, sink)
@@ -134,7 +121,7 @@ func TestForwardingPageSink(t *testing.T) {
 			prints(t, printed, verdictLines(t))
 			if more != nil {
 				p := forward(t, binary, append(arguments, more...), environment)
-				bustest.Eventually(t, "all came again", func() bool {
+				expect.Eventually(t, "all came again", func() bool {
 					_, figures := p.Get("metrics")
 					return strings.Contains(figures, fmt.Sprintf("{result=\"delivered\"} %d\n", len(verdictLines(t))))
 				})
@@ -147,11 +134,7 @@ func TestForwardingPageSink(t *testing.T) {
 // busBehindSocket starts a bus like `rehome run`, and returns the environment for commands.
 func busBehindSocket(t *testing.T) (b *bus.Bus, environment []string) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "rehome") //nolint:usetesting // t.TempDir is too long a path for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := filetest.ShortDir(t)
 	server := bustest.Server(t, bus.ServerOptions{StoreDir: dir, Socket: filepath.Join(dir, "bus.sock")})
 	b = bustest.Connect(t, bus.Options{Name: "rehome", Server: server})
 	bustest.SetUp(t, b, bus.Setup{})
@@ -166,7 +149,7 @@ func forward(t *testing.T, binary string, arguments, environment []string) *prog
 		t.Fatal(err)
 	}
 	t.Cleanup(p.Kill)
-	bustest.Eventually(t, "it is ready", func() bool {
+	expect.Eventually(t, "it is ready", func() bool {
 		status, _ := p.Get("readyz")
 		return status == http.StatusOK
 	})
@@ -189,7 +172,7 @@ func TestEventsPageProgram(t *testing.T) {
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
 		}
-		bustest.Eventually(t, "it has read everything", func() bool {
+		expect.Eventually(t, "it has read everything", func() bool {
 			backlog, err := b.Backlog(t.Context(), "audit")
 			return err == nil && backlog == bus.Backlog{}
 		})
@@ -209,7 +192,7 @@ func TestEventsPageProgram(t *testing.T) {
 	}
 	publishExamples(t, b)
 	want := verdictLines(t)
-	bustest.Eventually(t, "all verdicts wait for it", func() bool {
+	expect.Eventually(t, "all verdicts wait for it", func() bool {
 		backlog, err := b.Backlog(t.Context(), "audit")
 		return err == nil && backlog.Waiting == uint64(len(want))
 	})
@@ -305,10 +288,7 @@ func TestForwardingPageKnativeManifest(t *testing.T) {
 	}
 	var d appsv1.Deployment
 	strictly(t, found[0], &d)
-	binary, err := program.Build()
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := expect.Value(t, program.Build)
 	container := d.Spec.Template.Spec.Containers[0]
 	help := exec.CommandContext(t.Context(), binary, append(container.Args, "--help")...)
 	if out, err := help.CombinedOutput(); err != nil || !strings.Contains(string(out), "rehome forward [flags]") {

@@ -2,12 +2,13 @@ package docs
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 var (
@@ -57,11 +58,8 @@ func testBody(t *testing.T, folder, name string) string {
 		t.Fatal(err)
 	}
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, body, found := strings.Cut(string(text), "\nfunc "+name+"("); found {
+		text := filetest.Read(t, file)
+		if _, body, found := strings.Cut(text, "\nfunc "+name+"("); found {
 			body, _, _ = strings.Cut(body, "\n}\n")
 			return body
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/delivery"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/program"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
@@ -57,7 +58,7 @@ func runPython(t *testing.T, name string, s *server.Server) *program.Log {
 			t.Logf("the program of %s said:\n%s", name, out)
 		}
 	})
-	bustest.Eventually(t, "it has subscribed", func() bool { return s.NumSubscriptions() > before })
+	expect.Eventually(t, "it has subscribed", func() bool { return s.NumSubscriptions() > before })
 	return out
 }
 
@@ -88,7 +89,7 @@ func TestRequestsPagePythonProgram(t *testing.T) {
 	s := bustest.Serve(t, &server.Options{})
 	b := busOn(t, s)
 	out := runPython(t, "docs/requests.md", s)
-	ctx, cancel := context.WithTimeout(t.Context(), bustest.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), expect.Patience)
 	defer cancel()
 	asked := make(chan schemas.Event, 1)
 	go func() {
@@ -142,7 +143,7 @@ func TestFunctionsPagePythonProgram(t *testing.T) {
 		if scope.Data, err = json.Marshal(data); err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), bustest.Patience)
+		ctx, cancel := context.WithTimeout(t.Context(), expect.Patience)
 		defer cancel()
 		reply, has, err := b.Ask(ctx, "functions.keep-off-spot", scope)
 		if err != nil || !has || reply.Type != schemas.IntentsType {

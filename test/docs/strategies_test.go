@@ -18,6 +18,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
 	"github.com/rehome-dev/rehome/schemas/cloudevent/post"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/program"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
@@ -79,10 +80,7 @@ func only(pods []schemas.ScopedPod, names ...string) (kept []schemas.ScopedPod) 
 // serve starts the example and returns its URL. It runs until the test ends.
 func (s ownStrategy) serve(t *testing.T) string {
 	t.Helper()
-	address, err := program.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
+	address := expect.Value(t, program.FreeAddress)
 	p, err := s.start(t).Start([]string{"ADDRESS=" + address})
 	if err != nil {
 		t.Fatal(err)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,6 +16,8 @@ import (
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // safeNATS is a cluster of servers with TLS and authentication, and the directory with the files of the participants.
@@ -46,7 +47,7 @@ func (s *scene) startSafeNATS(n int) safeNATS {
 			one.Name, one.Port, tls("verify"), one.Store, one.Peers, routes,
 			tls("verify_cert_and_check_known_urls"))
 		one.Config = g.file(one.Name + ".conf")
-		s.must(os.WriteFile(one.Config, []byte(text), 0o600))
+		filetest.Write(s.t, one.Config, text)
 		g.start(i)
 	}
 	return g
@@ -114,7 +115,7 @@ func (g safeNATS) listening() *listener {
 // hears checks that the listener received each verdict of the history once.
 func (l *listener) hears(events *recording) {
 	events.t.Helper()
-	eventually(events.t, "the listener heard each verdict once", func() (bool, string) {
+	expect.EventuallyWithState(events.t, "the listener heard each verdict once", func() (bool, string) {
 		want := map[string]int{}
 		for _, e := range events.all() {
 			if e.Type == schemas.VerdictType {
@@ -153,7 +154,7 @@ func (g safeNATS) refused(name, channel string) {
 		g.t.Fatal(err)
 	}
 	e.Channel = channel
-	eventually(g.t, name+" is connected", func() (bool, string) {
+	expect.EventuallyWithState(g.t, name+" is connected", func() (bool, string) {
 		_, err = b.Publish(g.t.Context(), e)
 		return !errors.Is(err, bus.ErrNotConnected), fmt.Sprint(err)
 	})
@@ -282,9 +283,9 @@ func (g safeNATS) onlyWhatTheyMay(s *scene, events *recording) {
 	anybody := g.options("reader")
 	anybody.NKeyFile = ""
 	b, err := bus.Connect(anybody)
-	s.must(err)
+	s.t.Must(err)
 	defer b.Close()
-	eventually(t, "no client connects without a key", func() (bool, string) {
+	expect.EventuallyWithState(t, "no client connects without a key", func() (bool, string) {
 		err := fmt.Sprint(b.Ready())
 		return strings.Contains(strings.ToLower(err), "authorization violation"), err
 	})

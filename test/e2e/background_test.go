@@ -19,6 +19,7 @@ import (
 
 	"github.com/rehome-dev/rehome/actuator/move/background"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // takenOver makes a webhook answer every eviction of the scene as if it carried it out itself.
@@ -54,7 +55,7 @@ func (s *scene) takenOver() {
 			}},
 		}},
 	}, metav1.CreateOptions{})
-	s.must(err)
+	s.t.Must(err)
 	s.t.Cleanup(func() {
 		if err := hooks.Delete(context.WithoutCancel(s.t.Context()), s.namespace, metav1.DeleteOptions{}); err != nil {
 			s.t.Error(err)
@@ -85,7 +86,7 @@ func evictedInTheBackground(t *testing.T) {
 	if ends := events.settlements(); len(ends) != 0 {
 		t.Errorf("settled before the pod went: %s", summary(ends))
 	}
-	s.must(s.client.CoreV1().Pods(s.namespace).Delete(t.Context(), old.Name, *metav1.NewPreconditionDeleteOptions(string(old.UID))))
+	s.t.Must(s.client.CoreV1().Pods(s.namespace).Delete(t.Context(), old.Name, *metav1.NewPreconditionDeleteOptions(string(old.UID))))
 	end := s.settledOnce(events)
 	s.placed("api", map[string]int{s.nodes[1]: 1})
 	s.isSettled(end, schemas.ReasonReplaced, schemas.MethodBackground, workload, s.podsOf("api")[0])
@@ -97,7 +98,7 @@ func evictedInTheBackground(t *testing.T) {
 // refusesEvictionOf waits until the API server calls the webhook for evictions, which it tests with dry runs.
 func (s *scene) refusesEvictionOf(pod corev1.Pod) {
 	s.t.Helper()
-	eventually(s.t, "the webhook is asked", func() (bool, string) {
+	expect.EventuallyWithState(s.t, "the webhook is asked", func() (bool, string) {
 		err := s.client.PolicyV1().Evictions(s.namespace).Evict(s.t.Context(), &policyv1.Eviction{
 			ObjectMeta:    metav1.ObjectMeta{Namespace: s.namespace, Name: pod.Name},
 			DeleteOptions: &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}},

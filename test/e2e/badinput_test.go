@@ -16,6 +16,8 @@ import (
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // socket makes a NATS client use the socket of a `rehome run`.
@@ -67,7 +69,7 @@ type letter struct{ on, subject, stream, sequence, reason, body string }
 func (s stranger) deadLetters(n uint64) map[string]letter {
 	s.t.Helper()
 	letters := map[string]letter{}
-	eventually(s.t, fmt.Sprintf("there are %d dead letters", n), func() (bool, string) {
+	expect.EventuallyWithState(s.t, fmt.Sprintf("there are %d dead letters", n), func() (bool, string) {
 		dead, err := s.js.Stream(s.t.Context(), bus.StreamDead)
 		if err != nil {
 			return false, err.Error()
@@ -112,7 +114,7 @@ func TestUnreadableMessageDeadLetter(t *testing.T) {
 	)
 	s := newScene(t, 2)
 	s.deployment("api", 3, preferring(s.nodes[0]))
-	dir := store(t)
+	dir := filetest.ShortDir(t)
 	p := s.rehome(s.policy(), dir)
 	them := newStranger(t, dir)
 
@@ -194,7 +196,7 @@ func TestWatcherSurvivesForgedVerdicts(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 2, preferring(s.nodes[0]))
 	s.budget("keep-api", "api", 2)
-	dir := store(t)
+	dir := filetest.ShortDir(t)
 	s.rehome(s.policy(), dir)
 	them := newStranger(t, dir)
 	verdict := header("type", schemas.VerdictType)
@@ -212,7 +214,7 @@ func TestWatcherSurvivesForgedVerdicts(t *testing.T) {
 	// The budget causes an evaluation of the pods, which shows that the watcher has read their verdicts after the forged ones.
 	tainted := time.Now()
 	s.taint(s.nodes[0], "dedicated")
-	eventually(t, "both pods are deferred", func() (bool, string) {
+	expect.EventuallyWithState(t, "both pods are deferred", func() (bool, string) {
 		got := s.run([]string{"events", "--type", "verdict"}, "REHOME_STORE_DIR="+dir).stdout
 		return strings.Count(got, "deferred: DisruptionBudget") == 2, got
 	})
@@ -249,7 +251,7 @@ func TestInvalidPolicyErrors(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
 			file := filepath.Join(dir, "policy.yaml")
-			s.must(os.WriteFile(file, []byte(c.text), 0o600))
+			filetest.Write(s.t, file, c.text)
 			got := s.run([]string{"run", "--policy", file}, "REHOME_STORE_DIR="+filepath.Join(dir, "store"))
 			got.stderr = strings.ReplaceAll(got.stderr, dir+"/", "")
 			if want := (result{stderr: c.want, code: 1}); got != want {
@@ -269,10 +271,10 @@ func TestInvalidCommandLines(t *testing.T) {
 	s := newScene(t, 0)
 	policy := s.policy()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	s.must(err)
+	s.t.Must(err)
 	defer taken.Close()
 	file := filepath.Join(t.TempDir(), "file")
-	s.must(os.WriteFile(file, nil, 0o600))
+	filetest.Write(s.t, file, "")
 	run := []string{"run", "--policy", policy}
 	for _, c := range []struct {
 		name        string
@@ -320,7 +322,7 @@ func TestInvalidCommandLines(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			environment := append([]string{"REHOME_STORE_DIR=" + store(t), "REHOME_HTTP_ADDRESS=", "REHOME_API_LOCAL="}, c.environment...)
+			environment := append([]string{"REHOME_STORE_DIR=" + filetest.ShortDir(t), "REHOME_HTTP_ADDRESS=", "REHOME_API_LOCAL="}, c.environment...)
 			got := s.run(c.arguments, environment...)
 			got.stderr = connected.ReplaceAllString(got.stderr, "")
 			if want := (result{stderr: c.want + "\n", code: 1}); got != want {
@@ -333,7 +335,7 @@ func TestInvalidCommandLines(t *testing.T) {
 func TestStoreInUse(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 2, preferring(s.nodes[0]))
-	dir := store(t)
+	dir := filetest.ShortDir(t)
 	policy := s.policy()
 	s.rehome(policy, dir)
 	got := s.run([]string{"run", "--policy", policy}, "REHOME_STORE_DIR="+dir, "REHOME_HTTP_ADDRESS=", "REHOME_API_LOCAL=")

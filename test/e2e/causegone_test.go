@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -11,6 +10,8 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // doNotDisrupt is a patch that protects a pod.
@@ -24,7 +25,7 @@ func TestLateAnnotation(t *testing.T) {
 		s.deployment(fmt.Sprint("api-", i), 1, preferring(s.nodes[0]))
 	}
 	before := s.pods(s.nodes[0])
-	dir, slow := store(t), "rate: {evictionsPerSecond: 0.001, burst: 1}"
+	dir, slow := filetest.ShortDir(t), "rate: {evictionsPerSecond: 0.001, burst: 1}"
 	file := s.policy(slow)
 	s.rehome(file, dir).leads()
 	events := record(t, at(dir))
@@ -46,7 +47,7 @@ func TestLateAnnotation(t *testing.T) {
 		}
 		return reflect.DeepEqual(withdrawn, protected)
 	})
-	s.must(os.WriteFile(file, []byte(strings.Replace(s.text(file), slow, "", 1)), 0o600))
+	filetest.Write(s.t, file, strings.Replace(s.text(file), slow, "", 1))
 	if got := s.moved(1, 1); got[0].pod != free {
 		t.Errorf("evicted %s, want %s: the others are protected", got[0].pod, free)
 	}
@@ -67,7 +68,7 @@ func TestCauseGoneBehindBudget(t *testing.T) {
 		s.budget(name, name, 2)
 	}
 	goes := s.pods(s.nodes[1])
-	file, dir := s.policy("limits: {unavailable: 100%}"), store(t)
+	file, dir := s.policy("limits: {unavailable: 100%}"), filetest.ShortDir(t)
 	rehome := s.rehome(file, dir)
 	rehome.leads()
 	events := record(t, at(dir))
@@ -84,7 +85,7 @@ func TestCauseGoneBehindBudget(t *testing.T) {
 		return len(deferred) == 4
 	})
 	table := bustest.Connect(t, at(dir))
-	eventually(t, "the intents table is empty", func() (bool, string) {
+	expect.EventuallyWithState(t, "the intents table is empty", func() (bool, string) {
 		heads, err := table.Answered(t.Context())
 		return err == nil && len(heads) == 0, fmt.Sprint(heads, err)
 	})
@@ -92,9 +93,9 @@ func TestCauseGoneBehindBudget(t *testing.T) {
 	s.untaint(s.nodes[0])
 	for _, name := range []string{"stays", "goes"} {
 		s.changeBudget(name, 0)
-		eventually(t, "the budget "+name+" allows evictions", func() (bool, string) {
+		expect.EventuallyWithState(t, "the budget "+name+" allows evictions", func() (bool, string) {
 			b, err := s.client.PolicyV1().PodDisruptionBudgets(s.namespace).Get(t.Context(), name, metav1.GetOptions{})
-			s.must(err)
+			s.t.Must(err)
 			return b.Status.DisruptionsAllowed == 2, fmt.Sprintf("%+v", b.Status)
 		})
 	}
@@ -124,7 +125,7 @@ func TestRestartCauseGone(t *testing.T) {
 				events := s.follow(s.policy("restart: {workloads: All, method: " + method.name + ", timeout: 1h}"))
 				s.taint(s.nodes[0], "dedicated")
 				events.until("the move has begun", func(v []schemas.Verdict) bool { return len(v) == 1 && v[0].Reason == method.accepts })
-				eventually(t, "there is a replacement", func() (bool, string) {
+				expect.EventuallyWithState(t, "there is a replacement", func() (bool, string) {
 					pods := s.podsOf("api")
 					return len(pods) == 2, fmt.Sprint(names(pods))
 				})
@@ -166,11 +167,11 @@ func TestSchedulerOutage(t *testing.T) {
 	if len(before) < 3*most {
 		t.Fatalf("%d pods are on the first node, want nearly all of 40", len(before))
 	}
-	dir := store(t)
+	dir := filetest.ShortDir(t)
 	p := s.rehome(s.policy(fmt.Sprintf("limits: {unavailable: 100%%, inFlight: {total: %d}}", most),
 		fmt.Sprintf("circuitBreakers: {cluster: {nodes: 0%%, pending: %d, pendingFor: 5s}}", most)), dir)
 	p.leads()
-	s.must(s.cluster.StopScheduler())
+	s.t.Must(s.cluster.StopScheduler())
 	start := func() {
 		if err := s.cluster.StartScheduler(); err != nil {
 			t.Error(err)

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/rehome-dev/rehome/test/cluster"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // crowd has many pods of several Deployments, on nodes that all of them have to leave.
@@ -63,7 +64,7 @@ func (c *crowd) fill(workload, node string) {
 		d.Spec.Template.Spec.NodeSelector = map[string]string{"scene": c.namespace}
 		d.Spec.Template.Annotations = map[string]string{cluster.ReadyAfterAnnotation: readyAfter.String()}
 	})
-	c.must(err)
+	c.t.Must(err)
 	c.ready(workload)
 	c.placed(workload, map[string]int{node: c.replicas})
 }
@@ -119,7 +120,7 @@ type gaps struct {
 func (s *scene) watchGaps(group func(deployment string) string) *gaps {
 	s.t.Helper()
 	list, err := s.client.CoreV1().Pods(s.namespace).List(s.t.Context(), metav1.ListOptions{})
-	s.must(err)
+	s.t.Must(err)
 	g := &gaps{groups: map[types.UID]string{}, ready: map[string]int{}}
 	for _, p := range list.Items {
 		g.learn(&p, group(p.Labels["app"]), true)
@@ -127,7 +128,7 @@ func (s *scene) watchGaps(group func(deployment string) string) *gaps {
 	g.worst = maps.Clone(g.ready)
 	ctx, cancel := context.WithCancel(s.t.Context())
 	w, err := s.client.CoreV1().Pods(s.namespace).Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
-	s.must(err)
+	s.t.Must(err)
 	var watching sync.WaitGroup
 	watching.Go(func() {
 		for e := range w.ResultChan() {
@@ -185,14 +186,14 @@ func (g *gaps) most(wanted int) map[string]int {
 type hosting func(s *scene, policy string) (middle func())
 
 func undisturbed(s *scene, policy string) func() {
-	s.rehome(policy, store(s.t)).leads()
+	s.rehome(policy, filetest.ShortDir(s.t)).leads()
 	return func() {}
 }
 
 // killed kills the process and starts another one. A drain can then take two minutes longer, because an interrupted eviction can
 // leave the condition DisruptionTarget on a pod, and Rehome ignores the pod until the control plane removes it.
 func killed(s *scene, policy string) func() {
-	dir := store(s.t)
+	dir := filetest.ShortDir(s.t)
 	p := s.rehome(policy, dir)
 	p.leads()
 	return func() {

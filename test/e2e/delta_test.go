@@ -12,17 +12,19 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/cluster"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 func TestDeltaKinds(t *testing.T) {
 	s := newScene(t, 2)
-	dir := store(t)
+	dir := filetest.ShortDir(t)
 	s.rehome(s.policy("deltas: All"), dir).evaluated(s) // an earlier change has no delta
 	events := record(t, at(dir))
 
 	// Each change waits for its delta, so two changes do not become one update.
 	added, err := s.cluster.AddNodes(t.Context(), 1, func(n *corev1.Node) { n.Labels["scene"] = s.namespace })
-	s.must(err)
+	s.t.Must(err)
 	node := added[0]
 	s.nodes = append(s.nodes, node)
 	events.delta(schemas.NodeAdded, node)
@@ -46,9 +48,9 @@ func TestDeltaKinds(t *testing.T) {
 	events.delta(schemas.PodRestarted, "worker")
 	s.patchPod("worker", `{"status":{"phase":"Failed","reason":"Evicted"}}`, "status")
 	events.delta(schemas.PodFailed, "worker")
-	s.must(s.client.CoreV1().Pods(s.namespace).Delete(t.Context(), "worker", metav1.DeleteOptions{}))
+	s.t.Must(s.client.CoreV1().Pods(s.namespace).Delete(t.Context(), "worker", metav1.DeleteOptions{}))
 	events.delta(schemas.PodDeleted, "worker")
-	s.must(s.client.CoreV1().Nodes().Delete(t.Context(), node, metav1.DeleteOptions{}))
+	s.t.Must(s.client.CoreV1().Nodes().Delete(t.Context(), node, metav1.DeleteOptions{}))
 	s.nodes = s.nodes[:2]
 	events.delta(schemas.NodeRemoved, node)
 }
@@ -56,7 +58,7 @@ func TestDeltaKinds(t *testing.T) {
 // delta waits for a delta of that kind about the object.
 func (r *recording) delta(kind schemas.DeltaKind, name string) {
 	r.t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(expect.Patience)
 	for {
 		list := payloads[schemas.Delta](r)
 		if slices.ContainsFunc(list, func(d schemas.Delta) bool { return d.Kind == kind && d.Object.Name == name }) {
@@ -65,7 +67,7 @@ func (r *recording) delta(kind schemas.DeltaKind, name string) {
 		select {
 		case <-r.more:
 		case <-deadline:
-			r.t.Fatalf("not within %v: %s of %s; deltas: %v", patience, kind, name, list)
+			r.t.Fatalf("not within %v: %s of %s; deltas: %v", expect.Patience, kind, name, list)
 		}
 	}
 }
@@ -75,7 +77,7 @@ func (s *scene) allocatable(node, cpu string) {
 	s.t.Helper()
 	patch := fmt.Sprintf(`{"status":{"allocatable":{"cpu":%q}}}`, cpu)
 	_, err := s.client.CoreV1().Nodes().Patch(s.t.Context(), node, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
-	s.must(err)
+	s.t.Must(err)
 }
 
 // create creates a pod on a node without waiting for it.
@@ -85,11 +87,11 @@ func (s *scene) create(node, name string, annotations map[string]string) {
 		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations, Labels: map[string]string{"app": name}},
 		Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "main", Image: "none"}}},
 	}, metav1.CreateOptions{})
-	s.must(err)
+	s.t.Must(err)
 }
 
 func (s *scene) patchPod(name, patch string, subresources ...string) {
 	s.t.Helper()
 	_, err := s.client.CoreV1().Pods(s.namespace).Patch(s.t.Context(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
-	s.must(err)
+	s.t.Must(err)
 }

@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
@@ -36,7 +38,7 @@ func (s *scene) masked(text string) []string {
 func TestEventsCommand(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 1, preferring(s.nodes[0]))
-	dir := store(t)
+	dir := filetest.ShortDir(t)
 	s.rehome(s.policy(), dir).evaluated(s)
 	here := "REHOME_STORE_DIR=" + dir
 	s.handles(1)
@@ -50,7 +52,7 @@ func TestEventsCommand(t *testing.T) {
 		settled   = "TIME verdict pod/SCENE/POD settled Replaced SCENE/POD on NODE-1 after SECONDS: replacement POD"
 	)
 	all := []string{delta, scheduled, intents, verdict, settled}
-	eventually(t, "the history has all events", func() (bool, string) {
+	expect.EventuallyWithState(t, "the history has all events", func() (bool, string) {
 		got := s.run([]string{"events"}, here)
 		return len(s.masked(got.stdout)) >= len(all), got.String()
 	})
@@ -75,14 +77,14 @@ func TestEventsCommand(t *testing.T) {
 
 	var nouns []string
 	validator, err := schematest.New()
-	s.must(err)
+	s.t.Must(err)
 	for line := range strings.Lines(s.run([]string{"events", "-o", "json"}, here).stdout) {
 		if !strings.Contains(line, `"specversion":"1.0"`) {
 			t.Errorf("no CloudEvent in structured mode: %s", line)
 		}
 		e, err := schematest.Parse([]byte(line))
-		s.must(err)
-		s.must(validator.Validate(e))
+		s.t.Must(err)
+		s.t.Must(validator.Validate(e))
 		nouns = append(nouns, e.Type)
 	}
 	slices.Sort(nouns)
@@ -95,7 +97,7 @@ func TestEventsCommand(t *testing.T) {
 func TestEventsCommandShowsScopes(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 1, preferring(s.nodes[0]))
-	dir := store(t)
+	dir := filetest.ShortDir(t)
 	s.rehome(s.policy(), dir, "REHOME_DRY_RUN=true") // the pod stays, so each change of the taint can have an answer
 	p := s.start([]string{"events", "--type", "scope", "--type", "delta", "--follow"}, "REHOME_STORE_DIR="+dir)
 	n := 0
@@ -136,17 +138,17 @@ func TestEventsCommandRefusals(t *testing.T) {
 func TestVerdictCauses(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 3, preferring(s.nodes[0]))
-	dir := store(t)
+	dir := filetest.ShortDir(t)
 	s.rehome(s.policy(), dir).evaluated(s)
 	events := record(t, at(dir))
 	s.handles(3)
-	eventually(t, "all three moves are settled", func() (bool, string) {
+	expect.EventuallyWithState(t, "all three moves are settled", func() (bool, string) {
 		return len(events.settlements()) == 3, fmt.Sprint(len(events.settlements()))
 	})
 
 	byID := map[string]schemas.Event{}
 	var verdicts []schemas.Event
-	eventually(t, "the answer is in the history", func() (bool, string) {
+	expect.EventuallyWithState(t, "the answer is in the history", func() (bool, string) {
 		verdicts = nil
 		for _, e := range events.all() {
 			byID[e.ID] = e

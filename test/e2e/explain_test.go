@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/program"
 )
 
@@ -31,9 +33,8 @@ func TestExplainPod(t *testing.T) {
 	s.deployment("held", 1, on(s.nodes[0]))
 	s.pod("bare", s.nodes[0], nil)
 	s.budget("keep", "held", 1)
-	policy, dir := s.policy(), store(t)
-	address, err := program.FreeAddress()
-	s.must(err)
+	policy, dir := s.policy(), filetest.ShortDir(t)
+	address := expect.Value(s.t, program.FreeAddress)
 	s.rehome(policy, dir, "REHOME_API_LOCAL="+address).evaluated(s)
 	here := "REHOME_STORE_DIR=" + dir
 	moved, held := s.podsOf("api")[0].Name, s.podsOf("held")[0].Name
@@ -69,7 +70,7 @@ func TestExplainPod(t *testing.T) {
 			"bus": func() result { return explain(c.pod, here, c.more...) }, "API": func() result { return explain(c.pod, api) },
 		} {
 			t.Run(c.name+" by the "+way, func(t *testing.T) {
-				eventually(t, "the pod is explained", func() (bool, string) { // the last event of a chain may still be on its way
+				expect.EventuallyWithState(t, "the pod is explained", func() (bool, string) { // the last event of a chain may still be on its way
 					got := explained()
 					text := s.maskedText(got.stdout)
 					return got.code == 0 && text == c.want, text + "\nwant\n" + c.want + got.stderr

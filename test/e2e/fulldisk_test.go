@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/program"
 )
 
@@ -23,12 +24,12 @@ func TestFullBusDisk(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, 3)
 			s.deployment("api", 8, preferring(s.nodes[0]))
-			disk := store(t)
+			disk := filetest.ShortDir(t)
 			running, err := program.Start("unshare", []string{"--user", "--map-root-user", "--mount", "sh", "-c",
 				`ulimit -v 4194304 && mount -t tmpfs -o size=` + c.size + ` none "$REHOME_STORE_DIR" && exec "$0" "$@"`,
 				s.stage.rehome, "run", "--policy", s.policy()},
 				append(s.environment(), "REHOME_STORE_DIR="+disk, "REHOME_STORE_RESERVE="+c.reserve))
-			s.must(err)
+			s.t.Must(err)
 			p := &process{running, t}
 			t.Cleanup(func() {
 				p.kill()
@@ -40,7 +41,7 @@ func TestFullBusDisk(t *testing.T) {
 			p.evaluated(s)
 			before, from := s.pods(s.nodes[0]), len(s.evictions())
 			normal, err := program.MemoryOf(p.Pid())
-			s.must(err)
+			s.t.Must(err)
 			free := s.fill(p, filepath.Join("/proc", fmt.Sprint(p.Pid()), "root", disk, "filler"), c.says)
 			s.taint(s.nodes[0], "dedicated")
 			if said := p.unready(20 * time.Second); !strings.Contains(said, c.says) {
@@ -59,7 +60,7 @@ func TestFullBusDisk(t *testing.T) {
 			}
 			p.waitReady()
 			peak, err := program.MemoryOf(p.Pid())
-			s.must(err)
+			s.t.Must(err)
 			t.Logf("at most %.0f MiB of memory before the disk was full, and %.0f MiB in all", normal.Highest/(1<<20), peak.Highest/(1<<20))
 			if peak.Highest >= 2*normal.Highest {
 				t.Errorf("the memory doubled: %.0f bytes before, %.0f in all", normal.Highest, peak.Highest)
@@ -74,7 +75,7 @@ func (s *scene) fill(p *process, file, says string) (free func()) {
 	s.t.Helper()
 	free = func() {
 		s.t.Helper()
-		s.must(os.Remove(file))
+		s.t.Must(os.Remove(file))
 	}
 	tries := 0
 	p.eventually("/readyz says "+says, func() (bool, string) {
@@ -83,7 +84,7 @@ func (s *scene) fill(p *process, file, says string) (free func()) {
 			p.waitReady()
 		}
 		filler, err := os.Create(file)
-		s.must(err)
+		s.t.Must(err)
 		for chunk := make([]byte, 4096); err == nil; {
 			_, err = filler.Write(chunk)
 		}

@@ -101,11 +101,11 @@ func TestPausedLeader(t *testing.T) {
 	d.role("watcher", servers).leads()
 	s.taint(s.nodes[0], "dedicated")
 	s.evicted(0, 2)
-	s.must(paused.Signal(syscall.SIGSTOP))
+	s.t.Must(paused.Signal(syscall.SIGSTOP))
 	t.Logf("paused after %d evictions", len(s.evictions()))
 	other.says("lease held")
 	s.evicted(0, most-1)
-	s.must(paused.Signal(syscall.SIGCONT))
+	s.t.Must(paused.Signal(syscall.SIGCONT))
 	paused.says("lease lost")
 	s.moved(0, most)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // leftTraces checks that each kind of hostile work is visible, and how often.
@@ -52,7 +53,7 @@ func (h *hostility) leftTraces(processes map[string]*process) {
 // same waits until the values equal the wanted ones.
 func (h *hostility) same(what string, got func() map[string]int, want map[string]int) {
 	h.t.Helper()
-	eventually(h.t, what+" are "+fmt.Sprint(want), func() (bool, string) {
+	expect.EventuallyWithState(h.t, what+" are "+fmt.Sprint(want), func() (bool, string) {
 		now := got()
 		return reflect.DeepEqual(now, want), fmt.Sprint(now)
 	})
@@ -82,11 +83,11 @@ func (p *process) metric(name string) (value int) {
 func (h *hostility) letters() map[string]int {
 	h.t.Helper()
 	dead, err := h.js.Stream(h.t.Context(), bus.StreamDead)
-	h.must(err)
+	h.t.Must(err)
 	found := map[string]int{}
 	for i := dead.CachedInfo().State.FirstSeq; i <= dead.CachedInfo().State.LastSeq; i++ {
 		m, err := dead.GetMsg(h.t.Context(), i)
-		h.must(err)
+		h.t.Must(err)
 		if m.Header.Get(bus.HeaderStream) == "" {
 			found["a letter of another participant"]++
 			continue
@@ -118,7 +119,7 @@ func (h *hostility) bounded() {
 	h.t.Helper()
 	for _, name := range []string{bus.StreamScopes, bus.StreamIntents, bus.StreamRequests, bus.StreamEvents, bus.StreamDead} {
 		stream, err := h.js.Stream(h.t.Context(), name)
-		h.must(err)
+		h.t.Must(err)
 		most, holds := stream.CachedInfo().Config.MaxBytes, stream.CachedInfo().State.Bytes
 		if most <= 0 || holds > uint64(most) {
 			h.t.Errorf("stream %s holds %d bytes, and may hold %d", name, holds, most)

@@ -21,6 +21,7 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // Sizes above the limits of any data, and of the data of a request.
@@ -48,7 +49,7 @@ type hostility struct {
 func newHostility(s *scene, servers *natsServers) *hostility {
 	s.t.Helper()
 	nc, err := nats.Connect(servers.url())
-	s.must(err)
+	s.t.Must(err)
 	s.t.Cleanup(nc.Close)
 	h := &hostility{
 		scene: s, nc: nc, victims: s.pods(s.nodes[2]),
@@ -64,10 +65,10 @@ func newHostility(s *scene, servers *natsServers) *hostility {
 		h.bombs[n] = h.bomb(n)
 	}
 	h.js, err = jetstream.New(nc)
-	s.must(err)
+	s.t.Must(err)
 	_, err = nc.Subscribe("rehome.*.>", h.see)
-	s.must(err)
-	s.must(nc.Flush())
+	s.t.Must(err)
+	s.t.Must(nc.Flush())
 	return h
 }
 
@@ -76,8 +77,8 @@ func (h *hostility) bomb(n int) []byte {
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
 	_, err := z.Write(make([]byte, n))
-	h.must(err)
-	h.must(z.Close())
+	h.t.Must(err)
+	h.t.Must(z.Close())
 	return packed.Bytes()
 }
 
@@ -193,7 +194,7 @@ func (h *hostility) answers(channel, strategy, key string, intents ...schemas.In
 		},
 	}
 	data, err := json.Marshal(a)
-	h.must(err)
+	h.t.Must(err)
 	if channel == "" {
 		channel = a.Channel()
 	}
@@ -232,7 +233,7 @@ func (h *hostility) forgeVerdicts(pods map[types.UID]string) {
 				Intent: schemas.Intent{ID: "forged." + name, Pod: schemas.PodRef{Namespace: h.namespace, Name: name, UID: uid}, Node: h.nodes[0]},
 			}
 			data, err := json.Marshal(v)
-			h.must(err)
+			h.t.Must(err)
 			h.publish(v.Channel(), forged(schemas.VerdictType), data)
 		}
 	}
@@ -315,7 +316,7 @@ func (h *hostility) flood(burst, n int) {
 		m := &nats.Msg{Subject: "rehome.request.flood." + name, Header: forged(schemas.RequestType)}
 		m.Header["ce-id"] = []string{name}
 		m.Data = wanted("flood", name, h.victim(), "")
-		h.must(h.nc.PublishMsg(m))
+		h.t.Must(h.nc.PublishMsg(m))
 	}
 }
 
@@ -323,7 +324,7 @@ func (h *hostility) flood(burst, n int) {
 func (h *hostility) settled() {
 	h.t.Helper()
 	began, left := time.Now(), uint64(1)
-	for left > 0 && time.Since(began) < 5*patience {
+	for left > 0 && time.Since(began) < 5*expect.Patience {
 		time.Sleep(100 * time.Millisecond)
 		if stream, err := h.js.Stream(h.t.Context(), bus.StreamRequests); err == nil { // otherwise the server is too busy to answer
 			left = stream.CachedInfo().State.Msgs

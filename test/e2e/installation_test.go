@@ -8,6 +8,8 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // TestSecondInstallation starts more processes beside `rehome run` in the namespace rehome-a, all with otherwise default
@@ -18,7 +20,7 @@ func TestSecondInstallation(t *testing.T) {
 	s := newScene(t, 3)
 	s.deployment("api", 4*most, preferring(s.nodes[0]))
 	policy := s.policy(fast, "maxNoOfPodsToEvictTotal: 5", "limits: {window: 5m}")
-	s.rehome(policy, store(t), defaults, "REHOME_NAMESPACE=rehome-a")
+	s.rehome(policy, filetest.ShortDir(t), defaults, "REHOME_NAMESPACE=rehome-a")
 	s.taint(s.nodes[0], "dedicated")
 	s.evicted(0, most)
 
@@ -34,7 +36,7 @@ func TestSecondInstallation(t *testing.T) {
 	if held("once", once.stderr); once.code != 1 || once.stdout != "" {
 		t.Errorf("once: %s", once)
 	}
-	second := s.start([]string{"run", "--policy", policy}, "REHOME_STORE_DIR="+store(t), defaults, "REHOME_NAMESPACE=rehome-b")
+	second := s.start([]string{"run", "--policy", policy}, "REHOME_STORE_DIR="+filetest.ShortDir(t), defaults, "REHOME_NAMESPACE=rehome-b")
 	if code := second.exit(); code != 1 {
 		t.Errorf("the second run ended with %d, want 1", code)
 	}
@@ -86,10 +88,10 @@ func TestTwoClustersOnOneServer(t *testing.T) {
 			}},
 		}
 		e, err := schemas.NewEvent("/clusters/prod/functions", a, time.Now(), schemas.Event{})
-		s.must(err)
-		s.must(other.Answer(t.Context(), e, a))
+		s.t.Must(err)
+		s.t.Must(other.Answer(t.Context(), e, a))
 	}
-	eventually(t, "there is a dead letter", func() (bool, string) {
+	expect.EventuallyWithState(t, "there is a dead letter", func() (bool, string) {
 		list, err := other.DeadNumbers(t.Context(), bus.DeadQuery{Stream: bus.StreamIntents})
 		if err != nil || len(list) == 0 {
 			return false, "none"

@@ -62,8 +62,8 @@ func (s *scene) priority(name string, value int32) func(*corev1.PodTemplateSpec)
 		_, err = classes.Create(s.t.Context(), &schedulingv1.PriorityClass{
 			ObjectMeta: metav1.ObjectMeta{Name: class}, Value: value, PreemptionPolicy: new(corev1.PreemptNever),
 		}, metav1.CreateOptions{})
-		s.must(err)
-		s.t.Cleanup(func() { s.must(classes.Delete(context.Background(), class, metav1.DeleteOptions{})) })
+		s.t.Must(err)
+		s.t.Cleanup(func() { s.t.Must(classes.Delete(context.Background(), class, metav1.DeleteOptions{})) })
 	}
 	return func(p *corev1.PodTemplateSpec) { p.Spec.PriorityClassName = class }
 }

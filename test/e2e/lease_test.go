@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 func TestLeaseHolderActs(t *testing.T) {
@@ -28,7 +29,7 @@ func TestLeaseHolderActs(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := newScene(t, 2)
 			s.deployment("api", 4, preferring(s.nodes[0]))
-			policy, first, second := s.policy(), store(t), store(t)
+			policy, first, second := s.policy(), filetest.ShortDir(t), filetest.ShortDir(t)
 			duration := "REHOME_LEASE_DURATION=" + c.lease.String()
 			leader := s.rehome(policy, first, duration)
 			leader.says("lease held")
@@ -60,7 +61,7 @@ func TestLeaseHolderActs(t *testing.T) {
 func TestDryRunWithoutLease(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 2, on(s.nodes[0]))
-	dir := store(t)
+	dir := filetest.ShortDir(t)
 	policy := s.policy()
 	s.rehome(policy, dir, "REHOME_DRY_RUN=true")
 	events := record(t, at(dir))
@@ -68,7 +69,7 @@ func TestDryRunWithoutLease(t *testing.T) {
 	evicted := func(v []schemas.Verdict) bool { return len(of(schemas.Evicted, v)) == 2 }
 	events.until("both would be evicted", evicted)
 	leases, err := s.client.CoordinationV1().Leases(s.namespace).List(t.Context(), metav1.ListOptions{})
-	s.must(err)
+	s.t.Must(err)
 	if len(leases.Items) != 0 {
 		t.Errorf("there are leases: %+v", leases.Items)
 	}
@@ -76,11 +77,11 @@ func TestDryRunWithoutLease(t *testing.T) {
 	// A dry run also works beside a leader.
 	s.untaint(s.nodes[0])
 	text, err := os.ReadFile(policy)
-	s.must(err)
+	s.t.Must(err)
 	elsewhere := filepath.Join(t.TempDir(), "policy.yaml")
-	s.must(os.WriteFile(elsewhere, []byte(strings.Replace(string(text), "scene="+s.namespace, "scene=none", 1)), 0o600))
-	s.rehome(elsewhere, store(t)).says("lease held")
-	beside := store(t)
+	filetest.Write(s.t, elsewhere, strings.Replace(string(text), "scene="+s.namespace, "scene=none", 1))
+	s.rehome(elsewhere, filetest.ShortDir(t)).says("lease held")
+	beside := filetest.ShortDir(t)
 	s.rehome(policy, beside, "REHOME_DRY_RUN=true")
 	s.taint(s.nodes[0], "dedicated")
 	record(t, at(beside)).until("both would be evicted", evicted)

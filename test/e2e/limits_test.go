@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 func limitIsKept(t *testing.T) {
@@ -21,7 +22,7 @@ func limitIsKept(t *testing.T) {
 
 	// The verdict has the time at which the limit allows another move. The pod is evaluated again then.
 	s.taint(node, "dedicated")
-	eventually(t, "the node is empty", func() (bool, string) {
+	expect.EventuallyWithState(t, "the node is empty", func() (bool, string) {
 		left := s.pods(node)
 		return len(left) == 0, fmt.Sprint(left)
 	})

@@ -13,6 +13,8 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/cluster"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // The smoothed load reflects the move only slowly. Meanwhile the old load must not move pods.
@@ -29,7 +31,7 @@ func TestOverusedByLoad(t *testing.T) {
 		s.changeNode(n, func(n *corev1.Node) { n.Spec.Unschedulable = false })
 	}
 	s.measures("4") // 28 of the 32 cores of one node
-	dir := store(t)
+	dir := filetest.ShortDir(t)
 	s.rehome(s.byLoad(), dir)
 	events := record(t, at(dir))
 	verdicts := events.until("three pods are evicted", func(v []schemas.Verdict) bool { return len(v) >= 3 })
@@ -67,7 +69,7 @@ func TestOverusedByLoad(t *testing.T) {
 // servesMetrics makes the API server serve metrics.k8s.io until the end of the scene.
 func (s *scene) servesMetrics() {
 	s.t.Helper()
-	s.must(s.cluster.ServeMetrics(s.t.Context()))
+	s.t.Must(s.cluster.ServeMetrics(s.t.Context()))
 	s.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
@@ -84,7 +86,7 @@ func (s *scene) measures(cpu string) {
 	for _, node := range s.nodes {
 		total := corev1.ResourceList{"cpu": {}, "memory": {}}
 		for _, pod := range s.pods(node) {
-			s.must(s.cluster.SetPodMetrics(s.t.Context(), cluster.PodMetrics{
+			s.t.Must(s.cluster.SetPodMetrics(s.t.Context(), cluster.PodMetrics{
 				Namespace: s.namespace, Name: pod, Containers: []corev1.ResourceList{using},
 			}))
 			for name, quantity := range using {
@@ -93,7 +95,7 @@ func (s *scene) measures(cpu string) {
 				total[name] = sum
 			}
 		}
-		s.must(s.cluster.SetNodeMetrics(s.t.Context(), cluster.NodeMetrics{Name: node, Usage: total, Timestamp: time.Now(), Window: 10 * time.Minute}))
+		s.t.Must(s.cluster.SetNodeMetrics(s.t.Context(), cluster.NodeMetrics{Name: node, Usage: total, Timestamp: time.Now(), Window: 10 * time.Minute}))
 	}
 }
 
@@ -114,7 +116,7 @@ func (s *scene) byLoad() string {
 func (r *recording) loads(node string, n int) []*schemas.State {
 	r.t.Helper()
 	var states []*schemas.State
-	eventually(r.t, fmt.Sprintf("%d deltas about the load of %s", n, node), func() (bool, string) {
+	expect.EventuallyWithState(r.t, fmt.Sprintf("%d deltas about the load of %s", n, node), func() (bool, string) {
 		states = nil
 		for _, d := range payloads[schemas.Delta](r) {
 			if d.Kind == schemas.NodeLoad && d.Object.Name == node {

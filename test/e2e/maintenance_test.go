@@ -24,6 +24,7 @@ import (
 	"github.com/rehome-dev/rehome/maintenance/plan"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // upkeep is a scene with a maintenance of its nodes, which has the name of the scene's namespace. Every running rehome sees all
@@ -37,9 +38,9 @@ type upkeep struct {
 func newUpkeep(t *testing.T, n int, change ...func(*corev1.Node)) *upkeep {
 	t.Helper()
 	s := newScene(t, 0)
-	s.must(s.cluster.AddKinds(t.Context()))
+	s.t.Must(s.cluster.AddKinds(t.Context()))
 	kinds, err := apply.NewClient(s.cluster.RESTConfig())
-	s.must(err)
+	s.t.Must(err)
 	u := &upkeep{s, kinds}
 	t.Cleanup(u.sweep)
 	u.addNodes(n, change...)
@@ -51,11 +52,11 @@ func (u *upkeep) sweep() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if u.apiServerIsDown { // the scene has failed
-		u.must(u.cluster.StartAPIServer(ctx))
+		u.t.Must(u.cluster.StartAPIServer(ctx))
 		u.apiServerIsDown = false
 	}
 	var list v1alpha1.NodeMaintenanceList
-	u.must(u.kinds.Get().Resource(v1alpha1.NodeMaintenances).Do(ctx).Into(&list))
+	u.t.Must(u.kinds.Get().Resource(v1alpha1.NodeMaintenances).Do(ctx).Into(&list))
 	for _, m := range list.Items {
 		at := func(r *rest.Request) *rest.Request { return r.Resource(v1alpha1.NodeMaintenances).Name(m.Name) }
 		free := []byte(`{"metadata":{"finalizers":null}}`)
@@ -91,19 +92,19 @@ func (u *upkeep) ofPool(name string) string {
 func (u *upkeep) apply(spec ...string) {
 	u.t.Helper()
 	var fields map[string]any
-	u.must(yaml.Unmarshal([]byte(strings.Join(spec, "\n")), &fields))
+	u.t.Must(yaml.Unmarshal([]byte(strings.Join(spec, "\n")), &fields))
 	body, err := json.Marshal(map[string]any{
 		"apiVersion": v1alpha1.GroupVersion().String(), "kind": "NodeMaintenance", "metadata": map[string]any{"name": u.namespace},
 		"spec": fields,
 	})
-	u.must(err)
-	u.must(u.kinds.Post().Resource(v1alpha1.NodeMaintenances).Body(body).Do(u.t.Context()).Error())
+	u.t.Must(err)
+	u.t.Must(u.kinds.Post().Resource(v1alpha1.NodeMaintenances).Body(body).Do(u.t.Context()).Error())
 }
 
 // change changes the spec of the maintenance by a merge patch.
 func (u *upkeep) change(spec string) {
 	u.t.Helper()
-	u.must(u.kinds.Patch(types.MergePatchType).Resource(v1alpha1.NodeMaintenances).Name(u.namespace).
+	u.t.Must(u.kinds.Patch(types.MergePatchType).Resource(v1alpha1.NodeMaintenances).Name(u.namespace).
 		Body([]byte(`{"spec":` + spec + `}`)).Do(u.t.Context()).Error())
 }
 
@@ -112,7 +113,7 @@ func (u *upkeep) wants(stage v1alpha1.Stage) { u.change(`{"stage":"` + string(st
 
 func (u *upkeep) remove() {
 	u.t.Helper()
-	u.must(u.kinds.Delete().Resource(v1alpha1.NodeMaintenances).Name(u.namespace).Do(u.t.Context()).Error())
+	u.t.Must(u.kinds.Delete().Resource(v1alpha1.NodeMaintenances).Name(u.namespace).Do(u.t.Context()).Error())
 }
 
 // found returns the current maintenance, or nil.
@@ -123,7 +124,7 @@ func (u *upkeep) found() *v1alpha1.NodeMaintenance {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	u.must(err)
+	u.t.Must(err)
 	return &m
 }
 
@@ -131,7 +132,7 @@ func (u *upkeep) found() *v1alpha1.NodeMaintenance {
 func (u *upkeep) until(what string, so func(*v1alpha1.NodeMaintenance) bool) *v1alpha1.NodeMaintenance {
 	u.t.Helper()
 	var m *v1alpha1.NodeMaintenance
-	eventually(u.t, what, func() (bool, string) {
+	expect.EventuallyWithState(u.t, what, func() (bool, string) {
 		if m = u.found(); m == nil {
 			u.t.Fatalf("while waiting until %s, the maintenance went", what)
 		}
@@ -143,7 +144,7 @@ func (u *upkeep) until(what string, so func(*v1alpha1.NodeMaintenance) bool) *v1
 // gone waits until the maintenance is deleted.
 func (u *upkeep) gone() {
 	u.t.Helper()
-	eventually(u.t, "the maintenance is gone", func() (bool, string) {
+	expect.EventuallyWithState(u.t, "the maintenance is gone", func() (bool, string) {
 		m := u.found()
 		if m == nil {
 			return true, ""
@@ -251,7 +252,7 @@ func (u *upkeep) maintained(node string) {
 	u.t.Helper()
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, schemas.AnnotationMaintained, u.namespace)
 	_, err := u.client.CoreV1().Nodes().Patch(u.t.Context(), node, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-	u.must(err)
+	u.t.Must(err)
 }
 
 // nodeState has everything on a node that a maintenance may change and restore.
@@ -279,7 +280,7 @@ func (u *upkeep) state(n *corev1.Node) nodeState {
 func (u *upkeep) states() map[string]nodeState {
 	u.t.Helper()
 	list, err := u.client.CoreV1().Nodes().List(u.t.Context(), metav1.ListOptions{LabelSelector: "scene=" + u.namespace})
-	u.must(err)
+	u.t.Must(err)
 	all := map[string]nodeState{}
 	for i := range list.Items {
 		all[list.Items[i].Name] = u.state(&list.Items[i])
@@ -290,7 +291,7 @@ func (u *upkeep) states() map[string]nodeState {
 // untilStates waits until all nodes of the scene have the wanted states.
 func (u *upkeep) untilStates(want map[string]nodeState) {
 	u.t.Helper()
-	eventually(u.t, "the nodes have the wanted states", func() (bool, string) {
+	expect.EventuallyWithState(u.t, "the nodes have the wanted states", func() (bool, string) {
 		got := u.states()
 		seen := ""
 		for _, n := range u.nodes {
@@ -322,7 +323,7 @@ func isCordoned(s *nodeState) {
 func (u *upkeep) touched(node string) []time.Time {
 	u.t.Helper()
 	log, err := u.cluster.Audit(u.t.Context())
-	u.must(err)
+	u.t.Must(err)
 	var times []time.Time
 	for _, e := range log {
 		if e.Resource == "nodes" && e.Subresource == "" && e.Name == node && strings.HasPrefix(e.UserAgent, "rehome") && e.Code < 300 {
@@ -339,7 +340,7 @@ func (u *upkeep) deployments(replicas int, names ...string) {
 		_, err := u.cluster.AddDeployment(u.t.Context(), u.namespace, name, replicas, func(d *appsv1.Deployment) {
 			d.Spec.Template.Spec.NodeSelector = map[string]string{"scene": u.namespace}
 		})
-		u.must(err)
+		u.t.Must(err)
 	}
 	for _, name := range names {
 		u.ready(name)
@@ -362,7 +363,7 @@ func (u *upkeep) statefulSet(name string, replicas int32, node string) {
 			Replicas: &replicas, ServiceName: name, Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template,
 		},
 	}, metav1.CreateOptions{})
-	u.must(err)
+	u.t.Must(err)
 	u.running("app="+name, int(replicas))
 }
 

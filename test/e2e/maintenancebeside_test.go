@@ -6,6 +6,7 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 func TestStrategiesIgnoreMaintainedNodes(t *testing.T) {
@@ -17,7 +18,7 @@ func TestStrategiesIgnoreMaintainedNodes(t *testing.T) {
 	for _, n := range old {
 		before[n] = len(u.pods(n))
 	}
-	dir := store(t)
+	dir := filetest.ShortDir(t)
 	p := u.rehome(u.policy("circuitBreakers: {cluster: {nodes: 30%}}"), dir)
 	p.leads()
 	events := record(t, at(dir))

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 func TestSerialControlPlaneMaintenance(t *testing.T) {
@@ -13,7 +15,7 @@ func TestSerialControlPlaneMaintenance(t *testing.T) {
 	controlling := u.nodes
 	u.addNodes(2)
 	states := u.states()
-	u.rehome(u.quiet(), store(t)).leads()
+	u.rehome(u.quiet(), filetest.ShortDir(t)).leads()
 	o := u.oversee(1)
 	left := map[string]*upkeep{} // by node; each node has its own maintenance
 	for _, n := range controlling {
@@ -22,7 +24,7 @@ func TestSerialControlPlaneMaintenance(t *testing.T) {
 		left[n] = &upkeep{&part, u.kinds}
 		left[n].apply("nodes: {names: ["+n+"]}", "stage: Drain", "reason: new kernel")
 	}
-	for end := time.Now().Add(5 * patience); len(left) > 0; <-time.After(100 * time.Millisecond) {
+	for end := time.Now().Add(5 * expect.Patience); len(left) > 0; <-time.After(100 * time.Millisecond) {
 		seen := ""
 		for n, one := range left {
 			m := one.found()

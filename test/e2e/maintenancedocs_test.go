@@ -18,6 +18,8 @@ import (
 
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/pages"
 	"github.com/rehome-dev/rehome/test/program"
 )
@@ -41,11 +43,8 @@ func TestMaintenanceWalkthrough(t *testing.T) {
 // shown returns the commands of a section of a page.
 func shown(t *testing.T, file, section string) []pages.Typed {
 	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range pages.Sections(string(text)) {
+	text := filetest.Read(t, file)
+	for _, s := range pages.Sections(text) {
 		if s.Title != section {
 			continue
 		}
@@ -61,7 +60,7 @@ func shown(t *testing.T, file, section string) []pages.Typed {
 
 // walk is a cluster with an application, and a user who runs commands.
 type walk struct {
-	t           *testing.T
+	t           expect.T
 	cluster     *cluster.Cluster
 	environment []string
 	rehome      *process
@@ -71,8 +70,8 @@ type walk struct {
 // budget that requires the database. Every node runs the agent of a DaemonSet.
 func newWalk(t *testing.T) *walk {
 	t.Helper()
-	w := &walk{t: t, cluster: clustertest.New(t, cluster.Options{})}
-	w.environment = append(os.Environ(), "KUBECONFIG="+w.cluster.Kubeconfig(), "REHOME_STORE_DIR="+store(t),
+	w := &walk{t: expect.T{TB: t}, cluster: clustertest.New(t, cluster.Options{})}
+	w.environment = append(os.Environ(), "KUBECONFIG="+w.cluster.Kubeconfig(), "REHOME_STORE_DIR="+filetest.ShortDir(t),
 		"PATH="+filepath.Dir(w.cluster.Kubectl())+":"+os.Getenv("PATH"))
 	racks := map[string][]string{"7": {"worker-7a", "worker-7b"}, "8": {"worker-8a", "worker-8b"}}
 	for _, rack := range []string{"7", "8"} {
@@ -80,14 +79,14 @@ func newWalk(t *testing.T) *walk {
 			_, err := w.cluster.AddNodes(t.Context(), 1, func(n *corev1.Node) {
 				n.Name, n.Labels[corev1.LabelHostname], n.Spec.Unschedulable = name, name, rack == "8"
 			})
-			w.must(err)
+			w.t.Must(err)
 		}
 	}
 	w.shop()
 	for _, name := range racks["8"] {
 		_, err := w.cluster.Client().CoreV1().Nodes().Patch(t.Context(), name, types.MergePatchType,
 			[]byte(`{"spec":{"unschedulable":null}}`), metav1.PatchOptions{})
-		w.must(err)
+		w.t.Must(err)
 	}
 	return w
 }
@@ -102,20 +101,20 @@ func (w *walk) shop() {
 			}},
 		}}
 	})
-	w.must(err)
-	w.must(w.cluster.WaitReady(ctx, "shop", "cart"))
+	w.t.Must(err)
+	w.t.Must(w.cluster.WaitReady(ctx, "shop", "cart"))
 	w.db()
 	agent := template("agent")
 	_, err = w.cluster.Client().AppsV1().DaemonSets("shop").Create(ctx, &appsv1.DaemonSet{
 		ObjectMeta: metav1.ObjectMeta{Name: "agent"},
 		Spec:       appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: agent.Labels}, Template: agent},
 	}, metav1.CreateOptions{})
-	w.must(err)
+	w.t.Must(err)
 	_, err = w.cluster.WaitPods(ctx, "shop", "", "all pods of the shop run", func(pods []*corev1.Pod) bool {
 		running := slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool { return p.Status.Phase != corev1.PodRunning })
 		return len(running) == 2+1+4
 	})
-	w.must(err)
+	w.t.Must(err)
 }
 
 // template returns a pod template with the label app.
@@ -135,19 +134,12 @@ func (w *walk) db() {
 		ObjectMeta: metav1.ObjectMeta{Name: "db"},
 		Spec:       appsv1.StatefulSetSpec{Replicas: &one, Selector: selector, Template: pods},
 	}, metav1.CreateOptions{})
-	w.must(err)
+	w.t.Must(err)
 	_, err = w.cluster.Client().PolicyV1().PodDisruptionBudgets("shop").Create(w.t.Context(), &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Name: "db"},
 		Spec:       policyv1.PodDisruptionBudgetSpec{MinAvailable: &whole, Selector: selector},
 	}, metav1.CreateOptions{})
-	w.must(err)
-}
-
-func (w *walk) must(err error) {
-	w.t.Helper()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	w.t.Must(err)
 }
 
 // step runs one command.
@@ -167,7 +159,7 @@ func (w *walk) step(number int, s pages.Typed) {
 		w.t.Fatalf("%d. %s: only kubectl is typed, and rehome run", number, s.Command)
 	case slices.Contains([]string{"get", "describe", "events", "explain"}, words[1]):
 		w.rehomeLives()
-		eventually(w.t, fmt.Sprintf("%d. %s", number, s.Command), func() (bool, string) {
+		expect.EventuallyWithState(w.t, fmt.Sprintf("%d. %s", number, s.Command), func() (bool, string) {
 			said, err = w.types(s.Command)
 			return err == nil && alike(s.Prints, said), fmt.Sprintf("%v\n%s\nwant\n%s", err, said, strings.Join(s.Prints, "\n"))
 		})
@@ -195,7 +187,7 @@ func (w *walk) run(words []string) {
 		}
 	}
 	running, err := program.Start(theStage.rehome, words, w.environment)
-	w.must(err)
+	w.t.Must(err)
 	w.rehome = &process{running, w.t}
 	w.t.Cleanup(func() {
 		w.rehome.kill()

@@ -11,6 +11,8 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 func TestMaintenanceEndedEarly(t *testing.T) {
@@ -42,7 +44,7 @@ func TestMaintenanceEndedEarly(t *testing.T) {
 				u.deployed("slow", 1, func(d *appsv1.Deployment) { d.Spec.MinReadySeconds = 30 })
 				u.available("slow")
 			})
-			dir := store(t)
+			dir := filetest.ShortDir(t)
 			p.rehome(p.slowly(0.5), dir).leads()
 			events := record(t, at(dir))
 			p.oversee(2)
@@ -104,7 +106,7 @@ func (p packed) nothingBeganAfter(asked time.Time) {
 // followed waits until every move is settled, the move of slow with its replacement.
 func (p packed) followed(events *recording) {
 	p.t.Helper()
-	eventually(p.t, "every move that was begun is settled", func() (bool, string) {
+	expect.EventuallyWithState(p.t, "every move that was begun is settled", func() (bool, string) {
 		open := map[string]schemas.Verdict{}
 		for _, v := range events.verdicts() {
 			if v.Outcome.Moves() {
@@ -129,7 +131,7 @@ func restarts(events *recording) []schemas.Verdict {
 
 func TestMaintenanceDeletionWaits(t *testing.T) {
 	p := newPacked(t, nothing)
-	dir := store(t)
+	dir := filetest.ShortDir(t)
 	first := p.rehome(p.slowly(2), dir)
 	first.leads()
 	p.oversee(2)
@@ -159,7 +161,7 @@ func TestUserCordonDuringMaintenance(t *testing.T) {
 	old := u.nodes
 	u.addNodes(1)
 	before := u.states()
-	u.rehome(u.quiet(), store(t)).leads()
+	u.rehome(u.quiet(), filetest.ShortDir(t)).leads()
 	u.apply(u.ofPool("old"), "atOnce: 2", "stage: Drain", "reason: new kernel")
 	u.untilStages(allIn(v1alpha1.IsDrained, old...))
 

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // packed is a maintenance of four nodes, two at a time. Each node is full until its drain, so no pod moves to a node that is
@@ -97,7 +98,7 @@ func TestMaintenanceSurvivesKilledPart(t *testing.T) {
 
 func TestMaintenanceSurvivesRepeatedKills(t *testing.T) {
 	p := newPacked(t, nothing)
-	dir, file := store(t), p.slowly(5)
+	dir, file := filetest.ShortDir(t), p.slowly(5)
 	rehome := p.rehome(file, dir)
 	p.oversee(2)
 	p.apply(p.ofPool("old"), "atOnce: 2", "stage: Drain", "reason: new kernel")
@@ -121,7 +122,7 @@ func TestMaintenanceSurvivesRepeatedKills(t *testing.T) {
 
 func TestMaintenanceSurvivesAPIServerLoss(t *testing.T) {
 	p := newPacked(t, nothing)
-	rehome := p.rehome(p.slowly(5), store(t))
+	rehome := p.rehome(p.slowly(5), filetest.ShortDir(t))
 	rehome.leads()
 	p.begin()
 	p.stopAPIServer()

@@ -61,7 +61,7 @@ func (u *upkeep) oversee(atOnce int) *overseer {
 		}, seen(o.maintenance)},
 	} {
 		changes, err := w.begin()
-		u.must(err)
+		u.t.Must(err)
 		watching.Go(func() {
 			for e := range changes.ResultChan() {
 				if ctx.Err() == nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/rehome-dev/rehome/maintenance/plan"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // controlPlane makes a node a member of the control plane.
@@ -23,7 +24,7 @@ func TestRefusedMaintenance(t *testing.T) {
 	u := newUpkeep(t, 2, controlPlane, inPool("control"))
 	u.addNodes(3, inPool("work"))
 	u.deployment("api", 5)
-	u.rehome(u.quiet(), store(t)).leads()
+	u.rehome(u.quiet(), filetest.ShortDir(t)).leads()
 	untouched := u.untouchedUntilTheEnd()
 	past := time.Now().Add(-time.Hour).UTC().Truncate(time.Second)
 	const refused = "it is not accepted: "
@@ -49,7 +50,7 @@ func TestRefusedMaintenance(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			part := *u.scene
-			part.t = t // a failure is one of this part
+			part.t.TB = t // a failure is one of this part
 			u := &upkeep{&part, u.kinds}
 			u.apply(append(c.spec, "stage: Drain", "reason: new kernel")...)
 			want := map[string]string{
@@ -82,7 +83,7 @@ func (u *upkeep) untouchedUntilTheEnd() func() {
 	u.t.Helper()
 	before := u.states()
 	w, err := u.client.CoreV1().Nodes().Watch(u.t.Context(), metav1.ListOptions{LabelSelector: "scene=" + u.namespace})
-	u.must(err)
+	u.t.Must(err)
 	var following sync.WaitGroup
 	following.Go(func() {
 		for e := range w.ResultChan() {
@@ -122,7 +123,7 @@ func TestForcedSingleNodeMaintenance(t *testing.T) {
 	u.statefulSet("db", 1, u.nodes[0])
 	u.pod("bare", u.nodes[0], nil)
 	before, states := u.pods(u.nodes[0]), u.states()
-	u.rehome(u.quiet(), store(t)).leads()
+	u.rehome(u.quiet(), filetest.ShortDir(t)).leads()
 	u.apply(u.ofPool("old"), "stage: Drain", "reason: new kernel")
 	const why = "spec.nodes: selects the only node of the cluster: its pods have nowhere to go; if that is what you want, " +
 		"add SingleNode to spec.force"

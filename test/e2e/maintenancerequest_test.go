@@ -13,6 +13,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // fewest watches the available pods of a Deployment until the test ends, and returns the smallest number.
@@ -66,7 +67,7 @@ func TestNodeRequestsWithoutKinds(t *testing.T) {
 		t.Fatalf("%d pods run on the node, want some", len(pods))
 	}
 	least := s.fewest("api")
-	dir := store(t)
+	dir := filetest.ShortDir(t)
 	running := s.rehome(s.policy("maintenance: {restart: false}"), dir)
 	running.says("leading: evaluating everything")
 	running.says("does not serve the optional kinds of maintenances")

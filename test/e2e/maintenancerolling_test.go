@@ -10,6 +10,7 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // The pods on the nodes of the maintenance of thirty nodes.
@@ -26,7 +27,7 @@ func TestRollingMaintenance(t *testing.T) {
 	ready := u.populate()
 	u.cordon(old[7], true)
 	before := u.states()
-	dir := store(t)
+	dir := filetest.ShortDir(t)
 	p := u.rehome(u.quiet("rate: {evictionsPerSecond: 40, burst: 40}", "circuitBreakers: {cluster: {nodes: 30%}}"), dir)
 	p.leads()
 	events := record(t, at(dir))
@@ -162,7 +163,7 @@ func (u *upkeep) isHeldUp(nodes []string) {
 	}
 	for i, n := range nodes {
 		left, err := u.movable(n)
-		u.must(err)
+		u.t.Must(err)
 		if want := [][]string{{"db-0", "db-1"}, nil, nil}[i]; !reflect.DeepEqual(left, want) {
 			u.t.Errorf("on %s are %v, want %v", n, left, want)
 		}

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/test/cluster"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // calm is how long a scene continues after the last expected move. A group that a pod has left is evaluated again a second later,
@@ -124,7 +126,7 @@ func neighbourIsAvoided(t *testing.T) {
 // follow runs rehome until its watcher leads, so later changes are deltas, and records its events.
 func (s *scene) follow(policy string) *recording {
 	s.t.Helper()
-	dir := store(s.t)
+	dir := filetest.ShortDir(s.t)
 	s.rehome(policy, dir).leads()
 	return record(s.t, at(dir))
 }
@@ -133,7 +135,7 @@ func (s *scene) follow(policy string) *recording {
 func (s *scene) cordon(node string, unschedulable bool) {
 	s.t.Helper()
 	s.changeNode(node, func(n *corev1.Node) { n.Spec.Unschedulable = unschedulable })
-	eventually(s.t, "the node has the taint of a cordoned node, or no longer", func() (bool, string) {
+	expect.EventuallyWithState(s.t, "the node has the taint of a cordoned node, or no longer", func() (bool, string) {
 		n := s.node(node)
 		tainted := slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeUnschedulable })
 		return tainted == unschedulable, fmt.Sprint(n.Spec.Taints)
@@ -144,7 +146,7 @@ func (s *scene) cordon(node string, unschedulable bool) {
 func (s *scene) node(name string) *corev1.Node {
 	s.t.Helper()
 	n, err := s.client.CoreV1().Nodes().Get(s.t.Context(), name, metav1.GetOptions{})
-	s.must(err)
+	s.t.Must(err)
 	return n
 }
 
@@ -176,7 +178,7 @@ func (s *scene) placed(deployment string, want map[string]int) {
 // placedIn does the same for the values of a node label.
 func (s *scene) placedIn(deployment, label string, want map[string]int) {
 	s.t.Helper()
-	eventually(s.t, fmt.Sprintf("the pods of %s are Ready by %s as %v", deployment, label, want), func() (bool, string) {
+	expect.EventuallyWithState(s.t, fmt.Sprintf("the pods of %s are Ready by %s as %v", deployment, label, want), func() (bool, string) {
 		got := map[string]int{}
 		for _, p := range s.podsOf(deployment) {
 			if cluster.IsReady(&p) {

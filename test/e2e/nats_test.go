@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/netip"
 	"net/url"
 	"os"
 	"os/exec"
@@ -21,6 +20,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/program"
 )
 
@@ -72,7 +72,7 @@ func beNATS(settings string) int {
 
 // natsServers are real NATS servers in separate processes that can be killed.
 type natsServers struct {
-	t        *testing.T
+	t        testing.TB
 	settings []natsSettings
 	running  []*natsProcess // nil means it does not run
 }
@@ -84,11 +84,12 @@ type natsProcess struct {
 }
 
 // newNATS prepares n servers, as a cluster if there are several. It starts none.
-func newNATS(t *testing.T, n int) *natsServers {
+func newNATS(t testing.TB, n int) *natsServers {
 	t.Helper()
 	s := &natsServers{t: t, running: make([]*natsProcess, n)}
 	var routes []string
-	ports := freePorts(t, 2*n)
+	ports, err := program.FreePorts(2 * n)
+	expect.Must(t, err)
 	for i := range n {
 		settings := natsSettings{Name: fmt.Sprintf("nats-%d", i), Port: ports[2*i], Store: filepath.Join(t.TempDir(), "store")}
 		if n > 1 {
@@ -109,31 +110,13 @@ func newNATS(t *testing.T, n int) *natsServers {
 }
 
 // natsCluster starts n servers.
-func natsCluster(t *testing.T, n int) *natsServers {
+func natsCluster(t testing.TB, n int) *natsServers {
 	t.Helper()
 	s := newNATS(t, n)
 	for i := range n {
 		s.start(i)
 	}
 	return s
-}
-
-// freePorts returns n different free ports of the loopback interface.
-func freePorts(t *testing.T, n int) []int {
-	t.Helper()
-	addresses, err := program.FreeAddresses(n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var ports []int
-	for _, address := range addresses {
-		a, err := netip.ParseAddrPort(address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ports = append(ports, int(a.Port()))
-	}
-	return ports
 }
 
 // url returns the URLs of all servers.
@@ -174,7 +157,7 @@ func (s *natsServers) start(i int) {
 			s.t.Logf("%s complained:\n%s", s.settings[i].Name, complaints(p.log.String()))
 		}
 	})
-	eventually(s.t, s.settings[i].Name+" accepts connections", func() (bool, string) {
+	expect.EventuallyWithState(s.t, s.settings[i].Name+" accepts connections", func() (bool, string) {
 		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", s.settings[i].Port))
 		if err != nil {
 			return false, err.Error()
@@ -241,7 +224,7 @@ func (s *natsServers) streams() (list []*jetstream.StreamInfo, problem string) {
 func (s *natsServers) leader(stream string) int {
 	s.t.Helper()
 	leader := -1
-	eventually(s.t, stream+" has a leader", func() (bool, string) {
+	expect.EventuallyWithState(s.t, stream+" has a leader", func() (bool, string) {
 		list, problem := s.streams()
 		for _, info := range list {
 			if info.Config.Name == stream && info.Cluster != nil {
@@ -256,7 +239,7 @@ func (s *natsServers) leader(stream string) int {
 // whole waits until every stream has n copies, all current.
 func (s *natsServers) whole(n int) {
 	s.t.Helper()
-	eventually(s.t, fmt.Sprintf("every stream has %d current copies", n), func() (bool, string) {
+	expect.EventuallyWithState(s.t, fmt.Sprintf("every stream has %d current copies", n), func() (bool, string) {
 		list, problem := s.streams()
 		if problem != "" {
 			return false, problem

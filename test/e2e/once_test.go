@@ -17,6 +17,8 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/simulate"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // lines parses the output of `rehome once -o json`.
@@ -73,7 +75,7 @@ func TestOnceDrainsTaintedNode(t *testing.T) {
 		t.Errorf("after the dry run there are %v on the node, before %v", after, before)
 	}
 	leases, err := s.client.CoordinationV1().Leases(s.namespace).List(t.Context(), metav1.ListOptions{})
-	s.must(err)
+	s.t.Must(err)
 	if len(leases.Items) != 0 {
 		t.Errorf("a dry run took a lease: %+v", leases.Items)
 	}
@@ -106,7 +108,7 @@ func TestOnceBesideActuator(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 1, on(s.nodes[0]))
 	policy := s.policy()
-	s.rehome(s.enable("PodLifeTime", []string{"{name: PodLifeTime, args: {maxPodLifeTimeSeconds: 86400}}"}), store(t)).says("lease held")
+	s.rehome(s.enable("PodLifeTime", []string{"{name: PodLifeTime, args: {maxPodLifeTimeSeconds: 86400}}"}), filetest.ShortDir(t)).says("lease held")
 	s.eventuallyHeld("rehome-actuator")
 	s.taint(s.nodes[0], "dedicated")
 
@@ -133,7 +135,7 @@ func TestOnceTakesAbandonedLease(t *testing.T) {
 			HolderIdentity: new("gone"), LeaseDurationSeconds: new(int32(3)), AcquireTime: &long, RenewTime: &long,
 		},
 	}, metav1.CreateOptions{})
-	s.must(err)
+	s.t.Must(err)
 	if got := s.run([]string{"once", "--policy", s.policy()}); got.code != 0 || !strings.HasSuffix(got.stdout, "done: 1 evicted, 0 deferred, 0 rejected\n") {
 		t.Errorf("%s", got)
 	}
@@ -142,7 +144,7 @@ func TestOnceTakesAbandonedLease(t *testing.T) {
 // eventuallyHeld waits until a process holds a lease.
 func (s *scene) eventuallyHeld(name string) {
 	s.t.Helper()
-	eventually(s.t, "lease "+name+" is held", func() (bool, string) {
+	expect.EventuallyWithState(s.t, "lease "+name+" is held", func() (bool, string) {
 		lease, err := s.client.CoordinationV1().Leases(s.namespace).Get(s.t.Context(), name, metav1.GetOptions{})
 		return err == nil && lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity != "", fmt.Sprint(err)
 	})

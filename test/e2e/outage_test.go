@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // runs starts `rehome run` against external servers.
@@ -132,7 +133,7 @@ func TestDrainSurvivesLostBus(t *testing.T) {
 
 func TestTerminatedProcess(t *testing.T) {
 	d := newDrain(t)
-	dir := store(t)
+	dir := filetest.ShortDir(t)
 	first := d.rehome(d.file, dir)
 	events := record(t, at(dir))
 

@@ -19,6 +19,8 @@ import (
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/program"
 )
 
@@ -164,16 +166,15 @@ func TestExternalBuiltInStrategy(t *testing.T) {
 	const strategy = "RemovePodsViolatingNodeTaints"
 	s := newScene(t, 2)
 	s.deployment("api", 3, preferring(s.nodes[0]))
-	address, err := program.FreeAddress()
-	s.must(err)
+	address := expect.Value(s.t, program.FreeAddress)
 	served := s.start([]string{"serve", strategy, "--address", address})
 	served.says("serving")
-	dir, file := store(t), s.policy()
+	dir, file := filetest.ShortDir(t), s.policy()
 	p := s.rehome(file, dir)
 	p.evaluated(s)
 	elsewhere, err := os.ReadFile(s.policy("functions: [{name: " + strategy + ", http: {url: http://" + address + "/}}]"))
-	s.must(err)
-	s.must(os.WriteFile(file, elsewhere, 0o600))
+	s.t.Must(err)
+	s.t.Must(os.WriteFile(file, elsewhere, 0o600))
 	p.says("policy changed")
 	events := record(t, at(dir))
 	before := s.pods(s.nodes[0])
@@ -255,7 +256,7 @@ func TestLyingFunction(t *testing.T) {
 		}
 		return []outsideMove{stolen.move("I want it")}
 	}
-	dir := store(t)
+	dir := filetest.ShortDir(t)
 	url := overHTTP(t, lies)
 	entry := "- {name: %s, scope: node, wakes: [node.labels], http: {url: " + url + "}}"
 	p := s.rehome(s.profiles([]string{`  - name: default
@@ -275,7 +276,7 @@ func TestLyingFunction(t *testing.T) {
 	}
 	them := newStranger(t, dir)
 	for strategy, why := range map[string]string{"Thief": "is not in the scope", "Breaker": "is protected: "} {
-		eventually(t, "there is a dead letter of "+strategy, func() (bool, string) {
+		expect.EventuallyWithState(t, "there is a dead letter of "+strategy, func() (bool, string) {
 			got := them.deadLetters(1)[channel(strategy)]
 			return strings.Contains(got.reason, why), got.reason
 		})

@@ -17,12 +17,14 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/cluster"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 func TestTooManyRestarts(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 1)
-	dir := store(t)
+	dir := filetest.ShortDir(t)
 	p := s.rehome(s.enable("RemovePodsHavingTooManyRestarts",
 		[]string{"{name: RemovePodsHavingTooManyRestarts, args: {podRestartThreshold: 3}}"}), dir)
 	p.leads()
@@ -49,7 +51,7 @@ func TestTooManyRestarts(t *testing.T) {
 
 func TestFailedPodMinimumTime(t *testing.T) {
 	s := newScene(t, 2)
-	dir := store(t)
+	dir := filetest.ShortDir(t)
 	s.rehome(s.enable("RemoveFailedPods", []string{"{name: RemoveFailedPods, args: {minPodLifetimeSeconds: 20}}"}), dir).leads()
 	events := record(t, at(dir))
 	s.inTime(func() map[types.UID]time.Time {
@@ -74,7 +76,7 @@ func TestFailedPodMinimumTime(t *testing.T) {
 
 func TestPodLifeTime(t *testing.T) {
 	s := newScene(t, 2)
-	dir := store(t)
+	dir := filetest.ShortDir(t)
 	s.rehome(s.enable("PodLifeTime", []string{"{name: PodLifeTime, args: {maxPodLifeTimeSeconds: 10, labelSelector: {matchLabels: {app: api}}}}"}), dir)
 	events := record(t, at(dir))
 	s.deployment("other", 1)
@@ -102,7 +104,7 @@ func TestPodLifeTime(t *testing.T) {
 
 func TestMinPodAge(t *testing.T) {
 	s := newScene(t, 2)
-	dir := store(t)
+	dir := filetest.ShortDir(t)
 	s.rehome(s.enable("RemovePodsViolatingNodeTaints",
 		[]string{"{name: DefaultEvictor, args: {minPodAge: 20s}}", "{name: RemovePodsViolatingNodeTaints}"}), dir)
 	events := record(t, at(dir))
@@ -138,7 +140,7 @@ func TestRecoveredPodNotMoved(t *testing.T) {
 		s.hold(p.Name)
 		s.container(p.Name, 1, `{"waiting":{"reason":"CrashLoopBackOff"}}`)
 	}
-	dir := store(t)
+	dir := filetest.ShortDir(t)
 	s.rehome(s.enable("PodLifeTime", []string{"{name: PodLifeTime, args: {states: [CrashLoopBackOff]}}"}, "rate: {evictionsPerSecond: 0.02, burst: 1}"), dir)
 	events := record(t, at(dir))
 	verdicts := events.until("the first pod is evicted", func(v []schemas.Verdict) bool { return len(v) > 0 })
@@ -164,7 +166,7 @@ func TestRecoveredPodNotMoved(t *testing.T) {
 func (s *scene) podsOf(deployment string) []corev1.Pod {
 	s.t.Helper()
 	list, err := s.client.CoreV1().Pods(s.namespace).List(s.t.Context(), metav1.ListOptions{LabelSelector: "app=" + deployment})
-	s.must(err)
+	s.t.Must(err)
 	return slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
 }
 
@@ -227,12 +229,12 @@ func (s *scene) inTime(play func() map[types.UID]time.Time) {
 // withoutAPI deletes the Deployment api, and waits until its pods are gone.
 func (s *scene) withoutAPI() {
 	s.t.Helper()
-	s.must(s.client.AppsV1().Deployments(s.namespace).Delete(s.t.Context(), "api", metav1.DeleteOptions{
+	s.t.Must(s.client.AppsV1().Deployments(s.namespace).Delete(s.t.Context(), "api", metav1.DeleteOptions{
 		PropagationPolicy: new(metav1.DeletePropagationForeground),
 	}))
 	_, err := s.cluster.WaitPods(s.t.Context(), s.namespace, "app=api", "none of api", func(p []*corev1.Pod) bool { return len(p) == 0 })
-	s.must(err)
-	eventually(s.t, "the Deployment api is gone", func() (bool, string) {
+	s.t.Must(err)
+	expect.EventuallyWithState(s.t, "the Deployment api is gone", func() (bool, string) {
 		_, err := s.client.AppsV1().Deployments(s.namespace).Get(s.t.Context(), "api", metav1.GetOptions{})
 		return apierrors.IsNotFound(err), fmt.Sprint(err)
 	})
@@ -254,7 +256,7 @@ func (s *scene) stillYoung(at time.Time, due map[types.UID]time.Time) map[types.
 func (s *scene) evictedAt(due map[types.UID]time.Time) []time.Duration {
 	s.t.Helper()
 	var delays []time.Duration
-	eventually(s.t, fmt.Sprintf("the evictions of %d pods are in the audit log", len(due)), func() (bool, string) {
+	expect.EventuallyWithState(s.t, fmt.Sprintf("the evictions of %d pods are in the audit log", len(due)), func() (bool, string) {
 		delays = nil
 		for _, e := range s.evictions() {
 			if at, one := due[e.uid]; one {

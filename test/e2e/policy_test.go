@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // configMap is a directory like a mounted ConfigMap: its only file changes when a link above it is swapped.
@@ -24,7 +25,7 @@ type configMap struct {
 func (s *scene) configMap(policy string) *configMap {
 	c := &configMap{s: s, dir: s.t.TempDir()}
 	c.set(policy)
-	s.must(os.Symlink(filepath.Join("..data", "policy.yaml"), c.file()))
+	s.t.Must(os.Symlink(filepath.Join("..data", "policy.yaml"), c.file()))
 	return c
 }
 
@@ -35,14 +36,14 @@ func (c *configMap) set(policy string) {
 	c.s.t.Helper()
 	old := c.version
 	next, err := os.MkdirTemp(c.dir, "..version-")
-	c.s.must(err)
-	c.s.must(os.WriteFile(filepath.Join(next, "policy.yaml"), []byte(policy), 0o600))
+	c.s.t.Must(err)
+	filetest.Write(c.s.t, filepath.Join(next, "policy.yaml"), policy)
 	link := filepath.Join(c.dir, "..data_tmp")
-	c.s.must(os.Symlink(filepath.Base(next), link))
-	c.s.must(os.Rename(link, filepath.Join(c.dir, "..data")))
+	c.s.t.Must(os.Symlink(filepath.Base(next), link))
+	c.s.t.Must(os.Rename(link, filepath.Join(c.dir, "..data")))
 	c.version = next
 	if old != "" {
-		c.s.must(os.RemoveAll(old))
+		c.s.t.Must(os.RemoveAll(old))
 	}
 }
 
@@ -50,7 +51,7 @@ func (c *configMap) set(policy string) {
 func (s *scene) text(file string) string {
 	s.t.Helper()
 	data, err := os.ReadFile(file)
-	s.must(err)
+	s.t.Must(err)
 	return string(data)
 }
 
@@ -81,7 +82,7 @@ func TestPolicyReload(t *testing.T) {
 	closed := s.text(s.enable("RemovePodsViolatingNodeTaints",
 		[]string{"{name: RemovePodsViolatingNodeTaints, args: {excludedTaints: [dedicated]}}"}))
 	mounted := s.configMap(closed)
-	dir := store(t)
+	dir := filetest.ShortDir(t)
 	p := s.rehome(mounted.file(), dir)
 	events := record(t, at(dir))
 	s.taint(s.nodes[0], "dedicated")
@@ -113,13 +114,13 @@ func TestPolicyWithoutStrategyRejects(t *testing.T) {
 	s.deployment("api", 4, preferring(s.nodes[0]))
 	file := s.policy("rate: {evictionsPerSecond: 0.001, burst: 1}")
 	text := s.text(file)
-	dir := store(t)
+	dir := filetest.ShortDir(t)
 	p := s.rehome(file, dir)
 	events := record(t, at(dir))
 	s.taint(s.nodes[0], "dedicated")
 	events.until("the first pod is evicted", func(v []schemas.Verdict) bool { return len(of(schemas.Evicted, v)) == 1 })
 
-	s.must(os.WriteFile(file, []byte(strings.Replace(text, "enabled: [RemovePodsViolatingNodeTaints]", "enabled: []", 1)), 0o600))
+	filetest.Write(s.t, file, strings.Replace(text, "enabled: [RemovePodsViolatingNodeTaints]", "enabled: []", 1))
 	verdicts := events.until("the other three are rejected", func(v []schemas.Verdict) bool { return len(of(schemas.Rejected, v)) == 3 })
 	for _, v := range of(schemas.Rejected, verdicts) {
 		if v.Reason != schemas.ReasonProfileUnknown {
@@ -143,7 +144,7 @@ func TestSignalsOfOtherSystems(t *testing.T) {
 			delete(moving, uid)
 		}
 	}
-	dir := store(t)
+	dir := filetest.ShortDir(t)
 	s.rehome(s.policy(), dir)
 	events := record(t, at(dir))
 	s.taint(s.nodes[1], "karpenter.sh/disrupted")

@@ -24,17 +24,15 @@ import (
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/program"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
-// patience limits the wait of a scene for an expected result. It does not measure speed; it only ends a failing scene.
-const patience = 2 * time.Minute
-
 // process is a running rehome.
 type process struct {
 	*program.Program
-	t *testing.T
+	t testing.TB
 }
 
 // rehome starts `rehome run` with the policy file and waits until it is ready. store keeps the bus of a process for the next one.
@@ -50,7 +48,7 @@ func (s *scene) rehome(policy, store string, environment ...string) *process {
 func (s *scene) start(arguments []string, environment ...string) *process {
 	s.t.Helper()
 	running, err := program.Start(s.stage.rehome, arguments, append(s.environment(), environment...))
-	s.must(err)
+	s.t.Must(err)
 	p := &process{running, s.t}
 	s.t.Cleanup(func() {
 		p.kill()
@@ -78,7 +76,7 @@ func (s *scene) run(arguments []string, environment ...string) result {
 	command := exec.Command(s.stage.rehome, arguments...)
 	command.Env = append(s.environment(), environment...)
 	command.Stdout, command.Stderr = &stdout, &stderr
-	timer := time.AfterFunc(patience, func() { _ = command.Process.Kill() })
+	timer := time.AfterFunc(expect.Patience, func() { _ = command.Process.Kill() })
 	defer timer.Stop()
 	err := command.Run()
 	var status *exec.ExitError
@@ -112,8 +110,8 @@ func (p *process) exit() int {
 	p.t.Helper()
 	select {
 	case <-p.Ended:
-	case <-time.After(patience):
-		p.t.Fatalf("rehome did not end within %v", patience)
+	case <-time.After(expect.Patience):
+		p.t.Fatalf("rehome did not end within %v", expect.Patience)
 	}
 	if status, ok := errors.AsType[*exec.ExitError](p.Err()); ok {
 		return status.ExitCode()
@@ -152,10 +150,10 @@ func (p *process) says(words string) {
 	p.eventually("it says "+words, func() (bool, string) { return strings.Contains(p.Log.String(), words), "" })
 }
 
-// eventually retries until the condition holds, and fails if the process ends or patience expires.
+// eventually retries until the condition holds, and fails if the process ends.
 func (p *process) eventually(what string, so func() (bool, string)) {
 	p.t.Helper()
-	eventually(p.t, what, func() (bool, string) {
+	expect.EventuallyWithState(p.t, what, func() (bool, string) {
 		ok, seen := so()
 		select {
 		case <-p.Ended:
@@ -166,46 +164,9 @@ func (p *process) eventually(what string, so func() (bool, string)) {
 	})
 }
 
-// eventually retries until the condition holds, and fails when patience expires. so also returns a description of what it saw.
-func eventually(t *testing.T, what string, so func() (bool, string)) {
-	t.Helper()
-	deadline := time.After(patience)
-	for {
-		ok, seen := so()
-		if ok {
-			return
-		}
-		select {
-		case <-deadline:
-			t.Fatalf("not within %v: %s; last seen: %s", patience, what, seen)
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-}
-
-// store creates a directory for the bus, with a path short enough for a socket in it.
-func store(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "rehome-store-") //nolint:usetesting // t.TempDir is too long a path for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return dir
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	address, err := program.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return address
-}
-
 // recording has every event in the history of a bus, in order, and every scope since the start of the recording.
 type recording struct {
-	t         *testing.T
+	t         testing.TB
 	validator *schematest.Validator
 	mu        sync.Mutex
 	events    []schemas.Event
@@ -214,7 +175,7 @@ type recording struct {
 
 // record follows all events of a bus from the beginning of its history until the test ends, and new scopes, which have no
 // history. It validates each event with the published schemas.
-func record(t *testing.T, options bus.Options) *recording {
+func record(t testing.TB, options bus.Options) *recording {
 	t.Helper()
 	options.Name = cmp.Or(options.Name, "scene")
 	options.Log = slog.New(slog.DiscardHandler)
@@ -295,7 +256,7 @@ func payloads[P schemas.Payload](r *recording) []P {
 // until waits until the verdicts meet a condition.
 func (r *recording) until(what string, so func([]schemas.Verdict) bool) []schemas.Verdict {
 	r.t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(expect.Patience)
 	for {
 		verdicts := r.verdicts()
 		if so(verdicts) {
@@ -304,7 +265,7 @@ func (r *recording) until(what string, so func([]schemas.Verdict) bool) []schema
 		select {
 		case <-r.more:
 		case <-deadline:
-			r.t.Fatalf("not within %v: %s; verdicts: %s", patience, what, summary(verdicts))
+			r.t.Fatalf("not within %v: %s; verdicts: %s", expect.Patience, what, summary(verdicts))
 		}
 	}
 }
@@ -323,7 +284,7 @@ func of(outcome schemas.Outcome, verdicts []schemas.Verdict) []schemas.Verdict {
 	return slices.DeleteFunc(slices.Clone(verdicts), func(v schemas.Verdict) bool { return v.Outcome != outcome })
 }
 
-func decodeEviction(t *testing.T, body json.RawMessage) policyv1.Eviction {
+func decodeEviction(t testing.TB, body json.RawMessage) policyv1.Eviction {
 	t.Helper()
 	var e policyv1.Eviction
 	if err := json.Unmarshal(body, &e); err != nil {

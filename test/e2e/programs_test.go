@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -17,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/program"
 )
 
@@ -24,7 +24,7 @@ import (
 func (s *scene) example(e program.Example, environment []string, arguments ...string) *process {
 	s.t.Helper()
 	running, err := e.Start(environment, arguments...)
-	s.must(err)
+	s.t.Must(err)
 	p := &process{running, s.t}
 	s.t.Cleanup(func() {
 		p.kill()
@@ -40,20 +40,19 @@ func (s *scene) tokenOf(account string) (file string) {
 	s.t.Helper()
 	ctx, meta := s.t.Context(), metav1.ObjectMeta{Name: account}
 	_, err := s.client.CoreV1().ServiceAccounts(s.namespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: meta}, metav1.CreateOptions{})
-	s.must(err)
+	s.t.Must(err)
 	_, err = s.client.RbacV1().Roles(s.namespace).Create(ctx, &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{
 		APIGroups: []string{"rehome.dev"}, Resources: []string{"requests"}, Verbs: []string{"create"},
 	}}}, metav1.CreateOptions{})
-	s.must(err)
+	s.t.Must(err)
 	_, err = s.client.RbacV1().RoleBindings(s.namespace).Create(ctx, &rbacv1.RoleBinding{
 		ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: account},
 		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: s.namespace, Name: account}},
 	}, metav1.CreateOptions{})
-	s.must(err)
+	s.t.Must(err)
 	token, err := s.client.CoreV1().ServiceAccounts(s.namespace).CreateToken(ctx, account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	s.must(err)
-	file = filepath.Join(s.t.TempDir(), "token")
-	s.must(os.WriteFile(file, []byte(token.Status.Token+"\n"), 0o600))
+	s.t.Must(err)
+	file = filetest.New(s.t, "token", token.Status.Token+"\n")
 	return file
 }
 
@@ -84,16 +83,18 @@ func TestDocumentedPrograms(t *testing.T) {
 	s.deployment("web", 2, preferring(s.nodes[1]))
 	s.deployment("cart", 1, preferring(s.nodes[2]))
 	retiring, err := program.GoExample("retiring")
-	s.must(err)
+	s.t.Must(err)
 	avoid, err := program.PythonExample("avoidzone/avoid_zone.py")
-	s.must(err)
+	s.t.Must(err)
 	listener, err := program.PythonExample("listener/listener.py")
-	s.must(err)
+	s.t.Must(err)
 
-	avoids, retires, listens, asks := freeAddress(t), freeAddress(t), freeAddress(t), freeAddress(t)
+	free, err := program.FreeAddresses(4)
+	s.t.Must(err)
+	avoids, retires, listens, asks := free[0], free[1], free[2], free[3]
 	s.example(avoid, []string{"ADDRESS=" + avoids}).says("serving")
 	s.example(retiring, []string{"ADDRESS=" + retires}).says("serving")
-	dir := store(t)
+	dir := filetest.ShortDir(t)
 	s.rehome(s.profiles([]string{`  - name: default
     pluginConfig: [{name: AvoidZone}, {name: LeaveRetiringNodes, args: {days: 2}}]
     plugins: {deschedule: {enabled: [AvoidZone, LeaveRetiringNodes]}}`},
@@ -127,7 +128,7 @@ func TestDocumentedPrograms(t *testing.T) {
 	s.emptied(s.nodes[1])
 	s.evictedOnce(moving)
 	got := map[heard]bool{}
-	eventually(t, "the listener has the verdicts", func() (bool, string) {
+	expect.EventuallyWithState(t, "the listener has the verdicts", func() (bool, string) {
 		for _, h := range hears.heard() {
 			if h.Outcome == "evicted" {
 				got[h] = true

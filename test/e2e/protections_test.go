@@ -59,7 +59,7 @@ func protectionsHoldAndEnd(t *testing.T) {
 	g.lift("namespace", func() { s.labelNamespace("moves", "freely") })
 	g.lift("budget", func() { s.budget("allows", "budget", 0) })
 	g.lift("priority", func() {
-		s.must(s.client.SchedulingV1().PriorityClasses().Delete(t.Context(), s.namespace+"-important", metav1.DeleteOptions{}))
+		s.t.Must(s.client.SchedulingV1().PriorityClasses().Delete(t.Context(), s.namespace+"-important", metav1.DeleteOptions{}))
 		s.priorityClass("important", 1001)
 	})
 	s.moved(len(g.lifted)*2, 0)
@@ -122,7 +122,7 @@ func (s *scene) priorityClass(name string, value int32) {
 	classes, full := s.client.SchedulingV1().PriorityClasses(), s.namespace+"-"+name
 	_, err := classes.Create(s.t.Context(), &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: full}, Value: value},
 		metav1.CreateOptions{})
-	s.must(err)
+	s.t.Must(err)
 	s.t.Cleanup(func() { _ = classes.Delete(context.WithoutCancel(s.t.Context()), full, metav1.DeleteOptions{}) })
 }
 
@@ -131,7 +131,7 @@ func (s *scene) scale(deployment string, replicas int) {
 	s.t.Helper()
 	patch := fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas)
 	_, err := s.client.AppsV1().Deployments(s.namespace).Patch(s.t.Context(), deployment, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-	s.must(err)
+	s.t.Must(err)
 }
 
 // labelNamespace adds a label to the namespace of the scene.
@@ -139,5 +139,5 @@ func (s *scene) labelNamespace(key, value string) {
 	s.t.Helper()
 	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, key, value)
 	_, err := s.client.CoreV1().Namespaces().Patch(s.t.Context(), s.namespace, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-	s.must(err)
+	s.t.Must(err)
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // command is a line of a Markdown code block that a user would type: make or rehome, without the comment.
@@ -16,18 +18,15 @@ var command = regexp.MustCompile(`(?m)^    ((?:make|bin/rehome|rehome) [^#\n]*)`
 // TestReadmeCommands runs the rehome commands of the README unchanged against the control plane, and checks that
 // the targets of its make commands exist.
 func TestReadmeCommands(t *testing.T) {
-	text, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := filetest.Read(t, "../../README.md")
 	makefile, err := os.ReadFile("../../Makefile")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var ran []string
 	s := newScene(t, 2)
-	dir := store(t)
-	for _, match := range command.FindAllStringSubmatch(string(text), -1) {
+	dir := filetest.ShortDir(t)
+	for _, match := range command.FindAllStringSubmatch(text, -1) {
 		words := strings.Fields(match[1])
 		if words[0] == "make" {
 			if !regexp.MustCompile(`(?m)^` + words[1] + `:.*## `).Match(makefile) {
@@ -91,7 +90,7 @@ func TestReadmeCommands(t *testing.T) {
 		t.Errorf("ran %q, want %q", ran, want)
 	}
 	for _, inline := range []string{"--help", "settings"} {
-		if !strings.Contains(string(text), "`rehome "+inline+"`") {
+		if !strings.Contains(text, "`rehome "+inline+"`") {
 			t.Errorf("the README does not name `rehome %s`", inline)
 		}
 		if out, err := exec.CommandContext(t.Context(), s.stage.rehome, inline).CombinedOutput(); err != nil {

@@ -14,6 +14,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // TestRefusalsOfOneNamespace drains a node with 40 pods of one namespace, and 12 pods of another namespace whose evictions the
@@ -34,7 +36,7 @@ func TestRefusalsOfOneNamespace(t *testing.T) {
 			other.placed("held", map[string]int{s.nodes[0]: 12})
 			free, held := s.pods(s.nodes[0]), other.pods(s.nodes[0])
 			end := c.refuse(other)
-			dir := store(t)
+			dir := filetest.ShortDir(t)
 			p := s.rehome(s.policy("limits: {unavailable: 100%}"), dir)
 			p.leads()
 			events := record(t, at(dir))
@@ -69,14 +71,14 @@ func (s *scene) overlappingBudgets() (end func()) {
 	s.budget("second", "held", 1)
 	return func() {
 		s.t.Helper()
-		s.must(s.client.PolicyV1().PodDisruptionBudgets(s.namespace).Delete(s.t.Context(), "second", metav1.DeleteOptions{}))
+		s.t.Must(s.client.PolicyV1().PodDisruptionBudgets(s.namespace).Delete(s.t.Context(), "second", metav1.DeleteOptions{}))
 	}
 }
 
 // refuseEvictions creates an admission policy that refuses evictions in the namespace of the scene, and waits until it is active.
 func (s *scene) refuseEvictions() (end func()) {
 	s.t.Helper()
-	s.must(s.cluster.RefuseEvictions(s.t.Context(), s.namespace))
+	s.t.Must(s.cluster.RefuseEvictions(s.t.Context(), s.namespace))
 	end = func() {
 		if err := s.cluster.AllowEvictions(context.WithoutCancel(s.t.Context()), s.namespace); err != nil {
 			s.t.Error(err)
@@ -93,7 +95,7 @@ func TestMissingRightOfRestarts(t *testing.T) {
 	s.deployment("api", 6, preferring(s.nodes[0]))
 	s.placed("api", map[string]int{s.nodes[0]: 6})
 	want := s.pods(s.nodes[0])
-	p := s.rehome(s.policy("restart: {workloads: All}", fast, "limits: {unavailable: 100%}"), store(t), s.without("replicasets", "get"))
+	p := s.rehome(s.policy("restart: {workloads: All}", fast, "limits: {unavailable: 100%}"), filetest.ShortDir(t), s.without("replicasets", "get"))
 	p.leads()
 
 	s.taint(s.nodes[0], "dedicated")
@@ -127,7 +129,7 @@ func (s *scene) without(resource, verb string) string {
 		{NonResourceURLs: all, Verbs: all},
 	}
 	groups, err := s.client.Discovery().ServerGroups()
-	s.must(err)
+	s.t.Must(err)
 	for _, g := range groups.Groups {
 		rule := rbacv1.PolicyRule{APIGroups: []string{g.Name}, Resources: all, Verbs: all}
 		if g.Name == "apps" {
@@ -137,24 +139,24 @@ func (s *scene) without(resource, verb string) string {
 	}
 	roles, bindings := s.client.RbacV1().ClusterRoles(), s.client.RbacV1().ClusterRoleBindings()
 	_, err = roles.Create(ctx, &rbacv1.ClusterRole{ObjectMeta: meta, Rules: rules}, metav1.CreateOptions{})
-	s.must(err)
+	s.t.Must(err)
 	_, err = bindings.Create(ctx, &rbacv1.ClusterRoleBinding{
 		ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: s.namespace},
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: s.namespace}},
 	}, metav1.CreateOptions{})
-	s.must(err)
+	s.t.Must(err)
 	s.t.Cleanup(func() {
 		ctx := context.WithoutCancel(ctx)
 		_ = bindings.Delete(ctx, s.namespace, metav1.DeleteOptions{})
 		_ = roles.Delete(ctx, s.namespace, metav1.DeleteOptions{})
 	})
 	config, err := clientcmd.LoadFromFile(s.cluster.Kubeconfig())
-	s.must(err)
+	s.t.Must(err)
 	for _, u := range config.AuthInfos {
 		u.Impersonate = s.namespace
 	}
 	file := s.t.TempDir() + "/kubeconfig"
-	s.must(clientcmd.WriteToFile(*config, file))
+	s.t.Must(clientcmd.WriteToFile(*config, file))
 	return "KUBECONFIG=" + file
 }
 
@@ -162,7 +164,7 @@ func (s *scene) without(resource, verb string) string {
 func TestCauseOfEvictionRequestGoes(t *testing.T) {
 	const wait = 15 * time.Second
 	s := newScene(t, 2)
-	s.must(s.cluster.AddEvictionRequests(t.Context()))
+	s.t.Must(s.cluster.AddEvictionRequests(t.Context()))
 	for i := range 3 {
 		s.deployment(fmt.Sprint("api-", i), 1, preferring(s.nodes[0]))
 	}
@@ -195,9 +197,9 @@ func TestCauseOfEvictionRequestGoes(t *testing.T) {
 // requested waits until the scene has n EvictionRequests.
 func (s *scene) requested(n int) {
 	s.t.Helper()
-	eventually(s.t, fmt.Sprintf("there are %d EvictionRequests", n), func() (bool, string) {
+	expect.EventuallyWithState(s.t, fmt.Sprintf("there are %d EvictionRequests", n), func() (bool, string) {
 		list, err := s.client.LifecycleV1alpha1().EvictionRequests(s.namespace).List(s.t.Context(), metav1.ListOptions{})
-		s.must(err)
+		s.t.Must(err)
 		return len(list.Items) == n, fmt.Sprint(len(list.Items))
 	})
 }

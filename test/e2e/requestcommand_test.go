@@ -14,6 +14,8 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/program"
 )
 
@@ -22,7 +24,7 @@ func TestRequestCommands(t *testing.T) {
 	s.deployment("api", 2, preferring(s.nodes[0]))
 	s.deployment("held", 1, on(s.nodes[0]))
 	s.budget("keep", "held", 1)
-	dir := store(t)
+	dir := filetest.ShortDir(t)
 	s.rehome(s.enable("PodLifeTime", []string{"{name: PodLifeTime, args: {maxPodLifeTimeSeconds: 86400}}"}), dir).says("leading: evaluating everything")
 	request := func(arguments ...string) result {
 		return s.run(append(arguments, "--reason", "test"), "REHOME_STORE_DIR="+dir)
@@ -60,33 +62,32 @@ func TestRequestCommands(t *testing.T) {
 func TestServiceAccountRequestsOverHTTP(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 1)
-	address, err := program.FreeAddress()
-	s.must(err)
-	s.rehome(s.policy(), store(t), "REHOME_API_ADDRESS="+address).evaluated(s)
-	_, err = s.client.CoreV1().ServiceAccounts(s.namespace).Create(t.Context(),
+	address := expect.Value(s.t, program.FreeAddress)
+	s.rehome(s.policy(), filetest.ShortDir(t), "REHOME_API_ADDRESS="+address).evaluated(s)
+	_, err := s.client.CoreV1().ServiceAccounts(s.namespace).Create(t.Context(),
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "asker"}}, metav1.CreateOptions{})
-	s.must(err)
+	s.t.Must(err)
 	token, err := s.client.CoreV1().ServiceAccounts(s.namespace).CreateToken(t.Context(), "asker", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	s.must(err)
+	s.t.Must(err)
 	pod := s.podsOf("api")[0]
 	e, err := schemas.NewEvent("/test", schemas.Request{
 		Name: "mine", Action: schemas.ActionDeschedule, Reason: "it hangs",
 		Target: &schemas.Target{Pods: []schemas.PodTarget{{Namespace: s.namespace, Name: pod.Name, UID: pod.UID}}},
 	}, pod.CreationTimestamp.Time, schemas.Event{})
-	s.must(err)
+	s.t.Must(err)
 	body, err := cloudevent.WriteStructured(e)
-	s.must(err)
+	s.t.Must(err)
 	post := func(token string) (status int, text string) {
 		t.Helper()
 		q, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/v1/requests", strings.NewReader(string(body)))
-		s.must(err)
+		s.t.Must(err)
 		q.Header.Set("Content-Type", cloudevent.StructuredJSON)
 		q.Header.Set("Authorization", "Bearer "+token)
 		got, err := http.DefaultClient.Do(q)
-		s.must(err)
+		s.t.Must(err)
 		defer got.Body.Close()
 		all, err := io.ReadAll(got.Body)
-		s.must(err)
+		s.t.Must(err)
 		return got.StatusCode, string(all)
 	}
 	if status, text := post("stranger"); status != http.StatusUnauthorized {
@@ -102,22 +103,22 @@ func TestServiceAccountRequestsOverHTTP(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "ask"},
 		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"rehome.dev"}, Resources: []string{"requests"}, Verbs: []string{"create"}}},
 	}, metav1.CreateOptions{})
-	s.must(err)
+	s.t.Must(err)
 	_, err = s.client.RbacV1().RoleBindings(s.namespace).Create(t.Context(), &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "ask"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "ask"},
 		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: s.namespace, Name: "asker"}},
 	}, metav1.CreateOptions{})
-	s.must(err)
+	s.t.Must(err)
 	var text string
-	eventually(t, "the right is there, and the request taken", func() (bool, string) { // the authorizer of the API server needs a moment to notice
+	expect.EventuallyWithState(t, "the right is there, and the request taken", func() (bool, string) { // the authorizer of the API server needs a moment to notice
 		var status int
 		status, text = post(token.Status.Token)
 		return status == http.StatusAccepted, text
 	})
 	got, err := cloudevent.ReadStructured([]byte(text))
-	s.must(err)
+	s.t.Must(err)
 	receipt, err := schemas.Decode[schemas.Receipt](got)
-	s.must(err)
+	s.t.Must(err)
 	if receipt.State != schemas.RequestAccepted || len(receipt.Pods) != 1 || receipt.Pods[0].Pod.UID != pod.UID {
 		t.Errorf("got the receipt %+v", receipt)
 	}

@@ -18,6 +18,8 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 func TestRequests(t *testing.T) {
@@ -55,17 +57,17 @@ type asks struct {
 // asking starts rehome with a policy, and connects the sender.
 func (s *scene) asking(file string) *asks {
 	s.t.Helper()
-	a := &asks{scene: s, file: file, store: store(s.t)}
+	a := &asks{scene: s, file: file, store: filetest.ShortDir(s.t)}
 	a.running = s.rehome(file, a.store)
 	a.running.leads()
 	a.events = record(s.t, at(a.store))
 	o := at(a.store)
 	o.Name, o.Log = "asker", slog.New(slog.DiscardHandler)
 	b, err := bus.Connect(o)
-	s.must(err)
+	s.t.Must(err)
 	s.t.Cleanup(b.Close)
 	a.bus = b
-	eventually(s.t, "the sender is connected", func() (bool, string) { err := b.Ready(); return err == nil, fmt.Sprint(err) })
+	expect.EventuallyWithState(s.t, "the sender is connected", func() (bool, string) { err := b.Ready(); return err == nil, fmt.Sprint(err) })
 	return a
 }
 
@@ -76,9 +78,9 @@ func (a *asks) ask(r schemas.Request) schemas.Event {
 		r.Reason = "the scene wants it"
 	}
 	e, err := schemas.NewEvent("/scene/"+r.Sender, r, time.Now(), schemas.Event{})
-	a.must(err)
+	a.t.Must(err)
 	_, err = a.bus.Publish(a.t.Context(), e)
-	a.must(err)
+	a.t.Must(err)
 	return e
 }
 
@@ -96,7 +98,7 @@ func (a *asks) move(name string, target schemas.Target, change ...func(*schemas.
 func (a *asks) receipt(request schemas.Event, state schemas.ReceiptState) schemas.Receipt {
 	a.t.Helper()
 	var found schemas.Receipt
-	eventually(a.t, fmt.Sprintf("%s is %s", request.Subject, state), func() (bool, string) {
+	expect.EventuallyWithState(a.t, fmt.Sprintf("%s is %s", request.Subject, state), func() (bool, string) {
 		var seen []string
 		for _, e := range a.events.all() {
 			r, err := schemas.Decode[schemas.Receipt](e)
@@ -358,7 +360,7 @@ func tooManyRequests(t *testing.T) {
 	s.addNodes(2)
 	a := s.asking(s.policy(fmt.Sprintf("requests: {senders: [{name: flood, perMinute: %d, open: 100}]}", may)))
 	pods := s.podsOf("flooded")
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), expect.Patience)
 	defer cancel()
 	began := time.Now()
 	for i := range all {
@@ -367,7 +369,7 @@ func tooManyRequests(t *testing.T) {
 			Sender: "flood", Name: fmt.Sprint("n", i), Action: schemas.ActionDeschedule, Reason: "because",
 			Target: &schemas.Target{Pods: []schemas.PodTarget{{Namespace: p.Namespace, Name: p.Name, UID: p.UID}}},
 		}, time.Now(), schemas.Event{})
-		s.must(err)
+		s.t.Must(err)
 		if _, err := a.bus.Publish(ctx, e); err != nil && !errors.Is(err, bus.ErrFull) {
 			t.Fatal(err)
 		}
@@ -378,7 +380,7 @@ func tooManyRequests(t *testing.T) {
 		s.patchPod(p.Name, `{"metadata":{"labels":{"scene":"honest"}}}`)
 	}
 	s.taint(s.nodes[0], "dedicated")
-	eventually(t, "the honest pods are elsewhere", func() (bool, string) {
+	expect.EventuallyWithState(t, "the honest pods are elsewhere", func() (bool, string) {
 		left := 0
 		for uid := range s.pods(s.nodes[0]) {
 			if honest[uid] != "" {
@@ -391,7 +393,7 @@ func tooManyRequests(t *testing.T) {
 	// new count.
 	var read, told int
 	accepted := map[string]bool{} // by the IDs of the requests
-	eventually(t, "the flood is limited", func() (bool, string) {
+	expect.EventuallyWithState(t, "the flood is limited", func() (bool, string) {
 		read, told = 0, 0
 		for _, e := range a.events.all() {
 			r, err := schemas.Decode[schemas.Receipt](e)

@@ -22,6 +22,8 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/cluster"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // noStorm disables the check of nodes by the cluster circuit breaker, because parallel scenes taint many of them.
@@ -57,7 +59,7 @@ func restartedOnce(t *testing.T) {
 	s.deploy("api", func(d *appsv1.Deployment) { d.Spec.MinReadySeconds = 30 })
 	s.available("api")
 	old := s.podsOf("api")[0]
-	dir := store(t)
+	dir := filetest.ShortDir(t)
 	taints := func(name string) string {
 		return profile(name, "deschedule", "RemovePodsViolatingNodeTaints", "{name: RemovePodsViolatingNodeTaints}")
 	}
@@ -188,7 +190,7 @@ func byMark(t *testing.T, namespace string, want map[string]schemas.Method) {
 	if namespace != "" {
 		patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, policy.RestartMark, namespace)
 		_, err := s.client.CoreV1().Namespaces().Patch(t.Context(), s.namespace, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-		s.must(err)
+		s.t.Must(err)
 	}
 	for name := range want {
 		s.deploy(name, func(d *appsv1.Deployment) {
@@ -200,7 +202,7 @@ func byMark(t *testing.T, namespace string, want map[string]schemas.Method) {
 	events := s.follow(s.policy("restart: {workloads: Annotated}", noStorm))
 	s.taint(s.nodes[0], "dedicated")
 	s.emptied(s.nodes[0])
-	eventually(t, "all moves are settled", func() (bool, string) {
+	expect.EventuallyWithState(t, "all moves are settled", func() (bool, string) {
 		return len(events.settlements()) >= len(want), summary(events.settlements())
 	})
 	got := map[string]schemas.Method{}
@@ -278,14 +280,14 @@ func (s *scene) unready(name string, replicas int, change ...func(*appsv1.Deploy
 			c(d)
 		}
 	})
-	s.must(err)
+	s.t.Must(err)
 }
 
 // live returns the current state of a Deployment.
 func (s *scene) live(deployment string) *appsv1.Deployment {
 	s.t.Helper()
 	d, err := s.client.AppsV1().Deployments(s.namespace).Get(s.t.Context(), deployment, metav1.GetOptions{})
-	s.must(err)
+	s.t.Must(err)
 	return d
 }
 
@@ -298,7 +300,7 @@ func (s *scene) workload(deployment string) schemas.ObjectRef {
 // available waits until all pods of a Deployment have been ready for its minReadySeconds.
 func (s *scene) available(deployment string) {
 	s.t.Helper()
-	eventually(s.t, deployment+" is available", func() (bool, string) {
+	expect.EventuallyWithState(s.t, deployment+" is available", func() (bool, string) {
 		d := s.live(deployment)
 		return d.Status.AvailableReplicas == *d.Spec.Replicas, fmt.Sprint(d.Status)
 	})
@@ -307,7 +309,7 @@ func (s *scene) available(deployment string) {
 // settledOnce waits until a move is settled, and returns its end. It fails if another move is settled.
 func (s *scene) settledOnce(events *recording) schemas.Verdict {
 	s.t.Helper()
-	eventually(s.t, "the move is settled", func() (bool, string) {
+	expect.EventuallyWithState(s.t, "the move is settled", func() (bool, string) {
 		return len(events.settlements()) > 0, summary(events.verdicts())
 	})
 	ends := events.settlements()
@@ -340,7 +342,7 @@ func (s *scene) isSettled(
 func (s *scene) templateChanges(deployment string) []cluster.AuditEntry {
 	s.t.Helper()
 	log, err := s.cluster.Audit(s.t.Context())
-	s.must(err)
+	s.t.Must(err)
 	return slices.DeleteFunc(log, func(e cluster.AuditEntry) bool {
 		var patch struct {
 			Spec struct {
@@ -351,7 +353,7 @@ func (s *scene) templateChanges(deployment string) []cluster.AuditEntry {
 			e.Code != http.StatusOK || !strings.HasPrefix(e.UserAgent, "rehome") {
 			return true
 		}
-		s.must(json.Unmarshal(e.Object, &patch))
+		s.t.Must(json.Unmarshal(e.Object, &patch))
 		return patch.Spec.Template == nil
 	})
 }
@@ -360,11 +362,11 @@ func (s *scene) templateChanges(deployment string) []cluster.AuditEntry {
 func (s *scene) toldOnDeployment(deployment string, want []string) {
 	s.t.Helper()
 	names := strings.NewReplacer(s.nodes[0], "NODE-0", s.nodes[1], "NODE-1")
-	eventually(s.t, fmt.Sprintf("the Kubernetes Events on %s are %q", deployment, want), func() (bool, string) {
+	expect.EventuallyWithState(s.t, fmt.Sprintf("the Kubernetes Events on %s are %q", deployment, want), func() (bool, string) {
 		list, err := s.client.EventsV1().Events(s.namespace).List(s.t.Context(), metav1.ListOptions{
 			FieldSelector: "reportingController=rehome,regarding.kind=Deployment,regarding.name=" + deployment,
 		})
-		s.must(err)
+		s.t.Must(err)
 		slices.SortFunc(list.Items, func(a, b eventsv1.Event) int { return a.EventTime.Compare(b.EventTime.Time) })
 		var got []string
 		for _, e := range list.Items {
@@ -391,7 +393,7 @@ type step struct {
 func (s *scene) watchPods() *lives {
 	s.t.Helper()
 	w, err := s.client.CoreV1().Pods(s.namespace).Watch(s.t.Context(), metav1.ListOptions{})
-	s.must(err)
+	s.t.Must(err)
 	l := &lives{passed: map[step]time.Time{}}
 	var followed sync.WaitGroup
 	followed.Go(func() {

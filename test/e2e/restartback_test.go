@@ -15,6 +15,8 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/cluster"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 func restartTakenBack(t *testing.T) {
@@ -47,7 +49,7 @@ func (s *scene) gated(name string, change ...func(*appsv1.Deployment)) {
 		d.Spec.Template.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.org/gate"}}
 	}
 	s.unready(name, 1, append(change, gate)...)
-	eventually(s.t, "there is a pod", func() (bool, string) { return len(s.podsOf(name)) == 1, "" })
+	expect.EventuallyWithState(s.t, "there is a pod", func() (bool, string) { return len(s.podsOf(name)) == 1, "" })
 	s.patchPod(s.podsOf(name)[0].Name, `{"spec":{"schedulingGates":null}}`)
 	s.ready(name)
 	s.placed(name, map[string]int{s.nodes[0]: 1})
@@ -87,7 +89,7 @@ func (s *scene) takenBack(method string, name schemas.Method, accepted schemas.R
 // onlyPod waits until its only pod is the ready pod of a Deployment.
 func (s *scene) onlyPod(old corev1.Pod) {
 	s.t.Helper()
-	eventually(s.t, "only the old pod is there", func() (bool, string) {
+	expect.EventuallyWithState(s.t, "only the old pod is there", func() (bool, string) {
 		pods := s.podsOf("api")
 		return len(pods) == 1 && pods[0].UID == old.UID && cluster.IsReady(&pods[0]), fmt.Sprint(names(pods))
 	})
@@ -110,7 +112,7 @@ func heldByBudgetIsRestarted(t *testing.T) {
 	events := s.follow(s.policy("restart: {workloads: All, blockedByBudget: true}", noStorm))
 	s.taint(s.nodes[0], "dedicated")
 	s.placed("api", map[string]int{s.nodes[1]: 2})
-	eventually(t, "both pods have a verdict, and the moves are settled", func() (bool, string) {
+	expect.EventuallyWithState(t, "both pods have a verdict, and the moves are settled", func() (bool, string) {
 		verdicts, moving := events.verdicts(), 0
 		for _, v := range verdicts {
 			if v.Outcome.Moves() {
@@ -174,11 +176,11 @@ func restartSurvives(t *testing.T) {
 	s.deploy("api", func(d *appsv1.Deployment) { d.Spec.MinReadySeconds = 10 })
 	s.available("api")
 	old, workload := s.podsOf("api")[0], s.workload("api")
-	dir, policy := store(t), s.policy("restart: {workloads: All}", noStorm)
+	dir, policy := filetest.ShortDir(t), s.policy("restart: {workloads: All}", noStorm)
 	p := s.rehome(policy, dir)
 	p.leads()
 	s.taint(s.nodes[0], "dedicated")
-	eventually(t, "the template is changed", func() (bool, string) {
+	expect.EventuallyWithState(t, "the template is changed", func() (bool, string) {
 		n := len(s.templateChanges("api"))
 		return n > 0, fmt.Sprint(n)
 	})
@@ -198,7 +200,7 @@ func restartSurvives(t *testing.T) {
 	}
 	s.isSettled(end, schemas.ReasonReplaced, schemas.MethodRestart, workload, s.podsOf("api")[0])
 	sets, err := s.client.AppsV1().ReplicaSets(s.namespace).List(t.Context(), metav1.ListOptions{})
-	s.must(err)
+	s.t.Must(err)
 	if n := len(s.templateChanges("api")); n != 1 || len(sets.Items) != 2 {
 		t.Errorf("the template was changed %d times, and there are %d ReplicaSets; want once, and 2", n, len(sets.Items))
 	}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // condition is a Deployment that cannot create a replacement first.
@@ -168,7 +169,7 @@ func playConditions(t *testing.T, otherwise string) (*scene, *recording) {
 func (s *scene) noRestarts() {
 	s.t.Helper()
 	log, err := s.cluster.Audit(s.t.Context())
-	s.must(err)
+	s.t.Must(err)
 	for _, e := range log {
 		if e.Namespace == s.namespace && e.Resource == "deployments" && strings.HasPrefix(e.UserAgent, "rehome") {
 			s.t.Errorf("deployment %s was changed: %s %s", e.Name, e.Verb, e.Object)
@@ -204,8 +205,8 @@ func (s *scene) patchDeployment(name, patch string) {
 	s.t.Helper()
 	_, err := s.client.AppsV1().Deployments(s.namespace).Patch(
 		s.t.Context(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
-	s.must(err)
-	eventually(s.t, "its controller has seen the change of "+name, func() (bool, string) {
+	s.t.Must(err)
+	expect.EventuallyWithState(s.t, "its controller has seen the change of "+name, func() (bool, string) {
 		d := s.live(name)
 		return d.Status.ObservedGeneration >= d.Generation, fmt.Sprint(d.Status)
 	})
@@ -215,7 +216,7 @@ func (s *scene) patchDeployment(name, patch string) {
 func (s *scene) nowhere(name string) {
 	s.t.Helper()
 	s.patchDeployment(name, `{"spec":{"template":{"spec":{"nodeSelector":{"nowhere":"yes"}}}}}`)
-	eventually(s.t, "a pod of "+name+" waits for a node", func() (bool, string) {
+	expect.EventuallyWithState(s.t, "a pod of "+name+" waits for a node", func() (bool, string) {
 		d := s.live(name)
 		return d.Status.Replicas == 2 && d.Status.UpdatedReplicas == 1, fmt.Sprint(d.Status)
 	})
@@ -224,7 +225,7 @@ func (s *scene) nowhere(name string) {
 // progressing waits until the condition Progressing of a Deployment has a status.
 func (s *scene) progressing(name string, want corev1.ConditionStatus) {
 	s.t.Helper()
-	eventually(s.t, fmt.Sprintf("Progressing of %s is %s", name, want), func() (bool, string) {
+	expect.EventuallyWithState(s.t, fmt.Sprintf("Progressing of %s is %s", name, want), func() (bool, string) {
 		conditions := s.live(name).Status.Conditions
 		return slices.ContainsFunc(conditions, func(c appsv1.DeploymentCondition) bool {
 			return c.Type == appsv1.DeploymentProgressing && c.Status == want
@@ -245,7 +246,7 @@ func (s *scene) claim(name string, pod *corev1.PodSpec) {
 			PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/none"}},
 		},
 	}, metav1.CreateOptions{})
-	s.must(err)
+	s.t.Must(err)
 	_, err = s.client.CoreV1().PersistentVolumeClaims(s.namespace).Create(s.t.Context(), &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: corev1.PersistentVolumeClaimSpec{
@@ -253,7 +254,7 @@ func (s *scene) claim(name string, pod *corev1.PodSpec) {
 			Resources: corev1.VolumeResourceRequirements{Requests: size},
 		},
 	}, metav1.CreateOptions{})
-	s.must(err)
+	s.t.Must(err)
 	pod.Volumes = append(pod.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
 		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name},
 	}})
@@ -269,5 +270,5 @@ func (s *scene) autoscaler(deployment string) {
 			MaxReplicas:    3,
 		},
 	}, metav1.CreateOptions{})
-	s.must(err)
+	s.t.Must(err)
 }

@@ -22,6 +22,8 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"github.com/rehome-dev/rehome/test/cluster"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/program"
 )
 
@@ -71,7 +73,7 @@ func perform(m *testing.M, pods int) int {
 // scene is the part of the cluster that one test uses.
 type scene struct {
 	*stage
-	t         *testing.T
+	t         expect.T
 	namespace string
 	nodes     []string
 	// apiServerIsDown reports that the scene has stopped the API server.
@@ -87,8 +89,8 @@ func newScene(t *testing.T, n int) *scene {
 // newSceneOn creates a scene on a separate stage.
 func newSceneOn(t *testing.T, on *stage, n int) *scene {
 	t.Helper()
-	s := &scene{stage: on, t: t, namespace: fmt.Sprintf("scene-%d", on.scenes.Add(1))}
-	s.must(s.cluster.AddNamespace(t.Context(), s.namespace))
+	s := &scene{stage: on, t: expect.T{TB: t}, namespace: fmt.Sprintf("scene-%d", on.scenes.Add(1))}
+	s.t.Must(s.cluster.AddNamespace(t.Context(), s.namespace))
 	t.Cleanup(s.clear)
 	s.addNodes(n)
 	return s
@@ -99,7 +101,7 @@ func (s *scene) addNodes(n int, change ...func(*corev1.Node)) {
 	s.t.Helper()
 	mine := func(n *corev1.Node) { n.Labels["scene"] = s.namespace }
 	added, err := s.cluster.AddNodes(s.t.Context(), n, append([]func(*corev1.Node){mine}, change...)...)
-	s.must(err)
+	s.t.Must(err)
 	s.nodes = append(s.nodes, added...)
 }
 
@@ -122,13 +124,6 @@ func (s *scene) clear() {
 	}
 }
 
-func (s *scene) must(err error) {
-	s.t.Helper()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-}
-
 // deployment creates a Deployment whose pods run on the nodes of the scene, and waits until they do.
 func (s *scene) deployment(name string, replicas int, change ...func(*corev1.PodTemplateSpec)) {
 	s.t.Helper()
@@ -138,14 +133,14 @@ func (s *scene) deployment(name string, replicas int, change ...func(*corev1.Pod
 			c(&d.Spec.Template)
 		}
 	})
-	s.must(err)
-	s.must(s.cluster.WaitReady(s.t.Context(), s.namespace, name))
+	s.t.Must(err)
+	s.t.Must(s.cluster.WaitReady(s.t.Context(), s.namespace, name))
 }
 
 // ready waits until the Deployment has all its replicas.
 func (s *scene) ready(name string) {
 	s.t.Helper()
-	s.must(s.cluster.WaitReady(s.t.Context(), s.namespace, name))
+	s.t.Must(s.cluster.WaitReady(s.t.Context(), s.namespace, name))
 }
 
 // on binds the pods of a Deployment to a node from the start.
@@ -180,7 +175,7 @@ func tolerating(key string) func(*corev1.PodTemplateSpec) {
 func (s *scene) pods(node string) map[types.UID]string {
 	s.t.Helper()
 	list, err := s.client.CoreV1().Pods(s.namespace).List(s.t.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
-	s.must(err)
+	s.t.Must(err)
 	pods := map[types.UID]string{}
 	for _, p := range list.Items {
 		if p.DeletionTimestamp == nil {
@@ -206,7 +201,7 @@ func (s *scene) untaint(node string) {
 
 func (s *scene) changeNode(name string, change func(*corev1.Node)) {
 	s.t.Helper()
-	s.must(retry.RetryOnConflict(retry.DefaultRetry, func() error {
+	s.t.Must(retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		n, err := s.client.CoreV1().Nodes().Get(s.t.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -236,7 +231,7 @@ func (s *scene) evictions() []eviction {
 func (s *scene) audited(code int) []eviction {
 	s.t.Helper()
 	log, err := s.cluster.Audit(s.t.Context())
-	s.must(err)
+	s.t.Must(err)
 	var list []eviction
 	for _, e := range log {
 		if e.Namespace != s.namespace || e.Subresource != "eviction" || e.Code != code {
@@ -257,7 +252,7 @@ func (s *scene) audited(code int) []eviction {
 // went without another one.
 func (s *scene) evictedOnce(pods map[types.UID]string) {
 	s.t.Helper()
-	eventually(s.t, fmt.Sprintf("the evictions of %d pods are in the audit log", len(pods)), func() (bool, string) {
+	expect.EventuallyWithState(s.t, fmt.Sprintf("the evictions of %d pods are in the audit log", len(pods)), func() (bool, string) {
 		gone := uids(append(s.audited(http.StatusGatewayTimeout), s.evictions()...))
 		return len(gone) >= len(pods), fmt.Sprint(len(gone))
 	})
@@ -279,7 +274,7 @@ func (s *scene) evictedOnce(pods map[types.UID]string) {
 func (s *scene) evicted(from, n int) []eviction {
 	s.t.Helper()
 	var list []eviction
-	eventually(s.t, fmt.Sprintf("%d evictions are in the audit log", n), func() (bool, string) {
+	expect.EventuallyWithState(s.t, fmt.Sprintf("%d evictions are in the audit log", n), func() (bool, string) {
 		list = s.evictions()[from:]
 		return len(list) >= n, fmt.Sprint(list)
 	})
@@ -330,6 +325,6 @@ func (s *scene) profiles(profiles []string, more ...string) string {
 		lines = append(lines, "circuitBreakers: {cluster: {nodes: 0%}}")
 	}
 	text := strings.Join(lines, "\n") + "\n"
-	s.must(os.WriteFile(file, []byte(text), 0o600))
+	filetest.Write(s.t, file, text)
 	return file
 }

@@ -14,6 +14,8 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/cluster"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 func TestManyBadNodesStopMoves(t *testing.T) {
@@ -23,7 +25,7 @@ func TestManyBadNodesStopMoves(t *testing.T) {
 		s.deployment(fmt.Sprintf("app-%d", i), 10, preferring(n))
 		s.placed(fmt.Sprintf("app-%d", i), map[string]int{n: 10})
 	}
-	dir := store(t)
+	dir := filetest.ShortDir(t)
 	p := s.rehome(s.policy("circuitBreakers: {cluster: {nodes: 30%}}"), dir)
 	p.leads()
 	events := record(t, at(dir))
@@ -73,7 +75,7 @@ func TestUnreadyReplacements(t *testing.T) {
 	s.placed("api", map[string]int{s.nodes[0]: 6})
 	before := s.pods(s.nodes[0])
 	policy := s.policy("circuitBreakers: {cluster: {nodes: 0%, pending: 3, pendingFor: 3s}}", "limits: {unavailable: 3}")
-	dir := store(t)
+	dir := filetest.ShortDir(t)
 	p := s.rehome(policy, dir)
 	p.leads()
 	hatch.close()
@@ -82,8 +84,8 @@ func TestUnreadyReplacements(t *testing.T) {
 	s.moved(0, 3)
 
 	// A replacement of a replacement is not ready either, and a new leader knows all three.
-	s.must(s.client.CoreV1().Pods(s.namespace).Delete(t.Context(), s.notReady()[0], metav1.DeleteOptions{}))
-	eventually(t, "three others are not ready", func() (bool, string) { return len(s.notReady()) == 3, "" })
+	s.t.Must(s.client.CoreV1().Pods(s.namespace).Delete(t.Context(), s.notReady()[0], metav1.DeleteOptions{}))
+	expect.EventuallyWithState(t, "three others are not ready", func() (bool, string) { return len(s.notReady()) == 3, "" })
 	p.kill()
 	p = s.rehome(policy, dir)
 	p.clusterBreaker(schemas.ReasonStormPending)
@@ -147,9 +149,9 @@ func (s *scene) stormDeferred(verdicts []schemas.Verdict) {
 func (s *scene) told(kind, reason, note string) {
 	s.t.Helper()
 	says := regexp.MustCompile(note)
-	eventually(s.t, "a Kubernetes Event says "+note, func() (bool, string) {
+	expect.EventuallyWithState(s.t, "a Kubernetes Event says "+note, func() (bool, string) {
 		list, err := s.client.EventsV1().Events(s.namespace).List(s.t.Context(), metav1.ListOptions{FieldSelector: "reason=" + reason})
-		s.must(err)
+		s.t.Must(err)
 		seen := ""
 		for _, e := range list.Items {
 			seen += fmt.Sprintf("%s on %s %s: %s\n", e.Type, e.Regarding.Kind, e.Regarding.Name, e.Note)

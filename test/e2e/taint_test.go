@@ -17,12 +17,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 func TestTaintEvictionLatency(t *testing.T) {
 	s := newScene(t, 3)
 	s.deployment("api", 8, preferring(s.nodes[0]))
-	s.rehome(s.policy(), store(t))
+	s.rehome(s.policy(), filetest.ShortDir(t))
 
 	// Usually three taints of five must be fast: a single one could coincide with other load on the machine. A constantly busy
 	// machine gets ten more.
@@ -69,7 +71,7 @@ func TestTolerantAndProtectedPods(t *testing.T) {
 	moving := s.pods(node)
 	maps.DeleteFunc(moving, func(_ types.UID, name string) bool { return !strings.HasPrefix(name, "moves-") })
 
-	dir := store(t)
+	dir := filetest.ShortDir(t)
 	s.rehome(s.policy(), dir)
 	events := record(t, at(dir))
 	s.taint(node, "dedicated")
@@ -96,7 +98,7 @@ func TestBudgetDefersMove(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 2, preferring(s.nodes[0]))
 	s.budget("keep-api", "api", 2)
-	dir := store(t)
+	dir := filetest.ShortDir(t)
 	p := s.rehome(s.policy(), dir)
 	events := record(t, at(dir))
 
@@ -135,7 +137,7 @@ func TestBudgetDefersMove(t *testing.T) {
 func TestRemovedTaintWithdrawsIntents(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 6, preferring(s.nodes[0]))
-	dir := store(t)
+	dir := filetest.ShortDir(t)
 	s.rehome(s.policy("rate: {evictionsPerSecond: 0.2, burst: 1}"), dir)
 	events := record(t, at(dir))
 
@@ -158,7 +160,7 @@ func TestKilledProcessMovesPodsOnce(t *testing.T) {
 	s := newScene(t, 4)
 	s.deployment("api", 100, preferring(s.nodes[0]))
 	before := s.pods(s.nodes[0])
-	dir := store(t)
+	dir := filetest.ShortDir(t)
 	policy := s.policy("rate: {evictionsPerSecond: 20, burst: 1}")
 	first := s.rehome(policy, dir)
 	events := record(t, at(dir))
@@ -181,7 +183,7 @@ func TestDryRunChangesNothing(t *testing.T) {
 	s.deployment("held", 1, on(s.nodes[0]))
 	s.budget("keep", "held", 1)
 	before := s.pods(s.nodes[0])
-	dir := store(t)
+	dir := filetest.ShortDir(t)
 	s.rehome(s.policy(), dir, "REHOME_DRY_RUN=true")
 	events := record(t, at(dir))
 
@@ -223,7 +225,7 @@ func (s *scene) emptied(node string) {
 	_, err := s.cluster.WaitPods(s.t.Context(), s.namespace, "", "no pod on "+node, func(pods []*corev1.Pod) bool {
 		return !slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return p.Spec.NodeName == node })
 	})
-	s.must(err)
+	s.t.Must(err)
 }
 
 // back removes all taints from the first node, and restarts a Deployment until its n pods run there, because the scheduler may
@@ -231,7 +233,7 @@ func (s *scene) emptied(node string) {
 func (s *scene) back(deployment string, n int) {
 	s.t.Helper()
 	s.untaint(s.nodes[0])
-	eventually(s.t, fmt.Sprintf("%d pods are back on the first node", n), func() (bool, string) {
+	expect.EventuallyWithState(s.t, fmt.Sprintf("%d pods are back on the first node", n), func() (bool, string) {
 		s.restart(deployment)
 		pods := s.pods(s.nodes[0])
 		return len(pods) == n, fmt.Sprint(pods)
@@ -243,7 +245,7 @@ func (s *scene) restart(name string) {
 	s.t.Helper()
 	patch := `{"spec":{"template":{"metadata":{"annotations":{"restarted":"` + time.Now().String() + `"}}}}}`
 	_, err := s.client.AppsV1().Deployments(s.namespace).Patch(s.t.Context(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
-	s.must(err)
+	s.t.Must(err)
 	s.ready(name)
 }
 
@@ -264,7 +266,7 @@ func (s *scene) daemonSet(name string) {
 			},
 		},
 	}, metav1.CreateOptions{})
-	s.must(err)
+	s.t.Must(err)
 	s.running("app="+name, len(s.nodes))
 }
 
@@ -281,7 +283,7 @@ func (s *scene) running(selector string, n int) {
 	_, err := s.cluster.WaitPods(s.t.Context(), s.namespace, selector, "running", func(pods []*corev1.Pod) bool {
 		return len(pods) == n && !slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return p.Status.Phase != corev1.PodRunning })
 	})
-	s.must(err)
+	s.t.Must(err)
 }
 
 // budget creates a PodDisruptionBudget for the pods of a Deployment, and waits until it counts them.
@@ -294,13 +296,13 @@ func (s *scene) budget(name, deployment string, minAvailable int32) {
 			MinAvailable: &least, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": deployment}},
 		},
 	}, metav1.CreateOptions{})
-	s.must(err)
-	deadline := time.Now().Add(patience)
+	s.t.Must(err)
+	deadline := time.Now().Add(expect.Patience)
 	for b := new(policyv1.PodDisruptionBudget); b.Status.ObservedGeneration == 0; time.Sleep(10 * time.Millisecond) {
 		b, err = s.client.PolicyV1().PodDisruptionBudgets(s.namespace).Get(s.t.Context(), name, metav1.GetOptions{})
-		s.must(err)
+		s.t.Must(err)
 		if time.Now().After(deadline) {
-			s.t.Fatalf("budget %s is not counted after %v", name, patience)
+			s.t.Fatalf("budget %s is not counted after %v", name, expect.Patience)
 		}
 	}
 }
@@ -309,9 +311,9 @@ func (s *scene) budget(name, deployment string, minAvailable int32) {
 func (s *scene) changeBudget(name string, minAvailable int32) {
 	s.t.Helper()
 	b, err := s.client.PolicyV1().PodDisruptionBudgets(s.namespace).Get(s.t.Context(), name, metav1.GetOptions{})
-	s.must(err)
+	s.t.Must(err)
 	least := intstr.FromInt32(minAvailable)
 	b.Spec.MinAvailable = &least
 	_, err = s.client.PolicyV1().PodDisruptionBudgets(s.namespace).Update(s.t.Context(), b, metav1.UpdateOptions{})
-	s.must(err)
+	s.t.Must(err)
 }

@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/rehome-dev/rehome/test/cluster"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // TestUnavailableLimit drains a node of a workload whose replacements become ready only when the scene permits. According to the
@@ -46,7 +48,7 @@ func TestUnavailableLimit(t *testing.T) {
 				s.allow("keep-api", "api", 4)
 			}
 			before := s.pods(s.nodes[0])
-			s.rehome(s.policy(append(c.policy, fast)...), store(t)).leads()
+			s.rehome(s.policy(append(c.policy, fast)...), filetest.ShortDir(t)).leads()
 			g := s.watchGaps(altogether)
 
 			hatch.close()
@@ -95,10 +97,10 @@ func (s *scene) allow(name, deployment string, unavailable int32) {
 			MaxUnavailable: &most, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": deployment}},
 		},
 	}, metav1.CreateOptions{})
-	s.must(err)
-	eventually(s.t, "the budget counts its pods", func() (bool, string) {
+	s.t.Must(err)
+	expect.EventuallyWithState(s.t, "the budget counts its pods", func() (bool, string) {
 		b, err := budgets.Get(s.t.Context(), name, metav1.GetOptions{})
-		s.must(err)
+		s.t.Must(err)
 		return b.Status.DisruptionsAllowed == unavailable, fmt.Sprint(b.Status)
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // These scenes run last, because of the name of this file: after the API server is back, the other components of the control
@@ -19,7 +20,7 @@ func TestStartWithoutAPIServer(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 3, preferring(s.nodes[0]))
 	s.stopAPIServer()
-	p := s.start([]string{"run", "--policy", s.policy()}, "REHOME_STORE_DIR="+store(t))
+	p := s.start([]string{"run", "--policy", s.policy()}, "REHOME_STORE_DIR="+filetest.ShortDir(t))
 	p.eventually("it serves", func() (bool, string) { status, body := p.ready(); return status != 0, body })
 	if said := p.unready(10 * time.Second); !strings.Contains(said, "API server: ") || !strings.Contains(said, "connection refused") {
 		t.Errorf("/readyz says %q, want that the API server refuses connections", said)
@@ -43,7 +44,7 @@ func (s *scene) schedulerFollows() {
 
 func TestDrainSurvivesAPIServerLoss(t *testing.T) {
 	d := newDrain(t)
-	dir := store(t)
+	dir := filetest.ShortDir(t)
 	p := d.rehome(d.file, dir)
 	events := record(t, at(dir))
 
@@ -81,12 +82,12 @@ func TestDrainSurvivesAPIServerLoss(t *testing.T) {
 // stopAPIServer kills the API server until startAPIServer is called, or until the scene ends.
 func (s *scene) stopAPIServer() {
 	s.t.Helper()
-	s.must(s.cluster.StopAPIServer())
+	s.t.Must(s.cluster.StopAPIServer())
 	s.apiServerIsDown = true
 }
 
 func (s *scene) startAPIServer() {
 	s.t.Helper()
-	s.must(s.cluster.StartAPIServer(s.t.Context()))
+	s.t.Must(s.cluster.StartAPIServer(s.t.Context()))
 	s.apiServerIsDown = false
 }

@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // The parts of a Compose project that these tests look at.
@@ -128,12 +130,9 @@ func TestConfigurableComposeImages(t *testing.T) {
 }
 
 func TestComposeVariables(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(repository(t), "docker-compose.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := filetest.Read(t, filepath.Join(repository(t), "docker-compose.yaml"))
 	found := map[string]bool{}
-	for _, m := range regexp.MustCompile(`\$\{?([A-Z_]+)`).FindAllStringSubmatch(withoutComments(string(text)), -1) {
+	for _, m := range regexp.MustCompile(`\$\{?([A-Z_]+)`).FindAllStringSubmatch(withoutComments(text), -1) {
 		found[m[1]] = true
 	}
 	if got := slices.Sorted(maps.Keys(found)); !slices.Equal(got, knobs) {
@@ -198,10 +197,7 @@ func waitsBlindly(s service) bool {
 }
 
 func TestComposeMounts(t *testing.T) {
-	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(kubeconfig, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kubeconfig := filetest.New(t, "kubeconfig", "")
 	p := compose(t, "KUBECONFIG="+kubeconfig)
 	for name, s := range p.Services {
 		for _, m := range s.Volumes {
@@ -367,10 +363,7 @@ func TestInvalidComposeFile(t *testing.T) {
 		{"unknown key", "read_only: true\n", "readonly: true\n", "readonly"},
 		{"unknown service", "setup: { condition", "setups: { condition", "setups"},
 	} {
-		file := filepath.Join(t.TempDir(), "docker-compose.yaml")
-		if err := os.WriteFile(file, []byte(strings.Replace(string(text), c.from, c.to, 1)), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		file := filetest.New(t, "docker-compose.yaml", strings.Replace(string(text), c.from, c.to, 1))
 		out, err := exec.CommandContext(t.Context(), filepath.Join(root, ".build/tools/compose"), file).CombinedOutput()
 		if err == nil || !strings.Contains(string(out), c.want) {
 			t.Errorf("%s: %v\n%.300s", c.name, err, out)

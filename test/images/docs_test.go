@@ -9,16 +9,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // section returns a part of docs/install.md, without its title.
 func section(t *testing.T, title string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(repository(t), "docs/install.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, after, found := strings.Cut(string(text), "\n## "+title+"\n")
+	text := filetest.Read(t, filepath.Join(repository(t), "docs/install.md"))
+	_, after, found := strings.Cut(text, "\n## "+title+"\n")
 	if !found {
 		t.Fatalf("docs/install.md has no section %s", title)
 	}

@@ -27,6 +27,7 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/metricstest"
 )
 
@@ -79,8 +80,8 @@ func TestWorkloadBreakerOverHours(t *testing.T) {
 	if v := w.want(); v.Reason != schemas.ReasonLoop {
 		t.Errorf("after the sixth return: %s %s, want deferred for Loop", v.Outcome, v.Reason)
 	}
-	w.must(w.bus.Ledger().Put(t.Context(), "clear."+string(w.deployment.UID), actuator.ClearValue(time.Now())))
-	bustest.Eventually(t, "no breaker is open", func() bool { return w.gauge("rehome_workload_breakers_open") == 0 })
+	w.Must(w.bus.Ledger().Put(t.Context(), "clear."+string(w.deployment.UID), actuator.ClearValue(time.Now())))
+	expect.Eventually(t, "no breaker is open", func() bool { return w.gauge("rehome_workload_breakers_open") == 0 })
 	if v := w.want(); v.Outcome != schemas.Evicted {
 		t.Errorf("after its breaker was cleared: %s %s, want evicted", v.Outcome, v.Reason)
 	}
@@ -89,7 +90,7 @@ func TestWorkloadBreakerOverHours(t *testing.T) {
 
 // world is a control plane with an actuator and its bus in this process. The test can advance its clock.
 type world struct {
-	*testing.T
+	expect.T
 	cluster    *cluster.Cluster
 	client     kubernetes.Interface
 	bus        *bus.Bus
@@ -106,29 +107,22 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	c := clustertest.New(t, cluster.Options{})
 	w := &world{
-		T: t, cluster: c, client: c.Client(), bus: bustest.New(t, strategy), metrics: prometheus.NewRegistry(), start: time.Now(),
+		T: expect.T{TB: t}, cluster: c, client: c.Client(), bus: bustest.New(t, strategy), metrics: prometheus.NewRegistry(), start: time.Now(),
 	}
 	nodes, err := c.AddNodes(t.Context(), 1, func(n *corev1.Node) {
 		n.Spec.Taints = []corev1.Taint{{Key: "dedicated", Effect: corev1.TaintEffectPreferNoSchedule}}
 	})
-	w.must(err)
+	w.Must(err)
 	w.node = nodes[0]
 	_, err = c.AddNodes(t.Context(), 1)
-	w.must(err)
+	w.Must(err)
 	w.deployment, err = c.AddDeployment(t.Context(), namespace, "api", 1, func(d *appsv1.Deployment) {
 		d.Spec.Template.Spec.NodeSelector = map[string]string{corev1.LabelHostname: w.node}
 	})
-	w.must(err)
+	w.Must(err)
 	w.events = bustest.Collect(t, w.bus, bus.VerdictChannels)
 	w.run()
 	return w
-}
-
-func (w *world) must(err error) {
-	w.Helper()
-	if err != nil {
-		w.Fatal(err)
-	}
 }
 
 func (w *world) now() time.Time       { return time.Now().Add(time.Duration(w.ahead.Load())) }
@@ -151,9 +145,9 @@ func (w *world) run() {
 		known = append(known, f.Strategy)
 	}
 	p, err := policy.Parse("policy.yaml", []byte(file), known)
-	w.must(err)
+	w.Must(err)
 	view, err := readmodel.New(readmodel.Config{Client: w.client, Kinds: readmodel.WorkloadKinds()})
-	w.must(err)
+	w.Must(err)
 	a := actuator.New(actuator.Config{
 		Client: w.client, Bus: w.bus, Ledger: w.bus.Ledger(), View: view.Workloads(), Policy: p, Source: "/test/actuator",
 		Metrics: w.metrics, Now: w.now, Log: slog.New(slog.NewTextHandler(w.Output(), nil)),
@@ -184,9 +178,9 @@ func (w *world) run() {
 // want publishes an intent for the pod on the node, like the strategy, and returns the verdict.
 func (w *world) want() schemas.Verdict {
 	w.Helper()
-	w.must(w.cluster.WaitReady(w.Context(), namespace, "api"))
+	w.Must(w.cluster.WaitReady(w.Context(), namespace, "api"))
 	list, err := w.client.CoreV1().Pods(namespace).List(w.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=" + w.node})
-	w.must(err)
+	w.Must(err)
 	if len(list.Items) != 1 || !cluster.IsReady(&list.Items[0]) {
 		w.Fatalf("pods on the node: %v, want one that is ready", list.Items)
 	}
@@ -201,8 +195,8 @@ func (w *world) want() schemas.Verdict {
 	}
 	answer := schemas.Intents{Profile: "default", Strategy: strategy, Scope: scope, Intents: []schemas.Intent{intent}}
 	e, err := schemas.NewEvent("/test/functions", answer, w.now(), schemas.Event{})
-	w.must(err)
-	w.must(w.bus.Answer(w.Context(), e, answer))
+	w.Must(err)
+	w.Must(w.bus.Answer(w.Context(), e, answer))
 	v, _ := w.verdict(func(v schemas.Verdict) bool { return v.Intent.ID == intent.ID })
 	return v
 }
@@ -210,9 +204,9 @@ func (w *world) want() schemas.Verdict {
 // verdict waits for the next matching verdict, and returns its time too.
 func (w *world) verdict(matches func(schemas.Verdict) bool) (found schemas.Verdict, at time.Time) {
 	w.Helper()
-	e := w.events.Find(w.T, func(e schemas.Event) bool {
+	e := w.events.Find(w, func(e schemas.Event) bool {
 		v, err := schemas.Decode[schemas.Verdict](e)
-		w.must(err)
+		w.Must(err)
 		found = v
 		return matches(v)
 	})
@@ -255,7 +249,7 @@ rehome_workload_breakers_open %d
 func (w *world) gauge(name string) float64 {
 	w.Helper()
 	families, err := w.metrics.Gather()
-	w.must(err)
+	w.Must(err)
 	for _, f := range families {
 		if f.GetName() == name {
 			return f.GetMetric()[0].GetGauge().GetValue()
@@ -268,9 +262,9 @@ func (w *world) gauge(name string) float64 {
 // told waits for a Kubernetes Event on the Deployment that begins with these words.
 func (w *world) told(words string) {
 	w.Helper()
-	bustest.Eventually(w, "a Kubernetes Event says "+words, func() bool {
+	expect.Eventually(w, "a Kubernetes Event says "+words, func() bool {
 		list, err := w.client.EventsV1().Events(namespace).List(w.Context(), metav1.ListOptions{FieldSelector: "reason=WorkloadBreaker"})
-		w.must(err)
+		w.Must(err)
 		for _, e := range list.Items {
 			if strings.HasPrefix(e.Note, words) {
 				w.about(e)
@@ -296,7 +290,7 @@ func (w *world) about(e eventsv1.Event) {
 func (w *world) evictedSoOften(want int) {
 	w.Helper()
 	log, err := w.cluster.Audit(w.Context())
-	w.must(err)
+	w.Must(err)
 	pods := map[string]int{}
 	for _, e := range log {
 		if e.Subresource == "eviction" && e.Code == 201 {

@@ -2,7 +2,6 @@ package monitoring
 
 import (
 	"maps"
-	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -12,6 +11,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // empty are the queries of the dashboard that have nothing to show in the live run, by panel and reference, with the reason.
@@ -60,7 +62,7 @@ const processes = 3
 // scraped waits until there are samples of every process.
 func (s *scene) scraped(p *server) (when time.Time) {
 	s.t.Helper()
-	s.until("they are scraped", func() (whole bool) {
+	expect.Eventually(s.t, "they are scraped", func() (whole bool) {
 		when, whole = p.whole(processes)
 		return whole
 	})
@@ -72,7 +74,7 @@ func (s *scene) well() {
 	s.t.Helper()
 	s.taint(s.nodes[0], corev1.TaintEffectNoSchedule)
 	s.says(s.run, `rehome_move_settled_seconds_count\{`)
-	s.until("nothing waits", func() bool {
+	expect.Eventually(s.t, "nothing waits", func() bool {
 		_, text := s.run.Get("metrics")
 		return strings.Contains(text, "\nrehome_open_intents 0\n") && strings.Contains(text, "\nrehome_moves_in_flight 0\n")
 	})
@@ -108,7 +110,7 @@ func (s *scene) trouble() {
 	s.policy(5)
 	s.says(s.run, `rehome_policy_reloads_total\{result="applied"\} 1`)
 	s.says(s.run, `rehome_dispatcher_requests_total\{result="answered",strategy="PodLifeTime"\}`)
-	s.must(os.WriteFile(filepath.Join(s.dir, "policy.yaml"), []byte("profiles: 1\n"), 0o600))
+	filetest.Write(s.t, filepath.Join(s.dir, "policy.yaml"), "profiles: 1\n")
 	s.says(s.run, `rehome_policy_last_reload_successful 0`)
 	s.taint(s.nodes[1], corev1.TaintEffectNoSchedule)
 	s.taint(s.nodes[2], corev1.TaintEffectNoSchedule)

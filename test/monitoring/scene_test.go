@@ -24,6 +24,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/program"
 )
 
@@ -32,7 +34,7 @@ const patience = 90 * time.Second
 
 // scene is a live run: a control plane, and Rehome's processes beside it.
 type scene struct {
-	t       *testing.T
+	t       expect.T
 	cluster *cluster.Cluster
 	nodes   []string
 	rehome  string // path of the binary
@@ -45,34 +47,24 @@ type scene struct {
 // newScene starts a control plane with nine nodes, and the processes.
 func newScene(t *testing.T) *scene {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "rehome") //nolint:usetesting // t.TempDir is too long a path for a socket
-	s := &scene{t: t, dir: dir}
-	s.must(err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	s.rehome, err = program.Build()
-	s.must(err)
-	s.cluster = clustertest.New(t, cluster.Options{})
-	s.must(s.cluster.AddKinds(t.Context()))
+	s := &scene{
+		t: expect.T{TB: t}, dir: filetest.ShortDir(t), rehome: expect.Value(t, program.Build), cluster: clustertest.New(t, cluster.Options{}),
+	}
+	s.t.Must(s.cluster.AddKinds(t.Context()))
+	var err error
 	s.nodes, err = s.cluster.AddNodes(t.Context(), 9)
-	s.must(err)
+	s.t.Must(err)
 	for _, namespace := range []string{"rehome", "shop", "web", "batch"} {
-		s.must(s.cluster.AddNamespace(t.Context(), namespace))
+		s.t.Must(s.cluster.AddNamespace(t.Context(), namespace))
 	}
 	return s
-}
-
-func (s *scene) must(err error) {
-	s.t.Helper()
-	if err != nil {
-		s.t.Fatal(err)
-	}
 }
 
 // policy writes the policy file. age is how many seconds the pods of batch may live: a function over HTTP sees to that.
 func (s *scene) policy(age int) string {
 	s.t.Helper()
 	file := filepath.Join(s.dir, "policy.yaml")
-	s.must(os.WriteFile(file, []byte(fmt.Sprintf(`apiVersion: rehome.dev/v1alpha1
+	s.t.Must(os.WriteFile(file, []byte(fmt.Sprintf(`apiVersion: rehome.dev/v1alpha1
 kind: DeschedulerPolicy
 functions:
 - {name: PodLifeTime, http: {url: "http://%s/"}}
@@ -92,8 +84,7 @@ profiles:
 // start starts all processes and waits until they are ready: a function, Rehome, and a forwarder to a sink that takes all.
 func (s *scene) start() {
 	s.t.Helper()
-	address, err := program.FreeAddress()
-	s.must(err)
+	address := expect.Value(s.t, program.FreeAddress)
 	s.serves = s.process("serve", "PodLifeTime", "--address", address)
 	s.serves.Address = address
 	s.run = s.process("run", "--policy", s.policy(86400))
@@ -103,10 +94,11 @@ func (s *scene) start() {
 	s.t.Cleanup(sink.Close)
 	s.forwards = s.process("forward", "--to", sink.URL, "--name", "audit")
 	s.ready(s.forwards)
+	var err error
 	s.bus, err = bus.Connect(bus.Options{Name: "scene", Socket: filepath.Join(s.dir, "bus.sock"), Log: slog.New(slog.DiscardHandler)})
-	s.must(err)
+	s.t.Must(err)
 	s.t.Cleanup(s.bus.Close)
-	s.until("it leads", func() bool { return strings.Contains(s.run.Log.String(), "leading: evaluating everything") })
+	expect.Eventually(s.t, "it leads", func() bool { return strings.Contains(s.run.Log.String(), "leading: evaluating everything") })
 }
 
 func (s *scene) environment() []string {
@@ -118,7 +110,7 @@ func (s *scene) environment() []string {
 func (s *scene) process(arguments ...string) *program.Program {
 	s.t.Helper()
 	p, err := program.Start(s.rehome, arguments, s.environment())
-	s.must(err)
+	s.t.Must(err)
 	s.t.Cleanup(func() {
 		p.Kill()
 		if s.t.Failed() {
@@ -130,7 +122,7 @@ func (s *scene) process(arguments ...string) *program.Program {
 
 func (s *scene) ready(p *program.Program) {
 	s.t.Helper()
-	s.until("a process is ready", func() bool {
+	expect.Eventually(s.t, "a process is ready", func() bool {
 		status, _ := p.Get("readyz")
 		return status == http.StatusOK
 	})
@@ -148,20 +140,11 @@ func (s *scene) command(arguments ...string) string {
 	return string(out)
 }
 
-func (s *scene) until(what string, so func() bool) {
-	s.t.Helper()
-	for end := time.Now().Add(patience); !so(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			s.t.Fatalf("not within %v: %s", patience, what)
-		}
-	}
-}
-
 // says waits until the metrics of a process have a line that begins so. line is a regular expression.
 func (s *scene) says(p *program.Program, line string) {
 	s.t.Helper()
 	begins := regexp.MustCompile("(?m)^" + line)
-	s.until("the metrics say "+line, func() bool {
+	expect.Eventually(s.t, "the metrics say "+line, func() bool {
 		_, text := p.Get("metrics")
 		return begins.MatchString(text)
 	})
@@ -177,8 +160,8 @@ func (s *scene) deployment(namespace, name string, replicas int, label string, v
 			}}},
 		}}
 	})
-	s.must(err)
-	s.must(s.cluster.WaitReady(s.t.Context(), namespace, name))
+	s.t.Must(err)
+	s.t.Must(s.cluster.WaitReady(s.t.Context(), namespace, name))
 }
 
 // budget makes a PodDisruptionBudget for a Deployment that allows no disruption, and waits until it is in force.
@@ -186,14 +169,14 @@ func (s *scene) budget(namespace, deployment, name string) {
 	s.t.Helper()
 	none := intstr.FromInt32(0)
 	d, err := s.cluster.Client().AppsV1().Deployments(namespace).Get(s.t.Context(), deployment, metav1.GetOptions{})
-	s.must(err)
+	s.t.Must(err)
 	budgets := s.cluster.Client().PolicyV1().PodDisruptionBudgets(namespace)
 	_, err = budgets.Create(s.t.Context(), &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       policyv1.PodDisruptionBudgetSpec{MaxUnavailable: &none, Selector: d.Spec.Selector},
 	}, metav1.CreateOptions{})
-	s.must(err)
-	s.until("the budget is in force", func() bool {
+	s.t.Must(err)
+	expect.Eventually(s.t, "the budget is in force", func() bool {
 		b, err := budgets.Get(s.t.Context(), name, metav1.GetOptions{})
 		return err == nil && b.Status.ExpectedPods > 0
 	})
@@ -202,7 +185,7 @@ func (s *scene) budget(namespace, deployment, name string) {
 func (s *scene) change(node string, change func(*corev1.Node)) {
 	s.t.Helper()
 	nodes := s.cluster.Client().CoreV1().Nodes()
-	s.must(retry.RetryOnConflict(retry.DefaultRetry, func() error {
+	s.t.Must(retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		n, err := nodes.Get(s.t.Context(), node, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -250,8 +233,8 @@ func (s *scene) bury() {
 	e, err := schemas.NewEvent("/scene", schemas.ScopeHead{
 		Kind: schemas.NodeKind, Key: "nowhere", Profile: "default", Strategy: "RemovePodsViolatingNodeTaints",
 	}, time.Now(), schemas.Event{})
-	s.must(err)
+	s.t.Must(err)
 	e.Data = []byte(`{"kind":"node","key":"nowhere","profile":"default","strategy":"Another"}`)
 	_, err = s.bus.Publish(s.t.Context(), e)
-	s.must(err)
+	s.t.Must(err)
 }

@@ -51,10 +51,10 @@ func TestPage(t *testing.T) {
 		{"keyboard", s.keyboard}, {"accessible", s.isAccessible}, {"lost_cluster", s.lostCluster}, {"lost_connection", s.lostConnection},
 	} {
 		t.Run(part.name, func(t *testing.T) {
-			s.stage.T, s.browser.TB = t, t
+			s.stage.TB, s.browser.TB = t, t
 			part.run(t)
 		})
-		s.stage.T, s.browser.TB = t, t
+		s.stage.TB, s.browser.TB = t, t
 	}
 	if !get[bool](s.browser, "window.sameDocument === true") {
 		t.Error("the page was loaded again")
@@ -277,9 +277,9 @@ func (s *story) isAccessible(t *testing.T) {
 // lostCluster stops the API server, and starts it again.
 func (s *story) lostCluster(t *testing.T) {
 	s.view("#/cluster")
-	s.must(s.cluster.StopAPIServer())
+	s.Must(s.cluster.StopAPIServer())
 	s.has(".banner", "API server is unreachable")
-	s.must(s.cluster.StartAPIServer(t.Context()))
+	s.Must(s.cluster.StartAPIServer(t.Context()))
 	s.until("the banner is gone", "document.querySelector('.banner') === null")
 }
 

@@ -1,8 +1,6 @@
 package page
 
 import (
-	"context"
-	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -10,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -23,12 +20,14 @@ import (
 
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/program"
 )
 
 // stage is a control plane with pods, and Rehome.
 type stage struct {
-	*testing.T
+	expect.T
 	cluster *cluster.Cluster
 	client  kubernetes.Interface
 	nodes   []string
@@ -52,40 +51,26 @@ var workloads = []struct {
 func newStage(t *testing.T) *stage {
 	t.Helper()
 	c := clustertest.New(t, cluster.Options{})
-	binary, err := program.Build()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &stage{T: t, cluster: c, client: c.Client(), rehome: binary}
+	s := &stage{T: expect.T{TB: t}, cluster: c, client: c.Client(), rehome: expect.Value(t, program.Build)}
+	var err error
 	s.nodes, err = c.AddNodes(t.Context(), 18)
-	s.must(err)
+	s.Must(err)
 	for _, w := range workloads {
 		_, err := c.AddDeployment(t.Context(), w.namespace, w.name, w.pods, func(d *appsv1.Deployment) {
 			d.Spec.Template.Spec.Containers[0].Resources.Requests = corev1.ResourceList{
 				corev1.ResourceCPU: resource.MustParse(w.cpu), corev1.ResourceMemory: resource.MustParse("4Gi"),
 			}
 		})
-		s.must(err)
+		s.Must(err)
 	}
 	for _, w := range workloads {
-		s.must(c.WaitReady(t.Context(), w.namespace, w.name))
+		s.Must(c.WaitReady(t.Context(), w.namespace, w.name))
 	}
 	s.budget("payments", 3)
-	if s.store, err = os.MkdirTemp("", "rehome-page-"); err != nil { //nolint:usetesting // t.TempDir is too long a path for a socket
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(s.store) })
-	s.address, err = program.FreeAddress()
-	s.must(err)
+	s.store = filetest.ShortDir(t)
+	s.address = expect.Value(s, program.FreeAddress)
 	s.start()
 	return s
-}
-
-func (s *stage) must(err error) {
-	s.Helper()
-	if err != nil {
-		s.Fatal(err)
-	}
 }
 
 // budget makes or changes the budget of a Deployment in the namespace shop, and waits until it is counted.
@@ -97,8 +82,8 @@ func (s *stage) budget(name string, least int32) {
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       policyv1.PodDisruptionBudgetSpec{MinAvailable: &minimum, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}},
 	}, metav1.CreateOptions{})
-	s.must(err)
-	s.eventually("the budget is counted", func() bool {
+	s.Must(err)
+	expect.Eventually(s, "the budget is counted", func() bool {
 		b, err := budgets.Get(s.Context(), name, metav1.GetOptions{})
 		return err == nil && b.Status.ObservedGeneration == b.Generation
 	})
@@ -108,12 +93,12 @@ func (s *stage) budget(name string, least int32) {
 func (s *stage) start() {
 	s.Helper()
 	policy, err := os.ReadFile("../../deploy/policy.yaml")
-	s.must(err)
+	s.Must(err)
 	file := filepath.Join(s.store, "policy.yaml")
 	text := strings.Replace(string(policy), "apiVersion: descheduler/v1alpha2", "apiVersion: rehome.dev/v1alpha1", 1)
-	s.must(os.WriteFile(file, []byte(text+"maintenance: {restart: false}\n"), 0o600))
+	filetest.Write(s, file, text+"maintenance: {restart: false}\n")
 	s.running, err = program.Start(s.rehome, []string{"run", "--policy", file}, s.environment())
-	s.must(err)
+	s.Must(err)
 	running := s.running
 	s.Cleanup(func() {
 		running.Kill()
@@ -121,7 +106,7 @@ func (s *stage) start() {
 			s.Logf("rehome said:\n%s", running.Log)
 		}
 	})
-	s.eventually("rehome leads", func() bool {
+	expect.Eventually(s, "rehome leads", func() bool {
 		status, _ := running.Get("readyz")
 		return status == http.StatusOK && strings.Contains(running.Log.String(), "leading: evaluating everything")
 	})
@@ -142,7 +127,7 @@ func (s *stage) command(arguments ...string) {
 	s.Helper()
 	c := exec.CommandContext(s.Context(), s.rehome, arguments...)
 	c.Env, c.Stdout, c.Stderr = append(os.Environ(), s.environment()...), s.Output(), s.Output()
-	s.must(c.Start())
+	s.Must(c.Start())
 	s.Cleanup(func() { _ = c.Wait() })
 }
 
@@ -150,14 +135,14 @@ func (s *stage) taint(node string) {
 	s.Helper()
 	patch := `{"spec":{"taints":[{"key":"dedicated","value":"gpu","effect":"NoSchedule"}]}}`
 	_, err := s.client.CoreV1().Nodes().Patch(s.Context(), node, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
-	s.must(err)
+	s.Must(err)
 }
 
 // pods returns the names of the pods on a node that are not being deleted, with their namespaces.
 func (s *stage) pods(node string) (names []string) {
 	s.Helper()
 	list, err := s.client.CoreV1().Pods("").List(s.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
-	s.must(err)
+	s.Must(err)
 	for _, p := range list.Items {
 		if p.DeletionTimestamp == nil {
 			names = append(names, p.Namespace+"/"+p.Name)
@@ -171,22 +156,9 @@ func (s *stage) pods(node string) (names []string) {
 func (s *stage) nodeOf(namespace, deployment string) string {
 	s.Helper()
 	list, err := s.client.CoreV1().Pods(namespace).List(s.Context(), metav1.ListOptions{LabelSelector: "app=" + deployment})
-	s.must(err)
+	s.Must(err)
 	if len(list.Items) == 0 {
 		s.Fatalf("deployment %s/%s has no pods", namespace, deployment)
 	}
 	return list.Items[0].Spec.NodeName
-}
-
-func (s *stage) eventually(what string, so func() bool) {
-	s.Helper()
-	ctx, cancel := context.WithTimeoutCause(s.Context(), patience, fmt.Errorf("not within %v: %s", patience, what))
-	defer cancel()
-	for !so() {
-		select {
-		case <-ctx.Done():
-			s.Fatal(context.Cause(ctx))
-		case <-time.After(30 * time.Millisecond):
-		}
-	}
 }

@@ -90,16 +90,26 @@ const firstPort, ports = 20000, 12768
 
 // FreeAddresses returns n different addresses.
 func FreeAddresses(n int) ([]string, error) {
-	addresses := make([]string, n)
-	for i := range addresses {
+	ports, err := FreePorts(n)
+	addresses := make([]string, len(ports))
+	for i, port := range ports {
+		addresses[i] = fmt.Sprintf("127.0.0.1:%d", port)
+	}
+	return addresses, err
+}
+
+// FreePorts returns n different ports of [FreeAddresses].
+func FreePorts(n int) ([]int, error) {
+	numbers := make([]int, n)
+	for i := range numbers {
 		l, err := listen()
 		if err != nil {
 			return nil, err
 		}
 		defer l.Close()
-		addresses[i] = l.Addr().String()
+		numbers[i] = l.Addr().(*net.TCPAddr).Port
 	}
-	return addresses, nil
+	return numbers, nil
 }
 
 // listen listens on a random port that is free.

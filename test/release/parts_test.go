@@ -25,6 +25,7 @@ import (
 
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // file returns the path of a file in the folder of the archives.
@@ -48,11 +49,8 @@ func (s *snapshot) sums(t *testing.T) map[string]string {
 
 func read(t *testing.T, file string) string {
 	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
+	text := filetest.Read(t, file)
+	return text
 }
 
 // testArchives compares the members of each archive, with their owners and times, which are the same in each build of a commit.
@@ -161,10 +159,7 @@ func (s *snapshot) testSignatures(t *testing.T) {
 	if _, err := s.try(t, "cosign", "verify", "--insecure-ignore-tlog", "--key", other+".pub", s.registry+"/rehome:"+s.version); err == nil {
 		t.Error("the image passes with another key")
 	}
-	changed := filepath.Join(t.TempDir(), "SHA256SUMS")
-	if err := os.WriteFile(changed, []byte(read(t, s.file("SHA256SUMS"))+"0  other\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	changed := filetest.New(t, "SHA256SUMS", read(t, s.file("SHA256SUMS"))+"0  other\n")
 	if _, err := s.try(t, "cosign", "verify-blob", "--insecure-ignore-tlog", "--key", filepath.Join(s.root, ".build/release-key.pub"),
 		"--bundle", s.file("SHA256SUMS.sigstore.json"), changed); err == nil {
 		t.Error("a changed list of checksums passes")

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // secure starts a TLS server, and returns it with the file of its private certificate authority.
@@ -29,10 +31,7 @@ func secure(t *testing.T) (server *httptest.Server, file string) {
 
 func TestCertificateAuthorities(t *testing.T) {
 	server, file := secure(t)
-	garbage := filepath.Join(t.TempDir(), "garbage")
-	if err := os.WriteFile(garbage, []byte("none"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	garbage := filetest.New(t, "garbage", "none")
 	for _, c := range []struct{ name, file, want string }{
 		{"valid", file, ""},
 		{"missing", filepath.Join(t.TempDir(), "gone"), "certificate signed by unknown authority"},

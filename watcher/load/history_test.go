@@ -19,7 +19,7 @@ func using(cpu, memory string) corev1.ResourceList {
 }
 
 // same compares JSON, because equal quantities can differ in memory.
-func same(t *testing.T, what string, got, want any) {
+func same(t testing.TB, what string, got, want any) {
 	t.Helper()
 	text := func(v any) string {
 		data, err := json.Marshal(v)

@@ -19,6 +19,7 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // The users of the control plane.
@@ -30,7 +31,7 @@ const (
 // TestLoadFromAPIServer shares a control plane among its subtests, which run in order.
 func TestLoadFromAPIServer(t *testing.T) {
 	c := clustertest.New(t, cluster.Options{Users: []cluster.User{{Name: sampler}, {Name: nobody}}})
-	p := &place{T: t, c: c, client: c.Client()}
+	p := &place{T: expect.T{TB: t}, c: c, client: c.Client()}
 	p.allow(sampler)
 	for _, part := range []struct {
 		name string
@@ -43,22 +44,15 @@ func TestLoadFromAPIServer(t *testing.T) {
 		{"token from a Secret", testSecret},
 	} {
 		t.Run(part.name, func(t *testing.T) {
-			part.test(&place{T: t, c: c, client: c.Client()})
+			part.test(&place{T: expect.T{TB: t}, c: c, client: c.Client()})
 		})
 	}
 }
 
 type place struct {
-	*testing.T
+	expect.T
 	c      *cluster.Cluster
 	client kubernetes.Interface
-}
-
-func (p *place) must(err error) {
-	p.Helper()
-	if err != nil {
-		p.Fatal(err)
-	}
 }
 
 // allow grants a user the documented rights of the watcher for load.
@@ -72,14 +66,14 @@ func (p *place) allow(user string) {
 			{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{"prometheus"}, Verbs: []string{"get"}},
 		},
 	}, metav1.CreateOptions{})
-	p.must(err)
+	p.Must(err)
 	_, err = roles.ClusterRoleBindings().Create(p.Context(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: user},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: user},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}},
 	}, metav1.CreateOptions{})
-	p.must(err)
-	p.must(p.c.WaitForRight(p.Context(), authorizationv1.SubjectAccessReviewSpec{
+	p.Must(err)
+	p.Must(p.c.WaitForRight(p.Context(), authorizationv1.SubjectAccessReviewSpec{
 		User:               user,
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Group: "metrics.k8s.io", Resource: "nodes", Verb: "list"},
 	}))
@@ -89,11 +83,11 @@ func (p *place) allow(user string) {
 func (p *place) as(user string) kubernetes.Interface {
 	p.Helper()
 	config, err := p.c.UserConfig(user)
-	p.must(err)
+	p.Must(err)
 	config.ContentType = runtime.ContentTypeProtobuf
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	client, err := kubernetes.NewForConfig(config)
-	p.must(err)
+	p.Must(err)
 	return client
 }
 
@@ -115,7 +109,7 @@ func testNoMetrics(p *place) {
 	p.fails("nodes", err, "list nodes of metrics.k8s.io: the server could not find the requested resource")
 	_, err = s.Pods(p.Context())
 	p.fails("pods", err, "list pods of metrics.k8s.io: the server could not find the requested resource")
-	p.must(p.c.ServeMetrics(p.Context()))
+	p.Must(p.c.ServeMetrics(p.Context()))
 }
 
 func testMetrics(p *place) {
@@ -129,33 +123,33 @@ func testMetrics(p *place) {
 		{Name: "half", Usage: only, Timestamp: noon},
 		{Name: "empty"},
 	} {
-		p.must(p.c.SetNodeMetrics(ctx, m))
+		p.Must(p.c.SetNodeMetrics(ctx, m))
 	}
-	p.must(p.c.AddNamespace(ctx, "web"))
+	p.Must(p.c.AddNamespace(ctx, "web"))
 	for _, m := range []cluster.PodMetrics{
 		{Namespace: "web", Name: "two", Containers: []corev1.ResourceList{using("100m", "1Mi"), using("1m", "1")}},
 		{Namespace: "default", Name: "two", Containers: []corev1.ResourceList{using("2", "2")}},
 		{Namespace: "web", Name: "half", Containers: []corev1.ResourceList{using("1", "1"), only}},
 		{Namespace: "web", Name: "empty"},
 	} {
-		p.must(p.c.SetPodMetrics(ctx, m))
+		p.Must(p.c.SetPodMetrics(ctx, m))
 	}
 	s := p.source(sampler)
 	nodes, err := s.Nodes(ctx)
-	p.must(err)
-	same(p.T, "nodes", nodes, map[string]Sample{
+	p.Must(err)
+	same(p, "nodes", nodes, map[string]Sample{
 		"now":     {Used: using("1500m", "1Gi"), Good: noon.Add(75 * time.Second).Local()},
 		"untimed": {Used: using("123456789n", "2Ki"), Good: noon.Add(time.Minute)},
 		"old":     {Used: using("1", "1"), Good: noon.Add(-59 * time.Minute).Local()},
 		"future":  {Used: using("1", "1"), Good: noon.Add(time.Minute)},
 	})
 	pods, err := s.Pods(ctx)
-	p.must(err)
+	p.Must(err)
 	got := map[string]corev1.ResourceList{}
 	for name, used := range pods {
 		got[name.String()] = used
 	}
-	same(p.T, "pods", got, map[string]corev1.ResourceList{"web/two": using("101m", "1048577"), "default/two": using("2", "2")})
+	same(p, "pods", got, map[string]corev1.ResourceList{"web/two": using("101m", "1048577"), "default/two": using("2", "2")})
 }
 
 func testForbidden(p *place) {
@@ -192,17 +186,17 @@ func testSampler(p *place) {
 		}
 	}
 	round()
-	same(p.T, "the first sample", s.Node(from, "now"), using("1500m", "1Gi"))
-	same(p.T, "an old sample", s.Node(from, "old"), nil)
-	same(p.T, "a pod that is not needed", s.Pod(from, "web", "two"), nil)
+	same(p, "the first sample", s.Node(from, "now"), using("1500m", "1Gi"))
+	same(p, "an old sample", s.Node(from, "old"), nil)
+	same(p, "a pod that is not needed", s.Pod(from, "web", "two"), nil)
 	needed.Store(true)
-	p.must(p.c.SetNodeMetrics(ctx, cluster.NodeMetrics{Name: "now", Usage: using("2500m", "2Gi"), Timestamp: noon}))
-	p.must(p.c.RemoveNodeMetrics(ctx, "untimed"))
+	p.Must(p.c.SetNodeMetrics(ctx, cluster.NodeMetrics{Name: "now", Usage: using("2500m", "2Gi"), Timestamp: noon}))
+	p.Must(p.c.RemoveNodeMetrics(ctx, "untimed"))
 	round()
-	same(p.T, "the second sample", s.Node(from, "now"), using("1600m", "1181116006"))
-	same(p.T, "a node that is gone", s.Node(from, "untimed"), nil)
-	same(p.T, "a pod that is needed", s.Pod(from, "web", "two"), using("101m", "1048577"))
-	same(p.T, "a pod without all containers", s.Pod(from, "web", "half"), nil)
+	same(p, "the second sample", s.Node(from, "now"), using("1600m", "1181116006"))
+	same(p, "a node that is gone", s.Node(from, "untimed"), nil)
+	same(p, "a pod that is needed", s.Pod(from, "web", "two"), using("101m", "1048577"))
+	same(p, "a pod without all containers", s.Pod(from, "web", "half"), nil)
 	end()
 	select {
 	case <-over:
@@ -219,25 +213,25 @@ func testSecret(p *place) {
 	_, err := read(ctx)
 	p.fails("no Secret", err, `token for Prometheus: secret default/prometheus: secrets "prometheus" not found`)
 	secret, err := secrets.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: ref.Name}}, metav1.CreateOptions{})
-	p.must(err)
+	p.Must(err)
 	_, err = read(ctx)
 	p.fails("no key", err, "token for Prometheus: secret default/prometheus has no key prometheusAuthToken")
 	_, err = secretToken(p.as(nobody), ref)(ctx)
 	p.fails("no right", err, `token for Prometheus: secret default/prometheus: secrets "prometheus" is forbidden`)
 
-	server := newServer(p.T)
+	server := newServer(p)
 	var log bytes.Buffer
 	s, err := NewPrometheus(server.URL, query, read, func() time.Time { return noon }, slog.New(slog.NewTextHandler(&log, nil)))
-	p.must(err)
+	p.Must(err)
 	defer s.Close()
 	for _, token := range []string{"one", "two"} {
 		secret.StringData = map[string]string{tokenKey: token + "\n"}
 		secret, err = secrets.Update(ctx, secret, metav1.UpdateOptions{})
-		p.must(err)
+		p.Must(err)
 		server.set(token, nil)
 		nodes, err := s.Nodes(ctx)
-		p.must(err)
-		same(p.T, "nodes with token "+token, nodes, map[string]Sample{"n1": {Used: percents(25), Good: noon.Add(time.Minute)}})
+		p.Must(err)
+		same(p, "nodes with token "+token, nodes, map[string]Sample{"n1": {Used: percents(25), Good: noon.Add(time.Minute)}})
 	}
 	if strings.Contains(log.String(), "one") || strings.Contains(log.String(), "two") {
 		p.Errorf("a token is in the log:\n%s", &log)

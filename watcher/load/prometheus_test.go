@@ -34,7 +34,7 @@ type prometheus struct {
 	asked  []string
 }
 
-func newServer(t *testing.T) *prometheus {
+func newServer(t testing.TB) *prometheus {
 	t.Helper()
 	p := &prometheus{answer: vectorOf("n1", 0.25)}
 	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

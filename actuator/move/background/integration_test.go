@@ -27,6 +27,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // TestWebhookEvictions shares one control plane among its subtests. It has a real webhook that takes over
@@ -54,8 +55,8 @@ func TestWebhookEvictions(t *testing.T) {
 		{"an API server that does not answer settles nothing", testNoAnswer},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p := &place{T: t, c: c, client: c.Client(), namespace: fmt.Sprintf("place-%d", numbers.Add(1))}
-			p.must(c.AddNamespace(t.Context(), p.namespace))
+			p := &place{T: expect.T{TB: t}, c: c, client: c.Client(), namespace: fmt.Sprintf("place-%d", numbers.Add(1))}
+			p.Must(c.AddNamespace(t.Context(), p.namespace))
 			tt.test(p)
 		})
 	}
@@ -106,17 +107,10 @@ func takeOver(t *testing.T, client kubernetes.Interface) {
 
 // place is the namespace of one subtest.
 type place struct {
-	*testing.T
+	expect.T
 	c         *cluster.Cluster
 	client    kubernetes.Interface
 	namespace string
-}
-
-func (p *place) must(err error) {
-	p.Helper()
-	if err != nil {
-		p.Fatal(err)
-	}
 }
 
 // vm creates a pod whose evictions are taken over, and returns it when it runs.
@@ -126,7 +120,7 @@ func (p *place) vm() *corev1.Pod {
 	pods, err := p.c.WaitPods(p.Context(), p.namespace, "", "the pod is ready", func(pods []*corev1.Pod) bool {
 		return len(pods) == 1 && cluster.IsReady(pods[0])
 	})
-	p.must(err)
+	p.Must(err)
 	return pods[0]
 }
 
@@ -138,7 +132,7 @@ func (p *place) create() {
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "none"}},
 			TerminationGracePeriodSeconds: new(int64(0))},
 	}, metav1.CreateOptions{})
-	p.must(err)
+	p.Must(err)
 }
 
 func (p *place) evict(pod *corev1.Pod, dryRun ...string) error {
@@ -157,7 +151,7 @@ func (p *place) annotate(pod *corev1.Pod, key string, present bool) {
 	}
 	_, err := p.client.CoreV1().Pods(pod.Namespace).Patch(p.Context(), pod.Name, types.MergePatchType,
 		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%s}}}`, key, value), metav1.PatchOptions{})
-	p.must(err)
+	p.Must(err)
 }
 
 // began returns the time when each move below begins.
@@ -168,7 +162,7 @@ func (p *place) start(m *background.Method, pod *corev1.Pod) move.State {
 	p.Helper()
 	var saved move.Record
 	got, err := m.Start(p.Context(), pod, began(), func(_ context.Context, r move.Record) error { saved = r; return nil })
-	p.must(err)
+	p.Must(err)
 	want := move.Progress{Method: schemas.MethodBackground, Delay: 10 * time.Second}
 	if !reflect.DeepEqual(got, want) || saved.Method != schemas.MethodBackground {
 		p.Fatalf("got %+v, want %+v; saved %+v", got, want, saved)
@@ -180,7 +174,7 @@ func (p *place) start(m *background.Method, pod *corev1.Pod) move.State {
 func (p *place) step(m *background.Method, state move.State, after time.Duration, want move.Progress) move.State {
 	p.Helper()
 	got, err := m.Step(p.Context(), state, false, began().Add(after))
-	p.must(err)
+	p.Must(err)
 	if got.State != nil {
 		state = got.State
 	}
@@ -202,15 +196,7 @@ func undone(message string) move.Progress {
 
 func testWebhookAnswers(p *place) {
 	pod := p.vm()
-	ctx, cancel := context.WithTimeout(p.Context(), time.Minute)
-	defer cancel()
-	for !background.Accepted(pod, p.evict(pod, metav1.DryRunAll)) { // the API server does not know of the webhook yet
-		select {
-		case <-ctx.Done():
-			p.Fatal("the webhook is not asked after a minute")
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
+	expect.Eventually(p, "the webhook is asked", func() bool { return background.Accepted(pod, p.evict(pod, metav1.DryRunAll)) })
 	for range 2 {
 		if err := p.evict(pod); !background.Accepted(pod, err) {
 			p.Errorf("not accepted: %v", err)
@@ -221,13 +207,13 @@ func testWebhookAnswers(p *place) {
 
 func testBudgetAnswers(p *place) {
 	pod := p.vm()
-	p.must(p.label(pod, "false"))
+	p.Must(p.label(pod, "false"))
 	_, err := p.client.PolicyV1().PodDisruptionBudgets(p.namespace).Create(p.Context(), &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Name: "vm"},
 		Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: new(intstr.FromInt32(1)),
 			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"vm": "false"}}},
 	}, metav1.CreateOptions{})
-	p.must(err)
+	p.Must(err)
 	err = p.evict(pod)
 	if !apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause) || background.Accepted(pod, err) {
 		p.Errorf("accepted, or not a budget's answer: %v", err)
@@ -251,9 +237,9 @@ func testPodGoes(p *place) {
 		p.Errorf("a step that is repeated remembers %s, was %s", again, state)
 	}
 	state = p.step(m, state, background.Finish-time.Second, working())
-	p.must(p.client.CoreV1().Pods(p.namespace).Delete(p.Context(), pod.Name, metav1.DeleteOptions{}))
+	p.Must(p.client.CoreV1().Pods(p.namespace).Delete(p.Context(), pod.Name, metav1.DeleteOptions{}))
 	_, err := p.c.WaitPods(p.Context(), p.namespace, "", "the pod is gone", func(pods []*corev1.Pod) bool { return len(pods) == 0 })
-	p.must(err)
+	p.Must(err)
 	p.step(m, state, 2*time.Hour, move.Progress{Stage: move.Done})
 }
 
@@ -262,16 +248,16 @@ func testPodEnds(p *place) {
 	state := p.start(m, pod)
 	_, err := p.client.CoreV1().Pods(p.namespace).Patch(p.Context(), pod.Name, types.MergePatchType,
 		[]byte(`{"status":{"phase":"Succeeded"}}`), metav1.PatchOptions{}, "status")
-	p.must(err)
+	p.Must(err)
 	p.step(m, state, time.Minute, move.Progress{Stage: move.Done})
 }
 
 func testPodMadeAnew(p *place) {
 	pod, m := p.vm(), background.New(p.client)
 	state := p.start(m, pod)
-	p.must(p.client.CoreV1().Pods(p.namespace).Delete(p.Context(), pod.Name, metav1.DeleteOptions{}))
+	p.Must(p.client.CoreV1().Pods(p.namespace).Delete(p.Context(), pod.Name, metav1.DeleteOptions{}))
 	_, err := p.c.WaitPods(p.Context(), p.namespace, "", "the pod is gone", func(pods []*corev1.Pod) bool { return len(pods) == 0 })
-	p.must(err)
+	p.Must(err)
 	p.create() // without a wait: kwok may delete the old pod once more, by its name
 	p.step(m, state, time.Minute, move.Progress{Stage: move.Done})
 }

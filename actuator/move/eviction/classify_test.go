@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"reflect"
 	"testing"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 
 	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 func withCause(err *apierrors.StatusError, cause metav1.CauseType) error {
@@ -77,13 +77,6 @@ func aPod() *corev1.Pod {
 	}
 }
 
-func check(t *testing.T, what string, got, want any) {
-	t.Helper()
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("%s\n got %+v\nwant %+v", what, got, want)
-	}
-}
-
 func TestDoubt(t *testing.T) {
 	terminating, other := aPod(), aPod()
 	terminating.DeletionTimestamp = &metav1.Time{Time: noon}
@@ -117,7 +110,7 @@ func TestDoubt(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := afterDoubt(aPod(), tt.live, tt.answer, tt.dry, errors.New("timeout"))
-			check(t, "progress", got, tt.want)
+			expect.Equal(t, "progress", got, tt.want)
 			if !errors.Is(err, tt.err) {
 				t.Errorf("error %v, want %v", err, tt.err)
 			}

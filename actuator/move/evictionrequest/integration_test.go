@@ -24,6 +24,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // nobody is a user without any rights.
@@ -71,12 +72,12 @@ func TestEvictionRequests(t *testing.T) {
 		{"an API server that is away settles nothing", testAPIServerAway},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p := &place{T: t, c: c, namespace: fmt.Sprintf("place-%d", numbers.Add(1))}
+			p := &place{T: expect.T{TB: t}, c: c, namespace: fmt.Sprintf("place-%d", numbers.Add(1))}
 			inJSON := c.RESTConfig()
 			inJSON.ContentType = runtime.ContentTypeJSON
 			p.client, p.inJSON = p.clientFor(c.RESTConfig()), p.clientFor(inJSON)
 			p.controller = controller{p.inJSON, p.namespace}
-			p.must(c.AddNamespace(t.Context(), p.namespace))
+			p.Must(c.AddNamespace(t.Context(), p.namespace))
 			tt.test(p)
 		})
 	}
@@ -84,19 +85,12 @@ func TestEvictionRequests(t *testing.T) {
 
 // place is the namespace of one subtest.
 type place struct {
-	*testing.T
+	expect.T
 	c          *cluster.Cluster
 	client     kubernetes.Interface // of the tested method
 	inJSON     kubernetes.Interface // of all other clients
 	controller controller
 	namespace  string
-}
-
-func (p *place) must(err error) {
-	p.Helper()
-	if err != nil {
-		p.Fatal(err)
-	}
 }
 
 // clientFor returns a client that prefers protobuf, unless config says otherwise.
@@ -107,15 +101,8 @@ func (p *place) clientFor(config *rest.Config) kubernetes.Interface {
 		config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	}
 	client, err := kubernetes.NewForConfig(config)
-	p.must(err)
+	p.Must(err)
 	return client
-}
-
-func check[T any](t *testing.T, what string, got, want T) {
-	t.Helper()
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("%s\n got %+v\nwant %+v", what, got, want)
-	}
 }
 
 // calls records the requests to lifecycle.k8s.io on their way to the API server.
@@ -166,11 +153,11 @@ func (p *place) pod() *corev1.Pod {
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "none"}},
 			TerminationGracePeriodSeconds: new(int64(0))},
 	}, metav1.CreateOptions{})
-	p.must(err)
+	p.Must(err)
 	pods, err := p.c.WaitPods(p.Context(), p.namespace, "", "the pod is ready", func(pods []*corev1.Pod) bool {
 		return len(pods) == 1 && cluster.IsReady(pods[0])
 	})
-	p.must(err)
+	p.Must(err)
 	return pods[0]
 }
 
@@ -178,14 +165,14 @@ func (p *place) pod() *corev1.Pod {
 func (p *place) gone() {
 	p.Helper()
 	_, err := p.c.WaitPods(p.Context(), p.namespace, "", "the pod is gone", func(pods []*corev1.Pod) bool { return len(pods) == 0 })
-	p.must(err)
+	p.Must(err)
 }
 
 // requests returns the existing requests, including terminating ones.
 func (p *place) requests() []lifecycle.EvictionRequest {
 	p.Helper()
 	list, err := p.inJSON.LifecycleV1alpha1().EvictionRequests(p.namespace).List(p.Context(), metav1.ListOptions{})
-	p.must(err)
+	p.Must(err)
 	if len(list.Items) == 0 {
 		return nil
 	}
@@ -204,11 +191,11 @@ func (p *place) plan(pod *corev1.Pod) move.State {
 func (p *place) started(m *Method, pod *corev1.Pod) (progress move.Progress, saved bool) {
 	p.Helper()
 	progress, err := m.Start(p.Context(), pod, began(), func(_ context.Context, r move.Record) error {
-		check(p.T, "saved", r, move.Record{Method: schemas.MethodEvictionRequest, State: p.plan(pod)})
+		expect.Equal(p, "saved", r, move.Record{Method: schemas.MethodEvictionRequest, State: p.plan(pod)})
 		saved = true
 		return nil
 	})
-	p.must(err)
+	p.Must(err)
 	return progress, saved
 }
 
@@ -216,8 +203,8 @@ func (p *place) started(m *Method, pod *corev1.Pod) (progress move.Progress, sav
 func (p *place) canceled(m *Method, pod *corev1.Pod, state move.State) {
 	p.Helper()
 	got, err := m.Step(p.Context(), state, true, began())
-	p.must(err)
-	check(p.T, "canceled", got, givenUp(move.Undone, schemas.Deferred, schemas.ReasonTakenBack,
+	p.Must(err)
+	expect.Equal(p, "canceled", got, givenUp(move.Undone, schemas.Deferred, schemas.ReasonTakenBack,
 		"the cause of the move is gone; the EvictionRequest "+named(pod)+" was withdrawn"))
 }
 
@@ -225,7 +212,7 @@ func (p *place) canceled(m *Method, pod *corev1.Pod, state move.State) {
 func (p *place) step(m *Method, state move.State, after time.Duration, want move.Progress) move.State {
 	p.Helper()
 	got, err := m.Step(p.Context(), state, false, began().Add(after))
-	p.must(err)
+	p.Must(err)
 	if got.State != nil {
 		state = got.State
 	}
@@ -275,29 +262,15 @@ func testAvailable(p *place) {
 		p.Helper()
 		save := func(context.Context, move.Record) error { return nil }
 		got, err := m.Start(p.Context(), pod, began().Add(after), save)
-		p.must(err)
+		p.Must(err)
 		if made := log.took(); got.Stage != want || len(made) != asked {
 			p.Errorf("%s: stage %d, want %d; asked %q, want %d", what, got.Stage, want, made, asked)
 		}
 	}
 	start("not served", 0, move.NotApplicable, 1)
-	p.must(p.c.AddEvictionRequests(p.Context()))
+	p.Must(p.c.AddEvictionRequests(p.Context()))
 	start("served since a moment", absentFor-time.Second, move.NotApplicable, 0)
 	start("served", absentFor, move.Working, 1)
-}
-
-// eventually waits until a condition holds.
-func (p *place) eventually(what string, is func() bool) {
-	p.Helper()
-	ctx, cancel := context.WithTimeout(p.Context(), 90*time.Second)
-	defer cancel()
-	for !is() {
-		select {
-		case <-ctx.Done():
-			p.Fatalf("not after 90 s: %s", what)
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
 }
 
 func testDefinitions(p *place) {
@@ -314,11 +287,11 @@ func testDefinitions(p *place) {
 	}
 	requests := p.inJSON.LifecycleV1alpha1().EvictionRequests(p.namespace)
 	r, err := requests.Create(p.Context(), &lifecycle.EvictionRequest{ObjectMeta: metav1.ObjectMeta{Name: "r"}, Spec: wantRequest.Spec}, strictly())
-	p.must(err)
+	p.Must(err)
 	r.Status = wantRequest.Status
 	r, err = requests.UpdateStatus(p.Context(), r, metav1.UpdateOptions{FieldValidation: metav1.FieldValidationStrict})
-	p.must(err)
-	check(p.T, "request", lifecycle.EvictionRequest{Spec: r.Spec, Status: r.Status}, wantRequest)
+	p.Must(err)
+	expect.Equal(p, "request", lifecycle.EvictionRequest{Spec: r.Spec, Status: r.Status}, wantRequest)
 
 	wantEviction := lifecycle.Eviction{
 		Spec: lifecycle.EvictionSpec{Target: lifecycle.EvictionTarget{Pod: &lifecycle.EvictionPodReference{Name: "db-0", UID: uid}}},
@@ -332,11 +305,11 @@ func testDefinitions(p *place) {
 	}
 	evictions := p.inJSON.LifecycleV1alpha1().Evictions(p.namespace)
 	e, err := evictions.Create(p.Context(), &lifecycle.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "e"}, Spec: wantEviction.Spec}, strictly())
-	p.must(err)
+	p.Must(err)
 	e.Status = wantEviction.Status
 	e, err = evictions.UpdateStatus(p.Context(), e, metav1.UpdateOptions{FieldValidation: metav1.FieldValidationStrict})
-	p.must(err)
-	check(p.T, "eviction", lifecycle.Eviction{Spec: e.Spec, Status: e.Status}, wantEviction)
+	p.Must(err)
+	expect.Equal(p, "eviction", lifecycle.Eviction{Spec: e.Spec, Status: e.Status}, wantEviction)
 
 	r.Spec.Requester = "example.org/another"
 	if _, err := requests.Update(p.Context(), r, metav1.UpdateOptions{}); err == nil {
@@ -351,32 +324,32 @@ func testEvicted(p *place) {
 	state := p.plan(pod)
 	log.took()
 	state = p.step(m, state, 0, made(10*time.Second))
-	check(p.T, "calls that make it", log.took(), []string{"POST evictionrequests"})
+	expect.Equal(p, "calls that make it", log.took(), []string{"POST evictionrequests"})
 	requests := p.requests()
 	if len(requests) != 1 {
 		p.Fatalf("%d requests, want one: %+v", len(requests), requests)
 	}
-	check(p.T, "spec", requests[0].Spec, lifecycle.EvictionRequestSpec{
+	expect.Equal(p, "spec", requests[0].Spec, lifecycle.EvictionRequestSpec{
 		Target:    lifecycle.EvictionRequestTarget{Pod: &lifecycle.EvictionRequestPodReference{Name: "db-0", UID: pod.UID}},
 		Requester: "descheduler.rehome.dev/actuator",
 		Intent:    lifecycle.EvictionRequestIntentEviction,
 	})
 	state = p.step(m, state, 4*time.Second,
 		move.Progress{Stage: move.Working, Delay: 6 * time.Second})
-	p.must(p.controller.reconcile(p.Context()))
+	p.Must(p.controller.reconcile(p.Context()))
 	log.took()
 	state = p.step(m, state, 11*time.Second, atWork())
 	path := "evictionrequests/" + named(pod)
-	check(p.T, "calls that look", log.took(),
+	expect.Equal(p, "calls that look", log.took(),
 		[]string{"GET " + path, "GET evictions?labelSelector=descheduler.rehome.dev%2Factuator"})
 	state = p.step(m, state, 26*time.Hour, atWork())
-	p.must(p.controller.evict(p.Context(), pod))
+	p.Must(p.controller.evict(p.Context(), pod))
 	p.gone()
-	p.must(p.controller.reconcile(p.Context()))
+	p.Must(p.controller.reconcile(p.Context()))
 	log.took()
 	state = p.step(m, state, 27*time.Hour, over())
-	check(p.T, "calls that end it", log.took(), []string{"GET " + path, "DELETE " + path})
-	check(p.T, "requests", p.requests(), nil)
+	expect.Equal(p, "calls that end it", log.took(), []string{"GET " + path, "DELETE " + path})
+	expect.Equal(p, "requests", p.requests(), nil)
 	p.step(m, state, 27*time.Hour, over()) // the previous step was not remembered
 }
 
@@ -391,7 +364,7 @@ func testNobodyAnswers(p *place) {
 	p.step(m, state, time.Minute, givenUp(move.Released, schemas.Deferred, schemas.ReasonTakenBack,
 		"no responder answered the EvictionRequest "+named(pod)+" within 1m0s"))
 	path := "evictionrequests/" + named(pod)
-	check(p.T, "calls that take it back", log.took(), []string{"GET " + path,
+	expect.Equal(p, "calls that take it back", log.took(), []string{"GET " + path,
 		"GET evictions?labelSelector=descheduler.rehome.dev%2Factuator", "PATCH " + path, "DELETE " + path})
 	p.untouched(pod)
 }
@@ -399,18 +372,18 @@ func testNobodyAnswers(p *place) {
 // untouched checks that there is no request and that the pod is unchanged.
 func (p *place) untouched(pod *corev1.Pod) {
 	p.Helper()
-	check(p.T, "requests", p.requests(), nil)
+	expect.Equal(p, "requests", p.requests(), nil)
 	live, err := p.client.CoreV1().Pods(pod.Namespace).Get(p.Context(), pod.Name, metav1.GetOptions{})
-	p.must(err)
-	check(p.T, "pod", live, pod)
+	p.Must(err)
+	expect.Equal(p, "pod", live, pod)
 }
 
 func testFailed(p *place) {
 	pod, m := p.pod(), New(Config{Client: p.client})
 	state := p.step(m, p.plan(pod), 0, made(30*time.Second))
-	p.must(p.controller.reconcile(p.Context()))
+	p.Must(p.controller.reconcile(p.Context()))
 	state = p.step(m, state, time.Hour, atWork())
-	p.must(p.controller.giveUp(p.Context(), pod))
+	p.Must(p.controller.giveUp(p.Context(), pod))
 	p.step(m, state, time.Hour, givenUp(move.Released, schemas.Deferred, schemas.ReasonTakenBack,
 		"the EvictionRequest "+named(pod)+" failed: NoFurtherResponder"))
 	p.untouched(pod)
@@ -422,8 +395,8 @@ func testCrashAfterCreate(p *place) {
 	first := p.step(m, planned, 0, made(30*time.Second))
 	before := p.requests()
 	again := p.step(New(Config{Client: p.client}), planned, 0, made(30*time.Second))
-	check(p.T, "requests", p.requests(), before)
-	check(p.T, "remembered", string(again), string(first))
+	expect.Equal(p, "requests", p.requests(), before)
+	expect.Equal(p, "remembered", string(again), string(first))
 	// For the new process the request is new, so it waits for the whole time.
 	again = p.step(m, planned, time.Hour, made(30*time.Second))
 	again = p.step(m, again, time.Hour+time.Minute-time.Second,
@@ -438,7 +411,7 @@ func (p *place) withdrawn(pod *corev1.Pod) {
 	p.Helper()
 	_, err := p.inJSON.LifecycleV1alpha1().EvictionRequests(p.namespace).Patch(p.Context(), named(pod), types.MergePatchType,
 		[]byte(`{"spec":{"intent":"Withdrawn"}}`), metav1.PatchOptions{})
-	p.must(err)
+	p.Must(err)
 }
 
 func testCrashAfterWithdrawal(p *place) {
@@ -456,23 +429,23 @@ func testGoneBefore(p *place) {
 	m := New(Config{Client: client})
 	state := p.plan(pod)
 	log.took()
-	p.must(p.client.CoreV1().Pods(p.namespace).Delete(p.Context(), pod.Name, metav1.DeleteOptions{}))
+	p.Must(p.client.CoreV1().Pods(p.namespace).Delete(p.Context(), pod.Name, metav1.DeleteOptions{}))
 	p.gone()
 	p.pod() // another one of its name
 	p.step(m, state, 0, wentBefore("the pod is gone; another one has its name"))
-	check(p.T, "calls", log.took(), []string{"GET evictionrequests/" + named(pod)})
+	expect.Equal(p, "calls", log.took(), []string{"GET evictionrequests/" + named(pod)})
 }
 
 func testGoneAfterCrash(p *place) {
 	pod, m := p.pod(), New(Config{Client: p.client})
 	planned := p.plan(pod)
 	p.step(m, planned, 0, made(30*time.Second))
-	p.must(p.controller.reconcile(p.Context()))
+	p.Must(p.controller.reconcile(p.Context()))
 	_, err := p.client.CoreV1().Pods(p.namespace).Patch(p.Context(), pod.Name, types.MergePatchType,
 		[]byte(`{"status":{"phase":"Failed"}}`), metav1.PatchOptions{}, "status")
-	p.must(err)
+	p.Must(err)
 	p.step(m, planned, time.Minute, over())
-	check(p.T, "requests", p.requests(), nil)
+	expect.Equal(p, "requests", p.requests(), nil)
 }
 
 func testGoneOtherwise(p *place) {
@@ -480,10 +453,10 @@ func testGoneOtherwise(p *place) {
 	state := p.step(m, p.plan(pod), 0, made(30*time.Second))
 	_, err := p.client.CoreV1().Pods(p.namespace).Patch(p.Context(), pod.Name, types.MergePatchType,
 		[]byte(`{"metadata":{"finalizers":["rehome.dev/test"]}}`), metav1.PatchOptions{})
-	p.must(err)
-	p.must(p.client.CoreV1().Pods(p.namespace).Delete(p.Context(), pod.Name, metav1.DeleteOptions{}))
+	p.Must(err)
+	p.Must(p.client.CoreV1().Pods(p.namespace).Delete(p.Context(), pod.Name, metav1.DeleteOptions{}))
 	p.step(m, state, 2*time.Second, over())
-	check(p.T, "requests", p.requests(), nil)
+	expect.Equal(p, "requests", p.requests(), nil)
 }
 
 func testLeftOver(p *place) {
@@ -493,7 +466,7 @@ func testLeftOver(p *place) {
 	p.withdrawn(pod)
 	state := p.step(m, p.plan(pod), 0,
 		move.Progress{Stage: move.Working, Delay: time.Second})
-	check(p.T, "requests", p.requests(), nil)
+	expect.Equal(p, "requests", p.requests(), nil)
 	p.step(m, state, time.Second, made(30*time.Second))
 	if requests := p.requests(); len(requests) != 1 || requests[0].UID == old {
 		p.Errorf("want a new request instead of %s: %+v", old, requests)
@@ -505,20 +478,20 @@ func testNameTaken(p *place) {
 	r := m.request(schemas.PodRef{Namespace: p.namespace, Name: pod.Name, UID: pod.UID})
 	r.Spec.Requester = "example.org/other"
 	_, err := p.inJSON.LifecycleV1alpha1().EvictionRequests(p.namespace).Create(p.Context(), r, strictly())
-	p.must(err)
+	p.Must(err)
 	before := p.requests()
 	state := p.step(m, p.plan(pod), 50*time.Second,
 		move.Progress{Stage: move.Working, Delay: 10 * time.Second})
 	p.step(m, state, time.Minute, givenUp(move.Released, schemas.Deferred, schemas.ReasonTakenBack,
 		"the EvictionRequest "+named(pod)+" exists and does not terminate"))
 	p.canceled(m, pod, state)
-	check(p.T, "requests", p.requests(), before)
+	expect.Equal(p, "requests", p.requests(), before)
 }
 
 func testRemovedBySomebody(p *place) {
 	pod, m := p.pod(), New(Config{Client: p.client})
 	state := p.step(m, p.plan(pod), 0, made(30*time.Second))
-	p.must(p.inJSON.LifecycleV1alpha1().EvictionRequests(p.namespace).Delete(p.Context(), named(pod), metav1.DeleteOptions{}))
+	p.Must(p.inJSON.LifecycleV1alpha1().EvictionRequests(p.namespace).Delete(p.Context(), named(pod), metav1.DeleteOptions{}))
 	p.step(m, state, time.Minute, givenUp(move.Undone, schemas.Deferred, schemas.ReasonTakenBack,
 		"another client removed the EvictionRequest "+named(pod)))
 	p.untouched(pod)
@@ -531,11 +504,11 @@ func testCancel(p *place) {
 	state := p.plan(pod)
 	p.canceled(m, pod, state) // before it was made
 	state = p.step(m, state, 0, made(30*time.Second))
-	p.must(p.controller.reconcile(p.Context()))
+	p.Must(p.controller.reconcile(p.Context()))
 	log.took()
 	p.canceled(m, pod, state)
 	path := "evictionrequests/" + named(pod)
-	check(p.T, "calls", log.took(), []string{"GET " + path, "PATCH " + path, "DELETE " + path})
+	expect.Equal(p, "calls", log.took(), []string{"GET " + path, "PATCH " + path, "DELETE " + path})
 	p.canceled(m, pod, state)
 	p.untouched(pod)
 }
@@ -547,7 +520,7 @@ func testDryRun(p *place) {
 	state := p.plan(pod)
 	log.took()
 	p.step(m, state, 0, over())
-	check(p.T, "calls", log.took(), []string{"POST evictionrequests?dryRun=All"})
+	expect.Equal(p, "calls", log.took(), []string{"POST evictionrequests?dryRun=All"})
 	p.untouched(pod)
 
 	// The earlier request must not change.
@@ -557,10 +530,10 @@ func testDryRun(p *place) {
 	p.canceled(m, pod, state)
 	p.step(m, state, time.Minute, givenUp(move.Released, schemas.Deferred, schemas.ReasonTakenBack,
 		"no responder answered the EvictionRequest "+named(pod)+" within 1m0s"))
-	check(p.T, "requests", p.requests(), before)
+	expect.Equal(p, "requests", p.requests(), before)
 	bad := New(Config{Client: client, DryRun: true, Requester: "node.kubernetes.io/actuator"})
 	got, err := bad.Step(p.Context(), p.plan(pod), false, began())
-	p.must(err)
+	p.Must(err)
 	if got.Stage != move.Released {
 		p.Errorf("what would be refused: %+v", got)
 	}
@@ -569,8 +542,8 @@ func testDryRun(p *place) {
 func testInvalid(p *place) {
 	pod, m := p.pod(), New(Config{Client: p.client, Requester: "node.kubernetes.io/actuator"})
 	got, err := m.Step(p.Context(), p.plan(pod), false, began())
-	p.must(err)
-	check(p.T, "step", got, givenUp(move.Released, schemas.Rejected, schemas.ReasonInvalid, got.Message))
+	p.Must(err)
+	expect.Equal(p, "step", got, givenUp(move.Released, schemas.Rejected, schemas.ReasonInvalid, got.Message))
 	if !strings.Contains(got.Message, "spec.requester") {
 		p.Errorf("message %q does not name the invalid field", got.Message)
 	}
@@ -581,17 +554,17 @@ func testForbidden(p *place) {
 	pod := p.pod()
 	state := p.plan(pod)
 	config, err := p.c.UserConfig(nobody)
-	p.must(err)
+	p.Must(err)
 	client, pods := p.clientFor(config), rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}}
 	_, err = p.client.RbacV1().Roles(p.namespace).Create(p.Context(),
 		&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: nobody}, Rules: []rbacv1.PolicyRule{pods}}, metav1.CreateOptions{})
-	p.must(err)
+	p.Must(err)
 	_, err = p.client.RbacV1().RoleBindings(p.namespace).Create(p.Context(), &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: nobody}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: nobody},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: nobody}},
 	}, metav1.CreateOptions{})
-	p.must(err)
-	p.eventually("the right to look at pods", func() bool {
+	p.Must(err)
+	expect.Eventually(p, "the right to look at pods", func() bool {
 		_, err := client.CoreV1().Pods(p.namespace).Get(p.Context(), pod.Name, metav1.GetOptions{})
 		return err == nil
 	})
@@ -602,7 +575,7 @@ func testForbidden(p *place) {
 	p.untouched(pod)
 
 	// There is nothing to clean up for a user without the right to create requests.
-	p.must(p.client.CoreV1().Pods(p.namespace).Delete(p.Context(), pod.Name, metav1.DeleteOptions{}))
+	p.Must(p.client.CoreV1().Pods(p.namespace).Delete(p.Context(), pod.Name, metav1.DeleteOptions{}))
 	p.gone()
 	p.step(m, state, time.Second, wentBefore("the pod is gone"))
 }
@@ -611,45 +584,45 @@ func testRefused(p *place) {
 	pod, m := p.pod(), New(Config{Client: p.client})
 	pod.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: new("training")}
 	got, saved := p.started(m, pod)
-	check(p.T, "saved", saved, false)
-	check(p.T, "start", got, givenUp(move.Released, schemas.Rejected, schemas.ReasonInvalid,
+	expect.Equal(p, "saved", saved, false)
+	expect.Equal(p, "start", got, givenUp(move.Released, schemas.Rejected, schemas.ReasonInvalid,
 		"no EvictionRequest for a pod of a scheduling group: the API does not serve them"))
 }
 
 func testForgotten(p *place) {
 	pod, m := p.pod(), New(Config{Client: p.client})
 	p.step(m, p.plan(pod), 0, made(30*time.Second))
-	p.must(p.client.CoreV1().Pods(p.namespace).Delete(p.Context(), pod.Name, metav1.DeleteOptions{}))
-	p.eventually("the garbage collector removes the request", func() bool { return len(p.requests()) == 0 })
+	p.Must(p.client.CoreV1().Pods(p.namespace).Delete(p.Context(), pod.Name, metav1.DeleteOptions{}))
+	expect.Eventually(p, "the garbage collector removes the request", func() bool { return len(p.requests()) == 0 })
 }
 
 func testNotServedAnyMore(p *place) {
 	pod, m := p.pod(), New(Config{Client: p.client})
 	state := p.plan(pod)
 	for _, plural := range []string{"evictionrequests", "evictions"} {
-		p.must(p.client.Discovery().RESTClient().Delete().
+		p.Must(p.client.Discovery().RESTClient().Delete().
 			AbsPath("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/" + plural + "." + lifecycle.GroupName).
 			Do(p.Context()).Error())
 	}
-	p.eventually("the kinds are not served", func() bool {
+	expect.Eventually(p, "the kinds are not served", func() bool {
 		_, err := p.client.Discovery().ServerResourcesForGroupVersion(version)
 		return err != nil
 	})
 	got, err := m.Step(p.Context(), state, false, began())
-	p.must(err)
-	check(p.T, "step", got, givenUp(move.Released, schemas.Deferred, schemas.ReasonAPIUnavailable, got.Message))
+	p.Must(err)
+	expect.Equal(p, "step", got, givenUp(move.Released, schemas.Deferred, schemas.ReasonAPIUnavailable, got.Message))
 	next, saved := p.started(m, pod)
-	check(p.T, "start", next, move.Progress{Stage: move.NotApplicable})
-	check(p.T, "saved", saved, false)
+	expect.Equal(p, "start", next, move.Progress{Stage: move.NotApplicable})
+	expect.Equal(p, "saved", saved, false)
 }
 
 func testAPIServerAway(p *place) {
 	pod, m := p.pod(), New(Config{Client: p.client})
-	p.must(p.c.AddEvictionRequests(p.Context()))
+	p.Must(p.c.AddEvictionRequests(p.Context()))
 	state := p.plan(pod)
-	p.must(p.c.StopAPIServer())
+	p.Must(p.c.StopAPIServer())
 	if got, err := m.Step(p.Context(), state, false, began()); err == nil {
 		p.Errorf("a step without an API server: %+v", got)
 	}
-	p.must(p.c.StartAPIServer(p.Context()))
+	p.Must(p.c.StartAPIServer(p.Context()))
 }

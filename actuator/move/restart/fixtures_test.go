@@ -17,7 +17,7 @@ import (
 )
 
 // same compares whole values and prints both.
-func same(t *testing.T, what string, got, want any) {
+func same(t testing.TB, what string, got, want any) {
 	t.Helper()
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%s:\n got %s\nwant %s", what, printed(got), printed(want))

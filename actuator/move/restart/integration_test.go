@@ -29,6 +29,7 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 const (
@@ -52,10 +53,10 @@ func TestRestart(t *testing.T) {
 	var numbers atomic.Int32
 	for _, s := range scenes() {
 		t.Run(s.name, func(t *testing.T) {
-			p := &place{T: t, c: c, client: c.Client(), namespace: fmt.Sprintf("scene-%d", numbers.Add(1))}
-			p.must(c.AddNamespace(t.Context(), p.namespace))
+			p := &place{T: expect.T{TB: t}, c: c, client: c.Client(), namespace: fmt.Sprintf("scene-%d", numbers.Add(1))}
+			p.Must(c.AddNamespace(t.Context(), p.namespace))
 			names, err := c.AddNodes(t.Context(), 2, func(n *corev1.Node) { n.Labels[sceneMark+p.namespace] = "yes" })
-			p.must(err)
+			p.Must(err)
 			p.nodes = names
 			s.test(p)
 		})
@@ -70,8 +71,8 @@ type scene struct {
 // deployActuator applies the rights and the admission policy of the actuator, and waits until they are in force.
 func deployActuator(t *testing.T, c *cluster.Cluster) {
 	t.Helper()
-	p := &place{T: t, c: c, client: c.Client(), namespace: "rehome"}
-	p.must(c.AddNamespace(t.Context(), p.namespace))
+	p := &place{T: expect.T{TB: t}, c: c, client: c.Client(), namespace: "rehome"}
+	p.Must(c.AddNamespace(t.Context(), p.namespace))
 	for _, folder := range []string{"actuator", "restart"} {
 		out, err := exec.CommandContext(t.Context(), c.Kubectl(), "--kubeconfig", c.Kubeconfig(),
 			"apply", "--server-side", "-k", "../../../deploy/kustomize/rbac/"+folder).CombinedOutput()
@@ -80,8 +81,8 @@ func deployActuator(t *testing.T, c *cluster.Cluster) {
 		}
 	}
 	_, err := c.AddDeployment(t.Context(), p.namespace, "api", 0)
-	p.must(err)
-	p.until("the admission policy is in force", func() bool {
+	p.Must(err)
+	expect.Eventually(p, "the admission policy is in force", func() bool {
 		_, err := p.as(actuatorUser).AppsV1().Deployments(p.namespace).
 			Patch(t.Context(), "api", types.MergePatchType, []byte(`{"spec":{"paused":true}}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
 		return err != nil && strings.Contains(err.Error(), "ValidatingAdmissionPolicy 'rehome-actuator'")
@@ -90,18 +91,11 @@ func deployActuator(t *testing.T, c *cluster.Cluster) {
 
 // place is the namespace and the nodes of one scene.
 type place struct {
-	*testing.T
+	expect.T
 	c         *cluster.Cluster
 	client    kubernetes.Interface
 	namespace string
 	nodes     []string
-}
-
-func (p *place) must(err error) {
-	p.Helper()
-	if err != nil {
-		p.Fatal(err)
-	}
 }
 
 // deployment creates a Deployment on the nodes of the scene, and returns it when it is complete, with its pods by name.
@@ -112,9 +106,9 @@ func (p *place) deployment(replicas int, mutate ...func(*appsv1.Deployment)) (*a
 		d.Spec.ProgressDeadlineSeconds = new(int32(60))
 	}
 	_, err := p.c.AddDeployment(p.Context(), p.namespace, "api", replicas, append([]func(*appsv1.Deployment){here}, mutate...)...)
-	p.must(err)
-	p.must(p.c.WaitReady(p.Context(), p.namespace, "api"))
-	p.until("the Deployment is complete", func() bool { return complete(p.live()) })
+	p.Must(err)
+	p.Must(p.c.WaitReady(p.Context(), p.namespace, "api"))
+	expect.Eventually(p, "the Deployment is complete", func() bool { return complete(p.live()) })
 	return p.live(), p.pods()
 }
 
@@ -122,7 +116,7 @@ func (p *place) deployment(replicas int, mutate ...func(*appsv1.Deployment)) (*a
 func (p *place) live() *appsv1.Deployment {
 	p.Helper()
 	d, err := p.client.AppsV1().Deployments(p.namespace).Get(p.Context(), "api", metav1.GetOptions{})
-	p.must(err)
+	p.Must(err)
 	return d
 }
 
@@ -130,7 +124,7 @@ func (p *place) live() *appsv1.Deployment {
 func (p *place) pods() []*corev1.Pod {
 	p.Helper()
 	pods, err := p.c.WaitPods(p.Context(), p.namespace, "", "", func([]*corev1.Pod) bool { return true })
-	p.must(err)
+	p.Must(err)
 	return pods
 }
 
@@ -141,7 +135,7 @@ func (p *place) full() {
 	for _, name := range p.nodes {
 		p.patchNode(name, `{"spec":{"unschedulable":true}}`)
 	}
-	p.until("the scheduler knows that there is no room", func() bool { return !p.room() })
+	expect.Eventually(p, "the scheduler knows that there is no room", func() bool { return !p.room() })
 }
 
 // room reports whether the scheduler finds a node of the scene for another pod. It tries with a pod in another
@@ -155,13 +149,13 @@ func (p *place) room() bool {
 			NodeSelector: map[string]string{sceneMark + p.namespace: "yes"}, Containers: []corev1.Container{{Name: "main", Image: "none:v1"}},
 		},
 	}, metav1.CreateOptions{})
-	p.must(err)
-	p.until("the scheduler has looked at a pod", func() bool {
+	p.Must(err)
+	expect.Eventually(p, "the scheduler has looked at a pod", func() bool {
 		pod, err = pods.Get(p.Context(), pod.Name, metav1.GetOptions{})
-		p.must(err)
+		p.Must(err)
 		return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodScheduled })
 	})
-	p.must(pods.Delete(p.Context(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}))
+	p.Must(pods.Delete(p.Context(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}))
 	return pod.Spec.NodeName != ""
 }
 
@@ -176,7 +170,7 @@ func (p *place) empty() {
 func (p *place) patchNode(name, patch string) {
 	p.Helper()
 	_, err := p.client.CoreV1().Nodes().Patch(p.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-	p.must(err)
+	p.Must(err)
 }
 
 // patch changes the Deployment like another client.
@@ -184,17 +178,7 @@ func (p *place) patch(patch string) {
 	p.Helper()
 	_, err := p.client.AppsV1().Deployments(p.namespace).
 		Patch(p.Context(), "api", types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: "somebody"})
-	p.must(err)
-}
-
-// until polls until a condition holds.
-func (p *place) until(what string, done func() bool) {
-	p.Helper()
-	for end := time.Now().Add(time.Minute); !done(); p.pause(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			p.Fatalf("%s: not within a minute", what)
-		}
-	}
+	p.Must(err)
 }
 
 func (p *place) pause(d time.Duration) {
@@ -215,10 +199,10 @@ func (p *place) budget(minAvailable int) {
 			Selector:     &metav1.LabelSelector{MatchLabels: map[string]string{"app": "api"}},
 		},
 	}, metav1.CreateOptions{})
-	p.must(err)
-	p.until("the budget is counted", func() bool {
+	p.Must(err)
+	expect.Eventually(p, "the budget is counted", func() bool {
 		b, err := budgets.Get(p.Context(), "api", metav1.GetOptions{})
-		p.must(err)
+		p.Must(err)
 		return b.Status.ObservedGeneration == b.Generation && b.Status.CurrentHealthy > 0
 	})
 }
@@ -248,7 +232,7 @@ func surger(more ...func(*policy.Restart)) func(*Config) {
 func (p *place) planned(r *Method, pod *corev1.Pod) (*Method, move.State) {
 	p.Helper()
 	s, refusal, err := r.plan(p.Context(), pod, r.cfg.Policy(), time.Now())
-	p.must(err)
+	p.Must(err)
 	if refusal != nil || s.Method == "" {
 		p.Fatalf("pod %s: %s, %+v", pod.Name, s.Method, refusal)
 	}
@@ -262,7 +246,7 @@ func (p *place) start(r *Method, pod *corev1.Pod) (progress move.Progress, saved
 		saved = append(saved, record)
 		return nil
 	})
-	p.must(err)
+	p.Must(err)
 	return progress, saved
 }
 
@@ -276,7 +260,7 @@ func (p *place) ask(r *Method, pod *corev1.Pod) (move.Progress, move.Record) {
 		return errSave
 	})
 	if !errors.Is(err, errSave) {
-		p.must(err)
+		p.Must(err)
 	}
 	return progress, planned
 }
@@ -304,21 +288,21 @@ func (p *place) run(m *Method, s move.State, how drive) move.Progress {
 	for end := time.Now().Add(90 * time.Second); time.Now().Before(end); p.pause(20 * time.Millisecond) {
 		p.disturb(how.random)
 		progress, err := m.Step(p.Context(), s, false, time.Now().Add(late))
-		p.must(err)
+		p.Must(err)
 		for how.random != nil && goesOn(progress) && how.random.IntN(3) > 0 {
 			p.disturb(how.random)
 			progress, err = m.Step(p.Context(), s, false, time.Now().Add(late))
-			p.must(err)
+			p.Must(err)
 		}
 		if how.stutter && goesOn(progress) {
 			progress, err = m.Step(p.Context(), s, false, time.Now().Add(late))
-			p.must(err)
+			p.Must(err)
 		}
 		if progress.State != nil {
 			s = progress.State
 		}
 		remembered, err := decode(s)
-		p.must(err)
+		p.Must(err)
 		if how.after != nil {
 			how.after(remembered, progress)
 		}
@@ -353,7 +337,7 @@ func (p *place) seeded() *rand.Rand {
 	if text := os.Getenv(seedVariable); text != "" {
 		var err error
 		seed, err = strconv.ParseUint(text, 10, 64)
-		p.must(err)
+		p.Must(err)
 	}
 	p.Logf("repeat with %s=%d", seedVariable, seed)
 	return rand.New(rand.NewPCG(seed, 0))
@@ -374,9 +358,9 @@ func (p *place) watch() func() watched {
 	p.Helper()
 	ctx, cancel := context.WithCancel(p.Context())
 	list, err := p.client.CoreV1().Pods(p.namespace).List(ctx, metav1.ListOptions{})
-	p.must(err)
+	p.Must(err)
 	w, err := p.client.CoreV1().Pods(p.namespace).Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
-	p.must(err)
+	p.Must(err)
 	ready, seen, leaving := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	var mu sync.Mutex
 	heard := versions(list) // of the existing pods, from the watch
@@ -415,9 +399,9 @@ func (p *place) watch() func() watched {
 	}()
 	return func() watched {
 		p.pause(200 * time.Millisecond) // the result of the last step
-		p.until("the watch tells what there is", func() bool {
+		expect.Eventually(p, "the watch tells what there is", func() bool {
 			list, err := p.client.CoreV1().Pods(p.namespace).List(ctx, metav1.ListOptions{})
-			p.must(err)
+			p.Must(err)
 			mu.Lock()
 			defer mu.Unlock()
 			return maps.Equal(heard, versions(list))
@@ -463,7 +447,7 @@ func (p *place) accepted() []string {
 func (p *place) writes() []write {
 	p.Helper()
 	entries, err := p.c.Audit(p.Context())
-	p.must(err)
+	p.Must(err)
 	var out []write
 	for _, e := range entries {
 		if e.Namespace != p.namespace || !strings.Contains(e.UserAgent, "restart.test") || strings.Contains(string(e.Object), "by-test") {
@@ -474,7 +458,7 @@ func (p *place) writes() []write {
 			Spec          struct{ Template, Replicas json.RawMessage }
 			DeleteOptions metav1.DeleteOptions
 		}
-		p.must(json.Unmarshal(e.Object, &asked))
+		p.Must(json.Unmarshal(e.Object, &asked))
 		what := e.Verb + " " + e.Resource
 		switch _, marks := asked.Metadata.Annotations[restartedAt]; {
 		case e.Subresource == "eviction":

@@ -24,6 +24,7 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/cluster"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 func scenes() []scene {
@@ -87,7 +88,7 @@ func restartGoes(how drive) func(*place) {
 		p.patchNode(old.Spec.NodeName, `{"spec":{"unschedulable":true}}`)
 		m, s := p.planned(p.restarter(), old)
 		planned, err := decode(s)
-		p.must(err)
+		p.Must(err)
 		told := p.watch()
 		got := p.run(m, s, how)
 		happened := told()
@@ -96,13 +97,13 @@ func restartGoes(how drive) func(*place) {
 		if len(now) != 1 || now[0].Name == old.Name || now[0].Spec.NodeName == old.Spec.NodeName {
 			p.Fatalf("pods afterwards: %s", printed(now))
 		}
-		same(p.T, "progress", got, move.Progress{Stage: move.Done})
-		same(p.T, "what happened to the pods", happened, watched{Least: 1, Names: 2, Deleted: []string{old.Name}})
-		same(p.T, "writes", p.accepted(), []string{"template, marked", "marks"})
-		same(p.T, "generation", after.Generation, before.Generation+2) // a change of annotations counts as one
-		same(p.T, "marks", marksOf(after), map[string]string{
+		same(p, "progress", got, move.Progress{Stage: move.Done})
+		same(p, "what happened to the pods", happened, watched{Least: 1, Names: 2, Deleted: []string{old.Name}})
+		same(p, "writes", p.accepted(), []string{"template, marked", "marks"})
+		same(p, "generation", after.Generation, before.Generation+2) // a change of annotations counts as one
+		same(p, "marks", marksOf(after), map[string]string{
 			restartedAt: planned.value(), restartedFor: old.Name + "/" + string(old.UID)})
-		same(p.T, "template annotations", after.Spec.Template.Annotations,
+		same(p, "template annotations", after.Spec.Template.Annotations,
 			map[string]string{"kubectl.kubernetes.io/restartedAt": planned.value()})
 		if _, err := time.Parse(time.RFC3339, planned.value()); err != nil {
 			p.Error(err)
@@ -113,7 +114,7 @@ func restartGoes(how drive) func(*place) {
 				owned++
 			}
 		}
-		same(p.T, "entries of the field manager", owned, 1)
+		same(p, "entries of the field manager", owned, 1)
 	}
 }
 
@@ -127,9 +128,9 @@ func testRestartOfTwo(p *place) {
 	told := p.watch()
 	got := p.run(m, s, drive{})
 	happened := told()
-	same(p.T, "stage", got.Stage, move.Done)
-	same(p.T, "fewest ready pods", happened.Least, 2)
-	same(p.T, "deleted pods", len(happened.Deleted), 2)
+	same(p, "stage", got.Stage, move.Done)
+	same(p, "fewest ready pods", happened.Least, 2)
+	same(p, "deleted pods", len(happened.Deleted), 2)
 	if !complete(p.live()) {
 		p.Error("the Deployment is not complete")
 	}
@@ -151,15 +152,15 @@ func restartGetsStuck(how drive, annotated bool) func(*place) {
 		got := p.run(m, s, how)
 		happened := told()
 
-		same(p.T, "stage", got.Stage, move.Undone)
-		same(p.T, "refusal", *got.Refusal, move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartNoRoom, Message: got.Message})
+		same(p, "stage", got.Stage, move.Undone)
+		same(p, "refusal", *got.Refusal, move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartNoRoom, Message: got.Message})
 		for _, words := range []string{"the restart got stuck and is taken back", "ProgressDeadlineExceeded", "nodes are available"} {
 			if !strings.Contains(got.Message, words) {
 				p.Errorf("message %q does not say %q", got.Message, words)
 			}
 		}
 		p.untouched(before, pods, happened)
-		same(p.T, "writes", p.accepted(), []string{"template, marked", "template", "marks"})
+		same(p, "writes", p.accepted(), []string{"template, marked", "template", "marks"})
 	}
 }
 
@@ -167,23 +168,23 @@ func restartGetsStuck(how drive, annotated bool) func(*place) {
 func (p *place) untouched(before *appsv1.Deployment, pods []*corev1.Pod, happened watched) {
 	p.Helper()
 	after := p.live()
-	same(p.T, "template", after.Spec.Template.Spec, before.Spec.Template.Spec)
-	same(p.T, "number of template annotations", len(after.Spec.Template.Annotations), len(before.Spec.Template.Annotations))
+	same(p, "template", after.Spec.Template.Spec, before.Spec.Template.Spec)
+	same(p, "number of template annotations", len(after.Spec.Template.Annotations), len(before.Spec.Template.Annotations))
 	for key, value := range before.Spec.Template.Annotations {
-		same(p.T, "template annotation "+key, after.Spec.Template.Annotations[key], value)
+		same(p, "template annotation "+key, after.Spec.Template.Annotations[key], value)
 	}
-	same(p.T, "replicas", *after.Spec.Replicas, *before.Spec.Replicas)
+	same(p, "replicas", *after.Spec.Replicas, *before.Spec.Replicas)
 	for _, mark := range []string{restartUndo, surgeReplicas} {
 		if after.Annotations[mark] != "" {
 			p.Errorf("annotation %s is left: %s", mark, after.Annotations[mark])
 		}
 	}
-	p.until("the pods are the same as before", func() bool { return len(p.pods()) == len(pods) })
+	expect.Eventually(p, "the pods are the same as before", func() bool { return len(p.pods()) == len(pods) })
 	for i, now := range p.pods() {
-		same(p.T, "pod", []any{now.Name, now.UID, now.Spec.NodeName, cluster.IsReady(now), now.Annotations},
+		same(p, "pod", []any{now.Name, now.UID, now.Spec.NodeName, cluster.IsReady(now), now.Annotations},
 			[]any{pods[i].Name, pods[i].UID, pods[i].Spec.NodeName, true, pods[i].Annotations})
 	}
-	same(p.T, "fewest ready pods", happened.Least, len(pods))
+	same(p, "fewest ready pods", happened.Least, len(pods))
 	for _, gone := range happened.Deleted {
 		for _, pod := range pods {
 			if pod.Name == gone {
@@ -191,7 +192,7 @@ func (p *place) untouched(before *appsv1.Deployment, pods []*corev1.Pod, happene
 			}
 		}
 	}
-	p.until("the Deployment is complete", func() bool { return complete(p.live()) })
+	expect.Eventually(p, "the Deployment is complete", func() bool { return complete(p.live()) })
 }
 
 func testRestartTakesTooLong(p *place) {
@@ -204,7 +205,7 @@ func testRestartTakesTooLong(p *place) {
 	told := p.watch()
 	got := p.run(m, s, drive{late: 61 * time.Second})
 	happened := told()
-	same(p.T, "stage", got.Stage, move.Undone)
+	same(p, "stage", got.Stage, move.Undone)
 	if !strings.HasPrefix(got.Message, "the restart took more than 1m0s and is taken back: ") {
 		p.Errorf("message %q", got.Message)
 	}
@@ -215,7 +216,7 @@ func testPrecondition(p *place) {
 	read, pods := p.deployment(1)
 	_, s := p.planned(p.restarter(), pods[0])
 	planned, err := decode(s)
-	p.must(err)
+	p.Must(err)
 	p.patch(`{"metadata":{"labels":{"by-test":"1"}}}`)
 	changed := p.live()
 	for _, name := range []schemas.Method{schemas.MethodRestart, schemas.MethodSurge} {
@@ -224,8 +225,8 @@ func testPrecondition(p *place) {
 			p.Errorf("%s: error %v, want a conflict", name, err)
 		}
 	}
-	same(p.T, "Deployment", p.live(), changed)
-	same(p.T, "writes", p.writes(), []write{{"template, marked", 409}, {"replicas 2", 409}})
+	same(p, "Deployment", p.live(), changed)
+	same(p, "writes", p.writes(), []write{{"template, marked", 409}, {"replicas 2", 409}})
 }
 
 func testPlanAnew(p *place) {
@@ -233,15 +234,15 @@ func testPlanAnew(p *place) {
 	m, s := p.planned(p.restarter(), pods[0])
 	p.patch(`{"metadata":{"labels":{"by-test":"1"}}}`)
 	progress, err := m.Step(p.Context(), s, false, time.Now())
-	p.must(err)
-	same(p.T, "stage", progress.Stage, move.Working)
-	same(p.T, "writes of the first step", len(p.writes()), 0)
+	p.Must(err)
+	same(p, "stage", progress.Stage, move.Working)
+	same(p, "writes of the first step", len(p.writes()), 0)
 	renewed, err := decode(progress.State)
-	p.must(err)
-	same(p.T, "version of the plan", renewed.Version, p.live().ResourceVersion)
-	same(p.T, "stage at the end", p.run(m, progress.State, drive{}).Stage, move.Done)
-	same(p.T, "writes", p.accepted(), []string{"template, marked", "marks"})
-	same(p.T, "generation", p.live().Generation, before.Generation+2)
+	p.Must(err)
+	same(p, "version of the plan", renewed.Version, p.live().ResourceVersion)
+	same(p, "stage at the end", p.run(m, progress.State, drive{}).Stage, move.Done)
+	same(p, "writes", p.accepted(), []string{"template, marked", "marks"})
+	same(p, "generation", p.live().Generation, before.Generation+2)
 }
 
 func testStart(p *place) {
@@ -252,26 +253,26 @@ func testStart(p *place) {
 	if !errors.Is(err, errSave) {
 		p.Errorf("error %v, want %v", err, errSave)
 	}
-	same(p.T, "Deployment", p.live(), d)
+	same(p, "Deployment", p.live(), d)
 	got, saved := p.start(p.restarter(), pods[0])
 	s, err := decode(got.State)
-	p.must(err)
-	same(p.T, "phase", s.Phase, waiting)
-	same(p.T, "progress", got, move.Progress{Method: schemas.MethodRestart, Workload: refOf(d), State: got.State, Delay: soon,
+	p.Must(err)
+	same(p, "phase", s.Phase, waiting)
+	same(p, "progress", got, move.Progress{Method: schemas.MethodRestart, Workload: refOf(d), State: got.State, Delay: soon,
 		Message: "rollout restart of deployment/" + p.namespace + "/api"})
 	s.Phase = planned
-	same(p.T, "saved", saved, []move.Record{{Method: schemas.MethodRestart, Workload: refOf(d), State: s.encode()}})
+	same(p, "saved", saved, []move.Record{{Method: schemas.MethodRestart, Workload: refOf(d), State: s.encode()}})
 }
 
 func testStartAgain(p *place) {
 	_, pods := p.deployment(1)
 	r := p.restarter(p.beforeThePatch(func() { p.patch(`{"metadata":{"labels":{"by-test":"1"}}}`) }))
 	got, saved := p.start(r, pods[0])
-	same(p.T, "stage", got.Stage, move.Working)
-	same(p.T, "times that it was saved before a change", len(saved), 1)
-	same(p.T, "writes of Start", p.accepted(), []string(nil))
-	same(p.T, "stage at the end", p.run(r, got.State, drive{}).Stage, move.Done)
-	same(p.T, "writes", p.accepted(), []string{"template, marked", "marks"})
+	same(p, "stage", got.Stage, move.Working)
+	same(p, "times that it was saved before a change", len(saved), 1)
+	same(p, "writes of Start", p.accepted(), []string(nil))
+	same(p, "stage at the end", p.run(r, got.State, drive{}).Stage, move.Done)
+	same(p, "writes", p.accepted(), []string{"template, marked", "marks"})
 }
 
 // cancelTakesBack cancels a move while its replacement waits for a node.
@@ -284,19 +285,19 @@ func cancelTakesBack(method schemas.Method) func(*place) {
 		}
 		planned, untried := p.planned(r, pods[0])
 		got, err := planned.Step(p.Context(), untried, true, time.Now())
-		p.must(err)
+		p.Must(err)
 		const gone = "the cause of the move is gone"
 		want := move.Progress{Stage: move.Undone, Message: gone,
 			Refusal: &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonTakenBack, Message: gone}}
-		same(p.T, "canceled before the first change", got, want)
+		same(p, "canceled before the first change", got, want)
 
 		told := p.watch()
 		m, s := p.begun(r, pods[0])
 		got, err = m.Step(p.Context(), s, true, time.Now())
-		p.must(err)
-		same(p.T, "stage after the cancel", got.Stage, move.Working)
+		p.Must(err)
+		same(p, "stage after the cancel", got.Stage, move.Working)
 		got = p.run(m, got.State, drive{stutter: true})
-		same(p.T, "canceled", got, want)
+		same(p, "canceled", got, want)
 		p.untouched(before, pods, told())
 	}
 }
@@ -310,26 +311,26 @@ func testCancelLate(p *place) {
 	})
 	m, s := p.begun(r, pods[0])
 	p.empty()
-	p.until("the rollout has stopped a pod", func() bool { return !stoppedNone(p.live()) })
+	expect.Eventually(p, "the rollout has stopped a pod", func() bool { return !stoppedNone(p.live()) })
 	got, err := m.Step(p.Context(), s, true, time.Now())
-	p.must(err)
+	p.Must(err)
 	if got.Stage == move.Working {
 		got = p.run(m, got.State, drive{})
 	}
-	same(p.T, "stage", got.Stage, move.Done)
-	p.until("the Deployment is complete", func() bool { return complete(p.live()) })
-	same(p.T, "writes", p.accepted(), []string{"template, marked", "marks"})
+	same(p, "stage", got.Stage, move.Done)
+	expect.Eventually(p, "the Deployment is complete", func() bool { return complete(p.live()) })
+	same(p, "writes", p.accepted(), []string{"template, marked", "marks"})
 }
 
 func testPausedAfterPlan(p *place) {
 	_, pods := p.deployment(1)
 	m, s := p.planned(p.restarter(), pods[0])
 	p.patch(`{"metadata":{"labels":{"by-test":"1"}},"spec":{"paused":true}}`)
-	p.until("the pause is observed", func() bool { d := p.live(); return d.Status.ObservedGeneration >= d.Generation })
+	expect.Eventually(p, "the pause is observed", func() bool { d := p.live(); return d.Status.ObservedGeneration >= d.Generation })
 	message := "deployment " + p.namespace + "/api: spec.paused is true"
-	same(p.T, "progress", p.run(m, s, drive{}), move.Progress{Stage: move.Released, Message: message,
+	same(p, "progress", p.run(m, s, drive{}), move.Progress{Stage: move.Released, Message: message,
 		Method: schemas.MethodRestart, Refusal: &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartPaused, Message: message}})
-	same(p.T, "number of writes", len(p.writes()), 0)
+	same(p, "number of writes", len(p.writes()), 0)
 }
 
 // testOvertaken begins two moves at the same time: both have read the Deployment before either changes it.
@@ -343,16 +344,16 @@ func testOvertaken(p *place) {
 	first, firstState := p.planned(p.restarter(budgeted), pods[0])
 	faster := func() {
 		progress, err := first.Step(p.Context(), firstState, false, time.Now())
-		p.must(err)
-		same(p.T, "stage of the first pod", progress.Stage, move.Working)
+		p.Must(err)
+		same(p, "stage of the first pod", progress.Stage, move.Working)
 	}
 	second, secondState := p.planned(p.restarter(budgeted, p.beforeThePatch(faster)), pods[1])
 	progress, err := second.Step(p.Context(), secondState, false, time.Now())
-	p.must(err)
+	p.Must(err)
 	message := progress.Message // the controller may have seen the first change by then, or not
-	same(p.T, "progress of the second pod, which waits for the first", progress, move.Progress{Stage: move.Released, Message: message, Method: schemas.MethodRestart,
+	same(p, "progress of the second pod, which waits for the first", progress, move.Progress{Stage: move.Released, Message: message, Method: schemas.MethodRestart,
 		Refusal: &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartRunning, Message: message, Wait: true}})
-	same(p.T, "writes", p.writes(), []write{{"template, marked", 200}, {"template, marked", 409}})
+	same(p, "writes", p.writes(), []write{{"template, marked", 200}, {"template, marked", 409}})
 }
 
 // beforeThePatch runs f between the read of the Deployment and its first change.
@@ -363,7 +364,7 @@ func (p *place) beforeThePatch(do func()) func(*Config) {
 			return &interrupted{next: next, do: sync.OnceFunc(do)}
 		}
 		client, err := kubernetes.NewForConfig(config)
-		p.must(err)
+		p.Must(err)
 		c.Client = client
 	}
 }
@@ -388,9 +389,9 @@ func (p *place) begun(r *Method, pod *corev1.Pod) (*Method, move.State) {
 	more := int(replicasOf(p.live())) + 1
 	m, s := p.planned(r, pod)
 	progress, err := m.Step(p.Context(), s, false, time.Now())
-	p.must(err)
-	same(p.T, "stage", progress.Stage, move.Working)
-	p.until("one pod more waits", func() bool { return len(p.pods()) == more })
+	p.Must(err)
+	same(p, "stage", progress.Stage, move.Working)
+	expect.Eventually(p, "one pod more waits", func() bool { return len(p.pods()) == more })
 	return m, progress.State
 }
 
@@ -400,10 +401,10 @@ func testForeignRollout(p *place) {
 	p.patch(`{"metadata":{"labels":{"by-test":"1"}},"spec":{"template":{"metadata":{"annotations":{"release":"2"}}}}}`)
 	theirs := p.live()
 	const words = "another client changed the template during the restart, and it rolls out again"
-	same(p.T, "progress", p.run(m, s, drive{}), move.Progress{Stage: move.Undone, Message: words,
+	same(p, "progress", p.run(m, s, drive{}), move.Progress{Stage: move.Undone, Message: words,
 		Refusal: &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartRunning, Message: words}})
-	same(p.T, "what they want", p.live().Spec, theirs.Spec)
-	same(p.T, "writes", p.accepted(), []string{"template, marked", "marks"})
+	same(p, "what they want", p.live().Spec, theirs.Spec)
+	same(p, "writes", p.accepted(), []string{"template, marked", "marks"})
 }
 
 func testGitOps(p *place) {
@@ -414,17 +415,17 @@ func testGitOps(p *place) {
 	got := p.run(m, s, drive{})
 	const words = "another client removed or changed the annotation kubectl.kubernetes.io/restartedAt during the restart; " +
 		"configure a tool that restores the template to ignore it"
-	same(p.T, "progress", got, move.Progress{Stage: move.Undone, Message: words,
+	same(p, "progress", got, move.Progress{Stage: move.Undone, Message: words,
 		Refusal: &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartRunning, Message: words}})
-	p.until("the second pod is gone", func() bool { return len(p.pods()) == 1 })
+	expect.Eventually(p, "the second pod is gone", func() bool { return len(p.pods()) == 1 })
 	p.untouched(before, pods, told())
-	same(p.T, "writes", p.accepted(), []string{"template, marked", "marks"})
+	same(p, "writes", p.accepted(), []string{"template, marked", "marks"})
 }
 
 func testPodGoesByItself(p *place) {
 	before, pods := p.deployment(1, func(d *appsv1.Deployment) { d.Spec.ProgressDeadlineSeconds = new(int32(3)) })
 	m, s := p.begun(p.restarter(), pods[0])
-	p.must(p.client.CoreV1().Pods(p.namespace).Delete(p.Context(), pods[0].Name, metav1.DeleteOptions{}))
+	p.Must(p.client.CoreV1().Pods(p.namespace).Delete(p.Context(), pods[0].Name, metav1.DeleteOptions{}))
 	// The controller removes nothing while no pod is available, so there is room again once the template is the old
 	// one.
 	got := p.run(m, s, drive{after: func(s state, _ move.Progress) {
@@ -432,15 +433,15 @@ func testPodGoesByItself(p *place) {
 			p.empty()
 		}
 	}})
-	same(p.T, "stage", got.Stage, move.Done)
-	same(p.T, "number of template annotations", len(p.live().Spec.Template.Annotations), len(before.Spec.Template.Annotations))
+	same(p, "stage", got.Stage, move.Done)
+	same(p, "number of template annotations", len(p.live().Spec.Template.Annotations), len(before.Spec.Template.Annotations))
 }
 
 func testDeploymentDeleted(p *place) {
 	_, pods := p.deployment(1)
 	m, s := p.begun(p.restarter(), pods[0])
-	p.must(p.client.AppsV1().Deployments(p.namespace).Delete(p.Context(), "api", metav1.DeleteOptions{}))
-	same(p.T, "progress", p.run(m, s, drive{}), move.Progress{Stage: move.Done})
+	p.Must(p.client.AppsV1().Deployments(p.namespace).Delete(p.Context(), "api", metav1.DeleteOptions{}))
+	same(p, "progress", p.run(m, s, drive{}), move.Progress{Stage: move.Done})
 }
 
 func testOneAtATime(p *place) {
@@ -448,15 +449,15 @@ func testOneAtATime(p *place) {
 	r := p.restarter()
 	m, s := p.begun(r, pods[0])
 	got, _ := p.start(r, pods[0])
-	same(p.T, "reason during the rollout", got.Refusal.Reason, schemas.ReasonRestartRunning)
+	same(p, "reason during the rollout", got.Refusal.Reason, schemas.ReasonRestartRunning)
 	p.empty()
-	same(p.T, "stage", p.run(m, s, drive{}).Stage, move.Done)
-	p.until("the controller has seen the end of the restart", func() bool {
+	same(p, "stage", p.run(m, s, drive{}).Stage, move.Done)
+	expect.Eventually(p, "the controller has seen the end of the restart", func() bool {
 		d := p.live()
 		return d.Status.ObservedGeneration >= d.Generation
 	})
 	got, _ = p.start(r, p.pods()[0])
-	same(p.T, "reason after the rollout", got.Refusal.Reason, schemas.ReasonRestartCooldown)
+	same(p, "reason after the rollout", got.Refusal.Reason, schemas.ReasonRestartCooldown)
 }
 
 // When the new pod is ready, the controller removes one of the old pods and ignores budgets. An eviction that the
@@ -468,17 +469,17 @@ func testTheOthersWait(p *place) {
 		c.Policy = func() policy.Restart { return policy.Restart{Workloads: policy.RestartAll, BlockedByBudget: true} }
 	})
 	m, s := p.begun(r, pods[0])
-	p.must(p.client.PolicyV1().PodDisruptionBudgets(p.namespace).DeleteCollection(p.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+	p.Must(p.client.PolicyV1().PodDisruptionBudgets(p.namespace).DeleteCollection(p.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
 	other, _ := p.start(r, pods[1])
-	same(p.T, "method", other.Method, schemas.MethodRestart)
+	same(p, "method", other.Method, schemas.MethodRestart)
 	refusal := other.Refusal
 	if refusal == nil || !refusal.Wait || refusal.Outcome != schemas.Deferred || refusal.Reason != schemas.ReasonRestartRunning {
 		p.Errorf("the other pod is answered %+v, want that it waits for the restart", refusal)
 	}
 	p.empty()
-	same(p.T, "stage", p.run(m, s, drive{}).Stage, move.Done)
+	same(p, "stage", p.run(m, s, drive{}).Stage, move.Done)
 	none, _ := p.start(r, p.pods()[0])
-	same(p.T, "start for a pod that no budget holds after the restart", none, move.Progress{Stage: move.NotApplicable})
+	same(p, "start for a pod that no budget holds after the restart", none, move.Progress{Stage: move.NotApplicable})
 }
 
 func surgeGoes(how drive) func(*place) {
@@ -489,7 +490,7 @@ func surgeGoes(how drive) func(*place) {
 		p.patchNode(old.Spec.NodeName, `{"spec":{"unschedulable":true}}`)
 		m, s := p.planned(p.restarter(surger()), old)
 		planned, err := decode(s)
-		p.must(err)
+		p.Must(err)
 		told := p.watch()
 		got := p.run(m, s, how)
 		happened := told()
@@ -498,13 +499,13 @@ func surgeGoes(how drive) func(*place) {
 		if len(now) != 1 {
 			p.Fatalf("pods afterwards: %s", printed(now))
 		}
-		same(p.T, "progress", got, move.Progress{Stage: move.Done})
-		same(p.T, "what happened to the pods", happened, watched{Least: 1, Names: 2, Deleted: []string{old.Name}})
-		same(p.T, "template", after.Spec.Template, before.Spec.Template)
-		same(p.T, "marks", marksOf(after), map[string]string{
+		same(p, "progress", got, move.Progress{Stage: move.Done})
+		same(p, "what happened to the pods", happened, watched{Least: 1, Names: 2, Deleted: []string{old.Name}})
+		same(p, "template", after.Spec.Template, before.Spec.Template)
+		same(p, "marks", marksOf(after), map[string]string{
 			restartedAt: planned.value(), restartedFor: old.Name + "/" + string(old.UID)})
 		// The method repeats the dry run until the budget has counted the second pod.
-		same(p.T, "writes", p.accepted(), []string{"replicas 2", "dry eviction", "replicas 1"})
+		same(p, "writes", p.accepted(), []string{"replicas 2", "dry eviction", "replicas 1"})
 	}
 }
 
@@ -515,9 +516,9 @@ func testSurgeOfTwo(p *place) {
 	old := pods[1]
 	m, s := p.planned(r, old)
 	told := p.watch()
-	same(p.T, "stage", p.run(m, s, drive{}).Stage, move.Done)
-	same(p.T, "what happened to the pods", told(), watched{Least: 2, Names: 3, Deleted: []string{old.Name}})
-	same(p.T, "replicas", *p.live().Spec.Replicas, int32(2))
+	same(p, "stage", p.run(m, s, drive{}).Stage, move.Done)
+	same(p, "what happened to the pods", told(), watched{Least: 2, Names: 3, Deleted: []string{old.Name}})
+	same(p, "replicas", *p.live().Spec.Replicas, int32(2))
 }
 
 func testSurgeAsksTheBudget(p *place) {
@@ -530,11 +531,11 @@ func testSurgeAsksTheBudget(p *place) {
 			return
 		}
 		if held++; held == 3 {
-			p.must(p.client.PolicyV1().PodDisruptionBudgets(p.namespace).Delete(p.Context(), "api", metav1.DeleteOptions{}))
+			p.Must(p.client.PolicyV1().PodDisruptionBudgets(p.namespace).Delete(p.Context(), "api", metav1.DeleteOptions{}))
 		}
 	}})
-	same(p.T, "stage", got.Stage, move.Done)
-	same(p.T, "what happened to the pods", told(), watched{Least: 1, Names: 2, Deleted: []string{pods[0].Name}})
+	same(p, "stage", got.Stage, move.Done)
+	same(p, "what happened to the pods", told(), watched{Least: 1, Names: 2, Deleted: []string{pods[0].Name}})
 	if held < 3 {
 		p.Errorf("the budget held the pod %d times, want at least 3", held)
 	}
@@ -549,18 +550,18 @@ func surgeTakesTooLong(how drive) func(*place) {
 		waits := false
 		how.after = func(s state, _ move.Progress) { // the time passes when the second pod waits and the first is marked
 			if s.Phase != planned && !waits {
-				p.until("the second pod waits", func() bool { return len(p.pods()) == 2 })
+				expect.Eventually(p, "the second pod waits", func() bool { return len(p.pods()) == 2 })
 				waits = true
 			}
 		}
 		got := p.run(m, s, how)
-		same(p.T, "stage", got.Stage, move.Undone)
-		same(p.T, "outcome", got.Refusal.Outcome, schemas.Deferred)
+		same(p, "stage", got.Stage, move.Undone)
+		same(p, "outcome", got.Refusal.Outcome, schemas.Deferred)
 		if !strings.HasPrefix(got.Message, "the surge took more than 1m0s and is taken back: ") {
 			p.Errorf("message %q", got.Message)
 		}
 		p.untouched(before, pods, told())
-		same(p.T, "writes", p.accepted(), []string{"replicas 2", "replicas 1"})
+		same(p, "writes", p.accepted(), []string{"replicas 2", "replicas 1"})
 	}
 }
 
@@ -568,23 +569,23 @@ func testSurgeScaledByOthers(p *place) {
 	_, pods := p.deployment(1)
 	m, s := p.begun(p.restarter(surger()), pods[0])
 	progress, err := m.Step(p.Context(), s, false, time.Now())
-	p.must(err)
-	p.until("the pod is marked", func() bool { return p.marked(pods[0].Name) })
+	p.Must(err)
+	expect.Eventually(p, "the pod is marked", func() bool { return p.marked(pods[0].Name) })
 	p.patch(`{"metadata":{"labels":{"by-test":"1"}},"spec":{"replicas":4}}`)
 	const words = "another client scaled the Deployment to 4 replicas during the surge from 1 to 2"
-	same(p.T, "progress", p.run(m, progress.State, drive{}), move.Progress{Stage: move.Undone, Message: words,
+	same(p, "progress", p.run(m, progress.State, drive{}), move.Progress{Stage: move.Undone, Message: words,
 		Refusal: &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartRunning, Message: words}})
-	same(p.T, "replicas", *p.live().Spec.Replicas, int32(4))
-	same(p.T, "mark of the surge", p.live().Annotations[surgeReplicas], "")
-	same(p.T, "mark of the pod", p.marked(pods[0].Name), false)
-	same(p.T, "writes", p.accepted(), []string{"replicas 2", "marks"})
+	same(p, "replicas", *p.live().Spec.Replicas, int32(4))
+	same(p, "mark of the surge", p.live().Annotations[surgeReplicas], "")
+	same(p, "mark of the pod", p.marked(pods[0].Name), false)
+	same(p, "writes", p.accepted(), []string{"replicas 2", "marks"})
 }
 
 // marked reports whether the pod is the first that its ReplicaSet removes.
 func (p *place) marked(name string) bool {
 	p.Helper()
 	pod, err := p.client.CoreV1().Pods(p.namespace).Get(p.Context(), name, metav1.GetOptions{})
-	p.must(err)
+	p.Must(err)
 	return pod.Annotations[corev1.PodDeletionCost] == cheapest
 }
 
@@ -592,9 +593,9 @@ func testRestartAtRandom(p *place) {
 	_, pods := p.deployment(1)
 	m, s := p.planned(p.restarter(), pods[0])
 	told := p.watch()
-	same(p.T, "stage", p.run(m, s, drive{random: p.seeded()}).Stage, move.Done)
-	same(p.T, "what happened to the pods", told(), watched{Least: 1, Names: 2, Deleted: []string{pods[0].Name}})
-	same(p.T, "writes", p.accepted(), []string{"template, marked", "marks"})
+	same(p, "stage", p.run(m, s, drive{random: p.seeded()}).Stage, move.Done)
+	same(p, "what happened to the pods", told(), watched{Least: 1, Names: 2, Deleted: []string{pods[0].Name}})
+	same(p, "writes", p.accepted(), []string{"template, marked", "marks"})
 }
 
 func testStuckAtRandom(p *place) {
@@ -603,19 +604,19 @@ func testStuckAtRandom(p *place) {
 	m, s := p.planned(p.restarter(), pods[0])
 	told := p.watch()
 	got := p.run(m, s, drive{random: p.seeded()})
-	same(p.T, "stage and reason", []any{got.Stage, got.Refusal.Reason}, []any{move.Undone, schemas.ReasonRestartNoRoom})
+	same(p, "stage and reason", []any{got.Stage, got.Refusal.Reason}, []any{move.Undone, schemas.ReasonRestartNoRoom})
 	p.untouched(before, pods, told())
-	same(p.T, "writes", p.accepted(), []string{"template, marked", "template", "marks"})
+	same(p, "writes", p.accepted(), []string{"template, marked", "template", "marks"})
 }
 
 func testSurgeAtRandom(p *place) {
 	_, pods := p.deployment(1)
 	m, s := p.planned(p.restarter(surger()), pods[0])
 	told := p.watch()
-	same(p.T, "stage", p.run(m, s, drive{random: p.seeded()}).Stage, move.Done)
-	same(p.T, "what happened to the pods", told(), watched{Least: 1, Names: 2, Deleted: []string{pods[0].Name}})
+	same(p, "stage", p.run(m, s, drive{random: p.seeded()}).Stage, move.Done)
+	same(p, "what happened to the pods", told(), watched{Least: 1, Names: 2, Deleted: []string{pods[0].Name}})
 	changes := slices.DeleteFunc(p.accepted(), func(what string) bool { return what == "dry eviction" })
-	same(p.T, "writes", changes, []string{"replicas 2", "replicas 1"})
+	same(p, "writes", changes, []string{"replicas 2", "replicas 1"})
 }
 
 // scale creates an autoscaler without metrics, which only keeps its minimum and maximum.
@@ -625,7 +626,7 @@ func (p *place) scale(name, version, kind, target string) {
 	a.Spec.ScaleTargetRef = autoscalingv2.CrossVersionObjectReference{APIVersion: version, Kind: kind, Name: target}
 	a.Spec.MinReplicas, a.Spec.MaxReplicas = new(int32(1)), 3
 	_, err := p.client.AutoscalingV2().HorizontalPodAutoscalers(p.namespace).Create(p.Context(), a, metav1.CreateOptions{})
-	p.must(err)
+	p.Must(err)
 }
 
 // An autoscaler would remove the replica of a surge.
@@ -636,16 +637,16 @@ func testScaled(p *place) {
 		_, record := p.ask(r, pods[0])
 		return record.Method
 	}
-	same(p.T, "method without an autoscaler", method(), schemas.MethodSurge)
+	same(p, "method without an autoscaler", method(), schemas.MethodSurge)
 	p.scale("another", "apps/v1", "Deployment", "web")
 	p.scale("set", "apps/v1", "StatefulSet", "api")
 	p.scale("group", "example.com/v1", "Deployment", "api")
-	same(p.T, "method with autoscalers of others", method(), schemas.MethodSurge)
+	same(p, "method with autoscalers of others", method(), schemas.MethodSurge)
 	p.scale("api", "apps/v1", "Deployment", "api")
-	same(p.T, "method with an autoscaler", method(), schemas.MethodRestart)
+	same(p, "method with an autoscaler", method(), schemas.MethodRestart)
 	m, s := p.planned(r, pods[0])
-	same(p.T, "stage", p.run(m, s, drive{}).Stage, move.Done)
-	same(p.T, "writes", p.accepted(), []string{"template, marked", "marks"})
+	same(p, "stage", p.run(m, s, drive{}).Stage, move.Done)
+	same(p, "writes", p.accepted(), []string{"template, marked", "marks"})
 }
 
 func testDryRun(p *place) {
@@ -655,11 +656,11 @@ func testDryRun(p *place) {
 		"one replica more for": p.restarter(surger(), func(c *Config) { c.DryRun = true }),
 	} {
 		m, s := p.planned(r, pods[0])
-		same(p.T, words, p.run(m, s, drive{}), move.Progress{Stage: move.Done})
+		same(p, words, p.run(m, s, drive{}), move.Progress{Stage: move.Done})
 	}
-	same(p.T, "Deployment", p.live(), before)
-	same(p.T, "pods", p.pods(), pods)
-	same(p.T, "number of writes, all dry", len(p.writes()), 2)
+	same(p, "Deployment", p.live(), before)
+	same(p, "pods", p.pods(), pods)
+	same(p, "number of writes, all dry", len(p.writes()), 2)
 }
 
 func testFor(p *place) {
@@ -678,12 +679,12 @@ func testFor(p *place) {
 		p.Helper()
 		r := p.restarter(change...)
 		c, err := r.find(p.Context(), pod, r.cfg.Policy(), time.Now())
-		p.must(err)
+		p.Must(err)
 		var got answer
 		if c != nil {
 			got = answer{c.Method, refOf(c.Deployment)}
 		}
-		same(p.T, what, got, want)
+		same(p, what, got, want)
 	}
 	taking := answer{schemas.MethodRestart, ref}
 	ask("a pod of a Deployment", pods[0], taking)
@@ -700,7 +701,7 @@ func testFor(p *place) {
 	ask("not annotated", pods[0], answer{}, annotated)
 	_, err := p.client.CoreV1().Namespaces().Patch(p.Context(), p.namespace, "application/merge-patch+json",
 		[]byte(`{"metadata":{"annotations":{"rehome.dev/restart":"surge"}}}`), metav1.PatchOptions{})
-	p.must(err)
+	p.Must(err)
 	ask("the namespace is annotated", pods[0], answer{schemas.MethodSurge, ref}, annotated)
 	p.patch(`{"metadata":{"labels":{"by-test":"1"},"annotations":{"rehome.dev/restart":"true"}}}`)
 	ask("the Deployment is annotated", pods[0], taking, annotated)
@@ -708,7 +709,7 @@ func testFor(p *place) {
 	ask("the Deployment does not take part", pods[0], answer{}, annotated)
 	ask("neither if all others do", pods[0], answer{})
 	p.patch(`{"metadata":{"labels":{"by-test":"1"},"annotations":{"rehome.dev/restart":"restart"}},"spec":{"replicas":2}}`)
-	p.must(p.c.WaitReady(p.Context(), p.namespace, "api"))
+	p.Must(p.c.WaitReady(p.Context(), p.namespace, "api"))
 	byBudget := func(c *Config) {
 		c.Policy = func() policy.Restart { return policy.Restart{Workloads: policy.RestartAll, BlockedByBudget: true} }
 	}
@@ -719,8 +720,8 @@ func testFor(p *place) {
 	ask("two replicas that a budget holds, where that does not count", pods[0], answer{})
 
 	orphans := metav1.DeletePropagationOrphan
-	p.must(p.client.AppsV1().Deployments(p.namespace).Delete(p.Context(), "api", metav1.DeleteOptions{PropagationPolicy: &orphans}))
-	p.until("the Deployment is gone", func() bool {
+	p.Must(p.client.AppsV1().Deployments(p.namespace).Delete(p.Context(), "api", metav1.DeleteOptions{PropagationPolicy: &orphans}))
+	expect.Eventually(p, "the Deployment is gone", func() bool {
 		_, err := p.client.AppsV1().Deployments(p.namespace).Get(p.Context(), "api", metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	})
@@ -749,13 +750,13 @@ func testRefusals(p *place) {
 			ClaimRef:               &corev1.ObjectReference{Namespace: p.namespace, Name: "data"},
 			PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/data"}}},
 	}, metav1.CreateOptions{})
-	p.must(err)
+	p.Must(err)
 	_, err = p.client.CoreV1().PersistentVolumeClaims(p.namespace).Create(p.Context(), &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: "data"},
 		Spec: corev1.PersistentVolumeClaimSpec{AccessModes: modes, VolumeName: p.namespace, StorageClassName: new(""),
 			Resources: corev1.VolumeResourceRequirements{Requests: size}},
 	}, metav1.CreateOptions{})
-	p.must(err)
+	p.Must(err)
 	refused := func(what string, pod *corev1.Pod, reason schemas.ReasonCode, words string, change ...func(*Config)) {
 		p.Helper()
 		got, _ := p.ask(p.restarter(change...), pod)
@@ -771,8 +772,8 @@ func testRefusals(p *place) {
 	refused("a volume of one node", pods[0], schemas.ReasonRestartVolume, "the PersistentVolumeClaim data is ReadWriteOnce")
 
 	p.patch(`{"metadata":{"labels":{"by-test":"1"}},"spec":{"template":{"spec":{"volumes":null}}}}`)
-	p.must(p.c.WaitReady(p.Context(), p.namespace, "api"))
-	p.until("the Deployment is complete", func() bool { return complete(p.live()) && len(p.pods()) == 1 })
+	p.Must(p.c.WaitReady(p.Context(), p.namespace, "api"))
+	expect.Eventually(p, "the Deployment is complete", func() bool { return complete(p.live()) && len(p.pods()) == 1 })
 	pod := p.pods()[0]
 	refused("no room", pod, schemas.ReasonRestartNoRoom, "not for "+pod.Name, func(c *Config) { c.Room = noRoom{} })
 	p.budget(5)
@@ -786,13 +787,13 @@ func (p *place) grant(user string, rules ...rbacv1.PolicyRule) {
 	_, err := roles.ClusterRoles().Create(p.Context(), &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: user}, Rules: rules,
 	}, metav1.CreateOptions{})
-	p.must(err)
+	p.Must(err)
 	_, err = roles.ClusterRoleBindings().Create(p.Context(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: user},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: user},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
 	}, metav1.CreateOptions{})
-	p.must(err)
+	p.Must(err)
 }
 
 // testEnoughRights has a user with exactly the rights in the comment of Config.Client, and one without the rights for
@@ -818,11 +819,11 @@ func testEnoughRights(p *place) {
 		}),
 		surgeUser: p.restarter(surger(soonEnough), func(c *Config) { c.Client = p.as(surgeUser) }),
 	} {
-		p.until("the Deployment is complete", func() bool { return complete(p.live()) })
+		expect.Eventually(p, "the Deployment is complete", func() bool { return complete(p.live()) })
 		pod := p.pods()[0]
-		p.until("the rights are known", func() bool { got, _ := p.ask(r, pod); return got.Refusal == nil })
+		expect.Eventually(p, "the rights are known", func() bool { got, _ := p.ask(r, pod); return got.Refusal == nil })
 		m, s := p.planned(r, pod)
-		same(p.T, "stage of the move by "+user, p.run(m, s, drive{}).Stage, move.Done)
+		same(p, "stage of the move by "+user, p.run(m, s, drive{}).Stage, move.Done)
 	}
 }
 
@@ -830,9 +831,9 @@ func testEnoughRights(p *place) {
 func (p *place) as(user string) kubernetes.Interface {
 	p.Helper()
 	cfg, err := p.c.UserConfig(user)
-	p.must(err)
+	p.Must(err)
 	client, err := kubernetes.NewForConfig(cfg)
-	p.must(err)
+	p.Must(err)
 	return client
 }
 
@@ -842,22 +843,22 @@ func testRights(p *place) {
 	message := "look at replicaset " + p.namespace + "/" + pods[0].OwnerReferences[0].Name + `: replicasets.apps "` +
 		pods[0].OwnerReferences[0].Name + `" is forbidden: User "nobody" cannot get resource "replicasets" in API group "apps" ` +
 		`in the namespace "` + p.namespace + `"`
-	same(p.T, "start without a right", got, move.Refused(schemas.MethodRestart,
+	same(p, "start without a right", got, move.Refused(schemas.MethodRestart,
 		&move.Refusal{Outcome: schemas.Failed, Reason: schemas.ReasonForbidden, Message: message}))
-	same(p.T, "saved without a right", record, move.Record{})
+	same(p, "saved without a right", record, move.Record{})
 	_, err := p.client.RbacV1().ClusterRoleBindings().Create(p.Context(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: looker},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: looker}},
 	}, metav1.CreateOptions{})
-	p.must(err)
+	p.Must(err)
 	r := p.restarter(func(c *Config) { c.Client = p.as(looker) })
-	p.until("the right to look is known", func() bool {
+	expect.Eventually(p, "the right to look is known", func() bool {
 		got, _ = p.ask(r, pods[0])
 		return got.Refusal == nil
 	})
 	got, _ = p.start(r, pods[0])
-	same(p.T, "stage and refusal", []any{got.Stage, got.Refusal.Outcome, got.Refusal.Reason},
+	same(p, "stage and refusal", []any{got.Stage, got.Refusal.Outcome, got.Refusal.Reason},
 		[]any{move.Released, schemas.Failed, schemas.ReasonForbidden})
 }
 
@@ -869,16 +870,16 @@ func testRightsLater(p *place) {
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: costless}},
 	}, metav1.CreateOptions{})
-	p.must(err)
+	p.Must(err)
 	r := p.restarter(surger(), func(c *Config) { c.Client = p.as(costless) })
-	p.until("the rights are known", func() bool {
+	expect.Eventually(p, "the rights are known", func() bool {
 		got, record := p.ask(r, pods[0])
 		return got.Refusal == nil && record.Method == schemas.MethodSurge
 	})
 	told := p.watch()
 	m, s := p.begun(r, pods[0])
 	got := p.run(m, s, drive{})
-	same(p.T, "stage and reason", []any{got.Stage, got.Refusal.Reason}, []any{move.Undone, schemas.ReasonForbidden})
+	same(p, "stage and reason", []any{got.Stage, got.Refusal.Reason}, []any{move.Undone, schemas.ReasonForbidden})
 	if !strings.Contains(got.Message, `cannot patch resource "pods"`) {
 		p.Errorf("message %q does not name the right", got.Message)
 	}

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -21,6 +20,9 @@ import (
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
 	"github.com/rehome-dev/rehome/schemas/cloudevent/post"
 	"github.com/rehome-dev/rehome/schemas/delivery"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
+	"github.com/rehome-dev/rehome/test/program"
 )
 
 var question = schemas.Event{
@@ -189,9 +191,7 @@ func TestTokenReload(t *testing.T) {
 		t.Errorf("without the file: got %v, want an error that is ErrUnauthorized", err)
 	}
 	for _, token := range []string{"first", "second"} {
-		if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Write(t, file, token+"\n")
 		if err := c.Send(t.Context(), question); err != nil || got != "Bearer "+token {
 			t.Errorf("got %q, %v; want %q", got, err, "Bearer "+token)
 		}
@@ -242,12 +242,7 @@ func TestStatusOfLongAnswers(t *testing.T) {
 }
 
 func TestUnreachableAndCanceled(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	nobody := "http://" + l.Addr().String()
-	_ = l.Close()
+	nobody := "http://" + expect.Value(t, program.FreeAddress)
 	done := make(chan struct{})
 	hangs := serving(t, func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)

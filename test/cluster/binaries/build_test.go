@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 func TestRepeatedBuild(t *testing.T) {
@@ -89,18 +91,15 @@ func TestReleases(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range releases {
-		text, err := os.ReadFile(filepath.Join(root, "test/cluster/binaries", r.module, "go.mod"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if want := "\tk8s.io/kubernetes " + r.version + " "; !strings.Contains(string(text), want) {
+		text := filetest.Read(t, root, "test/cluster/binaries", r.module, "go.mod")
+		if want := "\tk8s.io/kubernetes " + r.version + " "; !strings.Contains(text, want) {
 			t.Errorf("%s/go.mod lacks %q", r.module, want)
 		}
 		if want := "v" + r.minor + "."; !strings.HasPrefix(r.version, want) {
 			t.Errorf("version %s does not begin with %s", r.version, want)
 		}
 		staging := " v0." + strings.TrimPrefix(r.version, "v1.")
-		for line := range strings.Lines(string(text)) {
+		for line := range strings.Lines(text) {
 			if strings.Contains(line, " => ") && !strings.HasSuffix(strings.TrimSpace(line), staging) {
 				t.Errorf("%q does not end with%s", strings.TrimSpace(line), staging)
 			}

@@ -7,11 +7,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rehome-dev/rehome/bus"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // consumer sends the request of KEDA 2.21 for a nats-jetstream trigger, and returns what KEDA reads: the pending messages of the
@@ -95,7 +97,7 @@ func TestKEDALag(t *testing.T) {
 	}
 	is := func(what string) {
 		t.Helper()
-		eventually(t, what, func() (bool, string) {
+		expect.EventuallyWithState(t, what, func() (bool, string) {
 			got := f.lags(triggers)
 			return maps.Equal(got, want), fmt.Sprintf("%v, want %v", got, want)
 		})

@@ -29,6 +29,7 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // manifests are objects as kubectl renders them, by kind.
@@ -214,9 +215,7 @@ func (r servers) options(t *testing.T) *server.Options {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, "nats.conf"), []byte(r.config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Write(t, filepath.Join(dir, "nats.conf"), r.config)
 	t.Chdir(dir)
 	o, err := server.ProcessConfigFile("nats.conf")
 	if err != nil {
@@ -290,9 +289,7 @@ func renderWith(t *testing.T, s *stage, component, object string) manifests {
 	for name, text := range map[string]string{
 		"kustomization.yaml": "resources: [object.yaml]\ncomponents: [" + relative + "]\n", "object.yaml": object,
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Write(t, filepath.Join(dir, name), text)
 	}
 	return render(t, s, dir)
 }

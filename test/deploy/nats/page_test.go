@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // scaledObjects is a minimal CRD for a ScaledObject. test/deploy validates ScaledObjects with the CRD of KEDA.
@@ -23,11 +25,8 @@ const scaledObjects = `{"apiVersion": "apiextensions.k8s.io/v1", "kind": "Custom
 // commands returns the commands of a section of the page, including continuation lines.
 func commands(t *testing.T, section string) []string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, "docs/install.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, found := strings.Cut(string(text), "\n## "+section+"\n")
+	text := filetest.Read(t, root, "docs/install.md")
+	_, rest, found := strings.Cut(text, "\n## "+section+"\n")
 	if !found {
 		t.Fatalf("the page has no section %s", section)
 	}

@@ -22,6 +22,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
+
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // addNodes makes nodes that only one test uses, and takes them away again.
@@ -101,7 +104,7 @@ func (f *fleet) drained(scene, node string) {
 		f.t.Fatal(err)
 	}
 	want := slices.Sorted(maps.Values(before))
-	eventually(f.t, "the pods of "+node+" are evicted", func() (bool, string) {
+	expect.EventuallyWithState(f.t, "the pods of "+node+" are evicted", func() (bool, string) {
 		got := slices.Sorted(slices.Values(f.evicted(scene)[earlier:]))
 		return len(f.pods(scene, node)) == 0 && slices.Equal(got, want), fmt.Sprintf("%q, want %q", got, want)
 	})
@@ -155,7 +158,7 @@ func TestDrainWithOneNATSServerLost(t *testing.T) {
 	for i := range f.names {
 		f.healthy(i)
 	}
-	eventually(t, "the reader finds 16 evictions in the history", func() (bool, string) { // the last verdicts follow the pods
+	expect.EventuallyWithState(t, "the reader finds 16 evictions in the history", func() (bool, string) { // the last verdicts follow the pods
 		out, err := f.run(f.as("reader"), "events", "--since", "1h")
 		return err == nil && strings.Count(out, "evicted from") == 16, fmt.Sprint(err, "\n", out)
 	})
@@ -187,7 +190,7 @@ func refusesRoles(t *testing.T, f *fleet) {
 		t.Run(name, func(t *testing.T) {
 			said := f.saying()
 			p := f.begin(test.environment, "functions")
-			eventually(t, "a refusal with a reason in a log", func() (bool, string) {
+			expect.EventuallyWithState(t, "a refusal with a reason in a log", func() (bool, string) {
 				status, text := p.Get("readyz")
 				text = strings.ToLower(text + p.Log.String() + said())
 				return status != http.StatusOK && strings.Contains(text, test.says), text
@@ -238,7 +241,7 @@ func refusesClients(t *testing.T, f *fleet) {
 			if (err == nil) != (test.says == "") {
 				t.Fatalf("got %v, want %q", err, test.says)
 			}
-			eventually(t, "somebody says why", func() (bool, string) {
+			expect.EventuallyWithState(t, "somebody says why", func() (bool, string) {
 				text := strings.ToLower(fmt.Sprint(err) + said())
 				return strings.Contains(text, test.says), text
 			})
@@ -268,11 +271,8 @@ func refusesServer(t *testing.T, f *fleet) {
 	f.mount("server", "of-servers")
 	f.mount("reader", "rogue")
 	for _, file := range []string{"etc/nats.conf", "of-servers/rehome.conf"} {
-		text, err := os.ReadFile(filepath.Join(f.dir, file))
-		if err != nil {
-			t.Fatal(err)
-		}
-		f.write(filepath.Join("rogue", filepath.Base(file)), string(text))
+		text := filetest.Read(t, f.dir, file)
+		f.write(filepath.Join("rogue", filepath.Base(file)), text)
 	}
 	addresses := free(t, 3)
 	monitor := addresses[2]
@@ -284,10 +284,10 @@ func refusesServer(t *testing.T, f *fleet) {
 		_ = c.Process.Kill()
 		_ = c.Wait()
 	}()
-	eventually(t, "it is refused", func() (bool, string) {
+	expect.EventuallyWithState(t, "it is refused", func() (bool, string) {
 		return strings.Contains(log.String(), "Route Error 'Authorization Violation'"), log.String()
 	})
-	eventually(t, "it answers", func() (bool, string) {
+	expect.EventuallyWithState(t, "it answers", func() (bool, string) {
 		status, text := f.ask(monitor, "/routez")
 		return status == http.StatusOK, text
 	})
@@ -332,12 +332,12 @@ func TestNATSReloadAndLameDuckMode(t *testing.T) {
 		}
 	}
 	reload()
-	eventually(t, "the key of the sender is known", func() (bool, string) {
+	expect.EventuallyWithState(t, "the key of the sender is known", func() (bool, string) {
 		out, err := f.run(one, request...)
 		return err == nil || strings.Contains(out, "not permitted"), out
 	})
 	reload() // nats-server 2.15 connects the imports of a new account only now
-	eventually(t, "the sender is known", func() (bool, string) {
+	expect.EventuallyWithState(t, "the sender is known", func() (bool, string) {
 		out, err := f.run(one, request...)
 		return err == nil, out
 	})

@@ -15,6 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/program"
 )
 
@@ -101,9 +103,7 @@ func (f *fleet) write(name, text string) {
 	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
 		f.t.Fatal(err)
 	}
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-		f.t.Fatal(err)
-	}
+	filetest.Write(f.t, name, text)
 }
 
 // command is how a container of the manifests is started, in a folder that stands for /etc/nats.
@@ -165,7 +165,7 @@ func (f *fleet) healthy(i int) {
 	f.t.Helper()
 	startup, readiness, liveness := f.probes()
 	for _, path := range []string{startup, readiness, liveness} {
-		eventually(f.t, f.names[i]+" answers "+path, func() (bool, string) {
+		expect.EventuallyWithState(f.t, f.names[i]+" answers "+path, func() (bool, string) {
 			status, text := f.ask(f.monitor[i], path)
 			return status == http.StatusOK, text
 		})
@@ -244,7 +244,7 @@ func (f *fleet) begin(environment []string, arguments ...string) *program.Progra
 func (f *fleet) role(name string, arguments ...string) *program.Program {
 	f.t.Helper()
 	p := f.begin(f.as(name), append([]string{name}, arguments...)...)
-	eventually(f.t, name+" is ready", func() (bool, string) {
+	expect.EventuallyWithState(f.t, name+" is ready", func() (bool, string) {
 		status, text := p.Get("readyz")
 		return status == http.StatusOK, text
 	})
@@ -255,7 +255,7 @@ func (f *fleet) role(name string, arguments ...string) *program.Program {
 func (f *fleet) leader(strategy string) int {
 	f.t.Helper()
 	name := ""
-	eventually(f.t, strategy+" has a leader", func() (bool, string) {
+	expect.EventuallyWithState(f.t, strategy+" has a leader", func() (bool, string) {
 		for _, monitor := range f.monitor {
 			if status, _ := f.ask(monitor, "/healthz"); status != http.StatusOK {
 				continue

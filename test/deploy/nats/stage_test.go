@@ -131,20 +131,3 @@ func (s *stage) keys(t *testing.T, verb, auth string, arguments ...string) strin
 	}
 	return string(out)
 }
-
-// eventually waits until so returns true. The text of so describes the current state.
-func eventually(t *testing.T, what string, so func() (bool, string)) {
-	t.Helper()
-	deadline := time.After(patience)
-	for {
-		ok, seen := so()
-		if ok {
-			return
-		}
-		select {
-		case <-deadline:
-			t.Fatalf("not within %v: %s; last seen: %s", patience, what, seen)
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
-}

@@ -22,6 +22,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/cluster"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/program"
 )
 
@@ -40,7 +41,7 @@ type cast struct {
 func (c *cast) start(kubeconfig string, arguments []string, environment ...string) *program.Program {
 	c.t.Helper()
 	p, err := program.Start(c.rehome, arguments, slices.Concat(c.common, []string{kubeconfig}, environment))
-	must(c.t, err)
+	expect.Must(c.t, err)
 	c.running = append(c.running, p)
 	c.t.Cleanup(func() {
 		p.Kill()
@@ -48,7 +49,7 @@ func (c *cast) start(kubeconfig string, arguments []string, environment ...strin
 			c.t.Logf("rehome %s said:\n%s", strings.Join(arguments, " "), p.Log)
 		}
 	})
-	must(c.t, ready(c.t.Context(), p))
+	expect.Must(c.t, ready(c.t.Context(), p))
 	return p
 }
 
@@ -56,7 +57,7 @@ func (c *cast) start(kubeconfig string, arguments []string, environment ...strin
 func (c *cast) as(account string) string {
 	c.t.Helper()
 	setting, err := c.kubeconfig(c.t.Context(), namespace, account)
-	must(c.t, err)
+	expect.Must(c.t, err)
 	return setting
 }
 
@@ -64,7 +65,7 @@ func (c *cast) as(account string) string {
 func (c *cast) end() {
 	c.t.Helper()
 	for _, p := range c.running {
-		must(c.t, p.Signal(syscall.SIGTERM))
+		expect.Must(c.t, p.Signal(syscall.SIGTERM))
 	}
 	for _, p := range c.running {
 		if err := p.Err(); err != nil {
@@ -92,27 +93,24 @@ func newCast(t *testing.T, s *stage) *cast {
 	t.Helper()
 	ctx := t.Context()
 	kinds, err := apply.NewClient(s.RESTConfig())
-	must(t, err)
+	expect.Must(t, err)
 	w, err := s.newWorld(ctx, "world", plain, restarted, surged)
-	must(t, err)
+	expect.Must(t, err)
 	_, err = s.client.CoreV1().Secrets(namespace).Create(ctx, prometheusToken(), metav1.CreateOptions{})
-	must(t, err)
+	expect.Must(t, err)
 	servers := bustest.Cluster(t, 3)
 	c := &cast{world: w, t: t, kinds: kinds, common: []string{
 		"REHOME_NAMESPACE=" + namespace, "REHOME_LEASE_DURATION=3s", "REHOME_NATS_URL=" + servers.URL(), "REHOME_NATS_REPLICAS=3",
 	}}
-	c.requests, err = program.FreeAddress()
-	must(t, err)
-	c.local, err = program.FreeAddress()
-	must(t, err)
-	elsewhere, err := program.FreeAddress()
-	must(t, err)
+	c.requests = expect.Value(t, program.FreeAddress)
+	c.local = expect.Value(t, program.FreeAddress)
+	elsewhere := expect.Value(t, program.FreeAddress)
 	file, err := w.policy(w.name, restarts, "evictionRequests: {wait: 1s}", "functions: [{name: RemoveFailedPods, http: {url: http://"+elsewhere+"}}]",
 		byTaint, byLoad(namespace))
-	must(t, err)
+	expect.Must(t, err)
 
 	setup, err := program.Start(s.rehome, []string{"setup", "--policy", file}, append(c.common, c.as("rehome-setup")))
-	must(t, err)
+	expect.Must(t, err)
 	if err := setup.Err(); err != nil {
 		t.Fatalf("rehome setup: %v: %s", err, setup.Log)
 	}
@@ -131,9 +129,9 @@ func newCast(t *testing.T, s *stage) *cast {
 func (c *cast) serve(address string) *program.Program {
 	c.t.Helper()
 	p, err := program.Start(c.rehome, []string{"serve", "RemoveFailedPods", "--address", address}, append(c.common, nowhere))
-	must(c.t, err)
+	expect.Must(c.t, err)
 	c.t.Cleanup(p.Kill)
-	must(c.t, until(c.t.Context(), "the function is served", func() (bool, string) {
+	expect.Must(c.t, until(c.t.Context(), "the function is served", func() (bool, string) {
 		return strings.Contains(p.Log.String(), "serving"), p.Log.String()
 	}))
 	return p
@@ -149,14 +147,14 @@ func prometheusToken() *corev1.Secret {
 func (c *cast) perform() {
 	t, ctx := c.t, c.t.Context()
 	t.Helper()
-	must(t, c.taint(ctx))
-	must(t, c.emptied(ctx))
+	expect.Must(t, c.taint(ctx))
+	expect.Must(t, c.emptied(ctx))
 	for _, name := range []string{"plain", "restarted", "surged"} {
-		must(t, c.WaitReady(ctx, c.name, name))
+		expect.Must(t, c.WaitReady(ctx, c.name, name))
 	}
 	c.failed()
 	c.requested()
-	must(t, c.uses(ctx))
+	expect.Must(t, c.uses(ctx))
 	c.maintained()
 }
 
@@ -165,17 +163,17 @@ func (c *cast) failed() {
 	t, ctx := c.t, c.t.Context()
 	t.Helper()
 	pods, err := c.client.CoreV1().Pods(c.name).List(ctx, metav1.ListOptions{LabelSelector: "app=plain"})
-	must(t, err)
+	expect.Must(t, err)
 	name := pods.Items[0].Name
-	must(t, c.patchPod(ctx, name, fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, cluster.HoldAnnotation)))
-	must(t, c.patchPod(ctx, name, `{"status":{"phase":"Failed","reason":"OutOfcpu"}}`, "status"))
-	soon, cancel := context.WithTimeout(ctx, patience)
+	expect.Must(t, c.patchPod(ctx, name, fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, cluster.HoldAnnotation)))
+	expect.Must(t, c.patchPod(ctx, name, `{"status":{"phase":"Failed","reason":"OutOfcpu"}}`, "status"))
+	soon, cancel := context.WithTimeout(ctx, expect.Patience)
 	defer cancel()
 	_, err = c.WaitPods(soon, c.name, "app=plain", name+" is gone", func(pods []*corev1.Pod) bool {
 		return !slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return p.Name == name })
 	})
-	must(t, err)
-	must(t, c.WaitReady(ctx, c.name, "plain"))
+	expect.Must(t, err)
+	expect.Must(t, c.WaitReady(ctx, c.name, "plain"))
 }
 
 // requested sends HTTP requests to move a pod, with and without the right.
@@ -185,25 +183,25 @@ func (c *cast) requested() {
 	for _, name := range []string{"asker", "bystander"} {
 		_, err := c.client.CoreV1().ServiceAccounts(c.name).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}},
 			metav1.CreateOptions{})
-		must(t, err)
+		expect.Must(t, err)
 	}
 	_, err := c.client.RbacV1().RoleBindings(c.name).Create(ctx, &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "asker"},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: c.name, Name: "asker"}},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "rehome-requester"},
 	}, metav1.CreateOptions{})
-	must(t, err)
+	expect.Must(t, err)
 	// The pod of a Deployment whose other node has a taint: it comes back to where it was, but it is moved.
 	body, err := c.asked(ctx, "plain", "one")
-	must(t, err)
-	must(t, until(ctx, "the state has the leaders", func() (bool, string) {
+	expect.Must(t, err)
+	expect.Must(t, until(ctx, "the state has the leaders", func() (bool, string) {
 		text := state(ctx, c.local)
 		return strings.Contains(text, `"holder":"`), text
 	}))
 	for account, want := range map[string]int{"bystander": http.StatusForbidden, "asker": http.StatusAccepted} {
 		token, err := c.token(ctx, c.name, account)
-		must(t, err)
-		must(t, until(ctx, account+" is answered", func() (bool, string) {
+		expect.Must(t, err)
+		expect.Must(t, until(ctx, account+" is answered", func() (bool, string) {
 			status, text := ask(ctx, c.requests, token, body)
 			return status == want, fmt.Sprint(status, " ", text)
 		}))
@@ -252,15 +250,15 @@ func ask(ctx context.Context, address, token string, body []byte) (status int, t
 func (c *cast) maintained() {
 	t, ctx := c.t, c.t.Context()
 	t.Helper()
-	must(t, c.patchNode(ctx, c.nodes[0], `{"spec":{"taints":null}}`))
-	must(t, c.maintain(ctx, c.kinds, c.nodes[1]))
+	expect.Must(t, c.patchNode(ctx, c.nodes[0], `{"spec":{"taints":null}}`))
+	expect.Must(t, c.maintain(ctx, c.kinds, c.nodes[1]))
 	left := obstacles()
-	must(t, until(ctx, "nothing is in the way of the maintenance", func() (bool, string) {
+	expect.Must(t, until(ctx, "nothing is in the way of the maintenance", func() (bool, string) {
 		status := c.clear(ctx, c.kinds, &left)
 		return len(left) == 0, status
 	}))
-	must(t, c.reaches(ctx, c.kinds, "Drained"))
-	must(t, c.complete(ctx, c.kinds))
+	expect.Must(t, c.reaches(ctx, c.kinds, "Drained"))
+	expect.Must(t, c.complete(ctx, c.kinds))
 }
 
 // obstacles are the changes that let the maintenance of [world.maintain] begin: it is refused twice, and then waits for
@@ -331,7 +329,7 @@ func (w *world) complete(ctx context.Context, kinds rest.Interface) error {
 func (c *cast) once(file string) {
 	c.t.Helper()
 	p, err := program.Start(c.rehome, []string{"once", "--policy", file}, append(c.common, c.as("rehome")))
-	must(c.t, err)
+	expect.Must(c.t, err)
 	c.t.Cleanup(p.Kill)
 	if err := p.Err(); err != nil {
 		c.t.Errorf("rehome once: %v:\n%s", err, p.Log)
@@ -342,7 +340,7 @@ func (c *cast) once(file string) {
 func (c *cast) did(account string, may []right) (did, forbidden []right) {
 	c.t.Helper()
 	entries, err := c.Audit(c.t.Context())
-	must(c.t, err)
+	expect.Must(c.t, err)
 	for _, e := range entries {
 		if e.User != "system:serviceaccount:"+namespace+":"+account || e.Resource == "" {
 			continue

@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // everything is all folders that can be applied together.
@@ -63,7 +65,7 @@ func tried(t *testing.T) {
 		"people",          // unbound
 	})
 	entries, err := filepath.Glob(filepath.Join(folder, "*", "kustomization.yaml"))
-	must(t, err)
+	expect.Must(t, err)
 	var got []string
 	for _, e := range entries {
 		got = append(got, filepath.Base(filepath.Dir(e)))
@@ -107,14 +109,14 @@ func rightless(t *testing.T, s *stage) {
 func (s *stage) rightsOf(t *testing.T, account string) authorizationv1.SubjectRulesReviewStatus {
 	t.Helper()
 	token, err := s.token(t.Context(), namespace, account)
-	must(t, err)
+	expect.Must(t, err)
 	admin := s.RESTConfig()
 	client, err := kubernetes.NewForConfig(&rest.Config{Host: admin.Host, TLSClientConfig: admin.TLSClientConfig, BearerToken: token})
-	must(t, err)
+	expect.Must(t, err)
 	review, err := client.AuthorizationV1().SelfSubjectRulesReviews().Create(t.Context(), &authorizationv1.SelfSubjectRulesReview{
 		Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace},
 	}, metav1.CreateOptions{})
-	must(t, err)
+	expect.Must(t, err)
 	byText := func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) } // they come in any order
 	slices.SortFunc(review.Status.ResourceRules, func(a, b authorizationv1.ResourceRule) int { return byText(a, b) })
 	slices.SortFunc(review.Status.NonResourceRules, func(a, b authorizationv1.NonResourceRule) int { return byText(a, b) })
@@ -133,25 +135,25 @@ func allInOne(t *testing.T, s *stage) {
 	}
 	moves := func(name string, work func(c *cast, file string)) {
 		w, err := s.newWorld(ctx, name, plain)
-		must(t, err)
-		must(t, w.taint(ctx))
+		expect.Must(t, err)
+		expect.Must(t, w.taint(ctx))
 		file, err := w.policy(name, byTaint)
-		must(t, err)
+		expect.Must(t, err)
 		c := &cast{world: w, t: t, common: []string{
 			"REHOME_NAMESPACE=" + namespace, "REHOME_LEASE_DURATION=3s", "REHOME_STORE_DIR=" + filepath.Join(s.dir, name),
 		}}
 		work(c, file)
-		must(t, w.emptied(ctx))
+		expect.Must(t, w.emptied(ctx))
 		c.end()
 		c.forbiddenNothing("rehome")
 	}
 	moves("run", func(c *cast, file string) { c.start(c.as("rehome"), []string{"run", "--policy", file}) })
 	rbac, options := s.client.RbacV1(), metav1.DeleteOptions{}
-	must(t, rbac.ClusterRoleBindings().Delete(ctx, "rehome-all-maintenance", options))
-	must(t, rbac.RoleBindings("kube-system").Delete(ctx, "rehome-all-maintenance", options))
+	expect.Must(t, rbac.ClusterRoleBindings().Delete(ctx, "rehome-all-maintenance", options))
+	expect.Must(t, rbac.RoleBindings("kube-system").Delete(ctx, "rehome-all-maintenance", options))
 	moves("unmaintained", func(c *cast, file string) {
 		c.start(c.as("rehome"), []string{"run", "--policy", file}, "REHOME_MAINTENANCE=false")
 	})
-	must(t, rbac.RoleBindings("kube-system").Delete(ctx, "rehome-all-watcher", options))
+	expect.Must(t, rbac.RoleBindings("kube-system").Delete(ctx, "rehome-all-watcher", options))
 	moves("once", func(c *cast, file string) { c.once(file) })
 }

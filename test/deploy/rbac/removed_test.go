@@ -24,6 +24,7 @@ import (
 	"github.com/rehome-dev/rehome/maintenance/apply"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/program"
 )
 
@@ -103,10 +104,10 @@ func newRemoval(t *testing.T, s *stage) *removal {
 	}
 	var err error
 	r.kinds, err = apply.NewClient(s.RESTConfig())
-	must(t, err)
+	expect.Must(t, err)
 	w, err := s.newWorld(ctx, "load")
-	must(t, err)
-	must(t, w.uses(ctx))
+	expect.Must(t, err)
+	expect.Must(t, w.uses(ctx))
 	server := bustest.Serve(t, &server.Options{})
 	bustest.SetUp(t, bustest.Connect(t, bus.Options{URL: server.ClientURL()}), bus.Setup{Strategies: functions.Names(functions.All())})
 	r.bus = "REHOME_NATS_URL=" + server.ClientURL()

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -20,6 +19,8 @@ import (
 
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/program"
 )
 
@@ -28,8 +29,6 @@ const (
 	folder = "../../../deploy/kustomize/rbac"
 	// namespace is where Rehome is deployed.
 	namespace = "rehome"
-	// patience is the time limit of each wait.
-	patience = 2 * time.Minute
 )
 
 // auditPolicy logs every request of service accounts with its user.
@@ -53,29 +52,19 @@ type stage struct {
 // rights.
 func newStage(t *testing.T) *stage {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "rbac-") //nolint:usetesting // t.TempDir is too long a path for a socket
-	must(t, err)
-	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
-	binary, err := program.Build()
-	must(t, err)
+	dir := filetest.ShortDir(t)
+	binary := expect.Value(t, program.Build)
 	policy := filepath.Join(dir, "audit.yaml")
-	must(t, os.WriteFile(policy, []byte(auditPolicy), 0o600))
+	filetest.Write(t, policy, auditPolicy)
 	c := clustertest.New(t, cluster.Options{
 		APIServerFlags: []string{"--audit-policy-file=" + policy, "--feature-gates=WatchList=false"},
 	})
 	s := &stage{Cluster: c, client: c.Client(), rehome: binary, dir: dir}
-	must(t, c.AddKinds(t.Context()))
-	must(t, c.ServeMetrics(t.Context()))
-	must(t, c.AddEvictionRequests(t.Context()))
-	must(t, c.AddNamespace(t.Context(), namespace))
+	expect.Must(t, c.AddKinds(t.Context()))
+	expect.Must(t, c.ServeMetrics(t.Context()))
+	expect.Must(t, c.AddEvictionRequests(t.Context()))
+	expect.Must(t, c.AddNamespace(t.Context(), namespace))
 	return s
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // kubectl runs the real one as the administrator.
@@ -95,13 +84,13 @@ func (s *stage) apply(t *testing.T, folders ...string) manifests {
 	var all bytes.Buffer
 	for _, f := range folders {
 		text, err := s.kubectl(t.Context(), nil, "kustomize", filepath.Join(folder, f))
-		must(t, err)
+		expect.Must(t, err)
 		_, err = s.kubectl(t.Context(), text, "apply", "--server-side", "--validate=strict", "-f", "-")
-		must(t, err)
+		expect.Must(t, err)
 		fmt.Fprintf(&all, "---\n%s", text)
 	}
 	m, err := read(all.Bytes())
-	must(t, err)
+	expect.Must(t, err)
 	return m
 }
 
@@ -136,7 +125,7 @@ const nowhere = "KUBECONFIG=/nonexistent"
 
 // until waits until so returns true. The text of so describes the current state.
 func until(ctx context.Context, what string, so func() (bool, string)) error {
-	deadline := time.After(patience)
+	deadline := time.After(expect.Patience)
 	for {
 		is, seen := so()
 		if is {
@@ -146,7 +135,7 @@ func until(ctx context.Context, what string, so func() (bool, string)) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-deadline:
-			return fmt.Errorf("waited %v until %s: %s", patience, what, seen)
+			return fmt.Errorf("waited %v until %s: %s", expect.Patience, what, seen)
 		case <-time.After(50 * time.Millisecond):
 		}
 	}

@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // theft is one call with a stolen token. A body with a verb other than POST is a strategic merge patch.
@@ -110,9 +112,9 @@ func stolen(t *testing.T, s *stage) {
 	s.apply(t, "actuator", "all")
 	ctx := t.Context()
 	w, err := s.newWorld(ctx, "stolen")
-	must(t, err)
+	expect.Must(t, err)
 	kept := map[string]string{"kept": "a"}
-	must(t, w.deploy(ctx, "api", 3, func(d *appsv1.Deployment) { d.Annotations, d.Spec.Template.Annotations = kept, kept }))
+	expect.Must(t, w.deploy(ctx, "api", 3, func(d *appsv1.Deployment) { d.Annotations, d.Spec.Template.Annotations = kept, kept }))
 	_, err = s.client.AppsV1().StatefulSets("stolen").Create(ctx, &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{Name: "db"},
 		Spec: appsv1.StatefulSetSpec{
@@ -123,11 +125,11 @@ func stolen(t *testing.T, s *stage) {
 			},
 		},
 	}, metav1.CreateOptions{})
-	must(t, err)
+	expect.Must(t, err)
 	for _, account := range []string{"rehome-actuator", "rehome"} {
 		named := s.names(ctx, t) // the surges of the account before can have replaced a pod
 		client := s.mighty(t, account)
-		must(t, until(ctx, "the admission policy is in force for "+account, func() (bool, string) {
+		expect.Must(t, until(ctx, "the admission policy is in force for "+account, func() (bool, string) {
 			err := call(ctx, client, theft{verb: "PATCH", path: deployment, body: `{"spec":{"paused":true}}`}, "All")
 			return err != nil && strings.Contains(err.Error(), inSpec), fmt.Sprint(err)
 		}))
@@ -151,20 +153,20 @@ func revoked(t *testing.T, s *stage) {
 	s.apply(t, "actuator")
 	accounts, ctx := s.client.CoreV1().ServiceAccounts(namespace), t.Context()
 	stolen, err := s.token(ctx, namespace, account)
-	must(t, err)
+	expect.Must(t, err)
 	list := func(token string) error {
 		return call(ctx, s.bearing(t, token), theft{verb: "GET", path: "/api/v1/pods"})
 	}
-	must(t, until(ctx, "the token is of use", func() (bool, string) { err := list(stolen); return err == nil, fmt.Sprint(err) }))
-	must(t, accounts.Delete(ctx, account, metav1.DeleteOptions{}))
+	expect.Must(t, until(ctx, "the token is of use", func() (bool, string) { err := list(stolen); return err == nil, fmt.Sprint(err) }))
+	expect.Must(t, accounts.Delete(ctx, account, metav1.DeleteOptions{}))
 	s.apply(t, "actuator")
-	must(t, until(ctx, "the token is refused", func() (bool, string) {
+	expect.Must(t, until(ctx, "the token is refused", func() (bool, string) {
 		err := list(stolen)
 		return apierrors.IsUnauthorized(err), fmt.Sprint(err)
 	}))
 	fresh, err := s.token(ctx, namespace, account)
-	must(t, err)
-	must(t, until(ctx, "a new token is of use", func() (bool, string) { err := list(fresh); return err == nil, fmt.Sprint(err) }))
+	expect.Must(t, err)
+	expect.Must(t, until(ctx, "a new token is of use", func() (bool, string) { err := list(fresh); return err == nil, fmt.Sprint(err) }))
 	if err := list(stolen); !apierrors.IsUnauthorized(err) {
 		t.Errorf("the stolen token: got %v, want that it is refused", err)
 	}
@@ -193,7 +195,7 @@ func repeated(ctx context.Context, t *testing.T, client kubernetes.Interface) {
 func (s *stage) names(ctx context.Context, t *testing.T) *strings.Replacer {
 	t.Helper()
 	var pods []corev1.Pod
-	must(t, until(ctx, "there are three pods, and none is terminating", func() (bool, string) {
+	expect.Must(t, until(ctx, "there are three pods, and none is terminating", func() (bool, string) {
 		list, err := s.client.CoreV1().Pods("stolen").List(ctx, metav1.ListOptions{LabelSelector: "app=api"})
 		if err != nil {
 			return false, err.Error()
@@ -214,10 +216,12 @@ func (s *stage) mighty(t *testing.T, account string) kubernetes.Interface {
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: account}},
 	}, metav1.CreateOptions{})
-	must(t, err)
-	t.Cleanup(func() { must(t, bindings.Delete(context.Background(), "mighty-"+account, metav1.DeleteOptions{})) })
+	expect.Must(t, err)
+	t.Cleanup(func() {
+		expect.Must(t, bindings.Delete(context.Background(), "mighty-"+account, metav1.DeleteOptions{}))
+	})
 	token, err := s.token(t.Context(), namespace, account)
-	must(t, err)
+	expect.Must(t, err)
 	return s.bearing(t, token)
 }
 
@@ -226,7 +230,7 @@ func (s *stage) bearing(t *testing.T, token string) kubernetes.Interface {
 	t.Helper()
 	admin := s.RESTConfig()
 	client, err := kubernetes.NewForConfig(&rest.Config{Host: admin.Host, TLSClientConfig: admin.TLSClientConfig, BearerToken: token})
-	must(t, err)
+	expect.Must(t, err)
 	return client
 }
 

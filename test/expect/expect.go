@@ -1,0 +1,82 @@
+// Package expect has the checks that tests of all packages share.
+package expect
+
+import (
+	"reflect"
+	"testing"
+	"time"
+)
+
+// Patience is how long helpers wait for expected results: far longer than necessary, so that a test fails only if they
+// never come.
+const Patience = 2 * time.Minute
+
+// T is a test with the method Must. Fixtures embed it.
+type T struct{ testing.TB }
+
+// Must ends the test if err is not nil.
+func (t T) Must(err error) {
+	t.Helper()
+	Must(t.TB, err)
+}
+
+// Must ends the test if err is not nil.
+func Must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Value returns the value of a function. It ends the test if the function returns an error.
+func Value[V any](t testing.TB, of func() (V, error)) V {
+	t.Helper()
+	v, err := of()
+	Must(t, err)
+	return v
+}
+
+// Equal reports an error unless got and want are deeply equal. what names the value.
+func Equal[V any](t testing.TB, what string, got, want V) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%s\n got %+v\nwant %+v", what, got, want)
+	}
+}
+
+// Eventually waits until ok returns true. The test fails after [Patience].
+func Eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	EventuallyWithState(t, what, func() (bool, string) { return ok(), "" })
+}
+
+// EventuallyWithState is [Eventually] for a condition that also describes what it saw.
+func EventuallyWithState(t testing.TB, what string, look func() (ok bool, seen string)) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	late := time.After(Patience)
+	for {
+		ok, seen := look()
+		if ok {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatalf("not within %v: %s; last seen: %s", Patience, what, seen)
+		}
+	}
+}
+
+// Receive returns the next value of a channel. The test fails after [Patience].
+func Receive[V any](t testing.TB, what string, from <-chan V) V {
+	t.Helper()
+	select {
+	case v := <-from:
+		return v
+	case <-time.After(Patience):
+		t.Fatalf("not within %v: %s", Patience, what)
+		panic("unreachable")
+	}
+}

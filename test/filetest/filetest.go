@@ -1,0 +1,41 @@
+// Package filetest reads and writes files in tests.
+package filetest
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/rehome-dev/rehome/test/expect"
+)
+
+// Read returns the text of a file. It joins the elements of the path.
+func Read(t testing.TB, path ...string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(path...))
+	expect.Must(t, err)
+	return string(text)
+}
+
+// Write writes a file that only its owner may read.
+func Write(t testing.TB, path, text string) {
+	t.Helper()
+	expect.Must(t, os.WriteFile(path, []byte(text), 0o600))
+}
+
+// New writes a file into a new directory of the test, like [Write], and returns its path.
+func New(t testing.TB, name, text string) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), name)
+	Write(t, path, text)
+	return path
+}
+
+// ShortDir returns a directory of the test. Its path is short enough for a socket in it, unlike that of t.TempDir.
+func ShortDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "rehome-") //nolint:usetesting // t.TempDir is too long a path for a socket
+	expect.Must(t, err)
+	t.Cleanup(func() { expect.Must(t, os.RemoveAll(dir)) })
+	return dir
+}
