@@ -12,6 +12,7 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 // onKey changes the scope of an answer.
@@ -39,12 +40,9 @@ func readAs(t *testing.T, change func(*schemas.Intents)) error {
 		t.Fatal(err)
 	}
 	change(&a)
-	e, err := schemas.NewEvent("/test", a, noon, schemas.Event{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := schematest.Event(t, "/test", a, noon, schemas.Event{})
 	e.ID = "x"
-	_, err = readMessage(e, noon)
+	_, err := readMessage(e, noon)
 	return err
 }
 
@@ -131,11 +129,8 @@ func TestWrongClockOfHost(t *testing.T) {
 			invalid bool
 		}{{10 * time.Minute, false}, {time.Hour + time.Second, true}} {
 			a.Intents[1].Expires = noon.Add(c.expires)
-			e, err := schemas.NewEvent("/test", a, noon.Add(skew), schemas.Event{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err = readMessage(e, noon); errors.Is(err, schemas.ErrInvalid) != c.invalid {
+			e := schematest.Event(t, "/test", a, noon.Add(skew), schemas.Event{})
+			if _, err := readMessage(e, noon); errors.Is(err, schemas.ErrInvalid) != c.invalid {
 				t.Errorf("made at %v by the host, expires in %v: got %v, want invalid %v", skew, c.expires, err, c.invalid)
 			}
 		}
@@ -198,10 +193,7 @@ func (f forgery) forged(t *testing.T, now time.Time) schemas.Event {
 	a.Intents[0].Expires = now.Add(10 * time.Minute)
 	e := schemas.Event{}
 	f.change(&a, &e)
-	made, err := schemas.NewEvent("/test", a, now, schemas.Event{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := schematest.Event(t, "/test", a, now, schemas.Event{})
 	asked := schemas.Event{Channel: made.Channel, Time: made.Time}
 	f.change(&schemas.Intents{Intents: []schemas.Intent{{}}}, &asked)
 	made.Channel, made.Time = asked.Channel, asked.Time

@@ -10,16 +10,14 @@ import (
 
 	"github.com/rehome-dev/rehome/actuator/limit"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // For any content of the ledger, each entry must be reported as unreadable or survive a write and a read unchanged, and
 // the public view must contain it.
 func FuzzLedger(f *testing.F) {
 	add := func(key string, value any) {
-		data, err := json.Marshal(value)
-		if err != nil {
-			f.Fatal(err)
-		}
+		data := expect.ToJSON(f, value)
 		f.Add(key, data)
 	}
 	at := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
@@ -91,10 +89,7 @@ func FuzzMessage(f *testing.F) {
 	for i := range a.Intents {
 		a.Intents[i].Expires = at.Add(time.Minute)
 	}
-	data, err := json.Marshal(a)
-	if err != nil {
-		f.Fatal(err)
-	}
+	data := expect.ToJSON(f, a)
 	f.Add(a.Channel(), data)
 	f.Add("rehome.intents.A.default.maintenance.m", []byte(`{"profile":"default","strategy":"A","scope":{"kind":"maintenance","key":"m"},"intents":[null]}`))
 	f.Add("", []byte(`{"intents":[{"id":"1","pod":{"namespace":"..","name":"*","uid":"1"},"node":">","expires":"9999-01-01T00:00:00Z"}]}`))

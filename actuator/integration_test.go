@@ -32,6 +32,7 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
 	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 const (
@@ -454,9 +455,7 @@ func (p *place) answer(strategy, key string, sequence uint64, pods []corev1.Pod)
 		intent.ID = a.Scope.Event + "." + string(pod.UID)
 		a.Intents = append(a.Intents, intent)
 	}
-	e, err := schemas.NewEvent("/test", a, time.Now(), schemas.Event{})
-	p.Must(err)
-	return e
+	return schematest.Event(p, "/test", a, time.Now(), schemas.Event{})
 }
 
 // until waits until m has stored that many verdicts and, if settled, holds no answers.

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 // benchAnswer returns the answer to evaluation number sequence of a node.
@@ -29,10 +30,7 @@ func BenchmarkReadAnswer(b *testing.B) {
 	for _, pods := range []int{20, 110} {
 		b.Run(fmt.Sprintf("pods=%d", pods), func(b *testing.B) {
 			now := time.Unix(1_790_000_000, 0)
-			e, err := schemas.NewEvent("/s", benchAnswer(pods, 1, now), now, schemas.Event{})
-			if err != nil {
-				b.Fatal(err)
-			}
+			e := schematest.Event(b, "/s", benchAnswer(pods, 1, now), now, schemas.Event{})
 			for b.Loop() {
 				if _, err := readMessage(e, noon); err != nil {
 					b.Fatal(err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 // demand identifies successive intents for the same move.
@@ -40,7 +41,7 @@ func (w *world) check(t *testing.T) {
 		if e.Type == schemas.IntentsType {
 			continue
 		}
-		v := decoded[schemas.Verdict](t, e)
+		v := schematest.Decode[schemas.Verdict](t, e)
 		to := final
 		if v.Outcome == schemas.Settled {
 			to = ends
@@ -61,15 +62,6 @@ func (w *world) check(t *testing.T) {
 	expect.Equal(t, "left in the ledger", slices.Sorted(maps.Keys(w.bus.ledger)), []string(nil))
 }
 
-func decoded[P schemas.Payload](t *testing.T, e schemas.Event) P {
-	t.Helper()
-	p, err := schemas.Decode[P](e)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
-
 // checkWishes checks that an intent without a verdict was renewed, and that its entry got a verdict later. A verdict
 // Withdrawn or Expired applies to the renewed form of its intent.
 func (w *world) checkWishes(t *testing.T, final map[string][]judged) {
@@ -85,7 +77,7 @@ func (w *world) checkWishes(t *testing.T, final map[string][]judged) {
 		if e.Type != schemas.IntentsType {
 			continue
 		}
-		a := decoded[schemas.Intents](t, e)
+		a := schematest.Decode[schemas.Intents](t, e)
 		for _, i := range a.Intents {
 			if len(final[i.ID]) > 0 || w.replacedUnread(e, place) {
 				continue
@@ -155,14 +147,14 @@ func (w *world) checkMoves(t *testing.T, final, ends map[string][]judged) {
 func (w *world) about(t *testing.T, pod types.UID) (lines []string) {
 	for _, e := range w.bus.stored {
 		if e.Type == schemas.IntentsType {
-			for _, i := range decoded[schemas.Intents](t, e).Intents {
+			for _, i := range schematest.Decode[schemas.Intents](t, e).Intents {
 				if i.Pod.UID == pod {
 					lines = append(lines, "\n"+e.Time.Format(time.StampMilli)+" wanted "+i.ID)
 				}
 			}
 			continue
 		}
-		if v := decoded[schemas.Verdict](t, e); v.Intent.Pod.UID == pod {
+		if v := schematest.Decode[schemas.Verdict](t, e); v.Intent.Pod.UID == pod {
 			lines = append(lines, "\n"+e.Time.Format(time.StampMilli)+" "+string(v.Outcome)+" "+v.Intent.ID+" "+v.Message)
 		}
 	}

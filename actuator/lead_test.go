@@ -22,6 +22,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/metricstest"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 // memory is a bus in memory: a table of answers by channel, and everything that was published.
@@ -205,10 +206,7 @@ func (m *memory) heard(t testing.TB, start time.Time) []heard {
 	defer m.mu.Unlock()
 	var out []heard
 	for _, e := range m.published {
-		v, err := schemas.Decode[schemas.Verdict](e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := schematest.Decode[schemas.Verdict](t, e)
 		out = append(out, heard{v.Intent.ID, v.Reason, e.Time.Sub(start)})
 	}
 	slices.SortFunc(out, func(a, b heard) int {
@@ -224,10 +222,7 @@ func (m *memory) messages(t *testing.T) []string {
 	defer m.mu.Unlock()
 	var out []string
 	for _, e := range m.published {
-		v, err := schemas.Decode[schemas.Verdict](e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := schematest.Decode[schemas.Verdict](t, e)
 		out = append(out, v.Message)
 	}
 	return out
@@ -240,10 +235,7 @@ func (m *memory) again(t *testing.T, start time.Time) []time.Duration {
 	defer m.mu.Unlock()
 	var out []time.Duration
 	for _, e := range m.published {
-		v, err := schemas.Decode[schemas.Verdict](e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := schematest.Decode[schemas.Verdict](t, e)
 		if v.Again.IsZero() {
 			out = append(out, 0)
 			continue
@@ -663,10 +655,7 @@ func TestVerdictCauseAndMetric(t *testing.T) {
 	inBubble(t, cfg, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 300*ms), func(t *testing.T, b *bench) {
 		a, _ := answerTo("A", 1, "1")
 		a.Scope.Since, a.Intents[0].Expires = b.start, b.start.Add(time.Minute)
-		cause, err := schemas.NewEvent("/test", a, b.start, schemas.Event{ID: "scope", CorrelationID: "delta"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		cause := schematest.Event(t, "/test", a, b.start, schemas.Event{ID: "scope", CorrelationID: "delta"})
 		b.bus.put(cause)
 		time.Sleep(time.Second)
 		b.stop()
@@ -674,10 +663,7 @@ func TestVerdictCauseAndMetric(t *testing.T) {
 		got := b.bus.published[0]
 		expect.Equal(t, "trace", got.TraceParent[:36], cause.TraceParent[:36])
 		v := a.Intents[0]
-		verdict, err := schemas.Decode[schemas.Verdict](got)
-		if err != nil {
-			t.Fatal(err)
-		}
+		verdict := schematest.Decode[schemas.Verdict](t, got)
 		expect.Equal(t, "verdict", verdict, schemas.Verdict{
 			Outcome: schemas.Evicted, Reason: schemas.ReasonEvictionAccepted, Profile: "default", Strategy: "A",
 			Scope:  schemas.ScopeRef{Kind: schemas.NodeKind, Key: "worker-1", Event: "A-1", Sequence: 1, Since: b.start.UTC()},

@@ -5,6 +5,7 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 // testMaintenance executes intents of a maintenance up to the verdict on a pod that cannot be evicted.
@@ -16,18 +17,16 @@ func testMaintenance(p *place) {
 	defer stop()
 	intent := p.open(pod).Intent
 	intent.Reason = "maintenance kernel drains node " + pod.Spec.NodeName + ": new kernel"
-	e, err := schemas.NewEvent("/test/maintenance", schemas.Intents{
+	e := schematest.Event(p, "/test/maintenance", schemas.Intents{
 		Profile: "default", Strategy: schemas.MaintenanceStrategy, Intents: []schemas.Intent{intent},
 		Scope: schemas.ScopeRef{
 			Kind: schemas.MaintenanceKind, Key: "kernel", Event: "maintenance.1", Sequence: 1, Since: time.Now(),
 		},
 	}, time.Now(), schemas.Event{})
-	p.Must(err)
 	bus.put(e)
 	p.until(bus, 1, false)
 
-	v, err := schemas.Decode[schemas.Verdict](bus.published[0])
-	p.Must(err)
+	v := schematest.Decode[schemas.Verdict](p, bus.published[0])
 	expect.Equal(p, "verdict", []string{string(v.Outcome), string(v.Method), v.Intent.Reason},
 		[]string{"restarted", string(schemas.MethodRestart), intent.Reason})
 	expect.Equal(p, "eviction calls", p.evictions(), nil)

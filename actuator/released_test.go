@@ -15,6 +15,7 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 func TestReleasedRestartNotEvicted(t *testing.T) {
@@ -36,7 +37,7 @@ func TestReleasedRestartNotEvicted(t *testing.T) {
 			want := r.Intent.Verdict(schemas.Settled, schemas.ReasonTakenBack, "spec.paused is true")
 			want.Method, want.Workload, want.Settlement = method, &api, &schemas.Settlement{Seconds: 1}
 			expect.Equal(t, "verdicts", len(m.published), 1)
-			expect.Equal(t, "verdict", decoded[schemas.Verdict](t, m.published[0]), want)
+			expect.Equal(t, "verdict", schematest.Decode[schemas.Verdict](t, m.published[0]), want)
 			expect.Equal(t, "moves in flight", len(tm.moves.all), 0)
 		})
 	}

@@ -2,7 +2,6 @@ package actuator
 
 import (
 	"context"
-	"encoding/json"
 	"log/slog"
 	"testing"
 	"testing/synctest"
@@ -33,10 +32,7 @@ func remembering(t *testing.T, entries map[string]any) *memory {
 	t.Helper()
 	m := newMemory()
 	for key, value := range entries {
-		b, err := json.Marshal(value)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := expect.ToJSON(t, value)
 		m.ledger[key] = b
 	}
 	return m

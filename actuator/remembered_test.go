@@ -200,10 +200,7 @@ func TestClearWorkloadBreakers(t *testing.T) {
 							l.Name, l.Workload = &other, other.UID
 						}
 						l.Returned, l.Last = time.Now(), time.Now()
-						b, err := json.Marshal(l)
-						if err != nil {
-							t.Fatal(err)
-						}
+						b := expect.ToJSON(t, l)
 						m.ledger[loopKey(l.BreakerKey)] = b
 					}
 					if when == "before anybody leads" {
@@ -235,10 +232,7 @@ func TestWorkloadBreakerRecord(t *testing.T) {
 		m := newMemory()
 		l := loopOf("worker-1", 1, time.Time{})
 		l.Returned, l.Last, l.Away = start, start, true
-		b, err := json.Marshal(l)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := expect.ToJSON(t, l)
 		m.ledger[loopKey(l.BreakerKey)] = b
 		a, stop := leading(t, m, policy.Policy{CircuitBreakers: policy.DefaultCircuitBreakers()}, nil)
 

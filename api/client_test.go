@@ -18,6 +18,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 // client calls the network address with the token of a user, or the loopback address without a user.
@@ -139,10 +140,7 @@ func (v *visit) testClientWatch(t *testing.T) {
 
 // testClientRequest sends a request that no watcher answers.
 func (v *visit) testClientRequest(t *testing.T) {
-	e, err := schemas.NewEvent("/clusters/test/cli", schemas.Request{Action: schemas.ActionEvaluate, Reason: "x"}, time.Now(), schemas.Event{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := schematest.Event(t, "/clusters/test/cli", schemas.Request{Action: schemas.ActionEvaluate, Reason: "x"}, time.Now(), schemas.Event{})
 	receipt, name, err := v.client(t, "").Send(t.Context(), e)
 	if err != nil || !reflect.DeepEqual(receipt, schemas.Event{}) || name == "" {
 		t.Errorf("got %+v, %q, error %v, want a name alone", receipt, name, err)

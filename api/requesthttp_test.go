@@ -32,6 +32,7 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
 	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 // The users have rights for: the namespace shop, all namespaces, also maintenances, also overrides, and nothing. The last one
@@ -213,10 +214,7 @@ func (s *stage) post(t *testing.T, user string, r schemas.Request) reply {
 
 func (s *stage) event(t *testing.T, r schemas.Request) schemas.Event {
 	t.Helper()
-	e, err := schemas.NewEvent("/somebody", r, time.Now(), schemas.Event{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := schematest.Event(t, "/somebody", r, time.Now(), schemas.Event{})
 	e.Subject = "requests/somebody"
 	return e
 }
@@ -459,13 +457,10 @@ func (s *stage) testMalformed(t *testing.T) {
 		}
 		return body
 	}
-	scope, err := json.Marshal(map[string]string{
+	scope := expect.ToJSON(t, map[string]string{
 		"specversion": "1.0", "id": "1", "source": "/x", "type": schemas.ScopeType, "subject": "x", "time": "2026-03-01T12:00:00Z",
 		"correlationid": "1",
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	unknown := strings.Replace(string(whole), `"reason":"x"`, `"reason":"x","onlyIf":"idle"`, 1)
 	const token = "Bearer token-wide"
 	for _, c := range []struct {

@@ -31,6 +31,7 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
 	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 // The users may get pods of the namespace shop, all pods and nodes, and nothing.
@@ -445,14 +446,11 @@ func (v *visit) testChangedRights(t *testing.T) {
 func (v *visit) publish(t *testing.T, namespace, name string) string {
 	t.Helper()
 	v.sent++
-	e, err := schemas.NewEvent("/clusters/test/actuator", schemas.Verdict{
+	e := schematest.Event(t, "/clusters/test/actuator", schemas.Verdict{
 		Profile: "default", Strategy: "PodLifeTime", Scope: schemas.ScopeRef{Kind: schemas.NodeKind, Key: v.node, Event: "x"},
 		Intent:  schemas.Intent{ID: fmt.Sprint("i-", v.sent), Pod: schemas.PodRef{Namespace: namespace, Name: name, UID: "u"}, Node: v.node},
 		Outcome: schemas.Deferred, Reason: schemas.ReasonDisruptionBudget, Message: "<b>&\u2028",
 	}, time.Now(), schemas.Event{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	e.ID = fmt.Sprint("verdict-", v.sent)
 	if _, err := v.bus.Publish(t.Context(), e); err != nil {
 		t.Fatal(err)
@@ -609,10 +607,7 @@ func (v *visit) testRequests(t *testing.T) {
 		}
 	}
 	drain := schemas.Request{Action: schemas.ActionMaintain, Reason: "x", Maintenance: &schemas.NodeRequest{Node: v.node, Stage: v1alpha1.Drain}}
-	e, err := schemas.NewEvent("/somebody", drain, time.Now(), schemas.Event{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := schematest.Event(t, "/somebody", drain, time.Now(), schemas.Event{})
 	header := map[string]string{"Content-Type": "application/json", "ce-specversion": "1.0", "ce-id": "1", "ce-source": "/x", "ce-type": schemas.RequestType}
 	if got := v.do(t, shopper, http.MethodPost, "/v1/requests", string(e.Data), header); got.StatusCode != 403 {
 		t.Errorf("the drain of a user without the right: got %d, want 403", got.StatusCode)
@@ -693,10 +688,7 @@ profiles:
   plugins: {deschedule: {enabled: [RemovePodsViolatingNodeTaints]}}
 `
 	post := func(user string, body any) (int, string) {
-		text, err := json.Marshal(body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := expect.ToJSON(t, body)
 		got := v.do(t, user, http.MethodPost, "/v1/simulate", string(text), map[string]string{"Content-Type": "application/json"})
 		answer, err := io.ReadAll(got.Body)
 		if err != nil {

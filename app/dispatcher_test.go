@@ -117,7 +117,7 @@ func nodeScope(t *testing.T, strategy, name string) schemas.Event {
 	node := functionstest.Node(name)
 	node.Spec.Taints = append(node.Spec.Taints, functionstest.Taint("dedicated=gpu:NoSchedule"))
 	now := functionstest.Now()
-	e, err := schemas.NewEvent("/clusters/test/watcher", schemas.NodeScope{
+	return schematest.Event(t, "/clusters/test/watcher", schemas.NodeScope{
 		ScopeHead: schemas.ScopeHead{
 			Kind: schemas.NodeKind, Key: name, Profile: "default", Strategy: strategy,
 			Now: now, Since: now.Add(-time.Second), Causes: []schemas.Cause{{Kind: schemas.CauseResync, Time: now}},
@@ -129,10 +129,6 @@ func nodeScope(t *testing.T, strategy, name string) schemas.Event {
 			functionstest.Pod("guarded-"+name, functionstest.On(name), functionstest.Protected("DaemonSetPods")),
 		},
 	}, now, schemas.Event{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e
 }
 
 // publish stores a scope and returns it with its sequence.
@@ -381,10 +377,7 @@ func TestFunctionStatusCodes(t *testing.T) {
 	}
 	got := make(map[string]schemas.Intents)
 	for range want {
-		answer, err := schemas.Decode[schemas.Intents](d.answers.Next(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		answer := schematest.Decode[schemas.Intents](t, d.answers.Next(t))
 		got[answer.Scope.Key] = answer
 	}
 	d.done()
@@ -624,10 +617,7 @@ func TestScopesWaitForFunction(t *testing.T) {
 	d.done()
 	got := make(map[string]schemas.Intents)
 	for range nodes {
-		answer, err := schemas.Decode[schemas.Intents](d.answers.Next(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		answer := schematest.Decode[schemas.Intents](t, d.answers.Next(t))
 		got[answer.Scope.Key] = answer
 	}
 	if !reflect.DeepEqual(got, newest) {

@@ -18,20 +18,17 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 // largeScope returns a scope with at least that many bytes of data, most of them in its arguments.
 func largeScope(t *testing.T, node string, bytes int) schemas.Event {
 	t.Helper()
 	e := nodeScope(t, keepOff, node)
-	scope, err := schemas.Decode[schemas.NodeScope](e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	scope := schematest.Decode[schemas.NodeScope](t, e)
 	scope.Args = json.RawMessage(`{"more":"` + strings.Repeat("all alike ", bytes/10) + `"}`)
-	if e.Data, err = json.Marshal(scope); err != nil {
-		t.Fatal(err)
-	}
+	e.Data = expect.ToJSON(t, scope)
 	return e
 }
 

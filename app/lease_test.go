@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net/http"
 	"strings"
 	"sync"
@@ -24,6 +23,7 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/program"
+	"github.com/rehome-dev/rehome/test/randtest"
 )
 
 const (
@@ -228,9 +228,7 @@ func testHandOver(c *contest) {
 }
 
 func testManyHandOvers(c *contest) {
-	seed := rand.Uint64()
-	c.Logf("seed %d; repeat with rand.NewPCG(seed, 0)", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := randtest.New(c)
 	started := make(chan *contender, 100)
 	for range 3 {
 		c.run(long, started)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 func TestFlawOf(t *testing.T) {
@@ -70,10 +71,7 @@ func TestFlawOf(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			e, err := schemas.NewEvent("/clusters/test/"+c.source, c.payload, time.Unix(1_800_000_000, 0), schemas.Event{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			e := schematest.Event(t, "/clusters/test/"+c.source, c.payload, time.Unix(1_800_000_000, 0), schemas.Event{})
 			if c.change != nil {
 				c.change(&e)
 			}

@@ -3,15 +3,15 @@ package bus_test
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"reflect"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/randtest"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 // given is one call of Answer: the sequence of the scope, and the pods.
@@ -67,10 +67,7 @@ func TestAnswerToNewestScope(t *testing.T) {
 
 func inWords(t *testing.T, e schemas.Event) string {
 	t.Helper()
-	a, err := schemas.Decode[schemas.Intents](e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := schematest.Decode[schemas.Intents](t, e)
 	pods := []string{}
 	for _, i := range a.Intents {
 		pods = append(pods, i.Pod.Name)
@@ -79,9 +76,7 @@ func inWords(t *testing.T, e schemas.Event) string {
 }
 
 func TestAnswerRace(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := randtest.New(t)
 	const keys, versions, writers = 5, 20, 4
 
 	r := newRig(t, bus.Setup{})
@@ -122,10 +117,7 @@ func TestAnswerRace(t *testing.T) {
 	newest := make(map[string]uint64)
 	for done := 0; done < keys; {
 		e := history.Next(t)
-		a, err := schemas.Decode[schemas.Intents](e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := schematest.Decode[schemas.Intents](t, e)
 		if a.Scope.Sequence <= newest[e.Channel] {
 			t.Fatalf("%s: the answer to scope %d was written after the answer to %d", e.Channel, a.Scope.Sequence, newest[e.Channel])
 		}

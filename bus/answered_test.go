@@ -9,6 +9,7 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 func TestListAnsweredScopes(t *testing.T) {
@@ -22,10 +23,7 @@ func TestListAnsweredScopes(t *testing.T) {
 			Profile: h.Profile, Strategy: h.Strategy, Scope: schemas.ScopeRef{Kind: h.Kind, Key: h.Key, Event: "e", Sequence: 1},
 			Intents: []schemas.Intent{{ID: "1", Pod: schemas.PodRef{Namespace: "web", Name: "a", UID: "u"}}},
 		}
-		e, err := schemas.NewEvent("/test", a, time.Now(), schemas.Event{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := schematest.Event(t, "/test", a, time.Now(), schemas.Event{})
 		if err := b.Answer(t.Context(), e, a); err != nil {
 			t.Fatal(err)
 		}

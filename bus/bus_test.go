@@ -15,6 +15,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 func TestMain(m *testing.M) { bustest.Main(m) }
@@ -70,11 +71,7 @@ func maintenance(t testing.TB, name string) schemas.Event {
 
 func event(t testing.TB, p schemas.Payload) schemas.Event {
 	t.Helper()
-	e, err := schemas.NewEvent("/clusters/test/test", p, at, schemas.Event{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e
+	return schematest.Event(t, "/clusters/test/test", p, at, schemas.Event{})
 }
 
 func publish(t testing.TB, b *bus.Bus, events ...schemas.Event) {

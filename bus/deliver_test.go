@@ -87,10 +87,7 @@ func (p port) delivers(t *testing.T, js jetstream.JetStream, who bus.Participant
 				t.Fatal(err)
 			}
 		}
-		text, err := json.Marshal(map[string]any{"stream_name": stream, "config": config})
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := expect.ToJSON(t, map[string]any{"stream_name": stream, "config": config})
 		heard, err := js.Conn().SubscribeSync(victim)
 		if err != nil {
 			t.Fatal(err)

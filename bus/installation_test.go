@@ -16,6 +16,7 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/program"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 var (
@@ -190,11 +191,8 @@ func TestInstallationInEvents(t *testing.T) {
 	publish(t, watcher, cause)
 	events := bustest.Collect(t, watcher)
 	read := events.Next(t)
-	answer, err := schemas.NewEvent("/f", schemas.Delta{Kind: schemas.NodeTaints, Object: schemas.ObjectRef{Kind: "Node", Name: "a"}},
+	answer := schematest.Event(t, "/f", schemas.Delta{Kind: schemas.NodeTaints, Object: schemas.ObjectRef{Kind: "Node", Name: "a"}},
 		time.Now(), read)
-	if err != nil {
-		t.Fatal(err)
-	}
 	publish(t, joined(t, url, noCluster), answer)
 	if got, want := []string{read.Installation, events.Next(t).Installation}, []string{first.ID(), first.ID()}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q, want %q", got, want)

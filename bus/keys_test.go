@@ -383,10 +383,7 @@ func stateOf(t *testing.T, js jetstream.JetStream, k key) map[string]any {
 			}
 			last = max(last, m.Sequence)
 		}
-		config, err := json.Marshal(info.Config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		config := expect.ToJSON(t, info.Config)
 		state["stream "+s.Config.Name] = fmt.Sprint(string(config), last, kept)
 		consumers := stream.ListConsumers(t.Context())
 		for c := range consumers.Info() {

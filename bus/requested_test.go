@@ -10,6 +10,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 // TestRequestIntents publishes intents of a request as the key of `rehome functions` may, and checks which ones the
@@ -48,10 +49,7 @@ func TestRequestIntents(t *testing.T) {
 			t.Parallel()
 			b := bustest.New(t)
 			publish := func(source string, p schemas.Payload, cause schemas.Event) schemas.Event {
-				e, err := schemas.NewEvent("/clusters/test/"+source, p, time.Now(), cause)
-				if err != nil {
-					t.Fatal(err)
-				}
+				e := schematest.Event(t, "/clusters/test/"+source, p, time.Now(), cause)
 				if _, err := b.Publish(t.Context(), e); err != nil {
 					t.Fatal(err)
 				}

@@ -11,6 +11,7 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 func request(t testing.TB, sender, name, reason string) schemas.Event {
@@ -18,11 +19,7 @@ func request(t testing.TB, sender, name, reason string) schemas.Event {
 	r := schemas.Request{
 		Sender: sender, Name: name, Action: schemas.ActionDeschedule, Reason: reason, Target: &schemas.Target{Node: "worker-1"},
 	}
-	e, err := schemas.NewEvent("/test/"+sender, r, time.Unix(1_800_000_000, 0), schemas.Event{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e
+	return schematest.Event(t, "/test/"+sender, r, time.Unix(1_800_000_000, 0), schemas.Event{})
 }
 
 // asked is a request that a follower got. The receiver decides what the handler returns.
@@ -131,12 +128,8 @@ func TestReceipt(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	cause := request(t, "admin", "one", "a")
 	receipt := func(state schemas.ReceiptState, reason schemas.ReceiptReason) schemas.Event {
-		e, err := schemas.NewEvent("/test", schemas.Receipt{Sender: "admin", Name: "one", State: state, Reason: reason},
+		return schematest.Event(t, "/test", schemas.Receipt{Sender: "admin", Name: "one", State: state, Reason: reason},
 			time.Unix(1_800_000_000, 0), cause)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return e
 	}
 	if e, err := r.bus.Receipt(t.Context(), "admin", "one"); err != nil || e.ID != "" {
 		t.Errorf("before there is one: got %+v, error %v", e, err)

@@ -27,6 +27,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 // asksOn is the subject of the function outside that takes part.
@@ -595,10 +596,7 @@ func (p part) accepted() error {
 	name := fmt.Sprint(time.Now().UnixNano())
 	request := event(p.t, schemas.Request{Sender: "batch", Name: name, Reason: "test"})
 	receipt := schemas.Receipt{Sender: "batch", Name: name, State: schemas.RequestAccepted}
-	e, err := schemas.NewEvent(request.Source, receipt, at, request)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	e := schematest.Event(p.t, request.Source, receipt, at, request)
 	publish(p.t, p.admin, request)
 	publish(p.t, p.admin, e)
 	_, got, ok, err := p.bus.AcceptedRequest(p.t.Context(), "batch", name)

@@ -11,16 +11,13 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 func TestStatus(t *testing.T) {
 	b := bustest.New(t, "Busy", "Idle")
 	scope := func(key string) schemas.Event {
-		e, err := schemas.NewEvent("/test", schemas.ScopeHead{Kind: schemas.NodeKind, Key: key, Profile: "p", Strategy: "Busy"}, at, schemas.Event{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return e
+		return schematest.Event(t, "/test", schemas.ScopeHead{Kind: schemas.NodeKind, Key: key, Profile: "p", Strategy: "Busy"}, at, schemas.Event{})
 	}
 	for _, key := range []string{"a", "b", "c"} {
 		publish(t, b, scope(key))
@@ -75,10 +72,7 @@ func TestStatus(t *testing.T) {
 
 func TestStatusForStrategies(t *testing.T) {
 	b := bustest.New(t, "Busy", "Idle", "Other")
-	e, err := schemas.NewEvent("/test", schemas.ScopeHead{Kind: schemas.NodeKind, Key: "a", Profile: "p", Strategy: "Busy"}, at, schemas.Event{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := schematest.Event(t, "/test", schemas.ScopeHead{Kind: schemas.NodeKind, Key: "a", Profile: "p", Strategy: "Busy"}, at, schemas.Event{})
 	publish(t, b, e)
 	all, err := b.Status(t.Context())
 	if err != nil {
@@ -131,10 +125,7 @@ func TestStatusOpenRequests(t *testing.T) {
 	var want []schemas.Event
 	for _, name := range []string{"first", "second", "third"} {
 		r := schemas.Request{Sender: "admin", Name: name, Action: schemas.ActionEvaluate, Reason: "test"}
-		e, err := schemas.NewEvent("/test", r, at, schemas.Event{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := schematest.Event(t, "/test", r, at, schemas.Event{})
 		publish(t, b, e)
 		want = append(want, e)
 	}

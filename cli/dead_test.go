@@ -13,15 +13,13 @@ import (
 	"github.com/rehome-dev/rehome/cli/cmdutil"
 	"github.com/rehome-dev/rehome/cli/look"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 // eventOf returns an event with the data p and a known ID.
 func eventOf(t *testing.T, id string, p schemas.Payload) schemas.Event {
 	t.Helper()
-	e, err := schemas.NewEvent("/clusters/test/test", p, clock, schemas.Event{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := schematest.Event(t, "/clusters/test/test", p, clock, schemas.Event{})
 	e.ID, e.CorrelationID, e.TraceParent = id, id, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	return e
 }

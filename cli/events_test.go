@@ -1,13 +1,13 @@
 package cli
 
 import (
-	"encoding/json"
 	"reflect"
 	"testing"
 
 	"github.com/rehome-dev/rehome/cli/look"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
@@ -180,10 +180,7 @@ func TestDescribe(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			data, err := json.Marshal(c.payload)
-			if err != nil {
-				t.Fatal(err)
-			}
+			data := expect.ToJSON(t, c.payload)
 			_, _, got := look.Describe(schemas.Event{Type: c.payload.EventType(), Data: data})
 			if got != c.want {
 				t.Errorf("got  %q\nwant %q", got, c.want)

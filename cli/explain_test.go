@@ -22,6 +22,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 	"github.com/rehome-dev/rehome/simulate"
 	"github.com/rehome-dev/rehome/status"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // sec returns the time that many seconds after clock.
@@ -142,10 +143,7 @@ func TestExplainPodText(t *testing.T) {
 // TestExplanationOfAPI checks that an explanation from the API is the same as one from the bus.
 func TestExplanationOfAPI(t *testing.T) {
 	want := explained()
-	text, err := json.Marshal(want)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := expect.ToJSON(t, want)
 	var got explain.Explanation
 	if err := json.Unmarshal(text, &got); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("error %v\ngot  %+v\nwant %+v", err, got, want)

@@ -8,6 +8,7 @@ import (
 	"github.com/rehome-dev/rehome/cli/run"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // FuzzOverrides checks that any K_CE_OVERRIDES either is refused, or has valid attributes that are always the same, and that a
@@ -38,10 +39,7 @@ func FuzzOverrides(f *testing.F) {
 				t.Error(err)
 			}
 		}
-		written, err := json.Marshal(map[string]any{"extensions": got})
-		if err != nil {
-			t.Fatal(err)
-		}
+		written := expect.ToJSON(t, map[string]any{"extensions": got})
 		if again, err := run.Overrides(string(written)); err != nil || len(again) != len(got) || len(got) > 0 && !reflect.DeepEqual(again, got) {
 			t.Errorf("%v was read as %v, %v", got, again, err)
 		}

@@ -49,18 +49,6 @@ func TestServeAddress(t *testing.T) {
 	}
 }
 
-// exampleScope returns the published example of a scope in structured mode.
-func exampleScope(t *testing.T) schematest.Example {
-	t.Helper()
-	for _, e := range schematest.Examples(t) {
-		if e.Name == "scope" {
-			return e
-		}
-	}
-	t.Fatal("there is no example of a scope")
-	return schematest.Example{}
-}
-
 // get returns the status and the body of a GET, or 0 if the connection fails.
 func get(t *testing.T, url string) (status int, body string) {
 	t.Helper()
@@ -130,7 +118,7 @@ func postSlowly(t *testing.T, url string, document []byte, rest <-chan struct{})
 
 func TestServeShutdown(t *testing.T) {
 	address := expect.Value(t, program.FreeAddress)
-	url, scope, f := "http://"+address, exampleScope(t), functions.All()[0]
+	url, scope, f := "http://"+address, schematest.ExampleOf(t, "scope"), functions.All()[0]
 	ctx, end := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	s := defaults(t)
@@ -175,10 +163,7 @@ func checkExample(t *testing.T, f functions.Function, scope schemas.Event, docum
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := schemas.NewEvent("/clusters/default/functions/"+f.Strategy.Name, answer, e.Time, scope)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := schematest.Event(t, "/clusters/default/functions/"+f.Strategy.Name, answer, e.Time, scope)
 	if string(e.Data) != string(want.Data) || e.Source != want.Source || e.CausationID != want.CausationID {
 		t.Errorf("got  %s from %s about %s\nwant %s from %s about %s",
 			e.Data, e.Source, e.CausationID, want.Data, want.Source, want.CausationID)

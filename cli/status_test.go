@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"path/filepath"
@@ -25,6 +24,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 	"github.com/rehome-dev/rehome/status"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 )
 
@@ -238,10 +238,7 @@ func busOf(t *testing.T, breakers ...actuator.WorkloadBreaker) *bus.Bus {
 func remembered(t *testing.T, l bus.Ledger, breakers ...actuator.WorkloadBreaker) {
 	t.Helper()
 	for _, breaker := range breakers {
-		value, err := json.Marshal(breaker)
-		if err != nil {
-			t.Fatal(err)
-		}
+		value := expect.ToJSON(t, breaker)
 		key := "loop." + string(breaker.Workload) + "." + base64.RawURLEncoding.EncodeToString([]byte(breaker.Strategy+"\x00"+breaker.Node))
 		if err := l.Put(t.Context(), key, value); err != nil {
 			t.Fatal(err)

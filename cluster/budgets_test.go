@@ -12,15 +12,15 @@ func TestBudgetSelector(t *testing.T) {
 	expression := func(key string, op metav1.LabelSelectorOperator, values ...string) *metav1.LabelSelector {
 		return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: key, Operator: op, Values: values}}}
 	}
-	elsewhere := budget("elsewhere", app("api"))
+	elsewhere := budget("elsewhere", selecting("app", "api"))
 	elsewhere.Namespace = "other"
 	for _, tt := range []struct {
 		name string
 		set  metav1.Object
 		want []string // of the pods api, with app=api and tier=web, and bare, without labels
 	}{
-		{"the pods with a label", budget("b", app("api")), []string{"api"}},
-		{"no pods with another value", budget("b", app("ap")), nil},
+		{"the pods with a label", budget("b", selecting("app", "api")), []string{"api"}},
+		{"no pods with another value", budget("b", selecting("app", "ap")), nil},
 		{"an empty selector selects all of the namespace", budget("b", &metav1.LabelSelector{}), []string{"api", "bare"}},
 		{"no selector selects none", budget("b", nil), nil},
 		{"a selector that cannot be read selects none", budget("b", expression("app", "Near", "api")), nil},
@@ -63,7 +63,7 @@ func TestBudgetChange(t *testing.T) {
 	api := func(value string) metav1.Object { return ready("api", labelled("app", value), owned("Job", "job")) }
 	w.set(api("api"), ready("alone", labelled("app", "api")))
 	w.told()
-	counted := budget("one", app("api"))
+	counted := budget("one", selecting("app", "api"))
 	counted.ResourceVersion, counted.Status.DisruptionsAllowed = "2", 1
 	for _, tt := range []struct {
 		name     string
@@ -71,10 +71,10 @@ func TestBudgetChange(t *testing.T) {
 		told     []string
 		budgeted bool
 	}{
-		{"it gets a budget", func() { w.set(budget("one", app("api"))) }, []string{"workload job"}, true},
+		{"it gets a budget", func() { w.set(budget("one", selecting("app", "api"))) }, []string{"workload job"}, true},
 		{"the budget is counted", func() { w.set(counted) }, nil, true},
 		{"it gets a second one", func() { w.set(budget("two", &metav1.LabelSelector{})) }, nil, true},
-		{"it loses the first one", func() { w.set(budget("one", app("else"))) }, nil, true},
+		{"it loses the first one", func() { w.set(budget("one", selecting("app", "else"))) }, nil, true},
 		{"it loses the last one", func() { w.gone(budget("two", nil)) }, []string{"workload job"}, false},
 		{"it has the labels of the first one", func() { w.set(api("else")) }, []string{"workload job"}, true},
 		{"the first one selects nothing any more", func() { w.set(budget("one", nil)) }, []string{"workload job"}, false},
@@ -95,7 +95,7 @@ func TestBudgetChangeOncePerWorkload(t *testing.T) {
 			ready(name+"2", labelled("app", "api"), owned("ReplicaSet", "api-2")))
 	}
 	w.told()
-	w.set(budget("b", app("api")))
+	w.set(budget("b", selecting("app", "api")))
 	expect.Equal(t, "told", w.told(), []string{"workload api"})
 	expect.Equal(t, "pods", w.Pods("api")[:2], []Pod{
 		shown("a", in("Deployment", "api"), budgeted), shown("a2", in("Deployment", "api"), budgeted),
@@ -104,7 +104,7 @@ func TestBudgetChangeOncePerWorkload(t *testing.T) {
 
 func TestBudgetNamespaceCleanup(t *testing.T) {
 	w := newWorld(t)
-	w.set(budget("one", app("api")), budget("two", nil))
+	w.set(budget("one", selecting("app", "api")), budget("two", nil))
 	expect.Equal(t, "with two budgets", len(w.budgets), 1)
 	w.gone(budget("one", nil))
 	expect.Equal(t, "with one", len(w.budgets), 1)

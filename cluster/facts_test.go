@@ -5,12 +5,9 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
-	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/test/expect"
 )
@@ -48,34 +45,6 @@ func (d *driven) remove(objects ...metav1.Object) {
 			d.t.Fatal(err)
 		}
 	}
-}
-
-func ofOwners(uids ...types.UID) func(*corev1.Pod) {
-	return func(p *corev1.Pod) {
-		p.OwnerReferences = nil
-		for _, uid := range uids {
-			p.OwnerReferences = append(p.OwnerReferences, metav1.OwnerReference{Kind: "ReplicaSet", Name: string(uid), UID: uid})
-		}
-	}
-}
-
-func pdb(name string, selector *metav1.LabelSelector) *policyv1.PodDisruptionBudget {
-	return &policyv1.PodDisruptionBudget{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: name, UID: types.UID(name)},
-		Spec:       policyv1.PodDisruptionBudgetSpec{Selector: selector},
-	}
-}
-
-func selecting(key, value string) *metav1.LabelSelector {
-	return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
-}
-
-func namespace(name string, of map[string]string) *corev1.Namespace {
-	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: of}}
-}
-
-func priorityClass(value int32) *schedulingv1.PriorityClass {
-	return &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "high", UID: "high"}, Value: value}
 }
 
 func TestReplicasInAnyPhase(t *testing.T) {

@@ -184,7 +184,7 @@ func testTally(v *viewing) {
 
 func testBudgeted(v *viewing) {
 	budgets := v.client.PolicyV1().PodDisruptionBudgets("shop")
-	b := budget("api", app("api"))
+	b := budget("api", selecting("app", "api"))
 	b.ObjectMeta = metav1.ObjectMeta{Name: "api"}
 	_, err := budgets.Create(v.Context(), b, metav1.CreateOptions{})
 	v.Must(err)

@@ -20,6 +20,13 @@ var (
 	only         = fixtures.OnlyOn
 	onNode       = fixtures.NodeSelector
 	storageClass = fixtures.StorageClass
+
+	ofOwners      = fixtures.OwnedBy
+	pdb           = fixtures.Budget
+	selecting     = fixtures.Selecting
+	namespace     = fixtures.Namespace
+	priorityClass = fixtures.PriorityClass
+	conditioned   = fixtures.Readiness
 )
 
 const csi = fixtures.CSIDriver
@@ -31,12 +38,6 @@ func named(name string, changes ...func(*corev1.Node)) *corev1.Node {
 		change(n)
 	}
 	return n
-}
-
-func conditioned(status corev1.ConditionStatus) func(*corev1.Node) {
-	return func(n *corev1.Node) {
-		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status}}
-	}
 }
 
 // placed returns a pod of the app api on a node.

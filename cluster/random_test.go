@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -17,23 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/randtest"
 )
-
-// seedVariable names the environment variable that repeats a run.
-const seedVariable = "REHOME_TEST_SEED"
-
-func seed(t *testing.T) *rand.Rand {
-	t.Helper()
-	s := rand.Uint64()
-	if text := os.Getenv(seedVariable); text != "" {
-		var err error
-		if s, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatalf("%s: %v", seedVariable, err)
-		}
-	}
-	t.Logf("repeat with %s=%d", seedVariable, s)
-	return rand.New(rand.NewPCG(s, 0))
-}
 
 // shop is a changing cluster.
 type shop struct {
@@ -84,7 +67,7 @@ func (s *shop) object() metav1.Object {
 		s.place(&r.ObjectMeta)
 		return r
 	case 4:
-		b := budget(s.name("budget"), [...]*metav1.LabelSelector{nil, {}, app("a"), app("b"), app("c")}[s.IntN(5)])
+		b := budget(s.name("budget"), [...]*metav1.LabelSelector{nil, {}, selecting("app", "a"), selecting("app", "b"), selecting("app", "c")}[s.IntN(5)])
 		s.place(&b.ObjectMeta)
 		return b
 	default:
@@ -232,7 +215,7 @@ func remembered(w *world) [6]int {
 }
 
 func TestRandomChangesGiveSameView(t *testing.T) {
-	s := &shop{Rand: seed(t), objects: map[string]metav1.Object{}}
+	s := &shop{Rand: randtest.New(t), objects: map[string]metav1.Object{}}
 	w := newWorld(t)
 	for i := range 3000 {
 		s.step(w)
@@ -261,7 +244,7 @@ func TestRandomChangesGiveSameView(t *testing.T) {
 }
 
 func TestRandomChangeReports(t *testing.T) {
-	s := &shop{Rand: seed(t), objects: map[string]metav1.Object{}, steady: true}
+	s := &shop{Rand: randtest.New(t), objects: map[string]metav1.Object{}, steady: true}
 	w := newWorld(t)
 	before := all{}
 	for i := range 1500 {

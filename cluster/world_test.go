@@ -193,8 +193,3 @@ func replicaSet(name string, replicas int32, owners ...metav1.OwnerReference) *a
 func budget(name string, selector *metav1.LabelSelector) *policyv1.PodDisruptionBudget {
 	return &policyv1.PodDisruptionBudget{ObjectMeta: meta(name), Spec: policyv1.PodDisruptionBudgetSpec{Selector: selector}}
 }
-
-// app selects the pods of an app.
-func app(name string) *metav1.LabelSelector {
-	return &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}
-}

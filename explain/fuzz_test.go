@@ -8,6 +8,7 @@ import (
 
 	"github.com/rehome-dev/rehome/explain"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/mutate"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
@@ -28,10 +29,7 @@ func FuzzRead(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64, changes uint8, namespace, name, node string) {
 		var events []schemas.Event
 		for i, e := range examples {
-			whole, err := json.Marshal(e)
-			if err != nil {
-				t.Fatal(err)
-			}
+			whole := expect.ToJSON(t, e)
 			var other schemas.Event
 			if json.Unmarshal(mutate.JSON(t, whole, seed+uint64(i), int(changes%4)), &other) != nil {
 				other = e

@@ -16,6 +16,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 func TestMain(m *testing.M) { bustest.Main(m) }
@@ -37,10 +38,7 @@ func newWorld(t *testing.T) *world { return &world{T: t, bus: bustest.New(t)} }
 // event returns an event with this ID, time, correlation ID, and cause.
 func (w *world) event(id string, second int, p schemas.Payload, chain, cause string) schemas.Event {
 	w.Helper()
-	e, err := schemas.NewEvent("/test", p, at(second), schemas.Event{})
-	if err != nil {
-		w.Fatal(err)
-	}
+	e := schematest.Event(w, "/test", p, at(second), schemas.Event{})
 	e.ID, e.CorrelationID, e.CausationID = id, chain, cause
 	return e
 }

@@ -4,11 +4,11 @@ import (
 	"maps"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/fit"
+	"github.com/rehome-dev/rehome/test/fixtures"
 )
 
 const (
@@ -25,7 +25,7 @@ type (
 // node makes a node of 4 CPUs, 8 GiB and 10 pods with its hostname as a label.
 func node(name string, changes ...nodeChange) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{hostname: name}}}
-	n.Status.Allocatable = list("cpu", "4", "memory", "8Gi", "pods", "10", "ephemeral-storage", "10Gi")
+	n.Status.Allocatable = fixtures.Resources("cpu", "4", "memory", "8Gi", "pods", "10", "ephemeral-storage", "10Gi")
 	for _, change := range changes {
 		change(n)
 	}
@@ -45,16 +45,7 @@ func taint(key string, effect corev1.TaintEffect) nodeChange {
 }
 
 func allocatable(of ...string) nodeChange {
-	return func(n *corev1.Node) { maps.Copy(n.Status.Allocatable, list(of...)) }
-}
-
-// list makes a list of resources from names and quantities.
-func list(of ...string) corev1.ResourceList {
-	l := corev1.ResourceList{}
-	for i := 0; i < len(of); i += 2 {
-		l[corev1.ResourceName(of[i])] = resource.MustParse(of[i+1])
-	}
-	return l
+	return func(n *corev1.Node) { maps.Copy(n.Status.Allocatable, fixtures.Resources(of...)) }
 }
 
 // pod returns a pod in namespace "shop" with the label app=web that fits every node.
@@ -78,12 +69,12 @@ func inNamespace(name string) podChange { return func(p *corev1.Pod) { p.Namespa
 func podLabel(key, value string) podChange { return func(p *corev1.Pod) { p.Labels[key] = value } }
 
 func requests(of ...string) podChange {
-	return func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = list(of...) }
+	return func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = fixtures.Resources(of...) }
 }
 
 func initContainer(restarts bool, of ...string) podChange {
 	return func(p *corev1.Pod) {
-		c := corev1.Container{Name: "init", Resources: corev1.ResourceRequirements{Requests: list(of...)}}
+		c := corev1.Container{Name: "init", Resources: corev1.ResourceRequirements{Requests: fixtures.Resources(of...)}}
 		if restarts {
 			c.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
 		}
@@ -103,12 +94,6 @@ func hostPort(address string, protocol corev1.Protocol, number int32) podChange 
 	return func(p *corev1.Pod) {
 		p.Spec.Containers[0].Ports = append(p.Spec.Containers[0].Ports,
 			corev1.ContainerPort{HostIP: address, Protocol: protocol, HostPort: number})
-	}
-}
-
-func nodeTerm(key string, operator corev1.NodeSelectorOperator, values ...string) corev1.NodeSelectorTerm {
-	return corev1.NodeSelectorTerm{
-		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: key, Operator: operator, Values: values}},
 	}
 }
 
@@ -163,12 +148,6 @@ func preferApart(weight int32, t corev1.PodAffinityTerm) podChange {
 	}
 }
 
-func ownedBy(set string) podChange {
-	return func(p *corev1.Pod) {
-		p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: set, UID: types.UID(set), Controller: new(true)}}
-	}
-}
-
 func selects(app string) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
 }
@@ -188,18 +167,6 @@ func spread(topology string, changes ...func(*corev1.TopologySpreadConstraint)) 
 		}
 		p.Spec.TopologySpreadConstraints = append(p.Spec.TopologySpreadConstraints, c)
 	}
-}
-
-func volume(source corev1.VolumeSource) podChange {
-	return func(p *corev1.Pod) {
-		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "data", VolumeSource: source})
-	}
-}
-
-func uses(claim string) podChange {
-	return volume(corev1.VolumeSource{
-		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
-	})
 }
 
 // cluster returns a cluster of these objects.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"testing"
@@ -14,23 +13,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/fit"
+	"github.com/rehome-dev/rehome/test/fixtures"
+	"github.com/rehome-dev/rehome/test/randtest"
 )
-
-// seedVariable names the environment variable that repeats a run.
-const seedVariable = "REHOME_TEST_SEED"
-
-func seed(t *testing.T) *rand.Rand {
-	t.Helper()
-	s := rand.Uint64()
-	if text := os.Getenv(seedVariable); text != "" {
-		var err error
-		if s, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Logf("repeat with %s=%d", seedVariable, s)
-	return rand.New(rand.NewPCG(s, 1))
-}
 
 // changing is a changing cluster, and its objects by kind and name.
 type changing struct {
@@ -68,9 +53,9 @@ func (c *changing) node(name string) any {
 func (c *changing) pod(name string) any {
 	p := pod(name, podLabel("app", c.name("app", 2)), requests("cpu", strconv.Itoa(c.upTo(2)), string(device), strconv.Itoa(c.upTo(2))))
 	for _, change := range []podChange{
-		hostPort("", "", int32(80+c.upTo(2))), apart(term(zone, c.name("app", 2))), uses(c.name("claim", 2)), terminating, ended,
-		volume(corev1.VolumeSource{RBD: &corev1.RBDVolumeSource{CephMonitors: []string{"m"}, RBDImage: c.name("image", 2)}}),
-		apart(term(hostname, c.name("app", 2))), near(term(zone, c.name("app", 2))), ownedBy(c.name("set", 2)),
+		hostPort("", "", int32(80+c.upTo(2))), apart(term(zone, c.name("app", 2))), fixtures.Claims(c.name("claim", 2)), terminating, ended,
+		fixtures.NamedVolume("data", corev1.VolumeSource{RBD: &corev1.RBDVolumeSource{CephMonitors: []string{"m"}, RBDImage: c.name("image", 2)}}),
+		apart(term(hostname, c.name("app", 2))), near(term(zone, c.name("app", 2))), fixtures.ControlledBy("ReplicaSet", c.name("set", 2)),
 		preferNear(int32(1+c.upTo(2)), term(zone, c.name("app", 2))), preferApart(int32(1+c.upTo(2)), term(zone, c.name("app", 2))),
 		spread(zone, func(s *corev1.TopologySpreadConstraint) { s.LabelSelector = selects(c.name("app", 2)) }),
 		spread("disk", func(s *corev1.TopologySpreadConstraint) { s.LabelSelector = selects(c.name("app", 2)) }),
@@ -122,7 +107,7 @@ func (c *changing) attachment(name string) any {
 }
 
 func TestChangedClusterEqualsRebuiltOne(t *testing.T) {
-	c := &changing{random: seed(t), cluster: fit.New(), objects: map[string]any{}}
+	c := &changing{random: randtest.New(t), cluster: fit.New(), objects: map[string]any{}}
 	for n := range 3000 {
 		c.step()
 		if n%10 > 0 {
@@ -159,7 +144,7 @@ func verdicts(c *fit.Cluster, p *corev1.Pod) map[string]fit.Verdict {
 }
 
 func TestReplacementJudgedLikePod(t *testing.T) {
-	c := &changing{random: seed(t), cluster: fit.New(), objects: map[string]any{}}
+	c := &changing{random: randtest.New(t), cluster: fit.New(), objects: map[string]any{}}
 	seen := map[fit.Reason]int{}
 	for range 120 {
 		for range 10 {
@@ -191,7 +176,7 @@ func TestReplacementJudgedLikePod(t *testing.T) {
 }
 
 func TestReservationEqualsPod(t *testing.T) {
-	c := &changing{random: seed(t), cluster: fit.New(), objects: map[string]any{}}
+	c := &changing{random: randtest.New(t), cluster: fit.New(), objects: map[string]any{}}
 	decided := 0
 	for range 120 {
 		for range 10 {
@@ -227,7 +212,7 @@ func TestReservationEqualsPod(t *testing.T) {
 
 // A question must change nothing, even if it removes the pod itself and reservations from its view.
 func TestAskingChangesNothing(t *testing.T) {
-	c := &changing{random: seed(t), cluster: fit.New(), objects: map[string]any{}}
+	c := &changing{random: randtest.New(t), cluster: fit.New(), objects: map[string]any{}}
 	for range 500 {
 		c.step()
 	}

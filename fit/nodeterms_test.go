@@ -5,12 +5,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	"github.com/rehome-dev/rehome/test/randtest"
 )
 
 // The scheduler reads node affinity with component-helpers. This package must read it with the same result, even for
 // terms that the API server would reject.
 func TestNodeAffinityEquivalence(t *testing.T) {
-	random := seed(t)
+	random := randtest.New(t)
 	operators := []corev1.NodeSelectorOperator{"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Like"}
 	pick := func(from ...string) string { return from[random.IntN(len(from))] }
 	requirement := func(key string) corev1.NodeSelectorRequirement {

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/fit"
+	"github.com/rehome-dev/rehome/test/fixtures"
 )
 
 // threeZones returns the nodes a, b, and c in the zones one, two, and three, and more objects.
@@ -42,12 +43,12 @@ func TestTopologySpread(t *testing.T) {
 		{
 			"a zone that the affinity excludes does not count",
 			nodes(node("a", in("one"), nodeLabel("disk", "ssd")), node("b", in("two")), pod("q", on("a"))),
-			pod("p", wantNode(nodeTerm("disk", "Exists")), spread(zone)), fits(),
+			pod("p", wantNode(fixtures.NodeTerm("disk", "Exists")), spread(zone)), fits(),
 		},
 		{
 			"unless the policy ignores affinity",
 			nodes(node("a", in("one"), nodeLabel("disk", "ssd")), node("b", in("two")), pod("q", on("a"))),
-			pod("p", wantNode(nodeTerm("disk", "Exists")), spread(zone, ignoreAffinity)), no,
+			pod("p", wantNode(fixtures.NodeTerm("disk", "Exists")), spread(zone, ignoreAffinity)), no,
 		},
 		{
 			"a zone that is tainted counts", nodes(node("a", in("one")), node("b", in("two"), taint("x", corev1.TaintEffectNoSchedule)), pod("q", on("a"))),

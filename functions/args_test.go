@@ -24,6 +24,7 @@ import (
 	"github.com/rehome-dev/rehome/functions/utilization"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 )
 
@@ -296,10 +297,7 @@ func TestScopeArgumentsRoundTrip(t *testing.T) {
 	// default.
 	for _, s := range strategies() {
 		zero := reflect.New(reflect.TypeOf(s.NewArgs()).Elem()).Interface()
-		data, err := json.Marshal(zero)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := expect.ToJSON(t, zero)
 		got := s.NewArgs()
 		if err := json.Unmarshal(data, got); err != nil || !reflect.DeepEqual(any(got), zero) {
 			t.Errorf("%s: got %+v, %v from %s, want %+v", s.Name, got, err, data, zero)

@@ -17,6 +17,7 @@ import (
 	"github.com/rehome-dev/rehome/functions/toomanyrestarts"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/randtest"
 )
 
 // timed is a strategy about single pods.
@@ -261,9 +262,7 @@ func failedPods(a failedpods.Args, p corev1.Pod, now time.Time) bool {
 }
 
 func TestDue(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	r := random{rand.New(rand.NewPCG(seed, 0))}
+	r := random{randtest.New(t)}
 	// How often a pod was due later, always, and never: each must occur.
 	var later, always, never [3]int
 	for range 5_000 {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 // taintedNode returns a scope in which every pod should move.
@@ -105,10 +106,7 @@ func BenchmarkEvaluate(b *testing.B) {
 	for _, pods := range []int{20, 110} {
 		b.Run(fmt.Sprintf("pods=%d", pods), func(b *testing.B) {
 			f := named(b, "RemovePodsViolatingNodeTaints")
-			e, err := schemas.NewEvent("/s", taintedNode(pods), time.Now(), schemas.Event{})
-			if err != nil {
-				b.Fatal(err)
-			}
+			e := schematest.Event(b, "/s", taintedNode(pods), time.Now(), schemas.Event{})
 			b.SetBytes(int64(len(e.Data)))
 			for b.Loop() {
 				if a, err := f.Evaluate(e); err != nil || len(a.Intents) != pods {
@@ -132,10 +130,7 @@ func BenchmarkEvaluateSpread(b *testing.B) {
 		_, word, _ := strings.Cut(c.key, "/")
 		b.Run(fmt.Sprintf("%ss=%d/pods=%d", word, c.domains, c.pods), func(b *testing.B) {
 			f := named(b, "RemovePodsViolatingTopologySpreadConstraint")
-			e, err := schemas.NewEvent("/s", unevenSpread(c.key, c.domains, c.pods), time.Now(), schemas.Event{})
-			if err != nil {
-				b.Fatal(err)
-			}
+			e := schematest.Event(b, "/s", unevenSpread(c.key, c.domains, c.pods), time.Now(), schemas.Event{})
 			b.SetBytes(int64(len(e.Data)))
 			b.ReportAllocs()
 			moves := 0

@@ -18,10 +18,7 @@ func TestPublishedExamples(t *testing.T) {
 		if e.Event.Type != schemas.ScopeType {
 			continue
 		}
-		head, err := schemas.Decode[schemas.ScopeHead](e.Event)
-		if err != nil {
-			t.Fatal(err)
-		}
+		head := schematest.Decode[schemas.ScopeHead](t, e.Event)
 		answer, err := byName[head.Strategy].Evaluate(e.Event)
 		if err != nil {
 			t.Errorf("%s: %v", e.Name, err)

@@ -17,6 +17,7 @@ import (
 	"github.com/rehome-dev/rehome/functions/nodetaints"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 func strategies() []policy.Strategy {
@@ -182,7 +183,7 @@ func evaluateFirst(t *testing.T, policyText string) (schemas.Event, schemas.Inte
 	}
 	strategy := p.Profiles[0].Strategies[0]
 	now := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
-	event, err := schemas.NewEvent("/test", schemas.NodeScope{
+	event := schematest.Event(t, "/test", schemas.NodeScope{
 		ScopeHead: schemas.ScopeHead{Kind: schemas.NodeKind, Key: "worker-1", Profile: p.Profiles[0].Name,
 			Strategy: strategy.Name, Args: strategy.Args, Now: now, Since: now.Add(-time.Second)},
 		Node: corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-1"},
@@ -191,9 +192,6 @@ func evaluateFirst(t *testing.T, policyText string) (schemas.Event, schemas.Inte
 			ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "api", UID: "u1"}, Spec: corev1.PodSpec{NodeName: "worker-1"},
 		}}},
 	}, now, schemas.Event{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	event.Sequence = 7
 	for _, f := range All() {
 		if f.Strategy.Name == strategy.Name {
@@ -278,16 +276,9 @@ policy.yaml:11: profiles[0].pluginConfig[0].args.labelselector: unknown field; d
 func TestEventOfOtherScope(t *testing.T) {
 	f := All()[0]
 	scope := func(head schemas.ScopeHead) schemas.Event {
-		e, err := schemas.NewEvent("/test", schemas.NodeScope{ScopeHead: head}, time.Now(), schemas.Event{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return e
+		return schematest.Event(t, "/test", schemas.NodeScope{ScopeHead: head}, time.Now(), schemas.Event{})
 	}
-	delta, err := schemas.NewEvent("/test", schemas.Delta{Kind: schemas.NodeAdded}, time.Now(), schemas.Event{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	delta := schematest.Event(t, "/test", schemas.Delta{Kind: schemas.NodeAdded}, time.Now(), schemas.Event{})
 	for name, event := range map[string]schemas.Event{
 		"a delta":               delta,
 		"of another kind":       scope(schemas.ScopeHead{Kind: schemas.PodKind, Strategy: f.Strategy.Name}),

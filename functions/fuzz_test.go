@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/mutate"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
@@ -29,10 +30,7 @@ func FuzzEvaluate(f *testing.F) {
 	var questions []question
 	for _, e := range schematest.Examples(f) {
 		for _, of := range Hosted() {
-			var scope map[string]json.RawMessage
-			if err := json.Unmarshal(e.Event.Data, &scope); err != nil {
-				f.Fatal(err)
-			}
+			scope := expect.FromJSON[map[string]json.RawMessage](f, e.Event.Data)
 			if e.Event.Type != schemas.ScopeType || string(scope["kind"]) != `"`+string(of.Strategy.Scope)+`"` {
 				continue
 			}
@@ -42,10 +40,7 @@ func FuzzEvaluate(f *testing.F) {
 					scope["args"] = json.RawMessage(args[of.Strategy.Name])
 				}
 			}
-			data, err := json.Marshal(scope)
-			if err != nil {
-				f.Fatal(err)
-			}
+			data := expect.ToJSON(f, scope)
 			if _, err := of.Evaluate(schemas.Event{ID: "1", Type: schemas.ScopeType, Data: data}); err != nil {
 				f.Fatalf("%s does not answer its own scope: %v", of.Strategy.Name, err)
 			}
@@ -97,10 +92,7 @@ func FuzzEvaluate(f *testing.F) {
 
 func podsOf(t *testing.T, e schemas.Event, kind schemas.ScopeKind) []schemas.ScopedPod {
 	if kind == schemas.RequestKind {
-		scope, err := schemas.Decode[schemas.RequestScope](e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		scope := schematest.Decode[schemas.RequestScope](t, e)
 		return scope.Pods
 	}
 	scope, err := schemas.DecodeScope(e, kind)

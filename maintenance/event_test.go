@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"reflect"
 	"slices"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	"github.com/rehome-dev/rehome/maintenance/plan"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/test/randtest"
 )
 
 // kernelSpec is the spec of the maintenance in these tests.
@@ -188,9 +188,7 @@ func (r *reader) status() v1alpha1.NodeMaintenanceStatus {
 // TestEventsAddUpToStatus runs through statuses and changes of the leader. When a leader ends, some of its events may
 // be lost, and the next leader publishes the whole status.
 func TestEventsAddUpToStatus(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d: to repeat, put it here in place of rand.Uint64()", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := randtest.New(t)
 	stages := []v1alpha1.NodeStage{v1alpha1.Waiting, v1alpha1.Draining, v1alpha1.IsDrained, v1alpha1.Returned}
 	for range 200 {
 		var told *published

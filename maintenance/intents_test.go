@@ -9,6 +9,7 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 // TestIntents checks that newer messages list a pod whose move has begun, because the actuator cancels a move in flight
@@ -48,10 +49,7 @@ func TestIntents(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			a, err := schemas.Decode[schemas.Intents](e)
-			if err != nil {
-				t.Fatal(err)
-			}
+			a := schematest.Decode[schemas.Intents](t, e)
 			var got []string
 			for _, i := range a.Intents {
 				name := i.Pod.Name

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rehome-dev/rehome/maintenance/plan"
 	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/test/fixtures"
 )
 
 // noon returns the time of these tests.
@@ -23,18 +24,6 @@ func named(name string, change ...func(*corev1.Node)) *corev1.Node {
 		c(n)
 	}
 	return n
-}
-
-func taintedBy(key string) func(*corev1.Node) {
-	return func(n *corev1.Node) {
-		n.Spec.Taints = []corev1.Taint{
-			{Key: key, Effect: corev1.TaintEffectNoSchedule}, {Key: "gpu", Effect: corev1.TaintEffectNoSchedule},
-		}
-	}
-}
-
-func rebooting(n *corev1.Node) {
-	n.Annotations = map[string]string{"weave.works/kured-reboot-in-progress": "since noon"}
 }
 
 func TestNodeLocks(t *testing.T) {
@@ -50,15 +39,15 @@ func TestNodeLocks(t *testing.T) {
 		node func(*corev1.Node)
 		want []plan.NodeLock
 	}{
-		{"kured restarts it", rebooting, []plan.NodeLock{{Tool: "kured", Sign: "the annotation weave.works/kured-reboot-in-progress"}}},
-		{"medik8s drains it", taintedBy("medik8s.io/drain"), []plan.NodeLock{{Tool: "medik8s", Sign: "the taint medik8s.io/drain"}}},
+		{"kured restarts it", fixtures.RestartedByKured, []plan.NodeLock{{Tool: "kured", Sign: "the annotation weave.works/kured-reboot-in-progress"}}},
+		{"medik8s drains it", fixtures.TaintedBy("medik8s.io/drain"), []plan.NodeLock{{Tool: "medik8s", Sign: "the taint medik8s.io/drain"}}},
 		{
-			"medik8s remedies it", taintedBy("medik8s.io/remediation"),
+			"medik8s remedies it", fixtures.TaintedBy("medik8s.io/remediation"),
 			[]plan.NodeLock{{Tool: "medik8s", Sign: "the taint medik8s.io/remediation"}},
 		},
-		{"Karpenter removes it", taintedBy("karpenter.sh/disrupted"), []plan.NodeLock{{Tool: "Karpenter", Sign: "the taint karpenter.sh/disrupted"}}},
+		{"Karpenter removes it", fixtures.TaintedBy("karpenter.sh/disrupted"), []plan.NodeLock{{Tool: "Karpenter", Sign: "the taint karpenter.sh/disrupted"}}},
 		{
-			"Cluster API replaces it", taintedBy("node.cluster.x-k8s.io/outdated-revision"),
+			"Cluster API replaces it", fixtures.TaintedBy("node.cluster.x-k8s.io/outdated-revision"),
 			[]plan.NodeLock{{Tool: "Cluster API", Sign: "the taint node.cluster.x-k8s.io/outdated-revision"}},
 		},
 		{
@@ -66,7 +55,7 @@ func TestNodeLocks(t *testing.T) {
 			[]plan.NodeLock{{Tool: "another tool", Sign: `its condition MaintenanceInProgress is "True"`}},
 		},
 		{"the mark of a maintenance", says(plan.AdminRequested, "disks"+plan.Signature("disks")), nil},
-		{"nobody does anything", taintedBy("example.com/soon"), nil},
+		{"nobody does anything", fixtures.TaintedBy("example.com/soon"), nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := locks(named("n1", c.node), policy.Policy{}.Signals); !reflect.DeepEqual(got, c.want) {

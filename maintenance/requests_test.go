@@ -11,6 +11,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 // ask publishes a request, reconciles it, and returns a summary of its last receipt. Empty means that another role
@@ -22,9 +23,8 @@ func (d *desk) ask(r schemas.Request) string {
 	if r.Reason == "" {
 		r.Reason = "new kernel"
 	}
-	e, err := schemas.NewEvent("/test", r, d.clock, schemas.Event{})
-	d.Must(err)
-	_, err = d.cfg.Bus.Publish(ctx, e)
+	e := schematest.Event(d, "/test", r, d.clock, schemas.Event{})
+	_, err := d.cfg.Bus.Publish(ctx, e)
 	d.Must(err)
 	key, ended := r.Sender+"/"+r.Name, make(chan struct{})
 	go func() {

@@ -14,6 +14,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 	"github.com/rehome-dev/rehome/test/filetest"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -22,10 +23,7 @@ func at(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.
 
 func event(t *testing.T, seconds int, correlation string, p schemas.Payload) schemas.Event {
 	t.Helper()
-	e, err := schemas.NewEvent("/clusters/prod/actuator", p, at(seconds), schemas.Event{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := schematest.Event(t, "/clusters/prod/actuator", p, at(seconds), schemas.Event{})
 	e.CorrelationID = correlation
 	return e
 }

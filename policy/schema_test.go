@@ -24,6 +24,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/policy/strict"
@@ -411,10 +412,6 @@ func TestSchemaAndCheckAgree(t *testing.T) {
 		}
 		files = append(files, found...)
 	}
-	var known []policy.Strategy
-	for _, f := range functions.All() {
-		known = append(known, f.Strategy)
-	}
 	excused := map[string]bool{}
 	for _, names := range beyond() {
 		for _, name := range names {
@@ -430,7 +427,7 @@ func TestSchemaAndCheckAgree(t *testing.T) {
 		if !strings.Contains(path, "testdata/") && !bytes.HasPrefix(data, []byte("# yaml-language-server: $schema="+published+"\n")) {
 			t.Errorf("%s does not name the schema in its first line", path)
 		}
-		_, err = policy.Parse(path, data, known)
+		_, err = policy.Parse(path, data, settings.Strategies())
 		problems, _ := errors.AsType[policy.Problems](err)
 		got, want := refused(schema, data), fieldsOf(problems)
 		switch agree := slices.ContainsFunc(got, func(field string) bool { return covers(want, field) }); {

@@ -1,11 +1,11 @@
 package request
 
 import (
-	"encoding/json"
 	"testing"
 	"time"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // FuzzRead checks that any request either is rejected with a reason and a message, or has a deadline and can be written and read
@@ -35,10 +35,7 @@ func FuzzRead(f *testing.F) {
 		if d := Deadline(r, now); !d.After(now) || d.After(now.Add(requestLongest)) {
 			t.Errorf("the deadline is %v", d)
 		}
-		var err error
-		if e.Data, err = json.Marshal(r); err != nil {
-			t.Fatal(err)
-		}
+		e.Data = expect.ToJSON(t, r)
 		if _, no := Read(e, sender, name, now); no != nil {
 			t.Errorf("%s was read, and is rejected after it was written as %s: %s", data, e.Data, no.Message)
 		}

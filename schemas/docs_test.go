@@ -62,10 +62,7 @@ func TestEventsPageExamples(t *testing.T) {
 			}
 			from := ""
 			for _, e := range schematest.Examples(t) {
-				var whole any
-				if err := json.Unmarshal(e.Document, &whole); err != nil {
-					t.Fatal(err)
-				}
+				whole := expect.FromJSON[any](t, e.Document)
 				if e.Event.Type == title && partOf(part, whole) {
 					from = e.Name
 				}

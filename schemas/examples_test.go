@@ -24,17 +24,8 @@ func exampleEvents(t *testing.T) []schemas.Event {
 // example finds one example and decodes it.
 func example[P schemas.Payload](t *testing.T, name string) (schemas.Event, P) {
 	t.Helper()
-	for _, e := range schematest.Examples(t) {
-		if e.Name == name {
-			p, err := schemas.Decode[P](e.Event)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return e.Event, p
-		}
-	}
-	t.Fatalf("there is no example %s", name)
-	panic("unreachable")
+	e := schematest.ExampleOf(t, name).Event
+	return e, schematest.Decode[P](t, e)
 }
 
 // canonical is JSON with its fields in order and without white space. Numbers keep their digits.
@@ -46,11 +37,7 @@ func canonical(t *testing.T, document []byte) string {
 	if err := d.Decode(&v); err != nil {
 		t.Fatal(err)
 	}
-	b, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(b)
+	return string(expect.ToJSON(t, v))
 }
 
 func TestValidExamples(t *testing.T) {
@@ -92,10 +79,7 @@ func TestExamplesRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		written, err := json.Marshal(p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		written := expect.ToJSON(t, p)
 		if got, want := canonical(t, written), canonical(t, e.Event.Data); got != want {
 			t.Errorf("%s:\n got %s\nwant %s", e.Name, got, want)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
@@ -44,10 +45,7 @@ func TestSchemaOfUnknownType(t *testing.T) {
 // with returns e with the value at a path of its data set; a number in the path is an index.
 func with(t *testing.T, e schemas.Event, value any, path ...any) schemas.Event {
 	t.Helper()
-	var data any
-	if err := json.Unmarshal(e.Data, &data); err != nil {
-		t.Fatal(err)
-	}
+	data := expect.FromJSON[any](t, e.Data)
 	at := data
 	for _, step := range path[:len(path)-1] {
 		switch s := step.(type) {
@@ -63,10 +61,7 @@ func with(t *testing.T, e schemas.Event, value any, path ...any) schemas.Event {
 	} else {
 		at.(map[string]any)[last] = value
 	}
-	var err error
-	if e.Data, err = json.Marshal(data); err != nil {
-		t.Fatal(err)
-	}
+	e.Data = expect.ToJSON(t, data)
 	return e
 }
 

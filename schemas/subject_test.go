@@ -3,12 +3,12 @@ package schemas_test
 import (
 	"encoding/hex"
 	"fmt"
-	"math/rand/v2"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/randtest"
 )
 
 var legalToken = regexp.MustCompile(`^[A-Za-z0-9_=-]+$`)
@@ -79,9 +79,7 @@ func TestTokenKeepsNamesReadable(t *testing.T) {
 }
 
 func TestTokenUniqueness(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := randtest.New(t)
 	// Similar strings, made of bytes that the encoding uses and of other bytes.
 	const close = "._=-aA0 25EF*>"
 	seen := map[string]string{}

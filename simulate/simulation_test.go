@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -17,25 +16,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/actuator"
+	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/simulate"
 	"github.com/rehome-dev/rehome/simulate/objects"
+	"github.com/rehome-dev/rehome/test/randtest"
+	"github.com/rehome-dev/rehome/test/schematest"
 	"github.com/rehome-dev/rehome/watcher"
 )
 
 // at returns the time of all rounds.
 func at() time.Time { return time.Date(2030, 1, 10, 0, 0, 0, 0, time.UTC) }
-
-// strategies returns the strategies that a policy can enable.
-func strategies() []policy.Strategy {
-	var known []policy.Strategy
-	for _, f := range functions.All() {
-		known = append(known, f.Strategy)
-	}
-	return known
-}
 
 // profile returns a profile with strategies, in order, and their arguments.
 func profile(name, evictor string, enabled ...string) string {
@@ -52,7 +45,7 @@ func profile(name, evictor string, enabled ...string) string {
 func parse(t testing.TB, profiles ...string) policy.Policy {
 	t.Helper()
 	text := "apiVersion: descheduler/v1alpha2\nkind: DeschedulerPolicy\nprofiles:\n" + strings.Join(profiles, "")
-	p, err := policy.Parse("policy.yaml", []byte(text), strategies())
+	p, err := policy.Parse("policy.yaml", []byte(text), settings.Strategies())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,9 +201,7 @@ func whole(t testing.TB, p policy.Policy, text []byte) []byte {
 }
 
 func TestObjectOrderIndependence(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d; to repeat, set seed to it", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := randtest.New(t)
 	text := string(clusterText(20, 400))
 	head, rest, _ := strings.Cut(text, "items:\n")
 	entries, tail, _ := strings.Cut(rest, "kind: List\n")
@@ -254,10 +245,7 @@ func TestEventAndDirectAnswers(t *testing.T) {
 		}
 		intents := 0
 		for i, payload := range payloads {
-			e, err := schemas.NewEvent("/offline", payload, at(), schemas.Event{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			e := schematest.Event(t, "/offline", payload, at(), schemas.Event{})
 			want, err := f.Evaluate(e)
 			if err != nil {
 				t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/simulate"
 	"github.com/rehome-dev/rehome/simulate/objects"
@@ -52,7 +53,7 @@ func moved(t *testing.T, strategy string, objects []metav1.Object) []string {
 	t.Helper()
 	var names []string
 	enabled := profile("p", "{}", strategy)
-	if name, _, _ := strings.Cut(strategy, " "); slices.ContainsFunc(strategies(), func(s policy.Strategy) bool {
+	if name, _, _ := strings.Cut(strategy, " "); slices.ContainsFunc(settings.Strategies(), func(s policy.Strategy) bool {
 		return s.Name == name && s.Point == policy.Balance
 	}) {
 		enabled = strings.Replace(enabled, "deschedule", "balance", 1)

@@ -42,11 +42,7 @@ func at(ms int) time.Time {
 
 func emit(t *testing.T, source string, p schemas.Payload, now time.Time, cause schemas.Event) schemas.Event {
 	t.Helper()
-	e, err := schemas.NewEvent("/clusters/test/"+source, p, now, cause)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e
+	return schematest.Event(t, "/clusters/test/"+source, p, now, cause)
 }
 
 // sent returns the event as another process receives it at this time.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/schematest"
 	"github.com/rehome-dev/rehome/watcher/scope"
 )
 
@@ -162,10 +163,7 @@ func TestDeferredPod(t *testing.T) {
 				Scope:  schemas.ScopeRef{Kind: schemas.NodeKind, Key: "n1"},
 				Intent: schemas.Intent{Pod: schemas.PodRef{Namespace: "web", Name: "big", UID: "big"}, Node: "n1"},
 			}
-			e, err := schemas.NewEvent("/test", v, time.Now(), schemas.Event{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			e := schematest.Event(t, "/test", v, time.Now(), schemas.Event{})
 			bus.tell(e)
 			synctest.Wait()
 			d.remove(guest("unrelated", "n1"))
@@ -227,10 +225,7 @@ func TestReservation(t *testing.T) {
 				}
 				leadingOver(t, p, objects, func(d *driven, bus *collected) {
 					if c.verdict.Outcome != "" {
-						e, err := schemas.NewEvent("/test", c.verdict, time.Now(), schemas.Event{})
-						if err != nil {
-							t.Fatal(err)
-						}
+						e := schematest.Event(t, "/test", c.verdict, time.Now(), schemas.Event{})
 						bus.tell(e)
 					}
 					c.then(d)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 // protecting returns a policy with one strategy for each kind of scope and the given protections.
@@ -49,10 +50,7 @@ func scopesOf(t *testing.T, bus *collected) []string {
 		if e.Type != schemas.ScopeType {
 			continue
 		}
-		h, err := schemas.Decode[schemas.ScopeHead](e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		h := schematest.Decode[schemas.ScopeHead](t, e)
 		text := h.Strategy + " " + h.Key + ":"
 		for _, cause := range h.Causes {
 			text += " " + string(cause.Kind)

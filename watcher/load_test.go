@@ -17,6 +17,9 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/schematest"
+	"github.com/rehome-dev/rehome/test/scopetest"
 	"github.com/rehome-dev/rehome/watcher/load"
 	"github.com/rehome-dev/rehome/watcher/scope"
 )
@@ -152,10 +155,7 @@ func loadDeltas(t *testing.T, bus *collected) []string {
 		if e.Type != schemas.DeltaType {
 			continue
 		}
-		d, err := schemas.Decode[schemas.Delta](e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := schematest.Decode[schemas.Delta](t, e)
 		text := func(s *schemas.State) string {
 			if s == nil {
 				return "unknown"
@@ -220,13 +220,10 @@ func TestOverusedNodeRepeated(t *testing.T) {
 func TestLoadPauseAfterMove(t *testing.T) {
 	byLoad(t, func(loads *told, bus *collected) {
 		moved := time.Now()
-		e, err := schemas.NewEvent("/test/actuator", schemas.Verdict{
+		e := schematest.Event(t, "/test/actuator", schemas.Verdict{
 			Profile: "p", Strategy: "above50", Outcome: schemas.Evicted, Scope: schemas.ScopeRef{Kind: schemas.UsageKind, Key: "cluster"},
 			Intent: schemas.Intent{Pod: schemas.PodRef{Namespace: "web", Name: "a", UID: "a"}, Node: "n1"},
 		}, moved, schemas.Event{})
-		if err != nil {
-			t.Fatal(err)
-		}
 		bus.tell(e)
 		loads.round(map[string]corev1.ResourceList{"n1": cores("9")})
 		time.Sleep(time.Until(moved.Add(scope.LoadCooldown - time.Second)))
@@ -279,15 +276,12 @@ func TestLoadInScope(t *testing.T) {
 		t.Fatalf("got %d scopes, want one of each strategy", len(events))
 	}
 	for _, e := range events {
-		scope, err := schemas.Decode[schemas.UsageScope](e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		scope := schematest.Decode[schemas.UsageScope](t, e)
 		got := shown{scope.Nodes, map[string]corev1.ResourceList{}}
 		for _, p := range scope.Pods {
 			got.Pods[p.Pod.Name] = p.Used
 		}
-		if g, w := fmt.Sprint(encoded(t, got)), fmt.Sprint(encoded(t, want)); g != w {
+		if g, w := string(expect.ToJSON(t, got)), string(expect.ToJSON(t, want)); g != w {
 			t.Errorf("%s\ngot  %s\nwant %s", scope.Strategy, g, w)
 		}
 	}
@@ -298,15 +292,6 @@ func TestLoadInScope(t *testing.T) {
 	if got := o.Changed(now); !reflect.DeepEqual(got, []schemas.Event(nil)) {
 		t.Errorf("without a change: got %v, want nothing", got)
 	}
-}
-
-func encoded(t *testing.T, v any) string {
-	t.Helper()
-	data, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(data)
 }
 
 func TestLoadScopeNeedsMeasurement(t *testing.T) {
@@ -340,7 +325,7 @@ func TestNeedlessLoadMeasurement(t *testing.T) {
 			if nodes, pods, closed := loads.counted(); nodes != 1 || pods != 1 || closed != 0 {
 				t.Errorf("with an over-used node: %d calls of Nodes, %d of Pods; want 1 and 1", nodes, pods)
 			}
-			for _, p := range []policy.Policy{groupPolicy(), loadPolicy()} {
+			for _, p := range []policy.Policy{scopetest.GroupPolicy(), loadPolicy()} {
 				if err := w.SetPolicy(p); err != nil {
 					t.Fatal(err)
 				}

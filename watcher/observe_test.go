@@ -40,12 +40,6 @@ func tainted(keys ...string) func(*corev1.Node) {
 	}
 }
 
-func conditioned(status corev1.ConditionStatus) func(*corev1.Node) {
-	return func(n *corev1.Node) {
-		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status}}
-	}
-}
-
 func allocatable(cpu string) func(*corev1.Node) {
 	return func(n *corev1.Node) {
 		n.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse(cpu), "memory": resource.MustParse("1Gi")}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/fixtures"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 // outsidePolicy declares a strategy for each of three kinds of scopes that subscribes to the deltas. Each has the
@@ -84,7 +86,7 @@ func TestDeclaredStrategyDeltas(t *testing.T) {
 						t.Errorf("at the beginning: got %q, want %q", got, begin)
 					}
 					if c.change == nil {
-						w.nodeChanged(named("n1"), named("n1", taintedBy("a")), false)
+						w.nodeChanged(named("n1"), named("n1", fixtures.TaintedBy("a")), false)
 					} else {
 						after := pods[0].DeepCopy()
 						c.change(after)
@@ -109,10 +111,7 @@ func TestDeclaredStrategyScope(t *testing.T) {
 			synctest.Wait()
 			got := map[string][]string{}
 			for _, e := range bus.events {
-				head, err := schemas.Decode[schemas.ScopeHead](e)
-				if err != nil {
-					t.Fatal(err)
-				}
+				head := schematest.Decode[schemas.ScopeHead](t, e)
 				got[head.Strategy+" "+head.Key] = append(podsIn(t, e, head.Kind), string(head.Args))
 			}
 			const args = `{"a":1,"b":3}`
@@ -133,23 +132,23 @@ func podsIn(t *testing.T, e schemas.Event, kind schemas.ScopeKind) []string {
 	var pods []schemas.ScopedPod
 	switch kind {
 	case schemas.NodeKind:
-		pods = decoded[schemas.NodeScope](t, e).Pods
+		pods = schematest.Decode[schemas.NodeScope](t, e).Pods
 	case schemas.PodKind:
-		pods = []schemas.ScopedPod{decoded[schemas.PodScope](t, e).Pod}
+		pods = []schemas.ScopedPod{schematest.Decode[schemas.PodScope](t, e).Pod}
 	case schemas.WorkloadKind:
-		pods = decoded[schemas.WorkloadScope](t, e).Pods
+		pods = schematest.Decode[schemas.WorkloadScope](t, e).Pods
 	case schemas.SpreadKind:
-		for _, d := range decoded[schemas.SpreadScope](t, e).Domains {
+		for _, d := range schematest.Decode[schemas.SpreadScope](t, e).Domains {
 			for _, p := range d.Pods {
 				pods = append(pods, p.ScopedPod)
 			}
 		}
 	case schemas.DomainKind:
-		for _, p := range decoded[schemas.DomainScope](t, e).Pods {
+		for _, p := range schematest.Decode[schemas.DomainScope](t, e).Pods {
 			pods = append(pods, p.ScopedPod)
 		}
 	case schemas.UsageKind:
-		for _, p := range decoded[schemas.UsageScope](t, e).Pods {
+		for _, p := range schematest.Decode[schemas.UsageScope](t, e).Pods {
 			pods = append(pods, p.ScopedPod)
 		}
 	}
@@ -158,15 +157,6 @@ func podsIn(t *testing.T, e schemas.Event, kind schemas.ScopeKind) []string {
 		names = append(names, p.Pod.Name)
 	}
 	return names
-}
-
-func decoded[P schemas.Payload](t *testing.T, e schemas.Event) P {
-	t.Helper()
-	p, err := schemas.Decode[P](e)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
 }
 
 func TestDeclaredStrategyGroupGrows(t *testing.T) {
@@ -239,14 +229,8 @@ profiles: [{name: p, pluginConfig: [{name: Own}], plugins: {deschedule: {enabled
 			}
 			got := map[string][]string{}
 			for _, payload := range payloads {
-				e, err := schemas.NewEvent("/offline", payload, now, schemas.Event{})
-				if err != nil {
-					t.Fatal(err)
-				}
-				head, err := schemas.Decode[schemas.ScopeHead](e)
-				if err != nil {
-					t.Fatal(err)
-				}
+				e := schematest.Event(t, "/offline", payload, now, schemas.Event{})
+				head := schematest.Decode[schemas.ScopeHead](t, e)
 				key := head.Key
 				if kind == schemas.SpreadKind { // without the hash of the constraint
 					key = key[:strings.LastIndex(key, "/")]

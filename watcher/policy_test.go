@@ -17,6 +17,9 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/delivery"
+	"github.com/rehome-dev/rehome/test/fixtures"
+	"github.com/rehome-dev/rehome/test/schematest"
+	"github.com/rehome-dev/rehome/test/scopetest"
 	"github.com/rehome-dev/rehome/watcher/load"
 	"github.com/rehome-dev/rehome/watcher/scope"
 )
@@ -94,17 +97,11 @@ func (c *collected) take(t *testing.T) []string {
 	var list []string
 	for _, e := range c.events {
 		if e.Type == schemas.DeltaType {
-			d, err := schemas.Decode[schemas.Delta](e)
-			if err != nil {
-				t.Fatal(err)
-			}
+			d := schematest.Decode[schemas.Delta](t, e)
 			list = append(list, string(d.Kind))
 			continue
 		}
-		h, err := schemas.Decode[schemas.ScopeHead](e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		h := schematest.Decode[schemas.ScopeHead](t, e)
 		list = append(list, h.Strategy+" "+h.Key)
 	}
 	c.events = nil
@@ -231,7 +228,7 @@ func TestNewPolicyEvaluation(t *testing.T) {
 			if w.session.Load().scopes.Unmovable(named("n3", func(n *corev1.Node) { n.Labels = map[string]string{"zone": "b"} })) == "" {
 				t.Error("one node is selected, and there are enough")
 			}
-			w.nodeChanged(named("n1"), named("n1", taintedBy("a")), false)
+			w.nodeChanged(named("n1"), named("n1", fixtures.TaintedBy("a")), false)
 			time.Sleep(10 * time.Millisecond)
 			if got, want := bus.take(t), []string{"node.taints", "nodes n1"}; !reflect.DeepEqual(got, want) {
 				t.Errorf("a delta under the last policy: got %q, want %q", got, want)
@@ -280,10 +277,7 @@ func TestReevaluationAfterVerdict(t *testing.T) {
 					Scope:  schemas.ScopeRef{Kind: schemas.NodeKind, Key: "n1"},
 					Intent: schemas.Intent{Pod: schemas.PodRef{Namespace: "web", Name: "a", UID: "u"}},
 				}
-				e, err := schemas.NewEvent("/test", v, time.Now(), schemas.Event{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				e := schematest.Event(t, "/test", v, time.Now(), schemas.Event{})
 				bus.tell(e)
 				if got := bus.take(t); got != nil {
 					t.Errorf("%s: at once: got %q, want nothing", c.name, got)
@@ -301,7 +295,7 @@ func TestNewLeaderEvaluatesPendingAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		young := placed("young", "n1", func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(time.Now()) })
 		p := with("", podsStrategy(time.Hour), policy.Strategy{
-			Name: "groups", Scope: schemas.WorkloadKind, NewArgs: func() policy.Args { return &all{} },
+			Name: "groups", Scope: schemas.WorkloadKind, NewArgs: func() policy.Args { return &scopetest.Args{} },
 		})
 		s := view(t, p, []*corev1.Node{named("n1"), named("n2")}, []*corev1.Pod{young})
 		head := func(strategy string, kind schemas.ScopeKind, key string) schemas.ScopeHead {
@@ -331,7 +325,7 @@ func TestPolicyChangeEvaluatesGroups(t *testing.T) {
 		leading(t, s, func(w *Watcher, bus *collected) {
 			bus.take(t)
 			err := w.SetPolicy(with("", policy.Strategy{
-				Name: "groups", Scope: schemas.WorkloadKind, NewArgs: func() policy.Args { return &all{} },
+				Name: "groups", Scope: schemas.WorkloadKind, NewArgs: func() policy.Args { return &scopetest.Args{} },
 			}))
 			if err != nil {
 				t.Fatal(err)

@@ -9,11 +9,12 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/scopetest"
 	"github.com/rehome-dev/rehome/watcher/scope"
 )
 
 // seeking are the arguments of a strategy that needs the predicted node of each pod of n1.
-type seeking struct{ all }
+type seeking struct{ scopetest.Args }
 
 func (*seeking) Seeks(*corev1.Pod, *corev1.Node) bool { return true }
 func (*seeking) Sources([]schemas.NodeUsage) []string { return []string{"n1"} }

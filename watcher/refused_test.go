@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/fixtures"
 )
 
 // tooLarge refuses an event permanently, as the bus does.
@@ -45,7 +46,7 @@ func TestRefusedScope(t *testing.T) {
 				t.Errorf("%v were counted as refused, want 1", got)
 			}
 			b.refuse = nil // the node has fewer pods now
-			w.nodeChanged(named("n1"), named("n1", taintedBy("a")), false)
+			w.nodeChanged(named("n1"), named("n1", fixtures.TaintedBy("a")), false)
 			time.Sleep(time.Second)
 			if got, want := b.take(t), []string{"OfNodes n1", "node.taints"}; !reflect.DeepEqual(got, want) {
 				t.Errorf("after a change: got %q, want %q", got, want)
@@ -65,8 +66,8 @@ func TestRefusedDelta(t *testing.T) {
 		nodes := []*corev1.Node{named("n1"), named("n2")}
 		leadingWith(t, view(t, outsidePolicy(t, "[pod.labels]"), nodes, nil), b, func(w *Watcher, b *collected) {
 			b.take(t)
-			w.nodeChanged(named("n1"), named("n1", taintedBy("a")), false)
-			w.nodeChanged(named("n2"), named("n2", taintedBy("a")), false)
+			w.nodeChanged(named("n1"), named("n1", fixtures.TaintedBy("a")), false)
+			w.nodeChanged(named("n2"), named("n2", fixtures.TaintedBy("a")), false)
 			time.Sleep(30 * time.Minute)
 			if got, want := b.take(t), []string{"node.taints"}; !reflect.DeepEqual(got, want) {
 				t.Errorf("got %q, want %q", got, want)

@@ -2,7 +2,6 @@ package watcher
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -19,6 +18,8 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/delivery"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 // inbox holds requests in memory, in the order of their arrival, and the receipts that already exist.
@@ -45,10 +46,7 @@ func newInbox() *inbox {
 
 func (b *inbox) put(t *testing.T, r schemas.Request) schemas.Event {
 	t.Helper()
-	e, err := schemas.NewEvent("/test/"+r.Sender, r, time.Now(), schemas.Event{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := schematest.Event(t, "/test/"+r.Sender, r, time.Now(), schemas.Event{})
 	return b.send(e)
 }
 
@@ -155,16 +153,10 @@ func (h hall) published() (list []string) {
 	for _, e := range h.out.events {
 		switch e.Type {
 		case schemas.ReceiptType:
-			var r schemas.Receipt
-			if err := json.Unmarshal(e.Data, &r); err != nil {
-				h.t.Fatal(err)
-			}
+			r := expect.FromJSON[schemas.Receipt](h.t, e.Data)
 			list = append(list, fmt.Sprintf("%s: %s %s: %s", r.Name, r.State, r.Reason, r.Message))
 		case schemas.ScopeType:
-			var s schemas.RequestScope
-			if err := json.Unmarshal(e.Data, &s); err != nil {
-				h.t.Fatal(err)
-			}
+			s := expect.FromJSON[schemas.RequestScope](h.t, e.Data)
 			if s.Kind == schemas.RequestKind {
 				text := s.Request.Name + " asks for"
 				for _, p := range s.Pods {
@@ -196,10 +188,7 @@ func (h hall) says(request, pod string, outcome schemas.Outcome, reason schemas.
 	for _, c := range change {
 		c(&v)
 	}
-	e, err := schemas.NewEvent("/test/actuator", v, time.Now(), schemas.Event{})
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	e := schematest.Event(h.t, "/test/actuator", v, time.Now(), schemas.Event{})
 	h.out.tell(e)
 }
 
@@ -210,17 +199,6 @@ func (h hall) goes(p *corev1.Pod) {
 		h.t.Fatal(err)
 	}
 	h.s.w.podChanged(p, nil, false)
-}
-
-// newRequest returns a request of admin that targets a node.
-func newRequest(change ...func(*schemas.Request)) schemas.Request {
-	r := schemas.Request{
-		Sender: "admin", Name: "one", Action: schemas.ActionDeschedule, Reason: "why", Target: &schemas.Target{Node: "n1"},
-	}
-	for _, c := range change {
-		c(&r)
-	}
-	return r
 }
 
 func uid(p *corev1.Pod) { p.UID = types.UID("uid-" + p.Name) }
@@ -257,7 +235,7 @@ func hallView(t *testing.T, senders ...policy.Sender) (fixture, []*corev1.Pod) {
 func TestRequestFinishesWithItsLastPod(t *testing.T) {
 	s, pods := hallView(t)
 	answering(t, s, newInbox(), func(h hall) {
-		e := h.in.put(t, newRequest(deployment))
+		e := h.in.put(t, schematest.Request(deployment))
 		h.want("a request", "one: accepted Accepted: moving 3 of 3 pods", "one asks for a b c")
 		h.says("one", "a", schemas.Evicted, schemas.ReasonEvictionAccepted)
 		h.says("one", "b", schemas.Rejected, schemas.ReasonProtected)
@@ -272,7 +250,7 @@ func TestRequestFinishesWithItsLastPod(t *testing.T) {
 		if !h.in.gone(e) {
 			t.Error("the request is still open")
 		}
-		h.in.put(t, newRequest(deployment, func(r *schemas.Request) { r.Name = "two" }))
+		h.in.put(t, schematest.Request(deployment, func(r *schemas.Request) { r.Name = "two" }))
 		h.want("the next one", "two: accepted Accepted: moving 1 of 1 pod", "two asks for b")
 	})
 }
@@ -282,7 +260,7 @@ func TestRequestFinishesWithItsLastPod(t *testing.T) {
 func TestRequestWaitsForTerminatingPods(t *testing.T) {
 	s, pods := hallView(t)
 	answering(t, s, newInbox(), func(h hall) {
-		h.in.put(t, newRequest(deployment))
+		h.in.put(t, schematest.Request(deployment))
 		h.want("a request", "one: accepted Accepted: moving 3 of 3 pods", "one asks for a b c")
 		now := metav1.Now()
 		for _, p := range pods {
@@ -313,7 +291,7 @@ func TestRequestForTerminatingPod(t *testing.T) {
 		if err := h.s.w.cluster.Set(dying); err != nil {
 			t.Fatal(err)
 		}
-		h.in.put(t, newRequest(deployment))
+		h.in.put(t, schematest.Request(deployment))
 		h.want("a request", "one: accepted Accepted: moving 2 of 3 pods, 1 protected", "one asks for a b")
 		h.goes(pods[0])
 		h.goes(pods[1])
@@ -326,11 +304,11 @@ func TestRequestForTerminatingPod(t *testing.T) {
 func TestRequestDeadlineAndCancel(t *testing.T) {
 	s, _ := hallView(t)
 	answering(t, s, newInbox(), func(h hall) {
-		h.in.put(t, newRequest(deployment, func(r *schemas.Request) { r.Deadline = time.Now().Add(time.Minute) }))
+		h.in.put(t, schematest.Request(deployment, func(r *schemas.Request) { r.Deadline = time.Now().Add(time.Minute) }))
 		h.want("a request", "one: accepted Accepted: moving 3 of 3 pods", "one asks for a b c")
 		time.Sleep(time.Minute)
 		h.want("its deadline", "one asks for", "one: finished DeadlineExceeded: 0 of 3 pods are gone", "one asks for")
-		h.in.put(t, newRequest(deployment, func(r *schemas.Request) { r.Name = "two" }))
+		h.in.put(t, schematest.Request(deployment, func(r *schemas.Request) { r.Name = "two" }))
 		h.want("another", "two: accepted Accepted: moving 3 of 3 pods", "two asks for a b c")
 		h.in.put(t, schemas.Request{Sender: "admin", Name: "stop", Action: schemas.ActionCancel, Request: "two", Reason: "no more"})
 		got := h.published()
@@ -348,7 +326,7 @@ func TestRequestDeadlineAndCancel(t *testing.T) {
 func TestRequestResumedByNewLeader(t *testing.T) {
 	s, pods := hallView(t)
 	in := newInbox()
-	request := newRequest(deployment)
+	request := schematest.Request(deployment)
 	var event schemas.Event
 	synctest.Test(t, func(t *testing.T) { event = in.put(t, request) })
 	in.open[0].stored = in.open[0].stored.Add(-time.Hour)
@@ -360,10 +338,7 @@ func TestRequestResumedByNewLeader(t *testing.T) {
 			{Pod: schemas.PodRef{Namespace: "web", Name: "b", UID: "an earlier one"}, Node: "n1"},
 		},
 	}
-	e, err := schemas.NewEvent("/test", receipt, event.Time, event)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := schematest.Event(t, "/test", receipt, event.Time, event)
 	in.receipts["admin/one"] = e
 	synctest.Test(t, func(t *testing.T) {
 		in.more = make(chan struct{}, 1)
@@ -388,13 +363,10 @@ func TestRequestWithFinishedName(t *testing.T) {
 	done := schemas.Receipt{
 		Sender: "admin", Name: "one", State: schemas.RequestFinished, Reason: schemas.ReceiptDone, Message: "4 of 4 pods are gone",
 	}
-	e, err := schemas.NewEvent("/test", done, time.Unix(1, 0), schemas.Event{ID: "earlier", CorrelationID: "earlier"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := schematest.Event(t, "/test", done, time.Unix(1, 0), schemas.Event{ID: "earlier", CorrelationID: "earlier"})
 	in.receipts["admin/one"] = e
 	answering(t, s, in, func(h hall) {
-		h.in.put(t, newRequest(deployment))
+		h.in.put(t, schematest.Request(deployment))
 		h.want("the same name", "one: finished Done: 4 of 4 pods are gone")
 	})
 }
@@ -417,7 +389,7 @@ func TestHTTPRequestName(t *testing.T) {
 			s.policy.Requests.MaxPods = 3
 			ask := func(r *schemas.Request) { r.Sender, r.Requester = policy.HTTPSender, "user" }
 			answering(t, s, newInbox(), func(h hall) {
-				h.in.put(t, newRequest(deployment, ask))
+				h.in.put(t, schematest.Request(deployment, ask))
 				h.want("the first", "one: accepted Accepted: moving 3 of 3 pods", "one asks for a b c")
 				for _, p := range pods {
 					h.goes(p)
@@ -427,7 +399,7 @@ func TestHTTPRequestName(t *testing.T) {
 				h.in.receipts[policy.HTTPSender+"/one"] = last
 				h.in.mu.Unlock()
 				h.want("its end", finished)
-				h.in.put(t, newRequest(deployment, ask, c.change))
+				h.in.put(t, schematest.Request(deployment, ask, c.change))
 				h.want(name, c.want)
 			})
 		})
@@ -454,7 +426,7 @@ func TestRequestLimits(t *testing.T) {
 	s, _ := hallView(t, policy.Sender{Name: "admin", Nodes: true, PerMinute: 3, Open: 1})
 	answering(t, s, newInbox(), func(h hall) {
 		named := func(name string, change ...func(*schemas.Request)) schemas.Request {
-			return newRequest(append(change, func(r *schemas.Request) { r.Name = name })...)
+			return schematest.Request(append(change, func(r *schemas.Request) { r.Name = name })...)
 		}
 		h.in.put(t, named("large", deployment))
 		h.want("too many pods", "large: rejected TooManyPods: 3 pods, want at most 2")
@@ -488,7 +460,7 @@ func TestRequestFlood(t *testing.T) {
 		const all = 100_000
 		time.Sleep(10 * time.Second) // the previous leader may have answered earlier requests
 		for i := range all {
-			r := newRequest(func(r *schemas.Request) { r.Name = fmt.Sprint("n", i) })
+			r := schematest.Request(func(r *schemas.Request) { r.Name = fmt.Sprint("n", i) })
 			if i%2 == 1 {
 				r.Sender = fmt.Sprint("nobody-", i)
 			}
@@ -530,9 +502,9 @@ func TestRequestOverLimit(t *testing.T) {
 		answering(t, s, in, func(h hall) {
 			time.Sleep(10 * time.Second) // the previous leader may have answered earlier requests
 			for i := range 1000 {
-				h.in.put(t, newRequest(func(r *schemas.Request) { r.Sender, r.Name = "nobody", fmt.Sprint("n", i) }))
+				h.in.put(t, schematest.Request(func(r *schemas.Request) { r.Sender, r.Name = "nobody", fmt.Sprint("n", i) }))
 			}
-			h.in.put(t, newRequest(func(r *schemas.Request) { r.Name = "honest" }))
+			h.in.put(t, schematest.Request(func(r *schemas.Request) { r.Name = "honest" }))
 			got := h.published()
 			want := []string{"honest: accepted Accepted: moving 2 of 2 pods", "honest asks for a b"}
 			if len(got) != 13 || !slices.Equal(got[11:], want) {
@@ -558,7 +530,7 @@ func TestRequestOverLimit(t *testing.T) {
 		}
 		answering(t, s, in, func(h hall) {
 			for i := range 100 {
-				h.in.put(t, newRequest(func(r *schemas.Request) { r.Name = fmt.Sprint("n", i) }))
+				h.in.put(t, schematest.Request(func(r *schemas.Request) { r.Name = fmt.Sprint("n", i) }))
 			}
 			time.Sleep(time.Minute)
 			synctest.Wait()

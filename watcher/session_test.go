@@ -11,11 +11,13 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/schematest"
+	"github.com/rehome-dev/rehome/test/scopetest"
 	"github.com/rehome-dev/rehome/watcher/scope"
 )
 
 // slow are the arguments of a strategy that takes long to list what it needs.
-type slow struct{ all }
+type slow struct{ scopetest.Args }
 
 var slowAsked, slowAnswers = make(chan bool, 100), make(chan bool)
 
@@ -59,14 +61,10 @@ func TestHandlersDuringScopeBuild(t *testing.T) {
 func TestExpiredIntents(t *testing.T) {
 	expired := func(t *testing.T) schemas.Event {
 		t.Helper()
-		e, err := schemas.NewEvent("/test", schemas.Verdict{
+		return schematest.Event(t, "/test", schemas.Verdict{
 			Outcome: schemas.Expired, Profile: "p", Strategy: "nodes", Scope: schemas.ScopeRef{Kind: schemas.NodeKind, Key: "n1"},
 			Intent: schemas.Intent{Pod: schemas.PodRef{Namespace: "web", Name: "a", UID: "u"}},
 		}, time.Now(), schemas.Event{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return e
 	}
 	t.Run("are_renewed_after_a_growing_delay", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -94,14 +92,10 @@ func TestExpiredIntents(t *testing.T) {
 // movedBy delivers a verdict that a load strategy moved a pod.
 func movedBy(t *testing.T, at time.Time) schemas.Event {
 	t.Helper()
-	e, err := schemas.NewEvent("/test/actuator", schemas.Verdict{
+	return schematest.Event(t, "/test/actuator", schemas.Verdict{
 		Profile: "p", Strategy: "above50", Outcome: schemas.Evicted, Scope: schemas.ScopeRef{Kind: schemas.UsageKind, Key: scope.Cluster},
 		Intent: schemas.Intent{Pod: schemas.PodRef{Namespace: "web", Name: "a", UID: "a"}, Node: "n1"},
 	}, at, schemas.Event{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e
 }
 
 // After a move, load strategies must decide nothing for two minutes, even under a new leader or policy.
@@ -159,7 +153,7 @@ func TestSmoothingSurvivesPolicyChange(t *testing.T) {
 
 func TestGroupCooldown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := view(t, groupPolicy(), []*corev1.Node{named("n1"), named("n2")}, nil)
+		s := view(t, scopetest.GroupPolicy(), []*corev1.Node{named("n1"), named("n2")}, nil)
 		rest := func(w *Watcher) time.Duration {
 			l := w.session.Load()
 			return time.Until(l.scopes.EarliestBuild(l.policy.Strategies[0], "web/ReplicaSet/rs")).Round(100 * time.Millisecond)
@@ -168,7 +162,7 @@ func TestGroupCooldown(t *testing.T) {
 			if got := rest(w); got > 0 {
 				t.Errorf("the first leader waits %v, want nothing", got)
 			}
-			if err := w.SetPolicy(groupPolicy()); err != nil {
+			if err := w.SetPolicy(scopetest.GroupPolicy()); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(10 * time.Millisecond)
@@ -176,13 +170,10 @@ func TestGroupCooldown(t *testing.T) {
 				t.Errorf("after another policy: rests %v, want %v", got, scope.Cooldown)
 			}
 		})
-		evicted, err := schemas.NewEvent("/test/actuator", schemas.Verdict{
+		evicted := schematest.Event(t, "/test/actuator", schemas.Verdict{
 			Profile: "p", Strategy: string(schemas.WorkloadKind), Outcome: schemas.Evicted,
 			Intent: schemas.Intent{Pod: schemas.PodRef{Namespace: "web", Name: "a", UID: "a"}, Node: "n1"},
 		}, time.Now().Add(-300*time.Millisecond), schemas.Event{})
-		if err != nil {
-			t.Fatal(err)
-		}
 		leadingWith(t, s, &collected{verdicts: []schemas.Event{evicted}}, func(w *Watcher, _ *collected) {
 			if got := rest(w); got != scope.Cooldown {
 				t.Errorf("another leader after a move: rests %v, want %v", got, scope.Cooldown)
@@ -191,7 +182,7 @@ func TestGroupCooldown(t *testing.T) {
 		duplicates := []*corev1.Pod{
 			placed("a", "n1", ofOwners("rs"), numbered("a")), placed("b", "n1", ofOwners("rs"), numbered("b")),
 		}
-		crowded := view(t, groupPolicy(), []*corev1.Node{named("n1"), named("n2")}, duplicates)
+		crowded := view(t, scopetest.GroupPolicy(), []*corev1.Node{named("n1"), named("n2")}, duplicates)
 		leadingWith(t, crowded, &collected{past: 3 * time.Second}, func(_ *Watcher, bus *collected) {
 			time.Sleep(2 * time.Second)
 			if got := bus.take(t); got != nil {

@@ -1,7 +1,6 @@
 package watcher
 
 import (
-	"encoding/json"
 	"reflect"
 	"testing"
 	"time"
@@ -11,36 +10,23 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/fixtures"
 	"github.com/rehome-dev/rehome/watcher/scope"
 )
-
-func taintedBy(key string) func(*corev1.Node) {
-	return func(n *corev1.Node) {
-		n.Spec.Taints = []corev1.Taint{
-			{Key: key, Effect: corev1.TaintEffectNoSchedule}, {Key: "gpu", Effect: corev1.TaintEffectNoSchedule},
-		}
-	}
-}
 
 // markedBy gives a node the annotation of a maintenance.
 func markedBy(t *testing.T, m schemas.CordonMark) func(*corev1.Node) {
 	t.Helper()
-	text, err := json.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := expect.ToJSON(t, m)
 	return func(n *corev1.Node) { n.Annotations = map[string]string{schemas.AnnotationMaintenance: string(text)} }
-}
-
-func rebooting(n *corev1.Node) {
-	n.Annotations = map[string]string{"weave.works/kured-reboot-in-progress": "since noon"}
 }
 
 func TestExcludedNode(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	pods := []*corev1.Pod{placed("a", "n1")}
 	others := []*corev1.Node{named("n2"), named("n3")}
-	leaving := append([]*corev1.Node{named("n1", taintedBy("karpenter.sh/disrupted"))}, others...)
+	leaving := append([]*corev1.Node{named("n1", fixtures.TaintedBy("karpenter.sh/disrupted"))}, others...)
 
 	nodes := view(t, taintPolicy(""), leaving, pods)
 	got, err := nodes.scopes.Build(key("n1"), []schemas.Cause{{}}, now)
@@ -58,7 +44,7 @@ func TestExcludedNode(t *testing.T) {
 		t.Errorf("the scope of the pod: got %+v, %v, want it protected by %+v", got.Scope, err, want)
 	}
 
-	alone := view(t, taintPolicy(""), []*corev1.Node{named("n1"), named("n2", taintedBy("karpenter.sh/disrupted"))}, pods)
+	alone := view(t, taintPolicy(""), []*corev1.Node{named("n1"), named("n2", fixtures.TaintedBy("karpenter.sh/disrupted"))}, pods)
 	if alone.scopes.Unmovable(named("n1")) == "" {
 		t.Error("a node that is going away counts as one that could take a pod")
 	}
@@ -98,7 +84,7 @@ func TestNodeUnderMaintenance(t *testing.T) {
 
 func TestScopeOmitsIgnoredTaints(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	n1 := named("n1", taintedBy("readiness.k8s.io/network"))
+	n1 := named("n1", fixtures.TaintedBy("readiness.k8s.io/network"))
 	s := view(t, taintPolicy(""), []*corev1.Node{n1, named("n2")}, nil)
 	got, err := s.scopes.Build(key("n1"), []schemas.Cause{{}}, now)
 	scope, _ := got.Scope.(schemas.NodeScope)
@@ -117,9 +103,9 @@ func TestSignalChangeEvaluation(t *testing.T) {
 		old, new *corev1.Node
 		want     bool
 	}{
-		{"it comes", named("n1"), named("n1", rebooting), true},
-		{"it goes", named("n1", rebooting), named("n1"), true},
-		{"it stays", named("n1", rebooting), named("n1", rebooting), false},
+		{"it comes", named("n1"), named("n1", fixtures.RestartedByKured), true},
+		{"it goes", named("n1", fixtures.RestartedByKured), named("n1"), true},
+		{"it stays", named("n1", fixtures.RestartedByKured), named("n1", fixtures.RestartedByKured), false},
 		{"there is none", named("n1"), named("n1"), false},
 	} {
 		t.Run(c.name, func(t *testing.T) {

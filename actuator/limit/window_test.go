@@ -1,7 +1,6 @@
 package limit
 
 import (
-	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -9,6 +8,7 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/randtest"
 )
 
 // begun returns a move of a pod that is not accepted yet.
@@ -85,9 +85,7 @@ func TestWindowLimitDelays(t *testing.T) {
 
 // TestWindowLimitInvariant makes random moves and counts them again in the simplest way.
 func TestWindowLimitInvariant(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d; repeat with rand.NewPCG(seed, 0)", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := randtest.New(t)
 	rules := policy.Limits{PerNode: new(uint(3)), PerNamespace: new(uint(4)), Total: new(uint(6)), Window: time.Minute}
 	var done, flying []Move
 	now, held := noon, 0

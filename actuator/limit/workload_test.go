@@ -1,10 +1,8 @@
 package limit
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -13,6 +11,7 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/randtest"
 )
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -183,16 +182,10 @@ func TestRecordRoundTrip(t *testing.T) {
 	first.Landed(BreakerKey{"web", "S", "a"}, "a", nil, at(1))
 	first.Moved(on("a"), nil, 0, at(4))
 	for _, e := range first.All() {
-		raw, err := json.Marshal(e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := expect.ToJSON(t, e)
 		expect.Equal(t, "stored", string(raw), `{"workload":"web","strategy":"S","node":"a","returns":1,`+
 			`"returned":"2026-03-01T12:01:00Z","away":true,"last":"2026-03-01T12:04:00Z","until":"2026-03-01T12:03:00Z"}`)
-		var stored BreakerEntry
-		if err := json.Unmarshal(raw, &stored); err != nil {
-			t.Fatal(err)
-		}
+		stored := expect.FromJSON[BreakerEntry](t, raw)
 		second.Restore(stored.BreakerKey, stored.BreakerRecord)
 	}
 	expect.Equal(t, "remembered", second.All(), first.All())
@@ -270,9 +263,7 @@ func doubled(p policy.WorkloadBreaker, returns int) time.Duration {
 }
 
 func TestRandomHistoryFollowsRule(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d; repeat with rand.NewPCG(seed, 0)", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := randtest.New(t)
 	nodes := []string{"a", "b", "c"}
 	held := 0
 	for round := range 200 {
@@ -313,9 +304,7 @@ func TestRandomHistoryFollowsRule(t *testing.T) {
 }
 
 func TestDelayAndMemoryBounds(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d; repeat with rand.NewPCG(seed, 0)", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := randtest.New(t)
 	l := NewWorkloadBreaker(policy.WorkloadBreaker{Delay: time.Minute, MaxDelay: time.Hour})
 	now, most := noon, 0
 	lastUsed := map[BreakerKey]time.Time{}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/rehome-dev/rehome/api/feed"
 	"github.com/rehome-dev/rehome/cluster"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // stage is a feed of a cache that the test fills.
@@ -125,10 +126,7 @@ func (p *picture) take(t testing.TB, messages ...*feed.Message) {
 		switch event {
 		case "event: nodes":
 			for _, r := range body.Rows {
-				var row feed.NodeRow
-				if err := json.Unmarshal(r, &row); err != nil {
-					t.Fatal(err)
-				}
+				row := expect.FromJSON[feed.NodeRow](t, r)
 				p.nodes[row.Name] = row
 			}
 			for _, name := range body.Gone {
@@ -136,10 +134,7 @@ func (p *picture) take(t testing.TB, messages ...*feed.Message) {
 			}
 		case "event: pods":
 			for _, r := range body.Rows {
-				var row feed.PodRow
-				if err := json.Unmarshal(r, &row); err != nil {
-					t.Fatal(err)
-				}
+				row := expect.FromJSON[feed.PodRow](t, r)
 				p.pods[row.UID] = row
 			}
 			for _, uid := range body.Gone {
@@ -318,10 +313,7 @@ func FuzzRow(f *testing.F) {
 	f.Add("<script>", "\"\\\n\r\u2028", "\xff\x00é")
 	f.Fuzz(func(t *testing.T, namespace, name, on string) {
 		want := feed.PodRow{UID: name, Namespace: namespace, Name: name, Node: on, Flags: 7, Created: -1}
-		text, err := json.Marshal(want)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := expect.ToJSON(t, want)
 		var got feed.PodRow
 		if err := json.Unmarshal(text, &got); err != nil {
 			t.Fatalf("%s: %v", text, err)

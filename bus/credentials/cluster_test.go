@@ -15,6 +15,7 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 // TestClusterAccounts connects a sender, a reader, and a forwarder to each of three servers, one of them the leader of the
@@ -118,9 +119,5 @@ func verdictOf(t *testing.T) schemas.Event {
 		Outcome: schemas.Evicted, Reason: schemas.ReasonEvictionAccepted, Profile: "default", Strategy: "A",
 		Intent: schemas.Intent{Pod: schemas.PodRef{Namespace: "a", Name: "b"}, Node: "n"},
 	}
-	e, err := schemas.NewEvent("test", v, time.Now(), schemas.Event{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e
+	return schematest.Event(t, "test", v, time.Now(), schemas.Event{})
 }

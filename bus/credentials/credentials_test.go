@@ -24,6 +24,7 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 func function(name, subject string) bus.Participant {
@@ -56,8 +57,7 @@ func files(t *testing.T, dir string) map[string]os.FileMode {
 
 func read(t *testing.T, dir, name string) string {
 	t.Helper()
-	text := filetest.Read(t, dir, name)
-	return text
+	return filetest.Read(t, dir, name)
 }
 
 func write(t *testing.T, dir string, c credentials.Config) credentials.Report {
@@ -341,11 +341,8 @@ func TestRevokedKeys(t *testing.T) {
 func ask(t *testing.T, b *bus.Bus, sender, name string) error {
 	t.Helper()
 	r := schemas.Request{Sender: sender, Name: name, Reason: "test"}
-	e, err := schemas.NewEvent("test", r, time.Now(), schemas.Event{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = b.Publish(t.Context(), e)
+	e := schematest.Event(t, "test", r, time.Now(), schemas.Event{})
+	_, err := b.Publish(t.Context(), e)
 	return err
 }
 

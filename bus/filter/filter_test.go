@@ -12,6 +12,8 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/test/randtest"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 func many(prefix string, n int) (names []string) {
@@ -142,11 +144,7 @@ func TestParsePod(t *testing.T) {
 // event returns an event with the data p.
 func event(t *testing.T, p schemas.Payload) schemas.Event {
 	t.Helper()
-	e, err := schemas.NewEvent("/clusters/test/test", p, time.Unix(1, 0), schemas.Event{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e
+	return schematest.Event(t, "/clusters/test/test", p, time.Unix(1, 0), schemas.Event{})
 }
 
 func answer(strategy string, kind schemas.ScopeKind, key string, intents ...schemas.Intent) schemas.Intents {
@@ -334,11 +332,9 @@ func covers(subject, channel string) bool {
 }
 
 // TestMatchingEventHasOneSubject draws random filters and compares them with all events of a small
-// world. To repeat a run, replace the time with its seed.
+// world.
 func TestMatchingEventHasOneSubject(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	r, all, drawn := rand.New(rand.NewPCG(seed, 0)), world(t), 0
+	r, all, drawn := randtest.New(t), world(t), 0
 	for range 1000 {
 		f := randomFilter(r)
 		channels := f.Channels()

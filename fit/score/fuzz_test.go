@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/rehome-dev/rehome/fit/score"
+	"github.com/rehome-dev/rehome/test/fixtures"
 )
 
 // FuzzRead checks that Read refuses a scheduler configuration with a reason, or returns a profile with bounded scores: each plugin
@@ -27,9 +28,9 @@ func FuzzRead(f *testing.F) {
 		f.Add([]byte(start + text))
 	}
 	c := cluster(node("a", "x"), node("b", "x", "example.com/device", "1"), node("c", "y", "cpu", "0"), avoided(node("d", "z", "memory", "1"), 3),
-		with(pod("p", "a", "cpu", "3"), ownedBy("ReplicaSet", "web")), with(pod("q", "b", "memory", "4000Mi"), near(7, "web")), pod("r", "c"))
+		with(pod("p", "a", "cpu", "3"), fixtures.ControlledBy("ReplicaSet", "web")), with(pod("q", "b", "memory", "4000Mi"), near(7, "web")), pod("r", "c"))
 	asked := []*corev1.Pod{
-		with(pod("new", "", "cpu", "1", "memory", "2000Mi"), ownedBy("ReplicaSet", "web")), pod("none", ""),
+		with(pod("new", "", "cpu", "1", "memory", "2000Mi"), fixtures.ControlledBy("ReplicaSet", "web")), pod("none", ""),
 		with(pod("soft", "", "cpu", "1"), softly(corev1.LabelHostname)), with(pod("near", "", "cpu", "1"), near(3, "web")),
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {

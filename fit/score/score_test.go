@@ -9,31 +9,23 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/fit"
 	"github.com/rehome-dev/rehome/fit/score"
+	"github.com/rehome-dev/rehome/test/fixtures"
 )
 
 const device = "example.com/device"
-
-func list(of ...string) corev1.ResourceList {
-	l := corev1.ResourceList{}
-	for i := 0; i < len(of); i += 2 {
-		l[corev1.ResourceName(of[i])] = resource.MustParse(of[i+1])
-	}
-	return l
-}
 
 // node returns a node of 4 CPUs and 8000Mi in a zone; changes replace its resources.
 func node(name, zone string, resources ...string) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
 		corev1.LabelHostname: name, corev1.LabelTopologyZone: zone,
 	}}}
-	n.Status.Allocatable = list("cpu", "4", "memory", "8000Mi", "pods", "20")
-	maps.Copy(n.Status.Allocatable, list(resources...))
+	n.Status.Allocatable = fixtures.Resources("cpu", "4", "memory", "8000Mi", "pods", "20")
+	maps.Copy(n.Status.Allocatable, fixtures.Resources(resources...))
 	return n
 }
 
@@ -50,7 +42,7 @@ func pod(name, on string, requests ...string) *corev1.Pod {
 		Namespace: "shop", Name: name, UID: types.UID(name), Labels: map[string]string{"app": "web"},
 	}}
 	p.Spec.NodeName = on
-	p.Spec.Containers = []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{Requests: list(requests...)}}}
+	p.Spec.Containers = []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{Requests: fixtures.Resources(requests...)}}}
 	return p
 }
 
@@ -59,12 +51,6 @@ func with(p *corev1.Pod, changes ...func(*corev1.Pod)) *corev1.Pod {
 		change(p)
 	}
 	return p
-}
-
-func ownedBy(kind, name string) func(*corev1.Pod) {
-	return func(p *corev1.Pod) {
-		p.OwnerReferences = []metav1.OwnerReference{{Kind: kind, Name: name, UID: types.UID(name), Controller: new(true)}}
-	}
 }
 
 func terminating(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }
@@ -188,12 +174,12 @@ func TestRank(t *testing.T) {
 		},
 		{
 			"default_spread", only(score.PodTopologySpread),
-			three(with(pod("p", "a"), ownedBy("ReplicaSet", "web")), with(pod("q", "c"), ownedBy("ReplicaSet", "other"))),
-			with(pod("new", ""), ownedBy("ReplicaSet", "web")), "c 100, b 88, a 66",
+			three(with(pod("p", "a"), fixtures.ControlledBy("ReplicaSet", "web")), with(pod("q", "c"), fixtures.ControlledBy("ReplicaSet", "other"))),
+			with(pod("new", ""), fixtures.ControlledBy("ReplicaSet", "web")), "c 100, b 88, a 66",
 		},
 		{
-			"no_default_spread_for_a_job", only(score.PodTopologySpread), three(with(pod("p", "a"), ownedBy("Job", "web"))),
-			with(pod("new", ""), ownedBy("Job", "web")), "a 0, b 0, c 0",
+			"no_default_spread_for_a_job", only(score.PodTopologySpread), three(with(pod("p", "a"), fixtures.ControlledBy("Job", "web"))),
+			with(pod("new", ""), fixtures.ControlledBy("Job", "web")), "a 0, b 0, c 0",
 		},
 		{
 			"preferred_affinity", only(score.InterPodAffinity), three(pod("p", "a")), with(pod("new", ""), near(10, "web")), "a 100, b 100, c 0",
@@ -246,8 +232,8 @@ func TestRankOfPlugins(t *testing.T) {
 
 func TestPredict(t *testing.T) {
 	three := []metav1.Object{node("a", "one"), node("b", "one"), node("c", "two")}
-	moving := with(pod("moving", "a", "cpu", "1", "memory", "1000Mi"), ownedBy("ReplicaSet", "web"))
-	same := with(pod("same", "b", "cpu", "1", "memory", "1000Mi"), ownedBy("ReplicaSet", "web"))
+	moving := with(pod("moving", "a", "cpu", "1", "memory", "1000Mi"), fixtures.ControlledBy("ReplicaSet", "web"))
+	same := with(pod("same", "b", "cpu", "1", "memory", "1000Mi"), fixtures.ControlledBy("ReplicaSet", "web"))
 	for _, test := range []struct {
 		name     string
 		cluster  []metav1.Object
@@ -286,11 +272,11 @@ func BenchmarkPredict(b *testing.B) {
 	for i := range 5000 {
 		app := i % 200
 		p := with(pod(fmt.Sprintf("pod-%d", i), fmt.Sprintf("node-%d", i%1000), "cpu", "100m", "memory", "100Mi"),
-			ownedBy("ReplicaSet", fmt.Sprintf("app-%d", app)))
+			fixtures.ControlledBy("ReplicaSet", fmt.Sprintf("app-%d", app)))
 		p.Labels["app"] = fmt.Sprintf("app-%d", app)
 		c.Set(p)
 	}
-	plain := with(pod("pod-7", "node-7", "cpu", "100m", "memory", "100Mi"), ownedBy("ReplicaSet", "app-7"))
+	plain := with(pod("pod-7", "node-7", "cpu", "100m", "memory", "100Mi"), fixtures.ControlledBy("ReplicaSet", "app-7"))
 	profile := score.Default()
 	for _, bench := range []struct {
 		name string

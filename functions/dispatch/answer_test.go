@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"encoding/json"
 	"errors"
 	"reflect"
 	"strings"
@@ -13,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 var at = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
@@ -37,10 +38,7 @@ func asked(t testing.TB) (schemas.Event, schemas.ScopeHead) {
 		},
 		Pods: []schemas.ScopedPod{pod("cart", "worker-1"), guarded, ended},
 	}
-	e, err := schemas.NewEvent("/test", s, at, schemas.Event{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := schematest.Event(t, "/test", s, at, schemas.Event{})
 	return e, s.ScopeHead
 }
 
@@ -62,10 +60,7 @@ func right(scope schemas.Event) schemas.Intents {
 // replyOf returns the event with an answer.
 func replyOf(t *testing.T, a schemas.Intents) schemas.Event {
 	t.Helper()
-	data, err := json.Marshal(a)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := expect.ToJSON(t, a)
 	return schemas.Event{ID: "9", Source: "/f", Type: schemas.IntentsType, Data: data}
 }
 

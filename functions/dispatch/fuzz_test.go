@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -10,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // FuzzCheck checks that any reply is either invalid, or moves unprotected pods of the scope, each once, from their node, with a
@@ -33,10 +33,7 @@ func FuzzCheck(f *testing.F) {
 	} {
 		answer := right(scope)
 		change(&answer)
-		data, err := json.Marshal(answer)
-		if err != nil {
-			f.Fatal(err)
-		}
+		data := expect.ToJSON(f, answer)
 		f.Add(schemas.IntentsType, data)
 	}
 	f.Add(schemas.ScopeType, []byte(scope.Data))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/fixtures"
 	test "github.com/rehome-dev/rehome/test/functionstest"
 )
 
@@ -192,7 +193,7 @@ func TestFeasibleNodes(t *testing.T) {
 		return pods{replica("a", "node-1", options...), replica("b", "node-1", options...)}
 	}
 	one := func(feasible int) list { return list{leaves("a", 2, 2, 1, feasible)} }
-	east, notANumber := test.Term("zone", corev1.NodeSelectorOpIn, "east"), test.Term("zone", corev1.NodeSelectorOpGt, "high")
+	east, notANumber := fixtures.NodeTerm("zone", corev1.NodeSelectorOpIn, "east"), fixtures.NodeTerm("zone", corev1.NodeSelectorOpGt, "high")
 	zones := groups(inZone("east", "node-1", "node-2"), inZone("west", "node-3", "node-4", "node-5"))
 	for _, c := range []decision{
 		{"one node is too few", Args{}, groups(alike("node-1")), both(), nil},
@@ -211,7 +212,7 @@ func TestFeasibleNodes(t *testing.T) {
 		{"a node selector", Args{}, zones, both(test.Selecting("zone", "east")), one(2)},
 		{"a node selector that one node matches", Args{}, groups(inZone("east", "node-1"), inZone("west", "node-2")), both(test.Selecting("zone", "east")), nil},
 		{"a required node affinity", Args{}, zones, both(test.Requiring(east)), one(2)},
-		{"one of the terms has to match", Args{}, zones, both(test.Requiring(east, test.Term("zone", corev1.NodeSelectorOpExists))), one(5)},
+		{"one of the terms has to match", Args{}, zones, both(test.Requiring(east, fixtures.NodeTerm("zone", corev1.NodeSelectorOpExists))), one(5)},
 		{"selector and affinity have to match", Args{}, zones, both(test.Requiring(east), test.Selecting("zone", "west")), nil},
 		{"a preferred node affinity does not count", Args{}, zones, both(test.Preferring(100, east)), one(5)},
 		{"an affinity without terms matches no node", Args{}, zones, both(test.Requiring()), nil},
@@ -276,7 +277,7 @@ func BenchmarkDecide(b *testing.B) {
 	var crowd pods
 	for i := range 110 {
 		crowd = append(crowd, replica(fmt.Sprintf("api-%03d", i), "node-0000", test.Images("proxy:2"), test.Priority(int32(i%3)),
-			test.Requiring(test.Term("zone", corev1.NodeSelectorOpIn, "zone-1", "zone-2", "zone-3")), test.Tolerating(
+			test.Requiring(fixtures.NodeTerm("zone", corev1.NodeSelectorOpIn, "zone-1", "zone-2", "zone-3")), test.Tolerating(
 				corev1.Toleration{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
 				corev1.Toleration{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute})))
 	}

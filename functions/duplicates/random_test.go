@@ -14,6 +14,7 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	test "github.com/rehome-dev/rehome/test/functionstest"
+	"github.com/rehome-dev/rehome/test/randtest"
 )
 
 // A second version of the rules, without the optimizations of Decide.
@@ -187,7 +188,7 @@ func piles(s schemas.WorkloadScope) map[pile][]types.UID {
 }
 
 func TestPodsAboveShare(t *testing.T) {
-	r := test.Random(t)
+	r := randtest.New(t)
 	moved, stayed := 0, 0
 	for range 2000 {
 		s := atRandom(r, r.IntN(2) == 0)
@@ -223,7 +224,7 @@ func TestPodsAboveShare(t *testing.T) {
 }
 
 func TestStableDuringMoves(t *testing.T) {
-	r := test.Random(t)
+	r := randtest.New(t)
 	moved := 0
 	for range 2000 {
 		s := atRandom(r, true)
@@ -250,7 +251,7 @@ func TestStableDuringMoves(t *testing.T) {
 }
 
 func TestStableAfterMoves(t *testing.T) {
-	r := test.Random(t)
+	r := randtest.New(t)
 	moved := 0
 	for range 2000 {
 		s := atRandom(r, false)

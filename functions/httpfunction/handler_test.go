@@ -20,6 +20,7 @@ import (
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/functions/httpfunction"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/functionstest"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
@@ -47,7 +48,7 @@ func scope(t testing.TB, number int) schemas.Event {
 	node := functionstest.Node(fmt.Sprintf("worker-%d", number))
 	node.Spec.Taints = append(node.Spec.Taints, functionstest.Taint("dedicated=gpu:NoSchedule"))
 	now := functionstest.Now()
-	e, err := schemas.NewEvent("/clusters/test/watcher", schemas.NodeScope{
+	e := schematest.Event(t, "/clusters/test/watcher", schemas.NodeScope{
 		ScopeHead: schemas.ScopeHead{
 			Kind: schemas.NodeKind, Key: node.Name, Profile: "default", Strategy: "RemovePodsViolatingNodeTaints",
 			Now: now, Since: now.Add(-time.Second), Causes: []schemas.Cause{{Kind: schemas.CauseResync, Time: now}},
@@ -58,9 +59,6 @@ func scope(t testing.TB, number int) schemas.Event {
 			functionstest.Pod(fmt.Sprintf("leaves-%d", number), functionstest.On(node.Name)),
 		},
 	}, now, schemas.Event{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	e.CausationID, e.CorrelationID = "before", "first"
 	return e
 }
@@ -80,15 +78,6 @@ func sdk(e schemas.Event) event.Event {
 	return ce
 }
 
-func toJSON(t testing.TB, value any) []byte {
-	t.Helper()
-	b, err := json.Marshal(value)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
 // request is an HTTP request.
 type request struct {
 	header http.Header
@@ -104,9 +93,9 @@ func in(t testing.TB, mode string, scopes ...schemas.Event) request {
 		for i, s := range scopes {
 			events[i] = sdk(s)
 		}
-		return request{http.Header{"Content-Type": {"application/cloudevents-batch+json"}}, toJSON(t, events)}
+		return request{http.Header{"Content-Type": {"application/cloudevents-batch+json"}}, expect.ToJSON(t, events)}
 	case "structured":
-		return request{http.Header{"Content-Type": {"application/cloudevents+json"}}, toJSON(t, sdk(scopes[0]))}
+		return request{http.Header{"Content-Type": {"application/cloudevents+json"}}, expect.ToJSON(t, sdk(scopes[0]))}
 	}
 	s := scopes[0]
 	return request{body: s.Data, header: http.Header{
@@ -169,7 +158,7 @@ func (r reply) events(t testing.TB, mode string) []schemas.Event {
 				attributes[name], _ = url.PathUnescape(values[0])
 			}
 		}
-		documents = append(documents, toJSON(t, attributes))
+		documents = append(documents, expect.ToJSON(t, attributes))
 	}
 	if got := r.header.Get("Content-Type"); r.status != http.StatusOK || got != content {
 		t.Fatalf("got status %d and %s, want 200 and %s; it says %s", r.status, got, content, r.body)
@@ -217,7 +206,7 @@ func checkAnswer(t testing.TB, scope, got schemas.Event, asked time.Time) {
 	got.ID, got.Time, got.Expires, got.TraceParent = "", time.Time{}, time.Time{}, ""
 	want := schemas.Event{
 		Source: "/clusters/test/functions/RemovePodsViolatingNodeTaints", Type: schemas.IntentsType, Subject: scope.Subject,
-		CorrelationID: "first", CausationID: scope.ID, Data: toJSON(t, answer), Channel: answer.Channel(),
+		CorrelationID: "first", CausationID: scope.ID, Data: expect.ToJSON(t, answer), Channel: answer.Channel(),
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v, data %s\nwant %+v, data %s", got, got.Data, want, want.Data)

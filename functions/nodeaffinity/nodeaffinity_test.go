@@ -12,7 +12,9 @@ import (
 	"github.com/rehome-dev/rehome/functions/candidate"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/fixtures"
 	test "github.com/rehome-dev/rehome/test/functionstest"
+	"github.com/rehome-dev/rehome/test/randtest"
 )
 
 var _ policy.Seeker = Args{}
@@ -41,7 +43,7 @@ func scope(n corev1.Node, pods ...schemas.ScopedPod) schemas.NodeScope {
 }
 
 func zone(name string) corev1.NodeSelectorTerm {
-	return test.Term("zone", corev1.NodeSelectorOpIn, name)
+	return fixtures.NodeTerm("zone", corev1.NodeSelectorOpIn, name)
 }
 
 // bound returns a pod that requires the zone east, and disposed one that prefers it.
@@ -115,7 +117,7 @@ func TestDecideRequired(t *testing.T) {
 		{"the name of another node", of(Required), west, pods{bound("a", test.Requiring(test.Named("node-2")))}, a},
 		{"an affinity without terms matches nothing", of(Required), west, pods{bound("a", test.Requiring())}, a},
 		{"invalid affinity", of(Required), west,
-			pods{bound("a", test.Requiring(test.Term("zone", corev1.NodeSelectorOpGt, "high")))}, a},
+			pods{bound("a", test.Requiring(fixtures.NodeTerm("zone", corev1.NodeSelectorOpGt, "high")))}, a},
 		{"the affinity matches, the node selector does not", of(Required), west,
 			pods{bound("a", test.Requiring(zone("west")), test.Selecting("disk", "ssd"))}, list{test.Intent("a", "node-1", neitherAllowed)}},
 		{"node selector without affinity", of(Required), west, pods{test.Pod("a", test.Selecting("zone", "east"), fitting(0, 0))}, nil},
@@ -213,7 +215,7 @@ func TestNeedlessFitChecks(t *testing.T) {
 		{"one of two preferences met", of(Preferred), west, disposed("a", test.Preferring(1, zone("west"))), true},
 		{"all preferences met", of(Preferred), west, test.Pod("a", test.Preferring(1, zone("west")), test.Preferring(2, test.Named("node-1"))), false},
 		{"invalid preference", of(Preferred), west,
-			test.Pod("a", test.Preferring(1, zone("east")), test.Preferring(1, test.Term("zone", corev1.NodeSelectorOpGt, "high"))), false},
+			test.Pod("a", test.Preferring(1, zone("east")), test.Preferring(1, fixtures.NodeTerm("zone", corev1.NodeSelectorOpGt, "high"))), false},
 		{"preference not enabled", of(Required), west, disposed("a"), false},
 		{"namespace not included", Args{NodeAffinityType: []string{Required}, Selection: candidate.Selection{Namespaces: policy.Namespaces{Include: []string{"db"}}}}, west, bound("a"), false},
 		{"pod not selected", Args{NodeAffinityType: []string{Required}, Selection: candidate.Selection{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}}},
@@ -231,7 +233,7 @@ func TestNeedlessFitChecks(t *testing.T) {
 }
 
 func TestCandidateFitChecks(t *testing.T) {
-	r := test.Random(t)
+	r := randtest.New(t)
 	moved := 0
 	zones := []string{"east", "west", "north"}
 	term := func() corev1.NodeSelectorTerm { return zone(zones[r.IntN(3)]) }
@@ -296,8 +298,8 @@ func crowd() schemas.NodeScope {
 	for i := range 110 {
 		where := []string{"east", "west"}[i%2]
 		all = append(all, test.Pod(fmt.Sprintf("p%03d", i*37%110), test.Labelled("tier", "web"), test.Priority(int32(i%3)),
-			test.Requiring(zone(where), test.Term("disk", corev1.NodeSelectorOpExists)),
-			test.Preferring(10, test.Term("arch", corev1.NodeSelectorOpIn, "arm64", "amd64")), fitting(10, 10)))
+			test.Requiring(zone(where), fixtures.NodeTerm("disk", corev1.NodeSelectorOpExists)),
+			test.Preferring(10, fixtures.NodeTerm("arch", corev1.NodeSelectorOpIn, "arm64", "amd64")), fitting(10, 10)))
 	}
 	return scope(test.Node("node-1", test.NodeLabel("zone", "west"), test.NodeLabel("arch", "amd64"), test.Ready(corev1.ConditionTrue)), all...)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	test "github.com/rehome-dev/rehome/test/functionstest"
+	"github.com/rehome-dev/rehome/test/randtest"
 )
 
 func node(taints ...string) corev1.Node {
@@ -249,7 +250,7 @@ func deepCopy(s schemas.NodeScope) schemas.NodeScope {
 }
 
 func TestDecideIgnoresPodOrder(t *testing.T) {
-	r := test.Random(t)
+	r := randtest.New(t)
 	some := 0
 	for range 500 {
 		s := randomScope(r)
@@ -258,7 +259,7 @@ func TestDecideIgnoresPodOrder(t *testing.T) {
 			args.ExcludedTaints = []string{"a=1", "b"}
 		}
 		reordered := s
-		reordered.Pods = test.Shuffled(r, s.Pods)
+		reordered.Pods = randtest.Shuffled(r, s.Pods)
 		some += len(test.Steady(t, args.Decide, s, deepCopy(s), reordered))
 	}
 	if some == 0 {

@@ -17,6 +17,7 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	test "github.com/rehome-dev/rehome/test/functionstest"
+	"github.com/rehome-dev/rehome/test/randtest"
 )
 
 type (
@@ -168,7 +169,7 @@ func atRandom(r *rand.Rand) schemas.DomainScope {
 }
 
 func TestMinimalSufficientMoves(t *testing.T) {
-	r := test.Random(t)
+	r := randtest.New(t)
 	moved, spared := 0, 0
 	for range 2000 {
 		s := atRandom(r)
@@ -234,7 +235,7 @@ func TestMinimalSufficientMoves(t *testing.T) {
 
 // TestFewestAndCheapest compares the moves with every set of movable pods that repel another.
 func TestFewestAndCheapest(t *testing.T) {
-	r := test.Random(t)
+	r := randtest.New(t)
 	moved := 0
 	for range 300 {
 		s := atRandom(r)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	test "github.com/rehome-dev/rehome/test/functionstest"
+	"github.com/rehome-dev/rehome/test/randtest"
 )
 
 // joint is a cluster with several constraints, small enough for an exhaustive search. Places are nodes.
@@ -214,7 +215,7 @@ func (j joint) check(t *testing.T, b *balance, moves []move) bool {
 
 func TestJointDecision(t *testing.T) {
 	t.Run("no_exhaustive_search_finds_fewer_moves", func(t *testing.T) {
-		r := test.Random(t)
+		r := randtest.New(t)
 		reached, stuck := 0, 0
 		for round := range 500 {
 			j := randomJoint(r)
@@ -241,12 +242,12 @@ func TestJointDecision(t *testing.T) {
 		}
 	})
 	t.Run("depends_on_the_set_of_pods_only", func(t *testing.T) {
-		r := test.Random(t)
+		r := randtest.New(t)
 		for range 200 {
 			j := randomJoint(r)
 			shuffled := j.scope()
 			for i := range shuffled.Domains {
-				shuffled.Domains[i].Pods = test.Shuffled(r, shuffled.Domains[i].Pods)
+				shuffled.Domains[i].Pods = randtest.Shuffled(r, shuffled.Domains[i].Pods)
 			}
 			test.Steady(t, Args{}.Decide, j.scope(), j.scope(), shuffled)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	test "github.com/rehome-dev/rehome/test/functionstest"
+	"github.com/rehome-dev/rehome/test/randtest"
 )
 
 // cluster is domains and their pods, small enough for an exhaustive search.
@@ -256,7 +257,7 @@ func (c cluster) onlyMovable(t *testing.T, s schemas.SpreadScope, moves []schema
 }
 
 func TestFewestMovesProperty(t *testing.T) {
-	r := test.Random(t)
+	r := randtest.New(t)
 	evened, stuck := 0, 0
 	for round := range 3000 {
 		c := randomCluster(r, []kind{alike, mixed}[round%2])
@@ -291,7 +292,7 @@ func TestFewestMovesProperty(t *testing.T) {
 }
 
 func TestDifferentDomainsNearlyFewestMoves(t *testing.T) {
-	r := test.Random(t)
+	r := randtest.New(t)
 	const rounds = 4000
 	possible, perfect := 0, 0
 	for round := range rounds {
@@ -357,7 +358,7 @@ func peersMoves(counts []int, maxSkew int) (moves int, even bool) {
 }
 
 func TestNeverMoreMovesThanDescheduler(t *testing.T) {
-	r := test.Random(t)
+	r := randtest.New(t)
 	compared, fewer := 0, 0
 	for range 5000 {
 		c := randomCluster(r, alike)
@@ -383,10 +384,10 @@ func TestNeverMoreMovesThanDescheduler(t *testing.T) {
 
 // reordered returns the same scope in another order.
 func reordered(r *rand.Rand, s schemas.SpreadScope) schemas.SpreadScope {
-	s.Domains = test.Shuffled(r, s.Domains)
+	s.Domains = randtest.Shuffled(r, s.Domains)
 	for i := range s.Domains {
 		d := &s.Domains[i]
-		d.Pods = test.Shuffled(r, d.Pods)
+		d.Pods = randtest.Shuffled(r, d.Pods)
 		for j := range d.Pods {
 			slices.Sort(d.Pods[j].Fits)
 		}
@@ -395,7 +396,7 @@ func reordered(r *rand.Rand, s schemas.SpreadScope) schemas.SpreadScope {
 }
 
 func TestDecisionDeterminism(t *testing.T) {
-	r := test.Random(t)
+	r := randtest.New(t)
 	some := 0
 	for round := range 500 {
 		c := randomCluster(r, kind(round%3))

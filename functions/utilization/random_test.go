@@ -13,6 +13,7 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	test "github.com/rehome-dev/rehome/test/functionstest"
+	"github.com/rehome-dev/rehome/test/randtest"
 )
 
 const gpu corev1.ResourceName = "example.com/gpu"
@@ -147,7 +148,7 @@ func (r random) high() utilization.HighArgs {
 
 // shuffled returns the same scope in another order.
 func (r random) shuffled(s schemas.UsageScope) schemas.UsageScope {
-	s.Nodes, s.Pods = test.Shuffled(r.Rand, s.Nodes), test.Shuffled(r.Rand, s.Pods)
+	s.Nodes, s.Pods = randtest.Shuffled(r.Rand, s.Nodes), randtest.Shuffled(r.Rand, s.Pods)
 	return s
 }
 

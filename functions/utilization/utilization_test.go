@@ -1,7 +1,6 @@
 package utilization_test
 
 import (
-	"encoding/json"
 	"reflect"
 	"slices"
 	"strings"
@@ -11,7 +10,9 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 	test "github.com/rehome-dev/rehome/test/functionstest"
+	"github.com/rehome-dev/rehome/test/randtest"
 )
 
 // strategy is one of the two.
@@ -24,7 +25,7 @@ type strategy interface {
 // each calls do with both strategies many times, under random arguments and in random clusters.
 func each(t *testing.T, do func(r random, s strategy, scope schemas.UsageScope, rules rules)) {
 	t.Helper()
-	r := random{test.Random(t)}
+	r := random{randtest.New(t)}
 	for range 700 {
 		low, high := r.low(), r.high()
 		scope := r.cluster(low.Load().Source)
@@ -32,15 +33,6 @@ func each(t *testing.T, do func(r random, s strategy, scope schemas.UsageScope, 
 		scope = r.cluster(policy.LoadRequests)
 		do(r, high, scope, rulesOfHigh(high, scope))
 	}
-}
-
-func asJSON(t *testing.T, v any) string {
-	t.Helper()
-	data, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(data)
 }
 
 // leaving returns the pods of an answer.
@@ -67,7 +59,7 @@ func TestTargetPerMove(t *testing.T) {
 			names = nil
 		}
 		if got := s.Sources(scope.Nodes); !slices.Equal(got, names) {
-			t.Fatalf("%s\n%s\nsources: got %q, want %q", asJSON(t, s), asJSON(t, scope), got, names)
+			t.Fatalf("%s\n%s\nsources: got %q, want %q", expect.ToJSON(t, s), expect.ToJSON(t, scope), got, names)
 		}
 		intents := s.Decide(scope)
 		for _, m := range intents {
@@ -77,7 +69,7 @@ func TestTargetPerMove(t *testing.T) {
 		}
 		for _, p := range leaving(scope, intents) {
 			if !rules.may(p) || !rules.placed([]schemas.UsingPod{p}, rules.places(targets)) || !slices.Contains(names, p.Pod.Spec.NodeName) {
-				t.Fatalf("%s\n%s\nmoves %s, which no target can take or which must not leave", asJSON(t, s), asJSON(t, scope), p.Pod.Name)
+				t.Fatalf("%s\n%s\nmoves %s, which no target can take or which must not leave", expect.ToJSON(t, s), expect.ToJSON(t, scope), p.Pod.Name)
 			}
 		}
 		moved += len(intents)
@@ -106,7 +98,7 @@ func small(scope schemas.UsageScope) schemas.UsageScope {
 
 // TestFewestMoves searches all sets of moves in worlds of at most six nodes and twelve pods.
 func TestFewestMoves(t *testing.T) {
-	r := random{test.Random(t)}
+	r := random{randtest.New(t)}
 	worlds, relievedNodes, more := 0, 0, 0
 	for worlds < 2000 {
 		var s strategy
@@ -123,7 +115,7 @@ func TestFewestMoves(t *testing.T) {
 		sources, targets := rules.groups()
 		left := leaving(scope, s.Decide(scope))
 		if !rules.placed(left, rules.places(targets)) {
-			t.Fatalf("%s\n%s\nno way to place all of %d pods", asJSON(t, s), asJSON(t, scope), len(left))
+			t.Fatalf("%s\n%s\nno way to place all of %d pods", expect.ToJSON(t, s), expect.ToJSON(t, scope), len(left))
 		}
 		relieved := map[string]bool{}
 		for _, n := range sources {
@@ -143,7 +135,7 @@ func TestFewestMoves(t *testing.T) {
 		}
 		fewest := rules.fewest(sources, targets, relieved, len(needed))
 		if len(needed) > fewest+1 {
-			t.Fatalf("%s\n%s\n%d moves, and %d are enough", asJSON(t, s), asJSON(t, scope), len(needed), fewest)
+			t.Fatalf("%s\n%s\n%d moves, and %d are enough", expect.ToJSON(t, s), expect.ToJSON(t, scope), len(needed), fewest)
 		}
 		if len(needed) > fewest {
 			more++

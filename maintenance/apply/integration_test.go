@@ -664,8 +664,7 @@ func testKilled(p *place) {
 				p.Fatalf("%d calls, the last answer lost: %v; done again: %v", calls, silent, err)
 			}
 			live := q.found("kernel")
-			text, err := json.Marshal(live.Status.Stages[0].Stage)
-			q.Must(err)
+			text := expect.ToJSON(q, live.Status.Stages[0].Stage)
 			got := &end{Finalizers: live.Finalizers, Status: string(text)}
 			for _, n := range nodes {
 				got.Nodes = append(got.Nodes, q.look(n))

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/mutate"
 )
 
@@ -21,7 +22,7 @@ func FuzzDecide(f *testing.F) {
 		scene(wants(v1alpha1.Complete), with("a", v1alpha1.Returning), with("b", v1alpha1.IsDrained, cordonedBy("disks"))),
 		scene(deadline(v1alpha1.Hold), with("a", v1alpha1.Held, pods(one("x", ending("11:00")))), with("b", v1alpha1.Gone), with("c", v1alpha1.Returned)),
 	} {
-		right = append(right, []byte(text(f, s)))
+		right = append(right, expect.ToJSON(f, s))
 	}
 	for i := range right {
 		f.Add(uint8(i), uint64(i), uint8(i*3))

@@ -1,7 +1,7 @@
 package plan
 
 import (
-	"encoding/json"
+	"bytes"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -17,6 +17,7 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // world is a small cluster with maintenances, a watcher with a delayed view, an actuator that holds the locks, and
@@ -89,28 +90,6 @@ func (w *world) fail(format string, args ...any) {
 		w.Log(line)
 	}
 	w.Fatalf(format, args...)
-}
-
-func copied[V any](t testing.TB, v V) V {
-	t.Helper()
-	data, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var other V
-	if err := json.Unmarshal(data, &other); err != nil {
-		t.Fatal(err)
-	}
-	return other
-}
-
-func text(t testing.TB, v any) string {
-	t.Helper()
-	data, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(data)
 }
 
 func (w *world) chance(of int) bool { return w.r.IntN(of) == 0 }
@@ -267,7 +246,7 @@ func (w *world) look() {
 	}
 	for _, o := range w.all() {
 		if stale(o.at) {
-			seen := copied(w, o.m)
+			seen := expect.CopyJSON(w, o.m)
 			seen.ResourceVersion = strconv.Itoa(o.version)
 			o.seen, o.at = &seen, w.now
 		}
@@ -340,7 +319,7 @@ func (w *world) carryOut(a answer) {
 		return
 	}
 	if !same(o.m.Status, a.steps.Status) {
-		o.m.Status = copied(w, a.steps.Status)
+		o.m.Status = expect.CopyJSON(w, a.steps.Status)
 		o.version++
 		w.writes++
 	}
@@ -377,7 +356,7 @@ func (w *world) step(who string, s NodeStep) {
 	if m == nil || m.node.UID != s.UID {
 		return
 	}
-	if s.Action != schemas.NodeMark && (m.node.Spec.Unschedulable != s.Unschedulable || text(w, m.mark) != text(w, s.Marked)) {
+	if s.Action != schemas.NodeMark && (m.node.Spec.Unschedulable != s.Unschedulable || !bytes.Equal(expect.ToJSON(w, m.mark), expect.ToJSON(w, s.Marked))) {
 		w.say("%s: %s of %s is outdated", who, s.Action, s.Name)
 		return
 	}

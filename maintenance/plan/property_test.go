@@ -1,7 +1,7 @@
 package plan
 
 import (
-	"encoding/json"
+	"bytes"
 	"fmt"
 	"reflect"
 	"slices"
@@ -16,11 +16,12 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
-	test "github.com/rehome-dev/rehome/test/functionstest"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/randtest"
 )
 
 func TestMaintenanceInvariants(t *testing.T) {
-	r := test.Random(t)
+	r := randtest.New(t)
 	for range 150 {
 		w := newWorld(t, r)
 		w.maintain("m0")
@@ -35,7 +36,7 @@ func TestMaintenanceInvariants(t *testing.T) {
 }
 
 func TestSerialControlPlaneNodes(t *testing.T) {
-	r := test.Random(t)
+	r := randtest.New(t)
 	for range 60 {
 		w := newWorld(t, r)
 		for i := range 4 {
@@ -75,7 +76,7 @@ func (w *world) goOn() {
 }
 
 func TestUnblockedDrainCompletes(t *testing.T) {
-	r := test.Random(t)
+	r := randtest.New(t)
 	for range 40 {
 		w := newWorld(t, r)
 		o := w.maintain("m0")
@@ -97,7 +98,7 @@ func TestUnblockedDrainCompletes(t *testing.T) {
 		}
 		for i := 0; !done(); i++ {
 			if i > 600 {
-				w.fail("not drained: %s", text(t, o.m.Status))
+				w.fail("not drained: %s", expect.ToJSON(t, o.m.Status))
 			}
 			w.tick(10 * time.Second)
 			w.look()
@@ -176,7 +177,7 @@ func (w *world) end() {
 // settled checks that a maintenance has nothing left to do and reports that.
 func (w *world) settled(o *object, last answer) {
 	if o.m.DeletionTimestamp != nil || len(o.m.Finalizers) > 0 {
-		w.fail("%s is kept: %s", o.m.Name, text(w, o.m.Status))
+		w.fail("%s is kept: %s", o.m.Name, expect.ToJSON(w, o.m.Status))
 	}
 	for _, n := range o.m.Status.Nodes {
 		if n.Stage != v1alpha1.Returned && n.Stage != v1alpha1.Gone {
@@ -186,33 +187,25 @@ func (w *world) settled(o *object, last answer) {
 	if len(last.intents) > 0 || len(last.steps.Nodes) > 0 || last.steps.Finalizer {
 		w.fail("%s: something is left to do: %+v", o.m.Name, last)
 	}
-	if got := text(w, last.steps.Status); got != text(w, o.m.Status) {
-		w.fail("%s: the status is never the same:\n%s\n%s", o.m.Name, got, text(w, o.m.Status))
+	if got := expect.ToJSON(w, last.steps.Status); !bytes.Equal(got, expect.ToJSON(w, o.m.Status)) {
+		w.fail("%s: the status is never the same:\n%s\n%s", o.m.Name, got, expect.ToJSON(w, o.m.Status))
 	}
 }
 
 // same compares times by the moment, as the API server does.
 func same(a, b any) bool { return equality.Semantic.DeepEqual(a, b) }
 
-func read0(t testing.TB, data string) (s Facts) {
-	t.Helper()
-	if err := json.Unmarshal([]byte(data), &s); err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
 // decide decides on a maintenance, and checks everything that follows from facts and decision alone.
 func (w *world) decide(o *object) answer {
-	data := text(w, w.scope(o))
-	scope, twin := read0(w, data), read0(w, data)
+	data := expect.ToJSON(w, w.scope(o))
+	scope, twin := expect.FromJSON[Facts](w, data), expect.FromJSON[Facts](w, data)
 	intents, steps := Decide(scope)
 	again, stepsAgain := Decide(twin)
 	if !reflect.DeepEqual(scope, twin) {
 		w.fail("deciding changed the scope")
 	}
 	if !reflect.DeepEqual(intents, again) || !reflect.DeepEqual(steps, stepsAgain) {
-		w.fail("decided otherwise the second time:\n%s\n%s", text(w, steps), text(w, stepsAgain))
+		w.fail("decided otherwise the second time:\n%s\n%s", expect.ToJSON(w, steps), expect.ToJSON(w, stepsAgain))
 	}
 	w.truth(scope, intents, steps)
 	if !same(steps.Status, scope.Maintenance.Status) {
@@ -255,7 +248,7 @@ func (w *world) hold() {
 			most = o.m.Spec.AtOnce.IntValue()
 		}
 		if len(taken) > most {
-			w.fail("%s works on %v, at most %d at a time are allowed: %s", o.m.Name, taken, most, text(w, o.m.Status.Nodes))
+			w.fail("%s works on %v, at most %d at a time are allowed: %s", o.m.Name, taken, most, expect.ToJSON(w, o.m.Status.Nodes))
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
-	"github.com/rehome-dev/rehome/test/functionstest"
+	"github.com/rehome-dev/rehome/test/randtest"
 )
 
 func at(t testing.TB, text string) time.Time {
@@ -135,7 +135,7 @@ func TestCronSchedule(t *testing.T) {
 
 // The test finds the same times by checking the clock at every minute of the zone.
 func TestScheduleAcrossClockChanges(t *testing.T) {
-	r := functionstest.Random(t)
+	r := randtest.New(t)
 	zones := []string{"Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Africa/Cairo", "America/Santiago", "UTC"}
 	for range 60 {
 		zoneName := zones[r.IntN(len(zones))]

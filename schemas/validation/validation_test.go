@@ -12,6 +12,7 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/validation"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 func validators(t *testing.T) (published, closed *validation.Validator) {
@@ -226,10 +227,7 @@ func TestKeywordDescriptions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var schema any
-		if err := json.Unmarshal(document, &schema); err != nil {
-			t.Fatal(err)
-		}
+		schema := expect.FromJSON[any](t, document)
 		walk(name, schema)
 	}
 }

@@ -2,20 +2,19 @@ package objects
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/rehome-dev/rehome/test/filetest"
+	"github.com/rehome-dev/rehome/test/randtest"
 )
 
 func nodesAndPods() []schema.GroupVersionKind {
@@ -127,9 +126,7 @@ func grow(lines int) string {
 }
 
 func TestReadInAnyOrder(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d; to repeat, set seed to it", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := randtest.New(t)
 	var texts []string
 	for i := range 300 {
 		texts = append(texts, fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata:\n  name: p%d\n  namespace: n%d\n", i, i%7))

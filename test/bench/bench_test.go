@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"io"
 	"reflect"
 	"slices"
@@ -13,6 +12,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 func TestQuantile(t *testing.T) {
@@ -99,10 +100,7 @@ func TestReportJSON(t *testing.T) {
 	if err := r.writeJSON(&out); err != nil {
 		t.Fatal(err)
 	}
-	var got report
-	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
-		t.Fatal(err)
-	}
+	got := expect.FromJSON[report](t, out.Bytes())
 	if !reflect.DeepEqual(got, r) {
 		t.Errorf("got %+v, want %+v", got, r)
 	}

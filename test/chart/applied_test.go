@@ -2,7 +2,6 @@ package chart
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // TestAcceptedCombinations applies each documented combination on the server's side, in a namespace that
@@ -163,12 +164,9 @@ func knativePodsAreTaken(t *testing.T, in string, all objects) {
 		}
 		delete(spec, "containerConcurrency")
 		delete(spec, "timeoutSeconds")
-		pod, err := json.Marshal(map[string]any{
+		pod := expect.ToJSON(t, map[string]any{
 			"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": o.GetName(), "namespace": in}, "spec": spec,
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
 		must(t, withInput(kubectl(t, "create", "--dry-run=server", "--validate=strict", "-f", "-"), strings.ReplaceAll(string(pod),
 			`"readinessProbe":{"httpGet":{"path":"/readyz"}}`, `"readinessProbe":{"httpGet":{"path":"/readyz","port":8080}}`)))
 	}

@@ -12,6 +12,8 @@ import (
 
 	yaml "go.yaml.in/yaml/v3"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // peer is the meaning of a values file in the descheduler chart, and the intended differences.
@@ -57,9 +59,9 @@ func TestDeschedulerValuesKeepTheirMeaning(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got := meaningOf(t, rendered(t, "rehome", p.args(name)...))
-			theirs := plain(t, p.Meaning)
+			theirs := expect.CopyJSON(t, p.Meaning)
 			want := maps.Clone(theirs)
-			for field, value := range plain(t, p.Differences) {
+			for field, value := range expect.CopyJSON(t, p.Differences) {
 				if reflect.DeepEqual(value, theirs[field]) {
 					t.Errorf("%s: listed as a difference, and is none", field)
 				}
@@ -136,20 +138,6 @@ func TestDeschedulerImageRejected(t *testing.T) {
 	if err == nil || !strings.Contains(complaint, want) {
 		t.Errorf("got %q, error %v, want %q", complaint, err, want)
 	}
-}
-
-// plain is a value as JSON has it.
-func plain(t *testing.T, of map[string]any) map[string]any {
-	t.Helper()
-	data, err := json.Marshal(of)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var p map[string]any
-	if err := json.Unmarshal(data, &p); err != nil {
-		t.Fatal(err)
-	}
-	return p
 }
 
 func union(a, b map[string]any) map[string]any {

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	yaml "go.yaml.in/yaml/v3"
+
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // TestLint lints it with every combination of values, warnings being errors.
@@ -60,10 +62,7 @@ func (s schema) keys(prefix string) (all []string) {
 
 // TestValuesMatchSchema compares the keys of both files, without global, which belongs to a parent chart.
 func TestValuesMatchSchema(t *testing.T) {
-	var s schema
-	if err := json.Unmarshal([]byte(read(t, "deploy/helm/rehome/values.schema.json")), &s); err != nil {
-		t.Fatal(err)
-	}
+	s := expect.FromJSON[schema](t, []byte(read(t, "deploy/helm/rehome/values.schema.json")))
 	var values map[string]any
 	if err := yaml.Unmarshal([]byte(read(t, "deploy/helm/rehome/values.yaml")), &values); err != nil {
 		t.Fatal(err)

@@ -1,7 +1,6 @@
 package chart
 
 import (
-	"encoding/json"
 	"reflect"
 	"regexp"
 	"slices"
@@ -10,6 +9,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 
 	"github.com/rehome-dev/rehome/functions"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 func TestStrategyList(t *testing.T) {
@@ -17,10 +17,7 @@ func TestStrategyList(t *testing.T) {
 	if m == nil {
 		t.Fatal("the chart has no list of strategies")
 	}
-	var got []string
-	if err := json.Unmarshal([]byte(m[1]), &got); err != nil {
-		t.Fatal(err)
-	}
+	got := expect.FromJSON[[]string](t, []byte(m[1]))
 	want := functions.Names(functions.Hosted())
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)

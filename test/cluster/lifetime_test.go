@@ -19,6 +19,7 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster/binaries"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
 	"github.com/rehome-dev/rehome/test/cluster/supervisor"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 const (
@@ -73,10 +74,7 @@ func TestKilledStarterLeavesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(errors.Join(err, child.Wait()))
 	}
-	var cluster left
-	if err := json.Unmarshal(line, &cluster); err != nil {
-		t.Fatal(err)
-	}
+	cluster := expect.FromJSON[left](t, line)
 	if len(cluster.Pids) != 6 {
 		t.Fatalf("processes of the cluster: %v, want 6", cluster.Pids)
 	}

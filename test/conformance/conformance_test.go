@@ -72,23 +72,10 @@ func function(t *testing.T, environment ...string) (url string) {
 // scope returns the published example of a scope, as the SDK reads it, with a number in the name of the node.
 func scope(t *testing.T, number int) (event.Event, schemas.Event) {
 	t.Helper()
-	for _, example := range schematest.Examples(t) {
-		if example.Name != "scope" {
-			continue
-		}
-		document := []byte(strings.ReplaceAll(string(example.Document), "worker-7", fmt.Sprintf("worker-%d", number)))
-		var ce event.Event
-		if err := json.Unmarshal(document, &ce); err != nil {
-			t.Fatal(err)
-		}
-		e, err := schematest.Parse(document)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return ce, e
-	}
-	t.Fatal("there is no example of a scope")
-	return event.Event{}, schemas.Event{}
+	document := []byte(strings.ReplaceAll(string(schematest.ExampleOf(t, "scope").Document), "worker-7", fmt.Sprintf("worker-%d", number)))
+	e, err := schematest.Parse(document)
+	expect.Must(t, err)
+	return expect.FromJSON[event.Event](t, document), e
 }
 
 // check compares an answer, as the SDK reads it, with the decision of the strategy for the scope.
@@ -127,18 +114,9 @@ func check(t *testing.T, got event.Event, scope schemas.Event) {
 // text returns an event in structured mode, with its attributes in one order.
 func text(t *testing.T, e event.Event) string {
 	t.Helper()
-	b, err := json.Marshal(e)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(b, &fields); err != nil {
-		t.Fatal(err)
-	}
-	if b, err = json.Marshal(fields); err != nil {
-		t.Fatal(err)
-	}
-	return string(b)
+	b := expect.ToJSON(t, e)
+	fields := expect.FromJSON[map[string]json.RawMessage](t, b)
+	return string(expect.ToJSON(t, fields))
 }
 
 func newClient(t *testing.T, url string) client.Client {

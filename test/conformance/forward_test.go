@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"context"
-	"encoding/json"
 	"net"
 	"strings"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	cehttp "github.com/cloudevents/sdk-go/v2/protocol/http"
 
 	"github.com/rehome-dev/rehome/schemas/cloudevent/post"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
@@ -55,10 +55,7 @@ func TestSDKReceivesForwardedEvents(t *testing.T) {
 				if err := c.Send(t.Context(), example.Event); err != nil {
 					t.Fatal(err)
 				}
-				var want event.Event
-				if err := json.Unmarshal(example.Document, &want); err != nil {
-					t.Fatal(err)
-				}
+				want := expect.FromJSON[event.Event](t, example.Document)
 				want.SetDataSchema("https://rehome.dev/schemas/v1/" + strings.Split(want.Type(), ".")[2] + ".schema.json")
 				want.SetExtension("team", "shop")
 				select {

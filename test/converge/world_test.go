@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/rehome-dev/rehome/functions"
+	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/policy"
 )
 
@@ -62,11 +62,7 @@ profiles:
     plugins:
       %s: {enabled: [%[3]s]}
 `, scheduler, w.evictor, w.strategy.Name, w.args, w.strategy.Point)
-	var known []policy.Strategy
-	for _, f := range functions.All() {
-		known = append(known, f.Strategy)
-	}
-	return policy.Parse("policy.yaml", []byte(text), known)
+	return policy.Parse("policy.yaml", []byte(text), settings.Strategies())
 }
 
 // String returns the world as a table.

@@ -1,13 +1,13 @@
 package crds
 
 import (
-	"encoding/json"
 	"reflect"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // column is a column of kubectl get. Columns with a priority need -o wide.
@@ -24,10 +24,7 @@ func table(t *testing.T, path string) (columns []column, rows [][]any) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got metav1.Table
-	if err := json.Unmarshal(text, &got); err != nil {
-		t.Fatal(err)
-	}
+	got := expect.FromJSON[metav1.Table](t, text)
 	for _, c := range got.ColumnDefinitions {
 		columns = append(columns, column{c.Name, c.Type, c.Priority})
 	}

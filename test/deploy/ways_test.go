@@ -2,7 +2,6 @@ package deploy
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 )
 
@@ -163,10 +163,7 @@ func decode(t *testing.T, text []byte) (all []*unstructured.Unstructured) {
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		asJSON, err := json.Marshal(fields)
-		if err != nil {
-			t.Fatal(err)
-		}
+		asJSON := expect.ToJSON(t, fields)
 		o := &unstructured.Unstructured{}
 		if err := o.UnmarshalJSON(asJSON); err != nil {
 			t.Fatal(err)

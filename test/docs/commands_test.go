@@ -2,7 +2,6 @@ package docs
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -44,24 +43,12 @@ func newShell(t *testing.T) *shell {
 	s.bus, s.environment = busBehindSocket(t)
 	s.environment = append(append(os.Environ(), s.environment...), "PATH="+filepath.Dir(rehome)+":"+os.Getenv("PATH"), "REHOME_HTTP_ADDRESS=", "REHOME_API_LOCAL=")
 	for name, text := range map[string]string{
-		"token": "secret", "answer.json": document(t, "intents"), "slack-url": "http://127.0.0.1:1/", "hook-url": "http://127.0.0.1:1/",
+		"token": "secret", "answer.json": string(schematest.ExampleOf(t, "intents").Document), "slack-url": "http://127.0.0.1:1/", "hook-url": "http://127.0.0.1:1/",
 		"message.tmpl": `{"text": {{json .Title}}, "details": {{json .Lines}}, "channel": "ops"}`,
 	} {
 		filetest.Write(t, filepath.Join(s.dir, name), text)
 	}
 	return s
-}
-
-// document is a published example as it stands in its file.
-func document(t *testing.T, name string) string {
-	t.Helper()
-	for _, e := range schematest.Examples(t) {
-		if e.Name == name {
-			return string(e.Document)
-		}
-	}
-	t.Fatalf("there is no example %s", name)
-	return ""
 }
 
 // lines are the commands of rehome that stand on a page.
@@ -109,15 +96,10 @@ func (s *shell) publish() {
 			s.t.Fatal(err)
 		}
 	}
-	e := published(s.t, "intents")
-	answer, err := schemas.Decode[schemas.Intents](e)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	e := schematest.ExampleOf(s.t, "intents").Event
+	answer := schematest.Decode[schemas.Intents](s.t, e)
 	e.ID, answer.Scope.Sequence = fmt.Sprintf("%s-%d", e.ID, s.rounds), uint64(s.rounds)
-	if e.Data, err = json.Marshal(answer); err != nil {
-		s.t.Fatal(err)
-	}
+	e.Data = expect.ToJSON(s.t, answer)
 	if err := s.bus.Answer(s.t.Context(), e, answer); err != nil {
 		s.t.Fatal(err)
 	}

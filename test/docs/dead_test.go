@@ -18,6 +18,7 @@ import (
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/program"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 // example is a command on a page, and its output if the page shows it.
@@ -65,10 +66,7 @@ func deadBus(t *testing.T) (dir string) {
 		Profile: "default", Strategy: "PodLifeTime", Scope: schemas.ScopeRef{Kind: schemas.NodeKind, Key: "worker-1", Sequence: 1},
 		Intents: []schemas.Intent{{}},
 	}
-	e, err := schemas.NewEvent("/clusters/test/functions", answer, time.Now(), schemas.Event{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := schematest.Event(t, "/clusters/test/functions", answer, time.Now(), schemas.Event{})
 	e.ID = "answer-1"
 	if err := b.Answer(t.Context(), e, answer); err != nil {
 		t.Fatal(err)

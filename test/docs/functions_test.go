@@ -33,14 +33,9 @@ import (
 // random values.
 func asShown(t *testing.T, e schemas.Event) schemas.Event {
 	t.Helper()
-	answer, err := schemas.Decode[schemas.Intents](e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	answer := schematest.Decode[schemas.Intents](t, e)
 	answer.Scope.Sequence = 0
-	if e.Data, err = json.Marshal(answer); err != nil {
-		t.Fatal(err)
-	}
+	e.Data = expect.ToJSON(t, answer)
 	e.ID, e.Source, e.Time, e.Expires, e.TraceParent = "", "", time.Time{}, time.Time{}, e.TraceParent[:35]
 	return e
 }
@@ -62,12 +57,7 @@ func TestFunctionsPageProgram(t *testing.T) {
 		t.Fatal("the page has no command that serves a function")
 	}
 	address := startFunction(t, binary, strings.Fields(serve[1]))
-	want := schemas.Event{}
-	for _, example := range schematest.Examples(t) {
-		if example.Name == "intents" {
-			want = asShown(t, example.Event)
-		}
-	}
+	want := asShown(t, schematest.ExampleOf(t, "intents").Event)
 	for place, page := range map[string][]byte{"docs/functions.md": text, "rehome serve --help": help} {
 		lines := regexp.MustCompile(`\\\n *`).ReplaceAllString(string(page), "")
 		curl := regexp.MustCompile(`(?m)^ +(curl .*)127\.0\.0\.1:8080(/.*)$`).FindStringSubmatch(lines)

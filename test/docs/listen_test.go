@@ -28,8 +28,7 @@ import (
 // page reads a page of the documentation.
 func page(t *testing.T, name string) string {
 	t.Helper()
-	text := filetest.Read(t, root, name)
-	return text
+	return filetest.Read(t, root, name)
 }
 
 // publishExamples stores the published examples that the history has, each on its subject.
@@ -39,16 +38,10 @@ func publishExamples(t *testing.T, b *bus.Bus) {
 		e := example.Event
 		switch e.Type {
 		case schemas.DeltaType:
-			d, err := schemas.Decode[schemas.Delta](e)
-			if err != nil {
-				t.Fatal(err)
-			}
+			d := schematest.Decode[schemas.Delta](t, e)
 			e.Channel = d.Channel()
 		case schemas.VerdictType:
-			v, err := schemas.Decode[schemas.Verdict](e)
-			if err != nil {
-				t.Fatal(err)
-			}
+			v := schematest.Decode[schemas.Verdict](t, e)
 			e.Channel = v.Channel()
 		default:
 			continue

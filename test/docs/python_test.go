@@ -117,10 +117,7 @@ func TestRequestsPagePythonProgram(t *testing.T) {
 		{Sender: "admin", Name: "fan", State: schemas.RequestAccepted, Reason: schemas.ReceiptAccepted, Message: "moving 2 of 2 pods"},
 		{Sender: "admin", Name: "fan", State: schemas.RequestFinished, Reason: schemas.ReceiptDone, Message: "all are gone"},
 	} {
-		receipt, err := schemas.NewEvent("/clusters/test/watcher", r, time.Now(), e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		receipt := schematest.Event(t, "/clusters/test/watcher", r, time.Now(), e)
 		if _, err := b.Publish(ctx, receipt); err != nil {
 			t.Fatal(err)
 		}
@@ -131,31 +128,22 @@ func TestRequestsPagePythonProgram(t *testing.T) {
 func TestFunctionsPagePythonProgram(t *testing.T) {
 	s := bustest.Serve(t, &server.Options{})
 	b := busOn(t, s)
-	scope := published(t, "scope")
-	data, err := schemas.Decode[schemas.NodeScope](scope)
-	if err != nil {
-		t.Fatal(err)
-	}
+	scope := schematest.ExampleOf(t, "scope").Event
+	data := schematest.Decode[schemas.NodeScope](t, scope)
 	answers := func(label string, padding int) schemas.Intents {
 		t.Helper()
 		data.Strategy = "KeepOffSpot"
 		data.Args = json.RawMessage(fmt.Sprintf(`{"label": %q, "more": %q}`, label, strings.Repeat("x", padding)))
-		if scope.Data, err = json.Marshal(data); err != nil {
-			t.Fatal(err)
-		}
+		scope.Data = expect.ToJSON(t, data)
 		ctx, cancel := context.WithTimeout(t.Context(), expect.Patience)
 		defer cancel()
 		reply, has, err := b.Ask(ctx, "functions.keep-off-spot", scope)
 		if err != nil || !has || reply.Type != schemas.IntentsType {
 			t.Fatalf("answered %+v, %v, %v", reply, has, err)
 		}
-		answer, err := schemas.Decode[schemas.Intents](reply)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return answer
+		return schematest.Decode[schemas.Intents](t, reply)
 	}
-	_, _, err = b.Ask(t.Context(), "functions.keep-off-spot", scope)
+	_, _, err := b.Ask(t.Context(), "functions.keep-off-spot", scope)
 	if !errors.Is(err, delivery.ErrUnreachable) {
 		t.Errorf("before the program runs: got %v, want an error that is ErrUnreachable", err)
 	}

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rehome-dev/rehome/functions"
+	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
@@ -107,33 +107,16 @@ func (s ownStrategy) serve(t *testing.T) string {
 	}
 }
 
-// published is one of the published examples of an event.
-func published(t *testing.T, name string) schemas.Event {
-	t.Helper()
-	for _, e := range schematest.Examples(t) {
-		if e.Name == name {
-			return e.Event
-		}
-	}
-	t.Fatalf("there is no example %s", name)
-	return schemas.Event{}
-}
-
 // asked is the published example of the scope of a node, for another strategy. change may change it.
 func (s ownStrategy) asked(t *testing.T, change ...func(*schemas.NodeScope)) schemas.Event {
 	t.Helper()
-	e := published(t, "scope")
-	scope, err := schemas.Decode[schemas.NodeScope](e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := schematest.ExampleOf(t, "scope").Event
+	scope := schematest.Decode[schemas.NodeScope](t, e)
 	scope.Strategy, scope.Args = s.name, nil
 	for _, c := range change {
 		c(&scope)
 	}
-	if e.Data, err = json.Marshal(scope); err != nil {
-		t.Fatal(err)
-	}
+	e.Data = expect.ToJSON(t, scope)
 	return e
 }
 
@@ -230,9 +213,9 @@ func TestExampleStrategiesRejectOtherScopes(t *testing.T) {
 				status int
 			}{
 				"a scope":                   {right, nil, 200},
-				"a scope of another kind":   {published(t, "scope-pod"), nil, 400},
-				"a scope of another one":    {published(t, "scope"), nil, 400},
-				"an answer":                 {published(t, "intents"), nil, 400},
+				"a scope of another kind":   {schematest.ExampleOf(t, "scope-pod").Event, nil, 400},
+				"a scope of another one":    {schematest.ExampleOf(t, "scope").Event, nil, 400},
+				"an answer":                 {schematest.ExampleOf(t, "intents").Event, nil, 400},
 				"data that is not JSON":     {right, body("{"), 400},
 				"lists in lists, unclosed":  {right, body(strings.Repeat("[", 100000)), 400},
 				"data that is an array":     {right, body("[7]"), 400},
@@ -298,16 +281,12 @@ func ask(t *testing.T, url string, e schemas.Event, change func(*http.Request)) 
 }
 
 func TestExamplePolicies(t *testing.T) {
-	var known []policy.Strategy
-	for _, f := range functions.All() {
-		known = append(known, f.Strategy)
-	}
 	for _, s := range ownStrategies() {
 		text, err := os.ReadFile(filepath.Join(root, "docs/examples", s.folder, "policy.yaml"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := policy.Parse("policy.yaml", text, known)
+		p, err := policy.Parse("policy.yaml", text, settings.Strategies())
 		if err != nil {
 			t.Errorf("%s: %v", s.folder, err)
 			continue

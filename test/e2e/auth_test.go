@@ -18,6 +18,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 // safeNATS is a cluster of servers with TLS and authentication, and the directory with the files of the participants.
@@ -149,10 +150,7 @@ func (g safeNATS) refused(name, channel string) {
 	}
 	defer b.Close()
 	delta := schemas.Delta{Kind: schemas.NodeTaints, Object: schemas.ObjectRef{Kind: "Node", Name: "forged"}}
-	e, err := schemas.NewEvent("/clusters/forged/"+name, delta, time.Now(), schemas.Event{})
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	e := schematest.Event(g.t, "/clusters/forged/"+name, delta, time.Now(), schemas.Event{})
 	e.Channel = channel
 	expect.EventuallyWithState(g.t, name+" is connected", func() (bool, string) {
 		_, err = b.Publish(g.t.Context(), e)

@@ -193,8 +193,7 @@ func (h *hostility) answers(channel, strategy, key string, intents ...schemas.In
 			Kind: schemas.NodeKind, Key: key, Event: fmt.Sprint("forged-", h.block), Sequence: 1<<60 + uint64(h.block), Since: time.Now(),
 		},
 	}
-	data, err := json.Marshal(a)
-	h.t.Must(err)
+	data := expect.ToJSON(h.t, a)
 	if channel == "" {
 		channel = a.Channel()
 	}
@@ -232,8 +231,7 @@ func (h *hostility) forgeVerdicts(pods map[types.UID]string) {
 				Scope:  schemas.ScopeRef{Kind: schemas.NodeKind, Key: h.nodes[0], Event: "forged", Since: time.Now()},
 				Intent: schemas.Intent{ID: "forged." + name, Pod: schemas.PodRef{Namespace: h.namespace, Name: name, UID: uid}, Node: h.nodes[0]},
 			}
-			data, err := json.Marshal(v)
-			h.t.Must(err)
+			data := expect.ToJSON(h.t, v)
 			h.publish(v.Channel(), forged(schemas.VerdictType), data)
 		}
 	}

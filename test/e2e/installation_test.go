@@ -10,6 +10,7 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 // TestSecondInstallation starts more processes beside `rehome run` in the namespace rehome-a, all with otherwise default
@@ -87,8 +88,7 @@ func TestTwoClustersOnOneServer(t *testing.T) {
 				Expires: time.Now().Add(time.Minute),
 			}},
 		}
-		e, err := schemas.NewEvent("/clusters/prod/functions", a, time.Now(), schemas.Event{})
-		s.t.Must(err)
+		e := schematest.Event(s.t, "/clusters/prod/functions", a, time.Now(), schemas.Event{})
 		s.t.Must(other.Answer(t.Context(), e, a))
 	}
 	expect.EventuallyWithState(t, "there is a dead letter", func() (bool, string) {

@@ -93,11 +93,10 @@ func (u *upkeep) apply(spec ...string) {
 	u.t.Helper()
 	var fields map[string]any
 	u.t.Must(yaml.Unmarshal([]byte(strings.Join(spec, "\n")), &fields))
-	body, err := json.Marshal(map[string]any{
+	body := expect.ToJSON(u.t, map[string]any{
 		"apiVersion": v1alpha1.GroupVersion().String(), "kind": "NodeMaintenance", "metadata": map[string]any{"name": u.namespace},
 		"spec": fields,
 	})
-	u.t.Must(err)
 	u.t.Must(u.kinds.Post().Resource(v1alpha1.NodeMaintenances).Body(body).Do(u.t.Context()).Error())
 }
 

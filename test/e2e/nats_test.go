@@ -134,10 +134,7 @@ func (s *natsServers) variable() string { return "REHOME_NATS_URL=" + s.url() }
 // start starts a server on its store, and waits until it accepts connections.
 func (s *natsServers) start(i int) {
 	s.t.Helper()
-	settings, err := json.Marshal(s.settings[i])
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	settings := expect.ToJSON(s.t, s.settings[i])
 	self, err := os.Executable()
 	if err != nil {
 		s.t.Fatal(err)

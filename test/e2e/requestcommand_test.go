@@ -17,6 +17,7 @@ import (
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/program"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 func TestRequestCommands(t *testing.T) {
@@ -70,11 +71,10 @@ func TestServiceAccountRequestsOverHTTP(t *testing.T) {
 	token, err := s.client.CoreV1().ServiceAccounts(s.namespace).CreateToken(t.Context(), "asker", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	s.t.Must(err)
 	pod := s.podsOf("api")[0]
-	e, err := schemas.NewEvent("/test", schemas.Request{
+	e := schematest.Event(s.t, "/test", schemas.Request{
 		Name: "mine", Action: schemas.ActionDeschedule, Reason: "it hangs",
 		Target: &schemas.Target{Pods: []schemas.PodTarget{{Namespace: s.namespace, Name: pod.Name, UID: pod.UID}}},
 	}, pod.CreationTimestamp.Time, schemas.Event{})
-	s.t.Must(err)
 	body, err := cloudevent.WriteStructured(e)
 	s.t.Must(err)
 	post := func(token string) (status int, text string) {
@@ -117,8 +117,7 @@ func TestServiceAccountRequestsOverHTTP(t *testing.T) {
 	})
 	got, err := cloudevent.ReadStructured([]byte(text))
 	s.t.Must(err)
-	receipt, err := schemas.Decode[schemas.Receipt](got)
-	s.t.Must(err)
+	receipt := schematest.Decode[schemas.Receipt](s.t, got)
 	if receipt.State != schemas.RequestAccepted || len(receipt.Pods) != 1 || receipt.Pods[0].Pod.UID != pod.UID {
 		t.Errorf("got the receipt %+v", receipt)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 func TestRequests(t *testing.T) {
@@ -77,9 +78,8 @@ func (a *asks) ask(r schemas.Request) schemas.Event {
 	if r.Reason == "" {
 		r.Reason = "the scene wants it"
 	}
-	e, err := schemas.NewEvent("/scene/"+r.Sender, r, time.Now(), schemas.Event{})
-	a.t.Must(err)
-	_, err = a.bus.Publish(a.t.Context(), e)
+	e := schematest.Event(a.t, "/scene/"+r.Sender, r, time.Now(), schemas.Event{})
+	_, err := a.bus.Publish(a.t.Context(), e)
 	a.t.Must(err)
 	return e
 }
@@ -365,11 +365,10 @@ func tooManyRequests(t *testing.T) {
 	began := time.Now()
 	for i := range all {
 		p := pods[i%len(pods)]
-		e, err := schemas.NewEvent("/scene/flood", schemas.Request{
+		e := schematest.Event(s.t, "/scene/flood", schemas.Request{
 			Sender: "flood", Name: fmt.Sprint("n", i), Action: schemas.ActionDeschedule, Reason: "because",
 			Target: &schemas.Target{Pods: []schemas.PodTarget{{Namespace: p.Namespace, Name: p.Name, UID: p.UID}}},
 		}, time.Now(), schemas.Event{})
-		s.t.Must(err)
 		if _, err := a.bus.Publish(ctx, e); err != nil && !errors.Is(err, bus.ErrFull) {
 			t.Fatal(err)
 		}

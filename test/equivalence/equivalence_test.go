@@ -13,9 +13,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/schematest"
 	"github.com/rehome-dev/rehome/watcher"
 )
 
@@ -30,11 +32,7 @@ var (
 // everyStrategy returns a policy with all strategies.
 func everyStrategy(t *testing.T) policy.Policy {
 	t.Helper()
-	var known []policy.Strategy
-	for _, f := range functions.All() {
-		known = append(known, f.Strategy)
-	}
-	p, err := policy.Parse("everything.yaml", everything, known)
+	p, err := policy.Parse("everything.yaml", everything, settings.Strategies())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +40,7 @@ func everyStrategy(t *testing.T) policy.Policy {
 	for _, s := range p.Profiles[0].Strategies {
 		on[s.Name] = true
 	}
-	for _, s := range known {
+	for _, s := range settings.Strategies() {
 		if !on[s.Name] {
 			t.Fatalf("testdata/everything.yaml does not switch on %s", s.Name)
 		}
@@ -57,10 +55,7 @@ type answers map[string][]string
 func (a answers) take(t *testing.T, scopes []schemas.Event) {
 	t.Helper()
 	for _, scope := range scopes {
-		head, err := schemas.Decode[schemas.ScopeHead](scope)
-		if err != nil {
-			t.Fatal(err)
-		}
+		head := schematest.Decode[schemas.ScopeHead](t, scope)
 		i := slices.IndexFunc(functions.All(), func(f functions.Function) bool { return f.Strategy.Name == head.Strategy })
 		answer, err := functions.All()[i].Evaluate(scope)
 		if err != nil {
@@ -100,10 +95,7 @@ func everythingAnew(t *testing.T, p policy.Policy, w *world) answers {
 			t.Fatal(err)
 		}
 		for _, scope := range scopes {
-			e, err := schemas.NewEvent("/offline", scope, w.now, schemas.Event{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			e := schematest.Event(t, "/offline", scope, w.now, schemas.Event{})
 			all.take(t, []schemas.Event{e})
 		}
 	}

@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/rehome-dev/rehome/test/randtest"
 )
 
 // world is a random cluster.
@@ -62,12 +64,12 @@ func (w *world) change(set, remove func(object any)) {
 		w.nodes[name] = w.node(name)
 		set(w.nodes[name])
 	case 3, 4:
-		if p := w.anyPod(); p != nil {
+		if p := randtest.Value(w.Rand, w.pods); p != nil {
 			delete(w.pods, p.UID)
 			remove(p)
 		}
 	case 5, 6, 7:
-		if p := w.anyPod(); p != nil {
+		if p := randtest.Value(w.Rand, w.pods); p != nil {
 			w.pods[p.UID] = w.altered(p)
 			set(w.pods[p.UID])
 		}
@@ -76,14 +78,6 @@ func (w *world) change(set, remove func(object any)) {
 		w.pods[p.UID] = p
 		set(p)
 	}
-}
-
-func (w *world) anyPod() *corev1.Pod {
-	if len(w.pods) == 0 {
-		return nil
-	}
-	uids := slices.Sorted(maps.Keys(w.pods))
-	return w.pods[uids[w.IntN(len(uids))]]
 }
 
 func (w *world) node(name string) *corev1.Node {

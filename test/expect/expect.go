@@ -2,6 +2,7 @@
 package expect
 
 import (
+	"encoding/json"
 	"reflect"
 	"testing"
 	"time"
@@ -34,6 +35,27 @@ func Value[V any](t testing.TB, of func() (V, error)) V {
 	v, err := of()
 	Must(t, err)
 	return v
+}
+
+// ToJSON encodes a value.
+func ToJSON(t testing.TB, v any) []byte {
+	t.Helper()
+	data, err := json.Marshal(v)
+	Must(t, err)
+	return data
+}
+
+// FromJSON decodes a value.
+func FromJSON[V any](t testing.TB, data []byte) (v V) {
+	t.Helper()
+	Must(t, json.Unmarshal(data, &v))
+	return v
+}
+
+// CopyJSON returns a copy of a value that shares nothing with it: it encodes and decodes the value.
+func CopyJSON[V any](t testing.TB, v V) V {
+	t.Helper()
+	return FromJSON[V](t, ToJSON(t, v))
 }
 
 // Equal reports an error unless got and want are deeply equal. what names the value.

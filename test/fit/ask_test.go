@@ -2,7 +2,6 @@ package fit_test
 
 import (
 	"context"
-	"encoding/json"
 	"testing"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/schedulertest"
 )
 
@@ -109,10 +109,7 @@ const selectedNode = "volume.kubernetes.io/selected-node"
 // callOff takes back the order to make volumes, as a driver does that cannot. The scheduler then gives up the node.
 func (a *asker) callOff(pod *corev1.Pod) {
 	a.t.Helper()
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{selectedNode: nil}}})
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	patch := expect.ToJSON(a.t, map[string]any{"metadata": map[string]any{"annotations": map[string]any{selectedNode: nil}}})
 	for _, v := range pod.Spec.Volumes {
 		if v.PersistentVolumeClaim == nil {
 			continue

@@ -23,6 +23,7 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/binaries"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+	"github.com/rehome-dev/rehome/test/randtest"
 )
 
 const (
@@ -51,7 +52,7 @@ func TestPrediction(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := seed(t)
+	s := randtest.Seed(t)
 	c := clustertest.New(t, cluster.Options{})
 	more, err := c.AddNodes(t.Context(), predictedNodes-nodeCount) // before newJudge stops their kubelets
 	if err != nil {

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +17,7 @@ import (
 	"github.com/rehome-dev/rehome/fit"
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+	"github.com/rehome-dev/rehome/test/randtest"
 )
 
 const (
@@ -30,22 +29,6 @@ const (
 	// wholeDifferences is how many differences are printed with everything that they are about.
 	wholeDifferences = 3
 )
-
-// seedVariable names the environment variable that repeats a run.
-const seedVariable = "REHOME_TEST_SEED"
-
-func seed(t *testing.T) uint64 {
-	t.Helper()
-	s := rand.Uint64()
-	if text := os.Getenv(seedVariable); text != "" {
-		var err error
-		if s, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Logf("repeat with %s=%d", seedVariable, s)
-	return s
-}
 
 // tally has the statistics of a whole run.
 type tally struct {
@@ -60,7 +43,7 @@ type tally struct {
 // test both answers for single nodes too.
 func TestSchedulerAgreement(t *testing.T) {
 	c := clustertest.New(t, cluster.Options{})
-	j := newJudge(t, c, rand.New(rand.NewPCG(seed(t), 1)))
+	j := newJudge(t, c, rand.New(rand.NewPCG(randtest.Seed(t), 1)))
 	start := time.Now()
 	for n := range scenes {
 		j.scene(n)

@@ -2,11 +2,8 @@ package functionstest
 
 import (
 	"encoding/json"
-	"math/rand/v2"
-	"os"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -67,30 +64,6 @@ func Refused(t testing.TB, err error, want ...string) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
-}
-
-// SeedVariable is the environment variable with the seed of random tests.
-const SeedVariable = "REHOME_TEST_SEED"
-
-// Random returns a random source for a test. A failing test prints its seed.
-func Random(t testing.TB) *rand.Rand {
-	t.Helper()
-	seed := rand.Uint64()
-	if text := os.Getenv(SeedVariable); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatalf("%s: %v", SeedVariable, err)
-		}
-	}
-	t.Logf("repeat with %s=%d", SeedVariable, seed)
-	return rand.New(rand.NewPCG(seed, 0))
-}
-
-// Shuffled returns a shuffled copy of the list.
-func Shuffled[E any](r *rand.Rand, list []E) []E {
-	other := slices.Clone(list)
-	r.Shuffle(len(other), func(i, j int) { other[i], other[j] = other[j], other[i] })
-	return other
 }
 
 // Steady returns the answer to a scope. The test fails if a second answer differs, if the answer to the reordered scope differs,

@@ -38,13 +38,6 @@ func nodeAffinity(p *schemas.ScopedPod) *corev1.NodeAffinity {
 	return p.Pod.Spec.Affinity.NodeAffinity
 }
 
-// Term returns a node selector term with one requirement for a label.
-func Term(key string, operator corev1.NodeSelectorOperator, values ...string) corev1.NodeSelectorTerm {
-	return corev1.NodeSelectorTerm{
-		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: key, Operator: operator, Values: values}},
-	}
-}
-
 // Named returns a node selector term that matches only the node with this name.
 func Named(node string) corev1.NodeSelectorTerm {
 	return corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{

@@ -19,9 +19,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/rehome-dev/rehome/actuator"
+	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/bus"
 	readmodel "github.com/rehome-dev/rehome/cluster"
-	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
@@ -29,6 +29,7 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/metricstest"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 const (
@@ -140,11 +141,7 @@ func (w *world) waitUntil(at time.Time) {
 
 // run runs the actuator with its view until the end of the test.
 func (w *world) run() {
-	var known []policy.Strategy
-	for _, f := range functions.All() {
-		known = append(known, f.Strategy)
-	}
-	p, err := policy.Parse("policy.yaml", []byte(file), known)
+	p, err := policy.Parse("policy.yaml", []byte(file), settings.Strategies())
 	w.Must(err)
 	view, err := readmodel.New(readmodel.Config{Client: w.client, Kinds: readmodel.WorkloadKinds()})
 	w.Must(err)
@@ -194,8 +191,7 @@ func (w *world) want() schemas.Verdict {
 		Node: w.node, Reason: "does not tolerate dedicated:PreferNoSchedule", Expires: w.now().Add(10 * time.Minute),
 	}
 	answer := schemas.Intents{Profile: "default", Strategy: strategy, Scope: scope, Intents: []schemas.Intent{intent}}
-	e, err := schemas.NewEvent("/test/functions", answer, w.now(), schemas.Event{})
-	w.Must(err)
+	e := schematest.Event(w, "/test/functions", answer, w.now(), schemas.Event{})
 	w.Must(w.bus.Answer(w.Context(), e, answer))
 	v, _ := w.verdict(func(v schemas.Verdict) bool { return v.Intent.ID == intent.ID })
 	return v
@@ -205,8 +201,7 @@ func (w *world) want() schemas.Verdict {
 func (w *world) verdict(matches func(schemas.Verdict) bool) (found schemas.Verdict, at time.Time) {
 	w.Helper()
 	e := w.events.Find(w, func(e schemas.Event) bool {
-		v, err := schemas.Decode[schemas.Verdict](e)
-		w.Must(err)
+		v := schematest.Decode[schemas.Verdict](w, e)
 		found = v
 		return matches(v)
 	})

@@ -1,7 +1,6 @@
 package monitoring
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +8,8 @@ import (
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 const component = "../../deploy/kustomize/components/monitoring"
@@ -66,10 +67,7 @@ type target struct {
 
 func readDashboard(t *testing.T) dashboard {
 	t.Helper()
-	var d dashboard
-	if err := json.Unmarshal(read(t, component, "dashboard.json"), &d); err != nil {
-		t.Fatal(err)
-	}
+	d := expect.FromJSON[dashboard](t, read(t, component, "dashboard.json"))
 	return d
 }
 

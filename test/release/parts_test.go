@@ -25,6 +25,7 @@ import (
 
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 )
 
@@ -194,10 +195,7 @@ func (s *snapshot) testProvenance(t *testing.T) {
 	}
 	chart := strings.TrimPrefix(s.version, "v")
 	for _, reference := range []string{"/rehome:" + s.version, "/charts/rehome:" + chart, "/charts/rehome-crds:" + chart} {
-		var got provenance
-		if err := json.Unmarshal(s.attested(t, "slsaprovenance1", s.registry+reference), &got); err != nil {
-			t.Fatal(err)
-		}
+		got := expect.FromJSON[provenance](t, s.attested(t, "slsaprovenance1", s.registry+reference))
 		sources := got.BuildDefinition.ResolvedDependencies
 		if len(sources) != 1 || sources[0].URI != "git+https://github.com/rehome-dev/rehome" || sources[0].Digest["gitCommit"] != s.commit {
 			t.Errorf("%s: got %v, want commit %s", reference, sources, s.commit)

@@ -62,3 +62,15 @@ func Parse(document []byte) (schemas.Event, error) {
 	e.Channel = p.Channel()
 	return e, nil
 }
+
+// ExampleOf returns the published example with a name.
+func ExampleOf(t testing.TB, name string) Example {
+	t.Helper()
+	for _, e := range Examples(t) {
+		if e.Name == name {
+			return e
+		}
+	}
+	t.Fatalf("there is no example %s", name)
+	return Example{}
+}

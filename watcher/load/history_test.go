@@ -1,13 +1,14 @@
 package load
 
 import (
-	"encoding/json"
 	"reflect"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // noon is the start time of the tests.
@@ -21,13 +22,7 @@ func using(cpu, memory string) corev1.ResourceList {
 // same compares JSON, because equal quantities can differ in memory.
 func same(t testing.TB, what string, got, want any) {
 	t.Helper()
-	text := func(v any) string {
-		data, err := json.Marshal(v)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(data)
-	}
+	text := func(v any) string { return string(expect.ToJSON(t, v)) }
 	if g, w := text(got), text(want); g != w {
 		t.Errorf("%s: got %s, want %s", what, g, w)
 	}

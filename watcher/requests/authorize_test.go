@@ -8,22 +8,8 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/request"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
-
-// newRequest returns a request of admin that targets a node.
-func newRequest(change ...func(*schemas.Request)) schemas.Request {
-	r := schemas.Request{
-		Sender: "admin", Name: "one", Action: schemas.ActionDeschedule, Reason: "why", Target: &schemas.Target{Node: "n1"},
-	}
-	for _, c := range change {
-		c(&r)
-	}
-	return r
-}
-
-func withTarget(t schemas.Target) func(*schemas.Request) {
-	return func(r *schemas.Request) { r.Target = &t }
-}
 
 func TestAuthorize(t *testing.T) {
 	some := policy.Policy{
@@ -37,12 +23,12 @@ func TestAuthorize(t *testing.T) {
 		}},
 	}
 	by := func(sender string, change ...func(*schemas.Request)) schemas.Request {
-		r := newRequest(change...)
+		r := schematest.Request(change...)
 		r.Sender = sender
 		return r
 	}
 	in := func(namespace string) func(*schemas.Request) {
-		return withTarget(schemas.Target{Selector: &schemas.SelectorTarget{Namespace: namespace, Labels: "a=b"}})
+		return schematest.Targets(schemas.Target{Selector: &schemas.SelectorTarget{Namespace: namespace, Labels: "a=b"}})
 	}
 	rule := func(r string) func(*schemas.Request) { return func(q *schemas.Request) { q.Override = []string{r} } }
 	no := func(reason schemas.ReceiptReason, message string) *request.Rejection {
@@ -82,7 +68,7 @@ func TestAuthorize(t *testing.T) {
 		},
 		{
 			"one pod of another namespace", some,
-			by("scaler", withTarget(schemas.Target{Pods: []schemas.PodTarget{{Namespace: "shop-eu", Name: "a"}, {Namespace: "web", Name: "b"}}})), "",
+			by("scaler", schematest.Targets(schemas.Target{Pods: []schemas.PodTarget{{Namespace: "shop-eu", Name: "a"}, {Namespace: "web", Name: "b"}}})), "",
 			no(schemas.ReceiptNotAllowed, "the policy does not allow scaler to request pods of namespace web"),
 		},
 		{

@@ -9,13 +9,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/test/scopetest"
 )
 
 // grouped returns a cluster with 20 pods on each node, in workloads of 20 pods that have a spread constraint over zones
 // and an anti-affinity on hosts.
 func grouped(b *testing.B, nodes int) (*Builder, []*corev1.Node, []*corev1.Pod) {
 	b.Helper()
-	compiled, err := Compile(groupPolicy())
+	compiled, err := Compile(scopetest.GroupPolicy())
 	if err != nil {
 		b.Fatal(err)
 	}

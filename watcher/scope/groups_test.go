@@ -1,7 +1,6 @@
 package scope
 
 import (
-	"encoding/json"
 	"fmt"
 	"iter"
 	"maps"
@@ -21,32 +20,9 @@ import (
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/fit"
 	"github.com/rehome-dev/rehome/policy"
-	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/randtest"
+	"github.com/rehome-dev/rehome/test/scopetest"
 )
-
-// all are the arguments of a strategy that considers every constraint and every resource.
-type all map[string]any
-
-func (*all) Validate() error { return nil }
-func (*all) NeedsRoom() bool { return false }
-func (*all) Constraints(p *corev1.Pod) []corev1.TopologySpreadConstraint {
-	return p.Spec.TopologySpreadConstraints
-}
-func (*all) Resources() []corev1.ResourceName           { return []corev1.ResourceName{"cpu", "memory", "pods"} }
-func (*all) Load() policy.Load                          { return policy.Load{} }
-func (*all) Sources(nodes []schemas.NodeUsage) []string { return nil }
-
-// groupPolicy enables one strategy for each kind of group.
-func groupPolicy() policy.Policy {
-	p := policy.Policy{NodeSelector: "pool!=off", Profiles: []policy.Profile{{Name: "p"}}}
-	for _, kind := range []schemas.ScopeKind{schemas.WorkloadKind, schemas.SpreadKind, schemas.DomainKind, schemas.UsageKind} {
-		p.Profiles[0].Strategies = append(p.Profiles[0].Strategies, policy.Enabled{
-			Strategy: policy.Strategy{Name: string(kind), Scope: kind, NewArgs: func() policy.Args { return &all{} }},
-			Args:     json.RawMessage(`{}`),
-		})
-	}
-	return p
-}
 
 // world is a random cluster.
 type world struct {
@@ -147,12 +123,12 @@ func (w *world) change(b *Builder, now time.Time) GroupKeys {
 		w.nodes[name] = n
 		return first(b.NodeChanged(old, n))
 	case 3:
-		if p := w.any(); p != nil {
+		if p := randtest.Value(w.Rand, w.pods); p != nil {
 			delete(w.pods, p.UID)
 			return b.PodChanged(p, nil, now)
 		}
 	case 4, 5:
-		if old := w.any(); old != nil {
+		if old := randtest.Value(w.Rand, w.pods); old != nil {
 			p := w.altered(old)
 			w.pods[p.UID] = p
 			return b.PodChanged(old, p, now)
@@ -166,14 +142,6 @@ func (w *world) change(b *Builder, now time.Time) GroupKeys {
 		return b.PodChanged(nil, p, now)
 	}
 	return nil
-}
-
-func (w *world) any() *corev1.Pod {
-	if len(w.pods) == 0 {
-		return nil
-	}
-	uids := slices.Sorted(maps.Keys(w.pods))
-	return w.pods[uids[w.IntN(len(uids))]]
 }
 
 func (w *world) altered(old *corev1.Pod) *corev1.Pod {
@@ -278,7 +246,7 @@ func figures(u usage) []string {
 // newWorld returns an empty world and a builder that follows it.
 func newWorld(t *testing.T, seed uint64) (*world, *Builder) {
 	t.Helper()
-	compiled, err := Compile(groupPolicy())
+	compiled, err := Compile(scopetest.GroupPolicy())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -422,7 +390,7 @@ func deletedDuringRebuild(t *testing.T, seed uint64) bool {
 	t.Helper()
 	w, _ := newWorld(t, seed)
 	listed := func(*corev1.Pod) {}
-	p := groupPolicy()
+	p := scopetest.GroupPolicy()
 	p.Profiles[0].Strategies[1].NewArgs = func() policy.Args { return &listing{listed: &listed} }
 	compiled, err := Compile(p)
 	if err != nil {
@@ -454,7 +422,7 @@ func deletedDuringRebuild(t *testing.T, seed uint64) bool {
 
 // listing are arguments that call a function when the builder reads the constraints of a pod.
 type listing struct {
-	all
+	scopetest.Args
 	listed *func(*corev1.Pod)
 }
 

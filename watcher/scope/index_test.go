@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/test/scopetest"
 )
 
 var now = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
@@ -69,7 +71,7 @@ func TestCooldown(t *testing.T) {
 		{"another pod has no node", func(g *groups) { g.setPod(nil, stranger, now) }, time.Time{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			compiled, err := Compile(groupPolicy())
+			compiled, err := Compile(scopetest.GroupPolicy())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -88,7 +90,7 @@ func TestCooldown(t *testing.T) {
 }
 
 func TestUsageCooldown(t *testing.T) {
-	compiled, err := Compile(groupPolicy())
+	compiled, err := Compile(scopetest.GroupPolicy())
 	if err != nil {
 		t.Fatal(err)
 	}

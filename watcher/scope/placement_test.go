@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/test/scopetest"
 )
 
 // crowd fills an index with groups of some pods. All pods have the same requirements and run on one node.
@@ -113,7 +115,7 @@ func TestNodeTaint(t *testing.T) {
 	})
 	t.Run("costs_a_share_for_each_workload_with_duplicates", func(t *testing.T) {
 		took := func(groups int) time.Duration {
-			compiled, err := Compile(groupPolicy())
+			compiled, err := Compile(scopetest.GroupPolicy())
 			if err != nil {
 				t.Fatal(err)
 			}

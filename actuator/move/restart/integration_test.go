@@ -7,10 +7,8 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"os/exec"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -325,22 +323,6 @@ func (p *place) disturb(random *rand.Rand) {
 		return
 	}
 	p.patch(fmt.Sprintf(`{"metadata":{"labels":{"by-test":"%d"}}}`, random.Uint32()))
-}
-
-// seedVariable names the environment variable that repeats a run, as far as the controllers allow.
-const seedVariable = "REHOME_TEST_SEED"
-
-// seeded returns a source of random numbers whose seed is printed.
-func (p *place) seeded() *rand.Rand {
-	p.Helper()
-	seed := rand.Uint64()
-	if text := os.Getenv(seedVariable); text != "" {
-		var err error
-		seed, err = strconv.ParseUint(text, 10, 64)
-		p.Must(err)
-	}
-	p.Logf("repeat with %s=%d", seedVariable, seed)
-	return rand.New(rand.NewPCG(seed, 0))
 }
 
 // watched is the history of the pods of the scene.

@@ -25,6 +25,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/randtest"
 )
 
 func scenes() []scene {
@@ -593,7 +594,7 @@ func testRestartAtRandom(p *place) {
 	_, pods := p.deployment(1)
 	m, s := p.planned(p.restarter(), pods[0])
 	told := p.watch()
-	same(p, "stage", p.run(m, s, drive{random: p.seeded()}).Stage, move.Done)
+	same(p, "stage", p.run(m, s, drive{random: randtest.New(p)}).Stage, move.Done)
 	same(p, "what happened to the pods", told(), watched{Least: 1, Names: 2, Deleted: []string{pods[0].Name}})
 	same(p, "writes", p.accepted(), []string{"template, marked", "marks"})
 }
@@ -603,7 +604,7 @@ func testStuckAtRandom(p *place) {
 	p.full()
 	m, s := p.planned(p.restarter(), pods[0])
 	told := p.watch()
-	got := p.run(m, s, drive{random: p.seeded()})
+	got := p.run(m, s, drive{random: randtest.New(p)})
 	same(p, "stage and reason", []any{got.Stage, got.Refusal.Reason}, []any{move.Undone, schemas.ReasonRestartNoRoom})
 	p.untouched(before, pods, told())
 	same(p, "writes", p.accepted(), []string{"template, marked", "template", "marks"})
@@ -613,7 +614,7 @@ func testSurgeAtRandom(p *place) {
 	_, pods := p.deployment(1)
 	m, s := p.planned(p.restarter(surger()), pods[0])
 	told := p.watch()
-	same(p, "stage", p.run(m, s, drive{random: p.seeded()}).Stage, move.Done)
+	same(p, "stage", p.run(m, s, drive{random: randtest.New(p)}).Stage, move.Done)
 	same(p, "what happened to the pods", told(), watched{Least: 1, Names: 2, Deleted: []string{pods[0].Name}})
 	changes := slices.DeleteFunc(p.accepted(), func(what string) bool { return what == "dry eviction" })
 	same(p, "writes", changes, []string{"replicas 2", "replicas 1"})

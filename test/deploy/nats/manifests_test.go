@@ -29,6 +29,7 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 )
 
@@ -46,10 +47,7 @@ func render(t *testing.T, s *stage, folder string) manifests {
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		text, err := json.Marshal(object)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := expect.ToJSON(t, object)
 		kind := fmt.Sprint(object["kind"])
 		if found[kind] != nil {
 			t.Fatalf("two objects of kind %s", kind)
@@ -108,10 +106,7 @@ func (r servers) environment(name string) map[string]string {
 // routes are where the servers look for each other.
 func (r servers) routes(t *testing.T) []string {
 	t.Helper()
-	var routes []string
-	if err := json.Unmarshal([]byte(r.environment("")["NATS_ROUTES"]), &routes); err != nil {
-		t.Fatal(err)
-	}
+	routes := expect.FromJSON[[]string](t, []byte(r.environment("")["NATS_ROUTES"]))
 	return routes
 }
 

@@ -120,10 +120,7 @@ func (f *fleet) command(folder, name, listen, cluster, monitor string) (*exec.Cm
 	for _, c := range f.cluster {
 		routes = append(routes, "tls://"+byName(c))
 	}
-	text, err := json.Marshal(routes)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	text := expect.ToJSON(f.t, routes)
 	environment["NATS_ROUTES"] = string(text)
 	for variable, value := range environment {
 		c.Env = append(c.Env, variable+"="+value)
