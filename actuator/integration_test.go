@@ -19,7 +19,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -100,29 +99,10 @@ func (p *place) pods(replicas int, mutate ...func(*appsv1.Deployment)) []corev1.
 // them.
 func (p *place) budget(name string, minAvailable int) *policyv1.PodDisruptionBudget {
 	p.Helper()
-	budgets := p.client.PolicyV1().PodDisruptionBudgets(p.namespace)
-	w, err := budgets.Watch(p.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+	spec := policyv1.PodDisruptionBudgetSpec{MinAvailable: new(intstr.FromInt(minAvailable))}
+	b, err := p.c.AddBudget(p.Context(), p.namespace, name, "api", spec)
 	p.Must(err)
-	defer w.Stop()
-	_, err = budgets.Create(p.Context(), &policyv1.PodDisruptionBudget{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: policyv1.PodDisruptionBudgetSpec{
-			MinAvailable: new(intstr.FromInt(minAvailable)),
-			Selector:     &metav1.LabelSelector{MatchLabels: map[string]string{"app": "api"}},
-		},
-	}, metav1.CreateOptions{})
-	p.Must(err)
-	for {
-		select {
-		case e := <-w.ResultChan():
-			b, ok := e.Object.(*policyv1.PodDisruptionBudget)
-			if ok && b.Status.ObservedGeneration == b.Generation && b.Status.CurrentHealthy > 0 {
-				return b
-			}
-		case <-time.After(time.Minute):
-			p.Fatalf("budget %s is not counted", name)
-		}
-	}
+	return b
 }
 
 // open returns the intent to evict pod.
@@ -383,19 +363,14 @@ func testDryRun(p *place) {
 
 func testForbidden(p *place) {
 	pod := p.pods(2)[0]
-	role := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"}
-	_, err := p.client.RbacV1().RoleBindings(p.namespace).Create(p.Context(), &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: looker}, RoleRef: role,
-		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: looker}},
-	}, metav1.CreateOptions{})
-	p.Must(err)
+	p.Must(p.c.Bind(p.Context(), cluster.UserSubject(looker), p.namespace, "view"))
 	for user, message := range map[string]string{
 		nobody: fmt.Sprintf(`pods %q is forbidden: User "nobody" cannot get resource "pods" in API group "" in the namespace %q`,
 			pod.Name, p.namespace),
 		looker: fmt.Sprintf(`pods %q is forbidden: User "looker" cannot create resource "pods/eviction" in API group "" in the namespace %q`,
 			pod.Name, p.namespace),
 	} {
-		a := p.actuator(func(c *Config) { c.Client = p.as(user) })
+		a := p.actuator(func(c *Config) { c.Client = clustertest.As(p, p.c, user) })
 		o := p.open(pod)
 		v := p.handle(a, o)
 		for v.Message != message && user == looker && strings.Contains(v.Message, "get resource") { // the binding is new
@@ -403,16 +378,6 @@ func testForbidden(p *place) {
 		}
 		expect.Equal(p, "verdict for "+user, v, decidedOn(o, schemas.Failed, schemas.ReasonForbidden, message))
 	}
-}
-
-// as returns a client of that user.
-func (p *place) as(user string) kubernetes.Interface {
-	p.Helper()
-	cfg, err := p.c.UserConfig(user)
-	p.Must(err)
-	client, err := kubernetes.NewForConfig(cfg)
-	p.Must(err)
-	return client
 }
 
 func testNamespaceEnds(p *place) {

@@ -132,20 +132,10 @@ func (s *stage) grant() {
 		}, metav1.CreateOptions{})
 		must(err)
 	}
-	role := func(name string) rbacv1.RoleRef {
-		return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}
-	}
-	_, err := rbac.RoleBindings("shop").Create(s.Context(), &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "ask"}, RoleRef: role("ask"),
-		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "askers"}},
-	}, metav1.CreateOptions{})
-	must(err)
+	askers := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "askers"}
+	must(s.c.Bind(s.Context(), askers, "shop", "ask"))
 	for user, of := range map[string]string{wide: "ask", keeper: "maintain", mighty: "ask-mightily", hurried: "ask"} {
-		_, err := rbac.ClusterRoleBindings().Create(s.Context(), &rbacv1.ClusterRoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: user}, RoleRef: role(of),
-			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}},
-		}, metav1.CreateOptions{})
-		must(err)
+		must(s.c.Bind(s.Context(), cluster.UserSubject(user), "", of))
 		must(s.c.WaitForRight(s.Context(), authorizationv1.SubjectAccessReviewSpec{
 			User:               user,
 			ResourceAttributes: &authorizationv1.ResourceAttributes{Group: "rehome.dev", Resource: "requests", Verb: "create"},

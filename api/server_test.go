@@ -19,7 +19,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/api"
 	"github.com/rehome-dev/rehome/api/feed"
@@ -82,12 +81,7 @@ func newVisit(t *testing.T) *visit {
 	v.bus = bustest.Connect(t, bus.Options{Server: v.server})
 	bustest.SetUp(t, v.bus, bus.Setup{})
 	ctx, client := t.Context(), v.Client()
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	must := func(err error) { t.Helper(); expect.Must(t, err) }
 	nodes, err := v.AddNodes(ctx, 1, func(n *corev1.Node) { n.Labels[corev1.LabelTopologyZone] = "z1" })
 	must(err)
 	v.node = nodes[0]
@@ -105,11 +99,7 @@ func newVisit(t *testing.T) *visit {
 		must(err)
 	}
 	must(v.allow(ctx, "shop"))
-	_, err = client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: overall}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "see-all"},
-		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: overall}},
-	}, metav1.CreateOptions{})
-	must(err)
+	must(v.Bind(ctx, cluster.UserSubject(overall), "", "see-all"))
 	s := newServer(t, v.Cluster, v.bus)
 	operator, network := httptest.NewServer(s.Operator()), httptest.NewServer(s.Network())
 	t.Cleanup(operator.Close)
@@ -120,11 +110,7 @@ func newVisit(t *testing.T) *visit {
 
 // allow lets the shopper see the pods of a namespace.
 func (v *visit) allow(ctx context.Context, namespace string) error {
-	_, err := v.Client().RbacV1().RoleBindings(namespace).Create(ctx, &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "see-pods"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "see-pods"},
-		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: shopper}},
-	}, metav1.CreateOptions{})
-	return err
+	return v.Bind(ctx, cluster.UserSubject(shopper), namespace, "see-pods")
 }
 
 // do makes a call, at the loopback address without a user.
@@ -422,7 +408,7 @@ func (v *visit) testChangedRights(t *testing.T) {
 	}{
 		{func() error { return v.allow(t.Context(), "web") }, []string{"shop", "web"}},
 		{func() error {
-			return v.Client().RbacV1().RoleBindings("web").Delete(t.Context(), "see-pods", metav1.DeleteOptions{})
+			return v.Client().RbacV1().RoleBindings("web").Delete(t.Context(), shopper, metav1.DeleteOptions{})
 		}, []string{"shop"}},
 	} {
 		if err := change.do(); err != nil {
@@ -713,10 +699,7 @@ profiles:
 	if _, err := v.AddNodes(t.Context(), 1); err != nil { // with one node there is no other place
 		t.Fatal(err)
 	}
-	taint := []byte(`{"spec":{"taints":[{"key":"a","effect":"NoSchedule"}]}}`)
-	if _, err := v.Client().CoreV1().Nodes().Patch(t.Context(), v.node, types.MergePatchType, taint, metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, v.PatchNode(t.Context(), v.node, `{"spec":{"taints":[{"key":"a","effect":"NoSchedule"}]}}`))
 	expect.Eventually(t, "both pods would move", func() bool {
 		var got api.Simulation
 		status, text := post(overall, map[string]any{"policy": policy})

@@ -379,19 +379,9 @@ func testOtherNamespace(c *contest) {
 }
 
 func testRights(c *contest) {
-	_, err := c.client.RbacV1().Roles(c.namespace).Create(c.Context(), &rbacv1.Role{
-		ObjectMeta: metav1.ObjectMeta{Name: looker},
-		Rules: []rbacv1.PolicyRule{{
-			APIGroups: []string{coordinationv1.GroupName}, Resources: []string{"leases"}, Verbs: []string{"get", "create", "update"},
-		}},
-	}, metav1.CreateOptions{})
-	c.Must(err)
-	_, err = c.client.RbacV1().RoleBindings(c.namespace).Create(c.Context(), &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: looker},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: looker},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: looker}},
-	}, metav1.CreateOptions{})
-	c.Must(err)
+	c.Must(c.c.Grant(c.Context(), cluster.UserSubject(looker), c.namespace, rbacv1.PolicyRule{
+		APIGroups: []string{coordinationv1.GroupName}, Resources: []string{"leases"}, Verbs: []string{"get", "create", "update"},
+	}))
 	config, err := c.c.UserConfig(looker)
 	c.Must(err)
 	c.lease("somebody", short)

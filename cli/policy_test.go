@@ -23,12 +23,6 @@ func said(t *testing.T, stdin string, arguments ...string) (out, err string, cod
 	return b.String(), "", 0
 }
 
-func read(t *testing.T, file string) string {
-	t.Helper()
-	data := filetest.Read(t, file)
-	return data
-}
-
 const brokenProblems = `testdata/broken.yaml:3: maxNoOfPodsToEvictTotal: must not be negative, got -5
 testdata/broken.yaml:6: profiles[0].pluginConfig[0].name: is not a plugin of this version of Rehome, ` +
 	`got "RemovePodsViolatingNodeTaint"; did you mean RemovePodsViolatingNodeTaints?
@@ -51,7 +45,7 @@ func TestPolicyCheck(t *testing.T) {
 		},
 		{
 			"a file that works against the scheduler has a warning", []string{"-"},
-			strings.Replace(read(t, "../policy/testdata/good/HighNodeUtilization.yaml"), "MostAllocated", "LeastAllocated", 1),
+			strings.Replace(filetest.Read(t, "../policy/testdata/good/HighNodeUtilization.yaml"), "MostAllocated", "LeastAllocated", 1),
 			"stdin: 1 profile, enabled: HighNodeUtilization\n" +
 				"  warning: profile default: HighNodeUtilization empties nodes that the scheduler fills again, because it prefers the least " +
 				"allocated nodes; use the scoring strategy MostAllocated in the scheduler, and set scheduler.profile\n", "", 0,

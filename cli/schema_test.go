@@ -19,6 +19,7 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/simulate"
 	"github.com/rehome-dev/rehome/status"
+	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
@@ -146,7 +147,7 @@ func TestOutput(t *testing.T) {
 		t.Fatalf("%d files, error %v", len(files), err)
 	}
 	for _, file := range files {
-		documents := json.NewDecoder(strings.NewReader(read(t, file)))
+		documents := json.NewDecoder(strings.NewReader(filetest.Read(t, file)))
 		for documents.More() {
 			var text json.RawMessage
 			if err := documents.Decode(&text); err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/rehome-dev/rehome/cli/look"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
+	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
@@ -66,7 +67,7 @@ func TestSchemasPrint(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			want, wantCode := "", 1
 			if c.file != "" {
-				want, wantCode = read(t, contract+c.file), 0
+				want, wantCode = filetest.Read(t, contract+c.file), 0
 			}
 			out, err, code := said(t, "", append([]string{"schemas", "print"}, c.arguments...)...)
 			if out != want || err != c.err || code != wantCode {
@@ -84,7 +85,7 @@ func TestSchemasPrintAll(t *testing.T) {
 		}
 		for _, file := range files {
 			name, _, _ := strings.Cut(filepath.Base(file), ".")
-			if out, err, _ := said(t, "", append([]string{"schemas", "print", name}, flags...)...); out != read(t, file) {
+			if out, err, _ := said(t, "", append([]string{"schemas", "print", name}, flags...)...); out != filetest.Read(t, file) {
 				t.Errorf("%s: error %q, got\n%s", name, err, out)
 			}
 		}

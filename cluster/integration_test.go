@@ -241,8 +241,7 @@ func testTaints(v *viewing) {
 	patched := func(patch string) {
 		v.Helper()
 		v.patch(func(ctx context.Context) error {
-			_, err := v.client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-			return err
+			return v.c.PatchNode(ctx, name, patch)
 		})
 	}
 	// since reports whether the node was tainted at or after a time.

@@ -117,7 +117,8 @@ func TestRole(t *testing.T) {
 	nodes, err := c.AddNodes(t.Context(), 4)
 	r := newRole(t, c.RESTConfig(), true)
 	r.Must(err)
-	r.Must(grant(t.Context(), c.Client()))
+	r.Must(c.Grant(t.Context(), control.UserSubject(blind), "",
+		rbacv1.PolicyRule{APIGroups: []string{"", "policy"}, Resources: []string{"*"}, Verbs: []string{"list", "watch"}}))
 	config, err := c.UserConfig(blind)
 	r.Must(err)
 	unsighted := newRole(t, config, false)
@@ -162,20 +163,4 @@ func TestRole(t *testing.T) {
 	})
 	t.Run("a trigger that is gone gives the node back", func(t *testing.T) { r.entry(t, "no entry", nodes[0], false, false) })
 	t.Run("own conditions are no trigger", func(t *testing.T) { r.entry(t, "no entry", nodes[1], false, true) })
-}
-
-// grant gives the user blind its rights.
-func grant(ctx context.Context, client kubernetes.Interface) error {
-	named := metav1.ObjectMeta{Name: blind}
-	_, err := client.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: named, Rules: []rbacv1.PolicyRule{{
-		APIGroups: []string{"", "policy"}, Resources: []string{"*"}, Verbs: []string{"list", "watch"},
-	}}}, metav1.CreateOptions{})
-	if err != nil {
-		return err
-	}
-	_, err = client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: named, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: blind},
-		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: blind}},
-	}, metav1.CreateOptions{})
-	return err
 }

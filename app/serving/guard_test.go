@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -66,7 +65,7 @@ type stage struct {
 // check rights.
 func (s *stage) grant() {
 	s.Helper()
-	rbac, ctx := s.c.Client().RbacV1(), s.Context()
+	ctx := s.Context()
 	err := s.c.AddNamespace(ctx, "monitoring")
 	get := func(paths ...string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{NonResourceURLs: paths, Verbs: []string{"get"}}
@@ -78,16 +77,11 @@ func (s *stage) grant() {
 			{APIGroups: []string{"authorization.k8s.io"}, Resources: []string{"subjectaccessreviews"}, Verbs: []string{"create"}},
 		},
 	} {
-		_, made := rbac.ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{})
-		subject := rbacv1.Subject{Kind: "ServiceAccount", Namespace: "monitoring", Name: name}
+		subject := cluster.AccountSubject("monitoring", name)
 		if name == "guard" {
-			subject = rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "User", Name: name}
+			subject = cluster.UserSubject(name)
 		}
-		_, bound := rbac.ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: name}, Subjects: []rbacv1.Subject{subject},
-			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
-		}, metav1.CreateOptions{})
-		err = errors.Join(err, made, bound)
+		err = errors.Join(err, s.c.Grant(ctx, subject, "", rules...))
 	}
 	if err != nil {
 		s.Fatal(err)
@@ -101,7 +95,7 @@ func (s *stage) grant() {
 		s.Fatalf("the page about operations gives the right to read figures with %q, want a role and a binding", lines)
 	}
 	for _, line := range lines {
-		c := exec.CommandContext(ctx, s.c.Kubectl(), append([]string{"--kubeconfig", s.c.Kubeconfig()}, strings.Fields(line[1])...)...)
+		c := s.c.KubectlCommand(ctx, strings.Fields(line[1])...)
 		if out, err := c.CombinedOutput(); err != nil {
 			s.Fatalf("%s: %v\n%s", line[0], err, out)
 		}

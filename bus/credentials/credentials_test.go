@@ -55,11 +55,6 @@ func files(t *testing.T, dir string) map[string]os.FileMode {
 	return found
 }
 
-func read(t *testing.T, dir, name string) string {
-	t.Helper()
-	return filetest.Read(t, dir, name)
-}
-
 func write(t *testing.T, dir string, c credentials.Config) credentials.Report {
 	t.Helper()
 	r, err := credentials.Write(dir, c)
@@ -92,9 +87,9 @@ func TestKeyFilePermissions(t *testing.T) {
 	if !reflect.DeepEqual(r, credentials.Report{Made: made}) {
 		t.Errorf("got %v, want that %q are made", r, made)
 	}
-	config, readme := read(t, dir, "rehome.conf"), read(t, dir, "README.md")
+	config, readme := filetest.Read(t, dir, "rehome.conf"), filetest.Read(t, dir, "README.md")
 	for _, name := range secrets {
-		secret := strings.TrimSpace(read(t, dir, name))
+		secret := strings.TrimSpace(filetest.Read(t, dir, name))
 		if strings.Contains(config, secret) || strings.Contains(readme, secret) {
 			t.Errorf("the secret of %s is in a file that all users can read", name)
 		}
@@ -110,7 +105,7 @@ func TestWriteAgain(t *testing.T) {
 	write(t, dir, both)
 	before := map[string]string{}
 	for name := range files(t, dir) {
-		before[name] = read(t, dir, name)
+		before[name] = filetest.Read(t, dir, name)
 	}
 	if err := os.Chmod(filepath.Join(dir, "sender-a.nk"), 0o644); err != nil {
 		t.Fatal(err)
@@ -124,7 +119,7 @@ func TestWriteAgain(t *testing.T) {
 	}
 	for name, text := range before {
 		changes := slices.Contains([]string{"rehome.conf", "README.md", "server.crt", "client.crt"}, name)
-		if same := read(t, dir, name) == text; same == changes {
+		if same := filetest.Read(t, dir, name) == text; same == changes {
 			t.Errorf("%s: the same is %v, want %v", name, same, !changes)
 		}
 	}
@@ -171,7 +166,7 @@ func TestUnreadableKeyKept(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), file+": want ") {
 			t.Errorf("got %v, want an error about %s", err, file)
 		}
-		if got := read(t, dir, name); got != "mine" {
+		if got := filetest.Read(t, dir, name); got != "mine" {
 			t.Errorf("%s: got %q, want it untouched", name, got)
 		}
 	}
@@ -181,9 +176,9 @@ func TestCertificateHostsAndValidity(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, credentials.Config{Hosts: []string{"nats.nats.svc", "127.0.0.1", "::1"}})
 	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM([]byte(read(t, dir, "ca.crt")))
+	pool.AppendCertsFromPEM([]byte(filetest.Read(t, dir, "ca.crt")))
 	parse := func(name string) *x509.Certificate {
-		block, _ := pem.Decode([]byte(read(t, dir, name)))
+		block, _ := pem.Decode([]byte(filetest.Read(t, dir, name)))
 		c, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
 			t.Fatal(err)
@@ -378,7 +373,7 @@ func TestServersEnforceRights(t *testing.T) {
 	}
 	want := map[string]bus.Rights{}
 	for _, p := range all {
-		pair, err := nkeys.FromSeed([]byte(strings.TrimSpace(read(t, dir, p.String()+".nk"))))
+		pair, err := nkeys.FromSeed([]byte(strings.TrimSpace(filetest.Read(t, dir, p.String()+".nk"))))
 		if err != nil {
 			t.Fatal(err)
 		}

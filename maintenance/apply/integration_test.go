@@ -579,34 +579,22 @@ func testDryRun(p *place) {
 }
 
 func testNoStatusRight(p *place) {
-	_, err := p.client.RbacV1().ClusterRoles().Create(p.Context(), &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{Name: noStatus},
-		Rules: []rbacv1.PolicyRule{
-			{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "patch"}},
-			{APIGroups: []string{v1alpha1.Group}, Verbs: []string{"get", "patch"},
-				Resources: []string{v1alpha1.NodeMaintenances, v1alpha1.NodeMaintenances + "/status"}},
-		},
-	}, metav1.CreateOptions{})
-	p.Must(err)
-	_, err = p.client.RbacV1().ClusterRoleBindings().Create(p.Context(), &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: noStatus},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: noStatus}},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: noStatus},
-	}, metav1.CreateOptions{})
-	p.Must(err)
+	p.Must(p.cluster.Grant(p.Context(), cluster.UserSubject(noStatus), "",
+		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "patch"}},
+		rbacv1.PolicyRule{
+			APIGroups: []string{v1alpha1.Group}, Verbs: []string{"get", "patch"},
+			Resources: []string{v1alpha1.NodeMaintenances, v1alpha1.NodeMaintenances + "/status"},
+		}))
 	m, a, b := p.maintenance("kernel"), p.node("a"), p.node("b")
 	s := p.answer(m, p.cordon(m, a), p.cordon(m, b))
 	config, err := p.cluster.UserConfig(noStatus)
 	p.Must(err)
 	client, kinds := clients(p, config)
 	weak := New(Config{Client: client, Kinds: kinds, Log: slog.New(slog.NewTextHandler(p.log, nil))})
-	for late := time.Now().Add(time.Minute); ; { // the API server applies rights a moment later
-		if _, err = weak.Do(p.Context(), s); err == nil || time.Now().After(late) {
-			break
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	p.Must(err)
+	expect.EventuallyWithState(p, "the rights are there", func() (bool, string) {
+		_, err = weak.Do(p.Context(), s)
+		return err == nil, fmt.Sprint(err)
+	})
 	expect.Equal(p, "nodes", []look{p.look(a), p.look(b)}, []look{{Unschedulable: true, Mark: "kernel"}, {Unschedulable: true, Mark: "kernel"}})
 	expect.Equal(p, "lines in the log", strings.Count(p.log.String(), "the right to patch nodes/status is missing"), 1)
 }

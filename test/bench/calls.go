@@ -20,8 +20,7 @@ func (s *stage) taint(ctx context.Context, node, key string) (time.Time, error) 
 		patch = `{"spec":{"taints":[{"key":"` + key + `","effect":"NoSchedule"}]}}`
 	}
 	sent := time.Now()
-	_, err := s.client.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-	return sent, err
+	return sent, s.cluster.PatchNode(ctx, node, patch)
 }
 
 // pod is one pod to be evicted.

@@ -5,6 +5,9 @@ import (
 	"testing"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/rehome-dev/rehome/test/filetest"
+	"github.com/rehome-dev/rehome/test/manifesttest"
 )
 
 // TestActuatorAdmission compares the admission policy of the chart with the one of kustomize, which test/deploy/rbac tries.
@@ -13,7 +16,7 @@ func TestActuatorAdmission(t *testing.T) {
 		policyKind, bindingKind = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"
 		elsewhere               = `{"policyAdditions":{"restart":{"workloads":"All","annotation":"example.com/at"}}}`
 	)
-	source := parse(t, read(t, "deploy/kustomize/rbac/actuator/rules/admission.yaml"))
+	source := parse(t, filetest.Read(t, root, "deploy/kustomize/rbac/actuator/rules/admission.yaml"))
 	for name, c := range map[string]struct {
 		args                        []string
 		object, account, annotation string
@@ -28,15 +31,15 @@ func TestActuatorAdmission(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			all := rendered(t, "rehome", c.args...)
-			want := into[admissionv1.ValidatingAdmissionPolicy](t, source.one(t, policyKind, "rehome-actuator")).Spec
+			want := manifesttest.Typed[admissionv1.ValidatingAdmissionPolicy](t, source.one(t, policyKind, "rehome-actuator")).Spec
 			want.MatchConditions[0].Expression = "request.userInfo.username == 'system:serviceaccount:" + c.account + "'"
 			want.Variables[0].Expression = `"` + c.annotation + `"`
-			if got := into[admissionv1.ValidatingAdmissionPolicy](t, all.one(t, policyKind, c.object)).Spec; !reflect.DeepEqual(got, want) {
+			if got := manifesttest.Typed[admissionv1.ValidatingAdmissionPolicy](t, all.one(t, policyKind, c.object)).Spec; !reflect.DeepEqual(got, want) {
 				t.Errorf("policy:\n got %+v\nwant %+v", got, want)
 			}
-			bound := into[admissionv1.ValidatingAdmissionPolicyBinding](t, source.one(t, bindingKind, "rehome-actuator")).Spec
+			bound := manifesttest.Typed[admissionv1.ValidatingAdmissionPolicyBinding](t, source.one(t, bindingKind, "rehome-actuator")).Spec
 			bound.PolicyName = c.object
-			if got := into[admissionv1.ValidatingAdmissionPolicyBinding](t, all.one(t, bindingKind, c.object)).Spec; !reflect.DeepEqual(got, bound) {
+			if got := manifesttest.Typed[admissionv1.ValidatingAdmissionPolicyBinding](t, all.one(t, bindingKind, c.object)).Spec; !reflect.DeepEqual(got, bound) {
 				t.Errorf("binding:\n got %+v\nwant %+v", got, bound)
 			}
 		})

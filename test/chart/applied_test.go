@@ -18,7 +18,7 @@ import (
 // TestAcceptedCombinations applies each documented combination on the server's side, in a namespace that
 // takes restricted pods only, and waits until the controllers have made all pods and kwok runs them.
 func TestAcceptedCombinations(t *testing.T) {
-	if err := apply(theCluster(t), must(t, helm(t, "template", "rehome-crds", chart+"-crds"))); err != nil {
+	if err := apply(shared.Cluster(t), must(t, helm(t, "template", "rehome-crds", chart+"-crds"))); err != nil {
 		t.Fatal(err)
 	}
 	for name, file := range combinations(t) {
@@ -30,7 +30,7 @@ func TestAcceptedCombinations(t *testing.T) {
 			if name == "accounts" {
 				account(t, in, "descheduler")
 			}
-			if err := apply(theCluster(t), text); err != nil {
+			if err := apply(shared.Cluster(t), text); err != nil {
 				t.Fatal(err)
 			}
 			runCronJobs(t, in, all)
@@ -43,7 +43,7 @@ func TestAcceptedCombinations(t *testing.T) {
 // account creates a ServiceAccount outside of the chart.
 func account(t *testing.T, in, name string) {
 	t.Helper()
-	_, err := theCluster(t).Client().CoreV1().ServiceAccounts(in).Create(t.Context(),
+	_, err := shared.Cluster(t).Client().CoreV1().ServiceAccounts(in).Create(t.Context(),
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -121,7 +121,7 @@ func wanted(t *testing.T, all objects) (components []string) {
 // present are the components of the pods that run or have ended well.
 func present(t *testing.T, in string) (components []string) {
 	t.Helper()
-	pods, err := theCluster(t).Client().CoreV1().Pods(in).List(t.Context(), metav1.ListOptions{})
+	pods, err := shared.Cluster(t).Client().CoreV1().Pods(in).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +141,7 @@ type event struct {
 
 func eventsIn(t *testing.T, in string) (all []event) {
 	t.Helper()
-	list, err := theCluster(t).Client().EventsV1().Events(in).List(t.Context(), metav1.ListOptions{})
+	list, err := shared.Cluster(t).Client().EventsV1().Events(in).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

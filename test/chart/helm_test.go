@@ -3,20 +3,16 @@ package chart
 import (
 	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	yaml "go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/rehome-dev/rehome/test/filetest"
+	"github.com/rehome-dev/rehome/test/manifesttest"
 )
 
 // root is where the files of the repository are, and chart where the chart is.
@@ -71,30 +67,9 @@ func rendered(t *testing.T, release string, args ...string) objects {
 type objects []*unstructured.Unstructured
 
 // parse reads manifests.
-func parse(t *testing.T, text string) (all objects) {
+func parse(t *testing.T, text string) objects {
 	t.Helper()
-	for documents := yaml.NewDecoder(strings.NewReader(text)); ; {
-		var fields map[string]any
-		err := documents.Decode(&fields)
-		if errors.Is(err, io.EOF) {
-			return all
-		}
-		if err != nil {
-			t.Fatalf("%v in\n%s", err, text)
-		}
-		if fields == nil {
-			continue
-		}
-		data, err := json.Marshal(fields) // converts numbers to JSON numbers
-		if err != nil {
-			t.Fatal(err)
-		}
-		o := &unstructured.Unstructured{}
-		if err := o.UnmarshalJSON(data); err != nil {
-			t.Fatalf("%v in\n%s", err, data)
-		}
-		all = append(all, o)
-	}
+	return manifesttest.Objects(t, []byte(text))
 }
 
 // one is the only object of a kind with that name.
@@ -144,21 +119,6 @@ func (all objects) pods(t *testing.T) map[string]map[string]any {
 	return specs
 }
 
-// into reads an object as a type of Kubernetes, strictly.
-func into[T any](t *testing.T, o *unstructured.Unstructured) (typed T) {
-	t.Helper()
-	data, err := o.MarshalJSON()
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&typed); err != nil {
-		t.Fatalf("%s %s: %v", o.GetKind(), o.GetName(), err)
-	}
-	return typed
-}
-
 // combinations are the documented ones, by name: the files in the folder ci of the chart.
 func combinations(t *testing.T) map[string]string {
 	t.Helper()
@@ -177,13 +137,6 @@ func combinations(t *testing.T) map[string]string {
 func withInput(c *exec.Cmd, text string) *exec.Cmd {
 	c.Stdin = strings.NewReader(text)
 	return c
-}
-
-// read reads a file of the repository.
-func read(t *testing.T, name string) string {
-	t.Helper()
-	text := filetest.Read(t, root, name)
-	return text
 }
 
 // eventually asks again until there is nothing left to say, or ctx ends.

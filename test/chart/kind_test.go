@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/rehome-dev/rehome/test/filetest"
+	"github.com/rehome-dev/rehome/test/manifesttest"
 )
 
 // TestKind has the keys that a file for the chart of the descheduler can omit.
@@ -49,7 +50,7 @@ func TestKind(t *testing.T) {
 
 // TestDefaultSchedule compares the CronJob with the chart of the descheduler. It has no metrics, probes, or bus.
 func TestDefaultSchedule(t *testing.T) {
-	c := into[batchv1.CronJob](t, rendered(t, "rehome", "--set", "kind=CronJob").one(t, "CronJob", "rehome"))
+	c := manifesttest.Typed[batchv1.CronJob](t, rendered(t, "rehome", "--set", "kind=CronJob").one(t, "CronJob", "rehome"))
 	pod := c.Spec.JobTemplate.Spec.Template.Spec.Containers[0]
 	if c.Spec.Schedule != "*/2 * * * *" || pod.LivenessProbe != nil || pod.ReadinessProbe != nil || len(pod.Ports) != 0 || len(pod.VolumeMounts) != 1 {
 		t.Errorf("schedule %s, %+v", c.Spec.Schedule, pod)
@@ -58,7 +59,7 @@ func TestDefaultSchedule(t *testing.T) {
 
 // TestBusFilesHaveOneWriter: a second process would not start with the files of the first.
 func TestBusFilesHaveOneWriter(t *testing.T) {
-	d := into[appsv1.Deployment](t, rendered(t, "rehome", "--set", "persistence.enabled=true").one(t, "Deployment", "rehome"))
+	d := manifesttest.Typed[appsv1.Deployment](t, rendered(t, "rehome", "--set", "persistence.enabled=true").one(t, "Deployment", "rehome"))
 	if d.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType || *d.Spec.Replicas != 1 {
 		t.Errorf("strategy %v, replicas %d", d.Spec.Strategy, *d.Spec.Replicas)
 	}
@@ -70,7 +71,7 @@ func TestStoreReserve(t *testing.T) {
 		if value != "" {
 			set = []string{"--set", "storeReserve=" + value}
 		}
-		d := into[appsv1.Deployment](t, rendered(t, "rehome", set...).one(t, "Deployment", "rehome"))
+		d := manifesttest.Typed[appsv1.Deployment](t, rendered(t, "rehome", set...).one(t, "Deployment", "rehome"))
 		env := d.Spec.Template.Spec.Containers[0].Env
 		if !slices.Contains(env, corev1.EnvVar{Name: "REHOME_STORE_RESERVE", Value: want}) {
 			t.Errorf("storeReserve %q: got %v, want %s", value, env, want)
@@ -101,7 +102,7 @@ func TestDryRunHasNoStandby(t *testing.T) {
 		of := map[string]int32{}
 		for _, o := range rendered(t, "rehome", args...) {
 			if o.GetKind() == "Deployment" {
-				of[o.GetName()] = *into[appsv1.Deployment](t, o).Spec.Replicas
+				of[o.GetName()] = *manifesttest.Typed[appsv1.Deployment](t, o).Spec.Replicas
 			}
 		}
 		return of
@@ -143,7 +144,7 @@ func TestJobNameFollowsItsContent(t *testing.T) {
 		if len(found) != 1 {
 			t.Fatalf("there are %d Jobs, want one: %q", len(found), found.names())
 		}
-		return into[batchv1.Job](t, found[0])
+		return manifesttest.Typed[batchv1.Job](t, found[0])
 	}
 	for _, kind := range []string{"kind=Job", "mode=distributed,nats.enabled=true"} {
 		one, same := job(t, chart, "--set", kind), job(t, chart, "--set", kind)
@@ -184,7 +185,7 @@ func chartWith(t *testing.T, old, with string) (dir string) {
 	if err := os.CopyFS(dir, os.DirFS(chart)); err != nil {
 		t.Fatal(err)
 	}
-	text := read(t, "deploy/helm/rehome/Chart.yaml")
+	text := filetest.Read(t, root, "deploy/helm/rehome/Chart.yaml")
 	if !strings.Contains(text, old) {
 		t.Fatalf("Chart.yaml has no %q", old)
 	}
@@ -194,7 +195,7 @@ func chartWith(t *testing.T, old, with string) (dir string) {
 
 // TestEnvOverridesChart: extraEnv replaces a variable of the chart, because the API server warns about duplicates.
 func TestEnvOverridesChart(t *testing.T) {
-	d := into[appsv1.Deployment](t, rendered(t, "rehome", "--set-json",
+	d := manifesttest.Typed[appsv1.Deployment](t, rendered(t, "rehome", "--set-json",
 		`{"extraEnv":[{"name":"REHOME_LOG_LEVEL","value":"WARN"},{"name":"REHOME_PARALLEL","value":"8"}]}`).one(t, "Deployment", "rehome"))
 	var got []string
 	for _, e := range d.Spec.Template.Spec.Containers[0].Env {

@@ -49,7 +49,7 @@ func TestReleaseLifecycle(t *testing.T) {
 	if got, want := names(), []string{"job.batch/rehome-test"}; !slices.Equal(got, want) {
 		t.Errorf("uninstalled: got %q, want %q", got, want)
 	}
-	_, err := theCluster(t).Client().RbacV1().ClusterRoles().Get(t.Context(), "rehome-watcher", metav1.GetOptions{})
+	_, err := shared.Cluster(t).Client().RbacV1().ClusterRoles().Get(t.Context(), "rehome-watcher", metav1.GetOptions{})
 	if !apierrors.IsNotFound(err) {
 		t.Errorf("the ClusterRole is still there: %v", err)
 	}
@@ -68,7 +68,7 @@ func install(t *testing.T, verb, in string, args ...string) {
 // inCluster is a call of helm that talks to the cluster.
 func inCluster(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
-	return helm(t, append(args, "--kubeconfig", theCluster(t).Kubeconfig())...)
+	return helm(t, append(args, "--kubeconfig", shared.Cluster(t).Kubeconfig())...)
 }
 
 // clean removes what the tests before have left in the whole cluster, so that a release finds none of it.

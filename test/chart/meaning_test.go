@@ -14,6 +14,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/rehome-dev/rehome/test/manifesttest"
 )
 
 // meaning is the meaning of a rendered chart, independent of the chart. Missing values are left out.
@@ -55,30 +57,30 @@ func meaningOf(t *testing.T, all objects) meaning {
 	for _, o := range all {
 		switch o.GetKind() {
 		case "Deployment":
-			m.deployment(into[appsv1.Deployment](t, o))
+			m.deployment(manifesttest.Typed[appsv1.Deployment](t, o))
 		case "CronJob":
-			m.cronJob(into[batchv1.CronJob](t, o))
+			m.cronJob(manifesttest.Typed[batchv1.CronJob](t, o))
 		case "ConfigMap":
-			m.policy(t, into[corev1.ConfigMap](t, o))
+			m.policy(t, manifesttest.Typed[corev1.ConfigMap](t, o))
 		case "PodDisruptionBudget":
-			b := into[policyv1.PodDisruptionBudget](t, o)
+			b := manifesttest.Typed[policyv1.PodDisruptionBudget](t, o)
 			m.set("budget", map[string]any{
 				"minAvailable": b.Spec.MinAvailable, "maxUnavailable": b.Spec.MaxUnavailable,
 				"unhealthyPodEvictionPolicy": b.Spec.UnhealthyPodEvictionPolicy,
 			})
 		case "ServiceAccount":
-			a := into[corev1.ServiceAccount](t, o)
+			a := manifesttest.Typed[corev1.ServiceAccount](t, o)
 			account := map[string]any{"name": a.Name, "token": *a.AutomountServiceAccountToken}
 			if len(a.Annotations) > 0 {
 				account["annotations"] = a.Annotations
 			}
 			m.set("account", account)
 		case "Service":
-			m.service(into[corev1.Service](t, o))
+			m.service(manifesttest.Typed[corev1.Service](t, o))
 		case "ServiceMonitor":
 			m.monitor(o)
 		case "Role":
-			m.secrets(into[rbacv1.Role](t, o))
+			m.secrets(manifesttest.Typed[rbacv1.Role](t, o))
 		}
 	}
 	return m

@@ -10,6 +10,9 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/program"
 )
 
 // notes are what helm prints after it has installed a release.
@@ -33,7 +36,7 @@ func TestNotesCreateSecrets(t *testing.T) {
 			if command == nil {
 				t.Fatalf("%s, %s: the notes have no command", release, mode)
 			}
-			typed := exec.CommandContext(t.Context(), "sh", "-c", `"$0" `+command[1], rehome(t))
+			typed := exec.CommandContext(t.Context(), "sh", "-c", `"$0" `+command[1], expect.Value(t, program.Build))
 			typed.Dir = t.TempDir()
 			made := parse(t, must(t, typed)).names()
 			for owner, spec := range rendered(t, release, values...).pods(t) {

@@ -10,7 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
+	"github.com/rehome-dev/rehome/test/program"
 )
 
 // typed are the commands that a page shows in blocks of the language console, each after "$ ".
@@ -37,7 +39,7 @@ type terminal struct {
 
 func newTerminal(t *testing.T) terminal {
 	t.Helper()
-	c := theCluster(t)
+	c := shared.Cluster(t)
 	dir, deploy := t.TempDir(), ""
 	deploy, err := filepath.Abs(filepath.Join(root, "deploy"))
 	if err == nil {
@@ -47,7 +49,7 @@ func newTerminal(t *testing.T) terminal {
 		t.Fatal(err)
 	}
 	h := helm(t)
-	path := strings.Join([]string{filepath.Dir(h.Path), filepath.Dir(c.Kubectl()), filepath.Dir(rehome(t)), os.Getenv("PATH")}, ":")
+	path := strings.Join([]string{filepath.Dir(h.Path), filepath.Dir(c.Kubectl()), filepath.Dir(expect.Value(t, program.Build)), os.Getenv("PATH")}, ":")
 	return terminal{dir, append(h.Env, "PATH="+path, "KUBECONFIG="+c.Kubeconfig())}
 }
 
@@ -63,7 +65,7 @@ func (tt terminal) line(t *testing.T, line string) string {
 func inPod(t *testing.T, line string) bool {
 	t.Helper()
 	if _, command, is := strings.Cut(line, " -- /rehome "); is && strings.HasPrefix(line, "kubectl exec ") {
-		must(t, exec.CommandContext(t.Context(), rehome(t), append(strings.Fields(command), "--help")...))
+		must(t, exec.CommandContext(t.Context(), expect.Value(t, program.Build), append(strings.Fields(command), "--help")...))
 		return true
 	}
 	return strings.HasPrefix(line, "kubectl logs ")
@@ -85,7 +87,7 @@ func TestMigrationPageCommands(t *testing.T) {
 	}
 	must(t, inCluster(t, "install", "descheduler", old, "-n", "kube-system", "--values", "testdata/peer/cronjob.yaml"))
 	here, kubelet := newTerminal(t), 0
-	commands := typed(t, read(t, "docs/migrate-from-descheduler.md"))
+	commands := typed(t, filetest.Read(t, root, "docs/migrate-from-descheduler.md"))
 	for _, command := range commands {
 		if inPod(t, command) {
 			kubelet++
@@ -100,7 +102,7 @@ func TestMigrationPageCommands(t *testing.T) {
 
 func TestInstallPageHelmCommands(t *testing.T) {
 	clean(t)
-	_, section, found := strings.Cut(read(t, "docs/install.md"), "\n## Helm\n")
+	_, section, found := strings.Cut(filetest.Read(t, root, "docs/install.md"), "\n## Helm\n")
 	if !found {
 		t.Fatal("docs/install.md has no section Helm")
 	}
@@ -129,7 +131,7 @@ func known(t *testing.T, name string) {
 
 // TestMigrationPageDifferences looks for a row about each value and flag that means something else.
 func TestMigrationPageDifferences(t *testing.T) {
-	page := read(t, "docs/migrate-from-descheduler.md")
+	page := filetest.Read(t, root, "docs/migrate-from-descheduler.md")
 	of := map[string]string{
 		"arguments": "cmdOptions", "leader": "leaderElection", "account": "serviceAccount", "user": "securityContext", "serves": "ports",
 		"monitor": "serviceMonitor", "secrets": "rbac", "budget": "podDisruptionBudget",

@@ -14,6 +14,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
+	"github.com/rehome-dev/rehome/test/manifesttest"
+	"github.com/rehome-dev/rehome/test/program"
 )
 
 // peer is the meaning of a values file in the descheduler chart, and the intended differences.
@@ -33,7 +36,7 @@ func peers(t *testing.T) map[string]peer {
 	}
 	all := map[string]peer{}
 	for _, file := range files {
-		d := yaml.NewDecoder(strings.NewReader(read(t, "test/chart/"+file)))
+		d := yaml.NewDecoder(strings.NewReader(filetest.Read(t, root, "test/chart/"+file)))
 		d.KnownFields(true)
 		var p peer
 		if err := d.Decode(&p); err != nil {
@@ -111,8 +114,8 @@ func TestDeschedulerPolicyAccepted(t *testing.T) {
 			if o.GetKind() != "ConfigMap" {
 				continue
 			}
-			if policy := into[corev1.ConfigMap](t, o).Data["policy.yaml"]; policy != "" {
-				must(t, withInput(exec.CommandContext(t.Context(), rehome(t), "policy", "check", "-"), policy))
+			if policy := manifesttest.Typed[corev1.ConfigMap](t, o).Data["policy.yaml"]; policy != "" {
+				must(t, withInput(exec.CommandContext(t.Context(), expect.Value(t, program.Build), "policy", "check", "-"), policy))
 				checked++
 			}
 		}

@@ -2,7 +2,6 @@ package chart
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -13,10 +12,7 @@ import (
 	"testing"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
@@ -53,7 +49,7 @@ func TestReachFromOutside(t *testing.T) {
 	limited, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	command := func(arguments ...string) *exec.Cmd {
-		k := exec.CommandContext(limited, rehome(t), arguments...)
+		k := exec.CommandContext(limited, expect.Value(t, program.Build), arguments...)
 		k.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "KUBECONFIG=" + c.Kubeconfig()}
 		return k
 	}
@@ -72,10 +68,10 @@ func TestReachFromOutside(t *testing.T) {
 	if !strings.Contains(drained, "node "+node+": Draining, ") || !result.MatchString(drained) {
 		t.Errorf("drain: got %s", drained)
 	}
-	untilTrue(t, func() (bool, string) {
+	expect.EventuallyWithState(t, "both evictions are printed", func() (bool, string) {
 		return strings.Count(events.String(), "evicted from "+node) == 2, "events: " + events.String() + pod.Log.String()
 	})
-	untilTrue(t, func() (bool, string) { // the picture of the API follows the receipt
+	expect.EventuallyWithState(t, "the maintenance is listed", func() (bool, string) { // the picture of the API follows the receipt
 		got := must(t, command("get", "maintenances"))
 		return strings.Contains(got, "node/"+node), "get maintenances: " + got
 	})
@@ -89,7 +85,7 @@ func TestReachFromOutside(t *testing.T) {
 	}
 	defer func() { _ = ui.Process.Kill() }()
 	var at []string
-	untilTrue(t, func() (bool, string) {
+	expect.EventuallyWithState(t, "the address of the page is printed", func() (bool, string) {
 		at = regexp.MustCompile(`Rehome is at (http://127.0.0.1:\d+/)\n`).FindStringSubmatch(page.String())
 		return at != nil, "ui: " + page.String()
 	})
@@ -100,20 +96,6 @@ func TestReachFromOutside(t *testing.T) {
 	defer func() { _ = answer.Body.Close() }()
 	if kind := answer.Header.Get("Content-Type"); answer.StatusCode != http.StatusOK || !strings.HasPrefix(kind, "text/html") {
 		t.Errorf("the page: status %d, type %s", answer.StatusCode, kind)
-	}
-}
-
-// untilTrue waits until so returns true. It fails with the last text that so found.
-func untilTrue(t *testing.T, so func() (ok bool, found string)) {
-	t.Helper()
-	for began := time.Now(); ; <-time.After(50 * time.Millisecond) {
-		ok, found := so()
-		if ok {
-			return
-		}
-		if time.Since(began) > time.Minute {
-			t.Fatal(found)
-		}
 	}
 }
 
@@ -139,6 +121,8 @@ func startPod(t *testing.T, c *cluster.Cluster, api string) *program.Program {
 			t.Fatal(err)
 		}
 	}
+	kubeconfig, err := c.AccountKubeconfig(t.Context(), dir, "rehome", spec.ServiceAccountName)
+	expect.Must(t, err)
 	environment := []string{"REHOME_NAMESPACE=rehome"}
 	for _, v := range spec.Containers[0].Env {
 		if v.Name != "REHOME_HTTP_ADDRESS" {
@@ -146,13 +130,13 @@ func startPod(t *testing.T, c *cluster.Cluster, api string) *program.Program {
 		}
 	}
 	environment = append(environment, "REHOME_POLICY="+policy, "REHOME_STORE_DIR="+dir, "REHOME_API_LOCAL="+api,
-		"REHOME_KUBECONFIG="+accountKubeconfig(t, c, dir, spec.ServiceAccountName))
-	p, err := program.Start(rehome(t), spec.Containers[0].Args, environment)
+		"REHOME_KUBECONFIG="+kubeconfig)
+	p, err := program.Start(expect.Value(t, program.Build), spec.Containers[0].Args, environment)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.Kill)
-	untilTrue(t, func() (bool, string) {
+	expect.EventuallyWithState(t, "rehome is ready", func() (bool, string) {
 		select {
 		case <-p.Ended:
 			t.Fatalf("rehome ended: %v\n%s", p.Err(), p.Log)
@@ -162,25 +146,4 @@ func startPod(t *testing.T, c *cluster.Cluster, api string) *program.Program {
 		return status == http.StatusOK, text + p.Log.String()
 	})
 	return p
-}
-
-// accountKubeconfig writes a kubeconfig with a token of a service account.
-func accountKubeconfig(t *testing.T, c *cluster.Cluster, dir, account string) string {
-	t.Helper()
-	token, err := c.Client().CoreV1().ServiceAccounts("rehome").CreateToken(t.Context(), account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	config, err := clientcmd.LoadFromFile(c.Kubeconfig())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name := range config.AuthInfos {
-		config.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: token.Status.Token}
-	}
-	path := filepath.Join(dir, "kubeconfig")
-	if err := clientcmd.WriteToFile(*config, path); err != nil {
-		t.Fatal(fmt.Errorf("kubeconfig of %s: %w", account, err))
-	}
-	return path
 }

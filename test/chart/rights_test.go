@@ -12,6 +12,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/rehome-dev/rehome/test/filetest"
+	"github.com/rehome-dev/rehome/test/manifesttest"
 )
 
 // feature is a feature that a user can turn off.
@@ -110,7 +113,7 @@ func rightsIn(t *testing.T, folder string) (all []string) {
 		t.Fatalf("%s: %d files, error %v", folder, len(files), err)
 	}
 	for _, file := range files {
-		for _, o := range parse(t, read(t, strings.TrimPrefix(file, root+"/"))) {
+		for _, o := range parse(t, filetest.Read(t, root, strings.TrimPrefix(file, root+"/"))) {
 			if kind := o.GetKind(); kind == "ClusterRole" || kind == "Role" {
 				all = append(all, rightsOf(t, o)...)
 			}
@@ -121,7 +124,7 @@ func rightsIn(t *testing.T, folder string) (all []string) {
 
 func rightsOf(t *testing.T, o *unstructured.Unstructured) (all []string) {
 	t.Helper()
-	for _, rule := range into[rbacv1.ClusterRole](t, o).Rules {
+	for _, rule := range manifesttest.Typed[rbacv1.ClusterRole](t, o).Rules {
 		names := rule.ResourceNames
 		if len(names) == 0 {
 			names = []string{"*"}
@@ -147,7 +150,7 @@ func rights(t *testing.T, all objects) map[string][]string {
 		if kind := o.GetKind(); kind != "ClusterRoleBinding" && kind != "RoleBinding" {
 			continue
 		}
-		b := into[rbacv1.ClusterRoleBinding](t, o)
+		b := manifesttest.Typed[rbacv1.ClusterRoleBinding](t, o)
 		for _, s := range b.Subjects {
 			account := s.Namespace + "/" + s.Name
 			of[account] = append(of[account], rightsOf(t, all.one(t, b.RoleRef.Kind, b.RoleRef.Name))...)
@@ -205,11 +208,11 @@ func TestTokenMounts(t *testing.T) {
 	for _, o := range all {
 		switch o.GetKind() {
 		case "ServiceAccount":
-			got["account "+o.GetName()] = *into[corev1.ServiceAccount](t, o).AutomountServiceAccountToken
+			got["account "+o.GetName()] = *manifesttest.Typed[corev1.ServiceAccount](t, o).AutomountServiceAccountToken
 		case "Deployment":
-			got["pods of "+o.GetName()] = *into[appsv1.Deployment](t, o).Spec.Template.Spec.AutomountServiceAccountToken
+			got["pods of "+o.GetName()] = *manifesttest.Typed[appsv1.Deployment](t, o).Spec.Template.Spec.AutomountServiceAccountToken
 		case "StatefulSet":
-			got["pods of "+o.GetName()] = *into[appsv1.StatefulSet](t, o).Spec.Template.Spec.AutomountServiceAccountToken
+			got["pods of "+o.GetName()] = *manifesttest.Typed[appsv1.StatefulSet](t, o).Spec.Template.Spec.AutomountServiceAccountToken
 		}
 	}
 	for _, name := range []string{"watcher", "actuator", "maintenance", "api", "functions", "dispatcher"} {
@@ -231,7 +234,7 @@ func TestCRDResourcePolicy(t *testing.T) {
 	all := parse(t, must(t, helm(t, "template", "rehome-crds", chart+"-crds")))
 	compared := 0
 	for _, file := range files {
-		for _, want := range parse(t, read(t, strings.TrimPrefix(file, root+"/"))) {
+		for _, want := range parse(t, filetest.Read(t, root, strings.TrimPrefix(file, root+"/"))) {
 			if want.GetKind() == "Kustomization" {
 				continue
 			}

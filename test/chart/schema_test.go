@@ -10,6 +10,7 @@ import (
 	yaml "go.yaml.in/yaml/v3"
 
 	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // TestLint lints it with every combination of values, warnings being errors.
@@ -62,9 +63,9 @@ func (s schema) keys(prefix string) (all []string) {
 
 // TestValuesMatchSchema compares the keys of both files, without global, which belongs to a parent chart.
 func TestValuesMatchSchema(t *testing.T) {
-	s := expect.FromJSON[schema](t, []byte(read(t, "deploy/helm/rehome/values.schema.json")))
+	s := expect.FromJSON[schema](t, []byte(filetest.Read(t, root, "deploy/helm/rehome/values.schema.json")))
 	var values map[string]any
-	if err := yaml.Unmarshal([]byte(read(t, "deploy/helm/rehome/values.yaml")), &values); err != nil {
+	if err := yaml.Unmarshal([]byte(filetest.Read(t, root, "deploy/helm/rehome/values.yaml")), &values); err != nil {
 		t.Fatal(err)
 	}
 	free := map[string]bool{}
@@ -112,7 +113,7 @@ func leaves(values map[string]any, prefix string, free map[string]bool) (all []s
 // TestUnusedKeys looks for each key of the values in the templates.
 func TestUnusedKeys(t *testing.T) {
 	var values map[string]any
-	if err := yaml.Unmarshal([]byte(read(t, "deploy/helm/rehome/values.yaml")), &values); err != nil {
+	if err := yaml.Unmarshal([]byte(filetest.Read(t, root, "deploy/helm/rehome/values.yaml")), &values); err != nil {
 		t.Fatal(err)
 	}
 	all := templates(t)

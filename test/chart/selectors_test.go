@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/rehome-dev/rehome/test/manifesttest"
 )
 
 // podLabels are the labels of the pods of everything that has pods made, by its kind and name.
@@ -95,7 +97,7 @@ func TestSelectors(t *testing.T) {
 // asked are the parts whose Service the Job of helm test asks.
 func asked(t *testing.T, all objects) (parts []string, test batchv1.Job) {
 	t.Helper()
-	test = into[batchv1.Job](t, all.one(t, "Job", "rehome-test"))
+	test = manifesttest.Typed[batchv1.Job](t, all.one(t, "Job", "rehome-test"))
 	for _, c := range test.Spec.Template.Spec.Containers {
 		parts = append(parts, c.Name)
 	}
@@ -123,7 +125,7 @@ func TestHelmTestPassesNetworkPolicy(t *testing.T) {
 		all := rendered(t, "rehome", "--set", "mode=distributed,nats.enabled=true,networkPolicy.enabled=true", "--set-json", values)
 		parts, test := asked(t, all)
 		for _, part := range parts {
-			policy := into[networkingv1.NetworkPolicy](t, all.one(t, "NetworkPolicy", "rehome-"+part))
+			policy := manifesttest.Typed[networkingv1.NetworkPolicy](t, all.one(t, "NetworkPolicy", "rehome-"+part))
 			if !slices.ContainsFunc(policy.Spec.Ingress[0].From, func(p networkingv1.NetworkPolicyPeer) bool {
 				selector, err := metav1.LabelSelectorAsSelector(p.PodSelector)
 				return err == nil && p.NamespaceSelector == nil && selector.Matches(labels.Set(test.Spec.Template.Labels))

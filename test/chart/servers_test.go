@@ -15,14 +15,15 @@ import (
 
 	"github.com/rehome-dev/rehome/bus/credentials"
 	"github.com/rehome-dev/rehome/test/filetest"
+	"github.com/rehome-dev/rehome/test/manifesttest"
 )
 
 // TestNATSServerConfiguration has a real server read what the chart gives to the second of three, under names of its
 // own, beside keys and certificates that rehome setup writes.
 func TestNATSServerConfiguration(t *testing.T) {
 	all := rendered(t, "moving", "--values", combinations(t)["keda"])
-	set := into[appsv1.StatefulSet](t, all.one(t, "StatefulSet", "moving-rehome-nats"))
-	conf := into[corev1.ConfigMap](t, all.one(t, "ConfigMap", "moving-rehome-nats")).Data["nats.conf"]
+	set := manifesttest.Typed[appsv1.StatefulSet](t, all.one(t, "StatefulSet", "moving-rehome-nats"))
+	conf := manifesttest.Typed[corev1.ConfigMap](t, all.one(t, "ConfigMap", "moving-rehome-nats")).Data["nats.conf"]
 	dir := t.TempDir()
 	const host = "moving-rehome-nats.rehome.svc"
 	if _, err := credentials.Write(dir, credentials.Config{Hosts: []string{host, "*." + host}}); err != nil {

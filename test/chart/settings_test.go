@@ -7,6 +7,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
+	"github.com/rehome-dev/rehome/test/program"
 )
 
 // templates are all templates of the chart, one after the other.
@@ -20,7 +24,7 @@ func templates(t *testing.T) string {
 		}
 		for _, file := range files {
 			if filepath.Ext(file) != "" {
-				all.WriteString(read(t, strings.TrimPrefix(file, root+"/")))
+				all.WriteString(filetest.Read(t, root, strings.TrimPrefix(file, root+"/")))
 			}
 		}
 	}
@@ -30,7 +34,7 @@ func templates(t *testing.T) string {
 // settings are the variables that `rehome settings` lists.
 func settings(t *testing.T) (names []string) {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), rehome(t), "settings").Output()
+	out, err := exec.CommandContext(t.Context(), expect.Value(t, program.Build), "settings").Output()
 	if err != nil {
 		t.Fatal(err)
 	}

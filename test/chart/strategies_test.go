@@ -10,6 +10,7 @@ import (
 
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/manifesttest"
 )
 
 func TestStrategyList(t *testing.T) {
@@ -48,7 +49,7 @@ func TestFunctionsSkipExternalStrategies(t *testing.T) {
 	} {
 		t.Run(rule, func(t *testing.T) {
 			t.Parallel()
-			d := into[appsv1.Deployment](t, rendered(t, "rehome", "--set", "mode=distributed,nats.enabled=true", "--set-json", c.values).
+			d := manifesttest.Typed[appsv1.Deployment](t, rendered(t, "rehome", "--set", "mode=distributed,nats.enabled=true", "--set-json", c.values).
 				one(t, "Deployment", "rehome-functions"))
 			got := d.Spec.Template.Spec.Containers[0].Args
 			if want := append([]string{"functions"}, c.want...); !slices.Equal(got, want) {

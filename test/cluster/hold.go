@@ -61,7 +61,13 @@ func (c *Cluster) patchNode(ctx context.Context, name string, patch map[string]a
 	if err != nil {
 		return err
 	}
-	_, err = c.client.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, subresources...)
+	return c.PatchNode(ctx, name, string(body), subresources...)
+}
+
+// PatchNode applies a strategic merge patch to a node.
+func (c *Cluster) PatchNode(ctx context.Context, name, patch string, subresources ...string) error {
+	options := metav1.PatchOptions{}
+	_, err := c.client.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, []byte(patch), options, subresources...)
 	return err
 }
 

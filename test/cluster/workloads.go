@@ -9,6 +9,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -180,6 +181,30 @@ func (c *Cluster) WaitPods(ctx context.Context, namespace, selector, what string
 		return nil, fmt.Errorf("wait for pods in %s: %w", namespace, err)
 	}
 	return pods, nil
+}
+
+// AddBudget creates a PodDisruptionBudget for the pods with the label app=APP, and waits until the controller has counted them. At
+// least one of them must be Ready.
+func (c *Cluster) AddBudget(
+	ctx context.Context, namespace, name, app string, spec policyv1.PodDisruptionBudgetSpec,
+) (budget *policyv1.PodDisruptionBudget, err error) {
+	spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
+	budget = &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
+	if _, err = c.client.PolicyV1().PodDisruptionBudgets(namespace).Create(ctx, budget, metav1.CreateOptions{}); err == nil {
+		q := query{client: c.client.PolicyV1().RESTClient(), resource: "poddisruptionbudgets", namespace: namespace, name: name}
+		err = until(ctx, c, q, func(found objects[*policyv1.PodDisruptionBudget]) string {
+			for _, budget = range found {
+				if budget.Status.ObservedGeneration == budget.Generation && budget.Status.CurrentHealthy > 0 {
+					return ""
+				}
+			}
+			return "the count of its pods"
+		})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("add budget %s/%s: %w", namespace, name, err)
+	}
+	return budget, nil
 }
 
 // IsReady reports whether a pod is Ready and not terminating.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -22,8 +21,8 @@ import (
 const denied = `nodemaintenances.rehome.dev "%s" is forbidden: ValidatingAdmissionPolicy 'nodemaintenances.rehome.dev' with binding ` +
 	`'nodemaintenances.rehome.dev' denied request: `
 
-// rights grants the rights of the users, and waits until they and the policy are in effect.
-var rights = sync.OnceValue(func() error {
+// grant grants the rights of the users.
+func grant(ctx context.Context, c *cluster.Cluster) error {
 	anything := []string{"create", "get", "update", "patch", "delete"}
 	maintenances := rbacv1.PolicyRule{
 		APIGroups: []string{v1alpha1.Group}, Resources: []string{v1alpha1.NodeMaintenances, v1alpha1.NodeMaintenances + "/status"}, Verbs: anything,
@@ -36,34 +35,16 @@ var rights = sync.OnceValue(func() error {
 	for user, rules := range map[string][]rbacv1.PolicyRule{
 		janitor: {maintenances, nodes}, porter: {maintenances, some}, bystander: {maintenances},
 	} {
-		if err := grant(started, user, rules); err != nil {
+		if err := c.Grant(ctx, cluster.UserSubject(user), "", rules...); err != nil {
 			return err
 		}
 	}
 	return nil
-})
-
-// grant grants a user rights in the whole cluster.
-func grant(c *cluster.Cluster, user string, rules []rbacv1.PolicyRule) error {
-	ctx, meta := context.Background(), metav1.ObjectMeta{Name: user}
-	if _, err := c.Client().RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: meta, Rules: rules}, metav1.CreateOptions{}); err != nil {
-		return err
-	}
-	_, err := c.Client().RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: meta,
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: user},
-	}, metav1.CreateOptions{})
-	return err
 }
 
 // guarded waits until the policy and the rights are in effect, which takes a moment.
 func guarded(t *testing.T) {
 	t.Helper()
-	theCluster(t)
-	if err := rights(); err != nil {
-		t.Fatal(err)
-	}
 	// porter gets his rights last, and bystander loses his last.
 	expect.Eventually(t, "the rights of "+porter, func() bool { return try(t, porter, "{nodes: {names: [worker-0]}, reason: r}") == "" })
 	expect.Eventually(t, "the rights of "+janitor, func() bool { return try(t, janitor, "{nodes: {names: [worker-0]}, reason: r}") == "" })
@@ -197,7 +178,7 @@ func TestDeleteAndStatusRights(t *testing.T) {
 // TestAdmissionPolicyTypeChecks lets the controller manager type-check the expressions, and also a copy of the policy with a
 // mistake.
 func TestAdmissionPolicyTypeChecks(t *testing.T) {
-	policies := theCluster(t).Client().AdmissionregistrationV1().ValidatingAdmissionPolicies()
+	policies := shared.Cluster(t).Client().AdmissionregistrationV1().ValidatingAdmissionPolicies()
 	original, err := policies.Get(t.Context(), "nodemaintenances.rehome.dev", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -19,7 +19,7 @@ func inNamespace(t *testing.T, o *unstructured.Unstructured) {
 	if o.GetNamespace() == "" || o.GetNamespace() == metav1.NamespaceDefault {
 		return
 	}
-	namespaces := theCluster(t).Client().CoreV1().Namespaces()
+	namespaces := shared.Cluster(t).Client().CoreV1().Namespaces()
 	if _, err := namespaces.Get(t.Context(), o.GetNamespace(), metav1.GetOptions{}); err == nil {
 		return
 	}

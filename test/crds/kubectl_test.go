@@ -19,7 +19,7 @@ type column struct {
 // table sends the request of kubectl get, and removes the age from each row.
 func table(t *testing.T, path string) (columns []column, rows [][]any) {
 	t.Helper()
-	text, err := theCluster(t).Client().Discovery().RESTClient().Get().AbsPath("/apis/"+v1alpha1.GroupVersion().String()+path).
+	text, err := shared.Cluster(t).Client().Discovery().RESTClient().Get().AbsPath("/apis/"+v1alpha1.GroupVersion().String()+path).
 		SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").DoRaw(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +85,7 @@ func TestKubectlGetRules(t *testing.T) {
 }
 
 func TestShortNamesAndCategory(t *testing.T) {
-	list, err := theCluster(t).Client().Discovery().ServerResourcesForGroupVersion(v1alpha1.GroupVersion().String())
+	list, err := shared.Cluster(t).Client().Discovery().ServerResourcesForGroupVersion(v1alpha1.GroupVersion().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func TestShortNamesAndCategory(t *testing.T) {
 func TestApplyTwice(t *testing.T) {
 	o, remove := stored(t, maintenance(t, "lasting", with("stage: Drain")))
 	defer remove()
-	if err := theCluster(t).AddKinds(t.Context()); err != nil {
+	if err := shared.Cluster(t).AddKinds(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	got, err := in(admin(t), o).Get(t.Context(), o.GetName(), metav1.GetOptions{})

@@ -3,11 +3,11 @@ package crds
 import (
 	"testing"
 
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/expect"
 )
 
@@ -16,14 +16,7 @@ func TestNamespaceOwnersWriteDrainRules(t *testing.T) {
 	mine := object(t, "DrainRule", "tried", "{behavior: Skip}")
 	mine.SetNamespace("shop")
 	inNamespace(t, mine)
-	_, err := theCluster(t).Client().RbacV1().RoleBindings("shop").Create(t.Context(), &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: tenant},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: tenant}},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "edit"},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, shared.Cluster(t).Bind(t.Context(), cluster.UserSubject(tenant), "shop", "edit"))
 	refused := func(o *unstructured.Unstructured) bool {
 		_, err := in(as(t, tenant), o).Create(t.Context(), o, tried)
 		if err != nil && !apierrors.IsForbidden(err) {

@@ -1,13 +1,10 @@
 package crds
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
 
 	yaml "go.yaml.in/yaml/v3"
@@ -19,6 +16,8 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 	"github.com/rehome-dev/rehome/test/cluster"
+	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+	"github.com/rehome-dev/rehome/test/manifesttest"
 )
 
 // root is the root of the repository.
@@ -32,51 +31,27 @@ const (
 	tenant    = "tenant"    // has the role edit in the namespace shop
 )
 
-// started is the cluster of all tests. Each test uses other names.
-var started *cluster.Cluster
-
-// start starts the cluster in the first test and not earlier. Otherwise Go would not notice changes of files such as deploy/crds
-// when it decides whether a cached test result is valid.
-var start = sync.OnceValue(func() (err error) {
-	started, err = cluster.Start(context.Background(), cluster.Options{Users: []cluster.User{
-		{Name: janitor}, {Name: porter}, {Name: bystander}, {Name: tenant},
-	}})
+// shared has the CRDs. Each test uses other names.
+var shared = clustertest.Shared{Start: func(ctx context.Context) (*cluster.Cluster, error) {
+	c, err := cluster.Start(ctx, cluster.Options{Users: []cluster.User{{Name: janitor}, {Name: porter}, {Name: bystander}, {Name: tenant}}})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return started.AddKinds(context.Background())
-})
+	return c, errors.Join(c.AddKinds(ctx), grant(ctx, c))
+}}
 
-func TestMain(m *testing.M) { os.Exit(perform(m)) }
-
-func perform(m *testing.M) int {
-	defer func() {
-		if started != nil {
-			_ = started.Stop()
-		}
-	}()
-	return m.Run()
-}
-
-// theCluster returns a control plane with the CRDs.
-func theCluster(t *testing.T) *cluster.Cluster {
-	t.Helper()
-	if err := start(); err != nil {
-		t.Fatal(err)
-	}
-	return started
-}
+func TestMain(m *testing.M) { os.Exit(shared.Main(m)) }
 
 // admin returns a client of the administrator.
 func admin(t *testing.T) dynamic.Interface {
 	t.Helper()
-	return clientOf(t, theCluster(t).RESTConfig())
+	return clientOf(t, shared.Cluster(t).RESTConfig())
 }
 
 // as returns a client of a user.
 func as(t *testing.T, user string) dynamic.Interface {
 	t.Helper()
-	config, err := theCluster(t).UserConfig(user)
+	config, err := shared.Cluster(t).UserConfig(user)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,15 +119,7 @@ func examples(t *testing.T) []*unstructured.Unstructured {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for documents := yaml.NewDecoder(bytes.NewReader(text)); ; {
-			var fields map[string]any
-			if err := documents.Decode(&fields); errors.Is(err, io.EOF) {
-				break
-			} else if err != nil {
-				t.Fatalf("%s: %v", file, err)
-			}
-			all = append(all, &unstructured.Unstructured{Object: plain(fields).(map[string]any)})
-		}
+		all = append(all, manifesttest.Objects(t, text)...)
 	}
 	return all
 }

@@ -22,7 +22,7 @@ func typed(t *testing.T) *rest.RESTClient {
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	config := theCluster(t).RESTConfig()
+	config := shared.Cluster(t).RESTConfig()
 	config.APIPath = "/apis"
 	config.GroupVersion = new(v1alpha1.GroupVersion())
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()

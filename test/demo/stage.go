@@ -128,20 +128,8 @@ func (s *stage) fill(ctx context.Context) error {
 			return err
 		}
 	}
-	least := intstr.FromInt32(3)
-	_, err := s.client.PolicyV1().PodDisruptionBudgets(namespace).Create(ctx, &policyv1.PodDisruptionBudget{
-		ObjectMeta: metav1.ObjectMeta{Name: budgeted},
-		Spec: policyv1.PodDisruptionBudgetSpec{
-			MinAvailable: &least, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": budgeted}},
-		},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		return err
-	}
-	return await(ctx, "the budget to be counted", func() (bool, error) {
-		b, err := s.client.PolicyV1().PodDisruptionBudgets(namespace).Get(ctx, budgeted, metav1.GetOptions{})
-		return err == nil && b.Status.ObservedGeneration == b.Generation, err
-	})
+	_, err := s.cluster.AddBudget(ctx, namespace, budgeted, budgeted, policyv1.PodDisruptionBudgetSpec{MinAvailable: new(intstr.FromInt32(3))})
+	return err
 }
 
 // nodeOf returns the node of a pod of a Deployment.
@@ -170,8 +158,7 @@ func (s *stage) podsOn(ctx context.Context, node string) (map[types.UID]corev1.P
 
 func (s *stage) taint(ctx context.Context, node string) error {
 	patch := `{"spec":{"taints":[{"key":"maintenance","value":"soon","effect":"NoSchedule"}]}}`
-	_, err := s.client.CoreV1().Nodes().Patch(ctx, node, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
-	return err
+	return s.cluster.PatchNode(ctx, node, patch)
 }
 
 func (s *stage) allow(ctx context.Context) error {

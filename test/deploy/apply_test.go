@@ -39,7 +39,7 @@ func TestOverlayInstallAndRemoval(t *testing.T) {
 func install(t *testing.T, w way) {
 	t.Helper()
 	must(t, "apply", "--server-side", "-k", w.folderOf(t))
-	client := theCluster(t).Client()
+	client := shared.Cluster(t).Client()
 	for name := range secretsOf(t, render(t, w)) {
 		data := map[string]string{}
 		for _, key := range secretKeys(name) {
@@ -80,7 +80,7 @@ func working(t *testing.T, objects []*unstructured.Unstructured) {
 			must(t, "-n", namespace, "wait", "--for=condition=Complete", "--timeout=2m", "job/now")
 		case "knative": // whose controller is not here: a pod as it would make it
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: w.name, Labels: w.pods.Labels}, Spec: w.pods.Spec}
-			if _, err := theCluster(t).Client().CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+			if _, err := shared.Cluster(t).Client().CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
 				t.Errorf("a pod of %s: %v", w.name, err)
 			}
 		}
@@ -105,7 +105,7 @@ func allCopies(t *testing.T, objects []*unstructured.Unstructured) {
 		}
 	}
 	expect.EventuallyWithState(t, fmt.Sprintf("Deployments have %v pods", want), func() (bool, string) {
-		list, err := theCluster(t).Client().AppsV1().Deployments(namespace).List(t.Context(), metav1.ListOptions{})
+		list, err := shared.Cluster(t).Client().AppsV1().Deployments(namespace).List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -120,7 +120,7 @@ func allCopies(t *testing.T, objects []*unstructured.Unstructured) {
 // found waits until every budget and every Service has found pods.
 func found(t *testing.T, objects []*unstructured.Unstructured) {
 	t.Helper()
-	client := theCluster(t).Client()
+	client := shared.Cluster(t).Client()
 	for _, name := range names(t, "PodDisruptionBudget", objects) {
 		expect.EventuallyWithState(t, "budget "+name+" allows one to be away", func() (bool, string) {
 			b, err := client.PolicyV1().PodDisruptionBudgets(namespace).Get(t.Context(), name, metav1.GetOptions{})
@@ -151,7 +151,7 @@ const busyQuota = "Operation cannot be fulfilled on resourcequotas "
 // noneRefused looks for events of controllers that could not make a pod, and for pods that no node takes.
 func noneRefused(t *testing.T) {
 	t.Helper()
-	events, err := theCluster(t).Client().CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{})
+	events, err := shared.Cluster(t).Client().CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +208,7 @@ func difference(before, after []string) (more, less []string) {
 // create and update.
 func everything(t *testing.T) []string {
 	t.Helper()
-	config := theCluster(t).RESTConfig()
+	config := shared.Cluster(t).RESTConfig()
 	config.ContentType = "application/json"
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -285,7 +285,7 @@ func TestBusVolumeChange(t *testing.T) {
 	for _, i := range []int{0, 1, 0} {
 		install(t, ways[i])
 		working(t, render(t, ways[i]))
-		d, err := theCluster(t).Client().AppsV1().Deployments(namespace).Get(t.Context(), "rehome", metav1.GetOptions{})
+		d, err := shared.Cluster(t).Client().AppsV1().Deployments(namespace).Get(t.Context(), "rehome", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -23,7 +23,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/rehome-dev/rehome/functions"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
+	"github.com/rehome-dev/rehome/test/program"
 )
 
 // image is which image everything of Rehome runs.
@@ -32,7 +34,7 @@ const image = "ghcr.io/rehome-dev/rehome:v0.1.0"
 // settings are the variables that the program reads.
 func settings(t *testing.T) []string {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), rehome(t), "settings").Output()
+	out, err := exec.CommandContext(t.Context(), expect.Value(t, program.Build), "settings").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -472,7 +474,7 @@ func TestKnativeServicesMatchPolicy(t *testing.T) {
 				t.Errorf("%s: no service serves %s", w.name, name)
 			}
 		}
-		check := exec.CommandContext(t.Context(), rehome(t), "policy", "check", "-")
+		check := exec.CommandContext(t.Context(), expect.Value(t, program.Build), "policy", "check", "-")
 		check.Stdin = strings.NewReader(policy)
 		if out, err := check.CombinedOutput(); err != nil {
 			t.Errorf("%s: %v\n%s", w.name, err, out)

@@ -13,6 +13,7 @@ import (
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/pages"
+	"github.com/rehome-dev/rehome/test/program"
 )
 
 // elsewhere are sections of the page that need what is not here, and the test that types their commands.
@@ -81,16 +82,16 @@ func newPage(t *testing.T) *page {
 	if err := os.Mkdir(filepath.Join(p.checkout, "bin"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(rehome(t), filepath.Join(p.checkout, "bin/rehome")); err != nil {
+	if err := os.Symlink(expect.Value(t, program.Build), filepath.Join(p.checkout, "bin/rehome")); err != nil {
 		t.Fatal(err)
 	}
 	tools, err := filepath.Abs(filepath.Join(root, ".build/tools"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := theCluster(t)
+	c := shared.Cluster(t)
 	path := []string{filepath.Dir(c.Kubectl()), filepath.Join(p.checkout, "bin"), tools, os.Getenv("PATH")}
-	p.environment = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig(), "KUBECACHEDIR="+filepath.Join(stage.dir, "cache"),
+	p.environment = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig(), "KUBECACHEDIR="+filepath.Join(dir, "cache"),
 		"HOME="+p.checkout, "PATH="+strings.Join(path, string(filepath.ListSeparator)))
 	return p
 }

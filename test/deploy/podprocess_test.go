@@ -1,19 +1,14 @@
 package deploy
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/program"
@@ -49,7 +44,7 @@ func (p *pods) exec(t *testing.T, deployment string, arguments []string) (string
 		status, text := running.Get("readyz")
 		return status == 200, text + running.Log.String()
 	})
-	c := exec.CommandContext(t.Context(), rehome(t), arguments...)
+	c := exec.CommandContext(t.Context(), expect.Value(t, program.Build), arguments...)
 	c.Env = running.environment
 	said, err := c.CombinedOutput()
 	return string(said), err
@@ -65,24 +60,26 @@ func (p *pods) stop() {
 // startPod starts what a pod of a Deployment would run.
 func startPod(t *testing.T, deployment string) *podProcess {
 	t.Helper()
-	d, err := theCluster(t).Client().AppsV1().Deployments(namespace).Get(t.Context(), deployment, metav1.GetOptions{})
+	d, err := shared.Cluster(t).Client().AppsV1().Deployments(namespace).Get(t.Context(), deployment, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := filepath.Join(stage.dir, string(d.UID)[:8]) // short: a socket is in it
+	dir := filepath.Join(dir, string(d.UID)[:8]) // short: a socket is in it
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	spec := d.Spec.Template.Spec
 	container := spec.Containers[0]
 	places := mount(t, dir, spec)
-	environment := []string{"REHOME_NAMESPACE=" + namespace, "REHOME_KUBECONFIG=" + kubeconfigOf(t, dir, spec.ServiceAccountName)}
+	kubeconfig, err := shared.Cluster(t).AccountKubeconfig(t.Context(), dir, namespace, spec.ServiceAccountName)
+	expect.Must(t, err)
+	environment := []string{"REHOME_NAMESPACE=" + namespace, "REHOME_KUBECONFIG=" + kubeconfig}
 	for _, v := range container.Env {
 		if v.Name != "REHOME_HTTP_ADDRESS" { // which would be the same for all pods
 			environment = append(environment, v.Name+"="+placed(places, v.Value))
 		}
 	}
-	running, err := program.Start(rehome(t), container.Args, environment)
+	running, err := program.Start(expect.Value(t, program.Build), container.Args, environment)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +90,7 @@ func startPod(t *testing.T, deployment string) *podProcess {
 // mount writes the files of a pod below dir and returns where each mount path is.
 func mount(t *testing.T, dir string, spec corev1.PodSpec) map[string]string {
 	t.Helper()
-	client, places := theCluster(t).Client().CoreV1(), map[string]string{}
+	client, places := shared.Cluster(t).Client().CoreV1(), map[string]string{}
 	for _, v := range spec.Volumes {
 		at := filepath.Join(dir, v.Name)
 		if err := os.Mkdir(at, 0o700); err != nil {
@@ -138,27 +135,4 @@ func placed(places map[string]string, value string) string {
 		}
 	}
 	return value
-}
-
-// kubeconfigOf writes a kubeconfig with a token of a service account, as long as one of a pod holds.
-func kubeconfigOf(t *testing.T, dir, account string) string {
-	t.Helper()
-	seconds := int64(time.Hour / time.Second)
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
-	token, err := theCluster(t).Client().CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), account, request, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	config, err := clientcmd.LoadFromFile(theCluster(t).Kubeconfig())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name := range config.AuthInfos {
-		config.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: token.Status.Token}
-	}
-	path := filepath.Join(dir, "kubeconfig")
-	if err := clientcmd.WriteToFile(*config, path); err != nil {
-		t.Fatal(fmt.Errorf("kubeconfig of %s: %w", account, err))
-	}
-	return path
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -20,7 +19,7 @@ import (
 
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/binaries"
-	"github.com/rehome-dev/rehome/test/program"
+	"github.com/rehome-dev/rehome/test/cluster/clustertest"
 )
 
 // root is where the files of the repository are.
@@ -29,28 +28,23 @@ const root = "../.."
 // namespace is where the manifests put Rehome.
 const namespace = "rehome"
 
-// stage is what all tests share, each part made by the first test that asks for it. Tests that install something do so one
-// after the other: there is one namespace rehome.
-var stage struct {
-	dir     string // goes when the tests are over
-	cluster *cluster.Cluster
-}
+// dir is a directory of all tests. It goes when the tests are over.
+var dir string
+
+// shared has three nodes and the kinds of others that the manifests use. Tests that install something do so one after the other:
+// there is one namespace rehome.
+var shared = clustertest.Shared{Start: start}
 
 func TestMain(m *testing.M) { os.Exit(perform(m)) }
 
 func perform(m *testing.M) int {
 	var err error
-	if stage.dir, err = os.MkdirTemp("", "rehome-deploy-"); err != nil {
+	if dir, err = os.MkdirTemp("", "rehome-deploy-"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer os.RemoveAll(stage.dir)
-	defer func() {
-		if stage.cluster != nil {
-			_ = stage.cluster.Stop()
-		}
-	}()
-	return m.Run()
+	defer os.RemoveAll(dir)
+	return shared.Main(m)
 }
 
 // admission makes the API server as strict as GKE's: pods of the two critical classes are taken only where a quota allows them.
@@ -69,25 +63,24 @@ plugins:
         values: [system-node-critical, system-cluster-critical]
 `
 
-var start = sync.OnceValue(func() error {
-	config := filepath.Join(stage.dir, "admission.yaml")
+func start(ctx context.Context) (*cluster.Cluster, error) {
+	config := filepath.Join(dir, "admission.yaml")
 	if err := os.WriteFile(config, []byte(admission), 0o600); err != nil {
-		return err
+		return nil, err
 	}
-	c, err := cluster.Start(context.Background(), cluster.Options{APIServerFlags: []string{"--admission-control-config-file=" + config}})
+	c, err := cluster.Start(ctx, cluster.Options{APIServerFlags: []string{"--admission-control-config-file=" + config}})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	stage.cluster = c
-	if _, err := c.AddNodes(context.Background(), 3); err != nil {
-		return err
+	if _, err := c.AddNodes(ctx, 3); err != nil {
+		return c, err
 	}
-	return errors.Join(addForeign(context.Background(), c), addVolumes(c))
-})
+	return c, errors.Join(addForeign(ctx, c), addVolumes(ctx, c))
+}
 
 // addVolumes makes volumes of a default class, as nothing here provides any. One is used once.
-func addVolumes(c *cluster.Cluster) error {
-	storage, ctx := c.Client().StorageV1(), context.Background()
+func addVolumes(ctx context.Context, c *cluster.Cluster) error {
+	storage := c.Client().StorageV1()
 	late := storagev1.VolumeBindingWaitForFirstConsumer
 	class := &storagev1.StorageClass{
 		ObjectMeta:  metav1.ObjectMeta{Name: "local", Annotations: map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}},
@@ -121,32 +114,11 @@ func addForeign(ctx context.Context, c *cluster.Cluster) error {
 	if err := c.AddForeignKinds(ctx, definitions); err != nil {
 		return err
 	}
-	apply := exec.CommandContext(ctx, c.Kubectl(), "--kubeconfig", c.Kubeconfig(), "apply", "--server-side", "-f", "testdata/foreign.yaml")
+	apply := c.KubectlCommand(ctx, "apply", "--server-side", "-f", "testdata/foreign.yaml")
 	if out, err := apply.CombinedOutput(); err != nil {
 		return fmt.Errorf("kinds of others: %w\n%s", err, out)
 	}
 	return nil
-}
-
-// theCluster has three nodes and the kinds of others that the manifests use.
-func theCluster(t *testing.T) *cluster.Cluster {
-	t.Helper()
-	if err := start(); err != nil {
-		t.Fatal(err)
-	}
-	return stage.cluster
-}
-
-// theProgram is the path of rehome, built once.
-var theProgram = sync.OnceValues(program.Build)
-
-func rehome(t *testing.T) string {
-	t.Helper()
-	path, err := theProgram()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
 }
 
 // kubectlPath is the path of kubectl. Rendering needs no cluster.
@@ -158,8 +130,8 @@ var kubectlPath = sync.OnceValues(func() (string, error) {
 // kubectl runs kubectl as the administrator of the cluster, and returns its standard output and standard error.
 func kubectl(t *testing.T, arguments ...string) (out, complaint string, err error) {
 	t.Helper()
-	c := exec.CommandContext(t.Context(), theCluster(t).Kubectl(), arguments...)
-	c.Env = append(os.Environ(), "KUBECONFIG="+theCluster(t).Kubeconfig(), "KUBECACHEDIR="+filepath.Join(stage.dir, "cache"))
+	c := shared.Cluster(t).KubectlCommand(t.Context(), arguments...)
+	c.Env = append(os.Environ(), "KUBECACHEDIR="+filepath.Join(dir, "cache"))
 	var stdout, stderr bytes.Buffer
 	c.Stdout, c.Stderr = &stdout, &stderr
 	err = c.Run()

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,16 +11,14 @@ import (
 	"sync"
 	"testing"
 
-	yaml "go.yaml.in/yaml/v3"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
+	"github.com/rehome-dev/rehome/test/manifesttest"
 )
 
 // way is one way of installing.
@@ -110,7 +107,7 @@ func (w way) folderOf(t *testing.T) string {
 
 // copied is a folder with a copy of deploy, so that nothing is written into the repository.
 var copied = sync.OnceValues(func() (string, error) {
-	dir := filepath.Join(stage.dir, "copy")
+	dir := filepath.Join(dir, "copy")
 	return dir, os.CopyFS(filepath.Join(dir, "deploy"), os.DirFS(filepath.Join(root, "deploy")))
 })
 
@@ -124,7 +121,7 @@ func render(t *testing.T, w way) []*unstructured.Unstructured {
 		if err != nil {
 			t.Fatalf("%s: %v", w.name, err)
 		}
-		rendering.of[w.name] = decode(t, text)
+		rendering.of[w.name] = manifesttest.Objects(t, text)
 	}
 	return rendering.of[w.name]
 }
@@ -153,41 +150,12 @@ func rendered(t *testing.T, folder string) ([]byte, error) {
 	return text, nil
 }
 
-// decode reads a stream of objects.
-func decode(t *testing.T, text []byte) (all []*unstructured.Unstructured) {
-	t.Helper()
-	for documents := yaml.NewDecoder(bytes.NewReader(text)); ; {
-		var fields map[string]any
-		if err := documents.Decode(&fields); errors.Is(err, io.EOF) {
-			return all
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		asJSON := expect.ToJSON(t, fields)
-		o := &unstructured.Unstructured{}
-		if err := o.UnmarshalJSON(asJSON); err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, o)
-	}
-}
-
-// into reads an object as its Go type. A field that the type does not have is an error.
-func into[T any](t *testing.T, o *unstructured.Unstructured) T {
-	t.Helper()
-	var typed T
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(o.Object, &typed, true); err != nil {
-		t.Fatalf("%s %s: %v", o.GetKind(), o.GetName(), err)
-	}
-	return typed
-}
-
 // of are the objects of a kind as their Go type.
 func of[T any](t *testing.T, kind string, objects []*unstructured.Unstructured) (all []T) {
 	t.Helper()
 	for _, o := range objects {
 		if o.GetKind() == kind && !isKnative(o) {
-			all = append(all, into[T](t, o))
+			all = append(all, manifesttest.Typed[T](t, o))
 		}
 	}
 	return all
@@ -204,44 +172,28 @@ type workload struct {
 	pods       corev1.PodTemplateSpec
 }
 
-// knativeService has the used fields of a Knative Service. test/tools/kinds tests it with its Go types.
-type knativeService struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata"`
-	Spec              struct {
-		Template struct {
-			metav1.ObjectMeta `json:"metadata"`
-			Spec              struct {
-				corev1.PodSpec       `json:",inline"`
-				ContainerConcurrency int64 `json:"containerConcurrency"`
-				TimeoutSeconds       int64 `json:"timeoutSeconds"`
-			} `json:"spec"`
-		} `json:"template"`
-	} `json:"spec"`
-}
-
 // workloads returns the workloads among objects, in order.
 func workloads(t *testing.T, objects []*unstructured.Unstructured) (all []workload) {
 	t.Helper()
 	for _, o := range objects {
 		switch kind := o.GetKind(); {
 		case isKnative(o):
-			s := into[knativeService](t, o)
+			s := manifesttest.Typed[manifesttest.KnativeService](t, o)
 			pods := corev1.PodTemplateSpec{ObjectMeta: s.Spec.Template.ObjectMeta, Spec: s.Spec.Template.Spec.PodSpec}
 			all = append(all, workload{"knative", o.GetName(), nil, pods})
 		case kind == "Deployment":
-			d := into[appsv1.Deployment](t, o)
+			d := manifesttest.Typed[appsv1.Deployment](t, o)
 			all = append(all, workload{kind, o.GetName(), d.Spec.Selector, d.Spec.Template})
 		case kind == "StatefulSet":
-			s := into[appsv1.StatefulSet](t, o)
+			s := manifesttest.Typed[appsv1.StatefulSet](t, o)
 			for _, c := range s.Spec.VolumeClaimTemplates { // its controller adds them
 				s.Spec.Template.Spec.Volumes = append(s.Spec.Template.Spec.Volumes, corev1.Volume{Name: c.Name})
 			}
 			all = append(all, workload{kind, o.GetName(), s.Spec.Selector, s.Spec.Template})
 		case kind == "Job":
-			all = append(all, workload{kind, o.GetName(), nil, into[batchv1.Job](t, o).Spec.Template})
+			all = append(all, workload{kind, o.GetName(), nil, manifesttest.Typed[batchv1.Job](t, o).Spec.Template})
 		case kind == "CronJob":
-			all = append(all, workload{kind, o.GetName(), nil, into[batchv1.CronJob](t, o).Spec.JobTemplate.Spec.Template})
+			all = append(all, workload{kind, o.GetName(), nil, manifesttest.Typed[batchv1.CronJob](t, o).Spec.JobTemplate.Spec.Template})
 		}
 	}
 	if len(all) == 0 {

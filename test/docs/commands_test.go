@@ -54,7 +54,7 @@ func newShell(t *testing.T) *shell {
 // lines are the commands of rehome that stand on a page.
 func lines(t *testing.T, name string) (all []string) {
 	t.Helper()
-	for _, m := range regexp.MustCompile(`(?m)^    (rehome .*)$`).FindAllStringSubmatch(page(t, name), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^    (rehome .*)$`).FindAllStringSubmatch(filetest.Read(t, root, name), -1) {
 		all = append(all, m[1])
 	}
 	return all
@@ -212,7 +212,7 @@ func TestForwardingPageCommands(t *testing.T) {
 }
 
 func TestFunctionsPageDispatcher(t *testing.T) {
-	text := page(t, "docs/functions.md")
+	text := filetest.Read(t, root, "docs/functions.md")
 	policy := regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindStringSubmatch(text)
 	line := regexp.MustCompile(`(?m)^    REHOME_NATS_URL=\S+ (rehome dispatcher .*)$`).FindStringSubmatch(text)
 	if policy == nil || line == nil {

@@ -37,11 +37,11 @@ func TestDebugPageCommands(t *testing.T) {
 
 // TestDebugPageExample: each line is one that `rehome explain pod` prints.
 func TestDebugPageExample(t *testing.T) {
-	example := regexp.MustCompile("(?ms)^```text\n(.*?)^```$").FindStringSubmatch(page(t, "docs/debug.md"))
+	example := regexp.MustCompile("(?ms)^```text\n(.*?)^```$").FindStringSubmatch(filetest.Read(t, root, "docs/debug.md"))
 	if example == nil {
 		t.Fatal("the page has no example")
 	}
-	printed := slices.Collect(strings.Lines(page(t, "cli/testdata/golden/explain/pod.txt")))
+	printed := slices.Collect(strings.Lines(filetest.Read(t, root, "cli/testdata/golden/explain/pod.txt")))
 	for line := range strings.Lines(example[1]) {
 		if !slices.Contains(printed, line) {
 			t.Errorf("the command does not print %q", line)
@@ -84,7 +84,7 @@ func TestTroubleshootingPageCommands(t *testing.T) {
 
 // TestLimitsPageCommands runs each command, with the policy of the page.
 func TestLimitsPageCommands(t *testing.T) {
-	text := page(t, "docs/limits.md")
+	text := filetest.Read(t, root, "docs/limits.md")
 	policy := regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindStringSubmatch(text)
 	if policy == nil {
 		t.Fatal("the page has no policy")

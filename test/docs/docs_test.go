@@ -107,7 +107,7 @@ func TestLinksToFiles(t *testing.T) {
 
 // TestContents finds pages that the table of contents, which is also the sidebar of the site, does not list.
 func TestContents(t *testing.T) {
-	contents := page(t, "docs/README.md")
+	contents := filetest.Read(t, root, "docs/README.md")
 	all, err := filepath.Glob(filepath.Join(root, "docs/*.md"))
 	if err != nil || len(all) < 30 {
 		t.Fatalf("got %d pages, want at least 30, error %v", len(all), err)

@@ -1,8 +1,6 @@
 package docs
 
 import (
-	"bytes"
-	"encoding/json"
 	"net/http"
 	"os"
 	"os/exec"
@@ -18,13 +16,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/functions/httpfunction"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
+	"github.com/rehome-dev/rehome/test/manifesttest"
 	"github.com/rehome-dev/rehome/test/program"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
@@ -119,44 +116,12 @@ func startFunction(t *testing.T, binary string, arguments []string) (address str
 	}
 }
 
-// documents reads the documents of a file of examples as JSON.
-func documents(t *testing.T, name string) []json.RawMessage {
-	t.Helper()
-	text := filetest.Read(t, root, "docs/examples", name)
-	var found []json.RawMessage
-	for document := range strings.SplitSeq(text, "\n---\n") {
-		var value map[string]any
-		if err := yaml.Unmarshal([]byte(document), &value); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		b, err := json.Marshal(value)
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		found = append(found, b)
-	}
-	return found
-}
-
-// strictly reads an object and knows every field of it.
-func strictly(t *testing.T, document json.RawMessage, object any) {
-	t.Helper()
-	d := json.NewDecoder(bytes.NewReader(document))
-	d.DisallowUnknownFields()
-	if err := d.Decode(object); err != nil {
-		t.Fatalf("%v in %s", err, document)
-	}
-}
-
 func TestFunctionsPageDeployment(t *testing.T) {
-	found := documents(t, "function-deployment.yaml")
+	found := manifesttest.Objects(t, []byte(filetest.Read(t, root, "docs/examples/function-deployment.yaml")))
 	if len(found) != 2 {
 		t.Fatalf("got %d objects, want a Deployment and a Service", len(found))
 	}
-	var d appsv1.Deployment
-	var s corev1.Service
-	strictly(t, found[0], &d)
-	strictly(t, found[1], &s)
+	d, s := manifesttest.Typed[appsv1.Deployment](t, found[0]), manifesttest.Typed[corev1.Service](t, found[1])
 	if got, want := d.TypeMeta, (metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
@@ -174,29 +139,12 @@ func TestFunctionsPageDeployment(t *testing.T) {
 	}
 }
 
-// knativeService has the used fields of a Knative Service, whose types are in a module that no other package needs.
-type knativeService struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata"`
-	Spec              struct {
-		Template struct {
-			metav1.ObjectMeta `json:"metadata"`
-			Spec              struct {
-				corev1.PodSpec       `json:",inline"`
-				ContainerConcurrency int64 `json:"containerConcurrency"`
-				TimeoutSeconds       int64 `json:"timeoutSeconds"`
-			} `json:"spec"`
-		} `json:"template"`
-	} `json:"spec"`
-}
-
 func TestFunctionsPageKnativeService(t *testing.T) {
-	found := documents(t, "function-knative.yaml")
+	found := manifesttest.Objects(t, []byte(filetest.Read(t, root, "docs/examples/function-knative.yaml")))
 	if len(found) != 1 {
 		t.Fatalf("got %d objects, want one", len(found))
 	}
-	var s knativeService
-	strictly(t, found[0], &s)
+	s := manifesttest.Typed[manifesttest.KnativeService](t, found[0])
 	if got, want := s.TypeMeta, (metav1.TypeMeta{APIVersion: "serving.knative.dev/v1", Kind: "Service"}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}

@@ -21,15 +21,10 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
+	"github.com/rehome-dev/rehome/test/manifesttest"
 	"github.com/rehome-dev/rehome/test/program"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
-
-// page reads a page of the documentation.
-func page(t *testing.T, name string) string {
-	t.Helper()
-	return filetest.Read(t, root, name)
-}
 
 // publishExamples stores the published examples that the history has, each on its subject.
 func publishExamples(t *testing.T, b *bus.Bus) {
@@ -97,7 +92,7 @@ func prints(t *testing.T, out *program.Log, want []string) {
 func TestForwardingPageSink(t *testing.T) {
 	binary := expect.Value(t, program.Build)
 	commands := regexp.MustCompile(`(?m)^    python3 (docs/\S+) 8080\n    rehome (forward --to http://127\.0\.0\.1:8080/ .*)$`).
-		FindStringSubmatch(page(t, "docs/events.md"))
+		FindStringSubmatch(filetest.Read(t, root, "docs/events.md"))
 	if commands == nil {
 		t.Fatal("the page has no sink with a forwarder")
 	}
@@ -196,8 +191,8 @@ func TestEventsPageProgram(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
-	file := page(t, "docs/examples/listen/main.go")
-	shown := regexp.MustCompile(`(?m)^    b, err := bus\.Connect(?:.*\n)(?:    .*\n)*`).FindString(page(t, "docs/events.md"))
+	file := filetest.Read(t, root, "docs/examples/listen/main.go")
+	shown := regexp.MustCompile(`(?m)^    b, err := bus\.Connect(?:.*\n)(?:    .*\n)*`).FindString(filetest.Read(t, root, "docs/events.md"))
 	inFile := regexp.MustCompile(`(?m)^    `).ReplaceAllString(shown, "\t")
 	if shown == "" || !strings.Contains(file, inFile) {
 		t.Errorf("the page shows\n%s\nwhich is not in the program", inFile)
@@ -240,7 +235,7 @@ func TestNATSCommandsOnPages(t *testing.T) {
 	streams := []string{bus.StreamScopes, bus.StreamIntents, bus.StreamRequests, bus.StreamEvents, bus.StreamDead}
 	commands := 0
 	for _, name := range pages(t) {
-		text := page(t, name)
+		text := filetest.Read(t, root, name)
 		for _, line := range regexp.MustCompile(`(?m)^    nats (.*)$`).FindAllStringSubmatch(text, -1) {
 			commands++
 			command := strings.Fields(line[1])
@@ -275,12 +270,11 @@ func TestNATSCommandsOnPages(t *testing.T) {
 
 // TestForwardingPageKnativeManifest holds the manifest against the program, and its objects against each other.
 func TestForwardingPageKnativeManifest(t *testing.T) {
-	found := documents(t, "forward.yaml")
+	found := manifesttest.Objects(t, []byte(filetest.Read(t, root, "docs/examples/forward.yaml")))
 	if len(found) != 2 {
 		t.Fatalf("got %d objects, want a Deployment and a SinkBinding", len(found))
 	}
-	var d appsv1.Deployment
-	strictly(t, found[0], &d)
+	d := manifesttest.Typed[appsv1.Deployment](t, found[0])
 	binary := expect.Value(t, program.Build)
 	container := d.Spec.Template.Spec.Containers[0]
 	help := exec.CommandContext(t.Context(), binary, append(container.Args, "--help")...)
@@ -298,9 +292,7 @@ func TestForwardingPageKnativeManifest(t *testing.T) {
 			CEOverrides struct{ Extensions map[string]string }
 		}
 	}
-	if err := json.Unmarshal(found[1], &binding); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, json.Unmarshal(expect.ToJSON(t, found[1]), &binding))
 	got := fmt.Sprint(binding)
 	want := fmt.Sprintf("{sources.knative.dev/v1 SinkBinding {%s %s} {{%s %s %s} {{eventing.knative.dev/v1 Broker default}} {map[cluster:prod]}}}",
 		d.Name, d.Namespace, d.APIVersion, d.Kind, d.Name)

@@ -24,7 +24,7 @@ func TestMaintenanceRequestTable(t *testing.T) {
 	for i := range 28 {
 		want = append(want, fmt.Sprintf("NM-%d", i+1))
 	}
-	for _, row := range wishRow.FindAllStringSubmatch(page(t, "docs/kep-4212.md"), -1) {
+	for _, row := range wishRow.FindAllStringSubmatch(filetest.Read(t, root, "docs/kep-4212.md"), -1) {
 		got = append(got, row[1])
 		proofs := proof.FindAllStringSubmatch(row[4], -1)
 		if len(proofs) == 0 && !strings.Contains(row[3], "Not built") {

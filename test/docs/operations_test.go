@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // TestSettingsOnOperationsPages holds the pages against `rehome settings`, and has the page about operations name
@@ -23,7 +25,7 @@ func TestSettingsOnOperationsPages(t *testing.T) {
 	variable := regexp.MustCompile(`REHOME_[A-Z0-9_]*[A-Z0-9]`)
 	named := map[string]bool{}
 	for _, name := range []string{"docs/operations.md", "docs/scale.md"} {
-		for _, v := range variable.FindAllString(page(t, name), -1) {
+		for _, v := range variable.FindAllString(filetest.Read(t, root, name), -1) {
 			named[v] = true
 			if !slices.Contains(known, v) {
 				t.Errorf("%s: there is no setting %s", name, v)
@@ -44,7 +46,7 @@ var namedTest = regexp.MustCompile("`(Test[A-Za-z0-9]+)(?:/([a-z0-9_]+))?`")
 func TestTestsOnOperationsPages(t *testing.T) {
 	there := tests(t)
 	for _, name := range []string{"docs/operations.md", "docs/scale.md", "docs/security.md"} {
-		for _, test := range namedTest.FindAllStringSubmatch(page(t, name), -1) {
+		for _, test := range namedTest.FindAllStringSubmatch(filetest.Read(t, root, name), -1) {
 			if !there.has(test[1], test[2]) {
 				t.Errorf("%s: there is no %s", name, test[0])
 			}
@@ -65,7 +67,7 @@ func TestReferencesToTests(t *testing.T) {
 		files = append(files, pages...)
 	}
 	for _, file := range files {
-		for _, name := range regexp.MustCompile(`\bTest[A-Z][A-Za-z0-9]+`).FindAllString(page(t, file), -1) {
+		for _, name := range regexp.MustCompile(`\bTest[A-Z][A-Za-z0-9]+`).FindAllString(filetest.Read(t, root, file), -1) {
 			if !slices.ContainsFunc(there, func(test string) bool { return strings.HasPrefix(test, name) }) {
 				t.Errorf("%s: no test begins with %s", file, name)
 			}
@@ -75,7 +77,7 @@ func TestReferencesToTests(t *testing.T) {
 
 // TestSecurityClaims has a test for each credential, and for each paragraph that claims something.
 func TestSecurityClaims(t *testing.T) {
-	rows, claims := 0, regexp.MustCompile(`(?m)^(\| |- |[A-Z]).*(\n[^|\n-].*)*`).FindAllString(page(t, "docs/security.md"), -1)
+	rows, claims := 0, regexp.MustCompile(`(?m)^(\| |- |[A-Z]).*(\n[^|\n-].*)*`).FindAllString(filetest.Read(t, root, "docs/security.md"), -1)
 	for _, claim := range claims {
 		claimsNothing := slices.ContainsFunc([]string{
 			"Rehome may evict any pod", "- A user who can change the policy file", "| credential | ", "| key | ", "Write to the maintainers",

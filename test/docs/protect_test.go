@@ -12,11 +12,12 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // TestProtectPage checks what the three files of the page do.
 func TestProtectPage(t *testing.T) {
-	files := regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindAllStringSubmatch(page(t, "docs/protect.md"), -1)
+	files := regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindAllStringSubmatch(filetest.Read(t, root, "docs/protect.md"), -1)
 	if len(files) != 3 {
 		t.Fatalf("the page has %d files, want 3", len(files))
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas/delivery"
 	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/program"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
@@ -29,7 +30,7 @@ import (
 // pythonOn returns the only Python program on a page.
 func pythonOn(t *testing.T, name string) string {
 	t.Helper()
-	found := regexp.MustCompile(`(?m)^    import .*\n(?:    .*\n|\n)*`).FindAllString(page(t, name), -1)
+	found := regexp.MustCompile(`(?m)^    import .*\n(?:    .*\n|\n)*`).FindAllString(filetest.Read(t, root, name), -1)
 	if len(found) != 1 || !strings.Contains(found[0], "nats.connect(") {
 		t.Fatalf("%s has %d programs in Python, want one that uses NATS", name, len(found))
 	}

@@ -76,8 +76,7 @@ func (r *recording) delta(kind schemas.DeltaKind, name string) {
 func (s *scene) allocatable(node, cpu string) {
 	s.t.Helper()
 	patch := fmt.Sprintf(`{"status":{"allocatable":{"cpu":%q}}}`, cpu)
-	_, err := s.client.CoreV1().Nodes().Patch(s.t.Context(), node, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
-	s.t.Must(err)
+	s.t.Must(s.cluster.PatchNode(s.t.Context(), node, patch, "status"))
 }
 
 // create creates a pod on a node without waiting for it.

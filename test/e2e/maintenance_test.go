@@ -250,8 +250,7 @@ func (u *upkeep) works(nodes int) {
 func (u *upkeep) maintained(node string) {
 	u.t.Helper()
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, schemas.AnnotationMaintained, u.namespace)
-	_, err := u.client.CoreV1().Nodes().Patch(u.t.Context(), node, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-	u.t.Must(err)
+	u.t.Must(u.cluster.PatchNode(u.t.Context(), node, patch))
 }
 
 // nodeState has everything on a node that a maintenance may change and restore.

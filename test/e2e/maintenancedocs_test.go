@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/rehome-dev/rehome/test/cluster"
@@ -84,9 +83,7 @@ func newWalk(t *testing.T) *walk {
 	}
 	w.shop()
 	for _, name := range racks["8"] {
-		_, err := w.cluster.Client().CoreV1().Nodes().Patch(t.Context(), name, types.MergePatchType,
-			[]byte(`{"spec":{"unschedulable":null}}`), metav1.PatchOptions{})
-		w.t.Must(err)
+		w.t.Must(w.cluster.PatchNode(t.Context(), name, `{"spec":{"unschedulable":null}}`))
 	}
 	return w
 }

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/program"
@@ -41,19 +42,11 @@ func (s *scene) tokenOf(account string) (file string) {
 	ctx, meta := s.t.Context(), metav1.ObjectMeta{Name: account}
 	_, err := s.client.CoreV1().ServiceAccounts(s.namespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: meta}, metav1.CreateOptions{})
 	s.t.Must(err)
-	_, err = s.client.RbacV1().Roles(s.namespace).Create(ctx, &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{
-		APIGroups: []string{"rehome.dev"}, Resources: []string{"requests"}, Verbs: []string{"create"},
-	}}}, metav1.CreateOptions{})
-	s.t.Must(err)
-	_, err = s.client.RbacV1().RoleBindings(s.namespace).Create(ctx, &rbacv1.RoleBinding{
-		ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: account},
-		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: s.namespace, Name: account}},
-	}, metav1.CreateOptions{})
-	s.t.Must(err)
+	s.t.Must(s.cluster.Grant(ctx, cluster.AccountSubject(s.namespace, account), s.namespace,
+		rbacv1.PolicyRule{APIGroups: []string{"rehome.dev"}, Resources: []string{"requests"}, Verbs: []string{"create"}}))
 	token, err := s.client.CoreV1().ServiceAccounts(s.namespace).CreateToken(ctx, account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	s.t.Must(err)
-	file = filetest.New(s.t, "token", token.Status.Token+"\n")
-	return file
+	return filetest.New(s.t, "token", token.Status.Token+"\n")
 }
 
 // heard is a line of the listener's output.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
+	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/program"
@@ -99,16 +100,8 @@ func TestServiceAccountRequestsOverHTTP(t *testing.T) {
 		t.Errorf("without the right: %d %s, want %s", status, text, want)
 	}
 
-	_, err = s.client.RbacV1().Roles(s.namespace).Create(t.Context(), &rbacv1.Role{
-		ObjectMeta: metav1.ObjectMeta{Name: "ask"},
-		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"rehome.dev"}, Resources: []string{"requests"}, Verbs: []string{"create"}}},
-	}, metav1.CreateOptions{})
-	s.t.Must(err)
-	_, err = s.client.RbacV1().RoleBindings(s.namespace).Create(t.Context(), &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "ask"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "ask"},
-		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: s.namespace, Name: "asker"}},
-	}, metav1.CreateOptions{})
-	s.t.Must(err)
+	s.t.Must(s.cluster.Grant(t.Context(), cluster.AccountSubject(s.namespace, "asker"), s.namespace,
+		rbacv1.PolicyRule{APIGroups: []string{"rehome.dev"}, Resources: []string{"requests"}, Verbs: []string{"create"}}))
 	var text string
 	expect.EventuallyWithState(t, "the right is there, and the request taken", func() (bool, string) { // the authorizer of the API server needs a moment to notice
 		var status int

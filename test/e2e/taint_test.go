@@ -289,22 +289,9 @@ func (s *scene) running(selector string, n int) {
 // budget creates a PodDisruptionBudget for the pods of a Deployment, and waits until it counts them.
 func (s *scene) budget(name, deployment string, minAvailable int32) {
 	s.t.Helper()
-	least := intstr.FromInt32(minAvailable)
-	_, err := s.client.PolicyV1().PodDisruptionBudgets(s.namespace).Create(s.t.Context(), &policyv1.PodDisruptionBudget{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: policyv1.PodDisruptionBudgetSpec{
-			MinAvailable: &least, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": deployment}},
-		},
-	}, metav1.CreateOptions{})
+	spec := policyv1.PodDisruptionBudgetSpec{MinAvailable: new(intstr.FromInt32(minAvailable))}
+	_, err := s.cluster.AddBudget(s.t.Context(), s.namespace, name, deployment, spec)
 	s.t.Must(err)
-	deadline := time.Now().Add(expect.Patience)
-	for b := new(policyv1.PodDisruptionBudget); b.Status.ObservedGeneration == 0; time.Sleep(10 * time.Millisecond) {
-		b, err = s.client.PolicyV1().PodDisruptionBudgets(s.namespace).Get(s.t.Context(), name, metav1.GetOptions{})
-		s.t.Must(err)
-		if time.Now().After(deadline) {
-			s.t.Fatalf("budget %s is not counted after %v", name, expect.Patience)
-		}
-	}
 }
 
 // changeBudget changes the number of pods that a budget requires.

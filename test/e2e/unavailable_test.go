@@ -89,17 +89,11 @@ func (s *scene) spacedByReadiness(most int) {
 // allow creates a PodDisruptionBudget that allows that many unavailable pods of a Deployment, and waits until it counts them.
 func (s *scene) allow(name, deployment string, unavailable int32) {
 	s.t.Helper()
-	most := intstr.FromInt32(unavailable)
-	budgets := s.client.PolicyV1().PodDisruptionBudgets(s.namespace)
-	_, err := budgets.Create(s.t.Context(), &policyv1.PodDisruptionBudget{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: policyv1.PodDisruptionBudgetSpec{
-			MaxUnavailable: &most, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": deployment}},
-		},
-	}, metav1.CreateOptions{})
+	spec := policyv1.PodDisruptionBudgetSpec{MaxUnavailable: new(intstr.FromInt32(unavailable))}
+	_, err := s.cluster.AddBudget(s.t.Context(), s.namespace, name, deployment, spec)
 	s.t.Must(err)
 	expect.EventuallyWithState(s.t, "the budget counts its pods", func() (bool, string) {
-		b, err := budgets.Get(s.t.Context(), name, metav1.GetOptions{})
+		b, err := s.client.PolicyV1().PodDisruptionBudgets(s.namespace).Get(s.t.Context(), name, metav1.GetOptions{})
 		s.t.Must(err)
 		return b.Status.DisruptionsAllowed == unavailable, fmt.Sprint(b.Status)
 	})

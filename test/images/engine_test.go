@@ -15,7 +15,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
@@ -253,9 +252,9 @@ func (s *scene) drain() {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
 	defer cancel()
-	taint := []byte(`{"spec":{"taints":[{"key":"maintenance","value":"soon","effect":"NoSchedule"}]}}`)
+	taint := `{"spec":{"taints":[{"key":"maintenance","value":"soon","effect":"NoSchedule"}]}}`
 	began := time.Now()
-	if _, err := s.cluster.Client().CoreV1().Nodes().Patch(ctx, s.node, types.StrategicMergePatchType, taint, metav1.PatchOptions{}); err != nil {
+	if err := s.cluster.PatchNode(ctx, s.node, taint); err != nil {
 		s.t.Fatal(err)
 	}
 	for {

@@ -167,19 +167,9 @@ func (s *scene) deployment(namespace, name string, replicas int, label string, v
 // budget makes a PodDisruptionBudget for a Deployment that allows no disruption, and waits until it is in force.
 func (s *scene) budget(namespace, deployment, name string) {
 	s.t.Helper()
-	none := intstr.FromInt32(0)
-	d, err := s.cluster.Client().AppsV1().Deployments(namespace).Get(s.t.Context(), deployment, metav1.GetOptions{})
+	none := policyv1.PodDisruptionBudgetSpec{MaxUnavailable: new(intstr.FromInt32(0))}
+	_, err := s.cluster.AddBudget(s.t.Context(), namespace, name, deployment, none)
 	s.t.Must(err)
-	budgets := s.cluster.Client().PolicyV1().PodDisruptionBudgets(namespace)
-	_, err = budgets.Create(s.t.Context(), &policyv1.PodDisruptionBudget{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       policyv1.PodDisruptionBudgetSpec{MaxUnavailable: &none, Selector: d.Spec.Selector},
-	}, metav1.CreateOptions{})
-	s.t.Must(err)
-	expect.Eventually(s.t, "the budget is in force", func() bool {
-		b, err := budgets.Get(s.t.Context(), name, metav1.GetOptions{})
-		return err == nil && b.Status.ExpectedPods > 0
-	})
 }
 
 func (s *scene) change(node string, change func(*corev1.Node)) {
@@ -220,7 +210,7 @@ func (s *scene) maintain(name, node string) {
 
 func (s *scene) kubectl(object string) {
 	s.t.Helper()
-	c := exec.CommandContext(s.t.Context(), s.cluster.Kubectl(), "--kubeconfig", s.cluster.Kubeconfig(), "create", "-f", "-")
+	c := s.cluster.KubectlCommand(s.t.Context(), "create", "-f", "-")
 	c.Stdin = strings.NewReader(object)
 	if out, err := c.CombinedOutput(); err != nil {
 		s.t.Fatalf("%v: %s", err, out)

@@ -81,11 +81,7 @@ func (n *networkPage) fill(t *testing.T) {
 // allow lets the user see the pods of a namespace.
 func (n *networkPage) allow(t *testing.T, namespace string) {
 	t.Helper()
-	_, err := n.cluster.Client().RbacV1().RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "see-pods"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "see-pods"},
-		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: shopper}},
-	}, metav1.CreateOptions{})
-	n.Must(err)
+	n.Must(n.cluster.Bind(t.Context(), control.UserSubject(shopper), namespace, "see-pods"))
 }
 
 // serve returns the network address of a server.

@@ -14,7 +14,6 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
 
@@ -76,17 +75,8 @@ func newStage(t *testing.T) *stage {
 // budget makes or changes the budget of a Deployment in the namespace shop, and waits until it is counted.
 func (s *stage) budget(name string, least int32) {
 	s.Helper()
-	minimum := intstr.FromInt32(least)
-	budgets := s.client.PolicyV1().PodDisruptionBudgets("shop")
-	_, err := budgets.Create(s.Context(), &policyv1.PodDisruptionBudget{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       policyv1.PodDisruptionBudgetSpec{MinAvailable: &minimum, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}},
-	}, metav1.CreateOptions{})
+	_, err := s.cluster.AddBudget(s.Context(), "shop", name, name, policyv1.PodDisruptionBudgetSpec{MinAvailable: new(intstr.FromInt32(least))})
 	s.Must(err)
-	expect.Eventually(s, "the budget is counted", func() bool {
-		b, err := budgets.Get(s.Context(), name, metav1.GetOptions{})
-		return err == nil && b.Status.ObservedGeneration == b.Generation
-	})
 }
 
 // start starts Rehome, and waits until it leads and the page is there.
@@ -134,8 +124,7 @@ func (s *stage) command(arguments ...string) {
 func (s *stage) taint(node string) {
 	s.Helper()
 	patch := `{"spec":{"taints":[{"key":"dedicated","value":"gpu","effect":"NoSchedule"}]}}`
-	_, err := s.client.CoreV1().Nodes().Patch(s.Context(), node, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
-	s.Must(err)
+	s.Must(s.cluster.PatchNode(s.Context(), node, patch))
 }
 
 // pods returns the names of the pods on a node that are not being deleted, with their namespaces.

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"syscall"
 
 	"github.com/rehome-dev/rehome/test/cluster/binaries"
@@ -12,12 +13,16 @@ import (
 
 // Build builds rehome if it is out of date, and returns the path of the binary, which all tests share. It is safe for concurrent
 // use, also between processes.
-func Build() (path string, err error) { return build("rehome", "./cmd/rehome") }
+func Build() (path string, err error) { return rehome() }
 
 // BuildNATS builds the NATS server in go.mod, like [Build].
-func BuildNATS() (path string, err error) {
-	return build("nats-server", "github.com/nats-io/nats-server/v2")
-}
+func BuildNATS() (path string, err error) { return natsServer() }
+
+// A process builds each program once.
+var (
+	rehome     = sync.OnceValues(func() (string, error) { return build("rehome", "./cmd/rehome") })
+	natsServer = sync.OnceValues(func() (string, error) { return build("nats-server", "github.com/nats-io/nats-server/v2") })
+)
 
 func build(name, source string) (path string, err error) {
 	root, err := binaries.Root()

@@ -41,17 +41,11 @@ func (s *snapshot) archive(platform, ending string) string {
 func (s *snapshot) sums(t *testing.T) map[string]string {
 	t.Helper()
 	sums := map[string]string{}
-	for line := range strings.Lines(read(t, s.file("SHA256SUMS"))) {
+	for line := range strings.Lines(filetest.Read(t, s.file("SHA256SUMS"))) {
 		sum, name, _ := strings.Cut(strings.TrimSpace(line), "  ")
 		sums[name] = sum
 	}
 	return sums
-}
-
-func read(t *testing.T, file string) string {
-	t.Helper()
-	text := filetest.Read(t, file)
-	return text
 }
 
 // testArchives compares the members of each archive, with their owners and times, which are the same in each build of a commit.
@@ -59,7 +53,7 @@ func (s *snapshot) testArchives(t *testing.T) {
 	at := strings.TrimSpace(s.run(t, "git", "log", "-1", "--format=%ct"))
 	want, got := map[string]string{}, s.sums(t)
 	for file, name := range map[string]string{"policy/policy.schema.json": "policy.schema.json", "docs/cli.schema.json": "cli.schema.json"} {
-		want[name] = fmt.Sprintf("%x", sha256.Sum256([]byte(read(t, filepath.Join(s.root, file)))))
+		want[name] = fmt.Sprintf("%x", sha256.Sum256([]byte(filetest.Read(t, filepath.Join(s.root, file)))))
 	}
 	for _, platform := range []string{"linux-amd64", "linux-arm64", "darwin-amd64", "darwin-arm64", "windows-amd64", "windows-arm64"} {
 		ending, program := ".tar.gz", "rehome"
@@ -68,7 +62,7 @@ func (s *snapshot) testArchives(t *testing.T) {
 		}
 		name := s.archive(platform, ending)
 		for _, file := range []string{name, name + ".sbom.json"} {
-			want[file] = fmt.Sprintf("%x", sha256.Sum256([]byte(read(t, s.file(file)))))
+			want[file] = fmt.Sprintf("%x", sha256.Sum256([]byte(filetest.Read(t, s.file(file)))))
 		}
 		var inside []string
 		for _, m := range members(t, s.file(name)) {
@@ -123,7 +117,7 @@ func members(t *testing.T, file string) (names []string) {
 func (s *snapshot) testManifests(t *testing.T) {
 	const download = `https://github.com/rehome-dev/rehome/releases/download/`
 	for file, want := range map[string]int{"krew/rehome.yaml": 6, "homebrew/Casks/rehome.rb": 4} {
-		text := strings.ReplaceAll(read(t, s.file(file)), "#{version}", strings.TrimPrefix(s.version, "v"))
+		text := strings.ReplaceAll(filetest.Read(t, s.file(file)), "#{version}", strings.TrimPrefix(s.version, "v"))
 		urls := regexp.MustCompile(download+`[^/"]+/([^"\s]+)`).FindAllStringSubmatch(text, -1)
 		hashes := regexp.MustCompile(`sha256:? "?([0-9a-f]{64})`).FindAllStringSubmatch(text, -1)
 		if len(urls) != want || len(hashes) != want {
@@ -160,7 +154,7 @@ func (s *snapshot) testSignatures(t *testing.T) {
 	if _, err := s.try(t, "cosign", "verify", "--insecure-ignore-tlog", "--key", other+".pub", s.registry+"/rehome:"+s.version); err == nil {
 		t.Error("the image passes with another key")
 	}
-	changed := filetest.New(t, "SHA256SUMS", read(t, s.file("SHA256SUMS"))+"0  other\n")
+	changed := filetest.New(t, "SHA256SUMS", filetest.Read(t, s.file("SHA256SUMS"))+"0  other\n")
 	if _, err := s.try(t, "cosign", "verify-blob", "--insecure-ignore-tlog", "--key", filepath.Join(s.root, ".build/release-key.pub"),
 		"--bundle", s.file("SHA256SUMS.sigstore.json"), changed); err == nil {
 		t.Error("a changed list of checksums passes")
@@ -212,7 +206,7 @@ func (s *snapshot) testMaterials(t *testing.T) {
 		}
 		for name, text := range map[string][]byte{
 			"image":   s.attested(t, "spdxjson", s.registry+"/rehome@"+digest),
-			"archive": []byte(read(t, s.file(s.archive(platform, ".tar.gz.sbom.json")))),
+			"archive": []byte(filetest.Read(t, s.file(s.archive(platform, ".tar.gz.sbom.json")))),
 		} {
 			var bill struct {
 				Packages []struct{ Name, VersionInfo string }

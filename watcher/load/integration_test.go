@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/rehome-dev/rehome/policy"
@@ -58,42 +57,20 @@ type place struct {
 // allow grants a user the documented rights of the watcher for load.
 func (p *place) allow(user string) {
 	p.Helper()
-	roles := p.client.RbacV1()
-	_, err := roles.ClusterRoles().Create(p.Context(), &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{Name: user},
-		Rules: []rbacv1.PolicyRule{
-			{APIGroups: []string{"metrics.k8s.io"}, Resources: []string{"nodes", "pods"}, Verbs: []string{"get", "list"}},
-			{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{"prometheus"}, Verbs: []string{"get"}},
-		},
-	}, metav1.CreateOptions{})
-	p.Must(err)
-	_, err = roles.ClusterRoleBindings().Create(p.Context(), &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: user},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: user},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}},
-	}, metav1.CreateOptions{})
-	p.Must(err)
+	p.Must(p.c.Grant(p.Context(), cluster.UserSubject(user), "",
+		rbacv1.PolicyRule{APIGroups: []string{"metrics.k8s.io"}, Resources: []string{"nodes", "pods"}, Verbs: []string{"get", "list"}},
+		rbacv1.PolicyRule{
+			APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{"prometheus"}, Verbs: []string{"get"},
+		}))
 	p.Must(p.c.WaitForRight(p.Context(), authorizationv1.SubjectAccessReviewSpec{
 		User:               user,
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Group: "metrics.k8s.io", Resource: "nodes", Verb: "list"},
 	}))
 }
 
-// as returns a client of a user that prefers protobuf, like the client of the program.
-func (p *place) as(user string) kubernetes.Interface {
-	p.Helper()
-	config, err := p.c.UserConfig(user)
-	p.Must(err)
-	config.ContentType = runtime.ContentTypeProtobuf
-	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	client, err := kubernetes.NewForConfig(config)
-	p.Must(err)
-	return client
-}
-
 func (p *place) source(user string) Kubernetes {
 	p.Helper()
-	return Kubernetes{Client: p.as(user).Discovery().RESTClient(), Now: func() time.Time { return noon }}
+	return Kubernetes{Client: clustertest.As(p, p.c, user).Discovery().RESTClient(), Now: func() time.Time { return noon }}
 }
 
 func (p *place) fails(what string, err error, words string) {
@@ -209,14 +186,14 @@ func testSecret(p *place) {
 	ctx := p.Context()
 	secrets := p.client.CoreV1().Secrets("default")
 	ref := policy.SecretRef{Namespace: "default", Name: "prometheus"}
-	read := secretToken(p.as(sampler), ref)
+	read := secretToken(clustertest.As(p, p.c, sampler), ref)
 	_, err := read(ctx)
 	p.fails("no Secret", err, `token for Prometheus: secret default/prometheus: secrets "prometheus" not found`)
 	secret, err := secrets.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: ref.Name}}, metav1.CreateOptions{})
 	p.Must(err)
 	_, err = read(ctx)
 	p.fails("no key", err, "token for Prometheus: secret default/prometheus has no key prometheusAuthToken")
-	_, err = secretToken(p.as(nobody), ref)(ctx)
+	_, err = secretToken(clustertest.As(p, p.c, nobody), ref)(ctx)
 	p.fails("no right", err, `token for Prometheus: secret default/prometheus: secrets "prometheus" is forbidden`)
 
 	server := newServer(p)

@@ -556,14 +556,7 @@ func testForbidden(p *place) {
 	config, err := p.c.UserConfig(nobody)
 	p.Must(err)
 	client, pods := p.clientFor(config), rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}}
-	_, err = p.client.RbacV1().Roles(p.namespace).Create(p.Context(),
-		&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: nobody}, Rules: []rbacv1.PolicyRule{pods}}, metav1.CreateOptions{})
-	p.Must(err)
-	_, err = p.client.RbacV1().RoleBindings(p.namespace).Create(p.Context(), &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: nobody}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: nobody},
-		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: nobody}},
-	}, metav1.CreateOptions{})
-	p.Must(err)
+	p.Must(p.c.Grant(p.Context(), cluster.UserSubject(nobody), p.namespace, pods))
 	expect.Eventually(p, "the right to look at pods", func() bool {
 		_, err := client.CoreV1().Pods(p.namespace).Get(p.Context(), pod.Name, metav1.GetOptions{})
 		return err == nil

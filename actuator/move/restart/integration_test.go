@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -72,8 +71,7 @@ func deployActuator(t *testing.T, c *cluster.Cluster) {
 	p := &place{T: expect.T{TB: t}, c: c, client: c.Client(), namespace: "rehome"}
 	p.Must(c.AddNamespace(t.Context(), p.namespace))
 	for _, folder := range []string{"actuator", "restart"} {
-		out, err := exec.CommandContext(t.Context(), c.Kubectl(), "--kubeconfig", c.Kubeconfig(),
-			"apply", "--server-side", "-k", "../../../deploy/kustomize/rbac/"+folder).CombinedOutput()
+		out, err := c.KubectlCommand(t.Context(), "apply", "--server-side", "-k", "../../../deploy/kustomize/rbac/"+folder).CombinedOutput()
 		if err != nil {
 			t.Fatalf("apply %s: %v: %s", folder, err, out)
 		}
@@ -81,7 +79,7 @@ func deployActuator(t *testing.T, c *cluster.Cluster) {
 	_, err := c.AddDeployment(t.Context(), p.namespace, "api", 0)
 	p.Must(err)
 	expect.Eventually(p, "the admission policy is in force", func() bool {
-		_, err := p.as(actuatorUser).AppsV1().Deployments(p.namespace).
+		_, err := clustertest.As(p, p.c, actuatorUser).AppsV1().Deployments(p.namespace).
 			Patch(t.Context(), "api", types.MergePatchType, []byte(`{"spec":{"paused":true}}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
 		return err != nil && strings.Contains(err.Error(), "ValidatingAdmissionPolicy 'rehome-actuator'")
 	})
@@ -131,7 +129,7 @@ func (p *place) pods() []*corev1.Pod {
 func (p *place) full() {
 	p.Helper()
 	for _, name := range p.nodes {
-		p.patchNode(name, `{"spec":{"unschedulable":true}}`)
+		p.Must(p.c.PatchNode(p.Context(), name, `{"spec":{"unschedulable":true}}`))
 	}
 	expect.Eventually(p, "the scheduler knows that there is no room", func() bool { return !p.room() })
 }
@@ -161,14 +159,8 @@ func (p *place) room() bool {
 func (p *place) empty() {
 	p.Helper()
 	for _, name := range p.nodes {
-		p.patchNode(name, `{"spec":{"unschedulable":false}}`)
+		p.Must(p.c.PatchNode(p.Context(), name, `{"spec":{"unschedulable":false}}`))
 	}
-}
-
-func (p *place) patchNode(name, patch string) {
-	p.Helper()
-	_, err := p.client.CoreV1().Nodes().Patch(p.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-	p.Must(err)
 }
 
 // patch changes the Deployment like another client.
@@ -189,26 +181,15 @@ func (p *place) pause(d time.Duration) {
 // budget creates a budget for the pods and waits until it is counted.
 func (p *place) budget(minAvailable int) {
 	p.Helper()
-	budgets := p.client.PolicyV1().PodDisruptionBudgets(p.namespace)
-	_, err := budgets.Create(p.Context(), &policyv1.PodDisruptionBudget{
-		ObjectMeta: metav1.ObjectMeta{Name: "api"},
-		Spec: policyv1.PodDisruptionBudgetSpec{
-			MinAvailable: new(intstr.FromInt(minAvailable)),
-			Selector:     &metav1.LabelSelector{MatchLabels: map[string]string{"app": "api"}},
-		},
-	}, metav1.CreateOptions{})
+	spec := policyv1.PodDisruptionBudgetSpec{MinAvailable: new(intstr.FromInt(minAvailable))}
+	_, err := p.c.AddBudget(p.Context(), p.namespace, "api", "api", spec)
 	p.Must(err)
-	expect.Eventually(p, "the budget is counted", func() bool {
-		b, err := budgets.Get(p.Context(), "api", metav1.GetOptions{})
-		p.Must(err)
-		return b.Status.ObservedGeneration == b.Generation && b.Status.CurrentHealthy > 0
-	})
 }
 
 // restarter returns a method that lets all Deployments take part.
 func (p *place) restarter(change ...func(*Config)) *Method {
 	p.Helper()
-	cfg := Config{Client: p.as(actuatorUser), Policy: func() policy.Restart { return policy.Restart{Workloads: policy.RestartAll} }}
+	cfg := Config{Client: clustertest.As(p, p.c, actuatorUser), Policy: func() policy.Restart { return policy.Restart{Workloads: policy.RestartAll} }}
 	for _, f := range change {
 		f(&cfg)
 	}

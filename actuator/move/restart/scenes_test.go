@@ -24,6 +24,7 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/cluster"
+	"github.com/rehome-dev/rehome/test/cluster/clustertest"
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/randtest"
 )
@@ -86,7 +87,7 @@ func restartGoes(how drive) func(*place) {
 	return func(p *place) {
 		before, pods := p.deployment(1)
 		old := pods[0]
-		p.patchNode(old.Spec.NodeName, `{"spec":{"unschedulable":true}}`)
+		p.Must(p.c.PatchNode(p.Context(), old.Spec.NodeName, `{"spec":{"unschedulable":true}}`))
 		m, s := p.planned(p.restarter(), old)
 		planned, err := decode(s)
 		p.Must(err)
@@ -488,7 +489,7 @@ func surgeGoes(how drive) func(*place) {
 		before, pods := p.deployment(1)
 		old := pods[0]
 		p.budget(1)
-		p.patchNode(old.Spec.NodeName, `{"spec":{"unschedulable":true}}`)
+		p.Must(p.c.PatchNode(p.Context(), old.Spec.NodeName, `{"spec":{"unschedulable":true}}`))
 		m, s := p.planned(p.restarter(surger()), old)
 		planned, err := decode(s)
 		p.Must(err)
@@ -781,22 +782,6 @@ func testRefusals(p *place) {
 	refused("a budget", pod, schemas.ReasonDisruptionBudget, "one replica more does not make poddisruptionbudget api allow", surger())
 }
 
-// grant gives a user the rights in all namespaces.
-func (p *place) grant(user string, rules ...rbacv1.PolicyRule) {
-	p.Helper()
-	roles := p.client.RbacV1()
-	_, err := roles.ClusterRoles().Create(p.Context(), &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{Name: user}, Rules: rules,
-	}, metav1.CreateOptions{})
-	p.Must(err)
-	_, err = roles.ClusterRoleBindings().Create(p.Context(), &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: user},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: user},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
-	}, metav1.CreateOptions{})
-	p.Must(err)
-}
-
 // testEnoughRights has a user with exactly the rights in the comment of Config.Client, and one without the rights for
 // surges.
 func testEnoughRights(p *place) {
@@ -808,17 +793,17 @@ func testEnoughRights(p *place) {
 		right("", "pods", "get list"), right("", "namespaces persistentvolumeclaims", "get"),
 		right("policy", "poddisruptionbudgets", "list"),
 	}
-	p.grant(restartUser, rights...)
-	p.grant(surgeUser, append(rights, right("autoscaling", "horizontalpodautoscalers", "list"),
-		right("", "pods", "patch"), right("", "pods/eviction", "create"))...)
+	p.Must(p.c.Grant(p.Context(), cluster.UserSubject(restartUser), "", rights...))
+	p.Must(p.c.Grant(p.Context(), cluster.UserSubject(surgeUser), "", append(rights, right("autoscaling", "horizontalpodautoscalers", "list"),
+		right("", "pods", "patch"), right("", "pods/eviction", "create"))...))
 	p.deployment(1)
 	soonEnough := func(r *policy.Restart) { r.Cooldown = time.Nanosecond }
 	for user, r := range map[string]*Method{
 		restartUser: p.restarter(func(c *Config) {
-			c.Client = p.as(restartUser)
+			c.Client = clustertest.As(p, p.c, restartUser)
 			c.Policy = func() policy.Restart { return policy.Restart{Workloads: policy.RestartAll, Cooldown: time.Nanosecond} }
 		}),
-		surgeUser: p.restarter(surger(soonEnough), func(c *Config) { c.Client = p.as(surgeUser) }),
+		surgeUser: p.restarter(surger(soonEnough), func(c *Config) { c.Client = clustertest.As(p, p.c, surgeUser) }),
 	} {
 		expect.Eventually(p, "the Deployment is complete", func() bool { return complete(p.live()) })
 		pod := p.pods()[0]
@@ -828,32 +813,17 @@ func testEnoughRights(p *place) {
 	}
 }
 
-// as returns a client of that user.
-func (p *place) as(user string) kubernetes.Interface {
-	p.Helper()
-	cfg, err := p.c.UserConfig(user)
-	p.Must(err)
-	client, err := kubernetes.NewForConfig(cfg)
-	p.Must(err)
-	return client
-}
-
 func testRights(p *place) {
 	_, pods := p.deployment(1)
-	got, record := p.ask(p.restarter(func(c *Config) { c.Client = p.as(nobody) }), pods[0])
+	got, record := p.ask(p.restarter(func(c *Config) { c.Client = clustertest.As(p, p.c, nobody) }), pods[0])
 	message := "look at replicaset " + p.namespace + "/" + pods[0].OwnerReferences[0].Name + `: replicasets.apps "` +
 		pods[0].OwnerReferences[0].Name + `" is forbidden: User "nobody" cannot get resource "replicasets" in API group "apps" ` +
 		`in the namespace "` + p.namespace + `"`
 	same(p, "start without a right", got, move.Refused(schemas.MethodRestart,
 		&move.Refusal{Outcome: schemas.Failed, Reason: schemas.ReasonForbidden, Message: message}))
 	same(p, "saved without a right", record, move.Record{})
-	_, err := p.client.RbacV1().ClusterRoleBindings().Create(p.Context(), &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: looker},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: looker}},
-	}, metav1.CreateOptions{})
-	p.Must(err)
-	r := p.restarter(func(c *Config) { c.Client = p.as(looker) })
+	p.Must(p.c.Bind(p.Context(), cluster.UserSubject(looker), "", "view"))
+	r := p.restarter(func(c *Config) { c.Client = clustertest.As(p, p.c, looker) })
 	expect.Eventually(p, "the right to look is known", func() bool {
 		got, _ = p.ask(r, pods[0])
 		return got.Refusal == nil
@@ -865,14 +835,10 @@ func testRights(p *place) {
 
 func testRightsLater(p *place) {
 	before, pods := p.deployment(1)
-	p.grant(costless, rbacv1.PolicyRule{APIGroups: []string{"apps"}, Resources: []string{"deployments"}, Verbs: []string{"patch"}})
-	_, err := p.client.RbacV1().RoleBindings(p.namespace).Create(p.Context(), &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: costless},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: costless}},
-	}, metav1.CreateOptions{})
-	p.Must(err)
-	r := p.restarter(surger(), func(c *Config) { c.Client = p.as(costless) })
+	patch := rbacv1.PolicyRule{APIGroups: []string{"apps"}, Resources: []string{"deployments"}, Verbs: []string{"patch"}}
+	p.Must(p.c.Grant(p.Context(), cluster.UserSubject(costless), "", patch))
+	p.Must(p.c.Bind(p.Context(), cluster.UserSubject(costless), p.namespace, "view"))
+	r := p.restarter(surger(), func(c *Config) { c.Client = clustertest.As(p, p.c, costless) })
 	expect.Eventually(p, "the rights are known", func() bool {
 		got, record := p.ask(r, pods[0])
 		return got.Refusal == nil && record.Method == schemas.MethodSurge

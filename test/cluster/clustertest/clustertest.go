@@ -11,13 +11,19 @@
 package clustertest
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+
 	"github.com/rehome-dev/rehome/test/cluster"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // New starts a control plane that runs until the test ends, and builds missing programs first. A failure to start fails the test;
@@ -26,9 +32,7 @@ import (
 func New(t testing.TB, options cluster.Options) *cluster.Cluster {
 	t.Helper()
 	c, err := cluster.Start(t.Context(), options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	t.Cleanup(func() {
 		if err := c.Err(); err != nil {
 			t.Error(err)
@@ -41,6 +45,47 @@ func New(t testing.TB, options cluster.Options) *cluster.Cluster {
 		}
 	})
 	return c
+}
+
+// As returns a client of one of Options.Users, which prefers protobuf like the clients of Rehome.
+func As(t testing.TB, c *cluster.Cluster, user string) kubernetes.Interface {
+	t.Helper()
+	config, err := c.UserConfig(user)
+	expect.Must(t, err)
+	config.ContentType = runtime.ContentTypeProtobuf
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	client, err := kubernetes.NewForConfig(config)
+	expect.Must(t, err)
+	return client
+}
+
+// Shared is a control plane that the tests of a package share. The first test that asks for it starts it: Go notices changes of
+// files such as deploy/crds only if a test has read them. It is safe for concurrent use.
+type Shared struct {
+	// Start starts the control plane and adds what all tests need. With an error, it returns what must be stopped, or nil.
+	Start func(context.Context) (*cluster.Cluster, error)
+
+	once    sync.Once
+	cluster *cluster.Cluster
+	err     error
+}
+
+// Cluster returns the control plane. It ends the test if the control plane did not start.
+func (s *Shared) Cluster(t testing.TB) *cluster.Cluster {
+	t.Helper()
+	s.once.Do(func() { s.cluster, s.err = s.Start(context.Background()) })
+	expect.Must(t, s.err)
+	return s.cluster
+}
+
+// Main runs the tests of a package, from its TestMain, and stops the control plane.
+func (s *Shared) Main(m *testing.M) (code int) {
+	defer func() {
+		if s.cluster != nil {
+			_ = s.cluster.Stop()
+		}
+	}()
+	return m.Run()
 }
 
 // saveLogs copies the logs of a failed test, unless the test has stopped the cluster itself.

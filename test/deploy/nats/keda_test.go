@@ -9,8 +9,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/test/expect"
@@ -130,9 +128,7 @@ func (f *fleet) addUnwantedPods(scene string, nodes []string) {
 	})
 	must(err)
 	must(c.WaitReady(f.t.Context(), scene, scene))
-	taint := []byte(`{"spec":{"taints":[{"key":"dedicated","effect":"NoSchedule"}]}}`)
 	for _, name := range nodes {
-		_, err := c.Client().CoreV1().Nodes().Patch(f.t.Context(), name, types.StrategicMergePatchType, taint, metav1.PatchOptions{})
-		must(err)
+		must(c.PatchNode(f.t.Context(), name, `{"spec":{"taints":[{"key":"dedicated","effect":"NoSchedule"}]}}`))
 	}
 }

@@ -1,14 +1,11 @@
 package nats
 
 import (
-	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/url"
 	"os"
@@ -21,7 +18,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	yaml "go.yaml.in/yaml/v3"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,39 +27,35 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
+	"github.com/rehome-dev/rehome/test/manifesttest"
 )
 
 // manifests are objects as kubectl renders them, by kind.
-type manifests map[string]json.RawMessage
+type manifests map[string]map[string]any
 
 // render renders a folder with the kustomize in kubectl. There is one object of each kind.
 func render(t *testing.T, s *stage, folder string) manifests {
 	t.Helper()
 	found := manifests{}
-	for documents := yaml.NewDecoder(strings.NewReader(s.kubectl(t, nil, "kustomize", folder))); ; {
-		var object map[string]any
-		if err := documents.Decode(&object); errors.Is(err, io.EOF) {
-			return found
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		text := expect.ToJSON(t, object)
+	documents, err := manifesttest.Documents([]byte(s.kubectl(t, nil, "kustomize", folder)))
+	expect.Must(t, err)
+	for _, object := range documents {
 		kind := fmt.Sprint(object["kind"])
 		if found[kind] != nil {
 			t.Fatalf("two objects of kind %s", kind)
 		}
-		found[kind] = text
+		found[kind] = object
 	}
+	return found
 }
 
-// into reads the object of a kind strictly.
-func (m manifests) into(t *testing.T, kind string, object any) {
+// typed returns the object of a kind.
+func typed[T any](t *testing.T, m manifests, kind string) T {
 	t.Helper()
-	d := json.NewDecoder(bytes.NewReader(m[kind]))
-	d.DisallowUnknownFields()
-	if err := d.Decode(object); err != nil {
-		t.Fatalf("%s: %v", kind, err)
+	if m[kind] == nil {
+		t.Fatalf("no object of kind %s", kind)
 	}
+	return manifesttest.Typed[T](t, m[kind])
 }
 
 // servers are the parts of the manifests that say how servers are started.
@@ -76,11 +68,9 @@ type servers struct {
 func renderedServers(t *testing.T, s *stage) servers {
 	t.Helper()
 	m := render(t, s, component)
-	var r servers
-	var config corev1.ConfigMap
-	m.into(t, "ConfigMap", &config)
-	m.into(t, "StatefulSet", &r.set)
-	r.config = config.Data["nats.conf"]
+	r := servers{
+		config: typed[corev1.ConfigMap](t, m, "ConfigMap").Data["nats.conf"], set: typed[appsv1.StatefulSet](t, m, "StatefulSet"),
+	}
 	for i := range *r.set.Spec.Replicas {
 		r.names = append(r.names, fmt.Sprintf("%s-%d", r.set.Name, i))
 	}
@@ -247,9 +237,7 @@ func triggers(t *testing.T, s *stage) []trigger {
 			Triggers []trigger `json:"triggers"`
 		} `json:"spec"`
 	}
-	if err := json.Unmarshal(render(t, s, "deploy/kustomize/components/keda")["ScaledObject"], &o); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, json.Unmarshal(expect.ToJSON(t, render(t, s, "deploy/kustomize/components/keda")["ScaledObject"]), &o))
 	return o.Spec.Triggers
 }
 
@@ -299,10 +287,9 @@ func TestKEDAReplacesCPUAutoscaler(t *testing.T) {
 
 func TestAllInOneWithNATSServers(t *testing.T) {
 	s := newStage(t)
-	var got appsv1.Deployment
-	renderWith(t, s, "nats-all", `{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "rehome", "namespace": "rehome"},
-		"spec": {"selector": {}, "template": {"spec": {"containers": [{"name": "rehome", "env": [{"name": "REHOME_LOG_FORMAT", "value": "json"}]}]}}}}`).
-		into(t, "Deployment", &got)
+	rendered := renderWith(t, s, "nats-all", `{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "rehome", "namespace": "rehome"},
+		"spec": {"selector": {}, "template": {"spec": {"containers": [{"name": "rehome", "env": [{"name": "REHOME_LOG_FORMAT", "value": "json"}]}]}}}}`)
+	got := typed[appsv1.Deployment](t, rendered, "Deployment")
 	mode := int32(0o440)
 	want := corev1.PodSpec{
 		Containers: []corev1.Container{{

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,6 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/test/cluster"
+	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/program"
 )
 
@@ -37,45 +38,24 @@ type stage struct {
 	rehome, natsServer string
 }
 
-// theStage is set by TestMain, before any test, and not changed.
-var theStage func() (*stage, error)
+var shared = clustertest.Shared{Start: func(ctx context.Context) (*cluster.Cluster, error) {
+	c, err := cluster.Start(ctx, cluster.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return c, furnish(ctx, c)
+}}
 
-func TestMain(m *testing.M) { os.Exit(perform(m)) }
-
-func perform(m *testing.M) int {
-	var started *cluster.Cluster
-	theStage = sync.OnceValues(func() (*stage, error) {
-		s := &stage{}
-		var err error
-		if s.rehome, err = program.Build(); err != nil {
-			return nil, err
-		}
-		if s.natsServer, err = program.BuildNATS(); err != nil {
-			return nil, err
-		}
-		if started, err = cluster.Start(context.Background(), cluster.Options{}); err != nil {
-			return nil, err
-		}
-		s.cluster = started
-		return s, s.furnish()
-	})
-	defer func() {
-		if started != nil {
-			_ = started.Stop()
-		}
-	}()
-	return m.Run()
-}
+func TestMain(m *testing.M) { os.Exit(shared.Main(m)) }
 
 // furnish creates nodes in three zones, volumes for the servers, and the namespace of Rehome, which has the Pod Security level
 // restricted.
-func (s *stage) furnish() error {
-	ctx := context.Background()
-	if _, err := s.cluster.AddNodes(ctx, 3); err != nil {
+func furnish(ctx context.Context, c *cluster.Cluster) error {
+	if _, err := c.AddNodes(ctx, 3); err != nil {
 		return err
 	}
 	for i := range 3 {
-		if _, err := s.cluster.Client().CoreV1().PersistentVolumes().Create(ctx, &corev1.PersistentVolume{
+		if _, err := c.Client().CoreV1().PersistentVolumes().Create(ctx, &corev1.PersistentVolume{
 			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("disk-%d", i)},
 			Spec: corev1.PersistentVolumeSpec{
 				Capacity:    corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("10Gi")},
@@ -88,21 +68,17 @@ func (s *stage) furnish() error {
 			return err
 		}
 	}
-	if err := s.cluster.AddNamespace(ctx, namespace); err != nil {
+	if err := c.AddNamespace(ctx, namespace); err != nil {
 		return err
 	}
 	patch := `{"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted", "pod-security.kubernetes.io/enforce-version": "latest"}}}`
-	_, err := s.cluster.Client().CoreV1().Namespaces().Patch(ctx, namespace, "application/merge-patch+json", []byte(patch), metav1.PatchOptions{})
+	_, err := c.Client().CoreV1().Namespaces().Patch(ctx, namespace, "application/merge-patch+json", []byte(patch), metav1.PatchOptions{})
 	return err
 }
 
 func newStage(t *testing.T) *stage {
 	t.Helper()
-	s, err := theStage()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return &stage{shared.Cluster(t), expect.Value(t, program.Build), expect.Value(t, program.BuildNATS)}
 }
 
 // kubectl runs the real kubectl against the cluster, and returns what it prints.

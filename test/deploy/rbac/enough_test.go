@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -185,12 +184,7 @@ func (c *cast) requested() {
 			metav1.CreateOptions{})
 		expect.Must(t, err)
 	}
-	_, err := c.client.RbacV1().RoleBindings(c.name).Create(ctx, &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "asker"},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: c.name, Name: "asker"}},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "rehome-requester"},
-	}, metav1.CreateOptions{})
-	expect.Must(t, err)
+	expect.Must(t, c.Bind(ctx, cluster.AccountSubject(c.name, "asker"), c.name, "rehome-requester"))
 	// The pod of a Deployment whose other node has a taint: it comes back to where it was, but it is moved.
 	body, err := c.asked(ctx, "plain", "one")
 	expect.Must(t, err)
@@ -250,7 +244,7 @@ func ask(ctx context.Context, address, token string, body []byte) (status int, t
 func (c *cast) maintained() {
 	t, ctx := c.t, c.t.Context()
 	t.Helper()
-	expect.Must(t, c.patchNode(ctx, c.nodes[0], `{"spec":{"taints":null}}`))
+	expect.Must(t, c.PatchNode(ctx, c.nodes[0], `{"spec":{"taints":null}}`))
 	expect.Must(t, c.maintain(ctx, c.kinds, c.nodes[1]))
 	left := obstacles()
 	expect.Must(t, until(ctx, "nothing is in the way of the maintenance", func() (bool, string) {

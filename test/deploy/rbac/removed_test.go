@@ -14,7 +14,6 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -24,6 +23,7 @@ import (
 	"github.com/rehome-dev/rehome/maintenance/apply"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/program"
 )
@@ -193,18 +193,12 @@ func (l lacking) deprive(ctx context.Context, accounts ...string) (kubeconfig st
 		}
 	}
 	rights = slices.DeleteFunc(sorted(rights), func(r right) bool { return r == l.right })
-	named := metav1.ObjectMeta{Name: l.place}
-	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: l.place, Name: l.place}}
-	ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: l.place}
-	local := ref
-	local.Kind = "Role"
-	rbac, options := l.client.RbacV1(), metav1.CreateOptions{}
-	_, err1 := l.client.CoreV1().ServiceAccounts(l.place).Create(ctx, &corev1.ServiceAccount{ObjectMeta: named}, options)
-	_, err2 := rbac.ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: named, Rules: rules(rights, false)}, options)
-	_, err3 := rbac.ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: named, Subjects: subjects, RoleRef: ref}, options)
-	_, err4 := rbac.Roles(l.place).Create(ctx, &rbacv1.Role{ObjectMeta: named, Rules: rules(rights, true)}, options)
-	_, err5 := rbac.RoleBindings(l.place).Create(ctx, &rbacv1.RoleBinding{ObjectMeta: named, Subjects: subjects, RoleRef: local}, options)
-	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
+	account := cluster.AccountSubject(l.place, l.place)
+	_, err1 := l.client.CoreV1().ServiceAccounts(l.place).Create(ctx,
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: l.place}}, metav1.CreateOptions{})
+	err2 := l.Grant(ctx, account, "", rules(rights, false)...)
+	err3 := l.Grant(ctx, account, l.place, rules(rights, true)...)
+	if err := errors.Join(err1, err2, err3); err != nil {
 		return "", err
 	}
 	if err := l.inForce(ctx, rights); err != nil {

@@ -1,18 +1,16 @@
 package rbac
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
-	yaml "go.yaml.in/yaml/v3"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+
+	"github.com/rehome-dev/rehome/test/manifesttest"
 )
 
 // right is one verb on one resource, which is the least that a rule can allow.
@@ -91,35 +89,25 @@ type manifests struct {
 // read reads manifests. Kinds other than accounts and their rights are an error.
 func read(text []byte) (manifests, error) {
 	var m manifests
-	for documents := yaml.NewDecoder(bytes.NewReader(text)); ; {
-		var object map[string]any
-		if err := documents.Decode(&object); errors.Is(err, io.EOF) {
-			return m, nil
-		} else if err != nil {
-			return m, err
-		}
-		if err := m.add(object); err != nil {
-			return m, err
-		}
+	documents, err := manifesttest.Documents(text)
+	for _, object := range documents {
+		err = errors.Join(err, m.add(object))
 	}
+	return m, err
 }
 
 func (m *manifests) add(object map[string]any) error {
-	body, err := json.Marshal(object)
-	if err != nil {
-		return err
-	}
 	switch object["kind"] {
 	case "ServiceAccount":
-		return appended(&m.accounts, body)
+		return appended(&m.accounts, object)
 	case "ClusterRole":
-		return appended(&m.clusterRoles, body)
+		return appended(&m.clusterRoles, object)
 	case "Role":
-		return appended(&m.roles, body)
+		return appended(&m.roles, object)
 	case "ClusterRoleBinding":
-		return appended(&m.clusterBindings, body)
+		return appended(&m.clusterBindings, object)
 	case "RoleBinding":
-		return appended(&m.bindings, body)
+		return appended(&m.bindings, object)
 	case "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding": // stolen_test.go tries it
 		return nil
 	}
@@ -127,12 +115,10 @@ func (m *manifests) add(object map[string]any) error {
 }
 
 // appended reads an object strictly.
-func appended[T any](list *[]T, body []byte) error {
-	decoder := json.NewDecoder(bytes.NewReader(body))
-	decoder.DisallowUnknownFields()
-	var object T
-	if err := decoder.Decode(&object); err != nil {
-		return fmt.Errorf("%s: %w", body, err)
+func appended[T any](list *[]T, fields map[string]any) error {
+	object, err := manifesttest.As[T](fields)
+	if err != nil {
+		return fmt.Errorf("%v: %w", fields, err)
 	}
 	*list = append(*list, object)
 	return nil

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,8 +13,6 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
@@ -70,7 +67,7 @@ func newStage(t *testing.T) *stage {
 // kubectl runs the real one as the administrator.
 func (s *stage) kubectl(ctx context.Context, stdin []byte, arguments ...string) ([]byte, error) {
 	var stdout, stderr bytes.Buffer
-	command := exec.CommandContext(ctx, s.Kubectl(), append([]string{"--kubeconfig", s.Kubeconfig()}, arguments...)...)
+	command := s.KubectlCommand(ctx, arguments...)
 	command.Stdin, command.Stdout, command.Stderr = bytes.NewReader(stdin), &stdout, &stderr
 	if err := command.Run(); err != nil {
 		return nil, fmt.Errorf("kubectl %s: %w: %s", strings.Join(arguments, " "), err, &stderr)
@@ -106,18 +103,8 @@ func (s *stage) token(ctx context.Context, namespace, account string) (string, e
 
 // kubeconfig writes a kubeconfig that has nothing but the token of a service account, and returns the setting that names it.
 func (s *stage) kubeconfig(ctx context.Context, namespace, account string) (string, error) {
-	token, err := s.token(ctx, namespace, account)
-	if err != nil {
-		return "", err
-	}
-	admin := s.RESTConfig()
-	c := api.NewConfig()
-	c.Clusters["test"] = &api.Cluster{Server: admin.Host, CertificateAuthorityData: admin.CAData}
-	c.AuthInfos[account] = &api.AuthInfo{Token: token}
-	c.Contexts["test"] = &api.Context{Cluster: "test", AuthInfo: account}
-	c.CurrentContext = "test"
-	path := filepath.Join(s.dir, namespace+"."+account+".kubeconfig")
-	return "KUBECONFIG=" + path, clientcmd.WriteToFile(*c, path)
+	path, err := s.AccountKubeconfig(ctx, s.dir, namespace, account)
+	return "KUBECONFIG=" + path, err
 }
 
 // nowhere is the setting of a process without a token.

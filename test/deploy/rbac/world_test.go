@@ -109,12 +109,7 @@ func surged(ctx context.Context, w *world) error {
 
 // taint makes all pods of the world have to leave its first node.
 func (w *world) taint(ctx context.Context) error {
-	return w.patchNode(ctx, w.nodes[0], `{"spec":{"taints":[{"key":"dedicated","effect":"NoSchedule"}]}}`)
-}
-
-func (w *world) patchNode(ctx context.Context, name, patch string) error {
-	_, err := w.client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-	return err
+	return w.PatchNode(ctx, w.nodes[0], `{"spec":{"taints":[{"key":"dedicated","effect":"NoSchedule"}]}}`)
 }
 
 func (w *world) patchPod(ctx context.Context, name, patch string, subresources ...string) error {
