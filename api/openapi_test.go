@@ -6,15 +6,15 @@ import (
 	"flag"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"testing"
+
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 var update = flag.Bool("update", false, "write docs/api.openapi.json")
 
 // TestOpenAPI compares the page of the documentation with the document that the server serves.
 func TestOpenAPI(t *testing.T) {
-	const path = "../docs/api.openapi.json"
 	w := httptest.NewRecorder()
 	loneServer(t).ServeHTTP(w, call(t, http.MethodGet, "/v1/openapi.json", nil))
 	var want bytes.Buffer
@@ -22,13 +22,5 @@ func TestOpenAPI(t *testing.T) {
 		t.Fatalf("got %d, %v", w.Code, err)
 	}
 	want.WriteByte('\n')
-	if *update {
-		if err := os.WriteFile(path, want.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got, err := os.ReadFile(path)
-	if err != nil || !bytes.Equal(got, want.Bytes()) {
-		t.Errorf("%s is stale, error %v: run make generate", path, err)
-	}
+	filetest.Golden(t, "../docs/api.openapi.json", want.String(), *update) // make generate writes it
 }

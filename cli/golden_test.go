@@ -45,20 +45,7 @@ func golden(t *testing.T, name, got string) {
 func goldenFile(t *testing.T, file, got string) {
 	t.Helper()
 	compared[file] = true
-	if *update {
-		if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {
-			t.Fatal(err)
-		}
-		filetest.Write(t, file, got)
-		return
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s\n got %s\nwant %s", file, got, want)
-	}
+	filetest.Golden(t, file, got, *update)
 }
 
 // commandNamed returns the command with these names.

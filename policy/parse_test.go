@@ -98,19 +98,7 @@ func TestInvalidPolicy(t *testing.T) {
 			if !reflect.DeepEqual(p, Policy{}) {
 				t.Errorf("got the policy %+v with the error, want the zero Policy", p)
 			}
-			golden := strings.TrimSuffix(path, ".yaml") + ".want"
-			if os.Getenv("UPDATE_GOLDEN") != "" {
-				if err := os.WriteFile(golden, []byte(err.Error()+"\n"), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, readErr := os.ReadFile(golden)
-			if readErr != nil {
-				t.Fatal(readErr)
-			}
-			if got := err.Error() + "\n"; got != string(want) {
-				t.Errorf("got:\n%s\nwant:\n%s", got, want)
-			}
+			golden(t, strings.TrimSuffix(path, ".yaml")+".want", err.Error()+"\n")
 		})
 	}
 }

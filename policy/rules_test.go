@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/fixtures"
 )
 
@@ -17,18 +18,7 @@ import (
 // commit.
 func golden(t *testing.T, file, got string) {
 	t.Helper()
-	if os.Getenv("UPDATE_GOLDEN") != "" {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s:\ngot:\n%s\nwant:\n%s", file, got, want)
-	}
+	filetest.Golden(t, file, got, os.Getenv("UPDATE_GOLDEN") != "")
 }
 
 // TestProtectionRuleExplanations compares the rules of Protects with the explanation.

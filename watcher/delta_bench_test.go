@@ -14,6 +14,7 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/watcher/load"
 )
 
@@ -57,7 +58,7 @@ func benchLead(b *testing.B, nodes, podsOnBusy int) *session {
 	b.Helper()
 	w := newWatcher(Config{Source: "/clusters/bench/watcher", Settle: time.Nanosecond, Resync: time.Hour, Bus: nowhere{}, Cluster: offline(b)})
 	w.source = func(policy.Load, policy.Metrics) (load.Source, error) { return nil, nil }
-	must(b, w.SetPolicy(benchPolicy(b)))
+	expect.Must(b, w.SetPolicy(benchPolicy(b)))
 	for i := range nodes {
 		n := benchNode(i)
 		put(b, w.cluster, n)
@@ -70,13 +71,6 @@ func benchLead(b *testing.B, nodes, podsOnBusy int) *session {
 		}
 	}
 	return testSession(w)
-}
-
-func must(b *testing.B, err error) {
-	b.Helper()
-	if err != nil {
-		b.Fatal(err)
-	}
 }
 
 // benchNode returns a node as a cloud provider creates it, with a dozen labels and four conditions.
@@ -229,10 +223,10 @@ func BenchmarkScopeEncode(b *testing.B) {
 			l := benchLead(b, 10, pods)
 			key, causes := l.policy.Strategies[0].Key("node-0007"), []schemas.Cause{{Kind: schemas.CauseResync}}
 			built, err := l.scopes.Build(key, causes, time.Now())
-			must(b, err)
+			expect.Must(b, err)
 			for b.Loop() {
 				e, err := schemas.NewEvent("/clusters/bench/watcher", built.Scope, time.Now(), schemas.Event{})
-				must(b, err)
+				expect.Must(b, err)
 				b.SetBytes(int64(len(e.Data)))
 			}
 		})

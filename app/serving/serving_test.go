@@ -1,15 +1,10 @@
 package serving
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"log/slog"
-	"math/big"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -18,28 +13,9 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/test/certtest"
 	"github.com/rehome-dev/rehome/test/expect"
 )
-
-// certificate returns a certificate with its key, in PEM.
-func certificate(t testing.TB, serial int64) (cert, key []byte) {
-	t.Helper()
-	secret, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(serial), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"localhost"}}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, secret.Public(), secret)
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, err := x509.MarshalECPrivateKey(secret)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
-		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: raw})
-}
 
 // files are the files of a certificate.
 type files struct {
@@ -86,9 +62,9 @@ func serial(t *testing.T, address string) int64 {
 }
 
 func TestCertificateFiles(t *testing.T) {
-	cert1, key1 := certificate(t, 1)
-	cert2, key2 := certificate(t, 2)
-	cert3, key3 := certificate(t, 3)
+	cert1, key1 := certtest.SelfSigned(t, 1)
+	cert2, key2 := certtest.SelfSigned(t, 2)
+	cert3, key3 := certtest.SelfSigned(t, 3)
 	f := newFiles(t, cert1, key1)
 	address := serve(t, settings.TLS{Variable: "REHOME_HTTP", Mode: settings.TLSFiles, Cert: f.cert, Key: f.key})
 	becomes := func(when string, want int64) {

@@ -3,12 +3,12 @@ package credentials_test
 import (
 	"flag"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/bus/credentials"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 var update = flag.Bool("update", false, "write the page about the rights of each key")
@@ -41,14 +41,5 @@ func TestRightsPage(t *testing.T) {
 			}
 		}
 	}
-	want := b.String()
-	if *update {
-		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got, err := os.ReadFile(path)
-	if err != nil || string(got) != want {
-		t.Errorf("%s: %v; it is not what the table of nouns says: run the test with -update", path, err)
-	}
+	filetest.Golden(t, path, b.String(), *update) // -update writes it from the table of nouns
 }

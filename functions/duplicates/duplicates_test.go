@@ -70,14 +70,7 @@ type decision struct {
 
 func (c decision) check(t *testing.T) {
 	t.Run(c.name, func(t *testing.T) {
-		if err := c.args.Validate(); err != nil {
-			t.Fatal(err)
-		}
-		for _, args := range []Args{c.args, test.ThroughJSON(t, c.args)} {
-			if got := args.Decide(scope(c.nodes, c.pods...)); !slices.Equal(got, c.want) {
-				t.Errorf("with %+v:\ngot  %+v\nwant %+v", args, got, c.want)
-			}
-		}
+		test.Decides(t, c.args, Args{}, scope(c.nodes, c.pods...), c.want)
 	})
 }
 

@@ -144,23 +144,12 @@ func BenchmarkDecide(b *testing.B) {
 		MinPodLifetimeSeconds: 3600, Reasons: []string{"Error", "OOMKilled"}, ExcludeOwnerKinds: []string{"Job"},
 		Selection: candidate.Selection{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}},
 	}
-	b.ReportAllocs()
-	for b.Loop() {
-		if got := args.Decide(s); len(got) != 1 {
-			b.Fatalf("got %+v, want one intent", got)
-		}
-	}
+	test.BenchmarkDecide(b, args, s)
 }
 
-// Most pods are like this one, and each resync checks every pod of the cluster.
 func BenchmarkDue(b *testing.B) {
 	p := pod(test.Phase(corev1.PodRunning)).Pod
 	args := Default()
 	args.LabelSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, ever := args.Due(&p); ever {
-			b.Fatal("due, want never")
-		}
-	}
+	test.BenchmarkDue(b, args, p, false)
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,12 +33,6 @@ func fitting(preference, here int64) test.PodOption {
 // stuck makes the pod fit on no other node.
 func stuck(p *schemas.ScopedPod) {
 	p.Elsewhere = &schemas.Elsewhere{Why: "no other node has room"}
-}
-
-func scope(n corev1.Node, pods ...schemas.ScopedPod) schemas.NodeScope {
-	return schemas.NodeScope{
-		ScopeHead: schemas.ScopeHead{Kind: schemas.NodeKind, Key: n.Name, Now: time.Unix(1000, 0)}, Node: n, Pods: pods,
-	}
 }
 
 func zone(name string) corev1.NodeSelectorTerm {
@@ -74,18 +67,10 @@ type decision struct {
 
 func (c decision) check(t *testing.T) {
 	t.Run(c.name, func(t *testing.T) {
-		if err := c.args.Validate(); err != nil {
-			t.Fatal(err)
-		}
-		for _, args := range []Args{c.args, test.ThroughJSON(t, c.args)} {
-			s := scope(c.node, c.pods...)
-			if got := args.Decide(s); !slices.Equal(got, c.want) {
-				t.Errorf("with %+v:\ngot  %+v\nwant %+v", args, got, c.want)
-			}
-			asked := args.Decide(onlyAsked(args, s))
-			if !slices.Equal(asked, c.want) {
-				t.Errorf("with Elsewhere only where Seeks is true:\ngot  %+v\nwant %+v", asked, c.want)
-			}
+		s := test.NodeScope(c.node, c.pods...)
+		test.Decides(t, c.args, Args{}, s, c.want)
+		if asked := c.args.Decide(onlyAsked(c.args, s)); !slices.Equal(asked, c.want) {
+			t.Errorf("with Elsewhere only where Seeks is true:\ngot  %+v\nwant %+v", asked, c.want)
 		}
 	})
 }
@@ -252,7 +237,7 @@ func TestCandidateFitChecks(t *testing.T) {
 			fitting(1000, 0)(&p) // better than any node, so the result depends only on the pod and its node
 			all = append(all, p)
 		}
-		want := args.Decide(scope(n, all...))
+		want := args.Decide(test.NodeScope(n, all...))
 		moves := map[string]bool{}
 		for _, intent := range want {
 			moves[intent.Pod.Name] = true
@@ -263,7 +248,7 @@ func TestCandidateFitChecks(t *testing.T) {
 			}
 		}
 		r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-		if got := args.Decide(onlyAsked(args, scope(n, all...))); !slices.Equal(got, want) {
+		if got := args.Decide(onlyAsked(args, test.NodeScope(n, all...))); !slices.Equal(got, want) {
 			t.Fatalf("in another order:\ngot  %+v\nwant %+v", got, want)
 		}
 		moved += len(want)
@@ -301,7 +286,7 @@ func crowd() schemas.NodeScope {
 			test.Requiring(zone(where), fixtures.NodeTerm("disk", corev1.NodeSelectorOpExists)),
 			test.Preferring(10, fixtures.NodeTerm("arch", corev1.NodeSelectorOpIn, "arm64", "amd64")), fitting(10, 10)))
 	}
-	return scope(test.Node("node-1", test.NodeLabel("zone", "west"), test.NodeLabel("arch", "amd64"), test.Ready(corev1.ConditionTrue)), all...)
+	return test.NodeScope(test.Node("node-1", test.NodeLabel("zone", "west"), test.NodeLabel("arch", "amd64"), test.Ready(corev1.ConditionTrue)), all...)
 }
 
 func BenchmarkDecide(b *testing.B) {

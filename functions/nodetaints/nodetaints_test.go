@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -49,12 +48,6 @@ func intent(name string, violated ...string) schemas.Intent {
 
 func intentIn(namespace, name string, violated ...string) schemas.Intent {
 	return test.IntentIn(namespace, name, "worker-1", "does not tolerate "+strings.Join(violated, ", "))
-}
-
-func scope(n corev1.Node, pods ...schemas.ScopedPod) schemas.NodeScope {
-	return schemas.NodeScope{
-		ScopeHead: schemas.ScopeHead{Kind: schemas.NodeKind, Key: n.Name, Now: time.Unix(1000, 0)}, Node: n, Pods: pods,
-	}
 }
 
 func TestDecide(t *testing.T) {
@@ -157,14 +150,7 @@ func TestDecide(t *testing.T) {
 			list{intentIn("a", "c", gpu), intentIn("b", "a", gpu), intentIn("b", "b", gpu)}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if err := c.args.Validate(); err != nil {
-				t.Fatal(err)
-			}
-			for _, args := range []Args{c.args, test.ThroughJSON(t, c.args)} {
-				if got := args.Decide(scope(c.node, c.pods...)); !slices.Equal(got, c.want) {
-					t.Errorf("with %+v:\ngot  %+v\nwant %+v", args, got, c.want)
-				}
-			}
+			test.Decides(t, c.args, Args{}, test.NodeScope(c.node, c.pods...), c.want)
 			for i := range c.pods {
 				p := &c.pods[i]
 				moves := slices.ContainsFunc(c.want, func(in schemas.Intent) bool { return in.Pod.UID == p.Pod.UID })
@@ -237,7 +223,7 @@ func randomScope(r *rand.Rand) schemas.NodeScope {
 		}
 		pods = append(pods, p)
 	}
-	return scope(n, pods...)
+	return test.NodeScope(n, pods...)
 }
 
 // deepCopy is for comparing: Decide must not change its scope.
@@ -280,7 +266,7 @@ func BenchmarkDecide(b *testing.B) {
 		}
 		pods = append(pods, p)
 	}
-	s := scope(withReady(node("dedicated=gpu:NoSchedule"), corev1.ConditionTrue), pods...)
+	s := test.NodeScope(withReady(node("dedicated=gpu:NoSchedule"), corev1.ConditionTrue), pods...)
 	args := Args{Selection: candidate.Selection{Namespaces: policy.Namespaces{Exclude: []string{"kube-system"}}}}
 	b.ReportAllocs()
 	for b.Loop() {

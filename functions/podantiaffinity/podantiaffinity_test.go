@@ -124,14 +124,7 @@ func TestAntiAffinityViolations(t *testing.T) {
 		{"then the pod that does not mind", Args{}, pods{pod("a", options{test.ReluctantToMove()}, "b"), b}, list{leaves("b", "web/a", 1)}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if err := c.args.Validate(); err != nil {
-				t.Fatal(err)
-			}
-			for _, args := range []Args{c.args, test.ThroughJSON(t, c.args)} {
-				if got := args.Decide(scope(c.pods...)); !slices.Equal(got, c.want) {
-					t.Errorf("with %+v:\ngot  %+v\nwant %+v", args, got, c.want)
-				}
-			}
+			test.Decides(t, c.args, Args{}, scope(c.pods...), c.want)
 		})
 	}
 }

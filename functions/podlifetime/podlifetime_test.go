@@ -260,22 +260,11 @@ func BenchmarkDecide(b *testing.B) {
 		Conditions: []Condition{{Type: "Ready", Status: "False", MinTimeSinceLastTransitionSeconds: new(uint(60))}},
 		Selection:  candidate.Selection{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}},
 	}
-	b.ReportAllocs()
-	for b.Loop() {
-		if got := args.Decide(s); len(got) != 1 {
-			b.Fatalf("got %+v, want one intent", got)
-		}
-	}
+	test.BenchmarkDecide(b, args, s)
 }
 
-// Most pods are like this one, and each resync checks every pod of the cluster.
 func BenchmarkDue(b *testing.B) {
 	p := test.Single().Pod
 	args := Args{MaxPodLifeTimeSeconds: new(uint(86400)), Selection: candidate.Selection{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}}}
-	b.ReportAllocs()
-	for b.Loop() {
-		if at, ever := args.Due(&p); !ever || at.Before(test.Now()) {
-			b.Fatalf("due at %v, %v, want later", at, ever)
-		}
-	}
+	test.BenchmarkDue(b, args, p, true)
 }

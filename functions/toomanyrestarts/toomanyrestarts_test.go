@@ -134,22 +134,11 @@ func TestValidate(t *testing.T) {
 func BenchmarkDecide(b *testing.B) {
 	s := test.SingleScope(test.Single(restarted(60, 60), initRestarted(1)))
 	args := Args{PodRestartThreshold: 100, IncludingInitContainers: true, States: []string{"Running"}, Selection: candidate.Selection{Namespaces: policy.Namespaces{Exclude: []string{"kube-system"}}}}
-	b.ReportAllocs()
-	for b.Loop() {
-		if got := args.Decide(s); len(got) != 1 {
-			b.Fatalf("got %+v, want one intent", got)
-		}
-	}
+	test.BenchmarkDecide(b, args, s)
 }
 
-// Most pods are like this one, and each resync checks every pod of the cluster.
 func BenchmarkDue(b *testing.B) {
 	p := test.Single(restarted(1, 0), initRestarted(0)).Pod
 	args := Args{PodRestartThreshold: 100, Selection: candidate.Selection{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}}}
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, ever := args.Due(&p); ever {
-			b.Fatal("due, want never")
-		}
-	}
+	test.BenchmarkDue(b, args, p, false)
 }

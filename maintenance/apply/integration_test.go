@@ -79,6 +79,7 @@ type place struct {
 	cluster *cluster.Cluster
 	client  kubernetes.Interface
 	kinds   rest.Interface
+	table   Table // nil: none
 	now     time.Time
 	log     *bytes.Buffer
 	number  int32
@@ -106,7 +107,7 @@ func clients(t testing.TB, config *rest.Config) (kubernetes.Interface, rest.Inte
 }
 
 func (p *place) steps() *Steps {
-	return New(Config{Client: p.client, Kinds: p.kinds, Log: slog.New(slog.NewTextHandler(p.log, nil))})
+	return New(Config{Client: p.client, Kinds: p.kinds, Table: p.table, Log: slog.New(slog.NewTextHandler(p.log, nil))})
 }
 
 // do executes steps without an error, and returns the outcome for each node.

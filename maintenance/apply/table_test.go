@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/bus"
-	"github.com/rehome-dev/rehome/maintenance/plan"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 	"github.com/rehome-dev/rehome/test/bustest"
@@ -27,7 +26,11 @@ type desk struct {
 func TestStepsWithTable(t *testing.T) {
 	c := clustertest.New(t, cluster.Options{})
 	table := bustest.New(t).Maintenances()
-	at := func(t *testing.T) *desk { return &desk{newPlace(t, c, c.RESTConfig()), table} }
+	at := func(t *testing.T) *desk {
+		d := &desk{newPlace(t, c, c.RESTConfig()), table}
+		d.place.table = table
+		return d
+	}
 	for _, tt := range []struct {
 		name string
 		test func(*desk)
@@ -44,17 +47,6 @@ func TestStepsWithTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Run("an entry and an object hold nodes against each other", func(t *testing.T) { testHeldAcross(at(t)) })
-}
-
-func (d *desk) steps() *Steps {
-	return New(Config{Client: d.client, Kinds: d.kinds, Table: d.table})
-}
-
-func (d *desk) do(s plan.Decision) Result {
-	d.Helper()
-	r, err := d.steps().Do(d.Context(), s)
-	d.Must(err)
-	return r
 }
 
 // entry creates the maintenance of a node.

@@ -19,6 +19,7 @@ import (
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/program"
+	"github.com/rehome-dev/rehome/test/program/programtest"
 )
 
 // TestReachFromOutside installs the chart, and uses commands with a kubeconfig alone. kwok forwards ports of the pod to a process with
@@ -131,19 +132,7 @@ func startPod(t *testing.T, c *cluster.Cluster, api string) *program.Program {
 	}
 	environment = append(environment, "REHOME_POLICY="+policy, "REHOME_STORE_DIR="+dir, "REHOME_API_LOCAL="+api,
 		"REHOME_KUBECONFIG="+kubeconfig)
-	p, err := program.Start(expect.Value(t, program.Build), spec.Containers[0].Args, environment)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.Kill)
-	expect.EventuallyWithState(t, "rehome is ready", func() (bool, string) {
-		select {
-		case <-p.Ended:
-			t.Fatalf("rehome ended: %v\n%s", p.Err(), p.Log)
-		default:
-		}
-		status, text := p.Get("readyz")
-		return status == http.StatusOK, text + p.Log.String()
-	})
+	p := programtest.Start(t, expect.Value(t, program.Build), spec.Containers[0].Args, environment)
+	programtest.Ready(t, p)
 	return p
 }

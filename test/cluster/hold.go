@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 )
 
 // SetNodeReady makes a node NotReady and keeps it so, or makes it Ready again. It returns when the node controller has added or
@@ -62,6 +63,20 @@ func (c *Cluster) patchNode(ctx context.Context, name string, patch map[string]a
 		return err
 	}
 	return c.PatchNode(ctx, name, string(body), subresources...)
+}
+
+// ChangeNode changes a node. It reads the node again if another client has changed it meanwhile.
+func (c *Cluster) ChangeNode(ctx context.Context, name string, change func(*corev1.Node)) error {
+	nodes := c.client.CoreV1().Nodes()
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		n, err := nodes.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		change(n)
+		_, err = nodes.Update(ctx, n, metav1.UpdateOptions{})
+		return err
+	})
 }
 
 // PatchNode applies a strategic merge patch to a node.

@@ -8,12 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/cloudevents/sdk-go/v2/binding"
 	"github.com/cloudevents/sdk-go/v2/client"
@@ -25,26 +23,15 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/program"
+	"github.com/rehome-dev/rehome/test/program/programtest"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
-
-// binary is the program, which is built once.
-var binary string
-
-func TestMain(m *testing.M) {
-	var err error
-	if binary, err = program.Build(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(m.Run())
-}
 
 // function serves the strategy of the published example, and returns where.
 func function(t *testing.T, environment ...string) (url string) {
 	t.Helper()
 	address := expect.Value(t, program.FreeAddress)
-	p, err := program.Start(binary, []string{"serve", functions.All()[0].Strategy.Name, "--address", address}, environment)
+	p, err := program.Start(expect.Value(t, program.Build), []string{"serve", functions.All()[0].Strategy.Name, "--address", address}, environment)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,20 +40,8 @@ func function(t *testing.T, environment ...string) (url string) {
 			t.Errorf("it ended with %v: %s", err, p.Log)
 		}
 	})
-	for {
-		response, err := http.Get("http://" + address + "/readyz")
-		if err == nil {
-			response.Body.Close()
-			if response.StatusCode == http.StatusOK {
-				return "http://" + address + "/"
-			}
-		}
-		select {
-		case <-p.Ended:
-			t.Fatalf("it ended: %s", p.Log)
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
+	programtest.Answers(t, p, "http://"+address+"/readyz", http.StatusOK)
+	return "http://" + address + "/"
 }
 
 // scope returns the published example of a scope, as the SDK reads it, with a number in the name of the node.

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/rehome-dev/rehome/test/cluster"
+	"github.com/rehome-dev/rehome/test/cluster/binaries"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/schedulertest"
@@ -48,7 +49,7 @@ type stage struct {
 func newStage(t *testing.T, options cluster.Options) *stage {
 	t.Helper()
 	c := clustertest.New(t, options)
-	schedulertest.StopKubelets(t, c)
+	schedulertest.Freeze(t, c, binaries.Kwok)
 	config := c.RESTConfig()
 	config.WarningHandler = rest.NoWarnings{}
 	config.ContentType = "application/vnd.kubernetes.protobuf"

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/program"
+	"github.com/rehome-dev/rehome/test/program/programtest"
 )
 
 // pods are processes that run as the pods of Deployments would.
@@ -79,12 +80,7 @@ func startPod(t *testing.T, deployment string) *podProcess {
 			environment = append(environment, v.Name+"="+placed(places, v.Value))
 		}
 	}
-	running, err := program.Start(expect.Value(t, program.Build), container.Args, environment)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(running.Kill)
-	return &podProcess{running, append(os.Environ(), environment...)}
+	return &podProcess{programtest.Start(t, expect.Value(t, program.Build), container.Args, environment), append(os.Environ(), environment...)}
 }
 
 // mount writes the files of a pod below dir and returns where each mount path is.

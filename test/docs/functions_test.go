@@ -23,6 +23,7 @@ import (
 	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/manifesttest"
 	"github.com/rehome-dev/rehome/test/program"
+	"github.com/rehome-dev/rehome/test/program/programtest"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
@@ -98,22 +99,8 @@ func startFunction(t *testing.T, binary string, arguments []string) (address str
 			t.Errorf("logged %s, want %s", p.Log, line)
 		}
 	})
-	for {
-		response, err := http.Get("http://" + address + "/readyz")
-		if err == nil {
-			response.Body.Close()
-			if response.StatusCode == http.StatusOK {
-				return address
-			}
-		}
-		select {
-		case <-p.Ended:
-			t.Fatalf("it ended: %s", p.Log)
-		case <-t.Context().Done():
-			t.Fatal(t.Context().Err())
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
+	programtest.Answers(t, p, "http://"+address+"/readyz", http.StatusOK)
+	return address
 }
 
 func TestFunctionsPageDeployment(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,6 +22,7 @@ import (
 	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/manifesttest"
 	"github.com/rehome-dev/rehome/test/program"
+	"github.com/rehome-dev/rehome/test/program/programtest"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
@@ -132,15 +132,8 @@ func busBehindSocket(t *testing.T) (b *bus.Bus, environment []string) {
 // forward runs rehome forward until the end of the test, and returns it when it is ready.
 func forward(t *testing.T, binary string, arguments, environment []string) *program.Program {
 	t.Helper()
-	p, err := program.Start(binary, arguments, environment)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.Kill)
-	expect.Eventually(t, "it is ready", func() bool {
-		status, _ := p.Get("readyz")
-		return status == http.StatusOK
-	})
+	p := programtest.Start(t, binary, arguments, environment)
+	programtest.Ready(t, p)
 	return p
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas/cloudevent/post"
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/program"
+	"github.com/rehome-dev/rehome/test/program/programtest"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
@@ -85,26 +86,9 @@ func (s ownStrategy) serve(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		p.Kill()
-		if t.Failed() {
-			t.Logf("%s said:\n%s", s.name, p.Log)
-		}
-	})
-	for {
-		response, err := http.Get("http://" + address)
-		if err == nil {
-			response.Body.Close()
-			return "http://" + address + "/"
-		}
-		select {
-		case <-p.Ended:
-			t.Fatalf("it ended: %s", p.Log)
-		case <-t.Context().Done():
-			t.Fatal(t.Context().Err())
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
+	programtest.End(t, p, s.name)
+	programtest.Answers(t, p, "http://"+address)
+	return "http://" + address + "/"
 }
 
 // asked is the published example of the scope of a node, for another strategy. change may change it.

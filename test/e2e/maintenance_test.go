@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"reflect"
@@ -191,14 +190,6 @@ func untimed(nodes []v1alpha1.NodeStatus) []v1alpha1.NodeStatus {
 		list = append(list, n)
 	}
 	return list
-}
-
-func inJSON(value any) string {
-	text, err := json.MarshalIndent(value, "", " ")
-	if err != nil {
-		return err.Error()
-	}
-	return string(text)
 }
 
 // allIn returns the same stage for some nodes.

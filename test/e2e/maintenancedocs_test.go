@@ -20,7 +20,7 @@ import (
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/pages"
-	"github.com/rehome-dev/rehome/test/program"
+	"github.com/rehome-dev/rehome/test/program/programtest"
 )
 
 // TestMaintenanceWalkthrough runs the commands of docs/maintenance.md unchanged, with kubectl and `rehome run` on a
@@ -183,15 +183,7 @@ func (w *walk) run(words []string) {
 			words[i] = "../../" + word
 		}
 	}
-	running, err := program.Start(theStage.rehome, words, w.environment)
-	w.t.Must(err)
-	w.rehome = &process{running, w.t}
-	w.t.Cleanup(func() {
-		w.rehome.kill()
-		if w.t.Failed() || os.Getenv("SHOW") != "" {
-			w.t.Logf("rehome said:\n%s", w.rehome.Log)
-		}
-	})
+	w.rehome = &process{programtest.Start(w.t, theStage.rehome, words, w.environment), w.t}
 	w.rehome.waitReady()
 }
 

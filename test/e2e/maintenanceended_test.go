@@ -142,7 +142,7 @@ func TestMaintenanceDeletionWaits(t *testing.T) {
 	<-time.After(calm)
 	m := p.found()
 	if m == nil || m.DeletionTimestamp == nil || !slices.Equal(m.Finalizers, []string{schemas.MaintenanceFinalizer}) {
-		t.Fatalf("the maintenance without rehome is %s", inJSON(m))
+		t.Fatalf("the maintenance without rehome is %s", expect.Indented(m))
 	}
 	for i, n := range p.nodes {
 		if _, marked := p.node(n).Annotations[schemas.AnnotationMaintenance]; marked != (i < 2) {

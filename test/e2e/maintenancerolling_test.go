@@ -10,6 +10,7 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 )
 
@@ -152,7 +153,7 @@ func (u *upkeep) isHeldUp(nodes []string) {
 		return inStage(m)[v1alpha1.IsDrained] == 2 && m.Status.Summary.PodsLeft == 2 && m.Status.Summary.PodsBlocked == 2
 	})
 	if got := untimed(m.Status.Nodes[:3]); !reflect.DeepEqual(got, want) {
-		u.t.Errorf("the status says\n%s\nwant\n%s", inJSON(got), inJSON(want))
+		u.t.Errorf("the status says\n%s\nwant\n%s", expect.Indented(got), expect.Indented(want))
 	}
 	why := fmt.Sprintf("cannot move 2 pods, such as %s/db-0 on %s: %s", u.namespace, nodes[0], held.Message)
 	if want := (v1alpha1.Summary{Nodes: "2/30", PodsLeft: 2, PodsBlocked: 2, Message: why}); m.Status.Summary != want {
@@ -185,7 +186,7 @@ func (u *upkeep) isCompleted(m *v1alpha1.NodeMaintenance, nodes []string) {
 		}
 	}
 	if got := untimed(m.Status.Nodes); !reflect.DeepEqual(got, want) {
-		u.t.Errorf("the status says\n%s\nwant\n%s", inJSON(got), inJSON(want))
+		u.t.Errorf("the status says\n%s\nwant\n%s", expect.Indented(got), expect.Indented(want))
 	}
 	got, said := conditionsOf(m), map[string]string{
 		v1alpha1.Accepted:    "True Accepted: it can be carried out",

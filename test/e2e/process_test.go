@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,6 +25,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/program"
+	"github.com/rehome-dev/rehome/test/program/programtest"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
@@ -47,16 +47,7 @@ func (s *scene) rehome(policy, store string, environment ...string) *process {
 // start starts rehome with arguments. The end of the scene kills it.
 func (s *scene) start(arguments []string, environment ...string) *process {
 	s.t.Helper()
-	running, err := program.Start(s.stage.rehome, arguments, append(s.environment(), environment...))
-	s.t.Must(err)
-	p := &process{running, s.t}
-	s.t.Cleanup(func() {
-		p.kill()
-		if s.t.Failed() || os.Getenv("SHOW") != "" {
-			s.t.Logf("rehome %s said:\n%s", strings.Join(arguments, " "), p.Log)
-		}
-	})
-	return p
+	return &process{programtest.Start(s.t, s.stage.rehome, arguments, append(s.environment(), environment...)), s.t}
 }
 
 // result is the output and the exit code of a command.
@@ -126,10 +117,7 @@ func (p *process) get(path string) (int, string) { return p.Get(path) }
 
 func (p *process) waitReady() {
 	p.t.Helper()
-	p.eventually("rehome is ready", func() (bool, string) {
-		status, body := p.ready()
-		return status == http.StatusOK, body
-	})
+	programtest.Ready(p.t, p.Program)
 }
 
 // evaluated waits for the end of the first full evaluation: one scope per node of the scene. Changes before that are included in

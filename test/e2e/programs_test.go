@@ -19,6 +19,7 @@ import (
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/program"
+	"github.com/rehome-dev/rehome/test/program/programtest"
 )
 
 // example starts an example program. The end of the scene kills it.
@@ -26,14 +27,8 @@ func (s *scene) example(e program.Example, environment []string, arguments ...st
 	s.t.Helper()
 	running, err := e.Start(environment, arguments...)
 	s.t.Must(err)
-	p := &process{running, s.t}
-	s.t.Cleanup(func() {
-		p.kill()
-		if s.t.Failed() {
-			s.t.Logf("%v %q said:\n%s", e.Arguments, arguments, p.Log)
-		}
-	})
-	return p
+	programtest.End(s.t, running, fmt.Sprintf("%v %q", e.Arguments, arguments))
+	return &process{running, s.t}
 }
 
 // tokenOf creates a service account that may make requests for the namespace of the scene, and a file with its token.

@@ -19,7 +19,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/util/retry"
 
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/expect"
@@ -201,15 +200,7 @@ func (s *scene) untaint(node string) {
 
 func (s *scene) changeNode(name string, change func(*corev1.Node)) {
 	s.t.Helper()
-	s.t.Must(retry.RetryOnConflict(retry.DefaultRetry, func() error {
-		n, err := s.client.CoreV1().Nodes().Get(s.t.Context(), name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		change(n)
-		_, err = s.client.CoreV1().Nodes().Update(s.t.Context(), n, metav1.UpdateOptions{})
-		return err
-	}))
+	s.t.Must(s.cluster.ChangeNode(s.t.Context(), name, change))
 }
 
 // eviction is an accepted eviction in the audit log.

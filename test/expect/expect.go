@@ -58,6 +58,15 @@ func CopyJSON[V any](t testing.TB, v V) V {
 	return FromJSON[V](t, ToJSON(t, v))
 }
 
+// Indented returns a value in JSON for people, or the error.
+func Indented(v any) string {
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
 // Equal reports an error unless got and want are deeply equal. what names the value.
 func Equal[V any](t testing.TB, what string, got, want V) {
 	t.Helper()

@@ -17,7 +17,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/retry"
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/cluster"
@@ -323,16 +322,7 @@ func (r *run) setTaints(node string, taints ...corev1.Taint) {
 
 // change sets the taints of a node.
 func (r *run) change(ctx context.Context, node string, taints []corev1.Taint) error {
-	all := r.cluster.Client().CoreV1().Nodes()
-	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		n, err := all.Get(ctx, node, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		n.Spec.Taints = taints
-		_, err = all.Update(ctx, n, metav1.UpdateOptions{})
-		return err
-	})
+	return r.cluster.ChangeNode(ctx, node, func(n *corev1.Node) { n.Spec.Taints = taints })
 }
 
 func (r *run) count(what string) {

@@ -23,6 +23,18 @@ func Write(t testing.TB, path, text string) {
 	expect.Must(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
+// Golden compares a text with a file. With update it writes the file first: review it before the commit.
+func Golden(t testing.TB, path, got string, update bool) {
+	t.Helper()
+	if update {
+		expect.Must(t, os.MkdirAll(filepath.Dir(path), 0o750))
+		expect.Must(t, os.WriteFile(path, []byte(got), 0o644))
+	}
+	if want := Read(t, path); got != want {
+		t.Errorf("%s:\ngot:\n%s\nwant:\n%s", path, got, want)
+	}
+}
+
 // New writes a file into a new directory of the test, like [Write], and returns its path.
 func New(t testing.TB, name, text string) (path string) {
 	t.Helper()

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -24,6 +23,7 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster/binaries"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
 	"github.com/rehome-dev/rehome/test/randtest"
+	"github.com/rehome-dev/rehome/test/schedulertest"
 )
 
 const (
@@ -60,7 +60,7 @@ func TestPrediction(t *testing.T) {
 	}
 	j := newJudge(t, c, rand.New(rand.NewPCG(s, 2)))
 	j.nodes = append(j.nodes, more...)
-	stopControllers(t, c)
+	schedulertest.Freeze(t, c, binaries.ControllerManager)
 	p := predictions{causes: map[string]int{}, features: map[string][2]int{}}
 	start := time.Now()
 	for n := 0; p.asked < count; n++ {
@@ -435,18 +435,4 @@ func (s *scene) sizedNode(name string) corev1.Node {
 	n.Status.Allocatable[corev1.ResourcePods] = quantity(pick(s.judge, "8", "30", "110"))
 	n.Status.Capacity = n.Status.Allocatable
 	return n
-}
-
-// stopControllers freezes pods and workloads: no controller creates or deletes pods of the workloads.
-func stopControllers(t *testing.T, c *cluster.Cluster) {
-	t.Helper()
-	pid := c.Pids()[binaries.ControllerManager]
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
-			t.Error(err)
-		}
-	})
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/rehome-dev/rehome/fit"
 	"github.com/rehome-dev/rehome/test/cluster"
+	"github.com/rehome-dev/rehome/test/cluster/binaries"
 	"github.com/rehome-dev/rehome/test/schedulertest"
 )
 
@@ -55,7 +56,7 @@ func newJudge(t *testing.T, c *cluster.Cluster, random *rand.Rand) *judge {
 	if err != nil {
 		t.Fatal(err)
 	}
-	schedulertest.StopKubelets(t, c)
+	schedulertest.Freeze(t, c, binaries.Kwok)
 	return j
 }
 

@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -50,6 +53,29 @@ func Decides[A Strategy[S], S any](t testing.TB, args, defaults A, scope S, want
 	for _, args := range []A{args, ThroughJSONOver(t, defaults, args)} {
 		if got := args.Decide(scope); !reflect.DeepEqual(got, want) {
 			t.Errorf("with %+v:\ngot  %+v\nwant %+v", args, got, want)
+		}
+	}
+}
+
+// BenchmarkDecide measures an answer with one intent.
+func BenchmarkDecide[A Strategy[S], S any](b *testing.B, args A, scope S) {
+	b.ReportAllocs()
+	for b.Loop() {
+		if got := args.Decide(scope); len(got) != 1 {
+			b.Fatalf("got %+v, want one intent", got)
+		}
+	}
+}
+
+// BenchmarkDue measures when a pod is due, which is later than [Now] or never. Most pods are like that, and each resync checks every
+// pod of the cluster.
+func BenchmarkDue(b *testing.B, args interface {
+	Due(pod *corev1.Pod) (at time.Time, ever bool)
+}, pod corev1.Pod, later bool) {
+	b.ReportAllocs()
+	for b.Loop() {
+		if at, ever := args.Due(&pod); ever != later || ever && at.Before(Now()) {
+			b.Fatalf("due at %v, %v, want later: %v", at, ever, later)
 		}
 	}
 }

@@ -80,6 +80,13 @@ func Waiting(reason string) corev1.ContainerStatus {
 	return corev1.ContainerStatus{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}}
 }
 
+// NodeScope returns the scope of a node at the time 1000 s.
+func NodeScope(n corev1.Node, pods ...schemas.ScopedPod) schemas.NodeScope {
+	return schemas.NodeScope{
+		ScopeHead: schemas.ScopeHead{Kind: schemas.NodeKind, Key: n.Name, Now: time.Unix(1000, 0)}, Node: n, Pods: pods,
+	}
+}
+
 // Weighing returns the answer with a weight.
 func Weighing(want []schemas.Intent, weight int64) []schemas.Intent {
 	want = slices.Clone(want)

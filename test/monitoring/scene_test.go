@@ -16,9 +16,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/client-go/util/retry"
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
@@ -27,6 +25,7 @@ import (
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/program"
+	"github.com/rehome-dev/rehome/test/program/programtest"
 )
 
 // patience is the time limit of each step. It does not measure speed.
@@ -88,12 +87,12 @@ func (s *scene) start() {
 	s.serves = s.process("serve", "PodLifeTime", "--address", address)
 	s.serves.Address = address
 	s.run = s.process("run", "--policy", s.policy(86400))
-	s.ready(s.serves)
-	s.ready(s.run)
+	programtest.Ready(s.t, s.serves)
+	programtest.Ready(s.t, s.run)
 	sink := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) }))
 	s.t.Cleanup(sink.Close)
 	s.forwards = s.process("forward", "--to", sink.URL, "--name", "audit")
-	s.ready(s.forwards)
+	programtest.Ready(s.t, s.forwards)
 	var err error
 	s.bus, err = bus.Connect(bus.Options{Name: "scene", Socket: filepath.Join(s.dir, "bus.sock"), Log: slog.New(slog.DiscardHandler)})
 	s.t.Must(err)
@@ -109,23 +108,7 @@ func (s *scene) environment() []string {
 
 func (s *scene) process(arguments ...string) *program.Program {
 	s.t.Helper()
-	p, err := program.Start(s.rehome, arguments, s.environment())
-	s.t.Must(err)
-	s.t.Cleanup(func() {
-		p.Kill()
-		if s.t.Failed() {
-			s.t.Logf("rehome %s said:\n%s", strings.Join(arguments, " "), p.Log)
-		}
-	})
-	return p
-}
-
-func (s *scene) ready(p *program.Program) {
-	s.t.Helper()
-	expect.Eventually(s.t, "a process is ready", func() bool {
-		status, _ := p.Get("readyz")
-		return status == http.StatusOK
-	})
+	return programtest.Start(s.t, s.rehome, arguments, s.environment())
 }
 
 // command runs a command of rehome to its end.
@@ -172,32 +155,18 @@ func (s *scene) budget(namespace, deployment, name string) {
 	s.t.Must(err)
 }
 
-func (s *scene) change(node string, change func(*corev1.Node)) {
-	s.t.Helper()
-	nodes := s.cluster.Client().CoreV1().Nodes()
-	s.t.Must(retry.RetryOnConflict(retry.DefaultRetry, func() error {
-		n, err := nodes.Get(s.t.Context(), node, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		change(n)
-		_, err = nodes.Update(s.t.Context(), n, metav1.UpdateOptions{})
-		return err
-	}))
-}
-
 func (s *scene) taint(node string, effect corev1.TaintEffect) {
 	s.t.Helper()
-	s.change(node, func(n *corev1.Node) {
+	s.t.Must(s.cluster.ChangeNode(s.t.Context(), node, func(n *corev1.Node) {
 		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "scene", Effect: effect})
-	})
+	}))
 }
 
 // pool labels nodes as a node pool.
 func (s *scene) pool(name string, nodes ...string) {
 	s.t.Helper()
 	for _, node := range nodes {
-		s.change(node, func(n *corev1.Node) { n.Labels["pool"] = name })
+		s.t.Must(s.cluster.ChangeNode(s.t.Context(), node, func(n *corev1.Node) { n.Labels["pool"] = name }))
 	}
 }
 

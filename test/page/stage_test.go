@@ -22,6 +22,7 @@ import (
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/program"
+	"github.com/rehome-dev/rehome/test/program/programtest"
 )
 
 // stage is a control plane with pods, and Rehome.
@@ -82,20 +83,12 @@ func (s *stage) budget(name string, least int32) {
 // start starts Rehome, and waits until it leads and the page is there.
 func (s *stage) start() {
 	s.Helper()
-	policy, err := os.ReadFile("../../deploy/policy.yaml")
-	s.Must(err)
+	policy := filetest.Read(s, "../../deploy/policy.yaml")
 	file := filepath.Join(s.store, "policy.yaml")
-	text := strings.Replace(string(policy), "apiVersion: descheduler/v1alpha2", "apiVersion: rehome.dev/v1alpha1", 1)
+	text := strings.Replace(policy, "apiVersion: descheduler/v1alpha2", "apiVersion: rehome.dev/v1alpha1", 1)
 	filetest.Write(s, file, text+"maintenance: {restart: false}\n")
-	s.running, err = program.Start(s.rehome, []string{"run", "--policy", file}, s.environment())
-	s.Must(err)
-	running := s.running
-	s.Cleanup(func() {
-		running.Kill()
-		if s.Failed() {
-			s.Logf("rehome said:\n%s", running.Log)
-		}
-	})
+	running := programtest.Start(s, s.rehome, []string{"run", "--policy", file}, s.environment())
+	s.running = running
 	expect.Eventually(s, "rehome leads", func() bool {
 		status, _ := running.Get("readyz")
 		return status == http.StatusOK && strings.Contains(running.Log.String(), "leading: evaluating everything")

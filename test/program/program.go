@@ -63,7 +63,12 @@ func (p *Program) Err() error {
 
 // Get sends an HTTP request to the process, and returns the status and the body, or 0 and the error.
 func (p *Program) Get(path string) (status int, body string) {
-	response, err := http.Get("http://" + p.Address + "/" + path)
+	return Get("http://" + p.Address + "/" + path)
+}
+
+// Get sends an HTTP request, and returns the status and the body, or 0 and the error.
+func Get(url string) (status int, body string) {
+	response, err := http.Get(url)
 	if err != nil {
 		return 0, err.Error()
 	}

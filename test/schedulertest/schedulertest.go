@@ -14,26 +14,20 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/rehome-dev/rehome/test/cluster"
-	"github.com/rehome-dev/rehome/test/cluster/binaries"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // Patience is how long the scheduler may take for one answer.
 const Patience = time.Minute
 
-// StopKubelets stops kwok until the test ends, so that pods and nodes keep the status that the test gives them: terminating
-// pods terminate until they are removed by force. Ready nodes stay Ready for five minutes after the last renewal of their
-// leases, and as long as the test runs without the controllers.
-func StopKubelets(t testing.TB, c *cluster.Cluster) {
+// Freeze stops a component of the control plane until the test ends. Without kwok, pods and nodes keep the status that the test gives
+// them: terminating pods terminate until they are removed by force. Ready nodes stay Ready for five minutes after the last renewal
+// of their leases, and as long as the test runs without the controllers. Without the controllers, pods and workloads stay as they are.
+func Freeze(t testing.TB, c *cluster.Cluster, component string) {
 	t.Helper()
-	pid := c.Pids()[binaries.Kwok]
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
-			t.Error(err)
-		}
-	})
+	pid := c.Pids()[component]
+	expect.Must(t, syscall.Kill(pid, syscall.SIGSTOP))
+	t.Cleanup(func() { expect.Must(t, syscall.Kill(pid, syscall.SIGCONT)) })
 }
 
 // Each calls do for all objects, for eight of them at the same time, and fails the test at an error.

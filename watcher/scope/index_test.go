@@ -36,10 +36,6 @@ func replica(name string, changes ...func(*corev1.Pod)) *corev1.Pod {
 	return p
 }
 
-func constraints(p *corev1.Pod) []corev1.TopologySpreadConstraint {
-	return p.Spec.TopologySpreadConstraints
-}
-
 func node(name, zone string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"zone": zone}}}
 }

@@ -57,7 +57,7 @@ func TestNodeChange(t *testing.T) {
 		name string
 		make func() index
 	}{
-		{"of_spread_groups", func() index { return newSpreads(constraints) }},
+		{"of_spread_groups", func() index { return newSpreads((&scopetest.Args{}).Constraints) }},
 		{"of_workloads", func() index { return newWorkloads(false) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -28,6 +28,7 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
 	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/movetest"
 )
 
 // TestWebhookEvictions shares one control plane among its subtests. It has a real webhook that takes over
@@ -154,35 +155,17 @@ func (p *place) annotate(pod *corev1.Pod, key string, present bool) {
 	p.Must(err)
 }
 
-// began returns the time when each move below begins.
-func began() time.Time { return time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC) }
-
 // start starts the move of pod and returns the saved record.
 func (p *place) start(m *background.Method, pod *corev1.Pod) move.State {
 	p.Helper()
 	var saved move.Record
-	got, err := m.Start(p.Context(), pod, began(), func(_ context.Context, r move.Record) error { saved = r; return nil })
+	got, err := m.Start(p.Context(), pod, movetest.Began(), func(_ context.Context, r move.Record) error { saved = r; return nil })
 	p.Must(err)
 	want := move.Progress{Method: schemas.MethodBackground, Delay: 10 * time.Second}
 	if !reflect.DeepEqual(got, want) || saved.Method != schemas.MethodBackground {
 		p.Fatalf("got %+v, want %+v; saved %+v", got, want, saved)
 	}
 	return saved.State
-}
-
-// step takes a step that long after the begin of the move, and compares the result except the state, which it returns.
-func (p *place) step(m *background.Method, state move.State, after time.Duration, want move.Progress) move.State {
-	p.Helper()
-	got, err := m.Step(p.Context(), state, false, began().Add(after))
-	p.Must(err)
-	if got.State != nil {
-		state = got.State
-	}
-	got.State = nil
-	if !reflect.DeepEqual(got, want) {
-		p.Errorf("step after %s\n got %+v %+v\nwant %+v %+v", after, got, got.Refusal, want, want.Refusal)
-	}
-	return state
 }
 
 func working() move.Progress {
@@ -202,7 +185,7 @@ func testWebhookAnswers(p *place) {
 			p.Errorf("not accepted: %v", err)
 		}
 	}
-	p.step(background.New(p.client), p.start(background.New(nil), pod), 0, working())
+	movetest.Step(p, background.New(p.client), p.start(background.New(nil), pod), 0, working())
 }
 
 func testBudgetAnswers(p *place) {
@@ -229,18 +212,18 @@ func (p *place) label(pod *corev1.Pod, value string) error {
 func testPodGoes(p *place) {
 	pod, m := p.vm(), background.New(p.client)
 	state := p.start(m, pod)
-	state = p.step(m, state, time.Second, working())
+	state = movetest.Step(p, m, state, time.Second, working())
 	p.annotate(pod, background.EvictionInProgress, true)
-	state = p.step(m, state, time.Minute, working())
-	again := p.step(m, state, time.Minute, working())
+	state = movetest.Step(p, m, state, time.Minute, working())
+	again := movetest.Step(p, m, state, time.Minute, working())
 	if string(again) != string(state) {
 		p.Errorf("a step that is repeated remembers %s, was %s", again, state)
 	}
-	state = p.step(m, state, background.Finish-time.Second, working())
+	state = movetest.Step(p, m, state, background.Finish-time.Second, working())
 	p.Must(p.client.CoreV1().Pods(p.namespace).Delete(p.Context(), pod.Name, metav1.DeleteOptions{}))
 	_, err := p.c.WaitPods(p.Context(), p.namespace, "", "the pod is gone", func(pods []*corev1.Pod) bool { return len(pods) == 0 })
 	p.Must(err)
-	p.step(m, state, 2*time.Hour, move.Progress{Stage: move.Done})
+	movetest.Step(p, m, state, 2*time.Hour, move.Progress{Stage: move.Done})
 }
 
 func testPodEnds(p *place) {
@@ -249,7 +232,7 @@ func testPodEnds(p *place) {
 	_, err := p.client.CoreV1().Pods(p.namespace).Patch(p.Context(), pod.Name, types.MergePatchType,
 		[]byte(`{"status":{"phase":"Succeeded"}}`), metav1.PatchOptions{}, "status")
 	p.Must(err)
-	p.step(m, state, time.Minute, move.Progress{Stage: move.Done})
+	movetest.Step(p, m, state, time.Minute, move.Progress{Stage: move.Done})
 }
 
 func testPodMadeAnew(p *place) {
@@ -259,32 +242,32 @@ func testPodMadeAnew(p *place) {
 	_, err := p.c.WaitPods(p.Context(), p.namespace, "", "the pod is gone", func(pods []*corev1.Pod) bool { return len(pods) == 0 })
 	p.Must(err)
 	p.create() // without a wait: kwok may delete the old pod once more, by its name
-	p.step(m, state, time.Minute, move.Progress{Stage: move.Done})
+	movetest.Step(p, m, state, time.Minute, move.Progress{Stage: move.Done})
 }
 
 func testNobodyBegins(p *place) {
 	pod, m := p.vm(), background.New(p.client)
 	state := p.start(m, pod)
-	state = p.step(m, state, background.Begin-time.Second, working())
+	state = movetest.Step(p, m, state, background.Begin-time.Second, working())
 	message := "the pod does not have the annotation descheduler.alpha.kubernetes.io/eviction-in-progress, %s after the eviction call"
-	p.step(m, state, background.Begin, undone(fmt.Sprintf(message, "10m0s")))
+	movetest.Step(p, m, state, background.Begin, undone(fmt.Sprintf(message, "10m0s")))
 }
 
 func testTooLong(p *place) {
 	pod, m := p.vm(), background.New(p.client)
 	p.annotate(pod, background.EvictionInProgress, true)
 	state := p.start(m, pod)
-	state = p.step(m, state, background.Finish-time.Second, working())
-	p.step(m, state, background.Finish, undone("the pod is still there 6h0m0s after the eviction call"))
+	state = movetest.Step(p, m, state, background.Finish-time.Second, working())
+	movetest.Step(p, m, state, background.Finish, undone("the pod is still there 6h0m0s after the eviction call"))
 }
 
 func testAnnotationTakenAway(p *place) {
 	pod, m := p.vm(), background.New(p.client)
 	state := p.start(m, pod)
 	p.annotate(pod, background.EvictionInProgress, true)
-	state = p.step(m, state, time.Minute, working())
+	state = movetest.Step(p, m, state, time.Minute, working())
 	p.annotate(pod, background.EvictionInProgress, false)
-	p.step(m, state, time.Hour,
+	movetest.Step(p, m, state, time.Hour,
 		undone("the annotation descheduler.alpha.kubernetes.io/eviction-in-progress was taken away; the pod stays"))
 }
 
@@ -292,7 +275,7 @@ func testMarkTakenAway(p *place) {
 	pod, m := p.vm(), background.New(p.client)
 	state := p.start(m, pod)
 	p.annotate(pod, background.RequestOnly, false)
-	p.step(m, state, time.Minute,
+	movetest.Step(p, m, state, time.Minute,
 		undone("the pod does not have the annotation descheduler.alpha.kubernetes.io/request-evict-only any more"))
 }
 
@@ -301,10 +284,10 @@ func testNoAnswer(p *place) {
 	state := p.start(m, pod)
 	ctx, cancel := context.WithCancel(p.Context())
 	cancel()
-	if got, err := m.Step(ctx, state, false, began().Add(24*time.Hour)); err == nil {
+	if got, err := m.Step(ctx, state, false, movetest.Began().Add(24*time.Hour)); err == nil {
 		p.Errorf("no error, but %+v", got)
 	}
-	if got, err := m.Step(p.Context(), move.State("{"), false, began()); err == nil {
+	if got, err := m.Step(p.Context(), move.State("{"), false, movetest.Began()); err == nil {
 		p.Errorf("invalid state: no error, but %+v", got)
 	}
 }

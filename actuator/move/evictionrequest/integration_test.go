@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,6 +24,7 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
 	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/movetest"
 )
 
 // nobody is a user without any rights.
@@ -179,18 +179,15 @@ func (p *place) requests() []lifecycle.EvictionRequest {
 	return list.Items
 }
 
-// began returns the time when each move below is planned.
-func began() time.Time { return time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC) }
-
 func (p *place) plan(pod *corev1.Pod) move.State {
 	p.Helper()
-	return move.Encode(fresh(pod, began()))
+	return move.Encode(fresh(pod, movetest.Began()))
 }
 
 // started starts the move of a pod, and returns the result and whether it was saved.
 func (p *place) started(m *Method, pod *corev1.Pod) (progress move.Progress, saved bool) {
 	p.Helper()
-	progress, err := m.Start(p.Context(), pod, began(), func(_ context.Context, r move.Record) error {
+	progress, err := m.Start(p.Context(), pod, movetest.Began(), func(_ context.Context, r move.Record) error {
 		expect.Equal(p, "saved", r, move.Record{Method: schemas.MethodEvictionRequest, State: p.plan(pod)})
 		saved = true
 		return nil
@@ -202,25 +199,10 @@ func (p *place) started(m *Method, pod *corev1.Pod) (progress move.Progress, sav
 // canceled cancels the move and checks that it is undone.
 func (p *place) canceled(m *Method, pod *corev1.Pod, state move.State) {
 	p.Helper()
-	got, err := m.Step(p.Context(), state, true, began())
+	got, err := m.Step(p.Context(), state, true, movetest.Began())
 	p.Must(err)
 	expect.Equal(p, "canceled", got, givenUp(move.Undone, schemas.Deferred, schemas.ReasonTakenBack,
 		"the cause of the move is gone; the EvictionRequest "+named(pod)+" was withdrawn"))
-}
-
-// step takes a step that long after the plan of the move, and compares the result except the state, which it returns.
-func (p *place) step(m *Method, state move.State, after time.Duration, want move.Progress) move.State {
-	p.Helper()
-	got, err := m.Step(p.Context(), state, false, began().Add(after))
-	p.Must(err)
-	if got.State != nil {
-		state = got.State
-	}
-	got.State = nil
-	if !reflect.DeepEqual(got, want) {
-		p.Errorf("step after %s\n got %+v %+v\nwant %+v %+v", after, got, got.Refusal, want, want.Refusal)
-	}
-	return state
 }
 
 // named returns the name of the default requester's request for a pod.
@@ -261,7 +243,7 @@ func testAvailable(p *place) {
 	start := func(what string, after time.Duration, want move.Stage, asked int) {
 		p.Helper()
 		save := func(context.Context, move.Record) error { return nil }
-		got, err := m.Start(p.Context(), pod, began().Add(after), save)
+		got, err := m.Start(p.Context(), pod, movetest.Began().Add(after), save)
 		p.Must(err)
 		if made := log.took(); got.Stage != want || len(made) != asked {
 			p.Errorf("%s: stage %d, want %d; asked %q, want %d", what, got.Stage, want, made, asked)
@@ -274,7 +256,7 @@ func testAvailable(p *place) {
 }
 
 func testDefinitions(p *place) {
-	at := metav1.NewTime(began().Local())
+	at := metav1.NewTime(movetest.Began().Local())
 	uid := types.UID("0b9e8f5c-5d7b-4f5e-9a52-6a4d3c1e2f10")
 	conditions := []metav1.Condition{{Type: "Failed", Status: metav1.ConditionFalse, ObservedGeneration: 1, LastTransitionTime: at,
 		Reason: "AwaitingEviction", Message: "m"}}
@@ -323,7 +305,7 @@ func testEvicted(p *place) {
 	m := New(Config{Client: client, Wait: func() time.Duration { return 10 * time.Second }})
 	state := p.plan(pod)
 	log.took()
-	state = p.step(m, state, 0, made(10*time.Second))
+	state = movetest.Step(p, m, state, 0, made(10*time.Second))
 	expect.Equal(p, "calls that make it", log.took(), []string{"POST evictionrequests"})
 	requests := p.requests()
 	if len(requests) != 1 {
@@ -334,34 +316,34 @@ func testEvicted(p *place) {
 		Requester: "descheduler.rehome.dev/actuator",
 		Intent:    lifecycle.EvictionRequestIntentEviction,
 	})
-	state = p.step(m, state, 4*time.Second,
+	state = movetest.Step(p, m, state, 4*time.Second,
 		move.Progress{Stage: move.Working, Delay: 6 * time.Second})
 	p.Must(p.controller.reconcile(p.Context()))
 	log.took()
-	state = p.step(m, state, 11*time.Second, atWork())
+	state = movetest.Step(p, m, state, 11*time.Second, atWork())
 	path := "evictionrequests/" + named(pod)
 	expect.Equal(p, "calls that look", log.took(),
 		[]string{"GET " + path, "GET evictions?labelSelector=descheduler.rehome.dev%2Factuator"})
-	state = p.step(m, state, 26*time.Hour, atWork())
+	state = movetest.Step(p, m, state, 26*time.Hour, atWork())
 	p.Must(p.controller.evict(p.Context(), pod))
 	p.gone()
 	p.Must(p.controller.reconcile(p.Context()))
 	log.took()
-	state = p.step(m, state, 27*time.Hour, over())
+	state = movetest.Step(p, m, state, 27*time.Hour, over())
 	expect.Equal(p, "calls that end it", log.took(), []string{"GET " + path, "DELETE " + path})
 	expect.Equal(p, "requests", p.requests(), nil)
-	p.step(m, state, 27*time.Hour, over()) // the previous step was not remembered
+	movetest.Step(p, m, state, 27*time.Hour, over()) // the previous step was not remembered
 }
 
 func testNobodyAnswers(p *place) {
 	pod := p.pod()
 	client, log := p.recorded()
 	m := New(Config{Client: client})
-	state := p.step(m, p.plan(pod), 0, made(30*time.Second))
-	state = p.step(m, state, time.Minute-time.Second,
+	state := movetest.Step(p, m, p.plan(pod), 0, made(30*time.Second))
+	state = movetest.Step(p, m, state, time.Minute-time.Second,
 		move.Progress{Stage: move.Working, Delay: time.Second})
 	log.took()
-	p.step(m, state, time.Minute, givenUp(move.Released, schemas.Deferred, schemas.ReasonTakenBack,
+	movetest.Step(p, m, state, time.Minute, givenUp(move.Released, schemas.Deferred, schemas.ReasonTakenBack,
 		"no responder answered the EvictionRequest "+named(pod)+" within 1m0s"))
 	path := "evictionrequests/" + named(pod)
 	expect.Equal(p, "calls that take it back", log.took(), []string{"GET " + path,
@@ -380,11 +362,11 @@ func (p *place) untouched(pod *corev1.Pod) {
 
 func testFailed(p *place) {
 	pod, m := p.pod(), New(Config{Client: p.client})
-	state := p.step(m, p.plan(pod), 0, made(30*time.Second))
+	state := movetest.Step(p, m, p.plan(pod), 0, made(30*time.Second))
 	p.Must(p.controller.reconcile(p.Context()))
-	state = p.step(m, state, time.Hour, atWork())
+	state = movetest.Step(p, m, state, time.Hour, atWork())
 	p.Must(p.controller.giveUp(p.Context(), pod))
-	p.step(m, state, time.Hour, givenUp(move.Released, schemas.Deferred, schemas.ReasonTakenBack,
+	movetest.Step(p, m, state, time.Hour, givenUp(move.Released, schemas.Deferred, schemas.ReasonTakenBack,
 		"the EvictionRequest "+named(pod)+" failed: NoFurtherResponder"))
 	p.untouched(pod)
 }
@@ -392,16 +374,16 @@ func testFailed(p *place) {
 func testCrashAfterCreate(p *place) {
 	pod, m := p.pod(), New(Config{Client: p.client})
 	planned := p.plan(pod)
-	first := p.step(m, planned, 0, made(30*time.Second))
+	first := movetest.Step(p, m, planned, 0, made(30*time.Second))
 	before := p.requests()
-	again := p.step(New(Config{Client: p.client}), planned, 0, made(30*time.Second))
+	again := movetest.Step(p, New(Config{Client: p.client}), planned, 0, made(30*time.Second))
 	expect.Equal(p, "requests", p.requests(), before)
 	expect.Equal(p, "remembered", string(again), string(first))
 	// For the new process the request is new, so it waits for the whole time.
-	again = p.step(m, planned, time.Hour, made(30*time.Second))
-	again = p.step(m, again, time.Hour+time.Minute-time.Second,
+	again = movetest.Step(p, m, planned, time.Hour, made(30*time.Second))
+	again = movetest.Step(p, m, again, time.Hour+time.Minute-time.Second,
 		move.Progress{Stage: move.Working, Delay: time.Second})
-	p.step(m, again, time.Hour+time.Minute, givenUp(move.Released, schemas.Deferred, schemas.ReasonTakenBack,
+	movetest.Step(p, m, again, time.Hour+time.Minute, givenUp(move.Released, schemas.Deferred, schemas.ReasonTakenBack,
 		"no responder answered the EvictionRequest "+named(pod)+" within 1m0s"))
 	p.untouched(pod)
 }
@@ -416,9 +398,9 @@ func (p *place) withdrawn(pod *corev1.Pod) {
 
 func testCrashAfterWithdrawal(p *place) {
 	pod, m := p.pod(), New(Config{Client: p.client})
-	state := p.step(m, p.plan(pod), 0, made(30*time.Second))
+	state := movetest.Step(p, m, p.plan(pod), 0, made(30*time.Second))
 	p.withdrawn(pod)
-	p.step(m, state, time.Minute, givenUp(move.Released, schemas.Deferred, schemas.ReasonTakenBack,
+	movetest.Step(p, m, state, time.Minute, givenUp(move.Released, schemas.Deferred, schemas.ReasonTakenBack,
 		"the EvictionRequest "+named(pod)+" was withdrawn"))
 	p.untouched(pod)
 }
@@ -432,42 +414,42 @@ func testGoneBefore(p *place) {
 	p.Must(p.client.CoreV1().Pods(p.namespace).Delete(p.Context(), pod.Name, metav1.DeleteOptions{}))
 	p.gone()
 	p.pod() // another one of its name
-	p.step(m, state, 0, wentBefore("the pod is gone; another one has its name"))
+	movetest.Step(p, m, state, 0, wentBefore("the pod is gone; another one has its name"))
 	expect.Equal(p, "calls", log.took(), []string{"GET evictionrequests/" + named(pod)})
 }
 
 func testGoneAfterCrash(p *place) {
 	pod, m := p.pod(), New(Config{Client: p.client})
 	planned := p.plan(pod)
-	p.step(m, planned, 0, made(30*time.Second))
+	movetest.Step(p, m, planned, 0, made(30*time.Second))
 	p.Must(p.controller.reconcile(p.Context()))
 	_, err := p.client.CoreV1().Pods(p.namespace).Patch(p.Context(), pod.Name, types.MergePatchType,
 		[]byte(`{"status":{"phase":"Failed"}}`), metav1.PatchOptions{}, "status")
 	p.Must(err)
-	p.step(m, planned, time.Minute, over())
+	movetest.Step(p, m, planned, time.Minute, over())
 	expect.Equal(p, "requests", p.requests(), nil)
 }
 
 func testGoneOtherwise(p *place) {
 	pod, m := p.pod(), New(Config{Client: p.client})
-	state := p.step(m, p.plan(pod), 0, made(30*time.Second))
+	state := movetest.Step(p, m, p.plan(pod), 0, made(30*time.Second))
 	_, err := p.client.CoreV1().Pods(p.namespace).Patch(p.Context(), pod.Name, types.MergePatchType,
 		[]byte(`{"metadata":{"finalizers":["rehome.dev/test"]}}`), metav1.PatchOptions{})
 	p.Must(err)
 	p.Must(p.client.CoreV1().Pods(p.namespace).Delete(p.Context(), pod.Name, metav1.DeleteOptions{}))
-	p.step(m, state, 2*time.Second, over())
+	movetest.Step(p, m, state, 2*time.Second, over())
 	expect.Equal(p, "requests", p.requests(), nil)
 }
 
 func testLeftOver(p *place) {
 	pod, m := p.pod(), New(Config{Client: p.client})
-	p.step(m, p.plan(pod), 0, made(30*time.Second))
+	movetest.Step(p, m, p.plan(pod), 0, made(30*time.Second))
 	old := p.requests()[0].UID
 	p.withdrawn(pod)
-	state := p.step(m, p.plan(pod), 0,
+	state := movetest.Step(p, m, p.plan(pod), 0,
 		move.Progress{Stage: move.Working, Delay: time.Second})
 	expect.Equal(p, "requests", p.requests(), nil)
-	p.step(m, state, time.Second, made(30*time.Second))
+	movetest.Step(p, m, state, time.Second, made(30*time.Second))
 	if requests := p.requests(); len(requests) != 1 || requests[0].UID == old {
 		p.Errorf("want a new request instead of %s: %+v", old, requests)
 	}
@@ -480,9 +462,9 @@ func testNameTaken(p *place) {
 	_, err := p.inJSON.LifecycleV1alpha1().EvictionRequests(p.namespace).Create(p.Context(), r, strictly())
 	p.Must(err)
 	before := p.requests()
-	state := p.step(m, p.plan(pod), 50*time.Second,
+	state := movetest.Step(p, m, p.plan(pod), 50*time.Second,
 		move.Progress{Stage: move.Working, Delay: 10 * time.Second})
-	p.step(m, state, time.Minute, givenUp(move.Released, schemas.Deferred, schemas.ReasonTakenBack,
+	movetest.Step(p, m, state, time.Minute, givenUp(move.Released, schemas.Deferred, schemas.ReasonTakenBack,
 		"the EvictionRequest "+named(pod)+" exists and does not terminate"))
 	p.canceled(m, pod, state)
 	expect.Equal(p, "requests", p.requests(), before)
@@ -490,9 +472,9 @@ func testNameTaken(p *place) {
 
 func testRemovedBySomebody(p *place) {
 	pod, m := p.pod(), New(Config{Client: p.client})
-	state := p.step(m, p.plan(pod), 0, made(30*time.Second))
+	state := movetest.Step(p, m, p.plan(pod), 0, made(30*time.Second))
 	p.Must(p.inJSON.LifecycleV1alpha1().EvictionRequests(p.namespace).Delete(p.Context(), named(pod), metav1.DeleteOptions{}))
-	p.step(m, state, time.Minute, givenUp(move.Undone, schemas.Deferred, schemas.ReasonTakenBack,
+	movetest.Step(p, m, state, time.Minute, givenUp(move.Undone, schemas.Deferred, schemas.ReasonTakenBack,
 		"another client removed the EvictionRequest "+named(pod)))
 	p.untouched(pod)
 }
@@ -503,7 +485,7 @@ func testCancel(p *place) {
 	m := New(Config{Client: client})
 	state := p.plan(pod)
 	p.canceled(m, pod, state) // before it was made
-	state = p.step(m, state, 0, made(30*time.Second))
+	state = movetest.Step(p, m, state, 0, made(30*time.Second))
 	p.Must(p.controller.reconcile(p.Context()))
 	log.took()
 	p.canceled(m, pod, state)
@@ -519,20 +501,20 @@ func testDryRun(p *place) {
 	m := New(Config{Client: client, DryRun: true})
 	state := p.plan(pod)
 	log.took()
-	p.step(m, state, 0, over())
+	movetest.Step(p, m, state, 0, over())
 	expect.Equal(p, "calls", log.took(), []string{"POST evictionrequests?dryRun=All"})
 	p.untouched(pod)
 
 	// The earlier request must not change.
 	real := New(Config{Client: p.client})
-	state = p.step(real, state, 0, made(30*time.Second))
+	state = movetest.Step(p, real, state, 0, made(30*time.Second))
 	before := p.requests()
 	p.canceled(m, pod, state)
-	p.step(m, state, time.Minute, givenUp(move.Released, schemas.Deferred, schemas.ReasonTakenBack,
+	movetest.Step(p, m, state, time.Minute, givenUp(move.Released, schemas.Deferred, schemas.ReasonTakenBack,
 		"no responder answered the EvictionRequest "+named(pod)+" within 1m0s"))
 	expect.Equal(p, "requests", p.requests(), before)
 	bad := New(Config{Client: client, DryRun: true, Requester: "node.kubernetes.io/actuator"})
-	got, err := bad.Step(p.Context(), p.plan(pod), false, began())
+	got, err := bad.Step(p.Context(), p.plan(pod), false, movetest.Began())
 	p.Must(err)
 	if got.Stage != move.Released {
 		p.Errorf("what would be refused: %+v", got)
@@ -541,7 +523,7 @@ func testDryRun(p *place) {
 
 func testInvalid(p *place) {
 	pod, m := p.pod(), New(Config{Client: p.client, Requester: "node.kubernetes.io/actuator"})
-	got, err := m.Step(p.Context(), p.plan(pod), false, began())
+	got, err := m.Step(p.Context(), p.plan(pod), false, movetest.Began())
 	p.Must(err)
 	expect.Equal(p, "step", got, givenUp(move.Released, schemas.Rejected, schemas.ReasonInvalid, got.Message))
 	if !strings.Contains(got.Message, "spec.requester") {
@@ -562,7 +544,7 @@ func testForbidden(p *place) {
 		return err == nil
 	})
 	m := New(Config{Client: client})
-	p.step(m, state, 0, givenUp(move.Released, schemas.Deferred, schemas.ReasonForbidden,
+	movetest.Step(p, m, state, 0, givenUp(move.Released, schemas.Deferred, schemas.ReasonForbidden,
 		"create eviction request "+p.namespace+"/"+named(pod)+`: evictionrequests.lifecycle.k8s.io is forbidden: User "nobody" cannot create resource "evictionrequests"`+
 			` in API group "lifecycle.k8s.io" in the namespace "`+p.namespace+`"`))
 	p.untouched(pod)
@@ -570,7 +552,7 @@ func testForbidden(p *place) {
 	// There is nothing to clean up for a user without the right to create requests.
 	p.Must(p.client.CoreV1().Pods(p.namespace).Delete(p.Context(), pod.Name, metav1.DeleteOptions{}))
 	p.gone()
-	p.step(m, state, time.Second, wentBefore("the pod is gone"))
+	movetest.Step(p, m, state, time.Second, wentBefore("the pod is gone"))
 }
 
 func testRefused(p *place) {
@@ -584,7 +566,7 @@ func testRefused(p *place) {
 
 func testForgotten(p *place) {
 	pod, m := p.pod(), New(Config{Client: p.client})
-	p.step(m, p.plan(pod), 0, made(30*time.Second))
+	movetest.Step(p, m, p.plan(pod), 0, made(30*time.Second))
 	p.Must(p.client.CoreV1().Pods(p.namespace).Delete(p.Context(), pod.Name, metav1.DeleteOptions{}))
 	expect.Eventually(p, "the garbage collector removes the request", func() bool { return len(p.requests()) == 0 })
 }
@@ -601,7 +583,7 @@ func testNotServedAnyMore(p *place) {
 		_, err := p.client.Discovery().ServerResourcesForGroupVersion(version)
 		return err != nil
 	})
-	got, err := m.Step(p.Context(), state, false, began())
+	got, err := m.Step(p.Context(), state, false, movetest.Began())
 	p.Must(err)
 	expect.Equal(p, "step", got, givenUp(move.Released, schemas.Deferred, schemas.ReasonAPIUnavailable, got.Message))
 	next, saved := p.started(m, pod)
@@ -614,7 +596,7 @@ func testAPIServerAway(p *place) {
 	p.Must(p.c.AddEvictionRequests(p.Context()))
 	state := p.plan(pod)
 	p.Must(p.c.StopAPIServer())
-	if got, err := m.Step(p.Context(), state, false, began()); err == nil {
+	if got, err := m.Step(p.Context(), state, false, movetest.Began()); err == nil {
 		p.Errorf("a step without an API server: %+v", got)
 	}
 	p.Must(p.c.StartAPIServer(p.Context()))

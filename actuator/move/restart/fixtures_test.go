@@ -1,7 +1,6 @@
 package restart
 
 import (
-	"encoding/json"
 	"reflect"
 	"testing"
 	"time"
@@ -14,22 +13,15 @@ import (
 	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // same compares whole values and prints both.
 func same(t testing.TB, what string, got, want any) {
 	t.Helper()
 	if !reflect.DeepEqual(got, want) {
-		t.Errorf("%s:\n got %s\nwant %s", what, printed(got), printed(want))
+		t.Errorf("%s:\n got %s\nwant %s", what, expect.Indented(got), expect.Indented(want))
 	}
-}
-
-func printed(v any) string {
-	text, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return err.Error()
-	}
-	return string(text)
 }
 
 // noon returns the time of the tests without a cluster.

@@ -293,7 +293,7 @@ func (p *place) run(m *Method, s move.State, how drive) move.Progress {
 			return progress
 		}
 	}
-	p.Fatalf("the move does not end; the Deployment: %s", printed(p.live()))
+	p.Fatalf("the move does not end; the Deployment: %s", expect.Indented(p.live()))
 	return move.Progress{}
 }
 

@@ -97,7 +97,7 @@ func restartGoes(how drive) func(*place) {
 
 		after, now := p.live(), p.pods()
 		if len(now) != 1 || now[0].Name == old.Name || now[0].Spec.NodeName == old.Spec.NodeName {
-			p.Fatalf("pods afterwards: %s", printed(now))
+			p.Fatalf("pods afterwards: %s", expect.Indented(now))
 		}
 		same(p, "progress", got, move.Progress{Stage: move.Done})
 		same(p, "what happened to the pods", happened, watched{Least: 1, Names: 2, Deleted: []string{old.Name}})
@@ -499,7 +499,7 @@ func surgeGoes(how drive) func(*place) {
 
 		after, now := p.live(), p.pods()
 		if len(now) != 1 {
-			p.Fatalf("pods afterwards: %s", printed(now))
+			p.Fatalf("pods afterwards: %s", expect.Indented(now))
 		}
 		same(p, "progress", got, move.Progress{Stage: move.Done})
 		same(p, "what happened to the pods", happened, watched{Least: 1, Names: 2, Deleted: []string{old.Name}})

@@ -21,10 +21,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/retry"
 
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
+	"github.com/rehome-dev/rehome/test/program"
 )
 
 // addNodes makes nodes that only one test uses, and takes them away again.
@@ -91,18 +91,9 @@ func (f *fleet) drained(scene, node string) {
 		f.t.Fatalf("no pod is on %s", node)
 	}
 	earlier := len(f.evicted(scene))
-	if err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
-		nodes := f.stage.cluster.Client().CoreV1().Nodes()
-		n, err := nodes.Get(f.t.Context(), node, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+	expect.Must(f.t, f.stage.cluster.ChangeNode(f.t.Context(), node, func(n *corev1.Node) {
 		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "dedicated", Effect: corev1.TaintEffectNoSchedule})
-		_, err = nodes.Update(f.t.Context(), n, metav1.UpdateOptions{})
-		return err
-	}); err != nil {
-		f.t.Fatal(err)
-	}
+	}))
 	want := slices.Sorted(maps.Values(before))
 	expect.EventuallyWithState(f.t, "the pods of "+node+" are evicted", func() (bool, string) {
 		got := slices.Sorted(slices.Values(f.evicted(scene)[earlier:]))
@@ -288,7 +279,7 @@ func refusesServer(t *testing.T, f *fleet) {
 		return strings.Contains(log.String(), "Route Error 'Authorization Violation'"), log.String()
 	})
 	expect.EventuallyWithState(t, "it answers", func() (bool, string) {
-		status, text := f.ask(monitor, "/routez")
+		status, text := program.Get("http://" + monitor + "/routez")
 		return status == http.StatusOK, text
 	})
 	var routes struct {

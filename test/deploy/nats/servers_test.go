@@ -3,7 +3,6 @@ package nats
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -18,6 +17,7 @@ import (
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/program"
+	"github.com/rehome-dev/rehome/test/program/programtest"
 )
 
 // fleet has a process for each server of the manifests, with the rendered configuration and the files of the Secret. Only the
@@ -163,31 +163,16 @@ func (f *fleet) healthy(i int) {
 	startup, readiness, liveness := f.probes()
 	for _, path := range []string{startup, readiness, liveness} {
 		expect.EventuallyWithState(f.t, f.names[i]+" answers "+path, func() (bool, string) {
-			status, text := f.ask(f.monitor[i], path)
+			status, text := program.Get("http://" + f.monitor[i] + path)
 			return status == http.StatusOK, text
 		})
 	}
 }
 
-// ask asks the monitor port of a server.
-func (f *fleet) ask(monitor, path string) (status int, text string) {
-	f.t.Helper()
-	response, err := http.Get("http://" + monitor + path)
-	if err != nil {
-		return 0, err.Error()
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		return 0, err.Error()
-	}
-	return response.StatusCode, string(body)
-}
-
 // reads asks the monitor port of a server for an object.
 func (f *fleet) reads(monitor, path string, object any) {
 	f.t.Helper()
-	if status, text := f.ask(monitor, path); status != http.StatusOK {
+	if status, text := program.Get("http://" + monitor + path); status != http.StatusOK {
 		f.t.Fatalf("%s%s: %d: %s", monitor, path, status, text)
 	} else if err := json.Unmarshal([]byte(text), object); err != nil {
 		f.t.Fatalf("%s%s: %v", monitor, path, err)
@@ -224,27 +209,14 @@ func (f *fleet) run(environment []string, arguments ...string) (string, error) {
 // begin starts rehome with an environment. It is killed at the end of the test.
 func (f *fleet) begin(environment []string, arguments ...string) *program.Program {
 	f.t.Helper()
-	p, err := program.Start(f.rehome, arguments, environment)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	f.t.Cleanup(func() {
-		p.Kill()
-		if f.t.Failed() {
-			f.t.Logf("rehome %s said:\n%s", strings.Join(arguments, " "), p.Log)
-		}
-	})
-	return p
+	return programtest.Start(f.t, f.rehome, arguments, environment)
 }
 
 // role starts a role as its own participant and waits until it is ready.
 func (f *fleet) role(name string, arguments ...string) *program.Program {
 	f.t.Helper()
 	p := f.begin(f.as(name), append([]string{name}, arguments...)...)
-	expect.EventuallyWithState(f.t, name+" is ready", func() (bool, string) {
-		status, text := p.Get("readyz")
-		return status == http.StatusOK, text
-	})
+	programtest.Ready(f.t, p)
 	return p
 }
 
@@ -254,7 +226,7 @@ func (f *fleet) leader(strategy string) int {
 	name := ""
 	expect.EventuallyWithState(f.t, strategy+" has a leader", func() (bool, string) {
 		for _, monitor := range f.monitor {
-			if status, _ := f.ask(monitor, "/healthz"); status != http.StatusOK {
+			if status, _ := program.Get("http://" + monitor + "/healthz"); status != http.StatusOK {
 				continue
 			}
 			if _, leader, found := f.consumer(monitor, strategy); found && leader != "" {

@@ -23,6 +23,7 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/program"
+	"github.com/rehome-dev/rehome/test/program/programtest"
 )
 
 // cast are the processes of an installation, each role in one of its own.
@@ -39,16 +40,9 @@ type cast struct {
 // start starts a process with the token of an account, or none, and waits until it is ready.
 func (c *cast) start(kubeconfig string, arguments []string, environment ...string) *program.Program {
 	c.t.Helper()
-	p, err := program.Start(c.rehome, arguments, slices.Concat(c.common, []string{kubeconfig}, environment))
-	expect.Must(c.t, err)
+	p := programtest.Start(c.t, c.rehome, arguments, slices.Concat(c.common, []string{kubeconfig}, environment))
 	c.running = append(c.running, p)
-	c.t.Cleanup(func() {
-		p.Kill()
-		if c.t.Failed() {
-			c.t.Logf("rehome %s said:\n%s", strings.Join(arguments, " "), p.Log)
-		}
-	})
-	expect.Must(c.t, ready(c.t.Context(), p))
+	programtest.Ready(c.t, p)
 	return p
 }
 
