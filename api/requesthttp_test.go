@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -88,16 +87,7 @@ func newServer(t testing.TB, c *cluster.Cluster, b *bus.Bus) *api.Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	var running errgroup.Group
-	running.Go(func() error { return cache.Run(ctx) })
-	running.Go(func() error { return a.Run(ctx) })
-	t.Cleanup(func() {
-		stop()
-		if err := running.Wait(); err != nil {
-			t.Error(err)
-		}
-	})
+	expect.Background(t, cache.Run, a.Run)
 	if !cache.WaitForSync(t.Context()) {
 		t.Fatal("the cache is not filled")
 	}
@@ -118,12 +108,7 @@ type stage struct {
 func (s *stage) grant() {
 	s.Helper()
 	rbac := s.c.Client().RbacV1()
-	must := func(err error) {
-		s.Helper()
-		if err != nil {
-			s.Fatal(err)
-		}
-	}
+	must := func(err error) { s.Helper(); expect.Must(s, err) }
 	must(s.c.AddNamespace(s.Context(), "shop"))
 	for name, resources := range map[string][]string{"ask": {"requests"}, "ask-mightily": {"requests", "requests/override", "nodemaintenances"}, "maintain": {"requests", "nodemaintenances"}} {
 		_, err := rbac.ClusterRoles().Create(s.Context(), &rbacv1.ClusterRole{
@@ -146,10 +131,8 @@ func (s *stage) grant() {
 // answer plays the watcher until the end of the test: it rejects requests whose reason is a rejection, leaves the requests to
 // keep open, and finishes the others at once.
 func (s *stage) answer() {
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() {
-		ended <- s.bus.FollowRequests(ctx, func(ctx context.Context, _ schemas.Event, _ time.Time, read func() schemas.Event) error {
+	expect.Background(s, func(ctx context.Context) error {
+		return s.bus.FollowRequests(ctx, func(ctx context.Context, _ schemas.Event, _ time.Time, read func() schemas.Event) error {
 			s.answering.Lock()
 			defer s.answering.Unlock()
 			e := read()
@@ -177,12 +160,6 @@ func (s *stage) answer() {
 			}
 			return s.bus.DropRequest(ctx, e)
 		})
-	}()
-	s.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			s.Error(err)
-		}
 	})
 }
 

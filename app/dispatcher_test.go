@@ -98,17 +98,7 @@ func (d *dispatching) start(b dispatch.Bus, metrics prometheus.Registerer) (disp
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- dispatcher.Run(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			d.t.Errorf("the dispatcher ended with %v", err)
-		}
-	})
-	d.t.Cleanup(stop)
-	return dispatcher, stop
+	return dispatcher, expect.Background(d.t, dispatcher.Run)
 }
 
 // nodeScope returns the event of a tainted node with a pod that stays, one that leaves, and one that is protected.

@@ -9,6 +9,7 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // quiet returns a bus without logs.
@@ -38,7 +39,7 @@ func BenchmarkPublish(b *testing.B) {
 func BenchmarkScopeToHandler(b *testing.B) {
 	c := quiet(b)
 	got := make(chan struct{})
-	background(b, func(ctx context.Context) error {
+	expect.Background(b, func(ctx context.Context) error {
 		return c.Work(ctx, bus.Work{Strategy: strategy}, func(context.Context, schemas.Event) error {
 			got <- struct{}{}
 			return nil

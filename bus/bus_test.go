@@ -177,29 +177,6 @@ func (r rig) garbage(t testing.TB, channel string, h nats.Header, body string) {
 	}
 }
 
-// background runs f until the end of the test, or until stop is called; both wait for it.
-func background(t testing.TB, f func(context.Context) error) (stop func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := f(ctx); err != nil {
-			t.Errorf("in the background: %v", err)
-		}
-	}()
-	stop = func() {
-		cancel()
-		select {
-		case <-done:
-		case <-time.After(expect.Patience):
-			t.Error("it did not end with its context")
-		}
-	}
-	t.Cleanup(stop)
-	return stop
-}
-
 // next waits for a value.
 func next[T any](t testing.TB, c <-chan T) T {
 	t.Helper()

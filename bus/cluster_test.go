@@ -22,7 +22,7 @@ func TestClusterLosesLeader(t *testing.T) {
 	events, answers := bustest.Collect(t, b, bus.DeltaChannels), follow(t, b)
 	var mu sync.Mutex
 	handled := make(map[string]bool)
-	background(t, func(ctx context.Context) error {
+	expect.Background(t, func(ctx context.Context) error {
 		return b.Work(ctx, bus.Work{Strategy: strategy, RetryAfter: 10 * time.Millisecond},
 			func(_ context.Context, e schemas.Event) error {
 				mu.Lock()

@@ -75,7 +75,7 @@ func TestCanceledHandlerRedelivers(t *testing.T) {
 	publish(t, r.bus, scope(t, "a", 1))
 	ctx, cancel := context.WithCancel(t.Context())
 	c := make(chan handled, 1)
-	background(t, func(context.Context) error {
+	expect.Background(t, func(context.Context) error {
 		return r.bus.Work(ctx, bus.Work{Strategy: strategy}, func(_ context.Context, e schemas.Event) error {
 			c <- handled{event: e}
 			<-ctx.Done()

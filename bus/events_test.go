@@ -81,7 +81,7 @@ func TestFollowWithoutTime(t *testing.T) {
 	b := bustest.New(t)
 	publish(t, b, delta(t, "before"))
 	c := make(chan string, 10)
-	background(t, func(ctx context.Context) error {
+	expect.Background(t, func(ctx context.Context) error {
 		return b.Events(ctx, bus.Query{Follow: true}, func(e schemas.Event) error {
 			c <- e.Subject
 			return nil
@@ -149,7 +149,7 @@ func TestFollowAfterServerRestart(t *testing.T) {
 func TestFollowingRestartsAfterLoss(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	got, goOn := make(chan string, 10), make(chan struct{})
-	background(t, func(ctx context.Context) error {
+	expect.Background(t, func(ctx context.Context) error {
 		return r.bus.Events(ctx, bus.Query{Since: at, Follow: true}, func(e schemas.Event) error {
 			got <- e.ID
 			<-goOn

@@ -158,7 +158,7 @@ func TestIntentsOfAnotherInstallation(t *testing.T) {
 		}
 	}
 	got := make(chan string, 10)
-	background(t, func(ctx context.Context) error {
+	expect.Background(t, func(ctx context.Context) error {
 		return actuator.FollowIntents(ctx, func(_ context.Context, e schemas.Event) error {
 			a, err := schemas.Decode[schemas.Intents](e)
 			got <- a.Scope.Key

@@ -13,6 +13,7 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // followed is an answer that a follower got. The receiver decides what the handler returns.
@@ -24,7 +25,7 @@ type followed struct {
 func follow(t testing.TB, b *bus.Bus) <-chan followed {
 	t.Helper()
 	c := make(chan followed)
-	background(t, func(ctx context.Context) error {
+	expect.Background(t, func(ctx context.Context) error {
 		return b.FollowIntents(ctx, func(ctx context.Context, e schemas.Event) error {
 			f := followed{event: e, end: make(chan error, 1)}
 			select {

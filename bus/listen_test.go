@@ -22,7 +22,7 @@ func hear(t testing.TB, b *bus.Bus, l bus.Listener) (subjects <-chan string, sto
 	t.Helper()
 	c := make(chan string, 1000)
 	l.Name, l.Parallel = "audit", 1
-	stop = background(t, func(ctx context.Context) error {
+	stop = expect.Background(t, func(ctx context.Context) error {
 		return b.Listen(ctx, l, func(_ context.Context, e schemas.Event) error {
 			c <- e.Subject
 			return nil
@@ -84,7 +84,7 @@ func TestListenerChannels(t *testing.T) {
 	publish(t, r.bus, delta(t, "a"), want)
 	want.Sequence = 2
 	c := make(chan schemas.Event, 10)
-	background(t, func(ctx context.Context) error {
+	expect.Background(t, func(ctx context.Context) error {
 		l := bus.Listener{Name: "audit", Channels: []string{bus.VerdictChannels}, Since: at}
 		return r.bus.Listen(ctx, l, func(_ context.Context, e schemas.Event) error {
 			c <- e
@@ -129,7 +129,7 @@ func TestListenerRetriesAndBuries(t *testing.T) {
 	r.garbage(t, "rehome.delta.node.taints.garbage", nil, "garbage")
 	publish(t, r.bus, delta(t, "refused"), delta(t, "fails"), delta(t, "good"))
 	good, tries := make(chan string, 100), make(chan time.Time, 100)
-	background(t, func(ctx context.Context) error {
+	expect.Background(t, func(ctx context.Context) error {
 		l := bus.Listener{Name: "audit.log", Since: at, Parallel: 2, RetryAfter: 40 * time.Millisecond, Tries: 4}
 		return r.bus.Listen(ctx, l, func(_ context.Context, e schemas.Event) error {
 			switch e.Subject {
@@ -182,7 +182,7 @@ func TestListenerRetriesUnreachableReceiver(t *testing.T) {
 		fmt.Errorf("post: %w", delivery.ErrUnreachable), fmt.Errorf("post: %w", delivery.ErrUnreachable), errors.New("status 501"),
 	}
 	calls := make(chan int, 100)
-	background(t, func(ctx context.Context) error {
+	expect.Background(t, func(ctx context.Context) error {
 		l := bus.Listener{Name: "audit", Since: at, RetryAfter: time.Millisecond, Tries: 2}
 		return r.bus.Listen(ctx, l, func(context.Context, schemas.Event) error {
 			calls <- 0
@@ -204,7 +204,7 @@ func TestListenerSurvivesServerRestart(t *testing.T) {
 	b := bustest.Connect(t, bus.Options{Socket: o.Socket})
 	bustest.SetUp(t, b, bus.Setup{})
 	got := make(chan string, 1000)
-	background(t, func(ctx context.Context) error {
+	expect.Background(t, func(ctx context.Context) error {
 		l := bus.Listener{Name: "audit", Since: at, RetryAfter: time.Millisecond}
 		return b.Listen(ctx, l, func(_ context.Context, e schemas.Event) error {
 			got <- e.ID
@@ -304,7 +304,7 @@ func TestListenerFinishesRunningHandlers(t *testing.T) {
 	publish(t, r.bus, delta(t, "a"), delta(t, "b"))
 	begun, finish := make(chan struct{}, 10), make(chan struct{})
 	ended := make(chan (<-chan struct{}), 1)
-	stop := background(t, func(ctx context.Context) error {
+	stop := expect.Background(t, func(ctx context.Context) error {
 		ended <- ctx.Done()
 		l := bus.Listener{Name: "audit", Since: at, Parallel: 1}
 		return r.bus.Listen(ctx, l, func(ctx context.Context, _ schemas.Event) error {

@@ -52,7 +52,7 @@ func TestForwarderRights(t *testing.T) {
 		if err := admin.AddListener(t.Context(), bus.Listener{Name: "audit", Since: at, Channels: channels}); err != nil {
 			t.Fatal(err)
 		}
-		stop := background(t, func(ctx context.Context) error {
+		stop := expect.Background(t, func(ctx context.Context) error {
 			return b.Listen(ctx, bus.Listener{Name: "audit", Existing: true}, func(_ context.Context, e schemas.Event) error {
 				got <- e.Subject
 				if e.Subject == "nodes/refused" {

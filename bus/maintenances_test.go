@@ -12,6 +12,7 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // wanted returns a maintenance of a node.
@@ -82,7 +83,7 @@ type told struct {
 func listeningTo(t testing.TB, b *bus.Bus) (news <-chan told, stop func()) {
 	t.Helper()
 	c := make(chan told, 100)
-	return c, background(t, func(ctx context.Context) error {
+	return c, expect.Background(t, func(ctx context.Context) error {
 		return b.Maintenances().Follow(ctx,
 			func(name string, is *v1alpha1.NodeMaintenance) { c <- told{name, is} }, func() { c <- told{} })
 	})

@@ -346,7 +346,7 @@ func TestForwarderKeyHistory(t *testing.T) {
 	bustest.SetUp(t, admin, bus.Setup{})
 	b := p.join(t, "forwarder-audit")
 	listen := func(handle func(schemas.Event) error) {
-		background(t, func(ctx context.Context) error {
+		expect.Background(t, func(ctx context.Context) error {
 			return b.Listen(ctx, bus.Listener{Name: "audit", Existing: true}, func(_ context.Context, e schemas.Event) error { return handle(e) })
 		})
 	}

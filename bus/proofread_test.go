@@ -9,12 +9,13 @@ import (
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // proofread reads the history of the rig until the test ends. Events about the node bad are invalid.
 func (r rig) proofread(t *testing.T) {
 	t.Helper()
-	background(t, func(ctx context.Context) error {
+	expect.Background(t, func(ctx context.Context) error {
 		return r.bus.Proofread(ctx, time.Unix(0, 0), func(e schemas.Event) error {
 			if e.Subject == "nodes/bad" {
 				return fmt.Errorf("event %s: %w: it is bad", e.ID, schemas.ErrInvalid)
@@ -67,7 +68,7 @@ func TestProofreadLimitsDeadLetters(t *testing.T) {
 	}
 	bad := make(chan struct{})
 	publish(t, r.bus, delta(t, "last"))
-	background(t, func(ctx context.Context) error {
+	expect.Background(t, func(ctx context.Context) error {
 		return r.bus.Proofread(ctx, time.Unix(0, 0), func(schemas.Event) error {
 			close(bad)
 			return nil

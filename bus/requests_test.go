@@ -11,6 +11,7 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
@@ -32,7 +33,7 @@ type asked struct {
 func followRequests(t testing.TB, b *bus.Bus) <-chan asked {
 	t.Helper()
 	c := make(chan asked)
-	background(t, func(ctx context.Context) error {
+	expect.Background(t, func(ctx context.Context) error {
 		return b.FollowRequests(ctx, func(ctx context.Context, _ schemas.Event, stored time.Time, read func() schemas.Event) error {
 			a := asked{event: read(), stored: stored, end: make(chan error, 1)}
 			select {

@@ -579,7 +579,7 @@ func (p part) act() error {
 func (p part) followLedger() error {
 	heard := make(chan struct{})
 	stop := sync.OnceFunc(func() { close(heard) })
-	defer background(p.t, func(ctx context.Context) error { // until it follows
+	defer expect.Background(p.t, func(ctx context.Context) error { // until it follows
 		for ctx.Err() == nil {
 			_ = p.admin.Ledger().Put(ctx, "clear.a", nil)
 			time.Sleep(10 * time.Millisecond)
@@ -673,7 +673,7 @@ func (p part) listen(published map[string]schemas.Event) error {
 		missing[e.Channel] = true
 	}
 	stop := sync.OnceFunc(func() { close(heard) })
-	defer background(p.t, func(ctx context.Context) error { // until it listens
+	defer expect.Background(p.t, func(ctx context.Context) error { // until it listens
 		for ctx.Err() == nil {
 			for _, e := range published {
 				e.ID = fmt.Sprint(time.Now().UnixNano())

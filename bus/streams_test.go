@@ -17,7 +17,7 @@ import (
 func following(t *testing.T, b *bus.Bus, missing func(context.Context) error) <-chan struct{} {
 	t.Helper()
 	found := make(chan struct{}, 16)
-	background(t, func(ctx context.Context) error {
+	expect.Background(t, func(ctx context.Context) error {
 		return b.FollowStreams(ctx, missing, func() { found <- struct{}{} })
 	})
 	return found
@@ -167,7 +167,7 @@ func TestScopesInMemory(t *testing.T) {
 		t.Errorf("the newer scope has the number %d, the older one had %d", again, sequence)
 	}
 	handled := make(chan schemas.Event, 16)
-	background(t, func(ctx context.Context) error {
+	expect.Background(t, func(ctx context.Context) error {
 		return b.Work(ctx, bus.Work{Strategy: strategy}, func(_ context.Context, e schemas.Event) error {
 			handled <- e
 			return nil

@@ -16,7 +16,7 @@ import (
 func TestSubscribeToScopes(t *testing.T) {
 	b := bustest.New(t, strategy)
 	tapped := make(chan schemas.Event, 16)
-	background(t, func(ctx context.Context) error {
+	expect.Background(t, func(ctx context.Context) error {
 		return b.Subscribe(ctx, []string{bus.ScopeChannels, bus.VerdictChannels}, nil, func(e schemas.Event) error {
 			tapped <- e
 			return nil
@@ -37,7 +37,7 @@ func TestSubscribeToScopes(t *testing.T) {
 	}
 
 	worked := make(chan string, 2)
-	background(t, func(ctx context.Context) error {
+	expect.Background(t, func(ctx context.Context) error {
 		return b.Work(ctx, bus.Work{Strategy: strategy}, func(_ context.Context, e schemas.Event) error {
 			worked <- e.ID
 			return nil
@@ -94,7 +94,7 @@ func TestSubscribed(t *testing.T) {
 	for range 50 {
 		want := verdict(t, "pod-1")
 		got := make(chan schemas.Event, 1)
-		stop := background(t, func(ctx context.Context) error {
+		stop := expect.Background(t, func(ctx context.Context) error {
 			return b.Subscribe(ctx, []string{bus.VerdictChannels}, func(ctx context.Context) error {
 				_, err := b.Publish(ctx, want)
 				return err
@@ -116,7 +116,7 @@ func TestSubscribedAfterReconnect(t *testing.T) {
 	b := bustest.Connect(t, bus.Options{Socket: o.Socket})
 	bustest.SetUp(t, b, bus.Setup{Strategies: []string{strategy}})
 	told, heard := make(chan struct{}, 16), make(chan schemas.Event, 16)
-	background(t, func(ctx context.Context) error {
+	expect.Background(t, func(ctx context.Context) error {
 		return b.Subscribe(ctx, []string{bus.VerdictChannels}, func(context.Context) error {
 			told <- struct{}{}
 			return nil

@@ -35,7 +35,7 @@ func manual(t testing.TB, b *bus.Bus, w bus.Work) (scopes <-chan handled, stop f
 	t.Helper()
 	c := make(chan handled, 100)
 	w.Strategy = strategy
-	stop = background(t, func(ctx context.Context) error {
+	stop = expect.Background(t, func(ctx context.Context) error {
 		return b.Work(ctx, w, func(ctx context.Context, e schemas.Event) error {
 			h := handled{event: e, ctx: ctx, at: time.Now(), end: make(chan error, 1)}
 			c <- h
@@ -55,7 +55,7 @@ func work(t testing.TB, b *bus.Bus, w bus.Work) <-chan string {
 	t.Helper()
 	c := make(chan string, 100)
 	w.Strategy = strategy
-	background(t, func(ctx context.Context) error {
+	expect.Background(t, func(ctx context.Context) error {
 		return b.Work(ctx, w, func(_ context.Context, e schemas.Event) error {
 			c <- e.ID
 			return nil
@@ -97,7 +97,7 @@ func TestHandlerLimit(t *testing.T) {
 		publish(t, r.bus, scope(t, fmt.Sprint("node-", n), 1))
 	}
 	both := make(chan struct{})
-	background(t, func(ctx context.Context) error {
+	expect.Background(t, func(ctx context.Context) error {
 		return r.bus.Work(ctx, bus.Work{Strategy: strategy, Parallel: 2}, func(context.Context, schemas.Event) error {
 			n := running.Add(1)
 			defer running.Add(-1)
@@ -129,7 +129,7 @@ func TestWorkUnreadable(t *testing.T) {
 	publish(t, r.bus, wrong, scope(t, "good", 1))
 
 	good := make(chan string, 1)
-	background(t, func(ctx context.Context) error {
+	expect.Background(t, func(ctx context.Context) error {
 		return r.bus.Work(ctx, bus.Work{Strategy: strategy, Parallel: 1}, func(_ context.Context, e schemas.Event) error {
 			s, err := schemas.Decode[schemas.NodeScope](e)
 			if err == nil {

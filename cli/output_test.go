@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"log/slog"
 	"os"
 	"regexp"
@@ -20,6 +19,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
@@ -141,21 +141,12 @@ func clearing(t *testing.T) string {
 		Bus: b, Ledger: b.Ledger(), Policy: policy.Policy{CircuitBreakers: policy.DefaultCircuitBreakers()}, Source: "/test",
 		Log: slog.New(slog.DiscardHandler),
 	})
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- a.Lead(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
+	expect.Background(t, a.Lead)
 	return ""
 }
 
 func objectFile(t *testing.T) string {
-	file := filetest.New(t, "objects.yaml", oneNode+otherNode)
-	return file
+	return filetest.New(t, "objects.yaml", oneNode+otherNode)
 }
 
 func compareOutput(t *testing.T, command, arguments, format, file string, fails bool) {

@@ -17,16 +17,15 @@ import (
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // answering receives requests from the bus until the end of the test. It publishes the events that answer returns for each
 // request as its consequences, in order.
 func answering(t *testing.T, b *bus.Bus, answer func(schemas.Request) []schemas.Payload) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() {
-		ended <- b.FollowRequests(ctx, func(ctx context.Context, _ schemas.Event, _ time.Time, read func() schemas.Event) error {
+	expect.Background(t, func(ctx context.Context) error {
+		return b.FollowRequests(ctx, func(ctx context.Context, _ schemas.Event, _ time.Time, read func() schemas.Event) error {
 			e := read()
 			r, err := schemas.Decode[schemas.Request](e)
 			if err != nil {
@@ -43,12 +42,6 @@ func answering(t *testing.T, b *bus.Bus, answer func(schemas.Request) []schemas.
 			}
 			return b.DropRequest(ctx, e)
 		})
-	}()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
 	})
 }
 

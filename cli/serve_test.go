@@ -28,15 +28,7 @@ func served(t *testing.T, s settings.Settings) (url string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- web.Serve(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
+	expect.Background(t, web.Serve)
 	return web.URL("")
 }
 

@@ -30,21 +30,13 @@ func offline(t *testing.T) *driven {
 // set adds objects, or replaces them.
 func (d *driven) set(objects ...metav1.Object) {
 	d.t.Helper()
-	for _, o := range objects {
-		if err := d.Set(o); err != nil {
-			d.t.Fatal(err)
-		}
-	}
+	each(d.t, d.Set, objects)
 }
 
 // remove removes objects.
 func (d *driven) remove(objects ...metav1.Object) {
 	d.t.Helper()
-	for _, o := range objects {
-		if err := d.Remove(o); err != nil {
-			d.t.Fatal(err)
-		}
-	}
+	each(d.t, d.Remove, objects)
 }
 
 func TestReplicasInAnyPhase(t *testing.T) {

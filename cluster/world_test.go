@@ -14,6 +14,7 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // noon returns the default creation time.
@@ -48,23 +49,21 @@ func (w *world) set(objects ...metav1.Object) { w.put(false, objects...) }
 
 func (w *world) put(initial bool, objects ...metav1.Object) {
 	w.t.Helper()
-	for _, o := range objects {
-		if err := w.cache.set(copied(o), initial); err != nil {
-			w.t.Fatal(err)
-		}
-	}
+	// The cache prunes its objects.
+	each(w.t, func(o any) error { return w.cache.set(o.(runtime.Object).DeepCopyObject(), initial) }, objects)
 }
-
-// copied returns a copy that may be pruned.
-func copied(o metav1.Object) any { return o.(runtime.Object).DeepCopyObject() }
 
 // gone removes objects.
 func (w *world) gone(objects ...metav1.Object) {
 	w.t.Helper()
+	each(w.t, w.cache.Remove, objects)
+}
+
+// each calls do for each object, without an error.
+func each(t *testing.T, do func(any) error, objects []metav1.Object) {
+	t.Helper()
 	for _, o := range objects {
-		if err := w.cache.Remove(o); err != nil {
-			w.t.Fatal(err)
-		}
+		expect.Must(t, do(o))
 	}
 }
 

@@ -156,19 +156,6 @@ func term(topology, app string) corev1.PodAffinityTerm {
 	return corev1.PodAffinityTerm{TopologyKey: topology, LabelSelector: selects(app)}
 }
 
-// spread adds a constraint over a topology for app=web with a skew of one.
-func spread(topology string, changes ...func(*corev1.TopologySpreadConstraint)) podChange {
-	return func(p *corev1.Pod) {
-		c := corev1.TopologySpreadConstraint{
-			MaxSkew: 1, TopologyKey: topology, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: selects("web"),
-		}
-		for _, change := range changes {
-			change(&c)
-		}
-		p.Spec.TopologySpreadConstraints = append(p.Spec.TopologySpreadConstraints, c)
-	}
-}
-
 // cluster returns a cluster of these objects.
 func cluster(objects ...any) *fit.Cluster {
 	c := fit.New()

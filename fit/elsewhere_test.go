@@ -106,9 +106,9 @@ func TestVerdictString(t *testing.T) {
 }
 
 func TestConcurrentQuestions(t *testing.T) {
-	c := cluster(threeZones(pod("p", on("a"), spread(zone)), pod("q", on("b")))...)
+	c := cluster(threeZones(pod("p", on("a"), fixtures.Spread(zone)), pod("q", on("b")))...)
 	c.Reserve(pod("moving"), "b")
-	q := c.Ask(pod("p", on("a"), spread(zone)))
+	q := c.Ask(pod("p", on("a"), fixtures.Spread(zone)))
 	want := q.Elsewhere(fit.Search{Enough: math.MaxInt})
 	var group sync.WaitGroup
 	for range 8 {
@@ -162,8 +162,8 @@ func BenchmarkElsewhere(b *testing.B) {
 		{"ordinary/all", ask(), everywhere},
 		{"fits-nowhere/all", ask(requests("cpu", "99")), everywhere},
 		{"node-affinity/all", ask(wantNode(fixtures.NodeTerm(zone, "In", "zone-1"))), everywhere},
-		{"zone-spread/all", ask(spread(zone, ofApp(zone))), everywhere},
-		{"host-spread/all", ask(spread(hostname, ofApp(hostname))), everywhere},
+		{"zone-spread/all", ask(fixtures.Spread(zone, ofApp(zone))), everywhere},
+		{"host-spread/all", ask(fixtures.Spread(hostname, ofApp(hostname))), everywhere},
 		{"anti-affinity/all", ask(apart(term(hostname, "app-7"))), everywhere},
 		{"affinity/all", ask(near(term(zone, "app-8"))), everywhere},
 	} {

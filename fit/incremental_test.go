@@ -57,8 +57,8 @@ func (c *changing) pod(name string) any {
 		fixtures.NamedVolume("data", corev1.VolumeSource{RBD: &corev1.RBDVolumeSource{CephMonitors: []string{"m"}, RBDImage: c.name("image", 2)}}),
 		apart(term(hostname, c.name("app", 2))), near(term(zone, c.name("app", 2))), fixtures.ControlledBy("ReplicaSet", c.name("set", 2)),
 		preferNear(int32(1+c.upTo(2)), term(zone, c.name("app", 2))), preferApart(int32(1+c.upTo(2)), term(zone, c.name("app", 2))),
-		spread(zone, func(s *corev1.TopologySpreadConstraint) { s.LabelSelector = selects(c.name("app", 2)) }),
-		spread("disk", func(s *corev1.TopologySpreadConstraint) { s.LabelSelector = selects(c.name("app", 2)) }),
+		fixtures.Spread(zone, func(s *corev1.TopologySpreadConstraint) { s.LabelSelector = selects(c.name("app", 2)) }),
+		fixtures.Spread("disk", func(s *corev1.TopologySpreadConstraint) { s.LabelSelector = selects(c.name("app", 2)) }),
 	} {
 		if c.upTo(3) == 0 {
 			change(p)

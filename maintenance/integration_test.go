@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -68,26 +67,16 @@ func newRole(t *testing.T, config *rest.Config, leads bool) *role {
 		}}},
 	})
 	r.Controller.kinds.interval = 100 * time.Millisecond
-	ctx, end := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	work := []func(context.Context) error{view.Run, r.Controller.Run}
-	if leads {
-		work = append(work, r.Lead)
-	}
-	for _, run := range work {
-		running.Go(func() {
-			if err := run(ctx); err != nil {
-				t.Error(err)
-			}
-		})
-	}
 	t.Cleanup(func() {
-		end()
-		running.Wait()
 		if t.Failed() {
 			t.Logf("it logged:\n%s", r.log)
 		}
 	})
+	work := []func(context.Context) error{view.Run, r.Controller.Run}
+	if leads {
+		work = append(work, r.Lead)
+	}
+	expect.Background(t, work...)
 	return r
 }
 

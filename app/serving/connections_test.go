@@ -1,7 +1,6 @@
 package serving
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // flood is more than [mostConnections], as a client opens them that sends no request.
@@ -86,15 +86,7 @@ func figure(t *testing.T, metrics, name string) (n int) {
 func run(t *testing.T, s *Server) {
 	t.Helper()
 	s.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo) // of handshakes that do not end
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
+	expect.Background(t, s.Serve)
 }
 
 func TestConnections(t *testing.T) {

@@ -31,7 +31,7 @@ func FuzzRead(f *testing.F) {
 		with(pod("p", "a", "cpu", "3"), fixtures.ControlledBy("ReplicaSet", "web")), with(pod("q", "b", "memory", "4000Mi"), near(7, "web")), pod("r", "c"))
 	asked := []*corev1.Pod{
 		with(pod("new", "", "cpu", "1", "memory", "2000Mi"), fixtures.ControlledBy("ReplicaSet", "web")), pod("none", ""),
-		with(pod("soft", "", "cpu", "1"), softly(corev1.LabelHostname)), with(pod("near", "", "cpu", "1"), near(3, "web")),
+		with(pod("soft", "", "cpu", "1"), fixtures.Spread(corev1.LabelHostname, fixtures.Anyway)), with(pod("near", "", "cpu", "1"), near(3, "web")),
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		p, err := score.Read(text)

@@ -55,15 +55,6 @@ func with(p *corev1.Pod, changes ...func(*corev1.Pod)) *corev1.Pod {
 
 func terminating(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }
 
-func softly(topology string) func(*corev1.Pod) {
-	return func(p *corev1.Pod) {
-		p.Spec.TopologySpreadConstraints = append(p.Spec.TopologySpreadConstraints, corev1.TopologySpreadConstraint{
-			MaxSkew: 1, TopologyKey: topology, WhenUnsatisfiable: corev1.ScheduleAnyway,
-			LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
-		})
-	}
-}
-
 func term(app string) corev1.PodAffinityTerm {
 	return corev1.PodAffinityTerm{
 		TopologyKey: corev1.LabelTopologyZone, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}},
@@ -166,11 +157,11 @@ func TestRank(t *testing.T) {
 		},
 		{
 			"soft_spread_over_zones", only(score.PodTopologySpread), three(pod("p", "a"), pod("q", "a"), pod("r", "c")),
-			with(pod("new", ""), softly(corev1.LabelTopologyZone)), "c 100, a 33, b 33",
+			with(pod("new", ""), fixtures.Spread(corev1.LabelTopologyZone, fixtures.Anyway)), "c 100, a 33, b 33",
 		},
 		{
 			"terminating_pods_do_not_count", only(score.PodTopologySpread), three(pod("p", "a"), with(pod("r", "c"), terminating)),
-			with(pod("new", ""), softly(corev1.LabelHostname)), "b 100, c 100, a 0",
+			with(pod("new", ""), fixtures.Spread(corev1.LabelHostname, fixtures.Anyway)), "b 100, c 100, a 0",
 		},
 		{
 			"default_spread", only(score.PodTopologySpread),
@@ -283,7 +274,7 @@ func BenchmarkPredict(b *testing.B) {
 		pod  *corev1.Pod
 	}{
 		{"plain", plain},
-		{"soft_spread", with(plain.DeepCopy(), softly(corev1.LabelTopologyZone), softly(corev1.LabelHostname))},
+		{"soft_spread", with(plain.DeepCopy(), fixtures.Spread(corev1.LabelTopologyZone, fixtures.Anyway), fixtures.Spread(corev1.LabelHostname, fixtures.Anyway))},
 		{"preferred_affinity", with(plain.DeepCopy(), near(10, "app-8"))},
 	} {
 		b.Run(bench.name, func(b *testing.B) {

@@ -126,20 +126,12 @@ type Events struct{ c chan schemas.Event }
 func Collect(t testing.TB, b *bus.Bus, channels ...string) *Events {
 	t.Helper()
 	events := &Events{c: make(chan schemas.Event, 65536)}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() {
+	expect.Background(t, func(ctx context.Context) error {
 		q := bus.Query{Channels: channels, Since: time.Unix(1, 0), Follow: true}
-		done <- b.Events(ctx, q, func(e schemas.Event) error {
+		return b.Events(ctx, q, func(e schemas.Event) error {
 			events.c <- e
 			return nil
 		})
-	}()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("collect events: %v", err)
-		}
 	})
 	return events
 }

@@ -2,8 +2,10 @@
 package expect
 
 import (
+	"context"
 	"encoding/json"
 	"reflect"
+	"sync"
 	"testing"
 	"time"
 )
@@ -110,4 +112,33 @@ func Receive[V any](t testing.TB, what string, from <-chan V) V {
 		t.Fatalf("not within %v: %s", Patience, what)
 		panic("unreachable")
 	}
+}
+
+// Background runs functions until stop is called, or until the end of the test. Both wait for them. The test reports their errors.
+func Background(t testing.TB, run ...func(context.Context) error) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	for _, r := range run {
+		running.Go(func() {
+			if err := r(ctx); err != nil {
+				t.Errorf("in the background: %v", err)
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() {
+		running.Wait()
+		close(done)
+	}()
+	stop = func() {
+		cancel()
+		select {
+		case <-done:
+		case <-time.After(Patience):
+			t.Error("it did not end with its context")
+		}
+	}
+	t.Cleanup(stop)
+	return stop
 }

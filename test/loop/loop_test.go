@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"reflect"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -150,25 +149,12 @@ func (w *world) run() {
 		Metrics: w.metrics, Now: w.now, Log: slog.New(slog.NewTextHandler(w.Output(), nil)),
 	})
 	view.Workloads().OnChange(a.Changed)
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() {
-		if err := view.Run(ctx); err != nil {
-			w.Errorf("view: %v", err)
-		}
-	})
-	running.Go(func() {
+	expect.Background(w, view.Run, func(ctx context.Context) error {
 		select {
 		case <-view.Synced():
 		case <-ctx.Done():
 		}
-		if err := a.Lead(ctx); err != nil {
-			w.Errorf("lead: %v", err)
-		}
-	})
-	w.Cleanup(func() {
-		cancel()
-		running.Wait()
+		return a.Lead(ctx)
 	})
 }
 

@@ -1,7 +1,6 @@
 package page
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"net"
@@ -20,6 +19,7 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 	control "github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // networkPage is the page at a network address, with TLS, for a user who may get the pods of the namespace shop.
@@ -94,20 +94,14 @@ func (n *networkPage) serve(t *testing.T) string {
 		Client: n.cluster.Client(), Cluster: cache, Bus: b, Policy: func() policy.Policy { return policy.Policy{} }, Log: slog.New(slog.DiscardHandler),
 	})
 	n.Must(err)
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 2)
-	go func() { ended <- cache.Run(ctx) }()
-	go func() { ended <- service.Run(ctx) }()
+	stop := expect.Background(t, cache.Run, service.Run)
 	web := httptest.NewUnstartedServer(service.Network())
 	web.EnableHTTP2 = true
 	web.StartTLS()
 	t.Cleanup(func() {
 		web.CloseClientConnections()
 		web.Close()
-		cancel()
-		for range cap(ended) {
-			n.Must(<-ended)
-		}
+		stop()
 	})
 	return web.URL + "/"
 }
