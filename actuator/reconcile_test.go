@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/actuator/move"
@@ -23,6 +22,8 @@ import (
 
 // stepped is a method with steps. It requests a delay before each step and records its calls.
 type stepped struct {
+	move.Starter // nil: each move has begun
+
 	delay time.Duration
 	takes time.Duration // how long a step takes
 
@@ -39,10 +40,6 @@ func (m *stepped) note(what string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.calls = append(m.calls, fmt.Sprint(what, " after ", time.Since(m.began)))
-}
-
-func (m *stepped) Start(context.Context, *corev1.Pod, time.Time, move.Save) (move.Progress, error) {
-	return move.Progress{}, nil
 }
 
 func (m *stepped) Step(_ context.Context, _ move.State, canceled bool, _ time.Time) (move.Progress, error) {

@@ -31,7 +31,7 @@ func TestReleasedRestartNotEvicted(t *testing.T) {
 			tm.moves.add(x, tm.cfg.View)
 			refusal := &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartPaused, Message: "spec.paused is true"}
 			// There is no API server: reading or evicting the pod would fail the test.
-			tm.step(t.Context(), x, letsGo{refusal}, r.State, false)
+			tm.step(t.Context(), x, letsGo{refusal: refusal}, r.State, false)
 			tm.publishing.Wait()
 
 			want := r.Intent.Verdict(schemas.Settled, schemas.ReasonTakenBack, "spec.paused is true")
@@ -44,10 +44,9 @@ func TestReleasedRestartNotEvicted(t *testing.T) {
 }
 
 // letsGo is a method that releases a move at its next step.
-type letsGo struct{ refusal *move.Refusal }
-
-func (letsGo) Start(context.Context, *corev1.Pod, time.Time, move.Save) (move.Progress, error) {
-	return move.Progress{}, nil
+type letsGo struct {
+	move.Starter // nil: each move has begun
+	refusal      *move.Refusal
 }
 
 func (l letsGo) Step(_ context.Context, _ move.State, canceled bool, _ time.Time) (move.Progress, error) {

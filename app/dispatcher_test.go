@@ -104,21 +104,11 @@ func (d *dispatching) start(b dispatch.Bus, metrics prometheus.Registerer) (disp
 // nodeScope returns the event of a tainted node with a pod that stays, one that leaves, and one that is protected.
 func nodeScope(t *testing.T, strategy, name string) schemas.Event {
 	t.Helper()
-	node := functionstest.Node(name)
-	node.Spec.Taints = append(node.Spec.Taints, functionstest.Taint("dedicated=gpu:NoSchedule"))
-	now := functionstest.Now()
-	return schematest.Event(t, "/clusters/test/watcher", schemas.NodeScope{
-		ScopeHead: schemas.ScopeHead{
-			Kind: schemas.NodeKind, Key: name, Profile: "default", Strategy: strategy,
-			Now: now, Since: now.Add(-time.Second), Causes: []schemas.Cause{{Kind: schemas.CauseResync, Time: now}},
-		},
-		Node: node,
-		Pods: []schemas.ScopedPod{
-			functionstest.Pod("stays-"+name, functionstest.On(name), functionstest.ToleratingKeys("dedicated")),
-			functionstest.Pod("leaves-"+name, functionstest.On(name)),
-			functionstest.Pod("guarded-"+name, functionstest.On(name), functionstest.Protected("DaemonSetPods")),
-		},
-	}, now, schemas.Event{})
+	return schematest.Event(t, "/clusters/test/watcher", functionstest.TaintedScope(strategy, name,
+		functionstest.Pod("stays-"+name, functionstest.On(name), functionstest.ToleratingKeys("dedicated")),
+		functionstest.Pod("leaves-"+name, functionstest.On(name)),
+		functionstest.Pod("guarded-"+name, functionstest.On(name), functionstest.Protected("DaemonSetPods")),
+	), functionstest.Now(), schemas.Event{})
 }
 
 // publish stores a scope and returns it with its sequence.

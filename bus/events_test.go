@@ -123,13 +123,7 @@ func TestEventsOmitUnreadableMessages(t *testing.T) {
 }
 
 func TestFollowAfterServerRestart(t *testing.T) {
-	o := bus.ServerOptions{StoreDir: t.TempDir(), Socket: filepath.Join(t.TempDir(), "s")}
-	server, err := bus.StartServer(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := bustest.Connect(t, bus.Options{Socket: o.Socket})
-	bustest.SetUp(t, b, bus.Setup{})
+	o, server, b := restartable(t)
 	c := bustest.Collect(t, b, bus.DeltaChannels)
 	one, two := delta(t, "a"), delta(t, "b")
 	publish(t, b, one)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -177,13 +176,7 @@ func TestDropSingleAnswer(t *testing.T) {
 }
 
 func TestFollowIntentsReconnect(t *testing.T) {
-	o := bus.ServerOptions{StoreDir: t.TempDir(), Socket: filepath.Join(t.TempDir(), "s")}
-	server, err := bus.StartServer(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := bustest.Connect(t, bus.Options{Socket: o.Socket})
-	bustest.SetUp(t, b, bus.Setup{})
+	o, server, b := restartable(t)
 	want := give(t, b, "a", 1, "pod-1")
 	c := follow(t, b)
 	next(t, c).end <- nil

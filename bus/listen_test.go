@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"testing"
@@ -196,13 +195,7 @@ func TestListenerRetriesUnreachableReceiver(t *testing.T) {
 }
 
 func TestListenerSurvivesServerRestart(t *testing.T) {
-	o := bus.ServerOptions{StoreDir: t.TempDir(), Socket: filepath.Join(t.TempDir(), "s")}
-	server, err := bus.StartServer(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := bustest.Connect(t, bus.Options{Socket: o.Socket})
-	bustest.SetUp(t, b, bus.Setup{})
+	o, server, b := restartable(t)
 	got := make(chan string, 1000)
 	expect.Background(t, func(ctx context.Context) error {
 		l := bus.Listener{Name: "audit", Since: at, RetryAfter: time.Millisecond}

@@ -23,6 +23,17 @@ func socketOptions(t testing.TB) bus.ServerOptions {
 	return bus.ServerOptions{StoreDir: t.TempDir(), Socket: filepath.Join(t.TempDir(), "bus.sock")}
 }
 
+// restartable starts a server that the test stops and starts again, with a connection that is set up.
+func restartable(t *testing.T, strategies ...string) (bus.ServerOptions, *bus.Server, *bus.Bus) {
+	t.Helper()
+	o := socketOptions(t)
+	server, err := bus.StartServer(o)
+	expect.Must(t, err)
+	b := bustest.Connect(t, bus.Options{Socket: o.Socket})
+	bustest.SetUp(t, b, bus.Setup{Strategies: strategies})
+	return o, server, b
+}
+
 func TestServerSocket(t *testing.T) {
 	o := socketOptions(t)
 	server := bustest.Server(t, o)
@@ -121,13 +132,7 @@ func TestServerStartErrors(t *testing.T) {
 }
 
 func TestResumeAfterServerRestart(t *testing.T) {
-	o := socketOptions(t)
-	server, err := bus.StartServer(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := bustest.Connect(t, bus.Options{Socket: o.Socket})
-	bustest.SetUp(t, b, bus.Setup{Strategies: []string{strategy}})
+	o, server, b := restartable(t, strategy)
 	events, scopes, answers := bustest.Collect(t, b, bus.DeltaChannels), work(t, b, bus.Work{}), follow(t, b)
 	publish(t, b, delta(t, "before"), scope(t, "before", 1))
 	events.Next(t)

@@ -104,9 +104,15 @@ func TestUnknownPolicyCommand(t *testing.T) {
 }
 
 func TestPolicyCommandExamples(t *testing.T) {
-	for _, c := range commandNamed(t, "policy").Commands() {
-		if !strings.Contains(c.Example, "rehome policy "+c.Name()) {
-			t.Errorf("rehome policy %s has no example of itself: %q", c.Name(), c.Example)
+	examplesOf(t, "policy")
+}
+
+// examplesOf checks that each command of a group has an example of itself.
+func examplesOf(t *testing.T, group string) {
+	t.Helper()
+	for _, c := range commandNamed(t, group).Commands() {
+		if !strings.Contains(c.Example, "rehome "+group+" "+c.Name()) {
+			t.Errorf("rehome %s %s has no example of itself: %q", group, c.Name(), c.Example)
 		}
 	}
 }

@@ -99,11 +99,7 @@ func TestUnknownSchemasCommand(t *testing.T) {
 }
 
 func TestSchemasCommandExamples(t *testing.T) {
-	for _, c := range commandNamed(t, "schemas").Commands() {
-		if !strings.Contains(c.Example, "rehome schemas "+c.Name()) {
-			t.Errorf("rehome schemas %s has no example of itself: %q", c.Name(), c.Example)
-		}
-	}
+	examplesOf(t, "schemas")
 }
 
 // exampleLine returns a published example on one line after replacing parts of its text.

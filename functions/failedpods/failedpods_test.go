@@ -125,12 +125,7 @@ func TestValidate(t *testing.T) {
 			`excludeOwnerKinds[1]: is not a kind, got "batch/Job"; write it without its group, such as ReplicaSet`,
 			`reasons[1]: is empty, got ""; write a reason, such as OOMKilled`,
 		}},
-		{"namespaces and selector", Args{
-			Selection: candidate.Selection{Namespaces: policy.Namespaces{Include: []string{"a"}, Exclude: []string{"b"}}, LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}},
-		}, []string{
-			"namespaces: has both include and exclude; keep one",
-			`labelSelector.matchExpressions[0].operator: not a valid selector operator, got "Near"`,
-		}},
+		{"namespaces and selector", Args{Selection: test.InvalidSelection()}, test.SelectionMistakes()},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			test.Refused(t, c.args.Validate(), c.want...)

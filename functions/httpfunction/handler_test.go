@@ -45,20 +45,11 @@ func served(t *testing.T, c httpfunction.Config) (*httpfunction.Handler, string)
 // number.
 func scope(t testing.TB, number int) schemas.Event {
 	t.Helper()
-	node := functionstest.Node(fmt.Sprintf("worker-%d", number))
-	node.Spec.Taints = append(node.Spec.Taints, functionstest.Taint("dedicated=gpu:NoSchedule"))
-	now := functionstest.Now()
-	e := schematest.Event(t, "/clusters/test/watcher", schemas.NodeScope{
-		ScopeHead: schemas.ScopeHead{
-			Kind: schemas.NodeKind, Key: node.Name, Profile: "default", Strategy: "RemovePodsViolatingNodeTaints",
-			Now: now, Since: now.Add(-time.Second), Causes: []schemas.Cause{{Kind: schemas.CauseResync, Time: now}},
-		},
-		Node: node,
-		Pods: []schemas.ScopedPod{
-			functionstest.Pod(fmt.Sprintf("stays-%d", number), functionstest.On(node.Name), functionstest.ToleratingKeys("dedicated")),
-			functionstest.Pod(fmt.Sprintf("leaves-%d", number), functionstest.On(node.Name)),
-		},
-	}, now, schemas.Event{})
+	node := fmt.Sprintf("worker-%d", number)
+	e := schematest.Event(t, "/clusters/test/watcher", functionstest.TaintedScope("RemovePodsViolatingNodeTaints", node,
+		functionstest.Pod(fmt.Sprintf("stays-%d", number), functionstest.On(node), functionstest.ToleratingKeys("dedicated")),
+		functionstest.Pod(fmt.Sprintf("leaves-%d", number), functionstest.On(node)),
+	), functionstest.Now(), schemas.Event{})
 	e.CausationID, e.CorrelationID = "before", "first"
 	return e
 }

@@ -185,13 +185,7 @@ func TestValidate(t *testing.T) {
 				`excludedTaints[4]: can match no taint, got "a*"; write KEY or KEY=VALUE, without an effect or a pattern`,
 				`excludedTaints[5]: can match no taint, got "a/b/c"; write KEY or KEY=VALUE, without an effect or a pattern`,
 			}},
-		{"namespaces and selector", Args{
-			Selection: candidate.Selection{Namespaces: policy.Namespaces{Include: []string{"a"}, Exclude: []string{"B"}}, LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}},
-		}, []string{
-			"namespaces: has both include and exclude; keep one",
-			`namespaces.exclude[0]: is not the name of a namespace, got "B"; write an exact name, or its beginning and a *`,
-			`labelSelector.matchExpressions[0].operator: not a valid selector operator, got "Near"`,
-		}},
+		{"namespaces and selector", Args{Selection: test.InvalidSelection()}, test.SelectionMistakes()},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			test.Refused(t, c.args.Validate(), c.want...)

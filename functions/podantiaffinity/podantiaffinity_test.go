@@ -132,11 +132,7 @@ func TestAntiAffinityViolations(t *testing.T) {
 func TestInvalidArguments(t *testing.T) {
 	test.Refused(t, Args{}.Validate())
 	test.Refused(t, Args{Selection: candidate.Selection{Namespaces: policy.Namespaces{Include: []string{"web"}}, LabelSelector: &metav1.LabelSelector{}}}.Validate())
-	test.Refused(t, Args{
-		Selection: candidate.Selection{Namespaces: policy.Namespaces{Include: []string{"a"}, Exclude: []string{"b"}}, LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}},
-	}.Validate(),
-		"namespaces: has both include and exclude; keep one",
-		`labelSelector.matchExpressions[0].operator: not a valid selector operator, got "Near"`)
+	test.Refused(t, Args{Selection: test.InvalidSelection()}.Validate(), test.SelectionMistakes()...)
 }
 
 // atRandom returns a random domain where many pods repel others.

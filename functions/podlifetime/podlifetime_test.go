@@ -239,12 +239,7 @@ func TestValidate(t *testing.T) {
 		{"empty kind", Args{MaxPodLifeTimeSeconds: max, OwnerKinds: OwnerKinds{Include: []string{""}}}, []string{
 			`ownerKinds.include[0]: is not a kind, got ""; write it without its group, such as ReplicaSet`,
 		}},
-		{"namespaces and selector", Args{
-			MaxPodLifeTimeSeconds: max, Selection: candidate.Selection{Namespaces: policy.Namespaces{Include: []string{"a"}, Exclude: []string{"b"}}, LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}},
-		}, []string{
-			"namespaces: has both include and exclude; keep one",
-			`labelSelector.matchExpressions[0].operator: not a valid selector operator, got "Near"`,
-		}},
+		{"namespaces and selector", Args{MaxPodLifeTimeSeconds: max, Selection: test.InvalidSelection()}, test.SelectionMistakes()},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			test.Refused(t, c.args.Validate(), c.want...)

@@ -118,12 +118,7 @@ func TestValidate(t *testing.T) {
 			`states[2]: is not known, got "Pending"; want Running or CrashLoopBackOff`,
 			`states[3]: is not known, got ""; want Running or CrashLoopBackOff`,
 		}},
-		{"namespaces and selector", Args{
-			PodRestartThreshold: 1, Selection: candidate.Selection{Namespaces: policy.Namespaces{Include: []string{"a"}, Exclude: []string{"b"}}, LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}},
-		}, []string{
-			"namespaces: has both include and exclude; keep one",
-			`labelSelector.matchExpressions[0].operator: not a valid selector operator, got "Near"`,
-		}},
+		{"namespaces and selector", Args{PodRestartThreshold: 1, Selection: test.InvalidSelection()}, test.SelectionMistakes()},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			test.Refused(t, c.args.Validate(), c.want...)

@@ -1,16 +1,14 @@
 package chart
 
 import (
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
-	"github.com/rehome-dev/rehome/test/program"
+	"github.com/rehome-dev/rehome/test/program/programtest"
 )
 
 // templates are all templates of the chart, one after the other.
@@ -31,22 +29,9 @@ func templates(t *testing.T) string {
 	return all.String()
 }
 
-// settings are the variables that `rehome settings` lists.
-func settings(t *testing.T) (names []string) {
-	t.Helper()
-	out, err := exec.CommandContext(t.Context(), expect.Value(t, program.Build), "settings").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range regexp.MustCompile(`(?m)^(REHOME_\S+)`).FindAllStringSubmatch(string(out), -1) {
-		names = append(names, m[1])
-	}
-	return names
-}
-
 // TestChartSettings looks at the templates, and at every manifest that they make.
 func TestChartSettings(t *testing.T) {
-	known := settings(t)
+	known := programtest.Settings(t)
 	used := regexp.MustCompile(`REHOME_[A-Z0-9_]+`).FindAllString(templates(t), -1)
 	for name, file := range combinations(t) {
 		for owner, spec := range rendered(t, name, "--values", file).pods(t) {

@@ -26,20 +26,11 @@ import (
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/program"
+	"github.com/rehome-dev/rehome/test/program/programtest"
 )
 
 // image is which image everything of Rehome runs.
 const image = "ghcr.io/rehome-dev/rehome:v0.1.0"
-
-// settings are the variables that the program reads.
-func settings(t *testing.T) []string {
-	t.Helper()
-	out, err := exec.CommandContext(t.Context(), expect.Value(t, program.Build), "settings").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return regexp.MustCompile(`(?m)^REHOME_\w+`).FindAllString(string(out), -1)
-}
 
 // TestObjectHasNamespace: kubectl would put an object without a namespace into its current one. Cluster-scoped objects have none.
 func TestObjectHasNamespace(t *testing.T) {
@@ -64,7 +55,7 @@ func TestObjectHasNamespace(t *testing.T) {
 }
 
 func TestVariablesAsSettings(t *testing.T) {
-	known := settings(t)
+	known := programtest.Settings(t)
 	inEveryWay(t, func(t *testing.T, objects []*unstructured.Unstructured) {
 		for _, w := range workloads(t, objects) {
 			for _, c := range w.pods.Spec.Containers {

@@ -156,15 +156,7 @@ func (h *hostility) steal(w http.ResponseWriter, r *http.Request) {
 		victim.Pod.Spec.NodeName = h.nodes[2]
 		return append(moves, victim.move("I want it, too"))
 	})
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	for name, value := range headers {
-		w.Header().Set(name, value)
-	}
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(answer)
+	write(w, headers, answer, err)
 }
 
 // publish stores messages that any client could store, and counts refusals of the server.

@@ -85,6 +85,19 @@ func outsideAnswer(id string, body []byte, decide func(outsideScope) []outsideMo
 	}, answer, err
 }
 
+// write sends an answer of [outsideAnswer].
+func write(w http.ResponseWriter, headers map[string]string, answer []byte, err error) {
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	for name, value := range headers {
+		w.Header().Set(name, value)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(answer)
+}
+
 // overHTTP serves a function, and returns its URL.
 func overHTTP(t *testing.T, decide func(outsideScope) []outsideMove) (url string) {
 	t.Helper()
@@ -94,15 +107,7 @@ func overHTTP(t *testing.T, decide func(outsideScope) []outsideMove) (url string
 			t.Error(err)
 		}
 		headers, answer, err := outsideAnswer(r.Header.Get("ce-id"), body, decide)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		for name, value := range headers {
-			w.Header().Set(name, value)
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(answer)
+		write(w, headers, answer, err)
 	}))
 	t.Cleanup(s.Close)
 	return s.URL

@@ -9,7 +9,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/rehome-dev/rehome/functions/candidate"
+	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -77,6 +80,23 @@ func BenchmarkDue(b *testing.B, args interface {
 		if at, ever := args.Due(&pod); ever != later || ever && at.Before(Now()) {
 			b.Fatalf("due at %v, %v, want later: %v", at, ever, later)
 		}
+	}
+}
+
+// InvalidSelection returns a selection of pods with the mistakes of [SelectionMistakes].
+func InvalidSelection() candidate.Selection {
+	return candidate.Selection{
+		Namespaces:    policy.Namespaces{Include: []string{"a"}, Exclude: []string{"B"}},
+		LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}},
+	}
+}
+
+// SelectionMistakes returns the lines of the error for an [InvalidSelection].
+func SelectionMistakes() []string {
+	return []string{
+		"namespaces: has both include and exclude; keep one",
+		`namespaces.exclude[0]: is not the name of a namespace, got "B"; write an exact name, or its beginning and a *`,
+		`labelSelector.matchExpressions[0].operator: not a valid selector operator, got "Near"`,
 	}
 }
 

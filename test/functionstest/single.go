@@ -80,6 +80,19 @@ func Waiting(reason string) corev1.ContainerStatus {
 	return corev1.ContainerStatus{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}}
 }
 
+// TaintedScope returns the scope of a node with the taint dedicated=gpu:NoSchedule, which a resync caused.
+func TaintedScope(strategy, node string, pods ...schemas.ScopedPod) schemas.NodeScope {
+	n := Node(node)
+	n.Spec.Taints = append(n.Spec.Taints, Taint("dedicated=gpu:NoSchedule"))
+	return schemas.NodeScope{
+		ScopeHead: schemas.ScopeHead{
+			Kind: schemas.NodeKind, Key: node, Profile: "default", Strategy: strategy,
+			Now: Now(), Since: Now().Add(-time.Second), Causes: []schemas.Cause{{Kind: schemas.CauseResync, Time: Now()}},
+		},
+		Node: n, Pods: pods,
+	}
+}
+
 // NodeScope returns the scope of a node at the time 1000 s.
 func NodeScope(n corev1.Node, pods ...schemas.ScopedPod) schemas.NodeScope {
 	return schemas.NodeScope{

@@ -4,6 +4,8 @@ package programtest
 import (
 	"net/http"
 	"os"
+	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -29,6 +31,14 @@ func End(t testing.TB, p *program.Program, name string) {
 			t.Logf("%s said:\n%s", name, p.Log)
 		}
 	})
+}
+
+// Settings returns the environment variables that rehome reads.
+func Settings(t testing.TB) []string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), expect.Value(t, program.Build), "settings").Output()
+	expect.Must(t, err)
+	return regexp.MustCompile(`(?m)^REHOME_\w+`).FindAllString(string(out), -1)
 }
 
 // Ready waits until /readyz of the program has the status 200. The test fails if the program ends before.
