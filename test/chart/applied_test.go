@@ -1,12 +1,10 @@
 package chart
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -67,20 +65,15 @@ const busyQuota = "Operation cannot be fulfilled on resourcequotas "
 // allRun waits until there is every pod that the objects want, running or ended well, and fails when one was refused.
 func allRun(t *testing.T, in string, all objects) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // an autoscaler acts every 15 s
-	defer cancel()
 	want := wanted(t, all)
-	eventually(ctx, t, "pods of "+in, func() string {
+	expect.EventuallyWithState(t, "pods of "+in, func() (bool, string) { // an autoscaler acts every 15 s
 		for _, e := range eventsIn(t, in) {
 			if e.Reason == "FailedCreate" && !strings.Contains(e.Note, busyQuota) {
 				t.Fatalf("%s %s: %s", e.Regarding.Kind, e.Regarding.Name, e.Note)
 			}
 		}
 		got := present(t, in)
-		if slices.Equal(got, want) {
-			return ""
-		}
-		return fmt.Sprintf("got %q, want %q", got, want)
+		return slices.Equal(got, want), fmt.Sprintf("got %q, want %q", got, want)
 	})
 }
 
@@ -181,14 +174,9 @@ func TestUnrestrictedPodRejection(t *testing.T) {
 	if _, complaint, err := run(withInput(k, text)); err != nil || !strings.Contains(complaint, "would violate PodSecurity") {
 		t.Errorf("complaint %q, error %v", complaint, err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	eventually(ctx, t, "the refusal", func() string {
-		for _, e := range eventsIn(t, in) {
-			if e.Reason == "FailedCreate" && strings.Contains(e.Note, `violates PodSecurity "restricted:latest"`) {
-				return ""
-			}
-		}
-		return "no event"
+	expect.Eventually(t, "the pod is refused", func() bool {
+		return slices.ContainsFunc(eventsIn(t, in), func(e event) bool {
+			return e.Reason == "FailedCreate" && strings.Contains(e.Note, `violates PodSecurity "restricted:latest"`)
+		})
 	})
 }

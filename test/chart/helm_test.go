@@ -2,8 +2,6 @@ package chart
 
 import (
 	"bytes"
-	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -137,18 +135,4 @@ func combinations(t *testing.T) map[string]string {
 func withInput(c *exec.Cmd, text string) *exec.Cmd {
 	c.Stdin = strings.NewReader(text)
 	return c
-}
-
-// eventually asks again until there is nothing left to say, or ctx ends.
-func eventually(ctx context.Context, t *testing.T, what string, missing func() string) {
-	t.Helper()
-	for {
-		left := missing()
-		if left == "" {
-			return
-		}
-		if err := wait(ctx); err != nil {
-			t.Fatal(fmt.Errorf("%s: %w: %s", what, err, left))
-		}
-	}
 }

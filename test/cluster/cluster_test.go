@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -245,27 +244,11 @@ func findEviction(t *testing.T, c *cluster.Cluster, pod *corev1.Pod) cluster.Aud
 
 func budgetRefuses(t *testing.T, c *cluster.Cluster) {
 	pod := deploy(t, c, "budget", 2)[0]
-	budget := &policyv1.PodDisruptionBudget{
-		ObjectMeta: metav1.ObjectMeta{Name: "app"},
-		Spec: policyv1.PodDisruptionBudgetSpec{
-			MinAvailable: new(intstr.FromInt32(2)),
-			Selector:     &metav1.LabelSelector{MatchLabels: pod.Labels},
-		},
-	}
-	budgets := c.Client().PolicyV1().PodDisruptionBudgets("budget")
-	if _, err := budgets.Create(t.Context(), budget, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
 	// A budget that the controller has not counted yet also refuses, but with a delay after which the client retries: two
 	// evictions.
-	for deadline := time.Now().Add(time.Minute); budget.Status.ObservedGeneration == 0; time.Sleep(10 * time.Millisecond) {
-		var err error
-		if budget, err = budgets.Get(t.Context(), budget.Name, metav1.GetOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the budget is not counted after a minute")
-		}
+	spec := policyv1.PodDisruptionBudgetSpec{MinAvailable: new(intstr.FromInt32(2))}
+	if _, err := c.AddBudget(t.Context(), "budget", "app", pod.Labels["app"], spec); err != nil {
+		t.Fatal(err)
 	}
 	if err := evict(t, c.Client(), pod); !apierrors.IsTooManyRequests(err) {
 		t.Errorf("eviction against the budget: %v, want 429", err)
