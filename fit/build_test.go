@@ -11,6 +11,14 @@ import (
 	"github.com/rehome-dev/rehome/test/fixtures"
 )
 
+// Objects for tests.
+var (
+	list     = fixtures.Resources
+	nodeTerm = fixtures.NodeTerm
+	spread   = fixtures.Spread
+	uses     = fixtures.Claims
+)
+
 const (
 	zone     = corev1.LabelTopologyZone
 	hostname = corev1.LabelHostname
@@ -25,7 +33,7 @@ type (
 // node makes a node of 4 CPUs, 8 GiB and 10 pods with its hostname as a label.
 func node(name string, changes ...nodeChange) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{hostname: name}}}
-	n.Status.Allocatable = fixtures.Resources("cpu", "4", "memory", "8Gi", "pods", "10", "ephemeral-storage", "10Gi")
+	n.Status.Allocatable = list("cpu", "4", "memory", "8Gi", "pods", "10", "ephemeral-storage", "10Gi")
 	for _, change := range changes {
 		change(n)
 	}
@@ -45,7 +53,7 @@ func taint(key string, effect corev1.TaintEffect) nodeChange {
 }
 
 func allocatable(of ...string) nodeChange {
-	return func(n *corev1.Node) { maps.Copy(n.Status.Allocatable, fixtures.Resources(of...)) }
+	return func(n *corev1.Node) { maps.Copy(n.Status.Allocatable, list(of...)) }
 }
 
 // pod returns a pod in namespace "shop" with the label app=web that fits every node.
@@ -69,12 +77,12 @@ func inNamespace(name string) podChange { return func(p *corev1.Pod) { p.Namespa
 func podLabel(key, value string) podChange { return func(p *corev1.Pod) { p.Labels[key] = value } }
 
 func requests(of ...string) podChange {
-	return func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = fixtures.Resources(of...) }
+	return func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = list(of...) }
 }
 
 func initContainer(restarts bool, of ...string) podChange {
 	return func(p *corev1.Pod) {
-		c := corev1.Container{Name: "init", Resources: corev1.ResourceRequirements{Requests: fixtures.Resources(of...)}}
+		c := corev1.Container{Name: "init", Resources: corev1.ResourceRequirements{Requests: list(of...)}}
 		if restarts {
 			c.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
 		}

@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/rehome-dev/rehome/fit"
-	"github.com/rehome-dev/rehome/test/fixtures"
 )
 
 func prefer(weight int32, t corev1.NodeSelectorTerm) podChange {
@@ -22,7 +21,7 @@ func prefer(weight int32, t corev1.NodeSelectorTerm) podChange {
 }
 
 func TestElsewhere(t *testing.T) {
-	ssd := prefer(10, fixtures.NodeTerm("disk", "In", "ssd"))
+	ssd := prefer(10, nodeTerm("disk", "In", "ssd"))
 	fast := nodeLabel("disk", "ssd")
 	full := allocatable("cpu", "0")
 	asksCPU := requests("cpu", "1")
@@ -68,7 +67,7 @@ func TestElsewhere(t *testing.T) {
 			fit.Result{Reason: fit.OtherScheduler},
 		},
 		{
-			"a reason for every node", nodes(node("a"), node("b")), pod("p", fixtures.Claims("missing")), fit.Search{},
+			"a reason for every node", nodes(node("a"), node("b")), pod("p", uses("missing")), fit.Search{},
 			fit.Result{Judged: true, Refused: map[fit.Reason]int{fit.ClaimUnusable: 2}},
 		},
 	} {
@@ -81,7 +80,7 @@ func TestElsewhere(t *testing.T) {
 }
 
 func TestPreferenceWeightSum(t *testing.T) {
-	p := pod("p", prefer(10, fixtures.NodeTerm("disk", "In", "ssd")), prefer(5, fixtures.NodeTerm(zone, "Exists")), prefer(1, named("In", "a")))
+	p := pod("p", prefer(10, nodeTerm("disk", "In", "ssd")), prefer(5, nodeTerm(zone, "Exists")), prefer(1, named("In", "a")))
 	got := map[string]int64{}
 	for _, n := range []*corev1.Node{node("a", nodeLabel("disk", "ssd"), in("one")), node("b", in("one")), node("c")} {
 		got[n.Name] = fit.Preference(p, n)
@@ -106,9 +105,9 @@ func TestVerdictString(t *testing.T) {
 }
 
 func TestConcurrentQuestions(t *testing.T) {
-	c := cluster(threeZones(pod("p", on("a"), fixtures.Spread(zone)), pod("q", on("b")))...)
+	c := cluster(threeZones(pod("p", on("a"), spread(zone)), pod("q", on("b")))...)
 	c.Reserve(pod("moving"), "b")
-	q := c.Ask(pod("p", on("a"), fixtures.Spread(zone)))
+	q := c.Ask(pod("p", on("a"), spread(zone)))
 	want := q.Elsewhere(fit.Search{Enough: math.MaxInt})
 	var group sync.WaitGroup
 	for range 8 {
@@ -161,9 +160,9 @@ func BenchmarkElsewhere(b *testing.B) {
 		{"ordinary/first", ask(), fit.Search{}},
 		{"ordinary/all", ask(), everywhere},
 		{"fits-nowhere/all", ask(requests("cpu", "99")), everywhere},
-		{"node-affinity/all", ask(wantNode(fixtures.NodeTerm(zone, "In", "zone-1"))), everywhere},
-		{"zone-spread/all", ask(fixtures.Spread(zone, ofApp(zone))), everywhere},
-		{"host-spread/all", ask(fixtures.Spread(hostname, ofApp(hostname))), everywhere},
+		{"node-affinity/all", ask(wantNode(nodeTerm(zone, "In", "zone-1"))), everywhere},
+		{"zone-spread/all", ask(spread(zone, ofApp(zone))), everywhere},
+		{"host-spread/all", ask(spread(hostname, ofApp(hostname))), everywhere},
 		{"anti-affinity/all", ask(apart(term(hostname, "app-7"))), everywhere},
 		{"affinity/all", ask(near(term(zone, "app-8"))), everywhere},
 	} {

@@ -53,12 +53,12 @@ func (c *changing) node(name string) any {
 func (c *changing) pod(name string) any {
 	p := pod(name, podLabel("app", c.name("app", 2)), requests("cpu", strconv.Itoa(c.upTo(2)), string(device), strconv.Itoa(c.upTo(2))))
 	for _, change := range []podChange{
-		hostPort("", "", int32(80+c.upTo(2))), apart(term(zone, c.name("app", 2))), fixtures.Claims(c.name("claim", 2)), terminating, ended,
+		hostPort("", "", int32(80+c.upTo(2))), apart(term(zone, c.name("app", 2))), uses(c.name("claim", 2)), terminating, ended,
 		fixtures.NamedVolume("data", corev1.VolumeSource{RBD: &corev1.RBDVolumeSource{CephMonitors: []string{"m"}, RBDImage: c.name("image", 2)}}),
 		apart(term(hostname, c.name("app", 2))), near(term(zone, c.name("app", 2))), fixtures.ControlledBy("ReplicaSet", c.name("set", 2)),
 		preferNear(int32(1+c.upTo(2)), term(zone, c.name("app", 2))), preferApart(int32(1+c.upTo(2)), term(zone, c.name("app", 2))),
-		fixtures.Spread(zone, func(s *corev1.TopologySpreadConstraint) { s.LabelSelector = selects(c.name("app", 2)) }),
-		fixtures.Spread("disk", func(s *corev1.TopologySpreadConstraint) { s.LabelSelector = selects(c.name("app", 2)) }),
+		spread(zone, func(s *corev1.TopologySpreadConstraint) { s.LabelSelector = selects(c.name("app", 2)) }),
+		spread("disk", func(s *corev1.TopologySpreadConstraint) { s.LabelSelector = selects(c.name("app", 2)) }),
 	} {
 		if c.upTo(3) == 0 {
 			change(p)

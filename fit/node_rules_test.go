@@ -7,7 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/rehome-dev/rehome/fit"
-	"github.com/rehome-dev/rehome/test/fixtures"
 )
 
 // ask is one question: does this pod fit on node "a" of the cluster?
@@ -83,10 +82,10 @@ func TestNodeAffinity(t *testing.T) {
 	run(t, []ask{
 		{"a matching nodeSelector", nodes(a), pod("p", selector("disk", "ssd")), fits()},
 		{"another value", nodes(a), pod("p", selector("disk", "hdd")), no},
-		{"one of two terms is enough", nodes(a), pod("p", wantNode(fixtures.NodeTerm("disk", "In", "hdd"), fixtures.NodeTerm("size", "Gt", "2"))), fits()},
-		{"Gt is greater, not equal", nodes(a), pod("p", wantNode(fixtures.NodeTerm("size", "Gt", "3"))), no},
-		{"NotIn holds for a label that is missing", nodes(a), pod("p", wantNode(fixtures.NodeTerm("color", "NotIn", "red"))), fits()},
-		{"both nodeSelector and a term have to match", nodes(a), pod("p", selector("disk", "hdd"), wantNode(fixtures.NodeTerm("size", "Exists"))), no},
+		{"one of two terms is enough", nodes(a), pod("p", wantNode(nodeTerm("disk", "In", "hdd"), nodeTerm("size", "Gt", "2"))), fits()},
+		{"Gt is greater, not equal", nodes(a), pod("p", wantNode(nodeTerm("size", "Gt", "3"))), no},
+		{"NotIn holds for a label that is missing", nodes(a), pod("p", wantNode(nodeTerm("color", "NotIn", "red"))), fits()},
+		{"both nodeSelector and a term have to match", nodes(a), pod("p", selector("disk", "hdd"), wantNode(nodeTerm("size", "Exists"))), no},
 		{"no term is no match", nodes(a), pod("p", wantNode()), no},
 		{"an empty term is no match", nodes(a), pod("p", wantNode(corev1.NodeSelectorTerm{})), no},
 		{"a field names this node", nodes(a), pod("p", wantNode(named("In", "a"))), fits()},
@@ -135,11 +134,11 @@ func TestResources(t *testing.T) {
 	used := func(of ...string) []any { return nodes(node("a"), pod("q", on("a"), requests(of...))) }
 	podLevel := func(of ...string) podChange {
 		return func(p *corev1.Pod) {
-			p.Spec.Resources = &corev1.ResourceRequirements{Requests: fixtures.Resources(of...)}
+			p.Spec.Resources = &corev1.ResourceRequirements{Requests: list(of...)}
 		}
 	}
 	overhead := func(of ...string) podChange {
-		return func(p *corev1.Pod) { p.Spec.Overhead = fixtures.Resources(of...) }
+		return func(p *corev1.Pod) { p.Spec.Overhead = list(of...) }
 	}
 	run(t, []ask{
 		{"exactly what is left", used("cpu", "3"), pod("p", requests("cpu", "1")), fits()},

@@ -7,7 +7,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/fit"
-	"github.com/rehome-dev/rehome/test/fixtures"
 )
 
 // threeZones returns the nodes a, b, and c in the zones one, two, and three, and more objects.
@@ -25,55 +24,55 @@ func TestTopologySpread(t *testing.T) {
 	byRevision := func(c *constraint) { c.MatchLabelKeys = []string{"revision"} }
 	soft := func(c *constraint) { c.WhenUnsatisfiable = corev1.ScheduleAnyway }
 	run(t, []ask{
-		{"within the skew", threeZones(), pod("p", fixtures.Spread(zone)), fits()},
-		{"one too many", threeZones(pod("q", on("a"))), pod("p", fixtures.Spread(zone)), no},
-		{"every zone has one", threeZones(pod("q", on("a")), pod("r", on("b")), pod("s", on("c"))), pod("p", fixtures.Spread(zone)), fits()},
-		{"a soft constraint does not forbid", threeZones(pod("q", on("a"))), pod("p", fixtures.Spread(zone, soft)), fits()},
-		{"a node without the label takes nothing", nodes(node("a"), node("b", in("two"))), pod("p", fixtures.Spread(zone)), no},
-		{"terminating pods do not count", threeZones(pod("q", on("a"), terminating)), pod("p", fixtures.Spread(zone)), fits()},
-		{"pods of other namespaces do not count", threeZones(pod("q", on("a"), inNamespace("other"))), pod("p", fixtures.Spread(zone)), fits()},
-		{"pods with other labels do not count", threeZones(pod("q", on("a"), podLabel("app", "db"))), pod("p", fixtures.Spread(zone)), fits()},
+		{"within the skew", threeZones(), pod("p", spread(zone)), fits()},
+		{"one too many", threeZones(pod("q", on("a"))), pod("p", spread(zone)), no},
+		{"every zone has one", threeZones(pod("q", on("a")), pod("r", on("b")), pod("s", on("c"))), pod("p", spread(zone)), fits()},
+		{"a soft constraint does not forbid", threeZones(pod("q", on("a"))), pod("p", spread(zone, soft)), fits()},
+		{"a node without the label takes nothing", nodes(node("a"), node("b", in("two"))), pod("p", spread(zone)), no},
+		{"terminating pods do not count", threeZones(pod("q", on("a"), terminating)), pod("p", spread(zone)), fits()},
+		{"pods of other namespaces do not count", threeZones(pod("q", on("a"), inNamespace("other"))), pod("p", spread(zone)), fits()},
+		{"pods with other labels do not count", threeZones(pod("q", on("a"), podLabel("app", "db"))), pod("p", spread(zone)), fits()},
 		{
 			"a pod that does not match itself adds nothing", threeZones(pod("q", on("a"))),
-			pod("p", podLabel("app", "db"), fixtures.Spread(zone)), fits(),
+			pod("p", podLabel("app", "db"), spread(zone)), fits(),
 		},
-		{"the pod itself is gone", threeZones(pod("p", on("a"))), pod("p", on("a"), fixtures.Spread(zone)), fits()},
-		{"two zones of three at least are there", threeZones(pod("q", on("a")), pod("r", on("b")), pod("s", on("c"))), pod("p", fixtures.Spread(zone, minDomains(2))), fits()},
-		{"with fewer domains than wanted the least is zero", threeZones(pod("q", on("a")), pod("r", on("b")), pod("s", on("c"))), pod("p", fixtures.Spread(zone, minDomains(4))), no},
+		{"the pod itself is gone", threeZones(pod("p", on("a"))), pod("p", on("a"), spread(zone)), fits()},
+		{"two zones of three at least are there", threeZones(pod("q", on("a")), pod("r", on("b")), pod("s", on("c"))), pod("p", spread(zone, minDomains(2))), fits()},
+		{"with fewer domains than wanted the least is zero", threeZones(pod("q", on("a")), pod("r", on("b")), pod("s", on("c"))), pod("p", spread(zone, minDomains(4))), no},
 		{
 			"a zone that the affinity excludes does not count",
 			nodes(node("a", in("one"), nodeLabel("disk", "ssd")), node("b", in("two")), pod("q", on("a"))),
-			pod("p", wantNode(fixtures.NodeTerm("disk", "Exists")), fixtures.Spread(zone)), fits(),
+			pod("p", wantNode(nodeTerm("disk", "Exists")), spread(zone)), fits(),
 		},
 		{
 			"unless the policy ignores affinity",
 			nodes(node("a", in("one"), nodeLabel("disk", "ssd")), node("b", in("two")), pod("q", on("a"))),
-			pod("p", wantNode(fixtures.NodeTerm("disk", "Exists")), fixtures.Spread(zone, ignoreAffinity)), no,
+			pod("p", wantNode(nodeTerm("disk", "Exists")), spread(zone, ignoreAffinity)), no,
 		},
 		{
 			"a zone that is tainted counts", nodes(node("a", in("one")), node("b", in("two"), taint("x", corev1.TaintEffectNoSchedule)), pod("q", on("a"))),
-			pod("p", fixtures.Spread(zone)), no,
+			pod("p", spread(zone)), no,
 		},
 		{
 			"unless the policy honors taints", nodes(node("a", in("one")), node("b", in("two"), taint("x", corev1.TaintEffectNoSchedule)), pod("q", on("a"))),
-			pod("p", fixtures.Spread(zone, honorTaints)), fits(),
+			pod("p", spread(zone, honorTaints)), fits(),
 		},
 		{
 			"only nodes with all keys count", nodes(node("a", in("one")), &corev1.Node{
 				ObjectMeta: metav1.ObjectMeta{Name: "b", Labels: map[string]string{zone: "two"}},
 			}, pod("q", on("a"), podLabel("app", "db")), pod("r", on("a"), podLabel("app", "db"))),
-			pod("p", fixtures.Spread(zone, selecting(selects("db"))), fixtures.Spread(hostname)), fits(),
+			pod("p", spread(zone, selecting(selects("db"))), spread(hostname)), fits(),
 		},
 		{
 			"another revision does not count", threeZones(pod("q", on("a"), podLabel("revision", "1"))),
-			pod("p", podLabel("revision", "2"), fixtures.Spread(zone, byRevision)), fits(),
+			pod("p", podLabel("revision", "2"), spread(zone, byRevision)), fits(),
 		},
 		{
 			"the same revision counts", threeZones(pod("q", on("a"), podLabel("revision", "2"))),
-			pod("p", podLabel("revision", "2"), fixtures.Spread(zone, byRevision)), no,
+			pod("p", podLabel("revision", "2"), spread(zone, byRevision)), no,
 		},
-		{"a selector of everything counts nothing, as in the scheduler", threeZones(pod("q", on("a")), pod("r", on("a"))), pod("p", fixtures.Spread(zone, selecting(&metav1.LabelSelector{}))), fits()},
-		{"no selector counts nothing", threeZones(pod("q", on("a"))), pod("p", fixtures.Spread(zone, selecting(nil))), fits()},
+		{"a selector of everything counts nothing, as in the scheduler", threeZones(pod("q", on("a")), pod("r", on("a"))), pod("p", spread(zone, selecting(&metav1.LabelSelector{}))), fits()},
+		{"no selector counts nothing", threeZones(pod("q", on("a"))), pod("p", spread(zone, selecting(nil))), fits()},
 	})
 }
 
@@ -175,7 +174,7 @@ func TestReservedCapacity(t *testing.T) {
 
 func TestSpreadCountsReservations(t *testing.T) {
 	c := cluster(threeZones()...)
-	p := pod("p", fixtures.Spread(zone))
+	p := pod("p", spread(zone))
 	c.Reserve(pod("moving", on("b")), "a")
 	if got, want := c.Fits(p, "a"), verdict(fit.TopologySpread, zone); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
@@ -202,7 +201,7 @@ func TestNominatedRoom(t *testing.T) {
 		},
 		{
 			"a selector of everything counts nominated pods, as in the scheduler", threeZones(nominated(1)),
-			pod("p", fixtures.Spread(zone, func(c *corev1.TopologySpreadConstraint) { c.LabelSelector = &metav1.LabelSelector{} })),
+			pod("p", spread(zone, func(c *corev1.TopologySpreadConstraint) { c.LabelSelector = &metav1.LabelSelector{} })),
 			verdict(fit.TopologySpread, zone),
 		},
 		{"the nominated pod itself fits", threeZones(nominated(1)), nominated(1), fits()},

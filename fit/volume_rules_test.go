@@ -35,7 +35,7 @@ func local() *storagev1.StorageClass {
 
 func claim(name string, changes ...func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
 	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Annotations: map[string]string{}}}
-	c.Spec.Resources.Requests = fixtures.Resources("storage", "2Gi")
+	c.Spec.Resources.Requests = list("storage", "2Gi")
 	c.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
 	for _, change := range changes {
 		change(c)
@@ -65,7 +65,7 @@ func exclusive(c *corev1.PersistentVolumeClaim) {
 // disk returns a volume of the driver of 2 GiB.
 func disk(name string, changes ...func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
 	v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}}}
-	v.Spec.Capacity = fixtures.Resources("storage", "2Gi")
+	v.Spec.Capacity = list("storage", "2Gi")
 	v.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
 	v.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: name}
 	v.Status.Phase = corev1.VolumeAvailable
@@ -78,7 +78,7 @@ func disk(name string, changes ...func(*corev1.PersistentVolume)) *corev1.Persis
 func usableIn(key, value string) func(*corev1.PersistentVolume) {
 	return func(v *corev1.PersistentVolume) {
 		v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{
-			NodeSelectorTerms: []corev1.NodeSelectorTerm{fixtures.NodeTerm(key, "In", value)},
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{nodeTerm(key, "In", value)},
 		}}
 	}
 }
@@ -92,7 +92,7 @@ func inClass(name string) func(*corev1.PersistentVolume) {
 }
 
 func sized(size string) func(*corev1.PersistentVolume) {
-	return func(v *corev1.PersistentVolume) { v.Spec.Capacity = fixtures.Resources("storage", size) }
+	return func(v *corev1.PersistentVolume) { v.Spec.Capacity = list("storage", size) }
 }
 
 func reservedFor(name string) func(*corev1.PersistentVolume) {
@@ -102,7 +102,7 @@ func reservedFor(name string) func(*corev1.PersistentVolume) {
 }
 
 func TestBoundVolumes(t *testing.T) {
-	p := pod("p", fixtures.Claims("data"))
+	p := pod("p", uses("data"))
 	data := claim("data", bound("disk"))
 	unusable := verdict(fit.ClaimUnusable, "data")
 	beta := corev1.LabelFailureDomainBetaZone
@@ -117,21 +117,21 @@ func TestBoundVolumes(t *testing.T) {
 		{"a node without zones has them all", nodes(node("a"), data, disk("disk", labelled(zone, "two"))), p, fits()},
 		{"the claim is missing", threeZones(disk("disk")), p, unusable},
 		{"the volume is missing", threeZones(data), p, unusable},
-		{"the claim is in another namespace", threeZones(data, disk("disk")), pod("p", inNamespace("other"), fixtures.Claims("data")), unusable},
+		{"the claim is in another namespace", threeZones(data, disk("disk")), pod("p", inNamespace("other"), uses("data")), unusable},
 		{"the claim is lost", threeZones(disk("disk"), claim("data", bound("disk"), func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimLost })), p, unusable},
 		{"the claim is being deleted", threeZones(disk("disk"), claim("data", bound("disk"), func(c *corev1.PersistentVolumeClaim) { c.DeletionTimestamp = &metav1.Time{} })), p, unusable},
 		{"the claim is not bound yet", threeZones(disk("disk"), claim("data", func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName = "disk" })), p, unusable},
 		{"the claim should be bound and is not", threeZones(class("now", driver, storagev1.VolumeBindingImmediate), claim("data", ofClass("now"))), p, unusable},
 		{"the class is missing", threeZones(claim("data", ofClass("now"))), p, unusable},
-		{"the same claim of two pods", threeZones(data, disk("disk"), pod("q", on("a"), fixtures.Claims("data"))), p, fits()},
-		{"the same claim for one pod only", threeZones(claim("data", bound("disk"), exclusive), disk("disk"), pod("q", on("b"), fixtures.Claims("data"))), p, verdict(fit.ClaimInUse, "data")},
-		{"the one pod is the pod itself", threeZones(claim("data", bound("disk"), exclusive), disk("disk"), pod("p", on("b"), fixtures.Claims("data"))), pod("p", on("b"), fixtures.Claims("data")), fits()},
-		{"the one pod has ended", threeZones(claim("data", bound("disk"), exclusive), disk("disk"), pod("q", on("b"), fixtures.Claims("data"), ended)), p, fits()},
+		{"the same claim of two pods", threeZones(data, disk("disk"), pod("q", on("a"), uses("data"))), p, fits()},
+		{"the same claim for one pod only", threeZones(claim("data", bound("disk"), exclusive), disk("disk"), pod("q", on("b"), uses("data"))), p, verdict(fit.ClaimInUse, "data")},
+		{"the one pod is the pod itself", threeZones(claim("data", bound("disk"), exclusive), disk("disk"), pod("p", on("b"), uses("data"))), pod("p", on("b"), uses("data")), fits()},
+		{"the one pod has ended", threeZones(claim("data", bound("disk"), exclusive), disk("disk"), pod("q", on("b"), uses("data"), ended)), p, fits()},
 	})
 }
 
 func TestWaitForFirstConsumer(t *testing.T) {
-	p := pod("p", fixtures.Claims("data"))
+	p := pod("p", uses("data"))
 	want := claim("data", ofClass("waits"))
 	byHand := claim("data", ofClass("local"))
 	none := verdict(fit.VolumeUnavailable, "data")
@@ -176,14 +176,14 @@ func TestWaitForFirstConsumer(t *testing.T) {
 		{
 			"one volume is not enough for two claims",
 			threeZones(byHand, claim("more", ofClass("local")), local(), disk("disk", inClass("local"))),
-			pod("p", fixtures.Claims("data"), fixtures.Claims("more")), verdict(fit.VolumeUnavailable, "more"),
+			pod("p", uses("data"), uses("more")), verdict(fit.VolumeUnavailable, "more"),
 		},
 		{
 			"the smaller claim gets the smaller volume",
 			threeZones(byHand, claim("more", ofClass("local"), func(c *corev1.PersistentVolumeClaim) {
-				c.Spec.Resources.Requests = fixtures.Resources("storage", "5Gi")
+				c.Spec.Resources.Requests = list("storage", "5Gi")
 			}), local(), disk("large", inClass("local"), sized("5Gi")), disk("small", inClass("local"))),
-			pod("p", fixtures.Claims("more"), fixtures.Claims("data")), fits(),
+			pod("p", uses("more"), uses("data")), fits(),
 		},
 	})
 }
@@ -233,17 +233,17 @@ func TestHowManyVolumes(t *testing.T) {
 		return threeZones(append(more, claim("data", bound("disk")), disk("disk"), claim("other", bound("other-disk")), disk("other-disk"),
 			waits(), claim("waiting", ofClass("waits")))...)
 	}
-	p := pod("p", fixtures.Claims("data"))
+	p := pod("p", uses("data"))
 	full := verdict(fit.VolumeLimit, driver)
 	run(t, []ask{
-		{"no limit", state(pod("q", on("a"), fixtures.Claims("other"))), p, fits()},
+		{"no limit", state(pod("q", on("a"), uses("other"))), p, fits()},
 		{"one of one", state(limit(1)), p, fits()},
-		{"two of one", state(limit(1), pod("q", on("a"), fixtures.Claims("other"))), p, full},
-		{"two of two", state(limit(2), pod("q", on("a"), fixtures.Claims("other"))), p, fits()},
-		{"the same volume counts once", state(limit(1), pod("q", on("a"), fixtures.Claims("data"))), p, fits()},
-		{"a volume that will be made counts", state(limit(1), pod("q", on("a"), fixtures.Claims("other"))), pod("p", fixtures.Claims("waiting")), full},
+		{"two of one", state(limit(1), pod("q", on("a"), uses("other"))), p, full},
+		{"two of two", state(limit(2), pod("q", on("a"), uses("other"))), p, fits()},
+		{"the same volume counts once", state(limit(1), pod("q", on("a"), uses("data"))), p, fits()},
+		{"a volume that will be made counts", state(limit(1), pod("q", on("a"), uses("other"))), pod("p", uses("waiting")), full},
 		{"a volume that is attached without a pod counts", state(limit(1), attachment), p, full},
-		{"the volumes of the pod itself are gone", state(limit(1), pod("p", on("a"), fixtures.Claims("data"))), pod("p", on("a"), fixtures.Claims("data")), fits()},
+		{"the volumes of the pod itself are gone", state(limit(1), pod("p", on("a"), uses("data"))), pod("p", on("a"), uses("data")), fits()},
 		{"none is allowed", state(limit(0)), p, full},
 	})
 }

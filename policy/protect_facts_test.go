@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/test/fixtures"
 )
 
 // told are facts that a test sets. The zero value has none.
@@ -115,22 +114,22 @@ func TestProtectionByFacts(t *testing.T) {
 		{"a budget", on(PodsWithoutPDB), told{budgeted: true}, pod(), nil},
 		{"no budget does not protect by default", EvictorArgs{}, told{}, pod(), nil},
 
-		{"a claim of a class that is listed", ofClasses("fast", "local"), ofClass("local"), pod(fixtures.NamedVolume("data", claim)),
+		{"a claim of a class that is listed", ofClasses("fast", "local"), ofClass("local"), pod(volume("data", claim)),
 			list{protected(PodsWithPVC, "its volume data is the claim data of the storage class local")}},
-		{"a claim of a class that is not listed", ofClasses("fast"), ofClass("slow"), pod(fixtures.NamedVolume("data", claim)), nil},
-		{"a claim without a class", ofClasses("fast"), ofClass(""), pod(fixtures.NamedVolume("data", claim)),
+		{"a claim of a class that is not listed", ofClasses("fast"), ofClass("slow"), pod(volume("data", claim)), nil},
+		{"a claim without a class", ofClasses("fast"), ofClass(""), pod(volume("data", claim)),
 			list{protected(PodsWithPVC, "its volume data is the claim data, which has no storage class")}},
-		{"missing claim", ofClasses("fast"), told{}, pod(fixtures.NamedVolume("data", claim)),
+		{"missing claim", ofClasses("fast"), told{}, pod(volume("data", claim)),
 			list{protected(PodsWithPVC, "its volume data is the claim data, which does not exist")}},
 		{"a claim of the same name in another namespace", ofClasses("fast"),
-			told{classes: map[string]string{"shop/data": "slow"}}, pod(fixtures.NamedVolume("data", claim)),
+			told{classes: map[string]string{"shop/data": "slow"}}, pod(volume("data", claim)),
 			list{protected(PodsWithPVC, "its volume data is the claim data, which does not exist")}},
-		{"no claim, with classes", ofClasses("fast"), told{}, pod(fixtures.NamedVolume("config", config)), nil},
-		{"without classes every claim protects", on(PodsWithPVC), ofClass("slow"), pod(fixtures.NamedVolume("data", claim)),
+		{"no claim, with classes", ofClasses("fast"), told{}, pod(volume("config", config)), nil},
+		{"without classes every claim protects", on(PodsWithPVC), ofClass("slow"), pod(volume("data", claim)),
 			list{protected(PodsWithPVC, "its volume data is the claim data")}},
 		{"classes have no effect when the rule is off", with(ofClasses("fast"), func(a *EvictorArgs) {
 			a.PodProtections.ExtraEnabled = nil
-		}), ofClass("fast"), pod(fixtures.NamedVolume("data", claim)), nil},
+		}), ofClass("fast"), pod(volume("data", claim)), nil},
 
 		{"the priority of the class", high, highIs, pod(priority(100)),
 			list{protected(PriorityThresholdRule, "its priority 100 is not below the threshold 100 of the PriorityClass high")}},
@@ -157,7 +156,7 @@ func TestProtectionByFacts(t *testing.T) {
 		{"nor the need for room", everything, told{namespaces: map[string]labels.Set{"web": {"team": "shop"}}},
 			pod(annotated(EvictAnnotation, "true")), list{noRoom}},
 		{"without facts none of these rules applies", everything, nil, pod(ownedBy("rs"), priority(1000)), nil},
-		{"nor does the rule for claims of some classes", ofClasses("fast"), nil, pod(fixtures.NamedVolume("data", claim)), nil},
+		{"nor does the rule for claims of some classes", ofClasses("fast"), nil, pod(volume("data", claim)), nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := evictor(t, c.args).Protects(c.pod, noon, c.facts); !reflect.DeepEqual(got, c.want) {

@@ -14,6 +14,11 @@ import (
 	"github.com/rehome-dev/rehome/test/fixtures"
 )
 
+// Objects for tests.
+var (
+	volume = fixtures.NamedVolume
+)
+
 var (
 	noon      = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 	protected = func(rule, detail string) schemas.Protection { return schemas.Protection{Rule: rule, Detail: detail} }
@@ -126,7 +131,7 @@ func TestProtectionRules(t *testing.T) {
 	}()
 	all := []func(*corev1.Pod){
 		annotated(mirror, "x", source, "file", PreferNoEviction, ""), terminating, priority(SystemCritical + 1),
-		fixtures.NamedVolume("host", hostPath), fixtures.NamedVolume("data", claim), owned("DaemonSet"), claiming, notStarted,
+		volume("host", hostPath), volume("data", claim), owned("DaemonSet"), claiming, notStarted,
 	}
 	physicalFound := []schemas.Protection{
 		protected(MirrorPods, "it mirrors a static pod"),
@@ -184,29 +189,29 @@ func TestProtectionRules(t *testing.T) {
 		{"a running bare pod stays protected, the older way",
 			older(func(a *EvictorArgs) { a.EvictFailedBarePods = true }), pod(owned()), list{bareNotFailed}},
 
-		{"an emptyDir", EvictorArgs{}, pod(fixtures.NamedVolume("config", config), fixtures.NamedVolume("cache", emptyDir)), list{emptyDirFound}},
-		{"a hostPath", EvictorArgs{}, pod(fixtures.NamedVolume("host", hostPath)),
+		{"an emptyDir", EvictorArgs{}, pod(volume("config", config), volume("cache", emptyDir)), list{emptyDirFound}},
+		{"a hostPath", EvictorArgs{}, pod(volume("host", hostPath)),
 			list{protected(PodsWithLocalStorage, "its volume host is a hostPath")}},
-		{"other volumes are not local storage", EvictorArgs{}, pod(fixtures.NamedVolume("a", config), fixtures.NamedVolume("b", claim), fixtures.NamedVolume("c", generic)), nil},
-		{"local storage switched off", off(PodsWithLocalStorage), pod(fixtures.NamedVolume("cache", emptyDir)), nil},
+		{"other volumes are not local storage", EvictorArgs{}, pod(volume("a", config), volume("b", claim), volume("c", generic)), nil},
+		{"local storage switched off", off(PodsWithLocalStorage), pod(volume("cache", emptyDir)), nil},
 		{"local storage switched off, the older way",
-			older(func(a *EvictorArgs) { a.EvictLocalStoragePods = true }), pod(fixtures.NamedVolume("cache", emptyDir)), nil},
+			older(func(a *EvictorArgs) { a.EvictLocalStoragePods = true }), pod(volume("cache", emptyDir)), nil},
 
 		{"a pod of a DaemonSet", EvictorArgs{}, pod(owned("DaemonSet")), list{daemonFound}},
 		{"a DaemonSet among the owners", EvictorArgs{}, pod(owned("Job", "DaemonSet")), list{daemonFound}},
 		{"pods of DaemonSets switched off", off(DaemonSetPods), pod(owned("DaemonSet")), nil},
 		{"pods of DaemonSets switched off, the older way",
 			older(func(a *EvictorArgs) { a.EvictDaemonSetPods = true }), pod(owned("DaemonSet")), nil},
-		{"switching one rule off keeps the others", off(DaemonSetPods), pod(owned("DaemonSet"), fixtures.NamedVolume("cache", emptyDir)),
+		{"switching one rule off keeps the others", off(DaemonSetPods), pod(owned("DaemonSet"), volume("cache", emptyDir)),
 			list{emptyDirFound}},
 
-		{"a volume claim", on(PodsWithPVC), pod(fixtures.NamedVolume("data", claim)), list{claimFound}},
+		{"a volume claim", on(PodsWithPVC), pod(volume("data", claim)), list{claimFound}},
 		{"a volume claim, the older way", older(func(a *EvictorArgs) { a.IgnorePVCPods = true }),
-			pod(fixtures.NamedVolume("data", claim)), list{claimFound}},
-		{"a generic ephemeral volume is not a claim of the pod", on(PodsWithPVC), pod(fixtures.NamedVolume("data", generic)), nil},
+			pod(volume("data", claim)), list{claimFound}},
+		{"a generic ephemeral volume is not a claim of the pod", on(PodsWithPVC), pod(volume("data", generic)), nil},
 		{"a resource claim", on(PodsWithResourceClaims), pod(claiming), list{gpuFound}},
-		{"a resource claim does not protect by default", EvictorArgs{}, pod(claiming, fixtures.NamedVolume("data", claim)), nil},
-		{"switching a rule on keeps the defaults", on(PodsWithPVC), pod(fixtures.NamedVolume("cache", emptyDir)), list{emptyDirFound}},
+		{"a resource claim does not protect by default", EvictorArgs{}, pod(claiming, volume("data", claim)), nil},
+		{"switching a rule on keeps the defaults", on(PodsWithPVC), pod(volume("cache", emptyDir)), list{emptyDirFound}},
 
 		{"a pod that the selector selects", selecting, pod(labelled("move", "yes")), nil},
 		{"a pod that the selector does not select", selecting, pod(labelled("move", "no")),
@@ -277,7 +282,7 @@ func BenchmarkProtects(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	p := pod(labelled("move", "yes"), priority(100), fixtures.NamedVolume("config", config))
+	p := pod(labelled("move", "yes"), priority(100), volume("config", config))
 	b.ReportAllocs()
 	for b.Loop() {
 		if found := e.Protects(p, noon, nil); found != nil {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/filetest"
-	"github.com/rehome-dev/rehome/test/fixtures"
 )
 
 // golden compares a text with a file. UPDATE_GOLDEN=1 in the environment rewrites the file; review it before the
@@ -37,7 +36,7 @@ func TestProtectionRuleExplanations(t *testing.T) {
 	args.LabelSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"move": "yes"}}
 	e := evictor(t, args)
 	bare := pod(owned())
-	all := pod(owned("DaemonSet"), fixtures.NamedVolume("a", emptyDir), fixtures.NamedVolume("b", claim), claiming, notStarted, priority(SystemCritical),
+	all := pod(owned("DaemonSet"), volume("a", emptyDir), volume("b", claim), claiming, notStarted, priority(SystemCritical),
 		annotated(PreferNoEviction, "", EvictAnnotation, "false", "karpenter.sh/do-not-disrupt", "true"))
 	want := []string{MirrorPods, StaticPods, TerminatingPods}
 	nodeFit := evictor(t, EvictorArgs{NodeFit: true})

@@ -13,54 +13,60 @@ import (
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
+// Requests for tests.
+var (
+	newRequest = schematest.Request
+	withTarget = schematest.Targets
+)
+
 func TestRead(t *testing.T) {
 	stored := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	body := func(r schemas.Request) string { return string(expect.ToJSON(t, r)) }
 	bare := func(a schemas.RequestAction, change ...func(*schemas.Request)) schemas.Request {
-		r := schematest.Request(func(r *schemas.Request) { r.Action, r.Target = a, nil })
+		r := newRequest(func(r *schemas.Request) { r.Action, r.Target = a, nil })
 		for _, c := range change {
 			c(&r)
 		}
 		return r
 	}
 	for _, c := range []struct{ name, typ, body, want string }{
-		{"nothing is", "", body(schematest.Request()), ""},
-		{"all fields", "", body(schematest.Request(func(r *schemas.Request) {
+		{"nothing is", "", body(newRequest()), ""},
+		{"all fields", "", body(newRequest(func(r *schemas.Request) {
 			r.Requester, r.Method, r.DryRun, r.Profile = "Robin", schemas.UseEvict, true, "p"
 			r.Override, r.Deadline = []string{policy.DaemonSetPods}, stored.Add(24*time.Hour)
 		})), ""},
 		{"evaluation of all strategies", "", body(bare(schemas.ActionEvaluate)), ""},
-		{"another type", schemas.DeltaType, body(schematest.Request()), "want a CloudEvent of type dev.rehome.request.v1"},
+		{"another type", schemas.DeltaType, body(newRequest()), "want a CloudEvent of type dev.rehome.request.v1"},
 		{"not JSON", "", "moin", "invalid character 'm' looking for beginning of value"},
 		{"unknown field", "", `{"sender":"admin","name":"one","dry_run":true}`, `json: unknown field "dry_run"`},
 		{
-			"name of another sender", "", body(schematest.Request(func(r *schemas.Request) { r.Sender = "root" })),
+			"name of another sender", "", body(newRequest(func(r *schemas.Request) { r.Sender = "root" })),
 			`name "one" and sender "root" do not match the subject, which has "one" and "admin"`,
 		},
-		{"no reason", "", body(schematest.Request(func(r *schemas.Request) { r.Reason = " " })), "reason: want a few words, got none"},
+		{"no reason", "", body(newRequest(func(r *schemas.Request) { r.Reason = " " })), "reason: want a few words, got none"},
 		{
-			"a long reason", "", body(schematest.Request(func(r *schemas.Request) { r.Reason = strings.Repeat("ü", 501) })),
+			"a long reason", "", body(newRequest(func(r *schemas.Request) { r.Reason = strings.Repeat("ü", 501) })),
 			"reason: want at most 500 characters, got 501",
 		},
 		{
-			"a long requester", "", body(schematest.Request(func(r *schemas.Request) { r.Requester = strings.Repeat("x", 201) })),
+			"a long requester", "", body(newRequest(func(r *schemas.Request) { r.Requester = strings.Repeat("x", 201) })),
 			"requester: want at most 200 characters, got 201",
 		},
 		{
-			"another method", "", body(schematest.Request(func(r *schemas.Request) { r.Method = "ask" })),
+			"another method", "", body(newRequest(func(r *schemas.Request) { r.Method = "ask" })),
 			`method: want one of [auto evict restart], got "ask"`,
 		},
 		{
-			"too many rules", "", body(schematest.Request(func(r *schemas.Request) { r.Override = make([]string, 51) })),
+			"too many rules", "", body(newRequest(func(r *schemas.Request) { r.Override = make([]string, 51) })),
 			"override: want at most 50 rules, got 51",
 		},
 		{
-			"another action", "", body(schematest.Request(func(r *schemas.Request) { r.Action = "drain" })),
+			"another action", "", body(newRequest(func(r *schemas.Request) { r.Action = "drain" })),
 			`action: want one of [deschedule evaluate cancel maintain], got "drain"`,
 		},
 		{"no target", "", body(bare(schemas.ActionDeschedule)), "target: want one with action deschedule, got none"},
 		{
-			"a target of an evaluation", "", body(schematest.Request(func(r *schemas.Request) { r.Action = schemas.ActionEvaluate })),
+			"a target of an evaluation", "", body(newRequest(func(r *schemas.Request) { r.Action = schemas.ActionEvaluate })),
 			"target: only allowed with action deschedule",
 		},
 		{
@@ -68,45 +74,45 @@ func TestRead(t *testing.T) {
 			"dryRun, override, method: only allowed with action deschedule",
 		},
 		{
-			"a strategy of a move", "", body(schematest.Request(func(r *schemas.Request) { r.Strategy = "S" })),
+			"a strategy of a move", "", body(newRequest(func(r *schemas.Request) { r.Strategy = "S" })),
 			"strategy: only allowed with action evaluate",
 		},
 		{"nothing to cancel", "", body(bare(schemas.ActionCancel)), `request: want the name of the request to cancel, got ""`},
 		{
-			"name to cancel in a move", "", body(schematest.Request(func(r *schemas.Request) { r.Request = "two" })),
+			"name to cancel in a move", "", body(newRequest(func(r *schemas.Request) { r.Request = "two" })),
 			"request: only allowed with action cancel",
 		},
 		{
-			"two targets", "", body(schematest.Request(schematest.Targets(schemas.Target{Node: "n", Selector: &schemas.SelectorTarget{Labels: "a=b"}}))),
+			"two targets", "", body(newRequest(withTarget(schemas.Target{Node: "n", Selector: &schemas.SelectorTarget{Labels: "a=b"}}))),
 			"target: want one of pods, workload, selector, and node, got 2 of them",
 		},
-		{"an empty target", "", body(schematest.Request(schematest.Targets(schemas.Target{}))), "target: want one of pods, workload, selector, and node, got 0 of them"},
+		{"an empty target", "", body(newRequest(withTarget(schemas.Target{}))), "target: want one of pods, workload, selector, and node, got 0 of them"},
 		{
-			"too many pods", "", body(schematest.Request(schematest.Targets(schemas.Target{Pods: make([]schemas.PodTarget, 1001)}))),
+			"too many pods", "", body(newRequest(withTarget(schemas.Target{Pods: make([]schemas.PodTarget, 1001)}))),
 			"target.pods: want at most 1000, got 1001",
 		},
 		{
-			"a pod without a namespace", "", body(schematest.Request(schematest.Targets(schemas.Target{Pods: []schemas.PodTarget{{Name: "a"}}}))),
+			"a pod without a namespace", "", body(newRequest(withTarget(schemas.Target{Pods: []schemas.PodTarget{{Name: "a"}}}))),
 			"target.pods[0]: want a namespace and a name",
 		},
 		{
-			"a workload without a kind", "", body(schematest.Request(schematest.Targets(schemas.Target{Workload: &schemas.WorkloadTarget{Namespace: "a", Name: "b"}}))),
+			"a workload without a kind", "", body(newRequest(withTarget(schemas.Target{Workload: &schemas.WorkloadTarget{Namespace: "a", Name: "b"}}))),
 			"target.workload: want a kind, a namespace and a name",
 		},
 		{
-			"malformed labels", "", body(schematest.Request(schematest.Targets(schemas.Target{Selector: &schemas.SelectorTarget{Labels: "a in"}}))),
+			"malformed labels", "", body(newRequest(withTarget(schemas.Target{Selector: &schemas.SelectorTarget{Labels: "a in"}}))),
 			`target.selector.labels: want a label selector such as app=cart, got "a in"`,
 		},
 		{
-			"empty labels", "", body(schematest.Request(schematest.Targets(schemas.Target{Selector: &schemas.SelectorTarget{Labels: ""}}))),
+			"empty labels", "", body(newRequest(withTarget(schemas.Target{Selector: &schemas.SelectorTarget{Labels: ""}}))),
 			`target.selector.labels: want a label selector such as app=cart, got ""`,
 		},
 		{
-			"past deadline", "", body(schematest.Request(func(r *schemas.Request) { r.Deadline = stored })),
+			"past deadline", "", body(newRequest(func(r *schemas.Request) { r.Deadline = stored })),
 			"deadline: want a time within 24h0m0s, got 2026-01-02T03:04:05Z",
 		},
 		{
-			"deadline too late", "", body(schematest.Request(func(r *schemas.Request) { r.Deadline = stored.Add(25 * time.Hour) })),
+			"deadline too late", "", body(newRequest(func(r *schemas.Request) { r.Deadline = stored.Add(25 * time.Hour) })),
 			"deadline: want a time within 24h0m0s, got 2026-01-03T04:04:05Z",
 		},
 	} {

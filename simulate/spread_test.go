@@ -16,6 +16,12 @@ import (
 	"github.com/rehome-dev/rehome/test/fixtures"
 )
 
+// Objects for tests.
+var (
+	spreadOver = fixtures.Spread
+	anyway     = fixtures.Anyway
+)
+
 const poolKey = "pool"
 
 // spreadNode returns a ready node with room for ten pods, in a zone and a pool. Without a zone it has no label for it.
@@ -112,45 +118,45 @@ func TestSpread(t *testing.T) {
 		want  []string
 	}{
 		{"three_zones_in_one_round", "{}", three,
-			[][]*corev1.Pod{spreadPods("a", 7, fixtures.Spread(zone)), spreadPods("b", 1, fixtures.Spread(zone))},
+			[][]*corev1.Pod{spreadPods("a", 7, spreadOver(zone)), spreadPods("b", 1, spreadOver(zone))},
 			evicted("a-00", "a-01", "a-02", "a-03")},
 		{"hosts_in_one_round", "{}", []*corev1.Node{
 			spreadNode("a", "a", "x", holds("24")), spreadNode("b", "a", "x"), spreadNode("c", "a", "x"), spreadNode("d", "a", "x"),
 			spreadNode("e", "a", "x"), spreadNode("f", "a", "x"),
 		}, [][]*corev1.Pod{
-			spreadPods("a", 24, fixtures.Spread(host)), spreadPods("b", 1, fixtures.Spread(host)), spreadPods("c", 2, fixtures.Spread(host)),
-			spreadPods("d", 3, fixtures.Spread(host)), spreadPods("e", 4, fixtures.Spread(host)),
+			spreadPods("a", 24, spreadOver(host)), spreadPods("b", 1, spreadOver(host)), spreadPods("c", 2, spreadOver(host)),
+			spreadPods("d", 3, spreadOver(host)), spreadPods("e", 4, spreadOver(host)),
 		}, evicted("a-00", "a-01", "a-02", "a-03", "a-04", "a-05", "a-06", "a-07", "a-08", "a-09", "a-10", "a-11", "a-12", "a-13",
 			"a-14", "a-15", "a-16", "a-17")},
 		{"nodes_that_the_node_selector_excludes", both, []*corev1.Node{
 			spreadNode("a", "a", "x"), spreadNode("b", "b", "x"), spreadNode("c", "a", "y"),
 		}, [][]*corev1.Pod{
-			spreadPods("a", 2, fixtures.Spread(zone, fixtures.Anyway), selectingPool("x")), spreadPods("b", 2, fixtures.Spread(zone, fixtures.Anyway), selectingPool("x")),
-			spreadPods("c", 4, fixtures.Spread(zone, fixtures.Anyway), selectingPool("x")),
+			spreadPods("a", 2, spreadOver(zone, anyway), selectingPool("x")), spreadPods("b", 2, spreadOver(zone, anyway), selectingPool("x")),
+			spreadPods("c", 4, spreadOver(zone, anyway), selectingPool("x")),
 		}, nil},
 		{"two_constraints_with_one_place_for_two_pods", "{}", []*corev1.Node{
 			spreadNode("a", "a", "y"), spreadNode("b", "a", "x"), spreadNode("c", "b", "x"),
-		}, [][]*corev1.Pod{spreadPods("a", 3, fixtures.Spread(zone), fixtures.Spread(pool)), spreadPods("b", 1, fixtures.Spread(zone), fixtures.Spread(pool))},
+		}, [][]*corev1.Pod{spreadPods("a", 3, spreadOver(zone), spreadOver(pool)), spreadPods("b", 1, spreadOver(zone), spreadOver(pool))},
 			evicted("a-00", "b-00")},
 		{"two_constraints_and_one_pod_that_stays", "{}", []*corev1.Node{
 			spreadNode("a", "a", "y"), spreadNode("b", "a", "x"), spreadNode("c", "b", "x"),
-		}, [][]*corev1.Pod{spreadPods("a", 3, fixtures.Spread(zone), fixtures.Spread(pool)), spreadPods("b", 1, fixtures.Spread(zone), fixtures.Spread(pool), system)},
+		}, [][]*corev1.Pod{spreadPods("a", 3, spreadOver(zone), spreadOver(pool)), spreadPods("b", 1, spreadOver(zone), spreadOver(pool), system)},
 			[]string{"a-00 evicted", "b-00 rejected Protected"}},
 		{"two_constraints_in_one_move", "{}", []*corev1.Node{
 			spreadNode("a", "a", "x"), spreadNode("b", "b", "y"), spreadNode("c", "b", "x"), spreadNode("d", "a", "y"),
-		}, [][]*corev1.Pod{spreadPods("a", 3, fixtures.Spread(zone), fixtures.Spread(pool)), spreadPods("b", 1, fixtures.Spread(zone), fixtures.Spread(pool))},
+		}, [][]*corev1.Pod{spreadPods("a", 3, spreadOver(zone), spreadOver(pool)), spreadPods("b", 1, spreadOver(zone), spreadOver(pool))},
 			evicted("a-00")},
 		{"a_selector_of_all_pods", "{}", three,
-			[][]*corev1.Pod{spreadPods("a", 5, fixtures.Spread(zone, ofAll)), spreadPods("b", 1, fixtures.Spread(zone, ofAll))}, nil},
+			[][]*corev1.Pod{spreadPods("a", 5, spreadOver(zone, ofAll)), spreadPods("b", 1, spreadOver(zone, ofAll))}, nil},
 		{"a_selector_of_all_pods_anyway", both, three,
-			[][]*corev1.Pod{spreadPods("a", 5, fixtures.Spread(zone, ofAll, fixtures.Anyway)), spreadPods("b", 1, fixtures.Spread(zone, ofAll, fixtures.Anyway))}, nil},
+			[][]*corev1.Pod{spreadPods("a", 5, spreadOver(zone, ofAll, anyway)), spreadPods("b", 1, spreadOver(zone, ofAll, anyway))}, nil},
 		{"protected_pods_are_rejected", "{}", three[:2],
-			[][]*corev1.Pod{spreadPods("a", 4, fixtures.Spread(zone), system)},
+			[][]*corev1.Pod{spreadPods("a", 4, spreadOver(zone), system)},
 			[]string{"a-00 rejected Protected", "a-01 rejected Protected"}},
 		{"pods_without_the_constraint_stay", "{}", three[:2],
-			[][]*corev1.Pod{spreadPods("a", 4), spreadPods("b", 1, fixtures.Spread(zone))}, nil},
+			[][]*corev1.Pod{spreadPods("a", 4), spreadPods("b", 1, spreadOver(zone))}, nil},
 		{"three_pods_for_one_slot", "{}", []*corev1.Node{spreadNode("a", "a", "x"), spreadNode("b", "b", "x", holds("1"))},
-			[][]*corev1.Pod{spreadPods("a", 6, fixtures.Spread(zone))}, evicted("a-00")},
+			[][]*corev1.Pod{spreadPods("a", 6, spreadOver(zone))}, evicted("a-00")},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := spreadRound(t, c.args, c.nodes, c.pods...); !slices.Equal(got, c.want) {

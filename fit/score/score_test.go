@@ -17,6 +17,11 @@ import (
 	"github.com/rehome-dev/rehome/test/fixtures"
 )
 
+// Objects for tests.
+var (
+	list = fixtures.Resources
+)
+
 const device = "example.com/device"
 
 // node returns a node of 4 CPUs and 8000Mi in a zone; changes replace its resources.
@@ -24,8 +29,8 @@ func node(name, zone string, resources ...string) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
 		corev1.LabelHostname: name, corev1.LabelTopologyZone: zone,
 	}}}
-	n.Status.Allocatable = fixtures.Resources("cpu", "4", "memory", "8000Mi", "pods", "20")
-	maps.Copy(n.Status.Allocatable, fixtures.Resources(resources...))
+	n.Status.Allocatable = list("cpu", "4", "memory", "8000Mi", "pods", "20")
+	maps.Copy(n.Status.Allocatable, list(resources...))
 	return n
 }
 
@@ -42,7 +47,7 @@ func pod(name, on string, requests ...string) *corev1.Pod {
 		Namespace: "shop", Name: name, UID: types.UID(name), Labels: map[string]string{"app": "web"},
 	}}
 	p.Spec.NodeName = on
-	p.Spec.Containers = []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{Requests: fixtures.Resources(requests...)}}}
+	p.Spec.Containers = []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{Requests: list(requests...)}}}
 	return p
 }
 

@@ -1,4 +1,8 @@
-// Package expect has the checks that tests of all packages share.
+// Package expect has the checks that tests of all packages share: errors, values, and conditions that need time.
+//
+//	expect.Must(t, os.Mkdir(dir, 0o700))
+//	expect.Equal(t, "pods", got, want)
+//	expect.Eventually(t, "the server answers", answers)
 package expect
 
 import (
@@ -14,7 +18,7 @@ import (
 // never come.
 const Patience = 2 * time.Minute
 
-// T is a test with the method Must. Fixtures embed it.
+// T is a test with the method Must. Fixtures embed it. The zero value is not usable: set TB.
 type T struct{ testing.TB }
 
 // Must ends the test if err is not nil.
@@ -39,7 +43,7 @@ func Value[V any](t testing.TB, of func() (V, error)) V {
 	return v
 }
 
-// ToJSON encodes a value.
+// ToJSON encodes a value. It ends the test at an error.
 func ToJSON(t testing.TB, v any) []byte {
 	t.Helper()
 	data, err := json.Marshal(v)
@@ -47,7 +51,7 @@ func ToJSON(t testing.TB, v any) []byte {
 	return data
 }
 
-// FromJSON decodes a value.
+// FromJSON decodes a value, and allows unknown fields. It ends the test at an error.
 func FromJSON[V any](t testing.TB, data []byte) (v V) {
 	t.Helper()
 	Must(t, json.Unmarshal(data, &v))
@@ -77,7 +81,7 @@ func Equal[V any](t testing.TB, what string, got, want V) {
 	}
 }
 
-// Eventually waits until ok returns true. The test fails after [Patience].
+// Eventually calls ok every 10 ms until it returns true. It ends the test after [Patience].
 func Eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	EventuallyWithState(t, what, func() (bool, string) { return ok(), "" })
@@ -102,7 +106,7 @@ func EventuallyWithState(t testing.TB, what string, look func() (ok bool, seen s
 	}
 }
 
-// Receive returns the next value of a channel. The test fails after [Patience].
+// Receive returns the next value of a channel, or the zero value of a closed one. It ends the test after [Patience].
 func Receive[V any](t testing.TB, what string, from <-chan V) V {
 	t.Helper()
 	select {
