@@ -260,6 +260,15 @@ func TestCandidateFitChecks(t *testing.T) {
 
 func TestValidate(t *testing.T) {
 	const right = "want requiredDuringSchedulingIgnoredDuringExecution or preferredDuringSchedulingIgnoredDuringExecution"
+	test.Refused(t, Args{
+		Selection: candidate.Selection{Namespaces: policy.Namespaces{Exclude: []string{"web"}}, LabelSelector: &metav1.LabelSelector{}}, NodeAffinityType: []string{Preferred, Required},
+	}.Validate())
+	test.Refused(t, Args{}.Validate(), "nodeAffinityType: is missing; "+right+", or both")
+	test.Refused(t, of().Validate(), "nodeAffinityType: is missing; "+right+", or both")
+	test.Refused(t, of(Required, "required", Required, "").Validate(),
+		`nodeAffinityType[1]: is not known, got "required"; `+right,
+		`nodeAffinityType[2]: is given twice, got "requiredDuringSchedulingIgnoredDuringExecution"; keep one`,
+		`nodeAffinityType[3]: is not known, got ""; `+right)
 	test.Refused(t, Args{Selection: test.InvalidSelection(), NodeAffinityType: []string{Required}}.Validate(), test.SelectionMistakes()...)
 }
 
