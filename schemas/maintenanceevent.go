@@ -1,6 +1,9 @@
 package schemas
 
 import (
+	"fmt"
+	"strings"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -85,3 +88,46 @@ func (m Maintenance) About() string { return "maintenances/" + m.Name }
 
 // Channel returns rehome.maintenance.NAME.
 func (m Maintenance) Channel() string { return channel("maintenance", m.Name) }
+
+// Describe returns the name, and some nodes with their stages, the changes of nodes, and the summary.
+func (m Maintenance) Describe() (about, text string) {
+	const shown = 3
+	var parts []string
+	for _, n := range m.Nodes {
+		parts = append(parts, "node "+n.Name+" "+string(n.Stage))
+	}
+	if n := len(parts) + m.More - shown; n > 0 {
+		parts = append(parts[:min(len(parts), shown)], fmt.Sprintf("%d more", n))
+	}
+	for _, c := range m.Changes {
+		parts = append(parts, "node "+c.Name+": "+c.Message)
+	}
+	text = strings.Join(parts, ", ")
+	if m.DryRun {
+		text = strings.TrimSuffix("(dry run) "+text, " ")
+	}
+	if text != "" {
+		text += "  "
+	}
+	text += m.Summary.Nodes + " nodes, " + pods(m.Summary.PodsLeft) + " left"
+	if m.Summary.PodsBlocked > 0 {
+		text += fmt.Sprintf(", %d blocked", m.Summary.PodsBlocked)
+	}
+	switch {
+	case m.Refusal != nil:
+		text += ": refused: " + m.Refusal.Reason + ": " + m.Refusal.Message
+	case m.Summary.Message != "":
+		text += ": " + m.Summary.Message
+	}
+	return m.Name, text
+}
+
+func pods(n int32) string {
+	switch n {
+	case 0:
+		return "no pod"
+	case 1:
+		return "1 pod"
+	}
+	return fmt.Sprintf("%d pods", n)
+}

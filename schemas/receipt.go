@@ -101,3 +101,8 @@ func (r Receipt) About() string { return "requests/" + r.Sender + "/" + r.Name }
 
 // Channel returns rehome.receipt.SENDER.NAME.
 func (r Receipt) Channel() string { return channel("receipt", r.Sender, r.Name) }
+
+// Describe returns SENDER/NAME of the request, and the state with its reason.
+func (r Receipt) Describe() (about, text string) {
+	return r.Sender + "/" + r.Name, string(r.State) + ": " + string(r.Reason) + ": " + r.Message
+}

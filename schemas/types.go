@@ -75,6 +75,17 @@ func Publishers(name string) []string {
 	return strings.Split(t.publishers, ", ")
 }
 
+// Describe describes an event in words, and a scope by its head. It describes an unreadable event by its subject and type.
+func Describe(e Event) (noun, about, text string) {
+	if t, known := typeOf(e.Type); known {
+		if p, err := t.decode(e); err == nil {
+			about, text = p.Describe()
+			return NounOf(e.Type), about, text
+		}
+	}
+	return "event", e.Subject, e.Type
+}
+
 // DecodePayload decodes the data of an event of any type and any kind of scope. Its error wraps [ErrInvalid].
 func DecodePayload(e Event) (Payload, error) {
 	t, known := typeOf(e.Type)
