@@ -40,7 +40,7 @@ func DeltaKinds() []DeltaKind {
 	}
 }
 
-var _ = define[Delta]("watcher, operator", Prefix+".delta.node.ASPECT.NAME", Prefix+".delta.pod.ASPECT.NAMESPACE.NAME")
+var _ = define[Delta]("watcher, operator", nil, Prefix+".delta.node.ASPECT.NAME", Prefix+".delta.pod.ASPECT.NAMESPACE.NAME")
 
 // Delta is a change of one aspect of one object. It has only names and the aspect before and after. If one update changes two
 // aspects, there are two deltas.

@@ -9,7 +9,7 @@ import (
 // IntentsType is the CloudEvents type of [Intents].
 const IntentsType = "dev.rehome.intents.v1"
 
-var _ = define[Intents]("functions, dispatcher, maintenance, operator", Prefix+".intents.STRATEGY.PROFILE.KIND.KEY")
+var _ = define[Intents]("functions, dispatcher, maintenance, operator", nil, Prefix+".intents.STRATEGY.PROFILE.KIND.KEY")
 
 // Intents is the answer of a function to a scope: every pod of the scope that should move. It replaces the previous answer for
 // the same profile, strategy, kind, and key, so pods that are no longer listed are withdrawn. An empty list withdraws all.

@@ -40,7 +40,7 @@ const (
 	ReceiptHeldByAnother    ReceiptReason = "HeldByAnother"    // finished: another maintenance holds the node, which stays cordoned
 )
 
-var _ = define[Receipt]("watcher, maintenance", Prefix+".receipt.SENDER.NAME")
+var _ = define[Receipt]("watcher, maintenance", nil, Prefix+".receipt.SENDER.NAME")
 
 // Receipt is the answer to a request: one when it is accepted or rejected, and one when an accepted request is finished.
 // Evaluations and cancellations are finished at once. The event of the request is its cause.

@@ -54,7 +54,7 @@ const (
 // RequestMethods returns every method that a request can have.
 func RequestMethods() []RequestMethod { return []RequestMethod{UseAuto, UseEvict, UseRestart} }
 
-var _ = define[Request]("sender, api", Prefix+".request.SENDER.NAME")
+var _ = define[Request]("sender, api", nil, Prefix+".request.SENDER.NAME")
 
 // Request is a request of a user or a program. The NATS subject has the sender: the right to publish on it is the identity. A
 // request with the same sender and name is the same request.

@@ -33,7 +33,7 @@ const (
 	MaintenanceKind ScopeKind = "maintenance"
 )
 
-var _ = define[ScopeHead]("watcher, operator", Prefix+".scope.STRATEGY.PROFILE.KIND.KEY")
+var _ = define[ScopeHead]("watcher, operator", nil, Prefix+".scope.STRATEGY.PROFILE.KIND.KEY")
 
 // ScopeHead is the common part of all scopes. A scope has everything that one function needs to decide about one thing.
 type ScopeHead struct {

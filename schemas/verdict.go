@@ -320,7 +320,7 @@ const (
 	ReasonTakenBack ReasonCode = "TakenBack" // settled
 )
 
-var _ = define[Verdict]("actuator, operator", Prefix+".verdict.OUTCOME.STRATEGY.NAMESPACE.POD")
+var _ = define[Verdict]("actuator, operator", nil, Prefix+".verdict.OUTCOME.STRATEGY.NAMESPACE.POD")
 
 // Verdict is the result of an intent. There is one for each final intent. If the intent began a move, a second verdict with the
 // outcome [Settled] follows when the move ends; the first verdict is its cause. If an earlier intent of the same scope lists the
