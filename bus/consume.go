@@ -316,8 +316,8 @@ type Listener struct {
 	// Existing is for a key that may not create consumers: Listen waits until [Bus.AddListener] has created the name,
 	// and does not change it. It then ignores the next two fields.
 	Existing bool
-	// Channels are NATS subjects, with wildcards, that must not overlap. Empty means all deltas, intents, verdicts, and
-	// maintenances. They may change; older events on a new channel may be omitted.
+	// Channels are NATS subjects, with wildcards, that must not overlap. Empty means the whole history. They may change;
+	// older events on a new channel may be omitted.
 	Channels []string
 	// Since is the time of the first event for a new name. Zero starts with new events.
 	Since time.Time
@@ -360,7 +360,7 @@ func (b *Bus) Listen(ctx context.Context, l Listener, handle func(context.Contex
 // withChannels returns l with the channels on the server, or all channels if it names none.
 func (l Listener) withChannels(p Prefix) Listener {
 	if len(l.Channels) == 0 {
-		l.Channels = []string{DeltaChannels, IntentsChannels, VerdictChannels, MaintenanceChannels}
+		l.Channels = append(subjectsOf(StreamEvents), IntentsChannels)
 	}
 	l.Channels = p.subjects(l.Channels)
 	return l

@@ -507,8 +507,8 @@ const (
 )
 
 // Proofread copies invalid messages of the history to the dead letters: messages that are not events, and events for which flaw
-// returns an error. It reads the deltas, verdicts, receipts, and maintenances since a given time, and returns nil when ctx ends.
-// It buries at most 300 invalid messages at once, and logs the others. Run it in only one process.
+// returns an error. It reads all events but intents since a given time, and returns nil when ctx ends. It buries at most 300
+// invalid messages at once, and logs the others. Run it in only one process.
 func (b *Bus) Proofread(ctx context.Context, since time.Time, flaw func(schemas.Event) error) error {
 	left, at := mostBuried, time.Now()
 	s := source{stream: StreamEvents, channels: subjectsOf(StreamEvents), since: since, unheard: true}

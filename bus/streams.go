@@ -62,7 +62,7 @@ type Setup struct {
 	Strategies []string
 	// Replicas is the number of servers that store each stream: 1, 3, or 5. Zero means 1.
 	Replicas int
-	// History is how long deltas, intents, verdicts, receipts, and maintenances are kept. Zero means [DefaultHistory].
+	// History is how long the events of the history are kept. Zero means [DefaultHistory].
 	History time.Duration
 	// MaxBytes limits all streams together, on each server. The history, requests, and maintenances get nine sixteenths
 	// of it, requests and maintenances a thirty-sixth of that each, scopes a quarter, intents, dead letters, and the
@@ -186,7 +186,7 @@ func (s Setup) streams() []jetstream.StreamConfig {
 		Discard: jetstream.DiscardNew, DiscardNewPerSubject: true, MaxMsgsPerSubject: 1, MaxMsgs: maxRequests, MaxMsgSize: maxRequest,
 		MaxAge: requestAge, MaxBytes: share / 4, Duplicates: duplicates,
 	}, {
-		Name: StreamEvents, Description: "history of deltas, intents, verdicts, receipts and maintenances",
+		Name: StreamEvents, Description: "history of all events but scopes and requests",
 		Sources: []*jetstream.StreamSource{{Name: StreamIntents}}, MaxAge: s.History, MaxBytes: 9*share - 2*(share/4),
 		// Not compressed: nats-server 2.15.2 can append to a block that it has compressed already. Nothing can read that block again,
 		// and each look for a time in the stream keeps the server busy for minutes.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,7 +21,7 @@ func eventsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "events",
 		Short: "Show past events, and with --follow new ones",
-		Long: "Show past deltas, intents, verdicts, receipts, and maintenances, and with --follow new ones.\n\n" +
+		Long: "Show the events of the history, such as deltas and verdicts, and with --follow new ones.\n\n" +
 			"Flags filter the events. A flag can be repeated or have several values separated by commas, and matches if one of\n" +
 			"its values matches. All flags must match. An event without the property does not match: only verdicts have an\n" +
 			"outcome, deltas have no strategy, and events about a whole node have no namespace.",
@@ -43,8 +44,7 @@ func eventsCommand() *cobra.Command {
 	format := ""
 	c.Flags().BoolVarP(&query.follow, "follow", "f", false, "continue with new events")
 	query.since = cmdutil.Since(c, "start this long ago; without --follow the default is everything")
-	query.flags.Bind(c,
-		"delta, intents, verdict, receipt, maintenance, or with --follow scope and request;\nthe default is the first five")
+	query.flags.Bind(c, strings.Join(filter.History(), ", ")+", or with --follow scope and request;\nthe default is all but these two")
 	cmdutil.Choice(c, &format, "output", "o", "json: one CloudEvent per line", "", "json")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		ask, err := query.read()
