@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net/url"
 	"os"
@@ -16,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/rehome-dev/rehome/bus/embed"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -45,7 +45,7 @@ type Options struct {
 	// Socket is the path of the socket of a server in another process of this user.
 	Socket string
 	// Server is a server in this process.
-	Server *Server
+	Server *embed.Server
 
 	// CAFile, CertFile, and KeyFile are PEM files: the authority of the server's certificate, and the client
 	// certificate and key.
@@ -136,35 +136,28 @@ func (b *Bus) taken(e schemas.Event) schemas.Event {
 
 // server returns the address without secrets, and the way to reach it.
 func (o Options) server() (address string, options []nats.Option, err error) {
-	given, seed := 0, []byte(nil)
+	given := 0
 	if o.Server != nil {
 		given++
-		address, options = "in this process", []nats.Option{nats.InProcessServer(o.Server)}
-		seed = o.Server.seed
+		address = "in this process"
+		options, err = o.Server.ClientOptions()
 	}
 	if o.Socket != "" {
 		given++
-		address, options = "unix:"+o.Socket, []nats.Option{nats.InProcessServer(socketDialer(o.Socket))}
-		if seed, err = os.ReadFile(seedBeside(o.Socket)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return "", nil, fmt.Errorf("socket %s: its key: %w", o.Socket, err)
-		}
+		address = "unix:" + o.Socket
+		options, err = embed.SocketOptions(o.Socket)
 	}
 	if o.URL != "" {
 		given++
 		address = Redacted(o.URL)
 	}
-	if given != 1 {
+	switch {
+	case given != 1:
 		return "", nil, fmt.Errorf("want exactly one of URL, Socket and Server, got %d of them", given)
-	}
-	if o.Name == "" {
+	case o.Name == "":
 		return "", nil, errors.New("want a Name, got none")
-	}
-	if seed != nil {
-		key, err := known(seed)
-		if err != nil {
-			return "", nil, fmt.Errorf("%s: its key: %w", address, err)
-		}
-		options = append(options, key)
+	case err != nil:
+		return "", nil, fmt.Errorf("%s: its key: %w", address, err)
 	}
 	return address, options, nil
 }

@@ -9,12 +9,16 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rehome-dev/rehome/bus/embed"
 )
 
 // Errors of the bus, in addition to [schemas.ErrInvalid].
@@ -41,6 +45,10 @@ var (
 	ErrCut = errors.New("the message was cut and cannot be published again")
 	// ErrNewer means that a message would replace a newer one.
 	ErrNewer = errors.New("a newer message has taken its place")
+	// ErrNoSpace means that the disk of the server is too full. It passes when there is space.
+	ErrNoSpace = embed.ErrNoSpace
+	// ErrStopped means that JetStream of an embedded server has stopped. It restarts when there is space.
+	ErrStopped = embed.ErrStopped
 )
 
 // notSetUp wraps [ErrNotSetUp] around an error about a missing stream or consumer, and returns any other error
@@ -59,6 +67,14 @@ func isWrongLast(err error) bool {
 	var refusal *jetstream.APIError
 	return errors.As(err, &refusal) && (refusal.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
 		refusal.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
+}
+
+// isNoSpace reports whether the server refused a message or a stream because its storage is used up.
+func isNoSpace(err error) bool {
+	var refusal *jetstream.APIError
+	return errors.As(err, &refusal) && slices.Contains([]server.ErrorIdentifier{
+		server.JSAccountResourcesExceededErr, server.JSInsufficientResourcesErr, server.JSStorageResourcesExceededErr,
+	}, server.ErrorIdentifier(refusal.ErrorCode))
 }
 
 // backoff is a delay that doubles from first up to most.
@@ -268,6 +284,17 @@ func (b *Bus) Ready() error {
 	h.checked = now
 	h.mu.Unlock()
 	return cmp.Or(err, b.skewed(SkewLimit))
+}
+
+// Space returns an error if the server accepts no events. It wraps [ErrNoSpace] if the disk is too full.
+func (b *Bus) Space(ctx context.Context) error {
+	return b.do("space of the bus", func() error {
+		info, err := b.js.AccountInfo(ctx)
+		if err == nil && info.Limits.MaxStore == 0 {
+			err = ErrNoSpace
+		}
+		return err
+	})
 }
 
 // do calls the server. It fails at once without a connection. It adds to an error of the call whether the connection is gone, or
