@@ -88,7 +88,7 @@ func (b *Bus) scopesOf(ctx context.Context, s jetstream.Stream, w Work, parallel
 		config = c.CachedInfo().Config
 	}
 	config.MaxAckPending = want
-	if c, err = s.CreateOrUpdateConsumer(ctx, config); err != nil {
+	if c, err = b.js.CreateOrUpdateConsumer(ctx, StreamScopes, config); err != nil {
 		return nil, fmt.Errorf("make the consumer of %s: %w", w.Strategy, err)
 	}
 	return c, nil
