@@ -77,8 +77,7 @@ type Bus struct {
 	clock  *clock
 	stored func(...schemas.Event) // nil means nothing is traced
 
-	mu      sync.Mutex
-	streams map[string]jetstream.Stream // handles, by name
+	streams sync.Map // handles, [jetstream.Stream] by name
 }
 
 // Connect returns at once, connected or not. It retries an unavailable server until [Bus.Close], and [Bus.Ready]
@@ -113,8 +112,7 @@ func Connect(o Options) (*Bus, error) {
 		nc.Close()
 		return nil, fmt.Errorf("bus %s: %w", address, err)
 	}
-	b := &Bus{name: o.Name, log: o.Log, nc: nc, js: prefixed{js, o.Prefix}, health: h, clock: &clock{local: o.Clock}, stored: o.Stored,
-		streams: make(map[string]jetstream.Stream)}
+	b := &Bus{name: o.Name, log: o.Log, nc: nc, js: prefixed{js, o.Prefix}, health: h, clock: &clock{local: o.Clock}, stored: o.Stored}
 	b.Identify(Installation{})
 	return b, nil
 }
@@ -224,22 +222,25 @@ func (b *Bus) Close() {
 	}
 }
 
-// stream returns a handle of a stream. It queries the server only the first time, so its information may be outdated.
-func (b *Bus) stream(ctx context.Context, name string) (jetstream.Stream, error) {
-	b.mu.Lock()
-	s, ok := b.streams[name]
-	b.mu.Unlock()
-	if ok {
-		return s, nil
-	}
+// open queries the server for a stream.
+func (b *Bus) open(ctx context.Context, name string) (jetstream.Stream, error) {
 	s, err := b.js.Stream(ctx, name)
 	if err != nil {
 		return nil, notSetUp("stream "+name, err)
 	}
-	b.mu.Lock()
-	b.streams[name] = s
-	b.mu.Unlock()
 	return s, nil
+}
+
+// stream returns a handle of a stream. It queries the server only the first time, so its information may be outdated.
+func (b *Bus) stream(ctx context.Context, name string) (jetstream.Stream, error) {
+	if s, ok := b.streams.Load(name); ok {
+		return s.(jetstream.Stream), nil
+	}
+	s, err := b.open(ctx, name)
+	if err == nil {
+		b.streams.Store(name, s)
+	}
+	return s, err
 }
 
 const (

@@ -61,20 +61,10 @@ func notSetUp(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// isWrongLast reports whether the server refused a message because the last one of its subject was not the expected
-// one.
-func isWrongLast(err error) bool {
+// isRefusal reports whether the server refused a request for one of these reasons.
+func isRefusal(err error, reasons ...server.ErrorIdentifier) bool {
 	var refusal *jetstream.APIError
-	return errors.As(err, &refusal) && (refusal.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
-		refusal.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
-}
-
-// isNoSpace reports whether the server refused a message or a stream because its storage is used up.
-func isNoSpace(err error) bool {
-	var refusal *jetstream.APIError
-	return errors.As(err, &refusal) && slices.Contains([]server.ErrorIdentifier{
-		server.JSAccountResourcesExceededErr, server.JSInsufficientResourcesErr, server.JSStorageResourcesExceededErr,
-	}, server.ErrorIdentifier(refusal.ErrorCode))
+	return errors.As(err, &refusal) && slices.Contains(reasons, server.ErrorIdentifier(refusal.ErrorCode))
 }
 
 // backoff is a delay that doubles from first up to most.
@@ -319,7 +309,7 @@ func (b *Bus) explain(began time.Time, err error) error {
 	if errors.Is(err, jetstream.ErrJetStreamNotEnabled) {
 		return fmt.Errorf("%w: %w", ErrStopped, err)
 	}
-	if isNoSpace(err) {
+	if isRefusal(err, server.JSAccountResourcesExceededErr, server.JSInsufficientResourcesErr, server.JSStorageResourcesExceededErr) {
 		return fmt.Errorf("%w: %w", ErrNoSpace, err)
 	}
 	switch denied := b.health.deniedSince(began); {

@@ -289,9 +289,9 @@ func (b *Bus) FollowStreams(ctx context.Context, missing func(context.Context) e
 func (b *Bus) births(ctx context.Context) (times []time.Time, err error) {
 	for _, name := range streams() {
 		sent := b.clock.local()
-		s, err := b.js.Stream(ctx, name)
+		s, err := b.open(ctx, name)
 		if err != nil {
-			return nil, fmt.Errorf("bus: %w", notSetUp("stream "+name, err))
+			return nil, fmt.Errorf("bus: %w", err)
 		}
 		b.compareClocks(sent, s.CachedInfo().TimeStamp)
 		config := s.CachedInfo().Config
@@ -379,9 +379,9 @@ func (b *Bus) status(
 	err = b.do("status of the streams", func() error {
 		for _, name := range streams() {
 			sent := b.clock.local()
-			s, err := b.js.Stream(ctx, name)
+			s, err := b.open(ctx, name)
 			if err != nil {
-				return notSetUp("stream "+name, err)
+				return err
 			}
 			info := s.CachedInfo()
 			b.compareClocks(sent, info.TimeStamp)
