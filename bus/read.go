@@ -41,9 +41,6 @@ const (
 // stream may not have stored it yet, and later because it may belong to another stream.
 func pollDelays() backoff { return backoff{first: 5 * time.Millisecond, most: time.Second} }
 
-// errSilence means that no message arrived for a while.
-var errSilence = errors.New("no message came")
-
 // source selects messages of a stream.
 type source struct {
 	stream   string
