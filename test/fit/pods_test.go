@@ -348,8 +348,12 @@ func (s *scene) addAntiAffinity(p *corev1.Pod) {
 	if a.PodAntiAffinity == nil {
 		a.PodAntiAffinity = &corev1.PodAntiAffinity{}
 	}
+	t := s.term()
+	if s.minor >= 37 && t.NamespaceSelector != nil && len(t.NamespaceSelector.MatchExpressions) > 0 {
+		t.NamespaceSelector = nil // A known difference, see TestNamespaceSelectorMissingLabel.
+	}
 	a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution = append(
-		a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution, s.term())
+		a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution, t)
 }
 
 func (s *scene) addDisk(p *corev1.Pod) {

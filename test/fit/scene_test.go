@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"strconv"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
@@ -38,6 +39,13 @@ func newJudge(t *testing.T, c *cluster.Cluster, random *rand.Rand) *judge {
 		t: t, ctx: t.Context(), cluster: c, client: client, random: random, asker: newAsker(t.Context(), t, client),
 	}
 	j.seen.reasons = map[fit.Reason]int{}
+	version, err := client.Discovery().ServerVersion()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if j.minor, err = strconv.Atoi(version.Minor); err != nil {
+		t.Fatal(err)
+	}
 	nodes, err := c.AddNodes(t.Context(), nodeCount)
 	if err != nil {
 		t.Fatal(err)
