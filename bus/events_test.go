@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"os"
-	"path/filepath"
 	"reflect"
 	"testing"
 	"time"
 
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/embed"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
 )
@@ -122,8 +122,8 @@ func TestEventsOmitUnreadableMessages(t *testing.T) {
 }
 
 func TestFollowAfterServerRestart(t *testing.T) {
-	o := bus.ServerOptions{StoreDir: t.TempDir(), Socket: filepath.Join(t.TempDir(), "s")}
-	server, err := bus.StartServer(o)
+	o := bustest.SocketOptions(t)
+	server, err := embed.Start(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +178,7 @@ func TestFollowingRestartsAfterLoss(t *testing.T) {
 }
 
 func TestFollowingRestartsAfterRestore(t *testing.T) {
-	o := bus.ServerOptions{StoreDir: t.TempDir(), Socket: filepath.Join(t.TempDir(), "s")}
+	o := bustest.SocketOptions(t)
 	server, backup := bustest.Server(t, o), t.TempDir()
 	restore := func(to, from string) {
 		t.Helper()
@@ -209,7 +209,7 @@ func TestFollowingRestartsAfterRestore(t *testing.T) {
 }
 
 func TestEventsWithoutHistory(t *testing.T) {
-	b := bustest.Connect(t, bus.Options{Server: bustest.Server(t, bus.ServerOptions{})})
+	b := bustest.Connect(t, bus.Options{Server: bustest.Server(t, embed.Options{})})
 	err := b.Events(t.Context(), bus.Query{}, func(schemas.Event) error { return nil })
 	if !errors.Is(err, bus.ErrNotSetUp) {
 		t.Errorf("got %v, want an error that is ErrNotSetUp", err)

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/embed"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/delivery"
 	"github.com/rehome-dev/rehome/test/bustest"
@@ -195,8 +195,8 @@ func TestListenerRetriesUnreachableReceiver(t *testing.T) {
 }
 
 func TestListenerSurvivesServerRestart(t *testing.T) {
-	o := bus.ServerOptions{StoreDir: t.TempDir(), Socket: filepath.Join(t.TempDir(), "s")}
-	server, err := bus.StartServer(o)
+	o := bustest.SocketOptions(t)
+	server, err := embed.Start(o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,9 +2,13 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
+	"net/http"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -48,6 +52,7 @@ func TestViewWithAPIServer(t *testing.T) {
 		{"the replacement of a deleted pod appears and is reported", testReplacement},
 		{"a scaled Deployment wants more pods", testScale},
 		{"a cordon and a taint show when they came", testTaints},
+		{"the version of the API server is known", testVersion},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			v.T = t
@@ -59,6 +64,10 @@ func TestViewWithAPIServer(t *testing.T) {
 	if err := goleak.Find(before); err != nil {
 		t.Errorf("the end leaves goroutines: %v", err)
 	}
+	t.Run("without an answer the version is unknown", func(t *testing.T) {
+		v.T = t
+		testNoVersion(v)
+	})
 	t.Run("a View that may not look goes on trying until it ends", func(t *testing.T) {
 		v.T = t
 		testForbidden(v)
@@ -278,6 +287,46 @@ func testTaints(v *viewing) {
 		}
 	}
 	check(v.T, "told", slices.Compact(told), []Change{{Node: name}})
+}
+
+func testVersion(v *viewing) {
+	version, err := v.client.Discovery().ServerVersion()
+	v.must(err)
+	check(v.T, "minor version", strconv.Itoa(v.cache.MinorVersion()), version.Minor)
+}
+
+func testNoVersion(v *viewing) {
+	config := v.c.RESTConfig()
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return withoutVersion{next} })
+	client, err := kubernetes.NewForConfig(config)
+	v.must(err)
+	var log lines
+	c, err := New(Config{Client: client, Kinds: WorkloadKinds(), Log: slog.New(slog.NewTextHandler(&log, nil))})
+	v.must(err)
+	ctx, cancel := context.WithCancel(v.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx) }()
+	defer func() {
+		cancel()
+		v.must(<-ended)
+	}()
+	select {
+	case <-c.Synced():
+	case <-time.After(time.Minute):
+		v.Fatal("the cache is not filled")
+	}
+	check(v.T, "minor version", c.MinorVersion(), 0)
+	check(v.T, "warnings", log.count("predicting like the newest known scheduler"), 1)
+}
+
+// withoutVersion answers no request for the version of the API server.
+type withoutVersion struct{ next http.RoundTripper }
+
+func (w withoutVersion) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Path == "/version" {
+		return nil, errors.New("no answer")
+	}
+	return w.next.RoundTrip(r)
 }
 
 func testForbidden(v *viewing) {

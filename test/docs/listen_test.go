@@ -18,6 +18,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/embed"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/program"
@@ -152,7 +153,7 @@ func busBehindSocket(t *testing.T) (b *bus.Bus, environment []string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	server := bustest.Server(t, bus.ServerOptions{StoreDir: dir, Socket: filepath.Join(dir, "bus.sock")})
+	server := bustest.Server(t, embed.Options{StoreDir: dir, Socket: filepath.Join(dir, "bus.sock")})
 	b = bustest.Connect(t, bus.Options{Name: "rehome", Server: server})
 	bustest.SetUp(t, b, bus.Setup{})
 	return b, []string{"REHOME_STORE_DIR=" + dir, "REHOME_NATS_URL="}

@@ -297,6 +297,7 @@ func (s *scene) look() state {
 // view returns the state as package fit sees it.
 func (s *scene) view() *fit.Cluster {
 	c := fit.New()
+	c.MinorVersion = s.minor
 	for i := range s.state.Namespaces {
 		c.Set(&s.state.Namespaces[i])
 	}
