@@ -121,6 +121,7 @@ generate: ## Generate everything that derives from Go: CRDs, schemas, AsyncAPI, 
 	go run ./hack/pictures
 	UPDATE_GOLDEN=1 go test ./policy -run 'TestSchema$$|TestKeysPage'
 	go test ./cli ./bus/credentials ./api -run 'TestReference|TestSettingsPage|TestOutputSchema|TestRightsPage|TestOpenAPI' -update
+	go test ./cli -run 'TestCommandOutput/schemas_list' -update
 
 test: build unit e2e ## Run the tests of all packages, and then the end-to-end tests.
 

@@ -21,6 +21,7 @@ import (
 	"github.com/rehome-dev/rehome/api"
 	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/embed"
 	view "github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
@@ -40,7 +41,7 @@ func loneServer(t testing.TB) http.Handler {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := bustest.Connect(t, bus.Options{Server: bustest.Server(t, bus.ServerOptions{})})
+	b := bustest.Connect(t, bus.Options{Server: bustest.Server(t, embed.Options{})})
 	bustest.SetUp(t, b, bus.Setup{})
 	s, err := api.New(api.Config{
 		Client: client, Cluster: cache, Bus: b, Policy: func() policy.Policy { return policy.Policy{} }, Log: slog.New(slog.DiscardHandler),

@@ -211,7 +211,7 @@ func (h *history) deferredPods(now time.Time) []status.DeferredPod {
 }
 
 type eventsInput struct {
-	Types        []string `query:"type" doc:"delta, intents, verdict, receipt, or maintenance; comma-separated, like all lists" maxItems:"10"`
+	Types        []string `query:"type" doc:"types in the history, such as verdict; comma-separated, like all lists" maxItems:"10"`
 	Outcomes     []string `query:"outcome" doc:"outcome of verdicts, such as evicted" maxItems:"10"`
 	Strategies   []string `query:"strategy" maxItems:"50"`
 	Namespaces   []string `query:"namespace" maxItems:"50"`
@@ -251,7 +251,7 @@ func (in *eventsInput) query(now time.Time) (q eventsQuery, err error) {
 	}
 	for _, noun := range []string{filter.Scope, filter.Request} {
 		if slices.Contains(q.Types, noun) {
-			return q, serve.Refuse(http.StatusUnprocessableEntity, "type: want delta, intents, verdict, receipt, or maintenance, got %s", noun)
+			return q, serve.Refuse(http.StatusUnprocessableEntity, "type: want %s, got %s", filter.Choices(), noun)
 		}
 	}
 	q.Query.Channels, q.follow, q.left = q.Filter.Channels(), in.Follow, in.Limit

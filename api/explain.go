@@ -73,7 +73,7 @@ func (c cached) Budgets(_ context.Context, namespace string) ([]policyv1.PodDisr
 }
 
 func (c cached) Round(ctx context.Context, p policy.Policy) (simulate.Config, []metav1.Object, error) {
-	round := simulate.Config{Policy: p, Functions: functions.All(), Now: time.Now}
+	round := simulate.Config{Policy: p, Functions: functions.All(), Now: time.Now, MinorVersion: c.Cluster.MinorVersion()}
 	var err error
 	round.Loads.Nodes, round.Loads.Pods, err = watcher.Measure(ctx, c.Client, p)
 	return round, c.Cluster.Copies(), err

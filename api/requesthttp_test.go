@@ -22,6 +22,7 @@ import (
 	"github.com/rehome-dev/rehome/api"
 	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/embed"
 	view "github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
@@ -52,7 +53,7 @@ func TestRequestsOverHTTP(t *testing.T) {
 		users = append(users, cluster.User{Name: name, Token: "token-" + name})
 	}
 	s := &stage{T: t, c: clustertest.New(t, cluster.Options{Users: users})}
-	s.server = bustest.Server(t, bus.ServerOptions{})
+	s.server = bustest.Server(t, embed.Options{})
 	s.bus = bustest.Connect(t, bus.Options{Server: s.server})
 	bustest.SetUp(t, s.bus, bus.Setup{})
 	s.grant()
@@ -97,7 +98,7 @@ func newServer(t testing.TB, c *cluster.Cluster, b *bus.Bus) *api.Server {
 type stage struct {
 	*testing.T
 	c      *cluster.Cluster
-	server *bus.Server
+	server *embed.Server
 	bus    *bus.Bus
 	url    string
 	// answering is locked from the first receipt of a request until its name is free again.

@@ -23,6 +23,7 @@ import (
 	"github.com/rehome-dev/rehome/api"
 	"github.com/rehome-dev/rehome/api/feed"
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/embed"
 	"github.com/rehome-dev/rehome/explain"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
@@ -62,7 +63,7 @@ func TestServer(t *testing.T) {
 // visit is a server with its two addresses.
 type visit struct {
 	*cluster.Cluster
-	server            *bus.Server
+	server            *embed.Server
 	bus               *bus.Bus
 	operator, network string
 	cut               func() // the connections of all clients
@@ -77,7 +78,7 @@ func newVisit(t *testing.T) *visit {
 		users = append(users, cluster.User{Name: name, Token: "token-" + name})
 	}
 	v := &visit{Cluster: clustertest.New(t, cluster.Options{Users: users})}
-	v.server = bustest.Server(t, bus.ServerOptions{})
+	v.server = bustest.Server(t, embed.Options{})
 	v.bus = bustest.Connect(t, bus.Options{Server: v.server})
 	bustest.SetUp(t, v.bus, bus.Setup{})
 	ctx, client := t.Context(), v.Client()

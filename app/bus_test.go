@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/embed"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/expect"
@@ -21,7 +22,7 @@ type participant struct {
 	spans *trace.Exporter
 }
 
-func oneProcess(t *testing.T, server *bus.Server) participant {
+func oneProcess(t *testing.T, server *embed.Server) participant {
 	t.Helper()
 	spans, err := trace.New("test", slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -49,7 +50,7 @@ func made(t *testing.T, role string, p schemas.Payload, cause schemas.Event) sch
 // answer, the verdict, and the end of the move. It returns them as emitted.
 func story(t *testing.T) (watcher, function, actuator participant, events []schemas.Event) {
 	t.Helper()
-	server := bustest.Server(t, bus.ServerOptions{})
+	server := bustest.Server(t, embed.Options{})
 	watcher, function, actuator = oneProcess(t, server), oneProcess(t, server), oneProcess(t, server)
 	bustest.SetUp(t, watcher.Bus, bus.Setup{Strategies: []string{"Taints"}})
 	ctx, cancel := context.WithTimeout(t.Context(), expect.Patience)
@@ -158,7 +159,7 @@ func TestTracingWithoutEndpoint(t *testing.T) {
 
 func TestVerdictsReceivedTime(t *testing.T) {
 	tracetest.New(t)
-	server := bustest.Server(t, bus.ServerOptions{})
+	server := bustest.Server(t, embed.Options{})
 	watcher, actuator := oneProcess(t, server), oneProcess(t, server)
 	bustest.SetUp(t, watcher.Bus, bus.Setup{Strategies: []string{"Taints"}})
 	ctx, cancel := context.WithTimeout(t.Context(), expect.Patience)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rehome-dev/rehome/actuator"
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/embed"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
@@ -22,7 +23,7 @@ import (
 func TestClockAheadWithoutFlood(t *testing.T) {
 	t.Parallel()
 	const lasts = 3 * time.Second
-	server := bustest.Server(t, bus.ServerOptions{})
+	server := bustest.Server(t, embed.Options{})
 	others := bustest.Connect(t, bus.Options{Server: server})
 	bustest.SetUp(t, others, bus.Setup{Strategies: []string{"RemovePodsViolatingNodeTaints"}})
 	ahead := bustest.Connect(t, bus.Options{Server: server, Clock: func() time.Time { return time.Now().Add(11 * time.Minute) }})

@@ -27,6 +27,7 @@ import (
 
 	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/embed"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/functions/dispatch"
 	"github.com/rehome-dev/rehome/functions/httpfunction"
@@ -46,7 +47,7 @@ const keepOff = "KeepOffSpot"
 // dispatching is a bus with a dispatcher until the test ends.
 type dispatching struct {
 	t       *testing.T
-	server  *bus.Server
+	server  *embed.Server
 	bus     *bus.Bus
 	raw     jetstream.JetStream
 	metrics *prometheus.Registry
@@ -77,7 +78,7 @@ func over(url string, more ...string) string {
 // newDispatching returns a dispatcher for the functions in the entries.
 func newDispatching(t *testing.T, setup bus.Setup, entries ...string) *dispatching {
 	t.Helper()
-	d := &dispatching{t: t, server: bustest.Server(t, bus.ServerOptions{}), metrics: prometheus.NewRegistry()}
+	d := &dispatching{t: t, server: bustest.Server(t, embed.Options{}), metrics: prometheus.NewRegistry()}
 	d.bus, d.raw = bustest.Connect(t, bus.Options{Server: d.server}), bustest.Raw(t, d.server)
 	bustest.SetUp(t, d.bus, setup)
 	d.answers = bustest.Collect(t, d.bus, bus.IntentsChannels)

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/embed"
 	"github.com/rehome-dev/rehome/functions"
 )
 
@@ -115,7 +116,7 @@ func (p *process) registerBusMetrics() {
 }
 
 // newStoreMetrics returns the metrics of the disk of an embedded server.
-func newStoreMetrics(s *bus.Server) prometheus.Collector {
+func newStoreMetrics(s *embed.Server) prometheus.Collector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
@@ -124,7 +125,7 @@ func newStoreMetrics(s *bus.Server) prometheus.Collector {
 		desc("rehome_bus_free_bytes", "Free space on the disk of the embedded bus."),
 	}, func(_ context.Context, gauge func(int, float64, ...string)) error {
 		err := s.Ready()
-		for reason, is := range map[string]error{"full": bus.ErrNoSpace, "stopped": bus.ErrStopped} {
+		for reason, is := range map[string]error{"full": embed.ErrNoSpace, "stopped": embed.ErrStopped} {
 			value := 0.0
 			if errors.Is(err, is) {
 				value = 1

@@ -139,6 +139,7 @@ func ReadRound(ctx context.Context, client kubernetes.Interface, p policy.Policy
 		return simulate.Config{}, nil, err
 	}
 	c := simulate.Config{Policy: p, Functions: functions.All(), Now: time.Now}
+	c.MinorVersion, _ = cluster.ReadMinorVersion(ctx, client) // 0 after an error, which means the one of the kubelets
 	c.Loads.Nodes, c.Loads.Pods, err = watcher.Measure(ctx, client, p)
 	return c, objects, err
 }

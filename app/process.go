@@ -34,6 +34,7 @@ import (
 	"github.com/rehome-dev/rehome/app/serving"
 	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/embed"
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
@@ -49,7 +50,7 @@ type process struct {
 	inForce  atomic.Pointer[policy.Policy] // now
 	content  settings.Content              // of the policy file at the start
 	client   kubernetes.Interface
-	server   *bus.Server // nil if the bus is external
+	server   *embed.Server // nil if the bus is external
 	bus      *bus.Bus
 	operator *serving.Server // the loopback address of the API
 	network  *serving.Server // the network address of the API

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -21,36 +22,20 @@ func (p *process) proofread(ctx context.Context) error {
 // flawOf returns the error in an event of the history: its data does not match its channel, or its source is not a role
 // that publishes such events. The error wraps [schemas.ErrInvalid].
 func (p *process) flawOf(e schemas.Event) error {
-	payload, by, err := recorded(e)
-	switch {
-	case err != nil:
+	payload, err := schemas.DecodePayload(e)
+	if err != nil {
 		return err
-	case e.Channel != payload.Channel():
+	}
+	if v, is := payload.(schemas.Verdict); is && !slices.Contains(schemas.Outcomes(), v.Outcome) {
+		return fmt.Errorf("event %s: %w: outcome: want one of %v, got %.100q", e.ID, schemas.ErrInvalid, schemas.Outcomes(), v.Outcome)
+	}
+	if e.Channel != payload.Channel() {
 		return fmt.Errorf("event %s: %w: the subject is %s, but its data belongs on %s", e.ID, schemas.ErrInvalid, e.Channel,
 			payload.Channel())
-	case !slices.ContainsFunc(by, func(role string) bool { return e.Source == p.settings.Source(role) }):
+	}
+	by := schemas.Publishers(e.Type)
+	if !slices.ContainsFunc(by, func(role string) bool { return role != string(bus.RoleOperator) && e.Source == p.settings.Source(role) }) {
 		return fmt.Errorf("event %s: %w: its source is %q, want %q", e.ID, schemas.ErrInvalid, e.Source, p.settings.Source(by[0]))
 	}
 	return nil
-}
-
-// recorded decodes an event of the history and returns the roles that may publish it.
-func recorded(e schemas.Event) (payload schemas.Payload, by []string, err error) {
-	switch e.Type {
-	case schemas.VerdictType:
-		v, err := schemas.Decode[schemas.Verdict](e)
-		if err == nil && !slices.Contains(schemas.Outcomes(), v.Outcome) {
-			err = fmt.Errorf("event %s: %w: outcome: want one of %v, got %.100q", e.ID, schemas.ErrInvalid, schemas.Outcomes(),
-				v.Outcome)
-		}
-		return v, []string{"actuator"}, err
-	case schemas.ReceiptType:
-		r, err := schemas.Decode[schemas.Receipt](e)
-		return r, []string{"watcher", "maintenance"}, err
-	case schemas.MaintenanceType:
-		m, err := schemas.Decode[schemas.Maintenance](e)
-		return m, []string{"maintenance"}, err
-	}
-	d, err := schemas.Decode[schemas.Delta](e)
-	return d, []string{"watcher"}, err
 }

@@ -1,10 +1,12 @@
 package app
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/bus/filter"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
@@ -67,7 +69,7 @@ func TestFlawOf(t *testing.T) {
 		},
 		{
 			"another type is wrong", delta, "watcher", func(e *schemas.Event) { e.Type = schemas.ScopeType },
-			`: type is "dev.rehome.scope.v1", want "dev.rehome.delta.v1": invalid event`,
+			` of type dev.rehome.scope.v1: kind is "node.taints", which is not known: invalid event`,
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -86,5 +88,14 @@ func TestFlawOf(t *testing.T) {
 				t.Errorf("got  %s\nwant %s", got, want)
 			}
 		})
+	}
+}
+
+func TestExamplesHaveNoFlaw(t *testing.T) {
+	p := &process{settings: settings.Settings{Cluster: "prod"}}
+	for _, e := range schematest.Examples(t) {
+		if err := p.flawOf(e.Event); slices.Contains(filter.History(), schemas.NounOf(e.Event.Type)) && err != nil {
+			t.Errorf("%s: %v", e.Name, err)
+		}
 	}
 }

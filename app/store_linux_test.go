@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rehome-dev/rehome/app/serving"
-	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/embed"
 	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/metricstest"
@@ -22,7 +22,7 @@ import (
 // there is space again, everything must be evaluated.
 func TestFullDiskReport(t *testing.T) {
 	bustest.SmallDisk(t, "32m", func(t *testing.T, disk bustest.Disk) {
-		server := bustest.Server(t, bus.ServerOptions{StoreDir: filepath.Join(disk.Dir, "store"), Reserve: 8 << 20})
+		server := bustest.Server(t, embed.Options{StoreDir: filepath.Join(disk.Dir, "store"), Reserve: 8 << 20})
 		resynced := make(chan struct{}, 1)
 		p := &process{server: server, resync: func() { resynced <- struct{}{} }}
 		later := time.Duration(0)
@@ -45,7 +45,7 @@ func TestFullDiskReport(t *testing.T) {
 		free := disk.Fill(t, 4<<20)
 		expect.Eventually(t, "the server refuses writes", func() bool { return server.Ready() != nil })
 		reasons("1", "0")
-		if code, body := get("/readyz"); code != http.StatusServiceUnavailable || !strings.HasPrefix(body, bus.ErrNoSpace.Error()) {
+		if code, body := get("/readyz"); code != http.StatusServiceUnavailable || !strings.HasPrefix(body, embed.ErrNoSpace.Error()) {
 			t.Errorf("/readyz: got %d %s, want 503 with the reason", code, body)
 		}
 		later = time.Hour

@@ -46,7 +46,7 @@ func (b *Bus) Ask(ctx context.Context, subject string, e schemas.Event) (reply s
 		return schemas.Event{}, false, fmt.Errorf("ask: %w: subject %q", schemas.ErrInvalid, subject)
 	}
 	e.Channel = subject
-	m, err := question(e, b.nc.MaxPayload())
+	m, err := encode(e, int(b.nc.MaxPayload())-attributesRoom)
 	if err != nil {
 		return schemas.Event{}, false, err
 	}
@@ -59,15 +59,6 @@ func (b *Bus) Ask(ctx context.Context, subject string, e schemas.Event) (reply s
 		return schemas.Event{}, false, fmt.Errorf("answer on %s: %w", subject, err)
 	}
 	return reply, has, nil
-}
-
-// question returns the message for e. It is compressed if it has more than most bytes otherwise.
-func question(e schemas.Event, most int64) (*nats.Msg, error) {
-	m, err := plain(e)
-	if err == nil && int64(len(e.Data)) > most-attributesRoom {
-		err = pack(m, e)
-	}
-	return m, err
 }
 
 // unanswered returns the reason for a missing answer, from the error of the NATS client.

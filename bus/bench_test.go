@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/embed"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/expect"
@@ -16,7 +17,7 @@ import (
 func quiet(b *testing.B) *bus.Bus {
 	b.Helper()
 	c := bustest.Connect(b, bus.Options{
-		Server: bustest.Server(b, bus.ServerOptions{}), Log: slog.New(slog.DiscardHandler),
+		Server: bustest.Server(b, embed.Options{}), Log: slog.New(slog.DiscardHandler),
 	})
 	bustest.SetUp(b, c, bus.Setup{Strategies: []string{strategy}})
 	return c

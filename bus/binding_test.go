@@ -30,7 +30,7 @@ var least = schemas.Event{ID: "1", Source: "a", Type: "t", Data: json.RawMessage
 
 func TestEventRoundTrip(t *testing.T) {
 	for _, want := range []schemas.Event{full, least} {
-		m, err := encode(want)
+		m, err := encode(want, compressAbove)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -47,7 +47,7 @@ func TestEventRoundTrip(t *testing.T) {
 func TestBinaryModeHeaders(t *testing.T) {
 	e := full
 	e.Channel = "rehome.delta.node.taints.worker-1"
-	m, err := encode(e)
+	m, err := encode(e, compressAbove)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +200,7 @@ func TestEncodeIncompleteEvent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := full
 			change(&e)
-			if m, err := encode(e); !errors.Is(err, schemas.ErrInvalid) {
+			if m, err := encode(e, compressAbove); !errors.Is(err, schemas.ErrInvalid) {
 				t.Errorf("got %+v, %v; want an error that is ErrInvalid", m, err)
 			}
 		})
@@ -210,7 +210,7 @@ func TestEncodeIncompleteEvent(t *testing.T) {
 // FuzzDecode checks that any message either is an error that describes the problem, or is an event that can be written and read
 // unchanged.
 func FuzzDecode(f *testing.F) {
-	m, err := encode(full)
+	m, err := encode(full, compressAbove)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -251,7 +251,7 @@ func FuzzDecode(f *testing.F) {
 }
 
 func readsBack(e schemas.Event) error {
-	m, err := encode(e)
+	m, err := encode(e, compressAbove)
 	if err != nil {
 		return fmt.Errorf("read %+v, which cannot be written: %w", e, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/embed"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 	"github.com/rehome-dev/rehome/test/bustest"
@@ -85,7 +86,7 @@ func publish(t testing.TB, b *bus.Bus, events ...schemas.Event) {
 
 // rig is a server with a connection that is set up, and a bare client.
 type rig struct {
-	server *bus.Server
+	server *embed.Server
 	bus    *bus.Bus
 	raw    jetstream.JetStream
 }
@@ -95,7 +96,7 @@ func newRig(t testing.TB, s bus.Setup) rig {
 	if s.Strategies == nil {
 		s.Strategies = []string{strategy}
 	}
-	server := bustest.Server(t, bus.ServerOptions{})
+	server := bustest.Server(t, embed.Options{})
 	b := bustest.Connect(t, bus.Options{Name: "tester", Server: server})
 	r := rig{server: server, bus: b, raw: bustest.Raw(t, server)}
 	bustest.SetUp(t, r.bus, s)

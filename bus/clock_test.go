@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/embed"
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
@@ -18,7 +19,7 @@ func TestClock(t *testing.T) {
 	var ahead atomic.Int64
 	var log bytes.Buffer
 	b := bustest.Connect(t, bus.Options{
-		Server: bustest.Server(t, bus.ServerOptions{}), Log: slog.New(slog.NewTextHandler(&log, nil)),
+		Server: bustest.Server(t, embed.Options{}), Log: slog.New(slog.NewTextHandler(&log, nil)),
 		Clock: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) },
 	})
 	bustest.SetUp(t, b, bus.Setup{Strategies: []string{strategy}})

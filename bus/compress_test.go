@@ -36,7 +36,7 @@ func TestCompressionRoundTrip(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			want := full
 			want.Data = c.data
-			m, err := encode(want)
+			m, err := encode(want, compressAbove)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -92,12 +92,12 @@ func TestDataSizeLimit(t *testing.T) {
 		e.Data = json.RawMessage(`"` + strings.Repeat("x", size-2) + `"`)
 		return e
 	}
-	if m, err := encode(of(maxData)); err != nil {
+	if m, err := encode(of(maxData), compressAbove); err != nil {
 		t.Errorf("64 MiB: %v, want a message", err)
 	} else if _, err := decode(m.Header, m.Data, maxData); err != nil {
 		t.Errorf("64 MiB: %v, want that it reads back", err)
 	}
-	_, err := encode(of(maxData + 1))
+	_, err := encode(of(maxData+1), compressAbove)
 	want := fmt.Sprintf("write event %q: invalid event: its data has more than 64 MiB", full.ID)
 	if !errors.Is(err, schemas.ErrInvalid) || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net/url"
 	"os"
@@ -16,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/rehome-dev/rehome/bus/embed"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -45,7 +45,7 @@ type Options struct {
 	// Socket is the path of the socket of a server in another process of this user.
 	Socket string
 	// Server is a server in this process.
-	Server *Server
+	Server *embed.Server
 
 	// CAFile, CertFile, and KeyFile are PEM files: the authority of the server's certificate, and the client
 	// certificate and key.
@@ -77,8 +77,7 @@ type Bus struct {
 	clock  *clock
 	stored func(...schemas.Event) // nil means nothing is traced
 
-	mu      sync.Mutex
-	streams map[string]jetstream.Stream // handles, by name
+	streams sync.Map // handles, [jetstream.Stream] by name
 }
 
 // Connect returns at once, connected or not. It retries an unavailable server until [Bus.Close], and [Bus.Ready]
@@ -113,8 +112,7 @@ func Connect(o Options) (*Bus, error) {
 		nc.Close()
 		return nil, fmt.Errorf("bus %s: %w", address, err)
 	}
-	b := &Bus{name: o.Name, log: o.Log, nc: nc, js: prefixed{js, o.Prefix}, health: h, clock: &clock{local: o.Clock}, stored: o.Stored,
-		streams: make(map[string]jetstream.Stream)}
+	b := &Bus{name: o.Name, log: o.Log, nc: nc, js: prefixed{js, o.Prefix}, health: h, clock: &clock{local: o.Clock}, stored: o.Stored}
 	b.Identify(Installation{})
 	return b, nil
 }
@@ -136,35 +134,28 @@ func (b *Bus) taken(e schemas.Event) schemas.Event {
 
 // server returns the address without secrets, and the way to reach it.
 func (o Options) server() (address string, options []nats.Option, err error) {
-	given, seed := 0, []byte(nil)
+	given := 0
 	if o.Server != nil {
 		given++
-		address, options = "in this process", []nats.Option{nats.InProcessServer(o.Server)}
-		seed = o.Server.seed
+		address = "in this process"
+		options, err = o.Server.ClientOptions()
 	}
 	if o.Socket != "" {
 		given++
-		address, options = "unix:"+o.Socket, []nats.Option{nats.InProcessServer(socketDialer(o.Socket))}
-		if seed, err = os.ReadFile(seedBeside(o.Socket)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return "", nil, fmt.Errorf("socket %s: its key: %w", o.Socket, err)
-		}
+		address = "unix:" + o.Socket
+		options, err = embed.SocketOptions(o.Socket)
 	}
 	if o.URL != "" {
 		given++
 		address = Redacted(o.URL)
 	}
-	if given != 1 {
+	switch {
+	case given != 1:
 		return "", nil, fmt.Errorf("want exactly one of URL, Socket and Server, got %d of them", given)
-	}
-	if o.Name == "" {
+	case o.Name == "":
 		return "", nil, errors.New("want a Name, got none")
-	}
-	if seed != nil {
-		key, err := known(seed)
-		if err != nil {
-			return "", nil, fmt.Errorf("%s: its key: %w", address, err)
-		}
-		options = append(options, key)
+	case err != nil:
+		return "", nil, fmt.Errorf("%s: its key: %w", address, err)
 	}
 	return address, options, nil
 }
@@ -231,22 +222,25 @@ func (b *Bus) Close() {
 	}
 }
 
-// stream returns a handle of a stream. It queries the server only the first time, so its information may be outdated.
-func (b *Bus) stream(ctx context.Context, name string) (jetstream.Stream, error) {
-	b.mu.Lock()
-	s, ok := b.streams[name]
-	b.mu.Unlock()
-	if ok {
-		return s, nil
-	}
+// open queries the server for a stream.
+func (b *Bus) open(ctx context.Context, name string) (jetstream.Stream, error) {
 	s, err := b.js.Stream(ctx, name)
 	if err != nil {
 		return nil, notSetUp("stream "+name, err)
 	}
-	b.mu.Lock()
-	b.streams[name] = s
-	b.mu.Unlock()
 	return s, nil
+}
+
+// stream returns a handle of a stream. It queries the server only the first time, so its information may be outdated.
+func (b *Bus) stream(ctx context.Context, name string) (jetstream.Stream, error) {
+	if s, ok := b.streams.Load(name); ok {
+		return s.(jetstream.Stream), nil
+	}
+	s, err := b.open(ctx, name)
+	if err == nil {
+		b.streams.Store(name, s)
+	}
+	return s, err
 }
 
 const (

@@ -9,10 +9,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/embed"
 	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
@@ -20,7 +22,7 @@ import (
 )
 
 func TestInvalidConnectOptions(t *testing.T) {
-	s := bustest.Server(t, bus.ServerOptions{})
+	s := bustest.Server(t, embed.Options{})
 	dir := t.TempDir()
 	missing, empty := filepath.Join(dir, "missing"), filepath.Join(dir, "empty")
 	filetest.Write(t, empty, "")
@@ -54,7 +56,7 @@ func TestInvalidConnectOptions(t *testing.T) {
 }
 
 func TestConnectRetries(t *testing.T) {
-	o := socketOptions(t)
+	o := bustest.SocketOptions(t)
 	b := bustest.Connect(t, bus.Options{Socket: o.Socket}) // it would wait for good
 	if err := b.Ready(); !errors.Is(err, bus.ErrNotConnected) {
 		t.Errorf("ready: got %v, want that it is not connected", err)
@@ -140,8 +142,8 @@ func TestWrongPasswordRetry(t *testing.T) {
 }
 
 func TestLostConnectionLog(t *testing.T) {
-	o := socketOptions(t)
-	s, err := bus.StartServer(o)
+	o := bustest.SocketOptions(t)
+	s, err := embed.Start(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,5 +164,56 @@ func TestLostConnectionLog(t *testing.T) {
 	}
 	if got := strings.Count(log.String(), "connected to the bus\""); got != 2 {
 		t.Errorf("connecting is logged %d times, want twice:\n%s", got, log.String())
+	}
+}
+
+// restartable starts a server that the test stops and starts again, with a connection that is set up.
+func restartable(t *testing.T, strategies ...string) (embed.Options, *embed.Server, *bus.Bus) {
+	t.Helper()
+	o := bustest.SocketOptions(t)
+	server, err := embed.Start(o)
+	expect.Must(t, err)
+	b := bustest.Connect(t, bus.Options{Socket: o.Socket})
+	bustest.SetUp(t, b, bus.Setup{Strategies: strategies})
+	return o, server, b
+}
+
+func TestResumeAfterServerRestart(t *testing.T) {
+	o, server, b := restartable(t, strategy)
+	events, scopes, answers := bustest.Collect(t, b, bus.DeltaChannels), work(t, b, bus.Work{}), follow(t, b)
+	publish(t, b, delta(t, "before"), scope(t, "before", 1))
+	events.Next(t)
+	next(t, scopes)
+	server.Stop()
+
+	expect.Eventually(t, "the bus is not ready", func() bool { return b.Ready() != nil })
+	ready := b.Ready()
+	if !errors.Is(ready, bus.ErrNotConnected) || !strings.HasPrefix(ready.Error(), "bus unix:"+o.Socket+": not connected") {
+		t.Errorf("ready: got %v, want that it is not connected", ready)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if _, err := b.Publish(ctx, delta(t, "lost")); !errors.Is(err, bus.ErrNotConnected) || ctx.Err() != nil {
+		t.Errorf("publish: got %v and %v, want at once that it is not connected", err, ctx.Err())
+	}
+
+	bustest.Server(t, o)
+	expect.Eventually(t, "the bus is ready", func() bool { return b.Ready() == nil })
+	after := delta(t, "after")
+	publish(t, b, after, scope(t, "after", 1))
+	given := give(t, b, "after", 1, "pod-1")
+	if got := events.Next(t); got.ID != after.ID {
+		t.Errorf("the next event is about %s, want nodes/after", got.Subject)
+	}
+	if got := next(t, scopes); got != "after-1" {
+		t.Errorf("the next scope is %s, want after-1", got)
+	}
+	got := next(t, answers)
+	got.end <- nil
+	if got.event.ID != given.ID {
+		t.Errorf("the next answer is %s, want %s", got.event.ID, given.ID)
+	}
+	if got := ids(t, b, bus.Query{Channels: []string{bus.DeltaChannels}}); len(got) != 2 {
+		t.Errorf("the history has %d deltas, want the one before and the one after", len(got))
 	}
 }

@@ -88,7 +88,7 @@ func (b *Bus) scopesOf(ctx context.Context, s jetstream.Stream, w Work, parallel
 		config = c.CachedInfo().Config
 	}
 	config.MaxAckPending = want
-	if c, err = s.CreateOrUpdateConsumer(ctx, config); err != nil {
+	if c, err = b.js.CreateOrUpdateConsumer(ctx, StreamScopes, config); err != nil {
 		return nil, fmt.Errorf("make the consumer of %s: %w", w.Strategy, err)
 	}
 	return c, nil
@@ -131,9 +131,9 @@ func (c *consumption) run(ctx context.Context) {
 // session pulls a message only when a handler is free, because no newer scope can replace a scope that waits here. No
 // handler starts after the end of ended, and none runs after the end of handling.
 func (c *consumption) session(ended, ctx, handling context.Context) error {
-	s, err := c.bus.js.Stream(ctx, c.stream)
+	s, err := c.bus.open(ctx, c.stream)
 	if err != nil {
-		return notSetUp("stream "+c.stream, err)
+		return err
 	}
 	from, err := c.consumer(ctx, s)
 	if err != nil {
@@ -316,8 +316,8 @@ type Listener struct {
 	// Existing is for a key that may not create consumers: Listen waits until [Bus.AddListener] has created the name,
 	// and does not change it. It then ignores the next two fields.
 	Existing bool
-	// Channels are NATS subjects, with wildcards, that must not overlap. Empty means all deltas, intents, verdicts, and
-	// maintenances. They may change; older events on a new channel may be omitted.
+	// Channels are NATS subjects, with wildcards, that must not overlap. Empty means the whole history. They may change;
+	// older events on a new channel may be omitted.
 	Channels []string
 	// Since is the time of the first event for a new name. Zero starts with new events.
 	Since time.Time
@@ -360,7 +360,7 @@ func (b *Bus) Listen(ctx context.Context, l Listener, handle func(context.Contex
 // withChannels returns l with the channels on the server, or all channels if it names none.
 func (l Listener) withChannels(p Prefix) Listener {
 	if len(l.Channels) == 0 {
-		l.Channels = []string{DeltaChannels, IntentsChannels, VerdictChannels, MaintenanceChannels}
+		l.Channels = append(subjectsOf(StreamEvents), IntentsChannels)
 	}
 	l.Channels = p.subjects(l.Channels)
 	return l
@@ -370,9 +370,9 @@ func (l Listener) withChannels(p Prefix) Listener {
 // [ErrNotConnected] and [ErrNotSetUp].
 func (b *Bus) AddListener(ctx context.Context, l Listener) error {
 	return b.do("add listener "+l.Name, func() error {
-		s, err := b.js.Stream(ctx, StreamEvents)
+		s, err := b.open(ctx, StreamEvents)
 		if err != nil {
-			return notSetUp("stream "+StreamEvents, err)
+			return err
 		}
 		_, err = (&listening{listener: l.withChannels(b.js.prefix)}).consumer(ctx, s)
 		return err

@@ -8,7 +8,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/embed"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/expect"
 )
 
@@ -91,4 +93,16 @@ func TestCanceledHandlerRedelivers(t *testing.T) {
 		t.Errorf("got %s, want a-1", h.event.ID)
 	}
 	r.empty(t, bus.StreamScopes)
+}
+
+func TestConsumerWithPrefix(t *testing.T) {
+	b := bustest.Connect(t, bus.Options{Server: bustest.Server(t, embed.Options{}), Prefix: "eu1"})
+	bustest.SetUp(t, b, bus.Setup{})
+	scopes, _ := manual(t, b, bus.Work{Make: true})
+	publish(t, b, scope(t, "a", 1))
+	h := next(t, scopes)
+	h.end <- nil
+	if h.event.ID != "a-1" {
+		t.Errorf("got %s, want a-1", h.event.ID)
+	}
 }

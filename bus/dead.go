@@ -40,7 +40,7 @@ func deadSubject(stream, by string) string { return schemas.Prefix + ".dead." + 
 // scope, and the name of this bus for other events. The event stays in its stream. [Bus.Work] and [Bus.FollowIntents]
 // bury events by themselves.
 func (b *Bus) Bury(ctx context.Context, stream string, e schemas.Event, why error) error {
-	m, err := encode(e)
+	m, err := encode(e, compressAbove)
 	if err != nil {
 		m = &nats.Msg{Data: e.Data}
 	}
@@ -234,13 +234,11 @@ func deadLetterOf(l *letter) DeadLetter {
 
 // withoutOurs omits the headers of the letter, and of the server.
 func withoutOurs(h nats.Header) map[string][]string {
-	all := maps.Clone(map[string][]string(h))
-	maps.DeleteFunc(all, func(key string, _ []string) bool {
-		key = strings.ToLower(key)
-		return strings.HasPrefix(key, "rehome-") || strings.HasPrefix(key, "nats-")
-	})
-	if all == nil {
-		all = map[string][]string{}
+	all := map[string][]string{}
+	for key, values := range h {
+		if lower := strings.ToLower(key); !strings.HasPrefix(lower, "rehome-") && !strings.HasPrefix(lower, "nats-") {
+			all[key] = values
+		}
 	}
 	return all
 }
@@ -312,9 +310,9 @@ func (b *Bus) republish(ctx context.Context, d DeadLetter) (sequence uint64, err
 		}
 		return ack.Sequence, nil
 	}
-	s, err := b.js.Stream(ctx, d.Stream)
+	s, err := b.open(ctx, d.Stream)
 	if err != nil {
-		return 0, notSetUp("stream "+d.Stream, err)
+		return 0, err
 	}
 	from := epoch(s.CachedInfo())
 	var already uint64

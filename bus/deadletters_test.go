@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/embed"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
 )
@@ -168,7 +169,7 @@ func TestDropDeadLetter(t *testing.T) {
 }
 
 func TestDeadLettersWithoutBus(t *testing.T) {
-	empty := bustest.Connect(t, bus.Options{Server: bustest.Server(t, bus.ServerOptions{})})
+	empty := bustest.Connect(t, bus.Options{Server: bustest.Server(t, embed.Options{})})
 	away := bustest.Connect(t, bus.Options{Socket: t.TempDir() + "/none"})
 	for name, test := range map[string]struct {
 		bus  *bus.Bus

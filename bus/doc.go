@@ -1,4 +1,4 @@
-// Package bus carries the events of Rehome over NATS JetStream: an embedded server, or an external cluster.
+// Package bus carries the events of Rehome over NATS JetStream: a server of package embed in the process, or an external cluster.
 //
 //	          nouns.go     the table: subjects, stream, type, and roles of each noun
 //	     ┌────────┴────────────────────────┐
@@ -12,8 +12,7 @@
 //	dead.go        Bury, DeadLetter, RetryDead, DropDead        messages that could not be read or handled
 //	ask.go         Ask                                          functions in other programs
 //	message.go     CloudEvents in NATS messages
-//	connect.go     Connect, Now       health.go  Ready, errors, and reconnecting     server.go  the embedded server
-//	store.go       its disk and its JetStream: Ready, Alive, Space
+//	connect.go     Connect, Now       health.go  Ready, Space, errors, and reconnecting
 //
 // # Guarantees
 //

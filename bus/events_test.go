@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"os"
-	"path/filepath"
 	"reflect"
 	"testing"
 	"time"
 
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/embed"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/expect"
@@ -173,7 +173,7 @@ func TestFollowingRestartsAfterLoss(t *testing.T) {
 }
 
 func TestFollowingRestartsAfterRestore(t *testing.T) {
-	o := bus.ServerOptions{StoreDir: t.TempDir(), Socket: filepath.Join(t.TempDir(), "s")}
+	o := bustest.SocketOptions(t)
 	server, backup := bustest.Server(t, o), t.TempDir()
 	restore := func(to, from string) {
 		t.Helper()
@@ -204,7 +204,7 @@ func TestFollowingRestartsAfterRestore(t *testing.T) {
 }
 
 func TestEventsWithoutHistory(t *testing.T) {
-	b := bustest.Connect(t, bus.Options{Server: bustest.Server(t, bus.ServerOptions{})})
+	b := bustest.Connect(t, bus.Options{Server: bustest.Server(t, embed.Options{})})
 	err := b.Events(t.Context(), bus.Query{}, func(schemas.Event) error { return nil })
 	if !errors.Is(err, bus.ErrNotSetUp) {
 		t.Errorf("got %v, want an error that is ErrNotSetUp", err)

@@ -109,7 +109,7 @@ func FuzzForgedLetter(f *testing.F) {
 
 // Any reply of a function on the bus is either empty, a delay, invalid, or an event that can be written and read unchanged.
 func FuzzReply(f *testing.F) {
-	m, err := encode(full)
+	m, err := encode(full, compressAbove)
 	if err != nil {
 		f.Fatal(err)
 	}

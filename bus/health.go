@@ -9,12 +9,16 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rehome-dev/rehome/bus/embed"
 )
 
 // Errors of the bus, in addition to [schemas.ErrInvalid].
@@ -41,6 +45,10 @@ var (
 	ErrCut = errors.New("the message was cut and cannot be published again")
 	// ErrNewer means that a message would replace a newer one.
 	ErrNewer = errors.New("a newer message has taken its place")
+	// ErrNoSpace means that the disk of the server is too full. It passes when there is space.
+	ErrNoSpace = embed.ErrNoSpace
+	// ErrStopped means that JetStream of an embedded server has stopped. It restarts when there is space.
+	ErrStopped = embed.ErrStopped
 )
 
 // notSetUp wraps [ErrNotSetUp] around an error about a missing stream or consumer, and returns any other error
@@ -53,12 +61,10 @@ func notSetUp(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// isWrongLast reports whether the server refused a message because the last one of its subject was not the expected
-// one.
-func isWrongLast(err error) bool {
+// isRefusal reports whether the server refused a request for one of these reasons.
+func isRefusal(err error, reasons ...server.ErrorIdentifier) bool {
 	var refusal *jetstream.APIError
-	return errors.As(err, &refusal) && (refusal.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
-		refusal.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
+	return errors.As(err, &refusal) && slices.Contains(reasons, server.ErrorIdentifier(refusal.ErrorCode))
 }
 
 // backoff is a delay that doubles from first up to most.
@@ -270,6 +276,17 @@ func (b *Bus) Ready() error {
 	return cmp.Or(err, b.skewed(SkewLimit))
 }
 
+// Space returns an error if the server accepts no events. It wraps [ErrNoSpace] if the disk is too full.
+func (b *Bus) Space(ctx context.Context) error {
+	return b.do("space of the bus", func() error {
+		info, err := b.js.AccountInfo(ctx)
+		if err == nil && info.Limits.MaxStore == 0 {
+			err = ErrNoSpace
+		}
+		return err
+	})
+}
+
 // do calls the server. It fails at once without a connection. It adds to an error of the call whether the connection is gone, or
 // whether the server refused the call.
 func (b *Bus) do(what string, call func() error) error {
@@ -292,7 +309,7 @@ func (b *Bus) explain(began time.Time, err error) error {
 	if errors.Is(err, jetstream.ErrJetStreamNotEnabled) {
 		return fmt.Errorf("%w: %w", ErrStopped, err)
 	}
-	if isNoSpace(err) {
+	if isRefusal(err, server.JSAccountResourcesExceededErr, server.JSInsufficientResourcesErr, server.JSStorageResourcesExceededErr) {
 		return fmt.Errorf("%w: %w", ErrNoSpace, err)
 	}
 	switch denied := b.health.deniedSince(began); {

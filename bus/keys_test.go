@@ -139,7 +139,7 @@ func seeded(t *testing.T) (port, jetstream.JetStream) {
 	p := listening(t)
 	admin := bustest.Connect(t, bus.Options{Server: p.server})
 	bustest.SetUp(t, admin, bus.Setup{Strategies: []string{strategy}})
-	js := p.inside(t)
+	js := bustest.Raw(t, p.server)
 	seed(t, admin, js)
 	return p, js
 }
@@ -249,16 +249,6 @@ func (p port) triesAll(t *testing.T, key key, replies []string) {
 	if !slices.Equal(allowed, want) {
 		t.Errorf("%s: allowed are\n%q\nwant\n%q", key, allowed, want)
 	}
-}
-
-// inside returns a bare client with the key of the server's own process.
-func (p port) inside(t *testing.T) jetstream.JetStream {
-	t.Helper()
-	seed, err := nats.NkeyOptionFromSeed(p.options.Socket + ".nk")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return bustest.Raw(t, p.server, seed)
 }
 
 // tryAll publishes every question with a key and each reply subject, and returns the subjects that the server did not refuse.

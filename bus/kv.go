@@ -29,19 +29,6 @@ type bucket struct {
 	epoch uint64
 }
 
-// bucket opens the bucket of a stream.
-func (b *Bus) bucket(ctx context.Context, stream string) (bucket, error) {
-	s, err := b.js.Stream(ctx, stream)
-	if err != nil {
-		return bucket{}, notSetUp("stream "+stream, err)
-	}
-	kv, err := b.js.KeyValue(ctx, strings.TrimPrefix(stream, "KV_"))
-	if err != nil {
-		return bucket{}, notSetUp("stream "+stream, err)
-	}
-	return bucket{kv, epoch(s.CachedInfo())}, nil
-}
-
 // entries returns the newest message of each key of a bucket, oldest first. It omits deleted keys.
 func (b *Bus) entries(ctx context.Context, stream string) ([]letter, error) {
 	var all []letter
@@ -201,11 +188,15 @@ func (m Maintenances) call(
 	err := m.bus.do(verb+" maintenance "+name, func() error {
 		ctx, cancel := context.WithTimeout(ctx, ackWithin)
 		defer cancel()
-		kv, err := m.bus.bucket(ctx, StreamMaintenances)
+		s, err := m.bus.open(ctx, StreamMaintenances)
 		if err != nil {
 			return err
 		}
-		return call(ctx, kv)
+		kv, err := m.bus.js.KeyValue(ctx, strings.TrimPrefix(StreamMaintenances, "KV_"))
+		if err != nil {
+			return notSetUp("stream "+StreamMaintenances, err)
+		}
+		return call(ctx, bucket{kv, epoch(s.CachedInfo())})
 	})
 	kind := v1alpha1.GroupVersion().WithResource(v1alpha1.NodeMaintenances).GroupResource()
 	switch {
@@ -273,9 +264,9 @@ func (m Maintenances) Follow(
 		}
 	}
 	m.bus.forever(ctx, "maintenances", func(ctx context.Context) error {
-		s, err := m.bus.js.Stream(ctx, StreamMaintenances)
+		s, err := m.bus.open(ctx, StreamMaintenances)
 		if err != nil {
-			return notSetUp("stream "+StreamMaintenances, err)
+			return err
 		}
 		entries, err := m.bus.entries(ctx, StreamMaintenances)
 		if err != nil {

@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/embed"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
 func TestLedgerNewestValues(t *testing.T) {
-	server := bustest.Server(t, bus.ServerOptions{})
+	server := bustest.Server(t, embed.Options{})
 	first := bustest.Connect(t, bus.Options{Name: "first", Server: server})
 	if _, err := first.Ledger().Entries(t.Context()); !errors.Is(err, bus.ErrNotSetUp) {
 		t.Errorf("entries before the setup: %v, want ErrNotSetUp", err)
@@ -46,7 +47,7 @@ func TestLedgerNewestValues(t *testing.T) {
 }
 
 func TestLedgerMissingRetries(t *testing.T) {
-	b := bustest.Connect(t, bus.Options{Server: bustest.Server(t, bus.ServerOptions{})})
+	b := bustest.Connect(t, bus.Options{Server: bustest.Server(t, embed.Options{})})
 	err := b.Ledger().Put(t.Context(), "move.a", []byte("1"))
 	if !errors.Is(err, bus.ErrNotSetUp) || errors.Is(err, schemas.ErrInvalid) {
 		t.Errorf("put without a stream: %v, want ErrNotSetUp, and not ErrInvalid: it is worth another try", err)

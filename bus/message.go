@@ -85,18 +85,9 @@ const (
 )
 
 // encode returns e in the binary mode of the CloudEvents NATS binding: one header per attribute, and the data as the body,
-// compressed if it is large. Its error wraps [schemas.ErrInvalid] if e is not a valid CloudEvent with JSON data, or if the data
-// exceeds maxData.
-func encode(e schemas.Event) (*nats.Msg, error) {
-	m, err := plain(e)
-	if err == nil && len(e.Data) > compressAbove {
-		err = pack(m, e)
-	}
-	return m, err
-}
-
-// plain is encode without compression.
-func plain(e schemas.Event) (*nats.Msg, error) {
+// compressed if it has more than most bytes. Its error wraps [schemas.ErrInvalid] if e is not a valid CloudEvent with JSON data,
+// or if the data exceeds maxData.
+func encode(e schemas.Event, most int) (*nats.Msg, error) {
 	if len(e.Data) > maxData {
 		return nil, fmt.Errorf("write event %q: %w: its data has more than %d MiB", e.ID, schemas.ErrInvalid, maxData>>20)
 	}
@@ -105,18 +96,15 @@ func plain(e schemas.Event) (*nats.Msg, error) {
 	if err := cloudevent.WriteAttributes(e, set); err != nil {
 		return nil, err
 	}
-	return &nats.Msg{Subject: e.Channel, Header: h, Data: e.Data}, nil
-}
-
-// pack compresses the body of m, the message of e.
-func pack(m *nats.Msg, e schemas.Event) error {
-	small, err := compress(e.Data)
-	if err != nil {
-		return fmt.Errorf("write event %q: compress: %w", e.ID, err)
+	m := &nats.Msg{Subject: e.Channel, Header: h, Data: e.Data}
+	if len(e.Data) > most {
+		var err error
+		if m.Data, err = compress(e.Data); err != nil {
+			return nil, fmt.Errorf("write event %q: compress: %w", e.ID, err)
+		}
+		h[encodingHeader] = []string{gzipEncoding}
 	}
-	m.Data = small
-	m.Header[encodingHeader] = []string{gzipEncoding}
-	return nil
+	return m, nil
 }
 
 // decode reads an event in binary mode, in structured mode, or as structured JSON without headers, which people and older
@@ -172,13 +160,9 @@ func compress(data []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := w.Write(data); err != nil {
-		return nil, err
-	}
-	if err := w.Close(); err != nil {
-		return nil, err
-	}
-	return out.Bytes(), nil
+	_, err = w.Write(data)
+	err = errors.Join(err, w.Close())
+	return out.Bytes(), err
 }
 
 // decompress decodes data with the given encoding, at most most bytes of it. An empty encoding means that the data is plain.

@@ -2,26 +2,21 @@ package bus_test
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/bus/credentials"
+	"github.com/rehome-dev/rehome/bus/embed"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/delivery"
 	"github.com/rehome-dev/rehome/test/bustest"
@@ -32,30 +27,20 @@ import (
 // port is an embedded server that listens, and the directory with the files of the participants.
 type port struct {
 	dir     string
-	options bus.ServerOptions
-	server  *bus.Server
+	options embed.Options
+	server  *embed.Server
 }
 
 // listening starts a server that listens on a free port of the loopback interface.
 func listening(t *testing.T) port {
 	t.Helper()
-	p := port{dir: filepath.Join(t.TempDir(), "auth"), options: socketOptions(t)}
-	_, err := credentials.Write(p.dir, credentials.Config{
+	server, o := bustest.Listening(t, credentials.Config{
 		Functions:  []bus.Participant{{Role: bus.RoleFunction, Name: "KeepOffSpot", Subject: asksOn}},
 		Senders:    []bus.Participant{{Role: bus.RoleSender, Name: "batch"}},
 		Forwarders: []bus.Participant{{Role: bus.RoleForwarder, Name: "audit"}},
 		BuiltIn:    []string{strategy},
-		Hosts:      []string{"127.0.0.1"},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.options.Listen = bus.Listen{
-		Address: "127.0.0.1:0", Participants: p.dir,
-		CertFile: filepath.Join(p.dir, credentials.ServerCert), KeyFile: filepath.Join(p.dir, credentials.ServerKey),
-	}
-	p.server = bustest.Server(t, p.options)
-	return p
+	return port{dir: o.Listen.Participants, options: o, server: server}
 }
 
 func (p port) url() string { return "tls://" + p.server.Addr().String() }
@@ -221,122 +206,6 @@ func TestExternalFunctionRights(t *testing.T) {
 		if err := nc.LastError(); !errors.Is(err, nats.ErrPermissionViolation) || err == before { //nolint:errorlint // another one
 			t.Errorf("got %v, want that it is not permitted", err)
 		}
-	}
-}
-
-func TestUnknownClientDisconnect(t *testing.T) {
-	p := listening(t)
-	pool := x509.NewCertPool()
-	ca, err := os.ReadFile(filepath.Join(p.dir, credentials.CACert))
-	if err != nil || !pool.AppendCertsFromPEM(ca) {
-		t.Fatal("no CA", err)
-	}
-	handshake := func(c net.Conn) net.Conn {
-		if _, err := c.Read(make([]byte, 4096)); err != nil { // the server speaks first
-			t.Fatal(err)
-		}
-		s := tls.Client(c, &tls.Config{RootCAs: pool, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS12})
-		if err := s.HandshakeContext(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
-	plain := func(c net.Conn) net.Conn { return c }
-	for name, test := range map[string]struct {
-		open func(net.Conn) net.Conn
-		says string
-	}{
-		"silence":                     {plain, ""},
-		"garbage instead of TLS":      {plain, strings.Repeat("garbage ", 1000)},
-		"an introduction without TLS": {plain, "CONNECT {}\r\nPING\r\n"},
-		"silence within TLS":          {handshake, ""},
-		"garbage within TLS":          {handshake, strings.Repeat("garbage ", 1000)},
-		"a line that is too long":     {handshake, "CONNECT {\"name\":\"" + strings.Repeat("x", 8192) + "\"}\r\n"},
-		"no key":                      {handshake, "CONNECT {}\r\nPING\r\n"},
-		"a message before its name":   {handshake, "PUB rehome.verdict.a.b.c.d 2\r\n{}\r\n"},
-		"an unknown key":              {handshake, "CONNECT {\"nkey\":\"UABC\",\"sig\":\"abc\"}\r\nPING\r\n"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			raw, err := net.Dial("tcp", p.server.Addr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer raw.Close()
-			if err := raw.SetDeadline(time.Now().Add(expect.Patience)); err != nil {
-				t.Fatal(err)
-			}
-			c := test.open(raw)
-			_, _ = io.WriteString(c, test.says) // it may have been cut off by then
-			_, err = io.Copy(io.Discard, c)
-			if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
-				t.Errorf("it is still connected after %v", expect.Patience)
-			}
-		})
-	}
-}
-
-func TestIncompleteListenOptions(t *testing.T) {
-	p := listening(t)
-	users := filetest.New(t, "users.conf", "accounts { REHOME { jetstream: enabled, users: [{user: a, password: b}] } }")
-	for name, test := range map[string]struct {
-		change func(*bus.Listen)
-		says   string
-	}{
-		"no address":       {func(l *bus.Listen) { l.Address = "4222" }, "want an address such as 0.0.0.0:4222"},
-		"no port":          {func(l *bus.Listen) { l.Address = "127.0.0.1:nats" }, "want a port"},
-		"a taken port":     {func(l *bus.Listen) { l.Address = p.server.Addr().String() }, "in use"},
-		"no certificate":   {func(l *bus.Listen) { l.CertFile = "" }, `certificate ""`},
-		"no key":           {func(l *bus.Listen) { l.KeyFile = "" }, `with key ""`},
-		"another's key":    {func(l *bus.Listen) { l.KeyFile = filepath.Join(p.dir, credentials.ClientKey) }, "private key does not match"},
-		"no participants":  {func(l *bus.Listen) { l.Participants = "" }, "participants"},
-		"passwords":        {func(l *bus.Listen) { l.Participants = users }, "whose users all have nkeys"},
-		"another file":     {func(l *bus.Listen) { l.Participants = l.CertFile }, "participants"},
-		"an empty account": {func(l *bus.Listen) { l.Participants = t.TempDir() }, "no such file"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			o := bus.ServerOptions{StoreDir: t.TempDir(), Listen: p.options.Listen}
-			test.change(&o.Listen)
-			s, err := bus.StartServer(o)
-			if err == nil {
-				s.Stop()
-			}
-			if !errors.Is(err, bus.ErrListen) || !strings.Contains(err.Error(), test.says) {
-				t.Errorf("got %v, want an error that says %s", err, test.says)
-			}
-		})
-	}
-}
-
-func TestSocketKeyPermissions(t *testing.T) {
-	p := listening(t)
-	file := p.options.Socket + ".nk"
-	info, err := os.Stat(file)
-	if err != nil || info.Mode() != 0o600 {
-		t.Errorf("got %v, %v; want a file of mode 0600", info, err)
-	}
-	before, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.server.Stop()
-	again, err := bus.StartServer(p.options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	after, err := os.ReadFile(file)
-	again.Stop()
-	if !slices.Equal(before, after) || err != nil {
-		t.Errorf("after a restart the key is another, %v", err)
-	}
-	p.options.Listen = bus.Listen{}
-	closed := bustest.Server(t, p.options)
-	if closed.Addr() != nil {
-		t.Errorf("it listens at %v", closed.Addr())
-	}
-	bustest.SetUp(t, bustest.Connect(t, bus.Options{Socket: p.options.Socket}), bus.Setup{})
-	if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the key: got %v, want none", err)
 	}
 }
 

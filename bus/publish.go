@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -55,9 +56,9 @@ func (b *Bus) Publish(ctx context.Context, e schemas.Event) (sequence uint64, er
 	}
 	b.emitted(e)
 	if stream := streamOf(e.Channel); stream == StreamScopes || stream == StreamIntents {
-		s, err := b.js.Stream(ctx, stream)
+		s, err := b.open(ctx, stream)
 		if err != nil {
-			return 0, notSetUp("stream "+stream, err)
+			return 0, err
 		}
 		return ack.Sequence + epoch(s.CachedInfo()), nil
 	}
@@ -135,7 +136,7 @@ func (b *Bus) publish(ctx context.Context, m *nats.Msg, o ...jetstream.PublishOp
 // Scopes have none, because their stream remembers an ID longer than the scope. Intents are ordered by their sequence.
 func (b *Bus) message(e schemas.Event) (*nats.Msg, error) {
 	e.Installation = cmp.Or(b.installation.Load().ID(), e.Installation)
-	m, err := encode(e)
+	m, err := encode(e, compressAbove)
 	if err != nil {
 		return nil, err
 	}
@@ -242,7 +243,7 @@ func (b *Bus) insert(
 		if err == nil {
 			return ack.Sequence, nil
 		}
-		if !isWrongLast(err) {
+		if !isRefusal(err, server.JSStreamWrongLastSequenceErrF, server.JSStreamWrongLastSequenceConstantErr) {
 			return 0, err
 		}
 	}
@@ -257,19 +258,29 @@ func (b *Bus) Current(ctx context.Context, scope schemas.Event) (current bool, e
 
 // get reads the message of a stream by its number. The error is [jetstream.ErrMsgNotFound] if it is gone.
 func (b *Bus) get(ctx context.Context, name string, number uint64) (*letter, error) {
-	s, err := b.js.Stream(ctx, name) // which may be another one than before
+	s, sequence, err := b.find(ctx, name, number)
+	if err != nil {
+		return nil, err
+	}
+	m, err := s.GetMsg(ctx, sequence)
 	if err != nil {
 		return nil, notSetUp("stream "+name, err)
+	}
+	return b.js.prefix.rawLetter(name, m, number-sequence), nil
+}
+
+// find returns the stream, and the sequence in it of a number. The error is [jetstream.ErrMsgNotFound] if the number is of a
+// stream that was lost.
+func (b *Bus) find(ctx context.Context, name string, number uint64) (s jetstream.Stream, sequence uint64, err error) {
+	s, err = b.open(ctx, name) // which may be another one than before
+	if err != nil {
+		return nil, 0, err
 	}
 	from := epoch(s.CachedInfo())
 	if number <= from { // the server does not understand the question for 0
-		return nil, jetstream.ErrMsgNotFound
+		return nil, 0, jetstream.ErrMsgNotFound
 	}
-	m, err := s.GetMsg(ctx, number-from)
-	if err != nil {
-		return nil, notSetUp("stream "+name, err)
-	}
-	return b.js.prefix.rawLetter(name, m, from), nil
+	return s, number - from, nil
 }
 
 // last reads the last message of a stream on a channel, without its epoch, or returns nil.
@@ -301,17 +312,13 @@ func (p Prefix) rawLetter(stream string, m *jetstream.RawStreamMsg, epoch uint64
 // drop deletes the message of a stream by its number. The error is [jetstream.ErrMsgNotFound] if it is gone.
 func (b *Bus) drop(ctx context.Context, name string, number uint64) error {
 	return b.do("drop", func() error {
-		s, err := b.js.Stream(ctx, name) // which may be another one than before
+		s, sequence, err := b.find(ctx, name, number)
 		if err != nil {
-			return notSetUp("stream "+name, err)
+			return err
 		}
-		from := epoch(s.CachedInfo())
-		if number <= from {
-			return jetstream.ErrMsgNotFound
-		}
-		err = s.DeleteMsg(ctx, number-from)
+		err = s.DeleteMsg(ctx, sequence)
 		if errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) { // the client gives the reason only as text: check whether it is gone
-			if _, gone := s.GetMsg(ctx, number-from); gone != nil {
+			if _, gone := s.GetMsg(ctx, sequence); gone != nil {
 				return gone
 			}
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/embed"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/delivery"
 	"github.com/rehome-dev/rehome/test/bustest"
@@ -138,7 +139,7 @@ func TestPublishAllTooLarge(t *testing.T) {
 }
 
 func TestPublishWithoutStreams(t *testing.T) {
-	b := bustest.Connect(t, bus.Options{Server: bustest.Server(t, bus.ServerOptions{})})
+	b := bustest.Connect(t, bus.Options{Server: bustest.Server(t, embed.Options{})})
 	e, a := answer(t, "a", 1, "pod-1")
 	_, one := b.Publish(t.Context(), delta(t, "a"))
 	for name, err := range map[string]error{

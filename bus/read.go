@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
 
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -39,9 +40,6 @@ const (
 // pollDelays returns when a reader without a consumer looks for new messages: soon after a message was published, because the
 // stream may not have stored it yet, and later because it may belong to another stream.
 func pollDelays() backoff { return backoff{first: 5 * time.Millisecond, most: time.Second} }
-
-// errSilence means that no message arrived for a while.
-var errSilence = errors.New("no message came")
 
 // source selects messages of a stream.
 type source struct {
@@ -330,9 +328,9 @@ func (r *polling) close() {
 // continues until it has the newest message of each subject. It retries a request that the server does not answer, and
 // returns the error of take unchanged.
 func (b *Bus) list(ctx context.Context, s source, take func(letter) error) error {
-	stream, err := b.js.Stream(ctx, s.stream)
+	stream, err := b.open(ctx, s.stream)
 	if err != nil {
-		return notSetUp("stream "+s.stream, err)
+		return err
 	}
 	info := stream.CachedInfo()
 	end, isTable := info.State.LastSeq, info.Config.MaxMsgsPerSubject == 1
@@ -362,9 +360,9 @@ func (b *Bus) list(ctx context.Context, s source, take func(letter) error) error
 
 // sequences returns the sequences of all current messages of a source of all channels, in order. It does not read the messages.
 func (b *Bus) sequences(ctx context.Context, s source) (all []uint64, err error) {
-	stream, err := b.js.Stream(ctx, s.stream)
+	stream, err := b.open(ctx, s.stream)
 	if err != nil {
-		return nil, notSetUp("stream "+s.stream, err)
+		return nil, err
 	}
 	info, err := stream.Info(ctx, jetstream.WithDeletedDetails(true))
 	if err != nil {
@@ -395,9 +393,9 @@ func (b *Bus) follow(ctx context.Context, s source, take func(context.Context, l
 	var made time.Time
 	var last uint64
 	b.forever(ctx, "stream "+s.stream, func(ctx context.Context) error {
-		stream, err := b.js.Stream(ctx, s.stream)
+		stream, err := b.open(ctx, s.stream)
 		if err != nil {
-			return notSetUp("stream "+s.stream, err)
+			return err
 		}
 		info := stream.CachedInfo()
 		switch {
@@ -507,10 +505,10 @@ const (
 )
 
 // Proofread copies invalid messages of the history to the dead letters: messages that are not events, and events for which flaw
-// returns an error. It reads the deltas, verdicts, receipts, and maintenances since a given time, and returns nil when ctx ends.
-// It buries at most 300 invalid messages at once, and logs the others. Run it in only one process.
+// returns an error. It reads all events but intents since a given time, and returns nil when ctx ends. It buries at most 300
+// invalid messages at once, and logs the others. Run it in only one process.
 func (b *Bus) Proofread(ctx context.Context, since time.Time, flaw func(schemas.Event) error) error {
-	left, at := mostBuried, time.Now()
+	budget := rate.NewLimiter(rate.Every(buriedAgain), mostBuried)
 	s := source{stream: StreamEvents, channels: subjectsOf(StreamEvents), since: since, unheard: true}
 	b.follow(ctx, s, func(ctx context.Context, l letter) error {
 		e, err := l.event(maxData)
@@ -520,14 +518,10 @@ func (b *Bus) Proofread(ctx context.Context, since time.Time, flaw func(schemas.
 		if err == nil {
 			return nil
 		}
-		if n := int(time.Since(at) / buriedAgain); n > 0 {
-			left, at = min(mostBuried, left+n), at.Add(time.Duration(n)*buriedAgain)
-		}
-		if left == 0 {
+		if !budget.Allow() {
 			b.log.Debug("an event of the history is invalid; not storing it as a dead letter, because there are too many", "channel", l.Subject, "error", err)
 			return nil
 		}
-		left--
 		buried := b.bury(ctx, l, b.name, err)
 		if errors.Is(buried, ErrNotPermitted) {
 			b.log.Error("an event of the history is invalid; this role must not store it as a dead letter", "channel", l.Subject, "why", err, "error", buried)

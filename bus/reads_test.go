@@ -13,12 +13,17 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 // TestReadsOfKeys compares the readable streams and subjects of each confined participant's key with docs/security.md.
 // TestConfinedKeyWrites shows that the servers enforce the rights.
 func TestReadsOfKeys(t *testing.T) {
 	news := []string{"delta", "intents", "maintenance", "receipt", "verdict"}
+	for _, n := range others() {
+		news = append(news, n.Name)
+	}
+	slices.Sort(news)
 	want := map[bus.Role]reads{
 		bus.RoleWatcher: {[]string{bus.StreamRequests, bus.StreamEvents}, []string{"request", "verdict"}},
 		bus.RoleActuator: {
@@ -28,7 +33,7 @@ func TestReadsOfKeys(t *testing.T) {
 			[]string{bus.StreamIntents, bus.StreamRequests, bus.StreamEvents, bus.StreamMaintenances},
 			[]string{"$KV.REHOME_MAINTENANCES.>", "request", "verdict"},
 		},
-		bus.RoleOperator:   {allStreams, []string{"delta", "intents", "maintenance", "receipt", "scope", "verdict"}},
+		bus.RoleOperator:   {allStreams, slices.Sorted(slices.Values(append(news[:len(news):len(news)], "scope")))},
 		bus.RoleFunctions:  {streams: []string{bus.StreamScopes, bus.StreamIntents}},
 		bus.RoleDispatcher: {streams: []string{bus.StreamScopes, bus.StreamIntents}},
 		bus.RoleSender:     {subjects: []string{"receipt", "verdict"}},
@@ -162,4 +167,38 @@ func TestLiveIntents(t *testing.T) {
 	expect.Eventually(t, "the reader finds the intents in the history", func() bool {
 		return slices.Contains(ids(t, reader, bus.Query{Channels: []string{bus.IntentsChannels}}), e.ID)
 	})
+}
+
+// TestHistoryOfKeys publishes the example of each type with the key of its publisher, unless another stream stores the type. A
+// listener receives it, and a reader finds it in the history.
+func TestHistoryOfKeys(t *testing.T) {
+	p := listening(t)
+	bustest.SetUp(t, bustest.Connect(t, bus.Options{Server: p.server}), bus.Setup{})
+	listener, messages := p.bare(t, "listener"), make(chan *nats.Msg, 100)
+	publishers, live, want := map[string]*bus.Bus{}, []string(nil), []string(nil)
+	for _, example := range schematest.Examples(t) {
+		e := example.Event
+		if !slices.ContainsFunc(bus.Nouns(), func(n bus.Noun) bool { return n.Type == e.Type && n.Stream == bus.StreamEvents }) {
+			continue
+		}
+		role := schemas.Publishers(e.Type)[0]
+		if publishers[role] == nil {
+			publishers[role] = p.join(t, role)
+		}
+		subscription, err := listener.ChanSubscribe(e.Channel, messages)
+		if err == nil {
+			err = listener.Flush()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		publish(t, publishers[role], e)
+		want, live = append(want, e.ID), append(live, next(t, messages).Header.Get("ce-id"))
+		if err := subscription.Unsubscribe(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := ids(t, p.join(t, "reader"), bus.Query{Since: time.Unix(1, 0)}); !slices.Equal(got, want) || !slices.Equal(live, want) {
+		t.Errorf("the reader has %q and the listener %q, want %q", got, live, want)
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/embed"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/expect"
@@ -165,7 +166,7 @@ func TestStatusWithoutServer(t *testing.T) {
 }
 
 func TestStatusWithoutStreams(t *testing.T) {
-	b := bustest.Connect(t, bus.Options{Server: bustest.Server(t, bus.ServerOptions{})})
+	b := bustest.Connect(t, bus.Options{Server: bustest.Server(t, embed.Options{})})
 	expect.Eventually(t, "it is connected", func() bool { return errors.Is(b.Ready(), bus.ErrNotSetUp) })
 	_, status := b.Status(t.Context())
 	_, counts := b.DeadCounts(t.Context())

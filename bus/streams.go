@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/rehome-dev/rehome/bus/embed"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -20,6 +21,9 @@ const (
 	// DefaultMaxBytes is the limit of all streams together. Clusters have up to 5,000 nodes, whose scopes of 110 pods at 2 KB need
 	// about 1 GB if all of them wait at once.
 	DefaultMaxBytes = 1536 << 20
+	// ScopesMaxMemory is [embed.Options.MaxMemory] with [Setup.ScopesInMemory]: the default, and the share of the scopes in
+	// [DefaultMaxBytes]. It is a limit; scopes use memory only until they are answered.
+	ScopesMaxMemory = embed.DefaultMaxMemory + DefaultMaxBytes/4
 	// DefaultAckWait is how long the server waits for a worker. It delays the scopes of a worker that died. A running worker
 	// reports its progress every third of this time, however long its handler takes.
 	DefaultAckWait = 20 * time.Second
@@ -62,7 +66,7 @@ type Setup struct {
 	Strategies []string
 	// Replicas is the number of servers that store each stream: 1, 3, or 5. Zero means 1.
 	Replicas int
-	// History is how long deltas, intents, verdicts, receipts, and maintenances are kept. Zero means [DefaultHistory].
+	// History is how long the events of the history are kept. Zero means [DefaultHistory].
 	History time.Duration
 	// MaxBytes limits all streams together, on each server. The history, requests, and maintenances get nine sixteenths
 	// of it, requests and maintenances a thirty-sixth of that each, scopes a quarter, intents, dead letters, and the
@@ -186,7 +190,7 @@ func (s Setup) streams() []jetstream.StreamConfig {
 		Discard: jetstream.DiscardNew, DiscardNewPerSubject: true, MaxMsgsPerSubject: 1, MaxMsgs: maxRequests, MaxMsgSize: maxRequest,
 		MaxAge: requestAge, MaxBytes: share / 4, Duplicates: duplicates,
 	}, {
-		Name: StreamEvents, Description: "history of deltas, intents, verdicts, receipts and maintenances",
+		Name: StreamEvents, Description: "history of all events but scopes and requests",
 		Sources: []*jetstream.StreamSource{{Name: StreamIntents}}, MaxAge: s.History, MaxBytes: 9*share - 2*(share/4),
 		// Not compressed: nats-server 2.15.2 can append to a block that it has compressed already. Nothing can read that block again,
 		// and each look for a time in the stream keeps the server busy for minutes.
@@ -285,9 +289,9 @@ func (b *Bus) FollowStreams(ctx context.Context, missing func(context.Context) e
 func (b *Bus) births(ctx context.Context) (times []time.Time, err error) {
 	for _, name := range streams() {
 		sent := b.clock.local()
-		s, err := b.js.Stream(ctx, name)
+		s, err := b.open(ctx, name)
 		if err != nil {
-			return nil, fmt.Errorf("bus: %w", notSetUp("stream "+name, err))
+			return nil, fmt.Errorf("bus: %w", err)
 		}
 		b.compareClocks(sent, s.CachedInfo().TimeStamp)
 		config := s.CachedInfo().Config
@@ -375,9 +379,9 @@ func (b *Bus) status(
 	err = b.do("status of the streams", func() error {
 		for _, name := range streams() {
 			sent := b.clock.local()
-			s, err := b.js.Stream(ctx, name)
+			s, err := b.open(ctx, name)
 			if err != nil {
-				return notSetUp("stream "+name, err)
+				return err
 			}
 			info := s.CachedInfo()
 			b.compareClocks(sent, info.TimeStamp)

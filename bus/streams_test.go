@@ -3,11 +3,11 @@ package bus_test
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/embed"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/expect"
@@ -24,14 +24,14 @@ func following(t *testing.T, b *bus.Bus, missing func(context.Context) error) <-
 }
 
 // restart stops the server and starts another one on a store, at the same socket.
-func restart(t *testing.T, s *bus.Server, o bus.ServerOptions) *bus.Server {
+func restart(t *testing.T, s *embed.Server, o embed.Options) *embed.Server {
 	t.Helper()
 	s.Stop()
 	return bustest.Server(t, o)
 }
 
 func TestLostStreams(t *testing.T) {
-	o := bus.ServerOptions{StoreDir: t.TempDir(), Socket: filepath.Join(t.TempDir(), "s")}
+	o := bustest.SocketOptions(t)
 	server := bustest.Server(t, o)
 	b := bustest.Connect(t, bus.Options{Name: "tester", Socket: o.Socket})
 	setUp := func(ctx context.Context) error { return b.Setup(ctx, bus.Setup{Strategies: []string{strategy}}) }
@@ -64,7 +64,7 @@ func TestLostStreams(t *testing.T) {
 
 // After a failed setup, the streams exist and their consumers do not.
 func TestIncompleteSetup(t *testing.T) {
-	server := bustest.Server(t, bus.ServerOptions{})
+	server := bustest.Server(t, embed.Options{})
 	b := bustest.Connect(t, bus.Options{Name: "tester", Server: server})
 	failed := false
 	found := following(t, b, func(ctx context.Context) error {
@@ -83,7 +83,7 @@ func TestIncompleteSetup(t *testing.T) {
 }
 
 func TestWaitForStreamsWithoutSetupRight(t *testing.T) {
-	server := bustest.Server(t, bus.ServerOptions{})
+	server := bustest.Server(t, embed.Options{})
 	b := bustest.Connect(t, bus.Options{Name: "tester", Server: server})
 	waiting := following(t, b, nil)
 	tries := make(chan struct{}, 16)
@@ -115,7 +115,8 @@ func TestSetupKeepsMessages(t *testing.T) {
 }
 
 func TestScopesInMemory(t *testing.T) {
-	o := bus.ServerOptions{StoreDir: t.TempDir(), Socket: filepath.Join(t.TempDir(), "s"), MaxMemory: bus.ScopesMaxMemory}
+	o := bustest.SocketOptions(t)
+	o.MaxMemory = bus.ScopesMaxMemory
 	server := bustest.Server(t, o)
 	b := bustest.Connect(t, bus.Options{Name: "tester", Socket: o.Socket})
 	inMemory := bus.Setup{Strategies: []string{strategy}, ScopesInMemory: true}

@@ -23,9 +23,9 @@ func tableRetries() backoff { return backoff{first: 200 * time.Millisecond, most
 // after a growing delay unless a newer one of its subject has come. The context of take ends with the connection.
 func (b *Bus) followTable(ctx context.Context, stream string, take func(context.Context, letter) error) {
 	b.forever(ctx, "stream "+stream, func(ctx context.Context) error {
-		s, err := b.js.Stream(ctx, stream)
+		s, err := b.open(ctx, stream)
 		if err != nil {
-			return notSetUp("stream "+stream, err)
+			return err
 		}
 		r, err := b.read(ctx, source{stream: stream}, 0, s)
 		if err != nil {
@@ -177,9 +177,9 @@ func (b *Bus) lastEvent(ctx context.Context, stream, channel string) (schemas.Ev
 // lost.
 func (b *Bus) IntentsSequence(ctx context.Context) (sequence uint64, err error) {
 	err = b.do("last intents", func() error {
-		s, err := b.js.Stream(ctx, StreamIntents)
+		s, err := b.open(ctx, StreamIntents)
 		if err != nil {
-			return notSetUp("stream "+StreamIntents, err)
+			return err
 		}
 		sequence = s.CachedInfo().State.LastSeq + epoch(s.CachedInfo())
 		return nil

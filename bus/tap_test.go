@@ -3,7 +3,6 @@ package bus_test
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"reflect"
 	"testing"
 
@@ -111,7 +110,7 @@ func TestSubscribed(t *testing.T) {
 }
 
 func TestSubscribedAfterReconnect(t *testing.T) {
-	o := bus.ServerOptions{StoreDir: t.TempDir(), Socket: filepath.Join(t.TempDir(), "s")}
+	o := bustest.SocketOptions(t)
 	server := bustest.Server(t, o)
 	b := bustest.Connect(t, bus.Options{Socket: o.Socket})
 	bustest.SetUp(t, b, bus.Setup{Strategies: []string{strategy}})

@@ -7,10 +7,12 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/rehome-dev/rehome/bus/embed"
 )
 
 func TestDeadNumbersWhileDropped(t *testing.T) {
-	server, err := StartServer(ServerOptions{StoreDir: filepath.Join(t.TempDir(), "store")})
+	server, err := embed.Start(embed.Options{StoreDir: filepath.Join(t.TempDir(), "store")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/embed"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/expect"
@@ -265,7 +266,7 @@ func TestWorkEndFinishesHandlers(t *testing.T) {
 }
 
 func TestWorkWaitsForConsumer(t *testing.T) {
-	server := bustest.Server(t, bus.ServerOptions{})
+	server := bustest.Server(t, embed.Options{})
 	b := bustest.Connect(t, bus.Options{Server: server})
 	c := work(t, b, bus.Work{})
 	bustest.SetUp(t, b, bus.Setup{Strategies: []string{strategy}})
@@ -306,7 +307,7 @@ func TestWorkersShareScopes(t *testing.T) {
 // missed the server's heartbeat, for seconds, and restarted with a warning.
 func TestWorkMissedWakeup(t *testing.T) {
 	warnings := &warned{Handler: slog.DiscardHandler}
-	b := bustest.Connect(t, bus.Options{Server: bustest.Server(t, bus.ServerOptions{}), Log: slog.New(warnings)})
+	b := bustest.Connect(t, bus.Options{Server: bustest.Server(t, embed.Options{}), Log: slog.New(warnings)})
 	bustest.SetUp(t, b, bus.Setup{Strategies: []string{strategy}})
 	ctx, cancel := context.WithCancel(t.Context())
 	const bursts, burst = 100, 20

@@ -2,7 +2,10 @@ package cli
 
 import (
 	"bytes"
+	"strings"
 	"testing"
+
+	"github.com/rehome-dev/rehome/bus/filter"
 )
 
 func TestMistakes(t *testing.T) {
@@ -40,7 +43,7 @@ func TestMistakes(t *testing.T) {
 			"one role alone needs an external bus: set REHOME_NATS_URL or use `rehome run`",
 		},
 		{"a setup without a bus", []string{"setup"}, "no bus: set REHOME_NATS_URL or --nats-url; `rehome run` sets up its own"},
-		{"unknown type of event", []string{"events", "--type", "pods"}, `--type: want delta, intents, verdict, receipt, maintenance, scope or request, got "pods"`},
+		{"unknown type of event", []string{"events", "--type", "pods"}, "--type: want " + strings.Join(filter.History(), ", ") + `, scope or request, got "pods"`},
 		{
 			"unknown outcome", []string{"events", "--outcome", "moved"},
 			"--outcome: want one of [evicted restarted requested deferred rejected withdrawn expired failed settled], got \"moved\"",
@@ -53,7 +56,7 @@ func TestMistakes(t *testing.T) {
 		},
 		{"forward without a sink", []string{"forward"}, "no sink: name a URL with --to or K_SINK"},
 		{"invalid sink", []string{"forward", "--to", "sink:8080"}, `--to: url "sink:8080": want http://HOST/PATH or https://HOST/PATH`},
-		{"scopes to forward", []string{"forward", "--to", "http://a", "--type", "scope"}, "--type: scopes and requests have no history: want delta, intents, verdict, receipt or maintenance"},
+		{"scopes to forward", []string{"forward", "--to", "http://a", "--type", "scope"}, "--type: scopes and requests have no history: want " + filter.Choices()},
 		{"unknown mode", []string{"forward", "--to", "http://a", "--mode", "batch"}, `invalid argument "batch" for "--mode" flag: want binary, structured`},
 		{"forwarding without parallel posts", []string{"forward", "--to", "http://a", "--parallel", "0"}, "--parallel: want at least 1, got 0"},
 		{"forwarding without tries", []string{"forward", "--to", "http://a", "--tries", "0"}, "--tries: want at least 1, got 0"},

@@ -43,9 +43,14 @@ func TestSchemasPrint(t *testing.T) {
 	}
 	slices.Sort(list)
 	nouns := strings.Join(list, ", ")
-	const examples = "delta-pod, delta, intents-maintenance, intents, maintenance-refused, maintenance, receipt-finished, receipt, " +
-		"request-maintain, request, scope-domain, scope-pod, scope-request, scope-spread, scope-usage, scope-workload, scope, " +
-		"verdict-deferred, verdict-restarted, verdict-settled, verdict"
+	files, failed := filepath.Glob(contract + "examples/*.json")
+	if failed != nil || len(files) == 0 {
+		t.Fatalf("got %d examples, error %v", len(files), failed)
+	}
+	for i, file := range files {
+		files[i] = strings.TrimSuffix(filepath.Base(file), ".json")
+	}
+	examples := strings.Join(files, ", ")
 	for _, c := range []struct {
 		name      string
 		arguments []string

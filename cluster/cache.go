@@ -37,6 +37,7 @@ type Config struct {
 // Cache is a view of the cluster, which may be milliseconds old. Use [New] or [NewOffline] to make one.
 type Cache struct {
 	kinds     []Kind
+	client    kubernetes.Interface // nil if offline
 	log       *slog.Logger
 	factory   informers.SharedInformerFactory // nil if offline
 	held      []*held
@@ -86,8 +87,8 @@ func newCache(config Config) *Cache {
 		config.Now = time.Now
 	}
 	c := &Cache{
-		kinds: config.Kinds, log: config.Log, outage: rate.Sometimes{Interval: outageInterval}, synced: make(chan struct{}),
-		failures: map[Kind]error{}, workloads: newWorkloads(config.Now),
+		kinds: config.Kinds, client: config.Client, log: config.Log, outage: rate.Sometimes{Interval: outageInterval},
+		synced: make(chan struct{}), failures: map[Kind]error{}, workloads: newWorkloads(config.Now),
 	}
 	c.capacity = newCapacity(c.wants(PlacementKinds()...))
 	return c
@@ -99,7 +100,8 @@ func (c *Cache) wants(kinds ...Kind) bool {
 }
 
 // Run fills the cache and keeps it current until ctx ends. It returns nil. Call it once. While the API server is
-// unavailable, or refuses a request, Run keeps trying.
+// unavailable, or refuses a request, Run keeps trying. It asks for the version of the API server once, when the cache is
+// filled.
 func (c *Cache) Run(ctx context.Context) error {
 	c.factory.StartWithContext(ctx)
 	checks := make([]cache.InformerSynced, len(c.held))
@@ -107,6 +109,7 @@ func (c *Cache) Run(ctx context.Context) error {
 		checks[i] = h.synced
 	}
 	if cache.WaitForCacheSync(ctx.Done(), checks...) {
+		c.learnVersion(ctx)
 		c.log.Info("caches are filled")
 		close(c.synced)
 	}

@@ -2,9 +2,13 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
+	"net/http"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -20,6 +24,7 @@ import (
 	control "github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
 	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/program"
 )
 
 // nobody is a user without any rights.
@@ -49,6 +54,7 @@ func TestViewWithAPIServer(t *testing.T) {
 		{"the replacement of a deleted pod appears and is reported", testReplacement},
 		{"a scaled Deployment wants more pods", testScale},
 		{"a cordon and a taint show when they came", testTaints},
+		{"the version of the API server is known", testVersion},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			v.TB = t
@@ -60,6 +66,10 @@ func TestViewWithAPIServer(t *testing.T) {
 	if err := goleak.Find(before); err != nil {
 		t.Errorf("the end leaves goroutines: %v", err)
 	}
+	t.Run("without an answer the version is unknown", func(t *testing.T) {
+		v.TB = t
+		testNoVersion(v)
+	})
 	t.Run("a View that may not look goes on trying until it ends", func(t *testing.T) {
 		v.TB = t
 		testForbidden(v)
@@ -271,6 +281,46 @@ func testTaints(v *viewing) {
 		}
 	}
 	expect.Equal(v, "told", slices.Compact(told), []Change{{Node: name}})
+}
+
+func testVersion(v *viewing) {
+	version, err := v.client.Discovery().ServerVersion()
+	v.Must(err)
+	expect.Equal(v, "minor version", strconv.Itoa(v.cache.MinorVersion()), version.Minor)
+}
+
+func testNoVersion(v *viewing) {
+	config := v.c.RESTConfig()
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return withoutVersion{next} })
+	client, err := kubernetes.NewForConfig(config)
+	v.Must(err)
+	var log program.Log
+	c, err := New(Config{Client: client, Kinds: WorkloadKinds(), Log: slog.New(slog.NewTextHandler(&log, nil))})
+	v.Must(err)
+	ctx, cancel := context.WithCancel(v.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx) }()
+	defer func() {
+		cancel()
+		v.Must(<-ended)
+	}()
+	select {
+	case <-c.Synced():
+	case <-time.After(time.Minute):
+		v.Fatal("the cache is not filled")
+	}
+	expect.Equal(v, "minor version", c.MinorVersion(), 0)
+	expect.Equal(v, "warnings", strings.Count(log.String(), "predicting like the newest known scheduler"), 1)
+}
+
+// withoutVersion answers no request for the version of the API server.
+type withoutVersion struct{ next http.RoundTripper }
+
+func (w withoutVersion) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Path == "/version" {
+		return nil, errors.New("no answer")
+	}
+	return w.next.RoundTrip(r)
 }
 
 func testForbidden(v *viewing) {

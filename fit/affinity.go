@@ -17,9 +17,7 @@ func (w *world) countAffinity() {
 	}
 	for i := range q.apart {
 		t := &q.apart[i]
-		// In Kubernetes 1.36 the scheduler matches the namespace selector of an incoming pod also against an empty
-		// label set, and so treats "without the label" as all namespaces. Follow it where that keeps pods apart.
-		w.tally(w.matching(t, true), func(node labels.Set, _ string, n int) {
+		w.tally(w.matching(t), func(node labels.Set, _ string, n int) {
 			if value, has := node[t.topology]; has {
 				w.repels.add(t.topology, value, n)
 			}
@@ -29,10 +27,11 @@ func (w *world) countAffinity() {
 }
 
 // matching counts the pods that a term of the pod matches. In an unknown namespace, a namespace selector matches pods
-// only if it matches all namespaces. With broadly, a selector that matches an empty label set matches every namespace.
-func (w *world) matching(t *term, broadly bool) matcher {
+// only if it matches all namespaces. Up to Kubernetes 1.36 the scheduler matches the selector also against an empty
+// label set, and so treats "without the label" as all namespaces.
+func (w *world) matching(t *term) matcher {
 	namespaces := w.question.cluster.namespaces
-	everywhere := t.ofNamespaces.Empty() || broadly && t.ofNamespaces.Matches(labels.Set(nil))
+	everywhere := t.ofNamespaces.Empty() || w.question.SchedulerIsOlderThan(37) && t.ofNamespaces.Matches(labels.Set(nil))
 	return matcher{
 		namespace: func(name string) bool {
 			of, known := namespaces[name]
@@ -52,7 +51,7 @@ func (w *world) countAttracting() {
 	q := w.question
 	each := make([]matcher, len(q.affinity))
 	for i := range q.affinity {
-		each[i] = w.matching(&q.affinity[i], false)
+		each[i] = w.matching(&q.affinity[i])
 	}
 	all := matcher{
 		namespace: each[0].namespace,
@@ -220,7 +219,7 @@ func (q *Question) Affinity(required int64, ownOnly bool) Affinity {
 	}
 	for i := range own {
 		t := &own[i]
-		w.tally(w.matching(&t.term, true), func(node labels.Set, _ string, n int) { add(node, t.topology, t.weight*int64(n)) })
+		w.tally(w.matching(&t.term), func(node labels.Set, _ string, n int) { add(node, t.topology, t.weight*int64(n)) })
 	}
 	theirs := func(t *preference, node string, n int) {
 		weight := t.weight

@@ -39,6 +39,11 @@ func (q *Question) Candidates(allowed func(*corev1.Node) bool) []Candidate {
 // Pod returns the pod of the question.
 func (q *Question) Pod() *corev1.Pod { return q.pod }
 
+// SchedulerIsOlderThan reports whether the scheduler is older than a minor version, see [Cluster.MinorVersion].
+func (q *Question) SchedulerIsOlderThan(minorVersion int) bool {
+	return q.cluster.MinorVersion != 0 && q.cluster.MinorVersion < minorVersion
+}
+
 // Replicas counts the pods of the controller of the pod by node, without the pod itself, after all moves with a
 // reservation.
 func (q *Question) Replicas() map[string]int {
@@ -67,8 +72,7 @@ func (q *Question) Usage(visit func(Candidate)) {
 func (q *Question) Requests(name corev1.ResourceName) int64 { return q.wants.of(name) }
 
 // ScoredRequests is like [Question.Requests], with 100m of CPU and 200Mi of memory for each container that requests
-// none. Requests at the pod level do not count: the scheduler of Kubernetes 1.36 ignores them in the pod that it
-// places.
+// none. Requests at the pod level do not count: the scheduler ignores them in the pod that it places.
 func (q *Question) ScoredRequests(name corev1.ResourceName) int64 {
 	if q.pod.Spec.Resources == nil {
 		return q.wants.scored(name)

@@ -16,12 +16,15 @@
 //
 // # Rules
 //
-// The filters of the scheduler's default profile in Kubernetes 1.36: NodeUnschedulable, TaintToleration, NodeAffinity,
+// The filters of the scheduler's default profile in Kubernetes 1.35 to 1.37: NodeUnschedulable, TaintToleration, NodeAffinity,
 // NodeDeclaredFeatures, NodePorts, NodeResourcesFit, VolumeRestrictions, NodeVolumeLimits, VolumeBinding, VolumeZone,
 // PodTopologySpread and InterPodAffinity, and capacity that is nominated to pods of the same or a higher priority. A
 // test compares the answers with the real scheduler.
 //
 // Capacity that is reserved for replacements counts as used, see [Cluster.Reserve].
+//
+// One rule differs between releases, and follows [Cluster.MinorVersion]: up to Kubernetes 1.36 the scheduler selects
+// every namespace for a namespaceSelector of an incoming pod for a missing label.
 //
 // # Limits
 //
@@ -34,8 +37,8 @@
 // that was resized in place, or labels and affinities that admission adds. spec.nodeName is the current node, and never
 // a preference.
 //
-// Where the scheduler contradicts the API, a pod fits only if it fits under both. One such case is known: in Kubernetes
-// 1.36 a namespaceSelector of an incoming pod for a missing label selects every namespace.
+// A CSIDriver with preventPodSchedulingIfMissing keeps pods with its volumes off nodes without the driver since Kubernetes
+// 1.37. This rule is missing.
 //
 // In-tree volumes that the kubelet has migrated to CSI are judged by their own node affinity and labels and do not
 // count towards the limits of the CSI driver. Extended resources that a DeviceClass maps to devices are judged as
@@ -79,6 +82,9 @@ import (
 // Cluster is the part of a cluster's state that decides where pods fit. Use [New] to make one. See the package comment
 // for usage.
 type Cluster struct {
+	// MinorVersion is the minor version of the scheduler: 36 for Kubernetes 1.36. 0 means unknown. Then the rules are those
+	// of the newest known release: they agree with the API, so later releases keep them, and clusters leave older ones.
+	MinorVersion int
 	// hosts are all nodes that exist or that pods are bound to, by name.
 	hosts map[string]*host
 	// known are the hosts with a Node object, in the order of their names.

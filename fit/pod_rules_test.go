@@ -1,6 +1,7 @@
 package fit_test
 
 import (
+	"fmt"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -146,6 +147,52 @@ func TestAffinityBetweenPods(t *testing.T) {
 		{"a term that is there, in a file", threeZones(pod("q", on("a"), first, apart(sameRevision(web)))), pod("p", second), fits()},
 		{"the term of the pod itself is gone", threeZones(pod("p", on("a"), apart(web))), pod("p", on("a"), apart(web)), fits()},
 	})
+}
+
+// The pods are in shop and other. Both have the label team, so a selector for namespaces without it selects neither by the API.
+func TestMissingNamespaceLabel(t *testing.T) {
+	team := func(name string) *corev1.Namespace {
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"team": "red"}}}
+	}
+	without := func(of corev1.PodAffinityTerm, label string) corev1.PodAffinityTerm {
+		of.NamespaceSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+			{Key: label, Operator: metav1.LabelSelectorOpDoesNotExist},
+		}}
+		return of
+	}
+	db := term(zone, "db")
+	objects := func(change podChange) []any {
+		return threeZones(team("shop"), team("other"), pod("q", on("a"), podLabel("app", "db"), inNamespace("other"), change))
+	}
+	same := func(*corev1.Pod) {}
+	attracts, repels := verdict(fit.PodAffinity, zone), verdict(fit.PodAntiAffinity, zone)
+	for _, test := range []struct {
+		name         string
+		cluster      []any
+		pod          *corev1.Pod
+		until36, now fit.Verdict
+	}{
+		{"near", objects(same), pod("p", near(without(db, "team"))), fits(), attracts},
+		{"apart", objects(same), pod("p", apart(without(db, "team"))), repels, fits()},
+		{"near_with_another_label", objects(same), pod("p", near(without(db, "region"))), fits(), fits()},
+		{"apart_with_another_label", objects(same), pod("p", apart(without(db, "region"))), repels, repels},
+		{"near_itself", threeZones(team("shop")), pod("p", near(without(term(zone, "web"), "team"))), fits(), attracts},
+		{
+			"near_in_an_unknown_namespace", threeZones(pod("q", on("a"), podLabel("app", "db"))), pod("p", near(without(db, "team"))),
+			fits(), attracts,
+		},
+		{"a_pod_that_is_there", objects(apart(without(term(zone, "web"), "team"))), pod("p"), fits(), fits()},
+	} {
+		for minor, want := range map[int]fit.Verdict{35: test.until36, 36: test.until36, 37: test.now, 38: test.now, 0: test.now} {
+			t.Run(fmt.Sprintf("%s/%d", test.name, minor), func(t *testing.T) {
+				c := cluster(test.cluster...)
+				c.MinorVersion = minor
+				if got := c.Fits(test.pod, "a"); got != want {
+					t.Errorf("got %+v, want %+v", got, want)
+				}
+			})
+		}
+	}
 }
 
 func TestReservedCapacity(t *testing.T) {

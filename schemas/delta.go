@@ -1,6 +1,9 @@
 package schemas
 
 import (
+	"encoding/json"
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -37,7 +40,7 @@ func DeltaKinds() []DeltaKind {
 	}
 }
 
-var _ = define[Delta]("watcher, operator", Prefix+".delta.node.ASPECT.NAME", Prefix+".delta.pod.ASPECT.NAMESPACE.NAME")
+var _ = define[Delta]("watcher, operator", nil, Prefix+".delta.node.ASPECT.NAME", Prefix+".delta.pod.ASPECT.NAMESPACE.NAME")
 
 // Delta is a change of one aspect of one object. It has only names and the aspect before and after. If one update changes two
 // aspects, there are two deltas.
@@ -96,4 +99,31 @@ func (d Delta) Channel() string {
 		return channel("delta."+string(d.Kind), d.Object.Name)
 	}
 	return channel("delta."+string(d.Kind), d.Object.Namespace, d.Object.Name)
+}
+
+// Describe returns the object, such as node/worker-1, and the aspect before and after the change.
+func (d Delta) Describe() (about, text string) {
+	_, aspect, _ := strings.Cut(string(d.Kind), ".")
+	if d.Before == nil && d.After == nil {
+		return d.Object.String(), aspect
+	}
+	return d.Object.String(), aspect + ": " + d.Before.describe() + " → " + d.After.describe()
+}
+
+func (s *State) describe() string {
+	if s == nil {
+		return "none"
+	}
+	if len(s.Taints) > 0 {
+		var list []string
+		for _, t := range s.Taints {
+			list = append(list, t.ToString())
+		}
+		return strings.Join(list, ", ")
+	}
+	line, err := json.Marshal(s)
+	if err != nil {
+		return err.Error()
+	}
+	return strings.Trim(string(line), "{}")
 }

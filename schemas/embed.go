@@ -9,7 +9,7 @@ import (
 // Files has the contract as files, for programs in other languages:
 //
 //	v1/NAME.schema.json   the JSON Schema of the data of each event type, and of the envelope in event.schema.json
-//	v1/examples/*.json    complete events in structured mode: a causal chain, a scope of every kind, a request, and maintenances
+//	v1/examples/*.json    complete events in structured mode: at least one of each type and of each kind of scope, and causal chains
 //	asyncapi.yaml         the NATS subjects, and the publisher and subscribers of each
 //
 //go:embed v1/*.schema.json v1/examples/*.json asyncapi.yaml

@@ -66,6 +66,8 @@ type Payload interface {
 	About() string
 	// Channel returns the NATS subject.
 	Channel() string
+	// Describe returns the short name of the object or scope, and one line of text about it, for people.
+	Describe() (about, text string)
 }
 
 // NewEvent returns an event with the data p. cause is the event that led to it; the zero Event starts a new chain. It fails only

@@ -45,12 +45,18 @@ func TestValidExamples(t *testing.T) {
 }
 
 func TestExampleNames(t *testing.T) {
+	var got []string
 	for _, e := range schematest.Examples(t) {
-		noun, _, _ := strings.Cut(e.Name, "-")
+		noun, _, more := strings.Cut(e.Name, "-")
 		if want := "dev.rehome." + noun + ".v1"; e.Event.Type != want {
 			t.Errorf("%s: type is %q, want %q", e.Name, e.Event.Type, want)
 		}
+		if !more {
+			got = append(got, e.Event.Type)
+		}
 	}
+	slices.Sort(got)
+	expect.Equal(t, "types with an example", got, schemas.EventTypes())
 }
 
 func TestScopeKindExamples(t *testing.T) {
@@ -175,5 +181,45 @@ func TestMaintenanceExample(t *testing.T) {
 	expect.Equal(t, "name", intents.Scope.Key, told.Name)
 	for _, i := range intents.Intents {
 		expect.Equal(t, "node of "+i.Pod.String(), i.Node, told.Nodes[0].Name)
+	}
+}
+
+// checkLines compares the description of each example of a noun with "NOUN ABOUT: TEXT".
+func checkLines(t *testing.T, noun string, want map[string]string) {
+	t.Helper()
+	got := map[string]string{}
+	for _, e := range schematest.Examples(t) {
+		if schemas.NounOf(e.Event.Type) == noun {
+			noun, about, text := schemas.Describe(e.Event)
+			got[e.Name] = noun + " " + about + ": " + text
+		}
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+// described is a payload with its description.
+type described struct {
+	name    string
+	payload schemas.Payload
+	want    string
+}
+
+func checkTexts(t *testing.T, cases []described) {
+	t.Helper()
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			if _, got := c.payload.Describe(); got != c.want {
+				t.Errorf("got  %q\nwant %q", got, c.want)
+			}
+		})
+	}
+}
+
+func TestDescribeUnreadableEvents(t *testing.T) {
+	for _, typ := range []string{schemas.DeltaType, "dev.rehome.delta.v2"} {
+		noun, about, text := schemas.Describe(schemas.Event{Type: typ, Subject: "nodes/n1", Data: []byte("{")})
+		expect.Equal(t, typ, []string{noun, about, text}, []string{"event", "nodes/n1", typ})
 	}
 }

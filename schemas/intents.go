@@ -1,11 +1,15 @@
 package schemas
 
-import "time"
+import (
+	"fmt"
+	"strings"
+	"time"
+)
 
 // IntentsType is the CloudEvents type of [Intents].
 const IntentsType = "dev.rehome.intents.v1"
 
-var _ = define[Intents]("functions, dispatcher, maintenance, operator", Prefix+".intents.STRATEGY.PROFILE.KIND.KEY")
+var _ = define[Intents]("functions, dispatcher, maintenance, operator", nil, Prefix+".intents.STRATEGY.PROFILE.KIND.KEY")
 
 // Intents is the answer of a function to a scope: every pod of the scope that should move. It replaces the previous answer for
 // the same profile, strategy, kind, and key, so pods that are no longer listed are withdrawn. An empty list withdraws all.
@@ -72,4 +76,22 @@ func (a Intents) About() string { return string(a.Scope.Kind) + "/" + a.Scope.Ke
 // Channel returns rehome.intents.STRATEGY.PROFILE.KIND.KEY.
 func (a Intents) Channel() string {
 	return channel("intents", a.Strategy, a.Profile, string(a.Scope.Kind), a.Scope.Key)
+}
+
+// Describe returns KIND/KEY of the scope, and the first pods that should move.
+func (a Intents) Describe() (about, text string) {
+	if len(a.Intents) == 0 {
+		return a.About(), a.Strategy + ": nothing should move any more"
+	}
+	var names []string
+	for _, i := range a.Intents {
+		names = append(names, i.Pod.String())
+	}
+	const shown = 3
+	more := ""
+	if len(names) > shown {
+		more = fmt.Sprintf(" and %d more", len(names)-shown)
+		names = names[:shown]
+	}
+	return a.About(), fmt.Sprintf("%s: move %d: %s%s", a.Strategy, len(a.Intents), strings.Join(names, ", "), more)
 }

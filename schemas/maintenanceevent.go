@@ -1,6 +1,10 @@
 package schemas
 
 import (
+	"fmt"
+	"strings"
+	"time"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -13,7 +17,7 @@ const MaintenanceType = "dev.rehome.maintenance.v1"
 // MaxMaintenanceNodes is the largest number of nodes in one maintenance event.
 const MaxMaintenanceNodes = 100
 
-var _ = define[Maintenance]("maintenance", Prefix+".maintenance.NAME")
+var _ = define("maintenance", maintenanceExamples(), Prefix+".maintenance.NAME")
 
 // Maintenance is a change in the status of a maintenance, published after the status was stored. Nodes has only the nodes that
 // changed; the other fields are as in the status. A subscriber that processes all events of a maintenance in order, and keeps the
@@ -85,3 +89,98 @@ func (m Maintenance) About() string { return "maintenances/" + m.Name }
 
 // Channel returns rehome.maintenance.NAME.
 func (m Maintenance) Channel() string { return channel("maintenance", m.Name) }
+
+// Describe returns the name, and some nodes with their stages, the changes of nodes, and the summary.
+func (m Maintenance) Describe() (about, text string) {
+	const shown = 3
+	var parts []string
+	for _, n := range m.Nodes {
+		parts = append(parts, "node "+n.Name+" "+string(n.Stage))
+	}
+	if n := len(parts) + m.More - shown; n > 0 {
+		parts = append(parts[:min(len(parts), shown)], fmt.Sprintf("%d more", n))
+	}
+	for _, c := range m.Changes {
+		parts = append(parts, "node "+c.Name+": "+c.Message)
+	}
+	text = strings.Join(parts, ", ")
+	if m.DryRun {
+		text = strings.TrimSuffix("(dry run) "+text, " ")
+	}
+	if text != "" {
+		text += "  "
+	}
+	text += m.Summary.Nodes + " nodes, " + pods(m.Summary.PodsLeft) + " left"
+	if m.Summary.PodsBlocked > 0 {
+		text += fmt.Sprintf(", %d blocked", m.Summary.PodsBlocked)
+	}
+	switch {
+	case m.Refusal != nil:
+		text += ": refused: " + m.Refusal.Reason + ": " + m.Refusal.Message
+	case m.Summary.Message != "":
+		text += ": " + m.Summary.Message
+	}
+	return m.Name, text
+}
+
+func pods(n int32) string {
+	switch n {
+	case 0:
+		return "no pod"
+	case 1:
+		return "1 pod"
+	}
+	return fmt.Sprintf("%d pods", n)
+}
+
+func maintenanceExamples() map[string]Maintenance {
+	at := func(hour, minute, second int) metav1.Time {
+		return metav1.Date(2026, 11, 21, hour, minute, second, 0, time.UTC)
+	}
+	conditions := func(generation int64, at metav1.Time, accepted metav1.ConditionStatus, words ...string) (all []metav1.Condition) {
+		status := []metav1.ConditionStatus{accepted, accepted, metav1.ConditionFalse, metav1.ConditionFalse}
+		for i, kind := range []string{v1alpha1.Accepted, v1alpha1.Progressing, v1alpha1.Drained, v1alpha1.Completed} {
+			all = append(all, metav1.Condition{
+				Type: kind, Status: status[i], ObservedGeneration: generation, LastTransitionTime: at,
+				Reason: words[2*i], Message: words[2*i+1],
+			})
+		}
+		return all
+	}
+	began, blocked := at(22, 0, 5), at(22, 1, 12)
+	const (
+		budget = "PodDisruptionBudget cart allows no disruption: 2 of 2 pods have to stay available"
+		every  = "spec.nodes: means all 3 nodes of the cluster; if that is what you want, add AllNodes to spec.force"
+	)
+	return map[string]Maintenance{
+		"maintenance": {
+			Name: "kernel", UID: "0d4c6f1e-8b52-4e37-9a6f-51c2d7e8b904", Generation: 2, Stage: v1alpha1.Drain,
+			Reason: "kernel 6.12.9 on all web nodes", Accepted: true,
+			Stages:  []v1alpha1.StageTime{{Stage: v1alpha1.Idle, Start: at(18, 30, 0)}, {Stage: v1alpha1.Drain, Start: at(21, 10, 0)}},
+			Summary: v1alpha1.Summary{Nodes: "0/2", PodsLeft: 2, PodsBlocked: 1, Message: "cannot move shop/cart-0 on worker-3: " + budget},
+			Conditions: conditions(2, began, metav1.ConditionTrue, "Accepted", "nothing speaks against it", "Working", "drains worker-3",
+				"NodesLeft", "0 of 2 nodes are drained", "NodesLeft", "0 of 2 nodes were given back"),
+			Nodes: []v1alpha1.NodeStatus{{
+				Name: "worker-3", UID: "2f9d6c84-0b1e-47a3-95d8-c7e4a6f0b123", Stage: v1alpha1.Draining, Start: &began,
+				Pods: &v1alpha1.PodCounts{Moved: 5, Left: 2, Blocked: 1, Staying: 1},
+				Blocked: []v1alpha1.BlockedPod{{
+					Namespace: "shop", Name: "cart-0", Reason: string(ReasonDisruptionBudget), By: "poddisruptionbudget/shop/cart",
+					Message: budget, Since: &blocked,
+				}},
+			}},
+		},
+		"maintenance-refused": {
+			Name: "firmware", UID: "b6e0d3f7-2a94-4c18-8d5b-7f3e1c9a6042", Generation: 1, Stage: v1alpha1.Cordon,
+			Reason: "new firmware of the network cards", Refusal: &Refusal{Reason: string(v1alpha1.AllNodes), Message: every},
+			Summary: v1alpha1.Summary{Nodes: "0/3", Message: every},
+			Conditions: conditions(1, at(22, 11, 48), metav1.ConditionFalse, string(v1alpha1.AllNodes), every,
+				"Refused", "it is not accepted: "+every, "NodesLeft", "0 of 3 nodes are drained", "NodesLeft", "0 of 3 nodes were given back"),
+			Nodes: []v1alpha1.NodeStatus{
+				{Name: "worker-1", UID: "5d1f8b36-9c40-4e7a-b2d3-60a7f4c8e915", Stage: v1alpha1.Waiting},
+				{Name: "worker-2", UID: "c82a5e07-41d6-4b93-9f0c-e5d7b1a3f648", Stage: v1alpha1.Waiting},
+				{Name: "worker-3", UID: "2f9d6c84-0b1e-47a3-95d8-c7e4a6f0b123", Stage: v1alpha1.Waiting},
+			},
+			Whole: true,
+		},
+	}
+}

@@ -40,7 +40,7 @@ const (
 	ReceiptHeldByAnother    ReceiptReason = "HeldByAnother"    // finished: another maintenance holds the node, which stays cordoned
 )
 
-var _ = define[Receipt]("watcher, maintenance", Prefix+".receipt.SENDER.NAME")
+var _ = define[Receipt]("watcher, maintenance", nil, Prefix+".receipt.SENDER.NAME")
 
 // Receipt is the answer to a request: one when it is accepted or rejected, and one when an accepted request is finished.
 // Evaluations and cancellations are finished at once. The event of the request is its cause.
@@ -101,3 +101,8 @@ func (r Receipt) About() string { return "requests/" + r.Sender + "/" + r.Name }
 
 // Channel returns rehome.receipt.SENDER.NAME.
 func (r Receipt) Channel() string { return channel("receipt", r.Sender, r.Name) }
+
+// Describe returns SENDER/NAME of the request, and the state with its reason.
+func (r Receipt) Describe() (about, text string) {
+	return r.Sender + "/" + r.Name, string(r.State) + ": " + string(r.Reason) + ": " + r.Message
+}

@@ -1,6 +1,7 @@
 package schemas
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -53,7 +54,7 @@ const (
 // RequestMethods returns every method that a request can have.
 func RequestMethods() []RequestMethod { return []RequestMethod{UseAuto, UseEvict, UseRestart} }
 
-var _ = define[Request]("sender, api", Prefix+".request.SENDER.NAME")
+var _ = define[Request]("sender, api", nil, Prefix+".request.SENDER.NAME")
 
 // Request is a request of a user or a program. The NATS subject has the sender: the right to publish on it is the identity. A
 // request with the same sender and name is the same request.
@@ -150,6 +151,48 @@ func (r Request) About() string { return "requests/" + r.Sender + "/" + r.Name }
 
 // Channel returns rehome.request.SENDER.NAME.
 func (r Request) Channel() string { return channel("request", r.Sender, r.Name) }
+
+// Describe returns SENDER/NAME, and the action with its target, reason, and requester.
+func (r Request) Describe() (about, text string) {
+	text = string(r.Action)
+	switch t := r.Target; {
+	case r.Action == ActionCancel:
+		text += " " + r.Sender + "/" + r.Request
+	case r.Maintenance != nil:
+		text += r.Maintenance.describe()
+	case r.Action == ActionEvaluate && r.Strategy != "":
+		text += " " + r.Strategy
+	case t == nil:
+	case t.Workload != nil:
+		text += fmt.Sprintf(" %s %s/%s", t.Workload.Kind, t.Workload.Namespace, t.Workload.Name)
+	case t.Selector != nil:
+		text += " " + strings.TrimPrefix(t.Selector.Namespace+"/", "/") + t.Selector.Labels
+	case t.Node != "":
+		text += " node " + t.Node
+	default:
+		text += fmt.Sprintf(" %d pods", len(t.Pods))
+	}
+	if r.DryRun {
+		text += " (dry run)"
+	}
+	text += ": " + r.Reason
+	if r.Requester != "" {
+		text += ", by " + r.Requester
+	}
+	return r.Sender + "/" + r.Name, text
+}
+
+func (n NodeRequest) describe() string {
+	node := n.Node
+	if node == "" {
+		node = "with provider ID " + n.ProviderID
+	}
+	text := fmt.Sprintf(" node %s: %s", node, n.Stage)
+	if n.Deadline != nil {
+		text += " within " + n.Deadline.Duration.String()
+	}
+	return text
+}
 
 // Asked returns the options for the intents of the request, or nil if it has only defaults.
 func (r Request) Asked() *Asked {

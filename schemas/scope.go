@@ -3,6 +3,8 @@ package schemas
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,7 +33,7 @@ const (
 	MaintenanceKind ScopeKind = "maintenance"
 )
 
-var _ = define[ScopeHead]("watcher, operator", Prefix+".scope.STRATEGY.PROFILE.KIND.KEY")
+var _ = define[ScopeHead]("watcher, operator", nil, Prefix+".scope.STRATEGY.PROFILE.KIND.KEY")
 
 // ScopeHead is the common part of all scopes. A scope has everything that one function needs to decide about one thing.
 type ScopeHead struct {
@@ -93,6 +95,17 @@ func (h ScopeHead) About() string { return string(h.Kind) + "/" + h.Key }
 // Channel returns rehome.scope.STRATEGY.PROFILE.KIND.KEY.
 func (h ScopeHead) Channel() string {
 	return channel("scope", h.Strategy, h.Profile, string(h.Kind), h.Key)
+}
+
+// Describe returns KIND/KEY, and the strategy with the kinds of the causes.
+func (h ScopeHead) Describe() (about, text string) {
+	var kinds []string
+	for _, c := range h.Causes {
+		if kind := string(c.Kind); !slices.Contains(kinds, kind) {
+			kinds = append(kinds, kind)
+		}
+	}
+	return h.About(), h.Strategy + ": because of " + strings.Join(kinds, ", ")
 }
 
 // NodeScope is one node and all pods on it that have not ended.

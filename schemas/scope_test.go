@@ -67,3 +67,16 @@ func TestContractScopeKinds(t *testing.T) {
 		expect.Equal(t, "scope "+p.About(), string(newEvent(t, decoded, schemas.Event{}).Data), string(e.Data))
 	}
 }
+
+func TestScopeLines(t *testing.T) {
+	checkLines(t, "scope", map[string]string{
+		"scope":         "scope node/worker-7: RemovePodsViolatingNodeTaints: because of node.taints",
+		"scope-domain":  "scope domain/kubernetes.io/hostname=worker-2: RemovePodsViolatingInterPodAntiAffinity: because of pod.labels",
+		"scope-pod":     "scope pod/batch/report-29387100-kx7wd: RemoveFailedPods: because of due",
+		"scope-request": "scope request/admin/drain-worker-9: Request: because of request",
+		"scope-spread": "scope spread/shop/topology.kubernetes.io/zone/5f0c9d7a3b21e864: RemovePodsViolatingTopologySpreadConstraint: " +
+			"because of pod.deleted",
+		"scope-usage":    "scope usage/cluster: LowNodeUtilization: because of resync",
+		"scope-workload": "scope workload/web/ReplicaSet/api-5d8f7c9b6d: RemoveDuplicates: because of node.added",
+	})
+}

@@ -2,6 +2,7 @@ package schemas
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -16,6 +17,7 @@ const typePrefix = "dev.rehome."
 type eventType struct {
 	zero       Payload
 	publishers string
+	examples   map[string]Payload
 	subjects   []string
 	decode     func(Event) (Payload, error)
 }
@@ -23,11 +25,16 @@ type eventType struct {
 // eventTypes are all event types.
 var eventTypes []eventType
 
-// define adds an event type with the data P, the roles that publish it, and its NATS subjects. It returns true to initialize a
-// variable.
-func define[P Payload](publishers string, subjects ...string) bool {
+// define adds an event type with the data P, the roles that publish it, [Examples], and its NATS subjects. Without examples, the
+// files in v1/examples are written by hand, because the events of one chain refer to each other. It returns true to initialize
+// a variable.
+func define[P Payload](publishers string, examples map[string]P, subjects ...string) bool {
 	var zero P
-	eventTypes = append(eventTypes, eventType{zero, publishers, subjects, func(e Event) (Payload, error) { return Decode[P](e) }})
+	t := eventType{zero, publishers, map[string]Payload{}, subjects, func(e Event) (Payload, error) { return Decode[P](e) }}
+	for name, example := range examples {
+		t.examples[name] = example
+	}
+	eventTypes = append(eventTypes, t)
 	slices.SortFunc(eventTypes, func(a, b eventType) int { return strings.Compare(a.zero.EventType(), b.zero.EventType()) })
 	return true
 }
@@ -57,6 +64,16 @@ func Payloads() []Payload {
 	return all
 }
 
+// Examples returns the data of the events in v1/examples that derive from Go values, by file name without .json: the noun of the
+// type, or NOUN-WORD. The other files there are not in the result.
+func Examples() map[string]Payload {
+	all := map[string]Payload{}
+	for _, t := range eventTypes {
+		maps.Copy(all, t.examples)
+	}
+	return all
+}
+
 // ScopeTypes returns the zero value of the data of every kind of scope.
 func ScopeTypes() []Payload {
 	return []Payload{NodeScope{}, PodScope{}, WorkloadScope{}, SpreadScope{}, DomainScope{}, UsageScope{}, RequestScope{}}
@@ -73,6 +90,17 @@ func Subjects(name string) []string {
 func Publishers(name string) []string {
 	t, _ := typeOf(name)
 	return strings.Split(t.publishers, ", ")
+}
+
+// Describe describes an event in words, and a scope by its head. It describes an unreadable event by its subject and type.
+func Describe(e Event) (noun, about, text string) {
+	if t, known := typeOf(e.Type); known {
+		if p, err := t.decode(e); err == nil {
+			about, text = p.Describe()
+			return NounOf(e.Type), about, text
+		}
+	}
+	return "event", e.Subject, e.Type
 }
 
 // DecodePayload decodes the data of an event of any type and any kind of scope. Its error wraps [ErrInvalid].

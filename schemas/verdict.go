@@ -1,6 +1,9 @@
 package schemas
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // VerdictType is the CloudEvents type of a [Verdict].
 const VerdictType = "dev.rehome.verdict.v1"
@@ -317,7 +320,7 @@ const (
 	ReasonTakenBack ReasonCode = "TakenBack" // settled
 )
 
-var _ = define[Verdict]("actuator, operator", Prefix+".verdict.OUTCOME.STRATEGY.NAMESPACE.POD")
+var _ = define[Verdict]("actuator, operator", nil, Prefix+".verdict.OUTCOME.STRATEGY.NAMESPACE.POD")
 
 // Verdict is the result of an intent. There is one for each final intent. If the intent began a move, a second verdict with the
 // outcome [Settled] follows when the move ends; the first verdict is its cause. If an earlier intent of the same scope lists the
@@ -378,4 +381,44 @@ func (v Verdict) About() string {
 // Channel returns rehome.verdict.OUTCOME.STRATEGY.NAMESPACE.POD.
 func (v Verdict) Channel() string {
 	return channel("verdict", string(v.Outcome), v.Strategy, v.Intent.Pod.Namespace, v.Intent.Pod.Name)
+}
+
+// Describe returns pod/NAMESPACE/NAME, and the outcome with its reason.
+func (v Verdict) Describe() (about, text string) {
+	about, text = "pod/"+v.Intent.Pod.String(), string(v.Outcome)
+	if v.DryRun {
+		text += " (dry run)"
+	}
+	switch {
+	case v.Outcome.Moves():
+		return about, fmt.Sprintf("%s from %s%s: %s", text, v.Intent.Node, v.DescribeMethod(), v.Intent.Reason)
+	case v.Outcome == Settled && v.Settlement != nil:
+		return about, text + " " + v.describeSettlement()
+	}
+	return about, fmt.Sprintf("%s: %s: %s", text, v.Reason, v.Message)
+}
+
+// DescribeMethod returns the method of a move and the preferred one, such as " by rollout-restart", or "" for a plain eviction.
+func (v Verdict) DescribeMethod() (text string) {
+	if v.Method != "" && v.Method != MethodEviction {
+		text = " by " + string(v.Method)
+	}
+	if v.Instead != nil {
+		text += fmt.Sprintf(" instead of %s (%s)", v.Instead.Method, v.Instead.Reason)
+	}
+	return text
+}
+
+// describeSettlement describes the node of the replacement and the duration.
+func (v Verdict) describeSettlement() string {
+	s := v.Settlement
+	where := ""
+	if s.Node != "" {
+		where = " on " + s.Node
+	}
+	text := fmt.Sprintf("%s %s%s after %.1fs", v.Reason, v.Intent.Pod, where, s.Seconds)
+	if s.Replacement == nil {
+		return text + ": " + v.Message
+	}
+	return text + ": replacement " + s.Replacement.Name
 }

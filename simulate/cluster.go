@@ -9,6 +9,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/version"
 )
 
 // fill passes the objects to the watcher, pods last, so that all objects that a pod refers to exist.
@@ -38,6 +39,20 @@ func rank(o metav1.Object) int {
 		return 2
 	}
 	return 1
+}
+
+// newestKubelet returns the minor version of the newest kubelet, or 0 if no node names one.
+func newestKubelet(objects []metav1.Object) (newest int) {
+	for _, o := range objects {
+		n, ok := o.(*corev1.Node)
+		if !ok {
+			continue
+		}
+		if v, err := version.ParseGeneric(n.Status.NodeInfo.KubeletVersion); err == nil && v.Major() == 1 {
+			newest = max(newest, int(v.Minor()))
+		}
+	}
+	return newest
 }
 
 func (r *round) leave(gone []types.UID) error {

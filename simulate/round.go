@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +31,9 @@ type Config struct {
 	NoLimits bool
 	// Loads are for load strategies.
 	Loads Loads
+	// MinorVersion is the minor version of the scheduler: 36 for Kubernetes 1.36. 0 means the one of the newest kubelet among
+	// the nodes, since no kubelet is newer than its control plane.
+	MinorVersion int
 	// Carry executes the intents of one turn and returns a verdict for each, in order, even with an error. nil executes
 	// nothing: each pod counts as evicted unless the PodDisruptionBudgets among the objects forbid it.
 	Carry func(context.Context, []actuator.Intent) ([]schemas.Verdict, error)
@@ -53,6 +57,7 @@ type round struct {
 // It continues after an error of Carry, and returns it at the end. An error of report, or the end of ctx, ends it after
 // the turn.
 func Run(ctx context.Context, c Config, objects []metav1.Object, report func([]schemas.Verdict) error) error {
+	c.MinorVersion = cmp.Or(c.MinorVersion, newestKubelet(objects))
 	r, err := filled(c, objects)
 	if err != nil {
 		return err
@@ -70,6 +75,7 @@ func filled(c Config, objects []metav1.Object) (*round, error) {
 	if err != nil {
 		return nil, err
 	}
+	offline.SetMinorVersion(c.MinorVersion)
 	r := &round{
 		Config: c, offline: offline, scheduler: scheduler,
 		pods: map[types.UID]*corev1.Pod{}, budgets: budgets{}, limits: limitsOf(c.Policy),

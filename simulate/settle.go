@@ -67,6 +67,7 @@ type Placement struct {
 func Settle(ctx context.Context, c Config, objects []metav1.Object, rounds int) (Settlement, error) {
 	now := c.Now()
 	c.Now, c.Carry, c.Loads = fixed(now), nil, Loads{Nodes: maps.Clone(c.Loads.Nodes), Pods: maps.Clone(c.Loads.Pods)}
+	c.MinorVersion = cmp.Or(c.MinorVersion, newestKubelet(objects))
 	w, err := newWorld(c, objects)
 	if err != nil {
 		return Settlement{}, err

@@ -55,6 +55,7 @@ func (w *world) apply(moves []Move) []Placement {
 		gone[m.Pod.UID] = nil
 	}
 	w.fit = fit.New()
+	w.fit.MinorVersion = w.MinorVersion
 	var waiting []*corev1.Pod
 	w.objects = slices.DeleteFunc(w.objects, func(o metav1.Object) bool {
 		p, isPod := o.(*corev1.Pod)

@@ -49,6 +49,9 @@ func NewOffline(p policy.Policy) (*Offline, error) {
 // Cluster returns the cache of the objects. Only the methods of Offline may change it.
 func (o *Offline) Cluster() *cluster.Cache { return o.w.cluster }
 
+// SetMinorVersion sets the minor version of the scheduler, see [cluster.Cache.SetMinorVersion].
+func (o *Offline) SetMinorVersion(minor int) { o.w.cluster.SetMinorVersion(minor) }
+
 // Set adds or replaces an object. It fails for kinds that a [Watcher] does not watch. It removes fields that no
 // decision depends on from the object.
 func (o *Offline) Set(object any, now time.Time) error {

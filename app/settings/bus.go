@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/embed"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
 )
@@ -27,7 +28,7 @@ func BusOptions(s Settings, name string) (bus.Options, error) {
 }
 
 // StartServer starts the embedded server, which is reachable at the socket.
-func StartServer(s Settings, log *slog.Logger) (*bus.Server, error) {
+func StartServer(s Settings, log *slog.Logger) (*embed.Server, error) {
 	dir, err := s.storeDir()
 	if err != nil {
 		return nil, err
@@ -39,11 +40,13 @@ func StartServer(s Settings, log *slog.Logger) (*bus.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	server, err := bus.StartServer(bus.ServerOptions{
+	server, err := embed.Start(embed.Options{
 		StoreDir: dir, Socket: socket, MaxMemory: bus.ScopesMaxMemory, Reserve: s.StoreReserve, Log: log,
-		Listen: bus.Listen{Address: s.Listen, CertFile: s.ListenCert, KeyFile: s.ListenKey, Participants: s.ListenAuth},
+		Listen: embed.Listen{
+			Address: s.Listen, CertFile: s.ListenCert, KeyFile: s.ListenKey, Participants: s.ListenAuth, Account: bus.Account,
+		},
 	})
-	if errors.Is(err, bus.ErrListen) {
+	if errors.Is(err, embed.ErrListen) {
 		return nil, fmt.Errorf("REHOME_LISTEN: %w", err)
 	}
 	if err != nil { // it is in use, or not writable

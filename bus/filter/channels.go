@@ -55,7 +55,7 @@ func (f Filter) patterns(noun string) [][][]string {
 		return [][][]string{{{"pod"}, all, places}}
 	case noun == Delta && len(f.Nodes) > 0: // rehome.delta.node.ASPECT.NAME; the node of a pod is in the data
 		return [][][]string{{{"node"}, all, tokens(f.Nodes)}, {{"pod"}, all}}
-	case noun == Delta, noun != Maintenance && !f.asksOfData(): // requests and receipts have no field that a filter selects
+	case noun == Delta, noun != Maintenance && !f.asksOfData(): // the other types have no field that a filter selects
 		return [][][]string{{all}}
 	}
 	return nil

@@ -37,6 +37,15 @@ func Nouns() []string {
 	return all
 }
 
+// History lists the types that the history keeps.
+func History() []string { return slices.DeleteFunc(Nouns(), passes) }
+
+// Choices returns the types that the history keeps as text, such as "delta, intents, or verdict".
+func Choices() string {
+	all := History()
+	return strings.Join(all[:len(all)-1], ", ") + ", or " + all[len(all)-1]
+}
+
 // passes reports whether the history has no events of a type.
 func passes(noun string) bool { return noun == Scope || noun == Request }
 
@@ -46,8 +55,8 @@ func Remembered(channel string) bool { return !passes(nounOf(channel)) }
 // Filter selects the events that match one entry of each non-empty list. The zero value selects the whole history.
 //
 // An event without a field does not match a list for that field: only verdicts have an outcome, deltas have no strategy, scopes
-// of nodes have no namespace, and requests and receipts have none of these fields. Events about a maintenance have the strategy
-// Maintenance, its nodes, and the pods that cannot move.
+// of nodes have no namespace, and requests, receipts, and types without a constant here have none of these fields. Events about a
+// maintenance have the strategy Maintenance, its nodes, and the pods that cannot move.
 type Filter struct {
 	// Types are the words above. Empty means all types in the history: all but scope and request.
 	Types []string
@@ -85,7 +94,7 @@ var ErrNothing = errors.New("no event can match the filter")
 func (f Filter) Check() error {
 	for _, t := range f.Types {
 		if !slices.Contains(Nouns(), t) {
-			return fmt.Errorf("type: want delta, intents, verdict, receipt, maintenance, scope or request, got %q", t)
+			return fmt.Errorf("type: want %s, scope or request, got %q", strings.Join(History(), ", "), t)
 		}
 	}
 	for _, o := range f.Outcomes {

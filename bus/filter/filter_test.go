@@ -25,14 +25,16 @@ func many(prefix string, n int) (names []string) {
 
 func TestFilterSubjects(t *testing.T) {
 	pods := []Pod{{"shop", "api-0"}, {"web", "v1.2"}}
+	all := []string{"rehome.delta.>", "rehome.intents.>", "rehome.verdict.>", "rehome.receipt.>", "rehome.maintenance.>"}
+	for _, p := range rest() {
+		all = append(all, "rehome."+schemas.NounOf(p.EventType())+".>")
+	}
 	for _, c := range []struct {
 		name   string
 		filter Filter
 		want   []string
 	}{
-		{"nothing: all of the history", Filter{}, []string{
-			"rehome.delta.>", "rehome.intents.>", "rehome.verdict.>", "rehome.receipt.>", "rehome.maintenance.>",
-		}},
+		{"nothing: all of the history", Filter{}, all},
 		{"one type", Filter{Types: []string{Verdict}}, []string{"rehome.verdict.>"}},
 		{"types twice and in any order", Filter{Types: []string{Verdict, Delta, Verdict}}, []string{"rehome.delta.>", "rehome.verdict.>"}},
 		{"scopes only when they are named", Filter{Types: []string{Scope}, Strategies: []string{"S"}}, []string{"rehome.scope.S.>"}},
@@ -63,9 +65,7 @@ func TestFilterSubjects(t *testing.T) {
 		{"a node and a namespace", Filter{Nodes: []string{"w1"}, Namespaces: []string{"shop"}, Types: []string{Delta}}, []string{
 			"rehome.delta.pod.*.shop.>",
 		}},
-		{"a correlation is in no subject", Filter{Correlations: []string{"x"}}, []string{
-			"rehome.delta.>", "rehome.intents.>", "rehome.verdict.>", "rehome.receipt.>", "rehome.maintenance.>",
-		}},
+		{"a correlation is in no subject", Filter{Correlations: []string{"x"}}, all},
 		{"all together", Filter{Types: []string{Verdict}, Outcomes: []string{"settled"}, Strategies: []string{"S", "T"}, Pods: pods[:1]}, []string{
 			"rehome.verdict.settled.S.shop.api-0", "rehome.verdict.settled.T.shop.api-0",
 		}},
@@ -96,7 +96,7 @@ func TestInvalidFilterFlags(t *testing.T) {
 		filter Filter
 		want   string
 	}{
-		{Filter{Types: []string{"pods"}}, `type: want delta, intents, verdict, receipt, maintenance, scope or request, got "pods"`},
+		{Filter{Types: []string{"pods"}}, "type: want " + strings.Join(History(), ", ") + `, scope or request, got "pods"`},
 		{
 			Filter{Outcomes: []string{"moved"}},
 			`outcome: want one of [evicted restarted requested deferred rejected withdrawn expired failed settled], got "moved"`,
@@ -224,6 +224,17 @@ func TestFilterMatches(t *testing.T) {
 	}
 }
 
+// rest returns the data of the examples of types without a constant of this package, of which the history has all.
+func rest() (all []schemas.Payload) {
+	for name, p := range schemas.Examples() {
+		noun := schemas.NounOf(p.EventType())
+		if name == noun && !slices.Contains([]string{Delta, Scope, Intents, Verdict, Receipt, Maintenance, Request}, noun) {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
 // world returns all events that can be built from a few names, some of which have bytes that subjects encode.
 func world(t *testing.T) (all []schemas.Event) {
 	t.Helper()
@@ -254,6 +265,9 @@ func world(t *testing.T) (all []schemas.Event) {
 				}
 			}
 		}
+	}
+	for _, p := range rest() {
+		add(p, correlations[0])
 	}
 	return append(all, maintained(t)...)
 }

@@ -81,7 +81,8 @@ func (s *sending) send(ctx context.Context) error {
 		}
 		return look.ShowJSON(s.out, e)
 	}
-	_, err = fmt.Fprintf(s.out, "request %s/%s: %s\n", r.Sender, r.Name, look.DescribeRequest(r))
+	about, text := r.Describe()
+	_, err = fmt.Fprintf(s.out, "request %s: %s\n", about, text)
 	return err
 }
 

@@ -137,7 +137,8 @@ func (x *PodPage) writeLife(p *page, l explain.Life) {
 	for _, c := range l.Chains {
 		what := c.Without
 		if c.Delta != nil {
-			what = c.Delta.Object.String() + " " + describeDelta(*c.Delta)
+			about, text := c.Delta.Describe()
+			what = about + " " + text
 		}
 		p.line(2, c.Began.Local().Format("2006-01-02 15:04:05.000")+"  ", what)
 		for _, s := range c.Steps {
@@ -183,13 +184,12 @@ func (x *PodPage) writeStep(p *page, s explain.Step, began time.Time) {
 
 // describeStep describes a verdict, and how often it was repeated.
 func (x *PodPage) describeStep(s explain.Step) string {
-	v := schemas.Verdict{Method: s.Method, Instead: s.Instead}
 	text := string(s.Outcome)
 	if s.DryRun {
 		text += " (dry run)"
 	}
 	if s.Moves() {
-		return text + describeMethod(v) + ": " + s.Message
+		return text + schemas.Verdict{Method: s.Method, Instead: s.Instead}.DescribeMethod() + ": " + s.Message
 	}
 	if s.Times > 1 {
 		text += fmt.Sprintf(" %d times", s.Times)

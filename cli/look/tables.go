@@ -90,7 +90,8 @@ func RequestsTable(now time.Time, requests []status.OpenRequest) cmdutil.Table {
 		if r.Action == schemas.ActionDeschedule || r.Action == schemas.ActionMaintain {
 			deadline = cmdutil.In(now, r.Ends())
 		}
-		cells := []any{r.Sender, r.Name, cmdutil.Age(now, r.Since), deadline, DescribeRequest(r.Request)}
+		_, text := r.Describe()
+		cells := []any{r.Sender, r.Name, cmdutil.Age(now, r.Since), deadline, text}
 		return cmdutil.Row{Name: r.Name, Type: "request", Cells: cells}
 	})
 }

@@ -35,10 +35,10 @@ func forwardCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "forward",
 		Short: "Post events to a URL as CloudEvents, or notifications about them to Slack, Teams, or a webhook",
-		Long: "Post deltas, intents, verdicts, receipts, and maintenances to a URL. Each event is a CloudEvent over HTTP, delivered\n" +
-			"at least once. The bus keeps the progress under a name, so a restarted forwarder continues there, on any machine,\n" +
-			"and several forwarders with one name share the work. Events with the same id and source are the same event. Several\n" +
-			"posts run at once, in no order.\n\n" +
+		Long: "Post the events of the history to a URL. Each event is a CloudEvent over HTTP, delivered at least once. The bus\n" +
+			"keeps the progress under a name, so a restarted forwarder continues there, on any machine, and several forwarders\n" +
+			"with one name share the work. Events with the same id and source are the same event. Several posts run at once, in no\n" +
+			"order.\n\n" +
 			"A sink accepts an event with status 2xx. While the sink is unreachable, or answers 401, 403, 502, 503, or 504,\n" +
 			"events wait. After 404, 408, 409, 425, 429, or another 5xx, the event is posted again after Retry-After or a growing\n" +
 			"delay, and becomes a dead letter after --tries. After any other status it becomes a dead letter at once: `rehome get\n" +
@@ -98,7 +98,7 @@ type forwardFlags struct {
 
 func (f *forwardFlags) bind(c *cobra.Command) {
 	f.sink, f.overridesText, f.authoritiesText = os.Getenv("K_SINK"), os.Getenv("K_CE_OVERRIDES"), os.Getenv("K_CA_CERTS")
-	f.filter.Bind(c, "delta, intents, verdict, receipt, or maintenance; the default is all five")
+	f.filter.Bind(c, filter.Choices()+"; the default is all of them")
 	flags := c.Flags()
 	flags.StringVar(&f.to, "to", "", "URL of the sink (K_SINK), or slack, teams, or webhook for notifications")
 	flags.StringVar(&f.urlFile, "url-file", "", "file with the URL for slack, teams, or webhook")
@@ -166,7 +166,7 @@ func (f *forwardFlags) check(chosen filter.Filter) error {
 	case f.url() == "" && !f.add:
 		return errors.New("no sink: name a URL with --to or K_SINK")
 	case chosen.Wants(filter.Scope), chosen.Wants(filter.Request):
-		return errors.New("--type: scopes and requests have no history: want delta, intents, verdict, receipt or maintenance")
+		return fmt.Errorf("--type: scopes and requests have no history: want %s", filter.Choices())
 	case f.timeout <= 0:
 		return fmt.Errorf("--timeout: want a duration such as 10s, got %v", f.timeout)
 	case f.parallel < 1:

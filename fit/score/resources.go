@@ -84,8 +84,8 @@ func shaped(used, of int64, points []config.UtilizationShapePoint) int64 {
 	return int64(points[len(points)-1].Score) * scale
 }
 
-// balanced scores nodes by the effect of the pod on how evenly their resources are used. nil means the pod requests
-// none of them.
+// balanced scores nodes by the effect of the pod on how evenly their resources are used, or up to Kubernetes 1.35 by how
+// evenly they are used with the pod. nil means the pod requests none of them.
 func balanced(q *fit.Question, nodes []fit.Candidate, of []config.ResourceSpec) []int64 {
 	requested := false
 	for _, r := range of {
@@ -108,8 +108,11 @@ func balanced(q *fit.Question, nodes []fit.Candidate, of []config.ResourceSpec) 
 			without = append(without, min(float64(used)/float64(has), 1))
 			with = append(with, min(float64(used+own)/float64(has), 1))
 		}
-		// No change is 75. A deviation is at most a half, so the score is between 50 and 100.
-		scores[i] = (150 + evenness(with) - evenness(without)) / 2
+		scores[i] = evenness(with)
+		if !q.SchedulerIsOlderThan(36) {
+			// No change is 75. A deviation is at most a half, so the score is between 50 and 100.
+			scores[i] = (150 + scores[i] - evenness(without)) / 2
+		}
 	}
 	return scores
 }

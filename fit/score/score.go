@@ -8,8 +8,8 @@
 //	})
 //
 // Package fit finds the nodes that fit the pod, or the replacement of a running pod. This package scores these nodes like the
-// score plugins of Kubernetes 1.36, and returns the nodes with the best score. The scheduler takes one of them at random. A
-// test asks the real scheduler to place the same pods.
+// score plugins of the scheduler of [fit.Cluster.MinorVersion], 1.35 to 1.37, and returns the nodes with the best score. The
+// scheduler takes one of them at random. A test asks the real scheduler to place the same pods.
 //
 // # Plugins
 //
@@ -22,8 +22,8 @@
 // nodes have the image. The default topology spread constraints count the pods of the same ReplicaSet, StatefulSet, or
 // ReplicationController. The scheduler also looks at Services: it skips pods that they do not select, and it spreads the pods of a
 // Service that have no such controller. In a cluster with more than 100 nodes the scheduler stops looking after it has found
-// enough nodes, so it may take a node with a lower score. With the feature gate StorageCapacityScoring, VolumeBinding scores
-// nodes, which is not predicted.
+// enough nodes, so it may take a node with a lower score. With the feature gate StorageCapacityScoring, which is on since 1.37,
+// VolumeBinding scores nodes by the capacity for claims that wait for the pod. That is not predicted.
 //
 // # Files
 //

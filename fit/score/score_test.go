@@ -117,6 +117,15 @@ func only(plugin score.Plugin, changes ...func(*score.Profile)) *score.Profile {
 	return p
 }
 
+// ranks returns the nodes with their scores, best first.
+func ranks(c *fit.Cluster, p *corev1.Pod, profile *score.Profile) string {
+	var ranked []string
+	for _, n := range score.Rank(c.Ask(p), profile, nil) {
+		ranked = append(ranked, fmt.Sprint(n.Name, " ", n.Score))
+	}
+	return strings.Join(ranked, ", ")
+}
+
 func TestRank(t *testing.T) {
 	three := func(pods ...metav1.Object) []metav1.Object {
 		return append(pods, node("a", "one"), node("b", "one"), node("c", "two"))
@@ -199,14 +208,50 @@ func TestRank(t *testing.T) {
 		{"one_fitting_node", score.Default(), three(), pod("new", "", "cpu", "5"), ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			var got []string
-			for _, n := range score.Rank(cluster(test.cluster...).Ask(test.pod), test.profile, nil) {
-				got = append(got, fmt.Sprint(n.Name, " ", n.Score))
-			}
-			if got := strings.Join(got, ", "); got != test.want {
+			if got := ranks(cluster(test.cluster...), test.pod, test.profile); got != test.want {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})
+	}
+}
+
+func TestRankOfRelease(t *testing.T) {
+	missing := func(p *corev1.Pod) {
+		preferred := p.Spec.Affinity.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution
+		preferred[0].PodAffinityTerm.NamespaceSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+			{Key: "team", Operator: metav1.LabelSelectorOpDoesNotExist},
+		}}
+	}
+	shop := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{"team": "red"}}}
+	nodes := []metav1.Object{shop, node("a", "one"), node("b", "one"), node("c", "two")}
+	balance := append(nodes, pod("p", "a", "cpu", "2"), pod("q", "b", "memory", "4000Mi"))
+	asks := pod("new", "", "cpu", "2", "memory", "1000Mi")
+	for _, test := range []struct {
+		name    string
+		plugin  score.Plugin
+		cluster []metav1.Object
+		pod     *corev1.Pod
+		want    map[int]string
+	}{
+		{"balanced", score.NodeResourcesBalancedAllocation, balance, asks, map[int]string{
+			35: "b 93, c 81, a 56", 36: "b 84, a 65, c 65", 37: "b 84, a 65, c 65", 0: "b 84, a 65, c 65",
+		}},
+		{
+			"namespaces_without_a_label", score.InterPodAffinity, append(nodes, pod("p", "a")),
+			with(pod("new", ""), near(10, "web"), missing), map[int]string{
+				35: "a 100, b 100, c 0", 36: "a 100, b 100, c 0", 37: "a 0, b 0, c 0", 0: "a 0, b 0, c 0",
+			},
+		},
+	} {
+		for minor, want := range test.want {
+			t.Run(fmt.Sprintf("%s/%d", test.name, minor), func(t *testing.T) {
+				c := cluster(test.cluster...)
+				c.MinorVersion = minor
+				if got := ranks(c, test.pod, only(test.plugin)); got != want {
+					t.Errorf("got %q, want %q", got, want)
+				}
+			})
+		}
 	}
 }
 

@@ -126,7 +126,7 @@ func (e *events) channel(n bus.Noun, subject string) channel {
 	return c
 }
 
-// valuesIn returns the values of a parameter, if it is an enum.
+// valuesIn returns the values of a parameter, if it is an enum. The description is empty if the template describes the parameter.
 func (e *events) valuesIn(name, kind string) (values []string, description string) {
 	of, description := "", ""
 	switch name {
@@ -136,6 +136,10 @@ func (e *events) valuesIn(name, kind string) (values []string, description strin
 		of, description = "ScopeKind", "The kind of the scope."
 	case "outcome":
 		of, description = "Outcome", "The outcome of the verdict."
+	default:
+		if !strings.Contains(asyncAPITemplate, "\n    "+name+":\n      description: ") {
+			description = "The " + name + "."
+		}
 	}
 	for _, c := range e.source.enums["schemas."+of] {
 		if value, ok := strings.CutPrefix(c.value, kind+"."); ok {

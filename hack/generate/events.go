@@ -1,6 +1,8 @@
 package main
 
 import (
+	"crypto/sha256"
+	"encoding/base32"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -411,4 +413,16 @@ func (e *events) groups(t reflect.Type) (groups []string) {
 		}
 	}
 	return groups
+}
+
+// example returns an event that begins a chain. Its ID and its trace derive from its name.
+func example(name string, data schemas.Payload) ([]byte, error) {
+	hash := sha256.Sum256([]byte(name))
+	id := strings.ToLower(base32.StdEncoding.EncodeToString(hash[:])[:26])
+	return indented(object{
+		{"specversion", "1.0"}, {"id", id}, {"source", "/clusters/prod/" + schemas.Publishers(data.EventType())[0]},
+		{"type", data.EventType()}, {"subject", data.About()}, {"time", "2026-11-21T22:12:30.469015Z"},
+		{"datacontenttype", "application/json"}, {"correlationid", id},
+		{"traceparent", fmt.Sprintf("00-%x-%x-01", hash[:16], hash[16:24])}, {"data", data},
+	})
 }

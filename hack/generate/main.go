@@ -1,6 +1,6 @@
 // Command generate writes the files that derive from Go types and their comments:
 //
-//	schemas/*.go ──────────▶ schemas/v1/*.schema.json, schemas/asyncapi.yaml, docs/verdicts.md, docs/events.md
+//	schemas/*.go ──────────▶ schemas/v1/*.schema.json, schemas/v1/examples, schemas/asyncapi.yaml, docs/verdicts.md, docs/events.md
 //	calls that declare metrics ─▶ docs/metrics.md
 //
 // It reads and writes below the working directory. make generate calls it.
@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/rehome-dev/rehome/schemas"
 )
 
 func main() {
@@ -36,6 +38,15 @@ func generate() error {
 			return err
 		}
 		if err := os.WriteFile(filepath.Join("schemas/v1", noun+".schema.json"), text, 0o644); err != nil {
+			return err
+		}
+	}
+	for name, data := range schemas.Examples() {
+		text, err := example(name, data)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join("schemas/v1/examples", name+".json"), text, 0o644); err != nil {
 			return err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/embed"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/functions/dispatch"
 	"github.com/rehome-dev/rehome/functions/httpfunction"
@@ -62,7 +63,7 @@ func dispatchAll(ctx context.Context, moves bool) (filled, answered time.Duratio
 	}
 	defer os.RemoveAll(dir)
 	quiet := slog.New(slog.DiscardHandler)
-	server, err := bus.StartServer(bus.ServerOptions{StoreDir: filepath.Join(dir, "store")})
+	server, err := embed.Start(embed.Options{StoreDir: filepath.Join(dir, "store")})
 	if err != nil {
 		return 0, 0, err
 	}

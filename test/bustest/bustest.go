@@ -14,6 +14,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/credentials"
+	"github.com/rehome-dev/rehome/bus/embed"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/expect"
 )
@@ -33,23 +35,46 @@ func Main(m *testing.M) {
 // settings that a user gets. Both end with the test.
 func New(t testing.TB, strategies ...string) *bus.Bus {
 	t.Helper()
-	b := Connect(t, bus.Options{Server: Server(t, bus.ServerOptions{})})
+	b := Connect(t, bus.Options{Server: Server(t, embed.Options{})})
 	SetUp(t, b, bus.Setup{Strategies: strategies})
 	return b
 }
 
 // Server starts a server that ends with the test. Without a StoreDir it stores in a directory of the test.
-func Server(t testing.TB, o bus.ServerOptions) *bus.Server {
+func Server(t testing.TB, o embed.Options) *embed.Server {
 	t.Helper()
 	if o.StoreDir == "" {
 		o.StoreDir = filepath.Join(t.TempDir(), "store")
 	}
-	s, err := bus.StartServer(o)
+	s, err := embed.Start(o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Stop)
 	return s
+}
+
+// SocketOptions returns the options of a server with a store and a socket of the test.
+func SocketOptions(t testing.TB) embed.Options {
+	t.Helper()
+	return embed.Options{StoreDir: t.TempDir(), Socket: filepath.Join(t.TempDir(), "bus.sock")}
+}
+
+// Listening starts a server with a socket that listens on a free port of the loopback interface, for the participants of c. Their
+// files are in o.Listen.Participants.
+func Listening(t testing.TB, c credentials.Config) (s *embed.Server, o embed.Options) {
+	t.Helper()
+	c.Hosts = []string{"127.0.0.1"}
+	dir := filepath.Join(t.TempDir(), "auth")
+	if _, err := credentials.Write(dir, c); err != nil {
+		t.Fatal(err)
+	}
+	o = SocketOptions(t)
+	o.Listen = embed.Listen{
+		Address: "127.0.0.1:0", Participants: dir, Account: bus.Account,
+		CertFile: filepath.Join(dir, credentials.ServerCert), KeyFile: filepath.Join(dir, credentials.ServerKey),
+	}
+	return Server(t, o), o
 }
 
 // Serve starts a server with the options, on a free loopback port and in a temporary directory by default. It ends with
@@ -164,9 +189,13 @@ func (e *Events) Quiet(t testing.TB, d time.Duration) {
 
 // Raw returns a bare JetStream client of a server, for writes that a [bus.Bus] refuses and reads that it does not
 // offer. It ends with the test.
-func Raw(t testing.TB, s *bus.Server, options ...nats.Option) jetstream.JetStream {
+func Raw(t testing.TB, s *embed.Server) jetstream.JetStream {
 	t.Helper()
-	nc, err := nats.Connect("", append(options, nats.InProcessServer(s))...)
+	options, err := s.ClientOptions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, err := nats.Connect("", options...)
 	if err != nil {
 		t.Fatal(err)
 	}

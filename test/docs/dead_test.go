@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/embed"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/expect"
@@ -51,7 +52,7 @@ func examples(page string) []example {
 func deadBus(t *testing.T) (dir string) {
 	t.Helper()
 	dir = filetest.ShortDir(t)
-	server := bustest.Server(t, bus.ServerOptions{StoreDir: dir, Socket: filepath.Join(dir, "bus.sock")})
+	server := bustest.Server(t, embed.Options{StoreDir: dir, Socket: filepath.Join(dir, "bus.sock")})
 	b := bustest.Connect(t, bus.Options{Name: "rehome", Server: server})
 	bustest.SetUp(t, b, bus.Setup{Strategies: []string{"PodLifeTime"}})
 

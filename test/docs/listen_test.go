@@ -16,6 +16,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/embed"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/expect"
@@ -123,7 +124,7 @@ func TestForwardingPageSink(t *testing.T) {
 func busBehindSocket(t *testing.T) (b *bus.Bus, environment []string) {
 	t.Helper()
 	dir := filetest.ShortDir(t)
-	server := bustest.Server(t, bus.ServerOptions{StoreDir: dir, Socket: filepath.Join(dir, "bus.sock")})
+	server := bustest.Server(t, embed.Options{StoreDir: dir, Socket: filepath.Join(dir, "bus.sock")})
 	b = bustest.Connect(t, bus.Options{Name: "rehome", Server: server})
 	bustest.SetUp(t, b, bus.Setup{})
 	return b, []string{"REHOME_STORE_DIR=" + dir, "REHOME_NATS_URL="}

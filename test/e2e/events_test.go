@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/rehome-dev/rehome/bus/filter"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
@@ -119,7 +120,7 @@ func TestEventsCommandShowsScopes(t *testing.T) {
 func TestEventsCommandRefusals(t *testing.T) {
 	s := newScene(t, 0)
 	for _, c := range []struct{ arguments, want string }{
-		{"--type pods", `--type: want delta, intents, verdict, receipt, maintenance, scope or request, got "pods"`},
+		{"--type pods", "--type: want " + strings.Join(filter.History(), ", ") + `, scope or request, got "pods"`},
 		{"--type scope", "--type: scopes have no history: use --follow"},
 		{"-o yaml", `invalid argument "yaml" for "-o, --output" flag: want json`},
 		{"--since yesterday", `invalid argument "yesterday" for "--since" flag: time: invalid duration "yesterday"`},

@@ -85,9 +85,6 @@ func TestHostileParticipants(t *testing.T) {
 	a, b := median(without), median(with)
 	t.Logf("until the last of four pods was evicted: without %v, with %v; medians %v and %v, ratio %.2f",
 		without, with, a, b, b.Seconds()/a.Seconds())
-	if b > 2*a {
-		t.Errorf("a drain takes %v, and %v while others are hostile; want at most twice as long", a, b)
-	}
 	s.evictedOnce(all)
 	stayed := h.victims
 	stayed[h.guarded] = "guarded"
@@ -105,7 +102,8 @@ func (s *scene) round(all map[types.UID]string, meanwhile func(map[types.UID]str
 	return took
 }
 
-// during runs normal work while the hostile work continues.
+// during runs normal work while the hostile work continues. Two drains or more must end before the hostile work does: a drain that
+// waits for the requests of others would end after all of them.
 func (h *hostility) during(all map[types.UID]string) (took []time.Duration) {
 	h.t.Helper()
 	over := make(chan struct{})
@@ -115,13 +113,18 @@ func (h *hostility) during(all map[types.UID]string) (took []time.Duration) {
 	}()
 	defer func() { <-over }() // even if the scene fails: a hostile goroutine must not report to a finished test
 	took = append(took, h.round(all, h.forgeVerdicts))
+	ended := 0 // drains that ended while others were hostile
 	for raging := true; raging || len(took) < rounds; {
-		took = append(took, h.round(all, func(map[types.UID]string) {}))
 		select {
 		case <-over:
 			raging = false
 		default:
+			ended = len(took)
 		}
+		took = append(took, h.round(all, func(map[types.UID]string) {}))
+	}
+	if ended < 2 {
+		h.t.Errorf("block %d: %d drains ended while others were hostile, want at least 2", h.block, ended)
 	}
 	return took
 }

@@ -335,12 +335,8 @@ func (s *scene) addAffinity(p *corev1.Pod) {
 	if a.PodAffinity == nil {
 		a.PodAffinity = &corev1.PodAffinity{}
 	}
-	t := s.term()
-	if t.NamespaceSelector != nil && len(t.NamespaceSelector.MatchExpressions) > 0 {
-		t.NamespaceSelector = nil // A known difference, see TestNamespaceSelectorMissingLabel.
-	}
 	a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution = append(
-		a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution, t)
+		a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution, s.term())
 }
 
 func (s *scene) addAntiAffinity(p *corev1.Pod) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"strconv"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
@@ -39,6 +40,13 @@ func newJudge(t *testing.T, c *cluster.Cluster, random *rand.Rand) *judge {
 		t: t, ctx: t.Context(), cluster: c, client: client, random: random, asker: newAsker(t.Context(), t, client),
 	}
 	j.seen.reasons = map[fit.Reason]int{}
+	version, err := client.Discovery().ServerVersion()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if j.minor, err = strconv.Atoi(version.Minor); err != nil {
+		t.Fatal(err)
+	}
 	nodes, err := c.AddNodes(t.Context(), nodeCount)
 	if err != nil {
 		t.Fatal(err)
@@ -290,6 +298,7 @@ func (s *scene) look() state {
 // view returns the state as package fit sees it.
 func (s *scene) view() *fit.Cluster {
 	c := fit.New()
+	c.MinorVersion = s.minor
 	for i := range s.state.Namespaces {
 		c.Set(&s.state.Namespaces[i])
 	}

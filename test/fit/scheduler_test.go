@@ -55,6 +55,9 @@ func TestSchedulerAgreement(t *testing.T) {
 		t.Logf("%6d × %s", s.reasons[reason], reason)
 	}
 	for _, reason := range reasons() {
+		if reason == fit.NodeFeatures && j.minor < 36 {
+			continue // the API server refuses the pods that need the feature
+		}
 		if s.reasons[reason] < atLeast {
 			t.Errorf("%s was the answer %d times, want at least %d: the rule is hardly tested", reason, s.reasons[reason], atLeast)
 		}
@@ -85,6 +88,7 @@ type judge struct {
 	random  *rand.Rand
 	asker   *asker
 	nodes   []string
+	minor   int // the Kubernetes release: 36 is 1.36
 	seen    tally
 }
 

@@ -71,6 +71,10 @@ var rules = []rule{
 		because: "the bus holds no Kubernetes credentials",
 	},
 	{
+		packages: []string{"..."}, except: []string{"bus", "app/...", "test/..."}, direct: true, never: []string{"bus/embed"},
+		because: "app composes the processes, and decides which of them runs the NATS server",
+	},
+	{
 		packages: []string{"..."}, except: []string{"kubeevents", "test/..."}, direct: true,
 		never:   []string{"k8s.io/client-go/tools/events", "k8s.io/client-go/tools/record"},
 		because: "Kubernetes Events are written in one place, at a limited rate",
@@ -151,6 +155,10 @@ var onlyFrom = []allowance{
 	{
 		path: "schemas", may: []string{"k8s.io/api", "k8s.io/apimachinery", "schemas/v1alpha1"},
 		because: "the contract depends only on types of the Kubernetes API",
+	},
+	{
+		path: "bus/embed", may: []string{"github.com/nats-io"},
+		because: "the server knows nothing about the events that it stores",
 	},
 	{
 		path: "schemas/v1alpha1", may: []string{"k8s.io/apimachinery"},

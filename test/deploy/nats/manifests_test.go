@@ -23,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/embed"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/expect"
@@ -218,7 +219,7 @@ func TestNATSLimits(t *testing.T) {
 	}
 	got := bounds{o.MaxPayload, o.JetStreamMaxStore, o.JetStreamMaxMemory, o.SyncAlways,
 		o.TLSConfig.ClientAuth == tls.RequireAndVerifyClientCert && o.Cluster.TLSCheckKnownURLs}
-	if want := (bounds{8 << 20, bus.DefaultMaxStore, bus.DefaultMaxMemory, true, true}); got != want {
+	if want := (bounds{8 << 20, embed.DefaultMaxStore, embed.DefaultMaxMemory, true, true}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

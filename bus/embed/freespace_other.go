@@ -1,6 +1,6 @@
 //go:build !linux && !darwin
 
-package bus
+package embed
 
 import "errors"
 

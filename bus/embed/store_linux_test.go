@@ -1,4 +1,4 @@
-package bus_test
+package embed_test
 
 import (
 	"context"
@@ -6,27 +6,37 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/embed"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/expect"
 )
 
-const mib = 1 << 20
+const (
+	mib      = 1 << 20
+	strategy = "RemovePods"
+)
+
+func scope(t testing.TB, node string) schemas.Event {
+	t.Helper()
+	return event(t, schemas.NodeScope{ScopeHead: schemas.ScopeHead{Kind: schemas.NodeKind, Key: node, Profile: "default", Strategy: strategy}})
+}
 
 // TestDiskReserve fills the disk up to a part of the reserve: the bus refuses what is written, and still reads and removes.
 func TestDiskReserve(t *testing.T) {
 	bustest.SmallDisk(t, "64m", func(t *testing.T, disk bustest.Disk) {
-		server := bustest.Server(t, bus.ServerOptions{
+		server := bustest.Server(t, embed.Options{
 			StoreDir: filepath.Join(disk.Dir, "store"), MaxMemory: bus.ScopesMaxMemory, Reserve: 16 * mib,
 		})
 		b := bustest.Connect(t, bus.Options{Server: server})
 		bustest.SetUp(t, b, bus.Setup{ScopesInMemory: true, Strategies: []string{strategy}})
 		before := delta(t, "before")
-		publish(t, b, before, scope(t, "before", 1))
+		publish(t, b, before, scope(t, "before"))
 		if err := b.Ledger().Put(t.Context(), "move.1", []byte("1")); err != nil {
 			t.Fatal(err)
 		}
@@ -34,13 +44,13 @@ func TestDiskReserve(t *testing.T) {
 		expect.Eventually(t, "the server refuses writes", func() bool { return server.Ready() != nil })
 		began := time.Now()
 		_, delta1 := b.Publish(t.Context(), delta(t, "full"))
-		_, scope1 := b.Publish(t.Context(), scope(t, "full", 2))
+		_, scope1 := b.Publish(t.Context(), scope(t, "full"))
 		for what, err := range map[string]error{
 			"server ready": server.Ready(), "space": b.Space(t.Context()), "delta": delta1, "scope in memory": scope1,
 			"many": b.PublishAll(t.Context(), []schemas.Event{delta(t, "full")}), "ledger": b.Ledger().Put(t.Context(), "move.2", nil),
 		} {
-			if !errors.Is(err, bus.ErrNoSpace) {
-				t.Errorf("%s: got %v, want %v", what, err, bus.ErrNoSpace)
+			if !errors.Is(err, embed.ErrNoSpace) {
+				t.Errorf("%s: got %v, want %v", what, err, embed.ErrNoSpace)
 			}
 		}
 		if took := time.Since(began); took > 2*time.Second {
@@ -49,7 +59,7 @@ func TestDiskReserve(t *testing.T) {
 		if err := server.Ready(); !strings.Contains(err.Error(), " MiB are free in "+disk.Dir) {
 			t.Errorf("got %q, want the free space", err)
 		}
-		if err := errors.Join(server.Alive(time.Now().Add(bus.StoppedLimit)), b.Ready()); err != nil {
+		if err := errors.Join(server.Alive(time.Now().Add(embed.StoppedLimit)), b.Ready()); err != nil {
 			t.Errorf("a full disk: got %v, want a server that lives", err)
 		}
 		if err := b.Ledger().Delete(t.Context(), "move.1"); err != nil {
@@ -58,8 +68,8 @@ func TestDiskReserve(t *testing.T) {
 		free()
 		<-server.Resumed()
 		after := delta(t, "after")
-		publish(t, b, after, scope(t, "after", 3))
-		if got, want := ids(t, b, bus.Query{Channels: []string{bus.DeltaChannels}}), []string{before.ID, after.ID}; !reflect.DeepEqual(got, want) {
+		publish(t, b, after, scope(t, "after"))
+		if got, want := deltas(t, b), []string{before.ID, after.ID}; !reflect.DeepEqual(got, want) {
 			t.Errorf("the history has %v, want %v", got, want)
 		}
 		if err := errors.Join(server.Ready(), b.Space(t.Context())); err != nil {
@@ -71,13 +81,25 @@ func TestDiskReserve(t *testing.T) {
 // TestFullDisk has nats-server run out of space, which stops its streams for good.
 func TestFullDisk(t *testing.T) {
 	bustest.SmallDisk(t, "64m", func(t *testing.T, disk bustest.Disk) {
-		server := bustest.Server(t, bus.ServerOptions{
+		server := bustest.Server(t, embed.Options{
 			StoreDir: filepath.Join(disk.Dir, "store"), MaxMemory: bus.ScopesMaxMemory, Reserve: mib,
 		})
 		b := bustest.Connect(t, bus.Options{Server: server})
 		setup := bus.Setup{ScopesInMemory: true, Strategies: []string{strategy}}
 		bustest.SetUp(t, b, setup)
-		history, scopes, answers := bustest.Collect(t, b, bus.DeltaChannels), work(t, b, bus.Work{}), follow(t, b)
+		history, scopes, answers := bustest.Collect(t, b, bus.DeltaChannels), make(chan string), make(chan string)
+		reading, stop := context.WithCancel(t.Context())
+		var readers sync.WaitGroup
+		defer readers.Wait()
+		defer stop()
+		take := func(to chan<- string) func(context.Context, schemas.Event) error {
+			return func(_ context.Context, e schemas.Event) error {
+				to <- e.ID
+				return nil
+			}
+		}
+		readers.Go(func() { _ = b.Work(reading, bus.Work{Strategy: strategy}, take(scopes)) })
+		readers.Go(func() { _ = b.FollowIntents(reading, take(answers)) })
 		publish(t, b, delta(t, "before"))
 		history.Next(t)
 		var free func()
@@ -86,38 +108,43 @@ func TestFullDisk(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			defer cancel()
 			_, _ = b.Publish(ctx, delta(t, "full"))
-			stopped := errors.Is(server.Ready(), bus.ErrStopped)
+			stopped := errors.Is(server.Ready(), embed.ErrStopped)
 			if !stopped {
 				free()
 			}
 			return stopped
 		})
-		if err := server.Ready(); !errors.Is(err, bus.ErrNoSpace) || !strings.Contains(err.Error(), "no space left on device") {
+		if err := server.Ready(); !errors.Is(err, embed.ErrNoSpace) || !strings.Contains(err.Error(), "no space left on device") {
 			t.Errorf("got %v, want both reasons", err)
 		}
-		if _, err := b.Publish(t.Context(), delta(t, "full")); !errors.Is(err, bus.ErrNoSpace) || !errors.Is(b.Space(t.Context()), bus.ErrNoSpace) {
-			t.Errorf("publish: got %v, want %v", err, bus.ErrNoSpace)
+		if _, err := b.Publish(t.Context(), delta(t, "full")); !errors.Is(err, embed.ErrNoSpace) || !errors.Is(b.Space(t.Context()), embed.ErrNoSpace) {
+			t.Errorf("publish: got %v, want %v", err, embed.ErrNoSpace)
 		}
-		if now, later := server.Alive(time.Now()), server.Alive(time.Now().Add(bus.StoppedLimit)); now != nil || later == nil {
-			t.Errorf("alive: got %v, and %v after %v", now, later, bus.StoppedLimit)
+		if now, later := server.Alive(time.Now()), server.Alive(time.Now().Add(embed.StoppedLimit)); now != nil || later == nil {
+			t.Errorf("alive: got %v, and %v after %v", now, later, embed.StoppedLimit)
 		}
 		free()
 		expect.Eventually(t, "the server takes events", func() bool { return server.Ready() == nil })
 		<-server.Resumed()
 		bustest.SetUp(t, b, setup) // the scopes were in memory
-		after := delta(t, "after")
-		publish(t, b, after, scope(t, "after", 1))
+		after, evaluate := delta(t, "after"), scope(t, "after")
+		publish(t, b, after, evaluate)
 		history.Find(t, func(e schemas.Event) bool { return e.ID == after.ID })
-		if got := next(t, scopes); got != "after-1" {
-			t.Errorf("the next scope is %s, want after-1", got)
+		if got := <-scopes; got != evaluate.ID {
+			t.Errorf("the next scope is %s, want %s", got, evaluate.ID)
 		}
-		given := give(t, b, "after", 1, "pod-1")
-		got := next(t, answers)
-		got.end <- nil
-		if got.event.ID != given.ID {
-			t.Errorf("the next answer is %s, want %s", got.event.ID, given.ID)
+		a := schemas.Intents{
+			Profile: "default", Strategy: strategy, Scope: schemas.ScopeRef{Kind: schemas.NodeKind, Key: "after", Event: evaluate.ID, Sequence: 1},
+			Intents: []schemas.Intent{{ID: "pod-1", Pod: schemas.PodRef{Namespace: "web", Name: "pod-1"}, Node: "after"}},
 		}
-		if err := errors.Join(server.Alive(time.Now().Add(bus.StoppedLimit)), b.Space(t.Context())); err != nil {
+		given := event(t, a)
+		if err := b.Answer(t.Context(), given, a); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-answers; got != given.ID {
+			t.Errorf("the next answer is %s, want %s", got, given.ID)
+		}
+		if err := errors.Join(server.Alive(time.Now().Add(embed.StoppedLimit)), b.Space(t.Context())); err != nil {
 			t.Error(err)
 		}
 	})
@@ -127,10 +154,10 @@ func TestFullDisk(t *testing.T) {
 func TestStartOnFullDisk(t *testing.T) {
 	bustest.SmallDisk(t, "32m", func(t *testing.T, disk bustest.Disk) {
 		free := disk.Fill(t, mib)
-		server := bustest.Server(t, bus.ServerOptions{StoreDir: filepath.Join(disk.Dir, "store"), Reserve: 2 * mib})
+		server := bustest.Server(t, embed.Options{StoreDir: filepath.Join(disk.Dir, "store"), Reserve: 2 * mib})
 		b := bustest.Connect(t, bus.Options{Server: server})
-		if err := b.Setup(t.Context(), bus.Setup{}); !errors.Is(err, bus.ErrNoSpace) || !errors.Is(server.Ready(), bus.ErrNoSpace) {
-			t.Errorf("got %v, want %v", err, bus.ErrNoSpace)
+		if err := b.Setup(t.Context(), bus.Setup{}); !errors.Is(err, embed.ErrNoSpace) || !errors.Is(server.Ready(), embed.ErrNoSpace) {
+			t.Errorf("got %v, want %v", err, embed.ErrNoSpace)
 		}
 		free()
 		bustest.SetUp(t, b, bus.Setup{})

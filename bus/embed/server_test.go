@@ -1,7 +1,6 @@
-package bus_test
+package embed_test
 
 import (
-	"context"
 	"errors"
 	"net"
 	"os"
@@ -12,37 +11,59 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/embed"
+	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 )
 
-// socketOptions returns a store and a socket of the test.
-func socketOptions(t testing.TB) bus.ServerOptions {
+func TestMain(m *testing.M) { bustest.Main(m) }
+
+func delta(t testing.TB, node string) schemas.Event {
 	t.Helper()
-	return bus.ServerOptions{StoreDir: t.TempDir(), Socket: filepath.Join(t.TempDir(), "bus.sock")}
+	return event(t, schemas.Delta{Kind: schemas.NodeTaints, Object: schemas.ObjectRef{Kind: "Node", Name: node}})
 }
 
-// restartable starts a server that the test stops and starts again, with a connection that is set up.
-func restartable(t *testing.T, strategies ...string) (bus.ServerOptions, *bus.Server, *bus.Bus) {
+func event(t testing.TB, p schemas.Payload) schemas.Event {
 	t.Helper()
-	o := socketOptions(t)
-	server, err := bus.StartServer(o)
-	expect.Must(t, err)
-	b := bustest.Connect(t, bus.Options{Socket: o.Socket})
-	bustest.SetUp(t, b, bus.Setup{Strategies: strategies})
-	return o, server, b
+	e, err := schemas.NewEvent("/clusters/test/test", p, time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC), schemas.Event{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func publish(t testing.TB, b *bus.Bus, events ...schemas.Event) {
+	t.Helper()
+	for _, e := range events {
+		if _, err := b.Publish(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// deltas returns the IDs of the deltas of the history.
+func deltas(t testing.TB, b *bus.Bus) (ids []string) {
+	t.Helper()
+	if err := b.Events(t.Context(), bus.Query{Channels: []string{bus.DeltaChannels}}, func(e schemas.Event) error {
+		ids = append(ids, e.ID)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return ids
 }
 
 func TestServerSocket(t *testing.T) {
-	o := socketOptions(t)
+	o := bustest.SocketOptions(t)
 	server := bustest.Server(t, o)
 	inside := bustest.Connect(t, bus.Options{Server: server})
 	outside := bustest.Connect(t, bus.Options{Socket: o.Socket})
 	bustest.SetUp(t, inside, bus.Setup{})
 	e := delta(t, "a")
 	publish(t, outside, e)
-	if got := ids(t, inside, bus.Query{}); !reflect.DeepEqual(got, []string{e.ID}) {
+	if got := deltas(t, inside); !reflect.DeepEqual(got, []string{e.ID}) {
 		t.Errorf("got %v, want %s", got, e.ID)
 	}
 	if err := outside.Ready(); err != nil {
@@ -51,7 +72,7 @@ func TestServerSocket(t *testing.T) {
 }
 
 func TestSocketPermissionsAndRemoval(t *testing.T) {
-	o := socketOptions(t)
+	o := bustest.SocketOptions(t)
 	server := bustest.Server(t, o)
 	info, err := os.Stat(o.Socket)
 	if err != nil {
@@ -69,10 +90,10 @@ func TestSocketPermissionsAndRemoval(t *testing.T) {
 }
 
 func TestSocketInUse(t *testing.T) {
-	o := socketOptions(t)
+	o := bustest.SocketOptions(t)
 	b := bustest.Connect(t, bus.Options{Server: bustest.Server(t, o)})
 	bustest.SetUp(t, b, bus.Setup{})
-	second, err := bus.StartServer(o)
+	second, err := embed.Start(o)
 	if err == nil {
 		second.Stop()
 	}
@@ -83,7 +104,7 @@ func TestSocketInUse(t *testing.T) {
 }
 
 func TestAbandonedSocket(t *testing.T) {
-	o := socketOptions(t)
+	o := bustest.SocketOptions(t)
 	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: o.Socket, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
@@ -102,18 +123,18 @@ func TestServerStartErrors(t *testing.T) {
 	filetest.Write(t, file, "mine")
 	long := filepath.Join(dir, strings.Repeat("x", 100))
 	for name, test := range map[string]struct {
-		options bus.ServerOptions
+		options embed.Options
 		says    string
 	}{
-		"no store":                  {bus.ServerOptions{}, "no store directory"},
-		"the store is a file":       {bus.ServerOptions{StoreDir: file}, "not a directory"},
-		"the path is too long":      {bus.ServerOptions{StoreDir: dir, Socket: long}, "bytes, want at most 87"},
-		"a file is in the way":      {bus.ServerOptions{StoreDir: dir, Socket: file}, "a file that is not a socket is in the way"},
-		"the socket has no place":   {bus.ServerOptions{StoreDir: dir, Socket: file + "/s"}, "not a directory"},
-		"the socket's server fails": {bus.ServerOptions{StoreDir: file, Socket: filepath.Join(dir, "s")}, "not a directory"},
+		"no store":                  {embed.Options{}, "no store directory"},
+		"the store is a file":       {embed.Options{StoreDir: file}, "not a directory"},
+		"the path is too long":      {embed.Options{StoreDir: dir, Socket: long}, "bytes, want at most 87"},
+		"a file is in the way":      {embed.Options{StoreDir: dir, Socket: file}, "a file that is not a socket is in the way"},
+		"the socket has no place":   {embed.Options{StoreDir: dir, Socket: file + "/s"}, "not a directory"},
+		"the socket's server fails": {embed.Options{StoreDir: file, Socket: filepath.Join(dir, "s")}, "not a directory"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := bus.StartServer(test.options)
+			s, err := embed.Start(test.options)
 			if err == nil {
 				s.Stop()
 				t.Fatal("it started")
@@ -131,46 +152,6 @@ func TestServerStartErrors(t *testing.T) {
 	}
 }
 
-func TestResumeAfterServerRestart(t *testing.T) {
-	o, server, b := restartable(t, strategy)
-	events, scopes, answers := bustest.Collect(t, b, bus.DeltaChannels), work(t, b, bus.Work{}), follow(t, b)
-	publish(t, b, delta(t, "before"), scope(t, "before", 1))
-	events.Next(t)
-	next(t, scopes)
-	server.Stop()
-
-	expect.Eventually(t, "the bus is not ready", func() bool { return b.Ready() != nil })
-	ready := b.Ready()
-	if !errors.Is(ready, bus.ErrNotConnected) || !strings.HasPrefix(ready.Error(), "bus unix:"+o.Socket+": not connected") {
-		t.Errorf("ready: got %v, want that it is not connected", ready)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	if _, err := b.Publish(ctx, delta(t, "lost")); !errors.Is(err, bus.ErrNotConnected) || ctx.Err() != nil {
-		t.Errorf("publish: got %v and %v, want at once that it is not connected", err, ctx.Err())
-	}
-
-	bustest.Server(t, o)
-	expect.Eventually(t, "the bus is ready", func() bool { return b.Ready() == nil })
-	after := delta(t, "after")
-	publish(t, b, after, scope(t, "after", 1))
-	given := give(t, b, "after", 1, "pod-1")
-	if got := events.Next(t); got.ID != after.ID {
-		t.Errorf("the next event is about %s, want nodes/after", got.Subject)
-	}
-	if got := next(t, scopes); got != "after-1" {
-		t.Errorf("the next scope is %s, want after-1", got)
-	}
-	got := next(t, answers)
-	got.end <- nil
-	if got.event.ID != given.ID {
-		t.Errorf("the next answer is %s, want %s", got.event.ID, given.ID)
-	}
-	if got := ids(t, b, bus.Query{Channels: []string{bus.DeltaChannels}}); len(got) != 2 {
-		t.Errorf("the history has %d deltas, want the one before and the one after", len(got))
-	}
-}
-
 // TestUnknownStream has a directory of a stream that the server does not know, as for a moment while a stream is created.
 func TestUnknownStream(t *testing.T) {
 	t.Parallel()
@@ -178,7 +159,7 @@ func TestUnknownStream(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			server := bustest.Server(t, bus.ServerOptions{StoreDir: dir})
+			server := bustest.Server(t, embed.Options{StoreDir: dir})
 			bustest.SetUp(t, bustest.Connect(t, bus.Options{Server: server}), bus.Setup{})
 			all, err := filepath.Glob(filepath.Join(dir, "jetstream", "*", "streams"))
 			if err != nil || len(all) != 1 {
@@ -201,7 +182,7 @@ func TestUnknownStream(t *testing.T) {
 }
 
 func TestSocketConnections(t *testing.T) {
-	o := socketOptions(t)
+	o := bustest.SocketOptions(t)
 	bustest.Server(t, o)
 	dial := func() net.Conn {
 		c, err := net.Dial("unix", o.Socket)

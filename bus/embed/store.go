@@ -1,17 +1,15 @@
-package bus
+package embed
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go/jetstream"
 )
 
 const (
@@ -32,11 +30,11 @@ const (
 var (
 	// ErrNoSpace means that the disk of the server is too full. It passes when there is space.
 	ErrNoSpace = errors.New("the bus accepts no events: its disk is full")
-	// ErrStopped means that JetStream of the embedded server has stopped. It restarts when there is space.
+	// ErrStopped means that JetStream of the server has stopped. It restarts when there is space.
 	ErrStopped = errors.New("the bus accepts no events: JetStream has stopped")
 )
 
-// store watches the disk of an embedded server. While less than the reserve is free, the server refuses all writes, because
+// store watches the disk of a server. While less than the reserve is free, the server refuses all writes, because
 // nats-server also needs space to remove messages. A stream refuses everything after one failed write: then store restarts JetStream.
 type store struct {
 	nats    *server.Server
@@ -58,9 +56,15 @@ type store struct {
 
 // watch checks the disk until ctx ends.
 func (s *store) watch(ctx context.Context) {
-	for ctx.Err() == nil {
-		s.look(time.Now())
-		pause(ctx, lookAtStore)
+	tick := time.NewTicker(lookAtStore)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			s.look(time.Now())
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
@@ -182,22 +186,3 @@ func (s *Server) FreeSpace() (int64, error) { return freeSpace(s.store.options.S
 
 // Resumed gets a value when the server accepts events again after it accepted none.
 func (s *Server) Resumed() <-chan struct{} { return s.store.resumed }
-
-// isNoSpace reports whether the server refused a message or a stream because its storage is used up.
-func isNoSpace(err error) bool {
-	var refusal *jetstream.APIError
-	return errors.As(err, &refusal) && slices.Contains([]server.ErrorIdentifier{
-		server.JSAccountResourcesExceededErr, server.JSInsufficientResourcesErr, server.JSStorageResourcesExceededErr,
-	}, server.ErrorIdentifier(refusal.ErrorCode))
-}
-
-// Space returns an error if the server accepts no events. It wraps [ErrNoSpace] if the disk is too full.
-func (b *Bus) Space(ctx context.Context) error {
-	return b.do("space of the bus", func() error {
-		info, err := b.js.AccountInfo(ctx)
-		if err == nil && info.Limits.MaxStore == 0 {
-			err = ErrNoSpace
-		}
-		return err
-	})
-}
