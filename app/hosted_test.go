@@ -32,9 +32,7 @@ func TestHostedStrategyMovesOut(t *testing.T) {
 	}
 	publish := func(f functions.Function) {
 		t.Helper()
-		if _, err := b.Publish(t.Context(), nodeScope(t, f.Strategy.Name, "worker-1")); err != nil {
-			t.Fatal(err)
-		}
+		bustest.Publish(t, b, nodeScope(t, f.Strategy.Name, "worker-1"))
 	}
 	wanted := func(f functions.Function) {
 		t.Helper()

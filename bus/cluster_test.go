@@ -43,7 +43,7 @@ func TestClusterLosesLeader(t *testing.T) {
 	}
 	round := func(n int) {
 		t.Helper()
-		d, s := delta(t, fmt.Sprint("node-", n)), scope(t, fmt.Sprint("node-", n), 1)
+		d, s := bustest.Delta(t, fmt.Sprint("node-", n)), scope(t, fmt.Sprint("node-", n), 1)
 		try("a delta is stored", func() error { _, err := b.Publish(t.Context(), d); return err })
 		try("a scope is stored", func() error { _, err := b.Publish(t.Context(), s); return err })
 		e, a := answer(t, fmt.Sprint("node-", n), 1, "pod-1")

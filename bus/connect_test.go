@@ -117,7 +117,7 @@ func TestForbiddenSubject(t *testing.T) {
 	expect.Eventually(t, "the bus is ready", func() bool { return b.Ready() == nil })
 	ctx, cancel := context.WithTimeout(t.Context(), expect.Patience)
 	defer cancel()
-	_, published := b.Publish(ctx, delta(t, "a"))
+	_, published := b.Publish(ctx, bustest.Delta(t, "a"))
 	const says = `not permitted: tester may not publish on "rehome.delta.node.taints.a"`
 	for name, err := range map[string]error{"publish": published, "ready": b.Ready()} {
 		if !errors.Is(err, bus.ErrNotPermitted) || !strings.HasSuffix(err.Error(), says) {
@@ -181,7 +181,7 @@ func restartable(t *testing.T, strategies ...string) (embed.Options, *embed.Serv
 func TestResumeAfterServerRestart(t *testing.T) {
 	o, server, b := restartable(t, strategy)
 	events, scopes, answers := bustest.Collect(t, b, bus.DeltaChannels), work(t, b, bus.Work{}), follow(t, b)
-	publish(t, b, delta(t, "before"), scope(t, "before", 1))
+	bustest.Publish(t, b, bustest.Delta(t, "before"), scope(t, "before", 1))
 	events.Next(t)
 	next(t, scopes)
 	server.Stop()
@@ -193,14 +193,14 @@ func TestResumeAfterServerRestart(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	if _, err := b.Publish(ctx, delta(t, "lost")); !errors.Is(err, bus.ErrNotConnected) || ctx.Err() != nil {
+	if _, err := b.Publish(ctx, bustest.Delta(t, "lost")); !errors.Is(err, bus.ErrNotConnected) || ctx.Err() != nil {
 		t.Errorf("publish: got %v and %v, want at once that it is not connected", err, ctx.Err())
 	}
 
 	bustest.Server(t, o)
 	expect.Eventually(t, "the bus is ready", func() bool { return b.Ready() == nil })
-	after := delta(t, "after")
-	publish(t, b, after, scope(t, "after", 1))
+	after := bustest.Delta(t, "after")
+	bustest.Publish(t, b, after, scope(t, "after", 1))
 	given := give(t, b, "after", 1, "pod-1")
 	if got := events.Next(t); got.ID != after.ID {
 		t.Errorf("the next event is about %s, want nodes/after", got.Subject)

@@ -186,14 +186,14 @@ func TestInstallationInEvents(t *testing.T) {
 	url := bustest.Serve(t, &server.Options{}).ClientURL()
 	watcher := joined(t, url, first)
 	bustest.SetUp(t, watcher, bus.Setup{})
-	cause := delta(t, "a")
+	cause := bustest.Delta(t, "a")
 	cause.Installation = second.ID()
-	publish(t, watcher, cause)
+	bustest.Publish(t, watcher, cause)
 	events := bustest.Collect(t, watcher)
 	read := events.Next(t)
 	answer := schematest.Event(t, "/f", schemas.Delta{Kind: schemas.NodeTaints, Object: schemas.ObjectRef{Kind: "Node", Name: "a"}},
 		time.Now(), read)
-	publish(t, joined(t, url, noCluster), answer)
+	bustest.Publish(t, joined(t, url, noCluster), answer)
 	if got, want := []string{read.Installation, events.Next(t).Installation}, []string{first.ID(), first.ID()}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -145,7 +145,7 @@ func TestLiveIntents(t *testing.T) {
 	if err := p.join(t, "functions").Answer(t.Context(), e, a); err != nil {
 		t.Fatal(err)
 	}
-	publish(t, p.join(t, "watcher"), delta(t, "a"))
+	bustest.Publish(t, p.join(t, "watcher"), bustest.Delta(t, "a"))
 	for name, messages := range live {
 		want, got := []string{"delta"}, []string(nil)
 		if name == "listener" {
@@ -192,7 +192,7 @@ func TestHistoryOfKeys(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		publish(t, publishers[role], e)
+		bustest.Publish(t, publishers[role], e)
 		want, live = append(want, e.ID), append(live, next(t, messages).Header.Get("ce-id"))
 		if err := subscription.Unsubscribe(); err != nil {
 			t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/expect"
 )
 
@@ -145,7 +146,7 @@ func TestRetryInterrupted(t *testing.T) {
 				t.Fatal(err)
 			}
 		}},
-		"a delta": {bus.StreamEvents, delta(t, "a"), nil},
+		"a delta": {bus.StreamEvents, bustest.Delta(t, "a"), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, bus.Setup{})

@@ -21,9 +21,9 @@ func TestStatus(t *testing.T) {
 		return schematest.Event(t, "/test", schemas.ScopeHead{Kind: schemas.NodeKind, Key: key, Profile: "p", Strategy: "Busy"}, at, schemas.Event{})
 	}
 	for _, key := range []string{"a", "b", "c"} {
-		publish(t, b, scope(key))
+		bustest.Publish(t, b, scope(key))
 	}
-	publish(t, b, delta(t, "a"))
+	bustest.Publish(t, b, bustest.Delta(t, "a"))
 	ctx, cancel := context.WithCancel(t.Context())
 	taken, ended := make(chan struct{}, 1), make(chan error, 2)
 	for strategy, parallel := range map[string]int{"Busy": 1, "Idle": 2} {
@@ -74,7 +74,7 @@ func TestStatus(t *testing.T) {
 func TestStatusForStrategies(t *testing.T) {
 	b := bustest.New(t, "Busy", "Idle", "Other")
 	e := schematest.Event(t, "/test", schemas.ScopeHead{Kind: schemas.NodeKind, Key: "a", Profile: "p", Strategy: "Busy"}, at, schemas.Event{})
-	publish(t, b, e)
+	bustest.Publish(t, b, e)
 	all, err := b.Status(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -105,7 +105,7 @@ func TestDeadLetterCountsByStream(t *testing.T) {
 		t.Errorf("without any: got %v, error %v", got, err)
 	}
 	for i, stream := range []string{bus.StreamScopes, bus.StreamIntents, bus.StreamScopes} {
-		e := delta(t, "a")
+		e := bustest.Delta(t, "a")
 		e.Sequence = uint64(i + 1)
 		if err := b.Bury(t.Context(), stream, e, errors.New("wrong")); err != nil {
 			t.Fatal(err)
@@ -127,7 +127,7 @@ func TestStatusOpenRequests(t *testing.T) {
 	for _, name := range []string{"first", "second", "third"} {
 		r := schemas.Request{Sender: "admin", Name: name, Action: schemas.ActionEvaluate, Reason: "test"}
 		e := schematest.Event(t, "/test", r, at, schemas.Event{})
-		publish(t, b, e)
+		bustest.Publish(t, b, e)
 		want = append(want, e)
 	}
 	open, err := b.OpenRequests(t.Context())

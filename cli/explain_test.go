@@ -22,6 +22,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 	"github.com/rehome-dev/rehome/simulate"
 	"github.com/rehome-dev/rehome/status"
+	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/expect"
 )
 
@@ -186,11 +187,7 @@ func TestExplainWithoutCluster(t *testing.T) {
 		Intent: schemas.Intent{Pod: schemas.PodRef{Namespace: "shop", Name: "api-1", UID: "u"}, Node: "worker-1", Reason: "older than 1h"},
 	})
 	v.CorrelationID, v.CausationID = "d1", "a1"
-	for _, e := range []schemas.Event{d, v} {
-		if _, err := b.Publish(t.Context(), e); err != nil {
-			t.Fatal(err)
-		}
-	}
+	bustest.Publish(t, b, d, v)
 	got, err := execute(t, "explain", "pod", "api-1", "-n", "shop")
 	want := `pod shop/api-1
 

@@ -19,6 +19,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 	"github.com/rehome-dev/rehome/status"
+	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/metricstest"
 )
 
@@ -75,11 +76,7 @@ func TestStatusOfBus(t *testing.T) {
 	b := deadBus(t)
 	v := deferral("api-1", "PodLifeTime", schemas.Deferred, schemas.ReasonDisruptionBudget)
 	r := schemas.Request{Sender: "admin", Name: "drain", Action: schemas.ActionDeschedule, Target: &schemas.Target{Node: "n1"}, Reason: "fan"}
-	for _, e := range []schemas.Event{eventOf(t, "v1", v), eventOf(t, "r1", r)} {
-		if _, err := b.Publish(t.Context(), e); err != nil {
-			t.Fatal(err)
-		}
-	}
+	bustest.Publish(t, b, eventOf(t, "v1", v), eventOf(t, "r1", r))
 	m := &v1alpha1.NodeMaintenance{
 		ObjectMeta: metav1.ObjectMeta{Name: "node/n1", UID: "u", CreationTimestamp: metav1.NewTime(clock)},
 		Spec:       v1alpha1.NodeMaintenanceSpec{Stage: v1alpha1.Cordon, Reason: "fan"},
@@ -131,9 +128,7 @@ func TestBusMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, node := range []string{"worker-1", "worker-2"} {
-		if _, err := b.Publish(t.Context(), scopeEvent(t, "scope-of-"+node, node)); err != nil {
-			t.Fatal(err)
-		}
+		bustest.Publish(t, b, scopeEvent(t, "scope-of-"+node, node))
 	}
 	metrics := prometheus.NewPedanticRegistry()
 	metrics.MustRegister(app.NewBusFigures(func(ctx context.Context) ([]bus.StreamStatus, error) {

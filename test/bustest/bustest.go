@@ -18,6 +18,7 @@ import (
 	"github.com/rehome-dev/rehome/bus/embed"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 // Main runs the tests of a package, from its TestMain, and fails when goroutines are left at the end.
@@ -141,6 +142,30 @@ func SetUp(t testing.TB, b *bus.Bus, s bus.Setup) {
 		}
 		return err == nil
 	})
+}
+
+// EventTime returns the time of each [Event].
+func EventTime() time.Time { return time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC) }
+
+// Event returns an event without a cause.
+func Event(t testing.TB, p schemas.Payload) schemas.Event {
+	t.Helper()
+	return schematest.Event(t, "/clusters/test/test", p, EventTime(), schemas.Event{})
+}
+
+// Delta returns an event about the taints of a node.
+func Delta(t testing.TB, node string) schemas.Event {
+	t.Helper()
+	return Event(t, schemas.Delta{Kind: schemas.NodeTaints, Object: schemas.ObjectRef{Kind: "Node", Name: node}})
+}
+
+// Publish publishes the events one after the other. It ends the test at an error.
+func Publish(t testing.TB, b *bus.Bus, events ...schemas.Event) {
+	t.Helper()
+	for _, e := range events {
+		_, err := b.Publish(t.Context(), e)
+		expect.Must(t, err)
+	}
 }
 
 // Events are the events of a history as they come.

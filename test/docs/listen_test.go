@@ -42,9 +42,7 @@ func publishExamples(t *testing.T, b *bus.Bus) {
 		default:
 			continue
 		}
-		if _, err := b.Publish(t.Context(), e); err != nil {
-			t.Fatal(err)
-		}
+		bustest.Publish(t, b, e)
 	}
 }
 
