@@ -345,8 +345,7 @@ func covers(subject, channel string) bool {
 	return len(s) == len(c)
 }
 
-// TestMatchingEventHasOneSubject draws random filters and compares them with all events of a small
-// world.
+// TestMatchingEventHasOneSubject draws random filters and compares them with all events of a small world.
 func TestMatchingEventHasOneSubject(t *testing.T) {
 	r, all, drawn := randtest.New(t), world(t), 0
 	for range 1000 {

@@ -69,8 +69,10 @@ func (c decision) check(t *testing.T) {
 	t.Run(c.name, func(t *testing.T) {
 		s := test.NodeScope(c.node, c.pods...)
 		test.Decides(t, c.args, Args{}, s, c.want)
-		if asked := c.args.Decide(onlyAsked(c.args, s)); !slices.Equal(asked, c.want) {
-			t.Errorf("with Elsewhere only where Seeks is true:\ngot  %+v\nwant %+v", asked, c.want)
+		for _, args := range []Args{c.args, test.ThroughJSON(t, c.args)} {
+			if asked := args.Decide(onlyAsked(args, s)); !slices.Equal(asked, c.want) {
+				t.Errorf("with Elsewhere only where Seeks is true:\ngot  %+v\nwant %+v", asked, c.want)
+			}
 		}
 	})
 }

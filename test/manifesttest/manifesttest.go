@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/rehome-dev/rehome/test/expect"
 )
@@ -46,15 +47,18 @@ func Objects(t testing.TB, text []byte) (all []*unstructured.Unstructured) {
 	return all
 }
 
-// As returns an object as its Go type. An unknown field is an error.
+// As returns an object as its Go type. An unknown field is an error, and so is one in the wrong case.
 func As[T any](object any) (typed T, err error) {
 	document, err := json.Marshal(object)
 	if err != nil {
 		return typed, err
 	}
-	d := json.NewDecoder(bytes.NewReader(document))
-	d.DisallowUnknownFields()
-	return typed, d.Decode(&typed)
+	o := &unstructured.Unstructured{}
+	if err := o.UnmarshalJSON(document); err != nil {
+		return typed, err
+	}
+	err = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(o.Object, &typed, true)
+	return typed, err
 }
 
 // Typed is [As]. It ends the test at an error.
