@@ -135,6 +135,14 @@ func (c admission) workload() schemas.ObjectRef {
 	return schemas.ObjectRef{Kind: "workload", UID: c.at.workload}
 }
 
+// awaitsAnswer parks an intent whose pod an earlier session may have evicted.
+func awaitsAnswer(x *inFlight) parked {
+	return parked{by: blocker{"pod", string(x.uid())}, why: Rejection{
+		Outcome: schemas.Deferred, Reason: schemas.ReasonAPIUnavailable,
+		Message: "the actuator restarted before the API server answered an eviction call for the pod; it may still evict the pod",
+	}}
+}
+
 // parks returns the reason why an intent is parked now, and whether it is. The caller holds mu.
 func (s *session) parks(i Intent, at limitKeys, now time.Time) (parked, bool) {
 	p, blocks := blocked(admission{i, at, s.moves, s.cfg.View, s.policy.Load().Limits, now})

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/expect"
 )
@@ -116,8 +117,48 @@ func TestBegunMoves(t *testing.T) {
 			expect.Equal(t, "verdicts", m.heard(t, start), []heard{
 				{"A-1.1", schemas.ReasonEvictionAccepted, 0}, {"A-1.1", schemas.ReasonNotReplaced, 0}, {"A-1.3", schemas.ReasonNotReplaced, 0},
 			})
-			expect.Equal(t, "ledger", m.keys(), []string{"move.1", "move.3"})
+			expect.Equal(t, "ledger", m.keys(), []string{"begun", "move.1", "move.3"})
+			time.Sleep(answeredWithin)
+			expect.Equal(t, "ledger, when pod 2 was not evicted", m.keys(), []string{"move.1", "move.3"})
 			expect.Equal(t, "readiness", fmt.Sprint(a.Ready()), `ledger record move.4 of begun is set aside: it is about the pod with UID ""`)
+			end()
+		})
+	})
+	t.Run("the_API_server_evicts_after_the_next_leader_began", func(t *testing.T) {
+		var start time.Time
+		client := wire(func(r *http.Request) (*http.Response, error) {
+			if strings.HasSuffix(r.URL.Path, "/pod-1") && time.Since(start) >= 8*time.Second {
+				return failure(http.StatusNotFound, metav1.StatusReasonNotFound), nil
+			}
+			name := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
+			return response(http.StatusOK, &corev1.Pod{
+				TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+				ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: name, UID: types.UID(strings.TrimPrefix(name, "pod-"))},
+			}), nil
+		}).client(t)
+		synctest.Test(t, func(t *testing.T) {
+			m, p := newMemory(), fast
+			p.Limits = policy.Limits{Total: new(uint(3)), Window: time.Hour}
+			start = time.Now()
+			answer, e := answerTo("A", 1, "1", "2")
+			begun := map[string]any{}
+			for _, intent := range answer.Intents {
+				begun[string(intent.Pod.UID)] = record{
+					Intent: intentOf(answer, intent, e), Method: schemas.MethodEviction, Begun: start, Newest: noon.Add(time.Hour),
+				}
+			}
+			m.ledger[keyBegun], _ = json.Marshal(begun)
+			a := New(Config{Client: client, Bus: m, Ledger: m, Source: "/test/actuator", Policy: p, View: webPods("1", "2", "3", "4")})
+			end := leads(t, a, saves(func(Intent) {}))
+			b := &bench{Actuator: a, bus: m, start: start}
+			b.put("A", 1, "1", "2", "3", "4")
+			time.Sleep(answeredWithin + 5*time.Second)
+			expect.Equal(t, "verdicts", m.heard(t, start), []heard{
+				{"A-1.3", schemas.ReasonEvictionAccepted, 0},
+				{"A-1.4", schemas.ReasonLimitTotal, 0},
+				{"A-1.1", schemas.ReasonEvictionAccepted, 8 * time.Second},
+				{"A-1.2", schemas.ReasonEvictionAccepted, answeredWithin},
+			})
 			end()
 		})
 	})

@@ -190,7 +190,7 @@ func (t *entries) newer(scope schemas.ScopeRef, e schemas.Event, old *message) b
 }
 
 // list adds an intent to its message, with a new entry or with the one that it renews. An intent that has begun a move
-// gets none.
+// gets none. If it is unknown whether the move was begun, the entry counts as executed until that is known.
 func (t *entries) list(m *message, i Intent) {
 	uid := i.Pod.UID
 	if m.lists != nil {
@@ -199,7 +199,8 @@ func (t *entries) list(m *message, i Intent) {
 	if x := t.stepsOf(i); x != nil {
 		x.message, m.steps[uid] = m, true
 	}
-	if x := t.moveOf(i); x != nil {
+	x := t.moveOf(i)
+	if x != nil && !x.isUnanswered() {
 		x.message = m // its verdict was stored, or is about to be
 		return
 	}
@@ -208,6 +209,9 @@ func (t *entries) list(m *message, i Intent) {
 		one = &entry{intent: i}
 		t.pods[uid] = append(t.pods[uid], one)
 		t.open++
+	}
+	if x != nil && one.intent.ID == i.ID {
+		one.state = entryExecuting
 	}
 	one.message = m
 	one.intent.Weight = i.Weight
@@ -229,6 +233,16 @@ func (t *entries) replace(old, next *message) {
 func (t *entries) of(k scopeKey, pod types.UID) *entry {
 	for _, e := range t.pods[pod] {
 		if e.intent.scopeKey() == k {
+			return e
+		}
+	}
+	return nil
+}
+
+// byID returns the entry of an intent, or nil.
+func (t *entries) byID(i schemas.Intent) *entry {
+	for _, e := range t.pods[i.Pod.UID] {
+		if e.intent.ID == i.ID {
 			return e
 		}
 	}

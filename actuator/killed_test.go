@@ -29,6 +29,8 @@ const (
 	leaseOver = 3 * time.Second
 	// histories is the number of random histories in each run.
 	histories = 3
+	// lateFor bounds how long after the death of a process the API server still carries out its last calls.
+	lateFor = 10 * time.Second
 )
 
 var errDead = errors.New("the process is dead")
@@ -159,6 +161,9 @@ func (l *life) call(ctx context.Context, to server, effect func() error) error {
 	l.mu.Lock()
 	if l.isDead() {
 		l.mu.Unlock()
+		if to == theAPIServer && l.w.below(2) == 0 {
+			l.late(effect)
+		}
 		return errDead
 	}
 	l.left--
@@ -169,6 +174,10 @@ func (l *life) call(ctx context.Context, to server, effect func() error) error {
 		l.stop()
 	}
 	l.mu.Unlock()
+	if last && to == theAPIServer && l.w.below(3) == 0 {
+		l.late(effect)
+		return errDead
+	}
 	if last && l.w.below(2) == 0 || !last && l.w.below(200) == 0 {
 		return errors.New("the connection broke before it was done")
 	}
@@ -180,6 +189,12 @@ func (l *life) call(ctx context.Context, to server, effect func() error) error {
 		return errDead
 	}
 	return errors.Join(err, l.takes(context.WithoutCancel(ctx)))
+}
+
+// late makes the API server carry out a call of a dead process while the next process may lead already.
+func (l *life) late(effect func() error) {
+	after := time.Duration(l.w.below(int(lateFor/ms))) * ms
+	time.AfterFunc(after, func() { _ = effect() })
 }
 
 func (l *life) takes(ctx context.Context) error {

@@ -39,6 +39,9 @@ type inFlight struct {
 	seen uint64
 	// message is the message that requested it, or nil if unknown.
 	message *message
+	// unanswered is the time until which the API server may still carry out the eviction call of an earlier session,
+	// whose answer is unknown, or zero.
+	unanswered time.Time
 	// recovered is the time until which the move stays in the ledger because a previous process began it, or zero.
 	recovered time.Time
 	buckets   [2]*limit.Bucket // the buckets that hold its tokens: of the cluster, and of its namespace or nil
@@ -51,6 +54,9 @@ type inFlight struct {
 }
 
 func (x *inFlight) uid() types.UID { return x.Intent.Pod.UID }
+
+// isUnanswered reports whether it is unknown if an earlier session evicted the pod.
+func (x *inFlight) isUnanswered() bool { return !x.unanswered.IsZero() && x.Moved.IsZero() }
 
 // limitKeys identify the limits of a move. workload is empty for a pod without a controller.
 type limitKeys struct {

@@ -151,7 +151,10 @@ func (s *session) Reconcile(ctx context.Context, uid types.UID) (wait time.Durat
 	was := e.parked
 	s.unpark(e)
 	at := keysOf(e.intent, s.cfg.View)
-	if r, again, forbidden := s.forbidden(e, at, now); forbidden {
+	if x := s.moves.all[uid]; x != nil && x.isUnanswered() && !e.intent.expired(now) {
+		s.park(e, awaitsAnswer(x), now)
+		return 0
+	} else if r, again, forbidden := s.forbidden(e, at, now); forbidden {
 		s.reject(e, r, again)
 	} else if p, blocks := s.parks(e.intent, at, now); blocks {
 		s.park(e, p, now)

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/rehome-dev/rehome/actuator/move"
+	"github.com/rehome-dev/rehome/actuator/move/eviction"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -42,11 +43,6 @@ func (s *session) recoverOnce(ctx context.Context) error {
 		}
 	}
 	s.begun.due = entries[keyBegun] != nil // some may have a key of their own
-	for _, r := range found.never {
-		if s.begun.remove(r); !r.begun {
-			s.change(r.key(), nil)
-		}
-	}
 	s.restore(found.moves)
 	for _, l := range loops {
 		if s.loop.Restore(l.BreakerKey, l.BreakerRecord); s.policy.Load().CircuitBreakers.Workload.Delay <= 0 {
@@ -82,9 +78,8 @@ const readTableWithin = time.Minute
 
 // resolved are the moves of the ledger by their state.
 type resolved struct {
-	moves    []*inFlight // in flight or counted
+	moves    []*inFlight // in flight, counted, or unanswered
 	verdicts []verdictOn // the verdict may be lost
-	never    []record    // never made
 	invalid  []error     // errors about records whose pods the actuator may not read
 }
 
@@ -106,12 +101,13 @@ func (s *session) resolve(ctx context.Context, records []record) (found resolved
 				continue
 			case err != nil:
 				return resolved{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
-			case !happened:
-				found.never = append(found.never, r)
-				continue
 			}
-			x.Moved, x.reported = s.cfg.Now(), false
-			found.verdicts = append(found.verdicts, verdictOn{&entry{intent: r.Intent, state: entryDone}, v, x})
+			if x.reported = false; happened {
+				x.Moved = s.cfg.Now()
+				found.verdicts = append(found.verdicts, verdictOn{&entry{intent: r.Intent, state: entryDone}, v, x})
+			} else {
+				x.unanswered = s.cfg.Now().Add(answeredWithin)
+			}
 		}
 		found.moves = append(found.moves, x)
 	}
@@ -146,7 +142,7 @@ func (s *session) restore(moves []*inFlight) {
 	now := s.cfg.Now()
 	slices.SortStableFunc(moves, func(a, b *inFlight) int { return a.Moved.Compare(b.Moved) }) // the cooldown counts from the last
 	for _, x := range moves {
-		if x.at.workload != "" {
+		if x.at.workload != "" && !x.Moved.IsZero() {
 			s.moves.last[x.at.workload] = x.Moved
 		}
 		if s.follows {
@@ -170,7 +166,7 @@ func (s *session) restore(moves []*inFlight) {
 		if x.Replacement != "" {
 			w.replacements[x.Replacement] = x
 		}
-		if x.replacement, w.first = x.Replacement, 0; !x.Settled {
+		if x.replacement, w.first = x.Replacement, 0; !x.Settled && !x.Moved.IsZero() {
 			s.await(x)
 		}
 	}
@@ -178,4 +174,42 @@ func (s *session) restore(moves []*inFlight) {
 		s.matchAll(uid, w)
 	}
 	s.moves.forgetCooldowns(s.policy.Load().Limits.Pause, now)
+}
+
+// answeredWithin is how long after the start of a session the API server may still carry out an eviction call of the
+// session before. It is as long as a call may take.
+const answeredWithin = eviction.Timeout
+
+// awaitAnswer determines whether the API server carried out an eviction call of an earlier session. Until then the move
+// counts against the limits, and its pod is not moved.
+func (s *session) awaitAnswer(ctx context.Context, x *inFlight) {
+	v, happened, err := s.lostVerdict(ctx, x.record)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, e := s.cfg.Now(), s.entries.byID(x.Intent.Intent)
+	switch {
+	case s.moves.all[x.uid()] != x || !x.Moved.IsZero():
+	case happened:
+		if e != nil {
+			s.entries.remove(e)
+			x.message = e.message
+		} else { // a newer evaluation replaced its message
+			e = &entry{intent: x.Intent, state: entryDone}
+		}
+		s.moves.accepted(x, now)
+		s.await(x)
+		s.settle(verdictOn{e, v, x})
+		s.entries.finish(e, v.Outcome, true)
+	case err == nil && !now.Before(x.unanswered):
+		s.abandon(x)
+		if !x.begun {
+			s.change(x.key(), nil)
+		}
+		if e != nil {
+			s.entries.putBack(e)
+		}
+		s.entries.next(x.uid())
+	default:
+		s.queues.inFlight.AddAfter(x.uid(), time.Second)
+	}
 }

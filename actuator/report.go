@@ -119,7 +119,11 @@ func (s *session) report(i Intent, v schemas.Verdict, cause schemas.Event) (sche
 			return err
 		}, "pod", v.Intent.Pod.String())
 	}
-	if err != nil {
+	switch {
+	case err != nil && s.saving.Err() != nil:
+		s.cfg.Log.Warn("verdict not stored; the next leader stores it", append(fields(v), "error", err)...)
+		return schemas.Event{}, err
+	case err != nil:
 		s.cfg.Log.Error("verdict lost", append(fields(v), "error", err)...)
 		return schemas.Event{}, err
 	}

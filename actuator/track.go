@@ -149,7 +149,11 @@ func (s *session) await(x *inFlight) {
 func (s *session) track(ctx context.Context, x *inFlight) {
 	s.mu.Lock()
 	if s.moves.all[x.uid()] != x || x.Moved.IsZero() {
+		unanswered := x.isUnanswered()
 		s.mu.Unlock()
+		if unanswered {
+			s.awaitAnswer(ctx, x)
+		}
 		return
 	}
 	if x.State != nil {

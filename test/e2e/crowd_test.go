@@ -98,11 +98,17 @@ func (c *crowd) drained(middle func()) {
 	c.evictedOnce(c.before)
 }
 
-// asked returns the possible evictions, by the time of the call: accepted calls, and calls whose client was killed before the
-// response.
+// asked returns the possible evictions, by the time of the call: accepted calls, and calls without a response because their
+// client was killed or lost its lease, unless a later call evicted the pod.
 func (c *crowd) asked() []eviction {
 	c.t.Helper()
-	list := append(c.audited(http.StatusGatewayTimeout), c.evictions()...)
+	list := c.evictions()
+	accepted := uids(list)
+	for _, e := range c.audited(http.StatusGatewayTimeout) {
+		if _, later := accepted[e.uid]; !later {
+			list = append(list, e)
+		}
+	}
 	slices.SortFunc(list, func(a, b eviction) int { return a.received.Compare(b.received) })
 	return list
 }
@@ -190,8 +196,8 @@ func undisturbed(s *scene, policy string) func() {
 	return func() {}
 }
 
-// killed kills the process and starts another one. A drain can then take two minutes longer, because an interrupted eviction can
-// leave the condition DisruptionTarget on a pod, and Rehome ignores the pod until the control plane removes it.
+// killed kills the process and starts another one. An interrupted eviction can leave the condition DisruptionTarget on a pod,
+// which Rehome then leaves alone for 15 seconds.
 func killed(s *scene, policy string) func() {
 	dir := filetest.ShortDir(s.t)
 	p := s.rehome(policy, dir)

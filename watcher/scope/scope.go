@@ -162,11 +162,18 @@ func LacksCapacity(protections []schemas.Protection) bool {
 	return len(protections) == 1 && protections[0].Rule == policy.NodeFitRule
 }
 
-// disruptionTimeout is the time until the control plane clears the condition DisruptionTarget of a pod that was not deleted.
-const disruptionTimeout = 2 * time.Minute
+const (
+	// disruptionTimeout is the time until the control plane clears the condition DisruptionTarget of a pod that was not deleted.
+	disruptionTimeout = 2 * time.Minute
+	// evictionTimeout is longer than an eviction takes from that condition to the deletion, which are two steps of one call.
+	// If the call is interrupted between them, for example because its client was killed, the pod stays.
+	evictionTimeout = 15 * time.Second
+	// evictionReason is the reason of the condition that an eviction sets.
+	evictionReason = "EvictionByEvictionAPI"
+)
 
-// disrupted protects a pod that the control plane is about to delete: an eviction sets the condition DisruptionTarget a
-// moment before it deletes the pod. until is the end of the protection, or zero. [policy.Evictor.Protects] protects the
+// disrupted protects a pod that the control plane is about to delete: it sets the condition DisruptionTarget a moment
+// before it deletes the pod. until is the end of the protection, or zero. [policy.Evictor.Protects] protects the
 // pod once it is terminating.
 func disrupted(p *corev1.Pod, now time.Time) (protection schemas.Protection, until time.Time) {
 	if p.DeletionTimestamp != nil {
@@ -177,7 +184,11 @@ func disrupted(p *corev1.Pod, now time.Time) (protection schemas.Protection, unt
 		if c.Type != corev1.DisruptionTarget || c.Status != corev1.ConditionTrue {
 			continue
 		}
-		if until := c.LastTransitionTime.Add(disruptionTimeout); until.After(now) {
+		timeout := disruptionTimeout
+		if c.Reason == evictionReason {
+			timeout = evictionTimeout
+		}
+		if until := c.LastTransitionTime.Add(timeout); until.After(now) {
 			return schemas.Protection{Rule: policy.TerminatingPods, Detail: "it is about to be deleted: " + c.Reason}, until
 		}
 	}
