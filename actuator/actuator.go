@@ -218,8 +218,9 @@ func detached(ctx context.Context) (out context.Context, cancel func()) {
 
 // Lead executes the intents in the table until ctx ends. It then starts no new calls, waits for at most about
 // [DrainTimeout] until the calls in flight have returned and their verdicts are stored, and returns nil. Intents
-// without a verdict stay in the table for the next leader. If ctx ends with the cause [ErrNotLeading], Lead abandons
-// calls in flight at once and stores nothing more; the next leader determines their results.
+// without a verdict stay in the table for the next leader. If ctx ends with the cause [ErrNotLeading], Lead returns at
+// once and stores nothing more. Eviction calls in flight go on for [eviction.Timeout] at most, other calls are canceled;
+// the next leader determines their results.
 //
 // It returns earlier, with an error, only if the bus ends the stream of intents messages.
 func (a *Actuator) Lead(ctx context.Context) error { return a.lead(ctx, a.execute) }

@@ -8,16 +8,20 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/expect"
@@ -634,6 +638,44 @@ func TestLeadLost(t *testing.T) {
 		b.bus.mu.Lock()
 		defer b.bus.mu.Unlock()
 		expect.Equal(t, "verdicts", len(b.bus.published), 0)
+	})
+}
+
+// The next leader finds out what became of the call. A canceled call could be interrupted inside the API server.
+func TestLeadLostDuringEviction(t *testing.T) {
+	var canceled, answered atomic.Bool
+	client := wire(func(r *http.Request) (*http.Response, error) {
+		if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/eviction") {
+			select {
+			case <-r.Context().Done():
+				canceled.Store(true)
+				return nil, r.Context().Err()
+			case <-time.After(5 * time.Second):
+			}
+			answered.Store(true)
+			return response(http.StatusCreated, metav1.Status{
+				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusSuccess,
+			}), nil
+		}
+		pod := worldPod{Pod: cluster.Pod{Ref: schemas.PodRef{Namespace: "web", Name: "pod-1", UID: "1"}, Node: "worker-1"}}
+		return response(http.StatusOK, pod.object()), nil
+	}).client(t)
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{bus: newMemory(), start: time.Now()}
+		b.Actuator = New(Config{Client: client, Bus: b.bus, Ledger: b.bus, Policy: enabledPolicy(), Log: slog.New(slog.DiscardHandler)})
+		ctx, cancel := context.WithCancelCause(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- b.lead(ctx, b.execute) }()
+		b.put("A", 1, "1")
+		time.Sleep(time.Second)
+		cancel(fmt.Errorf("the lease is another's: %w", ErrNotLeading))
+		check(t, "error", <-ended, nil)
+		check(t, "Lead ended after", time.Since(b.start), time.Second)
+		time.Sleep(time.Minute)
+		check(t, "the call was canceled, the call was answered", []bool{canceled.Load(), answered.Load()}, []bool{false, true})
+		b.bus.mu.Lock()
+		defer b.bus.mu.Unlock()
+		check(t, "verdicts", len(b.bus.published), 0)
 	})
 }
 

@@ -182,8 +182,8 @@ const answeredWithin = eviction.Timeout
 
 // awaitAnswer determines whether the API server carried out an eviction call of an earlier session. Until then the move
 // counts against the limits, and its pod is not moved.
-func (s *session) awaitAnswer(ctx context.Context, x *inFlight) {
-	v, happened, err := s.lostVerdict(ctx, x.record)
+func (s *session) awaitAnswer(ctx context.Context, x *inFlight, r record) {
+	v, happened, err := s.lostVerdict(ctx, r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, e := s.cfg.Now(), s.entries.byID(x.Intent.Intent)

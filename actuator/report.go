@@ -121,7 +121,7 @@ func (s *session) report(i Intent, v schemas.Verdict, cause schemas.Event) (sche
 	}
 	switch {
 	case err != nil && s.saving.Err() != nil:
-		s.cfg.Log.Warn("verdict not stored; the next leader stores it", append(fields(v), "error", err)...)
+		s.cfg.Log.Info("verdict not stored before the end of the session; the next leader decides", append(fields(v), "error", err)...)
 		return schemas.Event{}, err
 	case err != nil:
 		s.cfg.Log.Error("verdict lost", append(fields(v), "error", err)...)

@@ -149,10 +149,10 @@ func (s *session) await(x *inFlight) {
 func (s *session) track(ctx context.Context, x *inFlight) {
 	s.mu.Lock()
 	if s.moves.all[x.uid()] != x || x.Moved.IsZero() {
-		unanswered := x.isUnanswered()
+		unanswered, r := x.isUnanswered(), x.record
 		s.mu.Unlock()
 		if unanswered {
-			s.awaitAnswer(ctx, x)
+			s.awaitAnswer(ctx, x, r)
 		}
 		return
 	}

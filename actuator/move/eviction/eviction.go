@@ -78,6 +78,9 @@ func (m *Method) DryRun() *Method {
 // Start implements [move.Starter]. The call has the UID and the resource version of the pod as preconditions, so it
 // evicts only the pod whose protections were checked. Start returns [move.ErrChanged] if they do not hold and the pod
 // still runs.
+//
+// If ctx ends, Start returns its error at once, and the call goes on for [Timeout] at most. An eviction that is
+// interrupted inside the API server can use up the budget of the pod for two minutes without deleting the pod.
 func (m *Method) Start(ctx context.Context, pod *corev1.Pod, now time.Time, save move.Save) (move.Progress, error) {
 	if err := save(ctx, move.Record{Method: schemas.MethodEviction}); err != nil {
 		return move.Progress{}, fmt.Errorf("evict pod %s/%s: %w", pod.Namespace, pod.Name, err)
@@ -93,11 +96,21 @@ func (m *Method) Start(ctx context.Context, pod *corev1.Pod, now time.Time, save
 	if m.cfg.DryRun {
 		options.DryRun = []string{metav1.DryRunAll} // for admission webhooks
 	}
-	calling, cancelCall := context.WithTimeout(reading, Timeout)
-	defer cancelCall()
-	began := time.Now()
-	err := Request(m.cfg.Client, pod.Namespace, pod.Name, options).Do(calling).Error()
-	m.cfg.Observe(time.Since(began))
+	answer := make(chan error, 1)
+	go func() {
+		calling, cancel := context.WithTimeout(context.WithoutCancel(ctx), Timeout)
+		defer cancel()
+		began := time.Now()
+		err := Request(m.cfg.Client, pod.Namespace, pod.Name, options).Do(calling).Error()
+		m.cfg.Observe(time.Since(began))
+		answer <- err
+	}()
+	var err error
+	select {
+	case err = <-answer:
+	case <-ctx.Done():
+		return move.Progress{}, fmt.Errorf("evict pod %s/%s: %w", pod.Namespace, pod.Name, ctx.Err())
+	}
 	if m.cfg.Background != nil && !m.cfg.DryRun && background.Accepted(pod, err) {
 		p, saveErr := m.cfg.Background.Start(ctx, pod, now, save)
 		p.Message = err.Error()
