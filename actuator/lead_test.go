@@ -669,13 +669,13 @@ func TestLeadLostDuringEviction(t *testing.T) {
 		b.put("A", 1, "1")
 		time.Sleep(time.Second)
 		cancel(fmt.Errorf("the lease is another's: %w", ErrNotLeading))
-		check(t, "error", <-ended, nil)
-		check(t, "Lead ended after", time.Since(b.start), time.Second)
+		expect.Equal(t, "error", <-ended, nil)
+		expect.Equal(t, "Lead ended after", time.Since(b.start), time.Second)
 		time.Sleep(time.Minute)
-		check(t, "the call was canceled, the call was answered", []bool{canceled.Load(), answered.Load()}, []bool{false, true})
+		expect.Equal(t, "the call was canceled, the call was answered", []bool{canceled.Load(), answered.Load()}, []bool{false, true})
 		b.bus.mu.Lock()
 		defer b.bus.mu.Unlock()
-		check(t, "verdicts", len(b.bus.published), 0)
+		expect.Equal(t, "verdicts", len(b.bus.published), 0)
 	})
 }
 
