@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +36,7 @@ type server struct {
 	config  string // file
 	address string
 	health  string // URL: 200 when JetStream, its streams, and its consumers are current
+	monitor string // URL of the monitoring endpoints
 }
 
 const serverConfig = `server_name: %s
@@ -53,7 +55,7 @@ func (r *run) startServers() error {
 	listen, health, peers := addresses[:servers], addresses[servers:2*servers], addresses[2*servers:]
 	dir := r.t.TempDir()
 	for i := range servers {
-		s := server{fmt.Sprint("bus-", i), filepath.Join(dir, fmt.Sprint(i)), filepath.Join(dir, fmt.Sprint(i, ".conf")), listen[i], "http://" + health[i] + "/healthz"}
+		s := server{fmt.Sprint("bus-", i), filepath.Join(dir, fmt.Sprint(i)), filepath.Join(dir, fmt.Sprint(i, ".conf")), listen[i], "http://" + health[i] + "/healthz", "http://" + health[i]}
 		text := fmt.Sprintf(serverConfig, s.name, s.address, health[i], s.store, peers[i], `"nats://`+strings.Join(peers, `", "nats://`)+`"`)
 		if err := errors.Join(os.WriteFile(s.config, []byte(text), 0o600), os.MkdirAll(s.store, 0o700)); err != nil {
 			return err
@@ -300,4 +302,39 @@ func (r *run) badRecord(random *rand.Rand) (end func() error, err error) {
 		return errors.Join(store("", nats.Header{"KV-Operation": {"PURGE"}, "Nats-Rollup": {"sub"}}), again())
 	}
 	return end, errors.Join(store([]string{"{}", "\x00", `{"pod":7}`}[random.IntN(3)], nil), again())
+}
+
+// describeBus returns the streams with their replicas, and the goroutines that answer requests, as each server of the bus reports
+// them. It helps to find out why a server does not answer.
+func (r *run) describeBus() string {
+	var b strings.Builder
+	for _, s := range r.servers {
+		streams, err := s.look("/jsz?streams=true")
+		fmt.Fprintf(&b, "%s, streams:\n%s\n", s.name, cmp.Or(streams, fmt.Sprint(err)))
+		stacks, err := s.look("/stacksz")
+		fmt.Fprintf(&b, "%s, goroutines:\n", s.name)
+		for stack := range strings.SplitSeq(cmp.Or(stacks, fmt.Sprint(err)), "\n\n") {
+			if strings.Contains(stack, "jsMsgGet") || strings.Contains(stack, "apiDispatch") || strings.Contains(stack, "Mutex") {
+				fmt.Fprintf(&b, "%s\n\n", stack)
+			}
+		}
+	}
+	return b.String()
+}
+
+// look gets a page of the monitoring endpoints, at most 1 MiB.
+func (s server) look(page string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.monitor+page, nil)
+	if err != nil {
+		return "", err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
+	return string(text), err
 }
