@@ -25,7 +25,7 @@ func quiet(b *testing.B) *bus.Bus {
 // BenchmarkPublish publishes one delta after another, each written to disk.
 func BenchmarkPublish(b *testing.B) {
 	c := quiet(b)
-	e := delta(b, "worker-1")
+	e := bustest.Delta(b, "worker-1")
 	b.ReportAllocs()
 	for n := 0; b.Loop(); n++ {
 		e.ID = fmt.Sprint(n)

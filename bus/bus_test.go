@@ -23,12 +23,12 @@ func TestMain(m *testing.M) { bustest.Main(m) }
 const strategy = "RemovePods"
 
 // at is the time of most events in these tests.
-var at = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
+var at = bustest.EventTime()
 
 // scope returns the event of a scope of a node. Version distinguishes scopes of one node, like the ID of the event.
 func scope(t testing.TB, node string, version int) schemas.Event {
 	t.Helper()
-	e := event(t, schemas.NodeScope{ScopeHead: schemas.ScopeHead{
+	e := bustest.Event(t, schemas.NodeScope{ScopeHead: schemas.ScopeHead{
 		Kind: schemas.NodeKind, Key: node, Profile: "default", Strategy: strategy, Now: at, Since: at,
 	}})
 	e.ID = fmt.Sprintf("%s-%d", node, version)
@@ -47,17 +47,12 @@ func answer(t testing.TB, node string, sequence uint64, pods ...string) (schemas
 	for _, pod := range pods {
 		a.Intents = append(a.Intents, schemas.Intent{ID: pod, Pod: schemas.PodRef{Namespace: "web", Name: pod}, Node: node})
 	}
-	return event(t, a), a
-}
-
-func delta(t testing.TB, node string) schemas.Event {
-	t.Helper()
-	return event(t, schemas.Delta{Kind: schemas.NodeTaints, Object: schemas.ObjectRef{Kind: "Node", Name: node}})
+	return bustest.Event(t, a), a
 }
 
 func verdict(t testing.TB, pod string) schemas.Event {
 	t.Helper()
-	return event(t, schemas.Verdict{
+	return bustest.Event(t, schemas.Verdict{
 		Outcome: schemas.Evicted, Reason: schemas.ReasonEvictionAccepted, Strategy: strategy,
 		Intent: schemas.Intent{Pod: schemas.PodRef{Namespace: "web", Name: pod}},
 	})
@@ -65,25 +60,7 @@ func verdict(t testing.TB, pod string) schemas.Event {
 
 func maintenance(t testing.TB, name string) schemas.Event {
 	t.Helper()
-	return event(t, schemas.Maintenance{Name: name, UID: "m", Stage: v1alpha1.Drain, Accepted: true})
-}
-
-func event(t testing.TB, p schemas.Payload) schemas.Event {
-	t.Helper()
-	e, err := schemas.NewEvent("/clusters/test/test", p, at, schemas.Event{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e
-}
-
-func publish(t testing.TB, b *bus.Bus, events ...schemas.Event) {
-	t.Helper()
-	for _, e := range events {
-		if _, err := b.Publish(t.Context(), e); err != nil {
-			t.Fatal(err)
-		}
-	}
+	return bustest.Event(t, schemas.Maintenance{Name: name, UID: "m", Stage: v1alpha1.Drain, Accepted: true})
 }
 
 // rig is a server with a connection that is set up, and a bare client.

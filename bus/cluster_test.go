@@ -42,7 +42,7 @@ func TestClusterLosesLeader(t *testing.T) {
 	}
 	round := func(n int) {
 		t.Helper()
-		d, s := delta(t, fmt.Sprint("node-", n)), scope(t, fmt.Sprint("node-", n), 1)
+		d, s := bustest.Delta(t, fmt.Sprint("node-", n)), scope(t, fmt.Sprint("node-", n), 1)
 		try("a delta is stored", func() error { _, err := b.Publish(t.Context(), d); return err })
 		try("a scope is stored", func() error { _, err := b.Publish(t.Context(), s); return err })
 		e, a := answer(t, fmt.Sprint("node-", n), 1, "pod-1")
@@ -71,7 +71,7 @@ func TestClusterLosesLeader(t *testing.T) {
 		servers.Start(t, leader)
 		round(2*i + 2)
 	}
-	got := ids(t, b, bus.Query{Channels: []string{bus.DeltaChannels}})
+	got := bustest.IDs(t, b, bus.Query{Channels: []string{bus.DeltaChannels}})
 	if slices.Sort(got); len(slices.Compact(got)) != 7 {
 		t.Errorf("the history has %d deltas, want 7", len(got))
 	}

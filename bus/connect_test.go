@@ -119,7 +119,7 @@ func TestForbiddenSubject(t *testing.T) {
 	bustest.Eventually(t, "the bus is ready", func() bool { return b.Ready() == nil })
 	ctx, cancel := context.WithTimeout(t.Context(), bustest.Patience)
 	defer cancel()
-	_, published := b.Publish(ctx, delta(t, "a"))
+	_, published := b.Publish(ctx, bustest.Delta(t, "a"))
 	const says = `not permitted: tester may not publish on "rehome.delta.node.taints.a"`
 	for name, err := range map[string]error{"publish": published, "ready": b.Ready()} {
 		if !errors.Is(err, bus.ErrNotPermitted) || !strings.HasSuffix(err.Error(), says) {
@@ -196,7 +196,7 @@ func TestResumeAfterServerRestart(t *testing.T) {
 	b := bustest.Connect(t, bus.Options{Socket: o.Socket})
 	bustest.SetUp(t, b, bus.Setup{Strategies: []string{strategy}})
 	events, scopes, answers := bustest.Collect(t, b, bus.DeltaChannels), work(t, b, bus.Work{}), follow(t, b)
-	publish(t, b, delta(t, "before"), scope(t, "before", 1))
+	bustest.Publish(t, b, bustest.Delta(t, "before"), scope(t, "before", 1))
 	events.Next(t)
 	next(t, scopes)
 	server.Stop()
@@ -208,14 +208,14 @@ func TestResumeAfterServerRestart(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	if _, err := b.Publish(ctx, delta(t, "lost")); !errors.Is(err, bus.ErrNotConnected) || ctx.Err() != nil {
+	if _, err := b.Publish(ctx, bustest.Delta(t, "lost")); !errors.Is(err, bus.ErrNotConnected) || ctx.Err() != nil {
 		t.Errorf("publish: got %v and %v, want at once that it is not connected", err, ctx.Err())
 	}
 
 	bustest.Server(t, o)
 	bustest.Eventually(t, "the bus is ready", func() bool { return b.Ready() == nil })
-	after := delta(t, "after")
-	publish(t, b, after, scope(t, "after", 1))
+	after := bustest.Delta(t, "after")
+	bustest.Publish(t, b, after, scope(t, "after", 1))
 	given := give(t, b, "after", 1, "pod-1")
 	if got := events.Next(t); got.ID != after.ID {
 		t.Errorf("the next event is about %s, want nodes/after", got.Subject)
@@ -228,7 +228,7 @@ func TestResumeAfterServerRestart(t *testing.T) {
 	if got.event.ID != given.ID {
 		t.Errorf("the next answer is %s, want %s", got.event.ID, given.ID)
 	}
-	if got := ids(t, b, bus.Query{Channels: []string{bus.DeltaChannels}}); len(got) != 2 {
+	if got := bustest.IDs(t, b, bus.Query{Channels: []string{bus.DeltaChannels}}); len(got) != 2 {
 		t.Errorf("the history has %d deltas, want the one before and the one after", len(got))
 	}
 }

@@ -36,7 +36,7 @@ func TestConsumerCreation(t *testing.T) {
 	}
 	scopes, _ := manual(t, r.bus, bus.Work{Make: true, Parallel: 20})
 	bustest.Eventually(t, "the consumer is made for as many", func() bool { return handedOut(t, r) == 40 })
-	publish(t, r.bus, scope(t, "a", 1))
+	bustest.Publish(t, r.bus, scope(t, "a", 1))
 	h := next(t, scopes)
 	h.end <- nil
 	r.empty(t, bus.StreamScopes)
@@ -53,7 +53,7 @@ func TestConsumerUpdate(t *testing.T) {
 		{bus.Work{Parallel: 60, Make: true}, 120},
 	} {
 		scopes, stop := manual(t, r.bus, c.work)
-		publish(t, r.bus, scope(t, "a", 1))
+		bustest.Publish(t, r.bus, scope(t, "a", 1))
 		h := next(t, scopes)
 		h.end <- nil
 		r.empty(t, bus.StreamScopes)
@@ -73,7 +73,7 @@ func TestConsumerUpdate(t *testing.T) {
 
 func TestCanceledHandlerRedelivers(t *testing.T) {
 	r := newRig(t, bus.Setup{})
-	publish(t, r.bus, scope(t, "a", 1))
+	bustest.Publish(t, r.bus, scope(t, "a", 1))
 	ctx, cancel := context.WithCancel(t.Context())
 	c := make(chan handled, 1)
 	background(t, func(context.Context) error {
@@ -98,7 +98,7 @@ func TestConsumerWithPrefix(t *testing.T) {
 	b := bustest.Connect(t, bus.Options{Server: bustest.Server(t, embed.Options{}), Prefix: "eu1"})
 	bustest.SetUp(t, b, bus.Setup{})
 	scopes, _ := manual(t, b, bus.Work{Make: true})
-	publish(t, b, scope(t, "a", 1))
+	bustest.Publish(t, b, scope(t, "a", 1))
 	h := next(t, scopes)
 	h.end <- nil
 	if h.event.ID != "a-1" {

@@ -14,28 +14,15 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-// ids returns the events of the history for a query that does not follow.
-func ids(t testing.TB, b *bus.Bus, q bus.Query) []string {
-	t.Helper()
-	got := []string{}
-	if err := b.Events(t.Context(), q, func(e schemas.Event) error {
-		got = append(got, e.ID)
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	return got
-}
-
 func TestHistoryOrder(t *testing.T) {
 	b := bustest.New(t)
 	c := bustest.Collect(t, b)
-	d, v, m := delta(t, "a"), verdict(t, "pod-1"), maintenance(t, "node/a")
-	publish(t, b, d)
+	d, v, m := bustest.Delta(t, "a"), verdict(t, "pod-1"), maintenance(t, "node/a")
+	bustest.Publish(t, b, d)
 	i := give(t, b, "a", 1, "pod-1")
 	d.Sequence, i.Sequence, v.Sequence, m.Sequence = 1, 2, 3, 4
 	got := []schemas.Event{c.Next(t), c.Next(t)} // the answer has been copied
-	publish(t, b, v, m)
+	bustest.Publish(t, b, v, m)
 	got = append(got, c.Next(t), c.Next(t))
 	if want := []schemas.Event{d, i, v, m}; !reflect.DeepEqual(got, want) {
 		t.Errorf("as it came:\ngot  %+v\nwant %+v", got, want)
@@ -54,7 +41,7 @@ func TestHistoryOrder(t *testing.T) {
 		"since the first, a kind": {bus.Query{Since: at, Channels: []string{bus.IntentsChannels}}, []string{i.ID}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := ids(t, b, test.query); !reflect.DeepEqual(got, test.want) {
+			if got := bustest.IDs(t, b, test.query); !reflect.DeepEqual(got, test.want) {
 				t.Errorf("got %v, want %v", got, test.want)
 			}
 		})
@@ -71,14 +58,14 @@ func TestHistoryKeepsReplacedAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.empty(t, bus.StreamIntents)
-	if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(ids(t, b, bus.Query{}), want) {
-		t.Errorf("got %v as they came and %v later, want %v", got, ids(t, b, bus.Query{}), want)
+	if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(bustest.IDs(t, b, bus.Query{}), want) {
+		t.Errorf("got %v as they came and %v later, want %v", got, bustest.IDs(t, b, bus.Query{}), want)
 	}
 }
 
 func TestFollowWithoutTime(t *testing.T) {
 	b := bustest.New(t)
-	publish(t, b, delta(t, "before"))
+	bustest.Publish(t, b, bustest.Delta(t, "before"))
 	c := make(chan string, 10)
 	background(t, func(ctx context.Context) error {
 		return b.Events(ctx, bus.Query{Follow: true}, func(e schemas.Event) error {
@@ -87,7 +74,7 @@ func TestFollowWithoutTime(t *testing.T) {
 		})
 	})
 	bustest.Eventually(t, "an event is followed", func() bool {
-		publish(t, b, delta(t, "after"))
+		bustest.Publish(t, b, bustest.Delta(t, "after"))
 		return len(c) > 0
 	})
 	if got := next(t, c); got != "nodes/after" {
@@ -97,7 +84,7 @@ func TestFollowWithoutTime(t *testing.T) {
 
 func TestEventsHandlerError(t *testing.T) {
 	b := bustest.New(t)
-	publish(t, b, delta(t, "a"), delta(t, "b"))
+	bustest.Publish(t, b, bustest.Delta(t, "a"), bustest.Delta(t, "b"))
 	want := errors.New("the terminal is gone")
 	for name, q := range map[string]bus.Query{"once": {}, "following": {Since: at, Follow: true}} {
 		calls := 0
@@ -114,9 +101,9 @@ func TestEventsHandlerError(t *testing.T) {
 func TestEventsOmitUnreadableMessages(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	r.garbage(t, "rehome.delta.node.taints.a", nil, "garbage")
-	want := delta(t, "b")
-	publish(t, r.bus, want)
-	if got := ids(t, r.bus, bus.Query{}); !reflect.DeepEqual(got, []string{want.ID}) {
+	want := bustest.Delta(t, "b")
+	bustest.Publish(t, r.bus, want)
+	if got := bustest.IDs(t, r.bus, bus.Query{}); !reflect.DeepEqual(got, []string{want.ID}) {
 		t.Errorf("got %v, want %s", got, want.ID)
 	}
 }
@@ -130,8 +117,8 @@ func TestFollowAfterServerRestart(t *testing.T) {
 	b := bustest.Connect(t, bus.Options{Socket: o.Socket})
 	bustest.SetUp(t, b, bus.Setup{})
 	c := bustest.Collect(t, b, bus.DeltaChannels)
-	one, two := delta(t, "a"), delta(t, "b")
-	publish(t, b, one)
+	one, two := bustest.Delta(t, "a"), bustest.Delta(t, "b")
+	bustest.Publish(t, b, one)
 	got := []string{c.Next(t).ID}
 	server.Stop()
 	bustest.Server(t, o)
@@ -155,8 +142,8 @@ func TestFollowingRestartsAfterLoss(t *testing.T) {
 			return nil
 		})
 	})
-	first, second := delta(t, "a"), delta(t, "b")
-	publish(t, r.bus, first, second)
+	first, second := bustest.Delta(t, "a"), bustest.Delta(t, "b")
+	bustest.Publish(t, r.bus, first, second)
 	if id := next(t, got); id != first.ID {
 		t.Errorf("got %s, want %s", id, first.ID)
 	}
@@ -169,8 +156,8 @@ func TestFollowingRestartsAfterLoss(t *testing.T) {
 		t.Fatal(err)
 	}
 	bustest.SetUp(t, r.bus, bus.Setup{})
-	want := delta(t, "c") // with a number that the lost history had too
-	publish(t, r.bus, want)
+	want := bustest.Delta(t, "c") // with a number that the lost history had too
+	bustest.Publish(t, r.bus, want)
 	close(goOn)
 	if id := next(t, got); id != want.ID {
 		t.Errorf("got %s, want %s", id, want.ID)
@@ -191,16 +178,16 @@ func TestFollowingRestartsAfterRestore(t *testing.T) {
 	b := bustest.Connect(t, bus.Options{Name: string(bus.RoleActuator), Socket: o.Socket})
 	bustest.SetUp(t, b, bus.Setup{})
 	c := bustest.Collect(t, b, bus.DeltaChannels)
-	publish(t, b, delta(t, "a"))
+	bustest.Publish(t, b, bustest.Delta(t, "a"))
 	c.Next(t)
 	restore(backup, o.StoreDir)
 	bustest.Eventually(t, "the bus is back", func() bool { return b.Ready() == nil })
-	publish(t, b, delta(t, "b"), delta(t, "c"), delta(t, "d"))
+	bustest.Publish(t, b, bustest.Delta(t, "b"), bustest.Delta(t, "c"), bustest.Delta(t, "d"))
 	for range 3 {
 		c.Next(t)
 	}
 	restore(o.StoreDir, backup)
-	want := delta(t, "e") // with the number that b had
+	want := bustest.Delta(t, "e") // with the number that b had
 	bustest.Eventually(t, "the bus is back", func() bool {
 		_, err := b.Publish(t.Context(), want)
 		return err == nil

@@ -183,9 +183,9 @@ func TestInstallationInEvents(t *testing.T) {
 	url := bustest.Serve(t, &server.Options{}).ClientURL()
 	watcher := joined(t, url, first)
 	bustest.SetUp(t, watcher, bus.Setup{})
-	cause := delta(t, "a")
+	cause := bustest.Delta(t, "a")
 	cause.Installation = second.ID()
-	publish(t, watcher, cause)
+	bustest.Publish(t, watcher, cause)
 	events := bustest.Collect(t, watcher)
 	read := events.Next(t)
 	answer, err := schemas.NewEvent("/f", schemas.Delta{Kind: schemas.NodeTaints, Object: schemas.ObjectRef{Kind: "Node", Name: "a"}},
@@ -193,7 +193,7 @@ func TestInstallationInEvents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	publish(t, joined(t, url, noCluster), answer)
+	bustest.Publish(t, joined(t, url, noCluster), answer)
 	if got, want := []string{read.Installation, events.Next(t).Installation}, []string{first.ID(), first.ID()}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}

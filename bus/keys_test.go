@@ -316,7 +316,7 @@ var refusedPublish = regexp.MustCompile(`(?i)permissions violation for publish t
 func seed(t *testing.T, admin *bus.Bus, js jetstream.JetStream) {
 	t.Helper()
 	answered, _ := answer(t, "a", 1, "pod-1")
-	publish(t, admin, delta(t, "a"), scope(t, "a", 1), answered, verdict(t, "pod-1"))
+	bustest.Publish(t, admin, bustest.Delta(t, "a"), scope(t, "a", 1), answered, verdict(t, "pod-1"))
 	for _, subject := range []string{
 		"rehome.request.other.a", "rehome.receipt.other.a", "rehome.maintenance.a", "rehome.dead." + bus.StreamScopes + ".RemovePods",
 		"$KV.REHOME_LEDGER.move.a", "$KV.REHOME_MAINTENANCES.a",

@@ -50,14 +50,14 @@ func take(t testing.TB, c <-chan string, n int) (got []string) {
 
 func TestListenerResumes(t *testing.T) {
 	r := newRig(t, bus.Setup{})
-	publish(t, r.bus, delta(t, "before"))
+	bustest.Publish(t, r.bus, bustest.Delta(t, "before"))
 	c, stop := hear(t, r.bus, bus.Listener{})
 	r.backlog(t, bus.Backlog{})
-	publish(t, r.bus, delta(t, "a"))
+	bustest.Publish(t, r.bus, bustest.Delta(t, "a"))
 	got := take(t, c, 1)
 	r.backlog(t, bus.Backlog{})
 	stop()
-	publish(t, r.bus, delta(t, "b"), verdict(t, "c"))
+	bustest.Publish(t, r.bus, bustest.Delta(t, "b"), verdict(t, "c"))
 	r.backlog(t, bus.Backlog{Waiting: 2})
 	again, _ := hear(t, r.bus, bus.Listener{Since: time.Unix(1, 0)}) // it is not new anymore
 	got = append(got, take(t, again, 2)...)
@@ -69,7 +69,7 @@ func TestListenerResumes(t *testing.T) {
 
 func TestListenerStartTime(t *testing.T) {
 	r := newRig(t, bus.Setup{})
-	publish(t, r.bus, delta(t, "a"), verdict(t, "b"))
+	bustest.Publish(t, r.bus, bustest.Delta(t, "a"), verdict(t, "b"))
 	give(t, r.bus, "c", 1, "pod")
 	c, _ := hear(t, r.bus, bus.Listener{Since: time.Now().Add(-time.Hour)})
 	if got, want := take(t, c, 3), []string{"nodes/a", "namespaces/web/pods/b", "node/c"}; !reflect.DeepEqual(got, want) {
@@ -80,7 +80,7 @@ func TestListenerStartTime(t *testing.T) {
 func TestListenerChannels(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	want := verdict(t, "pod.1")
-	publish(t, r.bus, delta(t, "a"), want)
+	bustest.Publish(t, r.bus, bustest.Delta(t, "a"), want)
 	want.Sequence = 2
 	c := make(chan schemas.Event, 10)
 	background(t, func(ctx context.Context) error {
@@ -103,17 +103,17 @@ func TestListenerChannelChange(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	c, stop := hear(t, r.bus, bus.Listener{Channels: []string{"rehome.delta.node.>"}})
 	r.backlog(t, bus.Backlog{})
-	publish(t, r.bus, delta(t, "a"))
+	bustest.Publish(t, r.bus, bustest.Delta(t, "a"))
 	got := take(t, c, 1)
 	r.backlog(t, bus.Backlog{})
 	stop()
-	publish(t, r.bus, delta(t, "unwanted"))
+	bustest.Publish(t, r.bus, bustest.Delta(t, "unwanted"))
 	other, _ := hear(t, r.bus, bus.Listener{Channels: []string{"rehome.verdict.evicted.>", "rehome.verdict.settled.>"}})
 	bustest.Eventually(t, "the consumer has other channels", func() bool {
 		c, err := r.raw.Consumer(t.Context(), bus.StreamEvents, "audit")
 		return err == nil && len(c.CachedInfo().Config.FilterSubjects) == 2
 	})
-	publish(t, r.bus, delta(t, "b"), verdict(t, "c"))
+	bustest.Publish(t, r.bus, bustest.Delta(t, "b"), verdict(t, "c"))
 	got = append(got, take(t, other, 1)...)
 	r.backlog(t, bus.Backlog{})
 	got = append(got, take(t, other, len(other))...)
@@ -126,7 +126,7 @@ func TestListenerChannelChange(t *testing.T) {
 func TestListenerRetriesAndBuries(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	r.garbage(t, "rehome.delta.node.taints.garbage", nil, "garbage")
-	publish(t, r.bus, delta(t, "refused"), delta(t, "fails"), delta(t, "good"))
+	bustest.Publish(t, r.bus, bustest.Delta(t, "refused"), bustest.Delta(t, "fails"), bustest.Delta(t, "good"))
 	good, tries := make(chan string, 100), make(chan time.Time, 100)
 	background(t, func(ctx context.Context) error {
 		l := bus.Listener{Name: "audit.log", Since: at, Parallel: 2, RetryAfter: 40 * time.Millisecond, Tries: 4}
@@ -175,7 +175,7 @@ func TestListenerRetriesAndBuries(t *testing.T) {
 
 func TestListenerRetriesUnreachableReceiver(t *testing.T) {
 	r := newRig(t, bus.Setup{})
-	publish(t, r.bus, delta(t, "a"))
+	bustest.Publish(t, r.bus, bustest.Delta(t, "a"))
 	errs := []error{
 		fmt.Errorf("post: %w", delivery.ErrUnreachable), fmt.Errorf("post: %w", delivery.ErrUnauthorized), errors.New("status 500"),
 		fmt.Errorf("post: %w", delivery.ErrUnreachable), fmt.Errorf("post: %w", delivery.ErrUnreachable), errors.New("status 501"),
@@ -212,7 +212,7 @@ func TestListenerSurvivesServerRestart(t *testing.T) {
 	})
 	missing := map[string]bool{}
 	for n := range 100 {
-		e := delta(t, fmt.Sprint("node-", n))
+		e := bustest.Delta(t, fmt.Sprint("node-", n))
 		missing[e.ID] = true
 		if n == 50 {
 			server.Stop()
@@ -234,9 +234,9 @@ func TestListenersShareEvents(t *testing.T) {
 	two, _ := hear(t, r.bus, bus.Listener{Since: at.Add(time.Second)})
 	var want, got []string
 	for n := range 50 {
-		e := delta(t, fmt.Sprintf("node-%02d", n))
+		e := bustest.Delta(t, fmt.Sprintf("node-%02d", n))
 		want = append(want, e.Subject)
-		publish(t, r.bus, e)
+		bustest.Publish(t, r.bus, e)
 	}
 	bustest.Eventually(t, "all events came", func() bool { return len(one)+len(two) >= len(want) })
 	for len(one) > 0 {
@@ -253,7 +253,7 @@ func TestListenersShareEvents(t *testing.T) {
 
 func TestRemovedListenerEnds(t *testing.T) {
 	r := newRig(t, bus.Setup{})
-	publish(t, r.bus, delta(t, "a"))
+	bustest.Publish(t, r.bus, bustest.Delta(t, "a"))
 	ended, heard := make(chan error, 1), make(chan string, 10)
 	go func() {
 		ended <- r.bus.Listen(t.Context(), bus.Listener{Name: "audit", Since: at}, func(_ context.Context, e schemas.Event) error {
@@ -285,13 +285,13 @@ func TestListenerAfterHistoryLoss(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	c, _ := hear(t, r.bus, bus.Listener{})
 	r.backlog(t, bus.Backlog{})
-	publish(t, r.bus, delta(t, "a"))
+	bustest.Publish(t, r.bus, bustest.Delta(t, "a"))
 	got := take(t, c, 1)
 	if err := r.raw.DeleteStream(t.Context(), bus.StreamEvents); err != nil {
 		t.Fatal(err)
 	}
 	bustest.SetUp(t, r.bus, bus.Setup{})
-	publish(t, r.bus, delta(t, "b")) // before the listener has seen what happened, or after
+	bustest.Publish(t, r.bus, bustest.Delta(t, "b")) // before the listener has seen what happened, or after
 	got = append(got, take(t, c, 1)...)
 	if want := []string{"nodes/a", "nodes/b"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
@@ -300,7 +300,7 @@ func TestListenerAfterHistoryLoss(t *testing.T) {
 
 func TestListenerFinishesRunningHandlers(t *testing.T) {
 	r := newRig(t, bus.Setup{})
-	publish(t, r.bus, delta(t, "a"), delta(t, "b"))
+	bustest.Publish(t, r.bus, bustest.Delta(t, "a"), bustest.Delta(t, "b"))
 	begun, finish := make(chan struct{}, 10), make(chan struct{})
 	ended := make(chan (<-chan struct{}), 1)
 	stop := background(t, func(ctx context.Context) error {

@@ -63,7 +63,7 @@ func TestForwarderRights(t *testing.T) {
 				return nil
 			})
 		})
-		publish(t, admin, delta(t, "a"), delta(t, "refused"))
+		bustest.Publish(t, admin, bustest.Delta(t, "a"), bustest.Delta(t, "refused"))
 		take(t, got, 2)
 		bustest.Eventually(t, "it has all", func() bool {
 			backlog, err := b.Backlog(t.Context(), "audit")

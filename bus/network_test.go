@@ -75,8 +75,8 @@ func TestNetworkParticipants(t *testing.T) {
 	bustest.SetUp(t, inside, bus.Setup{Strategies: []string{strategy}})
 	socket := bustest.Connect(t, bus.Options{Socket: p.options.Socket})
 	bustest.Eventually(t, "the socket is ready", func() bool { return socket.Ready() == nil })
-	publish(t, socket, delta(t, "a"))
-	publish(t, inside, verdict(t, "pod-1"))
+	bustest.Publish(t, socket, bustest.Delta(t, "a"))
+	bustest.Publish(t, inside, verdict(t, "pod-1"))
 
 	reader := p.join(t, "reader")
 	var got []string
@@ -124,7 +124,7 @@ func TestFunctionsWorkInTheirAccounts(t *testing.T) {
 				return b.Answer(ctx, given, a)
 			})
 		}()
-		publish(t, inside, scope(t, name, 1))
+		bustest.Publish(t, inside, scope(t, name, 1))
 		bustest.Eventually(t, name+" answers", func() bool {
 			given, _ := answer(t, name, 1, "pod-1")
 			e, err := inside.Intents(t.Context(), given.Channel)
@@ -154,18 +154,18 @@ func TestRightsDoNotOverlap(t *testing.T) {
 	bustest.SetUp(t, inside, bus.Setup{Strategies: []string{strategy}})
 	given, _ := answer(t, "a", 1, "pod-1")
 	request := func(sender string) schemas.Event {
-		e := delta(t, "a")
+		e := bustest.Delta(t, "a")
 		e.Channel = "rehome.request." + sender + ".one"
 		return e
 	}
 	for name, forbidden := range map[string][]schemas.Event{
-		"reader":       {delta(t, "a"), verdict(t, "a"), given, scope(t, "a", 1), request("batch"), request("reader")},
-		"functions":    {delta(t, "a"), verdict(t, "a"), scope(t, "a", 1), request("batch")},
+		"reader":       {bustest.Delta(t, "a"), verdict(t, "a"), given, scope(t, "a", 1), request("batch"), request("reader")},
+		"functions":    {bustest.Delta(t, "a"), verdict(t, "a"), scope(t, "a", 1), request("batch")},
 		"watcher":      {verdict(t, "a"), given, request("batch")},
-		"actuator":     {delta(t, "a"), given, scope(t, "a", 1), request("batch")},
-		"dispatcher":   {delta(t, "a"), verdict(t, "a"), scope(t, "a", 1), request("batch")},
-		"listener":     {delta(t, "a"), verdict(t, "a"), given, scope(t, "a", 1), request("batch"), request("listener")},
-		"sender-batch": {delta(t, "a"), verdict(t, "a"), given, scope(t, "a", 1), request("other")},
+		"actuator":     {bustest.Delta(t, "a"), given, scope(t, "a", 1), request("batch")},
+		"dispatcher":   {bustest.Delta(t, "a"), verdict(t, "a"), scope(t, "a", 1), request("batch")},
+		"listener":     {bustest.Delta(t, "a"), verdict(t, "a"), given, scope(t, "a", 1), request("batch"), request("listener")},
+		"sender-batch": {bustest.Delta(t, "a"), verdict(t, "a"), given, scope(t, "a", 1), request("other")},
 	} {
 		b := p.join(t, name)
 		for _, e := range forbidden {
@@ -183,7 +183,7 @@ func TestRightsDoNotOverlap(t *testing.T) {
 			}
 		}
 	}
-	if got := ids(t, inside, bus.Query{}); len(got) > 0 {
+	if got := bustest.IDs(t, inside, bus.Query{}); len(got) > 0 {
 		t.Errorf("the history has %v, want nothing", got)
 	}
 }
@@ -233,12 +233,12 @@ func TestForwarderKeyHistory(t *testing.T) {
 		return setup.AddListener(t.Context(), bus.Listener{Name: "audit"}) == nil
 	})
 	for i := range 300 {
-		e := delta(t, fmt.Sprint("node-", i))
-		publish(t, admin, e)
+		e := bustest.Delta(t, fmt.Sprint("node-", i))
+		bustest.Publish(t, admin, e)
 		want[e.ID] = 1
 	}
-	refused := delta(t, "refused")
-	publish(t, admin, refused)
+	refused := bustest.Delta(t, "refused")
+	bustest.Publish(t, admin, refused)
 	want[refused.ID] = 1
 	bustest.Eventually(t, "it has all", func() bool {
 		backlog, err := b.Backlog(t.Context(), "audit")

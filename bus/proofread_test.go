@@ -9,6 +9,7 @@ import (
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/bustest"
 )
 
 // proofread reads the history of the rig until the test ends. Events about the node bad are invalid.
@@ -26,15 +27,15 @@ func (r rig) proofread(t *testing.T) {
 
 func TestProofread(t *testing.T) {
 	r := newRig(t, bus.Setup{})
-	good, bad := delta(t, "good"), delta(t, "bad")
-	publish(t, r.bus, good, bad)
+	good, bad := bustest.Delta(t, "good"), bustest.Delta(t, "bad")
+	bustest.Publish(t, r.bus, good, bad)
 	r.proofread(t)
 	letters := r.deadLetters(t, 1)
 	r.garbage(t, "rehome.verdict.garbage", nil, "moin")
 	r.garbage(t, "rehome.receipt.garbage", nil, "moin")
 	r.garbage(t, "rehome.delta.garbage", nil, "moin")
 	r.garbage(t, "rehome.maintenance.garbage", nil, "moin")
-	publish(t, r.bus, verdict(t, "pod-1"), delta(t, "good"), maintenance(t, "kernel"))
+	bustest.Publish(t, r.bus, verdict(t, "pod-1"), bustest.Delta(t, "good"), maintenance(t, "kernel"))
 	letters = append(letters, r.deadLetters(t, 5)[1:]...)
 	var got []string
 	for _, m := range letters {
@@ -66,7 +67,7 @@ func TestProofreadLimitsDeadLetters(t *testing.T) {
 		r.garbage(t, fmt.Sprint("rehome.delta.garbage.", i), nil, "moin")
 	}
 	bad := make(chan struct{})
-	publish(t, r.bus, delta(t, "last"))
+	bustest.Publish(t, r.bus, bustest.Delta(t, "last"))
 	background(t, func(ctx context.Context) error {
 		return r.bus.Proofread(ctx, time.Unix(0, 0), func(schemas.Event) error {
 			close(bad)

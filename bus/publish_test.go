@@ -24,10 +24,10 @@ import (
 
 func TestDuplicateDelta(t *testing.T) {
 	b := bustest.New(t)
-	e := delta(t, "a")
+	e := bustest.Delta(t, "a")
 	e.Source = "/clusters/naïve cluster" // must not break the ID
-	publish(t, b, e, e)
-	if got := ids(t, b, bus.Query{}); !reflect.DeepEqual(got, []string{e.ID}) {
+	bustest.Publish(t, b, e, e)
+	if got := bustest.IDs(t, b, bus.Query{}); !reflect.DeepEqual(got, []string{e.ID}) {
 		t.Errorf("got %v, want %s once", got, e.ID)
 	}
 }
@@ -36,8 +36,8 @@ func TestMaintenanceEventIDStoredOnce(t *testing.T) {
 	b := bustest.New(t)
 	first, second, other := maintenance(t, "kernel"), maintenance(t, "kernel"), maintenance(t, "kernel")
 	second.ID, second.TraceParent = first.ID, ""
-	publish(t, b, first, second, other)
-	if got, want := ids(t, b, bus.Query{}), []string{first.ID, other.ID}; !reflect.DeepEqual(got, want) {
+	bustest.Publish(t, b, first, second, other)
+	if got, want := bustest.IDs(t, b, bus.Query{}), []string{first.ID, other.ID}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
@@ -46,7 +46,7 @@ func TestScopePublishedAgain(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	c := work(t, r.bus, bus.Work{})
 	for range 2 {
-		publish(t, r.bus, scope(t, "a", 1))
+		bustest.Publish(t, r.bus, scope(t, "a", 1))
 		next(t, c)
 		r.empty(t, bus.StreamScopes)
 	}
@@ -55,7 +55,7 @@ func TestScopePublishedAgain(t *testing.T) {
 func TestPublishSequence(t *testing.T) {
 	b := bustest.New(t)
 	for want := range uint64(3) {
-		if got, err := b.Publish(t.Context(), delta(t, fmt.Sprint(want))); err != nil || got != want+1 {
+		if got, err := b.Publish(t.Context(), bustest.Delta(t, fmt.Sprint(want))); err != nil || got != want+1 {
 			t.Errorf("got %d, %v; want %d", got, err, want+1)
 		}
 	}
@@ -80,7 +80,7 @@ func TestUnpublishableEvent(t *testing.T) {
 		"data that are bare":    func(e *schemas.Event) { e.Data = []byte("x") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := delta(t, "a")
+			e := bustest.Delta(t, "a")
 			change(&e)
 			if _, err := b.Publish(t.Context(), e); !errors.Is(err, schemas.ErrInvalid) {
 				t.Errorf("one: got %v, want an error that is ErrInvalid", err)
@@ -90,7 +90,7 @@ func TestUnpublishableEvent(t *testing.T) {
 			}
 		})
 	}
-	if got := ids(t, b, bus.Query{}); len(got) > 0 {
+	if got := bustest.IDs(t, b, bus.Query{}); len(got) > 0 {
 		t.Errorf("stored all the same: %v", got)
 	}
 }
@@ -100,7 +100,7 @@ func TestPublishAllOrder(t *testing.T) {
 	var events []schemas.Event
 	var want []string
 	for n := range 600 {
-		e := delta(t, fmt.Sprint("node-", n))
+		e := bustest.Delta(t, fmt.Sprint("node-", n))
 		if n == 300 {
 			e.ID = ""
 		} else {
@@ -111,14 +111,14 @@ func TestPublishAllOrder(t *testing.T) {
 	if err := b.PublishAll(t.Context(), events); !errors.Is(err, schemas.ErrInvalid) {
 		t.Errorf("got %v, want the error of the one that is invalid", err)
 	}
-	if got := ids(t, b, bus.Query{}); !reflect.DeepEqual(got, want) {
+	if got := bustest.IDs(t, b, bus.Query{}); !reflect.DeepEqual(got, want) {
 		t.Errorf("stored %d events, want %d in the order given", len(got), len(want))
 	}
 }
 
 func TestPublishAllTooLarge(t *testing.T) {
 	b := bustest.New(t)
-	good, large, unpacked := delta(t, "a"), delta(t, "b"), delta(t, "c")
+	good, large, unpacked := bustest.Delta(t, "a"), bustest.Delta(t, "b"), bustest.Delta(t, "c")
 	large.Data = incompressible(24 << 20)
 	unpacked.Data = json.RawMessage(`"` + strings.Repeat("x", 64<<20) + `"`) // which packs to less than a message holds
 	refused, rest := delivery.Refused(b.PublishAll(t.Context(), []schemas.Event{large, unpacked, good}))
@@ -133,7 +133,7 @@ func TestPublishAllTooLarge(t *testing.T) {
 	if !reflect.DeepEqual(got, want) || rest != nil {
 		t.Errorf("got  %q and %v\nwant %q", got, rest, want)
 	}
-	if got := ids(t, b, bus.Query{}); !reflect.DeepEqual(got, []string{good.ID}) {
+	if got := bustest.IDs(t, b, bus.Query{}); !reflect.DeepEqual(got, []string{good.ID}) {
 		t.Errorf("stored %v, want %s alone", got, good.ID)
 	}
 }
@@ -141,10 +141,10 @@ func TestPublishAllTooLarge(t *testing.T) {
 func TestPublishWithoutStreams(t *testing.T) {
 	b := bustest.Connect(t, bus.Options{Server: bustest.Server(t, embed.Options{})})
 	e, a := answer(t, "a", 1, "pod-1")
-	_, one := b.Publish(t.Context(), delta(t, "a"))
+	_, one := b.Publish(t.Context(), bustest.Delta(t, "a"))
 	for name, err := range map[string]error{
 		"one":    one,
-		"many":   b.PublishAll(t.Context(), []schemas.Event{delta(t, "a")}),
+		"many":   b.PublishAll(t.Context(), []schemas.Event{bustest.Delta(t, "a")}),
 		"answer": b.Answer(t.Context(), e, a),
 		"drop":   b.DropIntents(t.Context(), schemas.Event{Sequence: 1}),
 		"ready":  b.Ready(),
@@ -161,12 +161,12 @@ func TestPublishWithoutStreams(t *testing.T) {
 func TestSetupTwice(t *testing.T) {
 	r := newRig(t, bus.Setup{Strategies: []string{"One", "Two.Three"}})
 	before := configs(t, r.raw)
-	publish(t, r.bus, delta(t, "a"))
+	bustest.Publish(t, r.bus, bustest.Delta(t, "a"))
 	bustest.SetUp(t, r.bus, bus.Setup{Strategies: []string{"One"}})
 	if after := configs(t, r.raw); !reflect.DeepEqual(after, before) {
 		t.Errorf("before %+v\nafter  %+v", before, after)
 	}
-	if got := ids(t, r.bus, bus.Query{}); len(got) != 1 {
+	if got := bustest.IDs(t, r.bus, bus.Query{}); len(got) != 1 {
 		t.Errorf("the history has %d events, want 1", len(got))
 	}
 	if err := r.bus.Ready(); err != nil {
@@ -219,7 +219,7 @@ func configs(t testing.TB, js jetstream.JetStream) map[string]any {
 func TestBury(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	e := scope(t, "a", 1)
-	publish(t, r.bus, e)
+	bustest.Publish(t, r.bus, e)
 	e.Sequence = 1
 	for range 2 { // a second letter about the same message is none
 		if err := r.bus.Bury(t.Context(), bus.StreamScopes, e, errors.New("the function\nsaid 400")); err != nil {
@@ -248,7 +248,7 @@ func TestPublishingEndsWithItsContext(t *testing.T) {
 	b := bustest.New(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := b.Publish(ctx, delta(t, "a")); !errors.Is(err, context.Canceled) {
+	if _, err := b.Publish(ctx, bustest.Delta(t, "a")); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want context.Canceled", err)
 	}
 }

@@ -144,7 +144,7 @@ func TestLiveIntents(t *testing.T) {
 	if err := p.join(t, "functions").Answer(t.Context(), e, a); err != nil {
 		t.Fatal(err)
 	}
-	publish(t, p.join(t, "watcher"), delta(t, "a"))
+	bustest.Publish(t, p.join(t, "watcher"), bustest.Delta(t, "a"))
 	for name, messages := range live {
 		want, got := []string{"delta"}, []string(nil)
 		if name == "listener" {
@@ -164,7 +164,7 @@ func TestLiveIntents(t *testing.T) {
 	}
 	reader := p.join(t, "reader")
 	bustest.Eventually(t, "the reader finds the intents in the history", func() bool {
-		return slices.Contains(ids(t, reader, bus.Query{Channels: []string{bus.IntentsChannels}}), e.ID)
+		return slices.Contains(bustest.IDs(t, reader, bus.Query{Channels: []string{bus.IntentsChannels}}), e.ID)
 	})
 }
 
@@ -191,13 +191,13 @@ func TestHistoryOfKeys(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		publish(t, publishers[role], e)
+		bustest.Publish(t, publishers[role], e)
 		want, live = append(want, e.ID), append(live, next(t, messages).Header.Get("ce-id"))
 		if err := subscription.Unsubscribe(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got := ids(t, p.join(t, "reader"), bus.Query{Since: time.Unix(1, 0)}); !slices.Equal(got, want) || !slices.Equal(live, want) {
+	if got := bustest.IDs(t, p.join(t, "reader"), bus.Query{Since: time.Unix(1, 0)}); !slices.Equal(got, want) || !slices.Equal(live, want) {
 		t.Errorf("the reader has %q and the listener %q, want %q", got, live, want)
 	}
 }

@@ -53,8 +53,8 @@ func TestFollowRequestsOldestFirst(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	began, first := time.Now(), r.first(t, bus.StreamRequests)
 	one, two := request(t, "admin", "one", "a"), request(t, "scaler", "one", "b")
-	publish(t, r.bus, one)
-	publish(t, r.bus, two)
+	bustest.Publish(t, r.bus, one)
+	bustest.Publish(t, r.bus, two)
 	r.garbage(t, "rehome.request.admin.garbage", nil, "garbage")
 	one.Sequence, two.Sequence = first, first+1
 	three := schemas.Event{Channel: "rehome.request.admin.garbage", Sequence: first + 2, Data: []byte("garbage")}
@@ -77,8 +77,8 @@ func TestFollowRequestsOldestFirst(t *testing.T) {
 func TestFollowRequestsRetries(t *testing.T) {
 	b := bustest.New(t)
 	one, two := request(t, "admin", "one", "a"), request(t, "admin", "two", "b")
-	publish(t, b, one)
-	publish(t, b, two)
+	bustest.Publish(t, b, one)
+	bustest.Publish(t, b, two)
 	c := followRequests(t, b)
 	var got []string
 	for _, end := range []error{errors.New("busy"), nil, nil} {
@@ -94,12 +94,12 @@ func TestFollowRequestsRetries(t *testing.T) {
 func TestRequestNameOpen(t *testing.T) {
 	b := bustest.New(t)
 	one := request(t, "admin", "one", "a")
-	publish(t, b, one)
-	publish(t, b, one) // the same event again is no second request
+	bustest.Publish(t, b, one)
+	bustest.Publish(t, b, one) // the same event again is no second request
 	if _, err := b.Publish(t.Context(), request(t, "admin", "one", "b")); !errors.Is(err, bus.ErrOpen) {
 		t.Errorf("got error %v, want ErrOpen", err)
 	}
-	publish(t, b, request(t, "other", "one", "c"))
+	bustest.Publish(t, b, request(t, "other", "one", "c"))
 	c := followRequests(t, b)
 	a := next(t, c)
 	if err := b.DropRequest(t.Context(), a.event); err != nil {
@@ -109,7 +109,7 @@ func TestRequestNameOpen(t *testing.T) {
 		t.Errorf("dropped again: %v", err)
 	}
 	a.end <- nil
-	publish(t, b, request(t, "admin", "one", "d"))
+	bustest.Publish(t, b, request(t, "admin", "one", "d"))
 }
 
 func TestRequestLimits(t *testing.T) {
@@ -144,7 +144,7 @@ func TestReceipt(t *testing.T) {
 	accepted := receipt(schemas.RequestAccepted, schemas.ReceiptAccepted)
 	finished := receipt(schemas.RequestFinished, schemas.ReceiptDone)
 	for _, e := range []schemas.Event{accepted, finished, finished} {
-		publish(t, r.bus, e)
+		bustest.Publish(t, r.bus, e)
 	}
 	finished.Parent, finished.Began, finished.Sequence = "", time.Time{}, 2
 	got, err := r.bus.Receipt(t.Context(), "admin", "one")

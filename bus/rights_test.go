@@ -364,7 +364,7 @@ func (p part) setUpOnce() error {
 
 // letter is an invalid message that goes to the dead letters.
 func (p part) bury(stream, channel string) error {
-	e := event(p.t, schemas.Delta{Kind: schemas.NodeTaints, Object: schemas.ObjectRef{Kind: "Node", Name: "a"}})
+	e := bustest.Event(p.t, schemas.Delta{Kind: schemas.NodeTaints, Object: schemas.ObjectRef{Kind: "Node", Name: "a"}})
 	e.Channel, e.Sequence = channel, uint64(time.Now().UnixNano())
 	return p.bus.Bury(p.t.Context(), stream, e, errors.New("an unreadable message"))
 }
@@ -372,13 +372,13 @@ func (p part) bury(stream, channel string) error {
 // watch publishes, buries invalid events, follows verdicts, and answers requests.
 func (p part) watch() error {
 	s := scope(p.t, "a", int(time.Now().UnixNano()))
-	if err := p.bus.PublishAll(p.t.Context(), []schemas.Event{delta(p.t, "a"), s}); err != nil {
+	if err := p.bus.PublishAll(p.t.Context(), []schemas.Event{bustest.Delta(p.t, "a"), s}); err != nil {
 		return err
 	}
 	if _, err := p.bus.Answered(p.t.Context()); err != nil {
 		return err
 	}
-	if err := p.bury(bus.StreamEvents, delta(p.t, "a").Channel); err != nil {
+	if err := p.bury(bus.StreamEvents, bustest.Delta(p.t, "a").Channel); err != nil {
 		return err
 	}
 	if err := p.follow(bus.VerdictChannels, verdict(p.t, "pod-1")); err != nil || len(p.refusals.list()) > 0 {
@@ -420,7 +420,7 @@ func (p part) maintain() error {
 			ID: name, Pod: schemas.PodRef{Namespace: "a", Name: "b", UID: "c"}, Node: "n", Expires: time.Now().Add(time.Minute),
 		}},
 	}
-	if err := p.bus.Answer(ctx, event(p.t, a), a); err != nil {
+	if err := p.bus.Answer(ctx, bustest.Event(p.t, a), a); err != nil {
 		return err
 	}
 	if e, err := p.bus.Intents(ctx, a.Channel()); err != nil || e.ID == "" {
@@ -442,7 +442,7 @@ func (p part) maintain() error {
 func (p part) request() error {
 	ctx := p.t.Context()
 	asked := p.loose(fmt.Sprintf("rehome.request.batch.%d", time.Now().UnixNano()))
-	publish(p.t, p.admin, asked)
+	bustest.Publish(p.t, p.admin, asked)
 	done := make(chan struct{})
 	var failed error
 	err := p.until(done, func(ctx context.Context) error {
@@ -494,7 +494,7 @@ func (p part) keepOne(between func() error) error {
 
 // loose returns an event on a channel that has no type yet.
 func (p part) loose(channel string) schemas.Event {
-	e := delta(p.t, "loose")
+	e := bustest.Delta(p.t, "loose")
 	e.Channel, e.ID = channel, fmt.Sprint(time.Now().UnixNano())
 	return e
 }
@@ -503,7 +503,7 @@ func (p part) loose(channel string) schemas.Event {
 func (p part) follow(channels string, e schemas.Event) error {
 	seen := make(chan struct{})
 	e.ID = fmt.Sprint(time.Now().UnixNano())
-	publish(p.t, p.admin, e)
+	bustest.Publish(p.t, p.admin, e)
 	return p.until(seen, func(ctx context.Context) error {
 		q := bus.Query{Channels: []string{channels}, Since: time.Unix(1, 0), Follow: true}
 		return p.bus.Events(ctx, q, func(got schemas.Event) error {
@@ -521,7 +521,7 @@ func (p part) decide() error {
 		return err
 	}
 	node := fmt.Sprintf("node-%d", time.Now().UnixNano())
-	publish(p.t, p.admin, scope(p.t, node, 1))
+	bustest.Publish(p.t, p.admin, scope(p.t, node, 1))
 	done := make(chan struct{})
 	err := p.until(done, func(ctx context.Context) error {
 		return p.bus.Work(ctx, bus.Work{Strategy: strategy}, func(ctx context.Context, e schemas.Event) error {
@@ -612,14 +612,14 @@ func (p part) followLedger() error {
 // accepted reads an accepted request.
 func (p part) accepted() error {
 	name := fmt.Sprint(time.Now().UnixNano())
-	request := event(p.t, schemas.Request{Sender: "batch", Name: name, Reason: "test"})
+	request := bustest.Event(p.t, schemas.Request{Sender: "batch", Name: name, Reason: "test"})
 	receipt := schemas.Receipt{Sender: "batch", Name: name, State: schemas.RequestAccepted}
 	e, err := schemas.NewEvent(request.Source, receipt, at, request)
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	publish(p.t, p.admin, request)
-	publish(p.t, p.admin, e)
+	bustest.Publish(p.t, p.admin, request)
+	bustest.Publish(p.t, p.admin, e)
 	_, got, ok, err := p.bus.AcceptedRequest(p.t.Context(), "batch", name)
 	if err == nil && (!ok || got.Name != name) {
 		err = fmt.Errorf("request %s: accepted is %v, with the receipt %v", name, ok, got)
@@ -641,7 +641,7 @@ func (p part) remember() error {
 
 // read reads past and live events, and the ledger.
 func (p part) read() error {
-	if err := p.follow(bus.DeltaChannels, delta(p.t, "a")); err != nil || len(p.refusals.list()) > 0 {
+	if err := p.follow(bus.DeltaChannels, bustest.Delta(p.t, "a")); err != nil || len(p.refusals.list()) > 0 {
 		return err
 	}
 	if err := p.bus.Events(p.t.Context(), bus.Query{Since: time.Unix(1, 0)}, func(schemas.Event) error { return nil }); err != nil {
@@ -656,7 +656,7 @@ func (p part) read() error {
 // look reads the ledger, the progress of the work, and the open requests and maintenances.
 func (p part) look() error {
 	ctx := p.t.Context()
-	publish(p.t, p.admin, p.loose(fmt.Sprintf("rehome.request.batch.%d", time.Now().UnixNano())))
+	bustest.Publish(p.t, p.admin, p.loose(fmt.Sprintf("rehome.request.batch.%d", time.Now().UnixNano())))
 	put(p.t, p.admin, wanted(fmt.Sprintf("node/open-%d", time.Now().UnixNano()), v1alpha1.Cordon))
 	if _, err := p.bus.Ledger().Entries(ctx); err != nil {
 		return err
@@ -681,7 +681,7 @@ func (p part) look() error {
 func (p part) hear() error {
 	answered, _ := answer(p.t, "a", 1, "pod-1")
 	published := map[string]schemas.Event{
-		bus.DeltaChannels: delta(p.t, "a"), bus.VerdictChannels: verdict(p.t, "a"), bus.IntentsChannels: answered,
+		bus.DeltaChannels: bustest.Delta(p.t, "a"), bus.VerdictChannels: verdict(p.t, "a"), bus.IntentsChannels: answered,
 		"rehome.receipt.>": p.loose("rehome.receipt.batch.two"), bus.MaintenanceChannels: maintenance(p.t, "node/a"),
 	}
 	for _, n := range others() {
@@ -724,9 +724,9 @@ func (p part) forward() error {
 		p.t.Fatal(err)
 	}
 	for _, channels := range [][]string{nil, {bus.DeltaChannels}} {
-		e := delta(p.t, "refused")
+		e := bustest.Delta(p.t, "refused")
 		e.ID = fmt.Sprint(time.Now().UnixNano())
-		publish(p.t, p.admin, e)
+		bustest.Publish(p.t, p.admin, e)
 		l := bus.Listener{Name: name, Channels: channels, Since: time.Now().Add(-time.Minute)}
 		if err := p.admin.AddListener(p.t.Context(), l); err != nil {
 			p.t.Fatal(err)
@@ -759,7 +759,7 @@ func (p part) operate() error {
 		event  schemas.Event
 	}{
 		{bus.StreamScopes, scope(p.t, node, 1)}, {bus.StreamIntents, answered},
-		{bus.StreamEvents, delta(p.t, node)}, {bus.StreamEvents, verdict(p.t, node)},
+		{bus.StreamEvents, bustest.Delta(p.t, node)}, {bus.StreamEvents, verdict(p.t, node)},
 	} {
 		dead.event.Sequence = uint64(time.Now().UnixMicro())
 		if dead.stream == bus.StreamEvents { // which is retried as the history has it
@@ -782,7 +782,7 @@ func (p part) operate() error {
 			return err
 		}
 	}
-	if err := p.follow(bus.DeltaChannels, delta(p.t, "a")); err != nil || len(p.refusals.list()) > 0 {
+	if err := p.follow(bus.DeltaChannels, bustest.Delta(p.t, "a")); err != nil || len(p.refusals.list()) > 0 {
 		return err
 	}
 	if err := p.remember(); err != nil {

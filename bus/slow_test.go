@@ -82,8 +82,8 @@ func TestSlowServer(t *testing.T) {
 	bustest.SetUp(t, b, bus.Setup{})
 	var want []string
 	for range 300 { // more than a reader asks for at once, so that some are still to come
-		d := delta(t, "a")
-		publish(t, b, d)
+		d := bustest.Delta(t, "a")
+		bustest.Publish(t, b, d)
 		want = append(want, d.ID)
 	}
 	got := []string{}

@@ -23,9 +23,9 @@ func TestStatus(t *testing.T) {
 		return e
 	}
 	for _, key := range []string{"a", "b", "c"} {
-		publish(t, b, scope(key))
+		bustest.Publish(t, b, scope(key))
 	}
-	publish(t, b, delta(t, "a"))
+	bustest.Publish(t, b, bustest.Delta(t, "a"))
 	ctx, cancel := context.WithCancel(t.Context())
 	taken, ended := make(chan struct{}, 1), make(chan error, 2)
 	for strategy, parallel := range map[string]int{"Busy": 1, "Idle": 2} {
@@ -79,7 +79,7 @@ func TestStatusForStrategies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	publish(t, b, e)
+	bustest.Publish(t, b, e)
 	all, err := b.Status(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +110,7 @@ func TestDeadLetterCountsByStream(t *testing.T) {
 		t.Errorf("without any: got %v, error %v", got, err)
 	}
 	for i, stream := range []string{bus.StreamScopes, bus.StreamIntents, bus.StreamScopes} {
-		e := delta(t, "a")
+		e := bustest.Delta(t, "a")
 		e.Sequence = uint64(i + 1)
 		if err := b.Bury(t.Context(), stream, e, errors.New("wrong")); err != nil {
 			t.Fatal(err)
@@ -135,7 +135,7 @@ func TestStatusOpenRequests(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		publish(t, b, e)
+		bustest.Publish(t, b, e)
 		want = append(want, e)
 	}
 	open, err := b.OpenRequests(t.Context())

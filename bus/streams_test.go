@@ -51,7 +51,7 @@ func TestLostStreams(t *testing.T) {
 	o.StoreDir = t.TempDir()
 	restart(t, server, o)
 	next(t, found)
-	publish(t, b, delta(t, "a"))
+	bustest.Publish(t, b, bustest.Delta(t, "a"))
 	again, err := b.Publish(t.Context(), scope(t, "a", 2))
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +75,7 @@ func TestIncompleteSetup(t *testing.T) {
 	})
 	next(t, found)
 	scopes := work(t, b, bus.Work{})
-	publish(t, b, scope(t, "a", 1))
+	bustest.Publish(t, b, scope(t, "a", 1))
 	if got := next(t, scopes); got != "a-1" {
 		t.Errorf("the next scope is %s, want a-1", got)
 	}
@@ -102,7 +102,7 @@ func TestWaitForStreamsWithoutSetupRight(t *testing.T) {
 
 func TestSetupKeepsMessages(t *testing.T) {
 	r := newRig(t, bus.Setup{})
-	publish(t, r.bus, scope(t, "a", 1))
+	bustest.Publish(t, r.bus, scope(t, "a", 1))
 	first := r.first(t, bus.StreamScopes)
 	bustest.SetUp(t, r.bus, bus.Setup{Strategies: []string{strategy, "Another"}})
 	if again := r.first(t, bus.StreamScopes); again != first {
@@ -135,7 +135,7 @@ func TestScopesInMemory(t *testing.T) {
 
 	// An earlier version kept them on the disk.
 	bustest.SetUp(t, b, bus.Setup{Strategies: []string{strategy}})
-	publish(t, b, scope(t, "a", 1))
+	bustest.Publish(t, b, scope(t, "a", 1))
 	found := following(t, b, func(ctx context.Context) error { return b.Setup(ctx, inMemory) })
 	next(t, found)
 	for range 2 { // the second time changes nothing
@@ -176,7 +176,7 @@ func TestScopesInMemory(t *testing.T) {
 	next(t, handled)
 	restart(t, server, o)
 	next(t, found)
-	publish(t, b, scope(t, "b", 1))
+	bustest.Publish(t, b, scope(t, "b", 1))
 	if e := next(t, handled); !strings.Contains(e.Subject, "b") {
 		t.Errorf("the worker got %q after a restart, want the scope of b", e.Subject)
 	}

@@ -23,7 +23,7 @@ func TestSubscribeToScopes(t *testing.T) {
 	listens(t, b, tapped)
 
 	want := []schemas.Event{scope(t, "a", 1), verdict(t, "pod-1"), scope(t, "b", 1)}
-	publish(t, b, want[0], delta(t, "a"), want[1], want[2])
+	bustest.Publish(t, b, want[0], bustest.Delta(t, "a"), want[1], want[2])
 	var got []schemas.Event
 	for len(got) < len(want) {
 		if e := next(t, tapped); e.Subject != probe {
@@ -53,7 +53,7 @@ const probe = "namespaces/web/pods/probe"
 func listens(t *testing.T, b *bus.Bus, tapped <-chan schemas.Event) {
 	t.Helper()
 	bustest.Eventually(t, "the tap listens", func() bool {
-		publish(t, b, verdict(t, "probe"))
+		bustest.Publish(t, b, verdict(t, "probe"))
 		return len(tapped) > 0
 	})
 }
@@ -75,7 +75,7 @@ func TestSubscribeErrors(t *testing.T) {
 	listens(t, r.bus, tapped)
 	r.garbage(t, "rehome.verdict.evicted.RemovePods.web.pod-0", nil, "garbage")
 	v := verdict(t, "pod-1")
-	publish(t, r.bus, v)
+	bustest.Publish(t, r.bus, v)
 	if got := next(t, done); !errors.Is(got, enough) {
 		t.Errorf("it ended with %v, want %v", got, enough)
 	}

@@ -66,7 +66,7 @@ func work(t testing.TB, b *bus.Bus, w bus.Work) <-chan string {
 
 func TestWorkNewestScope(t *testing.T) {
 	r := newRig(t, bus.Setup{})
-	publish(t, r.bus, scope(t, "a", 1), scope(t, "b", 1), scope(t, "a", 2), scope(t, "b", 2), scope(t, "a", 3))
+	bustest.Publish(t, r.bus, scope(t, "a", 1), scope(t, "b", 1), scope(t, "a", 2), scope(t, "b", 2), scope(t, "a", 3))
 	c := work(t, r.bus, bus.Work{})
 	got := []string{next(t, c), next(t, c)}
 	r.empty(t, bus.StreamScopes)
@@ -80,7 +80,7 @@ func TestWorkWholeEvent(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	want := scope(t, "worker-1.example.com", 1)
 	want.CausationID, want.Expires = "delta", at.Add(time.Hour)
-	publish(t, r.bus, want)
+	bustest.Publish(t, r.bus, want)
 	scopes, _ := manual(t, r.bus, bus.Work{})
 	h := next(t, scopes)
 	h.end <- nil
@@ -94,7 +94,7 @@ func TestHandlerLimit(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	var running, most atomic.Int32
 	for n := range 20 {
-		publish(t, r.bus, scope(t, fmt.Sprint("node-", n), 1))
+		bustest.Publish(t, r.bus, scope(t, fmt.Sprint("node-", n), 1))
 	}
 	both := make(chan struct{})
 	background(t, func(ctx context.Context) error {
@@ -124,9 +124,9 @@ func TestWorkUnreadable(t *testing.T) {
 	incomplete := nats.Header{"ce-specversion": {"1.0"}, "ce-id": {"1"}, "X-Custom": {"kept"}}
 	r.garbage(t, channel("garbage"), nil, "\x00garbage")
 	r.garbage(t, channel("incomplete"), incomplete, `{}`)
-	wrong := delta(t, "wrong")
+	wrong := bustest.Delta(t, "wrong")
 	wrong.Channel = channel("wrong")
-	publish(t, r.bus, wrong, scope(t, "good", 1))
+	bustest.Publish(t, r.bus, wrong, scope(t, "good", 1))
 
 	good := make(chan string, 1)
 	background(t, func(ctx context.Context) error {
@@ -169,7 +169,7 @@ func TestWorkRetriesAndBuries(t *testing.T) {
 	const tries = 4
 	r := newRig(t, bus.Setup{MaxDeliver: tries})
 	scopes, _ := manual(t, r.bus, bus.Work{RetryAfter: 80 * time.Millisecond})
-	publish(t, r.bus, scope(t, "a", 1))
+	bustest.Publish(t, r.bus, scope(t, "a", 1))
 	var before time.Time
 	for try := range tries {
 		h := next(t, scopes)
@@ -190,7 +190,7 @@ func TestWorkRetriesAndBuries(t *testing.T) {
 func TestWorkSuccessAfterRetries(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	scopes, _ := manual(t, r.bus, bus.Work{RetryAfter: time.Millisecond})
-	publish(t, r.bus, scope(t, "a", 1))
+	bustest.Publish(t, r.bus, scope(t, "a", 1))
 	next(t, scopes).end <- errors.New("the function is away")
 	next(t, scopes).end <- nil
 	r.empty(t, bus.StreamScopes)
@@ -202,9 +202,9 @@ func TestWorkSuccessAfterRetries(t *testing.T) {
 func TestNewerScopeSkipsRetryDelay(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	scopes, _ := manual(t, r.bus, bus.Work{RetryAfter: time.Hour})
-	publish(t, r.bus, scope(t, "a", 1))
+	bustest.Publish(t, r.bus, scope(t, "a", 1))
 	next(t, scopes).end <- errors.New("the function is away")
-	publish(t, r.bus, scope(t, "a", 2))
+	bustest.Publish(t, r.bus, scope(t, "a", 2))
 	h := next(t, scopes)
 	h.end <- nil
 	if h.event.ID != "a-2" {
@@ -217,7 +217,7 @@ func TestWorkSlowHandler(t *testing.T) {
 	const patience = 2 * time.Second
 	r := newRig(t, bus.Setup{AckWait: patience})
 	mine, _ := manual(t, r.bus, bus.Work{})
-	publish(t, r.bus, scope(t, "a", 1))
+	bustest.Publish(t, r.bus, scope(t, "a", 1))
 	h := next(t, mine)
 	others, _ := manual(t, r.bus, bus.Work{})
 	select {
@@ -236,7 +236,7 @@ func TestWorkSlowHandler(t *testing.T) {
 func TestWorkEndFinishesHandlers(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	scopes, stop := manual(t, r.bus, bus.Work{Parallel: 1})
-	publish(t, r.bus, scope(t, "a", 1), scope(t, "b", 1))
+	bustest.Publish(t, r.bus, scope(t, "a", 1), scope(t, "b", 1))
 	h := next(t, scopes)
 	stopped := make(chan struct{})
 	go func() {
@@ -269,7 +269,7 @@ func TestWorkWaitsForConsumer(t *testing.T) {
 	b := bustest.Connect(t, bus.Options{Server: server})
 	c := work(t, b, bus.Work{})
 	bustest.SetUp(t, b, bus.Setup{Strategies: []string{strategy}})
-	publish(t, b, scope(t, "a", 1))
+	bustest.Publish(t, b, scope(t, "a", 1))
 	if got := next(t, c); got != "a-1" {
 		t.Errorf("got %s, want a-1", got)
 	}
@@ -279,13 +279,13 @@ func TestWorkersShareScopes(t *testing.T) {
 	r := newRig(t, bus.Setup{Strategies: []string{strategy, "Other"}})
 	other := scope(t, "other", 1)
 	other.Channel = schemas.ScopeHead{Kind: schemas.NodeKind, Key: "other", Profile: "default", Strategy: "Other"}.Channel()
-	publish(t, r.bus, other)
+	bustest.Publish(t, r.bus, other)
 	one, two := work(t, r.bus, bus.Work{}), work(t, r.bus, bus.Work{})
 	var want, got []string
 	for n := range 30 {
 		e := scope(t, fmt.Sprintf("node-%02d", n), 1)
 		want = append(want, e.ID)
-		publish(t, r.bus, e)
+		bustest.Publish(t, r.bus, e)
 	}
 	bustest.Eventually(t, "all scopes are handled", func() bool { return len(one)+len(two) >= len(want) })
 	for len(one)+len(two) > 0 {

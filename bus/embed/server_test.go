@@ -12,46 +12,10 @@ import (
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/bus/embed"
-	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
 func TestMain(m *testing.M) { bustest.Main(m) }
-
-func delta(t testing.TB, node string) schemas.Event {
-	t.Helper()
-	return event(t, schemas.Delta{Kind: schemas.NodeTaints, Object: schemas.ObjectRef{Kind: "Node", Name: node}})
-}
-
-func event(t testing.TB, p schemas.Payload) schemas.Event {
-	t.Helper()
-	e, err := schemas.NewEvent("/clusters/test/test", p, time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC), schemas.Event{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e
-}
-
-func publish(t testing.TB, b *bus.Bus, events ...schemas.Event) {
-	t.Helper()
-	for _, e := range events {
-		if _, err := b.Publish(t.Context(), e); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// deltas returns the IDs of the deltas of the history.
-func deltas(t testing.TB, b *bus.Bus) (ids []string) {
-	t.Helper()
-	if err := b.Events(t.Context(), bus.Query{Channels: []string{bus.DeltaChannels}}, func(e schemas.Event) error {
-		ids = append(ids, e.ID)
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	return ids
-}
 
 func TestServerSocket(t *testing.T) {
 	o := bustest.SocketOptions(t)
@@ -59,9 +23,9 @@ func TestServerSocket(t *testing.T) {
 	inside := bustest.Connect(t, bus.Options{Server: server})
 	outside := bustest.Connect(t, bus.Options{Socket: o.Socket})
 	bustest.SetUp(t, inside, bus.Setup{})
-	e := delta(t, "a")
-	publish(t, outside, e)
-	if got := deltas(t, inside); !reflect.DeepEqual(got, []string{e.ID}) {
+	e := bustest.Delta(t, "a")
+	bustest.Publish(t, outside, e)
+	if got := bustest.IDs(t, inside, bus.Query{Channels: []string{bus.DeltaChannels}}); !reflect.DeepEqual(got, []string{e.ID}) {
 		t.Errorf("got %v, want %s", got, e.ID)
 	}
 	if err := outside.Ready(); err != nil {
@@ -98,7 +62,7 @@ func TestSocketInUse(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "another rehome is running and uses this store") {
 		t.Errorf("got %v, want an error that says that another rehome uses the store", err)
 	}
-	publish(t, bustest.Connect(t, bus.Options{Socket: o.Socket}), delta(t, "a")) // the first is not disturbed
+	bustest.Publish(t, bustest.Connect(t, bus.Options{Socket: o.Socket}), bustest.Delta(t, "a")) // the first is not disturbed
 }
 
 func TestAbandonedSocket(t *testing.T) {

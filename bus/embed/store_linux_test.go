@@ -23,7 +23,7 @@ const (
 
 func scope(t testing.TB, node string) schemas.Event {
 	t.Helper()
-	return event(t, schemas.NodeScope{ScopeHead: schemas.ScopeHead{Kind: schemas.NodeKind, Key: node, Profile: "default", Strategy: strategy}})
+	return bustest.Event(t, schemas.NodeScope{ScopeHead: schemas.ScopeHead{Kind: schemas.NodeKind, Key: node, Profile: "default", Strategy: strategy}})
 }
 
 // TestDiskReserve fills the disk up to a part of the reserve: the bus refuses what is written, and still reads and removes.
@@ -34,19 +34,19 @@ func TestDiskReserve(t *testing.T) {
 		})
 		b := bustest.Connect(t, bus.Options{Server: server})
 		bustest.SetUp(t, b, bus.Setup{ScopesInMemory: true, Strategies: []string{strategy}})
-		before := delta(t, "before")
-		publish(t, b, before, scope(t, "before"))
+		before := bustest.Delta(t, "before")
+		bustest.Publish(t, b, before, scope(t, "before"))
 		if err := b.Ledger().Put(t.Context(), "move.1", []byte("1")); err != nil {
 			t.Fatal(err)
 		}
 		free := disk.Fill(t, 8*mib)
 		bustest.Eventually(t, "the server refuses writes", func() bool { return server.Ready() != nil })
 		began := time.Now()
-		_, delta1 := b.Publish(t.Context(), delta(t, "full"))
+		_, delta1 := b.Publish(t.Context(), bustest.Delta(t, "full"))
 		_, scope1 := b.Publish(t.Context(), scope(t, "full"))
 		for what, err := range map[string]error{
 			"server ready": server.Ready(), "space": b.Space(t.Context()), "delta": delta1, "scope in memory": scope1,
-			"many": b.PublishAll(t.Context(), []schemas.Event{delta(t, "full")}), "ledger": b.Ledger().Put(t.Context(), "move.2", nil),
+			"many": b.PublishAll(t.Context(), []schemas.Event{bustest.Delta(t, "full")}), "ledger": b.Ledger().Put(t.Context(), "move.2", nil),
 		} {
 			if !errors.Is(err, embed.ErrNoSpace) {
 				t.Errorf("%s: got %v, want %v", what, err, embed.ErrNoSpace)
@@ -66,9 +66,9 @@ func TestDiskReserve(t *testing.T) {
 		}
 		free()
 		<-server.Resumed()
-		after := delta(t, "after")
-		publish(t, b, after, scope(t, "after"))
-		if got, want := deltas(t, b), []string{before.ID, after.ID}; !reflect.DeepEqual(got, want) {
+		after := bustest.Delta(t, "after")
+		bustest.Publish(t, b, after, scope(t, "after"))
+		if got, want := bustest.IDs(t, b, bus.Query{Channels: []string{bus.DeltaChannels}}), []string{before.ID, after.ID}; !reflect.DeepEqual(got, want) {
 			t.Errorf("the history has %v, want %v", got, want)
 		}
 		if err := errors.Join(server.Ready(), b.Space(t.Context())); err != nil {
@@ -99,14 +99,14 @@ func TestFullDisk(t *testing.T) {
 		}
 		readers.Go(func() { _ = b.Work(reading, bus.Work{Strategy: strategy}, take(scopes)) })
 		readers.Go(func() { _ = b.FollowIntents(reading, take(answers)) })
-		publish(t, b, delta(t, "before"))
+		bustest.Publish(t, b, bustest.Delta(t, "before"))
 		history.Next(t)
 		var free func()
 		bustest.Eventually(t, "a write fails before the server sees that the disk is full", func() bool {
 			free = disk.Fill(t, 0)
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			defer cancel()
-			_, _ = b.Publish(ctx, delta(t, "full"))
+			_, _ = b.Publish(ctx, bustest.Delta(t, "full"))
 			stopped := errors.Is(server.Ready(), embed.ErrStopped)
 			if !stopped {
 				free()
@@ -116,7 +116,7 @@ func TestFullDisk(t *testing.T) {
 		if err := server.Ready(); !errors.Is(err, embed.ErrNoSpace) || !strings.Contains(err.Error(), "no space left on device") {
 			t.Errorf("got %v, want both reasons", err)
 		}
-		if _, err := b.Publish(t.Context(), delta(t, "full")); !errors.Is(err, embed.ErrNoSpace) || !errors.Is(b.Space(t.Context()), embed.ErrNoSpace) {
+		if _, err := b.Publish(t.Context(), bustest.Delta(t, "full")); !errors.Is(err, embed.ErrNoSpace) || !errors.Is(b.Space(t.Context()), embed.ErrNoSpace) {
 			t.Errorf("publish: got %v, want %v", err, embed.ErrNoSpace)
 		}
 		if now, later := server.Alive(time.Now()), server.Alive(time.Now().Add(embed.StoppedLimit)); now != nil || later == nil {
@@ -126,8 +126,8 @@ func TestFullDisk(t *testing.T) {
 		bustest.Eventually(t, "the server takes events", func() bool { return server.Ready() == nil })
 		<-server.Resumed()
 		bustest.SetUp(t, b, setup) // the scopes were in memory
-		after, evaluate := delta(t, "after"), scope(t, "after")
-		publish(t, b, after, evaluate)
+		after, evaluate := bustest.Delta(t, "after"), scope(t, "after")
+		bustest.Publish(t, b, after, evaluate)
 		history.Find(t, func(e schemas.Event) bool { return e.ID == after.ID })
 		if got := <-scopes; got != evaluate.ID {
 			t.Errorf("the next scope is %s, want %s", got, evaluate.ID)
@@ -136,7 +136,7 @@ func TestFullDisk(t *testing.T) {
 			Profile: "default", Strategy: strategy, Scope: schemas.ScopeRef{Kind: schemas.NodeKind, Key: "after", Event: evaluate.ID, Sequence: 1},
 			Intents: []schemas.Intent{{ID: "pod-1", Pod: schemas.PodRef{Namespace: "web", Name: "pod-1"}, Node: "after"}},
 		}
-		given := event(t, a)
+		given := bustest.Event(t, a)
 		if err := b.Answer(t.Context(), given, a); err != nil {
 			t.Fatal(err)
 		}

@@ -116,6 +116,48 @@ func ServeFile(t testing.TB, path string) *server.Server {
 	return Serve(t, o)
 }
 
+// EventTime returns the time of each [Event].
+func EventTime() time.Time { return time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC) }
+
+// Event returns an event without a cause.
+func Event(t testing.TB, p schemas.Payload) schemas.Event {
+	t.Helper()
+	e, err := schemas.NewEvent("/clusters/test/test", p, EventTime(), schemas.Event{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// Delta returns an event about the taints of a node.
+func Delta(t testing.TB, node string) schemas.Event {
+	t.Helper()
+	return Event(t, schemas.Delta{Kind: schemas.NodeTaints, Object: schemas.ObjectRef{Kind: "Node", Name: node}})
+}
+
+// Publish publishes the events one after the other. It ends the test at an error.
+func Publish(t testing.TB, b *bus.Bus, events ...schemas.Event) {
+	t.Helper()
+	for _, e := range events {
+		if _, err := b.Publish(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// IDs returns the IDs of the events of the history for a query that does not follow.
+func IDs(t testing.TB, b *bus.Bus, q bus.Query) []string {
+	t.Helper()
+	ids := []string{}
+	if err := b.Events(t.Context(), q, func(e schemas.Event) error {
+		ids = append(ids, e.ID)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return ids
+}
+
 // Connect connects until the end of the test. It does not wait for the connection. The log goes to the test.
 func Connect(t testing.TB, o bus.Options) *bus.Bus {
 	t.Helper()
