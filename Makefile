@@ -19,6 +19,8 @@ PODS := 300
 # The duration of make faults, and its random seed. The default seed differs in each run.
 MINUTES := 10
 SEED :=
+# Faults of make faults: those whose names match this regular expression. Empty means all.
+ONLY :=
 # Additional arguments of make bench and make demo.
 ARGS :=
 
@@ -250,8 +252,8 @@ compat: controlplane ## Test the core scenes, the chart, and the scheduler with 
 limits: controlplane ## Drain PODS=300 under each limit of the policy in turn, and check the limit at every moment.
 	go test -v -count 1 -timeout 30m -parallel 4 -run TestDrainKeepsLimits ./test/e2e -args -pods $(PODS)
 
-faults: controlplane ## Break everything around Rehome for MINUTES=10 during moves, and check that nothing is lost.
-	go test -v -count 1 -timeout $$(($(MINUTES) + 20))m ./test/faults -args -minutes $(MINUTES) $(if $(SEED),-seed $(SEED))
+faults: controlplane ## Break everything around Rehome for MINUTES=10 during moves, and check that nothing is lost. ONLY='bus' selects faults.
+	go test -v -count 1 -timeout $$(($(MINUTES) + 20))m ./test/faults -args -minutes $(MINUTES) $(if $(SEED),-seed $(SEED)) $(if $(ONLY),-only '$(ONLY)')
 
 converge: controlplane ## Apply each strategy to WORLDS=200 random small clusters until nothing moves, beside a real kube-scheduler.
 	go test -v -count 1 -timeout 60m ./test/converge -args -worlds $(WORLDS) $(if $(SEED),-seed $(SEED))

@@ -119,12 +119,12 @@ func (s *session) report(i Intent, v schemas.Verdict, cause schemas.Event) (sche
 			return err
 		}, "pod", v.Intent.Pod.String())
 	}
-	switch {
-	case err != nil && s.saving.Err() != nil:
-		s.cfg.Log.Info("verdict not stored before the end of the session; the next leader decides", append(fields(v), "error", err)...)
-		return schemas.Event{}, err
-	case err != nil:
-		s.cfg.Log.Error("verdict lost", append(fields(v), "error", err)...)
+	if err != nil {
+		if s.saving.Err() != nil {
+			s.cfg.Log.Info("verdict not stored before the end of the session; the next leader decides", append(fields(v), "error", err)...)
+		} else {
+			s.cfg.Log.Error("verdict lost", append(fields(v), "error", err)...)
+		}
 		return schemas.Event{}, err
 	}
 	s.metrics.observe(v, now)

@@ -72,7 +72,7 @@ func TestClusterLosesLeader(t *testing.T) {
 		servers.Start(t, leader)
 		round(2*i + 2)
 	}
-	got := ids(t, b, bus.Query{Channels: []string{bus.DeltaChannels}})
+	got := bustest.IDs(t, b, bus.Query{Channels: []string{bus.DeltaChannels}})
 	if slices.Sort(got); len(slices.Compact(got)) != 7 {
 		t.Errorf("the history has %d deltas, want 7", len(got))
 	}

@@ -213,7 +213,7 @@ func TestResumeAfterServerRestart(t *testing.T) {
 	if got.event.ID != given.ID {
 		t.Errorf("the next answer is %s, want %s", got.event.ID, given.ID)
 	}
-	if got := ids(t, b, bus.Query{Channels: []string{bus.DeltaChannels}}); len(got) != 2 {
+	if got := bustest.IDs(t, b, bus.Query{Channels: []string{bus.DeltaChannels}}); len(got) != 2 {
 		t.Errorf("the history has %d deltas, want the one before and the one after", len(got))
 	}
 }

@@ -15,19 +15,6 @@ import (
 	"github.com/rehome-dev/rehome/test/expect"
 )
 
-// ids returns the events of the history for a query that does not follow.
-func ids(t testing.TB, b *bus.Bus, q bus.Query) []string {
-	t.Helper()
-	got := []string{}
-	if err := b.Events(t.Context(), q, func(e schemas.Event) error {
-		got = append(got, e.ID)
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	return got
-}
-
 func TestHistoryOrder(t *testing.T) {
 	b := bustest.New(t)
 	c := bustest.Collect(t, b)
@@ -55,7 +42,7 @@ func TestHistoryOrder(t *testing.T) {
 		"since the first, a kind": {bus.Query{Since: at, Channels: []string{bus.IntentsChannels}}, []string{i.ID}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := ids(t, b, test.query); !reflect.DeepEqual(got, test.want) {
+			if got := bustest.IDs(t, b, test.query); !reflect.DeepEqual(got, test.want) {
 				t.Errorf("got %v, want %v", got, test.want)
 			}
 		})
@@ -72,8 +59,8 @@ func TestHistoryKeepsReplacedAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.empty(t, bus.StreamIntents)
-	if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(ids(t, b, bus.Query{}), want) {
-		t.Errorf("got %v as they came and %v later, want %v", got, ids(t, b, bus.Query{}), want)
+	if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(bustest.IDs(t, b, bus.Query{}), want) {
+		t.Errorf("got %v as they came and %v later, want %v", got, bustest.IDs(t, b, bus.Query{}), want)
 	}
 }
 
@@ -117,7 +104,7 @@ func TestEventsOmitUnreadableMessages(t *testing.T) {
 	r.garbage(t, "rehome.delta.node.taints.a", nil, "garbage")
 	want := bustest.Delta(t, "b")
 	bustest.Publish(t, r.bus, want)
-	if got := ids(t, r.bus, bus.Query{}); !reflect.DeepEqual(got, []string{want.ID}) {
+	if got := bustest.IDs(t, r.bus, bus.Query{}); !reflect.DeepEqual(got, []string{want.ID}) {
 		t.Errorf("got %v, want %s", got, want.ID)
 	}
 }

@@ -184,7 +184,7 @@ func TestRightsDoNotOverlap(t *testing.T) {
 			}
 		}
 	}
-	if got := ids(t, inside, bus.Query{}); len(got) > 0 {
+	if got := bustest.IDs(t, inside, bus.Query{}); len(got) > 0 {
 		t.Errorf("the history has %v, want nothing", got)
 	}
 }

@@ -27,7 +27,7 @@ func TestDuplicateDelta(t *testing.T) {
 	e := bustest.Delta(t, "a")
 	e.Source = "/clusters/naïve cluster" // must not break the ID
 	bustest.Publish(t, b, e, e)
-	if got := ids(t, b, bus.Query{}); !reflect.DeepEqual(got, []string{e.ID}) {
+	if got := bustest.IDs(t, b, bus.Query{}); !reflect.DeepEqual(got, []string{e.ID}) {
 		t.Errorf("got %v, want %s once", got, e.ID)
 	}
 }
@@ -37,7 +37,7 @@ func TestMaintenanceEventIDStoredOnce(t *testing.T) {
 	first, second, other := maintenance(t, "kernel"), maintenance(t, "kernel"), maintenance(t, "kernel")
 	second.ID, second.TraceParent = first.ID, ""
 	bustest.Publish(t, b, first, second, other)
-	if got, want := ids(t, b, bus.Query{}), []string{first.ID, other.ID}; !reflect.DeepEqual(got, want) {
+	if got, want := bustest.IDs(t, b, bus.Query{}), []string{first.ID, other.ID}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
@@ -90,7 +90,7 @@ func TestUnpublishableEvent(t *testing.T) {
 			}
 		})
 	}
-	if got := ids(t, b, bus.Query{}); len(got) > 0 {
+	if got := bustest.IDs(t, b, bus.Query{}); len(got) > 0 {
 		t.Errorf("stored all the same: %v", got)
 	}
 }
@@ -111,7 +111,7 @@ func TestPublishAllOrder(t *testing.T) {
 	if err := b.PublishAll(t.Context(), events); !errors.Is(err, schemas.ErrInvalid) {
 		t.Errorf("got %v, want the error of the one that is invalid", err)
 	}
-	if got := ids(t, b, bus.Query{}); !reflect.DeepEqual(got, want) {
+	if got := bustest.IDs(t, b, bus.Query{}); !reflect.DeepEqual(got, want) {
 		t.Errorf("stored %d events, want %d in the order given", len(got), len(want))
 	}
 }
@@ -133,7 +133,7 @@ func TestPublishAllTooLarge(t *testing.T) {
 	if !reflect.DeepEqual(got, want) || rest != nil {
 		t.Errorf("got  %q and %v\nwant %q", got, rest, want)
 	}
-	if got := ids(t, b, bus.Query{}); !reflect.DeepEqual(got, []string{good.ID}) {
+	if got := bustest.IDs(t, b, bus.Query{}); !reflect.DeepEqual(got, []string{good.ID}) {
 		t.Errorf("stored %v, want %s alone", got, good.ID)
 	}
 }
@@ -166,7 +166,7 @@ func TestSetupTwice(t *testing.T) {
 	if after := configs(t, r.raw); !reflect.DeepEqual(after, before) {
 		t.Errorf("before %+v\nafter  %+v", before, after)
 	}
-	if got := ids(t, r.bus, bus.Query{}); len(got) != 1 {
+	if got := bustest.IDs(t, r.bus, bus.Query{}); len(got) != 1 {
 		t.Errorf("the history has %d events, want 1", len(got))
 	}
 	if err := r.bus.Ready(); err != nil {

@@ -212,7 +212,7 @@ func (r *polling) fill(ctx context.Context) error {
 	}
 	if r.from == 0 {
 		if r.from, err = r.first(ctx, info.State.LastSeq); err != nil {
-			return fmt.Errorf("stream %s: %w", r.source.stream, err)
+			return fmt.Errorf("stream %s: find the first message since %s: %w", r.source.stream, r.source.since.UTC().Format(time.RFC3339), err)
 		}
 	}
 	r.from = max(r.from, info.State.FirstSeq)
@@ -315,7 +315,11 @@ func (r *polling) between(ctx context.Context, first, last uint64) (letters []le
 func (r *polling) get(ctx context.Context, from uint64, channel string) (*jetstream.RawStreamMsg, error) {
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
-	return r.stream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(r.bus.js.prefix.subject(channel)))
+	m, err := r.stream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(r.bus.js.prefix.subject(channel)))
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil, fmt.Errorf("get the message of %s from %d: %w", channel, from, err)
+	}
+	return m, err
 }
 
 func (r *polling) close() {

@@ -165,7 +165,7 @@ func TestLiveIntents(t *testing.T) {
 	}
 	reader := p.join(t, "reader")
 	expect.Eventually(t, "the reader finds the intents in the history", func() bool {
-		return slices.Contains(ids(t, reader, bus.Query{Channels: []string{bus.IntentsChannels}}), e.ID)
+		return slices.Contains(bustest.IDs(t, reader, bus.Query{Channels: []string{bus.IntentsChannels}}), e.ID)
 	})
 }
 
@@ -198,7 +198,7 @@ func TestHistoryOfKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := ids(t, p.join(t, "reader"), bus.Query{Since: time.Unix(1, 0)}); !slices.Equal(got, want) || !slices.Equal(live, want) {
+	if got := bustest.IDs(t, p.join(t, "reader"), bus.Query{Since: time.Unix(1, 0)}); !slices.Equal(got, want) || !slices.Equal(live, want) {
 		t.Errorf("the reader has %q and the listener %q, want %q", got, live, want)
 	}
 }

@@ -119,7 +119,7 @@ func TestRetryVerdict(t *testing.T) {
 	if got := retry(t, r.bus, 1); got != v.Sequence+1 {
 		t.Errorf("it got the number %d, want %d", got, v.Sequence+1)
 	}
-	if got, want := ids(t, r.bus, bus.Query{}), []string{v.ID, v.ID}; !reflect.DeepEqual(got, want) {
+	if got, want := bustest.IDs(t, r.bus, bus.Query{}), []string{v.ID, v.ID}; !reflect.DeepEqual(got, want) {
 		t.Errorf("history: got %v, want %v", got, want)
 	}
 }
@@ -235,7 +235,7 @@ func TestRetryDoesNotReplaceNewerMessage(t *testing.T) {
 		old.Sequence = first
 		give(t, r.bus, "a", 2, "pod-2")
 		bury(t, r.bus, bus.StreamIntents, old)
-		expect.Eventually(t, "both answers are in the history", func() bool { return len(ids(t, r.bus, bus.Query{})) == 2 })
+		expect.Eventually(t, "both answers are in the history", func() bool { return len(bustest.IDs(t, r.bus, bus.Query{})) == 2 })
 		r.refused(t, 1, bus.ErrNewer, fmt.Sprintf("a newer message has taken its place: REHOME_INTENTS has %d on %s, this was %d",
 			first+1, old.Channel, first))
 	})
@@ -325,7 +325,7 @@ func TestForgedDeadLetter(t *testing.T) {
 	t.Run("another body under a number of the history", func(t *testing.T) {
 		number := r.forge(t, ofEvents, bus.StreamEvents, v.Channel, v.Sequence, "{}")
 		retry(t, r.bus, number)
-		if got, want := ids(t, r.bus, bus.Query{}), []string{v.ID, v.ID}; !reflect.DeepEqual(got, want) {
+		if got, want := bustest.IDs(t, r.bus, bus.Query{}), []string{v.ID, v.ID}; !reflect.DeepEqual(got, want) {
 			t.Errorf("history: got %v, want the stored event twice, %v", got, want)
 		}
 	})

@@ -140,3 +140,13 @@ func TestQueueRequeueDelay(t *testing.T) {
 		}
 	})
 }
+
+func TestThrottle(t *testing.T) {
+	for took, want := range map[time.Duration]time.Duration{
+		time.Microsecond: 0, 10 * time.Millisecond: 200 * time.Millisecond, 4 * time.Second: 10 * time.Second,
+	} {
+		if got := throttle(took); got != want {
+			t.Errorf("after a build of %v: got %v, want %v", took, got, want)
+		}
+	}
+}

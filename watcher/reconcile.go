@@ -8,11 +8,21 @@ import (
 )
 
 // Groups differ in size by orders of magnitude, and a large group can change many times a second. After a slow build, a
-// group is throttled so that its builds use at most 1/buildShare of the time.
+// group is throttled so that its builds use at most 1/buildShare of the time, but no longer than longestThrottle: a build can also
+// be slow because the whole machine stalled.
 const (
-	noticeable = time.Millisecond
-	buildShare = 20
+	noticeable      = time.Millisecond
+	buildShare      = 20
+	longestThrottle = 10 * time.Second
 )
+
+// throttle returns how long a group waits after a build.
+func throttle(took time.Duration) time.Duration {
+	if took < noticeable {
+		return 0
+	}
+	return min(buildShare*took, longestThrottle)
+}
 
 // Reconcile builds the scopes of due keys from the caches, and returns the events to publish. It requeues groups that
 // cool down, and omits scopes that cannot have an answer.
@@ -27,8 +37,8 @@ func (s *session) Reconcile(due []*workItem, now time.Time) (events []schemas.Ev
 		r, err := s.scopes.Build(key, item.causes, now)
 		s.capacity.depend(key, r, version)
 		delete(s.throttled, key)
-		if took := time.Since(began); took >= noticeable {
-			s.throttled[key] = s.w.now().Add(buildShare * took)
+		if wait := throttle(time.Since(began)); wait > 0 {
+			s.throttled[key] = s.w.now().Add(wait)
 		}
 		if r.Scope != nil || err != nil {
 			s.w.metrics.scopes.WithLabelValues(key.Strategy, key.Profile).Inc()

@@ -12,25 +12,12 @@ import (
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/bus/embed"
-	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 func TestMain(m *testing.M) { bustest.Main(m) }
-
-// deltas returns the IDs of the deltas of the history.
-func deltas(t testing.TB, b *bus.Bus) (ids []string) {
-	t.Helper()
-	if err := b.Events(t.Context(), bus.Query{Channels: []string{bus.DeltaChannels}}, func(e schemas.Event) error {
-		ids = append(ids, e.ID)
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	return ids
-}
 
 func TestServerSocket(t *testing.T) {
 	o := bustest.SocketOptions(t)
@@ -40,7 +27,7 @@ func TestServerSocket(t *testing.T) {
 	bustest.SetUp(t, inside, bus.Setup{})
 	e := bustest.Delta(t, "a")
 	bustest.Publish(t, outside, e)
-	if got := deltas(t, inside); !reflect.DeepEqual(got, []string{e.ID}) {
+	if got := bustest.IDs(t, inside, bus.Query{Channels: []string{bus.DeltaChannels}}); !reflect.DeepEqual(got, []string{e.ID}) {
 		t.Errorf("got %v, want %s", got, e.ID)
 	}
 	if err := outside.Ready(); err != nil {

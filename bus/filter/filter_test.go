@@ -224,7 +224,7 @@ func TestFilterMatches(t *testing.T) {
 	}
 }
 
-// rest returns the data of the examples of types without a constant of this package, of which the history has all.
+// rest returns the data of the examples of types without a constant of this package. The history has all of these types.
 func rest() (all []schemas.Payload) {
 	for name, p := range schemas.Examples() {
 		noun := schemas.NounOf(p.EventType())
@@ -235,7 +235,7 @@ func rest() (all []schemas.Payload) {
 	return all
 }
 
-// world returns all events that can be built from a few names, some of which have bytes that subjects encode.
+// world returns all events that can be built from a few names. Some names have bytes that subjects encode.
 func world(t *testing.T) (all []schemas.Event) {
 	t.Helper()
 	add := func(p schemas.Payload, correlation string) {

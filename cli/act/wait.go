@@ -94,7 +94,7 @@ const (
 	// Dropped is the time after its last receipt within which a request is removed from the bus.
 	Dropped = time.Second
 	// behind is the longest delay of a verdict that should precede the receipt.
-	behind = 2 * time.Second
+	behind = 5 * time.Second
 	// progressEvery is the time between two lines about a drain.
 	progressEvery = 10 * time.Second
 )

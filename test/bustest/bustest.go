@@ -168,6 +168,17 @@ func Publish(t testing.TB, b *bus.Bus, events ...schemas.Event) {
 	}
 }
 
+// IDs returns the IDs of the events of the history for a query that does not follow.
+func IDs(t testing.TB, b *bus.Bus, q bus.Query) []string {
+	t.Helper()
+	ids := []string{}
+	expect.Must(t, b.Events(t.Context(), q, func(e schemas.Event) error {
+		ids = append(ids, e.ID)
+		return nil
+	}))
+	return ids
+}
+
 // Events are the events of a history as they come.
 type Events struct{ c chan schemas.Event }
 

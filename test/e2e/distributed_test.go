@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -70,12 +71,19 @@ func (d drain) answered(events *recording) {
 	})
 }
 
-// closed checks afterwards that each intent has at most one verdict, and that each verdict has an intent.
+// closed checks afterwards that each intent has at most one verdict, and that each verdict has an intent. The history can miss an
+// answer that a newer one of its scope replaced.
 func (d drain) closed(events *recording) {
 	d.t.Helper()
 	d.answered(events)
 	wanted, judged, more := map[string]bool{}, map[string]bool{}, 0
+	newest := map[string]uint64{}
+	about := func(strategy string, scope schemas.ScopeRef) string {
+		return fmt.Sprint(strategy, scope.Kind, scope.Key)
+	}
 	for _, answer := range payloads[schemas.Intents](events) {
+		key := about(answer.Strategy, answer.Scope)
+		newest[key] = max(newest[key], answer.Scope.Sequence)
 		for _, i := range answer.Intents {
 			wanted[i.ID] = true
 		}
@@ -85,7 +93,7 @@ func (d drain) closed(events *recording) {
 			more++
 		}
 		judged[v.Intent.ID] = true
-		if !wanted[v.Intent.ID] {
+		if !wanted[v.Intent.ID] && newest[about(v.Strategy, v.Scope)] <= v.Scope.Sequence {
 			d.t.Errorf("verdict %s is about intent %s on pod %s, which no answer has", v.Outcome, v.Intent.ID, v.Intent.Pod)
 		}
 	}

@@ -34,7 +34,7 @@ type server struct {
 	store   string // directory
 	config  string // file
 	address string
-	health  string // URL: 200 when JetStream, its streams, and its consumers are current
+	monitor string // URL of the monitoring endpoints
 }
 
 const serverConfig = `server_name: %s
@@ -53,7 +53,7 @@ func (r *run) startServers() error {
 	listen, health, peers := addresses[:servers], addresses[servers:2*servers], addresses[2*servers:]
 	dir := r.t.TempDir()
 	for i := range servers {
-		s := server{fmt.Sprint("bus-", i), filepath.Join(dir, fmt.Sprint(i)), filepath.Join(dir, fmt.Sprint(i, ".conf")), listen[i], "http://" + health[i] + "/healthz"}
+		s := server{fmt.Sprint("bus-", i), filepath.Join(dir, fmt.Sprint(i)), filepath.Join(dir, fmt.Sprint(i, ".conf")), listen[i], "http://" + health[i]}
 		text := fmt.Sprintf(serverConfig, s.name, s.address, health[i], s.store, peers[i], `"nats://`+strings.Join(peers, `", "nats://`)+`"`)
 		if err := errors.Join(os.WriteFile(s.config, []byte(text), 0o600), os.MkdirAll(s.store, 0o700)); err != nil {
 			return err
@@ -102,7 +102,7 @@ func (r *run) startBus() error {
 	began := time.Now()
 	return r.await("the servers of the bus are one cluster", waitLimit, func(ctx context.Context) error {
 		for _, s := range r.servers {
-			err := get(ctx, s.health)
+			err := get(ctx, s.monitor+"/healthz")
 			if err == nil {
 				continue
 			}
@@ -126,20 +126,26 @@ func (r *run) startServer(s server) error {
 
 // get returns an error unless the answer is 200 OK.
 func get(ctx context.Context, url string) error {
+	_, err := read(ctx, url, 1<<10)
+	return err
+}
+
+// read returns at most that many bytes of a page. It fails unless the status is 200.
+func read(ctx context.Context, url string, most int64) (string, error) {
 	q, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return err
+		return "", err
 	}
 	answer, err := http.DefaultClient.Do(q)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer answer.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(answer.Body, 1<<10))
+	body, err := io.ReadAll(io.LimitReader(answer.Body, most))
 	if answer.StatusCode != http.StatusOK {
 		err = fmt.Errorf("status %d: %s", answer.StatusCode, body)
 	}
-	return err
+	return string(body), err
 }
 
 func (r *run) stopBus() {
@@ -300,4 +306,28 @@ func (r *run) badRecord(random *rand.Rand) (end func() error, err error) {
 		return errors.Join(store("", nats.Header{"KV-Operation": {"PURGE"}, "Nats-Rollup": {"sub"}}), again())
 	}
 	return end, errors.Join(store([]string{"{}", "\x00", `{"pod":7}`}[random.IntN(3)], nil), again())
+}
+
+// describeBus returns the streams with their replicas, and the goroutines that answer requests, as each server of the bus reports
+// them. It helps to find out why a server does not answer.
+func (r *run) describeBus() string {
+	var b strings.Builder
+	for _, s := range r.servers {
+		look := func(page string) string {
+			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+			defer cancel()
+			text, err := read(ctx, s.monitor+page, 1<<20)
+			if err != nil {
+				return err.Error()
+			}
+			return text
+		}
+		fmt.Fprintf(&b, "%s, streams:\n%s\n%s, goroutines:\n", s.name, look("/jsz?streams=true"), s.name)
+		for stack := range strings.SplitSeq(look("/stacksz"), "\n\n") {
+			if strings.Contains(stack, "jsMsgGet") || strings.Contains(stack, "apiDispatch") || strings.Contains(stack, "Mutex") {
+				fmt.Fprintf(&b, "%s\n\n", stack)
+			}
+		}
+	}
+	return b.String()
 }

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/http/httptest"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -27,6 +28,7 @@ var (
 	minutes  = flag.Int("minutes", 1, "duration of the faults")
 	seed     = flag.Uint64("seed", rand.Uint64N(1e6), "seed of the order and duration of the faults")
 	onlyCore = flag.Bool("core", false, "only kill and restart processes")
+	only     = flag.String("only", "", "only the situations whose names match this regular expression")
 )
 
 const (
@@ -250,6 +252,9 @@ func (r *run) disturb() {
 	if *onlyCore {
 		all = core()
 	}
+	chosen, err := regexp.Compile(*only)
+	r.must(err)
+	all = slices.DeleteFunc(all, func(s situation) bool { return !chosen.MatchString(s.name) })
 	var work, suffering sync.WaitGroup
 	done := make(chan struct{})
 	work.Go(func() { r.changeTaints(ctx, rand.New(rand.NewPCG(*seed, 0))) })

@@ -40,7 +40,7 @@ func (r *run) await(what string, limit time.Duration, attempt func(context.Conte
 		}
 		failed(err)
 		if !pause(ctx, 100*time.Millisecond) {
-			r.dumpOnce.Do(func() { r.t.Log(r.dump()) })
+			r.dumpOnce.Do(func() { r.t.Log(r.describeBus() + r.dump()) })
 			return fmt.Errorf("%s: not within %v: %w", what, limit, err)
 		}
 	}
