@@ -41,7 +41,7 @@ func newKnowing(t *testing.T, key string) *knowing {
 		t.Fatal(err)
 	}
 	config := filepath.Join(k.dir, "nats-server.conf")
-	text := "listen: 127.0.0.1:-1\njetstream { store_dir: \"" + filepath.Join(k.dir, "store") + "\" }\ninclude \"rehome.conf\"\n"
+	text := "listen: 127.0.0.1:-1\njetstream { store_dir: \"" + filepath.Join(k.dir, "store") + "\", max_file_store: 64GB }\ninclude \"rehome.conf\"\n"
 	filetest.Write(t, config, text)
 	s := bustest.ServeFile(t, config)
 	k.address = s.Addr().String()

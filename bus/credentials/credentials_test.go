@@ -217,7 +217,7 @@ func TestServerStartsWithWrittenConfig(t *testing.T) {
 		Functions: []bus.Participant{function("F", "functions.f")}, Senders: []bus.Participant{sender("a")}, Hosts: []string{"127.0.0.1"},
 	})
 	config := filepath.Join(dir, "nats-server.conf")
-	text := "listen: 127.0.0.1:-1\njetstream { store_dir: \"" + filepath.Join(dir, "store") + "\" }\ninclude \"rehome.conf\"\n" +
+	text := "listen: 127.0.0.1:-1\njetstream { store_dir: \"" + filepath.Join(dir, "store") + "\", max_file_store: 64GB }\ninclude \"rehome.conf\"\n" +
 		"tls { cert_file: \"" + filepath.Join(dir, "server.crt") + "\", key_file: \"" + filepath.Join(dir, "server.key") +
 		"\", ca_file: \"" + filepath.Join(dir, "ca.crt") + "\", verify: true }\n"
 	filetest.Write(t, config, text)
@@ -252,7 +252,7 @@ func TestSenderReload(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, credentials.Config{Senders: []bus.Participant{sender("a")}})
 	config := filepath.Join(dir, "nats-server.conf")
-	text := "listen: 127.0.0.1:-1\njetstream { store_dir: \"" + filepath.Join(dir, "store") + "\" }\ninclude \"rehome.conf\"\n"
+	text := "listen: 127.0.0.1:-1\njetstream { store_dir: \"" + filepath.Join(dir, "store") + "\", max_file_store: 64GB }\ninclude \"rehome.conf\"\n"
 	filetest.Write(t, config, text)
 	s := bustest.ServeFile(t, config)
 	connect := func(name string) *bus.Bus {
@@ -286,7 +286,7 @@ func TestRevokedKeys(t *testing.T) {
 	}
 	made := write(t, dir, participants).Made
 	config := filepath.Join(dir, "nats-server.conf")
-	text := "listen: 127.0.0.1:-1\njetstream { store_dir: \"" + filepath.Join(dir, "store") + "\" }\ninclude \"rehome.conf\"\n"
+	text := "listen: 127.0.0.1:-1\njetstream { store_dir: \"" + filepath.Join(dir, "store") + "\", max_file_store: 64GB }\ninclude \"rehome.conf\"\n"
 	filetest.Write(t, config, text)
 	s := bustest.ServeFile(t, config)
 	connect := func(dir, key string) (*nats.Conn, error) {

@@ -121,7 +121,8 @@ func startServer(ctx context.Context, dir string) (p *process, url string, err e
 	if err != nil {
 		return nil, "", err
 	}
-	text := fmt.Sprintf("listen: %q\njetstream { store_dir: %q, sync_interval: always }\n", address, filepath.Join(dir, "nats"))
+	text := fmt.Sprintf("listen: %q\njetstream { store_dir: %q, max_file_store: 64GB, sync_interval: always }\n",
+		address, filepath.Join(dir, "nats"))
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return nil, "", err
 	}

@@ -78,6 +78,10 @@ func Listening(t testing.TB, c credentials.Config) (s *embed.Server, o embed.Opt
 	return Server(t, o), o
 }
 
+// MaxStore limits the streams of a server in a test, in bytes. Without it, the server takes a share of the free disk, and refuses
+// the streams if the disk is nearly full.
+const MaxStore = 64 << 30
+
 // Serve starts a server with the options, on a free loopback port and in a temporary directory by default. It ends with
 // the test.
 func Serve(t testing.TB, o *server.Options) *server.Server {
@@ -87,6 +91,9 @@ func Serve(t testing.TB, o *server.Options) *server.Server {
 	}
 	if o.StoreDir == "" {
 		o.StoreDir = filepath.Join(t.TempDir(), "store")
+	}
+	if o.ConfigFile == "" && o.JetStreamMaxStore == 0 {
+		o.JetStreamMaxStore = MaxStore
 	}
 	o.JetStream, o.NoSigs, o.NoLog = true, true, true
 	s, err := server.NewServer(o)

@@ -38,15 +38,14 @@ func Cluster(t testing.TB, n int) *Servers {
 	s := &Servers{running: make([]*server.Server, n)}
 	for i := range n {
 		s.options = append(s.options, &server.Options{
-			ServerName: fmt.Sprintf("bus-%d", i),
-			Host:       "127.0.0.1",
-			Port:       ports[i],
-			Cluster:    server.ClusterOpts{Name: "rehome", Host: "127.0.0.1", Port: ports[n+i], NoAdvertise: true},
-			Routes:     routes,
-			JetStream:  true,
-			StoreDir:   filepath.Join(dir, fmt.Sprint(i)),
-			// Not a share of the disk, which can be small in tests.
-			JetStreamMaxStore: 64 << 30,
+			ServerName:        fmt.Sprintf("bus-%d", i),
+			Host:              "127.0.0.1",
+			Port:              ports[i],
+			Cluster:           server.ClusterOpts{Name: "rehome", Host: "127.0.0.1", Port: ports[n+i], NoAdvertise: true},
+			Routes:            routes,
+			JetStream:         true,
+			StoreDir:          filepath.Join(dir, fmt.Sprint(i)),
+			JetStreamMaxStore: MaxStore,
 			SyncAlways:        true,
 			NoSigs:            true,
 			NoLog:             true,

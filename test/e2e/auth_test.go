@@ -43,7 +43,8 @@ func (s *scene) startSafeNATS(n int) safeNATS {
 				g.file("server.crt"), g.file("server.key"), g.file("ca.crt"), verify)
 		}
 		routes := strings.ReplaceAll(strings.Join(one.Routes, `", "`), "127.0.0.1", "localhost") // only names are checked
-		text := fmt.Sprintf("server_name: %s\nlisten: \"127.0.0.1:%d\"\n%s\njetstream { store_dir: %q, sync_interval: always }\n"+
+		text := fmt.Sprintf("server_name: %s\nlisten: \"127.0.0.1:%d\"\n%s\n"+
+			"jetstream { store_dir: %q, max_file_store: 64GB, sync_interval: always }\n"+
 			"cluster { name: rehome, listen: \"127.0.0.1:%d\", routes: [\"%s\"], %s }\ninclude \"rehome.conf\"\n",
 			one.Name, one.Port, tls("verify"), one.Store, one.Peers, routes,
 			tls("verify_cert_and_check_known_urls"))

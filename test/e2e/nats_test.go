@@ -20,6 +20,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/program"
 )
@@ -45,7 +46,8 @@ func beNATS(settings string) int {
 		return 1
 	}
 	o := &server.Options{
-		ServerName: s.Name, Host: "127.0.0.1", Port: s.Port, JetStream: true, StoreDir: s.Store, SyncAlways: true, NoSigs: true,
+		ServerName: s.Name, Host: "127.0.0.1", Port: s.Port, JetStream: true, StoreDir: s.Store, JetStreamMaxStore: bustest.MaxStore,
+		SyncAlways: true, NoSigs: true,
 	}
 	if s.Peers != 0 {
 		o.Cluster = server.ClusterOpts{Name: "rehome", Host: "127.0.0.1", Port: s.Peers}
