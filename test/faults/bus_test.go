@@ -308,8 +308,8 @@ func (r *run) badRecord(random *rand.Rand) (end func() error, err error) {
 	return end, errors.Join(store([]string{"{}", "\x00", `{"pod":7}`}[random.IntN(3)], nil), again())
 }
 
-// describeBus returns the streams with their replicas, and the goroutines that answer requests, as each server of the bus reports
-// them. It helps to find out why a server does not answer.
+// describeBus returns whether a client of each server gets an answer about the history, and what each server reports: its streams
+// with their replicas, its routes, and the goroutines that answer requests. It helps to find out why a server does not answer.
 func (r *run) describeBus() string {
 	var b strings.Builder
 	for _, s := range r.servers {
@@ -322,7 +322,9 @@ func (r *run) describeBus() string {
 			}
 			return text
 		}
-		fmt.Fprintf(&b, "%s, streams:\n%s\n%s, goroutines:\n", s.name, look("/jsz?streams=true"), s.name)
+		fmt.Fprintf(&b, "%s, request for %s: %s\n", s.name, bus.StreamEvents, askDirectly(s.address))
+		fmt.Fprintf(&b, "%s, streams:\n%s\n%s, routes:\n%s\n%s, goroutines:\n",
+			s.name, look("/jsz?streams=true"), s.name, look("/routez"), s.name)
 		for stack := range strings.SplitSeq(look("/stacksz"), "\n\n") {
 			if strings.Contains(stack, "jsMsgGet") || strings.Contains(stack, "apiDispatch") || strings.Contains(stack, "Mutex") {
 				fmt.Fprintf(&b, "%s\n\n", stack)
@@ -330,4 +332,19 @@ func (r *run) describeBus() string {
 		}
 	}
 	return b.String()
+}
+
+// askDirectly asks for the state of the history, through one server.
+func askDirectly(address string) string {
+	nc, err := nats.Connect(natsURL([]string{address}), nats.Timeout(2*time.Second))
+	if err != nil {
+		return err.Error()
+	}
+	defer nc.Close()
+	start := time.Now()
+	m, err := nc.Request("$JS.API.STREAM.INFO."+bus.StreamEvents, nil, 10*time.Second)
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("after %v: %.300s", time.Since(start), m.Data)
 }
