@@ -258,7 +258,7 @@ func TestForwarderKeyHistory(t *testing.T) {
 func TestParsedServerRights(t *testing.T) {
 	p := listening(t)
 	own := filepath.Join(p.dir, "nats-server.conf")
-	text := "listen: 127.0.0.1:-1\njetstream { store_dir: \"x\", max_file_store: 64GB, sync_interval: always }\ninclude \"rehome.conf\"\n"
+	text := "listen: 127.0.0.1:-1\njetstream { store_dir: \"x\", sync_interval: always }\ninclude \"rehome.conf\"\n"
 	filetest.Write(t, own, text)
 	o, err := server.ProcessConfigFile(own)
 	if err != nil {

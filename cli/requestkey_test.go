@@ -19,7 +19,6 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
-	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // knowing is a server that authenticates participants by keys, with the sender batch, like after `rehome auth init`.
@@ -40,10 +39,7 @@ func newKnowing(t *testing.T, key string) *knowing {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	config := filepath.Join(k.dir, "nats-server.conf")
-	text := "listen: 127.0.0.1:-1\njetstream { store_dir: \"" + filepath.Join(k.dir, "store") + "\", max_file_store: 64GB }\ninclude \"rehome.conf\"\n"
-	filetest.Write(t, config, text)
-	s := bustest.ServeFile(t, config)
+	s := bustest.ServeParticipants(t, k.dir, "")
 	k.address = s.Addr().String()
 	bustest.SetUp(t, k.as(bus.RoleSetup), bus.Setup{})
 	k.gate = newGate(t, k.address)

@@ -70,7 +70,7 @@ func threeServers(t *testing.T, dir string) (urls []string) {
 	expect.Must(t, err)
 	for i := range 3 {
 		config := filepath.Join(dir, fmt.Sprintf("server-%d.conf", i))
-		text := fmt.Sprintf("server_name: s%d\nlisten: %q\njetstream { store_dir: %q, max_file_store: 64GB }\ncluster { name: c, listen: %q, routes: [\"nats://%s\", "+
+		text := fmt.Sprintf("server_name: s%d\nlisten: %q\njetstream { store_dir: %q }\ncluster { name: c, listen: %q, routes: [\"nats://%s\", "+
 			"\"nats://%s\", \"nats://%s\"] }\ninclude \"rehome.conf\"\n", i, addresses[i], filepath.Join(dir, "store", fmt.Sprint(i)),
 			addresses[3+i], addresses[3], addresses[4], addresses[5])
 		filetest.Write(t, config, text)

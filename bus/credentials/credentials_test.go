@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -216,12 +217,8 @@ func TestServerStartsWithWrittenConfig(t *testing.T) {
 	write(t, dir, credentials.Config{
 		Functions: []bus.Participant{function("F", "functions.f")}, Senders: []bus.Participant{sender("a")}, Hosts: []string{"127.0.0.1"},
 	})
-	config := filepath.Join(dir, "nats-server.conf")
-	text := "listen: 127.0.0.1:-1\njetstream { store_dir: \"" + filepath.Join(dir, "store") + "\", max_file_store: 64GB }\ninclude \"rehome.conf\"\n" +
-		"tls { cert_file: \"" + filepath.Join(dir, "server.crt") + "\", key_file: \"" + filepath.Join(dir, "server.key") +
-		"\", ca_file: \"" + filepath.Join(dir, "ca.crt") + "\", verify: true }\n"
-	filetest.Write(t, config, text)
-	s := bustest.ServeFile(t, config)
+	s := bustest.ServeParticipants(t, dir, fmt.Sprintf("tls { cert_file: %q, key_file: %q, ca_file: %q, verify: true }",
+		filepath.Join(dir, "server.crt"), filepath.Join(dir, "server.key"), filepath.Join(dir, "ca.crt")))
 	connect := func(name string) error {
 		b, err := bus.Connect(bus.Options{
 			Name: name, URL: "tls://" + s.Addr().(*net.TCPAddr).String(), NKeyFile: filepath.Join(dir, name+".nk"),
@@ -251,10 +248,7 @@ func TestServerStartsWithWrittenConfig(t *testing.T) {
 func TestSenderReload(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, credentials.Config{Senders: []bus.Participant{sender("a")}})
-	config := filepath.Join(dir, "nats-server.conf")
-	text := "listen: 127.0.0.1:-1\njetstream { store_dir: \"" + filepath.Join(dir, "store") + "\", max_file_store: 64GB }\ninclude \"rehome.conf\"\n"
-	filetest.Write(t, config, text)
-	s := bustest.ServeFile(t, config)
+	s := bustest.ServeParticipants(t, dir, "")
 	connect := func(name string) *bus.Bus {
 		return bustest.Connect(t, bus.Options{Name: name, URL: s.ClientURL(), NKeyFile: filepath.Join(dir, name+".nk")})
 	}
@@ -285,10 +279,7 @@ func TestRevokedKeys(t *testing.T) {
 		Functions: []bus.Participant{function("KeepOffSpot", "functions.spot")}, Hosts: []string{"127.0.0.1"},
 	}
 	made := write(t, dir, participants).Made
-	config := filepath.Join(dir, "nats-server.conf")
-	text := "listen: 127.0.0.1:-1\njetstream { store_dir: \"" + filepath.Join(dir, "store") + "\", max_file_store: 64GB }\ninclude \"rehome.conf\"\n"
-	filetest.Write(t, config, text)
-	s := bustest.ServeFile(t, config)
+	s := bustest.ServeParticipants(t, dir, "")
 	connect := func(dir, key string) (*nats.Conn, error) {
 		seed, err := nats.NkeyOptionFromSeed(filepath.Join(dir, key))
 		if err != nil {

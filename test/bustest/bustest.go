@@ -3,6 +3,7 @@ package bustest
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"github.com/rehome-dev/rehome/bus/embed"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
@@ -82,7 +84,7 @@ func Listening(t testing.TB, c credentials.Config) (s *embed.Server, o embed.Opt
 // the streams if the disk is nearly full.
 const MaxStore = 64 << 30
 
-// Serve starts a server with the options, on a free loopback port and in a temporary directory by default. It ends with
+// Serve starts a server with the options, by default on a free loopback port, in a temporary directory, and with [MaxStore]. It ends with
 // the test.
 func Serve(t testing.TB, o *server.Options) *server.Server {
 	t.Helper()
@@ -92,7 +94,7 @@ func Serve(t testing.TB, o *server.Options) *server.Server {
 	if o.StoreDir == "" {
 		o.StoreDir = filepath.Join(t.TempDir(), "store")
 	}
-	if o.ConfigFile == "" && o.JetStreamMaxStore == 0 {
+	if o.JetStreamMaxStore == 0 {
 		o.JetStreamMaxStore = MaxStore
 	}
 	o.JetStream, o.NoSigs, o.NoLog = true, true, true
@@ -109,6 +111,16 @@ func Serve(t testing.TB, o *server.Options) *server.Server {
 		t.Fatal("the server does not accept connections")
 	}
 	return s
+}
+
+// ServeParticipants is [Serve] with the participants that [credentials.Write] has written into a directory, and other settings. You
+// can reload the server. Its configuration states [MaxStore], because a reload must not change the limit.
+func ServeParticipants(t testing.TB, dir, settings string) *server.Server {
+	t.Helper()
+	path := filepath.Join(dir, "nats-server.conf")
+	filetest.Write(t, path, fmt.Sprintf("listen: 127.0.0.1:-1\njetstream { store_dir: %q, max_file_store: %d }\ninclude rehome.conf\n%s\n",
+		filepath.Join(dir, "store"), MaxStore, settings))
+	return ServeFile(t, path)
 }
 
 // ServeFile is [Serve] with the configuration of a file.

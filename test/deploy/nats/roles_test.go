@@ -276,17 +276,20 @@ func refusesServer(t *testing.T, f *fleet) {
 	expect.EventuallyWithState(t, "it is refused", func() (bool, string) {
 		return strings.Contains(log.String(), "Route Error 'Authorization Violation'"), log.String()
 	})
-	for _, server := range f.monitor { // the refused server itself also counts routes that no other server has accepted
+	for i, monitor := range f.monitor { // the refused server itself also counts routes that no other server has accepted
 		var has struct {
 			Routes []struct {
 				Name string `json:"remote_name"`
 			} `json:"routes"`
 		}
-		f.reads(server, "/routez", &has)
+		f.reads(monitor, "/routez", &has)
+		got := []string{f.names[i]}
 		for _, route := range has.Routes {
-			if !slices.Contains(f.names, route.Name) {
-				t.Errorf("%s has a route to %s", server, route.Name)
-			}
+			got = append(got, route.Name)
+		}
+		slices.Sort(got)
+		if got = slices.Compact(got); !slices.Equal(got, f.names) {
+			t.Errorf("%s and the servers of its routes: got %q, want %q", f.names[i], got, f.names)
 		}
 	}
 }
