@@ -84,8 +84,8 @@ func Listening(t testing.TB, c credentials.Config) (s *embed.Server, o embed.Opt
 // the streams if the disk is nearly full.
 const MaxStore = 64 << 30
 
-// Serve starts a server with the options, by default on a free loopback port, in a temporary directory, and with [MaxStore]. It ends with
-// the test.
+// Serve starts a server with the options, by default on a free loopback port, in a temporary directory, and with [MaxStore]. It ends
+// with the test.
 func Serve(t testing.TB, o *server.Options) *server.Server {
 	t.Helper()
 	if o.Host == "" {

@@ -43,7 +43,7 @@ func New(t testing.TB, name, text string) (path string) {
 	return path
 }
 
-// ShortDir returns a directory of the test. Its path is short enough for a socket in it, unlike that of t.TempDir.
+// ShortDir returns a directory of the test for sockets: the path of t.TempDir is too long for them.
 func ShortDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "rehome-") //nolint:usetesting // t.TempDir is too long a path for a socket

@@ -14,7 +14,7 @@ import (
 // SeedVariable is the environment variable with the seed of random tests.
 const SeedVariable = "REHOME_TEST_SEED"
 
-// Seed returns the seed of a test: that of [SeedVariable], or a random one. A failing test prints it.
+// Seed returns the seed of a test: the value of [SeedVariable], or a random one. A failing test prints it.
 func Seed(t testing.TB) uint64 {
 	t.Helper()
 	seed := rand.Uint64()

@@ -22,7 +22,7 @@ const Patience = time.Minute
 
 // Freeze stops a component of the control plane until the test ends. Without kwok, pods and nodes keep the status that the test gives
 // them: terminating pods terminate until they are removed by force. Ready nodes stay Ready for five minutes after the last renewal
-// of their leases, and as long as the test runs without the controllers. Without the controllers, pods and workloads stay as they are.
+// of their leases, and until the end of the test without the controllers. Without the controllers, pods and workloads do not change.
 func Freeze(t testing.TB, c *cluster.Cluster, component string) {
 	t.Helper()
 	pid := c.Pids()[component]
