@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"net/http"
+	"reflect"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -52,6 +53,11 @@ func (s *Server) simulate(ctx context.Context, in *simulateInput) (*simulateOutp
 	p, err := policy.Parse("policy", []byte(in.Body.Policy), settings.Strategies())
 	if err != nil {
 		return nil, serve.Refuse(http.StatusUnprocessableEntity, "%w", err)
+	}
+	// The server gets a token of Rehome, so its address must not come from a user.
+	if server := p.Metrics.Prometheus(); server != nil && !reflect.DeepEqual(server, s.Policy().Metrics.Prometheus()) {
+		return nil, serve.Refuse(http.StatusUnprocessableEntity,
+			"metricsProviders: the Prometheus server %.200q is not the one of the policy in force; use its metricsProviders", server.URL)
 	}
 	if _, busy := s.simulating.LoadOrStore(u.Username, true); busy {
 		return nil, serve.Refuse(http.StatusTooManyRequests, "a simulation of user %.200s is in progress, which is the limit", u.Username).
