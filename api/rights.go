@@ -12,6 +12,7 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/cloudevent/serve"
+	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
 // The rights that users need for requests.
@@ -20,7 +21,8 @@ const (
 	rightResource = "requests"
 	rightOverride = "override"
 	rightVerb     = "create"
-	// rightMaintenance is also required for maintenances, because a user could create the object instead.
+	// rightMaintenance is also required for maintenances. To cordon or drain a node, the user must also be allowed to delete it:
+	// the API server requires both rights for the NodeMaintenance with the same effect.
 	rightMaintenance = "nodemaintenances"
 )
 
@@ -184,10 +186,31 @@ func (s *Server) check(ctx context.Context, u user, asked schemas.Request, place
 			}
 		}
 	}
-	if asked.Action == schemas.ActionMaintain {
-		return s.mayCreate(ctx, u, everywhere, rightMaintenance)
+	if asked.Action != schemas.ActionMaintain {
+		return nil
+	}
+	if err := s.mayCreate(ctx, u, everywhere, rightMaintenance); err != nil {
+		return err
+	}
+	if m := asked.Maintenance; m == nil || m.Stage != v1alpha1.Complete {
+		return s.mayDelete(ctx, u, m)
 	}
 	return nil
+}
+
+// mayDelete refuses users that may not delete the node of a maintenance, or all nodes if the request has no name of a node.
+func (s *Server) mayDelete(ctx context.Context, u user, m *schemas.NodeRequest) error {
+	nodes, name := "all nodes", ""
+	if m != nil && m.ProviderID == "" && m.Node != "" {
+		nodes, name = fmt.Sprintf("the node %.100s", m.Node), m.Node
+	}
+	allowed, err := s.reviews.Allowed(ctx, u.UserInfo, authorizationv1.SubjectAccessReviewSpec{
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "delete", Resource: "nodes", Name: name},
+	})
+	if allowed || err != nil {
+		return err
+	}
+	return serve.Refuse(http.StatusForbidden, "user %.200s may not delete %s", u.Username, nodes)
 }
 
 // mayCreate queries the API server each time, because an allowed request moves pods now.
