@@ -111,11 +111,19 @@ func (s *stage) grant() {
 	rbac := s.c.Client().RbacV1()
 	must := func(err error) { s.Helper(); expect.Must(s, err) }
 	must(s.c.AddNamespace(s.Context(), "shop"))
-	for name, resources := range map[string][]string{"ask": {"requests"}, "ask-mightily": {"requests", "requests/override", "nodemaintenances"}, "maintain": {"requests", "nodemaintenances"}} {
-		_, err := rbac.ClusterRoles().Create(s.Context(), &rbacv1.ClusterRole{
-			ObjectMeta: metav1.ObjectMeta{Name: name},
-			Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"rehome.dev"}, Resources: resources, Verbs: []string{"create"}}},
-		}, metav1.CreateOptions{})
+	create := func(resources ...string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{APIGroups: []string{"rehome.dev"}, Resources: resources, Verbs: []string{"create"}}
+	}
+	deleteNodes := func(names ...string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes"}, ResourceNames: names, Verbs: []string{"delete"}}
+	}
+	for name, rules := range map[string][]rbacv1.PolicyRule{
+		"ask":          {create("requests")},
+		"maintain":     {create("requests", "nodemaintenances"), deleteNodes("n1")},
+		"ask-mightily": {create("requests", "requests/override", "nodemaintenances"), deleteNodes()},
+	} {
+		_, err := rbac.ClusterRoles().Create(s.Context(),
+			&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{})
 		must(err)
 	}
 	askers := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "askers"}
@@ -239,9 +247,13 @@ func (s *stage) testRights(t *testing.T) {
 	override := ask("x", pods("shop"))
 	override.Override = []string{"MinPodAge"}
 	const everywhere = "in all namespaces"
-	maintain := schemas.Request{
-		Action: schemas.ActionMaintain, Reason: "x", Maintenance: &schemas.NodeRequest{Node: "n1", Stage: v1alpha1.Drain},
+	maintenance := func(node, provider string, stage v1alpha1.Stage) schemas.Request {
+		return schemas.Request{
+			Action: schemas.ActionMaintain, Reason: "x",
+			Maintenance: &schemas.NodeRequest{Node: node, ProviderID: provider, Stage: stage},
+		}
 	}
+	maintain := maintenance("n1", "", v1alpha1.Drain)
 	forced := maintain
 	forced.Maintenance = &schemas.NodeRequest{Node: "n1", Stage: v1alpha1.Drain, Force: []v1alpha1.Guard{v1alpha1.AllNodes}}
 	for _, c := range []struct {
@@ -250,33 +262,37 @@ func (s *stage) testRights(t *testing.T) {
 		lacks      string // empty: 202
 	}{
 		{"pods of own namespace", ofShop, ask("x", pods("shop", "shop")), ""},
-		{"pods of another namespace", ofShop, ask("x", pods("shop", "web")), "requests.rehome.dev in namespace web"},
+		{"pods of another namespace", ofShop, ask("x", pods("shop", "web")), "create requests.rehome.dev in namespace web"},
 		{"workload of own namespace", ofShop, ask("x", schemas.Target{Workload: &schemas.WorkloadTarget{Kind: "Deployment", Namespace: "shop", Name: "a"}}), ""},
 		{"workload of another namespace", ofShop, ask("x", schemas.Target{Workload: &schemas.WorkloadTarget{Kind: "Deployment", Namespace: "web", Name: "a"}}),
-			"requests.rehome.dev in namespace web"},
+			"create requests.rehome.dev in namespace web"},
 		{"labels in own namespace", ofShop, ask("x", schemas.Target{Selector: &schemas.SelectorTarget{Namespace: "shop", Labels: "a"}}), ""},
-		{"labels in all namespaces", ofShop, ask("x", schemas.Target{Selector: &schemas.SelectorTarget{Labels: "a"}}), "requests.rehome.dev " + everywhere},
-		{"a node", ofShop, ask("x", schemas.Target{Node: "n1"}), "requests.rehome.dev " + everywhere},
-		{"two fields, one in own namespace", ofShop, ask("x", schemas.Target{Pods: pods("shop").Pods, Node: "n1"}), "requests.rehome.dev " + everywhere},
-		{"an evaluation", ofShop, schemas.Request{Action: schemas.ActionEvaluate, Reason: "x"}, "requests.rehome.dev " + everywhere},
-		{"an override", ofShop, override, "requests/override.rehome.dev in namespace shop"},
-		{"override with wide rights", wide, override, "requests/override.rehome.dev in namespace shop"},
+		{"labels in all namespaces", ofShop, ask("x", schemas.Target{Selector: &schemas.SelectorTarget{Labels: "a"}}), "create requests.rehome.dev " + everywhere},
+		{"a node", ofShop, ask("x", schemas.Target{Node: "n1"}), "create requests.rehome.dev " + everywhere},
+		{"two fields, one in own namespace", ofShop, ask("x", schemas.Target{Pods: pods("shop").Pods, Node: "n1"}), "create requests.rehome.dev " + everywhere},
+		{"an evaluation", ofShop, schemas.Request{Action: schemas.ActionEvaluate, Reason: "x"}, "create requests.rehome.dev " + everywhere},
+		{"an override", ofShop, override, "create requests/override.rehome.dev in namespace shop"},
+		{"override with wide rights", wide, override, "create requests/override.rehome.dev in namespace shop"},
 		{"override allowed", mighty, override, ""},
 		{"node with wide rights", wide, ask("x", schemas.Target{Node: "n1"}), ""},
 		{"evaluation with wide rights", wide, schemas.Request{Action: schemas.ActionEvaluate, Reason: "x"}, ""},
 		{"pods of many namespaces", wide, ask("x", pods(many...)), ""},
-		{"maintenance", ofShop, maintain, "requests.rehome.dev " + everywhere},
-		{"maintenance without nodemaintenances", wide, maintain, "nodemaintenances.rehome.dev " + everywhere},
+		{"maintenance", ofShop, maintain, "create requests.rehome.dev " + everywhere},
+		{"maintenance without nodemaintenances", wide, maintain, "create nodemaintenances.rehome.dev " + everywhere},
 		{"maintenance allowed", keeper, maintain, ""},
-		{"maintenance with force", keeper, forced, "requests/override.rehome.dev " + everywhere},
+		{"maintenance without delete on the node", keeper, maintenance("n2", "", v1alpha1.Cordon), "delete the node n2"},
+		{"maintenance by provider ID", keeper, maintenance("", "i-1", v1alpha1.Drain), "delete all nodes"},
+		{"maintenance by provider ID allowed", mighty, maintenance("", "i-1", v1alpha1.Drain), ""},
+		{"end of a maintenance", keeper, maintenance("n2", "", v1alpha1.Complete), ""},
+		{"maintenance with force", keeper, forced, "create requests/override.rehome.dev " + everywhere},
 		{"maintenance with force allowed", mighty, forced, ""},
-		{"no rights", nobody, ask("x", pods("shop")), "requests.rehome.dev in namespace shop"},
+		{"no rights", nobody, ask("x", pods("shop")), "create requests.rehome.dev in namespace shop"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := s.post(t, c.user, c.request)
 			status, text := http.StatusAccepted, ""
 			if c.lacks != "" {
-				status, text = http.StatusForbidden, "user "+c.user+" may not create "+c.lacks
+				status, text = http.StatusForbidden, "user "+c.user+" may not "+c.lacks
 			}
 			if got.status != status || text != "" && got.body != text {
 				t.Errorf("got %+v\nwant %d %s", got, status, text)

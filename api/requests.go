@@ -35,9 +35,6 @@ const (
 	perMinute = 30
 	// mostBytes limits the body of a request.
 	mostBytes = 64 << 10
-	// mostRequesters limits the requests whose users are remembered. requesterTTL is how long, which equals the default history.
-	mostRequesters = 10_000
-	requesterTTL   = 72 * time.Hour
 )
 
 func (s *Server) registerRequests(a huma.API) {
@@ -83,16 +80,16 @@ func (s *Server) listRequests(ctx context.Context, _ *struct{}) (*requestsOutput
 	out := &requestsOutput{}
 	out.Body.Requests = []status.OpenRequest{}
 	for _, r := range open {
-		if a.full() || u.made(r.Request) {
+		if a.full() || u.made(r.Sender, r.Requester) {
 			out.Body.Requests = append(out.Body.Requests, r)
 		}
 	}
 	return out, err
 }
 
-// made reports whether the user made a request.
-func (u user) made(r schemas.Request) bool {
-	return r.Sender == policy.HTTPSender && r.Requester == cut(u.Username, schemas.MaxRequester)
+// made reports whether the user made the request with this sender and requester.
+func (u user) made(sender, requester string) bool {
+	return sender == policy.HTTPSender && requester == cut(u.Username, schemas.MaxRequester)
 }
 
 type requestInput struct {
@@ -116,33 +113,34 @@ func (s *Server) getRequest(ctx context.Context, in *requestInput) (*requestOutp
 			in.Sender, in.Name)
 	}
 	u, out := callOf(ctx).user, &requestOutput{}
+	denied := s.maySeeAll(ctx, u)
+	if denied != nil && !errors.As(denied, new(*serve.Refusal)) {
+		return nil, denied
+	}
 	open, err := status.Requests(ctx, s.Bus)
 	if err != nil {
 		return nil, err
 	}
 	for _, r := range open {
-		if r.Sender == in.Sender && r.Name == in.Name {
+		if r.Sender == in.Sender && r.Name == in.Name && (denied == nil || u.made(r.Sender, r.Requester)) {
 			out.Body.Request = &r
-		}
-	}
-	requester, _ := s.requesters.Get(in.Name)
-	own := in.Sender == policy.HTTPSender && requester == u.Username || out.Body.Request != nil && u.made(out.Body.Request.Request)
-	if !own {
-		if err := s.maySeeAll(ctx, u); err != nil {
-			return nil, err
 		}
 	}
 	told, err := s.Bus.Receipt(ctx, in.Sender, in.Name)
 	if err != nil {
 		return nil, err
 	}
-	if r, err := schemas.Decode[schemas.Receipt](told); err == nil {
+	// Another user may have had the name before.
+	if r, err := schemas.Decode[schemas.Receipt](told); err == nil && (denied == nil || u.made(r.Sender, r.Requester)) {
 		out.Body.Receipt, out.Body.At = &r, told.Time.UTC()
 	}
-	if out.Body.Receipt == nil && out.Body.Request == nil {
-		return nil, serve.Refuse(http.StatusNotFound, "there is no request %s/%s", in.Sender, in.Name)
+	switch {
+	case out.Body.Receipt != nil || out.Body.Request != nil:
+		return out, nil
+	case denied != nil:
+		return nil, denied
 	}
-	return out, nil
+	return nil, serve.Refuse(http.StatusNotFound, "there is no request %s/%s", in.Sender, in.Name)
 }
 
 type postInput struct {
@@ -241,7 +239,6 @@ func (s *Server) pass(ctx context.Context, r schemas.Request, asked schemas.Even
 	if _, err := s.Bus.Publish(ctx, e); err != nil {
 		return nil, err
 	}
-	s.requesters.Add(r.Name, callOf(ctx).user.Username, requesterTTL)
 	s.Log.Info("request taken", "request", r.Name, "requester", r.Requester, "action", r.Action, "reason", r.Reason)
 	got, err := s.receipt(ctx, e, r)
 	if err != nil {

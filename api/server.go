@@ -17,7 +17,6 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/rehome-dev/rehome/api/feed"
@@ -58,8 +57,6 @@ type Server struct {
 	// passing limits concurrent requests, and users the requests of each user.
 	passing chan struct{}
 	users   *limiter
-	// requesters are the users of the last requests, by name.
-	requesters *cache.LRUExpireCache
 
 	feed             *feed.Feed
 	history          *history
@@ -78,9 +75,8 @@ type Server struct {
 func New(c Config) (*Server, error) {
 	s := &Server{
 		Config: c, reviews: review.NewCached(c.Client, time.Now), routes: http.NewServeMux(), passing: make(chan struct{}, parallel),
-		users:      &limiter{most: perMinute, over: time.Minute, now: time.Now, asked: map[string][]time.Time{}},
-		requesters: cache.NewLRUExpireCache(mostRequesters),
-		feed:       feed.New(c.Cluster), history: &history{bus: c.Bus, clients: map[*listener]bool{}, deferred: status.Deferrals{}},
+		users: &limiter{most: perMinute, over: time.Minute, now: time.Now, asked: map[string][]time.Time{}},
+		feed:  feed.New(c.Cluster), history: &history{bus: c.Bus, clients: map[*listener]bool{}, deferred: status.Deferrals{}},
 		working: make(chan struct{}, mostWork), watches: streams{what: "watch"}, listens: streams{what: "listen to events"},
 	}
 	s.activity.now.next = make(chan struct{})

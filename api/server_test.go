@@ -13,6 +13,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -593,6 +594,7 @@ func (v *visit) testRequests(t *testing.T) {
 			t.Errorf("%q %s: got %d %+v, want %d", c.user, c.path, status, got, c.want)
 		}
 	}
+	v.testForeignRequests(t)
 	drain := schemas.Request{Action: schemas.ActionMaintain, Reason: "x", Maintenance: &schemas.NodeRequest{Node: v.node, Stage: v1alpha1.Drain}}
 	e := schematest.Event(t, "/somebody", drain, time.Now(), schemas.Event{})
 	header := map[string]string{"Content-Type": "application/json", "ce-specversion": "1.0", "ce-id": "1", "ce-source": "/x", "ce-type": schemas.RequestType}
@@ -604,6 +606,61 @@ func (v *visit) testRequests(t *testing.T) {
 	var made struct{ Request schemas.Request }
 	if status := v.get(t, "", "/v1/requests/"+name, &made); got.StatusCode != 202 || status != 200 || made.Request.Requester != "operator" {
 		t.Errorf("the drain of the operator: got %d and %d %+v", got.StatusCode, status, made)
+	}
+}
+
+// testForeignRequests reads names that two users used one after the other.
+func (v *visit) testForeignRequests(t *testing.T) {
+	publish := func(content schemas.Payload, cause schemas.Event) schemas.Event {
+		e, err := schemas.NewEvent("/clusters/test/http", content, time.Now(), cause)
+		if err == nil {
+			_, err = v.bus.Publish(t.Context(), e)
+		}
+		expect.Must(t, err)
+		return e
+	}
+	for _, c := range []struct {
+		name              string
+		receipt, open     string // the users of the last receipt, and of the open request
+		reader            string
+		status            int
+		seesReceipt, sees bool
+	}{
+		{"finished", shopper, "", shopper, 200, true, false},
+		{"finished-foreign", overall, "", shopper, 403, false, false},
+		{"finished-foreign-seen", shopper, "", overall, 200, true, false},
+		{"open-after-foreign", overall, shopper, shopper, 200, false, true},
+		{"foreign-after-own", shopper, overall, shopper, 200, true, false},
+		{"foreign-after-foreign", overall, overall, shopper, 403, false, false},
+		{"both-seen", shopper, overall, overall, 200, true, true},
+	} {
+		request := func(user string) schemas.Request {
+			r := ask("keep", pods("web"))
+			r.Sender, r.Name, r.Requester = "http", c.name, user
+			return r
+		}
+		e := publish(request(c.receipt), schemas.Event{})
+		publish(schemas.Receipt{
+			Sender: "http", Name: c.name, Requester: c.receipt, State: schemas.RequestFinished, Reason: schemas.ReceiptDone,
+		}, e)
+		open, err := v.bus.OpenRequests(t.Context())
+		expect.Must(t, err)
+		for _, o := range open {
+			if o.ID == e.ID {
+				expect.Must(t, v.bus.DropRequest(t.Context(), o.Event))
+			}
+		}
+		if c.open != "" {
+			publish(request(c.open), schemas.Event{})
+		}
+		var got struct {
+			Request *schemas.Request
+			Receipt *schemas.Receipt
+		}
+		status := v.get(t, c.reader, "/v1/requests/http/"+c.name, &got)
+		if status != c.status || (got.Request != nil) != c.sees || (got.Receipt != nil) != c.seesReceipt {
+			t.Errorf("%s: got %d, %+v, and %+v; want %+v", c.name, status, got.Request, got.Receipt, c)
+		}
 	}
 }
 
@@ -682,6 +739,22 @@ profiles:
 			t.Fatal(err)
 		}
 		return got.StatusCode, string(answer)
+	}
+	var calls atomic.Int64
+	prometheus := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { calls.Add(1) }))
+	t.Cleanup(prometheus.Close)
+	measured := fmt.Sprintf(`apiVersion: descheduler/v1alpha2
+kind: DeschedulerPolicy
+metricsProviders: [{source: Prometheus, prometheus: {url: %q}}]
+profiles:
+- name: default
+  pluginConfig:
+  - name: LowNodeUtilization
+    args: {thresholds: {MetricResource: 10}, targetThresholds: {MetricResource: 20}, metricsUtilization: {source: Prometheus, prometheus: {query: up}}}
+  plugins: {balance: {enabled: [LowNodeUtilization]}}
+`, prometheus.URL)
+	if got, text := post(overall, map[string]any{"policy": measured}); got != 422 || calls.Load() != 0 {
+		t.Errorf("another Prometheus server: got %d %s after %d calls of it, want 422 and no call", got, text, calls.Load())
 	}
 	for _, c := range []struct {
 		user string

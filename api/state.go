@@ -122,6 +122,6 @@ func (a access) status(st status.Status, u user) status.Status {
 			seen.Deferred = append(seen.Deferred, d)
 		}
 	}
-	seen.Requests = slices.DeleteFunc(slices.Clone(st.Requests), func(r status.OpenRequest) bool { return !u.made(r.Request) })
+	seen.Requests = slices.DeleteFunc(slices.Clone(st.Requests), func(r status.OpenRequest) bool { return !u.made(r.Sender, r.Requester) })
 	return seen
 }

@@ -192,7 +192,8 @@ func (r *requests) accept(ctx context.Context, sender, name string, x nodeReques
 		no = mayAsk(r.policy.Load().Asking(), q)
 	}
 	answer := schemas.Receipt{
-		Sender: sender, Name: name, Action: q.Action, Maintenance: q.Maintenance, DryRun: q.DryRun, Target: q.Target,
+		Sender: sender, Name: name, Requester: q.Requester, Action: q.Action, Maintenance: q.Maintenance, DryRun: q.DryRun,
+		Target: q.Target,
 	}
 	if answer.Fingerprint, err = request.Fingerprint(q); err != nil {
 		return x, err
@@ -363,7 +364,7 @@ func (r *requests) cancel(ctx context.Context, e schemas.Event, sender, name str
 	if no != nil || !known || !s.May(q.Action) {
 		return nil // the watcher rejects it
 	}
-	answer := schemas.Receipt{Sender: sender, Name: name, Action: q.Action}
+	answer := schemas.Receipt{Sender: sender, Name: name, Requester: q.Requester, Action: q.Action}
 	key := sender + "/" + q.Request
 	x, open := r.get(key)
 	switch {

@@ -51,9 +51,10 @@ type Receipt struct {
 	State   ReceiptState  `json:"state"`
 	Reason  ReceiptReason `json:"reason" by:"state"`
 	Message string        `json:"message" empty:"true"`
-	// Action and Target are copied from the request, if it is readable.
-	Action RequestAction `json:"action,omitempty"`
-	Target *Target       `json:"target,omitempty"`
+	// Requester, Action, and Target are copied from the request, if it is readable. Over HTTP, the requester is the user.
+	Requester string        `json:"requester,omitempty" textMax:"MaxRequester"`
+	Action    RequestAction `json:"action,omitempty"`
+	Target    *Target       `json:"target,omitempty"`
 	// Maintenance is copied from the request. It has the node name even if the request has only a provider ID.
 	Maintenance *NodeRequest `json:"maintenance,omitempty"`
 	// Profile is the profile whose protections apply.

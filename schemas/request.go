@@ -76,7 +76,7 @@ type Request struct {
 	Maintenance *NodeRequest `json:"maintenance,omitempty" requires:"action=maintain"`
 	// Reason is a text for verdicts and events.
 	Reason string `json:"reason" textMax:"MaxRequestReason"`
-	// Requester names the person behind the request. Nothing depends on it.
+	// Requester names the person behind the request. Over HTTP, it is the user, who may read the request and its receipts.
 	Requester string        `json:"requester,omitempty" textMax:"MaxRequester"`
 	Method    RequestMethod `json:"method,omitempty"`
 	// Deadline is when Rehome stops working on the request, at most 24 hours after the bus has stored it. Zero means one hour,

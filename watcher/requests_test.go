@@ -398,7 +398,13 @@ func TestHTTPRequestName(t *testing.T) {
 				h.in.mu.Lock()
 				h.in.receipts[policy.HTTPSender+"/one"] = last
 				h.in.mu.Unlock()
+				final := h.last(t)
 				h.want("its end", finished)
+				for _, e := range []schemas.Event{last, final} {
+					if r, err := schemas.Decode[schemas.Receipt](e); err != nil || r.Requester != "user" {
+						t.Errorf("the receipt: got requester %q, %v; want user", r.Requester, err)
+					}
+				}
 				h.in.put(t, schematest.Request(deployment, ask, c.change))
 				h.want(name, c.want)
 			})

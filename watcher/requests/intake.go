@@ -55,7 +55,7 @@ func (c *Controller) consider(ctx context.Context, e schemas.Event, answer schem
 	}
 	delete(c.maintained, key)
 	asked, no := request.Read(e, answer.Sender, answer.Name, stored)
-	answer.Action, answer.Target, answer.DryRun = asked.Action, asked.Target, asked.DryRun
+	answer.Requester, answer.Action, answer.Target, answer.DryRun = asked.Requester, asked.Action, asked.Target, asked.DryRun
 	if no == nil {
 		var err error
 		if answer.Fingerprint, err = request.Fingerprint(asked); err != nil {

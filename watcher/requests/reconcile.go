@@ -61,8 +61,8 @@ func (c *Controller) over(key string) (r *entry, last schemas.Receipt, withdraw 
 	}
 	a := r.accepted
 	last = schemas.Receipt{
-		Fingerprint: a.Fingerprint, Sender: a.Sender, Name: a.Name, State: schemas.RequestFinished, Action: r.request.Action,
-		Target: r.request.Target, Profile: a.Profile, DryRun: r.request.DryRun,
+		Fingerprint: a.Fingerprint, Sender: a.Sender, Name: a.Name, Requester: r.request.Requester, State: schemas.RequestFinished,
+		Action: r.request.Action, Target: r.request.Target, Profile: a.Profile, DryRun: r.request.DryRun,
 	}
 	for _, p := range r.pods {
 		if p.gone = p.gone || c.boundPod(p.Pod) == nil; p.gone {
