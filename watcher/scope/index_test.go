@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -108,6 +109,33 @@ func TestUsageCooldown(t *testing.T) {
 	b.Rebuild(now)
 	want("after a rebuild", now.Add(31*time.Second))
 	b.PodChanged(replica("replacement"), nil, now.Add(2*time.Second))
+}
+
+// A scope is built from a copy without the lock. A change in the meantime must not change the copy.
+func TestUsageCopy(t *testing.T) {
+	n := node("n1", "a")
+	large := func(name string) member { // two of them request more than an int64 holds
+		return member{replica(name, func(p *corev1.Pod) {
+			p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"memory": resource.MustParse("5Ei")}
+		}), n}
+	}
+	memory := func(list []nodeRequests) string {
+		sum := list[0].requested["memory"]
+		return sum.String()
+	}
+	u := newUsage()
+	u.setNode(nil, n)
+	u.add(large("a"))
+	u.add(large("b"))
+	before := u.nodes()
+	u.add(large("c"))
+	added := u.nodes()
+	u.remove(large("a"))
+	u.remove(large("b"))
+	got := []string{memory(before), memory(added), memory(u.nodes())}
+	if want := []string{"10Ei", "15Ei", "5Ei"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
 }
 
 func TestDomainNamespaceChanged(t *testing.T) {

@@ -26,7 +26,8 @@ type Loads interface {
 	Pod(from policy.Load, namespace, name string) corev1.ResourceList
 }
 
-// usage sums the requests of the pods on each node. It has one group.
+// usage sums the requests of the pods on each node. It has one group. Every change replaces a sum: a copy of a large
+// quantity shares memory with the original, and scopes are built from copies without the lock.
 type usage map[string]*usedNode
 
 type usedNode struct {
@@ -41,7 +42,7 @@ func (u usage) add(m member) []string {
 	n := u.on(m.node.Name)
 	n.pods[m.pod.UID] = m.pod
 	for name, quantity := range requestsOf(m.pod) {
-		sum := n.requested[name]
+		sum := n.requested[name].DeepCopy()
 		sum.Add(quantity)
 		n.requested[name] = sum
 	}
@@ -52,7 +53,7 @@ func (u usage) remove(m member) []string {
 	n := u.on(m.node.Name)
 	delete(n.pods, m.pod.UID)
 	for name, quantity := range requestsOf(m.pod) {
-		sum := n.requested[name]
+		sum := n.requested[name].DeepCopy()
 		sum.Sub(quantity)
 		n.requested[name] = sum
 	}
