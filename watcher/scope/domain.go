@@ -55,7 +55,7 @@ func (d *domains) add(m member) []string {
 func (d *domains) remove(m member) []string {
 	delete(d.members, m.pod.UID)
 	var keys []string
-	d.repelling(m.pod, func(t *antiTerm) { keys = append(keys, d.leave(t, t.repelled, m)...) })
+	d.listing(m, func(t *antiTerm) { keys = append(keys, d.leave(t, t.repelled, m)...) })
 	for _, t := range termsOf(m.pod) {
 		term := d.terms[t.Key()]
 		if term == nil {
@@ -91,10 +91,21 @@ func (d *domains) repels(t *antiTerm, p *corev1.Pod) bool {
 	return t.Repels(p.Namespace, d.labelsOf(p.Namespace), labels.Set(p.Labels))
 }
 
-// repelling calls f for the terms that repel a pod.
+// repelling calls f for the terms that repel a pod, by the current labels of its namespace.
 func (d *domains) repelling(p *corev1.Pod, f func(*antiTerm)) {
 	d.selectors.each(p.Labels, func(key string) {
 		if t := d.terms[key]; d.repels(t, p) {
+			f(t)
+		}
+	})
+}
+
+// listing calls f for the terms that list a member as repelled. They differ from repelling while the event of a namespace with
+// new labels has not arrived.
+func (d *domains) listing(m member, f func(*antiTerm)) {
+	d.selectors.each(m.pod.Labels, func(key string) {
+		t := d.terms[key]
+		if _, listed := t.repelled[domainOf(t.TopologyKey(), m.node)][m.pod.UID]; listed {
 			f(t)
 		}
 	})
@@ -128,10 +139,12 @@ func (d *domains) setNode(_, _ *corev1.Node) []string { return nil }
 
 func (d *domains) setPodNode(p *corev1.Pod, before, after *corev1.Node) []string {
 	stays := true
+	check := func(t *antiTerm) { stays = stays && sameLabel(before, after, t.TopologyKey()) }
 	for _, t := range termsOf(p) {
 		stays = stays && sameLabel(before, after, t.TopologyKey())
 	}
-	d.repelling(p, func(t *antiTerm) { stays = stays && sameLabel(before, after, t.TopologyKey()) })
+	d.repelling(p, check)
+	d.listing(member{p, before}, check)
 	if !stays {
 		return unique(append(d.remove(member{p, before}), d.add(member{p, after})...))
 	}

@@ -138,11 +138,11 @@ func TestUsageCopy(t *testing.T) {
 	}
 }
 
-func TestDomainNamespaceChanged(t *testing.T) {
-	n := node("n1", "a")
-	of := map[string]labels.Set{}
-	d := newDomains(func(namespace string) labels.Set { return of[namespace] })
-	keeper := replica("keeper", func(p *corev1.Pod) {
+// keeperAndDB returns the index of a pod on a node that repels another one there, as long as the namespace data of the other
+// one has the label team=data in of.
+func keeperAndDB(n *corev1.Node, of map[string]labels.Set) (d *domains, keeper, db *corev1.Pod) {
+	d = newDomains(func(namespace string) labels.Set { return of[namespace] })
+	keeper = replica("keeper", func(p *corev1.Pod) {
 		p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
 			RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
 				TopologyKey: "zone", LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}},
@@ -150,9 +150,15 @@ func TestDomainNamespaceChanged(t *testing.T) {
 			}},
 		}}
 	})
-	db := replica("db", func(p *corev1.Pod) { p.Namespace, p.Labels = "data", map[string]string{"app": "db"} })
+	db = replica("db", func(p *corev1.Pod) { p.Namespace, p.Labels = "data", map[string]string{"app": "db"} })
 	d.add(member{pod: keeper, node: n})
 	d.add(member{pod: db, node: n})
+	return d, keeper, db
+}
+
+func TestDomainNamespaceChanged(t *testing.T) {
+	of := map[string]labels.Set{}
+	d, keeper, db := keeperAndDB(node("n1", "a"), of)
 	for _, step := range []struct {
 		labels  labels.Set
 		touched []string
@@ -172,6 +178,32 @@ func TestDomainNamespaceChanged(t *testing.T) {
 		if got := d.has("zone=a"); got != (len(step.want) > 0) {
 			t.Errorf("labels %v: there is something to move: %v", step.labels, got)
 		}
+	}
+}
+
+// The informer of pods can be faster than the informer of namespaces, but the cache has the new labels.
+func TestDomainBeforeNamespaceEvent(t *testing.T) {
+	n, moved := node("n1", "a"), node("n1", "b")
+	for _, c := range []struct {
+		name    string
+		change  func(d *domains, db *corev1.Pod) []string
+		touched []string
+	}{
+		{"a pod is gone", func(d *domains, db *corev1.Pod) []string { return d.remove(member{db, n}) }, []string{"zone=a"}},
+		{"its node has another zone", func(d *domains, db *corev1.Pod) []string { return d.setPodNode(db, n, moved) }, []string{"zone=a"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			of := map[string]labels.Set{"data": {"team": "data"}}
+			d, _, db := keeperAndDB(n, of)
+			of["data"] = labels.Set{"team": "web"}
+			if got := c.change(d, db); !slices.Equal(got, c.touched) {
+				t.Errorf("concerned are %q, want %q", got, c.touched)
+			}
+			d.namespaceChanged("data")
+			if got := d.keys(); len(got) > 0 {
+				t.Errorf("got %q, want no domain with a conflict", got)
+			}
+		})
 	}
 }
 
