@@ -14,14 +14,15 @@ import (
 // budgetKind is the only kind of blocking object that the watcher watches itself. Verdicts report the moves in flight.
 const budgetKind = "PodDisruptionBudget"
 
-// blockedPods tracks the pods whose moves were deferred or failed, and the objects that block them. It is empty after a
-// restart until everything has been evaluated. It is safe for concurrent use.
+// blockedPods tracks the pods whose moves were deferred or failed, with the keys of their scopes, and the objects that
+// block them. It is empty after a restart until everything has been evaluated. It is safe for concurrent use.
 type blockedPods struct {
 	mu   sync.Mutex
-	pods map[types.UID]*blockedPod
-	by   map[schemas.ObjectRef]map[types.UID]bool // without the UIDs of the objects
+	pods map[types.UID]map[scope.Key]*blockedPod
+	by   map[schemas.ObjectRef]map[*blockedPod]bool // without the UIDs of the objects
 }
 
+// blockedPod is a pod in the scope of one key.
 type blockedPod struct {
 	key       scope.Key
 	deferrals int
@@ -29,7 +30,7 @@ type blockedPod struct {
 }
 
 func newBlockedPods() *blockedPods {
-	return &blockedPods{pods: map[types.UID]*blockedPod{}, by: map[schemas.ObjectRef]map[types.UID]bool{}}
+	return &blockedPods{pods: map[types.UID]map[scope.Key]*blockedPod{}, by: map[schemas.ObjectRef]map[*blockedPod]bool{}}
 }
 
 // deferred records another deferral of a pod. It returns the longest delay until the next evaluation, see
@@ -40,21 +41,23 @@ func (b *blockedPods) deferred(
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	uid := v.Intent.Pod.UID
-	p := b.pods[uid]
+	p := b.pods[uid][key]
 	if p == nil {
-		p = &blockedPod{}
-		b.pods[uid] = p
+		p = &blockedPod{key: key}
+		if b.pods[uid] == nil {
+			b.pods[uid] = map[scope.Key]*blockedPod{}
+		}
+		b.pods[uid][key] = p
 	}
-	b.unlink(uid, p)
-	p.key = key
+	b.unlink(p)
 	p.deferrals++
 	for _, blocker := range v.Blockers {
 		by := schemas.ObjectRef{Kind: blocker.Kind, Namespace: blocker.Namespace, Name: blocker.Name}
 		p.by = append(p.by, by)
 		if b.by[by] == nil {
-			b.by[by] = map[types.UID]bool{}
+			b.by[by] = map[*blockedPod]bool{}
 		}
-		b.by[by][uid] = true
+		b.by[by][p] = true
 	}
 	return delivery.RetryDelay(v, p.deferrals, free, now)
 }
@@ -64,27 +67,38 @@ func (b *blockedPods) freed(by schemas.ObjectRef) map[scope.Key]bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	keys := map[scope.Key]bool{}
-	for uid := range b.by[by] {
-		p := b.pods[uid]
+	for p := range b.by[by] {
 		keys[p.key] = true
-		b.unlink(uid, p)
+		b.unlink(p)
 	}
 	return keys
 }
 
-// forget drops a pod that has moved, is gone, or no longer must move.
-func (b *blockedPods) forget(uid types.UID) {
+// forget drops a pod that moves or no longer must move, for one key.
+func (b *blockedPods) forget(uid types.UID, key scope.Key) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if p := b.pods[uid]; p != nil {
-		b.unlink(uid, p)
-		delete(b.pods, uid)
+	if p := b.pods[uid][key]; p != nil {
+		b.unlink(p)
+		if delete(b.pods[uid], key); len(b.pods[uid]) == 0 {
+			delete(b.pods, uid)
+		}
 	}
 }
 
-func (b *blockedPods) unlink(uid types.UID, p *blockedPod) {
+// gone drops a pod that is gone.
+func (b *blockedPods) gone(uid types.UID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, p := range b.pods[uid] {
+		b.unlink(p)
+	}
+	delete(b.pods, uid)
+}
+
+func (b *blockedPods) unlink(p *blockedPod) {
 	for _, by := range p.by {
-		delete(b.by[by], uid)
+		delete(b.by[by], p)
 		if len(b.by[by]) == 0 {
 			delete(b.by, by)
 		}

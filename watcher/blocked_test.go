@@ -128,15 +128,48 @@ func TestBlockedByMoveInFlight(t *testing.T) {
 	}
 }
 
+func TestBlockedForTwoStrategies(t *testing.T) {
+	h := newBlockedPods()
+	var got []time.Duration
+	for _, k := range []scope.Key{key("n1"), key("n2"), key("n1")} {
+		got = append(got, h.deferred(deferral("p", "b"), k, never, at0))
+	}
+	if want := []time.Duration{delivery.FirstRetry, delivery.FirstRetry, 2 * delivery.FirstRetry}; !reflect.DeepEqual(got, want) {
+		t.Errorf("delays %v, want %v", got, want)
+	}
+	if got, want := h.freed(budget("b")), map[scope.Key]bool{key("n1"): true, key("n2"): true}; !reflect.DeepEqual(got, want) {
+		t.Errorf("freed %v, want %v", got, want)
+	}
+}
+
 func TestBlockedForget(t *testing.T) {
 	h := newBlockedPods()
+	left := func() map[scope.Key]bool {
+		keys := map[scope.Key]bool{}
+		for _, p := range h.pods["p"] {
+			keys[p.key] = true
+		}
+		return keys
+	}
 	h.deferred(deferral("p", "b"), key("n"), never, at0)
-	h.forget("p")
-	h.forget("unknown")
-	if len(h.pods) != 0 || len(h.by) != 0 {
-		t.Errorf("left: %v, %v", h.pods, h.by)
+	h.deferred(deferral("p", "b"), key("other"), never, at0)
+	h.forget("p", key("n"))
+	h.forget("p", key("unknown"))
+	h.forget("unknown", key("n"))
+	if got, want := left(), map[scope.Key]bool{key("other"): true}; !reflect.DeepEqual(got, want) {
+		t.Errorf("left: %v, want %v", got, want)
 	}
 	if got := h.deferred(deferral("p", ""), key("n"), never, at0); got != delivery.FirstRetry {
 		t.Errorf("after being forgotten: delay %v, want %v", got, delivery.FirstRetry)
+	}
+	h.gone("p")
+	h.gone("unknown")
+	if len(h.pods) != 0 || len(h.by) != 0 {
+		t.Errorf("after the pod is gone, left: %v, %v", h.pods, h.by)
+	}
+	h.deferred(deferral("p", "b"), key("n"), never, at0)
+	h.forget("p", key("n"))
+	if len(h.pods) != 0 || len(h.by) != 0 {
+		t.Errorf("after the last key, left: %v, %v", h.pods, h.by)
 	}
 }

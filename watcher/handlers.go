@@ -83,7 +83,7 @@ func (w *Watcher) podChanged(old, new *corev1.Pod, initial bool) {
 	groups := s.scopes.PodChanged(old, new, w.now())
 	s.Observe(ObservePod(old, new), groups, *refTo("Pod", p))
 	if old != nil && (new == nil || new.UID != old.UID) {
-		s.blocked.forget(old.UID)
+		s.blocked.gone(old.UID)
 		s.requests.PodGone(old.UID)
 	}
 	if usesCapacity(old) != usesCapacity(new) || usesCapacity(new) && placementDiffers(old, new) {

@@ -268,9 +268,9 @@ func TestReevaluationAfterVerdict(t *testing.T) {
 				want           []string
 			}{
 				{"the_actuator_has_not_read_the_policy", "nodes", schemas.Rejected, schemas.ReasonProfileUnknown, []string{"nodes n1"}},
+				{"the_pod_is_protected", "nodes", schemas.Rejected, schemas.ReasonProtected, nil},
 				{"the_strategy_is_gone", "gone", schemas.Rejected, schemas.ReasonProfileUnknown, nil},
 				{"the_API_server_refuses", "nodes", schemas.Failed, schemas.ReasonInvalid, []string{"nodes n1"}},
-				{"the_pod_is_protected", "nodes", schemas.Rejected, schemas.ReasonProtected, nil},
 			} {
 				v := schemas.Verdict{
 					Outcome: c.outcome, Reason: c.reason, Profile: "p", Strategy: c.strategy,

@@ -62,8 +62,8 @@ func (s *session) followVerdicts(ctx context.Context) {
 }
 
 // verdict handles a verdict on an intent. The watcher evaluates a pod again later if its move was deferred, failed, or
-// withdrawn, if the intent expired, or if the actuator has not loaded the policy yet. Any other verdict makes the
-// watcher forget the pod.
+// reverted, if the intent expired, or if the actuator has not loaded the policy yet. Any other verdict makes the
+// watcher forget the pod in that scope.
 func (s *session) verdict(e schemas.Event) {
 	v, err := schemas.Decode[schemas.Verdict](e)
 	if err != nil {
@@ -109,6 +109,6 @@ func (s *session) verdict(e schemas.Event) {
 		if moved {
 			s.reserve(v)
 		}
-		s.blocked.forget(v.Intent.Pod.UID)
+		s.blocked.forget(v.Intent.Pod.UID, key)
 	}
 }
