@@ -14,8 +14,9 @@ import (
 // budgetKind is the only kind of blocking object that the watcher watches itself. Verdicts report the moves in flight.
 const budgetKind = "PodDisruptionBudget"
 
-// blockedPods tracks the pods whose moves were deferred or failed, with the keys of their scopes, and the objects that
-// block them. It is empty after a restart until everything has been evaluated. It is safe for concurrent use.
+// blockedPods tracks the pods whose moves were deferred or failed, or that move for another strategy, with the keys of
+// their scopes, and the objects that block them. It is empty after a restart until everything has been evaluated. It is
+// safe for concurrent use.
 type blockedPods struct {
 	mu   sync.Mutex
 	pods map[types.UID]map[scope.Key]*blockedPod
@@ -40,6 +41,20 @@ func (b *blockedPods) deferred(
 ) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	p := b.link(v, key)
+	p.deferrals++
+	return delivery.RetryDelay(v, p.deferrals, free, now)
+}
+
+// waits records a pod that moves already. No timer causes its next evaluation.
+func (b *blockedPods) waits(v schemas.Verdict, key scope.Key) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.link(v, key)
+}
+
+// link replaces the objects that block a pod. The caller holds mu.
+func (b *blockedPods) link(v schemas.Verdict, key scope.Key) *blockedPod {
 	uid := v.Intent.Pod.UID
 	p := b.pods[uid][key]
 	if p == nil {
@@ -50,7 +65,6 @@ func (b *blockedPods) deferred(
 		b.pods[uid][key] = p
 	}
 	b.unlink(p)
-	p.deferrals++
 	for _, blocker := range v.Blockers {
 		by := schemas.ObjectRef{Kind: blocker.Kind, Namespace: blocker.Namespace, Name: blocker.Name}
 		p.by = append(p.by, by)
@@ -59,7 +73,7 @@ func (b *blockedPods) deferred(
 		}
 		b.by[by][p] = true
 	}
-	return delivery.RetryDelay(v, p.deferrals, free, now)
+	return p
 }
 
 // freed returns the keys of the pods that an object blocked and unlinks them. The next deferral links them again.

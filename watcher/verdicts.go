@@ -62,8 +62,9 @@ func (s *session) followVerdicts(ctx context.Context) {
 }
 
 // verdict handles a verdict on an intent. The watcher evaluates a pod again later if its move was deferred, failed, or
-// reverted, if the intent expired, or if the actuator has not loaded the policy yet. Any other verdict makes the
-// watcher forget the pod in that scope.
+// reverted, if the intent expired, or if the actuator has not loaded the policy yet. If the pod moves for another
+// strategy, the end of that move causes the evaluation. Any other verdict makes the watcher forget the pod in that
+// scope.
 func (s *session) verdict(e schemas.Event) {
 	v, err := schemas.Decode[schemas.Verdict](e)
 	if err != nil {
@@ -78,16 +79,20 @@ func (s *session) verdict(e schemas.Event) {
 	t := s.newTrigger(schemas.Cause{Kind: schemas.CauseRetry, Event: e.ID, Object: v.Workload})
 	t.event = e
 	again := !maintenance && s.requests.Verdict(v)
+	pod := v.Intent.Pod
+	itself := schemas.ObjectRef{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name}
+	moving := v.Outcome == schemas.Rejected && v.Reason == schemas.ReasonMoving
+	if moving {
+		v.Blockers = []schemas.ObjectRef{itself}
+	}
 	if v.Outcome == schemas.Settled {
-		s.release(v.Intent.Pod)
+		s.release(pod)
+		s.blocked.forget(pod.UID, key) // its own strategy tries a reverted move again after a delay
+		s.unblock(t, itself)
 	}
 	switch {
 	case v.Outcome == schemas.Settled && !takenBack: // the move may have blocked pods of its workload, node, and namespace
-		pod := v.Intent.Pod
-		by := []schemas.ObjectRef{
-			{Kind: "Node", Name: v.Intent.Node}, {Kind: "Namespace", Name: pod.Namespace},
-			{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name},
-		}
+		by := []schemas.ObjectRef{{Kind: "Node", Name: v.Intent.Node}, {Kind: "Namespace", Name: pod.Namespace}}
 		if w := v.Workload; w != nil {
 			by = append(by, schemas.ObjectRef{Kind: w.Kind, Namespace: w.Namespace, Name: w.Name})
 		}
@@ -98,17 +103,18 @@ func (s *session) verdict(e schemas.Event) {
 		}
 	case v.Outcome == schemas.Deferred, v.Outcome == schemas.Failed, v.Outcome == schemas.Expired, takenBack, again,
 		v.Reason == schemas.ReasonProfileUnknown && s.policy.Find(key) != nil:
-		pod := v.Intent.Pod
 		t.cause.Object = &schemas.ObjectRef{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
 		if v.Reason == schemas.ReasonNodeFit {
 			s.capacity.lacks(key, pod.String())
 		}
 		t.at = s.w.now().Add(s.blocked.deferred(v, key, s.w.cluster.BudgetAllows, s.w.now()))
 		s.queue.add(key, t)
+	case moving:
+		s.blocked.waits(v, key)
 	default:
 		if moved {
 			s.reserve(v)
 		}
-		s.blocked.forget(v.Intent.Pod.UID, key)
+		s.blocked.forget(pod.UID, key)
 	}
 }
