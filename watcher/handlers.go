@@ -3,6 +3,7 @@ package watcher
 import (
 	"cmp"
 	"maps"
+	"reflect"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,8 +22,7 @@ import (
 )
 
 // The informer handlers. Besides publishing deltas of nodes and pods, they enqueue the scopes of pods whose protection
-// can change because a label, an annotation, or a related object changed. They skip strategies whose profiles ignore
-// that object.
+// can change because the pod or a related object changed. They skip strategies whose profiles ignore that object.
 
 func (w *Watcher) addHandlers() {
 	cluster.AddHandler(w.cluster, w.nodeChanged)
@@ -95,19 +95,28 @@ func (w *Watcher) podChanged(old, new *corev1.Pod, initial bool) {
 			s.replicasChanged(uid, old, -1)
 		}
 	}
+	var woken []*scope.Strategy
 	for uid := range is {
 		if !was[uid] {
-			s.replicasChanged(uid, new, 1)
+			woken = append(woken, s.replicasChanged(uid, new, 1)...)
 		}
 	}
-	if old != nil && new != nil && old.UID == new.UID && !(maps.Equal(old.Labels, new.Labels) && maps.Equal(old.Annotations, new.Annotations)) {
+	if old != nil && new != nil && old.UID == new.UID && protectionDiffers(old, new) {
 		now := w.now()
 		protections := func(e policy.Evictor, p *corev1.Pod) []schemas.Protection {
 			return e.ProtectsBut([]string{policy.NodeFitRule}, p, now, w.cluster)
 		}
 		list := s.reading(func(e policy.Evictor) bool { return !slices.Equal(protections(e, old), protections(e, new)) })
+		list = slices.DeleteFunc(list, func(st *scope.Strategy) bool { return slices.Contains(woken, st) })
 		s.protectionChanged(list, "Pod", new, []*corev1.Pod{new})
 	}
+}
+
+// protectionDiffers reports whether a change of a pod can change which rules protect it. It ignores the phase, whose changes
+// are deltas.
+func protectionDiffers(old, new *corev1.Pod) bool {
+	return !maps.Equal(old.Labels, new.Labels) || !maps.Equal(old.Annotations, new.Annotations) ||
+		!old.Status.StartTime.Equal(new.Status.StartTime) || !reflect.DeepEqual(old.OwnerReferences, new.OwnerReferences)
 }
 
 // reading returns the strategies of the profiles whose protections read the changed field or object.
@@ -127,17 +136,18 @@ func (s *session) protectionChanged(strategies []*scope.Strategy, kind string, b
 	}
 }
 
-// replicasChanged enqueues the pods of an owner when their number crosses the minimum that a policy requires. by is the
-// change of that number.
-func (s *session) replicasChanged(owner types.UID, p *corev1.Pod, by int) {
+// replicasChanged enqueues the pods of an owner when their number crosses the minimum that a policy requires, and returns
+// the strategies with that minimum. by is the change of the number.
+func (s *session) replicasChanged(owner types.UID, p *corev1.Pod, by int) (list []*scope.Strategy) {
 	n := s.w.cluster.Replicas(owner)
-	list := s.reading(func(e policy.Evictor) bool {
+	list = s.reading(func(e policy.Evictor) bool {
 		least := int(min(e.Args().MinReplicas, 1<<30))
 		return e.Needs().Replicas && (n < least) != (n-by < least)
 	})
 	if len(list) > 0 {
 		s.protectionChanged(list, "Pod", p, s.w.cluster.PodsOfOwner(owner))
 	}
+	return list
 }
 
 func (s *session) budgetChanged(old, new *policyv1.PodDisruptionBudget) {

@@ -72,11 +72,13 @@ func TestProtectionChange(t *testing.T) {
 	teams := policy.EvictorArgs{NamespaceLabelSelector: selecting("team", "shop")}
 	budgets := policy.EvictorArgs{PodProtections: policy.PodProtections{ExtraEnabled: []string{policy.PodsWithoutPDB}}}
 	high := policy.EvictorArgs{PriorityThreshold: policy.PriorityThreshold{Name: "high"}}
+	aged := policy.EvictorArgs{MinPodAge: metav1.Duration{Duration: time.Hour}}
 	none := policy.EvictorArgs{}
 
 	inShop := func(p *corev1.Pod) { p.Namespace = "shop" }
 	labelled := func(p *corev1.Pod) { p.Labels = map[string]string{"app": "db"} }
 	undisrupted := func(p *corev1.Pod) { p.Annotations = map[string]string{"karpenter.sh/do-not-disrupt": "true"} }
+	started := func(p *corev1.Pod) { p.Status.StartTime = &metav1.Time{Time: time.Now().Truncate(time.Second)} }
 	described := func(p *corev1.Pod) { p.Annotations = map[string]string{"description": "true"} }
 	objects := func(more ...metav1.Object) []metav1.Object {
 		return append([]metav1.Object{
@@ -139,6 +141,14 @@ func TestProtectionChange(t *testing.T) {
 		{"a_pod_is_protected_no_longer", none, objects(guest("d", "n2", undisrupted)), func(d *driven) { d.set(guest("d", "n2")) },
 			[]string{"nodes n2: fact pod/web/d", "pods web/d: fact pod/web/d"}},
 		{"a_pod_has_an_annotation_that_protects_nothing", none, objects(), func(d *driven) { d.set(guest("b", "n2", ofOwners("rs"), labelled, described)) }, nil},
+
+		{"a pod has started", aged, objects(), func(d *driven) { d.set(guest("b", "n2", ofOwners("rs"), labelled, started)) },
+			[]string{"nodes n2: fact pod/web/b", "pods web/b: fact pod/web/b"}},
+		{"no rule reads when a pod has started", none, objects(), func(d *driven) { d.set(guest("b", "n2", ofOwners("rs"), labelled, started)) }, nil},
+		{"a pod went to an owner with enough pods", replicas, objects(third, guest("lost", "n1", ofOwners("none"))),
+			func(d *driven) { d.set(guest("lost", "n1", ofOwners("rs"))) }, []string{"nodes n1: fact pod/web/lost", "pods web/lost: fact pod/web/lost"}},
+		{"a pod got an owner", none, objects(guest("bare", "n2", ofOwners())), func(d *driven) { d.set(guest("bare", "n2", ofOwners("rs"))) },
+			[]string{"nodes n2: fact pod/web/bare", "pods web/bare: fact pod/web/bare"}},
 
 		{"a claim was made", classes, objects(), func(d *driven) { d.set(claimed("data", "slow", "")) }, []string{
 			"nodes n1: fact persistentvolumeclaim/web/data", "pods web/a: fact persistentvolumeclaim/web/data",
