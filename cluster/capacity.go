@@ -55,7 +55,7 @@ func placement[T any, P interface {
 }
 
 func (r *capacity) pod(old, new *corev1.Pod) {
-	if old == nil || new == nil || !samePlacement(old, new) {
+	if old == nil || new == nil || !SamePlacement(old, new) {
 		placement[corev1.Pod](r)(old, new)
 	}
 	switch {
@@ -97,9 +97,9 @@ func (r *capacity) apply() {
 	}
 }
 
-// samePlacement reports whether two states of a pod are equal for the decision where pods fit. The phase is most of it;
-// the cache has the resources of containers only while they differ from the spec.
-func samePlacement(a, b *corev1.Pod) bool {
+// SamePlacement reports whether two states of a pod in the cache are equal for the decision where pods fit. It returns
+// false during an in-place resize: the cache has the resources of containers only while they differ from the spec.
+func SamePlacement(a, b *corev1.Pod) bool {
 	return schemas.Ended(a) == schemas.Ended(b) && (a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) &&
 		a.Status.NominatedNodeName == b.Status.NominatedNodeName && !resized(a) && !resized(b) &&
 		maps.Equal(a.Labels, b.Labels) && reflect.DeepEqual(a.Spec, b.Spec)

@@ -3,7 +3,6 @@ package watcher
 import (
 	"context"
 	"maps"
-	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -158,12 +157,6 @@ func (s *session) checkFit() {
 
 // usesCapacity reports whether a pod uses the capacity of a node.
 func usesCapacity(p *corev1.Pod) bool { return p != nil && p.Spec.NodeName != "" && !schemas.Ended(p) }
-
-// placementDiffers reports whether a change of a pod can change where other pods fit.
-func placementDiffers(old, new *corev1.Pod) bool {
-	return old.UID != new.UID || !maps.Equal(old.Labels, new.Labels) ||
-		(old.DeletionTimestamp == nil) != (new.DeletionTimestamp == nil) || !reflect.DeepEqual(old.Spec, new.Spec)
-}
 
 // reservationTimeout limits a reservation in a process that does not follow the move. A replacement that has found no
 // node by then is waiting for something else.

@@ -76,6 +76,11 @@ func crowded(more ...metav1.Object) []metav1.Object {
 
 func TestPodWithoutCapacity(t *testing.T) {
 	ended := guest("left", "n2", asks("1"), func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded })
+	resizing := func(p *corev1.Pod) { // the kubelet has not freed the second CPU yet
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{
+			Name: "main", AllocatedResources: amount("cpu", "2"), Resources: &corev1.ResourceRequirements{Requests: amount("cpu", "2")},
+		}}
+	}
 	full := func(n *corev1.Node) { n.Spec.Unschedulable = true }
 	ready := func(status corev1.ConditionStatus) func(*corev1.Node) { return conditioned(status) }
 	tainted := func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "a", Effect: corev1.TaintEffectNoSchedule}} }
@@ -95,6 +100,9 @@ func TestPodWithoutCapacity(t *testing.T) {
 	}{
 		{"a pod is gone", crowded(), func(d *driven) { d.remove(guest("left", "n2", asks("1"))) }, both("big", "room pod/web/left")},
 		{"a pod has ended", crowded(), func(d *driven) { d.set(ended) }, both("big", "room pod/web/left")},
+		{"a pod was resized", crowded(roomy("n2", cpus("5")), guest("left", "n2", asks("1"), resizing)), func(d *driven) {
+			d.set(guest("left", "n2", asks("1")))
+		}, both("big", "room pod/web/left")},
 		{"a pod that held nothing is gone", crowded(guest("unbound", "")), func(d *driven) { d.remove(guest("unbound", "")) }, nil},
 		{"a pod that is gone leaves too little", crowded(guest("bigger", "n1", asks("4"))), func(d *driven) {
 			d.remove(guest("big", "n1", asks("3")))

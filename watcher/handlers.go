@@ -86,7 +86,7 @@ func (w *Watcher) podChanged(old, new *corev1.Pod, initial bool) {
 		s.blocked.gone(old.UID)
 		s.requests.PodGone(old.UID)
 	}
-	if usesCapacity(old) != usesCapacity(new) || usesCapacity(new) && placementDiffers(old, new) {
+	if usesCapacity(old) != usesCapacity(new) || usesCapacity(new) && (old.UID != new.UID || !cluster.SamePlacement(old, new)) {
 		s.capacityChanged("Pod", p)
 	}
 	was, is := cluster.Owners(old), cluster.Owners(new)
