@@ -32,13 +32,14 @@ type collected struct {
 	verdicts []schemas.Event
 	handle   func(schemas.Event)
 	past     time.Duration // the time it takes to read earlier verdicts
-	// answers are returned by Asked.
-	answers []schemas.ScopeHead
+	// answers are returned by Asked, unless it fails with unlisted.
+	answers  []schemas.ScopeHead
+	unlisted error
 	// refuse returns the error for an event that the bus does not store. nil accepts every event.
 	refuse func(schemas.Event) error
 }
 
-func (c *collected) Asked(context.Context) ([]schemas.ScopeHead, error) { return c.answers, nil }
+func (c *collected) Asked(context.Context) ([]schemas.ScopeHead, error) { return c.answers, c.unlisted }
 
 func (c *collected) PublishAll(_ context.Context, events []schemas.Event) error {
 	c.mu.Lock()
@@ -352,23 +353,33 @@ func TestNewLeaderEvaluatesPendingAnswers(t *testing.T) {
 }
 
 func TestPolicyChangeEvaluatesGroups(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		replicas := []*corev1.Pod{
-			placed("a", "n1", func(p *corev1.Pod) { p.UID = "a" }), placed("b", "n1", func(p *corev1.Pod) { p.UID = "b" }),
-		}
-		s := view(t, with(""), []*corev1.Node{named("n1"), named("n2")}, replicas)
-		leading(t, s, func(w *Watcher, bus *collected) {
-			bus.take(t)
-			err := w.SetPolicy(with("", policy.Strategy{
-				Name: "groups", Scope: schemas.WorkloadKind, NewArgs: func() policy.Args { return &scopetest.Args{} },
-			}))
-			if err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(scope.Cooldown + 10*time.Millisecond)
-			if got, want := bus.take(t), []string{"groups web/ReplicaSet/rs"}; !reflect.DeepEqual(got, want) {
-				t.Errorf("got %q, want %q", got, want)
-			}
+	groups := policy.Strategy{Name: "groups", Scope: schemas.WorkloadKind, NewArgs: func() policy.Args { return &scopetest.Args{} }}
+	for _, c := range []struct {
+		name          string
+		before, after policy.Policy
+		unlisted      error
+	}{
+		{"a new strategy", with(""), with("", groups), nil},
+		{"answers that the bus cannot list", with("", groups), with("zone=b", groups), errors.New("away")}, // no node has the zone
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				replicas := []*corev1.Pod{
+					placed("a", "n1", func(p *corev1.Pod) { p.UID = "a" }), placed("b", "n1", func(p *corev1.Pod) { p.UID = "b" }),
+				}
+				s := view(t, c.before, []*corev1.Node{named("n1"), named("n2")}, replicas)
+				leading(t, s, func(w *Watcher, bus *collected) {
+					bus.take(t)
+					bus.unlisted = c.unlisted
+					if err := w.SetPolicy(c.after); err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(scope.Cooldown + 10*time.Millisecond)
+					if got, want := bus.take(t), []string{"groups web/ReplicaSet/rs"}; !reflect.DeepEqual(got, want) {
+						t.Errorf("got %q, want %q", got, want)
+					}
+				})
+			})
 		})
-	})
+	}
 }

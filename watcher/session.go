@@ -112,19 +112,23 @@ func (s *session) run(ctx context.Context) {
 }
 
 // restoreAnswered enqueues the keys whose answers wait at the actuator, from the previous leader or policy. An answer
-// may be stale, and only a new scope withdraws it. follows reports that there was a previous leader.
+// may be stale, and only a new scope withdraws it. If the bus cannot list them, the session uses the answers that the
+// previous one in this process knew. follows reports that there was a previous leader or policy, or that it is unknown.
 func (s *session) restoreAnswered(ctx context.Context) (follows bool) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	short, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	heads, err := s.w.config.Bus.Asked(ctx)
+	heads, err := s.w.config.Bus.Asked(short)
+	t := s.newTrigger(schemas.Cause{Kind: schemas.CauseResync})
 	if err != nil {
 		s.unsure = true
 		if ctx.Err() == nil {
 			s.w.log.Warn("cannot list the pending answers; publishing every scope", "error", err)
 		}
+		for key := range s.answered {
+			s.queue.add(key, t)
+		}
 		return true
 	}
-	t := s.newTrigger(schemas.Cause{Kind: schemas.CauseResync})
 	for _, h := range heads {
 		key := scope.KeyOf(h)
 		if s.policy.Find(key) == nil || h.Kind == schemas.RequestKind || h.Strategy == schemas.MaintenanceStrategy {
