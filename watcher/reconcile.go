@@ -1,6 +1,7 @@
 package watcher
 
 import (
+	"maps"
 	"time"
 
 	"github.com/rehome-dev/rehome/schemas"
@@ -16,6 +17,9 @@ const (
 	longestThrottle = 10 * time.Second
 )
 
+// minSweep is the smallest number of answers that [session.sweep] checks.
+const minSweep = 1024
+
 // throttle returns how long a group waits after a build.
 func throttle(took time.Duration) time.Duration {
 	if took < noticeable {
@@ -27,6 +31,7 @@ func throttle(took time.Duration) time.Duration {
 // Reconcile builds the scopes of due keys from the caches, and returns the events to publish. It requeues groups that
 // cool down, and omits scopes that cannot have an answer.
 func (s *session) Reconcile(due []*workItem, now time.Time) (events []schemas.Event) {
+	s.sweep()
 	for _, item := range due {
 		key := item.key
 		if earliest := s.earliestBuild(key); earliest.After(now) {
@@ -64,7 +69,7 @@ func (s *session) Reconcile(due []*workItem, now time.Time) (events []schemas.Ev
 
 // publishes reports whether to publish a scope: it can have an answer, or it withdraws one.
 func (s *session) publishes(key scope.Key, r scope.Result) bool {
-	if r.Scope == nil { // the object is gone; an answer must be withdrawn if the object returns
+	if r.Scope == nil { // if the object returns, its answer must be withdrawn
 		return false
 	}
 	withdraws := s.answered[key] || s.unsure && !s.offline
@@ -73,6 +78,24 @@ func (s *session) publishes(key scope.Key, r scope.Result) bool {
 		s.answered[key] = true
 	}
 	return !r.Empty || withdraws
+}
+
+// sweep forgets the answers about pods and nodes that are gone, whenever the number of answers has doubled. The actuator
+// moves a pod only by its UID, so they are void. Scopes of requests are always published.
+func (s *session) sweep() {
+	if len(s.answered) < s.sweepAt {
+		return
+	}
+	maps.DeleteFunc(s.answered, func(key scope.Key, _ bool) bool {
+		switch key.Kind {
+		case schemas.PodKind:
+			return scope.BoundPod(s.w.cluster, key.Name) == nil
+		case schemas.NodeKind:
+			return s.w.cluster.Node(key.Name) == nil && len(s.w.cluster.PodsOnNode(key.Name)) == 0
+		}
+		return key.Kind == schemas.RequestKind
+	})
+	s.sweepAt = max(minSweep, 2*len(s.answered))
 }
 
 // earliestBuild returns the time at which the cooldown and the throttle of a group allow the next build.

@@ -32,8 +32,10 @@ type session struct {
 	retries  workqueue.TypedRateLimiter[string]
 	resyncs  chan struct{} // capacity 1
 	// answered are the keys whose last scope could have an answer. Their next scope is published even if it is empty,
-	// to withdraw that answer. throttled has the earliest build time of keys. Only run uses them.
+	// to withdraw that answer. sweep runs when they are sweepAt. throttled has the earliest build time of keys. Only run
+	// uses them.
 	answered  map[scope.Key]bool
+	sweepAt   int
 	throttled map[scope.Key]time.Time
 	// unsure means that the answered scopes of the previous leader are unknown, so every scope is published.
 	unsure     bool

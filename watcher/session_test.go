@@ -2,12 +2,14 @@ package watcher
 
 import (
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
@@ -55,6 +57,43 @@ func TestHandlersDuringScopeBuild(t *testing.T) {
 	close(slowAnswers)
 	if err := <-built; err != nil {
 		t.Error(err)
+	}
+}
+
+// A session remembers which scopes can have an answer. It must not remember every pod, node, and request that ever had one.
+func TestAnsweredScopesOfGoneObjects(t *testing.T) {
+	stays := guest("stays", "n1")
+	f := newFixture(t, compiled(t, with("", nodesStrategy(), podsStrategy(0))), roomy("n1"), roomy("n2"), stays)
+	s := testSession(testWatcher(f, &collected{}))
+	nodes, pods := s.policy.Strategies[0], s.policy.Strategies[1]
+	remember := func(keys ...scope.Key) {
+		for _, key := range keys {
+			if list := s.Reconcile([]*workItem{{key: key}}, time.Now()); len(list) != 1 {
+				t.Fatalf("%v: %d scopes, want one", key, len(list))
+			}
+		}
+	}
+	want := []scope.Key{nodes.Key("n1"), nodes.Key("n2"), pods.Key("web/stays")}
+	remember(want...)
+	for i := range 3000 {
+		name := fmt.Sprint("gone-", i)
+		node, pod := roomy(name), guest(name, name)
+		put(t, f.cluster, node, pod)
+		remember(nodes.Key(name), pods.Key("web/"+name))
+		for _, o := range []metav1.Object{node, pod} {
+			if err := f.cluster.Remove(o); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.answered[scope.Key{Profile: "p", Strategy: schemas.RequestStrategy, Kind: schemas.RequestKind, Name: "admin/" + name}] = true
+	}
+	if got := len(s.answered); got > 1100 {
+		t.Errorf("%d scopes are remembered, want at most 1100", got)
+	}
+	for _, key := range want {
+		if !s.answered[key] {
+			t.Errorf("%v is forgotten, but exists", key)
+		}
 	}
 }
 
