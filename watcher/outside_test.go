@@ -48,10 +48,12 @@ func scattered() []*corev1.Pod {
 
 func TestDeclaredStrategyDeltas(t *testing.T) {
 	relabelled := func(p *corev1.Pod) { p.Labels = map[string]string{"app": "new"} }
+	tainted := [2]*corev1.Node{named("n1"), named("n1", fixtures.TaintedBy("a"))}
 	const workload = "OfWorkloads web/ReplicaSet/rs"
 	for _, c := range []struct {
 		name, wakes string
-		change      func(*corev1.Pod) // nil means the node gets a taint
+		change      func(*corev1.Pod) // nil means that a node changes
+		node        [2]*corev1.Node   // the node before and after
 		want        []string
 	}{
 		{
@@ -68,25 +70,38 @@ func TestDeclaredStrategyDeltas(t *testing.T) {
 			change: restarted(0, 1),
 		},
 		{
-			name: "taints of a node", wakes: "[node.taints]",
+			name: "taints of a node", wakes: "[node.taints]", node: tainted,
 			want: []string{"OfNodes n1", "OfPods web/a", workload, "node.taints"},
 		},
 		{
-			name: "and not by taints of a node when it does not look at them", wakes: "[pod.labels]",
+			name: "and not by taints of a node when it does not look at them", wakes: "[pod.labels]", node: tainted,
 			want: []string{"node.taints"},
+		},
+		{
+			name: "a removed node, whose own scope is gone", wakes: "[node.removed]", node: [2]*corev1.Node{named("n3")},
+			want: []string{workload, "node.removed"},
+		},
+		{
+			name: "and not by a removed node when it does not look at it", wakes: "[pod.labels]", node: [2]*corev1.Node{named("n3")},
+			want: []string{"node.removed"},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				pods := scattered()
-				s := view(t, outsidePolicy(t, c.wakes), []*corev1.Node{named("n1"), named("n2")}, pods)
+				s := view(t, outsidePolicy(t, c.wakes), []*corev1.Node{named("n1"), named("n2"), named("n3")}, pods)
 				leading(t, s, func(w *Watcher, bus *collected) {
-					begin := []string{"OfNodes n1", "OfNodes n2", "OfPods web/a", "OfPods web/b", workload}
+					begin := []string{"OfNodes n1", "OfNodes n2", "OfNodes n3", "OfPods web/a", "OfPods web/b", workload}
 					if got := bus.take(t); !reflect.DeepEqual(got, begin) {
 						t.Errorf("at the beginning: got %q, want %q", got, begin)
 					}
 					if c.change == nil {
-						w.nodeChanged(named("n1"), named("n1", fixtures.TaintedBy("a")), false)
+						if c.node[1] == nil {
+							if err := s.cluster.Remove(c.node[0]); err != nil {
+								t.Fatal(err)
+							}
+						}
+						w.nodeChanged(c.node[0], c.node[1], false)
 					} else {
 						after := pods[0].DeepCopy()
 						c.change(after)

@@ -54,20 +54,17 @@ func Compile(p policy.Policy) (*CompiledPolicy, error) {
 			}
 			c.Strategies = append(c.Strategies, s)
 			for _, kind := range enabled.Wakes {
-				c.wokenBy[kind] = append(c.wokenBy[kind], s)
+				if kind != schemas.NodeRemoved || s.Grouped() { // the scopes of the node and of its pods are gone
+					c.wokenBy[kind] = append(c.wokenBy[kind], s)
+				}
 			}
 		}
 	}
 	return c, nil
 }
 
-// WokenBy returns the strategies whose scopes a delta can change. The removal of a node covers its pods.
-func (c *CompiledPolicy) WokenBy(d schemas.Delta) []*Strategy {
-	if d.Kind == schemas.NodeRemoved {
-		return nil
-	}
-	return c.wokenBy[d.Kind]
-}
+// WokenBy returns the strategies that have scopes whose answer a delta can change.
+func (c *CompiledPolicy) WokenBy(d schemas.Delta) []*Strategy { return c.wokenBy[d.Kind] }
 
 // Publishes reports whether to publish a delta: all deltas of nodes, and deltas of pods that affect a strategy or that
 // the policy subscribes to.
