@@ -18,6 +18,7 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/delivery"
+	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
@@ -95,6 +96,8 @@ func (b *inbox) gone(e schemas.Event) bool {
 	defer b.mu.Unlock()
 	return b.dropped[e.Sequence]
 }
+
+func (b *inbox) HasRequest(_ context.Context, e schemas.Event) (bool, error) { return !b.gone(e), nil }
 
 func (b *inbox) DropRequest(ctx context.Context, e schemas.Event) error {
 	if b.drop != nil {
@@ -321,6 +324,45 @@ func TestRequestDeadlineAndCancel(t *testing.T) {
 			t.Errorf("cancelled:\ngot  %q\nwant %q", got, want)
 		}
 	})
+}
+
+// The maintenance role answers the cancellation of a request for a node, as long as it finds that request or its receipt.
+func TestNodeRequestCancel(t *testing.T) {
+	accepted := schemas.Receipt{Sender: "admin", Name: "drain", State: schemas.RequestAccepted, Action: schemas.ActionMaintain}
+	finished := accepted
+	finished.State = schemas.RequestFinished
+	for _, c := range []struct {
+		name    string
+		dropped bool
+		receipt *schemas.Receipt
+		want    []string
+	}{
+		{"open without a receipt", false, nil, nil},
+		{"accepted", false, &accepted, nil},
+		{"finished", true, &finished, nil},
+		{"finished and expired", true, nil, []string{"stop: finished NothingToDo: no request drain is open"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, _ := hallView(t)
+			answering(t, s, newInbox(), func(h hall) {
+				drain := h.in.put(t, schematest.Request(func(r *schemas.Request) {
+					r.Name, r.Action, r.Target = "drain", schemas.ActionMaintain, nil
+					r.Maintenance = &schemas.NodeRequest{Node: "n1", Stage: v1alpha1.Drain}
+				}))
+				h.want("a request for a node")
+				if c.receipt != nil {
+					h.in.receipts["admin/drain"] = schematest.Event(t, "/test", *c.receipt, time.Now(), drain)
+				}
+				if c.dropped {
+					if err := h.in.DropRequest(t.Context(), drain); err != nil {
+						t.Fatal(err)
+					}
+				}
+				h.in.put(t, schemas.Request{Sender: "admin", Name: "stop", Action: schemas.ActionCancel, Request: "drain", Reason: "no more"})
+				h.want("its cancellation", c.want...)
+			})
+		})
+	}
 }
 
 func TestRequestResumedByNewLeader(t *testing.T) {

@@ -38,6 +38,8 @@ type Bus interface {
 	FollowRequests(
 		ctx context.Context, handle func(ctx context.Context, e schemas.Event, stored time.Time, read func() schemas.Event) error,
 	) error
+	// HasRequest reports whether a request is still open. The event needs only Channel and Sequence.
+	HasRequest(ctx context.Context, e schemas.Event) (bool, error)
 }
 
 // Config configures a [Controller]. session.newRequests of the watcher sets all functions. They use the queue and the scopes of

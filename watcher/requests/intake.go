@@ -151,17 +151,38 @@ func (c *Controller) evaluate(ctx context.Context, e schemas.Event, answer schem
 		request.Refuse(schemas.ReceiptDone, "%s evaluated", plural(n, "strategy is", "strategies are")))
 }
 
-// cancel ends an open request of the same sender. The maintenance role does the same for requests for nodes.
+// cancel ends an open request of the same sender. The maintenance role does the same for requests for nodes, also if they have
+// ended, until their receipts expire.
 func (c *Controller) cancel(ctx context.Context, e schemas.Event, answer schemas.Receipt, asked schemas.Request) error {
 	key := asked.Sender + "/" + asked.Request
-	if _, is := c.maintained[key]; is {
-		return nil
+	if other, err := c.othersAnswer(ctx, asked); err != nil || other {
+		return err
 	}
 	end := request.Refuse(schemas.ReceiptNothingToDo, "no request %s is open", asked.Request)
 	if c.end(key, "cancelled: "+asked.Reason) {
 		end = request.Refuse(schemas.ReceiptDone, "request %s is canceled", asked.Request)
 	}
 	return c.answers.Finish(ctx, e, answer, end)
+}
+
+// othersAnswer reports whether the maintenance role answers the cancellation of a request: it finds that request, or its receipt.
+func (c *Controller) othersAnswer(ctx context.Context, asked schemas.Request) (bool, error) {
+	key := asked.Sender + "/" + asked.Request
+	sequence, maintained := c.maintained[key]
+	if !maintained {
+		return false, nil
+	}
+	channel := schemas.Request{Sender: asked.Sender, Name: asked.Request}.Channel()
+	open, err := c.cfg.Bus.HasRequest(ctx, schemas.Event{Channel: channel, Sequence: sequence})
+	if err != nil || open {
+		return open, err
+	}
+	_, last, err := c.answers.Last(ctx, asked.Sender, asked.Request)
+	if err != nil || last.Action == schemas.ActionMaintain {
+		return true, err
+	}
+	delete(c.maintained, key)
+	return false, nil
 }
 
 // end cancels a request, and reports whether it was open.
