@@ -19,7 +19,7 @@
 //	Decide(scope S) []schemas.Intent          the pods that should move; S is the kind of scope it needs
 //
 // The line in [All] is data about the strategy: its name, the deltas that can change its answer, and its [policy.Traits], such
-// as its priority and the facts that its scopes have to hold. A fact needs one more method of Args, such as Due of
+// as its priority and the facts that its scopes have to hold. Most facts need one more method of Args, such as Due of
 // [policy.Timed]. The kind of scope follows from the type of Decide; a type that does not fit does not compile.
 //
 // # What a strategy may do
@@ -135,6 +135,7 @@ func All() []Function {
 			Wakes: onChanges(schemas.NodeRemoved, schemas.NodeTaints, schemas.NodeUnschedulable,
 				schemas.PodScheduled, schemas.PodDeleted, schemas.PodLabels),
 		}),
+		// Of the changes of the status of a pod, only its end changes a scope of usage.
 		function(utilization.LowArgs{}, policy.Strategy{
 			Name: "LowNodeUtilization", Point: policy.Balance, Traits: balance,
 			Summary: "Moves pods from over-used nodes while other nodes are under-used.",

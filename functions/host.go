@@ -34,7 +34,8 @@ type Host struct {
 	seconds *prometheus.HistogramVec
 }
 
-// Run answers scopes until ctx ends, and then finishes the scopes in progress. It returns nil.
+// Run answers scopes until ctx ends, and then finishes the scopes in progress. It returns an error only if it cannot
+// register its metrics; then it answers nothing.
 func (h Host) Run(ctx context.Context) error {
 	log := h.Log
 	if log == nil {

@@ -1,5 +1,5 @@
-// Package podlifetime is the strategy PodLifeTime: it moves pods that are too old, or that are in a given state or condition or
-// have a given exit code.
+// Package podlifetime is the strategy PodLifeTime: it moves pods that meet all given limits of their age, state, condition, and
+// exit codes.
 package podlifetime
 
 import (
