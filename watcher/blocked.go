@@ -65,7 +65,7 @@ func (b *blockedPods) link(v schemas.Verdict, key scope.Key) *blockedPod {
 		b.pods[uid][key] = p
 	}
 	b.unlink(p)
-	for _, blocker := range v.Blockers {
+	for _, blocker := range blockersOf(v) {
 		by := schemas.ObjectRef{Kind: blocker.Kind, Namespace: blocker.Namespace, Name: blocker.Name}
 		p.by = append(p.by, by)
 		if b.by[by] == nil {
@@ -74,6 +74,19 @@ func (b *blockedPods) link(v schemas.Verdict, key scope.Key) *blockedPod {
 		b.by[by][p] = true
 	}
 	return p
+}
+
+// blockersOf returns the objects that block a pod. A pod that moves blocks itself for other strategies.
+func blockersOf(v schemas.Verdict) []schemas.ObjectRef {
+	if v.Reason == schemas.ReasonMoving {
+		return []schemas.ObjectRef{podObject(v.Intent.Pod)}
+	}
+	return v.Blockers
+}
+
+// podObject returns a pod as a blocker.
+func podObject(pod schemas.PodRef) schemas.ObjectRef {
+	return schemas.ObjectRef{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name}
 }
 
 // freed returns the keys of the pods that an object blocked and unlinks them. The next deferral links them again.

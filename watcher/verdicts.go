@@ -80,23 +80,11 @@ func (s *session) verdict(e schemas.Event) {
 	t.event = e
 	again := !maintenance && s.requests.Verdict(v)
 	pod := v.Intent.Pod
-	itself := schemas.ObjectRef{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name}
-	moving := v.Outcome == schemas.Rejected && v.Reason == schemas.ReasonMoving
-	if moving {
-		v.Blockers = []schemas.ObjectRef{itself}
-	}
 	if v.Outcome == schemas.Settled {
-		s.release(pod)
-		s.blocked.forget(pod.UID, key) // its own strategy tries a reverted move again after a delay
-		s.unblock(t, itself)
+		s.settled(v, key, t, takenBack)
 	}
 	switch {
-	case v.Outcome == schemas.Settled && !takenBack: // the move may have blocked pods of its workload, node, and namespace
-		by := []schemas.ObjectRef{{Kind: "Node", Name: v.Intent.Node}, {Kind: "Namespace", Name: pod.Namespace}}
-		if w := v.Workload; w != nil {
-			by = append(by, schemas.ObjectRef{Kind: w.Kind, Namespace: w.Namespace, Name: w.Name})
-		}
-		s.unblock(t, by...)
+	case v.Outcome == schemas.Settled && !takenBack:
 	case maintenance:
 		if moved && !v.DryRun {
 			s.reserve(v)
@@ -109,7 +97,7 @@ func (s *session) verdict(e schemas.Event) {
 		}
 		t.at = s.w.now().Add(s.blocked.deferred(v, key, s.w.cluster.BudgetAllows, s.w.now()))
 		s.queue.add(key, t)
-	case moving:
+	case v.Reason == schemas.ReasonMoving:
 		s.blocked.waits(v, key)
 	default:
 		if moved {
@@ -117,4 +105,20 @@ func (s *session) verdict(e schemas.Event) {
 		}
 		s.blocked.forget(pod.UID, key)
 	}
+}
+
+// settled wakes the pods that a move may have blocked: its pod for other strategies, and the pods of its workload, node,
+// and namespace unless the move was reverted.
+func (s *session) settled(v schemas.Verdict, key scope.Key, t trigger, takenBack bool) {
+	pod := v.Intent.Pod
+	s.release(pod)
+	s.blocked.forget(pod.UID, key) // its own strategy tries a reverted move again after a delay
+	by := []schemas.ObjectRef{podObject(pod)}
+	if !takenBack {
+		by = append(by, schemas.ObjectRef{Kind: "Node", Name: v.Intent.Node}, schemas.ObjectRef{Kind: "Namespace", Name: pod.Namespace})
+		if w := v.Workload; w != nil {
+			by = append(by, schemas.ObjectRef{Kind: w.Kind, Namespace: w.Namespace, Name: w.Name})
+		}
+	}
+	s.unblock(t, by...)
 }
