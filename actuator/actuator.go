@@ -15,7 +15,8 @@
 //	execute.go    the live pod, the methods of package move in their order, and the verdict
 //	gates.go      the checks of the live pod
 //	moves.go      the moves in flight, and settled ones that still count
-//	track.go      follows a move until its replacement is ready, until there is none to wait for, or for ten minutes
+//	track.go      follows a move until its replacement is ready, until there is none to wait for,
+//	              or until ten minutes after its pod left
 //	ledger.go     the records that outlive the process, and the view of them for users
 //	recover.go    begins a leader session with the ledger
 //	session.go    the leader session: its state, its goroutines, and its outages

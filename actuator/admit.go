@@ -359,12 +359,12 @@ func (s *session) checkCluster(now time.Time) {
 	state := limit.ClusterState{Now: now, Nodes: s.cfg.View.Nodes()}
 	for _, x := range s.moves.all {
 		if !x.Moved.IsZero() && x.State == nil {
-			state.Pending = append(state.Pending, x.Moved)
+			state.Pending = append(state.Pending, x.leftAt())
 		}
 	}
 	for _, x := range s.settled {
 		if x.Pending {
-			state.Pending = append(state.Pending, x.Moved)
+			state.Pending = append(state.Pending, x.leftAt())
 		}
 	}
 	open, changed := s.cluster.Look(state)

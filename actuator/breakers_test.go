@@ -8,8 +8,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
@@ -127,6 +129,24 @@ func TestClusterBreaker(t *testing.T) {
 			stop()
 		})
 	})
+	t.Run("a_slow_move_counts_from_the_departure_of_its_pod", func(t *testing.T) {
+		v := &pendingView{}
+		inBubble(t, Config{Policy: stuck, View: v}, stepping, func(t *testing.T, b *bench) {
+			b.background = leavesAt{b.start.Add(20 * time.Minute)}
+			begin(b, v)
+			time.Sleep(20*time.Minute + 30*time.Second)
+			synctest.Wait()
+			expect.Equal(t, "moves in flight after 20 minutes", len(b.session.Load().moves.all), 1)
+			expect.Equal(t, "open after 20 minutes", len(openConditions(b)), 0)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			expect.Equal(t, "open a minute later", len(openConditions(b)), 1)
+			time.Sleep(10 * time.Minute)
+			expect.Equal(t, "verdicts", b.bus.heard(t, b.start), []heard{
+				{"A-1.1", schemas.ReasonBackgroundAccepted, 0}, {"A-1.1", schemas.ReasonReplacementPending, 30*time.Minute + time.Second},
+			})
+		})
+	})
 	t.Run("one_namespace_is_refused_and_others_move", func(t *testing.T) {
 		p := policy.Policy{Rate: policy.Rate{EvictionsPerSecond: 20, Burst: 1}, CircuitBreakers: policy.CircuitBreakers{Cluster: policy.ClusterBreaker{Failures: 50}}}
 		refuses := func(_ context.Context, o Intent, _ saveFunc) (schemas.Verdict, error) {
@@ -162,6 +182,20 @@ func TestClusterBreaker(t *testing.T) {
 			}
 		})
 	})
+}
+
+// leavesAt is a method whose pods leave at a time.
+type leavesAt struct{ at time.Time }
+
+func (leavesAt) Start(context.Context, *corev1.Pod, time.Time, move.Save) (move.Progress, error) {
+	return move.Progress{Stage: move.NotApplicable}, nil
+}
+
+func (l leavesAt) Step(_ context.Context, _ move.State, _ bool, now time.Time) (move.Progress, error) {
+	if now.Before(l.at) {
+		return move.Progress{Delay: l.at.Sub(now)}, nil
+	}
+	return move.Progress{Stage: move.Done}, nil
 }
 
 // answerOf is answer for pods of a namespace.

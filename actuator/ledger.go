@@ -59,6 +59,9 @@ type record struct {
 	Newest time.Time `json:"newest,omitzero"`
 	// Moved is the time of acceptance, or zero if unknown.
 	Moved time.Time `json:"moved,omitzero"`
+	// Left is the time when the pod was found to be leaving, if its method has more steps. It is zero before that, and in
+	// records of older versions.
+	Left time.Time `json:"left,omitzero"`
 	// Settled means that the move is no longer in flight.
 	Settled bool `json:"settled,omitempty"`
 	// Replacement is the pod that completed the move. It completes no other move.
@@ -76,6 +79,14 @@ type record struct {
 }
 
 func (r record) key() string { return keyMove + string(r.Intent.Pod.UID) }
+
+// leftAt returns the time from which a move waits for its replacement.
+func (r record) leftAt() time.Time {
+	if r.Left.IsZero() {
+		return r.Moved // an eviction, whose pod leaves when it is accepted
+	}
+	return r.Left
+}
 
 // older orders moves by their begin.
 func (r record) older(o record) int {

@@ -129,6 +129,7 @@ func TestMoveEnds(t *testing.T) {
 	enough, short := cluster.Tally{Wanted: 3, Ready: 3}, cluster.Tally{Wanted: 3, Ready: 2}
 	var none cluster.Pod
 	alone := func(x *inFlight) { x.at.workload = "" }
+	slow := func(x *inFlight) { x.Left = x.Moved.Add(time.Hour) }
 
 	// over is the end of a move that long after its acceptance.
 	over := func(after time.Duration, reason schemas.ReasonCode, by *cluster.Pod, message string) ended {
@@ -172,6 +173,12 @@ func TestMoveEnds(t *testing.T) {
 		{"a stopping pod delays the end", nil, here, none, enough, followFor - 1, ended{}},
 		{"and given up, too", nil, here, none, enough, followFor,
 			over(followFor, schemas.ReasonReplacementPending, nil, "the pod is still being deleted")},
+		{"a slow move has the whole time for a replacement", slow, none, none, enough, time.Hour + replacedWithin - 1, ended{}},
+		{"and no longer", slow, none, none, enough, time.Hour + replacedWithin,
+			over(time.Hour+replacedWithin, schemas.ReasonNotReplaced, nil, "no pod replaced it; 3 of 3 pods are ready")},
+		{"its replacement has the whole time to be ready", slow, none, pending, short, time.Hour + followFor - 1, ended{}},
+		{"and no longer, too", slow, none, pending, short, time.Hour + followFor,
+			over(time.Hour+followFor, schemas.ReasonReplacementPending, &pending, "web/1 is not ready: 0/3 nodes are available")},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			x := evicted()

@@ -20,7 +20,8 @@ const (
 	trackEvery = 5 * time.Second
 	// stepEvery is the delay between steps if the method requests none.
 	stepEvery = 10 * time.Second
-	// followFor limits how long a move is followed. It allows for an image pull and the start of a new node.
+	// followFor limits how long a move is followed after its pod left. It allows for an image pull and the start of a new
+	// node.
 	followFor = 10 * time.Minute
 	// replacedWithin is the time within which a controller creates a replacement. It usually needs milliseconds.
 	replacedWithin = 30 * time.Second
@@ -208,7 +209,7 @@ func (s *session) arrive(x *inFlight, e ended, now time.Time) {
 	s.clusterDue = true // one pending replacement less, or one that is no longer followed
 	s.releaseFor(x.at)
 	s.landed(x, e, now)
-	x.Settled, x.Replacement, x.Pending = true, x.replacement, e.pending()
+	x.Settled, x.Replacement, x.Pending = true, x.replacement, e.pending(now.Sub(x.leftAt()))
 	s.publishEnd(x, e)
 	if e := s.entries.front(x.uid()); e != nil {
 		s.enqueue(e)
@@ -264,7 +265,7 @@ func (s *session) progressed(x *inFlight, p move.Progress, stays, evicted bool, 
 	}
 	switch {
 	case p.Stage == move.Done, evicted:
-		x.State, delay = nil, 0
+		x.State, x.Left, delay = nil, now, 0
 		s.entries.stepped(x, now)
 	case p.Stage == move.Undone, p.Stage == move.Released && (stays || now.Sub(x.Moved) >= followFor):
 		message := p.Message
@@ -356,10 +357,9 @@ type ended struct {
 	settlement schemas.Settlement
 }
 
-// pending reports whether a move ended although its replacement is not ready.
-func (e ended) pending() bool {
-	return e.reason == schemas.ReasonReplacementPending ||
-		e.reason == schemas.ReasonNotReplaced && e.settlement.Seconds >= followFor.Seconds()
+// pending reports whether a move ended although its replacement is not ready, that long after its pod left.
+func (e ended) pending(waited time.Duration) bool {
+	return e.reason == schemas.ReasonReplacementPending || e.reason == schemas.ReasonNotReplaced && waited >= followFor
 }
 
 // replacedBy reports whether a pod of the same workload replaces the moved pod. seen is its number in the view.
@@ -380,11 +380,11 @@ func (x *inFlight) replacedBy(p cluster.Pod, seen uint64) bool {
 // gone; replacement is the zero value if there is none.
 func settled(x *inFlight, of policy.Traits, pod, replacement cluster.Pod, tally cluster.Tally, now time.Time) (ended, bool) {
 	var e ended
-	since := now.Sub(x.Moved)
+	since, waited := now.Sub(x.Moved), now.Sub(x.leftAt())
 	if replacement.Ref.UID == "" {
-		e.reason, e.message = unreplaced(x, pod, tally, since)
+		e.reason, e.message = unreplaced(x, pod, tally, waited)
 	} else {
-		e.reason, e.message = replaced(x, of, replacement, since)
+		e.reason, e.message = replaced(x, of, replacement, since, waited)
 		e.settlement.Replacement, e.settlement.Node = &replacement.Ref, replacement.Node
 	}
 	if e.reason == "" {
@@ -394,31 +394,33 @@ func settled(x *inFlight, of policy.Traits, pod, replacement cluster.Pod, tally 
 	return e, true
 }
 
-// replaced returns the end of a move with a replacement. Empty means that it is not over.
-func replaced(x *inFlight, of policy.Traits, by cluster.Pod, since time.Duration) (schemas.ReasonCode, string) {
+// replaced returns the end of a move with a replacement. Empty means that it is not over. since counts from the
+// acceptance of the move, waited from the time when its pod left.
+func replaced(x *inFlight, of policy.Traits, by cluster.Pod, since, waited time.Duration) (schemas.ReasonCode, string) {
 	arrived := fmt.Sprintf("%s runs on %s, after %v", by.Ref, by.Node, since.Round(time.Millisecond))
 	switch {
 	case (by.Ready || by.Ended) && by.Node == x.Intent.Node && !of.RenewsPods:
 		return schemas.ReasonCameBack, arrived
 	case by.Ready || by.Ended:
 		return schemas.ReasonReplaced, arrived
-	case since >= followFor:
+	case waited >= followFor:
 		return schemas.ReasonReplacementPending, by.Ref.String() + " is not ready: " + by.Why
 	}
 	return "", ""
 }
 
-// unreplaced returns the end of a move without a replacement. Empty means that it is not over.
-func unreplaced(x *inFlight, pod cluster.Pod, tally cluster.Tally, since time.Duration) (schemas.ReasonCode, string) {
+// unreplaced returns the end of a move without a replacement. Empty means that it is not over. waited counts from
+// the time when its pod left.
+func unreplaced(x *inFlight, pod cluster.Pod, tally cluster.Tally, waited time.Duration) (schemas.ReasonCode, string) {
 	switch gone := pod.Ref.UID == "" || pod.Ended; {
 	case gone && x.at.workload == "":
 		return schemas.ReasonNotReplaced, "the pod is gone and has no controller to replace it"
-	case gone && tally.Ready >= tally.Wanted && since >= replacedWithin:
+	case gone && tally.Ready >= tally.Wanted && waited >= replacedWithin:
 		return schemas.ReasonNotReplaced,
 			fmt.Sprintf("no pod replaced it; %d of %d pods are ready", tally.Ready, tally.Wanted)
-	case gone && since >= followFor:
+	case gone && waited >= followFor:
 		return schemas.ReasonNotReplaced, "no replacement was made"
-	case since >= followFor:
+	case waited >= followFor:
 		return schemas.ReasonReplacementPending, "the pod is still being deleted"
 	}
 	return "", ""
