@@ -274,8 +274,8 @@ func (t *entries) putBack(e *entry) {
 	t.ready(e)
 }
 
-// finish ends the execution of a removed entry. If it began a move, finish rejects the other entries of the pod; else
-// the next one becomes the open one.
+// finish ends the execution of a removed entry. If it began a move, finish rejects the other waiting entries of the pod;
+// else the next one becomes the open one. In a dry run, another entry may be executed already; its verdict follows.
 func (t *entries) finish(e *entry, outcome schemas.Outcome, moved bool) {
 	if !moved {
 		t.next(e.uid())
@@ -286,6 +286,9 @@ func (t *entries) finish(e *entry, outcome schemas.Outcome, moved bool) {
 		reason = schemas.ReasonPodTerminating
 	}
 	for _, other := range slices.Clone(t.pods[e.uid()]) {
+		if other.state != entryWaiting {
+			continue
+		}
 		t.remove(other)
 		t.settled(verdictOn{entry: other, verdict: other.intent.Verdict(schemas.Rejected, reason,
 			fmt.Sprintf("%s for %s of profile %s", outcome, e.intent.Strategy, e.intent.Profile))})

@@ -77,6 +77,24 @@ func TestIntentArrivalOrder(t *testing.T) {
 	expect.Equal(t, "turns", turns(x, 9), []string{"A-1.3", "A-1.1", "B-2.2", "B-2.0"})
 }
 
+// In a dry run, the next intent of a pod can be executed before the first one is finished.
+func TestFinishDuringNextExecution(t *testing.T) {
+	x := newLined()
+	for _, strategy := range []string{"A", "B", "C"} {
+		take(x, strategy, 1, "1")
+	}
+	first := x.next()
+	x.remove(first)
+	second := x.front("1")
+	second.state = entryExecuting
+	x.entries.finish(first, schemas.Evicted, true)
+	expect.Equal(t, "verdicts", tell(x.line()), []told{
+		{"C-1.1", schemas.Rejected, schemas.ReasonPodTerminating, "evicted for A of profile default"},
+	})
+	expect.Equal(t, "open intents", x.open, 1)
+	expect.Equal(t, "the open intent", x.front("1") == second, true)
+}
+
 func TestNewerAnswerWithdrawsUnlistedPods(t *testing.T) {
 	x := newLined()
 	take(x, "A", 1, "1", "2", "3")
