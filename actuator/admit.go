@@ -270,8 +270,8 @@ func (s *session) unpark(e *entry) {
 	}
 }
 
-// release enqueues the first entry that is parked under a blocker. If that entry is no longer blocked, Reconcile
-// releases the next one.
+// release enqueues the first entry that is parked under a blocker. When that entry is no longer parked under it, for any
+// reason, the next one is released.
 func (s *session) release(by blocker) {
 	if list := s.parked[by]; len(list) > 0 {
 		s.enqueue(list[0])

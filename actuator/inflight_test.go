@@ -1,6 +1,7 @@
 package actuator
 
 import (
+	"context"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -78,4 +79,53 @@ func TestInFlight(t *testing.T) {
 			})
 		})
 	}
+}
+
+// An intent that no longer waits for a limit must let the next one under that limit go on.
+func TestNextParkedIntent(t *testing.T) {
+	p := fast
+	p.Limits.InFlight = policy.InFlight{PerNode: new(uint(1)), PerNamespace: new(uint(1))}
+	held := func(_ context.Context, o Intent, _ saveFunc) (schemas.Verdict, error) {
+		time.Sleep(time.Second)
+		if o.Node == "worker-2" {
+			time.Sleep(9 * time.Second)
+		}
+		return o.Verdict(schemas.Deferred, schemas.ReasonDisruptionBudget, ""), nil
+	}
+	const budget = schemas.ReasonDisruptionBudget
+	t.Run("the_first_waits_for_another_limit", func(t *testing.T) {
+		inBubble(t, Config{Policy: p}, held, func(t *testing.T, b *bench) {
+			b.bus.put(b.answerOf("shop", "A", 1, "1"))
+			b.putOn("worker-2", "B", 1, "2")
+			time.Sleep(100 * ms)
+			b.put("C", 1, "3") // waits for the node, then for the namespace
+			time.Sleep(100 * ms)
+			b.bus.put(b.answerOf("other", "D", 1, "4"))
+			time.Sleep(30 * time.Second)
+			expect.Equal(t, "verdicts", b.bus.heard(t, b.start), []heard{
+				{"A-1.1", budget, time.Second}, {"D-1.4", budget, 2 * time.Second},
+				{"B-1.2", budget, 10 * time.Second}, {"C-1.3", budget, 11 * time.Second},
+			})
+		})
+	})
+	t.Run("the_first_is_withdrawn", func(t *testing.T) {
+		p := p
+		p.Rate = policy.Rate{EvictionsPerSecond: .1, Burst: 2}
+		inBubble(t, Config{Policy: p}, held, func(t *testing.T, b *bench) {
+			b.bus.put(b.answerOf("shop", "A", 1, "1"))
+			time.Sleep(100 * ms)
+			b.put("C", 1, "3")
+			time.Sleep(100 * ms)
+			b.bus.put(b.answerOf("other", "D", 1, "4"))
+			time.Sleep(100 * ms)
+			b.putOn("worker-2", "B", 1, "2") // uses up the rate
+			time.Sleep(3 * time.Second)
+			b.put("C", 2) // is the next one when the rate allows it
+			time.Sleep(30 * time.Second)
+			expect.Equal(t, "verdicts", b.bus.heard(t, b.start), []heard{
+				{"A-1.1", budget, time.Second}, {"C-1.3", schemas.ReasonSuperseded, 3300 * ms},
+				{"B-1.2", budget, 10300 * ms}, {"D-1.4", budget, 12 * time.Second},
+			})
+		})
+	})
 }

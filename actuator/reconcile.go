@@ -148,8 +148,14 @@ func (s *session) Reconcile(ctx context.Context, uid types.UID) (wait time.Durat
 	if e == nil || e.state != entryWaiting {
 		return 0
 	}
-	was := e.parked
-	s.unpark(e)
+	if was := e.parked; was != nil {
+		s.unpark(e)
+		defer func() {
+			if e.parked == nil || e.parked.by != was.by {
+				s.release(was.by) // it no longer blocks this entry, so it may not block the next one either
+			}
+		}()
+	}
 	at := keysOf(e.intent, s.cfg.View)
 	if x := s.moves.all[uid]; x != nil && x.isUnanswered() && !e.intent.expired(now) {
 		s.park(e, awaitsAnswer(x), now)
@@ -167,9 +173,6 @@ func (s *session) Reconcile(ctx context.Context, uid types.UID) (wait time.Durat
 			v, err := s.execute(ctx, i, s.save)
 			s.finish(ctx, e, x, v, err)
 		})
-	}
-	if was != nil {
-		s.release(was.by) // no longer blocked, so the next one may not be either
 	}
 	return 0
 }

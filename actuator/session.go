@@ -201,7 +201,10 @@ func (s *session) policyReplaced() {
 
 // settle publishes the verdict on an entry. The caller holds mu.
 func (s *session) settle(v verdictOn) {
-	s.unpark(v.entry)
+	if was := v.entry.parked; was != nil {
+		s.unpark(v.entry)
+		s.release(was.by) // it may have been the released one
+	}
 	s.publishing.Go(func() { s.conclude(v) })
 }
 
