@@ -19,10 +19,13 @@ import (
 // a replacement is ready; evaluating the pod again each time would cost more.
 const parkedFor = time.Minute
 
-// blocker identifies what blocks parked intents: a node, a namespace, or a workload, by name or UID, or everything.
+// blocker identifies what blocks parked intents: a node, a namespace, a workload, or a pod, by name or UID, or everything.
 type blocker struct{ kind, name string }
 
 func workloadBlocker(workload types.UID) blocker { return blocker{"workload", string(workload)} }
+
+// podBlocker blocks the intents for a pod whose eviction call has no answer yet.
+func podBlocker(pod types.UID) blocker { return blocker{"pod", string(pod)} }
 
 // parked is the reason why an entry waits outside the queue.
 type parked struct {
@@ -137,7 +140,7 @@ func (c admission) workload() schemas.ObjectRef {
 
 // awaitsAnswer parks an intent whose pod an earlier session may have evicted.
 func awaitsAnswer(x *inFlight) parked {
-	return parked{by: blocker{"pod", string(x.uid())}, why: Rejection{
+	return parked{by: podBlocker(x.uid()), why: Rejection{
 		Outcome: schemas.Deferred, Reason: schemas.ReasonAPIUnavailable,
 		Message: "the actuator restarted before the API server answered an eviction call for the pod; it may still evict the pod",
 	}}

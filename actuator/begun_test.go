@@ -162,6 +162,26 @@ func TestBegunMoves(t *testing.T) {
 			end()
 		})
 	})
+	t.Run("another_intent_moves_the_pod_when_the_answer_is_known", func(t *testing.T) {
+		client := wire(func(*http.Request) (*http.Response, error) {
+			return response(http.StatusOK, &corev1.Pod{
+				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "pod-1", UID: "1"},
+			}), nil
+		}).client(t)
+		synctest.Test(t, func(t *testing.T) {
+			m := newMemory()
+			answer, e := answerTo("A", 1, "1")
+			r := record{Intent: intentOf(answer, answer.Intents[0], e), Method: schemas.MethodEviction, Begun: time.Now()}
+			m.ledger[keyBegun], _ = json.Marshal(map[string]any{"1": r})
+			a := New(Config{Client: client, Bus: m, Ledger: m, Source: "/test/actuator", Policy: fast, View: webPods("1")})
+			b := &bench{Actuator: a, bus: m, start: time.Now()}
+			end := leads(t, a, saves(func(Intent) {}))
+			b.put("B", 1, "1")
+			time.Sleep(answeredWithin + 5*time.Second)
+			expect.Equal(t, "verdicts", m.heard(t, b.start), []heard{{"B-1.1", schemas.ReasonEvictionAccepted, answeredWithin}})
+			end()
+		})
+	})
 	// A leader that found the record, and the pod gone, would report an eviction.
 	t.Run("a_refused_move_leaves_the_ledger_before_its_verdict", func(t *testing.T) {
 		refused := func(ctx context.Context, o Intent, save saveFunc) (schemas.Verdict, error) {

@@ -209,6 +209,7 @@ func (s *session) awaitAnswer(ctx context.Context, x *inFlight, r record) {
 			s.entries.putBack(e)
 		}
 		s.entries.next(x.uid())
+		s.release(podBlocker(x.uid()))
 	default:
 		s.queues.inFlight.AddAfter(x.uid(), time.Second)
 	}
