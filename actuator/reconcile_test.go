@@ -158,6 +158,19 @@ func TestMoveInFlight(t *testing.T) {
 			})
 		})
 	})
+	t.Run("a_shutdown_during_a_step_starts_no_eviction", func(t *testing.T) {
+		m := &stepped{stage: move.Released, takes: time.Second}
+		inBubble(t, Config{Policy: fast, View: webPods("1")}, stepping, func(t *testing.T, b *bench) {
+			b.background, m.began = m, time.Now()
+			b.put("A", 1, "1")
+			time.Sleep(500 * ms)
+			b.stop() // reading the pod before an eviction would fail the test
+			expect.Equal(t, "verdicts", b.bus.heard(t, b.start), []heard{{"A-1.1", schemas.ReasonBackgroundAccepted, 0}})
+			moves, _, _, _ := readLedger(b.bus.ledger)
+			expect.Equal(t, "moves for the next leader", len(moves), 1)
+			expect.Equal(t, "state of the move", string(moves[0].State), `{}`)
+		})
+	})
 	t.Run("a_canceled_move_is_never_evicted", func(t *testing.T) {
 		m := &stepped{delay: time.Minute, canceled: move.Released}
 		inBubble(t, Config{Policy: fast, View: webPods("1")}, stepping, func(t *testing.T, b *bench) {

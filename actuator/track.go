@@ -227,19 +227,19 @@ func (s *session) isPending(x *inFlight) bool {
 	return known || tally.Ready < tally.Wanted
 }
 
-// step takes the next step of a move.
+// step takes the next step of a move. The end of ctx does not interrupt it, but no eviction begins after that.
 func (s *session) step(ctx context.Context, x *inFlight, method move.Method, state move.State, canceled bool) {
-	ctx, end := detached(ctx)
+	calling, end := detached(ctx)
 	defer end()
 	var p move.Progress
 	err := s.checkLease(x.Intent.Pod)
 	if err == nil {
-		p, err = method.Step(ctx, state, canceled, s.cfg.Now())
+		p, err = method.Step(calling, state, canceled, s.cfg.Now())
 	}
 	s.mu.Lock()
 	stays := x.Canceled || s.skips(x)
 	s.mu.Unlock()
-	evicted := err == nil && p.Stage == move.Released && !stays && s.evictInstead(ctx, x)
+	evicted := err == nil && p.Stage == move.Released && !stays && s.evictInstead(ctx, calling, x)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
@@ -283,9 +283,12 @@ func (s *session) progressed(x *inFlight, p move.Progress, stays, evicted bool, 
 
 // evictInstead evicts a pod that another program did not move as requested, and reports whether it is leaving. The pod
 // passes every gate again except the expiry: the intent had not expired when the move began, and a newer evaluation
-// that does not list the pod cancels it.
-func (s *session) evictInstead(ctx context.Context, x *inFlight) bool {
-	pod, err := s.look(ctx, x.Intent.Pod, latest)
+// that does not list the pod cancels it. After the end of ctx it makes no call; calling is the context of the calls.
+func (s *session) evictInstead(ctx, calling context.Context, x *inFlight) bool {
+	if ctx.Err() != nil {
+		return false
+	}
+	pod, err := s.look(calling, x.Intent.Pod, latest)
 	if err != nil {
 		return false
 	}
@@ -294,10 +297,10 @@ func (s *session) evictInstead(ctx context.Context, x *inFlight) bool {
 	if r, rejected := s.judge(i, pod, now); rejected {
 		return r.Reason == schemas.ReasonPodGone || r.Reason == schemas.ReasonPodTerminating
 	}
-	if s.checkLease(x.Intent.Pod) != nil {
+	if ctx.Err() != nil || s.checkLease(x.Intent.Pod) != nil {
 		return false
 	}
-	p, err := s.evictions.Start(ctx, pod, now, func(context.Context, move.Record) error { return nil })
+	p, err := s.evictions.Start(calling, pod, now, func(context.Context, move.Record) error { return nil })
 	return err == nil && p.Stage == move.Done && p.Refusal == nil
 }
 
