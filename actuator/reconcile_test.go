@@ -63,6 +63,25 @@ func (m *stepped) Step(_ context.Context, _ move.State, canceled bool, _ time.Ti
 	return move.Progress{Stage: m.stage, Delay: m.delay, Message: "stepped"}, nil
 }
 
+// planning is a method with a new plan after each step. It counts the steps whose plan is not in the ledger. The first plan
+// is stored when the move begins, under another key.
+type planning struct {
+	move.Starter // nil: each move has begun
+
+	ledger         *memory
+	steps, unknown int
+}
+
+func (m *planning) Step(_ context.Context, plan move.State, _ bool, _ time.Time) (move.Progress, error) {
+	m.ledger.mu.Lock()
+	defer m.ledger.mu.Unlock()
+	if r, err := readRecord("move.1", m.ledger.ledger["move.1"]); m.steps > 0 && (err != nil || string(r.State) != string(plan)) {
+		m.unknown++
+	}
+	m.steps++
+	return move.Progress{State: move.State(fmt.Sprint(m.steps)), Delay: ms}, nil
+}
+
 // stepping begins each move with a method that has more steps.
 func stepping(ctx context.Context, o Intent, save saveFunc) (schemas.Verdict, error) {
 	err := save(ctx, record{Intent: o, Method: schemas.MethodBackground, Workload: &api, State: move.State(`{}`)})
@@ -82,6 +101,21 @@ func TestMoveInFlight(t *testing.T) {
 			m.mu.Lock()
 			defer m.mu.Unlock()
 			expect.Equal(t, "calls", m.calls, []string{"step after 0s", "step after 3s", "step after 6s", "step after 9s"})
+		})
+	})
+	t.Run("a_step_waits_for_the_record_of_the_one_before", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			l := &slowPuts{memory: newMemory(), disk: make(chan struct{}, 1)}
+			m := &planning{ledger: l.memory}
+			a := New(Config{Bus: l.memory, Ledger: l, Source: "/test/actuator", Policy: fast, View: webPods("1")})
+			a.background = m
+			end := leads(t, a, stepping)
+			(&bench{Actuator: a, bus: l.memory, start: time.Now()}).put("A", 1, "1")
+			time.Sleep(time.Second)
+			end()
+			if m.steps < 5 || m.unknown > 0 {
+				t.Errorf("%d of %d steps began before their plan was stored, want none of at least 5", m.unknown, m.steps)
+			}
 		})
 	})
 	t.Run("contrary_evaluation_cancels_it", func(t *testing.T) {

@@ -240,14 +240,18 @@ func (s *session) step(ctx context.Context, x *inFlight, method move.Method, sta
 	stays := x.Canceled || s.skips(x)
 	s.mu.Unlock()
 	evicted := err == nil && p.Stage == move.Released && !stays && s.evictInstead(ctx, calling, x)
+	var stored *ledgerChange
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if err != nil {
 		s.cfg.Log.Warn("cannot follow a move; retrying", "pod", x.Intent.Pod.String(), "method", x.Method, "error", err)
 		s.queues.inFlight.AddAfter(x.uid(), trackEvery)
-		return
+	} else {
+		stored = s.progressed(x, p, stays, evicted, s.cfg.Now())
 	}
-	s.progressed(x, p, stays, evicted, s.cfg.Now())
+	s.mu.Unlock()
+	if stored != nil {
+		_ = stored.wait(s.saving) // the queue holds back the next step until then; an error means that the session is over
+	}
 }
 
 // skips reports whether the policy allows no other method after the method of the move.
@@ -257,8 +261,9 @@ func (s *session) skips(x *inFlight) bool {
 }
 
 // progressed handles the progress of a move after a step. stays means that its pod is not moved by another method,
-// evicted that it is gone or terminating because of an eviction. The caller holds mu.
-func (s *session) progressed(x *inFlight, p move.Progress, stays, evicted bool, now time.Time) {
+// evicted that it is gone or terminating because of an eviction. The next step must not begin before the result is
+// stored; the result is nil if there is no new state. The caller holds mu.
+func (s *session) progressed(x *inFlight, p move.Progress, stays, evicted bool, now time.Time) *ledgerChange {
 	delay := cmp.Or(max(p.Delay, 0), stepEvery)
 	if p.State != nil {
 		x.State = p.State
@@ -273,12 +278,16 @@ func (s *session) progressed(x *inFlight, p move.Progress, stays, evicted bool, 
 			message = p.Refusal.Message
 		}
 		s.arrive(x, ended{schemas.ReasonTakenBack, message, schemas.Settlement{Seconds: now.Sub(x.Moved).Seconds()}}, now)
-		return
+		return nil
 	case p.Stage == move.Released:
 		delay = trackEvery
 	}
-	s.remember(x, now)
+	stored := s.ledgerWrites.set(x.key(), x.record)
 	s.queues.inFlight.AddAfter(x.uid(), delay)
+	if x.State == nil || p.State == nil {
+		return nil
+	}
+	return stored
 }
 
 // evictInstead evicts a pod that another program did not move as requested, and reports whether it is leaving. The pod
