@@ -84,6 +84,7 @@ type phase string
 const (
 	planned   phase = "Planned"   // the request was not made, or the answer was lost
 	requested phase = "Requested" // the request was made
+	withdrawn phase = "Withdrawn" // the request was withdrawn and removed, for the reason in Why
 )
 
 // state is the part of the ledger record that the method reads.
@@ -92,6 +93,7 @@ type state struct {
 	Phase phase          `json:"phase"`
 	// Since is the start of the phase.
 	Since time.Time `json:"since"`
+	Why   string    `json:"why,omitempty"`
 }
 
 // Start implements [move.Method]. It refuses pods that the API does not support: pods of DaemonSets, mirror pods, pods

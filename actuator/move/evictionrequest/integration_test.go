@@ -343,11 +343,20 @@ func testNobodyAnswers(p *place) {
 	state = movetest.Step(p, m, state, time.Minute-time.Second,
 		move.Progress{Stage: move.Working, Delay: time.Second})
 	log.took()
-	movetest.Step(p, m, state, time.Minute, givenUp(move.Released, schemas.Deferred, schemas.ReasonTakenBack,
-		"no responder answered the EvictionRequest "+named(pod)+" within 1m0s"))
+	unanswered := givenUp(move.Released, schemas.Deferred, schemas.ReasonTakenBack,
+		"no responder answered the EvictionRequest "+named(pod)+" within 1m0s")
+	state = movetest.Step(p, m, state, time.Minute, unanswered)
 	path := "evictionrequests/" + named(pod)
 	expect.Equal(p, "calls that take it back", log.took(), []string{"GET " + path,
 		"GET evictions?labelSelector=descheduler.rehome.dev%2Factuator", "PATCH " + path, "DELETE " + path})
+	p.untouched(pod)
+	// The eviction that follows can be refused. The move is still Released then.
+	state = movetest.Step(p, m, state, 2*time.Minute, unanswered)
+	expect.Equal(p, "calls when it is taken back", log.took(), nil)
+	got, err := m.Step(p.Context(), state, true, movetest.Began().Add(2*time.Minute))
+	p.Must(err)
+	expect.Equal(p, "canceled step", got, givenUp(move.Undone, schemas.Deferred, schemas.ReasonTakenBack,
+		"the cause of the move is gone; the EvictionRequest "+named(pod)+" was withdrawn"))
 	p.untouched(pod)
 }
 

@@ -19,9 +19,9 @@ import (
 //
 // The move is Done if there is nothing left to move or the controller reports that the pod was evicted; the request is
 // gone then. It is Released if the API server refuses the request, if there is no answer within Config.Wait, or if the
-// request failed; the request was then withdrawn and removed. It is Undone if another client removed the request,
-// perhaps on purpose. A request that a responder works on is Working for as long as it takes. A dry run is Done if the
-// API server would accept the request.
+// request failed; the request was then withdrawn and removed, and each later step is Released for the same reason. It is
+// Undone if another client removed the request, perhaps on purpose. A request that a responder works on is Working for
+// as long as it takes. A dry run is Done if the API server would accept the request.
 //
 // A canceled step withdraws the request and removes it. The pod may still go if a responder works on it and does not
 // stop.
@@ -42,6 +42,8 @@ func (m *Method) Step(ctx context.Context, text move.State, canceled bool, now t
 		return m.cancel(ctx, s)
 	case s.Phase == planned:
 		return m.begin(ctx, s, now)
+	case s.Phase == withdrawn: // the eviction that followed was refused
+		return released(stuck("%s", s.Why)), nil
 	}
 	return m.follow(ctx, s, now)
 }
@@ -124,7 +126,7 @@ func (m *Method) follow(ctx context.Context, s state, now time.Time) (move.Progr
 	case r == nil:
 		return undone("another client removed the EvictionRequest %s", m.name(s.Pod)), nil
 	case r.Spec.Intent != lifecycle.EvictionRequestIntentEviction: // by an incomplete step
-		return released(stuck("the EvictionRequest %s was withdrawn", r.Name)), m.remove(ctx, r)
+		return s.givenUp(now, "the EvictionRequest %s was withdrawn", r.Name), m.remove(ctx, r)
 	}
 	evictions, err := m.evictions(ctx, s.Pod)
 	if err != nil {
@@ -136,14 +138,22 @@ func (m *Method) follow(ctx context.Context, s state, now time.Time) (move.Progr
 	case standing == evicted:
 		return move.Progress{Stage: move.Done}, m.remove(ctx, r)
 	case standing == failed:
-		return released(stuck("the EvictionRequest %s failed: %s", r.Name, why)), m.withdraw(ctx, r)
+		return s.givenUp(now, "the EvictionRequest %s failed: %s", r.Name, why), m.withdraw(ctx, r)
 	case standing == silent && left <= 0:
-		return released(stuck("no responder answered the EvictionRequest %s within %s", r.Name, wait)), m.withdraw(ctx, r)
+		return s.givenUp(now, "no responder answered the EvictionRequest %s within %s", r.Name, wait), m.withdraw(ctx, r)
 	case standing == silent:
 		return move.Progress{Delay: min(delay, left)}, nil
 	default:
 		return move.Progress{Delay: delay}, nil
 	}
+}
+
+// givenUp returns the progress after the request was withdrawn and removed.
+func (s state) givenUp(now time.Time, format string, args ...any) move.Progress {
+	p := released(stuck(format, args...))
+	s.Phase, s.Since, s.Why = withdrawn, now, p.Message
+	p.State = move.Encode(s)
+	return p
 }
 
 func released(r *move.Refusal) move.Progress { return move.Refused(schemas.MethodEvictionRequest, r) }
