@@ -262,14 +262,14 @@ func (c *Controller) Lead(ctx context.Context) error {
 
 // lead runs one session, until ctx ends or the policy changes.
 func (c *Controller) lead(ctx context.Context, s *session) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	defer s.gates.close()
 	c.session.Store(s)
 	defer c.session.Store(nil)
 	c.enqueueAll()
+	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
+	defer cancel() // before the wait: the followers end only with their context
 	defer s.queue.ShutDown()
 	wg.Go(func() {
 		if err := c.cfg.Bus.FollowVerdicts(ctx, c.now().Add(-overlap), s.verdict); err != nil && ctx.Err() == nil {

@@ -33,6 +33,8 @@ const (
 	blind = "blind"
 	// interruption is a taint that is a drain trigger.
 	interruption = "cloud.example.com/interruption"
+	// retirement is another one, which the first policy does not name.
+	retirement = "cloud.example.com/retirement"
 )
 
 // role is a maintenance role with a real API server and a real bus.
@@ -152,4 +154,9 @@ func TestRole(t *testing.T) {
 	})
 	t.Run("a trigger that is gone gives the node back", func(t *testing.T) { r.entry(t, "no entry", nodes[0], false, false) })
 	t.Run("own conditions are no trigger", func(t *testing.T) { r.entry(t, "no entry", nodes[1], false, true) })
+	t.Run("a new policy takes effect while it leads", func(t *testing.T) {
+		r.SetPolicy(policy.Policy{Maintenance: policy.Maintenance{Start: []policy.StartSign{{Taint: retirement}}}})
+		r.patch(nodes[3], `{"spec":{"taints":[{"key":"`+retirement+`","effect":"NoSchedule"}]}}`)
+		r.entry(t, "the new trigger has an entry", nodes[3], true, true)
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -121,9 +122,12 @@ func (u *upkeep) untouchedUntilTheEnd() func() {
 func TestForcedSingleNodeMaintenance(t *testing.T) {
 	u := newUpkeep(t, 1, inPool("old"))
 	u.statefulSet("db", 1, u.nodes[0])
+	u.budget("db", "db", 1)
 	u.pod("bare", u.nodes[0], nil)
 	before, states := u.pods(u.nodes[0]), u.states()
-	u.rehome(u.quiet(), filetest.ShortDir(t)).leads()
+	policy := u.quiet()
+	p := u.rehome(policy, filetest.ShortDir(t))
+	p.leads()
 	u.apply(u.ofPool("old"), "stage: Drain", "reason: new kernel")
 	const why = "spec.nodes: selects the only node of the cluster: its pods have nowhere to go; if that is what you want, " +
 		"add SingleNode to spec.force"
@@ -136,6 +140,10 @@ func TestForcedSingleNodeMaintenance(t *testing.T) {
 	}
 
 	u.change(`{"force":["SingleNode"]}`)
+	u.until("the budget holds up the drain", func(m *v1alpha1.NodeMaintenance) bool { return m.Status.Summary.PodsBlocked == 1 })
+	filetest.Write(t, policy, strings.Replace(u.text(policy), "maxPodLifeTimeSeconds: 86400", "maxPodLifeTimeSeconds: 86000", 1))
+	p.reloads("applied", "1")
+	u.changeBudget("db", 0)
 	u.untilStages(allIn(v1alpha1.IsDrained, u.nodes...))
 	u.evictedOnce(before)
 	u.wants(v1alpha1.Complete)
