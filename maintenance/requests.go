@@ -118,17 +118,25 @@ func (r *requests) get(key string) (x nodeRequest, open bool) {
 	return x, open
 }
 
-// put replaces or removes an open request, unless another message has its name by now.
-func (r *requests) put(key string, x nodeRequest, open bool) {
+// put replaces or removes an open request, unless another message has its name by now. It never changes an end that is
+// stored, because another worker may have stored it after x was read. It returns x with the stored end, and whether x was
+// still open.
+func (r *requests) put(key string, x nodeRequest, open bool) (is nodeRequest, stored bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	was, known := r.open[key]
 	switch {
-	case r.open[key].event.Sequence != x.event.Sequence:
-	case open:
+	case !known || was.event.Sequence != x.event.Sequence:
+		return x, false
+	case was.end != nil:
+		x.end = was.end
+	}
+	if open {
 		r.open[key] = x
-	default:
+	} else {
 		delete(r.open, key)
 	}
+	return x, true
 }
 
 // reconcile reads a request and accepts or rejects it, or finishes a completed one. after is the time until the next
@@ -154,7 +162,7 @@ func (r *requests) reconcile(ctx context.Context, key string) (after time.Durati
 		if x.end, err = r.over(ctx, x); err != nil {
 			return 0, err
 		}
-		r.put(key, x, true) // the end stays the same if its receipt cannot be published
+		x, _ = r.put(key, x, true) // the end stays the same if its receipt cannot be published
 	}
 	if x.end == nil {
 		return max(x.accepted.Deadline.Sub(r.now()), time.Millisecond), nil
@@ -365,7 +373,7 @@ func (r *requests) cancel(ctx context.Context, e schemas.Event, sender, name str
 		return nil // the watcher rejects it
 	}
 	answer := schemas.Receipt{Sender: sender, Name: name, Requester: q.Requester, Action: q.Action}
-	key := sender + "/" + q.Request
+	key, noneOpen := sender+"/"+q.Request, request.Refuse(schemas.ReceiptNothingToDo, "no request %s is open", q.Request)
 	x, open := r.get(key)
 	switch {
 	case !open:
@@ -373,13 +381,15 @@ func (r *requests) cancel(ctx context.Context, e schemas.Event, sender, name str
 		if err != nil || last.Action != schemas.ActionMaintain {
 			return err
 		}
-		return r.answers.Finish(ctx, e, answer, request.Refuse(schemas.ReceiptNothingToDo, "no request %s is open", q.Request))
+		return r.answers.Finish(ctx, e, answer, noneOpen)
 	case x.accepted == nil:
 		return fmt.Errorf("cancel request %s: it was not read yet", key)
 	}
 	x.end = request.Refuse(schemas.ReceiptCancelled, "cancelled: %s%s",
 		q.Reason, goesOn(r.objects.get(schemas.RequestedMaintenance(x.accepted.Maintenance.Node))))
-	r.put(key, x, true)
+	if x, open = r.put(key, x, true); !open || x.end.Reason != schemas.ReceiptCancelled {
+		return r.answers.Finish(ctx, e, answer, noneOpen)
+	}
 	r.enqueue(requestKey, key)
 	return r.answers.Finish(ctx, e, answer, request.Refuse(schemas.ReceiptDone, "request %s is canceled", q.Request))
 }

@@ -101,6 +101,65 @@ func TestNodeRequests(t *testing.T) {
 	}
 }
 
+// interrupted is a table whose next read waits until during has returned.
+type interrupted struct {
+	Table
+	during func()
+}
+
+func (i *interrupted) Get(ctx context.Context, name string) (*v1alpha1.NodeMaintenance, error) {
+	if during := i.during; during != nil {
+		i.during = nil
+		during()
+	}
+	return i.Table.Get(ctx, name)
+}
+
+func TestCancelDuringReconcile(t *testing.T) {
+	table := &interrupted{}
+	d := newDesk(t, func(c *Config) {
+		table.Table, c.Table = c.Table, table
+		c.Policy.Requests = &policy.Requests{Senders: []policy.Sender{{Name: "ops", Nodes: true, PerMinute: 600, Open: 2}}}
+	})
+	d.node("n1", false, "", "")
+	d.ask(toMaintain("drain", "n1", v1alpha1.Drain))
+	told := ""
+	table.during = func() {
+		told = d.ask(schemas.Request{Sender: "ops", Name: "cancel", Action: schemas.ActionCancel, Request: "drain"})
+	}
+	for range 2 { // the cancellation enqueues the request again
+		_, err := d.requests.reconcile(t.Context(), "ops/drain")
+		d.Must(err)
+	}
+	if want := "finished Done: request drain is canceled"; told != want {
+		t.Errorf("the cancellation: got %q, want %q", told, want)
+	}
+	const cancelled = "finished Cancelled: cancelled: new kernel; its maintenance goes on until a request for Complete"
+	if got := d.receipt("ops", "drain"); got != cancelled {
+		t.Errorf("the request: got %q, want %q", got, cancelled)
+	}
+}
+
+func TestCancelAfterEnd(t *testing.T) {
+	d := newDesk(t, func(c *Config) {
+		c.Policy.Requests = &policy.Requests{Senders: []policy.Sender{{Name: "ops", Nodes: true, PerMinute: 600, Open: 2}}}
+	})
+	d.node("n1", false, "", "")
+	d.ask(toMaintain("drain", "n1", v1alpha1.Drain))
+	x, _ := d.requests.get("ops/drain")
+	x.end = request.Refuse(schemas.ReceiptDone, "node n1 is drained")
+	d.requests.put("ops/drain", x, true)
+	cancel := schemas.Request{Sender: "ops", Name: "cancel", Action: schemas.ActionCancel, Request: "drain"}
+	if got, want := d.ask(cancel), "finished NothingToDo: no request drain is open"; got != want {
+		t.Errorf("the cancellation: got %q, want %q", got, want)
+	}
+	_, err := d.requests.reconcile(t.Context(), "ops/drain")
+	d.Must(err)
+	if got, want := d.receipt("ops", "drain"), "finished Done: node n1 is drained"; got != want {
+		t.Errorf("the request: got %q, want %q", got, want)
+	}
+}
+
 func TestJudge(t *testing.T) {
 	drain := schemas.NodeRequest{Node: "n1", Stage: v1alpha1.Drain}
 	giveBack := schemas.NodeRequest{Node: "n1", Stage: v1alpha1.Complete}
