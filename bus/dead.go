@@ -17,20 +17,25 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// The headers of a dead letter. All others, and the body, are from the message.
+// The headers of a dead letter. All others, and the body, are from the message. The letter leaves out headers of the message
+// that do not fit, and those that begin with rehome- or nats-.
 const (
 	HeaderError     = "Rehome-Error"     // the error, on one line
 	HeaderSubject   = "Rehome-Subject"   // the channel of the message
 	HeaderStream    = "Rehome-Stream"    // its stream, for other programs: Rehome reads it from the subject
 	HeaderSequence  = "Rehome-Sequence"  // its sequence, with the epoch of the stream
 	HeaderTruncated = "Rehome-Truncated" // the length of its body, if the body was cut
+
+	HeaderHeadersTruncated = "Rehome-Headers-Truncated" // the number of its headers that did not fit, if any
 )
 
 const (
 	// maxErrorText keeps an error that quotes its input from making the letter larger than the message.
 	maxErrorText = 1024
-	// letterHeaders is the space for the additional headers of a dead letter.
+	// letterHeaders is the least space for the additional headers of a dead letter. They need more only if the channel is long.
 	letterHeaders = 4096
+	// maxHeaders is the largest size of all headers together. JetStream refuses a message whose headers have 64 KiB.
+	maxHeaders = 63 << 10
 )
 
 // deadSubject returns the subject of dead letters. Either argument may be a wildcard.
@@ -66,27 +71,48 @@ func (b *Bus) bury(ctx context.Context, l letter, by string, why error) error {
 // deadLetter returns the message to publish, at most maxPayload bytes long unless that is 0.
 func deadLetter(l letter, by string, why error, maxPayload int) *nats.Msg {
 	m := nats.NewMsg(deadSubject(l.Stream, schemas.Token(by)))
-	size := letterHeaders
-	for key, values := range l.Header {
-		for _, v := range values {
-			size += len(key) + len(v) + len(": \r\n")
-		}
-		if !strings.HasPrefix(strings.ToLower(key), "nats-") { // they would be commands to the server
-			m.Header[key] = values
-		}
-	}
-	m.Data = l.Data
-	if rest := max(0, maxPayload-size); maxPayload > 0 && len(m.Data) > rest {
-		m.Data = m.Data[:rest]
-		m.Header.Set(HeaderTruncated, strconv.Itoa(len(l.Data)))
-	}
 	number := strconv.FormatUint(l.number(), 10)
 	m.Header.Set(HeaderError, line(why.Error(), maxErrorText))
 	m.Header.Set(HeaderSubject, l.Subject)
 	m.Header.Set(HeaderStream, l.Stream)
 	m.Header.Set(HeaderSequence, number)
 	m.Header.Set(jetstream.MsgIDHeader, fmt.Sprintf("%s|%s|%d|%s", l.Stream, number, l.Stored.UnixNano(), schemas.Token(by)))
+
+	size, most := 256, maxHeaders // the first bytes are for the headers that say what was cut
+	for key, values := range m.Header {
+		size += headerSize(key, values)
+	}
+	size = max(size, letterHeaders)
+	if maxPayload > 0 {
+		most = min(most, maxPayload)
+	}
+	cut, theirs := 0, withoutOurs(l.Header) // headers for the server would be commands to it
+	for _, key := range slices.Sorted(maps.Keys(theirs)) {
+		n := headerSize(key, theirs[key])
+		if size+n > most {
+			cut++
+			continue
+		}
+		m.Header[key] = theirs[key]
+		size += n
+	}
+	if cut > 0 {
+		m.Header.Set(HeaderHeadersTruncated, strconv.Itoa(cut))
+	}
+	m.Data = l.Data
+	if rest := max(0, maxPayload-size); maxPayload > 0 && len(m.Data) > rest {
+		m.Data = m.Data[:rest]
+		m.Header.Set(HeaderTruncated, strconv.Itoa(len(l.Data)))
+	}
 	return m
+}
+
+// headerSize returns the number of bytes of a header in a message.
+func headerSize(key string, values []string) (n int) {
+	for _, v := range values {
+		n += len(key) + len(v) + len(": \r\n")
+	}
+	return n
 }
 
 // line returns text on one line, cut to at most n bytes.
@@ -130,6 +156,8 @@ type DeadLetter struct {
 	Body   []byte
 	// WholeSize is the size of a body that was too large for a letter and was cut. Zero means that Body is complete.
 	WholeSize int
+	// HeadersCut is the number of headers that did not fit into the letter. Zero means that Header is complete.
+	HeadersCut int
 }
 
 // Event reads the message as an event. It fails with an error that wraps [schemas.ErrInvalid] if it is not one.
@@ -223,6 +251,7 @@ func deadLetterOf(l *letter) DeadLetter {
 	// Rehome did not write invalid numbers: they stay 0.
 	d.Sequence, _ = strconv.ParseUint(l.Header.Get(HeaderSequence), 10, 64)
 	d.WholeSize, _ = strconv.Atoi(l.Header.Get(HeaderTruncated))
+	d.HeadersCut, _ = strconv.Atoi(l.Header.Get(HeaderHeadersTruncated))
 	if _, tokens, ok := nounOf(l.Subject); ok && len(tokens) > 1 {
 		d.Stream, d.By = tokens[0], strings.Join(tokens[1:], ".")
 		if name, ok := schemas.FromToken(d.By); ok {
@@ -281,6 +310,8 @@ func (d DeadLetter) retriable() error {
 	switch {
 	case d.WholeSize > 0:
 		return fmt.Errorf("%w: %d of its %d bytes are left", ErrCut, len(d.Body), d.WholeSize)
+	case d.HeadersCut > 0:
+		return fmt.Errorf("%w: %d of its headers are missing", ErrCut, d.HeadersCut)
 	case d.Stream != StreamScopes && d.Stream != StreamIntents && d.Stream != StreamEvents, n.Stream != d.Stream,
 		strings.ContainsAny(d.Channel, " \t\r\n*>"):
 		return fmt.Errorf("%w: no event of stream %q is published on %q", schemas.ErrInvalid, d.Stream, d.Channel)

@@ -277,6 +277,19 @@ func TestRetryTruncatedMessage(t *testing.T) {
 	r.refused(t, 1, bus.ErrCut, "the message was cut and cannot be published again: 8384512 of its 8387608 bytes are left")
 }
 
+func TestMessageWithLargeHeaders(t *testing.T) {
+	r := newRig(t, bus.Setup{})
+	channel := scope(t, "a", 1).Channel
+	r.garbage(t, channel, nats.Header{"A": {"b"}, "Large": {strings.Repeat("x", 65_400)}, "Z": {"y"}}, "garbage")
+	work(t, r.bus, bus.Work{})
+	d := deadLetterSoon(t, r, 1)
+	r.empty(t, bus.StreamScopes)
+	if want := map[string][]string{"A": {"b"}, "Z": {"y"}}; d.HeadersCut != 1 || !reflect.DeepEqual(d.Header, want) {
+		t.Errorf("%d headers are cut, and the letter has %v; want 1, and %v", d.HeadersCut, d.Header, want)
+	}
+	r.refused(t, 1, bus.ErrCut, "the message was cut and cannot be published again: 1 of its headers are missing")
+}
+
 // forge stores a dead letter whose subject, headers, and body are chosen freely, and returns its number.
 func (r rig) forge(t *testing.T, subject, stream, channel string, sequence uint64, body string) uint64 {
 	t.Helper()

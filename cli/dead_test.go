@@ -55,8 +55,9 @@ func deadOf(t *testing.T, number uint64, before time.Duration, why string) bus.D
 func TestPrintDeadLetter(t *testing.T) {
 	garbage := deadOf(t, 8, time.Minute, "no CloudEvent")
 	garbage.Header, garbage.Body, garbage.WholeSize = map[string][]string{"X": {"b", "a\n"}}, []byte("\x00\x1b[2Jgarbage"), 900
+	garbage.HeadersCut = 2
 	empty := garbage
-	empty.Header, empty.Body, empty.WholeSize = nil, nil, 0
+	empty.Header, empty.Body, empty.WholeSize, empty.HeadersCut = nil, nil, 0, 0
 	for name, letter := range map[string]bus.DeadLetter{"event": deadOf(t, 7, time.Minute, "it is wrong"), "no event": garbage, "empty": empty} {
 		var text bytes.Buffer
 		if err := look.LetterOf(letter).Write(&text, clock); err != nil {

@@ -185,6 +185,9 @@ func (l Letter) Write(w io.Writer, now time.Time) error {
 	if d.WholeSize > 0 {
 		fmt.Fprintf(&text, "cut        %d of %d bytes are left: it cannot be retried\n", len(d.Body), d.WholeSize)
 	}
+	if d.HeadersCut > 0 {
+		fmt.Fprintf(&text, "cut        headers that are missing: %d; it cannot be retried\n", d.HeadersCut)
+	}
 	var headers [][]any
 	for _, key := range slices.Sorted(maps.Keys(d.Header)) {
 		for _, value := range d.Header[key] {
