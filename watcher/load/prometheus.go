@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,7 +30,8 @@ import (
 // mostBytes is the largest response: some hundred bytes per node, for more nodes than a cluster can have.
 const mostBytes = 64 << 20
 
-// Prometheus sends a query to a Prometheus server. Use [NewPrometheus] to make one.
+// Prometheus sends queries to a Prometheus server. Use [NewPrometheus] to make one. [Prometheus.Values] is safe for concurrent
+// use; only one goroutine may call [Prometheus.Nodes].
 type Prometheus struct {
 	api       *url.URL
 	client    *http.Client
@@ -38,8 +40,10 @@ type Prometheus struct {
 	log       *slog.Logger
 	reported  map[string]string // errors of the last response, by node
 	readToken Token
+
+	mu        sync.Mutex
 	token     string
-	tokenGood time.Time
+	tokenGood time.Time // the cached token is read again at this time
 }
 
 // NewPrometheus returns a source for a query to the server whose API is below address. The system or the cluster of this process
@@ -136,8 +140,8 @@ func nodePercentages(all []series) (percentages map[string]int64, wrong map[stri
 	return percentages, wrong
 }
 
-// Values sends another query, and returns the values of the response in no particular order. It is not safe for concurrent use.
-// The error is a [url.Error] if there is no response.
+// Values sends another query, and returns the values of the response in no particular order. It is safe for concurrent
+// use. The error is a [url.Error] if there is no response.
 func (p *Prometheus) Values(ctx context.Context, query string) ([]float64, error) {
 	series, err := p.ask(ctx, query)
 	if err != nil {
@@ -201,7 +205,9 @@ func (s series) text() (text, wrong string) {
 func (p *Prometheus) ask(ctx context.Context, query string) ([]series, error) {
 	data, status, err := p.get(ctx, query)
 	if err == nil && (status == http.StatusUnauthorized || status == http.StatusForbidden) {
+		p.mu.Lock()
 		p.tokenGood = time.Time{}
+		p.mu.Unlock()
 		data, status, err = p.get(ctx, query)
 	}
 	if err != nil {
@@ -233,12 +239,24 @@ func vector(data []byte, status int) (all []series, err error) {
 	return all, nil
 }
 
-func (p *Prometheus) get(ctx context.Context, query string) (data []byte, status int, err error) {
+// bearer returns the cached token, or reads it if it is too old.
+func (p *Prometheus) bearer(ctx context.Context) (string, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if !p.now().Before(p.tokenGood) {
-		if p.token, err = p.readToken(ctx); err != nil {
-			return nil, 0, err
+		token, err := p.readToken(ctx)
+		if err != nil {
+			return "", err
 		}
-		p.tokenGood = p.now().Add(tokenAge)
+		p.token, p.tokenGood = token, p.now().Add(tokenAge)
+	}
+	return p.token, nil
+}
+
+func (p *Prometheus) get(ctx context.Context, query string) (data []byte, status int, err error) {
+	token, err := p.bearer(ctx)
+	if err != nil {
+		return nil, 0, err
 	}
 	u := *p.api
 	u.RawQuery = url.Values{"query": {query}}.Encode()
@@ -246,8 +264,8 @@ func (p *Prometheus) get(ctx context.Context, query string) (data []byte, status
 	if err != nil {
 		return nil, 0, err
 	}
-	if p.token != "" {
-		request.Header.Set("Authorization", "Bearer "+p.token)
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
 	}
 	response, err := p.client.Do(request)
 	if err != nil {

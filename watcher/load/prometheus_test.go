@@ -14,6 +14,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -190,6 +191,25 @@ func TestTokenCache(t *testing.T) {
 	ask("when the server rejects every token", false, 2, 4)
 	p.set("", says(http.StatusForbidden, "{}"))
 	ask("when the query is forbidden", false, 2, 5)
+}
+
+func TestConcurrentValues(t *testing.T) {
+	p := newServer(t)
+	p.set("rejects every token", nil)
+	var reads atomic.Int32
+	s := source(t, p, &clock{noon}, func(context.Context) (string, error) { return fmt.Sprint("token", reads.Add(1)), nil }, io.Discard)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 10 {
+				_, err := s.Values(t.Context(), "up")
+				if want := "answered 401 Unauthorized"; err == nil || err.Error() != want {
+					t.Errorf("got %v, want %s", err, want)
+				}
+			}
+		})
+	}
+	all.Wait()
 }
 
 func TestMissingToken(t *testing.T) {
