@@ -61,9 +61,14 @@ func (a Answers) Close(ctx context.Context, e schemas.Event, last schemas.Receip
 
 // Reject closes a request without doing anything.
 func (a Answers) Reject(ctx context.Context, e schemas.Event, receipt schemas.Receipt, no *Rejection) error {
+	return a.Close(ctx, e, a.rejected(receipt, no))
+}
+
+// rejected logs a rejection, and returns its receipt.
+func (a Answers) rejected(receipt schemas.Receipt, no *Rejection) schemas.Receipt {
 	receipt.State, receipt.Reason, receipt.Message = schemas.RequestRejected, no.Reason, no.Message
 	a.Log.Info("request rejected", "sender", receipt.Sender, "name", receipt.Name, "reason", no.Reason, "message", no.Message)
-	return a.Close(ctx, e, receipt)
+	return receipt
 }
 
 // Finish closes a request that is done, cancelled, or given up.
@@ -73,10 +78,14 @@ func (a Answers) Finish(ctx context.Context, e schemas.Event, receipt schemas.Re
 }
 
 // Repeat answers a request that has the name of a finished one, whose receipt is last. It repeats that receipt and does nothing
-// else. Users share the sender http, so a request over HTTP must also have the same user and content.
+// else. Users share the sender http, so a request over HTTP must also have the same user and content. Another one is rejected
+// first. The receipt of the finished request stays the last one of the name, so that a later repetition does nothing either.
 func (a Answers) Repeat(ctx context.Context, e schemas.Event, receipt, last schemas.Receipt) error {
 	if last.Fingerprint != receipt.Fingerprint {
-		return a.Reject(ctx, e, receipt, Refuse(schemas.ReceiptConflict, "a finished request has this name: choose another"))
+		no := Refuse(schemas.ReceiptConflict, "a finished request has this name: choose another")
+		if err := a.Send(ctx, e, a.rejected(receipt, no)); err != nil {
+			return err
+		}
 	}
 	return a.Close(ctx, e, last)
 }

@@ -70,9 +70,9 @@ func (c *Controller) consider(ctx context.Context, e schemas.Event, answer schem
 	switch {
 	case err != nil:
 		return err
+	case before.CausationID == e.ID && (last.State == schemas.RequestFinished || last.Reason == schemas.ReceiptConflict):
+		return c.cfg.Bus.DropRequest(ctx, e) // it is answered
 	case last.State != schemas.RequestFinished:
-	case before.CausationID == e.ID: // answered, but not dropped
-		return c.cfg.Bus.DropRequest(ctx, e)
 	default:
 		return c.answers.Repeat(ctx, e, answer, last)
 	}
