@@ -1,6 +1,7 @@
 package maintenance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +22,11 @@ const (
 	// gateInterval is the shortest time between two calls of a query. The query of each node is separate.
 	gateInterval = 15 * time.Second
 	// gateTimeout bounds one call.
-	gateTimeout = 5 * time.Second
+	gateTimeout = 3 * time.Second
+	// gateCalls is how long a refresh begins calls. With the timeout of the last one, it takes at most 5 s.
+	gateCalls = 2 * time.Second
+	// gateMaxAge is how long an answer counts: some refreshes of a slow server.
+	gateMaxAge = 4 * gateInterval
 )
 
 // gates has the last answers to the queries of gates. Safe for concurrent use.
@@ -75,29 +80,38 @@ func gatesMatter(m *v1alpha1.NodeMaintenance, stage v1alpha1.NodeStage, canBegin
 	}
 }
 
-// answer returns the last answer to a query.
+// answer returns the last answer to a query. The gate is closed without an answer, and if the last call is too long ago.
 func (g *gates) answer(name, query string) plan.Gate {
 	if g.server == nil {
 		return plan.Gate{Name: name, Message: "its query cannot be sent: the policy names no Prometheus"}
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	is := g.answers[query].Gate
-	if !is.Open && is.Message == "" {
+	a := g.answers[query]
+	is := a.Gate
+	switch {
+	case !is.Open && is.Message == "":
 		is.Message = "its query was not sent yet"
+	case is.Open && g.now().Sub(a.called) > gateMaxAge:
+		is.Open, is.Message = false, fmt.Sprintf("its query was not sent for more than %v: Prometheus answers too slowly", gateMaxAge)
 	}
 	is.Name = name
 	return is
 }
 
-// refresh calls the due queries, one at a time, and reports whether there were any. If the server cannot be reached,
-// that is the answer to all queries for an interval, so that maintenances do not wait for one timeout after another.
+// refresh calls the due queries, one at a time, and reports whether there were any. It takes at most 5 s: queries of a
+// slow server wait for the next refresh, the longest waiting first. If the server cannot be reached, that is the answer
+// to all queries for an interval, so that maintenances do not wait for one timeout after another.
 func (g *gates) refresh(ctx context.Context, queries map[string]bool) (called bool) {
 	if g.server == nil {
 		return false
 	}
-	for _, query := range slices.Sorted(maps.Keys(queries)) {
-		if ctx.Err() != nil || !g.due(query) {
+	began := g.now()
+	for _, query := range g.byAge(queries) {
+		if ctx.Err() != nil || g.now().Sub(began) >= gateCalls {
+			break
+		}
+		if !g.due(query) {
 			continue
 		}
 		values, err := g.call(ctx, query)
@@ -109,6 +123,15 @@ func (g *gates) refresh(ctx context.Context, queries map[string]bool) (called bo
 		called = true
 	}
 	return called
+}
+
+// byAge returns the queries, the longest waiting first.
+func (g *gates) byAge(queries map[string]bool) []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.SortedFunc(maps.Keys(queries), func(a, b string) int {
+		return cmp.Or(g.answers[a].called.Compare(g.answers[b].called), cmp.Compare(a, b))
+	})
 }
 
 // call sends a query, unless the server could not be reached a moment ago.

@@ -3,6 +3,7 @@ package maintenance
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"net/url"
 	"reflect"
@@ -20,6 +21,7 @@ type oracle struct {
 	mu      sync.Mutex
 	begin   time.Time
 	answers map[string][]float64 // nil means there is no server
+	takes   time.Duration
 	asked   []question
 }
 
@@ -28,7 +30,12 @@ type question struct {
 	after time.Duration
 }
 
-func (o *oracle) Values(_ context.Context, query string) ([]float64, error) {
+func (o *oracle) Values(ctx context.Context, query string) ([]float64, error) {
+	select {
+	case <-time.After(o.takes):
+	case <-ctx.Done():
+		return nil, &url.Error{Op: "Get", URL: "http://prometheus", Err: ctx.Err()}
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.asked = append(o.asked, question{query, time.Since(o.begin)})
@@ -130,6 +137,39 @@ func TestGateQueries(t *testing.T) {
 			}
 			if got := o.questions(); len(got) != 1 {
 				t.Errorf("called %v, want one call", got)
+			}
+		})
+	})
+	t.Run("a_slow_server_is_called_for_5_seconds", func(t *testing.T) {
+		consulting(t, func(t *testing.T, g *gates, o *oracle) {
+			const queries = 20
+			all, answers := map[string]bool{}, map[string][]float64{}
+			for i := range queries {
+				query := fmt.Sprintf("healthy{node=\"n%d\"}", i)
+				all[query], answers[query] = true, []float64{1}
+			}
+			o.set(answers)
+			o.takes = 1900 * time.Millisecond
+			open := func() (n int) {
+				for query := range all {
+					if g.answer("storage", query).Open {
+						n++
+					}
+				}
+				return n
+			}
+			for i, want := range []int{2, 4, 6} { // each refresh calls other queries
+				began := time.Now()
+				g.refresh(t.Context(), all)
+				if took := time.Since(began); took > 5*time.Second || open() != want {
+					t.Errorf("refresh %d took %v, then %d gates are open, want %d within 5 s", i, took, open(), want)
+				}
+				time.Sleep(10 * time.Second)
+			}
+			time.Sleep(gateMaxAge)
+			late := plan.Gate{Name: "storage", Message: "its query was not sent for more than 1m0s: Prometheus answers too slowly"}
+			if got := g.answer("storage", o.questions()[0].query); got != late {
+				t.Errorf("got %+v, want %+v", got, late)
 			}
 		})
 	})
