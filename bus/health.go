@@ -324,7 +324,7 @@ func (b *Bus) explain(began time.Time, err error) error {
 	return err
 }
 
-// errLost ends everything that needs the connection.
+// errLost ends a session whose connection was lost, or whose stream was created again. [Bus.forever] does not log it.
 var errLost = errors.New("the connection was lost")
 
 // sessions has the delays before a failed session starts again. The server may just have returned without having loaded

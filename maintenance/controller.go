@@ -89,7 +89,7 @@ type Table interface {
 
 // Prometheus answers the queries of gates.
 type Prometheus interface {
-	// Values returns the values of all samples of the answer.
+	// Values returns the values of all samples of the answer. It is called concurrently.
 	Values(ctx context.Context, query string) ([]float64, error)
 	Close()
 }
@@ -142,7 +142,7 @@ type Controller struct {
 	kinds   *kinds
 	apply   *apply.Steps
 	metrics metrics
-	events  *kubeevents.Recorder // nil while another process leads, then no Events are written
+	events  *kubeevents.Recorder // of the last Lead; nil before it and in a dry run: then no Events are written
 	// tableSynced reports that objects contains every maintenance of the table.
 	tableSynced atomic.Bool
 	session     atomic.Pointer[session] // nil if this process does not lead
