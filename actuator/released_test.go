@@ -56,6 +56,54 @@ func (l letsGo) Step(_ context.Context, _ move.State, canceled bool, _ time.Time
 	return move.Progress{Stage: move.Released, Refusal: l.refusal}, nil
 }
 
+// The first change of a move whose answer was lost needs every gate again.
+func TestPlannedStepGates(t *testing.T) {
+	for name, c := range map[string]struct {
+		annotations map[string]string
+		state       string
+		want        []string // the steps
+		message     string   // of the end, if the move ends
+	}{
+		"protected_by_now":  {map[string]string{"karpenter.sh/do-not-disrupt": "true"}, `{"phase":"Planned"}`, []string{"cancel"}, "karpenter.sh/do-not-disrupt"},
+		"still_unprotected": {nil, `{"phase":"Planned"}`, []string{"step"}, ""},
+		"changed_already":   {map[string]string{"karpenter.sh/do-not-disrupt": "true"}, `{"phase":"Waiting"}`, []string{"step"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := before("1", time.Second)
+			r.Settled, r.Method, r.State = false, schemas.MethodBackground, move.State(c.state)
+			pod := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{
+				Namespace: r.Intent.Pod.Namespace, Name: r.Intent.Pod.Name, UID: r.Intent.Pod.UID, Annotations: c.annotations,
+				OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "api", UID: "rs", Controller: new(true)}},
+			}, Spec: corev1.PodSpec{NodeName: r.Intent.Node}}
+			m := newMemory()
+			tm := recalled(t, m, policy.Policy{Profiles: []policy.Profile{
+				{Name: "default", Strategies: []policy.Enabled{{Strategy: policy.Strategy{Name: r.Intent.Strategy}}}},
+			}})
+			tm.cfg.Client = wire(func(*http.Request) (*http.Response, error) { return response(http.StatusOK, pod), nil }).client(t)
+			x := &inFlight{record: r, at: keysOf(r.Intent, tm.cfg.View), reported: true}
+			tm.moves.add(x, tm.cfg.View)
+			method := &stepped{began: time.Now()}
+			tm.step(t.Context(), x, method, r.State, false)
+			tm.publishing.Wait()
+			var calls []string
+			for _, call := range method.calls {
+				word, _, _ := strings.Cut(call, " ")
+				calls = append(calls, word)
+			}
+			expect.Equal(t, "steps", calls, c.want)
+			var messages []string
+			for _, e := range m.published {
+				messages = append(messages, schematest.Decode[schemas.Verdict](t, e).Message)
+			}
+			if c.message == "" {
+				expect.Equal(t, "verdicts", messages, nil)
+			} else if len(messages) != 1 || !strings.Contains(messages[0], c.message) {
+				t.Errorf("verdicts: got %q, want one with %q", messages, c.message)
+			}
+		})
+	}
+}
+
 // If a right for a method is missing, pods must move by the next method.
 func TestMissingRight(t *testing.T) {
 	t.Run("falls_through_to_eviction", func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/actuator/move"
@@ -232,9 +233,17 @@ func (s *session) step(ctx context.Context, x *inFlight, method move.Method, sta
 	calling, end := detached(ctx)
 	defer end()
 	var p move.Progress
+	var rejection Rejection
 	err := s.checkLease(x.Intent.Pod)
+	if err == nil && !canceled && move.IsPlanned(state) {
+		_, rejection, err = s.judgeAgain(calling, x)
+		canceled = rejection.Reason != "" && !rejection.isGone()
+	}
 	if err == nil {
 		p, err = method.Step(calling, state, canceled, s.cfg.Now())
+	}
+	if canceled && rejection.Message != "" && p.Stage == move.Undone {
+		p.Refusal, p.Message = nil, rejection.Message
 	}
 	s.mu.Lock()
 	stays := x.Canceled || s.skips(x)
@@ -290,26 +299,40 @@ func (s *session) progressed(x *inFlight, p move.Progress, stays, evicted bool, 
 	return stored
 }
 
+// judgeAgain applies the gates to the live pod of a move, except the expiry: the intent had not expired when the move
+// began, and a newer evaluation that does not list the pod cancels it. The reason is empty if the pod passes.
+func (s *session) judgeAgain(ctx context.Context, x *inFlight) (*corev1.Pod, Rejection, error) {
+	pod, err := s.look(ctx, x.Intent.Pod, latest)
+	if err != nil {
+		return nil, Rejection{}, fmt.Errorf("look at pod %s: %w: %w", x.Intent.Pod, ErrUnavailable, err)
+	}
+	now, i := s.cfg.Now(), x.Intent
+	i.Expires = now.Add(1)
+	r, _ := s.judge(i, pod, now)
+	return pod, r, nil
+}
+
+// isGone reports whether the pod is gone or leaves.
+func (r Rejection) isGone() bool {
+	return r.Reason == schemas.ReasonPodGone || r.Reason == schemas.ReasonPodTerminating
+}
+
 // evictInstead evicts a pod that another program did not move as requested, and reports whether it is leaving. The pod
-// passes every gate again except the expiry: the intent had not expired when the move began, and a newer evaluation
-// that does not list the pod cancels it. After the end of ctx it makes no call; calling is the context of the calls.
+// passes every gate again. After the end of ctx it makes no call; calling is the context of the calls.
 func (s *session) evictInstead(ctx, calling context.Context, x *inFlight) bool {
 	if ctx.Err() != nil {
 		return false
 	}
-	pod, err := s.look(calling, x.Intent.Pod, latest)
-	if err != nil {
+	pod, r, err := s.judgeAgain(calling, x)
+	switch {
+	case err != nil:
+		return false
+	case r.Reason != "":
+		return r.isGone()
+	case ctx.Err() != nil || s.checkLease(x.Intent.Pod) != nil:
 		return false
 	}
-	now, i := s.cfg.Now(), x.Intent
-	i.Expires = now.Add(1)
-	if r, rejected := s.judge(i, pod, now); rejected {
-		return r.Reason == schemas.ReasonPodGone || r.Reason == schemas.ReasonPodTerminating
-	}
-	if ctx.Err() != nil || s.checkLease(x.Intent.Pod) != nil {
-		return false
-	}
-	p, err := s.evictions.Start(calling, pod, now, func(context.Context, move.Record) error { return nil })
+	p, err := s.evictions.Start(calling, pod, s.cfg.Now(), func(context.Context, move.Record) error { return nil })
 	return err == nil && p.Stage == move.Done && p.Refusal == nil
 }
 

@@ -63,6 +63,18 @@ var ErrChanged = errors.New("the pod was changed since it was read")
 // State is the state of a method between two steps, as JSON.
 type State = json.RawMessage
 
+// Planned is the phase of a state whose first change was not made, or whose answer was lost. The actuator applies the gates to
+// the pod again before the next step of such a move, and cancels it if they reject the pod.
+const Planned = "Planned"
+
+// IsPlanned reports whether the phase of a state is [Planned].
+func IsPlanned(s State) bool {
+	d, err := Decode[struct {
+		Phase string `json:"phase"`
+	}](s)
+	return err == nil && d.Phase == Planned
+}
+
 // Record is the part of the ledger record that belongs to the method.
 type Record struct {
 	// Method is the name of the method that takes the next step.

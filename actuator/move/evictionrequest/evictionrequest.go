@@ -82,9 +82,9 @@ func New(cfg Config) *Method {
 type phase string
 
 const (
-	planned   phase = "Planned"   // the request was not made, or the answer was lost
-	requested phase = "Requested" // the request was made
-	withdrawn phase = "Withdrawn" // the request was withdrawn and removed, for the reason in Why
+	planned   phase = move.Planned // the request was not made, or the answer was lost
+	requested phase = "Requested"  // the request was made
+	withdrawn phase = "Withdrawn"  // the request was withdrawn and removed, for the reason in Why
 )
 
 // state is the part of the ledger record that the method reads.

@@ -28,7 +28,7 @@ const (
 type phase string
 
 const (
-	planned    phase = "Planned"    // the first change was not made, or its answer was lost
+	planned    phase = move.Planned // the first change was not made, or its answer was lost
 	waiting    phase = "Waiting"    // for the replacement
 	returning  phase = "Returning"  // of a surge: the replicas are restored, and the pod goes
 	takingBack phase = "TakingBack" // for the reason in Refusal
