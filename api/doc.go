@@ -6,6 +6,10 @@
 //	GET  /                                        the page, see package page
 //	GET  /v1/openapi.json                         this API, generated from the types
 //	GET  /v1/state                                state.go     at most once a second for all clients
+//	GET  /v1/watch                                watch.go     nodes and pods, and their changes
+//	GET  /v1/events                               events.go    the history and new events; history.go follows the bus for all
+//	GET  /v1/pods, /v1/nodes, /v1/workloads       explain.go   what package explain knows about one object
+//	POST /v1/simulate                             simulate.go  the moves of a policy
 //	GET  /v1/requests, /v1/requests/{sender}/{name}
 //	POST /v1/requests                             requests.go  a CloudEvent, answered with the receipt
 //

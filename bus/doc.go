@@ -6,7 +6,8 @@
 //
 //	publish.go     Publish, PublishAll, Answer                  one message, stored when the call returns
 //	consume.go     Work, Listen                                 durable consumers: several handlers, ack, retry, dead letters
-//	read.go        Events, Proofread, Subscribe                 one event at a time, in order; live messages
+//	history.go     Events, Proofread, Subscribe                 one event at a time, in order; live messages
+//	read.go        list, follow                                 the readers of streams, with and without a consumer
 //	tables.go      FollowIntents, FollowRequests, Receipt       tables: the newest message of each key
 //	kv.go          Ledger, Maintenances                         key-value buckets
 //	dead.go        Bury, DeadLetter, RetryDead, DropDead        messages that could not be read or handled
