@@ -86,6 +86,21 @@ func TestFilteredEventTable(t *testing.T) {
 	}
 }
 
+// A sender of requests chooses the reason that verdicts repeat.
+func TestHostileEventText(t *testing.T) {
+	b := busOf(t)
+	publishAll(t, b, eventOf(t, "hostile", schemas.Verdict{
+		Outcome: schemas.Evicted, Reason: schemas.ReasonEvictionAccepted, Profile: "default", Strategy: "Request",
+		Intent: schemas.Intent{
+			Pod: schemas.PodRef{Namespace: "shop", Name: "cart-0"}, Node: "worker-1", Reason: "\x1b[2Jgone\rnew\nline",
+		},
+	}))
+	got, err := execute(t, "events")
+	if err != nil || !strings.Contains(got, "�[2Jgone�new�line") || strings.ContainsAny(got, "\x1b\r") || strings.Count(got, "\n") != 1 {
+		t.Errorf("error %v\n got %q, want one line without control characters", err, got)
+	}
+}
+
 func TestMaintenanceColumns(t *testing.T) {
 	b := busOf(t)
 	e := eventOf(t, "rolling", schemas.Maintenance{

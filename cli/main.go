@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	_ "time/tzdata" // maintenance windows have time zones, and the image has no time zone files
 
@@ -22,6 +23,7 @@ import (
 
 	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/cli/act"
+	"github.com/rehome-dev/rehome/cli/cmdutil"
 	"github.com/rehome-dev/rehome/cli/install"
 	"github.com/rehome-dev/rehome/cli/look"
 	"github.com/rehome-dev/rehome/cli/run"
@@ -36,10 +38,19 @@ func Main() int {
 	err := root.ExecuteContext(ctx)
 	stop()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
+		fmt.Fprintln(os.Stderr, printableLines(err.Error()))
 		return 1
 	}
 	return 0
+}
+
+// printableLines replaces everything but printable characters and ends of lines: a text can be from the cluster or the bus.
+func printableLines(text string) string {
+	var lines []string
+	for line := range strings.SplitSeq(text, "\n") {
+		lines = append(lines, cmdutil.Printable(line))
+	}
+	return strings.Join(lines, "\n")
 }
 
 func newRoot() *cobra.Command {

@@ -98,11 +98,12 @@ func ShowJSON(w io.Writer, e schemas.Event) error {
 	return err
 }
 
-// ShowText writes the event as one line of text.
+// ShowText writes the event as one line of printable text.
 func ShowText(w io.Writer, e schemas.Event) error {
 	noun, about, text := schemas.Describe(e)
 	what := fmt.Sprintf("%-8s %s", noun, about)
-	_, err := fmt.Fprintf(w, "%s  %-41s %s\n", e.Time.Local().Format("15:04:05.000"), what, text)
+	line := fmt.Sprintf("%s  %-41s %s", e.Time.Local().Format("15:04:05.000"), what, text)
+	_, err := fmt.Fprintln(w, cmdutil.Printable(line))
 	return err
 }
 

@@ -43,7 +43,7 @@ func (p picture) View() string {
 func (p picture) lines() []string {
 	var all []string
 	if p.err != nil {
-		all = append(all, "NOT CURRENT: "+p.err.Error())
+		all = append(all, "NOT CURRENT: "+cmdutil.Printable(p.err.Error()))
 	}
 	if !p.known {
 		return append(all, "looking for Rehome ...")

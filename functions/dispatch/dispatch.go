@@ -32,7 +32,7 @@
 //
 // # Concurrency
 //
-// A slow function does not delay others. Scopes with the same key are sent one after the other.
+// A slow function does not delay others. Two scopes with the same key can be sent at the same time.
 package dispatch
 
 import (
