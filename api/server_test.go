@@ -756,6 +756,12 @@ profiles:
 	if got, text := post(overall, map[string]any{"policy": measured}); got != 422 || calls.Load() != 0 {
 		t.Errorf("another Prometheus server: got %d %s after %d calls of it, want 422 and no call", got, text, calls.Load())
 	}
+	for profile, want := range map[string]int{"/nothing": 422, "MostAllocated": 200} {
+		text := "apiVersion: rehome.dev/v1alpha1\nkind: DeschedulerPolicy\nscheduler: {profile: " + profile + "}\n"
+		if got, answer := post(overall, map[string]any{"policy": text}); got != want {
+			t.Errorf("the scheduler profile %s: got %d %s, want %d", profile, got, answer, want)
+		}
+	}
 	for _, c := range []struct {
 		user string
 		body any

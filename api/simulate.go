@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -58,6 +59,11 @@ func (s *Server) simulate(ctx context.Context, in *simulateInput) (*simulateOutp
 	if server := p.Metrics.Prometheus(); server != nil && !reflect.DeepEqual(server, s.Policy().Metrics.Prometheus()) {
 		return nil, serve.Refuse(http.StatusUnprocessableEntity,
 			"metricsProviders: the Prometheus server %.200q is not the one of the policy in force; use its metricsProviders", server.URL)
+	}
+	// Any other profile is a file of this process.
+	if name := p.Scheduler.Profile; !slices.Contains([]string{"", "LeastAllocated", "MostAllocated", s.Policy().Scheduler.Profile}, name) {
+		return nil, serve.Refuse(http.StatusUnprocessableEntity,
+			"scheduler.profile: want LeastAllocated, MostAllocated, or the profile of the policy in force, got %.200q", name)
 	}
 	if _, busy := s.simulating.LoadOrStore(u.Username, true); busy {
 		return nil, serve.Refuse(http.StatusTooManyRequests, "a simulation of user %.200s is in progress, which is the limit", u.Username).
