@@ -80,7 +80,7 @@ type record struct {
 
 func (r record) key() string { return keyMove + string(r.Intent.Pod.UID) }
 
-// leftAt returns the time from which a move waits for its replacement.
+// leftAt returns the time when a move began to wait for its replacement.
 func (r record) leftAt() time.Time {
 	if r.Left.IsZero() {
 		return r.Moved // an eviction, whose pod leaves when it is accepted

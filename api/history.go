@@ -17,7 +17,7 @@ import (
 const (
 	// eventQueue is the number of events that a client may be behind.
 	eventQueue = 1000
-	// deferredFor is the time after its last verdict for which a deferred pod is listed.
+	// deferredFor is how long a deferred pod is listed after its last verdict.
 	deferredFor = time.Hour
 	// retryHistory is the time between two tries to read the history.
 	retryHistory = 2 * time.Second

@@ -204,25 +204,22 @@ func (s *Server) mayDelete(ctx context.Context, u user, m *schemas.NodeRequest) 
 	if m != nil && m.ProviderID == "" && m.Node != "" {
 		nodes, name = fmt.Sprintf("the node %.100s", m.Node), m.Node
 	}
-	allowed, err := s.reviews.Allowed(ctx, u.UserInfo, authorizationv1.SubjectAccessReviewSpec{
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "delete", Resource: "nodes", Name: name},
-	})
-	if allowed || err != nil {
-		return err
-	}
-	return serve.Refuse(http.StatusForbidden, "user %.200s may not delete %s", u.Username, nodes)
+	return s.may(ctx, u, authorizationv1.ResourceAttributes{Verb: "delete", Resource: "nodes", Name: name}, nodes)
 }
 
-// mayCreate queries the API server each time, because an allowed request moves pods now.
 func (s *Server) mayCreate(ctx context.Context, u user, namespace, resource string) error {
 	name, subresource, _ := strings.Cut(resource, "/")
-	allowed, err := s.reviews.Allowed(ctx, u.UserInfo, authorizationv1.SubjectAccessReviewSpec{
-		ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Namespace: namespace, Verb: rightVerb, Group: rightGroup, Resource: name, Subresource: subresource,
-		},
-	})
+	return s.may(ctx, u, authorizationv1.ResourceAttributes{
+		Namespace: namespace, Verb: rightVerb, Group: rightGroup, Resource: name, Subresource: subresource,
+	}, fmt.Sprintf("%s.%s %s", resource, rightGroup, where(namespace)))
+}
+
+// may refuses users without a right to change what the text describes. It queries the API server each time, because an allowed
+// request moves pods now.
+func (s *Server) may(ctx context.Context, u user, right authorizationv1.ResourceAttributes, what string) error {
+	allowed, err := s.reviews.Allowed(ctx, u.UserInfo, authorizationv1.SubjectAccessReviewSpec{ResourceAttributes: &right})
 	if allowed || err != nil {
 		return err
 	}
-	return serve.Refuse(http.StatusForbidden, "user %.200s may not %s %s.%s %s", u.Username, rightVerb, resource, rightGroup, where(namespace))
+	return serve.Refuse(http.StatusForbidden, "user %.200s may not %s %s", u.Username, right.Verb, what)
 }

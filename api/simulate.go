@@ -5,7 +5,6 @@ import (
 	"context"
 	"net/http"
 	"reflect"
-	"slices"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -55,15 +54,8 @@ func (s *Server) simulate(ctx context.Context, in *simulateInput) (*simulateOutp
 	if err != nil {
 		return nil, serve.Refuse(http.StatusUnprocessableEntity, "%w", err)
 	}
-	// The server gets a token of Rehome, so its address must not come from a user.
-	if server := p.Metrics.Prometheus(); server != nil && !reflect.DeepEqual(server, s.Policy().Metrics.Prometheus()) {
-		return nil, serve.Refuse(http.StatusUnprocessableEntity,
-			"metricsProviders: the Prometheus server %.200q is not the one of the policy in force; use its metricsProviders", server.URL)
-	}
-	// Any other profile is a file of this process.
-	if name := p.Scheduler.Profile; !slices.Contains([]string{"", "LeastAllocated", "MostAllocated", s.Policy().Scheduler.Profile}, name) {
-		return nil, serve.Refuse(http.StatusUnprocessableEntity,
-			"scheduler.profile: want LeastAllocated, MostAllocated, or the profile of the policy in force, got %.200q", name)
+	if err := confined(p, s.Policy()); err != nil {
+		return nil, err
 	}
 	if _, busy := s.simulating.LoadOrStore(u.Username, true); busy {
 		return nil, serve.Refuse(http.StatusTooManyRequests, "a simulation of user %.200s is in progress, which is the limit", u.Username).
@@ -88,4 +80,18 @@ func (s *Server) simulate(ctx context.Context, in *simulateInput) (*simulateOutp
 		out.Body.Settlement, err = simulate.Settle(ctx, round, objects, rounds)
 		return err
 	})
+}
+
+// confined refuses a policy that makes this process use a server or a file that the policy in force does not name: the server would
+// get a token of Rehome, and the file can be any file.
+func confined(p, inForce policy.Policy) error {
+	if server := p.Metrics.Prometheus(); server != nil && !reflect.DeepEqual(server, inForce.Metrics.Prometheus()) {
+		return serve.Refuse(http.StatusUnprocessableEntity,
+			"metricsProviders: the Prometheus server %.200q is not the one of the policy in force; use its metricsProviders", server.URL)
+	}
+	if file := p.Scheduler.File(); file != "" && file != inForce.Scheduler.File() {
+		return serve.Refuse(http.StatusUnprocessableEntity,
+			"scheduler.profile: want LeastAllocated, MostAllocated, or the profile of the policy in force, got %.200q", file)
+	}
+	return nil
 }

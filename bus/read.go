@@ -23,11 +23,11 @@ const (
 	readAhead = 256
 	// polledAtOnce is the number of sequences that a reader without a consumer looks up at once, with that many requests.
 	polledAtOnce, questions = 1024, 16
-	// forgotten is the time after which the server removes the consumer of a dead reader.
+	// forgotten is how long the server keeps the consumer of a dead reader.
 	forgotten = time.Minute
 	// tidyWithin limits cleanup that is optional.
 	tidyWithin = time.Second
-	// mostSilent is the number of consecutive requests without a response after which reading fails.
+	// mostSilent limits the consecutive requests without a response. Then reading fails.
 	mostSilent = 5
 )
 

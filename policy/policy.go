@@ -190,13 +190,23 @@ type Scheduler struct {
 	Profile string `json:"profile"`
 }
 
+// builtInProfiles are the scoring profiles that need no file.
+var builtInProfiles = map[string]func() *score.Profile{
+	"": score.Default, "LeastAllocated": score.Default, "MostAllocated": score.MostAllocated,
+}
+
+// File returns the path that Profile names, or "" if it names a profile without a file.
+func (s Scheduler) File() string {
+	if builtInProfiles[s.Profile] != nil {
+		return ""
+	}
+	return s.Profile
+}
+
 // Load returns the profile that Profile names. The error names the path.
 func (s Scheduler) Load() (*score.Profile, error) {
-	switch s.Profile {
-	case "", "LeastAllocated":
-		return score.Default(), nil
-	case "MostAllocated":
-		return score.MostAllocated(), nil
+	if profile := builtInProfiles[s.Profile]; profile != nil {
+		return profile(), nil
 	}
 	data, err := os.ReadFile(s.Profile)
 	if err != nil {
