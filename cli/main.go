@@ -15,7 +15,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 	_ "time/tzdata" // maintenance windows have time zones, and the image has no time zone files
 
@@ -38,19 +37,10 @@ func Main() int {
 	err := root.ExecuteContext(ctx)
 	stop()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, printableLines(err.Error()))
+		fmt.Fprintln(os.Stderr, cmdutil.PrintableLines(err.Error()))
 		return 1
 	}
 	return 0
-}
-
-// printableLines replaces everything but printable characters and ends of lines: a text can be from the cluster or the bus.
-func printableLines(text string) string {
-	var lines []string
-	for line := range strings.SplitSeq(text, "\n") {
-		lines = append(lines, cmdutil.Printable(line))
-	}
-	return strings.Join(lines, "\n")
 }
 
 func newRoot() *cobra.Command {

@@ -178,9 +178,14 @@ func Count(n int, thing string) string {
 }
 
 // Printable replaces characters that could control a terminal: other programs write reasons, messages, and dead letters.
-func Printable(text string) string {
+func Printable(text string) string { return printable(text, "") }
+
+// PrintableLines is [Printable] for a text with several lines and tabs.
+func PrintableLines(text string) string { return printable(text, "\n\t") }
+
+func printable(text, except string) string {
 	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
+		if unicode.IsPrint(r) || strings.ContainsRune(except, r) {
 			return r
 		}
 		return '�'

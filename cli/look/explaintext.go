@@ -65,17 +65,8 @@ func (x *PodPage) Write(w io.Writer) error {
 	for _, u := range x.Unknown {
 		p.line(2, "", u.What+": "+u.Why)
 	}
-	_, err := io.WriteString(w, printableLines(p.String()))
+	_, err := io.WriteString(w, cmdutil.PrintableLines(p.String()))
 	return err
-}
-
-// printableLines removes control characters, since names and reasons come from other programs.
-func printableLines(text string) string {
-	lines := strings.Split(text, "\n")
-	for i := range lines {
-		lines[i] = cmdutil.Printable(lines[i])
-	}
-	return strings.Join(lines, "\n")
 }
 
 func (x *PodPage) isUnknown(part string) bool {
