@@ -316,6 +316,19 @@ func (b *Bus) Receipt(ctx context.Context, sender, name string) (schemas.Event, 
 	return b.lastEvent(ctx, StreamEvents, schemas.Receipt{Sender: sender, Name: name}.Channel())
 }
 
+// FinishedReceipt returns the last receipt of a finished request for a sender and a name, or the zero Event if there is none. It
+// reads all receipts of the name.
+func (b *Bus) FinishedReceipt(ctx context.Context, sender, name string) (finished schemas.Event, err error) {
+	query := Query{Channels: []string{schemas.Receipt{Sender: sender, Name: name}.Channel()}, Since: time.Unix(0, 0)}
+	err = b.Events(ctx, query, func(e schemas.Event) error {
+		if r, err := schemas.Decode[schemas.Receipt](e); err == nil && r.State == schemas.RequestFinished {
+			finished = e
+		}
+		return nil
+	})
+	return finished, err
+}
+
 // AcceptedRequest returns an open request in its original form, which only the sender can publish, and the receipt with which the
 // watcher accepted it, which only the watcher can publish. ok is false if there is no such request, or if its last receipt is
 // another one.

@@ -215,7 +215,7 @@ func (r *requests) accept(ctx context.Context, sender, name string, x nodeReques
 		}
 		return x, nil
 	case answered: // and not dropped
-		return x, r.cfg.Bus.DropRequest(ctx, e)
+		return x, r.answers.DropAnswered(ctx, e, last)
 	case no != nil:
 		return x, r.answers.Reject(ctx, e, answer, no)
 	case last.State == schemas.RequestFinished:

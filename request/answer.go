@@ -13,6 +13,8 @@ import (
 type Bus interface {
 	// Receipt returns the last receipt for a sender and a name, or the zero Event if there is none.
 	Receipt(ctx context.Context, sender, name string) (schemas.Event, error)
+	// FinishedReceipt returns the last receipt of a finished request for a sender and a name, or the zero Event if there is none.
+	FinishedReceipt(ctx context.Context, sender, name string) (schemas.Event, error)
 	// DropRequest removes a request. It returns nil if the request does not exist.
 	DropRequest(ctx context.Context, e schemas.Event) error
 }
@@ -59,16 +61,43 @@ func (a Answers) Close(ctx context.Context, e schemas.Event, last schemas.Receip
 	return a.Bus.DropRequest(ctx, e)
 }
 
-// Reject closes a request without doing anything.
+// Reject closes a request without doing anything. If a finished request has the same name, its receipt stays the last one of the
+// name. Otherwise a rejection would free the name, and a repetition of the finished request would run again.
 func (a Answers) Reject(ctx context.Context, e schemas.Event, receipt schemas.Receipt, no *Rejection) error {
-	return a.Close(ctx, e, a.rejected(receipt, no))
-}
-
-// rejected logs a rejection, and returns its receipt.
-func (a Answers) rejected(receipt schemas.Receipt, no *Rejection) schemas.Receipt {
+	before, last, err := a.Last(ctx, receipt.Sender, receipt.Name)
+	answered := before.CausationID == e.ID && e.ID != ""
+	switch {
+	case err != nil:
+		return err
+	case answered && last.State == schemas.RequestRejected:
+		return a.DropAnswered(ctx, e, last)
+	}
 	receipt.State, receipt.Reason, receipt.Message = schemas.RequestRejected, no.Reason, no.Message
 	a.Log.Info("request rejected", "sender", receipt.Sender, "name", receipt.Name, "reason", no.Reason, "message", no.Message)
-	return receipt
+	if last.State != schemas.RequestFinished || answered {
+		return a.Close(ctx, e, receipt)
+	}
+	if err := a.Send(ctx, e, receipt); err != nil {
+		return err
+	}
+	return a.Close(ctx, e, last)
+}
+
+// DropAnswered drops a request whose last receipt is last. An interrupted Reject may have left the receipt of a rejected request
+// as the last one, so DropAnswered publishes the receipt of the finished request with the same name again.
+func (a Answers) DropAnswered(ctx context.Context, e schemas.Event, last schemas.Receipt) error {
+	if last.State != schemas.RequestRejected {
+		return a.Bus.DropRequest(ctx, e)
+	}
+	before, err := a.Bus.FinishedReceipt(ctx, last.Sender, last.Name)
+	if err != nil {
+		return err
+	}
+	finished, err := schemas.Decode[schemas.Receipt](before)
+	if before.ID == "" || err != nil {
+		return a.Bus.DropRequest(ctx, e)
+	}
+	return a.Close(ctx, e, finished)
 }
 
 // Finish closes a request that is done, cancelled, or given up.
@@ -78,14 +107,10 @@ func (a Answers) Finish(ctx context.Context, e schemas.Event, receipt schemas.Re
 }
 
 // Repeat answers a request that has the name of a finished one, whose receipt is last. It repeats that receipt and does nothing
-// else. Users share the sender http, so a request over HTTP must also have the same user and content. Another one is rejected
-// first. The receipt of the finished request stays the last one of the name, so that a later repetition does nothing either.
+// else. Users share the sender http, so a request over HTTP must also have the same user and content. Another one is rejected.
 func (a Answers) Repeat(ctx context.Context, e schemas.Event, receipt, last schemas.Receipt) error {
 	if last.Fingerprint != receipt.Fingerprint {
-		no := Refuse(schemas.ReceiptConflict, "a finished request has this name: choose another")
-		if err := a.Send(ctx, e, a.rejected(receipt, no)); err != nil {
-			return err
-		}
+		return a.Reject(ctx, e, receipt, Refuse(schemas.ReceiptConflict, "a finished request has this name: choose another"))
 	}
 	return a.Close(ctx, e, last)
 }

@@ -118,6 +118,14 @@ func (b *inbox) Receipt(_ context.Context, sender, name string) (schemas.Event, 
 	return b.receipts[sender+"/"+name], nil
 }
 
+func (b *inbox) FinishedReceipt(ctx context.Context, sender, name string) (schemas.Event, error) {
+	e, err := b.Receipt(ctx, sender, name)
+	if r, _ := schemas.Decode[schemas.Receipt](e); r.State != schemas.RequestFinished {
+		return schemas.Event{}, err
+	}
+	return e, err
+}
+
 // hall is a leader that answers requests, with its published events.
 type hall struct {
 	t   *testing.T
@@ -416,15 +424,17 @@ func TestRequestWithFinishedName(t *testing.T) {
 // TestHTTPRequestName reuses the name of a finished request over HTTP. All HTTP users share the sender http.
 func TestHTTPRequestName(t *testing.T) {
 	const finished, conflict = "one: finished Done: 3 of 3 pods are gone", "one: rejected Conflict: a finished request has this name: choose another"
+	const unknown = "one: rejected PolicyUnknown: the policy has no profile \"x\""
 	for name, c := range map[string]struct {
 		change func(*schemas.Request)
 		want   []string
 	}{
-		"the same request":             {func(*schemas.Request) {}, []string{finished}},
-		"the same with a new deadline": {func(r *schemas.Request) { r.Deadline = time.Now().Add(time.Hour).UTC() }, []string{finished}},
-		"another user":                 {func(r *schemas.Request) { r.Requester = "admin" }, []string{conflict, finished}},
-		"another target":               {func(r *schemas.Request) { r.Target = &schemas.Target{Node: "n1"} }, []string{conflict, finished}},
-		"another method":               {func(r *schemas.Request) { r.Method = schemas.UseRestart }, []string{conflict, finished}},
+		"the same request":              {func(*schemas.Request) {}, []string{finished}},
+		"the same with a new deadline":  {func(r *schemas.Request) { r.Deadline = time.Now().Add(time.Hour).UTC() }, []string{finished}},
+		"another user":                  {func(r *schemas.Request) { r.Requester = "admin" }, []string{conflict, finished}},
+		"another target":                {func(r *schemas.Request) { r.Target = &schemas.Target{Node: "n1"} }, []string{conflict, finished}},
+		"another method":                {func(r *schemas.Request) { r.Method = schemas.UseRestart }, []string{conflict, finished}},
+		"a profile that does not exist": {func(r *schemas.Request) { r.Profile = "x" }, []string{unknown, finished}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, pods := hallView(t, policy.Sender{Name: policy.HTTPSender, Nodes: true, PerMinute: 10, Open: 10})

@@ -70,10 +70,9 @@ func (c *Controller) consider(ctx context.Context, e schemas.Event, answer schem
 	switch {
 	case err != nil:
 		return err
-	case before.CausationID == e.ID && (last.State == schemas.RequestFinished || last.Reason == schemas.ReceiptConflict):
-		return c.cfg.Bus.DropRequest(ctx, e) // it is answered
-	case last.State != schemas.RequestFinished:
-	default:
+	case before.CausationID == e.ID && (last.State == schemas.RequestFinished || last.State == schemas.RequestRejected):
+		return c.answers.DropAnswered(ctx, e, last)
+	case last.State == schemas.RequestFinished:
 		return c.answers.Repeat(ctx, e, answer, last)
 	}
 	switch asked.Action {
@@ -211,7 +210,7 @@ func (c *Controller) resume(
 	case before.CausationID != e.ID:
 		return false, nil
 	case last.State != schemas.RequestAccepted:
-		return true, c.cfg.Bus.DropRequest(ctx, e)
+		return true, c.answers.DropAnswered(ctx, e, last)
 	case last.Action == schemas.ActionMaintain:
 		c.maintained[key] = e.Sequence
 		return true, nil
