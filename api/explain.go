@@ -126,15 +126,20 @@ func (s *Server) explainPod(ctx context.Context, in *podInput) (*podOutput, erro
 		out.Body, err = explain.Pod(ctx, s.sources(), in.Namespace, in.Name, since)
 		return err
 	})
-	if err == nil && !a.full() {
+	switch {
+	case a.full():
+	case errors.Is(err, explain.ErrNothing):
+		err = serve.Refuse(http.StatusNotFound, "pod %s/%s: %w", in.Namespace, in.Name, explain.ErrNothing)
+	case err == nil:
 		a.confine(&out.Body)
 	}
 	return out, err
 }
 
 // confine removes the parts of an explanation that its user may not see elsewhere: changes of invisible pods, intents without a
-// verdict, opinions about other pods and nodes, and records about the whole cluster.
+// verdict, opinions about other pods and nodes, records about the whole cluster, and the texts of errors.
 func (a access) confine(x *explain.Explanation) {
+	hideReasons(x.Unknown)
 	for i := range x.History {
 		life := &x.History[i]
 		var chains []explain.Chain
@@ -155,6 +160,13 @@ func (a access) confine(x *explain.Explanation) {
 		life.Chains = append([]explain.Chain{}, chains...)
 	}
 	x.Opinions, x.Replacement, x.Held.Maintenances, x.Held.Storm, x.Held.WorkloadBreakers = nil, "", nil, nil, nil
+}
+
+// hideReasons replaces the texts of errors, which can name addresses and Secrets.
+func hideReasons(unknown []explain.Unknown) {
+	for i := range unknown {
+		unknown[i].Why = "it cannot be read; users who may see everything get the reason"
+	}
 }
 
 type nodeInput struct {
@@ -201,6 +213,7 @@ func (s *Server) explainWorkload(ctx context.Context, in *workloadInput) (*workl
 	})
 	if x := &out.Body; err == nil && !a.full() {
 		x.Held.Storm, x.Held.WorkloadBreakers, x.Limits = nil, nil, []explain.LimitUse{}
+		hideReasons(x.Unknown)
 		for i := range x.Pods {
 			x.Pods[i].Replacement = ""
 		}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
@@ -62,7 +64,7 @@ func FuzzRequest(f *testing.F) {
 }
 
 // received returns the request that the handler reads.
-func received(h http.Header, body []byte, user string) (schemas.Request, error) {
+func received(h http.Header, body []byte, name string) (schemas.Request, error) {
 	m, err := modeOf(h)
 	if err != nil {
 		return schemas.Request{}, err
@@ -71,7 +73,7 @@ func received(h http.Header, body []byte, user string) (schemas.Request, error) 
 	if err != nil {
 		return schemas.Request{}, serve.Refuse(http.StatusBadRequest, "%w", err)
 	}
-	return requestOf(events[0], user)
+	return requestOf(events[0], user{UserInfo: authenticationv1.UserInfo{Username: name}})
 }
 
 // plain removes differences that JSON does not keep: nil and empty lists, and time zones.

@@ -477,8 +477,15 @@ func (s *stage) testMalformed(t *testing.T) {
 }
 
 func (s *stage) testCancel(t *testing.T) {
-	for name, target := range map[string]schemas.Target{"of-shop": pods("shop"), "of-web": pods("web")} {
-		r := ask("keep", target)
+	override := ask("keep", pods("shop"))
+	override.Override = []string{"MinPodAge"}
+	open := map[string]schemas.Request{
+		"of-shop": ask("keep", pods("shop")), "of-web": ask("keep", pods("web")), "with-override": override,
+		"of-n1": {
+			Action: schemas.ActionMaintain, Reason: "keep", Maintenance: &schemas.NodeRequest{Node: "n1", Stage: v1alpha1.Drain},
+		},
+	}
+	for name, r := range open {
 		r.Name = name
 		if got := s.post(t, mighty, r); got.status != http.StatusAccepted {
 			t.Fatalf("%s: got %+v", name, got)
@@ -489,10 +496,18 @@ func (s *stage) testCancel(t *testing.T) {
 	if got := s.post(t, mighty, again); got.status != http.StatusConflict || got.body != "a request of this name is open" {
 		t.Errorf("a request of the same name: got %+v, want 409", got)
 	}
-	for request, status := range map[string]int{"of-shop": 202, "of-web": 403, "of-nobody": 403} {
-		got := s.post(t, ofShop, schemas.Request{Action: schemas.ActionCancel, Reason: "x", Request: request})
-		if got.status != status {
-			t.Errorf("%s: got %+v, want %d", request, got, status)
+	for _, c := range []struct {
+		user, request string
+		want          int
+	}{
+		{ofShop, "of-shop", 202}, {ofShop, "of-web", 403}, {ofShop, "of-nobody", 403}, {ofShop, "with-override", 403},
+		{wide, "of-web", 202}, {wide, "of-nobody", 202}, {wide, "with-override", 403}, {wide, "of-n1", 403},
+		{keeper, "of-n1", 202}, {mighty, "with-override", 202}, {nobody, "of-shop", 403},
+	} {
+		got := s.post(t, c.user, schemas.Request{Action: schemas.ActionCancel, Reason: "x", Request: c.request})
+		text := "user " + c.user + " may not cancel request " + c.request + ", or it is not open"
+		if got.status != c.want || c.want == 403 && got.body != text {
+			t.Errorf("%s cancels %s: got %+v, want %d", c.user, c.request, got, c.want)
 		}
 	}
 }

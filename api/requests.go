@@ -88,7 +88,7 @@ func (s *Server) listRequests(ctx context.Context, _ *struct{}) (*requestsOutput
 
 // made reports whether the user made the request with this sender and requester.
 func (u user) made(sender, requester string) bool {
-	return sender == policy.HTTPSender && requester == cut(u.Username, schemas.MaxRequester)
+	return sender == policy.HTTPSender && requester == u.requester()
 }
 
 type requestInput struct {
@@ -167,15 +167,11 @@ func (s *Server) postRequest(ctx context.Context, in *postInput) (*huma.StreamRe
 	if err != nil {
 		return nil, serve.Refuse(http.StatusBadRequest, "%w", err)
 	}
-	request, err := requestOf(events[0], c.user.Username)
+	request, err := requestOf(events[0], c.user)
 	if err != nil {
 		return nil, err
 	}
-	places, err := s.placesOf(ctx, request)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.check(ctx, c.user, request, places); err != nil {
+	if err := s.authorize(ctx, c.user, request); err != nil {
 		return nil, err
 	}
 	return s.pass(ctx, request, events[0], mode)
@@ -202,7 +198,7 @@ func overrides(r schemas.Request) bool {
 	return len(r.Override) > 0 || r.Maintenance != nil && len(r.Maintenance.Force) > 0
 }
 
-func requestOf(e schemas.Event, user string) (schemas.Request, error) {
+func requestOf(e schemas.Event, u user) (schemas.Request, error) {
 	if e.Type != schemas.RequestType {
 		return schemas.Request{}, serve.Refuse(http.StatusBadRequest, "the event is of type %.100q, want %s", e.Type, schemas.RequestType)
 	}
@@ -212,7 +208,7 @@ func requestOf(e schemas.Event, user string) (schemas.Request, error) {
 	if err := d.Decode(&r); err != nil {
 		return r, serve.Refuse(http.StatusUnprocessableEntity, "%w", err)
 	}
-	r.Sender, r.Requester = policy.HTTPSender, cut(user, schemas.MaxRequester)
+	r.Sender, r.Requester = policy.HTTPSender, u.requester()
 	if r.Name == "" {
 		r.Name = "http-" + strings.ToLower(rand.Text()[:16])
 	}
@@ -220,13 +216,6 @@ func requestOf(e schemas.Event, user string) (schemas.Request, error) {
 		return r, serve.Refuse(http.StatusUnprocessableEntity, "name: want 1 to 63 of a-z, 0-9 and -, got %.100q", r.Name)
 	}
 	return r, nil
-}
-
-func cut(text string, most int) string {
-	if runes := []rune(text); len(runes) > most {
-		return string(runes[:most])
-	}
-	return text
 }
 
 // pass publishes the request in the trace of its event, waits for the receipt, and returns the response.

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -108,10 +109,10 @@ func where(namespace string) string {
 	return fmt.Sprintf("in namespace %.100s", namespace)
 }
 
-// placesOf returns the namespaces of the request, which can be everywhere. Its error is a *serve.Refusal, or an error of the bus.
-func (s *Server) placesOf(ctx context.Context, r schemas.Request) ([]string, error) {
+// placesOf returns the namespaces of the request, which can be everywhere. Its error is a *serve.Refusal.
+func placesOf(r schemas.Request) ([]string, error) {
 	switch r.Action {
-	case schemas.ActionEvaluate, schemas.ActionMaintain:
+	case schemas.ActionEvaluate, schemas.ActionMaintain, schemas.ActionCancel:
 		return []string{everywhere}, nil
 	case schemas.ActionDeschedule:
 		places := targeted(r.Target)
@@ -119,8 +120,6 @@ func (s *Server) placesOf(ctx context.Context, r schemas.Request) ([]string, err
 			return nil, serve.Refuse(http.StatusUnprocessableEntity, "target: want pods, a workload, a selector or a node, got none")
 		}
 		return places, nil
-	case schemas.ActionCancel:
-		return s.cancelled(ctx, r)
 	}
 	return nil, serve.Refuse(http.StatusUnprocessableEntity, "action: want one of %v, got %.100q", schemas.RequestActions(), r.Action)
 }
@@ -151,22 +150,31 @@ func targeted(t *schemas.Target) []string {
 	return places
 }
 
-// cancelled returns the namespaces of the request to cancel, or everywhere if no such request is open.
-func (s *Server) cancelled(ctx context.Context, r schemas.Request) ([]string, error) {
-	open, err := s.Bus.OpenRequests(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, o := range open {
-		other, err := schemas.Decode[schemas.Request](o.Event)
-		if err != nil || other.Sender != r.Sender || other.Name != r.Request || o.Channel != other.Channel() {
-			continue
+// authorize returns an error unless the user has the rights for the request. To cancel an open request, the user needs the rights
+// for that request; to cancel another one, the right to make requests everywhere. Its error is a *serve.Refusal, wraps
+// [review.ErrAway], or is an error of the bus.
+func (s *Server) authorize(ctx context.Context, u user, r schemas.Request) error {
+	subject := r
+	if r.Action == schemas.ActionCancel {
+		open, err := s.Bus.OpenRequests(ctx)
+		if err != nil {
+			return err
 		}
-		if places := targeted(other.Target); len(places) > 0 {
-			return places, nil
+		for _, o := range open {
+			other, err := schemas.Decode[schemas.Request](o.Event)
+			if err == nil && other.Sender == r.Sender && other.Name == r.Request && o.Channel == other.Channel() {
+				subject = other
+			}
 		}
 	}
-	return []string{everywhere}, nil
+	places, err := placesOf(subject)
+	if err == nil {
+		err = s.check(ctx, u, subject, places)
+	}
+	if r.Action == schemas.ActionCancel && errors.As(err, new(*serve.Refusal)) { // the reason would tell about another user's request
+		return serve.Refuse(http.StatusForbidden, "user %.200s may not cancel request %s, or it is not open", u.Username, r.Request)
+	}
+	return err
 }
 
 // check returns an error unless the user has the rights for the request in all of these places. It is a *serve.Refusal, or wraps

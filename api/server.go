@@ -178,12 +178,18 @@ func handler(serve http.HandlerFunc) http.Handler {
 			"base-uri 'none'; form-action 'none'")
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "no-referrer")
-		if r.URL.Path == "/v1" || strings.HasPrefix(r.URL.Path, "/v1/") {
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		if isCall(r) {
 			serve(w, r)
 			return
 		}
 		files.ServeHTTP(w, r)
 	})
+}
+
+// isCall reports whether the request is for the API, not for the page.
+func isCall(r *http.Request) bool {
+	return r.URL.Path == "/v1" || strings.HasPrefix(r.URL.Path, "/v1/")
 }
 
 const (

@@ -163,21 +163,25 @@ func (v *visit) testOperator(t *testing.T) {
 		header map[string]string
 		status int
 	}{
-		"address":          {http.MethodGet, nil, 200},
-		"localhost":        {http.MethodGet, map[string]string{"Host": "localhost:1"}, 200},
-		"IPv6":             {http.MethodGet, map[string]string{"Host": "[::1]:8644"}, 200},
-		"IPv6 alone":       {http.MethodGet, map[string]string{"Host": "[::1]"}, 200},
-		"another name":     {http.MethodGet, map[string]string{"Host": "evil.example:8644"}, 403},
-		"a longer name":    {http.MethodGet, map[string]string{"Host": "localhost.evil.example"}, 403},
-		"own origin":       {http.MethodGet, map[string]string{"Host": "localhost:1", "Origin": "http://localhost:1"}, 200},
-		"another origin":   {http.MethodGet, map[string]string{"Origin": "http://evil.example"}, 403},
-		"another port":     {http.MethodGet, map[string]string{"Host": "localhost:1", "Origin": "http://localhost:2"}, 403},
-		"no origin":        {http.MethodGet, map[string]string{"Origin": "null"}, 403},
-		"a form":           {post, map[string]string{"Content-Type": "application/x-www-form-urlencoded"}, 415},
-		"plain text":       {post, map[string]string{"Content-Type": "text/plain"}, 415},
-		"no content type":  {post, nil, 415},
-		"JSON":             {post, map[string]string{"Content-Type": "application/json"}, 405},
-		"a JSON preflight": {http.MethodOptions, map[string]string{"Origin": "http://evil.example"}, 403},
+		"address":            {http.MethodGet, nil, 200},
+		"localhost":          {http.MethodGet, map[string]string{"Host": "localhost:1"}, 200},
+		"IPv6":               {http.MethodGet, map[string]string{"Host": "[::1]:8644"}, 200},
+		"IPv6 alone":         {http.MethodGet, map[string]string{"Host": "[::1]"}, 200},
+		"another name":       {http.MethodGet, map[string]string{"Host": "evil.example:8644"}, 403},
+		"a longer name":      {http.MethodGet, map[string]string{"Host": "localhost.evil.example"}, 403},
+		"own origin":         {http.MethodGet, map[string]string{"Host": "localhost:1", "Origin": "http://localhost:1"}, 200},
+		"another origin":     {http.MethodGet, map[string]string{"Origin": "http://evil.example"}, 403},
+		"another port":       {http.MethodGet, map[string]string{"Host": "localhost:1", "Origin": "http://localhost:2"}, 403},
+		"no origin":          {http.MethodGet, map[string]string{"Origin": "null"}, 403},
+		"own page":           {http.MethodGet, map[string]string{"Sec-Fetch-Site": "same-origin"}, 200},
+		"typed by the user":  {http.MethodGet, map[string]string{"Sec-Fetch-Site": "none"}, 200},
+		"image of a site":    {http.MethodGet, map[string]string{"Sec-Fetch-Site": "cross-site"}, 403},
+		"another local port": {http.MethodGet, map[string]string{"Sec-Fetch-Site": "same-site"}, 403},
+		"a form":             {post, map[string]string{"Content-Type": "application/x-www-form-urlencoded"}, 415},
+		"plain text":         {post, map[string]string{"Content-Type": "text/plain"}, 415},
+		"no content type":    {post, nil, 415},
+		"JSON":               {post, map[string]string{"Content-Type": "application/json"}, 405},
+		"a JSON preflight":   {http.MethodOptions, map[string]string{"Origin": "http://evil.example"}, 403},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := v.do(t, "", c.method, "/v1/state", "", c.header)
@@ -682,6 +686,24 @@ func (v *visit) testLostBus(t *testing.T) {
 		}
 	}
 	expect.Eventually(t, "the state is refused", func() bool { return v.get(t, overall, "/v1/state", nil) == http.StatusServiceUnavailable })
+	pods, err := v.Client().CoreV1().Pods("shop").List(t.Context(), metav1.ListOptions{})
+	expect.Must(t, err)
+	for user, want := range map[string]bool{shopper: true, overall: false} {
+		var pod explain.Explanation
+		var workload explain.WorkloadExplanation
+		v.get(t, user, "/v1/pods/shop/"+pods.Items[0].Name, &pod)
+		v.get(t, user, "/v1/workloads/Deployment/shop/api", &workload)
+		hidden := 0
+		all := append(pod.Unknown, workload.Unknown...)
+		for _, u := range all {
+			if u.Why == "it cannot be read; users who may see everything get the reason" {
+				hidden++
+			}
+		}
+		if len(all) < 2 || want && hidden < len(all) || !want && hidden > 0 {
+			t.Errorf("%s gets the reasons of missing parts %+v, want hidden reasons: %v", user, all, want)
+		}
+	}
 }
 
 func (v *visit) testExplanations(t *testing.T) {

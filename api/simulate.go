@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -13,6 +14,7 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas/cloudevent/serve"
 	"github.com/rehome-dev/rehome/simulate"
+	"github.com/rehome-dev/rehome/watcher/scope"
 )
 
 const (
@@ -82,8 +84,8 @@ func (s *Server) simulate(ctx context.Context, in *simulateInput) (*simulateOutp
 	})
 }
 
-// confined refuses a policy that makes this process use a server or a file that the policy in force does not name: the server would
-// get a token of Rehome, and the file can be any file.
+// confined refuses a policy that makes this process use a server, a query, or a file that the policy in force does not name: the
+// server would get a token of Rehome, the moves would tell the answer to any query, and the file can be any file.
 func confined(p, inForce policy.Policy) error {
 	if server := p.Metrics.Prometheus(); server != nil && !reflect.DeepEqual(server, inForce.Metrics.Prometheus()) {
 		return serve.Refuse(http.StatusUnprocessableEntity,
@@ -93,5 +95,25 @@ func confined(p, inForce policy.Policy) error {
 		return serve.Refuse(http.StatusUnprocessableEntity,
 			"scheduler.profile: want LeastAllocated, MostAllocated, or the profile of the policy in force, got %.200q", file)
 	}
-	return nil
+	asked, err := loads(p)
+	if err != nil {
+		return err
+	}
+	known, err := loads(inForce)
+	for _, l := range asked {
+		if l.Query != "" && !slices.Contains(known, l) {
+			return serve.Refuse(http.StatusUnprocessableEntity,
+				"metricsUtilization.prometheus.query: want a query of the policy in force, got %.200q", l.Query)
+		}
+	}
+	return err
+}
+
+// loads returns the loads that the strategies of a policy need.
+func loads(p policy.Policy) ([]policy.Load, error) {
+	compiled, err := scope.Compile(p)
+	if err != nil {
+		return nil, err
+	}
+	return compiled.Loads(), nil
 }

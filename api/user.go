@@ -2,6 +2,8 @@ package api
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"mime"
 	"net"
 	"net/http"
@@ -12,6 +14,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 
 	"github.com/rehome-dev/rehome/api/review"
+	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
 	"github.com/rehome-dev/rehome/schemas/cloudevent/serve"
 )
@@ -23,6 +26,18 @@ const operatorName = "operator"
 type user struct {
 	authenticationv1.UserInfo
 	operator bool // may do everything
+}
+
+// requester returns the name of the user in requests. A name that is too long for them ends with its hash, and so does the name of
+// a user with a token who is called operator.
+func (u user) requester() string {
+	name := []rune(u.Username)
+	if len(name) <= schemas.MaxRequester && (u.operator || u.Username != operatorName) {
+		return u.Username
+	}
+	sum := sha256.Sum256([]byte(u.Username))
+	hash := "~" + hex.EncodeToString(sum[:8])
+	return string(name[:min(len(name), schemas.MaxRequester-len(hash))]) + hash
 }
 
 // call has the parts of an HTTP request that handlers need. The context has it.
@@ -89,6 +104,10 @@ func checkLocal(r *http.Request) error {
 		if err != nil || len(origins) > 1 || origin.Scheme != "http" || origin.Host != r.Host {
 			return serve.Refuse(http.StatusForbidden, "Origin is %.100q, want http://%.100s or none", origins[0], r.Host)
 		}
+	}
+	// Browsers send no Origin with images and scripts of other sites. Links to the page may come from them.
+	if site := r.Header.Get("Sec-Fetch-Site"); isCall(r) && site != "" && site != "same-origin" && site != "none" {
+		return serve.Refuse(http.StatusForbidden, "Sec-Fetch-Site is %.100q, want same-origin or none", site)
 	}
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		return nil

@@ -231,8 +231,9 @@ func (r *requests) do(
 ) (nodeRequest, error) {
 	wanted := *q.Maintenance
 	node, no := r.node(wanted)
-	if s, _ := r.policy.Load().Asking().Sender(q.Sender); r.openOf(s.Name) >= s.Open {
-		no = request.Refuse(schemas.ReceiptTooManyRequests, "%d requests of this sender are open", s.Open)
+	s, _ := r.policy.Load().Asking().Sender(q.Sender)
+	if full := request.TooManyOpen(s, r.openOf(s.Name, ""), r.openOf(s.Name, q.Requester)); full != nil {
+		no = full
 	}
 	if no != nil {
 		return x, r.answers.Reject(ctx, e, answer, no)
@@ -291,12 +292,12 @@ func mayAsk(p policy.Requests, q schemas.Request) *request.Rejection {
 	return nil
 }
 
-// openOf returns the number of accepted requests of a sender.
-func (r *requests) openOf(sender string) (n int) {
+// openOf returns the number of accepted requests of a sender, for one requester or for all.
+func (r *requests) openOf(sender, requester string) (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, x := range r.open {
-		if x.accepted != nil && x.accepted.Sender == sender {
+		if a := x.accepted; a != nil && a.Sender == sender && (requester == "" || a.Requester == requester) {
 			n++
 		}
 	}

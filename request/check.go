@@ -15,6 +15,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -40,6 +41,18 @@ func Refuse(reason schemas.ReceiptReason, format string, values ...any) *Rejecti
 // Malformed returns a rejection for a request that violates the contract.
 func Malformed(format string, values ...any) *Rejection {
 	return Refuse(schemas.ReceiptMalformed, format, values...)
+}
+
+// TooManyOpen returns the reason why a sender with that many open requests may not open another one, or nil. All users of the HTTP
+// API share a sender, so one of them may have at most a quarter of its requests. own are the open requests of the same user.
+func TooManyOpen(s policy.Sender, open, own int) *Rejection {
+	if open >= s.Open {
+		return Refuse(schemas.ReceiptTooManyRequests, "%d requests of this sender are open", s.Open)
+	}
+	if most := max(1, s.Open/4); s.Name == policy.HTTPSender && own >= most {
+		return Refuse(schemas.ReceiptTooManyRequests, "%d requests of this user are open", most)
+	}
+	return nil
 }
 
 // SenderOf parses the NATS subject of a request. For an invalid subject ok is false, and the results are the words of the

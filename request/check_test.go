@@ -147,3 +147,23 @@ func TestSenderOf(t *testing.T) {
 		}
 	}
 }
+
+func TestTooManyOpen(t *testing.T) {
+	for name, c := range map[string]struct {
+		sender    policy.Sender
+		open, own int
+		want      *Rejection
+	}{
+		"a free place":            {policy.Sender{Name: "ops", Open: 8}, 7, 7, nil},
+		"no free place":           {policy.Sender{Name: "ops", Open: 8}, 8, 0, Refuse(schemas.ReceiptTooManyRequests, "8 requests of this sender are open")},
+		"a user over HTTP":        {policy.Sender{Name: policy.HTTPSender, Open: 8}, 7, 1, nil},
+		"its last place":          {policy.Sender{Name: policy.HTTPSender, Open: 8}, 2, 2, Refuse(schemas.ReceiptTooManyRequests, "2 requests of this user are open")},
+		"one place for each user": {policy.Sender{Name: policy.HTTPSender, Open: 2}, 1, 0, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := TooManyOpen(c.sender, c.open, c.own); !reflect.DeepEqual(got, c.want) {
+				t.Errorf("got %v, want %v", got, c.want)
+			}
+		})
+	}
+}

@@ -90,8 +90,8 @@ func (c *Controller) accept(
 ) error {
 	limits := c.cfg.Policy.Asking()
 	s, _ := limits.Sender(asked.Sender)
-	if c.openOf(s.Name) >= s.Open {
-		return c.answers.Reject(ctx, e, answer, request.Refuse(schemas.ReceiptTooManyRequests, "%d requests of this sender are open", s.Open))
+	if no := request.TooManyOpen(s, c.openOf(s.Name, ""), c.openOf(s.Name, asked.Requester)); no != nil {
+		return c.answers.Reject(ctx, e, answer, no)
 	}
 	found, missing, no := targetPods(c.cfg.Cluster, *asked.Target, s, stored)
 	if no == nil && len(found) > limits.MaxPods {
@@ -124,12 +124,12 @@ func (c *Controller) accept(
 	return nil
 }
 
-// openOf returns the number of open requests of a sender.
-func (c *Controller) openOf(sender string) (n int) {
+// openOf returns the number of open requests of a sender, for one requester or for all.
+func (c *Controller) openOf(sender, requester string) (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, r := range c.requests {
-		if r.request.Sender == sender && !r.finished {
+		if r.request.Sender == sender && !r.finished && (requester == "" || r.request.Requester == requester) {
 			n++
 		}
 	}
