@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
@@ -21,13 +23,15 @@ type strategy struct {
 	where   string // address of the function, for logs
 	asker   Asker
 	breaker *breaker
+	open    prometheus.Gauge // of this function only: the function that replaces it has another one
 	log     *slog.Logger
 }
 
 func (d *Dispatcher) newStrategy(o policy.Outside, asker Asker) *strategy {
 	s := &strategy{Dispatcher: d, Outside: o, name: o.Strategy.Name, where: addressOf(o).String(), asker: asker}
 	s.log = d.log.With("strategy", s.name, "where", s.where)
-	s.metrics.open.WithLabelValues(s.name).Set(0)
+	s.open = s.metrics.open.WithLabelValues(s.name)
+	s.open.Set(0)
 	s.breaker = newBreaker(s.tell)
 	return s
 }
@@ -43,13 +47,12 @@ func (s *strategy) run(ctx context.Context) {
 
 // tell logs and counts a change of the breaker.
 func (s *strategy) tell(c change) {
-	open := s.metrics.open.WithLabelValues(s.name)
 	if !c.open {
-		open.Set(0)
+		s.open.Set(0)
 		s.log.Info("a function answers again", "after", c.after)
 		return
 	}
-	open.Set(1)
+	s.open.Set(1)
 	if errors.Is(c.why, delivery.ErrUnauthorized) {
 		s.log.Error("a function rejects the dispatcher and its scopes wait; check its address and permissions",
 			"error", c.why)

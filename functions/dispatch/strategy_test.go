@@ -61,3 +61,24 @@ func TestBreakerChangeLog(t *testing.T) {
 		}
 	}
 }
+
+// A request to the previous function can end after the next one has taken its place.
+func TestBreakerMetric(t *testing.T) {
+	t.Run("replaced_function", func(t *testing.T) {
+		d, err := New(Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		of := policy.Outside{Strategy: policy.Strategy{Name: "KeepOffSpot"}, URL: "http://spot/"}
+		before := d.newStrategy(of, nil)
+		d.metrics.open.DeleteLabelValues(of.Strategy.Name)
+		of.URL = "http://other/"
+		d.newStrategy(of, nil)
+		for range failuresToOpen {
+			before.breaker.leave(pass{}, errGone)
+		}
+		if open := testutil.ToFloat64(d.metrics.open); open != 0 {
+			t.Errorf("rehome_dispatcher_open is %v, want 0", open)
+		}
+	})
+}
