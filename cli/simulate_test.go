@@ -122,6 +122,23 @@ func kindsText() string {
 	return b.String()
 }
 
+// TestSimulateNames checks that names in object files, which anyone may have written, cannot control the terminal.
+func TestSimulateNames(t *testing.T) {
+	hostile := strings.ReplaceAll(oneNode, "name: moves,", `name: "a\e[31m\nb",`) + otherNode +
+		"---\napiVersion: v1\nkind: Pod\nmetadata: {name: \"c\\e[2J\"}\nspec: {nodeName: \"x\\e[2J\"}\n" +
+		"---\napiVersion: example.com/v1\nkind: \"W\\e[2J\"\n"
+	for name, arguments := range map[string][]string{"table": nil, "settled": {"--until-settled"}} {
+		t.Run(name, func(t *testing.T) {
+			out, notes, err := simulated(t, hostile, nil, append(arguments, "--objects", "-")...)
+			want := "ignored, because no decision depends on them: 1 W\uFFFD[2J.example.com\n" +
+				"warning: node x\uFFFD[2J is missing, so the simulation ignores 1 pod on it, such as default/c\uFFFD[2J\n"
+			if err != nil || notes != want || !strings.Contains(out, "a\uFFFD[31m\uFFFDb") || strings.Contains(out, "\x1b") {
+				t.Errorf("got error %v and\n%q\nnotes %q\nwant  %q", err, out, notes, want)
+			}
+		})
+	}
+}
+
 func TestSimulateNow(t *testing.T) {
 	old := strings.ReplaceAll(oneNode, "{phase: Running}", `{phase: Running, startTime: "2030-01-01T00:00:00Z"}`)
 	old = strings.ReplaceAll(old, "{name: moves,", `{name: moves, creationTimestamp: "2030-01-01T00:00:00Z",`)

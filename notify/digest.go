@@ -17,8 +17,9 @@ const (
 	stormOver = 10 * time.Minute
 	// fresh is the age limit of a drain that is reported: a new leader publishes all maintenances once more.
 	fresh = 5 * time.Minute
-	// mostGroups and mostSaid bound the memory. Beyond them the oldest group is due at once, and the oldest entry is forgotten.
-	mostGroups = 1_000
+	// Beyond dueGroups, the oldest group is due at once. Beyond mostGroups, while the service takes no messages, it is left out.
+	dueGroups, mostGroups = 1_000, 2_000
+	// mostSaid limits the texts that are not repeated. Beyond it, some are forgotten.
 	mostSaid   = 20_000
 )
 
@@ -27,6 +28,7 @@ type Digest struct {
 	quiet, longest time.Duration
 	groups         map[string]*group
 	said           map[string]time.Time // texts that are not repeated before this time
+	leftOut        int                  // groups since the last call of LeftOut
 }
 
 // NewDigest returns a Digest whose groups are due after this time without an event, and at the latest so long after their first event.
@@ -92,20 +94,34 @@ func (d *Digest) group(kind Kind, key string, now time.Time) *group {
 	key = string(kind) + "/" + key
 	if d.groups[key] == nil {
 		if len(d.groups) >= mostGroups {
-			d.oldest().first = time.Time{}
+			delete(d.groups, d.oldest(func(*group) bool { return true }))
+			d.leftOut++
+		}
+		if len(d.groups) >= dueGroups {
+			if open := d.oldest(func(g *group) bool { return !g.first.IsZero() }); open != "" {
+				d.groups[open].first = time.Time{}
+			}
 		}
 		d.groups[key] = newGroup(kind, now)
 	}
 	return d.groups[key]
 }
 
-func (d *Digest) oldest() (oldest *group) {
-	for _, g := range d.groups {
-		if oldest == nil || g.first.Before(oldest.first) {
-			oldest = g
+// oldest returns the key of the oldest group that matches, or "".
+func (d *Digest) oldest(matches func(*group) bool) (oldest string) {
+	for key, g := range d.groups {
+		if matches(g) && (oldest == "" || g.n.Began.Before(d.groups[oldest].n.Began)) {
+			oldest = key
 		}
 	}
 	return oldest
+}
+
+// LeftOut returns how many groups were left out since its last call.
+func (d *Digest) LeftOut() int {
+	n := d.leftOut
+	d.leftOut = 0
+	return n
 }
 
 // news reports whether something was not said before, and remembers it.

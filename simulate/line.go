@@ -68,17 +68,18 @@ func (jsonOutput) End() error { return nil }
 
 // NewTable prints a table for users, and then the number of pods by outcome. title comes before the counts. Outcomes
 // without pods are omitted, except evicted, deferred, and rejected. The columns of a turn are at least as wide as in
-// earlier turns.
-func NewTable(w io.Writer, title string) Output {
-	return &table{w: w, title: title, counts: map[schemas.Outcome]int{}}
+// earlier turns. printable replaces control characters, which other programs may have put into names.
+func NewTable(w io.Writer, title string, printable func(string) string) Output {
+	return &table{w: w, title: title, printable: printable, counts: map[schemas.Outcome]int{}}
 }
 
 type table struct {
-	w      io.Writer
-	title  string
-	widths [6]int
-	begun  bool
-	counts map[schemas.Outcome]int
+	w         io.Writer
+	title     string
+	printable func(string) string
+	widths    [6]int
+	begun     bool
+	counts    map[schemas.Outcome]int
 }
 
 func (t *table) Verdicts(list []schemas.Verdict) error {
@@ -96,9 +97,10 @@ func (t *table) Verdicts(list []schemas.Verdict) error {
 		}
 		rows = append(rows, [6]string{l.Pod.Namespace, l.Pod.Name, l.Node, l.Strategy, string(l.Outcome), reason})
 	}
-	for _, row := range rows {
-		for i, cell := range row {
-			t.widths[i] = max(t.widths[i], utf8.RuneCountInString(cell))
+	for r := range rows {
+		for i, cell := range rows[r] {
+			rows[r][i] = t.printable(cell)
+			t.widths[i] = max(t.widths[i], utf8.RuneCountInString(rows[r][i]))
 		}
 	}
 	for _, row := range rows {

@@ -37,7 +37,7 @@ web api n1 S settled Code: message; counts: 0 evicted, 0 deferred, 0 rejected, 1
 func body(t *testing.T, verdicts []schemas.Verdict) string {
 	t.Helper()
 	var out strings.Builder
-	table := simulate.NewTable(&out, "counts")
+	table := simulate.NewTable(&out, "counts", strings.Clone)
 	if err := table.Verdicts(verdicts); err != nil {
 		t.Fatal(err)
 	}

@@ -73,7 +73,7 @@ func round(t testing.TB, c simulate.Config, cluster []metav1.Object) []string {
 	c.Functions = functions.All()
 	c.Now = at
 	var out bytes.Buffer
-	table := simulate.NewTable(&out, "counts")
+	table := simulate.NewTable(&out, "counts", strings.Clone)
 	if err := simulate.Run(t.Context(), c, cluster, table.Verdicts); err != nil {
 		t.Fatal(err)
 	}

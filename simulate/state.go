@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/rehome-dev/rehome/fit"
 	"github.com/rehome-dev/rehome/schemas"
@@ -91,7 +90,7 @@ func (r *round) state() (State, error) {
 			s.Pending++
 		default:
 			pods[p.Spec.NodeName]++
-			used[p.Spec.NodeName] = sum(used[p.Spec.NodeName], resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{}))
+			used[p.Spec.NodeName] = sum(used[p.Spec.NodeName], fit.Held(p))
 		}
 		if name := workload(p); len(p.Spec.TopologySpreadConstraints) > 0 && (workloads[name] == nil || p.Name < workloads[name].Name) {
 			workloads[name] = p

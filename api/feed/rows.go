@@ -9,9 +9,9 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/component-helpers/resource"
 
 	"github.com/rehome-dev/rehome/cluster"
+	"github.com/rehome-dev/rehome/fit"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -124,7 +124,7 @@ func nodeRow(n *corev1.Node, pods []*corev1.Pod) NodeRow {
 		if schemas.Ended(p) {
 			continue
 		}
-		of := amounts(resource.PodRequests(p, resource.PodResourcesOptions{UseStatusResources: true}))
+		of := amounts(fit.Held(p))
 		r.Requested.CPU += of.CPU
 		r.Requested.Memory += of.Memory
 		r.Requested.Pods++

@@ -83,7 +83,11 @@ func newNotifier(f *forwarder, t notify.Template, quiet time.Duration) *notifier
 func (n *notifier) add(e schemas.Event) {
 	n.mu.Lock()
 	n.digest.Add(e, time.Now())
+	lost := n.digest.LeftOut()
 	n.mu.Unlock()
+	if lost > 0 {
+		n.of.log.Error("a notification is left out, because the service takes none", "count", lost)
+	}
 	select {
 	case n.changed <- struct{}{}:
 	default:
@@ -99,10 +103,14 @@ func (n *notifier) due(all bool) ([]notify.Notification, time.Time) {
 
 // run posts notifications until ctx ends and no more events come. Then it posts the rest.
 func (n *notifier) run(ctx context.Context) error {
+	var left []notify.Notification // at the end, not posted yet
 	for ctx.Err() == nil {
 		due, next := n.due(false)
-		for _, one := range due {
-			n.post(ctx, one)
+		for i, one := range due {
+			if !n.post(ctx, one) {
+				left = due[i:]
+				break
+			}
 		}
 		var timer <-chan time.Time
 		if !next.IsZero() {
@@ -118,24 +126,26 @@ func (n *notifier) run(ctx context.Context) error {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), notifyEnd)
 	defer cancel()
 	due, _ := n.due(true)
-	for _, one := range due {
-		n.post(last, one)
+	for _, one := range append(left, due...) {
+		if !n.post(last, one) {
+			n.of.log.Error("cannot send a notification before the end", "title", one.Title)
+		}
 	}
 	return nil
 }
 
-// post posts a notification until the service accepts or refuses it, or ctx ends.
-func (n *notifier) post(ctx context.Context, one notify.Notification) {
+// post posts a notification until the service accepts or refuses it. It returns false if ctx ends before.
+func (n *notifier) post(ctx context.Context, one notify.Notification) bool {
 	body, err := n.template.Render(one)
 	for delay := notifyRetry; err == nil; delay = min(2*delay, notifyRetryMost) {
 		began := time.Now()
 		if err = n.of.sink.SendBody(ctx, "application/json", body); err != nil && ctx.Err() != nil {
-			break
+			return false
 		}
 		n.of.figures.posted(one.Ended, err, began, time.Now())
 		n.of.came(err)
 		if err == nil {
-			return
+			return true
 		}
 		if errors.Is(err, schemas.ErrInvalid) {
 			break
@@ -145,7 +155,9 @@ func (n *notifier) post(ctx context.Context, one notify.Notification) {
 		case <-time.After(max(delay, delivery.After(err))):
 			err = nil
 		case <-ctx.Done():
+			return false
 		}
 	}
 	n.of.log.Error("cannot send a notification", "title", one.Title, "error", err)
+	return true
 }

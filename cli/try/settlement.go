@@ -94,7 +94,7 @@ func printChanges(w io.Writer, before, after simulate.State) {
 			fmt.Fprintln(w, "\nSTATE\tBEFORE\tAFTER")
 			begun = true
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\n", f.name, was[f.name], f.value)
+		fmt.Fprintf(w, "%s\t%s\t%s\n", cmdutil.Printable(f.name), was[f.name], f.value)
 	}
 }
 

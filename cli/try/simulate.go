@@ -113,7 +113,7 @@ func newOutput(w io.Writer, format, title string) simulate.Output {
 	if format == "json" {
 		return simulate.NewJSON(w)
 	}
-	return simulate.NewTable(w, title)
+	return simulate.NewTable(w, title, cmdutil.Printable)
 }
 
 // simulation has the flags of the command.
@@ -168,7 +168,7 @@ func readObjects(names []string, stdin io.Reader, notes io.Writer) ([]metav1.Obj
 		left = append(left, fmt.Sprintf("%d %s", found.LeftOut[kind], kind))
 	}
 	if len(left) > 0 {
-		fmt.Fprintln(notes, "ignored, because no decision depends on them:", strings.Join(left, ", "))
+		fmt.Fprintln(notes, "ignored, because no decision depends on them:", cmdutil.Printable(strings.Join(left, ", ")))
 	}
 	noteLostPods(found.Objects, notes)
 	return found.Objects, nil
@@ -222,7 +222,7 @@ func noteLostPods(found []metav1.Object, notes io.Writer) {
 			return
 		}
 		fmt.Fprintf(notes, "warning: node %s is missing, so the simulation ignores %s on it, such as %s\n",
-			node, cmdutil.Count(len(lost[node]), "pod"), lost[node][0])
+			cmdutil.Printable(node), cmdutil.Count(len(lost[node]), "pod"), cmdutil.Printable(lost[node][0]))
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/rehome-dev/rehome/cluster"
@@ -71,9 +72,9 @@ type Controller struct {
 	began   time.Time
 	queue   workqueue.TypedRateLimitingInterface[string]
 	drops   workqueue.TypedRateLimitingInterface[message]
-	// senders and maintained belong to Handle. maintained has the sequences of requests for nodes, by key.
+	// senders and maintained belong to Handle. maintained has the sequences of the latest requests for nodes, by key.
 	senders    map[string]*limits
-	maintained map[string]uint64
+	maintained *cache.LRUExpireCache
 
 	mu       sync.Mutex
 	requests map[string]*entry
@@ -114,7 +115,7 @@ const workers = 8
 func New(cfg Config) *Controller {
 	c := &Controller{
 		cfg: cfg, began: cfg.Now(),
-		senders: map[string]*limits{}, maintained: map[string]uint64{},
+		senders: map[string]*limits{}, maintained: cache.NewLRUExpireCache(mostMaintained),
 		requests: map[string]*entry{}, pods: map[types.UID][]string{}, dropping: map[uint64]bool{},
 	}
 	c.answers = request.Answers{

@@ -12,12 +12,20 @@ import (
 // overlap is how long after its start a session checks whether the previous leader has answered a request.
 const overlap = 5 * time.Second
 
+// mostMaintained is the number of requests for nodes that are remembered, as many as the bus can hold open, and maintainedFor is how
+// long. The watcher answers the cancellation of a forgotten one that no such request is open.
+const (
+	mostMaintained = 10_000
+	maintainedFor  = 7 * 24 * time.Hour
+)
+
 // Handle accepts or rejects one request. A request over the rate limit of its sender is not read, and dropping it does not delay
 // the next one.
 func (c *Controller) Handle(ctx context.Context, e schemas.Event, stored time.Time, read func() schemas.Event) error {
 	sender, name, ok := request.SenderOf(e.Channel)
 	answer := schemas.Receipt{Sender: sender, Name: name}
-	if key := keyOf(answer); ok && c.maintained[key] == e.Sequence || c.knows(key, e.Sequence) {
+	key := keyOf(answer)
+	if sequence, _ := c.maintained.Get(key); ok && sequence == e.Sequence || c.knows(key, e.Sequence) {
 		return nil
 	}
 	if ok && stored.Before(c.began.Add(overlap)) {
@@ -50,10 +58,10 @@ func (c *Controller) knows(key string, sequence uint64) bool {
 func (c *Controller) consider(ctx context.Context, e schemas.Event, answer schemas.Receipt, stored time.Time) error {
 	key := keyOf(answer)
 	if request.Action(e) == schemas.ActionMaintain {
-		c.maintained[key] = e.Sequence
+		c.maintained.Add(key, e.Sequence, maintainedFor)
 		return nil
 	}
-	delete(c.maintained, key)
+	c.maintained.Remove(key)
 	asked, no := request.Read(e, answer.Sender, answer.Name, stored)
 	answer.Requester, answer.Action, answer.Target, answer.DryRun = asked.Requester, asked.Action, asked.Target, asked.DryRun
 	if no == nil {
@@ -167,12 +175,12 @@ func (c *Controller) cancel(ctx context.Context, e schemas.Event, answer schemas
 // othersAnswer reports whether the maintenance role answers the cancellation of a request: it finds that request, or its receipt.
 func (c *Controller) othersAnswer(ctx context.Context, asked schemas.Request) (bool, error) {
 	key := asked.Sender + "/" + asked.Request
-	sequence, maintained := c.maintained[key]
+	sequence, maintained := c.maintained.Get(key)
 	if !maintained {
 		return false, nil
 	}
 	channel := schemas.Request{Sender: asked.Sender, Name: asked.Request}.Channel()
-	open, err := c.cfg.Bus.HasRequest(ctx, schemas.Event{Channel: channel, Sequence: sequence})
+	open, err := c.cfg.Bus.HasRequest(ctx, schemas.Event{Channel: channel, Sequence: sequence.(uint64)})
 	if err != nil || open {
 		return open, err
 	}
@@ -180,7 +188,7 @@ func (c *Controller) othersAnswer(ctx context.Context, asked schemas.Request) (b
 	if err != nil || last.Action == schemas.ActionMaintain {
 		return true, err
 	}
-	delete(c.maintained, key)
+	c.maintained.Remove(key)
 	return false, nil
 }
 
@@ -212,7 +220,7 @@ func (c *Controller) resume(
 	case last.State != schemas.RequestAccepted:
 		return true, c.answers.DropAnswered(ctx, e, last)
 	case last.Action == schemas.ActionMaintain:
-		c.maintained[key] = e.Sequence
+		c.maintained.Add(key, e.Sequence, maintainedFor)
 		return true, nil
 	}
 	asked, no := request.Read(e, answer.Sender, answer.Name, stored)

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/fit"
@@ -91,7 +92,7 @@ func schedulingClass(p *corev1.Pod) string {
 	var class strings.Builder
 	class.WriteString(string(p.OwnerReferences[0].UID))
 	class.WriteString(labels.Set(p.Labels).String())
-	requests := requestsOf(p)
+	requests := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
 	for _, name := range slices.Sorted(maps.Keys(requests)) {
 		quantity := requests[name]
 		class.WriteString(string(name) + quantity.String())

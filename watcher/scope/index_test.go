@@ -138,6 +138,22 @@ func TestUsageCopy(t *testing.T) {
 	}
 }
 
+func TestUsageOfResizedPod(t *testing.T) {
+	u := newUsage()
+	n := node("n1", "a")
+	u.setNode(nil, n)
+	u.add(member{replica("a", func(p *corev1.Pod) {
+		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"memory": resource.MustParse("1Gi")}
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{
+			Name:               p.Spec.Containers[0].Name,
+			AllocatedResources: corev1.ResourceList{"memory": resource.MustParse("2Gi")},
+		}}
+	}), n})
+	if got := u.nodes()[0].requested["memory"]; got.String() != "2Gi" {
+		t.Errorf("a pod of 2Gi that is being resized to 1Gi counts %s, want 2Gi", got.String())
+	}
+}
+
 // keeperAndDB returns the index of a pod on a node that repels another one there, as long as the namespace data of the other
 // one has the label team=data in of.
 func keeperAndDB(n *corev1.Node, of map[string]labels.Set) (d *domains, keeper, db *corev1.Pod) {

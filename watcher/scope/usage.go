@@ -8,8 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
-	resourcehelper "k8s.io/component-helpers/resource"
 
+	"github.com/rehome-dev/rehome/fit"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -41,7 +41,7 @@ func newUsage() usage { return usage{} }
 func (u usage) add(m member) []string {
 	n := u.on(m.node.Name)
 	n.pods[m.pod.UID] = m.pod
-	for name, quantity := range requestsOf(m.pod) {
+	for name, quantity := range fit.Held(m.pod) {
 		sum := n.requested[name].DeepCopy()
 		sum.Add(quantity)
 		n.requested[name] = sum
@@ -52,7 +52,7 @@ func (u usage) add(m member) []string {
 func (u usage) remove(m member) []string {
 	n := u.on(m.node.Name)
 	delete(n.pods, m.pod.UID)
-	for name, quantity := range requestsOf(m.pod) {
+	for name, quantity := range fit.Held(m.pod) {
 		sum := n.requested[name].DeepCopy()
 		sum.Sub(quantity)
 		n.requested[name] = sum
@@ -207,7 +207,7 @@ func absurd(load corev1.ResourceList, node corev1.NodeStatus) bool {
 
 // podUsage returns the usage of a pod, or nil if it must be measured and is unknown.
 func (b *build) podUsage(p *corev1.Pod) corev1.ResourceList {
-	from, used := b.strategy.Gauged.Load(), requestsOf(p)
+	from, used := b.strategy.Gauged.Load(), fit.Held(p)
 	if from.Source != policy.LoadRequests {
 		if used = b.Loads.Pod(from, p.Namespace, p.Name); used == nil {
 			return nil
@@ -226,9 +226,4 @@ func only(list corev1.ResourceList, wanted []corev1.ResourceName) corev1.Resourc
 		}
 	}
 	return kept
-}
-
-// requestsOf returns the requests of a pod, as the scheduler counts them.
-func requestsOf(p *corev1.Pod) corev1.ResourceList {
-	return resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
 }
