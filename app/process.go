@@ -260,7 +260,7 @@ func (p *process) follow(ctx context.Context) error {
 		p.identify(ctx)
 		known()
 	}()
-	if err := p.bus.FollowStreams(unknown, setUp, func() {}); err != nil {
+	if err := p.bus.FollowStreams(unknown, setUp, func([]string) {}); err != nil {
 		return err
 	}
 	work, working := errgroup.WithContext(ctx)
@@ -269,9 +269,9 @@ func (p *process) follow(ctx context.Context) error {
 	}
 	begun := false
 	work.Go(func() error {
-		return p.bus.FollowStreams(working, setUp, func() {
+		return p.bus.FollowStreams(working, setUp, func(lost []string) {
 			if begun {
-				p.log.Warn("the bus has lost all its data and is empty")
+				p.log.Warn("streams of the bus were created again, and their messages are lost", "streams", lost)
 				if p.resync != nil {
 					p.resync()
 				}
