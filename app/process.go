@@ -316,8 +316,9 @@ type leader struct {
 	run   task
 }
 
-// lead returns tasks that make each role active while this process holds its lease. With an embedded bus, all roles
-// must be active in the same process, so each lease is requested only while the previous one is held.
+// lead returns tasks that make each role active while this process holds its lease. They first wait for the caches, so
+// that a process whose caches never fill leaves the lease to a standby. With an embedded bus, all roles must be active
+// in the same process, so each lease is requested only while the previous one is held.
 func (p *process) lead() (tasks []task) {
 	leading := newLeading()
 	if len(p.leaders) > 0 {
@@ -335,7 +336,12 @@ func (p *process) lead() (tasks []task) {
 			lease, leading := p.lease(l.lease), run
 			run = func(ctx context.Context) error { return lease.hold(ctx, leading) }
 		}
-		tasks = append(tasks, run)
+		tasks = append(tasks, func(ctx context.Context) error {
+			if !p.cluster.WaitForSync(ctx) {
+				return nil
+			}
+			return run(ctx)
+		})
 	}
 	return tasks
 }
