@@ -1,6 +1,7 @@
 package app
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -19,6 +21,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/rehome-dev/rehome/app/settings"
+	caches "github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
 	"github.com/rehome-dev/rehome/test/expect"
@@ -28,6 +32,7 @@ import (
 
 const (
 	looker = "looker" // a user that may only get, create, and update leases
+	nobody = "nobody" // a user without rights
 	// long is a duration that no standby waits for: one that leads within soon has taken a released lease.
 	long = 10 * time.Minute
 	soon = 30 * time.Second
@@ -38,7 +43,7 @@ const (
 // TestLeaseWithAPIServer shares one control plane among its subtests. Each has its own lease; the last one stops the
 // API server.
 func TestLeaseWithAPIServer(t *testing.T) {
-	c := clustertest.New(t, cluster.Options{Users: []cluster.User{{Name: looker}}})
+	c := clustertest.New(t, cluster.Options{Users: []cluster.User{{Name: looker}, {Name: nobody}}})
 	for i, tt := range []struct {
 		name string
 		test func(*contest)
@@ -52,6 +57,8 @@ func TestLeaseWithAPIServer(t *testing.T) {
 		{"a round that loses its lease reports it", testRoundTaken},
 		{"a process of another namespace refuses a lease that is renewed, and takes an abandoned one", testOtherNamespace},
 		{"the rights to get, create and update the lease are enough", testRights},
+		{"no lease while caches are empty", testEmptyCaches},
+		{"a round without rights gives up", testRightlessRound},
 		{"a lease is valid while it is renewed, and not after it was taken or released", testValid},
 		{"a leader that ends in order knows that too, and nothing of it stays", testOrderlyEnd},
 		{"a leader that cannot renew its lease ends, knows why, and leads again when it can", testCannotRenew},
@@ -398,6 +405,51 @@ func testRights(c *contest) {
 		`level=INFO msg="lease held" lease=contested`, `level=WARN msg="lease lost" lease=contested`,
 		`level=INFO msg="lease held" lease=contested`, `level=INFO msg="lease given up" lease=contested`,
 	})
+}
+
+// testEmptyCaches gives a process the right to list pods only after a while.
+func testEmptyCaches(c *contest) {
+	c.Must(c.c.Grant(c.Context(), cluster.UserSubject(looker), c.namespace, rbacv1.PolicyRule{
+		APIGroups: []string{coordinationv1.GroupName}, Resources: []string{"leases"}, Verbs: []string{"get", "create", "update"},
+	}))
+	client := clustertest.As(c, c.c, looker)
+	view, err := caches.New(caches.Config{Client: client, Kinds: []caches.Kind{caches.Pods}})
+	c.Must(err)
+	led := make(chan struct{})
+	p := &process{client: client, cluster: view, metrics: prometheus.NewRegistry(), log: slog.New(slog.DiscardHandler),
+		settings: settings.Settings{LeaseNamespace: c.namespace, LeaseDuration: long}}
+	p.leaders = []leader{{contested, func(ctx context.Context) error {
+		close(led)
+		<-ctx.Done()
+		return nil
+	}}}
+	expect.Background(c, view.Run, p.lead()[0])
+	expect.Eventually(c, "the right is missing", func() bool { return strings.Contains(view.Ready().Error(), "pods is forbidden") })
+	time.Sleep(time.Second) // the process could have taken the lease by then
+	granted := time.Now()
+	c.Must(c.c.Grant(c.Context(), cluster.UserSubject(looker), "", rbacv1.PolicyRule{
+		APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list", "watch"},
+	}))
+	expect.Receive(c, "it leads with filled caches", led)
+	lease, err := c.client.CoordinationV1().Leases(c.namespace).Get(c.Context(), p.settings.LeaseName(contested), metav1.GetOptions{})
+	c.Must(err)
+	if taken := lease.Spec.AcquireTime; taken.Time.Before(granted) {
+		c.Errorf("it took the lease at %v, want it after the grant at %v", taken, granted)
+	}
+}
+
+func testRightlessRound(c *contest) {
+	var notes bytes.Buffer
+	round := once{client: clustertest.As(c, c.c, nobody), notes: &notes}
+	_, err := round.batches(c.Context(), short)
+	for _, part := range []string{"gave up after 3s: cluster: the caches are not filled yet: ", "deployments.apps is forbidden"} {
+		if !strings.Contains(fmt.Sprint(err), part) {
+			c.Errorf("got %v, want %q in it", err, part)
+		}
+	}
+	if want := `msg="cannot watch the API server; retrying" kind=deployments`; !strings.Contains(notes.String(), want) {
+		c.Errorf("notes: got %s, want %q in them", notes.String(), want)
+	}
 }
 
 func testValid(c *contest) {

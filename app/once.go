@@ -61,26 +61,37 @@ type batches struct {
 	close func()
 }
 
-// batches starts to follow the cluster and returns when its caches are filled.
-func (o once) batches(ctx context.Context) (batches, error) {
-	view, err := cluster.New(cluster.Config{Client: o.client, Kinds: slices.Concat(cluster.WorkloadKinds(), cluster.PlacementKinds())})
+// fillWithin is how long a round, which holds the lease, waits for its caches. Without a right to list they never fill.
+const fillWithin = 2 * time.Minute
+
+// batches starts to follow the cluster and returns when its caches are filled, or fails after the limit.
+func (o once) batches(ctx context.Context, limit time.Duration) (batches, error) {
+	log := slog.New(slog.NewTextHandler(o.notes, &slog.HandlerOptions{Level: slog.LevelWarn})) // the verdicts are the output
+	view, err := cluster.New(cluster.Config{
+		Client: o.client, Kinds: slices.Concat(cluster.WorkloadKinds(), cluster.PlacementKinds()), Log: log,
+	})
 	if err != nil {
 		return batches{}, err
 	}
 	a := actuator.New(actuator.Config{
 		Client: o.client, View: view.Workloads(), Room: view, Facts: view, Capacity: view, Policy: o.policy, Source: o.settings.Source("once"),
-		DryRun: o.settings.DryRun, Parallel: o.settings.Parallel, LeaseValid: o.leaseValid,
-		Log: slog.New(slog.NewTextHandler(o.notes, &slog.HandlerOptions{Level: slog.LevelWarn})), // the verdicts are the output
+		DryRun: o.settings.DryRun, Parallel: o.settings.Parallel, LeaseValid: o.leaseValid, Log: log,
 	})
 	view.Workloads().OnChange(a.Changed)
 	following, stop := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan error, 1)
 	go func() { done <- view.Run(following) }()
-	select {
-	case <-view.Synced():
-	case <-ctx.Done():
+	filling, giveUp := context.WithTimeout(ctx, limit)
+	defer giveUp()
+	view.WaitForSync(filling)
+	if err := view.Ready(); err != nil {
+		if ctx.Err() == nil {
+			err = fmt.Errorf("gave up after %v: %w", limit, err)
+		} else {
+			err = ctx.Err()
+		}
 		stop()
-		return batches{}, errors.Join(ctx.Err(), <-done)
+		return batches{}, errors.Join(err, <-done)
 	}
 	b := a.Batches()
 	return batches{b, func() {
@@ -97,7 +108,7 @@ func (o once) round(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	batches, err := o.batches(ctx)
+	batches, err := o.batches(ctx, fillWithin)
 	if err != nil {
 		return err
 	}

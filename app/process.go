@@ -260,7 +260,7 @@ func (p *process) follow(ctx context.Context) error {
 		p.identify(ctx)
 		known()
 	}()
-	if err := p.bus.FollowStreams(unknown, setUp, func() {}); err != nil {
+	if err := p.bus.FollowStreams(unknown, setUp, func([]string) {}); err != nil {
 		return err
 	}
 	work, working := errgroup.WithContext(ctx)
@@ -269,9 +269,9 @@ func (p *process) follow(ctx context.Context) error {
 	}
 	begun := false
 	work.Go(func() error {
-		return p.bus.FollowStreams(working, setUp, func() {
+		return p.bus.FollowStreams(working, setUp, func(lost []string) {
 			if begun {
-				p.log.Warn("the bus has lost all its data and is empty")
+				p.log.Warn("streams of the bus were created again, and their messages are lost", "streams", lost)
 				if p.resync != nil {
 					p.resync()
 				}
@@ -316,8 +316,9 @@ type leader struct {
 	run   task
 }
 
-// lead returns tasks that make each role active while this process holds its lease. With an embedded bus, all roles
-// must be active in the same process, so each lease is requested only while the previous one is held.
+// lead returns tasks that make each role active while this process holds its lease. They first wait for the caches, so
+// that a process whose caches never fill leaves the lease to a standby. With an embedded bus, all roles must be active
+// in the same process, so each lease is requested only while the previous one is held.
 func (p *process) lead() (tasks []task) {
 	leading := newLeading()
 	if len(p.leaders) > 0 {
@@ -335,7 +336,12 @@ func (p *process) lead() (tasks []task) {
 			lease, leading := p.lease(l.lease), run
 			run = func(ctx context.Context) error { return lease.hold(ctx, leading) }
 		}
-		tasks = append(tasks, run)
+		tasks = append(tasks, func(ctx context.Context) error {
+			if !p.cluster.WaitForSync(ctx) {
+				return nil
+			}
+			return run(ctx)
+		})
 	}
 	return tasks
 }

@@ -168,12 +168,7 @@ func (p *process) startActuator() error {
 	p.onPolicy(func(next policy.Policy) error { a.SetPolicy(next); return nil })
 	p.check(func(context.Context) error { return a.Ready() })
 	p.warnings = append(p.warnings, func(context.Context) error { return a.Warning() })
-	p.leaders = append(p.leaders, leader{settings.ActuatorLease, func(ctx context.Context) error {
-		if !p.cluster.WaitForSync(ctx) {
-			return nil
-		}
-		return a.Lead(ctx)
-	}})
+	p.leaders = append(p.leaders, leader{settings.ActuatorLease, a.Lead})
 	return nil
 }
 

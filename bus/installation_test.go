@@ -40,7 +40,7 @@ func refusedBy(t *testing.T, b *bus.Bus) error {
 	ctx, found := context.WithTimeout(t.Context(), expect.Patience)
 	defer found()
 	setUp := func(ctx context.Context) error { return b.Setup(ctx, bus.Setup{}) }
-	err := b.FollowStreams(ctx, setUp, found)
+	err := b.FollowStreams(ctx, setUp, func([]string) { found() })
 	if err == nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		t.Fatal("the streams were neither found nor refused")
 	}
@@ -108,7 +108,7 @@ func TestTakeoverDetection(t *testing.T) {
 	bustest.SetUp(t, b, bus.Setup{})
 	ctx, cancel := context.WithTimeout(t.Context(), expect.Patience)
 	defer cancel()
-	err := b.FollowStreams(ctx, nil, func() { bustest.SetUp(t, joined(t, url, second), bus.Setup{TakeOver: true}) })
+	err := b.FollowStreams(ctx, nil, func([]string) { bustest.SetUp(t, joined(t, url, second), bus.Setup{TakeOver: true}) })
 	if !errors.Is(err, bus.ErrOtherInstallation) {
 		t.Errorf("got %v, want %v", err, bus.ErrOtherInstallation)
 	}

@@ -306,7 +306,8 @@ func (p part) until(done <-chan struct{}, run func(context.Context) error) error
 func (p part) attend() error {
 	found := make(chan struct{})
 	err := p.until(found, func(ctx context.Context) error {
-		return p.bus.FollowStreams(ctx, nil, sync.OnceFunc(func() { close(found) }))
+		once := sync.OnceFunc(func() { close(found) })
+		return p.bus.FollowStreams(ctx, nil, func([]string) { once() })
 	})
 	if err == nil && len(p.refusals.list()) == 0 {
 		err = p.bus.Ready()

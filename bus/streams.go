@@ -237,13 +237,13 @@ func (s Setup) consumer(strategy string) jetstream.ConsumerConfig {
 func (b *Bus) Identify(i Installation) { b.installation.Store(&i) }
 
 // FollowStreams checks the streams whenever there is a new connection, and every ten seconds, until ctx ends. Then it
-// returns nil. It calls found when all of them exist for the first time, and again whenever one of them was recreated:
-// then its messages have been lost. It fails with [ErrOtherInstallation] if they belong to another installation.
+// returns nil. It calls found when all of them exist for the first time, and again with the names of streams that were
+// recreated: their messages have been lost. It fails with [ErrOtherInstallation] if they belong to another installation.
 //
 // If a stream is missing it calls missing, which may set up the bus, and again after a growing delay, up to 5 s, until
 // all exist; after that every ten seconds, until missing succeeds. If missing is nil, it waits until another process
 // does that. It logs an error of missing once until it changes.
-func (b *Bus) FollowStreams(ctx context.Context, missing func(context.Context) error, found func()) error {
+func (b *Bus) FollowStreams(ctx context.Context, missing func(context.Context) error, found func(lost []string)) error {
 	var known []time.Time
 	var foreign error
 	halfway := false // missing failed, and may have created streams without their consumers
@@ -272,8 +272,14 @@ func (b *Bus) FollowStreams(ctx context.Context, missing func(context.Context) e
 				return err
 			}
 			if !slices.Equal(now, known) {
+				var lost []string
+				for i, name := range streams() {
+					if known != nil && now[i] != known[i] {
+						lost = append(lost, name)
+					}
+				}
 				known = now
-				found()
+				found(lost)
 			}
 			pause(ctx, lookEvery)
 			if ctx.Err() != nil {

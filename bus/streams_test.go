@@ -13,12 +13,13 @@ import (
 	"github.com/rehome-dev/rehome/test/expect"
 )
 
-// following follows the streams and sets them up when they are missing. It sends a value each time they are found.
-func following(t *testing.T, b *bus.Bus, missing func(context.Context) error) <-chan struct{} {
+// following follows the streams and sets them up when they are missing. It sends the lost ones each time
+// they are found.
+func following(t *testing.T, b *bus.Bus, missing func(context.Context) error) <-chan []string {
 	t.Helper()
-	found := make(chan struct{}, 16)
+	found := make(chan []string, 16)
 	expect.Background(t, func(ctx context.Context) error {
-		return b.FollowStreams(ctx, missing, func() { found <- struct{}{} })
+		return b.FollowStreams(ctx, missing, func(lost []string) { found <- lost })
 	})
 	return found
 }
@@ -51,7 +52,10 @@ func TestLostStreams(t *testing.T) {
 
 	o.StoreDir = t.TempDir()
 	restart(t, server, o)
-	next(t, found)
+	all := []string{
+		bus.StreamScopes, bus.StreamIntents, bus.StreamRequests, bus.StreamEvents, bus.StreamDead, bus.StreamLedger, bus.StreamMaintenances,
+	}
+	expect.Equal(t, "lost with the store", next(t, found), all)
 	bustest.Publish(t, b, bustest.Delta(t, "a"))
 	again, err := b.Publish(t.Context(), scope(t, "a", 2))
 	if err != nil {
@@ -159,7 +163,7 @@ func TestScopesInMemory(t *testing.T) {
 		<-found
 	}
 	server = restart(t, server, o)
-	next(t, found)
+	expect.Equal(t, "lost with the memory", next(t, found), []string{bus.StreamScopes})
 	again, err := b.Publish(t.Context(), scope(t, "a", 3))
 	if err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -42,7 +43,7 @@ const (
 
 // Options configure a server.
 type Options struct {
-	// StoreDir has the streams. [Start] creates it. Two servers must not use it at once.
+	// StoreDir has the streams. [Start] creates it. On Linux and macOS, one server at a time can use it.
 	StoreDir string
 	// Socket is the path of a Unix domain socket, for other processes of the same user. Empty means none.
 	Socket string
@@ -62,8 +63,9 @@ type Options struct {
 type Server struct {
 	nats  *server.Server
 	store *store
-	gate  *gate  // nil means no socket
-	seed  []byte // of the key of this process. nil means every connection may do everything
+	lock  io.Closer // of the store; nil if another server has it
+	gate  *gate     // nil means no socket
+	seed  []byte    // of the key of this process. nil means every connection may do everything
 	stop  sync.Once
 
 	unwatch  func() // ends watching
@@ -73,8 +75,8 @@ type Server struct {
 // Start starts a server and waits until it is ready. An event is on the disk before the server acknowledges it, except events of
 // streams in memory.
 //
-// It fails with [ErrListen] if it cannot listen. It also fails if it cannot use the store, or if another server serves the
-// socket. Without a socket, two servers on the same store destroy it.
+// It fails with [ErrListen] if it cannot listen. It also fails if it cannot use the store, or if another server uses the
+// store or serves the socket.
 func Start(o Options) (*Server, error) {
 	if o.StoreDir == "" {
 		return nil, errors.New("bus server: no store directory")
@@ -83,13 +85,6 @@ func Start(o Options) (*Server, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	s := new(Server)
-	if o.Socket != "" {
-		g, err := openGate(o.Socket, o.Log) // before the server touches the store that another one may be using
-		if err != nil {
-			return nil, fmt.Errorf("bus server: %w", err)
-		}
-		s.gate = g
-	}
 	if err := s.start(o); err != nil {
 		s.Stop()
 		return nil, fmt.Errorf("bus server in %s: %w", o.StoreDir, err)
@@ -97,7 +92,18 @@ func Start(o Options) (*Server, error) {
 	return s, nil
 }
 
-func (s *Server) start(o Options) error {
+func (s *Server) start(o Options) (err error) {
+	if err := os.MkdirAll(o.StoreDir, 0o700); err != nil {
+		return err
+	}
+	if s.lock, err = lockStore(o.StoreDir); err != nil {
+		return err
+	}
+	if o.Socket != "" { // before the server touches the store: without locks, the socket shows that another one uses it
+		if s.gate, err = openGate(o.Socket, o.Log); err != nil {
+			return err
+		}
+	}
 	options := &server.Options{
 		ServerName: "rehome",
 		DontListen: true,
@@ -162,15 +168,11 @@ func (s *Server) open(o Options, options *server.Options) (err error) {
 	return nil
 }
 
-// Stop closes the socket and all connections, and writes pending data to the disk, which takes about 100 ms. Handlers lose their
-// messages, so close all clients first. A second call does nothing.
+// Stop closes all connections and the socket, and writes pending data to the disk, which takes about 100 ms. Until then, no other
+// server can use the store. Handlers lose their messages, so close all clients first. A second call does nothing.
 func (s *Server) Stop() { s.stop.Do(s.close) }
 
 func (s *Server) close() {
-	if s.gate != nil {
-		_ = os.Remove(s.gate.path) // first: once the listener is closed, another server may make its socket there
-		_ = s.gate.listener.Close()
-	}
 	if s.unwatch != nil {
 		s.unwatch()
 		s.watching.Wait()
@@ -180,7 +182,12 @@ func (s *Server) close() {
 		s.nats.WaitForShutdown()
 	}
 	if s.gate != nil {
+		_ = os.Remove(s.gate.path) // first: once the listener is closed, another server may make its socket there
+		_ = s.gate.listener.Close()
 		s.gate.done.Wait()
+	}
+	if s.lock != nil {
+		_ = s.lock.Close()
 	}
 }
 

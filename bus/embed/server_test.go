@@ -2,6 +2,8 @@ package embed_test
 
 import (
 	"errors"
+	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -65,6 +67,66 @@ func TestSocketInUse(t *testing.T) {
 		t.Errorf("got %v, want an error that says that another rehome uses the store", err)
 	}
 	bustest.Publish(t, bustest.Connect(t, bus.Options{Socket: o.Socket}), bustest.Delta(t, "a")) // the first is not disturbed
+}
+
+// TestStoreInUse has no sockets, by which servers would find each other.
+func TestStoreInUse(t *testing.T) {
+	o := embed.Options{StoreDir: filepath.Join(t.TempDir(), "store")}
+	refused := "bus server in " + o.StoreDir + ": another rehome is running and uses this store"
+	t.Run("two start at once", func(t *testing.T) {
+		servers, failures := make(chan *embed.Server, 2), make(chan error, 2)
+		for range 2 {
+			go func() {
+				s, err := embed.Start(o)
+				servers <- s
+				failures <- err
+			}()
+		}
+		var got []string
+		for range 2 {
+			if err := <-failures; err != nil {
+				got = append(got, err.Error())
+			}
+		}
+		for range 2 {
+			if s := <-servers; s != nil {
+				s.Stop()
+			}
+		}
+		expect.Equal(t, "errors", got, []string{refused})
+	})
+	t.Run("one after the other", func(t *testing.T) {
+		bustest.Server(t, o).Stop()
+		bustest.Server(t, o).Stop()
+	})
+}
+
+// TestStoreWhileStopping looks and starts another server at the last line that the first one logs.
+func TestStoreWhileStopping(t *testing.T) {
+	o := bustest.SocketOptions(t)
+	second, socket := errors.New("none started"), error(nil)
+	first := o
+	first.Log = slog.New(slog.NewTextHandler(writer(func(line string) {
+		if !strings.Contains(line, "Server Exiting") {
+			return
+		}
+		_, socket = os.Stat(o.Socket)
+		s, err := embed.Start(o)
+		if second = err; err == nil {
+			s.Stop()
+		}
+	}), &slog.HandlerOptions{Level: slog.LevelDebug}))
+	bustest.Server(t, first).Stop()
+	expect.Equal(t, "socket", socket, nil)
+	expect.Equal(t, "the second server", fmt.Sprint(second),
+		"bus server in "+o.StoreDir+": another rehome is running and uses this store")
+}
+
+type writer func(line string)
+
+func (w writer) Write(line []byte) (int, error) {
+	w(string(line))
+	return len(line), nil
 }
 
 func TestAbandonedSocket(t *testing.T) {

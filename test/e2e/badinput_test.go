@@ -340,7 +340,7 @@ func TestStoreInUse(t *testing.T) {
 	s.rehome(policy, dir)
 	got := s.run([]string{"run", "--policy", policy}, "REHOME_STORE_DIR="+dir, "REHOME_HTTP_ADDRESS=", "REHOME_API_LOCAL=")
 	want := result{
-		stderr: "REHOME_STORE_DIR: bus server: socket " + dir + "/bus.sock: another rehome is running and uses this store\n", code: 1,
+		stderr: "REHOME_STORE_DIR: bus server in " + dir + ": another rehome is running and uses this store\n", code: 1,
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %v\nwant %v", got, want)
