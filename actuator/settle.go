@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
@@ -32,6 +33,35 @@ func (s *session) overBy(x *inFlight, now time.Time) *ended {
 		return nil
 	}
 	return &e
+}
+
+// failsFor is how long the steps of a move may fail with permanent errors. An API server that starts has its rights and
+// kinds within minutes, and an hour leaves time to restore a right that was removed.
+const failsFor = time.Hour
+
+// stepFailed schedules the next step after a failed one. After failsFor it cancels the move, so that the method undoes it.
+// If that fails, too, the move ends. Only the time between two permanent errors counts, see [move.Permanent]: an outage
+// of the API server ends no move. A new leader begins with zero. The caller holds mu.
+func (s *session) stepFailed(x *inFlight, err error, now time.Time) {
+	last := x.failed
+	if x.failed = (time.Time{}); move.Permanent(err) {
+		if x.failed = now; !last.IsZero() {
+			x.failing += now.Sub(last)
+		}
+	}
+	switch {
+	case x.failed.IsZero() || x.failing < failsFor:
+		s.cfg.Log.Warn("cannot follow a move; retrying", "pod", x.Intent.Pod.String(), "method", x.Method, "error", err)
+		s.queues.inFlight.AddAfter(x.uid(), trackEvery)
+	case !x.Canceled:
+		s.cfg.Log.Warn("move canceled: its steps fail", "pod", x.Intent.Pod.String(), "method", x.Method, "error", err)
+		x.Canceled, x.Failure = true, err.Error()
+		s.remember(x, now)
+		s.queues.inFlight.Add(x.uid())
+	default:
+		message := fmt.Sprintf("the steps of the move failed for %s, and it was not undone: %v", failsFor, err)
+		s.arrive(x, ended{schemas.ReasonMoveFailed, message, schemas.Settlement{Seconds: now.Sub(x.Moved).Seconds()}}, now)
+	}
 }
 
 // arrive ends a move in flight: it frees the limits that the move counts against, and publishes the end. The caller

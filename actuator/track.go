@@ -161,7 +161,7 @@ func (s *session) track(ctx context.Context, x *inFlight) {
 	if x.State != nil {
 		method, state, cancel, reported := s.method(x.Method), x.State, x.Canceled, x.reported
 		s.mu.Unlock()
-		if method != nil && reported {
+		if reported {
 			s.step(ctx, x, method, state, cancel)
 		}
 		return
@@ -176,13 +176,17 @@ func (s *session) track(ctx context.Context, x *inFlight) {
 	}
 }
 
-// step takes the next step of a move. The end of ctx does not interrupt it, but no eviction begins after that.
+// step takes the next step of a move. method is nil if this version does not know the method of the move. The end of ctx
+// does not interrupt the step, but no eviction begins after that.
 func (s *session) step(ctx context.Context, x *inFlight, method move.Method, state move.State, canceled bool) {
 	calling, end := detached(ctx)
 	defer end()
 	var p move.Progress
 	var rejection Rejection
 	err := s.checkLease(x.Intent.Pod)
+	if err == nil && method == nil {
+		err = fmt.Errorf("%w: there is no method %q", move.ErrUnreadable, x.Method)
+	}
 	if err == nil && !canceled && move.IsPlanned(state) {
 		_, rejection, err = s.judgeAgain(calling, x)
 		canceled = rejection.Reason != "" && !rejection.isGone()
@@ -200,9 +204,9 @@ func (s *session) step(ctx context.Context, x *inFlight, method move.Method, sta
 	var stored *ledgerChange
 	s.mu.Lock()
 	if err != nil {
-		s.cfg.Log.Warn("cannot follow a move; retrying", "pod", x.Intent.Pod.String(), "method", x.Method, "error", err)
-		s.queues.inFlight.AddAfter(x.uid(), trackEvery)
+		s.stepFailed(x, err, s.cfg.Now())
 	} else {
+		x.failing, x.failed = 0, time.Time{}
 		stored = s.progressed(x, p, stays, evicted, s.cfg.Now())
 	}
 	s.mu.Unlock()
@@ -233,6 +237,9 @@ func (s *session) progressed(x *inFlight, p move.Progress, stays, evicted bool, 
 		message := p.Message
 		if p.Refusal != nil {
 			message = p.Refusal.Message
+		}
+		if x.Failure != "" {
+			message = fmt.Sprintf("the move was undone, because its steps failed for %s: %s", failsFor, x.Failure)
 		}
 		s.arrive(x, ended{schemas.ReasonTakenBack, message, schemas.Settlement{Seconds: now.Sub(x.Moved).Seconds()}}, now)
 		return nil
