@@ -5,8 +5,8 @@
 //	  ──▶ judge (gates.go) ──▶ move.Method.Start ──▶ save (ledger.go), then the eviction call
 //	  ──▶ finish (reconcile.go) ──▶ conclude (report.go)
 //
-//	Changed ──▶ learn (track.go) ──▶ queue ──▶ trackAll (reconcile.go) ──▶ track (track.go) ──▶ Step, arrive
-//	  ──▶ publishEnd (report.go)
+//	Changed ──▶ learn (track.go) ──▶ queue ──▶ trackAll (reconcile.go) ──▶ track (track.go) ──▶ Step
+//	  ──▶ arrive (settle.go) ──▶ publishEnd (report.go)
 //
 //	accept.go     checks an intents message
 //	entries.go    the intents without a verdict, by pod and by message; a newer message withdraws the others
@@ -15,8 +15,9 @@
 //	execute.go    the live pod, the methods of package move in their order, and the verdict
 //	gates.go      the checks of the live pod
 //	moves.go      the moves in flight, and settled ones that still count
-//	track.go      follows a move until its replacement is ready, until there is none to wait for,
-//	              or until ten minutes after its pod left
+//	track.go      takes the steps of a move, and finds its replacement
+//	settle.go     ends a move when its replacement is ready, when there is none to wait for,
+//	              or ten minutes after its pod left
 //	ledger.go     the records that outlive the process, and the view of them for users
 //	recover.go    begins a leader session with the ledger
 //	session.go    the leader session: its state, its goroutines, and its outages

@@ -114,8 +114,12 @@ func settledEvents(v schemas.Verdict, from string) []kubeevents.Event {
 		// The message names no pod, so that all moves of a drain are one Event with a count.
 		return []kubeevents.Event{event(reference(*v.Workload), nil, corev1.EventTypeNormal, v.Strategy,
 			"moved by "+kubeevents.Controller+": the replacement is ready")}
-	case schemas.ReasonTakenBack:
-		text := fmt.Sprintf("move of pod %s off %s failed and was taken back: %s", v.Intent.Pod.Name, from, v.Message)
+	case schemas.ReasonTakenBack, schemas.ReasonMoveFailed:
+		failed := "failed and was taken back"
+		if v.Reason == schemas.ReasonMoveFailed {
+			failed = "failed"
+		}
+		text := fmt.Sprintf("move of pod %s off %s %s: %s", v.Intent.Pod.Name, from, failed, v.Message)
 		pod := event(podReference(v.Intent.Pod), nil, corev1.EventTypeWarning, v.Strategy, text)
 		return append([]kubeevents.Event{pod}, onWorkload(v, pod.Type, text)...)
 	}

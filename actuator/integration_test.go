@@ -2,6 +2,7 @@ package actuator
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,6 +27,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/rehome-dev/rehome/actuator/move"
+	"github.com/rehome-dev/rehome/actuator/move/evictionrequest"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/cluster"
@@ -62,6 +64,7 @@ func TestActuatorWithAPIServer(t *testing.T) {
 		{"a pod behind two budgets fails", testTwoBudgets},
 		{"a dry run changes nothing, but budgets count", testDryRun},
 		{"a missing right is a failure", testForbidden},
+		{"a move ends when a right is missing for an hour", testStepForbidden},
 		{"a namespace that is being deleted is left alone", testNamespaceEnds},
 		{"an eviction is recorded as a Kubernetes Event", testKubernetesEvent},
 		{"a pod of a maintenance that a budget would hold for ever moves by a restart", testMaintenance},
@@ -378,6 +381,49 @@ func testForbidden(p *place) {
 		}
 		expect.Equal(p, "verdict for "+user, v, decidedOn(o, schemas.Failed, schemas.ReasonForbidden, message))
 	}
+}
+
+// testStepForbidden continues a move whose EvictionRequest the actuator may not read.
+func testStepForbidden(p *place) {
+	pod := p.pods(2)[0]
+	p.Must(p.c.Bind(p.Context(), cluster.UserSubject(looker), p.namespace, "view"))
+	client := clustertest.As(p, p.c, looker)
+	expect.Eventually(p, "the right to look at pods", func() bool {
+		_, err := client.CoreV1().Pods(p.namespace).Get(p.Context(), pod.Name, metav1.GetOptions{})
+		return err == nil
+	})
+	o, m := p.open(pod), newMemory()
+	o.Intent.Expires = noon
+	r := record{Intent: o, Method: schemas.MethodEvictionRequest, Begun: noon, Moved: noon,
+		State: move.Encode(map[string]any{"pod": o.Intent.Pod, "phase": "Requested", "since": noon})}
+	p.Must(m.Put(p.Context(), r.key(), move.Encode(r)))
+	var passed atomic.Int64
+	a := p.actuator(func(c *Config) {
+		c.Client, c.Bus, c.Ledger, c.View = client, m, m, webPods()
+		c.Now = func() time.Time { return noon.Add(time.Duration(passed.Load())) }
+	})
+	stop := p.lead(a)
+	defer stop()
+	expect.Eventually(p, "a step that failed", func() bool {
+		s := a.session.Load()
+		if s == nil {
+			return false
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		x := s.moves.all[pod.UID]
+		return x != nil && !x.failed.IsZero()
+	})
+	passed.Store(int64(time.Hour))
+	a.session.Load().queues.inFlight.Add(pod.UID)
+	p.until(m, 1, true)
+	requester := sha256.Sum256([]byte(evictionrequest.DefaultRequester))
+	name := fmt.Sprintf("rehome-%s-%x", pod.UID, requester[:4])
+	want := decidedOn(o, schemas.Settled, schemas.ReasonMoveFailed, fmt.Sprintf("the steps of the move failed for 1h0m0s, and it was not undone: "+
+		`get eviction request %s/%s: evictionrequests.lifecycle.k8s.io %q is forbidden: User "looker" cannot get resource "evictionrequests" `+
+		`in API group "lifecycle.k8s.io" in the namespace %q`, p.namespace, name, name, p.namespace))
+	want.Method, want.Settlement = schemas.MethodEvictionRequest, &schemas.Settlement{Seconds: 3600}
+	expect.Equal(p, "verdict", schematest.Decode[schemas.Verdict](p, m.published[0]), want)
 }
 
 func testNamespaceEnds(p *place) {

@@ -68,8 +68,9 @@ type record struct {
 	Replacement types.UID `json:"replacement,omitempty"`
 	// Pending means that the move settled before its replacement was ready, which counts for the circuit breaker.
 	Pending bool `json:"pending,omitempty"`
-	// Canceled means that the cause of the move is gone, and its method undoes it.
-	Canceled bool `json:"canceled,omitempty"`
+	// Canceled means that the method undoes the move: its cause is gone, or its steps failed with the error Failure.
+	Canceled bool   `json:"canceled,omitempty"`
+	Failure  string `json:"failure,omitempty"`
 	// State is the input of the method's next step. It is nil for an eviction, which has none.
 	State move.State `json:"state,omitempty"`
 	// Cause is the event of the verdict that began the move, without data.

@@ -47,6 +47,10 @@ type inFlight struct {
 	buckets   [2]*limit.Bucket // the buckets that hold its tokens: of the cluster, and of its namespace or nil
 	reported  bool             // the verdict that began it is stored
 	ending    bool             // the verdict that ends it is not stored yet
+	// failed is the time of the last step if it failed with a permanent error, or zero. failing is how long steps have
+	// failed in this way since the last one that did not fail. See stepFailed.
+	failed  time.Time
+	failing time.Duration
 	// over is the end of the move. It is set as soon as it is seen, because the replacement may be gone when the
 	// verdict is stored.
 	over        *ended

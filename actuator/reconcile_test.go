@@ -26,6 +26,8 @@ type stepped struct {
 
 	delay time.Duration
 	takes time.Duration // how long a step takes
+	// fails returns the error of a step that long after the start, or nil.
+	fails func(after time.Duration, canceled bool) error
 
 	stage    move.Stage // that Step returns
 	canceled move.Stage // the result of Cancel; the zero value means Undone
@@ -43,6 +45,11 @@ func (m *stepped) note(what string) {
 }
 
 func (m *stepped) Step(_ context.Context, _ move.State, canceled bool, _ time.Time) (move.Progress, error) {
+	if m.fails != nil {
+		if err := m.fails(time.Since(m.began), canceled); err != nil {
+			return move.Progress{}, err
+		}
+	}
 	if canceled {
 		m.note("cancel")
 		return move.Progress{Stage: cmp.Or(m.canceled, move.Undone), Message: "canceled"}, nil

@@ -149,7 +149,7 @@ func isInvalid(err error) bool { return errors.Is(err, schemas.ErrInvalid) }
 
 func level(v schemas.Verdict) slog.Level {
 	missing := v.Instead != nil && v.Instead.Reason == schemas.ReasonForbidden // the pod went, but by another method
-	if v.Outcome == schemas.Failed || missing {
+	if v.Outcome == schemas.Failed || v.Reason == schemas.ReasonMoveFailed || missing {
 		return slog.LevelWarn
 	}
 	return slog.LevelInfo

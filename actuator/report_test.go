@@ -54,6 +54,9 @@ func TestKubernetesEventsOnPods(t *testing.T) {
 		{schemas.Settled, schemas.ReasonTakenBack, true, []kubeevents.Event{
 			onPod("Warning", taints, "move of pod "+moved+" off node worker-1 by rehome failed and was taken back: the message"),
 			onOwner("Warning", "move of pod "+moved+" off node worker-1 by rehome failed and was taken back: the message")}},
+		{schemas.Settled, schemas.ReasonMoveFailed, true, []kubeevents.Event{
+			onPod("Warning", taints, "move of pod "+moved+" off node worker-1 by rehome failed: the message"),
+			onOwner("Warning", "move of pod "+moved+" off node worker-1 by rehome failed: the message")}},
 		{schemas.Rejected, "", true, nil},
 		{schemas.Withdrawn, "", true, nil},
 		{schemas.Expired, "", false, nil},

@@ -161,7 +161,7 @@ func (s *session) track(ctx context.Context, x *inFlight) {
 	if x.State != nil {
 		method, state, cancel, reported := s.method(x.Method), x.State, x.Canceled, x.reported
 		s.mu.Unlock()
-		if method != nil && reported {
+		if reported {
 			s.step(ctx, x, method, state, cancel)
 		}
 		return
@@ -176,65 +176,17 @@ func (s *session) track(ctx context.Context, x *inFlight) {
 	}
 }
 
-// overBy returns the end of a move, or nil if it goes on. The caller holds mu.
-func (s *session) overBy(x *inFlight, now time.Time) *ended {
-	w := s.moves.workloads[x.at.workload]
-	if x.replacement != "" {
-		if p, known := s.cfg.View.Pod(x.replacement); !known || p.Leaving {
-			delete(w.replacements, x.replacement)
-			x.replacement = ""
-		}
-	}
-	s.await(x)
-	var by cluster.Pod
-	if x.replacement != "" {
-		by, _ = s.cfg.View.Pod(x.replacement)
-	}
-	if by.Node != "" {
-		s.releaseCapacity(x)
-	}
-	pod, _ := s.cfg.View.Pod(x.uid())
-	e, over := settled(x, s.traits(x), pod, by, s.cfg.View.Tally(x.at.workload), now)
-	if !over {
-		return nil
-	}
-	return &e
-}
-
-// arrive ends a move in flight: it frees the limits that the move counts against, and publishes the end. The caller
-// holds mu.
-func (s *session) arrive(x *inFlight, e ended, now time.Time) {
-	s.moves.remove(x)
-	s.releaseCapacity(x)
-	s.entries.stepped(x, now)
-	s.clusterDue = true // one pending replacement less, or one that is no longer followed
-	s.releaseFor(x.at)
-	s.landed(x, e, now)
-	x.Settled, x.Replacement, x.Pending = true, x.replacement, e.pending(now.Sub(x.leftAt()))
-	s.publishEnd(x, e)
-	if e := s.entries.front(x.uid()); e != nil {
-		s.enqueue(e)
-	}
-}
-
-// isPending reports whether the replacement of a move that is no longer followed is still not ready.
-func (s *session) isPending(x *inFlight) bool {
-	if uid := x.Replacement; uid != "" {
-		p, known := s.cfg.View.Pod(uid)
-		return known && !p.Ready && !p.Ended && !p.Leaving
-	}
-	_, known := s.cfg.View.Pod(x.uid())
-	tally := s.cfg.View.Tally(x.at.workload)
-	return known || tally.Ready < tally.Wanted
-}
-
-// step takes the next step of a move. The end of ctx does not interrupt it, but no eviction begins after that.
+// step takes the next step of a move. method is nil if this version does not know the method of the move. The end of ctx
+// does not interrupt the step, but no eviction begins after that.
 func (s *session) step(ctx context.Context, x *inFlight, method move.Method, state move.State, canceled bool) {
 	calling, end := detached(ctx)
 	defer end()
 	var p move.Progress
 	var rejection Rejection
 	err := s.checkLease(x.Intent.Pod)
+	if err == nil && method == nil {
+		err = fmt.Errorf("%w: there is no method %q", move.ErrUnreadable, x.Method)
+	}
 	if err == nil && !canceled && move.IsPlanned(state) {
 		_, rejection, err = s.judgeAgain(calling, x)
 		canceled = rejection.Reason != "" && !rejection.isGone()
@@ -252,9 +204,9 @@ func (s *session) step(ctx context.Context, x *inFlight, method move.Method, sta
 	var stored *ledgerChange
 	s.mu.Lock()
 	if err != nil {
-		s.cfg.Log.Warn("cannot follow a move; retrying", "pod", x.Intent.Pod.String(), "method", x.Method, "error", err)
-		s.queues.inFlight.AddAfter(x.uid(), trackEvery)
+		s.stepFailed(x, err, s.cfg.Now())
 	} else {
+		x.failing, x.failed = 0, time.Time{}
 		stored = s.progressed(x, p, stays, evicted, s.cfg.Now())
 	}
 	s.mu.Unlock()
@@ -285,6 +237,9 @@ func (s *session) progressed(x *inFlight, p move.Progress, stays, evicted bool, 
 		message := p.Message
 		if p.Refusal != nil {
 			message = p.Refusal.Message
+		}
+		if x.Failure != "" {
+			message = fmt.Sprintf("the move was undone, because its steps failed for %s: %s", failsFor, x.Failure)
 		}
 		s.arrive(x, ended{schemas.ReasonTakenBack, message, schemas.Settlement{Seconds: now.Sub(x.Moved).Seconds()}}, now)
 		return nil
@@ -385,18 +340,6 @@ func (s *session) trackDue(now time.Time) {
 	}
 }
 
-// ended is the end of a move.
-type ended struct {
-	reason     schemas.ReasonCode
-	message    string
-	settlement schemas.Settlement
-}
-
-// pending reports whether a move ended although its replacement is not ready, that long after its pod left.
-func (e ended) pending(waited time.Duration) bool {
-	return e.reason == schemas.ReasonReplacementPending || e.reason == schemas.ReasonNotReplaced && waited >= followFor
-}
-
 // replacedBy reports whether a pod of the same workload replaces the moved pod. seen is its number in the view.
 func (x *inFlight) replacedBy(p cluster.Pod, seen uint64) bool {
 	newer := seen > x.seen
@@ -409,61 +352,4 @@ func (x *inFlight) replacedBy(p cluster.Pod, seen uint64) bool {
 	}
 	named := x.Workload == nil || x.Workload.Kind != "StatefulSet" || p.Ref.Name == x.Intent.Pod.Name
 	return newer && named && !p.Leaving && p.Ref.UID != x.uid()
-}
-
-// settled reports whether a move is over at the time now, and how. pod is the moved pod, or the zero value if it is
-// gone; replacement is the zero value if there is none.
-func settled(x *inFlight, of policy.Traits, pod, replacement cluster.Pod, tally cluster.Tally, now time.Time) (ended, bool) {
-	var e ended
-	since, waited := now.Sub(x.Moved), now.Sub(x.leftAt())
-	if replacement.Ref.UID == "" {
-		e.reason, e.message = unreplaced(x, pod, tally, waited)
-	} else {
-		e.reason, e.message = replaced(x, of, replacement, since, waited)
-		e.settlement.Replacement, e.settlement.Node = &replacement.Ref, replacement.Node
-	}
-	if e.reason == "" {
-		return ended{}, false
-	}
-	e.settlement.Seconds = since.Seconds()
-	return e, true
-}
-
-// replaced returns the end of a move with a replacement. Empty means that it is not over. since counts from the
-// acceptance of the move, waited from the time when its pod left.
-func replaced(x *inFlight, of policy.Traits, by cluster.Pod, since, waited time.Duration) (schemas.ReasonCode, string) {
-	arrived := fmt.Sprintf("%s runs on %s, after %v", by.Ref, by.Node, since.Round(time.Millisecond))
-	switch {
-	case (by.Ready || by.Ended) && by.Node == x.Intent.Node && !of.RenewsPods:
-		return schemas.ReasonCameBack, arrived
-	case by.Ready || by.Ended:
-		return schemas.ReasonReplaced, arrived
-	case waited >= followFor:
-		return schemas.ReasonReplacementPending, by.Ref.String() + " is not ready: " + by.Why
-	}
-	return "", ""
-}
-
-// unreplaced returns the end of a move without a replacement. Empty means that it is not over. waited counts from
-// the time when its pod left.
-func unreplaced(x *inFlight, pod cluster.Pod, tally cluster.Tally, waited time.Duration) (schemas.ReasonCode, string) {
-	switch gone := pod.Ref.UID == "" || pod.Ended; {
-	case gone && x.at.workload == "":
-		return schemas.ReasonNotReplaced, "the pod is gone and has no controller to replace it"
-	case gone && tally.Ready >= tally.Wanted && waited >= replacedWithin:
-		return schemas.ReasonNotReplaced,
-			fmt.Sprintf("no pod replaced it; %d of %d pods are ready", tally.Ready, tally.Wanted)
-	case gone && waited >= followFor:
-		return schemas.ReasonNotReplaced, "no replacement was made"
-	case waited >= followFor:
-		return schemas.ReasonReplacementPending, "the pod is still being deleted"
-	}
-	return "", ""
-}
-
-// verdict returns the verdict that ends a move.
-func (x *inFlight) verdict(e ended) schemas.Verdict {
-	v := x.Intent.Verdict(schemas.Settled, e.reason, e.message)
-	v.Method, v.Instead, v.Workload, v.Settlement = x.Method, x.Instead, x.Workload, &e.settlement
-	return v
 }

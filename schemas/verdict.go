@@ -318,6 +318,13 @@ const (
 	//
 	// Read the message, and fix the cause that kept the replacement from becoming available: `kubectl describe deployment NAME`.
 	ReasonTakenBack ReasonCode = "TakenBack" // settled
+
+	// The steps of the move failed for an hour with errors that a repetition does not change, such as a missing right, and the
+	// move could not be undone. The pod may still run on the node that it should leave, and it is evaluated again.
+	//
+	// Read the message, and fix the error, such as the right that it names. Then check what the move left behind: an EvictionRequest
+	// of the pod (`kubectl get evictionrequests -n NAMESPACE`), or annotations `rehome.dev/` on its Deployment.
+	ReasonMoveFailed ReasonCode = "MoveFailed" // settled
 )
 
 var _ = define[Verdict]("actuator, operator", nil, Prefix+".verdict.OUTCOME.STRATEGY.NAMESPACE.POD")
@@ -368,6 +375,11 @@ type Settlement struct {
 	// Seconds is the time from the acceptance of the move until the replacement was ready, or until the actuator stopped
 	// waiting for it.
 	Seconds float64 `json:"seconds"`
+}
+
+// Unmoved reports whether a move ended although its pod still runs, or may still run.
+func (v Verdict) Unmoved() bool {
+	return v.Outcome == Settled && (v.Reason == ReasonTakenBack || v.Reason == ReasonMoveFailed)
 }
 
 // EventType returns [VerdictType].

@@ -53,6 +53,13 @@ func TestVerdictLines(t *testing.T) {
 			}, "settled NotReplaced web/api after 60.0s: m",
 		},
 		{
+			"the end of a move that failed",
+			schemas.Verdict{
+				Outcome: schemas.Settled, Reason: schemas.ReasonMoveFailed, Message: "m", Intent: intent,
+				Settlement: &schemas.Settlement{Seconds: 3600},
+			}, "settled MoveFailed web/api after 3600.0s: m",
+		},
+		{
 			"the end of a move that does not say how", schemas.Verdict{Outcome: schemas.Settled, Reason: "New", Message: "m", Intent: intent},
 			"settled: New: m",
 		},

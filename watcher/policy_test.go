@@ -292,8 +292,15 @@ func TestReevaluationAfterVerdict(t *testing.T) {
 	})
 }
 
-// A strategy wants to move a pod while it moves for another one. That move is reverted, so the pod stays.
+// A strategy wants to move a pod while it moves for another one. That move is reverted or fails, so the pod stays.
 func TestReevaluationAfterRevertedMove(t *testing.T) {
+	for _, end := range []schemas.ReasonCode{schemas.ReasonTakenBack, schemas.ReasonMoveFailed} {
+		t.Run(string(end), func(t *testing.T) { reevaluationAfter(t, end) })
+	}
+}
+
+func reevaluationAfter(t *testing.T, end schemas.ReasonCode) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		p := with("", nodesStrategy(), podsStrategy(0))
 		s := view(t, p, []*corev1.Node{named("n1"), named("n2")}, []*corev1.Pod{placed("a", "n1")})
@@ -314,7 +321,7 @@ func TestReevaluationAfterRevertedMove(t *testing.T) {
 			if got := bus.take(t); got != nil {
 				t.Errorf("during the move: got %q, want nothing", got)
 			}
-			tell("nodes", node, schemas.Settled, schemas.ReasonTakenBack)
+			tell("nodes", node, schemas.Settled, end)
 			time.Sleep(10 * time.Millisecond)
 			if got, want := bus.take(t), []string{"pods web/a"}; !reflect.DeepEqual(got, want) {
 				t.Errorf("after its end: got %q, want %q", got, want)

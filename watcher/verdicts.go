@@ -74,22 +74,21 @@ func (s *session) verdict(e schemas.Event) {
 	e.Data = nil
 	key := scope.Key{Profile: v.Profile, Strategy: v.Strategy, Kind: v.Scope.Kind, Name: v.Scope.Key}
 	moved := s.noteMove(v, e.Time)
-	takenBack := v.Outcome == schemas.Settled && v.Reason == schemas.ReasonTakenBack
 	maintenance := v.Strategy == schemas.MaintenanceStrategy // the actuator retries by itself
 	t := s.newTrigger(schemas.Cause{Kind: schemas.CauseRetry, Event: e.ID, Object: v.Workload})
 	t.event = e
 	again := !maintenance && s.requests.Verdict(v)
 	pod := v.Intent.Pod
 	if v.Outcome == schemas.Settled {
-		s.settled(v, key, t, takenBack)
+		s.settled(v, key, t)
 	}
 	switch {
-	case v.Outcome == schemas.Settled && !takenBack:
+	case v.Outcome == schemas.Settled && !v.Unmoved():
 	case maintenance:
 		if moved && !v.DryRun {
 			s.reserve(v)
 		}
-	case v.Outcome == schemas.Deferred, v.Outcome == schemas.Failed, v.Outcome == schemas.Expired, takenBack, again,
+	case v.Outcome == schemas.Deferred, v.Outcome == schemas.Failed, v.Outcome == schemas.Expired, v.Unmoved(), again,
 		v.Reason == schemas.ReasonProfileUnknown && s.policy.Find(key) != nil:
 		t.cause.Object = &schemas.ObjectRef{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
 		if v.Reason == schemas.ReasonNodeFit {
@@ -108,13 +107,13 @@ func (s *session) verdict(e schemas.Event) {
 }
 
 // settled wakes the pods that a move may have blocked: its pod for other strategies, and the pods of its workload, node,
-// and namespace unless the move was reverted.
-func (s *session) settled(v schemas.Verdict, key scope.Key, t trigger, takenBack bool) {
+// and namespace unless the move was reverted or failed.
+func (s *session) settled(v schemas.Verdict, key scope.Key, t trigger) {
 	pod := v.Intent.Pod
 	s.release(pod)
-	s.blocked.forget(pod.UID, key) // its own strategy tries a reverted move again after a delay
+	s.blocked.forget(pod.UID, key) // its own strategy tries such a move again after a delay
 	by := []schemas.ObjectRef{podObject(pod)}
-	if !takenBack {
+	if !v.Unmoved() {
 		by = append(by, schemas.ObjectRef{Kind: "Node", Name: v.Intent.Node}, schemas.ObjectRef{Kind: "Namespace", Name: pod.Namespace})
 		if w := v.Workload; w != nil {
 			by = append(by, schemas.ObjectRef{Kind: w.Kind, Namespace: w.Namespace, Name: w.Name})

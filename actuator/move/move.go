@@ -49,7 +49,8 @@ type Starter interface {
 type Method interface {
 	Starter
 	// Step takes the next step. It reads the state of the move from the cluster, so a repeated step changes nothing
-	// twice. An error means that the API server did not answer; the actuator tries again.
+	// twice. After an error the actuator tries again. If errors are [Permanent] for an hour, it cancels the move, and ends
+	// it after the next such error.
 	//
 	// canceled means that the cause of the move is gone. The step undoes whatever it can, and the move never ends as
 	// Released. A move continues if it cannot be undone, or only at a higher price than its completion.
@@ -207,16 +208,24 @@ func Encode(state any) State {
 	return text
 }
 
-// Decode reads the state of a method.
+// ErrUnreadable is wrapped by errors about a stored move that this version cannot continue.
+var ErrUnreadable = errors.New("the stored move cannot be read")
+
+// Decode reads the state of a method. Its error wraps [ErrUnreadable].
 func Decode[T any](text State) (state T, err error) {
 	if err = json.Unmarshal(text, &state); err != nil {
-		return state, fmt.Errorf("decode the state of a move: %w", err)
+		return state, fmt.Errorf("%w: %w", ErrUnreadable, err)
 	}
 	return state, nil
 }
 
-// Permanent reports whether err is an answer of the API server that will not change soon.
+// Permanent reports whether err is an answer of the API server that will not change soon, such as a missing right, an
+// unknown kind, or an invalid object, or wraps [ErrUnreadable]. A server that does not answer, is overloaded (429), or
+// fails (5xx) may answer soon. So may one that does not know the client for a moment (401), and a conflict ends.
 func Permanent(err error) bool {
+	if errors.Is(err, ErrUnreadable) {
+		return true
+	}
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return false

@@ -14,6 +14,7 @@ import (
 
 func TestPermanent(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
+	_, unreadable := Decode[schemas.PodRef](State("1"))
 	for _, tt := range []struct {
 		name string
 		err  error
@@ -24,6 +25,7 @@ func TestPermanent(t *testing.T) {
 		{"forbidden", fmt.Errorf("get: %w", apierrors.NewForbidden(pods, "api-0", errors.New("no"))), true},
 		{"not_found", apierrors.NewNotFound(pods, "api-0"), true},
 		{"invalid", apierrors.NewBadRequest("no"), true},
+		{"unreadable", fmt.Errorf("step: %w", unreadable), true},
 		{"conflict", apierrors.NewConflict(pods, "api-0", errors.New("changed")), false},
 		{"unauthorized", apierrors.NewUnauthorized("no"), false},
 		{"throttled", apierrors.NewTooManyRequests("no", 1), false},

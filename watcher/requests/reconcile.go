@@ -117,7 +117,7 @@ func (c *Controller) Verdict(v schemas.Verdict) (again bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := c.requests[v.Scope.Key]
-	if r == nil || v.Outcome == schemas.Settled && v.Reason != schemas.ReasonTakenBack {
+	if r == nil || v.Outcome == schemas.Settled && !v.Unmoved() {
 		return false
 	}
 	i := slices.IndexFunc(r.pods, func(p *pod) bool { return p.Pod.UID == v.Intent.Pod.UID })
