@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,12 +84,10 @@ func (o once) batches(ctx context.Context, limit time.Duration) (batches, error)
 	go func() { done <- view.Run(following) }()
 	filling, giveUp := context.WithTimeout(ctx, limit)
 	defer giveUp()
-	view.WaitForSync(filling)
-	if err := view.Ready(); err != nil {
-		if ctx.Err() == nil {
-			err = fmt.Errorf("gave up after %v: %w", limit, err)
-		} else {
-			err = ctx.Err()
+	if !view.WaitForSync(filling) {
+		err := ctx.Err()
+		if err == nil {
+			err = fmt.Errorf("gave up after %v: %w", limit, cmp.Or(view.Ready(), filling.Err()))
 		}
 		stop()
 		return batches{}, errors.Join(err, <-done)

@@ -83,11 +83,7 @@ func newNotifier(f *forwarder, t notify.Template, quiet time.Duration) *notifier
 func (n *notifier) add(e schemas.Event) {
 	n.mu.Lock()
 	n.digest.Add(e, time.Now())
-	lost := n.digest.LeftOut()
 	n.mu.Unlock()
-	if lost > 0 {
-		n.of.log.Error("a notification is left out, because the service takes none", "count", lost)
-	}
 	select {
 	case n.changed <- struct{}{}:
 	default:
@@ -99,6 +95,13 @@ func (n *notifier) due(all bool) ([]notify.Notification, time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.digest.Due(time.Now(), all), n.digest.Next()
+}
+
+// leftOut returns how many notifications were left out since the last call, because the service takes none.
+func (n *notifier) leftOut() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.digest.LeftOut()
 }
 
 // run posts notifications until ctx ends and no more events come. Then it posts the rest.
@@ -150,7 +153,7 @@ func (n *notifier) post(ctx context.Context, one notify.Notification) bool {
 		if errors.Is(err, schemas.ErrInvalid) {
 			break
 		}
-		n.of.log.Warn("a notification waits", "title", one.Title, "error", err)
+		n.of.log.Warn("a notification waits", "title", one.Title, "error", err, "leftOut", n.leftOut())
 		select {
 		case <-time.After(max(delay, delivery.After(err))):
 			err = nil
