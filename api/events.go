@@ -111,12 +111,7 @@ func (s *Server) registerEvents(a huma.API) {
 }
 
 func (s *Server) events(ctx context.Context, in *eventsInput) (*huma.StreamResponse, error) {
-	c := callOf(ctx)
 	q, err := in.query(time.Now())
-	if err != nil {
-		return nil, err
-	}
-	a, err := s.access(ctx, c.user)
 	if err != nil {
 		return nil, err
 	}
@@ -125,38 +120,39 @@ func (s *Server) events(ctx context.Context, in *eventsInput) (*huma.StreamRespo
 			return nil, err
 		}
 	}
-	end, err := s.listens.begin(c.user)
+	rights, end, err := s.streamRights(ctx, &s.listens)
 	if err != nil {
 		return nil, err
 	}
-	return s.streamed(c, end, func(ctx context.Context, to *stream) {
-		r := eventWriter{server: s, call: c, access: a, eventsQuery: q, to: to}
+	return s.streamed(rights.call, end, func(ctx context.Context, to *stream) {
+		defer rights.begin().Stop()
+		r := eventWriter{rights: rights, eventsQuery: q, to: to}
 		if err := r.run(ctx); err != nil && !errors.Is(err, errGone) && ctx.Err() == nil {
-			s.Log.Warn("cannot read the history for a client", "user", c.user.Username, "error", err)
+			s.Log.Warn("cannot read the history for a client", "user", rights.call.user.Username, "error", err)
 		}
 	}), nil
 }
 
-// errGone means that the client is gone, or has all requested events.
+// errGone means that the client is gone, has all requested events, or may see nothing any more.
 var errGone = errors.New("the client is gone")
 
 // eventWriter writes events to one client.
 type eventWriter struct {
 	eventsQuery
-	server *Server
-	call   call
-	access access
+	rights *rights
 	to     *stream
-	// read is the sequence of the last past event, and seen the sequence of the last new event that was skipped because of it.
-	read, seen uint64
+	live   *listener
+	read   uint64 // the sequence of the last past event
 }
 
 // run writes the past and then new events. It returns errGone, or an error of the bus.
 func (r *eventWriter) run(ctx context.Context) error {
-	h := r.server.history
-	live := h.join()
+	h := r.rights.server.history
+	live := h.join(r.wanted())
 	defer h.leave(live)
-	if h.lost(r.After) {
+	r.live = live
+	// To other users, a new history after a number that is too high would tell the number of all events.
+	if r.rights.access.full() && h.lost(r.After) {
 		r.After = 0
 		if r.Since.IsZero() {
 			r.Since = time.Unix(0, 0)
@@ -183,19 +179,39 @@ func (r *eventWriter) run(ctx context.Context) error {
 	if !r.follow {
 		return errGone
 	}
-	return r.follows(ctx, live)
+	return r.follows(ctx)
 }
 
 func (r *eventWriter) readPast(ctx context.Context) error {
-	return r.server.Bus.Events(ctx, r.Query, func(e schemas.Event) error {
+	return r.rights.server.Bus.Events(ctx, r.Query, func(e schemas.Event) error {
 		r.read = e.Sequence
-		return r.write(newEvent(e))
+		return r.write(ctx, newEvent(e))
 	})
 }
 
-// write sends an event if it matches the query and the client may see it.
-func (r *eventWriter) write(e *event) error {
-	if !r.Matches(e.Event) || !r.access.full() && (e.namespace == "" || !r.access.sees(e.namespace)) {
+// wanted returns whether an event matches the query and the client may see it now.
+func (r *eventWriter) wanted() func(*event) bool {
+	query, a := r.Filter, r.rights.access
+	return func(e *event) bool {
+		return (a.full() || e.namespace != "" && a.sees(e.namespace)) && query.Matches(e.Event)
+	}
+}
+
+// changed returns the error of a check of the rights. The client gets other new events if they have changed.
+func (r *eventWriter) changed(err error) error {
+	if !errors.Is(err, errRights) {
+		return err
+	}
+	r.live.want(r.wanted())
+	return nil
+}
+
+// write sends an event if the client wants it.
+func (r *eventWriter) write(ctx context.Context, e *event) error {
+	if err := r.changed(r.rights.refresh(ctx)); err != nil {
+		return err
+	}
+	if !r.wanted()(e) {
 		return nil
 	}
 	m := e.encode()
@@ -211,37 +227,30 @@ func (r *eventWriter) write(e *event) error {
 	return nil
 }
 
-func (r *eventWriter) follows(ctx context.Context, live *listener) error {
-	pings, rechecks := time.NewTicker(pingEvery), time.NewTicker(recheckEvery)
+func (r *eventWriter) follows(ctx context.Context) error {
+	pings := time.NewTicker(pingEvery)
 	defer pings.Stop()
-	defer rechecks.Stop()
 	for {
-		if n := live.takeMissed(); n > 0 && r.to.tell("missed", missedEvents{n}) != nil {
+		if n := r.live.takeMissed(); n > 0 && r.to.tell("missed", missedEvents{n}) != nil {
 			return errGone
 		}
 		select {
 		case <-ctx.Done():
 			return errGone
-		case e := <-live.queue:
-			if e.Sequence <= r.read && e.Sequence > r.seen {
-				r.seen = e.Sequence
+		case e := <-r.live.queue:
+			if e.Sequence <= r.read && e.life == r.live.life { // it is in the past
 				continue
 			}
-			r.read = 0 // also if the history was created again
-			if err := r.write(e); err != nil {
+			if err := r.write(ctx, e); err != nil {
 				return err
 			}
 		case <-pings.C:
 			if r.to.send(ping()) != nil {
 				return errGone
 			}
-		case <-rechecks.C:
-			now, gone := r.server.recheck(ctx, r.call)
-			if gone {
-				return errGone
-			}
-			if now != nil {
-				r.access = *now
+		case <-r.rights.due.C:
+			if err := r.changed(r.rights.check(ctx)); err != nil {
+				return err
 			}
 		}
 	}

@@ -32,6 +32,7 @@ type history struct {
 	deferred status.Deferrals
 	changed  time.Time // when the last event arrived
 	last     uint64    // the sequence of the last event
+	life     int       // the number of times that the history was created again
 }
 
 // event is an event for several clients.
@@ -39,14 +40,17 @@ type event struct {
 	schemas.Event
 	namespace string // of the pod that a verdict or a delta is about; empty: only users who may see everything see the event
 	encode    func() *feed.Message
+	life      int // of the history
 }
 
 // listener is a client of new events.
 type listener struct {
 	queue chan *event
+	life  int // of the history when the client joined
 
 	mu     sync.Mutex
-	missed int // since the last report to the client
+	wanted func(*event) bool // the filter: other events are neither queued nor missed
+	missed int               // since the last report to the client
 }
 
 // run follows the history until ctx ends.
@@ -92,7 +96,10 @@ func (h *history) take(e schemas.Event) {
 	item := newEvent(e)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.changed, h.last = time.Now(), e.Sequence
+	if e.Sequence <= h.last {
+		h.life++
+	}
+	h.changed, h.last, item.life = time.Now(), e.Sequence, h.life
 	if e.Type == schemas.VerdictType {
 		if v, err := schemas.Decode[schemas.Verdict](e); err == nil {
 			h.deferred.Verdict(v, e.Time)
@@ -134,10 +141,13 @@ func encoded(e schemas.Event) *feed.Message {
 	return feed.NewEvent(e.Sequence, text)
 }
 
-// put adds an event to the queue, or counts it as missed.
+// put adds an event that the client wants to the queue, or counts it as missed.
 func (l *listener) put(e *event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if !l.wanted(e) {
+		return
+	}
 	if l.missed == 0 {
 		select {
 		case l.queue <- e:
@@ -146,6 +156,13 @@ func (l *listener) put(e *event) {
 		}
 	}
 	l.missed++
+}
+
+// want sets the filter of the events after the queued ones.
+func (l *listener) want(wanted func(*event) bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.wanted = wanted
 }
 
 // takeMissed returns the number of events that the client missed after the queued ones, and resets it.
@@ -160,10 +177,11 @@ func (l *listener) takeMissed() int {
 	return n
 }
 
-func (h *history) join() *listener {
-	l := &listener{queue: make(chan *event, eventQueue)}
+// join adds a client. It gets the new events that pass its filter.
+func (h *history) join(wanted func(*event) bool) *listener {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	l := &listener{queue: make(chan *event, eventQueue), life: h.life, wanted: wanted}
 	h.clients[l] = true
 	return l
 }

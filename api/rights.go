@@ -48,6 +48,9 @@ func (a access) sees(namespace string) bool { return a.All || a.namespaces[names
 // full reports whether the user may see everything.
 func (a access) full() bool { return a.All && a.Nodes }
 
+// none reports whether the user may see nothing.
+func (a access) none() bool { return !a.All && !a.Nodes && len(a.namespaces) == 0 }
+
 // access checks the rights in all namespaces of the cluster.
 func (s *Server) access(ctx context.Context, u user) (a access, err error) {
 	if u.operator {

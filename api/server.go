@@ -16,6 +16,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/singleflight"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
@@ -63,12 +64,12 @@ type Server struct {
 	activity         activities
 	watches, listens streams
 	working          chan struct{}   // limits explanations and simulations at a time
-	simulating       sync.Map        // the names of users whose simulation is in progress
+	atWork           sync.Map        // the names of users whose explanation or simulation is in progress
 	running          context.Context // ends with Run
 	stop             context.CancelFunc
 
-	mu    sync.Mutex // guards state
-	state snapshot
+	reading singleflight.Group
+	state   snapshot // only reading uses it
 }
 
 // New returns a server for a cache that does not run yet. Call [Server.Run] to start it.

@@ -2,9 +2,11 @@ package api_test
 
 import (
 	"bufio"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -50,9 +52,12 @@ func TestServer(t *testing.T) {
 	t.Run("state", v.testState)
 	t.Run("watch", v.testWatch)
 	t.Run("rights_that_change_during_a_watch", v.testChangedRights)
+	t.Run("streams_of_users_who_see_nothing", v.testNothingToSee)
 	t.Run("events", v.testEvents)
 	t.Run("resumed_events", v.testResumedEvents)
 	t.Run("bad_queries", v.testBadQueries)
+	t.Run("events_that_a_slow_client_misses", v.testMissedEvents)
+	t.Run("slow_client_loses_its_rights", v.testSlowLoser)
 	t.Run("too_many_streams", v.testTooManyStreams)
 	t.Run("requests", v.testRequests)
 	t.Run("explanations", v.testExplanations)
@@ -67,7 +72,8 @@ type visit struct {
 	server            *embed.Server
 	bus               *bus.Bus
 	operator, network string
-	cut               func() // the connections of all clients
+	pipes             api.Pipes // to the network address
+	cut               func()    // the connections of all clients
 	node              string
 	sent              int
 }
@@ -106,6 +112,15 @@ func newVisit(t *testing.T) *visit {
 	operator, network := httptest.NewServer(s.Operator()), httptest.NewServer(s.Network())
 	t.Cleanup(operator.Close)
 	t.Cleanup(network.Close)
+	v.pipes = make(api.Pipes)
+	slow := &http.Server{Handler: s.Network()}
+	expect.Background(t, func(ctx context.Context) error {
+		defer context.AfterFunc(ctx, func() { slow.Close() })()
+		if err := slow.Serve(v.pipes); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
 	v.operator, v.network, v.cut = operator.URL, network.URL, network.CloseClientConnections
 	return v
 }
@@ -276,27 +291,57 @@ func (v *visit) stream(t *testing.T, user, path string, header map[string]string
 	events := make(chan sse, 10_000)
 	go func() {
 		defer close(events)
-		lines := bufio.NewScanner(body)
-		lines.Buffer(nil, 16<<20)
-		var e sse
-		for lines.Scan() {
-			name, value, _ := strings.Cut(lines.Text(), ": ")
-			switch name {
-			case "id":
-				e.id = value
-			case "event":
-				e.event = value
-			case "data":
-				e.data = value
-			case "":
-				if lines.Text() == "" && e != (sse{}) {
-					events <- e
-					e = sse{}
-				}
-			}
-		}
+		readEvents(body, func(e sse) { events <- e })
 	}()
 	return events
+}
+
+// readEvents calls handle with the events of a stream until it ends. It does not read ahead.
+func readEvents(body io.Reader, handle func(sse)) {
+	lines := bufio.NewScanner(body)
+	lines.Buffer(nil, 16<<20)
+	var e sse
+	for lines.Scan() {
+		name, value, _ := strings.Cut(lines.Text(), ": ")
+		switch name {
+		case "id":
+			e.id = value
+		case "event":
+			e.event = value
+		case "data":
+			e.data = value
+		case "":
+			if lines.Text() == "" && e != (sse{}) {
+				handle(e)
+				e = sse{}
+			}
+		}
+	}
+}
+
+// slow opens a stream of the shopper without a buffer. After the first event it reads on when resume is closed. The channel with
+// all events, or their IDs, gets them at the end of the stream, or after the limit.
+func (v *visit) slow(t *testing.T, path string, limit int, resume <-chan struct{}) <-chan []string {
+	t.Helper()
+	response, hangUp := v.pipes.Get(t, path, http.Header{"Authorization": {"Bearer token-" + shopper}})
+	all := make(chan []string, 1)
+	go func() {
+		defer response.Body.Close()
+		defer hangUp()
+		var names []string
+		readEvents(response.Body, func(e sse) {
+			var event struct{ ID string }
+			_ = json.Unmarshal([]byte(e.data), &event) // other messages have none
+			if names = append(names, cmp.Or(e.event, event.ID)); len(names) == 1 {
+				<-resume
+			}
+			if len(names) == limit {
+				hangUp()
+			}
+		})
+		all <- names
+	}()
+	return all
 }
 
 func next(t *testing.T, from <-chan sse) sse {
@@ -356,7 +401,7 @@ func until(t *testing.T, from <-chan sse, ok func(feed.PodRow) bool) feed.PodRow
 
 func (v *visit) testWatch(t *testing.T) {
 	streams := map[string]<-chan sse{}
-	for user, want := range map[string][]string{"": {"shop", "web"}, overall: {"shop", "web"}, shopper: {"shop"}, nobody: nil} {
+	for user, want := range map[string][]string{"": {"shop", "web"}, overall: {"shop", "web"}, shopper: {"shop"}} {
 		header := map[string]string{}
 		if user == overall {
 			header["Accept-Encoding"] = "br, gzip"
@@ -432,6 +477,59 @@ func (v *visit) testChangedRights(t *testing.T) {
 			t.Errorf("got pods of %v, want %v", got, change.want)
 		}
 	}
+}
+
+func (v *visit) testNothingToSee(t *testing.T) {
+	for _, path := range []string{"/v1/watch", "/v1/events"} {
+		got := v.do(t, nobody, http.MethodGet, path, "", map[string]string{"Accept-Encoding": "identity"})
+		if got.StatusCode != http.StatusForbidden {
+			t.Errorf("%s: got %d, want 403", path, got.StatusCode)
+		}
+		got.Body.Close()
+	}
+}
+
+// testMissedEvents publishes more events than a queue has places while the shopper reads nothing. Few are for the shopper.
+func (v *visit) testMissedEvents(t *testing.T) {
+	resume := make(chan struct{})
+	got := v.slow(t, "/v1/events?type=verdict", 4, resume)
+	witness := v.stream(t, overall, "/v1/events?pod=shop/last", nil)
+	var want []string
+	for range 3 {
+		want = append(want, v.publish(t, "shop", "slow"))
+	}
+	for range 1100 {
+		v.publish(t, "web", "other")
+	}
+	want = append(want, v.publish(t, "shop", "last"))
+	next(t, witness)
+	close(resume)
+	if all := <-got; !slices.Equal(all, want) {
+		t.Errorf("got %v, want %v", all, want)
+	}
+}
+
+// testSlowLoser takes all rights of a shopper whose clients read nothing in the meantime. They get only what was sent before.
+func (v *visit) testSlowLoser(t *testing.T) {
+	var ids []string
+	for range 5 {
+		ids = append(ids, v.publish(t, "shop", "loser"))
+	}
+	resume := make(chan struct{})
+	watch, past := v.slow(t, "/v1/watch", 5, resume), v.slow(t, "/v1/events?follow=false&pod=shop/loser", 0, resume)
+	expect.Must(t, v.Client().RbacV1().RoleBindings("shop").Delete(t.Context(), shopper, metav1.DeleteOptions{}))
+	time.Sleep(11 * time.Second) // an answer about rights is used for ten seconds
+	close(resume)
+	if got, want := <-watch, []string{"reset", "nodes"}; !slices.Equal(got, want) {
+		t.Errorf("the watch: got %v, want %v", got, want)
+	}
+	if got := <-past; !slices.Equal(got, ids[:2]) {
+		t.Errorf("the past: got %v, want %v", got, ids[:2])
+	}
+	expect.Must(t, v.allow(t.Context(), "shop"))
+	expect.Eventually(t, "the shopper sees its pods", func() bool {
+		return v.get(t, shopper, "/v1/workloads/Deployment/shop/api", nil) == http.StatusOK
+	})
 }
 
 // publish publishes a verdict about a pod and returns its ID.
@@ -519,6 +617,11 @@ func (v *visit) testResumedEvents(t *testing.T) {
 	}
 	if got := idOf(t, next(t, lost)); got != first {
 		t.Errorf("then got %s, want %s", got, first)
+	}
+	confined := v.stream(t, shopper, "/v1/events?pod=shop/one", map[string]string{"Last-Event-ID": "999999999"})
+	fifth := v.publish(t, "shop", "one")
+	if got := idOf(t, next(t, confined)); got != fifth {
+		t.Errorf("the shopper after a number that is too high: got %s, want %s", got, fifth)
 	}
 }
 

@@ -25,8 +25,9 @@ const (
 func (s *Server) registerSimulation(a huma.API) {
 	huma.Register(a, huma.Operation{
 		OperationID: "simulate", Method: http.MethodPost, Path: "/v1/simulate", MaxBodyBytes: mostPolicy + mostPolicy/2,
-		Summary:     "The moves that a policy would make now",
-		Description: "Evaluates the policy with the caches of the process and moves nothing. At most two simulations run at once, and at most one per user.",
+		Summary: "The moves that a policy would make now",
+		Description: "Evaluates the policy with the caches of the process and moves nothing. " +
+			"At most two simulations and explanations run at once, and at most one per user.",
 	}, answer(s, s.simulate))
 }
 
@@ -59,11 +60,6 @@ func (s *Server) simulate(ctx context.Context, in *simulateInput) (*simulateOutp
 	if err := confined(p, s.Policy()); err != nil {
 		return nil, err
 	}
-	if _, busy := s.simulating.LoadOrStore(u.Username, true); busy {
-		return nil, serve.Refuse(http.StatusTooManyRequests, "a simulation of user %.200s is in progress, which is the limit", u.Username).
-			After(retryAfter)
-	}
-	defer s.simulating.Delete(u.Username)
 	out := &simulateOutput{Simulation{Warnings: []string{}}}
 	var notes strings.Builder
 	p = settings.WithoutOutside(p, &notes)

@@ -8,11 +8,14 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,68 +23,85 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/rehome-dev/rehome/api/feed"
+	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/bus/embed"
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/test/bustest"
 )
 
-// pipes listens for connections without a buffer, so that a server notices a slow client at once.
-type pipes chan net.Conn
+// Pipes listens for connections without a buffer, so that a server notices a slow client at once.
+type Pipes chan net.Conn
 
-func (p pipes) Accept() (net.Conn, error) {
+func (p Pipes) Accept() (net.Conn, error) {
 	if c, open := <-p; open {
 		return c, nil
 	}
 	return nil, net.ErrClosed
 }
 
-func (p pipes) Close() error {
+func (p Pipes) Close() error {
 	close(p)
 	return nil
 }
 
-func (pipes) Addr() net.Addr { return &net.TCPAddr{} }
+func (Pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+// Get sends a request on a new connection, which ends with hangUp. The response has a body that is read as the caller reads it.
+func (p Pipes) Get(t *testing.T, path string, header http.Header) (response *http.Response, hangUp func()) {
+	t.Helper()
+	own, theirs := net.Pipe()
+	p <- theirs
+	request, err := http.NewRequest(http.MethodGet, "http://localhost"+path, nil)
+	if err == nil {
+		request.Header = header
+		err = request.Write(own)
+	}
+	if err == nil {
+		response, err = http.ReadResponse(bufio.NewReader(own), request)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response, func() { _ = own.Close() }
+}
+
+// offline returns a server with an empty cache, whose API server is away.
+func offline(t *testing.T, b *bus.Bus, inForce func() policy.Policy) *Server {
+	t.Helper()
+	cache, err := cluster.NewOffline(Kinds()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: "http://127.0.0.1:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(Config{Client: client, Cluster: cache, Bus: b, Policy: inForce, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
 
 // TestSlowWatch has a client that reads one message a second while ten are sent, for a minute.
 func TestSlowWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cache, err := cluster.NewOffline(Kinds()...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		client, err := kubernetes.NewForConfig(&rest.Config{Host: "http://127.0.0.1:1"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := New(Config{Client: client, Cluster: cache, Policy: func() policy.Policy { return policy.Policy{} }, Log: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := offline(t, nil, func() policy.Policy { return policy.Policy{} })
 		ctx, stop := context.WithCancel(context.Background())
 		ended := make(chan error, 2)
-		listener := make(pipes)
+		listener := make(Pipes)
 		server := &http.Server{Handler: s.Operator()}
 		go func() { ended <- s.feed.Run(ctx) }()
 		go func() { ended <- server.Serve(listener) }()
-		own, theirs := net.Pipe()
-		listener <- theirs
+		response, hangUp := listener.Get(t, "/v1/watch", nil) //nolint:bodyclose // to close it would read the rest of the stream
 		defer func() {
-			_ = own.Close()
+			hangUp()
 			_ = server.Close()
 			stop()
 			<-ended
 			<-ended
 		}()
-		request, err := http.NewRequest(http.MethodGet, "http://localhost/v1/watch", nil)
-		if err == nil {
-			err = request.Write(own)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		response, err := http.ReadResponse(bufio.NewReader(own), request) //nolint:bodyclose // to close it would read the rest of the stream
-		if err != nil {
-			t.Fatal(err)
-		}
 		messages := bufio.NewReader(response.Body)
 		// read returns the next message. It skips comments.
 		read := func() (event, data string) {
@@ -107,7 +127,7 @@ func TestSlowWatch(t *testing.T) {
 		go func() {
 			for i := range pods {
 				name := fmt.Sprint("pod-", i)
-				if err := cache.Set(&corev1.Pod{
+				if err := s.Cluster.Set(&corev1.Pod{
 					ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name)}, Spec: corev1.PodSpec{NodeName: "n1"},
 				}); err != nil {
 					t.Error(err)
@@ -150,3 +170,52 @@ func TestSlowWatch(t *testing.T) {
 
 // coalesced is the time between two messages of a feed.
 const coalesced = 110 * time.Millisecond
+
+// TestSharedState has five clients of a bus that is silent for ten seconds and then lost. One of them waits for a second only.
+func TestSharedState(t *testing.T) {
+	server := bustest.Server(t, embed.Options{})
+	lost := bustest.Connect(t, bus.Options{Server: server})
+	server.Stop()
+	synctest.Test(t, func(t *testing.T) {
+		s := offline(t, lost, func() policy.Policy {
+			time.Sleep(stateTimeout) // as long as the bus
+			return policy.Policy{}
+		})
+		began := time.Now()
+		patience := []time.Duration{time.Second, time.Hour, time.Hour, time.Hour, time.Hour}
+		got := make([]string, len(patience))
+		var all sync.WaitGroup
+		for i := range patience {
+			all.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), patience[i])
+				defer cancel()
+				_, err := s.snapshot(ctx)
+				got[i] = fmt.Sprintf("%v after %v", publicError(err), time.Since(began))
+			})
+		}
+		all.Wait()
+		refused := "the bus is unavailable after 10s"
+		if want := []string{"see the log of the process after 1s", refused, refused, refused, refused}; !slices.Equal(got, want) {
+			t.Errorf("got  %q\nwant %q", got, want)
+		}
+	})
+}
+
+// TestWork has a call while another one of the same user, or of another user, is in progress.
+func TestWork(t *testing.T) {
+	s := offline(t, nil, func() policy.Policy { return policy.Policy{} })
+	as := func(name string) context.Context {
+		return context.WithValue(t.Context(), callKey{}, call{user: user{UserInfo: authenticationv1.UserInfo{Username: name}}})
+	}
+	nothing := func(context.Context) error { return nil }
+	var same, other error
+	first := s.work(as("a"), func(context.Context) error {
+		same, other = s.work(as("a"), nothing), s.work(as("b"), nothing)
+		return nil
+	})
+	got := fmt.Sprint(first, "; ", same, "; ", other, "; ", s.work(as("a"), nothing))
+	want := "<nil>; an explanation or a simulation of user a is in progress, which is the limit; <nil>; <nil>"
+	if got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}

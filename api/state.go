@@ -78,14 +78,23 @@ func (s *Server) identity(u user, a access) Identity {
 	}
 }
 
-// snapshot returns a state that is at most a second old. Concurrent calls share it.
+// snapshot returns a state that is at most a second old. Concurrent calls share one read, also its error.
 func (s *Server) snapshot(ctx context.Context) (snapshot, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	read := s.reading.DoChan("", func() (any, error) { return s.readSnapshot() })
+	select {
+	case got := <-read:
+		now, _ := got.Val.(snapshot)
+		return now, got.Err
+	case <-ctx.Done():
+		return snapshot{}, ctx.Err()
+	}
+}
+
+func (s *Server) readSnapshot() (snapshot, error) {
 	if time.Since(s.state.at) < stateTTL {
 		return s.state, nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stateTimeout)
+	ctx, cancel := context.WithTimeout(s.running, stateTimeout)
 	defer cancel()
 	limits := s.Policy().Limits
 	st, err := status.Read(ctx, status.Source{Settings: s.Settings, Client: s.Client, Bus: s.Bus, Deferred: s.history.deferredPods, Limits: &limits})

@@ -1,14 +1,19 @@
 package api
 
 import (
+	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"hash/crc32"
 	"net/http"
+	"reflect"
 	"strings"
 	"time"
 
 	"github.com/rehome-dev/rehome/api/feed"
+	"github.com/rehome-dev/rehome/api/review"
+	"github.com/rehome-dev/rehome/schemas/cloudevent/serve"
 )
 
 const (
@@ -105,4 +110,70 @@ func message(event string, value any) (*feed.Message, error) {
 		return nil, err
 	}
 	return feed.NewMessage(event, text), nil
+}
+
+// rights are the rights of the user of a stream. The stream calls refresh before each message.
+type rights struct {
+	server *Server
+	call   call
+	access access
+	due    *time.Ticker // of the checks
+}
+
+// streamRights counts a client of a stream and returns its rights. It refuses users who may see nothing.
+func (s *Server) streamRights(ctx context.Context, of *streams) (r *rights, end func(), err error) {
+	r = &rights{server: s, call: callOf(ctx)}
+	u := r.call.user
+	if r.access, err = s.access(ctx, u); err != nil {
+		return nil, nil, err
+	}
+	if r.access.none() {
+		return nil, nil, serve.Refuse(http.StatusForbidden, "user %.200s may get neither nodes nor pods in any namespace", u.Username)
+	}
+	end, err = of.begin(u)
+	return r, end, err
+}
+
+// begin starts the ticker of the checks.
+func (r *rights) begin() *time.Ticker {
+	r.due = time.NewTicker(recheckEvery)
+	return r.due
+}
+
+// refresh calls check if the last check is recheckEvery ago.
+func (r *rights) refresh(ctx context.Context) error {
+	select {
+	case <-r.due.C:
+		return r.check(ctx)
+	default:
+		return nil
+	}
+}
+
+// check reads the rights again. It returns errRights if they have changed, and errGone if the token is no longer valid or the user
+// may see nothing. While the API server does not answer, the last rights hold.
+func (r *rights) check(ctx context.Context) error {
+	u, err := r.call.user, error(nil)
+	if !u.operator {
+		u, err = r.server.userOf(ctx, r.call.header)
+	}
+	if errors.Is(err, review.ErrUnknownToken) {
+		return errGone
+	}
+	if err != nil {
+		return nil
+	}
+	now, err := r.server.access(ctx, u)
+	if err != nil {
+		return nil
+	}
+	if now.none() {
+		return errGone
+	}
+	before := r.access
+	r.call.user, r.access = u, now
+	if !reflect.DeepEqual(before, now) {
+		return errRights
+	}
+	return nil
 }

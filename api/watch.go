@@ -13,7 +13,6 @@ import (
 
 	"github.com/rehome-dev/rehome/actuator"
 	"github.com/rehome-dev/rehome/api/feed"
-	"github.com/rehome-dev/rehome/api/review"
 	"github.com/rehome-dev/rehome/schemas/cloudevent/serve"
 	"github.com/rehome-dev/rehome/status"
 )
@@ -44,9 +43,9 @@ type Missed struct {
 }
 
 // Reasons for a new snapshot.
-const (
-	missedSlow   = "the client was too slow"
-	missedRights = "the rights of the user have changed"
+var (
+	errSlow   = errors.New("the client was too slow")
+	errRights = errors.New("the rights of the user have changed")
 )
 
 // The other messages of a watch, for the API document. Package feed writes them.
@@ -142,93 +141,75 @@ func (s *Server) streamed(c call, end func(), run func(context.Context, *stream)
 }
 
 func (s *Server) watch(ctx context.Context, _ *struct{}) (*huma.StreamResponse, error) {
-	c := callOf(ctx)
-	a, err := s.access(ctx, c.user)
+	r, end, err := s.streamRights(ctx, &s.watches)
 	if err != nil {
 		return nil, err
 	}
-	end, err := s.watches.begin(c.user)
-	if err != nil {
-		return nil, err
-	}
-	return s.streamed(c, end, func(ctx context.Context, to *stream) {
-		for missed := ""; ; {
-			if missed != "" && to.tell("missed", Missed{missed}) != nil {
-				return
-			}
-			if missed = s.watchAs(ctx, to, c, &a); missed == "" {
+	return s.streamed(r.call, end, func(ctx context.Context, to *stream) {
+		defer r.begin().Stop()
+		for {
+			err := s.watchAs(ctx, to, r)
+			if !errors.Is(err, errSlow) && !errors.Is(err, errRights) || to.tell("missed", Missed{err.Error()}) != nil {
 				return
 			}
 		}
 	}), nil
 }
 
-// watchAs writes a snapshot and the changes after it, until the client missed something, or has other rights. It returns the
-// reason, or "" if the client is gone.
-func (s *Server) watchAs(ctx context.Context, to *stream, c call, a *access) (missed string) {
-	client, err := s.feed.Join(ctx, feed.Rights{All: a.All, Nodes: a.Nodes, Namespaces: a.namespaces})
-	if err != nil || to.tell("reset", s.identity(c.user, *a)) != nil {
-		return ""
+// watchAs writes a snapshot and the changes after it. It returns errSlow or errRights if another snapshot is necessary, and another
+// error at the end of the stream.
+func (s *Server) watchAs(ctx context.Context, to *stream, r *rights) error {
+	if err := r.refresh(ctx); err != nil && !errors.Is(err, errRights) {
+		return err
+	}
+	client, err := s.feed.Join(ctx, feed.Rights{All: r.access.All, Nodes: r.access.Nodes, Namespaces: r.access.namespaces})
+	if err != nil {
+		return err
 	}
 	defer s.feed.Leave(client)
+	err = to.tell("reset", s.identity(r.call.user, r.access))
 	for _, m := range client.Snapshot {
-		if to.send(m) != nil {
-			return ""
+		if err == nil {
+			err = r.refresh(ctx)
 		}
+		if err != nil {
+			return err
+		}
+		err = to.send(m)
 	}
 	client.Snapshot = nil
-	pings, rechecks := time.NewTicker(pingEvery), time.NewTicker(recheckEvery)
+	pings := time.NewTicker(pingEvery)
 	defer pings.Stop()
-	defer rechecks.Stop()
 	for activity := s.activity.latest(); ; {
+		if err == nil {
+			err = r.refresh(ctx)
+		}
+		if err != nil {
+			return err
+		}
 		if activity.at != nil {
-			if m := s.activityFor(activity, c.user, *a); m != nil && to.send(m) != nil {
-				return ""
+			if m := s.activityFor(activity, r.call.user, r.access); m != nil {
+				err = to.send(m)
 			}
 			activity.at = nil
+			continue
 		}
 		select {
 		case <-ctx.Done():
-			return ""
+			return ctx.Err()
 		case m, ok := <-client.Changes:
 			if !ok {
-				return missedSlow
+				return errSlow
 			}
 			err = to.send(m)
 		case <-activity.next:
 			activity = s.activity.latest()
 		case <-pings.C:
 			err = to.send(ping())
-		case <-rechecks.C:
-			now, gone := s.recheck(ctx, c)
-			if gone {
-				return ""
-			}
-			if now != nil && !reflect.DeepEqual(*now, *a) {
-				*a = *now
-				return missedRights
-			}
-		}
-		if err != nil {
-			return ""
+		case <-r.due.C:
+			err = r.check(ctx)
 		}
 	}
-}
-
-// recheck returns the current rights of a user, or nil if they are unknown. gone means that the token is no longer valid.
-func (s *Server) recheck(ctx context.Context, c call) (now *access, gone bool) {
-	if !c.user.operator {
-		u, err := s.userOf(ctx, c.header)
-		if err != nil {
-			return nil, errors.Is(err, review.ErrUnknownToken)
-		}
-		c.user = u
-	}
-	a, err := s.access(ctx, c.user)
-	if err != nil {
-		return nil, false
-	}
-	return &a, false
 }
 
 // activities have the latest activity.

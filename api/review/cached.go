@@ -18,28 +18,31 @@ const (
 	answerTTL = 10 * time.Second
 	// mostTokens limits the known and the unknown tokens that are kept, and mostRights the answers about rights.
 	mostTokens, mostRights = 512, 16384
-	// mostAsking limits concurrent calls to the API server, and askTimeout each call including the wait for its turn.
-	mostAsking = 16
-	askTimeout = 5 * time.Second
+	// knownTTL is how long a token counts as known after its last review.
+	knownTTL = 24 * time.Hour
+	// mostAsking limits concurrent reviews of rights and of known tokens, mostUnknown concurrent reviews of other tokens, and
+	// askTimeout each review including the wait for its turn.
+	mostAsking, mostUnknown = 16, 8
+	askTimeout              = 5 * time.Second
 )
 
 // ErrTooMany means that too many reviews are in progress.
 var ErrTooMany = errors.New("too many reviews of rights are waiting for the API server")
 
-// Cached is a [Reviewer] with a cache. Use [NewCached] to make one. It is safe for concurrent use.
+// Cached is a [Reviewer] with a cache and limits. Use [NewCached] to make one. It is safe for concurrent use.
 type Cached struct {
 	Reviewer
-	asking chan struct{}
-	// Unknown tokens have a cache of their own, so that they do not evict known ones.
-	users, strangers, rights *cache.LRUExpireCache
+	// Unknown tokens have slots and a cache of their own, so that they do not delay or evict known ones.
+	asking, unknown                 chan struct{}
+	users, known, strangers, rights *cache.LRUExpireCache
 }
 
 // NewCached returns a Cached.
 func NewCached(client kubernetes.Interface, now func() time.Time) *Cached {
 	lru := func(most int) *cache.LRUExpireCache { return cache.NewLRUExpireCacheWithClock(most, clock(now)) }
 	return &Cached{
-		Reviewer: Reviewer{client}, asking: make(chan struct{}, mostAsking), users: lru(mostTokens), strangers: lru(mostTokens),
-		rights: lru(mostRights),
+		Reviewer: Reviewer{client}, asking: make(chan struct{}, mostAsking), unknown: make(chan struct{}, mostUnknown),
+		users: lru(mostTokens), known: lru(mostTokens), strangers: lru(mostTokens), rights: lru(mostRights),
 	}
 }
 
@@ -56,14 +59,20 @@ func (c *Cached) User(ctx context.Context, token string) (user authenticationv1.
 	if _, ok := c.strangers.Get(key); ok {
 		return user, ErrUnknownToken
 	}
-	err = c.ask(ctx, func(ctx context.Context) error {
+	slots := c.unknown
+	if _, ok := c.known.Get(key); ok {
+		slots = c.asking
+	}
+	err = ask(ctx, slots, func(ctx context.Context) error {
 		user, err = c.Reviewer.User(ctx, token)
 		return err
 	})
 	switch {
 	case err == nil:
 		c.users.Add(key, user, answerTTL)
+		c.known.Add(key, nil, knownTTL)
 	case errors.Is(err, ErrUnknownToken):
+		c.known.Remove(key)
 		c.strangers.Add(key, nil, answerTTL)
 	}
 	return user, err
@@ -78,11 +87,8 @@ func (c *Cached) MayGet(ctx context.Context, who authenticationv1.UserInfo, reso
 	if known, ok := c.rights.Get(key); ok {
 		return known.(bool), nil
 	}
-	err = c.ask(ctx, func(ctx context.Context) error {
-		allowed, err = c.Allowed(ctx, who, authorizationv1.SubjectAccessReviewSpec{
-			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "get", Version: "v1", Resource: resource},
-		})
-		return err
+	allowed, err = c.Allowed(ctx, who, authorizationv1.SubjectAccessReviewSpec{
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "get", Version: "v1", Resource: resource},
 	})
 	if err == nil {
 		c.rights.Add(key, allowed, answerTTL)
@@ -90,15 +96,26 @@ func (c *Cached) MayGet(ctx context.Context, who authenticationv1.UserInfo, reso
 	return allowed, err
 }
 
-// ask calls the API server when fewer than mostAsking calls are in progress.
-func (c *Cached) ask(ctx context.Context, question func(context.Context) error) error {
+// Allowed is [Reviewer.Allowed] with the limits, and without the cache.
+func (c *Cached) Allowed(
+	ctx context.Context, who authenticationv1.UserInfo, question authorizationv1.SubjectAccessReviewSpec,
+) (allowed bool, err error) {
+	err = ask(ctx, c.asking, func(ctx context.Context) error {
+		allowed, err = c.Reviewer.Allowed(ctx, who, question)
+		return err
+	})
+	return allowed, err
+}
+
+// ask calls the API server when one of the slots is free.
+func ask(ctx context.Context, slots chan struct{}, question func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	select {
-	case c.asking <- struct{}{}:
-		defer func() { <-c.asking }()
+	case slots <- struct{}{}:
+		defer func() { <-slots }()
 		return question(ctx)
 	case <-ctx.Done():
-		return fmt.Errorf("%w: %d are the limit", ErrTooMany, mostAsking)
+		return fmt.Errorf("%w: %d are the limit", ErrTooMany, cap(slots))
 	}
 }
