@@ -79,16 +79,25 @@ func (c cached) Round(ctx context.Context, p policy.Policy) (simulate.Config, []
 	return round, c.Cluster.Copies(), err
 }
 
-// work calls f when fewer than mostWork calls are in progress. It refuses a second call of one user at a time.
+// work calls f when fewer than mostWork calls are in progress, and none of the same user.
 func (s *Server) work(ctx context.Context, f func(context.Context) error) error {
-	name := callOf(ctx).user.Username
-	if _, busy := s.atWork.LoadOrStore(name, true); busy {
-		return serve.Refuse(http.StatusTooManyRequests,
-			"an explanation or a simulation of user %.200s is in progress, which is the limit", name).After(retryAfter)
-	}
-	defer s.atWork.Delete(name)
 	ctx, cancel := context.WithTimeout(ctx, workTimeout)
 	defer cancel()
+	name, done := callOf(ctx).user.Username, make(chan struct{})
+	for {
+		other, busy := s.atWork.LoadOrStore(name, done)
+		if !busy {
+			break
+		}
+		select {
+		case <-other.(chan struct{}):
+		case <-ctx.Done():
+			return serve.Refuse(http.StatusTooManyRequests,
+				"an explanation or a simulation of user %.200s is in progress, which is the limit", name).After(retryAfter)
+		}
+	}
+	defer close(done)
+	defer s.atWork.Delete(name)
 	select {
 	case s.working <- struct{}{}:
 		defer func() { <-s.working }()

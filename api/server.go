@@ -64,7 +64,7 @@ type Server struct {
 	activity         activities
 	watches, listens streams
 	working          chan struct{}   // limits explanations and simulations at a time
-	atWork           sync.Map        // the names of users whose explanation or simulation is in progress
+	atWork           sync.Map        // by user: the end of the explanation or simulation in progress
 	running          context.Context // ends with Run
 	stop             context.CancelFunc
 

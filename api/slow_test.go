@@ -201,21 +201,28 @@ func TestSharedState(t *testing.T) {
 	})
 }
 
-// TestWork has a call while another one of the same user, or of another user, is in progress.
+// TestWork has calls while another one of the same user, or of another user, is in progress. The first of the same user gives up.
 func TestWork(t *testing.T) {
-	s := offline(t, nil, func() policy.Policy { return policy.Policy{} })
-	as := func(name string) context.Context {
-		return context.WithValue(t.Context(), callKey{}, call{user: user{UserInfo: authenticationv1.UserInfo{Username: name}}})
-	}
-	nothing := func(context.Context) error { return nil }
-	var same, other error
-	first := s.work(as("a"), func(context.Context) error {
-		same, other = s.work(as("a"), nothing), s.work(as("b"), nothing)
-		return nil
+	synctest.Test(t, func(t *testing.T) {
+		s := offline(t, nil, func() policy.Policy { return policy.Policy{} })
+		as := func(name string) context.Context {
+			return context.WithValue(t.Context(), callKey{}, call{user: user{UserInfo: authenticationv1.UserInfo{Username: name}}})
+		}
+		began := time.Now()
+		nothing := func(context.Context) error { return nil }
+		var refused, other, waited error
+		var waiting sync.WaitGroup
+		first := s.work(as("a"), func(context.Context) error {
+			refused, other = s.work(as("a"), nothing), s.work(as("b"), nothing)
+			waiting.Go(func() { waited = s.work(as("a"), nothing) })
+			time.Sleep(time.Second)
+			return nil
+		})
+		waiting.Wait()
+		got := fmt.Sprint(first, "; ", refused, "; ", other, "; ", waited, "; ", time.Since(began))
+		want := "<nil>; an explanation or a simulation of user a is in progress, which is the limit; <nil>; <nil>; 31s"
+		if got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
 	})
-	got := fmt.Sprint(first, "; ", same, "; ", other, "; ", s.work(as("a"), nothing))
-	want := "<nil>; an explanation or a simulation of user a is in progress, which is the limit; <nil>; <nil>"
-	if got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
 }

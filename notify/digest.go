@@ -20,7 +20,7 @@ const (
 	// Beyond dueGroups, the oldest group is due at once. Beyond mostGroups, while the service takes no messages, it is left out.
 	dueGroups, mostGroups = 1_000, 2_000
 	// mostSaid limits the texts that are not repeated. Beyond it, some are forgotten.
-	mostSaid   = 20_000
+	mostSaid = 20_000
 )
 
 // Digest collects events. The zero value is not usable: see [NewDigest]. It is not safe for concurrent use.
