@@ -191,7 +191,7 @@ func (r *requests) accept(ctx context.Context, sender, name string, x nodeReques
 	default:
 		return x, nil
 	}
-	before, last, err := r.answers.Last(ctx, sender, name)
+	before, last, err := r.answers.LastBefore(ctx, e, sender, name)
 	if err != nil {
 		return x, err
 	}
@@ -215,7 +215,7 @@ func (r *requests) accept(ctx context.Context, sender, name string, x nodeReques
 		}
 		return x, nil
 	case answered: // and not dropped
-		return x, r.answers.DropAnswered(ctx, e, last)
+		return x, r.cfg.Bus.DropRequest(ctx, e)
 	case no != nil:
 		return x, r.answers.Reject(ctx, e, answer, no)
 	case last.State == schemas.RequestFinished:

@@ -40,6 +40,24 @@ func (a Answers) Last(ctx context.Context, sender, name string) (e schemas.Event
 	return e, last, nil
 }
 
+// LastBefore is Last, unless the last receipt is a rejection of e and a finished request had the name before. Then it returns the
+// receipt of that request: an attempt to reject e was interrupted before it published that receipt again.
+func (a Answers) LastBefore(ctx context.Context, e schemas.Event, sender, name string) (schemas.Event, schemas.Receipt, error) {
+	before, last, err := a.Last(ctx, sender, name)
+	if err != nil || last.State != schemas.RequestRejected || before.CausationID != e.ID {
+		return before, last, err
+	}
+	was, err := a.Bus.FinishedReceipt(ctx, sender, name)
+	if err != nil || was.ID == "" {
+		return before, last, err
+	}
+	finished, err := schemas.Decode[schemas.Receipt](was)
+	if err != nil {
+		return before, last, nil
+	}
+	return was, finished, nil
+}
+
 // Send publishes a receipt for the request of the event.
 func (a Answers) Send(ctx context.Context, e schemas.Event, receipt schemas.Receipt) error {
 	out, err := Receipt(a.Source, receipt, a.Now(), e)
@@ -64,17 +82,13 @@ func (a Answers) Close(ctx context.Context, e schemas.Event, last schemas.Receip
 // Reject closes a request without doing anything. If a finished request has the same name, its receipt stays the last one of the
 // name. Otherwise a rejection would free the name, and a repetition of the finished request would run again.
 func (a Answers) Reject(ctx context.Context, e schemas.Event, receipt schemas.Receipt, no *Rejection) error {
-	before, last, err := a.Last(ctx, receipt.Sender, receipt.Name)
-	answered := before.CausationID == e.ID && e.ID != ""
-	switch {
-	case err != nil:
+	before, last, err := a.LastBefore(ctx, e, receipt.Sender, receipt.Name)
+	if err != nil {
 		return err
-	case answered && last.State == schemas.RequestRejected:
-		return a.DropAnswered(ctx, e, last)
 	}
 	receipt.State, receipt.Reason, receipt.Message = schemas.RequestRejected, no.Reason, no.Message
 	a.Log.Info("request rejected", "sender", receipt.Sender, "name", receipt.Name, "reason", no.Reason, "message", no.Message)
-	if last.State != schemas.RequestFinished || answered {
+	if last.State != schemas.RequestFinished || before.CausationID == e.ID {
 		return a.Close(ctx, e, receipt)
 	}
 	if err := a.Send(ctx, e, receipt); err != nil {
@@ -83,21 +97,17 @@ func (a Answers) Reject(ctx context.Context, e schemas.Event, receipt schemas.Re
 	return a.Close(ctx, e, last)
 }
 
-// DropAnswered drops a request whose last receipt is last. An interrupted Reject may have left the receipt of a rejected request
-// as the last one, so DropAnswered publishes the receipt of the finished request with the same name again.
-func (a Answers) DropAnswered(ctx context.Context, e schemas.Event, last schemas.Receipt) error {
-	if last.State != schemas.RequestRejected {
-		return a.Bus.DropRequest(ctx, e)
-	}
-	before, err := a.Bus.FinishedReceipt(ctx, last.Sender, last.Name)
+// DropRejected drops a request that a previous leader has rejected. That leader may have ended before it published the receipt of
+// the finished request with the same name again.
+func (a Answers) DropRejected(ctx context.Context, e schemas.Event, sender, name string) error {
+	_, last, err := a.LastBefore(ctx, e, sender, name)
 	if err != nil {
 		return err
 	}
-	finished, err := schemas.Decode[schemas.Receipt](before)
-	if before.ID == "" || err != nil {
-		return a.Bus.DropRequest(ctx, e)
+	if last.State == schemas.RequestFinished {
+		return a.Close(ctx, e, last)
 	}
-	return a.Close(ctx, e, finished)
+	return a.Bus.DropRequest(ctx, e)
 }
 
 // Finish closes a request that is done, cancelled, or given up.

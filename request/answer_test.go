@@ -48,6 +48,15 @@ func TestRejectFinishedName(t *testing.T) {
 			a.Publish = publish
 			reject(t, a, e, receipt)
 		}, []string{finished, refused, finished}},
+		"dropped after a lost bus": {true, func(t *testing.T, a request.Answers, e schemas.Event, receipt schemas.Receipt) {
+			receipt.State, receipt.Reason, receipt.Message = schemas.RequestRejected, schemas.ReceiptNotAllowed, "no"
+			expect.Must(t, a.Send(t.Context(), e, receipt))
+			expect.Must(t, a.DropRejected(t.Context(), e, receipt.Sender, receipt.Name))
+		}, []string{finished, refused, finished}},
+		"rejected twice": {false, func(t *testing.T, a request.Answers, e schemas.Event, receipt schemas.Receipt) {
+			reject(t, a, e, receipt)
+			reject(t, a, e, receipt)
+		}, []string{refused}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

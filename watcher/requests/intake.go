@@ -74,12 +74,12 @@ func (c *Controller) consider(ctx context.Context, e schemas.Event, answer schem
 	if no != nil {
 		return c.answers.Reject(ctx, e, answer, no)
 	}
-	before, last, err := c.answers.Last(ctx, answer.Sender, answer.Name)
+	before, last, err := c.answers.LastBefore(ctx, e, answer.Sender, answer.Name)
 	switch {
 	case err != nil:
 		return err
-	case before.CausationID == e.ID && (last.State == schemas.RequestFinished || last.State == schemas.RequestRejected):
-		return c.answers.DropAnswered(ctx, e, last)
+	case before.CausationID == e.ID && (last.State == schemas.RequestFinished || last.Reason == schemas.ReceiptConflict):
+		return c.cfg.Bus.DropRequest(ctx, e) // it is answered
 	case last.State == schemas.RequestFinished:
 		return c.answers.Repeat(ctx, e, answer, last)
 	}
@@ -217,8 +217,10 @@ func (c *Controller) resume(
 	switch {
 	case before.CausationID != e.ID:
 		return false, nil
+	case last.State == schemas.RequestRejected:
+		return true, c.answers.DropRejected(ctx, e, answer.Sender, answer.Name)
 	case last.State != schemas.RequestAccepted:
-		return true, c.answers.DropAnswered(ctx, e, last)
+		return true, c.cfg.Bus.DropRequest(ctx, e)
 	case last.Action == schemas.ActionMaintain:
 		c.maintained.Add(key, e.Sequence, maintainedFor)
 		return true, nil
