@@ -83,18 +83,22 @@ func (a Answers) Close(ctx context.Context, e schemas.Event, last schemas.Receip
 // name. Otherwise a rejection would free the name, and a repetition of the finished request would run again.
 func (a Answers) Reject(ctx context.Context, e schemas.Event, receipt schemas.Receipt, no *Rejection) error {
 	before, last, err := a.LastBefore(ctx, e, receipt.Sender, receipt.Name)
-	if err != nil {
+	finished := last.State == schemas.RequestFinished
+	switch {
+	case err != nil:
 		return err
+	case finished && before.CausationID == e.ID: // by an attempt that did not drop the request
+		return a.Bus.DropRequest(ctx, e)
 	}
 	receipt.State, receipt.Reason, receipt.Message = schemas.RequestRejected, no.Reason, no.Message
 	a.Log.Info("request rejected", "sender", receipt.Sender, "name", receipt.Name, "reason", no.Reason, "message", no.Message)
-	if last.State != schemas.RequestFinished || before.CausationID == e.ID {
-		return a.Close(ctx, e, receipt)
-	}
 	if err := a.Send(ctx, e, receipt); err != nil {
 		return err
 	}
-	return a.Close(ctx, e, last)
+	if finished {
+		return a.Close(ctx, e, last)
+	}
+	return a.Bus.DropRequest(ctx, e)
 }
 
 // DropRejected drops a request that a previous leader has rejected. That leader may have ended before it published the receipt of

@@ -17,6 +17,14 @@ import (
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
+// lostDrop is a bus that is lost when a request is dropped.
+type lostDrop struct {
+	request.Bus
+	err error
+}
+
+func (l lostDrop) DropRequest(context.Context, schemas.Event) error { return l.err }
+
 // TestRejectFinishedName rejects a request with the name of a finished one. It checks the receipts of the name, in order, and that
 // the rejected request is no longer open.
 func TestRejectFinishedName(t *testing.T) {
@@ -52,6 +60,19 @@ func TestRejectFinishedName(t *testing.T) {
 			receipt.State, receipt.Reason, receipt.Message = schemas.RequestRejected, schemas.ReceiptNotAllowed, "no"
 			expect.Must(t, a.Send(t.Context(), e, receipt))
 			expect.Must(t, a.DropRejected(t.Context(), e, receipt.Sender, receipt.Name))
+		}, []string{finished, refused, finished}},
+		"again after a lost drop": {true, func(t *testing.T, a request.Answers, e schemas.Event, receipt schemas.Receipt) {
+			closed := a
+			closed.Bus = lostDrop{a.Bus, errLost}
+			if err := closed.Reject(t.Context(), e, receipt, request.Refuse(schemas.ReceiptNotAllowed, "no")); !errors.Is(err, errLost) {
+				t.Errorf("got %v, want %v", err, errLost)
+			}
+			publish := a.Publish
+			a.Publish = func(ctx context.Context, e schemas.Event) error { // as after two minutes, when the bus knows no duplicates
+				e.ID += "-later"
+				return publish(ctx, e)
+			}
+			reject(t, a, e, receipt)
 		}, []string{finished, refused, finished}},
 		"rejected twice": {false, func(t *testing.T, a request.Answers, e schemas.Event, receipt schemas.Receipt) {
 			reject(t, a, e, receipt)

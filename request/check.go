@@ -44,12 +44,12 @@ func Malformed(format string, values ...any) *Rejection {
 }
 
 // TooManyOpen returns the reason why a sender with that many open requests may not open another one, or nil. All users of the HTTP
-// API share a sender, so one of them may have at most a quarter of its requests. own are the open requests of the same user.
+// API share a sender, so one of them may have at most half of its requests. own are the open requests of the same user.
 func TooManyOpen(s policy.Sender, open, own int) *Rejection {
 	if open >= s.Open {
 		return Refuse(schemas.ReceiptTooManyRequests, "%d requests of this sender are open", s.Open)
 	}
-	if most := max(1, s.Open/4); s.Name == policy.HTTPSender && own >= most {
+	if most := max(1, s.Open/2); s.Name == policy.HTTPSender && own >= most {
 		return Refuse(schemas.ReceiptTooManyRequests, "%d requests of this user are open", most)
 	}
 	return nil

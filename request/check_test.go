@@ -156,8 +156,8 @@ func TestTooManyOpen(t *testing.T) {
 	}{
 		"a free place":            {policy.Sender{Name: "ops", Open: 8}, 7, 7, nil},
 		"no free place":           {policy.Sender{Name: "ops", Open: 8}, 8, 0, Refuse(schemas.ReceiptTooManyRequests, "8 requests of this sender are open")},
-		"a user over HTTP":        {policy.Sender{Name: policy.HTTPSender, Open: 8}, 7, 1, nil},
-		"its last place":          {policy.Sender{Name: policy.HTTPSender, Open: 8}, 2, 2, Refuse(schemas.ReceiptTooManyRequests, "2 requests of this user are open")},
+		"a user over HTTP":        {policy.Sender{Name: policy.HTTPSender, Open: 8}, 7, 3, nil},
+		"its last place":          {policy.Sender{Name: policy.HTTPSender, Open: 8}, 4, 4, Refuse(schemas.ReceiptTooManyRequests, "4 requests of this user are open")},
 		"one place for each user": {policy.Sender{Name: policy.HTTPSender, Open: 2}, 1, 0, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
