@@ -101,11 +101,12 @@ func (r *capacity) apply() {
 // false during an in-place resize: the cache has the resources of containers only while they differ from the spec.
 func SamePlacement(a, b *corev1.Pod) bool {
 	return schemas.Ended(a) == schemas.Ended(b) && (a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) &&
-		a.Status.NominatedNodeName == b.Status.NominatedNodeName && !resized(a) && !resized(b) &&
+		a.Status.NominatedNodeName == b.Status.NominatedNodeName && !Resizing(a) && !Resizing(b) &&
 		maps.Equal(a.Labels, b.Labels) && reflect.DeepEqual(a.Spec, b.Spec)
 }
 
-func resized(p *corev1.Pod) bool {
+// Resizing reports whether the kubelet has given a pod in the cache other resources than its spec has.
+func Resizing(p *corev1.Pod) bool {
 	differs := func(s corev1.ContainerStatus) bool { return s.Resources != nil || s.AllocatedResources != nil }
 	return p.Status.Resources != nil || p.Status.AllocatedResources != nil || slices.ContainsFunc(p.Status.ContainerStatuses, differs) ||
 		slices.ContainsFunc(p.Status.InitContainerStatuses, differs)

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -338,7 +339,7 @@ func (g *groups) drop(affected GroupKeys, p *corev1.Pod, now time.Time, left boo
 	}
 }
 
-// sameNode and samePod report whether two states are equal for all groups.
+// sameNode and samePod report whether two states are equal for all groups. A pod that is being resized is always different.
 func sameNode(a, b *corev1.Node) bool {
 	return maps.Equal(a.Labels, b.Labels) && sameUsage(a, b)
 }
@@ -349,5 +350,6 @@ func sameResources(a, b corev1.ResourceList) bool {
 
 func samePod(a, b *corev1.Pod) bool {
 	return maps.Equal(a.Labels, b.Labels) && a.DeletionTimestamp.Equal(b.DeletionTimestamp) &&
-		reflect.DeepEqual(a.OwnerReferences, b.OwnerReferences) && reflect.DeepEqual(a.Spec, b.Spec)
+		reflect.DeepEqual(a.OwnerReferences, b.OwnerReferences) && reflect.DeepEqual(a.Spec, b.Spec) &&
+		!cluster.Resizing(a) && !cluster.Resizing(b)
 }

@@ -138,19 +138,35 @@ func TestUsageCopy(t *testing.T) {
 	}
 }
 
+// TestUsageOfResizedPod resizes a pod from 2Gi to 1Gi in place. The kubelet reports the resources that it has not changed yet.
 func TestUsageOfResizedPod(t *testing.T) {
-	u := newUsage()
-	n := node("n1", "a")
-	u.setNode(nil, n)
-	u.add(member{replica("a", func(p *corev1.Pod) {
-		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"memory": resource.MustParse("1Gi")}
-		p.Status.ContainerStatuses = []corev1.ContainerStatus{{
-			Name:               p.Spec.Containers[0].Name,
-			AllocatedResources: corev1.ResourceList{"memory": resource.MustParse("2Gi")},
-		}}
-	}), n})
-	if got := u.nodes()[0].requested["memory"]; got.String() != "2Gi" {
-		t.Errorf("a pod of 2Gi that is being resized to 1Gi counts %s, want 2Gi", got.String())
+	compiled, err := Compile(scopetest.GroupPolicy())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := NewBuilder(emptyCache(t), compiled)
+	b.NodeChanged(nil, node("n1", "a"))
+	pod := func(requests, held string) *corev1.Pod {
+		return replica("a", func(p *corev1.Pod) {
+			p.Spec.NodeName = "n1"
+			p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"memory": resource.MustParse(requests)}
+			if held != "" {
+				p.Status.ContainerStatuses = []corev1.ContainerStatus{{
+					Name: p.Spec.Containers[0].Name, AllocatedResources: corev1.ResourceList{"memory": resource.MustParse(held)},
+				}}
+			}
+		})
+	}
+	var got []string
+	var before *corev1.Pod
+	for _, p := range []*corev1.Pod{pod("2Gi", ""), pod("1Gi", "2Gi"), pod("1Gi", "")} {
+		b.PodChanged(before, p, now)
+		before = p
+		memory := b.groups.indexes[3].index.(usage).nodes()[0].requested["memory"]
+		got = append(got, memory.String())
+	}
+	if want := []string{"2Gi", "2Gi", "1Gi"}; !slices.Equal(got, want) {
+		t.Errorf("before, during, and after the resize: got %q, want %q", got, want)
 	}
 }
 
