@@ -97,11 +97,13 @@ func (n *notifier) due(all bool) ([]notify.Notification, time.Time) {
 	return n.digest.Due(time.Now(), all), n.digest.Next()
 }
 
-// leftOut returns how many notifications were left out since the last call, because the service takes none.
-func (n *notifier) leftOut() int {
+// warnLeftOut logs how many notifications were left out since the last call.
+func (n *notifier) warnLeftOut() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.digest.LeftOut()
+	if left := n.digest.LeftOut(); left > 0 {
+		n.of.log.Warn("notifications are left out, because the service is too slow", "count", left)
+	}
 }
 
 // run posts notifications until ctx ends and no more events come. Then it posts the rest.
@@ -110,7 +112,9 @@ func (n *notifier) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		due, next := n.due(false)
 		for i, one := range due {
-			if !n.post(ctx, one) {
+			posted := n.post(ctx, one)
+			n.warnLeftOut()
+			if !posted {
 				left = due[i:]
 				break
 			}
@@ -153,7 +157,7 @@ func (n *notifier) post(ctx context.Context, one notify.Notification) bool {
 		if errors.Is(err, schemas.ErrInvalid) {
 			break
 		}
-		n.of.log.Warn("a notification waits", "title", one.Title, "error", err, "leftOut", n.leftOut())
+		n.of.log.Warn("a notification waits", "title", one.Title, "error", err)
 		select {
 		case <-time.After(max(delay, delivery.After(err))):
 			err = nil
