@@ -10,9 +10,9 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// readBefore is how far before its start a proofreader begins, because clocks differ, and to cover the change of the
-// active process. An event that the previous one buried is not buried again.
-const readBefore = 5 * time.Second
+// readBefore is how far before its start a proofreader begins, because the previous one may have been behind. It is less
+// than the two minutes in which the bus stores the same dead letter only once.
+const readBefore = 90 * time.Second
 
 // proofread moves invalid events of the history to the dead letters. No other consumer reads all events.
 func (p *process) proofread(ctx context.Context) error {
