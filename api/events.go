@@ -124,9 +124,15 @@ func (s *Server) events(ctx context.Context, in *eventsInput) (*huma.StreamRespo
 	if err != nil {
 		return nil, err
 	}
-	return s.streamed(rights.call, end, func(ctx context.Context, to *stream) {
+	r := eventWriter{rights: rights, eventsQuery: q}
+	r.live = s.history.join(r.wanted()) // before the response begins: a client misses no event after that
+	leave := func() {
+		s.history.leave(r.live)
+		end()
+	}
+	return s.streamed(rights.call, leave, func(ctx context.Context, to *stream) {
 		defer rights.begin().Stop()
-		r := eventWriter{rights: rights, eventsQuery: q, to: to}
+		r.to = to
 		if err := r.run(ctx); err != nil && !errors.Is(err, errGone) && ctx.Err() == nil {
 			s.Log.Warn("cannot read the history for a client", "user", rights.call.user.Username, "error", err)
 		}
@@ -147,10 +153,7 @@ type eventWriter struct {
 
 // run writes the past and then new events. It returns errGone, or an error of the bus.
 func (r *eventWriter) run(ctx context.Context) error {
-	h := r.rights.server.history
-	live := h.join(r.wanted())
-	defer h.leave(live)
-	r.live = live
+	h, live := r.rights.server.history, r.live
 	// To other users, a new history after a number that is too high would tell the number of all events.
 	if r.rights.access.full() && h.lost(r.After) {
 		r.After = 0
