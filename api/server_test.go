@@ -868,16 +868,7 @@ profiles:
 	var calls atomic.Int64
 	prometheus := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { calls.Add(1) }))
 	t.Cleanup(prometheus.Close)
-	measured := fmt.Sprintf(`apiVersion: descheduler/v1alpha2
-kind: DeschedulerPolicy
-metricsProviders: [{source: Prometheus, prometheus: {url: %q}}]
-profiles:
-- name: default
-  pluginConfig:
-  - name: LowNodeUtilization
-    args: {thresholds: {MetricResource: 10}, targetThresholds: {MetricResource: 20}, metricsUtilization: {source: Prometheus, prometheus: {query: up}}}
-  plugins: {balance: {enabled: [LowNodeUtilization]}}
-`, prometheus.URL)
+	measured := string(api.MeasuredPolicy(prometheus.URL, "up"))
 	if got, text := post(overall, map[string]any{"policy": measured}); got != 422 || calls.Load() != 0 {
 		t.Errorf("another Prometheus server: got %d %s after %d calls of it, want 422 and no call", got, text, calls.Load())
 	}

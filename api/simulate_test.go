@@ -8,9 +8,9 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 )
 
-func TestConfined(t *testing.T) {
-	measured := func(server, query string) policy.Policy {
-		p, err := policy.Parse("policy", fmt.Appendf(nil, `apiVersion: descheduler/v1alpha2
+// MeasuredPolicy has a strategy that measures load with a query to a Prometheus server.
+func MeasuredPolicy(server, query string) []byte {
+	return fmt.Appendf(nil, `apiVersion: descheduler/v1alpha2
 kind: DeschedulerPolicy
 metricsProviders: [{source: Prometheus, prometheus: {url: %q}}]
 profiles:
@@ -19,7 +19,12 @@ profiles:
   - name: LowNodeUtilization
     args: {thresholds: {MetricResource: 10}, targetThresholds: {MetricResource: 20}, metricsUtilization: {source: Prometheus, prometheus: {query: %q}}}
   plugins: {balance: {enabled: [LowNodeUtilization]}}
-`, server, query), settings.Strategies())
+`, server, query)
+}
+
+func TestConfined(t *testing.T) {
+	measured := func(server, query string) policy.Policy {
+		p, err := policy.Parse("policy", MeasuredPolicy(server, query), settings.Strategies())
 		if err != nil {
 			t.Fatal(err)
 		}

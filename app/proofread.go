@@ -10,8 +10,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// readBefore is how far before its start a proofreader begins, because the previous one may have been behind. It is less
-// than the two minutes in which the bus stores the same dead letter only once.
+// readBefore is how far before its start a proofreader begins, because the previous one may have been behind. The bus
+// ignores a dead letter that it has stored within the last two minutes, so this must be shorter.
 const readBefore = 90 * time.Second
 
 // proofread moves invalid events of the history to the dead letters. No other consumer reads all events.

@@ -69,7 +69,7 @@ func TestSocketInUse(t *testing.T) {
 	bustest.Publish(t, bustest.Connect(t, bus.Options{Socket: o.Socket}), bustest.Delta(t, "a")) // the first is not disturbed
 }
 
-// TestStoreInUse has no sockets, by which servers would find each other.
+// TestStoreInUse uses servers without a socket, so only the lock can refuse the second one.
 func TestStoreInUse(t *testing.T) {
 	o := embed.Options{StoreDir: filepath.Join(t.TempDir(), "store")}
 	refused := "bus server in " + o.StoreDir + ": another rehome is running and uses this store"
