@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -67,6 +68,7 @@ func TestFailedSteps(t *testing.T) {
 				}
 				b.put("A", 1, "1")
 				time.Sleep(2 * time.Hour)
+				synctest.Wait() // also for the step of this moment
 				want, inFlight := []heard{{"A-1.1", schemas.ReasonBackgroundAccepted, 0}}, map[string]int{"worker-1": 1}
 				if c.reason != "" {
 					want, inFlight = append(want, heard{"A-1.1", c.reason, c.after}), map[string]int{}

@@ -54,6 +54,7 @@ func TestDeferralNamesLimitAndTime(t *testing.T) {
 		b.SetPolicy(policy.Policy{Rate: fast.Rate, Limits: policy.Limits{PerNode: new(uint(0))}})
 		b.put("A", 3, "3")
 		time.Sleep(ms)
+		b.stop()
 		got := b.bus.messages(t)
 		room := b.start.Add(policy.DefaultWindow).UTC().Format(time.RFC3339)
 		expect.Equal(t, "messages", got, []string{

@@ -2,14 +2,13 @@ package scope
 
 import (
 	"fmt"
-	"slices"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/scopetest"
 )
 
@@ -31,6 +30,13 @@ func crowd(ix index, groups, pods int) index {
 	return ix
 }
 
+// untolerated returns the node n1 with a taint that no pod tolerates.
+func untolerated() *corev1.Node {
+	n := tolerated()
+	n.Spec.Taints[0].Effect = corev1.TaintEffectNoSchedule
+	return n
+}
+
 // tolerated returns the node n1 with a taint that all pods tolerate.
 func tolerated() *corev1.Node {
 	n := node("n1", "zone-1")
@@ -38,97 +44,81 @@ func tolerated() *corev1.Node {
 	return n
 }
 
-// growsAtMost compares the times for two numbers of groups. One fast run of many groups is enough:
-// load on the machine can only slow a run down.
-func growsAtMost(t *testing.T, times time.Duration, took func(groups int) time.Duration, few, many int) {
-	t.Helper()
-	short, long := took(few), took(many)
-	for try := 0; long > times*short && try < 50; try++ {
-		long = min(long, took(many))
-	}
-	if long > times*short {
-		t.Errorf("%v with %d groups and %v with %d: want at most %d times as long", short, few, long, many, times)
-	}
-}
-
-// The cost of a node change must not grow with the number of groups that it does not affect.
+// A node change that no pod notices affects no group. BenchmarkNodeChange shows that its cost does not grow with their number.
 func TestNodeChange(t *testing.T) {
-	for _, c := range []struct {
-		name string
-		make func() index
-	}{
-		{"of_spread_groups", func() index { return newSpreads((&scopetest.Args{}).Constraints) }},
-		{"of_workloads", func() index { return newWorkloads(false) }},
-	} {
+	for _, c := range indexes {
 		t.Run(c.name, func(t *testing.T) {
-			took := func(groups int) time.Duration {
-				ix := crowd(c.make(), groups, 2)
-				if got := len(ix.keys()); got != groups {
-					t.Fatalf("%d groups, want %d", got, groups)
-				}
-				var all []time.Duration
-				for range 20 {
-					began := time.Now()
-					for range 50 {
-						if got := append(ix.setNode(node("n1", "zone-1"), tolerated()), ix.setNode(tolerated(), node("n1", "zone-1"))...); got != nil {
-							t.Fatalf("an irrelevant change returns %d groups", len(got))
-						}
-					}
-					all = append(all, time.Since(began))
-				}
-				return slices.Min(all)
-			}
-			growsAtMost(t, 10, took, 100, 5000)
 			ix := crowd(c.make(), 100, 2)
-			if got := len(ix.setNode(node("n1", "zone-1"), nil)); got != 100 {
-				t.Errorf("a node that goes names %d groups, want all 100", got)
+			got := []int{
+				len(ix.keys()),
+				len(ix.setNode(node("n1", "zone-1"), tolerated())), len(ix.setNode(tolerated(), node("n1", "zone-1"))),
+				len(ix.setNode(node("n1", "zone-1"), nil)),
 			}
+			expect.Equal(t, "groups in all, and those affected by a tolerated taint, its end, and the end of the node", got, []int{100, 0, 0, 100})
 		})
 	}
 }
 
+// indexes are the indexes in which one node change can affect all groups.
+var indexes = []struct {
+	name string
+	make func() index
+}{
+	{"of_spread_groups", func() index { return newSpreads((&scopetest.Args{}).Constraints) }},
+	{"of_workloads", func() index { return newWorkloads(false) }},
+}
+
 // A NoSchedule taint affects all groups with the requirement. It affects only workloads that have duplicates.
 func TestNodeTaint(t *testing.T) {
-	plain, tainted := node("n1", "zone-1"), tolerated()
-	tainted.Spec.Taints[0].Effect = corev1.TaintEffectNoSchedule
-	fastest := func(f func()) time.Duration {
-		var all []time.Duration
-		for range 10 {
-			began := time.Now()
-			f()
-			all = append(all, time.Since(began))
-		}
-		return slices.Min(all)
+	plain, tainted := node("n1", "zone-1"), untolerated()
+	for _, c := range []struct {
+		name       string
+		pods, want int
+	}{
+		{"workloads_without_duplicates", 1, 0},
+		{"workloads_with_duplicates", 2, 100},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ix := crowd(newWorkloads(false), 100, c.pods)
+			got := []int{len(ix.setNode(plain, tainted)), len(ix.setNode(tainted, plain))}
+			expect.Equal(t, "workloads affected by the taint and by its end", got, []int{c.want, c.want})
+		})
 	}
-	t.Run("costs_nothing_for_workloads_without_duplicates", func(t *testing.T) {
-		took := func(groups int) time.Duration {
-			ix := crowd(newWorkloads(false), groups, 1)
-			return fastest(func() {
-				for range 50 {
-					if got := append(ix.setNode(plain, tainted), ix.setNode(tainted, plain)...); got != nil {
-						t.Fatalf("it names %d groups", len(got))
-					}
-				}
-			})
-		}
-		growsAtMost(t, 10, took, 100, 5000)
-	})
-	t.Run("costs_a_share_for_each_workload_with_duplicates", func(t *testing.T) {
-		took := func(groups int) time.Duration {
+}
+
+// BenchmarkNodeChange shows how the cost of a node change grows with the number of groups. It must not grow if the change
+// affects none of them, and not faster than their number if it affects all.
+func BenchmarkNodeChange(b *testing.B) {
+	change := func(ix index, before, after *corev1.Node) func() {
+		return func() { ix.setNode(before, after); ix.setNode(after, before) }
+	}
+	plain := node("n1", "zone-1")
+	for _, c := range []struct {
+		name string
+		make func(groups int) func()
+	}{
+		{"that_no_spread_group_notices", func(n int) func() { return change(crowd(indexes[0].make(), n, 2), plain, tolerated()) }},
+		{"that_no_workload_notices", func(n int) func() { return change(crowd(indexes[1].make(), n, 2), plain, tolerated()) }},
+		{"of_workloads_without_duplicates", func(n int) func() { return change(crowd(newWorkloads(false), n, 1), plain, untolerated()) }},
+		{"of_workloads_with_duplicates", func(n int) func() {
 			compiled, err := Compile(scopetest.GroupPolicy())
 			if err != nil {
-				t.Fatal(err)
+				b.Fatal(err)
 			}
-			g := NewBuilder(emptyCache(t), compiled).groups
-			crowd(g.indexes[0].index, groups, 2)
+			g := NewBuilder(emptyCache(b), compiled).groups
+			crowd(g.indexes[0].index, n, 2)
 			g.setNode("n1", plain)
-			return fastest(func() {
-				if got := len(g.setNode("n1", tainted)[g.indexes[0].strategy]); got != groups {
-					t.Fatalf("it names %d groups, want %d", got, groups)
+			return func() { g.setNode("n1", untolerated()); g.setNode("n1", plain) }
+		}},
+	} {
+		for _, groups := range []int{500, 10000} {
+			b.Run(fmt.Sprint(c.name, "/groups=", groups), func(b *testing.B) {
+				f := c.make(groups)
+				b.ReportAllocs()
+				for b.Loop() {
+					f()
 				}
-				g.setNode("n1", plain)
 			})
 		}
-		growsAtMost(t, 100, took, 500, 10000) // the square of their number would be 400 times as long
-	})
+	}
 }
