@@ -389,6 +389,19 @@ func (h *history) reportedAgain(first, second verdict) bool {
 	return again
 }
 
+// endedAgain reports whether the end of a move is reported for another intent of its pod. Restoring the bus removed the verdict on
+// the move, and brought back the record of that intent, see reportedAgain.
+func (h *history) endedAgain(first verdict) bool {
+	for id, list := range h.verdicts {
+		for _, v := range list {
+			if v.Intent.Pod.UID == first.Intent.Pod.UID && v.Outcome == schemas.Evicted && len(h.settled[id]) > 0 && h.reportedAgain(first, v) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // overlaps reports whether an interval includes any time between two times.
 func (i interval) overlaps(from, to time.Time) bool { return i.to.After(from) && i.from.Before(to) }
 

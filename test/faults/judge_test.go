@@ -205,7 +205,7 @@ func (h *history) unreported() (lines []string) {
 				continue
 			}
 			moved[v.Intent.Pod.UID] = true
-			if len(h.settled[id]) == 0 && !h.excuse(v.at, v.Intent.Pod.UID) {
+			if len(h.settled[id]) == 0 && !h.excuse(v.at, v.Intent.Pod.UID) && !h.endedAgain(v) {
 				lines = append(lines, fmt.Sprintf("no verdict ends the move of pod %s: %s", v.Intent.Pod, h.about(v.Intent.Pod.UID)))
 			}
 		}
