@@ -88,7 +88,7 @@ func checkMessage(a schemas.Intents, e schemas.Event, now time.Time) error {
 	return nil
 }
 
-// belongs returns the reason why the pod of an intent cannot be in the scope, judging by the key of the scope, or "".
+// belongs returns an error if the pod of an intent cannot be in the scope, judging by the key of the scope.
 func belongs(intent schemas.Intent, scope schemas.ScopeRef) error {
 	namespace, _, _ := strings.Cut(scope.Key, "/")
 	switch scope.Kind {

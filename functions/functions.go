@@ -12,7 +12,7 @@
 //
 // # Adding a strategy
 //
-// A strategy is one folder and one line. The folder exports a type for its arguments, which may embed
+// CONTRIBUTING.md lists all steps. The code of a strategy is one folder and one line. The folder exports a type for its arguments, which may embed
 // candidate.Selection, with two methods:
 //
 //	Validate() error                          an error for each wrong field, a *policy.FieldError

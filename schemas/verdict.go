@@ -64,8 +64,8 @@ const (
 	// Nothing. `kubectl rollout status deployment NAME` shows the progress.
 	ReasonRestartAccepted ReasonCode = "RestartAccepted" // restarted
 
-	// The Deployment has one more replica. When that replica is available, Rehome evicts the pod and restores the number of
-	// replicas.
+	// The Deployment has one more replica. When that replica is available and the budget of the pod allows a disruption, Rehome
+	// restores the number of replicas, and the ReplicaSet removes the pod.
 	//
 	// Nothing. Do not scale the Deployment until the move is settled.
 	ReasonSurgeAccepted ReasonCode = "SurgeAccepted" // restarted

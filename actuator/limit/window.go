@@ -48,7 +48,7 @@ func Admits(
 	return reason, message, wait
 }
 
-// leaving returns the earliest time when every counting move has left the window.
+// leaving returns how long each counting move stays in the window.
 func leaving(moves iter.Seq[Move], counts func(Move) bool, window time.Duration, now time.Time) (after []time.Duration) {
 	for m := range moves {
 		left := window

@@ -200,7 +200,7 @@ func afterDoubt(pod, live *corev1.Pod, a answer, dryRun bool, err error) (move.P
 	return done(pod, "; the answer was lost: "+err.Error()), nil
 }
 
-// leaving returns the reason why there is nothing left to evict, or "". live is the current pod of that name, or nil.
+// leaving returns the reason why there is nothing left to evict, or nil. live is the current pod of that name, or nil.
 func leaving(pod, live *corev1.Pod) *move.Refusal {
 	r := move.Refusal{Outcome: schemas.Rejected, Reason: schemas.ReasonPodGone, Message: "the pod is gone"}
 	switch {
