@@ -142,6 +142,12 @@ func (r *run) deleteNamespace(random *rand.Rand) (end func() error, err error) {
 		return err
 	})
 	return func() error {
+		r.mu.Lock()
+		if r.dropped == nil {
+			r.dropped = map[string]bool{}
+		}
+		r.dropped[name] = true
+		r.mu.Unlock()
 		return r.request("delete namespace "+name, func(ctx context.Context) error {
 			return r.cluster.Client().CoreV1().Namespaces().Delete(ctx, name, metav1.DeleteOptions{})
 		})

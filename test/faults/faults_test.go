@@ -111,6 +111,7 @@ type run struct {
 	faults    []fault
 	protected map[types.UID][]interval
 	recreated map[types.UID]bool // running pods that the test deleted
+	dropped   map[string]bool    // namespaces that the test deleted
 	backedUp  time.Time
 	losses    []loss
 	lost      []schemas.Event // the history before the bus was restored

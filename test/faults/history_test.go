@@ -38,6 +38,7 @@ type history struct {
 	taints   map[string][]taint // changes, by node
 	pods     map[types.UID]*corev1.Pod
 	deleted  map[types.UID]bool // running pods that the test deleted
+	dropped  map[string]bool    // namespaces that the test deleted
 
 	restarts []time.Time // of the API server
 	faults   []fault
@@ -131,7 +132,7 @@ func (r *run) rememberedHistory() (*history, error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	h.deleted = maps.Clone(r.recreated)
+	h.deleted, h.dropped = maps.Clone(r.recreated), maps.Clone(r.dropped)
 	h.restarts, h.faults, h.losses = slices.Clone(r.restarts), slices.Clone(r.faults), slices.Clone(r.losses)
 	for _, e := range r.lost {
 		if err := h.add(e); err != nil {

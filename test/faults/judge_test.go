@@ -278,7 +278,8 @@ func (h *history) triedAgain(list []verdict) bool {
 }
 
 // unmoved returns the verdicts that report an eviction that did not happen. An API server that is killed loses the
-// audit entries of its open requests. Then the verdict reports that the answer was lost, and the pod is gone.
+// audit entries of its open requests. Then the verdict reports that the answer was lost, and the pod is gone. If the test
+// deletes a pod between the record of its move and the eviction, a new leader cannot know that the eviction was not made.
 func (h *history) unmoved() (lines []string) {
 	requested := map[types.UID]bool{}
 	for _, e := range slices.Concat(h.accepted, h.unsure) {
@@ -290,9 +291,9 @@ func (h *history) unmoved() (lines []string) {
 			if v.Outcome != schemas.Evicted {
 				continue
 			}
-			lost := strings.Contains(v.Message, "the answer was lost") && slices.ContainsFunc(h.restarts, func(at time.Time) bool {
-				return at.Before(v.at) && v.at.Sub(at) < lostWith
-			})
+			restarted := slices.ContainsFunc(h.restarts, func(at time.Time) bool { return at.Before(v.at) && v.at.Sub(at) < lostWith })
+			lost := strings.Contains(v.Message, "the answer was lost") &&
+				(restarted || h.deleted[uid] || h.dropped[v.Intent.Pod.Namespace])
 			if h.pods[uid] != nil || !requested[uid] && !lost {
 				lines = append(lines, fmt.Sprintf("pod %s: %s", v.Intent.Pod, h.about(uid)))
 			}
