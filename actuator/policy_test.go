@@ -44,6 +44,31 @@ func TestPolicyChangeRejectsRemovedStrategy(t *testing.T) {
 	})
 }
 
+func TestPolicyChangeCancelsMoves(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		strategy string // of the new policy
+		want     []string
+	}{
+		{"of_a_removed_strategy", "B", []string{"step after 0s", "cancel after 10s"}},
+		{"but_not_of_others", "A", []string{"step after 0s"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := &stepped{delay: time.Minute}
+			inBubble(t, Config{Policy: enabling(fast.Rate, "A"), View: webPods("1")}, stepping, func(t *testing.T, b *bench) {
+				b.background, m.began = m, time.Now()
+				b.put("A", 1, "1")
+				time.Sleep(10 * time.Second)
+				b.SetPolicy(enabling(fast.Rate, c.strategy))
+				time.Sleep(10 * time.Second)
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				expect.Equal(t, "calls", m.calls, c.want)
+			})
+		})
+	}
+}
+
 func TestPolicyChangeRate(t *testing.T) {
 	evicted := schemas.ReasonEvictionAccepted
 	inBubble(t, Config{Policy: enabling(slow, "A")}, always(schemas.Evicted, evicted, 0), func(t *testing.T, b *bench) {

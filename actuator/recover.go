@@ -174,6 +174,7 @@ func (s *session) restore(moves []*inFlight) {
 		s.matchAll(uid, w)
 	}
 	s.moves.forgetCooldowns(s.policy.Load().Limits.Pause, now)
+	s.cancelDisabled(s.policy.Load())
 }
 
 // answeredWithin is how long after the start of a session the API server may still carry out an eviction call of the

@@ -196,6 +196,7 @@ func (s *session) policyReplaced() {
 		_, ok := enables(p, e.intent)
 		return enabled(Situation{Intent: e.intent, Enabled: ok})
 	})
+	s.cancelDisabled(p)
 	s.freed()
 }
 

@@ -35,9 +35,16 @@ func (s *session) overBy(x *inFlight, now time.Time) *ended {
 	return &e
 }
 
-// failsFor is how long the steps of a move may fail with permanent errors. An API server that starts has its rights and
-// kinds within minutes, and an hour leaves time to restore a right that was removed.
-const failsFor = time.Hour
+const (
+	// failsFor is how long the steps of a move may fail with permanent errors. An API server that starts has its rights and
+	// kinds within minutes, and an hour leaves time to restore a right that was removed.
+	failsFor = time.Hour
+	// followFor limits how long a move is followed after its pod left. It allows for an image pull and the start of a new
+	// node.
+	followFor = 10 * time.Minute
+	// replacedWithin is the time within which a controller creates a replacement. It usually needs milliseconds.
+	replacedWithin = 30 * time.Second
+)
 
 // stepFailed schedules the next step after a failed one. After failsFor it cancels the move, so that the method undoes it.
 // If that fails, too, the move ends. Only the time between two permanent errors counts, see [move.Permanent]: an outage

@@ -21,11 +21,6 @@ const (
 	trackEvery = 5 * time.Second
 	// stepEvery is the delay between steps if the method requests none.
 	stepEvery = 10 * time.Second
-	// followFor limits how long a move is followed after its pod left. It allows for an image pull and the start of a new
-	// node.
-	followFor = 10 * time.Minute
-	// replacedWithin is the time within which a controller creates a replacement. It usually needs milliseconds.
-	replacedWithin = 30 * time.Second
 	// skew is the tolerated difference of clocks.
 	skew = 2 * time.Second
 )
@@ -291,27 +286,44 @@ func (s *session) evictInstead(ctx, calling context.Context, x *inFlight) bool {
 	return err == nil && p.Stage == move.Done && p.Refusal == nil
 }
 
-// cancelUnlisted cancels the moves in flight with more steps whose pods a newer message of their scope does not list.
-// It also marks a move that begins at this moment, which may turn out to have more steps. Where pods count together,
-// the cause of a move is gone only if the scope was built after the move began and the pod has no replacement, because
-// a replacement changes the answer by itself. The caller holds mu.
+// cancelUnlisted cancels the moves in flight whose pods a newer message of their scope does not list. Where pods count
+// together, the cause of a move is gone only if the scope was built after the move began and the pod has no replacement,
+// because a replacement changes the answer by itself. The caller holds mu.
 func (s *session) cancelUnlisted(a schemas.Intents) {
 	k := scopeKey{a.Profile, a.Strategy, a.Scope.Kind, a.Scope.Key}
 	for uid, x := range s.moves.all {
-		if x.Canceled || x.State == nil && !x.Moved.IsZero() || x.Intent.scopeKey() != k ||
+		if x.Intent.scopeKey() != k ||
 			a.Scope.Sequence <= x.Intent.Scope.Sequence ||
 			countsTogether(k.kind) && (!a.Scope.Now.After(x.Begun) || s.hasReplacement(x)) ||
 			slices.ContainsFunc(a.Intents, func(i schemas.Intent) bool { return i.Pod.UID == uid }) {
 			continue
 		}
-		x.Canceled = true
-		if x.State == nil {
-			continue
-		}
-		s.cfg.Log.Info("move canceled: its cause is gone", "pod", x.Intent.Pod.String(), "method", x.Method)
-		s.remember(x, s.cfg.Now())
-		s.queues.inFlight.Add(uid)
+		s.cancel(x, "its cause is gone")
 	}
+}
+
+// cancelDisabled cancels the moves in flight whose strategy the policy does not have. The caller holds mu.
+func (s *session) cancelDisabled(p *policy.Policy) {
+	for _, x := range s.moves.all {
+		if _, ok := enables(p, x.Intent); !ok {
+			s.cancel(x, "the policy does not have its strategy")
+		}
+	}
+}
+
+// cancel makes the next step of a move undo it. It only marks a move that begins at this moment, which may turn out to
+// have more steps. A move without more steps cannot be canceled. The caller holds mu.
+func (s *session) cancel(x *inFlight, why string) {
+	if x.Canceled || x.State == nil && !x.Moved.IsZero() {
+		return
+	}
+	x.Canceled = true
+	if x.State == nil {
+		return
+	}
+	s.cfg.Log.Info("move canceled: "+why, "pod", x.Intent.Pod.String(), "method", x.Method)
+	s.remember(x, s.cfg.Now())
+	s.queues.inFlight.Add(x.uid())
 }
 
 // hasReplacement reports whether the workload of a move has a pod that can be its replacement.
