@@ -169,7 +169,7 @@ func (s *session) reject(e *entry, r Rejection, again time.Time) {
 	if !again.IsZero() {
 		v.Again = again.UTC()
 	}
-	s.entries.settle(e, v)
+	s.entries.decide(e, v)
 }
 
 // forbidden returns the reason why an intent is not executed, and the earliest time of the next try.
@@ -258,7 +258,7 @@ func (s *session) park(e *entry, p parked, now time.Time) {
 func (s *session) giveUp(e *entry, p parked) {
 	v := e.intent.Verdict(p.why.Outcome, p.why.Reason, p.why.Message)
 	v.Blockers = p.why.Blockers
-	s.entries.settle(e, v)
+	s.entries.decide(e, v)
 }
 
 // unpark ends the parking of an entry.
@@ -307,7 +307,7 @@ func (s *session) enqueue(e *entry) {
 
 // expire settles the entries that have expired or were parked for too long. The caller holds mu.
 func (s *session) expire(now time.Time) {
-	s.entries.settleAll(func(e *entry) (Rejection, bool) { return notExpired(Situation{Intent: e.intent, Now: now}) })
+	s.entries.rejectAll(func(e *entry) (Rejection, bool) { return notExpired(Situation{Intent: e.intent, Now: now}) })
 	for _, list := range s.parked {
 		for _, e := range slices.Clone(list) {
 			if !now.Before(e.since.Add(parkedFor)) {

@@ -67,7 +67,7 @@ type entries struct {
 	moveOf func(Intent) *inFlight
 	// stepsOf returns the move in flight with more steps that an earlier intent of the same scope began, or nil.
 	stepsOf func(Intent) *inFlight
-	settled func(verdictOn)     // called when a verdict must be stored
+	decided func(verdictOn)     // called when a verdict must be stored
 	over    func(schemas.Event) // called when a message must be dropped
 	ready   func(*entry)        // called when an entry is new, renewed, or open now
 }
@@ -259,7 +259,7 @@ func (t *entries) front(pod types.UID) *entry {
 
 // withdraw settles an entry whose pod a newer evaluation does not list.
 func (t *entries) withdraw(e *entry, by schemas.ScopeRef) {
-	t.settle(e, e.intent.Verdict(schemas.Withdrawn, schemas.ReasonSuperseded,
+	t.decide(e, e.intent.Verdict(schemas.Withdrawn, schemas.ReasonSuperseded,
 		fmt.Sprintf("evaluation %d of %s/%s does not list the pod", by.Sequence, e.intent.Scope.Kind, e.intent.Scope.Key)))
 }
 
@@ -290,27 +290,27 @@ func (t *entries) finish(e *entry, outcome schemas.Outcome, moved bool) {
 			continue
 		}
 		t.remove(other)
-		t.settled(verdictOn{entry: other, verdict: other.intent.Verdict(schemas.Rejected, reason,
+		t.decided(verdictOn{entry: other, verdict: other.intent.Verdict(schemas.Rejected, reason,
 			fmt.Sprintf("%s for %s of profile %s", outcome, e.intent.Strategy, e.intent.Profile))})
 	}
 }
 
-// settle gives an entry a verdict. The next one of its pod becomes the open one.
-func (t *entries) settle(e *entry, v schemas.Verdict) {
+// decide gives an entry a verdict. The next one of its pod becomes the open one.
+func (t *entries) decide(e *entry, v schemas.Verdict) {
 	first := t.front(e.uid()) == e
 	t.remove(e)
-	t.settled(verdictOn{entry: e, verdict: v})
+	t.decided(verdictOn{entry: e, verdict: v})
 	if first {
 		t.next(e.uid())
 	}
 }
 
-// settleAll settles the waiting entries that reject rejects.
-func (t *entries) settleAll(reject func(*entry) (Rejection, bool)) {
+// rejectAll gives a verdict to the waiting entries that reject rejects.
+func (t *entries) rejectAll(reject func(*entry) (Rejection, bool)) {
 	for _, list := range t.pods {
 		for _, e := range slices.Clone(list) {
 			if r, rejected := reject(e); rejected && e.state == entryWaiting {
-				t.settle(e, e.intent.Verdict(r.Outcome, r.Reason, r.Message))
+				t.decide(e, e.intent.Verdict(r.Outcome, r.Reason, r.Message))
 			}
 		}
 	}

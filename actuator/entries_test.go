@@ -330,7 +330,7 @@ func (x *lined) putBack(e *entry) changes {
 
 func newLined() *lined {
 	x := &lined{entries: newEntries()}
-	x.settled = func(v verdictOn) { x.last.verdicts = append(x.last.verdicts, v) }
+	x.decided = func(v verdictOn) { x.last.verdicts = append(x.last.verdicts, v) }
 	x.over = func(e schemas.Event) { x.last.drop = append(x.last.drop, e) }
 	x.ready = func(e *entry) { x.last.ready = append(x.last.ready, e) }
 	return x
@@ -351,7 +351,7 @@ func (x *lined) next() *entry {
 
 // expire settles what waits and has expired.
 func (x *lined) expire(now time.Time) changes {
-	x.settleAll(func(e *entry) (Rejection, bool) { return notExpired(Situation{Intent: e.intent, Now: now}) })
+	x.rejectAll(func(e *entry) (Rejection, bool) { return notExpired(Situation{Intent: e.intent, Now: now}) })
 	return x.line()
 }
 

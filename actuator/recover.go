@@ -50,7 +50,7 @@ func (s *session) recoverOnce(ctx context.Context) error {
 		}
 	}
 	for _, v := range found.verdicts {
-		s.settle(v)
+		s.decided(v)
 	}
 	for key, value := range entries {
 		if strings.HasPrefix(key, keyClear) && checkClear(value) == nil {
@@ -199,7 +199,7 @@ func (s *session) awaitAnswer(ctx context.Context, x *inFlight, r record) {
 		}
 		s.moves.accepted(x, now)
 		s.await(x)
-		s.settle(verdictOn{e, v, x})
+		s.decided(verdictOn{e, v, x})
 		s.entries.finish(e, v.Outcome, true)
 	case err == nil && !now.Before(x.unanswered):
 		s.abandon(x)

@@ -78,7 +78,7 @@ func newSession(saving context.Context, lost func() bool, a *Actuator, execute e
 		cluster: limit.NewClusterBreaker(p.CircuitBreakers.Cluster), clusterDue: true,
 	}
 	s.ledgerWrites = newLedgerWriter(s.writeLedger)
-	s.entries.moveOf, s.entries.settled, s.entries.ready = s.moveOf, s.settle, s.ready
+	s.entries.moveOf, s.entries.decided, s.entries.ready = s.moveOf, s.decided, s.ready
 	s.entries.stepsOf = func(i Intent) *inFlight {
 		if x := s.moves.all[i.Pod.UID]; x != nil && x.State != nil && x.Intent.scopeKey() == i.scopeKey() {
 			return x
@@ -192,7 +192,7 @@ func (s *session) policyReplaced() {
 	s.clusterDue = true
 	clear(s.namespaces)
 	s.releaseAll()
-	s.entries.settleAll(func(e *entry) (Rejection, bool) {
+	s.entries.rejectAll(func(e *entry) (Rejection, bool) {
 		_, ok := enables(p, e.intent)
 		return enabled(Situation{Intent: e.intent, Enabled: ok})
 	})
@@ -200,8 +200,8 @@ func (s *session) policyReplaced() {
 	s.freed()
 }
 
-// settle publishes the verdict on an entry. The caller holds mu.
-func (s *session) settle(v verdictOn) {
+// decided publishes the verdict on an entry. The caller holds mu.
+func (s *session) decided(v verdictOn) {
 	if was := v.entry.parked; was != nil {
 		s.unpark(v.entry)
 		s.release(was.by) // it may have been the released one

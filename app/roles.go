@@ -139,7 +139,7 @@ func (p *process) startCluster() (err error) {
 func (p *process) startWatcher() error {
 	w, err := watcher.New(watcher.Config{
 		Client: p.client, Cluster: p.cluster, Bus: p.bus, Requests: p.bus, Policy: p.policy,
-		Source: p.settings.Source("watcher"), Resync: p.settings.Resync, Settle: p.settings.Settle, Log: p.log, Metrics: p.metrics,
+		Source: p.settings.Source("watcher"), Resync: p.settings.Resync, Debounce: p.settings.Settle, Log: p.log, Metrics: p.metrics,
 		Now: p.bus.Now,
 	})
 	if err != nil {

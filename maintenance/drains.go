@@ -262,7 +262,7 @@ func (s *session) withhold(ctx context.Context, name string, d *plan.Decision, n
 	if err != nil {
 		return true, fmt.Errorf("read the intents of maintenance %s: %w", name, err)
 	}
-	s.drains.settled(name, e.ID == "", now)
+	s.drains.noteRead(name, e.ID == "", now)
 	before := len(d.Nodes)
 	d.Nodes = slices.DeleteFunc(d.Nodes, busy)
 	return len(d.Nodes) < before, nil
@@ -280,9 +280,9 @@ func (d *drains) busy(name, node string, now time.Time) bool {
 	return false
 }
 
-// settled records whether the actuator has read the newest message. After inFlightFor, it executes no withdrawn intent
+// noteRead records whether the actuator has read the newest message. After inFlightFor, it executes no withdrawn intent
 // anymore.
-func (d *drains) settled(name string, read bool, now time.Time) {
+func (d *drains) noteRead(name string, read bool, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	x := d.byName[name]

@@ -127,7 +127,7 @@ func checkDelay(took time.Duration) time.Duration { return max(checkPause, check
 func (s *session) checkFit() {
 	keys, why := s.capacity.take()
 	now := s.w.now()
-	why.at = now.Add(s.w.config.Settle)
+	why.at = now.Add(s.w.config.Debounce)
 	for key, before := range keys {
 		version := s.capacity.current()
 		r, err := s.scopes.Build(key, nil, now)

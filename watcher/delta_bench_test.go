@@ -56,7 +56,7 @@ const busy = 7
 // except the busy node, which has podsOnBusy.
 func benchLead(b *testing.B, nodes, podsOnBusy int) *session {
 	b.Helper()
-	w := newWatcher(Config{Source: "/clusters/bench/watcher", Settle: time.Nanosecond, Resync: time.Hour, Bus: nowhere{}, Cluster: offline(b)})
+	w := newWatcher(Config{Source: "/clusters/bench/watcher", Debounce: time.Nanosecond, Resync: time.Hour, Bus: nowhere{}, Cluster: offline(b)})
 	w.source = func(policy.Load, policy.Metrics) (load.Source, error) { return nil, nil }
 	expect.Must(b, w.SetPolicy(benchPolicy(b)))
 	for i := range nodes {

@@ -25,7 +25,7 @@ type trigger struct {
 func (s *session) newTrigger(cause schemas.Cause) trigger {
 	now := s.w.now()
 	cause.Time = now.UTC()
-	return trigger{cause: cause, at: now.Add(s.w.config.Settle)}
+	return trigger{cause: cause, at: now.Add(s.w.config.Debounce)}
 }
 
 // Observe publishes the deltas of one change if a strategy or the policy subscribes to them, and enqueues each key

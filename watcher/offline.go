@@ -30,7 +30,7 @@ type Offline struct {
 func NewOffline(p policy.Policy) (*Offline, error) {
 	o := &Offline{loads: &givenLoads{nodes: map[string]corev1.ResourceList{}, pods: map[types.NamespacedName]corev1.ResourceList{}}}
 	w := newWatcher(Config{Source: "/offline", Now: func() time.Time { return o.now }})
-	w.config.Settle = 0
+	w.config.Debounce = 0
 	w.source = func(policy.Load, policy.Metrics) (load.Source, error) { return nil, nil }
 	err := w.SetPolicy(p)
 	if err != nil {

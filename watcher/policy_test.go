@@ -126,7 +126,7 @@ func testWatcher(s fixture, bus Bus) *Watcher { return testWatcherOf(s, bus, nil
 
 // testWatcherOf returns a watcher that measures every load at one source.
 func testWatcherOf(s fixture, bus Bus, loads load.Source) *Watcher {
-	w := newWatcher(Config{Source: "/test/watcher", Settle: time.Millisecond, Resync: time.Hour, Bus: bus, Cluster: s.cluster})
+	w := newWatcher(Config{Source: "/test/watcher", Debounce: time.Millisecond, Resync: time.Hour, Bus: bus, Cluster: s.cluster})
 	w.source = func(policy.Load, policy.Metrics) (load.Source, error) { return loads, nil }
 	if err := w.SetPolicy(s.policy.Policy); err != nil {
 		panic(err)

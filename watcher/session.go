@@ -75,7 +75,7 @@ func (s *session) newRequests() *requests.Controller {
 			for _, st := range s.policy.Strategies {
 				if (strategy == "" || strategy == st.Name) && (profile == "" || profile == st.Profile.Name) {
 					n++
-					s.enqueueAll([]*scope.Strategy{st}, trigger{cause: cause, event: e, at: s.w.now().Add(c.Settle)}, s.policy.Nodes)
+					s.enqueueAll([]*scope.Strategy{st}, trigger{cause: cause, event: e, at: s.w.now().Add(c.Debounce)}, s.policy.Nodes)
 				}
 			}
 			return n

@@ -71,7 +71,7 @@ func TestObserveEnqueues(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := view(t, c.policy, []*corev1.Node{named("n1"), named("n2")}, pods)
 			w := testWatcher(s, &collected{})
-			w.now, w.config.Settle = func() time.Time { return now }, at.Sub(now)
+			w.now, w.config.Debounce = func() time.Time { return now }, at.Sub(now)
 			l := testSession(w)
 			l.Observe([]schemas.Delta{c.delta}, nil, c.delta.Object)
 			got := map[string]time.Time{}

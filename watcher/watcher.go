@@ -47,9 +47,9 @@ type Config struct {
 	Requests requests.Bus
 	// Resync is the interval of full evaluations. Zero means 30 minutes.
 	Resync time.Duration
-	// Settle is the debounce of a key after its first cause. Zero means 10 milliseconds, which joins the two updates of
+	// Debounce is the delay of a key after its first cause. Zero means 10 milliseconds, which joins the two updates of
 	// a cordon and is a tenth of the time of an eviction in the API server.
-	Settle time.Duration
+	Debounce time.Duration
 	// Now is the clock of decisions. nil: [time.Now].
 	Now func() time.Time
 	// Log may be nil for no logs.
@@ -96,8 +96,8 @@ func newWatcher(c Config) *Watcher {
 	if c.Resync == 0 {
 		c.Resync = 30 * time.Minute
 	}
-	if c.Settle == 0 {
-		c.Settle = 10 * time.Millisecond
+	if c.Debounce == 0 {
+		c.Debounce = 10 * time.Millisecond
 	}
 	if c.Now == nil {
 		c.Now = time.Now

@@ -70,7 +70,10 @@ func deferredReasons() []string {
 
 // get makes c print a table of a part of the status.
 func get(c *cobra.Command, part cmdutil.Part, tableOf func(status.Status) cmdutil.Table) *cobra.Command {
-	c.Aliases, c.Args = append(c.Aliases, strings.TrimSuffix(c.Use, "s")), cobra.NoArgs
+	c.Args = cobra.NoArgs
+	if one, plural := strings.CutSuffix(c.Use, "s"); plural {
+		c.Aliases = append(c.Aliases, one)
+	}
 	s := cmdutil.Settings(c).Reach()
 	format := cmdutil.ListFlag(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {

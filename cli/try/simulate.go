@@ -48,7 +48,8 @@ func simulateCommand() *cobra.Command {
 			"  deferred  the pod should move, but a PodDisruptionBudget allows no further disruption according to its status\n" +
 			"  rejected  the pod would move if no rule protected it. A strategy that chooses pods of a group can name a pod here that\n" +
 			"            it would not have chosen first.\n" +
-			"The same input gives the same output. The scheduler is the one of the Kubernetes version of the newest kubelet.\n\n" +
+			"The same input gives the same output. The rules of the scheduler follow the\n" +
+			"Kubernetes version of the newest kubelet.\n\n" +
 			"With --until-settled, the command applies the policy again and again until no pod moves, a state repeats, or\n" +
 			"--rounds is reached. After each round the moved pods are gone, and their replacements run where the scheduler would\n" +
 			"place them, as package fit/score predicts with scheduler.profile of the policy. Replacements without a node are\n" +

@@ -30,9 +30,9 @@ func (c *cooldown) left(at time.Time) {
 	}
 }
 
-func (c *cooldown) until(settle time.Duration) (until time.Time) {
+func (c *cooldown) until(length time.Duration) (until time.Time) {
 	if !c.last.IsZero() {
-		until = c.last.Add(settle)
+		until = c.last.Add(length)
 	}
 	for _, since := range c.pending {
 		if end := since.Add(pendingCooldown); end.After(until) {

@@ -56,9 +56,9 @@ type groups struct {
 // indexed is the index of one strategy, with the cooldowns of its groups.
 type indexed struct {
 	index
-	strategy  *Strategy
-	cooldowns map[string]*cooldown
-	settle    time.Duration // the cooldown after a pod left
+	strategy    *Strategy
+	cooldowns   map[string]*cooldown
+	cooldownFor time.Duration // after a pod left
 }
 
 // GroupKeys are the affected groups by strategy.
@@ -75,7 +75,7 @@ func newGroups(b *Builder) *groups {
 		policy: b.policy, nodes: map[string]*corev1.Node{}, pods: map[types.UID]*corev1.Pod{}, onNode: podSets{},
 	}
 	for _, s := range b.policy.Strategies {
-		ix := &indexed{strategy: s, cooldowns: map[string]*cooldown{}, settle: Cooldown}
+		ix := &indexed{strategy: s, cooldowns: map[string]*cooldown{}, cooldownFor: Cooldown}
 		switch s.Scope {
 		case schemas.WorkloadKind:
 			ix.index = newWorkloads(s.Opaque)
@@ -86,7 +86,7 @@ func newGroups(b *Builder) *groups {
 		case schemas.UsageKind:
 			ix.index = newUsage()
 			if s.Measured() {
-				ix.settle = LoadCooldown
+				ix.cooldownFor = LoadCooldown
 			}
 		default:
 			continue
@@ -122,7 +122,7 @@ func (b *Builder) Rebuild(now time.Time) {
 	b.journal = nil
 	for i, ix := range b.groups.indexes {
 		for key, c := range ix.cooldowns {
-			if c.until(ix.settle).After(now) {
+			if c.until(ix.cooldownFor).After(now) {
 				fresh.indexes[i].cooldowns[key] = c
 			}
 		}
@@ -192,17 +192,17 @@ func (b *Builder) EarliestBuild(s *Strategy, key string) time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	ix := b.groups.of(s)
-	if c := ix.cooldowns[key]; c != nil && c.until(ix.settle).After(b.settled) {
-		return c.until(ix.settle)
+	if c := ix.cooldowns[key]; c != nil && c.until(ix.cooldownFor).After(b.cooled) {
+		return c.until(ix.cooldownFor)
 	}
-	return b.settled
+	return b.cooled
 }
 
 // CoolDown starts the cooldown of all groups, because another leader or policy was in force until now.
 func (b *Builder) CoolDown(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.settled = now.Add(Cooldown)
+	b.cooled = now.Add(Cooldown)
 }
 
 // Moved records that a usage strategy moved a pod.

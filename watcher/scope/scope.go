@@ -75,7 +75,7 @@ type Builder struct {
 	mu      sync.Mutex
 	groups  *groups
 	journal []func(*groups) GroupKeys // the changes since a rebuild began; nil if no rebuild runs
-	settled time.Time                 // no group is built before that
+	cooled  time.Time                 // no group is built before that
 }
 
 // NewBuilder makes a builder with empty indexes.
