@@ -4,7 +4,7 @@
 //	Facts (facts.go) ──▶ Decide (plan.go) ──▶ Decision, intents
 //	                       ├─ refusal      accept.go    validation and guards
 //	                       ├─ advance      stages.go    each node one stage further, or why it waits
-//	                       ├─ begin        order.go     claims nodes, beside other maintenances and the control plane
+//	                       ├─ begin        begin.go     claims nodes, beside other maintenances and the control plane
 //	                       ├─ status       status.go    conditions and summary
 //	                       ├─ steps        steps.go     cordon, return, conditions of nodes
 //	                       └─ intents      pods.go      pods in the order of the plan and of drain rules; rules.go
@@ -64,7 +64,7 @@ type work struct {
 	stage   v1alpha1.Stage
 	refused *Problem // the reason why it is not accepted
 	rules   Rules
-	plan    []step
+	plan    []drainStep
 	nodes   []*node // by name
 }
 

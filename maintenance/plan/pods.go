@@ -41,16 +41,16 @@ func (a wave) compare(b wave) int {
 	return cmp.Or(cmp.Compare(a.step, b.step), cmp.Compare(a.order, b.order))
 }
 
-// step is one step of spec.plan. A plan with an invalid selector is refused, so such a selector selects nothing here.
-type step struct {
+// drainStep is one step of spec.plan. A plan with an invalid selector is refused, so such a selector selects nothing here.
+type drainStep struct {
 	pods, namespaces labels.Selector
 	priority         int32
 	daemonSets       bool
 }
 
-func readPlan(plan []v1alpha1.DrainStep) (list []step) {
+func readPlan(plan []v1alpha1.DrainStep) (list []drainStep) {
 	for _, s := range plan {
-		x := step{priority: math.MaxInt32, daemonSets: s.Type == v1alpha1.DaemonSetPods}
+		x := drainStep{priority: math.MaxInt32, daemonSets: s.Type == v1alpha1.DaemonSetPods}
 		if s.Priority != nil {
 			x.priority = *s.Priority
 		}
@@ -71,7 +71,7 @@ func (w *work) stepOf(p *corev1.Pod) (number int, selected bool) {
 	if p.Spec.Priority != nil {
 		priority = *p.Spec.Priority
 	}
-	i := slices.IndexFunc(w.plan, func(s step) bool {
+	i := slices.IndexFunc(w.plan, func(s drainStep) bool {
 		return s.daemonSets == ofDaemonSet(p) && priority <= s.priority && s.pods.Matches(labels.Set(p.Labels)) &&
 			s.namespaces.Matches(labels.Set(w.Namespaces[p.Namespace]))
 	})

@@ -12,8 +12,9 @@ import (
 )
 
 // begin claims as many nodes as may be in progress at a time, and records why the others wait. Nodes with the first
-// value of the topology come first, then nodes with the first name. A node whose cordon the API server refuses comes
-// last: after a while it keeps its claim only if no other node can begin.
+// value of the topology come first, then nodes with the first name: [read] sorted them, and the order of
+// spec.nodes.names does not count. A node whose cordon the API server refuses comes last: after a while it keeps its
+// claim only if no other node can begin.
 func (w *work) begin() {
 	if w.refused != nil || w.stage != v1alpha1.Cordon && w.stage != v1alpha1.Drain {
 		return
@@ -32,7 +33,7 @@ func (w *work) begin() {
 	}
 	domain := func(n *node) string { return n.in.Node.Labels[w.spec.Topology] }
 	slices.SortStableFunc(waiting, func(a, b *node) int {
-		return cmp.Or(cmp.Compare(order(a), order(b)), cmp.Compare(domain(a), domain(b)))
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(domain(a), domain(b)))
 	})
 	for _, n := range waiting {
 		message := w.holdsUp(n, begun)
@@ -49,9 +50,8 @@ func (w *work) begin() {
 	}
 }
 
-// order returns the position of a waiting node: nodes with a claim come before others, even before others whose cordon
-// was refused.
-func order(n *node) int {
+// rank puts nodes whose cordon was refused last, and of these the nodes with a claim first.
+func rank(n *node) int {
 	switch {
 	case !n.in.CordonRefused:
 		return 0
