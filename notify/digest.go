@@ -156,7 +156,7 @@ func (d *Digest) verdict(e schemas.Event, v schemas.Verdict, now time.Time) {
 	pod := v.Intent.Pod.String()
 	what := fmt.Sprintf("%s: %s", v.Reason, v.Message)
 	switch {
-	case isStorm(v.Reason):
+	case v.Reason.IsStorm():
 		key := "storm " + string(v.Reason)
 		isNew := d.news(key, now, now.Add(stormOver))
 		d.said[key] = now.Add(stormOver)
@@ -199,10 +199,6 @@ func (d *Digest) verdict(e schemas.Event, v schemas.Verdict, now time.Time) {
 	case v.Outcome == schemas.Failed:
 		g.n.Failed++
 	}
-}
-
-func isStorm(r schemas.ReasonCode) bool {
-	return r == schemas.ReasonStormNodes || r == schemas.ReasonStormPending || r == schemas.ReasonStormFailures
 }
 
 // receipt notes the end of a request. The end of a drain is an event of its maintenance.

@@ -16,10 +16,7 @@ const almostFull = 90
 func (st Status) Reached() (limits []string) {
 	waiting := map[schemas.ReasonCode]int{}
 	for _, p := range st.Deferred {
-		switch p.Reason {
-		case schemas.ReasonLimitNode, schemas.ReasonLimitNamespace, schemas.ReasonLimitTotal, schemas.ReasonMovingNode,
-			schemas.ReasonMovingNamespace, schemas.ReasonMovingWorkload, schemas.ReasonMovingTotal, schemas.ReasonWorkloadUnavailable,
-			schemas.ReasonNamespaceRate:
+		if p.Reason.IsLimit() {
 			waiting[p.Reason]++
 		}
 	}

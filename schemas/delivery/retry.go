@@ -23,7 +23,7 @@ const (
 // from 1. free reports whether a PodDisruptionBudget allows a disruption now.
 func RetryDelay(v schemas.Verdict, attempt int, free func(namespace, name string) bool, now time.Time) time.Duration {
 	first := FirstRetry
-	if v.Outcome == schemas.Expired || v.Reason == schemas.ReasonAPIUnavailable || v.Reason == schemas.ReasonThrottled {
+	if v.Outcome == schemas.Expired || v.Reason.IsOutage() {
 		first = outageRetry
 	}
 	delay := doubled(first, attempt)
