@@ -172,8 +172,8 @@ func (s *session) reject(e *entry, r Rejection, again time.Time) {
 	s.entries.decide(e, v)
 }
 
-// forbidden returns the reason why an intent is not executed, and the earliest time of the next try.
-func (s *session) forbidden(e *entry, at limitKeys, now time.Time) (why Rejection, again time.Time, ok bool) {
+// notNow returns the reason why an intent is not executed now, and the earliest time of the next try.
+func (s *session) notNow(e *entry, at limitKeys, now time.Time) (why Rejection, again time.Time, ok bool) {
 	if why, ok = notExpired(Situation{Intent: e.intent, Now: now}); ok {
 		return why, time.Time{}, true
 	}

@@ -160,7 +160,7 @@ func (s *session) Reconcile(ctx context.Context, uid types.UID) (wait time.Durat
 	if x := s.moves.all[uid]; x != nil && x.isUnanswered() && !e.intent.expired(now) {
 		s.park(e, awaitsAnswer(x), now)
 		return 0
-	} else if r, again, forbidden := s.forbidden(e, at, now); forbidden {
+	} else if r, again, blocked := s.notNow(e, at, now); blocked {
 		s.reject(e, r, again)
 	} else if p, blocks := s.parks(e.intent, at, now); blocks {
 		s.park(e, p, now)

@@ -61,7 +61,7 @@ type Noun struct {
 	// Type is the type of its events. It is empty if its messages are not events.
 	Type string
 
-	publish []Role // write to its subjects, or to the keys of its bucket; of events, [schemas.Publishers]
+	publish []Role // write to its subjects, or to the keys of its bucket. For events it is empty in the table, see withPublishers
 	follow  []Role // read its stream in order, and continue with new messages
 	live    []Role // subscribe to its subjects
 	work    []Role // take its messages from the consumer of their strategy
@@ -74,7 +74,8 @@ func Nouns() []Noun { return slices.Clone(table) }
 
 var table = withPublishers(rows())
 
-// withPublishers adds the publishers of events. An event type without a row is history that every listener may read.
+// withPublishers adds the publishers of events, which their types define, see [schemas.Publishers]. rights.go allows each of them
+// only the subjects of its own strategies. An event type without a row is history that every listener may read.
 func withPublishers(all []Noun) []Noun {
 	for _, typ := range schemas.EventTypes() {
 		i := slices.IndexFunc(all, func(n Noun) bool { return n.Type == typ })

@@ -14,7 +14,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// Signal is a mark by which another system, or a user, excludes a pod or a node.
+// Signal is a mark by which another system, or a user, excludes a pod or a node, such as the annotation
+// karpenter.sh/do-not-disrupt. The default signals are in signals.yaml.
 type Signal struct {
 	// Where is the part of a pod (with the effect [Protect]) or of a node (with the others) that has the mark.
 	Where SignalPlace `json:"where" enum:"annotation,label,taint,condition" required:"true"`

@@ -8,8 +8,9 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// authorize returns the profile whose rules apply, or the reason why the policy does not allow the request.
-func authorize(p policy.Policy, r schemas.Request) (string, *request.Rejection) {
+// allowedByPolicy returns the profile whose rules apply, or the reason why the policy does not allow the request. The API
+// checks the rights of a user.
+func allowedByPolicy(p policy.Policy, r schemas.Request) (string, *request.Rejection) {
 	s, known := p.Asking().Sender(r.Sender)
 	if !known {
 		return "", notAllowed("the policy has no sender %q", r.Sender)

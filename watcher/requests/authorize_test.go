@@ -83,13 +83,13 @@ func TestAuthorize(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			profile, got := authorize(c.policy, c.request)
+			profile, got := allowedByPolicy(c.policy, c.request)
 			if profile != c.profile || !reflect.DeepEqual(got, c.want) {
 				t.Errorf("got profile %q, %+v, want %q, %+v", profile, got, c.profile, c.want)
 			}
 		})
 	}
-	_, got := authorize(some, by("admin", rule(policy.TerminatingPods)))
+	_, got := allowedByPolicy(some, by("admin", rule(policy.TerminatingPods)))
 	if got == nil || got.Reason != schemas.ReceiptPolicyUnknown || !strings.Contains(got.Message, `no rule "TerminatingPods"`) {
 		t.Errorf("a rule that cannot be overridden: got %+v", got)
 	}

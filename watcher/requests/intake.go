@@ -69,7 +69,7 @@ func (c *Controller) consider(ctx context.Context, e schemas.Event, answer schem
 		if answer.Fingerprint, err = request.Fingerprint(asked); err != nil {
 			return err
 		}
-		answer.Profile, no = authorize(c.cfg.Policy, asked)
+		answer.Profile, no = allowedByPolicy(c.cfg.Policy, asked)
 	}
 	if no != nil {
 		return c.answers.Reject(ctx, e, answer, no)
@@ -227,7 +227,7 @@ func (c *Controller) resume(
 	}
 	asked, no := request.Read(e, answer.Sender, answer.Name, stored)
 	if no == nil {
-		_, no = authorize(c.cfg.Policy, asked)
+		_, no = allowedByPolicy(c.cfg.Policy, asked)
 	}
 	if no == nil {
 		_, no = profile(c.cfg.Policy, last.Profile)
