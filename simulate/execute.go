@@ -91,7 +91,7 @@ func (r *round) carryOut(ctx context.Context, entries []*entry) error {
 	}
 	for i, w := range entries {
 		w.verdict = &verdicts[i]
-		if w.verdict.Outcome == schemas.Evicted {
+		if w.verdict.Outcome.Moves() {
 			r.moved = append(r.moved, w.open.Intent.Pod.UID)
 		} else {
 			r.limits.giveBack(w.open.Intent)
@@ -125,9 +125,9 @@ func (r *round) reserve(entries []*entry) (fit []*entry) {
 // share gives the second entry for the same pod a verdict that follows from the first one's.
 func (r *round) share(w, first *entry) {
 	o := actuator.Rejection{Outcome: first.verdict.Outcome, Reason: first.verdict.Reason, Message: first.verdict.Message}
-	if o.Outcome == schemas.Evicted {
+	if o.Outcome.Moves() {
 		o = actuator.Rejection{Outcome: schemas.Rejected, Reason: schemas.ReasonPodTerminating,
-			Message: "evicted because of " + first.open.Scope.Key}
+			Message: string(o.Outcome) + " because of " + first.open.Scope.Key}
 	}
 	w.decide(o)
 }

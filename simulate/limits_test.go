@@ -63,9 +63,12 @@ func settled(t *testing.T, pods ...string) (asked, verdicts []string) {
 		var list []schemas.Verdict
 		for _, o := range intents {
 			asked = append(asked, o.Intent.Pod.Name)
-			if o.Intent.Pod.Name == "held" {
+			switch o.Intent.Pod.Name {
+			case "held":
 				list = append(list, o.Verdict(schemas.Deferred, schemas.ReasonThrottled, ""))
-			} else {
+			case "restarts":
+				list = append(list, o.Verdict(schemas.Restarted, schemas.ReasonRestartAccepted, ""))
+			default:
 				list = append(list, o.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted, ""))
 			}
 		}
@@ -100,6 +103,15 @@ func TestPodOfTwoScopesMovesOnce(t *testing.T) {
 		"held deferred Throttled", "moves evicted EvictionAccepted", "moves rejected PodTerminating", "held deferred Throttled",
 	}
 	if !slices.Equal(verdicts, want) || !slices.Equal(asked, []string{"held", "moves"}) {
+		t.Errorf("asked %q, got %q, want %q", asked, verdicts, want)
+	}
+}
+
+// A restart is a move, too: it uses the limit, and the pod moves only once.
+func TestRestartUsesLimit(t *testing.T) {
+	asked, verdicts := settled(t, "restarts", "late", "restarts")
+	want := []string{"restarts restarted RestartAccepted", "late deferred LimitTotal", "restarts rejected PodTerminating"}
+	if !slices.Equal(verdicts, want) || !slices.Equal(asked, []string{"restarts"}) {
 		t.Errorf("asked %q, got %q, want %q", asked, verdicts, want)
 	}
 }

@@ -57,7 +57,6 @@ type round struct {
 // It continues after an error of Carry, and returns it at the end. An error of report, or the end of ctx, ends it after
 // the turn.
 func Run(ctx context.Context, c Config, objects []metav1.Object, report func([]schemas.Verdict) error) error {
-	c.MinorVersion = cmp.Or(c.MinorVersion, newestKubelet(objects))
 	r, err := filled(c, objects)
 	if err != nil {
 		return err
@@ -75,7 +74,7 @@ func filled(c Config, objects []metav1.Object) (*round, error) {
 	if err != nil {
 		return nil, err
 	}
-	offline.SetMinorVersion(c.MinorVersion)
+	offline.SetMinorVersion(cmp.Or(c.MinorVersion, newestKubelet(objects)))
 	r := &round{
 		Config: c, offline: offline, scheduler: scheduler,
 		pods: map[types.UID]*corev1.Pod{}, budgets: budgets{}, limits: limitsOf(c.Policy),
@@ -120,7 +119,7 @@ func (r *round) turn(ctx context.Context, profile, strategy string, report func(
 	var gone []types.UID
 	for _, w := range entries {
 		verdicts = append(verdicts, *w.verdict)
-		if w.verdict.Outcome == schemas.Evicted {
+		if w.verdict.Outcome.Moves() {
 			gone = append(gone, w.open.Intent.Pod.UID)
 		}
 	}

@@ -5,7 +5,11 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/simulate"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // kubelet sets the version of the kubelet of a node from [node].
@@ -63,12 +67,19 @@ metadata: {name: a, labels: {team: red}}
 		},
 	} {
 		t.Run(version, func(t *testing.T) {
-			got := round(t, simulate.Config{Policy: parse(t, profile("p", "{nodeFit: true}", taints))}, cluster(t, namespace,
-				kubelet(node("n1", 4, avoided), version), kubelet(node("n2", 4), version),
-				pod("one", "n1", "1", near), strings.ReplaceAll(pod("two", "n2", "1"), "app: r", "app: s")))
-			if !slices.Equal(got, want) {
+			c := simulate.Config{Policy: parse(t, profile("p", "{nodeFit: true}", taints)), Functions: functions.All(), Now: at}
+			objects := func() []metav1.Object {
+				return cluster(t, namespace, kubelet(node("n1", 4, avoided), version), kubelet(node("n2", 4), version),
+					pod("one", "n1", "1", near), strings.ReplaceAll(pod("two", "n2", "1"), "app: r", "app: s"))
+			}
+			if got := round(t, c, objects()); !slices.Equal(got, want) {
 				t.Errorf("got %q, want %q", got, want)
 			}
+			about, err := simulate.Opinions(c, objects(), "u-one")
+			if err != nil {
+				t.Fatal(err)
+			}
+			expect.Equal(t, "the strategy wants the pod to move", about.Opinions[0].Wants, strings.Contains(want[1], "evicted"))
 		})
 	}
 }
