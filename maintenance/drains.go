@@ -307,6 +307,10 @@ func (s *session) verdict(e schemas.Event) {
 		s.log.Warn("cannot read a verdict", "error", err)
 		return
 	}
+	ours := v.Strategy == schemas.MaintenanceStrategy && v.Scope.Kind == schemas.MaintenanceKind
+	if ours && v.Unmoved() {
+		s.drains.verdict(v, s.cfg.View.BudgetAllows, s.now())
+	}
 	switch {
 	case v.Outcome == schemas.Settled:
 		by := []schemas.ObjectRef{blocker("Node", "", v.Intent.Node), blocker("Namespace", "", v.Intent.Pod.Namespace)}
@@ -314,7 +318,7 @@ func (s *session) verdict(e schemas.Event) {
 			by = append(by, blocker(w.Kind, w.Namespace, w.Name))
 		}
 		s.enqueue(maintenanceKey, s.drains.freed(v.Intent.Pod.UID, by...)...)
-	case v.Strategy == schemas.MaintenanceStrategy && v.Scope.Kind == schemas.MaintenanceKind:
+	case ours:
 		s.drains.verdict(v, s.cfg.View.BudgetAllows, s.now())
 		delay := verdictDebounce
 		if v.Outcome == schemas.Withdrawn || v.Outcome.Moves() { // a node may be waiting for it before it is given back
@@ -324,7 +328,8 @@ func (s *session) verdict(e schemas.Event) {
 	}
 }
 
-// verdict records the verdict on an intent, and the time of the next try, see [delivery.RetryDelay].
+// verdict records the verdict on an intent, or the end of a move whose pod still runs, and the time of the next try, see
+// [delivery.RetryDelay].
 func (d *drains) verdict(v schemas.Verdict, free func(namespace, name string) bool, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -334,7 +339,7 @@ func (d *drains) verdict(v schemas.Verdict, free func(namespace, name string) bo
 	}
 	e := x.entries[v.Intent.Pod.UID]
 	e.open, e.blockers = false, nil
-	e.uncertain = v.Scope.Sequence < e.sequence && !v.Outcome.Moves()
+	e.uncertain = v.Scope.Sequence < e.sequence && !v.Outcome.Moves() && v.Outcome != schemas.Settled
 	switch {
 	case v.Outcome == schemas.Expired, v.Outcome == schemas.Withdrawn:
 		e.retryAt = now

@@ -141,13 +141,14 @@ func (w *work) block(n *node, p pod, invalid *Rule) (b *v1alpha1.BlockedPod, bar
 	return b, barred
 }
 
-// blocks reports whether the verdict explains why a pod does not move. Verdicts on pods that are gone or moving do not.
+// blocks reports whether the verdict explains why a pod does not move. Verdicts on pods that are gone or moving do not. A verdict
+// that settles a move is recorded only if the pod still runs.
 func (v *LastVerdict) blocks() bool {
 	switch v.Reason {
 	case schemas.ReasonPodGone, schemas.ReasonPodTerminating, schemas.ReasonPodMoved, schemas.ReasonPodEnded, schemas.ReasonMoving:
 		return false
 	}
-	return v.Outcome == schemas.Deferred || v.Outcome == schemas.Rejected || v.Outcome == schemas.Failed
+	return v.Outcome == schemas.Deferred || v.Outcome == schemas.Rejected || v.Outcome == schemas.Failed || v.Outcome == schemas.Settled
 }
 
 // blockedSince returns the time when the pod was first blocked for that reason, according to the status.

@@ -141,6 +141,8 @@ func TestPodMoves(t *testing.T) {
 			[]string{counts(0, 2, 1, 0), `  web/x Protected by "" since 12:00: PodsWithPVC: for the test`, "move web/y from a"}},
 		{"one that could not move is tried again, and says why", scene(draining(held(one("x"), schemas.Deferred, schemas.ReasonDisruptionBudget))),
 			[]string{counts(0, 1, 1, 0), `  web/x DisruptionBudget by "poddisruptionbudget/web/one" since 11:45: no`, "move web/x from a"}},
+		{"one whose move was undone, too", scene(draining(held(one("x"), schemas.Settled, schemas.ReasonTakenBack))),
+			[]string{counts(0, 1, 1, 0), `  web/x TakenBack by "poddisruptionbudget/web/one" since 11:45: no`, "move web/x from a"}},
 		{"a verdict that it moves is no reason", scene(draining(held(one("x"), schemas.Rejected, schemas.ReasonMoving))), []string{counts(0, 1, 0, 0), "move web/x from a"}},
 		{"nor does a withdrawal", scene(draining(held(one("x"), schemas.Withdrawn, schemas.ReasonSuperseded))), []string{counts(0, 1, 0, 0), "move web/x from a"}},
 		{"a rule that cannot be read holds the pods that it may mean", scene(rules(aRule("web", "bad", broken, v1alpha1.SkipPods, 0)), draining(one("x"), one("y", test.In("shop")))),
