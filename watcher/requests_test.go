@@ -266,6 +266,21 @@ func TestRequestFinishesWithItsLastPod(t *testing.T) {
 	})
 }
 
+// The key of a scope of a pod, NAMESPACE/NAME, can equal the key of a request, SENDER/NAME.
+func TestRequestIgnoresVerdictsOnPods(t *testing.T) {
+	s, pods := hallView(t)
+	answering(t, s, newInbox(), func(h hall) {
+		h.in.put(t, schematest.Request(deployment))
+		h.want("a request", "one: accepted Accepted: moving 3 of 3 pods", "one asks for a b c")
+		h.says("one", "a", schemas.Rejected, schemas.ReasonProtected, func(v *schemas.Verdict) { v.Scope.Kind = schemas.PodKind })
+		h.says("one", "b", schemas.Rejected, schemas.ReasonProtected)
+		h.says("one", "c", schemas.Rejected, schemas.ReasonProtected)
+		h.want("two pods are given up")
+		h.goes(pods[0])
+		h.want("the third one is gone", "one: finished Done: 1 of 3 pods are gone")
+	})
+}
+
 // The watcher can see that a pod is terminating before the verdict of its move. Other rules may protect the pod
 // meanwhile.
 func TestRequestWaitsForTerminatingPods(t *testing.T) {

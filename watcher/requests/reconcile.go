@@ -112,8 +112,12 @@ func (r *entry) scope(head schemas.ScopeHead) schemas.RequestScope {
 	return schemas.RequestScope{ScopeHead: head, Request: r.request, Pods: []schemas.ScopedPod{}}
 }
 
-// Verdict records a verdict on a pod of a request. again reports that the pod must be evaluated again.
+// Verdict records a verdict on a pod of a request. again reports that the pod must be evaluated again. It ignores verdicts on
+// other scopes, whose keys can be equal.
 func (c *Controller) Verdict(v schemas.Verdict) (again bool) {
+	if v.Scope.Kind != schemas.RequestKind {
+		return false
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := c.requests[v.Scope.Key]
