@@ -1,10 +1,5 @@
 package schemas
 
-// ReasonCode is the reason of an outcome.
-//
-//schema:grouped
-type ReasonCode string
-
 // The reason codes. The first paragraph of each comment describes the reason, and the second one says what to do. Its outcome is at
 // the end of the line.
 const (

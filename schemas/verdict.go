@@ -45,6 +45,11 @@ const (
 	MethodEvictionRequest Method = "eviction-request"    // an EvictionRequest of lifecycle.k8s.io
 )
 
+// ReasonCode is the reason of an outcome.
+//
+//schema:grouped
+type ReasonCode string
+
 var _ = define[Verdict]("actuator, operator", nil, Prefix+".verdict.OUTCOME.STRATEGY.NAMESPACE.POD")
 
 // Verdict is the result of an intent. There is one for each final intent. If the intent began a move, a second verdict with the
