@@ -13,11 +13,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// The limits of one message. A scope has some hundreds of pods, and a resync evaluates everything twice an hour.
-const (
-	mostIntents   = 5000
-	longestIntent = time.Hour
-)
+// longestIntent limits the time until an intent expires. A resync evaluates everything twice an hour.
+const longestIntent = time.Hour
 
 // Accept turns the intents of a message into entries and enqueues their pods.
 func (s *session) Accept(_ context.Context, e schemas.Event) error {
@@ -53,8 +50,8 @@ func checkMessage(a schemas.Intents, e schemas.Event, now time.Time) error {
 		return errors.New("an intents message needs profile, strategy, scope.kind and scope.key")
 	case e.Channel != a.Channel():
 		return fmt.Errorf("the subject is %s, want %s for its profile, strategy, scope.kind and scope.key", e.Channel, a.Channel())
-	case len(a.Intents) > mostIntents:
-		return fmt.Errorf("it has %d intents, want at most %d", len(a.Intents), mostIntents)
+	case len(a.Intents) > schemas.MostIntents:
+		return fmt.Errorf("it has %d intents, want at most %d", len(a.Intents), schemas.MostIntents)
 	}
 	if (a.Strategy == schemas.MaintenanceStrategy) != (a.Scope.Kind == schemas.MaintenanceKind) {
 		return fmt.Errorf("strategy %s does not use scopes of kind %s", a.Strategy, a.Scope.Kind)

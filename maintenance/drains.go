@@ -180,26 +180,34 @@ func (s *session) withdraw(
 	return s.send(ctx, name, x, list, inFlight, now)
 }
 
-// publish publishes the wanted pods, unless the actuator has them all.
+// publish publishes the wanted pods, unless the actuator has them all. If they are too many for one message, the others
+// follow when pods have left.
 func (s *session) publish(
 	ctx context.Context, name string, wanted []schemas.Intent, moving map[types.UID]bool, now time.Time,
 ) error {
 	s.drains.mu.Lock()
 	x, due := s.drains.byName[name], false
+	inFlight := x.inFlight(moving)
+	room := schemas.MostIntents - len(inFlight)
+	for _, i := range wanted {
+		if e := x.entries[i.Pod.UID]; e != nil && e.open {
+			room--
+		}
+	}
 	var list []schemas.Intent
 	for _, i := range wanted {
 		e := x.entries[i.Pod.UID]
 		switch {
 		case e != nil && e.open:
 			due = due || e.renew || !now.Before(e.intent.Expires.Add(-lifetime/2))
-		case e != nil && now.Before(e.retryAt):
+		case e != nil && now.Before(e.retryAt), room <= 0:
 			continue
 		default:
 			due = true
+			room--
 		}
 		list = append(list, i)
 	}
-	inFlight := x.inFlight(moving)
 	s.drains.mu.Unlock()
 	if !due {
 		return nil
@@ -341,8 +349,12 @@ func (d *drains) verdict(v schemas.Verdict, free func(namespace, name string) bo
 	e.open, e.blockers = false, nil
 	e.uncertain = v.Scope.Sequence < e.sequence && !v.Outcome.Moves() && v.Outcome != schemas.Settled
 	switch {
-	case v.Outcome == schemas.Expired, v.Outcome == schemas.Withdrawn:
+	case v.Outcome == schemas.Withdrawn:
 		e.retryAt = now
+		return
+	case v.Outcome == schemas.Expired: // a pod of a move in flight has no intent that can expire
+		e.attempts++
+		e.retryAt, e.moving = now.Add(delivery.RetryDelay(v, e.attempts, free, now)), false
 		return
 	case v.Outcome.Moves(): // the pod goes, or the move is canceled
 		e.retryAt, e.lastVerdict, e.moving = now.Add(delivery.FirstRetry), nil, !v.DryRun

@@ -1,6 +1,7 @@
 package maintenance
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -58,4 +59,55 @@ func TestMoveTakenBack(t *testing.T) {
 	if !e.retryAt.After(now) {
 		t.Errorf("the next try is at %v, want after %v", e.retryAt, now)
 	}
+}
+
+// The actuator refuses a message with too many intents.
+func TestManyPodsInMessages(t *testing.T) {
+	b := natsBus{bustest.New(t)}
+	s := New(Config{Bus: b, Source: "/test/maintenance"}).newSession(nil)
+	if err := s.load(t.Context(), "kernel"); err != nil {
+		t.Fatal(err)
+	}
+	var wanted []schemas.Intent
+	for i := range schemas.MostIntents + 2 {
+		uid := types.UID(fmt.Sprintf("p%05d", i))
+		wanted = append(wanted, schemas.Intent{Pod: schemas.PodRef{Namespace: "shop", Name: string(uid), UID: uid}, Node: "n1"})
+	}
+	now := time.Now()
+	listed := func() (n int, last string) {
+		t.Helper()
+		if err := s.publish(t.Context(), "kernel", wanted, nil, now); err != nil {
+			t.Fatal(err)
+		}
+		e, err := b.Intents(t.Context(), intentsOf("kernel").Channel())
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := schemas.Decode[schemas.Intents](e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(a.Intents), a.Intents[len(a.Intents)-1].Pod.Name
+	}
+	n, last := listed()
+	expect.Equal(t, "first message", fmt.Sprint(n, " ", last), "5000 p04999")
+	wanted = wanted[1:]
+	delete(s.drains.of("kernel").entries, "p00000") // it has left
+	n, last = listed()
+	expect.Equal(t, "next message", fmt.Sprint(n, " ", last), "5000 p05000")
+}
+
+// An intent that expires again and again must not be published each second.
+func TestExpiredIntentWaits(t *testing.T) {
+	d := newDrains()
+	e := &entry{intent: schemas.Intent{Pod: schemas.PodRef{UID: "cart"}}, open: true}
+	d.byName["kernel"] = &drain{entries: map[types.UID]*entry{"cart": e}}
+	now := time.Now()
+	var waits []time.Duration
+	for range 4 {
+		v := schemas.Verdict{Outcome: schemas.Expired, Intent: e.intent, Scope: schemas.ScopeRef{Key: "kernel"}}
+		d.verdict(v, func(string, string) bool { return false }, now)
+		waits = append(waits, e.retryAt.Sub(now))
+	}
+	expect.Equal(t, "delays", waits, []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second})
 }

@@ -123,10 +123,18 @@ func completed(is *v1alpha1.NodeMaintenance) (*v1alpha1.NodeMaintenance, *reques
 }
 
 // of returns the changed maintenance, or the reason why it cannot change. Both are nil if nothing changes. A deadline
-// replaces the previous one, and a lifted guard stays lifted.
+// replaces the previous one, and a lifted guard stays lifted. A new maintenance replaces one that has returned the node.
 func (d desired) of(is *v1alpha1.NodeMaintenance) (*v1alpha1.NodeMaintenance, *request.Rejection) {
 	if is == nil {
 		return d.first(), nil
+	}
+	if d.Stage != v1alpha1.Complete && isReturned(is, d.node) { // it never begins again
+		next := d.first()
+		if next.UID == is.UID {
+			next.UID = uuid.NewUUID()
+		}
+		next.ResourceVersion = is.ResourceVersion
+		return next, nil
 	}
 	if stages := request.NodeStages(); slices.Index(stages, is.Spec.Stage) > slices.Index(stages, d.Stage) {
 		return nil, request.Refuse(schemas.ReceiptConflict,
@@ -150,6 +158,13 @@ func (d desired) of(is *v1alpha1.NodeMaintenance) (*v1alpha1.NodeMaintenance, *r
 	}
 	next.Generation++
 	return next, nil
+}
+
+// isReturned reports whether a maintenance has given back the node.
+func isReturned(is *v1alpha1.NodeMaintenance, node string) bool {
+	return slices.ContainsFunc(is.Status.Nodes, func(n v1alpha1.NodeStatus) bool {
+		return n.Name == node && n.Stage == v1alpha1.Returned
+	})
 }
 
 // first returns a new maintenance.

@@ -150,6 +150,29 @@ func TestTriggers(t *testing.T) {
 	})
 }
 
+// A node that was given back never begins again. So a new maintenance takes the place of the old one.
+func TestRequestForReturnedNode(t *testing.T) {
+	d := newDesk(t, func(c *Config) {
+		c.Policy.Requests = &policy.Requests{Senders: []policy.Sender{{Name: "ops", Nodes: true, PerMinute: 600, Open: 9}}}
+	})
+	d.node("n1", false, "", "")
+	drain := desired{name: "node/n1", node: "n1", reason: "new disk", now: d.clock}
+	drain.Stage = v1alpha1.Drain
+	was := drain.first()
+	was.Status.ObservedGeneration = was.Generation
+	was.Status.Nodes = []v1alpha1.NodeStatus{{Name: "n1", Stage: v1alpha1.Returned, DrainedAt: &metav1.Time{Time: d.clock}}}
+	_, err := d.cfg.Table.Put(t.Context(), was)
+	d.Must(err)
+	d.entry("node/n1")
+	if got, want := d.ask(toMaintain("again", "n1", v1alpha1.Cordon)), "accepted Accepted: node n1 will be cordoned"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	is := d.entry("node/n1")
+	if is.UID == was.UID || len(is.Status.Nodes) > 0 || is.Spec.Stage != v1alpha1.Cordon {
+		t.Errorf("got %+v with the UID %s, want a new maintenance without a status instead of %s", is.Status, is.UID, was.UID)
+	}
+}
+
 func TestDesiredStateOf(t *testing.T) {
 	deadline := &metav1.Duration{Duration: time.Hour}
 	is := &v1alpha1.NodeMaintenance{ObjectMeta: metav1.ObjectMeta{Name: "node/n1", Generation: 1}, Spec: specOf("n1", v1alpha1.Cordon, "new kernel")}

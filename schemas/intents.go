@@ -11,6 +11,9 @@ const IntentsType = "dev.rehome.intents.v1"
 
 var _ = define[Intents]("functions, dispatcher, maintenance, operator", nil, Prefix+".intents.STRATEGY.PROFILE.KIND.KEY")
 
+// MostIntents is the largest number of intents in a message. The actuator refuses messages with more.
+const MostIntents = 5000
+
 // Intents is the answer of a function to a scope: every pod of the scope that should move. It replaces the previous answer for
 // the same profile, strategy, kind, and key, so pods that are no longer listed are withdrawn. An empty list withdraws all.
 type Intents struct {

@@ -98,7 +98,7 @@ func (w *work) fate(n *node, p *corev1.Pod, behavior v1alpha1.Behaviour, selecte
 		return stays
 	case comesBack && !ofDaemonSet(p) && behavior != v1alpha1.DrainPods && behavior != v1alpha1.WaitCompleted:
 		return stays
-	case comesBack && p.CreationTimestamp.After(n.is.Start.Time): // it did come back
+	case comesBack && w.cameBack(n, p):
 		return stays
 	case p.DeletionTimestamp != nil && n.unreachable() && w.overdue(p):
 		return gone
@@ -106,6 +106,12 @@ func (w *work) fate(n *node, p *corev1.Pod, behavior v1alpha1.Behaviour, selecte
 		return ends
 	}
 	return moves
+}
+
+// cameBack reports whether a pod was created after the node began to drain.
+func (w *work) cameBack(n *node, p *corev1.Pod) bool {
+	from, _ := drainStart(&w.Maintenance, n.is)
+	return p.CreationTimestamp.After(from)
 }
 
 // overdue reports whether the pod should have been gone for some time.

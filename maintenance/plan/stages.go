@@ -93,16 +93,18 @@ func (w *work) held(n *node) v1alpha1.NodeStage {
 	switch {
 	case w.releases(n), done && n.in.Node.Annotations[schemas.AnnotationMaintained] == w.Maintenance.Name:
 		return v1alpha1.Returning
-	case w.stage != v1alpha1.Drain, !n.cordoned(), n.is.Stage == v1alpha1.Cordoned && closedGate(n) != "":
+	case w.stage != v1alpha1.Drain, !n.cordoned():
 		return n.is.Stage
-	case n.is.Stage == v1alpha1.Cordoned:
+	case n.is.Stage == v1alpha1.Cordoned && closedGate(n) == "":
 		return v1alpha1.Draining
+	case n.left() > 0 && w.late(n) && w.spec.OnDeadline == v1alpha1.Hold:
+		return v1alpha1.Held
+	case n.left() > 0 && w.late(n) && w.spec.OnDeadline == v1alpha1.Release:
+		return v1alpha1.Returning
+	case n.is.Stage == v1alpha1.Cordoned:
+		return v1alpha1.Cordoned
 	case n.left() == 0:
 		return v1alpha1.IsDrained
-	case w.late(n) && w.spec.OnDeadline == v1alpha1.Hold:
-		return v1alpha1.Held
-	case w.late(n) && w.spec.OnDeadline == v1alpha1.Release:
-		return v1alpha1.Returning
 	}
 	return v1alpha1.Draining
 }

@@ -184,6 +184,8 @@ func TestNodeStages(t *testing.T) {
 		{"held until a user reports the work done", scene(deadline(v1alpha1.Hold), with("a", v1alpha1.Held, maintained("kernel"), pods(one("x")))), []string{"a Returning", "finalizer"}},
 		{"held until the deadline is moved", scene(with("a", v1alpha1.Held, pods(one("x")))), []string{"a Draining moved=0 left=1 blocked=0 staying=0", "finalizer"}},
 		{"late, and given back", scene(deadline(v1alpha1.Release), with("a", v1alpha1.Draining, pods(one("x")))), []string{"a Returning", "finalizer"}},
+		{"late behind a closed gate, and given back", scene(deadline(v1alpha1.Release), with("a", v1alpha1.Cordoned, pods(one("x")), nodeIs(gate))),
+			[]string{"a Returning", "finalizer"}},
 		{"drained in time it is not late", scene(deadline(v1alpha1.Release), with("a", v1alpha1.IsDrained, drainedAt("11:45"), pods(one("x")))),
 			[]string{"a Draining moved=0 left=1 blocked=0 staying=0", "finalizer"}},
 		{"one that was released is not begun again", scene(deadline(v1alpha1.Release), with("a", v1alpha1.Returned, stored(func(n *v1alpha1.NodeStatus) { n.Start = clockAt("11:30") }))),

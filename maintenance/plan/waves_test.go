@@ -94,6 +94,9 @@ func TestPodMoves(t *testing.T) {
 		{"mirror pods stay", scene(draining(one("x", mirror), one("y", test.OwnedBy("Node", "a")))), []string{drained(2)}},
 		{"DaemonSet pods move if a step selects them", scene(plan(v1alpha1.DrainStep{Type: v1alpha1.DaemonSetPods}), draining(one("agent", ofDaemon))), []string{counts(0, 1, 0, 0), "move web/agent from a"}},
 		{"once: a returned pod stays", scene(plan(v1alpha1.DrainStep{Type: v1alpha1.DaemonSetPods}), draining(one("agent", ofDaemon, made("11:40")))), []string{drained(1)}},
+		{"a pod from before the stage Drain did not return", scene(plan(v1alpha1.DrainStep{Type: v1alpha1.DaemonSetPods}), draining(one("agent", ofDaemon, made("11:40"))), func(s *Facts) {
+			s.Maintenance.Status.Stages = []v1alpha1.StageTime{{Stage: v1alpha1.Drain, Start: *clockAt("11:50")}}
+		}), []string{counts(0, 1, 0, 0), "move web/agent from a"}},
 		{"steps for other pods do not name them", scene(plan(v1alpha1.DrainStep{}), draining(one("agent", ofDaemon))), []string{drained(1)}},
 		{"pods that tolerate the cordon stay", scene(draining(one("x", cordonTolerated()), one("y", test.ToleratingKeys("")))), []string{drained(2)}},
 		{"unless a rule wants them moved", scene(rules(aRule("web", "r", nil, v1alpha1.DrainPods, 0)), draining(one("x", cordonTolerated()))), []string{counts(0, 1, 0, 0), "move web/x from a"}},

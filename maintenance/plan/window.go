@@ -157,15 +157,23 @@ func Deadline(m *v1alpha1.NodeMaintenance, n v1alpha1.NodeStatus) time.Time {
 	if m.Spec.Deadline == nil || n.Start == nil {
 		return time.Time{}
 	}
-	for _, s := range m.Status.Stages {
-		if s.Stage != v1alpha1.Drain {
-			continue
-		}
-		from := n.Start.Time
-		if s.Start.After(from) {
-			from = s.Start.Time
-		}
+	if from, drains := drainStart(m, n); drains {
 		return from.Add(m.Spec.Deadline.Duration)
 	}
 	return time.Time{}
+}
+
+// drainStart returns the time when the node was claimed, or the start of the stage Drain if that was later, and whether that
+// stage has started.
+func drainStart(m *v1alpha1.NodeMaintenance, n v1alpha1.NodeStatus) (from time.Time, drains bool) {
+	from = n.Start.Time
+	for _, s := range m.Status.Stages {
+		if s.Stage == v1alpha1.Drain {
+			if s.Start.After(from) {
+				from = s.Start.Time
+			}
+			return from, true
+		}
+	}
+	return from, false
 }
