@@ -136,6 +136,7 @@ type Actuator struct {
 	rights    sync.Map                // by method, the error that names a missing right
 	ledger    Ledger                  // nil without a ledger
 	follows   bool                    // if false, a move is complete when it is accepted: there is no view, or nothing was moved
+	batched   bool                    // the intents come from [Batches]
 
 	restarts         *restart.Method
 	evictionRequests *evictionrequest.Method

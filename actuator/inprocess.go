@@ -29,7 +29,7 @@ func (a *Actuator) batches(execute executeFunc) *Batches {
 	a.policy.Store(&p)
 	ctx, cancel := context.WithCancel(context.Background())
 	b := &Batches{a: a, end: cancel, ended: make(chan error, 1), bus: &memoryBus{messages: make(chan schemas.Event)}}
-	a.cfg.Bus = b.bus
+	a.cfg.Bus, a.batched = b.bus, true
 	go func() { b.ended <- a.lead(ctx, execute) }()
 	return b
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/expect"
@@ -82,5 +84,31 @@ func TestWaitingBatchCancellation(t *testing.T) {
 		if waited := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || waited != 400*time.Millisecond {
 			t.Errorf("error %v after %v", err, waited)
 		}
+	})
+}
+
+// A later batch of the same scope must not cancel moves of an earlier one.
+func TestBatchesKeepMovesInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &stepped{delay: time.Second, began: time.Now()}
+		a := New(Config{Policy: fast, View: webPods("uid-1", "uid-2")})
+		a.background = m
+		b := a.batches(stepping)
+		all := batchOf(2)
+		for i := range all {
+			if _, err := b.Handle(t.Context(), all[i:i+1]); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(1500 * time.Millisecond)
+		}
+		m.mu.Lock()
+		for _, call := range m.calls {
+			if strings.HasPrefix(call, "cancel") {
+				t.Errorf("calls %q, want no cancel", m.calls)
+			}
+		}
+		m.stage = move.Done
+		m.mu.Unlock()
+		b.Close()
 	})
 }

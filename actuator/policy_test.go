@@ -84,6 +84,23 @@ func TestPolicyChangeRate(t *testing.T) {
 	})
 }
 
+// A change of another part of the policy must not fill the bucket of a namespace.
+func TestPolicyChangeKeepsNamespaceRate(t *testing.T) {
+	evicted := schemas.ReasonEvictionAccepted
+	p := enabling(fast.Rate, "A")
+	p.Rate.PerNamespace = &policy.NamespaceRate{EvictionsPerSecond: 0.01, Burst: 1}
+	inBubble(t, Config{Policy: p}, always(schemas.Evicted, evicted, 0), func(t *testing.T, b *bench) {
+		b.put("A", 1, "1", "2")
+		time.Sleep(time.Second)
+		other := p
+		other.Rate.PerNamespace = &policy.NamespaceRate{EvictionsPerSecond: 0.01, Burst: 1}
+		other.Limits.Total = new(uint(100))
+		b.SetPolicy(other)
+		time.Sleep(time.Second)
+		expect.Equal(t, "verdicts", b.bus.heard(t, b.start), []heard{{"A-1.1", evicted, 0}})
+	})
+}
+
 func TestPolicyBeforeTerm(t *testing.T) {
 	a := New(Config{Policy: enabling(slow, "A")})
 	a.SetPolicy(enabling(quick, "A"))

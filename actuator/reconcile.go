@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 
 	"github.com/rehome-dev/rehome/actuator/limit"
+	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
@@ -255,7 +256,7 @@ func (s *session) putBack(ctx context.Context, e *entry, x *inFlight, err error)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.running--
-	x.returnTokens(false, false, s.cfg.Now())
+	x.returnTokens(errors.Is(err, move.ErrChanged), false, s.cfg.Now()) // the API server refused an eviction of an older version
 	s.abandon(x)
 	s.entries.putBack(e)
 	s.freed()
@@ -287,6 +288,7 @@ func (s *session) executed(e *entry, x *inFlight, v schemas.Verdict, now time.Ti
 
 // abandon reverts the counts of a move that was not made. The caller holds mu.
 func (s *session) abandon(x *inFlight) {
+	s.entries.stepped(x, s.cfg.Now())
 	s.departures.remove(x)
 	s.moves.remove(x)
 	s.releaseCapacity(x)

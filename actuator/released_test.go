@@ -8,7 +8,10 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/actuator/move"
@@ -136,4 +139,58 @@ func TestMissingRight(t *testing.T) {
 			t.Errorf("readiness: got %v, want that it names the method", err)
 		}
 	})
+}
+
+// Users choose names that the API server does not check. A pod with such a name must not hold up others.
+func TestInvalidNamesInPod(t *testing.T) {
+	owners := func(name string) []metav1.OwnerReference {
+		return []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: name, UID: "rs", Controller: new(true)}}
+	}
+	for _, c := range []struct{ name, owner, above, claim string }{
+		{"of_its_controller", "a/b", "", ""}, {"of_its_Deployment", "api", "..", ""}, {"of_a_claim", "api", "api", "a/b"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			pod := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{
+				Namespace: "web", Name: "api-0", UID: "uid-0", OwnerReferences: owners(c.owner),
+			}, Spec: corev1.PodSpec{NodeName: "worker-1"}}
+			if c.claim != "" {
+				pod.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
+					PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: c.claim},
+				}}}
+			}
+			one := int32(1)
+			client := wire(func(r *http.Request) (*http.Response, error) {
+				switch {
+				case strings.Contains(r.URL.Path, "/replicasets/"):
+					return response(http.StatusOK, &appsv1.ReplicaSet{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "ReplicaSet"}, ObjectMeta: metav1.ObjectMeta{
+						Namespace: "web", Name: "api", UID: "rs",
+						OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: c.above, UID: "d", Controller: new(true)}},
+					}}), nil
+				case strings.Contains(r.URL.Path, "/deployments/"):
+					return response(http.StatusOK, &appsv1.Deployment{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}, ObjectMeta: metav1.ObjectMeta{
+						Namespace: "web", Name: "api", UID: "d", Annotations: map[string]string{policy.RestartMark: "true"},
+					}, Spec: appsv1.DeploymentSpec{Replicas: &one, Selector: &metav1.LabelSelector{}}}), nil
+				case strings.Contains(r.URL.Path, "/poddisruptionbudgets"):
+					return response(http.StatusOK, &policyv1.PodDisruptionBudgetList{TypeMeta: metav1.TypeMeta{APIVersion: "policy/v1", Kind: "PodDisruptionBudgetList"}}), nil
+				case strings.Contains(r.URL.Path, "/horizontalpodautoscalers"):
+					return response(http.StatusOK, &autoscalingv2.HorizontalPodAutoscalerList{
+						TypeMeta: metav1.TypeMeta{APIVersion: "autoscaling/v2", Kind: "HorizontalPodAutoscalerList"}}), nil
+				case r.Method == http.MethodGet:
+					return response(http.StatusOK, pod), nil
+				}
+				return response(http.StatusCreated, metav1.Status{
+					TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusSuccess,
+				}), nil
+			}).client(t)
+			a := New(Config{Client: client, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return noon }, Policy: policy.Policy{
+				Restart:  policy.Restart{Workloads: policy.RestartAll},
+				Profiles: []policy.Profile{{Name: "default", Strategies: []policy.Enabled{{Strategy: policy.Strategy{Name: wish().Strategy}}}}},
+			}})
+			v, err := a.execute(t.Context(), wish(), unsaved)
+			expect.Equal(t, "error", err, nil)
+			if v.Outcome == "" {
+				t.Error("there is no verdict")
+			}
+		})
+	}
 }

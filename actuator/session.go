@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"reflect"
 	"sync"
 	"time"
 
@@ -49,6 +50,7 @@ type session struct {
 
 	bucket     *limit.Bucket
 	namespaces map[string]*limit.Bucket // the buckets that are not idle
+	ofEach     *policy.NamespaceRate    // their rate
 	moves      *moves
 	departures departures
 	settled    map[types.UID]*inFlight // completed moves that the ledger still has
@@ -190,7 +192,10 @@ func (s *session) policyReplaced() {
 	}
 	s.cluster.Set(p.CircuitBreakers.Cluster)
 	s.clusterDue = true
-	clear(s.namespaces)
+	if !reflect.DeepEqual(p.Rate.PerNamespace, s.ofEach) {
+		s.ofEach = p.Rate.PerNamespace
+		clear(s.namespaces)
+	}
 	s.releaseAll()
 	s.entries.rejectAll(func(e *entry) (Rejection, bool) {
 		_, ok := enables(p, e.intent)

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/rehome-dev/rehome/actuator/limit"
 	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
@@ -268,7 +269,7 @@ func (r Rejection) isGone() bool {
 }
 
 // evictInstead evicts a pod that another program did not move as requested, and reports whether it is leaving. The pod
-// passes every gate again. After the end of ctx it makes no call; calling is the context of the calls.
+// passes every gate again, and the eviction needs a token and closed circuit breakers. After the end of ctx it makes no call; calling is the context of the calls.
 func (s *session) evictInstead(ctx, calling context.Context, x *inFlight) bool {
 	if ctx.Err() != nil {
 		return false
@@ -282,14 +283,45 @@ func (s *session) evictInstead(ctx, calling context.Context, x *inFlight) bool {
 	case ctx.Err() != nil || s.checkLease(x.Intent.Pod) != nil:
 		return false
 	}
+	bucket := s.tokenFor(x)
+	if bucket == nil {
+		return false
+	}
 	p, err := s.evictions.Start(calling, pod, s.cfg.Now(), func(context.Context, move.Record) error { return nil })
+	s.mu.Lock()
+	now := s.cfg.Now()
+	bucket.Return(true, now)
+	if err == nil {
+		_, failed, refused := callOf(s.started(x.Intent, p, nil))
+		s.cluster.Called(x.at.namespace, failed, refused, now)
+		s.clusterDue = true
+	}
+	s.mu.Unlock()
+	s.freed()
 	return err == nil && p.Stage == move.Done && p.Refusal == nil
+}
+
+// tokenFor takes a token for the eviction of a pod that another program did not move. It returns the bucket, or nil if there is no
+// token, or a circuit breaker holds the pod.
+func (s *session) tokenFor(x *inFlight) *limit.Bucket {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.cfg.Now()
+	why, _ := s.cluster.Refuses(x.at.namespace, now)
+	if why != "" || len(s.cluster.Open()) > 0 || s.bucket.Wait(now) > 0 {
+		return nil
+	}
+	s.bucket.Take()
+	return s.bucket
 }
 
 // cancelUnlisted cancels the moves in flight whose pods a newer message of their scope does not list. Where pods count
 // together, the cause of a move is gone only if the scope was built after the move began and the pod has no replacement,
 // because a replacement changes the answer by itself. The caller holds mu.
 func (s *session) cancelUnlisted(a schemas.Intents) {
+	if s.batched { // the caller gives the pods of a scope in parts
+		return
+	}
 	k := scopeKey{a.Profile, a.Strategy, a.Scope.Kind, a.Scope.Key}
 	for uid, x := range s.moves.all {
 		if x.Intent.scopeKey() != k ||
@@ -322,7 +354,9 @@ func (s *session) cancel(x *inFlight, why string) {
 		return
 	}
 	s.cfg.Log.Info("move canceled: "+why, "pod", x.Intent.Pod.String(), "method", x.Method)
-	s.remember(x, s.cfg.Now())
+	if x.reported { // else the record is stored after the verdict, which must not be lost
+		s.remember(x, s.cfg.Now())
+	}
 	s.queues.inFlight.Add(x.uid())
 }
 

@@ -113,6 +113,16 @@ func (b *blockedPods) forget(uid types.UID, key scope.Key) {
 	}
 }
 
+// unblocked unlinks a pod whose move has begun, or was undone, for one key. It keeps the number of deferrals, so that a move that
+// is undone again and again is tried less often.
+func (b *blockedPods) unblocked(uid types.UID, key scope.Key) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if p := b.pods[uid][key]; p != nil {
+		b.unlink(p)
+	}
+}
+
 // gone drops a pod that is gone.
 func (b *blockedPods) gone(uid types.UID) {
 	b.mu.Lock()

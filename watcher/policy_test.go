@@ -330,6 +330,16 @@ func reevaluationAfter(t *testing.T, end schemas.ReasonCode) {
 			if got, want := bus.take(t), []string{"nodes n1"}; !reflect.DeepEqual(got, want) {
 				t.Errorf("%v later: got %q, want %q", delivery.FirstRetry, got, want)
 			}
+			tell("nodes", node, schemas.Restarted, schemas.ReasonRestartAccepted)
+			tell("nodes", node, schemas.Settled, end)
+			time.Sleep(delivery.FirstRetry + time.Second)
+			if got := bus.take(t); got != nil {
+				t.Errorf("%v after the second end: got %q, want nothing", delivery.FirstRetry, got)
+			}
+			time.Sleep(delivery.FirstRetry)
+			if got, want := bus.take(t), []string{"nodes n1"}; !reflect.DeepEqual(got, want) {
+				t.Errorf("twice as long after the second end: got %q, want %q", got, want)
+			}
 		})
 	})
 }

@@ -266,6 +266,31 @@ func TestRequestFinishesWithItsLastPod(t *testing.T) {
 	})
 }
 
+// The actuator cancels a move with several steps that a newer message does not list.
+func TestRequestListsMovesInFlight(t *testing.T) {
+	s, pods := hallView(t)
+	answering(t, s, newInbox(), func(h hall) {
+		h.in.put(t, schematest.Request(deployment))
+		h.want("a request", "one: accepted Accepted: moving 3 of 3 pods", "one asks for a b c")
+		h.says("one", "a", schemas.Restarted, schemas.ReasonSurgeAccepted)
+		h.says("one", "b", schemas.Evicted, schemas.ReasonEvictionAccepted)
+		h.says("one", "c", schemas.Deferred, schemas.ReasonDisruptionBudget)
+		h.want("the budget of one pod allows nothing")
+		time.Sleep(delivery.FirstRetry)
+		h.want("the next try", "one asks for a c")
+		h.says("one", "a", schemas.Rejected, schemas.ReasonMoving)
+		h.says("one", "c", schemas.Evicted, schemas.ReasonEvictionAccepted)
+		h.goes(pods[1])
+		h.goes(pods[2])
+		h.want("one is left")
+		h.says("one", "a", schemas.Settled, schemas.ReasonTakenBack)
+		time.Sleep(delivery.FirstRetry)
+		h.want("its move was undone", "one asks for a")
+		h.goes(pods[0])
+		h.want("all are gone", "one: finished Done: 3 of 3 pods are gone")
+	})
+}
+
 // The key of a scope of a pod, NAMESPACE/NAME, can equal the key of a request, SENDER/NAME.
 func TestRequestIgnoresVerdictsOnPods(t *testing.T) {
 	s, pods := hallView(t)

@@ -98,10 +98,10 @@ func (s *session) verdict(e schemas.Event) {
 		s.queue.add(key, t)
 	case v.Reason == schemas.ReasonMoving:
 		s.blocked.waits(v, key)
+	case moved:
+		s.reserve(v)
+		s.blocked.unblocked(pod.UID, key)
 	default:
-		if moved {
-			s.reserve(v)
-		}
 		s.blocked.forget(pod.UID, key)
 	}
 }
@@ -111,7 +111,11 @@ func (s *session) verdict(e schemas.Event) {
 func (s *session) settled(v schemas.Verdict, key scope.Key, t trigger) {
 	pod := v.Intent.Pod
 	s.release(pod)
-	s.blocked.forget(pod.UID, key) // its own strategy tries such a move again after a delay
+	if v.Unmoved() { // its own strategy tries such a move again after a delay, see verdict
+		s.blocked.unblocked(pod.UID, key)
+	} else {
+		s.blocked.forget(pod.UID, key)
+	}
 	by := []schemas.ObjectRef{podObject(pod)}
 	if !v.Unmoved() {
 		by = append(by, schemas.ObjectRef{Kind: "Node", Name: v.Intent.Node}, schemas.ObjectRef{Kind: "Namespace", Name: pod.Namespace})

@@ -106,6 +106,7 @@ type pod struct {
 	gone  bool
 	final bool // protected or failed: no further attempts
 	moves bool // a move is in flight
+	steps bool // that move has more steps; the scope lists the pod, since the actuator cancels such moves of others
 }
 
 // workers is the number of rejected requests that are dropped in parallel.

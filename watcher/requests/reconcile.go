@@ -78,7 +78,8 @@ func (c *Controller) over(key string) (r *entry, last schemas.Receipt, withdraw 
 		r.end = schemas.ReceiptDone
 	case !c.cfg.Now().Before(a.Deadline):
 		r.end = schemas.ReceiptDeadlineExceeded
-	default:
+	default: // the timer of the deadline may be ahead of the clock
+		c.queue.AddAfter(key, max(a.Deadline.Sub(c.cfg.Now()), time.Millisecond))
 		return nil, last, false
 	}
 	last.Reason, last.Message = r.end, fmt.Sprintf("%d of %s gone", last.Gone, plural(len(r.pods), "pod is", "pods are"))
@@ -121,7 +122,7 @@ func (c *Controller) Verdict(v schemas.Verdict) (again bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := c.requests[v.Scope.Key]
-	if r == nil || v.Outcome == schemas.Settled && !v.Unmoved() {
+	if r == nil {
 		return false
 	}
 	i := slices.IndexFunc(r.pods, func(p *pod) bool { return p.Pod.UID == v.Intent.Pod.UID })
@@ -129,8 +130,16 @@ func (c *Controller) Verdict(v schemas.Verdict) (again bool) {
 		return false
 	}
 	p := r.pods[i]
+	switch {
+	case v.Outcome == schemas.Settled && !v.Unmoved():
+		p.steps = false
+		return false
+	case p.moves && v.Outcome == schemas.Rejected && v.Reason == schemas.ReasonMoving: // the scope lists it while it moves
+		return false
+	}
 	p.Outcome, p.Reason, p.Message = v.Outcome, v.Reason, v.Message
 	p.moves = v.Outcome.Moves() && !v.DryRun
+	p.steps = p.moves && v.Outcome != schemas.Evicted
 	p.final = v.Outcome == schemas.Failed || v.Outcome.Moves() && v.DryRun || v.Outcome == schemas.Rejected && final(v.Reason)
 	if p.final {
 		c.queue.Add(v.Scope.Key)
@@ -182,7 +191,9 @@ func (c *Controller) Build(head schemas.ScopeHead) (scope schemas.Payload, again
 	built := r.scope(head)
 	for i, p := range candidates {
 		switch by := protections[i]; {
-		case pods[i] == nil || p.gone || p.final || p.moves: // changed meanwhile
+		case pods[i] == nil || p.gone || p.final || p.moves && !p.steps: // changed meanwhile
+		case p.steps:
+			built.Pods = append(built.Pods, schemas.ScopedPod{Pod: *pods[i]})
 		case terminating(by):
 			again = head.Now.Add(retryTerminating)
 		case len(by) > 0:
@@ -199,7 +210,7 @@ func (c *Controller) Build(head schemas.ScopeHead) (scope schemas.Payload, again
 	return nil, again
 }
 
-// candidates returns a request and its pods that still have to move. It deletes a finished request.
+// candidates returns a request and its pods that still have to move, or move in several steps. It deletes a finished request.
 func (c *Controller) candidates(key string) (r *entry, pods []*pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -211,7 +222,7 @@ func (c *Controller) candidates(key string) (r *entry, pods []*pod) {
 		delete(c.requests, key)
 	}
 	for _, p := range r.pods {
-		if r.end == "" && !p.gone && !p.final && !p.moves {
+		if r.end == "" && !p.gone && !p.final && (!p.moves || p.steps) {
 			pods = append(pods, p)
 		}
 	}

@@ -48,7 +48,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
 
@@ -260,8 +259,8 @@ func (m *Method) look(ctx context.Context, s state, now time.Time) (view, error)
 	if d != nil && d.UID != s.Deployment.UID {
 		d = nil
 	}
-	pod, err := m.cfg.Client.CoreV1().Pods(s.Pod.Namespace).Get(ctx, s.Pod.Name, metav1.GetOptions{})
-	if pod, err = found(pod, err, "pod", s.Pod.Namespace, s.Pod.Name); err != nil {
+	pod, err := get(ctx, m.cfg.Client.CoreV1().Pods(s.Pod.Namespace), "pod", s.Pod.Namespace, s.Pod.Name)
+	if err != nil {
 		return view{}, err
 	}
 	if pod != nil && pod.UID != s.Pod.UID {

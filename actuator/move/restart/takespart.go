@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	pathvalidation "k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -46,8 +47,8 @@ func (m *Method) find(ctx context.Context, pod *corev1.Pod, p policy.Restart, no
 	}
 	namespace := ""
 	if !known(d.Annotations[policy.RestartMark]) {
-		object, err := m.cfg.Client.CoreV1().Namespaces().Get(ctx, pod.Namespace, metav1.GetOptions{})
-		if object, err = found(object, err, "namespace", "", pod.Namespace); err != nil {
+		object, err := get(ctx, m.cfg.Client.CoreV1().Namespaces(), "namespace", "", pod.Namespace)
+		if err != nil {
 			return nil, err
 		}
 		if object != nil {
@@ -101,8 +102,8 @@ func (m *Method) deploymentOf(ctx context.Context, pod *corev1.Pod) (*appsv1.Dep
 	if !owned {
 		return nil, nil
 	}
-	set, err := m.cfg.Client.AppsV1().ReplicaSets(pod.Namespace).Get(ctx, owner.Name, metav1.GetOptions{})
-	if set, err = found(set, err, "replicaset", pod.Namespace, owner.Name); set == nil || set.UID != owner.UID {
+	set, err := get(ctx, m.cfg.Client.AppsV1().ReplicaSets(pod.Namespace), "replicaset", pod.Namespace, owner.Name)
+	if set == nil || set.UID != owner.UID {
 		return nil, err
 	}
 	above, owned := ownedBy(set, "Deployment")
@@ -118,12 +119,21 @@ func (m *Method) deploymentOf(ctx context.Context, pod *corev1.Pod) (*appsv1.Dep
 
 // deployment returns the Deployment of that name, or nil.
 func (m *Method) deployment(ctx context.Context, namespace, name string) (*appsv1.Deployment, error) {
-	d, err := m.cfg.Client.AppsV1().Deployments(namespace).Get(ctx, name, metav1.GetOptions{})
-	return found(d, err, "deployment", namespace, name)
+	return get(ctx, m.cfg.Client.AppsV1().Deployments(namespace), "deployment", namespace, name)
 }
 
-// found returns the object that was read, or nil if there is none.
-func found[T any](object *T, err error, kind, namespace, name string) (*T, error) {
+// getter is a client of one kind.
+type getter[T any] interface {
+	Get(ctx context.Context, name string, o metav1.GetOptions) (*T, error)
+}
+
+// get reads an object, or returns nil if there is none. Users choose some of the names, and the API server does not check all of
+// them: no object has an invalid name.
+func get[T any](ctx context.Context, by getter[T], kind, namespace, name string) (*T, error) {
+	if len(pathvalidation.IsValidPathSegmentName(name)) > 0 || name == "" {
+		return nil, nil
+	}
+	object, err := by.Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil
@@ -158,8 +168,8 @@ func (m *Method) complement(ctx context.Context, c *candidate) error {
 	}
 	namespace := c.Pod.Namespace
 	for _, name := range claimNames(c.Pod) {
-		claim, err := m.cfg.Client.CoreV1().PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
-		if claim, err = found(claim, err, "persistentvolumeclaim", namespace, name); err != nil {
+		claim, err := get(ctx, m.cfg.Client.CoreV1().PersistentVolumeClaims(namespace), "persistentvolumeclaim", namespace, name)
+		if err != nil {
 			return err
 		}
 		c.Claims = append(c.Claims, claim)
