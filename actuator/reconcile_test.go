@@ -5,12 +5,16 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/actuator/move"
@@ -197,6 +201,39 @@ func TestMoveInFlight(t *testing.T) {
 			expect.Equal(t, "verdicts", b.bus.heard(t, b.start), []heard{
 				{"A-1.1", schemas.ReasonBackgroundAccepted, 0}, {"A-1.1", schemas.ReasonTakenBack, time.Second},
 			})
+		})
+	})
+	t.Run("an_eviction_instead_waits_for_a_token", func(t *testing.T) {
+		m := &stepped{stage: move.Released}
+		var evicted []time.Duration
+		var mu sync.Mutex
+		start := time.Time{}
+		pod := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{
+			Namespace: "web", Name: "pod-1", UID: "1",
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "api", UID: "rs", Controller: new(true)}},
+		}, Spec: corev1.PodSpec{NodeName: "worker-1"}}
+		client := wire(func(r *http.Request) (*http.Response, error) {
+			if r.Method == http.MethodGet {
+				return response(http.StatusOK, pod), nil
+			}
+			if strings.HasSuffix(r.URL.Path, "/eviction") {
+				mu.Lock()
+				defer mu.Unlock()
+				evicted = append(evicted, time.Since(start).Truncate(time.Second))
+			}
+			return response(http.StatusCreated, metav1.Status{
+				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusSuccess,
+			}), nil
+		}).client(t)
+		cfg := Config{Policy: enabling(policy.Rate{EvictionsPerSecond: 0.05, Burst: 1}, "A"), View: webPods("1"), Client: client}
+		inBubble(t, cfg, stepping, func(t *testing.T, b *bench) {
+			start = b.start
+			b.background, m.began = m, time.Now()
+			b.put("A", 1, "1") // its start takes the only token, which returns after 20 s
+			time.Sleep(time.Minute)
+			mu.Lock()
+			defer mu.Unlock()
+			expect.Equal(t, "evictions", evicted, []time.Duration{20 * time.Second})
 		})
 	})
 	t.Run("a_shutdown_during_a_step_starts_no_eviction", func(t *testing.T) {
