@@ -148,7 +148,8 @@ func deathError(exit supervisor.Exit) error {
 // owners and their pods by itself, faster than the controllers and the scheduler.
 func (c *Cluster) StopControllers() error { return c.halt(binaries.ControllerManager) }
 
-// StartControllers starts the controller manager after StopControllers. It reads all objects before it acts.
+// StartControllers starts the controller manager after StopControllers. It reads all objects before it acts. If the API server is
+// killed meanwhile, it can exit.
 func (c *Cluster) StartControllers() error { return c.run(c.components.controllerManagerProcess()) }
 
 // StopScheduler kills the scheduler. A scheduler that binds pods while the API server is killed can exit, because it then finds a

@@ -40,8 +40,8 @@ func (r *run) restartAPIServer(*rand.Rand) (end func() error, err error) {
 	r.restarts = append(r.restarts, time.Now())
 	r.mu.Unlock()
 	return func() error {
-		return errors.Join(r.cluster.StartAPIServer(r.t.Context()), r.cluster.StartScheduler())
-	}, errors.Join(r.cluster.StopScheduler(), r.cluster.StopAPIServer())
+		return errors.Join(r.cluster.StartAPIServer(r.t.Context()), r.cluster.StartControllers(), r.cluster.StartScheduler())
+	}, errors.Join(r.cluster.StopScheduler(), r.cluster.StopControllers(), r.cluster.StopAPIServer())
 }
 
 // deleteLease has a role elect another leader.
