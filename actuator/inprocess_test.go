@@ -13,7 +13,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/expect"
@@ -107,7 +106,6 @@ func TestBatchesKeepMovesInFlight(t *testing.T) {
 				t.Errorf("calls %q, want no cancel", m.calls)
 			}
 		}
-		m.stage = move.Done
 		m.mu.Unlock()
 		b.Close()
 	})
