@@ -183,11 +183,8 @@ func (s *session) notNow(e *entry, at limitKeys, now time.Time) (why Rejection, 
 	deferred := func(reason schemas.ReasonCode, message string, again time.Time) (Rejection, time.Time, bool) {
 		return Rejection{Outcome: schemas.Deferred, Reason: reason, Message: message}, again, true
 	}
-	if open := s.cluster.Open(); len(open) > 0 {
-		return deferred(open[0].Reason, open[0].Message, now.Add(policy.ClusterBreakerPause))
-	}
-	if why, until := s.cluster.Refuses(at.namespace, now); why != "" {
-		return deferred(schemas.ReasonStormFailures, why, until)
+	if why, until, open := s.breakerOpen(at.namespace, now); open {
+		return why, until, true
 	}
 	if why, ok = s.departures.stale(e.message, at.workload); ok {
 		return why, time.Time{}, true
@@ -207,6 +204,17 @@ func (s *session) notNow(e *entry, at limitKeys, now time.Time) (why Rejection, 
 	return deferred(reason, message+"; "+limit.RoomAgain(wait, now), again)
 }
 
+// breakerOpen returns the reason if the cluster circuit breaker holds all moves, or those of a namespace, and the earliest time of
+// the next try.
+func (s *session) breakerOpen(namespace string, now time.Time) (why Rejection, again time.Time, open bool) {
+	if list := s.cluster.Open(); len(list) > 0 {
+		why = Rejection{Outcome: schemas.Deferred, Reason: list[0].Reason, Message: list[0].Message}
+		return why, now.Add(policy.ClusterBreakerPause), true
+	}
+	message, until := s.cluster.Refuses(namespace, now)
+	return Rejection{Outcome: schemas.Deferred, Reason: schemas.ReasonStormFailures, Message: message}, until, message != ""
+}
+
 // alreadyMoved returns the reason for rejecting an intent whose pod has been moved already. A message can arrive late,
 // and a new move would overwrite the record.
 func (s *session) alreadyMoved(uid types.UID) (Rejection, bool) {
@@ -224,14 +232,20 @@ func (s *session) alreadyMoved(uid types.UID) (Rejection, bool) {
 
 // namespaceBucket returns the bucket of a namespace, or nil if the policy has no rate per namespace.
 func (s *session) namespaceBucket(namespace string) *limit.Bucket {
-	r := s.policy.Load().Rate.PerNamespace
+	full := ofNamespace(s.policy.Load())
+	if full != nil && s.namespaces[namespace] == nil {
+		s.namespaces[namespace] = full
+	}
+	return s.namespaces[namespace]
+}
+
+// ofNamespace returns a full bucket of the rate per namespace, or nil if there is none.
+func ofNamespace(p *policy.Policy) *limit.Bucket {
+	r := p.Rate.PerNamespace
 	if r == nil {
 		return nil
 	}
-	if s.namespaces[namespace] == nil {
-		s.namespaces[namespace] = limit.NewBucket(policy.Rate{EvictionsPerSecond: r.EvictionsPerSecond, Burst: r.Burst})
-	}
-	return s.namespaces[namespace]
+	return limit.NewBucket(policy.Rate{EvictionsPerSecond: r.EvictionsPerSecond, Burst: r.Burst})
 }
 
 // park lets an entry wait outside the queue, for at most a minute in total. The caller holds mu.
@@ -305,7 +319,7 @@ func (s *session) enqueue(e *entry) {
 	s.queues.wanted.AddWithOpts(priorityqueue.AddOpts{Priority: new(e.priority)}, e.uid())
 }
 
-// expire settles the entries that have expired or were parked for too long. The caller holds mu.
+// expire gives a verdict to the entries that have expired or were parked for too long. The caller holds mu.
 func (s *session) expire(now time.Time) {
 	s.entries.rejectAll(func(e *entry) (Rejection, bool) { return notExpired(Situation{Intent: e.intent, Now: now}) })
 	for _, list := range s.parked {

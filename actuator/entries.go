@@ -257,7 +257,7 @@ func (t *entries) front(pod types.UID) *entry {
 	return nil
 }
 
-// withdraw settles an entry whose pod a newer evaluation does not list.
+// withdraw gives a verdict to an entry whose pod a newer evaluation does not list.
 func (t *entries) withdraw(e *entry, by schemas.ScopeRef) {
 	t.decide(e, e.intent.Verdict(schemas.Withdrawn, schemas.ReasonSuperseded,
 		fmt.Sprintf("evaluation %d of %s/%s does not list the pod", by.Sequence, e.intent.Scope.Kind, e.intent.Scope.Key)))

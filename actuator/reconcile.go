@@ -268,10 +268,7 @@ func (s *session) executed(e *entry, x *inFlight, v schemas.Verdict, now time.Ti
 	moved = v.Outcome.Moves() && !x.Intent.asked().DryRun
 	// A gate costs no token, because it only read from the API server. Only moves cost a token of the namespace.
 	x.returnTokens(v.Outcome != schemas.Rejected && v.Outcome != schemas.Expired, moved, now)
-	if called, failed, refused := callOf(v); called {
-		s.cluster.Called(x.at.namespace, failed, refused, now)
-		s.clusterDue = true
-	}
+	s.called(x, v, now)
 	if !moved {
 		s.abandon(x)
 		return false
@@ -311,6 +308,14 @@ func (s *session) releaseCapacity(x *inFlight) {
 func (x *inFlight) returnTokens(spent, spentOfNamespace bool, now time.Time) {
 	x.buckets[0].Return(spent, now)
 	x.buckets[1].Return(spentOfNamespace, now)
+}
+
+// called reports the eviction call of a verdict to the circuit breakers. The caller holds mu.
+func (s *session) called(x *inFlight, v schemas.Verdict, now time.Time) {
+	if called, failed, refused := callOf(v); called {
+		s.cluster.Called(x.at.namespace, failed, refused, now)
+		s.clusterDue = true
+	}
 }
 
 // callOf returns the result of the eviction call of a verdict for the circuit breakers. A refusal by a budget or a busy

@@ -13,8 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/actuator/move"
@@ -208,10 +206,7 @@ func TestMoveInFlight(t *testing.T) {
 		var evicted []time.Duration
 		var mu sync.Mutex
 		start := time.Time{}
-		pod := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{
-			Namespace: "web", Name: "pod-1", UID: "1",
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "api", UID: "rs", Controller: new(true)}},
-		}, Spec: corev1.PodSpec{NodeName: "worker-1"}}
+		pod := ownedPod("pod-1", "1", "api")
 		client := wire(func(r *http.Request) (*http.Response, error) {
 			if r.Method == http.MethodGet {
 				return response(http.StatusOK, pod), nil
@@ -221,9 +216,7 @@ func TestMoveInFlight(t *testing.T) {
 				defer mu.Unlock()
 				evicted = append(evicted, time.Since(start).Truncate(time.Second))
 			}
-			return response(http.StatusCreated, metav1.Status{
-				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusSuccess,
-			}), nil
+			return created(), nil
 		}).client(t)
 		cfg := Config{Policy: enabling(policy.Rate{EvictionsPerSecond: 0.05, Burst: 1}, "A"), View: webPods("1"), Client: client}
 		inBubble(t, cfg, stepping, func(t *testing.T, b *bench) {

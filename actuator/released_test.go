@@ -13,6 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/policy"
@@ -107,13 +109,33 @@ func TestPlannedStepGates(t *testing.T) {
 	}
 }
 
+// ownedPod returns a pod of a ReplicaSet with that name on worker-1.
+func ownedPod(name string, uid types.UID, owner string) *corev1.Pod {
+	return &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{
+		Namespace: "web", Name: name, UID: uid,
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: owner, UID: "rs", Controller: new(true)}},
+	}, Spec: corev1.PodSpec{NodeName: "worker-1"}}
+}
+
+// created is the answer to an eviction.
+func created() *http.Response {
+	return response(http.StatusCreated, metav1.Status{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusSuccess,
+	})
+}
+
+// restarting returns an actuator that restarts Deployments, if it can.
+func restarting(client kubernetes.Interface) *Actuator {
+	return New(Config{Client: client, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return noon }, Policy: policy.Policy{
+		Restart:  policy.Restart{Workloads: policy.RestartAll},
+		Profiles: []policy.Profile{{Name: "default", Strategies: []policy.Enabled{{Strategy: policy.Strategy{Name: wish().Strategy}}}}},
+	}})
+}
+
 // If a right for a method is missing, pods must move by the next method.
 func TestMissingRight(t *testing.T) {
 	t.Run("falls_through_to_eviction", func(t *testing.T) {
-		pod := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{
-			Namespace: "web", Name: "api-0", UID: "uid-0",
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "api", UID: "rs", Controller: new(true)}},
-		}, Spec: corev1.PodSpec{NodeName: "worker-1"}}
+		pod := ownedPod("api-0", "uid-0", "api")
 		client := wire(func(r *http.Request) (*http.Response, error) {
 			switch {
 			case strings.HasPrefix(r.URL.Path, "/apis/apps/"):
@@ -121,14 +143,9 @@ func TestMissingRight(t *testing.T) {
 			case r.Method == http.MethodGet:
 				return response(http.StatusOK, pod), nil
 			}
-			return response(http.StatusCreated, metav1.Status{
-				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusSuccess,
-			}), nil
+			return created(), nil
 		}).client(t)
-		a := New(Config{Client: client, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return noon }, Policy: policy.Policy{
-			Restart:  policy.Restart{Workloads: policy.RestartAll},
-			Profiles: []policy.Profile{{Name: "default", Strategies: []policy.Enabled{{Strategy: policy.Strategy{Name: wish().Strategy}}}}},
-		}})
+		a := restarting(client)
 		v, err := a.execute(t.Context(), wish(), unsaved)
 		expect.Equal(t, "error", err, nil)
 		expect.Equal(t, "outcome", v.Outcome, schemas.Evicted)
@@ -143,16 +160,11 @@ func TestMissingRight(t *testing.T) {
 
 // Users choose names that the API server does not check. A pod with such a name must not hold up others.
 func TestInvalidNamesInPod(t *testing.T) {
-	owners := func(name string) []metav1.OwnerReference {
-		return []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: name, UID: "rs", Controller: new(true)}}
-	}
 	for _, c := range []struct{ name, owner, above, claim string }{
 		{"of_its_controller", "a/b", "", ""}, {"of_its_Deployment", "api", "..", ""}, {"of_a_claim", "api", "api", "a/b"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			pod := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{
-				Namespace: "web", Name: "api-0", UID: "uid-0", OwnerReferences: owners(c.owner),
-			}, Spec: corev1.PodSpec{NodeName: "worker-1"}}
+			pod := ownedPod("api-0", "uid-0", c.owner)
 			if c.claim != "" {
 				pod.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
 					PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: c.claim},
@@ -178,14 +190,9 @@ func TestInvalidNamesInPod(t *testing.T) {
 				case r.Method == http.MethodGet:
 					return response(http.StatusOK, pod), nil
 				}
-				return response(http.StatusCreated, metav1.Status{
-					TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusSuccess,
-				}), nil
+				return created(), nil
 			}).client(t)
-			a := New(Config{Client: client, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return noon }, Policy: policy.Policy{
-				Restart:  policy.Restart{Workloads: policy.RestartAll},
-				Profiles: []policy.Profile{{Name: "default", Strategies: []policy.Enabled{{Strategy: policy.Strategy{Name: wish().Strategy}}}}},
-			}})
+			a := restarting(client)
 			v, err := a.execute(t.Context(), wish(), unsaved)
 			expect.Equal(t, "error", err, nil)
 			if v.Outcome == "" {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"reflect"
 	"sync"
 	"time"
 
@@ -50,7 +49,6 @@ type session struct {
 
 	bucket     *limit.Bucket
 	namespaces map[string]*limit.Bucket // the buckets that are not idle
-	ofEach     *policy.NamespaceRate    // their rate
 	moves      *moves
 	departures departures
 	settled    map[types.UID]*inFlight // completed moves that the ledger still has
@@ -192,10 +190,8 @@ func (s *session) policyReplaced() {
 	}
 	s.cluster.Set(p.CircuitBreakers.Cluster)
 	s.clusterDue = true
-	if !reflect.DeepEqual(p.Rate.PerNamespace, s.ofEach) {
-		s.ofEach = p.Rate.PerNamespace
-		clear(s.namespaces)
-	}
+	ofEach := ofNamespace(p)
+	maps.DeleteFunc(s.namespaces, func(_ string, b *limit.Bucket) bool { return ofEach == nil || !b.Same(ofEach) })
 	s.releaseAll()
 	s.entries.rejectAll(func(e *entry) (Rejection, bool) {
 		_, ok := enables(p, e.intent)

@@ -269,7 +269,8 @@ func (r Rejection) isGone() bool {
 }
 
 // evictInstead evicts a pod that another program did not move as requested, and reports whether it is leaving. The pod
-// passes every gate again, and the eviction needs a token and closed circuit breakers. After the end of ctx it makes no call; calling is the context of the calls.
+// passes every gate again, and the eviction needs a token and closed circuit breakers. After the end of ctx it makes no
+// call; calling is the context of the calls.
 func (s *session) evictInstead(ctx, calling context.Context, x *inFlight) bool {
 	if ctx.Err() != nil {
 		return false
@@ -292,9 +293,7 @@ func (s *session) evictInstead(ctx, calling context.Context, x *inFlight) bool {
 	now := s.cfg.Now()
 	bucket.Return(true, now)
 	if err == nil {
-		_, failed, refused := callOf(s.started(x.Intent, p, nil))
-		s.cluster.Called(x.at.namespace, failed, refused, now)
-		s.clusterDue = true
+		s.called(x, s.started(x.Intent, p, nil), now)
 	}
 	s.mu.Unlock()
 	s.freed()
@@ -307,8 +306,7 @@ func (s *session) tokenFor(x *inFlight) *limit.Bucket {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.cfg.Now()
-	why, _ := s.cluster.Refuses(x.at.namespace, now)
-	if why != "" || len(s.cluster.Open()) > 0 || s.bucket.Wait(now) > 0 {
+	if _, _, open := s.breakerOpen(x.at.namespace, now); open || s.bucket.Wait(now) > 0 {
 		return nil
 	}
 	s.bucket.Take()
@@ -324,7 +322,7 @@ func (s *session) cancelUnlisted(a schemas.Intents) {
 	}
 	k := scopeKey{a.Profile, a.Strategy, a.Scope.Kind, a.Scope.Key}
 	for uid, x := range s.moves.all {
-		if x.Intent.scopeKey() != k ||
+		if !x.cancelable() || x.Intent.scopeKey() != k ||
 			a.Scope.Sequence <= x.Intent.Scope.Sequence ||
 			countsTogether(k.kind) && (!a.Scope.Now.After(x.Begun) || s.hasReplacement(x)) ||
 			slices.ContainsFunc(a.Intents, func(i schemas.Intent) bool { return i.Pod.UID == uid }) {
@@ -343,10 +341,13 @@ func (s *session) cancelDisabled(p *policy.Policy) {
 	}
 }
 
+// cancelable reports whether a move can still be canceled: it has more steps, or begins at this moment.
+func (x *inFlight) cancelable() bool { return !x.Canceled && (x.State != nil || x.Moved.IsZero()) }
+
 // cancel makes the next step of a move undo it. It only marks a move that begins at this moment, which may turn out to
 // have more steps. A move without more steps cannot be canceled. The caller holds mu.
 func (s *session) cancel(x *inFlight, why string) {
-	if x.Canceled || x.State == nil && !x.Moved.IsZero() {
+	if !x.cancelable() {
 		return
 	}
 	x.Canceled = true

@@ -12,6 +12,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 // A move that was undone is an attempt: the next one waits, and the status names the reason.
@@ -37,11 +38,7 @@ func TestMoveTakenBack(t *testing.T) {
 			Outcome: outcome, Reason: reason, Message: message, Strategy: schemas.MaintenanceStrategy, Intent: e.intent,
 			Scope: schemas.ScopeRef{Kind: schemas.MaintenanceKind, Key: "kernel"},
 		}
-		event, err := schemas.NewEvent("/test/actuator", v, now, schemas.Event{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.verdict(event)
+		s.verdict(schematest.Event(t, "/test/actuator", v, now, schemas.Event{}))
 	}
 	verdict(schemas.Restarted, schemas.ReasonRestartAccepted, "")
 	if err := s.publish(t.Context(), "kernel", nil, map[types.UID]bool{"cart": true}, now); err != nil { // lists the pod in flight again
@@ -83,10 +80,7 @@ func TestManyPodsInMessages(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a, err := schemas.Decode[schemas.Intents](e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := schematest.Decode[schemas.Intents](t, e)
 		return len(a.Intents), a.Intents[len(a.Intents)-1].Pod.Name
 	}
 	n, last := listed()

@@ -1,7 +1,6 @@
 package simulate
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,7 +73,10 @@ func filled(c Config, objects []metav1.Object) (*round, error) {
 	if err != nil {
 		return nil, err
 	}
-	offline.SetMinorVersion(cmp.Or(c.MinorVersion, newestKubelet(objects)))
+	if c.MinorVersion == 0 {
+		c.MinorVersion = newestKubelet(objects)
+	}
+	offline.SetMinorVersion(c.MinorVersion)
 	r := &round{
 		Config: c, offline: offline, scheduler: scheduler,
 		pods: map[types.UID]*corev1.Pod{}, budgets: budgets{}, limits: limitsOf(c.Policy),

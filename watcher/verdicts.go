@@ -111,13 +111,11 @@ func (s *session) verdict(e schemas.Event) {
 func (s *session) settled(v schemas.Verdict, key scope.Key, t trigger) {
 	pod := v.Intent.Pod
 	s.release(pod)
+	by := []schemas.ObjectRef{podObject(pod)}
 	if v.Unmoved() { // its own strategy tries such a move again after a delay, see verdict
 		s.blocked.unblocked(pod.UID, key)
 	} else {
 		s.blocked.forget(pod.UID, key)
-	}
-	by := []schemas.ObjectRef{podObject(pod)}
-	if !v.Unmoved() {
 		by = append(by, schemas.ObjectRef{Kind: "Node", Name: v.Intent.Node}, schemas.ObjectRef{Kind: "Namespace", Name: pod.Namespace})
 		if w := v.Workload; w != nil {
 			by = append(by, schemas.ObjectRef{Kind: w.Kind, Namespace: w.Namespace, Name: w.Name})

@@ -207,7 +207,6 @@ func (c *Controller) start(key string, e schemas.Event, request schemas.Request,
 		r.end = schemas.ReceiptNothingToDo
 	case now.Before(accepted.Deadline):
 		c.enqueue(key, r, schemas.Cause{Kind: schemas.CauseRequest, Event: e.ID})
-		c.queue.AddAfter(key, accepted.Deadline.Sub(now))
 	}
 	c.queue.Add(key)
 }

@@ -72,14 +72,14 @@ func (c *Controller) over(key string) (r *entry, last schemas.Receipt, withdraw 
 		last.Remaining = append(last.Remaining, p.RemainingPod)
 		withdraw = withdraw || !p.final
 	}
-	switch {
+	switch now := c.cfg.Now(); {
 	case r.end != "":
 	case !withdraw:
 		r.end = schemas.ReceiptDone
-	case !c.cfg.Now().Before(a.Deadline):
+	case !now.Before(a.Deadline):
 		r.end = schemas.ReceiptDeadlineExceeded
 	default: // the timer of the deadline may be ahead of the clock
-		c.queue.AddAfter(key, max(a.Deadline.Sub(c.cfg.Now()), time.Millisecond))
+		c.queue.AddAfter(key, a.Deadline.Sub(now))
 		return nil, last, false
 	}
 	last.Reason, last.Message = r.end, fmt.Sprintf("%d of %s gone", last.Gone, plural(len(r.pods), "pod is", "pods are"))
@@ -162,6 +162,9 @@ func terminating(by []schemas.Protection) bool {
 	return slices.ContainsFunc(by, func(p schemas.Protection) bool { return p.Rule == policy.TerminatingPods })
 }
 
+// listed reports whether the scope lists the pod: it still has to move, or moves in several steps.
+func (p *pod) listed() bool { return !p.gone && !p.final && (!p.moves || p.steps) }
+
 // refuse marks the pod as protected.
 func (p *pod) refuse(by []schemas.Protection) {
 	rules := make([]string, len(by))
@@ -191,16 +194,14 @@ func (c *Controller) Build(head schemas.ScopeHead) (scope schemas.Payload, again
 	built := r.scope(head)
 	for i, p := range candidates {
 		switch by := protections[i]; {
-		case pods[i] == nil || p.gone || p.final || p.moves && !p.steps: // changed meanwhile
-		case p.steps:
+		case pods[i] == nil || !p.listed(): // changed meanwhile
+		case p.steps, len(by) == 0:
 			built.Pods = append(built.Pods, schemas.ScopedPod{Pod: *pods[i]})
 		case terminating(by):
 			again = head.Now.Add(retryTerminating)
-		case len(by) > 0:
+		default:
 			p.refuse(by)
 			c.queue.Add(head.Key)
-		default:
-			built.Pods = append(built.Pods, schemas.ScopedPod{Pod: *pods[i]})
 		}
 	}
 	if len(built.Pods) > 0 || r.published || r.finished {
@@ -222,7 +223,7 @@ func (c *Controller) candidates(key string) (r *entry, pods []*pod) {
 		delete(c.requests, key)
 	}
 	for _, p := range r.pods {
-		if r.end == "" && !p.gone && !p.final && (!p.moves || p.steps) {
+		if r.end == "" && p.listed() {
 			pods = append(pods, p)
 		}
 	}

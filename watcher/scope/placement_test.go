@@ -59,7 +59,7 @@ func TestNodeChange(t *testing.T) {
 	}
 }
 
-// indexes are the indexes in which one node change can affect all groups.
+// indexes have groups that one node change can affect all at once.
 var indexes = []struct {
 	name string
 	make func() index
