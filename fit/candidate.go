@@ -90,7 +90,7 @@ func (c *Candidate) Allocatable(name corev1.ResourceName) int64 { return c.host.
 func (c *Candidate) Requested(name corev1.ResourceName) int64 { return c.host.requested.of(name) }
 
 // Pods returns how many pods are on the node.
-func (c *Candidate) Pods() int { return len(c.host.pods) }
+func (c *Candidate) Pods() int { return int(c.host.pods) }
 
 // ScoredRequested is like [Candidate.Requested], with the defaults of [Question.ScoredRequests].
 func (c *Candidate) ScoredRequested(name corev1.ResourceName) int64 {

@@ -215,7 +215,7 @@ func (c *Cluster) host(name string) *host {
 
 // drop removes a host without a node and pods.
 func (c *Cluster) drop(h *host) {
-	if h.node == nil && len(h.pods) == 0 {
+	if h.node == nil && h.pods == 0 {
 		delete(c.hosts, h.name)
 	}
 }

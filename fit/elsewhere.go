@@ -144,7 +144,7 @@ func (w *world) slots(h *host) int64 {
 	if changed := w.changed[h.name]; changed != nil {
 		h = changed
 	}
-	n := h.room - int64(len(h.pods))
+	n := h.room - h.pods
 	for _, r := range [...]struct{ want, have, used int64 }{
 		{q.wants.cpu, h.allocatable.cpu, h.requested.cpu},
 		{q.wants.memory, h.allocatable.memory, h.requested.memory},

@@ -21,7 +21,8 @@ type host struct {
 	// room is the number of pods that the node may have.
 	room      int64
 	requested amounts
-	pods      map[types.UID]*placed
+	// pods counts the pods. A moved pod and the reservation for its replacement are two, even on one node.
+	pods int64
 	// ports counts the host ports in use.
 	ports map[port]int
 	// withVolumes are the pods that have claims or exclusive disks.
@@ -29,7 +30,7 @@ type host struct {
 }
 
 func newHost(name string) *host {
-	return &host{name: name, pods: map[types.UID]*placed{}}
+	return &host{name: name}
 }
 
 // become applies a Node object, or its removal if it is nil.
@@ -42,7 +43,7 @@ func (h *host) become(node *corev1.Node) {
 }
 
 func (h *host) enter(p *placed) {
-	h.pods[p.uid] = p
+	h.pods++
 	h.requested.merge(&p.holds, 1)
 	for _, occupied := range p.ports {
 		if h.ports == nil {
@@ -59,7 +60,7 @@ func (h *host) enter(p *placed) {
 }
 
 func (h *host) leave(p *placed) {
-	delete(h.pods, p.uid)
+	h.pods--
 	h.requested.merge(&p.holds, -1)
 	for _, occupied := range p.ports {
 		decrease(h.ports, occupied)
@@ -77,7 +78,6 @@ func (h *host) leave(p *placed) {
 func (h *host) clone() *host {
 	c := *h
 	c.requested.others = maps.Clone(h.requested.others)
-	c.pods = maps.Clone(h.pods)
 	c.ports = maps.Clone(h.ports)
 	c.withVolumes = maps.Clone(h.withVolumes)
 	return &c

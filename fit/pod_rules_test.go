@@ -219,6 +219,30 @@ func TestReservedCapacity(t *testing.T) {
 	check("a reservation on a node that is gone holds nothing", p, fits())
 }
 
+// A moved pod stays on its node until it is gone, also if its replacement comes to the same node.
+func TestReservationOnOwnNode(t *testing.T) {
+	moving := pod("moving", on("a"), requests("cpu", "1"))
+	for _, c := range []struct {
+		name     string
+		capacity []string
+		want     fit.Verdict
+		slots    int
+	}{
+		{"both_take_a_slot", []string{"pods", "2"}, verdict(fit.PodCount, ""), 0},
+		{"both_take_their_requests", []string{"cpu", "2"}, verdict(fit.Resource, "cpu"), 0},
+		{"the_rest_is_free", []string{"cpu", "4", "pods", "3"}, fits(), 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cluster := cluster(node("a", allocatable(c.capacity...)), moving)
+			cluster.Reserve(moving, "a")
+			q := cluster.Ask(pod("p", requests("cpu", "1")))
+			if got, slots := q.On("a"), q.Slots("a", 10); got != c.want || slots != c.slots {
+				t.Errorf("got %+v, %d slots, want %+v, %d slots", got, slots, c.want, c.slots)
+			}
+		})
+	}
+}
+
 func TestSpreadCountsReservations(t *testing.T) {
 	c := cluster(threeZones()...)
 	p := pod("p", spread(zone))

@@ -247,7 +247,7 @@ func (q *Question) hosting(h *host) Verdict {
 			}
 		}
 	}
-	if int64(len(h.pods))+1 > h.room {
+	if h.pods+1 > h.room {
 		return no(PodCount, "")
 	}
 	if name := lacking(&q.wants, &h.allocatable, &h.requested); name != "" {

@@ -84,6 +84,7 @@ func (w *Watcher) podChanged(old, new *corev1.Pod, initial bool) {
 	s.Observe(ObservePod(old, new), groups, *refTo("Pod", p))
 	if old != nil && (new == nil || new.UID != old.UID) {
 		s.blocked.gone(old.UID)
+		s.moving.Delete(old.UID)
 		s.requests.PodGone(old.UID)
 	}
 	if usesCapacity(old) != usesCapacity(new) || usesCapacity(new) && (old.UID != new.UID || !cluster.SamePlacement(old, new)) {

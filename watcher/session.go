@@ -29,6 +29,7 @@ type session struct {
 	capacity *fitDependents
 	outbox   *outbox
 	requests *requests.Controller
+	moving   *sync.Map // the UIDs of the pods in flight: their moves have more steps, and are not settled
 	retries  workqueue.TypedRateLimiter[string]
 	resyncs  chan struct{} // capacity 1
 	// answered are the keys whose last scope could have an answer. Their next scope is published even if it is empty,
@@ -46,11 +47,11 @@ type session struct {
 func newSession(w *Watcher, p *activePolicy, o *outbox) *session {
 	s := &session{
 		w: w, began: w.now(), policy: p.CompiledPolicy, scopes: scope.NewBuilder(w.cluster, p.CompiledPolicy), queue: newQueue(w.now),
-		blocked: newBlockedPods(), capacity: newFitDependents(), outbox: o, retries: newRetries(), resyncs: make(chan struct{}, 1),
+		blocked: newBlockedPods(), capacity: newFitDependents(), outbox: o, moving: new(sync.Map), retries: newRetries(), resyncs: make(chan struct{}, 1),
 		answered: map[scope.Key]bool{}, throttled: map[scope.Key]time.Time{},
 	}
 	s.requests = s.newRequests()
-	s.scopes.Requests, s.scopes.Loads = s.requests, p.sampler
+	s.scopes.Requests, s.scopes.Loads, s.scopes.Moving = s.requests, p.sampler, s.isMoving
 	return s
 }
 
@@ -89,7 +90,8 @@ func (s *session) newRequests() *requests.Controller {
 // run evaluates everything, and then each change, until ctx ends.
 func (s *session) run(ctx context.Context) {
 	s.scopes.Rebuild(s.w.now())
-	follows, moved := s.restoreAnswered(ctx), s.readMoves(ctx)
+	follows := s.restoreAnswered(ctx)
+	moved := s.readMoves(ctx, follows)
 	if follows || moved || s.previous != nil {
 		s.scopes.CoolDown(s.w.now()) // pods may have left just before
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/watcher/scope"
 )
@@ -12,9 +14,13 @@ import (
 // harmless.
 const overlap = 5 * time.Second
 
-// readMoves records the last moves under the previous leader or policy that strategies still wait for. moved reports
-// that the groups of pods must cool down. If it cannot read the moves, it starts all cooldowns.
-func (s *session) readMoves(ctx context.Context) (moved bool) {
+// stepsFor is the time in which most moves with several steps end. A new leader does not know older ones.
+const stepsFor = time.Hour
+
+// readMoves records the last moves under the previous leader or policy that strategies still wait for, and the pods in flight
+// under the previous leader, whose answers are pending. moved reports that the groups of pods must cool down. If it cannot read
+// the moves, it starts all cooldowns.
+func (s *session) readMoves(ctx context.Context, pending bool) (moved bool) {
 	var past time.Duration
 	for _, st := range s.policy.Strategies {
 		if st.Grouped() {
@@ -24,14 +30,18 @@ func (s *session) readMoves(ctx context.Context) (moved bool) {
 			past = scope.LoadCooldown
 		}
 	}
+	if pending && s.previous == nil && s.policy.NeedsCapacity() {
+		past = stepsFor
+	}
 	if past == 0 {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	err := s.w.config.Bus.Verdicts(ctx, s.began.Add(-past-overlap), func(e schemas.Event) {
-		if v, err := schemas.Decode[schemas.Verdict](e); err == nil && s.noteMove(v, e.Time) {
-			moved = moved || e.Time.After(s.began.Add(-scope.Cooldown))
+		if v, err := schemas.Decode[schemas.Verdict](e); err == nil {
+			s.noteInFlight(v)
+			moved = s.noteMove(v, e.Time) && e.Time.After(s.began.Add(-scope.Cooldown)) || moved
 		}
 	})
 	if err != nil {
@@ -54,6 +64,22 @@ func (s *session) noteMove(v schemas.Verdict, at time.Time) bool {
 	return true
 }
 
+// noteInFlight records that the move of a pod has begun and has more steps, or that it is settled.
+func (s *session) noteInFlight(v schemas.Verdict) {
+	pod := v.Intent.Pod.UID
+	switch {
+	case v.Outcome == schemas.Settled:
+		s.moving.Delete(pod)
+	case v.Outcome.Moves() && v.Outcome != schemas.Evicted && !v.DryRun && s.w.cluster.PodByUID(pod) != nil:
+		s.moving.Store(pod, true)
+	}
+}
+
+func (s *session) isMoving(pod types.UID) bool {
+	_, moving := s.moving.Load(pod)
+	return moving
+}
+
 func (s *session) followVerdicts(ctx context.Context) {
 	err := s.w.config.Bus.FollowVerdicts(ctx, s.began.Add(-overlap), s.verdict)
 	if err != nil && ctx.Err() == nil {
@@ -73,6 +99,7 @@ func (s *session) verdict(e schemas.Event) {
 	}
 	e.Data = nil
 	key := scope.Key{Profile: v.Profile, Strategy: v.Strategy, Kind: v.Scope.Kind, Name: v.Scope.Key}
+	s.noteInFlight(v)
 	moved := s.noteMove(v, e.Time)
 	maintenance := v.Strategy == schemas.MaintenanceStrategy // the actuator retries by itself
 	t := s.newTrigger(schemas.Cause{Kind: schemas.CauseRetry, Event: e.ID, Object: v.Workload})

@@ -182,7 +182,7 @@ func (w *Watcher) lead(ctx context.Context) {
 	w.forEachPolicy(ctx, func(ctx context.Context, p *activePolicy) {
 		s := newSession(w, p, o)
 		if previous != nil {
-			s.previous, s.answered = previous.policy, previous.answered
+			s.previous, s.answered, s.moving = previous.policy, previous.answered, previous.moving
 		}
 		previous = s
 		w.session.Store(s)

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
@@ -71,6 +72,8 @@ type Builder struct {
 	// Requests may be nil. It must be set before the builder is used.
 	Requests Requests
 	Loads    Loads
+	// Moving reports whether the move of a pod is in flight. It may be nil, and must be set before the builder is used.
+	Moving func(types.UID) bool
 
 	mu      sync.Mutex
 	groups  *groups
@@ -143,7 +146,7 @@ func (b *build) scoped(p *corev1.Pod) schemas.ScopedPod {
 	if b.strategy.Grouped() {
 		b.again(schemas.GoneBy(p))
 	}
-	scoped := schemas.ScopedPod{Pod: *p, Protected: evictor.Protects(p, b.head.Now, b.facts)}
+	scoped := schemas.ScopedPod{Pod: *p, Protected: evictor.ProtectsBut(b.overridden(p), p, b.head.Now, b.facts)}
 	if LacksCapacity(scoped.Protected) {
 		b.LackCapacity = append(b.LackCapacity, p.Namespace+"/"+p.Name)
 	} else if holds, _ := evictor.NodeFit(); holds && len(scoped.Protected) == 0 {
@@ -155,6 +158,17 @@ func (b *build) scoped(p *corev1.Pod) schemas.ScopedPod {
 	}
 	return scoped
 }
+
+// overridden returns the rules that do not apply to a pod in flight. Its replacement may have taken the last room, and the
+// actuator cancels a move if the next scope protects the pod.
+func (b *Builder) overridden(p *corev1.Pod) []string {
+	if !b.isMoving(p) {
+		return nil
+	}
+	return []string{policy.NodeFitRule}
+}
+
+func (b *Builder) isMoving(p *corev1.Pod) bool { return b.Moving != nil && b.Moving(p.UID) }
 
 // LacksCapacity reports whether a pod is protected only because it fits on no other node. That rule applies last, if no
 // other rule protects the pod.
@@ -215,7 +229,7 @@ func (b *Builder) ProtectionsOfRequest(profile string, p *corev1.Pod, override [
 	if !found {
 		return nil
 	}
-	protections := rules.Evictor.ProtectsBut(override, p, now, b.cluster)
+	protections := rules.Evictor.ProtectsBut(slices.Concat(override, b.overridden(p)), p, now, b.cluster)
 	if protection, until := disrupted(p, now); !until.IsZero() {
 		protections = append(protections, protection)
 	}
