@@ -79,7 +79,7 @@ func TestPodInFlight(t *testing.T) {
 				guest("replacement", "n2", asks("3"), ofOwners("rs")))
 			bus := &collected{answers: []schemas.ScopeHead{{Kind: schemas.NodeKind, Key: "n1", Profile: "p", Strategy: "nodes"}}}
 			toldOf(t, bus, outcome, reason, false)
-			time.Sleep(30 * time.Minute)
+			time.Sleep(10 * time.Minute)
 			leadingWith(t, f, bus, func(w *Watcher, _ *collected) { checkProtections(t, w, moving, nil) })
 		})
 	})

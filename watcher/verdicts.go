@@ -15,7 +15,7 @@ import (
 const overlap = 5 * time.Second
 
 // stepsFor is the time in which most moves with several steps end. A new leader does not know older ones.
-const stepsFor = time.Hour
+const stepsFor = 15 * time.Minute
 
 // readMoves records the last moves under the previous leader or policy that strategies still wait for, and the pods in flight
 // under the previous leader, whose answers are pending. moved reports that the groups of pods must cool down. If it cannot read
