@@ -36,7 +36,7 @@ func TestHandlersDuringScopeBuild(t *testing.T) {
 	}}}}}
 	s := view(t, p, []*corev1.Node{tenCores("n1"), tenCores("n2")}, nil)
 	w := testWatcher(s, &collected{})
-	l := testSession(w)
+	l := testSession(t.Context(), w)
 	built := make(chan error)
 	go func() {
 		_, err := l.scopes.Build(l.policy.Strategies[0].Key(scope.Cluster), nil, time.Now())
@@ -64,7 +64,7 @@ func TestHandlersDuringScopeBuild(t *testing.T) {
 func TestAnsweredScopesOfGoneObjects(t *testing.T) {
 	stays := guest("stays", "n1")
 	f := newFixture(t, compiled(t, with("", nodesStrategy(), podsStrategy(0))), roomy("n1"), roomy("n2"), stays)
-	s := testSession(testWatcher(f, &collected{}))
+	s := testSession(t.Context(), testWatcher(f, &collected{}))
 	nodes, pods := s.policy.Strategies[0], s.policy.Strategies[1]
 	remember := func(keys ...scope.Key) {
 		for _, key := range keys {
