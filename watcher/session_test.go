@@ -3,13 +3,16 @@ package watcher
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
@@ -107,7 +110,7 @@ func TestExpiredIntents(t *testing.T) {
 	}
 	t.Run("are_renewed_after_a_growing_delay", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			s := view(t, with("", nodesStrategy()), []*corev1.Node{named("n1"), named("n2")}, nil)
+			s := view(t, with("", nodesStrategy()), []*corev1.Node{named("n1"), named("n2")}, []*corev1.Pod{placed("a", "n1", numbered("u"))})
 			leading(t, s, func(_ *Watcher, bus *collected) {
 				bus.take(t)
 				began := time.Now()
@@ -239,4 +242,24 @@ func TestGroupCooldown(t *testing.T) {
 			}
 		})
 	})
+}
+
+// A pod can be gone when the verdict that defers it arrives. No later event makes the watcher forget it.
+func TestDeferralOfGonePod(t *testing.T) {
+	f := newFixture(t, compiled(t, with("", nodesStrategy())), roomy("n1"), roomy("n2"), placed("stays", "n1", numbered("stays")))
+	s := testSession(t.Context(), testWatcher(f, &collected{}))
+	for _, pod := range []schemas.PodRef{{Namespace: "web", Name: "gone", UID: "gone"}, {Namespace: "web", Name: "stays", UID: "stays"}} {
+		for reason, outcome := range map[schemas.ReasonCode]schemas.Outcome{
+			schemas.ReasonDisruptionBudget: schemas.Deferred, schemas.ReasonMoving: schemas.Rejected,
+		} {
+			v := schemas.Verdict{
+				Outcome: outcome, Reason: reason, Profile: "p", Strategy: "nodes", Scope: schemas.ScopeRef{Kind: schemas.NodeKind, Key: "n1"},
+				Intent: schemas.Intent{Pod: pod, Node: "n1"}, Blockers: []schemas.ObjectRef{{Kind: "Node", Name: "n1"}},
+			}
+			s.verdict(schematest.Event(t, "/test", v, time.Now(), schemas.Event{}))
+		}
+	}
+	if got, want := slices.Collect(maps.Keys(s.blocked.pods)), []types.UID{"stays"}; !slices.Equal(got, want) {
+		t.Errorf("blocked: %q, want %q", got, want)
+	}
 }

@@ -105,6 +105,9 @@ func (s *session) verdict(e schemas.Event) {
 	default:
 		s.blocked.forget(pod.UID, key)
 	}
+	if s.w.cluster.PodByUID(pod.UID) == nil { // its deletion may have been handled before
+		s.blocked.gone(pod.UID)
+	}
 }
 
 // settled wakes the pods that a move may have blocked: its pod for other strategies, and the pods of its workload, node,
