@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/util/workqueue"
 
+	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/watcher/requests"
 	"github.com/rehome-dev/rehome/watcher/scope"
@@ -47,6 +48,7 @@ func newSession(ctx context.Context, w *Watcher, p *activePolicy, o *outbox) *se
 		w: w, began: w.now(), policy: p.CompiledPolicy, scopes: scope.NewBuilder(w.cluster, p.CompiledPolicy), queue: newQueue(ctx, w.now),
 		blocked: newBlockedPods(), capacity: newFitDependents(), outbox: o, retries: newRetries(), resyncs: make(chan struct{}, 1),
 		answered: map[scope.Key]bool{}, throttled: map[scope.Key]time.Time{},
+		thresholds: thresholds{over: map[*scope.Strategy]overused{}, loads: map[policy.Load]map[string]percentages{}},
 	}
 	s.requests = s.newRequests()
 	s.scopes.Requests, s.scopes.Loads = s.requests, p.sampler
