@@ -45,8 +45,9 @@ type session struct {
 
 func newSession(ctx context.Context, w *Watcher, p *activePolicy, o *outbox) *session {
 	s := &session{
-		w: w, began: w.now(), policy: p.CompiledPolicy, scopes: scope.NewBuilder(w.cluster, p.CompiledPolicy), queue: newQueue(ctx, w.now),
-		blocked: newBlockedPods(), capacity: newFitDependents(), outbox: o, retries: newRetries(), resyncs: make(chan struct{}, 1),
+		w: w, began: w.now(), policy: p.CompiledPolicy, scopes: scope.NewBuilder(w.cluster, p.CompiledPolicy),
+		queue: newQueue(ctx, w.now), blocked: newBlockedPods(), capacity: newFitDependents(), outbox: o, retries: newRetries(),
+		resyncs:  make(chan struct{}, 1),
 		answered: map[scope.Key]bool{}, throttled: map[scope.Key]time.Time{},
 		thresholds: thresholds{over: map[*scope.Strategy]overused{}, loads: map[policy.Load]map[string]percentages{}},
 	}

@@ -110,7 +110,8 @@ func TestExpiredIntents(t *testing.T) {
 	}
 	t.Run("are_renewed_after_a_growing_delay", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			s := view(t, with("", nodesStrategy()), []*corev1.Node{named("n1"), named("n2")}, []*corev1.Pod{placed("a", "n1", numbered("u"))})
+			s := view(t, with("", nodesStrategy()), []*corev1.Node{named("n1"), named("n2")},
+				[]*corev1.Pod{placed("a", "n1", numbered("u"))})
 			leading(t, s, func(_ *Watcher, bus *collected) {
 				bus.take(t)
 				began := time.Now()
@@ -248,7 +249,9 @@ func TestGroupCooldown(t *testing.T) {
 func TestDeferralOfGonePod(t *testing.T) {
 	f := newFixture(t, compiled(t, with("", nodesStrategy())), roomy("n1"), roomy("n2"), placed("stays", "n1", numbered("stays")))
 	s := testSession(t.Context(), testWatcher(f, &collected{}))
-	for _, pod := range []schemas.PodRef{{Namespace: "web", Name: "gone", UID: "gone"}, {Namespace: "web", Name: "stays", UID: "stays"}} {
+	for _, pod := range []schemas.PodRef{
+		{Namespace: "web", Name: "gone", UID: "gone"}, {Namespace: "web", Name: "stays", UID: "stays"},
+	} {
 		for reason, outcome := range map[schemas.ReasonCode]schemas.Outcome{
 			schemas.ReasonDisruptionBudget: schemas.Deferred, schemas.ReasonMoving: schemas.Rejected,
 		} {
