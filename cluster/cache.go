@@ -30,8 +30,6 @@ type Config struct {
 	Kinds []Kind
 	// Log may be nil for no logs.
 	Log *slog.Logger
-	// Now is the clock. nil means [time.Now].
-	Now func() time.Time
 }
 
 // Cache is a view of the cluster, which may be milliseconds old. Use [New] or [NewOffline] to make one.
@@ -83,12 +81,9 @@ func newCache(config Config) *Cache {
 	if config.Log == nil {
 		config.Log = slog.New(slog.DiscardHandler)
 	}
-	if config.Now == nil {
-		config.Now = time.Now
-	}
 	c := &Cache{
 		kinds: config.Kinds, client: config.Client, log: config.Log, outage: rate.Sometimes{Interval: outageInterval},
-		synced: make(chan struct{}), failures: map[Kind]error{}, workloads: newWorkloads(config.Now),
+		synced: make(chan struct{}), failures: map[Kind]error{}, workloads: newWorkloads(time.Now),
 	}
 	c.capacity = newCapacity(c.wants(PlacementKinds()...))
 	return c

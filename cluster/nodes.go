@@ -1,10 +1,10 @@
 package cluster
 
 import (
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	nodeutil "k8s.io/component-helpers/node/util"
 
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -24,13 +24,9 @@ type Node struct {
 
 // NotReady reports whether the node has a Ready condition that is not True. A node without one counts as ready, as in
 // kubernetes-sigs/descheduler.
-func NotReady(n *corev1.Node) bool { return says(n, corev1.ConditionFalse, corev1.ConditionUnknown) }
-
-// says reports whether the node has a Ready condition with one of the values.
-func says(n *corev1.Node, values ...corev1.ConditionStatus) bool {
-	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && slices.Contains(values, c.Status)
-	})
+func NotReady(n *corev1.Node) bool {
+	_, ready := nodeutil.GetNodeCondition(&n.Status, corev1.NodeReady)
+	return ready != nil && ready.Status != corev1.ConditionTrue
 }
 
 // taint identifies a taint of a node, as in the API server. The zero value is the cordon.
@@ -85,8 +81,9 @@ func (all nodes) change(old, new *corev1.Node, initial bool, now time.Time) stri
 	before, known := all[new.Name]
 	_, maintained := new.Annotations[schemas.AnnotationMaintenance]
 	taints := taintsOf(new)
+	_, ready := nodeutil.GetNodeCondition(&new.Status, corev1.NodeReady)
 	after := knownNode{
-		Node: Node{Name: new.Name, Ready: says(new, corev1.ConditionTrue), Maintained: maintained},
+		Node: Node{Name: new.Name, Ready: ready != nil && ready.Status == corev1.ConditionTrue, Maintained: maintained},
 		came: make(map[taint]time.Time, len(taints)),
 	}
 	for t, added := range taints {

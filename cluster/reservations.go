@@ -179,7 +179,7 @@ func (r *capacity) blockers() []schemas.ObjectRef {
 	var by []schemas.ObjectRef
 	for _, n := range r.reserved {
 		if !n.ended {
-			by = append(by, schemas.ObjectRef{Kind: "Pod", Namespace: n.pod.Namespace, Name: n.pod.Name, UID: n.pod.UID})
+			by = append(by, n.pod.Object())
 		}
 	}
 	slices.SortFunc(by, func(a, b schemas.ObjectRef) int { return strings.Compare(a.String(), b.String()) })

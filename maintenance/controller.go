@@ -2,7 +2,7 @@
 // NodeMaintenances, requests, and drain triggers request.
 //
 //	informers, kinds (objects.go), table ──▶ nodeChanged, podChanged, maintenanceChanged … (watch.go)
-//	verdicts ──▶ session.verdict (drains.go)                       │
+//	verdicts ──▶ session.verdict (verdicts.go)                     │
 //	                                                               ▼ name
 //	                                                           workqueue (controller.go)
 //	                                                               │

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"github.com/rehome-dev/rehome/maintenance/apply"
 	"github.com/rehome-dev/rehome/maintenance/plan"
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/schemas/delivery"
 )
 
 const (
@@ -23,8 +21,6 @@ const (
 	// inFlightFor bounds a call that the actuator began before it read a newer message: its timeout plus the delivery
 	// of the verdict.
 	inFlightFor = 15 * time.Second
-	// verdictDebounce is how long a maintenance waits after a verdict for verdicts on other pods of the node.
-	verdictDebounce = time.Second
 	// settleInterval is how often a maintenance checks whether withdrawn intents are settled.
 	settleInterval = time.Second
 )
@@ -306,114 +302,4 @@ func (d *drains) noteRead(name string, read bool, now time.Time) {
 			}
 		}
 	}
-}
-
-// verdict handles every verdict.
-func (s *session) verdict(e schemas.Event) {
-	v, err := schemas.Decode[schemas.Verdict](e)
-	if err != nil {
-		s.log.Warn("cannot read a verdict", "error", err)
-		return
-	}
-	ours := v.Strategy == schemas.MaintenanceStrategy && v.Scope.Kind == schemas.MaintenanceKind
-	if ours && v.Unmoved() {
-		s.drains.verdict(v, s.cfg.View.BudgetAllows, s.now())
-	}
-	switch {
-	case v.Outcome == schemas.Settled:
-		by := []schemas.ObjectRef{blocker("Node", "", v.Intent.Node), blocker("Namespace", "", v.Intent.Pod.Namespace)}
-		if w := v.Workload; w != nil {
-			by = append(by, blocker(w.Kind, w.Namespace, w.Name))
-		}
-		s.enqueue(maintenanceKey, s.drains.freed(v.Intent.Pod.UID, by...)...)
-	case ours:
-		s.drains.verdict(v, s.cfg.View.BudgetAllows, s.now())
-		delay := verdictDebounce
-		if v.Outcome == schemas.Withdrawn || v.Outcome.Moves() { // a node may be waiting for it before it is given back
-			delay = 0
-		}
-		s.queue.AddAfter(key{maintenanceKey, v.Scope.Key}, delay)
-	}
-}
-
-// verdict records the verdict on an intent, or the end of a move whose pod still runs, and the time of the next try, see
-// [delivery.RetryDelay].
-func (d *drains) verdict(v schemas.Verdict, free func(namespace, name string) bool, now time.Time) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	x := d.byName[v.Scope.Key]
-	if x == nil || x.entries[v.Intent.Pod.UID] == nil {
-		return
-	}
-	e := x.entries[v.Intent.Pod.UID]
-	e.open, e.blockers = false, nil
-	e.uncertain = v.Scope.Sequence < e.sequence && !v.Outcome.Moves() && v.Outcome != schemas.Settled
-	switch {
-	case v.Outcome == schemas.Withdrawn:
-		e.retryAt = now
-		return
-	case v.Outcome == schemas.Expired: // a pod of a move in flight has no intent that can expire
-		e.attempts++
-		e.retryAt, e.moving = now.Add(delivery.RetryDelay(v, e.attempts, free, now)), false
-		return
-	case v.Outcome.Moves(): // the pod goes, or the move is canceled
-		e.retryAt, e.lastVerdict, e.moving = now.Add(delivery.FirstRetry), nil, !v.DryRun
-		return
-	}
-	since := now.UTC()
-	if e.lastVerdict != nil && e.lastVerdict.Outcome == v.Outcome && e.lastVerdict.Reason == v.Reason {
-		since = e.lastVerdict.Since
-	}
-	e.moving = v.Reason == schemas.ReasonMoving
-	e.lastVerdict = &plan.LastVerdict{Outcome: v.Outcome, Reason: v.Reason, Message: v.Message, Blockers: v.Blockers, Since: since}
-	e.attempts++
-	for _, b := range v.Blockers {
-		e.blockers = append(e.blockers, blocker(b.Kind, b.Namespace, b.Name))
-	}
-	e.retryAt = now.Add(delivery.RetryDelay(v, e.attempts, free, now))
-}
-
-// freed makes the pods that one of these objects blocked retry now, records that the move of a pod is settled, and
-// returns the maintenances of these pods, sorted.
-func (d *drains) freed(settled types.UID, by ...schemas.ObjectRef) []string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	names := map[string]bool{}
-	for name, x := range d.byName {
-		if e := x.entries[settled]; e != nil {
-			e.moving, names[name] = false, true
-		}
-		for _, e := range x.entries {
-			if !e.open && slices.ContainsFunc(e.blockers, func(b schemas.ObjectRef) bool { return slices.Contains(by, b) }) {
-				e.retryAt, e.blockers, names[name] = time.Time{}, nil, true
-			}
-		}
-	}
-	return slices.Sorted(maps.Keys(names))
-}
-
-// lastVerdict returns the last verdict on a pod of a maintenance if it began no move, and whether the pod is moving.
-func (d *drains) lastVerdict(name string, pod types.UID) (lastVerdict *plan.LastVerdict, moving bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if x := d.byName[name]; x != nil && x.entries[pod] != nil {
-		return x.entries[pod].lastVerdict, x.entries[pod].moving
-	}
-	return nil, false
-}
-
-// podGone forgets the verdicts on a pod.
-func (d *drains) podGone(pod types.UID) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, x := range d.byName {
-		if e := x.entries[pod]; e != nil {
-			e.lastVerdict, e.moving = nil, false
-		}
-	}
-}
-
-// blocker returns an object that blocks a pod, with any UID.
-func blocker(kind, namespace, name string) schemas.ObjectRef {
-	return schemas.ObjectRef{Kind: kind, Namespace: namespace, Name: name}
 }

@@ -24,6 +24,12 @@ func (r ObjectRef) String() string {
 	return strings.ToLower(r.Kind) + "/" + r.Namespace + "/" + r.Name
 }
 
+// Named returns the reference without the UID: it refers to any object with the name.
+func (r ObjectRef) Named() ObjectRef {
+	r.UID = ""
+	return r
+}
+
 // about returns the CloudEvents subject of the object: its API path without group and version.
 func (r ObjectRef) about() string {
 	plural := strings.ToLower(r.Kind) + "s"
@@ -42,3 +48,8 @@ type PodRef struct {
 
 // String returns NAMESPACE/NAME.
 func (r PodRef) String() string { return r.Namespace + "/" + r.Name }
+
+// Object returns the pod as an object.
+func (r PodRef) Object() ObjectRef {
+	return ObjectRef{Kind: "Pod", Namespace: r.Namespace, Name: r.Name, UID: r.UID}
+}

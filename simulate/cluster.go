@@ -14,7 +14,6 @@ import (
 
 // fill passes the objects to the watcher, pods last, so that all objects that a pod refers to exist.
 func (r *round) fill(objects []metav1.Object) error {
-	now := r.now()
 	ordered := slices.Clone(objects)
 	slices.SortStableFunc(ordered, func(a, b metav1.Object) int { return cmp.Compare(rank(a), rank(b)) })
 	for _, o := range ordered {
@@ -24,7 +23,7 @@ func (r *round) fill(objects []metav1.Object) error {
 		case *policyv1.PodDisruptionBudget:
 			r.budgets[v.Namespace] = append(r.budgets[v.Namespace], *v.DeepCopy())
 		}
-		if err := r.offline.Set(o, now); err != nil {
+		if err := r.offline.Set(o); err != nil {
 			return fmt.Errorf("%s/%s: %w", o.GetNamespace(), o.GetName(), err)
 		}
 	}
@@ -57,7 +56,7 @@ func newestKubelet(objects []metav1.Object) (newest int) {
 
 func (r *round) leave(gone []types.UID) error {
 	for _, uid := range gone {
-		if err := r.offline.Remove(r.pods[uid], r.now()); err != nil {
+		if err := r.offline.Remove(r.pods[uid]); err != nil {
 			return fmt.Errorf("pod %s/%s: %w", r.pods[uid].Namespace, r.pods[uid].Name, err)
 		}
 		delete(r.pods, uid)
@@ -73,11 +72,10 @@ type Loads struct {
 }
 
 func (r *round) load() {
-	now := r.now()
 	for name, used := range r.Loads.Nodes {
-		r.offline.SetNodeLoad(name, used, now)
+		r.offline.SetNodeLoad(name, used)
 	}
 	for name, used := range r.Loads.Pods {
-		r.offline.SetPodLoad(name.Namespace, name.Name, used, now)
+		r.offline.SetPodLoad(name.Namespace, name.Name, used)
 	}
 }

@@ -89,7 +89,7 @@ func BenchmarkDecision(b *testing.B) {
 		b.Fatal(err)
 	}
 	for _, o := range planned() {
-		if err := offline.Set(o, at()); err != nil {
+		if err := offline.Set(o); err != nil {
 			b.Fatal(err)
 		}
 	}

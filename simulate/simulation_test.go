@@ -234,7 +234,7 @@ func TestEventAndDirectAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, o := range found.Objects {
-		if err := offline.Set(o, at()); err != nil {
+		if err := offline.Set(o); err != nil {
 			t.Fatal(err)
 		}
 	}

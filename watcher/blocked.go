@@ -66,7 +66,7 @@ func (b *blockedPods) link(v schemas.Verdict, key scope.Key) *blockedPod {
 	}
 	b.unlink(p)
 	for _, blocker := range blockersOf(v) {
-		by := schemas.ObjectRef{Kind: blocker.Kind, Namespace: blocker.Namespace, Name: blocker.Name}
+		by := blocker.Named()
 		p.by = append(p.by, by)
 		if b.by[by] == nil {
 			b.by[by] = map[*blockedPod]bool{}
@@ -79,14 +79,9 @@ func (b *blockedPods) link(v schemas.Verdict, key scope.Key) *blockedPod {
 // blockersOf returns the objects that block a pod. A pod that moves blocks itself for other strategies.
 func blockersOf(v schemas.Verdict) []schemas.ObjectRef {
 	if v.Reason == schemas.ReasonMoving {
-		return []schemas.ObjectRef{podObject(v.Intent.Pod)}
+		return []schemas.ObjectRef{v.Intent.Pod.Object()}
 	}
 	return v.Blockers
-}
-
-// podObject returns a pod as a blocker.
-func podObject(pod schemas.PodRef) schemas.ObjectRef {
-	return schemas.ObjectRef{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name}
 }
 
 // freed returns the keys of the pods that an object blocked and unlinks them. The next deferral links them again.
@@ -146,7 +141,7 @@ func (b *blockedPods) unlink(p *blockedPod) {
 // unblock enqueues the keys of the pods that the objects blocked.
 func (s *session) unblock(t trigger, by ...schemas.ObjectRef) {
 	for _, object := range by {
-		for key := range s.blocked.freed(object) {
+		for key := range s.blocked.freed(object.Named()) {
 			s.queue.add(key, t)
 		}
 	}

@@ -175,8 +175,6 @@ func (s *session) reserve(v schemas.Verdict) {
 func (s *session) release(pod schemas.PodRef) {
 	if s.policy.NeedsCapacity() {
 		s.w.cluster.Release(pod.UID)
-		s.capacity.changed(s.newTrigger(schemas.Cause{Kind: schemas.CauseRoom, Object: &schemas.ObjectRef{
-			Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
-		}}))
+		s.capacity.changed(s.newTrigger(schemas.Cause{Kind: schemas.CauseRoom, Object: new(pod.Object())}))
 	}
 }

@@ -154,8 +154,8 @@ func (s *session) replicasChanged(owner types.UID, p *corev1.Pod, by int) (list 
 func (s *session) budgetChanged(old, new *policyv1.PodDisruptionBudget) {
 	b := cmp.Or(new, old)
 	if new == nil || cluster.Allows(new) {
-		t := s.newTrigger(schemas.Cause{Kind: schemas.CauseBudgetFreed, Object: refTo(budgetKind, b)})
-		s.unblock(t, schemas.ObjectRef{Kind: budgetKind, Namespace: b.Namespace, Name: b.Name})
+		ref := refTo(budgetKind, b)
+		s.unblock(s.newTrigger(schemas.Cause{Kind: schemas.CauseBudgetFreed, Object: ref}), *ref)
 	}
 	list := s.reading(func(e policy.Evictor) bool { return e.Needs().Budgets })
 	if len(list) == 0 || old != nil && new != nil && equality.Semantic.DeepEqual(old.Spec.Selector, new.Spec.Selector) {

@@ -106,7 +106,7 @@ func measure(
 	return err
 }
 
-// thresholds tracks the nodes that were over-used at the last sample. The zero value has none.
+// thresholds tracks the nodes that were over-used at the last sample.
 type thresholds struct {
 	mu    sync.Mutex
 	over  map[*scope.Strategy]overused
@@ -164,18 +164,12 @@ func (s *session) sampled(from policy.Load) {
 			s.Observe([]schemas.Delta{d}, transitions[name], d.Object)
 		}
 	}
-	if s.thresholds.loads == nil {
-		s.thresholds.loads = map[policy.Load]map[string]percentages{}
-	}
 	s.thresholds.loads[from] = loads
 }
 
 // update records the nodes that are over-used now. changed are the nodes whose state has changed. lasting reports that
 // nodes have been over-used for the load cooldown without an evaluation.
 func (t *thresholds) update(st *scope.Strategy, over []string, now time.Time) (changed []string, lasting bool) {
-	if t.over == nil {
-		t.over = map[*scope.Strategy]overused{}
-	}
 	before := t.over[st]
 	changed = sets.New(over...).SymmetricDifference(sets.New(before.nodes...)).UnsortedList()
 	since := before.since

@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"reflect"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -74,6 +74,7 @@ type told struct {
 	answer chan struct{} // answers when closed; nil answers at once
 	mu     sync.Mutex
 	nodes  map[string]corev1.ResourceList
+	pods   map[types.NamespacedName]corev1.ResourceList
 	// The number of calls of each method.
 	askedNodes, askedPods, closed int
 }
@@ -96,7 +97,7 @@ func (s *told) Pods(context.Context) (map[types.NamespacedName]corev1.ResourceLi
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.askedPods++
-	return nil, nil
+	return maps.Clone(s.pods), nil
 }
 
 func (*told) Smooth() bool { return false }
@@ -238,25 +239,6 @@ func TestLoadPauseAfterMove(t *testing.T) {
 }
 
 func TestLoadInScope(t *testing.T) {
-	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	o, err := NewOffline(loadPolicy())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, object := range []any{
-		tenCores("n1"), tenCores("n2"), tenCores("n3"), placed("a", "n1"), placed("b", "n1", func(p *corev1.Pod) { p.UID = "b" }),
-		placed("c", "n2", func(p *corev1.Pod) { p.UID = "c" }),
-	} {
-		if err := o.Set(object, now); err != nil {
-			t.Fatal(err)
-		}
-	}
-	o.Changed(now)
-	o.SetNodeLoad("n1", cores("9"), now)
-	o.SetNodeLoad("n2", cores("1"), now)
-	o.SetPodLoad("web", "a", cores("4"), now)
-	o.SetPodLoad("web", "c", cores("1"), now)
-
 	usage := func(cpu, memory, pods string) corev1.ResourceList {
 		return corev1.ResourceList{"cpu": resource.MustParse(cpu), "memory": resource.MustParse(memory), "pods": resource.MustParse(pods)}
 	}
@@ -271,27 +253,38 @@ func TestLoadInScope(t *testing.T) {
 		},
 		map[string]corev1.ResourceList{"a": usage("4", "100", "1"), "b": nil},
 	}
-	events := o.Changed(now)
-	if len(events) != 2 {
-		t.Fatalf("got %d scopes, want one of each strategy", len(events))
-	}
-	for _, e := range events {
-		scope := schematest.Decode[schemas.UsageScope](t, e)
-		got := shown{scope.Nodes, map[string]corev1.ResourceList{}}
-		for _, p := range scope.Pods {
-			got.Pods[p.Pod.Name] = p.Used
-		}
-		if g, w := string(expect.ToJSON(t, got)), string(expect.ToJSON(t, want)); g != w {
-			t.Errorf("%s\ngot  %s\nwant %s", scope.Strategy, g, w)
-		}
-	}
-	o.SetNodeLoad("n1", nil, now)
-	if got := o.Changed(now); len(got) != 2 {
-		t.Errorf("when the load is not known any more: got %d scopes, want one of each strategy, to withdraw", len(got))
-	}
-	if got := o.Changed(now); !reflect.DeepEqual(got, []schemas.Event(nil)) {
-		t.Errorf("without a change: got %v, want nothing", got)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		loads, bus := &told{pods: map[types.NamespacedName]corev1.ResourceList{
+			{Namespace: "web", Name: "a"}: cores("4"), {Namespace: "web", Name: "c"}: cores("1"),
+		}}, &collected{}
+		f := newFixture(t, compiled(t, loadPolicy()), tenCores("n1"), tenCores("n2"), tenCores("n3"), placed("a", "n1"),
+			placed("b", "n1", numbered("b")), placed("c", "n2", numbered("c")))
+		leadingBy(t, f, bus, loads, func(*Watcher, *collected) {
+			loads.round(map[string]corev1.ResourceList{"n1": cores("9"), "n2": cores("1")})
+			time.Sleep(2 * usageDebounce)
+			events := bus.scopes()
+			if len(events) != 2 {
+				t.Fatalf("got %d scopes, want one of each strategy", len(events))
+			}
+			for _, e := range events {
+				scope := schematest.Decode[schemas.UsageScope](t, e)
+				got := shown{scope.Nodes, map[string]corev1.ResourceList{}}
+				for _, p := range scope.Pods {
+					got.Pods[p.Pod.Name] = p.Used
+				}
+				if g, w := string(expect.ToJSON(t, got)), string(expect.ToJSON(t, want)); g != w {
+					t.Errorf("%s\ngot  %s\nwant %s", scope.Strategy, g, w)
+				}
+			}
+			for _, want := range []int{2, 0} {
+				loads.round(map[string]corev1.ResourceList{"n2": cores("1")})
+				time.Sleep(2 * usageDebounce)
+				if got := len(bus.scopes()); got != want {
+					t.Errorf("without the load of n1: got %d scopes, want first one of each strategy, to withdraw, and then none: %d", got, want)
+				}
+			}
+		})
+	})
 }
 
 func TestLoadScopeNeedsMeasurement(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
+	nodeutil "k8s.io/component-helpers/node/util"
 
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -91,21 +92,17 @@ func podChanges(old, new *corev1.Pod) []schemas.Delta {
 }
 
 func nodeRef(n *corev1.Node) schemas.ObjectRef {
-	return schemas.ObjectRef{Kind: "Node", Name: n.Name, UID: n.UID}
+	return *refTo("Node", n)
 }
 
 func podDelta(kind schemas.DeltaKind, p *corev1.Pod) schemas.Delta {
-	return schemas.Delta{
-		Kind: kind, Object: schemas.ObjectRef{Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID}, Node: p.Spec.NodeName,
-	}
+	return schemas.Delta{Kind: kind, Object: *refTo("Pod", p), Node: p.Spec.NodeName}
 }
 
 // readiness returns the status of the Ready condition, or Unknown without one.
 func readiness(n *corev1.Node) corev1.ConditionStatus {
-	for i := range n.Status.Conditions {
-		if c := &n.Status.Conditions[i]; c.Type == corev1.NodeReady {
-			return c.Status
-		}
+	if _, ready := nodeutil.GetNodeCondition(&n.Status, corev1.NodeReady); ready != nil {
+		return ready.Status
 	}
 	return corev1.ConditionUnknown
 }

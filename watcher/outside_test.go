@@ -234,7 +234,7 @@ profiles: [{name: p, pluginConfig: [{name: Own}], plugins: {deschedule: {enabled
 				named("n1", inZone("z1"), conditioned(corev1.ConditionTrue)), named("n2", inZone("z2"), conditioned(corev1.ConditionTrue)),
 				placed("a", "n1", spread, numbered("a")), placed("b", "n1", spread, numbered("b")), placed("c", "n1", spread, numbered("c")),
 			} {
-				if err := o.Set(object, now); err != nil {
+				if err := o.Set(object); err != nil {
 					t.Fatal(err)
 				}
 			}

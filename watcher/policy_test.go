@@ -110,6 +110,16 @@ func (c *collected) take(t *testing.T) []string {
 	return list
 }
 
+// scopes returns the scopes that were published since the last call.
+func (c *collected) scopes() []schemas.Event {
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list := slices.DeleteFunc(c.events, func(e schemas.Event) bool { return e.Type != schemas.ScopeType })
+	c.events = nil
+	return list
+}
+
 // leading runs a leading watcher in a bubble of fake time.
 func leading(t *testing.T, s fixture, script func(*Watcher, *collected)) {
 	t.Helper()
@@ -135,8 +145,8 @@ func testWatcherOf(s fixture, bus Bus, loads load.Source) *Watcher {
 }
 
 // testSession returns the session of a watcher without goroutines.
-func testSession(w *Watcher) *session {
-	s := newSession(w, w.active.Load(), newOutbox(w.config.Bus, w.log, w.metrics))
+func testSession(ctx context.Context, w *Watcher) *session {
+	s := newSession(ctx, w, w.active.Load(), newOutbox(w.config.Bus, w.log, w.metrics))
 	s.scopes.Rebuild(w.now())
 	w.session.Store(s)
 	return s

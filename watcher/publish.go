@@ -63,9 +63,6 @@ func newOutbox(b Bus, log *slog.Logger, m *metrics) *outbox {
 }
 
 func (o *outbox) add(e schemas.Event) {
-	if o.bus == nil { // offline
-		return
-	}
 	o.mu.Lock()
 	o.waiting = append(o.waiting, e)
 	if over := len(o.waiting) - outboxLimit; over > 0 {

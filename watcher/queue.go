@@ -1,10 +1,7 @@
 package watcher
 
 import (
-	"cmp"
 	"context"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -19,10 +16,8 @@ import (
 type queue struct {
 	mu    sync.Mutex
 	items map[scope.Key]*workItem
-	// keys is the workqueue. It is nil before the first call of take, and offline, where due returns the keys.
-	keys   workqueue.TypedDelayingInterface[scope.Key]
-	number int
-	now    func() time.Time // the clock of the due times
+	keys  workqueue.TypedDelayingInterface[scope.Key]
+	now   func() time.Time // the clock of the due times
 }
 
 // workItem is one key in the queue.
@@ -31,11 +26,15 @@ type workItem struct {
 	due    time.Time
 	causes []schemas.Cause
 	first  schemas.Event // the event of the first cause; zero if it has none
-	number int           // sequence number of the enqueue
 	built  schemas.Event // the scope, from Reconcile until it is published; else zero
 }
 
-func newQueue(now func() time.Time) *queue { return &queue{items: map[scope.Key]*workItem{}, now: now} }
+// newQueue returns a queue that ends with ctx.
+func newQueue(ctx context.Context, now func() time.Time) *queue {
+	keys := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[scope.Key]{Name: "watcher"})
+	context.AfterFunc(ctx, keys.ShutDown)
+	return &queue{items: map[scope.Key]*workItem{}, keys: keys, now: now}
+}
 
 // add enqueues a key that is due at the time of the trigger or earlier. For a key that is queued already, it adds a
 // cause, up to [schemas.MaxCauses], and keeps the earlier time, so that a stream of causes cannot delay the key.
@@ -44,8 +43,7 @@ func (q *queue) add(key scope.Key, t trigger) {
 	defer q.mu.Unlock()
 	item, queued := q.items[key]
 	if !queued {
-		q.number++
-		item = &workItem{key: key, first: t.event, number: q.number}
+		item = &workItem{key: key, first: t.event}
 		q.items[key] = item
 	}
 	if !queued || t.at.Before(item.due) {
@@ -59,9 +57,7 @@ func (q *queue) add(key scope.Key, t trigger) {
 // delay adds an item to the workqueue with its delay. The caller holds mu.
 func (q *queue) delay(item *workItem, due time.Time) {
 	item.due = due
-	if q.keys != nil {
-		q.keys.AddAfter(item.key, due.Sub(q.now()))
-	}
+	q.keys.AddAfter(item.key, due.Sub(q.now()))
 }
 
 // requeue returns items to the queue, due at due or earlier. It keeps the causes that were added meanwhile.
@@ -84,31 +80,16 @@ func (q *queue) requeue(list []*workItem, due time.Time) {
 	}
 }
 
-// start creates and fills the workqueue, which ends with ctx.
-func (q *queue) start(ctx context.Context) workqueue.TypedDelayingInterface[scope.Key] {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.keys == nil {
-		q.keys = workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[scope.Key]{Name: "watcher"})
-		context.AfterFunc(ctx, q.keys.ShutDown)
-		for _, item := range slices.SortedFunc(maps.Values(q.items), earlier) {
-			q.keys.AddAfter(item.key, item.due.Sub(q.now()))
-		}
-	}
-	return q.keys
-}
-
-// take waits until a key is due, then removes and returns all due keys, at most max. It returns nil when ctx ends. All
-// calls must have the same ctx.
-func (q *queue) take(ctx context.Context, max int) []*workItem {
-	keys := q.start(ctx)
+// take waits until a key is due, then removes and returns all due keys, at most max. It returns nil when the queue has
+// ended.
+func (q *queue) take(max int) []*workItem {
 	var list []*workItem
-	for len(list) == 0 || len(list) < max && keys.Len() > 0 {
-		key, ended := keys.Get()
+	for len(list) == 0 || len(list) < max && q.keys.Len() > 0 {
+		key, ended := q.keys.Get()
 		if ended {
 			return nil
 		}
-		keys.Done(key) // does not block: there is only one reader
+		q.keys.Done(key) // does not block: there is only one reader
 		if item := q.pop(key); item != nil {
 			list = append(list, item)
 		}
@@ -131,25 +112,6 @@ func (q *queue) pop(key scope.Key) *workItem {
 	delete(q.items, key)
 	return item
 }
-
-// due removes and returns at most max items that are due at now, earliest first.
-func (q *queue) due(now time.Time, max int) (list []*workItem) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for _, item := range q.items {
-		if !item.due.After(now) {
-			list = append(list, item)
-		}
-	}
-	slices.SortFunc(list, earlier)
-	list = list[:min(len(list), max)]
-	for _, item := range list {
-		delete(q.items, item.key)
-	}
-	return list
-}
-
-func earlier(a, b *workItem) int { return cmp.Or(a.due.Compare(b.due), a.number-b.number) }
 
 func (q *queue) len() int {
 	q.mu.Lock()

@@ -24,10 +24,9 @@ type taken struct {
 	first  string
 }
 
-func takeAll(t *testing.T, q *queue, max int) []taken {
-	t.Helper()
+func takeAll(q *queue, max int) []taken {
 	var list []taken
-	for _, p := range q.take(t.Context(), max) {
+	for _, p := range q.take(max) {
 		list = append(list, taken{p.key.Name, p.causes, p.first.ID})
 	}
 	return list
@@ -35,11 +34,11 @@ func takeAll(t *testing.T, q *queue, max int) []taken {
 
 func TestQueueJoinsCauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, start := newQueue(time.Now), time.Now()
+		q, start := newQueue(t.Context(), time.Now), time.Now()
 		q.add(key("a"), trigger{at: start.Add(10 * time.Millisecond), cause: cause("one"), event: schemas.Event{ID: "1"}})
 		time.Sleep(5 * time.Millisecond)
 		q.add(key("a"), trigger{at: time.Now().Add(10 * time.Millisecond), cause: cause("two"), event: schemas.Event{ID: "2"}})
-		got := takeAll(t, q, 9)
+		got := takeAll(q, 9)
 		want := []taken{{"a", []schemas.Cause{cause("one"), cause("two")}, "1"}}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("got %v, want %v", got, want)
@@ -52,13 +51,13 @@ func TestQueueJoinsCauses(t *testing.T) {
 
 func TestQueueUrgentCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, start := newQueue(time.Now), time.Now()
+		q, start := newQueue(t.Context(), time.Now), time.Now()
 		q.add(key("a"), trigger{at: start.Add(time.Minute), cause: cause("retry"), event: schemas.Event{}})
 		go func() {
 			time.Sleep(time.Second)
 			q.add(key("a"), trigger{at: time.Now(), cause: cause("freed"), event: schemas.Event{}})
 		}()
-		got := takeAll(t, q, 9)
+		got := takeAll(q, 9)
 		want := []taken{{"a", []schemas.Cause{cause("retry"), cause("freed")}, ""}}
 		if !reflect.DeepEqual(got, want) || time.Since(start) != time.Second {
 			t.Errorf("got %v after %v, want %v after 1s", got, time.Since(start), want)
@@ -68,16 +67,16 @@ func TestQueueUrgentCause(t *testing.T) {
 
 func TestQueueDueOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, now := newQueue(time.Now), time.Now()
+		q, now := newQueue(t.Context(), time.Now), time.Now()
 		for i, name := range []string{"c", "a", "b"} {
 			q.add(key(name), trigger{at: now.Add(time.Duration([]int{3, 1, 2}[i]) * time.Second), cause: cause("x"), event: schemas.Event{}})
 		}
 		time.Sleep(time.Minute)
 		x := []schemas.Cause{cause("x")}
-		if got, want := takeAll(t, q, 2), []taken{{"a", x, ""}, {"b", x, ""}}; !reflect.DeepEqual(got, want) {
+		if got, want := takeAll(q, 2), []taken{{"a", x, ""}, {"b", x, ""}}; !reflect.DeepEqual(got, want) {
 			t.Errorf("got %v, want %v", got, want)
 		}
-		if got, want := takeAll(t, q, 2), []taken{{"c", x, ""}}; !reflect.DeepEqual(got, want) {
+		if got, want := takeAll(q, 2), []taken{{"c", x, ""}}; !reflect.DeepEqual(got, want) {
 			t.Errorf("got %v, want %v", got, want)
 		}
 	})
@@ -85,15 +84,15 @@ func TestQueueDueOrder(t *testing.T) {
 
 func TestQueueRequeueKeepsNewCauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueue(time.Now)
+		q := newQueue(t.Context(), time.Now)
 		q.add(key("a"), trigger{at: time.Now(), cause: cause("one"), event: schemas.Event{ID: "1"}})
 		q.add(key("b"), trigger{at: time.Now(), cause: cause("one"), event: schemas.Event{ID: "1"}})
-		list := q.take(t.Context(), 9)
+		list := q.take(9)
 		q.add(key("a"), trigger{at: time.Now().Add(time.Second), cause: cause("two"), event: schemas.Event{ID: "2"}})
 		q.requeue(list, time.Now().Add(time.Second))
 		time.Sleep(time.Second)
 		got := map[string]taken{}
-		for _, p := range takeAll(t, q, 9) {
+		for _, p := range takeAll(q, 9) {
 			got[p.key] = p
 		}
 		want := map[string]taken{
@@ -107,11 +106,11 @@ func TestQueueRequeueKeepsNewCauses(t *testing.T) {
 }
 
 func TestCauseLimit(t *testing.T) {
-	q := newQueue(time.Now)
+	q := newQueue(t.Context(), time.Now)
 	for range 10 * schemas.MaxCauses {
 		q.add(key("a"), trigger{at: time.Now(), cause: cause("x"), event: schemas.Event{}})
 	}
-	if got := len(q.take(t.Context(), 1)[0].causes); got != schemas.MaxCauses {
+	if got := len(q.take(1)[0].causes); got != schemas.MaxCauses {
 		t.Errorf("got %d causes, want %d", got, schemas.MaxCauses)
 	}
 }
@@ -120,7 +119,7 @@ func TestTakingEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if got := newQueue(time.Now).take(ctx, 1); got != nil {
+		if got := newQueue(ctx, time.Now).take(1); got != nil {
 			t.Errorf("got %v, want nothing", got)
 		}
 	})
@@ -128,12 +127,12 @@ func TestTakingEndsWithItsContext(t *testing.T) {
 
 func TestQueueRequeueDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, start := newQueue(time.Now), time.Now()
+		q, start := newQueue(t.Context(), time.Now), time.Now()
 		q.add(key("a"), trigger{at: start, cause: cause("one"), event: schemas.Event{ID: "1"}})
-		list := q.take(t.Context(), 9)
+		list := q.take(9)
 		q.add(key("a"), trigger{at: start.Add(time.Hour), cause: cause("due"), event: schemas.Event{}})
 		q.requeue(list, start.Add(time.Second))
-		got := takeAll(t, q, 9)
+		got := takeAll(q, 9)
 		want := []taken{{"a", []schemas.Cause{cause("one"), cause("due")}, "1"}}
 		if !reflect.DeepEqual(got, want) || time.Since(start) != time.Second {
 			t.Errorf("got %v after %v, want %v after 1s", got, time.Since(start), want)

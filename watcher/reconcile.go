@@ -72,7 +72,7 @@ func (s *session) publishes(key scope.Key, r scope.Result) bool {
 	if r.Scope == nil { // if the object returns, its answer must be withdrawn
 		return false
 	}
-	withdraws := s.answered[key] || s.unsure && !s.offline
+	withdraws := s.answered[key] || s.unsure
 	delete(s.answered, key)
 	if !r.Empty {
 		s.answered[key] = true
@@ -101,7 +101,7 @@ func (s *session) sweep() {
 // earliestBuild returns the time at which the cooldown and the throttle of a group allow the next build.
 func (s *session) earliestBuild(key scope.Key) time.Time {
 	st := s.policy.Find(key)
-	if st == nil || !st.Grouped() || s.offline {
+	if st == nil || !st.Grouped() {
 		return time.Time{}
 	}
 	if st.Measured() && !s.scopes.Loads.Asked(st.Gauged.Load()) {

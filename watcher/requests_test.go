@@ -142,8 +142,8 @@ func answering(t *testing.T, s fixture, in *inbox, script func(hall)) {
 		h := hall{t: t, in: in, out: &collected{}}
 		w := testWatcher(s, h.out)
 		w.config.Requests = in
-		h.s = testSession(w)
 		ctx, end := context.WithCancel(t.Context())
+		h.s = testSession(ctx, w)
 		var wg sync.WaitGroup
 		wg.Go(func() { h.s.run(ctx) })
 		synctest.Wait()
@@ -435,8 +435,8 @@ func TestRequestResumedByNewLeader(t *testing.T) {
 		out := &collected{}
 		w := testWatcher(s, out)
 		w.config.Requests = in
-		h := hall{t: t, in: in, out: out, s: testSession(w)}
 		ctx, end := context.WithCancel(t.Context())
+		h := hall{t: t, in: in, out: out, s: testSession(ctx, w)}
 		var wg sync.WaitGroup
 		wg.Go(func() { h.s.run(ctx) })
 		h.want("no second receipt, and no other pod", "one asks for a")

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/util/workqueue"
 
+	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/watcher/requests"
 	"github.com/rehome-dev/rehome/watcher/scope"
@@ -41,14 +42,15 @@ type session struct {
 	// unsure means that the answered scopes of the previous leader are unknown, so every scope is published.
 	unsure     bool
 	thresholds thresholds
-	offline    bool // offline nothing cools down, because no pod is replaced
 }
 
-func newSession(w *Watcher, p *activePolicy, o *outbox) *session {
+func newSession(ctx context.Context, w *Watcher, p *activePolicy, o *outbox) *session {
 	s := &session{
-		w: w, began: w.now(), policy: p.CompiledPolicy, scopes: scope.NewBuilder(w.cluster, p.CompiledPolicy), queue: newQueue(w.now),
-		blocked: newBlockedPods(), capacity: newFitDependents(), outbox: o, moving: new(sync.Map), retries: newRetries(), resyncs: make(chan struct{}, 1),
+		w: w, began: w.now(), policy: p.CompiledPolicy, scopes: scope.NewBuilder(w.cluster, p.CompiledPolicy),
+		queue: newQueue(ctx, w.now), blocked: newBlockedPods(), capacity: newFitDependents(), outbox: o, moving: new(sync.Map),
+		retries: newRetries(), resyncs: make(chan struct{}, 1),
 		answered: map[scope.Key]bool{}, throttled: map[scope.Key]time.Time{},
+		thresholds: thresholds{over: map[*scope.Strategy]overused{}, loads: map[policy.Load]map[string]percentages{}},
 	}
 	s.requests = s.newRequests()
 	s.scopes.Requests, s.scopes.Loads, s.scopes.Moving = s.requests, p.sampler, s.isMoving
@@ -108,7 +110,7 @@ func (s *session) run(ctx context.Context) {
 	wg.Go(func() { s.followResync(ctx) })
 	wg.Go(func() { s.followCapacity(ctx) })
 	wg.Go(func() { s.requests.Run(ctx) })
-	for due := s.queue.take(ctx, batch); due != nil; due = s.queue.take(ctx, batch) {
+	for due := s.queue.take(batch); due != nil; due = s.queue.take(batch) {
 		if events := s.Reconcile(due, s.w.now()); len(events) > 0 {
 			s.requeueUnpublished(ctx, due, s.w.config.Bus.PublishAll(ctx, events))
 		}

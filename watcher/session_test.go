@@ -3,13 +3,16 @@ package watcher
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
@@ -36,7 +39,7 @@ func TestHandlersDuringScopeBuild(t *testing.T) {
 	}}}}}
 	s := view(t, p, []*corev1.Node{tenCores("n1"), tenCores("n2")}, nil)
 	w := testWatcher(s, &collected{})
-	l := testSession(w)
+	l := testSession(t.Context(), w)
 	built := make(chan error)
 	go func() {
 		_, err := l.scopes.Build(l.policy.Strategies[0].Key(scope.Cluster), nil, time.Now())
@@ -64,7 +67,7 @@ func TestHandlersDuringScopeBuild(t *testing.T) {
 func TestAnsweredScopesOfGoneObjects(t *testing.T) {
 	stays := guest("stays", "n1")
 	f := newFixture(t, compiled(t, with("", nodesStrategy(), podsStrategy(0))), roomy("n1"), roomy("n2"), stays)
-	s := testSession(testWatcher(f, &collected{}))
+	s := testSession(t.Context(), testWatcher(f, &collected{}))
 	nodes, pods := s.policy.Strategies[0], s.policy.Strategies[1]
 	remember := func(keys ...scope.Key) {
 		for _, key := range keys {
@@ -107,7 +110,8 @@ func TestExpiredIntents(t *testing.T) {
 	}
 	t.Run("are_renewed_after_a_growing_delay", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			s := view(t, with("", nodesStrategy()), []*corev1.Node{named("n1"), named("n2")}, nil)
+			s := view(t, with("", nodesStrategy()), []*corev1.Node{named("n1"), named("n2")},
+				[]*corev1.Pod{placed("a", "n1", numbered("u"))})
 			leading(t, s, func(_ *Watcher, bus *collected) {
 				bus.take(t)
 				began := time.Now()
@@ -239,4 +243,26 @@ func TestGroupCooldown(t *testing.T) {
 			}
 		})
 	})
+}
+
+// A pod can be gone when the verdict that defers it arrives. No later event makes the watcher forget it.
+func TestDeferralOfGonePod(t *testing.T) {
+	f := newFixture(t, compiled(t, with("", nodesStrategy())), roomy("n1"), roomy("n2"), placed("stays", "n1", numbered("stays")))
+	s := testSession(t.Context(), testWatcher(f, &collected{}))
+	for _, pod := range []schemas.PodRef{
+		{Namespace: "web", Name: "gone", UID: "gone"}, {Namespace: "web", Name: "stays", UID: "stays"},
+	} {
+		for reason, outcome := range map[schemas.ReasonCode]schemas.Outcome{
+			schemas.ReasonDisruptionBudget: schemas.Deferred, schemas.ReasonMoving: schemas.Rejected,
+		} {
+			v := schemas.Verdict{
+				Outcome: outcome, Reason: reason, Profile: "p", Strategy: "nodes", Scope: schemas.ScopeRef{Kind: schemas.NodeKind, Key: "n1"},
+				Intent: schemas.Intent{Pod: pod, Node: "n1"}, Blockers: []schemas.ObjectRef{{Kind: "Node", Name: "n1"}},
+			}
+			s.verdict(schematest.Event(t, "/test", v, time.Now(), schemas.Event{}))
+		}
+	}
+	if got, want := slices.Collect(maps.Keys(s.blocked.pods)), []types.UID{"stays"}; !slices.Equal(got, want) {
+		t.Errorf("blocked: %q, want %q", got, want)
+	}
 }

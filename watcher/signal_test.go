@@ -111,7 +111,7 @@ func TestSignalChangeEvaluation(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := view(t, taintPolicy(""), []*corev1.Node{c.old, named("n2"), named("n3")}, nil)
 			w := testWatcher(s, &collected{})
-			l := testSession(w)
+			l := testSession(t.Context(), w)
 			w.nodeChanged(c.old, c.new, false)
 			if got := l.queue.items[key("n1")] != nil; got != c.want || l.queue.len() > 1 {
 				t.Errorf("n1 pending: %v, want %v; in all %d", got, c.want, l.queue.len())

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/delivery"
 	"github.com/rehome-dev/rehome/watcher/scope"
 )
 
@@ -117,7 +118,7 @@ func (s *session) verdict(e schemas.Event) {
 		}
 	case v.Outcome == schemas.Deferred, v.Outcome == schemas.Failed, v.Outcome == schemas.Expired, v.Unmoved(), again,
 		v.Reason == schemas.ReasonProfileUnknown && s.policy.Find(key) != nil:
-		t.cause.Object = &schemas.ObjectRef{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
+		t.cause.Object = new(pod.Object())
 		if v.Reason == schemas.ReasonNodeFit {
 			s.capacity.lacks(key, pod.String())
 		}
@@ -131,6 +132,9 @@ func (s *session) verdict(e schemas.Event) {
 	default:
 		s.blocked.forget(pod.UID, key)
 	}
+	if s.w.cluster.PodByUID(pod.UID) == nil { // its deletion may have been handled before
+		s.blocked.gone(pod.UID)
+	}
 }
 
 // settled wakes the pods that a move may have blocked: its pod for other strategies, and the pods of its workload, node,
@@ -138,15 +142,12 @@ func (s *session) verdict(e schemas.Event) {
 func (s *session) settled(v schemas.Verdict, key scope.Key, t trigger) {
 	pod := v.Intent.Pod
 	s.release(pod)
-	by := []schemas.ObjectRef{podObject(pod)}
+	by := []schemas.ObjectRef{pod.Object()}
 	if v.Unmoved() { // its own strategy tries such a move again after a delay, see verdict
 		s.blocked.unblocked(pod.UID, key)
 	} else {
 		s.blocked.forget(pod.UID, key)
-		by = append(by, schemas.ObjectRef{Kind: "Node", Name: v.Intent.Node}, schemas.ObjectRef{Kind: "Namespace", Name: pod.Namespace})
-		if w := v.Workload; w != nil {
-			by = append(by, schemas.ObjectRef{Kind: w.Kind, Namespace: w.Namespace, Name: w.Name})
-		}
+		by = append(by, delivery.Freed(v)...)
 	}
 	s.unblock(t, by...)
 }

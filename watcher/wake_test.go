@@ -72,7 +72,7 @@ func TestObserveEnqueues(t *testing.T) {
 			s := view(t, c.policy, []*corev1.Node{named("n1"), named("n2")}, pods)
 			w := testWatcher(s, &collected{})
 			w.now, w.config.Debounce = func() time.Time { return now }, at.Sub(now)
-			l := testSession(w)
+			l := testSession(t.Context(), w)
 			l.Observe([]schemas.Delta{c.delta}, nil, c.delta.Object)
 			got := map[string]time.Time{}
 			for key, item := range l.queue.items {

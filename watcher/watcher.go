@@ -180,7 +180,7 @@ func (w *Watcher) lead(ctx context.Context) {
 	wg.Go(func() { o.run(ctx) })
 	var previous *session
 	w.forEachPolicy(ctx, func(ctx context.Context, p *activePolicy) {
-		s := newSession(w, p, o)
+		s := newSession(ctx, w, p, o)
 		if previous != nil {
 			s.previous, s.answered, s.moving = previous.policy, previous.answered, previous.moving
 		}

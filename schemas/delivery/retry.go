@@ -42,3 +42,12 @@ func RetryDelay(v schemas.Verdict, attempt int, free func(namespace, name string
 func doubled(first time.Duration, attempt int) time.Duration {
 	return min(first<<min(attempt-1, 20), lastRetry)
 }
+
+// Freed returns the objects whose limits the end of a move can free: its node, its namespace, and its workload, with any UID.
+func Freed(v schemas.Verdict) []schemas.ObjectRef {
+	by := []schemas.ObjectRef{{Kind: "Node", Name: v.Intent.Node}, {Kind: "Namespace", Name: v.Intent.Pod.Namespace}}
+	if v.Workload != nil {
+		by = append(by, v.Workload.Named())
+	}
+	return by
+}

@@ -1,6 +1,7 @@
 package equivalence
 
 import (
+	"context"
 	_ "embed"
 	"flag"
 	"fmt"
@@ -8,12 +9,15 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
@@ -84,7 +88,7 @@ func everythingAnew(t *testing.T, p policy.Policy, w *world) answers {
 		t.Fatal(err)
 	}
 	for _, object := range w.objects() {
-		if err := o.Set(object, w.now); err != nil {
+		if err := o.Set(object); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -113,7 +117,7 @@ func TestIncrementalEqualsFullEvaluation(t *testing.T) {
 	}
 	wanted := map[string]int{}
 	for _, s := range seeds {
-		follow(t, p, s, wanted)
+		synctest.Test(t, func(t *testing.T) { follow(t, p, s, wanted) })
 	}
 	for _, s := range p.Profiles[0].Strategies {
 		if *seed == 0 && wanted[s.Name] == 0 {
@@ -123,30 +127,39 @@ func TestIncrementalEqualsFullEvaluation(t *testing.T) {
 	t.Logf("intents compared: %v", wanted)
 }
 
-// follow changes a world and compares after every round.
+// follow changes a world and compares after every round. It runs in a bubble of fake time.
 func follow(t *testing.T, p policy.Policy, seed uint64, wanted map[string]int) {
 	t.Helper()
-	w := newWorld(seed)
-	o, err := watcher.NewOffline(p)
-	if err != nil {
-		t.Fatal(err)
-	}
 	must := func(err error) {
+		t.Helper()
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	must(o.Set(budget("one"), w.now))
+	c, err := cluster.NewOffline(watcher.Kinds()...)
+	must(err)
+	bus := &published{}
+	follower, err := watcher.New(watcher.Config{Cluster: c, Bus: bus, Policy: p, Source: "/test/watcher", Resync: 1000 * time.Hour})
+	must(err)
+	ctx, end := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer end()
+	wg.Go(func() { _ = follower.Lead(ctx) })
+	time.Sleep(time.Second)
+	w := newWorld(seed)
+	must(c.Set(budget("one")))
 	kept := answers{}
 	for round := range 25 {
 		for range 1 + w.IntN(6) {
-			w.change(func(object any) { must(o.Set(object, w.now)) }, func(object any) { must(o.Remove(object, w.now)) })
+			w.change(func(object any) { must(c.Set(object)) }, func(object any) { must(c.Remove(object)) })
 			if w.often(5) {
-				kept.take(t, o.Changed(w.now))
+				w.wait(settles)
+				kept.take(t, bus.take())
 			}
 		}
-		w.now = w.now.Add(time.Duration(w.IntN(900)) * time.Second)
-		kept.take(t, o.Changed(w.now))
+		w.wait(settles + time.Duration(w.IntN(900))*time.Second)
+		kept.take(t, bus.take())
 		want := everythingAnew(t, p, w)
 		kept.reject(w)
 		if text := difference(kept, want); text != "" {
@@ -158,6 +171,45 @@ func follow(t *testing.T, p policy.Policy, seed uint64, wanted map[string]int) {
 			wanted[name] += len(lines)
 		}
 	}
+}
+
+// settles is longer than the watcher waits with any evaluation: the longest wait is for a pod without a node.
+const settles = time.Minute
+
+// published is a bus that keeps the scopes.
+type published struct {
+	mu     sync.Mutex
+	scopes []schemas.Event
+}
+
+func (b *published) PublishAll(_ context.Context, events []schemas.Event) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, e := range events {
+		if e.Type == schemas.ScopeType {
+			b.scopes = append(b.scopes, e)
+		}
+	}
+	return nil
+}
+
+// take returns the scopes since the last call.
+func (b *published) take() []schemas.Event {
+	synctest.Wait()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	list := b.scopes
+	b.scopes = nil
+	return list
+}
+
+func (*published) Asked(context.Context) ([]schemas.ScopeHead, error) { return nil, nil }
+
+func (*published) Verdicts(context.Context, time.Time, func(schemas.Event)) error { return nil }
+
+func (*published) FollowVerdicts(ctx context.Context, _ time.Time, _ func(schemas.Event)) error {
+	<-ctx.Done()
+	return ctx.Err()
 }
 
 // reject drops intents that the actuator would reject: for pods that are gone, terminating, or ended, or whose node is gone.

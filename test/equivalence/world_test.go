@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/randtest"
 )
 
@@ -28,9 +29,15 @@ type world struct {
 
 func newWorld(seed uint64) *world {
 	return &world{
-		Rand: rand.New(rand.NewPCG(seed, 0)), now: time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC),
+		Rand: rand.New(rand.NewPCG(seed, 0)), now: time.Now(),
 		nodes: map[string]*corev1.Node{}, pods: map[types.UID]*corev1.Pod{},
 	}
+}
+
+// wait lets time pass.
+func (w *world) wait(d time.Duration) {
+	time.Sleep(d)
+	w.now = time.Now()
 }
 
 func (w *world) one(of ...string) string { return of[w.IntN(len(of))] }
@@ -171,8 +178,11 @@ func (w *world) place(p *corev1.Pod, app string) {
 	}
 }
 
-// status makes some pods failed, restarting or done.
+// status makes some pods failed, restarting or done. A pod that has ended keeps its phase, as in Kubernetes.
 func (w *world) status(p *corev1.Pod) {
+	if schemas.Ended(p) {
+		return
+	}
 	switch w.IntN(8) {
 	case 0:
 		p.Status.Phase, p.Status.Reason = corev1.PodFailed, w.one("OutOfcpu", "Evicted")

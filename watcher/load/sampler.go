@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/rehome-dev/rehome/policy"
 )
@@ -104,16 +105,7 @@ func (s *Sampler) Run(ctx context.Context) {
 	for from, k := range s.known {
 		wg.Go(func() {
 			defer k.source.Close()
-			ticker := time.NewTicker(interval)
-			defer ticker.Stop()
-			for {
-				s.round(ctx, from, k)
-				select {
-				case <-ctx.Done():
-					return
-				case <-ticker.C:
-				}
-			}
+			wait.NonSlidingUntilWithContext(ctx, func(ctx context.Context) { s.round(ctx, from, k) }, interval)
 		})
 	}
 }
