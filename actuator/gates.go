@@ -91,6 +91,8 @@ type Capacity interface {
 	ReserveMoved(pod types.UID, scheduler *score.Profile) bool
 	// Release ends a reservation, if there is one.
 	Release(pod types.UID)
+	// Forget removes a reservation that has not ended, so that ReserveMoved can make it again.
+	Forget(pod types.UID)
 }
 
 // Reserve reserves capacity for the replacement of a pod that passed the gates, on the node that the scheduler would

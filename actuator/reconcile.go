@@ -288,7 +288,7 @@ func (s *session) abandon(x *inFlight) {
 	s.entries.stepped(x, s.cfg.Now())
 	s.departures.remove(x)
 	s.moves.remove(x)
-	s.releaseCapacity(x)
+	s.forgetCapacity(x)
 	s.releaseFor(x.at)
 	s.begun.remove(x.record)
 }
@@ -301,6 +301,14 @@ const dryRunReservation = 30 * time.Second
 func (s *session) releaseCapacity(x *inFlight) {
 	if s.cfg.Capacity != nil {
 		s.cfg.Capacity.Release(x.uid())
+	}
+}
+
+// forgetCapacity removes the reservation for the replacement of a pod: the move was not made, or the next leader follows it.
+// A next leader in this process then reserves again.
+func (s *session) forgetCapacity(x *inFlight) {
+	if s.cfg.Capacity != nil {
+		s.cfg.Capacity.Forget(x.uid())
 	}
 }
 

@@ -121,7 +121,7 @@ func (s *session) run(ctx context.Context, stop func()) error {
 	s.mu.Unlock()
 	s.publishing.Wait()
 	for _, x := range s.moves.all {
-		s.releaseCapacity(x) // the next leader reserves it
+		s.forgetCapacity(x) // the next leader reserves it
 	}
 	s.ledgerWrites.queue.ShutDown()
 	writers.Wait()
