@@ -176,7 +176,7 @@ func New(cfg Config) *Actuator {
 		a.background = background.New(cfg.Client)
 		a.evictions = eviction.New(eviction.Config{
 			Client: cfg.Client, GracePeriodSeconds: grace, Background: a.background, DryRun: cfg.DryRun,
-			Observe: func(d time.Duration) { a.metrics.call.Observe(d.Seconds()) },
+			Observe: func(d time.Duration) { a.metrics.call.Observe(d.Seconds()) }, Answers: a.answered,
 		})
 	}
 	return a

@@ -169,7 +169,8 @@ func TestReservationOfNextSession(t *testing.T) {
 		s.abandon(x)
 		got = append(got, fits())
 		s.restore([]*inFlight{x})
-		expect.Equal(t, "another pod fits during the call, after it, and in the next session", append(got, fits()), []bool{false, true, false})
+		expect.Equal(t, "another pod fits during the call, then, and in the next session", append(got, fits()),
+			[]bool{false, true, false})
 	})
 }
 

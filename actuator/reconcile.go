@@ -211,9 +211,7 @@ func (s *session) finish(ctx context.Context, e *entry, x *inFlight, v schemas.V
 		v.Workload = x.Workload
 	}
 	if v.Reason != schemas.ReasonAPIUnavailable {
-		if outage := s.health.succeed(now); outage > 0 {
-			s.cfg.Log.Info("API server answers again", "after", outage)
-		}
+		s.answered()
 	}
 	s.mu.Lock()
 	s.running--
@@ -240,6 +238,18 @@ func (s *session) finish(ctx context.Context, e *entry, x *inFlight, v schemas.V
 	s.storing--
 	s.entries.finish(e, v.Outcome, moved)
 	s.freed()
+}
+
+// answered records that the API server answers. After an outage, the intents that waited for it go on.
+func (a *Actuator) answered() {
+	outage := a.health.succeed(a.cfg.Now())
+	if outage <= 0 {
+		return
+	}
+	a.cfg.Log.Info("API server answers again", "after", outage)
+	if s := a.session.Load(); s != nil {
+		s.freed()
+	}
 }
 
 func (s *session) putBack(ctx context.Context, e *entry, x *inFlight, err error) {
