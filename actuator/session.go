@@ -128,6 +128,20 @@ func (s *session) run(ctx context.Context, stop func()) error {
 	return err
 }
 
+// Accept turns the intents of a message into entries and enqueues their pods.
+func (s *session) Accept(_ context.Context, e schemas.Event) error {
+	now := s.cfg.Now()
+	a, err := readMessage(e, now)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cancelUnlisted(a)
+	s.entries.accept(a, e, now)
+	return nil
+}
+
 // tick runs all periodic work every second until ctx ends.
 func (s *session) tick(ctx context.Context) {
 	ticker := time.NewTicker(tickEvery)
