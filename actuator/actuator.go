@@ -1,29 +1,28 @@
 // Package actuator turns intents into verdicts. It is the only part of Rehome that evicts pods and restarts
 // Deployments. It is a controller keyed by pod UID:
 //
-//	Accept (accept.go) ──▶ queue ──▶ dispatch ──▶ Reconcile (reconcile.go) with the rules of admit.go ──▶ execute (execute.go)
-//	  ──▶ judge (gates.go) ──▶ move.Method.Start ──▶ save (ledger.go), then the eviction call
-//	  ──▶ finish (reconcile.go) ──▶ conclude (report.go)
+//	Accept (session.go) ──▶ queue ──▶ dispatch ──▶ Reconcile (reconciler.go) with the rules of admission.go
+//	  ──▶ execute (execution.go) ──▶ judge (gates.go) ──▶ move.Method.Start ──▶ save (execution.go), then the eviction call
+//	  ──▶ finish (reconciler.go) ──▶ conclude (report.go)
 //
-//	Changed ──▶ learn (track.go) ──▶ queue ──▶ trackAll (reconcile.go) ──▶ track (track.go) ──▶ Step
-//	  ──▶ arrive (settle.go) ──▶ publishEnd (report.go)
+//	Changed ──▶ learn (replacement.go) ──▶ queue ──▶ trackAll (reconciler.go) ──▶ track (steps.go) ──▶ Step
+//	  ──▶ arrive (replacement.go) ──▶ publishEnd (report.go)
 //
-//	accept.go     checks an intents message
-//	entries.go    the intents without a verdict, by pod and by message; a newer message withdraws the others
-//	admit.go      the rules that reject, defer, or park an intent; package limit counts for them
-//	reconcile.go  the queue by priority, then low pod priority first, then the lower quality of service; its loops
-//	execute.go    the live pod, the methods of package move in their order, and the verdict
-//	gates.go      the checks of the live pod
-//	moves.go      the moves in flight, and settled ones that still count
-//	track.go      takes the steps of a move, and finds its replacement
-//	settle.go     ends a move when its replacement is ready, when there is none to wait for,
-//	              or ten minutes after its pod left
-//	ledger.go     the records that outlive the process, and the view of them for users
-//	recover.go    begins a leader session with the ledger
-//	session.go    the leader session: its state, its goroutines, and its outages
-//	report.go     verdicts, log lines, and metrics
-//	events.go     Kubernetes Events
-//	inprocess.go  moves pods for rehome once, without a bus
+//	session.go     the leader session: its state, its goroutines, and its outages
+//	entries.go     the intents without a verdict, by pod and by message; a newer message withdraws the others
+//	admission.go   the rules that reject, defer, or park an intent; package limit counts for them
+//	reconciler.go  the queue by priority, then low pod priority first, then the lower quality of service; its loops
+//	execution.go   the live pod, the methods of package move in their order, and the verdict
+//	gates.go       the checks of an intents message, and of the live pod
+//	moves.go       the moves in flight, and settled ones that still count
+//	steps.go       takes the steps of a move, or cancels it
+//	replacement.go finds the replacement of a moved pod, and ends the move when it is ready, when there is none to wait for,
+//	               or ten minutes after the pod left
+//	ledger.go      the records that outlive the process, and the view of them for users
+//	recovery.go    begins a leader session with the ledger
+//	report.go      verdicts, log lines, and metrics
+//	events.go      Kubernetes Events
+//	batches.go     moves pods for rehome once, without a bus
 //
 // Every accepted intent ends in one verdict; a move gets a second one, [schemas.Settled]. An intent is parked for at
 // most a minute. Without a View, and in a dry run, a move is complete when it is accepted.
@@ -176,7 +175,7 @@ func New(cfg Config) *Actuator {
 		a.background = background.New(cfg.Client)
 		a.evictions = eviction.New(eviction.Config{
 			Client: cfg.Client, GracePeriodSeconds: grace, Background: a.background, DryRun: cfg.DryRun,
-			Observe: func(d time.Duration) { a.metrics.call.Observe(d.Seconds()) },
+			Observe: func(d time.Duration) { a.metrics.call.Observe(d.Seconds()) }, Answers: a.answered,
 		})
 	}
 	return a

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -129,6 +131,46 @@ func TestNodeFitGate(t *testing.T) {
 			r, _ := a.judge(i, p, noon)
 			expect.Equal(t, "outcome", r.Reason, schemas.ReasonCode(""))
 		}
+	})
+}
+
+// api-0 is the only pod that is moved; uid-1 is the pod that would take the slot.
+func TestReservationOfNextSession(t *testing.T) {
+	moved := before("uid-0", 0)
+	moved.Settled = false
+	synctest.Test(t, func(t *testing.T) {
+		a, cache, pods := threeForOneSlot(t, policy.EvictorArgs{NodeFit: true})
+		fits := func() bool {
+			synctest.Wait()
+			ok, _, _ := cache.Elsewhere(pods[1], nil)
+			return ok
+		}
+		moved.Begun, moved.Moved = time.Now(), time.Now()
+		m := remembering(t, map[string]any{moved.key(): moved})
+		a.cfg.Bus, a.cfg.View, a.ledger, a.follows = m, webPods("uid-0"), m, true
+		var got []bool
+		for range 2 {
+			stop := leads(t, a, nil)
+			got = append(got, fits())
+			stop()
+			got = append(got, fits())
+		}
+		expect.Equal(t, "another pod fits while the actuator leads, and after that", got, []bool{false, true, false, true})
+
+		// The session ends before the API server answers: it gives the move up, and the next one finds it in the ledger.
+		moved.Moved = time.Time{}
+		x := &inFlight{record: moved, at: keysOf(moved.Intent, a.cfg.View)}
+		s := newSession(t.Context(), func() bool { return false }, a, nil, recorder{})
+		defer s.queues.shutDown()
+		defer s.ledgerWrites.queue.ShutDown()
+		s.moves.add(x, a.cfg.View)
+		cache.Reserve(cluster.Move{Pod: pods[0], Scheduler: a.scheduler.Load()})
+		got = []bool{fits()}
+		s.abandon(x)
+		got = append(got, fits())
+		s.restore([]*inFlight{x})
+		expect.Equal(t, "another pod fits during the call, then, and in the next session", append(got, fits()),
+			[]bool{false, true, false})
 	})
 }
 

@@ -360,40 +360,6 @@ func (s *session) writeLedger(key string, value any) error {
 	return err
 }
 
-// save stores the record of a move before a call. It fails if the record is not stored or the lease is no longer valid;
-// then nothing may be changed. A dry run of a request has no record.
-func (s *session) save(ctx context.Context, r record) error {
-	if r.Intent.asked().DryRun {
-		return nil
-	}
-	s.mu.Lock()
-	x := s.moves.all[r.Intent.Pod.UID]
-	r.Begun, r.Newest, r.Workload, r.Canceled = x.Begun, x.Newest, cmp.Or(r.Workload, x.Workload), x.Canceled
-	x.record = r
-	err := s.begun.add(r)
-	stored := s.ledgerWrites.set(keyBegun, nil)
-	s.mu.Unlock()
-	if err = cmp.Or(err, stored.wait(ctx)); err != nil {
-		return fmt.Errorf("ledger record of pod %s: %w", r.Intent.Pod, err)
-	}
-	return s.checkLease(r.Intent.Pod)
-}
-
-func (s *session) checkLease(pod schemas.PodRef) error {
-	if s.cfg.LeaseValid != nil && !s.cfg.LeaseValid() {
-		return fmt.Errorf("move pod %s: %w", pod, ErrNotLeading)
-	}
-	return nil
-}
-
-// storeLoop stores the state of a workload breaker. It does not write a key for nodes without a return on every move: a
-// restart can at most miss one return.
-func (s *session) storeLoop(k limit.BreakerKey) {
-	if b, ok := s.loop.Entry(k); ok && b.Returns > 0 {
-		s.change(loopKey(k), b)
-	}
-}
-
 // followLedger closes workload breakers on request until ctx ends.
 func (s *session) followLedger(ctx context.Context) {
 	err := s.ledger.Follow(ctx, keyClear, func(key string, value []byte) {

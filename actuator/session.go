@@ -121,11 +121,25 @@ func (s *session) run(ctx context.Context, stop func()) error {
 	s.mu.Unlock()
 	s.publishing.Wait()
 	for _, x := range s.moves.all {
-		s.releaseCapacity(x) // the next leader reserves it
+		s.forgetCapacity(x) // the next leader reserves it
 	}
 	s.ledgerWrites.queue.ShutDown()
 	writers.Wait()
 	return err
+}
+
+// Accept turns the intents of a message into entries and enqueues their pods.
+func (s *session) Accept(_ context.Context, e schemas.Event) error {
+	now := s.cfg.Now()
+	a, err := readMessage(e, now)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cancelUnlisted(a)
+	s.entries.accept(a, e, now)
+	return nil
 }
 
 // tick runs all periodic work every second until ctx ends.

@@ -112,6 +112,17 @@ func (c *Cache) Release(pod types.UID) {
 	r.add(func() { r.end(pod, c.PodByUID(pod) == nil) })
 }
 
+// Forget removes the reservation for the replacement of a pod, unless it has ended, so that [Cache.ReserveMoved] can make
+// it again. It does not wait for a running question.
+func (c *Cache) Forget(pod types.UID) {
+	r := c.capacity
+	r.add(func() {
+		if n := r.reserved[pod]; n != nil && !n.ended {
+			r.end(pod, true)
+		}
+	})
+}
+
 // reserve makes a reservation, unless nothing would replace the pod. The caller holds mu, as for the functions below.
 func (r *capacity) reserve(pod *corev1.Pod, node string) bool {
 	owner, found := ownerOf(pod)
@@ -127,13 +138,14 @@ func (r *capacity) reserve(pod *corev1.Pod, node string) bool {
 	return true
 }
 
-func (r *capacity) end(pod types.UID, gone bool) {
+// end ends a reservation. It removes it if forget is true.
+func (r *capacity) end(pod types.UID, forget bool) {
 	n := r.reserved[pod]
 	if n == nil {
 		return
 	}
 	r.fit.Release(pod)
-	if n.ended = true; gone {
+	if n.ended = true; forget {
 		delete(r.reserved, pod)
 	}
 }

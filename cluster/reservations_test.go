@@ -41,6 +41,17 @@ func TestReservations(t *testing.T) {
 			d.Release(first.UID)
 			expect.Equal(d.t, "reserved again", d.ReserveMoved(first.UID, score.Default()), false)
 		}, ""},
+		{"is_made_again_when_it_was_forgotten", func(d *driven) {
+			d.Forget(first.UID)
+			expect.Equal(d.t, "room for the second", d.Reserve(move(second)), Room{Fits: true, Judged: true})
+			d.Release(second.UID)
+			expect.Equal(d.t, "reserved again", d.ReserveMoved(first.UID, score.Default()), true)
+		}, reserved},
+		{"is_not_forgotten_after_its_end", func(d *driven) {
+			d.Release(first.UID)
+			d.Forget(first.UID)
+			expect.Equal(d.t, "reserved again", d.ReserveMoved(first.UID, score.Default()), false)
+		}, ""},
 		{"is_made_anew_for_a_new_move", func(d *driven) {
 			d.Release(first.UID)
 			expect.Equal(d.t, "fits", d.Reserve(move(first)).Fits, true)

@@ -5,7 +5,7 @@
 //	eviction         the eviction call
 //	background       a webhook took the eviction call over and moves the pod itself
 //
-// The actuator calls Start in execute (actuator/execute.go), and Step in step (actuator/track.go):
+// The actuator calls Start in execute (actuator/execution.go), and Step in step (actuator/steps.go):
 //
 //	Start ──▶ Working ──▶ Step ──▶ Working ──▶ ... ──▶ Done, Undone or Released
 //	              │ the cause is gone

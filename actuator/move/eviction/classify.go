@@ -2,6 +2,7 @@ package eviction
 
 import (
 	"errors"
+	"net"
 	"net/http"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,6 +22,7 @@ const (
 	answerEnding                  // the namespace is being deleted
 	answerForbidden               // a right is missing
 	answerInvalid                 // the request is invalid and will remain so
+	answerRefused                 // not judged: there is no connection, or the credentials must be renewed
 	answerInternal                // 500: broken, or more than one budget
 	answerNone                    // no answer, or one without a clear result
 )
@@ -28,9 +30,12 @@ const (
 // classify reads the API server's answer by its code, reason, and causes, never by its text.
 func classify(err error) answer {
 	var status apierrors.APIStatus
+	var network *net.OpError
 	switch {
 	case err == nil:
 		return answerAccepted
+	case errors.As(err, &network) && network.Op == "dial":
+		return answerRefused
 	case !errors.As(err, &status):
 		return answerNone // the network, or our own deadline
 	case apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause):
@@ -47,8 +52,10 @@ func classify(err error) answer {
 		return answerThrottled
 	case code == http.StatusForbidden:
 		return answerForbidden
-	case code == http.StatusUnauthorized, code == http.StatusRequestTimeout:
-		return answerNone // credentials are renewed, timeouts pass
+	case code == http.StatusUnauthorized:
+		return answerRefused
+	case code == http.StatusRequestTimeout:
+		return answerNone
 	case code == http.StatusInternalServerError:
 		return answerInternal
 	case code >= 400 && code < 500:

@@ -52,11 +52,14 @@ func TestEvictionErrorClassification(t *testing.T) {
 		{"500 may be several budgets", apierrors.NewInternalError(errors.New("boom")), answerInternal},
 		{"500 without a reason may be several budgets",
 			&apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 500}}, answerInternal},
-		{"401 passes when credentials are renewed", apierrors.NewUnauthorized("no"), answerNone},
+		{"401 passes when credentials are renewed", apierrors.NewUnauthorized("no"), answerRefused},
 		{"503 leaves it open", apierrors.NewServiceUnavailable("no"), answerNone},
 		{"504 leaves it open", apierrors.NewTimeoutError("slow", 1), answerNone},
-		{"a network error leaves it open",
-			&url.Error{Op: "Post", URL: "https://x", Err: &net.OpError{Op: "dial", Err: errors.New("connection refused")}}, answerNone},
+		{"408 leaves it open", &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 408}}, answerNone},
+		{"a broken connection leaves it open",
+			&url.Error{Op: "Post", URL: "https://x", Err: &net.OpError{Op: "read", Err: errors.New("connection reset")}}, answerNone},
+		{"no connection means that the server has no request",
+			&url.Error{Op: "Post", URL: "https://x", Err: &net.OpError{Op: "dial", Err: errors.New("connection refused")}}, answerRefused},
 		{"the own deadline leaves it open", fmt.Errorf("call: %w", context.DeadlineExceeded), answerNone},
 	}
 	for _, tt := range tests {

@@ -50,6 +50,8 @@ type Config struct {
 	DryRun bool
 	// Observe is called with the duration of each eviction call, unless it is nil.
 	Observe func(time.Duration)
+	// Answers is called when the API server answers a read after a call without a clear answer, unless it is nil.
+	Answers func()
 }
 
 // Method moves pods by the eviction call. It is a [move.Starter]: the move has one step.
@@ -64,6 +66,9 @@ func New(cfg Config) *Method {
 	}
 	if cfg.Observe == nil {
 		cfg.Observe = func(time.Duration) {}
+	}
+	if cfg.Answers == nil {
+		cfg.Answers = func() {}
 	}
 	return &Method{cfg: cfg}
 }
@@ -145,6 +150,7 @@ var refusals = map[answer]move.Refusal{
 	answerGone:      {Outcome: schemas.Rejected, Reason: schemas.ReasonPodGone},
 	answerEnding:    {Outcome: schemas.Rejected, Reason: schemas.ReasonPodTerminating},
 	answerThrottled: {Outcome: schemas.Deferred, Reason: schemas.ReasonThrottled},
+	answerRefused:   {Outcome: schemas.Deferred, Reason: schemas.ReasonAPIUnavailable},
 	answerForbidden: {Outcome: schemas.Failed, Reason: schemas.ReasonForbidden},
 	answerInvalid:   {Outcome: schemas.Failed, Reason: schemas.ReasonInvalid},
 }
@@ -159,14 +165,19 @@ func Request(client kubernetes.Interface, namespace, name string, options metav1
 }
 
 // lookAgain reads the pod after a call without a clear answer, for as long as there is time: an API server that failed
-// during the call may be back in a moment.
+// during the call may be back in a moment. After answerNone it reads the pod until it is leaving, or until [Timeout] has
+// passed since the call began: the API server may still carry out the eviction.
 func (m *Method) lookAgain(ctx context.Context, pod *corev1.Pod, a answer, err error) (move.Progress, error) {
 	later := refused(move.Deferred(schemas.ReasonAPIUnavailable, "%v", err))
+	deadline, _ := ctx.Deadline()
 	var live *corev1.Pod
 	var readErr error
 	pollErr := wait.PollUntilContextCancel(ctx, readAgain, true, func(ctx context.Context) (bool, error) {
-		live, readErr = m.read(ctx, pod)
-		return readErr == nil || apierrors.IsForbidden(readErr), nil
+		mayEvict := a == answerNone && !m.cfg.DryRun && time.Until(deadline) > readTimeout
+		if live, readErr = m.read(ctx, pod); readErr == nil {
+			m.cfg.Answers()
+		}
+		return readErr == nil && (!mayEvict || leaving(pod, live) != nil) || apierrors.IsForbidden(readErr), nil
 	})
 	if pollErr != nil || readErr != nil {
 		return later, nil

@@ -8,11 +8,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/actuator/limit"
 	"github.com/rehome-dev/rehome/actuator/move"
-	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -22,126 +20,10 @@ const (
 	trackEvery = 5 * time.Second
 	// stepEvery is the delay between steps if the method requests none.
 	stepEvery = 10 * time.Second
-	// skew is the tolerated difference of clocks.
-	skew = 2 * time.Second
+	// failsFor is how long the steps of a move may fail with permanent errors. An API server that starts has its rights and
+	// kinds within minutes, and an hour leaves time to restore a right that was removed.
+	failsFor = time.Hour
 )
-
-// Changed enqueues a change of the view.
-func (a *Actuator) Changed(c cluster.Change) {
-	if s := a.session.Load(); s != nil {
-		s.queues.changes.Add(c)
-	}
-}
-
-// observe handles the changes of the view until the queue is shut down.
-func (s *session) observe() {
-	for {
-		c, shutdown := s.queues.changes.Get()
-		if shutdown {
-			return
-		}
-		s.mu.Lock()
-		s.learn(c)
-		s.mu.Unlock()
-		s.queues.changes.Done(c)
-	}
-}
-
-// learn handles one change of the view. It reads the changed pod and its moves, and all pods of the workload only if
-// the change names no pod. The caller holds mu.
-func (s *session) learn(c cluster.Change) {
-	if c.Node != "" {
-		s.clusterDue = true
-		s.checkCluster(s.cfg.Now())
-		return
-	}
-	w := s.moves.workloads[c.Workload]
-	switch {
-	case w == nil:
-	case c.Pod == "":
-		s.matchAll(c.Workload, w)
-		for uid := range w.moves {
-			s.queues.inFlight.Add(uid)
-		}
-	default:
-		p, known := s.cfg.View.Pod(c.Pod)
-		if w.moves[c.Pod] != nil {
-			if !known || !p.Ready {
-				delete(w.going, c.Pod)
-			}
-			s.queues.inFlight.Add(c.Pod)
-		}
-		if x := w.replacements[c.Pod]; x != nil {
-			s.queues.inFlight.Add(x.uid())
-		} else if known {
-			s.offer(w, p)
-		}
-		for uid, x := range w.moves {
-			if x.State != nil {
-				s.queues.inFlight.Add(uid)
-			}
-		}
-	}
-	if e := s.entries.front(c.Pod); e != nil && e.parked != nil {
-		s.enqueue(e)
-	}
-	s.release(workloadBlocker(c.Workload))
-}
-
-// matchAll matches the moves of a workload with replacements among all of its pods.
-func (s *session) matchAll(workload types.UID, w *workloadMoves) {
-	pods := s.cfg.View.Pods(workload)
-	w.going = map[types.UID]bool{}
-	for _, p := range pods {
-		if w.moves[p.Ref.UID] != nil && p.Ready {
-			w.going[p.Ref.UID] = true
-		}
-		w.sawPod(p)
-	}
-	for _, p := range pods {
-		s.offer(w, p)
-	}
-}
-
-// offer assigns a replacement to the oldest move that waits for one. If there is none yet, it keeps the pod, because
-// its move may be accepted a moment later.
-func (s *session) offer(w *workloadMoves, p cluster.Pod) {
-	uid := p.Ref.UID
-	w.sawPod(p)
-	if p.Leaving || w.moves[uid] != nil || w.replacements[uid] != nil {
-		return
-	}
-	seen := s.cfg.View.Seen(uid)
-	for i, x := range w.waiting {
-		if x.replacedBy(p, seen) {
-			w.waiting = slices.Delete(w.waiting, i, i+1)
-			w.fresh = slices.DeleteFunc(w.fresh, func(o types.UID) bool { return o == uid })
-			x.replacement, w.replacements[uid] = uid, x
-			s.queues.inFlight.Add(x.uid())
-			return
-		}
-	}
-	if (w.first == 0 || seen > w.first) && !slices.Contains(w.fresh, uid) {
-		w.fresh = append(w.fresh, uid)
-	}
-}
-
-// await makes an accepted move wait for its replacement, which may exist already. The caller holds mu.
-func (s *session) await(x *inFlight) {
-	w := s.moves.workloads[x.at.workload]
-	if w == nil || x.replacement != "" || slices.Contains(w.waiting, x) {
-		return
-	}
-	i, _ := slices.BinarySearchFunc(w.waiting, x, func(a, b *inFlight) int { return a.older(b.record) })
-	w.waiting = slices.Insert(w.waiting, i, x)
-	fresh := w.fresh
-	w.fresh = nil
-	for _, uid := range fresh {
-		if p, known := s.cfg.View.Pod(uid); known {
-			s.offer(w, p)
-		}
-	}
-}
 
 // track ends a move in flight that is over, or takes its next step.
 func (s *session) track(ctx context.Context, x *inFlight) {
@@ -248,6 +130,32 @@ func (s *session) progressed(x *inFlight, p move.Progress, stays, evicted bool, 
 		return nil
 	}
 	return stored
+}
+
+// stepFailed schedules the next step after a failed one. After failsFor it cancels the move, so that the method undoes it.
+// If that fails, too, the move ends. Only the time between two permanent errors counts, see [move.Permanent]: an outage
+// of the API server ends no move. A new leader begins with zero. The caller holds mu.
+func (s *session) stepFailed(x *inFlight, err error, now time.Time) {
+	permanent := move.Permanent(err)
+	if permanent && !x.failed.IsZero() {
+		x.failing += now.Sub(x.failed)
+	}
+	if x.failed = now; !permanent {
+		x.failed = time.Time{}
+	}
+	switch {
+	case !permanent || x.failing < failsFor:
+		s.cfg.Log.Warn("cannot follow a move; retrying", "pod", x.Intent.Pod.String(), "method", x.Method, "error", err)
+		s.queues.inFlight.AddAfter(x.uid(), trackEvery)
+	case !x.Canceled:
+		s.cfg.Log.Warn("move canceled: its steps fail", "pod", x.Intent.Pod.String(), "method", x.Method, "error", err)
+		x.Canceled, x.Failure = true, err.Error()
+		s.remember(x, now)
+		s.queues.inFlight.Add(x.uid())
+	default:
+		message := fmt.Sprintf("the steps of the move failed for %s, and it was not undone: %v", failsFor, err)
+		s.arrive(x, ended{schemas.ReasonMoveFailed, message, schemas.Settlement{Seconds: now.Sub(x.Moved).Seconds()}}, now)
+	}
 }
 
 // judgeAgain applies the gates to the live pod of a move, except the expiry: the intent had not expired when the move
@@ -361,13 +269,6 @@ func (s *session) cancel(x *inFlight, why string) {
 	s.queues.inFlight.Add(x.uid())
 }
 
-// hasReplacement reports whether the workload of a move has a pod that can be its replacement.
-func (s *session) hasReplacement(x *inFlight) bool {
-	return slices.ContainsFunc(s.cfg.View.Pods(x.at.workload), func(p cluster.Pod) bool {
-		return x.replacedBy(p, s.cfg.View.Seen(p.Ref.UID))
-	})
-}
-
 // trackDue tracks all moves in flight. The caller holds mu.
 func (s *session) trackDue(now time.Time) {
 	s.tracked, s.clusterDue = now, true
@@ -385,18 +286,4 @@ func (s *session) trackDue(now time.Time) {
 			s.queues.inFlight.Add(uid)
 		}
 	}
-}
-
-// replacedBy reports whether a pod of the same workload replaces the moved pod. seen is its number in the view.
-func (x *inFlight) replacedBy(p cluster.Pod, seen uint64) bool {
-	newer := seen > x.seen
-	switch {
-	case x.seen != 0:
-	case x.Newest.IsZero():
-		newer = !p.Created.Before(x.Begun.Add(-skew).Truncate(time.Second))
-	default:
-		newer = p.Created.After(x.Newest) // a pod created in the same second may be a sibling
-	}
-	named := x.Workload == nil || x.Workload.Kind != "StatefulSet" || p.Ref.Name == x.Intent.Pod.Name
-	return newer && named && !p.Leaving && p.Ref.UID != x.uid()
 }

@@ -33,6 +33,32 @@ type executeFunc func(context.Context, Intent, saveFunc) (schemas.Verdict, error
 // saveFunc stores the planned move in the ledger before its first step. If it fails, nothing may be changed.
 type saveFunc func(ctx context.Context, r record) error
 
+// save stores the record of a move before a call. It fails if the record is not stored or the lease is no longer valid;
+// then nothing may be changed. A dry run of a request has no record.
+func (s *session) save(ctx context.Context, r record) error {
+	if r.Intent.asked().DryRun {
+		return nil
+	}
+	s.mu.Lock()
+	x := s.moves.all[r.Intent.Pod.UID]
+	r.Begun, r.Newest, r.Workload, r.Canceled = x.Begun, x.Newest, cmp.Or(r.Workload, x.Workload), x.Canceled
+	x.record = r
+	err := s.begun.add(r)
+	stored := s.ledgerWrites.set(keyBegun, nil)
+	s.mu.Unlock()
+	if err = cmp.Or(err, stored.wait(ctx)); err != nil {
+		return fmt.Errorf("ledger record of pod %s: %w", r.Intent.Pod, err)
+	}
+	return s.checkLease(r.Intent.Pod)
+}
+
+func (s *session) checkLease(pod schemas.PodRef) error {
+	if s.cfg.LeaseValid != nil && !s.cfg.LeaseValid() {
+		return fmt.Errorf("move pod %s: %w", pod, ErrNotLeading)
+	}
+	return nil
+}
+
 // execute takes one intent to its verdict: it reads the live pod, applies the gates, and starts the move by the first
 // applicable method.
 //

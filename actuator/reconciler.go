@@ -211,9 +211,7 @@ func (s *session) finish(ctx context.Context, e *entry, x *inFlight, v schemas.V
 		v.Workload = x.Workload
 	}
 	if v.Reason != schemas.ReasonAPIUnavailable {
-		if outage := s.health.succeed(now); outage > 0 {
-			s.cfg.Log.Info("API server answers again", "after", outage)
-		}
+		s.answered()
 	}
 	s.mu.Lock()
 	s.running--
@@ -240,6 +238,18 @@ func (s *session) finish(ctx context.Context, e *entry, x *inFlight, v schemas.V
 	s.storing--
 	s.entries.finish(e, v.Outcome, moved)
 	s.freed()
+}
+
+// answered records that the API server answers. After an outage, the intents that waited for it go on.
+func (a *Actuator) answered() {
+	outage := a.health.succeed(a.cfg.Now())
+	if outage <= 0 {
+		return
+	}
+	a.cfg.Log.Info("API server answers again", "after", outage)
+	if s := a.session.Load(); s != nil {
+		s.freed()
+	}
 }
 
 func (s *session) putBack(ctx context.Context, e *entry, x *inFlight, err error) {
@@ -288,7 +298,7 @@ func (s *session) abandon(x *inFlight) {
 	s.entries.stepped(x, s.cfg.Now())
 	s.departures.remove(x)
 	s.moves.remove(x)
-	s.releaseCapacity(x)
+	s.forgetCapacity(x)
 	s.releaseFor(x.at)
 	s.begun.remove(x.record)
 }
@@ -301,6 +311,14 @@ const dryRunReservation = 30 * time.Second
 func (s *session) releaseCapacity(x *inFlight) {
 	if s.cfg.Capacity != nil {
 		s.cfg.Capacity.Release(x.uid())
+	}
+}
+
+// forgetCapacity removes the reservation for the replacement of a pod: the move was not made, or the next leader follows it.
+// A next leader in this process then reserves again.
+func (s *session) forgetCapacity(x *inFlight) {
+	if s.cfg.Capacity != nil {
+		s.cfg.Capacity.Forget(x.uid())
 	}
 }
 

@@ -331,42 +331,6 @@ func (s *session) expire(now time.Time) {
 	}
 }
 
-// movedOff reports to the workload breaker that a pod was moved off its node. The caller holds mu.
-func (s *session) movedOff(x *inFlight, now time.Time) {
-	if s.traits(x).StaysAway() {
-		k := limit.BreakerKey{Workload: x.at.workload, Strategy: x.Intent.Strategy, Node: x.at.node}
-		s.loop.Moved(k, x.Workload, x.seen, now)
-		s.storeLoop(k)
-	}
-}
-
-// landed reports to the workload breaker where the replacement of a pod runs. The caller holds mu.
-func (s *session) landed(x *inFlight, e ended, now time.Time) {
-	node := e.settlement.Node
-	if node == "" || x.at.workload == "" || !s.traits(x).StaysAway() {
-		return
-	}
-	k := limit.BreakerKey{Workload: x.at.workload, Strategy: x.Intent.Strategy, Node: node}
-	before, _ := s.loop.Entry(k)
-	if node != x.at.node && s.cfg.View.Seen(x.replacement) <= before.Seen {
-		return // the replacement was scheduled before the first pod had to leave, so this is no return
-	}
-	opened := s.loop.Landed(k, x.at.node, x.Workload, now)
-	if b, _ := s.loop.Entry(k); opened {
-		s.metrics.loops.WithLabelValues(k.Strategy).Inc()
-		name := string(x.at.workload)
-		if x.Workload != nil {
-			name = x.Workload.String()
-		}
-		s.cfg.Log.Warn("circuit breaker of a workload open", "workload", name, "node", node, "strategy", k.Strategy,
-			"returns", b.Returns, "until", b.Until)
-		s.events.warn(x.record, loopEvent, fmt.Sprintf(
-			"moved off node %s by %s and back on it, %d times: not moved off it again until %s",
-			node, k.Strategy, b.Returns, clock(b.Until)))
-	}
-	s.storeLoop(k)
-}
-
 // checkCluster updates the cluster breaker after a change. The caller holds mu.
 func (s *session) checkCluster(now time.Time) {
 	if !s.clusterDue {
@@ -403,4 +367,12 @@ func (s *session) checkCluster(now time.Time) {
 	}
 	s.releaseAll()
 	s.freed()
+}
+
+// storeLoop stores the state of a workload breaker. It does not write a key for nodes without a return on every move: a
+// restart can at most miss one return.
+func (s *session) storeLoop(k limit.BreakerKey) {
+	if b, ok := s.loop.Entry(k); ok && b.Returns > 0 {
+		s.change(loopKey(k), b)
+	}
 }
