@@ -3,7 +3,9 @@ package actuator
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
@@ -222,6 +225,43 @@ func TestInVain(t *testing.T) {
 				want = Rejection{Outcome: schemas.Deferred, Reason: schemas.ReasonInVain, Message: c.want}
 			}
 			expect.Equal(t, "rejection", got, want)
+		})
+	}
+}
+
+// The answer to the first change was lost, and no other node has room when the actuator asks the gates again.
+func TestPlannedMoveWithoutRoom(t *testing.T) {
+	for _, c := range []struct {
+		name, owner, want string
+	}{
+		{"its_replacement_took_the_room", "rs", "step"},
+		{"another_pod_took_the_room", "other", "cancel"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a, cache, pods := threeForOneSlot(t, policy.EvictorArgs{NodeFit: true})
+			tm := recalled(t, newMemory(), *a.policy.Load())
+			view := cache.Workloads()
+			tm.cfg.View, tm.cfg.Capacity = view, cache
+			live := pods[0].DeepCopy()
+			live.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
+			tm.cfg.Client = wire(func(*http.Request) (*http.Response, error) { return response(http.StatusOK, live), nil }).client(t)
+			x := &inFlight{
+				record: record{
+					Intent: wish(), Method: schemas.MethodSurge, State: move.State(`{"phase":"Planned"}`), Begun: noon, Moved: noon,
+				},
+				at: keysOf(wish(), view), seen: view.Latest(), reported: true,
+			}
+			tm.moves.add(x, view)
+			other := pods[0].DeepCopy()
+			other.Name, other.UID, other.Spec.NodeName, other.OwnerReferences[0].UID = "new", "new", "worker-2", types.UID(c.owner)
+			if err := cache.Set(other); err != nil {
+				t.Fatal(err)
+			}
+			method := &stepped{began: time.Now()}
+			tm.step(t.Context(), x, method, x.State, false)
+			tm.publishing.Wait()
+			word, _, _ := strings.Cut(strings.Join(method.calls, ", "), " ")
+			expect.Equal(t, "first call", word, c.want)
 		})
 	}
 }

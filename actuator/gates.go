@@ -120,6 +120,11 @@ type Rejection struct {
 	Blockers []schemas.ObjectRef
 }
 
+// isGone reports whether the pod is gone or leaves.
+func (r Rejection) isGone() bool {
+	return r.Reason == schemas.ReasonPodGone || r.Reason == schemas.ReasonPodTerminating
+}
+
 // Gate returns a rejection, and whether there is one. It is a pure function.
 type Gate func(Situation) (Rejection, bool)
 

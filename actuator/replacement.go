@@ -238,6 +238,14 @@ func (s *session) landed(x *inFlight, e ended, now time.Time) {
 	s.storeLoop(k)
 }
 
+// isPlaced reports whether a move was rejected for lack of a good node, and has a replacement already. The first change was made
+// then, and the replacement itself may have taken the last room.
+func (s *session) isPlaced(x *inFlight, r Rejection) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return (r.Reason == schemas.ReasonNodeFit || r.Reason == schemas.ReasonInVain) && s.hasReplacement(x)
+}
+
 // isPending reports whether the replacement of a move that is no longer followed is still not ready.
 func (s *session) isPending(x *inFlight) bool {
 	if uid := x.Replacement; uid != "" {

@@ -67,7 +67,7 @@ func (s *session) step(ctx context.Context, x *inFlight, method move.Method, sta
 	}
 	if err == nil && !canceled && move.IsPlanned(state) {
 		_, rejection, err = s.judgeAgain(calling, x)
-		canceled = rejection.Reason != "" && !rejection.isGone()
+		canceled = rejection.Reason != "" && !rejection.isGone() && !s.isPlaced(x, rejection)
 	}
 	if err == nil {
 		p, err = method.Step(calling, state, canceled, s.cfg.Now())
@@ -169,11 +169,6 @@ func (s *session) judgeAgain(ctx context.Context, x *inFlight) (*corev1.Pod, Rej
 	i.Expires = now.Add(1)
 	r, _ := s.judge(i, pod, now)
 	return pod, r, nil
-}
-
-// isGone reports whether the pod is gone or leaves.
-func (r Rejection) isGone() bool {
-	return r.Reason == schemas.ReasonPodGone || r.Reason == schemas.ReasonPodTerminating
 }
 
 // evictInstead evicts a pod that another program did not move as requested, and reports whether it is leaving. The pod

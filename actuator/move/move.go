@@ -65,7 +65,8 @@ var ErrChanged = errors.New("the pod was changed since it was read")
 type State = json.RawMessage
 
 // Planned is the phase of a state whose first change was not made, or whose answer was lost. The actuator applies the gates to
-// the pod again before the next step of such a move, and cancels it if they reject the pod.
+// the pod again before the next step of such a move, and cancels it if they reject the pod. If the pod has a replacement, lack of
+// room for another one does not count.
 const Planned = "Planned"
 
 // IsPlanned reports whether the phase of a state is [Planned].
