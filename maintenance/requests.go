@@ -24,6 +24,7 @@ import (
 type requests struct {
 	*session
 	answers request.Answers
+	began   time.Time // the start of the session
 
 	mu    sync.Mutex
 	open  map[string]nodeRequest   // by SENDER/NAME
@@ -42,7 +43,7 @@ type nodeRequest struct {
 
 func newRequests(s *session) *requests {
 	return &requests{
-		session: s, open: map[string]nodeRequest{}, rates: map[string]*rate.Limiter{},
+		session: s, began: s.now(), open: map[string]nodeRequest{}, rates: map[string]*rate.Limiter{},
 		answers: request.Answers{
 			Bus: s.cfg.Bus, Source: s.cfg.Source, Now: s.now, Log: s.log,
 			Publish: func(ctx context.Context, e schemas.Event) error {
@@ -148,7 +149,11 @@ func (r *requests) reconcile(ctx context.Context, key string) (after time.Durati
 	}
 	sender, name, _ := strings.Cut(key, "/")
 	if x.accepted == nil {
-		if !r.allow(sender) {
+		answered, err := r.answered(ctx, sender, name, x)
+		if err != nil {
+			return 0, err
+		}
+		if !answered && !r.allow(sender) {
 			return time.Second, nil // by then the watcher has rejected it if it is over the limit
 		}
 		if x, err = r.accept(ctx, sender, name, x); err != nil {
@@ -175,6 +180,15 @@ func (r *requests) reconcile(ctx context.Context, key string) (after time.Durati
 	r.log.Info("request finished", "request", key, "reason", x.end.Reason, "message", x.end.Message)
 	r.put(key, x, false)
 	return 0, nil
+}
+
+// answered reports whether a request has a receipt of an earlier session, which took a token for it.
+func (r *requests) answered(ctx context.Context, sender, name string, x nodeRequest) (bool, error) {
+	if !x.stored.Before(r.began.Add(overlap)) {
+		return false, nil
+	}
+	before, _, err := r.answers.Last(ctx, sender, name)
+	return before.ID != "" && before.CausationID == x.read().ID, err
 }
 
 // accept reads and executes a request. Without a receipt in the result, the request is closed or the watcher answers

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/request"
@@ -18,24 +20,30 @@ import (
 // answers.
 func (d *desk) ask(r schemas.Request) string {
 	d.Helper()
-	ctx, end := context.WithCancel(d.Context())
-	defer end()
 	if r.Reason == "" {
 		r.Reason = "new kernel"
 	}
 	e := schematest.Event(d, "/test", r, d.clock, schemas.Event{})
-	_, err := d.cfg.Bus.Publish(ctx, e)
+	_, err := d.cfg.Bus.Publish(d.Context(), e)
 	d.Must(err)
-	key, ended := r.Sender+"/"+r.Name, make(chan struct{})
+	d.take(r.Sender + "/" + r.Name)
+	return d.receipt(r.Sender, r.Name)
+}
+
+// take reads an open request from the bus, and reconciles it.
+func (d *desk) take(key string) {
+	d.Helper()
+	ctx, end := context.WithCancel(d.Context())
+	defer end()
+	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		_ = d.cfg.Bus.FollowRequests(ctx, d.requests.add)
 	}()
 	defer func() { end(); <-ended }()
 	expect.Eventually(d, "the request is read", func() bool { _, open := d.requests.get(key); return open })
-	_, err = d.requests.reconcile(ctx, key)
+	_, err := d.requests.reconcile(ctx, key)
 	d.Must(err)
-	return d.receipt(r.Sender, r.Name)
 }
 
 // receipt returns a summary of the last receipt.
@@ -99,6 +107,29 @@ func TestNodeRequests(t *testing.T) {
 	if got := d.receipt("ops", "drain"); got != cancelled {
 		t.Errorf("the cancelled request: got %q, want %q", got, cancelled)
 	}
+}
+
+// A new leader, or a new policy, begins a new session.
+func TestNodeRequestsInNewSession(t *testing.T) {
+	d := newDesk(t, func(c *Config) {
+		c.Policy.Requests = &policy.Requests{Senders: []policy.Sender{{Name: "ops", Nodes: true, PerMinute: 1, Open: 3}}}
+	})
+	d.node("n1", false, "", "")
+	d.node("n2", false, "", "")
+	d.ask(toMaintain("one", "n1", v1alpha1.Drain))
+	d.clock = d.clock.Add(time.Minute)
+	d.session = d.newSession(nil)
+	t.Run("an accepted request uses up no rate", func(t *testing.T) {
+		d.TB = t
+		d.take("ops/one")
+		got := []string{d.ask(toMaintain("two", "n2", v1alpha1.Drain)), d.ask(toMaintain("three", "n1", v1alpha1.Drain))}
+		if want := []string{"accepted Accepted: node n2 will be drained", ""}; !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		if x, _ := d.requests.get("ops/one"); x.accepted == nil {
+			t.Error("the accepted request: got no receipt, want one")
+		}
+	})
 }
 
 // interrupted is a table whose next read waits until during has returned.
