@@ -45,8 +45,10 @@ type drain struct {
 	// maintenance uses them.
 	published *published
 	changes   []schemas.NodeChange
-	// refused has the times at which the API server refused to cordon nodes. Only the reconcile uses it.
-	refused map[string]time.Time
+	// refused has the times at which the API server refused to cordon nodes, and conditionsRefused the nodes whose conditions
+	// it refused to set at the last try. Only the reconcile uses them.
+	refused           map[string]time.Time
+	conditionsRefused map[string]bool
 }
 
 // entry is one pod.
@@ -100,7 +102,7 @@ func (s *session) load(ctx context.Context, name string) error {
 	if err != nil {
 		return fmt.Errorf("read the intents of maintenance %s: %w", name, err)
 	}
-	x := &drain{entries: map[types.UID]*entry{}, refused: map[string]time.Time{}}
+	x := &drain{entries: map[types.UID]*entry{}, refused: map[string]time.Time{}, conditionsRefused: map[string]bool{}}
 	if e.ID != "" {
 		a, err := schemas.Decode[schemas.Intents](e)
 		if err != nil { // the actuator cannot read it either
