@@ -209,7 +209,7 @@ func (r *requests) accept(ctx context.Context, sender, name string, x nodeReques
 	if err != nil {
 		return x, err
 	}
-	q, no := request.Read(e, sender, name, x.stored)
+	q, no := request.Read(e, sender, name, x.stored, last)
 	if no == nil {
 		no = mayAsk(r.policy.Load().Asking(), q)
 	}
@@ -380,9 +380,18 @@ func (r *requests) over(ctx context.Context, x nodeRequest) (*request.Rejection,
 	return end, err
 }
 
-// cancel ends an open request for a node. The watcher answers if the request is about pods.
+// cancel ends an open request for a node. The watcher answers if the request is about pods, or if the cancellation is finished.
 func (r *requests) cancel(ctx context.Context, e schemas.Event, sender, name string, stored time.Time) error {
-	q, no := request.Read(e, sender, name, stored)
+	before, last, err := r.answers.LastBefore(ctx, e, sender, name)
+	switch {
+	case err != nil:
+		return err
+	case last.State == schemas.RequestFinished && before.CausationID == e.ID: // and not dropped
+		return r.cfg.Bus.DropRequest(ctx, e)
+	case last.State == schemas.RequestFinished:
+		return nil
+	}
+	q, no := request.Read(e, sender, name, stored, last)
 	s, known := r.policy.Load().Asking().Sender(sender)
 	if no != nil || !known || !s.May(q.Action) {
 		return nil // the watcher rejects it

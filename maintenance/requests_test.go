@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/request"
 	"github.com/rehome-dev/rehome/schemas"
@@ -130,6 +131,49 @@ func TestNodeRequestsInNewSession(t *testing.T) {
 			t.Error("the accepted request: got no receipt, want one")
 		}
 	})
+}
+
+// A client that got no answer sends its request again.
+func TestNodeRequestSentAgain(t *testing.T) {
+	d := newDesk(t, func(c *Config) {
+		c.Policy.Requests = &policy.Requests{Senders: []policy.Sender{{Name: policy.HTTPSender, Nodes: true, PerMinute: 600, Open: 4}}}
+	})
+	d.node("n1", false, "", "")
+	giveBack := toMaintain("back", "n1", v1alpha1.Complete)
+	giveBack.Sender, giveBack.Deadline = policy.HTTPSender, d.clock.Add(time.Hour).UTC()
+	late := giveBack
+	late.Deadline = d.clock.Add(-time.Hour).UTC()
+	t.Run("after its deadline", func(t *testing.T) {
+		d.TB = t
+		d.ask(giveBack)
+		d.ask(late)
+		nothing := schemas.Receipt{
+			Sender: policy.HTTPSender, Name: "back", State: schemas.RequestFinished, Reason: schemas.ReceiptNothingToDo,
+			Message: "node n1 is not maintained", Action: schemas.ActionMaintain, Maintenance: giveBack.Maintenance,
+			Fingerprint: d.fingerprint(giveBack),
+		}
+		expect.Equal(t, "receipts", d.receipts("back"), []schemas.Receipt{nothing, nothing})
+	})
+}
+
+// receipts returns all receipts for a request over HTTP.
+func (d *desk) receipts(name string) (list []schemas.Receipt) {
+	d.Helper()
+	query := bus.Query{Channels: []string{schemas.Receipt{Sender: policy.HTTPSender, Name: name}.Channel()}, Since: time.Unix(0, 0)}
+	d.Must(d.cfg.Bus.(natsBus).Events(d.Context(), query, func(e schemas.Event) error {
+		list = append(list, schematest.Decode[schemas.Receipt](d, e))
+		return nil
+	}))
+	return list
+}
+
+// fingerprint returns the fingerprint of a request that [desk.ask] publishes.
+func (d *desk) fingerprint(r schemas.Request) string {
+	d.Helper()
+	r.Reason = "new kernel"
+	text, err := request.Fingerprint(r)
+	d.Must(err)
+	return text
 }
 
 // interrupted is a table whose next read waits until during has returned.
