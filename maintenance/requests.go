@@ -397,6 +397,9 @@ func (r *requests) cancel(ctx context.Context, e schemas.Event, sender, name str
 		return nil // the watcher rejects it
 	}
 	answer := schemas.Receipt{Sender: sender, Name: name, Requester: q.Requester, Action: q.Action}
+	if answer.Fingerprint, err = request.Fingerprint(q); err != nil {
+		return err
+	}
 	key, noneOpen := sender+"/"+q.Request, request.Refuse(schemas.ReceiptNothingToDo, "no request %s is open", q.Request)
 	x, open := r.get(key)
 	switch {

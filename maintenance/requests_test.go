@@ -156,6 +156,25 @@ func TestNodeRequestSentAgain(t *testing.T) {
 	})
 }
 
+func TestCancelOverHTTP(t *testing.T) {
+	d := newDesk(t, func(c *Config) {
+		c.Policy.Requests = &policy.Requests{Senders: []policy.Sender{{Name: policy.HTTPSender, Nodes: true, PerMinute: 600, Open: 4}}}
+	})
+	d.node("n1", false, "", "")
+	drain := toMaintain("drain", "n1", v1alpha1.Drain)
+	drain.Sender = policy.HTTPSender
+	cancel := schemas.Request{Sender: policy.HTTPSender, Name: "stop", Action: schemas.ActionCancel, Request: "drain"}
+	d.ask(drain)
+	d.ask(cancel)
+	d.ask(cancel) // the watcher repeats the receipt
+	t.Run("the receipt has the fingerprint", func(t *testing.T) {
+		expect.Equal(t, "receipts", d.receipts("stop"), []schemas.Receipt{{
+			Sender: policy.HTTPSender, Name: "stop", State: schemas.RequestFinished, Reason: schemas.ReceiptDone,
+			Message: "request drain is canceled", Action: schemas.ActionCancel, Fingerprint: d.fingerprint(cancel),
+		}})
+	})
+}
+
 // receipts returns all receipts for a request over HTTP.
 func (d *desk) receipts(name string) (list []schemas.Receipt) {
 	d.Helper()
