@@ -352,34 +352,6 @@ func (r *requests) otherHolder(node string) string {
 	return ""
 }
 
-// over returns the end of an accepted request, or nil. A refused maintenance that has begun nothing is completed;
-// otherwise it would begin unexpectedly as soon as the guard accepts it.
-func (r *requests) over(ctx context.Context, x nodeRequest) (*request.Rejection, error) {
-	want := *x.accepted.Maintenance
-	name := schemas.RequestedMaintenance(want.Node)
-	is, err := r.stored(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	end := judge(want, x.uid, is, r.otherHolder(want.Node))
-	if end == nil && !r.now().Before(x.accepted.Deadline) {
-		end = late(want, is)
-	}
-	if end == nil || end.Reason != schemas.ReceiptRefused || begun(is) {
-		return end, nil
-	}
-	_, no, err := r.change(ctx, name, func(now *v1alpha1.NodeMaintenance) (*v1alpha1.NodeMaintenance, *request.Rejection) {
-		if now == nil || now.UID != is.UID || now.Generation != is.Generation {
-			return nil, nil
-		}
-		return completed(now)
-	})
-	if no != nil { // a dry run leaves the request open
-		return nil, err
-	}
-	return end, err
-}
-
 // cancel ends an open request for a node. The watcher answers if the request is about pods, or if the cancellation is finished.
 func (r *requests) cancel(ctx context.Context, e schemas.Event, sender, name string, stored time.Time) error {
 	before, last, err := r.answers.LastBefore(ctx, e, sender, name)
