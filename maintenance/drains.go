@@ -72,6 +72,8 @@ type entry struct {
 	// leader starts without them; trying again restores them.
 	lastVerdict *plan.LastVerdict
 	moving      bool
+	// settled is the time of the verdict that ended the last move of the pod. Verdicts can arrive in another order.
+	settled time.Time
 }
 
 // mayMove reports whether the actuator may still execute the intent.
@@ -253,7 +255,8 @@ func (s *session) send(ctx context.Context, name string, x *drain, list, inFligh
 		case n < len(list) && was == nil:
 			x.entries[i.Pod.UID] = &entry{intent: i, open: true, sequence: sequence}
 		case n < len(list):
-			*was = entry{intent: i, open: true, sequence: sequence, attempts: was.attempts, lastVerdict: was.lastVerdict, moving: was.moving}
+			*was = entry{intent: i, open: true, sequence: sequence, attempts: was.attempts, lastVerdict: was.lastVerdict, moving: was.moving,
+				settled: was.settled}
 		case was != nil:
 			was.withdrawn, was.sequence = false, sequence
 		}
@@ -319,7 +322,7 @@ func (s *session) verdict(e schemas.Event) {
 	}
 	ours := v.Strategy == schemas.MaintenanceStrategy && v.Scope.Kind == schemas.MaintenanceKind
 	if ours && v.Unmoved() {
-		s.drains.verdict(v, s.cfg.View.BudgetAllows, s.now())
+		s.drains.verdict(v, e.Time, s.cfg.View.BudgetAllows, s.now())
 	}
 	switch {
 	case v.Outcome == schemas.Settled:
@@ -327,9 +330,9 @@ func (s *session) verdict(e schemas.Event) {
 		if w := v.Workload; w != nil {
 			by = append(by, blocker(w.Kind, w.Namespace, w.Name))
 		}
-		s.enqueue(maintenanceKey, s.drains.freed(v.Intent.Pod.UID, by...)...)
+		s.enqueue(maintenanceKey, s.drains.freed(v.Intent.Pod.UID, e.Time, by...)...)
 	case ours:
-		s.drains.verdict(v, s.cfg.View.BudgetAllows, s.now())
+		s.drains.verdict(v, e.Time, s.cfg.View.BudgetAllows, s.now())
 		delay := verdictDebounce
 		if v.Outcome == schemas.Withdrawn || v.Outcome.Moves() { // a node may be waiting for it before it is given back
 			delay = 0
@@ -340,7 +343,7 @@ func (s *session) verdict(e schemas.Event) {
 
 // verdict records the verdict on an intent, or the end of a move whose pod still runs, and the time of the next try, see
 // [delivery.RetryDelay].
-func (d *drains) verdict(v schemas.Verdict, free func(namespace, name string) bool, now time.Time) {
+func (d *drains) verdict(v schemas.Verdict, at time.Time, free func(namespace, name string) bool, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	x := d.byName[v.Scope.Key]
@@ -366,7 +369,7 @@ func (d *drains) verdict(v schemas.Verdict, free func(namespace, name string) bo
 	if e.lastVerdict != nil && e.lastVerdict.Outcome == v.Outcome && e.lastVerdict.Reason == v.Reason {
 		since = e.lastVerdict.Since
 	}
-	e.moving = v.Reason == schemas.ReasonMoving
+	e.moving = v.Reason == schemas.ReasonMoving && at.After(e.settled)
 	e.lastVerdict = &plan.LastVerdict{Outcome: v.Outcome, Reason: v.Reason, Message: v.Message, Blockers: v.Blockers, Since: since}
 	e.attempts++
 	for _, b := range v.Blockers {
@@ -375,15 +378,15 @@ func (d *drains) verdict(v schemas.Verdict, free func(namespace, name string) bo
 	e.retryAt = now.Add(delivery.RetryDelay(v, e.attempts, free, now))
 }
 
-// freed makes the pods that one of these objects blocked retry now, records that the move of a pod is settled, and
-// returns the maintenances of these pods, sorted.
-func (d *drains) freed(settled types.UID, by ...schemas.ObjectRef) []string {
+// freed makes the pods that one of these objects blocked retry now, records that the move of a pod was settled at
+// a time, and returns the maintenances of these pods, sorted.
+func (d *drains) freed(settled types.UID, at time.Time, by ...schemas.ObjectRef) []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	names := map[string]bool{}
 	for name, x := range d.byName {
 		if e := x.entries[settled]; e != nil {
-			e.moving, names[name] = false, true
+			e.moving, e.settled, names[name] = false, at, true
 		}
 		for _, e := range x.entries {
 			if !e.open && slices.ContainsFunc(e.blockers, func(b schemas.ObjectRef) bool { return slices.Contains(by, b) }) {

@@ -149,6 +149,6 @@ func podDiffers(a, b *corev1.Pod) bool {
 // budgetChanged retries the pods that the budget blocked, if it allows a disruption now.
 func (c *Controller) budgetChanged(b *policyv1.PodDisruptionBudget) {
 	if s := c.session.Load(); s != nil && b != nil && cluster.Allows(b) {
-		s.enqueue(maintenanceKey, s.drains.freed("", blocker("PodDisruptionBudget", b.Namespace, b.Name))...)
+		s.enqueue(maintenanceKey, s.drains.freed("", s.now(), blocker("PodDisruptionBudget", b.Namespace, b.Name))...)
 	}
 }
