@@ -56,7 +56,7 @@ func (i Intent) expired(now time.Time) bool { return !now.Before(i.Expires) }
 //   - One intent for each pod is open at a time: the first of its entries. When it ends without a move, the next one becomes the
 //     open one. When it ends with a move, the others are rejected.
 //   - If a newer message of the same scope lists the pod of an entry again, it renews the entry: the entry keeps its ID and gets
-//     the new Reason, Node, and Expires. The new ID gets no verdict.
+//     the new Reason, Node, and Expires, and the new Scope without its Since. The new ID gets no verdict.
 //   - An entry is not withdrawn while it is executed.
 type entries struct {
 	messages map[scopeKey]*message
@@ -214,7 +214,9 @@ func (t *entries) list(m *message, i Intent) {
 		one.state = entryExecuting
 	}
 	one.message = m
-	one.intent.Weight = i.Weight
+	since := one.intent.Scope.Since // the pod waits since then
+	one.intent.Scope, one.intent.Weight = i.Scope, i.Weight
+	one.intent.Scope.Since = since
 	one.intent.Reason, one.intent.Node, one.intent.Expires, one.intent.Asked = i.Reason, i.Node, i.Expires, i.Asked
 	m.entries = append(m.entries, one)
 }

@@ -112,6 +112,7 @@ func TestRenewedIntentKeepsID(t *testing.T) {
 	take(x, "A", 1, "1")
 	take(x, "B", 1, "2")
 	a, e := answerTo("A", 2, "3", "1")
+	a.Scope.Since, a.Scope.Now = noon.Add(time.Minute), noon.Add(time.Minute)
 	a.Intents[1].Expires = noon.Add(12 * time.Minute)
 	expect.Equal(t, "changes", x.accept(a, e, noon), changes{})
 
@@ -119,6 +120,7 @@ func TestRenewedIntentKeepsID(t *testing.T) {
 	oldEvent.ID = x.front("1").intent.Message.ID // IDs are random
 	want := Intent{Profile: "default", Strategy: "A", Scope: old.Scope, Intent: old.Intents[0], Message: x.front("1").intent.Message}
 	want.Intent.Reason, want.Intent.Expires = "evaluation 2", noon.Add(12*time.Minute)
+	want.Scope.Event, want.Scope.Sequence, want.Scope.Now = "A-2", 2, a.Scope.Now
 	expect.Equal(t, "the open intent", x.next().intent, want)
 	expect.Equal(t, "turns", turns(x, 9), []string{"B-1.2", "A-2.3"})
 }

@@ -126,7 +126,8 @@ const (
 	resync = time.Minute
 	// pollInterval is how often an active maintenance is reconciled without a change.
 	pollInterval = 10 * time.Second
-	// overlap is how far before its start a session reads verdicts, because clocks differ.
+	// overlap is how far before its start a session reads verdicts, and how long after it a session looks for receipts of
+	// earlier ones, because clocks differ.
 	overlap = 5 * time.Second
 	// firstBackoff and maxBackoff are the delays between failed attempts of one key.
 	firstBackoff, maxBackoff = 100 * time.Millisecond, 10 * time.Second

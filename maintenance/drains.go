@@ -41,8 +41,10 @@ type drain struct {
 	// maintenance uses them.
 	published *published
 	changes   []schemas.NodeChange
-	// refused has the times at which the API server refused to cordon nodes. Only the reconcile uses it.
-	refused map[string]time.Time
+	// refused has the times at which the API server refused to cordon nodes, and conditionsRefused the nodes whose conditions
+	// it refused to set at the last try. Only the reconcile uses them.
+	refused           map[string]time.Time
+	conditionsRefused map[string]bool
 }
 
 // entry is one pod.
@@ -66,6 +68,8 @@ type entry struct {
 	// leader starts without them; trying again restores them.
 	lastVerdict *plan.LastVerdict
 	moving      bool
+	// settled is the time of the verdict that ended the last move of the pod. Verdicts can arrive in another order.
+	settled time.Time
 }
 
 // mayMove reports whether the actuator may still execute the intent.
@@ -96,7 +100,7 @@ func (s *session) load(ctx context.Context, name string) error {
 	if err != nil {
 		return fmt.Errorf("read the intents of maintenance %s: %w", name, err)
 	}
-	x := &drain{entries: map[types.UID]*entry{}, refused: map[string]time.Time{}}
+	x := &drain{entries: map[types.UID]*entry{}, refused: map[string]time.Time{}, conditionsRefused: map[string]bool{}}
 	if e.ID != "" {
 		a, err := schemas.Decode[schemas.Intents](e)
 		if err != nil { // the actuator cannot read it either
@@ -247,7 +251,8 @@ func (s *session) send(ctx context.Context, name string, x *drain, list, inFligh
 		case n < len(list) && was == nil:
 			x.entries[i.Pod.UID] = &entry{intent: i, open: true, sequence: sequence}
 		case n < len(list):
-			*was = entry{intent: i, open: true, sequence: sequence, attempts: was.attempts, lastVerdict: was.lastVerdict, moving: was.moving}
+			*was = entry{intent: i, open: true, sequence: sequence, attempts: was.attempts, lastVerdict: was.lastVerdict, moving: was.moving,
+				settled: was.settled}
 		case was != nil:
 			was.withdrawn, was.sequence = false, sequence
 		}

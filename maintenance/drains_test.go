@@ -100,8 +100,41 @@ func TestExpiredIntentWaits(t *testing.T) {
 	var waits []time.Duration
 	for range 4 {
 		v := schemas.Verdict{Outcome: schemas.Expired, Intent: e.intent, Scope: schemas.ScopeRef{Key: "kernel"}}
-		d.verdict(v, func(string, string) bool { return false }, now)
+		d.verdict(v, now, func(string, string) bool { return false }, now)
 		waits = append(waits, e.retryAt.Sub(now))
 	}
 	expect.Equal(t, "delays", waits, []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second})
+}
+
+// The actuator stores verdicts in parallel, so the verdict that ends a move can arrive before an earlier rejection.
+func TestRejectionDuringMove(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		after time.Duration // from the end of another move to the rejection
+		want  bool
+	}{
+		{"stored after the end of the move", -time.Second, false},
+		{"during the next move", time.Second, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			view, err := cluster.NewOffline(Kinds()...)
+			expect.Must(t, err)
+			s, now := New(Config{Bus: natsBus{bustest.New(t)}, Source: "/test/maintenance", View: view}).newSession(nil), time.Now()
+			expect.Must(t, s.load(t.Context(), "kernel"))
+			wanted := []schemas.Intent{{Pod: schemas.PodRef{Namespace: "shop", Name: "cart", UID: "cart"}, Node: "n1"}}
+			expect.Must(t, s.publish(t.Context(), "kernel", wanted, nil, now))
+			verdict := func(strategy string, kind schemas.ScopeKind, outcome schemas.Outcome, reason schemas.ReasonCode, at time.Time) {
+				t.Helper()
+				v := schemas.Verdict{
+					Outcome: outcome, Reason: reason, Strategy: strategy, Scope: schemas.ScopeRef{Kind: kind, Key: "kernel"},
+					Intent: s.drains.of("kernel").entries["cart"].intent,
+				}
+				s.verdict(schematest.Event(t, "/test/actuator", v, at, schemas.Event{}))
+			}
+			verdict("NodeTaints", schemas.NodeKind, schemas.Settled, schemas.ReasonTakenBack, now)
+			verdict(schemas.MaintenanceStrategy, schemas.MaintenanceKind, schemas.Rejected, schemas.ReasonMoving, now.Add(c.after))
+			_, moving := s.drains.lastVerdict("kernel", "cart")
+			expect.Equal(t, "moving", moving, c.want)
+		})
+	}
 }

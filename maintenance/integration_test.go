@@ -29,6 +29,8 @@ import (
 )
 
 const (
+	// noStatus is a user with all required rights of the role except setting the conditions of nodes.
+	noStatus = "no-status"
 	// blind is a user that may list and watch what the role does, except the kinds of Rehome.
 	blind = "blind"
 	// interruption is a taint that is a drain trigger.
@@ -158,5 +160,43 @@ func TestRole(t *testing.T) {
 		r.SetPolicy(policy.Policy{Maintenance: policy.Maintenance{Start: []policy.StartSign{{Taint: retirement}}}})
 		r.patch(nodes[3], `{"spec":{"taints":[{"key":"`+retirement+`","effect":"NoSchedule"}]}}`)
 		r.entry(t, "the new trigger has an entry", nodes[3], true, true)
+	})
+}
+
+// The role has set a condition of a node, and has lost the right to do so since.
+func TestRoleWithoutStatusRight(t *testing.T) {
+	c := clustertest.New(t, control.Options{Users: []control.User{{Name: noStatus}}})
+	nodes, err := c.AddNodes(t.Context(), 2)
+	expect.Must(t, err)
+	expect.Must(t, c.AddKinds(t.Context()))
+	expect.Must(t, c.Grant(t.Context(), control.UserSubject(noStatus), "",
+		rbacv1.PolicyRule{APIGroups: []string{"", "policy", v1alpha1.Group}, Resources: []string{"*"}, Verbs: []string{"list", "watch"}},
+		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "patch"}},
+		rbacv1.PolicyRule{
+			APIGroups: []string{v1alpha1.Group}, Verbs: []string{"get", "patch"},
+			Resources: []string{v1alpha1.NodeMaintenances, v1alpha1.NodeMaintenances + "/status"},
+		}))
+	client, err := kubernetes.NewForConfig(c.RESTConfig())
+	expect.Must(t, err)
+	kinds, err := apply.NewClient(c.RESTConfig())
+	expect.Must(t, err)
+	_, err = client.CoreV1().Nodes().Patch(t.Context(), nodes[0], types.StrategicMergePatchType, []byte(`{"status":{"conditions":[{"type":"`+
+		string(corev1.NodeMaintenanceInProgress)+`","status":"True","reason":"AdminRequested","message":"new kernel (maintenance kernel)"}]}}`),
+		metav1.PatchOptions{}, "status")
+	expect.Must(t, err)
+	expect.Must(t, kinds.Post().Resource(v1alpha1.NodeMaintenances).Body([]byte(`{"apiVersion":"rehome.dev/v1alpha1","kind":"NodeMaintenance",`+
+		`"metadata":{"name":"kernel","finalizers":["`+schemas.MaintenanceFinalizer+`"]},"spec":{"nodes":{"names":["`+nodes[0]+
+		`"]},"stage":"Complete","reason":"new kernel"}}`)).Do(t.Context()).Error())
+	expect.Must(t, kinds.Patch(types.MergePatchType).Resource(v1alpha1.NodeMaintenances).Name("kernel").SubResource("status").Body([]byte(
+		`{"status":{"stages":[{"stage":"Complete","start":"2026-05-04T12:00:00Z"}]}}`)).Do(t.Context()).Error())
+	expect.Must(t, kinds.Delete().Resource(v1alpha1.NodeMaintenances).Name("kernel").Do(t.Context()).Error())
+	config, err := c.UserConfig(noStatus)
+	expect.Must(t, err)
+	newRole(t, config, true)
+	t.Run("a deleted maintenance ends with its condition left", func(t *testing.T) {
+		expect.Eventually(t, "the maintenance is gone", func() bool {
+			err := kinds.Get().Resource(v1alpha1.NodeMaintenances).Name("kernel").Do(t.Context()).Error()
+			return apierrors.IsNotFound(err)
+		})
 	})
 }

@@ -1,6 +1,7 @@
 package maintenance
 
 import (
+	"context"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -9,6 +10,34 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
+
+// over returns the end of an accepted request, or nil. A refused maintenance that has begun nothing is completed;
+// otherwise it would begin unexpectedly as soon as the guard accepts it.
+func (r *requests) over(ctx context.Context, x nodeRequest) (*request.Rejection, error) {
+	want := *x.accepted.Maintenance
+	name := schemas.RequestedMaintenance(want.Node)
+	is, err := r.stored(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	end := judge(want, x.uid, is, r.otherHolder(want.Node))
+	if end == nil && !r.now().Before(x.accepted.Deadline) {
+		end = late(want, is)
+	}
+	if end == nil || end.Reason != schemas.ReceiptRefused || begun(is) {
+		return end, nil
+	}
+	_, no, err := r.change(ctx, name, func(now *v1alpha1.NodeMaintenance) (*v1alpha1.NodeMaintenance, *request.Rejection) {
+		if now == nil || now.UID != is.UID || now.Generation != is.Generation {
+			return nil, nil
+		}
+		return completed(now)
+	})
+	if no != nil { // a dry run leaves the request open
+		return nil, err
+	}
+	return end, err
+}
 
 // judge returns the end of a request for a node, or nil if it is open. is is the maintenance, or nil. uid identifies
 // the maintenance of the request, or is empty if unknown. other is another maintenance whose mark is on the node, or

@@ -100,10 +100,13 @@ func stored(r apply.Result, err error) bool {
 // refusalFor is how long the refusal to cordon a node counts.
 const refusalFor = 10 * time.Minute
 
-// noteRefusals records the nodes that the API server refused to cordon. After other failures a node may be cordoned.
+// noteRefusals records the nodes that the API server refused to cordon, or whose conditions it refused to set. After other
+// failures a node may be cordoned.
 func (s *session) noteRefusals(name string, r apply.Result, now time.Time) {
-	refused := s.drains.of(name).refused
+	x := s.drains.of(name)
+	refused := x.refused
 	for _, n := range r.Nodes {
+		x.conditionsRefused[n.Name] = n.ConditionsRefused
 		var status apierrors.APIStatus
 		busy := apierrors.IsConflict(n.Err) || apierrors.IsTooManyRequests(n.Err)
 		switch {
@@ -167,7 +170,7 @@ func (s *session) facts(m *v1alpha1.NodeMaintenance, now time.Time) (f plan.Fact
 		}
 		node := plan.NodeFacts{
 			Node: *n, Selected: meant, Mark: mark, Locks: locks(n, s.policy.Load().Signals),
-			CordonRefused: s.cordonRefused(m.Name, n.Name, now),
+			CordonRefused: s.cordonRefused(m.Name, n.Name, now), ConditionsRefused: s.drains.of(m.Name).conditionsRefused[n.Name],
 		}
 		for _, gate := range m.Spec.Gates {
 			node.Gates = append(node.Gates, s.gate(gate, n, gatesMatter(m, stage, meant && f.InWindow), queries))

@@ -30,7 +30,7 @@ func TestCordonRefused(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s, now := New(Config{}).newSession(nil), noon()
-			s.drains.byName["kernel"] = &drain{refused: map[string]time.Time{}}
+			s.drains.byName["kernel"] = &drain{refused: map[string]time.Time{}, conditionsRefused: map[string]bool{}}
 			done := apply.Done{NodeStep: plan.NodeStep{Name: "a", Action: schemas.NodeCordon}, Outcome: tt.outcome, Err: tt.err}
 			s.noteRefusals("kernel", apply.Result{Nodes: []apply.Done{done}}, now)
 			if got := s.cordonRefused("kernel", "a", now.Add(refusalFor-1)); got != tt.want {

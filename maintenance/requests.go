@@ -24,6 +24,7 @@ import (
 type requests struct {
 	*session
 	answers request.Answers
+	began   time.Time // the start of the session
 
 	mu    sync.Mutex
 	open  map[string]nodeRequest   // by SENDER/NAME
@@ -42,7 +43,7 @@ type nodeRequest struct {
 
 func newRequests(s *session) *requests {
 	return &requests{
-		session: s, open: map[string]nodeRequest{}, rates: map[string]*rate.Limiter{},
+		session: s, began: s.now(), open: map[string]nodeRequest{}, rates: map[string]*rate.Limiter{},
 		answers: request.Answers{
 			Bus: s.cfg.Bus, Source: s.cfg.Source, Now: s.now, Log: s.log,
 			Publish: func(ctx context.Context, e schemas.Event) error {
@@ -148,7 +149,11 @@ func (r *requests) reconcile(ctx context.Context, key string) (after time.Durati
 	}
 	sender, name, _ := strings.Cut(key, "/")
 	if x.accepted == nil {
-		if !r.allow(sender) {
+		answered, err := r.answered(ctx, sender, name, x)
+		if err != nil {
+			return 0, err
+		}
+		if !answered && !r.allow(sender) {
 			return time.Second, nil // by then the watcher has rejected it if it is over the limit
 		}
 		if x, err = r.accept(ctx, sender, name, x); err != nil {
@@ -177,6 +182,15 @@ func (r *requests) reconcile(ctx context.Context, key string) (after time.Durati
 	return 0, nil
 }
 
+// answered reports whether a request has a receipt of an earlier session, which took a token for it.
+func (r *requests) answered(ctx context.Context, sender, name string, x nodeRequest) (bool, error) {
+	if !x.stored.Before(r.began.Add(overlap)) {
+		return false, nil
+	}
+	before, _, err := r.answers.Last(ctx, sender, name)
+	return before.ID != "" && before.CausationID == x.read().ID, err
+}
+
 // accept reads and executes a request. Without a receipt in the result, the request is closed or the watcher answers
 // it.
 func (r *requests) accept(ctx context.Context, sender, name string, x nodeRequest) (nodeRequest, error) {
@@ -195,7 +209,7 @@ func (r *requests) accept(ctx context.Context, sender, name string, x nodeReques
 	if err != nil {
 		return x, err
 	}
-	q, no := request.Read(e, sender, name, x.stored)
+	q, no := request.Read(e, sender, name, x.stored, last)
 	if no == nil {
 		no = mayAsk(r.policy.Load().Asking(), q)
 	}
@@ -338,42 +352,26 @@ func (r *requests) otherHolder(node string) string {
 	return ""
 }
 
-// over returns the end of an accepted request, or nil. A refused maintenance that has begun nothing is completed;
-// otherwise it would begin unexpectedly as soon as the guard accepts it.
-func (r *requests) over(ctx context.Context, x nodeRequest) (*request.Rejection, error) {
-	want := *x.accepted.Maintenance
-	name := schemas.RequestedMaintenance(want.Node)
-	is, err := r.stored(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	end := judge(want, x.uid, is, r.otherHolder(want.Node))
-	if end == nil && !r.now().Before(x.accepted.Deadline) {
-		end = late(want, is)
-	}
-	if end == nil || end.Reason != schemas.ReceiptRefused || begun(is) {
-		return end, nil
-	}
-	_, no, err := r.change(ctx, name, func(now *v1alpha1.NodeMaintenance) (*v1alpha1.NodeMaintenance, *request.Rejection) {
-		if now == nil || now.UID != is.UID || now.Generation != is.Generation {
-			return nil, nil
-		}
-		return completed(now)
-	})
-	if no != nil { // a dry run leaves the request open
-		return nil, err
-	}
-	return end, err
-}
-
-// cancel ends an open request for a node. The watcher answers if the request is about pods.
+// cancel ends an open request for a node. The watcher answers if the request is about pods, or if the cancellation is finished.
 func (r *requests) cancel(ctx context.Context, e schemas.Event, sender, name string, stored time.Time) error {
-	q, no := request.Read(e, sender, name, stored)
+	before, last, err := r.answers.LastBefore(ctx, e, sender, name)
+	switch {
+	case err != nil:
+		return err
+	case last.State == schemas.RequestFinished && before.CausationID == e.ID: // and not dropped
+		return r.cfg.Bus.DropRequest(ctx, e)
+	case last.State == schemas.RequestFinished:
+		return nil
+	}
+	q, no := request.Read(e, sender, name, stored, last)
 	s, known := r.policy.Load().Asking().Sender(sender)
 	if no != nil || !known || !s.May(q.Action) {
 		return nil // the watcher rejects it
 	}
 	answer := schemas.Receipt{Sender: sender, Name: name, Requester: q.Requester, Action: q.Action}
+	if answer.Fingerprint, err = request.Fingerprint(q); err != nil {
+		return err
+	}
 	key, noneOpen := sender+"/"+q.Request, request.Refuse(schemas.ReceiptNothingToDo, "no request %s is open", q.Request)
 	x, open := r.get(key)
 	switch {

@@ -4,8 +4,11 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
 	"testing"
+	"time"
 
+	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/request"
 	"github.com/rehome-dev/rehome/schemas"
@@ -18,24 +21,30 @@ import (
 // answers.
 func (d *desk) ask(r schemas.Request) string {
 	d.Helper()
-	ctx, end := context.WithCancel(d.Context())
-	defer end()
 	if r.Reason == "" {
 		r.Reason = "new kernel"
 	}
 	e := schematest.Event(d, "/test", r, d.clock, schemas.Event{})
-	_, err := d.cfg.Bus.Publish(ctx, e)
+	_, err := d.cfg.Bus.Publish(d.Context(), e)
 	d.Must(err)
-	key, ended := r.Sender+"/"+r.Name, make(chan struct{})
+	d.take(r.Sender + "/" + r.Name)
+	return d.receipt(r.Sender, r.Name)
+}
+
+// take reads an open request from the bus, and reconciles it.
+func (d *desk) take(key string) {
+	d.Helper()
+	ctx, end := context.WithCancel(d.Context())
+	defer end()
+	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		_ = d.cfg.Bus.FollowRequests(ctx, d.requests.add)
 	}()
 	defer func() { end(); <-ended }()
 	expect.Eventually(d, "the request is read", func() bool { _, open := d.requests.get(key); return open })
-	_, err = d.requests.reconcile(ctx, key)
+	_, err := d.requests.reconcile(ctx, key)
 	d.Must(err)
-	return d.receipt(r.Sender, r.Name)
 }
 
 // receipt returns a summary of the last receipt.
@@ -99,6 +108,91 @@ func TestNodeRequests(t *testing.T) {
 	if got := d.receipt("ops", "drain"); got != cancelled {
 		t.Errorf("the cancelled request: got %q, want %q", got, cancelled)
 	}
+}
+
+// A new leader, or a new policy, begins a new session.
+func TestNodeRequestsInNewSession(t *testing.T) {
+	d := newDesk(t, func(c *Config) {
+		c.Policy.Requests = &policy.Requests{Senders: []policy.Sender{{Name: "ops", Nodes: true, PerMinute: 1, Open: 3}}}
+	})
+	d.node("n1", false, "", "")
+	d.node("n2", false, "", "")
+	d.ask(toMaintain("one", "n1", v1alpha1.Drain))
+	d.clock = d.clock.Add(time.Minute)
+	d.session = d.newSession(nil)
+	t.Run("an accepted request uses up no rate", func(t *testing.T) {
+		d.TB = t
+		d.take("ops/one")
+		got := []string{d.ask(toMaintain("two", "n2", v1alpha1.Drain)), d.ask(toMaintain("three", "n1", v1alpha1.Drain))}
+		if want := []string{"accepted Accepted: node n2 will be drained", ""}; !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		if x, _ := d.requests.get("ops/one"); x.accepted == nil {
+			t.Error("the accepted request: got no receipt, want one")
+		}
+	})
+}
+
+// A client that got no answer sends its request again.
+func TestNodeRequestSentAgain(t *testing.T) {
+	d := newDesk(t, func(c *Config) {
+		c.Policy.Requests = &policy.Requests{Senders: []policy.Sender{{Name: policy.HTTPSender, Nodes: true, PerMinute: 600, Open: 4}}}
+	})
+	d.node("n1", false, "", "")
+	giveBack := toMaintain("back", "n1", v1alpha1.Complete)
+	giveBack.Sender, giveBack.Deadline = policy.HTTPSender, d.clock.Add(time.Hour).UTC()
+	late := giveBack
+	late.Deadline = d.clock.Add(-time.Hour).UTC()
+	t.Run("after its deadline", func(t *testing.T) {
+		d.TB = t
+		d.ask(giveBack)
+		d.ask(late)
+		nothing := schemas.Receipt{
+			Sender: policy.HTTPSender, Name: "back", State: schemas.RequestFinished, Reason: schemas.ReceiptNothingToDo,
+			Message: "node n1 is not maintained", Action: schemas.ActionMaintain, Maintenance: giveBack.Maintenance,
+			Fingerprint: d.fingerprint(giveBack),
+		}
+		expect.Equal(t, "receipts", d.receipts("back"), []schemas.Receipt{nothing, nothing})
+	})
+}
+
+func TestCancelOverHTTP(t *testing.T) {
+	d := newDesk(t, func(c *Config) {
+		c.Policy.Requests = &policy.Requests{Senders: []policy.Sender{{Name: policy.HTTPSender, Nodes: true, PerMinute: 600, Open: 4}}}
+	})
+	d.node("n1", false, "", "")
+	drain := toMaintain("drain", "n1", v1alpha1.Drain)
+	drain.Sender = policy.HTTPSender
+	cancel := schemas.Request{Sender: policy.HTTPSender, Name: "stop", Action: schemas.ActionCancel, Request: "drain"}
+	d.ask(drain)
+	d.ask(cancel)
+	d.ask(cancel) // the watcher repeats the receipt
+	t.Run("the receipt has the fingerprint", func(t *testing.T) {
+		expect.Equal(t, "receipts", d.receipts("stop"), []schemas.Receipt{{
+			Sender: policy.HTTPSender, Name: "stop", State: schemas.RequestFinished, Reason: schemas.ReceiptDone,
+			Message: "request drain is canceled", Action: schemas.ActionCancel, Fingerprint: d.fingerprint(cancel),
+		}})
+	})
+}
+
+// receipts returns all receipts for a request over HTTP.
+func (d *desk) receipts(name string) (list []schemas.Receipt) {
+	d.Helper()
+	query := bus.Query{Channels: []string{schemas.Receipt{Sender: policy.HTTPSender, Name: name}.Channel()}, Since: time.Unix(0, 0)}
+	d.Must(d.cfg.Bus.(natsBus).Events(d.Context(), query, func(e schemas.Event) error {
+		list = append(list, schematest.Decode[schemas.Receipt](d, e))
+		return nil
+	}))
+	return list
+}
+
+// fingerprint returns the fingerprint of a request that [desk.ask] publishes.
+func (d *desk) fingerprint(r schemas.Request) string {
+	d.Helper()
+	r.Reason = "new kernel"
+	text, err := request.Fingerprint(r)
+	d.Must(err)
+	return text
 }
 
 // interrupted is a table whose next read waits until during has returned.

@@ -24,11 +24,11 @@ func (s *session) verdict(e schemas.Event) {
 	}
 	ours := v.Strategy == schemas.MaintenanceStrategy && v.Scope.Kind == schemas.MaintenanceKind
 	if ours && (v.Outcome != schemas.Settled || v.Unmoved()) {
-		s.drains.verdict(v, s.cfg.View.BudgetAllows, s.now())
+		s.drains.verdict(v, e.Time, s.cfg.View.BudgetAllows, s.now())
 	}
 	switch {
 	case v.Outcome == schemas.Settled:
-		s.enqueue(maintenanceKey, s.drains.freed(v.Intent.Pod.UID, delivery.Freed(v)...)...)
+		s.enqueue(maintenanceKey, s.drains.freed(v.Intent.Pod.UID, e.Time, delivery.Freed(v)...)...)
 	case ours:
 		delay := verdictDebounce
 		if v.Outcome == schemas.Withdrawn || v.Outcome.Moves() { // a node may be waiting for it before it is given back
@@ -40,7 +40,7 @@ func (s *session) verdict(e schemas.Event) {
 
 // verdict records the verdict on an intent, or the end of a move whose pod still runs, and the time of the next try, see
 // [delivery.RetryDelay].
-func (d *drains) verdict(v schemas.Verdict, free func(namespace, name string) bool, now time.Time) {
+func (d *drains) verdict(v schemas.Verdict, at time.Time, free func(namespace, name string) bool, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	x := d.byName[v.Scope.Key]
@@ -66,7 +66,7 @@ func (d *drains) verdict(v schemas.Verdict, free func(namespace, name string) bo
 	if e.lastVerdict != nil && e.lastVerdict.Outcome == v.Outcome && e.lastVerdict.Reason == v.Reason {
 		since = e.lastVerdict.Since
 	}
-	e.moving = v.Reason == schemas.ReasonMoving
+	e.moving = v.Reason == schemas.ReasonMoving && at.After(e.settled)
 	e.lastVerdict = &plan.LastVerdict{Outcome: v.Outcome, Reason: v.Reason, Message: v.Message, Blockers: v.Blockers, Since: since}
 	e.attempts++
 	for _, b := range v.Blockers {
@@ -75,15 +75,15 @@ func (d *drains) verdict(v schemas.Verdict, free func(namespace, name string) bo
 	e.retryAt = now.Add(delivery.RetryDelay(v, e.attempts, free, now))
 }
 
-// freed makes the pods that one of these objects blocked retry now, records that the move of a pod is settled, and
+// freed makes the pods that one of these objects blocked retry now, records that the move of a pod was settled at a time, and
 // returns the maintenances of these pods, sorted.
-func (d *drains) freed(settled types.UID, by ...schemas.ObjectRef) []string {
+func (d *drains) freed(settled types.UID, at time.Time, by ...schemas.ObjectRef) []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	names := map[string]bool{}
 	for name, x := range d.byName {
 		if e := x.entries[settled]; e != nil {
-			e.moving, names[name] = false, true
+			e.moving, e.settled, names[name] = false, at, true
 		}
 		for _, e := range x.entries {
 			if !e.open && slices.ContainsFunc(e.blockers, func(b schemas.ObjectRef) bool { return slices.Contains(by, b) }) {

@@ -67,8 +67,9 @@ func SenderOf(channel string) (sender, name string, ok bool) {
 	return sender[:min(len(sender), longestWord)], name[:min(len(name), longestWord)], false
 }
 
-// Read decodes and validates a request. An unknown field is an error, because it may have been meant to prevent a move.
-func Read(e schemas.Event, sender, name string, stored time.Time) (schemas.Request, *Rejection) {
+// Read decodes and validates a request. An unknown field is an error, because it may have been meant to prevent a move. last is the
+// last receipt of the name: after a finished request, the deadline may have passed, because a client can send that request again.
+func Read(e schemas.Event, sender, name string, stored time.Time, last schemas.Receipt) (schemas.Request, *Rejection) {
 	var r schemas.Request
 	if e.Type != schemas.RequestType {
 		return r, Malformed("want a CloudEvent of type %s", schemas.RequestType)
@@ -86,7 +87,7 @@ func Read(e schemas.Event, sender, name string, stored time.Time) (schemas.Reque
 			return r, no
 		}
 	}
-	if !r.Deadline.IsZero() && (!r.Deadline.After(stored) || r.Deadline.After(stored.Add(requestLongest))) {
+	if last.State != schemas.RequestFinished && !r.Deadline.IsZero() && (!r.Deadline.After(stored) || r.Deadline.After(stored.Add(requestLongest))) {
 		return r, Malformed("deadline: want a time within %v, got %s", requestLongest, r.Deadline.UTC().Format(time.RFC3339))
 	}
 	return r, nil

@@ -120,7 +120,7 @@ func TestRead(t *testing.T) {
 			if c.typ == "" {
 				c.typ = schemas.RequestType
 			}
-			_, got := Read(schemas.Event{Type: c.typ, Data: json.RawMessage(c.body)}, "admin", "one", stored)
+			_, got := Read(schemas.Event{Type: c.typ, Data: json.RawMessage(c.body)}, "admin", "one", stored, schemas.Receipt{})
 			var want *Rejection
 			if c.want != "" {
 				want = &Rejection{Reason: schemas.ReceiptMalformed, Message: c.want}

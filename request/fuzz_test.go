@@ -25,7 +25,7 @@ func FuzzRead(f *testing.F) {
 	f.Fuzz(func(t *testing.T, channel string, data []byte) {
 		sender, name, _ := SenderOf(channel)
 		e := schemas.Event{ID: "1", Type: schemas.RequestType, Channel: channel, Data: data}
-		r, no := Read(e, sender, name, now)
+		r, no := Read(e, sender, name, now, schemas.Receipt{})
 		if no != nil {
 			if no.Reason == "" || no.Message == "" {
 				t.Errorf("rejected as %+v, want a reason and a message", no)
@@ -36,7 +36,7 @@ func FuzzRead(f *testing.F) {
 			t.Errorf("the deadline is %v", d)
 		}
 		e.Data = expect.ToJSON(t, r)
-		if _, no := Read(e, sender, name, now); no != nil {
+		if _, no := Read(e, sender, name, now, schemas.Receipt{}); no != nil {
 			t.Errorf("%s was read, and is rejected after it was written as %s: %s", data, e.Data, no.Message)
 		}
 	})

@@ -471,6 +471,7 @@ func TestHTTPRequestName(t *testing.T) {
 	}{
 		"the same request":              {func(*schemas.Request) {}, []string{finished}},
 		"the same with a new deadline":  {func(r *schemas.Request) { r.Deadline = time.Now().Add(time.Hour).UTC() }, []string{finished}},
+		"the same after its deadline":   {func(r *schemas.Request) { r.Deadline = time.Now().Add(-time.Minute).UTC() }, []string{finished}},
 		"another user":                  {func(r *schemas.Request) { r.Requester = "admin" }, []string{conflict, finished}},
 		"another target":                {func(r *schemas.Request) { r.Target = &schemas.Target{Node: "n1"} }, []string{conflict, finished}},
 		"another method":                {func(r *schemas.Request) { r.Method = schemas.UseRestart }, []string{conflict, finished}},

@@ -111,6 +111,8 @@ type Done struct {
 	plan.NodeStep
 	Outcome Outcome
 	Message string
+	// ConditionsRefused means that the right to set the missing conditions is missing.
+	ConditionsRefused bool
 	// Again means that the node had been cordoned for the maintenance and was uncordoned since.
 	Again bool
 	// Err is the reason why the step must be tried again.

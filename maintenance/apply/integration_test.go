@@ -592,10 +592,12 @@ func testNoStatusRight(p *place) {
 	p.Must(err)
 	client, kinds := clients(p, config)
 	weak := New(Config{Client: client, Kinds: kinds, Log: slog.New(slog.NewTextHandler(p.log, nil))})
+	var r Result
 	expect.EventuallyWithState(p, "the rights are there", func() (bool, string) {
-		_, err = weak.Do(p.Context(), s)
+		r, err = weak.Do(p.Context(), s)
 		return err == nil, fmt.Sprint(err)
 	})
+	expect.Equal(p, "refused conditions", []bool{r.Nodes[0].ConditionsRefused, r.Nodes[1].ConditionsRefused}, []bool{true, true})
 	expect.Equal(p, "nodes", []look{p.look(a), p.look(b)}, []look{{Unschedulable: true, Mark: "kernel"}, {Unschedulable: true, Mark: "kernel"}})
 	expect.Equal(p, "lines in the log", strings.Count(p.log.String(), "the right to patch nodes/status is missing"), 1)
 }

@@ -37,7 +37,8 @@ func failure(n plan.NodeStep, err error) Done {
 	return Done{NodeStep: n, Outcome: Failed, Message: err.Error(), Err: err}
 }
 
-// once tries the step once. Failing to set conditions fails the step only if it changes nothing else.
+// once tries the step once. Failing to set conditions fails the step only if it changes nothing else. A missing right is no
+// failure: conditions only inform users and other programs.
 func (c *Steps) once(ctx context.Context, d plan.Decision, n plan.NodeStep, live *corev1.Node) Done {
 	done := Done{NodeStep: n}
 	holder, err := c.holder(ctx, d, n, live)
@@ -58,6 +59,8 @@ func (c *Steps) once(ctx context.Context, d plan.Decision, n plan.NodeStep, live
 	}
 	set, err := c.setConditions(ctx, live, n.Conditions)
 	switch {
+	case apierrors.IsForbidden(err):
+		done.ConditionsRefused, err = true, nil
 	case err != nil && n.Action == schemas.NodeMark:
 		return failure(n, err)
 	case set && n.Action == schemas.NodeMark:
@@ -198,8 +201,8 @@ func (c *Steps) patchNode(ctx context.Context, n *corev1.Node, as types.PatchTyp
 	return nil
 }
 
-// setConditions sets the missing conditions of the node, and reports whether there were any. A missing right is no
-// failure, and is logged once: conditions only inform users and other programs.
+// setConditions sets the missing conditions of the node, and reports whether there were any. A missing right is
+// logged once.
 func (c *Steps) setConditions(ctx context.Context, live *corev1.Node, wanted []corev1.NodeCondition) (bool, error) {
 	var set []corev1.NodeCondition
 	for _, w := range wanted {
@@ -219,11 +222,8 @@ func (c *Steps) setConditions(ctx context.Context, live *corev1.Node, wanted []c
 	err := c.patchNode(ctx, live, types.StrategicMergePatchType, map[string]any{
 		"metadata": map[string]any{"uid": live.UID}, "status": map[string]any{"conditions": set},
 	}, "status")
-	if apierrors.IsForbidden(err) {
-		if c.forbidden.CompareAndSwap(false, true) {
-			c.cfg.Log.Warn("cannot set the conditions of nodes: the right to patch nodes/status is missing", "error", err)
-		}
-		return false, nil
+	if apierrors.IsForbidden(err) && c.forbidden.CompareAndSwap(false, true) {
+		c.cfg.Log.Warn("cannot set the conditions of nodes: the right to patch nodes/status is missing", "error", err)
 	}
 	return err == nil, err
 }

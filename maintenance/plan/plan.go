@@ -178,7 +178,7 @@ func (w *work) selected() (list []*node) {
 // finalizer reports whether the maintenance must be kept, because a node has its mark or conditions, or may get them.
 func (w *work) finalizer() bool {
 	for _, n := range w.nodes {
-		if InProgress(n.is.Stage) || n.in != nil && OnNode(&w.Maintenance, &n.in.Node, n.in.Mark) {
+		if InProgress(n.is.Stage) || n.in != nil && w.onNode(n) {
 			return true
 		}
 	}
@@ -192,6 +192,11 @@ func (w *work) finalizer() bool {
 		}
 	}
 	return w.hasFinalizer() && w.Now.Before(start.Add(Settle))
+}
+
+// onNode reports whether the node has the mark of this maintenance, or a condition that it can still reset.
+func (w *work) onNode(n *node) bool {
+	return n.mine || !n.in.ConditionsRefused && OnNode(&w.Maintenance, &n.in.Node, nil)
 }
 
 func (w *work) hasFinalizer() bool {

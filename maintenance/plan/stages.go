@@ -56,7 +56,7 @@ func (w *work) wait(n *node) {
 	switch {
 	case n.mine:
 		n.is.Stage, n.is.Start, n.is.CordonedBefore = v1alpha1.Claimed, second(n.in.Mark.At), n.in.Mark.CordonedBefore
-	case (!n.in.Selected || tooMany) && !OnNode(&w.Maintenance, &n.in.Node, nil):
+	case (!n.in.Selected || tooMany) && !w.onNode(n):
 		n.is.Stage = ""
 	case n.in.Selected && w.stage == v1alpha1.Complete:
 		n.is.Stage = v1alpha1.Returned

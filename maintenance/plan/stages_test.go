@@ -150,6 +150,9 @@ func TestNodeStages(t *testing.T) {
 		{"and its conditions are reset", scene(wants(v1alpha1.Complete), with("a", v1alpha1.Returned, nodeIs(func(n *NodeFacts) {
 			n.Node.Status.Conditions = append(n.Node.Status.Conditions, saying(corev1.NodeMaintenancePlanned, "kernel"))
 		}))), []string{"a Returned", "mark a -MaintenancePlanned", "finalizer"}},
+		{"the finalizer does not wait for refused conditions", scene(wants(v1alpha1.Complete), with("a", v1alpha1.Returned, nodeIs(func(n *NodeFacts) {
+			n.Node.Status.Conditions, n.ConditionsRefused = []corev1.NodeCondition{saying(corev1.NodeMaintenancePlanned, "kernel")}, true
+		}))), []string{"a Returned", "mark a -MaintenancePlanned"}},
 		{"when all is taken back the finalizer goes", scene(wants(v1alpha1.Complete), with("a", v1alpha1.Returned)), []string{"a Returned"}},
 		{"but not at once", scene(wants(v1alpha1.Complete), now("11:00"), with("a", v1alpha1.Returned)), []string{"a Returned", "finalizer"}},
 		{"deletion gives back", scene(with("a", v1alpha1.IsDrained), func(s *Facts) { s.Maintenance.DeletionTimestamp = clockAt("11:59") }),

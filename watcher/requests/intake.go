@@ -62,10 +62,13 @@ func (c *Controller) consider(ctx context.Context, e schemas.Event, answer schem
 		return nil
 	}
 	c.maintained.Remove(key)
-	asked, no := request.Read(e, answer.Sender, answer.Name, stored)
+	before, last, err := c.answers.LastBefore(ctx, e, answer.Sender, answer.Name)
+	if err != nil {
+		return err
+	}
+	asked, no := request.Read(e, answer.Sender, answer.Name, stored, last)
 	answer.Requester, answer.Action, answer.Target, answer.DryRun = asked.Requester, asked.Action, asked.Target, asked.DryRun
 	if no == nil {
-		var err error
 		if answer.Fingerprint, err = request.Fingerprint(asked); err != nil {
 			return err
 		}
@@ -74,10 +77,7 @@ func (c *Controller) consider(ctx context.Context, e schemas.Event, answer schem
 	if no != nil {
 		return c.answers.Reject(ctx, e, answer, no)
 	}
-	before, last, err := c.answers.LastBefore(ctx, e, answer.Sender, answer.Name)
 	switch {
-	case err != nil:
-		return err
 	case before.CausationID == e.ID && (last.State == schemas.RequestFinished || last.Reason == schemas.ReceiptConflict):
 		return c.cfg.Bus.DropRequest(ctx, e) // it is answered
 	case last.State == schemas.RequestFinished:
@@ -225,7 +225,7 @@ func (c *Controller) resume(
 		c.maintained.Add(key, e.Sequence, maintainedFor)
 		return true, nil
 	}
-	asked, no := request.Read(e, answer.Sender, answer.Name, stored)
+	asked, no := request.Read(e, answer.Sender, answer.Name, stored, last)
 	if no == nil {
 		_, no = allowedByPolicy(c.cfg.Policy, asked)
 	}
