@@ -82,15 +82,28 @@ func (c *Cached) User(ctx context.Context, token string) (user authenticationv1.
 type right struct{ user, attributes string }
 
 // MayGet reports whether a user may get a resource of the core group in a namespace, or in all namespaces if it is empty.
-func (c *Cached) MayGet(ctx context.Context, who authenticationv1.UserInfo, resource, namespace string) (allowed bool, err error) {
-	key := right{fmt.Sprintf("%q %q %q %q", who.Username, who.UID, who.Groups, who.Extra), resource + "/" + namespace}
+func (c *Cached) MayGet(ctx context.Context, who authenticationv1.UserInfo, resource, namespace string) (bool, error) {
+	return c.may(ctx, who, resource+"/"+namespace, authorizationv1.SubjectAccessReviewSpec{
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "get", Version: "v1", Resource: resource},
+	})
+}
+
+// MayGetPath reports whether a user may get a path, which begins with a slash, as a nonResourceURL.
+func (c *Cached) MayGetPath(ctx context.Context, who authenticationv1.UserInfo, path string) (bool, error) {
+	return c.may(ctx, who, path, authorizationv1.SubjectAccessReviewSpec{
+		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: path, Verb: "get"},
+	})
+}
+
+// may is Allowed with the cache.
+func (c *Cached) may(
+	ctx context.Context, who authenticationv1.UserInfo, attributes string, question authorizationv1.SubjectAccessReviewSpec,
+) (allowed bool, err error) {
+	key := right{fmt.Sprintf("%q %q %q %q", who.Username, who.UID, who.Groups, who.Extra), attributes}
 	if known, ok := c.rights.Get(key); ok {
 		return known.(bool), nil
 	}
-	allowed, err = c.Allowed(ctx, who, authorizationv1.SubjectAccessReviewSpec{
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "get", Version: "v1", Resource: resource},
-	})
-	if err == nil {
+	if allowed, err = c.Allowed(ctx, who, question); err == nil {
 		c.rights.Add(key, allowed, answerTTL)
 	}
 	return allowed, err

@@ -314,30 +314,65 @@ func (s *stage) testNobodyToAsk(t *testing.T, binary, policy string) {
 	}
 }
 
+// held counts the reviews that arrive, and delays them until free is closed.
+type held struct {
+	http.RoundTripper
+	arrived chan struct{}
+	free    chan struct{}
+}
+
+func (h held) RoundTrip(r *http.Request) (*http.Response, error) {
+	h.arrived <- struct{}{}
+	<-h.free
+	return h.RoundTripper.RoundTrip(r)
+}
+
 func (s *stage) testFlood(t *testing.T) {
-	h := s.guarded(newClock())
 	const many = 200
+	gate := held{arrived: make(chan struct{}, 2*many), free: make(chan struct{})}
+	config, err := s.c.UserConfig("guard")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Wrap(func(to http.RoundTripper) http.RoundTripper { gate.RoundTripper = to; return gate })
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	flooded := &stage{T: t, client: client, tokens: s.tokens}
+	h := flooded.guarded(newClock())
 	var all sync.WaitGroup
 	got := make(chan int, many)
-	for i := range many {
-		all.Go(func() {
-			q := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil)
-			q.Header.Set("Authorization", fmt.Sprintf("Bearer stranger-%d", i))
-			w := httptest.NewRecorder()
-			h.ServeHTTP(w, q)
-			got <- w.Code
-		})
+	ask := func(ctx context.Context, i int) {
+		q := httptest.NewRequestWithContext(ctx, http.MethodGet, "/metrics", nil)
+		q.Header.Set("Authorization", fmt.Sprintf("Bearer stranger-%d", i))
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, q)
+		got <- w.Code
 	}
-	all.Wait()
-	close(got)
+	for i := range 8 {
+		all.Go(func() { ask(t.Context(), i) })
+		<-gate.arrived
+	}
+	impatient, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	for i := range many - 8 {
+		all.Go(func() { ask(impatient, 8+i) })
+	}
 	count := map[int]int{}
-	for status := range got {
-		count[status]++
+	for range many - 8 {
+		count[<-got]++
 	}
-	if count[401] < 8 || count[429] == 0 || count[401]+count[429] != many {
-		t.Errorf("got %v, want at least 8 times 401 and for the rest 429", count)
+	asked := len(gate.arrived)
+	close(gate.free)
+	all.Wait()
+	for range 8 {
+		count[<-got]++
 	}
-	if r, _ := s.get(t, h, "prometheus", "/metrics"); r.status != 200 {
+	if want := map[int]int{401: 8, 429: many - 8}; !reflect.DeepEqual(count, want) || asked > 0 {
+		t.Errorf("got %v, and %d more questions to the API server; want %v", count, asked, want)
+	}
+	if r, _ := flooded.get(t, h, "prometheus", "/metrics"); r.status != 200 {
 		t.Errorf("after the flood: got %v", r)
 	}
 }
