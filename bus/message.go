@@ -227,7 +227,7 @@ func epoch(info *jetstream.StreamInfo) uint64 {
 	isTable := slices.ContainsFunc([]string{StreamScopes, StreamIntents, StreamRequests, StreamMaintenances}, func(name string) bool {
 		return strings.HasSuffix(info.Config.Name, strings.TrimPrefix(name, "KV_"))
 	})
-	if !isTable || info.Config.FirstSeq > 1 { // an older version created the stream, with the epoch in it
+	if !isTable {
 		return 0
 	}
 	return uint64(info.Created.UnixMicro())

@@ -152,7 +152,6 @@ func (b *Bus) setUpStream(ctx context.Context, config jetstream.StreamConfig, ta
 		_, err := b.js.CreateStream(ctx, config)
 		return err
 	}
-	config.FirstSeq = old.CachedInfo().Config.FirstSeq // the server would discard messages before a later one
 	_, err = b.js.UpdateStream(ctx, config)
 	return err
 }

@@ -66,7 +66,6 @@ func TestInvalidSettings(t *testing.T) {
 			"HTTP/2 is offered over TLS only"},
 		{"REHOME_HTTP2", "2", `REHOME_HTTP2: want true or false, got "2"`},
 		{"REHOME_PROFILES", "all", `REHOME_PROFILES: want true or false, got "all"`},
-		{"REHOME_REQUEST_ADDRESS", ":1", `REHOME_REQUEST_ADDRESS: want REHOME_API_ADDRESS instead, got ":1"; the API takes requests at its address`},
 		{"REHOME_API_TLS", "on", `REHOME_API_TLS: want off, self-signed or files, got "on"`},
 		{"REHOME_CLUSTER", "a b", `REHOME_CLUSTER: want a name that can stand in a URI, got "a b"`},
 		{"REHOME_SETTLE", "soon", `REHOME_SETTLE: want a duration such as 90s or 1h, got "soon"`},

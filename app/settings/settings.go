@@ -88,11 +88,6 @@ func Read() (Settings, error) {
 	if err := envconfig.Process("rehome", &s); err != nil {
 		return s, unreadable(err)
 	}
-	for _, end := range []string{"ADDRESS", "TLS", "CERT_FILE", "KEY_FILE"} {
-		if old, set := os.LookupEnv("REHOME_REQUEST_" + end); set && old != "" {
-			return s, fmt.Errorf("REHOME_REQUEST_%s: want REHOME_API_%s instead, got %q; the API takes requests at its address", end, end, old)
-		}
-	}
 	return s, nil
 }
 
