@@ -5,16 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
+	"net/http/httputil"
 	"os"
 	"os/exec"
 	"runtime"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/term"
 
 	"github.com/rehome-dev/rehome/cli/cmdutil"
@@ -48,27 +48,27 @@ func uiCommand() *cobra.Command {
 			return fmt.Errorf("--port: %w", err)
 		}
 		defer func() { _ = listener.Close() }()
-		if err := answers(c.Context(), dialer.Dial); err != nil {
+		pod := &http.Transport{DialContext: dialer.Dial, DisableCompression: true, MaxConnsPerHost: mostConnections, IdleConnTimeout: podIdle}
+		if err := answers(c.Context(), pod); err != nil {
 			return err
 		}
 		if err := showPage(c, "http://"+listener.Addr().String()+"/", *noOpen); err != nil {
 			return err
 		}
-		return forwardAll(c.Context(), listener, func(ctx context.Context) (net.Conn, error) { return dialer.Dial(ctx, "", "") }, c.ErrOrStderr())
+		return forward(c.Context(), listener, pod, c.ErrOrStderr())
 	}
 	return c
 }
 
 // answers checks that the page exists before the browser opens it.
-func answers(ctx context.Context, dial func(context.Context, string, string) (net.Conn, error)) error {
+func answers(ctx context.Context, pod http.RoundTripper) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	client := &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, cmdutil.InPod+"/", nil)
 	if err != nil {
 		return err
 	}
-	answer, err := client.Do(r)
+	answer, err := pod.RoundTrip(r)
 	if err != nil {
 		return err
 	}
@@ -101,53 +101,30 @@ func showPage(c *cobra.Command, address string, noOpen bool) error {
 	return nil
 }
 
-// mostConnections limits the forwarded connections of browsers.
-const mostConnections = 64
+const (
+	// mostConnections limits the connections to the pod.
+	mostConnections = 64
+	// podIdle is less than the time after which the API closes an idle connection.
+	podIdle = 30 * time.Second
+)
 
-// forwardAll forwards connections until ctx ends. An error of one connection is a note.
-func forwardAll(ctx context.Context, l net.Listener, dial func(context.Context) (net.Conn, error), notes io.Writer) error {
-	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
-	defer stop()
-	var work errgroup.Group
-	work.SetLimit(mostConnections)
-	for {
-		near, err := l.Accept()
-		if err != nil {
-			_ = work.Wait()
-			if errors.Is(err, net.ErrClosed) && ctx.Err() != nil {
-				return nil
+// forward passes requests on to the pod until ctx ends. An error of one request is a note. The pod sees the Host and the Origin of the
+// browser, which it compares.
+func forward(ctx context.Context, l net.Listener, pod http.RoundTripper, notes io.Writer) error {
+	server := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: &httputil.ReverseProxy{
+		Transport: pod,
+		Rewrite:   func(r *httputil.ProxyRequest) { r.Out.URL.Scheme, r.Out.URL.Host = "http", "pod" },
+		ErrorLog:  log.New(io.Discard, "", 0), // of answers that end early
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			if r.Context().Err() == nil {
+				fmt.Fprintln(notes, err)
 			}
-			return err
-		}
-		work.Go(func() error {
-			far, err := dial(ctx)
-			if err != nil {
-				_ = near.Close()
-				if ctx.Err() == nil {
-					fmt.Fprintln(notes, err)
-				}
-				return nil
-			}
-			join(ctx, near, far)
-			return nil
-		})
+			w.WriteHeader(http.StatusBadGateway)
+		},
+	}}
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
 	}
-}
-
-// join copies between two connections until one of them ends, and closes both.
-func join(ctx context.Context, near, far net.Conn) {
-	end := sync.OnceFunc(func() {
-		_ = near.Close()
-		_ = far.Close()
-	})
-	stop := context.AfterFunc(ctx, end)
-	defer stop()
-	var both sync.WaitGroup
-	for _, way := range [][2]net.Conn{{near, far}, {far, near}} {
-		both.Go(func() {
-			_, _ = io.Copy(way[0], way[1])
-			end()
-		})
-	}
-	both.Wait()
+	return nil
 }
