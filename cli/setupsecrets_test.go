@@ -37,18 +37,7 @@ func apart(t *testing.T, arguments ...string) (stdout, stderr string, err error)
 // secretText returns the expected text of a Secret with the content of the files, by their names in the Secret, in order.
 func secretText(t *testing.T, dir, name string, files ...[2]string) string {
 	t.Helper()
-	text := `apiVersion: v1
-kind: Secret
-metadata:
-  name: ` + name + `
-  namespace: rehome-test
-  labels:
-    app.kubernetes.io/component: nats
-    app.kubernetes.io/name: rehome
-    app.kubernetes.io/part-of: rehome
-type: Opaque
-data:
-`
+	text := "apiVersion: v1\ndata:\n"
 	for _, f := range files {
 		content, err := os.ReadFile(filepath.Join(dir, f[1]))
 		if err != nil {
@@ -56,7 +45,16 @@ data:
 		}
 		text += "  " + f[0] + ": " + base64.StdEncoding.EncodeToString(content) + "\n"
 	}
-	return text
+	return text + `kind: Secret
+metadata:
+  labels:
+    app.kubernetes.io/component: nats
+    app.kubernetes.io/name: rehome
+    app.kubernetes.io/part-of: rehome
+  name: ` + name + `
+  namespace: rehome-test
+type: Opaque
+`
 }
 
 func TestAuthSecrets(t *testing.T) {

@@ -77,7 +77,7 @@ func authSecretsCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return printSecrets(c.OutOrStdout(), secretsOf(bundles, namespace, prefix))
+		return printSecrets(c.OutOrStdout(), bundles, namespace, prefix)
 	}
 	return c
 }

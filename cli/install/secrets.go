@@ -1,14 +1,15 @@
 package install
 
 import (
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
 
-	yaml "go.yaml.in/yaml/v3"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/rehome-dev/rehome/bus/credentials"
 )
@@ -16,21 +17,6 @@ import (
 // secretPrefix is the default prefix of the names of all Secrets, before a hyphen. It is also the name of the servers in the
 // manifests.
 const secretPrefix = "rehome-nats"
-
-// secret is a Secret in YAML.
-type secret struct {
-	APIVersion string            `yaml:"apiVersion"`
-	Kind       string            `yaml:"kind"`
-	Metadata   secretMetadata    `yaml:"metadata"`
-	Type       string            `yaml:"type"`
-	Data       map[string]string `yaml:"data"`
-}
-
-type secretMetadata struct {
-	Name      string            `yaml:"name"`
-	Namespace string            `yaml:"namespace"`
-	Labels    map[string]string `yaml:"labels"`
-}
 
 // checkSecrets checks names before any file is written.
 func checkSecrets(dir, namespace, prefix string, c credentials.Config) error {
@@ -62,19 +48,21 @@ func checkSecrets(dir, namespace, prefix string, c credentials.Config) error {
 	return err
 }
 
-// secretsOf returns the Secrets of the servers and of each participant.
-func secretsOf(bundles []credentials.Bundle, namespace, prefix string) []secret {
-	var all []secret
+// printSecrets prints the Secrets of the servers and of each participant.
+func printSecrets(w io.Writer, bundles []credentials.Bundle, namespace, prefix string) error {
+	var yaml printers.YAMLPrinter
 	for _, b := range bundles {
-		data := make(map[string]string, len(b.Files))
-		for name, text := range b.Files {
-			data[name] = base64.StdEncoding.EncodeToString(text)
+		if err := yaml.PrintObj(&corev1.Secret{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+			ObjectMeta: metav1.ObjectMeta{Name: secretName(prefix, b.Name), Namespace: namespace, Labels: map[string]string{
+				"app.kubernetes.io/name": "rehome", "app.kubernetes.io/part-of": "rehome", "app.kubernetes.io/component": "nats",
+			}},
+			Type: corev1.SecretTypeOpaque, Data: b.Files,
+		}, w); err != nil {
+			return fmt.Errorf("secret of %s: %w", b.Name, err)
 		}
-		all = append(all, secret{"v1", "Secret", secretMetadata{secretName(prefix, b.Name), namespace, map[string]string{
-			"app.kubernetes.io/name": "rehome", "app.kubernetes.io/part-of": "rehome", "app.kubernetes.io/component": "nats",
-		}}, "Opaque", data})
 	}
-	return all
+	return nil
 }
 
 // secretName returns the name of the Secret of a participant. Kubernetes names have no capitals, and fewer other characters than the
@@ -89,15 +77,4 @@ func secretName(prefix, participant string) string {
 		}
 		return '-'
 	}, participant)
-}
-
-func printSecrets(w io.Writer, secrets []secret) error {
-	e := yaml.NewEncoder(w)
-	e.SetIndent(2)
-	for _, s := range secrets {
-		if err := e.Encode(s); err != nil {
-			return fmt.Errorf("secret %s: %w", s.Metadata.Name, err)
-		}
-	}
-	return e.Close()
 }
