@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net"
 	"net/http"
@@ -96,12 +97,10 @@ func New(c Config) (*Client, error) {
 // Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// State is the answer of GET /v1/state, Identity its part about the installation, and NodeRow one of its nodes.
+// State is the answer of GET /v1/state, and NodeRow one of its nodes.
 type (
-	State    = api.State
-	Identity = api.Identity
-	NodeRow  = feed.NodeRow
-	Amounts  = feed.Amounts
+	State   = api.State
+	NodeRow = feed.NodeRow
 )
 
 // State reads what Rehome does now, and the nodes that the user may see.
@@ -132,32 +131,30 @@ func (c *Client) ExplainWorkload(ctx context.Context, kind string, workload type
 }
 
 // Send sends the event of a request. The receipt is the zero Event if no role has answered within some seconds. A rejected request has
-// a receipt and no error. Name is sender/name as the server made it.
-func (c *Client) Send(ctx context.Context, request schemas.Event) (receipt schemas.Event, name string, err error) {
+// a receipt and no error.
+func (c *Client) Send(ctx context.Context, request schemas.Event) (receipt schemas.Event, err error) {
 	body, err := cloudevent.WriteStructured(request)
 	if err != nil {
-		return receipt, "", err
+		return receipt, err
 	}
 	header := http.Header{"Content-Type": {cloudevent.StructuredJSON}}
 	r, err := c.open(ctx, http.MethodPost, "v1/requests", nil, header, body)
 	if err != nil {
-		return receipt, "", err
+		return receipt, err
 	}
 	defer func() { _ = r.Body.Close() }()
-	name = r.Header.Get("Rehome-Request")
 	media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	switch {
 	case media == cloudevent.StructuredJSON:
 		document, err := io.ReadAll(io.LimitReader(r.Body, mostBytes))
 		if err != nil {
-			return receipt, name, fmt.Errorf("receipt of %s: %w", c.base.Host, err)
+			return receipt, fmt.Errorf("receipt of %s: %w", c.base.Host, err)
 		}
-		receipt, err = cloudevent.ReadStructured(document)
-		return receipt, name, err
+		return cloudevent.ReadStructured(document)
 	case r.StatusCode >= 400:
-		return receipt, name, c.failed(problemOf(r))
+		return receipt, c.failed(problemOf(r))
 	}
-	return receipt, name, nil
+	return receipt, nil
 }
 
 // path joins words that may contain any character.
@@ -169,24 +166,20 @@ func path(first string, words ...string) string {
 }
 
 func (c *Client) get(ctx context.Context, path string, query url.Values, into any) error {
-	r, err := c.do(ctx, http.MethodGet, path, query, nil, nil)
+	r, err := c.do(ctx, path, query, nil)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = r.Body.Close() }()
-	return c.decode(r, into)
-}
-
-func (c *Client) decode(r *http.Response, into any) error {
 	if err := json.NewDecoder(io.LimitReader(r.Body, mostBytes)).Decode(into); err != nil {
 		return fmt.Errorf("answer of %s: %w", c.name(), err)
 	}
 	return nil
 }
 
-// do sends a request. An answer with an error status becomes an error, which wraps a [Problem].
-func (c *Client) do(ctx context.Context, method, path string, query url.Values, header http.Header, body []byte) (*http.Response, error) {
-	r, err := c.open(ctx, method, path, query, header, body)
+// do sends a GET request. An answer with an error status becomes an error, which wraps a [Problem].
+func (c *Client) do(ctx context.Context, path string, query url.Values, header http.Header) (*http.Response, error) {
+	r, err := c.open(ctx, http.MethodGet, path, query, header, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -206,9 +199,7 @@ func (c *Client) open(ctx context.Context, method, path string, query url.Values
 	if err != nil {
 		return nil, err
 	}
-	for name, values := range header {
-		request.Header[name] = values
-	}
+	maps.Copy(request.Header, header)
 	if c.config.TokenFile != "" {
 		token, err := os.ReadFile(c.config.TokenFile)
 		if err != nil {

@@ -9,9 +9,6 @@ import (
 	"mime"
 	"net/http"
 	"strings"
-	"time"
-
-	"github.com/rehome-dev/rehome/schemas/delivery"
 )
 
 // Problem is an answer with an error status, in the form of RFC 9457.
@@ -23,8 +20,6 @@ type Problem struct {
 		Message  string `json:"message"`
 		Location string `json:"location,omitempty"`
 	} `json:"errors,omitempty"`
-	// RetryAfter is the delay that the server requests. Zero: none.
-	RetryAfter time.Duration `json:"-"`
 }
 
 // Error implements error.
@@ -36,28 +31,13 @@ func (p *Problem) Error() string {
 	return fmt.Sprintf("status %d: %s", p.Status, text)
 }
 
-// Is reports whether target is one of the errors below and names this status.
-func (p *Problem) Is(target error) bool {
-	switch target {
-	case ErrUnauthorized:
-		return p.Status == http.StatusUnauthorized
-	case ErrForbidden:
-		return p.Status == http.StatusForbidden
-	case ErrNotFound:
-		return p.Status == http.StatusNotFound
-	case ErrConflict:
-		return p.Status == http.StatusConflict
-	}
-	return false
-}
+// ErrConflict is wrapped by a [Problem] with the status 409: a request of that name is open.
+var ErrConflict = errors.New("conflict")
 
-// The kinds of a [Problem].
-var (
-	ErrUnauthorized = errors.New("no valid token")
-	ErrForbidden    = errors.New("not permitted")
-	ErrNotFound     = errors.New("not found")
-	ErrConflict     = errors.New("conflict")
-)
+// Is reports whether target is [ErrConflict] and this is its status.
+func (p *Problem) Is(target error) bool {
+	return target == ErrConflict && p.Status == http.StatusConflict
+}
 
 // mostProblem bounds the body of an error.
 const mostProblem = 64 << 10
@@ -70,6 +50,6 @@ func problemOf(r *http.Response) *Problem {
 	if !strings.HasSuffix(media, "json") || json.Unmarshal(body, p) != nil {
 		p.Detail = strings.Join(strings.Fields(strings.ToValidUTF8(string(body), "")), " ")
 	}
-	p.Status, p.RetryAfter = r.StatusCode, delivery.ReadAfter(r.Header.Get("Retry-After"), time.Now())
+	p.Status = r.StatusCode
 	return p
 }

@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -34,8 +33,6 @@ type Query struct {
 	Since time.Time
 	// Follow continues with new events.
 	Follow bool
-	// Limit is the largest number of events. Zero: none.
-	Limit int
 }
 
 func (q Query) values() url.Values {
@@ -59,9 +56,6 @@ func (q Query) values() url.Values {
 		v.Set("since", q.Since.UTC().Format(time.RFC3339Nano))
 	}
 	v.Set("follow", strconv.FormatBool(q.Follow))
-	if q.Limit > 0 {
-		v.Set("limit", strconv.Itoa(q.Limit))
-	}
 	return v
 }
 
@@ -69,7 +63,7 @@ func (q Query) values() url.Values {
 // ends with an error of the API or of ctx.
 func (c *Client) Events(ctx context.Context, q Query) iter.Seq2[schemas.Event, error] {
 	return func(yield func(schemas.Event, error) bool) {
-		for m, err := range c.stream(ctx, "v1/events", q.values(), q.Follow) {
+		for m, err := range c.stream(ctx, q) {
 			switch {
 			case err == nil && m.Type == "missed":
 				c.config.Notes("events were missed, because they came faster than they were read: " + m.Data)
@@ -91,30 +85,12 @@ func (c *Client) Events(ctx context.Context, q Query) iter.Seq2[schemas.Event, e
 	}
 }
 
-// Message is one message of GET /v1/watch.
-type Message struct {
-	Type string
-	Data json.RawMessage
-}
-
-// Watch returns the messages of GET /v1/watch. After a lost connection the next message is again a reset. It ends with an error of the
-// API or of ctx.
-func (c *Client) Watch(ctx context.Context) iter.Seq2[Message, error] {
-	return func(yield func(Message, error) bool) {
-		for m, err := range c.stream(ctx, "v1/watch", nil, true) {
-			if !yield(Message{m.Type, json.RawMessage(m.Data)}, err) || err != nil {
-				return
-			}
-		}
-	}
-}
-
-// stream returns the messages of a stream. With again, it opens a lost stream again.
-func (c *Client) stream(ctx context.Context, path string, query url.Values, again bool) iter.Seq2[sse.Event, error] {
+// stream returns the messages of GET /v1/events. If the query follows, it opens a lost stream again.
+func (c *Client) stream(ctx context.Context, q Query) iter.Seq2[sse.Event, error] {
 	return func(yield func(sse.Event, error) bool) {
-		last, retry, opened := "", firstRetry, false
+		header, retry, opened := http.Header{"Accept": {"text/event-stream"}}, firstRetry, false
 		for {
-			r, err := c.do(ctx, http.MethodGet, path, query, header(last), nil)
+			r, err := c.do(ctx, "v1/events", q.values(), header)
 			if err == nil {
 				opened = true
 				for m, failed := range sse.Read(r.Body, &sse.ReadConfig{MaxEventSize: mostMessage}) {
@@ -122,7 +98,7 @@ func (c *Client) stream(ctx context.Context, path string, query url.Values, agai
 						break
 					}
 					if m.LastEventID != "" {
-						last = m.LastEventID
+						header.Set("Last-Event-ID", m.LastEventID)
 					}
 					retry = firstRetry
 					if !yield(m, nil) {
@@ -135,7 +111,7 @@ func (c *Client) stream(ctx context.Context, path string, query url.Values, agai
 			if ctx.Err() != nil {
 				err = context.Cause(ctx)
 			}
-			if ctx.Err() != nil || !again || !opened || permanent(err) {
+			if ctx.Err() != nil || !q.Follow || !opened || permanent(err) {
 				if err != nil {
 					yield(sse.Event{}, err)
 				}
@@ -149,14 +125,6 @@ func (c *Client) stream(ctx context.Context, path string, query url.Values, agai
 			retry = min(2*retry, lastRetry)
 		}
 	}
-}
-
-func header(last string) http.Header {
-	h := http.Header{"Accept": {"text/event-stream"}}
-	if last != "" {
-		h.Set("Last-Event-ID", last)
-	}
-	return h
 }
 
 // permanent reports whether the server refuses the request itself.

@@ -5,19 +5,16 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/rehome-dev/rehome/api/client"
 	"github.com/rehome-dev/rehome/bus/filter"
-	"github.com/rehome-dev/rehome/explain"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
 // onAPI accesses Rehome through its API.
 type onAPI struct {
+	*client.Client
 	source string // of requests
-	client *client.Client
 	done   func()
 }
 
@@ -36,18 +33,18 @@ func (f *Flags) openAPI(c client.Config, done func()) (Installation, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--server: %w", err)
 	}
-	return onAPI{f.Source("cli"), api, done}, nil
+	return onAPI{api, f.Source("cli"), done}, nil
 }
 
 func (o onAPI) Close() {
-	o.client.Close()
+	o.Client.Close()
 	o.done()
 }
 
 func (o onAPI) Sender() string { return policy.HTTPSender }
 
 func (o onAPI) Status(ctx context.Context, _ StatusQuery) (st client.State, err error) {
-	err = o.client.State(ctx, &st)
+	err = o.State(ctx, &st)
 	return st, err
 }
 
@@ -64,7 +61,7 @@ func (o onAPI) Events(ctx context.Context, q EventQuery, handle func(schemas.Eve
 			return err
 		}
 	}
-	for e, err := range o.client.Events(ctx, ask) {
+	for e, err := range o.Client.Events(ctx, ask) {
 		if err != nil && ctx.Err() != nil {
 			return nil
 		}
@@ -78,23 +75,10 @@ func (o onAPI) Events(ctx context.Context, q EventQuery, handle func(schemas.Eve
 	return nil
 }
 
-func (o onAPI) ExplainPod(ctx context.Context, pod types.NamespacedName, since time.Time) (explain.Explanation, error) {
-	return o.client.ExplainPod(ctx, pod, since)
-}
-
-func (o onAPI) ExplainNode(ctx context.Context, node string) (explain.NodeExplanation, error) {
-	return o.client.ExplainNode(ctx, node)
-}
-
-func (o onAPI) ExplainWorkload(ctx context.Context, kind string, workload types.NamespacedName) (explain.WorkloadExplanation, error) {
-	return o.client.ExplainWorkload(ctx, kind, workload)
-}
-
 func (o onAPI) Send(ctx context.Context, r schemas.Request, first schemas.Event) (schemas.Event, error) {
 	e, err := schemas.NewEvent(o.source, r, time.Now(), first)
 	if err != nil {
 		return e, err
 	}
-	receipt, _, err := o.client.Send(ctx, e)
-	return receipt, err
+	return o.Client.Send(ctx, e)
 }

@@ -10,7 +10,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/rehome-dev/rehome/actuator"
+	"github.com/rehome-dev/rehome/api"
 	"github.com/rehome-dev/rehome/api/client"
+	"github.com/rehome-dev/rehome/api/feed"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/status"
 )
@@ -19,7 +21,7 @@ import (
 func node(name, zone string, pods int64) client.NodeRow {
 	return client.NodeRow{
 		Name: name, Ready: true, Labels: map[string]string{corev1.LabelTopologyZone: zone},
-		Capacity: client.Amounts{Pods: 100}, Requested: client.Amounts{Pods: pods},
+		Capacity: feed.Amounts{Pods: 100}, Requested: feed.Amounts{Pods: pods},
 	}
 }
 
@@ -28,7 +30,7 @@ func TestPicture(t *testing.T) {
 	st := client.State{Status: status.Of(actuator.Remembered{Moves: []actuator.Move{{
 		Pod: schemas.PodRef{Namespace: "shop", Name: "api-0"}, Node: "n1", Method: schemas.MethodEviction, Strategy: "PodLifeTime",
 		Begun: now.Add(-time.Minute), Moved: now.Add(-time.Minute), WaitsFor: "a replacement that is ready",
-	}}}, nil, now), Identity: client.Identity{Cluster: "prod", Installation: "rehome", Version: "v1", DryRun: true}}
+	}}}, nil, now), Identity: api.Identity{Cluster: "prod", Installation: "rehome", Version: "v1", DryRun: true}}
 	cordoned, lost := node("n2", "a", 0), node("a-name-that-is-too-long-for-its-place-1", "", 100)
 	cordoned.Cordoned, lost.Ready = true, false
 	st.Nodes = []client.NodeRow{node("n1", "a", 41), cordoned, node("n3", "b", 1), lost}
