@@ -87,7 +87,8 @@ func Read(e schemas.Event, sender, name string, stored time.Time, last schemas.R
 			return r, no
 		}
 	}
-	if last.State != schemas.RequestFinished && !r.Deadline.IsZero() && (!r.Deadline.After(stored) || r.Deadline.After(stored.Add(requestLongest))) {
+	inTime := r.Deadline.IsZero() || r.Deadline.After(stored) && !r.Deadline.After(stored.Add(requestLongest))
+	if !inTime && last.State != schemas.RequestFinished {
 		return r, Malformed("deadline: want a time within %v, got %s", requestLongest, r.Deadline.UTC().Format(time.RFC3339))
 	}
 	return r, nil
