@@ -21,6 +21,8 @@ type blockedPods struct {
 	mu   sync.Mutex
 	pods map[types.UID]map[scope.Key]*blockedPod
 	by   map[schemas.ObjectRef]map[*blockedPod]bool // without the UIDs of the objects
+	// undone are the times of the verdicts that ended moves of pods that still run. Verdicts can arrive in another order.
+	undone map[types.UID]time.Time
 }
 
 // blockedPod is a pod in the scope of one key.
@@ -31,7 +33,10 @@ type blockedPod struct {
 }
 
 func newBlockedPods() *blockedPods {
-	return &blockedPods{pods: map[types.UID]map[scope.Key]*blockedPod{}, by: map[schemas.ObjectRef]map[*blockedPod]bool{}}
+	return &blockedPods{
+		pods: map[types.UID]map[scope.Key]*blockedPod{}, by: map[schemas.ObjectRef]map[*blockedPod]bool{},
+		undone: map[types.UID]time.Time{},
+	}
 }
 
 // deferred records another deferral of a pod. It returns the longest delay until the next evaluation, see
@@ -51,6 +56,21 @@ func (b *blockedPods) waits(v schemas.Verdict, key scope.Key) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.link(v, key)
+}
+
+// moveUndone records that the move of a pod was undone at a time.
+func (b *blockedPods) moveUndone(uid types.UID, at time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.undone[uid] = at
+}
+
+// late reports whether a verdict of that time rejects a pod because of a move that was undone since.
+func (b *blockedPods) late(v schemas.Verdict, at time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	undone, known := b.undone[v.Intent.Pod.UID]
+	return known && v.Reason == schemas.ReasonMoving && !at.After(undone)
 }
 
 // link replaces the objects that block a pod. The caller holds mu.
@@ -126,6 +146,7 @@ func (b *blockedPods) gone(uid types.UID) {
 		b.unlink(p)
 	}
 	delete(b.pods, uid)
+	delete(b.undone, uid)
 }
 
 func (b *blockedPods) unlink(p *blockedPod) {

@@ -90,8 +90,8 @@ func (s *session) followVerdicts(ctx context.Context) {
 
 // verdict handles a verdict on an intent. The watcher evaluates a pod again later if its move was deferred, failed, or
 // reverted, if the intent expired, or if the actuator has not loaded the policy yet. If the pod moves for another
-// strategy, the end of that move causes the evaluation. Any other verdict makes the watcher forget the pod in that
-// scope.
+// strategy, the end of that move causes the evaluation, unless its verdict has arrived already. Any other verdict makes
+// the watcher forget the pod in that scope.
 func (s *session) verdict(e schemas.Event) {
 	v, err := schemas.Decode[schemas.Verdict](e)
 	if err != nil {
@@ -117,7 +117,7 @@ func (s *session) verdict(e schemas.Event) {
 			s.reserve(v)
 		}
 	case v.Outcome == schemas.Deferred, v.Outcome == schemas.Failed, v.Outcome == schemas.Expired, v.Unmoved(), again,
-		v.Reason == schemas.ReasonProfileUnknown && s.policy.Find(key) != nil:
+		v.Reason == schemas.ReasonProfileUnknown && s.policy.Find(key) != nil, s.blocked.late(v, e.Time):
 		t.cause.Object = new(pod.Object())
 		if v.Reason == schemas.ReasonNodeFit {
 			s.capacity.lacks(key, pod.String())
@@ -145,6 +145,7 @@ func (s *session) settled(v schemas.Verdict, key scope.Key, t trigger) {
 	by := []schemas.ObjectRef{pod.Object()}
 	if v.Unmoved() { // its own strategy tries such a move again after a delay, see verdict
 		s.blocked.unblocked(pod.UID, key)
+		s.blocked.moveUndone(pod.UID, t.event.Time)
 	} else {
 		s.blocked.forget(pod.UID, key)
 		by = append(by, delivery.Freed(v)...)
