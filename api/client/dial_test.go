@@ -166,13 +166,12 @@ func serveOn(t *testing.T, h http.HandlerFunc) *Client {
 func TestProblems(t *testing.T) {
 	c := serveOn(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/problem+json")
-		w.Header().Set("Retry-After", "7")
-		w.WriteHeader(http.StatusForbidden)
-		_, _ = io.WriteString(w, `{"title":"Forbidden","status":403,"detail":"user a may not","errors":[{"message":"m","location":"l"}]}`)
+		w.WriteHeader(http.StatusConflict)
+		_, _ = io.WriteString(w, `{"title":"Conflict","status":409,"detail":"a request is open","errors":[{"message":"m","location":"l"}]}`)
 	})
 	err := c.State(t.Context(), &State{Status: status.Status{}})
-	want := "the API at " + c.base.Host + ": status 403: user a may not; l: m"
-	if err == nil || err.Error() != want || !errors.Is(err, ErrForbidden) || errors.Is(err, ErrNotFound) {
+	want := "the API at " + c.base.Host + ": status 409: a request is open; l: m"
+	if err == nil || err.Error() != want || !errors.Is(err, ErrConflict) {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }

@@ -62,7 +62,7 @@ func FuzzAnswers(f *testing.F) {
 		if err := c.State(t.Context(), &state); err == nil && status > 299 {
 			t.Errorf("status %d gave the state %+v", status, state)
 		}
-		receipt, _, err := c.Send(t.Context(), sent)
+		receipt, err := c.Send(t.Context(), sent)
 		if err == nil && receipt.ID != "" {
 			if _, err := cloudevent.WriteStructured(receipt); err != nil {
 				t.Errorf("%+v cannot be written: %v", receipt, err)
