@@ -2,12 +2,14 @@
 //
 //	          nouns.go     the table: subjects, stream, type, and roles of each noun
 //	     ┌────────┴────────────────────────┐
-//	streams.go  streams, consumers, Status    rights.go  rights    filter/  subjects of the events that a user selects
+//	streams.go  streams, consumers            rights.go  rights    filter/  subjects of the events that a user selects
 //
 //	publish.go     Publish, PublishAll, Answer                  one message, stored when the call returns
-//	consume.go     Work, Listen                                 durable consumers: several handlers, ack, retry, dead letters
+//	consume.go     Work                                         durable consumers: several handlers, ack, retry, dead letters
+//	listen.go      Listen                                       the same, for events of the history under a name
 //	history.go     Events, Proofread, Subscribe                 one event at a time, in order; live messages
-//	read.go        list, follow                                 the readers of streams, with and without a consumer
+//	read.go        list, follow                                 the readers of streams, with a consumer; poll.go without one
+//	status.go      Status                                       the content of the streams
 //	tables.go      FollowIntents, FollowRequests, Receipt       tables: the newest message of each key
 //	kv.go          Ledger, Maintenances                         key-value buckets
 //	dead.go        Bury, DeadLetter, RetryDead, DropDead        messages that could not be read or handled
