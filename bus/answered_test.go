@@ -28,7 +28,7 @@ func TestListAnsweredScopes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got, err := b.Answered(t.Context())
+	got, err := b.Asked(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -155,11 +155,9 @@ func (n Noun) Readers() []Role {
 
 // The subjects of all messages of some nouns, as filters.
 const (
-	DeltaChannels       = schemas.Prefix + ".delta.>"
-	ScopeChannels       = schemas.Prefix + ".scope.>"
-	IntentsChannels     = schemas.Prefix + ".intents.>"
-	VerdictChannels     = schemas.Prefix + ".verdict.>"
-	MaintenanceChannels = schemas.Prefix + ".maintenance.>"
+	ScopeChannels   = schemas.Prefix + ".scope.>"
+	IntentsChannels = schemas.Prefix + ".intents.>"
+	VerdictChannels = schemas.Prefix + ".verdict.>"
 )
 
 // prefix returns the beginning of all subjects of the noun, including the dot.

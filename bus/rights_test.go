@@ -378,7 +378,7 @@ func (p part) watch() error {
 	if err := p.bus.PublishAll(p.t.Context(), []schemas.Event{bustest.Delta(p.t, "a"), s}); err != nil {
 		return err
 	}
-	if _, err := p.bus.Answered(p.t.Context()); err != nil {
+	if _, err := p.bus.Asked(p.t.Context()); err != nil {
 		return err
 	}
 	if err := p.bury(bus.StreamEvents, bustest.Delta(p.t, "a").Channel); err != nil {
@@ -641,7 +641,7 @@ func (p part) remember() error {
 
 // read reads past and live events, and the ledger.
 func (p part) read() error {
-	if err := p.follow(bus.DeltaChannels, bustest.Delta(p.t, "a")); err != nil || len(p.refusals.list()) > 0 {
+	if err := p.follow("rehome.delta.>", bustest.Delta(p.t, "a")); err != nil || len(p.refusals.list()) > 0 {
 		return err
 	}
 	if err := p.bus.Events(p.t.Context(), bus.Query{Since: time.Unix(1, 0)}, func(schemas.Event) error { return nil }); err != nil {
@@ -681,8 +681,8 @@ func (p part) look() error {
 func (p part) hear() error {
 	answered, _ := answer(p.t, "a", 1, "pod-1")
 	published := map[string]schemas.Event{
-		bus.DeltaChannels: bustest.Delta(p.t, "a"), bus.VerdictChannels: verdict(p.t, "a"), bus.IntentsChannels: answered,
-		"rehome.receipt.>": p.loose("rehome.receipt.batch.two"), bus.MaintenanceChannels: maintenance(p.t, "node/a"),
+		"rehome.delta.>": bustest.Delta(p.t, "a"), bus.VerdictChannels: verdict(p.t, "a"), bus.IntentsChannels: answered,
+		"rehome.receipt.>": p.loose("rehome.receipt.batch.two"), "rehome.maintenance.>": maintenance(p.t, "node/a"),
 	}
 	for _, n := range others() {
 		published["rehome."+n.Name+".>"] = p.loose("rehome." + n.Name + ".x")
@@ -723,7 +723,7 @@ func (p part) forward() error {
 	if err := p.admin.RemoveListener(p.t.Context(), name); err != nil && !errors.Is(err, bus.ErrNoListener) {
 		p.t.Fatal(err)
 	}
-	for _, channels := range [][]string{nil, {bus.DeltaChannels}} {
+	for _, channels := range [][]string{nil, {"rehome.delta.>"}} {
 		e := bustest.Delta(p.t, "refused")
 		e.ID = fmt.Sprint(time.Now().UnixNano())
 		bustest.Publish(p.t, p.admin, e)
@@ -782,7 +782,7 @@ func (p part) operate() error {
 			return err
 		}
 	}
-	if err := p.follow(bus.DeltaChannels, bustest.Delta(p.t, "a")); err != nil || len(p.refusals.list()) > 0 {
+	if err := p.follow("rehome.delta.>", bustest.Delta(p.t, "a")); err != nil || len(p.refusals.list()) > 0 {
 		return err
 	}
 	if err := p.remember(); err != nil {

@@ -187,19 +187,11 @@ func (b *Bus) IntentsSequence(ctx context.Context) (sequence uint64, err error) 
 	return sequence, err
 }
 
-// Answered returns the scopes with an answer, from the subjects of the table. Only Kind, Key, Profile, and Strategy are set.
-func (b *Bus) Answered(ctx context.Context) ([]schemas.ScopeHead, error) {
-	return b.heads(ctx, StreamIntents)
-}
-
-// Asked returns the scopes of Answered and the scopes that wait for an answer. A scope can be listed twice.
-func (b *Bus) Asked(ctx context.Context) ([]schemas.ScopeHead, error) {
-	return b.heads(ctx, StreamScopes, StreamIntents)
-}
-
-func (b *Bus) heads(ctx context.Context, streams ...string) (heads []schemas.ScopeHead, err error) {
+// Asked returns the scopes that wait for an answer, and those with an answer in the table, from the subjects of both. Only Kind, Key,
+// Profile, and Strategy are set. A scope can be listed twice.
+func (b *Bus) Asked(ctx context.Context) (heads []schemas.ScopeHead, err error) {
 	err = b.do("list the scopes", func() error {
-		for _, name := range streams {
+		for _, name := range []string{StreamScopes, StreamIntents} {
 			subjects, err := b.subjects(ctx, name)
 			if err != nil {
 				return err

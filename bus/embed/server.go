@@ -28,7 +28,7 @@ import (
 )
 
 const (
-	// DefaultMaxStore is twice the limit of all streams of the bus together. The rest is for the tables of the other roles and for
+	// DefaultMaxStore limits the streams on the disk. It is twice the limit of all streams of the bus together. The rest is for the tables of the other roles and for
 	// files that are being compacted.
 	DefaultMaxStore = 3 << 30
 	// DefaultMaxMemory limits the streams in memory. An external server has none; the consumers of readers are small.
@@ -49,8 +49,8 @@ type Options struct {
 	Socket string
 	// Listen lets other programs connect over the network. The zero value disables this.
 	Listen Listen
-	// MaxStore and MaxMemory limit all streams together, in bytes. Zero means [DefaultMaxStore] and [DefaultMaxMemory].
-	MaxStore, MaxMemory int64
+	// MaxMemory limits the streams in memory together, in bytes. Zero means [DefaultMaxMemory].
+	MaxMemory int64
 	// Reserve is the free space in bytes that the server leaves on its disk. With less free space it refuses events, see
 	// [Server.Ready]. It is at least 1 MiB.
 	Reserve int64
@@ -113,7 +113,7 @@ func (s *Server) start(o Options) (err error) {
 		// Without this, a power failure loses the events of the last two minutes.
 		SyncAlways:         true,
 		MaxPayload:         maxPayload,
-		JetStreamMaxStore:  cmp.Or(o.MaxStore, DefaultMaxStore),
+		JetStreamMaxStore:  DefaultMaxStore,
 		JetStreamMaxMemory: cmp.Or(o.MaxMemory, DefaultMaxMemory),
 	}
 	if err := s.open(o, options); err != nil {

@@ -86,7 +86,7 @@ func TestCauseGoneBehindBudget(t *testing.T) {
 	})
 	table := bustest.Connect(t, at(dir))
 	expect.EventuallyWithState(t, "the intents table is empty", func() (bool, string) {
-		heads, err := table.Answered(t.Context())
+		heads, err := table.Asked(t.Context())
 		return err == nil && len(heads) == 0, fmt.Sprint(heads, err)
 	})
 	rehome.kill()

@@ -155,8 +155,12 @@ func (r *run) readBus(ctx context.Context, h *history) error {
 	if err := b.Events(ctx, bus.Query{Since: time.Unix(1, 0)}, h.add); err != nil {
 		return err
 	}
-	answered, err := b.Answered(ctx)
-	h.waiting = len(answered)
+	streams, err := b.Status(ctx)
+	for _, s := range streams {
+		if s.Name == bus.StreamIntents {
+			h.waiting = int(s.Messages)
+		}
+	}
 	return err
 }
 
