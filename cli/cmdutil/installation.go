@@ -10,7 +10,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 
 	"github.com/rehome-dev/rehome/api/client"
 	"github.com/rehome-dev/rehome/app/settings"
@@ -92,14 +91,10 @@ func (f *Flags) Open(ctx context.Context, p bus.Participant) (Installation, erro
 	case local:
 		return openBus(s, p)
 	}
-	config, err := settings.ClusterConfig(s)
+	dialer, err := PodDialer(s)
 	if err != nil {
 		return nil, fmt.Errorf("no running Rehome: this machine has no bus, and %w; "+
 			"want --server, --nats-url, or a cluster in the kubeconfig", err)
-	}
-	dialer, err := podDialer(s, config)
-	if err != nil {
-		return nil, err
 	}
 	return f.openAPI(client.Config{Server: InPod, Dial: dialer.Dial}, func() { _ = dialer.Close() })
 }
@@ -113,10 +108,6 @@ func PodDialer(s settings.Settings) (*client.PodDialer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return podDialer(s, config)
-}
-
-func podDialer(s settings.Settings, config *rest.Config) (*client.PodDialer, error) {
 	c, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, err
