@@ -28,8 +28,8 @@ import (
 )
 
 const (
-	// DefaultMaxStore limits the streams on the disk. It is twice the limit of all streams of the bus together. The rest is for the tables of the other roles and for
-	// files that are being compacted.
+	// DefaultMaxStore limits the streams on the disk. It is twice the limit of all streams of the bus together. The rest is for the
+	// tables of the other roles and for files that are being compacted.
 	DefaultMaxStore = 3 << 30
 	// DefaultMaxMemory limits the streams in memory. An external server has none; the consumers of readers are small.
 	DefaultMaxMemory = 64 << 20
