@@ -63,11 +63,11 @@ type CauseKind string
 
 // The causes that are not deltas.
 const (
-	CauseResync      CauseKind = "resync"       // everything is evaluated: at start, on a policy change and every resync interval
-	CauseRetry       CauseKind = "retry"        // everything is evaluated: at start, on a policy change, and at every resync
-	CauseBudgetFreed CauseKind = "budget.freed" // an intent was deferred, and its delay has passed or its blocker has changed
-	CauseDue         CauseKind = "due"          // a PodDisruptionBudget that blocked a pod allows a disruption again
-	CauseFact        CauseKind = "fact"         // an age or a minimum time was reached
+	CauseResync      CauseKind = "resync"       // everything is evaluated: at start, on a policy change, and at every resync
+	CauseRetry       CauseKind = "retry"        // an intent was deferred, and its delay has passed or its blocker has changed
+	CauseBudgetFreed CauseKind = "budget.freed" // a PodDisruptionBudget that blocked a pod allows a disruption again
+	CauseDue         CauseKind = "due"          // an age or a minimum time was reached
+	CauseFact        CauseKind = "fact"         // an object changed that protects pods or selects them, such as a namespace
 	CauseRoom        CauseKind = "room"         // pods or storage changed, so other nodes may have room for a pod now, or no longer
 	CauseRequest     CauseKind = "request"      // a user or a program requested it; the event is the request
 )
