@@ -19,7 +19,7 @@ func TestClusterLosesLeader(t *testing.T) {
 	servers := bustest.Cluster(t, 3)
 	b := servers.Connect(t, "tester")
 	bustest.SetUp(t, b, bus.Setup{Strategies: []string{strategy}, Replicas: 3})
-	events, answers := bustest.Collect(t, b, "rehome.delta.>"), follow(t, b)
+	events, answers := bustest.Collect(t, b, bustest.DeltaChannels), follow(t, b)
 	var mu sync.Mutex
 	handled := make(map[string]bool)
 	expect.Background(t, func(ctx context.Context) error {
@@ -72,7 +72,7 @@ func TestClusterLosesLeader(t *testing.T) {
 		servers.Start(t, leader)
 		round(2*i + 2)
 	}
-	got := bustest.IDs(t, b, bus.Query{Channels: []string{"rehome.delta.>"}})
+	got := bustest.IDs(t, b, bus.Query{Channels: []string{bustest.DeltaChannels}})
 	if slices.Sort(got); len(slices.Compact(got)) != 7 {
 		t.Errorf("the history has %d deltas, want 7", len(got))
 	}

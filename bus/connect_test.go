@@ -180,7 +180,7 @@ func restartable(t *testing.T, strategies ...string) (embed.Options, *embed.Serv
 
 func TestResumeAfterServerRestart(t *testing.T) {
 	o, server, b := restartable(t, strategy)
-	events, scopes, answers := bustest.Collect(t, b, "rehome.delta.>"), work(t, b, bus.Work{}), follow(t, b)
+	events, scopes, answers := bustest.Collect(t, b, bustest.DeltaChannels), work(t, b, bus.Work{}), follow(t, b)
 	bustest.Publish(t, b, bustest.Delta(t, "before"), scope(t, "before", 1))
 	events.Next(t)
 	next(t, scopes)
@@ -213,7 +213,7 @@ func TestResumeAfterServerRestart(t *testing.T) {
 	if got.event.ID != given.ID {
 		t.Errorf("the next answer is %s, want %s", got.event.ID, given.ID)
 	}
-	if got := bustest.IDs(t, b, bus.Query{Channels: []string{"rehome.delta.>"}}); len(got) != 2 {
+	if got := bustest.IDs(t, b, bus.Query{Channels: []string{bustest.DeltaChannels}}); len(got) != 2 {
 		t.Errorf("the history has %d deltas, want the one before and the one after", len(got))
 	}
 }

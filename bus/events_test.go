@@ -111,7 +111,7 @@ func TestEventsOmitUnreadableMessages(t *testing.T) {
 
 func TestFollowAfterServerRestart(t *testing.T) {
 	o, server, b := restartable(t)
-	c := bustest.Collect(t, b, "rehome.delta.>")
+	c := bustest.Collect(t, b, bustest.DeltaChannels)
 	one, two := bustest.Delta(t, "a"), bustest.Delta(t, "b")
 	bustest.Publish(t, b, one)
 	got := []string{c.Next(t).ID}
@@ -172,7 +172,7 @@ func TestFollowingRestartsAfterRestore(t *testing.T) {
 	}
 	b := bustest.Connect(t, bus.Options{Name: string(bus.RoleActuator), Socket: o.Socket})
 	bustest.SetUp(t, b, bus.Setup{})
-	c := bustest.Collect(t, b, "rehome.delta.>")
+	c := bustest.Collect(t, b, bustest.DeltaChannels)
 	bustest.Publish(t, b, bustest.Delta(t, "a"))
 	c.Next(t)
 	restore(backup, o.StoreDir)

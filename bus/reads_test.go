@@ -132,7 +132,7 @@ func TestLiveIntents(t *testing.T) {
 	for _, name := range []string{"listener", "reader", "api", "operator"} {
 		nc := p.bare(t, name)
 		live[name] = make(chan *nats.Msg, 10)
-		for _, channel := range []string{bus.IntentsChannels, "rehome.delta.>"} {
+		for _, channel := range []string{bus.IntentsChannels, bustest.DeltaChannels} {
 			if _, err := nc.ChanSubscribe(channel, live[name]); err != nil {
 				t.Fatal(err)
 			}

@@ -641,7 +641,7 @@ func (p part) remember() error {
 
 // read reads past and live events, and the ledger.
 func (p part) read() error {
-	if err := p.follow("rehome.delta.>", bustest.Delta(p.t, "a")); err != nil || len(p.refusals.list()) > 0 {
+	if err := p.follow(bustest.DeltaChannels, bustest.Delta(p.t, "a")); err != nil || len(p.refusals.list()) > 0 {
 		return err
 	}
 	if err := p.bus.Events(p.t.Context(), bus.Query{Since: time.Unix(1, 0)}, func(schemas.Event) error { return nil }); err != nil {
@@ -681,7 +681,7 @@ func (p part) look() error {
 func (p part) hear() error {
 	answered, _ := answer(p.t, "a", 1, "pod-1")
 	published := map[string]schemas.Event{
-		"rehome.delta.>": bustest.Delta(p.t, "a"), bus.VerdictChannels: verdict(p.t, "a"), bus.IntentsChannels: answered,
+		bustest.DeltaChannels: bustest.Delta(p.t, "a"), bus.VerdictChannels: verdict(p.t, "a"), bus.IntentsChannels: answered,
 		"rehome.receipt.>": p.loose("rehome.receipt.batch.two"), "rehome.maintenance.>": maintenance(p.t, "node/a"),
 	}
 	for _, n := range others() {
@@ -723,7 +723,7 @@ func (p part) forward() error {
 	if err := p.admin.RemoveListener(p.t.Context(), name); err != nil && !errors.Is(err, bus.ErrNoListener) {
 		p.t.Fatal(err)
 	}
-	for _, channels := range [][]string{nil, {"rehome.delta.>"}} {
+	for _, channels := range [][]string{nil, {bustest.DeltaChannels}} {
 		e := bustest.Delta(p.t, "refused")
 		e.ID = fmt.Sprint(time.Now().UnixNano())
 		bustest.Publish(p.t, p.admin, e)
@@ -782,7 +782,7 @@ func (p part) operate() error {
 			return err
 		}
 	}
-	if err := p.follow("rehome.delta.>", bustest.Delta(p.t, "a")); err != nil || len(p.refusals.list()) > 0 {
+	if err := p.follow(bustest.DeltaChannels, bustest.Delta(p.t, "a")); err != nil || len(p.refusals.list()) > 0 {
 		return err
 	}
 	if err := p.remember(); err != nil {

@@ -29,7 +29,7 @@ func TestServerSocket(t *testing.T) {
 	bustest.SetUp(t, inside, bus.Setup{})
 	e := bustest.Delta(t, "a")
 	bustest.Publish(t, outside, e)
-	if got := bustest.IDs(t, inside, bus.Query{Channels: []string{"rehome.delta.>"}}); !reflect.DeepEqual(got, []string{e.ID}) {
+	if got := bustest.IDs(t, inside, bus.Query{Channels: []string{bustest.DeltaChannels}}); !reflect.DeepEqual(got, []string{e.ID}) {
 		t.Errorf("got %v, want %s", got, e.ID)
 	}
 	if err := outside.Ready(); err != nil {

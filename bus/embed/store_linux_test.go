@@ -72,7 +72,7 @@ func TestDiskReserve(t *testing.T) {
 		<-server.Resumed()
 		after := bustest.Delta(t, "after")
 		bustest.Publish(t, b, after, scope(t, "after"))
-		if got, want := bustest.IDs(t, b, bus.Query{Channels: []string{"rehome.delta.>"}}), []string{before.ID, after.ID}; !reflect.DeepEqual(got, want) {
+		if got, want := bustest.IDs(t, b, bus.Query{Channels: []string{bustest.DeltaChannels}}), []string{before.ID, after.ID}; !reflect.DeepEqual(got, want) {
 			t.Errorf("the history has %v, want %v", got, want)
 		}
 		if err := errors.Join(server.Ready(), b.Space(t.Context())); err != nil {
@@ -90,7 +90,7 @@ func TestFullDisk(t *testing.T) {
 		b := bustest.Connect(t, bus.Options{Server: server})
 		setup := bus.Setup{ScopesInMemory: true, Strategies: []string{strategy}}
 		bustest.SetUp(t, b, setup)
-		history, scopes, answers := bustest.Collect(t, b, "rehome.delta.>"), make(chan string), make(chan string)
+		history, scopes, answers := bustest.Collect(t, b, bustest.DeltaChannels), make(chan string), make(chan string)
 		reading, stop := context.WithCancel(t.Context())
 		var readers sync.WaitGroup
 		defer readers.Wait()

@@ -23,6 +23,9 @@ import (
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
+// DeltaChannels are the subjects of all deltas, as [Delta] makes them.
+const DeltaChannels = schemas.Prefix + ".delta.>"
+
 // Main runs the tests of a package, from its TestMain, and fails when goroutines are left at the end.
 func Main(m *testing.M) {
 	// The server waits up to 30 s for the answer to a request about copying a stream, also while it is stopped. One that is
