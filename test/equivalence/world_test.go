@@ -45,20 +45,20 @@ func (w *world) one(of ...string) string { return of[w.IntN(len(of))] }
 // often is true in n of 10 cases.
 func (w *world) often(n int) bool { return w.IntN(10) < n }
 
-// objects returns all there are, in a random order.
+// objects returns copies of all objects, in a random order. A cache removes fields from the objects that it gets.
 func (w *world) objects() []any {
 	var list []any
 	for _, name := range slices.Sorted(maps.Keys(w.nodes)) {
-		list = append(list, w.nodes[name])
+		list = append(list, w.nodes[name].DeepCopy())
 	}
 	for _, uid := range slices.Sorted(maps.Keys(w.pods)) {
-		list = append(list, w.pods[uid])
+		list = append(list, w.pods[uid].DeepCopy())
 	}
 	w.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 	return list
 }
 
-// change makes one random change and hands it over.
+// change makes one random change and hands a copy of the object over.
 func (w *world) change(set, remove func(object any)) {
 	name := fmt.Sprint("n", w.IntN(7))
 	switch w.IntN(12) {
@@ -69,7 +69,7 @@ func (w *world) change(set, remove func(object any)) {
 		}
 	case 1, 2:
 		w.nodes[name] = w.node(name)
-		set(w.nodes[name])
+		set(w.nodes[name].DeepCopy())
 	case 3, 4:
 		if p := randtest.Value(w.Rand, w.pods); p != nil {
 			delete(w.pods, p.UID)
@@ -78,12 +78,12 @@ func (w *world) change(set, remove func(object any)) {
 	case 5, 6, 7:
 		if p := randtest.Value(w.Rand, w.pods); p != nil {
 			w.pods[p.UID] = w.altered(p)
-			set(w.pods[p.UID])
+			set(w.pods[p.UID].DeepCopy())
 		}
 	default:
 		p := w.pod(name)
 		w.pods[p.UID] = p
-		set(p)
+		set(p.DeepCopy())
 	}
 }
 
