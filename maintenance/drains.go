@@ -44,7 +44,7 @@ type drain struct {
 	// refused has the times at which the API server refused to cordon nodes, and conditionsRefused the nodes whose conditions
 	// it refused to set at the last try. Only the reconcile uses them.
 	refused           map[string]time.Time
-	conditionsRefused map[string]bool
+	conditionsRefused map[string]time.Time
 }
 
 // entry is one pod.
@@ -68,6 +68,8 @@ type entry struct {
 	// leader starts without them; trying again restores them.
 	lastVerdict *plan.LastVerdict
 	moving      bool
+	// move is the ID of the intent whose move is in flight, or empty if it is unknown.
+	move string
 	// settled is the time of the verdict that ended the last move of the pod. Verdicts can arrive in another order.
 	settled time.Time
 }
@@ -100,7 +102,7 @@ func (s *session) load(ctx context.Context, name string) error {
 	if err != nil {
 		return fmt.Errorf("read the intents of maintenance %s: %w", name, err)
 	}
-	x := &drain{entries: map[types.UID]*entry{}, refused: map[string]time.Time{}, conditionsRefused: map[string]bool{}}
+	x := &drain{entries: map[types.UID]*entry{}, refused: map[string]time.Time{}, conditionsRefused: map[string]time.Time{}}
 	if e.ID != "" {
 		a, err := schemas.Decode[schemas.Intents](e)
 		if err != nil { // the actuator cannot read it either
@@ -252,7 +254,7 @@ func (s *session) send(ctx context.Context, name string, x *drain, list, inFligh
 			x.entries[i.Pod.UID] = &entry{intent: i, open: true, sequence: sequence}
 		case n < len(list):
 			*was = entry{intent: i, open: true, sequence: sequence, attempts: was.attempts, lastVerdict: was.lastVerdict, moving: was.moving,
-				settled: was.settled}
+				settled: was.settled, move: was.move}
 		case was != nil:
 			was.withdrawn, was.sequence = false, sequence
 		}

@@ -107,6 +107,38 @@ func TestExpiredIntentWaits(t *testing.T) {
 }
 
 // The actuator stores verdicts in parallel, so the verdict that ends a move can arrive before an earlier rejection.
+// The end of a move by another strategy, which is stored late, is not the end of the move of the maintenance.
+func TestLateEndOfOlderMove(t *testing.T) {
+	view, err := cluster.NewOffline(Kinds()...)
+	expect.Must(t, err)
+	s, now := New(Config{Bus: natsBus{bustest.New(t)}, Source: "/test/maintenance", View: view}).newSession(nil), time.Now()
+	expect.Must(t, s.load(t.Context(), "kernel"))
+	wanted := []schemas.Intent{{Pod: schemas.PodRef{Namespace: "shop", Name: "cart", UID: "cart"}, Node: "n1"}}
+	expect.Must(t, s.publish(t.Context(), "kernel", wanted, nil, now))
+	intent := s.drains.of("kernel").entries["cart"].intent
+	older := intent
+	older.ID = "older"
+	var moving [3]bool
+	for i, v := range []schemas.Verdict{
+		{
+			Outcome: schemas.Restarted, Reason: schemas.ReasonRestartAccepted, Strategy: schemas.MaintenanceStrategy,
+			Scope: schemas.ScopeRef{Kind: schemas.MaintenanceKind, Key: "kernel"}, Intent: intent,
+		},
+		{
+			Outcome: schemas.Settled, Reason: schemas.ReasonTakenBack, Strategy: "NodeTaints",
+			Scope: schemas.ScopeRef{Kind: schemas.NodeKind, Key: "n1"}, Intent: older,
+		},
+		{
+			Outcome: schemas.Settled, Reason: schemas.ReasonTakenBack, Strategy: schemas.MaintenanceStrategy,
+			Scope: schemas.ScopeRef{Kind: schemas.MaintenanceKind, Key: "kernel"}, Intent: intent,
+		},
+	} {
+		s.verdict(schematest.Event(t, "/test/actuator", v, now, schemas.Event{}))
+		_, moving[i] = s.drains.lastVerdict("kernel", "cart")
+	}
+	expect.Equal(t, "moving", moving, [3]bool{true, true, false})
+}
+
 func TestRejectionDuringMove(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -97,8 +97,12 @@ func stored(r apply.Result, err error) bool {
 	return r.Before != nil && r.Dropped == "" && (r.Wrote || err == nil || len(r.Nodes) > 0)
 }
 
-// refusalFor is how long the refusal to cordon a node counts.
-const refusalFor = 10 * time.Minute
+const (
+	// refusalFor is how long the refusal to cordon a node, or to set its conditions, counts.
+	refusalFor = 10 * time.Minute
+	// refusedSince is how long the API server must refuse to set conditions: while it starts, it refuses what it will allow.
+	refusedSince = 15 * time.Second
+)
 
 // noteRefusals records the nodes that the API server refused to cordon, or whose conditions it refused to set. After other
 // failures a node may be cordoned.
@@ -106,7 +110,11 @@ func (s *session) noteRefusals(name string, r apply.Result, now time.Time) {
 	x := s.drains.of(name)
 	refused := x.refused
 	for _, n := range r.Nodes {
-		x.conditionsRefused[n.Name] = n.ConditionsRefused
+		if first, known := x.conditionsRefused[n.Name]; !n.ConditionsRefused {
+			delete(x.conditionsRefused, n.Name)
+		} else if !known || now.Sub(first) >= refusalFor {
+			x.conditionsRefused[n.Name] = now
+		}
 		var status apierrors.APIStatus
 		busy := apierrors.IsConflict(n.Err) || apierrors.IsTooManyRequests(n.Err)
 		switch {
@@ -122,6 +130,11 @@ func (s *session) noteRefusals(name string, r apply.Result, now time.Time) {
 func (s *session) cordonRefused(name, node string, now time.Time) bool {
 	at, refused := s.drains.of(name).refused[node]
 	return refused && now.Sub(at) < refusalFor
+}
+
+func (s *session) conditionsRefused(m, node string, now time.Time) bool {
+	first, refused := s.drains.of(m).conditionsRefused[node]
+	return refused && now.Sub(first) >= refusedSince && now.Sub(first) < refusalFor
 }
 
 // movable drops the intents for nodes that could not be cordoned or given back. Missing conditions block no pod,
@@ -170,7 +183,7 @@ func (s *session) facts(m *v1alpha1.NodeMaintenance, now time.Time) (f plan.Fact
 		}
 		node := plan.NodeFacts{
 			Node: *n, Selected: meant, Mark: mark, Locks: locks(n, s.policy.Load().Signals),
-			CordonRefused: s.cordonRefused(m.Name, n.Name, now), ConditionsRefused: s.drains.of(m.Name).conditionsRefused[n.Name],
+			CordonRefused: s.cordonRefused(m.Name, n.Name, now), ConditionsRefused: s.conditionsRefused(m.Name, n.Name, now),
 		}
 		for _, gate := range m.Spec.Gates {
 			node.Gates = append(node.Gates, s.gate(gate, n, gatesMatter(m, stage, meant && f.InWindow), queries))

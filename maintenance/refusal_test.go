@@ -3,6 +3,7 @@ package maintenance
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -30,7 +31,7 @@ func TestCordonRefused(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s, now := New(Config{}).newSession(nil), noon()
-			s.drains.byName["kernel"] = &drain{refused: map[string]time.Time{}, conditionsRefused: map[string]bool{}}
+			s.drains.byName["kernel"] = &drain{refused: map[string]time.Time{}, conditionsRefused: map[string]time.Time{}}
 			done := apply.Done{NodeStep: plan.NodeStep{Name: "a", Action: schemas.NodeCordon}, Outcome: tt.outcome, Err: tt.err}
 			s.noteRefusals("kernel", apply.Result{Nodes: []apply.Done{done}}, now)
 			if got := s.cordonRefused("kernel", "a", now.Add(refusalFor-1)); got != tt.want {
@@ -40,5 +41,26 @@ func TestCordonRefused(t *testing.T) {
 				t.Error("the refusal counts for ever")
 			}
 		})
+	}
+}
+
+// An API server that starts refuses what it allows later.
+func TestConditionsRefused(t *testing.T) {
+	s, now := New(Config{}).newSession(nil), noon()
+	s.drains.byName["kernel"] = &drain{refused: map[string]time.Time{}, conditionsRefused: map[string]time.Time{}}
+	note := func(refused bool, at time.Time) {
+		done := apply.Done{NodeStep: plan.NodeStep{Name: "a", Action: schemas.NodeMark}, ConditionsRefused: refused}
+		s.noteRefusals("kernel", apply.Result{Nodes: []apply.Done{done}}, at)
+	}
+	note(true, now)
+	note(true, now.Add(time.Second))
+	var got []bool
+	for _, after := range []time.Duration{time.Second, refusedSince, refusalFor - 1, refusalFor} {
+		got = append(got, s.conditionsRefused("kernel", "a", now.Add(after)))
+	}
+	note(false, now.Add(2*refusedSince))
+	got = append(got, s.conditionsRefused("kernel", "a", now.Add(3*refusedSince)))
+	if want := []bool{false, true, true, false, false}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }

@@ -28,7 +28,7 @@ func (s *session) verdict(e schemas.Event) {
 	}
 	switch {
 	case v.Outcome == schemas.Settled:
-		s.enqueue(maintenanceKey, s.drains.freed(v.Intent.Pod.UID, e.Time, delivery.Freed(v)...)...)
+		s.enqueue(maintenanceKey, s.drains.settled(v, e.Time)...)
 	case ours:
 		delay := verdictDebounce
 		if v.Outcome == schemas.Withdrawn || v.Outcome.Moves() { // a node may be waiting for it before it is given back
@@ -59,14 +59,14 @@ func (d *drains) verdict(v schemas.Verdict, at time.Time, free func(namespace, n
 		e.retryAt, e.moving = now.Add(delivery.RetryDelay(v, e.attempts, free, now)), false
 		return
 	case v.Outcome.Moves(): // the pod goes, or the move is canceled
-		e.retryAt, e.lastVerdict, e.moving = now.Add(delivery.FirstRetry), nil, !v.DryRun
+		e.retryAt, e.lastVerdict, e.moving, e.move = now.Add(delivery.FirstRetry), nil, !v.DryRun, v.Intent.ID
 		return
 	}
 	since := now.UTC()
 	if e.lastVerdict != nil && e.lastVerdict.Outcome == v.Outcome && e.lastVerdict.Reason == v.Reason {
 		since = e.lastVerdict.Since
 	}
-	e.moving = v.Reason == schemas.ReasonMoving && at.After(e.settled)
+	e.moving, e.move = v.Reason == schemas.ReasonMoving && at.After(e.settled), ""
 	e.lastVerdict = &plan.LastVerdict{Outcome: v.Outcome, Reason: v.Reason, Message: v.Message, Blockers: v.Blockers, Since: since}
 	e.attempts++
 	for _, b := range v.Blockers {
@@ -75,23 +75,38 @@ func (d *drains) verdict(v schemas.Verdict, at time.Time, free func(namespace, n
 	e.retryAt = now.Add(delivery.RetryDelay(v, e.attempts, free, now))
 }
 
-// freed makes the pods that one of these objects blocked retry now, records that the move of a pod was settled at a time, and
-// returns the maintenances of these pods, sorted.
-func (d *drains) freed(settled types.UID, at time.Time, by ...schemas.ObjectRef) []string {
+// settled records the end of a move at a time, makes the pods retry that it blocked, and returns the maintenances of all these pods,
+// sorted. The end of a move can arrive after the beginning of the next one.
+func (d *drains) settled(v schemas.Verdict, at time.Time) []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	names := map[string]bool{}
+	names := d.free(delivery.Freed(v)...)
 	for name, x := range d.byName {
-		if e := x.entries[settled]; e != nil {
+		if e := x.entries[v.Intent.Pod.UID]; e != nil && (e.move == "" || e.move == v.Intent.ID) {
 			e.moving, e.settled, names[name] = false, at, true
 		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// freed makes the pods that the object blocked retry now, and returns their maintenances, sorted.
+func (d *drains) freed(by schemas.ObjectRef) []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Sorted(maps.Keys(d.free(by)))
+}
+
+// free is freed for several objects. The caller holds mu.
+func (d *drains) free(by ...schemas.ObjectRef) map[string]bool {
+	names := map[string]bool{}
+	for name, x := range d.byName {
 		for _, e := range x.entries {
 			if !e.open && slices.ContainsFunc(e.blockers, func(b schemas.ObjectRef) bool { return slices.Contains(by, b) }) {
 				e.retryAt, e.blockers, names[name] = time.Time{}, nil, true
 			}
 		}
 	}
-	return slices.Sorted(maps.Keys(names))
+	return names
 }
 
 // lastVerdict returns the last verdict on a pod of a maintenance if it began no move, and whether the pod is moving.

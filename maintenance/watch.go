@@ -150,6 +150,6 @@ func podDiffers(a, b *corev1.Pod) bool {
 func (c *Controller) budgetChanged(b *policyv1.PodDisruptionBudget) {
 	if s := c.session.Load(); s != nil && b != nil && cluster.Allows(b) {
 		budget := schemas.ObjectRef{Kind: "PodDisruptionBudget", Namespace: b.Namespace, Name: b.Name}
-		s.enqueue(maintenanceKey, s.drains.freed("", s.now(), budget)...)
+		s.enqueue(maintenanceKey, s.drains.freed(budget)...)
 	}
 }

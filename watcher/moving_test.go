@@ -3,6 +3,7 @@ package watcher
 import (
 	"encoding/json"
 	"reflect"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,12 +18,12 @@ import (
 )
 
 // toldOf delivers a verdict on the pod a of n1 by the strategy nodes.
-func toldOf(t *testing.T, bus *collected, outcome schemas.Outcome, reason schemas.ReasonCode, dryRun bool) {
+func toldOf(t *testing.T, bus *collected, outcome schemas.Outcome, reason schemas.ReasonCode, dryRun bool, intent ...string) {
 	t.Helper()
 	v := schemas.Verdict{
 		Outcome: outcome, Reason: reason, Profile: "p", Strategy: "nodes", DryRun: dryRun,
 		Scope:  schemas.ScopeRef{Kind: schemas.NodeKind, Key: "n1"},
-		Intent: schemas.Intent{Pod: schemas.PodRef{Namespace: "web", Name: "a", UID: "a"}, Node: "n1"},
+		Intent: schemas.Intent{ID: strings.Join(intent, ""), Pod: schemas.PodRef{Namespace: "web", Name: "a", UID: "a"}, Node: "n1"},
 	}
 	bus.tell(schematest.Event(t, "/test", v, time.Now(), schemas.Event{}))
 }
@@ -49,6 +50,11 @@ func TestPodInFlight(t *testing.T) {
 			restarted(t, w, bus)
 			toldOf(t, bus, schemas.Settled, schemas.ReasonTakenBack, false)
 		}, noRoom},
+		{"late_end_of_an_older_move", func(t *testing.T, _ *Watcher, bus *collected) {
+			toldOf(t, bus, outcome, reason, false, "first")
+			toldOf(t, bus, outcome, reason, false, "second")
+			toldOf(t, bus, schemas.Settled, schemas.ReasonTakenBack, false, "first")
+		}, nil},
 		{"pod_is_gone", func(t *testing.T, w *Watcher, bus *collected) {
 			restarted(t, w, bus)
 			w.podChanged(moving, nil, false)
@@ -134,6 +140,9 @@ func TestElsewhereOfPodInFlight(t *testing.T) {
 	}{
 		{"no_move", false, objects, &schemas.Elsewhere{Fits: true, Node: "n1"}},
 		{"better_node", true, objects, &schemas.Elsewhere{Fits: true, Node: "n2", Preference: 5}},
+		{"better_node_is_tainted", true, append(objects, roomy("n2", better, func(n *corev1.Node) {
+			n.Spec.Taints = []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}
+		})), &schemas.Elsewhere{Fits: true, Node: "n3"}},
 		{"better_node_is_not_ready", true, append(objects, roomy("n2", better, conditioned(corev1.ConditionFalse))),
 			&schemas.Elsewhere{Fits: true, Node: "n3"}},
 	} {

@@ -30,7 +30,7 @@ type session struct {
 	capacity *fitDependents
 	outbox   *outbox
 	requests *requests.Controller
-	moving   *sync.Map // the UIDs of the pods in flight: their moves have more steps, and are not settled
+	moving   *sync.Map // the intent IDs of the moves that have more steps, by the UID of the pod
 	retries  workqueue.TypedRateLimiter[string]
 	resyncs  chan struct{} // capacity 1
 	// answered are the keys whose last scope could have an answer. Their next scope is published even if it is empty,

@@ -65,14 +65,15 @@ func (s *session) noteMove(v schemas.Verdict, at time.Time) bool {
 	return true
 }
 
-// noteInFlight records that the move of a pod has begun and has more steps, or that it is settled.
+// noteInFlight records that the move of a pod has begun and has more steps, or that it is settled. The end of a move can arrive after
+// the beginning of the next one.
 func (s *session) noteInFlight(v schemas.Verdict) {
 	pod := v.Intent.Pod.UID
 	switch {
 	case v.Outcome == schemas.Settled:
-		s.moving.Delete(pod)
+		s.moving.CompareAndDelete(pod, v.Intent.ID)
 	case v.Outcome.Moves() && v.Outcome != schemas.Evicted && !v.DryRun && s.w.cluster.PodByUID(pod) != nil:
-		s.moving.Store(pod, true)
+		s.moving.Store(pod, v.Intent.ID)
 	}
 }
 
@@ -134,6 +135,7 @@ func (s *session) verdict(e schemas.Event) {
 	}
 	if s.w.cluster.PodByUID(pod.UID) == nil { // its deletion may have been handled before
 		s.blocked.gone(pod.UID)
+		s.moving.Delete(pod.UID)
 	}
 }
 

@@ -1,6 +1,7 @@
 package serving
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,6 +13,9 @@ import (
 
 	"github.com/rehome-dev/rehome/api/review"
 )
+
+// judgeTimeout limits both questions about a request together. Prometheus gives up after ten seconds.
+const judgeTimeout = 5 * time.Second
 
 // Guard lets only those users get a path that RBAC allows, as a nonResourceURL. Use [NewGuard] to make one. See
 // docs/decisions/0016-own-guard-of-metrics.md.
@@ -51,12 +55,14 @@ func (g *Guard) Protect(next http.Handler) http.Handler {
 func (g *Guard) judge(r *http.Request) (status int, text string) {
 	var user authenticationv1.UserInfo
 	allowed := false
+	ctx, cancel := context.WithTimeout(r.Context(), judgeTimeout)
+	defer cancel()
 	token, err := review.Token(r.Header)
 	if err == nil {
-		user, err = g.reviews.User(r.Context(), token)
+		user, err = g.reviews.User(ctx, token)
 	}
 	if err == nil {
-		allowed, err = g.reviews.MayGetPath(r.Context(), user, r.URL.Path)
+		allowed, err = g.reviews.MayGetPath(ctx, user, r.URL.Path)
 	}
 	switch {
 	case errors.Is(err, review.ErrNoToken), errors.Is(err, review.ErrUnknownToken):

@@ -48,7 +48,8 @@ func uiCommand() *cobra.Command {
 			return fmt.Errorf("--port: %w", err)
 		}
 		defer func() { _ = listener.Close() }()
-		pod := &http.Transport{DialContext: dialer.Dial, DisableCompression: true, MaxConnsPerHost: mostConnections, IdleConnTimeout: podIdle}
+		pod := &http.Transport{DialContext: dialer.Dial, DisableCompression: true, MaxConnsPerHost: mostConnections, MaxIdleConnsPerHost: mostConnections,
+			IdleConnTimeout: podIdle}
 		if err := answers(c.Context(), pod); err != nil {
 			return err
 		}

@@ -52,14 +52,15 @@ func (f sharedFacts) Elsewhere(p *corev1.Pod, nodes labels.Selector) (fits, judg
 }
 
 // elsewhere returns whether the replacement of a pod fits on another ready node, and where the scheduler would place
-// it. The replacement of a pod in flight may have taken that room, so the result is the ready node that the pod prefers most.
+// it. The replacement of a pod in flight may have taken that room, so the result is the ready node
+// without a taint against the pod that the pod prefers most.
 func (b *build) elsewhere(p *corev1.Pod, on *corev1.Node) *schemas.Elsewhere {
 	found := schemas.Elsewhere{Here: fit.Preference(p, on)}
 	if b.isMoving(p) {
 		for _, n := range b.cluster.AllNodes(labels.Everything()) {
 			weight := fit.Preference(p, n)
 			better := !found.Fits || cmp.Or(cmp.Compare(weight, found.Preference), strings.Compare(found.Node, n.Name)) > 0
-			if better && n.Name != on.Name && !cluster.NotReady(n) {
+			if better && n.Name != on.Name && !cluster.NotReady(n) && fit.Untolerated(n.Spec.Taints, p.Spec.Tolerations) == nil {
 				found.Fits, found.Node, found.Preference = true, n.Name, weight
 			}
 		}
