@@ -18,8 +18,8 @@ func (w *world) countAffinity() {
 	for i := range q.apart {
 		t := &q.apart[i]
 		w.tally(w.matching(t), func(node labels.Set, _ string, n int) {
-			if value, has := node[t.topology]; has {
-				w.repels.add(t.topology, value, n)
+			if value, has := node[t.TopologyKey]; has {
+				w.repels.add(t.TopologyKey, value, n)
 			}
 		})
 	}
@@ -29,7 +29,7 @@ func (w *world) countAffinity() {
 // matching counts the pods that a term of the pod matches. In an unknown namespace, a namespace selector matches pods
 // only if it matches all namespaces. Up to Kubernetes 1.36 the scheduler matches the selector also against an empty
 // label set, and so treats "without the label" as all namespaces.
-func (w *world) matching(t *term) matcher {
+func (w *world) matching(t *Term) matcher {
 	namespaces := w.question.cluster.namespaces
 	everywhere := t.ofNamespaces.Empty() || w.question.SchedulerIsOlderThan(37) && t.ofNamespaces.Matches(labels.Set(nil))
 	return matcher{
@@ -63,8 +63,8 @@ func (w *world) countAttracting() {
 	total := 0
 	w.tally(all, func(node labels.Set, _ string, n int) {
 		for i := range q.affinity {
-			if value, has := node[q.affinity[i].topology]; has {
-				w.attracts.add(q.affinity[i].topology, value, n)
+			if value, has := node[q.affinity[i].TopologyKey]; has {
+				w.attracts.add(q.affinity[i].TopologyKey, value, n)
 				total += n
 			}
 		}
@@ -75,15 +75,15 @@ func (w *world) countAttracting() {
 // countRepelled counts the pods in this world that repel the pod.
 func (w *world) countRepelled() {
 	q := w.question
-	count := func(t *term, node string, n int) {
+	count := func(t *Term, node string, n int) {
 		if of, known := q.cluster.labelsOf(node); known {
-			if value, has := of[t.topology]; has {
-				w.repelled.add(t.topology, value, n)
+			if value, has := of[t.TopologyKey]; has {
+				w.repelled.add(t.TopologyKey, value, n)
 			}
 		}
 	}
 	for _, r := range q.cluster.repulsions {
-		if r.common.matches(q.pod.Namespace, q.namespace, q.pod.Labels) {
+		if r.common.Matches(q.pod.Namespace, q.namespace, q.pod.Labels) {
 			for node, n := range r.on {
 				count(&r.common, node, n)
 			}
@@ -95,7 +95,7 @@ func (w *world) countRepelled() {
 			return
 		}
 		for i := range p.terms {
-			if p.terms[i].matches(q.pod.Namespace, q.namespace, q.pod.Labels) {
+			if p.terms[i].Matches(q.pod.Namespace, q.namespace, q.pod.Labels) {
 				count(&p.terms[i], p.node, n)
 			}
 		}
@@ -121,14 +121,14 @@ func (w *world) concernsPods() bool {
 // suits judges a node by the affinities between pods. A verdict without a reason is no objection.
 func (w *world) suits(node labels.Set) Verdict {
 	for i := range w.question.affinity {
-		key := w.question.affinity[i].topology
+		key := w.question.affinity[i].TopologyKey
 		value, has := node[key]
 		if !has || w.attracts[key][value] <= 0 && !w.first {
 			return no(PodAffinity, key)
 		}
 	}
 	for i := range w.question.apart {
-		key := w.question.apart[i].topology
+		key := w.question.apart[i].TopologyKey
 		if value, has := node[key]; has && w.repels[key][value] > 0 {
 			return no(PodAntiAffinity, key)
 		}
@@ -153,7 +153,7 @@ func (w *world) unwanted(node labels.Set) string {
 
 // preference is a term that changes the score of nodes but excludes none.
 type preference struct {
-	term
+	Term
 	// weight is negative for anti-affinity. It is 0 for a required affinity term, whose weight is in the scheduler's
 	// configuration.
 	weight int64
@@ -194,8 +194,8 @@ func preferencesOf(pod *corev1.Pod) []preference {
 	return preferences
 }
 
-func newPreference(t term, weight int64) preference {
-	return preference{term: t, weight: weight, key: fmt.Sprintf("%d\x00%s", weight, t.key())}
+func newPreference(t Term, weight int64) preference {
+	return preference{Term: t, weight: weight, key: fmt.Sprintf("%d\x00%s", weight, t.Key())}
 }
 
 // Affinity weighs nearby pods, by topology key and value: the preferred terms of the pod that match them, and their
@@ -219,7 +219,7 @@ func (q *Question) Affinity(required int64, ownOnly bool) Affinity {
 	}
 	for i := range own {
 		t := &own[i]
-		w.tally(w.matching(&t.term), func(node labels.Set, _ string, n int) { add(node, t.topology, t.weight*int64(n)) })
+		w.tally(w.matching(&t.Term), func(node labels.Set, _ string, n int) { add(node, t.TopologyKey, t.weight*int64(n)) })
 	}
 	theirs := func(t *preference, node string, n int) {
 		weight := t.weight
@@ -229,11 +229,11 @@ func (q *Question) Affinity(required int64, ownOnly bool) Affinity {
 			return
 		}
 		if of, known := q.cluster.labelsOf(node); known {
-			add(of, t.topology, weight*int64(n))
+			add(of, t.TopologyKey, weight*int64(n))
 		}
 	}
 	for _, a := range q.cluster.attractions {
-		if a.common.matches(q.pod.Namespace, q.namespace, q.pod.Labels) {
+		if a.common.Matches(q.pod.Namespace, q.namespace, q.pod.Labels) {
 			for node, n := range a.on {
 				theirs(&a.common, node, n)
 			}
@@ -241,7 +241,7 @@ func (q *Question) Affinity(required int64, ownOnly bool) Affinity {
 	}
 	w.adjust(func(p *placed, n int) {
 		for i := range p.preferences {
-			if p.preferences[i].matches(q.pod.Namespace, q.namespace, q.pod.Labels) {
+			if p.preferences[i].Matches(q.pod.Namespace, q.namespace, q.pod.Labels) {
 				theirs(&p.preferences[i], p.node, n)
 			}
 		}

@@ -97,9 +97,6 @@ func (c *Candidate) ScoredRequested(name corev1.ResourceName) int64 {
 	return c.host.requested.scored(name)
 }
 
-// Preference returns the weight of the pod's preferred node affinity for a node, see [Preference].
-func (q *Question) Preference(node *corev1.Node) int64 { return q.preference(node) }
-
 // Avoids returns the number of PreferNoSchedule taints of a node that the pod does not tolerate.
 func (q *Question) Avoids(node *corev1.Node) int64 {
 	count := int64(0)

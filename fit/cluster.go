@@ -98,7 +98,7 @@ type Cluster struct {
 	cohorts map[string]tallies[string, cohort]
 	// repulsions are the pods with the same required anti-affinity term, and attractions those with the same
 	// preference.
-	repulsions  tallies[string, term]
+	repulsions  tallies[string, Term]
 	attractions tallies[string, preference]
 	// controllers are the pods of each controller, except terminating ones.
 	controllers tallies[types.UID, struct{}]
@@ -114,7 +114,7 @@ func New() *Cluster {
 		nominated:   map[types.UID]*placed{},
 		reserved:    map[types.UID]*placed{},
 		cohorts:     map[string]tallies[string, cohort]{},
-		repulsions:  tallies[string, term]{},
+		repulsions:  tallies[string, Term]{},
 		attractions: tallies[string, preference]{},
 		controllers: tallies[types.UID, struct{}]{},
 		namespaces:  map[string]labels.Set{},

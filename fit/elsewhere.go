@@ -65,7 +65,7 @@ func (q *Question) Elsewhere(s Search) Result {
 		}
 		r.OK = true
 		r.Fitting++
-		if weight := q.preference(h.node); weight > r.Preference {
+		if weight := q.Preference(h.node); weight > r.Preference {
 			r.Node, r.Preference = h.name, weight
 		}
 		if r.Fitting >= s.Enough {
@@ -85,7 +85,7 @@ func (q *Question) Elsewhere(s Search) Result {
 // it is never negative.
 func Preference(pod *corev1.Pod, node *corev1.Node) int64 {
 	q := Question{preferred: preferredTerms(pod)}
-	return q.preference(node)
+	return q.Preference(node)
 }
 
 // preferredTerms reads the preferred node affinity. It returns nil if there is none or it is invalid.
@@ -105,7 +105,8 @@ func preferredTerms(pod *corev1.Pod) *nodeaffinity.PreferredSchedulingTerms {
 	return terms
 }
 
-func (q *Question) preference(node *corev1.Node) int64 {
+// Preference returns the weight of the pod's preferred node affinity for a node, see [Preference].
+func (q *Question) Preference(node *corev1.Node) int64 {
 	if q.preferred == nil {
 		return 0
 	}
@@ -171,8 +172,8 @@ func times(want, have int64) int64 {
 func (q *Question) RepelsItself() []string {
 	var keys []string
 	for i := range q.apart {
-		if t := &q.apart[i]; t.matches(q.pod.Namespace, q.namespace, q.pod.Labels) {
-			keys = append(keys, t.topology)
+		if t := &q.apart[i]; t.Matches(q.pod.Namespace, q.namespace, q.pod.Labels) {
+			keys = append(keys, t.TopologyKey)
 		}
 	}
 	return keys

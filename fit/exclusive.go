@@ -77,18 +77,14 @@ func exclusiveDisks(spec *corev1.PodSpec) []disk {
 		case v.ISCSI != nil:
 			disks = append(disks, disk{v.Name, []string{"iscsi " + v.ISCSI.IQN}, v.ISCSI.ReadOnly})
 		case v.RBD != nil:
-			disks = append(disks, disk{v.Name, monitored(v.RBD), v.RBD.ReadOnly})
+			d := disk{volume: v.Name, readOnly: v.RBD.ReadOnly}
+			for _, monitor := range v.RBD.CephMonitors {
+				d.ids = append(d.ids, "rbd "+monitor+" "+v.RBD.RBDPool+" "+v.RBD.RBDImage)
+			}
+			disks = append(disks, d)
 		}
 	}
 	return disks
-}
-
-func monitored(r *corev1.RBDVolumeSource) []string {
-	ids := make([]string, 0, len(r.CephMonitors))
-	for _, monitor := range r.CephMonitors {
-		ids = append(ids, "rbd "+monitor+" "+r.RBDPool+" "+r.RBDImage)
-	}
-	return ids
 }
 
 // excludes reports whether two pods with these disks cannot share a node.

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
+	schedulingv1 "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/storage/ephemeral"
 )
 
@@ -99,7 +100,7 @@ type placed struct {
 	holds      amounts
 	ports      []port
 	// terms are the required anti-affinity terms, and repels their keys.
-	terms  []term
+	terms  []Term
 	repels []string
 	// preferences are the affinity terms that score nodes for other pods.
 	preferences []preference
@@ -120,7 +121,7 @@ func newPlaced(pod *corev1.Pod, node string) *placed {
 		uid:         UID(pod),
 		namespace:   pod.Namespace,
 		node:        node,
-		priority:    priority(pod),
+		priority:    schedulingv1.PodPriority(pod),
 		terminating: pod.DeletionTimestamp != nil,
 		labels:      pod.Labels,
 		holds:       held(pod),
@@ -133,20 +134,12 @@ func newPlaced(pod *corev1.Pod, node string) *placed {
 	}
 	p.cohort = cohortKey(p.labels, p.terminating)
 	// One invalid term discards all terms, as the scheduler does for pods on nodes.
-	p.terms, _ = newTerms(pod, requiredAntiAffinity(&pod.Spec))
+	p.terms, _ = AntiAffinity(pod)
 	for i := range p.terms {
-		p.repels = append(p.repels, p.terms[i].key())
+		p.repels = append(p.repels, p.terms[i].Key())
 	}
 	p.preferences = preferencesOf(pod)
 	return p
-}
-
-// priority is zero for a pod without one.
-func priority(pod *corev1.Pod) int32 {
-	if pod.Spec.Priority == nil {
-		return 0
-	}
-	return *pod.Spec.Priority
 }
 
 // isOver reports whether a pod has ended and holds nothing anymore.
@@ -208,9 +201,8 @@ func newNodeTerm(t *corev1.NodeSelectorTerm) (nodeTerm, bool) {
 	term := nodeTerm{labels: labels.NewSelector(), names: t.MatchFields}
 	for i := range t.MatchExpressions {
 		e := &t.MatchExpressions[i]
-		operator, known := operatorOf(e.Operator)
-		requirement, err := labels.NewRequirement(e.Key, operator, e.Values)
-		if !known || err != nil {
+		requirement, err := labels.NewRequirement(e.Key, operators[e.Operator], e.Values) // which refuses an unknown operator
+		if err != nil {
 			return nodeTerm{}, false
 		}
 		term.labels = term.labels.Add(*requirement)
@@ -222,23 +214,11 @@ func newNodeTerm(t *corev1.NodeSelectorTerm) (nodeTerm, bool) {
 	return term, readable && len(t.MatchExpressions)+len(t.MatchFields) > 0
 }
 
-// operatorOf returns the corresponding operator of label selectors.
-func operatorOf(o corev1.NodeSelectorOperator) (selection.Operator, bool) {
-	switch o {
-	case corev1.NodeSelectorOpIn:
-		return selection.In, true
-	case corev1.NodeSelectorOpNotIn:
-		return selection.NotIn, true
-	case corev1.NodeSelectorOpExists:
-		return selection.Exists, true
-	case corev1.NodeSelectorOpDoesNotExist:
-		return selection.DoesNotExist, true
-	case corev1.NodeSelectorOpGt:
-		return selection.GreaterThan, true
-	case corev1.NodeSelectorOpLt:
-		return selection.LessThan, true
-	}
-	return "", false
+// operators are the corresponding operators of label selectors.
+var operators = map[corev1.NodeSelectorOperator]selection.Operator{
+	corev1.NodeSelectorOpIn: selection.In, corev1.NodeSelectorOpNotIn: selection.NotIn,
+	corev1.NodeSelectorOpExists: selection.Exists, corev1.NodeSelectorOpDoesNotExist: selection.DoesNotExist,
+	corev1.NodeSelectorOpGt: selection.GreaterThan, corev1.NodeSelectorOpLt: selection.LessThan,
 }
 
 // matches reports whether a node fits.
@@ -246,15 +226,7 @@ func (w *nodeSelection) matches(node *corev1.Node) bool {
 	if !w.selector.Matches(labels.Set(node.Labels)) {
 		return false
 	}
-	if !w.hasTerms {
-		return true
-	}
-	for i := range w.terms {
-		if w.terms[i].matches(node) {
-			return true
-		}
-	}
-	return false
+	return !w.hasTerms || slices.ContainsFunc(w.terms, func(t nodeTerm) bool { return t.matches(node) })
 }
 
 func (t *nodeTerm) matches(node *corev1.Node) bool {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/version"
@@ -26,8 +27,8 @@ type Question struct {
 	preferred *nodeaffinity.PreferredSchedulingTerms
 	features  []string
 	spread    []constraint
-	affinity  []term
-	apart     []term
+	affinity  []Term
+	apart     []Term
 	// namespace has the labels of the pod's namespace, or is nil if unknown.
 	namespace labels.Set
 	claims    claims
@@ -96,7 +97,7 @@ func (q *Question) readTerms() Verdict {
 	if q.affinity, ok = newTerms(q.pod, requiredAffinity(&q.pod.Spec)); !ok {
 		return no(PodAffinity, "invalid selector")
 	}
-	if q.apart, ok = newTerms(q.pod, requiredAntiAffinity(&q.pod.Spec)); !ok {
+	if q.apart, ok = AntiAffinity(q.pod); !ok {
 		return no(PodAntiAffinity, "invalid selector")
 	}
 	return Verdict{}
@@ -124,7 +125,7 @@ func (q *Question) prepareWorlds() {
 		q.moved = sync.OnceValue(func() *world { return q.world(nil, reserved, slices.Concat(last.gone, left)) })
 	}
 	for uid, p := range q.cluster.nominated {
-		if uid == UID(q.pod) || p.priority < priority(q.pod) {
+		if uid == UID(q.pod) || p.priority < schedulingv1.PodPriority(q.pod) {
 			continue
 		}
 		if q.nominated == nil {
@@ -226,15 +227,7 @@ func KeepsAway(t *corev1.Taint) bool {
 // tolerates calls the scheduler's own rule. It supports the operators Gt and Lt: if they are disabled, the API server
 // rejects pods with them.
 func tolerates(tolerations []corev1.Toleration, taint *corev1.Taint) bool {
-	return silently(schedulingv1.TolerationsTolerateTaint, tolerations, taint)
-}
-
-// silently calls the rule with the zero value of its logger, which writes nothing. Type inference avoids importing the
-// logger.
-func silently[L any](rule func(L, []corev1.Toleration, *corev1.Taint, bool) bool,
-	tolerations []corev1.Toleration, taint *corev1.Taint) bool {
-	var silent L
-	return rule(silent, tolerations, taint, true)
+	return schedulingv1.TolerationsTolerateTaint(logr.Logger{}, tolerations, taint, true)
 }
 
 // hosting judges a node by the ports, slots, resources, disks, and attachments that its pods leave. A verdict without a

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	schedulingv1 "k8s.io/component-helpers/scheduling/corev1"
 
 	"github.com/rehome-dev/rehome/actuator/move/eviction"
 	"github.com/rehome-dev/rehome/cluster"
@@ -80,7 +81,9 @@ func (w *world) apply(moves []Move) []Placement {
 			w.moveLoad(old, next)
 		}
 	}
-	slices.SortStableFunc(waiting, func(a, b *corev1.Pod) int { return cmp.Compare(priority(b), priority(a)) })
+	slices.SortStableFunc(waiting, func(a, b *corev1.Pod) int {
+		return cmp.Compare(schedulingv1.PodPriority(b), schedulingv1.PodPriority(a))
+	})
 	var placed []Placement
 	for _, p := range waiting {
 		if w.place(p) == "" {
@@ -88,13 +91,6 @@ func (w *world) apply(moves []Move) []Placement {
 		}
 	}
 	return placed
-}
-
-func priority(p *corev1.Pod) int32 {
-	if p.Spec.Priority == nil {
-		return 0
-	}
-	return *p.Spec.Priority
 }
 
 // replacement returns the pod that the owner of a deleted pod creates, or nil. Only a StatefulSet replaces a pod that

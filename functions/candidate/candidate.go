@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -79,15 +80,7 @@ func Ready(node *corev1.Node) bool {
 
 // Tolerates reports whether one of the tolerations tolerates the taint, whatever its effect, by the scheduler's own rule.
 func Tolerates(tolerations []corev1.Toleration, taint *corev1.Taint) bool {
-	return tolerates(schedulingv1.TolerationsTolerateTaint, tolerations, taint)
-}
-
-// tolerates infers the type of the rule's logger, so that this package imports none. A zero logger writes nothing.
-func tolerates[L any](
-	rule func(L, []corev1.Toleration, *corev1.Taint, bool) bool, tolerations []corev1.Toleration, taint *corev1.Taint,
-) bool {
-	var silent L
-	return rule(silent, tolerations, taint, true)
+	return schedulingv1.TolerationsTolerateTaint(logr.Logger{}, tolerations, taint, true)
 }
 
 // ToleratesAll reports whether the tolerations tolerate all of the taints.

@@ -88,7 +88,7 @@ func (d *domains) newTerm(t fit.Term, adding types.UID) *antiTerm {
 }
 
 func (d *domains) repels(t *antiTerm, p *corev1.Pod) bool {
-	return t.Repels(p.Namespace, d.labelsOf(p.Namespace), labels.Set(p.Labels))
+	return t.Matches(p.Namespace, d.labelsOf(p.Namespace), labels.Set(p.Labels))
 }
 
 // repelling calls f for the terms that repel a pod, by the current labels of its namespace.
@@ -105,7 +105,7 @@ func (d *domains) repelling(p *corev1.Pod, f func(*antiTerm)) {
 func (d *domains) listing(m member, f func(*antiTerm)) {
 	d.selectors.each(m.pod.Labels, func(key string) {
 		t := d.terms[key]
-		if _, listed := t.repelled[domainOf(t.TopologyKey(), m.node)][m.pod.UID]; listed {
+		if _, listed := t.repelled[domainOf(t.TopologyKey, m.node)][m.pod.UID]; listed {
 			f(t)
 		}
 	})
@@ -113,7 +113,7 @@ func (d *domains) listing(m member, f func(*antiTerm)) {
 
 // enter adds a pod to one side of a term and returns the domain, if the node is in one.
 func (d *domains) enter(t *antiTerm, side podSets, m member) []string {
-	domain := domainOf(t.TopologyKey(), m.node)
+	domain := domainOf(t.TopologyKey, m.node)
 	if domain == "" {
 		return nil
 	}
@@ -123,7 +123,7 @@ func (d *domains) enter(t *antiTerm, side podSets, m member) []string {
 }
 
 func (d *domains) leave(t *antiTerm, side podSets, m member) []string {
-	domain := domainOf(t.TopologyKey(), m.node)
+	domain := domainOf(t.TopologyKey, m.node)
 	if domain == "" {
 		return nil
 	}
@@ -139,9 +139,9 @@ func (d *domains) setNode(_, _ *corev1.Node) []string { return nil }
 
 func (d *domains) setPodNode(p *corev1.Pod, before, after *corev1.Node) []string {
 	stays := true
-	check := func(t *antiTerm) { stays = stays && sameLabel(before, after, t.TopologyKey()) }
+	check := func(t *antiTerm) { stays = stays && sameLabel(before, after, t.TopologyKey) }
 	for _, t := range termsOf(p) {
-		stays = stays && sameLabel(before, after, t.TopologyKey())
+		stays = stays && sameLabel(before, after, t.TopologyKey)
 	}
 	d.repelling(p, check)
 	d.listing(member{p, before}, check)
@@ -175,9 +175,9 @@ func (d *domains) namespaceChanged(name string) []string {
 func (d *domains) keysOf(m member) []string {
 	var keys []string
 	for _, t := range termsOf(m.pod) {
-		keys = append(keys, domainOf(t.TopologyKey(), m.node))
+		keys = append(keys, domainOf(t.TopologyKey, m.node))
 	}
-	d.repelling(m.pod, func(t *antiTerm) { keys = append(keys, domainOf(t.TopologyKey(), m.node)) })
+	d.repelling(m.pod, func(t *antiTerm) { keys = append(keys, domainOf(t.TopologyKey, m.node)) })
 	return slices.DeleteFunc(unique(keys), func(key string) bool { return key == "" })
 }
 
