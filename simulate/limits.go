@@ -9,48 +9,36 @@ import (
 
 // limits count the moves of one round against the limits of the policy.
 type limits struct {
-	total, perNode, perNamespace *uint
-	moved                        uint
-	fromNode, fromNamespace      map[string]uint
+	policy.Limits
+	moved map[string]uint // by what a limit is about
 }
 
-// newLimits takes nil for no limit.
-func newLimits(total, perNode, perNamespace *uint) *limits {
-	return &limits{
-		total: total, perNode: perNode, perNamespace: perNamespace,
-		fromNode: map[string]uint{}, fromNamespace: map[string]uint{},
-	}
-}
-
-func limitsOf(p policy.Policy) *limits {
-	return newLimits(p.Limits.Total, p.Limits.PerNode, p.Limits.PerNamespace)
-}
+const inRound, ofNode, ofNamespace = "in this round", "of node ", "of namespace "
 
 // take counts a move, or returns the limit that is reached.
-func (l *limits) take(i schemas.Intent) (reason schemas.ReasonCode, message string) {
+func (l limits) take(i schemas.Intent) (reason schemas.ReasonCode, message string) {
 	for _, at := range [...]struct {
 		limit  *uint
-		moved  uint
 		reason schemas.ReasonCode
 		of     string
 	}{
-		{l.total, l.moved, schemas.ReasonLimitTotal, "in this round"},
-		{l.perNode, l.fromNode[i.Node], schemas.ReasonLimitNode, "of node " + i.Node},
-		{l.perNamespace, l.fromNamespace[i.Pod.Namespace], schemas.ReasonLimitNamespace, "of namespace " + i.Pod.Namespace},
+		{l.Total, schemas.ReasonLimitTotal, inRound},
+		{l.PerNode, schemas.ReasonLimitNode, ofNode + i.Node},
+		{l.PerNamespace, schemas.ReasonLimitNamespace, ofNamespace + i.Pod.Namespace},
 	} {
-		if at.limit != nil && at.moved >= *at.limit {
-			return at.reason, fmt.Sprintf("%d pods %s were moved, the limit is %d", at.moved, at.of, *at.limit)
+		if moved := l.moved[at.of]; at.limit != nil && moved >= *at.limit {
+			return at.reason, fmt.Sprintf("%d pods %s were moved, the limit is %d", moved, at.of, *at.limit)
 		}
 	}
-	l.moved++
-	l.fromNode[i.Node]++
-	l.fromNamespace[i.Pod.Namespace]++
+	l.moved[inRound]++
+	l.moved[ofNode+i.Node]++
+	l.moved[ofNamespace+i.Pod.Namespace]++
 	return "", ""
 }
 
 // giveBack undoes a take.
-func (l *limits) giveBack(i schemas.Intent) {
-	l.moved--
-	l.fromNode[i.Node]--
-	l.fromNamespace[i.Pod.Namespace]--
+func (l limits) giveBack(i schemas.Intent) {
+	l.moved[inRound]--
+	l.moved[ofNode+i.Node]--
+	l.moved[ofNamespace+i.Pod.Namespace]--
 }

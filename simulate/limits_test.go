@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/actuator"
+	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -38,7 +39,7 @@ func TestOrderOfLimits(t *testing.T) {
 			"0 pods of node n3 were moved, the limit is 0"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l := newLimits(c.total, c.perNode, c.perNamespace)
+			l := limits{policy.Limits{Total: c.total, PerNode: c.perNode, PerNamespace: c.perNamespace}, map[string]uint{}}
 			var got []schemas.ReasonCode
 			said := ""
 			for _, i := range asked {
@@ -58,7 +59,7 @@ func TestOrderOfLimits(t *testing.T) {
 // settled settles entries for these pods in a round with a limit of one move. The pods named held do not move.
 func settled(t *testing.T, pods ...string) (asked, verdicts []string) {
 	t.Helper()
-	r := &round{limits: newLimits(new(uint(1)), nil, nil)}
+	r := &round{limits: limits{policy.Limits{Total: new(uint(1))}, map[string]uint{}}}
 	r.Carry = func(_ context.Context, intents []actuator.Intent) ([]schemas.Verdict, error) {
 		var list []schemas.Verdict
 		for _, o := range intents {

@@ -46,7 +46,7 @@ type round struct {
 	scheduler *score.Profile
 	pods      map[types.UID]*corev1.Pod
 	budgets   budgets
-	limits    *limits
+	limits    limits
 }
 
 // Run decides one round about the objects. It removes fields that no decision depends on from them. After each turn it
@@ -79,10 +79,10 @@ func filled(c Config, objects []metav1.Object) (*round, error) {
 	offline.SetMinorVersion(c.MinorVersion)
 	r := &round{
 		Config: c, offline: offline, scheduler: scheduler,
-		pods: map[types.UID]*corev1.Pod{}, budgets: budgets{}, limits: limitsOf(c.Policy),
+		pods: map[types.UID]*corev1.Pod{}, budgets: budgets{}, limits: limits{c.Policy.Limits, map[string]uint{}},
 	}
 	if c.NoLimits {
-		r.limits = newLimits(nil, nil, nil)
+		r.limits.Limits = policy.Limits{}
 	}
 	r.load()
 	return r, r.fill(objects)
