@@ -92,13 +92,10 @@ func newDispatching(t *testing.T, setup bus.Setup, entries ...string) *dispatchi
 // start runs a dispatcher until stop is called, or the test ends.
 func (d *dispatching) start(b dispatch.Bus, metrics prometheus.Registerer) (dispatcher *dispatch.Dispatcher, stop func()) {
 	d.t.Helper()
-	dispatcher, err := dispatch.New(dispatch.Config{
+	dispatcher = dispatch.New(dispatch.Config{
 		Bus: b, Open: func(o policy.Outside) (dispatch.Asker, error) { return openAsker(d.bus, o) },
 		Source: "/clusters/test/dispatcher", Log: slog.New(slog.NewTextHandler(d.t.Output(), nil)), Metrics: metrics,
 	})
-	if err != nil {
-		d.t.Fatal(err)
-	}
 	return dispatcher, expect.Background(d.t, dispatcher.Run)
 }
 
@@ -260,10 +257,7 @@ func (d *dispatching) same(got schemas.Event, scope schemas.Event, want schemas.
 
 func TestBuiltInStrategyOverHTTP(t *testing.T) {
 	f := functions.All()[0]
-	h, err := httpfunction.New(httpfunction.Config{Function: f, Source: "/clusters/elsewhere/functions"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := httpfunction.New(httpfunction.Config{Function: f, Source: "/clusters/elsewhere/functions"})
 	d := newDispatching(t, bus.Setup{}, "{name: "+f.Strategy.Name+", http: {url: "+serve(t, h).URL+"}}")
 	scope := d.publish(nodeScope(t, f.Strategy.Name, "worker-1"))
 	want, err := f.Evaluate(scope)

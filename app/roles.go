@@ -113,13 +113,10 @@ func (p *process) startFunctions() error {
 }
 
 func (p *process) startDispatcher() error {
-	d, err := dispatch.New(dispatch.Config{
+	d := dispatch.New(dispatch.Config{
 		Bus: questions{p.bus}, Open: func(o policy.Outside) (dispatch.Asker, error) { return openAsker(p.bus, o) },
 		Source: p.settings.Source("dispatcher"), Log: p.log, Metrics: p.metrics,
 	})
-	if err != nil {
-		return err
-	}
 	d.Set(p.policy.Outside)
 	p.onPolicy(func(next policy.Policy) error { d.Set(next.Outside); return nil })
 	p.tasks = append(p.tasks, d.Run)

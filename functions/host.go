@@ -2,12 +2,12 @@ package functions
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -34,19 +34,13 @@ type Host struct {
 	seconds *prometheus.HistogramVec
 }
 
-// Run answers scopes until ctx ends, and then finishes the scopes in progress. It returns an error only if it cannot
-// register its metrics; then it answers nothing.
+// Run answers scopes until ctx ends, and then finishes the scopes in progress. It returns nil.
 func (h Host) Run(ctx context.Context) error {
 	log := h.Log
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	h.seconds = EvaluationSeconds()
-	if h.Metrics != nil {
-		if err := h.Metrics.Register(h.seconds); err != nil {
-			return fmt.Errorf("register metrics: %w", err)
-		}
-	}
+	h.seconds = EvaluationSeconds(h.Metrics)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for _, f := range h.Functions {
@@ -110,9 +104,9 @@ func Reply(source string, answer schemas.Intents, scope schemas.Event, began tim
 	return e, nil
 }
 
-// EvaluationSeconds returns the histogram of evaluation times, the same for every host. It is not registered yet.
-func EvaluationSeconds() *prometheus.HistogramVec {
-	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+// EvaluationSeconds registers the histogram of evaluation times, the same for every host.
+func EvaluationSeconds(r prometheus.Registerer) *prometheus.HistogramVec {
+	return promauto.With(r).NewHistogramVec(prometheus.HistogramOpts{
 		Name: "rehome_evaluation_seconds", Help: "Time to decide on one scope, in rehome functions, rehome run, and rehome serve.",
 		Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1},
 	}, []string{"strategy"})

@@ -62,12 +62,9 @@ func ServeFunction(ctx context.Context, s settings.Settings, f functions.Functio
 	}
 	log := knativeLog(s.Logger(os.Stderr)).With("strategy", f.Strategy.Name)
 	metrics := serving.NewMetrics()
-	h, err := httpfunction.New(httpfunction.Config{
+	h := httpfunction.New(httpfunction.Config{
 		Function: f, Source: s.Source("functions"), MaxBytes: s.ServeBytes, Parallel: s.ServeParallel, Log: log, Metrics: metrics,
 	})
-	if err != nil {
-		return err
-	}
 	web, err := Listen(s, address, os.Getenv("PORT"), log)
 	if err != nil {
 		return err

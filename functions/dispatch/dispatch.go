@@ -37,13 +37,12 @@ package dispatch
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
@@ -100,17 +99,18 @@ type metrics struct {
 	open     *prometheus.GaugeVec
 }
 
-// New returns a dispatcher without strategies. It fails if the metrics cannot be registered.
-func New(c Config) (*Dispatcher, error) {
+// New returns a dispatcher without strategies.
+func New(c Config) *Dispatcher {
+	auto := promauto.With(c.Metrics)
 	d := &Dispatcher{config: c, log: c.Log, changed: make(chan struct{}), metrics: metrics{
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+		requests: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "rehome_dispatcher_requests_total", Help: "Requests to external functions by result: answered, empty, wrong, refused, later, unauthorized, unreachable, or broken.",
 		}, []string{"strategy", "result"}),
-		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		seconds: auto.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "rehome_dispatcher_request_seconds", Help: "Time from a request to an external function to its answer.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 600},
 		}, []string{"strategy"}),
-		open: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		open: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "rehome_dispatcher_open",
 			Help: "1: the function is away, its circuit breaker is open, and its scopes wait. 0: the dispatcher sends requests.",
 		}, []string{"strategy"}),
@@ -118,12 +118,7 @@ func New(c Config) (*Dispatcher, error) {
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
-	if r := c.Metrics; r != nil {
-		if err := errors.Join(r.Register(d.metrics.requests), r.Register(d.metrics.seconds), r.Register(d.metrics.open)); err != nil {
-			return nil, fmt.Errorf("register metrics: %w", err)
-		}
-	}
-	return d, nil
+	return d
 }
 
 // Set replaces the strategies. A request in flight keeps its configuration. It is safe for concurrent use.

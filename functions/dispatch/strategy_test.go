@@ -27,7 +27,7 @@ func TestBreakerChangeLog(t *testing.T) {
 		},
 	} {
 		var log bytes.Buffer
-		d, err := New(Config{Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{
+		d := New(Config{Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{
 			ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
 				if a.Key == slog.TimeKey {
 					return slog.Attr{}
@@ -35,9 +35,6 @@ func TestBreakerChangeLog(t *testing.T) {
 				return a
 			},
 		}))})
-		if err != nil {
-			t.Fatal(err)
-		}
 		s := d.newStrategy(policy.Outside{Strategy: policy.Strategy{Name: "KeepOffSpot"}, URL: "http://spot/"}, nil)
 		for range 5 {
 			s.breaker.leave(pass{}, c.why)
@@ -65,10 +62,7 @@ func TestBreakerChangeLog(t *testing.T) {
 // A request to the previous function can end after the next one has taken its place.
 func TestBreakerMetric(t *testing.T) {
 	t.Run("replaced_function", func(t *testing.T) {
-		d, err := New(Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := New(Config{})
 		of := policy.Outside{Strategy: policy.Strategy{Name: "KeepOffSpot"}, URL: "http://spot/"}
 		before := d.newStrategy(of, nil)
 		d.metrics.open.DeleteLabelValues(of.Strategy.Name)

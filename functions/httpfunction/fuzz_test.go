@@ -12,10 +12,7 @@ import (
 // FuzzRequest checks that any request is either answered with a valid event or rejected as an error of the client, without a
 // panic.
 func FuzzRequest(f *testing.F) {
-	h, err := httpfunction.New(httpfunction.Config{Function: nodeTaints(), Source: "/clusters/test/functions", MaxBytes: most})
-	if err != nil {
-		f.Fatal(err)
-	}
+	h := httpfunction.New(httpfunction.Config{Function: nodeTaints(), Source: "/clusters/test/functions", MaxBytes: most})
 	s := scope(f, 1)
 	for _, mode := range []string{"binary", "structured", "batched"} {
 		r := in(f, mode, s)

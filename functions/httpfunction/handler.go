@@ -30,6 +30,7 @@
 package httpfunction
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,6 +40,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sync/semaphore"
 
@@ -80,39 +82,28 @@ type Handler struct {
 	handler    http.Handler // with metrics
 }
 
-// New returns a handler. It fails if the metrics cannot be registered.
-func New(c Config) (*Handler, error) {
-	if c.MaxBytes == 0 {
-		c.MaxBytes = DefaultMaxBytes
-	}
-	if c.Parallel == 0 {
-		c.Parallel = DefaultParallel
-	}
+// New returns a handler.
+func New(c Config) *Handler {
+	c.MaxBytes, c.Parallel = cmp.Or(c.MaxBytes, DefaultMaxBytes), cmp.Or(c.Parallel, DefaultParallel)
 	h := &Handler{config: c, log: c.Log, slots: semaphore.NewWeighted(int64(c.Parallel))}
 	if h.log == nil {
 		h.log = slog.New(slog.DiscardHandler)
 	}
 	labels := prometheus.Labels{"strategy": c.Function.Strategy.Name}
-	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
+	auto := promauto.With(c.Metrics)
+	requests := auto.NewCounterVec(prometheus.CounterOpts{
 		Name: "rehome_function_requests_total", Help: "HTTP requests to the function by status code.", ConstLabels: labels,
 	}, []string{"code"})
-	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	seconds := auto.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "rehome_function_request_seconds", Help: "Time to read and answer an HTTP request to the function.",
 		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}, ConstLabels: labels,
 	}, nil)
-	inProgress := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	auto.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "rehome_function_requests_in_progress", Help: "HTTP requests to the function in progress.", ConstLabels: labels,
 	}, func() float64 { return float64(h.inProgress.Load()) })
-	evaluations := functions.EvaluationSeconds()
-	h.evaluation = evaluations.WithLabelValues(c.Function.Strategy.Name)
+	h.evaluation = functions.EvaluationSeconds(c.Metrics).WithLabelValues(c.Function.Strategy.Name)
 	h.handler = promhttp.InstrumentHandlerCounter(requests, promhttp.InstrumentHandlerDuration(seconds, http.HandlerFunc(h.serve)))
-	if r := c.Metrics; r != nil {
-		err := errors.Join(r.Register(requests), r.Register(seconds), r.Register(inProgress), r.Register(evaluations))
-		if err != nil {
-			return nil, fmt.Errorf("register metrics: %w", err)
-		}
-	}
-	return h, nil
+	return h
 }
 
 // Ready returns nil, or an error if the handler drains.

@@ -32,10 +32,7 @@ func nodeTaints() functions.Function { return functions.All()[0] }
 func served(t *testing.T, c httpfunction.Config) (*httpfunction.Handler, string) {
 	t.Helper()
 	c.Source = "/clusters/test/functions"
-	h, err := httpfunction.New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := httpfunction.New(c)
 	s := httptest.NewServer(h)
 	t.Cleanup(s.Close)
 	return h, s.URL

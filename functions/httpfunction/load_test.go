@@ -148,10 +148,7 @@ func TestDrain(t *testing.T) {
 }
 
 func TestIncompleteRequestTimesOut(t *testing.T) {
-	h, err := httpfunction.New(httpfunction.Config{Function: nodeTaints()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := httpfunction.New(httpfunction.Config{Function: nodeTaints()})
 	s := httptest.NewUnstartedServer(h)
 	s.Config.ReadTimeout = 100 * time.Millisecond
 	s.Start()

@@ -94,10 +94,7 @@ func dispatchAll(ctx context.Context, moves bool) (filled, answered time.Duratio
 
 // serveFunction serves a function over HTTP on the loopback interface.
 func serveFunction(f functions.Function) (url string, stop func(), err error) {
-	h, err := httpfunction.New(httpfunction.Config{Function: f, Source: "/clusters/bench/functions"})
-	if err != nil {
-		return "", nil, err
-	}
+	h := httpfunction.New(httpfunction.Config{Function: f, Source: "/clusters/bench/functions"})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", nil, err
@@ -170,15 +167,12 @@ func (c counted) Bury(ctx context.Context, scope schemas.Event, why error) error
 // drainScopes has all scopes answered, and returns how long that takes.
 func drainScopes(ctx context.Context, b *bus.Bus, o policy.Outside) (time.Duration, error) {
 	c := counted{b, make(chan struct{}, questions)}
-	d, err := dispatch.New(dispatch.Config{
+	d := dispatch.New(dispatch.Config{
 		Bus: c, Source: "/clusters/bench/dispatcher",
 		Open: func(o policy.Outside) (dispatch.Asker, error) {
 			return post.New(post.Config{URL: o.URL, Timeout: o.Timeout, Connections: o.Parallel})
 		},
 	})
-	if err != nil {
-		return 0, err
-	}
 	d.Set([]policy.Outside{o})
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	ended := make(chan error, 1)
