@@ -232,7 +232,7 @@ func (s *session) finish(ctx context.Context, e *entry, x *inFlight, v schemas.V
 	if !moved {
 		on.move = nil // nothing is being moved
 	}
-	s.conclude(on)
+	s.conclude(on, s.cfg.Now())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.storing--

@@ -53,9 +53,9 @@ func (p *publisher) run() {
 	}
 }
 
-// conclude stores a verdict, and drops its message if it was the last one.
-func (s *session) conclude(v verdictOn) {
-	e, err := s.report(v.entry.intent, v.verdict, v.entry.intent.Message)
+// conclude stores a verdict of a time, and drops its message if it was the last one.
+func (s *session) conclude(v verdictOn, at time.Time) {
+	e, err := s.report(v.entry.intent, v.verdict, v.entry.intent.Message, at)
 	if err != nil {
 		return // the session is over; the next leader finds the intent without a verdict
 	}
@@ -85,9 +85,9 @@ func (s *session) conclude(v verdictOn) {
 // next leader finds the move in flight. The caller holds mu.
 func (s *session) publishEnd(x *inFlight, e ended) {
 	s.settled[x.uid()], x.ending = x, true
-	r, v := x.record, x.verdict(e)
+	r, v, at := x.record, x.verdict(e), s.cfg.Now()
 	s.publishing.Go(func() {
-		if _, err := s.report(r.Intent, v, r.Cause); err != nil {
+		if _, err := s.report(r.Intent, v, r.Cause, at); err != nil {
 			return
 		}
 		s.mu.Lock()
@@ -101,17 +101,17 @@ func (s *session) publishEnd(x *inFlight, e ended) {
 }
 
 // report publishes, counts, and logs a verdict, and records it as a Kubernetes Event. It retries until the verdict is
-// stored. It returns an error only if the session is over first. cause is the event that led to the verdict.
-func (s *session) report(i Intent, v schemas.Verdict, cause schemas.Event) (schemas.Event, error) {
+// stored. It returns an error only if the session is over first. cause is the event that led to the verdict. The event has
+// the time of the decision: those who read verdicts order them by it, and a verdict may be stored late.
+func (s *session) report(i Intent, v schemas.Verdict, cause schemas.Event, at time.Time) (schemas.Event, error) {
 	if s.lost() {
 		return schemas.Event{}, ErrNotLeading
 	}
 	v.DryRun = s.isDryRun(i)
-	now := s.cfg.Now()
 	if cause.ID == "" {
 		cause = i.Message
 	}
-	e, err := schemas.NewEvent(s.cfg.Source, v, now, cause)
+	e, err := schemas.NewEvent(s.cfg.Source, v, at, cause)
 	if err == nil {
 		e.ID = verdictID(v)
 		err = s.persist(verdictWrites, func() error {
@@ -127,7 +127,7 @@ func (s *session) report(i Intent, v schemas.Verdict, cause schemas.Event) (sche
 		}
 		return schemas.Event{}, err
 	}
-	s.metrics.observe(v, now)
+	s.metrics.observe(v, at)
 	s.cfg.Log.Log(context.Background(), level(v), "verdict", fields(v)...)
 	s.events.record(v, s.policy.Load().FailureEvents)
 	return e, nil

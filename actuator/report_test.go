@@ -1,6 +1,7 @@
 package actuator
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"reflect"
@@ -8,10 +9,14 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/kubeevents"
+	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/expect"
 )
@@ -115,4 +120,39 @@ func TestPublisher(t *testing.T) {
 	close(answers)
 	p.Wait()
 	expect.Equal(t, "stored verdicts", stored.Load(), verdicts)
+}
+
+// slowBus stores a verdict in one second.
+type slowBus struct{ *memory }
+
+func (b slowBus) Publish(ctx context.Context, e schemas.Event) (uint64, error) {
+	time.Sleep(time.Second)
+	return b.memory.Publish(ctx, e)
+}
+
+// The last verdict waits until the bus has stored the others.
+func TestVerdictHasTimeOfDecision(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var uids []types.UID
+		for i := range 2*numPublishers + 1 {
+			uids = append(uids, types.UID(fmt.Sprint(i)))
+		}
+		m := newMemory()
+		slow := policy.Policy{Rate: policy.Rate{EvictionsPerSecond: 0.001, Burst: 1}}
+		a := New(Config{Bus: slowBus{m}, Ledger: m, Source: "/test/actuator", Policy: slow})
+		b := &bench{Actuator: a, bus: m, start: time.Now()}
+		end := leads(t, a, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0))
+		b.put("A", 1, uids...)
+		time.Sleep(5 * time.Second)
+		b.put("A", 2)
+		time.Sleep(5 * time.Second)
+		withdrawn := map[time.Duration]int{}
+		for _, h := range m.heard(t, b.start) {
+			if h.Reason == schemas.ReasonSuperseded {
+				withdrawn[h.After]++
+			}
+		}
+		expect.Equal(t, "withdrawn", withdrawn, map[time.Duration]int{5 * time.Second: 2 * numPublishers})
+		end()
+	})
 }

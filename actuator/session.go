@@ -221,7 +221,8 @@ func (s *session) decided(v verdictOn) {
 		s.unpark(v.entry)
 		s.release(was.by) // it may have been the released one
 	}
-	s.publishing.Go(func() { s.conclude(v) })
+	at := s.cfg.Now()
+	s.publishing.Go(func() { s.conclude(v, at) })
 }
 
 // ready enqueues an entry that is new, renewed, or the open one of its pod now. The caller holds mu.
