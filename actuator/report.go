@@ -270,7 +270,7 @@ func newMetrics(r prometheus.Registerer, leading *atomic.Pointer[session]) metri
 			"result", "strategy", "profile", "namespace"),
 		delay: auto.NewHistogram(prometheus.HistogramOpts{
 			Name: "rehome_move_delay_seconds",
-			Help: "Time from the observation of the oldest cause to the stored verdict that the pod was evicted.",
+			Help: "Time from the observation of the oldest cause to the verdict that the pod was evicted.",
 			// 0.2 and 0.5 are the targets for the median and the 99th percentile.
 			Buckets: []float64{.05, .1, .2, .3, .5, 1, 2, 5, 10, 30, 60, 300, 600},
 		}),
@@ -316,8 +316,8 @@ func (m metrics) accepted(strategy, profile string) {
 	m.intents.WithLabelValues(strategy, profile).Inc()
 }
 
-// observe counts a verdict that was stored at the time now.
-func (m metrics) observe(v schemas.Verdict, now time.Time) {
+// observe counts a verdict that was decided at a time.
+func (m metrics) observe(v schemas.Verdict, at time.Time) {
 	strategy, profile, namespace := m.labels.of(v.Strategy, v.Profile, v.Intent.Pod.Namespace)
 	m.verdicts.WithLabelValues(string(v.Outcome), string(v.Reason), string(v.Method), strategy, profile, namespace).Inc()
 	if v.Settlement != nil {
@@ -327,7 +327,7 @@ func (m metrics) observe(v schemas.Verdict, now time.Time) {
 		m.evicted.WithLabelValues(result, strategy, profile, namespace).Inc()
 	}
 	if v.Outcome.Moves() && !v.Scope.Since.IsZero() {
-		m.delay.Observe(max(now.Sub(v.Scope.Since), 0).Seconds())
+		m.delay.Observe(max(at.Sub(v.Scope.Since), 0).Seconds())
 	}
 }
 

@@ -41,8 +41,8 @@ type drain struct {
 	// maintenance uses them.
 	published *published
 	changes   []schemas.NodeChange
-	// refused has the times at which the API server refused to cordon nodes, and conditionsRefused the nodes whose conditions
-	// it refused to set at the last try. Only the reconcile uses them.
+	// refused has the times at which the API server last refused to cordon nodes. conditionsRefused has the times since which
+	// it has refused to set the conditions of nodes. Only the reconcile uses them.
 	refused           map[string]time.Time
 	conditionsRefused map[string]time.Time
 }

@@ -106,8 +106,7 @@ func TestExpiredIntentWaits(t *testing.T) {
 	expect.Equal(t, "delays", waits, []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second})
 }
 
-// The actuator stores verdicts in parallel, so the verdict that ends a move can arrive before an earlier rejection.
-// The end of a move by another strategy, which is stored late, is not the end of the move of the maintenance.
+// The end of an older move, which is stored late, is not the end of the newer one, and no verdict on its intent.
 func TestLateEndOfOlderMove(t *testing.T) {
 	view, err := cluster.NewOffline(Kinds()...)
 	expect.Must(t, err)
@@ -118,8 +117,13 @@ func TestLateEndOfOlderMove(t *testing.T) {
 	intent := s.drains.of("kernel").entries["cart"].intent
 	older := intent
 	older.ID = "older"
-	var moving [3]bool
-	for i, v := range []schemas.Verdict{
+	type state struct{ Open, Moving bool }
+	var got []state
+	for _, v := range []schemas.Verdict{
+		{
+			Outcome: schemas.Settled, Reason: schemas.ReasonTakenBack, Strategy: schemas.MaintenanceStrategy,
+			Scope: schemas.ScopeRef{Kind: schemas.MaintenanceKind, Key: "kernel"}, Intent: older,
+		},
 		{
 			Outcome: schemas.Restarted, Reason: schemas.ReasonRestartAccepted, Strategy: schemas.MaintenanceStrategy,
 			Scope: schemas.ScopeRef{Kind: schemas.MaintenanceKind, Key: "kernel"}, Intent: intent,
@@ -130,15 +134,21 @@ func TestLateEndOfOlderMove(t *testing.T) {
 		},
 		{
 			Outcome: schemas.Settled, Reason: schemas.ReasonTakenBack, Strategy: schemas.MaintenanceStrategy,
+			Scope: schemas.ScopeRef{Kind: schemas.MaintenanceKind, Key: "kernel"}, Intent: older,
+		},
+		{
+			Outcome: schemas.Settled, Reason: schemas.ReasonTakenBack, Strategy: schemas.MaintenanceStrategy,
 			Scope: schemas.ScopeRef{Kind: schemas.MaintenanceKind, Key: "kernel"}, Intent: intent,
 		},
 	} {
 		s.verdict(schematest.Event(t, "/test/actuator", v, now, schemas.Event{}))
-		_, moving[i] = s.drains.lastVerdict("kernel", "cart")
+		e := s.drains.of("kernel").entries["cart"]
+		got = append(got, state{e.open, e.moving})
 	}
-	expect.Equal(t, "moving", moving, [3]bool{true, true, false})
+	expect.Equal(t, "states", got, []state{{true, false}, {false, true}, {false, true}, {false, true}, {false, false}})
 }
 
+// The actuator stores verdicts in parallel, so the verdict that ends a move can arrive before an earlier rejection.
 func TestRejectionDuringMove(t *testing.T) {
 	for _, c := range []struct {
 		name  string

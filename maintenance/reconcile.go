@@ -98,9 +98,10 @@ func stored(r apply.Result, err error) bool {
 }
 
 const (
-	// refusalFor is how long the refusal to cordon a node, or to set its conditions, counts.
+	// refusalFor is how long the refusal to cordon a node counts.
 	refusalFor = 10 * time.Minute
-	// refusedSince is how long the API server must refuse to set conditions: while it starts, it refuses what it will allow.
+	// refusedSince is how long the API server must refuse to set the conditions of a node until the refusal counts: while it
+	// starts, it refuses what it allows later.
 	refusedSince = 15 * time.Second
 )
 
@@ -110,9 +111,9 @@ func (s *session) noteRefusals(name string, r apply.Result, now time.Time) {
 	x := s.drains.of(name)
 	refused := x.refused
 	for _, n := range r.Nodes {
-		if first, known := x.conditionsRefused[n.Name]; !n.ConditionsRefused {
+		if _, known := x.conditionsRefused[n.Name]; !n.ConditionsRefused {
 			delete(x.conditionsRefused, n.Name)
-		} else if !known || now.Sub(first) >= refusalFor {
+		} else if !known {
 			x.conditionsRefused[n.Name] = now
 		}
 		var status apierrors.APIStatus
@@ -134,7 +135,7 @@ func (s *session) cordonRefused(name, node string, now time.Time) bool {
 
 func (s *session) conditionsRefused(m, node string, now time.Time) bool {
 	first, refused := s.drains.of(m).conditionsRefused[node]
-	return refused && now.Sub(first) >= refusedSince && now.Sub(first) < refusalFor
+	return refused && now.Sub(first) >= refusedSince
 }
 
 // movable drops the intents for nodes that could not be cordoned or given back. Missing conditions block no pod,

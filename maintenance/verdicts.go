@@ -48,6 +48,9 @@ func (d *drains) verdict(v schemas.Verdict, at time.Time, free func(namespace, n
 		return
 	}
 	e := x.entries[v.Intent.Pod.UID]
+	if v.Outcome == schemas.Settled && v.Intent.ID != e.move && (e.move != "" || e.mayMove()) {
+		return // an older move has ended
+	}
 	e.open, e.blockers = false, nil
 	e.uncertain = v.Scope.Sequence < e.sequence && !v.Outcome.Moves() && v.Outcome != schemas.Settled
 	switch {
@@ -56,10 +59,13 @@ func (d *drains) verdict(v schemas.Verdict, at time.Time, free func(namespace, n
 		return
 	case v.Outcome == schemas.Expired: // a pod of a move in flight has no intent that can expire
 		e.attempts++
-		e.retryAt, e.moving = now.Add(delivery.RetryDelay(v, e.attempts, free, now)), false
+		e.retryAt, e.moving, e.move = now.Add(delivery.RetryDelay(v, e.attempts, free, now)), false, ""
 		return
 	case v.Outcome.Moves(): // the pod goes, or the move is canceled
-		e.retryAt, e.lastVerdict, e.moving, e.move = now.Add(delivery.FirstRetry), nil, !v.DryRun, v.Intent.ID
+		e.retryAt, e.lastVerdict, e.moving, e.move = now.Add(delivery.FirstRetry), nil, !v.DryRun, ""
+		if e.moving {
+			e.move = v.Intent.ID
+		}
 		return
 	}
 	since := now.UTC()
@@ -75,15 +81,18 @@ func (d *drains) verdict(v schemas.Verdict, at time.Time, free func(namespace, n
 	e.retryAt = now.Add(delivery.RetryDelay(v, e.attempts, free, now))
 }
 
-// settled records the end of a move at a time, makes the pods retry that it blocked, and returns the maintenances of all these pods,
-// sorted. The end of a move can arrive after the beginning of the next one.
+// settled records the end of a move at a time, makes the pods that it blocked retry now, and returns the maintenances of
+// all these pods, sorted. The end of a move can arrive after the beginning of the next one.
 func (d *drains) settled(v schemas.Verdict, at time.Time) []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	names := d.free(delivery.Freed(v)...)
 	for name, x := range d.byName {
 		if e := x.entries[v.Intent.Pod.UID]; e != nil && (e.move == "" || e.move == v.Intent.ID) {
-			e.moving, e.settled, names[name] = false, at, true
+			e.moving, names[name] = false, true
+			if at.After(e.settled) {
+				e.settled = at
+			}
 		}
 	}
 	return slices.Sorted(maps.Keys(names))
@@ -96,7 +105,7 @@ func (d *drains) freed(by schemas.ObjectRef) []string {
 	return slices.Sorted(maps.Keys(d.free(by)))
 }
 
-// free is freed for several objects. The caller holds mu.
+// free makes the pods that one of the objects blocked retry now, and returns their maintenances. The caller holds mu.
 func (d *drains) free(by ...schemas.ObjectRef) map[string]bool {
 	names := map[string]bool{}
 	for name, x := range d.byName {

@@ -58,11 +58,13 @@ func (b *blockedPods) waits(v schemas.Verdict, key scope.Key) {
 	b.link(v, key)
 }
 
-// moveUndone records that the move of a pod was undone at a time.
+// moveUndone records that the move of a pod was undone at a time. The last time counts.
 func (b *blockedPods) moveUndone(uid types.UID, at time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.undone[uid] = at
+	if at.After(b.undone[uid]) {
+		b.undone[uid] = at
+	}
 }
 
 // late reports whether a verdict of that time rejects a pod because of a move that was undone since.

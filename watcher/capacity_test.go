@@ -12,6 +12,7 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/schematest"
 	"github.com/rehome-dev/rehome/watcher/scope"
 )
@@ -183,11 +184,12 @@ func TestDeferredPod(t *testing.T) {
 	})
 }
 
+func controlled(p *corev1.Pod) {
+	yes := true
+	p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "rs", UID: "rs", Controller: &yes}}
+}
+
 func TestReservation(t *testing.T) {
-	controlled := func(p *corev1.Pod) {
-		yes := true
-		p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "rs", UID: "rs", Controller: &yes}}
-	}
 	// Two pods of 3 CPUs on n1; n2 has 4, so one of them fits there.
 	first, second := guest("first", "n1", asks("3"), controlled), guest("second", "n1", asks("3"), controlled)
 	moved := schemas.Verdict{
@@ -245,4 +247,25 @@ func TestReservation(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The end of an older move of the pod, which is stored late, does not end the reservation of the newer move.
+func TestReservationOfNewerMove(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		moving, second := guest("a", "n1", asks("3"), controlled), guest("second", "n1", asks("3"), controlled)
+		objects := []metav1.Object{roomy("n1", cpus("8")), roomy("n2"), moving, second}
+		leadingOver(t, protecting(t, policy.EvictorArgs{NodeFit: true}), objects, func(d *driven, bus *collected) {
+			var fits []bool
+			tell := func(outcome schemas.Outcome, reason schemas.ReasonCode, intent string) {
+				toldOf(t, bus, outcome, reason, false, intent)
+				synctest.Wait()
+				fit, _, _ := d.cluster.Elsewhere(second, nil)
+				fits = append(fits, fit)
+			}
+			tell(schemas.Restarted, schemas.ReasonSurgeAccepted, "newer")
+			tell(schemas.Settled, schemas.ReasonTakenBack, "older")
+			tell(schemas.Settled, schemas.ReasonTakenBack, "newer")
+			expect.Equal(t, "fits", fits, []bool{false, false, true})
+		})
+	})
 }

@@ -143,7 +143,9 @@ func (s *session) verdict(e schemas.Event) {
 // and namespace unless the move was reverted or failed.
 func (s *session) settled(v schemas.Verdict, key scope.Key, t trigger) {
 	pod := v.Intent.Pod
-	s.release(pod)
+	if !s.isMoving(pod.UID) { // else the pod moves again, and the reservation belongs to the newer move
+		s.release(pod)
+	}
 	by := []schemas.ObjectRef{pod.Object()}
 	if v.Unmoved() { // its own strategy tries such a move again after a delay, see verdict
 		s.blocked.unblocked(pod.UID, key)

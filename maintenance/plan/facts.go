@@ -38,7 +38,7 @@ type NodeFacts struct {
 	Mark *schemas.CordonMark
 	// CordonRefused means that the API server refused to cordon the node at most some minutes ago.
 	CordonRefused bool
-	// ConditionsRefused means that the API server refused to set the conditions of the node at the last try.
+	// ConditionsRefused means that the API server has refused to set the conditions of the node for some seconds.
 	ConditionsRefused bool
 	// Pods are the pods on the node that have not ended, by namespace and name. Only nodes in progress have them.
 	Pods []PodFacts
