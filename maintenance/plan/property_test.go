@@ -330,10 +330,16 @@ func (w *world) podsOf(scope Facts, m NodeFacts, n, was v1alpha1.NodeStatus, mov
 	var left, staying int32
 	first := place{99, 0}
 	places := map[types.UID]place{}
+	began := was.Start.Time // the drain of the node
+	for _, s := range scope.Maintenance.Status.Stages {
+		if s.Stage == v1alpha1.Drain && s.Start.After(began) {
+			began = s.Start.Time
+		}
+	}
 	for _, p := range w.nodes[n.Name].seen.pods {
 		at := place{stepIn(scope.Maintenance.Spec.Plan, p), p.order}
 		overdue := p.pod.DeletionTimestamp != nil && scope.Now.Sub(p.pod.DeletionTimestamp.Time) >= time.Minute
-		switch stay := stays0(scope.Maintenance.Spec.Plan, p, was.Start.Time); {
+		switch stay := stays0(scope.Maintenance.Spec.Plan, p, began); {
 		case stay:
 			staying++
 			if moving[p.pod.UID] {
@@ -376,9 +382,9 @@ func stepIn(plan []v1alpha1.DrainStep, p inhabitant) int {
 	return len(plan)
 }
 
-// stays0 reports whether a pod of that kind must stay.
-func stays0(plan []v1alpha1.DrainStep, p inhabitant, claimed time.Time) bool {
-	new := p.pod.CreationTimestamp.Truncate(time.Second).After(claimed)
+// stays0 reports whether a pod of that kind must stay on a node whose drain began at a time.
+func stays0(plan []v1alpha1.DrainStep, p inhabitant, began time.Time) bool {
+	new := p.pod.CreationTimestamp.Truncate(time.Second).After(began)
 	switch p.kind {
 	case "mirror", "skip", "tolerant":
 		return true
