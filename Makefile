@@ -118,10 +118,10 @@ GENERATE := nice go tool -modfile test/tools/crds/go.mod controller-gen
 generate: ## Generate everything that derives from Go: CRDs, schemas, AsyncAPI, reference pages, and files of the chart.
 	$(GENERATE) object paths=./schemas/v1alpha1 output:object:dir=schemas/v1alpha1
 	$(GENERATE) crd paths=./schemas/v1alpha1 output:crd:dir=deploy/crds
+	UPDATE_GOLDEN=1 go test ./policy -run 'TestSchema$$|TestKeysPage'
 	go run ./test/chart/generate deploy/helm
 	go run ./hack/generate
 	go run ./hack/pictures
-	UPDATE_GOLDEN=1 go test ./policy -run 'TestSchema$$|TestKeysPage'
 	go test ./cli ./bus/credentials ./api -run 'TestReference|TestSettingsPage|TestOutputSchema|TestRightsPage|TestOpenAPI' -update
 	go test ./cli -run 'TestCommandOutput/schemas_list' -update
 
