@@ -122,7 +122,7 @@ func (o once) round(ctx context.Context) error {
 	}
 	err = simulate.Run(ctx, round, objects, func(verdicts []schemas.Verdict) error {
 		for _, v := range verdicts {
-			if v.Outcome == schemas.Failed || v.Reason == schemas.ReasonAPIUnavailable {
+			if v.Outcome == schemas.Failed || v.Reason == schemas.ReasonAPIUnavailable || v.Reason == schemas.ReasonInternalError {
 				failed++
 			}
 		}

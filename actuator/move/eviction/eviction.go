@@ -197,12 +197,15 @@ func (m *Method) read(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error)
 }
 
 // afterDoubt decides by the live pod after a call without a clear answer. If the pod was not leaving before the call
-// and is leaving now, the call evicted it, unless the call was refused.
+// and is leaving now, the call evicted it, unless the call was refused. An API server that fails during the call but
+// reads the pod works; then the error is about this eviction.
 func afterDoubt(pod, live *corev1.Pod, a answer, dryRun bool, err error) (move.Progress, error) {
 	refusal := leaving(pod, live)
 	switch {
 	case refusal == nil && a == answerConflict:
 		return move.Progress{}, fmt.Errorf("evict pod %s/%s: %w: %w", pod.Namespace, pod.Name, move.ErrChanged, err)
+	case refusal == nil && a == answerInternal:
+		return refused(move.Deferred(schemas.ReasonInternalError, "%v", err)), nil
 	case refusal == nil:
 		return refused(move.Deferred(schemas.ReasonAPIUnavailable, "%v", err)), nil
 	case a == answerConflict || dryRun:
