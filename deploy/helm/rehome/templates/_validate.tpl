@@ -169,11 +169,11 @@
 {{- if .Values.serviceMonitor.enabled -}}{{- $ignored = append $ignored (printf "serviceMonitor: a %s serves no metrics" $kind) -}}{{- end -}}
 {{- end -}}
 {{- if and (eq $kind "Deployment") (hasKey .Values.cmdOptions "enable-http2") (eq (include "rehome.tls" .) "off") (not .Values.requests.enabled) -}}
-{{- $ignored = append $ignored "cmdOptions.enable-http2: it is offered over TLS only, and metrics.tls is off" -}}
+{{- $ignored = append $ignored "cmdOptions.enable-http2: HTTP/2 needs TLS, and metrics.tls is off" -}}
 {{- end -}}
 {{- $election := .Values.leaderElection -}}
 {{- if and (hasKey $election "enabled") (not $election.enabled) -}}
-{{- $ignored = append $ignored "leaderElection.enabled: it is always on" -}}
+{{- $ignored = append $ignored "leaderElection.enabled: leader election is always on" -}}
 {{- end -}}
 {{- range list "renewDeadline" "retryPeriod" "resourceLock" "resourceName" -}}
 {{- if hasKey $election . -}}
@@ -181,11 +181,11 @@
 {{- end -}}
 {{- end -}}
 {{- if eq (toJson .Values.command) `["/bin/descheduler"]` -}}
-{{- $ignored = append $ignored "command: it is the peer's program; the image's own is run" -}}
+{{- $ignored = append $ignored "command: /bin/descheduler is the program of the descheduler's image; the chart runs the program of its own image" -}}
 {{- end -}}
 {{- with (.Values.livenessProbe | default dict).httpGet -}}
 {{- if or (hasKey . "port") (hasKey . "scheme") -}}
-{{- $ignored = append $ignored "livenessProbe.httpGet.port and scheme: they are those that are served" -}}
+{{- $ignored = append $ignored "livenessProbe.httpGet.port and scheme: the chart sets both" -}}
 {{- end -}}
 {{- end -}}
 {{- with .Values.deschedulingInterval -}}
