@@ -39,6 +39,9 @@
 {{- if and .Values.nats.enabled (or (ne .Values.nats.login "nkey") (not .Values.nats.ca) (not .Values.nats.clientCertificate)) -}}
 {{- fail "nats.login, nats.ca and nats.clientCertificate: only for external servers; the servers of the chart need nkey, true, and true" -}}
 {{- end -}}
+{{- if and .Values.nats.enabled (gt (int .Values.nats.replicas) 3) -}}
+{{- fail (printf "nats.replicas: want 1 or 3 with nats.enabled, which runs three servers; got %d" (int .Values.nats.replicas)) -}}
+{{- end -}}
 {{- if and .Values.persistence.enabled (or (ne $kind "Deployment") (include "rehome.external" .)) -}}
 {{- fail "persistence.enabled: only for kind Deployment without nats, which has an embedded bus" -}}
 {{- end -}}
