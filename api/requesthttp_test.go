@@ -413,7 +413,7 @@ func (s *stage) testRejected(t *testing.T) {
 	for reason, status := range map[schemas.ReceiptReason]int{
 		schemas.ReceiptNotAllowed: http.StatusConflict, schemas.ReceiptConflict: http.StatusConflict,
 		schemas.ReceiptUnknownTarget: http.StatusUnprocessableEntity,
-		schemas.ReceiptTooManyPods: http.StatusUnprocessableEntity, schemas.ReceiptMalformed: http.StatusUnprocessableEntity,
+		schemas.ReceiptTooManyPods:   http.StatusUnprocessableEntity, schemas.ReceiptMalformed: http.StatusUnprocessableEntity,
 		schemas.ReceiptPolicyUnknown: http.StatusUnprocessableEntity, schemas.ReceiptTooManyRequests: http.StatusTooManyRequests,
 	} {
 		t.Run(string(reason), func(t *testing.T) {
