@@ -58,3 +58,19 @@ func TestFunctionsSkipExternalStrategies(t *testing.T) {
 		})
 	}
 }
+
+// Knative ends a request after timeoutSeconds, and the dispatcher after the time in the policy.
+func TestKnativeTimeout(t *testing.T) {
+	const values = "mode=distributed,nats.enabled=true,dispatcher.enabled=true,knative.enabled=true,knative.strategies={RemoveDuplicates}," +
+		"knative.timeout="
+	for timeout, want := range map[string]int64{"60s": 60, "1m30.5s": 91, "100ms": 1} {
+		t.Run(timeout, func(t *testing.T) {
+			t.Parallel()
+			all := rendered(t, "rehome", "--set", values+timeout)
+			spec := all.pods(t)["Service/rehome-removeduplicates"]
+			if got := spec["timeoutSeconds"]; got != want {
+				t.Errorf("timeoutSeconds: got %v, want %d", got, want)
+			}
+		})
+	}
+}
