@@ -43,8 +43,6 @@ func checkMessage(a schemas.Intents, e schemas.Event, now time.Time) error {
 		return errors.New("an intents message needs profile, strategy, scope.kind and scope.key")
 	case e.Channel != a.Channel():
 		return fmt.Errorf("the subject is %s, want %s for its profile, strategy, scope.kind and scope.key", e.Channel, a.Channel())
-	case len(a.Intents) > schemas.MostIntents:
-		return fmt.Errorf("it has %d intents, want at most %d", len(a.Intents), schemas.MostIntents)
 	}
 	if (a.Strategy == schemas.MaintenanceStrategy) != (a.Scope.Kind == schemas.MaintenanceKind) {
 		return fmt.Errorf("strategy %s does not use scopes of kind %s", a.Strategy, a.Scope.Kind)

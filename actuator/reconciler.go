@@ -216,6 +216,7 @@ func (s *session) finish(ctx context.Context, e *entry, x *inFlight, v schemas.V
 	s.mu.Lock()
 	s.running--
 	s.storing++
+	s.countVerdict(e.uid(), now)
 	begun := s.begun.has(x.record)
 	moved := s.executed(e, x, v, now)
 	var deleted *ledgerChange
