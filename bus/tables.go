@@ -323,8 +323,8 @@ func (b *Bus) FinishedReceipt(ctx context.Context, sender, name string) (finishe
 }
 
 // AcceptedRequest returns an open request in its original form, which only the sender can publish, and the receipt with which the
-// watcher accepted it, which only the watcher can publish. ok is false if there is no such request, or if its last receipt is
-// another one.
+// watcher accepted it. The key of maintenance can also publish this receipt, because all receipts of a sender have the same
+// subjects. ok is false if there is no such request, or if its last receipt is another one.
 func (b *Bus) AcceptedRequest(
 	ctx context.Context, sender, name string,
 ) (request schemas.Request, accepted schemas.Receipt, ok bool, err error) {
