@@ -68,6 +68,8 @@ func TestActuatorWithAPIServer(t *testing.T) {
 		{"a namespace that is being deleted is left alone", testNamespaceEnds},
 		{"an eviction is recorded as a Kubernetes Event", testKubernetesEvent},
 		{"a pod of a maintenance that a budget would hold for ever moves by a restart", testMaintenance},
+		{"a lease that ends before the first write of a move", leaseEndsBefore("rehome.dev/restarted-at", 0)},
+		{"a lease that ends before the last write of a move", leaseEndsBefore(`"rehome.dev/restart-undo":null`, 1)},
 		{"many answers and a change of the leader evict every pod once", testChangeOfLeader},
 		{"an API server that is away delays evictions and loses none", testAPIServerAway},
 	} {

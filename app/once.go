@@ -44,6 +44,9 @@ func RunOnce(ctx context.Context, s settings.Settings, output simulate.Output, n
 	}
 	l := newLease(s, o.client, settings.ActuatorLease, newIdentity(s.OwnNamespace()), log)
 	o.leaseValid = l.Valid
+	if o.guarded, err = settings.NewClient(s, actuator.Guard(l.Valid)); err != nil {
+		return err
+	}
 	return l.ifFree(ctx, o.round)
 }
 
@@ -53,8 +56,9 @@ type once struct {
 	client   kubernetes.Interface
 	output   simulate.Output
 	notes    io.Writer
-	// leaseValid is nil in a dry run.
+	// leaseValid and guarded, the client that writes only while it returns true, are nil in a dry run.
 	leaseValid func() bool
+	guarded    kubernetes.Interface
 }
 
 type batches struct {
@@ -75,8 +79,9 @@ func (o once) batches(ctx context.Context, limit time.Duration) (batches, error)
 		return batches{}, err
 	}
 	a := actuator.New(actuator.Config{
-		Client: o.client, View: view.Workloads(), Room: view, Facts: view, Capacity: view, Policy: o.policy, Source: o.settings.Source("once"),
-		DryRun: o.settings.DryRun, Parallel: o.settings.Parallel, LeaseValid: o.leaseValid, Log: log,
+		Client: cmp.Or(o.guarded, o.client), Events: o.client, LeaseValid: o.leaseValid, View: view.Workloads(), Room: view, Facts: view,
+		Capacity: view, Policy: o.policy, Source: o.settings.Source("once"), DryRun: o.settings.DryRun, Parallel: o.settings.Parallel,
+		Log: log,
 	})
 	view.Workloads().OnChange(a.Changed)
 	following, stop := context.WithCancel(context.WithoutCancel(ctx))

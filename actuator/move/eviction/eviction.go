@@ -10,6 +10,7 @@ package eviction
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -115,6 +116,9 @@ func (m *Method) Start(ctx context.Context, pod *corev1.Pod, now time.Time, save
 	case err = <-answer:
 	case <-ctx.Done():
 		return move.Progress{}, fmt.Errorf("evict pod %s/%s: %w", pod.Namespace, pod.Name, ctx.Err())
+	}
+	if errors.Is(err, move.ErrNotLeading) {
+		return move.Progress{}, fmt.Errorf("evict pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	if m.cfg.Background != nil && !m.cfg.DryRun && background.Accepted(pod, err) {
 		p, saveErr := m.cfg.Background.Start(ctx, pod, now, save)
