@@ -1,29 +1,14 @@
 package chart
 
 import (
-	"reflect"
-	"regexp"
 	"slices"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 
 	"github.com/rehome-dev/rehome/functions"
-	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/manifesttest"
 )
-
-func TestStrategyList(t *testing.T) {
-	m := regexp.MustCompile(`(?s)define "rehome.strategies" -\}\}\n(\[.*?\])\n`).FindStringSubmatch(templates(t))
-	if m == nil {
-		t.Fatal("the chart has no list of strategies")
-	}
-	got := expect.FromJSON[[]string](t, []byte(m[1]))
-	want := functions.Names(functions.Hosted())
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got  %q\nwant %q", got, want)
-	}
-}
 
 // Two functions would answer otherwise. Functions do not read the policy, so their arguments list the strategies.
 func TestFunctionsSkipExternalStrategies(t *testing.T) {
