@@ -47,6 +47,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -84,6 +85,11 @@ type Bus interface {
 // calls.
 const DefaultParallel = 64
 
+// Kinds returns the kinds that the cache for an [Actuator] must hold.
+func Kinds() []cluster.Kind {
+	return append(slices.Concat(cluster.WorkloadKinds(), cluster.PlacementKinds()), cluster.PriorityClasses)
+}
+
 // Config configures an [Actuator].
 type Config struct {
 	// Client calls the API server. It needs these rights: get pods, create pods/eviction, list poddisruptionbudgets,
@@ -106,7 +112,7 @@ type Config struct {
 	Room restart.Room
 	// Facts are the other objects that the protections of the policy read. nil disables the second check of these
 	// protections.
-	Facts policy.Facts
+	Facts Facts
 	// Capacity reserves capacity for replacements. nil disables reservations and the second check of nodeFit.
 	Capacity Capacity
 	// LeaseValid reports whether this process still holds its lease, by its own clock. It is called before the first call of

@@ -153,8 +153,12 @@ func (a *Actuator) judge(i Intent, pod *corev1.Pod, now time.Time) (Rejection, b
 		rules = policy.Evictor{}
 		s.Protections = p.Maintenance.Protects(pod, now)
 	default:
-		but := append(slices.Clone(i.asked().Override), policy.NodeFitRule) // reserve checks that
+		override := i.asked().Override
+		but := append(slices.Clone(override), policy.NodeFitRule) // reserve checks that
 		s.Protections = rules.ProtectsBut(but, pod, now, a.cfg.Facts)
+		if why := a.unusable(p, pod.Spec.NodeName); why != "" && !slices.Contains(override, policy.NodeNotUsableRule) {
+			s.Protections = append(s.Protections, schemas.Protection{Rule: policy.NodeNotUsableRule, Detail: why})
+		}
 	}
 	for _, gate := range Gates() {
 		if r, rejected := gate(s); rejected {
@@ -165,6 +169,25 @@ func (a *Actuator) judge(i Intent, pod *corev1.Pod, now time.Time) (Rejection, b
 		return Rejection{}, false
 	}
 	return Reserve(a.cfg.Capacity, p, a.scheduler.Load(), i, rules, pod)
+}
+
+// Facts are the objects that decide whether a pod may move, besides the pod. [cluster.Cache] implements it.
+type Facts interface {
+	policy.Facts
+	// Node returns the node of that name, or nil.
+	Node(name string) *corev1.Node
+}
+
+// unusable returns the reason why no pod of the node may move, or "".
+func (a *Actuator) unusable(p *policy.Policy, node string) string {
+	if a.cfg.Facts == nil {
+		return ""
+	}
+	n := a.cfg.Facts.Node(node)
+	if n == nil {
+		return "there is no node " + node
+	}
+	return cluster.Unusable(n, p.Selector(), p.Signals)
 }
 
 // Capacity reserves capacity for the replacements of pods. [cluster.Cache] implements it.

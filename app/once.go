@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -72,9 +71,7 @@ const fillWithin = 2 * time.Minute
 // batches starts to follow the cluster and returns when its caches are filled, or fails after the limit.
 func (o once) batches(ctx context.Context, limit time.Duration) (batches, error) {
 	log := slog.New(slog.NewTextHandler(o.notes, &slog.HandlerOptions{Level: slog.LevelWarn})) // the verdicts are the output
-	view, err := cluster.New(cluster.Config{
-		Client: o.client, Kinds: slices.Concat(cluster.WorkloadKinds(), cluster.PlacementKinds()), Log: log,
-	})
+	view, err := cluster.New(cluster.Config{Client: o.client, Kinds: actuator.Kinds(), Log: log})
 	if err != nil {
 		return batches{}, err
 	}

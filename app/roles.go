@@ -36,7 +36,7 @@ func (r Roles) kinds() []cluster.Kind {
 		kinds = append(kinds, watcher.Kinds()...)
 	}
 	if r.Actuator {
-		kinds = slices.Concat(kinds, cluster.WorkloadKinds(), cluster.PlacementKinds())
+		kinds = append(kinds, actuator.Kinds()...)
 	}
 	if r.Maintenance {
 		kinds = append(kinds, maintenance.Kinds()...)

@@ -214,8 +214,8 @@ const (
 
 	// A rule protects the pod. The message names the rule.
 	//
-	// If the pod should move, change the [DefaultEvictor](policy.md#defaultevictor) of the profile, or the property of the pod that
-	// the message names.
+	// If the pod should move, change the [DefaultEvictor](policy.md#defaultevictor) of the profile, or the property of the pod or of
+	// its node that the message names.
 	ReasonProtected ReasonCode = "Protected" // rejected
 
 	// The actuator's policy does not have the profile, or the profile does not have the strategy.
