@@ -113,8 +113,7 @@ func TestUnusableNode(t *testing.T) {
 			n.Annotations = map[string]string{schemas.AnnotationMaintenance: string(expect.ToJSON(t, schemas.CordonMark{Name: "kernel", UID: "m1", At: noon}))}
 		}), "node worker-1 is excluded: maintenance kernel has cordoned it"},
 		{"unknown", wish(), nil, "there is no node worker-1"},
-		{"request", requested(schemas.Asked{}), node(), other},
-		{"request_that_overrides_the_rule", requested(schemas.Asked{Override: []string{policy.NodeNotUsableRule}}), node(), ""},
+		{"request", requested(schemas.Asked{}), node(), ""},
 		{"maintenance", maintained, node(), ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -153,10 +153,10 @@ func (a *Actuator) judge(i Intent, pod *corev1.Pod, now time.Time) (Rejection, b
 		rules = policy.Evictor{}
 		s.Protections = p.Maintenance.Protects(pod, now)
 	default:
-		override := i.asked().Override
-		but := append(slices.Clone(override), policy.NodeFitRule) // reserve checks that
+		but := append(slices.Clone(i.asked().Override), policy.NodeFitRule) // reserve checks that
 		s.Protections = rules.ProtectsBut(but, pod, now, a.cfg.Facts)
-		if why := a.unusable(p, pod.Spec.NodeName); why != "" && !slices.Contains(override, policy.NodeNotUsableRule) {
+		// The watcher checks the node of a request once, so a cordon does not stop a move in flight.
+		if why := a.unusable(p, pod.Spec.NodeName); why != "" && i.Strategy != schemas.RequestStrategy {
 			s.Protections = append(s.Protections, schemas.Protection{Rule: policy.NodeNotUsableRule, Detail: why})
 		}
 	}
