@@ -3,10 +3,12 @@ package cluster
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -158,6 +160,38 @@ func (c *Cluster) StopScheduler() error { return c.halt(binaries.Scheduler) }
 
 // StartScheduler starts the scheduler after StopScheduler.
 func (c *Cluster) StartScheduler() error { return c.run(c.components.schedulerProcess()) }
+
+// BackUpEtcd copies the data of etcd into a new directory. etcd pauses meanwhile, so the copy has one state of the cluster.
+func (c *Cluster) BackUpEtcd(dir string) error {
+	pid := c.Pids()[binaries.Etcd]
+	if pid == 0 { // kill(0) would stop the test
+		return fmt.Errorf("%s does not run", binaries.Etcd)
+	}
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		return err
+	}
+	return errors.Join(os.CopyFS(dir, os.DirFS(c.components.file(etcdDir))), syscall.Kill(pid, syscall.SIGCONT))
+}
+
+// StopComponents kills all components. [Cluster.RestoreEtcd] starts them again.
+func (c *Cluster) StopComponents() error {
+	for _, name := range []string{binaries.Scheduler, binaries.ControllerManager, binaries.Kwok, binaries.APIServer, binaries.Etcd} {
+		if err := c.halt(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// RestoreEtcd replaces the data of etcd with a copy by [Cluster.BackUpEtcd], and starts all components after
+// [Cluster.StopComponents]. The resourceVersions continue from the copy.
+func (c *Cluster) RestoreEtcd(ctx context.Context, dir string) error {
+	data := c.components.file(etcdDir)
+	if err := errors.Join(os.RemoveAll(data), os.CopyFS(data, os.DirFS(dir))); err != nil {
+		return err
+	}
+	return c.start(ctx)
+}
 
 // halt kills a component.
 func (c *Cluster) halt(name string) error {

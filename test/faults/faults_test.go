@@ -51,6 +51,8 @@ const (
 
 	// leastIntents is the number of intents for each minute below which a run fails, because it tests too little.
 	leastIntents = 100
+	// evictionRate is the number of evictions per second that the policy allows.
+	evictionRate = 20
 	// enoughLimit is how much longer a run may take on a slow machine until it has them.
 	enoughLimit = 2 * time.Minute
 	// serverLines is the number of lines of each server of the bus that a failed run prints.
@@ -60,10 +62,10 @@ const (
 	quietLimit = 5 * time.Minute
 )
 
-// policyText takes the limits in the order of the constants, and the URL of the function.
+// policyText takes the rate, the limits in the order of the constants, and the URL of the function.
 const policyText = `apiVersion: rehome.dev/v1alpha1
 kind: DeschedulerPolicy
-rate: {evictionsPerSecond: 20, burst: 5}
+rate: {evictionsPerSecond: %d, burst: 5}
 maxNoOfPodsToEvictTotal: %d
 limits: {window: %v, inFlight: {perWorkload: %d}}
 circuitBreakers: {workload: {delay: 2s, maxDelay: 10s}}
@@ -90,6 +92,7 @@ type run struct {
 	backup  string           // directory with older stores of the bus
 	policy  string           // file
 	text    string           // its content
+	rate    int              // of evictions per second
 	keep    []corev1.Pod     // of the workload with protected pods
 	pods    pods
 
@@ -114,17 +117,24 @@ type run struct {
 	dropped   map[string]bool    // namespaces that the test deleted
 	backedUp  time.Time
 	losses    []loss
+	rewound   []interval      // from the copy of etcd until it was restored
 	lost      []schemas.Event // the history before the bus was restored
 	failures  []string
 }
 
-func TestFaults(t *testing.T) {
+// newRun returns a run whose policy allows that many evictions per second.
+func newRun(t *testing.T, rate int) *run {
 	r := &run{
-		t: t, running: map[string]*program.Program{}, wires: map[string]*wire{}, counts: map[string]int{}, awaited: map[*wait]bool{},
+		t: t, rate: rate, running: map[string]*program.Program{}, wires: map[string]*wire{}, counts: map[string]int{}, awaited: map[*wait]bool{},
 		logs: map[*program.Log]string{}, protected: map[types.UID][]interval{}, pods: pods{all: map[types.UID]*seen{}},
 	}
-	t.Logf("%d minutes, seed %d; again: make faults MINUTES=%[1]d SEED=%[2]d", *minutes, *seed)
 	t.Cleanup(r.conclude)
+	return r
+}
+
+func TestFaults(t *testing.T) {
+	r := newRun(t, evictionRate)
+	t.Logf("%d minutes, seed %d; again: make faults MINUTES=%[1]d SEED=%[2]d", *minutes, *seed)
 	r.startCluster()
 	t.Cleanup(r.watch())
 	r.addWorkloads()
@@ -156,7 +166,7 @@ func (r *run) startRehome() {
 	outside := httptest.NewServer(r)
 	r.t.Cleanup(outside.Close)
 	r.policy = filepath.Join(r.t.TempDir(), "policy.yaml")
-	r.text = fmt.Sprintf(policyText, mostInWindow, window, mostInFlight, outside.URL)
+	r.text = fmt.Sprintf(policyText, r.rate, mostInWindow, window, mostInFlight, outside.URL)
 	r.must(r.writePolicy(r.text))
 	r.must(r.startServers())
 	r.t.Cleanup(r.end)

@@ -44,7 +44,8 @@ type history struct {
 	faults   []fault
 	sessions []session
 	losses   []loss
-	excused  int // intents and moves that are lost with the messages of these times
+	rewound  []interval // from the copy of etcd until it was restored
+	excused  int        // intents and moves that are lost with the messages of these times
 }
 
 // loss is a time whose messages and ledger records restoring the bus removed.
@@ -134,6 +135,7 @@ func (r *run) rememberedHistory() (*history, error) {
 	defer r.mu.Unlock()
 	h.deleted, h.dropped = maps.Clone(r.recreated), maps.Clone(r.dropped)
 	h.restarts, h.faults, h.losses = slices.Clone(r.restarts), slices.Clone(r.faults), slices.Clone(r.losses)
+	h.rewound = slices.Clone(r.rewound)
 	for _, e := range r.lost {
 		if err := h.add(e); err != nil {
 			return nil, err
@@ -405,6 +407,11 @@ func (h *history) endedAgain(first verdict) bool {
 		}
 	}
 	return false
+}
+
+// undone reports whether restoring etcd between two times undid what was there at the first one.
+func (h *history) undone(first, second time.Time) bool {
+	return slices.ContainsFunc(h.rewound, func(i interval) bool { return i.overlaps(first, first) && second.After(i.to) })
 }
 
 // overlaps reports whether an interval includes any time between two times.

@@ -36,8 +36,18 @@ type finding struct {
 
 // judge waits until everything has completed, reports, and fails on every violation.
 func (r *run) judge() {
-	var h *history
-	var unfinished []string
+	h, unfinished := r.completed()
+	if h == nil {
+		return
+	}
+	r.report(h, append(r.findings(h, unfinished), finding{"limits exceeded", h.exceeded(&r.pods)}))
+	if n, least := h.intentCount(), leastIntents**minutes; n < least {
+		r.fail("%d intents, want at least %d: the run tests too little", n, least)
+	}
+}
+
+// completed waits until everything has completed. It returns the history, or nil without one, and what has not completed.
+func (r *run) completed() (h *history, unfinished []string) {
 	limit := quietLimit
 	if r.failed() {
 		limit = 10 * time.Second
@@ -57,25 +67,17 @@ func (r *run) judge() {
 	if err != nil {
 		r.fail("%v", err)
 	}
-	if h == nil {
-		return
-	}
-	findings := []finding{
+	return h, unfinished
+}
+
+// findings applies all rules except the limits.
+func (r *run) findings(h *history, unfinished []string) []finding {
+	return []finding{
 		{"verdicts lost, or moves without an end", unfinished},
 		{"verdicts or moves doubled", h.doubled()},
 		{"verdicts on evictions that did not happen", h.unmoved()},
 		{"evictions without a cause", h.causeless()},
 		{"evictions of protected pods", h.protectedEvicted(r.protected)},
-		{"limits exceeded", h.exceeded(&r.pods)},
-	}
-	r.report(h, findings)
-	for _, f := range findings {
-		for _, v := range firstOf(10, f.violations) {
-			r.fail("%s: %s", f.rule, v)
-		}
-	}
-	if n, least := h.intentCount(), leastIntents**minutes; n < least {
-		r.fail("%d intents, want at least %d: the run tests too little", n, least)
 	}
 }
 
@@ -87,7 +89,7 @@ func firstOf(n int, lines []string) []string {
 	return append(slices.Clone(lines[:n]), fmt.Sprintf("and %d more", len(lines)-n))
 }
 
-// report logs the counts of the run.
+// report logs the counts of the run, and fails on every violation.
 func (r *run) report(h *history, findings []finding) {
 	var text strings.Builder
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
@@ -129,6 +131,11 @@ func (r *run) report(h *history, findings []finding) {
 	rows(outcomes)
 	table.Flush()
 	r.t.Logf("seed %d, %d minutes\n%s", *seed, *minutes, text.String())
+	for _, f := range findings {
+		for _, v := range firstOf(10, f.violations) {
+			r.fail("%s: %s", f.rule, v)
+		}
+	}
 }
 
 // unfinished returns the intents without a verdict and the moves without an end. An intent is also finished when there
@@ -245,13 +252,17 @@ func (h *history) doubled() (lines []string) {
 	for uid, list := range evicted {
 		slices.SortFunc(list, func(a, b verdict) int { return a.at.Compare(b.at) })
 		for i, v := range list {
-			if i == 0 || !h.reportedAgain(list[i-1], v) {
+			if i == 0 || !h.reportedAgain(list[i-1], v) && !h.undone(list[i-1].at, v.at) {
 				reported[uid]++
 			}
 		}
 	}
+	last := map[types.UID]time.Time{}
 	for _, e := range h.accepted {
-		accepted[e.uid]++
+		if !h.undone(last[e.uid], e.received) {
+			accepted[e.uid]++
+		}
+		last[e.uid] = e.done
 	}
 	for what, counts := range map[string]map[types.UID]int{"verdicts report the eviction of": reported, "evictions were accepted of": accepted} {
 		for uid, n := range counts {
