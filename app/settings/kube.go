@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -54,10 +56,26 @@ func newClient[C any](s Settings, make func(*rest.Config) (C, error)) (client C,
 	if err != nil {
 		return client, err
 	}
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return relist{next} })
 	if client, err = make(config); err != nil {
 		return client, fmt.Errorf("client of %s: %w", config.Host, err)
 	}
 	return client, nil
+}
+
+// relist makes informers list again after an outage of the API server. client-go continues a watch from its last resourceVersion
+// when the API server refused connections. After etcd was restored to an older state, the API server has not reached that version,
+// and never sends the changes before it. A list recovers from that. It costs little: an API server that has started has no history
+// of changes, and lets most watches expire.
+type relist struct{ next http.RoundTripper }
+
+// RoundTrip hides from client-go that the connection of a watch was refused.
+func (r relist) RoundTrip(q *http.Request) (*http.Response, error) {
+	response, err := r.next.RoundTrip(q)
+	if utilnet.IsConnectionRefused(err) && q.URL.Query().Has("watch") {
+		err = errors.New(err.Error())
+	}
+	return response, err
 }
 
 // ClusterConfig returns how to reach the cluster of the kubeconfig. The client has no rate limit: the policy limits evictions, and priority and fairness limits
