@@ -40,6 +40,7 @@ const (
 	stateful  = "stateful-set"
 	kept      = "kept" // a workload with protected pods
 	strategy  = "RemovePodsViolatingNodeTaints"
+	byLoad    = "LowNodeUtilization"
 	// tainted is the largest number of nodes with a taint. The other nodes have room for all pods. One more tainted node opens the
 	// cluster circuit breaker.
 	tainted = 3
@@ -62,6 +63,9 @@ const (
 	quietLimit = 5 * time.Minute
 )
 
+// policyText has two strategies by load. No node uses too much CPU, and all could take more. One node uses too much memory, but no
+// other has enough left. So neither strategy may move a pod, see measure.
+//
 // policyText takes the rate, the limits in the order of the constants, and the URL of the function.
 const policyText = `apiVersion: rehome.dev/v1alpha1
 kind: DeschedulerPolicy
@@ -76,8 +80,12 @@ profiles:
     pluginConfig:
     - {name: RemovePodsViolatingNodeTaints}
     - {name: Outside}
-    - {name: LowNodeUtilization, args: {thresholds: {cpu: 20}, targetThresholds: {cpu: 90}, metricsUtilization: {source: KubernetesMetrics}}}
+    - {name: LowNodeUtilization, args: {thresholds: {cpu: 30}, targetThresholds: {cpu: 90}, metricsUtilization: {source: KubernetesMetrics}}}
     plugins: {deschedule: {enabled: [RemovePodsViolatingNodeTaints, Outside]}, balance: {enabled: [LowNodeUtilization]}}
+  - name: memory
+    pluginConfig:
+    - {name: LowNodeUtilization, args: {thresholds: {memory: 20}, targetThresholds: {memory: 50}, metricsUtilization: {source: KubernetesMetrics}}}
+    plugins: {balance: {enabled: [LowNodeUtilization]}}
 `
 
 // run is the state of one run.
@@ -158,7 +166,7 @@ func (r *run) startCluster() {
 	r.nodes, err = r.cluster.AddNodes(ctx, nodes)
 	r.must(err)
 	r.must(r.cluster.ServeMetrics(ctx))
-	r.must(r.measure("8"))
+	r.must(r.measure(usual))
 }
 
 // startRehome starts the bus and all roles.
@@ -304,41 +312,6 @@ func (r *run) awaitIntents() {
 	if err != nil {
 		r.t.Log(err)
 	}
-}
-
-// taintKey is the key of the taint that pods have to leave for.
-const taintKey = "faults"
-
-var leave = corev1.Taint{Key: taintKey, Effect: corev1.TaintEffectNoSchedule}
-
-// changeTaints adds taints to nodes and removes them. Sometimes the taint is gone before the pods of the node have their turn.
-func (r *run) changeTaints(ctx context.Context, random *rand.Rand) {
-	var list []string
-	for pause(ctx, between(random, 100*time.Millisecond, 1200*time.Millisecond)) {
-		node := r.nodes[random.IntN(len(r.nodes))]
-		if at := slices.Index(list, node); at >= 0 || len(list) >= tainted {
-			at = max(at, 0)
-			r.setTaints(list[at])
-			list = slices.Delete(list, at, at+1)
-		} else {
-			r.setTaints(node, leave)
-			list = append(list, node)
-		}
-		r.count("changes of taints")
-	}
-}
-
-// setTaints sets the taints of a node, when there is an API server. One that failed could leave too many nodes with a taint.
-func (r *run) setTaints(node string, taints ...corev1.Taint) {
-	err := r.await("the taints of "+node+" are set", waitLimit, func(ctx context.Context) error { return r.change(ctx, node, taints) })
-	if err != nil {
-		r.fail("%v", err)
-	}
-}
-
-// change sets the taints of a node.
-func (r *run) change(ctx context.Context, node string, taints []corev1.Taint) error {
-	return r.cluster.ChangeNode(ctx, node, func(n *corev1.Node) { n.Spec.Taints = taints })
 }
 
 func (r *run) count(what string) {

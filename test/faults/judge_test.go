@@ -1,8 +1,6 @@
 package faults
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -46,30 +44,6 @@ func (r *run) judge() {
 	}
 }
 
-// completed waits until everything has completed. It returns the history, or nil without one, and what has not completed.
-func (r *run) completed() (h *history, unfinished []string) {
-	limit := quietLimit
-	if r.failed() {
-		limit = 10 * time.Second
-	}
-	err := r.await("every intent has a verdict, and every move has completed", limit, func(ctx context.Context) error {
-		read, err := r.readHistory(ctx)
-		if err != nil {
-			return err
-		}
-		h = read
-		if unfinished = h.unfinished(); len(unfinished) > 0 {
-			pause(ctx, time.Second)
-			return errors.New(strings.Join(firstOf(3, unfinished), "\n"))
-		}
-		return nil
-	})
-	if err != nil {
-		r.fail("%v", err)
-	}
-	return h, unfinished
-}
-
 // findings applies all rules except the limits.
 func (r *run) findings(h *history, unfinished []string) []finding {
 	return []finding{
@@ -77,6 +51,7 @@ func (r *run) findings(h *history, unfinished []string) []finding {
 		{"verdicts or moves doubled", h.doubled()},
 		{"verdicts on evictions that did not happen", h.unmoved()},
 		{"evictions without a cause", h.causeless()},
+		{"evictions for a load that no node has", h.evictedByLoad()},
 		{"evictions of protected pods", h.protectedEvicted(r.protected)},
 	}
 }
@@ -350,6 +325,18 @@ func (h *history) causeless() (lines []string) {
 		if e.received.Sub(from) > staleLimit && !h.hiddenBetween(from, e.received.Add(-staleLimit)) {
 			lines = append(lines, fmt.Sprintf("pod %s was evicted from %s at %s, its taint had gone at %s, the watcher published that: %v, %s: %s",
 				e.pod, i.Node, e.received.Format(clock), gone.Format(clock), noticed, from.Format(clock), h.about(e.uid)))
+		}
+	}
+	return lines
+}
+
+// evictedByLoad returns the evictions by LowNodeUtilization, see policyText.
+func (h *history) evictedByLoad() (lines []string) {
+	for _, list := range h.verdicts {
+		for _, v := range list {
+			if v.Outcome == schemas.Evicted && v.Strategy == byLoad {
+				lines = append(lines, fmt.Sprintf("pod %s, because %s: %s", v.Intent.Pod, v.Intent.Reason, h.about(v.Intent.Pod.UID)))
+			}
 		}
 	}
 	return lines
