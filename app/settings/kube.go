@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -63,17 +62,20 @@ func newClient[C any](s Settings, make func(*rest.Config) (C, error)) (client C,
 	return client, nil
 }
 
-// relist makes informers list again after an outage of the API server. client-go continues a watch from its last resourceVersion
-// when the API server refused connections. After etcd was restored to an older state, the API server has not reached that version,
-// and never sends the changes before it. A list recovers from that. It costs little: an API server that has started has no history
-// of changes, and lets most watches expire.
+// relist makes informers list again after an outage of the API server. client-go would continue a watch from its last
+// resourceVersion. After etcd was restored to an older state, the API server has not reached that version, and never sends the
+// changes before it. A list recovers from that. It costs little: an API server that has started has no history of changes, and lets
+// most watches expire.
 type relist struct{ next http.RoundTripper }
 
-// RoundTrip hides from client-go that the connection of a watch was refused.
+// errWatch must not look like an error after which client-go repeats a watch, such as a refused connection or the end of one.
+var errWatch = errors.New("the API server did not answer a watch; listing again")
+
+// RoundTrip replaces the error of a watch that does not begin with a list.
 func (r relist) RoundTrip(q *http.Request) (*http.Response, error) {
 	response, err := r.next.RoundTrip(q)
-	if utilnet.IsConnectionRefused(err) && q.URL.Query().Has("watch") {
-		err = errors.New(err.Error())
+	if parameters := q.URL.Query(); err != nil && parameters.Has("watch") && !parameters.Has("sendInitialEvents") {
+		err = errWatch
 	}
 	return response, err
 }
