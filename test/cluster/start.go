@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/rehome-dev/rehome/test/cluster/binaries"
@@ -30,15 +32,25 @@ const (
 func (c *Cluster) start(ctx context.Context) error {
 	ctx, cancel := c.bound(ctx, startTimeout)
 	defer cancel()
+	if err := c.startServers(ctx); err != nil {
+		return err
+	}
+	return c.startControllers(ctx)
+}
+
+// startServers starts etcd and the API server.
+func (c *Cluster) startServers(ctx context.Context) error {
 	if err := c.run(c.components.etcdProcess()); err != nil {
 		return err
 	}
 	if err := c.probe(ctx, http.DefaultClient, binaries.Etcd, "http://"+c.components.etcd.address()+"/readyz"); err != nil {
 		return err
 	}
-	if err := c.startAPIServer(ctx); err != nil {
-		return err
-	}
+	return c.startAPIServer(ctx)
+}
+
+// startControllers starts the clients of the API server.
+func (c *Cluster) startControllers(ctx context.Context) error {
 	for _, process := range []supervisor.Process{
 		c.components.controllerManagerProcess(),
 		c.components.schedulerProcess(),
@@ -190,7 +202,17 @@ func (c *Cluster) RestoreEtcd(ctx context.Context, dir string) error {
 	if err := errors.Join(os.RemoveAll(data), os.CopyFS(data, os.DirFS(dir))); err != nil {
 		return err
 	}
-	return c.start(ctx)
+	ctx, cancel := c.bound(ctx, startTimeout)
+	defer cancel()
+	if err := c.startServers(ctx); err != nil {
+		return err
+	}
+	// The next kwok has another identity, and would wait until the leases of the nodes expire.
+	leases := c.client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	if err := leases.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+		return err
+	}
+	return c.startControllers(ctx)
 }
 
 // halt kills a component.
