@@ -155,7 +155,7 @@ func (a *Actuator) judge(i Intent, pod *corev1.Pod, now time.Time) (Rejection, b
 	default:
 		but := append(slices.Clone(i.asked().Override), policy.NodeFitRule) // reserve checks that
 		s.Protections = rules.ProtectsBut(but, pod, now, a.cfg.Facts)
-		// The watcher checks the node of a request once, so a cordon does not stop a move in flight.
+		// The watcher checks the node of a request. A later cordon withdraws no request, so it stops no move in flight.
 		if why := a.unusable(p, pod.Spec.NodeName); why != "" && i.Strategy != schemas.RequestStrategy {
 			s.Protections = append(s.Protections, schemas.Protection{Rule: policy.NodeNotUsableRule, Detail: why})
 		}
