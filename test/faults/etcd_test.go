@@ -97,6 +97,7 @@ func (r *run) judgeRestored(undone string, stopped, restored time.Time) {
 		groundless = append(groundless, fmt.Sprintf("pod %s at %v: %s", e.pod, e.received.Format(clock), h.about(e.uid)))
 	}
 	findings := append(r.findings(h, unfinished), finding{"evictions for a taint that the restore removed", groundless})
-	h.accepted = slices.DeleteFunc(h.accepted, func(e eviction) bool { return e.received.Before(stopped) })
-	r.report(h, append(findings, finding{"limits exceeded", h.exceeded(r.pods.since(stopped))}))
+	later := *h
+	later.accepted = slices.DeleteFunc(slices.Clone(h.accepted), func(e eviction) bool { return e.received.Before(stopped) })
+	r.report(h, append(findings, finding{"limits exceeded", later.exceeded(r.pods.since(stopped))}))
 }

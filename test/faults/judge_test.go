@@ -227,7 +227,7 @@ func (h *history) doubled() (lines []string) {
 	for uid, list := range evicted {
 		slices.SortFunc(list, func(a, b verdict) int { return a.at.Compare(b.at) })
 		for i, v := range list {
-			if i == 0 || !h.reportedAgain(list[i-1], v) && !h.undone(list[i-1].at, v.at) {
+			if i == 0 || !h.reportedAgain(list[i-1], v) && !h.back(uid, v.at) {
 				reported[uid]++
 			}
 		}
@@ -265,7 +265,8 @@ func (h *history) triedAgain(list []verdict) bool {
 
 // unmoved returns the verdicts that report an eviction that did not happen. An API server that is killed loses the
 // audit entries of its open requests. Then the verdict reports that the answer was lost, and the pod is gone. If the test
-// deletes a pod between the record of its move and the eviction, a new leader cannot know that the eviction was not made.
+// deletes a pod between the record of its move and the eviction, a new leader cannot know that the eviction was not made. Restoring
+// etcd can bring the pod back.
 func (h *history) unmoved() (lines []string) {
 	requested := map[types.UID]bool{}
 	for _, e := range slices.Concat(h.accepted, h.unsure) {
@@ -280,7 +281,7 @@ func (h *history) unmoved() (lines []string) {
 			restarted := slices.ContainsFunc(h.restarts, func(at time.Time) bool { return at.Before(v.at) && v.at.Sub(at) < lostWith })
 			lost := strings.Contains(v.Message, "the answer was lost") &&
 				(restarted || h.deleted[uid] || h.dropped[v.Intent.Pod.Namespace])
-			if h.pods[uid] != nil || !requested[uid] && !lost {
+			if h.pods[uid] != nil && !h.back(uid, endless) || !requested[uid] && !lost {
 				lines = append(lines, fmt.Sprintf("pod %s: %s", v.Intent.Pod, h.about(uid)))
 			}
 		}

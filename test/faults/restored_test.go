@@ -63,3 +63,8 @@ func (h *history) endedAgain(first verdict) bool {
 func (h *history) undone(first, second time.Time) bool {
 	return slices.ContainsFunc(h.rewound, func(i interval) bool { return i.overlaps(first, first) && second.After(i.to) })
 }
+
+// back reports whether restoring etcd before a time brought an evicted pod back.
+func (h *history) back(pod types.UID, at time.Time) bool {
+	return slices.ContainsFunc(h.accepted, func(e eviction) bool { return e.uid == pod && h.undone(e.received, at) })
+}
