@@ -182,11 +182,14 @@ func (h *history) newer(i intent) (list []time.Time) {
 func (h *history) unreported() (lines []string) {
 	moved := map[types.UID]bool{}
 	for id, list := range h.verdicts {
-		for _, v := range list {
+		for i, v := range list {
 			if v.Outcome != schemas.Evicted {
 				continue
 			}
 			moved[v.Intent.Pod.UID] = true
+			if i+1 < len(list) && h.back(v.Intent.Pod.UID, list[i+1].at) {
+				continue // the next leader found the pod, and gave another verdict
+			}
 			if len(h.settled[id]) == 0 && !h.excuse(v.at, v.Intent.Pod.UID) && !h.endedAgain(v) {
 				lines = append(lines, fmt.Sprintf("no verdict ends the move of pod %s: %s", v.Intent.Pod, h.about(v.Intent.Pod.UID)))
 			}
@@ -251,12 +254,13 @@ func (h *history) doubled() (lines []string) {
 
 // triedAgain reports whether several leaders each gave a verdict on an intent. A message stays in the intents table until all its
 // intents have a verdict, so the next leader tries those again that did not start a move (docs/architecture.md, "Where state
-// lives"). It cannot know a move whose record is lost.
+// lives"). It cannot know a move whose record is lost, or a move whose pod is back before its verdict was confirmed.
 func (h *history) triedAgain(list []verdict) bool {
 	for i, v := range list[1:] {
 		before := list[i]
 		newLeader := h.began(actuatorLease, before.at.Add(-time.Second), v.at)
-		if !newLeader || before.Outcome.Moves() && !h.excuse(before.at, before.Intent.Pod.UID) {
+		uid := before.Intent.Pod.UID
+		if !newLeader || before.Outcome.Moves() && !h.excuse(before.at, uid) && !h.back(uid, v.at) {
 			return false
 		}
 	}
