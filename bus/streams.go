@@ -199,8 +199,9 @@ func (s Setup) streams() []jetstream.StreamConfig {
 		MaxAge: deadAge, MaxBytes: share, Duplicates: duplicates,
 	}, {
 		Name: StreamLedger, Description: "state of the actuator: moves in flight, moves that limits count, circuit breakers",
-		// A move that cannot be recorded is not made.
-		Discard: jetstream.DiscardNew, MaxMsgsPerSubject: 1, MaxAge: ledgerAge, MaxBytes: share, AllowRollup: true,
+		// A move that cannot be recorded is not made. Without rollups, because the operator may write one kind of key: a rollup of that
+		// key would remove all others.
+		Discard: jetstream.DiscardNew, MaxMsgsPerSubject: 1, MaxAge: ledgerAge, MaxBytes: share,
 	}, {
 		Name: StreamMaintenances, Description: "a table: maintenances requested on the bus, until their nodes are given back",
 		// Entries do not replace each other and have no age limit: a maintenance can take weeks.
