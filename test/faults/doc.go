@@ -10,6 +10,7 @@
 // kills and restarts, as in make e2e.
 //
 //	faults_test.go      the run: a cluster, taints that make pods leave, and the end
+//	restarts_test.go    a run of its own: restarts and maintenances, hit at each of their steps
 //	situations_test.go  the table of situations
 //	processes_test.go   processes and their memory
 //	bus_test.go         servers, disks, and stores of the bus

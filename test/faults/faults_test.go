@@ -119,23 +119,22 @@ type run struct {
 }
 
 func TestFaults(t *testing.T) {
+	r := newRun(t)
+	r.addWorkloads()
+	r.startRehome("")
+	r.disturb()
+	r.settle()
+	r.judge(leastIntents * *minutes)
+}
+
+// newRun builds the programs and starts a control plane with nodes.
+func newRun(t *testing.T) *run {
 	r := &run{
 		t: t, running: map[string]*program.Program{}, wires: map[string]*wire{}, counts: map[string]int{}, awaited: map[*wait]bool{},
 		logs: map[*program.Log]string{}, protected: map[types.UID][]interval{}, pods: pods{all: map[types.UID]*seen{}},
 	}
 	t.Logf("%d minutes, seed %d; again: make faults MINUTES=%[1]d SEED=%[2]d", *minutes, *seed)
 	t.Cleanup(r.conclude)
-	r.startCluster()
-	t.Cleanup(r.watch())
-	r.addWorkloads()
-	r.startRehome()
-	r.disturb()
-	r.settle()
-	r.judge()
-}
-
-// startCluster builds the programs and starts a control plane with nodes.
-func (r *run) startCluster() {
 	var err error
 	r.rehome, err = program.Build()
 	r.must(err)
@@ -149,14 +148,16 @@ func (r *run) startCluster() {
 	r.must(err)
 	r.must(r.cluster.ServeMetrics(ctx))
 	r.must(r.measure("8"))
+	t.Cleanup(r.watch())
+	return r
 }
 
-// startRehome starts the bus and all roles.
-func (r *run) startRehome() {
+// startRehome starts the bus and all roles with the policy and more of its sections.
+func (r *run) startRehome(more string) {
 	outside := httptest.NewServer(r)
 	r.t.Cleanup(outside.Close)
 	r.policy = filepath.Join(r.t.TempDir(), "policy.yaml")
-	r.text = fmt.Sprintf(policyText, mostInWindow, window, mostInFlight, outside.URL)
+	r.text = fmt.Sprintf(policyText, mostInWindow, window, mostInFlight, outside.URL) + more
 	r.must(r.writePolicy(r.text))
 	r.must(r.startServers())
 	r.t.Cleanup(r.end)

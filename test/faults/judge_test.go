@@ -34,8 +34,8 @@ type finding struct {
 	violations []string
 }
 
-// judge waits until everything has completed, reports, and fails on every violation.
-func (r *run) judge() {
+// judge waits until everything has completed, reports, and fails on every violation, and if there are too few intents.
+func (r *run) judge(least int) {
 	var h *history
 	var unfinished []string
 	limit := quietLimit
@@ -74,7 +74,7 @@ func (r *run) judge() {
 			r.fail("%s: %s", f.rule, v)
 		}
 	}
-	if n, least := h.intentCount(), leastIntents**minutes; n < least {
+	if n := h.intentCount(); n < least {
 		r.fail("%d intents, want at least %d: the run tests too little", n, least)
 	}
 }
@@ -201,7 +201,7 @@ func (h *history) unreported() (lines []string) {
 	moved := map[types.UID]bool{}
 	for id, list := range h.verdicts {
 		for _, v := range list {
-			if v.Outcome != schemas.Evicted {
+			if !v.Outcome.Moves() {
 				continue
 			}
 			moved[v.Intent.Pod.UID] = true
