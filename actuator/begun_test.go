@@ -201,3 +201,27 @@ func TestBegunMoves(t *testing.T) {
 		})
 	})
 }
+
+// A pod can move again after a move that was undone, whose record stays for its cooldown.
+func TestBegunAfterSettledMove(t *testing.T) {
+	answer, e := answerTo("A", 1, "1")
+	settled := record{Intent: intentOf(answer, answer.Intents[0], e), Method: schemas.MethodSurge, Begun: noon, Moved: noon, Settled: true}
+	again := settled
+	again.Intent.ID, again.Begun, again.Moved, again.Settled = "again", noon.Add(time.Minute), time.Time{}, false
+	for _, c := range []struct {
+		name       string
+		own, begun record
+	}{
+		{"the_begun_move_is_newer", settled, again},
+		{"the_move_with_its_own_key_is_newer", again, settled},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			entries := map[string][]byte{}
+			entries[c.own.key()], _ = json.Marshal(c.own)
+			entries[keyBegun], _ = json.Marshal(map[string]record{"1": c.begun})
+			got, invalid := ReadLedger(entries)
+			expect.Equal(t, "moves", got.Moves, []Move{again.move()})
+			expect.Equal(t, "invalid records", len(invalid), 0)
+		})
+	}
+}

@@ -167,13 +167,14 @@ func readRecord(key string, text []byte) (r record, err error) {
 
 // readLedger reads the entries of a ledger. It omits invalid records and returns an error for each.
 func readLedger(entries map[string][]byte) (moves []record, loops []WorkloadBreaker, storm stormRecord, invalid []error) {
+	again := map[string]bool{} // keys of older moves of pods that have begun to move again; keyBegun comes before them
 	for _, key := range slices.Sorted(maps.Keys(entries)) {
 		value := entries[key]
 		var err error
 		switch {
 		case strings.HasPrefix(key, keyMove):
 			var r record
-			if r, err = readRecord(key, value); err == nil {
+			if r, err = readRecord(key, value); err == nil && !again[key] {
 				moves = append(moves, r)
 			}
 		case strings.HasPrefix(key, keyLoop):
@@ -190,10 +191,14 @@ func readLedger(entries map[string][]byte) (moves []record, loops []WorkloadBrea
 			var begun map[string]json.RawMessage
 			err = json.Unmarshal(value, &begun)
 			for uid, text := range begun {
-				if _, own := entries[keyMove+uid]; own {
-					continue // it is newer
-				}
 				r, err := readRecord(keyMove+uid, text)
+				if value, has := entries[keyMove+uid]; has {
+					own, ownErr := readRecord(keyMove+uid, value)
+					if err != nil || ownErr != nil || !own.Begun.Before(r.Begun) {
+						continue // it is newer
+					}
+					again[keyMove+uid] = true
+				}
 				if r.begun = true; err == nil {
 					moves = append(moves, r)
 				} else {
