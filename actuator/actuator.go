@@ -46,6 +46,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,6 +55,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/transport"
 
 	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/actuator/move/background"
@@ -82,11 +85,19 @@ type Bus interface {
 // calls.
 const DefaultParallel = 64
 
+// Kinds returns the kinds that the cache for an [Actuator] must hold.
+func Kinds() []cluster.Kind {
+	return append(slices.Concat(cluster.WorkloadKinds(), cluster.PlacementKinds()), cluster.PriorityClasses)
+}
+
 // Config configures an [Actuator].
 type Config struct {
 	// Client calls the API server. It needs these rights: get pods, create pods/eviction, list poddisruptionbudgets,
-	// create and patch events of events.k8s.io. Disable its own rate limit: Policy.Rate limits evictions.
+	// create and patch events of events.k8s.io. Disable its own rate limit: Policy.Rate limits evictions. Its transport
+	// needs [Guard], unless one process alone uses the cluster.
 	Client kubernetes.Interface
+	// Events writes the Kubernetes Events, also while the lease is not valid. nil means Client.
+	Events kubernetes.Interface
 	Bus    Bus
 	// Ledger outlives the process. nil disables it, and so does a dry run.
 	Ledger Ledger
@@ -101,11 +112,11 @@ type Config struct {
 	Room restart.Room
 	// Facts are the other objects that the protections of the policy read. nil disables the second check of these
 	// protections.
-	Facts policy.Facts
+	Facts Facts
 	// Capacity reserves capacity for replacements. nil disables reservations and the second check of nodeFit.
 	Capacity Capacity
-	// LeaseValid reports whether this process still holds its lease, by its own clock. It is called right before each
-	// eviction call and each step of a move. nil means always.
+	// LeaseValid reports whether this process still holds its lease, by its own clock. It is called before the first call of
+	// a move and before each step; [Guard] calls it right before each write. nil means always.
 	LeaseValid func() bool
 	// Self is the object of Kubernetes Events about the actuator itself. There are none if it has no name.
 	Self corev1.ObjectReference
@@ -199,8 +210,36 @@ func (a *Actuator) SetPolicy(p policy.Policy) {
 	}
 }
 
-// ErrNotLeading is the cancellation cause of the context of [Actuator.Lead] if another process may lead now.
-var ErrNotLeading = errors.New("another process may lead")
+// ErrNotLeading is the cancellation cause of the context of [Actuator.Lead] if another process may lead now. [Guard]
+// refuses writes with it.
+var ErrNotLeading = move.ErrNotLeading
+
+// Guard returns a wrapper for the transport of [Config].Client. It sends a write only while valid, the LeaseValid of the
+// Config, returns true. client-go asks it again for each retry of a call. A nil valid means always.
+func Guard(valid func() bool) transport.WrapperFunc {
+	return func(next http.RoundTripper) http.RoundTripper {
+		if valid == nil {
+			return next
+		}
+		return guard{next, valid}
+	}
+}
+
+type guard struct {
+	next  http.RoundTripper
+	valid func() bool
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (g guard) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodGet || r.Method == http.MethodHead || g.valid() {
+		return g.next.RoundTrip(r)
+	}
+	if r.Body != nil {
+		_ = r.Body.Close() // as every RoundTripper must
+	}
+	return nil, ErrNotLeading
+}
 
 func lostLease(ctx context.Context) bool { return errors.Is(context.Cause(ctx), ErrNotLeading) }
 

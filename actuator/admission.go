@@ -314,9 +314,13 @@ func (s *session) releaseAll() {
 	}
 }
 
-// enqueue lets the dispatch loop reconcile the pod of an entry.
+// enqueue lets the dispatch loop reconcile the pod of an entry as soon as verdictRate allows another verdict on the pod.
 func (s *session) enqueue(e *entry) {
-	s.queues.wanted.AddWithOpts(priorityqueue.AddOpts{Priority: new(e.priority)}, e.uid())
+	after := s.verdicts[e.uid()].Wait(s.cfg.Now())
+	if after > 0 {
+		s.metrics.throttled.Inc()
+	}
+	s.queues.wanted.AddWithOpts(priorityqueue.AddOpts{Priority: new(e.priority), After: after}, e.uid())
 }
 
 // expire gives a verdict to the entries that have expired or were parked for too long. The caller holds mu.

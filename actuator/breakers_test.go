@@ -147,7 +147,7 @@ func TestClusterBreaker(t *testing.T) {
 			})
 		})
 	})
-	t.Run("one_namespace_is_refused_and_others_move", func(t *testing.T) {
+	t.Run("two_namespaces_are_refused_and_another_moves", func(t *testing.T) {
 		p := policy.Policy{Rate: policy.Rate{EvictionsPerSecond: 20, Burst: 1}, CircuitBreakers: policy.CircuitBreakers{Cluster: policy.ClusterBreaker{Failures: 50}}}
 		refuses := func(_ context.Context, o Intent, _ saveFunc) (schemas.Verdict, error) {
 			switch {
@@ -156,15 +156,17 @@ func TestClusterBreaker(t *testing.T) {
 			case len(o.Intent.Pod.UID)%2 == 0:
 				return o.Verdict(schemas.Failed, schemas.ReasonInvalid, "several budgets"), nil
 			}
-			return o.Verdict(schemas.Deferred, schemas.ReasonAPIUnavailable, "a webhook failed"), nil
+			return o.Verdict(schemas.Deferred, schemas.ReasonInternalError, "a webhook failed"), nil
 		}
 		inBubble(t, Config{Policy: p}, refuses, func(t *testing.T, b *bench) {
-			var refused, healthy []types.UID
+			var refused, more, healthy []types.UID
 			for i := range 40 {
 				refused = append(refused, types.UID(fmt.Sprint("r", i)))
+				more = append(more, types.UID(fmt.Sprint("more", i)))
 				healthy = append(healthy, types.UID(fmt.Sprint(i)))
 			}
 			b.bus.put(b.answerOf("locked", "R", 1, refused...))
+			b.bus.put(b.answerOf("closed", "M", 1, more...))
 			time.Sleep(2 * time.Second)
 			b.put("A", 1, healthy...)
 			time.Sleep(30 * time.Second)
@@ -176,7 +178,7 @@ func TestClusterBreaker(t *testing.T) {
 					deferred[h.Reason]++
 				}
 			}
-			expect.Equal(t, "pods of the other namespace that were moved", moved, 40)
+			expect.Equal(t, "pods of the third namespace that were moved", moved, 40)
 			if deferred[schemas.ReasonStormFailures] == 0 {
 				t.Errorf("got %v, want pods of the namespace itself to wait", deferred)
 			}

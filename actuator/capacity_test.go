@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -35,7 +34,7 @@ func threePods(
 	t *testing.T, others map[string]string, cordoned bool, args policy.EvictorArgs, strategy policy.Strategy,
 ) (*Actuator, *cluster.Cache, []*corev1.Pod) {
 	t.Helper()
-	cache, err := cluster.NewOffline(slices.Concat(cluster.WorkloadKinds(), cluster.PlacementKinds())...)
+	cache, err := cluster.NewOffline(Kinds()...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -51,7 +51,8 @@ func TestEvictionWithoutAnswer(t *testing.T) {
 		{"dry_run", fails(reset), 0, false, true, later(0)},
 		{"no_connection", fails(refusedDial), 0, true, false, later(0)},
 		{"no_valid_credentials", status(401, metav1.StatusReasonUnauthorized), 0, true, false, later(0)},
-		{"internal_error", status(500, metav1.StatusReasonInternalError), 0, false, false, later(0)},
+		{"internal_error", status(500, metav1.StatusReasonInternalError), 0, false, false,
+			result{schemas.Deferred, schemas.ReasonInternalError, 0}},
 		{"throttled", status(429, metav1.StatusReasonTooManyRequests), 0, false, false,
 			result{schemas.Deferred, schemas.ReasonThrottled, 0}},
 	} {

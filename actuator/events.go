@@ -1,6 +1,7 @@
 package actuator
 
 import (
+	"cmp"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,7 +21,7 @@ func (a *Actuator) startEvents() (r recorder, stop func()) {
 	if a.cfg.DryRun || a.cfg.Client == nil {
 		return recorder{}, func() {}
 	}
-	events, stop := kubeevents.Start(a.cfg.Client, a.cfg.Log)
+	events, stop := kubeevents.Start(cmp.Or(a.cfg.Events, a.cfg.Client), a.cfg.Log)
 	return recorder{events, a.cfg.Self}, stop
 }
 

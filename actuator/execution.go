@@ -52,6 +52,8 @@ func (s *session) save(ctx context.Context, r record) error {
 	return s.checkLease(r.Intent.Pod)
 }
 
+// checkLease returns an error if another process may lead. A step must not begin then, because its result is stored, too.
+// [Guard] checks the lease again right before each write.
 func (s *session) checkLease(pod schemas.PodRef) error {
 	if s.cfg.LeaseValid != nil && !s.cfg.LeaseValid() {
 		return fmt.Errorf("move pod %s: %w", pod, ErrNotLeading)
@@ -63,8 +65,8 @@ func (s *session) checkLease(pod schemas.PodRef) error {
 // applicable method.
 //
 // If it returns an error, there is no verdict and nothing was changed: the API server did not answer (the error wraps
-// [ErrUnavailable]), save failed, or ctx ended before the first call. After the first call, the end of ctx does not
-// interrupt the move.
+// [ErrUnavailable]), save failed, the lease is not valid (it wraps [ErrNotLeading]), or ctx ended before the first call.
+// After the first call, the end of ctx does not interrupt the move.
 func (a *Actuator) execute(ctx context.Context, i Intent, save saveFunc) (v schemas.Verdict, err error) {
 	calling, end := detached(ctx)
 	defer end()
@@ -94,7 +96,7 @@ func (a *Actuator) execute(ctx context.Context, i Intent, save saveFunc) (v sche
 			a.noteRight(c, p)
 			why, next := c.givesWay(p)
 			switch {
-			case unsaved != nil:
+			case unsaved != nil, errors.Is(err, ErrNotLeading):
 				return v, fmt.Errorf("move pod %s: %w", i.Pod, err)
 			case err != nil:
 			case next:

@@ -1,7 +1,6 @@
 package actuator
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
@@ -14,7 +13,32 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/fixtures"
 )
+
+// offline returns a cache of the kinds of the actuator with these objects.
+func offline(t *testing.T, objects ...any) *cluster.Cache {
+	t.Helper()
+	cache, err := cluster.NewOffline(Kinds()...)
+	expect.Must(t, err)
+	for _, o := range objects {
+		expect.Must(t, cache.Set(o))
+	}
+	return cache
+}
+
+// factPod returns the pod of wish, which has the priority 1000 and requests 2 CPUs.
+func factPod() *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "web", Name: "api-0", UID: "uid-0",
+			OwnerReferences: []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "api", UID: "rs", Controller: new(true)}},
+		},
+		Spec: corev1.PodSpec{NodeName: "worker-1", Priority: new(int32(1000)), Containers: []corev1.Container{{
+			Name: "c", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("2")}},
+		}}},
+	}
+}
 
 // Protections that depend on other objects must be checked again right before the eviction.
 func TestFactProtections(t *testing.T) {
@@ -27,42 +51,25 @@ func TestFactProtections(t *testing.T) {
 			},
 		}
 	}
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "web", Name: "api-0", UID: "uid-0",
-			OwnerReferences: []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "api", UID: "rs", Controller: new(true)}},
-		},
-		Spec: corev1.PodSpec{NodeName: "worker-1", Containers: []corev1.Container{{
-			Name: "c", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("2")}},
-		}}},
-	}
+	threshold := policy.EvictorArgs{PriorityThreshold: policy.PriorityThreshold{Name: "high"}}
 	for _, c := range []struct {
-		name   string
-		args   policy.EvictorArgs
-		nodes  []*corev1.Node
-		want   []string // rules
-		reason schemas.ReasonCode
+		name    string
+		args    policy.EvictorArgs
+		objects []any
+		want    []string // rules
+		reason  schemas.ReasonCode
 	}{
-		{"node_fit", policy.EvictorArgs{NodeFit: true}, []*corev1.Node{node("worker-1", "4"), node("worker-2", "1")}, []string{policy.NodeFitRule}, schemas.ReasonNodeFit},
-		{"node_fit_with_room", policy.EvictorArgs{NodeFit: true}, []*corev1.Node{node("worker-1", "4"), node("worker-2", "4")}, nil, ""},
+		{"node_fit", policy.EvictorArgs{NodeFit: true}, []any{node("worker-2", "1")}, []string{policy.NodeFitRule}, schemas.ReasonNodeFit},
+		{"node_fit_with_room", policy.EvictorArgs{NodeFit: true}, []any{node("worker-2", "4")}, nil, ""},
 		{"min_replicas", policy.EvictorArgs{MinReplicas: 2}, nil, []string{policy.MinReplicasRule}, schemas.ReasonProtected},
+		{"priority_class", threshold, []any{fixtures.PriorityClass(1000)}, []string{policy.PriorityThresholdRule}, schemas.ReasonProtected},
+		{"higher_priority_class", threshold, []any{fixtures.PriorityClass(1001)}, nil, ""},
+		{"no_priority_class", threshold, nil, []string{policy.PriorityThresholdRule}, schemas.ReasonProtected},
 		{"none_asked_for", policy.EvictorArgs{}, nil, nil, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			cache, err := cluster.NewOffline(slices.Concat(cluster.WorkloadKinds(), cluster.PlacementKinds())...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, n := range c.nodes {
-				if err := cache.Set(n); err != nil {
-					t.Fatal(err)
-				}
-			}
-			for _, o := range []any{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "web"}}, pod} {
-				if err := cache.Set(o); err != nil {
-					t.Fatal(err)
-				}
-			}
+			pod := factPod()
+			cache := offline(t, append(c.objects, node("worker-1", "4"), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "web"}}, pod)...)
 			evictor, err := policy.NewEvictor(c.args)
 			if err != nil {
 				t.Fatal(err)
@@ -80,6 +87,48 @@ func TestFactProtections(t *testing.T) {
 					t.Errorf("message %q, want that it names %s", o.Message, rule)
 				}
 			}
+		})
+	}
+}
+
+// The rules about the node of a pod must be checked again right before the eviction.
+func TestUnusableNode(t *testing.T) {
+	node := func(changes ...func(*corev1.Node)) *corev1.Node { return fixtures.Node("worker-1", changes...) }
+	pool := func(n *corev1.Node) { n.Labels = map[string]string{"pool": "web"} }
+	other := `the policy's nodeSelector "pool=web" does not select node worker-1`
+	maintained := wish()
+	maintained.Strategy, maintained.Scope.Kind = schemas.MaintenanceStrategy, schemas.MaintenanceKind
+	for _, c := range []struct {
+		name   string
+		intent Intent
+		node   *corev1.Node // nil means that there is none
+		want   string       // empty means the pod moves
+	}{
+		{"selected", wish(), node(pool), ""},
+		{"not_selected", wish(), node(), other},
+		{"not_ready", wish(), node(pool, fixtures.Readiness(corev1.ConditionFalse)), "node worker-1 is not ready"},
+		{"disrupted_by_another_program", wish(), node(pool, fixtures.TaintedBy("karpenter.sh/disrupted")),
+			"node worker-1 is excluded: its taint karpenter.sh/disrupted is set"},
+		{"under_maintenance", wish(), node(pool, func(n *corev1.Node) {
+			n.Annotations = map[string]string{schemas.AnnotationMaintenance: string(expect.ToJSON(t, schemas.CordonMark{Name: "kernel", UID: "m1", At: noon}))}
+		}), "node worker-1 is excluded: maintenance kernel has cordoned it"},
+		{"unknown", wish(), nil, "there is no node worker-1"},
+		{"request", requested(schemas.Asked{}), node(), ""},
+		{"maintenance", maintained, node(), ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cache := offline(t)
+			if c.node != nil {
+				expect.Must(t, cache.Set(c.node))
+			}
+			p := enabledPolicy()
+			p.NodeSelector = "pool=web"
+			got, _ := New(Config{Facts: cache, Policy: p}).judge(c.intent, factPod(), noon)
+			want := Rejection{}
+			if c.want != "" {
+				want = Rejection{Outcome: schemas.Rejected, Reason: schemas.ReasonProtected, Message: policy.NodeNotUsableRule + ": " + c.want}
+			}
+			expect.Equal(t, "rejection", got, want)
 		})
 	}
 }

@@ -43,8 +43,6 @@ func checkMessage(a schemas.Intents, e schemas.Event, now time.Time) error {
 		return errors.New("an intents message needs profile, strategy, scope.kind and scope.key")
 	case e.Channel != a.Channel():
 		return fmt.Errorf("the subject is %s, want %s for its profile, strategy, scope.kind and scope.key", e.Channel, a.Channel())
-	case len(a.Intents) > schemas.MostIntents:
-		return fmt.Errorf("it has %d intents, want at most %d", len(a.Intents), schemas.MostIntents)
 	}
 	if (a.Strategy == schemas.MaintenanceStrategy) != (a.Scope.Kind == schemas.MaintenanceKind) {
 		return fmt.Errorf("strategy %s does not use scopes of kind %s", a.Strategy, a.Scope.Kind)
@@ -157,6 +155,10 @@ func (a *Actuator) judge(i Intent, pod *corev1.Pod, now time.Time) (Rejection, b
 	default:
 		but := append(slices.Clone(i.asked().Override), policy.NodeFitRule) // reserve checks that
 		s.Protections = rules.ProtectsBut(but, pod, now, a.cfg.Facts)
+		// The watcher checks the node of a request. A later cordon withdraws no request, so it stops no move in flight.
+		if why := a.unusable(p, pod.Spec.NodeName); why != "" && i.Strategy != schemas.RequestStrategy {
+			s.Protections = append(s.Protections, schemas.Protection{Rule: policy.NodeNotUsableRule, Detail: why})
+		}
 	}
 	for _, gate := range Gates() {
 		if r, rejected := gate(s); rejected {
@@ -167,6 +169,25 @@ func (a *Actuator) judge(i Intent, pod *corev1.Pod, now time.Time) (Rejection, b
 		return Rejection{}, false
 	}
 	return Reserve(a.cfg.Capacity, p, a.scheduler.Load(), i, rules, pod)
+}
+
+// Facts are the objects that decide whether a pod may move, besides the pod. [cluster.Cache] implements it.
+type Facts interface {
+	policy.Facts
+	// Node returns the node of that name, or nil.
+	Node(name string) *corev1.Node
+}
+
+// unusable returns the reason why no pod of the node may move, or "".
+func (a *Actuator) unusable(p *policy.Policy, node string) string {
+	if a.cfg.Facts == nil {
+		return ""
+	}
+	n := a.cfg.Facts.Node(node)
+	if n == nil {
+		return "there is no node " + node
+	}
+	return cluster.Unusable(n, p.Selector(), p.Signals)
 }
 
 // Capacity reserves capacity for the replacements of pods. [cluster.Cache] implements it.

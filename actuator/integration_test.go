@@ -20,6 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -28,6 +29,7 @@ import (
 
 	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/actuator/move/evictionrequest"
+	readmodel "github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/cluster"
@@ -60,6 +62,7 @@ func TestActuatorWithAPIServer(t *testing.T) {
 		{"a pod that got an opt-out while it waited is not touched", testOptOutWhileItWaits},
 		{"a pod that is being deleted is not touched", testTerminating},
 		{"a pod that its owner protects is not touched", testProtected},
+		{"a pod that other objects protect is not touched", testProtectedByFacts},
 		{"a pod behind a budget is deferred and the budget is named", testBudget},
 		{"a pod behind two budgets fails", testTwoBudgets},
 		{"a dry run changes nothing, but budgets count", testDryRun},
@@ -68,6 +71,8 @@ func TestActuatorWithAPIServer(t *testing.T) {
 		{"a namespace that is being deleted is left alone", testNamespaceEnds},
 		{"an eviction is recorded as a Kubernetes Event", testKubernetesEvent},
 		{"a pod of a maintenance that a budget would hold for ever moves by a restart", testMaintenance},
+		{"a lease that ends before the first write of a move", leaseEndsBefore("rehome.dev/restarted-at", 0)},
+		{"a lease that ends before the last write of a move", leaseEndsBefore(`"rehome.dev/restart-undo":null`, 1)},
 		{"many answers and a change of the leader evict every pod once", testChangeOfLeader},
 		{"an API server that is away delays evictions and loses none", testAPIServerAway},
 	} {
@@ -313,6 +318,39 @@ func testProtected(p *place) {
 		p.Errorf("message %q does not begin with the rule", v.Message)
 	}
 	expect.Equal(p, "eviction calls", p.evictions(), nil)
+}
+
+// testProtectedByFacts reads the PriorityClass and the node from the caches that the role has.
+func testProtectedByFacts(p *place) {
+	_, err := p.client.SchedulingV1().PriorityClasses().Create(p.Context(), &schedulingv1.PriorityClass{
+		ObjectMeta: metav1.ObjectMeta{Name: p.namespace}, Value: 1000,
+	}, metav1.CreateOptions{})
+	p.Must(err)
+	pod := p.pods(1, func(d *appsv1.Deployment) { d.Spec.Template.Spec.PriorityClassName = p.namespace })[0]
+	view, err := readmodel.New(readmodel.Config{Client: p.client, Kinds: Kinds()})
+	p.Must(err)
+	ctx, cancel := context.WithCancel(p.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- view.Run(ctx) }()
+	defer func() {
+		cancel()
+		p.Must(<-ended)
+	}()
+	view.WaitForSync(ctx)
+
+	above, outside, o := enabledPolicy(), enabledPolicy(), p.open(pod)
+	above.Profiles[0].Evictor, err = policy.NewEvictor(policy.EvictorArgs{PriorityThreshold: policy.PriorityThreshold{Name: p.namespace}})
+	p.Must(err)
+	outside.NodeSelector = "pool=web"
+	a := p.actuator(func(c *Config) { c.Facts, c.Policy = view, above })
+	expect.Equal(p, "verdict on a pod above the threshold", p.handle(a, o), decidedOn(o, schemas.Rejected, schemas.ReasonProtected,
+		"PriorityThreshold: its priority 1000 is not below the threshold 1000 of the PriorityClass "+p.namespace))
+	a.SetPolicy(outside)
+	expect.Equal(p, "verdict on a pod outside nodeSelector", p.handle(a, o), decidedOn(o, schemas.Rejected, schemas.ReasonProtected,
+		`NodeNotUsable: the policy's nodeSelector "pool=web" does not select node `+pod.Spec.NodeName))
+	expect.Equal(p, "eviction calls", p.evictions(), nil)
+	a.SetPolicy(enabledPolicy())
+	expect.Equal(p, "verdict without these rules", p.handle(a, o), evictedBy(o))
 }
 
 func testBudget(p *place) {

@@ -146,17 +146,17 @@ func loopKey(k limit.BreakerKey) string {
 
 // ClearKey returns the [Ledger] key of a request to close the circuit breakers of a workload, or all circuit breakers
 // for the empty UID. The value is the time as [ClearValue]. The leading actuator deletes the key when it has closed
-// them.
+// them. An actuator that begins to lead ignores a request that is older than clearFor, and deletes it.
 func ClearKey(workload types.UID) string { return keyClear + cmp.Or(string(workload), everyWorkload) }
 
 // ClearValue returns the value for a [ClearKey]. The actuator ignores any other value.
 func ClearValue(now time.Time) []byte { return []byte(now.UTC().Format(time.RFC3339)) }
 
-// checkClear returns an error for a value that is not a [ClearValue].
-func checkClear(value []byte) error {
-	_, err := time.Parse(time.RFC3339, string(value))
-	return err
-}
+// clearFor is how long a request to close circuit breakers waits for an actuator that leads.
+const clearFor = time.Minute
+
+// readClear returns the time of a [ClearValue].
+func readClear(value []byte) (time.Time, error) { return time.Parse(time.RFC3339, string(value)) }
 
 func readRecord(key string, text []byte) (r record, err error) {
 	if err = json.Unmarshal(text, &r); err == nil {
@@ -206,7 +206,7 @@ func readLedger(entries map[string][]byte) (moves []record, loops []WorkloadBrea
 				}
 			}
 		case strings.HasPrefix(key, keyClear):
-			err = checkClear(value)
+			_, err = readClear(value)
 		default:
 			err = errors.New("the key is unknown")
 		}
@@ -368,7 +368,7 @@ func (s *session) writeLedger(key string, value any) error {
 // followLedger closes workload breakers on request until ctx ends.
 func (s *session) followLedger(ctx context.Context) {
 	err := s.ledger.Follow(ctx, keyClear, func(key string, value []byte) {
-		if err := checkClear(value); err != nil {
+		if _, err := readClear(value); err != nil {
 			s.cfg.Log.Warn("ledger record is not a request to close circuit breakers", "key", key, "error", err)
 			return
 		}

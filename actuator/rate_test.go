@@ -50,3 +50,19 @@ func TestRateOfSlowCalls(t *testing.T) {
 		})
 	}
 }
+
+// TestVerdictRate repeats an intent that is rejected at once, each time in a newer evaluation.
+func TestVerdictRate(t *testing.T) {
+	handle := func(_ context.Context, o Intent, _ saveFunc) (schemas.Verdict, error) {
+		return o.Verdict(schemas.Rejected, schemas.ReasonProtected, ""), nil
+	}
+	p := enabling(policy.Rate{EvictionsPerSecond: 1000, Burst: 1000}, "A")
+	inBubble(t, Config{Policy: p}, handle, func(t *testing.T, b *bench) {
+		for sequence := range uint64(600) {
+			b.put("A", sequence+1, "1")
+			time.Sleep(100 * ms)
+		}
+		time.Sleep(2 * time.Second)
+		expect.Equal(t, "verdicts of a minute", len(b.bus.heard(t, b.start)), 20+60)
+	})
+}

@@ -216,6 +216,7 @@ func (s *session) finish(ctx context.Context, e *entry, x *inFlight, v schemas.V
 	s.mu.Lock()
 	s.running--
 	s.storing++
+	s.countVerdict(e.uid(), now)
 	begun := s.begun.has(x.record)
 	moved := s.executed(e, x, v, now)
 	var deleted *ledgerChange
@@ -337,12 +338,12 @@ func (s *session) called(x *inFlight, v schemas.Verdict, now time.Time) {
 }
 
 // callOf returns the result of the eviction call of a verdict for the circuit breakers. A refusal by a budget or a busy
-// server is temporary.
+// server is temporary. The API server itself failed only if it did not answer the call, or could not read the pod.
 func callOf(v schemas.Verdict) (called, failed, refused bool) {
 	switch {
 	case v.Outcome == schemas.Evicted, v.Reason == schemas.ReasonDisruptionBudget, v.Reason == schemas.ReasonThrottled:
 		return true, false, false
-	case v.Outcome == schemas.Failed:
+	case v.Outcome == schemas.Failed, v.Reason == schemas.ReasonInternalError:
 		return true, false, true
 	case v.Reason == schemas.ReasonAPIUnavailable:
 		return true, true, true

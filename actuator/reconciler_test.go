@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -435,46 +434,6 @@ func TestVerdicts(t *testing.T) {
 			time.Sleep(3 * time.Second)
 			expect.Equal(t, "verdicts", len(m.heard(t, start)), 16)
 			stop()
-		})
-	})
-}
-
-// A process whose lease has expired must change nothing.
-func TestLease(t *testing.T) {
-	t.Run("a_call_after_the_ledger_needs_a_valid_lease", func(t *testing.T) {
-		called := false
-		cfg := Config{Policy: fast, LeaseValid: func() bool { return false }}
-		execute := func(ctx context.Context, o Intent, save saveFunc) (schemas.Verdict, error) {
-			if err := save(ctx, record{Intent: o, Method: schemas.MethodEviction}); err != nil {
-				return schemas.Verdict{}, err
-			}
-			called = true
-			return o.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted, ""), nil
-		}
-		inBubble(t, cfg, execute, func(t *testing.T, b *bench) {
-			b.put("A", 1, "1")
-			time.Sleep(10 * time.Second)
-			expect.Equal(t, "called", called, false)
-			expect.Equal(t, "verdicts", b.bus.heard(t, b.start), nil)
-		})
-	})
-	t.Run("a_step_needs_a_valid_lease", func(t *testing.T) {
-		m := &stepped{delay: 3 * time.Second}
-		var over atomic.Bool
-		cfg := Config{Policy: fast, View: webPods("1"), LeaseValid: func() bool { return !over.Load() }}
-		inBubble(t, cfg, stepping, func(t *testing.T, b *bench) {
-			b.background, m.began = m, time.Now()
-			b.put("A", 1, "1")
-			time.Sleep(time.Second)
-			over.Store(true)
-			time.Sleep(10 * time.Second)
-			b.put("A", 2) // cancels the move
-			time.Sleep(time.Second)
-			over.Store(false)
-			time.Sleep(trackEvery)
-			m.mu.Lock()
-			defer m.mu.Unlock()
-			expect.Equal(t, "calls", m.calls, []string{"step after 0s", "cancel after 13s"})
 		})
 	})
 }

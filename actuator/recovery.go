@@ -53,7 +53,14 @@ func (s *session) recoverOnce(ctx context.Context) error {
 		s.decided(v)
 	}
 	for key, value := range entries {
-		if strings.HasPrefix(key, keyClear) && checkClear(value) == nil {
+		if !strings.HasPrefix(key, keyClear) {
+			continue
+		}
+		switch at, err := readClear(value); {
+		case err != nil: // among the invalid records
+		case s.cfg.Now().Sub(at) > clearFor:
+			s.change(key, nil) // the command has ended
+		default:
 			s.clear(key) // requested while there was no leader
 		}
 	}

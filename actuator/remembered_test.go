@@ -191,7 +191,7 @@ func TestClearWorkloadBreakers(t *testing.T) {
 		{"those of all", ClearKey(""), nil},
 		{"a workload without breakers", ClearKey("uid-none"), []string{"deployment/web/api", "deployment/web/api", "statefulset/web/db"}},
 	} {
-		for _, when := range []string{"while it leads", "before anybody leads"} {
+		for _, when := range []string{"while it leads", "before it leads", "too long before it leads"} {
 			t.Run(c.name+" "+when, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					m := newMemory()
@@ -203,13 +203,18 @@ func TestClearWorkloadBreakers(t *testing.T) {
 						b := expect.ToJSON(t, l)
 						m.ledger[loopKey(l.BreakerKey)] = b
 					}
-					if when == "before anybody leads" {
-						m.ledger[c.key] = ClearValue(noon)
+					want := c.left
+					switch when {
+					case "before it leads":
+						m.ledger[c.key] = ClearValue(time.Now().Add(-clearFor))
+					case "too long before it leads":
+						m.ledger[c.key] = ClearValue(time.Now().Add(-clearFor - time.Second))
+						want = []string{"deployment/web/api", "deployment/web/api", "statefulset/web/db"}
 					}
 					_, stop := leading(t, m, policy.Policy{CircuitBreakers: policy.DefaultCircuitBreakers()}, nil)
 					if when == "while it leads" {
 						expect.Equal(t, "workload circuit breakers before", len(m.remembers(t).Loops), 3)
-						if err := m.Put(t.Context(), c.key, ClearValue(noon)); err != nil {
+						if err := m.Put(t.Context(), c.key, ClearValue(time.Now())); err != nil {
 							t.Fatal(err)
 						}
 					}
@@ -217,8 +222,8 @@ func TestClearWorkloadBreakers(t *testing.T) {
 					for _, l := range m.remembers(t).Loops {
 						left = append(left, l.Name.String())
 					}
-					expect.Equal(t, "workload circuit breakers that are left", left, c.left)
-					expect.Equal(t, "keys", len(m.ledger), len(c.left))
+					expect.Equal(t, "workload circuit breakers that are left", left, want)
+					expect.Equal(t, "keys", len(m.ledger), len(want))
 					stop()
 				})
 			})

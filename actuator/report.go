@@ -172,14 +172,15 @@ type metrics struct {
 	intents  *prometheus.CounterVec
 	verdicts *prometheus.CounterVec
 	// evicted is the counter of kubernetes-sigs/descheduler, with its name and labels, for existing dashboards.
-	evicted *prometheus.CounterVec
-	delay   prometheus.Histogram
-	call    prometheus.Histogram
-	settled *prometheus.HistogramVec
-	storm   *prometheus.GaugeVec
-	loops   *prometheus.CounterVec
-	invalid prometheus.Gauge
-	rights  *prometheus.GaugeVec
+	evicted   *prometheus.CounterVec
+	delay     prometheus.Histogram
+	call      prometheus.Histogram
+	settled   *prometheus.HistogramVec
+	storm     *prometheus.GaugeVec
+	loops     *prometheus.CounterVec
+	invalid   prometheus.Gauge
+	throttled prometheus.Counter
+	rights    *prometheus.GaugeVec
 
 	labels *labelSets
 }
@@ -265,6 +266,10 @@ func newMetrics(r prometheus.Registerer, leading *atomic.Pointer[session]) metri
 			"Accepted intents. Each new leader counts the open intents again.", "strategy", "profile"),
 		verdicts: counter("rehome_verdicts_total", "Verdicts on intents, including dry runs. method is empty if no move was tried.",
 			"outcome", "reason", "method", "strategy", "profile", "namespace"),
+		throttled: auto.NewCounter(prometheus.CounterOpts{
+			Name: "rehome_intents_throttled_total",
+			Help: "Times that an intent waited because its pod had 20 verdicts at once, or one a second since then.",
+		}),
 		evicted: counter("descheduler_pods_evicted_total",
 			"Evictions as kubernetes-sigs/descheduler counts them, including dry runs: result is success, or error for a permanent failure.",
 			"result", "strategy", "profile", "namespace"),

@@ -48,7 +48,8 @@ type session struct {
 	storing int                  // verdicts of executions being stored
 
 	bucket     *limit.Bucket
-	namespaces map[string]*limit.Bucket // the buckets that are not idle
+	namespaces map[string]*limit.Bucket    // the buckets that are not idle
+	verdicts   map[types.UID]*limit.Bucket // of the verdicts on each pod, if not idle
 	moves      *moves
 	departures departures
 	settled    map[types.UID]*inFlight // completed moves that the ledger still has
@@ -74,8 +75,9 @@ func newSession(saving context.Context, lost func() bool, a *Actuator, execute e
 		capacity: make(chan struct{}, 1),
 		entries:  newEntries(), parked: map[blocker][]*entry{}, moves: newMoves(), begun: newBegunMoves(), departures: departures{},
 		settled: map[types.UID]*inFlight{}, bucket: limit.NewBucket(p.Rate), namespaces: map[string]*limit.Bucket{},
-		loop:    limit.NewWorkloadBreaker(p.CircuitBreakers.Workload),
-		cluster: limit.NewClusterBreaker(p.CircuitBreakers.Cluster), clusterDue: true,
+		verdicts: map[types.UID]*limit.Bucket{},
+		loop:     limit.NewWorkloadBreaker(p.CircuitBreakers.Workload),
+		cluster:  limit.NewClusterBreaker(p.CircuitBreakers.Cluster), clusterDue: true,
 	}
 	s.ledgerWrites = newLedgerWriter(s.writeLedger)
 	s.entries.moveOf, s.entries.decided, s.entries.ready = s.moveOf, s.decided, s.ready
@@ -180,6 +182,7 @@ func (s *session) sweep(now time.Time) {
 	s.entries.forget(now)
 	s.departures.forget(now)
 	maps.DeleteFunc(s.namespaces, func(_ string, b *limit.Bucket) bool { return b.Idle(now) })
+	maps.DeleteFunc(s.verdicts, func(_ types.UID, b *limit.Bucket) bool { return b.Idle(now) })
 	for _, k := range s.loop.Forget(now) {
 		s.change(loopKey(k), nil)
 	}
@@ -222,7 +225,21 @@ func (s *session) decided(v verdictOn) {
 		s.release(was.by) // it may have been the released one
 	}
 	at := s.cfg.Now()
+	s.countVerdict(v.entry.uid(), at)
 	s.publishing.Go(func() { s.conclude(v, at) })
+}
+
+// verdictRate limits how often the intents for one pod are decided, so that a function that repeats an intent without end does not
+// fill the history.
+var verdictRate = policy.Rate{EvictionsPerSecond: 1, Burst: 20}
+
+// countVerdict counts a verdict on a pod against verdictRate. The caller holds mu.
+func (s *session) countVerdict(pod types.UID, now time.Time) {
+	if s.verdicts[pod] == nil {
+		s.verdicts[pod] = limit.NewBucket(verdictRate)
+	}
+	s.verdicts[pod].Take()
+	s.verdicts[pod].Return(true, now)
 }
 
 // ready enqueues an entry that is new, renewed, or the open one of its pod now. The caller holds mu.

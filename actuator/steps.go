@@ -3,6 +3,7 @@ package actuator
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -184,7 +185,7 @@ func (s *session) evictInstead(ctx, calling context.Context, x *inFlight) bool {
 		return false
 	case r.Reason != "":
 		return r.isGone()
-	case ctx.Err() != nil || s.checkLease(x.Intent.Pod) != nil:
+	case ctx.Err() != nil:
 		return false
 	}
 	bucket := s.tokenFor(x)
@@ -194,7 +195,7 @@ func (s *session) evictInstead(ctx, calling context.Context, x *inFlight) bool {
 	p, err := s.evictions.Start(calling, pod, s.cfg.Now(), func(context.Context, move.Record) error { return nil })
 	s.mu.Lock()
 	now := s.cfg.Now()
-	bucket.Return(true, now)
+	bucket.Return(!errors.Is(err, ErrNotLeading), now)
 	if err == nil {
 		s.called(x, s.started(x.Intent, p, nil), now)
 	}

@@ -411,8 +411,9 @@ func (s *stage) tap(t *testing.T) <-chan schemas.Event {
 
 func (s *stage) testRejected(t *testing.T) {
 	for reason, status := range map[schemas.ReceiptReason]int{
-		schemas.ReceiptNotAllowed: http.StatusConflict, schemas.ReceiptUnknownTarget: http.StatusUnprocessableEntity,
-		schemas.ReceiptTooManyPods: http.StatusUnprocessableEntity, schemas.ReceiptMalformed: http.StatusUnprocessableEntity,
+		schemas.ReceiptNotAllowed: http.StatusConflict, schemas.ReceiptConflict: http.StatusConflict,
+		schemas.ReceiptUnknownTarget: http.StatusUnprocessableEntity,
+		schemas.ReceiptTooManyPods:   http.StatusUnprocessableEntity, schemas.ReceiptMalformed: http.StatusUnprocessableEntity,
 		schemas.ReceiptPolicyUnknown: http.StatusUnprocessableEntity, schemas.ReceiptTooManyRequests: http.StatusTooManyRequests,
 	} {
 		t.Run(string(reason), func(t *testing.T) {

@@ -708,11 +708,14 @@ func (v *visit) testRequests(t *testing.T) {
 	if got := v.do(t, shopper, http.MethodPost, "/v1/requests", string(e.Data), header); got.StatusCode != 403 {
 		t.Errorf("the drain of a user without the right: got %d, want 403", got.StatusCode)
 	}
+	drain.Maintenance.Force = []v1alpha1.Guard{v1alpha1.AllNodes}
+	e = schematest.Event(t, "/somebody", drain, time.Now(), schemas.Event{})
 	got := v.do(t, "", http.MethodPost, "/v1/requests", string(e.Data), header)
 	name := got.Header.Get("Rehome-Request")
 	var made struct{ Request schemas.Request }
-	if status := v.get(t, "", "/v1/requests/"+name, &made); got.StatusCode != 202 || status != 200 || made.Request.Requester != "operator" {
-		t.Errorf("the drain of the operator: got %d and %d %+v", got.StatusCode, status, made)
+	if status := v.get(t, "", "/v1/requests/"+name, &made); got.StatusCode != 202 || status != 200 || made.Request.Requester != "operator" ||
+		!slices.Equal(made.Request.Maintenance.Force, drain.Maintenance.Force) {
+		t.Errorf("the forced drain of the operator: got %d and %d %+v", got.StatusCode, status, made)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/rehome-dev/rehome/app/serving"
 	"github.com/rehome-dev/rehome/bus"
 )
 
@@ -44,16 +45,21 @@ func skewOf(sent, received, date time.Time) time.Duration {
 	return 0
 }
 
-// watchAPIClock returns a wrapper of the client, and registers a warning and a metric.
+// watchAPIClock returns a wrapper of the client, and registers a warning, a check, and a metric. The check fails above
+// [bus.SkewLimit].
 func (p *process) watchAPIClock() func(http.RoundTripper) http.RoundTripper {
 	skew := new(atomic.Int64)
-	p.warnings = append(p.warnings, func(context.Context) error {
-		if s := time.Duration(skew.Load()); s.Abs() > bus.SkewWarning {
-			return fmt.Errorf("the clock of this process differs by %v from the clock of the API server, want at most %v: "+
-				"synchronize the clocks of the machines", s.Abs().Round(time.Second), bus.SkewWarning)
+	within := func(most time.Duration) serving.Check {
+		return func(context.Context) error {
+			if s := time.Duration(skew.Load()); s.Abs() > most {
+				return fmt.Errorf("the clock of this process differs by %v from the clock of the API server, want at most %v: "+
+					"synchronize the clocks of the machines", s.Abs().Round(time.Second), most)
+			}
+			return nil
 		}
-		return nil
-	})
+	}
+	p.warnings = append(p.warnings, within(bus.SkewWarning))
+	p.check(within(bus.SkewLimit))
 	p.metrics.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "rehome_apiserver_clock_skew_seconds",
 		Help: "Seconds that the clock of this process is ahead of the clock of the API server, at least. Negative if it is behind. " +

@@ -16,9 +16,11 @@ func TestAPIServerClock(t *testing.T) {
 		ahead time.Duration // of the server
 		want  float64       // the metric; a Date has whole seconds, so it can be up to two seconds nearer to zero
 		warns bool
+		fails bool
 	}{
-		"the same": {0, 0, false}, "a little ahead": {20 * time.Second, -20, false},
-		"ahead": {time.Minute, -60, true}, "behind": {-time.Minute, 60, true},
+		"the same": {0, 0, false, false}, "a little ahead": {20 * time.Second, -20, false, false},
+		"ahead": {time.Minute, -60, true, false}, "behind": {-time.Minute, 60, true, false},
+		"far ahead": {6 * time.Minute, -360, true, true}, "far behind": {-6 * time.Minute, 360, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -43,6 +45,10 @@ func TestAPIServerClock(t *testing.T) {
 			err = p.warnings[0](t.Context())
 			if (err != nil) != c.warns || c.warns && !strings.Contains(err.Error(), "from the clock of the API server, want at most 30s") {
 				t.Errorf("warning: got %v, want one: %v", err, c.warns)
+			}
+			err = p.checks[0](t.Context())
+			if (err != nil) != c.fails || c.fails && !strings.Contains(err.Error(), "from the clock of the API server, want at most 5m0s") {
+				t.Errorf("check: got %v, want an error: %v", err, c.fails)
 			}
 		})
 	}

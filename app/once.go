@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,6 +43,9 @@ func RunOnce(ctx context.Context, s settings.Settings, output simulate.Output, n
 	}
 	l := newLease(s, o.client, settings.ActuatorLease, newIdentity(s.OwnNamespace()), log)
 	o.leaseValid = l.Valid
+	if o.guarded, err = settings.NewClient(s, actuator.Guard(l.Valid)); err != nil {
+		return err
+	}
 	return l.ifFree(ctx, o.round)
 }
 
@@ -53,8 +55,9 @@ type once struct {
 	client   kubernetes.Interface
 	output   simulate.Output
 	notes    io.Writer
-	// leaseValid is nil in a dry run.
+	// leaseValid and guarded, the client that writes only while it returns true, are nil in a dry run.
 	leaseValid func() bool
+	guarded    kubernetes.Interface
 }
 
 type batches struct {
@@ -68,15 +71,14 @@ const fillWithin = 2 * time.Minute
 // batches starts to follow the cluster and returns when its caches are filled, or fails after the limit.
 func (o once) batches(ctx context.Context, limit time.Duration) (batches, error) {
 	log := slog.New(slog.NewTextHandler(o.notes, &slog.HandlerOptions{Level: slog.LevelWarn})) // the verdicts are the output
-	view, err := cluster.New(cluster.Config{
-		Client: o.client, Kinds: slices.Concat(cluster.WorkloadKinds(), cluster.PlacementKinds()), Log: log,
-	})
+	view, err := cluster.New(cluster.Config{Client: o.client, Kinds: actuator.Kinds(), Log: log})
 	if err != nil {
 		return batches{}, err
 	}
 	a := actuator.New(actuator.Config{
-		Client: o.client, View: view.Workloads(), Room: view, Facts: view, Capacity: view, Policy: o.policy, Source: o.settings.Source("once"),
-		DryRun: o.settings.DryRun, Parallel: o.settings.Parallel, LeaseValid: o.leaseValid, Log: log,
+		Client: cmp.Or(o.guarded, o.client), Events: o.client, LeaseValid: o.leaseValid, View: view.Workloads(), Room: view, Facts: view,
+		Capacity: view, Policy: o.policy, Source: o.settings.Source("once"), DryRun: o.settings.DryRun, Parallel: o.settings.Parallel,
+		Log: log,
 	})
 	view.Workloads().OnChange(a.Changed)
 	following, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -122,7 +124,7 @@ func (o once) round(ctx context.Context) error {
 	}
 	err = simulate.Run(ctx, round, objects, func(verdicts []schemas.Verdict) error {
 		for _, v := range verdicts {
-			if v.Outcome == schemas.Failed || v.Reason == schemas.ReasonAPIUnavailable {
+			if v.Outcome == schemas.Failed || v.Reason == schemas.ReasonAPIUnavailable || v.Reason == schemas.ReasonInternalError {
 				failed++
 			}
 		}

@@ -36,7 +36,7 @@ func (r Roles) kinds() []cluster.Kind {
 		kinds = append(kinds, watcher.Kinds()...)
 	}
 	if r.Actuator {
-		kinds = slices.Concat(kinds, cluster.WorkloadKinds(), cluster.PlacementKinds())
+		kinds = append(kinds, actuator.Kinds()...)
 	}
 	if r.Maintenance {
 		kinds = append(kinds, maintenance.Kinds()...)
@@ -152,10 +152,15 @@ func (p *process) startWatcher() error {
 }
 
 func (p *process) startActuator() error {
+	valid := p.leaseValid(settings.ActuatorLease)
+	client, err := settings.NewClient(p.settings, actuator.Guard(valid))
+	if err != nil {
+		return err
+	}
 	a := actuator.New(actuator.Config{
-		Client: p.client, Bus: p.bus, Ledger: p.bus.Ledger(), View: p.cluster.Workloads(), Policy: p.policy, Room: p.cluster,
+		Client: client, Events: p.client, Bus: p.bus, Ledger: p.bus.Ledger(), View: p.cluster.Workloads(), Policy: p.policy, Room: p.cluster,
 		Facts: p.cluster, Capacity: p.cluster, Source: p.settings.Source("actuator"), DryRun: p.settings.DryRun,
-		Parallel: p.settings.Parallel, Log: p.log, Metrics: p.metrics, LeaseValid: p.leaseValid(settings.ActuatorLease), Now: p.bus.Now,
+		Parallel: p.settings.Parallel, Log: p.log, Metrics: p.metrics, LeaseValid: valid, Now: p.bus.Now,
 		Self: corev1.ObjectReference{
 			APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: p.settings.LeaseNamespace,
 			Name: p.settings.LeaseName(settings.ActuatorLease),

@@ -80,9 +80,11 @@ const (
 const compressAbove = 256 << 10
 
 // maxData limits uncompressed data, so a few compressed bytes cannot use up all memory. Writers respect the same limit.
-// maxRequestData limits the data of a request, which any sender may publish and which fits into a message uncompressed.
+// maxIntentsData limits the data of an intents message, which any function may write: 5,000 intents with the longest names and
+// reasons. maxRequestData limits the data of a request, which any sender may publish and which fits into a message uncompressed.
 const (
 	maxData        = 64 << 20
+	maxIntentsData = 16 << 20
 	maxRequestData = 1 << 20
 )
 
@@ -317,6 +319,6 @@ func readReply(m *nats.Msg, now time.Time) (e schemas.Event, has bool, err error
 	case len(m.Data) == 0 && version == "" && content == "":
 		return e, false, nil
 	}
-	e, err = decode(m.Header, m.Data, maxData)
+	e, err = decode(m.Header, m.Data, maxIntentsData)
 	return e, err == nil, err
 }

@@ -83,7 +83,7 @@ func TestWritesOfKeys(t *testing.T) {
 		scopes = "rehome.dead." + bus.StreamScopes + ".RemovePods"
 		ack    = "$JS.ACK." + bus.StreamScopes + ".RemovePods.1.1.1.1.0"
 	)
-	breakers := []string{"$KV.REHOME_LEDGER.clear.all", "$KV.REHOME_LEDGER.move.x"}
+	const clear, move = "$KV.REHOME_LEDGER.clear.all", "$KV.REHOME_LEDGER.move.x"
 	want := map[bus.Role][]string{
 		bus.RoleWatcher: {
 			"rehome.delta.node.taints.x", "rehome.scope" + node, "rehome.receipt.other.x", "rehome.dead.REHOME_EVENTS.other",
@@ -92,7 +92,7 @@ func TestWritesOfKeys(t *testing.T) {
 		// The actuator compares the intents of requests with the request: TestRequestIntents.
 		bus.RoleFunctions:  {"rehome.intents" + node, "rehome.intents.Request.default.request.x", scopes, ack},
 		bus.RoleDispatcher: {"rehome.intents" + node, scopes, ack, asksOn},
-		bus.RoleActuator:   append([]string{"rehome.verdict.evicted.x"}, breakers...),
+		bus.RoleActuator:   {"rehome.verdict.evicted.x", clear, move},
 		bus.RoleMaintenance: {
 			"rehome.intents.Maintenance.default.node.x", "rehome.receipt.other.x", "rehome.maintenance.x", "$KV.REHOME_MAINTENANCES.x",
 			"rehome.receipt.batch.x",
@@ -100,9 +100,10 @@ func TestWritesOfKeys(t *testing.T) {
 		bus.RoleAPI:       {"rehome.request.http.x"},
 		bus.RoleSender:    {"rehome.request.batch.x"},
 		bus.RoleForwarder: {"rehome.dead.REHOME_EVENTS.audit"},
-		bus.RoleOperator: slices.Concat([]string{
-			"rehome.delta.node.taints.x", "rehome.scope" + node, "rehome.intents" + node, "rehome.verdict.evicted.x",
-		}, breakers, []string{"rehome.scope.Unhosted.default.node.x"}),
+		bus.RoleOperator: {
+			"rehome.delta.node.taints.x", "rehome.scope" + node, "rehome.intents" + node, "rehome.verdict.evicted.x", clear,
+			"rehome.scope.Unhosted.default.node.x",
+		},
 	}
 	subjects := append(victims(), "rehome.request.batch.x", "rehome.receipt.batch.x", "rehome.dead."+bus.StreamEvents+".audit",
 		"rehome.intents.Unhosted.default.node.x", "rehome.scope.Unhosted.default.node.x")

@@ -189,7 +189,7 @@ func (r *Rights) add(n Noun, p Participant, h Hosting, polls bool) {
 	if n.isBucket() {
 		may(n.publish, "STREAM.INFO."+n.Stream)
 	}
-	if n.Stream == StreamLedger {
+	if n.Stream == StreamLedger && p.Role != RoleOperator {
 		may(n.publish, "STREAM.PURGE."+n.Stream)
 	}
 	if may(n.work) {
@@ -211,6 +211,8 @@ func (n Noun) own(p Participant, h Hosting) (subjects []string) {
 		}
 	case p.Role == RoleSender && n.Stream != StreamEvents, p.Role == RoleSender && n.Name == "receipt":
 		rest = []string{schemas.Token(p.Name) + ".>"}
+	case n.Name == "record" && p.Role == RoleOperator: // requests to close circuit breakers, but no records of moves
+		rest = []string{"clear.>"}
 	case n.Name == "request": // the API passes on the requests of users
 		rest = []string{"http.>"}
 	case n.Name == "dead" && p.Role == RoleWatcher:

@@ -81,7 +81,7 @@ func (b *Bus) followTable(ctx context.Context, stream string, take func(context.
 // request. Intents of a request that is not open are dropped.
 func (b *Bus) FollowIntents(ctx context.Context, handle func(context.Context, schemas.Event) error) error {
 	b.followTable(ctx, StreamIntents, func(connected context.Context, l letter) error {
-		e, err := l.event(maxData)
+		e, err := l.event(maxIntentsData)
 		open := true
 		if want := b.installation.Load().ID(); err == nil && e.Installation != "" && want != "" && e.Installation != want {
 			err = fmt.Errorf("event %s: %w: its installation is %.200s, want %s", e.ID, schemas.ErrInvalid, e.Installation, want)
@@ -156,16 +156,17 @@ func (b *Bus) dropRow(ctx context.Context, stream string, e schemas.Event) error
 
 // Intents returns the intents message in the table for a channel, or the zero Event if it is missing or unreadable.
 func (b *Bus) Intents(ctx context.Context, channel string) (schemas.Event, error) {
-	return b.lastEvent(ctx, StreamIntents, channel)
+	return b.lastEvent(ctx, StreamIntents, channel, maxIntentsData)
 }
 
-// lastEvent returns the last event of a stream on a channel, or the zero Event if it is missing or unreadable.
-func (b *Bus) lastEvent(ctx context.Context, stream, channel string) (schemas.Event, error) {
+// lastEvent returns the last event of a stream on a channel, or the zero Event if it is missing or unreadable. most limits its
+// uncompressed data, in bytes.
+func (b *Bus) lastEvent(ctx context.Context, stream, channel string, most int) (schemas.Event, error) {
 	l, err := b.last(ctx, stream, channel)
 	if err != nil || l == nil {
 		return schemas.Event{}, err
 	}
-	e, err := l.event(maxData)
+	e, err := l.event(most)
 	if err != nil {
 		b.log.Warn("cannot read a stored event", "channel", channel, "error", err)
 		return schemas.Event{}, nil
@@ -305,7 +306,7 @@ func (b *Bus) OpenRequests(ctx context.Context) (open []OpenRequest, err error) 
 
 // Receipt returns the last receipt for a sender and a name from the history, or the zero Event if it is missing or unreadable.
 func (b *Bus) Receipt(ctx context.Context, sender, name string) (schemas.Event, error) {
-	return b.lastEvent(ctx, StreamEvents, schemas.Receipt{Sender: sender, Name: name}.Channel())
+	return b.lastEvent(ctx, StreamEvents, schemas.Receipt{Sender: sender, Name: name}.Channel(), maxData)
 }
 
 // FinishedReceipt returns the last receipt of a finished request for a sender and a name, or the zero Event if there is none. It
@@ -322,8 +323,8 @@ func (b *Bus) FinishedReceipt(ctx context.Context, sender, name string) (finishe
 }
 
 // AcceptedRequest returns an open request in its original form, which only the sender can publish, and the receipt with which the
-// watcher accepted it, which only the watcher can publish. ok is false if there is no such request, or if its last receipt is
-// another one.
+// watcher accepted it. The key of maintenance can also publish this receipt, because all receipts of a sender have the same
+// subjects. ok is false if there is no such request, or if its last receipt is another one.
 func (b *Bus) AcceptedRequest(
 	ctx context.Context, sender, name string,
 ) (request schemas.Request, accepted schemas.Receipt, ok bool, err error) {

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"regexp"
 	"slices"
@@ -78,6 +80,8 @@ func TestCommandOutput(t *testing.T) {
 		{"policy explain", "testdata/policy.yaml", nil, false},
 		{"schemas list", "", nil, false},
 		{"schemas validate", "testdata/policy.yaml", nil, true},
+		{"forward", "--add --name audit --type verdict", func(t *testing.T) string { busOf(t); return "" }, false},
+		{"ready", "$FILE", unready, true},
 		{"auth init", "$FILE", func(t *testing.T) string { return t.TempDir() }, false},
 		{"auth secrets", "$FILE", given, false},
 		{"settings", "", nil, false},
@@ -149,6 +153,15 @@ func objectFile(t *testing.T) string {
 	return filetest.New(t, "objects.yaml", oneNode+otherNode)
 }
 
+// unready returns the URL of a process that is not ready.
+func unready(t *testing.T) string {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "no bus\nno API server", http.StatusServiceUnavailable)
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
 func compareOutput(t *testing.T, command, arguments, format, file string, fails bool) {
 	t.Helper()
 	words := slices.Concat(strings.Fields(command), strings.Fields(arguments))
@@ -158,6 +171,9 @@ func compareOutput(t *testing.T, command, arguments, format, file string, fails 
 	got, err := execute(t, words...)
 	if (err != nil) != fails {
 		t.Fatalf("%q: error %v, output\n%s", words, err, got)
+	}
+	if fails && format == "txt" {
+		got += err.Error() + "\n"
 	}
 	if file != "" {
 		got = strings.ReplaceAll(got, file, "FILE")
@@ -197,6 +213,7 @@ func TestGoldenFiles(t *testing.T) {
 		"explain": {"explain/pod", "explain/node", "explain/workload"},
 	}
 	published := []string{"policy schema", "schemas print"} // other tests compare their output with the files in the repository
+	printing := []string{"forward", "ready"}                // of the commands that run
 	for _, top := range newRoot().Commands() {
 		each(top, func(c *cobra.Command) {
 			command := strings.TrimPrefix(c.CommandPath(), "rehome ")
@@ -204,7 +221,7 @@ func TestGoldenFiles(t *testing.T) {
 			switch {
 			case c.HasSubCommands(), slices.Contains(published, command):
 				return
-			case top.GroupID == "run" && len(formats) == 1: // they serve until a signal, and only log
+			case top.GroupID == "run" && len(formats) == 1 && !slices.Contains(printing, command): // they serve until a signal, and only log
 				return
 			}
 			files := names[command]

@@ -31,10 +31,10 @@ func TestReference(t *testing.T) {
 		"Flags override [environment variables](settings.md), which `rehome settings` lists.\n"+
 		"[cli.schema.json](cli.schema.json) describes the output of every command with `-o json` and `-o yaml`,\n"+
 		"except events, which have [schemas](events.md) of their own.\n")
-	root, overview := newRoot(), newRoot()
-	overview.InitDefaultHelpCmd()
-	overview.InitDefaultCompletionCmd()
-	fmt.Fprintf(&b, "\n```text\n%s```\n", helpText(t, overview))
+	root := newRoot()
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	fmt.Fprintf(&b, "\n```text\n%s```\n", helpText(t, root))
 	for _, g := range root.Groups() {
 		fmt.Fprintf(&b, "\n## %s\n", strings.TrimSuffix(g.Title, ":"))
 		for _, c := range root.Commands() {

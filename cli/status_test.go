@@ -322,8 +322,8 @@ func TestClearWithoutActuator(t *testing.T) {
 	if err == nil || err.Error() != want || got != "" {
 		t.Errorf("got %q, error %v; want %q", got, err, want)
 	}
-	if entries, err := b.Ledger().Entries(t.Context()); err != nil || len(entries) != 1 {
-		t.Errorf("the ledger has %v, error %v; want the workload circuit breaker", entries, err)
+	if entries, err := b.Ledger().Entries(t.Context()); err != nil || len(entries) != 2 {
+		t.Errorf("the ledger has %v, error %v; want the workload circuit breaker and the request", entries, err)
 	}
 }
 

@@ -16,7 +16,7 @@
 // A process makes one [Cache] with the kinds that its roles need, so a process with one role needs only the rights of
 // that role. Each role adds its handlers; then [Cache.Run] starts the informers.
 //
-//	kinds := slices.Concat(watcher.Kinds(), maintenance.Kinds(), cluster.WorkloadKinds(), cluster.PlacementKinds())
+//	kinds := slices.Concat(watcher.Kinds(), actuator.Kinds(), maintenance.Kinds())
 //	c, err := cluster.New(cluster.Config{Client: client, Kinds: kinds, Log: log})
 //	cluster.AddHandler(c, func(old, new *corev1.Node, initial bool) { ... })
 //	go c.Run(ctx)

@@ -1,8 +1,6 @@
 package cluster
 
 import (
-	"math"
-
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
@@ -37,12 +35,8 @@ func ClassOf(pvc *corev1.PersistentVolumeClaim) string {
 	return *pvc.Spec.StorageClassName
 }
 
-// Priority returns the value of a PriorityClass. In a process that does not watch them it is higher than any other, so
-// that no pod is protected by its priority, which the watcher has compared already.
+// Priority returns the value of a PriorityClass.
 func (c *Cache) Priority(class string) (value int32, found bool) {
-	if !c.wants(PriorityClasses) {
-		return math.MaxInt32, true
-	}
 	p := get[schedulingv1.PriorityClass](c, PriorityClasses, "", class)
 	if p == nil {
 		return 0, false

@@ -1,11 +1,14 @@
 package cluster
 
 import (
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	nodeutil "k8s.io/component-helpers/node/util"
 
+	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -27,6 +30,29 @@ type Node struct {
 func NotReady(n *corev1.Node) bool {
 	_, ready := nodeutil.GetNodeCondition(&n.Status, corev1.NodeReady)
 	return ready != nil && ready.Status != corev1.ConditionTrue
+}
+
+// Unusable returns the reason why no pod of the node may move, or "". selected is [policy.Policy.Selector].
+func Unusable(n *corev1.Node, selected labels.Selector, signals policy.Signals) string {
+	switch {
+	case !selected.Matches(labels.Set(n.Labels)):
+		return fmt.Sprintf("the policy's nodeSelector %q does not select node %s", selected, n.Name)
+	case NotReady(n):
+		return fmt.Sprintf("node %s is not ready", n.Name)
+	}
+	if why := Excluded(n, signals); why != "" {
+		return fmt.Sprintf("node %s is excluded: %s", n.Name, why)
+	}
+	return ""
+}
+
+// Excluded returns the reason why a maintenance or another program is draining the node, or "". The annotation of a
+// maintenance is set with its cordon, before the conditions of the node.
+func Excluded(n *corev1.Node, signals policy.Signals) string {
+	if mark := schemas.MarkOn(n); mark != nil {
+		return "maintenance " + mark.Name + " has cordoned it"
+	}
+	return signals.IgnoresNode(n)
 }
 
 // taint identifies a taint of a node, as in the API server. The zero value is the cordon.

@@ -140,19 +140,28 @@ func TestNodeRequestSentAgain(t *testing.T) {
 	})
 	d.node("n1", false, "", "")
 	giveBack := toMaintain("back", "n1", v1alpha1.Complete)
-	giveBack.Sender, giveBack.Deadline = policy.HTTPSender, d.clock.Add(time.Hour).UTC()
-	late := giveBack
+	giveBack.Sender, giveBack.Requester, giveBack.Deadline = policy.HTTPSender, "ann", d.clock.Add(time.Hour).UTC()
+	late, other := giveBack, giveBack
 	late.Deadline = d.clock.Add(-time.Hour).UTC()
+	other.Requester = "bob"
+	nothing := schemas.Receipt{
+		Sender: policy.HTTPSender, Name: "back", State: schemas.RequestFinished, Reason: schemas.ReceiptNothingToDo, Requester: "ann",
+		Message: "node n1 is not maintained", Action: schemas.ActionMaintain, Maintenance: giveBack.Maintenance,
+		Fingerprint: d.fingerprint(giveBack),
+	}
 	t.Run("after its deadline", func(t *testing.T) {
 		d.TB = t
 		d.ask(giveBack)
 		d.ask(late)
-		nothing := schemas.Receipt{
-			Sender: policy.HTTPSender, Name: "back", State: schemas.RequestFinished, Reason: schemas.ReceiptNothingToDo,
-			Message: "node n1 is not maintained", Action: schemas.ActionMaintain, Maintenance: giveBack.Maintenance,
-			Fingerprint: d.fingerprint(giveBack),
-		}
 		expect.Equal(t, "receipts", d.receipts("back"), []schemas.Receipt{nothing, nothing})
+	})
+	t.Run("by another user", func(t *testing.T) {
+		d.TB = t
+		d.ask(other)
+		conflict := nothing
+		conflict.State, conflict.Reason, conflict.Requester = schemas.RequestRejected, schemas.ReceiptConflict, "bob"
+		conflict.Message, conflict.Fingerprint = "a finished request has this name: choose another", d.fingerprint(other)
+		expect.Equal(t, "receipts", d.receipts("back"), []schemas.Receipt{nothing, nothing, conflict, nothing})
 	})
 }
 

@@ -18,36 +18,56 @@ const SystemCritical int32 = 2_000_000_000
 // EvictorArgs are the arguments of DefaultEvictor: the protections of a profile. The zero value has the defaults of the
 // descheduler.
 type EvictorArgs struct {
-	LabelSelector     *metav1.LabelSelector `json:"labelSelector,omitzero"`
-	PriorityThreshold PriorityThreshold     `json:"priorityThreshold,omitzero"`
-	MinPodAge         metav1.Duration       `json:"minPodAge,omitzero" min:"0"`
-	NoEvictionPolicy  NoEvictionPolicy      `json:"noEvictionPolicy,omitzero" enum:"Preferred,Mandatory"`
-	PodProtections    PodProtections        `json:"podProtections,omitzero"`
+	// It protects pods that it does not select.
+	//
+	//page:default all
+	LabelSelector *metav1.LabelSelector `json:"labelSelector,omitzero"`
+	// It protects pods of at least this priority.
+	PriorityThreshold PriorityThreshold `json:"priorityThreshold,omitzero"`
+	// It protects pods that started less than this long ago.
+	MinPodAge metav1.Duration `json:"minPodAge,omitzero" min:"0"`
+	// Whether a pod with the annotation `descheduler.alpha.kubernetes.io/prefer-no-eviction` moves last or is protected.
+	//
+	//page:default `Preferred`
+	NoEvictionPolicy NoEvictionPolicy `json:"noEvictionPolicy,omitzero" enum:"Preferred,Mandatory"`
+	// The enabled and disabled protections.
+	PodProtections PodProtections `json:"podProtections,omitzero"`
 
-	// The older form of PodProtections. Only one of the two may be used.
-	EvictLocalStoragePods   bool `json:"evictLocalStoragePods,omitzero"`
-	EvictDaemonSetPods      bool `json:"evictDaemonSetPods,omitzero"`
+	// Older: disables `PodsWithLocalStorage`. Not together with `podProtections`.
+	EvictLocalStoragePods bool `json:"evictLocalStoragePods,omitzero"`
+	// Older: disables `DaemonSetPods`.
+	EvictDaemonSetPods bool `json:"evictDaemonSetPods,omitzero"`
+	// Older: disables `SystemCriticalPods`.
 	EvictSystemCriticalPods bool `json:"evictSystemCriticalPods,omitzero"`
-	EvictFailedBarePods     bool `json:"evictFailedBarePods,omitzero"`
-	IgnorePVCPods           bool `json:"ignorePvcPods,omitzero"`
-	IgnorePodsWithoutPDB    bool `json:"ignorePodsWithoutPDB,omitzero"`
+	// Older: disables `FailedBarePods`.
+	EvictFailedBarePods bool `json:"evictFailedBarePods,omitzero"`
+	// Older: enables `PodsWithPVC`.
+	IgnorePVCPods bool `json:"ignorePvcPods,omitzero"`
+	// Older: enables `PodsWithoutPDB`.
+	IgnorePodsWithoutPDB bool `json:"ignorePodsWithoutPDB,omitzero"`
 
-	// NodeFit protects a pod whose replacement would fit on no other node.
+	// It protects a pod if the scheduler would place its replacement on no other node.
 	NodeFit bool `json:"nodeFit,omitzero"`
-	// NodeSelector limits those other nodes, in label selector syntax. Empty means all. It has no effect without
-	// NodeFit.
+	// The nodes that `nodeFit` considers.
+	//
+	//page:type text, in label selector syntax
+	//page:default all
 	NodeSelector string `json:"nodeSelector,omitzero"`
-	// NamespaceLabelSelector protects the pods of namespaces that it does not select. nil and an empty selector select
-	// all.
+	// It protects pods in namespaces that it does not select.
+	//
+	//page:default all
 	NamespaceLabelSelector *metav1.LabelSelector `json:"namespaceLabelSelector,omitzero"`
-	// MinReplicas protects a pod whose only owner has fewer pods. 0 and 1 protect none.
+	// It protects a pod whose only owner has fewer pods; 0 and 1 protect none.
 	MinReplicas uint `json:"minReplicas,omitzero"`
 }
 
 // PriorityThreshold protects pods of at least this priority. The zero value protects none.
 type PriorityThreshold struct {
+	// It protects pods of at least this priority.
+	//
+	//page:default system-critical
 	Value *int32 `json:"value,omitzero" max:"2000000000"`
-	// Name is the PriorityClass with the threshold, instead of Value. If it does not exist, all pods are protected.
+	// The same with the value of a PriorityClass; not both. If the class does not exist, all pods are protected.
 	Name string `json:"name,omitzero"`
 }
 
@@ -62,9 +82,12 @@ const (
 
 // PodProtections disables protections that are on by default, and enables others. The names are the names of the rules.
 type PodProtections struct {
-	DefaultDisabled []string          `json:"defaultDisabled,omitzero" enum:"*"`
-	ExtraEnabled    []string          `json:"extraEnabled,omitzero" enum:"*"`
-	Config          ProtectionsConfig `json:"config,omitzero"`
+	// The protections to disable.
+	DefaultDisabled []string `json:"defaultDisabled,omitzero" enum:"*"`
+	// The protections to enable.
+	ExtraEnabled []string `json:"extraEnabled,omitzero" enum:"*"`
+	// The arguments of protections.
+	Config ProtectionsConfig `json:"config,omitzero"`
 }
 
 // Enums returns the valid values of fields.
@@ -77,17 +100,22 @@ func (PodProtections) Enums() map[string][]string {
 
 // ProtectionsConfig are the arguments of single protections.
 type ProtectionsConfig struct {
+	// The arguments of `PodsWithPVC`.
 	PodsWithPVC PVCProtection `json:"PodsWithPVC,omitzero"`
 }
 
 // PVCProtection limits the protection PodsWithPVC to claims of some storage classes, claims without a class, and claims
 // that do not exist. The zero value limits nothing. It has no effect unless PodsWithPVC is enabled.
 type PVCProtection struct {
+	// The storage classes that `PodsWithPVC` protects.
 	ProtectedStorageClasses []StorageClass `json:"protectedStorageClasses,omitzero"`
 }
 
 // StorageClass names a StorageClass.
 type StorageClass struct {
+	// A storage class that `PodsWithPVC` protects. Without the list it protects claims of all classes.
+	//
+	//page:default all
 	Name string `json:"name" required:"name a StorageClass"`
 }
 

@@ -21,9 +21,14 @@ const (
 	AllOfMaintenance = allOfMaintenance
 )
 
-// DefaultFile returns a base file, and OlderFile one of OlderVersion.
-func DefaultFile() any { return &file{Policy: Default()} }
-func OlderFile() any   { return &olderFile{} }
+// DefaultFile returns a base file, with the defaults that a policy has as zero values, and OlderFile one of OlderVersion.
+func DefaultFile() any {
+	p := Default()
+	p.Limits.Window, p.Limits.Unavailable = DefaultWindow, new(DefaultUnavailable())
+	p.Maintenance.Restart = new(!Maintenance{}.RestartAsUsual())
+	return &file{Policy: p}
+}
+func OlderFile() any { return &olderFile{} }
 
 // PresetNames returns all names of presets, the older ones included.
 func PresetNames() (names []string) {

@@ -21,19 +21,45 @@ import (
 // Function is an entry of the section functions: a strategy outside of this process. It describes the strategy, unless
 // it has the name of a built-in one.
 type Function struct {
-	Name       string                     `json:"name" pattern:"strategy" required:"want 1 to 63 letters, digits and hyphens"`
-	Scope      schemas.ScopeKind          `json:"scope" enum:"node,pod,workload,domain,spread,usage"`
-	Wakes      []schemas.DeltaKind        `json:"wakes" enum:"*"`
-	Point      Point                      `json:"point" enum:"deschedule,balance"`
-	Priority   Priority                   `json:"priority" enum:"node,violation,balance"`
-	RenewsPods bool                       `json:"renewsPods"`
-	MayReturn  bool                       `json:"mayReturn"`
-	Facts      []Fact                     `json:"facts" enum:"elsewhere"`
-	Summary    string                     `json:"summary"`
-	Args       map[string]json.RawMessage `json:"args"`
+	// A [strategy that runs outside of Rehome](#functions): a new name of 1 to 63 letters, digits and hyphens, or the name of a
+	// built-in strategy.
+	Name string `json:"name" pattern:"strategy" required:"want 1 to 63 letters, digits and hyphens"`
+	// The kind of its scopes; only for a new name.
+	//
+	//page:default required for a new name
+	Scope schemas.ScopeKind `json:"scope" enum:"node,pod,workload,domain,spread,usage"`
+	// The [kinds of changes](events.md) that trigger an evaluation, such as `node.labels`; only for a new name.
+	//
+	//page:default required for a new name
+	Wakes []schemas.DeltaKind `json:"wakes" enum:"*"`
+	// The extension point under which profiles enable it; only for a new name.
+	//
+	//page:default `deschedule`
+	Point Point `json:"point" enum:"deschedule,balance"`
+	// [Which moves come first](#the-priority-of-a-function); only for a new name.
+	//
+	//page:default depends on `point`
+	Priority Priority `json:"priority" enum:"node,violation,balance"`
+	// The strategy wants a new pod, not another node: a replacement on the same node is a success; only for a new name.
+	RenewsPods bool `json:"renewsPods"`
+	// Pods may come back to the node later, and the workload circuit breaker ignores it; only for a new name.
+	MayReturn bool `json:"mayReturn"`
+	// `elsewhere`: the scopes of a node list for each pod the other nodes where it fits; only for a new name.
+	Facts []Fact `json:"facts" enum:"elsewhere"`
+	// A sentence for users that describes which pods it moves; only for a new name.
+	//
+	//page:default none
+	Summary string `json:"summary"`
+	// Its default arguments; only for a new name.
+	Args map[string]json.RawMessage `json:"args"`
+	// A JSON Schema, 2020-12, of its arguments; only for a new name.
+	//
+	//page:default accepts everything
 	ArgsSchema map[string]json.RawMessage `json:"argsSchema"`
-	HTTP       *FunctionHTTP              `json:"http"`
-	NATS       *FunctionNATS              `json:"nats"`
+	// The HTTP endpoint for its scopes; either this or `nats`.
+	HTTP *FunctionHTTP `json:"http"`
+	// The NATS subject for its scopes; either this or `http`.
+	NATS *FunctionNATS `json:"nats"`
 }
 
 // Enums returns the valid values of fields.
@@ -43,12 +69,14 @@ func (Function) Enums() map[string][]string {
 
 // FunctionHTTP is the HTTP endpoint of a function.
 type FunctionHTTP struct {
+	// The URL for its scopes, `http` or `https`; Rehome sends them with POST.
 	URL string `json:"url" required:"write one such as http://keep-off-spot.default.svc"`
 	Questions
 }
 
 // FunctionNATS is the NATS subject of a function.
 type FunctionNATS struct {
+	// The NATS subject for its scopes; without wildcards, and not below `rehome.`, `$` or `_INBOX`.
 	Subject string `json:"subject" pattern:"subject" required:"write one such as functions.keep-off-spot"`
 	Questions
 }
@@ -56,8 +84,10 @@ type FunctionNATS struct {
 // Questions bound the requests to a function. A shorter timeout would pass before a busy network answers; during a
 // longer one the cluster changes.
 type Questions struct {
-	Timeout  time.Duration `json:"timeout" min:"100ms" max:"10m0s"`
-	Parallel int           `json:"parallel" min:"1" max:"256"`
+	// The timeout of one call.
+	Timeout time.Duration `json:"timeout" min:"100ms" max:"10m0s"`
+	// How many calls run in parallel.
+	Parallel int `json:"parallel" min:"1" max:"256"`
 }
 
 // SetDefaults sets the defaults of an entry.

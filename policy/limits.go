@@ -11,18 +11,20 @@ import (
 
 // Rate is the rate of moves.
 type Rate struct {
-	// EvictionsPerSecond is the long-term mean.
+	// How many pods move per second on average.
 	EvictionsPerSecond float64 `json:"evictionsPerSecond" above:"0"`
-	// Burst is the number of moves that are possible at once after a pause.
+	// How many pods may move at once after a pause.
 	Burst int `json:"burst" min:"1"`
-	// PerNamespace is a rate for each namespace by itself. nil means none.
+	// An additional rate for each namespace. Without it there is none.
 	PerNamespace *NamespaceRate `json:"perNamespace,omitzero"`
 }
 
 // NamespaceRate is the rate of moves of one namespace. Its fields are the same as in [Rate].
 type NamespaceRate struct {
+	// How many pods of one namespace move per second on average. Without `perNamespace` there is no limit for one namespace.
 	EvictionsPerSecond float64 `json:"evictionsPerSecond" above:"0"`
-	Burst              int     `json:"burst" min:"1"`
+	// How many pods of one namespace may move at once after a pause.
+	Burst int `json:"burst" min:"1"`
 }
 
 // DefaultRate returns the rate of a file without one. Ten per second moves all pods of a full node, by default 110, in
@@ -46,25 +48,32 @@ type Limits struct {
 	PerNode      *uint `json:"-"`
 	PerNamespace *uint `json:"-"`
 	Total        *uint `json:"-"`
-	// Window is how long a move counts. 0 means [DefaultWindow].
-	Window time.Duration `json:"window" above:"0" max:"24h0m0s"`
-	// InFlight limits the moves that have begun and are not settled. A ready replacement settles a move.
+	// The window of the limits `maxNoOfPodsToEvictPerNode`, `maxNoOfPodsToEvictPerNamespace`, and `maxNoOfPodsToEvictTotal`. For
+	// `rehome once` and `rehome simulate` the window is their single round.
+	Window time.Duration `json:"window" above:"0" max:"24h0m0s"` // 0 means DefaultWindow
+	// How many moves may be in flight at the same time, each until its replacement is ready.
 	InFlight InFlight `json:"inFlight"`
-	// Unavailable is the number of pods of a workload without a PodDisruptionBudget that may be unavailable at once,
-	// for any reason: a number of pods, or a percentage of its replicas, rounded down and at least one. nil means
-	// [DefaultUnavailable].
-	Unavailable *intstr.IntOrString `json:"unavailable"`
-	// Pause is the shortest time between the starts of two moves of one workload. 0 means none.
+	// How many pods of a workload may be unavailable at once, whatever the cause, if no PodDisruptionBudget selects them. A
+	// percentage refers to the desired number of pods, rounded down, and allows at least one pod; 0 and `0%` allow none.
+	Unavailable *intstr.IntOrString `json:"unavailable"` // nil means DefaultUnavailable
+	// The minimum time between two moves of one workload.
 	Pause time.Duration `json:"pause" min:"0" max:"24h0m0s"`
 }
 
 // InFlight is the number of moves that may be in flight at once. nil means any number, 0 none. [DefaultInFlight] is the
 // default in a file.
 type InFlight struct {
-	PerNode      *uint `json:"perNode,omitzero"`
+	// How many pods of one node may be in flight at the same time, each until its replacement is ready. With 0, no pod may move;
+	// with `null`, there is no limit.
+	PerNode *uint `json:"perNode,omitzero"`
+	// The same limit for one namespace; `null` means no limit.
 	PerNamespace *uint `json:"perNamespace,omitzero"`
-	PerWorkload  *uint `json:"perWorkload,omitzero"`
-	Total        *uint `json:"total,omitzero"`
+	// The same limit for one workload, such as a Deployment.
+	//
+	//page:default no limit
+	PerWorkload *uint `json:"perWorkload,omitzero"`
+	// The same limit for the cluster; `null` means no limit.
+	Total *uint `json:"total,omitzero"`
 }
 
 // DefaultInFlight returns the default of [Limits.InFlight]. It limits the damage if replacements no longer become
@@ -121,23 +130,29 @@ type CircuitBreakers struct {
 // strategy leaves the workload there for Delay after the first return, and twice as long after each further one, at
 // most MaxDelay. Delay 0 disables it.
 type WorkloadBreaker struct {
-	Delay    time.Duration `json:"delay" min:"0" max:"24h0m0s"`
+	// How long Rehome leaves a workload alone on a node after one of its pods moved off the node and came back; the time doubles
+	// with each further return. 0 disables the circuit breaker.
+	Delay time.Duration `json:"delay" min:"0" max:"24h0m0s"`
+	// The maximum of this time; not less than `delay`.
 	MaxDelay time.Duration `json:"maxDelay" min:"0" max:"24h0m0s"`
 }
 
 // ClusterBreaker is the circuit breaker of the cluster: all moves stop while one of its conditions holds. 0 disables a
 // condition.
 type ClusterBreaker struct {
-	// Nodes is the percentage of all nodes that went bad within [ClusterBreakerMemory]: they are not ready, or got a
-	// taint that keeps pods away, and still have it. It never holds below [ClusterBreakerLeast] nodes. Nodes under
-	// maintenance do not count.
-	Nodes strict.Percent `json:"nodes"`
-	// Pending is the number of replacements that have not been ready for PendingFor or longer.
-	Pending    uint32        `json:"pending"`
+	// Nothing moves while this share of the nodes, and at least three nodes, are not ready or got a taint that repels pods in the
+	// last ten minutes; nodes under [maintenance](maintenance.md) do not count. `0%` disables the condition.
+	Nodes strict.Percent `json:"nodes"` // see ClusterBreakerMemory and ClusterBreakerLeast
+	// Nothing moves while this many replacements have not become ready for `pendingFor`. 0 disables the condition.
+	Pending uint32 `json:"pending"`
+	// How long a replacement must have been waiting to count; more than 0.
+	//
+	//page:type duration, at most `24h`
 	PendingFor time.Duration `json:"pendingFor"`
-	// Failures is the percentage of the latest [ClusterBreakerCalls] eviction calls that failed for other reasons than
-	// a budget.
-	Failures strict.Percent `json:"failures"`
+	// Nothing moves for half a minute when the API server failed this share of the latest 20 evictions, in at least two
+	// namespaces. No pod of a namespace moves for half a minute when this share of its latest 20 evictions failed or were
+	// permanently refused. `0%` disables the condition.
+	Failures strict.Percent `json:"failures"` // see ClusterBreakerCalls and ClusterBreakerPause
 }
 
 // The parts of [ClusterBreaker] that no file sets.

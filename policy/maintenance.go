@@ -18,13 +18,12 @@ import (
 // Maintenance configures how pods leave the nodes of a NodeMaintenance. By default replacements come first where possible, and
 // pods are protected only by the rules for unmovable pods and by the signals of other systems.
 type Maintenance struct {
-	// Restart makes Deployments create a replacement first if they have one replica or if their budget allows no disruption,
-	// unless an annotation says otherwise. So a budget that requires all pods cannot block a node forever. false uses
-	// [Policy.Restart]. nil means true.
-	Restart *bool `json:"restart"`
-	// Protect lists the protection rules that apply. Signals always apply.
+	// [Under maintenance](#when-nodes-are-maintained), every Deployment with one replica, and every one whose budget allows no
+	// disruption, creates a replacement first, unless it opts out with the annotation. false: as `restart` says.
+	Restart *bool `json:"restart"` // nil means true
+	// The [protection rules](#defaultevictor) that apply to pods of nodes under maintenance. Signals always apply.
 	Protect []string `json:"protect" enum:"*"`
-	// Start lists the conditions and taints of nodes that start a drain.
+	// The conditions and taints of nodes that start a drain.
 	Start []StartSign `json:"start"`
 
 	signals Signals
@@ -33,10 +32,14 @@ type Maintenance struct {
 // StartSign is a condition or a taint of a node that starts a drain. Other programs set it. Exactly one of Condition and Taint is
 // set.
 type StartSign struct {
-	// Condition is the type of a condition, and Status its status. Empty means True.
-	Condition string                 `json:"condition" pattern:"key"`
-	Status    corev1.ConditionStatus `json:"status" enum:"True,False,Unknown"`
-	// Taint is KEY, KEY=VALUE, KEY:EFFECT, or KEY=VALUE:EFFECT. Without a value or an effect it matches every one.
+	// A drain trigger: the type of a node condition that another program sets when it wants the node empty; either this or `taint`.
+	Condition string `json:"condition" pattern:"key"`
+	// The status of the condition that triggers the drain.
+	//
+	//page:default `"True"`
+	Status corev1.ConditionStatus `json:"status" enum:"True,False,Unknown"`
+	// A taint that triggers the drain: `KEY`, `KEY=VALUE`, `KEY:EFFECT` or `KEY=VALUE:EFFECT`. Without a value or an effect it
+	// matches every one.
 	Taint string `json:"taint"`
 }
 
@@ -151,21 +154,24 @@ func validateTaint(text string) error {
 // Restart lets workloads make a replacement before a pod goes, instead of evicting it. It is for Deployments with one
 // replica, which an eviction would stop until the replacement has started. The zero value never does.
 type Restart struct {
-	// Workloads selects the Deployments that take part. Empty means none.
+	// Which Deployments with one replica create a replacement before their pod leaves: the
+	// [annotated ones](#replacements-that-come-first), or all that do not opt out with the annotation. Required if `restart` is
+	// set; without `restart`, no Deployment does.
 	Workloads RestartWorkloads `json:"workloads" enum:"Annotated,All" required:"true"`
-	// BlockedByBudget includes Deployments with more replicas while a PodDisruptionBudget allows no disruption.
+	// Deployments with more replicas do so too, while a PodDisruptionBudget allows no disruption.
 	BlockedByBudget bool `json:"blockedByBudget"`
-	// Method is the way to make a replacement. Empty means [RolloutRestart].
+	// How to create a replacement: change an annotation of the pod template, or add one replica until the new pod is available;
+	// then the ReplicaSet removes the old one.
 	Method RestartMethod `json:"method" enum:"RolloutRestart,Surge"`
-	// Annotation is the key in the Deployment's pod template that is changed. Empty means [DefaultRestartAnnotation].
+	// The annotation of the pod template that a rollout restart changes.
 	Annotation string `json:"annotation" pattern:"key"`
-	// Otherwise is the action for a pod whose Deployment takes part and cannot make a replacement first. Empty means
-	// [OtherwiseEvict].
+	// How to treat a pod if its Deployment takes part but cannot create a replacement first.
 	Otherwise RestartOtherwise `json:"otherwise" enum:"Evict,Skip"`
-	// Timeout is how long the replacement may take to become available before the move is undone. 0 means the progress
-	// deadline of the Deployment.
+	// How long a replacement may take to become available; after that, Rehome reverts the change.
+	//
+	//page:default the Deployment's progress deadline
 	Timeout time.Duration `json:"timeout" above:"0" max:"24h0m0s"`
-	// Cooldown is how long a Deployment is not restarted again. 0 means [DefaultRestartCooldown].
+	// The minimum time between two restarts of a Deployment; 0 means the default.
 	Cooldown time.Duration `json:"cooldown" min:"0" max:"24h0m0s"`
 	// AgainAlone lifts the Cooldown for Deployments with one replica. No file sets it: it applies to pods that must
 	// leave their nodes in any case. Otherwise they would be stopped without a replacement, or not move at all.

@@ -10,31 +10,37 @@ type Metrics []MetricsProvider
 
 // MetricsProvider is one source of real usage.
 type MetricsProvider struct {
-	Source     LoadSource  `json:"source" enum:"KubernetesMetrics,Prometheus" required:"true"`
+	// The source of node load.
+	Source LoadSource `json:"source" enum:"KubernetesMetrics,Prometheus" required:"true"`
+	// The server; only with the source Prometheus.
 	Prometheus *Prometheus `json:"prometheus"`
 }
 
 // Prometheus is the access to a Prometheus server.
 type Prometheus struct {
-	// URL is the base URL of its API, with the scheme http or https.
+	// The address of Prometheus, with the scheme http or https.
 	URL string `json:"url" required:"write one such as https://prometheus.monitoring:9090"`
-	// AuthToken names the bearer token. nil means the token of the service account.
+	// The bearer token. Without it, Rehome uses the token of its service account.
 	AuthToken *AuthToken `json:"authToken"`
 }
 
 // AuthToken names a Secret that holds a token under the key prometheusAuthToken.
 type AuthToken struct {
+	// The Secret with the token.
 	SecretReference *SecretRef `json:"secretReference" required:"name a Secret, or remove authToken"`
 }
 
 // SecretRef names a Secret.
 type SecretRef struct {
+	// The namespace of the Secret with the token, under the key `prometheusAuthToken`.
 	Namespace string `json:"namespace" required:"name the namespace of the Secret"`
-	Name      string `json:"name" required:"name the Secret"`
+	// The name of the Secret.
+	Name string `json:"name" required:"name the Secret"`
 }
 
 // metricsCollector is the older form of [LoadKubernetes].
 type metricsCollector struct {
+	// The older way to name the provider KubernetesMetrics.
 	Enabled bool `json:"enabled"`
 }
 

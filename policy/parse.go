@@ -35,13 +35,26 @@ func ownFields() []string {
 
 // file is the policy file: the sections of a Policy, and the sections that become profiles.
 type file struct {
+	// The version of the file.
+	//
+	//page:default required
 	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
+	// The kind of the file.
+	//
+	//page:default required
+	Kind string `json:"kind"`
 	Policy
-	MetricsCollector     metricsCollector `json:"metricsCollector"`
-	Presets              []string         `json:"presets"`
-	PresetCustomizations Customizations   `json:"presetCustomizations"`
-	Profiles             []fileProfile    `json:"profiles"`
+	// The older form of `metricsProviders`.
+	MetricsCollector metricsCollector `json:"metricsCollector"`
+	// [Profiles of the OpenShift operator](presets.md).
+	Presets []string `json:"presets"`
+	// [The customizations of presets](presets.md#customizations).
+	//
+	//page:type map
+	//page:default none
+	PresetCustomizations Customizations `json:"presetCustomizations"`
+	// The profiles: strategies that share one set of protections.
+	Profiles []fileProfile `json:"profiles"`
 }
 
 //go:embed policy.schema.json

@@ -21,6 +21,10 @@
 // problems are reported at once. Fields of the descheduler that Rehome does not have are refused: to ignore a limit or a
 // protection would move the wrong pods.
 //
+// The comment of a field is also its description in policy.schema.json and in docs/policy.md, so it is for users. Links of Markdown
+// are only for the page, and so are the lines //page:type and //page:default, for a type or a default that the field does not show.
+// A note for developers stands behind the field.
+//
 // The file is descheduler/v1alpha2, or rehome.dev/v1alpha1, which adds Rehome's sections. descheduler/v1alpha1 is read as
 // the newer version. Presets become ordinary profiles, and functions become strategies that a profile can enable.
 //
@@ -41,44 +45,54 @@ import (
 
 // Policy is a complete policy file, validated, with defaults. [Parse] sets the fields that are not in a file.
 type Policy struct {
-	// NodeSelector selects the nodes that Rehome manages, in label selector syntax. Empty means all.
+	// The nodes to consider. Rehome never moves pods on other nodes.
+	//
+	//page:type text, in label selector syntax
+	//page:default all
 	NodeSelector string `json:"nodeSelector"`
-	// GracePeriodSeconds is the grace period of every eviction. nil means the pod's own. 0 kills at once.
+	// How long a pod may take to stop. 0 kills it at once.
+	//
+	//page:default the pod's own
 	GracePeriodSeconds *int64 `json:"gracePeriodSeconds" min:"0"`
-	// Rate is the rate of moves.
+	// The rate of moves.
 	Rate Rate `json:"rate"`
 
-	// The part of Limits that the descheduler also has.
-	MaxPerNode      *uint `json:"maxNoOfPodsToEvictPerNode"`
+	// How many pods of one node may move within the window; with 0, no pod may move.
+	//
+	//page:default no limit
+	MaxPerNode *uint `json:"maxNoOfPodsToEvictPerNode"` // in a file; otherwise Limits has this and the next two
+	// The same limit for one namespace.
+	//
+	//page:default no limit
 	MaxPerNamespace *uint `json:"maxNoOfPodsToEvictPerNamespace"`
-	MaxTotal        *uint `json:"maxNoOfPodsToEvictTotal"`
+	// The same limit for the cluster.
+	//
+	//page:default no limit
+	MaxTotal *uint `json:"maxNoOfPodsToEvictTotal"`
 
-	// Limits limit the moves within a window of time, and in flight.
+	// Limits of moves within a window of time, and in flight.
 	Limits Limits `json:"limits"`
-	// CircuitBreakers stop moves that make things worse. The zero value has none; the default is
-	// [DefaultCircuitBreakers].
-	CircuitBreakers CircuitBreakers `json:"circuitBreakers" old:"brakes"`
-	// Restart lets workloads make a replacement first.
+	// Circuit breakers stop moves that make things worse.
+	CircuitBreakers CircuitBreakers `json:"circuitBreakers" old:"brakes"` // the zero value has none
+	// Which Deployments create a replacement before their pod leaves.
 	Restart Restart `json:"restart"`
-	// EvictionRequests sends a request to other programs before a pod is evicted.
+	// A request to other programs before a pod is evicted.
 	EvictionRequests EvictionRequests `json:"evictionRequests"`
-	// Requests lists the senders that may make requests. nil means [DefaultRequests].
-	Requests *Requests `json:"requests"`
-	// Maintenance configures how pods leave nodes under maintenance.
+	// The senders that may make requests.
+	Requests *Requests `json:"requests"` // nil means DefaultRequests
+	// How pods leave nodes under maintenance.
 	Maintenance Maintenance `json:"maintenance"`
-	// Scheduler describes the scheduler of the cluster, to predict where it places replacements.
+	// The scheduler of the cluster, to predict where it places replacements.
 	Scheduler Scheduler `json:"scheduler"`
-	// FailureEvents turns failed and refused evictions into Kubernetes Events of the type Warning with the reason
-	// EvictionFailed.
+	// A failed eviction creates a Kubernetes Event of type Warning, with the reason EvictionFailed, on the pod.
 	FailureEvents bool `json:"evictionFailureEventNotification"`
-	// Metrics lists the sources of real usage.
+	// The sources of real usage.
 	Metrics Metrics `json:"metricsProviders"`
-	// Deltas selects the published deltas. The zero value is [DeltasNeeded].
-	Deltas Deltas `json:"deltas" enum:"Needed,All"`
-	// Signals are the annotations, labels, taints, and conditions of other systems that Rehome honors. The signals of
-	// pods are also a part of every [Evictor].
-	Signals Signals `json:"signals"`
-	// Functions are the strategies outside of this process, as the file describes them.
+	// Which changes of pods the watcher publishes: the kinds that an enabled strategy needs, or all.
+	Deltas Deltas `json:"deltas" enum:"Needed,All"` // the zero value is DeltasNeeded
+	// The annotations, labels, taints, and conditions of other systems that Rehome honors.
+	Signals Signals `json:"signals"` // Evictors have a copy
+	// The strategies that run outside of Rehome.
 	Functions []Function `json:"functions"`
 
 	// Outside are the strategies of Functions, even if no profile enables them.
@@ -185,8 +199,11 @@ func (p Policy) Traits(strategy string) Traits {
 
 // Scheduler describes the scheduler of the cluster. The zero value is its default profile.
 type Scheduler struct {
-	// Profile is the scoring profile of the scheduler: LeastAllocated, MostAllocated, or the path of a
-	// KubeSchedulerConfiguration. Empty means LeastAllocated.
+	// How the kube-scheduler scores nodes, to [predict where it places a replacement](#scheduler): the scoring strategy of its
+	// plugin NodeResourcesFit, or the path of its KubeSchedulerConfiguration.
+	//
+	//page:type `LeastAllocated`, `MostAllocated`, or a path
+	//page:default `LeastAllocated`
 	Profile string `json:"profile"`
 }
 

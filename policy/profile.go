@@ -18,9 +18,14 @@ const DefaultProfile = "default"
 
 // fileProfile is a profile in the file.
 type fileProfile struct {
-	Name         string         `json:"name"`
+	// It distinguishes the intents of profiles; required if there are several.
+	//
+	//page:default `default`
+	Name string `json:"name"`
+	// The arguments of strategies and of DefaultEvictor.
 	PluginConfig []pluginConfig `json:"pluginConfig"`
-	Plugins      plugins        `json:"plugins"`
+	// The enabled strategies by their extension points.
+	Plugins plugins `json:"plugins"`
 }
 
 // plugins lists the enabled plugins. PreSort, Sort, and every list of disabled plugins have no effect, as in the
@@ -35,19 +40,27 @@ type plugins struct {
 }
 
 type pluginSet struct {
+	// The enabled strategies of this extension point.
 	Enabled  []string `json:"enabled"`
 	Disabled []string `json:"disabled"`
 }
 
 // evictorSet is a set of an extension point that only DefaultEvictor has.
 type evictorSet struct {
+	// No other entry is allowed.
+	//
+	//page:default `DefaultEvictor`
 	Enabled  []string `json:"enabled" enum:"DefaultEvictor"`
 	Disabled []string `json:"disabled"`
 }
 
 // pluginConfig has the arguments of one plugin, which are read once its name is known.
 type pluginConfig struct {
-	Name string     `json:"name" required:"name a plugin"`
+	// The strategy, or `DefaultEvictor`, that the arguments are for.
+	Name string `json:"name" required:"name a plugin"`
+	// Its arguments.
+	//
+	//page:type map
 	Args *yaml.Node `json:"args"`
 }
 

@@ -45,7 +45,8 @@ const (
 	NamespaceSelectorRule    = "NamespaceLabelSelector"
 	EvictAnnotationFalseRule = "EvictAnnotationFalse"
 	NodeFitRule              = "NodeFit"
-	// NodeNotUsableRule protects the pods of an excluded node. The watcher applies it.
+	// NodeNotUsableRule protects the pods of a node that the policy does not select, that is not ready, or that is
+	// excluded. Watcher and actuator apply it.
 	NodeNotUsableRule = "NodeNotUsable"
 )
 

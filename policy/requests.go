@@ -9,7 +9,8 @@ import (
 
 // EvictionRequests enables an EvictionRequest before a pod is evicted. The zero value makes none.
 type EvictionRequests struct {
-	// Wait is how long a request may remain without an answer before the pod is evicted.
+	// Rehome first creates an EvictionRequest for a pod, and evicts the pod if nothing responds within this time. Without
+	// `evictionRequests` it creates none.
 	Wait time.Duration `json:"wait" above:"0" max:"1h0m0s"`
 }
 
@@ -18,26 +19,34 @@ func (e *EvictionRequests) SetDefaults() { e.Wait = 30 * time.Second }
 
 // Requests lists the senders that may make requests. The zero value has none.
 type Requests struct {
-	// MaxPods is the number of pods that one request may have, including protected ones.
-	MaxPods int      `json:"maxPods" min:"1" max:"1000"`
+	// The maximum number of pods in one [request](requests.md), including protected pods.
+	MaxPods int `json:"maxPods" min:"1" max:"1000"`
+	// The allowed senders. Without `requests`, they are `admin` and `http`.
 	Senders []Sender `json:"senders"`
 }
 
 // Sender may make requests under its name, which is a part of their NATS subjects.
 type Sender struct {
+	// The name of an allowed sender, as in the NATS subject. Without `requests`, the senders are `admin` and `http`, with all
+	// rights; with it, only the listed senders.
 	Name string `json:"name" pattern:"name" required:"write 1 to 63 of a-z, 0-9 and -"`
-	// Namespaces are the namespaces of the pods that the sender may request, as exact names or prefixes with a *. Empty
-	// means all.
+	// The sender may request moves of pods in these namespaces; an entry that ends in `*` is a prefix.
+	//
+	//page:default all
 	Namespaces []string `json:"namespaces" pattern:"namespace"`
-	// Actions are the actions that the sender may request. Empty means all.
+	// The actions that the sender may request.
+	//
+	//page:default all
 	Actions []schemas.RequestAction `json:"actions" enum:"*"`
-	// Nodes allows the sender to request all pods of a node, in its namespaces.
+	// The sender may request moves of all pods of a node, in the namespaces above; without `namespaces`, also
+	// [maintenances](requests.md#maintenance-of-a-node).
 	Nodes bool `json:"nodes"`
-	// Override lists the protection rules that the sender may override; [AnyRule] means all.
+	// The [protection rules](#defaultevictor) that the sender may override, by their names in verdicts; `"*"` means all.
 	Override []string `json:"override" enum:"*"`
-	// PerMinute limits the requests that are handled in a minute, and Open the open ones. The bus holds at most 10,000.
+	// How many requests of the sender Rehome handles per minute.
 	PerMinute int `json:"perMinute" min:"1" max:"10000"`
-	Open      int `json:"open" min:"1" max:"10000"`
+	// How many requests of the sender may be open at once.
+	Open int `json:"open" min:"1" max:"10000"` // the bus holds at most 10,000
 }
 
 // Enums returns the words of fields.

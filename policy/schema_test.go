@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -28,18 +27,29 @@ import (
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/policy/strict"
-	"github.com/rehome-dev/rehome/test/filetest"
 )
 
-// comments maps PACKAGE.TYPE.FIELD to the comment of the field, without links.
-func comments(t *testing.T) map[string]string {
+// comment is the comment of a field.
+type comment struct {
+	text string            // without links of Go, with links of Markdown
+	page map[string]string // the lines //page:NAME TEXT, which are only for docs/policy.md
+}
+
+// links of Go and of Markdown.
+var (
+	goLink   = regexp.MustCompile(`\[([\w.]+)\]([^(]|$)`)
+	pageLink = regexp.MustCompile(`\[([^\]]+)\]\([^)]+\)`)
+)
+
+// comments maps PACKAGE.TYPE.FIELD to the comment of the field.
+func comments(t *testing.T) map[string]comment {
 	t.Helper()
 	files, err := filepath.Glob("*.go")
 	inside, _ := filepath.Glob("../functions/*/*.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := map[string]string{}
+	all := map[string]comment{}
 	for _, name := range append(files, inside...) {
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
 		if err != nil {
@@ -52,9 +62,17 @@ func comments(t *testing.T) map[string]string {
 			}
 			if s, ok := spec.Type.(*ast.StructType); ok {
 				for _, f := range s.Fields.List {
+					c := comment{goLink.ReplaceAllString(strings.Join(strings.Fields(f.Doc.Text()), " "), "$1$2"), map[string]string{}}
+					if f.Doc != nil {
+						for _, line := range f.Doc.List {
+							if line, is := strings.CutPrefix(line.Text, "//page:"); is {
+								name, text, _ := strings.Cut(line, " ")
+								c.page[name] = text
+							}
+						}
+					}
 					for _, name := range f.Names {
-						text := strings.Join(strings.Fields(f.Doc.Text()), " ")
-						all[file.Name.Name+"."+spec.Name.Name+"."+name.Name] = regexp.MustCompile(`\[([\w.]+)\]`).ReplaceAllString(text, "$1")
+						all[file.Name.Name+"."+spec.Name.Name+"."+name.Name] = c
 					}
 				}
 			}
@@ -68,7 +86,12 @@ func comments(t *testing.T) map[string]string {
 type object = map[string]any
 
 // generator generates JSON Schemas of types that the decoder reads. A null means no entry.
-type generator struct{ comments map[string]string }
+type generator struct{ comments map[string]comment }
+
+// comment returns the comment of a field of a struct.
+func (g generator) comment(owner reflect.Type, f reflect.StructField) comment {
+	return g.comments[filepath.Base(owner.PkgPath())+"."+owner.Name()+"."+f.Name]
+}
 
 // typed returns a schema of values of a type, or null.
 func typed(names ...string) object {
@@ -180,8 +203,8 @@ func (g generator) fields(s object, v reflect.Value) {
 		} else if pattern != "" {
 			field["pattern"] = strict.PatternOf(pattern).Regexp
 		}
-		if text := g.comments[filepath.Base(v.Type().PkgPath())+"."+v.Type().Name()+"."+f.Name]; text != "" {
-			field["description"] = text
+		if text := g.comment(v.Type(), f).text; text != "" {
+			field["description"] = pageLink.ReplaceAllString(text, "$1")
 		}
 		if field["type"] != nil && field["properties"] == nil && !v.Field(i).IsZero() && f.Type.Kind() != reflect.Slice {
 			field["default"] = v.Field(i).Interface()
@@ -457,94 +480,4 @@ func covers(fields []string, field string) bool {
 	return slices.ContainsFunc(fields, func(f string) bool {
 		return f == field || strings.HasPrefix(f, field+".") || strings.HasPrefix(field, f+".")
 	})
-}
-
-// paths lists the fields of a struct as the documentation names them: nested with a dot, elements of lists with []. A field that is
-// read as a whole is one field.
-func paths(typ reflect.Type, at string) (all []string) {
-	for typ.Kind() == reflect.Pointer {
-		typ = typ.Elem()
-	}
-	switch {
-	case typ.Kind() == reflect.Slice && typ.Elem().Kind() == reflect.Struct:
-		return paths(typ.Elem(), at+"[]")
-	case at == "presetCustomizations" || at == "signals.extraEnabled[]" || strings.HasSuffix(at, ".disabled"):
-		return []string{strings.TrimSuffix(at, "[]")} // on pages of their own
-	case typ.Kind() != reflect.Struct || !strings.Contains(typ.PkgPath(), "rehome/policy"):
-		return []string{at}
-	}
-	for f := range typ.Fields() {
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		switch {
-		case f.Anonymous && name == "":
-			all = append(all, paths(f.Type, at)...)
-		case name != "" && name != "-":
-			all = append(all, paths(f.Type, strings.TrimPrefix(at+"."+name, "."))...)
-		}
-	}
-	return all
-}
-
-// row is the row of a new key in docs/policy.md.
-func row(s object, key string) string {
-	field := at(s, strings.Split(strings.ReplaceAll(key, "[]", ".[]"), ".")...)
-	value := strings.Join(field["type"].([]string), " or ")
-	value = strings.NewReplacer(" or null", "", "boolean", "true or false", "integer", "whole number", "string", "text").Replace(value)
-	if words, ok := field["enum"].([]any); ok {
-		value = ""
-		for _, w := range words {
-			if w != nil {
-				value += fmt.Sprintf(", `%v`", w)
-			}
-		}
-		value = strings.TrimPrefix(value, ", ")
-	}
-	usual := ""
-	if field["default"] != nil {
-		usual = fmt.Sprintf("`%v`", field["default"])
-	}
-	return strings.ReplaceAll(fmt.Sprintf("| `%s` | %s | %s | %v |", key, value, usual, field["description"]), "|  |", "| |")
-}
-
-var keyRow = regexp.MustCompile("^\\| `([^`]+)` \\|")
-
-// TestKeysPage compares the keys in docs/policy.md with the structs. With UPDATE_GOLDEN=1 in the environment it removes the rows of
-// other keys, and adds a row for each new key with the comment of its field.
-func TestKeysPage(t *testing.T) {
-	const path = "../docs/policy.md"
-	page := filetest.Read(t, path)
-	text := page
-	for _, table := range []struct {
-		section string
-		typ     reflect.Type
-		schema  object
-	}{
-		{"The file", reflect.TypeOf(policy.DefaultFile()), policySchema(t)["else"].(object)},
-		{"DefaultEvictor", reflect.TypeFor[policy.EvictorArgs](), generator{comments(t)}.schema(reflect.ValueOf(&policy.EvictorArgs{}).Elem())},
-	} {
-		start := strings.Index(text, "\n## "+table.section+"\n")
-		start += strings.Index(text[start:], "|---|---|---|---|\n") + len("|---|---|---|---|\n")
-		end := start + strings.Index(text[start:], "\n\n") + 1
-		keys := slices.DeleteFunc(paths(table.typ, ""), func(key string) bool {
-			return strings.HasSuffix(key, ".disabled") || strings.Contains(key, "sort.")
-		})
-		var rows, written []string
-		for line := range strings.Lines(text[start:end]) {
-			if key := keyRow.FindStringSubmatch(line)[1]; slices.Contains(keys, key) {
-				rows, written = append(rows, line), append(written, key)
-			}
-		}
-		for i, key := range keys {
-			if !slices.Contains(written, key) {
-				after := 0
-				if i > 0 {
-					after = slices.Index(written, keys[i-1]) + 1
-				}
-				rows = slices.Insert(rows, after, row(table.schema, key)+"\n")
-				written = slices.Insert(written, after, key)
-			}
-		}
-		text = text[:start] + strings.Join(rows, "") + text[end:]
-	}
-	policy.Golden(t, path, text)
 }

@@ -13,6 +13,21 @@ import (
 
 const own1 = "apiVersion: rehome.dev/v1alpha1\nkind: DeschedulerPolicy\n"
 
+// TestDefaultSenders has the senders of a policy without the section, and of a policy with an empty one.
+func TestDefaultSenders(t *testing.T) {
+	for text, want := range map[string]Requests{
+		"": {MaxPods: 500, Senders: []Sender{
+			{Name: "admin", Nodes: true, Override: []string{"*"}, PerMinute: 10, Open: 20},
+			{Name: "http", Nodes: true, Override: []string{"*"}, PerMinute: 60, Open: 200},
+		}},
+		"requests: {}\n": {MaxPods: 500},
+	} {
+		if got := parse(t, own1+text).Asking(); !reflect.DeepEqual(got, want) {
+			t.Errorf("%q: got %+v, want %+v", text, got, want)
+		}
+	}
+}
+
 func TestSendersRoundTrip(t *testing.T) {
 	for _, c := range []struct {
 		name, text string

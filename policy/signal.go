@@ -65,9 +65,11 @@ var defaultSignals = func() (all []Signal) {
 
 // Signals are the signals of a policy. The zero value has the default signals.
 type Signals struct {
-	// DefaultDisabled are keys of default signals that do not apply.
+	// Keys of [opt-out annotations and other marks](differences.md#marks-of-other-systems) to ignore.
 	DefaultDisabled []string `json:"defaultDisabled" enum:"*"`
-	// ExtraEnabled are further signals.
+	// Further such annotations and marks.
+	//
+	//page:type list of signals
 	ExtraEnabled []Signal `json:"extraEnabled"`
 
 	rows []Signal // the active signals; nil means the default ones

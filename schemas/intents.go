@@ -1,6 +1,8 @@
 package schemas
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -11,7 +13,7 @@ const IntentsType = "dev.rehome.intents.v1"
 
 var _ = define[Intents]("functions, dispatcher, maintenance, operator", nil, Prefix+".intents.STRATEGY.PROFILE.KIND.KEY")
 
-// MostIntents is the largest number of intents in a message. The actuator refuses messages with more.
+// MostIntents is the largest number of intents in a message. A message with more cannot be decoded.
 const MostIntents = 5000
 
 // Intents is the answer of a function to a scope: every pod of the scope that should move. It replaces the previous answer for
@@ -72,6 +74,38 @@ type Asked struct {
 
 // EventType returns [IntentsType].
 func (Intents) EventType() string { return IntentsType }
+
+// UnmarshalJSON returns an error at the first intent after [MostIntents]: a small compressed message can list millions of empty
+// intents, which would fill the memory.
+func (a *Intents) UnmarshalJSON(data []byte) error {
+	type plain Intents
+	return json.Unmarshal(data, &struct {
+		*plain
+		Intents *intentList `json:"intents"`
+	}{(*plain)(a), (*intentList)(&a.Intents)})
+}
+
+// intentList is a list of at most [MostIntents] intents.
+type intentList []Intent
+
+func (l *intentList) UnmarshalJSON(data []byte) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	if start, err := d.Token(); err != nil || start != json.Delim('[') {
+		return json.Unmarshal(data, (*[]Intent)(l)) // the error for a value that is no list
+	}
+	*l = intentList{}
+	for d.More() {
+		if len(*l) == MostIntents {
+			return fmt.Errorf("it has more than %d intents", MostIntents)
+		}
+		var one Intent
+		if err := d.Decode(&one); err != nil {
+			return err
+		}
+		*l = append(*l, one)
+	}
+	return nil
+}
 
 // About returns KIND/KEY of the scope.
 func (a Intents) About() string { return string(a.Scope.Kind) + "/" + a.Scope.Key }

@@ -46,6 +46,12 @@ const (
 	// Check the API server, and the network between it and the actuator.
 	ReasonAPIUnavailable ReasonCode = "APIUnavailable" // deferred
 
+	// The API server answered the eviction with an internal error, and could read the pod after that.
+	//
+	// Read the message. Mostly it names an admission webhook that does not respond: repair the webhook, or delete its
+	// configuration.
+	ReasonInternalError ReasonCode = "InternalError" // deferred
+
 	// As many pods of the node were moved within the window as `maxNoOfPodsToEvictPerNode` allows.
 	//
 	// Nothing, or raise the limit. With 0 nothing moves until the policy changes.
@@ -134,7 +140,8 @@ const (
 	// Mostly the cluster lacks capacity.
 	ReasonStormPending ReasonCode = "StormPending" // deferred
 
-	// The cluster circuit breaker is open: too many of the latest evictions failed, for reasons other than a budget.
+	// The circuit breaker of the cluster or of the namespace is open: too many of the latest evictions failed, for reasons other
+	// than a budget. Only failures of the API server itself open the circuit breaker of the cluster.
 	//
 	// Read the messages of the failed evictions: `rehome events --type verdict --since 10m`. Mostly a webhook does not respond, or
 	// a right is missing.
@@ -207,8 +214,8 @@ const (
 
 	// A rule protects the pod. The message names the rule.
 	//
-	// If the pod should move, change the [DefaultEvictor](policy.md#defaultevictor) of the profile, or the property of the pod that
-	// the message names.
+	// If the pod should move, change the [DefaultEvictor](policy.md#defaultevictor) of the profile, or the property of the pod or of
+	// its node that the message names.
 	ReasonProtected ReasonCode = "Protected" // rejected
 
 	// The actuator's policy does not have the profile, or the profile does not have the strategy.
@@ -293,7 +300,9 @@ func (r ReasonCode) IsStorm() bool {
 }
 
 // IsOutage reports whether a deferred pod waits only for an answer of the API server.
-func (r ReasonCode) IsOutage() bool { return r == ReasonAPIUnavailable || r == ReasonThrottled }
+func (r ReasonCode) IsOutage() bool {
+	return r == ReasonAPIUnavailable || r == ReasonInternalError || r == ReasonThrottled
+}
 
 // Unmoved reports whether a move ended although its pod still runs, or may still run.
 func (v Verdict) Unmoved() bool {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/watcher/load"
@@ -42,10 +43,26 @@ func (w *Watcher) newSampler(p *scope.CompiledPolicy) *load.Sampler {
 		if err != nil {
 			w.log.Error("cannot measure load", "source", from.Source, "query", from.Query, "error", err)
 		} else if source != nil {
-			c.Sources[from] = source
+			c.Sources[from] = plausible{source, w.cluster}
 		}
 	}
 	return load.New(c)
+}
+
+// plausible is a source without absurd samples. Smoothed, an absurd sample could become plausible.
+type plausible struct {
+	load.Source
+	cluster *cluster.Cache
+}
+
+// Nodes implements [load.Source].
+func (p plausible) Nodes(ctx context.Context) (map[string]load.Sample, error) {
+	samples, err := p.Source.Nodes(ctx)
+	maps.DeleteFunc(samples, func(name string, s load.Sample) bool {
+		n := p.cluster.Node(name)
+		return n != nil && scope.Absurd(s.Used, n.Status)
+	})
+	return samples, err
 }
 
 // loadSource returns a source of load, or nil if there is none.

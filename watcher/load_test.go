@@ -72,6 +72,7 @@ func cores(cpu string) corev1.ResourceList {
 // told is a load source whose values the test sets.
 type told struct {
 	answer chan struct{} // answers when closed; nil answers at once
+	smooth bool
 	mu     sync.Mutex
 	nodes  map[string]corev1.ResourceList
 	pods   map[types.NamespacedName]corev1.ResourceList
@@ -100,7 +101,7 @@ func (s *told) Pods(context.Context) (map[types.NamespacedName]corev1.ResourceLi
 	return maps.Clone(s.pods), nil
 }
 
-func (*told) Smooth() bool { return false }
+func (s *told) Smooth() bool { return s.smooth }
 
 func (s *told) Close() {
 	s.mu.Lock()
@@ -199,6 +200,23 @@ func TestLoadThresholdCrossed(t *testing.T) {
 				t.Errorf("%s: woken\ngot  %q\nwant %q", step.name, got, step.woken)
 			}
 		}
+	})
+}
+
+// One absurd sample must not count as a tenth of a smoothed load, which can be plausible.
+func TestAbsurdLoadNotSmoothed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		loads, bus := &told{smooth: true}, &collected{}
+		overTwoNodes(t, bus, loads, func(*Watcher) {
+			bus.take(t)
+			for _, cpu := range []string{"1", "100", "1"} {
+				loads.round(map[string]corev1.ResourceList{"n1": cores(cpu), "n2": cores("1")})
+				time.Sleep(2 * usageDebounce)
+				if got := scopesOf(t, bus); got != nil {
+					t.Errorf("after a load of %s of 10 cores: got %q, want nothing", cpu, got)
+				}
+			}
+		})
 	})
 }
 

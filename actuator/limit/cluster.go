@@ -94,8 +94,12 @@ func (b *ClusterBreaker) Called(namespace string, failed, refused bool, now time
 	}
 }
 
-// Refuses returns the reason why no pod of the namespace may move, or "", and the time until when.
+// Refuses returns the reason why no pod of the namespace may move, or "", and the time until when. For one more pause it refuses the
+// namespace whose trial failed last, so that a call in another namespace is the next trial.
 func (b *ClusterBreaker) Refuses(namespace string, now time.Time) (why string, until time.Time) {
+	if until = b.calls.until.Add(policy.ClusterBreakerPause); b.calls.trial && b.calls.tried == namespace && now.Before(until) {
+		return "the trial eviction in namespace " + namespace + " failed; another namespace is tried first", until
+	}
 	one := b.namespaces[namespace]
 	if one == nil || one.paused(now) == "" {
 		return "", time.Time{}
@@ -155,6 +159,7 @@ type calls struct {
 	until  time.Time
 	why    string
 	trial  bool
+	tried  string // the namespace of the trial that failed last
 }
 
 type call struct {
@@ -171,6 +176,7 @@ func (c *calls) add(one call, most, namespaces int) {
 		return
 	case c.trial && !one.ok:
 		c.pause(one.at, "the first eviction after a pause failed")
+		c.tried = one.namespace
 		return
 	}
 	c.trial = false

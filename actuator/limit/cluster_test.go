@@ -199,6 +199,31 @@ func TestClusterBreakerCalls(t *testing.T) {
 	}
 }
 
+// TestClusterBreakerTrials lets the trials after a pause fail.
+func TestClusterBreakerTrials(t *testing.T) {
+	const pause = policy.ClusterBreakerPause
+	s := NewClusterBreaker(policy.ClusterBreaker{Failures: 50})
+	for i := range 20 {
+		s.Called([]string{"a", "b"}[i%2], true, false, noon)
+	}
+	refused := func(after time.Duration) map[string]bool {
+		got := map[string]bool{}
+		for _, namespace := range []string{"a", "b", "c"} {
+			why, _ := s.Refuses(namespace, noon.Add(after))
+			got[namespace] = why != ""
+		}
+		return got
+	}
+	expect.Equal(t, "refused at the first trial", refused(pause), map[string]bool{"a": false, "b": false, "c": false})
+	s.Called("a", true, false, noon.Add(pause))
+	expect.Equal(t, "refused at the second trial", refused(2*pause), map[string]bool{"a": true, "b": false, "c": false})
+	expect.Equal(t, "refused without a second trial", refused(3*pause), map[string]bool{"a": false, "b": false, "c": false})
+	s.Called("b", true, false, noon.Add(2*pause))
+	expect.Equal(t, "refused at the third trial", refused(3*pause), map[string]bool{"a": false, "b": true, "c": false})
+	s.Called("c", false, false, noon.Add(3*pause))
+	expect.Equal(t, "refused after a trial that succeeded", refused(3*pause), map[string]bool{"a": false, "b": false, "c": false})
+}
+
 // unsince returns the conditions without their times.
 func unsince(list []Condition) []Condition {
 	for i := range list {

@@ -40,8 +40,8 @@ type Starter interface {
 	// by itself.
 	//
 	// An error means that nothing was changed, because the API server did not answer or save failed. It wraps
-	// [ErrChanged] if the pod is not the given one anymore. If the result of the first step is unknown, Start returns
-	// Working.
+	// [ErrChanged] if the pod is not the given one anymore, and [ErrNotLeading] if the client sent no write because the lease
+	// is not valid. If the result of the first step is unknown, Start returns Working.
 	Start(ctx context.Context, pod *corev1.Pod, now time.Time, save Save) (Progress, error)
 }
 
@@ -60,6 +60,9 @@ type Method interface {
 // ErrChanged is wrapped by the error of Start if the pod was changed since it was read. Check the protections of the
 // pod again before the next try.
 var ErrChanged = errors.New("the pod was changed since it was read")
+
+// ErrNotLeading is wrapped by the error of a write that the client did not send, because another process may lead.
+var ErrNotLeading = errors.New("another process may lead")
 
 // State is the state of a method between two steps, as JSON.
 type State = json.RawMessage
@@ -138,16 +141,19 @@ func Refused(method schemas.Method, r *Refusal) Progress {
 }
 
 // Begun returns the progress of a move after its first step. message describes the first change. If err leaves the
-// result of the step unknown, the move goes on, and the next step determines the result.
-func Begun(p Progress, method schemas.Method, message string, err error) Progress {
+// result of the step unknown, the move goes on, and the next step determines the result. After [ErrNotLeading] the move
+// did not begin.
+func Begun(p Progress, method schemas.Method, message string, err error) (Progress, error) {
 	p.Method = method
-	if err != nil {
-		return Progress{Method: method, Message: message + "; retrying the first step: " + err.Error()}
-	}
-	if p.Refusal == nil {
+	switch {
+	case errors.Is(err, ErrNotLeading):
+		return Progress{}, err
+	case err != nil:
+		return Progress{Method: method, Message: message + "; retrying the first step: " + err.Error()}, nil
+	case p.Refusal == nil:
 		p.Message = message
 	}
-	return p
+	return p, nil
 }
 
 // Deferred returns a temporary refusal.

@@ -46,17 +46,20 @@ func TestBegun(t *testing.T) {
 		first Progress
 		err   error
 		want  Progress
+		fails error
 	}{
 		{"working", Progress{State: State("1"), Message: "made"}, nil,
-			Progress{Method: schemas.MethodRestart, State: State("1"), Message: "restart"}},
+			Progress{Method: schemas.MethodRestart, State: State("1"), Message: "restart"}, nil},
 		{"unknown_outcome_goes_on", Progress{}, errors.New("timeout"),
-			Progress{Method: schemas.MethodRestart, Message: "restart; retrying the first step: timeout"}},
+			Progress{Method: schemas.MethodRestart, Message: "restart; retrying the first step: timeout"}, nil},
+		{"unsent_did_not_begin", Progress{}, ErrNotLeading, Progress{}, ErrNotLeading},
 		{"refusal_keeps_its_message", Progress{Stage: Done, Refusal: refusal, Message: refusal.Message}, nil,
-			Progress{Stage: Done, Method: schemas.MethodRestart, Refusal: refusal, Message: refusal.Message}},
+			Progress{Stage: Done, Method: schemas.MethodRestart, Refusal: refusal, Message: refusal.Message}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := Begun(tt.first, schemas.MethodRestart, "restart", tt.err); !reflect.DeepEqual(got, tt.want) {
-				t.Errorf("got  %+v\nwant %+v", got, tt.want)
+			got, err := Begun(tt.first, schemas.MethodRestart, "restart", tt.err)
+			if !reflect.DeepEqual(got, tt.want) || !errors.Is(err, tt.fails) {
+				t.Errorf("got  %+v, error %v\nwant %+v, error %v", got, err, tt.want, tt.fails)
 			}
 		})
 	}

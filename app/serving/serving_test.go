@@ -158,3 +158,25 @@ func TestOldestTLS(t *testing.T) {
 		}
 	}
 }
+
+// TestOperatorAddress needs no token, so it is a loopback address. An empty setting closes it.
+func TestOperatorAddress(t *testing.T) {
+	const refused = "REHOME_API_LOCAL: want a loopback address such as 127.0.0.1:8644, since it needs no token, got "
+	for address, want := range map[string]string{
+		"127.0.0.1:0": "open", "": "closed",
+		":0":               refused + ":0; REHOME_API_ADDRESS serves other machines",
+		"0.0.0.0:0":        refused + "0.0.0.0:0; REHOME_API_ADDRESS serves other machines",
+		"rehome.example:0": refused + "rehome.example:0; REHOME_API_ADDRESS serves other machines",
+	} {
+		got := "closed"
+		s, err := ListenForOperator(settings.Settings{APILocal: address}, slog.New(slog.DiscardHandler))
+		switch {
+		case err != nil:
+			got = err.Error()
+		case s.Listener != nil:
+			got = "open"
+			s.Close()
+		}
+		expect.Equal(t, "the address "+address, got, want)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"time"
 
@@ -54,10 +55,29 @@ func newClient[C any](s Settings, make func(*rest.Config) (C, error)) (client C,
 	if err != nil {
 		return client, err
 	}
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return relist{next} })
 	if client, err = make(config); err != nil {
 		return client, fmt.Errorf("client of %s: %w", config.Host, err)
 	}
 	return client, nil
+}
+
+// relist makes informers list again after an outage of the API server. client-go would continue a watch from its last
+// resourceVersion. After etcd was restored to an older state, the API server has not reached that version, and never sends the
+// changes before it. A list recovers from that. It costs little: an API server that has started has no history of changes, and lets
+// most watches expire.
+type relist struct{ next http.RoundTripper }
+
+// errWatch must not look like an error after which client-go repeats a watch, such as a refused connection or the end of one.
+var errWatch = errors.New("the API server did not answer a watch; listing again")
+
+// RoundTrip replaces the error of a watch that does not begin with a list.
+func (r relist) RoundTrip(q *http.Request) (*http.Response, error) {
+	response, err := r.next.RoundTrip(q)
+	if parameters := q.URL.Query(); err != nil && parameters.Has("watch") && !parameters.Has("sendInitialEvents") {
+		err = errWatch
+	}
+	return response, err
 }
 
 // ClusterConfig returns how to reach the cluster of the kubeconfig. The client has no rate limit: the policy limits evictions, and priority and fairness limits

@@ -97,7 +97,8 @@ func (w *writer) authority(now time.Time) (authority, error) {
 	}
 	switch {
 	case !key.PublicKey.Equal(c.PublicKey):
-		err = fmt.Errorf("%s: want the certificate of %s, got the certificate of another key", file, CAKey)
+		err = fmt.Errorf("%s: want the certificate of %s, got the certificate of another key: to make a new authority, "+
+			"remove %s and all files that end in .key, and distribute the new files", file, CAKey, CACert)
 	case c.NotAfter.Before(now.Add(certifiedFor)):
 		err = fmt.Errorf("%s: it is valid only until %s: remove it and %s to make new ones, and distribute the new %s",
 			file, c.NotAfter.Format(time.DateOnly), CAKey, CACert)

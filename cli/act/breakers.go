@@ -3,7 +3,6 @@ package act
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -134,8 +133,7 @@ func breakersNamed(all []actuator.WorkloadBreaker, of schemas.ObjectRef) ([]actu
 	return chosen, nil
 }
 
-// ask puts the key until the actuator has deleted it. When ctx ends before, ask deletes the key, so that no actuator acts on it
-// later.
+// ask puts the key until the actuator has deleted it, or ctx ends.
 func ask(ctx context.Context, l bus.Ledger, key string) error {
 	for tries := 0; ; tries++ {
 		if tries%10 == 0 { // one that begins to lead just now may have missed it
@@ -145,8 +143,7 @@ func ask(ctx context.Context, l bus.Ledger, key string) error {
 		}
 		select {
 		case <-ctx.Done():
-			err := fmt.Errorf("no actuator answered within %v; is one running, without --dry-run?", clearWithin)
-			return errors.Join(err, l.Delete(context.WithoutCancel(ctx), key))
+			return fmt.Errorf("no actuator answered within %v; is one running, without --dry-run?", clearWithin)
 		case <-time.After(200 * time.Millisecond):
 		}
 		entries, err := l.Entries(ctx)

@@ -27,12 +27,11 @@
 //
 // # Files
 //
-//	score.go      Predict, Rank, the plugins in order    resources.go  NodeResourcesFit, NodeResourcesBalancedAllocation
+//	score.go      Predict, the plugins in order          resources.go  NodeResourcesFit, NodeResourcesBalancedAllocation
 //	profile.go    Profile, KubeSchedulerConfiguration    spread.go     PodTopologySpread
 package score
 
 import (
-	"cmp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -40,19 +39,11 @@ import (
 	"github.com/rehome-dev/rehome/fit"
 )
 
-// Node is a node that fits the pod, with its score.
-type Node struct {
-	Name  string
-	Score int64
-	// Plugins are the parts of Score, weights included. A plugin that gives all nodes the same score may be missing.
-	Plugins map[Plugin]int64
-}
-
 // Predict returns the nodes with the best score, by name, among those that allowed selects. A nil selector selects all.
 // It returns none if the pod fits nowhere or cannot be judged.
 func Predict(q *fit.Question, p *Profile, allowed func(*corev1.Node) bool) []*corev1.Node {
 	nodes := q.Candidates(allowed)
-	totals, _ := scores(q, p, nodes)
+	totals := scores(q, p, nodes)
 	if len(nodes) == 0 {
 		return nil
 	}
@@ -66,38 +57,18 @@ func Predict(q *fit.Question, p *Profile, allowed func(*corev1.Node) bool) []*co
 	return found
 }
 
-// Rank returns these nodes with their scores, best score first and then by name.
-func Rank(q *fit.Question, p *Profile, allowed func(*corev1.Node) bool) []Node {
-	nodes := q.Candidates(allowed)
-	totals, parts := scores(q, p, nodes)
-	ranked := make([]Node, len(nodes))
-	for i := range nodes {
-		ranked[i] = Node{Name: nodes[i].Node.Name, Score: totals[i], Plugins: map[Plugin]int64{}}
-		for plugin, part := range parts {
-			ranked[i].Plugins[plugin] = part[i]
-		}
-	}
-	slices.SortStableFunc(ranked, func(a, b Node) int { return cmp.Compare(b.Score, a.Score) })
-	return ranked
-}
-
-// scores returns the sum of the weighted scores of each node, and its parts.
-func scores(q *fit.Question, p *Profile, nodes []fit.Candidate) (totals []int64, parts map[Plugin][]int64) {
-	totals, parts = make([]int64, len(nodes)), map[Plugin][]int64{}
+// scores returns the sum of the weighted scores of each node.
+func scores(q *fit.Question, p *Profile, nodes []fit.Candidate) []int64 {
+	totals := make([]int64, len(nodes))
 	if len(nodes) < 2 {
-		return totals, parts // the scheduler scores nothing
+		return totals // the scheduler scores nothing
 	}
 	for plugin, weight := range p.Weights {
-		part := p.score(plugin, q, nodes)
-		for i := range part {
-			part[i] *= weight
-			totals[i] += part[i]
-		}
-		if part != nil {
-			parts[plugin] = part
+		for i, part := range p.score(plugin, q, nodes) {
+			totals[i] += part * weight
 		}
 	}
-	return totals, parts
+	return totals
 }
 
 // score returns the scores of one plugin, from 0 to 100. nil means all nodes have the same score.

@@ -31,6 +31,8 @@ func TestContradictoryValues(t *testing.T) {
 		"own servers with credentials of others": {"nats.enabled=true,nats.login=creds",
 			"nats.login, nats.ca and nats.clientCertificate: only for external servers; " +
 				"the servers of the chart need nkey, true, and true"},
+		"more replicas than servers": {"nats.enabled=true,nats.replicas=5",
+			"nats.replicas: want 1 or 3 with nats.enabled, which runs three servers; got 5"},
 		"persistence without a bus inside": {"nats.enabled=true,persistence.enabled=true",
 			"persistence.enabled: only for kind Deployment without nats, which has an embedded bus"},
 		"persistence of a Job": {"kind=Job,persistence.enabled=true",

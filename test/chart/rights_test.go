@@ -176,6 +176,8 @@ func TestBindings(t *testing.T) {
 	}{
 		"prometheus_token":           {[]string{"--set-json", prometheus}, token, []string{"rehome/rehome"}},
 		"prometheus_token_each_role": {append(apart, "--set-json", prometheus), token, []string{"rehome/rehome-maintenance", "rehome/rehome-watcher"}},
+		"prometheus_token_api": {append(apart, "--set", "requests.enabled=true,requests.tls=self-signed", "--set-json", prometheus), token,
+			[]string{"rehome/rehome-api", "rehome/rehome-maintenance", "rehome/rehome-watcher"}},
 		"prometheus_token_unmaintained": {append(apart, "--set", "maintenance.enabled=false", "--set-json", prometheus), token,
 			[]string{"rehome/rehome-watcher"}},
 		"guarded_metrics": {append(apart, "--set", "metrics.tls=self-signed,metrics.auth=true"), review,

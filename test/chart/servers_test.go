@@ -7,9 +7,11 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
+	yaml "go.yaml.in/yaml/v3"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
@@ -73,5 +75,32 @@ func TestNATSServerConfiguration(t *testing.T) {
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+func TestBusSecrets(t *testing.T) {
+	var values struct {
+		NATS struct {
+			Secrets map[string]string `yaml:"secrets"`
+		} `yaml:"nats"`
+	}
+	if err := yaml.Unmarshal([]byte(filetest.Read(t, chart, "values.yaml")), &values); err != nil {
+		t.Fatal(err)
+	}
+	var set, want []string
+	for name := range values.NATS.Secrets {
+		set, want = append(set, "nats.secrets."+name+"=own-"+name), append(want, "own-"+name)
+	}
+	slices.Sort(want)
+	var got []string
+	for _, mode := range []string{"mode=all-in-one", "mode=distributed,dispatcher.enabled=true"} {
+		all := rendered(t, "rehome", "--set", "nats.enabled=true,requests.enabled=true,"+mode+","+strings.Join(set, ","))
+		for _, spec := range all.pods(t) {
+			got = append(got, secrets(t, spec)...)
+		}
+	}
+	slices.Sort(got)
+	if got = slices.Compact(got); !slices.Equal(got, want) {
+		t.Errorf("mounted: got %q, want %q", got, want)
 	}
 }

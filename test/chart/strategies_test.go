@@ -1,29 +1,14 @@
 package chart
 
 import (
-	"reflect"
-	"regexp"
 	"slices"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 
 	"github.com/rehome-dev/rehome/functions"
-	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/manifesttest"
 )
-
-func TestStrategyList(t *testing.T) {
-	m := regexp.MustCompile(`(?s)define "rehome.strategies" -\}\}\n(\[.*?\])\n`).FindStringSubmatch(templates(t))
-	if m == nil {
-		t.Fatal("the chart has no list of strategies")
-	}
-	got := expect.FromJSON[[]string](t, []byte(m[1]))
-	want := functions.Names(functions.Hosted())
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got  %q\nwant %q", got, want)
-	}
-}
 
 // Two functions would answer otherwise. Functions do not read the policy, so their arguments list the strategies.
 func TestFunctionsSkipExternalStrategies(t *testing.T) {
@@ -54,6 +39,22 @@ func TestFunctionsSkipExternalStrategies(t *testing.T) {
 			got := d.Spec.Template.Spec.Containers[0].Args
 			if want := append([]string{"functions"}, c.want...); !slices.Equal(got, want) {
 				t.Errorf("got %q, want %q", got, want)
+			}
+		})
+	}
+}
+
+// Knative ends a request after timeoutSeconds, and the dispatcher after the time in the policy.
+func TestKnativeTimeout(t *testing.T) {
+	const values = "mode=distributed,nats.enabled=true,dispatcher.enabled=true,knative.enabled=true,knative.strategies={RemoveDuplicates}," +
+		"knative.timeout="
+	for timeout, want := range map[string]int64{"60s": 60, "1m30.5s": 91, "100ms": 1} {
+		t.Run(timeout, func(t *testing.T) {
+			t.Parallel()
+			all := rendered(t, "rehome", "--set", values+timeout)
+			spec := all.pods(t)["Service/rehome-removeduplicates"]
+			if got := spec["timeoutSeconds"]; got != want {
+				t.Errorf("timeoutSeconds: got %v, want %d", got, want)
 			}
 		})
 	}

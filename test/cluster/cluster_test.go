@@ -3,6 +3,8 @@ package cluster_test
 import (
 	"encoding/json"
 	"fmt"
+	"path/filepath"
+	"slices"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -46,6 +48,7 @@ func TestControlPlane(t *testing.T) {
 		{"a user without rights is forbidden to evict", visitorIsForbidden},
 		{"a held node stays NotReady", heldNodeStays},
 		{"the API server restarts on its port with its data", apiServerRestarts},
+		{"etcd returns to its copy, and deletions finish", etcdReturns},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) { test.run(t, c) })
@@ -315,6 +318,37 @@ func apiServerRestarts(t *testing.T, c *cluster.Cluster) {
 		t.Errorf("after the restart the pod is %s, want %s", after.UID, before.UID)
 	}
 	deploy(t, c, "restarted", 2)
+	if err := c.Err(); err != nil {
+		t.Error(err)
+	}
+}
+
+func etcdReturns(t *testing.T, c *cluster.Cluster) {
+	graceful := func(d *appsv1.Deployment) { d.Spec.Template.Spec.TerminationGracePeriodSeconds = new(int64(30)) }
+	before := deploy(t, c, "restored", 1, graceful)[0]
+	backup := filepath.Join(t.TempDir(), "etcd")
+	if err := c.BackUpEtcd(backup); err != nil {
+		t.Fatal(err)
+	}
+	isThere := func(pods []*corev1.Pod) bool {
+		return slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return p.UID == before.UID })
+	}
+	remove := func() {
+		t.Helper()
+		if err := c.Client().CoreV1().Pods("restored").Delete(t.Context(), before.Name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		waitPods(t, c, "restored", "the deleted pod is gone", func(pods []*corev1.Pod) bool { return !isThere(pods) })
+	}
+	remove()
+	if err := c.StopComponents(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.RestoreEtcd(t.Context(), backup); err != nil {
+		t.Fatal(err)
+	}
+	waitPods(t, c, "restored", "the deleted pod is back", isThere)
+	remove()
 	if err := c.Err(); err != nil {
 		t.Error(err)
 	}

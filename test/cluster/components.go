@@ -19,6 +19,7 @@ var auditPolicy []byte
 
 // The files in a cluster's directory.
 const (
+	etcdDir             = "etcd"
 	kubeconfigFile      = "kubeconfig"
 	tokensFile          = "tokens.csv"
 	accountKeyFile      = "service-account.key"
@@ -73,7 +74,7 @@ func (c components) process(name string, args ...string) supervisor.Process {
 func (c components) etcdProcess() supervisor.Process {
 	client, peer := "http://"+c.etcd.address(), "http://"+c.etcdPeer.address()
 	return c.process(binaries.Etcd,
-		"--data-dir="+c.file("etcd"),
+		"--data-dir="+c.file(etcdDir),
 		"--listen-client-urls="+client,
 		"--advertise-client-urls="+client,
 		"--listen-peer-urls="+peer,

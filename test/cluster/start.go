@@ -3,12 +3,16 @@ package cluster
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/rehome-dev/rehome/test/cluster/binaries"
@@ -28,15 +32,25 @@ const (
 func (c *Cluster) start(ctx context.Context) error {
 	ctx, cancel := c.bound(ctx, startTimeout)
 	defer cancel()
+	if err := c.startServers(ctx); err != nil {
+		return err
+	}
+	return c.startControllers(ctx)
+}
+
+// startServers starts etcd and the API server.
+func (c *Cluster) startServers(ctx context.Context) error {
 	if err := c.run(c.components.etcdProcess()); err != nil {
 		return err
 	}
 	if err := c.probe(ctx, http.DefaultClient, binaries.Etcd, "http://"+c.components.etcd.address()+"/readyz"); err != nil {
 		return err
 	}
-	if err := c.startAPIServer(ctx); err != nil {
-		return err
-	}
+	return c.startAPIServer(ctx)
+}
+
+// startControllers starts the clients of the API server.
+func (c *Cluster) startControllers(ctx context.Context) error {
 	for _, process := range []supervisor.Process{
 		c.components.controllerManagerProcess(),
 		c.components.schedulerProcess(),
@@ -158,6 +172,48 @@ func (c *Cluster) StopScheduler() error { return c.halt(binaries.Scheduler) }
 
 // StartScheduler starts the scheduler after StopScheduler.
 func (c *Cluster) StartScheduler() error { return c.run(c.components.schedulerProcess()) }
+
+// BackUpEtcd copies the data of etcd into a new directory. etcd pauses meanwhile, so the copy has one state of the cluster.
+func (c *Cluster) BackUpEtcd(dir string) error {
+	pid := c.Pids()[binaries.Etcd]
+	if pid == 0 { // kill(0) would stop the test
+		return fmt.Errorf("%s does not run", binaries.Etcd)
+	}
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		return err
+	}
+	return errors.Join(os.CopyFS(dir, os.DirFS(c.components.file(etcdDir))), syscall.Kill(pid, syscall.SIGCONT))
+}
+
+// StopComponents kills all components. [Cluster.RestoreEtcd] starts them again.
+func (c *Cluster) StopComponents() error {
+	for _, name := range []string{binaries.Scheduler, binaries.ControllerManager, binaries.Kwok, binaries.APIServer, binaries.Etcd} {
+		if err := c.halt(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// RestoreEtcd replaces the data of etcd with a copy by [Cluster.BackUpEtcd], and starts all components after
+// [Cluster.StopComponents]. The resourceVersions continue from the copy.
+func (c *Cluster) RestoreEtcd(ctx context.Context, dir string) error {
+	data := c.components.file(etcdDir)
+	if err := errors.Join(os.RemoveAll(data), os.CopyFS(data, os.DirFS(dir))); err != nil {
+		return err
+	}
+	ctx, cancel := c.bound(ctx, startTimeout)
+	defer cancel()
+	if err := c.startServers(ctx); err != nil {
+		return err
+	}
+	// The next kwok has another identity, and would wait until the leases of the nodes expire.
+	leases := c.client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	if err := leases.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+		return err
+	}
+	return c.startControllers(ctx)
+}
 
 // halt kills a component.
 func (c *Cluster) halt(name string) error {

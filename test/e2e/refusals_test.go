@@ -8,9 +8,12 @@ import (
 	"testing"
 	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/rehome-dev/rehome/schemas"
@@ -62,6 +65,82 @@ func TestRefusalsOfOneNamespace(t *testing.T) {
 			other.evictedOnce(held)
 		})
 	}
+}
+
+// TestBrokenWebhook drains a node with 40 pods of one namespace, and 15 pods of each of two namespaces whose evictions a webhook
+// handles that does not respond. The API server answers these evictions with an internal error.
+func TestBrokenWebhook(t *testing.T) {
+	s, others := newScene(t, 2), []*scene{newScene(t, 0), newScene(t, 0)}
+	s.deployment("api", 40, preferring(s.nodes[0]))
+	s.placed("api", map[string]int{s.nodes[0]: 40})
+	var held []map[types.UID]string
+	for _, other := range others {
+		other.deployment("held", 15, func(p *corev1.PodTemplateSpec) { p.Spec.NodeSelector["scene"] = s.namespace }, preferring(s.nodes[0]))
+		other.placed("held", map[string]int{s.nodes[0]: 15})
+		held = append(held, other.pods(s.nodes[0]))
+	}
+	free := s.pods(s.nodes[0])
+	end := s.breakEvictions(others[0].namespace, others[1].namespace)
+	others[0].refusesEvictionOf(others[0].podsOf("held")[0])
+	dir := filetest.ShortDir(t)
+	p := s.rehome(s.policy("limits: {unavailable: 100%}"), dir)
+	p.leads()
+	events := record(t, at(dir))
+
+	tainted := time.Now()
+	s.taint(s.nodes[0], "dedicated")
+	s.emptied(s.nodes[0])
+	s.evictedOnce(free)
+	if took := time.Since(tainted); took > 30*time.Second {
+		t.Errorf("the healthy namespace took %v, want at most 30s", took)
+	}
+	reasons := map[schemas.ReasonCode]bool{}
+	for _, other := range others {
+		other.moved(0, 0)
+		for _, v := range events.verdicts() {
+			if v.Intent.Pod.Namespace == other.namespace {
+				reasons[v.Reason] = true
+			}
+		}
+	}
+	expect.Equal(t, "reasons of the held pods", reasons, map[schemas.ReasonCode]bool{schemas.ReasonInternalError: true, schemas.ReasonStormFailures: true})
+	p.clusterBreaker("")
+	p.saidNothingOf("nothing is moved")
+
+	end()
+	for i, other := range others {
+		other.emptied(s.nodes[0])
+		other.evictedOnce(held[i])
+	}
+}
+
+// breakEvictions registers a webhook for the evictions in the namespaces, which does not respond, until end.
+func (s *scene) breakEvictions(namespaces ...string) (end func()) {
+	s.t.Helper()
+	hooks := s.client.AdmissionregistrationV1().ValidatingWebhookConfigurations()
+	url, effects, policy := "https://127.0.0.1:1/", admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.Fail
+	_, err := hooks.Create(s.t.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: s.namespace},
+		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+			Name: "broken.example.com", ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: &url},
+			FailurePolicy: &policy, SideEffects: &effects, AdmissionReviewVersions: []string{"v1"},
+			NamespaceSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+				{Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpIn, Values: namespaces},
+			}},
+			Rules: []admissionregistrationv1.RuleWithOperations{{
+				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods/eviction"}},
+			}},
+		}},
+	}, metav1.CreateOptions{})
+	s.t.Must(err)
+	end = func() {
+		if err := hooks.Delete(context.WithoutCancel(s.t.Context()), s.namespace, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			s.t.Error(err)
+		}
+	}
+	s.t.Cleanup(end)
+	return end
 }
 
 // overlappingBudgets creates two budgets for the Deployment held, for which the API server returns an internal error.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,6 +43,41 @@ func (r *run) restartAPIServer(*rand.Rand) (end func() error, err error) {
 	return func() error {
 		return errors.Join(r.cluster.StartAPIServer(r.t.Context()), r.cluster.StartControllers(), r.cluster.StartScheduler())
 	}, errors.Join(r.cluster.StopScheduler(), r.cluster.StopControllers(), r.cluster.StopAPIServer())
+}
+
+// taintKey is the key of the taint that pods have to leave for.
+const taintKey = "faults"
+
+var leave = corev1.Taint{Key: taintKey, Effect: corev1.TaintEffectNoSchedule}
+
+// changeTaints adds taints to nodes and removes them. Sometimes the taint is gone before the pods of the node have their turn.
+func (r *run) changeTaints(ctx context.Context, random *rand.Rand) {
+	var list []string
+	for pause(ctx, between(random, 100*time.Millisecond, 1200*time.Millisecond)) {
+		node := r.nodes[random.IntN(len(r.nodes))]
+		if at := slices.Index(list, node); at >= 0 || len(list) >= tainted {
+			at = max(at, 0)
+			r.setTaints(list[at])
+			list = slices.Delete(list, at, at+1)
+		} else {
+			r.setTaints(node, leave)
+			list = append(list, node)
+		}
+		r.count("changes of taints")
+	}
+}
+
+// setTaints sets the taints of a node, when there is an API server. One that failed could leave too many nodes with a taint.
+func (r *run) setTaints(node string, taints ...corev1.Taint) {
+	err := r.await("the taints of "+node+" are set", waitLimit, func(ctx context.Context) error { return r.change(ctx, node, taints) })
+	if err != nil {
+		r.fail("%v", err)
+	}
+}
+
+// change sets the taints of a node.
+func (r *run) change(ctx context.Context, node string, taints []corev1.Taint) error {
+	return r.cluster.ChangeNode(ctx, node, func(n *corev1.Node) { n.Spec.Taints = taints })
 }
 
 // deleteLease has a role elect another leader.
@@ -223,20 +259,57 @@ func (r *run) protect(random *rand.Rand) (end func() error, err error) {
 	return end, nil
 }
 
-// measure says of the first node what it uses, and of the others something else.
-func (r *run) measure(cpu string) error {
+// usage is what a node uses of its 32 CPUs and 256 GiB.
+type usage struct{ cpu, memory string }
+
+// usual is a usage for which a node neither loses pods nor takes pods for their memory.
+var usual = usage{"8", "80Gi"}
+
+// reportAbsurdUsage reports a usage of the first node for which it would lose pods or take pods of the second node. Rehome smooths
+// the usage: a tenth of ten times the capacity is plausible.
+func (r *run) reportAbsurdUsage(random *rand.Rand) (end func() error, err error) {
+	absurd := []usage{{"320", usual.memory}, {"1000000000000", usual.memory}, {"0", "-1000000000000"}, {"-5", "-1000000000000"}}
+	return func() error { return r.measure(usual) }, r.measure(absurd[random.IntN(len(absurd))])
+}
+
+// measure sets the usage of the first node. The second one always uses too much memory, and the others have the usual usage.
+func (r *run) measure(first usage) error {
 	for i, n := range r.nodes {
-		uses := cpu
-		if i > 0 {
-			uses = "8"
+		uses := usual
+		switch i {
+		case 0:
+			uses = first
+		case 1:
+			uses.memory = "160Gi"
 		}
 		err := r.request("set the metrics of node "+n, func(ctx context.Context) error {
-			return r.cluster.SetNodeMetrics(ctx, cluster.NodeMetrics{Name: n, Timestamp: time.Now(), Window: time.Minute,
-				Usage: corev1.ResourceList{"cpu": resource.MustParse(uses), "memory": resource.MustParse("8Gi")}})
+			return r.cluster.SetNodeMetrics(ctx, cluster.NodeMetrics{Name: n, Timestamp: time.Now(), Window: 10 * time.Minute, Usage: uses.list()})
 		})
 		if err != nil {
 			return err
 		}
 	}
+	return r.request("set the metrics of the pods of two nodes", func(ctx context.Context) error { return r.measurePods(ctx, r.nodes[:2]) })
+}
+
+// measurePods sets the usage of all pods of the nodes. A strategy by load moves only pods whose usage it knows.
+func (r *run) measurePods(ctx context.Context, nodes []string) error {
+	list, err := r.cluster.Client().CoreV1().Pods("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	uses := []corev1.ResourceList{usage{"1", "10Gi"}.list()}
+	for _, p := range list.Items {
+		if !slices.Contains(nodes, p.Spec.NodeName) {
+			continue
+		}
+		if err := r.cluster.SetPodMetrics(ctx, cluster.PodMetrics{Namespace: p.Namespace, Name: p.Name, Containers: uses}); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+func (u usage) list() corev1.ResourceList {
+	return corev1.ResourceList{"cpu": resource.MustParse(u.cpu), "memory": resource.MustParse(u.memory)}
 }

@@ -21,7 +21,9 @@
 //	cluster_test.go     the API server, leases, nodes, namespaces, budgets, metrics
 //	pods_test.go        workloads, and all pods that they had
 //	input_test.go       policies, garbage on the bus, the outside function
+//	etcd_test.go        a run of its own: etcd restored to an older state
 //	history_test.go     what happened: events, audit log, pods
+//	restored_test.go    what restores of the bus and of etcd undid
 //	sessions_test.go    leaders, from the logs of the processes
 //	judge_test.go       the rules, and the table of counts
 //	wait_test.go        waits with a limit, and the dump of a run that hangs

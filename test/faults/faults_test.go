@@ -40,6 +40,7 @@ const (
 	stateful  = "stateful-set"
 	kept      = "kept" // a workload with protected pods
 	strategy  = "RemovePodsViolatingNodeTaints"
+	byLoad    = "LowNodeUtilization"
 	// tainted is the largest number of nodes with a taint. The other nodes have room for all pods. One more tainted node opens the
 	// cluster circuit breaker.
 	tainted = 3
@@ -51,6 +52,8 @@ const (
 
 	// leastIntents is the number of intents for each minute below which a run fails, because it tests too little.
 	leastIntents = 100
+	// evictionRate is the number of evictions per second that the policy allows.
+	evictionRate = 20
 	// enoughLimit is how much longer a run may take on a slow machine until it has them.
 	enoughLimit = 2 * time.Minute
 	// serverLines is the number of lines of each server of the bus that a failed run prints.
@@ -60,10 +63,13 @@ const (
 	quietLimit = 5 * time.Minute
 )
 
-// policyText takes the limits in the order of the constants, and the URL of the function.
+// policyText has two strategies by load. No node uses too much CPU, and all could take more. One node uses too much memory, but no
+// other has enough left. So neither strategy may move a pod, see measure.
+//
+// policyText takes the rate, the limits in the order of the constants, and the URL of the function.
 const policyText = `apiVersion: rehome.dev/v1alpha1
 kind: DeschedulerPolicy
-rate: {evictionsPerSecond: 20, burst: 5}
+rate: {evictionsPerSecond: %d, burst: 5}
 maxNoOfPodsToEvictTotal: %d
 limits: {window: %v, inFlight: {perWorkload: %d}}
 circuitBreakers: {workload: {delay: 2s, maxDelay: 10s}}
@@ -74,8 +80,12 @@ profiles:
     pluginConfig:
     - {name: RemovePodsViolatingNodeTaints}
     - {name: Outside}
-    - {name: LowNodeUtilization, args: {thresholds: {cpu: 20}, targetThresholds: {cpu: 90}, metricsUtilization: {source: KubernetesMetrics}}}
+    - {name: LowNodeUtilization, args: {thresholds: {cpu: 30}, targetThresholds: {cpu: 90}, metricsUtilization: {source: KubernetesMetrics}}}
     plugins: {deschedule: {enabled: [RemovePodsViolatingNodeTaints, Outside]}, balance: {enabled: [LowNodeUtilization]}}
+  - name: memory
+    pluginConfig:
+    - {name: LowNodeUtilization, args: {thresholds: {memory: 20}, targetThresholds: {memory: 50}, metricsUtilization: {source: KubernetesMetrics}}}
+    plugins: {balance: {enabled: [LowNodeUtilization]}}
 `
 
 // run is the state of one run.
@@ -90,6 +100,7 @@ type run struct {
 	backup  string           // directory with older stores of the bus
 	policy  string           // file
 	text    string           // its content
+	rate    int              // of evictions per second
 	keep    []corev1.Pod     // of the workload with protected pods
 	pods    pods
 
@@ -114,12 +125,26 @@ type run struct {
 	dropped   map[string]bool    // namespaces that the test deleted
 	backedUp  time.Time
 	losses    []loss
+	rewound   []interval      // from the copy of etcd until it was restored
 	lost      []schemas.Event // the history before the bus was restored
 	failures  []string
 }
 
+// newRun returns a run whose policy allows that many evictions per second.
+func newRun(t *testing.T, rate int) *run {
+	r := &run{
+		t: t, rate: rate, running: map[string]*program.Program{}, wires: map[string]*wire{}, counts: map[string]int{}, awaited: map[*wait]bool{},
+		logs: map[*program.Log]string{}, protected: map[types.UID][]interval{}, pods: pods{all: map[types.UID]*seen{}},
+	}
+	t.Cleanup(r.conclude)
+	return r
+}
+
 func TestFaults(t *testing.T) {
-	r := newRun(t)
+	r := newRun(t, evictionRate)
+	t.Logf("%d minutes, seed %d; again: make faults MINUTES=%[1]d SEED=%[2]d", *minutes, *seed)
+	r.startCluster()
+	t.Cleanup(r.watch())
 	r.addWorkloads()
 	r.startRehome("")
 	r.disturb()
@@ -127,14 +152,8 @@ func TestFaults(t *testing.T) {
 	r.judge(leastIntents * *minutes)
 }
 
-// newRun builds the programs and starts a control plane with nodes.
-func newRun(t *testing.T) *run {
-	r := &run{
-		t: t, running: map[string]*program.Program{}, wires: map[string]*wire{}, counts: map[string]int{}, awaited: map[*wait]bool{},
-		logs: map[*program.Log]string{}, protected: map[types.UID][]interval{}, pods: pods{all: map[types.UID]*seen{}},
-	}
-	t.Logf("%d minutes, seed %d; again: make faults MINUTES=%[1]d SEED=%[2]d", *minutes, *seed)
-	t.Cleanup(r.conclude)
+// startCluster builds the programs and starts a control plane with nodes.
+func (r *run) startCluster() {
 	var err error
 	r.rehome, err = program.Build()
 	r.must(err)
@@ -147,9 +166,7 @@ func newRun(t *testing.T) *run {
 	r.nodes, err = r.cluster.AddNodes(ctx, nodes)
 	r.must(err)
 	r.must(r.cluster.ServeMetrics(ctx))
-	r.must(r.measure("8"))
-	t.Cleanup(r.watch())
-	return r
+	r.must(r.measure(usual))
 }
 
 // startRehome starts the bus and all roles with the policy and more of its sections.
@@ -157,7 +174,7 @@ func (r *run) startRehome(more string) {
 	outside := httptest.NewServer(r)
 	r.t.Cleanup(outside.Close)
 	r.policy = filepath.Join(r.t.TempDir(), "policy.yaml")
-	r.text = fmt.Sprintf(policyText, mostInWindow, window, mostInFlight, outside.URL) + more
+	r.text = fmt.Sprintf(policyText, r.rate, mostInWindow, window, mostInFlight, outside.URL) + more
 	r.must(r.writePolicy(r.text))
 	r.must(r.startServers())
 	r.t.Cleanup(r.end)
@@ -295,41 +312,6 @@ func (r *run) awaitIntents() {
 	if err != nil {
 		r.t.Log(err)
 	}
-}
-
-// taintKey is the key of the taint that pods have to leave for.
-const taintKey = "faults"
-
-var leave = corev1.Taint{Key: taintKey, Effect: corev1.TaintEffectNoSchedule}
-
-// changeTaints adds taints to nodes and removes them. Sometimes the taint is gone before the pods of the node have their turn.
-func (r *run) changeTaints(ctx context.Context, random *rand.Rand) {
-	var list []string
-	for pause(ctx, between(random, 100*time.Millisecond, 1200*time.Millisecond)) {
-		node := r.nodes[random.IntN(len(r.nodes))]
-		if at := slices.Index(list, node); at >= 0 || len(list) >= tainted {
-			at = max(at, 0)
-			r.setTaints(list[at])
-			list = slices.Delete(list, at, at+1)
-		} else {
-			r.setTaints(node, leave)
-			list = append(list, node)
-		}
-		r.count("changes of taints")
-	}
-}
-
-// setTaints sets the taints of a node, when there is an API server. One that failed could leave too many nodes with a taint.
-func (r *run) setTaints(node string, taints ...corev1.Taint) {
-	err := r.await("the taints of "+node+" are set", waitLimit, func(ctx context.Context) error { return r.change(ctx, node, taints) })
-	if err != nil {
-		r.fail("%v", err)
-	}
-}
-
-// change sets the taints of a node.
-func (r *run) change(ctx context.Context, node string, taints []corev1.Taint) error {
-	return r.cluster.ChangeNode(ctx, node, func(n *corev1.Node) { n.Spec.Taints = taints })
 }
 
 func (r *run) count(what string) {

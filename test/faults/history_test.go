@@ -44,13 +44,8 @@ type history struct {
 	faults   []fault
 	sessions []session
 	losses   []loss
-	excused  int // intents and moves that are lost with the messages of these times
-}
-
-// loss is a time whose messages and ledger records restoring the bus removed.
-type loss struct {
-	interval
-	known map[types.UID]bool // pods with a move in the restored ledger; true: the API server had not accepted it yet
+	rewound  []interval // from the copy of etcd until it was restored
+	excused  int        // intents and moves that are lost with the messages of these times
 }
 
 // subject identifies a wanted move. Intents of several messages can have the same one.
@@ -134,6 +129,7 @@ func (r *run) rememberedHistory() (*history, error) {
 	defer r.mu.Unlock()
 	h.deleted, h.dropped = maps.Clone(r.recreated), maps.Clone(r.dropped)
 	h.restarts, h.faults, h.losses = slices.Clone(r.restarts), slices.Clone(r.faults), slices.Clone(r.losses)
+	h.rewound = slices.Clone(r.rewound)
 	for _, e := range r.lost {
 		if err := h.add(e); err != nil {
 			return nil, err
@@ -368,49 +364,6 @@ func (h *history) hiddenBetween(from, to time.Time) bool {
 	return h.began(watcherLease, from, to) || h.began(actuatorLease, from, to) || slices.ContainsFunc(h.faults, func(f fault) bool {
 		return f.family <= ofAPIServer && f.overlaps(from, to)
 	})
-}
-
-// excuse reports whether restoring the bus removed the messages of a time, and the ledger record of a pod, and counts that. The
-// in-flight records are lost with the bus (docs/architecture.md, "Where state lives"): a leader cannot know what they had.
-func (h *history) excuse(at time.Time, pod types.UID) bool {
-	lost := slices.ContainsFunc(h.losses, func(l loss) bool { return l.overlaps(at, at) && !l.has(pod) })
-	if lost {
-		h.excused++
-	}
-	return lost
-}
-
-// has reports whether the restored ledger has a move of the pod.
-func (l loss) has(pod types.UID) bool {
-	_, has := l.known[pod]
-	return has
-}
-
-// reportedAgain reports whether restoring the bus between two verdicts on the eviction of a pod removed the first one, and brought
-// back the record of a move of the pod that the API server had not accepted yet. The leader then finds the record and no pod, so it
-// must report the move on the restored bus, where it is the only verdict.
-func (h *history) reportedAgain(first, second verdict) bool {
-	again := slices.ContainsFunc(h.losses, func(l loss) bool {
-		return l.overlaps(first.at, first.at) && second.at.After(l.to) && l.known[first.Intent.Pod.UID] &&
-			strings.Contains(second.Message, "the answer was lost")
-	})
-	if again {
-		h.excused++
-	}
-	return again
-}
-
-// endedAgain reports whether the end of a move is reported for another intent of its pod. Restoring the bus removed the verdict on
-// the move, and brought back the record of that intent, see reportedAgain.
-func (h *history) endedAgain(first verdict) bool {
-	for id, list := range h.verdicts {
-		for _, v := range list {
-			if v.Intent.Pod.UID == first.Intent.Pod.UID && v.Outcome == schemas.Evicted && len(h.settled[id]) > 0 && h.reportedAgain(first, v) {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // overlaps reports whether an interval includes any time between two times.

@@ -1,8 +1,6 @@
 package faults
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -36,46 +34,25 @@ type finding struct {
 
 // judge waits until everything has completed, reports, and fails on every violation, and if there are too few intents.
 func (r *run) judge(least int) {
-	var h *history
-	var unfinished []string
-	limit := quietLimit
-	if r.failed() {
-		limit = 10 * time.Second
-	}
-	err := r.await("every intent has a verdict, and every move has completed", limit, func(ctx context.Context) error {
-		read, err := r.readHistory(ctx)
-		if err != nil {
-			return err
-		}
-		h = read
-		if unfinished = h.unfinished(); len(unfinished) > 0 {
-			pause(ctx, time.Second)
-			return errors.New(strings.Join(firstOf(3, unfinished), "\n"))
-		}
-		return nil
-	})
-	if err != nil {
-		r.fail("%v", err)
-	}
+	h, unfinished := r.completed()
 	if h == nil {
 		return
 	}
-	findings := []finding{
+	r.report(h, append(r.findings(h, unfinished), finding{"limits exceeded", h.exceeded(&r.pods)}))
+	if n := h.intentCount(); n < least {
+		r.fail("%d intents, want at least %d: the run tests too little", n, least)
+	}
+}
+
+// findings applies all rules except the limits.
+func (r *run) findings(h *history, unfinished []string) []finding {
+	return []finding{
 		{"verdicts lost, or moves without an end", unfinished},
 		{"verdicts or moves doubled", h.doubled()},
 		{"verdicts on evictions that did not happen", h.unmoved()},
 		{"evictions without a cause", h.causeless()},
+		{"evictions for a load that no node has", h.evictedByLoad()},
 		{"evictions of protected pods", h.protectedEvicted(r.protected)},
-		{"limits exceeded", h.exceeded(&r.pods)},
-	}
-	r.report(h, findings)
-	for _, f := range findings {
-		for _, v := range firstOf(10, f.violations) {
-			r.fail("%s: %s", f.rule, v)
-		}
-	}
-	if n := h.intentCount(); n < least {
-		r.fail("%d intents, want at least %d: the run tests too little", n, least)
 	}
 }
 
@@ -87,7 +64,7 @@ func firstOf(n int, lines []string) []string {
 	return append(slices.Clone(lines[:n]), fmt.Sprintf("and %d more", len(lines)-n))
 }
 
-// report logs the counts of the run.
+// report logs the counts of the run, and fails on every violation.
 func (r *run) report(h *history, findings []finding) {
 	var text strings.Builder
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
@@ -129,6 +106,11 @@ func (r *run) report(h *history, findings []finding) {
 	rows(outcomes)
 	table.Flush()
 	r.t.Logf("seed %d, %d minutes\n%s", *seed, *minutes, text.String())
+	for _, f := range findings {
+		for _, v := range firstOf(10, f.violations) {
+			r.fail("%s: %s", f.rule, v)
+		}
+	}
 }
 
 // unfinished returns the intents without a verdict and the moves without an end. An intent is also finished when there
@@ -200,11 +182,14 @@ func (h *history) newer(i intent) (list []time.Time) {
 func (h *history) unreported() (lines []string) {
 	moved := map[types.UID]bool{}
 	for id, list := range h.verdicts {
-		for _, v := range list {
+		for i, v := range list {
 			if !v.Outcome.Moves() {
 				continue
 			}
 			moved[v.Intent.Pod.UID] = true
+			if i+1 < len(list) && h.back(v.Intent.Pod.UID, list[i+1].at) {
+				continue // the next leader found the pod, and gave another verdict
+			}
 			if len(h.settled[id]) == 0 && !h.excuse(v.at, v.Intent.Pod.UID) && !h.endedAgain(v) {
 				lines = append(lines, fmt.Sprintf("no verdict ends the move of pod %s: %s", v.Intent.Pod, h.about(v.Intent.Pod.UID)))
 			}
@@ -245,13 +230,17 @@ func (h *history) doubled() (lines []string) {
 	for uid, list := range evicted {
 		slices.SortFunc(list, func(a, b verdict) int { return a.at.Compare(b.at) })
 		for i, v := range list {
-			if i == 0 || !h.reportedAgain(list[i-1], v) {
+			if i == 0 || !h.reportedAgain(list[i-1], v) && !h.back(uid, v.at) {
 				reported[uid]++
 			}
 		}
 	}
+	last := map[types.UID]time.Time{}
 	for _, e := range h.accepted {
-		accepted[e.uid]++
+		if !h.undone(last[e.uid], e.received) {
+			accepted[e.uid]++
+		}
+		last[e.uid] = e.done
 	}
 	for what, counts := range map[string]map[types.UID]int{"verdicts report the eviction of": reported, "evictions were accepted of": accepted} {
 		for uid, n := range counts {
@@ -265,12 +254,13 @@ func (h *history) doubled() (lines []string) {
 
 // triedAgain reports whether several leaders each gave a verdict on an intent. A message stays in the intents table until all its
 // intents have a verdict, so the next leader tries those again that did not start a move (docs/architecture.md, "Where state
-// lives"). It cannot know a move whose record is lost.
+// lives"). It cannot know a move whose record is lost, or a move whose pod is back before its verdict was confirmed.
 func (h *history) triedAgain(list []verdict) bool {
 	for i, v := range list[1:] {
 		before := list[i]
 		newLeader := h.began(actuatorLease, before.at.Add(-time.Second), v.at)
-		if !newLeader || before.Outcome.Moves() && !h.excuse(before.at, before.Intent.Pod.UID) {
+		uid := before.Intent.Pod.UID
+		if !newLeader || before.Outcome.Moves() && !h.excuse(before.at, uid) && !h.back(uid, v.at) {
 			return false
 		}
 	}
@@ -279,7 +269,8 @@ func (h *history) triedAgain(list []verdict) bool {
 
 // unmoved returns the verdicts that report an eviction that did not happen. An API server that is killed loses the
 // audit entries of its open requests. Then the verdict reports that the answer was lost, and the pod is gone. If the test
-// deletes a pod between the record of its move and the eviction, a new leader cannot know that the eviction was not made.
+// deletes a pod between the record of its move and the eviction, a new leader cannot know that the eviction was not made. Restoring
+// etcd can bring the pod back.
 func (h *history) unmoved() (lines []string) {
 	requested := map[types.UID]bool{}
 	for _, e := range slices.Concat(h.accepted, h.unsure) {
@@ -294,7 +285,7 @@ func (h *history) unmoved() (lines []string) {
 			restarted := slices.ContainsFunc(h.restarts, func(at time.Time) bool { return at.Before(v.at) && v.at.Sub(at) < lostWith })
 			lost := strings.Contains(v.Message, "the answer was lost") &&
 				(restarted || h.deleted[uid] || h.dropped[v.Intent.Pod.Namespace])
-			if h.pods[uid] != nil || !requested[uid] && !lost {
+			if h.pods[uid] != nil && !h.back(uid, endless) || !requested[uid] && !lost {
 				lines = append(lines, fmt.Sprintf("pod %s: %s", v.Intent.Pod, h.about(uid)))
 			}
 		}
@@ -339,6 +330,18 @@ func (h *history) causeless() (lines []string) {
 		if e.received.Sub(from) > staleLimit && !h.hiddenBetween(from, e.received.Add(-staleLimit)) {
 			lines = append(lines, fmt.Sprintf("pod %s was evicted from %s at %s, its taint had gone at %s, the watcher published that: %v, %s: %s",
 				e.pod, i.Node, e.received.Format(clock), gone.Format(clock), noticed, from.Format(clock), h.about(e.uid)))
+		}
+	}
+	return lines
+}
+
+// evictedByLoad returns the evictions by LowNodeUtilization, see policyText.
+func (h *history) evictedByLoad() (lines []string) {
+	for _, list := range h.verdicts {
+		for _, v := range list {
+			if v.Outcome == schemas.Evicted && v.Strategy == byLoad {
+				lines = append(lines, fmt.Sprintf("pod %s, because %s: %s", v.Intent.Pod, v.Intent.Reason, h.about(v.Intent.Pod.UID)))
+			}
 		}
 	}
 	return lines

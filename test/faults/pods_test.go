@@ -88,6 +88,7 @@ type pods struct {
 type seen struct {
 	workload string
 	original bool      // from before the run
+	created  time.Time // rounded down to the second
 	ready    time.Time // rounded down to the second; zero means never, as far as known
 }
 
@@ -147,7 +148,7 @@ func (l *pods) note(p *corev1.Pod) {
 	defer l.mu.Unlock()
 	s := l.all[p.UID]
 	if s == nil {
-		s = &seen{workload: workloadOf(p.Name), original: !l.follow}
+		s = &seen{workload: workloadOf(p.Name), original: !l.follow, created: p.CreationTimestamp.Time}
 		l.all[p.UID] = s
 	}
 	for _, c := range p.Status.Conditions {
@@ -155,6 +156,19 @@ func (l *pods) note(p *corev1.Pod) {
 			s.ready = c.LastTransitionTime.Time
 		}
 	}
+}
+
+// since returns a copy in which all pods that were created before a time are original.
+func (l *pods) since(at time.Time) *pods {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	later := &pods{all: map[types.UID]*seen{}, follow: true}
+	for uid, s := range l.all {
+		one := *s
+		one.original = one.original || one.created.Before(at)
+		later.all[uid] = &one
+	}
+	return later
 }
 
 // workloadOf returns the Deployment of a pod, which is named NAME-HASH-ID.

@@ -61,12 +61,14 @@ type restarts struct {
 
 func TestFaultsDuringRestarts(t *testing.T) {
 	s := &restarts{
-		run: newRun(t), random: rand.New(rand.NewPCG(*seed, 2)), begun: make(chan begun), leaders: map[string]string{},
+		run: newRun(t, evictionRate), random: rand.New(rand.NewPCG(*seed, 2)), begun: make(chan begun), leaders: map[string]string{},
 		up: map[string]map[types.UID]bool{}, low: map[types.UID]string{}, hits: map[string]int{
 			recordWritten: 0, replicaAdded: 0, rolloutBegun: 0, replacementDue: 0, podEvicted: 0, replicaReturned: 0,
 			nodeCordoned: 0, nodeDrains: 0, nodeUncordoned: 0,
 		},
 	}
+	s.startCluster()
+	t.Cleanup(s.watch())
 	var err error
 	s.kinds, err = apply.NewClient(s.cluster.RESTConfig())
 	s.must(errors.Join(err, s.cluster.AddKinds(t.Context())))

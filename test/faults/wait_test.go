@@ -2,6 +2,7 @@ package faults
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -44,6 +45,30 @@ func (r *run) await(what string, limit time.Duration, attempt func(context.Conte
 			return fmt.Errorf("%s: not within %v: %w", what, limit, err)
 		}
 	}
+}
+
+// completed waits until everything has completed. It returns the history, or nil without one, and what has not completed.
+func (r *run) completed() (h *history, unfinished []string) {
+	limit := quietLimit
+	if r.failed() {
+		limit = 10 * time.Second
+	}
+	err := r.await("every intent has a verdict, and every move has completed", limit, func(ctx context.Context) error {
+		read, err := r.readHistory(ctx)
+		if err != nil {
+			return err
+		}
+		h = read
+		if unfinished = h.unfinished(); len(unfinished) > 0 {
+			pause(ctx, time.Second)
+			return errors.New(strings.Join(firstOf(3, unfinished), "\n"))
+		}
+		return nil
+	})
+	if err != nil {
+		r.fail("%v", err)
+	}
+	return h, unfinished
 }
 
 func attemptOnce(ctx context.Context, attempt func(context.Context) error) error {

@@ -185,12 +185,11 @@ func (s *scene) predict(view *fit.Cluster, asks, predicted *corev1.Pod, p *predi
 		kind, predicted = "new pod", got.pod
 	}
 	q := view.Ask(predicted)
-	ranked := score.Rank(q, score.Default(), nil)
 	var best []string
 	for _, n := range score.Predict(q, score.Default(), nil) {
 		best = append(best, n.Name)
 	}
-	p.fitting += len(ranked)
+	p.fitting += len(q.Candidates(nil))
 	p.named += len(best)
 	agrees := slices.Contains(best, got.node)
 	for _, f := range append(features(asks), kind) {
@@ -212,15 +211,7 @@ func (s *scene) predict(view *fit.Cluster, asks, predicted *corev1.Pod, p *predi
 	if p.shown++; p.shown > shownDisagreements {
 		return
 	}
-	s.t.Logf("%s went to %s, predicted %v:\n%v\n%s", asks.Name, got.node, best, lines(ranked), toYAML(asks))
-}
-
-func lines(ranked []score.Node) string {
-	var b strings.Builder
-	for _, n := range ranked {
-		fmt.Fprintln(&b, n.Name, n.Score, n.Plugins)
-	}
-	return b.String()
+	s.t.Logf("%s went to %s, predicted %v:\n%s", asks.Name, got.node, best, toYAML(asks))
 }
 
 // features names what of a pod the score plugins look at.

@@ -10,10 +10,12 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/rehome-dev/rehome/test/filetest"
 )
@@ -29,6 +31,7 @@ type (
 		Image, User, Restart string
 		Entrypoint, Command  []string
 		Environment          map[string]string
+		MemLimit             string   `json:"mem_limit"`
 		NetworkMode          string   `json:"network_mode"`
 		ReadOnly             bool     `json:"read_only"`
 		CapDrop              []string `json:"cap_drop"`
@@ -194,6 +197,18 @@ func waitsBlindly(s service) bool {
 		}
 	}
 	return false
+}
+
+// TestComposeMemoryLimits has the bounds of test/deploy.TestMemoryLimits.
+func TestComposeMemoryLimits(t *testing.T) {
+	for name, s := range compose(t).Services {
+		limit, err := strconv.ParseInt(s.MemLimit, 10, 64)
+		goLimit, wrong := resource.ParseQuantity(strings.TrimSuffix(s.Environment["GOMEMLIMIT"], "B"))
+		if err != nil || wrong != nil || limit == 0 || goLimit.Value() < limit*85/100 || goLimit.Value() > limit*90/100 {
+			t.Errorf("%s: the limit of memory is %q, error %v; GOMEMLIMIT is %q, error %v; want about 90 %% of the limit",
+				name, s.MemLimit, err, s.Environment["GOMEMLIMIT"], wrong)
+		}
+	}
 }
 
 func TestComposeMounts(t *testing.T) {

@@ -14,6 +14,8 @@ import (
 
 // crowd fills an index with groups of some pods. All pods have the same requirements and run on one node.
 func crowd(ix index, groups, pods int) index {
+	anyZone := []corev1.NodeSelectorRequirement{{Key: "zone", Operator: corev1.NodeSelectorOpExists}}
+	terms := &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: anyZone}}}
 	for i := range 10 {
 		ix.setNode(nil, node(fmt.Sprint("n", i), fmt.Sprint("zone-", i%3)))
 	}
@@ -23,6 +25,7 @@ func crowd(ix index, groups, pods int) index {
 			ix.add(member{node: node("n0", "zone-0"), pod: replica(fmt.Sprint(app, "-", k), func(p *corev1.Pod) {
 				p.Namespace, p.UID, p.Labels = app, types.UID(p.Name), map[string]string{"app": app}
 				p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: app}}
+				p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms}}
 				p.Spec.TopologySpreadConstraints[0].LabelSelector = &metav1.LabelSelector{MatchLabels: p.Labels}
 			})})
 		}
@@ -44,7 +47,7 @@ func tolerated() *corev1.Node {
 	return n
 }
 
-// A node change that no pod notices affects no group. BenchmarkNodeChange shows that its cost does not grow with their number.
+// A node change that no pod notices affects no group. BenchmarkNodeChange shows its time.
 func TestNodeChange(t *testing.T) {
 	for _, c := range indexes {
 		t.Run(c.name, func(t *testing.T) {
@@ -55,6 +58,22 @@ func TestNodeChange(t *testing.T) {
 				len(ix.setNode(node("n1", "zone-1"), nil)),
 			}
 			expect.Equal(t, "groups in all, and those affected by a tolerated taint, its end, and the end of the node", got, []int{100, 0, 0, 100})
+		})
+	}
+}
+
+// The check of a node against the affinity of a pod allocates memory, so the allocations count the checks.
+func TestNodeChangeCost(t *testing.T) {
+	plain, changed := node("n1", "zone-1"), tolerated()
+	for _, c := range indexes {
+		t.Run(c.name, func(t *testing.T) {
+			cost := func(groups int) float64 {
+				ix := crowd(c.make(), groups, 2)
+				return testing.AllocsPerRun(10, func() { ix.setNode(plain, changed); ix.setNode(changed, plain) })
+			}
+			if few, many := cost(500), cost(10000); few == 0 || few != many {
+				t.Errorf("got %v allocations with 500 groups and %v with 10,000, want the same number above 0", few, many)
+			}
 		})
 	}
 }

@@ -104,31 +104,13 @@ func (c *CompiledPolicy) Loads() []policy.Load {
 
 // Unusable returns the reason why no pod of the node may move, or "".
 func (c *CompiledPolicy) Unusable(n *corev1.Node) string {
-	switch {
-	case !c.Nodes.Matches(labels.Set(n.Labels)):
-		return fmt.Sprintf("the policy's nodeSelector %q does not select node %s", c.Nodes, n.Name)
-	case cluster.NotReady(n):
-		return fmt.Sprintf("node %s is not ready", n.Name)
-	}
-	if why := c.excluded(n); why != "" {
-		return fmt.Sprintf("node %s is excluded: %s", n.Name, why)
-	}
-	return ""
-}
-
-// excluded returns the reason why another program is draining the node, or "". The annotation of a maintenance is set
-// with its cordon, before the conditions of the node.
-func (c *CompiledPolicy) excluded(n *corev1.Node) string {
-	if mark := schemas.MarkOn(n); mark != nil {
-		return "maintenance " + mark.Name + " has cordoned it"
-	}
-	return c.Signals.IgnoresNode(n)
+	return cluster.Unusable(n, c.Nodes, c.Signals)
 }
 
 // ExclusionChanged reports whether a maintenance or another program started or stopped draining the node. Not every
 // such change is a delta.
 func (c *CompiledPolicy) ExclusionChanged(old, new *corev1.Node) bool {
-	return old != nil && new != nil && (c.excluded(old) == "") != (c.excluded(new) == "")
+	return old != nil && new != nil && (cluster.Excluded(old, c.Signals) == "") != (cluster.Excluded(new, c.Signals) == "")
 }
 
 func (s *Strategy) Key(name string) Key { return Key{s.Profile.Name, s.Name, s.Scope, name} }

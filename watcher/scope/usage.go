@@ -173,7 +173,7 @@ func (b *Builder) nodeUsage(s *Strategy, all []nodeRequests) []schemas.NodeUsage
 		}
 		if from.Source != policy.LoadRequests {
 			load := b.Loads.Node(from, n.node.Name)
-			if load == nil || absurd(load, n.node.Status) {
+			if load == nil || Absurd(load, n.node.Status) {
 				continue
 			}
 			load[corev1.ResourcePods] = used[corev1.ResourcePods]
@@ -190,9 +190,9 @@ func (b *Builder) nodeUsage(s *Strategy, all []nodeRequests) []schemas.NodeUsage
 	return nodes
 }
 
-// absurd reports whether a load is more than twice the capacity of the node. Turbo frequencies and rounding explain
+// Absurd reports whether a load is more than twice the capacity of the node. Turbo frequencies and rounding explain
 // smaller excesses.
-func absurd(load corev1.ResourceList, node corev1.NodeStatus) bool {
+func Absurd(load corev1.ResourceList, node corev1.NodeStatus) bool {
 	for name, quantity := range load {
 		most, has := node.Capacity[name]
 		if !has {

@@ -99,6 +99,8 @@ func TestDoubt(t *testing.T) {
 		err    error
 	}{
 		{"running_pod_is_evicted_later", aPod(), answerNone, false, later, nil},
+		{"running_pod_after_internal_error_is_evicted_later", aPod(), answerInternal, false,
+			refused(&move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonInternalError, Message: "timeout"}), nil},
 		{"running_pod_after_conflict_was_changed", aPod(), answerConflict, false, move.Progress{}, move.ErrChanged},
 		{"terminating_pod_was_evicted", terminating, answerNone, false, lost, nil},
 		{"missing_pod_was_evicted", nil, answerNone, false, lost, nil},

@@ -10,6 +10,7 @@ package eviction
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -116,6 +117,9 @@ func (m *Method) Start(ctx context.Context, pod *corev1.Pod, now time.Time, save
 	case <-ctx.Done():
 		return move.Progress{}, fmt.Errorf("evict pod %s/%s: %w", pod.Namespace, pod.Name, ctx.Err())
 	}
+	if errors.Is(err, move.ErrNotLeading) {
+		return move.Progress{}, fmt.Errorf("evict pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
 	if m.cfg.Background != nil && !m.cfg.DryRun && background.Accepted(pod, err) {
 		p, saveErr := m.cfg.Background.Start(ctx, pod, now, save)
 		p.Message = err.Error()
@@ -197,12 +201,15 @@ func (m *Method) read(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error)
 }
 
 // afterDoubt decides by the live pod after a call without a clear answer. If the pod was not leaving before the call
-// and is leaving now, the call evicted it, unless the call was refused.
+// and is leaving now, the call evicted it, unless the call was refused. An API server that fails during the call but
+// reads the pod works; then the error is about this eviction.
 func afterDoubt(pod, live *corev1.Pod, a answer, dryRun bool, err error) (move.Progress, error) {
 	refusal := leaving(pod, live)
 	switch {
 	case refusal == nil && a == answerConflict:
 		return move.Progress{}, fmt.Errorf("evict pod %s/%s: %w: %w", pod.Namespace, pod.Name, move.ErrChanged, err)
+	case refusal == nil && a == answerInternal:
+		return refused(move.Deferred(schemas.ReasonInternalError, "%v", err)), nil
 	case refusal == nil:
 		return refused(move.Deferred(schemas.ReasonAPIUnavailable, "%v", err)), nil
 	case a == answerConflict || dryRun:

@@ -115,7 +115,7 @@ func (m *Method) Start(ctx context.Context, pod *corev1.Pod, now time.Time, save
 	if p.Stage == move.Released && m.absent(now) {
 		return move.Progress{Stage: move.NotApplicable}, nil
 	}
-	return move.Begun(p, schemas.MethodEvictionRequest, "an EvictionRequest was made", err), nil
+	return move.Begun(p, schemas.MethodEvictionRequest, "an EvictionRequest was made", err)
 }
 
 // fresh returns the state of a new move.

@@ -122,9 +122,9 @@ func (m *Method) Start(ctx context.Context, pod *corev1.Pod, now time.Time, save
 		return move.Progress{}, fmt.Errorf("%s of pod %s: %w", s.Method, s.Pod, err)
 	}
 	p, err := m.Step(ctx, text, false, now)
-	p = move.Begun(p, s.Method, s.words(), err)
+	p, err = move.Begun(p, s.Method, s.words(), err)
 	p.Workload = &s.Deployment
-	return p, nil
+	return p, err
 }
 
 // plan returns the state of a new move, or the reason why there can be none. A state without a method means that the

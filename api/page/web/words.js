@@ -57,7 +57,7 @@ export function blockerGroup(reason) {
   if (/^(Limit|Moving|Namespace|WorkloadUnavailable|WorkloadPause|RestartCooldown|RestartRunning)/.test(reason)) return 'limit';
   if (['NodeFit', 'InVain', 'RestartNoRoom'].includes(reason)) return 'capacity';
   if (/^(Loop|Storm)/.test(reason)) return 'breaker';
-  if (['Throttled', 'APIUnavailable'].includes(reason)) return 'server';
+  if (['Throttled', 'APIUnavailable', 'InternalError'].includes(reason)) return 'server';
   return 'other';
 }
 

@@ -2,7 +2,8 @@
 //
 //	go run ./test/chart/generate FOLDER
 //
-//	copies.go   files/: the policy, the rules of RBAC, the alerts, the dashboard, and the CRDs, since a chart can only read its own folder
+//	copies.go   files/: the policy, the strategies, the rules of RBAC, the alerts, the dashboard, and the CRDs, since a chart can only
+//	            read its own folder
 //	values.go   values.schema.json, from the comments in values.yaml and the JSON Schema of the policy
 //	readme.go   README.md, from README.md.gotmpl and the comments in values.yaml
 //

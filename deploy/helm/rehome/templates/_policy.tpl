@@ -42,7 +42,7 @@
 
 {{/* All built-in strategies. */}}
 {{- define "rehome.strategies" -}}
-["RemovePodsViolatingNodeTaints","RemovePodsHavingTooManyRestarts","PodLifeTime","RemoveFailedPods","RemoveDuplicates","RemovePodsViolatingInterPodAntiAffinity","RemovePodsViolatingNodeAffinity","RemovePodsViolatingTopologySpreadConstraint","LowNodeUtilization","HighNodeUtilization","Request"]
+{{- .Files.Get "files/strategies.json" -}}
 {{- end }}
 
 {{/* The names of the functions in the policy, including those of Knative. */}}

@@ -39,6 +39,9 @@
 {{- if and .Values.nats.enabled (or (ne .Values.nats.login "nkey") (not .Values.nats.ca) (not .Values.nats.clientCertificate)) -}}
 {{- fail "nats.login, nats.ca and nats.clientCertificate: only for external servers; the servers of the chart need nkey, true, and true" -}}
 {{- end -}}
+{{- if and .Values.nats.enabled (gt (int .Values.nats.replicas) 3) -}}
+{{- fail (printf "nats.replicas: want 1 or 3 with nats.enabled, which runs three servers; got %d" (int .Values.nats.replicas)) -}}
+{{- end -}}
 {{- if and .Values.persistence.enabled (or (ne $kind "Deployment") (include "rehome.external" .)) -}}
 {{- fail "persistence.enabled: only for kind Deployment without nats, which has an embedded bus" -}}
 {{- end -}}
@@ -169,11 +172,11 @@
 {{- if .Values.serviceMonitor.enabled -}}{{- $ignored = append $ignored (printf "serviceMonitor: a %s serves no metrics" $kind) -}}{{- end -}}
 {{- end -}}
 {{- if and (eq $kind "Deployment") (hasKey .Values.cmdOptions "enable-http2") (eq (include "rehome.tls" .) "off") (not .Values.requests.enabled) -}}
-{{- $ignored = append $ignored "cmdOptions.enable-http2: it is offered over TLS only, and metrics.tls is off" -}}
+{{- $ignored = append $ignored "cmdOptions.enable-http2: HTTP/2 needs TLS, and metrics.tls is off" -}}
 {{- end -}}
 {{- $election := .Values.leaderElection -}}
 {{- if and (hasKey $election "enabled") (not $election.enabled) -}}
-{{- $ignored = append $ignored "leaderElection.enabled: it is always on" -}}
+{{- $ignored = append $ignored "leaderElection.enabled: leader election is always on" -}}
 {{- end -}}
 {{- range list "renewDeadline" "retryPeriod" "resourceLock" "resourceName" -}}
 {{- if hasKey $election . -}}
@@ -181,11 +184,11 @@
 {{- end -}}
 {{- end -}}
 {{- if eq (toJson .Values.command) `["/bin/descheduler"]` -}}
-{{- $ignored = append $ignored "command: it is the peer's program; the image's own is run" -}}
+{{- $ignored = append $ignored "command: /bin/descheduler is the program of the descheduler's image; the chart runs the program of its own image" -}}
 {{- end -}}
 {{- with (.Values.livenessProbe | default dict).httpGet -}}
 {{- if or (hasKey . "port") (hasKey . "scheme") -}}
-{{- $ignored = append $ignored "livenessProbe.httpGet.port and scheme: they are those that are served" -}}
+{{- $ignored = append $ignored "livenessProbe.httpGet.port and scheme: the chart sets both" -}}
 {{- end -}}
 {{- end -}}
 {{- with .Values.deschedulingInterval -}}
