@@ -9,7 +9,11 @@
 // reactions of the processes differ from run to run. Each situation has a turn in every run. The flag -core limits the run to
 // kills and restarts, as in make e2e.
 //
+// A second run takes two minutes and a fifth of -minutes. It kills and pauses processes at each step of restarts and maintenances.
+//
 //	faults_test.go      the run: a cluster, taints that make pods leave, and the end
+//	restarts_test.go    another run: restarts and maintenances, hit at each of their steps
+//	steps_test.go       what reports these steps, and the maintenances
 //	situations_test.go  the table of situations
 //	processes_test.go   processes and their memory
 //	bus_test.go         servers, disks, and stores of the bus

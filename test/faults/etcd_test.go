@@ -21,7 +21,7 @@ func TestEtcdRestored(t *testing.T) {
 	r.startCluster()
 	t.Cleanup(r.watch())
 	r.addWorkloads()
-	r.startRehome()
+	r.startRehome("")
 	lasting, undone, later := r.nodes[:2], r.nodes[2], r.nodes[3]
 
 	for _, n := range lasting {

@@ -146,10 +146,10 @@ func TestFaults(t *testing.T) {
 	r.startCluster()
 	t.Cleanup(r.watch())
 	r.addWorkloads()
-	r.startRehome()
+	r.startRehome("")
 	r.disturb()
 	r.settle()
-	r.judge()
+	r.judge(leastIntents * *minutes)
 }
 
 // startCluster builds the programs and starts a control plane with nodes.
@@ -169,12 +169,12 @@ func (r *run) startCluster() {
 	r.must(r.measure(usual))
 }
 
-// startRehome starts the bus and all roles.
-func (r *run) startRehome() {
+// startRehome starts the bus and all roles with the policy and more of its sections.
+func (r *run) startRehome(more string) {
 	outside := httptest.NewServer(r)
 	r.t.Cleanup(outside.Close)
 	r.policy = filepath.Join(r.t.TempDir(), "policy.yaml")
-	r.text = fmt.Sprintf(policyText, r.rate, mostInWindow, window, mostInFlight, outside.URL)
+	r.text = fmt.Sprintf(policyText, r.rate, mostInWindow, window, mostInFlight, outside.URL) + more
 	r.must(r.writePolicy(r.text))
 	r.must(r.startServers())
 	r.t.Cleanup(r.end)

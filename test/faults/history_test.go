@@ -233,6 +233,9 @@ func (h *history) addNode(e cluster.AuditEntry) error {
 		Spec map[string]json.RawMessage
 	}
 	var taints []corev1.Taint
+	if strings.HasPrefix(string(e.Object), "[") {
+		return nil // Rehome cordons or uncordons the node by a JSON patch
+	}
 	if e.Verb != "delete" {
 		if err := json.Unmarshal(e.Object, &node); err != nil {
 			return fmt.Errorf("node %s in the audit log: %w: %s", e.Name, err, e.Object)
@@ -263,6 +266,9 @@ func (h *history) addEviction(e cluster.AuditEntry) error {
 	o := request.DeleteOptions
 	if o == nil || o.Preconditions == nil || o.Preconditions.UID == nil {
 		return fmt.Errorf("pod %s was evicted without its UID as a precondition: %s", e.Name, e.Object)
+	}
+	if len(o.DryRun) > 0 { // a surge asks whether the budget allows that its pod goes
+		return nil
 	}
 	one := eviction{e.Name, *o.Preconditions.UID, e.Received, e.Time}
 	if e.Code == http.StatusCreated {

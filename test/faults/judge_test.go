@@ -32,14 +32,14 @@ type finding struct {
 	violations []string
 }
 
-// judge waits until everything has completed, reports, and fails on every violation.
-func (r *run) judge() {
+// judge waits until everything has completed, reports, and fails on every violation, and if there are too few intents.
+func (r *run) judge(least int) {
 	h, unfinished := r.completed()
 	if h == nil {
 		return
 	}
 	r.report(h, append(r.findings(h, unfinished), finding{"limits exceeded", h.exceeded(&r.pods)}))
-	if n, least := h.intentCount(), leastIntents**minutes; n < least {
+	if n := h.intentCount(); n < least {
 		r.fail("%d intents, want at least %d: the run tests too little", n, least)
 	}
 }
@@ -183,7 +183,7 @@ func (h *history) unreported() (lines []string) {
 	moved := map[types.UID]bool{}
 	for id, list := range h.verdicts {
 		for i, v := range list {
-			if v.Outcome != schemas.Evicted {
+			if !v.Outcome.Moves() {
 				continue
 			}
 			moved[v.Intent.Pod.UID] = true
