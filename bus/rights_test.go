@@ -785,7 +785,7 @@ func (p part) operate() error {
 	if err := p.follow(bustest.DeltaChannels, bustest.Delta(p.t, "a")); err != nil || len(p.refusals.list()) > 0 {
 		return err
 	}
-	if err := p.remember(); err != nil {
+	if err := p.bus.Ledger().Put(ctx, "clear.a", nil); err != nil {
 		return err
 	}
 	if err := p.listen(map[string]schemas.Event{bus.ScopeChannels: scope(p.t, "a", 1)}); err != nil || len(p.refusals.list()) > 0 {
