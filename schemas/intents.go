@@ -79,10 +79,11 @@ func (Intents) EventType() string { return IntentsType }
 // intents, which would fill the memory.
 func (a *Intents) UnmarshalJSON(data []byte) error {
 	type plain Intents
-	return json.Unmarshal(data, &struct {
+	type Intents struct { // errors contain this name
 		*plain
 		Intents *intentList `json:"intents"`
-	}{(*plain)(a), (*intentList)(&a.Intents)})
+	}
+	return json.Unmarshal(data, &Intents{(*plain)(a), (*intentList)(&a.Intents)})
 }
 
 // intentList is a list of at most [MostIntents] intents.

@@ -42,8 +42,8 @@ func TestIntentsLimit(t *testing.T) {
 		"null":          {list: "null"},
 		"the most":      {list: list(schemas.MostIntents), want: schemas.MostIntents},
 		"one too many":  {list: list(schemas.MostIntents + 1), err: tooMany},
-		"not a list":    {list: "{}", err: "json: cannot unmarshal object into Go struct field .intents of type []schemas.Intent"},
-		"not an intent": {list: "[7]", err: "json: cannot unmarshal number into Go struct field .intents of type schemas.Intent"},
+		"not a list":    {list: "{}", err: "json: cannot unmarshal object into Go struct field Intents.intents of type []schemas.Intent"},
+		"not an intent": {list: "[7]", err: "json: cannot unmarshal number into Go struct field Intents.intents of type schemas.Intent"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := schemas.Decode[schemas.Intents](message(c.list))
