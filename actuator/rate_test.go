@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rehome-dev/rehome/policy"
@@ -64,5 +65,22 @@ func TestVerdictRate(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		expect.Equal(t, "verdicts of a minute", len(b.bus.heard(t, b.start)), 20+60)
+	})
+}
+
+// TestVerdictRateAfterWithdrawals withdraws an intent very often. The next intent for the pod does not wait for that long.
+func TestVerdictRateAfterWithdrawals(t *testing.T) {
+	p := enabling(policy.Rate{EvictionsPerSecond: 1000, Burst: 1000}, "A", "B")
+	inBubble(t, Config{Policy: p}, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0), func(t *testing.T, b *bench) {
+		synctest.Wait() // it leads
+		s := b.session.Load()
+		s.mu.Lock()
+		for range 1000 {
+			s.countVerdict("1", time.Now())
+		}
+		s.mu.Unlock()
+		b.put("B", 1, "1")
+		time.Sleep(2 * time.Second)
+		expect.Equal(t, "verdicts", b.bus.heard(t, b.start), []heard{{"B-1.1", schemas.ReasonEvictionAccepted, time.Second}})
 	})
 }

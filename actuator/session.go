@@ -233,13 +233,16 @@ func (s *session) decided(v verdictOn) {
 // fill the history.
 var verdictRate = policy.Rate{EvictionsPerSecond: 1, Burst: 20}
 
-// countVerdict counts a verdict on a pod against verdictRate. The caller holds mu.
+// countVerdict counts a verdict on a pod against verdictRate. A verdict above the rate, such as on an intent that was withdrawn, does
+// not extend the time until the next decision. The caller holds mu.
 func (s *session) countVerdict(pod types.UID, now time.Time) {
 	if s.verdicts[pod] == nil {
 		s.verdicts[pod] = limit.NewBucket(verdictRate)
 	}
-	s.verdicts[pod].Take()
-	s.verdicts[pod].Return(true, now)
+	if b := s.verdicts[pod]; b.Wait(now) == 0 {
+		b.Take()
+		b.Return(true, now)
+	}
 }
 
 // ready enqueues an entry that is new, renewed, or the open one of its pod now. The caller holds mu.

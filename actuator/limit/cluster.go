@@ -95,9 +95,9 @@ func (b *ClusterBreaker) Called(namespace string, failed, refused bool, now time
 }
 
 // Refuses returns the reason why no pod of the namespace may move, or "", and the time until when. For one more pause it refuses the
-// namespace whose trial failed last, so that a call in another namespace is the next trial.
+// namespaces whose trials failed, so that a call in another namespace is the next trial.
 func (b *ClusterBreaker) Refuses(namespace string, now time.Time) (why string, until time.Time) {
-	if until = b.calls.until.Add(policy.ClusterBreakerPause); b.calls.trial && b.calls.tried == namespace && now.Before(until) {
+	if until = b.calls.until.Add(policy.ClusterBreakerPause); b.calls.trial && slices.Contains(b.calls.tried, namespace) && now.Before(until) {
 		return "the trial eviction in namespace " + namespace + " failed; another namespace is tried first", until
 	}
 	one := b.namespaces[namespace]
@@ -159,7 +159,7 @@ type calls struct {
 	until  time.Time
 	why    string
 	trial  bool
-	tried  string // the namespace of the trial that failed last
+	tried  []string // the namespaces whose trials failed since the last call that succeeded
 }
 
 type call struct {
@@ -175,11 +175,12 @@ func (c *calls) add(one call, most, namespaces int) {
 	case one.at.Before(c.until): // it began before the pause
 		return
 	case c.trial && !one.ok:
+		tried := c.tried
 		c.pause(one.at, "the first eviction after a pause failed")
-		c.tried = one.namespace
+		c.tried = append(tried, one.namespace)
 		return
 	}
-	c.trial = false
+	c.trial, c.tried = false, nil
 	if len(c.latest) == policy.ClusterBreakerCalls {
 		c.latest = slices.Delete(c.latest, 0, 1)
 	}

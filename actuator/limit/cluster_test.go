@@ -219,7 +219,7 @@ func TestClusterBreakerTrials(t *testing.T) {
 	expect.Equal(t, "refused at the second trial", refused(2*pause), map[string]bool{"a": true, "b": false, "c": false})
 	expect.Equal(t, "refused without a second trial", refused(3*pause), map[string]bool{"a": false, "b": false, "c": false})
 	s.Called("b", true, false, noon.Add(2*pause))
-	expect.Equal(t, "refused at the third trial", refused(3*pause), map[string]bool{"a": false, "b": true, "c": false})
+	expect.Equal(t, "refused at the third trial", refused(3*pause), map[string]bool{"a": true, "b": true, "c": false})
 	s.Called("c", false, false, noon.Add(3*pause))
 	expect.Equal(t, "refused after a trial that succeeded", refused(3*pause), map[string]bool{"a": false, "b": false, "c": false})
 }
