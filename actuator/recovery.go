@@ -74,7 +74,7 @@ func (s *session) recoverOnce(ctx context.Context) error {
 // setInvalidRecords reports the records that were set aside in the log, in a metric, and in [Actuator.Ready].
 func (a *Actuator) setInvalidRecords(invalid []error) {
 	for _, err := range invalid {
-		a.cfg.Log.Error("cannot read a ledger record, setting it aside; delete it from the bucket", "error", err)
+		a.cfg.Log.Error("cannot read a ledger record, setting it aside; delete its key from the bucket", "error", err)
 	}
 	a.metrics.invalid.Set(float64(len(invalid)))
 	a.invalid.Store(&invalid)

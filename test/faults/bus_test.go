@@ -303,7 +303,7 @@ func (r *run) badRecord(random *rand.Rand) (end func() error, err error) {
 	}
 	again := func() error { return errors.Join(r.restart("actuator-0"), r.restart("actuator-1")) }
 	end = func() error {
-		return errors.Join(store("", nats.Header{"KV-Operation": {"PURGE"}, "Nats-Rollup": {"sub"}}), again())
+		return errors.Join(store("", nats.Header{"KV-Operation": {"DEL"}}), again())
 	}
 	return end, errors.Join(store([]string{"{}", "\x00", `{"pod":7}`}[random.IntN(3)], nil), again())
 }
