@@ -35,31 +35,9 @@ func TestRefusalsOfOneNamespace(t *testing.T) {
 			s, other := newScene(t, 2), newScene(t, 0)
 			s.deployment("api", 40, preferring(s.nodes[0]))
 			s.placed("api", map[string]int{s.nodes[0]: 40})
-			other.deployment("held", 12, func(p *corev1.PodTemplateSpec) { p.Spec.NodeSelector["scene"] = s.namespace }, preferring(s.nodes[0]))
-			other.placed("held", map[string]int{s.nodes[0]: 12})
-			free, held := s.pods(s.nodes[0]), other.pods(s.nodes[0])
+			held := s.holds(other, 12)
 			end := c.refuse(other)
-			dir := filetest.ShortDir(t)
-			p := s.rehome(s.policy("limits: {unavailable: 100%}"), dir)
-			p.leads()
-			events := record(t, at(dir))
-
-			tainted := time.Now()
-			s.taint(s.nodes[0], "dedicated")
-			s.emptied(s.nodes[0])
-			s.evictedOnce(free)
-			if took := time.Since(tainted); took > 30*time.Second {
-				t.Errorf("the healthy namespace took %v, want at most 30s", took)
-			}
-			other.moved(0, 0)
-			for _, v := range events.verdicts() {
-				if v.Reason == schemas.ReasonStormFailures && v.Intent.Pod.Namespace == s.namespace {
-					t.Errorf("pod %s: %s", v.Intent.Pod, v.Message)
-				}
-			}
-			p.clusterBreaker("")
-			p.saidNothingOf("nothing is moved")
-
+			s.drainsBeside(other)
 			end()
 			other.emptied(s.nodes[0])
 			other.evictedOnce(held)
@@ -75,43 +53,59 @@ func TestBrokenWebhook(t *testing.T) {
 	s.placed("api", map[string]int{s.nodes[0]: 40})
 	var held []map[types.UID]string
 	for _, other := range others {
-		other.deployment("held", 15, func(p *corev1.PodTemplateSpec) { p.Spec.NodeSelector["scene"] = s.namespace }, preferring(s.nodes[0]))
-		other.placed("held", map[string]int{s.nodes[0]: 15})
-		held = append(held, other.pods(s.nodes[0]))
+		held = append(held, s.holds(other, 15))
 	}
-	free := s.pods(s.nodes[0])
 	end := s.breakEvictions(others[0].namespace, others[1].namespace)
 	others[0].refusesEvictionOf(others[0].podsOf("held")[0])
-	dir := filetest.ShortDir(t)
-	p := s.rehome(s.policy("limits: {unavailable: 100%}"), dir)
-	p.leads()
-	events := record(t, at(dir))
-
-	tainted := time.Now()
-	s.taint(s.nodes[0], "dedicated")
-	s.emptied(s.nodes[0])
-	s.evictedOnce(free)
-	if took := time.Since(tainted); took > 30*time.Second {
-		t.Errorf("the healthy namespace took %v, want at most 30s", took)
-	}
 	reasons := map[schemas.ReasonCode]bool{}
-	for _, other := range others {
-		other.moved(0, 0)
-		for _, v := range events.verdicts() {
-			if v.Intent.Pod.Namespace == other.namespace {
-				reasons[v.Reason] = true
-			}
+	for _, v := range s.drainsBeside(others...) {
+		if v.Intent.Pod.Namespace != s.namespace {
+			reasons[v.Reason] = true
 		}
 	}
 	expect.Equal(t, "reasons of the held pods", reasons, map[schemas.ReasonCode]bool{schemas.ReasonInternalError: true, schemas.ReasonStormFailures: true})
-	p.clusterBreaker("")
-	p.saidNothingOf("nothing is moved")
-
 	end()
 	for i, other := range others {
 		other.emptied(s.nodes[0])
 		other.evictedOnce(held[i])
 	}
+}
+
+// holds creates the Deployment held in the namespace of another scene, with n pods on the first node of this scene, and returns them.
+func (s *scene) holds(other *scene, n int) map[types.UID]string {
+	s.t.Helper()
+	other.deployment("held", n, func(p *corev1.PodTemplateSpec) { p.Spec.NodeSelector["scene"] = s.namespace }, preferring(s.nodes[0]))
+	other.placed("held", map[string]int{s.nodes[0]: n})
+	return other.pods(s.nodes[0])
+}
+
+// drainsBeside taints the first node. All pods of the scene leave it in time, and no circuit breaker holds them, while no pod of the
+// other scenes moves. It returns the verdicts.
+func (s *scene) drainsBeside(others ...*scene) []schemas.Verdict {
+	s.t.Helper()
+	free, dir := s.pods(s.nodes[0]), filetest.ShortDir(s.t)
+	p := s.rehome(s.policy("limits: {unavailable: 100%}"), dir)
+	p.leads()
+	events := record(s.t, at(dir))
+	tainted := time.Now()
+	s.taint(s.nodes[0], "dedicated")
+	s.emptied(s.nodes[0])
+	s.evictedOnce(free)
+	if took := time.Since(tainted); took > 30*time.Second {
+		s.t.Errorf("the healthy namespace took %v, want at most 30s", took)
+	}
+	for _, other := range others {
+		other.moved(0, 0)
+	}
+	verdicts := events.verdicts()
+	for _, v := range verdicts {
+		if v.Reason == schemas.ReasonStormFailures && v.Intent.Pod.Namespace == s.namespace {
+			s.t.Errorf("pod %s: %s", v.Intent.Pod, v.Message)
+		}
+	}
+	p.clusterBreaker("")
+	p.saidNothingOf("nothing is moved")
+	return verdicts
 }
 
 // breakEvictions registers a webhook for the evictions in the namespaces, which does not respond, until end.

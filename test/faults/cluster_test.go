@@ -262,7 +262,7 @@ func (r *run) protect(random *rand.Rand) (end func() error, err error) {
 // usage is what a node uses of its 32 CPUs and 256 GiB.
 type usage struct{ cpu, memory string }
 
-// usual is a usage for which a node neither loses pods nor takes pods for their memory.
+// usual is a usage at which a node neither loses nor receives pods because of memory.
 var usual = usage{"8", "80Gi"}
 
 // reportAbsurdUsage reports a usage of the first node for which it would lose pods or take pods of the second node. Rehome smooths

@@ -92,7 +92,7 @@ type seen struct {
 	ready    time.Time // rounded down to the second; zero means never, as far as known
 }
 
-// followPods records every pod until the end of the test, except those that come and go while the API server is away. An informer
+// followPods records every pod until the end of the test. It misses pods that come and go while the API server is away. An informer
 // would wait up to a minute after restarts of the API server.
 func (r *run) followPods() {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.t.Context()))
@@ -158,7 +158,7 @@ func (l *pods) note(p *corev1.Pod) {
 	}
 }
 
-// since returns a copy in which all pods that were created before a time are original.
+// since returns a copy. In it, all pods created before a time are original.
 func (l *pods) since(at time.Time) *pods {
 	l.mu.Lock()
 	defer l.mu.Unlock()

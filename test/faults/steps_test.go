@@ -25,7 +25,7 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster"
 )
 
-// The steps of a restart and of a maintenance. The actuator takes the first ones, the maintenance role those of a node.
+// The steps of a restart and of a maintenance. The actuator takes the steps of pods, and the maintenance role takes the steps of nodes.
 const (
 	recordWritten   = "record written"
 	replicaAdded    = "replica added"
