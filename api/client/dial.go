@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -163,16 +164,27 @@ func (d *PodDialer) open(c httpstream.Connection, id int) (net.Conn, error) {
 type podConn struct {
 	net.Conn
 	about  string
-	failed error // written before the other end of the pipe is closed
+	failed atomic.Pointer[error] // stored before the other end of the pipe is closed
 }
 
 // Read returns the error of the pod instead of the end of the data, if there is one.
 func (c *podConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if errors.Is(err, io.EOF) && c.failed != nil {
-		err = c.failed
+	return n, c.cause(err, io.EOF)
+}
+
+// Write returns the error of the pod instead of the end of the pipe, if there is one.
+func (c *podConn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	return n, c.cause(err, io.ErrClosedPipe)
+}
+
+// cause replaces err by the error of the pod if err is end.
+func (c *podConn) cause(err, end error) error {
+	if failed := c.failed.Load(); failed != nil && errors.Is(err, end) {
+		return *failed
 	}
-	return n, err
+	return err
 }
 
 // carry copies data between the pipe and the streams until one of them ends.
@@ -196,7 +208,8 @@ func (c *podConn) carry(far net.Conn, data, failure httpstream.Stream) {
 	select {
 	case <-received:
 		if text, _ := io.ReadAll(failure); len(text) > 0 {
-			c.failed = fmt.Errorf("%s: %s", c.about, text)
+			failed := fmt.Errorf("%s: %s", c.about, text)
+			c.failed.Store(&failed)
 		}
 	default:
 	}

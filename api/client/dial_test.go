@@ -99,6 +99,15 @@ func TestPodDialer(t *testing.T) {
 		!strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("nothing listens: %v", err)
 	}
+	conn, err := dialer.Dial(t.Context(), "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	_, failed := conn.Read(make([]byte, 1))
+	if _, err := conn.Write([]byte("late")); fmt.Sprint(err) != fmt.Sprint(failed) || !strings.Contains(fmt.Sprint(failed), "connection refused") {
+		t.Errorf("a read ended with %v, a later write with %v", failed, err)
+	}
 	for _, size := range []int{10, 5 << 20} { // a second server on the same connection to the pod
 		s, err := echo(address)
 		if err != nil {
