@@ -177,8 +177,10 @@ func (s *session) notNow(e *entry, at limitKeys, now time.Time) (why Rejection, 
 	if why, ok = notExpired(Situation{Intent: e.intent, Now: now}); ok {
 		return why, time.Time{}, true
 	}
-	if why, ok = s.alreadyMoved(e.uid()); ok {
-		return why, time.Time{}, true
+	// A settled move does not count here: the cache can lack its pod although the pod is back, after a restore of etcd.
+	if x := s.moves.all[e.uid()]; x != nil {
+		why, ok = rejected(schemas.ReasonMoving, "on the move for %s of profile %s", x.Intent.Strategy, x.Intent.Profile)
+		return why, time.Time{}, ok
 	}
 	deferred := func(reason schemas.ReasonCode, message string, again time.Time) (Rejection, time.Time, bool) {
 		return Rejection{Outcome: schemas.Deferred, Reason: reason, Message: message}, again, true
@@ -213,21 +215,6 @@ func (s *session) breakerOpen(namespace string, now time.Time) (why Rejection, a
 	}
 	message, until := s.cluster.Refuses(namespace, now)
 	return Rejection{Outcome: schemas.Deferred, Reason: schemas.ReasonStormFailures, Message: message}, until, message != ""
-}
-
-// alreadyMoved returns the reason for rejecting an intent whose pod has been moved already. A message can arrive late,
-// and a new move would overwrite the record.
-func (s *session) alreadyMoved(uid types.UID) (Rejection, bool) {
-	pod, known := s.cfg.View.Pod(uid)
-	switch x := s.moves.all[uid]; {
-	case x != nil:
-		return rejected(schemas.ReasonMoving, "on the move for %s of profile %s", x.Intent.Strategy, x.Intent.Profile)
-	case s.settled[uid] != nil && !known:
-		return rejected(schemas.ReasonPodGone, "the pod was moved, and is gone")
-	case s.settled[uid] != nil && pod.Leaving:
-		return rejected(schemas.ReasonPodTerminating, "the pod was moved, and is being deleted")
-	}
-	return Rejection{}, false
 }
 
 // namespaceBucket returns the bucket of a namespace, or nil if the policy has no rate per namespace.

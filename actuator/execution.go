@@ -19,6 +19,9 @@ import (
 // ErrUnavailable is wrapped by errors that mean that the API server did not answer a question about the pod.
 var ErrUnavailable = errors.New("API server unavailable")
 
+// errNotCached means that the cache does not have a live pod yet, so the limits of its workload cannot be checked.
+var errNotCached = errors.New("the cache does not have the pod yet")
+
 const (
 	// lookTimeout bounds one read of a pod: far more than a healthy API server needs.
 	lookTimeout = 5 * time.Second
@@ -65,7 +68,8 @@ func (s *session) checkLease(pod schemas.PodRef) error {
 // applicable method.
 //
 // If it returns an error, there is no verdict and nothing was changed: the API server did not answer (the error wraps
-// [ErrUnavailable]), save failed, the lease is not valid (it wraps [ErrNotLeading]), or ctx ended before the first call.
+// [ErrUnavailable]), save failed, the lease is not valid (it wraps [ErrNotLeading]), the cache lacks the pod, or ctx ended before the
+// first call.
 // After the first call, the end of ctx does not interrupt the move.
 func (a *Actuator) execute(ctx context.Context, i Intent, save saveFunc) (v schemas.Verdict, err error) {
 	calling, end := detached(ctx)
@@ -82,6 +86,9 @@ func (a *Actuator) execute(ctx context.Context, i Intent, save saveFunc) (v sche
 		}
 		if r, rejected := a.judge(i, pod, now); rejected {
 			return a.verdict(i, r), nil
+		}
+		if _, known := a.cfg.View.Pod(i.Pod.UID); a.follows && !known {
+			return v, fmt.Errorf("move pod %s: %w", i.Pod, errNotCached)
 		}
 		var instead *schemas.Instead
 		for _, c := range a.choices(i) {

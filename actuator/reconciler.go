@@ -258,7 +258,7 @@ func (s *session) putBack(ctx context.Context, e *entry, x *inFlight, err error)
 		if ctx.Err() == nil && s.health.fail(s.cfg.Now(), err) {
 			s.cfg.Log.Warn("API server unavailable; holding all intents", "pod", x.Intent.Pod.String(), "error", err)
 		}
-	} else { // other clients kept changing the pod, or the lease is not valid
+	} else { // other clients kept changing the pod, the cache lacks it, or the lease is not valid
 		select {
 		case <-time.After(retryAfter):
 		case <-ctx.Done():
