@@ -25,7 +25,7 @@ ONLY :=
 ARGS :=
 
 .DEFAULT_GOAL := help
-.PHONY: help build generate test test-all unit e2e limits faults faults-scenes compat converge bench bench-page pictures fuzz check format vet lint workflows walls chart demo cluster-up cluster-down clean
+.PHONY: help build generate test test-all unit e2e limits faults faults-restarts compat converge bench bench-page pictures fuzz check format vet lint workflows walls chart demo cluster-up cluster-down clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -128,7 +128,7 @@ generate: ## Generate everything that derives from Go: CRDs, schemas, AsyncAPI, 
 test: build unit e2e ## Run the tests of all packages, and then the end-to-end tests.
 
 test-all: test ## Run all tests: also faults, limits, a snapshot of a release, other versions of Kubernetes, and fuzzing. It takes hours.
-	$(MAKE) faults limits release-test compat converge fuzz vulncheck
+	$(MAKE) faults faults-restarts limits release-test compat converge fuzz vulncheck
 
 # The first run builds a control plane into .build/controlplane, in about six minutes on two cores. It is a separate target, so its
 # progress is visible and does not count against the time limit of the tests.
@@ -230,7 +230,7 @@ e2e-moves:
 
 e2e-maintenances:
 	$(END_TO_END) -run "^($(MAINTENANCES))$$"
-	go test -v -count 1 -timeout 20m -skip '$(FAULT_SCENES)' ./test/faults -args -core
+	go test -v -count 1 -timeout 20m -skip TestFaultsDuringRestarts ./test/faults -args -core
 
 # The scenes that use the most of the API of Kubernetes: moves by each strategy, protections, budgets, restarts, requests,
 # maintenances, leases, and the roles with their own rights.
@@ -249,20 +249,15 @@ compat: controlplane ## Test the core scenes, the chart, and the scheduler with 
 	  go test -v -count 1 -timeout 20m -run 'TestReleaseLifecycle|TestReachFromOutside' ./test/chart || exit 1; \
 	done
 
-# These fail now and then, so make e2e and make faults leave them out. After a restore of etcd, an actuator whose cache lacks the
-# restored pods rejects them as gone, until the resync. The judge of restarts does not know that a rollout can remove a pod between the
-# record of a move and the eviction.
-FAULT_SCENES = TestFaultsDuringRestarts|TestEtcdRestored
-
 limits: controlplane ## Drain PODS=300 under each limit of the policy in turn, and check the limit at every moment.
 	go test -v -count 1 -timeout 30m -parallel 4 -run TestDrainKeepsLimits ./test/e2e -args -pods $(PODS)
 
 faults: controlplane ## Break everything around Rehome for MINUTES=10 during moves, and check that nothing is lost. ONLY='bus' selects faults.
-	go test -v -count 1 -timeout $$(($(MINUTES) + 25))m -skip '$(FAULT_SCENES)' ./test/faults \
+	go test -v -count 1 -timeout $$(($(MINUTES) + 25))m -skip TestFaultsDuringRestarts ./test/faults \
 	  -args -minutes $(MINUTES) $(if $(SEED),-seed $(SEED)) $(if $(ONLY),-only '$(ONLY)')
 
-faults-scenes: controlplane ## Kill and pause Rehome in each step of restarts and maintenances, and restore etcd to an older state.
-	go test -v -count 1 -timeout $$(($(MINUTES) + 20))m -run '$(FAULT_SCENES)' ./test/faults -args -minutes $(MINUTES) $(if $(SEED),-seed $(SEED))
+faults-restarts: controlplane ## Kill and pause Rehome in each step of restarts and maintenances, for 2 minutes and a fifth of MINUTES=10.
+	go test -v -count 1 -timeout $$(($(MINUTES) + 20))m -run TestFaultsDuringRestarts ./test/faults -args -minutes $(MINUTES) $(if $(SEED),-seed $(SEED))
 
 converge: controlplane ## Apply each strategy to WORLDS=200 random small clusters until nothing moves, beside a real kube-scheduler.
 	go test -v -count 1 -timeout 60m ./test/converge -args -worlds $(WORLDS) $(if $(SEED),-seed $(SEED))

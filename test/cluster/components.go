@@ -166,7 +166,7 @@ func (c components) writeFiles(id identities) error {
 	}
 	for path, user := range map[string]string{
 		c.file(kubeconfigFile):                   adminUser,
-		c.kubeconfig(binaries.ControllerManager): controllerManagerUser,
+		c.kubeconfig(binaries.ControllerManager): ControllerManagerUser,
 		c.kubeconfig(binaries.Scheduler):         schedulerUser,
 		c.kubeconfig(binaries.Kwok):              kwokUser,
 	} {

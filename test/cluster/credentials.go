@@ -24,10 +24,10 @@ import (
 // masters is the group with all rights, regardless of RBAC.
 const masters = "system:masters"
 
-// The users of every cluster. The audit log distinguishes them.
+// The users of every cluster. The audit log distinguishes them. ControllerManagerUser is the user of all controllers.
 const (
 	adminUser             = "admin"
-	controllerManagerUser = "system:kube-controller-manager"
+	ControllerManagerUser = "system:kube-controller-manager"
 	schedulerUser         = "system:kube-scheduler"
 	kwokUser              = "kwok"
 )
@@ -45,7 +45,7 @@ type identities struct {
 // newIdentities writes keys, certificate and tokens to dir.
 func newIdentities(dir, host string, extra []User) (identities, error) {
 	id := identities{host: host, users: map[string]User{}}
-	for _, name := range []string{adminUser, controllerManagerUser, schedulerUser, kwokUser} {
+	for _, name := range []string{adminUser, ControllerManagerUser, schedulerUser, kwokUser} {
 		id.users[name] = User{Name: name, Groups: []string{masters}, Token: rand.Text()}
 	}
 	for _, user := range extra {

@@ -39,6 +39,7 @@ type history struct {
 	pods     map[types.UID]*corev1.Pod
 	deleted  map[types.UID]bool // running pods that the test deleted
 	dropped  map[string]bool    // namespaces that the test deleted
+	rolled   map[string]bool    // names of pods that a controller deleted, such as in a rollout
 
 	restarts []time.Time // of the API server
 	faults   []fault
@@ -119,7 +120,7 @@ func (r *run) readHistory(ctx context.Context) (*history, error) {
 func (r *run) rememberedHistory() (*history, error) {
 	h := &history{
 		known: map[string]bool{}, messages: map[subject][]time.Time{}, verdicts: map[string][]verdict{}, settled: map[string][]verdict{},
-		noted: map[string][]time.Time{}, taints: map[string][]taint{}, pods: map[types.UID]*corev1.Pod{},
+		noted: map[string][]time.Time{}, taints: map[string][]taint{}, pods: map[types.UID]*corev1.Pod{}, rolled: map[string]bool{},
 	}
 	var err error
 	if h.sessions, err = r.sessions(); err != nil {
@@ -220,6 +221,8 @@ func (h *history) addAudit(e cluster.AuditEntry) error {
 	switch {
 	case e.Resource == "nodes" && e.Code == http.StatusOK:
 		return h.addNode(e)
+	case e.Verb == "delete" && e.Resource == "pods" && e.User == cluster.ControllerManagerUser:
+		h.rolled[e.Name] = true
 	case e.Subresource == "eviction" && strings.HasPrefix(e.Namespace, namespace):
 		return h.addEviction(e)
 	}

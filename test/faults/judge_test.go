@@ -178,7 +178,7 @@ func (h *history) newer(i intent) (list []time.Time) {
 }
 
 // unreported returns the moves without an end and the evictions without a verdict. An eviction without an answer counts
-// when its pod is gone, unless the test deleted the pod.
+// when its pod is gone, unless the test or a controller deleted the pod.
 func (h *history) unreported() (lines []string) {
 	moved := map[types.UID]bool{}
 	for id, list := range h.verdicts {
@@ -197,7 +197,7 @@ func (h *history) unreported() (lines []string) {
 	}
 	evicted := slices.Clone(h.accepted)
 	for _, e := range h.unsure {
-		if h.pods[e.uid] == nil && !h.deleted[e.uid] {
+		if h.pods[e.uid] == nil && !h.deleted[e.uid] && !h.rolled[e.pod] {
 			evicted = append(evicted, e)
 		}
 	}
@@ -268,9 +268,9 @@ func (h *history) triedAgain(list []verdict) bool {
 }
 
 // unmoved returns the verdicts that report an eviction that did not happen. An API server that is killed loses the
-// audit entries of its open requests. Then the verdict reports that the answer was lost, and the pod is gone. If the test
-// deletes a pod between the record of its move and the eviction, a new leader cannot know that the eviction was not made. Restoring
-// etcd can bring the pod back.
+// audit entries of its open requests. Then the verdict reports that the answer was lost, and the pod is gone. If the test or a
+// rollout deletes a pod between the record of its move and the eviction, a new leader cannot know that the eviction was not made.
+// Restoring etcd can bring the pod back.
 func (h *history) unmoved() (lines []string) {
 	requested := map[types.UID]bool{}
 	for _, e := range slices.Concat(h.accepted, h.unsure) {
@@ -284,7 +284,7 @@ func (h *history) unmoved() (lines []string) {
 			}
 			restarted := slices.ContainsFunc(h.restarts, func(at time.Time) bool { return at.Before(v.at) && v.at.Sub(at) < lostWith })
 			lost := strings.Contains(v.Message, "the answer was lost") &&
-				(restarted || h.deleted[uid] || h.dropped[v.Intent.Pod.Namespace])
+				(restarted || h.deleted[uid] || h.dropped[v.Intent.Pod.Namespace] || h.rolled[v.Intent.Pod.Name])
 			if h.pods[uid] != nil && !h.back(uid, endless) || !requested[uid] && !lost {
 				lines = append(lines, fmt.Sprintf("pod %s: %s", v.Intent.Pod, h.about(uid)))
 			}
