@@ -55,7 +55,9 @@ func TestLivePodNotInCache(t *testing.T) {
 		a := New(Config{
 			Client: client, Bus: m, Ledger: m, Source: "/test/actuator", Policy: p, View: lateView{webPods("1", "3"), start.Add(10 * time.Second)},
 		})
-		end := leads(t, a, func(ctx context.Context, i Intent, save saveFunc) (schemas.Verdict, error) { return a.execute(ctx, i, save) })
+		end := leads(t, a, func(ctx context.Context, i Intent, save saveFunc) (schemas.Verdict, error) {
+			return a.execute(ctx, i, save)
+		})
 		b := &bench{Actuator: a, bus: m, start: start}
 		b.put("A", 2, "1", "2", "3")
 		time.Sleep(9 * time.Second)
