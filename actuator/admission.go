@@ -24,7 +24,7 @@ type blocker struct{ kind, name string }
 
 func workloadBlocker(workload types.UID) blocker { return blocker{"workload", string(workload)} }
 
-// podBlocker blocks the intents for a pod whose eviction call has no answer yet.
+// podBlocker blocks the intents for a pod that is not in the cache yet, or whose eviction call has no answer yet.
 func podBlocker(pod types.UID) blocker { return blocker{"pod", string(pod)} }
 
 // parked is the reason why an entry waits outside the queue.
@@ -143,6 +143,13 @@ func awaitsAnswer(x *inFlight) parked {
 	return parked{by: podBlocker(x.uid()), why: Rejection{
 		Outcome: schemas.Deferred, Reason: schemas.ReasonAPIUnavailable,
 		Message: "the actuator restarted before the API server answered an eviction call for the pod; it may still evict the pod",
+	}}
+}
+
+// awaitsCache parks an intent whose pod is not in the cache yet. A pod without a workload has no changes that release it.
+func awaitsCache(e *entry, now time.Time) parked {
+	return parked{by: podBlocker(e.uid()), until: now.Add(trackEvery), why: Rejection{
+		Outcome: schemas.Deferred, Reason: schemas.ReasonAPIUnavailable, Message: errNotCached.Error(),
 	}}
 }
 

@@ -19,8 +19,8 @@ import (
 // ErrUnavailable is wrapped by errors that mean that the API server did not answer a question about the pod.
 var ErrUnavailable = errors.New("API server unavailable")
 
-// errNotCached means that the cache does not have a live pod yet, so the limits of its workload cannot be checked.
-var errNotCached = errors.New("the cache does not have the pod yet")
+// errNotCached means that the cache did not have a live pod when the limits of its workload were checked.
+var errNotCached = errors.New("the cache of the actuator does not have the pod yet")
 
 const (
 	// lookTimeout bounds one read of a pod: far more than a healthy API server needs.
@@ -36,16 +36,24 @@ type executeFunc func(context.Context, Intent, saveFunc) (schemas.Verdict, error
 // saveFunc stores the planned move in the ledger before its first step. If it fails, nothing may be changed.
 type saveFunc func(ctx context.Context, r record) error
 
-// save stores the record of a move before a call. It fails if the record is not stored or the lease is no longer valid;
-// then nothing may be changed. A dry run of a request has no record.
+// save stores the record of a move before a call. It fails if the limits were checked without the pod, the record is not stored, or
+// the lease is no longer valid; then nothing may be changed. A dry run has no record.
 func (s *session) save(ctx context.Context, r record) error {
 	if r.Intent.asked().DryRun {
 		return nil
 	}
 	s.mu.Lock()
 	x := s.moves.all[r.Intent.Pod.UID]
+	if pod, known := s.cfg.View.Pod(x.uid()); s.follows && (!known || pod.Workload.UID != x.at.workload) {
+		s.mu.Unlock()
+		return errNotCached
+	}
 	r.Begun, r.Newest, r.Workload, r.Canceled = x.Begun, x.Newest, cmp.Or(r.Workload, x.Workload), x.Canceled
 	x.record = r
+	if s.ledger == nil {
+		s.mu.Unlock()
+		return s.checkLease(r.Intent.Pod)
+	}
 	err := s.begun.add(r)
 	stored := s.ledgerWrites.set(keyBegun, nil)
 	s.mu.Unlock()
@@ -86,9 +94,6 @@ func (a *Actuator) execute(ctx context.Context, i Intent, save saveFunc) (v sche
 		}
 		if r, rejected := a.judge(i, pod, now); rejected {
 			return a.verdict(i, r), nil
-		}
-		if _, known := a.cfg.View.Pod(i.Pod.UID); a.follows && !known {
-			return v, fmt.Errorf("move pod %s: %w", i.Pod, errNotCached)
 		}
 		var instead *schemas.Instead
 		for _, c := range a.choices(i) {

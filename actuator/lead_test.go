@@ -290,6 +290,9 @@ func inBubble(t *testing.T, cfg Config, handle executeFunc, script func(*testing
 		cfg.Bus, cfg.Ledger, cfg.Source = b.bus, b.bus, "/test/actuator"
 		cfg.Log = slog.New(slog.NewTextHandler(b.log, &slog.HandlerOptions{Level: slog.LevelWarn}))
 		b.Actuator = New(cfg)
+		if cfg.Client == nil && cfg.View != nil {
+			b.cfg.Client = noPods.client(t)
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- b.lead(ctx, handle) }()

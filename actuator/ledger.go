@@ -205,8 +205,7 @@ func readLedger(entries map[string][]byte) (moves []record, loops []WorkloadBrea
 					invalid = append(invalid, fmt.Errorf("ledger record %s of %s is set aside: %w", keyMove+uid, key, err))
 				}
 			}
-		case strings.HasPrefix(key, keyClear):
-			_, err = readClear(value)
+		case strings.HasPrefix(key, keyClear): // not a record
 		default:
 			err = errors.New("the key is unknown")
 		}
@@ -368,17 +367,23 @@ func (s *session) writeLedger(key string, value any) error {
 // followLedger closes workload breakers on request until ctx ends.
 func (s *session) followLedger(ctx context.Context) {
 	err := s.ledger.Follow(ctx, keyClear, func(key string, value []byte) {
-		if _, err := readClear(value); err != nil {
-			s.cfg.Log.Warn("ledger record is not a request to close circuit breakers", "key", key, "error", err)
-			return
-		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		if _, err := readClear(value); err != nil {
+			s.dropClear(key)
+			return
+		}
 		s.clear(key)
 	})
 	if err != nil && ctx.Err() == nil {
 		s.cfg.Log.Error("cannot follow the ledger; requests to close circuit breakers are ignored", "error", err)
 	}
+}
+
+// dropClear deletes an invalid request, so that such requests cannot fill the ledger. The caller holds mu.
+func (s *session) dropClear(key string) {
+	s.cfg.Log.Warn("request to close circuit breakers has no time; deleting it", "key", key)
+	s.change(key, nil)
 }
 
 // clear closes the workload breakers that the key of a request names, and then deletes the request. The caller holds

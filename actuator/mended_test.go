@@ -18,6 +18,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -241,6 +242,14 @@ func TestLedgerForgetsMove(t *testing.T) {
 type wire func(*http.Request) (*http.Response, error)
 
 func (w wire) RoundTrip(r *http.Request) (*http.Response, error) { return w(r) }
+
+// noPods is an API server without pods.
+var noPods = wire(func(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodPost { // a Kubernetes Event
+		return response(http.StatusCreated, eventsv1.Event{}), nil
+	}
+	return failure(http.StatusNotFound, metav1.StatusReasonNotFound), nil
+})
 
 func (w wire) client(t *testing.T) kubernetes.Interface {
 	t.Helper()

@@ -55,6 +55,7 @@ type inFlight struct {
 	// verdict is stored.
 	over        *ended
 	replacement types.UID
+	looked      time.Time // the last read of the pod because it was still in the cache, see staysOn
 }
 
 func (x *inFlight) uid() types.UID { return x.Intent.Pod.UID }

@@ -68,7 +68,7 @@ func TestPauseSurvivesRestart(t *testing.T) {
 			at := always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0)
 			synctest.Test(t, func(t *testing.T) {
 				b := &bench{bus: newMemory(), start: time.Now()}
-				cfg.Bus, cfg.Ledger, cfg.Source = b.bus, b.bus, "/test/actuator"
+				cfg.Bus, cfg.Ledger, cfg.Source, cfg.Client = b.bus, b.bus, "/test/actuator", noPods.client(t)
 				b.put("A", 1, "1", "2")
 				for range 2 {
 					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

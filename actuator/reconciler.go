@@ -254,11 +254,15 @@ func (a *Actuator) answered() {
 }
 
 func (s *session) putBack(ctx context.Context, e *entry, x *inFlight, err error) {
-	if errors.Is(err, ErrUnavailable) {
+	notCached := errors.Is(err, errNotCached)
+	switch {
+	case errors.Is(err, ErrUnavailable):
 		if ctx.Err() == nil && s.health.fail(s.cfg.Now(), err) {
 			s.cfg.Log.Warn("API server unavailable; holding all intents", "pod", x.Intent.Pod.String(), "error", err)
 		}
-	} else { // other clients kept changing the pod, the cache lacks it, or the lease is not valid
+	case notCached:
+		s.answered()
+	default: // other clients kept changing the pod, or the lease is not valid
 		select {
 		case <-time.After(retryAfter):
 		case <-ctx.Done():
@@ -269,8 +273,15 @@ func (s *session) putBack(ctx context.Context, e *entry, x *inFlight, err error)
 	s.running--
 	x.returnTokens(errors.Is(err, move.ErrChanged), false, s.cfg.Now()) // the API server refused an eviction of an older version
 	s.abandon(x)
-	s.entries.putBack(e)
 	s.freed()
+	if notCached {
+		e.state = entryWaiting
+		now := s.cfg.Now()
+		if s.park(e, awaitsCache(e, now), now); e.parked == nil {
+			return // it has waited for too long
+		}
+	}
+	s.entries.putBack(e)
 }
 
 // executed records the verdict of an execution, and reports whether it began a move. The caller holds mu.

@@ -57,7 +57,8 @@ func (s *session) recoverOnce(ctx context.Context) error {
 			continue
 		}
 		switch at, err := readClear(value); {
-		case err != nil: // among the invalid records
+		case err != nil:
+			s.dropClear(key)
 		case s.cfg.Now().Sub(at) > clearFor:
 			s.change(key, nil) // the command has ended
 		default:

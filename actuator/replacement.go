@@ -252,9 +252,9 @@ func (s *session) isPending(x *inFlight) bool {
 		p, known := s.cfg.View.Pod(uid)
 		return known && !p.Ready && !p.Ended && !p.Leaving
 	}
-	_, known := s.cfg.View.Pod(x.uid())
+	pod, _ := s.cfg.View.Pod(x.uid())
 	tally := s.cfg.View.Tally(x.at.workload)
-	return known || tally.Ready < tally.Wanted
+	return pod.Leaving || tally.Ready < tally.Wanted
 }
 
 // ended is the end of a move.

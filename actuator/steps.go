@@ -50,9 +50,25 @@ func (s *session) track(ctx context.Context, x *inFlight) {
 	if x.over == nil {
 		x.over = s.overBy(x, now)
 	}
+	if x.over == nil && s.staysOn(x, now) {
+		x.looked = now
+		s.mu.Unlock()
+		pod, err := s.look(ctx, x.Intent.Pod, latest)
+		s.mu.Lock()
+		if err == nil && pod != nil && pod.UID == x.uid() && pod.DeletionTimestamp == nil {
+			x.over = &ended{schemas.ReasonTakenBack, "the pod is back, as after a restore of etcd", schemas.Settlement{Seconds: now.Sub(x.Moved).Seconds()}}
+		}
+	}
 	if x.over != nil && x.reported {
 		s.arrive(x, *x.over, now)
 	}
+}
+
+// staysOn reports whether a pod that was moved is still in the cache, and not terminating, although that takes no time. The cache is
+// behind, or the pod is back. The caller holds mu.
+func (s *session) staysOn(x *inFlight, now time.Time) bool {
+	pod, known := s.cfg.View.Pod(x.uid())
+	return known && !pod.Leaving && !pod.Ended && now.Sub(x.leftAt()) >= replacedWithin && now.Sub(x.looked) >= replacedWithin
 }
 
 // step takes the next step of a move. method is nil if this version does not know the method of the move. The end of ctx
