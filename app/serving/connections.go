@@ -27,6 +27,9 @@ const (
 	reportedFor = time.Minute
 )
 
+// consequence is what a reached limit causes.
+const consequence = "and some that waited for a request were closed"
+
 // connections limits the open connections of a server. When there is one too many, it closes the one that has waited longest for
 // a request, so idle clients, and clients that never complete a header, do not keep others out. If all others have a request in progress,
 // that is the new one. A request whose answer is known is no longer in progress: until its body has arrived, its connection waits too.
@@ -90,18 +93,18 @@ func (c *connections) checkClient(conn net.Conn) {
 		}
 	}
 	if most := cmp.Or(c.share, c.limit()/4); len(own) > most {
-		c.closeOldest(own, fmt.Sprintf("connections of one client is reached, and some that waited for a request were closed: %d", most))
+		c.closeOldest(own, fmt.Sprintf("connections of one client is reached, %s: %d", consequence, most))
 	}
 }
 
 // checkAll closes a connection if there are too many.
 func (c *connections) checkAll() {
 	if most := c.limit(); len(c.waiting) > most {
-		c.closeOldest(c.waiting, fmt.Sprintf("connections is reached, and some that waited for a request were closed: %d", most))
+		c.closeOldest(c.waiting, fmt.Sprintf("connections is reached, %s: %d", consequence, most))
 	}
 }
 
-// closeOldest closes one of these connections because of a limit.
+// closeOldest closes the connection that has waited longest, because of a limit.
 func (c *connections) closeOldest(conns map[net.Conn]uint64, limit string) {
 	var oldest net.Conn
 	for o, turn := range conns {
