@@ -145,10 +145,10 @@ func TestConnections(t *testing.T) {
 	}
 
 	for name, request := range map[string]string{
-		"unread_bodies_keep_no_client_out":               "POST /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n",
-		"unread_chunks_keep_no_client_out":               "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n",
-		"bodies_of_gets_keep_no_client_out":              "GET /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n",
-		"options_of_the_whole_server_keep_no_client_out": "OPTIONS * HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n",
+		"unread_bodies_keep_no_client_out":  "POST /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n",
+		"unread_chunks_keep_no_client_out":  "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n",
+		"bodies_of_gets_keep_no_client_out": "GET /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n",
+		"options_keep_no_client_out":        "OPTIONS * HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			web, _, err := ListenForStatus(settings.Settings{HTTPAddress: "127.0.0.1:0", HTTPTLS: settings.TLSOff}, nil, NewMetrics(),
@@ -166,7 +166,7 @@ func TestConnections(t *testing.T) {
 	}
 
 	for _, http2 := range []bool{false, true} {
-		t.Run(fmt.Sprintf("refused_body_leaves_the_connection_open/http2=%v", http2), func(t *testing.T) {
+		t.Run(fmt.Sprintf("refused_body_keeps_its_connection/http2=%v", http2), func(t *testing.T) {
 			s, err := Listen("REHOME_HTTP_ADDRESS", "127.0.0.1:0", settings.TLS{Mode: settings.TLSSelfSigned}, http2, slog.New(slog.DiscardHandler))
 			if err != nil {
 				t.Fatal(err)
