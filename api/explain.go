@@ -25,6 +25,8 @@ const (
 	mostWork = 2
 	// workTimeout limits each of them, and the wait for its turn.
 	workTimeout = 30 * time.Second
+	// mostWaitingWork limits how many of one user wait. A page that shows another pod cancels its call and starts the next one.
+	mostWaitingWork = 4
 )
 
 func (s *Server) registerExplanations(a huma.API) {
@@ -79,25 +81,18 @@ func (c cached) Round(ctx context.Context, p policy.Policy) (simulate.Config, []
 	return round, c.Cluster.Copies(), err
 }
 
-// work calls f when fewer than mostWork calls are in progress, and none of the same user.
+// work calls f when fewer than mostWork calls are in progress, and none of the same user. It refuses at once when mostWaitingWork calls
+// of the user wait.
 func (s *Server) work(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, workTimeout)
 	defer cancel()
-	name, done := callOf(ctx).user.Username, make(chan struct{})
-	for {
-		other, busy := s.atWork.LoadOrStore(name, done)
-		if !busy {
-			break
-		}
-		select {
-		case <-other.(chan struct{}):
-		case <-ctx.Done():
-			return serve.Refuse(http.StatusTooManyRequests,
-				"an explanation or a simulation of user %.200s is in progress, which is the limit", name).After(retryAfter)
-		}
+	name := callOf(ctx).user.Username
+	end, ok := s.atWork.Take(ctx, name)
+	if !ok {
+		return serve.Refuse(http.StatusTooManyRequests, "an explanation or a simulation of user %.200s is in progress, which is the limit", name).
+			After(retryAfter)
 	}
-	defer close(done)
-	defer s.atWork.Delete(name)
+	defer end()
 	select {
 	case s.working <- struct{}{}:
 		defer func() { <-s.working }()

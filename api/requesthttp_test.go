@@ -18,6 +18,8 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/transport"
 
 	"github.com/rehome-dev/rehome/api"
 	"github.com/rehome-dev/rehome/app/settings"
@@ -74,9 +76,16 @@ func TestRequestsOverHTTP(t *testing.T) {
 }
 
 // newServer makes a server with a filled cache.
-func newServer(t testing.TB, c *cluster.Cluster, b *bus.Bus) *api.Server {
+func newServer(t testing.TB, c *cluster.Cluster, b *bus.Bus, wraps ...transport.WrapperFunc) *api.Server {
 	t.Helper()
-	client := c.Client()
+	config := c.RESTConfig()
+	for _, wrap := range wraps {
+		config.Wrap(wrap)
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
 	cache, err := view.New(view.Config{Client: client, Kinds: api.Kinds()})
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	authorizationv1 "k8s.io/api/authorization/v1"
 
+	"github.com/rehome-dev/rehome/api/review"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/cloudevent/serve"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
@@ -32,9 +33,6 @@ const everywhere = ""
 
 // mostPlaces is the largest number of namespaces that are checked one by one. Beyond it, all namespaces are checked at once.
 const mostPlaces = 20
-
-// parallelReviews limits concurrent reviews for one user.
-const parallelReviews = 8
 
 // access has the objects that a user may see, at one time.
 type access struct {
@@ -65,7 +63,7 @@ func (s *Server) access(ctx context.Context, u user) (a access, err error) {
 	names := s.Cluster.NamespaceNames()
 	allowed := make([]bool, len(names))
 	questions, ctx := errgroup.WithContext(ctx)
-	questions.SetLimit(parallelReviews)
+	questions.SetLimit(review.MostOfUser)
 	for i, name := range names {
 		questions.Go(func() (err error) {
 			allowed[i], err = s.reviews.MayGet(ctx, u.UserInfo, "pods", name)
@@ -92,12 +90,18 @@ func (s *Server) maySeeAll(ctx context.Context, u user) error {
 	return nil
 }
 
-// mayGet refuses users without the right to get a resource. Its error is a *[serve.Refusal], or wraps [review.ErrAway].
+// mayGet refuses users without the right to get a resource. In a namespace that does not exist, only users with the right in all
+// namespaces have it, so invented names need no reviews of their own. Its error is a *[serve.Refusal], or wraps [review.ErrAway] or
+// [review.ErrTooMany].
 func (s *Server) mayGet(ctx context.Context, u user, resource, namespace string) error {
 	if u.operator {
 		return nil
 	}
-	allowed, err := s.reviews.MayGet(ctx, u.UserInfo, resource, namespace)
+	place := namespace
+	if s.Cluster.Namespace(namespace) == nil {
+		place = everywhere
+	}
+	allowed, err := s.reviews.MayGet(ctx, u.UserInfo, resource, place)
 	if err != nil || allowed {
 		return err
 	}

@@ -10,7 +10,6 @@ import (
 	"path"
 	"reflect"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -64,7 +63,7 @@ type Server struct {
 	activity         activities
 	watches, listens streams
 	working          chan struct{}   // limits explanations and simulations at a time
-	atWork           sync.Map        // by user: the end of the explanation or simulation in progress
+	atWork           *review.Turns   // limits explanations and simulations of each user
 	running          context.Context // ends with Run
 	stop             context.CancelFunc
 
@@ -78,7 +77,7 @@ func New(c Config) (*Server, error) {
 		Config: c, reviews: review.NewCached(c.Client, time.Now), routes: http.NewServeMux(), passing: make(chan struct{}, parallel),
 		users: &limiter{most: perMinute, over: time.Minute, now: time.Now, asked: map[string][]time.Time{}},
 		feed:  feed.New(c.Cluster), history: &history{bus: c.Bus, clients: map[*listener]bool{}, deferred: status.Deferrals{}},
-		working: make(chan struct{}, mostWork), watches: streams{what: "watch"}, listens: streams{what: "listen to events"},
+		working: make(chan struct{}, mostWork), atWork: review.NewTurns(1, mostWaitingWork), watches: streams{what: "watch"}, listens: streams{what: "listen to events"},
 	}
 	s.activity.now.next = make(chan struct{})
 	s.running, s.stop = context.WithCancel(context.Background())

@@ -61,6 +61,7 @@ func TestServer(t *testing.T) {
 	t.Run("too_many_streams", v.testTooManyStreams)
 	t.Run("requests", v.testRequests)
 	t.Run("explanations", v.testExplanations)
+	t.Run("invented_namespaces", v.testInventedNamespaces)
 	t.Run("simulate", v.testSimulate)
 	t.Run("client", v.testClient)
 	t.Run("lost_bus", v.testLostBus)
@@ -74,8 +75,22 @@ type visit struct {
 	operator, network string
 	pipes             api.Pipes // to the network address
 	cut               func()    // the connections of all clients
+	reviews           *reviews
 	node              string
 	sent              int
+}
+
+// reviews counts SubjectAccessReviews.
+type reviews struct {
+	http.RoundTripper
+	n atomic.Int64
+}
+
+func (r *reviews) RoundTrip(q *http.Request) (*http.Response, error) {
+	if strings.HasSuffix(q.URL.Path, "/subjectaccessreviews") {
+		r.n.Add(1)
+	}
+	return r.RoundTripper.RoundTrip(q)
 }
 
 func newVisit(t *testing.T) *visit {
@@ -108,7 +123,11 @@ func newVisit(t *testing.T) *visit {
 	}
 	must(v.allow(ctx, "shop"))
 	must(v.Bind(ctx, cluster.UserSubject(overall), "", "see-all"))
-	s := newServer(t, v.Cluster, v.bus)
+	v.reviews = &reviews{}
+	s := newServer(t, v.Cluster, v.bus, func(to http.RoundTripper) http.RoundTripper {
+		v.reviews.RoundTripper = to
+		return v.reviews
+	})
 	operator, network := httptest.NewServer(s.Operator()), httptest.NewServer(s.Network())
 	t.Cleanup(operator.Close)
 	t.Cleanup(network.Close)
@@ -847,6 +866,33 @@ func (v *visit) testExplanations(t *testing.T) {
 	}
 	if v.get(t, shopper, "/v1/pods/shop/"+name, &pod); pod.Pod.Name != name {
 		t.Errorf("the pod for the shopper: got %+v", pod)
+	}
+}
+
+// testInventedNamespaces has a user without rights everywhere ask for pods in many namespaces. Only one exists.
+func (v *visit) testInventedNamespaces(t *testing.T) {
+	const most = 40
+	before := v.reviews.n.Load()
+	for i := range most {
+		namespace := fmt.Sprint("invented-", i)
+		if i == 0 {
+			namespace = "web"
+		}
+		for _, path := range []string{"/v1/pods/" + namespace + "/x", "/v1/workloads/Deployment/" + namespace + "/x"} {
+			var got struct{ Detail string }
+			answer := v.do(t, shopper, http.MethodGet, path, "", nil)
+			expect.Must(t, json.NewDecoder(answer.Body).Decode(&got))
+			want := "user shopper may not get pods in namespace " + namespace
+			if answer.StatusCode != http.StatusForbidden || got.Detail != want {
+				t.Errorf("%s: got %d %q, want 403 %q", path, answer.StatusCode, got.Detail, want)
+			}
+		}
+	}
+	if n := v.reviews.n.Load() - before; n >= most/2 {
+		t.Errorf("%d reviews for %d namespaces, want fewer than %d", n, most, most/2)
+	}
+	if got := v.get(t, overall, "/v1/pods/invented-1/x", nil); got != http.StatusNotFound {
+		t.Errorf("the user with all rights: got %d, want 404", got)
 	}
 }
 

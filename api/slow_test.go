@@ -226,3 +226,32 @@ func TestWork(t *testing.T) {
 		}
 	})
 }
+
+// TestParallelWork has six calls of a user at once. Each takes a second.
+func TestParallelWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := offline(t, nil, func() policy.Policy { return policy.Policy{} })
+		ctx := context.WithValue(t.Context(), callKey{}, call{user: user{UserInfo: authenticationv1.UserInfo{Username: "a"}}})
+		began := time.Now()
+		got := make([]string, 6)
+		var all sync.WaitGroup
+		for i := range got {
+			all.Go(func() {
+				err := s.work(ctx, func(context.Context) error {
+					time.Sleep(time.Second)
+					return nil
+				})
+				got[i] = fmt.Sprintf("%v after %v", err, time.Since(began))
+			})
+		}
+		all.Wait()
+		slices.Sort(got)
+		want := []string{
+			"<nil> after 1s", "<nil> after 2s", "<nil> after 3s", "<nil> after 4s", "<nil> after 5s",
+			"an explanation or a simulation of user a is in progress, which is the limit after 0s",
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("got  %q\nwant %q", got, want)
+		}
+	})
+}

@@ -24,6 +24,9 @@ const (
 	// askTimeout each review including the wait for its turn.
 	mostAsking, mostUnknown = 16, 8
 	askTimeout              = 5 * time.Second
+	// MostOfUser limits concurrent reviews of the rights of one user, so that one user leaves most of mostAsking to others. mostWaiting
+	// is enough for all streams of a user.
+	MostOfUser, mostWaiting = 4, 64
 )
 
 // ErrTooMany means that too many reviews are in progress.
@@ -34,6 +37,7 @@ type Cached struct {
 	Reviewer
 	// Unknown tokens have slots and a cache of their own, so that they do not delay or evict known ones.
 	asking, unknown                 chan struct{}
+	turns                           *Turns
 	users, known, strangers, rights *cache.LRUExpireCache
 }
 
@@ -42,6 +46,7 @@ func NewCached(client kubernetes.Interface, now func() time.Time) *Cached {
 	lru := func(most int) *cache.LRUExpireCache { return cache.NewLRUExpireCacheWithClock(most, clock(now)) }
 	return &Cached{
 		Reviewer: Reviewer{client}, asking: make(chan struct{}, mostAsking), unknown: make(chan struct{}, mostUnknown),
+		turns: NewTurns(MostOfUser, mostWaiting),
 		users: lru(mostTokens), known: lru(mostTokens), strangers: lru(mostTokens), rights: lru(mostRights),
 	}
 }
@@ -113,6 +118,13 @@ func (c *Cached) may(
 func (c *Cached) Allowed(
 	ctx context.Context, who authenticationv1.UserInfo, question authorizationv1.SubjectAccessReviewSpec,
 ) (allowed bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	end, ok := c.turns.Take(ctx, who.Username)
+	if !ok {
+		return false, fmt.Errorf("%w: %d of one user are the limit", ErrTooMany, MostOfUser)
+	}
+	defer end()
 	err = ask(ctx, c.asking, func(ctx context.Context) error {
 		allowed, err = c.Reviewer.Allowed(ctx, who, question)
 		return err

@@ -41,12 +41,16 @@ func (s slow) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestSlots(t *testing.T) {
 	control := clustertest.New(t, cluster.Options{Users: []cluster.User{{Name: "known", Token: "token-known"}}})
 	known := authenticationv1.UserInfo{Username: "known", Groups: []string{"system:authenticated"}}
+	other := authenticationv1.UserInfo{Username: "other", Groups: []string{"system:authenticated"}}
+	ask := func(ctx context.Context, r *review.Cached, who authenticationv1.UserInfo) {
+		_, _ = r.Allowed(ctx, who, authorizationv1.SubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{}})
+	}
 	now := time.Now()
 	for name, c := range map[string]struct {
 		path  string
 		slots int
 		fill  func(ctx context.Context, r *review.Cached, i int)
-		want  string // of a known user, another unknown token, and a right
+		want  string // of a known user, another unknown token, and a right of a known user
 	}{
 		"unknown tokens": {
 			"/tokenreviews", 8,
@@ -55,10 +59,18 @@ func TestSlots(t *testing.T) {
 		},
 		"rights for requests": {
 			"/subjectaccessreviews", 16,
-			func(ctx context.Context, r *review.Cached, _ int) {
-				_, _ = r.Allowed(ctx, known, authorizationv1.SubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{}})
+			func(ctx context.Context, r *review.Cached, i int) {
+				ask(ctx, r, authenticationv1.UserInfo{Username: fmt.Sprint("user-", i/4)})
 			},
 			"too many, answered, too many",
+		},
+		"rights of one user": {
+			"/subjectaccessreviews", 4, func(ctx context.Context, r *review.Cached, _ int) { ask(ctx, r, known) },
+			"answered, answered, too many",
+		},
+		"rights of another user": {
+			"/subjectaccessreviews", 4, func(ctx context.Context, r *review.Cached, _ int) { ask(ctx, r, other) },
+			"answered, answered, asks",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

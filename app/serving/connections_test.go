@@ -8,8 +8,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptrace"
+	"net/netip"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -141,6 +144,105 @@ func TestConnections(t *testing.T) {
 		})
 	}
 
+	for name, request := range map[string]string{
+		"unread_bodies_keep_no_client_out":  "POST /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n",
+		"unread_chunks_keep_no_client_out":  "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n",
+		"bodies_of_gets_keep_no_client_out": "GET /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n",
+		"options_keep_no_client_out":        "OPTIONS * HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			web, _, err := ListenForStatus(settings.Settings{HTTPAddress: "127.0.0.1:0", HTTPTLS: settings.TLSOff}, nil, NewMetrics(),
+				slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatal(err)
+			}
+			web.ReadHeaderTimeout, web.ReadTimeout = headerTimeout, headerTimeout
+			run(t, web)
+			open(t, web.Listener.Addr().String(), flood, request)
+			if got := get(t, web.URL("/healthz")); got != "200 ok\n" {
+				t.Errorf("got %q, want 200", got)
+			}
+		})
+	}
+
+	for _, http2 := range []bool{false, true} {
+		t.Run(fmt.Sprintf("refused_body_keeps_its_connection/http2=%v", http2), func(t *testing.T) {
+			s, err := Listen("REHOME_HTTP_ADDRESS", "127.0.0.1:0", settings.TLS{Mode: settings.TLSSelfSigned}, http2, slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Handler = http.NotFoundHandler()
+			run(t, s)
+			client := http.Client{Timeout: headerTimeout, Transport: &http.Transport{
+				TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: http2, MaxConnsPerHost: 1,
+			}}
+			defer client.CloseIdleConnections()
+			var reused []bool
+			for range 3 {
+				ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+					GotConn: func(c httptrace.GotConnInfo) { reused = append(reused, c.Reused) },
+				})
+				r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL("/"), strings.NewReader(strings.Repeat("x", 100<<10)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := client.Do(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, _ = io.Copy(io.Discard, got.Body)
+				got.Body.Close()
+				if got.StatusCode != http.StatusNotFound || got.ProtoMajor == 2 != http2 {
+					t.Errorf("got %s %s, want 404", got.Proto, got.Status)
+				}
+			}
+			if want := []bool{false, true, true}; !slices.Equal(reused, want) {
+				t.Errorf("reused connections: got %v, want %v", reused, want)
+			}
+		})
+	}
+
+	t.Run("one_client_cannot_take_all", func(t *testing.T) {
+		s, err := Listen("REHOME_HTTP_ADDRESS", "127.0.0.1:0", settings.TLS{Mode: settings.TLSOff}, false, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.connections.client = func(c net.Conn) netip.Addr { return c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr() }
+		answer := make(chan struct{})
+		var begun sync.WaitGroup
+		begun.Add(mostConnections / 4)
+		s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/slow" {
+				begun.Done()
+				<-answer
+			}
+		})
+		run(t, s)
+		defer close(answer)
+		const request = "GET /slow HTTP/1.1\r\nHost: x\r\n\r\n"
+		address := s.Listener.Addr().String()
+		open(t, address, mostConnections/4, request)
+		begun.Wait()
+		if n := lost(open(t, address, 10, request), headerTimeout); n != 10 {
+			t.Errorf("%d of 10 connections above the share were closed, want all", n)
+		}
+		want := "REHOME_HTTP_ADDRESS: the limit of open connections of one client is reached, and some that waited for a request were closed: 64"
+		if err := s.Warning(t.Context()); err == nil || err.Error() != want {
+			t.Errorf("warning\ngot  %v\nwant %s", err, want)
+		}
+		other := http.Client{Timeout: headerTimeout, Transport: &http.Transport{
+			DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext, DisableKeepAlives: true,
+		}}
+		got, err := other.Get(s.URL("/"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer got.Body.Close()
+		if got.StatusCode != http.StatusOK {
+			t.Errorf("another client: got %s, want 200", got.Status)
+		}
+	})
+
 	for name, most := range map[string]int{"requests_in_progress_are_answered": mostConnections, "more_requests_are_allowed": 600} {
 		t.Run(name, func(t *testing.T) {
 			s, err := Listen("REHOME_HTTP_ADDRESS", "127.0.0.1:0", settings.TLS{Mode: settings.TLSOff}, false, slog.New(slog.DiscardHandler))
@@ -192,4 +294,31 @@ func TestConnections(t *testing.T) {
 			t.Errorf("got %s, want 431", answer.Status)
 		}
 	})
+}
+
+// address is a connection that has only an address.
+type address struct {
+	net.Conn
+	from net.Addr
+}
+
+func (a address) RemoteAddr() net.Addr { return a.from }
+
+func TestClientOf(t *testing.T) {
+	for name, c := range map[string]struct {
+		from net.Addr
+		want netip.Addr
+	}{
+		"pod":                {&net.TCPAddr{IP: net.IPv4(10, 1, 2, 3), Port: 4000}, netip.MustParseAddr("10.1.2.3")},
+		"pod_with_ipv6":      {&net.TCPAddr{IP: net.ParseIP("fd00::3"), Port: 4000}, netip.MustParseAddr("fd00::3")},
+		"loopback":           {&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 4000}, netip.Addr{}},
+		"loopback_with_ipv6": {&net.TCPAddr{IP: net.IPv6loopback, Port: 4000}, netip.Addr{}},
+		"socket":             {&net.UnixAddr{Name: "@"}, netip.Addr{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := clientOf(address{from: c.from}); got != c.want {
+				t.Errorf("got %v, want %v", got, c.want)
+			}
+		})
+	}
 }

@@ -55,6 +55,10 @@ func Listen(variable, address string, with settings.TLS, http2 bool, log *slog.L
 	s.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelWarn)
 	s.ReadHeaderTimeout, s.ReadTimeout, s.WriteTimeout, s.IdleTimeout = 5*time.Second, 10*time.Second, time.Minute, time.Minute
 	s.MaxHeaderBytes, s.HTTP2, s.ConnState = mostHeaderBytes, &http.HTTP2Config{MaxConcurrentStreams: mostStreams}, s.connections.changed
+	s.DisableGeneralOptionsHandler = true // it reads bodies before the handler of the connections sees the request
+	s.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
+		return context.WithValue(ctx, connKey{}, conn)
+	}
 	if s.Listener, err = net.Listen("tcp", address); err != nil {
 		return nil, fmt.Errorf("%s: cannot listen on %s: %w", variable, address, err)
 	}
@@ -147,6 +151,7 @@ func (s *Server) Serve(ctx context.Context) error {
 		}
 		ended <- err
 	})()
+	s.Handler = s.connections.handler(s.Handler)
 	serve := s.Server.Serve
 	if s.TLSConfig != nil {
 		serve = func(l net.Listener) error { return s.ServeTLS(l, "", "") }

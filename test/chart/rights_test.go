@@ -96,6 +96,9 @@ func wantedRights(t *testing.T, mode string, on []feature) map[string][]string {
 			if mode == "each_role" && f.part == "api" {
 				add("api", "api/rules", true)
 			}
+			if f.folder == "metrics-api" && slices.ContainsFunc(on, func(f feature) bool { return f.part == "api" }) {
+				add("api", f.folder, true) // which simulates the policy
+			}
 		}
 	}
 	for account, list := range want {

@@ -148,6 +148,10 @@ func (c *cast) perform() {
 	c.failed()
 	c.requested()
 	expect.Must(t, c.uses(ctx))
+	expect.Must(t, until(ctx, "the API simulates a policy with the metrics API", func() (bool, string) {
+		status, text := c.simulated(ctx, c.local)
+		return status == http.StatusOK, fmt.Sprint(status, " ", text)
+	}))
 	c.maintained()
 }
 
@@ -216,12 +220,19 @@ func state(ctx context.Context, address string) string {
 
 // ask posts a request.
 func ask(ctx context.Context, address, token string, body []byte) (status int, text string) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+"/v1/requests", bytes.NewReader(body))
+	return post(ctx, "http://"+address+"/v1/requests", token, "application/cloudevents+json", body)
+}
+
+// post posts a body of a type, with a token or none.
+func post(ctx context.Context, url, token, media string, body []byte) (status int, text string) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
 		return 0, err.Error()
 	}
-	r.Header.Set("Authorization", "Bearer "+token)
-	r.Header.Set("Content-Type", "application/cloudevents+json")
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	r.Header.Set("Content-Type", media)
 	response, err := http.DefaultClient.Do(r)
 	if err != nil {
 		return 0, err.Error()

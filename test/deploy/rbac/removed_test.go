@@ -300,7 +300,7 @@ func watching(ctx context.Context, l lacking, said func(string) bool) error {
 	return l.run(ctx, said, nil, []string{"watcher", "--policy", file}, kubeconfig, l.bus)
 }
 
-// serving is the API by itself, which is asked for the state and for a move.
+// serving is the API by itself, which is asked for the state, for a move, and for a simulation.
 func serving(ctx context.Context, l lacking, said func(string) bool) error {
 	kubeconfig, err := l.deprive(ctx, "rehome-api")
 	if err != nil {
@@ -325,7 +325,8 @@ func serving(ctx context.Context, l lacking, said func(string) bool) error {
 	}
 	asking := func() string {
 		_, text := ask(ctx, address, token, []byte(request))
-		return "answer: " + text + "\nstate: " + state(ctx, local) + "\n"
+		_, moves := w.simulated(ctx, local)
+		return "answer: " + text + "\nstate: " + state(ctx, local) + "\nsimulation: " + moves + "\n"
 	}
 	return l.run(ctx, said, asking, []string{"api", "--policy", file}, kubeconfig, l.bus, "REHOME_API_ADDRESS="+address, "REHOME_API_LOCAL="+local)
 }

@@ -148,12 +148,17 @@ func (w *world) uses(ctx context.Context) error {
 
 // policy writes a policy for the nodes of the world, with more lines, into a file of that name.
 func (w *world) policy(name string, more ...string) (file string, err error) {
+	file = filepath.Join(w.dir, name+".policy.yaml")
+	return file, os.WriteFile(file, []byte(w.policyText(more...)), 0o600)
+}
+
+// policyText returns the text of a policy for the nodes of the world, with more lines.
+func (w *world) policyText(more ...string) string {
 	lines := append([]string{
 		"apiVersion: rehome.dev/v1alpha1", "kind: DeschedulerPolicy", "nodeSelector: scene=" + w.name,
 		"circuitBreakers: {cluster: {nodes: 0%}}",
 	}, more...)
-	file = filepath.Join(w.dir, name+".policy.yaml")
-	return file, os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600)
+	return strings.Join(lines, "\n") + "\n"
 }
 
 // restarts enables replacements before evictions.
@@ -182,6 +187,23 @@ metricsProviders:
   prometheus:
     url: http://127.0.0.1:9
     authToken: {secretReference: {namespace: %s, name: prometheus-token}}`, secrets)
+}
+
+// byMetrics enables the strategy that uses the metrics API, for a simulation.
+const byMetrics = `profiles:
+- name: load
+  pluginConfig: [{name: LowNodeUtilization, args: {thresholds: {cpu: 20}, targetThresholds: {cpu: 55},
+    metricsUtilization: {source: KubernetesMetrics}}}]
+  plugins: {balance: {enabled: [LowNodeUtilization]}}
+metricsProviders: [{source: KubernetesMetrics}]`
+
+// simulated posts a simulation of [byMetrics] to the loopback address of an API.
+func (w *world) simulated(ctx context.Context, address string) (status int, text string) {
+	body, err := json.Marshal(map[string]string{"policy": w.policyText(byMetrics)})
+	if err != nil {
+		return 0, err.Error()
+	}
+	return post(ctx, "http://"+address+"/v1/simulate", "", "application/json", body)
 }
 
 // asked is a request for a pod of a Deployment of the world to be moved, as a CloudEvent in JSON.

@@ -105,7 +105,9 @@ Deployment
 {{- range $policy.metricsProviders -}}
 {{- if eq .source "KubernetesMetrics" -}}{{- $measures = true -}}{{- end -}}
 {{- end -}}
-{{- if $measures -}}{{- $_ := set $rights "metrics-api" $watcher -}}{{- end -}}
+{{- if $measures -}}
+{{- $_ := set $rights "metrics-api" (concat $watcher (ternary (list "api") list (and $apart $runs .Values.requests.enabled))) -}}
+{{- end -}}
 {{- if and $apart .Values.setup.enabled -}}{{- $_ := set $rights "setup" (list "setup") -}}{{- end -}}
 {{- toJson $rights -}}
 {{- end }}
