@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
@@ -74,13 +75,66 @@ func TestObserveEnqueues(t *testing.T) {
 			w.now, w.config.Debounce = func() time.Time { return now }, at.Sub(now)
 			l := testSession(t.Context(), w)
 			l.Observe([]schemas.Delta{c.delta}, nil, c.delta.Object)
-			got := map[string]time.Time{}
-			for key, item := range l.queue.items {
-				got[key.Name] = item.due
-			}
-			if !reflect.DeepEqual(got, c.want) {
+			if got := dueTimes(l); !reflect.DeepEqual(got, c.want) {
 				t.Errorf("got %v, want %v", got, c.want)
 			}
 		})
 	}
+}
+
+func TestQueueAfterPodDeletion(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	aged := func(uid string, ago time.Duration) *corev1.Pod {
+		return placed("young", "n1", func(p *corev1.Pod) {
+			p.UID, p.CreationTimestamp = types.UID(uid), metav1.NewTime(now.Add(-ago))
+		})
+	}
+	old := placed("old", "n1", func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(now.Add(-2 * time.Hour)) })
+	young, newer := aged("first", 10*time.Minute), aged("second", time.Minute)
+	labelled := young.DeepCopy()
+	labelled.Labels = map[string]string{"app": "other"}
+	at, due := now.Add(time.Second), now.Add(50*time.Minute)
+	for _, c := range []struct {
+		name    string
+		changes [][2]*corev1.Pod // each from the first to the second
+		want    map[string]time.Time
+	}{
+		{"another_pod_is_gone", [][2]*corev1.Pod{{placed("third", "n1"), nil}}, map[string]time.Time{"web/old": at, "web/young": due}},
+		{"a_pod_that_is_due_later", [][2]*corev1.Pod{{young, nil}}, map[string]time.Time{"web/old": at}},
+		{"a_pod_that_is_due_now", [][2]*corev1.Pod{{old, nil}}, map[string]time.Time{"web/old": at, "web/young": due}},
+		{
+			"a_pod_that_changed_just_before", [][2]*corev1.Pod{{young, labelled}, {labelled, nil}},
+			map[string]time.Time{"web/old": at, "web/young": at},
+		},
+		{
+			"a_newer_pod_has_its_name", [][2]*corev1.Pod{{young, newer}},
+			map[string]time.Time{"web/old": at, "web/young": now.Add(59 * time.Minute)},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := view(t, agePolicy(), []*corev1.Node{named("n1"), named("n2")}, []*corev1.Pod{old, young})
+			w := testWatcher(s, &collected{})
+			w.now, w.config.Debounce = func() time.Time { return now }, at.Sub(now)
+			l := testSession(t.Context(), w)
+			l.evaluateAll()
+			for _, change := range c.changes {
+				if change[1] != nil {
+					put(t, s.cluster, change[1])
+				}
+				w.podChanged(change[0], change[1], false)
+			}
+			if got := dueTimes(l); !reflect.DeepEqual(got, c.want) {
+				t.Errorf("got %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+// dueTimes returns when the keys in the queue of a session are due, by their names.
+func dueTimes(s *session) map[string]time.Time {
+	due := map[string]time.Time{}
+	for key, item := range s.queue.items {
+		due[key.Name] = item.due
+	}
+	return due
 }
