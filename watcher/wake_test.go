@@ -2,13 +2,16 @@ package watcher
 
 import (
 	"reflect"
+	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -137,4 +140,36 @@ func dueTimes(s *session) map[string]time.Time {
 		due[key.Name] = item.due
 	}
 	return due
+}
+
+// The control plane adds the taint of a cordon after the cordon, and removes it after the uncordon.
+func TestScopesAfterCordon(t *testing.T) {
+	const name = "RemovePodsViolatingNodeTaints"
+	all := functions.All()
+	strategy := all[slices.IndexFunc(all, func(f functions.Function) bool { return f.Strategy.Name == name })].Strategy
+	n1 := func(cordoned bool, taints ...corev1.Taint) *corev1.Node {
+		return named("n1", alone, func(n *corev1.Node) { n.Spec.Unschedulable, n.Spec.Taints = cordoned, taints })
+	}
+	taint := corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
+	synctest.Test(t, func(t *testing.T) {
+		leadingOver(t, with("", strategy), []metav1.Object{n1(false), named("n2"), guest("a", "n1")}, func(d *driven, bus *collected) {
+			for _, step := range []struct {
+				name string
+				node *corev1.Node
+				want []string
+			}{
+				{"cordon without the taint", n1(true), nil},
+				{"taint of the cordon", n1(true, taint), []string{name + " n1: node.taints node/n1"}},
+				{"uncordon with the taint", n1(false, taint), []string{name + " n1: node.unschedulable node/n1"}},
+				{"second cordon with the taint", n1(true, taint), []string{name + " n1: node.unschedulable node/n1"}},
+				{"second uncordon with the taint", n1(false, taint), []string{name + " n1: node.unschedulable node/n1"}},
+				{"no taint", n1(false), nil},
+			} {
+				d.set(step.node)
+				if got := scopesOf(t, bus); !reflect.DeepEqual(got, step.want) {
+					t.Errorf("%s: got %q, want %q", step.name, got, step.want)
+				}
+			}
+		})
+	})
 }
