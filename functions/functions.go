@@ -92,7 +92,7 @@ func All() []Function {
 			Name: "RemovePodsViolatingNodeTaints", Point: policy.Deschedule,
 			Traits:  policy.Traits{Priority: policy.PriorityNode, Facts: []policy.Fact{policy.FactConcerned}},
 			Summary: "Moves pods from a node that has a taint they do not tolerate.",
-			Wakes:   onChanges(schemas.NodeTaints, schemas.PodScheduled, schemas.PodLabels),
+			Wakes:   onChanges(schemas.NodeTaints, schemas.NodeUnschedulable, schemas.PodScheduled, schemas.PodLabels),
 		}),
 		function(toomanyrestarts.Args{}, policy.Strategy{
 			Name: "RemovePodsHavingTooManyRestarts", Point: policy.Deschedule, Traits: renewal,

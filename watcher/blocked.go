@@ -14,6 +14,9 @@ import (
 // budgetKind is the only kind of blocking object that the watcher watches itself. Verdicts report the moves in flight.
 const budgetKind = "PodDisruptionBudget"
 
+// countedFor is how long a deferral counts after its delay. It is longer than the evaluation and the verdict that follow take.
+const countedFor = time.Hour
+
 // blockedPods tracks the pods whose moves were deferred or failed, or that move for another strategy, with the keys of
 // their scopes, and the objects that block them. It is empty after a restart until everything has been evaluated. It is
 // safe for concurrent use.
@@ -29,6 +32,7 @@ type blockedPods struct {
 type blockedPod struct {
 	key       scope.Key
 	deferrals int
+	until     time.Time // the deferrals count until then
 	by        []schemas.ObjectRef
 }
 
@@ -40,15 +44,21 @@ func newBlockedPods() *blockedPods {
 }
 
 // deferred records another deferral of a pod. It returns the longest delay until the next evaluation, see
-// [delivery.RetryDelay].
+// [delivery.RetryDelay]. It starts the count again after a long time without one: no verdict says that a strategy stopped
+// wanting a move.
 func (b *blockedPods) deferred(
 	v schemas.Verdict, key scope.Key, free func(namespace, name string) bool, now time.Time,
 ) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p := b.link(v, key)
+	if now.After(p.until) {
+		p.deferrals = 0
+	}
 	p.deferrals++
-	return delivery.RetryDelay(v, p.deferrals, free, now)
+	delay := delivery.RetryDelay(v, p.deferrals, free, now)
+	p.until = now.Add(delay + countedFor)
+	return delay
 }
 
 // waits records a pod that moves already. No timer causes its next evaluation.

@@ -3,12 +3,15 @@ package watcher
 import (
 	"reflect"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/delivery"
+	"github.com/rehome-dev/rehome/test/schematest"
 	"github.com/rehome-dev/rehome/watcher/scope"
 )
 
@@ -57,6 +60,54 @@ func TestBlockedDelayGrows(t *testing.T) {
 		10 * time.Minute, 10 * time.Minute,
 	}
 	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// If a strategy stops wanting a move, no verdict says so. Later deferrals have nothing to do with the earlier ones.
+func TestBlockedDelayStartsAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		late time.Duration // from the last retry to the next deferral
+		want []string      // the scopes after the first delay
+	}{
+		"soon after the retry": {countedFor, nil},
+		"days later":           {48 * time.Hour, []string{"nodes n1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				pods := []*corev1.Pod{placed("a", "n1")}
+				leading(t, view(t, with("", nodesStrategy()), []*corev1.Node{named("n1"), named("n2")}, pods), func(_ *Watcher, bus *collected) {
+					v := deferral(string(pods[0].UID), "")
+					v.Profile, v.Strategy, v.Scope = "p", "nodes", schemas.ScopeRef{Kind: schemas.NodeKind, Key: "n1"}
+					tell := func() { bus.tell(schematest.Event(t, "/test", v, time.Now(), schemas.Event{})) }
+					for attempt := range 8 {
+						tell()
+						time.Sleep(delivery.RetryDelay(v, attempt+1, never, time.Now()))
+					}
+					time.Sleep(c.late)
+					bus.take(t)
+					tell()
+					time.Sleep(delivery.FirstRetry)
+					if got := bus.take(t); !reflect.DeepEqual(got, c.want) {
+						t.Errorf("after %v: got %q, want %q", delivery.FirstRetry, got, c.want)
+					}
+				})
+			})
+		})
+	}
+}
+
+// A verdict can take longer than its delay, for example while calls of the API server time out.
+func TestBlockedDelayGrowsAfterLateVerdicts(t *testing.T) {
+	h, now := newBlockedPods(), at0
+	v := deferral("p", "")
+	v.Reason = schemas.ReasonAPIUnavailable
+	var got []time.Duration
+	for range 3 {
+		got = append(got, h.deferred(v, key("n"), never, now))
+		now = now.Add(time.Minute)
+	}
+	if want := []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }

@@ -133,6 +133,17 @@ func (s *session) enqueuePods(st *scope.Strategy, t trigger, pods ...*corev1.Pod
 	}
 }
 
+// dequeue removes the keys of a pod that is gone. A key that is due by now stays, because a newer pod of the same name may
+// need it.
+func (s *session) dequeue(p *corev1.Pod) {
+	now := s.newTrigger(schemas.Cause{}).at
+	for _, st := range s.policy.Strategies {
+		if st.Scope == schemas.PodKind {
+			s.queue.remove(st.Key(p.Namespace+"/"+p.Name), now)
+		}
+	}
+}
+
 // enqueueAll enqueues all groups of the strategies, and the keys of the selected nodes and of the pods on them.
 func (s *session) enqueueAll(strategies []*scope.Strategy, t trigger, nodes labels.Selector) {
 	for _, st := range strategies {

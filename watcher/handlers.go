@@ -80,9 +80,13 @@ func (w *Watcher) podChanged(old, new *corev1.Pod, initial bool) {
 		return
 	}
 	p := cmp.Or(new, old)
+	gone := old != nil && (new == nil || new.UID != old.UID)
+	if gone { // before Observe enqueues a newer pod of the same name
+		s.dequeue(old)
+	}
 	groups := s.scopes.PodChanged(old, new, w.now())
 	s.Observe(ObservePod(old, new), groups, *refTo("Pod", p))
-	if old != nil && (new == nil || new.UID != old.UID) {
+	if gone {
 		s.blocked.gone(old.UID)
 		s.moving.Delete(old.UID)
 		s.requests.PodGone(old.UID)

@@ -2,6 +2,7 @@ package watcher
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -10,6 +11,9 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/watcher/scope"
 )
+
+// longestWait is the longest delay of a key in the workqueue, which cannot remove a key. pop delays a key that is due later again.
+const longestWait = time.Hour
 
 // queue holds each key once until it is due. The keys are in a client-go workqueue; items has the causes of each key.
 // It is safe for concurrent use, except that only one goroutine at a time may call take.
@@ -49,7 +53,8 @@ func (q *queue) add(key scope.Key, t trigger) {
 	if !queued || t.at.Before(item.due) {
 		q.delay(item, t.at)
 	}
-	if len(item.causes) < schemas.MaxCauses {
+	again := t.cause.Kind == schemas.CauseDue && slices.Contains(item.causes, t.cause) // as after each resync
+	if len(item.causes) < schemas.MaxCauses && !again {
 		item.causes = append(item.causes, t.cause)
 	}
 }
@@ -57,7 +62,16 @@ func (q *queue) add(key scope.Key, t trigger) {
 // delay adds an item to the workqueue with its delay. The caller holds mu.
 func (q *queue) delay(item *workItem, due time.Time) {
 	item.due = due
-	q.keys.AddAfter(item.key, due.Sub(q.now()))
+	q.keys.AddAfter(item.key, min(due.Sub(q.now()), longestWait))
+}
+
+// remove removes a key that is due after a time. The workqueue returns the key once more, and pop skips it.
+func (q *queue) remove(key scope.Key, after time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if item := q.items[key]; item != nil && item.due.After(after) {
+		delete(q.items, key)
+	}
 }
 
 // requeue returns items to the queue, due at due or earlier. It keeps the causes that were added meanwhile.
@@ -105,7 +119,7 @@ func (q *queue) pop(key scope.Key) *workItem {
 	switch {
 	case item == nil:
 		return nil
-	case item.due.After(q.now()): // taken and enqueued again
+	case item.due.After(q.now()): // taken or removed, and enqueued again; or it is due after longestWait
 		q.delay(item, item.due)
 		return nil
 	}

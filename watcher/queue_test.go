@@ -115,6 +115,47 @@ func TestCauseLimit(t *testing.T) {
 	}
 }
 
+// Each resync finds the same due time of a pod again.
+func TestQueueRepeatedCause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, due := newQueue(t.Context(), time.Now), time.Now().Add(time.Hour)
+		first, later := schemas.Cause{Kind: schemas.CauseDue, Time: due}, schemas.Cause{Kind: schemas.CauseDue, Time: due.Add(1)}
+		for _, c := range []schemas.Cause{first, first, later} {
+			q.add(key("a"), trigger{at: due, cause: c})
+		}
+		got, want := takeAll(q, 9), []taken{{"a", []schemas.Cause{first, later}, ""}}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+	})
+}
+
+// A workqueue cannot remove a key, so a removed key must not stay in it until its due time.
+func TestQueueRemovedKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, start := newQueue(t.Context(), time.Now), time.Now()
+		due := start.Add(7 * 24 * time.Hour)
+		q.add(key("gone"), trigger{at: due, cause: cause("due")})
+		q.add(key("now"), trigger{at: start, cause: cause("changed")})
+		q.remove(key("gone"), start)
+		q.remove(key("now"), start)
+		q.remove(key("unknown"), start)
+		if got, want := takeAll(q, 9), []taken{{"now", []schemas.Cause{cause("changed")}, ""}}; !reflect.DeepEqual(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+		time.Sleep(longestWait)
+		synctest.Wait()
+		if got := q.keys.Len(); got != 1 {
+			t.Errorf("after %v: %d keys have left the timers, want 1", longestWait, got)
+		}
+		q.add(key("left"), trigger{at: due, cause: cause("due")})
+		got, want := takeAll(q, 9), []taken{{"left", []schemas.Cause{cause("due")}, ""}}
+		if !reflect.DeepEqual(got, want) || !time.Now().Equal(due) {
+			t.Errorf("got %v after %v, want %v after %v", got, time.Since(start), want, due.Sub(start))
+		}
+	})
+}
+
 func TestTakingEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
