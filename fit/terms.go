@@ -123,6 +123,11 @@ func AntiAffinity(pod *corev1.Pod) (terms []Term, ok bool) {
 // all of them.
 func (t *Term) ByLabel() (key, value string, ok bool) { return RequiredLabel(t.pods) }
 
+// Namespaces returns the namespaces that the term names. only is false if it also selects namespaces by label.
+func (t *Term) Namespaces() (names []string, only bool) {
+	return t.namespaces, !t.ofNamespaces.Empty() && t.ofNamespaces.String() == ""
+}
+
 // SelectsNamespaces reports whether the term depends on the labels of namespaces.
 func (t *Term) SelectsNamespaces() bool {
 	return !t.ofNamespaces.Empty() && t.ofNamespaces.String() != ""

@@ -3,6 +3,8 @@ package maintenance
 import (
 	"context"
 	"log/slog"
+	"net/http"
+	"path"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +20,7 @@ import (
 
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/maintenance/apply"
+	"github.com/rehome-dev/rehome/maintenance/plan"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
@@ -200,3 +203,61 @@ func TestRoleWithoutStatusRight(t *testing.T) {
 		})
 	})
 }
+
+// Any change of a node reconciles every maintenance, also the completed ones.
+func TestCompletedMaintenance(t *testing.T) {
+	c := clustertest.New(t, control.Options{})
+	expect.Must(t, c.AddKinds(t.Context()))
+	kinds, err := apply.NewClient(c.RESTConfig())
+	expect.Must(t, err)
+	var requests []string
+	config := c.RESTConfig()
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTrip(func(r *http.Request) (*http.Response, error) {
+			requests = append(requests, r.Method+" "+path.Base(r.URL.Path))
+			return next.RoundTrip(r)
+		})
+	})
+	d := newDesk(t, func(cfg *Config) {
+		cfg.Client = expect.Value(t, func() (kubernetes.Interface, error) { return kubernetes.NewForConfig(config) })
+		cfg.Kinds = expect.Value(t, func() (rest.Interface, error) { return apply.NewClient(config) })
+	})
+	d.node("n1", false, "", "")
+	expect.Must(t, kinds.Post().Resource(v1alpha1.NodeMaintenances).Body([]byte(`{"apiVersion":"rehome.dev/v1alpha1","kind":"NodeMaintenance",`+
+		`"metadata":{"name":"kernel","finalizers":["`+schemas.MaintenanceFinalizer+`"]},"spec":{"nodes":{"names":["n1"]},"stage":"Complete",`+
+		`"reason":"new kernel"}}`)).Do(t.Context()).Error())
+	watch := func() *v1alpha1.NodeMaintenance {
+		var live v1alpha1.NodeMaintenance
+		expect.Must(t, kinds.Get().Resource(v1alpha1.NodeMaintenances).Name("kernel").Do(t.Context()).Into(&live))
+		d.maintenanceChanged("kernel", &live)
+		return &live
+	}
+	reconcile := func(t *testing.T, want ...string) {
+		t.Helper()
+		requests = nil
+		_, err := d.Reconcile(t.Context(), "kernel")
+		expect.Must(t, err)
+		expect.Equal(t, "requests", requests, want)
+	}
+	watch()
+	t.Run("the status is written", func(t *testing.T) { reconcile(t, "GET kernel", "PATCH status", "GET kernel") })
+	d.clock = d.clock.Add(plan.Settle)
+	t.Run("a stale status is not written again", func(t *testing.T) { reconcile(t, "GET kernel") })
+	watch()
+	t.Run("the finalizer is removed", func(t *testing.T) { reconcile(t, "GET kernel", "GET kernel", "PATCH kernel") })
+	watch()
+	t.Run("an unchanged maintenance needs no request", func(t *testing.T) { reconcile(t) })
+	expect.Must(t, kinds.Patch(types.MergePatchType).Resource(v1alpha1.NodeMaintenances).Name("kernel").
+		Body([]byte(`{"spec":{"reason":"new disks"}}`)).Do(t.Context()).Error())
+	t.Run("a change that is not seen yet needs no request", func(t *testing.T) { reconcile(t) })
+	watch()
+	t.Run("a change that is seen is written", func(t *testing.T) {
+		reconcile(t, "GET kernel", "PATCH status", "GET kernel")
+		live := watch()
+		expect.Equal(t, "observed generation", live.Status.ObservedGeneration, live.Generation)
+	})
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

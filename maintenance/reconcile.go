@@ -48,7 +48,10 @@ func (s *session) Reconcile(ctx context.Context, name string) (after time.Durati
 	if err != nil {
 		return 0, err
 	}
-	r, err := s.apply.Do(ctx, decision)
+	r := apply.Result{Before: m}
+	if !apply.Applied(m, decision) { // each change of a node reconciles completed maintenances too
+		r, err = s.apply.Do(ctx, decision)
+	}
 	if errors.Is(err, apply.ErrNotLeading) {
 		return 0, err // the next leader reports the result
 	}

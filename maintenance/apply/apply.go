@@ -24,6 +24,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -36,6 +37,7 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"github.com/rehome-dev/rehome/maintenance/plan"
+	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
@@ -131,6 +133,14 @@ const (
 	Failed    Outcome = "failed"    // the API server could not be reached, or refused it
 )
 
+// Applied reports whether [Steps.Do] would change nothing if m, which the decision was made from, is the newest version. If
+// there is a newer one, its event leads to another decision. A table entry always needs Do, which removes it at its end.
+func Applied(m *v1alpha1.NodeMaintenance, d plan.Decision) bool {
+	_, inTable := schemas.InTable(d.Name)
+	return !inTable && !d.Finalizer && len(d.Nodes) == 0 && !slices.Contains(m.Finalizers, schemas.MaintenanceFinalizer) &&
+		hasStatus(m, d)
+}
+
 // Do executes a decision. After an error call it again; the result contains the completed steps. A failed step on a
 // node does not block the others.
 func (c *Steps) Do(ctx context.Context, d plan.Decision) (Result, error) {
@@ -176,8 +186,8 @@ func (c *Steps) writeStatus(ctx context.Context, d plan.Decision, r *Result) err
 		return nil
 	}
 	r.Before = live
-	switch same := sameStatus(live.Status, d.Status) && live.Generation == d.Status.ObservedGeneration; {
-	case same:
+	switch {
+	case hasStatus(live, d):
 		return nil
 	case live.ResourceVersion != d.ResourceVersion:
 		r.Dropped = "it has changed since that was decided"
@@ -194,6 +204,11 @@ func (c *Steps) writeStatus(ctx context.Context, d plan.Decision, r *Result) err
 	}
 	r.Wrote = err == nil
 	return err
+}
+
+// hasStatus reports whether m has the status of the decision, and the spec that the status is about.
+func hasStatus(m *v1alpha1.NodeMaintenance, d plan.Decision) bool {
+	return sameStatus(m.Status, d.Status) && m.Generation == d.Status.ObservedGeneration
 }
 
 // sameStatus compares the JSON of two statuses.

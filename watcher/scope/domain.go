@@ -17,8 +17,8 @@ import (
 // TOPOLOGYKEY=VALUE. A node without the label is in no domain, so the scheduler allows conflicting pods there.
 type domains struct {
 	terms     map[string]*antiTerm
-	selectors selectors // by the key of the term
-	members   map[types.UID]member
+	selectors selectors                         // by the key of the term
+	members   sets[string, types.UID, member]   // by namespace
 	labelsOf  func(namespace string) labels.Set // nil if unknown
 	at        sets[string, string, bool]        // the terms that affect pods of a domain
 }
@@ -32,13 +32,13 @@ type antiTerm struct {
 
 func newDomains(labelsOf func(namespace string) labels.Set) *domains {
 	return &domains{
-		terms: map[string]*antiTerm{}, selectors: newSelectors(), members: map[types.UID]member{}, labelsOf: labelsOf,
+		terms: map[string]*antiTerm{}, selectors: newSelectors(), members: sets[string, types.UID, member]{}, labelsOf: labelsOf,
 		at: sets[string, string, bool]{},
 	}
 }
 
 func (d *domains) add(m member) []string {
-	d.members[m.pod.UID] = m
+	d.members.add(m.pod.Namespace, m.pod.UID, m)
 	var keys []string
 	for _, t := range termsOf(m.pod) {
 		term := d.terms[t.Key()]
@@ -53,7 +53,7 @@ func (d *domains) add(m member) []string {
 }
 
 func (d *domains) remove(m member) []string {
-	delete(d.members, m.pod.UID)
+	d.members.remove(m.pod.Namespace, m.pod.UID)
 	var keys []string
 	d.listing(m, func(t *antiTerm) { keys = append(keys, d.leave(t, t.repelled, m)...) })
 	for _, t := range termsOf(m.pod) {
@@ -78,9 +78,16 @@ func (d *domains) remove(m member) []string {
 func (d *domains) newTerm(t fit.Term, adding types.UID) *antiTerm {
 	term := &antiTerm{Term: t, carriers: podSets{}, repelled: podSets{}}
 	d.terms[t.Key()] = term
-	for uid, m := range d.members {
-		if uid != adding && d.repels(term, m.pod) {
-			d.enter(term, term.repelled, m)
+	namespaces, only := t.Namespaces()
+	if !only {
+		namespaces = slices.Collect(maps.Keys(d.members))
+	}
+	for _, namespace := range namespaces {
+		of := d.labelsOf(namespace)
+		for uid, m := range d.members[namespace] {
+			if uid != adding && t.Matches(namespace, of, m.pod.Labels) {
+				d.enter(term, term.repelled, m)
+			}
 		}
 	}
 	d.selectors.add(labelOf(t.ByLabel()), t.Key(), true)
@@ -148,7 +155,7 @@ func (d *domains) setPodNode(p *corev1.Pod, before, after *corev1.Node) []string
 	if !stays {
 		return unique(append(d.remove(member{p, before}), d.add(member{p, after})...))
 	}
-	d.members[p.UID] = member{p, after}
+	d.members.add(p.Namespace, p.UID, member{p, after})
 	return nil
 }
 
@@ -159,12 +166,10 @@ func (d *domains) namespaceChanged(name string) []string {
 		if !t.SelectsNamespaces() {
 			continue
 		}
-		for _, m := range d.members {
-			switch {
-			case m.pod.Namespace != name:
-			case d.repels(t, m.pod):
+		for _, m := range d.members[name] {
+			if d.repels(t, m.pod) {
 				keys = append(keys, d.enter(t, t.repelled, m)...)
-			default:
+			} else {
 				keys = append(keys, d.leave(t, t.repelled, m)...)
 			}
 		}

@@ -1,6 +1,7 @@
 package scope
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/scopetest"
 )
 
@@ -235,6 +237,50 @@ func TestDomainBeforeNamespaceEvent(t *testing.T) {
 			if got := d.keys(); len(got) > 0 {
 				t.Errorf("got %q, want no domain with a conflict", got)
 			}
+		})
+	}
+}
+
+// A new term looks only at the pods of the namespaces that it can select, and once at the labels of each.
+func TestDomainLookups(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*corev1.PodAffinityTerm)
+		looked map[string]int
+		pods   int
+	}{
+		{"own namespace", func(*corev1.PodAffinityTerm) {}, map[string]int{"shop": 2}, 3},
+		{"named namespace", func(t *corev1.PodAffinityTerm) { t.Namespaces = []string{"data"} }, map[string]int{"shop": 1, "data": 1}, 4},
+		{"namespaces by label", func(t *corev1.PodAffinityTerm) {
+			t.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "data"}}
+		}, map[string]int{"shop": 2, "data": 1, "web": 1}, 4},
+		{"named namespace and by label", func(t *corev1.PodAffinityTerm) {
+			t.Namespaces = []string{"web"}
+			t.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "data"}}
+		}, map[string]int{"shop": 2, "data": 1, "web": 1}, 7},
+		{"all namespaces", func(t *corev1.PodAffinityTerm) { t.NamespaceSelector = &metav1.LabelSelector{} },
+			map[string]int{"shop": 2, "data": 1, "web": 1}, 9},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			looked, n := map[string]int{}, node("n1", "a")
+			d := newDomains(func(namespace string) labels.Set {
+				looked[namespace]++
+				return labels.Set{"team": namespace}
+			})
+			for namespace, pods := range map[string]int{"shop": 2, "data": 3, "web": 3} {
+				for i := range pods {
+					d.add(member{replica(fmt.Sprint(namespace, i), func(p *corev1.Pod) { p.Namespace = namespace }), n})
+				}
+			}
+			d.add(member{replica("keeper", func(p *corev1.Pod) {
+				term := corev1.PodAffinityTerm{TopologyKey: "zone", LabelSelector: &metav1.LabelSelector{MatchLabels: p.Labels}}
+				c.change(&term)
+				p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+					RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{term},
+				}}
+			}), n})
+			expect.Equal(t, "lookups of labels by namespace", looked, c.looked)
+			expect.Equal(t, "pods in conflict", len(d.contenders("zone=a")), c.pods)
 		})
 	}
 }
