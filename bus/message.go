@@ -239,8 +239,7 @@ func decodeOn(channel string, h nats.Header, body []byte) (schemas.Event, error)
 		return schemas.Event{}, err
 	}
 	if n.Type != "" && e.Type != n.Type {
-		return schemas.Event{}, fmt.Errorf("event %.200s: %w: its type is %.200q, but events on its subject have the type %q",
-			e.ID, schemas.ErrInvalid, e.Type, n.Type)
+		return schemas.Event{}, fmt.Errorf("event %.200s: type is %.200q, want %q: %w", e.ID, e.Type, n.Type, schemas.ErrInvalid)
 	}
 	e.Channel = channel
 	return e, nil
