@@ -171,7 +171,7 @@ func (r *eventWriter) run(ctx context.Context) error {
 		live.mu.Lock()
 		again := live.missed > 0 // they are in the past now
 		if again {
-			live.missed, live.queue = 0, make(chan *event, eventQueue)
+			live.missed, live.size, live.queue = 0, 0, make(chan *event, eventQueue)
 		}
 		live.mu.Unlock()
 		if !again {
@@ -241,6 +241,7 @@ func (r *eventWriter) follows(ctx context.Context) error {
 		case <-ctx.Done():
 			return errGone
 		case e := <-r.live.queue:
+			r.live.took(e)
 			if e.Sequence <= r.read && e.life == r.live.life { // it is in the past
 				continue
 			}

@@ -15,8 +15,9 @@ import (
 )
 
 const (
-	// eventQueue is the number of events that a client may be behind.
-	eventQueue = 1000
+	// eventQueue is the number of events that a client may be behind, and eventQueueSize the size of their data. An event that is
+	// larger is queued alone. A thousand usual events have some 2 MiB.
+	eventQueue, eventQueueSize = 1000, 16 << 20
 	// deferredFor is how long a deferred pod is listed after its last verdict.
 	deferredFor = time.Hour
 	// retryHistory is the time between two tries to read the history.
@@ -49,6 +50,7 @@ type listener struct {
 	life  int // of the history when the client joined
 
 	mu     sync.Mutex
+	size   int               // of the data of the events in the queue
 	wanted func(*event) bool // the filter: other events are neither queued nor missed
 	missed int               // since the last report to the client
 }
@@ -148,14 +150,22 @@ func (l *listener) put(e *event) {
 	if !l.wanted(e) {
 		return
 	}
-	if l.missed == 0 {
+	if l.missed == 0 && (len(l.queue) == 0 || l.size+len(e.Data) <= eventQueueSize) {
 		select {
 		case l.queue <- e:
+			l.size += len(e.Data)
 			return
 		default:
 		}
 	}
 	l.missed++
+}
+
+// took records that the client took an event from the queue.
+func (l *listener) took(e *event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.size -= len(e.Data)
 }
 
 // want sets the filter of the events after the queued ones.
@@ -210,10 +220,6 @@ func (h *history) changedSince(at time.Time) bool {
 func (h *history) deferredPods(now time.Time) []status.DeferredPod {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for key, p := range h.deferred {
-		if now.Sub(p.Last) > deferredFor {
-			delete(h.deferred, key)
-		}
-	}
+	h.deferred.Forget(now)
 	return h.deferred.List()
 }

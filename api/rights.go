@@ -168,9 +168,8 @@ func (s *Server) authorize(ctx context.Context, u user, r schemas.Request) error
 			return err
 		}
 		for _, o := range open {
-			other, err := schemas.Decode[schemas.Request](o.Event)
-			if err == nil && other.Sender == r.Sender && other.Name == r.Request && o.Channel == other.Channel() {
-				subject = other
+			if o.Sender == r.Sender && o.Name == r.Request {
+				subject = o.Request
 			}
 		}
 	}

@@ -775,8 +775,8 @@ func (v *visit) testForeignRequests(t *testing.T) {
 		open, err := v.bus.OpenRequests(t.Context())
 		expect.Must(t, err)
 		for _, o := range open {
-			if o.ID == e.ID {
-				expect.Must(t, v.bus.DropRequest(t.Context(), o.Event))
+			if o.Channel() == e.Channel {
+				expect.Must(t, v.bus.DropRequest(t.Context(), schemas.Event{ID: e.ID, Channel: e.Channel, Sequence: o.Sequence}))
 			}
 		}
 		if c.open != "" {

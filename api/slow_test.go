@@ -27,6 +27,7 @@ import (
 	"github.com/rehome-dev/rehome/bus/embed"
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
@@ -170,6 +171,37 @@ func TestSlowWatch(t *testing.T) {
 
 // coalesced is the time between two messages of a feed.
 const coalesced = 110 * time.Millisecond
+
+// TestSlowEvents has a client that takes no events until its queue is full.
+func TestSlowEvents(t *testing.T) {
+	for name, c := range map[string]struct {
+		sizes []int
+		queue int // the events in the queue
+	}{
+		"many":           {slices.Repeat([]int{1}, 1100), 1000},
+		"large":          {slices.Repeat([]int{6 << 20}, 5), 2},
+		"exactly":        {[]int{8 << 20, 8 << 20, 1}, 2},
+		"larger":         {[]int{64 << 20, 1}, 1},
+		"larger, second": {[]int{1, 64 << 20}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := &history{clients: map[*listener]bool{}}
+			l := h.join(func(*event) bool { return true })
+			for i, size := range c.sizes {
+				h.take(schemas.Event{Sequence: uint64(i + 1), Data: make(json.RawMessage, size)})
+			}
+			queued := len(l.queue)
+			for len(l.queue) > 0 {
+				l.took(<-l.queue)
+			}
+			missed := l.takeMissed()
+			h.take(schemas.Event{Sequence: uint64(len(c.sizes) + 1), Data: make(json.RawMessage, 16<<20)})
+			if got := len(l.queue); queued != c.queue || missed != len(c.sizes)-c.queue || got != 1 {
+				t.Errorf("got %d events, %d missed, then %d; want %d, %d, then 1", queued, missed, got, c.queue, len(c.sizes)-c.queue)
+			}
+		})
+	}
+}
 
 // TestSharedState has five clients of a bus that is silent for ten seconds and then lost. One of them waits for a second only.
 func TestSharedState(t *testing.T) {

@@ -50,6 +50,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/time/rate"
 
 	"github.com/rehome-dev/rehome/bus/embed"
 	"github.com/rehome-dev/rehome/schemas"
@@ -113,6 +114,8 @@ type Bus struct {
 	clock  *clock
 	stored func(...schemas.Event) // nil means nothing is traced
 
+	warnings *rate.Limiter // of unreadable messages
+
 	streams sync.Map // handles, [jetstream.Stream] by name
 }
 
@@ -148,7 +151,8 @@ func Connect(o Options) (*Bus, error) {
 		nc.Close()
 		return nil, fmt.Errorf("bus %s: %w", address, err)
 	}
-	b := &Bus{name: o.Name, log: o.Log, nc: nc, js: prefixed{js, o.Prefix}, health: h, clock: &clock{local: o.Clock}, stored: o.Stored}
+	b := &Bus{name: o.Name, log: o.Log, nc: nc, js: prefixed{js, o.Prefix}, health: h, clock: &clock{local: o.Clock}, stored: o.Stored,
+		warnings: rate.NewLimiter(rate.Every(warnedAgain), warnedAtOnce)}
 	b.Identify(Installation{})
 	return b, nil
 }

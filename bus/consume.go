@@ -206,7 +206,7 @@ func (c *consumption) take(ended, handling context.Context, r received) {
 		}
 	}()
 	l := c.bus.js.prefix.letterOf(r.message, r.meta, r.epoch)
-	e, err := l.event(maxData)
+	e, err := l.event()
 	if err == nil {
 		err = c.handle(handling, c.bus.taken(e))
 	}

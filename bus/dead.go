@@ -163,7 +163,7 @@ type DeadLetter struct {
 // Event reads the message as an event. It fails with an error that wraps [schemas.ErrInvalid] if it is not one.
 func (d DeadLetter) Event() (schemas.Event, error) {
 	l := letter{Stream: d.Stream, Subject: d.Channel, Sequence: d.Sequence, Header: d.Header, Data: d.Body}
-	return l.event(maxData)
+	return l.event()
 }
 
 // DeadNumbers returns the numbers of the dead letters of a query, newest first. [Bus.DeadLetter] reads one of them. Its

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -16,6 +17,22 @@ import (
 // subscribeBuffer is the number of messages that a subscriber may be behind: the scopes of 1,000 nodes that are all evaluated at
 // once.
 const subscribeBuffer = 1024
+
+// warnedAtOnce is the number of warnings about unreadable messages at once, and warnedAgain is the time until the next one. A
+// participant can publish any number of them.
+const (
+	warnedAtOnce = 20
+	warnedAgain  = time.Minute
+)
+
+// unreadable logs that a message is not an event of its channel.
+func (b *Bus) unreadable(channel string, err error) {
+	level := slog.LevelDebug
+	if b.warnings.Allow() {
+		level = slog.LevelWarn
+	}
+	b.log.Log(context.Background(), level, "cannot read an event", "channel", channel, "error", err)
+}
 
 // Query selects events of the history.
 type Query struct {
@@ -38,7 +55,8 @@ func history() []string { return append(subjectsOf(StreamEvents), IntentsChannel
 // Without Follow it returns after the events that the history has. With Follow it returns nil when ctx ends, waits while there is
 // no connection, and calls handle once for each event. If the history was lost, it begins at the start of the new one.
 //
-// It returns the error of handle unchanged. It logs unreadable messages; [Bus.Proofread] buries them.
+// It returns the error of handle unchanged. It logs unreadable messages, and events whose type belongs on another channel;
+// [Bus.Proofread] and [Bus.FollowIntents] bury them.
 func (b *Bus) Events(ctx context.Context, q Query, handle func(schemas.Event) error) error {
 	if len(q.Channels) == 0 {
 		q.Channels = history()
@@ -46,9 +64,9 @@ func (b *Bus) Events(ctx context.Context, q Query, handle func(schemas.Event) er
 	s := source{stream: StreamEvents, channels: q.Channels, since: q.Since, after: q.After}
 	var refused error
 	take := func(l letter) error {
-		e, err := l.event(maxData)
+		e, err := l.event()
 		if err != nil {
-			b.log.Warn("cannot read an event of the history", "error", err)
+			b.unreadable(l.Subject, err)
 			return nil
 		}
 		refused = handle(e)
@@ -103,7 +121,7 @@ func (b *Bus) Proofread(ctx context.Context, since time.Time, flaw func(schemas.
 	budget := rate.NewLimiter(rate.Every(buriedAgain), mostBuried)
 	s := source{stream: StreamEvents, channels: subjectsOf(StreamEvents), since: since, unheard: true}
 	b.follow(ctx, s, func(ctx context.Context, l letter) error {
-		e, err := l.event(maxData)
+		e, err := l.event()
 		if err == nil {
 			err = flaw(e)
 		}
@@ -134,7 +152,7 @@ func (b *Bus) Proofread(ctx context.Context, since time.Time, flaw func(schemas.
 // does not run meanwhile.
 //
 // It fails with [ErrNotPermitted] if the server refuses a channel, and returns errors of subscribed and handle unchanged. It logs
-// unreadable messages.
+// unreadable messages, and events whose type belongs on another channel.
 func (b *Bus) Subscribe(
 	ctx context.Context, channels []string, subscribed func(context.Context) error, handle func(schemas.Event) error,
 ) error {
@@ -182,12 +200,11 @@ func (b *Bus) hear(
 		case <-lost:
 			return false, nil
 		case m := <-messages:
-			e, err := decode(m.Header, m.Data, maxData)
+			e, err := decodeOn(b.js.prefix.cut(m.Subject), m.Header, m.Data)
 			if err != nil {
-				b.log.Warn("cannot read an event", "channel", m.Subject, "error", err)
+				b.unreadable(m.Subject, err)
 				continue
 			}
-			e.Channel = b.js.prefix.cut(m.Subject)
 			if err := handle(e); err != nil {
 				return true, err
 			}

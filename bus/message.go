@@ -213,13 +213,35 @@ func (p Prefix) letterOf(m jetstream.Msg, meta *jetstream.MsgMetadata, epoch uin
 // number returns the sequence of the letter with the epoch, for readers.
 func (l letter) number() uint64 { return l.Sequence + l.epoch }
 
-// event decodes the letter. most limits the uncompressed data, in bytes.
-func (l letter) event(most int) (schemas.Event, error) {
-	e, err := decode(l.Header, l.Data, most)
+// event decodes the letter.
+func (l letter) event() (schemas.Event, error) {
+	e, err := decodeOn(l.Subject, l.Header, l.Data)
 	if err != nil {
 		return schemas.Event{}, fmt.Errorf("%s at %d of %s: %w", l.Subject, l.number(), l.Stream, err)
 	}
-	e.Channel, e.Sequence = l.Subject, l.number()
+	e.Sequence = l.number()
+	return e, nil
+}
+
+// decodeOn decodes an event from a channel. Keys limit who may publish on a channel, so readers must not get an event whose type
+// belongs on another one: it is invalid.
+func decodeOn(channel string, h nats.Header, body []byte) (schemas.Event, error) {
+	n, _, _ := nounOf(channel)
+	most := maxData
+	switch n.Type {
+	case schemas.IntentsType:
+		most = maxIntentsData
+	case schemas.RequestType:
+		most = maxRequestData
+	}
+	e, err := decode(h, body, most)
+	if err != nil {
+		return schemas.Event{}, err
+	}
+	if n.Type != "" && e.Type != n.Type {
+		return schemas.Event{}, fmt.Errorf("event %.200s: type is %.200q, want %q: %w", e.ID, e.Type, n.Type, schemas.ErrInvalid)
+	}
+	e.Channel = channel
 	return e, nil
 }
 

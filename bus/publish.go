@@ -204,7 +204,7 @@ func wanted(stored *letter, e schemas.Event, a schemas.Intents) bool {
 	if stored == nil {
 		return len(a.Intents) > 0
 	}
-	was, err := stored.event(maxIntentsData)
+	was, err := stored.event()
 	if err != nil { // it is replaced like the answer to the oldest scope; otherwise the actuator buries it
 		return true
 	}

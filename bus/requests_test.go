@@ -1,8 +1,11 @@
 package bus_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -10,6 +13,7 @@ import (
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/schematest"
@@ -153,4 +157,48 @@ func TestReceipt(t *testing.T) {
 	if want := []string{accepted.ID, finished.ID}; err != nil || !reflect.DeepEqual(states, want) {
 		t.Errorf("the history has %q, error %v, want %q", states, err, want)
 	}
+}
+
+func TestOpenRequestsInMemory(t *testing.T) {
+	r := newRig(t, bus.Setup{})
+	publish := func(name string, padding int, change func(*schemas.Request, *schemas.Event)) schemas.Request {
+		asked := schemas.Request{Sender: "batch", Name: name, Action: schemas.ActionEvaluate, Reason: "test"}
+		e := bustest.Event(t, asked)
+		change(&asked, &e)
+		data, err := json.Marshal(asked)
+		expect.Must(t, err)
+		e.Data = append(append(data[:len(data)-1], bytes.Repeat([]byte(" "), padding)...), '}')
+		bustest.Publish(t, r.bus, e)
+		return asked
+	}
+	check := func(about string, want []schemas.Request) {
+		t.Helper()
+		open, err := r.bus.OpenRequests(t.Context())
+		var got []schemas.Request
+		for _, o := range open {
+			got = append(got, o.Request)
+		}
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %d requests, error %v, want %d", about, len(got), err, len(want))
+		}
+	}
+	want := []schemas.Request{publish("padded", 900<<10, func(*schemas.Request, *schemas.Event) {})}
+	r.garbage(t, "rehome.request.batch.garbage", nil, "garbage")
+	publish("another", 900<<10, func(r *schemas.Request, _ *schemas.Event) { r.Sender = "http" })
+	publish("verdict", 900<<10, func(_ *schemas.Request, e *schemas.Event) { e.Type = schemas.VerdictType })
+	publish("pods", 900<<10, func(r *schemas.Request, _ *schemas.Event) {
+		r.Target = &schemas.Target{Pods: make([]schemas.PodTarget, schemas.MaxRequestPods+1)}
+	})
+	publish("override", 900<<10, func(r *schemas.Request, _ *schemas.Event) { r.Override = make([]string, schemas.MaxOverride+1) })
+	publish("force", 900<<10, func(r *schemas.Request, _ *schemas.Event) {
+		r.Maintenance = &schemas.NodeRequest{Force: make([]v1alpha1.Guard, 4)}
+	})
+	check("invalid ones", want)
+	for i := range 40 {
+		large := publish(fmt.Sprint("large-", i), 0, func(r *schemas.Request, _ *schemas.Event) { r.Strategy = strings.Repeat("x", 1023<<10) })
+		if i < 32 {
+			want = append(want, large)
+		}
+	}
+	check("32 MiB", want)
 }

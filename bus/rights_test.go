@@ -495,10 +495,10 @@ func (p part) keepOne(between func() error) error {
 	return p.bus.Maintenances().Delete(ctx, m)
 }
 
-// loose returns an event on a channel that has no type yet.
+// loose returns an event with the type of a channel, and with other data.
 func (p part) loose(channel string) schemas.Event {
 	e := bustest.Delta(p.t, "loose")
-	e.Channel, e.ID = channel, fmt.Sprint(time.Now().UnixNano())
+	e.Channel, e.ID, e.Type = channel, fmt.Sprint(time.Now().UnixNano()), "dev.rehome."+strings.Split(channel, ".")[1]+".v1"
 	return e
 }
 

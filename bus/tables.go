@@ -2,6 +2,7 @@ package bus
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -81,7 +82,7 @@ func (b *Bus) followTable(ctx context.Context, stream string, take func(context.
 // request. Intents of a request that is not open are dropped.
 func (b *Bus) FollowIntents(ctx context.Context, handle func(context.Context, schemas.Event) error) error {
 	b.followTable(ctx, StreamIntents, func(connected context.Context, l letter) error {
-		e, err := l.event(maxIntentsData)
+		e, err := l.event()
 		open := true
 		if want := b.installation.Load().ID(); err == nil && e.Installation != "" && want != "" && e.Installation != want {
 			err = fmt.Errorf("event %s: %w: its installation is %.200s, want %s", e.ID, schemas.ErrInvalid, e.Installation, want)
@@ -156,17 +157,16 @@ func (b *Bus) dropRow(ctx context.Context, stream string, e schemas.Event) error
 
 // Intents returns the intents message in the table for a channel, or the zero Event if it is missing or unreadable.
 func (b *Bus) Intents(ctx context.Context, channel string) (schemas.Event, error) {
-	return b.lastEvent(ctx, StreamIntents, channel, maxIntentsData)
+	return b.lastEvent(ctx, StreamIntents, channel)
 }
 
-// lastEvent returns the last event of a stream on a channel, or the zero Event if it is missing or unreadable. most limits its
-// uncompressed data, in bytes.
-func (b *Bus) lastEvent(ctx context.Context, stream, channel string, most int) (schemas.Event, error) {
+// lastEvent returns the last event of a stream on a channel, or the zero Event if it is missing or unreadable.
+func (b *Bus) lastEvent(ctx context.Context, stream, channel string) (schemas.Event, error) {
 	l, err := b.last(ctx, stream, channel)
 	if err != nil || l == nil {
 		return schemas.Event{}, err
 	}
-	e, err := l.event(most)
+	e, err := l.event()
 	if err != nil {
 		b.log.Warn("cannot read a stored event", "channel", channel, "error", err)
 		return schemas.Event{}, nil
@@ -258,7 +258,7 @@ func (b *Bus) FollowRequests(
 
 // request decodes a letter that is a request.
 func (l letter) request() schemas.Event {
-	e, err := l.event(maxRequestData)
+	e, err := l.event()
 	if err != nil {
 		id := fmt.Sprintf("%s.%d", strings.ToLower(StreamRequests), l.number())
 		e = schemas.Event{ID: id, CorrelationID: id, Channel: l.Subject, Sequence: l.number(), Data: l.Data}
@@ -285,28 +285,58 @@ func (b *Bus) has(ctx context.Context, stream string, e schemas.Event) (has bool
 
 // OpenRequest is a request that is not finished.
 type OpenRequest struct {
-	schemas.Event
+	schemas.Request
+	// Sequence is the number of its message, for [Bus.DropRequest].
+	Sequence uint64
 	// Stored is when the server stored it, by its clock.
 	Stored time.Time
 }
 
-// OpenRequests returns the open requests, oldest first. It omits messages that are not events. Its errors include
-// [ErrNotConnected] and [ErrNotSetUp].
+// maxOpen limits the open requests that a process keeps at once, as JSON. The maximum number of requests with some 3 KiB each
+// fits. The limits of the stream hold for compressed data.
+const maxOpen = 32 << 20
+
+// OpenRequests returns the open requests, oldest first. It omits messages that are not requests of their channels, and requests
+// with too long lists, which the watcher rejects. It also omits requests that make the result larger than 32 MiB. Its errors
+// include [ErrNotConnected] and [ErrNotSetUp].
 func (b *Bus) OpenRequests(ctx context.Context) (open []OpenRequest, err error) {
+	left, omitted := maxOpen, 0
 	err = b.do("read requests", func() error {
 		return b.list(ctx, source{stream: StreamRequests}, func(l letter) error {
-			if e, err := l.event(maxRequestData); err == nil {
-				open = append(open, OpenRequest{e, l.Stored})
+			e, err := l.event()
+			if err != nil {
+				return nil //nolint:nilerr // the watcher rejects it
 			}
+			r, err := schemas.Decode[schemas.Request](e)
+			if err != nil || r.Channel() != l.Subject || hasLongList(r) {
+				return nil //nolint:nilerr // the same
+			}
+			text, err := json.Marshal(r)
+			if err != nil || len(text) > left {
+				omitted++
+				return nil //nolint:nilerr // it is counted
+			}
+			left -= len(text)
+			open = append(open, OpenRequest{r, l.number(), l.Stored})
 			return nil
 		})
 	})
+	if omitted > 0 {
+		b.log.Warn("the open requests are too large; omitting some", "omitted", omitted)
+	}
 	return open, err
+}
+
+// hasLongList reports whether a list of the request is too long. Empty entries of a list need far more memory than JSON.
+func hasLongList(r schemas.Request) bool {
+	const guards = 3 // that Force can have
+	return len(r.Override) > schemas.MaxOverride || r.Target != nil && len(r.Target.Pods) > schemas.MaxRequestPods ||
+		r.Maintenance != nil && len(r.Maintenance.Force) > guards
 }
 
 // Receipt returns the last receipt for a sender and a name from the history, or the zero Event if it is missing or unreadable.
 func (b *Bus) Receipt(ctx context.Context, sender, name string) (schemas.Event, error) {
-	return b.lastEvent(ctx, StreamEvents, schemas.Receipt{Sender: sender, Name: name}.Channel(), maxData)
+	return b.lastEvent(ctx, StreamEvents, schemas.Receipt{Sender: sender, Name: name}.Channel())
 }
 
 // FinishedReceipt returns the last receipt of a finished request for a sender and a name, or the zero Event if there is none. It

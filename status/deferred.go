@@ -3,7 +3,9 @@ package status
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -12,9 +14,16 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// deferredWithin is the age of the oldest verdicts that Deferred reads: twice the default time between two resyncs. A pod that is
-// still deferred gets another verdict after each resync.
-const deferredWithin = time.Hour
+const (
+	// deferredWithin is how long a deferred pod is listed after its last verdict: twice the default time between two resyncs. A pod
+	// that is still deferred gets another verdict after each resync.
+	deferredWithin = time.Hour
+	// mostDeferred limits the deferred pods in memory, of which a state of the API has all. More are too many to read.
+	mostDeferred = 10_000
+	// longestMessage limits the message of a deferred pod, in bytes, like the note of a Kubernetes Event. mostBlockers limits its
+	// blockers, and longestName each of its names, like the API server.
+	longestMessage, mostBlockers, longestName = 1024, 20, 253
+)
 
 // DeferredPod is a pod whose last verdict defers its move.
 type DeferredPod struct {
@@ -40,7 +49,8 @@ type intentKey struct {
 	profile, strategy string
 }
 
-// Deferrals collects the pods that are deferred.
+// Deferrals collects the pods that are deferred: at most 10,000. If there are more, it ignores new ones, because the list begins
+// with the longest deferred ones. It shortens long messages and lists of blockers, and ignores verdicts with impossible names.
 type Deferrals map[intentKey]DeferredPod
 
 // Verdict adds a verdict. Call it in the order of the verdicts.
@@ -49,11 +59,18 @@ func (d Deferrals) Verdict(v schemas.Verdict, at time.Time) {
 	switch {
 	case v.Outcome == schemas.Deferred:
 		p, before := d[key]
+		if !before && len(d) >= mostDeferred {
+			d.Forget(at)
+		}
+		if !before && len(d) >= mostDeferred || tooLong(v.Profile, v.Strategy, string(v.Reason), v.Intent.Node,
+			v.Intent.Pod.Namespace, v.Intent.Pod.Name, string(v.Intent.Pod.UID)) {
+			return
+		}
 		if !before {
 			p.Since = at
 		}
 		p.Pod, p.Node, p.Profile, p.Strategy = v.Intent.Pod, v.Intent.Node, v.Profile, v.Strategy
-		p.Reason, p.Message, p.Last, p.Again, p.Blockers = v.Reason, v.Message, at, v.Again, v.Blockers
+		p.Reason, p.Message, p.Last, p.Again, p.Blockers = v.Reason, shortened(v.Message), at, v.Again, blockers(v.Blockers)
 		p.Times++
 		d[key] = p
 	case v.Outcome.Moves() && !v.DryRun:
@@ -65,6 +82,30 @@ func (d Deferrals) Verdict(v schemas.Verdict, at time.Time) {
 	default:
 		delete(d, key)
 	}
+}
+
+func tooLong(names ...string) bool {
+	return slices.ContainsFunc(names, func(name string) bool { return len(name) > longestName })
+}
+
+func shortened(message string) string {
+	if len(message) <= longestMessage {
+		return message
+	}
+	return strings.ToValidUTF8(message[:longestMessage-len("…")], "") + "…"
+}
+
+// blockers returns a copy, which does not keep a long list in memory.
+func blockers(all []schemas.ObjectRef) []schemas.ObjectRef {
+	all = slices.Clone(all[:min(len(all), mostBlockers)])
+	return slices.DeleteFunc(all, func(o schemas.ObjectRef) bool {
+		return tooLong(o.Kind, o.Namespace, o.Name, string(o.UID))
+	})
+}
+
+// Forget removes the pods whose last verdict is too old.
+func (d Deferrals) Forget(now time.Time) {
+	maps.DeleteFunc(d, func(_ intentKey, p DeferredPod) bool { return now.Sub(p.Last) > deferredWithin })
 }
 
 // List returns all deferred pods, the longest deferred first.

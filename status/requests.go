@@ -22,9 +22,7 @@ func Requests(ctx context.Context, b *bus.Bus) ([]OpenRequest, error) {
 	open, err := b.OpenRequests(ctx)
 	all := []OpenRequest{}
 	for _, o := range open {
-		if r, err := schemas.Decode[schemas.Request](o.Event); err == nil {
-			all = append(all, OpenRequest{r, o.Stored.UTC()})
-		}
+		all = append(all, OpenRequest{o.Request, o.Stored.UTC()})
 	}
 	return all, err
 }
