@@ -271,9 +271,11 @@ const (
 	// webhook may keep it from creating pods.
 	ReasonNotReplaced ReasonCode = "NotReplaced" // settled
 
-	// The move got stuck and was reverted. The pod still runs on the node that it should leave.
+	// The move got stuck and was reverted, or the pod is back, as after a restore of etcd. It still runs on the node that it should
+	// leave.
 	//
-	// Read the message, and fix the cause that kept the replacement from becoming available: `kubectl describe deployment NAME`.
+	// Read the message. If the move got stuck, fix the cause that kept the replacement from becoming available:
+	// `kubectl describe deployment NAME`.
 	ReasonTakenBack ReasonCode = "TakenBack" // settled
 
 	// The steps of the move failed for an hour with errors that a repetition does not change, such as a missing right, and the
