@@ -134,7 +134,7 @@ func TestUnreadableMessageDeadLetter(t *testing.T) {
 		{intents + "text", header(), "moin", `ATread CloudEvent "1": invalid event: data is not JSON`},
 		{
 			intents + "type", header("type", schemas.VerdictType), "{}",
-			`event 1: type is "dev.rehome.verdict.v1", want "dev.rehome.intents.v1": invalid event`,
+			`ATevent 1: type is "dev.rehome.verdict.v1", want "dev.rehome.intents.v1": invalid event`,
 		},
 		{
 			intents + "data", header("type", schemas.IntentsType), `{"intents":7}`,
@@ -146,7 +146,7 @@ func TestUnreadableMessageDeadLetter(t *testing.T) {
 		{scope + "incomplete", header("source", ""), "{}", `ATread CloudEvent "1": invalid event: source: REQUIRED`},
 		{
 			scope + "type", header("type", schemas.IntentsType), "{}",
-			`event 1: type is "dev.rehome.intents.v1", want "dev.rehome.scope.v1": invalid event`,
+			`ATevent 1: type is "dev.rehome.intents.v1", want "dev.rehome.scope.v1": invalid event`,
 		},
 		{
 			scope + "data", header("type", schemas.ScopeType), `{"pods":7}`,
