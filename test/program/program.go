@@ -3,6 +3,8 @@ package program
 
 import (
 	"bytes"
+	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -117,14 +119,22 @@ func FreePorts(n int) ([]int, error) {
 	return numbers, nil
 }
 
+// given are the ports that this process has chosen. It chooses none of them again: a program may not listen yet, or start again later.
+var given sync.Map
+
 // listen listens on a random port that is free.
 func listen() (l net.Listener, err error) {
-	for range 100 {
-		if l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", firstPort+rand.IntN(ports))); err == nil {
+	for range 1000 {
+		port := firstPort + rand.IntN(ports)
+		if _, before := given.Load(port); before {
+			continue
+		}
+		if l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			given.Store(port, true)
 			return l, nil
 		}
 	}
-	return nil, err
+	return nil, cmp.Or(err, errors.New("no port is left"))
 }
 
 // Log is the output of a process. It is safe for concurrent use. The zero value is empty.
