@@ -146,7 +146,8 @@ func awaitsAnswer(x *inFlight) parked {
 	}}
 }
 
-// awaitsCache parks an intent whose pod is not in the cache yet. A pod without a workload has no changes that release it.
+// awaitsCache parks an intent whose pod is not in the cache yet. A time releases it too, because the view reports no changes of pods
+// without a workload.
 func awaitsCache(e *entry, now time.Time) parked {
 	return parked{by: podBlocker(e.uid()), until: now.Add(trackEvery), why: Rejection{
 		Outcome: schemas.Deferred, Reason: schemas.ReasonAPIUnavailable, Message: errNotCached.Error(),
@@ -184,8 +185,12 @@ func (s *session) notNow(e *entry, at limitKeys, now time.Time) (why Rejection, 
 	if why, ok = notExpired(Situation{Intent: e.intent, Now: now}); ok {
 		return why, time.Time{}, true
 	}
-	// A settled move does not count here: the cache can lack its pod although the pod is back, after a restore of etcd.
-	if x := s.moves.all[e.uid()]; x != nil {
+	// A settled move counts only until its end is stored: its pod can be back after a restore of etcd, and the cache can lack it.
+	x := s.moves.all[e.uid()]
+	if last := s.settled[e.uid()]; x == nil && last != nil && last.ending {
+		x = last
+	}
+	if x != nil {
 		why, ok = rejected(schemas.ReasonMoving, "on the move for %s of profile %s", x.Intent.Strategy, x.Intent.Profile)
 		return why, time.Time{}, ok
 	}

@@ -19,7 +19,7 @@ import (
 // ErrUnavailable is wrapped by errors that mean that the API server did not answer a question about the pod.
 var ErrUnavailable = errors.New("API server unavailable")
 
-// errNotCached means that the cache did not have a live pod when the limits of its workload were checked.
+// errNotCached means that the cache did not have a live pod, or its workload, when the limits were checked.
 var errNotCached = errors.New("the cache of the actuator does not have the pod yet")
 
 const (
@@ -37,14 +37,15 @@ type executeFunc func(context.Context, Intent, saveFunc) (schemas.Verdict, error
 type saveFunc func(ctx context.Context, r record) error
 
 // save stores the record of a move before a call. It fails if the limits were checked without the pod, the record is not stored, or
-// the lease is no longer valid; then nothing may be changed. A dry run has no record.
+// the lease is no longer valid; then nothing may be changed. After the first call, it fails only if the session is over. A dry run
+// stores no record.
 func (s *session) save(ctx context.Context, r record) error {
 	if r.Intent.asked().DryRun {
 		return nil
 	}
 	s.mu.Lock()
 	x := s.moves.all[r.Intent.Pod.UID]
-	if pod, known := s.cfg.View.Pod(x.uid()); s.follows && (!known || pod.Workload.UID != x.at.workload) {
+	if pod, known := s.cfg.View.Pod(x.uid()); s.follows && !s.begun.has(x.record) && (!known || pod.Workload.UID != x.at.workload) {
 		s.mu.Unlock()
 		return errNotCached
 	}

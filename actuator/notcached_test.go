@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/expect"
@@ -137,7 +138,7 @@ func TestMovedPodIsBack(t *testing.T) {
 		deleted *metav1.Time
 		want    []heard
 	}{
-		{"it_runs", nil, []heard{{"A-1.1", schemas.ReasonEvictionAccepted, 0}, {"A-1.1", schemas.ReasonTakenBack, replacedWithin + time.Second}}},
+		{"it_runs", nil, []heard{{"A-1.1", schemas.ReasonEvictionAccepted, 0}, {"A-1.1", schemas.ReasonTakenBack, backAfter + time.Second}}},
 		{"the_cache_is_behind", new(metav1.NewTime(noon)), []heard{{"A-1.1", schemas.ReasonEvictionAccepted, 0}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -168,4 +169,24 @@ func TestPodThatIsBackIsNotPending(t *testing.T) {
 	defer s.mu.Unlock()
 	s.trackDue(noon)
 	expect.Equal(t, "pending", s.settled["1"].Pending, false)
+}
+
+// The first call has changed something, which the next record must name.
+func TestPodLeavesDuringMove(t *testing.T) {
+	var there atomic.Bool
+	there.Store(true)
+	var errs []error
+	handle := func(ctx context.Context, i Intent, save saveFunc) (schemas.Verdict, error) {
+		r := record{Intent: i, Method: schemas.MethodSurge, State: move.State(`{}`)}
+		errs = append(errs, save(ctx, r))
+		there.Store(false)
+		errs = append(errs, save(ctx, r))
+		return i.Verdict(schemas.Restarted, schemas.ReasonSurgeAccepted, ""), nil
+	}
+	cfg := Config{Policy: fast, View: arriving{webPods("1"), &there}}
+	inBubble(t, cfg, handle, func(t *testing.T, b *bench) {
+		b.put("A", 1, "1")
+		time.Sleep(time.Second)
+		expect.Equal(t, "errors of the records", errs, []error{nil, nil})
+	})
 }

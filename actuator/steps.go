@@ -55,6 +55,9 @@ func (s *session) track(ctx context.Context, x *inFlight) {
 		s.mu.Unlock()
 		pod, err := s.look(ctx, x.Intent.Pod, latest)
 		s.mu.Lock()
+		if s.moves.all[x.uid()] != x {
+			return
+		}
 		if err == nil && pod != nil && pod.UID == x.uid() && pod.DeletionTimestamp == nil {
 			x.over = &ended{schemas.ReasonTakenBack, "the pod is back, as after a restore of etcd", schemas.Settlement{Seconds: now.Sub(x.Moved).Seconds()}}
 		}
@@ -64,11 +67,15 @@ func (s *session) track(ctx context.Context, x *inFlight) {
 	}
 }
 
-// staysOn reports whether a pod that was moved is still in the cache, and not terminating, although that takes no time. The cache is
-// behind, or the pod is back. The caller holds mu.
+// backAfter is the time after which the API server is asked for a moved pod that the cache has and that is not terminating. It is longer
+// than webhooks usually delay a deletion, and shorter than the default time after which a move counts as pending.
+const backAfter = 100 * time.Second
+
+// staysOn reports whether the cache still has a moved pod that is not terminating, long after it had to leave: the cache is behind, or
+// the pod is back. The caller holds mu.
 func (s *session) staysOn(x *inFlight, now time.Time) bool {
 	pod, known := s.cfg.View.Pod(x.uid())
-	return known && !pod.Leaving && !pod.Ended && now.Sub(x.leftAt()) >= replacedWithin && now.Sub(x.looked) >= replacedWithin
+	return known && !pod.Leaving && !pod.Ended && now.Sub(x.leftAt()) >= backAfter && now.Sub(x.looked) >= replacedWithin
 }
 
 // step takes the next step of a move. method is nil if this version does not know the method of the move. The end of ctx
