@@ -187,6 +187,7 @@ func TestPodLeavesDuringMove(t *testing.T) {
 	inBubble(t, cfg, handle, func(t *testing.T, b *bench) {
 		b.put("A", 1, "1")
 		time.Sleep(time.Second)
+		synctest.Wait()
 		expect.Equal(t, "errors of the records", errs, []error{nil, nil})
 	})
 }
