@@ -78,8 +78,7 @@ func (s *session) checkLease(pod schemas.PodRef) error {
 //
 // If it returns an error, there is no verdict and nothing was changed: the API server did not answer (the error wraps
 // [ErrUnavailable]), save failed, the lease is not valid (it wraps [ErrNotLeading]), the cache lacks the pod, or ctx ended before the
-// first call.
-// After the first call, the end of ctx does not interrupt the move.
+// first call. After the first call, the end of ctx does not interrupt the move.
 func (a *Actuator) execute(ctx context.Context, i Intent, save saveFunc) (v schemas.Verdict, err error) {
 	calling, end := detached(ctx)
 	defer end()

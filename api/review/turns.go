@@ -5,20 +5,20 @@ import (
 	"sync"
 )
 
-// Turns limits what each user has in progress, and what waits for it. Use [NewTurns] to make one. It is safe for concurrent use.
+// Turns limits the calls of each user that are in progress, and the calls that wait. Use [NewTurns] to make one. It is safe for concurrent use.
 type Turns struct {
 	most, waiting int
 	mu            sync.Mutex
 	users         map[string]*queue
 }
 
-// queue is what one user has in progress.
+// queue counts the calls of one user.
 type queue struct {
 	slots chan struct{}
 	all   int // in progress or waiting
 }
 
-// NewTurns returns Turns that let each user have most in progress at a time, while at most waiting others wait.
+// NewTurns returns Turns that allow each user most calls in progress, and waiting calls that wait.
 func NewTurns(most, waiting int) *Turns {
 	return &Turns{most: most, waiting: waiting, users: map[string]*queue{}}
 }
