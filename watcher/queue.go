@@ -24,6 +24,32 @@ type queue struct {
 	now   func() time.Time // the clock of the due times
 }
 
+// groupsLast is the order of due keys: groups come after pods, nodes, and requests, which take less time to build.
+type groupsLast struct{ others, groups workqueue.Queue[scope.Key] }
+
+func newGroupsLast() groupsLast {
+	return groupsLast{workqueue.DefaultQueue[scope.Key](), workqueue.DefaultQueue[scope.Key]()}
+}
+
+func (q groupsLast) Touch(scope.Key) {}
+
+func (q groupsLast) Push(key scope.Key) {
+	if key.Grouped() {
+		q.groups.Push(key)
+	} else {
+		q.others.Push(key)
+	}
+}
+
+func (q groupsLast) Len() int { return q.others.Len() + q.groups.Len() }
+
+func (q groupsLast) Pop() scope.Key {
+	if q.others.Len() > 0 {
+		return q.others.Pop()
+	}
+	return q.groups.Pop()
+}
+
 // workItem is one key in the queue.
 type workItem struct {
 	key    scope.Key
@@ -35,7 +61,10 @@ type workItem struct {
 
 // newQueue returns a queue that ends with ctx.
 func newQueue(ctx context.Context, now func() time.Time) *queue {
-	keys := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[scope.Key]{Name: "watcher"})
+	keys := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[scope.Key]{
+		Name:  "watcher",
+		Queue: workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[scope.Key]{Name: "watcher", Queue: newGroupsLast()}),
+	})
 	context.AfterFunc(ctx, keys.ShutDown)
 	return &queue{items: map[scope.Key]*workItem{}, keys: keys, now: now}
 }

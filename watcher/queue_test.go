@@ -2,12 +2,17 @@ package watcher
 
 import (
 	"context"
+	"encoding/json"
 	"reflect"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/scopetest"
 	"github.com/rehome-dev/rehome/watcher/scope"
 )
 
@@ -189,4 +194,56 @@ func TestThrottle(t *testing.T) {
 			t.Errorf("after a build of %v: got %v, want %v", took, got, want)
 		}
 	}
+}
+
+// delayedArgs are the arguments of a strategy whose scope takes a second to build.
+type delayedArgs struct{ scopetest.Args }
+
+func (*delayedArgs) Sources([]schemas.NodeUsage) []string {
+	time.Sleep(time.Second)
+	return nil
+}
+
+// At a resync of a large cluster, all groups are due at once.
+func TestSlowGroupsDoNotDelayNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		groups := policy.Strategy{Name: "groups", Scope: schemas.UsageKind, NewArgs: func() policy.Args { return &delayedArgs{} }}
+		var p policy.Policy
+		for _, name := range []string{"a", "b", "c"} {
+			p.Profiles = append(p.Profiles, policy.Profile{Name: name, Strategies: []policy.Enabled{
+				{Strategy: groups, Args: json.RawMessage(`{}`)}, {Strategy: nodesStrategy(), Args: json.RawMessage(`{}`)},
+			}})
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		s := testSession(ctx, testWatcher(view(t, p, []*corev1.Node{tenCores("n1"), tenCores("n2")}, nil), &collected{}))
+		add := func(strategy int, name string) {
+			s.queue.add(s.policy.Strategies[strategy].Key(name), trigger{at: time.Now()})
+		}
+		var built [][]string
+		build := func() {
+			synctest.Wait()
+			var keys []string
+			due := s.queue.take(batch)
+			s.Reconcile(due, time.Now())
+			for _, item := range due {
+				if s.queue.items[item.key] == nil {
+					keys = append(keys, item.key.Profile+" "+item.key.Name)
+				}
+			}
+			built = append(built, keys)
+		}
+		add(0, scope.Cluster)
+		add(2, scope.Cluster)
+		add(4, scope.Cluster)
+		add(1, "n1")
+		build()
+		add(1, "n2")
+		build()
+		build()
+		want := [][]string{{"a n1", "a cluster"}, {"a n2", "b cluster"}, {"c cluster"}}
+		if !reflect.DeepEqual(built, want) {
+			t.Errorf("built %v, want %v", built, want)
+		}
+	})
 }

@@ -17,6 +17,9 @@ const (
 	longestThrottle = 10 * time.Second
 )
 
+// longestBatch is how long [session.Reconcile] starts new builds. Keys that become due meanwhile wait for its end.
+const longestBatch = 50 * time.Millisecond
+
 // minSweep is the smallest number of answers that [session.sweep] checks.
 const minSweep = 1024
 
@@ -29,10 +32,15 @@ func throttle(took time.Duration) time.Duration {
 }
 
 // Reconcile builds the scopes of due keys from the caches, and returns the events to publish. It requeues groups that
-// cool down, and omits scopes that cannot have an answer.
+// cool down and, after longestBatch, the rest of the keys. It omits scopes that cannot have an answer.
 func (s *session) Reconcile(due []*workItem, now time.Time) (events []schemas.Event) {
 	s.sweep()
-	for _, item := range due {
+	start := time.Now()
+	for i, item := range due {
+		if time.Since(start) > longestBatch {
+			s.queue.requeue(due[i:], now)
+			break
+		}
 		key := item.key
 		if earliest := s.earliestBuild(key); earliest.After(now) {
 			s.queue.requeue([]*workItem{item}, earliest)

@@ -116,9 +116,7 @@ func (c *CompiledPolicy) ExclusionChanged(old, new *corev1.Node) bool {
 func (s *Strategy) Key(name string) Key { return Key{s.Profile.Name, s.Name, s.Scope, name} }
 
 // Grouped reports whether the strategy evaluates groups of pods.
-func (s *Strategy) Grouped() bool {
-	return s.Scope != schemas.NodeKind && s.Scope != schemas.PodKind && s.Scope != schemas.RequestKind
-}
+func (s *Strategy) Grouped() bool { return isGroup(s.Scope) }
 
 // Measured reports whether the strategy needs measured load.
 func (s *Strategy) Measured() bool {

@@ -35,6 +35,13 @@ type Key struct {
 // KeyOf returns the key of a scope.
 func KeyOf(h schemas.ScopeHead) Key { return Key{h.Profile, h.Strategy, h.Kind, h.Key} }
 
+// Grouped reports whether the scope is a group of pods, which can take long to build.
+func (k Key) Grouped() bool { return isGroup(k.Kind) }
+
+func isGroup(kind schemas.ScopeKind) bool {
+	return kind != schemas.NodeKind && kind != schemas.PodKind && kind != schemas.RequestKind
+}
+
 // Head returns the head of the scope with the key.
 func (k Key) Head() schemas.ScopeHead {
 	return schemas.ScopeHead{Kind: k.Kind, Key: k.Name, Profile: k.Profile, Strategy: k.Strategy}
