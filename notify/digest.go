@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// silence is how long the same deferral, or the same storm, is not repeated. It begins again with each repetition of a storm.
+	// silence is how long the same problem of a pod, or the same storm, is not repeated. It begins again with each repetition of a storm.
 	silence = time.Hour
 	// stormOver is how long after its last deferral a storm is over.
 	stormOver = 10 * time.Minute
@@ -174,12 +174,12 @@ func (d *Digest) verdict(e schemas.Event, v schemas.Verdict, now time.Time) {
 	switch {
 	case v.Outcome.Moves():
 		rank, what = 1, fmt.Sprintf("%s from %s by %s: %s", v.Outcome, v.Intent.Node, v.Strategy, v.Intent.Reason)
-	case v.Outcome == schemas.Deferred:
+	case v.Outcome == schemas.Settled && v.Reason != schemas.ReasonReplaced: // each one ends another move
+		what = fmt.Sprintf("%s: %s", v.Outcome, what)
+	case v.Outcome == schemas.Deferred, v.Outcome == schemas.Rejected, v.Outcome == schemas.Failed:
 		if !d.news(fmt.Sprintf("%s %s %s", v.Intent.Pod.UID, v.Strategy, v.Reason), now, now.Add(silence)) {
 			return
 		}
-		what = "deferred: " + what
-	case v.Outcome == schemas.Rejected, v.Outcome == schemas.Failed, v.Outcome == schemas.Settled && v.Reason != schemas.ReasonReplaced:
 		what = fmt.Sprintf("%s: %s", v.Outcome, what)
 	default:
 		return
@@ -198,6 +198,8 @@ func (d *Digest) verdict(e schemas.Event, v schemas.Verdict, now time.Time) {
 		g.n.Refused++
 	case v.Outcome == schemas.Failed:
 		g.n.Failed++
+	case v.Outcome == schemas.Settled:
+		g.n.Problems++
 	}
 }
 

@@ -140,7 +140,10 @@ func (g *group) title() string {
 		for _, of := range []struct {
 			n    int
 			what string
-		}{{g.n.Moved, "moved"}, {g.n.Deferred, "deferred"}, {g.n.Refused, "refused"}, {g.n.Failed, "failed"}} {
+		}{
+			{g.n.Moved, "moved"}, {g.n.Deferred, "deferred"}, {g.n.Refused, "refused"}, {g.n.Failed, "failed"},
+			{g.n.Problems, "settled with a problem"},
+		} {
 			if of.n > 0 {
 				words = append(words, count(of.n, "pod")+" "+of.what)
 			}

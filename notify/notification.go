@@ -27,11 +27,13 @@ type Notification struct {
 	// Lines are at most [MaxLines] details, the most important ones first, and More is the number of other details.
 	Lines []string `json:"lines,omitempty"`
 	More  int      `json:"more,omitempty"`
-	// The numbers of pods by outcome. Refused pods are protected or have changed.
+	// The numbers of pods by outcome. Refused pods are protected or have changed. Problems are the pods with a settled
+	// verdict other than Replaced.
 	Moved    int `json:"moved"`
 	Deferred int `json:"deferred"`
 	Refused  int `json:"refused"`
 	Failed   int `json:"failed"`
+	Problems int `json:"problems"`
 	// Nodes, Namespaces, and Strategies are at most [MaxNames] names each.
 	Nodes       []string `json:"nodes,omitempty"`
 	Namespaces  []string `json:"namespaces,omitempty"`

@@ -63,6 +63,42 @@ func TestDigest(t *testing.T) {
 	}
 }
 
+// TestDigestProblems repeats a verdict after ten minutes, and after an hour.
+func TestDigestProblems(t *testing.T) {
+	for _, c := range []struct {
+		outcome schemas.Outcome
+		reason  schemas.ReasonCode
+		want    Notification // the title and the numbers
+		at      []int        // when it is sent
+	}{
+		{schemas.Rejected, schemas.ReasonProtected, Notification{Title: "prod: 1 pod refused on node n1", Refused: 1}, []int{0, 3600}},
+		{schemas.Failed, schemas.ReasonForbidden, Notification{Title: "prod: 1 pod failed on node n1", Failed: 1}, []int{0, 3600}},
+		{ // which ends another move each time
+			schemas.Settled, schemas.ReasonTakenBack, Notification{Title: "prod: 1 pod settled with a problem on node n1", Problems: 1},
+			[]int{0, 600, 3600},
+		},
+	} {
+		t.Run(string(c.outcome), func(t *testing.T) {
+			d := NewDigest(10*time.Second, time.Minute)
+			var got, want []Notification
+			for _, second := range []int{0, 600, 3600} {
+				d.Add(event(t, second, "chain", verdict("db-0", "n1", c.outcome, c.reason)), at(second))
+				got = append(got, d.Due(at(second+10), false)...)
+			}
+			for _, second := range c.at {
+				n := c.want
+				n.Kind, n.Cluster, n.Correlation, n.Began, n.Ended = Moves, "prod", "chain", at(second), at(second)
+				n.Lines = []string{fmt.Sprintf("shop/db-0: %s: %s: because", c.outcome, c.reason)}
+				n.Nodes, n.Namespaces, n.Strategies = []string{"n1"}, []string{"shop"}, []string{"PodLifeTime"}
+				want = append(want, n)
+			}
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("got  %+v\nwant %+v", got, want)
+			}
+		})
+	}
+}
+
 func TestDigestMaxWait(t *testing.T) {
 	d := NewDigest(10*time.Second, 25*time.Second)
 	for i := 0; i < 24; i += 8 {
@@ -136,7 +172,7 @@ func TestTemplates(t *testing.T) {
 			`{"text":{"text":"shop/a: \u0001\\\n*b*\n3 more lines","type":"plain_text"},"type":"section"}],` +
 			`"text":"&lt;!channel&gt; \"1\" &amp; [a](http://b)"}`,
 		"webhook": `{"began":"2026-03-01T12:00:00Z","deferred":0,"ended":"2026-03-01T12:00:00Z","failed":0,"kind":"moves",` +
-			`"lines":["shop/a: \u0001\\","*b*"],"more":3,"moved":0,"refused":0,"title":"<!channel> \"1\" & [a](http://b)"}`,
+			`"lines":["shop/a: \u0001\\","*b*"],"more":3,"moved":0,"problems":0,"refused":0,"title":"<!channel> \"1\" & [a](http://b)"}`,
 	} {
 		tmpl, err := NewTemplate(service, "")
 		if err != nil {
