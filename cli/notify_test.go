@@ -1,16 +1,21 @@
 package cli
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"reflect"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
+	"github.com/rehome-dev/rehome/test/program"
 )
 
 func TestForwardNotifications(t *testing.T) {
@@ -55,6 +60,63 @@ func TestForwardNotifications(t *testing.T) {
 	}
 	if want := []string{`application/json "test: 1 pod moved on node worker-1"`}; !reflect.DeepEqual(rest, want) {
 		t.Errorf("got %q, want %q", rest, want)
+	}
+}
+
+// TestForwardRefusedNotification sends a message that the service never takes, and then one that it takes.
+func TestForwardRefusedNotification(t *testing.T) {
+	for _, c := range []struct {
+		status, posts int
+		reason        string // in /readyz
+	}{
+		{http.StatusBadRequest, 1, "post to the URL of slack: invalid event: status 400 Bad Request: no such block\n"},
+		{http.StatusInternalServerError, 2, "post to the URL of slack: try again: status 500 Internal Server Error: no such block\n"},
+	} {
+		t.Run(fmt.Sprint(c.status), func(t *testing.T) {
+			b := busOf(t)
+			const refused, accepted = `"test: request ops/bad finished (Done)"`, `"test: request ops/good finished (Done)"`
+			bodies := make(chan string, 10)
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				body, err := io.ReadAll(r.Body)
+				if err != nil {
+					t.Error(err)
+				}
+				if string(body) == refused {
+					http.Error(w, "no such block", c.status)
+				}
+				bodies <- string(body)
+			}))
+			defer server.Close()
+			address := expect.Value(t, program.FreeAddress)
+			stop := forwarding(t, b, "--to", "slack", "--url-file", filetest.New(t, "url", server.URL),
+				"--template", filetest.New(t, "template", `{{json .Title}}`), "--quiet", "1ms", "--tries", "2", "--http-address", address)
+			defer stop()
+			var got []string
+			for _, name := range []string{"bad", "good"} {
+				publishAll(t, b, eventOf(t, name, schemas.Receipt{
+					Sender: "ops", Name: name, State: schemas.RequestFinished, Reason: schemas.ReceiptDone, Action: schemas.ActionEvaluate,
+				}))
+				status, posts := http.StatusServiceUnavailable, c.posts
+				if name == "good" {
+					status, posts = http.StatusOK, 1
+				}
+				for range posts {
+					got = append(got, <-bodies)
+				}
+				got = append(got, until(t, "http://"+address+"/readyz", status))
+			}
+			for line := range strings.Lines(until(t, "http://"+address+"/metrics", http.StatusOK)) {
+				if strings.HasPrefix(line, "rehome_forward_events_total") {
+					got = append(got, strings.TrimPrefix(line, "rehome_forward_events_total"))
+				}
+			}
+			want := slices.Concat(slices.Repeat([]string{refused}, c.posts), []string{
+				c.reason, accepted, "ok\n", fmt.Sprintf("{result=\"again\"} %d\n", c.posts-1), "{result=\"delivered\"} 1\n", "{result=\"refused\"} 1\n",
+			})
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("got  %q\nwant %q", got, want)
+			}
+		})
 	}
 }
 

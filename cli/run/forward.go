@@ -45,7 +45,8 @@ func forwardCommand() *cobra.Command {
 			"deadletters --by NAME`.\n\n" +
 			"With --to slack, teams, or webhook, the command posts notifications for people instead: one message for each drain,\n" +
 			"each storm, and each change with all its consequences. The URL of the service is a secret, so it comes from a file.\n" +
-			"A message is sent when no more of its events arrive for --quiet. It is lost if the process is killed before that.\n\n" +
+			"A message is sent when no more of its events arrive for --quiet. It is lost if the process is killed before that, or\n" +
+			"if the service refuses it or does not accept it after --tries.\n\n" +
 			"In Knative, a SinkBinding sets K_SINK, the URL; K_CE_OVERRIDES, additional attributes; and K_CA_CERTS, trusted\n" +
 			"authorities in PEM, in addition to the authorities of the system.",
 		Example: "  rehome forward --to http://127.0.0.1:8080/ --type verdict\n" +

@@ -40,7 +40,7 @@ type forwarder struct {
 	log      *slog.Logger
 
 	mu      sync.Mutex
-	trouble error // the error of the last post if it did not reach the sink
+	trouble error // of the last post, see came
 }
 
 // forward posts events until ctx ends, and then finishes open posts.
@@ -75,7 +75,7 @@ func forward(ctx context.Context, s settings.Settings, p forwardPlan) error {
 	status.Checks = []serving.Check{f.listens, f.arrives}
 	f.figures = newForwardFigures(status.Metrics)
 	if p.template != nil {
-		f.notifier = newNotifier(f, *p.template, p.quiet)
+		f.notifier = newNotifier(f, p)
 	}
 	if web.Listener != nil {
 		f.log.Info("serving", "metrics", web.URL("/metrics"))
@@ -113,14 +113,15 @@ func (f *forwarder) handle(ctx context.Context, e schemas.Event) error {
 	if ctx.Err() != nil && err != nil { // the process ends, which says nothing about the sink
 		return err
 	}
-	f.figures.posted(e.Time, err, began, time.Now())
+	f.figures.posted(e.Time, err, errors.Is(err, schemas.ErrInvalid), began, time.Now())
 	f.came(err)
 	return err
 }
 
-// came records whether the sink is reachable.
+// came records the error of the last post. An event that the sink refuses becomes a dead letter, so the forwarder stays ready. A
+// notification that the service refuses is lost.
 func (f *forwarder) came(err error) {
-	if !errors.Is(err, delivery.ErrUnreachable) && !errors.Is(err, delivery.ErrUnauthorized) {
+	if f.notifier == nil && !isSinkAway(err) {
 		err = nil
 	}
 	f.mu.Lock()
@@ -129,6 +130,11 @@ func (f *forwarder) came(err error) {
 		f.log.Info("the sink accepts events again", "name", f.name)
 	}
 	f.trouble = err
+}
+
+// isSinkAway reports whether a post failed for a reason that concerns all posts. Such failures do not count as tries.
+func isSinkAway(err error) bool {
+	return errors.Is(err, delivery.ErrUnreachable) || errors.Is(err, delivery.ErrUnauthorized)
 }
 
 // listens checks the consumer.
@@ -179,7 +185,7 @@ func newForwardFigures(r prometheus.Registerer) forwardFigures {
 	f := forwardFigures{
 		events: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "rehome_forward_events_total",
-			Help: "Posts by result: delivered, again (retried later, if tries are left), or refused (a dead letter).",
+			Help: "Posts by result: delivered, again (retried later, if tries are left), or refused (a dead letter, or a lost notification).",
 		}, []string{"result"}),
 		seconds: auto.NewHistogram(prometheus.HistogramOpts{
 			Name: "rehome_forward_post_seconds", Help: "Time from a post to its response.",
@@ -195,13 +201,13 @@ func newForwardFigures(r prometheus.Registerer) forwardFigures {
 	return f
 }
 
-func (f forwardFigures) posted(happened time.Time, err error, began, now time.Time) {
+func (f forwardFigures) posted(happened time.Time, err error, refused bool, began, now time.Time) {
 	f.seconds.Observe(now.Sub(began).Seconds())
 	switch {
 	case err == nil:
 		f.events.WithLabelValues("delivered").Inc()
 		f.lag.Set(max(0, now.Sub(happened).Seconds()))
-	case errors.Is(err, schemas.ErrInvalid):
+	case refused:
 		f.events.WithLabelValues("refused").Inc()
 	default:
 		f.events.WithLabelValues("again").Inc()

@@ -67,6 +67,7 @@ func (f *forwardFlags) readNotify(p *forwardPlan) error {
 type notifier struct {
 	of       *forwarder
 	template notify.Template
+	tries    int
 	changed  chan struct{} // an event was added
 	ended    chan struct{} // no more events are added
 
@@ -74,9 +75,10 @@ type notifier struct {
 	digest *notify.Digest
 }
 
-func newNotifier(f *forwarder, t notify.Template, quiet time.Duration) *notifier {
+func newNotifier(f *forwarder, p forwardPlan) *notifier {
 	return &notifier{
-		of: f, template: t, digest: notify.NewDigest(quiet, notifyLongest*quiet), changed: make(chan struct{}, 1), ended: make(chan struct{}),
+		of: f, template: *p.template, tries: p.listener.Tries, digest: notify.NewDigest(p.quiet, notifyLongest*p.quiet),
+		changed: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 }
 
@@ -141,21 +143,27 @@ func (n *notifier) run(ctx context.Context) error {
 	return nil
 }
 
-// post posts a notification until the service accepts or refuses it. It returns false if ctx ends before.
+// post posts a notification until the service accepts it, refuses it, or has answered --tries times without accepting it. It returns
+// false if ctx ends before.
 func (n *notifier) post(ctx context.Context, one notify.Notification) bool {
 	body, err := n.template.Render(one)
+	answers := 0
 	for delay := notifyRetry; err == nil; delay = min(2*delay, notifyRetryMost) {
 		began := time.Now()
 		if err = n.of.sink.SendBody(ctx, "application/json", body); err != nil && ctx.Err() != nil {
 			return false
 		}
-		n.of.figures.posted(one.Ended, err, began, time.Now())
+		if !isSinkAway(err) {
+			answers++
+		}
+		lost := err != nil && (errors.Is(err, schemas.ErrInvalid) || answers >= n.tries)
+		n.of.figures.posted(one.Ended, err, lost, began, time.Now())
+		if lost {
+			break
+		}
 		n.of.came(err)
 		if err == nil {
 			return true
-		}
-		if errors.Is(err, schemas.ErrInvalid) {
-			break
 		}
 		n.of.log.Warn("a notification waits", "title", one.Title, "error", err)
 		select {
@@ -165,6 +173,7 @@ func (n *notifier) post(ctx context.Context, one notify.Notification) bool {
 			return false
 		}
 	}
+	n.of.came(err)
 	n.of.log.Error("cannot send a notification", "title", one.Title, "error", err)
 	return true
 }
