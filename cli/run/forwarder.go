@@ -40,7 +40,7 @@ type forwarder struct {
 	log      *slog.Logger
 
 	mu      sync.Mutex
-	trouble error // of the last post, see came
+	trouble error // why the forwarder is not ready, from the last post; nil if it is
 }
 
 // forward posts events until ctx ends, and then finishes open posts.
