@@ -189,9 +189,6 @@ func (s *Server) explainNode(ctx context.Context, in *nodeInput) (*nodeOutput, e
 	if err := s.maySeeAll(ctx, callOf(ctx).user); err != nil {
 		return nil, err
 	}
-	if s.Cluster.Node(in.Name) == nil {
-		return nil, serve.Refuse(http.StatusNotFound, "there is no node %.253s", in.Name)
-	}
 	out := &nodeOutput{}
 	return out, s.work(ctx, func(ctx context.Context) (err error) {
 		out.Body, err = explain.Node(ctx, s.sources(), in.Name)

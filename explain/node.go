@@ -2,8 +2,11 @@ package explain
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -27,7 +30,8 @@ type StayingPod struct {
 	Message   string `json:"message"`
 }
 
-// Node evaluates the protections of each pod on a node of the cluster.
+// Node evaluates the protections of each pod on a node of the cluster. It fails with [ErrNothing] if the cluster has neither the
+// node nor a pod on it.
 func Node(ctx context.Context, s Sources, name string) (NodeExplanation, error) {
 	round, objects, err := s.round(ctx, time.Now())
 	if err != nil {
@@ -48,6 +52,10 @@ func NodeOf(round simulate.Config, objects []metav1.Object, node string) (NodeEx
 	pods, err := simulate.GuardsOn(round, objects, node)
 	if err != nil {
 		return x, err
+	}
+	isNode := func(o metav1.Object) bool { n, ok := o.(*corev1.Node); return ok && n.Name == node }
+	if len(pods) == 0 && !slices.ContainsFunc(objects, isNode) {
+		return x, fmt.Errorf("node %s: %w: it is not in the cluster, and no pod names it", node, ErrNothing)
 	}
 	x.Pods = len(pods)
 	for _, p := range pods {

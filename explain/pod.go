@@ -59,7 +59,7 @@ const (
 	PartHeld     = "moves, breakers, and maintenances"
 )
 
-// ErrNothing is wrapped by the error about a pod or a workload that neither the bus nor the cluster knows.
+// ErrNothing is wrapped by the error about a pod, a node, or a workload that neither the bus nor the cluster knows.
 var ErrNothing = errors.New("not found")
 
 // Pod explains a pod from all sources. It fails if neither the bus nor the cluster is available, and with [ErrNothing] if neither
