@@ -31,7 +31,9 @@ func TestExplainNode(t *testing.T) {
 				Namespace: "shop", Name: name, UID: types.UID(name), Labels: map[string]string{"app": name},
 				OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: owner, Name: name, UID: "o", Controller: new(true)}},
 			},
-			Spec: corev1.PodSpec{NodeName: node}, Status: corev1.PodStatus{Phase: corev1.PodRunning},
+			Spec: corev1.PodSpec{NodeName: node}, Status: corev1.PodStatus{
+				Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
+			},
 		}
 	}
 	objects := []metav1.Object{

@@ -34,7 +34,7 @@ func (w *Workloads) show(m *member) Pod {
 	p := m.pod
 	shown := Pod{
 		Ref:  schemas.PodRef{Namespace: p.Namespace, Name: p.Name, UID: p.UID},
-		Node: p.Spec.NodeName, Created: p.CreationTimestamp.Time, Ready: isReady(p), Leaving: p.DeletionTimestamp != nil,
+		Node: p.Spec.NodeName, Created: p.CreationTimestamp.Time, Ready: PodReady(p), Leaving: p.DeletionTimestamp != nil,
 		Ended: schemas.Ended(p), Why: why(p), Cost: policy.MoveCost(p), Budgeted: w.selects(p),
 	}
 	if m.of != nil {
@@ -54,7 +54,8 @@ func podCondition(p *corev1.Pod, of corev1.PodConditionType) *corev1.PodConditio
 
 func isTrue(c *corev1.PodCondition) bool { return c != nil && c.Status == corev1.ConditionTrue }
 
-func isReady(p *corev1.Pod) bool {
+// PodReady reports whether a pod runs and is ready, so that budgets count it as healthy.
+func PodReady(p *corev1.Pod) bool {
 	return p.DeletionTimestamp == nil && !schemas.Ended(p) && isTrue(podCondition(p, corev1.PodReady))
 }
 

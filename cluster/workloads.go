@@ -296,7 +296,7 @@ func (w *Workloads) remove(m *member) {
 }
 
 func (g *group) count(p *corev1.Pod, by int) {
-	if isReady(p) {
+	if PodReady(p) {
 		g.ready += by
 	}
 	if !schemas.Ended(p) {

@@ -12,6 +12,7 @@ import (
 	"github.com/rehome-dev/rehome/actuator"
 	"github.com/rehome-dev/rehome/actuator/move/eviction"
 	"github.com/rehome-dev/rehome/bus"
+	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/simulate"
@@ -59,7 +60,7 @@ type Held struct {
 	Maintenances []Block `json:"maintenances,omitempty"`
 }
 
-// BudgetOver is a PodDisruptionBudget that selects the pod.
+// BudgetOver is a PodDisruptionBudget that the API server checks before it evicts the pod.
 type BudgetOver struct {
 	Name string `json:"name"`
 	// Allowed is the number of disruptions that the budget allows now. Message is the reason if it allows none.
@@ -68,12 +69,11 @@ type BudgetOver struct {
 }
 
 func budgetsOver(pod *corev1.Pod, all []policyv1.PodDisruptionBudget) (over []BudgetOver) {
-	for _, b := range eviction.Matching(pod, all) {
-		o := BudgetOver{Name: b.Name, Allowed: b.Status.DisruptionsAllowed}
-		if b.Status.ObservedGeneration < b.Generation {
-			o.Allowed = 0
-		}
-		if o.Allowed <= 0 {
+	for _, b := range eviction.Checked(pod, all) {
+		o := BudgetOver{Name: b.Name}
+		if cluster.Allows(&b) {
+			o.Allowed = b.Status.DisruptionsAllowed
+		} else {
 			_, o.Message = eviction.Blockers([]policyv1.PodDisruptionBudget{b}, "")
 		}
 		over = append(over, o)

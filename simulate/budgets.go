@@ -9,6 +9,7 @@ import (
 
 	"github.com/rehome-dev/rehome/actuator"
 	"github.com/rehome-dev/rehome/actuator/move/eviction"
+	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -19,22 +20,17 @@ type budgets map[string][]policyv1.PodDisruptionBudget // by namespace
 // carry evicts unless a budget forbids it. Each eviction uses up a disruption.
 func (b budgets) carry(open actuator.Intent, pod *corev1.Pod) schemas.Verdict {
 	evicted := open.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted, "evicted from "+open.Intent.Node)
-	if schemas.Ended(pod) || pod.Status.Phase == corev1.PodPending {
-		return evicted // no counted pod goes
-	}
-	matching := eviction.Matching(pod, b[pod.Namespace])
+	matching := eviction.Checked(pod, b[pod.Namespace])
 	switch {
 	case len(matching) == 0:
 		return evicted
 	case len(matching) > 1:
 		return open.Verdict(schemas.Failed, schemas.ReasonInvalid,
 			"more than one poddisruptionbudget matches the pod: "+names(matching))
-	case !ready(pod) && unhealthyMayGo(&matching[0]):
-		return evicted
 	}
 	at := slices.IndexFunc(b[pod.Namespace], func(p policyv1.PodDisruptionBudget) bool { return p.Name == matching[0].Name })
 	status := &b[pod.Namespace][at].Status
-	if status.DisruptionsAllowed <= 0 || status.ObservedGeneration < matching[0].Generation {
+	if !cluster.Allows(&matching[0]) {
 		v := open.Verdict(schemas.Deferred, schemas.ReasonDisruptionBudget, "")
 		v.Blockers, v.Message = eviction.Blockers(matching, "")
 		return v
@@ -42,20 +38,6 @@ func (b budgets) carry(open actuator.Intent, pod *corev1.Pod) schemas.Verdict {
 	status.DisruptionsAllowed--
 	status.CurrentHealthy--
 	return evicted
-}
-
-// unhealthyMayGo reports whether the budget allows to evict pods that are not ready.
-func unhealthyMayGo(b *policyv1.PodDisruptionBudget) bool {
-	if always := b.Spec.UnhealthyPodEvictionPolicy; always != nil && *always == policyv1.AlwaysAllow {
-		return true
-	}
-	return b.Status.DesiredHealthy > 0 && b.Status.CurrentHealthy >= b.Status.DesiredHealthy
-}
-
-func ready(p *corev1.Pod) bool {
-	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
 }
 
 func names(list []policyv1.PodDisruptionBudget) string {

@@ -146,7 +146,7 @@ func (w *world) place(p *corev1.Pod) (pending string) {
 
 // healthy adds a number of pods like this one to the healthy pods of its budgets, if it is ready.
 func (w *world) healthy(p *corev1.Pod, n int32) {
-	if !ready(p) || p.DeletionTimestamp != nil {
+	if !cluster.PodReady(p) {
 		return
 	}
 	for _, o := range w.objects {

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -23,6 +24,28 @@ func Matching(pod *corev1.Pod, budgets []policyv1.PodDisruptionBudget) []policyv
 		}
 	}
 	return out
+}
+
+// Checked returns the budgets that the API server checks before it evicts the pod. If there are several, it refuses the
+// eviction. It evicts without a check a pod that is Pending, ended, or terminating, and a pod that is not ready if its
+// only budget has enough healthy pods or allows this by its unhealthyPodEvictionPolicy.
+func Checked(pod *corev1.Pod, budgets []policyv1.PodDisruptionBudget) []policyv1.PodDisruptionBudget {
+	if pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodPending || schemas.Ended(pod) {
+		return nil
+	}
+	matching := Matching(pod, budgets)
+	if len(matching) == 1 && !cluster.PodReady(pod) && unhealthyMayGo(&matching[0]) {
+		return nil
+	}
+	return matching
+}
+
+// unhealthyMayGo reports whether the budget allows to evict pods that are not ready.
+func unhealthyMayGo(b *policyv1.PodDisruptionBudget) bool {
+	if always := b.Spec.UnhealthyPodEvictionPolicy; always != nil && *always == policyv1.AlwaysAllow {
+		return true
+	}
+	return b.Status.DesiredHealthy > 0 && b.Status.CurrentHealthy >= b.Status.DesiredHealthy
 }
 
 // Blockers returns the matching budgets that allow no disruption now, with a description. If all of them allow one by

@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -37,6 +38,52 @@ func TestMatchingBudgets(t *testing.T) {
 	}
 	if want := []string{"selects-it", "selects-all"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("matching budgets\n got %v\nwant %v", got, want)
+	}
+}
+
+func TestCheckedBudgets(t *testing.T) {
+	selects := &metav1.LabelSelector{}
+	healthy := policyv1.PodDisruptionBudgetStatus{ObservedGeneration: 2, CurrentHealthy: 2, DesiredHealthy: 2}
+	short := policyv1.PodDisruptionBudgetStatus{ObservedGeneration: 2, CurrentHealthy: 1, DesiredHealthy: 2}
+	a, lenient, strict := budget("a", selects, short), budget("lenient", selects, short), budget("strict", selects, healthy)
+	lenient.Spec.UnhealthyPodEvictionPolicy = new(policyv1.AlwaysAllow)
+	strict.Spec.UnhealthyPodEvictionPolicy = new(policyv1.IfHealthyBudget)
+	type pdbs = []policyv1.PodDisruptionBudget
+	for name, c := range map[string]struct {
+		phase       corev1.PodPhase
+		ready, gone bool
+		budgets     pdbs
+		checked     bool
+	}{
+		"pending":                    {corev1.PodPending, false, false, pdbs{a, strict}, false},
+		"succeeded":                  {corev1.PodSucceeded, false, false, pdbs{a}, false},
+		"failed":                     {corev1.PodFailed, false, false, pdbs{a}, false},
+		"terminating":                {corev1.PodRunning, true, true, pdbs{a}, false},
+		"ready":                      {corev1.PodRunning, true, false, pdbs{lenient}, true},
+		"unready":                    {corev1.PodRunning, false, false, pdbs{a}, true},
+		"unready_lenient":            {corev1.PodRunning, false, false, pdbs{lenient}, false},
+		"unready_healthy":            {corev1.PodRunning, false, false, pdbs{strict}, false},
+		"unready_healthy_by_default": {corev1.PodRunning, false, false, pdbs{budget("b", selects, healthy)}, false},
+		"unready_not_counted":        {corev1.PodRunning, false, false, pdbs{budget("b", selects, policyv1.PodDisruptionBudgetStatus{})}, true},
+		"unready_several":            {corev1.PodRunning, false, false, pdbs{lenient, strict}, true},
+		"unselected":                 {corev1.PodRunning, true, false, pdbs{budget("b", nil, short)}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := aPod()
+			if pod.Status = (corev1.PodStatus{Phase: c.phase}); c.ready {
+				pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+			}
+			if c.gone {
+				pod.DeletionTimestamp = &metav1.Time{}
+			}
+			var want pdbs
+			if c.checked {
+				want = c.budgets
+			}
+			if got := Checked(pod, c.budgets); !reflect.DeepEqual(got, want) {
+				t.Errorf("got  %+v\nwant %+v", got, want)
+			}
+		})
 	}
 }
 
