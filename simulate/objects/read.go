@@ -25,6 +25,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -42,7 +44,7 @@ type Found struct {
 }
 
 // Read reads the objects of the wanted kinds. It ignores unknown fields and expands lists. Pods and nodes without a UID get one
-// that derives from the name, and a pod without a namespace is in default, so objects can be written by hand.
+// that derives from the name, and a namespaced object without a namespace is in default, so objects can be written by hand.
 //
 // The error joins one error per unreadable document, and one per object that appears twice with different content. The order of
 // sources and documents does not change the result.
@@ -223,12 +225,14 @@ func decode(text []byte, at place, wanted []schema.GroupVersionKind, inherited .
 	return []object{{o, kind, at}}, nil
 }
 
-// complete sets fields of pods and nodes that the API server would set.
+// complete sets the namespace of namespaced objects, and the UID of pods and nodes, which the API server would set.
 func complete(o metav1.Object, kind string) {
 	switch o.(type) {
-	case *corev1.Pod:
+	case *corev1.Pod, *corev1.PersistentVolumeClaim, *policyv1.PodDisruptionBudget, *storagev1.CSIStorageCapacity, *PodMetrics:
 		o.SetNamespace(cmp.Or(o.GetNamespace(), metav1.NamespaceDefault))
-	case *corev1.Node:
+	}
+	switch o.(type) {
+	case *corev1.Pod, *corev1.Node:
 	default:
 		return
 	}

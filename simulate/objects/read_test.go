@@ -81,6 +81,35 @@ func TestRead(t *testing.T) {
 	}
 }
 
+func TestReadWithoutNamespace(t *testing.T) {
+	var kinds []schema.GroupVersionKind
+	var text, got, want []string
+	for apiVersion, namespaces := range map[string]map[string]string{ // by kind
+		"v1": {
+			"Pod": "default", "PersistentVolumeClaim": "default", "Node": "", "Namespace": "", "PersistentVolume": "",
+		},
+		"policy/v1":            {"PodDisruptionBudget": "default"},
+		"scheduling.k8s.io/v1": {"PriorityClass": ""},
+		"storage.k8s.io/v1": {
+			"CSIStorageCapacity": "default", "StorageClass": "", "CSINode": "", "CSIDriver": "", "VolumeAttachment": "",
+		},
+		"metrics.k8s.io/v1beta1": {"PodMetrics": "default", "NodeMetrics": ""},
+	} {
+		for kind, namespace := range namespaces {
+			kinds = append(kinds, schema.FromAPIVersionAndKind(apiVersion, kind))
+			text = append(text, "apiVersion: "+apiVersion+"\nkind: "+kind+"\nmetadata: {name: x}\n")
+			want = append(want, kind+" in "+namespace)
+		}
+	}
+	found, err := Read([]Source{{Data: []byte(strings.Join(text, "---\n"))}}, kinds)
+	for _, o := range found.Objects {
+		got = append(got, reflect.TypeOf(o).Elem().Name()+" in "+o.GetNamespace())
+	}
+	if slices.Sort(want); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("error %v\ngot  %q\nwant %q", err, got, want)
+	}
+}
+
 func TestReadCountsOtherKinds(t *testing.T) {
 	text := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\napiVersion: example.com/v1\nkind: Widget\n---\n" +
 		"apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: ConfigMap\n- apiVersion: v2\n  kind: Pod\n"
