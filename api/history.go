@@ -18,8 +18,6 @@ const (
 	// eventQueue is the number of events that a client may be behind, and eventQueueSize the size of their data. An event that is
 	// larger is queued alone. A thousand usual events have some 2 MiB.
 	eventQueue, eventQueueSize = 1000, 16 << 20
-	// deferredFor is how long a deferred pod is listed after its last verdict.
-	deferredFor = time.Hour
 	// retryHistory is the time between two tries to read the history.
 	retryHistory = 2 * time.Second
 )
@@ -78,15 +76,7 @@ func (h *history) run(ctx context.Context) error {
 
 // readDeferred reads the verdicts of the last hour, and returns the sequence of the last one.
 func (h *history) readDeferred(ctx context.Context) (last uint64, err error) {
-	deferred := status.Deferrals{}
-	query := bus.Query{Channels: []string{bus.VerdictChannels}, Since: time.Now().Add(-deferredFor)}
-	err = h.bus.Events(ctx, query, func(e schemas.Event) error {
-		last = e.Sequence
-		if v, err := schemas.Decode[schemas.Verdict](e); err == nil {
-			deferred.Verdict(v, e.Time)
-		}
-		return nil
-	})
+	deferred, last, err := status.ReadDeferrals(ctx, h.bus, time.Now())
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.deferred, h.changed = deferred, time.Now()

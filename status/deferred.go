@@ -123,13 +123,20 @@ func (d Deferrals) List() []DeferredPod {
 
 // Deferred reads the deferred pods from the verdicts of the last hour.
 func Deferred(ctx context.Context, b *bus.Bus, now time.Time) ([]DeferredPod, error) {
-	d := Deferrals{}
+	d, _, err := ReadDeferrals(ctx, b, now)
+	return d.List(), err
+}
+
+// ReadDeferrals is like [Deferred], and also returns the sequence of the last verdict.
+func ReadDeferrals(ctx context.Context, b *bus.Bus, now time.Time) (d Deferrals, last uint64, err error) {
+	d = Deferrals{}
 	query := bus.Query{Channels: []string{bus.VerdictChannels}, Since: now.Add(-deferredWithin)}
-	err := b.Events(ctx, query, func(e schemas.Event) error {
+	err = b.Events(ctx, query, func(e schemas.Event) error {
+		last = e.Sequence
 		if v, err := schemas.Decode[schemas.Verdict](e); err == nil {
 			d.Verdict(v, e.Time)
 		}
 		return nil
 	})
-	return d.List(), err
+	return d, last, err
 }
