@@ -27,9 +27,6 @@ const (
 	reportedFor = time.Minute
 )
 
-// consequence is what a reached limit causes.
-const consequence = "and some that waited for a request were closed"
-
 // connections limits the open connections of a server. When there is one too many, it closes the one that has waited longest for
 // a request, so idle clients, and clients that never complete a header, do not keep others out. If all others have a request in progress,
 // that is the new one. A request whose answer is known is no longer in progress: until its body has arrived, its connection waits too.
@@ -85,30 +82,30 @@ func (c *connections) checkClient(conn net.Conn) {
 	if client == nil {
 		client = clientOf
 	}
-	own := make(map[net.Conn]uint64)
-	from := client(conn)
-	for o, turn := range c.waiting {
-		if from.IsValid() && client(o) == from {
-			own[o] = turn
+	from, own := client(conn), 0
+	ofClient := func(o net.Conn) bool { return from.IsValid() && client(o) == from }
+	for o := range c.waiting {
+		if ofClient(o) {
+			own++
 		}
 	}
-	if most := cmp.Or(c.share, c.limit()/4); len(own) > most {
-		c.closeOldest(own, fmt.Sprintf("connections of one client is reached, %s: %d", consequence, most))
+	if most := cmp.Or(c.share, c.limit()/4); own > most {
+		c.closeOldest(ofClient, fmt.Sprintf("%d connections of one client", most))
 	}
 }
 
 // checkAll closes a connection if there are too many.
 func (c *connections) checkAll() {
 	if most := c.limit(); len(c.waiting) > most {
-		c.closeOldest(c.waiting, fmt.Sprintf("connections is reached, %s: %d", consequence, most))
+		c.closeOldest(func(net.Conn) bool { return true }, fmt.Sprintf("%d connections", most))
 	}
 }
 
-// closeOldest closes the connection that has waited longest, because of a limit.
-func (c *connections) closeOldest(conns map[net.Conn]uint64, limit string) {
+// closeOldest closes the one of some connections that has waited longest, because of a limit.
+func (c *connections) closeOldest(of func(net.Conn) bool, limit string) {
 	var oldest net.Conn
-	for o, turn := range conns {
-		if turn > 0 && (oldest == nil || turn < conns[oldest]) {
+	for o, turn := range c.waiting {
+		if turn > 0 && (oldest == nil || turn < c.waiting[oldest]) && of(o) {
 			oldest = o
 		}
 	}
@@ -198,7 +195,7 @@ func (s *Server) Warning(context.Context) error {
 	if last := s.connections.last; last.IsZero() || time.Since(last) >= reportedFor {
 		return nil
 	}
-	return fmt.Errorf("%s: the limit of open %s", s.variable, s.connections.reached)
+	return fmt.Errorf("%s: at most %s may be open, and some that waited for a request were closed", s.variable, s.connections.reached)
 }
 
 // Register registers the metrics of the connections, with name as the label server. Without an address it does nothing.

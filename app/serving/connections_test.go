@@ -122,7 +122,7 @@ func TestConnections(t *testing.T) {
 			if got := get(t, requests.URL("/")); !strings.HasPrefix(got, "404") {
 				t.Errorf("requests: got %q, want 404 of the handler", got)
 			}
-			want := "200 ok\nREHOME_HTTP_ADDRESS: the limit of open connections is reached, and some that waited for a request were closed: 256\n"
+			want := "200 ok\nREHOME_HTTP_ADDRESS: at most 256 connections may be open, and some that waited for a request were closed\n"
 			if got := get(t, web.URL("/readyz")); got != want {
 				t.Errorf("readyz\ngot  %q\nwant %q", got, want)
 			}
@@ -226,7 +226,7 @@ func TestConnections(t *testing.T) {
 		if n := lost(open(t, address, 10, request), headerTimeout); n != 10 {
 			t.Errorf("%d of 10 connections above the share were closed, want all", n)
 		}
-		want := "REHOME_HTTP_ADDRESS: the limit of open connections of one client is reached, and some that waited for a request were closed: 64"
+		want := "REHOME_HTTP_ADDRESS: at most 64 connections of one client may be open, and some that waited for a request were closed"
 		if err := s.Warning(t.Context()); err == nil || err.Error() != want {
 			t.Errorf("warning\ngot  %v\nwant %s", err, want)
 		}
