@@ -244,7 +244,7 @@ func headOf(subject string) (h schemas.ScopeHead, ok bool) {
 // is when the server stored it, by the clock of the server.
 //
 // Only Channel and Sequence of the event are set until handle calls read, so a request that is dropped unread costs little,
-// however large it is uncompressed. A message that is not an event, or has more than 1 MiB of data, is also delivered, because
+// however large it is uncompressed. A message that is not a request, or has more than 1 MiB of data, is also delivered, because
 // its sender waits for a receipt: as an event without a type, with the same ID every time.
 func (b *Bus) FollowRequests(
 	ctx context.Context, handle func(ctx context.Context, e schemas.Event, stored time.Time, read func() schemas.Event) error,
