@@ -89,7 +89,7 @@ func (s *Server) work(ctx context.Context, f func(context.Context) error) error 
 	name := callOf(ctx).user.Username
 	end, ok := s.atWork.Take(ctx, name)
 	if !ok {
-		return serve.Refuse(http.StatusTooManyRequests, "an explanation or a simulation of user %.200s is in progress, which is the limit", name).
+		return serve.Refuse(http.StatusTooManyRequests, "other explanations or simulations of user %.200s are in progress, and one at a time is the limit; try again later", name).
 			After(retryAfter)
 	}
 	defer end()
@@ -97,7 +97,7 @@ func (s *Server) work(ctx context.Context, f func(context.Context) error) error 
 	case s.working <- struct{}{}:
 		defer func() { <-s.working }()
 	case <-ctx.Done():
-		return serve.Refuse(http.StatusTooManyRequests, "%d explanations and simulations are in progress, which is the limit", mostWork).
+		return serve.Refuse(http.StatusTooManyRequests, "%d explanations and simulations are in progress, which is the limit; try again later", mostWork).
 			After(retryAfter)
 	}
 	err := f(ctx)
