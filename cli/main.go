@@ -33,6 +33,7 @@ import (
 func Main() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	root := newRoot()
+	root.SetIn(standardInput{ctx})
 	spokenAs(root, typedAs(os.Args[0]))
 	err := root.ExecuteContext(ctx)
 	stop()
@@ -41,6 +42,19 @@ func Main() int {
 		return 1
 	}
 	return 0
+}
+
+// interrupted is the exit code of a process that an interrupt ended.
+const interrupted = 130
+
+// standardInput reads the standard input of the process. A read of a terminal or a pipe cannot be stopped, so the process ends if ctx
+// ends meanwhile.
+type standardInput struct{ ctx context.Context }
+
+// Read implements [io.Reader].
+func (s standardInput) Read(b []byte) (int, error) {
+	defer context.AfterFunc(s.ctx, func() { os.Exit(interrupted) })()
+	return os.Stdin.Read(b)
 }
 
 func newRoot() *cobra.Command {
