@@ -33,6 +33,9 @@ type Query struct {
 	Since time.Time
 	// Follow continues with new events.
 	Follow bool
+	// Begin is called each time that the stream is open, and again when the server reports that events were missed. An error ends
+	// the events. nil: nothing is called.
+	Begin func(ctx context.Context, missed bool) error
 }
 
 func (q Query) values() url.Values {
@@ -67,7 +70,12 @@ func (c *Client) Events(ctx context.Context, q Query) iter.Seq2[schemas.Event, e
 			switch {
 			case err == nil && m.Type == "missed":
 				c.config.Notes("events were missed, because they came faster than they were read: " + m.Data)
-				continue
+				if q.Begin == nil {
+					continue
+				}
+				if err = q.Begin(ctx, true); err == nil {
+					continue
+				}
 			case err == nil:
 				var e schemas.Event
 				if e, err = cloudevent.ReadStructured([]byte(m.Data)); err == nil {
@@ -93,6 +101,13 @@ func (c *Client) stream(ctx context.Context, q Query) iter.Seq2[sse.Event, error
 			r, err := c.do(ctx, "v1/events", q.values(), header)
 			if err == nil {
 				opened = true
+				if q.Begin != nil {
+					if err := q.Begin(ctx, false); err != nil {
+						_ = r.Body.Close()
+						yield(sse.Event{}, err)
+						return
+					}
+				}
 				for m, failed := range sse.Read(r.Body, &sse.ReadConfig{MaxEventSize: mostMessage}) {
 					if err = failed; err != nil {
 						break

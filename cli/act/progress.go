@@ -47,6 +47,9 @@ func (p *progress) take(e schemas.Event) bool {
 		if err != nil {
 			return false
 		}
+		if p.finished != nil && p.finished.State == r.State { // it is published again for each repetition of the request
+			return false
+		}
 		p.receipt(r)
 	case schemas.VerdictType:
 		v, err := schemas.Decode[schemas.Verdict](e)
@@ -88,10 +91,10 @@ func describeNode(n v1alpha1.NodeStatus) string {
 	return text
 }
 
-// concerns reports whether an event follows from the request with this correlation ID. The verdicts of a maintenance always do,
+// concerns reports whether an event follows from the request, whose events have these correlation IDs. The verdicts of a maintenance always do,
 // because a maintenance continues without further requests.
-func (p *progress) concerns(e schemas.Event, correlation string) bool {
-	if e.CorrelationID == correlation {
+func (p *progress) concerns(e schemas.Event, correlations []string) bool {
+	if slices.Contains(correlations, e.CorrelationID) {
 		return true
 	}
 	m := p.request.Maintenance

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
 	"sync"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/cli/cmdutil"
 	"github.com/rehome-dev/rehome/cli/look"
+	"github.com/rehome-dev/rehome/request"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -51,7 +54,9 @@ func (f *requestFlags) sendRequest(c *cobra.Command, r schemas.Request) error {
 // sending is the state of a request while its events are shown.
 type sending struct {
 	to         cmdutil.Installation
-	event      schemas.Event // from Send; if it has no correlation ID, the first receipt has it
+	event      schemas.Event // from the first Send
+	caused     []string      // the correlation IDs of its events: each event that Send returned may begin another chain
+	unknown    bool          // the last Send returned no event, so the next receipt has the correlation ID
 	at         time.Time     // when it is sent
 	progress   *progress
 	detach     bool // no events are shown
@@ -69,12 +74,13 @@ func (s *sending) send(ctx context.Context) error {
 	r := s.progress.request
 	e, err := s.to.Send(ctx, r, schemas.Event{})
 	switch {
-	case errors.Is(err, bus.ErrOpen), errors.Is(err, client.ErrConflict):
+	case isOpen(err):
 		return fmt.Errorf("%w; name another with --name, or cancel it", err)
 	case err != nil:
 		return err
 	}
 	s.sent, s.event = true, e
+	s.chain(e)
 	if s.asJSON {
 		if e.ID == "" || !s.detach && e.Type != schemas.RequestType {
 			return nil // the receipt is one of the next events
@@ -86,6 +92,13 @@ func (s *sending) send(ctx context.Context) error {
 	return err
 }
 
+// chain records the event that Send returned.
+func (s *sending) chain(e schemas.Event) {
+	if s.unknown = e.CorrelationID == ""; !s.unknown {
+		s.caused = append(s.caused, e.CorrelationID)
+	}
+}
+
 const (
 	// clocks is the largest tolerated delay of the clock of the bus.
 	clocks = time.Minute
@@ -95,13 +108,15 @@ const (
 	Dropped = time.Second
 	// behind is the longest delay of a verdict that should precede the receipt.
 	behind = 5 * time.Second
+	// overdue is the time after its deadline within which a request ends: the actuator follows a move for ten minutes.
+	overdue = 15 * time.Minute
 	// progressEvery is the time between two lines about a drain.
 	progressEvery = 10 * time.Second
 )
 
 var errOver = errors.New("the request is over")
 
-// follow sends the request and shows every event that it causes, until it is over or ctx ends.
+// follow sends the request and shows every event that it causes, until it is over, is overdue, or ctx ends.
 func (s *sending) follow(ctx context.Context) error {
 	late := time.AfterFunc(unheard, func() {
 		fmt.Fprintf(s.notes, "the request has no receipt yet; is a watcher running?\n")
@@ -109,16 +124,16 @@ func (s *sending) follow(ctx context.Context) error {
 	defer late.Stop()
 	p := s.progress
 	handle := func(e schemas.Event) error {
-		if s.event.CorrelationID == "" && p.isReceipt(e) {
-			s.event.CorrelationID = e.CorrelationID
+		if s.unknown && p.isReceipt(e) {
+			s.chain(e)
 		}
-		if !p.concerns(e, s.event.CorrelationID) || e.Type == schemas.RequestType {
+		if !p.concerns(e, s.caused) || e.Type == schemas.RequestType {
 			return nil
 		}
 		late.Stop()
 		return s.handle(e)
 	}
-	following, enough := context.WithCancel(ctx)
+	following, enough := context.WithDeadline(ctx, request.Deadline(p.request, s.at).Add(overdue))
 	defer enough()
 	s.enough = enough
 	go s.showDrain(following)
@@ -127,6 +142,8 @@ func (s *sending) follow(ctx context.Context) error {
 	switch {
 	case (err == nil || errors.Is(err, errOver)) && p.over():
 		return nil
+	case errors.Is(following.Err(), context.DeadlineExceeded):
+		return s.unanswered()
 	case err != nil && !errors.Is(err, errOver):
 		return err
 	case p.finished != nil:
@@ -134,6 +151,20 @@ func (s *sending) follow(ctx context.Context) error {
 	}
 	return fmt.Errorf("request %s/%s stays open; to cancel it:\n  rehome cancel %s --sender %s --reason '...'",
 		p.request.Sender, p.request.Name, p.request.Name, p.request.Sender)
+}
+
+// unanswered returns the error of an overdue request.
+func (s *sending) unanswered() error {
+	p, r := s.progress, s.progress.request
+	missing, look := "the end of each move", "rehome get moves"
+	switch {
+	case p.accepted == nil && p.finished == nil:
+		missing, look = "a receipt", "rehome get requests"
+	case p.finished == nil:
+		missing, look = "its last receipt", "rehome get requests"
+	}
+	return fmt.Errorf("request %s/%s: no answer: its deadline passed %v ago, and %s did not arrive; to see the current state:\n  %s",
+		r.Sender, r.Name, overdue, missing, look)
 }
 
 // handle shows an event. It returns errOver when it was the last one.
@@ -195,27 +226,45 @@ func (s *sending) drainLine() error {
 	return err
 }
 
-// listening sends the request. If events were missed, it sends the same request again: an open request is refused, and a finished
-// one gets its last receipt again.
-func (s *sending) listening(ctx context.Context) error {
+// listening sends the request, again after each loss of the connection: an open request is refused, a finished one gets its last
+// receipt again, and one that the bus has lost begins again.
+func (s *sending) listening(ctx context.Context, missed bool) error {
 	if !s.sent {
 		return s.send(ctx)
 	}
-	s.missed = true
-	fmt.Fprintln(s.notes, "the connection to the bus was lost for a while; events of that time are missing here")
-	if s.progress.finished != nil {
-		return errOver
+	if missed {
+		s.missed = true
+		fmt.Fprintln(s.notes, "the connection to the bus was lost for a while; events of that time are missing here")
 	}
-	_, err := s.to.Send(ctx, s.progress.request, s.event)
-	if errors.Is(err, bus.ErrOpen) { // its last receipt may have been published just now
+	switch finished := s.progress.finished != nil; {
+	case finished && missed:
+		return errOver
+	case finished: // the ends of its moves follow
+		return nil
+	}
+	e, err := s.to.Send(ctx, s.progress.request, s.event)
+	if isOpen(err) { // its last receipt may have been published just now
 		select {
 		case <-time.After(Dropped):
 		case <-ctx.Done():
 		}
-		_, err = s.to.Send(ctx, s.progress.request, s.event)
+		e, err = s.to.Send(ctx, s.progress.request, s.event)
 	}
-	if ctx.Err() == nil && !errors.Is(err, bus.ErrOpen) && !errors.Is(err, bus.ErrNotConnected) {
+	switch {
+	case err == nil:
+		s.chain(e)
+	case ctx.Err() == nil && !isOpen(err) && !isAway(err):
 		return err
 	}
 	return nil
+}
+
+// isOpen reports whether a request was refused because it is open.
+func isOpen(err error) bool { return errors.Is(err, bus.ErrOpen) || errors.Is(err, client.ErrConflict) }
+
+// isAway reports whether a request can be sent again later.
+func isAway(err error) bool {
+	p, refused := errors.AsType[*client.Problem](err)
+	_, lost := errors.AsType[net.Error](err)
+	return errors.Is(err, bus.ErrNotConnected) || lost || errors.Is(err, io.EOF) || refused && (p.Status >= 500 || p.Status == http.StatusTooManyRequests)
 }
