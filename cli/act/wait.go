@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -124,7 +125,7 @@ func (s *sending) follow(ctx context.Context) error {
 	defer late.Stop()
 	p := s.progress
 	handle := func(e schemas.Event) error {
-		if s.unknown && p.isReceipt(e) {
+		if s.unknown && p.isReceipt(e) && !slices.Contains(s.caused, e.CorrelationID) {
 			s.chain(e)
 		}
 		if !p.concerns(e, s.caused) || e.Type == schemas.RequestType {
@@ -156,15 +157,15 @@ func (s *sending) follow(ctx context.Context) error {
 // unanswered returns the error of an overdue request.
 func (s *sending) unanswered() error {
 	p, r := s.progress, s.progress.request
-	missing, look := "the end of each move", "rehome get moves"
+	missing, command := "the end of each move", "rehome get moves"
 	switch {
 	case p.accepted == nil && p.finished == nil:
-		missing, look = "a receipt", "rehome get requests"
+		missing, command = "a receipt", "rehome get requests"
 	case p.finished == nil:
-		missing, look = "its last receipt", "rehome get requests"
+		missing, command = "its last receipt", "rehome get requests"
 	}
 	return fmt.Errorf("request %s/%s: no answer: its deadline passed %v ago, and %s did not arrive; to see the current state:\n  %s",
-		r.Sender, r.Name, overdue, missing, look)
+		r.Sender, r.Name, overdue, missing, command)
 }
 
 // handle shows an event. It returns errOver when it was the last one.
@@ -264,7 +265,9 @@ func isOpen(err error) bool { return errors.Is(err, bus.ErrOpen) || errors.Is(er
 
 // isAway reports whether a request can be sent again later.
 func isAway(err error) bool {
-	p, refused := errors.AsType[*client.Problem](err)
+	if p, refused := errors.AsType[*client.Problem](err); refused {
+		return p.Status >= 500 || p.Status == http.StatusTooManyRequests
+	}
 	_, lost := errors.AsType[net.Error](err)
-	return errors.Is(err, bus.ErrNotConnected) || lost || errors.Is(err, io.EOF) || refused && (p.Status >= 500 || p.Status == http.StatusTooManyRequests)
+	return lost || errors.Is(err, io.EOF) || errors.Is(err, bus.ErrNotConnected)
 }
