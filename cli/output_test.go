@@ -19,6 +19,7 @@ import (
 	"github.com/rehome-dev/rehome/actuator"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
 	"github.com/rehome-dev/rehome/test/expect"
@@ -45,7 +46,7 @@ var steady = []struct {
 func TestCommandOutput(t *testing.T) {
 	t.Setenv("REHOME_CLUSTER", "test")
 	request := func(t *testing.T) string { // the bus, and receipts as an answer
-		answering(t, busOf(t), func(r schemas.Request) []schemas.Payload {
+		bustest.AnswerRequests(t, busOf(t), func(r schemas.Request) []schemas.Payload {
 			return []schemas.Payload{receipt(r, schemas.RequestAccepted, schemas.ReceiptAccepted), receipt(r, schemas.RequestFinished, schemas.ReceiptDone)}
 		})
 		return ""

@@ -17,33 +17,8 @@ import (
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/bustest"
 )
-
-// answering receives requests from the bus until the end of the test. It publishes the events that answer returns for each
-// request as its consequences, in order.
-func answering(t *testing.T, b *bus.Bus, answer func(schemas.Request) []schemas.Payload) {
-	t.Helper()
-	expect.Background(t, func(ctx context.Context) error {
-		return b.FollowRequests(ctx, func(ctx context.Context, _ schemas.Event, _ time.Time, read func() schemas.Event) error {
-			e := read()
-			r, err := schemas.Decode[schemas.Request](e)
-			if err != nil {
-				return err
-			}
-			for _, p := range answer(r) {
-				next, err := schemas.NewEvent("/test", p, time.Now(), e)
-				if err == nil {
-					_, err = b.Publish(ctx, next)
-				}
-				if err != nil {
-					return err
-				}
-			}
-			return b.DropRequest(ctx, e)
-		})
-	})
-}
 
 // receipt returns a receipt for a request with these pods.
 func receipt(r schemas.Request, state schemas.ReceiptState, reason schemas.ReceiptReason, pods ...schemas.RequestedPod) schemas.Receipt {
@@ -204,7 +179,7 @@ request admin/r finished: Done: so it is
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := busOf(t)
-			answering(t, b, c.answer)
+			bustest.AnswerRequests(t, b, c.answer)
 			got, err := execute(t, append(c.arguments, "--reason", "fan", "--name", "r")...)
 			got = strings.Replace(clockTime.ReplaceAllString(got, ""), ", by "+requester(t), "", 1)
 			failed := ""
@@ -306,7 +281,7 @@ func TestInterruptedRequestStaysOpen(t *testing.T) {
 	b := busOf(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	answering(t, b, func(r schemas.Request) []schemas.Payload {
+	bustest.AnswerRequests(t, b, func(r schemas.Request) []schemas.Payload {
 		return []schemas.Payload{receipt(r, schemas.RequestAccepted, schemas.ReceiptAccepted, requested("a"))}
 	})
 	root := newRoot()

@@ -119,7 +119,7 @@ func (g *gate) set(shut bool) {
 
 func TestRequestWithSenderKey(t *testing.T) {
 	k := newKnowing(t, "sender-batch")
-	answering(t, k.as(bus.RoleWatcher), func(r schemas.Request) []schemas.Payload {
+	bustest.AnswerRequests(t, k.as(bus.RoleWatcher), func(r schemas.Request) []schemas.Payload {
 		return []schemas.Payload{
 			receipt(r, schemas.RequestAccepted, schemas.ReceiptAccepted, requested("a")), receipt(r, schemas.RequestFinished, schemas.ReceiptDone),
 		}

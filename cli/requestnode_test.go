@@ -14,6 +14,7 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/test/bustest"
 )
 
 func TestNodeRequestFlags(t *testing.T) {
@@ -90,7 +91,7 @@ var elapsed = regexp.MustCompile(`(?m)^\d+s  `)
 
 func TestDrainProgress(t *testing.T) {
 	b := busOf(t)
-	answering(t, b, func(r schemas.Request) []schemas.Payload {
+	bustest.AnswerRequests(t, b, func(r schemas.Request) []schemas.Payload {
 		about := func(uid string, left, moved int32, blocked ...v1alpha1.BlockedPod) schemas.Maintenance {
 			return schemas.Maintenance{Name: "node/n1", UID: types.UID(uid), Stage: v1alpha1.Drain, Accepted: true, Nodes: []v1alpha1.NodeStatus{{
 				Name: "n1", Stage: v1alpha1.Draining, Pods: &v1alpha1.PodCounts{Left: left, Moved: moved}, Blocked: blocked,
@@ -137,7 +138,7 @@ func TestNodeRequestResult(t *testing.T) {
 	} {
 		t.Run(string(c.reason), func(t *testing.T) {
 			b := busOf(t)
-			answering(t, b, func(r schemas.Request) []schemas.Payload {
+			bustest.AnswerRequests(t, b, func(r schemas.Request) []schemas.Payload {
 				for _, v := range []schemas.Verdict{moved, other} { // from another source than a request: the maintenance continues without requests
 					e, err := schemas.NewEvent("/test", v, time.Now(), schemas.Event{})
 					if err == nil {

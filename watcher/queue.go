@@ -24,16 +24,22 @@ type queue struct {
 	now   func() time.Time // the clock of the due times
 }
 
-// groupsLast is the order of due keys: groups come after pods, nodes, and requests, which take less time to build.
-type groupsLast struct{ others, groups workqueue.Queue[scope.Key] }
-
-func newGroupsLast() groupsLast {
-	return groupsLast{workqueue.DefaultQueue[scope.Key](), workqueue.DefaultQueue[scope.Key]()}
+// groupsLast is the order of due keys: groups come after pods, nodes, and requests, which take less time to build. So that groups
+// never starve, every groupTurn-th key is a group.
+type groupsLast struct {
+	others, groups workqueue.Queue[scope.Key]
+	pops           int
 }
 
-func (q groupsLast) Touch(scope.Key) {}
+const groupTurn = 16
 
-func (q groupsLast) Push(key scope.Key) {
+func newGroupsLast() *groupsLast {
+	return &groupsLast{others: workqueue.DefaultQueue[scope.Key](), groups: workqueue.DefaultQueue[scope.Key]()}
+}
+
+func (q *groupsLast) Touch(scope.Key) {}
+
+func (q *groupsLast) Push(key scope.Key) {
 	if key.Grouped() {
 		q.groups.Push(key)
 	} else {
@@ -41,13 +47,14 @@ func (q groupsLast) Push(key scope.Key) {
 	}
 }
 
-func (q groupsLast) Len() int { return q.others.Len() + q.groups.Len() }
+func (q *groupsLast) Len() int { return q.others.Len() + q.groups.Len() }
 
-func (q groupsLast) Pop() scope.Key {
-	if q.others.Len() > 0 {
-		return q.others.Pop()
+func (q *groupsLast) Pop() scope.Key {
+	q.pops++
+	if q.others.Len() == 0 || q.groups.Len() > 0 && q.pops%groupTurn == 0 {
+		return q.groups.Pop()
 	}
-	return q.groups.Pop()
+	return q.others.Pop()
 }
 
 // workItem is one key in the queue.

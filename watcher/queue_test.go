@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"reflect"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -246,4 +247,28 @@ func TestSlowGroupsDoNotDelayNodes(t *testing.T) {
 			t.Errorf("built %v, want %v", built, want)
 		}
 	})
+}
+
+func TestQueueGroupsDoNotStarve(t *testing.T) {
+	q := newGroupsLast()
+	var want []scope.Key
+	for i := range 2 * groupTurn {
+		group := scope.Key{Profile: "p", Strategy: "s", Kind: schemas.UsageKind, Name: strconv.Itoa(i)}
+		other := key(strconv.Itoa(i))
+		if q.Push(other); i < 3 {
+			q.Push(group)
+		}
+		if i == groupTurn-1 || i == 2*groupTurn-2 {
+			want = append(want, scope.Key{Profile: "p", Strategy: "s", Kind: schemas.UsageKind, Name: strconv.Itoa(i / groupTurn)})
+		}
+		want = append(want, other)
+	}
+	want = append(want, scope.Key{Profile: "p", Strategy: "s", Kind: schemas.UsageKind, Name: "2"})
+	var got []scope.Key
+	for q.Len() > 0 {
+		got = append(got, q.Pop())
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %v\nwant %v", got, want)
+	}
 }

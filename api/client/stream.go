@@ -33,9 +33,6 @@ type Query struct {
 	Since time.Time
 	// Follow continues with new events.
 	Follow bool
-	// Begin is called each time that the stream is open, and again when the server reports that events were missed. An error ends
-	// the events. nil: nothing is called.
-	Begin func(ctx context.Context, missed bool) error
 }
 
 func (q Query) values() url.Values {
@@ -69,13 +66,8 @@ func (c *Client) Events(ctx context.Context, q Query) iter.Seq2[schemas.Event, e
 		for m, err := range c.stream(ctx, q) {
 			switch {
 			case err == nil && m.Type == "missed":
-				c.config.Notes("events were missed, because they came faster than they were read: " + m.Data)
-				if q.Begin == nil {
-					continue
-				}
-				if err = q.Begin(ctx, true); err == nil {
-					continue
-				}
+				c.config.Notes("some events are missing here")
+				continue
 			case err == nil:
 				var e schemas.Event
 				if e, err = cloudevent.ReadStructured([]byte(m.Data)); err == nil {
@@ -101,13 +93,6 @@ func (c *Client) stream(ctx context.Context, q Query) iter.Seq2[sse.Event, error
 			r, err := c.do(ctx, "v1/events", q.values(), header)
 			if err == nil {
 				opened = true
-				if q.Begin != nil {
-					if err := q.Begin(ctx, false); err != nil {
-						_ = r.Body.Close()
-						yield(sse.Event{}, err)
-						return
-					}
-				}
 				for m, failed := range sse.Read(r.Body, &sse.ReadConfig{MaxEventSize: mostMessage}) {
 					if err = failed; err != nil {
 						break

@@ -91,8 +91,8 @@ func describeNode(n v1alpha1.NodeStatus) string {
 	return text
 }
 
-// concerns reports whether an event follows from the request, whose events have these correlation IDs. The verdicts of a maintenance always do,
-// because a maintenance continues without further requests.
+// concerns reports whether an event follows from the request, whose events have these correlation IDs. The verdicts of a maintenance
+// always do, because a maintenance continues without further requests.
 func (p *progress) concerns(e schemas.Event, correlations []string) bool {
 	if slices.Contains(correlations, e.CorrelationID) {
 		return true

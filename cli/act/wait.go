@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -54,21 +52,22 @@ func (f *requestFlags) sendRequest(c *cobra.Command, r schemas.Request) error {
 
 // sending is the state of a request while its events are shown.
 type sending struct {
-	to         cmdutil.Installation
-	event      schemas.Event // from the first Send
-	caused     []string      // the correlation IDs of its events: each event that Send returned may begin another chain
-	unknown    bool          // the last Send returned no event, so the next receipt has the correlation ID
-	at         time.Time     // when it is sent
-	progress   *progress
-	detach     bool // no events are shown
-	asJSON     bool
-	out, notes io.Writer
-	mu         sync.Mutex // guards progress and out: progress of a drain is also shown between events
+	to     cmdutil.Installation
+	at     time.Time // the begin
+	detach bool      // no events are shown
+	asJSON bool
+	notes  io.Writer
+	enough func() // ends following
 
-	sent    bool
-	missed  bool        // the connection was lost
-	enough  func()      // ends following
-	waiting *time.Timer // calls enough later; nil means that no call is planned
+	mu       sync.Mutex // guards all fields below: follow handles events, showDrain writes between them, and repeat sends again
+	out      io.Writer
+	progress *progress
+	event    schemas.Event // from the first Send
+	sent     time.Time     // when Send returned an event last; zero: not yet
+	caused   []string      // the correlation IDs of its events: each event that Send returned may begin another chain
+	unknown  bool          // the last Send returned no event, so the next receipt has the correlation ID
+	missed   bool          // the connection was lost
+	waiting  *time.Timer   // calls enough later; nil means that no call is planned
 }
 
 func (s *sending) send(ctx context.Context) error {
@@ -80,8 +79,10 @@ func (s *sending) send(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
-	s.sent, s.event = true, e
-	s.chain(e)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.event = e
+	s.begun(e)
 	if s.asJSON {
 		if e.ID == "" || !s.detach && e.Type != schemas.RequestType {
 			return nil // the receipt is one of the next events
@@ -93,8 +94,9 @@ func (s *sending) send(ctx context.Context) error {
 	return err
 }
 
-// chain records the event that Send returned.
-func (s *sending) chain(e schemas.Event) {
+// begun records the event that Send returned. The caller holds mu.
+func (s *sending) begun(e schemas.Event) {
+	s.sent = time.Now()
 	if s.unknown = e.CorrelationID == ""; !s.unknown {
 		s.caused = append(s.caused, e.CorrelationID)
 	}
@@ -109,42 +111,49 @@ const (
 	Dropped = time.Second
 	// behind is the longest delay of a verdict that should precede the receipt.
 	behind = 5 * time.Second
-	// overdue is the time after its deadline within which a request ends: the actuator follows a move for ten minutes.
-	overdue = 15 * time.Minute
 	// progressEvery is the time between two lines about a drain.
 	progressEvery = 10 * time.Second
+	// longestAnswer is the time after its deadline within which a request has its last receipt, and longestMove the time within which
+	// its moves end. A webhook may take six hours to evict a pod.
+	longestAnswer, longestMove = 15 * time.Minute, 7 * time.Hour
 )
 
-var errOver = errors.New("the request is over")
+// repeatEvery is the time between two sends of an open request. A user can send 30 requests a minute. Tests shorten it.
+var repeatEvery = time.Minute
 
-// follow sends the request and shows every event that it causes, until it is over, is overdue, or ctx ends.
+var (
+	errOver    = errors.New("the request is over")
+	errOverdue = errors.New("no answer")
+)
+
+// follow sends the request and shows every event that it causes, until it is over, its answer is overdue, or ctx ends.
 func (s *sending) follow(ctx context.Context) error {
 	late := time.AfterFunc(unheard, func() {
 		fmt.Fprintf(s.notes, "the request has no receipt yet; is a watcher running?\n")
 	})
 	defer late.Stop()
-	p := s.progress
 	handle := func(e schemas.Event) error {
-		if s.unknown && p.isReceipt(e) && !slices.Contains(s.caused, e.CorrelationID) {
-			s.chain(e)
-		}
-		if !p.concerns(e, s.caused) || e.Type == schemas.RequestType {
+		if !s.concerns(e) {
 			return nil
 		}
 		late.Stop()
 		return s.handle(e)
 	}
-	following, enough := context.WithDeadline(ctx, request.Deadline(p.request, s.at).Add(overdue))
-	defer enough()
-	s.enough = enough
+	following, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	s.enough = func() { end(errOver) }
 	go s.showDrain(following)
+	go s.repeat(following, end)
+	p := s.progress
 	query := cmdutil.EventQuery{Since: s.at.Add(-clocks), Follow: true, Request: &p.request, Begin: s.listening}
 	err := s.to.Events(following, query, handle)
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	switch {
 	case (err == nil || errors.Is(err, errOver)) && p.over():
 		return nil
-	case errors.Is(following.Err(), context.DeadlineExceeded):
-		return s.unanswered()
+	case errors.Is(context.Cause(following), errOverdue):
+		return context.Cause(following)
 	case err != nil && !errors.Is(err, errOver):
 		return err
 	case p.finished != nil:
@@ -154,18 +163,64 @@ func (s *sending) follow(ctx context.Context) error {
 		p.request.Sender, p.request.Name, p.request.Name, p.request.Sender)
 }
 
-// unanswered returns the error of an overdue request.
-func (s *sending) unanswered() error {
-	p, r := s.progress, s.progress.request
-	missing, command := "the end of each move", "rehome get moves"
-	switch {
-	case p.accepted == nil && p.finished == nil:
-		missing, command = "a receipt", "rehome get requests"
-	case p.finished == nil:
-		missing, command = "its last receipt", "rehome get requests"
+// concerns reports whether to show an event.
+func (s *sending) concerns(e schemas.Event) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.unknown && s.progress.isReceipt(e) && !slices.Contains(s.caused, e.CorrelationID) {
+		s.caused, s.unknown = append(s.caused, e.CorrelationID), false
 	}
-	return fmt.Errorf("request %s/%s: no answer: its deadline passed %v ago, and %s did not arrive; to see the current state:\n  %s",
-		r.Sender, r.Name, overdue, missing, command)
+	return e.Type != schemas.RequestType && s.progress.concerns(e, s.caused)
+}
+
+// repeat sends the request again from time to time, until its last receipt arrives: a bus that lost its data has lost the request
+// too, and this client may have missed the receipt. It ends following with an error when an answer is overdue.
+func (s *sending) repeat(ctx context.Context, end context.CancelCauseFunc) {
+	tick := time.NewTicker(repeatEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		s.mu.Lock()
+		sent, finished, err := !s.sent.IsZero(), s.progress.finished != nil, s.overdue(time.Now())
+		s.mu.Unlock()
+		switch {
+		case err != nil:
+			end(err)
+			return
+		case sent && !finished:
+			_ = s.sendAgain(ctx) // the next time may succeed
+		}
+	}
+}
+
+// sendAgain sends the request again: an open request is refused, a finished one gets its last receipt again, and a lost one begins
+// again.
+func (s *sending) sendAgain(ctx context.Context) error {
+	e, err := s.to.Send(ctx, s.progress.request, s.event)
+	if err == nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.begun(e)
+	}
+	return err
+}
+
+// overdue returns an error if the last receipt or the end of a move should have arrived by now. The caller holds mu.
+func (s *sending) overdue(now time.Time) error {
+	p, r := s.progress, s.progress.request
+	missing, longest, command := "its last receipt", longestAnswer, "rehome get requests"
+	if p.finished != nil {
+		missing, longest, command = "the end of each move", longestMove, "rehome get moves"
+	}
+	if s.sent.IsZero() || now.Before(request.Deadline(r, s.sent).Add(longest)) {
+		return nil
+	}
+	return fmt.Errorf("request %s/%s: %w: %s did not arrive within %v after the deadline; to see the current state:\n  %s",
+		r.Sender, r.Name, errOverdue, missing, longest, command)
 }
 
 // handle shows an event. It returns errOver when it was the last one.
@@ -227,34 +282,28 @@ func (s *sending) drainLine() error {
 	return err
 }
 
-// listening sends the request, again after each loss of the connection: an open request is refused, a finished one gets its last
-// receipt again, and one that the bus has lost begins again.
-func (s *sending) listening(ctx context.Context, missed bool) error {
-	if !s.sent {
+// listening sends the request. If events were missed, it sends the request again.
+func (s *sending) listening(ctx context.Context) error {
+	s.mu.Lock()
+	sent, finished := !s.sent.IsZero(), s.progress.finished != nil
+	s.missed = sent
+	s.mu.Unlock()
+	if !sent {
 		return s.send(ctx)
 	}
-	if missed {
-		s.missed = true
-		fmt.Fprintln(s.notes, "the connection to the bus was lost for a while; events of that time are missing here")
-	}
-	switch finished := s.progress.finished != nil; {
-	case finished && missed:
+	fmt.Fprintln(s.notes, "the connection to the bus was lost for a while; events of that time are missing here")
+	if finished {
 		return errOver
-	case finished: // the ends of its moves follow
-		return nil
 	}
-	e, err := s.to.Send(ctx, s.progress.request, s.event)
+	err := s.sendAgain(ctx)
 	if isOpen(err) { // its last receipt may have been published just now
 		select {
 		case <-time.After(Dropped):
 		case <-ctx.Done():
 		}
-		e, err = s.to.Send(ctx, s.progress.request, s.event)
+		err = s.sendAgain(ctx)
 	}
-	switch {
-	case err == nil:
-		s.chain(e)
-	case ctx.Err() == nil && !isOpen(err) && !isAway(err):
+	if ctx.Err() == nil && !isOpen(err) && !errors.Is(err, bus.ErrNotConnected) {
 		return err
 	}
 	return nil
@@ -262,12 +311,3 @@ func (s *sending) listening(ctx context.Context, missed bool) error {
 
 // isOpen reports whether a request was refused because it is open.
 func isOpen(err error) bool { return errors.Is(err, bus.ErrOpen) || errors.Is(err, client.ErrConflict) }
-
-// isAway reports whether a request can be sent again later.
-func isAway(err error) bool {
-	if p, refused := errors.AsType[*client.Problem](err); refused {
-		return p.Status >= 500 || p.Status == http.StatusTooManyRequests
-	}
-	_, lost := errors.AsType[net.Error](err)
-	return lost || errors.Is(err, io.EOF) || errors.Is(err, bus.ErrNotConnected)
-}

@@ -65,10 +65,9 @@ type EventQuery struct {
 	Since  time.Time
 	Follow bool
 	// Request is an own request: only events that can follow from it are needed. Begin sends it. Begin is called when later events are
-	// received for sure, and again after the connection was lost: the bus may have lost the request meanwhile. missed reports whether
-	// events may have been missed.
+	// received for sure, and again after events may have been missed.
 	Request *schemas.Request
-	Begin   func(ctx context.Context, missed bool) error
+	Begin   func(context.Context) error
 }
 
 // localWithin limits the connection attempt to a Rehome on this machine.

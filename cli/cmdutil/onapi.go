@@ -49,11 +49,16 @@ func (o onAPI) Status(ctx context.Context, _ StatusQuery) (st client.State, err 
 }
 
 func (o onAPI) Events(ctx context.Context, q EventQuery, handle func(schemas.Event) error) error {
-	ask := client.Query{Filter: q.Filter, Since: q.Since, Follow: q.Follow, Begin: q.Begin}
+	ask := client.Query{Filter: q.Filter, Since: q.Since, Follow: q.Follow}
 	if q.Request != nil {
 		ask.Types = []string{filter.Receipt, filter.Verdict}
 		if q.Request.Maintenance != nil {
 			ask.Types = append(ask.Types, filter.Maintenance)
+		}
+	}
+	if q.Begin != nil {
+		if err := q.Begin(ctx); err != nil {
+			return err
 		}
 	}
 	for e, err := range o.Client.Events(ctx, ask) {

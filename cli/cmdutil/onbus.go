@@ -91,15 +91,15 @@ func (o onBus) Events(ctx context.Context, q EventQuery, handle func(schemas.Eve
 		return handle(e)
 	}
 	if len(past) > 0 && q.Begin != nil {
-		if err := q.Begin(ctx, false); err != nil {
+		if err := q.Begin(ctx); err != nil {
 			return err
 		}
 	}
 	sources, ctx := errgroup.WithContext(ctx)
 	if len(live) > 0 {
 		var begin func(context.Context) error
-		if len(past) == 0 && q.Begin != nil {
-			begin = func(ctx context.Context) error { return q.Begin(ctx, true) } // events before the subscription are missed
+		if len(past) == 0 {
+			begin = q.Begin
 		}
 		sources.Go(func() error { return o.bus.Subscribe(ctx, live, begin, one) })
 	}

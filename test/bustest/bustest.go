@@ -264,3 +264,27 @@ func Raw(t testing.TB, s *embed.Server) jetstream.JetStream {
 	}
 	return js
 }
+
+// AnswerRequests answers each open request with these payloads until the test ends.
+func AnswerRequests(t *testing.T, b *bus.Bus, answer func(schemas.Request) []schemas.Payload) {
+	t.Helper()
+	expect.Background(t, func(ctx context.Context) error {
+		return b.FollowRequests(ctx, func(ctx context.Context, _ schemas.Event, _ time.Time, read func() schemas.Event) error {
+			e := read()
+			r, err := schemas.Decode[schemas.Request](e)
+			if err != nil {
+				return err
+			}
+			for _, p := range answer(r) {
+				next, err := schemas.NewEvent("/test", p, time.Now(), e)
+				if err == nil {
+					_, err = b.Publish(ctx, next)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return b.DropRequest(ctx, e)
+		})
+	})
+}
