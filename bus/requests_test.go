@@ -194,6 +194,18 @@ func TestOpenRequestsInMemory(t *testing.T) {
 		r.Maintenance = &schemas.NodeRequest{Force: make([]v1alpha1.Guard, 4)}
 	})
 	check("invalid ones", want)
+	for name, want := range map[string]*schemas.Request{
+		"padded": &want[0], "garbage": nil, "verdict": nil, "pods": nil, "override": nil, "force": nil, "nothing": nil,
+	} {
+		var got *schemas.Request
+		open, err := r.bus.OpenRequest(t.Context(), "batch", name)
+		if open != nil {
+			got = &open.Request
+		}
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("request %s: got %+v, error %v, want %+v", name, got, err, want)
+		}
+	}
 	for i := range 40 {
 		large := publish(fmt.Sprint("large-", i), 0, func(r *schemas.Request, _ *schemas.Event) { r.Strategy = strings.Repeat("x", 1023<<10) })
 		if i < 32 {

@@ -303,13 +303,9 @@ func (b *Bus) OpenRequests(ctx context.Context) (open []OpenRequest, err error) 
 	left, omitted := maxOpen, 0
 	err = b.do("read requests", func() error {
 		return b.list(ctx, source{stream: StreamRequests}, func(l letter) error {
-			e, err := l.event()
-			if err != nil {
-				return nil //nolint:nilerr // the watcher rejects it
-			}
-			r, err := schemas.Decode[schemas.Request](e)
-			if err != nil || r.Channel() != l.Subject || hasLongList(r) {
-				return nil //nolint:nilerr // the same
+			r, ok := l.openRequest()
+			if !ok {
+				return nil
 			}
 			text, err := json.Marshal(r)
 			if err != nil || len(text) > left {
@@ -325,6 +321,30 @@ func (b *Bus) OpenRequests(ctx context.Context) (open []OpenRequest, err error) 
 		b.log.Warn("the open requests are too large; omitting some", "omitted", omitted)
 	}
 	return open, err
+}
+
+// OpenRequest returns the open request of a sender and a name, without its Sequence. It returns nil if there is none that
+// [Bus.OpenRequests] could return.
+func (b *Bus) OpenRequest(ctx context.Context, sender, name string) (*OpenRequest, error) {
+	l, err := b.last(ctx, StreamRequests, schemas.Request{Sender: sender, Name: name}.Channel())
+	if err != nil || l == nil {
+		return nil, err
+	}
+	r, ok := l.openRequest()
+	if !ok {
+		return nil, nil
+	}
+	return &OpenRequest{Request: r, Stored: l.Stored}, nil
+}
+
+// openRequest decodes a request. ok is false if the watcher rejects it.
+func (l letter) openRequest() (r schemas.Request, ok bool) {
+	e, err := l.event()
+	if err != nil {
+		return r, false
+	}
+	r, err = schemas.Decode[schemas.Request](e)
+	return r, err == nil && r.Channel() == l.Subject && !hasLongList(r)
 }
 
 // hasLongList reports whether a list of the request is too long. Empty entries of a list need far more memory than JSON.
