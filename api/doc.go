@@ -10,7 +10,8 @@
 //	GET  /v1/events                               events.go    the history and new events; history.go follows the bus for all
 //	GET  /v1/pods, /v1/nodes, /v1/workloads       explain.go   what package explain knows about one object
 //	POST /v1/simulate                             simulate.go  the moves of a policy
-//	GET  /v1/requests, /v1/requests/{sender}/{name}
+//	GET  /v1/requests                             requests.go  the open requests of that state
+//	GET  /v1/requests/{sender}/{name}             requests.go  one request and its receipt
 //	POST /v1/requests                             requests.go  a CloudEvent, answered with the receipt
 //
 // # Users

@@ -39,11 +39,13 @@ const (
 func (s *Server) registerRequests(a huma.API) {
 	huma.Register(a, huma.Operation{
 		OperationID: "list-requests", Method: http.MethodGet, Path: "/v1/requests",
-		Summary: "Open requests: all, or only the caller's without the right to see everything",
+		Summary:     "Open requests: all, or only the caller's without the right to see everything",
+		Middlewares: huma.Middlewares{s.inTurn},
 	}, answer(s, s.listRequests))
 	huma.Register(a, huma.Operation{
 		OperationID: "get-request", Method: http.MethodGet, Path: "/v1/requests/{sender}/{name}",
-		Summary: "An open request and its last receipt",
+		Summary:     "An open request and its last receipt",
+		Middlewares: huma.Middlewares{s.inTurn},
 	}, answer(s, s.getRequest))
 	receipt := func(text string) *huma.Response {
 		return &huma.Response{Description: text, Content: map[string]*huma.MediaType{
@@ -75,15 +77,13 @@ func (s *Server) listRequests(ctx context.Context, _ *struct{}) (*requestsOutput
 	if err != nil {
 		return nil, err
 	}
-	open, err := status.Requests(ctx, s.Bus)
-	out := &requestsOutput{}
-	out.Body.Requests = []status.OpenRequest{}
-	for _, r := range open {
-		if a.full() || u.made(r.Sender, r.Requester) {
-			out.Body.Requests = append(out.Body.Requests, r)
-		}
+	now, err := s.snapshot(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return out, err
+	out := &requestsOutput{}
+	out.Body.Requests = a.status(now.status, u).Requests
+	return out, nil
 }
 
 // made reports whether the user made the request with this sender and requester.
@@ -116,14 +116,12 @@ func (s *Server) getRequest(ctx context.Context, in *requestInput) (*requestOutp
 	if denied != nil && !errors.As(denied, new(*serve.Refusal)) {
 		return nil, denied
 	}
-	open, err := status.Requests(ctx, s.Bus)
+	open, err := s.Bus.OpenRequest(ctx, in.Sender, in.Name)
 	if err != nil {
 		return nil, err
 	}
-	for _, r := range open {
-		if r.Sender == in.Sender && r.Name == in.Name && (denied == nil || u.made(r.Sender, r.Requester)) {
-			out.Body.Request = &r
-		}
+	if open != nil && (denied == nil || u.made(open.Sender, open.Requester)) {
+		out.Body.Request = &status.OpenRequest{Request: open.Request, Since: open.Stored.UTC()}
 	}
 	told, err := s.Bus.Receipt(ctx, in.Sender, in.Name)
 	if err != nil {

@@ -162,15 +162,13 @@ func targeted(t *schemas.Target) []string {
 // [review.ErrAway], or is an error of the bus.
 func (s *Server) authorize(ctx context.Context, u user, r schemas.Request) error {
 	subject := r
-	if r.Action == schemas.ActionCancel {
-		open, err := s.Bus.OpenRequests(ctx)
+	if r.Action == schemas.ActionCancel && schemas.IsRequestWord(r.Request) {
+		open, err := s.Bus.OpenRequest(ctx, r.Sender, r.Request)
 		if err != nil {
 			return err
 		}
-		for _, o := range open {
-			if o.Sender == r.Sender && o.Name == r.Request {
-				subject = o.Request
-			}
+		if open != nil {
+			subject = open.Request
 		}
 	}
 	places, err := placesOf(subject)

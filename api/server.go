@@ -64,6 +64,7 @@ type Server struct {
 	watches, listens streams
 	working          chan struct{}   // limits explanations and simulations at a time
 	atWork           *review.Turns   // limits explanations and simulations of each user
+	userReads        *review.Turns   // limits other reads of each user
 	running          context.Context // ends with Run
 	stop             context.CancelFunc
 
@@ -77,7 +78,8 @@ func New(c Config) (*Server, error) {
 		Config: c, reviews: review.NewCached(c.Client, time.Now), routes: http.NewServeMux(), passing: make(chan struct{}, parallel),
 		users: &limiter{most: perMinute, over: time.Minute, now: time.Now, asked: map[string][]time.Time{}},
 		feed:  feed.New(c.Cluster), history: &history{bus: c.Bus, clients: map[*listener]bool{}, deferred: status.Deferrals{}},
-		working: make(chan struct{}, mostWork), atWork: review.NewTurns(1, mostWaitingWork), watches: streams{what: "watch"}, listens: streams{what: "listen to events"},
+		working: make(chan struct{}, mostWork), atWork: review.NewTurns(1, mostWaitingWork),
+		userReads: review.NewTurns(mostUserReads, mostWaitingReads), watches: streams{what: "watch"}, listens: streams{what: "listen to events"},
 	}
 	s.activity.now.next = make(chan struct{})
 	s.running, s.stop = context.WithCancel(context.Background())
@@ -127,6 +129,7 @@ func schemaName(t reflect.Type, hint string) string {
 func (s *Server) register(a huma.API) {
 	huma.Register(a, huma.Operation{
 		OperationID: "get-state", Method: http.MethodGet, Path: "/v1/state", Summary: "State of Rehome and of the nodes",
+		Middlewares: huma.Middlewares{s.inTurn},
 	}, answer(s, s.getState))
 	s.registerWatch(a)
 	s.registerExplanations(a)

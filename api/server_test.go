@@ -698,15 +698,16 @@ func (v *visit) testRequests(t *testing.T) {
 		}
 	}
 	for user, want := range map[string][]string{"": {"other", "own"}, overall: {"other", "own"}, shopper: {"own"}, nobody: nil} {
-		var got struct{ Requests []schemas.Request }
-		status := v.get(t, user, "/v1/requests", &got)
-		var names []string
-		for _, r := range got.Requests {
-			names = append(names, r.Name)
-		}
-		if slices.Sort(names); status != 200 || !slices.Equal(names, want) {
-			t.Errorf("%q: got %d %v, want %v", user, status, names, want)
-		}
+		expect.Eventually(t, fmt.Sprintf("%q sees the requests %v", user, want), func() bool { // the list is shared for a second
+			var got struct{ Requests []schemas.Request }
+			status := v.get(t, user, "/v1/requests", &got)
+			var names []string
+			for _, r := range got.Requests {
+				names = append(names, r.Name)
+			}
+			slices.Sort(names)
+			return status == 200 && slices.Equal(names, want)
+		})
 	}
 	for _, c := range []struct {
 		user, path string

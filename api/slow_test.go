@@ -5,9 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -28,6 +31,7 @@ import (
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/status"
 	"github.com/rehome-dev/rehome/test/bustest"
 )
 
@@ -233,6 +237,122 @@ func TestSharedState(t *testing.T) {
 	})
 }
 
+// browse serves the loopback address until the end of the test. get returns the response to a GET, with its body as text unless it
+// is a stream.
+func browse(t *testing.T, s *Server) (get func(path string) (*http.Response, string)) {
+	t.Helper()
+	listener, ended := make(Pipes), make(chan error, 1)
+	server := &http.Server{Handler: s.Operator()}
+	go func() { ended <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		_ = server.Close()
+		<-ended
+	})
+	return func(path string) (*http.Response, string) {
+		t.Helper()
+		response, hangUp := listener.Get(t, path, nil)
+		defer response.Body.Close()
+		defer hangUp()
+		if response.Header.Get("Content-Type") == "text/event-stream" {
+			return response, ""
+		}
+		text, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		return response, string(text)
+	}
+}
+
+// TestSharedRequests lists the open requests of a state, after the loss of the bus.
+func TestSharedRequests(t *testing.T) {
+	server := bustest.Server(t, embed.Options{})
+	lost := bustest.Connect(t, bus.Options{Server: server})
+	server.Stop()
+	synctest.Test(t, func(t *testing.T) {
+		s := offline(t, lost, func() policy.Policy { return policy.Policy{} })
+		get := browse(t, s)
+		open := status.OpenRequest{Request: schemas.Request{Sender: "batch", Name: "a", Action: schemas.ActionEvaluate}}
+		s.state = snapshot{status: status.Status{Requests: []status.OpenRequest{open}}, at: time.Now()}
+		var got []string
+		for range 2 {
+			response, text := get("/v1/requests")
+			var body struct{ Requests []schemas.Request }
+			if err := json.Unmarshal([]byte(text), &body); err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, fmt.Sprint(response.StatusCode, " with ", len(body.Requests)))
+			time.Sleep(stateTTL)
+		}
+		if want := []string{"200 with 1", "503 with 0"}; !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}
+
+// TestParallelReads has as many reads of a user as are allowed, and then more. A state takes ten seconds, and calls at once share it.
+func TestParallelReads(t *testing.T) {
+	server := bustest.Server(t, embed.Options{})
+	lost := bustest.Connect(t, bus.Options{Server: server})
+	server.Stop()
+	synctest.Test(t, func(t *testing.T) {
+		get := browse(t, offline(t, lost, func() policy.Policy {
+			time.Sleep(stateTimeout)
+			return policy.Policy{}
+		}))
+		began := time.Now()
+		got := make([]string, mostUserReads+mostWaitingReads)
+		var all sync.WaitGroup
+		for i := range got {
+			all.Go(func() {
+				response, _ := get([]string{"/v1/state", "/v1/requests"}[i%2])
+				got[i] = fmt.Sprintf("%d after %v", response.StatusCode, time.Since(began))
+			})
+		}
+		synctest.Wait()
+		for _, path := range []string{"/v1/state", "/v1/requests", "/v1/requests/http/a", "/v1/watch", "/v1/events"} {
+			response, text := get(path)
+			var problem struct{ Detail string }
+			_ = json.Unmarshal([]byte(text), &problem)
+			got := fmt.Sprint(response.StatusCode, " ", problem.Detail, ", ", response.Header.Get("Retry-After"))
+			if want := "429 20 reads of user operator are in progress or wait, which is the limit; try again later, 1"; got != want {
+				t.Errorf("%s: got %s\nwant %s", path, got, want)
+			}
+		}
+		all.Wait()
+		slices.Sort(got)
+		var want []string
+		for turn := 1; turn <= 5; turn++ {
+			want = append(want, slices.Repeat([]string{fmt.Sprintf("503 after %v", time.Duration(turn)*stateTimeout)}, mostUserReads)...)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("got  %q\nwant %q", got, want)
+		}
+	})
+}
+
+// TestManyRequests reads a request by its name after so many that a list of them leaves it out.
+func TestManyRequests(t *testing.T) {
+	b := bustest.Connect(t, bus.Options{Server: bustest.Server(t, embed.Options{})})
+	bustest.SetUp(t, b, bus.Setup{})
+	r := schemas.Request{Sender: "batch", Action: schemas.ActionEvaluate, Reason: "test", Strategy: strings.Repeat("x", 1000<<10)}
+	for i := range 34 {
+		r.Name = fmt.Sprint("large-", i)
+		bustest.Publish(t, b, bustest.Event(t, r))
+	}
+	web := httptest.NewServer(offline(t, b, func() policy.Policy { return policy.Policy{} }).Operator())
+	t.Cleanup(web.Close)
+	response, err := http.Get(web.URL + "/v1/requests/batch/" + r.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	var got struct{ Request schemas.Request }
+	if err := json.NewDecoder(response.Body).Decode(&got); err != nil || !reflect.DeepEqual(got.Request, r) {
+		t.Errorf("got %d, the request %q, error %v, want %q", response.StatusCode, got.Request.Name, err, r.Name)
+	}
+}
+
 // TestWork has calls while another one of the same user, or of another user, is in progress. The first of the same user gives up.
 func TestWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -252,7 +372,7 @@ func TestWork(t *testing.T) {
 		})
 		waiting.Wait()
 		got := fmt.Sprint(first, "; ", refused, "; ", other, "; ", waited, "; ", time.Since(began))
-		want := "<nil>; an explanation or a simulation of user a is in progress, which is the limit; <nil>; <nil>; 31s"
+		want := "<nil>; other explanations or simulations of user a are in progress, and one at a time is the limit; try again later; <nil>; <nil>; 31s"
 		if got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
@@ -280,7 +400,7 @@ func TestParallelWork(t *testing.T) {
 		slices.Sort(got)
 		want := []string{
 			"<nil> after 1s", "<nil> after 2s", "<nil> after 3s", "<nil> after 4s", "<nil> after 5s",
-			"an explanation or a simulation of user a is in progress, which is the limit after 0s",
+			"other explanations or simulations of user a are in progress, and one at a time is the limit; try again later after 0s",
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("got  %q\nwant %q", got, want)

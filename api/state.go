@@ -3,12 +3,16 @@ package api
 import (
 	"context"
 	"errors"
-	"slices"
+	"net/http"
 	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/rehome-dev/rehome/actuator"
 	"github.com/rehome-dev/rehome/api/feed"
 	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/schemas/cloudevent/serve"
 	"github.com/rehome-dev/rehome/status"
 )
 
@@ -17,6 +21,9 @@ const (
 	stateTTL = time.Second
 	// stateTimeout limits the work for a state.
 	stateTimeout = 10 * time.Second
+	// mostUserReads limits the reads of one user that are in progress, with the delivery of their answers, and mostWaitingReads the
+	// reads that wait.
+	mostUserReads, mostWaitingReads = 4, 16
 )
 
 // Identity identifies the installation and the user of a client.
@@ -55,6 +62,30 @@ type snapshot struct {
 
 type stateOutput struct{ Body State }
 
+// inTurn is a middleware for reads. It answers a read in the turn of its user.
+func (s *Server) inTurn(c huma.Context, next func(huma.Context)) {
+	end, err := s.readTurn(c.Context())
+	if err != nil {
+		_, w := humago.Unwrap(c)
+		s.refuse(w, err)
+		return
+	}
+	defer end()
+	next(c)
+}
+
+// readTurn waits until the user has a turn to read, which ends with end. It returns a *[serve.Refusal] when too many reads of the user
+// wait already.
+func (s *Server) readTurn(ctx context.Context) (end func(), err error) {
+	name := callOf(ctx).user.Username
+	end, ok := s.userReads.Take(ctx, name)
+	if !ok {
+		return nil, serve.Refuse(http.StatusTooManyRequests, "%d reads of user %.200s are in progress or wait, which is the limit; try again later",
+			mostUserReads+mostWaitingReads, name).After(time.Second)
+	}
+	return end, nil
+}
+
 func (s *Server) getState(ctx context.Context, _ *struct{}) (*stateOutput, error) {
 	u := callOf(ctx).user
 	a, err := s.access(ctx, u)
@@ -67,7 +98,7 @@ func (s *Server) getState(ctx context.Context, _ *struct{}) (*stateOutput, error
 	}
 	nodes := now.nodes
 	if !a.Nodes {
-		nodes = feed.Names(s.Cluster, a.sees)
+		nodes = feed.Names(s.Cluster, feed.Rights{All: a.All, Namespaces: a.namespaces})
 	}
 	return &stateOutput{State{a.status(now.status, u), s.identity(u, a), nodes, now.cluster}}, nil
 }
@@ -131,6 +162,10 @@ func (a access) status(st status.Status, u user) status.Status {
 			seen.Deferred = append(seen.Deferred, d)
 		}
 	}
-	seen.Requests = slices.DeleteFunc(slices.Clone(st.Requests), func(r status.OpenRequest) bool { return !u.made(r.Sender, r.Requester) })
+	for _, r := range st.Requests {
+		if u.made(r.Sender, r.Requester) {
+			seen.Requests = append(seen.Requests, r)
+		}
+	}
 	return seen
 }

@@ -124,7 +124,13 @@ type rights struct {
 func (s *Server) streamRights(ctx context.Context, of *streams) (r *rights, end func(), err error) {
 	r = &rights{server: s, call: callOf(ctx)}
 	u := r.call.user
-	if r.access, err = s.access(ctx, u); err != nil {
+	endRead, err := s.readTurn(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	r.access, err = s.access(ctx, u)
+	endRead()
+	if err != nil {
 		return nil, nil, err
 	}
 	if r.access.none() {

@@ -299,6 +299,32 @@ func TestIdleFeed(t *testing.T) {
 	}
 }
 
+// TestNames has a thousand pods, and counts the allocations for a client that may see none of them.
+func TestNames(t *testing.T) {
+	s := newStage(t)
+	for i := range 1000 {
+		s.set(pod(fmt.Sprint("ns-", i%2), fmt.Sprint("p", i), fmt.Sprint("n", i%4)))
+	}
+	s.set(pod("ns-1", "pending", ""))
+	for name, c := range map[string]struct {
+		rights feed.Rights
+		want   []feed.NodeRow
+	}{
+		"all":           {feed.Rights{All: true}, []feed.NodeRow{{Name: "n0"}, {Name: "n1"}, {Name: "n2"}, {Name: "n3"}}},
+		"one_namespace": {feed.Rights{Namespaces: map[string]bool{"ns-1": true}}, []feed.NodeRow{{Name: "n1"}, {Name: "n3"}}},
+		"nothing":       {feed.Rights{}, []feed.NodeRow{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := feed.Names(s.cache, c.rights); !reflect.DeepEqual(got, c.want) {
+				t.Errorf("got %v, want %v", got, c.want)
+			}
+		})
+	}
+	if n := testing.AllocsPerRun(100, func() { feed.Names(s.cache, feed.Rights{}) }); n > 0 {
+		t.Errorf("%v allocations for a client that may see nothing, want 0", n)
+	}
+}
+
 // FuzzRow checks that rows with any names are read as they were, and stay on one line, also packed.
 func FuzzRow(f *testing.F) {
 	f.Add("a", "p", "n1")

@@ -82,12 +82,19 @@ func Nodes(c *cluster.Cache) []NodeRow {
 	return rows
 }
 
-// Names returns the names of the nodes with pods in these namespaces, sorted.
-func Names(c *cluster.Cache, sees func(namespace string) bool) []NodeRow {
+// Names returns the names of the nodes with pods that a client may see, sorted. It reads no other pods.
+func Names(c *cluster.Cache, r Rights) []NodeRow {
+	var pods []*corev1.Pod
+	if r.All {
+		pods = c.AllPods()
+	}
+	for namespace := range r.Namespaces {
+		pods = append(pods, c.PodsInNamespace(namespace)...)
+	}
 	names := map[string]bool{}
 	rows := []NodeRow{}
-	for _, p := range c.AllPods() {
-		if node := p.Spec.NodeName; node != "" && !names[node] && sees(p.Namespace) {
+	for _, p := range pods {
+		if node := p.Spec.NodeName; node != "" && !names[node] {
 			names[node] = true
 			rows = append(rows, NodeRow{Name: node})
 		}
