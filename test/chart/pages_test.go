@@ -118,6 +118,48 @@ func TestInstallPageHelmCommands(t *testing.T) {
 	}
 }
 
+// TestUpgradeTakesNewImage runs each command of a page that keeps the values of a release. It upgrades to a newer chart of a
+// release, whose values name another image.
+func TestUpgradeTakesNewImage(t *testing.T) {
+	here := newTerminal(t)
+	newer := filepath.Join(here.dir, "deploy")
+	if err := os.Remove(newer); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(newer, os.DirFS(filepath.Join(root, "deploy"))); err != nil {
+		t.Fatal(err)
+	}
+	values := filetest.Read(t, chart, "values.yaml")
+	release := func(version string) string {
+		digest := "sha256:" + strings.Repeat(version, 64)
+		text := strings.Replace(values, `digest: ""`, "digest: "+digest, 1)
+		filetest.Write(t, filepath.Join(newer, "helm/rehome/values.yaml"), text)
+		return "ghcr.io/rehome-dev/rehome@" + digest
+	}
+	for _, page := range []string{"README.md", "docs/install.md", "deploy/helm/rehome/README.md"} {
+		t.Run(page, func(t *testing.T) {
+			commands := regexp.MustCompile(`helm upgrade rehome deploy/helm/rehome [^\n`+"`"+`]*reuse-values[^\n`+"`"+`]*`).
+				FindAllString(filetest.Read(t, root, page), -1)
+			if len(commands) == 0 {
+				t.Fatal("the page has no command that keeps the values")
+			}
+			for _, command := range commands {
+				clean(t)
+				release("1")
+				here.line(t, "helm install rehome deploy/helm/rehome -n rehome --create-namespace --set podLabels.team=a")
+				want := release("2") + " a"
+				here.line(t, command)
+				got := here.line(t, "kubectl get deployment rehome -n rehome "+
+					"-o jsonpath='{.spec.template.spec.containers[0].image} {.spec.template.metadata.labels.team}'")
+				if got != want {
+					t.Errorf("%s: got %s, want %s", command, got, want)
+				}
+				here.line(t, "helm uninstall rehome -n rehome")
+			}
+		})
+	}
+}
+
 // known fails when there is no value of that name.
 func known(t *testing.T, name string) {
 	t.Helper()
