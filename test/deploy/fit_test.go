@@ -421,6 +421,53 @@ func TestProbesMatchServers(t *testing.T) {
 	})
 }
 
+// protection is the protection of the metrics of a workload.
+type protection struct {
+	policy    bool // the NetworkPolicy of the namespace applies to its pods
+	tls, auth bool
+}
+
+// TestProtectedMetrics: each part is in the NetworkPolicy. With the components, each part that serves has TLS, and each of them that
+// can ask the API server checks tokens.
+func TestProtectedMetrics(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
+			objects := render(t, way)
+			all := workloads(t, objects)
+			got, want := map[string]protection{}, map[string]protection{}
+			guarded := slices.Contains(way.components, "guarded-metrics")
+			overTLS := guarded || slices.Contains(way.components, "tls")
+			for _, w := range all {
+				c := w.pods.Spec.Containers[0]
+				if w.kind == "knative" || c.Image != image {
+					continue
+				}
+				var p protection
+				for _, v := range c.Env {
+					p.tls = p.tls || v.Name == "REHOME_HTTP_TLS"
+					p.auth = p.auth || v.Name == "REHOME_HTTP_AUTH"
+				}
+				got[w.name] = p
+				serves := hasPort(w, "http")
+				want[w.name] = protection{
+					policy: true, tls: overTLS && serves, auth: guarded && serves && slices.Contains(needsCluster, c.Args[0]),
+				}
+			}
+			for _, n := range of[networkingv1.NetworkPolicy](t, "NetworkPolicy", objects) {
+				for _, w := range selected(t, all, &n.Spec.PodSelector) {
+					if p, known := got[w.name]; known && n.Name == "rehome" {
+						p.policy = true
+						got[w.name] = p
+					}
+				}
+			}
+			if !maps.Equal(got, want) {
+				t.Errorf("got  %+v\nwant %+v", got, want)
+			}
+		})
+	}
+}
+
 func TestPolicyMatchesRepository(t *testing.T) {
 	want := filetest.Read(t, root, "deploy/policy.yaml")
 	got := filetest.Read(t, root, "deploy/kustomize/policy/policy.yaml")

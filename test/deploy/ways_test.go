@@ -57,7 +57,7 @@ var ways = []way{
 	},
 	{name: "functions of Knative", folder: "overlays/knative"},
 	{
-		name: "each role by itself with everything", folder: "overlays/knative", components: []string{"guarded-metrics", "api", "requests", "keda", "monitoring"},
+		name: "each role by itself with everything", folder: "overlays/knative", components: []string{"api", "guarded-metrics", "requests", "keda", "monitoring"},
 		rights: []string{"api", "requests", "guarded-metrics"},
 	},
 	{name: "now and then", folder: "overlays/cronjob"},
