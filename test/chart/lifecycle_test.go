@@ -53,9 +53,12 @@ func TestReleaseLifecycle(t *testing.T) {
 	if !apierrors.IsNotFound(err) {
 		t.Errorf("the ClusterRole is still there: %v", err)
 	}
-	kinds := must(t, kubectl(t, "get", "crd", "nodemaintenances.rehome.dev", "-o", "name"))
-	if kinds != "customresourcedefinition.apiextensions.k8s.io/nodemaintenances.rehome.dev\n" {
-		t.Errorf("the kinds: got %q, want them kept", kinds)
+	kept := must(t, kubectl(t, "get", "crd,validatingadmissionpolicy,validatingadmissionpolicybinding", "nodemaintenances.rehome.dev", "-o", "name"))
+	want := "customresourcedefinition.apiextensions.k8s.io/nodemaintenances.rehome.dev\n" +
+		"validatingadmissionpolicy.admissionregistration.k8s.io/nodemaintenances.rehome.dev\n" +
+		"validatingadmissionpolicybinding.admissionregistration.k8s.io/nodemaintenances.rehome.dev\n"
+	if kept != want {
+		t.Errorf("kept: got %q, want %q", kept, want)
 	}
 }
 

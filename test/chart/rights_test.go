@@ -230,7 +230,8 @@ func TestTokenMounts(t *testing.T) {
 	}
 }
 
-// TestCRDResourcePolicy compares the CRDs with deploy/crds, except for the annotation that makes helm keep them.
+// TestCRDResourcePolicy compares the CRDs and their admission policy with deploy/crds, except for the annotation that makes helm
+// keep them. Without the policy, a user could drain nodes without the right to delete them.
 func TestCRDResourcePolicy(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(root, "deploy/crds/*.yaml"))
 	if err != nil {
@@ -244,9 +245,9 @@ func TestCRDResourcePolicy(t *testing.T) {
 				continue
 			}
 			got := all.one(t, want.GetKind(), want.GetName())
-			if want.GetKind() == "CustomResourceDefinition" {
-				annotations := want.GetAnnotations()
-				annotations["helm.sh/resource-policy"] = "keep"
+			if want.GetKind() != "ClusterRole" {
+				annotations := map[string]string{"helm.sh/resource-policy": "keep"}
+				maps.Copy(annotations, want.GetAnnotations())
 				want.SetAnnotations(annotations)
 			}
 			if !reflect.DeepEqual(got, want) {
