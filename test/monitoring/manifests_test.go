@@ -1,6 +1,7 @@
 package monitoring
 
 import (
+	"bytes"
 	"reflect"
 	"testing"
 
@@ -22,16 +23,36 @@ func TestServiceMonitorRoles(t *testing.T) {
 	}
 }
 
-func TestInstallPageServiceMonitor(t *testing.T) {
-	plain, guarded := readMonitor(t), manifest[monitoringv1.ServiceMonitor](t, yamlBlock(t, "install.md", "### Over TLS"))
-	e := guarded.Spec.Endpoints[0]
-	if e.Scheme == nil || *e.Scheme != "https" || e.TLSConfig == nil || e.Authorization == nil {
-		t.Fatalf("got %+v, want https, a TLS configuration and an authorization", e)
-	}
-	e.Scheme, e.HTTPConfigWithProxyAndTLSFiles = nil, plain.Spec.Endpoints[0].HTTPConfigWithProxyAndTLSFiles
-	guarded.Spec.Endpoints[0] = e
-	if !reflect.DeepEqual(guarded, plain) {
-		t.Errorf("but for TLS: got %+v, want %+v", guarded, plain)
+// TestInstallPageServiceMonitors: Prometheus sends its token only to parts that check it. A part that does not check the token could
+// collect it.
+func TestInstallPageServiceMonitors(t *testing.T) {
+	documents := bytes.Split(yamlBlock(t, "install.md", "### Over TLS"), []byte("\n---\n"))
+	for i, want := range []struct {
+		name  string
+		parts []string
+		token bool
+	}{
+		{"rehome", []string{"all", "watcher", "actuator", "maintenance", "api"}, true},
+		{"rehome-unguarded", []string{"functions", "dispatcher"}, false},
+	} {
+		t.Run(want.name, func(t *testing.T) {
+			if len(documents) != 2 {
+				t.Fatalf("the page has %d ServiceMonitors, want 2", len(documents))
+			}
+			got, plain := manifest[monitoringv1.ServiceMonitor](t, documents[i]), readMonitor(t)
+			e := &got.Spec.Endpoints[0]
+			if e.Scheme == nil || *e.Scheme != "https" || e.TLSConfig == nil || (e.Authorization != nil) != want.token {
+				t.Errorf("got %+v, want https, a TLS configuration, and an authorization: %t", e, want.token)
+			}
+			e.Scheme, e.HTTPConfigWithProxyAndTLSFiles = nil, plain.Spec.Endpoints[0].HTTPConfigWithProxyAndTLSFiles
+			plain.Name = want.name
+			plain.Spec.Selector.MatchExpressions = []metav1.LabelSelectorRequirement{
+				{Key: "app.kubernetes.io/component", Operator: metav1.LabelSelectorOpIn, Values: want.parts},
+			}
+			if !reflect.DeepEqual(got, plain) {
+				t.Errorf("but for TLS: got %+v, want %+v", got, plain)
+			}
+		})
 	}
 }
 
