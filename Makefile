@@ -25,7 +25,7 @@ ONLY :=
 ARGS :=
 
 .DEFAULT_GOAL := help
-.PHONY: help build generate test test-all unit e2e limits faults faults-restarts compat converge bench bench-page pictures fuzz check format vet lint workflows walls chart demo cluster-up cluster-down clean
+.PHONY: help build generate test ci test-all unit e2e limits faults faults-restarts compat converge bench bench-page pictures fuzz check format vet lint workflows walls chart demo cluster-up cluster-down clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -125,9 +125,15 @@ generate: ## Generate everything that derives from Go: CRDs, schemas, AsyncAPI, 
 	go test ./cli ./bus/credentials ./api -run 'TestReference|TestSettingsPage|TestOutputSchema|TestRightsPage|TestOpenAPI' -update
 	go test ./cli -run 'TestCommandOutput/schemas_list' -update
 
-test: build unit e2e ## Run the tests of all packages, and then the end-to-end tests.
+# Three sets of tests. This one needs neither a browser nor npm. The longest packages start first.
+test: build controlplane $(HELM) $(VALE) ## Run the tests that protect correctness: all packages, without the race detector, and the core scenes.
+	go test -p 3 -timeout 30m ./bus ./cli ./actuator ./app/... ./test/docs \
+	  $$(go list ./... | grep -vE '/test/(bench|converge|demo|e2e|faults|images|page|release|site)$$')
+	$(CORE)
 
-test-all: test ## Run all tests: also faults, limits, a snapshot of a release, other versions of Kubernetes, and fuzzing. It takes hours.
+ci: build unit e2e ## Run what each change must pass: the tests of all packages, with the race detector, and all end-to-end tests.
+
+test-all: ci ## Run all tests: also faults, limits, a snapshot of a release, other versions of Kubernetes, and fuzzing. It takes hours.
 	$(MAKE) faults faults-restarts limits release-test compat converge fuzz vulncheck
 
 # The first run builds a control plane into .build/controlplane, in about six minutes on two cores. It is a separate target, so its
@@ -235,7 +241,8 @@ e2e-maintenances:
 # The scenes that use the most of the API of Kubernetes: moves by each strategy, protections, budgets, restarts, requests,
 # maintenances, leases, and the roles with their own rights.
 RELEASES ?= 1.35 1.36 1.37
-COMPAT_TESTS = TestChangeMovesMisplacedPods|TestBudgetDefersMove|TestReplacementFirst|TestPodLifeTime|TestTooManyRestarts|$\
+CORE = go test -v -count 1 -timeout 30m -parallel 6 -run '^($(CORE_SCENES))$$' ./test/e2e
+CORE_SCENES = TestChangeMovesMisplacedPods|TestBudgetDefersMove|TestReplacementFirst|TestPodLifeTime|TestTooManyRestarts|$\
 	TestOverusedByLoad|TestRequestCommands|TestServiceAccountRequestsOverHTTP|TestMaintenanceWalkthrough|$\
 	TestUserCordonDuringMaintenance|TestStandbyTakesOverDrain|TestOnceDrainsTaintedNode|TestRolesWithOwnRights|TestExplainPod
 
@@ -244,7 +251,7 @@ compat: controlplane ## Test the core scenes, the chart, and the scheduler with 
 	  echo "Kubernetes $$release"; \
 	  export REHOME_TEST_KUBERNETES=$$release; \
 	  $(CLUSTER) build && \
-	  go test -v -count 1 -timeout 30m -parallel 4 -run '^($(COMPAT_TESTS))$$' ./test/e2e && \
+	  $(CORE) && \
 	  go test -v -count 1 -timeout 20m ./test/fit && \
 	  go test -v -count 1 -timeout 20m -run 'TestReleaseLifecycle|TestReachFromOutside' ./test/chart || exit 1; \
 	done
