@@ -5,12 +5,15 @@ import (
 	"log/slog"
 	"net"
 	"net/http/httptest"
+	"slices"
 	"testing"
 
 	"github.com/chromedp/chromedp"
 	"github.com/nats-io/nats-server/v2/server"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/api"
 	"github.com/rehome-dev/rehome/bus"
@@ -22,7 +25,7 @@ import (
 	"github.com/rehome-dev/rehome/test/expect"
 )
 
-// networkPage is the page at a network address, with TLS, for a user who may get the pods of the namespace shop.
+// networkPage is the page at a network address, with TLS.
 type networkPage struct {
 	*browser
 	cluster *control.Cluster
@@ -30,14 +33,21 @@ type networkPage struct {
 	restart func()
 }
 
-const shopper, shopperToken = "shopper", "shopper-token"
+// The users: the shopper sees the pods of some namespaces, and the owner everything.
+const (
+	shopper, shopperToken = "shopper", "shopper-token"
+	owner, ownerToken     = "owner", "owner-token"
+)
 
 func TestNetworkPage(t *testing.T) {
 	options := &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, StoreDir: t.TempDir()}
 	n := &networkPage{browser: newBrowser(t), bus: bustest.Serve(t, options)}
 	options.Port = n.bus.Addr().(*net.TCPAddr).Port
 	n.restart = func() { n.bus = bustest.Serve(t, options) }
-	n.cluster = clustertest.New(t, control.Options{Users: []control.User{{Name: shopper, Token: shopperToken}}})
+	n.cluster = clustertest.New(t, control.Options{Users: []control.User{
+		{Name: shopper, Token: shopperToken},
+		{Name: owner, Token: ownerToken, Groups: []string{"system:masters"}},
+	}})
 	n.fill(t)
 	n.show(1360, 820, "light")
 	n.Do(chromedp.Navigate(n.serve(t)))
@@ -46,7 +56,10 @@ func TestNetworkPage(t *testing.T) {
 		name string
 		run  func(*testing.T)
 	}{
-		{"sign_in", n.signIn}, {"other_namespace", n.otherNamespace}, {"missed_events", n.missed}, {"lost_bus", n.lostBus},
+		{"wrong_token", n.wrongToken}, {"sign_in", n.signIn},
+		{"other_namespace", n.otherNamespace}, {"missed_events", n.missed},
+		{"removed_node", n.removedNode},
+		{"lost_bus", n.lostBus},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			n.TB = t
@@ -78,7 +91,15 @@ func (n *networkPage) fill(t *testing.T) {
 	n.allow(t, "shop")
 }
 
-// allow lets the user see the pods of a namespace.
+// pods returns the pods of a namespace.
+func (n *networkPage) pods(t *testing.T, namespace string) []corev1.Pod {
+	t.Helper()
+	list, err := n.cluster.Client().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
+	n.Must(err)
+	return list.Items
+}
+
+// allow lets the shopper see the pods of a namespace.
 func (n *networkPage) allow(t *testing.T, namespace string) {
 	t.Helper()
 	n.Must(n.cluster.Bind(t.Context(), control.UserSubject(shopper), namespace, "see-pods"))
@@ -106,18 +127,33 @@ func (n *networkPage) serve(t *testing.T) string {
 	return web.URL + "/"
 }
 
-// signIn enters a token that the API server does not know, and then another one.
-func (n *networkPage) signIn(t *testing.T) {
+// enter enters a token in the dialog.
+func (n *networkPage) enter(token string) {
+	n.Helper()
+	n.run(fmt.Sprintf("document.getElementById('token').value = %q", token))
+	n.click("#sign-in button[type=submit]")
+}
+
+// change signs in as another user.
+func (n *networkPage) change(token string) {
+	n.Helper()
+	n.run("rehome.signIn(''); rehome.model.ready = false")
+	n.enter(token)
+	n.until("the page has the cluster", "rehome.model.ready")
+}
+
+// wrongToken enters a token that the API server does not know.
+func (n *networkPage) wrongToken(t *testing.T) {
 	n.until("the dialog is open", "document.getElementById('sign-in').open && document.activeElement === document.getElementById('token')")
 	n.accessible(t)
-	for token, until := range []string{
-		"document.getElementById('sign-in').open && document.getElementById('sign-in-error').innerText === 'the API server does not know the token'",
-		"!document.getElementById('sign-in').open && rehome.model.ready",
-	} {
-		n.run(fmt.Sprintf("document.getElementById('token').value = %q", []string{"wrong", shopperToken}[token]))
-		n.click("#sign-in button[type=submit]")
-		n.until("the answer to the token", until)
-	}
+	n.enter("wrong")
+	n.until("the answer to the token",
+		"document.getElementById('sign-in').open && document.getElementById('sign-in-error').innerText === 'the API server does not know the token'")
+}
+
+func (n *networkPage) signIn(t *testing.T) {
+	n.enter(shopperToken)
+	n.until("the page has the cluster", "!document.getElementById('sign-in').open && rehome.model.ready")
 	n.has("#connection", "Live")
 	if got, want := n.namespaces(), "map[shop:2]"; got != want {
 		t.Errorf("the page has the pods %s, want %s", got, want)
@@ -148,6 +184,50 @@ func (n *networkPage) missed(t *testing.T) {
 		t.Errorf("%d marks, want 1", got)
 	}
 	n.until("the banner is gone", "document.querySelector('.banner') === null")
+}
+
+// removedNode removes a node whose pods remain, adds it again, and removes it with its pods.
+func (n *networkPage) removedNode(t *testing.T) {
+	n.change(ownerToken)
+	n.view("#/cluster")
+	n.Must(n.cluster.StopControllers()) // they would delete the pods
+	n.run(`window.resets = 0; { const m = rehome.message.bind(rehome); rehome.message = (e, d) => { resets += e === 'reset'; m(e, d); }; }`)
+	client := n.cluster.Client().CoreV1()
+	node, err := client.Nodes().Get(t.Context(), "node-000", metav1.GetOptions{})
+	n.Must(err)
+	is := func(what, state string) {
+		t.Helper()
+		n.until(what, fmt.Sprintf("JSON.stringify([...rehome.model.nodes.values()].map((n) => [n.name, n.ready, Boolean(n.unknown), n.pods])) === '%s'", state))
+	}
+	is("the node", `[["node-000",true,false,4]]`)
+	n.Must(client.Nodes().Delete(t.Context(), node.Name, metav1.DeleteOptions{}))
+	is("the node is unknown", `[["node-000",false,true,4]]`)
+	replay := `import('/history.js').then(({ Replay }) => {
+		const replay = new Replay(rehome.model, [{ id: '1', at: 1, data: { kind: 'node.removed', object: { name: 'node-000' } } }]);
+		return [0, 2, 0].map((at) => { replay.seek(at); const n = replay.model.nodes.get('node-000'); return [n.ready, n.unknown, n.pods].join(); });
+	})`
+	if got, want := get[[]string](n.browser, replay), []string{"true,false,4", "false,true,4", "true,false,4"}; !slices.Equal(got, want) {
+		t.Errorf("before, after, and before the node left, the replay has %v, want %v", got, want)
+	}
+	_, err = client.Pods("shop").Patch(t.Context(), n.pods(t, "shop")[0].Name, types.StrategicMergePatchType,
+		[]byte(`{"status":{"conditions":[{"type":"Ready","status":"False"}]}}`), metav1.PatchOptions{}, "status")
+	n.Must(err)
+	n.until("a pod is not ready", "[...rehome.model.pods.values()].filter((p) => p.flags & 1).length === 3")
+	node.UID, node.ResourceVersion = "", ""
+	_, err = client.Nodes().Create(t.Context(), node, metav1.CreateOptions{})
+	n.Must(err)
+	is("the node is back", `[["node-000",true,false,4]]`)
+	n.Must(client.Nodes().Delete(t.Context(), node.Name, metav1.DeleteOptions{}))
+	is("the node is unknown again", `[["node-000",false,true,4]]`)
+	for _, namespace := range []string{"shop", "web"} {
+		for _, p := range n.pods(t, namespace) {
+			n.Must(client.Pods(namespace).Delete(t.Context(), p.Name, *metav1.NewDeleteOptions(0)))
+		}
+	}
+	is("the node has left with its last pod", `[]`)
+	if got := get[int](n.browser, "resets"); got != 0 {
+		t.Errorf("the page connected %d times again, want none", got)
+	}
 }
 
 // lostBus stops the bus, and starts it again.

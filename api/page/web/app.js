@@ -161,7 +161,7 @@ class App {
 
   /** nodeState lists what is special about a node, in words. */
   nodeState(node) {
-    const list = [node.ready ? 'ready' : 'not ready'];
+    const list = [node.unknown ? 'unknown' : node.ready ? 'ready' : 'not ready'];
     if (node.cordoned) list.push('cordoned');
     if (node.maintenance) list.push(`in maintenance ${node.maintenance}`);
     for (const t of node.taints) list.push(`taint ${taintText(t)}`);

@@ -150,7 +150,11 @@ export class Replay {
 
   drop(e) {
     const { name } = e.data.object;
-    e.node = this.model.nodes.get(name);
+    const node = this.model.nodes.get(name);
+    if (node && !node.unknown) {
+      const { cells, free, pods, ...row } = node;
+      e.node = row;
+    }
     this.model.applyNodes([], [name]);
   }
 

@@ -50,7 +50,7 @@ export class Model {
     return text;
   }
 
-  /** applyNodes takes rows of nodes, and names of nodes that are gone. */
+  /** applyNodes takes rows of nodes, and names of nodes that are gone. A gone node is unknown until its last pod leaves. */
   applyNodes(rows, gone = []) {
     let structure = false;
     for (const row of rows) {
@@ -59,13 +59,19 @@ export class Model {
       const node = before || { cells: [], free: [], pods: 0 };
       const labels = before && equal(before.labels, row.labels || {}) ? before.labels : row.labels || {};
       structure ||= !before || before.labels !== labels;
-      Object.assign(node, row);
+      Object.assign(node, row, { unknown: false });
       node.taints = row.taints || [];
       node.labels = labels;
       if (!before) this.nodes.set(row.name, node);
       this.tell('tile', node);
     }
-    for (const name of gone) structure = this.nodes.delete(name) || structure;
+    for (const name of gone) {
+      const node = this.nodes.get(name);
+      if (node?.pods > 0) {
+        Object.assign(node, { unknown: true, ready: false });
+        this.tell('tile', node);
+      } else structure = this.nodes.delete(name) || structure;
+    }
     if (structure) this.tell('nodes');
   }
 
@@ -125,7 +131,7 @@ export class Model {
   place(pod) {
     let node = this.nodes.get(pod.node);
     if (!node) { // its node comes later
-      node = { name: pod.node, unknown: true, ready: true, cordoned: false, taints: [], labels: {}, cells: [], free: [], pods: 0 };
+      node = { name: pod.node, unknown: true, ready: false, cordoned: false, taints: [], labels: {}, cells: [], free: [], pods: 0 };
       this.nodes.set(pod.node, node);
       this.tell('nodes');
     }
@@ -150,6 +156,9 @@ export class Model {
     }
     pod.cell = -1;
     this.tell('tile', node);
+    if (!node.unknown || node.pods > 0) return;
+    this.nodes.delete(node.name);
+    this.tell('nodes');
   }
 
   /** depart remembers where a pod left, so that its replacement can travel from there. */
