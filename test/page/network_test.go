@@ -50,13 +50,13 @@ func TestNetworkPage(t *testing.T) {
 	}})
 	n.fill(t)
 	n.show(1360, 820, "light")
-	n.Do(chromedp.Navigate(n.serve(t)))
+	n.Do(chromedp.Navigate(n.serve(t) + "#/why/pod/shop/" + n.pods(t, "shop")[0].Name))
 	n.run("window.sameDocument = true")
 	for _, part := range []struct {
 		name string
 		run  func(*testing.T)
 	}{
-		{"wrong_token", n.wrongToken}, {"sign_in", n.signIn},
+		{"wrong_token", n.wrongToken}, {"sign_in", n.signIn}, {"link_to_a_pod", n.link},
 		{"other_namespace", n.otherNamespace}, {"missed_events", n.missed},
 		{"removed_node", n.removedNode},
 		{"lost_bus", n.lostBus},
@@ -158,6 +158,11 @@ func (n *networkPage) signIn(t *testing.T) {
 	if got, want := n.namespaces(), "map[shop:2]"; got != want {
 		t.Errorf("the page has the pods %s, want %s", got, want)
 	}
+}
+
+// link is the address of a pod, which the page had before it knew the pods and the token.
+func (n *networkPage) link(*testing.T) {
+	n.has(".explanation", "Running · on node-000", "Nothing happened to this pod")
 }
 
 // namespaces counts the pods of each namespace that the page knows.

@@ -49,7 +49,7 @@ class App {
         model.ready = true;
         model.tell('reset');
         model.tell('nodes');
-        this.current?.update();
+        this.route(); // the address may name a pod or a node
         break;
       case 'activity': model.applyActivity(data); break;
       case 'missed':

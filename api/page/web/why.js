@@ -199,7 +199,7 @@ export class WhyView {
     const facts = pod && [pod.phase, pod.node && `on ${pod.node}`, pod.workload, `${since(pod.created * 1000)} old`].filter(Boolean).join(' · ');
     const deferral = pod && this.app.model.deferred.get(pod.uid);
     this.detail.replaceChildren(el('p', { class: 'eyebrow' }, `Pod in ${namespace}`), el('h2', { class: 'name' }, name),
-      el('p', { class: 'muted' }, facts || 'This pod is not in the cluster.'),
+      el('p', { class: 'muted' }, facts || this.missing('pod')),
       pod?.node ? el('p', {}, el('a', { href: nodeLink(pod.node) }, `Explain ${pod.node}`)) : '', deferral ? deferralCard(deferral) : '', body);
     this.cancel = podExplanation(body, namespace, name);
   }
@@ -208,10 +208,12 @@ export class WhyView {
     const body = el('div', {});
     const node = this.app.model.nodes.get(name);
     this.detail.replaceChildren(el('p', { class: 'eyebrow' }, 'Node'), el('h2', { class: 'name' }, name),
-      el('p', { class: 'muted' }, node ? this.app.nodeState(node).join(' · ') : 'This node is not in the cluster.'),
+      el('p', { class: 'muted' }, node ? this.app.nodeState(node).join(' · ') : this.missing('node')),
       section('What keeps it from being empty', body));
     this.cancel = nodeExplanation(body, name);
   }
+
+  missing(what) { return this.app.model.ready ? `This ${what} is not in the cluster.` : 'Loading'; }
 
   update() {
     const deferred = this.app.model.activity?.deferred || [];
