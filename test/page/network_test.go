@@ -57,7 +57,7 @@ func TestNetworkPage(t *testing.T) {
 		run  func(*testing.T)
 	}{
 		{"wrong_token", n.wrongToken}, {"sign_in", n.signIn}, {"link_to_a_pod", n.link},
-		{"other_namespace", n.otherNamespace}, {"missed_events", n.missed},
+		{"other_namespace", n.otherNamespace}, {"skip_link", n.skip}, {"missed_events", n.missed},
 		{"removed_node", n.removedNode},
 		{"lost_bus", n.lostBus},
 	} {
@@ -173,6 +173,16 @@ func (n *networkPage) namespaces() string {
 func (n *networkPage) otherNamespace(*testing.T) {
 	n.view("#/why/pod/web/api")
 	n.has("main", "user shopper may not get pods in namespace web")
+}
+
+// skip follows the link to the content: the view stays.
+func (n *networkPage) skip(t *testing.T) {
+	n.run("document.querySelector('.skip').focus()")
+	n.key("Enter")
+	n.until("the content has the focus", "document.activeElement.id === 'main'")
+	if got, want := get[string](n.browser, "location.hash"), "#/why/pod/web/api"; got != want {
+		t.Errorf("the page shows %s, want %s", got, want)
+	}
 	n.view("#/cluster")
 }
 

@@ -26,6 +26,10 @@ class App {
     onUnauthorized((message) => this.signIn(message));
     document.getElementById('sign-in').addEventListener('cancel', (e) => e.preventDefault());
     document.getElementById('sign-in').querySelector('form').addEventListener('submit', (e) => this.signedIn(e));
+    document.querySelector('.skip').addEventListener('click', (e) => {
+      e.preventDefault(); // the address has the view
+      this.main.focus();
+    });
     addEventListener('hashchange', () => this.route());
     this.route();
     this.watch = stream('v1/watch', (event, data) => this.message(event, data), (state) => this.connected(state));
