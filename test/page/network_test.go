@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
 	"github.com/nats-io/nats-server/v2/server"
 	corev1 "k8s.io/api/core/v1"
@@ -56,7 +57,7 @@ func TestNetworkPage(t *testing.T) {
 		name string
 		run  func(*testing.T)
 	}{
-		{"wrong_token", n.wrongToken}, {"sign_in", n.signIn}, {"link_to_a_pod", n.link},
+		{"wrong_token", n.wrongToken}, {"sign_in_without_connection", n.signInOffline}, {"link_to_a_pod", n.link},
 		{"other_namespace", n.otherNamespace}, {"skip_link", n.skip}, {"missed_events", n.missed},
 		{"removed_node", n.removedNode},
 		{"lost_bus", n.lostBus},
@@ -151,8 +152,16 @@ func (n *networkPage) wrongToken(t *testing.T) {
 		"document.getElementById('sign-in').open && document.getElementById('sign-in-error').innerText === 'the API server does not know the token'")
 }
 
-func (n *networkPage) signIn(t *testing.T) {
+// signInOffline enters a token while the browser has no connection.
+func (n *networkPage) signInOffline(t *testing.T) {
+	n.Do(network.EmulateNetworkConditions(true, 0, -1, -1))
 	n.enter(shopperToken)
+	n.has(".banner", "No connection to Rehome")
+	if got := n.text("#banners button"); got != "Try now" {
+		t.Errorf("the banner has the button %q, want Try now", got)
+	}
+	n.Do(network.EmulateNetworkConditions(false, 0, -1, -1))
+	n.click("#banners button")
 	n.until("the page has the cluster", "!document.getElementById('sign-in').open && rehome.model.ready")
 	n.has("#connection", "Live")
 	if got, want := n.namespaces(), "map[shop:2]"; got != want {

@@ -100,20 +100,22 @@ class App {
 
   /** banner shows, changes, or removes a warning. */
   banner(key, what) {
-    const shown = this.banners.get(key);
+    let shown = this.banners.get(key);
     if (!what) {
       shown?.remove();
       this.banners.delete(key);
       return;
     }
-    if (shown) {
-      shown.querySelector('span').textContent = what.text;
-      return;
+    const [label, act] = what.action || [];
+    if (!shown || shown.querySelector('button')?.textContent !== label) {
+      const made = el('div', { class: `banner ${what.tone}` }, el('span', {}),
+        label ? el('button', { type: 'button', on: { click: act } }, label) : null);
+      if (shown) shown.replaceWith(made);
+      else document.getElementById('banners').append(made);
+      this.banners.set(key, made);
+      shown = made;
     }
-    const made = el('div', { class: `banner ${what.tone}` }, el('span', {}, what.text),
-      what.action ? el('button', { type: 'button', on: { click: what.action[1] } }, what.action[0]) : null);
-    this.banners.set(key, made);
-    document.getElementById('banners').append(made);
+    shown.querySelector('span').textContent = what.text;
   }
 
   signIn(message) {
