@@ -59,7 +59,7 @@ func TestNetworkPage(t *testing.T) {
 	}{
 		{"wrong_token", n.wrongToken}, {"sign_in_without_connection", n.signInOffline}, {"link_to_a_pod", n.link},
 		{"other_namespace", n.otherNamespace}, {"skip_link", n.skip}, {"missed_events", n.missed},
-		{"removed_node", n.removedNode},
+		{"removed_node", n.removedNode}, {"focus_in_second_drain", n.secondDrain},
 		{"lost_bus", n.lostBus},
 	} {
 		t.Run(part.name, func(t *testing.T) {
@@ -152,13 +152,21 @@ func (n *networkPage) wrongToken(t *testing.T) {
 		"document.getElementById('sign-in').open && document.getElementById('sign-in-error').innerText === 'the API server does not know the token'")
 }
 
-// signInOffline enters a token while the browser has no connection.
+// signInOffline enters a token while the browser has no connection. The countdown changes, and the live region around it does not.
 func (n *networkPage) signInOffline(t *testing.T) {
 	n.Do(network.EmulateNetworkConditions(true, 0, -1, -1))
 	n.enter(shopperToken)
 	n.has(".banner", "No connection to Rehome")
 	if got := n.text("#banners button"); got != "Try now" {
 		t.Errorf("the banner has the button %q, want Try now", got)
+	}
+	n.run("window.sentence = document.querySelector('.banner span').firstChild")
+	for range 2 {
+		n.run("window.countdown = document.querySelector('.banner [role=timer]').textContent")
+		n.until("the countdown changes", "document.querySelector('.banner [role=timer]').textContent !== countdown")
+	}
+	if !get[bool](n.browser, "sentence.isConnected") {
+		t.Error("the text of the banner was written again")
 	}
 	n.Do(network.EmulateNetworkConditions(false, 0, -1, -1))
 	n.click("#banners button")
@@ -251,6 +259,19 @@ func (n *networkPage) removedNode(t *testing.T) {
 	is("the node has left with its last pod", `[]`)
 	if got := get[int](n.browser, "resets"); got != 0 {
 		t.Errorf("the page connected %d times again, want none", got)
+	}
+}
+
+// secondDrain has the focus in a card while the cards are made again.
+func (n *networkPage) secondDrain(t *testing.T) {
+	n.view("#/maintenance")
+	n.run(`for (const uid of ['one', 'two']) rehome.maintenance.take({ type: 'dev.rehome.maintenance.v1', time: new Date().toISOString(),
+		data: { uid, name: uid, stage: 'Drain', nodes: [{ name: 'node-of-' + uid, stage: 'Draining' }] } })`)
+	n.until("both drains", "document.querySelectorAll('.drain summary').length === 2")
+	n.run(`window.summary = document.querySelectorAll('.drain summary')[1]; window.drain = summary.parentElement.id; summary.focus()`)
+	n.until("the cards are made again", "!summary.isConnected")
+	if got, want := get[string](n.browser, "document.activeElement.parentElement.id"), get[string](n.browser, "drain"); got != want {
+		t.Errorf("the focus is in %s, want %s", got, want)
 	}
 }
 

@@ -92,13 +92,13 @@ class App {
     else {
       const wait = Math.ceil((retryAt - Date.now()) / 1000);
       this.banner('connection', {
-        tone: 'bad', text: `No connection to Rehome (${error}). The picture is not current. ${wait > 0 ? `Next try in ${duration(wait)}.` : 'Connecting.'}`,
-        action: ['Try now', () => this.watch.retry()],
+        tone: 'bad', text: `No connection to Rehome (${error}). The picture is not current.`,
+        countdown: wait > 0 ? `Next try in ${duration(wait)}.` : 'Connecting.', action: ['Try now', () => this.watch.retry()],
       });
     }
   }
 
-  /** banner shows, changes, or removes a warning. */
+  /** banner shows, changes, or removes a warning. A screen reader reads each new text, but not the countdown. */
   banner(key, what) {
     let shown = this.banners.get(key);
     if (!what) {
@@ -108,14 +108,16 @@ class App {
     }
     const [label, act] = what.action || [];
     if (!shown || shown.querySelector('button')?.textContent !== label) {
-      const made = el('div', { class: `banner ${what.tone}` }, el('span', {}),
+      const made = el('div', { class: `banner ${what.tone}` }, el('span', {}), what.countdown ? el('span', { role: 'timer' }) : null,
         label ? el('button', { type: 'button', on: { click: act } }, label) : null);
       if (shown) shown.replaceWith(made);
       else document.getElementById('banners').append(made);
       this.banners.set(key, made);
       shown = made;
     }
-    shown.querySelector('span').textContent = what.text;
+    const text = shown.querySelector('span');
+    if (text.textContent !== what.text) text.textContent = what.text;
+    if (what.countdown) shown.querySelector('[role=timer]').textContent = what.countdown;
   }
 
   signIn(message) {

@@ -100,17 +100,19 @@ export function meter(label, used, of, text) {
 }
 
 /**
- * replace changes the content of an element only if its key has changed. The focus goes to the same link or button, and details that
- * have an ID stay open or closed.
+ * replace changes the content of an element only if its key has changed. The focus goes to the link, button, or summary with the same
+ * text in the element with the same ID, and details that have an ID stay open or closed.
  */
 export function replace(element, key, make) {
   if (element.dataset.key === key) return;
   element.dataset.key = key;
   const active = element.contains(document.activeElement) ? document.activeElement : null;
+  const idAround = (e) => e.closest('[id]')?.id;
+  const id = active && idAround(active);
   const open = new Map([...element.querySelectorAll('details[id]')].map((d) => [d.id, d.open]));
   element.replaceChildren(...[make()].flat().filter(Boolean));
   for (const d of element.querySelectorAll('details[id]')) d.open = open.get(d.id) ?? d.open;
   if (!active) return;
-  const same = [...element.querySelectorAll(active.tagName)].find((e) => e.textContent === active.textContent);
+  const same = [...element.querySelectorAll(active.tagName)].find((e) => e.textContent === active.textContent && idAround(e) === id);
   same?.focus({ preventScroll: true });
 }
