@@ -34,9 +34,10 @@ type networkPage struct {
 	restart func()
 }
 
-// The users: the shopper sees the pods of some namespaces, and the owner everything.
+// The users: the shopper sees the pods of some namespaces, the watcher all pods, and the owner everything.
 const (
 	shopper, shopperToken = "shopper", "shopper-token"
+	watcher, watcherToken = "watcher", "watcher-token"
 	owner, ownerToken     = "owner", "owner-token"
 )
 
@@ -46,7 +47,7 @@ func TestNetworkPage(t *testing.T) {
 	options.Port = n.bus.Addr().(*net.TCPAddr).Port
 	n.restart = func() { n.bus = bustest.Serve(t, options) }
 	n.cluster = clustertest.New(t, control.Options{Users: []control.User{
-		{Name: shopper, Token: shopperToken},
+		{Name: shopper, Token: shopperToken}, {Name: watcher, Token: watcherToken},
 		{Name: owner, Token: ownerToken, Groups: []string{"system:masters"}},
 	}})
 	n.fill(t)
@@ -59,7 +60,7 @@ func TestNetworkPage(t *testing.T) {
 	}{
 		{"wrong_token", n.wrongToken}, {"sign_in_without_connection", n.signInOffline}, {"link_to_a_pod", n.link},
 		{"other_namespace", n.otherNamespace}, {"skip_link", n.skip}, {"missed_events", n.missed},
-		{"removed_node", n.removedNode}, {"focus_in_second_drain", n.secondDrain},
+		{"maintenance_without_nodes", n.withoutNodes}, {"removed_node", n.removedNode}, {"focus_in_second_drain", n.secondDrain},
 		{"lost_bus", n.lostBus},
 	} {
 		t.Run(part.name, func(t *testing.T) {
@@ -90,6 +91,7 @@ func (n *networkPage) fill(t *testing.T) {
 	}, metav1.CreateOptions{})
 	n.Must(err)
 	n.allow(t, "shop")
+	n.Must(n.cluster.Bind(t.Context(), control.UserSubject(watcher), "", "see-pods"))
 }
 
 // pods returns the pods of a namespace.
@@ -216,6 +218,12 @@ func (n *networkPage) missed(t *testing.T) {
 		t.Errorf("%d marks, want 1", got)
 	}
 	n.until("the banner is gone", "document.querySelector('.banner') === null")
+}
+
+func (n *networkPage) withoutNodes(*testing.T) {
+	n.change(watcherToken)
+	n.view("#/maintenance")
+	n.has(".maintenance", "You cannot see maintenances")
 }
 
 // removedNode removes a node whose pods remain, adds it again, and removes it with its pods.

@@ -61,8 +61,8 @@ export class MaintenanceView {
 
   update() {
     const user = this.app.model.user;
-    if (this.refused || (user && !user.all)) {
-      replace(this.note, 'refused', () => empty('You cannot see maintenances', this.refused?.message || 'They need the right to get pods in all namespaces.'));
+    if (this.refused || (user && !(user.all && user.nodes))) {
+      replace(this.note, 'refused', () => empty('You cannot see maintenances', this.refused?.message || 'They need the right to get nodes, and pods in all namespaces.'));
       return;
     }
     const list = this.list();
