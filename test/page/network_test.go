@@ -20,6 +20,7 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
 	control "github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
@@ -60,7 +61,8 @@ func TestNetworkPage(t *testing.T) {
 	}{
 		{"wrong_token", n.wrongToken}, {"sign_in_without_connection", n.signInOffline}, {"link_to_a_pod", n.link},
 		{"other_namespace", n.otherNamespace}, {"skip_link", n.skip}, {"missed_events", n.missed},
-		{"maintenance_without_nodes", n.withoutNodes}, {"removed_node", n.removedNode}, {"focus_in_second_drain", n.secondDrain},
+		{"maintenance_without_nodes", n.withoutNodes}, {"end_of_maintenance", n.endOfMaintenance},
+		{"removed_node", n.removedNode}, {"focus_in_second_drain", n.secondDrain},
 		{"lost_bus", n.lostBus},
 	} {
 		t.Run(part.name, func(t *testing.T) {
@@ -226,9 +228,18 @@ func (n *networkPage) withoutNodes(*testing.T) {
 	n.has(".maintenance", "You cannot see maintenances")
 }
 
+// endOfMaintenance marks a node as in maintenance, and removes the mark.
+func (n *networkPage) endOfMaintenance(t *testing.T) {
+	n.change(ownerToken)
+	for _, step := range []struct{ mark, want string }{{`"{\"name\":\"fan\",\"uid\":\"1\"}"`, "fan"}, {"null", ""}} {
+		patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, schemas.AnnotationMaintenance, step.mark)
+		n.Must(n.cluster.PatchNode(t.Context(), "node-000", patch))
+		n.until("the maintenance of the node", fmt.Sprintf("(rehome.model.nodes.get('node-000').maintenance ?? '') === %q", step.want))
+	}
+}
+
 // removedNode removes a node whose pods remain, adds it again, and removes it with its pods.
 func (n *networkPage) removedNode(t *testing.T) {
-	n.change(ownerToken)
 	n.view("#/cluster")
 	n.Must(n.cluster.StopControllers()) // they would delete the pods
 	n.run(`window.resets = 0; { const m = rehome.message.bind(rehome); rehome.message = (e, d) => { resets += e === 'reset'; m(e, d); }; }`)

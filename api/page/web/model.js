@@ -59,7 +59,7 @@ export class Model {
       const node = before || { cells: [], free: [], pods: 0 };
       const labels = before && equal(before.labels, row.labels || {}) ? before.labels : row.labels || {};
       structure ||= !before || before.labels !== labels;
-      Object.assign(node, row, { unknown: false });
+      Object.assign(node, { maintenance: undefined }, row, { unknown: false }); // a row has no empty maintenance
       node.taints = row.taints || [];
       node.labels = labels;
       if (!before) this.nodes.set(row.name, node);
