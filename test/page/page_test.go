@@ -181,6 +181,9 @@ func (s *story) replay(t *testing.T) {
 
 func (s *story) whatIf(t *testing.T) {
 	s.view("#/whatif")
+	if result := get[string](s.browser, "document.querySelector('.side-result').textContent"); result != "" {
+		t.Errorf("the result before a simulation is %q", result)
+	}
 	before := s.pods(s.nodes[0])
 	s.run(fmt.Sprintf(`document.getElementById('policy').value = %q; document.getElementById('rounds').value = '1'`, lifetime))
 	s.click(".side-body button[type=submit]")
@@ -194,6 +197,8 @@ func (s *story) whatIf(t *testing.T) {
 			t.Errorf("a move from %q to %q is drawn", m.Node, m.To)
 		}
 	}
+	s.run("rehome.route()") // as after a lost connection
+	s.has(".side-result", "Play the moves")
 	s.picture("whatif")
 	if after := s.pods(s.nodes[0]); !slices.Equal(after, before) {
 		t.Errorf("%s has the pods %v, want %v: a simulation moves nothing", s.nodes[0], after, before)

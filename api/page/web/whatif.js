@@ -74,7 +74,7 @@ export class WhatIfView {
     this.draw();
     this.result.replaceChildren(el('p', { class: 'loading', role: 'status' }, 'Deciding'));
     try {
-      this.show(await simulate(this.policy.value, Number(this.rounds.value), this.abort.signal));
+      this.showMoves(await simulate(this.policy.value, Number(this.rounds.value), this.abort.signal));
     } catch (error) {
       if (error.name !== 'AbortError') this.fail(error.message);
     } finally { this.run.disabled = false; }
@@ -88,7 +88,7 @@ export class WhatIfView {
     });
   }
 
-  show(settlement) {
+  showMoves(settlement) {
     const rounds = settlement.rounds || [];
     this.moves = rounds.flatMap((r) => (r.moves || []).map((m) => ({ ...m, round: r.number })));
     const held = rounds[0]?.held || [];
