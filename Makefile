@@ -246,7 +246,7 @@ CORE_SCENES = TestChangeMovesMisplacedPods|TestBudgetDefersMove|TestReplacementF
 	TestOverusedByLoad|TestRequestCommands|TestServiceAccountRequestsOverHTTP|TestMaintenanceWalkthrough|$\
 	TestUserCordonDuringMaintenance|TestStandbyTakesOverDrain|TestOnceDrainsTaintedNode|TestRolesWithOwnRights|TestExplainPod
 
-compat: controlplane ## Test the core scenes, the chart, and the scheduler with Kubernetes RELEASES="1.35 1.36 1.37".
+compat: controlplane $(HELM) ## Test the core scenes, the chart, and the scheduler with Kubernetes RELEASES="1.35 1.36 1.37".
 	@for release in $(RELEASES); do \
 	  echo "Kubernetes $$release"; \
 	  export REHOME_TEST_KUBERNETES=$$release; \

@@ -86,10 +86,10 @@ func (c cached) Round(ctx context.Context, p policy.Policy) (simulate.Config, []
 func (s *Server) work(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, workTimeout)
 	defer cancel()
-	name := callOf(ctx).user.Username
-	end, ok := s.atWork.Take(ctx, name)
+	u := callOf(ctx).user
+	end, ok := s.atWork.Take(ctx, u.requester())
 	if !ok {
-		return serve.Refuse(http.StatusTooManyRequests, "other explanations or simulations of user %.200s are in progress, and one at a time is the limit; try again later", name).
+		return serve.Refuse(http.StatusTooManyRequests, "other explanations or simulations of user %.200s are in progress, and one at a time is the limit; try again later", u.Username).
 			After(retryAfter)
 	}
 	defer end()

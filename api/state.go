@@ -24,6 +24,8 @@ const (
 	// mostUserReads limits the reads of one user that are in progress, with the delivery of their answers, and mostWaitingReads the
 	// reads that wait.
 	mostUserReads, mostWaitingReads = 4, 16
+	// turnTimeout limits the wait of a read. With stateTimeout, it is below the time in which the server must write an answer.
+	turnTimeout = 25 * time.Second
 )
 
 // Identity identifies the installation and the user of a client.
@@ -77,11 +79,13 @@ func (s *Server) inTurn(c huma.Context, next func(huma.Context)) {
 // readTurn waits until the user has a turn to read, which ends with end. It returns a *[serve.Refusal] when too many reads of the user
 // wait already.
 func (s *Server) readTurn(ctx context.Context) (end func(), err error) {
-	name := callOf(ctx).user.Username
-	end, ok := s.userReads.Take(ctx, name)
+	u := callOf(ctx).user
+	ctx, cancel := context.WithTimeout(ctx, turnTimeout)
+	defer cancel()
+	end, ok := s.userReads.Take(ctx, u.requester())
 	if !ok {
-		return nil, serve.Refuse(http.StatusTooManyRequests, "%d reads of user %.200s are in progress or wait, which is the limit; try again later",
-			mostUserReads+mostWaitingReads, name).After(time.Second)
+		return nil, serve.Refuse(http.StatusTooManyRequests, "other reads of user %.200s are in progress, and %d at a time are the limit; try again later",
+			u.Username, mostUserReads).After(time.Second)
 	}
 	return end, nil
 }

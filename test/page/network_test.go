@@ -260,6 +260,15 @@ func (n *networkPage) removedNode(t *testing.T) {
 	if got, want := get[[]string](n.browser, replay), []string{"true,false,4", "false,true,4", "true,false,4"}; !slices.Equal(got, want) {
 		t.Errorf("before, after, and before the node left, the replay has %v, want %v", got, want)
 	}
+	replay = `import('/history.js').then(({ Replay }) => {
+		const at = (at, kind, more) => ({ id: kind, at, data: { kind, object: { name: 'new' }, ...more } });
+		const replay = new Replay(rehome.model, [at(1, 'node.added'),
+			at(2, 'pod.scheduled', { object: { uid: 'u', namespace: 'shop', name: 'p' }, node: 'new' }), at(3, 'node.removed')]);
+		return [0, 2, 4, 2, 0].map((at) => { replay.seek(at); return String(replay.model.nodes.get('new')?.pods); });
+	})`
+	if got, want := get[[]string](n.browser, replay), []string{"undefined", "1", "undefined", "1", "undefined"}; !slices.Equal(got, want) {
+		t.Errorf("a node that came and left, with a pod that left without an event, has %v pods, want %v", got, want)
+	}
 	_, err = client.Pods("shop").Patch(t.Context(), n.pods(t, "shop")[0].Name, types.StrategicMergePatchType,
 		[]byte(`{"status":{"conditions":[{"type":"Ready","status":"False"}]}}`), metav1.PatchOptions{}, "status")
 	n.Must(err)

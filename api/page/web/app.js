@@ -53,7 +53,9 @@ class App {
         model.ready = true;
         model.tell('reset');
         model.tell('nodes');
-        this.route(); // the address may name a pod or a node
+        if (this.routed) this.current?.update();
+        else this.route(); // the address may name a pod or a node
+        this.routed = true;
         break;
       case 'activity': model.applyActivity(data); break;
       case 'missed':
@@ -135,6 +137,7 @@ class App {
     setToken(token);
     field.value = '';
     document.getElementById('sign-in').close();
+    this.routed = false; // the new user may see more
     this.watch.retry();
     this.maintenance.retry();
   }

@@ -132,8 +132,8 @@ export class Replay {
       case 'pod.scheduled': if (forward) this.put(e, play); else e.pod = model.removePod(d.object.uid, true) || e.pod; break;
       case 'pod.deleted': if (forward) e.pod = model.removePod(d.object.uid, !play) || e.pod; else this.put(e, false); break;
       case 'pod.status': this.flags(d, state); break;
-      case 'node.added': if (forward) model.applyNodes([e.node || empty(name)]); else this.drop(e); break;
-      case 'node.removed': if (forward) this.drop(e); else model.applyNodes([e.node || empty(name)]); break;
+      case 'node.added': if (forward) this.show(e); else this.hide(e, () => true); break;
+      case 'node.removed': if (forward) this.hide(e, (pod) => !this.there.has(pod.uid)); else this.show(e); break;
       case 'node.ready': this.set(name, { ready: state?.ready === 'True' }); break;
       case 'node.unschedulable': this.set(name, { cordoned: state?.unschedulable === true }); break;
       case 'node.taints': this.set(name, { taints: (state?.taints || []).map(taintText) }); break;
@@ -148,14 +148,24 @@ export class Replay {
     this.model.tell('tile', node);
   }
 
-  drop(e) {
+  /** hide removes a node, with the pods that left without an event. A node that has more pods is unknown then. */
+  hide(e, left) {
+    const { model } = this;
     const { name } = e.data.object;
-    const node = this.model.nodes.get(name);
+    const node = model.nodes.get(name);
     if (node && !node.unknown) {
       const { cells, free, pods, ...row } = node;
       e.node = row;
     }
-    this.model.applyNodes([], [name]);
+    e.pods = [...model.pods.values()].filter((pod) => pod.node === name && left(pod));
+    for (const pod of e.pods) model.removePod(pod.uid, true);
+    model.applyNodes([], [name]);
+  }
+
+  /** show undoes hide. */
+  show(e) {
+    this.model.applyNodes([e.node || empty(e.data.object.name)]);
+    for (const pod of e.pods || []) this.model.putPod(pod, true);
   }
 
   put(e, play) {

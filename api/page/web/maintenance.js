@@ -63,6 +63,8 @@ export class MaintenanceView {
     const user = this.app.model.user;
     if (this.refused || (user && !(user.all && user.nodes))) {
       replace(this.note, 'refused', () => empty('You cannot see maintenances', this.refused?.message || 'They need the right to get nodes, and pods in all namespaces.'));
+      replace(this.cards, 'refused', () => []);
+      this.finishedPart.hidden = true;
       return;
     }
     const list = this.list();
