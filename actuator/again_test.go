@@ -42,9 +42,7 @@ func TestMovingPodListedAgain(t *testing.T) {
 			{"C-1.2", schemas.ReasonEvictionAccepted, 2 * time.Second},
 		})
 		entries, err := b.bus.Entries(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		records, _, _, bad := readLedger(entries)
 		remembered := map[string]bool{}
 		for _, r := range records {

@@ -51,9 +51,7 @@ func TestBatchesRate(t *testing.T) {
 		opens := batchOf(5)
 		for i, batch := range [][]Intent{opens[:3], opens[3:]} {
 			got, err := b.Handle(t.Context(), batch)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			var want []string
 			var said []string
 			for j, v := range got {

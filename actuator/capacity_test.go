@@ -35,9 +35,7 @@ func threePods(
 ) (*Actuator, *cluster.Cache, []*corev1.Pod) {
 	t.Helper()
 	cache, err := cluster.NewOffline(Kinds()...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	set := func(o any) {
 		if err := cache.Set(o); err != nil {
 			t.Fatal(err)
@@ -69,9 +67,7 @@ func threePods(
 		pods = append(pods, p)
 	}
 	evictor, err := policy.NewEvictor(args)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	strategy.Name = wish().Strategy
 	a := New(Config{Facts: cache, Capacity: cache, Policy: policy.Policy{Profiles: []policy.Profile{{
 		Name: "default", Evictor: evictor, Strategies: []policy.Enabled{{Strategy: strategy, Args: json.RawMessage("{}")}},

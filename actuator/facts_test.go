@@ -71,9 +71,7 @@ func TestFactProtections(t *testing.T) {
 			pod := factPod()
 			cache := offline(t, append(c.objects, node("worker-1", "4"), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "web"}}, pod)...)
 			evictor, err := policy.NewEvictor(c.args)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			open := wish()
 			a := New(Config{Facts: cache, Capacity: cache, Policy: policy.Policy{Profiles: []policy.Profile{{
 				Name: "default", Evictor: evictor, Strategies: []policy.Enabled{{Strategy: policy.Strategy{

@@ -18,6 +18,7 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 const (
@@ -113,9 +114,7 @@ func (w *world) begin(t *testing.T, all *sync.WaitGroup, calls int) *life {
 	config := &rest.Config{Host: "http://world", QPS: -1}
 	config.ContentType, config.AcceptContentTypes = "application/json", "application/json"
 	client, err := kubernetes.NewForConfigAndClient(config, &http.Client{Transport: l})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	a := New(Config{
 		Client: client, Bus: l, Ledger: l, View: w, Policy: tortured(), Source: "/test/actuator",
 		Log: slog.New(slog.DiscardHandler), Parallel: 8,

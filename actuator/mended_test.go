@@ -256,9 +256,7 @@ func (w wire) client(t *testing.T) kubernetes.Interface {
 	config := &rest.Config{Host: "http://world", QPS: -1}
 	config.ContentType, config.AcceptContentTypes = "application/json", "application/json"
 	client, err := kubernetes.NewForConfigAndClient(config, &http.Client{Transport: w})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return client
 }
 

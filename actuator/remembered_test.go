@@ -112,9 +112,7 @@ func (m *memory) remembers(t *testing.T) Remembered {
 	t.Helper()
 	synctest.Wait()
 	entries, err := m.Entries(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	got, bad := ReadLedger(entries)
 	expect.Equal(t, "entries that cannot be read", bad, nil)
 	return got

@@ -30,9 +30,7 @@ func (v *visit) client(t *testing.T, user string) *client.Client {
 		filetest.Write(t, config.TokenFile, "token-"+user+"\n")
 	}
 	c, err := client.New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	t.Cleanup(c.Close)
 	return c
 }
@@ -60,9 +58,7 @@ func (v *visit) testClientState(t *testing.T) {
 
 func (v *visit) testClientExplanations(t *testing.T) {
 	list, err := v.Client().CoreV1().Pods("shop").List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	c, name, ctx := v.client(t, overall), list.Items[0].Name, t.Context()
 	since := time.Now().Add(-time.Hour).Truncate(time.Millisecond).UTC()
 	pod, err := c.ExplainPod(ctx, types.NamespacedName{Namespace: "shop", Name: name}, since)
@@ -104,9 +100,7 @@ func (v *visit) testClientEvents(t *testing.T) {
 	want := []string{v.publish(t, "shop", "cut"), v.publish(t, "shop", "cut")}
 	var got []string
 	for e, err := range v.client(t, shopper).Events(t.Context(), q) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		if got = append(got, e.ID); len(got) == 2 {
 			v.cut()
 			v.publish(t, "web", "cut")

@@ -83,20 +83,14 @@ func newServer(t testing.TB, c *cluster.Cluster, b *bus.Bus, wraps ...transport.
 		config.Wrap(wrap)
 	}
 	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	cache, err := view.New(view.Config{Client: client, Kinds: api.Kinds()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	a, err := api.New(api.Config{
 		Client: client, Cluster: cache, Bus: b, Policy: func() policy.Policy { return policy.Policy{} }, Log: slog.New(slog.DiscardHandler),
 		Settings: settings.Settings{Cluster: "test", Installation: "rehome", LeaseNamespace: "kube-system"},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	expect.Background(t, cache.Run, a.Run)
 	if !cache.WaitForSync(t.Context()) {
 		t.Fatal("the cache is not filled")
@@ -191,9 +185,7 @@ type reply struct {
 func (s *stage) post(t *testing.T, user string, r schemas.Request) reply {
 	t.Helper()
 	body, err := cloudevent.WriteStructured(s.event(t, r))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return s.send(t, http.MethodPost, "Bearer token-"+strings.TrimPrefix(user, "of-"), cloudevent.StructuredJSON, body, nil)
 }
 
@@ -207,9 +199,7 @@ func (s *stage) event(t *testing.T, r schemas.Request) schemas.Event {
 func (s *stage) send(t *testing.T, method, authorization, content string, body []byte, header map[string]string) reply {
 	t.Helper()
 	q, err := http.NewRequestWithContext(t.Context(), method, s.url+"/v1/requests", strings.NewReader(string(body)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	q.Header.Set("Content-Type", content)
 	if authorization != "" {
 		q.Header.Set("Authorization", authorization)
@@ -218,14 +208,10 @@ func (s *stage) send(t *testing.T, method, authorization, content string, body [
 		q.Header.Set(name, value)
 	}
 	got, err := http.DefaultClient.Do(q)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	defer got.Body.Close()
 	text, err := io.ReadAll(got.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	var problem struct{ Detail string }
 	if got.Header.Get("Content-Type") == "application/problem+json" && json.Unmarshal(text, &problem) == nil {
 		text = []byte(problem.Detail)
@@ -313,9 +299,7 @@ func (s *stage) testRights(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			body, err := cloudevent.WriteStructured(s.event(t, ask("x", pods("shop"))))
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			got := s.send(t, http.MethodPost, authorization, cloudevent.StructuredJSON, body, nil)
 			if got.status != http.StatusUnauthorized || got.header.Get("WWW-Authenticate") != "Bearer" {
 				t.Errorf("got %+v, want 401", got)
@@ -439,16 +423,12 @@ func (s *stage) testRejected(t *testing.T) {
 
 func (s *stage) testMalformed(t *testing.T) {
 	whole, err := cloudevent.WriteStructured(s.event(t, ask("x", pods("shop"))))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	structured := func(change func(*schemas.Request)) []byte {
 		r := ask("x", pods("shop"))
 		change(&r)
 		body, err := cloudevent.WriteStructured(s.event(t, r))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		return body
 	}
 	scope := expect.ToJSON(t, map[string]string{

@@ -157,9 +157,7 @@ func (v *visit) do(t *testing.T, user, method, path, body string, header map[str
 		url = v.operator
 	}
 	q, err := http.NewRequestWithContext(t.Context(), method, url+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	if user != "" {
 		q.Header.Set("Authorization", "Bearer token-"+user)
 	}
@@ -168,9 +166,7 @@ func (v *visit) do(t *testing.T, user, method, path, body string, header map[str
 	}
 	q.Host = header["Host"]
 	got, err := http.DefaultClient.Do(q)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	t.Cleanup(func() { got.Body.Close() })
 	return got
 }
@@ -179,9 +175,7 @@ func (v *visit) get(t *testing.T, user, path string, into any) int {
 	t.Helper()
 	got := v.do(t, user, http.MethodGet, path, "", nil)
 	text, err := io.ReadAll(got.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	if into != nil && got.StatusCode == http.StatusOK {
 		if err := json.Unmarshal(text, into); err != nil {
 			t.Fatalf("%s: %v", text, err)
@@ -302,9 +296,7 @@ func (v *visit) stream(t *testing.T, user, path string, header map[string]string
 	body := io.Reader(got.Body)
 	if got.Header.Get("Content-Encoding") == "gzip" {
 		unpacked, err := gzip.NewReader(got.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		body = unpacked
 	}
 	events := make(chan sse, 10_000)
@@ -441,9 +433,7 @@ func (v *visit) testWatch(t *testing.T) {
 	}
 	for _, namespace := range []string{"web", "shop"} {
 		pods, err := v.Client().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		if err := v.Client().CoreV1().Pods(namespace).Delete(t.Context(), pods.Items[0].Name, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -693,9 +683,7 @@ func (v *visit) testRequests(t *testing.T) {
 		if err == nil {
 			_, err = v.bus.Publish(t.Context(), e)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 	}
 	for user, want := range map[string][]string{"": {"other", "own"}, overall: {"other", "own"}, shopper: {"own"}, nobody: nil} {
 		expect.Eventually(t, fmt.Sprintf("%q sees the requests %v", user, want), func() bool { // the list is shared for a second
@@ -834,9 +822,7 @@ func (v *visit) testLostBus(t *testing.T) {
 
 func (v *visit) testExplanations(t *testing.T) {
 	pods, err := v.Client().CoreV1().Pods("shop").List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	name := pods.Items[0].Name
 	for _, c := range []struct {
 		user, path string
@@ -910,9 +896,7 @@ profiles:
 		text := expect.ToJSON(t, body)
 		got := v.do(t, user, http.MethodPost, "/v1/simulate", string(text), map[string]string{"Content-Type": "application/json"})
 		answer, err := io.ReadAll(got.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		return got.StatusCode, string(answer)
 	}
 	var calls atomic.Int64

@@ -6,6 +6,7 @@ import (
 
 	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // MeasuredPolicy has a strategy that measures load with a query to a Prometheus server.
@@ -25,9 +26,7 @@ profiles:
 func TestConfined(t *testing.T) {
 	measured := func(server, query string) policy.Policy {
 		p, err := policy.Parse("policy", MeasuredPolicy(server, query), settings.Strategies())
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		return p
 	}
 	const server = "https://prometheus:9090"

@@ -33,6 +33,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/status"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // Pipes listens for connections without a buffer, so that a server notices a slow client at once.
@@ -65,9 +66,7 @@ func (p Pipes) Get(t *testing.T, path string, header http.Header) (response *htt
 	if err == nil {
 		response, err = http.ReadResponse(bufio.NewReader(own), request)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return response, func() { _ = own.Close() }
 }
 
@@ -75,17 +74,11 @@ func (p Pipes) Get(t *testing.T, path string, header http.Header) (response *htt
 func offline(t *testing.T, b *bus.Bus, inForce func() policy.Policy) *Server {
 	t.Helper()
 	cache, err := cluster.NewOffline(Kinds()...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	client, err := kubernetes.NewForConfig(&rest.Config{Host: "http://127.0.0.1:1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	s, err := New(Config{Client: client, Cluster: cache, Bus: b, Policy: inForce, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return s
 }
 
@@ -112,9 +105,7 @@ func TestSlowWatch(t *testing.T) {
 		read := func() (event, data string) {
 			for event == "" || data == "" {
 				line, err := messages.ReadString('\n')
-				if err != nil {
-					t.Fatal(err)
-				}
+				expect.Must(t, err)
 				name, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
 				switch name {
 				case "event":
@@ -345,9 +336,7 @@ func TestManyRequests(t *testing.T) {
 	web := httptest.NewServer(offline(t, b, func() policy.Policy { return policy.Policy{} }).Operator())
 	t.Cleanup(web.Close)
 	response, err := http.Get(web.URL + "/v1/requests/batch/" + r.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	defer response.Body.Close()
 	var got struct{ Request schemas.Request }
 	if err := json.NewDecoder(response.Body).Decode(&got); err != nil || !reflect.DeepEqual(got.Request, r) {

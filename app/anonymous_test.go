@@ -11,6 +11,7 @@ import (
 	"github.com/rehome-dev/rehome/app/serving"
 	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // TestAnonymousNATS connects to servers elsewhere with and without credentials.
@@ -31,9 +32,7 @@ func TestAnonymousNATS(t *testing.T) {
 				log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})),
 			}
 			stop, err := p.openBus()
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			stop()
 			if got := strings.Contains(log.String(), "uses the NATS servers without a key"); got != c.warns {
 				t.Errorf("it warns: %v, want %v; the log is %s", got, c.warns, &log)

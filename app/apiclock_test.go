@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 func TestAPIServerClock(t *testing.T) {
@@ -31,9 +33,7 @@ func TestAPIServerClock(t *testing.T) {
 			client := http.Client{Transport: p.watchAPIClock()(http.DefaultTransport)}
 			defer client.CloseIdleConnections()
 			answer, err := client.Get(s.URL)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			_ = answer.Body.Close()
 			families, err := p.metrics.Gather()
 			if err != nil || len(families) != 1 {

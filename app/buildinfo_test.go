@@ -5,13 +5,12 @@ import (
 	"testing"
 
 	"github.com/rehome-dev/rehome/app/serving"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 func TestBuildInfoMetric(t *testing.T) {
 	families, err := serving.NewMetrics().Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	got := map[string][]string{}
 	for _, f := range families {
 		if f.GetName() != "rehome_build_info" && f.GetName() != "descheduler_build_info" {

@@ -25,9 +25,7 @@ type participant struct {
 func oneProcess(t *testing.T, server *embed.Server) participant {
 	t.Helper()
 	spans, err := trace.New("test", slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	t.Cleanup(spans.Close)
 	options := bus.Options{Server: server}
 	if spans != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // TestClockAheadWithoutFlood runs an actuator whose clock is 11 minutes ahead, with a publisher that lists a pod again
@@ -32,9 +33,7 @@ func TestClockAheadWithoutFlood(t *testing.T) {
 		t.Errorf("ready: got %v, want the skew", ready)
 	}
 	client, err := kubernetes.NewForConfig(&rest.Config{Host: "https://127.0.0.1:1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	send := func(ctx context.Context) {
 		now := time.Now().UTC()
 		e, err := schemas.NewEvent("/test", schemas.Intents{

@@ -63,9 +63,7 @@ func outsideOf(t *testing.T, entries ...string) []policy.Outside {
 		"profiles: [{name: default, plugins: {deschedule: {enabled: [PodLifeTime]}}, " +
 		"pluginConfig: [{name: PodLifeTime, args: {maxPodLifeTimeSeconds: 1}}]}]\n"
 	p, err := policy.Parse("policy.yaml", []byte(text), settings.Strategies())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return p.Outside
 }
 
@@ -261,9 +259,7 @@ func TestBuiltInStrategyOverHTTP(t *testing.T) {
 	d := newDispatching(t, bus.Setup{}, "{name: "+f.Strategy.Name+", http: {url: "+serve(t, h).URL+"}}")
 	scope := d.publish(nodeScope(t, f.Strategy.Name, "worker-1"))
 	want, err := f.Evaluate(scope)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	d.same(d.answers.Next(t), scope, want)
 	d.done()
 	d.counted(`rehome_dispatcher_requests_total{result="answered",strategy="RemovePodsViolatingNodeTaints"} 1`)
@@ -281,9 +277,7 @@ func TestExternalFunctionOverNATS(t *testing.T) {
 		reply.Header, reply.Data = nats.Header(w.Header()), w.Body.Bytes()
 		_ = m.RespondMsg(reply)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	t.Cleanup(func() { _ = sub.Unsubscribe() })
 	scope = d.publish(scope)
 	d.same(d.answers.Next(t), scope, movedBy(scope, keepOff, "worker-1", "requested to leave"))
@@ -511,9 +505,7 @@ func TestHangingFunctionDeadLetter(t *testing.T) {
 		t.Fatalf("dead letters %v, error %v, want one", dead, err)
 	}
 	letter, err := d.bus.DeadLetter(t.Context(), dead[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	got := [3]string{letter.Stream, letter.By, letter.Error}
 	want := [3]string{bus.StreamScopes, keepOff, "the function of KeepOffSpot hangs, its scopes wait: post to " + s.URL +
 		": unreachable: no answer within 100ms"}

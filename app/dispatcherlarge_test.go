@@ -97,9 +97,7 @@ func TestCompressedScope(t *testing.T) {
 					reply.Header, reply.Data = answered(m.Header.Get("ce-id"), body)
 					_ = m.RespondMsg(reply)
 				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				expect.Must(t, err)
 				t.Cleanup(func() { _ = sub.Unsubscribe() })
 			} else {
 				entry = over(serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

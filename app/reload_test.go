@@ -18,6 +18,7 @@ import (
 
 	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 )
 
@@ -41,9 +42,7 @@ func newReloading(t *testing.T) *reloading {
 	file := filepath.Join(r.dir, "policy.yaml")
 	r.write(selecting("first"))
 	_, current, err := settings.ReadPolicy(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	apply := func(p policy.Policy) error {
 		if r.fail == nil {
 			r.applied = append(r.applied, p.NodeSelector)
@@ -150,9 +149,7 @@ func mount(t *testing.T, dir, version, text string) {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 	}
 	must(os.Mkdir(filepath.Join(dir, version), 0o700))
 	must(os.WriteFile(filepath.Join(dir, version, "policy.yaml"), []byte(text), 0o600))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
@@ -29,9 +30,7 @@ func TestListAnsweredScopes(t *testing.T) {
 		}
 	}
 	got, err := b.Asked(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	slices.SortFunc(got, func(x, y schemas.ScopeHead) int { return cmp.Compare(x.Kind, y.Kind) })
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)

@@ -32,9 +32,7 @@ func listen(t *testing.T, r rig, answer func(*nats.Msg) *nats.Msg) {
 			_ = nc.PublishMsg(a)
 		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	if err := nc.Flush(); err != nil {
 		t.Fatal(err)
 	}
@@ -103,9 +101,7 @@ func TestAskCompression(t *testing.T) {
 			t.Errorf("%s: compressed: %v, want %v", name, compressed, c.compressed)
 		} else if compressed {
 			z, err := gzip.NewReader(bytes.NewReader(body))
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			if body, err = io.ReadAll(z); err != nil {
 				t.Fatal(err)
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // full has a value for every attribute.
@@ -31,13 +32,9 @@ var least = schemas.Event{ID: "1", Source: "a", Type: "t", Data: json.RawMessage
 func TestEventRoundTrip(t *testing.T) {
 	for _, want := range []schemas.Event{full, least} {
 		m, err := encode(want, compressAbove)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		got, err := decode(m.Header, m.Data, maxData)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("got  %+v\nwant %+v", got, want)
 		}
@@ -48,9 +45,7 @@ func TestBinaryModeHeaders(t *testing.T) {
 	e := full
 	e.Channel = "rehome.delta.node.taints.worker-1"
 	m, err := encode(e, compressAbove)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	want := &nats.Msg{Subject: e.Channel, Data: full.Data, Header: nats.Header{
 		"ce-specversion":     {"1.0"},
 		"ce-id":              {"1234"},
@@ -130,9 +125,7 @@ func TestDecodeForeignEvents(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			got, err := decode(test.header, []byte(test.body), maxData)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			if !reflect.DeepEqual(got, test.want) {
 				t.Errorf("got  %+v\nwant %+v", got, test.want)
 			}
@@ -211,9 +204,7 @@ func TestEncodeIncompleteEvent(t *testing.T) {
 // unchanged.
 func FuzzDecode(f *testing.F) {
 	m, err := encode(full, compressAbove)
-	if err != nil {
-		f.Fatal(err)
-	}
+	expect.Must(f, err)
 	f.Add(m.Header["ce-subject"][0], m.Header["ce-time"][0], m.Header["ce-source"][0], "application/json",
 		[]byte(full.Data))
 	f.Add("%", "", "a", "", []byte(`{}`))
@@ -223,9 +214,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add("", "", "", "application/cloudevents", []byte(`{"specversion":"1.0","id":"1","source":"a","type":"t","data_base64":"!"}`))
 	f.Add("", "", "", "", []byte(`{"specversion":"1.0","id":"1","source":"a","type":"t","time":7,"x":{"y":null},"data":""}`))
 	packed, err := compress(full.Data)
-	if err != nil {
-		f.Fatal(err)
-	}
+	expect.Must(f, err)
 	f.Add("s", m.Header["ce-time"][0], "/a", "application/json", packed)
 	f.Add("s", m.Header["ce-time"][0], "/a", "application/json", packed[:len(packed)-9])
 	f.Fuzz(func(t *testing.T, subject, at, source, contentType string, body []byte) {

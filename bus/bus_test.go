@@ -101,9 +101,7 @@ func (r rig) messages(t testing.TB, stream string) map[string]string {
 func (r rig) stream(t testing.TB, name string) jetstream.Stream {
 	t.Helper()
 	s, err := answered(t, func() (jetstream.Stream, error) { return r.raw.Stream(t.Context(), name) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return s
 }
 

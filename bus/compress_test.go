@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // large returns data of at least n bytes that is as repetitive as a list of pods.
@@ -37,9 +38,7 @@ func TestCompressionRoundTrip(t *testing.T) {
 			want := full
 			want.Data = c.data
 			m, err := encode(want, compressAbove)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			if got := m.Header.Get(encodingHeader) == gzipEncoding; got != c.compressed {
 				t.Errorf("compressed: %v, want %v", got, c.compressed)
 			}
@@ -47,9 +46,7 @@ func TestCompressionRoundTrip(t *testing.T) {
 				t.Errorf("%d bytes are sent of %d, want at most a fifth", len(m.Data), len(want.Data))
 			}
 			got, err := decode(m.Header, m.Data, maxData)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			if !reflect.DeepEqual(got, want) {
 				t.Error("the event reads back differently")
 			}
@@ -59,13 +56,9 @@ func TestCompressionRoundTrip(t *testing.T) {
 
 func TestInvalidCompressedData(t *testing.T) {
 	bomb, err := compress(make([]byte, maxData+1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	good, err := compress([]byte(`{}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	for _, c := range []struct {
 		name, encoding string
 		body           []byte

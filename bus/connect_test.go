@@ -70,9 +70,7 @@ func TestConnectRetries(t *testing.T) {
 
 func TestReadyHidesPassword(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0") // so that no other process has the port
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	address := l.Addr().String()
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
@@ -144,9 +142,7 @@ func TestWrongPasswordRetry(t *testing.T) {
 func TestLostConnectionLog(t *testing.T) {
 	o := bustest.SocketOptions(t)
 	s, err := embed.Start(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	var log program.Log
 	b := bustest.Connect(t, bus.Options{Socket: o.Socket, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	bustest.SetUp(t, b, bus.Setup{})

@@ -21,9 +21,7 @@ func handedOut(t *testing.T, r rig) int {
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		return 0
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return c.CachedInfo().Config.MaxAckPending
 }
 
@@ -64,9 +62,7 @@ func TestConsumerUpdate(t *testing.T) {
 		}
 	}
 	c, err := r.raw.Consumer(t.Context(), bus.StreamScopes, strategy)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	if got := c.CachedInfo().Config.MaxDeliver; got != 3 {
 		t.Errorf("another setting of the consumer has changed: it delivers %d times, want 3", got)
 	}

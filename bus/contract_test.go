@@ -15,6 +15,7 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/delivery"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // deadContract is the part of the AsyncAPI document about dead letters and rejections.
@@ -49,9 +50,7 @@ type deadContract struct {
 func readDeadContract(t *testing.T) deadContract {
 	t.Helper()
 	document, err := schemas.Files.ReadFile("asyncapi.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	var c deadContract
 	if err := yaml.Unmarshal(document, &c); err != nil {
 		t.Fatal(err)

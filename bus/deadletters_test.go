@@ -14,6 +14,7 @@ import (
 	"github.com/rehome-dev/rehome/bus/embed"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // bury stores events as dead letters of a stream.
@@ -30,9 +31,7 @@ func bury(t testing.TB, b *bus.Bus, stream string, events ...schemas.Event) {
 func numbers(t testing.TB, b *bus.Bus, q bus.DeadQuery) []uint64 {
 	t.Helper()
 	got, err := b.DeadNumbers(t.Context(), q)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return got
 }
 
@@ -40,9 +39,7 @@ func numbers(t testing.TB, b *bus.Bus, q bus.DeadQuery) []uint64 {
 func deadLetter(t testing.TB, b *bus.Bus, number uint64) bus.DeadLetter {
 	t.Helper()
 	d, err := answered(t, func() (bus.DeadLetter, error) { return b.DeadLetter(t.Context(), number) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return d
 }
 

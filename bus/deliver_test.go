@@ -57,9 +57,7 @@ func isOfJetStream(subject string) bool { return strings.HasPrefix(subject, "$JS
 func notStoredIn(t *testing.T, js jetstream.JetStream, stream string) []string {
 	t.Helper()
 	s, err := js.Stream(t.Context(), stream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return slices.DeleteFunc(victims(), func(victim string) bool {
 		return slices.ContainsFunc(s.CachedInfo().Config.Subjects, func(of string) bool { return server.SubjectMatchesFilter(victim, of) })
 	})
@@ -89,9 +87,7 @@ func (p port) delivers(t *testing.T, js jetstream.JetStream, who bus.Participant
 		}
 		text := expect.ToJSON(t, map[string]any{"stream_name": stream, "config": config})
 		heard, err := js.Conn().SubscribeSync(victim)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		answer, ok := ask(t, nc, "$JS.API.CONSUMER.CREATE."+stream+"."+name, text, refused)
 		switch {
 		case !ok:

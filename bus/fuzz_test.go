@@ -13,6 +13,7 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/delivery"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 func TestForeignSubjectHead(t *testing.T) {
@@ -114,9 +115,7 @@ func FuzzForgedLetter(f *testing.F) {
 // Any reply of a function on the bus is either empty, a delay, invalid, or an event that can be written and read unchanged.
 func FuzzReply(f *testing.F) {
 	m, err := encode(full, compressAbove)
-	if err != nil {
-		f.Fatal(err)
-	}
+	expect.Must(f, err)
 	f.Add("", "", "", m.Header["ce-id"][0], []byte(full.Data))
 	f.Add("busy\nnow", "30", "", "", []byte{})
 	f.Add("", "", "400", "", []byte("no"))

@@ -276,9 +276,7 @@ func (p port) tryAll(t *testing.T, key string, replies []string) (tried int, all
 			if raw, ok := q.data(victim).(json.RawMessage); ok {
 				text, err = raw, nil
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			for _, m := range []*nats.Msg{
 				{Subject: q.subject, Reply: victim, Data: text},
 				{Subject: q.subject, Reply: "_INBOX_" + key + ".x", Data: text},
@@ -334,9 +332,7 @@ func seed(t *testing.T, admin *bus.Bus, js jetstream.JetStream) {
 		}
 	}
 	scopes, err := js.Consumer(t.Context(), bus.StreamScopes, strategy)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	if _, err := scopes.Next(); err != nil { // so that an acknowledgment would do something
 		t.Fatal(err)
 	}
@@ -351,13 +347,9 @@ func stateOf(t *testing.T, js jetstream.JetStream, k key) map[string]any {
 	streams := js.ListStreams(t.Context())
 	for s := range streams.Info() {
 		stream, err := js.Stream(t.Context(), s.Config.Name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		info, err := stream.Info(t.Context(), jetstream.WithSubjectFilter(">"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		kept := maps.Clone(info.State.Subjects)
 		if first, err := stream.GetMsg(t.Context(), 1); err == nil && k.drops(s.Config.Name) {
 			delete(kept, first.Subject)
@@ -368,9 +360,7 @@ func stateOf(t *testing.T, js jetstream.JetStream, k key) map[string]any {
 		var last uint64
 		for subject := range kept {
 			m, err := stream.GetLastMsgForSubject(t.Context(), subject)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			last = max(last, m.Sequence)
 		}
 		config := expect.ToJSON(t, info.Config)

@@ -11,6 +11,7 @@ import (
 	"github.com/rehome-dev/rehome/bus/embed"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 func TestLedgerNewestValues(t *testing.T) {
@@ -38,9 +39,7 @@ func TestLedgerNewestValues(t *testing.T) {
 
 	second := bustest.Connect(t, bus.Options{Name: "second", Server: server})
 	got, err := second.Ledger().Entries(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	if want := map[string][]byte{"move.a": []byte("2"), "loop.c": []byte("1")}; !reflect.DeepEqual(got, want) {
 		t.Errorf("entries %q, want %q", got, want)
 	}

@@ -27,9 +27,7 @@ func wanted(name string, stage v1alpha1.Stage) *v1alpha1.NodeMaintenance {
 func put(t testing.TB, b *bus.Bus, m *v1alpha1.NodeMaintenance) *v1alpha1.NodeMaintenance {
 	t.Helper()
 	version, err := b.Maintenances().Put(t.Context(), m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	m = m.DeepCopy()
 	m.ResourceVersion = version
 	return m

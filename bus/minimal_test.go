@@ -58,9 +58,7 @@ func TestPrefix(t *testing.T) {
 				t.Fatalf("got %v; refused: %q", err, p.refusals.list())
 			}
 			all, err := beside.Status(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			for _, s := range all {
 				if s.Messages > 0 {
 					t.Errorf("stream %s without the prefix has %d messages, want none", s.Name, s.Messages)

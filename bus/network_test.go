@@ -58,14 +58,10 @@ func (p port) join(t *testing.T, name string) *bus.Bus {
 func (p port) bare(t *testing.T, name string) *nats.Conn {
 	t.Helper()
 	seed, err := nats.NkeyOptionFromSeed(filepath.Join(p.dir, name+credentials.SeedSuffix))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	nc, err := nats.Connect(p.url(), seed, nats.RootCAs(filepath.Join(p.dir, credentials.CACert)),
 		nats.CustomInboxPrefix("_INBOX_"+name), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	t.Cleanup(nc.Close)
 	return nc
 }
@@ -261,9 +257,7 @@ func TestParsedServerRights(t *testing.T) {
 	text := "listen: 127.0.0.1:-1\njetstream { store_dir: \"x\", sync_interval: always }\ninclude \"rehome.conf\"\n"
 	filetest.Write(t, own, text)
 	o, err := server.ProcessConfigFile(own)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	want := map[string]bool{}
 	for _, job := range jobs {
 		r := bus.RightsOf(job.who, bus.Hosting{

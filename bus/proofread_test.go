@@ -77,9 +77,7 @@ func TestProofreadLimitsDeadLetters(t *testing.T) {
 	})
 	next(t, bad)
 	s, err := r.raw.Stream(t.Context(), bus.StreamDead)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	seconds := uint64(time.Since(began).Seconds())
 	if n := s.CachedInfo().State.Msgs; n < 300 || n > 301+seconds {
 		t.Errorf("%d dead letters of a thousand after %d s, want 300 and one for each second", n, seconds)

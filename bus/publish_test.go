@@ -20,6 +20,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/delivery"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 func TestDuplicateDelta(t *testing.T) {
@@ -180,13 +181,9 @@ func TestSetupUpdate(t *testing.T) {
 		Strategies: []string{strategy}, History: time.Hour, MaxBytes: 160 << 20, AckWait: time.Second, MaxDeliver: 2,
 	})
 	events, err := r.raw.Stream(t.Context(), bus.StreamEvents)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	c, err := r.raw.Consumer(t.Context(), bus.StreamScopes, strategy)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	s, k := events.CachedInfo().Config, c.CachedInfo().Config
 	got := fmt.Sprint(s.MaxAge, s.MaxBytes, k.AckWait, k.MaxDeliver)
 	if want := fmt.Sprint(time.Hour, 85<<20, time.Second, 2); got != want {

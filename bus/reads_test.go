@@ -190,9 +190,7 @@ func TestHistoryOfKeys(t *testing.T) {
 		if err == nil {
 			err = listener.Flush()
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		bustest.Publish(t, publishers[role], e)
 		want, live = append(want, e.ID), append(live, next(t, messages).Header.Get("ce-id"))
 		if err := subscription.Unsubscribe(); err != nil {

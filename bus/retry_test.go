@@ -21,9 +21,7 @@ import (
 func retry(t testing.TB, b *bus.Bus, number uint64) uint64 {
 	t.Helper()
 	sequence, err := b.RetryDead(t.Context(), number)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return sequence
 }
 
@@ -51,13 +49,9 @@ func TestRetryScope(t *testing.T) {
 	scopes, stop := manual(t, r.bus, bus.Work{})
 	e := r.stored(t, scope(t, "a", 1))
 	original, err := r.raw.Stream(t.Context(), bus.StreamScopes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	before, err := original.GetMsg(t.Context(), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	next(t, scopes).end <- errors.New("the function is away")
 	letter := deadLetterSoon(t, r, 1)
 	r.empty(t, bus.StreamScopes)
@@ -65,9 +59,7 @@ func TestRetryScope(t *testing.T) {
 
 	sequence := retry(t, r.bus, 1)
 	after, err := original.GetMsg(t.Context(), 2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	id := fmt.Sprintf("retried|1|%d", letter.Buried.UnixNano())
 	before.Header[jetstream.MsgIDHeader] = []string{id}
 	before.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{"0"}
@@ -155,9 +147,7 @@ func TestRetryInterrupted(t *testing.T) {
 			}
 			bury(t, r.bus, test.stream, test.event)
 			dead, err := r.raw.Stream(t.Context(), bus.StreamDead)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			config := dead.CachedInfo().Config
 			config.DenyDelete = true // so that a retry comes as far as to the removal of its letter
 			if _, err := r.raw.UpdateStream(t.Context(), config); err != nil {
@@ -186,9 +176,7 @@ func TestRetryInterrupted(t *testing.T) {
 func (r rig) forgetIDs(t *testing.T, name string) {
 	t.Helper()
 	stream, err := r.raw.Stream(t.Context(), name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	config := stream.CachedInfo().Config
 	// Twice: the server may look through its IDs a moment before the shorter time is in force, and would then look again
 	// only when the longer one is over.
@@ -200,9 +188,7 @@ func (r rig) forgetIDs(t *testing.T, name string) {
 	probe := scope(t, "probe", 1).Channel
 	known := func() bool {
 		ack, err := r.raw.Publish(t.Context(), probe, nil, jetstream.WithMsgID("probe"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		return ack.Duplicate
 	}
 	known()

@@ -156,14 +156,10 @@ func (h *house) connect(t *testing.T, user, inbox string, refused func(error)) (
 	t.Helper()
 	nc, err := nats.Connect(h.url(user), nats.CustomInboxPrefix(inbox),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused(err) }))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	t.Cleanup(nc.Close)
 	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(2*time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return nc, js
 }
 

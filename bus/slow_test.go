@@ -13,6 +13,7 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // slowLink is a connection to a server that can delay the data from the server.
@@ -26,9 +27,7 @@ func slow(t *testing.T) *slowLink {
 	t.Helper()
 	s := bustest.Serve(t, &server.Options{})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	link := &slowLink{url: "nats://" + l.Addr().String()}
 	go func() {

@@ -76,9 +76,7 @@ func TestStatusForStrategies(t *testing.T) {
 	e := schematest.Event(t, "/test", schemas.ScopeHead{Kind: schemas.NodeKind, Key: "a", Profile: "p", Strategy: "Busy"}, at, schemas.Event{})
 	bustest.Publish(t, b, e)
 	all, err := b.Status(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	for _, c := range []struct {
 		name       string
 		strategies []string

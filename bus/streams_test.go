@@ -39,9 +39,7 @@ func TestLostStreams(t *testing.T) {
 	found := following(t, b, setUp)
 	next(t, found)
 	sequence, err := b.Publish(t.Context(), scope(t, "a", 1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 
 	// Finding the same streams again is not reported.
 	server = restart(t, server, o)
@@ -58,9 +56,7 @@ func TestLostStreams(t *testing.T) {
 	expect.Equal(t, "lost with the store", next(t, found), all)
 	bustest.Publish(t, b, bustest.Delta(t, "a"))
 	again, err := b.Publish(t.Context(), scope(t, "a", 2))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	if again <= sequence {
 		t.Errorf("the newer scope has the number %d, the older one had %d", again, sequence)
 	}
@@ -126,9 +122,7 @@ func TestScopesInMemory(t *testing.T) {
 	inMemory := bus.Setup{Strategies: []string{strategy}, ScopesInMemory: true}
 	open := func() uint64 {
 		streams, err := b.Status(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		for _, s := range streams {
 			if s.Name == bus.StreamScopes {
 				return s.Messages
@@ -150,9 +144,7 @@ func TestScopesInMemory(t *testing.T) {
 		}
 	}
 	sequence, err := b.Publish(t.Context(), scope(t, "a", 2))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	bustest.SetUp(t, b, inMemory)
 	if got := open(); got != 1 {
 		t.Errorf("%d scopes are open after setting up again, want 1", got)
@@ -165,9 +157,7 @@ func TestScopesInMemory(t *testing.T) {
 	server = restart(t, server, o)
 	expect.Equal(t, "lost with the memory", next(t, found), []string{bus.StreamScopes})
 	again, err := b.Publish(t.Context(), scope(t, "a", 3))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	if again <= sequence {
 		t.Errorf("the newer scope has the number %d, the older one had %d", again, sequence)
 	}

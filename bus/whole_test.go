@@ -9,18 +9,15 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rehome-dev/rehome/bus/embed"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 func TestDeadNumbersWhileDropped(t *testing.T) {
 	server, err := embed.Start(embed.Options{StoreDir: filepath.Join(t.TempDir(), "store")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	defer server.Stop()
 	b, err := Connect(Options{Name: "tester", Server: server})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	defer b.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -34,9 +31,7 @@ func TestDeadNumbersWhileDropped(t *testing.T) {
 		}
 	}
 	dead, err := b.stream(ctx, StreamDead)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	listed := 0
 	err = b.list(ctx, source{stream: StreamDead}, func(letter) error {
 		if listed++; listed == 1 {

@@ -13,6 +13,7 @@ import (
 	"github.com/rehome-dev/rehome/cli/cmdutil"
 	"github.com/rehome-dev/rehome/cli/look"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
@@ -134,9 +135,7 @@ func TestGetDeadLetters(t *testing.T) {
 func TestDeadLetterRetries(t *testing.T) {
 	b := deadBus(t)
 	newer, err := b.Publish(t.Context(), scopeEvent(t, "scope-3", "worker-2"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	refused := fmt.Sprintf("retry dead letter 3: a newer message has taken its place: "+
 		"REHOME_SCOPES has %d on rehome.scope.PodLifeTime.default.node.worker-2, this was 3", newer)
 	deadSays(t, fmt.Sprintf("1: published again, as number %d\n", newer+1), refused+"\nretry: dead letter 9: there is no such dead letter",

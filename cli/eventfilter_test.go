@@ -9,6 +9,7 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // verdictEvent returns the event of a verdict about pod NAMESPACE/NAME on worker-1.
@@ -57,9 +58,7 @@ func TestEventFilterFlags(t *testing.T) {
 	} {
 		t.Run(c.flags, func(t *testing.T) {
 			out, err := execute(t, append([]string{"events", "-o", "json"}, strings.Fields(c.flags)...)...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			var got []string
 			for line := range strings.Lines(out) {
 				var e struct{ ID string }

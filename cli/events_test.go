@@ -35,9 +35,7 @@ func TestEveryEventType(t *testing.T) {
 	got := map[string]string{}
 	for _, noun := range filter.History() {
 		out, err := execute(t, "events", "--type", noun)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		got[noun] = out
 	}
 	if !maps.Equal(got, want) {

@@ -18,13 +18,12 @@ import (
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/simulate"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 func TestExplainNode(t *testing.T) {
 	p, err := policy.Parse("policy.yaml", []byte(byLoadPolicy), settings.Strategies())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	pod := func(name, node, owner string) *corev1.Pod {
 		return &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{
@@ -46,9 +45,7 @@ func TestExplainNode(t *testing.T) {
 		},
 	}
 	x, err := explain.NodeOf(simulate.Config{Policy: p, Functions: functions.All(), Now: func() time.Time { return clock }}, objects, "n1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	for _, format := range []string{"", "json", "yaml"} {
 		var out bytes.Buffer
 		if format == "" {
@@ -56,9 +53,7 @@ func TestExplainNode(t *testing.T) {
 		} else {
 			err = cmdutil.PrintObject(&out, format, "NodeExplanation", x)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		golden(t, "explain/node."+cmp.Or(format, "txt"), out.String())
 	}
 }

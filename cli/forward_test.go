@@ -150,18 +150,12 @@ func verdictsOf(t *testing.T, ids ...string) (events []schemas.Event) {
 func deadIDs(t *testing.T, b *bus.Bus) (ids []string) {
 	t.Helper()
 	numbers, err := b.DeadNumbers(t.Context(), bus.DeadQuery{Stream: bus.StreamEvents, By: "sink"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	for _, n := range numbers {
 		d, err := b.DeadLetter(t.Context(), n)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		e, err := d.Event()
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		ids = append(ids, e.ID)
 	}
 	slices.Sort(ids)
@@ -245,9 +239,7 @@ func TestForwardDuringSinkOutage(t *testing.T) {
 		return err == nil && backlog.Open > 100
 	})
 	l, err := net.Listen("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	s := &sink{posts: map[string]int{}}
 	server := &http.Server{Handler: s, ReadHeaderTimeout: time.Minute}
 	go func() { _ = server.Serve(l) }()

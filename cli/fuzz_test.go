@@ -21,9 +21,7 @@ func FuzzOverrides(f *testing.F) {
 	f.Add(" \n")
 	event := schemas.Event{ID: "1", Source: "/fuzz", Type: "t", Data: json.RawMessage(`{}`)}
 	document, err := cloudevent.WriteStructured(event)
-	if err != nil {
-		f.Fatal(err)
-	}
+	expect.Must(f, err)
 	f.Fuzz(func(t *testing.T, text string) {
 		got, err := run.Overrides(text)
 		for range 8 { // each iteration visits a map in another order

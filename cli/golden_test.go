@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 )
 
@@ -55,8 +56,6 @@ func goldenFile(t *testing.T, file, got string) {
 func commandNamed(t *testing.T, names ...string) *cobra.Command {
 	t.Helper()
 	c, _, err := newRoot().Find(names)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return c
 }

@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"testing"
 	"time"
+
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // mainInTest makes the test program run [Main] with its arguments.
@@ -17,9 +19,7 @@ func TestInterruptedInput(t *testing.T) {
 	} {
 		t.Run(arguments[0], func(t *testing.T) {
 			input, typing, err := os.Pipe()
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			defer typing.Close()
 			c := exec.CommandContext(t.Context(), os.Args[0], arguments...)
 			c.Env, c.Stdin = append(os.Environ(), mainInTest+"=1"), input

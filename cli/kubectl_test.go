@@ -23,9 +23,7 @@ func newKubectlShell(t *testing.T) kubectlShell {
 	t.Helper()
 	binary := expect.Value(t, program.Build)
 	root, err := binaries.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	bin, kubectl := t.TempDir(), filepath.Join(root, ".build/controlplane/kubectl")
 	for name, target := range map[string]string{
 		"kubectl": kubectl, "kubectl-rehome": binary, "kubectl_complete-rehome": filepath.Join(root, "deploy/krew/kubectl_complete-rehome"),

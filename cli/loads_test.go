@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 )
 
@@ -53,9 +54,7 @@ func TestSimulateLoad(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			out, notes, err := simulated(t, c.objects, nil, "--policy", policy, "--objects", "-", "--now", "2030-01-01T00:00:00Z")
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			var got []string
 			for line := range strings.Lines(out) {
 				if f := strings.Fields(line); len(f) > 5 && f[0] == "shop" {

@@ -131,9 +131,7 @@ func TestOnceOutput(t *testing.T) {
 			_, err = c.Client().CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{})
 		}
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	for _, format := range []string{"txt", "json"} {
 		compareOutput(t, "once", "--dry-run --policy testdata/policy.yaml", format, "", false)
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 )
 
@@ -15,9 +16,7 @@ var inline = regexp.MustCompile("`(?:kubectl )?rehome ([a-z][^`]*)`")
 // TestCommandsWithinSentences finds commands and flags that pages mention and that do not exist.
 func TestCommandsWithinSentences(t *testing.T) {
 	pages, err := filepath.Glob("../docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	found := 0
 	for _, page := range append(pages, "../README.md", "../CONTRIBUTING.md", "../SECURITY.md") {
 		text := filetest.Read(t, page)

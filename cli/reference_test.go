@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // helpText returns the help of a command.
@@ -71,8 +72,6 @@ func TestSettingsPage(t *testing.T) {
 		"| variable | default | meaning |\n|---|---|---|\n")
 	err := envconfig.Usagef("rehome", &settings.Settings{}, &b,
 		"{{range .}}| `{{usage_key .}}` | {{with usage_default .}}`{{.}}`{{end}} | {{usage_description .}} |\n{{end}}")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	goldenFile(t, "../docs/settings.md", b.String())
 }

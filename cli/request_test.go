@@ -18,6 +18,7 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // receipt returns a receipt for a request with these pods.
@@ -29,9 +30,7 @@ func receipt(r schemas.Request, state schemas.ReceiptState, reason schemas.Recei
 func requester(t *testing.T) string {
 	t.Helper()
 	u, err := user.Current()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return u.Username
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // knowing is a server that authenticates participants by keys, with the sender batch, like after `rehome auth init`.
@@ -70,9 +71,7 @@ type gate struct {
 func newGate(t *testing.T, to string) *gate {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	g := &gate{Listener: l, to: to}
 	g.copying.Go(func() {
 		for c, err := l.Accept(); err == nil; c, err = l.Accept() {

@@ -22,9 +22,7 @@ import (
 
 func TestAPIWithoutTLS(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	defer taken.Close()
 	const tlsWanted = "REHOME_API_ADDRESS: want REHOME_API_CERT_FILE and REHOME_API_KEY_FILE, " +
 		"or REHOME_API_TLS=self-signed, for %s: without TLS, want a loopback address such as 127.0.0.1:8643"
@@ -87,9 +85,7 @@ func TestAPICertificateReload(t *testing.T) {
 	s := settings.Settings{APIAddress: "127.0.0.1:0", APICertFile: filepath.Join(dir, "crt"), APIKeyFile: filepath.Join(dir, "key")}
 	certificate(t, 1, s.APICertFile, s.APIKeyFile)
 	r, err := serving.ListenForAPI(s, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	r.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") })
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -97,9 +93,7 @@ func TestAPICertificateReload(t *testing.T) {
 	for serial := int64(1); serial <= 2; serial++ {
 		certificate(t, serial, s.APICertFile, s.APIKeyFile)
 		text, err := os.ReadFile(s.APICertFile)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		trusted := x509.NewCertPool()
 		trusted.AppendCertsFromPEM(text)
 		client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trusted}, DisableKeepAlives: true}}

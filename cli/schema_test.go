@@ -19,6 +19,7 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/simulate"
 	"github.com/rehome-dev/rehome/status"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
@@ -130,18 +131,14 @@ func TestOutputSchema(t *testing.T) {
 		"$id":   "https://github.com/rehome-dev/rehome/releases/latest/download/cli.schema.json",
 		"oneOf": kinds, "$defs": m.defs,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	goldenFile(t, outputSchema, b.String())
 }
 
 // TestOutput validates the output of the commands. Each line of some files is a document.
 func TestOutput(t *testing.T) {
 	schema, err := jsonschema.NewCompiler().Compile(outputSchema)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	files, err := filepath.Glob("testdata/golden/*/*.json")
 	if err != nil || len(files) < 10 {
 		t.Fatalf("%d files, error %v", len(files), err)

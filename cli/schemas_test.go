@@ -11,6 +11,7 @@ import (
 	"github.com/rehome-dev/rehome/cli/look"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
@@ -115,9 +116,7 @@ func exampleLine(t *testing.T, name string, pairs ...string) string {
 			continue
 		}
 		line, err := cloudevent.WriteStructured(e.Event)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		for i := 0; i < len(pairs); i += 2 {
 			if !strings.Contains(string(line), pairs[i]) {
 				t.Fatalf("%s does not contain %s", name, pairs[i])

@@ -25,9 +25,7 @@ func served(t *testing.T, s settings.Settings) (url string) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	web, _, err := serving.ListenForStatus(s, nil, serving.NewMetrics(), log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	expect.Background(t, web.Serve)
 	return web.URL("")
 }
@@ -48,9 +46,7 @@ type reply struct {
 func see(t *testing.T, c *http.Client, url string) reply {
 	t.Helper()
 	r, err := c.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	defer r.Body.Close()
 	if _, err := io.Copy(io.Discard, r.Body); err != nil {
 		t.Fatal(err)
@@ -176,9 +172,7 @@ func TestAPISelfSignedCertificate(t *testing.T) {
 	for http2, want := range map[bool]string{false: "HTTP/1.1", true: "HTTP/2.0"} {
 		t.Run(fmt.Sprintf("HTTP/2 %v", http2), func(t *testing.T) {
 			r, err := serving.ListenForAPI(settings.Settings{APIAddress: "127.0.0.1:0", APITLS: "self-signed", HTTP2: http2}, slog.New(slog.DiscardHandler))
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			r.Handler = http.NotFoundHandler()
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
@@ -200,13 +194,9 @@ func TestSelfSignedCertificateHost(t *testing.T) {
 	s := defaults(t)
 	s.HTTPAddress, s.HTTPTLS = "127.0.0.1:0", "self-signed"
 	host, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	c, err := tls.Dial("tcp", served(t, s)[len("https://"):], &tls.Config{InsecureSkipVerify: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	defer c.Close()
 	leaf := c.ConnectionState().PeerCertificates[0]
 	for _, name := range []string{host, "localhost", "127.0.0.1", "::1"} {

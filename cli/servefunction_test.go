@@ -32,9 +32,7 @@ func TestServeAddress(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l, err := run.Listen(defaults(t), c.address, c.port, slog.New(slog.DiscardHandler))
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			defer l.Close()
 			if got := l.Listener.Addr().String(); got != c.want && strings.Replace(got, "0.0.0.0", "[::]", 1) != c.want {
 				t.Errorf("got %s, want %s", got, c.want)
@@ -84,9 +82,7 @@ func postSlowly(t *testing.T, url string, document []byte, rest <-chan struct{})
 	reading := make(chan struct{})
 	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got100Continue: func() { close(reading) }})
 	q, err := http.NewRequestWithContext(ctx, http.MethodPost, url, body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	q.Header.Set("Content-Type", "application/cloudevents+json")
 	q.Header.Set("Expect", "100-continue")
 	result := make(chan []byte, 1)
@@ -134,9 +130,7 @@ func TestServeShutdown(t *testing.T) {
 		t.Errorf("while it ends: got %d %q from /healthz, want that it is healthy", status, body)
 	}
 	response, err := http.Post(url+"/", "application/cloudevents+json", bytes.NewReader(scope.Document))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("Retry-After") != "1" {
 		t.Errorf("while it ends: got %d and to retry after %q, want 503 and 1", response.StatusCode, response.Header.Get("Retry-After"))
@@ -160,9 +154,7 @@ func checkExample(t *testing.T, f functions.Function, scope schemas.Event, docum
 	}
 	schematest.Check(t, e)
 	answer, err := f.Evaluate(scope)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	want := schematest.Event(t, "/clusters/default/functions/"+f.Strategy.Name, answer, e.Time, scope)
 	if string(e.Data) != string(want.Data) || e.Source != want.Source || e.CausationID != want.CausationID {
 		t.Errorf("got  %s from %s about %s\nwant %s from %s about %s",
@@ -172,9 +164,7 @@ func checkExample(t *testing.T, f functions.Function, scope schemas.Event, docum
 
 func TestServeAddressError(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	defer taken.Close()
 	address := taken.Addr().String()
 	err = run.ServeFunction(t.Context(), defaults(t), functions.All()[0], address)
@@ -187,24 +177,18 @@ func TestServeAddressError(t *testing.T) {
 func TestServeKeepsIdleConnections(t *testing.T) {
 	t.Parallel()
 	s, err := run.Listen(defaults(t), "127.0.0.1:0", "", slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	s.Handler = http.NotFoundHandler()
 	go func() { _ = s.Serve(t.Context()) }()
 	c, err := net.Dial("tcp", s.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	defer c.Close()
 	time.Sleep(6 * time.Second)
 	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: here\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
 	r, err := http.ReadResponse(bufio.NewReader(c), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	defer r.Body.Close()
 	if r.StatusCode != http.StatusNotFound {
 		t.Errorf("got %s, want the answer of the function", r.Status)

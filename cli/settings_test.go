@@ -13,15 +13,14 @@ import (
 	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/cli/cmdutil"
 	"github.com/rehome-dev/rehome/functions/httpfunction"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // defaults returns the settings of an empty environment.
 func defaults(t *testing.T) settings.Settings {
 	t.Helper()
 	s, err := settings.Read()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return s
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 )
 
@@ -19,19 +20,13 @@ func TestSetupCreatesConsumersOfPolicy(t *testing.T) {
 	servers := bustest.Cluster(t, 3)
 	file := filetest.New(t, "policy.yaml", policyDeclaring("KeepOffSpot"))
 	out, err := execute(t, "setup", "--nats-url", servers.URL(), "--policy", file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	golden(t, "setup/setup.txt", out)
 	nc, err := nats.Connect(servers.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	t.Cleanup(nc.Close)
 	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	if got, want := consumersOf(t, js), []string{"KeepOffSpot"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("consumers of %q, want of %q", got, want)
 	}
@@ -63,9 +58,7 @@ func consumersOf(t *testing.T, js jetstream.JetStream) []string {
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	var names []string
 	list := stream.ConsumerNames(t.Context())
 	for name := range list.Name() {

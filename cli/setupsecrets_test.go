@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // given is a directory with existing keys and certificates of all participants.
@@ -40,9 +42,7 @@ func secretText(t *testing.T, dir, name string, files ...[2]string) string {
 	text := "apiVersion: v1\ndata:\n"
 	for _, f := range files {
 		content, err := os.ReadFile(filepath.Join(dir, f[1]))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		text += "  " + f[0] + ": " + base64.StdEncoding.EncodeToString(content) + "\n"
 	}
 	return text + `kind: Secret
@@ -86,9 +86,7 @@ func TestAuthSecretsPrefix(t *testing.T) {
 	dir := given(t)
 	arguments := []string{"auth", "secrets", dir, "-n", "rehome-test"}
 	plain, _, err := apart(t, arguments...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	prefixed, _, err := apart(t, append(arguments, "--prefix", "moving-rehome-nats")...)
 	if want := strings.ReplaceAll(plain, "name: rehome-nats-", "name: moving-rehome-nats-"); err != nil || prefixed != want {
 		t.Errorf("got error %v and\n%s\nwant\n%s", err, prefixed, want)
@@ -98,13 +96,9 @@ func TestAuthSecretsPrefix(t *testing.T) {
 func TestSecretsOmitAuthorityKey(t *testing.T) {
 	dir := given(t)
 	out, _, err := apart(t, "auth", "secrets", dir, "-n", "rehome-test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	key, err := os.ReadFile(filepath.Join(dir, "ca.key"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	if strings.Contains(out, base64.StdEncoding.EncodeToString(key)) {
 		t.Error("ca.key is in a Secret")
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rehome-dev/rehome/cli/try"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 )
 
@@ -247,9 +248,7 @@ profiles:
 	} {
 		arguments = append([]string{"--until-settled", "--objects", "-", "--policy", "policy2.yaml", "--now", "2030-01-01T00:00:00Z"}, arguments...)
 		dir, err := os.Getwd()
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		out, notes, err := simulated(t, objects, map[string]string{"policy2.yaml": policy}, arguments...)
 		if err != nil || notes != "" {
 			t.Errorf("error %v, notes %q", err, notes)

@@ -214,18 +214,12 @@ func busOf(t *testing.T, breakers ...actuator.WorkloadBreaker) *bus.Bus {
 	t.Setenv("KUBECONFIG", filepath.Join(dir, "none"))
 	s := defaults(t)
 	server, err := settings.StartServer(s, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	t.Cleanup(server.Stop)
 	o, err := settings.BusOptions(s, "rehome-test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	b, err := bus.Connect(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	t.Cleanup(b.Close)
 	if err := b.Setup(t.Context(), settings.SetupOf(s, policy.Policy{})); err != nil {
 		t.Fatal(err)

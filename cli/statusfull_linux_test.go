@@ -15,9 +15,7 @@ func TestStatusOfFullBus(t *testing.T) {
 		disk.Fill(t, 32<<20) // half of the default reserve
 		expect.Eventually(t, "the status names the reason", func() bool {
 			out, err := execute(t, "status")
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			return strings.Contains(out, "\nthe bus accepts no events: its disk is full\n")
 		})
 	})

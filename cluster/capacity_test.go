@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/rehome-dev/rehome/fit"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 func TestCapacityElsewhere(t *testing.T) {
@@ -90,9 +91,7 @@ func TestCapacityChanges(t *testing.T) {
 	cache := func(t *testing.T) *Cache {
 		t.Helper()
 		c, err := NewOffline(PlacementKinds()...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		for _, o := range []any{roomy("here"), roomy("there"), guest("asked", "here", asks("2")), guest("other", "there")} {
 			if err := c.Set(o); err != nil {
 				t.Fatal(err)

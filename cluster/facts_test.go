@@ -21,9 +21,7 @@ type driven struct {
 func offline(t *testing.T) *driven {
 	t.Helper()
 	c, err := NewOffline(append(PlacementKinds(), append(WorkloadKinds(), PriorityClasses)...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return &driven{t, c}
 }
 

@@ -34,9 +34,7 @@ const nobody = "nobody"
 func TestViewWithAPIServer(t *testing.T) {
 	c := clustertest.New(t, control.Options{Users: []control.User{{Name: nobody}}})
 	nodes, err := c.AddNodes(t.Context(), 2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	v := &viewing{T: expect.T{TB: t}, c: c, client: c.Client(), nodes: nodes, woken: make(chan struct{}, 1)}
 	d, err := c.AddDeployment(t.Context(), "shop", "api", 3)
 	v.Must(err)

@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // manyPods is the number of pods in the measurements, in workloads of 20.
@@ -27,9 +29,7 @@ func wired(tb testing.TB, i int, changes ...func(*corev1.Pod)) *corev1.Pod {
 		change(p)
 	}
 	data, err := p.Marshal()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	expect.Must(tb, err)
 	var received corev1.Pod
 	if err := received.Unmarshal(data); err != nil {
 		tb.Fatal(err)
@@ -61,9 +61,7 @@ func TestMemory(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			before := heap()
 			c, err := NewOffline(append(PlacementKinds(), WorkloadKinds()...)...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			for i := range manyPods {
 				if err := c.Set(wired(t, i, tt.change(i))); err != nil {
 					t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rehome-dev/rehome/fit"
 	maintenance "github.com/rehome-dev/rehome/maintenance/plan"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // give passes an object of any kind to the index of capacity.
@@ -25,9 +26,7 @@ func give(t *testing.T, r *capacity, o any) {
 		t.Fatal(err)
 	}
 	h, _, err := c.find(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	c.OnUpdate(h, nil, o, false)
 }
 

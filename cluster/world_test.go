@@ -32,9 +32,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	c, err := NewOffline(WorkloadKinds()...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	w := &world{t: t, cache: c, Workloads: c.Workloads(), time: noon()}
 	w.OnChange(func(c Change) { w.changes = append(w.changes, c) })
 	w.now = func() time.Time { return w.time }

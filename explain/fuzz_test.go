@@ -52,9 +52,7 @@ func FuzzRead(f *testing.F) {
 		}
 		q := explain.Query{Namespace: namespace, Name: name, Node: node}
 		lives, err := explain.Read(t.Context(), read(false), q)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		seen, steps := map[schemas.PodRef]bool{}, 0
 		for _, l := range lives {
 			if seen[l.Pod] {

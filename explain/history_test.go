@@ -116,9 +116,7 @@ func (w *world) read(q explain.Query) []explain.Life {
 		return w.bus.Events(ctx, bus.Query{Channels: channels, Since: since}, handle)
 	}
 	got, err := explain.Read(w.Context(), read, q)
-	if err != nil {
-		w.Fatal(err)
-	}
+	expect.Must(w, err)
 	return got
 }
 

@@ -87,9 +87,7 @@ func TestDeschedulerArguments(t *testing.T) {
 		}},
 	} {
 		data, err := os.ReadFile(filepath.Join("testdata", c.file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		p, err := policy.Parse(c.file, data, strategies())
 		if err != nil {
 			t.Error(err)
@@ -114,9 +112,7 @@ func TestArgumentCoverage(t *testing.T) {
 	// Of two exclusive lists, the other one is in the file.
 	other := map[string]bool{"include": true, "exclude": true, "includedTaints": true}
 	files, err := filepath.Glob("testdata/*.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	text := map[string]string{}
 	for _, file := range files {
 		data := filetest.Read(t, file)

@@ -17,6 +17,7 @@ import (
 	"github.com/rehome-dev/rehome/functions/nodetaints"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
@@ -125,13 +126,9 @@ func TestTraits(t *testing.T) {
 
 func TestDeschedulerPolicy(t *testing.T) {
 	data, err := os.ReadFile("testdata/nodetaints.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	p, err := policy.Parse("nodetaints.yaml", data, strategies())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	threshold := int32(10000)
 	evictor, err := policy.NewEvictor(policy.EvictorArgs{
 		MinPodAge:         metav1.Duration{Duration: 5 * time.Minute},
@@ -141,9 +138,7 @@ func TestDeschedulerPolicy(t *testing.T) {
 			DefaultDisabled: []string{policy.PodsWithLocalStorage}, ExtraEnabled: []string{policy.PodsWithPVC},
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	args, _ := json.Marshal(nodetaints.Args{
 		Selection: candidate.Selection{Namespaces: policy.Namespaces{Exclude: []string{"kube-system"}}, LabelSelector: &metav1.LabelSelector{
 			MatchLabels: map[string]string{"tier": "web"},
@@ -178,9 +173,7 @@ func TestDeschedulerPolicy(t *testing.T) {
 func evaluateFirst(t *testing.T, policyText string) (schemas.Event, schemas.Intents) {
 	t.Helper()
 	p, err := policy.Parse("policy.yaml", []byte(policyText), strategies())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	strategy := p.Profiles[0].Strategies[0]
 	now := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 	event := schematest.Event(t, "/test", schemas.NodeScope{
@@ -196,9 +189,7 @@ func evaluateFirst(t *testing.T, policyText string) (schemas.Event, schemas.Inte
 	for _, f := range All() {
 		if f.Strategy.Name == strategy.Name {
 			intents, err := f.Evaluate(event)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			return event, intents
 		}
 	}

@@ -96,8 +96,6 @@ func podsOf(t *testing.T, e schemas.Event, kind schemas.ScopeKind) []schemas.Sco
 		return scope.Pods
 	}
 	scope, err := schemas.DecodeScope(e, kind)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return scope.ScopedPods()
 }

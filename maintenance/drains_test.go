@@ -19,9 +19,7 @@ import (
 func TestMoveTakenBack(t *testing.T) {
 	b := natsBus{bustest.New(t)}
 	view, err := cluster.NewOffline(Kinds()...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	s := New(Config{Bus: b, Source: "/test/maintenance", View: view}).newSession(nil)
 	if err := s.load(t.Context(), "kernel"); err != nil {
 		t.Fatal(err)
@@ -77,9 +75,7 @@ func TestManyPodsInMessages(t *testing.T) {
 			t.Fatal(err)
 		}
 		e, err := b.Intents(t.Context(), intentsOf("kernel").Channel())
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		a := schematest.Decode[schemas.Intents](t, e)
 		return len(a.Intents), a.Intents[len(a.Intents)-1].Pod.Name
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/rehome-dev/rehome/maintenance/plan"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/randtest"
 )
 
@@ -215,9 +216,7 @@ func TestEventsAddUpToStatus(t *testing.T) {
 						break
 					}
 					id, err := eventID(d, list, i)
-					if err != nil {
-						t.Fatal(err)
-					}
+					expect.Must(t, err)
 					if !stored[id] {
 						stored[id] = true
 						knows.read(m)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
@@ -46,9 +47,7 @@ func TestIntents(t *testing.T) {
 				t.Fatal(err)
 			}
 			e, err := b.Intents(t.Context(), intentsOf("kernel").Channel())
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			a := schematest.Decode[schemas.Intents](t, e)
 			var got []string
 			for _, i := range a.Intents {

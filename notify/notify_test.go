@@ -13,6 +13,7 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
@@ -175,21 +176,15 @@ func TestTemplates(t *testing.T) {
 			`"lines":["shop/a: \u0001\\","*b*"],"more":3,"moved":0,"problems":0,"refused":0,"title":"<!channel> \"1\" & [a](http://b)"}`,
 	} {
 		tmpl, err := NewTemplate(service, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		body, err := tmpl.Render(hostile)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		if !sameJSON(t, string(body), want) {
 			t.Errorf("%s:\ngot  %s\nwant %s", service, body, want)
 		}
 	}
 	tmpl, err := NewTemplate("teams", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	if body, err := tmpl.Render(hostile); err != nil || !json.Valid(body) {
 		t.Errorf("teams: %s, error %v", body, err)
 	}

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // expectation is one of the first lines of a broken file: # want: LINE FIELD: words.
@@ -25,9 +27,7 @@ func TestProblemPositions(t *testing.T) {
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
 			data, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			var want, words []string
 			for line := range strings.Lines(string(data)) {
 				m := expectation.FindStringSubmatch(strings.TrimSuffix(line, "\n"))

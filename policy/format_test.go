@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // lifeArgs, restartArgs, and failedArgs have the shape of the arguments that result from the params of the older
@@ -97,13 +98,9 @@ func TestFormatRoundTrip(t *testing.T) {
 		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
 		t.Run(name, func(t *testing.T) {
 			data, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			p, err := Parse(file, data, more())
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			for _, version := range []string{Version, DeschedulerVersion} {
 				written, err := p.Format(version)
 				if fields := onlyOwn(name); version == DeschedulerVersion && fields != nil {
@@ -116,9 +113,7 @@ func TestFormatRoundTrip(t *testing.T) {
 					}
 					continue
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				expect.Must(t, err)
 				again, err := Parse("written.yaml", written, more())
 				if err != nil {
 					t.Fatalf("%v in\n%s", err, written)
@@ -140,9 +135,7 @@ func TestFormatRoundTrip(t *testing.T) {
 func reparse(t *testing.T, file string, data []byte) Policy {
 	t.Helper()
 	p, err := Parse(file, data, more())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return p
 }
 
@@ -162,9 +155,7 @@ func FuzzFormat(f *testing.F) {
 			return
 		}
 		written, err := p.Format(Version)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		again, err := Parse("written.yaml", written, strategies)
 		if err != nil {
 			t.Fatalf("%v in\n%s", err, written)

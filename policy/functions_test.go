@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // keepOff returns a function with all fields.
@@ -122,13 +123,9 @@ profiles:
 - pluginConfig: [{name: Own, args: {b: null, c: 3}}]
   plugins: {deschedule: {enabled: [Own]}}
 `), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	values, err := p.Profiles[0].Strategies[0].Values()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	got, err := json.Marshal(values)
 	if want := `{"a":1,"c":3}`; err != nil || string(got) != want {
 		t.Errorf("got %s and %v, want %s", got, err, want)

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 const allOfMaintenance = `maintenance:
@@ -46,9 +47,7 @@ func TestMaintenanceReadAndWritten(t *testing.T) {
 				t.Errorf("got  %+v\nwant %+v", p.Maintenance, c.want)
 			}
 			text, err := p.Format(Version)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			if again := parse(t, string(text)); !reflect.DeepEqual(again.Maintenance, c.want) {
 				t.Errorf("read back from\n%s: got %+v\nwant %+v", text, again.Maintenance, c.want)
 			}

@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 func TestOlderStrategyParams(t *testing.T) {
@@ -33,9 +35,7 @@ func TestOlderStrategyParams(t *testing.T) {
 			text := "apiVersion: descheduler/v1alpha1\nkind: DeschedulerPolicy\nstrategies:\n  " + c.strategy +
 				":\n    enabled: true\n    params: " + c.params + "\n"
 			p, err := Parse("policy.yaml", []byte(text), ten())
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			if got := string(p.Profiles[0].Strategies[0].Args); got != c.want {
 				t.Errorf("got  %s\nwant %s", got, c.want)
 			}
@@ -53,9 +53,7 @@ strategies:
   PodLifeTime: {enabled: true}
 `
 	p, err := Parse("policy.yaml", []byte(text), ten())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	var got []string
 	for _, s := range p.Profiles[0].Strategies {
 		got = append(got, s.Name)

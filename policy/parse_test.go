@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // taintArgs are arguments of the usual shape.
@@ -83,9 +84,7 @@ func TestInvalidPolicy(t *testing.T) {
 		name := filepath.Base(path)
 		t.Run(strings.TrimSuffix(name, ".yaml"), func(t *testing.T) {
 			data, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			strategies := known()
 			if strings.HasPrefix(name, "older-") {
 				strategies = more()
@@ -312,18 +311,12 @@ func TestAliasExpansionLimit(t *testing.T) {
 
 func TestParseArbitraryBytes(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	broken, err := filepath.Glob("testdata/broken/*.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	for _, path := range append(files, broken...) {
 		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		for end := 0; end < len(data); end += 29 { // cut off, and with one byte lost; 29 reaches every column sooner or later
 			_, _ = Parse(path, data[:end], ten())
 			_, _ = Parse(path, append(slices.Clone(data[:end]), data[end+1:]...), ten())

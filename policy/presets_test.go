@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/rehome-dev/rehome/policy/strict"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 )
 
@@ -135,16 +136,12 @@ presetCustomizations: {devActualUtilizationProfile: "query:up == 1", devDeviatio
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p, err := Parse("policy.yaml", []byte(start+c.text), ten())
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			if got := meaning(p); !slices.Equal(got, c.want) {
 				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(c.want, "\n"))
 			}
 			written, err := p.Format(Version)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			again, err := Parse("written.yaml", written, ten())
 			if err != nil {
 				t.Fatalf("%v in\n%s", err, written)
@@ -161,9 +158,7 @@ func TestPresetsInRehomeFormat(t *testing.T) {
 presets: [DevKubeVirtRelieveAndMigrate, EvictPodsWithPVC, AffinityAndTaints]
 presetCustomizations: {devEnableEvictionsInBackground: true, devMigrationCooldown: 5m}
 `), ten())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	o := newOpenShift().Presets
 	kubevirt := o[slices.IndexFunc(o, func(p presetRow) bool { return p.Name == "KubeVirtRelieveAndMigrate" })]
 	idle := []string{
@@ -182,25 +177,17 @@ presetCustomizations: {devEnableEvictionsInBackground: true, devMigrationCooldow
 
 func TestPresetsAsProfiles(t *testing.T) {
 	data, err := os.ReadFile("testdata/presets/convert.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	p, err := Parse("policy.yaml", data, ten())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	written, err := p.Format(Version)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	golden(t, "testdata/presets/convert.txt", string(written))
 }
 
 func TestPatternsInDeschedulerFormat(t *testing.T) {
 	p, err := Parse("policy.yaml", []byte(start+"presets: [CompactAndScale]"), ten())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	const want = "profiles[CompactAndScale].pluginConfig[HighNodeUtilization].args.evictableNamespaces.exclude[2]: " +
 		`is a pattern, which is not part of descheduler/v1alpha2, got "openshift-*"; convert to rehome.dev/v1alpha1`
 	if data, err := p.Format(DeschedulerVersion); err == nil || err.Error() != want || data != nil {

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/fixtures"
 )
 
@@ -28,9 +29,7 @@ var (
 func evictor(t *testing.T, args EvictorArgs) Evictor {
 	t.Helper()
 	e, err := NewEvictor(args)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return e
 }
 
@@ -279,9 +278,7 @@ func BenchmarkProtects(b *testing.B) {
 		LabelSelector:     &metav1.LabelSelector{MatchLabels: map[string]string{"move": "yes"}},
 		MinPodAge:         metav1.Duration{Duration: time.Minute},
 	})
-	if err != nil {
-		b.Fatal(err)
-	}
+	expect.Must(b, err)
 	p := pod(labelled("move", "yes"), priority(100), volume("config", config))
 	b.ReportAllocs()
 	for b.Loop() {

@@ -27,6 +27,7 @@ import (
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/policy/strict"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // comment is the comment of a field.
@@ -46,15 +47,11 @@ func comments(t *testing.T) map[string]comment {
 	t.Helper()
 	files, err := filepath.Glob("*.go")
 	inside, _ := filepath.Glob("../functions/*/*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	all := map[string]comment{}
 	for _, name := range append(files, inside...) {
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		ast.Inspect(file, func(n ast.Node) bool {
 			spec, ok := n.(*ast.TypeSpec)
 			if !ok {
@@ -334,17 +331,13 @@ const published = "https://github.com/rehome-dev/rehome/releases/latest/download
 func compiled(t *testing.T) *jsonschema.Schema {
 	t.Helper()
 	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(policy.Schema()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	c := jsonschema.NewCompiler()
 	if err := c.AddResource(published, document); err != nil {
 		t.Fatal(err)
 	}
 	schema, err := c.Compile(published)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return schema
 }
 
@@ -444,9 +437,7 @@ func TestSchemaAndCheckAgree(t *testing.T) {
 	schema := compiled(t)
 	for _, path := range files {
 		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		if !strings.Contains(path, "testdata/") && !bytes.HasPrefix(data, []byte("# yaml-language-server: $schema="+published+"\n")) {
 			t.Errorf("%s does not name the schema in its first line", path)
 		}

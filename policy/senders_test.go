@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 const own1 = "apiVersion: rehome.dev/v1alpha1\nkind: DeschedulerPolicy\n"
@@ -57,16 +58,12 @@ func TestSendersRoundTrip(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p, err := Parse("p.yaml", []byte(own1+c.text), known())
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			if !reflect.DeepEqual(p.Requests, c.want) {
 				t.Errorf("got  %+v\nwant %+v", p.Requests, c.want)
 			}
 			text, err := p.Format(Version)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			again, err := Parse("p.yaml", text, known())
 			if err != nil || !reflect.DeepEqual(again.Requests, c.want) {
 				t.Errorf("read back from\n%s: got %+v, error %v\nwant %+v", text, again.Requests, err, c.want)

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 func TestTraits(t *testing.T) {
@@ -19,9 +20,7 @@ functions:
 		Name: "BuiltIn", Point: Deschedule, Scope: schemas.PodKind,
 		Traits: Traits{Priority: PriorityNode, Facts: []Fact{FactDue}}, NewArgs: func() Args { return &ownArguments{} },
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	for name, want := range map[string]Traits{
 		"Own":                       {Priority: PriorityBalance, RenewsPods: true, Opaque: true},
 		"BuiltIn":                   {Priority: PriorityNode, Facts: []Fact{FactDue}},

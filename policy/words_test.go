@@ -12,6 +12,7 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/policy/words"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // timedArgs know when a pod is due.
@@ -41,13 +42,9 @@ func TestPolicyExplanation(t *testing.T) {
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
 			data, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			p, err := policy.Parse(file, data, strategies)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			policy.Golden(t, strings.TrimSuffix(file, ".yaml")+".txt", words.Text(p))
 		})
 	}
@@ -90,8 +87,6 @@ func TestPresetExplanation(t *testing.T) {
 presets: [DevKubeVirtRelieveAndMigrate, EvictPodsWithPVC, AffinityAndTaints]
 presetCustomizations: {devEnableEvictionsInBackground: true, devMigrationCooldown: 5m}
 `), policy.KnownTen())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	policy.Golden(t, "testdata/presets/explain.txt", words.Text(p))
 }

@@ -9,6 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // asyncAPI is the part of the AsyncAPI document that the tests read.
@@ -23,9 +24,7 @@ type asyncAPI struct {
 func readAsyncAPI(t *testing.T) (document any, channels asyncAPI) {
 	t.Helper()
 	text, err := schemas.Files.ReadFile("asyncapi.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	if err := yaml.Unmarshal(text, &document); err != nil {
 		t.Fatal(err)
 	}

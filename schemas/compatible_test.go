@@ -13,6 +13,7 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/validation"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // released returns the contract of the last release.
@@ -33,9 +34,7 @@ func TestExamplesValidAcrossReleases(t *testing.T) {
 		files fs.FS
 	}{{"the last release", released()}, {"this version", schemas.Files}} {
 		v, err := validation.New(schemasOf.files)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		for _, examplesOf := range []struct {
 			name  string
 			files fs.FS
@@ -55,9 +54,7 @@ func TestExamplesValidAcrossReleases(t *testing.T) {
 
 func TestReleasedEventsStillValid(t *testing.T) {
 	v, err := validation.NewClosed(schemas.Files)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	for name, event := range jsonIn(t, released(), "v1/examples/*.json") {
 		if err := v.Validate(event); err != nil {
 			t.Errorf("%s of the last release is unknown to this version: %v; %s", name, err, needsV2)

@@ -82,9 +82,7 @@ func TestEventsPageExamples(t *testing.T) {
 
 func TestAskingPageExample(t *testing.T) {
 	text, err := os.ReadFile("../docs/requests.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	block := regexp.MustCompile(`(?m)^    \{"sender": "spot"(?:.*\n    )*.*\}$`).Find(text)
 	e, _ := example[schemas.Request](t, "request-maintain")
 	if got, want := canonical(t, block), canonical(t, e.Data); got != want {

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 func benchIntents(n int) schemas.Intents {
@@ -31,9 +32,7 @@ func benchEncode(b *testing.B, p schemas.Payload) {
 	cause := schemas.Event{ID: "cause", CorrelationID: "first"}
 	for b.Loop() {
 		e, err := schemas.NewEvent("/clusters/bench/role", p, time.Now(), cause)
-		if err != nil {
-			b.Fatal(err)
-		}
+		expect.Must(b, err)
 		b.SetBytes(int64(len(e.Data)))
 	}
 }
@@ -55,9 +54,7 @@ func BenchmarkDecodeIntents(b *testing.B) {
 	for _, pods := range []int{20, 110} {
 		b.Run(fmt.Sprintf("pods=%d", pods), func(b *testing.B) {
 			e, err := schemas.NewEvent("/s", benchIntents(pods), time.Now(), schemas.Event{})
-			if err != nil {
-				b.Fatal(err)
-			}
+			expect.Must(b, err)
 			for b.Loop() {
 				if _, err := schemas.Decode[schemas.Intents](e); err != nil {
 					b.Fatal(err)

@@ -16,9 +16,7 @@ func newEvent(t testing.TB, p schemas.Payload, cause schemas.Event) schemas.Even
 	t.Helper()
 	now := time.Date(2026, 11, 20, 10, 30, 0, 0, time.FixedZone("CET", 3600))
 	e, err := schemas.NewEvent("/clusters/test/watcher", p, now, cause)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return e
 }
 
@@ -82,9 +80,7 @@ func TestInvalidTraceContext(t *testing.T) {
 func TestDecodeIgnoresUnknownFields(t *testing.T) {
 	e, want := example[schemas.Delta](t, "delta")
 	got, err := schemas.Decode[schemas.Delta](with(t, e, "news", "unknown"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	expect.Equal(t, "delta", got, want)
 }
 

@@ -71,9 +71,7 @@ func TestScopeKindExamples(t *testing.T) {
 			continue
 		}
 		head, err := schemas.Decode[schemas.ScopeHead](e.Event)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		got[e.Name] = string(head.Kind)
 	}
 	expect.Equal(t, "kinds of the scopes", got, want)
@@ -82,9 +80,7 @@ func TestScopeKindExamples(t *testing.T) {
 func TestExamplesRoundTrip(t *testing.T) {
 	for _, e := range schematest.Examples(t) {
 		p, err := schemas.DecodePayload(e.Event)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		written := expect.ToJSON(t, p)
 		if got, want := canonical(t, written), canonical(t, e.Event.Data); got != want {
 			t.Errorf("%s:\n got %s\nwant %s", e.Name, got, want)

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
@@ -75,9 +76,7 @@ func FuzzTraceParent(f *testing.F) {
 	f.Add("ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
 	f.Fuzz(func(t *testing.T, parent string) {
 		e, err := schemas.NewEvent("/fuzz", schemas.Receipt{}, time.Time{}, schemas.Event{ID: "1", TraceParent: parent})
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		trace, follows := e.TraceParent[3:35], traceContext.MatchString(parent)
 		if !traceContext.MatchString(e.TraceParent) || trace == noTrace || follows && trace != parent[3:35] && parent[3:35] != noTrace {
 			t.Errorf("after %q it is %q", parent, e.TraceParent)

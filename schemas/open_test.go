@@ -7,18 +7,15 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
 	"github.com/rehome-dev/rehome/schemas/validation"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 func TestUnknownValues(t *testing.T) {
 	closed, err := schematest.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	open, err := validation.New(schemas.Files)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	delta, _ := example[schemas.Delta](t, "delta")
 	scope, _ := example[schemas.NodeScope](t, "scope")
 	verdict, _ := example[schemas.Verdict](t, "verdict")
@@ -41,9 +38,7 @@ func TestUnknownValues(t *testing.T) {
 		"a kind of the scope of a verdict":   with(t, verdict, "rack", "scope", "kind"),
 	} {
 		document, err := cloudevent.WriteStructured(e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		if err := open.Validate(document); err != nil {
 			t.Errorf("%s: published schema: %v", name, err)
 		}

@@ -67,13 +67,9 @@ func with(t *testing.T, e schemas.Event, value any, path ...any) schemas.Event {
 
 func TestUnknownFields(t *testing.T) {
 	closed, err := schematest.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	open, err := schematest.NewOpen()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	delta, _ := example[schemas.Delta](t, "delta")
 	scope, _ := example[schemas.NodeScope](t, "scope")
 	intents, _ := example[schemas.Intents](t, "intents")
@@ -152,9 +148,7 @@ func TestInvalidEvents(t *testing.T) {
 		return e
 	}
 	v, err := schematest.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	for name, e := range map[string]schemas.Event{
 		"an unknown kind":                           with(t, delta, "node.painted", "kind"),
 		"a node with a node":                        with(t, delta, "worker-7", "node"),

@@ -14,6 +14,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/simulate"
 	"github.com/rehome-dev/rehome/simulate/objects"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // podText is a pod as kubectl prints it, in about three kilobytes, with placeholders for number, node, workload, and
@@ -209,9 +210,7 @@ func everything(t testing.TB) policy.Policy {
 		}
 	}
 	p, err := policy.Parse("everything.yaml", []byte(text), known)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return p
 }
 
@@ -236,9 +235,7 @@ func BenchmarkSimulate(b *testing.B) {
 	for b.Loop() {
 		began := time.Now()
 		found, err := objects.Read([]objects.Source{{Name: "cluster.yaml", Data: text}}, kinds())
-		if err != nil {
-			b.Fatal(err)
-		}
+		expect.Must(b, err)
 		b.ReportMetric(time.Since(began).Seconds(), "load-s/op")
 		outcomes := map[schemas.Outcome]int{}
 		err = simulate.Run(b.Context(), simulate.Config{

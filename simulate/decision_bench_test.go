@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/functions"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/fixtures"
 	"github.com/rehome-dev/rehome/watcher"
 )
@@ -85,9 +86,7 @@ func owned(p *corev1.Pod, name string) {
 func BenchmarkDecision(b *testing.B) {
 	p := everything(b)
 	offline, err := watcher.NewOffline(p)
-	if err != nil {
-		b.Fatal(err)
-	}
+	expect.Must(b, err)
 	for _, o := range planned() {
 		if err := offline.Set(o); err != nil {
 			b.Fatal(err)
@@ -98,14 +97,10 @@ func BenchmarkDecision(b *testing.B) {
 			scopes, moves, rounds := 0, 0, 0
 			for b.Loop() {
 				payloads, err := offline.Payloads("default", f.Strategy.Name, at())
-				if err != nil {
-					b.Fatal(err)
-				}
+				expect.Must(b, err)
 				for _, payload := range payloads {
 					answer, err := f.EvaluateInPlace(payload, "scope")
-					if err != nil {
-						b.Fatal(err)
-					}
+					expect.Must(b, err)
 					scopes++
 					moves += len(answer.Intents)
 				}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/simulate"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // settle runs rounds with a policy and summarizes their moves, POD FROM>TO, and placements, POD >TO.
@@ -20,9 +21,7 @@ func settle(t *testing.T, c simulate.Config, objects []metav1.Object, rounds int
 	t.Helper()
 	c.Functions, c.Now = functions.All(), at
 	s, err := simulate.Settle(t.Context(), c, objects, rounds)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	for _, r := range s.Rounds {
 		var in []string
 		for _, m := range r.Moves {

@@ -22,6 +22,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/simulate"
 	"github.com/rehome-dev/rehome/simulate/objects"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/randtest"
 	"github.com/rehome-dev/rehome/test/schematest"
 	"github.com/rehome-dev/rehome/watcher"
@@ -46,9 +47,7 @@ func parse(t testing.TB, profiles ...string) policy.Policy {
 	t.Helper()
 	text := "apiVersion: descheduler/v1alpha2\nkind: DeschedulerPolicy\nprofiles:\n" + strings.Join(profiles, "")
 	p, err := policy.Parse("policy.yaml", []byte(text), settings.Strategies())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return p
 }
 
@@ -57,13 +56,9 @@ func read(t testing.TB, name string) []metav1.Object {
 	t.Helper()
 	file := filepath.Join("testdata", name)
 	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	found, err := objects.Read([]objects.Source{{Name: file, Data: data}}, kinds())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return found.Objects
 }
 
@@ -188,15 +183,11 @@ func TestJSONLine(t *testing.T) {
 func whole(t testing.TB, p policy.Policy, text []byte) []byte {
 	t.Helper()
 	found, err := objects.Read([]objects.Source{{Name: "x", Data: text}}, kinds())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	var out bytes.Buffer
 	err = simulate.Run(t.Context(), simulate.Config{Policy: p, Functions: functions.All(), Now: at}, found.Objects,
 		simulate.NewJSON(&out).Verdicts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return out.Bytes()
 }
 
@@ -226,13 +217,9 @@ func TestObjectOrderIndependence(t *testing.T) {
 func TestEventAndDirectAnswers(t *testing.T) {
 	p := everything(t)
 	offline, err := watcher.NewOffline(p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	found, err := objects.Read([]objects.Source{{Name: "x", Data: clusterText(20, 400)}}, kinds())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	for _, o := range found.Objects {
 		if err := offline.Set(o); err != nil {
 			t.Fatal(err)
@@ -240,16 +227,12 @@ func TestEventAndDirectAnswers(t *testing.T) {
 	}
 	for _, f := range functions.All() {
 		payloads, err := offline.Payloads("default", f.Strategy.Name, at())
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		intents := 0
 		for i, payload := range payloads {
 			e := schematest.Event(t, "/offline", payload, at(), schemas.Event{})
 			want, err := f.Evaluate(e)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			got, err := f.EvaluateInPlace(payloads[i], e.ID)
 			if err != nil || !reflect.DeepEqual(got, want) {
 				t.Errorf("error %v\ngot  %+v\nwant %+v", err, got, want)

@@ -12,6 +12,7 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/simulate"
 	"github.com/rehome-dev/rehome/simulate/objects"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // node returns a node with that many CPUs.
@@ -42,9 +43,7 @@ status: {phase: Running}
 func cluster(t *testing.T, parts ...string) []metav1.Object {
 	t.Helper()
 	found, err := objects.Read([]objects.Source{{Name: "cluster", Data: []byte(strings.Join(parts, ""))}}, kinds())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return found.Objects
 }
 

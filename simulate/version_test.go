@@ -76,9 +76,7 @@ metadata: {name: a, labels: {team: red}}
 				t.Errorf("got %q, want %q", got, want)
 			}
 			about, err := simulate.Opinions(c, objects(), "u-one")
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			expect.Equal(t, "the strategy wants the pod to move", about.Opinions[0].Wants, strings.Contains(want[1], "evicted"))
 		})
 	}

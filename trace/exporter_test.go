@@ -49,13 +49,9 @@ func emit(t *testing.T, source string, p schemas.Payload, now time.Time, cause s
 func sent(t *testing.T, e schemas.Event, taken time.Time) schemas.Event {
 	t.Helper()
 	document, err := cloudevent.WriteStructured(e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	read, err := schematest.Parse(document)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	read.Taken = taken
 	return read
 }

@@ -30,9 +30,7 @@ func benchPolicy(b *testing.B) policy.Policy {
 		Wakes:   []schemas.DeltaKind{schemas.NodeTaints, schemas.PodScheduled},
 		NewArgs: func() policy.Args { return &noArgs{} },
 	}})
-	if err != nil {
-		b.Fatal(err)
-	}
+	expect.Must(b, err)
 	return p
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
@@ -20,9 +21,7 @@ import (
 func protecting(t *testing.T, args policy.EvictorArgs) policy.Policy {
 	t.Helper()
 	evictor, err := policy.NewEvictor(args)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	p := with("", nodesStrategy(), podsStrategy(0))
 	p.Profiles[0].Evictor = evictor
 	return p

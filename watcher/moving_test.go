@@ -13,6 +13,7 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/schematest"
 	"github.com/rehome-dev/rehome/watcher/scope"
 )
@@ -97,9 +98,7 @@ func checkProtections(t *testing.T, w *Watcher, p *corev1.Pod, want []schemas.Pr
 	synctest.Wait()
 	scopes := w.session.Load().scopes
 	r, err := scopes.Build(scope.Key{Profile: "p", Strategy: "nodes", Kind: schemas.NodeKind, Name: "n1"}, nil, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	if got := r.Scope.(schemas.NodeScope).Pods[0].Protected; !reflect.DeepEqual(got, want) {
 		t.Errorf("in the scope of the node: got %v, want %v", got, want)
 	}
@@ -154,9 +153,7 @@ func TestElsewhereOfPodInFlight(t *testing.T) {
 					}
 					key := scope.Key{Profile: "p", Strategy: "nodes", Kind: schemas.NodeKind, Name: "n1"}
 					r, err := w.session.Load().scopes.Build(key, nil, time.Now())
-					if err != nil {
-						t.Fatal(err)
-					}
+					expect.Must(t, err)
 					if got := r.Scope.(schemas.NodeScope).Pods[0].Elsewhere; !reflect.DeepEqual(got, c.want) {
 						t.Errorf("got %+v, want %+v", got, c.want)
 					}

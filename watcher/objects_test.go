@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/cluster"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/fixtures"
 	"github.com/rehome-dev/rehome/watcher/scope"
 )
@@ -21,9 +22,7 @@ type driven struct {
 func offline(t testing.TB) *cluster.Cache {
 	t.Helper()
 	c, err := cluster.NewOffline(Kinds()...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return c
 }
 

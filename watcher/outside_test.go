@@ -13,6 +13,7 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/fixtures"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
@@ -33,9 +34,7 @@ profiles:
   pluginConfig: [{name: OfNodes, args: {b: 3}}, {name: OfPods, args: {b: 3}}, {name: OfWorkloads, args: {b: 3}}]
   plugins: {deschedule: {enabled: [OfNodes, OfPods, OfWorkloads]}}
 `), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return p
 }
 
@@ -223,13 +222,9 @@ profiles: [{name: p, pluginConfig: [{name: Own}], plugins: {deschedule: {enabled
 	} {
 		t.Run(string(kind), func(t *testing.T) {
 			p, err := policy.Parse("policy.yaml", fmt.Appendf(nil, declared, kind), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			o, err := NewOffline(p)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			for _, object := range []any{
 				named("n1", inZone("z1"), conditioned(corev1.ConditionTrue)), named("n2", inZone("z2"), conditioned(corev1.ConditionTrue)),
 				placed("a", "n1", spread, numbered("a")), placed("b", "n1", spread, numbered("b")), placed("c", "n1", spread, numbered("c")),
@@ -239,9 +234,7 @@ profiles: [{name: p, pluginConfig: [{name: Own}], plugins: {deschedule: {enabled
 				}
 			}
 			payloads, err := o.Payloads("p", "Own", now)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			got := map[string][]string{}
 			for _, payload := range payloads {
 				e := schematest.Event(t, "/offline", payload, now, schemas.Event{})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/scopetest"
 	"github.com/rehome-dev/rehome/watcher/scope"
 )
@@ -82,9 +83,7 @@ func TestPredictedNode(t *testing.T) {
 			}}
 			key := scope.Key{Profile: "p", Strategy: "node", Kind: schemas.NodeKind, Name: "n1"}
 			r, err := view(t, p, c.nodes, c.pods).scopes.Build(key, nil, time.Now())
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			if got := r.Scope.(schemas.NodeScope).Pods[0].Elsewhere.Node; got != c.want {
 				t.Errorf("elsewhere: got %q, want %q", got, c.want)
 			}

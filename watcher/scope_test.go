@@ -11,6 +11,7 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/watcher/scope"
 )
 
@@ -49,9 +50,7 @@ func (*anything) Validate() error { return nil }
 func compiled(t testing.TB, p policy.Policy) *scope.CompiledPolicy {
 	t.Helper()
 	pl, err := scope.Compile(p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return pl
 }
 
@@ -211,9 +210,7 @@ func TestPodScope(t *testing.T) {
 func TestPodDueEvaluation(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	evictor, err := policy.NewEvictor(policy.EvictorArgs{MinPodAge: metav1.Duration{Duration: time.Hour}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	started := func(ago time.Duration) func(*corev1.Pod) {
 		return func(p *corev1.Pod) { p.Status.StartTime = &metav1.Time{Time: now.Add(-ago)} }
 	}

@@ -27,9 +27,7 @@ func rehomePod(t *testing.T, c *cluster.Cluster, namespace, name, component stri
 	t.Helper()
 	pods := c.Client().CoreV1().Pods(namespace)
 	w, err := pods.Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + name})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	defer w.Stop()
 	_, err = pods.Create(t.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
@@ -37,9 +35,7 @@ func rehomePod(t *testing.T, c *cluster.Cluster, namespace, name, component stri
 		}},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "rehome", Image: "rehome"}}},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	for e := range w.ResultChan() {
 		if p, is := e.Object.(*corev1.Pod); is && e.Type != watch.Deleted && p.Status.Phase == corev1.PodRunning && unready(*p) == 0 {
 			return
@@ -100,9 +96,7 @@ func TestPodDialer(t *testing.T) {
 		t.Errorf("nothing listens: %v", err)
 	}
 	conn, err := dialer.Dial(t.Context(), "", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	defer func() { _ = conn.Close() }()
 	_, failed := conn.Read(make([]byte, 1))
 	if _, err := conn.Write([]byte("late")); fmt.Sprint(err) != fmt.Sprint(failed) || !strings.Contains(fmt.Sprint(failed), "connection refused") {
@@ -110,9 +104,7 @@ func TestPodDialer(t *testing.T) {
 	}
 	for _, size := range []int{10, 5 << 20} { // a second server on the same connection to the pod
 		s, err := echo(address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		body := strings.Repeat("x", size)
 		if got, err := ask(body); err != nil || got != "POST /path "+body {
 			t.Errorf("%d bytes: got %d bytes, error %v", size, len(got), err)
@@ -123,9 +115,7 @@ func TestPodDialer(t *testing.T) {
 
 	t.Run("the pod is replaced", func(t *testing.T) {
 		s, err := echo(address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		defer func() { _ = s.Close() }()
 		rehomePod(t, c, "rehome", "rehome-2", "api")
 		now := int64(0)
@@ -133,9 +123,7 @@ func TestPodDialer(t *testing.T) {
 		if err == nil {
 			err = dialer.Close()
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		if got, err := ask("again"); err != nil || got != "POST /path again" || dialer.pod.Name != "rehome-2" {
 			t.Errorf("got %q from %s, error %v", got, dialer.pod, err)
 		}
@@ -159,16 +147,12 @@ func TestPodDialer(t *testing.T) {
 func serveOn(t *testing.T, h http.HandlerFunc) *Client {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	s := &http.Server{Handler: h}
 	go func() { _ = s.Serve(l) }()
 	t.Cleanup(func() { _ = s.Close() })
 	c, err := New(Config{Server: "http://" + l.Addr().String()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return c
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
@@ -35,9 +36,7 @@ func FuzzAnswers(f *testing.F) {
 	}))
 	f.Cleanup(server.Close)
 	c, err := New(Config{Server: server.URL})
-	if err != nil {
-		f.Fatal(err)
-	}
+	expect.Must(f, err)
 	f.Cleanup(c.Close)
 	f.Fuzz(func(t *testing.T, code uint16, media string, answer []byte) {
 		status, content, body = 200+int(code)%400, media, answer

@@ -35,9 +35,7 @@ type stage struct {
 func newStage(t *testing.T) *stage {
 	t.Helper()
 	cache, err := cluster.NewOffline(cluster.WorkloadKinds()...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	s := &stage{t, cache, feed.New(cache)}
 	expect.Background(t, s.feed.Run)
 	return s
@@ -55,9 +53,7 @@ func (s *stage) set(objects ...any) {
 func (s *stage) join(r feed.Rights) *feed.Client {
 	s.Helper()
 	c, err := s.feed.Join(s.Context(), r)
-	if err != nil {
-		s.Fatal(err)
-	}
+	expect.Must(s, err)
 	return c
 }
 
@@ -360,9 +356,7 @@ func BenchmarkFeed(b *testing.B) {
 
 func benchmarkFeed(b *testing.B, clients int) {
 	cache, err := cluster.NewOffline(cluster.WorkloadKinds()...)
-	if err != nil {
-		b.Fatal(err)
-	}
+	expect.Must(b, err)
 	f := feed.New(cache)
 	const nodes, pods, moves = 5000, 100_000, 10
 	for i := range nodes {
@@ -385,9 +379,7 @@ func benchmarkFeed(b *testing.B, clients int) {
 	var queues []*feed.Client
 	for range clients {
 		c, err := f.Join(ctx, feed.Rights{All: true, Nodes: true})
-		if err != nil {
-			b.Fatal(err)
-		}
+		expect.Must(b, err)
 		queues = append(queues, c)
 	}
 	took := time.Since(joined)

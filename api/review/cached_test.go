@@ -18,6 +18,7 @@ import (
 	"github.com/rehome-dev/rehome/api/review"
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // slow delays requests to a path until they are canceled. arrived gets whether each of them has a time limit.
@@ -81,9 +82,7 @@ func TestSlots(t *testing.T) {
 				return &gate
 			})
 			client, err := kubernetes.NewForConfig(config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			var mu sync.Mutex
 			r := review.NewCached(client, func() time.Time { mu.Lock(); defer mu.Unlock(); return now })
 			if _, err := r.User(t.Context(), "token-known"); err != nil {

@@ -30,9 +30,7 @@ func open(t *testing.T, address string, n int, begin string) (all []net.Conn) {
 	t.Helper()
 	for range n {
 		c, err := net.Dial("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		t.Cleanup(func() { _ = c.Close() })
 		_, _ = io.WriteString(c, begin)
 		all = append(all, c)
@@ -64,14 +62,10 @@ func get(t *testing.T, url string) string {
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true,
 	}}
 	r, err := client.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	defer r.Body.Close()
 	text, err := io.ReadAll(r.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return fmt.Sprintf("%d %s", r.StatusCode, text)
 }
 
@@ -101,15 +95,11 @@ func TestConnections(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := settings.Settings{HTTPAddress: "127.0.0.1:0", HTTPTLS: c.tls, APIAddress: "127.0.0.1:0", APITLS: c.tls}
 			web, _, err := ListenForStatus(s, nil, NewMetrics(), slog.New(slog.DiscardHandler))
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			web.ReadHeaderTimeout, web.ReadTimeout = headerTimeout, headerTimeout
 			run(t, web)
 			requests, err := ListenForAPI(s, slog.New(slog.DiscardHandler))
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			requests.Handler, requests.ReadHeaderTimeout, requests.ReadTimeout = http.NotFoundHandler(), headerTimeout, headerTimeout
 			run(t, requests)
 			before := runtime.NumGoroutine()
@@ -153,9 +143,7 @@ func TestConnections(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			web, _, err := ListenForStatus(settings.Settings{HTTPAddress: "127.0.0.1:0", HTTPTLS: settings.TLSOff}, nil, NewMetrics(),
 				slog.New(slog.DiscardHandler))
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			web.ReadHeaderTimeout, web.ReadTimeout = headerTimeout, headerTimeout
 			run(t, web)
 			open(t, web.Listener.Addr().String(), flood, request)
@@ -168,9 +156,7 @@ func TestConnections(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("refused_body_keeps_its_connection/http2=%v", http2), func(t *testing.T) {
 			s, err := Listen("REHOME_HTTP_ADDRESS", "127.0.0.1:0", settings.TLS{Mode: settings.TLSSelfSigned}, http2, slog.New(slog.DiscardHandler))
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			s.Handler = http.NotFoundHandler()
 			run(t, s)
 			client := http.Client{Timeout: headerTimeout, Transport: &http.Transport{
@@ -183,13 +169,9 @@ func TestConnections(t *testing.T) {
 					GotConn: func(c httptrace.GotConnInfo) { reused = append(reused, c.Reused) },
 				})
 				r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL("/"), strings.NewReader(strings.Repeat("x", 100<<10)))
-				if err != nil {
-					t.Fatal(err)
-				}
+				expect.Must(t, err)
 				got, err := client.Do(r)
-				if err != nil {
-					t.Fatal(err)
-				}
+				expect.Must(t, err)
 				_, _ = io.Copy(io.Discard, got.Body)
 				got.Body.Close()
 				if got.StatusCode != http.StatusNotFound || got.ProtoMajor == 2 != http2 {
@@ -204,9 +186,7 @@ func TestConnections(t *testing.T) {
 
 	t.Run("one_client_cannot_take_all", func(t *testing.T) {
 		s, err := Listen("REHOME_HTTP_ADDRESS", "127.0.0.1:0", settings.TLS{Mode: settings.TLSOff}, false, slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		s.connections.client = func(c net.Conn) netip.Addr { return c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr() }
 		answer := make(chan struct{})
 		var begun sync.WaitGroup
@@ -234,9 +214,7 @@ func TestConnections(t *testing.T) {
 			DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext, DisableKeepAlives: true,
 		}}
 		got, err := other.Get(s.URL("/"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		defer got.Body.Close()
 		if got.StatusCode != http.StatusOK {
 			t.Errorf("another client: got %s, want 200", got.Status)
@@ -246,9 +224,7 @@ func TestConnections(t *testing.T) {
 	for name, most := range map[string]int{"requests_in_progress_are_answered": mostConnections, "more_requests_are_allowed": 600} {
 		t.Run(name, func(t *testing.T) {
 			s, err := Listen("REHOME_HTTP_ADDRESS", "127.0.0.1:0", settings.TLS{Mode: settings.TLSOff}, false, slog.New(slog.DiscardHandler))
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			s.AllowRequests(most / 2)
 			var begun sync.WaitGroup
 			begun.Add(most)
@@ -275,20 +251,14 @@ func TestConnections(t *testing.T) {
 
 	t.Run("large_headers_are_refused", func(t *testing.T) {
 		s, err := Listen("REHOME_HTTP_ADDRESS", "127.0.0.1:0", settings.TLS{Mode: settings.TLSOff}, false, slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		s.Handler = http.NotFoundHandler()
 		run(t, s)
 		r, err := http.NewRequest(http.MethodGet, s.URL("/"), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		r.Header.Set("Authorization", "Bearer "+strings.Repeat("x", mostHeaderBytes+8<<10))
 		answer, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		defer answer.Body.Close()
 		if answer.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
 			t.Errorf("got %s, want 431", answer.Status)

@@ -41,9 +41,7 @@ func TestMetricsAccess(t *testing.T) {
 		s.tokens[name] = s.token(name)
 	}
 	config, err := s.c.UserConfig("guard")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	if s.client, err = kubernetes.NewForConfig(config); err != nil {
 		t.Fatal(err)
 	}
@@ -83,13 +81,9 @@ func (s *stage) grant() {
 		}
 		err = errors.Join(err, s.c.Grant(ctx, subject, "", rules...))
 	}
-	if err != nil {
-		s.Fatal(err)
-	}
+	expect.Must(s, err)
 	page, err := os.ReadFile("../../docs/operations.md")
-	if err != nil {
-		s.Fatal(err)
-	}
+	expect.Must(s, err)
 	lines := regexp.MustCompile(`(?m)^    kubectl (create clusterrole.*)$`).FindAllStringSubmatch(string(page), -1)
 	if len(lines) != 2 {
 		s.Fatalf("the page about operations gives the right to read figures with %q, want a role and a binding", lines)
@@ -113,9 +107,7 @@ func (s *stage) token(name string) string {
 		s.Fatal(err)
 	}
 	made, err := accounts.CreateToken(s.Context(), name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	if err != nil {
-		s.Fatal(err)
-	}
+	expect.Must(s, err)
 	return made.Status.Token
 }
 
@@ -204,9 +196,7 @@ func (s *stage) testMemory(t *testing.T) {
 		t.Fatalf("before: got %v", got)
 	}
 	binding, err := bindings.Get(t.Context(), reader, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	binding.Subjects[0].Name = "somebody" // takes the right of one, and gives it to the other
 	if binding, err = bindings.Update(t.Context(), binding, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
@@ -248,17 +238,13 @@ func (s *stage) testProcess(t *testing.T) {
 		"REHOME_API_ADDRESS=" + requests, "REHOME_API_TLS=self-signed",
 	}
 	p, err := program.Start(binary, []string{"run", "--dry-run", "--policy", policy}, on)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	defer p.Kill()
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}}
 	defer client.CloseIdleConnections()
 	ask := func(address, who, path string) (got reply) {
 		q, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+address+path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		q.Header.Set("Authorization", "Bearer "+s.tokens[who])
 		r, err := client.Do(q)
 		if err != nil {
@@ -266,9 +252,7 @@ func (s *stage) testProcess(t *testing.T) {
 		}
 		defer r.Body.Close()
 		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		return reply{r.StatusCode, r.Proto + " " + strings.Join(strings.Fields(string(body)), " ")}
 	}
 	expect.Eventually(t, "readiness needs no token", func() bool { return ask(p.Address, "no token", "/readyz").status == 200 })
@@ -303,9 +287,7 @@ func (s *stage) testNobodyToAsk(t *testing.T, binary, policy string) {
 		p, err := program.Start(binary, arguments, []string{
 			"REHOME_NATS_URL=nats://127.0.0.1:1", "REHOME_HTTP_TLS=self-signed", "REHOME_HTTP_AUTH=true", "PORT=",
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		err = p.Err()
 		const want = "REHOME_HTTP_AUTH: want false for a process without access to the cluster, got true"
 		if err == nil || err.Error() != "exit status 1" || !strings.Contains(p.Log.String(), want) {
@@ -331,14 +313,10 @@ func (s *stage) testFlood(t *testing.T) {
 	const many = 200
 	gate := held{arrived: make(chan struct{}, 2*many), free: make(chan struct{})}
 	config, err := s.c.UserConfig("guard")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	config.Wrap(func(to http.RoundTripper) http.RoundTripper { gate.RoundTripper = to; return gate })
 	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	flooded := &stage{T: t, client: client, tokens: s.tokens}
 	h := flooded.guarded(newClock())
 	var all sync.WaitGroup

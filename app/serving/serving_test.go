@@ -42,9 +42,7 @@ func (f *files) write(file string, text []byte) {
 func serve(t *testing.T, with settings.TLS) (address string) {
 	t.Helper()
 	s, err := Listen("REHOME_HTTP_ADDRESS", "127.0.0.1:0", with, false, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	s.Handler = http.NotFoundHandler()
 	run(t, s)
 	return s.Listener.Addr().String()
@@ -54,9 +52,7 @@ func serve(t *testing.T, with settings.TLS) (address string) {
 func serial(t *testing.T, address string) int64 {
 	t.Helper()
 	conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	defer conn.Close()
 	return conn.ConnectionState().PeerCertificates[0].SerialNumber.Int64()
 }
@@ -108,9 +104,7 @@ func TestSelfSignedCertificate(t *testing.T) {
 		made := map[string]bool{}
 		for range 365 {
 			c, err := s.GetCertificate(nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			made[c.Leaf.SerialNumber.String()] = true
 			if left := time.Until(c.Leaf.NotAfter); left < 9*24*time.Hour || time.Since(c.Leaf.NotBefore) < time.Hour {
 				t.Fatalf("after %d certificates: it holds from %v to %v, and it is %v", len(made), c.Leaf.NotBefore, c.Leaf.NotAfter, time.Now())

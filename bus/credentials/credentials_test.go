@@ -42,15 +42,11 @@ func sender(name string) bus.Participant { return bus.Participant{Role: bus.Role
 func files(t *testing.T, dir string) map[string]os.FileMode {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	found := map[string]os.FileMode{}
 	for _, e := range entries {
 		info, err := e.Info()
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		found[e.Name()] = info.Mode()
 	}
 	return found
@@ -59,9 +55,7 @@ func files(t *testing.T, dir string) map[string]os.FileMode {
 func write(t *testing.T, dir string, c credentials.Config) credentials.Report {
 	t.Helper()
 	r, err := credentials.Write(dir, c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return r
 }
 
@@ -181,9 +175,7 @@ func TestCertificateHostsAndValidity(t *testing.T) {
 	parse := func(name string) *x509.Certificate {
 		block, _ := pem.Decode([]byte(filetest.Read(t, dir, name)))
 		c, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		return c
 	}
 	for _, test := range []struct {
@@ -282,9 +274,7 @@ func TestRevokedKeys(t *testing.T) {
 	s := bustest.ServeParticipants(t, dir, "")
 	connect := func(dir, key string) (*nats.Conn, error) {
 		seed, err := nats.NkeyOptionFromSeed(filepath.Join(dir, key))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		return nats.Connect(s.ClientURL(), seed, nats.NoReconnect())
 	}
 	open := map[string]*nats.Conn{}
@@ -340,9 +330,7 @@ func TestServersEnforceRights(t *testing.T) {
 	}
 	write(t, dir, c)
 	o, err := server.ProcessConfigFile(filepath.Join(dir, "rehome.conf"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	got := map[string]bus.Rights{}
 	for _, u := range o.Nkeys {
 		got[u.Nkey] = bus.Rights{
@@ -365,13 +353,9 @@ func TestServersEnforceRights(t *testing.T) {
 	want := map[string]bus.Rights{}
 	for _, p := range all {
 		pair, err := nkeys.FromSeed([]byte(strings.TrimSpace(filetest.Read(t, dir, p.String()+".nk"))))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		public, err := pair.PublicKey()
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		want[public] = bus.RightsOf(p, bus.Hosting{Outside: []string{"F"}, Subjects: []string{"functions.f"}})
 	}
 	if !reflect.DeepEqual(got, want) {

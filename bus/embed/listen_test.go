@@ -57,9 +57,7 @@ func TestUnknownClientDisconnect(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			raw, err := net.Dial("tcp", server.Addr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			defer raw.Close()
 			if err := raw.SetDeadline(time.Now().Add(expect.Patience)); err != nil {
 				t.Fatal(err)
@@ -116,14 +114,10 @@ func TestSocketKeyPermissions(t *testing.T) {
 		t.Errorf("got %v, %v; want a file of mode 0600", info, err)
 	}
 	before, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	server.Stop()
 	again, err := embed.Start(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	after, err := os.ReadFile(file)
 	again.Stop()
 	if !slices.Equal(before, after) || err != nil {

@@ -41,9 +41,7 @@ func TestSocketPermissionsAndRemoval(t *testing.T) {
 	o := bustest.SocketOptions(t)
 	server := bustest.Server(t, o)
 	info, err := os.Stat(o.Socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	if got, want := info.Mode(), os.ModeSocket|0o600; got != want {
 		t.Errorf("mode of the socket: got %v, want %v", got, want)
 	}
@@ -132,9 +130,7 @@ func (w writer) Write(line []byte) (int, error) {
 func TestAbandonedSocket(t *testing.T) {
 	o := bustest.SocketOptions(t)
 	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: o.Socket, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	dead.SetUnlinkOnClose(false)
 	if err := dead.Close(); err != nil {
 		t.Fatal(err)
@@ -212,9 +208,7 @@ func TestSocketConnections(t *testing.T) {
 	bustest.Server(t, o)
 	dial := func() net.Conn {
 		c, err := net.Dial("unix", o.Socket)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		t.Cleanup(func() { _ = c.Close() })
 		return c
 	}

@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 func TestForward(t *testing.T) {
@@ -28,9 +30,7 @@ func TestForward(t *testing.T) {
 		return new(net.Dialer).DialContext(ctx, network, pod.Listener.Addr().String())
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	var notes bytes.Buffer
 	ended := make(chan error)
@@ -38,14 +38,10 @@ func TestForward(t *testing.T) {
 	address := l.Addr().String()
 	get := func() *http.Response {
 		q, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/v1/watch?a=b", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		q.Header.Set("Origin", "http://"+address)
 		r, err := http.DefaultClient.Do(q)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		return r
 	}
 	r := get()

@@ -108,9 +108,7 @@ func ask(t testing.TB, address string, r request) reply {
 func do(t testing.TB, c *http.Client, method, address string, header http.Header, body io.Reader) reply {
 	t.Helper()
 	q, err := http.NewRequestWithContext(t.Context(), method, address, body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	q.Header = header.Clone()
 	response, err := c.Do(q)
 	if err != nil {
@@ -168,16 +166,12 @@ var validator = sync.OnceValues(schematest.New)
 func checkAnswer(t testing.TB, scope, got schemas.Event, asked time.Time) {
 	t.Helper()
 	v, err := validator()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	if err := v.Validate(got); err != nil {
 		t.Error(err)
 	}
 	answer, err := nodeTaints().Evaluate(scope)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	now := time.Now()
 	if got.ID == "" || got.ID == scope.ID {
 		t.Errorf("got ID %q, want a new one", got.ID)

@@ -21,6 +21,7 @@ import (
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/functions/httpfunction"
 	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/metricstest"
 )
 
@@ -59,9 +60,7 @@ func hold(t *testing.T, address string, r request) held {
 	t.Cleanup(client.CloseIdleConnections)
 	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got100Continue: func() { close(reading) }})
 	q, err := http.NewRequestWithContext(ctx, http.MethodPost, address, body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	q.Header = r.with("Expect", "100-continue").header
 	go func() {
 		defer close(h.answer)

@@ -96,13 +96,9 @@ func clients(t testing.TB, config *rest.Config) (kubernetes.Interface, rest.Inte
 	t.Helper()
 	config.QPS = -1
 	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	kinds, err := NewClient(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return client, kinds
 }
 

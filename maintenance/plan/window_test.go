@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/randtest"
 )
 
@@ -18,9 +19,7 @@ func at(t testing.TB, text string) time.Time {
 		return time.Time{}
 	}
 	moment, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return moment
 }
 
@@ -140,9 +139,7 @@ func TestScheduleAcrossClockChanges(t *testing.T) {
 	for range 60 {
 		zoneName := zones[r.IntN(len(zones))]
 		zone, err := time.LoadLocation(zoneName)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		minute, hour := r.IntN(60), r.IntN(5)
 		cron := fmt.Sprintf("%d %d * * *", minute, hour)
 		from := time.Date(2026, time.Month(1+r.IntN(12)), 1+r.IntN(28), r.IntN(24), 0, 0, 0, time.UTC)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // full has a value for every attribute.
@@ -31,16 +32,12 @@ func TestRoundTripInBothModes(t *testing.T) {
 			t.Fatal(err)
 		}
 		attributes, err := ReadAttributes(headers)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		if got, err := ReadBinary(attributes, want.Data); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("binary: error %v\ngot  %+v\nwant %+v", err, got, want)
 		}
 		document, err := WriteStructured(want)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		if got, err := ReadStructured(document); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("structured: error %v\ngot  %+v\nwant %+v", err, got, want)
 		}

@@ -7,17 +7,14 @@ import (
 	"testing"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 func TestExtend(t *testing.T) {
 	document, err := WriteStructured(full)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	extended, err := Extend(document, map[string]string{"team": `the "shop"`, "correlationid": "other"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	want := full
 	want.CorrelationID = "other"
 	if got, err := ReadStructured(extended); err != nil || !reflect.DeepEqual(got, want) {

@@ -9,6 +9,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
 	"github.com/rehome-dev/rehome/schemas/validation"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/mutate"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
@@ -17,9 +18,7 @@ import (
 // The documents are arbitrary ones, and the published examples with changed values.
 func FuzzValidate(f *testing.F) {
 	v, err := validation.New(schemas.Files)
-	if err != nil {
-		f.Fatal(err)
-	}
+	expect.Must(f, err)
 	for i, e := range schematest.Examples(f) {
 		f.Add(e.Document, uint64(i), uint8(0))
 		f.Add(e.Document, uint64(i), uint8(3))

@@ -18,13 +18,9 @@ import (
 func validators(t *testing.T) (published, closed *validation.Validator) {
 	t.Helper()
 	published, err := validation.New(schemas.Files)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	closed, err = validation.NewClosed(schemas.Files)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return published, closed
 }
 
@@ -32,9 +28,7 @@ func validators(t *testing.T) (published, closed *validation.Validator) {
 func changed(t *testing.T, name, old, now string) []byte {
 	t.Helper()
 	document, err := schemas.Files.ReadFile("v1/examples/" + name + ".json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	if !bytes.Contains(document, []byte(old)) {
 		t.Fatalf("%s does not contain %s", name, old)
 	}
@@ -224,9 +218,7 @@ func TestKeywordDescriptions(t *testing.T) {
 	}
 	for _, name := range names {
 		document, err := schemas.Files.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		schema := expect.FromJSON[any](t, document)
 		walk(name, schema)
 	}
@@ -242,9 +234,7 @@ func TestClosed(t *testing.T) {
 		"allOf": [{"if": {}, "then": {"properties": {"z": {"type": "object", "properties": {}}}}}],
 		"$defs": {"later": {"title": "Later"}, "other": {"title": "Other"}}
 	}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	const want = `{"$defs":{"later":false,"other":{"title":"Other"}},` +
 		`"allOf":[{"if":{},"then":{"properties":{"z":{"properties":{},"type":"object","unevaluatedProperties":false}}}}],` +
 		`"properties":{"list":{"items":{"properties":{"y":{}},"type":"object","unevaluatedProperties":false}},` +

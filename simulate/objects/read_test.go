@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/randtest"
 )
@@ -165,9 +166,7 @@ func TestReadInAnyOrder(t *testing.T) {
 		found, err := Read([]Source{
 			{Name: "a", Data: []byte(strings.Join(texts[:at], "---\n"))}, {Name: "b", Data: []byte(strings.Join(texts[at:], "---\n"))},
 		}, nodesAndPods())
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		return found
 	}
 	want := read()

@@ -135,9 +135,7 @@ func TestCommandLine(t *testing.T) {
 
 func TestSizesForSmallCluster(t *testing.T) {
 	o, err := parse([]string{"--nodes", "20", "--pods", "400"}, io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	if got, want := [3]int{o.moves, o.followed, o.changes}, [3]int{40, 8, 40}; got != want {
 		t.Errorf("moves, followed, changes: got %v, want %v", got, want)
 	}
@@ -177,9 +175,7 @@ rehome_bus_stream_messages{stream="REHOME_SCOPES"} 3
 go_memstats_heap_inuse_bytes 2.5e+08
 `
 	got, err := parseMetrics(strings.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	want := figures{
 		"rehome_scopes_total": 42, `rehome_scopes_total{profile="default",strategy="A"}`: 30,
 		`rehome_scopes_total{profile="default",strategy="B b"}`: 12, "rehome_pending_evaluations": 0, "rehome_bus_stream_messages": 3,
@@ -291,9 +287,7 @@ func TestTaintSteps(t *testing.T) {
 	calls := map[types.UID]call{"a": {at(30), at(120)}, "b": {at(32), at(140)}}
 	e := emptied{node: "n", sent: at(0), pods: map[types.UID]string{"a": "a", "b": "b"}}
 	s, err := spanOf(calls, e.pods)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	var want []time.Duration
 	for _, ms := range []int{5, 10, 5, 10, 90, -88, 108, 10} {
 		want = append(want, time.Duration(ms)*time.Millisecond)

@@ -43,9 +43,7 @@ func account(t *testing.T, in, name string) {
 	t.Helper()
 	_, err := shared.Cluster(t).Client().CoreV1().ServiceAccounts(in).Create(t.Context(),
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 }
 
 // runCronJobs starts a Job of every CronJob.
@@ -115,9 +113,7 @@ func wanted(t *testing.T, all objects) (components []string) {
 func present(t *testing.T, in string) (components []string) {
 	t.Helper()
 	pods, err := shared.Cluster(t).Client().CoreV1().Pods(in).List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	for _, p := range pods.Items {
 		if p.Status.Phase == corev1.PodRunning || p.Status.Phase == corev1.PodSucceeded {
 			components = append(components, p.Labels["app.kubernetes.io/component"])
@@ -135,9 +131,7 @@ type event struct {
 func eventsIn(t *testing.T, in string) (all []event) {
 	t.Helper()
 	list, err := shared.Cluster(t).Client().EventsV1().Events(in).List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	for _, e := range list.Items {
 		all = append(all, event{e.Reason, e.Note, e.Regarding})
 	}
@@ -152,9 +146,7 @@ func knativePodsAreTaken(t *testing.T, in string, all objects) {
 			continue
 		}
 		spec, _, err := unstructured.NestedMap(o.Object, "spec", "template", "spec")
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		delete(spec, "containerConcurrency")
 		delete(spec, "timeoutSeconds")
 		pod := expect.ToJSON(t, map[string]any{

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/manifesttest"
 )
 
@@ -23,9 +24,7 @@ const (
 func helm(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	program, err := filepath.Abs(filepath.Join(root, ".build/tools/helm"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	if _, err := os.Stat(program); err != nil {
 		t.Fatalf("helm is not built: run make .build/tools/helm: %v", err)
 	}
@@ -107,9 +106,7 @@ func (all objects) pods(t *testing.T) map[string]map[string]any {
 			continue
 		}
 		spec, found, err := unstructured.NestedMap(o.Object, path...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		if found {
 			specs[o.GetKind()+"/"+o.GetName()] = spec
 		}

@@ -54,9 +54,7 @@ func TestNotesCreateSecrets(t *testing.T) {
 func secrets(t *testing.T, spec map[string]any) (names []string) {
 	t.Helper()
 	volumes, _, err := unstructured.NestedSlice(spec, "volumes")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	for _, v := range volumes {
 		sources, _, _ := unstructured.NestedSlice(v.(map[string]any), "projected", "sources")
 		for _, s := range append(sources, v) {
@@ -95,9 +93,7 @@ func mostPods(t *testing.T, all objects) (pods int64) {
 	for _, o := range all {
 		for _, path := range [][]string{{"spec", "replicas"}, {"spec", "maxReplicas"}, {"spec", "maxReplicaCount"}} {
 			n, _, err := unstructured.NestedInt64(o.Object, path...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			pods += n
 		}
 		if o.GetKind() == "Job" {

@@ -45,9 +45,7 @@ func newTerminal(t *testing.T) terminal {
 	if err == nil {
 		err = os.Symlink(deploy, filepath.Join(dir, "deploy"))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	h := helm(t)
 	path := strings.Join([]string{filepath.Dir(h.Path), filepath.Dir(c.Kubectl()), filepath.Dir(expect.Value(t, program.Build)), os.Getenv("PATH")}, ":")
 	return terminal{dir, append(h.Env, "PATH="+path, "KUBECONFIG="+c.Kubeconfig())}

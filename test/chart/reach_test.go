@@ -34,9 +34,7 @@ func TestReachFromOutside(t *testing.T) {
 	if err == nil {
 		err = c.WaitReady(t.Context(), "shop", "api")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	must(t, helm(t, "install", "rehome", chart, "-n", "rehome", "--create-namespace", "--wait", "--timeout", "2m", "--kubeconfig", c.Kubeconfig()))
 	pod := startPod(t, c, address)
 	pods, err := c.Client().CoreV1().Pods("rehome").List(t.Context(), metav1.ListOptions{})
@@ -91,9 +89,7 @@ func TestReachFromOutside(t *testing.T) {
 		return at != nil, "ui: " + page.String()
 	})
 	answer, err := http.Get(at[1])
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	defer func() { _ = answer.Body.Close() }()
 	if kind := answer.Header.Get("Content-Type"); answer.StatusCode != http.StatusOK || !strings.HasPrefix(kind, "text/html") {
 		t.Errorf("the page: status %d, type %s", answer.StatusCode, kind)
@@ -104,9 +100,7 @@ func TestReachFromOutside(t *testing.T) {
 func startPod(t *testing.T, c *cluster.Cluster, api string) *program.Program {
 	t.Helper()
 	d, err := c.Client().AppsV1().Deployments("rehome").Get(t.Context(), "rehome", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	dir := filetest.ShortDir(t)
 	spec := d.Spec.Template.Spec
 	policy := filepath.Join(dir, "policy.yaml")
@@ -118,9 +112,7 @@ func startPod(t *testing.T, c *cluster.Cluster, api string) *program.Program {
 		if err == nil && m.Data["policy.yaml"] != "" {
 			err = os.WriteFile(policy, []byte(m.Data["policy.yaml"]), 0o600)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 	}
 	kubeconfig, err := c.AccountKubeconfig(t.Context(), dir, "rehome", spec.ServiceAccountName)
 	expect.Must(t, err)

@@ -13,6 +13,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/manifesttest"
 )
@@ -234,9 +235,7 @@ func TestTokenMounts(t *testing.T) {
 // keep them. Without the policy, a user could drain nodes without the right to delete them.
 func TestCRDResourcePolicy(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(root, "deploy/crds/*.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	all := parse(t, must(t, helm(t, "template", "rehome-crds", chart+"-crds")))
 	compared := 0
 	for _, file := range files {

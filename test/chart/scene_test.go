@@ -14,6 +14,7 @@ import (
 
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // foreign are kinds of other projects that the API server does not validate: plural, kind, group and version.
@@ -97,9 +98,7 @@ func namespace(t *testing.T, name string) string {
 			"pod-security.kubernetes.io/warn": level, "pod-security.kubernetes.io/audit": level,
 		}},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return name
 }
 

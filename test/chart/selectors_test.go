@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/manifesttest"
 )
 
@@ -25,9 +26,7 @@ func (all objects) podLabels(t *testing.T) map[string]labels.Set {
 			path = append([]string{"spec", "jobTemplate"}, path...)
 		}
 		set, found, err := unstructured.NestedStringMap(o.Object, path...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		if found {
 			of[o.GetKind()+"/"+o.GetName()] = set
 		}
@@ -41,9 +40,7 @@ func selectors(t *testing.T, o *unstructured.Unstructured) map[string]labels.Set
 	found := map[string]labels.Set{}
 	add := func(at string, fields map[string]any, path ...string) {
 		set, is, err := unstructured.NestedStringMap(fields, path...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		if is {
 			found[at] = set
 		}
@@ -57,9 +54,7 @@ func selectors(t *testing.T, o *unstructured.Unstructured) map[string]labels.Set
 	}
 	add("podSelector", o.Object, "spec", "podSelector", "matchLabels")
 	constraints, _, err := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "topologySpreadConstraints")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	for i, c := range constraints {
 		add(fmt.Sprintf("topologySpreadConstraints[%d]", i), c.(map[string]any), "labelSelector", "matchLabels")
 	}

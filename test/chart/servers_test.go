@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/rehome-dev/rehome/bus/credentials"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/manifesttest"
 )
@@ -45,9 +46,7 @@ func TestNATSServerConfiguration(t *testing.T) {
 		t.Setenv(e.Name, e.Value)
 	}
 	o, err := natsserver.ProcessConfigFile("nats.conf")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	type facts struct {
 		Name, Store    string
 		Port, Monitor  int

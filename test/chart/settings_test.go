@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/program/programtest"
 )
@@ -17,9 +18,7 @@ func templates(t *testing.T) string {
 	var all strings.Builder
 	for _, pattern := range []string{"*", "tests/*"} {
 		files, err := filepath.Glob(filepath.Join(chart, "templates", pattern))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		for _, file := range files {
 			if filepath.Ext(file) != "" {
 				all.WriteString(filetest.Read(t, root, strings.TrimPrefix(file, root+"/")))

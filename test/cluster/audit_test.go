@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 )
 
@@ -29,9 +30,7 @@ func TestAuditLogPosition(t *testing.T) {
 		written += step.adds
 		filetest.Write(t, path, written)
 		entries, err := r.read(t.Context(), path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		var got []string
 		for _, e := range entries {
 			got = append(got, e.Name)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // visitor is a user without rights.
@@ -27,9 +28,7 @@ const visitor = "visitor"
 func TestControlPlane(t *testing.T) {
 	c := clustertest.New(t, cluster.Options{Users: []cluster.User{{Name: visitor}}})
 	nodes, err := c.AddNodes(t.Context(), 4)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	if want := []string{"node-000", "node-001", "node-002", "node-003"}; fmt.Sprint(nodes) != fmt.Sprint(want) {
 		t.Fatalf("names of the nodes: %v, want %v", nodes, want)
 	}
@@ -73,9 +72,7 @@ func deploy(t *testing.T, c *cluster.Cluster, namespace string, replicas int, mu
 func waitPods(t *testing.T, c *cluster.Cluster, namespace, what string, done func([]*corev1.Pod) bool) []*corev1.Pod {
 	t.Helper()
 	pods, err := c.WaitPods(t.Context(), namespace, "", what, done)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return pods
 }
 
@@ -110,9 +107,7 @@ func lostPodIsReplaced(t *testing.T, c *cluster.Cluster) {
 			t.Fatal(err)
 		}
 		list, err := pods.List(t.Context(), metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		ready := 0
 		for i := range list.Items {
 			if cluster.IsReady(&list.Items[i]) {
@@ -230,9 +225,7 @@ func evictionIsAudited(t *testing.T, c *cluster.Cluster) {
 func findEviction(t *testing.T, c *cluster.Cluster, pod *corev1.Pod) cluster.AuditEntry {
 	t.Helper()
 	entries, err := c.Audit(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	var found []cluster.AuditEntry
 	for _, entry := range entries {
 		if entry.Resource == "pods" && entry.Subresource == "eviction" && entry.Namespace == pod.Namespace && entry.Name == pod.Name {
@@ -264,13 +257,9 @@ func budgetRefuses(t *testing.T, c *cluster.Cluster) {
 func visitorIsForbidden(t *testing.T, c *cluster.Cluster) {
 	pod := deploy(t, c, "forbidden", 1)[0]
 	config, err := c.UserConfig(visitor)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	if err := evict(t, client, pod); !apierrors.IsForbidden(err) {
 		t.Errorf("eviction by %s: %v, want forbidden", visitor, err)
 	}
@@ -282,16 +271,12 @@ func visitorIsForbidden(t *testing.T, c *cluster.Cluster) {
 // heldNodeStays waits for the taint of the node controller, which takes longer than kwok would need to make the node Ready again.
 func heldNodeStays(t *testing.T, c *cluster.Cluster) {
 	names, err := c.AddNodes(t.Context(), 1, func(node *corev1.Node) { node.Name = "broken" })
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	if err := c.SetNodeReady(t.Context(), names[0], false); err != nil {
 		t.Fatal(err)
 	}
 	node, err := c.Client().CoreV1().Nodes().Get(t.Context(), names[0], metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	for _, condition := range node.Status.Conditions {
 		if condition.Type == corev1.NodeReady && condition.Status != corev1.ConditionFalse {
 			t.Errorf("Ready is %s, want False", condition.Status)
@@ -311,9 +296,7 @@ func apiServerRestarts(t *testing.T, c *cluster.Cluster) {
 		t.Fatal(err)
 	}
 	after, err := c.Client().CoreV1().Pods("restart").Get(t.Context(), before.Name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	if after.UID != before.UID {
 		t.Errorf("after the restart the pod is %s, want %s", after.UID, before.UID)
 	}

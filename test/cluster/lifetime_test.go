@@ -64,9 +64,7 @@ func TestKilledStarterLeavesNothing(t *testing.T) {
 	child.Env = append(os.Environ(), childVariable+"=1")
 	child.Stderr = t.Output()
 	out, err := child.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	if err := child.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -89,9 +87,7 @@ func TestKilledStarterLeavesNothing(t *testing.T) {
 
 func TestKilledSupervisorLeavesNothing(t *testing.T) {
 	c, err := cluster.Start(t.Context(), cluster.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	pids := c.Pids()
 	if err := syscall.Kill(pids[binaries.Supervise], syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -123,9 +119,7 @@ func TestStopDurationAndCleanup(t *testing.T) {
 
 func TestDeadComponentReport(t *testing.T) {
 	c, err := cluster.Start(t.Context(), cluster.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	defer c.Stop()
 	if err := syscall.Kill(c.Pids()[binaries.Scheduler], syscall.SIGKILL); err != nil {
 		t.Fatal(err)

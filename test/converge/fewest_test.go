@@ -19,6 +19,7 @@ import (
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/simulate"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 const (
@@ -173,9 +174,7 @@ func newSearch(w *world, violations func(*search) int) *search {
 func (s *search) decide(t *testing.T) []int {
 	t.Helper()
 	p, err := s.w.policy()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	objects := []metav1.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}}
 	for i := range s.nodes {
 		objects = append(objects, s.nodes[i].DeepCopy())
@@ -201,9 +200,7 @@ func (s *search) decide(t *testing.T) []int {
 			}
 			return nil
 		})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return moves
 }
 

@@ -51,15 +51,11 @@ func TestPredicted(t *testing.T) {
 func predicted(t *testing.T, w *world) result {
 	t.Helper()
 	p, err := w.policy()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	c := simulate.Config{Policy: p, Functions: functions.All(), Now: func() time.Time { return at }}
 	s, err := simulate.Settle(t.Context(), c, w.objects(t, at), mostRounds)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	var r result
 	for _, round := range s.Rounds {
 		left, arrived := map[string]int{}, map[string]int{}

@@ -54,9 +54,7 @@ func newStage(t *testing.T, options cluster.Options) *stage {
 	config.WarningHandler = rest.NoWarnings{}
 	config.ContentType = "application/vnd.kubernetes.protobuf"
 	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	s := &stage{t: expect.T{TB: t}, ctx: t.Context(), client: client}
 	for name, value := range map[string]int32{lowPriority: 100, highPriority: 1000} {
 		class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value, PreemptionPolicy: new(corev1.PreemptNever)}

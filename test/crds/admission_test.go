@@ -180,9 +180,7 @@ func TestDeleteAndStatusRights(t *testing.T) {
 func TestAdmissionPolicyTypeChecks(t *testing.T) {
 	policies := shared.Cluster(t).Client().AdmissionregistrationV1().ValidatingAdmissionPolicies()
 	original, err := policies.Get(t.Context(), "nodemaintenances.rehome.dev", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "mistaken"}, Spec: original.Spec}
 	mistake := len(policy.Spec.Validations)
 	policy.Spec.Validations = append(policy.Spec.Validations, admissionv1.Validation{Expression: "object.spec.node.names == []"})

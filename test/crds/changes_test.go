@@ -7,6 +7,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // stored creates an object, and returns a function that deletes it.
@@ -14,9 +16,7 @@ func stored(t *testing.T, o *unstructured.Unstructured) (made *unstructured.Unst
 	t.Helper()
 	objects := in(admin(t), o)
 	made, err := objects.Create(t.Context(), o, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return made, func() {
 		if err := objects.Delete(context.Background(), o.GetName(), metav1.DeleteOptions{}); err != nil {
 			t.Error(err)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // inNamespace creates the namespace of an object.
@@ -24,9 +25,7 @@ func inNamespace(t *testing.T, o *unstructured.Unstructured) {
 		return
 	}
 	_, err := namespaces.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.GetNamespace()}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 }
 
 func TestExamplesGetDefaults(t *testing.T) {
@@ -79,9 +78,7 @@ func TestDefaults(t *testing.T) {
 	} {
 		o := object(t, test.kind, "defaults", test.spec)
 		made, err := in(admin(t), o).Create(t.Context(), o, tried)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		if got, want := made.Object["spec"], object(t, test.kind, "", test.want).Object["spec"]; !reflect.DeepEqual(got, want) {
 			t.Errorf("%s:\n got %v\nwant %v", test.spec, got, want)
 		}
@@ -137,9 +134,7 @@ func TestAcceptedObjectsDecodeInGo(t *testing.T) {
 			continue
 		}
 		written, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&read)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		// A program that reads and writes an object must not change immutable fields.
 		spec, again := made.Object["spec"].(map[string]any), written["spec"].(map[string]any)
 		got, want := []any{again["nodes"], again["plan"]}, []any{spec["nodes"], spec["plan"]}

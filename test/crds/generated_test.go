@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // TestGeneratedFiles runs make generate in a copy of the repository, which must change no file.
@@ -30,9 +32,7 @@ func TestGeneratedFiles(t *testing.T) {
 		}
 		return os.WriteFile(filepath.Join(fresh, name), files[name], 0o644)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	generate := exec.CommandContext(t.Context(), "make", "--no-print-directory", "generate")
 	generate.Dir, generate.Env = fresh, append(os.Environ(), "GOFLAGS=-trimpath") // the cache then serves any directory
 	if out, err := generate.CombinedOutput(); err != nil {

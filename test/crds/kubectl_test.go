@@ -21,9 +21,7 @@ func table(t *testing.T, path string) (columns []column, rows [][]any) {
 	t.Helper()
 	text, err := shared.Cluster(t).Client().Discovery().RESTClient().Get().AbsPath("/apis/"+v1alpha1.GroupVersion().String()+path).
 		SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").DoRaw(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	got := expect.FromJSON[metav1.Table](t, text)
 	for _, c := range got.ColumnDefinitions {
 		columns = append(columns, column{c.Name, c.Type, c.Priority})
@@ -86,9 +84,7 @@ func TestKubectlGetRules(t *testing.T) {
 
 func TestShortNamesAndCategory(t *testing.T) {
 	list, err := shared.Cluster(t).Client().Discovery().ServerResourcesForGroupVersion(v1alpha1.GroupVersion().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	type resource struct {
 		Kind       string
 		Namespaced bool

@@ -17,6 +17,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/manifesttest"
 )
 
@@ -52,18 +53,14 @@ func admin(t *testing.T) dynamic.Interface {
 func as(t *testing.T, user string) dynamic.Interface {
 	t.Helper()
 	config, err := shared.Cluster(t).UserConfig(user)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return clientOf(t, config)
 }
 
 func clientOf(t *testing.T, config *rest.Config) dynamic.Interface {
 	t.Helper()
 	client, err := dynamic.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return client
 }
 
@@ -110,15 +107,11 @@ func plain(value any) any {
 func examples(t *testing.T) []*unstructured.Unstructured {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root, "docs/examples/maintenance/*.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	var all []*unstructured.Unstructured
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		all = append(all, manifesttest.Objects(t, text)...)
 	}
 	return all

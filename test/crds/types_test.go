@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // typed returns a client of the administrator that reads and writes the Go types.
@@ -27,9 +28,7 @@ func typed(t *testing.T) *rest.RESTClient {
 	config.GroupVersion = new(v1alpha1.GroupVersion())
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	client, err := rest.RESTClientFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return client
 }
 

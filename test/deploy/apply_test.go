@@ -106,9 +106,7 @@ func allCopies(t *testing.T, objects []*unstructured.Unstructured) {
 	}
 	expect.EventuallyWithState(t, fmt.Sprintf("Deployments have %v pods", want), func() (bool, string) {
 		list, err := shared.Cluster(t).Client().AppsV1().Deployments(namespace).List(t.Context(), metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		got := map[string]int32{}
 		for _, d := range list.Items {
 			got[d.Name] = d.Status.AvailableReplicas
@@ -124,9 +122,7 @@ func found(t *testing.T, objects []*unstructured.Unstructured) {
 	for _, name := range names(t, "PodDisruptionBudget", objects) {
 		expect.EventuallyWithState(t, "budget "+name+" allows one to be away", func() (bool, string) {
 			b, err := client.PolicyV1().PodDisruptionBudgets(namespace).Get(t.Context(), name, metav1.GetOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			return b.Status.ExpectedPods > 0 && b.Status.DisruptionsAllowed == 1, fmt.Sprintf("%+v", b.Status)
 		})
 	}
@@ -136,9 +132,7 @@ func found(t *testing.T, objects []*unstructured.Unstructured) {
 		}
 		expect.EventuallyWithState(t, "Service "+s.Name+" has pods", func() (bool, string) { // which have no addresses here
 			pods, err := client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: labels.FormatLabels(s.Spec.Selector)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			return len(pods.Items) > 0, "none"
 		})
 	}
@@ -152,9 +146,7 @@ const busyQuota = "Operation cannot be fulfilled on resourcequotas "
 func noneRefused(t *testing.T) {
 	t.Helper()
 	events, err := shared.Cluster(t).Client().CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	for _, e := range events.Items {
 		if e.Reason == "FailedCreate" && !strings.Contains(e.Message, busyQuota) {
 			t.Errorf("%s %s: %s", e.InvolvedObject.Kind, e.InvolvedObject.Name, e.Message)
@@ -211,9 +203,7 @@ func everything(t *testing.T) []string {
 	config := shared.Cluster(t).RESTConfig()
 	config.ContentType = "application/json"
 	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	lists, err := client.Discovery().ServerPreferredResources()
 	if err != nil {
 		return []string{"not all kinds are known: " + err.Error()} // one that is being removed
@@ -286,9 +276,7 @@ func TestBusVolumeChange(t *testing.T) {
 		install(t, ways[i])
 		working(t, render(t, ways[i]))
 		d, err := shared.Cluster(t).Client().AppsV1().Deployments(namespace).Get(t.Context(), "rehome", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		want := []appsv1.DeploymentStrategyType{appsv1.RollingUpdateDeploymentStrategyType, appsv1.RecreateDeploymentStrategyType}[i]
 		if d.Spec.Strategy.Type != want {
 			t.Errorf("%s: the strategy is %s, want %s", ways[i].name, d.Spec.Strategy.Type, want)

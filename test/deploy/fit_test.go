@@ -267,9 +267,7 @@ func selects(t *testing.T, who string, all []workload, selector *metav1.LabelSel
 func selected(t *testing.T, all []workload, selector *metav1.LabelSelector) (found []workload) {
 	t.Helper()
 	s, err := metav1.LabelSelectorAsSelector(selector)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	for _, w := range all {
 		if s.Matches(labels.Set(w.pods.Labels)) {
 			found = append(found, w)

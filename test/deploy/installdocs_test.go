@@ -72,9 +72,7 @@ func newPage(t *testing.T) *page {
 		t.Fatal(err)
 	}
 	tools, err := filepath.Abs(filepath.Join(root, ".build/tools"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	c := shared.Cluster(t)
 	path := []string{filepath.Dir(c.Kubectl()), filepath.Join(p.checkout, "bin"), tools, os.Getenv("PATH")}
 	p.environment = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig(), "KUBECACHEDIR="+filepath.Join(dir, "cache"),

@@ -62,9 +62,7 @@ func (p *pods) stop() {
 func startPod(t *testing.T, deployment string) *podProcess {
 	t.Helper()
 	d, err := shared.Cluster(t).Client().AppsV1().Deployments(namespace).Get(t.Context(), deployment, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	dir := filepath.Join(dir, string(d.UID)[:8]) // short: a socket is in it
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -96,17 +94,13 @@ func mount(t *testing.T, dir string, spec corev1.PodSpec) map[string]string {
 		switch {
 		case v.ConfigMap != nil:
 			m, err := client.ConfigMaps(namespace).Get(t.Context(), v.ConfigMap.Name, metav1.GetOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			for name, text := range m.Data {
 				files[name] = []byte(text)
 			}
 		case v.Secret != nil:
 			s, err := client.Secrets(namespace).Get(t.Context(), v.Secret.SecretName, metav1.GetOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			files = s.Data
 		}
 		for name, text := range files {

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/manifesttest"
 )
@@ -86,9 +87,7 @@ func (w way) folderOf(t *testing.T) string {
 		return filepath.Join(root, "deploy/kustomize", w.folder)
 	}
 	dir, err := copied()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	mine := filepath.Join(dir, "mine", strings.NewReplacer(" ", "-", ",", "").Replace(w.name))
 	if err := os.MkdirAll(mine, 0o700); err != nil {
 		t.Fatal(err)

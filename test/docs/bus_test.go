@@ -106,9 +106,7 @@ func (d *desk) stay(line string) {
 // configuration that stands there, on free ports.
 func TestBusSecurityPageCommands(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs/bus-security.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	text := string(page)
 	for _, port := range []string{":4222", ":4223"} {
 		free := expect.Value(t, program.FreeAddress)
@@ -145,9 +143,7 @@ func TestBusSecurityPageCommands(t *testing.T) {
 // TestBusSecurityPageParticipants compares the table of the page with the files of `rehome auth init`.
 func TestBusSecurityPageParticipants(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs/bus-security.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	for _, role := range []bus.Role{
 		bus.RoleSetup, bus.RoleWatcher, bus.RoleFunctions, bus.RoleDispatcher, bus.RoleActuator, bus.RoleMaintenance, bus.RoleAPI, bus.RoleAll, bus.RoleReader,
 		bus.RoleListener, bus.RoleForwarder, bus.RoleOperator, bus.RoleFunction, bus.RoleSender,

@@ -104,9 +104,7 @@ var varying = regexp.MustCompile(`\b\d+s {2,}|\b\d{16}\b`)
 // compares what is printed where the page says what.
 func TestDeadLettersPageCommands(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs/dead-letters.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	rehome := expect.Value(t, program.Build)
 	ran := map[string]bool{}
 	for _, e := range examples(string(page)) {

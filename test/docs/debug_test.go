@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 )
 
@@ -54,9 +55,7 @@ func TestTroubleshootingPageCommands(t *testing.T) {
 	s := newShell(t)
 	s.publish()
 	example, err := os.ReadFile(filepath.Join(root, "deploy/policy.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	if err := os.WriteFile(filepath.Join(s.dir, "policy.yaml"), example, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 )
 
@@ -121,9 +122,7 @@ func TestContents(t *testing.T) {
 
 func TestDependencyDecisions(t *testing.T) {
 	out, err := exec.Command("go", "mod", "edit", "-json", filepath.Join(root, "go.mod")).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	var mod struct {
 		Require []struct {
 			Path     string

@@ -43,13 +43,9 @@ func asShown(t *testing.T, e schemas.Event) schemas.Event {
 func TestFunctionsPageProgram(t *testing.T) {
 	binary := expect.Value(t, program.Build)
 	text, err := os.ReadFile(filepath.Join(root, "docs/functions.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	help, err := exec.CommandContext(t.Context(), binary, "serve", "--help").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	serve := regexp.MustCompile(`(?m)^    rehome (serve .*)$`).FindStringSubmatch(string(text))
 	if serve == nil {
 		t.Fatal("the page has no command that serves a function")
@@ -85,9 +81,7 @@ func startFunction(t *testing.T, binary string, arguments []string) (address str
 	address = expect.Value(t, program.FreeAddress)
 	_, port, _ := strings.Cut(address, ":")
 	p, err := program.Start(binary, arguments, []string{"PORT=" + port, "K_SERVICE=taints", "K_REVISION=taints-00001"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	t.Cleanup(func() {
 		if err := p.Signal(syscall.SIGTERM); err != nil {
 			t.Error(err)

@@ -142,9 +142,7 @@ func TestEventsPageProgram(t *testing.T) {
 	b := bustest.Connect(t, bus.Options{URL: url})
 	bustest.SetUp(t, b, bus.Setup{})
 	example, err := program.GoExample("listen")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	start := func() (stop func(), printed *bytes.Buffer) {
 		out := &bytes.Buffer{}
 		c := exec.CommandContext(t.Context(), example.Program, url)

@@ -9,15 +9,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // vale returns the rules that find something in a text, sorted.
 func vale(t *testing.T, text string) []string {
 	t.Helper()
 	program, err := filepath.Abs(filepath.Join(root, ".build/tools/vale"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	if _, err := os.Stat(program); err != nil {
 		t.Fatalf("build it with `make prose`: %v", err)
 	}

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 )
 
@@ -50,9 +51,7 @@ func TestProtectPage(t *testing.T) {
 	})
 	t.Run("the policy lets the Deployment take part", func(t *testing.T) {
 		p, err := policy.Parse("policy.yaml", []byte(files[2][1]), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		if got := starts.Annotations[policy.RestartMark]; got != "true" || p.Restart.Workloads != policy.RestartAnnotated {
 			t.Errorf("annotation %q, policy %q", got, p.Restart.Workloads)
 		}

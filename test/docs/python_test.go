@@ -47,9 +47,7 @@ func runPython(t *testing.T, name string, s *server.Server) *program.Log {
 		t.Fatalf("%s: the program does not connect to %s", name, url)
 	}
 	python, err := filepath.Abs("testdata/python")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	c := exec.CommandContext(t.Context(), "python3", "-u", "-c", strings.ReplaceAll(text, url, s.ClientURL()))
 	c.Env = append(os.Environ(), "PYTHONPATH="+python, "PYTHONDONTWRITEBYTECODE=1")
 	before := s.NumSubscriptions()

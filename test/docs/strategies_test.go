@@ -39,9 +39,7 @@ func ownStrategies() []ownStrategy {
 		start: func(t *testing.T) program.Example {
 			t.Helper()
 			e, err := program.GoExample("retiring")
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			return e
 		},
 		concern: func(s *schemas.NodeScope) {
@@ -53,9 +51,7 @@ func ownStrategies() []ownStrategy {
 		start: func(t *testing.T) program.Example {
 			t.Helper()
 			e, err := program.PythonExample("avoidzone/avoid_zone.py")
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			return e
 		},
 		concern: func(s *schemas.NodeScope) {
@@ -83,9 +79,7 @@ func (s ownStrategy) serve(t *testing.T) string {
 	t.Helper()
 	address := expect.Value(t, program.FreeAddress)
 	p, err := s.start(t).Start([]string{"ADDRESS=" + address})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	programtest.End(t, p, s.name)
 	programtest.Answers(t, p, "http://"+address)
 	return "http://" + address + "/"
@@ -129,9 +123,7 @@ func TestExampleStrategiesDecide(t *testing.T) {
 		t.Run(s.folder, func(t *testing.T) {
 			t.Parallel()
 			client, err := post.New(post.Config{URL: s.serve(t)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			defer client.Close()
 			other := func(args string) func(*schemas.NodeScope) {
 				return func(scope *schemas.NodeScope) { s.concern(scope); scope.Args = json.RawMessage(args) }
@@ -241,9 +233,7 @@ type refusal struct {
 func ask(t *testing.T, url string, e schemas.Event, change func(*http.Request)) refusal {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, bytes.NewReader(e.Data))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	r.Header.Set("Content-Type", cloudevent.JSON)
 	if err := cloudevent.WriteAttributes(e, func(name, value string) { r.Header.Set("Ce-"+name, value) }); err != nil {
 		t.Fatal(err)
@@ -258,18 +248,14 @@ func ask(t *testing.T, url string, e schemas.Event, change func(*http.Request)) 
 	}
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return refusal{response.StatusCode, string(text), response.Header.Get("Allow") == http.MethodPost}
 }
 
 func TestExamplePolicies(t *testing.T) {
 	for _, s := range ownStrategies() {
 		text, err := os.ReadFile(filepath.Join(root, "docs/examples", s.folder, "policy.yaml"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		p, err := policy.Parse("policy.yaml", text, settings.Strategies())
 		if err != nil {
 			t.Errorf("%s: %v", s.folder, err)

@@ -34,14 +34,10 @@ type stranger struct {
 func newStranger(t *testing.T, store string) stranger {
 	t.Helper()
 	nc, err := nats.Connect("", nats.InProcessServer(socket(at(store).Socket)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	t.Cleanup(nc.Close)
 	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return stranger{t, js}
 }
 

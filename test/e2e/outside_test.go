@@ -119,9 +119,7 @@ func overNATS(
 ) {
 	t.Helper()
 	nc, err := nats.Connect(servers.url(), options...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	t.Cleanup(nc.Close)
 	if _, err = nc.Subscribe(subject, func(m *nats.Msg) {
 		headers, answer, err := outsideAnswer(m.Header.Get("ce-id"), m.Data, decide)

@@ -168,13 +168,9 @@ func record(t testing.TB, options bus.Options) *recording {
 	options.Name = cmp.Or(options.Name, "scene")
 	options.Log = slog.New(slog.DiscardHandler)
 	b, err := bus.Connect(options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	validator, err := schematest.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	r := &recording{t: t, validator: validator, more: make(chan struct{}, 1)}
 	ctx, cancel := context.WithCancel(context.Background())
 	var followed sync.WaitGroup

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 )
 
@@ -20,9 +21,7 @@ var command = regexp.MustCompile(`(?m)^    ((?:make|bin/rehome|rehome) [^#\n]*)`
 func TestReadmeCommands(t *testing.T) {
 	text := filetest.Read(t, "../../README.md")
 	makefile, err := os.ReadFile("../../Makefile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	var ran []string
 	s := newScene(t, 2)
 	dir := filetest.ShortDir(t)

@@ -21,6 +21,7 @@ import (
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/schematest"
 	"github.com/rehome-dev/rehome/watcher"
 )
@@ -37,9 +38,7 @@ var (
 func everyStrategy(t *testing.T) policy.Policy {
 	t.Helper()
 	p, err := policy.Parse("everything.yaml", everything, settings.Strategies())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	on := map[string]bool{}
 	for _, s := range p.Profiles[0].Strategies {
 		on[s.Name] = true
@@ -62,9 +61,7 @@ func (a answers) take(t *testing.T, scopes []schemas.Event) {
 		head := schematest.Decode[schemas.ScopeHead](t, scope)
 		i := slices.IndexFunc(functions.All(), func(f functions.Function) bool { return f.Strategy.Name == head.Strategy })
 		answer, err := functions.All()[i].Evaluate(scope)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		key := head.Strategy + " " + head.About()
 		delete(a, key)
 		for _, intent := range answer.Intents {
@@ -84,9 +81,7 @@ func (a answers) take(t *testing.T, scopes []schemas.Event) {
 func everythingAnew(t *testing.T, p policy.Policy, w *world) answers {
 	t.Helper()
 	o, err := watcher.NewOffline(p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	for _, object := range w.objects() {
 		if err := o.Set(object); err != nil {
 			t.Fatal(err)
@@ -95,9 +90,7 @@ func everythingAnew(t *testing.T, p policy.Policy, w *world) answers {
 	all := answers{}
 	for _, s := range p.Profiles[0].Strategies {
 		scopes, err := o.Payloads(p.Profiles[0].Name, s.Name, w.now)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		for _, scope := range scopes {
 			e := schematest.Event(t, "/offline", scope, w.now, schemas.Event{})
 			all.take(t, []schemas.Event{e})
@@ -132,9 +125,7 @@ func follow(t *testing.T, p policy.Policy, seed uint64, wanted map[string]int) {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 	}
 	c, err := cluster.NewOffline(watcher.Kinds()...)
 	must(err)

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // state is the state of a wire.
@@ -33,9 +35,7 @@ func newWire(t *testing.T, servers []string) *wire {
 	w := &wire{changed: make(chan struct{}), open: map[net.Conn]bool{}}
 	for _, server := range servers {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		w.addresses = append(w.addresses, l.Addr().String())
 		go w.serve(l, server)
 		t.Cleanup(func() {

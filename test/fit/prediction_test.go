@@ -22,6 +22,7 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/binaries"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/randtest"
 	"github.com/rehome-dev/rehome/test/schedulertest"
 )
@@ -55,9 +56,7 @@ func TestPrediction(t *testing.T) {
 	s := randtest.Seed(t)
 	c := clustertest.New(t, cluster.Options{})
 	more, err := c.AddNodes(t.Context(), predictedNodes-nodeCount) // before newJudge stops their kubelets
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	j := newJudge(t, c, rand.New(rand.NewPCG(s, 2)))
 	j.nodes = append(j.nodes, more...)
 	schedulertest.Freeze(t, c, binaries.ControllerManager)

@@ -22,6 +22,7 @@ import (
 	"github.com/rehome-dev/rehome/fit"
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/binaries"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/schedulertest"
 )
 
@@ -33,24 +34,18 @@ func newJudge(t *testing.T, c *cluster.Cluster, random *rand.Rand) *judge {
 	config := c.RESTConfig()
 	config.WarningHandler = rest.NoWarnings{} // Of the API server, about selectors of nothing and disks of old kinds.
 	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	j := &judge{
 		t: t, ctx: t.Context(), cluster: c, client: client, random: random, asker: newAsker(t.Context(), t, client),
 	}
 	j.seen.reasons = map[fit.Reason]int{}
 	version, err := client.Discovery().ServerVersion()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	if j.minor, err = strconv.Atoi(version.Minor); err != nil {
 		t.Fatal(err)
 	}
 	nodes, err := c.AddNodes(t.Context(), nodeCount)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	j.nodes = nodes
 	for _, name := range namespaces() {
 		if err := c.AddNamespace(t.Context(), name); err != nil {
@@ -61,9 +56,7 @@ func newJudge(t *testing.T, c *cluster.Cluster, random *rand.Rand) *judge {
 		ObjectMeta: metav1.ObjectMeta{Name: heavyRuntime}, Handler: "heavy",
 		Overhead: &nodev1.Overhead{PodFixed: corev1.ResourceList{corev1.ResourceCPU: quantity("700m")}},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	schedulertest.Freeze(t, c, binaries.Kwok)
 	return j
 }

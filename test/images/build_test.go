@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/rehome-dev/rehome/test/cluster/binaries"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // The name and version of the images in these tests.
@@ -24,9 +25,7 @@ const (
 func repository(t *testing.T) string {
 	t.Helper()
 	root, err := binaries.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return root
 }
 
@@ -91,9 +90,7 @@ func copyTree(t *testing.T, root, to string) {
 	list := exec.CommandContext(t.Context(), "git", "ls-files", "-co", "--exclude-standard", "-z")
 	list.Dir = root
 	out, err := list.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	for name := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
 		text, err := os.ReadFile(filepath.Join(root, name))
 		if os.IsNotExist(err) { // removed, but git does not know yet
@@ -106,9 +103,7 @@ func copyTree(t *testing.T, root, to string) {
 		if err == nil {
 			err = os.WriteFile(target, text, 0o644)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 	}
 }
 
@@ -125,9 +120,7 @@ func contents(t *testing.T, dir string) map[string]string {
 		all[name] = string(text)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return all
 }
 

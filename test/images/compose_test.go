@@ -17,6 +17,7 @@ import (
 	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 )
 
@@ -346,9 +347,7 @@ func TestComposeGrafana(t *testing.T) {
 		if err == nil {
 			err = yaml.Unmarshal(text, into)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 	}
 	p := compose(t, "PROMETHEUS_PORT=9999", "GRAFANA_PORT=3333")
 	grafana, prometheus := p.Services["grafana"], p.Services["prometheus"]
@@ -371,9 +370,7 @@ func TestComposeGrafana(t *testing.T) {
 func TestInvalidComposeFile(t *testing.T) {
 	root := repository(t)
 	text, err := os.ReadFile(filepath.Join(root, "docker-compose.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	for _, c := range []struct{ name, from, to, want string }{
 		{"unknown key", "read_only: true\n", "readonly: true\n", "readonly"},
 		{"unknown service", "setup: { condition", "setups: { condition", "setups"},

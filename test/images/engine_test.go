@@ -18,6 +18,7 @@ import (
 
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/program"
 )
 
@@ -191,9 +192,7 @@ func (s *scene) enter(t *testing.T, e *engine) {
 		t.Fatal(err)
 	}
 	_, port, err := net.SplitHostPort(s.metrics)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	s.engine = &engine{t: t, root: e.root, environment: append(os.Environ(),
 		"REHOME_USER="+user, "REHOME_IMAGE="+ownRehome, "NATS_IMAGE="+ownNATS, "PROMETHEUS_IMAGE="+ownPrometheus,
 		"PROMETHEUS_PORT="+port, "KUBECONFIG="+kubeconfig, "COMPOSE_PROJECT_NAME="+s.name)}
@@ -209,9 +208,7 @@ func somebody(t *testing.T, file string) string {
 		uid, gid = 1234, 5678
 		err = os.Chown(file, uid, gid)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return fmt.Sprintf("%d:%d", uid, gid)
 }
 

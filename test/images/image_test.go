@@ -22,6 +22,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // The parts of an OCI layout that these tests look at.
@@ -57,9 +59,7 @@ func blob(t *testing.T, layout, digest string) []byte {
 	t.Helper()
 	algorithm, name, _ := strings.Cut(digest, ":")
 	text, err := os.ReadFile(filepath.Join(layout, "blobs", algorithm, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	if sum := sha256.Sum256(text); hex.EncodeToString(sum[:]) != name {
 		t.Fatalf("%s is not what its name says", digest)
 	}
@@ -78,9 +78,7 @@ func decode[T any](t *testing.T, text []byte) (v T) {
 func platforms(t *testing.T, layout string) map[string]manifest {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(layout, "index.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	top := decode[index](t, text)
 	if len(top.Manifests) != 1 {
 		t.Fatalf("want one index in the layout, got %s", text)
@@ -100,18 +98,14 @@ func platforms(t *testing.T, layout string) map[string]manifest {
 func unpacked(t *testing.T, layer []byte) (lines []string, files map[string][]byte) {
 	t.Helper()
 	z, err := gzip.NewReader(bytes.NewReader(layer))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	files = map[string][]byte{}
 	for r := tar.NewReader(z); ; {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			return lines, files
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		if files[h.Name], err = io.ReadAll(r); err != nil {
 			t.Fatal(err)
 		}
@@ -160,9 +154,7 @@ func TestImageContents(t *testing.T) {
 func checkStatic(t *testing.T, program []byte, machine elf.Machine) {
 	t.Helper()
 	f, err := elf.NewFile(bytes.NewReader(program))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_INTERP || p.Type == elf.PT_DYNAMIC {
 			t.Errorf("it has a %v, so it is not static", p.Type)
@@ -179,9 +171,7 @@ func checkRoots(t *testing.T, text []byte) {
 	var names []string
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
 		c, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		if !c.IsCA {
 			t.Errorf("%s is no authority", c.Subject)
 		}
@@ -226,9 +216,7 @@ func TestTarFileImage(t *testing.T) {
 	images := platforms(t, filepath.Join(dir, "layout"))
 	for _, platform := range []string{"linux/amd64", "linux/arm64"} {
 		f, err := os.Open(filepath.Join(dir, "rehome-"+version+"-"+strings.ReplaceAll(platform, "/", "-")+".tar"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		var got []struct {
 			Config   string
 			RepoTags []string
@@ -263,9 +251,7 @@ func TestImageBase(t *testing.T) {
 		t.Fatal(err)
 	}
 	said, err := runMake(repository(t), imageArguments(repository(t), out, "BASE="+base, "PLATFORMS=linux/"+runtime.GOARCH)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	below, got := platforms(t, base), platforms(t, filepath.Join(out, "layout"))
 	platform := "linux/" + runtime.GOARCH
 	if len(got) != 1 || len(got[platform].Layers) != 4 || !reflect.DeepEqual(got[platform].Layers[:2], below[platform].Layers) {

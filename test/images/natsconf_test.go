@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
+
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // natsFacts is what matters of how a server is set up.
@@ -31,9 +33,7 @@ func natsAs(t *testing.T, dir string, s service) natsFacts {
 	}
 	f := flag.NewFlagSet("nats-server", flag.ContinueOnError)
 	o, err := natsserver.ConfigureOptions(f, words, func() {}, func() {}, func() {})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	got := natsFacts{
 		Name: o.ServerName, Listen: fmt.Sprintf("%s:%d", o.Host, o.Port), Monitor: fmt.Sprintf("%s:%d", o.HTTPHost, o.HTTPPort),
 		Peers: fmt.Sprintf("%s:%d", o.Cluster.Host, o.Cluster.Port), Store: filepath.Base(o.StoreDir),
@@ -60,13 +60,9 @@ func TestComposeNATSCluster(t *testing.T) {
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, "nats.conf"), []byte(strings.ReplaceAll(string(text), "/etc/rehome", dir)), 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	keys, err := filepath.Glob(filepath.Join(dir, "nats", "*.nk"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	services := compose(t).Services
 	for i, name := range []string{"nats-1", "nats-2", "nats-3"} {
 		got, want := natsAs(t, dir, services[name]), natsFacts{

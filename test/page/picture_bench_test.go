@@ -31,6 +31,7 @@ import (
 	"github.com/rehome-dev/rehome/test/bustest"
 	control "github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // The size of the picture, and how fast it changes.
@@ -69,9 +70,7 @@ func BenchmarkPicture(b *testing.B) {
 		Client: plane.Client(), Cluster: w.cache, Bus: bustest.New(b), Policy: func() policy.Policy { return policy.Policy{} },
 		Log: slog.New(slog.DiscardHandler),
 	})
-	if err != nil {
-		b.Fatal(err)
-	}
+	expect.Must(b, err)
 	ctx, cancel := context.WithCancel(b.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- server.Run(ctx) }()
@@ -143,9 +142,7 @@ func draw(b *testing.B, address string) {
 // serve measures the server with clients in another process, which begin a line of output before and after the measurement.
 func serve(b *testing.B, address string, n int, users []control.User) string {
 	own, err := os.Executable()
-	if err != nil {
-		b.Fatal(err)
-	}
+	expect.Must(b, err)
 	list := []string{address, strconv.Itoa(n)}
 	for _, u := range users {
 		list = append(list, u.Token)
@@ -156,9 +153,7 @@ func serve(b *testing.B, address string, n int, users []control.User) string {
 	if err == nil {
 		err = c.Start()
 	}
-	if err != nil {
-		b.Fatal(err)
-	}
+	expect.Must(b, err)
 	var spent [2]time.Duration
 	var total int
 	lines := bufio.NewScanner(out)
@@ -230,9 +225,7 @@ type world struct {
 
 func newWorld(b *testing.B) *world {
 	cache, err := cluster.NewOffline(api.Kinds()...)
-	if err != nil {
-		b.Fatal(err)
-	}
+	expect.Must(b, err)
 	w := &world{b: b, cache: cache, random: rand.New(rand.NewPCG(1, 2))}
 	for i := range manyNodes {
 		name := fmt.Sprintf("ip-10-0-%d-%d.internal", i/250, i%250)

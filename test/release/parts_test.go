@@ -83,9 +83,7 @@ func members(t *testing.T, file string) (names []string) {
 	t.Helper()
 	if strings.HasSuffix(file, ".zip") {
 		z, err := zip.OpenReader(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		defer z.Close()
 		for _, f := range z.File {
 			names = append(names, fmt.Sprint(f.Name, " root ", f.Modified.Unix()))
@@ -93,22 +91,16 @@ func members(t *testing.T, file string) (names []string) {
 		return names
 	}
 	f, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	defer f.Close()
 	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	for r := tar.NewReader(z); ; {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			return names
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		names = append(names, fmt.Sprint(h.Name, " ", h.Uname, " ", h.ModTime.Unix()))
 	}
 }
@@ -201,9 +193,7 @@ func (s *snapshot) testProvenance(t *testing.T) {
 func (s *snapshot) testMaterials(t *testing.T) {
 	for platform, digest := range s.digests(t) {
 		info, err := buildinfo.ReadFile(filepath.Join(s.root, ".build/release-work/bin", platform, "rehome"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		for name, text := range map[string][]byte{
 			"image":   s.attested(t, "spdxjson", s.registry+"/rehome@"+digest),
 			"archive": []byte(filetest.Read(t, s.file(s.archive(platform, ".tar.gz.sbom.json")))),
@@ -258,14 +248,10 @@ func (s *snapshot) digests(t *testing.T) map[string]string {
 func (s *snapshot) manifest(t *testing.T, reference string) (text []byte, digest string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.registry+"/v2/rehome/manifests/"+reference, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	request.Header.Set("Accept", "application/vnd.oci.image.index.v1+json")
 	answer, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	defer answer.Body.Close()
 	text, err = io.ReadAll(answer.Body)
 	if err != nil || answer.StatusCode != http.StatusOK {
@@ -285,9 +271,7 @@ func (s *snapshot) testHelm(t *testing.T) {
 			"--namespace", "rehome", "--create-namespace", "--wait", "--timeout", "2m", "--kubeconfig", c.Kubeconfig())
 	}
 	d, err := c.Client().AppsV1().Deployments("rehome").Get(t.Context(), "rehome", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	_, digest := s.manifest(t, s.version)
 	if got, want := d.Spec.Template.Spec.Containers[0].Image, s.registry+"/rehome@"+digest; got != want || d.Status.ReadyReplicas != 1 {
 		t.Errorf("got image %s with %d ready replicas, want %s with one", got, d.Status.ReadyReplicas, want)

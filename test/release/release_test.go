@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/rehome-dev/rehome/test/cluster/binaries"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/program"
 )
 
@@ -39,13 +40,9 @@ func TestRelease(t *testing.T) {
 func newSnapshot(t *testing.T) *snapshot {
 	t.Helper()
 	root, err := binaries.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	addresses, err := program.FreeAddresses(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	s := &snapshot{root: root, registry: addresses[0]}
 	for _, old := range []string{"registry", "release-key.key", "release-key.pub"} {
 		if err := os.RemoveAll(filepath.Join(root, ".build", old)); err != nil {
@@ -72,9 +69,7 @@ func newSnapshot(t *testing.T) *snapshot {
 func (s *snapshot) page(t *testing.T, title string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(s.root, "docs/releasing.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	m := regexp.MustCompile("(?s)\n## " + title + "\n.*?\n```sh\n(.*?)```\n").FindSubmatch(text)
 	if m == nil {
 		t.Fatalf("docs/releasing.md has no commands under %s", title)
@@ -96,9 +91,7 @@ func (s *snapshot) page(t *testing.T, title string) {
 func (s *snapshot) run(t *testing.T, name string, arguments ...string) string {
 	t.Helper()
 	out, err := s.try(t, name, arguments...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return out
 }
 

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // TestCompleteConstantLists finds functions such as DeltaKinds() []DeltaKind, which return a list of the constants of a type,
@@ -49,9 +51,7 @@ func TestCompleteConstantLists(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	for i, f := range functions {
 		typ, listed := listOf(f)
 		want := constants[packages[i]+"."+typ]

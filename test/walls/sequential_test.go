@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // concurrent returns the parts of a file that start goroutines or synchronize them.
@@ -17,9 +19,7 @@ func concurrent(t *testing.T, name string) []string {
 	t.Helper()
 	set := token.NewFileSet()
 	file, err := parser.ParseFile(set, name, nil, parser.SkipObjectResolution)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	var found []string
 	add := func(n ast.Node, what string) {
 		found = append(found, fmt.Sprintf("%s:%d: %s", filepath.Base(name), set.Position(n.Pos()).Line, what))

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/tools/go/packages"
+
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // graph has the direct imports of all packages by import path, including other modules.
@@ -189,9 +191,7 @@ func load(t *testing.T, mode packages.LoadMode) func(func(*packages.Package) boo
 
 func TestForbiddenGoModules(t *testing.T) {
 	out, err := exec.Command("go", "mod", "edit", "-json", "../../go.mod").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	var mod struct {
 		Module  struct{ Path string }
 		Require []struct{ Path string }

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	yaml "go.yaml.in/yaml/v3"
+
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // TestReleaseWorkflow: the job can publish, so it uses only actions that cannot change, no cache that other jobs write, and leaves
@@ -24,9 +26,7 @@ func TestReleaseWorkflow(t *testing.T) {
 	if err == nil {
 		err = yaml.Unmarshal(text, &workflow)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	pinned := regexp.MustCompile(`^(.+)@[0-9a-f]{40}$`)
 	got := map[string]map[string]any{}
 	for _, s := range workflow.Jobs["release"].Steps {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 )
 
@@ -57,9 +58,7 @@ func fetch(t *testing.T, address, file string) error {
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
 	defer transport.CloseIdleConnections()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	response, err := transport.RoundTrip(request)
 	if err != nil {
 		return err
@@ -70,9 +69,7 @@ func fetch(t *testing.T, address, file string) error {
 func TestUntrustedCertificate(t *testing.T) {
 	server, _ := secure(t)
 	s, err := NewPrometheus(server.URL, query, noToken, (&clock{noon}).now, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	defer s.Close()
 	if _, err := s.Nodes(t.Context()); err == nil || !strings.Contains(err.Error(), "certificate signed by unknown authority") {
 		t.Errorf("got %v, want an unknown authority", err)

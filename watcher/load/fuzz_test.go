@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // For any answer of a Prometheus server, the source must return an error, or a percentage from 0 to 100 for each node.
@@ -54,9 +55,7 @@ func FuzzKubernetes(f *testing.F) {
 	}))
 	f.Cleanup(server.Close)
 	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, QPS: -1})
-	if err != nil {
-		f.Fatal(err)
-	}
+	expect.Must(f, err)
 	now := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 	k := Kubernetes{Client: client.RESTClient(), Now: func() time.Time { return now }}
 	check := func(t *testing.T, name string, used corev1.ResourceList) {

@@ -129,9 +129,7 @@ func TestNodePercentages(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			all, err := vector([]byte(`{"status":"success","data":{"resultType":"vector","result":[`+c.series+`]}}`), 200)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			got, odd := nodePercentages(all)
 			if c.want == nil {
 				c.want = map[string]int64{}

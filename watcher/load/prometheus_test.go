@@ -22,6 +22,7 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 const query = `1 - avg by (instance) (rate(node_cpu_seconds_total{mode="idle"}[1m]))`
@@ -99,9 +100,7 @@ func source(t *testing.T, p *prometheus, c *clock, read Token, log io.Writer) *P
 		return a
 	}})
 	s, err := NewPrometheus(p.URL+"/behind/", query, read, c.now, slog.New(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	t.Cleanup(s.Close)
 	return s
 }
@@ -112,9 +111,7 @@ func TestPrometheusNodes(t *testing.T) {
 	p, c := newServer(t), &clock{noon}
 	s := source(t, p, c, noToken, io.Discard)
 	got, err := s.Nodes(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	same(t, "samples", got, map[string]Sample{"n1": {Used: percents(25), Good: noon.Add(time.Minute)}})
 	same(t, "requests", p.requests(), []string{"GET /behind/api/v1/query " + query + " "})
 	pods, err := s.Pods(t.Context())

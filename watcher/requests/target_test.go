@@ -12,6 +12,7 @@ import (
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // placed returns a pod of the namespace web on a node.
@@ -43,9 +44,7 @@ func TestTargetPods(t *testing.T) {
 		placed("other", "n1", func(p *corev1.Pod) { p.Namespace, p.Labels = "shop", map[string]string{"app": "api"} }),
 	)
 	cache, err := cluster.NewOffline(cluster.Nodes, cluster.Pods)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	for _, name := range []string{"n1", "n2"} {
 		if err := cache.Set(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
 			t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/scopetest"
 )
 
@@ -18,9 +19,7 @@ import (
 func grouped(b *testing.B, nodes int) (*Builder, []*corev1.Node, []*corev1.Pod) {
 	b.Helper()
 	compiled, err := Compile(scopetest.GroupPolicy())
-	if err != nil {
-		b.Fatal(err)
-	}
+	expect.Must(b, err)
 	g := NewBuilder(emptyCache(b), compiled)
 	var all []*corev1.Node
 	var pods []*corev1.Pod

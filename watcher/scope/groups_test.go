@@ -20,6 +20,7 @@ import (
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/fit"
 	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/randtest"
 	"github.com/rehome-dev/rehome/test/scopetest"
 )
@@ -247,9 +248,7 @@ func figures(u usage) []string {
 func newWorld(t *testing.T, seed uint64) (*world, *Builder) {
 	t.Helper()
 	compiled, err := Compile(scopetest.GroupPolicy())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	w := &world{Rand: rand.New(rand.NewPCG(seed, 1)), nodes: map[string]*corev1.Node{}, pods: map[types.UID]*corev1.Pod{}}
 	return w, NewBuilder(emptyCache(t), compiled)
 }
@@ -257,9 +256,7 @@ func newWorld(t *testing.T, seed uint64) (*world, *Builder) {
 func emptyCache(t testing.TB) *cluster.Cache {
 	t.Helper()
 	c, err := cluster.NewOffline(cluster.Nodes, cluster.Pods, cluster.Namespaces)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return c
 }
 
@@ -393,9 +390,7 @@ func deletedDuringRebuild(t *testing.T, seed uint64) bool {
 	p := scopetest.GroupPolicy()
 	p.Profiles[0].Strategies[1].NewArgs = func() policy.Args { return &listing{listed: &listed} }
 	compiled, err := Compile(p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	b := NewBuilder(emptyCache(t), compiled)
 	for range 50 {
 		w.change(b, now)

@@ -71,9 +71,7 @@ func TestCooldown(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			compiled, err := Compile(scopetest.GroupPolicy())
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			b := NewBuilder(emptyCache(t), compiled)
 			b.NodeChanged(nil, n)
 			b.PodChanged(nil, bound(first), now)
@@ -90,9 +88,7 @@ func TestCooldown(t *testing.T) {
 
 func TestUsageCooldown(t *testing.T) {
 	compiled, err := Compile(scopetest.GroupPolicy())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	b, s := NewBuilder(emptyCache(t), compiled), compiled.Strategies[3]
 	want := func(what string, want time.Time) {
 		t.Helper()
@@ -143,9 +139,7 @@ func TestUsageCopy(t *testing.T) {
 // TestUsageOfResizedPod resizes a pod from 2Gi to 1Gi in place. The kubelet reports the resources that it has not changed yet.
 func TestUsageOfResizedPod(t *testing.T) {
 	compiled, err := Compile(scopetest.GroupPolicy())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	b := NewBuilder(emptyCache(t), compiled)
 	b.NodeChanged(nil, node("n1", "a"))
 	pod := func(requests, held string) *corev1.Pod {

@@ -121,9 +121,7 @@ func BenchmarkNodeChange(b *testing.B) {
 		{"of_workloads_without_duplicates", func(n int) func() { return change(crowd(newWorkloads(false), n, 1), plain, untolerated()) }},
 		{"of_workloads_with_duplicates", func(n int) func() {
 			compiled, err := Compile(scopetest.GroupPolicy())
-			if err != nil {
-				b.Fatal(err)
-			}
+			expect.Must(b, err)
 			g := NewBuilder(emptyCache(b), compiled).groups
 			crowd(g.indexes[0].index, n, 2)
 			g.setNode("n1", plain)

@@ -101,9 +101,7 @@ func takeOver(t *testing.T, client kubernetes.Interface) {
 				}},
 			}},
 		}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 }
 
 // place is the namespace of one subtest.

@@ -859,8 +859,6 @@ func TestStateRoundTrip(t *testing.T) {
 	s := fresh(c)
 	s.Refusal = refusal(schemas.Deferred, schemas.ReasonRestartNoRoom, "full")
 	got, err := decode(s.encode())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	same(t, "state", got, s)
 }

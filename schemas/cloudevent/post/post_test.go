@@ -54,9 +54,7 @@ func serving(t *testing.T, f http.HandlerFunc) *httptest.Server {
 func client(t *testing.T, c post.Config) *post.Client {
 	t.Helper()
 	p, err := post.New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	t.Cleanup(p.Close)
 	return p
 }

@@ -11,18 +11,15 @@ import (
 	"testing"
 
 	"github.com/rehome-dev/rehome/test/cluster/binaries"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // TestGenerated compares every generated file of the chart with its sources.
 func TestGenerated(t *testing.T) {
 	root, err := binaries.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	want, err := generate(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	got := content(t, filepath.Join(root, "deploy/helm"))
 	maps.DeleteFunc(got, func(name string, _ []byte) bool { return want[name] == nil && !strings.Contains(name, "/files/") })
 	if g, w := slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)); !slices.Equal(g, w) {
@@ -67,8 +64,6 @@ func content(t *testing.T, folder string) map[string][]byte {
 		files[name], err = os.ReadFile(filepath.Join(folder, name))
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return files
 }

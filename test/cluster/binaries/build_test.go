@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 )
 
@@ -17,9 +18,7 @@ func TestRepeatedBuild(t *testing.T) {
 	}
 	var progress bytes.Buffer
 	set, err := Build(t.Context(), Options{Progress: &progress})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	if progress.Len() > 0 {
 		t.Errorf("the second build did something: %s", progress.String())
 	}
@@ -32,9 +31,7 @@ func TestRepeatedBuild(t *testing.T) {
 
 func TestFailedBuildNamesModuleAndOutput(t *testing.T) {
 	b, err := newBuilder(t.Context(), Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	missing := part{name: "missing", module: "test/cluster/binaries/etcd", pkg: "./nowhere"}
 	_, err = b.run(t.Context(), missing, filepath.Join(b.dir, "missing"))
 	for _, want := range []string{"missing, in module test/cluster/binaries/etcd", "nowhere"} {
@@ -47,13 +44,9 @@ func TestFailedBuildNamesModuleAndOutput(t *testing.T) {
 func TestBuildWaitCancellation(t *testing.T) {
 	var progress bytes.Buffer
 	b, err := newBuilder(t.Context(), Options{Dir: t.TempDir(), Progress: &progress})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	unlock, err := b.lock(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	defer unlock()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -67,18 +60,12 @@ func TestBuildWaitCancellation(t *testing.T) {
 
 func TestStampWithToolchain(t *testing.T) {
 	root, err := Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	for _, p := range releases[0].parts() {
 		one, err := p.stamp(root, "go1")
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		other, err := p.stamp(root, "go2")
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		if one == other {
 			t.Errorf("%s: the stamp does not depend on the toolchain", p.name)
 		}
@@ -87,9 +74,7 @@ func TestStampWithToolchain(t *testing.T) {
 
 func TestReleases(t *testing.T) {
 	root, err := Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	for _, r := range releases {
 		text := filetest.Read(t, root, "test/cluster/binaries", r.module, "go.mod")
 		if want := "\tk8s.io/kubernetes " + r.version + " "; !strings.Contains(text, want) {

@@ -70,9 +70,7 @@ func TestKEDAFindsServersByRoute(t *testing.T) {
 	host, _, _ := strings.Cut(endpoint, ":")
 	for i, route := range r.routes(t) {
 		u, err := url.Parse(route)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		first, _, _ := strings.Cut(u.Host, ".")
 		if first != r.names[i] || first+"."+host != u.Hostname() {
 			t.Errorf("route %s: KEDA would ask %s.%s, want the server %s", route, first, endpoint, r.names[i])

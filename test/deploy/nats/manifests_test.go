@@ -104,9 +104,7 @@ func (r servers) routes(t *testing.T) []string {
 func TestNATSImageMatchesGoMod(t *testing.T) {
 	r := renderedServers(t, newStage(t))
 	gomod, err := os.ReadFile(filepath.Join(root, "go.mod"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	version := regexp.MustCompile(`(?m)^\tgithub\.com/nats-io/nats-server/v2 v(\S+)$`).FindSubmatch(gomod)
 	if version == nil {
 		t.Fatal("go.mod has no nats-server")
@@ -146,24 +144,18 @@ func TestNATSCertificateNames(t *testing.T) {
 	s.keys(t, "init", auth, "--tls", "rehome-nats.rehome.svc,*.rehome-nats.rehome.svc")
 	read := func(name string) []byte {
 		text, err := os.ReadFile(filepath.Join(auth, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		return text
 	}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(read("ca.crt"))
 	block, _ := pem.Decode(read("server.crt"))
 	certificate, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	hosts := []string{"rehome-nats.rehome.svc"}
 	for i, route := range r.routes(t) {
 		u, err := url.Parse(route)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		hosts = append(hosts, u.Hostname())
 		if want := r.names[i] + "." + r.set.Spec.ServiceName + "." + r.set.Namespace + ".svc"; u.Hostname() != want || u.Port() != "6222" {
 			t.Errorf("route %d: %s, want %s:6222", i, route, want)
@@ -204,9 +196,7 @@ func (r servers) options(t *testing.T) *server.Options {
 	filetest.Write(t, filepath.Join(dir, "nats.conf"), r.config)
 	t.Chdir(dir)
 	o, err := server.ProcessConfigFile("nats.conf")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return o
 }
 
@@ -259,17 +249,11 @@ func TestKEDATriggers(t *testing.T) {
 func renderWith(t *testing.T, s *stage, component, object string) manifests {
 	t.Helper()
 	folder, err := filepath.Abs(filepath.Join(root, "deploy/kustomize/components", component))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	relative, err := filepath.Rel(dir, folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	for name, text := range map[string]string{
 		"kustomization.yaml": "resources: [object.yaml]\ncomponents: [" + relative + "]\n", "object.yaml": object,
 	} {
@@ -319,9 +303,7 @@ func TestManifestsAndZoneSpread(t *testing.T) {
 	s.kubectl(t, nil, "-n", namespace, "rollout", "status", "statefulset/rehome-nats", "--timeout", patience.String())
 	nodes := map[string]bool{}
 	pods, err := s.cluster.Client().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=nats"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	for _, p := range pods.Items {
 		nodes[p.Spec.NodeName] = true
 	}
@@ -329,9 +311,7 @@ func TestManifestsAndZoneSpread(t *testing.T) {
 		t.Errorf("the servers run on %v, want a node in each of three zones", nodes)
 	}
 	claims, err := s.cluster.Client().CoreV1().PersistentVolumeClaims(namespace).List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	for _, c := range claims.Items {
 		if c.Status.Phase != corev1.ClaimBound {
 			t.Errorf("claim %s is %s", c.Name, c.Status.Phase)

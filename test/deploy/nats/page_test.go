@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 )
 
@@ -45,9 +46,7 @@ func commands(t *testing.T, section string) []string {
 func TestInstallPageNATSAndKEDACommands(t *testing.T) {
 	s, dir := newStage(t), t.TempDir()
 	deploy, err := filepath.Abs(filepath.Join(root, "deploy"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	if err := os.Symlink(deploy, filepath.Join(dir, "deploy")); err != nil {
 		t.Fatal(err)
 	}
@@ -64,18 +63,14 @@ func TestInstallPageNATSAndKEDACommands(t *testing.T) {
 	}
 	client := s.cluster.Client()
 	secret, err := client.CoreV1().Secrets(namespace).Get(t.Context(), "rehome-nats-sender-batch", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	for _, name := range []string{"nkey", "ca.crt", "tls.crt", "tls.key"} {
 		if len(secret.Data[name]) == 0 {
 			t.Errorf("the Secret of the sender has no %s", name)
 		}
 	}
 	set, err := client.AppsV1().StatefulSets(namespace).Get(t.Context(), "rehome-nats", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	if set.Status.ReadyReplicas != 3 || set.Spec.Template.Annotations["kubectl.kubernetes.io/restartedAt"] == "" {
 		t.Errorf("%d servers are ready, restarted at %q", set.Status.ReadyReplicas,
 			set.Spec.Template.Annotations["kubectl.kubernetes.io/restartedAt"])

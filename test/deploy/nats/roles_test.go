@@ -209,9 +209,7 @@ func (f *fleet) saying() func() string {
 
 func refusesClients(t *testing.T, f *fleet) {
 	key, err := nats.NkeyOptionFromSeed(f.value("reader", "nkey"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	ca, certificate := nats.RootCAs(f.value("reader", "ca.crt")), nats.ClientCert(f.value("reader", "tls.crt"), f.value("reader", "tls.key"))
 	for name, test := range map[string]struct {
 		options []nats.Option
@@ -241,9 +239,7 @@ func refusesClients(t *testing.T, f *fleet) {
 
 func refusesPlainText(t *testing.T, f *fleet) {
 	c, err := net.Dial("tcp", f.listen[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	defer func() { _ = c.Close() }()
 	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
@@ -342,14 +338,10 @@ func TestNATSReloadAndLameDuckMode(t *testing.T) {
 	}
 	duck := make(chan struct{})
 	key, err := nats.NkeyOptionFromSeed(f.value("reader", "nkey"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	nc, err := nats.Connect("tls://"+byName(f.listen[2]), key, nats.RootCAs(f.value("reader", "ca.crt")),
 		nats.ClientCert(f.value("reader", "tls.crt"), f.value("reader", "tls.key")), nats.LameDuckModeHandler(func(*nats.Conn) { close(duck) }))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	defer nc.Close()
 	f.signal(2, "ldm")
 	select {

@@ -69,9 +69,7 @@ func newFleet(t *testing.T, more ...string) *fleet {
 func free(t *testing.T, n int) []string {
 	t.Helper()
 	addresses, err := program.FreeAddresses(n)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return addresses
 }
 
