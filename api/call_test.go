@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -15,36 +14,16 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-
-	"github.com/rehome-dev/rehome/api"
-	"github.com/rehome-dev/rehome/app/settings"
-	"github.com/rehome-dev/rehome/bus"
-	"github.com/rehome-dev/rehome/bus/embed"
-	view "github.com/rehome-dev/rehome/cluster"
-	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
-	"github.com/rehome-dev/rehome/test/bustest"
-	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/apitest"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
-// loneServer is the loopback address of a server with a bus and an empty cache, whose API server is away.
+// loneServer is the loopback address of an API without a cluster.
 func loneServer(t testing.TB) http.Handler {
 	t.Helper()
-	client, err := kubernetes.NewForConfig(&rest.Config{Host: "http://127.0.0.1:1"})
-	expect.Must(t, err)
-	cache, err := view.NewOffline(api.Kinds()...)
-	expect.Must(t, err)
-	b := bustest.Connect(t, bus.Options{Server: bustest.Server(t, embed.Options{})})
-	bustest.SetUp(t, b, bus.Setup{})
-	s, err := api.New(api.Config{
-		Client: client, Cluster: cache, Bus: b, Policy: func() policy.Policy { return policy.Policy{} }, Log: slog.New(slog.DiscardHandler),
-		Settings: settings.Settings{Cluster: "test", Installation: "rehome", LeaseNamespace: "kube-system"},
-	})
-	expect.Must(t, err)
+	s, _ := apitest.New(t)
 	return s.Operator()
 }
 

@@ -24,7 +24,7 @@ const (
 	// mostUserReads limits the reads of one user that are in progress, with the delivery of their answers, and mostWaitingReads the
 	// reads that wait.
 	mostUserReads, mostWaitingReads = 4, 16
-	// turnTimeout limits the wait of a read. With stateTimeout, it is below the time in which the server must write an answer.
+	// turnTimeout limits the wait of a read. The wait and stateTimeout together are shorter than the write timeout of the server.
 	turnTimeout = 25 * time.Second
 )
 

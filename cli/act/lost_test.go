@@ -3,7 +3,6 @@ package act
 import (
 	"bytes"
 	"context"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -12,34 +11,17 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-
-	"github.com/rehome-dev/rehome/api"
-	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/bus"
-	"github.com/rehome-dev/rehome/bus/embed"
-	"github.com/rehome-dev/rehome/cluster"
-	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/apitest"
 	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/expect"
 )
 
-// apiOf returns the loopback address of an API with an own empty bus and an empty cache. answer has the consequences of a request.
+// apiOf returns the loopback address of an API with a bus of its own. answer has the consequences of a request.
 func apiOf(t *testing.T, answer func(schemas.Request) []schemas.Payload) (http.Handler, *bus.Bus) {
 	t.Helper()
-	client, err := kubernetes.NewForConfig(&rest.Config{Host: "http://127.0.0.1:1"})
-	expect.Must(t, err)
-	cache, err := cluster.NewOffline(api.Kinds()...)
-	expect.Must(t, err)
-	b := bustest.Connect(t, bus.Options{Server: bustest.Server(t, embed.Options{})})
-	bustest.SetUp(t, b, bus.Setup{})
-	s, err := api.New(api.Config{
-		Client: client, Cluster: cache, Bus: b, Policy: func() policy.Policy { return policy.Policy{} }, Log: slog.New(slog.DiscardHandler),
-		Settings: settings.Settings{Cluster: "test", Installation: "rehome", LeaseNamespace: "kube-system"},
-	})
-	expect.Must(t, err)
+	s, b := apitest.New(t)
 	expect.Background(t, s.Run)
 	bustest.AnswerRequests(t, b, answer)
 	return s.Operator(), b
