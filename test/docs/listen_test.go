@@ -76,7 +76,10 @@ func running(t *testing.T, c *exec.Cmd) *program.Log {
 // prints waits until a program has printed as many lines as wanted, and compares them in any order.
 func prints(t *testing.T, out *program.Log, want []string) {
 	t.Helper()
-	lines := func() []string { return strings.Split(strings.TrimSpace(out.String()), "\n") }
+	lines := func() []string { // complete lines: a program can write one in pieces
+		all := strings.Split(out.String(), "\n")
+		return all[:len(all)-1]
+	}
 	expect.EventuallyWithState(t, fmt.Sprintf("it prints %d lines", len(want)), func() (bool, string) {
 		return len(lines()) >= len(want), out.String()
 	})

@@ -145,20 +145,25 @@ func (c *calls) took() []string {
 	return made
 }
 
-// pod creates a pod and returns it when it runs.
+// pod creates a pod and returns it when it runs. kwok deletes an earlier pod by its name, sometimes only after the new one
+// exists; therefore pod creates a pod that disappears again.
 func (p *place) pod() *corev1.Pod {
 	p.Helper()
-	_, err := p.client.CoreV1().Pods(p.namespace).Create(p.Context(), &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "db-0"},
-		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "none"}},
-			TerminationGracePeriodSeconds: new(int64(0))},
-	}, metav1.CreateOptions{})
-	p.Must(err)
-	pods, err := p.c.WaitPods(p.Context(), p.namespace, "", "the pod is ready", func(pods []*corev1.Pod) bool {
-		return len(pods) == 1 && cluster.IsReady(pods[0])
-	})
-	p.Must(err)
-	return pods[0]
+	for {
+		_, err := p.client.CoreV1().Pods(p.namespace).Create(p.Context(), &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "db-0"},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "none"}},
+				TerminationGracePeriodSeconds: new(int64(0))},
+		}, metav1.CreateOptions{})
+		p.Must(err)
+		pods, err := p.c.WaitPods(p.Context(), p.namespace, "", "the pod is ready or gone", func(pods []*corev1.Pod) bool {
+			return len(pods) == 0 || cluster.IsReady(pods[0])
+		})
+		p.Must(err)
+		if len(pods) == 1 {
+			return pods[0]
+		}
+	}
 }
 
 // gone waits until no pod is left.
