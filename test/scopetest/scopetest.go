@@ -16,8 +16,8 @@ type Args map[string]any
 // Validate returns nil.
 func (*Args) Validate() error { return nil }
 
-// NeedsRoom returns false.
-func (*Args) NeedsRoom() bool { return false }
+// NeedsRoom returns the argument needsRoom, or false without it.
+func (a *Args) NeedsRoom() bool { return (*a)["needsRoom"] == true }
 
 // Constraints returns all constraints of the pod.
 func (*Args) Constraints(p *corev1.Pod) []corev1.TopologySpreadConstraint {

@@ -16,7 +16,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// member is a pod that has not ended, with its usable node. The index must get the same values to remove as to add.
+// member is a pod that has not ended, with its node. The index must get the same values to remove as to add.
 type member struct {
 	pod  *corev1.Pod
 	node *corev1.Node
@@ -27,10 +27,10 @@ type member struct {
 type index interface {
 	add(m member) []string
 	remove(m member) []string
-	// setNode handles a change of a node. nil is a node that is not usable; its pods are removed before, or added
-	// after.
+	// setNode handles a change of a node. nil is a node that the index does not see; its pods are removed before, or
+	// added after.
 	setNode(before, after *corev1.Node) []string
-	// setPodNode handles a change of the usable node of a pod, after setNode.
+	// setPodNode handles a change of the node of a pod, after setNode.
 	setPodNode(p *corev1.Pod, before, after *corev1.Node) []string
 	namespaceChanged(name string) []string
 	// keysOf returns the groups of a member, and cooldownKeys the groups that wait until a pod is replaced.
@@ -43,22 +43,41 @@ type index interface {
 	read(key string) func(*build) schemas.Payload
 }
 
-// groups holds the indexes of all strategies that evaluate groups. The indexes see the usable nodes, without the taints
-// that the policy ignores, and the pods that have not ended.
+// groups holds the indexes of all strategies that evaluate groups. The indexes see nodes without the taints that the
+// policy ignores, and the pods that have not ended.
 type groups struct {
 	policy  *CompiledPolicy
 	indexes []*indexed
-	nodes   map[string]*corev1.Node
+	nodes   map[string]seenNode
+	usable  int // the number of usable nodes
 	pods    map[types.UID]*corev1.Pod
 	onNode  podSets
+}
+
+// seenNode is a node without the taints that the policy ignores. The zero value is no node.
+type seenNode struct {
+	*corev1.Node
+	usable bool // pods may leave it
+	takes  bool // see CompiledPolicy.Takes
 }
 
 // indexed is the index of one strategy, with the cooldowns of its groups.
 type indexed struct {
 	index
-	strategy    *Strategy
+	strategy *Strategy
+	// allNodes means that the index sees every node, because the scheduler counts the pods on all of them. The other
+	// indexes see only usable nodes.
+	allNodes    bool
 	cooldowns   map[string]*cooldown
 	cooldownFor time.Duration // after a pod left
+}
+
+// sees returns the node, or nil if the index does not see it.
+func (ix *indexed) sees(n seenNode) *corev1.Node {
+	if ix.allNodes || n.usable {
+		return n.Node
+	}
+	return nil
 }
 
 // GroupKeys are the affected groups by strategy.
@@ -72,7 +91,7 @@ func (k GroupKeys) add(s *Strategy, keys []string) {
 
 func newGroups(b *Builder) *groups {
 	g := &groups{
-		policy: b.policy, nodes: map[string]*corev1.Node{}, pods: map[types.UID]*corev1.Pod{}, onNode: podSets{},
+		policy: b.policy, nodes: map[string]seenNode{}, pods: map[types.UID]*corev1.Pod{}, onNode: podSets{},
 	}
 	for _, s := range b.policy.Strategies {
 		ix := &indexed{strategy: s, cooldowns: map[string]*cooldown{}, cooldownFor: Cooldown}
@@ -80,9 +99,10 @@ func newGroups(b *Builder) *groups {
 		case schemas.WorkloadKind:
 			ix.index = newWorkloads(s.Opaque)
 		case schemas.SpreadKind:
-			ix.index = newSpreads(s.Spreading.Constraints)
+			// Without a check of room, a node that takes no replacement must not count as an empty place.
+			ix.index, ix.allNodes = newSpreads(s.Spreading.Constraints, b.policy.Takes), s.Spreading.NeedsRoom()
 		case schemas.DomainKind:
-			ix.index = newDomains(b.namespaceLabels)
+			ix.index, ix.allNodes = newDomains(b.namespaceLabels), true
 		case schemas.UsageKind:
 			ix.index = newUsage()
 			if s.Measured() {
@@ -135,7 +155,7 @@ func (b *Builder) Rebuild(now time.Time) {
 func (b *Builder) change(f func(*groups) GroupKeys) (affected GroupKeys, quorum bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	before := len(b.groups.nodes) < minNodes
+	before := b.groups.usable < minNodes
 	affected = f(b.groups)
 	for s, keys := range affected {
 		affected[s] = unique(keys)
@@ -143,7 +163,7 @@ func (b *Builder) change(f func(*groups) GroupKeys) (affected GroupKeys, quorum 
 	if b.journal != nil {
 		b.journal = append(b.journal, f)
 	}
-	return affected, before != (len(b.groups.nodes) < minNodes)
+	return affected, before != (b.groups.usable < minNodes)
 }
 
 // NodeChanged handles a change of a node. quorum reports that the number of usable nodes reached, or fell below, the
@@ -181,8 +201,9 @@ func (b *Builder) Keys(s *Strategy) []string {
 func (b *Builder) KeysOf(s *Strategy, p *corev1.Pod) []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if n := b.groups.nodes[p.Spec.NodeName]; n != nil {
-		return b.groups.of(s).keysOf(member{p, n})
+	ix := b.groups.of(s)
+	if n := ix.sees(b.groups.nodes[p.Spec.NodeName]); n != nil {
+		return ix.keysOf(member{p, n})
 	}
 	return nil
 }
@@ -220,7 +241,7 @@ func (b *Builder) Moved(s *Strategy, at time.Time) {
 func (b *build) group() {
 	b.mu.Lock()
 	ix := b.groups.of(b.strategy)
-	b.Empty = len(b.groups.nodes) < minNodes || !ix.has(b.head.Key)
+	b.Empty = b.groups.usable < minNodes || !ix.has(b.head.Key)
 	scope := ix.read(b.head.Key)
 	b.mu.Unlock()
 	b.Scope = scope(b)
@@ -242,28 +263,25 @@ func (g *groups) of(s *Strategy) *indexed {
 
 func (g *groups) setNode(name string, node *corev1.Node) GroupKeys {
 	before, after := g.nodes[name], g.view(node)
-	if before == nil && after == nil || before != nil && after != nil && sameNode(before, after) {
+	if before.Node == nil && after.Node == nil || sameNode(before, after) {
 		return nil
 	}
 	affected := GroupKeys{}
 	for _, ix := range g.indexes {
-		if after == nil {
-			for _, p := range g.onNode[name] {
-				affected.add(ix.strategy, ix.remove(member{p, before}))
-			}
+		was, is := ix.sees(before), ix.sees(after)
+		if was != nil && is != nil && (before.usable != after.usable || before.takes != after.takes) {
+			g.changeNode(ix, name, was, nil, affected) // affects all groups that count the node
+			was = nil
 		}
-		affected.add(ix.strategy, ix.setNode(before, after))
-		for _, p := range g.onNode[name] {
-			switch {
-			case after == nil:
-			case before == nil:
-				affected.add(ix.strategy, ix.add(member{p, after}))
-			default:
-				affected.add(ix.strategy, ix.setPodNode(p, before, after))
-			}
-		}
+		g.changeNode(ix, name, was, is, affected)
 	}
-	if after == nil {
+	if before.usable {
+		g.usable--
+	}
+	if after.usable {
+		g.usable++
+	}
+	if after.Node == nil {
 		delete(g.nodes, name)
 	} else {
 		g.nodes[name] = after
@@ -271,14 +289,36 @@ func (g *groups) setNode(name string, node *corev1.Node) GroupKeys {
 	return affected
 }
 
-// view returns a node as the policy sees it, or nil if it is not usable.
-func (g *groups) view(node *corev1.Node) *corev1.Node {
-	if node == nil || g.policy.Unusable(node) != "" {
-		return nil
+// changeNode tells an index about a change of a node. nil is a node that it does not see.
+func (g *groups) changeNode(ix *indexed, name string, before, after *corev1.Node, affected GroupKeys) {
+	if before == nil && after == nil {
+		return
+	}
+	if after == nil {
+		for _, p := range g.onNode[name] {
+			affected.add(ix.strategy, ix.remove(member{p, before}))
+		}
+	}
+	affected.add(ix.strategy, ix.setNode(before, after))
+	for _, p := range g.onNode[name] {
+		switch {
+		case after == nil:
+		case before == nil:
+			affected.add(ix.strategy, ix.add(member{p, after}))
+		default:
+			affected.add(ix.strategy, ix.setPodNode(p, before, after))
+		}
+	}
+}
+
+// view returns a node as the policy sees it.
+func (g *groups) view(node *corev1.Node) seenNode {
+	if node == nil {
+		return seenNode{}
 	}
 	view := *node
 	view.Spec.Taints = g.policy.Signals.Taints(node.Spec.Taints)
-	return &view
+	return seenNode{Node: &view, usable: g.policy.Unusable(node) == "", takes: g.policy.Takes(node)}
 }
 
 func (g *groups) setPod(old, new *corev1.Pod, now time.Time) GroupKeys {
@@ -309,8 +349,8 @@ func (g *groups) setPod(old, new *corev1.Pod, now time.Time) GroupKeys {
 		return affected
 	}
 	g.onNode.add(new.Spec.NodeName, new.UID, new)
-	if n := g.nodes[new.Spec.NodeName]; n != nil {
-		for _, ix := range g.indexes {
+	for _, ix := range g.indexes {
+		if n := ix.sees(g.nodes[new.Spec.NodeName]); n != nil {
 			affected.add(ix.strategy, ix.add(member{new, n}))
 		}
 	}
@@ -324,11 +364,10 @@ func (g *groups) drop(affected GroupKeys, p *corev1.Pod, now time.Time, left boo
 	}
 	delete(g.pods, p.UID)
 	g.onNode.remove(p.Spec.NodeName, p.UID)
-	n := g.nodes[p.Spec.NodeName]
 	for _, ix := range g.indexes {
 		if p.Spec.NodeName == "" {
 			ix.pending(p, false, now)
-		} else if n != nil {
+		} else if n := ix.sees(g.nodes[p.Spec.NodeName]); n != nil {
 			affected.add(ix.strategy, ix.remove(member{p, n}))
 		}
 		if left && ix.strategy.Scope != schemas.UsageKind { // only moves count there
@@ -340,8 +379,9 @@ func (g *groups) drop(affected GroupKeys, p *corev1.Pod, now time.Time, left boo
 }
 
 // sameNode and samePod report whether two states are equal for all groups. A pod that is being resized is always different.
-func sameNode(a, b *corev1.Node) bool {
-	return maps.Equal(a.Labels, b.Labels) && sameUsage(a, b)
+func sameNode(a, b seenNode) bool {
+	return a.Node != nil && b.Node != nil && a.usable == b.usable && a.takes == b.takes &&
+		maps.Equal(a.Labels, b.Labels) && sameUsage(a.Node, b.Node)
 }
 
 func sameResources(a, b corev1.ResourceList) bool {

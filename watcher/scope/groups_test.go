@@ -1,6 +1,7 @@
 package scope
 
 import (
+	"encoding/json"
 	"fmt"
 	"iter"
 	"maps"
@@ -169,6 +170,7 @@ func first(affected GroupKeys, _ bool) GroupKeys { return affected }
 // contents returns the groups with a movable pod and everything in them, as text.
 func contents(b *Builder) map[string]string {
 	all := map[string]string{}
+	usable := func(p *corev1.Pod) bool { return b.groups.nodes[p.Spec.NodeName].usable }
 	for _, ix := range b.groups.indexes {
 		for _, key := range ix.keys() {
 			var content string
@@ -182,7 +184,7 @@ func contents(b *Builder) map[string]string {
 					content += fmt.Sprint(spec.String(), c.domains[i])
 				}
 				for _, p := range c.pods {
-					content += fmt.Sprint(" ", p.Name, "@", p.place)
+					content += fmt.Sprint(" ", p.Name, "@", p.place, usable(p.Pod))
 				}
 				for i, nodes := range c.nodes {
 					for _, n := range nodes {
@@ -191,7 +193,7 @@ func contents(b *Builder) map[string]string {
 				}
 			case *domains:
 				for _, c := range v.contenders(key) {
-					content += fmt.Sprint(" ", c.pod.Name, names(c.repels))
+					content += fmt.Sprint(" ", c.pod.Name, usable(c.pod), names(c.repels))
 				}
 			case usage:
 				content = fmt.Sprint(figures(v))
@@ -247,7 +249,11 @@ func figures(u usage) []string {
 // newWorld returns an empty world and a builder that follows it.
 func newWorld(t *testing.T, seed uint64) (*world, *Builder) {
 	t.Helper()
-	compiled, err := Compile(scopetest.GroupPolicy())
+	p := scopetest.GroupPolicy()
+	if seed%2 == 0 { // the index of spreads sees all nodes
+		p.Profiles[0].Strategies[1].Args = json.RawMessage(`{"needsRoom":true}`)
+	}
+	compiled, err := Compile(p)
 	expect.Must(t, err)
 	w := &world{Rand: rand.New(rand.NewPCG(seed, 1)), nodes: map[string]*corev1.Node{}, pods: map[types.UID]*corev1.Pod{}}
 	return w, NewBuilder(emptyCache(t), compiled)

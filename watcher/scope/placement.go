@@ -65,7 +65,7 @@ type placement struct {
 	eligible    map[string]int // the number of matching nodes by value of the topology key
 }
 
-// add adds a pod of a group. nodes are all usable nodes.
+// add adds a pod of a group. nodes are all nodes that the index sees.
 func (all placements) add(id hash, r requirement, topologyKey, group string, nodes map[string]*corev1.Node) *placement {
 	p := all[id]
 	if p == nil {

@@ -83,7 +83,9 @@ var indexes = []struct {
 	name string
 	make func() index
 }{
-	{"of_spread_groups", func() index { return newSpreads((&scopetest.Args{}).Constraints) }},
+	{"of_spread_groups", func() index {
+		return newSpreads((&scopetest.Args{}).Constraints, func(*corev1.Node) bool { return true })
+	}},
 	{"of_workloads", func() index { return newWorkloads(false) }},
 }
 

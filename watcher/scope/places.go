@@ -19,7 +19,7 @@ type spreadCopy struct {
 	least, most []int              // by constraint
 	domains     [][]schemas.Domain // by constraint, without pods
 	places      []schemas.Place
-	nodes       [][]*corev1.Node // by place, sorted by name
+	nodes       [][]*corev1.Node // by place, those that take replacements, sorted by name
 	pods        []placedPod      // the carriers that all constraints count, by their domain of the first constraint, then by name
 }
 
@@ -68,7 +68,9 @@ func (s *spreads) copyOf(g *spread, namespace string) *spreadCopy {
 	c.nodes = make([][]*corev1.Node, len(c.places))
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
 		at, _ := slices.BinarySearchFunc(c.places, of(s.nodes[name]), slices.Compare[schemas.Place])
-		byName[name], c.nodes[at] = at, append(c.nodes[at], s.nodes[name])
+		if byName[name] = at; s.takes(s.nodes[name]) {
+			c.nodes[at] = append(c.nodes[at], s.nodes[name])
+		}
 	}
 	members := s.namespaces[namespace].members
 	for _, d := range c.domains[0] {

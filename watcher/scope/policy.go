@@ -107,6 +107,11 @@ func (c *CompiledPolicy) Unusable(n *corev1.Node) string {
 	return cluster.Unusable(n, c.Nodes, c.Signals)
 }
 
+// Takes reports whether a replacement may go to the node: it is ready, and no maintenance or other program drains it.
+func (c *CompiledPolicy) Takes(n *corev1.Node) bool {
+	return !cluster.NotReady(n) && cluster.Excluded(n, c.Signals) == ""
+}
+
 // ExclusionChanged reports whether a maintenance or another program started or stopped draining the node. Not every
 // such change is a delta.
 func (c *CompiledPolicy) ExclusionChanged(old, new *corev1.Node) bool {

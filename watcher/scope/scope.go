@@ -152,6 +152,11 @@ func (b *build) scoped(p *corev1.Pod) schemas.ScopedPod {
 	b.again(evictor.Lapses(p, b.head.Now))
 	if b.strategy.Grouped() {
 		b.again(schemas.GoneBy(p))
+		if n := b.cluster.Node(p.Spec.NodeName); n != nil {
+			if why := b.policy.Unusable(n); why != "" {
+				return schemas.ScopedPod{Pod: *p, Protected: []schemas.Protection{{Rule: policy.NodeNotUsableRule, Detail: why}}}
+			}
+		}
 	}
 	scoped := schemas.ScopedPod{Pod: *p, Protected: evictor.ProtectsBut(b.overridden(p), p, b.head.Now, b.facts)}
 	if LacksCapacity(scoped.Protected) {
@@ -227,7 +232,7 @@ func (b *Builder) Unmovable(n *corev1.Node) string {
 func (b *Builder) tooFewNodes() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.groups.nodes) < minNodes
+	return b.groups.usable < minNodes
 }
 
 // ProtectionsOfRequest returns the protections of a pod from a request, without the rules that the request overrides.

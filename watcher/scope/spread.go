@@ -19,6 +19,7 @@ import (
 // key is NAMESPACE/TOPOLOGYKEY/HASH.
 type spreads struct {
 	constraints func(*corev1.Pod) []corev1.TopologySpreadConstraint
+	takes       func(*corev1.Node) bool // whether a replacement may go to a node
 	groups      map[string]*spread
 	tallies     map[string]*tally
 	namespaces  map[string]*spreadNamespace
@@ -56,9 +57,9 @@ type spreadNamespace struct {
 	selectors selectors // by the key of the tally
 }
 
-func newSpreads(constraints func(*corev1.Pod) []corev1.TopologySpreadConstraint) *spreads {
+func newSpreads(constraints func(*corev1.Pod) []corev1.TopologySpreadConstraint, takes func(*corev1.Node) bool) *spreads {
 	return &spreads{
-		constraints: constraints, groups: map[string]*spread{}, tallies: map[string]*tally{},
+		constraints: constraints, takes: takes, groups: map[string]*spread{}, tallies: map[string]*tally{},
 		namespaces: map[string]*spreadNamespace{}, nodes: map[string]*corev1.Node{}, placements: placements{},
 	}
 }

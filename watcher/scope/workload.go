@@ -259,7 +259,7 @@ func imagesOf(p *corev1.Pod) string {
 	return strings.Join(images, ",")
 }
 
-// setNode updates a map of usable nodes.
+// setNode updates a map of nodes.
 func setNode(nodes map[string]*corev1.Node, before, after *corev1.Node) {
 	if before != nil {
 		delete(nodes, before.Name)
