@@ -124,7 +124,7 @@ type StorageClass struct {
 // local storage; and pods with a default signal.
 type Evictor struct {
 	args EvictorArgs
-	// The compiled selectors of args. nil matches everything.
+	// The compiled selectors of args. nil matches everything. targets is nil without NodeFit.
 	selector, namespaces, targets labels.Selector
 	signals                       Signals
 	// mustFit means that NodeFit applies to a strategy that moves a pod only if its replacement fits elsewhere.
@@ -146,7 +146,7 @@ func NewEvictor(args EvictorArgs) (Evictor, error) {
 	if s := Selects(args.NamespaceLabelSelector); !s.Empty() {
 		e.namespaces = s
 	}
-	if s, err := labels.Parse(args.NodeSelector); err == nil && !s.Empty() {
+	if s, err := labels.Parse(args.NodeSelector); err == nil && !s.Empty() && args.NodeFit {
 		e.targets = s
 	}
 	return e, nil

@@ -188,6 +188,29 @@ func TestElsewhereAskedLast(t *testing.T) {
 	}
 }
 
+func TestNodesOfFit(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		e    Evictor
+		want string // empty means all nodes
+	}{
+		{"nodeFit", evictor(t, EvictorArgs{NodeFit: true, NodeSelector: "pool=web"}), "pool=web"},
+		{"nodeFit_and_a_strategy", evictor(t, EvictorArgs{NodeFit: true, NodeSelector: "pool=web"}).WithFit(), "pool=web"},
+		{"a_strategy_without_nodeFit", evictor(t, EvictorArgs{NodeSelector: "pool=web"}).WithFit(), ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			holds, nodes := c.e.NodeFit()
+			got := ""
+			if nodes != nil {
+				got = nodes.String()
+			}
+			if !holds || got != c.want {
+				t.Errorf("NodeFit applies: %t, on nodes %q; want true and %q", holds, got, c.want)
+			}
+		})
+	}
+}
+
 func TestEvictorNeeds(t *testing.T) {
 	for _, c := range []struct {
 		name string
