@@ -191,6 +191,20 @@ func (overHalf) Sources(nodes []schemas.NodeUsage) (names []string) {
 	return names
 }
 
+// The only owner of the pods does not control them, so their replicas are unknown.
+func TestInVainWithoutController(t *testing.T) {
+	a, cache, pods := threePods(t, map[string]string{"worker-2": "4"}, false, policy.EvictorArgs{},
+		policy.Strategy{Traits: policy.Traits{SpreadsReplicas: true}})
+	for _, p := range pods {
+		p.OwnerReferences[0].Controller = nil
+		expect.Must(t, cache.Set(p))
+	}
+	i := wish()
+	i.Pod = schemas.PodRef{Namespace: "web", Name: pods[0].Name, UID: pods[0].UID}
+	got, _ := a.judge(i, pods[0], noon)
+	expect.Equal(t, "rejection", got, Rejection{})
+}
+
 // Three pods with 1 CPU each are on worker-1, which has 4 CPUs and is schedulable.
 func TestInVain(t *testing.T) {
 	balance := policy.Strategy{Scope: schemas.UsageKind, NewArgs: func() policy.Args { return new(overHalf) }}

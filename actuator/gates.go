@@ -315,7 +315,7 @@ func inVain(p *policy.Policy, e policy.Enabled, q *fit.Question, to *corev1.Node
 	if to.Name == own {
 		return fmt.Sprintf("the scheduler would place the replacement on %s again", own)
 	}
-	if replicas := q.Replicas(); e.SpreadsReplicas && replicas[to.Name] >= replicas[own] {
+	if replicas := q.Replicas(); e.SpreadsReplicas && replicas != nil && replicas[to.Name] >= replicas[own] {
 		return fmt.Sprintf("the scheduler would place the replacement on %s, which has %d of these pods; %s would have %d",
 			to.Name, replicas[to.Name], own, replicas[own])
 	}

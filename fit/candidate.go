@@ -45,7 +45,7 @@ func (q *Question) SchedulerIsOlderThan(minorVersion int) bool {
 }
 
 // Replicas counts the pods of the controller of the pod by node, without the pod itself, after all moves with a
-// reservation.
+// reservation. It returns nil if the pod has no controller.
 func (q *Question) Replicas() map[string]int {
 	if q.all.Reason != "" {
 		return nil

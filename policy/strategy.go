@@ -79,7 +79,8 @@ type Traits struct {
 	// EmptiesNodes means that the strategy works only with a scheduler that prefers nodes with pods. [Policy.Warnings]
 	// checks this.
 	EmptiesNodes bool
-	// SpreadsReplicas means that a pod moves only to a node with fewer pods of its controller than its own node has.
+	// SpreadsReplicas means that a pod with a controller moves only to a node with fewer pods of the controller than its
+	// own node has.
 	SpreadsReplicas bool
 	// Facts are the contents of its scopes beyond those of their kind.
 	Facts []Fact
