@@ -19,6 +19,7 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/fixtures"
 )
 
 // threeForOneSlot returns an actuator of a cluster with three pods on worker-1, which is cordoned, and capacity for one
@@ -189,6 +190,54 @@ func (overHalf) Sources(nodes []schemas.NodeUsage) (names []string) {
 		}
 	}
 	return names
+}
+
+// overMean are the arguments of a strategy that moves pods from nodes whose part of requested CPU is above the mean.
+type overMean struct{ overHalf }
+
+func (overMean) Sources(nodes []schemas.NodeUsage) (names []string) {
+	parts, sum := make([]float64, len(nodes)), 0.0
+	for i, n := range nodes {
+		used, capacity := n.Used["cpu"], n.Capacity["cpu"]
+		parts[i] = used.AsApproximateFloat64() / capacity.AsApproximateFloat64()
+		sum += parts[i]
+	}
+	for i, n := range nodes {
+		if parts[i]*float64(len(nodes)) > sum {
+			names = append(names, n.Name)
+		}
+	}
+	return names
+}
+
+// With the replacement on worker-2, worker-1 and worker-2 use half of their CPU. An empty third node lowers the mean if
+// it counts. The scheduler places nothing there.
+func TestInVainAgainstMean(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		third *corev1.Node
+		want  string // empty means the pod moves
+	}{
+		{"the_third_node_counts", fixtures.Node("worker-3", fixtures.TaintedBy("dedicated")),
+			"the scheduler would place the replacement on worker-2, which RemovePodsViolatingNodeTaints takes pods from, too"},
+		{"the_third_node_is_not_ready",
+			fixtures.Node("worker-3", fixtures.TaintedBy("dedicated"), fixtures.Readiness(corev1.ConditionFalse)), ""},
+		{"another_program_drains_the_third_node", fixtures.Node("worker-3", fixtures.TaintedBy("karpenter.sh/disrupted")), ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a, cache, pods := threePods(t, map[string]string{"worker-2": "2"}, false, policy.EvictorArgs{},
+				policy.Strategy{Scope: schemas.UsageKind, NewArgs: func() policy.Args { return new(overMean) }})
+			expect.Must(t, cache.Set(c.third))
+			i := wish()
+			i.Pod = schemas.PodRef{Namespace: "web", Name: pods[0].Name, UID: pods[0].UID}
+			got, _ := a.judge(i, pods[0], noon)
+			want := Rejection{}
+			if c.want != "" {
+				want = Rejection{Outcome: schemas.Deferred, Reason: schemas.ReasonInVain, Message: c.want}
+			}
+			expect.Equal(t, "rejection", got, want)
+		})
+	}
 }
 
 // The only owner of the pods does not control them, so their replicas are unknown.

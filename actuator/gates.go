@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -324,23 +323,23 @@ func inVain(p *policy.Policy, e policy.Enabled, q *fit.Question, to *corev1.Node
 	}
 	rules, err := e.ScopeRules()
 	if err == nil && rules.Gauged.Load().Source == policy.LoadRequests &&
-		slices.Contains(rules.Gauged.Sources(usage(p.Selector(), rules.Gauged, q, to)), to.Name) {
+		slices.Contains(rules.Gauged.Sources(usage(p, rules.Gauged, q, to)), to.Name) {
 		return fmt.Sprintf("the scheduler would place the replacement on %s, which %s takes pods from, too", to.Name, e.Name)
 	}
 	return ""
 }
 
-// usage returns the requests on the selected nodes when the replacement of the pod is on a node.
-func usage(selected labels.Selector, g policy.Gauged, q *fit.Question, to *corev1.Node) (all []schemas.NodeUsage) {
+// usage returns the requests on the usable nodes when the replacement of the pod is on a node.
+func usage(p *policy.Policy, g policy.Gauged, q *fit.Question, to *corev1.Node) (all []schemas.NodeUsage) {
 	amount := func(name corev1.ResourceName, value int64) resource.Quantity {
 		if name == corev1.ResourceCPU {
 			return *resource.NewMilliQuantity(value, resource.DecimalSI)
 		}
 		return *resource.NewQuantity(value, resource.DecimalSI)
 	}
-	wanted := g.Resources()
+	wanted, selected := g.Resources(), p.Selector()
 	q.Usage(func(c fit.Candidate) {
-		if !selected.Matches(labels.Set(c.Node.Labels)) {
+		if cluster.Unusable(c.Node, selected, p.Signals) != "" {
 			return
 		}
 		u := schemas.NodeUsage{
