@@ -100,11 +100,26 @@ func restarted(ctx context.Context, w *world) error {
 	})
 }
 
-// surged is a Deployment that gets one replica more for a while when its pod has to go.
+// surged is a Deployment that gets one replica more for a while when its pod has to go. The pod has a higher deletion cost than its
+// replacement: if the surge is undone, the replacement goes, even if both became ready at nearly the same time.
 func surged(ctx context.Context, w *world) error {
-	return w.deploy(ctx, "surged", 1, func(d *appsv1.Deployment) {
+	err := w.deploy(ctx, "surged", 1, func(d *appsv1.Deployment) {
 		d.Annotations = map[string]string{policy.RestartMark: "surge"}
 	})
+	if err != nil {
+		return err
+	}
+	pods, err := w.client.CoreV1().Pods(w.name).List(ctx, metav1.ListOptions{LabelSelector: "app=surged"})
+	if err != nil {
+		return err
+	}
+	cost := fmt.Sprintf(`{"metadata":{"annotations":{%q:"100"}}}`, corev1.PodDeletionCost)
+	for _, p := range pods.Items {
+		if err := w.patchPod(ctx, p.Name, cost); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // taint makes all pods of the world have to leave its first node.
