@@ -21,8 +21,9 @@ import (
 	"github.com/rehome-dev/rehome/watcher/scope"
 )
 
-// The informer handlers. Besides publishing deltas of nodes and pods, they enqueue the scopes of pods whose protection
-// can change because the pod or a related object changed. They skip strategies whose profiles ignore that object.
+// The informer handlers. Besides publishing deltas of nodes and pods, they enqueue the scopes of pods whose tolerations
+// changed, or whose protection can change because the pod or a related object changed. They skip strategies whose
+// profiles ignore that object.
 
 func (w *Watcher) addHandlers() {
 	cluster.AddHandler(w.cluster, w.nodeChanged)
@@ -106,15 +107,22 @@ func (w *Watcher) podChanged(old, new *corev1.Pod, initial bool) {
 			woken = append(woken, s.replicasChanged(uid, new, 1)...)
 		}
 	}
-	if old != nil && new != nil && old.UID == new.UID && protectionDiffers(old, new) {
+	if old == nil || new == nil || old.UID != new.UID {
+		return
+	}
+	var list []*scope.Strategy
+	switch {
+	case !equality.Semantic.DeepEqual(old.Spec.Tolerations, new.Spec.Tolerations): // Observe has enqueued the groups
+		list = slices.DeleteFunc(slices.Clone(s.policy.Strategies), (*scope.Strategy).Grouped)
+	case protectionDiffers(old, new):
 		now := w.now()
 		protections := func(e policy.Evictor, p *corev1.Pod) []schemas.Protection {
 			return e.ProtectsBut([]string{policy.NodeFitRule}, p, now, w.cluster)
 		}
-		list := s.reading(func(e policy.Evictor) bool { return !slices.Equal(protections(e, old), protections(e, new)) })
-		list = slices.DeleteFunc(list, func(st *scope.Strategy) bool { return slices.Contains(woken, st) })
-		s.protectionChanged(list, "Pod", new, []*corev1.Pod{new})
+		list = s.reading(func(e policy.Evictor) bool { return !slices.Equal(protections(e, old), protections(e, new)) })
 	}
+	list = slices.DeleteFunc(list, func(st *scope.Strategy) bool { return slices.Contains(woken, st) })
+	s.protectionChanged(list, "Pod", new, []*corev1.Pod{new})
 }
 
 // protectionDiffers reports whether a change of a pod can change which rules protect it. It ignores the phase, whose changes

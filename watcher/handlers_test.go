@@ -74,6 +74,9 @@ func TestProtectionChange(t *testing.T) {
 	aged := policy.EvictorArgs{MinPodAge: metav1.Duration{Duration: time.Hour}}
 	none := policy.EvictorArgs{}
 
+	tolerant := func(p *corev1.Pod) {
+		p.Spec.Tolerations = []corev1.Toleration{{Key: "dedicated", Operator: corev1.TolerationOpExists}}
+	}
 	inShop := func(p *corev1.Pod) { p.Namespace = "shop" }
 	labelled := func(p *corev1.Pod) { p.Labels = map[string]string{"app": "db"} }
 	undisrupted := func(p *corev1.Pod) { p.Annotations = map[string]string{"karpenter.sh/do-not-disrupt": "true"} }
@@ -140,6 +143,8 @@ func TestProtectionChange(t *testing.T) {
 		{"a_pod_is_protected_no_longer", none, objects(guest("d", "n2", undisrupted)), func(d *driven) { d.set(guest("d", "n2")) },
 			[]string{"nodes n2: fact pod/web/d", "pods web/d: fact pod/web/d"}},
 		{"a_pod_has_an_annotation_that_protects_nothing", none, objects(), func(d *driven) { d.set(guest("b", "n2", ofOwners("rs"), labelled, described)) }, nil},
+		{"a_pod_tolerates_another_taint", none, objects(), func(d *driven) { d.set(guest("b", "n2", ofOwners("rs"), labelled, tolerant)) },
+			[]string{"nodes n2: fact pod/web/b", "pods web/b: fact pod/web/b"}},
 
 		{"a pod has started", aged, objects(), func(d *driven) { d.set(guest("b", "n2", ofOwners("rs"), labelled, started)) },
 			[]string{"nodes n2: fact pod/web/b", "pods web/b: fact pod/web/b"}},
