@@ -204,7 +204,7 @@ func TestRoleWithoutStatusRight(t *testing.T) {
 	})
 }
 
-// Any change of a node reconciles every maintenance, also the completed ones.
+// A change of a node reconciles all its maintenances, also the completed ones.
 func TestCompletedMaintenance(t *testing.T) {
 	c := clustertest.New(t, control.Options{})
 	expect.Must(t, c.AddKinds(t.Context()))

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/rehome-dev/rehome/maintenance/plan"
+	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
@@ -83,6 +85,20 @@ func (x objects) workingOn(nodes ...string) (names []string) {
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
+}
+
+// affectedBy returns the maintenances that select one of these nodes, have it in their status, or have changed it, by name.
+func (x objects) affectedBy(nodes ...*corev1.Node) (names []string) {
+	for _, m := range x.list() {
+		selects := plan.Selector(m.Spec.Nodes)
+		if slices.ContainsFunc(nodes, func(n *corev1.Node) bool {
+			return selects(n) || plan.OnNode(m, n, schemas.MarkOn(n)) ||
+				slices.ContainsFunc(m.Status.Nodes, func(is v1alpha1.NodeStatus) bool { return is.Name == n.Name })
+		}) {
+			names = append(names, m.Name)
+		}
+	}
+	return names
 }
 
 // rulesOf returns the rules of some namespaces and of the cluster, by namespace and name.

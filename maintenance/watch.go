@@ -1,6 +1,7 @@
 package maintenance
 
 import (
+	"cmp"
 	"maps"
 	"reflect"
 	"slices"
@@ -96,17 +97,20 @@ func (c *Controller) namespaceChanged(namespace string) {
 	}
 }
 
-// nodeChanged enqueues every maintenance, because any can depend on the state of the control plane.
+// nodeChanged enqueues the maintenances of a node. Any maintenance can depend on the number of nodes, and on how many nodes
+// of the control plane are in service.
 func (c *Controller) nodeChanged(old, new *corev1.Node) {
 	s := c.session.Load()
 	if s == nil || old != nil && new != nil && !nodeDiffers(old, new) {
 		return
 	}
-	s.enqueue(maintenanceKey, c.objects.names()...)
-	if new == nil {
-		new = old
+	names := c.objects.names()
+	if old != nil && new != nil && plan.ControlPlane(old) == plan.ControlPlane(new) &&
+		(!plan.ControlPlane(new) || plan.InService(old) == plan.InService(new)) {
+		names = c.objects.affectedBy(old, new)
 	}
-	s.enqueue(triggerKey, new.Name)
+	s.enqueue(maintenanceKey, names...)
+	s.enqueue(triggerKey, cmp.Or(new, old).Name)
 }
 
 // nodeDiffers reports whether a change of a node can matter to a maintenance.
