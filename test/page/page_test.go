@@ -224,6 +224,11 @@ func (s *story) drain(t *testing.T) {
 	s.command("drain", node, "--reason", "Replace the fan", "--name", "fan")
 	s.has(".drain", "fan", "Drain", "Replace the fan")
 	s.until("the drain has blocked pods", "Number(document.querySelector('.drain .stats .bad dd')?.innerText) > 0")
+	s.until("the elapsed time of a card changes without a new card", `(() => {
+		const card = document.querySelector('.drain'), elapsed = card.querySelector('.stats div:last-child dd').textContent;
+		if (window.card !== card) Object.assign(window, { card, elapsed });
+		return window.elapsed !== elapsed;
+	})()`)
 	s.picture("maintenance")
 	s.view("#/cluster")
 	s.until("the tile is in maintenance", fmt.Sprintf("Boolean(rehome.model.nodes.get(%q).maintenance && rehome.model.nodes.get(%q).cordoned)", node, node))
@@ -284,6 +289,13 @@ func (s *story) lostCluster(t *testing.T) {
 	s.view("#/cluster")
 	s.Must(s.cluster.StopAPIServer())
 	s.has(".banner", "API server is unreachable")
+	if same := get[bool](s.browser, `(() => {
+		const shown = document.querySelector('.banner');
+		rehome.activity();
+		return shown.isConnected;
+	})()`); !same {
+		t.Error("an activity with the same warning makes the banner again, so a screen reader repeats it")
+	}
 	s.Must(s.cluster.StartAPIServer(t.Context()))
 	s.until("the banner is gone", "document.querySelector('.banner') === null")
 }

@@ -72,8 +72,9 @@ class App {
       tone: 'bad', text: `The cluster circuit breaker holds all moves: ${a.storm.map((s) => s.message).join('; ')}`,
     });
     const warnings = a.warnings || [];
-    for (const key of [...this.banners.keys()]) if (key.startsWith('warning ')) this.banner(key, null);
-    for (const w of warnings) this.banner(`warning ${w.kind || w}`, { tone: 'bad', text: w.message || w });
+    const keys = new Set(warnings.map((text) => `warning ${text}`));
+    for (const key of [...this.banners.keys()]) if (key.startsWith('warning ') && !keys.has(key)) this.banner(key, null);
+    for (const text of warnings) this.banner(`warning ${text}`, { tone: 'bad', text });
     this.current?.update();
   }
 

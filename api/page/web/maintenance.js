@@ -42,8 +42,7 @@ export class MaintenanceView {
     const nodes = m.whole || !before ? new Map() : before.byName;
     for (const n of m.nodes || []) nodes.set(n.name, n);
     for (const name of m.forgotten || []) nodes.delete(name);
-    this.known.set(m.uid, { ...m, byName: nodes, at: new Date(event.time).getTime(), first: before?.first || new Date(event.time).getTime() });
-    this.changed = true;
+    this.known.set(m.uid, { ...m, event: event.id, byName: nodes, at: new Date(event.time).getTime(), first: before?.first || new Date(event.time).getTime() });
   }
 
   tick() { this.update(); }
@@ -72,10 +71,11 @@ export class MaintenanceView {
     const finished = list.filter(isDone);
     replace(this.note, `${this.loaded} ${open.length === 0}`, () => (open.length > 0 ? null : !this.loaded ? el('p', { class: 'loading' }, 'Loading')
       : empty('No node is in maintenance', 'A NodeMaintenance, or the command "rehome drain NODE", begins one.')));
-    const second = Math.floor(Date.now() / 1000);
-    replace(this.cards, JSON.stringify([open.map((m) => [m.uid, m.at, m.summary]), open.length > 0 && second]), () => open.map((m) => this.card(m)));
+    const key = (cards) => JSON.stringify(cards.map((m) => m.event || m));
+    replace(this.cards, key(open), () => open.map((m) => this.card(m)));
+    for (const e of this.cards.querySelectorAll('[data-begun]')) e.textContent = elapsed(Number(e.dataset.begun));
     this.finishedPart.hidden = finished.length === 0;
-    replace(this.finished, JSON.stringify(finished.map((m) => [m.uid, m.at])), () => finished.map((m) => this.card(m)));
+    replace(this.finished, key(finished), () => finished.map((m) => this.card(m)));
   }
 
   card(m) {
@@ -85,7 +85,6 @@ export class MaintenanceView {
     const left = m.summary?.podsLeft ?? nodes.reduce((sum, n) => sum + (n.pods?.left || 0), 0);
     const blocked = m.summary?.podsBlocked || 0;
     const begun = m.stages?.[0]?.start ? new Date(m.stages[0].start).getTime() : m.first;
-    const end = isDone(m) ? m.at : Date.now();
     return el('article', { class: 'card drain', 'aria-label': `Maintenance ${m.name}` },
       el('div', { class: 'group-head' }, el('h2', {}, m.name), el('span', { class: `badge ${blocked > 0 ? 'warn' : isDone(m) ? 'good' : 'info'}` }, m.accepted === false ? 'Refused' : isDone(m) ? 'Finished' : m.stage), m.dryRun ? el('span', { class: 'badge' }, 'Dry run') : null),
       m.reason ? el('p', { class: 'muted' }, m.reason) : null,
@@ -96,8 +95,9 @@ export class MaintenanceView {
         return el('li', { class: `${reached ? 'reached' : ''} ${s === m.stage ? 'now' : ''}`, 'aria-current': s === m.stage ? 'step' : null }, el('span', {}, s), el('span', { class: 'muted' }, began ? time(began.start) : ''));
       })),
       this.progress(moved, left, blocked),
-      el('dl', { class: 'stats' }, ...[['Nodes done', nodes.length > 0 ? `${finished} of ${nodes.length}` : m.summary?.nodes || '–'], ['Pods left', digits(left)], ['Blocked', digits(blocked)], ['Elapsed', duration((end - begun) / 1000)]]
-        .map(([t, d]) => el('div', { class: t === 'Blocked' && blocked > 0 ? 'bad' : '' }, el('dt', {}, t), el('dd', {}, d)))),
+      el('dl', { class: 'stats' }, ...[['Nodes done', nodes.length > 0 ? `${finished} of ${nodes.length}` : m.summary?.nodes || '–'], ['Pods left', digits(left)], ['Blocked', digits(blocked)]]
+        .map(([t, d]) => el('div', { class: t === 'Blocked' && blocked > 0 ? 'bad' : '' }, el('dt', {}, t), el('dd', {}, d))),
+      el('div', {}, el('dt', {}, 'Elapsed'), isDone(m) ? el('dd', {}, elapsed(begun, m.at)) : el('dd', { 'data-begun': String(begun) }))),
       m.summary?.message ? el('p', {}, m.summary.message) : null,
       nodes.length > 0 ? el('details', { id: `nodes-${m.uid}`, open: nodes.length <= 4 || undefined }, el('summary', {}, count(nodes.length, 'node')), el('ul', { class: 'rows' }, ...nodes.slice(0, listedNodes).map((n) => this.node(n))),
         nodes.length > listedNodes ? el('p', { class: 'muted' }, `and ${nodes.length - listedNodes} more`) : null) : null);
@@ -120,6 +120,8 @@ export class MaintenanceView {
       n.more > 0 ? el('p', { class: 'muted' }, `and ${count(n.more, 'more blocked pod')}`) : null);
   }
 }
+
+const elapsed = (begun, end = Date.now()) => duration((end - begun) / 1000);
 
 /** isDone: every node is released, or the maintenance was refused. */
 function isDone(m) {
