@@ -309,6 +309,37 @@ func TestBreakersClear(t *testing.T) {
 	}
 }
 
+// An actuator that begins to lead drops a request that is old by its clock.
+func TestClearWithSkewedClock(t *testing.T) {
+	b := busOf(t, breakerOf("api", time.Now()))
+	type result struct {
+		text string
+		err  error
+	}
+	done := make(chan result, 1)
+	go func() {
+		text, err := execute(t, "breakers", "clear", "--all")
+		done <- result{text, err}
+	}()
+	expect.Eventually(t, "the request", func() bool {
+		entries, err := b.Ledger().Entries(t.Context())
+		return err == nil && len(entries) == 2
+	})
+	a := actuator.New(actuator.Config{
+		Bus: b, Ledger: b.Ledger(), Policy: policy.Policy{CircuitBreakers: policy.DefaultCircuitBreakers()}, Source: "/test",
+		Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return time.Now().Add(2 * time.Minute) },
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- a.Lead(ctx) }()
+	expect.Equal(t, "result", <-done, result{"cleared: deployment/shop/api on worker-1 for PodLifeTime\n", nil})
+	entries, err := b.Ledger().Entries(t.Context())
+	expect.Must(t, err)
+	expect.Equal(t, "ledger", entries, map[string][]byte{})
+	cancel()
+	expect.Must(t, <-ended)
+}
+
 func TestClearWithoutActuator(t *testing.T) {
 	b := busOf(t, breakerOf("api", time.Now()))
 	got, err := execute(t, "breakers", "clear", "Deployment", "api", "-n", "shop")

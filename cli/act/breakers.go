@@ -82,10 +82,8 @@ func clearBreakers(ctx context.Context, s settings.Settings, of *schemas.ObjectR
 		}
 		ctx, cancel := context.WithTimeout(ctx, clearWithin)
 		defer cancel()
-		for _, key := range keys {
-			if err := ask(ctx, b.Ledger(), key); err != nil {
-				return err
-			}
+		if err := ask(ctx, b.Ledger(), keys, chosen); err != nil {
+			return err
 		}
 		for _, l := range chosen {
 			fmt.Fprintf(w, "cleared: %s on %s for %s\n", nameOf(l), l.Node, l.Strategy)
@@ -133,12 +131,15 @@ func breakersNamed(all []actuator.WorkloadBreaker, of schemas.ObjectRef) ([]actu
 	return chosen, nil
 }
 
-// ask puts the key until the actuator has deleted it, or ctx ends.
-func ask(ctx context.Context, l bus.Ledger, key string) error {
+// ask puts the keys until the actuator has deleted them and the circuit breakers, or ctx ends. An actuator that begins to lead
+// can delete a key without the circuit breakers: if its clock is ahead, the request is too old.
+func ask(ctx context.Context, l bus.Ledger, keys []string, breakers []actuator.WorkloadBreaker) error {
 	for tries := 0; ; tries++ {
 		if tries%10 == 0 { // one that begins to lead just now may have missed it
-			if err := l.Put(ctx, key, actuator.ClearValue(time.Now())); err != nil && ctx.Err() == nil {
-				return err
+			for _, key := range keys {
+				if err := l.Put(ctx, key, actuator.ClearValue(time.Now())); err != nil && ctx.Err() == nil {
+					return err
+				}
 			}
 		}
 		select {
@@ -150,8 +151,21 @@ func ask(ctx context.Context, l bus.Ledger, key string) error {
 		if err != nil && ctx.Err() == nil {
 			return err
 		}
-		if _, waits := entries[key]; err == nil && !waits {
+		if err == nil && cleared(entries, keys, breakers) {
 			return nil
 		}
 	}
+}
+
+// cleared reports whether the ledger has neither the keys nor the circuit breakers. A newer record of the same workload is not the
+// one that was cleared.
+func cleared(entries map[string][]byte, keys []string, breakers []actuator.WorkloadBreaker) bool {
+	remembered, _ := actuator.ReadLedger(entries)
+	waits := func(key string) bool { _, waits := entries[key]; return waits }
+	return !slices.ContainsFunc(keys, waits) &&
+		!slices.ContainsFunc(breakers, func(b actuator.WorkloadBreaker) bool {
+			return slices.ContainsFunc(remembered.Loops, func(l actuator.WorkloadBreaker) bool {
+				return l.BreakerKey == b.BreakerKey && l.Last.Equal(b.Last)
+			})
+		})
 }
