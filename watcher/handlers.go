@@ -122,7 +122,9 @@ func (w *Watcher) podChanged(old, new *corev1.Pod, initial bool) {
 		list = s.reading(func(e policy.Evictor) bool { return !slices.Equal(protections(e, old), protections(e, new)) })
 	}
 	list = slices.DeleteFunc(list, func(st *scope.Strategy) bool { return slices.Contains(woken, st) })
-	s.protectionChanged(list, "Pod", new, []*corev1.Pod{new})
+	if len(list) > 0 {
+		s.protectionChanged(list, "Pod", new, []*corev1.Pod{new})
+	}
 }
 
 // protectionDiffers reports whether a change of a pod can change which rules protect it. It ignores the phase, whose changes
