@@ -16,6 +16,9 @@ type Search struct {
 	// Jointly assumes that the replacements with a reservation will arrive. Otherwise the pod must also fit without
 	// them.
 	Jointly bool
+	// ByNode judges only the nodes, by their cordon, taints, labels, and features, as if no pod ran on them. Then every
+	// pod can be judged.
+	ByNode bool
 }
 
 // Result is the result of a search.
@@ -46,7 +49,7 @@ func (c *Cluster) Elsewhere(pod *corev1.Pod, s Search) Result { return c.Ask(pod
 
 // Elsewhere searches for nodes where the pod fits other than its own, in the order of their names.
 func (q *Question) Elsewhere(s Search) Result {
-	if !q.all.Judged && q.all.Reason != "" {
+	if q.unjudged() && !s.ByNode {
 		return Result{Reason: q.all.Reason}
 	}
 	r := Result{Judged: true, Refused: map[Reason]int{}, Preference: math.MinInt64}
@@ -55,7 +58,12 @@ func (q *Question) Elsewhere(s Search) Result {
 			continue
 		}
 		v := q.all
-		if v.Reason == "" {
+		switch {
+		case s.ByNode:
+			if v = q.node(h); v.Reason == "" {
+				v = yes()
+			}
+		case v.Reason == "":
 			v = q.on(h, s.Jointly)
 		}
 		if !v.OK {
@@ -115,12 +123,16 @@ func (q *Question) Preference(node *corev1.Node) int64 {
 
 // Slots returns how many pods like this one the scheduler would place on a node one after another, at most limit. If
 // the pod runs on the node, its own slot is not counted, because it becomes free only once. Rules between pods are
-// judged for the first pod only; see [Question.RepelsItself].
+// judged for the first pod only; see [Question.RepelsItself]. A pod that cannot be judged has as many slots as limit on
+// every node whose cordon, taints, labels, and features accept it.
 func (q *Question) Slots(node string, limit int) int {
+	h := q.cluster.hosts[node]
+	if q.unjudged() && h != nil && h.node != nil && q.node(h).Reason == "" {
+		return max(0, limit)
+	}
 	if limit <= 0 || !q.On(node).OK {
 		return 0
 	}
-	h := q.cluster.hosts[node]
 	n := int64(limit)
 	if q.gone != nil && q.gone.node == node {
 		n++

@@ -67,6 +67,11 @@ func TestElsewhere(t *testing.T) {
 			fit.Result{Reason: fit.OtherScheduler},
 		},
 		{
+			"nodes alone judge every pod", nodes(node("a", cordoned), node("b", full), node("c", fast, full)),
+			pod("p", asksCPU, ssd, func(p *corev1.Pod) { p.Spec.SchedulerName = "mine" }), fit.Search{ByNode: true, Enough: 9},
+			fit.Result{OK: true, Judged: true, Fitting: 2, Node: "c", Preference: 10, Refused: map[fit.Reason]int{fit.Cordoned: 1}},
+		},
+		{
 			"a reason for every node", nodes(node("a"), node("b")), pod("p", uses("missing")), fit.Search{},
 			fit.Result{Judged: true, Refused: map[fit.Reason]int{fit.ClaimUnusable: 2}},
 		},

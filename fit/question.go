@@ -70,6 +70,9 @@ func (c *Cluster) Ask(pod *corev1.Pod) *Question {
 	return q
 }
 
+// unjudged reports whether the pod cannot be judged.
+func (q *Question) unjudged() bool { return q.all.Reason != "" && !q.all.Judged }
+
 // outside returns the verdict for a pod that cannot be judged.
 func (q *Question) outside() Verdict {
 	spec := &q.pod.Spec

@@ -133,7 +133,8 @@ type ScopedPod struct {
 
 // Elsewhere is the scheduler's view of the other nodes for the replacement of a pod.
 type Elsewhere struct {
-	// Fits reports that the scheduler would place the replacement on another node now.
+	// Fits reports that the scheduler would place the replacement on another node now. For a pod that cannot be judged, it
+	// reports that the taints and labels of another node accept the pod; Node is the one that the pod prefers most.
 	Fits bool `json:"fits"`
 	// Node is the node on which the scheduler would place the replacement: the node with the best score. If several have it, the
 	// current node of the pod wins, then the first name.

@@ -131,3 +131,41 @@ func TestMovesInVain(t *testing.T) {
 		})
 	}
 }
+
+const (
+	others = `schedulerName: mine`
+	claim  = `resourceClaims: [{name: gpu}]`
+	onlyN2 = `affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [n2]}]}]}}}`
+	wantN2 = `affinity: {nodeAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1, preference: {matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [n2]}]}}]}}`
+	cordon = `unschedulable: true`
+	taint  = `taints: [{key: k, effect: NoSchedule}]`
+)
+
+// A pod that Rehome cannot judge must move to any node whose taints and labels accept it.
+func TestUnjudgedPodsMove(t *testing.T) {
+	const required = "RemovePodsViolatingNodeAffinity {nodeAffinityType: [requiredDuringSchedulingIgnoredDuringExecution]}"
+	const preferred = "RemovePodsViolatingNodeAffinity {nodeAffinityType: [preferredDuringSchedulingIgnoredDuringExecution]}"
+	const spread = "RemovePodsViolatingTopologySpreadConstraint {}"
+	for _, c := range []struct {
+		name, strategy string
+		objects        []string
+		want           []string
+	}{
+		{"required_node", required, []string{node("n1", 4), node("n2", 4), pod("one", "n1", "1", others, onlyN2)}, []string{"one"}},
+		{"required_node_with_a_claim", required, []string{node("n1", 4), node("n2", 4), pod("one", "n1", "1", claim, onlyN2)}, []string{"one"}},
+		{"preferred_node", preferred, []string{node("n1", 4), node("n2", 4), pod("one", "n1", "1", others, wantN2)}, []string{"one"}},
+		{"not_to_a_cordoned_node", required, []string{
+			node("n1", 4), node("n2", 4, cordon), node("n3", 4), pod("one", "n1", "1", others, onlyN2),
+		}, nil},
+		{"spread", spread, []string{
+			node("n1", 8), node("n2", 4), pod("one", "n1", "2", others, evenly), pod("two", "n1", "2", others, evenly),
+		}, []string{"one"}},
+		{"spread_not_to_a_tainted_node", spread, []string{
+			node("n1", 8), node("n2", 4, taint), node("n3", 4, cordon), pod("one", "n1", "2", others, evenly), pod("two", "n1", "2", others, evenly),
+		}, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			expect.Equal(t, "moved pods", moved(t, c.strategy, cluster(t, c.objects...)), c.want)
+		})
+	}
+}

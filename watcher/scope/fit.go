@@ -1,7 +1,6 @@
 package scope
 
 import (
-	"cmp"
 	"fmt"
 	"hash/fnv"
 	"maps"
@@ -52,28 +51,21 @@ func (f sharedFacts) Elsewhere(p *corev1.Pod, nodes labels.Selector) (fits, judg
 }
 
 // elsewhere returns whether the replacement of a pod fits on another ready node, and where the scheduler would place
-// it. The replacement of a pod in flight may have taken that room, so the result is the ready node
-// without a taint against the pod that the pod prefers most.
+// it. The replacement of a pod in flight may have taken that room, and some pods cannot be judged. For both the result is
+// the ready node that the pod prefers most, of those whose taints and labels accept it.
 func (b *build) elsewhere(p *corev1.Pod, on *corev1.Node) *schemas.Elsewhere {
 	found := schemas.Elsewhere{Here: fit.Preference(p, on)}
-	if b.isMoving(p) {
-		for _, n := range b.cluster.AllNodes(labels.Everything()) {
-			weight := fit.Preference(p, n)
-			better := !found.Fits || cmp.Or(cmp.Compare(weight, found.Preference), strings.Compare(found.Node, n.Name)) > 0
-			if better && n.Name != on.Name && !cluster.NotReady(n) && fit.Untolerated(n.Spec.Taints, p.Spec.Tolerations) == nil {
-				found.Fits, found.Node, found.Preference = true, n.Name, weight
-			}
-		}
-		return &found
-	}
 	b.cluster.Ask(p, func(q *fit.Question) {
-		r := q.Elsewhere(fit.Search{
-			Allowed: func(n *corev1.Node) bool { return !cluster.NotReady(n) && n.Name != on.Name }, Enough: math.MaxInt,
-		})
+		s := fit.Search{Allowed: func(n *corev1.Node) bool { return !cluster.NotReady(n) }, Enough: math.MaxInt, ByNode: b.isMoving(p)}
+		r := q.Elsewhere(s)
+		if !r.Judged {
+			s.ByNode = true
+			r = q.Elsewhere(s)
+		}
 		found.Fits, found.Node, found.Preference = r.OK, r.Node, r.Preference
 		if !r.OK {
 			found.Why = cluster.Refusal(r.Refused)
-		} else if nodes := b.predicted(q); len(nodes) > 0 {
+		} else if nodes := b.predicted(q); len(nodes) > 0 && !s.ByNode {
 			node := nodes[0]
 			if slices.ContainsFunc(nodes, func(n *corev1.Node) bool { return n.Name == on.Name }) {
 				node = on
