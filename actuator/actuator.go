@@ -108,10 +108,8 @@ type Config struct {
 	Policy policy.Policy
 	// Source is the CloudEvents source of verdicts, such as /clusters/default/actuator.
 	Source string
-	// Room reports whether there is capacity for a replacement that is made first. nil leaves this to the scheduler.
-	Room restart.Room
 	// Facts are the other objects that the protections of the policy read. nil disables the second check of these
-	// protections.
+	// protections, and the check that there is capacity for a replacement that is made first.
 	Facts Facts
 	// Capacity reserves capacity for replacements. nil disables reservations and the second check of nodeFit.
 	Capacity Capacity
@@ -176,10 +174,16 @@ func New(cfg Config) *Actuator {
 	a.SetPolicy(cfg.Policy)
 	if cfg.Client != nil {
 		grace := func() *int64 { return a.policy.Load().GracePeriodSeconds }
-		a.restarts = restart.New(restart.Config{
-			Client: cfg.Client, Policy: func() policy.Restart { return a.policy.Load().Restart },
-			DryRun: cfg.DryRun, Room: cfg.Room,
-		})
+		restarts := restart.Config{
+			Client: cfg.Client, Policy: func() policy.Restart { return a.policy.Load().Restart }, DryRun: cfg.DryRun,
+		}
+		if cfg.Facts != nil {
+			restarts.Elsewhere = func(pod *corev1.Pod) (bool, string) {
+				fits, _, why := cfg.Facts.Elsewhere(pod, policy.Targets{Signals: a.policy.Load().Signals})
+				return fits, why
+			}
+		}
+		a.restarts = restart.New(restarts)
 		a.evictionRequests = evictionrequest.New(evictionrequest.Config{
 			Client: cfg.Client, Wait: func() time.Duration { return a.policy.Load().EvictionRequests.Wait }, DryRun: cfg.DryRun,
 		})

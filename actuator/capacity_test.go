@@ -141,7 +141,7 @@ func TestReservationOfNextSession(t *testing.T) {
 		a, cache, pods := threeForOneSlot(t, policy.EvictorArgs{NodeFit: true})
 		fits := func() bool {
 			synctest.Wait()
-			ok, _, _ := cache.Elsewhere(pods[1], nil)
+			ok, _, _ := cache.Elsewhere(pods[1], policy.Targets{})
 			return ok
 		}
 		moved.Begun, moved.Moved = time.Now(), time.Now()
@@ -283,6 +283,46 @@ func TestInVain(t *testing.T) {
 				want = Rejection{Outcome: schemas.Deferred, Reason: schemas.ReasonInVain, Message: c.want}
 			}
 			expect.Equal(t, "rejection", got, want)
+		})
+	}
+}
+
+// The scheduler does not know that another program empties worker-2, so it may place a replacement there.
+func TestInVainOnExcludedNode(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		strategy policy.Strategy
+		others   map[string]string
+		want     Rejection
+	}{
+		{"the_best_node", policy.Strategy{}, map[string]string{"worker-3": "4"}, Rejection{
+			Outcome: schemas.Deferred, Reason: schemas.ReasonInVain, Message: "the scheduler would place the replacement on worker-2, " +
+				"which is excluded: its annotation weave.works/kured-reboot-in-progress is set",
+		}},
+		{"the_only_node", policy.Strategy{}, nil, Rejection{
+			Outcome: schemas.Deferred, Reason: schemas.ReasonInVain, Message: "the scheduler would place the replacement on worker-2, " +
+				"which is excluded: its annotation weave.works/kured-reboot-in-progress is set",
+		}},
+		{"the_only_node_with_nodeFit", policy.Strategy{Traits: policy.Traits{Facts: []policy.Fact{policy.FactFit}}}, nil, Rejection{
+			Outcome: schemas.Deferred, Reason: schemas.ReasonNodeFit,
+			Message: "NodeFit: there is no other node that is ready and not excluded",
+		}},
+		{"another_node_is_better", policy.Strategy{}, map[string]string{"worker-3": "64"}, Rejection{}},
+		{"a_strategy_that_renews_pods", policy.Strategy{Traits: policy.Traits{RenewsPods: true}}, nil, Rejection{}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a, cache, pods := threePods(t, c.others, true, policy.EvictorArgs{}, c.strategy)
+			expect.Must(t, cache.Set(&corev1.Node{
+				ObjectMeta: metav1.ObjectMeta{
+					Name: "worker-2", UID: "worker-2", Annotations: map[string]string{"weave.works/kured-reboot-in-progress": ""},
+				},
+				Status: corev1.NodeStatus{
+					Allocatable: corev1.ResourceList{"cpu": resource.MustParse("16"), "pods": resource.MustParse("10")},
+				}}))
+			i := wish()
+			i.Pod = schemas.PodRef{Namespace: "web", Name: pods[0].Name, UID: pods[0].UID}
+			got, _ := a.judge(i, pods[0], noon)
+			expect.Equal(t, "rejection", got, c.want)
 		})
 	}
 }

@@ -205,19 +205,20 @@ type Capacity interface {
 // choose. It returns a rejection, and whether there is one, if the rules require capacity and there is none, or if the
 // move would be in vain.
 func Reserve(c Capacity, p *policy.Policy, scheduler *score.Profile, i Intent, rules policy.Evictor, pod *corev1.Pod) (Rejection, bool) {
-	move := cluster.Move{Pod: pod, Scheduler: scheduler}
-	holds, nodes := rules.NodeFit()
+	move := cluster.Move{Pod: pod, Scheduler: scheduler, To: policy.Targets{Signals: p.Signals}}
+	holds, to := rules.NodeFit()
 	if holds = holds && !slices.Contains(i.asked().Override, policy.NodeFitRule); holds {
-		move.Nodes = nodes
+		move.To = to
 	}
 	if e, enabled := p.Enabled(i.Profile, i.Strategy); enabled && e.StaysAway() {
 		move.InVain = func(q *fit.Question, to *corev1.Node) string { return inVain(p, e, q, to) }
 	}
 	room := c.Reserve(move)
 	switch {
+	case holds && rules.Refuses(room.Fits, room.Judged):
 	case room.InVain != "":
 		return Rejection{Outcome: schemas.Deferred, Reason: schemas.ReasonInVain, Message: room.InVain}, true
-	case !holds || !rules.Refuses(room.Fits, room.Judged):
+	default:
 		return Rejection{}, false
 	}
 	if len(room.By) > 0 {
@@ -313,6 +314,9 @@ func inVain(p *policy.Policy, e policy.Enabled, q *fit.Question, to *corev1.Node
 	own := q.Pod().Spec.NodeName
 	if to.Name == own {
 		return fmt.Sprintf("the scheduler would place the replacement on %s again", own)
+	}
+	if why := cluster.Excluded(to, p.Signals); why != "" {
+		return fmt.Sprintf("the scheduler would place the replacement on %s, which is excluded: %s", to.Name, why)
 	}
 	if replicas := q.Replicas(); e.SpreadsReplicas && replicas != nil && replicas[to.Name] >= replicas[own] {
 		return fmt.Sprintf("the scheduler would place the replacement on %s, which has %d of these pods; %s would have %d",

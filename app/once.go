@@ -76,7 +76,7 @@ func (o once) batches(ctx context.Context, limit time.Duration) (batches, error)
 		return batches{}, err
 	}
 	a := actuator.New(actuator.Config{
-		Client: cmp.Or(o.guarded, o.client), Events: o.client, LeaseValid: o.leaseValid, View: view.Workloads(), Room: view, Facts: view,
+		Client: cmp.Or(o.guarded, o.client), Events: o.client, LeaseValid: o.leaseValid, View: view.Workloads(), Facts: view,
 		Capacity: view, Policy: o.policy, Source: o.settings.Source("once"), DryRun: o.settings.DryRun, Parallel: o.settings.Parallel,
 		Log: log,
 	})

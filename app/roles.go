@@ -158,7 +158,7 @@ func (p *process) startActuator() error {
 		return err
 	}
 	a := actuator.New(actuator.Config{
-		Client: client, Events: p.client, Bus: p.bus, Ledger: p.bus.Ledger(), View: p.cluster.Workloads(), Policy: p.policy, Room: p.cluster,
+		Client: client, Events: p.client, Bus: p.bus, Ledger: p.bus.Ledger(), View: p.cluster.Workloads(), Policy: p.policy,
 		Facts: p.cluster, Capacity: p.cluster, Source: p.settings.Source("actuator"), DryRun: p.settings.DryRun,
 		Parallel: p.settings.Parallel, Log: p.log, Metrics: p.metrics, LeaseValid: valid, Now: p.bus.Now,
 		Self: corev1.ObjectReference{

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/fit"
+	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -115,28 +116,26 @@ func Resizing(p *corev1.Pod) bool {
 // notKnown is the reason in a process that does not watch the kinds that decide where pods fit.
 const notKnown = "not judged: this process does not watch the kinds that decide it"
 
-// Elsewhere reports whether the pod's replacement fits on another ready node that nodes selects, and if not, why not. A
-// nil selector selects all nodes. judged is false if the pod cannot be judged; then it does not fit. It does not change
-// the pod.
-func (c *Cache) Elsewhere(pod *corev1.Pod, nodes labels.Selector) (fits, judged bool, why string) {
-	result, why := c.Search(pod, nodes)
+// Elsewhere reports whether the pod's replacement fits on another one of the targets, and if not, why not. judged is
+// false if the pod cannot be judged; then it does not fit. It does not change the pod.
+func (c *Cache) Elsewhere(pod *corev1.Pod, to policy.Targets) (fits, judged bool, why string) {
+	result, why := c.Search(pod, to)
 	return result.OK, result.Judged, why
 }
 
 // Search is Elsewhere with the first fitting node.
-func (c *Cache) Search(pod *corev1.Pod, nodes labels.Selector) (result fit.Result, why string) {
+func (c *Cache) Search(pod *corev1.Pod, to policy.Targets) (result fit.Result, why string) {
 	if !c.capacity.known {
 		return result, notKnown
 	}
-	c.Ask(pod, func(q *fit.Question) { result = q.Elsewhere(fit.Search{Allowed: targets(nodes)}) })
-	return result, describe(result, nodes)
+	c.Ask(pod, func(q *fit.Question) { result = q.Elsewhere(fit.Search{Allowed: IsTarget(to)}) })
+	return result, describe(result, to.Nodes)
 }
 
-// targets selects the nodes that can take a replacement: ready nodes that nodes selects. A nil selector selects all
-// nodes.
-func targets(nodes labels.Selector) func(*corev1.Node) bool {
+// IsTarget returns a function that reports whether a node is one of the targets.
+func IsTarget(to policy.Targets) func(*corev1.Node) bool {
 	return func(n *corev1.Node) bool {
-		return !NotReady(n) && (nodes == nil || nodes.Matches(labels.Set(n.Labels)))
+		return !NotReady(n) && (to.Nodes == nil || to.Nodes.Matches(labels.Set(n.Labels))) && Excluded(n, to.Signals) == ""
 	}
 }
 
@@ -150,9 +149,9 @@ func describe(result fit.Result, nodes labels.Selector) string {
 	case len(result.Refused) > 0:
 		return Refusal(result.Refused)
 	case nodes != nil:
-		return fmt.Sprintf("there is no other node that is ready and matches %q", nodes)
+		return fmt.Sprintf("there is no other node that is ready, not excluded, and matches %q", nodes)
 	}
-	return "there is no other node that is ready"
+	return "there is no other node that is ready and not excluded"
 }
 
 // Ask prepares a question about a pod or its replacement. The cluster does not change while f runs. f must not keep the

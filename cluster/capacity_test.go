@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/rehome-dev/rehome/fit"
+	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/test/expect"
 )
 
@@ -29,19 +30,19 @@ func TestCapacityElsewhere(t *testing.T) {
 		want    string // why not; empty means it fits
 	}{
 		{"another node has room", []runtime.Object{roomy("b", full), roomy("c")}, asked, nil, ""},
-		{"its own node does not count", nil, asked, nil, "there is no other node that is ready"},
+		{"its own node does not count", nil, asked, nil, "there is no other node that is ready and not excluded"},
 		{"one node has none", []runtime.Object{roomy("b", full)}, asked, nil, "does not fit on the only other node: resource"},
 		{"the most frequent reason comes first", []runtime.Object{roomy("b", tainted), roomy("c", full), roomy("d", full)}, asked, nil,
 			"fits on none of 3 other nodes: resource on 2, taint on 1"},
 		{"of reasons as frequent the first by name", []runtime.Object{roomy("b", tainted), roomy("c", full)}, asked, nil,
 			"fits on none of 2 other nodes: resource on 1, taint on 1"},
 		{"a node that is not ready does not count", []runtime.Object{roomy("b", conditioned(corev1.ConditionFalse))}, asked, nil,
-			"there is no other node that is ready"},
+			"there is no other node that is ready and not excluded"},
 		{"a node that is selected counts", []runtime.Object{roomy("b", inPool)}, asked, pool, ""},
 		{"a node that is not selected does not", []runtime.Object{roomy("b"), roomy("c", inPool, full)}, asked, pool,
 			"does not fit on the only other node: resource"},
 		{"none is selected", []runtime.Object{roomy("b")}, asked, pool,
-			`there is no other node that is ready and matches "pool=web"`},
+			`there is no other node that is ready, not excluded, and matches "pool=web"`},
 		{"a pod that cannot be judged fits nowhere", []runtime.Object{roomy("b")}, gated, nil, "not judged: gated"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -49,7 +50,7 @@ func TestCapacityElsewhere(t *testing.T) {
 			for _, o := range append([]runtime.Object{roomy("here"), c.pod}, c.objects...) {
 				give(t, r, o)
 			}
-			fits, _, why := (&Cache{capacity: r}).Elsewhere(c.pod, c.nodes)
+			fits, _, why := (&Cache{capacity: r}).Elsewhere(c.pod, policy.Targets{Nodes: c.nodes})
 			if fits != (c.want == "") || why != c.want {
 				t.Errorf("got %v, %q, want %q", fits, why, c.want)
 			}
@@ -72,7 +73,7 @@ func TestCapacityForgetsDeletedObjects(t *testing.T) {
 		{"a node alone", func() {}, ""},
 		{"a pod takes its room", func() { r.pod(nil, other) }, "does not fit on the only other node: resource"},
 		{"a pod of the same name that wants nothing replaces it", func() { every(r.pod)(other, successor, false) }, ""},
-		{"the node is gone", func() { placement[corev1.Node](r)(node, nil) }, "there is no other node that is ready"},
+		{"the node is gone", func() { placement[corev1.Node](r)(node, nil) }, "there is no other node that is ready and not excluded"},
 		{"it is back, with its pod", func() {
 			placement[corev1.Node](r)(nil, roomy("there", func(n *corev1.Node) { n.Status.Allocatable = amount("cpu", "4", "pods", "1") }))
 		},
@@ -81,7 +82,7 @@ func TestCapacityForgetsDeletedObjects(t *testing.T) {
 	}
 	for _, step := range steps {
 		step.change()
-		if fits, _, why := (&Cache{capacity: r}).Elsewhere(asked, nil); fits != (step.want == "") || why != step.want {
+		if fits, _, why := (&Cache{capacity: r}).Elsewhere(asked, policy.Targets{}); fits != (step.want == "") || why != step.want {
 			t.Errorf("%s: got %v, %q, want %q", step.name, fits, why, step.want)
 		}
 	}
@@ -117,7 +118,7 @@ func TestCapacityChanges(t *testing.T) {
 				t.Error("the change waits for the question")
 			}
 		})
-		if fits, _, _ := c.Elsewhere(asked, nil); fits {
+		if fits, _, _ := c.Elsewhere(asked, policy.Targets{}); fits {
 			t.Error("the next question does not know the change")
 		}
 	})

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/test/expect"
 )
 
@@ -148,7 +149,7 @@ func TestPlacementKindsReachCapacity(t *testing.T) {
 	}
 	for _, step := range steps {
 		step.change()
-		fits, _, why := c.Elsewhere(asked, nil)
+		fits, _, why := c.Elsewhere(asked, policy.Targets{})
 		if fits != (step.want == "") || strings.TrimPrefix(why, "does not fit on the only other node: ") != step.want {
 			t.Errorf("%s: got %v, %q, want %q", step.name, fits, why, step.want)
 		}
@@ -161,7 +162,7 @@ func TestPlacementKindsReachCapacity(t *testing.T) {
 			}},
 		}}
 	})
-	if fits, _, why := c.Elsewhere(apart, nil); fits || why != "does not fit on the only other node: pod-anti-affinity" {
+	if fits, _, why := c.Elsewhere(apart, policy.Targets{}); fits || why != "does not fit on the only other node: pod-anti-affinity" {
 		t.Errorf("namespace: got %v, %q", fits, why)
 	}
 }

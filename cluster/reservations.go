@@ -6,11 +6,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/fit"
 	"github.com/rehome-dev/rehome/fit/score"
+	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -24,14 +24,16 @@ type reservation struct {
 	ended bool
 }
 
+func isReady(n *corev1.Node) bool { return !NotReady(n) }
+
 // mostBlockers bounds the pods that [Cache.Reserve] names.
 const mostBlockers = 5
 
 // Move is a pod that is about to move.
 type Move struct {
 	Pod *corev1.Pod
-	// Nodes selects the nodes that can take the replacement. nil selects all.
-	Nodes labels.Selector
+	// To are the nodes that should take the replacement.
+	To policy.Targets
 	// Scheduler predicts the node of the replacement.
 	Scheduler *score.Profile
 	// InVain returns the reason why the move would not improve anything if the scheduler chose a node, or "". nil
@@ -41,7 +43,7 @@ type Move struct {
 
 // Room is the result of [Cache.Reserve] for a replacement.
 type Room struct {
-	// Fits means that it fits on another ready and selected node. Judged is false if the pod cannot be judged. Why is
+	// Fits means that it fits on another target. Judged is false if the pod cannot be judged. Why is
 	// the reason why it does not fit.
 	Fits, Judged bool
 	Why          string
@@ -66,16 +68,13 @@ func (c *Cache) Reserve(m Move) Room {
 	r.fit.Release(fit.UID(m.Pod))
 	delete(r.reserved, m.Pod.UID)
 	q := r.fit.Ask(m.Pod)
-	found := q.Elsewhere(fit.Search{Allowed: targets(m.Nodes), Jointly: true})
-	room := Room{Fits: found.OK, Judged: found.Judged, Why: describe(found, m.Nodes)}
-	if !found.OK {
-		if found.Reserved {
-			room.By = r.blockers()
-		}
-		return room
+	found := q.Elsewhere(fit.Search{Allowed: IsTarget(m.To), Jointly: true})
+	room := Room{Fits: found.OK, Judged: found.Judged, Why: describe(found, m.To.Nodes)}
+	if found.Reserved {
+		room.By = r.blockers()
 	}
-	nodes := score.Predict(q, m.Scheduler, targets(nil))
-	if len(nodes) == 0 { // the moved pods count in topology spread constraints until they are gone
+	nodes := score.Predict(q, m.Scheduler, isReady) // the scheduler does not know the targets
+	if found.OK && len(nodes) == 0 {                // the moved pods count in topology spread constraints until they are gone
 		return Room{Judged: true, Why: "fits on no node after the moves in flight", By: r.blockers()}
 	}
 	for _, to := range nodes {
@@ -83,7 +82,7 @@ func (c *Cache) Reserve(m Move) Room {
 			room.InVain = m.InVain(q, to)
 		}
 	}
-	if room.InVain == "" {
+	if found.OK && room.InVain == "" {
 		r.reserve(m.Pod, nodes[0].Name)
 	}
 	return room
@@ -102,7 +101,7 @@ func (c *Cache) ReserveMoved(uid types.UID, scheduler *score.Profile) bool {
 	if r.reserved[uid] != nil {
 		return false
 	}
-	nodes := score.Predict(r.fit.Ask(pod), scheduler, targets(nil))
+	nodes := score.Predict(r.fit.Ask(pod), scheduler, isReady)
 	return len(nodes) > 0 && r.reserve(pod, nodes[0].Name)
 }
 

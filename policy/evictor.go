@@ -162,9 +162,9 @@ func (e Evictor) WithFit() Evictor {
 	return e
 }
 
-// NodeFit reports whether NodeFit applies, and which nodes count. nil means all.
-func (e Evictor) NodeFit() (holds bool, nodes labels.Selector) {
-	return e.args.NodeFit || e.mustFit, e.targets
+// NodeFit reports whether NodeFit applies, and which nodes count.
+func (e Evictor) NodeFit() (holds bool, to Targets) {
+	return e.args.NodeFit || e.mustFit, Targets{Nodes: e.targets, Signals: e.signals}
 }
 
 // Refuses reports whether NodeFit protects a pod whose replacement fits nowhere else, or that cannot be judged.

@@ -86,8 +86,8 @@ func (e Evictor) ProtectsBut(overridden []string, pod *corev1.Pod, now time.Time
 			return slices.Contains(overridden, p.Rule) && slices.Contains(Overridable(), p.Rule)
 		})
 	}
-	if holds, nodes := e.NodeFit(); holds && facts != nil && len(l.found) == 0 && !slices.Contains(overridden, NodeFitRule) {
-		if fits, judged, why := facts.Elsewhere(pod, nodes); e.Refuses(fits, judged) { // costs more than all other rules together
+	if holds, to := e.NodeFit(); holds && facts != nil && len(l.found) == 0 && !slices.Contains(overridden, NodeFitRule) {
+		if fits, judged, why := facts.Elsewhere(pod, to); e.Refuses(fits, judged) { // costs more than all other rules together
 			l.add(NodeFitRule, "%s", why)
 		}
 	}
@@ -251,10 +251,16 @@ type Facts interface {
 	Priority(class string) (value int32, found bool)
 	// NamespaceLabels returns the labels of a namespace, and whether it exists.
 	NamespaceLabels(name string) (of labels.Set, found bool)
-	// Elsewhere reports whether the scheduler would place the pod's replacement on a ready node that nodes selects,
-	// other than its current node. nil selects all. why is the reason in words if it would not. judged is false if the
-	// pod cannot be judged.
-	Elsewhere(pod *corev1.Pod, nodes labels.Selector) (fits, judged bool, why string)
+	// Elsewhere reports whether the scheduler could place the pod's replacement on one of the targets other than its
+	// current node. why is the reason in words if it could not. judged is false if the pod cannot be judged.
+	Elsewhere(pod *corev1.Pod, to Targets) (fits, judged bool, why string)
+}
+
+// Targets are the nodes that can take the replacement of a pod: the ready nodes that Nodes selects, except those that a
+// maintenance or a signal excludes.
+type Targets struct {
+	Nodes   labels.Selector // nil selects all
+	Signals Signals
 }
 
 // Needs are the kinds of facts that an [Evictor] reads. The zero value is none: pods are judged alone.

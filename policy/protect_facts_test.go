@@ -42,11 +42,11 @@ func (f told) NamespaceLabels(name string) (labels.Set, bool) {
 	return of, found
 }
 
-func (f told) Elsewhere(_ *corev1.Pod, nodes labels.Selector) (fits, judged bool, why string) {
+func (f told) Elsewhere(_ *corev1.Pod, to Targets) (fits, judged bool, why string) {
 	if f.asked != nil {
 		selector := "all"
-		if nodes != nil {
-			selector = nodes.String()
+		if to.Nodes != nil {
+			selector = to.Nodes.String()
 		}
 		*f.asked = append(*f.asked, selector)
 	}

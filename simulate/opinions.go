@@ -123,7 +123,7 @@ func (r *round) replacement(pod *corev1.Pod) (text string, err error) {
 	r.offline.Cluster().Ask(pod, func(q *fit.Question) {
 		nodes = score.Predict(q, scheduler, func(n *corev1.Node) bool { return !cluster.NotReady(n) })
 	})
-	_, judged, why := r.offline.Cluster().Elsewhere(pod, nil)
+	_, judged, why := r.offline.Cluster().Elsewhere(pod, policy.Targets{Signals: r.Policy.Signals})
 	switch {
 	case !judged:
 		return "cannot be predicted: " + strings.TrimPrefix(why, "not judged: "), nil

@@ -38,9 +38,9 @@ func settle(t *testing.T, c simulate.Config, objects []metav1.Object, rounds int
 // avoided keeps other pods away from a node.
 const avoided = `taints: [{key: gone, effect: NoSchedule}]`
 
-// TestSettle runs a policy with RemovePodsViolatingNodeTaints.
+// TestSettle runs a policy with RemovePodsViolatingNodeTaints unless the case names another strategy.
 func TestSettle(t *testing.T) {
-	// Moves a pod off every node, even if it returns.
+	// Moves pods off a node with a taint that the scheduler only avoids.
 	const anyway = `RemovePodsViolatingNodeTaints {includedTaints: [soft], includePreferNoSchedule: true}`
 	const soft = `taints: [{key: soft, effect: PreferNoSchedule}]`
 	budget := `
@@ -86,9 +86,12 @@ status: {currentHealthy: 2, desiredHealthy: 1, disruptionsAllowed: 1}
 		{name: "budget_counts_pending_pods", objects: []string{
 			budget, node("n1", 4, avoided), node("n2", 1), running(pod("one", "n1", "2")), running(pod("two", "n1", "1")),
 		}, want: [][]string{{"one n1>"}, nil}, settled: true, pending: 1},
-		{name: "loop", strategy: anyway, objects: []string{
+		{name: "loop", strategy: "PodLifeTime {states: [Running]}", objects: []string{
+			node("n1", 4), node("n2", 1), pod("one", "n1", "2"),
+		}, want: [][]string{{"one n1>n1"}, {"one~1 n1>n1"}}, loop: new(1)},
+		{name: "no_move_back_to_its_node", strategy: anyway, objects: []string{
 			node("n1", 4, soft), node("n2", 1), pod("one", "n1", "2"),
-		}, want: [][]string{{"one n1>n1"}}, loop: new(0)},
+		}, want: [][]string{nil}, settled: true},
 		{name: "too_few_rounds", rounds: 1, objects: []string{
 			budget, node("n1", 4, avoided), node("n2", 4), running(pod("one", "n1", "1")), running(pod("two", "n1", "1")),
 		}, want: [][]string{{"one n1>n2"}}},

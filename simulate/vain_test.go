@@ -169,3 +169,37 @@ func TestUnjudgedPodsMove(t *testing.T) {
 		})
 	}
 }
+
+// A node that another program empties must not count as a node that can take a pod.
+func TestExcludedNodesTakeNone(t *testing.T) {
+	const taints = "RemovePodsViolatingNodeTaints {}"
+	const required = "RemovePodsViolatingNodeAffinity {nodeAffinityType: [requiredDuringSchedulingIgnoredDuringExecution]}"
+	excluded := func(node string) string {
+		return strings.Replace(node, "metadata: {", `metadata: {annotations: {weave.works/kured-reboot-in-progress: "1"}, `, 1)
+	}
+	for _, c := range []struct {
+		name, strategy string
+		objects        []string
+		want           []string
+	}{
+		{"the_only_fitting_node", required, []string{
+			node("n1", 4), excluded(node("n2", 4)), node("n3", 4), pod("one", "n1", "1", onlyN2),
+		}, nil},
+		{"for_a_pod_that_is_not_judged", required, []string{
+			node("n1", 4), excluded(node("n2", 4)), node("n3", 4), pod("one", "n1", "1", others, onlyN2),
+		}, nil},
+		{"the_predicted_node", taints, []string{
+			node("n1", 4, taint), excluded(node("n2", 64)), node("n3", 2), pod("one", "n1", "1"),
+		}, nil},
+		{"the_predicted_node_without_others", taints, []string{
+			node("n1", 4, taint), excluded(node("n2", 64)), node("n3", 0), pod("one", "n1", "1"),
+		}, nil},
+		{"another_node_is_predicted", taints, []string{
+			node("n1", 4, taint), excluded(node("n2", 2)), node("n3", 64), pod("one", "n1", "1"),
+		}, []string{"one"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			expect.Equal(t, "moved pods", moved(t, c.strategy, cluster(t, c.objects...)), c.want)
+		})
+	}
+}

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/watcher/scope"
 )
@@ -142,7 +143,7 @@ func (s *session) checkFit() {
 			if p == nil || slices.Contains(r.LackCapacity, pod) {
 				continue
 			}
-			if elsewhere, _, _ := s.w.cluster.Elsewhere(p, nil); elsewhere {
+			if elsewhere, _, _ := s.w.cluster.Elsewhere(p, policy.Targets{Signals: s.policy.Signals}); elsewhere {
 				fits = true
 			} else {
 				r.LackCapacity = append(r.LackCapacity, pod) // the actuator knows more moves than the scope

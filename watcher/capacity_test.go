@@ -13,6 +13,7 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/fixtures"
 	"github.com/rehome-dev/rehome/test/schematest"
 	"github.com/rehome-dev/rehome/watcher/scope"
 )
@@ -122,6 +123,8 @@ func TestPodWithoutCapacity(t *testing.T) {
 		{"a volume can be used elsewhere", []metav1.Object{roomy("n1"), roomy("n2"), claiming, claimed("data", "x", "d"), disk("d", "x", only("n1"))},
 			func(d *driven) { d.set(disk("d", "x")) }, both("db", "room persistentvolume/d")},
 		{"an attachment is gone and nothing fits", crowded(attachment), func(d *driven) { d.remove(attachment) }, nil},
+		{"a node is no longer emptied", crowded(roomy("n3", fixtures.RestartedByKured)), func(d *driven) { d.set(roomy("n3")) },
+			[]string{"nodes n1: room node/n3", "nodes n3: resync", "pods web/big: room node/n3"}},
 		{"a node that does not help", crowded(), func(d *driven) { d.set(roomy("n3", full)) }, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -240,7 +243,7 @@ func TestReservation(t *testing.T) {
 					}
 					c.then(d)
 					synctest.Wait()
-					if fits, _, why := d.cluster.Elsewhere(second, nil); fits != c.fits {
+					if fits, _, why := d.cluster.Elsewhere(second, policy.Targets{}); fits != c.fits {
 						t.Errorf("fits: %v %s, want %v", fits, why, c.fits)
 					}
 				})
@@ -259,7 +262,7 @@ func TestReservationOfNewerMove(t *testing.T) {
 			tell := func(outcome schemas.Outcome, reason schemas.ReasonCode, intent string) {
 				toldOf(t, bus, outcome, reason, false, intent)
 				synctest.Wait()
-				fit, _, _ := d.cluster.Elsewhere(second, nil)
+				fit, _, _ := d.cluster.Elsewhere(second, policy.Targets{})
 				fits = append(fits, fit)
 			}
 			tell(schemas.Restarted, schemas.ReasonSurgeAccepted, "newer")

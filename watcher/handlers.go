@@ -68,6 +68,7 @@ func (w *Watcher) nodeChanged(old, new *corev1.Node, initial bool) {
 	case quorum:
 		s.evaluateAll()
 	case s.policy.ExclusionChanged(old, new):
+		s.capacityChanged("Node", new)
 		t := s.newTrigger(schemas.Cause{Kind: schemas.CauseResync})
 		for _, st := range s.policy.Strategies {
 			s.enqueueNode(st, new.Name, t)

@@ -16,6 +16,7 @@ import (
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/fit"
 	"github.com/rehome-dev/rehome/fit/score"
+	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -33,7 +34,7 @@ type sharedFacts struct {
 	fitting map[string]string // a node by class
 }
 
-func (f sharedFacts) Elsewhere(p *corev1.Pod, nodes labels.Selector) (fits, judged bool, why string) {
+func (f sharedFacts) Elsewhere(p *corev1.Pod, to policy.Targets) (fits, judged bool, why string) {
 	class := schedulingClass(p)
 	if on := f.Node(p.Spec.NodeName); on != nil && class != "" {
 		for _, c := range p.Spec.TopologySpreadConstraints {
@@ -43,20 +44,21 @@ func (f sharedFacts) Elsewhere(p *corev1.Pod, nodes labels.Selector) (fits, judg
 	if node, known := f.fitting[class]; known && node != p.Spec.NodeName {
 		return true, true, ""
 	}
-	result, why := f.Search(p, nodes)
+	result, why := f.Search(p, to)
 	if class != "" && result.OK {
 		f.fitting[class] = result.Node
 	}
 	return result.OK, result.Judged, why
 }
 
-// elsewhere returns whether the replacement of a pod fits on another ready node, and where the scheduler would place
+// elsewhere returns whether the replacement of a pod fits on another node that can take it, and where the scheduler would place
 // it. The replacement of a pod in flight may have taken that room, and some pods cannot be judged. For both the result is
-// the ready node that the pod prefers most, of those whose taints and labels accept it.
+// the one that the pod prefers most, of those nodes whose taints and labels accept it.
 func (b *build) elsewhere(p *corev1.Pod, on *corev1.Node) *schemas.Elsewhere {
 	found := schemas.Elsewhere{Here: fit.Preference(p, on)}
 	b.cluster.Ask(p, func(q *fit.Question) {
-		s := fit.Search{Allowed: func(n *corev1.Node) bool { return !cluster.NotReady(n) }, Enough: math.MaxInt, ByNode: b.isMoving(p)}
+		to := policy.Targets{Signals: b.policy.Signals}
+		s := fit.Search{Allowed: cluster.IsTarget(to), Enough: math.MaxInt, ByNode: b.isMoving(p)}
 		r := q.Elsewhere(s)
 		if !r.Judged {
 			s.ByNode = true

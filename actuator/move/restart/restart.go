@@ -48,7 +48,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/rehome-dev/rehome/actuator/move"
@@ -65,13 +64,6 @@ const (
 	poll = 2 * time.Second
 )
 
-// Room knows which nodes have capacity. [cluster.Cache] implements it.
-type Room interface {
-	// Elsewhere reports whether a node other than the pod's own that matches the selector has room for a second pod
-	// like it, and if not, why. A nil selector matches all nodes. It does not change the pod.
-	Elsewhere(pod *corev1.Pod, nodes labels.Selector) (fits, judged bool, why string)
-}
-
 // Config configures a [Method]. Client and Policy are required.
 type Config struct {
 	// Client needs these rights: get and patch Deployments; get ReplicaSets, namespaces, and PersistentVolumeClaims;
@@ -82,9 +74,9 @@ type Config struct {
 	Policy func() policy.Restart
 	// DryRun sends every change as a dry run.
 	DryRun bool
-	// Room is called before a move is planned. nil leaves the decision to the scheduler, and the move is undone if it
-	// finds no node.
-	Room Room
+	// Elsewhere reports whether another node has room for a second pod like this one, and if not, why. It does not change
+	// the pod. nil leaves the decision to the scheduler, and the move is undone if it finds no node.
+	Elsewhere func(pod *corev1.Pod) (fits bool, why string)
 }
 
 // Method lets Deployments make a replacement first. It is a [move.Method].

@@ -17,7 +17,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/rehome-dev/rehome/actuator/move"
@@ -736,13 +735,6 @@ func testFor(p *place) {
 	}
 }
 
-// noRoom is a cluster without room.
-type noRoom struct{}
-
-func (noRoom) Elsewhere(pod *corev1.Pod, _ labels.Selector) (fits, judged bool, why string) {
-	return false, true, "not for " + pod.Name
-}
-
 func testRefusals(p *place) {
 	modes := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
 	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
@@ -777,7 +769,9 @@ func testRefusals(p *place) {
 	p.Must(p.c.WaitReady(p.Context(), p.namespace, "api"))
 	expect.Eventually(p, "the Deployment is complete", func() bool { return complete(p.live()) && len(p.pods()) == 1 })
 	pod := p.pods()[0]
-	refused("no room", pod, schemas.ReasonRestartNoRoom, "not for "+pod.Name, func(c *Config) { c.Room = noRoom{} })
+	refused("no room", pod, schemas.ReasonRestartNoRoom, "not for "+pod.Name, func(c *Config) {
+		c.Elsewhere = func(pod *corev1.Pod) (bool, string) { return false, "not for " + pod.Name }
+	})
 	p.budget(5)
 	refused("a budget", pod, schemas.ReasonDisruptionBudget, "one replica more does not make poddisruptionbudget api allow", surger())
 }

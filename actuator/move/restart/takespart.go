@@ -160,12 +160,7 @@ func (m *Method) scaled(ctx context.Context, d *appsv1.Deployment) (bool, error)
 
 // complement reads the other objects that the checks need.
 func (m *Method) complement(ctx context.Context, c *candidate) error {
-	if m.cfg.Room != nil {
-		c.Elsewhere = func(pod *corev1.Pod) (bool, string) {
-			fits, _, why := m.cfg.Room.Elsewhere(pod, nil)
-			return fits, why
-		}
-	}
+	c.Elsewhere = m.cfg.Elsewhere
 	namespace := c.Pod.Namespace
 	for _, name := range claimNames(c.Pod) {
 		claim, err := get(ctx, m.cfg.Client.CoreV1().PersistentVolumeClaims(namespace), "persistentvolumeclaim", namespace, name)
