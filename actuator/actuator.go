@@ -178,10 +178,7 @@ func New(cfg Config) *Actuator {
 			Client: cfg.Client, Policy: func() policy.Restart { return a.policy.Load().Restart }, DryRun: cfg.DryRun,
 		}
 		if cfg.Facts != nil {
-			restarts.Elsewhere = func(pod *corev1.Pod) (bool, string) {
-				fits, _, why := cfg.Facts.Elsewhere(pod, policy.Targets{Signals: a.policy.Load().Signals})
-				return fits, why
-			}
+			restarts.Elsewhere = a.takesSecond
 		}
 		a.restarts = restart.New(restarts)
 		a.evictionRequests = evictionrequest.New(evictionrequest.Config{
@@ -194,6 +191,13 @@ func New(cfg Config) *Actuator {
 		})
 	}
 	return a
+}
+
+// takesSecond reports whether another node has room for a second pod like this one, and if not, why. The scheduler decides
+// about a pod that cannot be judged.
+func (a *Actuator) takesSecond(pod *corev1.Pod) (fits bool, why string) {
+	fits, judged, why := a.cfg.Facts.Elsewhere(pod, policy.Targets{Signals: a.policy.Load().Signals})
+	return fits || !judged, why
 }
 
 // SetPolicy replaces the policy at once. It rejects waiting intents whose profile or strategy is not in the new policy.

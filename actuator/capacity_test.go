@@ -327,6 +327,24 @@ func TestInVainOnExcludedNode(t *testing.T) {
 	}
 }
 
+func TestRoomForSecondPod(t *testing.T) {
+	for _, c := range []struct {
+		name, scheduler, cpu string
+		want                 bool
+	}{
+		{"fits", "", "1", true},
+		{"fits_nowhere", "", "0", false},
+		{"is_not_judged", "other", "0", true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a, _, pods := threePods(t, map[string]string{"worker-2": c.cpu}, false, policy.EvictorArgs{}, policy.Strategy{})
+			pods[0].Spec.SchedulerName = c.scheduler
+			got, _ := a.takesSecond(pods[0])
+			expect.Equal(t, "another node takes it", got, c.want)
+		})
+	}
+}
+
 // The answer to the first change was lost, and no other node has room when the actuator asks the gates again.
 func TestPlannedMoveWithoutRoom(t *testing.T) {
 	for _, c := range []struct {
