@@ -40,7 +40,11 @@ func TestClock(t *testing.T) {
 			"the clock of this process is 1h0m0s behind the clock of the bus, want at most 5m0s"},
 		{"exact_again", 0, "", ""},
 	} {
+		before := b.Now()
 		ahead.Store(int64(c.ahead))
+		if passed := b.Now().Sub(before); passed < 0 || passed > 2*time.Second {
+			t.Errorf("%s: the time moved by %v when the clock was set, want at most 2s", c.name, passed)
+		}
 		if _, err := b.Status(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -151,7 +151,7 @@ func Connect(o Options) (*Bus, error) {
 		nc.Close()
 		return nil, fmt.Errorf("bus %s: %w", address, err)
 	}
-	b := &Bus{name: o.Name, log: o.Log, nc: nc, js: prefixed{js, o.Prefix}, health: h, clock: &clock{local: o.Clock}, stored: o.Stored,
+	b := &Bus{name: o.Name, log: o.Log, nc: nc, js: prefixed{js, o.Prefix}, health: h, clock: newClock(o.Clock), stored: o.Stored,
 		warnings: rate.NewLimiter(rate.Every(warnedAgain), warnedAtOnce)}
 	b.Identify(Installation{})
 	return b, nil
@@ -294,39 +294,59 @@ const (
 
 // clock compares the clock of this process with the clock of the server. It is safe for concurrent use.
 type clock struct {
-	local func() time.Time
+	local        func() time.Time
+	began, start time.Time // the same moment by the monotonic clock and by local
 
 	mu      sync.Mutex
 	skew    time.Duration // how far local is ahead, at least; negative: behind
 	known   bool
-	applied time.Duration // the part of skew that now takes off
+	applied time.Duration // how far the steady time is ahead
 }
+
+func newClock(local func() time.Time) *clock {
+	return &clock{local: local, began: time.Now(), start: local().Round(0)}
+}
+
+// reading is a time of the local clock.
+type reading struct {
+	local time.Time
+	// steady is the local time as it would be if nothing had set the clock since the start of this process. Time
+	// synchronization can set it at any moment, seconds before the next measurement notices.
+	steady time.Time
+}
+
+func (c *clock) reading() reading { return reading{c.local(), c.start.Add(time.Since(c.began))} }
 
 // measure compares the time in an answer of the server with the local times of the request and the answer. A time
 // between them is no skew, because nothing more exact is known. It reports whether the skew passed [SkewWarning] in
 // either direction.
-func (c *clock) measure(sent, received, server time.Time) (crossed bool) {
-	var skew time.Duration
-	switch {
-	case server.Before(sent):
-		skew = sent.Sub(server)
-	case server.After(received):
-		skew = received.Sub(server)
-	}
+func (c *clock) measure(sent, received reading, server time.Time) (crossed bool) {
+	skew, steady := ahead(sent.local, received.local, server), ahead(sent.steady, received.steady, server)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	crossed = (skew.Abs() > SkewWarning) != (c.skew.Abs() > SkewWarning)
 	c.skew, c.known = skew, true
-	if (skew - c.applied).Abs() > skewStep {
-		c.applied = skew
+	if (steady - c.applied).Abs() > skewStep {
+		c.applied = steady
 	}
 	return crossed
+}
+
+// ahead returns how far the times of a request and its answer are ahead of the time of the server.
+func ahead(sent, received, server time.Time) time.Duration {
+	switch {
+	case server.Before(sent):
+		return sent.Sub(server)
+	case server.After(received):
+		return received.Sub(server)
+	}
+	return 0
 }
 
 func (c *clock) now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.local().Add(-c.applied)
+	return c.reading().steady.Add(-c.applied)
 }
 
 func (c *clock) read() (skew time.Duration, known bool) {
@@ -336,8 +356,8 @@ func (c *clock) read() (skew time.Duration, known bool) {
 }
 
 // compareClocks compares the time in an answer to a request that was sent at sent.
-func (b *Bus) compareClocks(sent, server time.Time) {
-	if !b.clock.measure(sent, b.clock.local(), server) {
+func (b *Bus) compareClocks(sent reading, server time.Time) {
+	if !b.clock.measure(sent, b.clock.reading(), server) {
 		return
 	}
 	if err := b.ClockWarning(); err != nil {

@@ -279,7 +279,7 @@ func (b *Bus) status(
 ) (all []StreamStatus, err error) {
 	err = b.do("status of the streams", func() error {
 		for _, name := range streams() {
-			sent := b.clock.local()
+			sent := b.clock.reading()
 			s, err := b.open(ctx, name)
 			if err != nil {
 				return err

@@ -294,7 +294,7 @@ func (b *Bus) FollowStreams(ctx context.Context, missing func(context.Context) e
 // this installation if its cluster is known.
 func (b *Bus) births(ctx context.Context) (times []time.Time, err error) {
 	for _, name := range streams() {
-		sent := b.clock.local()
+		sent := b.clock.reading()
 		s, err := b.open(ctx, name)
 		if err != nil {
 			return nil, fmt.Errorf("bus: %w", err)

@@ -26,8 +26,14 @@ func (b *Bucket) Wait(now time.Time) time.Duration {
 	if b == nil {
 		return 0
 	}
-	missing := max(b.full.Sub(now), 0) + time.Duration(b.held)*b.interval
+	missing := b.missing(now) + time.Duration(b.held)*b.interval
 	return max(missing-b.depth, 0)
+}
+
+// missing returns the time until all tokens that are not held have returned: at most the time for all of them, even if
+// the clock was set back.
+func (b *Bucket) missing(now time.Time) time.Duration {
+	return min(max(b.full.Sub(now), 0), b.depth+b.interval)
 }
 
 // Take takes a token if Wait is 0. [Bucket.Return] returns it.
@@ -43,10 +49,7 @@ func (b *Bucket) Return(spent bool, now time.Time) {
 		return
 	}
 	if b.held--; spent {
-		if b.full.Before(now) {
-			b.full = now
-		}
-		b.full = b.full.Add(b.interval)
+		b.full = now.Add(b.missing(now) + b.interval)
 	}
 }
 

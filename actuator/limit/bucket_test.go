@@ -39,3 +39,21 @@ func TestBucket(t *testing.T) {
 		t.Errorf("tokens at\n got %v\nwant %v", got, want)
 	}
 }
+
+// A clock that is set back delays a token by at most the time that the whole bucket takes.
+func TestBucketAfterClockStep(t *testing.T) {
+	b := NewBucket(policy.Rate{EvictionsPerSecond: 10, Burst: 3})
+	for range 3 {
+		b.Take()
+		b.Return(true, noon)
+	}
+	earlier := noon.Add(-time.Hour)
+	if got, want := b.Wait(earlier), 100*ms; got != want {
+		t.Errorf("the next token in %v, want %v", got, want)
+	}
+	b.Take()
+	b.Return(true, earlier.Add(100*ms))
+	if got, want := b.Wait(earlier.Add(100*ms)), 100*ms; got != want {
+		t.Errorf("the token after that in %v, want %v", got, want)
+	}
+}
