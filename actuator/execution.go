@@ -82,7 +82,10 @@ func (s *session) checkLease(pod schemas.PodRef) error {
 func (a *Actuator) execute(ctx context.Context, i Intent, save saveFunc) (v schemas.Verdict, err error) {
 	calling, end := detached(ctx)
 	defer end()
-	version := a.cfg.View.Version(i.Pod.UID)
+	choices, version := a.choices(i), latest
+	if len(choices) == 1 { // only an eviction has the version as a precondition
+		version = a.cfg.View.Version(i.Pod.UID)
+	}
 	for range tries {
 		now := a.cfg.Now()
 		pod, lookErr := a.look(ctx, i.Pod, version)
@@ -96,7 +99,7 @@ func (a *Actuator) execute(ctx context.Context, i Intent, save saveFunc) (v sche
 			return a.verdict(i, r), nil
 		}
 		var instead *schemas.Instead
-		for _, c := range a.choices(i) {
+		for _, c := range choices {
 			r := record{Intent: i, Instead: instead}
 			var unsaved error
 			var p move.Progress
@@ -130,9 +133,8 @@ func (a *Actuator) execute(ctx context.Context, i Intent, save saveFunc) (v sche
 	return v, fmt.Errorf("move pod %s: %w", i.Pod, err)
 }
 
-// look reads the pod from the API server, which may answer from a cache that is not older than the version. Before an
-// eviction the version known here is enough, because the eviction has it as a precondition. It returns nil if there is
-// no pod.
+// look reads the pod from the API server, which may answer from a cache that is not older than the version. It returns
+// nil if there is no pod.
 func (a *Actuator) look(ctx context.Context, ref schemas.PodRef, version string) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()

@@ -84,3 +84,34 @@ func TestVerdictRateAfterWithdrawals(t *testing.T) {
 		expect.Equal(t, "verdicts", b.bus.heard(t, b.start), []heard{{"B-1.1", schemas.ReasonEvictionAccepted, time.Second}})
 	})
 }
+
+// Only calls that can change something cost tokens.
+func TestRateOfRefusedPods(t *testing.T) {
+	for _, c := range []struct {
+		outcome schemas.Outcome
+		reason  schemas.ReasonCode
+		want    time.Duration // until the pod after three refused ones moves
+	}{
+		{schemas.Rejected, schemas.ReasonProtected, 0},
+		{schemas.Deferred, schemas.ReasonNodeFit, 0},
+		{schemas.Deferred, schemas.ReasonInVain, 0},
+		{schemas.Deferred, schemas.ReasonDisruptionBudget, 3 * time.Second},
+	} {
+		t.Run(string(c.reason), func(t *testing.T) {
+			var moved time.Time
+			handle := func(_ context.Context, o Intent, _ saveFunc) (schemas.Verdict, error) {
+				if o.Pod.UID == "4" {
+					moved = time.Now()
+					return o.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted, ""), nil
+				}
+				return o.Verdict(c.outcome, c.reason, ""), nil
+			}
+			inBubble(t, Config{Policy: enabling(policy.Rate{EvictionsPerSecond: 1, Burst: 1}, "A")}, handle, func(t *testing.T, b *bench) {
+				b.put("A", 1, "1", "2", "3", "4")
+				time.Sleep(10 * time.Second)
+				synctest.Wait()
+				expect.Equal(t, "moved after", moved.Sub(b.start), c.want)
+			})
+		})
+	}
+}

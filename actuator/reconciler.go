@@ -289,7 +289,9 @@ func (s *session) executed(e *entry, x *inFlight, v schemas.Verdict, now time.Ti
 	s.entries.remove(e)
 	moved = v.Outcome.Moves() && !x.Intent.asked().DryRun
 	// A gate costs no token, because it only read from the API server. Only moves cost a token of the namespace.
-	x.returnTokens(v.Outcome != schemas.Rejected && v.Outcome != schemas.Expired, moved, now)
+	gated := v.Outcome == schemas.Rejected || v.Outcome == schemas.Expired ||
+		v.Reason == schemas.ReasonNodeFit || v.Reason == schemas.ReasonInVain
+	x.returnTokens(!gated, moved, now)
 	s.called(x, v, now)
 	if !moved {
 		s.abandon(x)

@@ -63,7 +63,9 @@ func (s *session) learn(c cluster.Change) {
 	default:
 		p, known := s.cfg.View.Pod(c.Pod)
 		if w.moves[c.Pod] != nil {
-			if !known || !p.Ready {
+			if known && p.Ready {
+				w.going[c.Pod] = true
+			} else {
 				delete(w.going, c.Pod)
 			}
 			s.queues.inFlight.Add(c.Pod)

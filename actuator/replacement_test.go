@@ -213,3 +213,20 @@ func TestSiblingAfterRestart(t *testing.T) {
 	expect.Equal(t, "a replacement among the siblings", replacementAmong(t, x, []cluster.Pod{sibling, twin}, nil), "")
 	expect.Equal(t, "the replacement", replacementAmong(t, x, []cluster.Pod{sibling, twin, later}, nil), later.Ref.UID)
 }
+
+// A pod whose move takes hours can become ready again. It is still about to go then.
+func TestReadyAgainDuringMove(t *testing.T) {
+	x := evicted()
+	view := &numbered{pods: []cluster.Pod{{Ref: x.Intent.Pod, Created: noon, Ready: true}}}
+	a := New(Config{View: view, Log: slog.New(slog.DiscardHandler)})
+	s := newSession(t.Context(), func() bool { return false }, a, nil, recorder{})
+	defer s.queues.shutDown()
+	s.moves.add(x, view)
+	var going []int
+	for _, ready := range []bool{true, false, true} {
+		view.pods[0].Ready = ready
+		s.learn(cluster.Change{Workload: x.at.workload, Pod: x.uid()})
+		going = append(going, len(s.moves.workloads[x.at.workload].going))
+	}
+	expect.Equal(t, "pods about to go", going, []int{1, 0, 1})
+}
