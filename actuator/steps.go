@@ -102,14 +102,16 @@ func (s *session) step(ctx context.Context, x *inFlight, method move.Method, sta
 	s.mu.Lock()
 	stays := x.Canceled || s.skips(x)
 	s.mu.Unlock()
-	evicted := err == nil && p.Stage == move.Released && !stays && s.evictInstead(ctx, calling, x)
+	if err == nil && p.Stage == move.Released && !stays {
+		p = s.evictInstead(ctx, calling, x, p)
+	}
 	var stored *ledgerChange
 	s.mu.Lock()
 	if err != nil {
 		s.stepFailed(x, err, s.cfg.Now())
 	} else {
 		x.failing, x.failed = 0, time.Time{}
-		stored = s.progressed(x, p, stays, evicted, s.cfg.Now())
+		stored = s.progressed(x, p, stays, s.cfg.Now())
 	}
 	s.mu.Unlock()
 	if stored != nil {
@@ -123,16 +125,16 @@ func (s *session) skips(x *inFlight) bool {
 	return restarts && s.policy.Load().Restart.Otherwise == policy.OtherwiseSkip
 }
 
-// progressed handles the progress of a move after a step. stays means that its pod is not moved by another method,
-// evicted that it is gone or terminating because of an eviction. The next step must not begin before the result is
-// stored; the result is nil if there is no new state. The caller holds mu.
-func (s *session) progressed(x *inFlight, p move.Progress, stays, evicted bool, now time.Time) *ledgerChange {
+// progressed handles the progress of a move after a step. stays means that its pod is not moved by another method. The
+// next step must not begin before the result is stored; the result is nil if there is no new state. The caller holds mu.
+func (s *session) progressed(x *inFlight, p move.Progress, stays bool, now time.Time) *ledgerChange {
 	delay := cmp.Or(max(p.Delay, 0), stepEvery)
+	x.Method = cmp.Or(p.Method, x.Method)
 	if p.State != nil {
 		x.State = p.State
 	}
 	switch {
-	case p.Stage == move.Done, evicted:
+	case p.Stage == move.Done:
 		x.State, x.Left, delay = nil, now, 0
 		s.entries.stepped(x, now)
 	case p.Stage == move.Undone, p.Stage == move.Released && (stays || now.Sub(x.Moved) >= followFor):
@@ -195,36 +197,45 @@ func (s *session) judgeAgain(ctx context.Context, x *inFlight) (*corev1.Pod, Rej
 	return pod, r, nil
 }
 
-// evictInstead evicts a pod that another program did not move as requested, and reports whether it is leaving. The pod
-// passes every gate again, and the eviction needs a token and closed circuit breakers. After the end of ctx it makes no
-// call; calling is the context of the calls.
-func (s *session) evictInstead(ctx, calling context.Context, x *inFlight) bool {
+// evictInstead evicts a pod that another program did not move as requested. It returns the progress after that, or p if the
+// pod stays. If a webhook takes the eviction over, its method continues the move. The pod passes every gate again, and the
+// eviction needs a token and closed circuit breakers. After the end of ctx it makes no call; calling is the context of the
+// calls.
+func (s *session) evictInstead(ctx, calling context.Context, x *inFlight, p move.Progress) move.Progress {
 	if ctx.Err() != nil {
-		return false
+		return p
 	}
 	pod, r, err := s.judgeAgain(calling, x)
 	switch {
-	case err != nil:
-		return false
-	case r.Reason != "":
-		return r.isGone()
-	case ctx.Err() != nil:
-		return false
+	case err == nil && r.isGone():
+		return move.Progress{Stage: move.Done}
+	case err != nil, r.Reason != "", ctx.Err() != nil:
+		return p
 	}
 	bucket := s.tokenFor(x)
 	if bucket == nil {
-		return false
+		return p
 	}
-	p, err := s.evictions.Start(calling, pod, s.cfg.Now(), func(context.Context, move.Record) error { return nil })
+	var planned move.Record
+	evicted, err := s.evictions.Start(calling, pod, s.cfg.Now(), func(_ context.Context, r move.Record) error {
+		planned = r
+		return nil
+	})
 	s.mu.Lock()
 	now := s.cfg.Now()
 	bucket.Return(!errors.Is(err, ErrNotLeading), now)
 	if err == nil {
-		s.called(x, s.started(x.Intent, p, nil), now)
+		s.called(x, s.started(x.Intent, evicted, nil), now)
 	}
 	s.mu.Unlock()
 	s.freed()
-	return err == nil && p.Stage == move.Done && p.Refusal == nil
+	switch {
+	case err != nil, evicted.Refusal != nil:
+		return p
+	case evicted.Stage == move.Working:
+		return move.Progress{Method: planned.Method, State: planned.State, Delay: evicted.Delay}
+	}
+	return move.Progress{Stage: move.Done}
 }
 
 // tokenFor takes a token for the eviction of a pod that another program did not move. It returns the bucket, or nil if there is no

@@ -1,0 +1,112 @@
+package actuator
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	lifecycle "k8s.io/api/lifecycle/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rehome-dev/rehome/actuator/move/background"
+	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
+)
+
+// silence is an API server with one pod, whose EvictionRequest no responder answers. It records the times of the eviction calls.
+type silence struct {
+	answer func() *http.Response // to an eviction call
+
+	mu      sync.Mutex
+	start   time.Time
+	request *lifecycle.EvictionRequest
+	called  []time.Duration
+}
+
+func (s *silence) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch path := r.URL.Path; {
+	case strings.Contains(path, "/evictionrequests"):
+		return s.serveRequest(r)
+	case strings.HasSuffix(path, "/eviction"):
+		s.called = append(s.called, time.Since(s.start))
+		return s.answer(), nil
+	case r.Method == http.MethodPost: // a Kubernetes Event
+		return created(), nil
+	case strings.Contains(path, "/pods/"):
+		pod := ownedPod("pod-1", "1", "api")
+		pod.Annotations = map[string]string{background.RequestOnly: ""}
+		return response(http.StatusOK, pod), nil
+	}
+	return failure(http.StatusNotFound, metav1.StatusReasonNotFound), nil
+}
+
+func (s *silence) serveRequest(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodPost {
+		s.request = &lifecycle.EvictionRequest{}
+		if err := json.NewDecoder(r.Body).Decode(s.request); err != nil {
+			return nil, err
+		}
+	}
+	answer := s.request
+	if r.Method == http.MethodDelete {
+		s.request = nil
+	}
+	if answer == nil {
+		return failure(http.StatusNotFound, metav1.StatusReasonNotFound), nil
+	}
+	return response(http.StatusOK, answer), nil
+}
+
+// calls returns the times of the eviction calls.
+func (s *silence) calls() []time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.called
+}
+
+// run runs the script after the pod got its EvictionRequest, which may remain that long without an answer.
+func (s *silence) run(t *testing.T, wait time.Duration, view View, script func(*testing.T, *bench)) {
+	t.Helper()
+	p := enabledPolicy()
+	p.EvictionRequests.Wait = wait
+	var a *Actuator
+	execute := func(ctx context.Context, i Intent, save saveFunc) (schemas.Verdict, error) {
+		return a.execute(ctx, i, save)
+	}
+	inBubble(t, Config{Policy: p, View: view, Client: wire(s.RoundTrip).client(t)}, execute, func(t *testing.T, b *bench) {
+		a, s.start = b.Actuator, b.start
+		b.put("A", 1, "1")
+		script(t, b)
+	})
+}
+
+// A pod is evicted when nothing responds to its EvictionRequest.
+func TestEvictInstead(t *testing.T) {
+	t.Run("a_webhook_takes_the_eviction_over", func(t *testing.T) {
+		s := silence{answer: func() *http.Response {
+			taken := failed(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests)
+			taken.Message = "Eviction triggered evacuation of VMI web/pod-1"
+			return response(http.StatusTooManyRequests, taken)
+		}}
+		s.run(t, 30*time.Second, webPods("1"), func(t *testing.T, b *bench) {
+			time.Sleep(background.Begin)
+			expect.Equal(t, "evictions", s.calls(), []time.Duration{30 * time.Second})
+			expect.Equal(t, "moves", b.bus.remembers(t).Moves, []Move{{
+				Pod: schemas.PodRef{Namespace: "web", Name: "pod-1", UID: "1"}, Node: "worker-1", Workload: &api, Profile: "default",
+				Strategy: "A", Intent: "A-1.1", Method: schemas.MethodBackground, Begun: b.start.UTC(), Moved: b.start.UTC(),
+				WaitsFor: "the webhook that took over the eviction",
+			}})
+			time.Sleep(time.Minute)
+			expect.Equal(t, "verdicts", b.bus.heard(t, b.start), []heard{
+				{"A-1.1", schemas.ReasonEvictionRequestAccepted, 0},
+				{"A-1.1", schemas.ReasonTakenBack, 30*time.Second + background.Begin},
+			})
+		})
+	})
+}
