@@ -104,7 +104,7 @@ func coolingDown(c admission) (parked, bool) {
 }
 
 // unavailable counts every desired pod that is not ready, for any reason, and every pod that is about to go. A pod that
-// is not ready itself may go, because that makes nothing worse.
+// is not ready itself may go, because that makes nothing worse. A move of the pod itself does not count.
 func unavailable(c admission) (parked, bool) {
 	pod, known := c.view.Pod(c.intent.Pod.UID)
 	if !known || pod.Budgeted || !pod.Ready || c.at.workload == "" {
@@ -114,6 +114,9 @@ func unavailable(c admission) (parked, bool) {
 	going := 0
 	if w := c.moves.workloads[c.at.workload]; w != nil {
 		going = len(w.going) // its eviction is requested and not visible yet
+		if w.going[c.intent.Pod.UID] {
+			going--
+		}
 	}
 	most := c.limits.MayBeUnavailable(tally.Wanted)
 	if tally.Wanted-tally.Ready+going < most {

@@ -6,13 +6,16 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	lifecycle "k8s.io/api/lifecycle/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/actuator/move/background"
+	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/expect"
 )
@@ -75,6 +78,7 @@ func (s *silence) run(t *testing.T, wait time.Duration, view View, script func(*
 	t.Helper()
 	p := enabledPolicy()
 	p.EvictionRequests.Wait = wait
+	p.Limits.Unavailable = most("1")
 	var a *Actuator
 	execute := func(ctx context.Context, i Intent, save saveFunc) (schemas.Verdict, error) {
 		return a.execute(ctx, i, save)
@@ -84,6 +88,16 @@ func (s *silence) run(t *testing.T, wait time.Duration, view View, script func(*
 		b.put("A", 1, "1")
 		script(t, b)
 	})
+}
+
+// shrinking is a view of a workload without a budget, whose number of ready pods changes.
+type shrinking struct {
+	given
+	ready *atomic.Int64
+}
+
+func (v shrinking) Tally(workload types.UID) cluster.Tally {
+	return cluster.Tally{Wanted: v.given.Tally(workload).Wanted, Ready: int(v.ready.Load())}
 }
 
 // A pod is evicted when nothing responds to its EvictionRequest.
@@ -107,6 +121,23 @@ func TestEvictInstead(t *testing.T) {
 				{"A-1.1", schemas.ReasonEvictionRequestAccepted, 0},
 				{"A-1.1", schemas.ReasonTakenBack, 30*time.Second + background.Begin},
 			})
+		})
+	})
+	t.Run("it_waits_until_enough_pods_are_available", func(t *testing.T) {
+		view := shrinking{webPods("1", "2", "3", "4"), &atomic.Int64{}}
+		for uid, p := range view.pods {
+			p.Budgeted = false
+			view.pods[uid] = p
+		}
+		view.ready.Store(4)
+		s := silence{answer: func() *http.Response { return created() }}
+		s.run(t, 30*time.Second, view, func(t *testing.T, _ *bench) {
+			time.Sleep(10 * time.Second)
+			view.ready.Store(3) // another pod fails
+			time.Sleep(52 * time.Second)
+			view.ready.Store(4)
+			time.Sleep(10 * time.Second)
+			expect.Equal(t, "evictions", s.calls(), []time.Duration{65 * time.Second})
 		})
 	})
 }

@@ -199,8 +199,8 @@ func (s *session) judgeAgain(ctx context.Context, x *inFlight) (*corev1.Pod, Rej
 
 // evictInstead evicts a pod that another program did not move as requested. It returns the progress after that, or p if the
 // pod stays. If a webhook takes the eviction over, its method continues the move. The pod passes every gate again, and the
-// eviction needs a token and closed circuit breakers. After the end of ctx it makes no call; calling is the context of the
-// calls.
+// eviction needs a token, closed circuit breakers, and enough available pods. After the end of ctx it makes no call; calling
+// is the context of the calls.
 func (s *session) evictInstead(ctx, calling context.Context, x *inFlight, p move.Progress) move.Progress {
 	if ctx.Err() != nil {
 		return p
@@ -239,12 +239,15 @@ func (s *session) evictInstead(ctx, calling context.Context, x *inFlight, p move
 }
 
 // tokenFor takes a token for the eviction of a pod that another program did not move. It returns the bucket, or nil if there is no
-// token, or a circuit breaker holds the pod.
+// token, a circuit breaker holds the pod, or too many pods of its workload are unavailable by now.
 func (s *session) tokenFor(x *inFlight) *limit.Bucket {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.cfg.Now()
 	if _, _, open := s.breakerOpen(x.at.namespace, now); open || s.bucket.Wait(now) > 0 {
+		return nil
+	}
+	if _, blocks := unavailable(admission{x.Intent, x.at, s.moves, s.cfg.View, s.policy.Load().Limits, now}); blocks {
 		return nil
 	}
 	s.bucket.Take()
