@@ -24,23 +24,30 @@ import (
 )
 
 func TestReleasedRestartNotEvicted(t *testing.T) {
-	for _, method := range []schemas.Method{schemas.MethodRestart, schemas.MethodSurge} {
-		t.Run(string(method), func(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		method    schemas.Method
+		otherwise policy.RestartOtherwise
+		wait      bool
+	}{
+		{"the_policy_skips_after_a_restart", schemas.MethodRestart, policy.OtherwiseSkip, false},
+		{"the_policy_skips_after_a_surge", schemas.MethodSurge, policy.OtherwiseSkip, false},
+		{"another_restart_moves_the_pod", schemas.MethodRestart, "", true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
 			r := before("1", time.Second)
-			r.Settled, r.Method, r.State = false, method, move.State("{}")
+			r.Settled, r.Method, r.State = false, c.method, move.State("{}")
 			m := newMemory()
-			tm := recalled(t, m, policy.Policy{
-				Restart: policy.Restart{Workloads: policy.RestartAll, Otherwise: policy.OtherwiseSkip},
-			})
+			tm := recalled(t, m, policy.Policy{Restart: policy.Restart{Workloads: policy.RestartAll, Otherwise: c.otherwise}})
 			x := &inFlight{record: r, at: keysOf(r.Intent, tm.cfg.View), reported: true}
 			tm.moves.add(x, tm.cfg.View)
-			refusal := &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartPaused, Message: "spec.paused is true"}
+			refusal := &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartPaused, Message: "spec.paused is true", Wait: c.wait}
 			// There is no API server: reading or evicting the pod would fail the test.
 			tm.step(t.Context(), x, letsGo{refusal: refusal}, r.State, false)
 			tm.publishing.Wait()
 
 			want := r.Intent.Verdict(schemas.Settled, schemas.ReasonTakenBack, "spec.paused is true")
-			want.Method, want.Workload, want.Settlement = method, &api, &schemas.Settlement{Seconds: 1}
+			want.Method, want.Workload, want.Settlement = c.method, &api, &schemas.Settlement{Seconds: 1}
 			expect.Equal(t, "verdicts", len(m.published), 1)
 			expect.Equal(t, "verdict", schematest.Decode[schemas.Verdict](t, m.published[0]), want)
 			expect.Equal(t, "moves in flight", len(tm.moves.all), 0)

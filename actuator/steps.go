@@ -100,7 +100,7 @@ func (s *session) step(ctx context.Context, x *inFlight, method move.Method, sta
 		p.Refusal, p.Message = nil, rejection.Message
 	}
 	s.mu.Lock()
-	stays := x.Canceled || s.skips(x)
+	stays := x.Canceled || s.skips(x) || p.Refusal != nil && p.Refusal.Wait
 	s.mu.Unlock()
 	if err == nil && p.Stage == move.Released && !stays {
 		p = s.evictInstead(ctx, calling, x, p)
