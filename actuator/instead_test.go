@@ -140,4 +140,24 @@ func TestEvictInstead(t *testing.T) {
 			expect.Equal(t, "evictions", s.calls(), []time.Duration{65 * time.Second})
 		})
 	})
+	t.Run("ten_minutes_begin_with_the_first_try", func(t *testing.T) {
+		const wait = 30 * time.Minute
+		s := silence{answer: func() *http.Response {
+			return failure(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests)
+		}}
+		s.run(t, wait, webPods("1"), func(t *testing.T, b *bench) {
+			time.Sleep(wait + 12*time.Second)
+			b.stop()
+			expect.Equal(t, "evictions", s.calls(), []time.Duration{wait, wait + 5*time.Second, wait + 10*time.Second})
+			ctx, cancel := context.WithCancel(t.Context())
+			next := make(chan error, 1)
+			go func() { next <- b.lead(ctx, b.execute) }()
+			time.Sleep(11 * time.Minute)
+			expect.Equal(t, "verdicts", b.bus.heard(t, b.start), []heard{
+				{"A-1.1", schemas.ReasonEvictionRequestAccepted, 0}, {"A-1.1", schemas.ReasonTakenBack, wait + followFor + 2*time.Second},
+			})
+			cancel()
+			expect.Equal(t, "error", <-next, nil)
+		})
+	})
 }

@@ -62,6 +62,8 @@ type record struct {
 	// Left is the time when the pod was found to be leaving, if its method has more steps. It is zero before that, and in
 	// records of older versions.
 	Left time.Time `json:"left,omitzero"`
+	// Released is the time when the method released the move, from which on the pod is evicted instead, or zero.
+	Released time.Time `json:"released,omitzero"`
 	// Settled means that the move is no longer in flight.
 	Settled bool `json:"settled,omitempty"`
 	// Replacement is the pod that completed the move. It completes no other move.

@@ -133,11 +133,14 @@ func (s *session) progressed(x *inFlight, p move.Progress, stays bool, now time.
 	if p.State != nil {
 		x.State = p.State
 	}
+	if p.Stage == move.Released && x.Released.IsZero() {
+		x.Released = now
+	}
 	switch {
 	case p.Stage == move.Done:
 		x.State, x.Left, delay = nil, now, 0
 		s.entries.stepped(x, now)
-	case p.Stage == move.Undone, p.Stage == move.Released && (stays || now.Sub(x.Moved) >= followFor):
+	case p.Stage == move.Undone, p.Stage == move.Released && (stays || now.Sub(x.Released) >= followFor):
 		message := p.Message
 		if p.Refusal != nil {
 			message = p.Refusal.Message
