@@ -94,14 +94,21 @@ func NewEvent(source string, p Payload, now time.Time, cause Event) (Event, erro
 	return e, nil
 }
 
-// Decode returns the data of e as a P. It ignores unknown fields. Its error wraps [ErrInvalid] if e has another type, or if its
-// data is not such JSON.
+// Decode returns the data of e as a P. It ignores unknown fields. Its error wraps [ErrInvalid] if e has another type, if its
+// data is not such JSON, or if it is a scope whose lists would need far more memory than its JSON.
 func Decode[P Payload](e Event) (P, error) {
 	var p P
 	if want := p.EventType(); e.Type != want {
 		return p, fmt.Errorf("event %s: type is %q, want %q: %w", e.ID, e.Type, want, ErrInvalid)
 	}
-	if err := json.Unmarshal(e.Data, &p); err != nil {
+	var err error
+	if e.Type == ScopeType {
+		err = checkSize(e.Data)
+	}
+	if err == nil {
+		err = json.Unmarshal(e.Data, &p)
+	}
+	if err != nil {
 		return p, fmt.Errorf("event %s of type %s: %w: %w", e.ID, e.Type, ErrInvalid, err)
 	}
 	return p, nil

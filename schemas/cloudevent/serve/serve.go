@@ -128,12 +128,13 @@ func readBatch(body []byte) ([]schemas.Event, error) {
 	if documents == nil {
 		return nil, fmt.Errorf("the batch is not a JSON array: %w: it is null", schemas.ErrInvalid)
 	}
-	events := make([]schemas.Event, len(documents))
+	events := []schemas.Event{} // it grows, because an event is far larger than an invalid document
 	for i, document := range documents {
-		var err error
-		if events[i], err = cloudevent.ReadStructured(document); err != nil {
+		e, err := cloudevent.ReadStructured(document)
+		if err != nil {
 			return nil, fmt.Errorf("event %d of the batch: %w", i, err)
 		}
+		events = append(events, e)
 	}
 	return events, nil
 }
