@@ -4,6 +4,7 @@ import (
 	"context"
 	"reflect"
 	"testing"
+	"time"
 
 	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/bus"
@@ -62,10 +63,10 @@ func TestHostedStrategyMovesOut(t *testing.T) {
 func TestSetupForPolicyFunctions(t *testing.T) {
 	outside := outsideOf(t, "{name: KeepOffSpot, scope: node, wakes: [node.labels], nats: {subject: functions.off, parallel: 100}}",
 		"{name: PodLifeTime, http: {url: http://127.0.0.1:1/, parallel: 9}}")
-	got := settings.SetupOf(settings.Settings{NATSReplicas: 3}, policy.Policy{Outside: outside})
+	got := settings.SetupOf(settings.Settings{NATSReplicas: 3, Resync: 6 * time.Hour}, policy.Policy{Outside: outside})
 	want := bus.Setup{
 		Replicas: 3, Strategies: append(functions.Names(functions.Hosted()), "KeepOffSpot"),
-		ScopesInMemory: true, Parallel: map[string]int{"KeepOffSpot": 100, "PodLifeTime": 9},
+		Resync: 6 * time.Hour, ScopesInMemory: true, Parallel: map[string]int{"KeepOffSpot": 100, "PodLifeTime": 9},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)

@@ -191,6 +191,22 @@ func TestSetupUpdate(t *testing.T) {
 	}
 }
 
+func TestScopeAge(t *testing.T) {
+	got, want := map[time.Duration]time.Duration{}, map[time.Duration]time.Duration{
+		0: time.Hour, time.Minute: time.Hour, 30 * time.Minute: time.Hour, 6 * time.Hour: 12 * time.Hour,
+	}
+	r := newRig(t, bus.Setup{})
+	for resync := range want {
+		bustest.SetUp(t, r.bus, bus.Setup{Strategies: []string{strategy}, Resync: resync})
+		scopes, err := r.raw.Stream(t.Context(), bus.StreamScopes)
+		expect.Must(t, err)
+		got[resync] = scopes.CachedInfo().Config.MaxAge
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
 // configs returns the settings of all streams and consumers.
 func configs(t testing.TB, js jetstream.JetStream) map[string]any {
 	t.Helper()

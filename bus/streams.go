@@ -32,7 +32,7 @@ const (
 
 	// stepWithin limits the creation of one stream or consumer: far longer than a cluster with a leader needs.
 	stepWithin = 5 * time.Second
-	// workAge is how long scopes and intents are kept. The watcher's resync evaluates everything twice in that time.
+	// workAge is how long intents are kept, and scopes at least.
 	workAge = time.Hour
 	// requestAge is how long requests are kept: longer than their latest possible deadline.
 	requestAge = 25 * time.Hour
@@ -68,6 +68,9 @@ type Setup struct {
 	Replicas int
 	// History is how long the events of the history are kept. Zero means [DefaultHistory].
 	History time.Duration
+	// Resync is the interval in which the watcher evaluates everything. Scopes are kept for two intervals, and at least an hour, so
+	// none is lost between two full evaluations while its function is down.
+	Resync time.Duration
 	// MaxBytes limits all streams together, on each server. The history, requests, and maintenances get nine sixteenths
 	// of it, requests and maintenances a thirty-sixth of that each, scopes a quarter, intents, dead letters, and the
 	// actuator's ledger a sixteenth each. A full stream drops its oldest events, but requests, maintenances, and the
@@ -177,7 +180,7 @@ func (s Setup) streams() []jetstream.StreamConfig {
 	all := []jetstream.StreamConfig{{
 		Name: StreamScopes, Description: "work for functions: the newest scope of each key, until it is answered",
 		// One message per key, and a new one replaces it: a change during an evaluation is evaluated too.
-		Retention: jetstream.WorkQueuePolicy, MaxMsgsPerSubject: 1, MaxAge: workAge, MaxBytes: 4 * share,
+		Retention: jetstream.WorkQueuePolicy, MaxMsgsPerSubject: 1, MaxAge: max(workAge, 2*s.Resync), MaxBytes: 4 * share,
 	}, {
 		Name: StreamIntents, Description: "a table: the newest answer to each scope, until it is settled",
 		MaxMsgsPerSubject: 1, MaxAge: workAge, MaxBytes: share,

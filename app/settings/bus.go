@@ -59,8 +59,8 @@ func StartServer(s Settings, log *slog.Logger) (*embed.Server, error) {
 // the policy.
 func SetupOf(s Settings, p policy.Policy) bus.Setup {
 	setup := bus.Setup{
-		Strategies: functions.Names(functions.Hosted()), Replicas: s.NATSReplicas, History: s.History, ScopesInMemory: s.NATSURL == "",
-		Parallel: make(map[string]int),
+		Strategies: functions.Names(functions.Hosted()), Replicas: s.NATSReplicas, History: s.History, Resync: s.Resync,
+		ScopesInMemory: s.NATSURL == "", Parallel: make(map[string]int),
 	}
 	for _, o := range p.Outside {
 		if o.Declared() {

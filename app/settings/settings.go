@@ -71,7 +71,7 @@ type Settings struct {
 	LeaseNamespace string        `split_words:"true" default:"kube-system" desc:"namespace of the leases of all installations in the cluster"`
 	LeaseDuration  time.Duration `split_words:"true" default:"15s" desc:"how long standbys wait for a lost leader"`
 
-	Resync   time.Duration `default:"30m" desc:"interval of full evaluations"`
+	Resync   time.Duration `default:"30m" desc:"interval of full evaluations; rehome setup keeps scopes for two intervals"`
 	Settle   time.Duration `default:"10ms" desc:"how long an evaluation waits for related changes"`
 	Parallel int           `default:"64" desc:"number of parallel evictions"`
 

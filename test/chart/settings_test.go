@@ -1,6 +1,7 @@
 package chart
 
 import (
+	"maps"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -52,5 +53,25 @@ func TestChartSettings(t *testing.T) {
 		case !slices.Contains(known, name):
 			t.Errorf("%s: no such setting", name)
 		}
+	}
+}
+
+// TestChartInterval looks for the processes that get the interval of full evaluations: one evaluates, and the other sets
+// how long scopes wait.
+func TestChartInterval(t *testing.T) {
+	got := map[string]any{}
+	all := rendered(t, "rehome", "--set", "mode=distributed,nats.enabled=true,deschedulingInterval=6h")
+	for owner, spec := range all.pods(t) {
+		for _, container := range spec["containers"].([]any) {
+			env, _ := container.(map[string]any)["env"].([]any)
+			for _, variable := range env {
+				if v := variable.(map[string]any); v["name"] == "REHOME_RESYNC" {
+					got[regexp.MustCompile(`-[0-9a-f]{8}$`).ReplaceAllString(owner, "")] = v["value"]
+				}
+			}
+		}
+	}
+	if want := map[string]any{"Deployment/rehome-watcher": "6h", "Job/rehome-setup": "6h"}; !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }

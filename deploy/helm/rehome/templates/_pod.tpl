@@ -24,7 +24,7 @@
 {{- end -}}
 {{- end -}}
 {{- if and (eq $part "all") (not $v.maintenance.enabled) -}}{{- $_ := set $env "REHOME_MAINTENANCE" "false" -}}{{- end -}}
-{{- if has $part (list "all" "watcher") -}}
+{{- if has $part (list "all" "watcher" "setup") -}}
 {{- with $v.deschedulingInterval | default $flags.env.REHOME_RESYNC -}}
 {{- $_ := set $env "REHOME_RESYNC" (ternary "1m" . (lt (include "rehome.milliseconds" (list "deschedulingInterval" .) | int) 60000)) -}}
 {{- end -}}
