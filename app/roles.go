@@ -137,7 +137,7 @@ func (p *process) startWatcher() error {
 	w, err := watcher.New(watcher.Config{
 		Client: p.client, Cluster: p.cluster, Bus: p.bus, Requests: p.bus, Policy: p.policy,
 		Source: p.settings.Source("watcher"), Resync: p.settings.Resync, Debounce: p.settings.Settle, Log: p.log, Metrics: p.metrics,
-		Now: p.bus.Now,
+		LeaseValid: p.leaseValid(settings.WatcherLease), Now: p.bus.Now,
 	})
 	if err != nil {
 		return err

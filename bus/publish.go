@@ -66,8 +66,8 @@ func (b *Bus) Publish(ctx context.Context, e schemas.Event) (sequence uint64, er
 }
 
 // PublishAll stores many events, and sends one while the server stores others. It keeps the order of the events of one
-// channel, as long as none fails. The error joins a *delivery.Undelivered for each event that may not be stored, around
-// an error of [Bus.Publish].
+// channel, as long as none fails, and sends none after ctx has ended. The error joins a *delivery.Undelivered for each
+// event that may not be stored, around an error of [Bus.Publish].
 func (b *Bus) PublishAll(ctx context.Context, events []schemas.Event) error {
 	var errs []error
 	for some := range slices.Chunk(events, inFlight) {
@@ -83,7 +83,12 @@ func (b *Bus) PublishAll(ctx context.Context, events []schemas.Event) error {
 				errs = append(errs, &delivery.Undelivered{ID: e.ID, Err: err})
 				continue
 			}
-			if err = ErrNotConnected; b.nc.IsConnected() {
+			switch {
+			case ctx.Err() != nil: // the caller may not lead anymore
+				err = ctx.Err()
+			case !b.nc.IsConnected():
+				err = ErrNotConnected
+			default:
 				acks[i], err = b.js.PublishMsgAsync(m)
 			}
 			if err != nil {

@@ -117,6 +117,21 @@ func TestPublishAllOrder(t *testing.T) {
 	}
 }
 
+// A scope that is sent after its leader has lost the lease would replace the scope of the next leader.
+func TestPublishAllAfterItsContext(t *testing.T) {
+	b := bustest.New(t)
+	ctx, end := context.WithCancel(t.Context())
+	end()
+	late, next := bustest.Delta(t, "a"), bustest.Delta(t, "b")
+	if err := b.PublishAll(ctx, []schemas.Event{late}); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want an error that is context.Canceled", err)
+	}
+	expect.Must(t, b.PublishAll(t.Context(), []schemas.Event{next}))
+	if got, want := bustest.IDs(t, b, bus.Query{}), []string{next.ID}; !reflect.DeepEqual(got, want) {
+		t.Errorf("stored %v, want %v", got, want)
+	}
+}
+
 func TestPublishAllTooLarge(t *testing.T) {
 	b := bustest.New(t)
 	good, large, unpacked := bustest.Delta(t, "a"), bustest.Delta(t, "b"), bustest.Delta(t, "c")

@@ -22,7 +22,8 @@
 //
 // The watcher is level-triggered: a delta says where to look, not what to do. At the start of a session and at every
 // resync, the session rebuilds the indexes from the cache and enqueues all keys (session.go). A policy change starts a
-// new session.
+// new session. A session publishes scopes only until its context ends, and only while its lease is valid: a scope from an
+// old cache must not follow the scope of the next leader.
 //
 // After a pod has left a group, the group cools down until the replacement has a node. A strategy that uses measured
 // load cools down for two minutes after a move, until the load reflects the move. Cooldowns continue under a new leader

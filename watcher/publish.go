@@ -2,6 +2,7 @@ package watcher
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -12,6 +13,17 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/delivery"
 )
+
+// errNotLeading means that the lease has expired, so another leader may have published newer scopes.
+var errNotLeading = errors.New("the lease has expired, and another process may lead")
+
+// publish stores scopes and receipts while this process leads. It sends none after ctx has ended.
+func (s *session) publish(ctx context.Context, events []schemas.Event) error {
+	if s.w.config.LeaseValid != nil && !s.w.config.LeaseValid() {
+		return errNotLeading
+	}
+	return s.w.config.Bus.PublishAll(ctx, events)
+}
 
 // requeueUnpublished requeues the keys whose scopes could not be published. It drops scopes that the bus refused; the
 // next change or resync evaluates their keys again.
@@ -31,14 +43,14 @@ func (s *session) requeueUnpublished(ctx context.Context, due []*workItem, err e
 		s.retries.Forget("")
 		return
 	}
+	for _, item := range due {
+		s.answered[item.key] = true // the bus may have an earlier scope
+	}
 	if ctx.Err() != nil {
 		return
 	}
 	if s.retries.NumRequeues("") == 0 {
 		s.w.log.Warn("cannot publish scopes; retrying", "count", len(due), "error", err)
-	}
-	for _, item := range due {
-		s.answered[item.key] = true // the bus may have an earlier scope
 	}
 	s.queue.requeue(due, s.w.now().Add(s.retries.When("")))
 }

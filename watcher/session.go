@@ -66,7 +66,7 @@ func (s *session) newRequests() *requests.Controller {
 	c := s.w.config
 	return requests.New(requests.Config{
 		Bus: c.Requests, Policy: s.policy.Policy, Cluster: s.w.cluster, Source: c.Source, Expires: c.Resync, Now: s.w.now, Log: s.w.log,
-		Publish: func(ctx context.Context, events []schemas.Event) error { return c.Bus.PublishAll(ctx, events) },
+		Publish: s.publish,
 		Protections: func(profile string, p *corev1.Pod, override []string) []schemas.Protection {
 			return s.scopes.ProtectionsOfRequest(profile, p, override, s.w.now())
 		},
@@ -110,9 +110,9 @@ func (s *session) run(ctx context.Context) {
 	wg.Go(func() { s.followResync(ctx) })
 	wg.Go(func() { s.followCapacity(ctx) })
 	wg.Go(func() { s.requests.Run(ctx) })
-	for due := s.queue.take(batch); due != nil; due = s.queue.take(batch) {
+	for due := s.queue.take(batch); due != nil && ctx.Err() == nil; due = s.queue.take(batch) {
 		if events := s.Reconcile(due, s.w.now()); len(events) > 0 {
-			s.requeueUnpublished(ctx, due, s.w.config.Bus.PublishAll(ctx, events))
+			s.requeueUnpublished(ctx, due, s.publish(ctx, events))
 		}
 	}
 }

@@ -1,11 +1,14 @@
 package watcher
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"reflect"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -241,6 +244,75 @@ func TestGroupCooldown(t *testing.T) {
 			if got := rest(w); got != scope.Cooldown {
 				t.Errorf("another leader: rests %v, want %v", got, scope.Cooldown)
 			}
+		})
+	})
+}
+
+// A leader that another one has replaced must not publish scopes from its old cache: they would follow newer ones.
+func TestDeposedLeader(t *testing.T) {
+	const queued = batch + 20
+	// deposed runs a leader with that many keys until end, and returns the number of scopes that it publishes. It calls depose
+	// during the first publication.
+	deposed := func(t *testing.T, depose func(w *Watcher, end func())) int {
+		var pods []*corev1.Pod
+		for i := range queued {
+			name := fmt.Sprint("pod-", i)
+			pods = append(pods, placed(name, "n1", numbered(types.UID(name))))
+		}
+		bus := &collected{}
+		w := testWatcher(view(t, with("", podsStrategy(0)), []*corev1.Node{named("n1"), named("n2")}, pods), bus)
+		ctx, end := context.WithCancel(t.Context())
+		first := sync.OnceFunc(func() {
+			depose(w, end)
+			time.Sleep(time.Millisecond)
+		})
+		bus.refuse = func(schemas.Event) error { first(); return nil }
+		var led sync.WaitGroup
+		led.Go(func() { w.lead(ctx) })
+		time.Sleep(time.Second)
+		end()
+		led.Wait()
+		return len(bus.scopes())
+	}
+	t.Run("leaves_queued_keys", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			if got := deposed(t, func(_ *Watcher, end func()) { end() }); got != batch {
+				t.Errorf("published %d scopes, want the %d of the first batch", got, batch)
+			}
+		})
+	})
+	t.Run("leaves_queued_keys_of_the_old_policy", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			got := deposed(t, func(w *Watcher, _ func()) {
+				if err := w.SetPolicy(with("")); err != nil {
+					t.Error(err)
+				}
+			})
+			if got != batch {
+				t.Errorf("published %d scopes, want the %d of the first batch", got, batch)
+			}
+		})
+	})
+	t.Run("publishes_nothing_without_its_lease", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := view(t, with("", podsStrategy(0)), []*corev1.Node{named("n1"), named("n2")}, []*corev1.Pod{placed("a", "n1", numbered("a"))})
+			bus, valid := &collected{}, atomic.Bool{}
+			w := testWatcher(s, bus)
+			w.config.LeaseValid = valid.Load
+			ctx, end := context.WithCancel(t.Context())
+			var led sync.WaitGroup
+			led.Go(func() { w.lead(ctx) })
+			time.Sleep(time.Second)
+			if got := bus.take(t); got != nil {
+				t.Errorf("without the lease: published %q", got)
+			}
+			valid.Store(true)
+			time.Sleep(5 * time.Second)
+			if got, want := bus.take(t), []string{"pods web/a"}; !slices.Equal(got, want) {
+				t.Errorf("when the lease is renewed: published %q, want %q", got, want)
+			}
+			end()
+			led.Wait()
 		})
 	})
 }

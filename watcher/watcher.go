@@ -21,8 +21,8 @@ import (
 
 // Bus carries deltas, scopes, and verdicts.
 type Bus interface {
-	// PublishAll returns when all events are stored, or reports which are not. [delivery.Refused] reads from the error
-	// which events the bus will never store.
+	// PublishAll returns when all events are stored, or reports which are not. It sends none after ctx has ended.
+	// [delivery.Refused] reads from the error which events the bus will never store.
 	PublishAll(ctx context.Context, events []schemas.Event) error
 	// Verdicts calls handle for every verdict since a time, in order, and returns.
 	Verdicts(ctx context.Context, since time.Time, handle func(schemas.Event)) error
@@ -41,6 +41,9 @@ type Config struct {
 	Cluster *cluster.Cache
 	Bus     Bus
 	Policy  policy.Policy
+	// LeaseValid reports whether this process still holds its lease, by its own clock. It is called right before each
+	// publication of scopes and receipts. nil means always.
+	LeaseValid func() bool
 	// Source is the CloudEvents source of all events of the watcher.
 	Source string
 	// Requests delivers manual requests. nil disables requests.
