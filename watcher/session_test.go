@@ -248,6 +248,38 @@ func TestGroupCooldown(t *testing.T) {
 	})
 }
 
+// A strategy that uses requests must wait for a pending replacement even under a new leader or policy, because the pod counts on
+// no node yet.
+func TestPendingReplacement(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ago := func(d time.Duration) time.Time { return time.Now().Add(-d) }
+		replacement := placed("b", "", numbered("b"), func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(ago(18 * time.Second)) })
+		s := view(t, scopetest.GroupPolicy(), []*corev1.Node{named("n1"), named("n2")}, []*corev1.Pod{replacement})
+		evicted := schematest.Event(t, "/test/actuator", schemas.Verdict{
+			Profile: "p", Strategy: string(schemas.UsageKind), Outcome: schemas.Evicted,
+			Scope:  schemas.ScopeRef{Kind: schemas.UsageKind, Key: scope.Cluster},
+			Intent: schemas.Intent{Pod: schemas.PodRef{Namespace: "web", Name: "a", UID: "a"}, Node: "n1"},
+		}, ago(20*time.Second), schemas.Event{})
+		rest := func(w *Watcher) time.Duration {
+			l := w.session.Load()
+			return time.Until(l.scopes.EarliestBuild(l.policy.Strategies[3], scope.Cluster)).Round(time.Second)
+		}
+		leadingWith(t, s, &collected{verdicts: []schemas.Event{evicted}}, func(w *Watcher, _ *collected) {
+			if got, want := rest(w), 12*time.Second; got != want {
+				t.Errorf("under a new leader: rests %v, want %v", got, want)
+			}
+			time.Sleep(5 * time.Second)
+			if err := w.SetPolicy(scopetest.GroupPolicy()); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Millisecond)
+			if got, want := rest(w), 7*time.Second; got != want {
+				t.Errorf("under a new policy: rests %v, want %v", got, want)
+			}
+		})
+	})
+}
+
 // A leader that another one has replaced must not publish scopes from its old cache: they would follow newer ones.
 func TestDeposedLeader(t *testing.T) {
 	const queued = batch + 20

@@ -27,6 +27,9 @@ func (s *session) readMoves(ctx context.Context, pending bool) (moved bool) {
 		if st.Grouped() {
 			past = max(past, scope.Cooldown)
 		}
+		if st.Scope == schemas.UsageKind {
+			past = max(past, scope.PendingCooldown)
+		}
 		if st.Measured() {
 			past = scope.LoadCooldown
 		}
@@ -54,7 +57,7 @@ func (s *session) readMoves(ctx context.Context, pending bool) (moved bool) {
 	return moved || err != nil
 }
 
-// noteMove records a move for load strategies. It reports whether the verdict is a move.
+// noteMove records a move for usage strategies. It reports whether the verdict is a move.
 func (s *session) noteMove(v schemas.Verdict, at time.Time) bool {
 	if !v.Outcome.Moves() || v.Intent.Asked != nil && v.Intent.Asked.DryRun {
 		return false

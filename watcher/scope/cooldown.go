@@ -15,7 +15,7 @@ import (
 const (
 	Cooldown        = time.Second
 	LoadCooldown    = 2 * time.Minute
-	pendingCooldown = 30 * time.Second
+	PendingCooldown = 30 * time.Second
 )
 
 // cooldown delays the scope of a group while its pods are being replaced. An earlier decision would move too many pods.
@@ -30,12 +30,15 @@ func (c *cooldown) left(at time.Time) {
 	}
 }
 
-func (c *cooldown) until(length time.Duration) (until time.Time) {
+// until returns when a cooldown ends. Usage scopes wait only for the replacements of their own moves: pods that have become
+// pending since shortly before the last move, because the verdict on a move can arrive after its replacement.
+func (ix *indexed) until(c *cooldown) (until time.Time) {
 	if !c.last.IsZero() {
-		until = c.last.Add(length)
+		until = c.last.Add(ix.cooldownFor)
 	}
 	for _, since := range c.pending {
-		if end := since.Add(pendingCooldown); end.After(until) {
+		unrelated := ix.strategy.Scope == schemas.UsageKind && since.Sub(c.last) >= PendingCooldown
+		if end := since.Add(PendingCooldown); end.After(until) && !unrelated {
 			until = end
 		}
 	}
@@ -51,8 +54,7 @@ func (ix *indexed) cooldown(key string) *cooldown {
 	return c
 }
 
-// pending records that a pod has no node, or now has one. Usage scopes wait only for the replacements of their own
-// moves.
+// pending records that a pod has no node, or now has one.
 func (ix *indexed) pending(p *corev1.Pod, pending bool, now time.Time) {
 	for _, key := range ix.cooldownKeys(p) {
 		c := ix.cooldown(key)
@@ -60,8 +62,7 @@ func (ix *indexed) pending(p *corev1.Pod, pending bool, now time.Time) {
 		switch {
 		case !pending:
 			delete(c.pending, p.UID)
-		case known, ix.strategy.Scope == schemas.UsageKind && now.Sub(c.last) >= pendingCooldown:
-		default:
+		case !known:
 			c.pending[p.UID] = now
 		}
 	}

@@ -142,7 +142,7 @@ func (b *Builder) Rebuild(now time.Time) {
 	b.journal = nil
 	for i, ix := range b.groups.indexes {
 		for key, c := range ix.cooldowns {
-			if c.until(ix.cooldownFor).After(now) {
+			if ix.until(c).After(now) {
 				fresh.indexes[i].cooldowns[key] = c
 			}
 		}
@@ -213,8 +213,8 @@ func (b *Builder) EarliestBuild(s *Strategy, key string) time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	ix := b.groups.of(s)
-	if c := ix.cooldowns[key]; c != nil && c.until(ix.cooldownFor).After(b.cooled) {
-		return c.until(ix.cooldownFor)
+	if c := ix.cooldowns[key]; c != nil && ix.until(c).After(b.cooled) {
+		return ix.until(c)
 	}
 	return b.cooled
 }

@@ -98,7 +98,7 @@ func TestUsageCooldown(t *testing.T) {
 	}
 	b.PodChanged(nil, replica("anybody"), now)
 	b.PodChanged(replica("anybody"), nil, now)
-	b.PodChanged(nil, replica("pending"), now)
+	b.PodChanged(nil, replica("pending"), now.Add(-PendingCooldown))
 	want("pods come and go", time.Time{})
 	b.Moved(s, now)
 	want("a pod was moved", now.Add(time.Second))
@@ -107,6 +107,11 @@ func TestUsageCooldown(t *testing.T) {
 	b.Rebuild(now)
 	want("after a rebuild", now.Add(31*time.Second))
 	b.PodChanged(replica("replacement"), nil, now.Add(2*time.Second))
+	b.PodChanged(nil, replica("early"), now.Add(9*time.Second))
+	b.Moved(s, now.Add(10*time.Second))
+	want("a replacement came before its verdict", now.Add(39*time.Second))
+	b.PodChanged(nil, replica("unrelated"), now.Add(40*time.Second))
+	want("a pod without a node came much later", now.Add(39*time.Second))
 }
 
 // A scope is built from a copy without the lock. A change in the meantime must not change the copy.
