@@ -51,15 +51,16 @@ func newGates(server Prometheus, now func() time.Time) *gates {
 	return &gates{server: server, now: now, answers: map[string]gateAnswer{}}
 }
 
-// gate returns the state of a gate for a node. If it matters, its query is added to queries.
-func (s *session) gate(gate v1alpha1.Gate, n *corev1.Node, matters bool, queries map[string]bool) plan.Gate {
+// gate returns the state of a gate for a node. If it matters, its query is added to queries, with true if the node is in
+// progress.
+func (s *session) gate(gate v1alpha1.Gate, n *corev1.Node, matters, inProgress bool, queries map[string]bool) plan.Gate {
 	if gate.Query == "" {
 		open, message := plan.GateOpen(gate, n)
 		return plan.Gate{Name: gate.Name, Open: open, Message: message}
 	}
 	query := strings.ReplaceAll(gate.Query, "$node", n.Name)
 	if matters {
-		queries[query] = true
+		queries[query] = queries[query] || inProgress
 	}
 	return s.gates.answer(gate.Name, query)
 }
@@ -100,14 +101,15 @@ func (g *gates) answer(name, query string) plan.Gate {
 }
 
 // refresh calls the due queries, one at a time, and reports whether there were any. It takes at most 5 s: queries of a
-// slow server wait for the next refresh, the longest waiting first. If the server cannot be reached, that is the answer
-// to all queries for an interval, so that maintenances do not wait for one timeout after another.
+// slow server wait for the next refresh. Nodes in progress, whose queries are true in the map, come first, so that waiting
+// nodes do not stop a drain. If the server cannot be reached, that is the answer to all queries for an interval, so that
+// maintenances do not wait for one timeout after another.
 func (g *gates) refresh(ctx context.Context, queries map[string]bool) (called bool) {
 	if g.server == nil {
 		return false
 	}
 	began := g.now()
-	for _, query := range g.byAge(queries) {
+	for _, query := range g.sorted(queries) {
 		if ctx.Err() != nil || g.now().Sub(began) >= gateCalls {
 			break
 		}
@@ -125,11 +127,17 @@ func (g *gates) refresh(ctx context.Context, queries map[string]bool) (called bo
 	return called
 }
 
-// byAge returns the queries, the longest waiting first.
-func (g *gates) byAge(queries map[string]bool) []string {
+// sorted returns the queries of nodes in progress, then the others, each with the longest waiting first.
+func (g *gates) sorted(queries map[string]bool) []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.SortedFunc(maps.Keys(queries), func(a, b string) int {
+		if queries[a] != queries[b] {
+			if queries[a] {
+				return -1
+			}
+			return 1
+		}
 		return cmp.Or(g.answers[a].called.Compare(g.answers[b].called), cmp.Compare(a, b))
 	})
 }

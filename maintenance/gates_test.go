@@ -173,6 +173,31 @@ func TestGateQueries(t *testing.T) {
 			}
 		})
 	})
+	t.Run("nodes_in_progress_come_first", func(t *testing.T) {
+		consulting(t, func(t *testing.T, g *gates, o *oracle) {
+			const inProgress = `healthy{node="n999"}`
+			queries, answers := map[string]bool{inProgress: true}, map[string][]float64{inProgress: {1}}
+			for i := range 999 {
+				query := fmt.Sprintf("healthy{node=\"n%d\"}", i)
+				queries[query], answers[query] = false, []float64{1}
+			}
+			o.set(answers)
+			o.takes = 100 * time.Millisecond
+			for o.begin = time.Now(); time.Since(o.begin) < 3*time.Minute; time.Sleep(time.Second) {
+				g.refresh(t.Context(), queries)
+				if got, want := g.answer("storage", inProgress), (plan.Gate{Name: "storage", Open: true}); got != want {
+					t.Fatalf("after %v: got %+v, want %+v", time.Since(o.begin), got, want)
+				}
+			}
+			waiting := map[string]bool{}
+			for _, q := range o.questions() {
+				waiting[q.query] = q.query != inProgress
+			}
+			if delete(waiting, inProgress); len(waiting) != 999 {
+				t.Errorf("called the queries of %d waiting nodes, want 999", len(waiting))
+			}
+		})
+	})
 	t.Run("only_while_the_answer_matters", func(t *testing.T) {
 		for _, c := range []struct {
 			want     v1alpha1.Stage

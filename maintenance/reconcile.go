@@ -154,7 +154,7 @@ func movable(intents []schemas.Intent, r apply.Result) []schemas.Intent {
 }
 
 // facts reads everything that the decision about a maintenance depends on, with the last answers to the queries of its
-// gates.
+// gates. queries are the queries that matter now, with true for nodes in progress.
 func (s *session) facts(m *v1alpha1.NodeMaintenance, now time.Time) (f plan.Facts, queries map[string]bool) {
 	f = plan.Facts{
 		Now: now, Maintenance: *m, Nodes: []plan.NodeFacts{}, Cluster: plan.ClusterFacts{ControlPlane: map[string]bool{}},
@@ -189,10 +189,11 @@ func (s *session) facts(m *v1alpha1.NodeMaintenance, now time.Time) (f plan.Fact
 			Node: *n, Selected: meant, Mark: mark, Locks: locks(n, s.policy.Load().Signals),
 			CordonRefused: s.cordonRefused(m.Name, n.Name, now), ConditionsRefused: s.conditionsRefused(m.Name, n.Name, now),
 		}
+		inProgress := plan.InProgress(stage)
 		for _, gate := range m.Spec.Gates {
-			node.Gates = append(node.Gates, s.gate(gate, n, gatesMatter(m, stage, meant && f.InWindow), queries))
+			node.Gates = append(node.Gates, s.gate(gate, n, gatesMatter(m, stage, meant && f.InWindow), inProgress, queries))
 		}
-		if plan.InProgress(stage) {
+		if inProgress {
 			node.Pods = s.podFacts(n.Name, f)
 		}
 		f.Nodes = append(f.Nodes, node)
