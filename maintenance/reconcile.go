@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/maintenance/apply"
 	"github.com/rehome-dev/rehome/maintenance/plan"
@@ -40,8 +39,7 @@ func (s *session) Reconcile(ctx context.Context, name string) (after time.Durati
 		facts, _ = s.facts(m, now)
 	}
 	intents, decision := plan.Decide(facts)
-	moving := movingOff(facts, decision)
-	if err := s.withdraw(ctx, name, intents, moving, now); err != nil {
+	if err := s.withdraw(ctx, name, intents, decision.Moving, now); err != nil {
 		return 0, err
 	}
 	withheld, err := s.withhold(ctx, name, &decision, now)
@@ -63,7 +61,7 @@ func (s *session) Reconcile(ctx context.Context, name string) (after time.Durati
 	if announceErr := s.announce(ctx, decision, r); announceErr != nil {
 		return 0, errors.Join(err, announceErr)
 	}
-	err = errors.Join(err, s.publish(ctx, name, movable(intents, r), moving, now))
+	err = errors.Join(err, s.publish(ctx, name, movable(intents, r), decision.Moving, now))
 	switch {
 	case withheld:
 		return settleInterval, err
@@ -71,19 +69,6 @@ func (s *session) Reconcile(ctx context.Context, name string) (after time.Durati
 		return pollInterval, err // for windows, deadlines, gates, and retries
 	}
 	return 0, err
-}
-
-// movingOff returns the pods in flight on nodes that the decision still drains.
-func movingOff(facts plan.Facts, d plan.Decision) map[types.UID]bool {
-	stages, moving := plan.Stages(d.Status), map[types.UID]bool{}
-	for _, n := range facts.Nodes {
-		for _, p := range n.Pods {
-			if p.Moving && stages[n.Node.Name] == v1alpha1.Draining {
-				moving[p.Pod.UID] = true
-			}
-		}
-	}
-	return moving
 }
 
 // end withdraws the pods of a removed maintenance, and forgets it.

@@ -102,6 +102,8 @@ type Decision struct {
 	ResourceVersion string
 	Status          v1alpha1.NodeMaintenanceStatus
 	Nodes           []NodeStep
+	// Moving has the pods on draining nodes whose move is in progress and should go on.
+	Moving map[types.UID]bool
 	// Finalizer reports whether the object needs the finalizer of Rehome.
 	Finalizer bool
 }

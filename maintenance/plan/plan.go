@@ -51,7 +51,7 @@ func Decide(facts Facts) ([]schemas.Intent, Decision) {
 	w.begin()
 	return w.intents(), Decision{
 		Name: facts.Maintenance.Name, UID: facts.Maintenance.UID, ResourceVersion: facts.Maintenance.ResourceVersion,
-		Status: w.status(), Nodes: w.steps(), Finalizer: w.finalizer(),
+		Status: w.status(), Nodes: w.steps(), Moving: w.moving(), Finalizer: w.finalizer(),
 	}
 }
 

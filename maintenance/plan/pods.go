@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
@@ -29,7 +30,7 @@ type pod struct {
 }
 
 // left reports whether the pod still must leave the node.
-func (p pod) left() bool { return p.fate == ends || p.fate == moves }
+func (p pod) left() bool { return p.fate == ends || p.fate == moves || p.fate == leaves }
 
 // wave is the time at which a pod moves: by the step of the plan, then by the order of its rule.
 type wave struct {
@@ -94,7 +95,7 @@ func (w *work) sort(n *node) []pod {
 		}
 		p.fate = w.fate(n, &p.Pod, behavior, selected)
 		if p.fate == moves && p.Moving {
-			p.fate = ends
+			p.fate = leaves
 		}
 		if !unknown {
 			rule = nil
@@ -204,6 +205,21 @@ func (w *work) intents() (list []schemas.Intent) {
 		}
 	}
 	return list
+}
+
+// moving returns the pods on draining nodes whose move is in progress and should go on. The move of a terminating pod
+// goes on, so that the pod gets its replacement.
+func (w *work) moving() map[types.UID]bool {
+	moving := map[types.UID]bool{}
+	for _, n := range w.nodes {
+		for _, p := range n.pods {
+			terminates := p.Pod.DeletionTimestamp != nil && p.fate != stays
+			if n.is.Stage == v1alpha1.Draining && p.Moving && (p.fate == leaves || terminates) {
+				moving[p.Pod.UID] = true
+			}
+		}
+	}
+	return moving
 }
 
 // count counts the pods of a node whose stored stage is in progress, and names the first blocked ones.

@@ -82,10 +82,11 @@ func LabelledBehaviour(pod *corev1.Pod) v1alpha1.Behaviour {
 type fate int
 
 const (
-	stays fate = iota // it stays
-	gone              // it counts as gone
-	ends              // it ends by itself, or is terminating
-	moves             // it moves
+	stays  fate = iota // it stays
+	gone               // it counts as gone
+	ends               // it ends by itself, or is terminating
+	moves              // it moves
+	leaves             // a move of it is in progress
 )
 
 // fate returns the fate of a pod with that behavior. selected means that a step of the plan selects it.

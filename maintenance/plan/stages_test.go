@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/rehome-dev/rehome/schemas"
@@ -22,7 +23,7 @@ func TestFirstClaimDecision(t *testing.T) {
 		return metav1.Condition{Type: name, Status: status, ObservedGeneration: 2, LastTransitionTime: at, Reason: reason, Message: message}
 	}
 	want := Decision{
-		Name: "kernel", UID: "m1", ResourceVersion: "7", Finalizer: true,
+		Name: "kernel", UID: "m1", ResourceVersion: "7", Finalizer: true, Moving: map[types.UID]bool{},
 		Status: v1alpha1.NodeMaintenanceStatus{
 			ObservedGeneration: 2, Stages: []v1alpha1.StageTime{{Stage: v1alpha1.Drain, Start: at}},
 			Nodes: []v1alpha1.NodeStatus{

@@ -2,11 +2,13 @@ package plan
 
 import (
 	"fmt"
+	"reflect"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
@@ -161,6 +163,33 @@ func TestPodMoves(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			saidAs(t, told(Decide(c.scope)), append(c.want, "finalizer")...)
+		})
+	}
+}
+
+func TestMovesInProgress(t *testing.T) {
+	completes := aRule("web", "r", nil, v1alpha1.WaitCompleted, 0)
+	late := v1alpha1.DrainStep{Pods: tier("db")}
+	x, none := map[types.UID]bool{one("x").Pod.UID: true}, map[types.UID]bool{}
+	for _, c := range []struct {
+		name  string
+		scope Facts
+		want  map[types.UID]bool
+	}{
+		{"go_on", scene(draining(moving(one("x")), one("y"))), x},
+		{"go_on_in_a_later_wave", scene(plan(v1alpha1.DrainStep{}, late), draining(moving(one("x", test.Labelled("tier", "db"))), one("y"))), x},
+		{"go_on_while_the_pod_terminates", scene(rules(completes), draining(moving(one("x", ending("12:01"))))), x},
+		{"end_if_the_pod_gets_the_skip_label", scene(draining(moving(one("x", test.Labelled("rehome.dev/drain", "skip"))), one("y"))), none},
+		{"end_if_a_rule_skips_the_pod", scene(rules(aRule("web", "r", tier("db"), v1alpha1.SkipPods, 0)), draining(moving(one("x", test.Labelled("tier", "db"))), one("y"))), none},
+		{"end_if_a_rule_waits_for_the_pod", scene(rules(completes), draining(moving(one("x")))), none},
+		{"end_on_a_node_that_is_held", scene(deadline(v1alpha1.Hold), draining(moving(one("x")))), none},
+		{"end_with_the_maintenance", scene(wants(v1alpha1.Complete), draining(moving(one("x")))), none},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, d := Decide(c.scope)
+			if !reflect.DeepEqual(d.Moving, c.want) {
+				t.Errorf("got %v, want %v", d.Moving, c.want)
+			}
 		})
 	}
 }
