@@ -22,10 +22,10 @@
 // and publishes nothing.
 //
 // The role publishes one intents message for each maintenance, with the strategy Maintenance, and replaces it when the
-// pods to move change. The actuator cancels the intents that a newer message does not list. Before the role gives a
-// node back, it waits for the verdict or the expiry of each intent for a pod on it. It renews intents without a verdict
-// every five minutes. After a verdict that began no move, it lists the pod again when the object that blocked it
-// changes, or after a growing delay.
+// pods to move change. The actuator cancels the intents and the moves in flight that a newer message does not list. Before
+// the role gives a node back, it waits for the verdict or the expiry of each intent for a pod on it, and until the actuator
+// has read that the moves off it must end, at most ten minutes. It renews intents without a verdict every five minutes. After
+// a verdict that began no move, it lists the pod again when the object that blocked it changes, or after a growing delay.
 //
 // The object contains the status, the node the mark, and the message the pods to move. A new leader reads all three.
 // Memory contains only the last verdicts on pods, the last events, and the attempts of each intent; losing it costs one

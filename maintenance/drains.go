@@ -35,8 +35,6 @@ type drains struct {
 type drain struct {
 	// entries are the pods of the newest message, and pods of earlier ones whose intents may still be executed.
 	entries map[types.UID]*entry
-	// read is the time when the actuator was seen to have read the newest message, or zero.
-	read time.Time
 	// published is the content of the last events; changes wait for the next event. Only the reconcile of the
 	// maintenance uses them.
 	published *published
@@ -53,9 +51,10 @@ type entry struct {
 	// open means that there is no verdict yet. uncertain means that the verdict may be on an earlier message that lists
 	// the pod.
 	open, uncertain bool
-	// withdrawn means that the newest message does not list the pod.
+	// withdrawn means that the newest message does not list the pod. The actuator may not have read that before until.
 	withdrawn bool
-	// renew means that the next message contains the intent again, at any age.
+	until     time.Time
+	// renew means that the next message contains the intent again, at any age. A move of the pod may be in flight.
 	renew bool
 	// sequence is the sequence number of the newest message that lists the pod.
 	sequence uint64
@@ -167,10 +166,10 @@ func (s *session) withdraw(
 			if e.mayMove() {
 				list = append(list, e.intent)
 			}
-		case !e.intent.Expires.After(now), e.withdrawn && !e.mayMove():
+		case !e.withdrawn && (e.moving || e.renew || e.intent.Expires.After(now)):
+			due = true // even with a verdict: the actuator may have read the pod again since
+		case !e.intent.Expires.After(now), !e.mayMove():
 			x.drop(uid)
-		case !e.withdrawn: // even with a verdict: the actuator may have read the pod again since
-			due = true
 		}
 	}
 	inFlight := x.inFlight(moving)
@@ -243,9 +242,10 @@ func (s *session) send(ctx context.Context, name string, x *drain, list, inFligh
 	}
 	s.drains.mu.Lock()
 	defer s.drains.mu.Unlock()
-	x.read = time.Time{}
 	for _, is := range x.entries {
-		is.withdrawn = true
+		if !is.withdrawn {
+			is.withdrawn, is.until = true, now.Add(lifetime)
+		}
 	}
 	for n, i := range a.Intents {
 		was := x.entries[i.Pod.UID]
@@ -279,34 +279,34 @@ func (s *session) withhold(ctx context.Context, name string, d *plan.Decision, n
 	return len(d.Nodes) < before, nil
 }
 
-// busy reports whether the actuator may still move a pod off the node.
+// busy reports whether the actuator may still move a pod off the node: by an intent, or in a move that it may not know
+// to be withdrawn.
 func (d *drains) busy(name, node string, now time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, e := range d.byName[name].entries {
-		if e.mayMove() && e.intent.Node == node && e.intent.Expires.After(now) {
+		if e.intent.Node == node && (e.mayMove() && e.intent.Expires.After(now) || e.moving && now.Before(e.until)) {
 			return true
 		}
 	}
 	return false
 }
 
-// noteRead records whether the actuator has read the newest message. After inFlightFor, it executes no withdrawn intent
-// anymore.
+// noteRead records whether the actuator has read the newest message, and all earlier ones. After inFlightFor, it executes
+// no intent that was withdrawn before.
 func (d *drains) noteRead(name string, read bool, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	x := d.byName[name]
-	switch {
-	case !read:
-		x.read = time.Time{}
-	case x.read.IsZero():
-		x.read = now
-	case now.Sub(x.read) >= inFlightFor:
-		for uid, e := range x.entries {
-			if e.withdrawn {
-				x.drop(uid)
-			}
+	for uid, e := range x.entries {
+		if !read || !e.withdrawn {
+			continue
+		}
+		if done := now.Add(inFlightFor); done.Before(e.until) {
+			e.until = done
+		}
+		if !now.Before(e.until) {
+			x.drop(uid)
 		}
 	}
 }

@@ -176,3 +176,148 @@ func TestRejectionDuringMove(t *testing.T) {
 		})
 	}
 }
+
+// drainOf is a session with the maintenance kernel, which moves the pod cart off the node n1.
+type drainOf struct {
+	expect.T
+	*session
+	now time.Time
+}
+
+func newDrainOf(t *testing.T) *drainOf {
+	t.Helper()
+	view, err := cluster.NewOffline(Kinds()...)
+	expect.Must(t, err)
+	d := &drainOf{expect.T{TB: t}, New(Config{Bus: natsBus{bustest.New(t)}, Source: "/test/maintenance", View: view}).newSession(nil), time.Now()}
+	d.Must(d.load(t.Context(), "kernel"))
+	d.Must(d.publish(t.Context(), "kernel", []schemas.Intent{{Pod: schemas.PodRef{Namespace: "shop", Name: "cart", UID: "cart"}, Node: "n1"}}, nil, d.now))
+	return d
+}
+
+// begins begins the move of the pod, and settles ends it.
+func (d *drainOf) begins()  { d.outcome(schemas.Restarted, schemas.ReasonRestartAccepted) }
+func (d *drainOf) settles() { d.outcome(schemas.Settled, schemas.ReasonTakenBack) }
+
+func (d *drainOf) outcome(outcome schemas.Outcome, reason schemas.ReasonCode) {
+	d.Helper()
+	v := schemas.Verdict{
+		Outcome: outcome, Reason: reason, Strategy: schemas.MaintenanceStrategy, Intent: d.drains.of("kernel").entries["cart"].intent,
+		Scope: schemas.ScopeRef{Kind: schemas.MaintenanceKind, Key: "kernel"},
+	}
+	d.session.verdict(schematest.Event(d, "/test/actuator", v, d.now, schemas.Event{}))
+}
+
+// other publishes the intent for another pod.
+func (d *drainOf) other(name string) {
+	d.Helper()
+	i := schemas.Intent{Pod: schemas.PodRef{Namespace: "shop", Name: name, UID: types.UID(name)}, Node: "n2"}
+	d.Must(d.publish(d.Context(), "kernel", []schemas.Intent{i}, nil, d.now))
+}
+
+// withdraws withdraws all pods.
+func (d *drainOf) withdraws() {
+	d.Helper()
+	d.Must(d.withdraw(d.Context(), "kernel", nil, nil, d.now))
+}
+
+// reads drops the newest message, as the actuator does after it has read a message without intents.
+func (d *drainOf) reads() {
+	d.Helper()
+	b := d.cfg.Bus.(natsBus)
+	sequence, err := b.IntentsSequence(d.Context())
+	d.Must(err)
+	d.Must(b.DropIntents(d.Context(), schemas.Event{Channel: intentsOf("kernel").Channel(), Sequence: sequence}))
+	expect.Equal(d, "message", d.listed(), nil)
+}
+
+// listed returns the pods of the newest message, or nil if there is none.
+func (d *drainOf) listed() []string {
+	d.Helper()
+	e, err := d.cfg.Bus.Intents(d.Context(), intentsOf("kernel").Channel())
+	d.Must(err)
+	if e.ID == "" {
+		return nil
+	}
+	list := []string{"message"}
+	for _, i := range schematest.Decode[schemas.Intents](d, e).Intents {
+		list = append(list, i.Pod.Name)
+	}
+	return list
+}
+
+// waits reports whether the node n1 is not given back yet.
+func (d *drainOf) waits() bool {
+	d.Helper()
+	decision := plan.Decision{Nodes: []plan.NodeStep{{Name: "n1", Action: schemas.NodeReturn}}}
+	withheld, err := d.withhold(d.Context(), "kernel", &decision, d.now)
+	d.Must(err)
+	return withheld
+}
+
+func TestMoveIsWithdrawn(t *testing.T) {
+	t.Run("after_its_intent_has_expired", func(t *testing.T) {
+		d := newDrainOf(t)
+		d.begins()
+		d.now = d.now.Add(lifetime + time.Minute)
+		d.withdraws()
+		expect.Equal(t, "message", d.listed(), []string{"message"})
+	})
+	t.Run("after_the_leader_has_changed", func(t *testing.T) {
+		d := newDrainOf(t)
+		d.session = d.newSession(nil)
+		d.Must(d.load(t.Context(), "kernel"))
+		d.now = d.now.Add(lifetime + time.Minute)
+		d.withdraws()
+		expect.Equal(t, "message", d.listed(), []string{"message"})
+	})
+}
+
+// A node is given back when the actuator has read that a move off it must end.
+func TestNodeOfWithdrawnMove(t *testing.T) {
+	t.Run("waits_for_the_actuator", func(t *testing.T) {
+		d := newDrainOf(t)
+		d.begins()
+		d.now = d.now.Add(lifetime + time.Minute)
+		d.withdraws()
+		got := []bool{d.waits()}
+		d.reads()
+		got = append(got, d.waits())
+		d.now = d.now.Add(inFlightFor - time.Second)
+		got = append(got, d.waits())
+		d.now = d.now.Add(time.Second)
+		got = append(got, d.waits())
+		expect.Equal(t, "waits", got, []bool{true, true, true, false})
+	})
+	t.Run("waits_as_long_if_messages_follow", func(t *testing.T) {
+		d := newDrainOf(t)
+		d.begins()
+		d.withdraws()
+		d.reads()
+		got := []bool{d.waits()}
+		d.other("basket")
+		d.now = d.now.Add(inFlightFor)
+		got = append(got, d.waits())
+		expect.Equal(t, "waits", got, []bool{true, false})
+	})
+	t.Run("does_not_wait_after_the_move", func(t *testing.T) {
+		d := newDrainOf(t)
+		d.begins()
+		d.withdraws()
+		got := []bool{d.waits()}
+		d.settles()
+		got = append(got, d.waits())
+		expect.Equal(t, "waits", got, []bool{true, false})
+	})
+	t.Run("waits_10_minutes_without_an_actuator", func(t *testing.T) {
+		d := newDrainOf(t)
+		d.begins()
+		d.now = d.now.Add(lifetime + time.Minute)
+		d.withdraws()
+		d.now = d.now.Add(lifetime - time.Second)
+		got := []bool{d.waits()}
+		d.other("basket") // no new message makes it wait longer
+		d.now = d.now.Add(time.Second)
+		got = append(got, d.waits())
+		expect.Equal(t, "waits", got, []bool{true, false})
+	})
+}
