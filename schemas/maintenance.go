@@ -17,8 +17,8 @@ const MaintenanceStrategy = "Maintenance"
 const AnnotationMaintenance = "rehome.dev/maintenance"
 
 // AnnotationMaintained on a node reports that the work on it is done; users and programs set it. Its value
-// is the name of the maintenance. A drained or held node is then released, whatever the stage. The patches that cordon and
-// release a node remove the annotation, so it never applies to a later maintenance with the same name.
+// is the name of the maintenance. A drained or held node is then released, whatever the stage. The first cordon and the
+// release of a node remove the annotation, so it never applies to a later maintenance with the same name.
 const AnnotationMaintained = "rehome.dev/maintained"
 
 // MaintenanceFinalizer keeps a maintenance until its nodes are released and its conditions and marks are removed from them.

@@ -61,6 +61,7 @@ func TestStepsWithAPIServer(t *testing.T) {
 		{"a recreated or deleted node is not touched", testNodeMadeAnew},
 		{"a step that is refused keeps no other from being done, and is the one to be tried again", testRefused},
 		{"conditions of an earlier maintenance are reset", testMaintained},
+		{"a second cordon keeps the report", testReportKept},
 		{"the finalizer goes last, and its maintenance with it", testDeletion},
 		{"a dry run changes nothing", testDryRun},
 		{"without the right to set conditions all else is done", testNoStatusRight},
@@ -548,6 +549,20 @@ func testMaintained(p *place) {
 	p.do(p.answer(m, p.giveBack(n)))
 	expect.Equal(p, "said after the cordon, by the next, and after the return", append(got, p.look(n).Maintained),
 		[]string{"", p.name("disks"), m.Name, ""})
+}
+
+// A user uncordons a drained node and reports that the work is done, before the node is cordoned again.
+func testReportKept(p *place) {
+	n := p.node("a")
+	m := p.held("kernel", n)
+	p.patch(n, `{"spec":{"unschedulable":null}}`)
+	p.now = p.now.Add(time.Minute)
+	s := p.answer(p.found("kernel"), p.cordon(m, n))
+	p.patch(n, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, schemas.AnnotationMaintained, m.Name))
+	expect.Equal(p, "outcomes", outcomes(p.do(s)), []string{"changed: "})
+	expect.Equal(p, "cordoned again", p.look(n), look{true, "kernel", m.Name, []string{"MaintenanceInProgress=True new kernel"}})
+	p.do(p.answer(p.found("kernel"), p.giveBack(n)))
+	expect.Equal(p, "given back", p.look(n), look{Conditions: []string{"MaintenanceInProgress=True new kernel"}})
 }
 
 func testDeletion(p *place) {

@@ -88,7 +88,8 @@ func patchOf(n plan.NodeStep, live *corev1.Node, holder string) ([]operation, Ou
 		return nil, Outdated, "the node has changed since that was decided"
 	}
 	patch := []operation{{"test", "/metadata/uid", live.UID}, version(live.ResourceVersion)}
-	if live.Annotations[schemas.AnnotationMaintained] == n.Mark.Name && n.Mark.Name != "" { // the step refers to an earlier state
+	again := n.Action == schemas.NodeCordon && mark != nil && mark.UID == n.Mark.UID // the report is about this maintenance
+	if live.Annotations[schemas.AnnotationMaintained] == n.Mark.Name && n.Mark.Name != "" && !again {
 		patch = append(patch, operation{"remove", annotation(schemas.AnnotationMaintained), nil})
 	}
 	if n.Action == schemas.NodeReturn {

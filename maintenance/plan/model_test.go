@@ -363,12 +363,14 @@ func (w *world) step(who string, s NodeStep) {
 	w.say("%s: %s %s %v", who, s.Action, s.Name, s.Mark.CordonedBefore)
 	switch s.Action {
 	case schemas.NodeCordon:
+		if m.mark == nil || m.mark.UID != s.Mark.UID {
+			delete(m.node.Annotations, schemas.AnnotationMaintained)
+		}
 		mark := s.Mark
 		m.mark = &mark
 		if !m.node.Spec.Unschedulable {
 			m.node.Spec.Unschedulable, m.human = true, false
 		}
-		delete(m.node.Annotations, schemas.AnnotationMaintained)
 	case schemas.NodeReturn:
 		if m.mark == nil || m.mark.UID != s.Mark.UID {
 			w.fail("%s gives back %s, which it has not cordoned", who, s.Name)
