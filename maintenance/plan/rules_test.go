@@ -191,11 +191,11 @@ func TestDeadlineStart(t *testing.T) {
 		start    string
 		want     string
 	}{
-		{"from the claim", hour, stages("2026-05-04T09:00:00Z"), "2026-05-04T10:00:00Z", "2026-05-04T11:00:00Z"},
+		{"from the cordon", hour, stages("2026-05-04T09:00:00Z"), "2026-05-04T10:00:00Z", "2026-05-04T11:00:00Z"},
 		{"from when Drain was wanted", hour, stages("2026-05-04T12:00:00Z"), "2026-05-04T10:00:00Z", "2026-05-04T13:00:00Z"},
 		{"not while it is only cordoned", hour, stages("2026-05-04T12:00:00Z")[:1], "2026-05-04T10:00:00Z", ""},
 		{"not without a deadline", nil, stages("2026-05-04T12:00:00Z"), "2026-05-04T10:00:00Z", ""},
-		{"not before it is claimed", hour, stages("2026-05-04T12:00:00Z"), "", ""},
+		{"not before it is cordoned", hour, stages("2026-05-04T12:00:00Z"), "", ""},
 	} {
 		m := &v1alpha1.NodeMaintenance{Spec: v1alpha1.NodeMaintenanceSpec{Deadline: c.deadline}}
 		m.Status.Stages = c.stages

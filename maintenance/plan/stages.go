@@ -75,6 +75,9 @@ func (w *work) claimed(n *node) {
 		n.is.Stage = v1alpha1.Returning
 	case n.cordoned():
 		n.is.Stage = v1alpha1.Cordoned
+		if at := second(n.in.Mark.At); n.is.Start.Before(at) { // the API server may have refused the cordon for long
+			n.is.Start = at
+		}
 	}
 	n.is.CordonedBefore = n.before()
 }

@@ -211,6 +211,24 @@ func TestNodeStages(t *testing.T) {
 	}
 }
 
+// An admission policy refuses the cordon of a node for two hours. The node then has its whole deadline.
+func TestDeadlineAfterRefusedCordon(t *testing.T) {
+	scope := scene(deadline(v1alpha1.Release), with("a", v1alpha1.Claimed, pods(one("x")), stored(func(n *v1alpha1.NodeStatus) {
+		n.Start = clockAt("10:00")
+	}), nodeIs(func(n *NodeFacts) {
+		n.Mark, n.Node.Spec.Unschedulable = &schemas.CordonMark{Name: "kernel", UID: "m1", At: noon()}, true
+	})))
+	var got []string
+	for range 3 {
+		intents, steps := Decide(scope)
+		scope.Now, scope.Maintenance.Status = scope.Now.Add(5*time.Minute), steps.Status
+		steps.Nodes, steps.Finalizer = nil, false
+		got = append(got, told(intents, steps)...)
+	}
+	const working = " moved=0 left=1 blocked=0 staying=0"
+	saidAs(t, got, "a Cordoned"+working, "a Draining"+working, "a Draining"+working, "move web/x from a")
+}
+
 func TestNodesBeginInTheirOrder(t *testing.T) {
 	atOnce := func(n intstr.IntOrString) option {
 		return spec(func(s *v1alpha1.NodeMaintenanceSpec) { s.AtOnce = &n })

@@ -151,7 +151,7 @@ const Grace = time.Minute
 // be undone.
 const Settle = 10 * time.Second
 
-// Deadline returns the end of spec.deadline, which starts when the node was claimed, or at the stage Drain if that was
+// Deadline returns the end of spec.deadline, which starts when the node was cordoned, or at the stage Drain if that was
 // later. It is zero if there is none or it has not started.
 func Deadline(m *v1alpha1.NodeMaintenance, n v1alpha1.NodeStatus) time.Time {
 	if m.Spec.Deadline == nil || n.Start == nil {
@@ -163,8 +163,8 @@ func Deadline(m *v1alpha1.NodeMaintenance, n v1alpha1.NodeStatus) time.Time {
 	return time.Time{}
 }
 
-// drainStart returns the time when the node was claimed, or the start of the stage Drain if that was later, and whether that
-// stage has started.
+// drainStart returns the time when the node was cordoned, or the start of the stage Drain if that was later, and whether
+// that stage has started.
 func drainStart(m *v1alpha1.NodeMaintenance, n v1alpha1.NodeStatus) (from time.Time, drains bool) {
 	from = n.Start.Time
 	for _, s := range m.Status.Stages {

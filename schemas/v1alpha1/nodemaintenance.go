@@ -335,7 +335,7 @@ type NodeStatus struct {
 	Name  string    `json:"name"`
 	UID   types.UID `json:"uid,omitempty"`
 	Stage NodeStage `json:"stage"`
-	// Start is the time of the claim, and End the time of the release.
+	// Start is the time of the cordon, or of the claim while the node is Claimed. End is the time of the release.
 	Start *metav1.Time `json:"start,omitempty"`
 	End   *metav1.Time `json:"end,omitempty"`
 	// DrainedAt is when the node was drained for the first time.
