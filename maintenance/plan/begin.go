@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
@@ -174,6 +175,7 @@ func (w *work) yields(n *node) bool {
 // other is another maintenance that selects or holds a node.
 type other struct {
 	name    string
+	uid     types.UID
 	stage   v1alpha1.Stage // the desired one
 	refused bool           // it begins no node
 	older   bool
@@ -192,7 +194,7 @@ func (w *work) addOthers(nodes map[string]*node) {
 	})
 	for _, m := range byAge {
 		o := other{
-			name: m.Name, stage: m.Spec.Stage, older: w.older(&m),
+			name: m.Name, uid: m.UID, stage: m.Spec.Stage, older: w.older(&m),
 			refused: meta.IsStatusConditionFalse(m.Status.Conditions, v1alpha1.Accepted),
 		}
 		if m.DeletionTimestamp != nil {
@@ -208,7 +210,7 @@ func (w *work) addOthers(nodes map[string]*node) {
 				continue
 			}
 			over := o.node == v1alpha1.Returning || o.node == v1alpha1.Returned || o.node == v1alpha1.Gone
-			if n.in.Mark != nil && n.in.Mark.Name == o.name && !Holds(o.node) && !over {
+			if n.in.Mark != nil && n.in.Mark.UID == o.uid && !Holds(o.node) && !over {
 				o.node = v1alpha1.Claimed // the mark is seen before the status
 			}
 			n.others = append(n.others, o)
@@ -226,7 +228,7 @@ func (w *work) older(m *v1alpha1.NodeMaintenance) bool {
 func (w *work) unknownOwner(n *node) string {
 	m := n.in.Mark
 	if m == nil || n.mine || !w.Now.Before(m.At.Add(Grace)) ||
-		slices.ContainsFunc(n.others, func(o other) bool { return o.name == m.Name }) {
+		slices.ContainsFunc(n.others, func(o other) bool { return o.uid == m.UID }) {
 		return ""
 	}
 	return m.Name
@@ -234,7 +236,7 @@ func (w *work) unknownOwner(n *node) string {
 
 // lost reports whether another maintenance has marked the node and holds it.
 func (n *node) lost() bool {
-	return n.in.Mark != nil && !n.mine && n.holder(func(o other) bool { return o.name == n.in.Mark.Name }) != ""
+	return n.in.Mark != nil && !n.mine && n.holder(func(o other) bool { return o.uid == n.in.Mark.UID }) != ""
 }
 
 // contested returns the name of an older maintenance that also holds the node.

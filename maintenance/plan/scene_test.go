@@ -135,10 +135,19 @@ func cordonedBy(name string) nodeOption {
 // another adds another maintenance that selects a node, and its stage of the node.
 func another(name, made string, stage v1alpha1.Stage, node string, how v1alpha1.NodeStage) option {
 	return func(s *Facts) {
-		m := v1alpha1.NodeMaintenance{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: *clockAt(made)}}
+		m := v1alpha1.NodeMaintenance{ObjectMeta: metav1.ObjectMeta{
+			Name: name, UID: types.UID("of-" + name), CreationTimestamp: *clockAt(made),
+		}}
 		m.Spec.Stage, m.Spec.Nodes.Names = stage, []string{node}
 		m.Status.Nodes = []v1alpha1.NodeStatus{{Name: node, Stage: how}}
 		s.Others = append(s.Others, m)
+	}
+}
+
+// recreated replaces the other maintenances by new ones with the same names.
+func recreated(s *Facts) {
+	for i := range s.Others {
+		s.Others[i].UID = "new"
 	}
 }
 

@@ -315,6 +315,10 @@ func TestNodesBeginInTheirOrder(t *testing.T) {
 		{"also if only its mark is known", scene(another("disks", "11:00", v1alpha1.Drain, "a", v1alpha1.Waiting), with("a", v1alpha1.Waiting, cordonedBy("disks"))),
 			[]string{"a Waiting: maintenance disks works on it"}},
 		{"or not even its name, for a minute", scene(now("11:00"), with("a", v1alpha1.Waiting, cordonedBy("disks"))), []string{"a Waiting: maintenance disks has cordoned it"}},
+		{"a stale mark waits for a minute", scene(now("11:00"), another("disks", "11:00", v1alpha1.Drain, "a", v1alpha1.Waiting), recreated,
+			with("a", v1alpha1.Waiting, cordonedBy("disks"))), []string{"a Waiting: maintenance disks has cordoned it"}},
+		{"then a stale mark is taken over", scene(another("disks", "11:00", v1alpha1.Drain, "a", v1alpha1.Waiting), recreated,
+			with("a", v1alpha1.Waiting, cordonedBy("disks"))), []string{"a Claimed"}},
 		{"a mark without an owner is taken over", scene(with("a", v1alpha1.Waiting, cordonedBy("disks"))), []string{"a Claimed"}},
 		{"a returned node can be claimed", scene(another("disks", "09:00", v1alpha1.Complete, "a", v1alpha1.Returning), with("a", v1alpha1.Waiting, cordonedBy("disks"))), []string{"a Claimed"}},
 	} {
@@ -393,6 +397,8 @@ func TestNodeHandover(t *testing.T) {
 			[]string{"a Waiting: maintenance disks works on it", "finalizer"}},
 		{"or when it sees the mark", scene(another("disks", "11:00", v1alpha1.Drain, "a", v1alpha1.Claimed), with("a", v1alpha1.Claimed, cordonedBy("disks"))),
 			[]string{"a Waiting: maintenance disks works on it", "finalizer"}},
+		{"a stale mark of its name is ignored", scene(another("disks", "11:00", v1alpha1.Drain, "a", v1alpha1.Claimed), recreated,
+			with("a", v1alpha1.Claimed, cordonedBy("disks"))), []string{"a Claimed" + working, "cordon a", "finalizer"}},
 		{"the holder sets the conditions", scene(another("disks", "11:00", v1alpha1.Drain, "a", v1alpha1.Waiting), with("a", v1alpha1.Cordoned, nodeIs(func(n *NodeFacts) {
 			n.Node.Status.Conditions = []corev1.NodeCondition{saying(corev1.NodeMaintenanceInProgress, "disks"), saying(corev1.NodeMaintenancePlanned, "disks")}
 		})), wants(v1alpha1.Cordon)), []string{"a Cordoned" + working, "mark a -MaintenancePlanned +MaintenanceInProgress", "finalizer"}},
