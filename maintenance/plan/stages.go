@@ -50,13 +50,22 @@ func (w *work) vanish(n *node) {
 	}
 }
 
+// missing reports whether the maintenance waits for a named node that does not exist yet.
+func (w *work) missing(n *node) bool {
+	return n.in == nil && n.is.Stage == v1alpha1.Gone && n.is.Start == nil && w.stage != v1alpha1.Complete
+}
+
+// tooMany reports whether the maintenance selects too many nodes to list those that wait.
+func (w *work) tooMany() bool {
+	return w.refused != nil && w.refused.Reason == v1alpha1.ReasonTooManyNodes
+}
+
 // wait omits a node that is no longer selected, and claims one that has the mark of this maintenance.
 func (w *work) wait(n *node) {
-	tooMany := w.refused != nil && w.refused.Reason == v1alpha1.ReasonTooManyNodes // waiting nodes are not listed
 	switch {
 	case n.mine:
 		n.is.Stage, n.is.Start, n.is.CordonedBefore = v1alpha1.Claimed, second(n.in.Mark.At), n.in.Mark.CordonedBefore
-	case (!n.in.Selected || tooMany) && !w.onNode(n):
+	case (!n.in.Selected || w.tooMany()) && !w.onNode(n):
 		n.is.Stage = ""
 	case n.in.Selected && w.stage == v1alpha1.Complete:
 		n.is.Stage = v1alpha1.Returned

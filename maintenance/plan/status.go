@@ -30,7 +30,7 @@ func (w *work) status() v1alpha1.NodeMaintenanceStatus {
 	c := w.counts()
 	accepted, progressing := w.accepted(), w.progressing(c)
 	s.Summary = v1alpha1.Summary{
-		Nodes: fmt.Sprintf("%d/%d", c.done, c.all), PodsLeft: c.podsLeft, PodsBlocked: c.podsBlocked, Message: progressing.Message,
+		Nodes: fmt.Sprintf("%d/%s", c.done, c.total), PodsLeft: c.podsLeft, PodsBlocked: c.podsBlocked, Message: progressing.Message,
 	}
 	if c.blocked() != "" {
 		s.Summary.Message = c.blocked()
@@ -67,6 +67,8 @@ func no(name, reason, message string) metav1.Condition {
 // counts are the numbers of nodes and pods by their state. Nodes that left the cluster are not counted.
 type counts struct {
 	all, drained, returned int
+	missing                int    // in all, but they do not exist yet
+	total                  string // all, or that there are too many to list
 	done                   int // drained, or returned if the nodes are given back
 	podsLeft, podsBlocked  int32
 	doing                  map[string][]string // nodes that are being changed or drained, by verb
@@ -93,14 +95,17 @@ func (w *work) counts() counts {
 			}
 			c.stuck += n.is.Pods.Blocked
 		}
-		waits := n.is.Message != "" && (n.is.Stage == v1alpha1.Waiting || Holds(n.is.Stage))
+		missing := w.missing(n)
+		waits := n.is.Message != "" && (missing || n.is.Stage == v1alpha1.Waiting || Holds(n.is.Stage))
 		if turns := strings.HasPrefix(n.is.Message, turn); waits && onTurn && (c.waits == "" || !turns) {
 			c.waits, onTurn = n.is.Name+": "+n.is.Message, turns
 		}
-		if n.is.Stage == "" || n.is.Stage == v1alpha1.Gone {
+		if n.is.Stage == "" || n.is.Stage == v1alpha1.Gone && !missing {
 			continue
 		}
-		c.all++
+		if c.all++; missing {
+			c.missing++
+		}
 		returned := n.is.Stage == v1alpha1.Returned
 		drained := n.is.Stage == v1alpha1.IsDrained || (returned || n.is.Stage == v1alpha1.Returning) && n.is.DrainedAt != nil
 		if returned {
@@ -112,6 +117,9 @@ func (w *work) counts() counts {
 		if returned || drained && w.stage != v1alpha1.Complete {
 			c.done++
 		}
+	}
+	if c.total = fmt.Sprint(c.all); w.tooMany() && w.stage != v1alpha1.Complete {
+		c.total = fmt.Sprintf("%d+", MostNodes)
 	}
 	return c
 }
@@ -140,22 +148,22 @@ func (w *work) accepted() metav1.Condition {
 
 // drained returns the condition whether every node is drained, or was before it was given back.
 func (w *work) drained(c counts) metav1.Condition {
-	message := fmt.Sprintf("%d of %d nodes are drained", c.drained, c.all)
+	message := fmt.Sprintf("%d of %s nodes are drained", c.drained, c.total)
 	switch {
 	case w.stage == v1alpha1.Complete:
 		return no(v1alpha1.Drained, v1alpha1.ReasonCompleted, "the nodes are given back")
-	case c.all == 0:
-		return no(v1alpha1.Drained, v1alpha1.ReasonNoNodes, "it selects no node that exists")
-	case c.drained < c.all:
+	case c.drained < c.all && c.missing < c.all, w.tooMany():
 		return no(v1alpha1.Drained, v1alpha1.ReasonNodesLeft, message)
+	case c.missing == c.all:
+		return no(v1alpha1.Drained, v1alpha1.ReasonNoNodes, "it selects no node that exists")
 	}
 	return yes(v1alpha1.Drained, v1alpha1.ReasonAllDrained, message)
 }
 
 // completed returns the condition whether every node was given back. Without a node that requires the stage Complete.
 func (w *work) completed(c counts) metav1.Condition {
-	message := fmt.Sprintf("%d of %d nodes were given back", c.returned, c.all)
-	if c.returned < c.all || c.all == 0 && w.stage != v1alpha1.Complete {
+	message := fmt.Sprintf("%d of %s nodes were given back", c.returned, c.total)
+	if c.returned < c.all || w.stage != v1alpha1.Complete && (c.all == 0 || w.tooMany()) {
 		return no(v1alpha1.Completed, v1alpha1.ReasonNodesLeft, message)
 	}
 	return yes(v1alpha1.Completed, v1alpha1.ReasonCompleted, message)
@@ -173,12 +181,14 @@ func (w *work) progressing(c counts) metav1.Condition {
 		return no(name, v1alpha1.ReasonBlocked, blocked)
 	case w.stage == v1alpha1.Complete && c.done == c.all:
 		return no(name, v1alpha1.ReasonCompleted, "every node was given back")
-	case c.all == 0:
+	case c.missing == c.all:
 		return no(name, v1alpha1.ReasonNoNodes, "it selects no node that exists")
 	case w.stage == v1alpha1.Idle:
 		return no(name, v1alpha1.ReasonIdle, "it begins no node: spec.stage is Idle")
 	case c.waits != "":
 		return no(name, v1alpha1.ReasonWaiting, c.waits)
+	case w.tooMany():
+		return no(name, v1alpha1.ReasonRefused, "it is not accepted: "+w.refused.Error())
 	}
 	return no(name, v1alpha1.ReasonReached, fmt.Sprintf("spec.stage %s is reached", w.stage))
 }

@@ -86,8 +86,12 @@ func crowd(n int, options ...nodeOption) option {
 	}
 }
 
+// unsaid removes the conditions that a maintenance has set.
+func unsaid() nodeOption {
+	return nodeIs(func(n *NodeFacts) { n.Node.Status.Conditions = n.Node.Status.Conditions[:1] })
+}
+
 func TestTooManyNodes(t *testing.T) {
-	unsaid := nodeIs(func(n *NodeFacts) { n.Node.Status.Conditions = n.Node.Status.Conditions[:1] })
 	var takenBack, returned []string
 	for i := range MostNodes + 1 {
 		takenBack = append(takenBack, fmt.Sprintf("mark n-%04d -MaintenancePlanned", i))
@@ -98,9 +102,9 @@ func TestTooManyNodes(t *testing.T) {
 	saidAs(t, told(nil, steps), append(takenBack, "finalizer")...)
 	_, steps = Decide(scene(wants(v1alpha1.Complete), crowd(MostNodes+1)))
 	saidAs(t, told(nil, steps), append(returned, "finalizer")...)
-	_, steps = Decide(scene(crowd(MostNodes+1, unsaid)))
+	_, steps = Decide(scene(crowd(MostNodes+1, unsaid())))
 	saidAs(t, told(nil, steps), "finalizer")
-	_, steps = Decide(scene(wants(v1alpha1.Complete), now("13:00"), crowd(MostNodes+1, unsaid)))
+	_, steps = Decide(scene(wants(v1alpha1.Complete), now("13:00"), crowd(MostNodes+1, unsaid())))
 	saidAs(t, told(nil, steps))
 }
 
@@ -177,6 +181,91 @@ func TestProgressConditions(t *testing.T) {
 		}},
 		{"all are given back", scene(wants(v1alpha1.Complete), with("a", v1alpha1.Returned), with("b", v1alpha1.Gone, stored(func(n *v1alpha1.NodeStatus) { n.Start = clockAt("11:30") })),
 			func(s *Facts) { s.Nodes = s.Nodes[:1] }), []string{
+			accepted, "Progressing False Completed: every node was given back", "Drained False Completed: the nodes are given back",
+			"Completed True Completed: 1 of 1 nodes were given back", "1/1 left=0 blocked=0: every node was given back",
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, steps := Decide(c.scope)
+			saidAs(t, conditionsTold(steps), c.want...)
+		})
+	}
+}
+
+// A pool has grown beyond the limit after some of its nodes were begun, or before.
+func TestTooManyNodesConditions(t *testing.T) {
+	const refused = "spec.nodes: selects more than 1000 nodes; make several maintenances, such as one for each pool of nodes"
+	const finishes = refused + "; nodes that were begun before are finished"
+	pool := func(stage v1alpha1.NodeStage) []option {
+		options := []option{with("a", v1alpha1.Returned, drainedAt("11:40"), stored(func(n *v1alpha1.NodeStatus) { n.Start = clockAt("11:30") }))}
+		if stage != "" {
+			options = append(options, with("b", stage, drainedAt("11:45")))
+		}
+		return append(options, crowd(MostNodes, unsaid()))
+	}
+	for _, c := range []struct {
+		name  string
+		scope Facts
+		want  []string
+	}{
+		{"all begun nodes are drained", scene(pool(v1alpha1.IsDrained)...), []string{
+			"Accepted False TooManyNodes: " + finishes, "Progressing False Refused: it is not accepted: " + refused,
+			"Drained False NodesLeft: 2 of 1000+ nodes are drained", "Completed False NodesLeft: 1 of 1000+ nodes were given back",
+			"2/1000+ left=0 blocked=0: " + finishes,
+		}},
+		{"all begun nodes are returned", scene(pool("")...), []string{
+			"Accepted False TooManyNodes: " + refused, "Progressing False Refused: it is not accepted: " + refused,
+			"Drained False NodesLeft: 1 of 1000+ nodes are drained", "Completed False NodesLeft: 1 of 1000+ nodes were given back",
+			"1/1000+ left=0 blocked=0: " + refused,
+		}},
+		{"no node was begun", scene(crowd(MostNodes+1, unsaid())), []string{
+			"Accepted False TooManyNodes: " + refused, "Progressing False Refused: it is not accepted: " + refused,
+			"Drained False NodesLeft: 0 of 1000+ nodes are drained", "Completed False NodesLeft: 0 of 1000+ nodes were given back",
+			"0/1000+ left=0 blocked=0: " + refused,
+		}},
+		{"completed", scene(wants(v1alpha1.Complete), with("a", v1alpha1.Returned, drainedAt("11:40")), crowd(MostNodes, unsaid())), []string{
+			"Accepted False TooManyNodes: " + refused, "Progressing False Completed: every node was given back",
+			"Drained False Completed: the nodes are given back", "Completed True Completed: 1 of 1 nodes were given back",
+			"1/1 left=0 blocked=0: " + refused,
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, steps := Decide(c.scope)
+			saidAs(t, conditionsTold(steps), c.want...)
+		})
+	}
+}
+
+// The maintenance waits for named nodes that do not exist yet, but not for nodes that have left the cluster.
+func TestMissingNodeConditions(t *testing.T) {
+	const accepted = "Accepted True Accepted: it can be carried out"
+	named := func(names ...string) option {
+		return spec(func(s *v1alpha1.NodeMaintenanceSpec) { s.Nodes = v1alpha1.NodeSet{Names: names} })
+	}
+	left := func(name string) option {
+		return func(s *Facts) {
+			s.Maintenance.Status.Nodes = append(s.Maintenance.Status.Nodes,
+				v1alpha1.NodeStatus{Name: name, UID: "old", Stage: v1alpha1.Draining, Start: clockAt("11:30")})
+		}
+	}
+	for _, c := range []struct {
+		name  string
+		scope Facts
+		want  []string
+	}{
+		{"never there", scene(named("a", "b"), with("a", v1alpha1.IsDrained, drainedAt("11:45"))), []string{
+			accepted, "Progressing False Waiting: b: there is no node of this name", "Drained False NodesLeft: 1 of 2 nodes are drained",
+			"Completed False NodesLeft: 0 of 2 nodes were given back", "1/2 left=0 blocked=0: b: there is no node of this name",
+		}},
+		{"none is there", scene(named("a", "b")), []string{
+			accepted, "Progressing False NoNodes: it selects no node that exists", "Drained False NoNodes: it selects no node that exists",
+			"Completed False NodesLeft: 0 of 2 nodes were given back", "0/2 left=0 blocked=0: it selects no node that exists",
+		}},
+		{"left after it was begun", scene(named("a", "b"), with("a", v1alpha1.IsDrained, drainedAt("11:45")), left("b")), []string{
+			accepted, "Progressing False Reached: spec.stage Drain is reached", "Drained True AllDrained: 1 of 1 nodes are drained",
+			"Completed False NodesLeft: 0 of 1 nodes were given back", "1/1 left=0 blocked=0: spec.stage Drain is reached",
+		}},
+		{"completed", scene(wants(v1alpha1.Complete), named("a", "b"), with("a", v1alpha1.Returned, drainedAt("11:45"))), []string{
 			accepted, "Progressing False Completed: every node was given back", "Drained False Completed: the nodes are given back",
 			"Completed True Completed: 1 of 1 nodes were given back", "1/1 left=0 blocked=0: every node was given back",
 		}},

@@ -120,8 +120,8 @@ type NodeMaintenanceSpec struct {
 //
 // +kubebuilder:validation:XValidation:rule="has(self.names) != has(self.selector)",message="must have either names or selector, and not both"
 type NodeSet struct {
-	// Names lists 1 to 1000 nodes. Rehome waits for nodes that do not exist. If none exists, Progressing is False with the
-	// reason NoNodes.
+	// Names lists 1 to 1000 nodes. Rehome waits for nodes that do not exist, and Drained is False until then. If none exists,
+	// Progressing is False with the reason NoNodes.
 	//
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=1000
@@ -381,8 +381,8 @@ type BlockedPod struct {
 
 // Summary has the columns of kubectl get.
 type Summary struct {
-	// Nodes is the number of finished nodes and of all nodes, such as 3/30. Nodes are finished when they are drained, or with the
-	// stage Complete when they are released.
+	// Nodes is the number of finished nodes and of all nodes, such as 3/30, or 3/1000+ if they are too many. Nodes are finished
+	// when they are drained, or with the stage Complete when they are released.
 	Nodes       string `json:"nodes,omitempty"`
 	PodsLeft    int32  `json:"podsLeft"`
 	PodsBlocked int32  `json:"podsBlocked"`
