@@ -50,9 +50,9 @@ func (w *work) vanish(n *node) {
 	}
 }
 
-// missing reports whether the maintenance waits for a named node that does not exist yet.
+// missing reports whether the maintenance waits for a named node that has not existed yet.
 func (w *work) missing(n *node) bool {
-	return n.in == nil && n.is.Stage == v1alpha1.Gone && n.is.Start == nil && w.stage != v1alpha1.Complete
+	return n.in == nil && n.is.Stage == v1alpha1.Gone && n.is.UID == "" && w.stage != v1alpha1.Complete
 }
 
 // tooMany reports whether the maintenance selects too many nodes to list those that wait.

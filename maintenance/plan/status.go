@@ -69,7 +69,7 @@ type counts struct {
 	all, drained, returned int
 	missing                int    // in all, but they do not exist yet
 	total                  string // all, or that there are too many to list
-	done                   int // drained, or returned if the nodes are given back
+	done                   int    // drained, or returned if the nodes are given back
 	podsLeft, podsBlocked  int32
 	doing                  map[string][]string // nodes that are being changed or drained, by verb
 	stuck                  int32               // pods that cannot move

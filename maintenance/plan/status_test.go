@@ -242,11 +242,13 @@ func TestMissingNodeConditions(t *testing.T) {
 	named := func(names ...string) option {
 		return spec(func(s *v1alpha1.NodeMaintenanceSpec) { s.Nodes = v1alpha1.NodeSet{Names: names} })
 	}
-	left := func(name string) option {
-		return func(s *Facts) {
-			s.Maintenance.Status.Nodes = append(s.Maintenance.Status.Nodes,
-				v1alpha1.NodeStatus{Name: name, UID: "old", Stage: v1alpha1.Draining, Start: clockAt("11:30")})
-		}
+	left := func(was v1alpha1.NodeStatus) option {
+		was.Name, was.UID = "b", "old"
+		return func(s *Facts) { s.Maintenance.Status.Nodes = append(s.Maintenance.Status.Nodes, was) }
+	}
+	drained := []string{
+		accepted, "Progressing False Reached: spec.stage Drain is reached", "Drained True AllDrained: 1 of 1 nodes are drained",
+		"Completed False NodesLeft: 0 of 1 nodes were given back", "1/1 left=0 blocked=0: spec.stage Drain is reached",
 	}
 	for _, c := range []struct {
 		name  string
@@ -261,10 +263,10 @@ func TestMissingNodeConditions(t *testing.T) {
 			accepted, "Progressing False NoNodes: it selects no node that exists", "Drained False NoNodes: it selects no node that exists",
 			"Completed False NodesLeft: 0 of 2 nodes were given back", "0/2 left=0 blocked=0: it selects no node that exists",
 		}},
-		{"left after it was begun", scene(named("a", "b"), with("a", v1alpha1.IsDrained, drainedAt("11:45")), left("b")), []string{
-			accepted, "Progressing False Reached: spec.stage Drain is reached", "Drained True AllDrained: 1 of 1 nodes are drained",
-			"Completed False NodesLeft: 0 of 1 nodes were given back", "1/1 left=0 blocked=0: spec.stage Drain is reached",
-		}},
+		{"left after it was begun", scene(named("a", "b"), with("a", v1alpha1.IsDrained, drainedAt("11:45")),
+			left(v1alpha1.NodeStatus{Stage: v1alpha1.Draining, Start: clockAt("11:30")})), drained},
+		{"left before its turn", scene(named("a", "b"), with("a", v1alpha1.IsDrained, drainedAt("11:45")),
+			left(v1alpha1.NodeStatus{Stage: v1alpha1.Waiting})), drained},
 		{"completed", scene(wants(v1alpha1.Complete), named("a", "b"), with("a", v1alpha1.Returned, drainedAt("11:45"))), []string{
 			accepted, "Progressing False Completed: every node was given back", "Drained False Completed: the nodes are given back",
 			"Completed True Completed: 1 of 1 nodes were given back", "1/1 left=0 blocked=0: every node was given back",
