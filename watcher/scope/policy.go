@@ -109,7 +109,7 @@ func (c *CompiledPolicy) Unusable(n *corev1.Node) string {
 
 // Takes reports whether a replacement may go to the node: it is ready, and no maintenance or other program drains it.
 func (c *CompiledPolicy) Takes(n *corev1.Node) bool {
-	return !cluster.NotReady(n) && cluster.Excluded(n, c.Signals) == ""
+	return cluster.IsTarget(policy.Targets{Signals: c.Signals})(n)
 }
 
 // ExclusionChanged reports whether a maintenance or another program started or stopped draining the node. Not every
