@@ -199,10 +199,10 @@ func TestNodesOfFit(t *testing.T) {
 		{"a_strategy_without_nodeFit", evictor(t, EvictorArgs{NodeSelector: "pool=web"}).WithFit(), ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			holds, nodes := c.e.NodeFit()
+			holds, to := c.e.NodeFit()
 			got := ""
-			if nodes != nil {
-				got = nodes.String()
+			if to.Nodes != nil {
+				got = to.Nodes.String()
 			}
 			if !holds || got != c.want {
 				t.Errorf("NodeFit applies: %t, on nodes %q; want true and %q", holds, got, c.want)
