@@ -18,8 +18,9 @@
 // # Guarantees
 //
 // An event is stored when [Bus.Publish] returns. A scope is delivered to a function at least once, and again until the
-// function is done with it. Of two waiting scopes of one key, the older one is dropped. Two scopes of one key can be
-// handled at the same time; an answer in the table is never replaced by the answer to an older scope, see [Bus.Answer].
+// function is done with it. Of two waiting scopes of one key, the older one is dropped. Two processes can handle
+// two scopes of one key at the same time; an answer in the table is never replaced by the answer to an older scope, see
+// [Bus.Answer].
 //
 // A message that cannot be read, or that its handler calls invalid, is stored as a dead letter with the error before it
 // is removed, and never blocks the others.

@@ -46,8 +46,9 @@ type Work struct {
 // The function [outcome] defines the meaning of an error of handle. After the end of ctx a handler has 10 seconds
 // before its own context ends; then it must return. While it runs, no other process gets its scope.
 //
-// If several scopes of one key wait, only the newest is delivered. Scopes come in no particular order, and two scopes of one key
-// may be handled at the same time: [Bus.Answer] keeps the answer to the newer one.
+// If several scopes of one key wait, only the newest is delivered. Scopes come in no particular order. One call handles one scope
+// of a key at a time; the next one waits without a handler. Two processes may handle two scopes of one key at the same time:
+// [Bus.Answer] keeps the answer to the newer one.
 func (b *Bus) Work(ctx context.Context, w Work, handle func(context.Context, schemas.Event) error) error {
 	parallel := cmp.Or(w.Parallel, DefaultParallel)
 	c := &consumption{
@@ -55,9 +56,10 @@ func (b *Bus) Work(ctx context.Context, w Work, handle func(context.Context, sch
 		consumer: func(ctx context.Context, s jetstream.Stream) (jetstream.Consumer, error) {
 			return b.scopesOf(ctx, s, w, parallel)
 		},
-		tries:  func(r received, _ error) (times uint64, most int) { return r.meta.NumDelivered, r.config.MaxDeliver },
+		tries:  func(r *received, _ error) (times uint64, most int) { return r.meta.NumDelivered, r.config.MaxDeliver },
 		delays: backoff{first: cmp.Or(w.RetryAfter, DefaultRetryAfter), most: maxRetryAfter},
 		slots:  make(chan struct{}, parallel),
+		busy:   make(map[string]*received),
 	}
 	c.run(ctx)
 	return nil
@@ -94,11 +96,16 @@ type consumption struct {
 	consumer func(context.Context, jetstream.Stream) (jetstream.Consumer, error)
 	// tries returns how often the server delivered a message whose handler returned err, and its limit; 0 means no
 	// limit.
-	tries   func(r received, err error) (times uint64, most int)
+	tries   func(r *received, err error) (times uint64, most int)
 	handle  func(context.Context, schemas.Event) error
 	delays  backoff
 	slots   chan struct{} // holds one item for each running handler
 	running sync.WaitGroup
+
+	mu sync.Mutex
+	// busy has the channels with a running handler, each with the message that waits for the end of this handler, if any.
+	// If busy is nil, several messages of one channel are handled at the same time.
+	busy map[string]*received
 }
 
 // received is a message that the server delivered.
@@ -107,6 +114,7 @@ type received struct {
 	meta    *jetstream.MsgMetadata
 	config  jetstream.ConsumerConfig // of its consumer
 	epoch   uint64
+	release func() // ends the reports of [consumption.keep]
 }
 
 // run pulls and handles until ctx ends, and then waits for the running handlers.
@@ -119,8 +127,8 @@ func (c *consumption) run(ctx context.Context) {
 	c.running.Wait()
 }
 
-// session pulls a message only when a handler is free, because no newer scope can replace a scope that waits here. No
-// handler starts after the end of ended, and none runs after the end of handling.
+// session pulls a message only when a handler is free, so that newer scopes replace older ones in the stream. No handler starts
+// after the end of ended, and none runs after the end of handling.
 func (c *consumption) session(ended, ctx, handling context.Context) error {
 	s, err := c.bus.open(ctx, c.stream)
 	if err != nil {
@@ -156,10 +164,65 @@ func (c *consumption) session(ended, ctx, handling context.Context) error {
 			<-c.slots
 			return err
 		}
+		r := &received{message: m, meta: meta, config: config, epoch: epoch(s.CachedInfo())}
+		r.release = c.keep(r)
+		if c.postpone(r) {
+			<-c.slots
+			continue
+		}
 		c.running.Go(func() {
 			defer func() { <-c.slots }()
-			c.take(ended, handling, received{m, meta, config, epoch(s.CachedInfo())})
+			for ; r != nil; r = c.following(ended, handling, m.Subject()) {
+				c.take(ended, handling, r)
+			}
 		})
+	}
+}
+
+// postpone reports whether the channel of a message is busy, and then keeps the message for [consumption.following]. It drops an
+// older message that waits: the stream has replaced it. Otherwise the channel becomes busy.
+func (c *consumption) postpone(r *received) bool {
+	if c.busy == nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	older, busy := c.busy[r.message.Subject()]
+	if older != nil {
+		older.release()
+	}
+	if busy {
+		c.busy[r.message.Subject()] = r
+	} else {
+		c.busy[r.message.Subject()] = nil
+	}
+	return busy
+}
+
+// following returns the message that waits for the end of the last handler of a channel. If there is none, it returns nil, and the
+// channel is not busy any more. It drops a message that the stream has replaced, and returns messages to the server after the end.
+func (c *consumption) following(ended, handling context.Context, channel string) *received {
+	for {
+		c.mu.Lock()
+		r := c.busy[channel]
+		if r == nil {
+			delete(c.busy, channel)
+			c.mu.Unlock()
+			return nil
+		}
+		c.busy[channel] = nil
+		c.mu.Unlock()
+		if ended.Err() != nil {
+			r.release()
+			_ = r.message.Nak()
+			continue
+		}
+		_, err := c.bus.get(handling, c.stream, r.meta.Sequence.Stream+r.epoch)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			r.release()
+			continue
+		}
+		return r // after another error the handler will notice it
 	}
 }
 
@@ -189,10 +252,9 @@ func giveBack(messages jetstream.MessagesContext) {
 	}
 }
 
-// take handles and settles one message. It reports to the server three times per AckWait that the work continues.
-func (c *consumption) take(ended, handling context.Context, r received) {
+// keep reports to the server three times per AckWait that a message is not lost, until release is called.
+func (c *consumption) keep(r *received) (release func()) {
 	working, stop := context.WithCancel(context.Background())
-	defer stop()
 	go func() {
 		tick := time.NewTicker(max(r.config.AckWait/3, time.Millisecond))
 		defer tick.Stop()
@@ -205,6 +267,12 @@ func (c *consumption) take(ended, handling context.Context, r received) {
 			}
 		}
 	}()
+	return stop
+}
+
+// take handles and settles one message.
+func (c *consumption) take(ended, handling context.Context, r *received) {
+	defer r.release()
 	l := c.bus.js.prefix.letterOf(r.message, r.meta, r.epoch)
 	e, err := l.event()
 	if err == nil {
@@ -215,7 +283,7 @@ func (c *consumption) take(ended, handling context.Context, r received) {
 	if verb == bury && !c.buried(handling, l, err) {
 		verb = nak // the process stops and the letter is not stored: the next worker must try
 	}
-	stop()
+	r.release()
 	if failed := settle(r.message, verb, delay, err); failed != nil {
 		c.bus.log.Warn("cannot settle a message; it will be delivered again", "what", c.about, "channel", l.Subject,
 			"error", failed)

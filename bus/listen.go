@@ -169,7 +169,7 @@ func (h *listening) isAsWanted(c jetstream.ConsumerConfig) bool {
 }
 
 // tries counts the failures of an event that may be invalid.
-func (h *listening) tries(r received, err error) (times uint64, most int) {
+func (h *listening) tries(r *received, err error) (times uint64, most int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	number := r.meta.Sequence.Stream

@@ -234,6 +234,82 @@ func TestWorkSlowHandler(t *testing.T) {
 	r.empty(t, bus.StreamScopes)
 }
 
+// delivered returns how often the server has delivered scopes.
+func (r rig) delivered(t *testing.T) uint64 {
+	t.Helper()
+	c, err := r.raw.Consumer(t.Context(), bus.StreamScopes, strategy)
+	expect.Must(t, err)
+	return c.CachedInfo().Delivered.Consumer
+}
+
+func TestWorkBusyKey(t *testing.T) {
+	t.Run("one_scope_at_a_time", func(t *testing.T) {
+		r := newRig(t, bus.Setup{})
+		scopes, _ := manual(t, r.bus, bus.Work{Parallel: 2})
+		var got []string
+		begin := func() handled {
+			h := next(t, scopes)
+			got = append(got, h.event.ID)
+			return h
+		}
+		bustest.Publish(t, r.bus, scope(t, "a", 1))
+		first := begin()
+		bustest.Publish(t, r.bus, scope(t, "a", 2))
+		expect.Eventually(t, "the next scope of the key waits", func() bool { return r.delivered(t) == 2 })
+		bustest.Publish(t, r.bus, scope(t, "b", 1))
+		second := begin() // it occupies the other slot, so that the worker cannot get the next scope yet
+		bustest.Publish(t, r.bus, scope(t, "a", 3))
+		first.end <- nil
+		begin().end <- nil
+		second.end <- nil
+		if want := []string{"a-1", "b-1", "a-3"}; !reflect.DeepEqual(got, want) || len(scopes) > 0 {
+			t.Fatalf("handled %v and %d more, want %v", got, len(scopes), want)
+		}
+		r.empty(t, bus.StreamScopes)
+	})
+	t.Run("a_waiting_scope_stays_here", func(t *testing.T) {
+		t.Parallel()
+		const patience = time.Second
+		r := newRig(t, bus.Setup{AckWait: patience})
+		mine, _ := manual(t, r.bus, bus.Work{})
+		bustest.Publish(t, r.bus, scope(t, "a", 1))
+		h := next(t, mine)
+		bustest.Publish(t, r.bus, scope(t, "a", 2))
+		expect.Eventually(t, "the next scope of the key waits", func() bool { return r.delivered(t) == 2 })
+		others, _ := manual(t, r.bus, bus.Work{})
+		select {
+		case <-others:
+			t.Error("another worker was given the scope")
+		case <-time.After(5 * patience / 2):
+		}
+		h.end <- nil
+		next(t, mine).end <- nil
+		r.empty(t, bus.StreamScopes)
+	})
+	t.Run("the_end_returns_a_waiting_scope", func(t *testing.T) {
+		r := newRig(t, bus.Setup{AckWait: time.Hour})
+		mine, stop := manual(t, r.bus, bus.Work{})
+		bustest.Publish(t, r.bus, scope(t, "a", 1))
+		h := next(t, mine)
+		bustest.Publish(t, r.bus, scope(t, "a", 2))
+		expect.Eventually(t, "the next scope of the key waits", func() bool { return r.delivered(t) == 2 })
+		stopped := make(chan struct{})
+		go func() {
+			stop()
+			close(stopped)
+		}()
+		time.Sleep(100 * time.Millisecond) // until Work has noticed its end
+		h.end <- nil
+		<-stopped
+		others, _ := manual(t, r.bus, bus.Work{})
+		if h := next(t, others); h.event.ID != "a-2" || len(mine) > 0 {
+			t.Errorf("the next worker got %s, and the first one %d more; want a-2 and none", h.event.ID, len(mine))
+		} else {
+			h.end <- nil
+		}
+	})
+}
+
 func TestWorkEndFinishesHandlers(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	scopes, stop := manual(t, r.bus, bus.Work{Parallel: 1})

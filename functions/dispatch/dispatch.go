@@ -32,7 +32,8 @@
 //
 // # Concurrency
 //
-// A slow function does not delay others. Two scopes with the same key can be sent at the same time.
+// A slow function does not delay others. The bus hands out one scope of a key at a time, so a dispatcher never sends two of them at
+// once; two dispatchers can.
 package dispatch
 
 import (
