@@ -545,7 +545,7 @@ func TestHangingFunctionIsolation(t *testing.T) {
 
 func TestScopesWaitForFunction(t *testing.T) {
 	address := expect.Value(t, program.FreeAddress)
-	d := newDispatching(t, bus.Setup{MaxDeliver: 3}, over("http://"+address, "parallel: 4"))
+	d := newDispatching(t, bus.Setup{}, over("http://"+address, "parallel: 4"))
 	open := func() float64 {
 		families, err := d.metrics.Gather()
 		if err != nil {

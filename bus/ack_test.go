@@ -30,6 +30,7 @@ func TestOutcomeOfAttempt(t *testing.T) {
 		"done at the last attempt":             {attempt{nil, false, 6, 6}, ack, 0},
 		"invalid":                              {attempt{invalid, false, 1, 6}, bury, 0},
 		"invalid after its context ended":      {attempt{invalid, true, 1, 6}, bury, 0},
+		"lost":                                 {attempt{errUnfinished, false, 0, 6}, bury, 0},
 		"stopped":                              {attempt{stopped, true, 1, 6}, nak, 0},
 		"stopped at the last attempt":          {attempt{stopped, true, 6, 6}, nak, 0},
 		"cancelled by itself":                  {attempt{stopped, false, 1, 6}, nak, time.Second},

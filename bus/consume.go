@@ -18,6 +18,13 @@ import (
 const (
 	// DefaultParallel keeps the cores of a small machine busy while answers wait for the disk.
 	DefaultParallel = 4
+	// DefaultScopeTries is how often a worker tries a scope. With the default delays that takes about half a minute.
+	DefaultScopeTries = 6
+	// maxDeliveries is how often the server delivers a scope, with the deliveries that a handler does not end: its worker died, or
+	// stopped. It limits how often a scope can end a process, and lets three workers try a scope six times each.
+	maxDeliveries = 20
+	// maxCounted is how many messages a [tally] counts at once.
+	maxCounted = 1024
 	// DefaultRetryAfter is the first delay. Six tries take half a minute, longer than a restart of a server or a
 	// function.
 	DefaultRetryAfter = time.Second
@@ -27,23 +34,29 @@ const (
 	drainWithin = 10 * time.Second
 )
 
+// errUnfinished is the error of a scope that was delivered [maxDeliveries] times.
+var errUnfinished = fmt.Errorf("delivered %d times, and no worker has finished it: it may end the process", maxDeliveries)
+
 // Work selects the scopes for [Bus.Work].
 type Work struct {
 	Strategy string
 	// Parallel is the number of parallel handlers. Zero means [DefaultParallel].
 	Parallel int
 	// Make creates the consumer of the strategy if it is missing, and updates it if it delivers too few scopes for
-	// Parallel. Otherwise Work waits for it.
+	// Parallel, or each of them not often enough. Otherwise Work waits for it.
 	Make bool
 	// RetryAfter is the delay after the first failure of a scope; each further failure doubles it. Zero means
 	// [DefaultRetryAfter].
 	RetryAfter time.Duration
+	// Tries is how often a scope is tried before it becomes a dead letter. Zero means [DefaultScopeTries].
+	Tries int
 }
 
 // Work calls handle with the scopes of one strategy until ctx ends; then it waits for the running handlers and returns
 // nil. It waits while the connection or the consumer is missing. Several processes may work on the same strategy.
 //
-// The function [outcome] defines the meaning of an error of handle. After the end of ctx a handler has 10 seconds
+// The function [outcome] defines the meaning of an error of handle. Each call of Work counts these errors by itself. A scope that
+// was delivered 20 times and that no worker has finished becomes a dead letter too. After the end of ctx a handler has 10 seconds
 // before its own context ends; then it must return. While it runs, no other process gets its scope.
 //
 // If several scopes of one key wait, only the newest is delivered. Scopes come in no particular order. One call handles one scope
@@ -51,12 +64,14 @@ type Work struct {
 // [Bus.Answer] keeps the answer to the newer one.
 func (b *Bus) Work(ctx context.Context, w Work, handle func(context.Context, schemas.Event) error) error {
 	parallel := cmp.Or(w.Parallel, DefaultParallel)
+	failed, most := tally{}, cmp.Or(w.Tries, DefaultScopeTries)
 	c := &consumption{
 		bus: b, stream: StreamScopes, about: "scopes of " + w.Strategy, by: w.Strategy, handle: handle,
 		consumer: func(ctx context.Context, s jetstream.Stream) (jetstream.Consumer, error) {
 			return b.scopesOf(ctx, s, w, parallel)
 		},
-		tries:  func(r *received, _ error) (times uint64, most int) { return r.meta.NumDelivered, r.config.MaxDeliver },
+		tries:  func(r *received, err error) (int, int) { return failed.count(r.meta.Sequence.Stream, err, most), most },
+		most:   maxDeliveries,
 		delays: backoff{first: cmp.Or(w.RetryAfter, DefaultRetryAfter), most: maxRetryAfter},
 		slots:  make(chan struct{}, parallel),
 		busy:   make(map[string]*received),
@@ -73,14 +88,14 @@ func (b *Bus) scopesOf(ctx context.Context, s jetstream.Stream, w Work, parallel
 		return nil, notSetUp("the consumer of "+w.Strategy, err)
 	}
 	want := handedOut(parallel)
-	if !w.Make || !missing && c.CachedInfo().Config.MaxAckPending >= want {
-		return c, nil
-	}
-	config := Setup{AckWait: DefaultAckWait, MaxDeliver: DefaultMaxDeliver}.consumer(w.Strategy)
+	config := Setup{AckWait: DefaultAckWait}.consumer(w.Strategy)
 	if !missing {
 		config = c.CachedInfo().Config
 	}
-	config.MaxAckPending = want
+	if !w.Make || !missing && config.MaxAckPending >= want && config.MaxDeliver == -1 {
+		return c, nil
+	}
+	config.MaxAckPending, config.MaxDeliver = max(config.MaxAckPending, want), -1
 	if c, err = b.js.CreateOrUpdateConsumer(ctx, StreamScopes, config); err != nil {
 		return nil, fmt.Errorf("make the consumer of %s: %w", w.Strategy, err)
 	}
@@ -94,9 +109,9 @@ type consumption struct {
 	about    string // its messages, for the log
 	by       string // the last token of the subject of its dead letters
 	consumer func(context.Context, jetstream.Stream) (jetstream.Consumer, error)
-	// tries returns how often the server delivered a message whose handler returned err, and its limit; 0 means no
-	// limit.
-	tries   func(r *received, err error) (times uint64, most int)
+	// tries returns how often a message was tried whose handler returned err, and its limit; 0 means no limit.
+	tries   func(r *received, err error) (times, most int)
+	most    uint64 // how often a message may be delivered before a handler must have ended; 0 means without end
 	handle  func(context.Context, schemas.Event) error
 	delays  backoff
 	slots   chan struct{} // holds one item for each running handler
@@ -275,6 +290,9 @@ func (c *consumption) take(ended, handling context.Context, r *received) {
 	defer r.release()
 	l := c.bus.js.prefix.letterOf(r.message, r.meta, r.epoch)
 	e, err := l.event()
+	if err == nil && c.most > 0 && r.meta.NumDelivered > c.most {
+		err = errUnfinished
+	}
 	if err == nil {
 		err = c.handle(handling, c.bus.taken(e))
 	}
@@ -289,7 +307,7 @@ func (c *consumption) take(ended, handling context.Context, r *received) {
 			"error", failed)
 	} else if verb == nak {
 		c.bus.log.Warn("cannot handle a message; retrying", "what", c.about, "channel", l.Subject,
-			"attempt", r.meta.NumDelivered, "after", delay, "error", err)
+			"attempt", times, "after", delay, "error", err)
 	}
 }
 
@@ -327,6 +345,30 @@ func settle(m jetstream.Msg, what verb, delay time.Duration, why error) error {
 	return err
 }
 
+// tally counts the failures of messages by their sequences in the stream. It is safe for concurrent use.
+type tally struct {
+	mu     sync.Mutex
+	failed map[uint64]int
+}
+
+// count returns how often a message has failed, with err. It forgets a message that is done, or that has failed as often as most.
+func (t *tally) count(number uint64, err error, most int) (times int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err == nil || errors.Is(err, schemas.ErrInvalid) || errors.Is(err, errUnfinished) {
+		delete(t.failed, number)
+		return 0
+	}
+	if t.failed == nil || len(t.failed) > maxCounted { // other processes have most of them now, or they are replaced; it only costs some tries
+		t.failed = make(map[uint64]int)
+	}
+	t.failed[number]++
+	if times = t.failed[number]; times >= most {
+		delete(t.failed, number)
+	}
+	return times
+}
+
 // verb is the outcome of a handled message.
 type verb string
 
@@ -339,9 +381,9 @@ const (
 // attempt is one run of a handler.
 type attempt struct {
 	err      error
-	stopping bool   // ctx has ended: a handler may be canceled before it is done
-	times    uint64 // how often the message was tried, this time included
-	most     int    // how often it may be; 0 means without end
+	stopping bool // ctx has ended: a handler may be canceled before it is done
+	times    int  // how often the message was tried, this time included
+	most     int  // how often it may be; 0 means without end
 }
 
 // outcome returns the one place that decides the outcome of a message.
@@ -349,6 +391,7 @@ type attempt struct {
 //	handler returned                       last time    otherwise
 //	nil                                    ack          ack
 //	an error that is schemas.ErrInvalid    bury         bury
+//	errUnfinished, without a handler             bury         bury
 //	context.Canceled after the end         nak at once  nak at once
 //	any other error                        bury         nak after a delay that doubles, or a longer one that it requests
 //
@@ -357,12 +400,12 @@ func outcome(a attempt, delays backoff, random float64) (verb, time.Duration) {
 	switch {
 	case a.err == nil:
 		return ack, 0
-	case errors.Is(a.err, schemas.ErrInvalid):
+	case errors.Is(a.err, schemas.ErrInvalid), errors.Is(a.err, errUnfinished):
 		return bury, 0
 	case a.stopping && errors.Is(a.err, context.Canceled):
 		return nak, 0
-	case a.most > 0 && a.times >= uint64(a.most):
+	case a.most > 0 && a.times >= a.most:
 		return bury, 0
 	}
-	return nak, max(delays.delay(int(a.times), random), delivery.After(a.err))
+	return nak, max(delays.delay(a.times, random), delivery.After(a.err))
 }

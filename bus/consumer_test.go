@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -42,7 +43,7 @@ func TestConsumerCreation(t *testing.T) {
 }
 
 func TestConsumerUpdate(t *testing.T) {
-	r := newRig(t, bus.Setup{MaxDeliver: 3, Parallel: map[string]int{strategy: 50, "Another": 9}})
+	r := newRig(t, bus.Setup{AckWait: time.Minute, Parallel: map[string]int{strategy: 50, "Another": 9}})
 	for _, c := range []struct {
 		work bus.Work
 		want int
@@ -63,9 +64,30 @@ func TestConsumerUpdate(t *testing.T) {
 	}
 	c, err := r.raw.Consumer(t.Context(), bus.StreamScopes, strategy)
 	expect.Must(t, err)
-	if got := c.CachedInfo().Config.MaxDeliver; got != 3 {
-		t.Errorf("another setting of the consumer has changed: it delivers %d times, want 3", got)
+	if got := c.CachedInfo().Config.AckWait; got != time.Minute {
+		t.Errorf("another setting of the consumer has changed: it waits for %v, want 1m", got)
 	}
+}
+
+// deliverAtMost changes the consumer of the strategy: the server delivers each scope at most n times.
+func (r rig) deliverAtMost(t *testing.T, n int) {
+	t.Helper()
+	c, err := r.raw.Consumer(t.Context(), bus.StreamScopes, strategy)
+	expect.Must(t, err)
+	config := c.CachedInfo().Config
+	config.MaxDeliver = n
+	_, err = r.raw.UpdateConsumer(t.Context(), bus.StreamScopes, config)
+	expect.Must(t, err)
+}
+
+func TestConsumerUpdateDeliveries(t *testing.T) {
+	r := newRig(t, bus.Setup{})
+	r.deliverAtMost(t, 1)
+	scopes, _ := manual(t, r.bus, bus.Work{Make: true, RetryAfter: time.Millisecond})
+	bustest.Publish(t, r.bus, scope(t, "a", 1))
+	next(t, scopes).end <- errors.New("the function is away")
+	next(t, scopes).end <- nil
+	r.empty(t, bus.StreamScopes)
 }
 
 func TestCanceledHandlerRedelivers(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -65,7 +64,7 @@ func (b *Bus) Listen(ctx context.Context, l Listener, handle func(context.Contex
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	h := &listening{listener: l.withChannels(b.js.prefix), removed: cancel, failed: make(map[uint64]uint64)}
+	h := &listening{listener: l.withChannels(b.js.prefix), removed: cancel}
 	c := &consumption{
 		bus: b, stream: StreamEvents, about: "events for " + l.Name, by: l.Name, handle: handle, consumer: h.consumer, tries: h.tries,
 		delays: backoff{first: cmp.Or(l.RetryAfter, DefaultRetryAfter), most: maxListenAfter},
@@ -103,9 +102,7 @@ type listening struct {
 	removed  func()    // ends it
 	err      error     // of a removed listener; written by one session at a time
 	made     time.Time // the creation time of the history; zero if unknown
-
-	mu     sync.Mutex
-	failed map[uint64]uint64 // the failures of events that may be invalid, by sequence
+	failed   tally     // of events that may be invalid
 }
 
 // consumer returns the durable consumer. It creates the consumer of a new name, and sets its channels.
@@ -169,26 +166,12 @@ func (h *listening) isAsWanted(c jetstream.ConsumerConfig) bool {
 }
 
 // tries counts the failures of an event that may be invalid.
-func (h *listening) tries(r *received, err error) (times uint64, most int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	number := r.meta.Sequence.Stream
-	switch {
-	case err == nil, errors.Is(err, schemas.ErrInvalid): // it is done
-		delete(h.failed, number)
-		return r.meta.NumDelivered, 0
-	case errors.Is(err, delivery.ErrUnreachable), errors.Is(err, delivery.ErrUnauthorized):
-		return r.meta.NumDelivered, 0
-	}
-	if len(h.failed) > 4*listenAhead { // other processes have most of them now; it only costs some tries
-		clear(h.failed)
+func (h *listening) tries(r *received, err error) (times, most int) {
+	if errors.Is(err, delivery.ErrUnreachable) || errors.Is(err, delivery.ErrUnauthorized) {
+		return int(r.meta.NumDelivered), 0
 	}
 	most = cmp.Or(h.listener.Tries, DefaultTries)
-	h.failed[number]++
-	if times = h.failed[number]; times >= uint64(most) {
-		delete(h.failed, number)
-	}
-	return times, most
+	return h.failed.count(r.meta.Sequence.Stream, err, most), most
 }
 
 // Backlog has the numbers of unfinished events of a listener.

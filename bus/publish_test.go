@@ -192,8 +192,9 @@ func TestSetupTwice(t *testing.T) {
 
 func TestSetupUpdate(t *testing.T) {
 	r := newRig(t, bus.Setup{})
+	r.deliverAtMost(t, 6)
 	bustest.SetUp(t, r.bus, bus.Setup{
-		Strategies: []string{strategy}, History: time.Hour, MaxBytes: 160 << 20, AckWait: time.Second, MaxDeliver: 2,
+		Strategies: []string{strategy}, History: time.Hour, MaxBytes: 160 << 20, AckWait: time.Second,
 	})
 	events, err := r.raw.Stream(t.Context(), bus.StreamEvents)
 	expect.Must(t, err)
@@ -201,7 +202,7 @@ func TestSetupUpdate(t *testing.T) {
 	expect.Must(t, err)
 	s, k := events.CachedInfo().Config, c.CachedInfo().Config
 	got := fmt.Sprint(s.MaxAge, s.MaxBytes, k.AckWait, k.MaxDeliver)
-	if want := fmt.Sprint(time.Hour, 85<<20, time.Second, 2); got != want {
+	if want := fmt.Sprint(time.Hour, 85<<20, time.Second, -1); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }

@@ -45,8 +45,8 @@ func (r rig) refused(t *testing.T, number uint64, want error, says string) {
 }
 
 func TestRetryScope(t *testing.T) {
-	r := newRig(t, bus.Setup{MaxDeliver: 1})
-	scopes, stop := manual(t, r.bus, bus.Work{})
+	r := newRig(t, bus.Setup{})
+	scopes, stop := manual(t, r.bus, bus.Work{Tries: 1})
 	e := r.stored(t, scope(t, "a", 1))
 	original, err := r.raw.Stream(t.Context(), bus.StreamScopes)
 	expect.Must(t, err)

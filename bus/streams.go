@@ -27,8 +27,6 @@ const (
 	// DefaultAckWait is how long the server waits for a worker. It delays the scopes of a worker that died. A running worker
 	// reports its progress every third of this time, however long its handler takes.
 	DefaultAckWait = 20 * time.Second
-	// DefaultMaxDeliver is how often a scope is tried. With the delays of [Bus.Work] that takes about half a minute.
-	DefaultMaxDeliver = 6
 
 	// stepWithin limits the creation of one stream or consumer: far longer than a cluster with a leader needs.
 	stepWithin = 5 * time.Second
@@ -78,8 +76,6 @@ type Setup struct {
 	MaxBytes int64
 	// AckWait is how long the server waits for a worker. Zero means [DefaultAckWait].
 	AckWait time.Duration
-	// MaxDeliver is how often a scope is tried before it becomes a dead letter. Zero means [DefaultMaxDeliver].
-	MaxDeliver int
 	// ScopesInMemory keeps scopes in the memory of the server instead of on its disk. It is for a server inside a rehome
 	// process: its watcher evaluates everything when it starts, so a restart loses no evaluation.
 	ScopesInMemory bool
@@ -101,7 +97,6 @@ func (b *Bus) Setup(ctx context.Context, s Setup) error {
 	s.History = cmp.Or(s.History, DefaultHistory)
 	s.MaxBytes = cmp.Or(s.MaxBytes, DefaultMaxBytes)
 	s.AckWait = cmp.Or(s.AckWait, DefaultAckWait)
-	s.MaxDeliver = cmp.Or(s.MaxDeliver, DefaultMaxDeliver)
 	return b.do("set up the bus", func() error {
 		for _, config := range s.streams() {
 			if err := bounded(ctx, func(ctx context.Context) error { return b.setUpStream(ctx, config, s.TakeOver) }); err != nil {
@@ -221,7 +216,7 @@ func (s Setup) streams() []jetstream.StreamConfig {
 }
 
 // consumer returns the one consumer of the scopes of a strategy. It has no BackOff, which would override AckWait;
-// [Bus.Work] computes the delays.
+// [Bus.Work] computes the delays, and limits the tries.
 func (s Setup) consumer(strategy string) jetstream.ConsumerConfig {
 	token := schemas.Token(strategy)
 	return jetstream.ConsumerConfig{
@@ -230,7 +225,7 @@ func (s Setup) consumer(strategy string) jetstream.ConsumerConfig {
 		FilterSubject: strings.TrimSuffix(ScopeChannels, ">") + token + ".>",
 		AckPolicy:     jetstream.AckExplicitPolicy,
 		AckWait:       s.AckWait,
-		MaxDeliver:    s.MaxDeliver,
+		MaxDeliver:    -1,
 		MaxAckPending: handedOut(s.Parallel[strategy]),
 	}
 }

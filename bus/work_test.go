@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/bus/embed"
@@ -168,8 +169,8 @@ func TestWorkUnreadable(t *testing.T) {
 
 func TestWorkRetriesAndBuries(t *testing.T) {
 	const tries = 4
-	r := newRig(t, bus.Setup{MaxDeliver: tries})
-	scopes, _ := manual(t, r.bus, bus.Work{RetryAfter: 80 * time.Millisecond})
+	r := newRig(t, bus.Setup{})
+	scopes, _ := manual(t, r.bus, bus.Work{RetryAfter: 80 * time.Millisecond, Tries: tries})
 	bustest.Publish(t, r.bus, scope(t, "a", 1))
 	var before time.Time
 	for try := range tries {
@@ -186,6 +187,45 @@ func TestWorkRetriesAndBuries(t *testing.T) {
 	if got, want := letter.Header.Get(bus.HeaderError), "attempt 4 failed"; got != want || len(scopes) > 0 {
 		t.Errorf("buried with error %q after %d more attempts, want %q", got, len(scopes), want)
 	}
+}
+
+// lose delivers the only scope n times to a worker that does not handle it.
+func (r rig) lose(t *testing.T, n int) {
+	t.Helper()
+	c, err := r.raw.Consumer(t.Context(), bus.StreamScopes, strategy)
+	expect.Must(t, err)
+	for range n {
+		m, err := c.Next(jetstream.FetchMaxWait(10 * time.Second))
+		expect.Must(t, err)
+		expect.Must(t, m.Nak())
+	}
+}
+
+func TestWorkTries(t *testing.T) {
+	t.Run("lost_deliveries_are_no_tries", func(t *testing.T) {
+		r := newRig(t, bus.Setup{})
+		bustest.Publish(t, r.bus, scope(t, "a", 1))
+		r.lose(t, bus.DefaultScopeTries+1)
+		scopes, _ := manual(t, r.bus, bus.Work{RetryAfter: time.Millisecond})
+		next(t, scopes).end <- errors.New("the function is away")
+		next(t, scopes).end <- nil
+		r.empty(t, bus.StreamScopes)
+		if dead := r.messages(t, bus.StreamDead); len(dead) > 0 {
+			t.Errorf("dead letters: %v, want none", dead)
+		}
+	})
+	t.Run("a_scope_that_is_always_lost", func(t *testing.T) {
+		r := newRig(t, bus.Setup{})
+		bustest.Publish(t, r.bus, scope(t, "a", 1))
+		r.lose(t, 20)
+		scopes, _ := manual(t, r.bus, bus.Work{})
+		letter := r.deadLetters(t, 1)[0]
+		r.empty(t, bus.StreamScopes)
+		want := "delivered 20 times, and no worker has finished it: it may end the process"
+		if got := letter.Header.Get(bus.HeaderError); got != want || len(scopes) > 0 {
+			t.Errorf("buried with error %q after %d handlers, want %q", got, len(scopes), want)
+		}
+	})
 }
 
 func TestWorkSuccessAfterRetries(t *testing.T) {
