@@ -64,14 +64,7 @@ func (t typed[A, S]) answer(ctx context.Context, h Host, scope schemas.Event) (e
 	}
 	answer := Complete(s.Head(), args.Decide(s), scope.ID, scope.Sequence)
 	h.seconds.WithLabelValues(t.name).Observe(time.Since(began).Seconds())
-	if stale, err := Stale(ctx, h.Bus, answer, scope); err != nil || stale {
-		return err
-	}
-	e, err := Reply(h.Source, answer, scope, began)
-	if err != nil {
-		return err
-	}
-	return h.Bus.Answer(ctx, e, answer)
+	return Store(ctx, h.Bus, h.Source, answer, scope, began)
 }
 
 // Answerer is the part of [Bus] that takes answers.
@@ -81,16 +74,42 @@ type Answerer interface {
 	Current(ctx context.Context, scope schemas.Event) (bool, error)
 	// Answer stores the answer to a scope, unless there is a newer one.
 	Answer(ctx context.Context, e schemas.Event, answer schemas.Intents) error
+	// Intents returns the stored answer on a channel, or the zero Event.
+	Intents(ctx context.Context, channel string) (schemas.Event, error)
 }
 
-// Stale reports whether an answer must be dropped because its scope is stale. An answer without intents is always
-// stored: a late withdrawal is harmless.
-func Stale(ctx context.Context, b Answerer, answer schemas.Intents, scope schemas.Event) (bool, error) {
-	if len(answer.Intents) == 0 {
-		return false, nil
+// Store stores the answer to a scope. It drops an answer with intents if its scope is stale. An answer without intents is always
+// stored: a late withdrawal is harmless. See [Reply] for source and began.
+//
+// Another process may handle a newer scope before an answer with intents is stored. If that scope moves nothing, the process finds
+// nothing to withdraw. So Store asks again after it has stored the answer, and withdraws it if the scope is stale.
+func Store(
+	ctx context.Context, b Answerer, source string, answer schemas.Intents, scope schemas.Event, began time.Time,
+) error {
+	moves := len(answer.Intents) > 0
+	if moves {
+		if current, err := b.Current(ctx, scope); err != nil || !current {
+			return err
+		}
 	}
-	current, err := b.Current(ctx, scope)
-	return !current, err
+	e, err := Reply(source, answer, scope, began)
+	if err != nil {
+		return err
+	}
+	if err := b.Answer(ctx, e, answer); err != nil || !moves {
+		return err
+	}
+	if current, err := b.Current(ctx, scope); err != nil || current {
+		return err
+	}
+	if stored, err := b.Intents(ctx, e.Channel); err != nil || stored.ID != e.ID { // it is the answer of another process
+		return err
+	}
+	answer.Intents = []schemas.Intent{}
+	if e, err = Reply(source, answer, scope, began); err != nil {
+		return err
+	}
+	return b.Answer(ctx, e, answer)
 }
 
 // Reply returns the event with the answer to a scope. It expires [IntentTTL] after began, when the host took the scope.

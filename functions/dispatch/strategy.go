@@ -136,12 +136,5 @@ func (s *strategy) answer(
 	}
 	s.count(result)
 	answer := functions.Complete(head, intents, scope.ID, scope.Sequence)
-	if stale, err := functions.Stale(ctx, s.config.Bus, answer, scope); err != nil || stale {
-		return err
-	}
-	e, err := functions.Reply(s.config.Source, answer, scope, began)
-	if err != nil {
-		return err
-	}
-	return s.config.Bus.Answer(ctx, e, answer)
+	return functions.Store(ctx, s.config.Bus, s.config.Source, answer, scope, began)
 }
