@@ -359,7 +359,7 @@ func (t *tally) count(number uint64, err error, most int) (times int) {
 		delete(t.failed, number)
 		return 0
 	}
-	if t.failed == nil || len(t.failed) > maxCounted { // other processes have most of them now, or they are replaced; it only costs some tries
+	if t.failed == nil || len(t.failed) > maxCounted { // most of them are done by other processes or replaced
 		t.failed = make(map[uint64]int)
 	}
 	t.failed[number]++
@@ -391,7 +391,7 @@ type attempt struct {
 //	handler returned                       last time    otherwise
 //	nil                                    ack          ack
 //	an error that is schemas.ErrInvalid    bury         bury
-//	errUnfinished, without a handler             bury         bury
+//	errUnfinished, without a handler       bury         bury
 //	context.Canceled after the end         nak at once  nak at once
 //	any other error                        bury         nak after a delay that doubles, or a longer one that it requests
 //
