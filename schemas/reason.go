@@ -116,8 +116,8 @@ const (
 	// Nothing: the pod is evaluated again when capacity changes. If it happens often, add capacity.
 	ReasonNodeFit ReasonCode = "NodeFit" // deferred
 
-	// The scheduler would place the replacement on the same node, on a node that a maintenance or another program empties, on a
-	// node with as many replicas (RemoveDuplicates), or on a node where the strategy would move it again (LowNodeUtilization,
+	// The scheduler would place the replacement on the same node, or on a node that a maintenance or another program empties. The
+	// same holds for a node with as many replicas (RemoveDuplicates), or where the strategy would move it again (LowNodeUtilization,
 	// HighNodeUtilization). The message names the node.
 	//
 	// Nothing: the pod is evaluated again. If it happens often, check `scheduler.profile` in the policy, and which rule of the
