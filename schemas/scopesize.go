@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
-	"sync"
 )
 
 // A scope of n bytes may have lists that need sizeFree + n*sizePerByte bytes in memory. A typical pod needs twice its bytes.
@@ -25,7 +24,6 @@ func checkSize(data []byte) error {
 	}
 	var open []value
 	var text []byte // the last string, which is the name before a list
-	sizes := elementSizes()
 	used, most := 0, sizeFree+sizePerByte*len(data)
 	for i := 0; i < len(data); i++ {
 		switch c := data[i]; c {
@@ -50,12 +48,12 @@ func checkSize(data []byte) error {
 			next := value{list: true, name: text}
 			if len(open) > 0 && open[len(open)-1].list { // a list in a list has the same name
 				next.name, next.size = open[len(open)-1].name, open[len(open)-1].size
-			} else if size, known := sizes[string(text)]; known {
+			} else if size, known := elementSizes[string(text)]; known {
 				next.size = size
 			} else {
 				var name string
 				_ = json.Unmarshal(text, &name) // text that is no JSON string names no list
-				next.size = sizes[folded(name)]
+				next.size = elementSizes[folded(name)]
 			}
 			open = append(open, next)
 		case ',':
@@ -77,7 +75,7 @@ func checkSize(data []byte) error {
 
 // elementSizes returns, for each name of a list in a scope, the bytes of one element in memory. If several lists have the name, it
 // is the largest element. It has each name as a JSON string, which needs no conversion, and folded.
-var elementSizes = sync.OnceValue(func() map[string]int {
+var elementSizes = func() map[string]int {
 	sizes, known := map[string]int{}, map[reflect.Type]bool{}
 	var add func(name string, t reflect.Type)
 	add = func(name string, t reflect.Type) {
@@ -108,7 +106,7 @@ var elementSizes = sync.OnceValue(func() map[string]int {
 		add("", reflect.TypeOf(p))
 	}
 	return sizes
-})
+}()
 
 // folded returns the same text for all names that JSON decodes into the same field.
 func folded(name string) string { return strings.ToLower(strings.ToUpper(name)) }
