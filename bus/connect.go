@@ -312,7 +312,8 @@ func newClock(local func() time.Time) *clock {
 type reading struct {
 	local time.Time
 	// steady is the local time as it would be if nothing had set the clock since the start of this process. Time
-	// synchronization can set it at any moment, seconds before the next measurement notices.
+	// synchronization can set it at any moment, seconds before the next measurement notices. After a suspend of the
+	// machine it lags until then.
 	steady time.Time
 }
 

@@ -21,8 +21,8 @@ const (
 	// DefaultScopeTries is how often a worker tries a scope. With the default delays that takes about half a minute.
 	DefaultScopeTries = 6
 	// maxDeliveries is how often the server delivers a scope, with the deliveries that a handler does not end: its worker died, or
-	// stopped. It limits how often a scope can end a process, and lets three workers try a scope six times each.
-	maxDeliveries = 20
+	// stopped. It limits how often a scope can end a process, and lets eight workers try a scope six times each.
+	maxDeliveries = 50
 	// maxCounted is how many messages a [tally] counts at once.
 	maxCounted = 1024
 	// DefaultRetryAfter is the first delay. Six tries take half a minute, longer than a restart of a server or a
@@ -35,7 +35,7 @@ const (
 )
 
 // errUnfinished is the error of a scope that was delivered [maxDeliveries] times.
-var errUnfinished = fmt.Errorf("delivered %d times, and no worker has finished it: it may end the process", maxDeliveries)
+var errUnfinished = fmt.Errorf("delivered %d times, and no worker has finished it: it may end the process, or many workers failed", maxDeliveries)
 
 // Work selects the scopes for [Bus.Work].
 type Work struct {
@@ -56,7 +56,7 @@ type Work struct {
 // nil. It waits while the connection or the consumer is missing. Several processes may work on the same strategy.
 //
 // The function [outcome] defines the meaning of an error of handle. Each call of Work counts these errors by itself. A scope that
-// was delivered 20 times and that no worker has finished becomes a dead letter too. After the end of ctx a handler has 10 seconds
+// was delivered 50 times and that no worker has finished becomes a dead letter too. After the end of ctx a handler has 10 seconds
 // before its own context ends; then it must return. While it runs, no other process gets its scope.
 //
 // If several scopes of one key wait, only the newest is delivered. Scopes come in no particular order. One call handles one scope
@@ -70,7 +70,13 @@ func (b *Bus) Work(ctx context.Context, w Work, handle func(context.Context, sch
 		consumer: func(ctx context.Context, s jetstream.Stream) (jetstream.Consumer, error) {
 			return b.scopesOf(ctx, s, w, parallel)
 		},
-		tries:  func(r *received, err error) (int, int) { return failed.count(r.meta.Sequence.Stream, err, most), most },
+		tries: func(r *received, err error) (int, int) {
+			times := failed.count(r, err, most)
+			if r.config.MaxDeliver > 0 && r.meta.NumDelivered >= uint64(r.config.MaxDeliver) { // of an older version
+				times = most
+			}
+			return times, most
+		},
 		most:   maxDeliveries,
 		delays: backoff{first: cmp.Or(w.RetryAfter, DefaultRetryAfter), most: maxRetryAfter},
 		slots:  make(chan struct{}, parallel),
@@ -96,9 +102,14 @@ func (b *Bus) scopesOf(ctx context.Context, s jetstream.Stream, w Work, parallel
 		return c, nil
 	}
 	config.MaxAckPending, config.MaxDeliver = max(config.MaxAckPending, want), -1
-	if c, err = b.js.CreateOrUpdateConsumer(ctx, StreamScopes, config); err != nil {
+	made, err := b.js.CreateOrUpdateConsumer(ctx, StreamScopes, config)
+	switch {
+	case err == nil:
+		return made, nil
+	case missing:
 		return nil, fmt.Errorf("make the consumer of %s: %w", w.Strategy, err)
 	}
+	b.log.Warn("cannot update a consumer; run rehome setup with the policy", "strategy", w.Strategy, "error", err)
 	return c, nil
 }
 
@@ -137,6 +148,7 @@ func (c *consumption) run(ctx context.Context) {
 	handling, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	c.bus.forever(ctx, c.about, func(session context.Context) error { return c.session(ctx, session, handling) })
+	c.returnWaiting()
 	late := time.AfterFunc(drainWithin, stop)
 	defer late.Stop()
 	c.running.Wait()
@@ -212,6 +224,19 @@ func (c *consumption) postpone(r *received) bool {
 		c.busy[r.message.Subject()] = nil
 	}
 	return busy
+}
+
+// returnWaiting returns the messages that wait for busy channels to the server, for other workers.
+func (c *consumption) returnWaiting() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for channel, r := range c.busy {
+		if r != nil {
+			r.release()
+			_ = r.message.Nak()
+			c.busy[channel] = nil
+		}
+	}
 }
 
 // following returns the message that waits for the end of the last handler of a channel. If there is none, it returns nil, and the
@@ -345,14 +370,15 @@ func settle(m jetstream.Msg, what verb, delay time.Duration, why error) error {
 	return err
 }
 
-// tally counts the failures of messages by their sequences in the stream. It is safe for concurrent use.
+// tally counts the failures of messages by their numbers in the stream. It is safe for concurrent use.
 type tally struct {
 	mu     sync.Mutex
 	failed map[uint64]int
 }
 
 // count returns how often a message has failed, with err. It forgets a message that is done, or that has failed as often as most.
-func (t *tally) count(number uint64, err error, most int) (times int) {
+func (t *tally) count(r *received, err error, most int) (times int) {
+	number := r.meta.Sequence.Stream + r.epoch
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err == nil || errors.Is(err, schemas.ErrInvalid) || errors.Is(err, errUnfinished) {

@@ -171,7 +171,7 @@ func (h *listening) tries(r *received, err error) (times, most int) {
 		return int(r.meta.NumDelivered), 0
 	}
 	most = cmp.Or(h.listener.Tries, DefaultTries)
-	return h.failed.count(r.meta.Sequence.Stream, err, most), most
+	return h.failed.count(r, err, most), most
 }
 
 // Backlog has the numbers of unfinished events of a listener.

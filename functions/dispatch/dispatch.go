@@ -32,8 +32,8 @@
 //
 // # Concurrency
 //
-// A slow function does not delay others. The bus hands out one scope of a key at a time, so a dispatcher never sends two of them at
-// once; two dispatchers can.
+// A slow function does not delay others. The bus hands out one scope of a key at a time, so a dispatcher does not send two of them
+// at once. Two dispatchers can, and so can one that the policy has just given another address for the function.
 package dispatch
 
 import (
