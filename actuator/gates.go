@@ -315,7 +315,7 @@ func inVain(p *policy.Policy, e policy.Enabled, q *fit.Question, to *corev1.Node
 	if to.Name == own {
 		return fmt.Sprintf("the scheduler would place the replacement on %s again", own)
 	}
-	if why := cluster.Excluded(to, p.Signals); why != "" {
+	if why := cluster.Closed(to, p.Signals); why != "" {
 		return fmt.Sprintf("the scheduler would place the replacement on %s, which is excluded: %s", to.Name, why)
 	}
 	if replicas := q.Replicas(); e.SpreadsReplicas && replicas != nil && replicas[to.Name] >= replicas[own] {

@@ -135,7 +135,7 @@ func (c *Cache) Search(pod *corev1.Pod, to policy.Targets) (result fit.Result, w
 // IsTarget returns a function that reports whether a node is one of the targets.
 func IsTarget(to policy.Targets) func(*corev1.Node) bool {
 	return func(n *corev1.Node) bool {
-		return !NotReady(n) && (to.Nodes == nil || to.Nodes.Matches(labels.Set(n.Labels))) && Excluded(n, to.Signals) == ""
+		return !NotReady(n) && (to.Nodes == nil || to.Nodes.Matches(labels.Set(n.Labels))) && Closed(n, to.Signals) == ""
 	}
 }
 

@@ -55,6 +55,15 @@ func Excluded(n *corev1.Node, signals policy.Signals) string {
 	return signals.IgnoresNode(n)
 }
 
+// Closed returns the reason why no pod should move to the node, or "": the reasons of Excluded, except signals of taints
+// with the effect PreferNoSchedule.
+func Closed(n *corev1.Node, signals policy.Signals) string {
+	if mark := schemas.MarkOn(n); mark != nil {
+		return Excluded(n, signals)
+	}
+	return signals.ClosesNode(n)
+}
+
 // taint identifies a taint of a node, as in the API server. The zero value is the cordon.
 type taint struct {
 	key    string

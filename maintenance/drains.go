@@ -67,6 +67,8 @@ type entry struct {
 	// leader starts without them; trying again restores them.
 	lastVerdict *plan.LastVerdict
 	moving      bool
+	// evicted means that the move in flight is an eviction, which nothing can end.
+	evicted bool
 	// move is the ID of the intent whose move is in flight, or empty if it is unknown.
 	move string
 	// settled is the time of the verdict that ended the last move of the pod. Verdicts can arrive in another order.
@@ -75,6 +77,9 @@ type entry struct {
 
 // mayMove reports whether the actuator may still execute the intent.
 func (e *entry) mayMove() bool { return e.open || e.uncertain }
+
+// cancelable reports whether a move may be in flight that ends when the actuator reads that the pod is withdrawn.
+func (e *entry) cancelable() bool { return e.renew || e.moving && !e.evicted }
 
 func newDrains() *drains { return &drains{byName: map[string]*drain{}} }
 
@@ -168,6 +173,7 @@ func (s *session) withdraw(
 			}
 		case !e.withdrawn && (e.moving || e.renew || e.intent.Expires.After(now)):
 			due = true // even with a verdict: the actuator may have read the pod again since
+		case e.cancelable() && now.Before(e.until):
 		case !e.intent.Expires.After(now), !e.mayMove():
 			x.drop(uid)
 		}
@@ -254,7 +260,7 @@ func (s *session) send(ctx context.Context, name string, x *drain, list, inFligh
 			x.entries[i.Pod.UID] = &entry{intent: i, open: true, sequence: sequence}
 		case n < len(list):
 			*was = entry{intent: i, open: true, sequence: sequence, attempts: was.attempts, lastVerdict: was.lastVerdict, moving: was.moving,
-				settled: was.settled, move: was.move}
+				evicted: was.evicted, settled: was.settled, move: was.move}
 		case was != nil:
 			was.withdrawn, was.sequence = false, sequence
 		}
@@ -285,7 +291,7 @@ func (d *drains) busy(name, node string, now time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, e := range d.byName[name].entries {
-		if e.intent.Node == node && (e.mayMove() && e.intent.Expires.After(now) || e.moving && now.Before(e.until)) {
+		if e.intent.Node == node && (e.mayMove() && e.intent.Expires.After(now) || e.cancelable() && now.Before(e.until)) {
 			return true
 		}
 	}

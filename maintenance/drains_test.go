@@ -308,6 +308,26 @@ func TestNodeOfWithdrawnMove(t *testing.T) {
 		got = append(got, d.waits())
 		expect.Equal(t, "waits", got, []bool{true, false})
 	})
+	t.Run("does_not_wait_for_an_eviction", func(t *testing.T) {
+		d := newDrainOf(t)
+		d.outcome(schemas.Evicted, schemas.ReasonEvictionAccepted)
+		d.withdraws()
+		expect.Equal(t, "waits", d.waits(), false)
+	})
+	t.Run("waits_after_the_leader_has_changed", func(t *testing.T) {
+		d := newDrainOf(t)
+		d.session = d.newSession(nil)
+		d.Must(d.load(t.Context(), "kernel"))
+		d.now = d.now.Add(lifetime + time.Minute)
+		d.withdraws()
+		d.withdraws()
+		got := []bool{d.waits()}
+		d.reads()
+		got = append(got, d.waits())
+		d.now = d.now.Add(inFlightFor)
+		got = append(got, d.waits())
+		expect.Equal(t, "waits", got, []bool{true, true, false})
+	})
 	t.Run("waits_10_minutes_without_an_actuator", func(t *testing.T) {
 		d := newDrainOf(t)
 		d.begins()

@@ -63,6 +63,7 @@ func (d *drains) verdict(v schemas.Verdict, at time.Time, free func(namespace, n
 		return
 	case v.Outcome.Moves(): // the pod goes, or the move is canceled
 		e.retryAt, e.lastVerdict, e.moving, e.move = now.Add(delivery.FirstRetry), nil, !v.DryRun, ""
+		e.renew, e.evicted = false, v.Outcome == schemas.Evicted
 		if e.moving {
 			e.move = v.Intent.ID
 		}

@@ -257,7 +257,7 @@ type Facts interface {
 }
 
 // Targets are the nodes that can take the replacement of a pod: the ready nodes that Nodes selects, except those that a
-// maintenance or a signal excludes.
+// maintenance or a signal closes, see [Signals.ClosesNode].
 type Targets struct {
 	Nodes   labels.Selector // nil selects all
 	Signals Signals

@@ -91,14 +91,27 @@ func (s Signals) without(keys ...string) Signals {
 
 // IgnoresNode returns the signal that excludes the node, or "".
 func (s Signals) IgnoresNode(n *corev1.Node) string {
-	for _, r := range s.all() {
-		if r.Effect == IgnoreNode {
+	rows := s.all()
+	for i := range rows { // without copies: this runs for each node that could take a pod
+		if r := &rows[i]; r.Effect == IgnoreNode {
 			if value, set := r.onNode(n); set {
 				return fmt.Sprintf("its %s %s", r.Where, described(r.Key, value))
 			}
 		}
 	}
 	return ""
+}
+
+// ClosesNode returns the signal that keeps pods from moving to the node, or "". A taint with the effect PreferNoSchedule
+// does not: the scheduler avoids the node as long as another one takes the pod.
+func (s Signals) ClosesNode(n *corev1.Node) string {
+	soft := func(t corev1.Taint) bool { return t.Effect == corev1.TaintEffectPreferNoSchedule }
+	if slices.ContainsFunc(n.Spec.Taints, soft) {
+		without := *n
+		without.Spec.Taints = slices.DeleteFunc(slices.Clone(n.Spec.Taints), soft)
+		n = &without
+	}
+	return s.IgnoresNode(n)
 }
 
 // Taints returns the taints that strategies see. The result is taints itself if they see all of them.
@@ -177,7 +190,7 @@ func (r Signal) onPod(pod *corev1.Pod, now time.Time) string {
 }
 
 // onNode returns the value of the signal on the node, and whether the node has it.
-func (r Signal) onNode(n *corev1.Node) (value string, set bool) {
+func (r *Signal) onNode(n *corev1.Node) (value string, set bool) {
 	switch r.Where {
 	case SignalAnnotation:
 		value, set = n.Annotations[r.Key]
@@ -197,7 +210,7 @@ func (r Signal) onNode(n *corev1.Node) (value string, set bool) {
 	return value, set && (r.Value == "" || r.Value == value)
 }
 
-func (r Signal) matchesTaint(t corev1.Taint) bool {
+func (r *Signal) matchesTaint(t corev1.Taint) bool {
 	named := r.Key == t.Key || strings.HasSuffix(r.Key, "/") && strings.HasPrefix(t.Key, r.Key)
 	return named && (r.Value == "" || r.Value == t.Value)
 }

@@ -235,3 +235,25 @@ func BenchmarkProtectsWithSignals(b *testing.B) {
 		}
 	}
 }
+
+func TestClosedNode(t *testing.T) {
+	tainted := func(key string, effect corev1.TaintEffect) *corev1.Node {
+		return &corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: key, Value: "x", Effect: effect}}}}
+	}
+	soft := tainted("DeletionCandidateOfClusterAutoscaler", corev1.TaintEffectPreferNoSchedule)
+	hard := tainted("ToBeDeletedByClusterAutoscaler", corev1.TaintEffectNoSchedule)
+	both := soft.DeepCopy()
+	both.Spec.Taints = append(both.Spec.Taints, hard.Spec.Taints...)
+	before := both.DeepCopy()
+	var got []string
+	for _, n := range []*corev1.Node{{}, soft, hard, both} {
+		got = append(got, Signals{}.ClosesNode(n))
+	}
+	const closed = `its taint ToBeDeletedByClusterAutoscaler is "x"`
+	if want := []string{"", "", closed, closed}; !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+	if !reflect.DeepEqual(both, before) {
+		t.Errorf("the node was changed: %+v", both.Spec.Taints)
+	}
+}

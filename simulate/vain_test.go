@@ -194,6 +194,10 @@ func TestExcludedNodesTakeNone(t *testing.T) {
 		{"the_predicted_node_without_others", taints, []string{
 			node("n1", 4, taint), excluded(node("n2", 64)), node("n3", 0), pod("one", "n1", "1"),
 		}, nil},
+		{"a_node_that_the_scheduler_only_avoids", taints, []string{
+			node("n1", 4, taint), node("n2", 4, `taints: [{key: DeletionCandidateOfClusterAutoscaler, effect: PreferNoSchedule}]`),
+			node("n3", 0), pod("one", "n1", "1"),
+		}, []string{"one"}},
 		{"another_node_is_predicted", taints, []string{
 			node("n1", 4, taint), excluded(node("n2", 2)), node("n3", 64), pod("one", "n1", "1"),
 		}, []string{"one"}},

@@ -49,8 +49,8 @@ func TestPodsOnUnusableNodes(t *testing.T) {
 		{"not_ready", notReady, "node gone is not ready", 0},
 		{"not_selected", func(n *corev1.Node) { n.Labels["pool"] = "off" },
 			`the policy's nodeSelector "pool!=off" does not select node gone`, 2},
-		{"drained_by_another_program", fixtures.TaintedBy("karpenter.sh/disrupted"),
-			"node gone is excluded: its taint karpenter.sh/disrupted is set", 0},
+		{"drained_by_another_program", fixtures.RestartedByKured,
+			"node gone is excluded: its annotation weave.works/kured-reboot-in-progress is \"since noon\"", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := scopetest.GroupPolicy()
@@ -90,6 +90,15 @@ func TestPodsOnUnusableNodes(t *testing.T) {
 			full := built(schemas.SpreadKind, []*corev1.Node{in("n1", "a"), in("n2", "a"), gone},
 				guest("a1", "n1", spread), guest("a2", "n1", spread), guest("a3", "n1", spread))
 			expect.Equal(t, "room in the zones a, b", full.(schemas.SpreadScope).Room, [][]int{{0, c.room}})
+
+			// The scheduler does not compare with a zone where it can place nothing, if it may place pods anyway.
+			anyway := func(p *corev1.Pod) {
+				spread(p)
+				p.Spec.TopologySpreadConstraints[0].WhenUnsatisfiable = corev1.ScheduleAnyway
+			}
+			loose := built(schemas.SpreadKind, []*corev1.Node{in("n1", "a"), in("n2", "c"), gone},
+				guest("a1", "n1", anyway), guest("a2", "n1", anyway), guest("c1", "n2", anyway))
+			expect.Equal(t, "the empty zone counts", loose != nil, c.room > 0)
 
 			neighbors := built(schemas.DomainKind, []*corev1.Node{in("n1", "b"), in("n2", "a"), gone},
 				guest("p1", "n1", alone), guest("p2", "gone", func(p *corev1.Pod) { p.Labels = web.MatchLabels }))

@@ -245,6 +245,7 @@ func (b *build) group() {
 	scope := ix.read(b.head.Key)
 	b.mu.Unlock()
 	b.Scope = scope(b)
+	b.Empty = b.Empty || ix.allNodes && !b.usable
 }
 
 // current returns the newest state of a pod. An index can hold an older state, because not every change affects its
@@ -318,7 +319,7 @@ func (g *groups) view(node *corev1.Node) seenNode {
 	}
 	view := *node
 	view.Spec.Taints = g.policy.Signals.Taints(node.Spec.Taints)
-	return seenNode{Node: &view, usable: g.policy.Unusable(node) == "", takes: g.policy.Takes(node)}
+	return seenNode{Node: &view, usable: g.policy.Unusable(node) == "", takes: g.policy.Takes(&view)}
 }
 
 func (g *groups) setPod(old, new *corev1.Pod, now time.Time) GroupKeys {

@@ -19,6 +19,8 @@ type requirement struct {
 	tolerations []corev1.Toleration
 	taints      bool     // whether taints matter
 	keys        []string // labels that the node must have
+	// takes limits the domains to those with a node that it returns true for. nil means no limit.
+	takes func(*corev1.Node) bool
 }
 
 // hash identifies equal values.
@@ -62,7 +64,7 @@ type placement struct {
 	requirement
 	topologyKey string         // the key over which the groups spread, or empty
 	groups      map[string]int // the number of pods of each group with the requirement
-	eligible    map[string]int // the number of matching nodes by value of the topology key
+	eligible    map[string]int // the number of matching nodes that takes accepts, by value of the topology key
 }
 
 // add adds a pod of a group. nodes are all nodes that the index sees.
@@ -71,7 +73,7 @@ func (all placements) add(id hash, r requirement, topologyKey, group string, nod
 	if p == nil {
 		p = &placement{requirement: r, topologyKey: topologyKey, groups: map[string]int{}, eligible: map[string]int{}}
 		for _, n := range nodes {
-			if value, in := p.domain(n); in {
+			if value, in := p.domain(n); in && p.accepts(n) {
 				p.eligible[value]++
 			}
 		}
@@ -103,12 +105,12 @@ func (all placements) setNode(before, after *corev1.Node, f func(group string)) 
 		if was == is && wasIn == isIn {
 			continue
 		}
-		if wasIn {
+		if wasIn && p.accepts(before) {
 			if p.eligible[was]--; p.eligible[was] == 0 {
 				delete(p.eligible, was)
 			}
 		}
-		if isIn {
+		if isIn && p.accepts(after) {
 			p.eligible[is]++
 		}
 		for group := range p.groups {
@@ -116,6 +118,8 @@ func (all placements) setNode(before, after *corev1.Node, f func(group string)) 
 		}
 	}
 }
+
+func (p *placement) accepts(n *corev1.Node) bool { return p.takes == nil || p.takes(n) }
 
 // domain returns the topology domain of a node, and whether the node meets the requirement. Without a topology key each
 // node is a domain.

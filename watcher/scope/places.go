@@ -49,10 +49,11 @@ func (s *spreads) copyOf(g *spread, namespace string) *spreadCopy {
 		place := make(schemas.Place, len(g.tallies))
 		for i, t := range g.tallies {
 			value, in := t.domain(n)
-			if !in {
+			index, eligible := domains[i][value]
+			if !in || !eligible {
 				return nil
 			}
-			place[i] = domains[i][value]
+			place[i] = index
 		}
 		return place
 	}
@@ -68,7 +69,7 @@ func (s *spreads) copyOf(g *spread, namespace string) *spreadCopy {
 	c.nodes = make([][]*corev1.Node, len(c.places))
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
 		at, _ := slices.BinarySearchFunc(c.places, of(s.nodes[name]), slices.Compare[schemas.Place])
-		if byName[name] = at; s.takes(s.nodes[name]) {
+		if byName[name] = at; !s.closed[name] {
 			c.nodes[at] = append(c.nodes[at], s.nodes[name])
 		}
 	}

@@ -101,6 +101,7 @@ type build struct {
 	strategy *Strategy
 	head     schemas.ScopeHead
 	facts    sharedFacts
+	usable   bool // a pod of the group is on a usable node
 	Result
 }
 
@@ -157,6 +158,7 @@ func (b *build) scoped(p *corev1.Pod) schemas.ScopedPod {
 				return schemas.ScopedPod{Pod: *p, Protected: []schemas.Protection{{Rule: policy.NodeNotUsableRule, Detail: why}}}
 			}
 		}
+		b.usable = true
 	}
 	scoped := schemas.ScopedPod{Pod: *p, Protected: evictor.ProtectsBut(b.overridden(p), p, b.head.Now, b.facts)}
 	if LacksCapacity(scoped.Protected) {

@@ -24,6 +24,7 @@ type spreads struct {
 	tallies     map[string]*tally
 	namespaces  map[string]*spreadNamespace
 	nodes       map[string]*corev1.Node
+	closed      map[string]bool // the nodes for which takes returned false
 	placements  placements
 }
 
@@ -60,7 +61,7 @@ type spreadNamespace struct {
 func newSpreads(constraints func(*corev1.Pod) []corev1.TopologySpreadConstraint, takes func(*corev1.Node) bool) *spreads {
 	return &spreads{
 		constraints: constraints, takes: takes, groups: map[string]*spread{}, tallies: map[string]*tally{},
-		namespaces: map[string]*spreadNamespace{}, nodes: map[string]*corev1.Node{}, placements: placements{},
+		namespaces: map[string]*spreadNamespace{}, nodes: map[string]*corev1.Node{}, closed: map[string]bool{}, placements: placements{},
 	}
 }
 
@@ -131,8 +132,12 @@ func (s *spreads) remove(m member) []string {
 	return unique(keys)
 }
 
-// newTally counts all members of a namespace, except the pod being added.
+// newTally counts all members of a namespace, except the pod being added. For ScheduleAnyway, the scheduler compares only
+// domains with a node that takes the pod.
 func (s *spreads) newTally(c constraint, ns *spreadNamespace, adding types.UID) {
+	if c.spec.WhenUnsatisfiable == corev1.ScheduleAnyway {
+		c.requirement.takes = s.takes
+	}
 	t := &tally{
 		constraint: c, groups: map[string]int{}, pods: podSets{},
 		placement: s.placements.add(c.place, c.requirement, c.spec.TopologyKey, c.key, s.nodes),
@@ -171,6 +176,12 @@ func (s *spreads) matching(p *corev1.Pod, f func(*tally)) {
 
 func (s *spreads) setNode(before, after *corev1.Node) (keys []string) {
 	setNode(s.nodes, before, after)
+	if before != nil {
+		delete(s.closed, before.Name)
+	}
+	if after != nil && !s.takes(after) {
+		s.closed[after.Name] = true
+	}
 	s.placements.setNode(before, after, func(key string) {
 		keys = slices.AppendSeq(keys, maps.Keys(s.tallies[key].groups))
 	})
@@ -276,7 +287,7 @@ func newConstraint(p *corev1.Pod, c corev1.TopologySpreadConstraint) (constraint
 	read := constraint{spec: spec, selector: selector}
 	var id hash
 	read.requirement, id = newRequirement(p, affinity, taints, topologyKeys(p, c.WhenUnsatisfiable))
-	read.place = hashOf(spec.TopologyKey, id)
+	read.place = hashOf(spec.TopologyKey, spec.WhenUnsatisfiable, id)
 	read.key = groupKey(p.Namespace, spec.TopologyKey, hashOf(spec, id))
 	return read, true
 }
