@@ -293,10 +293,12 @@ func (n *networkPage) removedNode(t *testing.T) {
 // secondDrain has the focus in a card while the cards are made again.
 func (n *networkPage) secondDrain(t *testing.T) {
 	n.view("#/maintenance")
-	n.run(`for (const uid of ['one', 'two']) rehome.maintenance.take({ type: 'dev.rehome.maintenance.v1', time: new Date().toISOString(),
-		data: { uid, name: uid, stage: 'Drain', nodes: [{ name: 'node-of-' + uid, stage: 'Draining' }] } })`)
+	n.run(`window.take = (uid, stage) => rehome.maintenance.take({ type: 'dev.rehome.maintenance.v1', time: new Date().toISOString(),
+		data: { uid, name: uid, stage: 'Drain', nodes: [{ name: 'node-of-' + uid, stage }] } });
+		take('one', 'Draining'); take('two', 'Draining')`)
 	n.until("both drains", "document.querySelectorAll('.drain summary').length === 2")
 	n.run(`window.summary = document.querySelectorAll('.drain summary')[1]; window.drain = summary.parentElement.id; summary.focus()`)
+	n.run(`take('one', 'Drained')`)
 	n.until("the cards are made again", "!summary.isConnected")
 	if got, want := get[string](n.browser, "document.activeElement.parentElement.id"), get[string](n.browser, "drain"); got != want {
 		t.Errorf("the focus is in %s, want %s", got, want)
