@@ -146,7 +146,7 @@ func (t *entries) accept(a schemas.Intents, e schemas.Event, now time.Time) {
 	if old != nil && old.forgettable(now) {
 		old = nil
 	}
-	if old != nil && !t.newer(a, e, old) {
+	if old != nil && !t.newer(a.Scope, e, old) {
 		return
 	}
 	next := &message{scope: a.Scope, event: e, steps: map[types.UID]bool{}}
@@ -172,16 +172,14 @@ func (t *entries) accept(a schemas.Intents, e schemas.Event, now time.Time) {
 // done reports whether a message has no more use.
 func (m *message) done() bool { return m.unreported == 0 && len(m.steps) == 0 }
 
-// newer reports whether the message a in e is newer than the old message of its scope, and drops the event if it is over.
-func (t *entries) newer(a schemas.Intents, e schemas.Event, old *message) bool {
+// newer reports whether the event e is newer than the old message of its scope, and drops the event if it is over.
+func (t *entries) newer(scope schemas.ScopeRef, e schemas.Event, old *message) bool {
 	switch {
-	case a.Scope.Sequence < old.scope.Sequence:
+	case scope.Sequence < old.scope.Sequence:
 		t.over(e)
 		return false
-	case a.Scope.Sequence > old.scope.Sequence || a.Scope.Event != old.scope.Event:
+	case scope.Sequence > old.scope.Sequence || scope.Event != old.scope.Event:
 		return true
-	case e.Sequence > old.event.Sequence && len(a.Intents) == 0:
-		return true // its function withdraws an answer that came too late
 	case e.Sequence > old.event.Sequence:
 		old.event = e // stored again; drop this one
 	}

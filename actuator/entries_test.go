@@ -107,19 +107,6 @@ func TestNewerAnswerWithdrawsUnlistedPods(t *testing.T) {
 	expect.Equal(t, "turns", turns(x, 9), []string{"A-1.2", "A-2.4"})
 }
 
-// A function withdraws an answer that came too late by an empty answer to the same scope.
-func TestEmptyAnswerToSameScope(t *testing.T) {
-	x := newLined()
-	take(x, "A", 1, "1")
-	a, e := answerTo("A", 1)
-	expect.Equal(t, "changes of the same event", x.accept(a, e, noon), changes{})
-	e.Sequence++
-	expect.Equal(t, "verdicts", tell(x.accept(a, e, noon)), []told{
-		{"A-1.1", schemas.Withdrawn, schemas.ReasonSuperseded, "evaluation 1 of node/worker-1 does not list the pod"},
-	})
-	expect.Equal(t, "turns", turns(x, 9), nil)
-}
-
 func TestRenewedIntentKeepsID(t *testing.T) {
 	x := newLined()
 	take(x, "A", 1, "1")

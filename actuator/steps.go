@@ -257,8 +257,8 @@ func (s *session) tokenFor(x *inFlight) *limit.Bucket {
 	return s.bucket
 }
 
-// cancelUnlisted cancels the moves in flight whose pods a newer message of their scope does not list. An empty message
-// about the same scope is newer: it withdraws an answer that came too late. Where pods count together, the cause of a move is gone only if the scope was built after the move began and the pod has no replacement,
+// cancelUnlisted cancels the moves in flight whose pods a newer message of their scope does not list. Where pods count
+// together, the cause of a move is gone only if the scope was built after the move began and the pod has no replacement,
 // because a replacement changes the answer by itself. The caller holds mu.
 func (s *session) cancelUnlisted(a schemas.Intents) {
 	if s.batched { // the caller gives the pods of a scope in parts
@@ -267,7 +267,7 @@ func (s *session) cancelUnlisted(a schemas.Intents) {
 	k := scopeKey{a.Profile, a.Strategy, a.Scope.Kind, a.Scope.Key}
 	for uid, x := range s.moves.all {
 		if !x.cancelable() || x.Intent.scopeKey() != k ||
-			a.Scope.Sequence < x.Intent.Scope.Sequence || a.Scope.Sequence == x.Intent.Scope.Sequence && len(a.Intents) > 0 ||
+			a.Scope.Sequence <= x.Intent.Scope.Sequence ||
 			countsTogether(k.kind) && (!a.Scope.Now.After(x.Begun) || s.hasReplacement(x)) ||
 			slices.ContainsFunc(a.Intents, func(i schemas.Intent) bool { return i.Pod.UID == uid }) {
 			continue

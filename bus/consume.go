@@ -43,7 +43,7 @@ type Work struct {
 	// Parallel is the number of parallel handlers. Zero means [DefaultParallel].
 	Parallel int
 	// Make creates the consumer of the strategy if it is missing, and updates it if it delivers too few scopes for
-	// Parallel, or each of them not often enough. Otherwise Work waits for it.
+	// Parallel. Otherwise Work waits for it.
 	Make bool
 	// RetryAfter is the delay after the first failure of a scope; each further failure doubles it. Zero means
 	// [DefaultRetryAfter].
@@ -98,18 +98,13 @@ func (b *Bus) scopesOf(ctx context.Context, s jetstream.Stream, w Work, parallel
 	if !missing {
 		config = c.CachedInfo().Config
 	}
-	if !w.Make || !missing && config.MaxAckPending >= want && config.MaxDeliver == -1 {
+	if !w.Make || !missing && config.MaxAckPending >= want {
 		return c, nil
 	}
 	config.MaxAckPending, config.MaxDeliver = max(config.MaxAckPending, want), -1
-	made, err := b.js.CreateOrUpdateConsumer(ctx, StreamScopes, config)
-	switch {
-	case err == nil:
-		return made, nil
-	case missing:
+	if c, err = b.js.CreateOrUpdateConsumer(ctx, StreamScopes, config); err != nil {
 		return nil, fmt.Errorf("make the consumer of %s: %w", w.Strategy, err)
 	}
-	b.log.Warn("cannot update a consumer; run rehome setup with the policy", "strategy", w.Strategy, "error", err)
 	return c, nil
 }
 

@@ -80,16 +80,6 @@ func (r rig) deliverAtMost(t *testing.T, n int) {
 	expect.Must(t, err)
 }
 
-func TestConsumerUpdateDeliveries(t *testing.T) {
-	r := newRig(t, bus.Setup{})
-	r.deliverAtMost(t, 1)
-	scopes, _ := manual(t, r.bus, bus.Work{Make: true, RetryAfter: time.Millisecond})
-	bustest.Publish(t, r.bus, scope(t, "a", 1))
-	next(t, scopes).end <- errors.New("the function is away")
-	next(t, scopes).end <- nil
-	r.empty(t, bus.StreamScopes)
-}
-
 // The consumer of an older version, and a worker that may not update it.
 func TestLimitedConsumerBuries(t *testing.T) {
 	r := newRig(t, bus.Setup{})

@@ -187,7 +187,7 @@ func (b *Bus) publishError(ctx context.Context, channel string, err error) error
 // the newest scope remains.
 //
 // The table does not know answers that were not stored or were dropped, so an older one could follow. If several
-// processes work on one strategy, they call [Bus.Current] before and after, and withdraw an answer that came too late.
+// processes work on one strategy, they call [Bus.Current] first.
 //
 // Errors are errors of [Bus.Publish]. Calling it again is safe.
 func (b *Bus) Answer(ctx context.Context, e schemas.Event, a schemas.Intents) error {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -75,21 +74,14 @@ type Answerer interface {
 	Current(ctx context.Context, scope schemas.Event) (bool, error)
 	// Answer stores the answer to a scope, unless there is a newer one.
 	Answer(ctx context.Context, e schemas.Event, answer schemas.Intents) error
-	// Intents returns the stored answer on a channel, or the zero Event.
-	Intents(ctx context.Context, channel string) (schemas.Event, error)
 }
 
 // Store stores the answer to a scope. It drops an answer with intents if its scope is stale. An answer without intents is always
 // stored: a late withdrawal is harmless. See [Reply] for source and began.
-//
-// Another process may handle a newer scope before an answer with intents is stored. If that scope moves nothing, the process finds
-// nothing to withdraw. So Store asks again after it has stored the answer, and withdraws it if the scope is stale. It tries this
-// until ctx ends, because a stale scope is not delivered again.
 func Store(
 	ctx context.Context, b Answerer, source string, answer schemas.Intents, scope schemas.Event, began time.Time,
 ) error {
-	moves := len(answer.Intents) > 0
-	if moves {
+	if len(answer.Intents) > 0 {
 		if current, err := b.Current(ctx, scope); err != nil || !current {
 			return err
 		}
@@ -98,26 +90,7 @@ func Store(
 	if err != nil {
 		return err
 	}
-	if err := b.Answer(ctx, e, answer); err != nil || !moves {
-		return err
-	}
-	withdrawal := answer
-	withdrawal.Intents = []schemas.Intent{}
-	w, err := Reply(source, withdrawal, scope, began)
-	if err != nil {
-		return err
-	}
-	delays := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Steps: 10, Cap: 5 * time.Second}
-	return delays.DelayFunc().Until(ctx, true, false, func(ctx context.Context) (done bool, err error) {
-		if current, err := b.Current(ctx, scope); err != nil || current {
-			return current, nil
-		}
-		stored, err := b.Intents(ctx, e.Channel)
-		if err != nil || stored.ID != e.ID { // it is the answer of another process
-			return err == nil, nil
-		}
-		return b.Answer(ctx, w, withdrawal) == nil, nil
-	})
+	return b.Answer(ctx, e, answer)
 }
 
 // Reply returns the event with the answer to a scope. It expires [IntentTTL] after began, when the host took the scope.

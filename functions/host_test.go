@@ -28,8 +28,6 @@ func (d *desk) Work(ctx context.Context, _ string, handle func(context.Context, 
 
 func (d *desk) Current(context.Context, schemas.Event) (bool, error) { return !d.stale, nil }
 
-func (d *desk) Intents(context.Context, string) (schemas.Event, error) { return schemas.Event{}, nil }
-
 func (d *desk) Answer(_ context.Context, e schemas.Event, answer schemas.Intents) error {
 	if e.CausationID != d.scopes[0].ID || e.Expires.IsZero() {
 		return errors.New("the answer does not name its scope, or does not expire")

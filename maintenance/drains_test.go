@@ -328,6 +328,16 @@ func TestNodeOfWithdrawnMove(t *testing.T) {
 		got = append(got, d.waits())
 		expect.Equal(t, "waits", got, []bool{true, true, false})
 	})
+	t.Run("does_not_wait_after_a_withdrawal", func(t *testing.T) {
+		d := newDrainOf(t)
+		d.session = d.newSession(nil)
+		d.Must(d.load(t.Context(), "kernel"))
+		d.withdraws()
+		got := []bool{d.waits()}
+		d.outcome(schemas.Withdrawn, schemas.ReasonSuperseded)
+		got = append(got, d.waits())
+		expect.Equal(t, "waits", got, []bool{true, false})
+	})
 	t.Run("waits_10_minutes_without_an_actuator", func(t *testing.T) {
 		d := newDrainOf(t)
 		d.begins()

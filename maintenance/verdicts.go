@@ -55,7 +55,7 @@ func (d *drains) verdict(v schemas.Verdict, at time.Time, free func(namespace, n
 	e.uncertain = v.Scope.Sequence < e.sequence && !v.Outcome.Moves() && v.Outcome != schemas.Settled
 	switch {
 	case v.Outcome == schemas.Withdrawn:
-		e.retryAt = now
+		e.retryAt, e.renew = now, false
 		return
 	case v.Outcome == schemas.Expired: // a pod of a move in flight has no intent that can expire
 		e.attempts++
@@ -90,7 +90,7 @@ func (d *drains) settled(v schemas.Verdict, at time.Time) []string {
 	names := d.free(delivery.Freed(v)...)
 	for name, x := range d.byName {
 		if e := x.entries[v.Intent.Pod.UID]; e != nil && (e.move == "" || e.move == v.Intent.ID) {
-			e.moving, names[name] = false, true
+			e.moving, e.renew, names[name] = false, false, true
 			if at.After(e.settled) {
 				e.settled = at
 			}
@@ -135,7 +135,7 @@ func (d *drains) podGone(pod types.UID) {
 	defer d.mu.Unlock()
 	for _, x := range d.byName {
 		if e := x.entries[pod]; e != nil {
-			e.lastVerdict, e.moving = nil, false
+			e.lastVerdict, e.moving, e.renew = nil, false, false
 		}
 	}
 }

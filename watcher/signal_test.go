@@ -98,6 +98,9 @@ func TestScopeOmitsIgnoredTaints(t *testing.T) {
 }
 
 func TestSignalChangeEvaluation(t *testing.T) {
+	soft := func(n *corev1.Node) {
+		n.Spec.Taints = []corev1.Taint{{Key: "DeletionCandidateOfClusterAutoscaler", Effect: corev1.TaintEffectPreferNoSchedule}}
+	}
 	for _, c := range []struct {
 		name     string
 		old, new *corev1.Node
@@ -105,6 +108,7 @@ func TestSignalChangeEvaluation(t *testing.T) {
 	}{
 		{"it comes", named("n1"), named("n1", fixtures.RestartedByKured), true},
 		{"it goes", named("n1", fixtures.RestartedByKured), named("n1"), true},
+		{"it goes, and the scheduler still avoids the node", named("n1", soft, fixtures.RestartedByKured), named("n1", soft), true},
 		{"it stays", named("n1", fixtures.RestartedByKured), named("n1", fixtures.RestartedByKured), false},
 		{"there is none", named("n1"), named("n1"), false},
 	} {

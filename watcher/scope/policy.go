@@ -112,10 +112,13 @@ func (c *CompiledPolicy) Takes(n *corev1.Node) bool {
 	return cluster.IsTarget(policy.Targets{Signals: c.Signals})(n)
 }
 
-// ExclusionChanged reports whether a maintenance or another program started or stopped draining the node. Not every
-// such change is a delta.
+// ExclusionChanged reports whether a maintenance or another program started or stopped draining the node, or keeping pods
+// away from it. Not every such change is a delta.
 func (c *CompiledPolicy) ExclusionChanged(old, new *corev1.Node) bool {
-	return old != nil && new != nil && (cluster.Excluded(old, c.Signals) == "") != (cluster.Excluded(new, c.Signals) == "")
+	differ := func(why func(*corev1.Node, policy.Signals) string) bool {
+		return (why(old, c.Signals) == "") != (why(new, c.Signals) == "")
+	}
+	return old != nil && new != nil && (differ(cluster.Excluded) || differ(cluster.Closed))
 }
 
 func (s *Strategy) Key(name string) Key { return Key{s.Profile.Name, s.Name, s.Scope, name} }
