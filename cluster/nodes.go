@@ -32,6 +32,9 @@ func NotReady(n *corev1.Node) bool {
 	return ready != nil && ready.Status != corev1.ConditionTrue
 }
 
+// IsReady is the opposite of [NotReady]. Predictions of the scheduler consider only such nodes.
+func IsReady(n *corev1.Node) bool { return !NotReady(n) }
+
 // Unusable returns the reason why no pod of the node may move, or "". selected is [policy.Policy.Selector].
 func Unusable(n *corev1.Node, selected labels.Selector, signals policy.Signals) string {
 	switch {

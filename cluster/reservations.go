@@ -24,8 +24,6 @@ type reservation struct {
 	ended bool
 }
 
-func isReady(n *corev1.Node) bool { return !NotReady(n) }
-
 // mostBlockers bounds the pods that [Cache.Reserve] names.
 const mostBlockers = 5
 
@@ -73,7 +71,7 @@ func (c *Cache) Reserve(m Move) Room {
 	if found.Reserved {
 		room.By = r.blockers()
 	}
-	nodes := score.Predict(q, m.Scheduler, isReady) // the scheduler does not know the targets
+	nodes := score.Predict(q, m.Scheduler, IsReady) // the scheduler does not know the targets
 	if found.OK && len(nodes) == 0 {                // the moved pods count in topology spread constraints until they are gone
 		return Room{Judged: true, Why: "fits on no node after the moves in flight", By: r.blockers()}
 	}
@@ -101,7 +99,7 @@ func (c *Cache) ReserveMoved(uid types.UID, scheduler *score.Profile) bool {
 	if r.reserved[uid] != nil {
 		return false
 	}
-	nodes := score.Predict(r.fit.Ask(pod), scheduler, isReady)
+	nodes := score.Predict(r.fit.Ask(pod), scheduler, IsReady)
 	return len(nodes) > 0 && r.reserve(pod, nodes[0].Name)
 }
 

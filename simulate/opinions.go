@@ -121,7 +121,7 @@ func (r *round) replacement(pod *corev1.Pod) (text string, err error) {
 	here := pod.Spec.NodeName
 	var nodes []*corev1.Node
 	r.offline.Cluster().Ask(pod, func(q *fit.Question) {
-		nodes = score.Predict(q, scheduler, func(n *corev1.Node) bool { return !cluster.NotReady(n) })
+		nodes = score.Predict(q, scheduler, cluster.IsReady)
 	})
 	_, judged, why := r.offline.Cluster().Elsewhere(pod, policy.Targets{Signals: r.Policy.Signals})
 	switch {

@@ -120,11 +120,10 @@ func successor(name string) string {
 // place binds a pod to the node that the scheduler chooses, and lets it run there. Otherwise it returns the reason why
 // there is none.
 func (w *world) place(p *corev1.Pod) (pending string) {
-	ready := func(n *corev1.Node) bool { return !cluster.NotReady(n) }
 	q := w.fit.Ask(p)
-	nodes := score.Predict(q, w.scheduler, ready)
+	nodes := score.Predict(q, w.scheduler, cluster.IsReady)
 	if len(nodes) == 0 {
-		switch found := q.Elsewhere(fit.Search{Allowed: ready}); {
+		switch found := q.Elsewhere(fit.Search{Allowed: cluster.IsReady}); {
 		case !found.Judged:
 			return "not judged: " + string(found.Reason)
 		case len(found.Refused) == 0:

@@ -80,7 +80,7 @@ func (b *build) elsewhere(p *corev1.Pod, on *corev1.Node) *schemas.Elsewhere {
 
 // predicted returns the ready nodes with the best score for the replacement of a pod.
 func (b *build) predicted(q *fit.Question) []*corev1.Node {
-	return score.Predict(q, b.policy.Scheduler, func(n *corev1.Node) bool { return !cluster.NotReady(n) })
+	return score.Predict(q, b.policy.Scheduler, cluster.IsReady)
 }
 
 // schedulingClass returns a key that is equal for pods that the scheduler treats alike: pods of one owner with the same labels
