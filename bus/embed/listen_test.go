@@ -133,3 +133,29 @@ func TestSocketKeyPermissions(t *testing.T) {
 		t.Errorf("the key: got %v, want none", err)
 	}
 }
+
+// TestStoreAfterListenChange uses a store with and without a network address: the streams are in different accounts. The server
+// reports an unknown stream after 10 seconds.
+func TestStoreAfterListenChange(t *testing.T) {
+	t.Parallel()
+	for name, listens := range map[string]bool{"on": true, "off": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server, o := bustest.Listening(t, credentials.Config{})
+			server.Stop()
+			before, after := o, o
+			if listens {
+				before.Listen = embed.Listen{}
+			} else {
+				after.Listen = embed.Listen{}
+			}
+			server = bustest.Server(t, before)
+			bustest.SetUp(t, bustest.Connect(t, bus.Options{Server: server}), bus.Setup{})
+			server.Stop()
+			server = bustest.Server(t, after)
+			bustest.SetUp(t, bustest.Connect(t, bus.Options{Server: server}), bus.Setup{})
+			time.Sleep(12 * time.Second)
+			expect.Must(t, server.Ready())
+		})
+	}
+}

@@ -118,7 +118,8 @@ func (s *store) full() error {
 // failure returns the reason why JetStream does not work: at once if a write failed, because the stream then refuses
 // everything. Other failures must last for creationLimit.
 func (s *store) failure(now time.Time) error {
-	failing := s.nats.Healthz(nil).Error
+	// Without an account, the server also checks accounts that are not in use: REHOME_LISTEN decides which one is.
+	failing := s.nats.Healthz(&server.HealthzOptions{Account: s.account}).Error
 	if failing != s.failing {
 		s.failing, s.failingAt = failing, now
 	}
