@@ -32,6 +32,9 @@ const (
 	maxRetryAfter = 5 * time.Minute
 	// drainWithin is how long handlers may run after the end: less than the default 30-second grace period of a pod.
 	drainWithin = 10 * time.Second
+	// longWait is the wait for a free handler after which a session checks whether its stream was created again. During the wait
+	// it has no request at the server, so it does not notice that by itself. A stream is hardly ever created again in less time.
+	longWait = 100 * time.Millisecond
 )
 
 // errUnfinished is the error of a scope that was delivered [maxDeliveries] times.
@@ -149,8 +152,9 @@ func (c *consumption) run(ctx context.Context) {
 	c.running.Wait()
 }
 
-// session pulls a message only when a handler is free, so that newer scopes replace older ones in the stream. No handler starts
-// after the end of ended, and none runs after the end of handling.
+// session pulls a message only when a handler is free, so that newer scopes replace older ones in the stream. It ends if the
+// stream was created again, because the numbers of the messages depend on the stream. No handler starts after the end of ended,
+// and none runs after the end of handling.
 func (c *consumption) session(ended, ctx, handling context.Context) error {
 	s, err := c.bus.open(ctx, c.stream)
 	if err != nil {
@@ -160,22 +164,29 @@ func (c *consumption) session(ended, ctx, handling context.Context) error {
 	if err != nil {
 		return err
 	}
-	config := from.CachedInfo().Config
+	config, made, number := from.CachedInfo().Config, s.CachedInfo().Created, epoch(s.CachedInfo())
 	messages, err := from.Messages(jetstream.PullMaxMessages(1), jetstream.PullExpiry(pullFor), jetstream.PullHeartbeat(pullBeat))
 	if err != nil {
 		return fmt.Errorf("consumer of %s: %w", c.about, err)
 	}
 	defer giveBack(messages)
 	for {
+		began := time.Now()
 		select {
 		case c.slots <- struct{}{}:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+		waited := time.Since(began)
 		m, err := next(ctx, messages)
-		if err == nil && ended.Err() != nil { // the select and next take either, if both are ready
-			_ = m.Nak()
-			err = ended.Err()
+		if err == nil {
+			err = ended.Err() // the select and next take either, if both are ready
+			if err == nil && waited > longWait {
+				err = madeAt(ctx, s, made)
+			}
+			if err != nil {
+				_ = m.Nak()
+			}
 		}
 		if err != nil {
 			<-c.slots
@@ -186,7 +197,7 @@ func (c *consumption) session(ended, ctx, handling context.Context) error {
 			<-c.slots
 			return err
 		}
-		r := &received{message: m, meta: meta, config: config, epoch: epoch(s.CachedInfo())}
+		r := &received{message: m, meta: meta, config: config, epoch: number}
 		r.release = c.keep(r)
 		if c.postpone(r) {
 			<-c.slots
@@ -199,6 +210,18 @@ func (c *consumption) session(ended, ctx, handling context.Context) error {
 			}
 		})
 	}
+}
+
+// madeAt fails if a stream was created again since the given time, or if the server does not answer.
+func madeAt(ctx context.Context, s jetstream.Stream, made time.Time) error {
+	info, err := s.Info(ctx)
+	if err == nil && !info.Created.Equal(made) {
+		err = errLost
+	}
+	if err != nil {
+		return fmt.Errorf("stream %s: %w", s.CachedInfo().Config.Name, err)
+	}
+	return nil
 }
 
 // postpone reports whether the channel of a message is busy, and then keeps the message for [consumption.following]. It drops an

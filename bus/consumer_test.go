@@ -129,3 +129,21 @@ func TestConsumerWithPrefix(t *testing.T) {
 		t.Errorf("got %s, want a-1", h.event.ID)
 	}
 }
+
+// The stream is created again while all handlers run, without a loss of the connection.
+func TestScopeNumberInNewStream(t *testing.T) {
+	r := newRig(t, bus.Setup{})
+	scopes, _ := manual(t, r.bus, bus.Work{Parallel: 1})
+	bustest.Publish(t, r.bus, scope(t, "a", 1))
+	first := next(t, scopes)
+	expect.Must(t, r.raw.DeleteStream(t.Context(), bus.StreamScopes))
+	bustest.SetUp(t, r.bus, bus.Setup{Strategies: []string{strategy}})
+	want, err := r.bus.Publish(t.Context(), scope(t, "b", 1))
+	expect.Must(t, err)
+	time.Sleep(time.Second) // a slow function
+	first.end <- nil
+	second := next(t, scopes)
+	second.end <- nil
+	expect.Equal(t, "number", second.event.Sequence, want)
+	r.empty(t, bus.StreamScopes)
+}
