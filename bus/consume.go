@@ -46,7 +46,8 @@ type Work struct {
 	// Parallel is the number of parallel handlers. Zero means [DefaultParallel].
 	Parallel int
 	// Make creates the consumer of the strategy if it is missing, and updates it if it delivers too few scopes for
-	// Parallel. Otherwise Work waits for it.
+	// Parallel. Otherwise Work waits for it. If the server refuses the update, Work uses the consumer
+	// unchanged.
 	Make bool
 	// RetryAfter is the delay after the first failure of a scope; each further failure doubles it. Zero means
 	// [DefaultRetryAfter].
@@ -71,7 +72,7 @@ func (b *Bus) Work(ctx context.Context, w Work, handle func(context.Context, sch
 	c := &consumption{
 		bus: b, stream: StreamScopes, about: "scopes of " + w.Strategy, by: w.Strategy, handle: handle,
 		consumer: func(ctx context.Context, s jetstream.Stream) (jetstream.Consumer, error) {
-			return b.scopesOf(ctx, s, w, parallel)
+			return b.scopesOf(ctx, s, &w, parallel)
 		},
 		tries: func(r *received, err error) (int, int) {
 			times := failed.count(r, err, most)
@@ -89,8 +90,9 @@ func (b *Bus) Work(ctx context.Context, w Work, handle func(context.Context, sch
 	return nil
 }
 
-// scopesOf returns the consumer of the strategy.
-func (b *Bus) scopesOf(ctx context.Context, s jetstream.Stream, w Work, parallel int) (jetstream.Consumer, error) {
+// scopesOf returns the consumer of the strategy. After a refused update it clears w.Make, because each refusal makes the process not
+// ready for a minute.
+func (b *Bus) scopesOf(ctx context.Context, s jetstream.Stream, w *Work, parallel int) (jetstream.Consumer, error) {
 	c, err := s.Consumer(ctx, schemas.Token(w.Strategy))
 	missing := errors.Is(err, jetstream.ErrConsumerNotFound)
 	if err != nil && (!w.Make || !missing) {
@@ -104,10 +106,19 @@ func (b *Bus) scopesOf(ctx context.Context, s jetstream.Stream, w Work, parallel
 	if !w.Make || !missing && config.MaxAckPending >= want {
 		return c, nil
 	}
-	config.MaxAckPending, config.MaxDeliver = max(config.MaxAckPending, want), -1
-	if c, err = b.js.CreateOrUpdateConsumer(ctx, StreamScopes, config); err != nil {
+	delivered, began := config.MaxAckPending, time.Now()
+	config.MaxAckPending, config.MaxDeliver = max(delivered, want), -1
+	made, err := b.js.CreateOrUpdateConsumer(ctx, StreamScopes, config)
+	if err == nil {
+		return made, nil
+	}
+	err = b.explain(began, err)
+	if missing || !errors.Is(err, ErrNotPermitted) {
 		return nil, fmt.Errorf("make the consumer of %s: %w", w.Strategy, err)
 	}
+	w.Make = false
+	b.log.Warn("too few scopes are delivered at once: run rehome setup", "strategy", w.Strategy, "delivered", delivered, "want", want,
+		"error", err)
 	return c, nil
 }
 

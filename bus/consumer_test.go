@@ -3,9 +3,12 @@ package bus_test
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rehome-dev/rehome/bus"
@@ -13,6 +16,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/program"
 )
 
 // handedOut returns how many scopes of the strategy are delivered at once, or 0 without a consumer.
@@ -67,6 +71,26 @@ func TestConsumerUpdate(t *testing.T) {
 	if got := c.CachedInfo().Config.AckWait; got != time.Minute {
 		t.Errorf("another setting of the consumer has changed: it waits for %v, want 1m", got)
 	}
+}
+
+// TestConsumerUpdateRefused has the key of a dispatcher, which may not change consumers.
+func TestConsumerUpdateRefused(t *testing.T) {
+	url := bustest.Serve(t, &server.Options{Users: []*server.User{
+		{Username: "setup", Password: "p"},
+		{Username: "dispatcher", Password: "p", Permissions: permissions(bus.RightsOf(bus.Participant{Role: bus.RoleDispatcher}, hosting))},
+	}}).ClientURL()
+	as := func(user string) string { return strings.Replace(url, "nats://", "nats://"+user+":p@", 1) }
+	setup := bustest.Connect(t, bus.Options{Name: "setup", URL: as("setup")})
+	bustest.SetUp(t, setup, bus.Setup{Strategies: []string{strategy}})
+	var log program.Log
+	b := bustest.Connect(t, bus.Options{Name: "dispatcher", URL: as("dispatcher"), Log: slog.New(slog.NewTextHandler(&log, nil))})
+	scopes, _ := manual(t, b, bus.Work{Parallel: 20, Make: true})
+	bustest.Publish(t, setup, scope(t, "a", 1))
+	h := next(t, scopes)
+	h.end <- nil
+	expect.Equal(t, "scope", h.event.ID, "a-1")
+	warning := `level=WARN msg="too few scopes are delivered at once: run rehome setup" strategy=RemovePods delivered=16 want=40`
+	expect.Equal(t, "warnings", strings.Count(log.String(), warning), 1)
 }
 
 // deliverAtMost changes the consumer of the strategy: the server delivers each scope at most n times.
