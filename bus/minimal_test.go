@@ -66,7 +66,7 @@ func TestPrefix(t *testing.T) {
 			}
 		})
 	}
-	for _, wrong := range []bus.Prefix{"eu.1", "eu_1", "*", "a b", bus.Prefix(strings.Repeat("x", 33))} {
+	for _, wrong := range []bus.Prefix{"eu.1", "eu_1", "*", "a b", "rehome", "KV", bus.Prefix(strings.Repeat("x", 33))} {
 		if wrong.Check() == nil {
 			t.Errorf("%q: want an error", wrong)
 		}

@@ -221,10 +221,11 @@ type Prefix string
 
 var validPrefix = regexp.MustCompile(`^[A-Za-z0-9-]{0,32}$`)
 
-// Check returns an error for a prefix that cannot be part of the name of a stream.
+// Check returns an error for a prefix that cannot be part of the name of a stream. Names without a prefix begin with rehome or KV,
+// so these two would be added again to names that have them.
 func (p Prefix) Check() error {
-	if !validPrefix.MatchString(string(p)) {
-		return fmt.Errorf("want at most 32 letters, digits, and hyphens, such as eu1, got %q", string(p))
+	if !validPrefix.MatchString(string(p)) || p == schemas.Prefix || p == "KV" {
+		return fmt.Errorf("want at most 32 letters, digits, and hyphens, such as eu1, but not rehome or KV, got %q", string(p))
 	}
 	return nil
 }

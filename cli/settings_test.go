@@ -66,6 +66,8 @@ func TestInvalidSettings(t *testing.T) {
 		{"REHOME_HTTP2", "2", `REHOME_HTTP2: want true or false, got "2"`},
 		{"REHOME_PROFILES", "all", `REHOME_PROFILES: want true or false, got "all"`},
 		{"REHOME_API_TLS", "on", `REHOME_API_TLS: want off, self-signed or files, got "on"`},
+		{"REHOME_BUS_PREFIX", "rehome", `REHOME_BUS_PREFIX: want at most 32 letters, digits, and hyphens, such as eu1, but not rehome or KV, ` +
+			`got "rehome"`},
 		{"REHOME_CLUSTER", "a b", `REHOME_CLUSTER: want a name that can stand in a URI, got "a b"`},
 		{"REHOME_SETTLE", "soon", `REHOME_SETTLE: want a duration such as 90s or 1h, got "soon"`},
 		{"REHOME_PARALLEL", "many", `REHOME_PARALLEL: want a whole number, got "many"`},
