@@ -16,7 +16,7 @@ const readBefore = 90 * time.Second
 
 // proofread moves invalid events of the history to the dead letters. No other consumer reads all events.
 func (p *process) proofread(ctx context.Context) error {
-	return p.bus.Proofread(ctx, time.Now().Add(-readBefore), p.flawOf)
+	return p.bus.Proofread(ctx, p.bus.Now().Add(-readBefore), p.flawOf)
 }
 
 // flawOf returns the error in an event of the history: its data does not match its channel, or its source is not a role
