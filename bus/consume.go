@@ -188,16 +188,16 @@ func (c *consumption) session(ended, ctx, handling context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		waited := time.Since(began)
+		if time.Since(began) > longWait {
+			if err := madeAt(ctx, s, made); err != nil {
+				<-c.slots
+				return err
+			}
+		}
 		m, err := next(ctx, messages)
-		if err == nil {
-			err = ended.Err() // the select and next take either, if both are ready
-			if err == nil && waited > longWait {
-				err = madeAt(ctx, s, made)
-			}
-			if err != nil {
-				_ = m.Nak()
-			}
+		if err == nil && ended.Err() != nil { // the select and next take either, if both are ready
+			_ = m.Nak()
+			err = ended.Err()
 		}
 		if err != nil {
 			<-c.slots
