@@ -423,7 +423,7 @@ func TestListenerExampleOnOneMachine(t *testing.T) {
 		t.Fatalf("the listener does not ask where it has rehome take requests, %q", found)
 	}
 	var s settings.Settings
-	if err := envconfig.Process("REHOME", &s); err != nil {
+	if err := envconfig.Process("", &s); err != nil {
 		t.Fatal(err)
 	}
 	addresses := []string{s.HTTPAddress, s.APILocal, found[1], run.ForwardServedAt}

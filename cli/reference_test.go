@@ -70,7 +70,7 @@ func TestSettingsPage(t *testing.T) {
 		"The environment variables of Rehome. `rehome settings` prints the same list. Flags override variables.\n"+
 		"Rehome also reads the variables of OpenTelemetry, see [traces](traces.md).\n\n"+
 		"| variable | default | meaning |\n|---|---|---|\n")
-	err := envconfig.Usagef("rehome", &settings.Settings{}, &b,
+	err := envconfig.Usagef("", &settings.Settings{}, &b,
 		"{{range .}}| `{{usage_key .}}` | {{with usage_default .}}`{{.}}`{{end}} | {{usage_description .}} |\n{{end}}")
 	expect.Must(t, err)
 	goldenFile(t, "../docs/settings.md", b.String())

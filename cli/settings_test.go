@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"log/slog"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/rehome-dev/rehome/cli/cmdutil"
 	"github.com/rehome-dev/rehome/functions/httpfunction"
 	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 // defaults returns the settings of an empty environment.
@@ -37,6 +39,22 @@ func TestEmptyEnvironment(t *testing.T) {
 	}
 	if err := want.Check(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestVariablesOfOtherPrograms sets each variable without its prefix.
+func TestVariablesOfOtherPrograms(t *testing.T) {
+	page := filetest.Read(t, "../docs/settings.md")
+	variables := regexp.MustCompile("(?m)^\\| `REHOME_(\\w+)`").FindAllStringSubmatch(page, -1)
+	if len(variables) == 0 {
+		t.Fatal("the page has no variables")
+	}
+	want := defaults(t)
+	for _, v := range variables {
+		t.Setenv(v[1], "1") // a valid value for most types
+		if got, err := settings.Read(); err != nil || got != want {
+			t.Fatalf("with %s: got error %v and settings\n%+v\nwant\n%+v", v[1], err, got, want)
+		}
 	}
 }
 

@@ -17,75 +17,76 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 )
 
-// Settings are the settings that a process needs before it reads the policy. Each comes from the environment variable
-// REHOME_NAME, with the name in capitals. A flag overrides the settings that users type.
+// Settings are the settings that a process needs before it reads the policy. Each comes from the environment variable in its
+// tag. The tags have the full names: with a prefix, envconfig also reads variables without it. A flag overrides the settings that
+// users type.
 type Settings struct {
-	Policy     string `desc:"policy file"`
-	Kubeconfig string `desc:"kubeconfig file; default: KUBECONFIG, the pod's service account, or ~/.kube/config"`
-	Context    string `desc:"context of the kubeconfig; default: the current context"`
-	DryRun     bool   `split_words:"true" desc:"decide everything and change nothing; API calls have dryRun=All"`
-	Cluster    string `default:"default" desc:"name of the cluster in the source of every event"`
+	Policy     string `envconfig:"REHOME_POLICY" desc:"policy file"`
+	Kubeconfig string `envconfig:"REHOME_KUBECONFIG" desc:"kubeconfig file; default: KUBECONFIG, the pod's service account, or ~/.kube/config"`
+	Context    string `envconfig:"REHOME_CONTEXT" desc:"context of the kubeconfig; default: the current context"`
+	DryRun     bool   `envconfig:"REHOME_DRY_RUN" desc:"decide everything and change nothing; API calls have dryRun=All"`
+	Cluster    string `envconfig:"REHOME_CLUSTER" default:"default" desc:"name of the cluster in the source of every event"`
 	// Installation begins the names of the leases, and the streams keep it.
-	Installation string `default:"rehome" desc:"name of this installation; a second one in a cluster needs another name and its own bus"`
+	Installation string `envconfig:"REHOME_INSTALLATION" default:"rehome" desc:"name of this installation; a second one in a cluster needs another name and its own bus"`
 
-	NATSURL      string `envconfig:"NATS_URL" desc:"NATS servers; default: the embedded server, or the server at the local socket"`
-	NATSNKey     string `envconfig:"NATS_NKEY_FILE" desc:"file with the nkey seed of the client"`
-	NATSCreds    string `envconfig:"NATS_CREDS_FILE" desc:"credentials file of the client"`
-	NATSCA       string `envconfig:"NATS_CA_FILE" desc:"file with the certificate authorities of the servers"`
-	NATSCert     string `envconfig:"NATS_CERT_FILE" desc:"client certificate file"`
-	NATSKey      string `envconfig:"NATS_KEY_FILE" desc:"key file of the client certificate"`
-	BusPrefix    string `split_words:"true" desc:"prefix of the names of streams and subjects, for several clusters in one NATS account"`
-	NATSReplicas int    `envconfig:"NATS_REPLICAS" default:"1" desc:"replicas of each stream, for setup: 1, 3, or 5"`
+	NATSURL      string `envconfig:"REHOME_NATS_URL" desc:"NATS servers; default: the embedded server, or the server at the local socket"`
+	NATSNKey     string `envconfig:"REHOME_NATS_NKEY_FILE" desc:"file with the nkey seed of the client"`
+	NATSCreds    string `envconfig:"REHOME_NATS_CREDS_FILE" desc:"credentials file of the client"`
+	NATSCA       string `envconfig:"REHOME_NATS_CA_FILE" desc:"file with the certificate authorities of the servers"`
+	NATSCert     string `envconfig:"REHOME_NATS_CERT_FILE" desc:"client certificate file"`
+	NATSKey      string `envconfig:"REHOME_NATS_KEY_FILE" desc:"key file of the client certificate"`
+	BusPrefix    string `envconfig:"REHOME_BUS_PREFIX" desc:"prefix of the names of streams and subjects, for several clusters in one NATS account"`
+	NATSReplicas int    `envconfig:"REHOME_NATS_REPLICAS" default:"1" desc:"replicas of each stream, for setup: 1, 3, or 5"`
 
-	Server          string `desc:"URL of the API for commands; default: the bus, or the API in its pod through the kubeconfig"`
-	ServerTokenFile string `split_words:"true" desc:"file with the bearer token for the API; read for each request"`
-	ServerCAFile    string `envconfig:"SERVER_CA_FILE" desc:"file with the certificate authorities of the API"`
+	Server          string `envconfig:"REHOME_SERVER" desc:"URL of the API for commands; default: the bus, or the API in its pod through the kubeconfig"`
+	ServerTokenFile string `envconfig:"REHOME_SERVER_TOKEN_FILE" desc:"file with the bearer token for the API; read for each request"`
+	ServerCAFile    string `envconfig:"REHOME_SERVER_CA_FILE" desc:"file with the certificate authorities of the API"`
 
-	StoreDir     string `split_words:"true" desc:"directory of the embedded server; default: rehome in the user's cache directory"`
-	StoreReserve int64  `split_words:"true" default:"67108864" desc:"free bytes that the embedded server leaves on its disk, at least 1 MiB"`
-	Listen       string `desc:"address of the embedded server for other programs, such as 0.0.0.0:4222; default: none"`
-	ListenCert   string `envconfig:"LISTEN_CERT_FILE" desc:"certificate file of the embedded server"`
-	ListenKey    string `envconfig:"LISTEN_KEY_FILE" desc:"key file of the certificate"`
-	ListenAuth   string `envconfig:"LISTEN_AUTH" desc:"directory with the keys of permitted programs, from rehome auth init"`
+	StoreDir     string `envconfig:"REHOME_STORE_DIR" desc:"directory of the embedded server; default: rehome in the user's cache directory"`
+	StoreReserve int64  `envconfig:"REHOME_STORE_RESERVE" default:"67108864" desc:"free bytes that the embedded server leaves on its disk, at least 1 MiB"`
+	Listen       string `envconfig:"REHOME_LISTEN" desc:"address of the embedded server for other programs, such as 0.0.0.0:4222; default: none"`
+	ListenCert   string `envconfig:"REHOME_LISTEN_CERT_FILE" desc:"certificate file of the embedded server"`
+	ListenKey    string `envconfig:"REHOME_LISTEN_KEY_FILE" desc:"key file of the certificate"`
+	ListenAuth   string `envconfig:"REHOME_LISTEN_AUTH" desc:"directory with the keys of permitted programs, from rehome auth init"`
 
-	History time.Duration `default:"72h" desc:"how long the bus keeps events"`
+	History time.Duration `envconfig:"REHOME_HISTORY" default:"72h" desc:"how long the bus keeps events"`
 
-	HTTPAddress string `split_words:"true" default:"127.0.0.1:8642" desc:"address of /metrics, /healthz, and /readyz; empty disables it"`
+	HTTPAddress string `envconfig:"REHOME_HTTP_ADDRESS" default:"127.0.0.1:8642" desc:"address of /metrics, /healthz, and /readyz; empty disables it"`
 
-	HTTPTLS      string `envconfig:"HTTP_TLS" default:"off" desc:"off, self-signed (created at start, in memory), or files"`
-	HTTPCertFile string `split_words:"true" desc:"certificate file for files; read again when it changes"`
-	HTTPKeyFile  string `split_words:"true" desc:"key file for files; read again when it changes"`
-	HTTPAuth     bool   `envconfig:"HTTP_AUTH" desc:"serve /metrics and profiles only to users with the right in the cluster; requires TLS"`
-	HTTP2        bool   `envconfig:"HTTP2" desc:"offer HTTP/2 over TLS, also for the API"`
-	Profiles     bool   `desc:"serve profiles at /debug/pprof/; requires REHOME_HTTP_AUTH or a loopback address"`
+	HTTPTLS      string `envconfig:"REHOME_HTTP_TLS" default:"off" desc:"off, self-signed (created at start, in memory), or files"`
+	HTTPCertFile string `envconfig:"REHOME_HTTP_CERT_FILE" desc:"certificate file for files; read again when it changes"`
+	HTTPKeyFile  string `envconfig:"REHOME_HTTP_KEY_FILE" desc:"key file for files; read again when it changes"`
+	HTTPAuth     bool   `envconfig:"REHOME_HTTP_AUTH" desc:"serve /metrics and profiles only to users with the right in the cluster; requires TLS"`
+	HTTP2        bool   `envconfig:"REHOME_HTTP2" desc:"offer HTTP/2 over TLS, also for the API"`
+	Profiles     bool   `envconfig:"REHOME_PROFILES" desc:"serve profiles at /debug/pprof/; requires REHOME_HTTP_AUTH or a loopback address"`
 
-	APILocal    string `envconfig:"API_LOCAL" default:"127.0.0.1:8644" desc:"loopback address of the API and the page, without tokens; empty disables it"`
-	APIAddress  string `envconfig:"API_ADDRESS" desc:"address of the API and the page for users of the cluster, with tokens; default: none"`
-	APITLS      string `envconfig:"API_TLS" desc:"off, self-signed, or files; default: files if they are set, otherwise off"`
-	APICertFile string `envconfig:"API_CERT_FILE" desc:"certificate file for the API; without TLS only a loopback address is allowed"`
-	APIKeyFile  string `envconfig:"API_KEY_FILE" desc:"key file of that certificate"`
+	APILocal    string `envconfig:"REHOME_API_LOCAL" default:"127.0.0.1:8644" desc:"loopback address of the API and the page, without tokens; empty disables it"`
+	APIAddress  string `envconfig:"REHOME_API_ADDRESS" desc:"address of the API and the page for users of the cluster, with tokens; default: none"`
+	APITLS      string `envconfig:"REHOME_API_TLS" desc:"off, self-signed, or files; default: files if they are set, otherwise off"`
+	APICertFile string `envconfig:"REHOME_API_CERT_FILE" desc:"certificate file for the API; without TLS only a loopback address is allowed"`
+	APIKeyFile  string `envconfig:"REHOME_API_KEY_FILE" desc:"key file of that certificate"`
 
-	Maintenance bool `default:"true" desc:"maintain nodes in rehome run; if false, it cordons and drains no node"`
+	Maintenance bool `envconfig:"REHOME_MAINTENANCE" default:"true" desc:"maintain nodes in rehome run; if false, it cordons and drains no node"`
 
-	Namespace      string        `desc:"namespace of this process, and of the pods that commands connect to; default: the pod's namespace, or all outside of the cluster"`
-	LeaseNamespace string        `split_words:"true" default:"kube-system" desc:"namespace of the leases of all installations in the cluster"`
-	LeaseDuration  time.Duration `split_words:"true" default:"15s" desc:"how long standbys wait for a lost leader"`
+	Namespace      string        `envconfig:"REHOME_NAMESPACE" desc:"namespace of this process, and of the pods that commands connect to; default: the pod's namespace, or all outside of the cluster"`
+	LeaseNamespace string        `envconfig:"REHOME_LEASE_NAMESPACE" default:"kube-system" desc:"namespace of the leases of all installations in the cluster"`
+	LeaseDuration  time.Duration `envconfig:"REHOME_LEASE_DURATION" default:"15s" desc:"how long standbys wait for a lost leader"`
 
-	Resync   time.Duration `default:"30m" desc:"interval of full evaluations; rehome setup keeps scopes for two intervals"`
-	Settle   time.Duration `default:"10ms" desc:"how long an evaluation waits for related changes"`
-	Parallel int           `default:"64" desc:"number of parallel evictions"`
+	Resync   time.Duration `envconfig:"REHOME_RESYNC" default:"30m" desc:"interval of full evaluations; rehome setup keeps scopes for two intervals"`
+	Settle   time.Duration `envconfig:"REHOME_SETTLE" default:"10ms" desc:"how long an evaluation waits for related changes"`
+	Parallel int           `envconfig:"REHOME_PARALLEL" default:"64" desc:"number of parallel evictions"`
 
-	ServeBytes    int64 `split_words:"true" default:"8388608" desc:"largest request to rehome serve in bytes, also after decompression"`
-	ServeParallel int   `split_words:"true" default:"32" desc:"number of parallel requests to rehome serve"`
+	ServeBytes    int64 `envconfig:"REHOME_SERVE_BYTES" default:"8388608" desc:"largest request to rehome serve in bytes, also after decompression"`
+	ServeParallel int   `envconfig:"REHOME_SERVE_PARALLEL" default:"32" desc:"number of parallel requests to rehome serve"`
 
-	LogLevel  slog.Level `split_words:"true" default:"INFO" desc:"DEBUG, INFO, WARN, or ERROR"`
-	LogFormat string     `split_words:"true" default:"text" desc:"text or json"`
+	LogLevel  slog.Level `envconfig:"REHOME_LOG_LEVEL" default:"INFO" desc:"DEBUG, INFO, WARN, or ERROR"`
+	LogFormat string     `envconfig:"REHOME_LOG_FORMAT" default:"text" desc:"text or json"`
 }
 
 // Read reads the environment.
 func Read() (Settings, error) {
 	var s Settings
-	if err := envconfig.Process("rehome", &s); err != nil {
+	if err := envconfig.Process("", &s); err != nil {
 		return s, unreadable(err)
 	}
 	return s, nil

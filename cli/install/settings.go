@@ -23,7 +23,7 @@ func settingsCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error {
 			table := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
 			defer table.Flush()
-			return envconfig.Usagef("rehome", &settings.Settings{}, table, settingsFormat)
+			return envconfig.Usagef("", &settings.Settings{}, table, settingsFormat)
 		},
 	}
 }
