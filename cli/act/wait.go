@@ -40,8 +40,13 @@ func (f *requestFlags) sendRequest(c *cobra.Command, r schemas.Request) error {
 	switch {
 	case errors.Is(err, bus.ErrNotPermitted):
 		return fmt.Errorf("%w; --sender: want the sender of the key", err)
-	case err != nil || f.detach:
+	case err != nil:
 		return err
+	case f.detach:
+		q.progress.take(q.event) // the API may have returned a receipt
+		if q.progress.finished == nil {
+			return nil
+		}
 	case !q.asJSON:
 		if err := q.progress.write(q.out); err != nil {
 			return err

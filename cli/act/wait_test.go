@@ -2,7 +2,10 @@ package act
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
+	"net/http/httptest"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -76,6 +79,36 @@ func TestOverdueRequest(t *testing.T) {
 					t.Errorf("after %v, got %v\nwant after %v, %s", after, err, c.after, c.want)
 				}
 			})
+		})
+	}
+}
+
+func TestDetachedRequest(t *testing.T) {
+	for name, c := range map[string]struct {
+		state  schemas.ReceiptState
+		reason schemas.ReceiptReason
+		want   error
+	}{
+		"accepted": {schemas.RequestAccepted, schemas.ReceiptAccepted, nil},
+		"finished": {schemas.RequestFinished, schemas.ReceiptDone, nil},
+		"rejected": {schemas.RequestRejected, schemas.ReceiptUnknownTarget,
+			errors.New("request http/r was rejected: UnknownTarget: there is no node n1")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			handler, _ := apiOf(t, func(r schemas.Request) []schemas.Payload {
+				return []schemas.Payload{schemas.Receipt{
+					Sender: r.Sender, Name: r.Name, State: c.state, Reason: c.reason, Message: "there is no node n1", Action: r.Action,
+				}}
+			})
+			web := httptest.NewServer(handler)
+			defer web.Close()
+			command := moveCommand()
+			command.SetArgs([]string{"node", "n1", "--reason", "fan", "--name", "r", "--detach", "--server", web.URL})
+			command.SetOut(io.Discard)
+			command.SetErr(io.Discard)
+			if err := command.ExecuteContext(t.Context()); fmt.Sprint(err) != fmt.Sprint(c.want) {
+				t.Errorf("got error %v, want %v", err, c.want)
+			}
 		})
 	}
 }
