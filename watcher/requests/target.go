@@ -3,6 +3,7 @@ package requests
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -90,15 +91,15 @@ func runningPods(c *cluster.Cache, namespace string, matches func(*corev1.Pod) b
 }
 
 // belongs reports whether a pod belongs to a workload. A ReplicaSet of a Deployment has its name and the hash of the pod
-// template.
+// template. Kinds match in any case, as in kubectl.
 func belongs(p *corev1.Pod, w *schemas.WorkloadTarget) bool {
 	owner := metav1.GetControllerOfNoCopy(p)
 	if owner == nil {
 		return false
 	}
-	if owner.Kind == w.Kind && owner.Name == w.Name {
+	if strings.EqualFold(owner.Kind, w.Kind) && owner.Name == w.Name {
 		return true
 	}
 	hash := p.Labels["pod-template-hash"]
-	return w.Kind == "Deployment" && owner.Kind == "ReplicaSet" && hash != "" && owner.Name == w.Name+"-"+hash
+	return strings.EqualFold(w.Kind, "Deployment") && owner.Kind == "ReplicaSet" && hash != "" && owner.Name == w.Name+"-"+hash
 }

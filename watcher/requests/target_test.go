@@ -82,6 +82,14 @@ func TestTargetPods(t *testing.T) {
 			all, []string{"web/a", "web/b", "web/c"}, "",
 		},
 		{
+			"a kind in lower case", schemas.Target{Workload: &schemas.WorkloadTarget{Kind: "replicaset", Namespace: "web", Name: "api-5d8f"}},
+			all, []string{"web/a", "web/b", "web/c"}, "",
+		},
+		{
+			"a Deployment in lower case", schemas.Target{Workload: &schemas.WorkloadTarget{Kind: "deployment", Namespace: "web", Name: "api"}},
+			all, []string{"web/a", "web/b", "web/c"}, "",
+		},
+		{
 			"workload without pods", schemas.Target{Workload: &schemas.WorkloadTarget{Kind: "Job", Namespace: "web", Name: "api"}},
 			all, nil, schemas.ReceiptUnknownTarget,
 		},
