@@ -124,7 +124,7 @@ func (o once) round(ctx context.Context) error {
 	}
 	err = simulate.Run(ctx, round, objects, func(verdicts []schemas.Verdict) error {
 		for _, v := range verdicts {
-			if v.Outcome == schemas.Failed || v.Reason == schemas.ReasonAPIUnavailable || v.Reason == schemas.ReasonInternalError {
+			if isFailure(v) {
 				failed++
 			}
 		}
@@ -142,6 +142,12 @@ func (o once) round(ctx context.Context) error {
 		return fmt.Errorf("%d pods could not be evicted", failed)
 	}
 	return nil
+}
+
+// isFailure reports whether a round with this verdict fails. An expired intent is a failure, because no other round follows.
+func isFailure(v schemas.Verdict) bool {
+	return v.Outcome == schemas.Failed || v.Outcome == schemas.Expired ||
+		v.Reason == schemas.ReasonAPIUnavailable || v.Reason == schemas.ReasonInternalError
 }
 
 // ReadRound reads the input of a round in a cluster: its objects, and the load of nodes and pods.

@@ -17,7 +17,7 @@ func onceCommand() *cobra.Command {
 			"PodDisruptionBudget blocks is deferred and not tried again. A pod that would move without its protection is\n" +
 			"rejected. The output has the format of rehome simulate. With --dry-run, calls to the API server have dryRun=All.\n\n" +
 			"The command holds the lease of the actuator, so it does not run beside `rehome run`; a dry run needs no lease. The\n" +
-			"exit code is 0 if everything was evaluated and no call failed.",
+			"exit code is 0 if everything was evaluated, no call failed, and no pod waited too long for its turn.",
 		Example: "  # Print what it would evict, in the cluster of the current kubectl context:\n" +
 			"  rehome once --dry-run --policy deploy/policy.yaml\n\n" +
 			"  # Evict, and store the verdict on each pod:\n" +
