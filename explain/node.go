@@ -17,7 +17,8 @@ import (
 type NodeExplanation struct {
 	Node string `json:"node"`
 	Pods int    `json:"pods"` // on the node
-	// Staying are the reasons that keep pods on the node. A pod with several reasons occurs several times.
+	// Staying are the reasons that keep pods on the node: PodDisruptionBudgets, and rules of profiles if no profile can move the pod. A
+	// pod with several reasons occurs several times.
 	Staying []StayingPod `json:"staying"`
 }
 
@@ -25,7 +26,7 @@ type NodeExplanation struct {
 type StayingPod struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	Profile   string `json:"profile,omitempty"` // the profile with the rule; empty if all profiles have it, or if it is not a rule
+	Profile   string `json:"profile,omitempty"` // the profile with the rule; empty if the policy has one profile, or if it is not a rule
 	Rule      string `json:"rule"`
 	Message   string `json:"message"`
 }
@@ -62,9 +63,13 @@ func NodeOf(round simulate.Config, objects []metav1.Object, node string) (NodeEx
 		add := func(profile, rule, message string) {
 			x.Staying = append(x.Staying, StayingPod{p.Pod.Namespace, p.Pod.Name, profile, rule, message})
 		}
-		for _, g := range p.Guards {
+		guards := p.Guards
+		if slices.ContainsFunc(guards, func(g simulate.Guard) bool { return len(g.Rules) == 0 }) {
+			guards = nil // this profile can move the pod
+		}
+		for _, g := range guards {
 			profile := g.Profile
-			if len(p.Guards) == 1 {
+			if len(guards) == 1 {
 				profile = ""
 			}
 			for _, r := range g.Rules {

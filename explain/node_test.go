@@ -12,8 +12,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/explain"
+	"github.com/rehome-dev/rehome/functions"
+	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/simulate"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // onNode returns a pod of n1 with a label for its name, and two budgets that select it by this label.
@@ -77,5 +81,42 @@ func TestNodeKnown(t *testing.T) {
 				t.Errorf("got  %s\nwant %s", got, c.want)
 			}
 		})
+	}
+}
+
+func TestProfilesOnNode(t *testing.T) {
+	p, err := policy.Parse("policy.yaml", []byte(`
+apiVersion: descheduler/v1alpha2
+kind: DeschedulerPolicy
+profiles:
+  - name: all
+    pluginConfig: [{name: RemovePodsViolatingNodeTaints}]
+    plugins: {deschedule: {enabled: [RemovePodsViolatingNodeTaints]}}
+  - name: batch
+    pluginConfig: [{name: DefaultEvictor, args: {labelSelector: {matchLabels: {app: batch}}}}, {name: RemovePodsViolatingNodeTaints}]
+    plugins: {deschedule: {enabled: [RemovePodsViolatingNodeTaints]}}
+`), settings.Strategies())
+	expect.Must(t, err)
+	owned := func(name, kind string) (*corev1.Pod, *policyv1.PodDisruptionBudget) {
+		pod, budget, _ := onNode(name, corev1.PodRunning)
+		pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: kind, Name: name, UID: "o", Controller: new(true)}}
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		return pod, budget
+	}
+	agent, _ := owned("agent", "DaemonSet")
+	free, _ := owned("free", "ReplicaSet")
+	held, budget := owned("held", "ReplicaSet")
+	got, err := explain.NodeOf(simulate.Config{Policy: p, Functions: functions.All(), Now: time.Now}, []metav1.Object{
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}},
+		agent, free, held, budget,
+	}, "n1")
+	want := explain.NodeExplanation{Node: "n1", Pods: 3, Staying: []explain.StayingPod{
+		{Namespace: "shop", Name: "agent", Profile: "all", Rule: "DaemonSetPods", Message: "it belongs to the DaemonSet agent"},
+		{Namespace: "shop", Name: "agent", Profile: "batch", Rule: "DaemonSetPods", Message: "it belongs to the DaemonSet agent"},
+		{Namespace: "shop", Name: "agent", Profile: "batch", Rule: "LabelSelector", Message: "its labels do not match app=batch"},
+		{Namespace: "shop", Name: "held", Rule: "DisruptionBudget", Message: "poddisruptionbudget shop/held: 1 healthy pods, 2 needed"},
+	}}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("error %v\ngot  %+v\nwant %+v", err, got, want)
 	}
 }
