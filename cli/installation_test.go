@@ -8,6 +8,10 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/rehome-dev/rehome/app/settings"
+	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 )
 
 func TestOpenInstallation(t *testing.T) {
@@ -47,5 +51,37 @@ func TestOpenInstallation(t *testing.T) {
 	}
 	if _, err := os.Stat(none); err == nil {
 		t.Errorf("a command that asks has made %s", none)
+	}
+}
+
+func TestContextBesideLocalBus(t *testing.T) {
+	dir := filetest.ShortDir(t)
+	t.Setenv("XDG_CACHE_HOME", dir)
+	t.Setenv("HOME", dir)
+	t.Setenv("KUBECONFIG", filepath.Join(dir, "none"))
+	server, err := settings.StartServer(defaults(t), nil)
+	expect.Must(t, err)
+	t.Cleanup(server.Stop)
+	store := filepath.Join(dir, "rehome")
+	refusal := func(flag string) string {
+		return flag + ": it does not choose the installation, because a rehome runs on this machine; " +
+			"for the local one, add --store-dir " + store + "; for another one, add --server with the address that `rehome ui` prints"
+	}
+	for name, c := range map[string]struct {
+		arguments []string
+		want      string // in the error
+	}{
+		"context":               {[]string{"--context", "prod"}, refusal("--context")},
+		"kubeconfig":            {[]string{"--kubeconfig", "prod"}, refusal("--kubeconfig")},
+		"no_flag":               {nil, "stream REHOME_REQUESTS is missing"},
+		"context_and_store_dir": {[]string{"--context", "prod", "--store-dir", store}, "stream REHOME_REQUESTS is missing"},
+		"context_and_server":    {[]string{"--context", "prod", "--server", "http://127.0.0.1:1"}, "the API at 127.0.0.1:1: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, err := execute(t, append([]string{"drain", "worker-1", "--reason", "fan", "--name", "r", "--detach"}, c.arguments...)...)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %q, error %v; want %s", out, err, c.want)
+			}
+		})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -79,12 +80,14 @@ const localWithin = time.Second
 //	--nats-url, --store-dir, ...        its bus
 //	the socket of a local `rehome run`  its bus
 //	the kubeconfig                      its API, in the pod
+//
+// If --context or --kubeconfig was typed, only a flag or a variable chooses a bus: the socket may be of another cluster.
 func (f *Flags) Open(ctx context.Context, p bus.Participant) (Installation, error) {
 	s := f.Settings
 	if s.Server != "" {
 		return f.openAPI(client.Config{Server: s.Server, TokenFile: s.ServerTokenFile, CAFile: s.ServerCAFile}, func() {})
 	}
-	local, err := hasBus(s)
+	local, err := f.hasBus()
 	switch {
 	case err != nil:
 		return nil, err
@@ -119,7 +122,8 @@ func PodDialer(s settings.Settings) (*client.PodDialer, error) {
 }
 
 // hasBus reports whether the settings name a bus, or this machine has one.
-func hasBus(s settings.Settings) (bool, error) {
+func (f *Flags) hasBus() (bool, error) {
+	s := f.Settings
 	if s.NATSURL != "" || s.StoreDir != "" {
 		return true, nil
 	}
@@ -128,11 +132,18 @@ func hasBus(s settings.Settings) (bool, error) {
 		return false, nil // no local bus without a cache directory
 	}
 	conn, err := net.DialTimeout("unix", o.Socket, localWithin)
-	if err == nil {
-		return true, conn.Close()
-	}
-	if errors.Is(err, os.ErrPermission) {
+	switch {
+	case errors.Is(err, os.ErrPermission):
 		return false, fmt.Errorf("the bus on this machine: %w", err)
+	case err != nil:
+		return false, nil
 	}
-	return false, nil
+	_ = conn.Close()
+	for _, flag := range []string{"context", "kubeconfig"} {
+		if f.c.Flags().Changed(flag) {
+			return false, fmt.Errorf("--%s: it does not choose the installation, because a rehome runs on this machine; for the local one, "+
+				"add --store-dir %s; for another one, add --server with the address that `rehome ui` prints", flag, filepath.Dir(o.Socket))
+		}
+	}
+	return true, nil
 }
