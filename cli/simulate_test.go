@@ -102,6 +102,23 @@ warning: the same applies to 1 node more
 	}
 }
 
+func TestSimulateTooFewNodes(t *testing.T) {
+	const warning = "warning: fewer than two nodes are usable, so no pod moves\n"
+	for name, c := range map[string]struct{ objects, want string }{
+		"two_nodes":         {oneNode + otherNode, ""},
+		"one_node":          {oneNode, warning},
+		"one_ready_node":    {oneNode + otherNode + "status: {conditions: [{type: Ready, status: \"False\"}]}\n", warning},
+		"nothing_but_a_pod": {oneNode[strings.Index(oneNode, "---"):], "warning: node n1 is missing, so the simulation ignores 1 pod on it, such as default/moves\n" + warning},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, notes, err := simulated(t, c.objects, nil, "--objects", "-")
+			if err != nil || notes != c.want {
+				t.Errorf("error %v\ngot  %q\nwant %q", err, notes, c.want)
+			}
+		})
+	}
+}
+
 // lostPods are two pods on each of six missing nodes.
 func lostPods() string {
 	var b strings.Builder

@@ -24,7 +24,9 @@ import (
 
 	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/cli/cmdutil"
+	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/functions"
+	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/simulate"
 	"github.com/rehome-dev/rehome/simulate/objects"
 )
@@ -42,8 +44,8 @@ func simulateCommand() *cobra.Command {
 		Long: "Predict which pods a policy would move, from object files. The command needs no cluster and changes nothing.\n\n" +
 			"The objects are YAML or JSON from kubectl, or written manually: nodes, pods, PodDisruptionBudgets, and the objects\n" +
 			"that pods refer to, and NodeMetrics and PodMetrics for a policy that uses the load. Other kinds are ignored. Every\n" +
-			"strategy of the policy evaluates everything once, in the order of the file. One node is enough. The outcome of a pod\n" +
-			"is\n" +
+			"strategy of the policy evaluates everything once, in the order of the file. With fewer than two usable nodes, no pod\n" +
+			"moves. The outcome of a pod is\n" +
 			"  evicted   the pod would move\n" +
 			"  deferred  the pod should move, but a PodDisruptionBudget allows no further disruption according to its status\n" +
 			"  rejected  the pod would move if no rule protected it. A strategy that chooses pods of a group can name a pod here that\n" +
@@ -144,6 +146,7 @@ func (q simulation) read(stdin io.Reader, notes io.Writer) (simulate.Config, []m
 	if err != nil {
 		return simulate.Config{}, nil, err
 	}
+	noteFewNodes(found, p, notes)
 	found, loads := apartLoads(found)
 	return simulate.Config{
 		Policy: settings.WithoutOutside(p, notes), Functions: functions.All(), Now: func() time.Time { return now },
@@ -224,6 +227,19 @@ func noteLostPods(found []metav1.Object, notes io.Writer) {
 		}
 		fmt.Fprintf(notes, "warning: node %s is missing, so the simulation ignores %s on it, such as %s\n",
 			cmdutil.Printable(node), cmdutil.Count(len(lost[node]), "pod"), cmdutil.Printable(lost[node][0]))
+	}
+}
+
+// noteFewNodes warns about too few usable nodes, because no pod can move then.
+func noteFewNodes(found []metav1.Object, p policy.Policy, notes io.Writer) {
+	usable, selected := 0, p.Selector()
+	for _, o := range found {
+		if n, ok := o.(*corev1.Node); ok && cluster.Unusable(n, selected, p.Signals) == "" {
+			usable++
+		}
+	}
+	if usable < 2 {
+		fmt.Fprintln(notes, "warning: fewer than two nodes are usable, so no pod moves")
 	}
 }
 
