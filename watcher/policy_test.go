@@ -36,7 +36,8 @@ type collected struct {
 	answers  []schemas.ScopeHead
 	unlisted error
 	// refuse returns the error for an event that the bus does not store. nil accepts every event.
-	refuse func(schemas.Event) error
+	refuse  func(schemas.Event) error
+	batches int // the number of calls of PublishAll
 }
 
 func (c *collected) Asked(context.Context) ([]schemas.ScopeHead, error) { return c.answers, c.unlisted }
@@ -44,6 +45,7 @@ func (c *collected) Asked(context.Context) ([]schemas.ScopeHead, error) { return
 func (c *collected) PublishAll(_ context.Context, events []schemas.Event) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.batches++
 	var errs []error
 	for _, e := range events {
 		if c.refuse != nil {
