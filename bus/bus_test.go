@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -128,7 +130,10 @@ func (r rig) first(t testing.TB, stream string) uint64 {
 // empty waits until a stream is empty.
 func (r rig) empty(t testing.TB, stream string) {
 	t.Helper()
-	expect.Eventually(t, stream+" is empty", func() bool { return len(r.messages(t, stream)) == 0 })
+	expect.EventuallyWithState(t, stream+" is empty", func() (bool, string) {
+		left := r.messages(t, stream)
+		return len(left) == 0, fmt.Sprint(slices.Sorted(maps.Keys(left)))
+	})
 }
 
 // deadLetters waits for n dead letters and returns them.
