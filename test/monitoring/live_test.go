@@ -94,7 +94,7 @@ func (s *scene) trouble() {
 	s.budget("batch", "twice", "one")
 	s.budget("batch", "twice", "another")
 	s.pool("twice", s.nodes[2])
-	s.deployment("web", "sticky", 1, corev1.LabelHostname, s.nodes[3])
+	s.pinned("web", "sticky", s.nodes[3])
 
 	s.pool("other", s.nodes[4], s.nodes[6], s.nodes[8])
 	s.says(s.run, `rehome_verdicts_total\{.*namespace="web",outcome="evicted",.*strategy="RemovePodsViolatingNodeAffinity"`)

@@ -147,6 +147,14 @@ func (s *scene) deployment(namespace, name string, replicas int, label string, v
 	s.t.Must(s.cluster.WaitReady(s.t.Context(), namespace, name))
 }
 
+// pinned makes a Deployment of one pod whose template names the node, so that each replacement returns to it.
+func (s *scene) pinned(namespace, name, node string) {
+	s.t.Helper()
+	_, err := s.cluster.AddDeployment(s.t.Context(), namespace, name, 1, func(d *appsv1.Deployment) { d.Spec.Template.Spec.NodeName = node })
+	s.t.Must(err)
+	s.t.Must(s.cluster.WaitReady(s.t.Context(), namespace, name))
+}
+
 // budget makes a PodDisruptionBudget for a Deployment that allows no disruption, and waits until it is in force.
 func (s *scene) budget(namespace, deployment, name string) {
 	s.t.Helper()
