@@ -122,9 +122,7 @@ func Run(ctx context.Context, s settings.Settings, r Roles) error {
 		return err
 	}
 	status.Checks, status.Warnings = p.checks, slices.Concat(p.warnings, status.Warnings, []serving.Check{p.operator.Warning, p.network.Warning})
-	if p.server != nil {
-		status.Alive = func() error { return p.server.Alive(time.Now()) }
-	}
+	status.Alive = p.alive
 	p.metrics.MustRegister(newReadiness(status.Ready))
 	if web.Listener != nil {
 		p.log.Info("serving", "metrics", web.URL("/metrics"))
@@ -135,6 +133,16 @@ func Run(ctx context.Context, s settings.Settings, r Roles) error {
 		}
 	}
 	return together(ctx, web.Serve, p.operator.Serve, p.network.Serve, p.follow)
+}
+
+// alive returns an error if only a restart of this process can help.
+func (p *process) alive() error {
+	if p.server != nil {
+		if err := p.server.Alive(time.Now()); err != nil {
+			return err
+		}
+	}
+	return p.bus.Alive()
 }
 
 // listenForAPI takes the addresses of the API, or none in a process without that role.

@@ -213,3 +213,21 @@ func TestResumeAfterServerRestart(t *testing.T) {
 		t.Errorf("the history has %d deltas, want the one before and the one after", len(got))
 	}
 }
+
+// The client does not connect again after an error of the protocol. The process must notice that only a restart helps.
+func TestEndedConnection(t *testing.T) {
+	r := newRig(t, bus.Setup{})
+	if err := r.bus.Alive(); err != nil {
+		t.Fatal(err)
+	}
+	e := bustest.Delta(t, "a")
+	e.Channel += strings.Repeat("x", server.MAX_CONTROL_LINE_SIZE)
+	if _, err := r.bus.Publish(t.Context(), e); !errors.Is(err, bus.ErrNotConnected) {
+		t.Errorf("got error %v, want %v", err, bus.ErrNotConnected)
+	}
+	var err error
+	expect.Eventually(t, "the bus is not alive", func() bool { err = r.bus.Alive(); return err != nil })
+	if want := "bus in this process: the server ended the connection for good: nats: maximum control line exceeded"; err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+}

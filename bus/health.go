@@ -108,6 +108,7 @@ type health struct {
 	up       bool
 	changed  chan struct{} // closed and replaced at each change of up
 	reason   error         // the reason while it is down; nil before the first attempt
+	ended    error         // the reason why the client will not connect again; nil while it will
 	denied   error         // the last right that was refused
 	deniedAt time.Time
 	noInbox  bool      // denied is the inbox, which the client asks for once in a connection
@@ -131,7 +132,7 @@ func (h *health) handlers() []nats.Option {
 		nats.ConnectHandler(connected), nats.ReconnectHandler(connected),
 		nats.DisconnectErrHandler(lost), nats.ReconnectErrHandler(lost),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { h.refused(err, time.Now()) }),
-		nats.ClosedHandler(func(*nats.Conn) { close(h.closed) }),
+		nats.ClosedHandler(func(c *nats.Conn) { h.end(c.LastError()) }),
 	}
 }
 
@@ -154,6 +155,18 @@ func (h *health) set(up bool, err error) {
 		h.changed = make(chan struct{})
 	}
 	h.up, h.reason, h.checked = up, err, time.Time{}
+}
+
+// end handles the end of the connection. The client connects again after every loss, except if the server reported an error that
+// the client does not know, such as a violation of its protocol.
+func (h *health) end(err error) {
+	defer close(h.closed)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.ending {
+		h.ended = fmt.Errorf("the server ended the connection for good: %w", err)
+		h.log.Error("the bus connection has ended; restart this process", "error", err)
+	}
 }
 
 // refused handles an error that belongs to no call. Most are missing rights of the role.
@@ -274,6 +287,16 @@ func (b *Bus) Ready() error {
 	h.checked = now
 	h.mu.Unlock()
 	return cmp.Or(err, b.skewed(SkewLimit))
+}
+
+// Alive returns an error if this Bus will never be connected again. Then only a new process helps.
+func (b *Bus) Alive() error {
+	b.health.mu.Lock()
+	defer b.health.mu.Unlock()
+	if b.health.ended == nil {
+		return nil
+	}
+	return fmt.Errorf("bus %s: %w", b.health.address, b.health.ended)
 }
 
 // Space returns an error if the server accepts no events. It wraps [ErrNoSpace] if the disk is too full.

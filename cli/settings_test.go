@@ -69,6 +69,7 @@ func TestInvalidSettings(t *testing.T) {
 		{"REHOME_SERVE_BYTES", "0", "REHOME_SERVE_BYTES: want at least 1, got 0"},
 		{"REHOME_SERVE_BYTES", "8MiB", `REHOME_SERVE_BYTES: want a whole number, got "8MiB"`},
 		{"REHOME_SERVE_PARALLEL", "0", "REHOME_SERVE_PARALLEL: want at least 1, got 0"},
+		{"REHOME_HISTORY", "24h", "REHOME_HISTORY: want at least 25h0m0s, because an open request needs its receipt for a day, got 24h0m0s"},
 		{"REHOME_RESYNC", "1s", "REHOME_RESYNC: want at least 1m, got 1s"},
 		{"REHOME_LISTEN", ":4222", "REHOME_LISTEN_CERT_FILE: want the server's certificate, since REHOME_LISTEN is set, got nothing"},
 		{"REHOME_LISTEN_AUTH", "auth", "REHOME_LISTEN_AUTH: want it with REHOME_LISTEN, got no REHOME_LISTEN"},

@@ -49,7 +49,7 @@ type Settings struct {
 	ListenKey    string `envconfig:"REHOME_LISTEN_KEY_FILE" desc:"key file of the certificate"`
 	ListenAuth   string `envconfig:"REHOME_LISTEN_AUTH" desc:"directory with the keys of permitted programs, from rehome auth init"`
 
-	History time.Duration `envconfig:"REHOME_HISTORY" default:"72h" desc:"how long the bus keeps events"`
+	History time.Duration `envconfig:"REHOME_HISTORY" default:"72h" desc:"how long the bus keeps events; at least 25h"`
 
 	HTTPAddress string `envconfig:"REHOME_HTTP_ADDRESS" default:"127.0.0.1:8642" desc:"address of /metrics, /healthz, and /readyz; empty disables it"`
 
@@ -112,6 +112,9 @@ func unreadable(err error) error {
 	return fmt.Errorf("%s: want %s, got %q", parse.KeyName, want, parse.Value)
 }
 
+// shortestHistory exceeds the longest deadline of a request, 24 hours: without the receipt in the history, it is not open.
+const shortestHistory = 25 * time.Hour
+
 // Check returns an error for each invalid setting, with the name of the variable.
 func (s Settings) Check() error {
 	if err := errors.Join(s.checkListen(), s.checkServing()); err != nil {
@@ -132,6 +135,9 @@ func (s Settings) Check() error {
 		return fmt.Errorf("REHOME_SERVE_BYTES: want at least 1, got %d", s.ServeBytes)
 	case s.ServeParallel < 1:
 		return fmt.Errorf("REHOME_SERVE_PARALLEL: want at least 1, got %d", s.ServeParallel)
+	case s.History < shortestHistory:
+		return fmt.Errorf("REHOME_HISTORY: want at least %v, because an open request needs its receipt for a day, got %v",
+			shortestHistory, s.History)
 	case s.Resync < time.Minute:
 		return fmt.Errorf("REHOME_RESYNC: want at least 1m, got %v", s.Resync)
 	case s.Cluster == "" || strings.ContainsAny(s.Cluster, " /?#"):

@@ -72,7 +72,7 @@ func forward(ctx context.Context, s settings.Settings, p forwardPlan) error {
 	f := &forwarder{
 		bus: b, name: p.listener.Name, filter: p.filter, sink: sink, log: options.Log,
 	}
-	status.Checks = []serving.Check{f.listens, f.arrives}
+	status.Checks, status.Alive = []serving.Check{f.listens, f.arrives}, b.Alive
 	f.figures = newForwardFigures(status.Metrics)
 	if p.template != nil {
 		f.notifier = newNotifier(f, p)
