@@ -57,6 +57,9 @@ func (p *progress) take(e schemas.Event) bool {
 			return false
 		}
 		at := p.of(v.Intent.Pod, v.Intent.Node)
+		if at.moving && v.Reason == schemas.ReasonMoving { // about a second evaluation; the move goes on
+			return true
+		}
 		at.last, at.moving = &v, v.Outcome.Moves() && !v.DryRun
 	case schemas.MaintenanceType:
 		m, err := schemas.Decode[schemas.Maintenance](e)

@@ -83,6 +83,30 @@ func TestOverdueRequest(t *testing.T) {
 	}
 }
 
+// The watcher can evaluate a request again while a pod moves. The actuator then rejects the second intent for the pod.
+func TestRejectionDuringMove(t *testing.T) {
+	intent := schemas.Intent{Pod: schemas.PodRef{Namespace: "shop", Name: "a", UID: "u"}, Node: "n1"}
+	verdict := func(outcome schemas.Outcome, reason schemas.ReasonCode, s *schemas.Settlement) schemas.Verdict {
+		return schemas.Verdict{Outcome: outcome, Reason: reason, Intent: intent, Settlement: s}
+	}
+	moving := verdict(schemas.Rejected, schemas.ReasonMoving, nil)
+	synctest.Test(t, func(t *testing.T) {
+		r := schemas.Request{Sender: "admin", Name: "r", Action: schemas.ActionDeschedule}
+		events := []schemas.Payload{
+			verdict(schemas.Evicted, schemas.ReasonEvictionAccepted, nil), moving,
+			schemas.Receipt{
+				Sender: "admin", Name: "r", State: schemas.RequestFinished, Reason: schemas.ReceiptDone, Action: r.Action,
+				Remaining: []schemas.RemainingPod{{Pod: intent.Pod, Outcome: moving.Outcome, Reason: moving.Reason}},
+			},
+			verdict(schemas.Settled, schemas.ReasonReplaced, &schemas.Settlement{Seconds: 2}),
+		}
+		s := &sending{to: &silent{events: events}, at: time.Now(), progress: newProgress(r), out: io.Discard, notes: io.Discard}
+		if err := errors.Join(s.follow(t.Context()), s.progress.err()); err != nil {
+			t.Errorf("got error %v, want none", err)
+		}
+	})
+}
+
 func TestDetachedRequest(t *testing.T) {
 	for name, c := range map[string]struct {
 		state  schemas.ReceiptState
