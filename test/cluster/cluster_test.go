@@ -331,6 +331,7 @@ func etcdReturns(t *testing.T, c *cluster.Cluster) {
 		t.Fatal(err)
 	}
 	waitPods(t, c, "restored", "the deleted pod is back", isThere)
+	deploy(t, c, "later", 8) // kwok can miss a deletion while it takes over the nodes
 	remove()
 	if err := c.Err(); err != nil {
 		t.Error(err)
