@@ -9,8 +9,21 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/rehome-dev/rehome/schemas"
 )
+
+// filled returns n pods of typical size.
+func filled(n int) (pods []schemas.ScopedPod) {
+	for i := range n {
+		pods = append(pods, schemas.ScopedPod{Pod: corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("pod-", i), Labels: map[string]string{"a": strings.Repeat("b", 300)}},
+		}})
+	}
+	return pods
+}
 
 // TestScopeSize decodes scopes whose lists are far larger in memory than in JSON.
 func TestScopeSize(t *testing.T) {

@@ -3,8 +3,6 @@ package watcher
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -38,7 +36,7 @@ type noArgs struct{}
 
 func (noArgs) Validate() error { return nil }
 
-// nowhere is a bus that discards everything. Other benchmarks measure storage.
+// nowhere is a bus that discards everything.
 type nowhere struct{}
 
 func (nowhere) PublishAll(context.Context, []schemas.Event) error { return nil }
@@ -49,12 +47,12 @@ func (nowhere) Verdicts(context.Context, time.Time, func(schemas.Event)) error {
 
 func (nowhere) FollowVerdicts(context.Context, time.Time, func(schemas.Event)) error { return nil }
 
-// busy is the number of the node whose changes are measured.
+// busy is the number of the node whose scope is measured.
 const busy = 7
 
 // benchLead returns the session of a leading watcher with filled caches and no goroutines. Every node has 20 pods,
-// except the busy node, which has podsOnBusy.
-func benchLead(b *testing.B, nodes, podsOnBusy int) *session {
+// except the busy node, which has 110.
+func benchLead(b *testing.B, nodes int) *session {
 	b.Helper()
 	w := newWatcher(Config{Source: "/clusters/bench/watcher", Debounce: time.Nanosecond, Resync: time.Hour, Bus: nowhere{}, Cluster: offline(b)})
 	w.source = func(policy.Load, policy.Metrics) (load.Source, error) { return nil, nil }
@@ -64,7 +62,7 @@ func benchLead(b *testing.B, nodes, podsOnBusy int) *session {
 		put(b, w.cluster, n)
 		onNode := 20
 		if i == busy {
-			onNode = podsOnBusy
+			onNode = 110
 		}
 		for k := range onNode {
 			put(b, w.cluster, benchPod(i, k))
@@ -138,81 +136,11 @@ func benchPod(node, i int) *corev1.Pod {
 	return p
 }
 
-// benchTaint returns a node before and after it gets a taint.
-func benchTaint(i int) (old, new *corev1.Node) {
-	old = benchNode(i)
-	new = old.DeepCopy()
-	new.Spec.Taints = []corev1.Taint{{Key: "dedicated", Value: "gpu", Effect: corev1.TaintEffectNoSchedule}}
-	return old, new
-}
-
-// sizes runs f for a cluster, for a cluster ten times as large, and for nodes with few and with many pods.
-func sizes(b *testing.B, f func(b *testing.B, l *session)) {
-	for _, pods := range []int{20, 110} {
-		for _, nodes := range []int{200, 2000} {
-			b.Run(fmt.Sprintf("pods=%d/nodes=%d", pods, nodes), func(b *testing.B) { f(b, benchLead(b, nodes, pods)) })
-		}
-	}
-}
-
-func BenchmarkObserveTaint(b *testing.B) {
-	old, new := benchTaint(1)
-	for b.Loop() {
-		if d := ObserveNode(old, new); len(d) != 1 {
-			b.Fatal(d)
-		}
-	}
-}
-
-func BenchmarkObservePodThatIsUnchanged(b *testing.B) {
-	old, new := benchPod(1, 1), benchPod(1, 1)
-	for b.Loop() {
-		if d := ObservePod(old, new); d != nil {
-			b.Fatal(d)
-		}
-	}
-}
-
-// all removes and returns all items, due or not.
-func (q *queue) all() []*workItem {
-	list := slices.Collect(maps.Values(q.items))
-	clear(q.items)
-	return list
-}
-
-// BenchmarkDeltaToPending measures the informer callback: observe, encode the delta, find the affected keys, enqueue.
-func BenchmarkDeltaToPending(b *testing.B) {
-	for _, nodes := range []int{200, 2000} {
-		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
-			l := benchLead(b, nodes, 20)
-			old, new := benchTaint(busy)
-			for b.Loop() {
-				l.w.nodeChanged(old, new, false)
-				l.outbox.take()
-				if list := l.queue.all(); len(list) != 1 {
-					b.Fatal(list)
-				}
-			}
-		})
-	}
-}
-
-func BenchmarkScopeBuild(b *testing.B) {
-	sizes(b, func(b *testing.B, l *session) {
-		key, causes := l.policy.Strategies[0].Key("node-0007"), []schemas.Cause{{Kind: schemas.CauseResync}}
-		for b.Loop() {
-			if s, err := l.scopes.Build(key, causes, time.Now()); err != nil || s.Scope == nil {
-				b.Fatal(s, err)
-			}
-		}
-	})
-}
-
 // BenchmarkNodeScope builds the scope of a node with 110 pods. The cost must not depend on the size of the cluster.
 func BenchmarkNodeScope(b *testing.B) {
 	for _, nodes := range []int{100, 5000} {
 		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
-			l := benchLead(b, nodes, 110)
+			l := benchLead(b, nodes)
 			key, causes := l.policy.Strategies[0].Key("node-0007"), []schemas.Cause{{Kind: schemas.CauseResync}}
 			b.ReportAllocs()
 			for b.Loop() {
@@ -222,36 +150,4 @@ func BenchmarkNodeScope(b *testing.B) {
 			}
 		})
 	}
-}
-
-func BenchmarkScopeEncode(b *testing.B) {
-	for _, pods := range []int{20, 110} {
-		b.Run(fmt.Sprintf("pods=%d", pods), func(b *testing.B) {
-			l := benchLead(b, 10, pods)
-			key, causes := l.policy.Strategies[0].Key("node-0007"), []schemas.Cause{{Kind: schemas.CauseResync}}
-			built, err := l.scopes.Build(key, causes, time.Now())
-			expect.Must(b, err)
-			for b.Loop() {
-				e, err := schemas.NewEvent("/clusters/bench/watcher", built.Scope, time.Now(), schemas.Event{})
-				expect.Must(b, err)
-				b.SetBytes(int64(len(e.Data)))
-			}
-		})
-	}
-}
-
-// BenchmarkDeltaToScope measures all work of the watcher for one delta: update the caches, observe, enqueue, build, and
-// encode.
-func BenchmarkDeltaToScope(b *testing.B) {
-	sizes(b, func(b *testing.B, l *session) {
-		old, new := benchTaint(busy)
-		for b.Loop() {
-			l.w.nodeChanged(old, new, false)
-			l.outbox.take()
-			l.Reconcile(l.queue.all(), time.Now())
-			if l.queue.len() != 0 {
-				b.Fatal("the scope was not published")
-			}
-		}
-	})
 }
