@@ -185,8 +185,9 @@ func (s *session) reject(e *entry, r Rejection, again time.Time) {
 
 // notNow returns the reason why an intent is not executed now, and the earliest time of the next try.
 func (s *session) notNow(e *entry, at limitKeys, now time.Time) (why Rejection, again time.Time, ok bool) {
-	if why, ok = notExpired(Situation{Intent: e.intent, Now: now}); ok {
-		return why, time.Time{}, true
+	if e.intent.expired(now) {
+		why, ok = late(e.intent)
+		return why, time.Time{}, ok
 	}
 	// A settled move counts only until its end is stored: its pod can be back after a restore of etcd, and the cache can lack it.
 	x := s.moves.all[e.uid()]
@@ -327,7 +328,7 @@ func (s *session) enqueue(e *entry) {
 
 // expire gives a verdict to the entries that have expired or were parked for too long. The caller holds mu.
 func (s *session) expire(now time.Time) {
-	s.entries.rejectAll(func(e *entry) (Rejection, bool) { return notExpired(Situation{Intent: e.intent, Now: now}) })
+	s.entries.rejectAll(late, func(i Intent) bool { return i.expired(now) })
 	for _, list := range s.parked {
 		for _, e := range slices.Clone(list) {
 			if !now.Before(e.since.Add(parkedFor)) {

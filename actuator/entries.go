@@ -307,11 +307,12 @@ func (t *entries) decide(e *entry, v schemas.Verdict) {
 	}
 }
 
-// rejectAll gives a verdict to the waiting entries that reject rejects.
-func (t *entries) rejectAll(reject func(*entry) (Rejection, bool)) {
+// rejectAll rejects the waiting entries whose intents match.
+func (t *entries) rejectAll(why func(Intent) (Rejection, bool), matches func(Intent) bool) {
 	for _, list := range t.pods {
 		for _, e := range slices.Clone(list) {
-			if r, rejected := reject(e); rejected && e.state == entryWaiting {
+			if e.state == entryWaiting && matches(e.intent) {
+				r, _ := why(e.intent)
 				t.decide(e, e.intent.Verdict(r.Outcome, r.Reason, r.Message))
 			}
 		}

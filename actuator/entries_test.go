@@ -353,7 +353,7 @@ func (x *lined) next() *entry {
 
 // expire settles what waits and has expired.
 func (x *lined) expire(now time.Time) changes {
-	x.rejectAll(func(e *entry) (Rejection, bool) { return notExpired(Situation{Intent: e.intent, Now: now}) })
+	x.rejectAll(late, func(i Intent) bool { return i.expired(now) })
 	return x.line()
 }
 

@@ -122,21 +122,32 @@ func (r Rejection) isGone() bool {
 	return r.Reason == schemas.ReasonPodGone || r.Reason == schemas.ReasonPodTerminating
 }
 
-// Gate returns a rejection, and whether there is one. It is a pure function.
-type Gate func(Situation) (Rejection, bool)
-
-// Gates returns the gates that an intent passes before its pod is moved, in order. The first rejection becomes the
-// verdict, so a gate may rely on the ones before it.
-func Gates() []Gate {
-	return []Gate{
-		notExpired,     // no stale moves
-		enabled,        // the policy may have changed since the strategy decided
-		exists,         // the same pod, not a new one with its name
-		notTerminating, // the pod is leaving already
-		notEnded,       // an ended pod uses no resources, unless the strategy removes such pods
-		notMoved,       // a decision for another node does not apply to this one
-		notProtected,   // it may have become protected since the strategy decided
+// Judge applies the gates that an intent passes before its pod is moved, in order. It returns the first rejection, and
+// whether there is one. It is a pure function.
+func Judge(s Situation) (Rejection, bool) {
+	switch pod := s.Pod; {
+	case s.Intent.expired(s.Now): // no stale moves
+		return late(s.Intent)
+	case !s.Enabled: // the policy may have changed since the strategy decided
+		return disabled(s.Intent)
+	case pod == nil:
+		return rejected(schemas.ReasonPodGone, "the pod is gone")
+	case pod.UID != s.Intent.Pod.UID: // a new pod has its name
+		return rejected(schemas.ReasonPodGone, "the pod is gone; another one of its name has UID %s", pod.UID)
+	case pod.DeletionTimestamp != nil: // the pod is leaving already
+		return rejected(schemas.ReasonPodTerminating, "the pod is being deleted, until %s", clock(pod.DeletionTimestamp.Time))
+	case schemas.Ended(pod) && !s.Intent.Ended: // an ended pod uses no resources, unless the strategy removes such pods
+		return rejected(schemas.ReasonPodEnded, "the pod has %s", strings.ToLower(string(pod.Status.Phase)))
+	case pod.Spec.NodeName != s.Intent.Node: // a decision for another node does not apply to this one
+		return rejected(schemas.ReasonPodMoved, "the pod is on node %q, not on %q", pod.Spec.NodeName, s.Intent.Node)
+	case len(s.Protections) > 0: // the pod may have become protected since the strategy decided
+		rules := make([]string, len(s.Protections))
+		for i, p := range s.Protections {
+			rules[i] = p.Rule + ": " + p.Detail
+		}
+		return rejected(schemas.ReasonProtected, "%s", strings.Join(rules, "; "))
 	}
+	return Rejection{}, false
 }
 
 // judge applies the gates to an intent and its live pod, or nil, and then reserves capacity for its replacement. It
@@ -159,10 +170,8 @@ func (a *Actuator) judge(i Intent, pod *corev1.Pod, now time.Time) (Rejection, b
 			s.Protections = append(s.Protections, schemas.Protection{Rule: policy.NodeNotUsableRule, Detail: why})
 		}
 	}
-	for _, gate := range Gates() {
-		if r, rejected := gate(s); rejected {
-			return r, true
-		}
+	if r, rejected := Judge(s); rejected {
+		return r, true
 	}
 	if a.cfg.Capacity == nil || !p.NeedsCapacity() {
 		return Rejection{}, false
@@ -250,62 +259,15 @@ func rejected(reason schemas.ReasonCode, format string, args ...any) (Rejection,
 
 func clock(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-func notExpired(s Situation) (Rejection, bool) {
-	if !s.Intent.expired(s.Now) {
-		return Rejection{}, false
-	}
-	message := "expired at " + clock(s.Intent.Expires) + " before its turn came"
+// late returns the rejection of an intent that has expired.
+func late(i Intent) (Rejection, bool) {
+	message := "expired at " + clock(i.Expires) + " before its turn came"
 	return Rejection{Outcome: schemas.Expired, Reason: schemas.ReasonExpired, Message: message}, true
 }
 
-func enabled(s Situation) (Rejection, bool) {
-	if s.Enabled {
-		return Rejection{}, false
-	}
-	return rejected(schemas.ReasonProfileUnknown, "the policy has no profile %q with strategy %q",
-		s.Intent.Profile, s.Intent.Strategy)
-}
-
-func exists(s Situation) (Rejection, bool) {
-	switch {
-	case s.Pod == nil:
-		return rejected(schemas.ReasonPodGone, "the pod is gone")
-	case s.Pod.UID != s.Intent.Pod.UID:
-		return rejected(schemas.ReasonPodGone, "the pod is gone; another one of its name has UID %s", s.Pod.UID)
-	}
-	return Rejection{}, false
-}
-
-func notTerminating(s Situation) (Rejection, bool) {
-	if s.Pod.DeletionTimestamp == nil {
-		return Rejection{}, false
-	}
-	return rejected(schemas.ReasonPodTerminating, "the pod is being deleted, until %s", clock(s.Pod.DeletionTimestamp.Time))
-}
-
-func notEnded(s Situation) (Rejection, bool) {
-	if s.Intent.Ended || !schemas.Ended(s.Pod) {
-		return Rejection{}, false
-	}
-	return rejected(schemas.ReasonPodEnded, "the pod has %s", strings.ToLower(string(s.Pod.Status.Phase)))
-}
-
-func notMoved(s Situation) (Rejection, bool) {
-	if s.Pod.Spec.NodeName == s.Intent.Node {
-		return Rejection{}, false
-	}
-	return rejected(schemas.ReasonPodMoved, "the pod is on node %q, not on %q", s.Pod.Spec.NodeName, s.Intent.Node)
-}
-
-func notProtected(s Situation) (Rejection, bool) {
-	if len(s.Protections) == 0 {
-		return Rejection{}, false
-	}
-	rules := make([]string, len(s.Protections))
-	for i, p := range s.Protections {
-		rules[i] = p.Rule + ": " + p.Detail
-	}
-	return rejected(schemas.ReasonProtected, "%s", strings.Join(rules, "; "))
+// disabled returns the rejection of an intent whose profile or strategy is not in the policy.
+func disabled(i Intent) (Rejection, bool) {
+	return rejected(schemas.ReasonProfileUnknown, "the policy has no profile %q with strategy %q", i.Profile, i.Strategy)
 }
 
 // inVain returns the reason why moving the pod would not improve anything if the scheduler placed its replacement on a

@@ -112,7 +112,7 @@ func TestGateOrder(t *testing.T) {
 			for _, change := range tt.but {
 				change(&s)
 			}
-			objection, objects := ask(s)
+			objection, objects := Judge(s)
 			if objects != (tt.outcome != "") {
 				t.Fatalf("objects = %v with %+v, want an objection: %v", objects, objection, tt.outcome != "")
 			}
@@ -130,7 +130,7 @@ func TestRemoveEndedPod(t *testing.T) {
 		s := calm()
 		s.Pod.Status.Phase = phase
 		s.Intent.Ended = true
-		if objection, objects := ask(s); objects {
+		if objection, objects := Judge(s); objects {
 			t.Errorf("%s: objects with %+v", phase, objection)
 		}
 	}
@@ -145,21 +145,11 @@ func TestDryRunVerdict(t *testing.T) {
 	}
 }
 
-// ask returns the first rejection, and whether there is one.
-func ask(s Situation) (Rejection, bool) {
-	for _, gate := range Gates() {
-		if r, rejected := gate(s); rejected {
-			return r, true
-		}
-	}
-	return Rejection{}, false
-}
-
 func BenchmarkGates(b *testing.B) {
 	s := calm()
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, objects := ask(s); objects {
+		if _, objects := Judge(s); objects {
 			b.Fatal("a gate objects to a calm situation")
 		}
 	}

@@ -210,9 +210,9 @@ func (s *session) policyReplaced() {
 	ofEach := ofNamespace(p)
 	maps.DeleteFunc(s.namespaces, func(_ string, b *limit.Bucket) bool { return ofEach == nil || !b.Same(ofEach) })
 	s.releaseAll()
-	s.entries.rejectAll(func(e *entry) (Rejection, bool) {
-		_, ok := enables(p, e.intent)
-		return enabled(Situation{Intent: e.intent, Enabled: ok})
+	s.entries.rejectAll(disabled, func(i Intent) bool {
+		_, ok := enables(p, i)
+		return !ok
 	})
 	s.cancelDisabled(p)
 	s.freed()

@@ -181,10 +181,7 @@ func (r *round) now() time.Time { return r.Now() }
 // judge applies the gates of the actuator to the pod.
 func (r *round) judge(w *entry, now time.Time) {
 	s := actuator.Situation{Now: now, Intent: w.open, Pod: r.pods[w.open.Intent.Pod.UID], Enabled: true}
-	for _, gate := range actuator.Gates() {
-		if objection, objects := gate(s); objects {
-			w.decide(objection)
-			return
-		}
+	if r, rejected := actuator.Judge(s); rejected {
+		w.decide(r)
 	}
 }
