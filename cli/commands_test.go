@@ -22,6 +22,7 @@ func TestMistakes(t *testing.T) {
 		{"a misspelled command", []string{"ran"}, "unknown command \"ran\" for \"rehome\"\n\nDid you mean this?\n\tdrain\n\trun\n"},
 		{"unknown command", []string{"moveeverything"}, `unknown command "moveeverything" for "rehome"`},
 		{"an unexpected argument", []string{"run", "x"}, `unknown command "x" for "rehome run"`},
+		{"an argument of events", []string{"events", "everything"}, `unknown command "everything" for "rehome events"`},
 		{"no policy", []string{"run"}, "no policy: name a file with --policy or REHOME_POLICY"},
 		{"missing policy", []string{"run", "--policy", "nope.yaml"}, "policy: open nope.yaml: no such file or directory"},
 		{

@@ -222,104 +222,56 @@ func TestWatcherSurvivesForgedVerdicts(t *testing.T) {
 }
 
 func TestInvalidPolicyErrors(t *testing.T) {
-	const head = "apiVersion: rehome.dev/v1alpha1\nkind: DeschedulerPolicy\n"
 	s := newScene(t, 0)
-	for _, c := range []struct{ name, text, want string }{
-		{"no YAML", "kind: [\n", "policy.yaml:1: this is not YAML: did not find expected node content\n"},
-		{
-			"an unknown field and a wrong value", head + "nodeselector: a=b\nrate: {evictionsPerSecond: fast}\nprofiles: []\n",
-			"policy.yaml:3: nodeselector: unknown field; did you mean nodeSelector?\n" +
-				"policy.yaml:4: rate.evictionsPerSecond: want a number, got the text \"fast\"\n",
-		},
-		{
-			"unknown strategy", head + "profiles:\n- name: a\n  plugins:\n    deschedule:\n      enabled: [RemoveEverything]\n",
-			"policy.yaml:7: profiles[0].plugins.deschedule.enabled[0]: is not a plugin of this version of Rehome, " +
-				"got \"RemoveEverything\"; known here: DefaultEvictor, HighNodeUtilization, LowNodeUtilization, PodLifeTime, RemoveDuplicates, " +
-				"RemoveFailedPods, RemovePodsHavingTooManyRestarts, RemovePodsViolatingInterPodAntiAffinity, RemovePodsViolatingNodeAffinity, " +
-				"RemovePodsViolatingNodeTaints, RemovePodsViolatingTopologySpreadConstraint\n",
-		},
-		{
-			"another kind", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n",
-			"policy.yaml:1: apiVersion: is not known, got \"v1\"; want descheduler/v1alpha2 or rehome.dev/v1alpha1\n" +
-				"policy.yaml:2: kind: is not a policy, got \"Pod\"; want DeschedulerPolicy\n",
-		},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			dir := t.TempDir()
-			file := filepath.Join(dir, "policy.yaml")
-			filetest.Write(s.t, file, c.text)
-			got := s.run([]string{"run", "--policy", file}, "REHOME_STORE_DIR="+filepath.Join(dir, "store"))
-			got.stderr = strings.ReplaceAll(got.stderr, dir+"/", "")
-			if want := (result{stderr: c.want, code: 1}); got != want {
-				t.Errorf("got  %v\nwant %v", got, want)
-			}
-			if _, err := os.Stat(filepath.Join(dir, "store")); err == nil {
-				t.Error("it began to work: there is a store")
-			}
-		})
+	dir := t.TempDir()
+	file := filepath.Join(dir, "policy.yaml")
+	filetest.Write(s.t, file, "apiVersion: rehome.dev/v1alpha1\nkind: DeschedulerPolicy\n"+
+		"nodeselector: a=b\nrate: {evictionsPerSecond: fast}\nprofiles: []\n")
+	got := s.run([]string{"run", "--policy", file}, "REHOME_STORE_DIR="+filepath.Join(dir, "store"))
+	got.stderr = strings.ReplaceAll(got.stderr, dir+"/", "")
+	want := result{stderr: "policy.yaml:3: nodeselector: unknown field; did you mean nodeSelector?\n" +
+		"policy.yaml:4: rate.evictionsPerSecond: want a number, got the text \"fast\"\n", code: 1}
+	if got != want {
+		t.Errorf("got  %v\nwant %v", got, want)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "store")); err == nil {
+		t.Error("it began to work: there is a store")
 	}
 }
 
 // connected has the possible log lines of a process before it finds that the address is in use.
 var connected = regexp.MustCompile(`time=\S+ level=INFO msg="connected to the bus" .*\n`)
 
-func TestInvalidCommandLines(t *testing.T) {
+func TestInvalidSettings(t *testing.T) {
 	s := newScene(t, 0)
 	policy := s.policy()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	s.t.Must(err)
 	defer taken.Close()
+	address := taken.Addr().String()
 	file := filepath.Join(t.TempDir(), "file")
 	filetest.Write(s.t, file, "")
-	run := []string{"run", "--policy", policy}
 	for _, c := range []struct {
 		name        string
-		arguments   []string
 		environment []string
 		want        string
 	}{
-		{"no policy", []string{"run"}, nil, "no policy: name a file with --policy or REHOME_POLICY"},
+		{"invalid duration", []string{"REHOME_RESYNC=soon"}, `REHOME_RESYNC: want a duration such as 90s or 1h, got "soon"`},
+		{"two copies", []string{"REHOME_NATS_REPLICAS=2"}, "REHOME_NATS_REPLICAS: want 1, 3 or 5, got 2"},
+		{"missing kubeconfig", []string{"REHOME_KUBECONFIG=nowhere"}, "no cluster to connect to: stat nowhere: no such file or directory"},
+		{"a store that is a file", []string{"REHOME_STORE_DIR=" + file}, "REHOME_STORE_DIR: mkdir " + file + ": not a directory"},
 		{
-			"missing policy", []string{"watcher", "--policy", "nowhere.yaml"}, nil,
-			"policy: open nowhere.yaml: no such file or directory",
-		},
-		{"an unknown flag", []string{"run", "--pollicy", policy}, nil, "unknown flag: --pollicy"},
-		{"an unknown command", []string{"ran"}, nil, "unknown command \"ran\" for \"rehome\"\n\nDid you mean this?\n\tdrain\n\trun\n"},
-		{"invalid duration", run, []string{"REHOME_RESYNC=soon"}, `REHOME_RESYNC: want a duration such as 90s or 1h, got "soon"`},
-		{"invalid number", run, []string{"REHOME_PARALLEL=many"}, `REHOME_PARALLEL: want a whole number, got "many"`},
-		{"invalid switch", run, []string{"REHOME_DRY_RUN=maybe"}, `REHOME_DRY_RUN: want true or false, got "maybe"`},
-		{"invalid level", run, []string{"REHOME_LOG_LEVEL=LOUD"}, `REHOME_LOG_LEVEL: want DEBUG, INFO, WARN, or ERROR, got "LOUD"`},
-		{"a lease too short", run, []string{"REHOME_LEASE_DURATION=1s"}, "REHOME_LEASE_DURATION: want at least 3s, got 1s"},
-		{"two copies", run, []string{"REHOME_NATS_REPLICAS=2"}, "REHOME_NATS_REPLICAS: want 1, 3 or 5, got 2"},
-		{"unknown format", run, []string{"REHOME_LOG_FORMAT=xml"}, `REHOME_LOG_FORMAT: want text or json, got "xml"`},
-		{"a name of the cluster with a space", run, []string{"REHOME_CLUSTER=a b"}, `REHOME_CLUSTER: want a name that can stand in a URI, got "a b"`},
-		{"missing kubeconfig", run, []string{"REHOME_KUBECONFIG=nowhere"}, "no cluster to connect to: stat nowhere: no such file or directory"},
-		{"a store that is a file", run, []string{"REHOME_STORE_DIR=" + file}, "REHOME_STORE_DIR: mkdir " + file + ": not a directory"},
-		{
-			"missing credentials file", run, []string{"REHOME_NATS_URL=nats://127.0.0.1:1", "REHOME_NATS_CREDS_FILE=nowhere"},
+			"missing credentials file", []string{"REHOME_NATS_URL=nats://127.0.0.1:1", "REHOME_NATS_CREDS_FILE=nowhere"},
 			"bus nats://127.0.0.1:1: credentials: open nowhere: no such file or directory",
 		},
-		{"invalid address", run, []string{"REHOME_HTTP_ADDRESS=here"}, "REHOME_HTTP_ADDRESS: cannot listen on here: listen tcp: address here: missing port in address"},
 		{
-			"an address that is taken", run, []string{"REHOME_HTTP_ADDRESS=" + taken.Addr().String()},
-			"REHOME_HTTP_ADDRESS: cannot listen on " + taken.Addr().String() + ": listen tcp " + taken.Addr().String() +
-				": bind: address already in use",
-		},
-		{
-			"unknown strategy", []string{"functions", "RemoveEverything"}, nil,
-			"no strategy \"RemoveEverything\"; there are: " +
-				"[RemovePodsViolatingNodeTaints RemovePodsHavingTooManyRestarts PodLifeTime RemoveFailedPods " +
-				"RemoveDuplicates RemovePodsViolatingInterPodAntiAffinity RemovePodsViolatingNodeAffinity " +
-				"RemovePodsViolatingTopologySpreadConstraint LowNodeUtilization HighNodeUtilization Request]",
-		},
-		{
-			"one role without a bus", []string{"watcher", "--policy", policy}, nil,
-			"one role alone needs an external bus: set REHOME_NATS_URL or use `rehome run`",
+			"an address that is taken", []string{"REHOME_HTTP_ADDRESS=" + address},
+			"REHOME_HTTP_ADDRESS: cannot listen on " + address + ": listen tcp " + address + ": bind: address already in use",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			environment := append([]string{"REHOME_STORE_DIR=" + filetest.ShortDir(t), "REHOME_HTTP_ADDRESS=", "REHOME_API_LOCAL="}, c.environment...)
-			got := s.run(c.arguments, environment...)
+			got := s.run([]string{"run", "--policy", policy}, environment...)
 			got.stderr = connected.ReplaceAllString(got.stderr, "")
 			if want := (result{stderr: c.want + "\n", code: 1}); got != want {
 				t.Errorf("got  %v\nwant %v", got, want)

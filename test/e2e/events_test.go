@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/rehome-dev/rehome/bus/filter"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
@@ -114,25 +113,6 @@ func TestEventsCommandShowsScopes(t *testing.T) {
 	})
 	if code := p.stop(); code != 0 {
 		t.Errorf("exit code %d after SIGTERM, want 0", code)
-	}
-}
-
-func TestEventsCommandRefusals(t *testing.T) {
-	s := newScene(t, 0)
-	for _, c := range []struct{ arguments, want string }{
-		{"--type pods", "--type: want " + strings.Join(filter.History(), ", ") + `, scope or request, got "pods"`},
-		{"--type scope", "--type: scopes have no history: use --follow"},
-		{"-o yaml", `invalid argument "yaml" for "-o, --output" flag: want json`},
-		{"--since yesterday", `invalid argument "yesterday" for "--since" flag: time: invalid duration "yesterday"`},
-		{"--since -1h", "--since: want a duration such as 1h, got -1h0m0s"},
-		{"everything", `unknown command "everything" for "rehome events"`},
-	} {
-		t.Run(c.arguments, func(t *testing.T) {
-			got := s.run(append([]string{"events"}, strings.Fields(c.arguments)...))
-			if want := (result{stderr: c.want + "\n", code: 1}); got != want {
-				t.Errorf("got  %v\nwant %v", got, want)
-			}
-		})
 	}
 }
 
