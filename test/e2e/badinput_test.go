@@ -102,78 +102,31 @@ func header(attributes ...string) nats.Header {
 }
 
 func TestUnreadableMessageDeadLetter(t *testing.T) {
-	const (
-		strategy = "RemovePodsViolatingNodeTaints"
-		intents  = "rehome.intents." + strategy + ".default.node."
-		scope    = "rehome.scope." + strategy + ".default.node."
-		prefix   = "read CloudEvent: invalid event: "
-	)
+	const strategy = "RemovePodsViolatingNodeTaints"
 	s := newScene(t, 2)
 	s.deployment("api", 3, preferring(s.nodes[0]))
 	dir := filetest.ShortDir(t)
 	p := s.rehome(s.policy(), dir)
 	them := newStranger(t, dir)
 
-	type message struct {
-		channel string
-		header  nats.Header
-		body    string
-		why     string // the reason, after the position
-	}
-	answer := `{"profile":"default","strategy":"` + strategy + `","scope":{"kind":"node","key":"intent"},"intents":[{}]}`
-	messages := []message{
-		{intents + "garbage", nil, "\x00\x01", "AT" + prefix + "no CloudEvent: neither a header ce-specversion nor a JSON object"},
-		{
-			intents + "incomplete", header("id", ""), "{}",
-			`ATread CloudEvent "": invalid event: id: MUST be a non-empty string`,
+	const scope, garbage = "rehome.scope." + strategy + ".default.node.garbage", "\x00\x01"
+	const intents = "rehome.intents." + strategy + ".default.node.intent"
+	const answer = `{"profile":"default","strategy":"` + strategy + `","scope":{"kind":"node","key":"intent"},"intents":[{}]}`
+	asked := fmt.Sprint(them.publish(scope, nil, garbage))
+	answered := fmt.Sprint(them.publish(intents, header("type", schemas.IntentsType), answer))
+	want := map[string]letter{
+		scope: {
+			"rehome.dead." + bus.StreamScopes + "." + strategy, scope, bus.StreamScopes, asked,
+			scope + " at " + asked + " of " + bus.StreamScopes +
+				": read CloudEvent: invalid event: no CloudEvent: neither a header ce-specversion nor a JSON object", garbage,
 		},
-		{intents + "text", header(), "moin", `ATread CloudEvent "1": invalid event: data is not JSON`},
-		{
-			intents + "type", header("type", schemas.VerdictType), "{}",
-			`ATevent 1: type is "dev.rehome.verdict.v1", want "dev.rehome.intents.v1": invalid event`,
-		},
-		{
-			intents + "data", header("type", schemas.IntentsType), `{"intents":7}`,
-			`event 1 of type dev.rehome.intents.v1: invalid event: ` +
-				`json: cannot unmarshal number into Go struct field Intents.intents of type []schemas.Intent`,
-		},
-		{intents + "intent", header("type", schemas.IntentsType), answer, "event 1: invalid event: intents[0] has no id"},
-		{scope + "garbage", nil, "\x00\x01", "AT" + prefix + "no CloudEvent: neither a header ce-specversion nor a JSON object"},
-		{scope + "incomplete", header("source", ""), "{}", `ATread CloudEvent "1": invalid event: source: REQUIRED`},
-		{
-			scope + "type", header("type", schemas.IntentsType), "{}",
-			`ATevent 1: type is "dev.rehome.intents.v1", want "dev.rehome.scope.v1": invalid event`,
-		},
-		{
-			scope + "data", header("type", schemas.ScopeType), `{"pods":7}`,
-			`event 1 of type dev.rehome.scope.v1: invalid event: ` +
-				`json: cannot unmarshal number into Go struct field NodeScope.pods of type []schemas.ScopedPod`,
-		},
-		{
-			scope + "strategy", header("type", schemas.ScopeType), `{"kind":"node","key":"x","strategy":"Other"}`,
-			`scope 1 is for "Other", not for "` + strategy + `": invalid event`,
+		intents: {
+			"rehome.dead." + bus.StreamIntents + ".rehome", intents, bus.StreamIntents, answered,
+			"event 1: invalid event: intents[0] has no id", answer,
 		},
 	}
-	want := map[string]letter{}
-	for _, m := range messages {
-		stream, by := bus.StreamIntents, "rehome"
-		if strings.HasPrefix(m.channel, scope) {
-			stream, by = bus.StreamScopes, strategy
-		}
-		sequence := fmt.Sprint(them.publish(m.channel, m.header, m.body))
-		want[m.channel] = letter{
-			"rehome.dead." + stream + "." + by, m.channel, stream, sequence,
-			strings.Replace(m.why, "AT", m.channel+" at "+sequence+" of "+stream+": ", 1), m.body,
-		}
-	}
-	got := them.deadLetters(uint64(len(messages)))
-	for channel := range want {
-		if got[channel] != want[channel] {
-			t.Errorf("dead letter of %s:\ngot  %q\nwant %q", channel, got[channel], want[channel])
-		}
-	}
-	if len(got) != len(want) {
-		t.Errorf("%d dead letters, want %d", len(got), len(want))
+	if got := them.deadLetters(2); !reflect.DeepEqual(got, want) {
+		t.Errorf("dead letters:\ngot  %q\nwant %q", got, want)
 	}
 
 	// Messages that wait for redelivery would wait longer.
