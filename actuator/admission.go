@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 
 	"github.com/rehome-dev/rehome/actuator/limit"
+	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -30,7 +31,7 @@ func podBlocker(pod types.UID) blocker { return blocker{"pod", string(pod)} }
 // parked is the reason why an entry waits outside the queue.
 type parked struct {
 	by  blocker
-	why Rejection // with the objects that block it
+	why *move.Refusal // with the objects that block it
 	// until is the time at which the reason may end by itself. Zero means that only a change of the blocker ends it.
 	until time.Time
 }
@@ -67,7 +68,7 @@ func tooManyInFlight(c admission) (parked, bool) {
 		if most == 1 {
 			words = "1 pod " + of + "is being moved, which is the limit"
 		}
-		return parked{by: by, why: Rejection{schemas.Deferred, reason, words, refs}}, true
+		return parked{by: by, why: deferredBy(refs, reason, words)}, true
 	}
 	w := c.moves.workloads[c.at.workload]
 	switch {
@@ -130,8 +131,11 @@ func unavailable(c admission) (parked, bool) {
 // byWorkload parks an intent under its workload, whose name replaces %s in the message.
 func (c admission) byWorkload(reason schemas.ReasonCode, message string) parked {
 	ref := c.workload()
-	why := Rejection{schemas.Deferred, reason, fmt.Sprintf(message, ref), []schemas.ObjectRef{ref}}
-	return parked{by: workloadBlocker(c.at.workload), why: why}
+	return parked{by: workloadBlocker(c.at.workload), why: deferredBy([]schemas.ObjectRef{ref}, reason, fmt.Sprintf(message, ref))}
+}
+
+func deferredBy(blockers []schemas.ObjectRef, reason schemas.ReasonCode, message string) *move.Refusal {
+	return &move.Refusal{Outcome: schemas.Deferred, Reason: reason, Message: message, Blockers: blockers}
 }
 
 func (c admission) workload() schemas.ObjectRef {
@@ -143,36 +147,29 @@ func (c admission) workload() schemas.ObjectRef {
 
 // awaitsAnswer parks an intent whose pod an earlier session may have evicted.
 func awaitsAnswer(x *inFlight) parked {
-	return parked{by: podBlocker(x.uid()), why: Rejection{
-		Outcome: schemas.Deferred, Reason: schemas.ReasonAPIUnavailable,
-		Message: "the actuator restarted before the API server answered an eviction call for the pod; it may still evict the pod",
-	}}
+	return parked{by: podBlocker(x.uid()), why: move.Deferred(schemas.ReasonAPIUnavailable,
+		"the actuator restarted before the API server answered an eviction call for the pod; it may still evict the pod")}
 }
 
 // awaitsCache parks an intent whose pod is not in the cache yet. A time releases it too, because the view reports no changes of pods
 // without a workload.
 func awaitsCache(e *entry, now time.Time) parked {
-	return parked{by: podBlocker(e.uid()), until: now.Add(trackEvery), why: Rejection{
-		Outcome: schemas.Deferred, Reason: schemas.ReasonAPIUnavailable, Message: errNotCached.Error(),
-	}}
+	why := move.Deferred(schemas.ReasonAPIUnavailable, "%v", errNotCached)
+	return parked{by: podBlocker(e.uid()), until: now.Add(trackEvery), why: why}
 }
 
 // parks returns the reason why an intent is parked now, and whether it is. The caller holds mu.
 func (s *session) parks(i Intent, at limitKeys, now time.Time) (parked, bool) {
 	p, blocks := blocked(admission{i, at, s.moves, s.cfg.View, s.policy.Load().Limits, now})
 	if rate := s.namespaceBucket(at.namespace).Wait(now); !blocks && rate > 0 {
-		return parked{
-			by: blocker{"namespace", at.namespace}, until: now.Add(rate), why: Rejection{
-				Outcome: schemas.Deferred, Reason: schemas.ReasonNamespaceRate,
-				Message: "namespace " + at.namespace + " has used up its rate",
-			},
-		}, true
+		why := move.Deferred(schemas.ReasonNamespaceRate, "namespace %s has used up its rate", at.namespace)
+		return parked{by: blocker{"namespace", at.namespace}, until: now.Add(rate), why: why}, true
 	}
 	return p, blocks
 }
 
 // reject gives an entry a verdict before its execution. again is the time of the next try, or zero if unknown.
-func (s *session) reject(e *entry, r Rejection, again time.Time) {
+func (s *session) reject(e *entry, r *move.Refusal, again time.Time) {
 	v := e.intent.Verdict(r.Outcome, r.Reason, r.Message)
 	if r.Outcome == schemas.Deferred {
 		v.Workload = workloadOf(s.cfg.View, e.uid())
@@ -183,11 +180,10 @@ func (s *session) reject(e *entry, r Rejection, again time.Time) {
 	s.entries.decide(e, v)
 }
 
-// notNow returns the reason why an intent is not executed now, and the earliest time of the next try.
-func (s *session) notNow(e *entry, at limitKeys, now time.Time) (why Rejection, again time.Time, ok bool) {
+// notNow returns the reason why an intent is not executed now, or nil, and the earliest time of the next try.
+func (s *session) notNow(e *entry, at limitKeys, now time.Time) (why *move.Refusal, again time.Time) {
 	if e.intent.expired(now) {
-		why, ok = late(e.intent)
-		return why, time.Time{}, ok
+		return late(e.intent), time.Time{}
 	}
 	// A settled move counts only until its end is stored: its pod can be back after a restore of etcd, and the cache can lack it.
 	x := s.moves.all[e.uid()]
@@ -195,42 +191,40 @@ func (s *session) notNow(e *entry, at limitKeys, now time.Time) (why Rejection, 
 		x = last
 	}
 	if x != nil {
-		why, ok = rejected(schemas.ReasonMoving, "on the move for %s of profile %s", x.Intent.Strategy, x.Intent.Profile)
-		return why, time.Time{}, ok
+		return rejected(schemas.ReasonMoving, "on the move for %s of profile %s", x.Intent.Strategy, x.Intent.Profile), time.Time{}
 	}
-	deferred := func(reason schemas.ReasonCode, message string, again time.Time) (Rejection, time.Time, bool) {
-		return Rejection{Outcome: schemas.Deferred, Reason: reason, Message: message}, again, true
+	if why, until := s.breakerOpen(at.namespace, now); why != nil {
+		return why, until
 	}
-	if why, until, open := s.breakerOpen(at.namespace, now); open {
-		return why, until, true
-	}
-	if why, ok = s.departures.stale(e.message, at.workload); ok {
-		return why, time.Time{}, true
+	if why := s.departures.stale(e.message, at.workload); why != nil {
+		return why, time.Time{}
 	}
 	k := limit.BreakerKey{Workload: at.workload, Strategy: e.intent.Strategy, Node: at.node}
 	if until := s.loop.Holds(k, now); !until.IsZero() {
-		return deferred(schemas.ReasonLoop, fmt.Sprintf(
-			"moving pods of this workload off %s has not helped: they come back; the next try is at %s", at.node, clock(until)), until)
+		return move.Deferred(schemas.ReasonLoop,
+			"moving pods of this workload off %s has not helped: they come back; the next try is at %s", at.node, clock(until)), until
 	}
 	reason, message, wait := limit.Admits(s.policy.Load().Limits, s.counted, at.node, at.namespace, now)
 	if wait == 0 {
-		return Rejection{}, time.Time{}, false
+		return nil, time.Time{}
 	}
 	if wait != limit.Never {
 		again = now.Add(wait)
 	}
-	return deferred(reason, message+"; "+limit.RoomAgain(wait, now), again)
+	return move.Deferred(reason, "%s; %s", message, limit.RoomAgain(wait, now)), again
 }
 
-// breakerOpen returns the reason if the cluster circuit breaker holds all moves, or those of a namespace, and the earliest time of
-// the next try.
-func (s *session) breakerOpen(namespace string, now time.Time) (why Rejection, again time.Time, open bool) {
+// breakerOpen returns the reason if the cluster circuit breaker holds all moves, or those of a namespace, and the earliest
+// time of the next try. Otherwise the reason is nil.
+func (s *session) breakerOpen(namespace string, now time.Time) (why *move.Refusal, again time.Time) {
 	if list := s.cluster.Open(); len(list) > 0 {
-		why = Rejection{Outcome: schemas.Deferred, Reason: list[0].Reason, Message: list[0].Message}
-		return why, now.Add(policy.ClusterBreakerPause), true
+		return move.Deferred(list[0].Reason, "%s", list[0].Message), now.Add(policy.ClusterBreakerPause)
 	}
 	message, until := s.cluster.Refuses(namespace, now)
-	return Rejection{Outcome: schemas.Deferred, Reason: schemas.ReasonStormFailures, Message: message}, until, message != ""
+	if message == "" {
+		return nil, time.Time{}
+	}
+	return move.Deferred(schemas.ReasonStormFailures, "%s", message), until
 }
 
 // namespaceBucket returns the bucket of a namespace, or nil if the policy has no rate per namespace.

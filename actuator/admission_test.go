@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
@@ -38,7 +39,7 @@ func most(share string) *intstr.IntOrString {
 
 // heldForNow returns the expected parking.
 func heldForNow(by blocker, ref schemas.ObjectRef, reason schemas.ReasonCode, message string) parked {
-	return parked{by: by, why: Rejection{schemas.Deferred, reason, message, []schemas.ObjectRef{ref}}}
+	return parked{by: by, why: deferredBy([]schemas.ObjectRef{ref}, reason, message)}
 }
 
 func TestFirstMatchingRule(t *testing.T) {
@@ -76,7 +77,7 @@ func TestFirstMatchingRule(t *testing.T) {
 		want parked // the zero value parks nothing
 	}{
 		{"as many pods on the move as may be at all", []func(*admission){func(c *admission) { c.limits.InFlight.Total = number(2) }},
-			parked{by: blocker{kind: "everything"}, why: Rejection{
+			parked{by: blocker{kind: "everything"}, why: &move.Refusal{
 				Outcome: schemas.Deferred, Reason: schemas.ReasonMovingTotal, Message: "2 pods are being moved, which is the limit",
 			}}},
 		{"fewer than that", []func(*admission){func(c *admission) { c.limits.InFlight.Total = number(3) }}, parked{}},
@@ -137,6 +138,7 @@ func TestFirstMatchingRule(t *testing.T) {
 			}
 			got, holds := blocked(x)
 			expect.Equal(t, "hold", got, c.want)
+			expect.Equal(t, "reason", got.why, c.want.why)
 			expect.Equal(t, "holds", holds, c.want.by != blocker{})
 		})
 	}

@@ -1,12 +1,14 @@
 package actuator
 
 import (
+	"cmp"
 	"reflect"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/actuator/move/eviction"
 	"github.com/rehome-dev/rehome/actuator/move/restart"
 	"github.com/rehome-dev/rehome/policy"
@@ -40,7 +42,7 @@ func TestAskedIgnoresStrategies(t *testing.T) {
 		priority policy.Priority
 	}
 	look := func(o Intent) seen {
-		r, _ := a.judge(o, pod, noon)
+		r := cmp.Or(a.judge(o, pod, noon), new(move.Refusal))
 		return seen{a.isDryRun(o), r.Reason, a.policy.Load().Traits(o.Strategy).Priority}
 	}
 	foreign := requested(everything)

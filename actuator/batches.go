@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -82,7 +83,7 @@ func (b *Batches) Handle(ctx context.Context, intents []Intent) ([]schemas.Verdi
 				err = fmt.Errorf("pods wait for their turn: %w", ctx.Err())
 			}
 		}
-		verdicts[i] = b.a.verdict(intent, Rejection{Outcome: schemas.Deferred, Reason: schemas.ReasonAPIUnavailable, Message: err.Error()})
+		verdicts[i] = b.a.refused(intent, move.Deferred(schemas.ReasonAPIUnavailable, "%v", err))
 	}
 	return verdicts, err
 }

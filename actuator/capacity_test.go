@@ -1,6 +1,7 @@
 package actuator
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -77,15 +78,14 @@ func threePods(
 }
 
 func TestNodeFitGate(t *testing.T) {
-	ask := func(a *Actuator, p *corev1.Pod) (Rejection, bool) {
+	ask := func(a *Actuator, p *corev1.Pod) *move.Refusal {
 		i := wish()
 		i.Pod = schemas.PodRef{Namespace: p.Namespace, Name: p.Name, UID: p.UID}
 		return a.judge(i, p, noon)
 	}
 	outcomes := func(a *Actuator, pods []*corev1.Pod) (got []schemas.ReasonCode) {
 		for _, p := range pods {
-			r, _ := ask(a, p)
-			got = append(got, r.Reason)
+			got = append(got, cmp.Or(ask(a, p), new(move.Refusal)).Reason)
 		}
 		return got
 	}
@@ -93,8 +93,7 @@ func TestNodeFitGate(t *testing.T) {
 	t.Run("three_pods_for_one_slot", func(t *testing.T) {
 		a, cache, pods := threeForOneSlot(t, policy.EvictorArgs{NodeFit: true})
 		expect.Equal(t, "outcomes", outcomes(a, pods), one)
-		r, _ := ask(a, pods[1])
-		expect.Equal(t, "rejection", r, Rejection{
+		expect.Equal(t, "rejection", ask(a, pods[1]), &move.Refusal{
 			Outcome: schemas.Deferred, Reason: schemas.ReasonNodeFit,
 			Message:  "NodeFit: does not fit on the only other node: resource, while capacity is reserved for the replacements of web/api-0",
 			Blockers: []schemas.ObjectRef{{Kind: "Pod", Namespace: "web", Name: "api-0", UID: "uid-0"}},
@@ -117,8 +116,7 @@ func TestNodeFitGate(t *testing.T) {
 		}{{policy.EvictorArgs{NodeFit: true}, schemas.ReasonNodeFit}, {policy.EvictorArgs{}, ""}} {
 			a, _, pods := threeForOneSlot(t, c.args, policy.FactFit)
 			pods[0].Spec.SchedulerName = "other"
-			r, _ := ask(a, pods[0])
-			expect.Equal(t, "outcome", r.Reason, c.want)
+			expect.Equal(t, "outcome", cmp.Or(ask(a, pods[0]), new(move.Refusal)).Reason, c.want)
 		}
 	})
 	t.Run("a_request_overrides_it", func(t *testing.T) {
@@ -127,8 +125,7 @@ func TestNodeFitGate(t *testing.T) {
 		i.Strategy, i.Asked = schemas.RequestStrategy, &schemas.Asked{Override: []string{policy.NodeFitRule}}
 		for _, p := range pods {
 			i.Pod = schemas.PodRef{Namespace: p.Namespace, Name: p.Name, UID: p.UID}
-			r, _ := a.judge(i, p, noon)
-			expect.Equal(t, "outcome", r.Reason, schemas.ReasonCode(""))
+			expect.Equal(t, "rejection", a.judge(i, p, noon), nil)
 		}
 	})
 }
@@ -230,10 +227,10 @@ func TestInVainAgainstMean(t *testing.T) {
 			expect.Must(t, cache.Set(c.third))
 			i := wish()
 			i.Pod = schemas.PodRef{Namespace: "web", Name: pods[0].Name, UID: pods[0].UID}
-			got, _ := a.judge(i, pods[0], noon)
-			want := Rejection{}
+			got := a.judge(i, pods[0], noon)
+			var want *move.Refusal
 			if c.want != "" {
-				want = Rejection{Outcome: schemas.Deferred, Reason: schemas.ReasonInVain, Message: c.want}
+				want = &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonInVain, Message: c.want}
 			}
 			expect.Equal(t, "rejection", got, want)
 		})
@@ -250,8 +247,8 @@ func TestInVainWithoutController(t *testing.T) {
 	}
 	i := wish()
 	i.Pod = schemas.PodRef{Namespace: "web", Name: pods[0].Name, UID: pods[0].UID}
-	got, _ := a.judge(i, pods[0], noon)
-	expect.Equal(t, "rejection", got, Rejection{})
+	got := a.judge(i, pods[0], noon)
+	expect.Equal(t, "rejection", got, nil)
 }
 
 // Three pods with 1 CPU each are on worker-1, which has 4 CPUs and is schedulable.
@@ -277,10 +274,10 @@ func TestInVain(t *testing.T) {
 			a, _, pods := threePods(t, c.others, false, policy.EvictorArgs{}, c.strategy)
 			i := wish()
 			i.Pod = schemas.PodRef{Namespace: "web", Name: pods[0].Name, UID: pods[0].UID}
-			got, _ := a.judge(i, pods[0], noon)
-			want := Rejection{}
+			got := a.judge(i, pods[0], noon)
+			var want *move.Refusal
 			if c.want != "" {
-				want = Rejection{Outcome: schemas.Deferred, Reason: schemas.ReasonInVain, Message: c.want}
+				want = &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonInVain, Message: c.want}
 			}
 			expect.Equal(t, "rejection", got, want)
 		})
@@ -293,22 +290,22 @@ func TestInVainOnExcludedNode(t *testing.T) {
 		name     string
 		strategy policy.Strategy
 		others   map[string]string
-		want     Rejection
+		want     *move.Refusal
 	}{
-		{"the_best_node", policy.Strategy{}, map[string]string{"worker-3": "4"}, Rejection{
+		{"the_best_node", policy.Strategy{}, map[string]string{"worker-3": "4"}, &move.Refusal{
 			Outcome: schemas.Deferred, Reason: schemas.ReasonInVain, Message: "the scheduler would place the replacement on worker-2, " +
 				"which is excluded: its annotation weave.works/kured-reboot-in-progress is set",
 		}},
-		{"the_only_node", policy.Strategy{}, nil, Rejection{
+		{"the_only_node", policy.Strategy{}, nil, &move.Refusal{
 			Outcome: schemas.Deferred, Reason: schemas.ReasonInVain, Message: "the scheduler would place the replacement on worker-2, " +
 				"which is excluded: its annotation weave.works/kured-reboot-in-progress is set",
 		}},
-		{"the_only_node_with_nodeFit", policy.Strategy{Traits: policy.Traits{Facts: []policy.Fact{policy.FactFit}}}, nil, Rejection{
+		{"the_only_node_with_nodeFit", policy.Strategy{Traits: policy.Traits{Facts: []policy.Fact{policy.FactFit}}}, nil, &move.Refusal{
 			Outcome: schemas.Deferred, Reason: schemas.ReasonNodeFit,
 			Message: "NodeFit: there is no other node that is ready and not excluded",
 		}},
-		{"another_node_is_better", policy.Strategy{}, map[string]string{"worker-3": "64"}, Rejection{}},
-		{"a_strategy_that_renews_pods", policy.Strategy{Traits: policy.Traits{RenewsPods: true}}, nil, Rejection{}},
+		{"another_node_is_better", policy.Strategy{}, map[string]string{"worker-3": "64"}, nil},
+		{"a_strategy_that_renews_pods", policy.Strategy{Traits: policy.Traits{RenewsPods: true}}, nil, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a, cache, pods := threePods(t, c.others, true, policy.EvictorArgs{}, c.strategy)
@@ -321,7 +318,7 @@ func TestInVainOnExcludedNode(t *testing.T) {
 				}}))
 			i := wish()
 			i.Pod = schemas.PodRef{Namespace: "web", Name: pods[0].Name, UID: pods[0].UID}
-			got, _ := a.judge(i, pods[0], noon)
+			got := a.judge(i, pods[0], noon)
 			expect.Equal(t, "rejection", got, c.want)
 		})
 	}

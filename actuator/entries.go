@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -308,11 +309,11 @@ func (t *entries) decide(e *entry, v schemas.Verdict) {
 }
 
 // rejectAll rejects the waiting entries whose intents match.
-func (t *entries) rejectAll(why func(Intent) (Rejection, bool), matches func(Intent) bool) {
+func (t *entries) rejectAll(why func(Intent) *move.Refusal, matches func(Intent) bool) {
 	for _, list := range t.pods {
 		for _, e := range slices.Clone(list) {
 			if e.state == entryWaiting && matches(e.intent) {
-				r, _ := why(e.intent)
+				r := why(e.intent)
 				t.decide(e, e.intent.Verdict(r.Outcome, r.Reason, r.Message))
 			}
 		}

@@ -91,12 +91,12 @@ func (a *Actuator) execute(ctx context.Context, i Intent, save saveFunc) (v sche
 		pod, lookErr := a.look(ctx, i.Pod, version)
 		switch {
 		case apierrors.IsForbidden(lookErr):
-			return a.verdict(i, Rejection{Outcome: schemas.Failed, Reason: schemas.ReasonForbidden, Message: lookErr.Error()}), nil
+			return a.refused(i, move.Forbidden(lookErr)), nil
 		case lookErr != nil:
 			return v, fmt.Errorf("look at pod %s: %w: %w", i.Pod, ErrUnavailable, lookErr)
 		}
-		if r, rejected := a.judge(i, pod, now); rejected {
-			return a.verdict(i, r), nil
+		if r := a.judge(i, pod, now); r != nil {
+			return a.refused(i, r), nil
 		}
 		var instead *schemas.Instead
 		for _, c := range choices {
@@ -148,7 +148,7 @@ func (a *Actuator) look(ctx context.Context, ref schemas.PodRef, version string)
 	return pod, nil
 }
 
-func (a *Actuator) verdict(i Intent, r Rejection) schemas.Verdict {
+func (a *Actuator) refused(i Intent, r *move.Refusal) schemas.Verdict {
 	v := i.Verdict(r.Outcome, r.Reason, r.Message)
 	v.Blockers = r.Blockers
 	v.DryRun = a.isDryRun(i)
@@ -218,15 +218,15 @@ func (c choice) givesWay(p move.Progress) (why *schemas.Instead, next bool) {
 // started returns the verdict on an intent whose move was started or refused.
 func (a *Actuator) started(i Intent, p move.Progress, instead *schemas.Instead) schemas.Verdict {
 	if r := p.Refusal; r != nil {
-		v := a.verdict(i, Rejection{r.Outcome, r.Reason, r.Message, r.Blockers})
+		v := a.refused(i, r)
 		if p.Method == schemas.MethodEviction {
 			v.Instead = instead
 		}
 		return v
 	}
 	outcome, reason := move.Accepted(p.Method)
-	v := a.verdict(i, Rejection{Outcome: outcome, Reason: reason, Message: p.Message})
-	v.Method, v.Instead, v.Workload = p.Method, instead, p.Workload
+	v := i.Verdict(outcome, reason, p.Message)
+	v.DryRun, v.Method, v.Instead, v.Workload = a.isDryRun(i), p.Method, instead, p.Workload
 	return v
 }
 

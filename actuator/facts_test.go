@@ -1,6 +1,7 @@
 package actuator
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
@@ -78,7 +80,7 @@ func TestFactProtections(t *testing.T) {
 					Name: open.Strategy, Traits: policy.Traits{MayReturn: true},
 				}}},
 			}}}})
-			o, _ := a.judge(open, pod, noon)
+			o := cmp.Or(a.judge(open, pod, noon), new(move.Refusal))
 			expect.Equal(t, "result of the gates", o.Reason, c.reason)
 			for _, rule := range c.want {
 				if !strings.Contains(o.Message, rule+": ") {
@@ -121,10 +123,10 @@ func TestUnusableNode(t *testing.T) {
 			}
 			p := enabledPolicy()
 			p.NodeSelector = "pool=web"
-			got, _ := New(Config{Facts: cache, Policy: p}).judge(c.intent, factPod(), noon)
-			want := Rejection{}
+			got := New(Config{Facts: cache, Policy: p}).judge(c.intent, factPod(), noon)
+			var want *move.Refusal
 			if c.want != "" {
-				want = Rejection{Outcome: schemas.Rejected, Reason: schemas.ReasonProtected, Message: policy.NodeNotUsableRule + ": " + c.want}
+				want = &move.Refusal{Outcome: schemas.Rejected, Reason: schemas.ReasonProtected, Message: policy.NodeNotUsableRule + ": " + c.want}
 			}
 			expect.Equal(t, "rejection", got, want)
 		})

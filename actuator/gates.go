@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/fit"
 	"github.com/rehome-dev/rehome/fit/score"
@@ -108,23 +109,9 @@ type Situation struct {
 	Protections []schemas.Protection
 }
 
-// Rejection is the reason why an intent is not executed, now or ever.
-type Rejection struct {
-	Outcome schemas.Outcome
-	Reason  schemas.ReasonCode
-	Message string
-	// Blockers are the objects to wait for.
-	Blockers []schemas.ObjectRef
-}
-
-// isGone reports whether the pod is gone or leaves.
-func (r Rejection) isGone() bool {
-	return r.Reason == schemas.ReasonPodGone || r.Reason == schemas.ReasonPodTerminating
-}
-
-// Judge applies the gates that an intent passes before its pod is moved, in order. It returns the first rejection, and
-// whether there is one. It is a pure function.
-func Judge(s Situation) (Rejection, bool) {
+// Judge applies the gates that an intent passes before its pod is moved, in order. It returns the first refusal, or nil.
+// It is a pure function.
+func Judge(s Situation) *move.Refusal {
 	switch pod := s.Pod; {
 	case s.Intent.expired(s.Now): // no stale moves
 		return late(s.Intent)
@@ -147,12 +134,12 @@ func Judge(s Situation) (Rejection, bool) {
 		}
 		return rejected(schemas.ReasonProtected, "%s", strings.Join(rules, "; "))
 	}
-	return Rejection{}, false
+	return nil
 }
 
 // judge applies the gates to an intent and its live pod, or nil, and then reserves capacity for its replacement. It
-// returns the first rejection, and whether there is one.
-func (a *Actuator) judge(i Intent, pod *corev1.Pod, now time.Time) (Rejection, bool) {
+// returns the first refusal, or nil.
+func (a *Actuator) judge(i Intent, pod *corev1.Pod, now time.Time) *move.Refusal {
 	p := a.policy.Load()
 	profile, ok := enables(p, i)
 	rules := profile.EvictorFor(i.Strategy)
@@ -170,11 +157,8 @@ func (a *Actuator) judge(i Intent, pod *corev1.Pod, now time.Time) (Rejection, b
 			s.Protections = append(s.Protections, schemas.Protection{Rule: policy.NodeNotUsableRule, Detail: why})
 		}
 	}
-	if r, rejected := Judge(s); rejected {
-		return r, true
-	}
-	if a.cfg.Capacity == nil || !p.NeedsCapacity() {
-		return Rejection{}, false
+	if r := Judge(s); r != nil || a.cfg.Capacity == nil || !p.NeedsCapacity() {
+		return r
 	}
 	return Reserve(a.cfg.Capacity, p, a.scheduler.Load(), i, rules, pod)
 }
@@ -211,24 +195,23 @@ type Capacity interface {
 }
 
 // Reserve reserves capacity for the replacement of a pod that passed the gates, on the node that the scheduler would
-// choose. It returns a rejection, and whether there is one, if the rules require capacity and there is none, or if the
-// move would be in vain.
-func Reserve(c Capacity, p *policy.Policy, scheduler *score.Profile, i Intent, rules policy.Evictor, pod *corev1.Pod) (Rejection, bool) {
-	move := cluster.Move{Pod: pod, Scheduler: scheduler, To: policy.Targets{Signals: p.Signals}}
+// choose. It returns a refusal if the rules require capacity and there is none, or if the move would be in vain.
+func Reserve(c Capacity, p *policy.Policy, scheduler *score.Profile, i Intent, rules policy.Evictor, pod *corev1.Pod) *move.Refusal {
+	m := cluster.Move{Pod: pod, Scheduler: scheduler, To: policy.Targets{Signals: p.Signals}}
 	holds, to := rules.NodeFit()
 	if holds = holds && !slices.Contains(i.asked().Override, policy.NodeFitRule); holds {
-		move.To = to
+		m.To = to
 	}
 	if e, enabled := p.Enabled(i.Profile, i.Strategy); enabled && e.StaysAway() {
-		move.InVain = func(q *fit.Question, to *corev1.Node) string { return inVain(p, e, q, to) }
+		m.InVain = func(q *fit.Question, to *corev1.Node) string { return inVain(p, e, q, to) }
 	}
-	room := c.Reserve(move)
+	room := c.Reserve(m)
 	switch {
 	case holds && rules.Refuses(room.Fits, room.Judged):
 	case room.InVain != "":
-		return Rejection{Outcome: schemas.Deferred, Reason: schemas.ReasonInVain, Message: room.InVain}, true
+		return move.Deferred(schemas.ReasonInVain, "%s", room.InVain)
 	default:
-		return Rejection{}, false
+		return nil
 	}
 	if len(room.By) > 0 {
 		names := make([]string, len(room.By))
@@ -237,7 +220,9 @@ func Reserve(c Capacity, p *policy.Policy, scheduler *score.Profile, i Intent, r
 		}
 		room.Why += ", while capacity is reserved for the replacements of " + strings.Join(names, ", ")
 	}
-	return Rejection{schemas.Deferred, schemas.ReasonNodeFit, policy.NodeFitRule + ": " + room.Why, room.By}, true
+	r := move.Deferred(schemas.ReasonNodeFit, "%s: %s", policy.NodeFitRule, room.Why)
+	r.Blockers = room.By
+	return r
 }
 
 // enables returns the profile of an intent, and whether the policy has it with the intent's strategy. Requests may name
@@ -253,20 +238,25 @@ func enables(p *policy.Policy, i Intent) (policy.Profile, bool) {
 	return profile, ok && slices.ContainsFunc(profile.Strategies, func(s policy.Enabled) bool { return s.Name == i.Strategy })
 }
 
-func rejected(reason schemas.ReasonCode, format string, args ...any) (Rejection, bool) {
-	return Rejection{Outcome: schemas.Rejected, Reason: reason, Message: fmt.Sprintf(format, args...)}, true
+func rejected(reason schemas.ReasonCode, format string, args ...any) *move.Refusal {
+	return &move.Refusal{Outcome: schemas.Rejected, Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+// isGone reports whether the pod is gone or leaves.
+func isGone(r *move.Refusal) bool {
+	return r != nil && (r.Reason == schemas.ReasonPodGone || r.Reason == schemas.ReasonPodTerminating)
 }
 
 func clock(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// late returns the rejection of an intent that has expired.
-func late(i Intent) (Rejection, bool) {
+// late returns the refusal of an intent that has expired.
+func late(i Intent) *move.Refusal {
 	message := "expired at " + clock(i.Expires) + " before its turn came"
-	return Rejection{Outcome: schemas.Expired, Reason: schemas.ReasonExpired, Message: message}, true
+	return &move.Refusal{Outcome: schemas.Expired, Reason: schemas.ReasonExpired, Message: message}
 }
 
-// disabled returns the rejection of an intent whose profile or strategy is not in the policy.
-func disabled(i Intent) (Rejection, bool) {
+// disabled returns the refusal of an intent whose profile or strategy is not in the policy.
+func disabled(i Intent) *move.Refusal {
 	return rejected(schemas.ReasonProfileUnknown, "the policy has no profile %q with strategy %q", i.Profile, i.Strategy)
 }
 

@@ -1,6 +1,7 @@
 package actuator
 
 import (
+	"cmp"
 	"reflect"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/schemas"
 )
 
@@ -112,11 +114,11 @@ func TestGateOrder(t *testing.T) {
 			for _, change := range tt.but {
 				change(&s)
 			}
-			objection, objects := Judge(s)
-			if objects != (tt.outcome != "") {
-				t.Fatalf("objects = %v with %+v, want an objection: %v", objects, objection, tt.outcome != "")
+			no := Judge(s)
+			if (no != nil) != (tt.outcome != "") {
+				t.Fatalf("got %+v, want a refusal: %v", no, tt.outcome != "")
 			}
-			got := New(Config{}).verdict(s.Intent, objection)
+			got := New(Config{}).refused(s.Intent, cmp.Or(no, new(move.Refusal)))
 			want := decidedOn(wish(), tt.outcome, tt.reason, tt.message)
 			if !reflect.DeepEqual(got, want) {
 				t.Errorf("verdict\n got %+v\nwant %+v", got, want)
@@ -130,16 +132,16 @@ func TestRemoveEndedPod(t *testing.T) {
 		s := calm()
 		s.Pod.Status.Phase = phase
 		s.Intent.Ended = true
-		if objection, objects := Judge(s); objects {
-			t.Errorf("%s: objects with %+v", phase, objection)
+		if no := Judge(s); no != nil {
+			t.Errorf("%s: refused with %+v", phase, no)
 		}
 	}
 }
 
 func TestDryRunVerdict(t *testing.T) {
-	got := New(Config{DryRun: true}).verdict(wish(), Rejection{Outcome: schemas.Evicted, Reason: schemas.ReasonEvictionAccepted, Message: "evicted"})
+	got := New(Config{DryRun: true}).started(wish(), move.Progress{Method: schemas.MethodEviction, Message: "evicted"}, nil)
 	want := decidedOn(wish(), schemas.Evicted, schemas.ReasonEvictionAccepted, "evicted")
-	want.DryRun = true
+	want.DryRun, want.Method = true, schemas.MethodEviction
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("verdict\n got %+v\nwant %+v", got, want)
 	}
@@ -149,8 +151,8 @@ func BenchmarkGates(b *testing.B) {
 	s := calm()
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, objects := Judge(s); objects {
-			b.Fatal("a gate objects to a calm situation")
+		if Judge(s) != nil {
+			b.Fatal("a gate refuses a calm situation")
 		}
 	}
 }

@@ -2,7 +2,6 @@ package actuator
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/actuator/limit"
+	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -353,19 +353,19 @@ func (d departures) filter(g group, remove func(*inFlight) bool) {
 	}
 }
 
-// stale returns the reason why the intents of the message for pods of the workload must be decided again.
-func (d departures) stale(m *message, workload types.UID) (Rejection, bool) {
+// stale returns the reason why the intents of the message for pods of the workload must be decided again, or nil.
+func (d departures) stale(m *message, workload types.UID) *move.Refusal {
 	of := m.scope
 	if of.Now.IsZero() || !countsTogether(of.Kind) {
-		return Rejection{}, false
+		return nil
 	}
 	for _, g := range groupsOf(of, workload) {
 		for _, x := range d[g] {
 			if (x.Moved.IsZero() || x.Moved.Add(unseen).After(of.Now)) && x.scope.Event != of.Event && !m.lists[x.uid()] {
-				return Rejection{Outcome: schemas.Deferred, Reason: schemas.ReasonOutdated, Message: fmt.Sprintf(
-					"another pod of the group has been moved since the decision, which was made on the state at %s", clock(of.Now))}, true
+				return move.Deferred(schemas.ReasonOutdated,
+					"another pod of the group has been moved since the decision, which was made on the state at %s", clock(of.Now))
 			}
 		}
 	}
-	return Rejection{}, false
+	return nil
 }

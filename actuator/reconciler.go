@@ -161,7 +161,7 @@ func (s *session) Reconcile(ctx context.Context, uid types.UID) (wait time.Durat
 	if x := s.moves.all[uid]; x != nil && x.isUnanswered() && !e.intent.expired(now) {
 		s.park(e, awaitsAnswer(x), now)
 		return 0
-	} else if r, again, blocked := s.notNow(e, at, now); blocked {
+	} else if r, again := s.notNow(e, at, now); r != nil {
 		s.reject(e, r, again)
 	} else if p, blocks := s.parks(e.intent, at, now); blocks {
 		s.park(e, p, now)

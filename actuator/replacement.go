@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/actuator/limit"
+	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
@@ -240,9 +241,9 @@ func (s *session) landed(x *inFlight, e ended, now time.Time) {
 	s.storeLoop(k)
 }
 
-// isPlaced reports whether a move was rejected for lack of a good node, and has a replacement already. The first change was made
+// isPlaced reports whether a move was refused for lack of a good node, and has a replacement already. The first change was made
 // then, and the replacement itself may have taken the last room.
-func (s *session) isPlaced(x *inFlight, r Rejection) bool {
+func (s *session) isPlaced(x *inFlight, r *move.Refusal) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return (r.Reason == schemas.ReasonNodeFit || r.Reason == schemas.ReasonInVain) && s.hasReplacement(x)

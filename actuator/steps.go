@@ -84,20 +84,20 @@ func (s *session) step(ctx context.Context, x *inFlight, method move.Method, sta
 	calling, end := detached(ctx)
 	defer end()
 	var p move.Progress
-	var rejection Rejection
+	var refusal *move.Refusal
 	err := s.checkLease(x.Intent.Pod)
 	if err == nil && method == nil {
 		err = fmt.Errorf("%w: there is no method %q", move.ErrUnreadable, x.Method)
 	}
 	if err == nil && !canceled && move.IsPlanned(state) {
-		_, rejection, err = s.judgeAgain(calling, x)
-		canceled = rejection.Reason != "" && !rejection.isGone() && !s.isPlaced(x, rejection)
+		_, refusal, err = s.judgeAgain(calling, x)
+		canceled = refusal != nil && !isGone(refusal) && !s.isPlaced(x, refusal)
 	}
 	if err == nil {
 		p, err = method.Step(calling, state, canceled, s.cfg.Now())
 	}
-	if canceled && rejection.Message != "" && p.Stage == move.Undone {
-		p.Refusal, p.Message = nil, rejection.Message
+	if canceled && refusal != nil && p.Stage == move.Undone {
+		p.Refusal, p.Message = nil, refusal.Message
 	}
 	s.mu.Lock()
 	stays := x.Canceled || s.skips(x) || p.Refusal != nil && p.Refusal.Wait
@@ -188,16 +188,15 @@ func (s *session) stepFailed(x *inFlight, err error, now time.Time) {
 }
 
 // judgeAgain applies the gates to the live pod of a move, except the expiry: the intent had not expired when the move
-// began, and a newer evaluation that does not list the pod cancels it. The reason is empty if the pod passes.
-func (s *session) judgeAgain(ctx context.Context, x *inFlight) (*corev1.Pod, Rejection, error) {
+// began, and a newer evaluation that does not list the pod cancels it. The refusal is nil if the pod passes.
+func (s *session) judgeAgain(ctx context.Context, x *inFlight) (*corev1.Pod, *move.Refusal, error) {
 	pod, err := s.look(ctx, x.Intent.Pod, latest)
 	if err != nil {
-		return nil, Rejection{}, fmt.Errorf("look at pod %s: %w: %w", x.Intent.Pod, ErrUnavailable, err)
+		return nil, nil, fmt.Errorf("look at pod %s: %w: %w", x.Intent.Pod, ErrUnavailable, err)
 	}
 	now, i := s.cfg.Now(), x.Intent
 	i.Expires = now.Add(1)
-	r, _ := s.judge(i, pod, now)
-	return pod, r, nil
+	return pod, s.judge(i, pod, now), nil
 }
 
 // evictInstead evicts a pod that another program did not move as requested. It returns the progress after that, or p if the
@@ -210,9 +209,9 @@ func (s *session) evictInstead(ctx, calling context.Context, x *inFlight, p move
 	}
 	pod, r, err := s.judgeAgain(calling, x)
 	switch {
-	case err == nil && r.isGone():
+	case err == nil && isGone(r):
 		return move.Progress{Stage: move.Done}
-	case err != nil, r.Reason != "", ctx.Err() != nil:
+	case err != nil, r != nil, ctx.Err() != nil:
 		return p
 	}
 	bucket := s.tokenFor(x)
@@ -247,7 +246,7 @@ func (s *session) tokenFor(x *inFlight) *limit.Bucket {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.cfg.Now()
-	if _, _, open := s.breakerOpen(x.at.namespace, now); open || s.bucket.Wait(now) > 0 {
+	if why, _ := s.breakerOpen(x.at.namespace, now); why != nil || s.bucket.Wait(now) > 0 {
 		return nil
 	}
 	if _, blocks := unavailable(admission{x.Intent, x.at, s.moves, s.cfg.View, s.policy.Load().Limits, now}); blocks {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/actuator"
+	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
@@ -66,7 +67,7 @@ func (r *round) limited(entries []*entry) (through, held []*entry) {
 			through = append(through, w)
 			continue
 		}
-		w.decide(actuator.Rejection{Outcome: schemas.Deferred, Reason: reason, Message: message})
+		w.decide(move.Deferred(reason, "%s", message))
 		held = append(held, w)
 	}
 	return through, held
@@ -112,8 +113,8 @@ func (r *round) reserve(entries []*entry) (fit []*entry) {
 	for _, w := range entries {
 		profile, _ := r.Policy.Profile(w.open.Profile)
 		rules, pod := profile.EvictorFor(w.open.Strategy), r.pods[w.open.Intent.Pod.UID]
-		if rejection, rejected := actuator.Reserve(r.offline.Cluster(), &r.Policy, r.scheduler, w.open, rules, pod); rejected {
-			w.decide(rejection)
+		if no := actuator.Reserve(r.offline.Cluster(), &r.Policy, r.scheduler, w.open, rules, pod); no != nil {
+			w.decide(no)
 			r.limits.giveBack(w.open.Intent)
 		} else {
 			fit = append(fit, w)
@@ -124,12 +125,12 @@ func (r *round) reserve(entries []*entry) (fit []*entry) {
 
 // share gives the second entry for the same pod a verdict that follows from the first one's.
 func (r *round) share(w, first *entry) {
-	o := actuator.Rejection{Outcome: first.verdict.Outcome, Reason: first.verdict.Reason, Message: first.verdict.Message}
-	if o.Outcome.Moves() {
-		o = actuator.Rejection{Outcome: schemas.Rejected, Reason: schemas.ReasonPodTerminating,
-			Message: string(o.Outcome) + " because of " + first.open.Scope.Key}
+	no := &move.Refusal{Outcome: first.verdict.Outcome, Reason: first.verdict.Reason, Message: first.verdict.Message}
+	if no.Outcome.Moves() {
+		no = &move.Refusal{Outcome: schemas.Rejected, Reason: schemas.ReasonPodTerminating,
+			Message: string(no.Outcome) + " because of " + first.open.Scope.Key}
 	}
-	w.decide(o)
+	w.decide(no)
 }
 
 // ask evaluates one scope. candidates are protected pods that the strategy would move without the protection.
@@ -157,7 +158,7 @@ func ask(f functions.Function, scope schemas.Payload) (wanted, candidates []*ent
 	for _, intent := range freely.Intents {
 		if rules := protected[intent.Pod.UID]; len(rules) > 0 {
 			w := &entry{open: open(freely, intent)}
-			w.decide(actuator.Rejection{Outcome: schemas.Rejected, Reason: schemas.ReasonProtected, Message: words(rules)})
+			w.decide(&move.Refusal{Outcome: schemas.Rejected, Reason: schemas.ReasonProtected, Message: words(rules)})
 			candidates = append(candidates, w)
 		}
 	}

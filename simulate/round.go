@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/actuator"
+	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/fit/score"
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
@@ -137,9 +138,9 @@ type entry struct {
 	verdict *schemas.Verdict // nil if there is none yet
 }
 
-func (w *entry) decide(o actuator.Rejection) {
-	v := w.open.Verdict(o.Outcome, o.Reason, o.Message)
-	v.Blockers = o.Blockers
+func (w *entry) decide(r *move.Refusal) {
+	v := w.open.Verdict(r.Outcome, r.Reason, r.Message)
+	v.Blockers = r.Blockers
 	w.verdict = &v
 }
 
@@ -181,7 +182,7 @@ func (r *round) now() time.Time { return r.Now() }
 // judge applies the gates of the actuator to the pod.
 func (r *round) judge(w *entry, now time.Time) {
 	s := actuator.Situation{Now: now, Intent: w.open, Pod: r.pods[w.open.Intent.Pod.UID], Enabled: true}
-	if r, rejected := actuator.Judge(s); rejected {
-		w.decide(r)
+	if no := actuator.Judge(s); no != nil {
+		w.decide(no)
 	}
 }

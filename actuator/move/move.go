@@ -93,13 +93,13 @@ type Record struct {
 // Save stores the record of a move. If it fails, Start changes nothing.
 type Save func(ctx context.Context, r Record) error
 
-// Refusal is the reason why a pod cannot be moved in one way. Outcome is the outcome of the intent if there is no other
-// way.
+// Refusal is the reason why an intent is not executed, now or ever, or why its pod cannot be moved in one way. Outcome is
+// the outcome of the intent if there is no other way.
 type Refusal struct {
-	Outcome schemas.Outcome // deferred, rejected or failed
+	Outcome schemas.Outcome // deferred, rejected, expired or failed
 	Reason  schemas.ReasonCode
 	Message string
-	// Blockers are the PodDisruptionBudgets that forbid the move.
+	// Blockers are the objects to wait for, such as the PodDisruptionBudgets that forbid the move.
 	Blockers []schemas.ObjectRef
 	// Wait means that another move includes the pod, so no other method should move it meanwhile.
 	Wait bool
