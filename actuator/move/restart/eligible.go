@@ -14,35 +14,35 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// checks returns the checks that a candidate passes, in order: permanent reasons come first, and a check may rely on
-// the ones before it. Each is a pure function that returns the reason why the Deployment cannot move the candidate now,
-// or "".
-func checks() []check {
-	return []check{
-		{schemas.ReasonRestartStrategy, startsFirst},        // a Deployment that stops its pod before it starts a new one gains nothing
-		{schemas.ReasonRestartVolume, sharesVolumes},        // two pods exist at the same time
-		{schemas.ReasonRestartPaused, paused},               // a paused Deployment does not roll out
-		{schemas.ReasonRestartUnhealthy, gotStuck},          // a stuck rollout would get stuck again
-		{schemas.ReasonRestartRunning, rolling},             // one rollout at a time; it also moves a second pod of the Deployment
-		{schemas.ReasonRestartUnhealthy, incomplete},        // a Deployment that lacks pods needs them more than a better node
-		{schemas.ReasonRestartCooldown, justRestarted},      // each restart makes a revision, and may put the pod where it was
-		{schemas.ReasonDisruptionBudget, budgetNeverAllows}, // a surge that cannot end does not begin
-		{schemas.ReasonRestartNoRoom, fitsNowhereElse},      // no node has room
-		{schemas.ReasonRestartNoRoom, sharesDevices},        // the new pod could only run beside the old one
-	}
-}
-
-type check struct {
-	reason schemas.ReasonCode
-	why    func(candidate) string
-}
-
-// eligible returns the first refusal, or nil.
+// eligible returns the reason why the Deployment cannot move the candidate now, or nil. Permanent reasons come first, and a
+// check may rely on the ones before it. It is a pure function.
 func eligible(c candidate) *move.Refusal {
-	for _, check := range checks() {
-		if why := check.why(c); why != "" {
-			return refuse(c, check.reason, why)
-		}
+	if why := startsFirst(c); why != "" { // a Deployment that stops its pod before it starts a new one gains nothing
+		return refuse(c, schemas.ReasonRestartStrategy, why)
+	}
+	if why := sharesVolumes(c); why != "" { // two pods exist at the same time
+		return refuse(c, schemas.ReasonRestartVolume, why)
+	}
+	d := c.Deployment
+	why, isStuck := stuck(d, c.Now)
+	switch {
+	case d.Spec.Paused: // a paused Deployment does not roll out
+		return refuse(c, schemas.ReasonRestartPaused, "spec.paused is true")
+	case isStuck: // a stuck rollout would get stuck again
+		return refuse(c, schemas.ReasonRestartUnhealthy, "its last rollout got stuck: "+why)
+	case surging(d) || !rolledOut(d): // one rollout at a time; it also moves a second pod of the Deployment
+		return refuse(c, schemas.ReasonRestartRunning, describe(d))
+	case !complete(d): // a Deployment that lacks pods needs them more than a better node
+		return refuse(c, schemas.ReasonRestartUnhealthy, describe(d))
+	}
+	if why := justRestarted(c); why != "" { // each restart makes a revision, and may put the pod where it was
+		return refuse(c, schemas.ReasonRestartCooldown, why)
+	}
+	if why := budgetNeverAllows(c); why != "" { // a surge that cannot end does not begin
+		return refuse(c, schemas.ReasonDisruptionBudget, why)
+	}
+	if why := fitsNowhereElse(c); why != "" {
+		return refuse(c, schemas.ReasonRestartNoRoom, why)
 	}
 	return nil
 }
@@ -95,34 +95,6 @@ func fenceposts(d *appsv1.Deployment) (surge, unavailable int, err error) {
 	return surge, unavailable, nil
 }
 
-func paused(c candidate) string {
-	if c.Deployment.Spec.Paused {
-		return "spec.paused is true"
-	}
-	return ""
-}
-
-func gotStuck(c candidate) string {
-	if why, is := stuck(c.Deployment, c.Now); is {
-		return "its last rollout got stuck: " + why
-	}
-	return ""
-}
-
-func rolling(c candidate) string {
-	if surging(c.Deployment) || !rolledOut(c.Deployment) {
-		return describe(c.Deployment)
-	}
-	return ""
-}
-
-func incomplete(c candidate) string {
-	if complete(c.Deployment) {
-		return ""
-	}
-	return describe(c.Deployment)
-}
-
 func justRestarted(c candidate) string {
 	last, err := time.Parse(time.RFC3339Nano, c.Deployment.Annotations[restartedAt])
 	again := last.Add(cmp.Or(c.Policy.Cooldown, policy.DefaultRestartCooldown))
@@ -136,17 +108,12 @@ func justRestarted(c candidate) string {
 }
 
 func fitsNowhereElse(c candidate) string {
-	if c.Elsewhere == nil {
-		return ""
+	if c.Elsewhere != nil {
+		if ok, why := c.Elsewhere(c.Pod); !ok {
+			return "no other node would take a second pod: " + why
+		}
 	}
-	if ok, why := c.Elsewhere(c.Pod); !ok {
-		return "no other node would take a second pod: " + why
-	}
-	return ""
-}
-
-func sharesDevices(c candidate) string {
-	for _, claim := range c.Pod.Spec.ResourceClaims {
+	for _, claim := range c.Pod.Spec.ResourceClaims { // the new pod could only run beside the old one
 		if claim.ResourceClaimName != nil {
 			return fmt.Sprintf("the devices of the ResourceClaim %s are allocated where the pod runs", *claim.ResourceClaimName)
 		}
