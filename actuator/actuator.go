@@ -174,9 +174,7 @@ func New(cfg Config) *Actuator {
 	a.SetPolicy(cfg.Policy)
 	if cfg.Client != nil {
 		grace := func() *int64 { return a.policy.Load().GracePeriodSeconds }
-		restarts := restart.Config{
-			Client: cfg.Client, Policy: func() policy.Restart { return a.policy.Load().Restart }, DryRun: cfg.DryRun,
-		}
+		restarts := restart.Config{Client: cfg.Client, DryRun: cfg.DryRun}
 		if cfg.Facts != nil {
 			restarts.Elsewhere = a.takesSecond
 		}

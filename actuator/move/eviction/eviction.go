@@ -39,19 +39,19 @@ const (
 	readAgain = 500 * time.Millisecond
 )
 
-// Config configures a [Method].
+// Config configures a [Method]. All fields but DryRun are required.
 type Config struct {
 	// Client creates evictions, gets pods, and lists budgets.
 	Client kubernetes.Interface
-	// GracePeriodSeconds returns the grace period of the pod. nil, or a nil result, means the pod's own one.
+	// GracePeriodSeconds returns the grace period of the pod. nil means the pod's own one.
 	GracePeriodSeconds func() *int64
-	// Background follows a move that a webhook takes over. nil treats such an answer as an ordinary 429.
+	// Background follows a move that a webhook takes over.
 	Background move.Method
 	// DryRun means that the API server judges each call and evicts nothing.
 	DryRun bool
-	// Observe is called with the duration of each eviction call, unless it is nil.
+	// Observe is called with the duration of each eviction call.
 	Observe func(time.Duration)
-	// Answers is called when the API server answers a read after a call without a clear answer, unless it is nil.
+	// Answers is called when the API server answers a read after a call without a clear answer.
 	Answers func()
 }
 
@@ -61,18 +61,7 @@ type Method struct{ cfg Config }
 var _ move.Starter = (*Method)(nil)
 
 // New returns a method.
-func New(cfg Config) *Method {
-	if cfg.GracePeriodSeconds == nil {
-		cfg.GracePeriodSeconds = func() *int64 { return nil }
-	}
-	if cfg.Observe == nil {
-		cfg.Observe = func(time.Duration) {}
-	}
-	if cfg.Answers == nil {
-		cfg.Answers = func() {}
-	}
-	return &Method{cfg: cfg}
-}
+func New(cfg Config) *Method { return &Method{cfg: cfg} }
 
 // DryRun returns the method as a dry run.
 func (m *Method) DryRun() *Method {
@@ -120,7 +109,7 @@ func (m *Method) Start(ctx context.Context, pod *corev1.Pod, now time.Time, save
 	if errors.Is(err, move.ErrNotLeading) {
 		return move.Progress{}, fmt.Errorf("evict pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
-	if m.cfg.Background != nil && !m.cfg.DryRun && background.Accepted(pod, err) {
+	if !m.cfg.DryRun && background.Accepted(pod, err) {
 		p, saveErr := m.cfg.Background.Start(ctx, pod, now, save)
 		p.Message = err.Error()
 		return p, saveErr

@@ -189,7 +189,7 @@ func (p *place) budget(minAvailable int) {
 // restarter returns a method that lets all Deployments take part.
 func (p *place) restarter(change ...func(*Config)) *Method {
 	p.Helper()
-	cfg := Config{Client: clustertest.As(p, p.c, actuatorUser), Policy: func() policy.Restart { return policy.Restart{Workloads: policy.RestartAll} }}
+	cfg := Config{Client: clustertest.As(p, p.c, actuatorUser), Policy: policy.Restart{Workloads: policy.RestartAll}}
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -203,14 +203,14 @@ func surger(more ...func(*policy.Restart)) func(*Config) {
 		for _, f := range more {
 			f(&r)
 		}
-		c.Policy = func() policy.Restart { return r }
+		c.Policy = r
 	}
 }
 
 // planned plans the move of the pod, and changes nothing.
 func (p *place) planned(r *Method, pod *corev1.Pod) (*Method, move.State) {
 	p.Helper()
-	s, refusal, err := r.plan(p.Context(), pod, r.cfg.Policy(), time.Now())
+	s, refusal, err := r.plan(p.Context(), pod, r.cfg.Policy, time.Now())
 	p.Must(err)
 	if refusal != nil || s.Method == "" {
 		p.Fatalf("pod %s: %s, %+v", pod.Name, s.Method, refusal)

@@ -64,14 +64,14 @@ const (
 	poll = 2 * time.Second
 )
 
-// Config configures a [Method]. Client and Policy are required.
+// Config configures a [Method]. Client is required.
 type Config struct {
 	// Client needs these rights: get and patch Deployments; get ReplicaSets, namespaces, and PersistentVolumeClaims;
 	// get and list pods; and list budgets. For surges it also needs to patch pods, create dry-run evictions, and list
 	// autoscalers.
 	Client kubernetes.Interface
-	// Policy returns the current policy. A move keeps the policy of its plan.
-	Policy func() policy.Restart
+	// Policy is for the moves that the method starts, see [Method.With]. A move keeps the policy of its plan.
+	Policy policy.Restart
 	// DryRun sends every change as a dry run.
 	DryRun bool
 	// Elsewhere reports whether another node has room for a second pod like this one, and if not, why. It does not change
@@ -90,7 +90,7 @@ func New(c Config) *Method { return &Method{cfg: c} }
 // With returns the method with another policy for the moves that it starts. A dry run stays one.
 func (m *Method) With(p policy.Restart, dryRun bool) *Method {
 	with := *m
-	with.cfg.Policy = func() policy.Restart { return p }
+	with.cfg.Policy = p
 	with.cfg.DryRun = m.cfg.DryRun || dryRun
 	return &with
 }
@@ -98,10 +98,10 @@ func (m *Method) With(p policy.Restart, dryRun bool) *Method {
 // Start implements [move.Method]. It is not applicable to pods without a Deployment, to Deployments that do not take
 // part, and to Deployments with several replicas and no budget that forbids a disruption. A missing right is a refusal.
 func (m *Method) Start(ctx context.Context, pod *corev1.Pod, now time.Time, save move.Save) (move.Progress, error) {
-	s, refusal, err := m.plan(ctx, pod, m.cfg.Policy(), now)
+	s, refusal, err := m.plan(ctx, pod, m.cfg.Policy, now)
 	switch {
 	case apierrors.IsForbidden(err):
-		return move.Refused(methodOf(m.cfg.Policy()), move.Forbidden(err)), nil
+		return move.Refused(methodOf(m.cfg.Policy), move.Forbidden(err)), nil
 	case err != nil:
 		return move.Progress{}, err
 	case refusal != nil:

@@ -123,7 +123,7 @@ func testRestartOfTwo(p *place) {
 	_, pods := p.deployment(2)
 	p.budget(2)
 	r := p.restarter(func(c *Config) {
-		c.Policy = func() policy.Restart { return policy.Restart{Workloads: policy.RestartAll, BlockedByBudget: true} }
+		c.Policy = policy.Restart{Workloads: policy.RestartAll, BlockedByBudget: true}
 	})
 	m, s := p.planned(r, pods[0])
 	told := p.watch()
@@ -200,7 +200,7 @@ func testRestartTakesTooLong(p *place) {
 	before, pods := p.deployment(1)
 	p.full()
 	r := p.restarter(func(c *Config) {
-		c.Policy = func() policy.Restart { return policy.Restart{Workloads: policy.RestartAll, Timeout: time.Minute} }
+		c.Policy = policy.Restart{Workloads: policy.RestartAll, Timeout: time.Minute}
 	})
 	m, s := p.planned(r, pods[0])
 	told := p.watch()
@@ -308,7 +308,7 @@ func testCancelLate(p *place) {
 	_, pods := p.deployment(2)
 	p.budget(2)
 	r := p.restarter(func(c *Config) {
-		c.Policy = func() policy.Restart { return policy.Restart{Workloads: policy.RestartAll, BlockedByBudget: true} }
+		c.Policy = policy.Restart{Workloads: policy.RestartAll, BlockedByBudget: true}
 	})
 	m, s := p.begun(r, pods[0])
 	p.empty()
@@ -340,7 +340,7 @@ func testOvertaken(p *place) {
 	p.budget(2)
 	p.full() // so that the first rollout removes no pod before the second move has read the Deployment
 	budgeted := func(c *Config) {
-		c.Policy = func() policy.Restart { return policy.Restart{Workloads: policy.RestartAll, BlockedByBudget: true} }
+		c.Policy = policy.Restart{Workloads: policy.RestartAll, BlockedByBudget: true}
 	}
 	first, firstState := p.planned(p.restarter(budgeted), pods[0])
 	faster := func() {
@@ -467,7 +467,7 @@ func testTheOthersWait(p *place) {
 	_, pods := p.deployment(2)
 	p.budget(2)
 	r := p.restarter(func(c *Config) {
-		c.Policy = func() policy.Restart { return policy.Restart{Workloads: policy.RestartAll, BlockedByBudget: true} }
+		c.Policy = policy.Restart{Workloads: policy.RestartAll, BlockedByBudget: true}
 	})
 	m, s := p.begun(r, pods[0])
 	p.Must(p.client.PolicyV1().PodDisruptionBudgets(p.namespace).DeleteCollection(p.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
@@ -679,7 +679,7 @@ func testFor(p *place) {
 	ask := func(what string, pod *corev1.Pod, want answer, change ...func(*Config)) {
 		p.Helper()
 		r := p.restarter(change...)
-		c, err := r.find(p.Context(), pod, r.cfg.Policy(), time.Now())
+		c, err := r.find(p.Context(), pod, r.cfg.Policy, time.Now())
 		p.Must(err)
 		var got answer
 		if c != nil {
@@ -689,7 +689,7 @@ func testFor(p *place) {
 	}
 	taking := answer{schemas.MethodRestart, ref}
 	ask("a pod of a Deployment", pods[0], taking)
-	ask("switched off", pods[0], answer{}, func(c *Config) { c.Policy = func() policy.Restart { return policy.Restart{} } })
+	ask("switched off", pods[0], answer{}, func(c *Config) { c.Policy = policy.Restart{} })
 	ask("no owner", changed(func(pod *corev1.Pod) { pod.OwnerReferences = nil }), answer{})
 	ask("an owner that does not control it", changed(func(pod *corev1.Pod) { pod.OwnerReferences[0].Controller = nil }), answer{})
 	ask("a missing ReplicaSet", changed(func(pod *corev1.Pod) { pod.OwnerReferences[0].Name = "none" }), answer{})
@@ -697,7 +697,7 @@ func testFor(p *place) {
 	ask("a pod that has ended", changed(func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed }), answer{})
 
 	annotated := func(c *Config) {
-		c.Policy = func() policy.Restart { return policy.Restart{Workloads: policy.RestartAnnotated} }
+		c.Policy = policy.Restart{Workloads: policy.RestartAnnotated}
 	}
 	ask("not annotated", pods[0], answer{}, annotated)
 	_, err := p.client.CoreV1().Namespaces().Patch(p.Context(), p.namespace, "application/merge-patch+json",
@@ -712,7 +712,7 @@ func testFor(p *place) {
 	p.patch(`{"metadata":{"labels":{"by-test":"1"},"annotations":{"rehome.dev/restart":"restart"}},"spec":{"replicas":2}}`)
 	p.Must(p.c.WaitReady(p.Context(), p.namespace, "api"))
 	byBudget := func(c *Config) {
-		c.Policy = func() policy.Restart { return policy.Restart{Workloads: policy.RestartAll, BlockedByBudget: true} }
+		c.Policy = policy.Restart{Workloads: policy.RestartAll, BlockedByBudget: true}
 	}
 	ask("two replicas", pods[0], answer{})
 	ask("two replicas without a budget", pods[0], answer{}, byBudget)
@@ -795,7 +795,7 @@ func testEnoughRights(p *place) {
 	for user, r := range map[string]*Method{
 		restartUser: p.restarter(func(c *Config) {
 			c.Client = clustertest.As(p, p.c, restartUser)
-			c.Policy = func() policy.Restart { return policy.Restart{Workloads: policy.RestartAll, Cooldown: time.Nanosecond} }
+			c.Policy = policy.Restart{Workloads: policy.RestartAll, Cooldown: time.Nanosecond}
 		}),
 		surgeUser: p.restarter(surger(soonEnough), func(c *Config) { c.Client = clustertest.As(p, p.c, surgeUser) }),
 	} {
