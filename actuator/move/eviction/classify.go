@@ -8,58 +8,56 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/rehome-dev/rehome/actuator/move"
+	"github.com/rehome-dev/rehome/schemas"
 )
 
-// answer is the meaning of the API server's answer to an eviction.
-type answer int
+// doubt is why the answer to an eviction call does not show whether the pod goes.
+type doubt int
 
 const (
-	answerAccepted  answer = iota // the pod is terminating
-	answerGone                    // there is no such pod
-	answerConflict                // a precondition did not hold, or another client wrote at the same time
-	answerBudget                  // a PodDisruptionBudget does not allow it now
-	answerThrottled               // come back later
-	answerEnding                  // the namespace is being deleted
-	answerForbidden               // a right is missing
-	answerInvalid                 // the request is invalid and will remain so
-	answerRefused                 // not judged: there is no connection, or the credentials must be renewed
-	answerInternal                // 500: broken, or more than one budget
-	answerNone                    // no answer, or one without a clear result
+	noDoubt       doubt = iota
+	doubtConflict       // a precondition did not hold, or another client wrote at the same time
+	doubtInternal       // 500: broken, or more than one budget
+	doubtNone           // no answer, or one without a clear result
 )
 
-// classify reads the API server's answer by its code, reason, and causes, never by its text.
-func classify(err error) answer {
+// classify reads the API server's answer by its code, reason, and causes, never by its text. It returns a refusal, or a
+// doubt, or none of them if the pod is terminating.
+func classify(err error) (*move.Refusal, doubt) {
+	refuse := func(outcome schemas.Outcome, reason schemas.ReasonCode) (*move.Refusal, doubt) {
+		return &move.Refusal{Outcome: outcome, Reason: reason, Message: err.Error()}, noDoubt
+	}
 	var status apierrors.APIStatus
 	var network *net.OpError
 	switch {
 	case err == nil:
-		return answerAccepted
-	case errors.As(err, &network) && network.Op == "dial":
-		return answerRefused
+		return nil, noDoubt
+	case errors.As(err, &network) && network.Op == "dial": // there is no connection
+		return refuse(schemas.Deferred, schemas.ReasonAPIUnavailable)
 	case !errors.As(err, &status):
-		return answerNone // the network, or our own deadline
+		return nil, doubtNone // the network, or our own deadline
 	case apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause):
-		return answerBudget
+		return refuse(schemas.Deferred, schemas.ReasonDisruptionBudget)
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return answerEnding
+		return refuse(schemas.Rejected, schemas.ReasonPodTerminating)
 	}
 	switch code := status.Status().Code; {
 	case code == http.StatusNotFound:
-		return answerGone
+		return refuse(schemas.Rejected, schemas.ReasonPodGone)
 	case code == http.StatusConflict:
-		return answerConflict
+		return nil, doubtConflict
 	case code == http.StatusTooManyRequests:
-		return answerThrottled
+		return refuse(schemas.Deferred, schemas.ReasonThrottled)
 	case code == http.StatusForbidden:
-		return answerForbidden
-	case code == http.StatusUnauthorized:
-		return answerRefused
-	case code == http.StatusRequestTimeout:
-		return answerNone
+		return refuse(schemas.Failed, schemas.ReasonForbidden)
+	case code == http.StatusUnauthorized: // the credentials must be renewed
+		return refuse(schemas.Deferred, schemas.ReasonAPIUnavailable)
 	case code == http.StatusInternalServerError:
-		return answerInternal
-	case code >= 400 && code < 500:
-		return answerInvalid
+		return nil, doubtInternal
+	case code/100 == 4 && code != http.StatusRequestTimeout:
+		return refuse(schemas.Failed, schemas.ReasonInvalid)
 	}
-	return answerNone
+	return nil, doubtNone
 }

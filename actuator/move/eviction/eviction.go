@@ -119,33 +119,20 @@ func (m *Method) Start(ctx context.Context, pod *corev1.Pod, now time.Time, save
 
 // after returns the consequence of err, the answer to the eviction call.
 func (m *Method) after(ctx context.Context, pod *corev1.Pod, err error) (move.Progress, error) {
-	a := classify(err)
-	switch a {
-	case answerAccepted:
-		return done(pod, ""), nil
-	case answerBudget:
-		return refused(m.heldByBudget(ctx, pod, err)), nil
-	case answerInternal:
-		if refusal := m.overlapping(ctx, pod); refusal != nil {
-			return refused(refusal), nil
-		}
-	default:
-		if r, clear := refusals[a]; clear {
-			r.Message = err.Error()
-			return refused(&r), nil
-		}
+	refusal, d := classify(err)
+	switch {
+	case refusal != nil && refusal.Reason == schemas.ReasonDisruptionBudget:
+		m.nameBudgets(ctx, pod, refusal)
+	case d == doubtInternal:
+		refusal = m.overlapping(ctx, pod)
 	}
-	return m.lookAgain(ctx, pod, a, err)
-}
-
-// refusals maps the clear answers to refusals.
-var refusals = map[answer]move.Refusal{
-	answerGone:      {Outcome: schemas.Rejected, Reason: schemas.ReasonPodGone},
-	answerEnding:    {Outcome: schemas.Rejected, Reason: schemas.ReasonPodTerminating},
-	answerThrottled: {Outcome: schemas.Deferred, Reason: schemas.ReasonThrottled},
-	answerRefused:   {Outcome: schemas.Deferred, Reason: schemas.ReasonAPIUnavailable},
-	answerForbidden: {Outcome: schemas.Failed, Reason: schemas.ReasonForbidden},
-	answerInvalid:   {Outcome: schemas.Failed, Reason: schemas.ReasonInvalid},
+	switch {
+	case refusal != nil:
+		return refused(refusal), nil
+	case d == noDoubt:
+		return done(pod, ""), nil
+	}
+	return m.lookAgain(ctx, pod, d, err)
 }
 
 // Request returns the request of one eviction. It does not retry: client-go would wait inside it for as long as the API
@@ -158,15 +145,15 @@ func Request(client kubernetes.Interface, namespace, name string, options metav1
 }
 
 // lookAgain reads the pod after a call without a clear answer, for as long as there is time: an API server that failed
-// during the call may be back in a moment. After answerNone it reads the pod until it is leaving, or until [Timeout] has
+// during the call may be back in a moment. After doubtNone it reads the pod until it is leaving, or until [Timeout] has
 // passed since the call began: the API server may still carry out the eviction.
-func (m *Method) lookAgain(ctx context.Context, pod *corev1.Pod, a answer, err error) (move.Progress, error) {
+func (m *Method) lookAgain(ctx context.Context, pod *corev1.Pod, d doubt, err error) (move.Progress, error) {
 	later := refused(move.Deferred(schemas.ReasonAPIUnavailable, "%v", err))
 	deadline, _ := ctx.Deadline()
 	var live *corev1.Pod
 	var readErr error
 	pollErr := wait.PollUntilContextCancel(ctx, readAgain, true, func(ctx context.Context) (bool, error) {
-		mayEvict := a == answerNone && !m.cfg.DryRun && time.Until(deadline) > readTimeout
+		mayEvict := d == doubtNone && !m.cfg.DryRun && time.Until(deadline) > readTimeout
 		if live, readErr = m.read(ctx, pod); readErr == nil {
 			m.cfg.Answers()
 		}
@@ -175,7 +162,7 @@ func (m *Method) lookAgain(ctx context.Context, pod *corev1.Pod, a answer, err e
 	if pollErr != nil || readErr != nil {
 		return later, nil
 	}
-	return afterDoubt(pod, live, a, m.cfg.DryRun, err)
+	return afterDoubt(pod, live, d, m.cfg.DryRun, err)
 }
 
 // read reads the pod of that name from the storage, or returns nil if there is none.
@@ -192,16 +179,16 @@ func (m *Method) read(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error)
 // afterDoubt decides by the live pod after a call without a clear answer. If the pod was not leaving before the call
 // and is leaving now, the call evicted it, unless the call was refused. An API server that fails during the call but
 // reads the pod works; then the error is about this eviction.
-func afterDoubt(pod, live *corev1.Pod, a answer, dryRun bool, err error) (move.Progress, error) {
+func afterDoubt(pod, live *corev1.Pod, d doubt, dryRun bool, err error) (move.Progress, error) {
 	refusal := leaving(pod, live)
 	switch {
-	case refusal == nil && a == answerConflict:
+	case refusal == nil && d == doubtConflict:
 		return move.Progress{}, fmt.Errorf("evict pod %s/%s: %w: %w", pod.Namespace, pod.Name, move.ErrChanged, err)
-	case refusal == nil && a == answerInternal:
+	case refusal == nil && d == doubtInternal:
 		return refused(move.Deferred(schemas.ReasonInternalError, "%v", err)), nil
 	case refusal == nil:
 		return refused(move.Deferred(schemas.ReasonAPIUnavailable, "%v", err)), nil
-	case a == answerConflict || dryRun:
+	case d == doubtConflict || dryRun:
 		return refused(refusal), nil
 	}
 	return done(pod, "; the answer was lost: "+err.Error()), nil
@@ -229,14 +216,11 @@ func done(pod *corev1.Pod, more string) move.Progress {
 	return move.Progress{Stage: move.Done, Method: schemas.MethodEviction, Message: "evicted from " + pod.Spec.NodeName + more}
 }
 
-// heldByBudget returns the budgets that block a pod whose eviction a budget refused with err, or none if it cannot list
-// them.
-func (m *Method) heldByBudget(ctx context.Context, pod *corev1.Pod, err error) *move.Refusal {
-	r := move.Deferred(schemas.ReasonDisruptionBudget, "%v", err)
-	if budgets, listErr := m.budgets(ctx, pod); listErr == nil {
+// nameBudgets adds the budgets that block a pod to the refusal of its eviction, if it can list them.
+func (m *Method) nameBudgets(ctx context.Context, pod *corev1.Pod, r *move.Refusal) {
+	if budgets, err := m.budgets(ctx, pod); err == nil {
 		r.Blockers, r.Message = Blockers(budgets, r.Message)
 	}
-	return r
 }
 
 // overlapping returns the refusal of a pod that more than one budget matches, or nil. The API server never evicts such
