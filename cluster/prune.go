@@ -14,7 +14,8 @@ import (
 )
 
 // prune returns the transform of all informers: it drops fields that no role reads before an object enters the cache,
-// which is most of a pod. It does not change where pods fit. It works in place and may be repeated.
+// which is most of a pod. It does not change where replacements fit: they have no ephemeral containers. It works in place
+// and may be repeated.
 func (c *Cache) prune(object any) (any, error) {
 	switch o := object.(type) {
 	case *corev1.Pod:
@@ -66,8 +67,7 @@ func prunePod(p *corev1.Pod) {
 	s := p.Spec
 	p.Spec = corev1.PodSpec{
 		Volumes: pruneVolumes(s.Volumes), InitContainers: pruneContainers(s.InitContainers),
-		Containers: pruneContainers(s.Containers), EphemeralContainers: pruneEphemeral(s.EphemeralContainers),
-		NodeSelector: s.NodeSelector, NodeName: s.NodeName, Affinity: s.Affinity,
+		Containers: pruneContainers(s.Containers), NodeSelector: s.NodeSelector, NodeName: s.NodeName, Affinity: s.Affinity,
 		TerminationGracePeriodSeconds: s.TerminationGracePeriodSeconds, HostNetwork: s.HostNetwork, HostUsers: s.HostUsers,
 		SchedulerName: s.SchedulerName, SchedulingGates: s.SchedulingGates, SchedulingGroup: s.SchedulingGroup,
 		Tolerations: s.Tolerations, PriorityClassName: s.PriorityClassName, Priority: s.Priority, Overhead: s.Overhead,
@@ -116,35 +116,10 @@ func pruneContainers(containers []corev1.Container) []corev1.Container {
 		c := containers[i]
 		containers[i] = corev1.Container{
 			Name: c.Name, Image: c.Image, Ports: c.Ports, Resources: c.Resources, RestartPolicy: c.RestartPolicy,
-			RestartPolicyRules: restartingAll(c.RestartPolicyRules), VolumeMounts: bindMounts(c.VolumeMounts),
+			RestartPolicyRules: c.RestartPolicyRules, VolumeMounts: bindMounts(c.VolumeMounts),
 		}
 	}
 	return containers
-}
-
-// pruneEphemeral keeps the ephemeral containers that need a feature of the node.
-func pruneEphemeral(containers []corev1.EphemeralContainer) []corev1.EphemeralContainer {
-	var kept []corev1.EphemeralContainer
-	for i := range containers {
-		c := containers[i].EphemeralContainerCommon
-		if mounts := bindMounts(c.VolumeMounts); mounts != nil {
-			kept = append(kept, corev1.EphemeralContainer{
-				EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: c.Name, VolumeMounts: mounts},
-			})
-		}
-	}
-	return kept
-}
-
-// restartingAll keeps the rules that not every kubelet supports.
-func restartingAll(rules []corev1.ContainerRestartRule) []corev1.ContainerRestartRule {
-	var kept []corev1.ContainerRestartRule
-	for _, r := range rules {
-		if r.Action == corev1.ContainerRestartRuleActionRestartAllContainers {
-			kept = append(kept, corev1.ContainerRestartRule{Action: r.Action})
-		}
-	}
-	return kept
 }
 
 // bindMounts keeps the mounts with options that not every kubelet supports.
