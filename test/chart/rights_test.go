@@ -1,6 +1,7 @@
 package chart
 
 import (
+	"cmp"
 	"maps"
 	"path/filepath"
 	"reflect"
@@ -12,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/component-helpers/auth/rbac/validation"
 
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
@@ -129,18 +131,10 @@ func rightsIn(t *testing.T, folder string) (all []string) {
 func rightsOf(t *testing.T, o *unstructured.Unstructured) (all []string) {
 	t.Helper()
 	for _, rule := range manifesttest.Typed[rbacv1.ClusterRole](t, o).Rules {
-		names := rule.ResourceNames
-		if len(names) == 0 {
-			names = []string{"*"}
-		}
-		for _, group := range rule.APIGroups {
-			for _, resource := range rule.Resources {
-				for _, verb := range rule.Verbs {
-					for _, name := range names {
-						all = append(all, strings.TrimSpace(verb+" "+resource+"."+group+"/"+name+" "+o.GetNamespace()))
-					}
-				}
-			}
+		rule.NonResourceURLs = nil
+		for _, r := range validation.BreakdownRule(rule) {
+			name := cmp.Or(strings.Join(r.ResourceNames, ""), "*")
+			all = append(all, strings.TrimSpace(r.Verbs[0]+" "+r.Resources[0]+"."+r.APIGroups[0]+"/"+name+" "+o.GetNamespace()))
 		}
 	}
 	return all

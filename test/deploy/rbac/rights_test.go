@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/component-helpers/auth/rbac/validation"
 
 	"github.com/rehome-dev/rehome/test/manifesttest"
 )
@@ -56,22 +57,13 @@ func rules(rights []right, local bool) []rbacv1.PolicyRule {
 	return all
 }
 
-// apart lists the single rights of rules.
+// apart lists the single rights of rules, without paths such as /metrics.
 func apart(rules []rbacv1.PolicyRule, local bool) []right {
 	var all []right
 	for _, rule := range rules {
-		names := rule.ResourceNames
-		if len(names) == 0 {
-			names = []string{""}
-		}
-		for _, group := range rule.APIGroups {
-			for _, resource := range rule.Resources {
-				for _, verb := range rule.Verbs {
-					for _, name := range names {
-						all = append(all, right{local, group, resource, verb, name})
-					}
-				}
-			}
+		rule.NonResourceURLs = nil
+		for _, r := range validation.BreakdownRule(rule) {
+			all = append(all, right{local, r.APIGroups[0], r.Resources[0], r.Verbs[0], strings.Join(r.ResourceNames, "")})
 		}
 	}
 	return all
