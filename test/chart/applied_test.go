@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/rehome-dev/rehome/test/cluster/clustertest"
 	"github.com/rehome-dev/rehome/test/expect"
 )
 
@@ -56,19 +57,13 @@ func runCronJobs(t *testing.T, in string, all objects) {
 	}
 }
 
-// busyQuota is part of the message of a controller that could not create a pod because a quota changed at the same moment. The
-// controller retries.
-const busyQuota = "Operation cannot be fulfilled on resourcequotas "
-
 // allRun waits until there is every pod that the objects want, running or ended well, and fails when one was refused.
 func allRun(t *testing.T, in string, all objects) {
 	t.Helper()
 	want := wanted(t, all)
 	expect.EventuallyWithState(t, "pods of "+in, func() (bool, string) { // an autoscaler acts every 15 s
-		for _, e := range eventsIn(t, in) {
-			if e.Reason == "FailedCreate" && !strings.Contains(e.Note, busyQuota) {
-				t.Fatalf("%s %s: %s", e.Regarding.Kind, e.Regarding.Name, e.Note)
-			}
+		if refused := clustertest.FailedCreates(t, shared.Cluster(t), in); len(refused) > 0 {
+			t.Fatal(strings.Join(refused, "\n"))
 		}
 		got := present(t, in)
 		return slices.Equal(got, want), fmt.Sprintf("got %q, want %q", got, want)
@@ -123,21 +118,6 @@ func present(t *testing.T, in string) (components []string) {
 	return components
 }
 
-type event struct {
-	Reason, Note string
-	Regarding    corev1.ObjectReference
-}
-
-func eventsIn(t *testing.T, in string) (all []event) {
-	t.Helper()
-	list, err := shared.Cluster(t).Client().EventsV1().Events(in).List(t.Context(), metav1.ListOptions{})
-	expect.Must(t, err)
-	for _, e := range list.Items {
-		all = append(all, event{e.Reason, e.Note, e.Regarding})
-	}
-	return all
-}
-
 // knativePodsAreTaken asks for a pod as Knative would make it of each of its Services, since it is not there to do so.
 func knativePodsAreTaken(t *testing.T, in string, all objects) {
 	t.Helper()
@@ -167,8 +147,8 @@ func TestUnrestrictedPodRejection(t *testing.T) {
 		t.Errorf("complaint %q, error %v", complaint, err)
 	}
 	expect.Eventually(t, "the pod is refused", func() bool {
-		return slices.ContainsFunc(eventsIn(t, in), func(e event) bool {
-			return e.Reason == "FailedCreate" && strings.Contains(e.Note, `violates PodSecurity "restricted:latest"`)
+		return slices.ContainsFunc(clustertest.FailedCreates(t, shared.Cluster(t), in), func(refused string) bool {
+			return strings.Contains(refused, `violates PodSecurity "restricted:latest"`)
 		})
 	})
 }

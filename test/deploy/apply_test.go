@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/rehome-dev/rehome/test/cluster/clustertest"
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 )
@@ -87,7 +88,9 @@ func working(t *testing.T, objects []*unstructured.Unstructured) {
 	}
 	allCopies(t, objects)
 	found(t, objects)
-	noneRefused(t)
+	for _, refused := range clustertest.FailedCreates(t, shared.Cluster(t), namespace) {
+		t.Error(refused)
+	}
 }
 
 // allCopies waits until every Deployment has its replicas, or the minimum of its autoscaler.
@@ -135,22 +138,6 @@ func found(t *testing.T, objects []*unstructured.Unstructured) {
 			expect.Must(t, err)
 			return len(pods.Items) > 0, "none"
 		})
-	}
-}
-
-// busyQuota is part of the message of a controller that could not create a pod because a quota changed at the same moment. The
-// controller retries.
-const busyQuota = "Operation cannot be fulfilled on resourcequotas "
-
-// noneRefused looks for events of controllers that could not make a pod, and for pods that no node takes.
-func noneRefused(t *testing.T) {
-	t.Helper()
-	events, err := shared.Cluster(t).Client().CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{})
-	expect.Must(t, err)
-	for _, e := range events.Items {
-		if e.Reason == "FailedCreate" && !strings.Contains(e.Message, busyQuota) {
-			t.Errorf("%s %s: %s", e.InvolvedObject.Kind, e.InvolvedObject.Name, e.Message)
-		}
 	}
 }
 

@@ -13,12 +13,15 @@ package clustertest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 
@@ -57,6 +60,20 @@ func As(t testing.TB, c *cluster.Cluster, user string) kubernetes.Interface {
 	client, err := kubernetes.NewForConfig(config)
 	expect.Must(t, err)
 	return client
+}
+
+// FailedCreates returns the Kubernetes Events of controllers that could not create a pod in a namespace. It omits the ones about a quota
+// that changed at the same moment, because the controller tries again.
+func FailedCreates(t testing.TB, c *cluster.Cluster, namespace string) (all []string) {
+	t.Helper()
+	list, err := c.Client().EventsV1().Events(namespace).List(t.Context(), metav1.ListOptions{})
+	expect.Must(t, err)
+	for _, e := range list.Items {
+		if e.Reason == "FailedCreate" && !strings.Contains(e.Note, "Operation cannot be fulfilled on resourcequotas ") {
+			all = append(all, fmt.Sprintf("%s %s: %s", e.Regarding.Kind, e.Regarding.Name, e.Note))
+		}
+	}
+	return all
 }
 
 // Shared is a control plane that the tests of a package share. The first test that asks for it starts it: Go notices changes of
