@@ -1,22 +1,18 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/filetest"
@@ -111,81 +107,6 @@ func (c *crowd) asked() []eviction {
 	}
 	slices.SortFunc(list, func(a, b eviction) int { return a.received.Compare(b.received) })
 	return list
-}
-
-// gaps counts at every moment the desired pods of each group that are not ready, for any reason.
-type gaps struct {
-	mu     sync.Mutex
-	groups map[types.UID]string // the groups of the pods that are ready
-	ready  map[string]int
-	worst  map[string]int // the smallest number of ready pods
-}
-
-// watchGaps follows the pods of the scene until it ends, starting when all are ready. group returns the group of a Deployment.
-// The counts are exact, because the API server reports every change in order.
-func (s *scene) watchGaps(group func(deployment string) string) *gaps {
-	s.t.Helper()
-	list, err := s.client.CoreV1().Pods(s.namespace).List(s.t.Context(), metav1.ListOptions{})
-	s.t.Must(err)
-	g := &gaps{groups: map[types.UID]string{}, ready: map[string]int{}}
-	for _, p := range list.Items {
-		g.learn(&p, group(p.Labels["app"]), true)
-	}
-	g.worst = maps.Clone(g.ready)
-	ctx, cancel := context.WithCancel(s.t.Context())
-	w, err := s.client.CoreV1().Pods(s.namespace).Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
-	s.t.Must(err)
-	var watching sync.WaitGroup
-	watching.Go(func() {
-		for e := range w.ResultChan() {
-			p, ok := e.Object.(*corev1.Pod)
-			if !ok {
-				if ctx.Err() == nil { // otherwise the watch was canceled
-					s.t.Errorf("watch of the pods: %v", e.Object)
-				}
-				return
-			}
-			g.learn(p, group(p.Labels["app"]), e.Type != watch.Deleted)
-		}
-		if ctx.Err() == nil {
-			s.t.Error("the watch of the pods ended too early")
-		}
-	})
-	s.t.Cleanup(func() {
-		cancel()
-		w.Stop()
-		watching.Wait()
-	})
-	return g
-}
-
-func (g *gaps) learn(p *corev1.Pod, group string, there bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	_, was := g.groups[p.UID]
-	is := there && cluster.IsReady(p)
-	switch {
-	case is && !was:
-		g.groups[p.UID] = group
-		g.ready[group]++
-	case was && !is:
-		delete(g.groups, p.UID)
-		g.ready[group]--
-	}
-	if g.worst != nil {
-		g.worst[group] = min(g.worst[group], g.ready[group])
-	}
-}
-
-// most returns, for each group, the largest number of desired pods that were not ready at the same time.
-func (g *gaps) most(wanted int) map[string]int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	most := map[string]int{}
-	for name, n := range g.worst {
-		most[name] = wanted - n
-	}
-	return most
 }
 
 // hosting starts rehome with a policy, and returns the action in the middle of a drain.

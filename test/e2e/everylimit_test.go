@@ -75,9 +75,9 @@ func byRate(perSecond, burst int) func(*crowd) func() {
 // otherwise another limit delayed the moves.
 func atOnce(group func(deployment string) string, groups, pods, most int) func(*crowd) func() {
 	return func(c *crowd) func() {
-		g := c.watchGaps(group)
+		lives := c.watchPods()
 		return func() {
-			got, reached := g.most(pods), 0
+			got, reached := lives.missing(group, pods), 0
 			for _, n := range got {
 				reached = max(reached, n)
 			}

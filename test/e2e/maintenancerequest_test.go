@@ -1,43 +1,15 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
 	"github.com/rehome-dev/rehome/test/filetest"
 )
-
-// fewest watches the available pods of a Deployment until the test ends, and returns the smallest number.
-func (s *scene) fewest(deployment string) func() int32 {
-	var least atomic.Int32
-	least.Store(1 << 30)
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for ctx.Err() == nil {
-			d, err := s.client.AppsV1().Deployments(s.namespace).Get(ctx, deployment, metav1.GetOptions{})
-			if err == nil && d.Status.AvailableReplicas < least.Load() {
-				least.Store(d.Status.AvailableReplicas)
-			}
-			time.Sleep(20 * time.Millisecond)
-		}
-	}()
-	s.t.Cleanup(func() {
-		cancel()
-		<-ended
-	})
-	return least.Load
-}
 
 // elsewhere returns a stage with a separate control plane, without the kinds of maintenances.
 func elsewhere(t *testing.T) *stage {
@@ -66,7 +38,7 @@ func TestNodeRequestsWithoutKinds(t *testing.T) {
 	if len(pods) < 2 {
 		t.Fatalf("%d pods run on the node, want some", len(pods))
 	}
-	least := s.fewest("api")
+	lives := s.watchPods()
 	dir := filetest.ShortDir(t)
 	running := s.rehome(s.policy("maintenance: {restart: false}"), dir)
 	running.says("leading: evaluating everything")
@@ -87,8 +59,8 @@ func TestNodeRequestsWithoutKinds(t *testing.T) {
 	}
 	s.evictedOnce(pods)
 	s.ready("api")
-	if least() < 3 {
-		t.Errorf("only %d pods were available for a while, and the budget wants 3", least())
+	if missing := lives.missing(byItself, 4)["api"]; missing > 1 {
+		t.Errorf("%d of 4 pods were not ready for a while, and the budget wants 3", missing)
 	}
 
 	got = s.run([]string{"status"}, "REHOME_STORE_DIR="+dir)

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 	"github.com/rehome-dev/rehome/test/expect"
@@ -77,7 +79,7 @@ func TestRollingMaintenance(t *testing.T) {
 
 // populate creates ten more nodes and puts pods on all of them: apps with a budget, a Deployment with one pod and a budget that
 // requires it, a DaemonSet, and a StatefulSet on the first node with a budget that requires all of its pods.
-func (u *upkeep) populate() *gaps {
+func (u *upkeep) populate() lives {
 	u.t.Helper()
 	single, db := u.nodes[1], u.nodes[0]
 	u.addNodes(10)
@@ -94,7 +96,7 @@ func (u *upkeep) populate() *gaps {
 	for _, name := range apps {
 		u.allow(name, name, spare)
 	}
-	return u.watchGaps(func(deployment string) string { return deployment })
+	return u.watchPods()
 }
 
 // alwaysReplacedFirst checks that the pod of a Deployment was never evicted, even if it had to leave several nodes.
@@ -113,17 +115,16 @@ func (u *upkeep) alwaysReplacedFirst(name string) {
 }
 
 // kept checks that the number of ready pods was never below the budgets.
-func (g *gaps) kept(t *testing.T) {
+func (l lives) kept(t *testing.T) {
 	t.Helper()
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	least := map[string]int{"single": 1, "db": 1}
 	for i := range manyApps {
 		least[fmt.Sprintf("app%d", i)] = replicas - spare
 	}
+	got := l.Least(func(p *corev1.Pod) string { return p.Labels["app"] })
 	for name, want := range least {
-		if got := g.worst[name]; got < want {
-			t.Errorf("%s had %d pods ready at the worst moment, want %d", name, got, want)
+		if got[name] < want {
+			t.Errorf("%s had %d pods ready at the worst moment, want %d", name, got[name], want)
 		}
 	}
 }

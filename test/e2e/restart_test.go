@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,11 +16,11 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/cluster"
+	"github.com/rehome-dev/rehome/test/cluster/clustertest"
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 )
@@ -376,12 +375,8 @@ func (s *scene) toldOnDeployment(deployment string, want []string) {
 	})
 }
 
-// lives has the history of the pods of a scene, in the order of the watch.
-type lives struct {
-	mu     sync.Mutex
-	steps  []step
-	passed map[step]time.Time
-}
+// lives is the history of the pods of a scene.
+type lives struct{ *clustertest.Pods }
 
 // step is one of two kinds of steps in the life of a pod.
 type step struct {
@@ -390,42 +385,29 @@ type step struct {
 }
 
 // watchPods follows the pods of the scene until it ends.
-func (s *scene) watchPods() *lives {
+func (s *scene) watchPods() lives {
 	s.t.Helper()
-	w, err := s.client.CoreV1().Pods(s.namespace).Watch(s.t.Context(), metav1.ListOptions{})
-	s.t.Must(err)
-	l := &lives{passed: map[step]time.Time{}}
-	var followed sync.WaitGroup
-	followed.Go(func() {
-		for e := range w.ResultChan() {
-			if pod, ok := e.Object.(*corev1.Pod); ok {
-				l.see(pod, e.Type == watch.Deleted)
-			}
-		}
-	})
-	s.t.Cleanup(func() {
-		w.Stop()
-		followed.Wait()
-	})
-	return l
+	return lives{clustertest.WatchPods(s.t, s.client, s.namespace)}
 }
 
-func (l *lives) see(pod *corev1.Pod, deleted bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	st := step{pod.UID, deleted || pod.DeletionTimestamp != nil}
-	if _, passed := l.passed[st]; !passed && (st.going || cluster.IsReady(pod)) {
-		l.passed[st] = time.Now()
-		l.steps = append(l.steps, st)
+// steps returns the first steps of each kind, in order, and when each was seen.
+func (l lives) steps() (steps []step, passed map[step]time.Time) {
+	passed = map[step]time.Time{}
+	for _, c := range l.Changes() {
+		st := step{c.UID, c.Going()}
+		if _, before := passed[st]; !before && (st.going || c.Ready()) {
+			passed[st] = c.At
+			steps = append(steps, st)
+		}
 	}
+	return steps, passed
 }
 
 // order returns the order of the steps after the old pod was ready.
-func (l *lives) order(old types.UID) []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (l lives) order(old types.UID) []string {
 	var list []string
-	for _, st := range l.steps {
+	steps, _ := l.steps()
+	for _, st := range steps {
 		who, what := "new", "ready"
 		if st.pod == old {
 			who = "old"
@@ -441,8 +423,17 @@ func (l *lives) order(old types.UID) []string {
 }
 
 // between returns the time between the readiness of one pod and the end of another.
-func (l *lives) between(ready, gone types.UID) time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.passed[step{gone, true}].Sub(l.passed[step{ready, false}])
+func (l lives) between(ready, gone types.UID) time.Duration {
+	_, passed := l.steps()
+	return passed[step{gone, true}].Sub(passed[step{ready, false}])
+}
+
+// missing returns, for each group of Deployments, the largest number of wanted pods that were not ready at the same time, for any
+// reason.
+func (l lives) missing(group func(deployment string) string, wanted int) map[string]int {
+	most := map[string]int{}
+	for name, n := range l.Least(func(p *corev1.Pod) string { return group(p.Labels["app"]) }) {
+		most[name] = wanted - n
+	}
+	return most
 }

@@ -147,12 +147,11 @@ func heldByBudgetIsRestarted(t *testing.T) {
 }
 
 // neverFewerThan checks that at least that many pods were ready at any time after the old ones were.
-func (l *lives) neverFewerThan(t *testing.T, n int, old map[types.UID]string) {
+func (l lives) neverFewerThan(t *testing.T, n int, old map[types.UID]string) {
 	t.Helper()
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	ready, gone := 0, 0
-	for _, st := range l.steps {
+	steps, passed := l.steps()
+	for _, st := range steps {
 		if !st.going {
 			ready++
 			continue
@@ -162,7 +161,7 @@ func (l *lives) neverFewerThan(t *testing.T, n int, old map[types.UID]string) {
 			gone++
 		}
 		if ready < n {
-			t.Errorf("%d pods were ready at %v, want at least %d all the time", ready, l.passed[st], n)
+			t.Errorf("%d pods were ready at %v, want at least %d all the time", ready, passed[st], n)
 		}
 	}
 	if gone != len(old) {

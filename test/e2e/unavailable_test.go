@@ -49,7 +49,7 @@ func TestUnavailableLimit(t *testing.T) {
 			}
 			before := s.pods(s.nodes[0])
 			s.rehome(s.policy(append(c.policy, fast)...), filetest.ShortDir(t)).leads()
-			g := s.watchGaps(altogether)
+			lives := s.watchPods()
 
 			hatch.close()
 			s.taint(s.nodes[0], "dedicated")
@@ -58,7 +58,7 @@ func TestUnavailableLimit(t *testing.T) {
 			s.emptied(s.nodes[0])
 			s.ready("api")
 			s.evictedOnce(before)
-			if got, want := g.most(10), map[string]int{"all": c.most}; !maps.Equal(got, want) {
+			if got, want := lives.missing(altogether, 10), map[string]int{"all": c.most}; !maps.Equal(got, want) {
 				t.Errorf("unavailable at the worst moment: %v, want %v", got, want)
 			}
 			s.spacedByReadiness(c.most)

@@ -5,11 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -319,71 +317,20 @@ type watched struct {
 // watch starts watching the pods, and returns a function that reports the history.
 func (p *place) watch() func() watched {
 	p.Helper()
-	ctx, cancel := context.WithCancel(p.Context())
-	list, err := p.client.CoreV1().Pods(p.namespace).List(ctx, metav1.ListOptions{})
-	p.Must(err)
-	w, err := p.client.CoreV1().Pods(p.namespace).Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
-	p.Must(err)
-	ready, seen, leaving := map[string]bool{}, map[string]bool{}, map[string]bool{}
-	var mu sync.Mutex
-	heard := versions(list) // of the existing pods, from the watch
-	for _, pod := range list.Items {
-		seen[pod.Name] = true
-		if cluster.IsReady(&pod) {
-			ready[pod.Name] = true
-		}
-	}
-	told := watched{Least: len(ready)}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for e := range w.ResultChan() {
-			pod, ok := e.Object.(*corev1.Pod)
-			if !ok {
-				continue
-			}
-			seen[pod.Name] = true
-			if cluster.IsReady(pod) && e.Type != "DELETED" {
-				ready[pod.Name] = true
-			} else {
-				delete(ready, pod.Name)
-			}
-			if (pod.DeletionTimestamp != nil || e.Type == "DELETED") && !leaving[pod.Name] {
-				leaving[pod.Name] = true
-				told.Deleted = append(told.Deleted, pod.Name)
-			}
-			told.Least = min(told.Least, len(ready))
-			mu.Lock()
-			if delete(heard, pod.UID); e.Type != "DELETED" {
-				heard[pod.UID] = pod.ResourceVersion
-			}
-			mu.Unlock()
-		}
-	}()
+	pods := clustertest.WatchPods(p, p.client, p.namespace)
 	return func() watched {
 		p.pause(200 * time.Millisecond) // the result of the last step
-		expect.Eventually(p, "the watch tells what there is", func() bool {
-			list, err := p.client.CoreV1().Pods(p.namespace).List(ctx, metav1.ListOptions{})
-			p.Must(err)
-			mu.Lock()
-			defer mu.Unlock()
-			return maps.Equal(heard, versions(list))
-		})
-		cancel()
-		w.Stop()
-		<-ended
+		told := watched{Least: pods.Least(func(*corev1.Pod) string { return "" })[""]}
+		seen := map[string]bool{}
+		for _, c := range pods.Changes() {
+			seen[c.Name] = true
+			if c.Going() && !slices.Contains(told.Deleted, c.Name) {
+				told.Deleted = append(told.Deleted, c.Name)
+			}
+		}
 		told.Names = len(seen)
 		return told
 	}
-}
-
-// versions returns the versions of pods, by UID.
-func versions(list *corev1.PodList) map[types.UID]string {
-	all := map[types.UID]string{}
-	for _, pod := range list.Items {
-		all[pod.UID] = pod.ResourceVersion
-	}
-	return all
 }
 
 // write is one write in the audit log.
