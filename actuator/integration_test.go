@@ -242,13 +242,11 @@ func changedBeforeTheCall(annotation, value string) func(*place) {
 		pod := p.pods(2)[0]
 		config := p.c.RESTConfig()
 		protect := sync.OnceFunc(func() { p.annotate(pod, annotation, value) })
-		config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-			return roundTripper(func(r *http.Request) (*http.Response, error) {
-				if strings.HasSuffix(r.URL.Path, "/eviction") {
-					protect()
-				}
-				return next.RoundTrip(r)
-			})
+		clustertest.Intercept(config, func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+			if strings.HasSuffix(r.URL.Path, "/eviction") {
+				protect()
+			}
+			return next.RoundTrip(r)
 		})
 		client, err := kubernetes.NewForConfig(config)
 		p.Must(err)
@@ -292,10 +290,6 @@ func testOptOutWhileItWaits(p *place) {
 	expect.Equal(p, "verdicts", got, map[schemas.ReasonCode]int{schemas.ReasonEvictionAccepted: 1, schemas.ReasonProtected: 1})
 	expect.Equal(p, "eviction calls", p.evictions(), evicted)
 }
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func testTerminating(p *place) {
 	const finalizer = "rehome.dev/test"

@@ -17,6 +17,7 @@ import (
 	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/cluster/clustertest"
 	"github.com/rehome-dev/rehome/test/expect"
 )
 
@@ -164,19 +165,17 @@ func leaseEndsBefore(words string, writes int) func(*place) {
 		}
 		config := p.c.RESTConfig()
 		config.Wrap(Guard(valid))
-		config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-			return roundTripper(func(r *http.Request) (*http.Response, error) {
-				if r.Method == http.MethodPatch {
-					body, err := r.GetBody()
-					p.Must(err)
-					patch, err := io.ReadAll(body)
-					p.Must(err)
-					if strings.Contains(string(patch), words) {
-						over.Store(true)
-					}
+		clustertest.Intercept(config, func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+			if r.Method == http.MethodPatch {
+				body, err := r.GetBody()
+				p.Must(err)
+				patch, err := io.ReadAll(body)
+				p.Must(err)
+				if strings.Contains(string(patch), words) {
+					over.Store(true)
 				}
-				return next.RoundTrip(r)
-			})
+			}
+			return next.RoundTrip(r)
 		})
 		client, err := kubernetes.NewForConfig(config)
 		p.Must(err)

@@ -274,10 +274,12 @@ func testByHand(c *contest) {
 
 // testReplaced deletes the lease of a leader that notices only after the standby has created it again.
 func testReplaced(c *contest) {
-	gate, config := &gate{}, c.c.RESTConfig()
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		gate.next = next
-		return gate
+	var gate sync.RWMutex // holds requests of the leader back while it is locked
+	config := c.c.RESTConfig()
+	clustertest.Intercept(config, func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+		gate.RLock()
+		defer gate.RUnlock()
+		return next.RoundTrip(r)
 	})
 	leader := c.start(c.contender(config, long), nil)
 	expect.Receive(c, "the leader leads", leader.terms)
@@ -300,18 +302,6 @@ func testReplaced(c *contest) {
 		c.Errorf("it ended because of: %v", cause)
 	}
 	expect.Receive(c, "the standby leads", standby.terms)
-}
-
-// gate holds requests back while it is locked.
-type gate struct {
-	sync.RWMutex
-	next http.RoundTripper
-}
-
-func (g *gate) RoundTrip(r *http.Request) (*http.Response, error) {
-	g.RLock()
-	defer g.RUnlock()
-	return g.next.RoundTrip(r)
 }
 
 func testHeld(c *contest) {

@@ -289,7 +289,12 @@ func testVersion(v *viewing) {
 
 func testNoVersion(v *viewing) {
 	config := v.c.RESTConfig()
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return withoutVersion{next} })
+	clustertest.Intercept(config, func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+		if r.URL.Path == "/version" {
+			return nil, errors.New("no answer")
+		}
+		return next.RoundTrip(r)
+	})
 	client, err := kubernetes.NewForConfig(config)
 	v.Must(err)
 	var log program.Log
@@ -309,16 +314,6 @@ func testNoVersion(v *viewing) {
 	}
 	expect.Equal(v, "minor version", c.MinorVersion(), 0)
 	expect.Equal(v, "warnings", strings.Count(log.String(), "predicting like the newest known scheduler"), 1)
-}
-
-// withoutVersion answers no request for the version of the API server.
-type withoutVersion struct{ next http.RoundTripper }
-
-func (w withoutVersion) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.URL.Path == "/version" {
-		return nil, errors.New("no answer")
-	}
-	return w.next.RoundTrip(r)
 }
 
 func testForbidden(v *viewing) {

@@ -212,11 +212,9 @@ func TestCompletedMaintenance(t *testing.T) {
 	expect.Must(t, err)
 	var requests []string
 	config := c.RESTConfig()
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return roundTrip(func(r *http.Request) (*http.Response, error) {
-			requests = append(requests, r.Method+" "+path.Base(r.URL.Path))
-			return next.RoundTrip(r)
-		})
+	clustertest.Intercept(config, func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+		requests = append(requests, r.Method+" "+path.Base(r.URL.Path))
+		return next.RoundTrip(r)
 	})
 	d := newDesk(t, func(cfg *Config) {
 		cfg.Client = expect.Value(t, func() (kubernetes.Interface, error) { return kubernetes.NewForConfig(config) })
@@ -257,7 +255,3 @@ func TestCompletedMaintenance(t *testing.T) {
 		expect.Equal(t, "observed generation", live.Status.ObservedGeneration, live.Generation)
 	})
 }
-
-type roundTrip func(*http.Request) (*http.Response, error)
-
-func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -441,13 +441,11 @@ func testAsked(p *place) {
 	told.Conditions = []corev1.NodeCondition{{Type: corev1.NodeDrained, Status: corev1.ConditionTrue, Reason: "AdminRequested"}}
 	s := p.answer(m, told, back)
 	config, asked := p.cluster.RESTConfig(), 0
-	config.Wrap(func(to http.RoundTripper) http.RoundTripper {
-		return roundTrip(func(r *http.Request) (*http.Response, error) {
-			if strings.HasSuffix(r.URL.Path, "/secret") {
-				asked++
-			}
-			return to.RoundTrip(r)
-		})
+	clustertest.Intercept(config, func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+		if strings.HasSuffix(r.URL.Path, "/secret") {
+			asked++
+		}
+		return next.RoundTrip(r)
 	})
 	p.client, p.kinds = clients(p, config)
 	expect.Equal(p, "outcomes", outcomes(p.do(s)), []string{"changed: ", "changed: "})
@@ -455,10 +453,6 @@ func testAsked(p *place) {
 	p.do(p.answer(p.found("kernel"), p.cordon(m, other)))
 	expect.Equal(p, "it asks before the cordon, and again when the node changes meanwhile", asked > 0, true)
 }
-
-type roundTrip func(*http.Request) (*http.Response, error)
-
-func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func testRefused(p *place) {
 	a, b, told, c := p.node("a"), p.node("b"), p.node("told"), p.node("c")
@@ -720,14 +714,12 @@ func TestLease(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			config := c.RESTConfig()
 			var done atomic.Int64 // writes; the API server may refuse one as outdated, and the client repeats it
-			config.Wrap(func(to http.RoundTripper) http.RoundTripper {
-				return roundTrip(func(r *http.Request) (*http.Response, error) {
-					answer, err := to.RoundTrip(r)
-					if err == nil && r.Method != http.MethodGet && answer.StatusCode < 300 {
-						done.Add(1)
-					}
-					return answer, err
-				})
+			clustertest.Intercept(config, func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+				answer, err := next.RoundTrip(r)
+				if err == nil && r.Method != http.MethodGet && answer.StatusCode < 300 {
+					done.Add(1)
+				}
+				return answer, err
 			})
 			p := newPlace(t, c, config)
 			m, n := p.maintenance("kernel"), p.node("a")

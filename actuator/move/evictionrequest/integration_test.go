@@ -115,26 +115,20 @@ type calls struct {
 func (p *place) recorded() (kubernetes.Interface, *calls) {
 	p.Helper()
 	config, log := p.c.RESTConfig(), &calls{}
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return roundTripper(func(r *http.Request) (*http.Response, error) {
-			if _, path, ok := strings.Cut(r.URL.Path, "/apis/lifecycle.k8s.io/v1alpha1"); ok {
-				what := strings.TrimPrefix(path, "/namespaces/"+p.namespace+"/")
-				if r.URL.RawQuery != "" {
-					what += "?" + r.URL.RawQuery
-				}
-				log.mu.Lock()
-				log.made = append(log.made, r.Method+" "+what)
-				log.mu.Unlock()
+	clustertest.Intercept(config, func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+		if _, path, ok := strings.Cut(r.URL.Path, "/apis/lifecycle.k8s.io/v1alpha1"); ok {
+			what := strings.TrimPrefix(path, "/namespaces/"+p.namespace+"/")
+			if r.URL.RawQuery != "" {
+				what += "?" + r.URL.RawQuery
 			}
-			return next.RoundTrip(r)
-		})
+			log.mu.Lock()
+			log.made = append(log.made, r.Method+" "+what)
+			log.mu.Unlock()
+		}
+		return next.RoundTrip(r)
 	})
 	return p.clientFor(config), log
 }
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // took returns the calls since the last time.
 func (c *calls) took() []string {

@@ -360,27 +360,17 @@ func testOvertaken(p *place) {
 // beforeThePatch runs f between the read of the Deployment and its first change.
 func (p *place) beforeThePatch(do func()) func(*Config) {
 	return func(c *Config) {
-		config := p.c.RESTConfig()
-		config.WrapTransport = func(next http.RoundTripper) http.RoundTripper {
-			return &interrupted{next: next, do: sync.OnceFunc(do)}
-		}
+		config, once := p.c.RESTConfig(), sync.OnceFunc(do)
+		clustertest.Intercept(config, func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+			if r.Method == http.MethodPatch {
+				once()
+			}
+			return next.RoundTrip(r)
+		})
 		client, err := kubernetes.NewForConfig(config)
 		p.Must(err)
 		c.Client = client
 	}
-}
-
-// interrupted runs a function before it lets a patch through.
-type interrupted struct {
-	next http.RoundTripper
-	do   func()
-}
-
-func (i *interrupted) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Method == http.MethodPatch {
-		i.do()
-	}
-	return i.next.RoundTrip(r)
 }
 
 // begun takes the first step of a move that will not get a replacement.

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,6 +25,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/expect"
@@ -62,8 +64,20 @@ func As(t testing.TB, c *cluster.Cluster, user string) kubernetes.Interface {
 	return client
 }
 
-// FailedCreates returns the Kubernetes Events of controllers that could not create a pod in a namespace. It omits the ones about a quota
-// that changed at the same moment, because the controller tries again.
+// Intercept gives each request of the clients of a config to a function. The function passes it on to the API server with next, or
+// does not.
+func Intercept(config *rest.Config, handle func(r *http.Request, next http.RoundTripper) (*http.Response, error)) {
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) { return handle(r, next) })
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// FailedCreates returns the Kubernetes Events of controllers that could not create a pod in a namespace. It omits the ones about a
+// quota that changed at the same moment, because the controller tries again.
 func FailedCreates(t testing.TB, c *cluster.Cluster, namespace string) (all []string) {
 	t.Helper()
 	list, err := c.Client().EventsV1().Events(namespace).List(t.Context(), metav1.ListOptions{})
