@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/test/cluster"
@@ -45,7 +44,7 @@ var shared = clustertest.Shared{Start: func(ctx context.Context) (*cluster.Clust
 	if err != nil {
 		return c, err
 	}
-	return c, addVolumes(ctx, c)
+	return c, c.AddVolumes(ctx, 20, "") // for the claims of the chart, since nothing here provides any
 }}
 
 // foreignKind is a kind whose objects have whatever fields they like.
@@ -67,24 +66,6 @@ spec:
         type: object
         x-kubernetes-preserve-unknown-fields: true
 `
-
-// addVolumes makes volumes for the claims of the chart, since nothing here provides any.
-func addVolumes(ctx context.Context, c *cluster.Cluster) error {
-	for i := range 20 {
-		_, err := c.Client().CoreV1().PersistentVolumes().Create(ctx, &corev1.PersistentVolume{
-			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("volume-%d", i)},
-			Spec: corev1.PersistentVolumeSpec{
-				Capacity:               corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("10Gi")},
-				AccessModes:            []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-				PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/none"}},
-			},
-		}, metav1.CreateOptions{})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 func TestMain(m *testing.M) { os.Exit(shared.Main(m)) }
 

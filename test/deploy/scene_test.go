@@ -12,9 +12,7 @@ import (
 	"sync"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/test/cluster"
@@ -89,18 +87,7 @@ func addVolumes(ctx context.Context, c *cluster.Cluster) error {
 	if _, err := storage.StorageClasses().Create(ctx, class, metav1.CreateOptions{}); err != nil {
 		return err
 	}
-	for i := range 60 {
-		volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("volume-%02d", i)}}
-		volume.Spec = corev1.PersistentVolumeSpec{
-			StorageClassName: class.Name, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-			Capacity:               corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("100Gi")},
-			PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/none"}},
-		}
-		if _, err := c.Client().CoreV1().PersistentVolumes().Create(ctx, volume, metav1.CreateOptions{}); err != nil {
-			return err
-		}
-	}
-	return nil
+	return c.AddVolumes(ctx, 60, class.Name)
 }
 
 // definitions are files in the modules that test/tools/kinds pins.

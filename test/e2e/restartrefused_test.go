@@ -12,7 +12,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -236,28 +235,9 @@ func (s *scene) progressing(name string, want corev1.ConditionStatus) {
 // claim creates a ReadWriteOnce claim with a volume, and adds it to a pod.
 func (s *scene) claim(name string, pod *corev1.PodSpec) {
 	s.t.Helper()
-	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
-	modes := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
-	volumes, full := s.client.CoreV1().PersistentVolumes(), s.namespace+"-"+name
-	_, err := volumes.Create(s.t.Context(), &corev1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: full},
-		Spec: corev1.PersistentVolumeSpec{
-			Capacity: size, AccessModes: modes, ClaimRef: &corev1.ObjectReference{Namespace: s.namespace, Name: name},
-			PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/none"}},
-		},
-	}, metav1.CreateOptions{})
+	volume, err := s.cluster.AddClaim(s.t.Context(), s.namespace, name, corev1.ReadWriteOnce)
 	s.t.Must(err)
-	_, err = s.client.CoreV1().PersistentVolumeClaims(s.namespace).Create(s.t.Context(), &corev1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: corev1.PersistentVolumeClaimSpec{
-			AccessModes: modes, VolumeName: full, StorageClassName: new(""),
-			Resources: corev1.VolumeResourceRequirements{Requests: size},
-		},
-	}, metav1.CreateOptions{})
-	s.t.Must(err)
-	pod.Volumes = append(pod.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
-		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name},
-	}})
+	pod.Volumes = append(pod.Volumes, volume)
 }
 
 // autoscaler creates a HorizontalPodAutoscaler for a Deployment with at most three replicas.

@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
@@ -726,20 +725,7 @@ func testFor(p *place) {
 }
 
 func testRefusals(p *place) {
-	modes := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
-	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
-	_, err := p.client.CoreV1().PersistentVolumes().Create(p.Context(), &corev1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: p.namespace},
-		Spec: corev1.PersistentVolumeSpec{AccessModes: modes, Capacity: size,
-			ClaimRef:               &corev1.ObjectReference{Namespace: p.namespace, Name: "data"},
-			PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/data"}}},
-	}, metav1.CreateOptions{})
-	p.Must(err)
-	_, err = p.client.CoreV1().PersistentVolumeClaims(p.namespace).Create(p.Context(), &corev1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Name: "data"},
-		Spec: corev1.PersistentVolumeClaimSpec{AccessModes: modes, VolumeName: p.namespace, StorageClassName: new(""),
-			Resources: corev1.VolumeResourceRequirements{Requests: size}},
-	}, metav1.CreateOptions{})
+	volume, err := p.c.AddClaim(p.Context(), p.namespace, "data", corev1.ReadWriteOnce)
 	p.Must(err)
 	refused := func(what string, pod *corev1.Pod, reason schemas.ReasonCode, words string, change ...func(*Config)) {
 		p.Helper()
@@ -750,8 +736,7 @@ func testRefusals(p *place) {
 		}
 	}
 	_, pods := p.deployment(1, func(d *appsv1.Deployment) {
-		d.Spec.Template.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
+		d.Spec.Template.Spec.Volumes = []corev1.Volume{volume}
 	})
 	refused("a volume of one node", pods[0], schemas.ReasonRestartVolume, "the PersistentVolumeClaim data is ReadWriteOnce")
 

@@ -3,7 +3,6 @@ package nats
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -11,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/test/cluster"
@@ -54,19 +51,8 @@ func furnish(ctx context.Context, c *cluster.Cluster) error {
 	if _, err := c.AddNodes(ctx, 3); err != nil {
 		return err
 	}
-	for i := range 3 {
-		if _, err := c.Client().CoreV1().PersistentVolumes().Create(ctx, &corev1.PersistentVolume{
-			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("disk-%d", i)},
-			Spec: corev1.PersistentVolumeSpec{
-				Capacity:    corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("10Gi")},
-				AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-				PersistentVolumeSource: corev1.PersistentVolumeSource{
-					HostPath: &corev1.HostPathVolumeSource{Path: "/disk"},
-				},
-			},
-		}, metav1.CreateOptions{}); err != nil {
-			return err
-		}
+	if err := c.AddVolumes(ctx, 3, ""); err != nil {
+		return err
 	}
 	if err := c.AddNamespace(ctx, namespace); err != nil {
 		return err

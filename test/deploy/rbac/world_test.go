@@ -72,31 +72,12 @@ func restarted(ctx context.Context, w *world) error {
 	if err != nil {
 		return err
 	}
-	shared := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
-	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
-	_, err = w.client.CoreV1().PersistentVolumes().Create(ctx, &corev1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: w.name},
-		Spec: corev1.PersistentVolumeSpec{
-			AccessModes: shared, Capacity: size,
-			PersistentVolumeSource: corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "nfs", Path: "/"}},
-		},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		return err
-	}
-	_, err = w.client.CoreV1().PersistentVolumeClaims(w.name).Create(ctx, &corev1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Name: "shared"},
-		Spec: corev1.PersistentVolumeClaimSpec{
-			AccessModes: shared, Resources: corev1.VolumeResourceRequirements{Requests: size},
-			VolumeName: w.name, StorageClassName: new(""),
-		},
-	}, metav1.CreateOptions{})
+	shared, err := w.AddClaim(ctx, w.name, "shared", corev1.ReadWriteMany)
 	if err != nil {
 		return err
 	}
 	return w.deploy(ctx, "restarted", 1, func(d *appsv1.Deployment) {
-		claim := corev1.PersistentVolumeClaimVolumeSource{ClaimName: "shared"}
-		d.Spec.Template.Spec.Volumes = []corev1.Volume{{Name: "shared", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &claim}}}
+		d.Spec.Template.Spec.Volumes = []corev1.Volume{shared}
 	})
 }
 
