@@ -120,7 +120,7 @@ func (s *stage) spend(ctx context.Context, action func() error) (time.Duration, 
 		return 0, err
 	}
 	began := time.Now()
-	before, err := processorTime(s.rehome.pid())
+	before, err := processorTime(s.rehome.Pid())
 	if err != nil {
 		return 0, err
 	}
@@ -143,7 +143,7 @@ func above(before, after, elapsed time.Duration, idle float64) time.Duration {
 // processor time that it has used so far.
 func (s *stage) calm(ctx context.Context) (time.Duration, error) {
 	const look = 2 * time.Second
-	used, err := processorTime(s.rehome.pid())
+	used, err := processorTime(s.rehome.Pid())
 	if err != nil {
 		return 0, err
 	}
@@ -152,7 +152,7 @@ func (s *stage) calm(ctx context.Context) (time.Duration, error) {
 			return 0, err
 		}
 		before := used
-		if used, err = processorTime(s.rehome.pid()); err != nil {
+		if used, err = processorTime(s.rehome.Pid()); err != nil {
 			return 0, err
 		}
 		if used-before < look/20 {

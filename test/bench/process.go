@@ -52,17 +52,13 @@ profiles:
 
 // process is a running rehome.
 type process struct {
-	command *exec.Cmd
-	began   time.Time
-	address string // of /metrics and /readyz
-	log     string // file
-	store   string // directory; empty means none
-	ended   chan struct{}
-	err     error // after ended
+	*program.Program
+	began time.Time
+	store string // directory; empty means none
 }
 
-// buildRehome builds rehome in dir, and writes the policy there.
-func buildRehome(ctx context.Context, dir string) (binary, policy string, err error) {
+// buildRehome builds rehome, and writes the policy in dir.
+func buildRehome(dir string) (binary, policy string, err error) {
 	if binary, err = program.Build(); err != nil {
 		return "", "", err
 	}
@@ -72,13 +68,12 @@ func buildRehome(ctx context.Context, dir string) (binary, policy string, err er
 
 // startRehome builds rehome, starts `rehome run` with a store of its own in dir, and waits until it is ready.
 func startRehome(ctx context.Context, dir, name, kubeconfig string) (*process, error) {
-	binary, policy, err := buildRehome(ctx, dir)
+	binary, policy, err := buildRehome(dir)
 	if err != nil {
 		return nil, err
 	}
 	store := filepath.Join(dir, name)
-	p, err := startProcess(ctx, store+".log", []string{"KUBECONFIG=" + kubeconfig, "REHOME_STORE_DIR=" + store},
-		binary, "run", "--policy", policy)
+	p, err := startProcess(ctx, []string{"KUBECONFIG=" + kubeconfig, "REHOME_STORE_DIR=" + store}, binary, "run", "--policy", policy)
 	if err != nil {
 		return nil, err
 	}
@@ -86,15 +81,11 @@ func startRehome(ctx context.Context, dir, name, kubeconfig string) (*process, e
 	return p, nil
 }
 
-// startProcess starts a program that logs into a file and is rehome, and waits until it is ready.
-func startProcess(ctx context.Context, log string, environment []string, binary string, arguments ...string) (*process, error) {
-	address, err := program.FreeAddress()
-	if err != nil {
-		return nil, err
-	}
-	p := &process{log: log, address: address, ended: make(chan struct{}), command: exec.Command(binary, arguments...)}
-	p.command.Env = append(append(os.Environ(), "REHOME_HTTP_ADDRESS="+p.address, "REHOME_API_LOCAL="), environment...)
-	if err := p.start(); err != nil {
+// startProcess starts a program that is rehome, and waits until it is ready.
+func startProcess(ctx context.Context, environment []string, binary string, arguments ...string) (*process, error) {
+	p := &process{began: time.Now()}
+	var err error
+	if p.Program, err = program.Start(binary, arguments, environment); err != nil {
 		return nil, err
 	}
 	if err := p.waitReady(ctx); err != nil {
@@ -104,41 +95,18 @@ func startProcess(ctx context.Context, log string, environment []string, binary 
 	return p, nil
 }
 
-func (p *process) start() error {
-	log, err := os.Create(p.log)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	p.command.Stdout, p.command.Stderr = log, log
-	p.began = time.Now()
-	if err := p.command.Start(); err != nil {
-		return fmt.Errorf("start %s: %w", p.command.Path, err)
-	}
-	go func() {
-		p.err = p.command.Wait()
-		close(p.ended)
-	}()
-	return nil
-}
-
-func (p *process) pid() int { return p.command.Process.Pid }
-
 // waitReady waits until /readyz answers 200.
 func (p *process) waitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for {
-		if r, err := http.Get("http://" + p.address + "/readyz"); err == nil {
-			_ = r.Body.Close()
-			if r.StatusCode == http.StatusOK {
-				return nil
-			}
+		if status, _ := p.Get("readyz"); status == http.StatusOK {
+			return nil
 		}
 		select {
 		case <-time.After(50 * time.Millisecond):
-		case <-p.ended:
-			return fmt.Errorf("rehome ended: %w\n%s", p.err, p.lastWords())
+		case <-p.Ended:
+			return fmt.Errorf("rehome ended: %w\n%s", p.Err(), p.lastWords())
 		case <-ctx.Done():
 			return fmt.Errorf("rehome is not ready: %w\n%s", ctx.Err(), p.lastWords())
 		}
@@ -147,33 +115,24 @@ func (p *process) waitReady(ctx context.Context) error {
 
 // stop ends the process and waits until it is gone, at most half a minute, which is what Kubernetes gives it.
 func (p *process) stop() {
-	_ = p.command.Process.Signal(syscall.SIGTERM)
+	_ = p.Signal(syscall.SIGTERM)
 	select {
-	case <-p.ended:
+	case <-p.Ended:
 	case <-time.After(30 * time.Second):
-		_ = p.command.Process.Kill()
-		<-p.ended
+		p.Kill()
 	}
 }
 
 // lastWords returns the last lines of its log.
 func (p *process) lastWords() string {
-	text, err := os.ReadFile(p.log)
-	if err != nil {
-		return err.Error()
-	}
-	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	lines := strings.Split(strings.TrimSpace(p.Log.String()), "\n")
 	return strings.Join(lines[max(len(lines)-10, 0):], "\n")
 }
 
 // warnings returns the first lines of its log that are warnings or errors.
 func (p *process) warnings() []string {
-	text, err := os.ReadFile(p.log)
-	if err != nil {
-		return []string{err.Error()}
-	}
 	var found []string
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(p.Log.String()) {
 		if !strings.Contains(line, "level=INFO") && len(found) < 20 {
 			found = append(found, strings.TrimSpace(line))
 		}
@@ -212,17 +171,12 @@ func cutLast(s, separator string) (before, after string, found bool) {
 }
 
 // metrics reads the metrics of the process.
-func (p *process) metrics(ctx context.Context) (figures, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.address+"/metrics", nil)
-	if err != nil {
-		return nil, err
+func (p *process) metrics() (figures, error) {
+	status, body := p.Get("metrics")
+	if status != http.StatusOK {
+		return nil, fmt.Errorf("metrics: status %d: %s", status, body)
 	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return nil, err
-	}
-	defer response.Body.Close()
-	return parseMetrics(response.Body)
+	return parseMetrics(strings.NewReader(body))
 }
 
 // evaluated reports whether the first full evaluation is over: each node had its scopes, none waits to be published, and none
@@ -239,7 +193,7 @@ func (p *process) waitEvaluated(ctx context.Context, nodes int) (time.Duration, 
 	defer cancel()
 	var before time.Duration // when the look before found it; 0 means it did not
 	for {
-		f, err := p.metrics(ctx)
+		f, err := p.metrics()
 		took := time.Since(p.began)
 		switch {
 		case err != nil:
@@ -258,18 +212,9 @@ func (p *process) waitEvaluated(ctx context.Context, nodes int) (time.Duration, 
 }
 
 // collect has the garbage collected. The process must serve profiles.
-func (p *process) collect(ctx context.Context) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.address+"/debug/pprof/heap?gc=1", nil)
-	if err != nil {
-		return err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("collect the garbage of %s: status %s", p.command.Path, response.Status)
+func (p *process) collect() error {
+	if status, _ := p.Get("debug/pprof/heap?gc=1"); status != http.StatusOK {
+		return fmt.Errorf("collect the garbage: status %d", status)
 	}
 	return nil
 }

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/rehome-dev/rehome/test/cluster/binaries"
 	"github.com/rehome-dev/rehome/test/program"
 )
 
@@ -18,6 +17,9 @@ var separate = []struct {
 	name            string
 	cluster, policy bool
 }{{"watcher", true, true}, {"actuator", true, true}, {"maintenance", true, true}, {"functions", false, false}, {"dispatcher", false, true}}
+
+// natsServer is the name of the server.
+const natsServer = "nats-server"
 
 // apart is one process a role, and the server between them.
 type apart struct {
@@ -46,7 +48,7 @@ func (s *stage) measureRoles(ctx context.Context, dir string) ([]row, error) {
 		func() error { return pause(ctx, s.idle) },
 		func() (err error) { after, err = a.used(); return err },
 		func() (err error) { idle, err = a.memory(); return err },
-		func() (err error) { live, err = a.live(ctx); return err },
+		func() (err error) { live, err = a.live(); return err },
 		func() error { _, err := s.drainByTaint(ctx, plainPods, s.moves); return err },
 		func() (err error) { drained, err = a.memory(); return err },
 	} {
@@ -74,7 +76,7 @@ func (s *stage) measureRoles(ctx context.Context, dir string) ([]row, error) {
 // startApart starts the server and the roles. What runs already is returned with an error, too.
 func (s *stage) startApart(ctx context.Context, dir string) (*apart, error) {
 	a := &apart{}
-	binary, policy, err := buildRehome(ctx, dir)
+	binary, policy, err := buildRehome(dir)
 	if err != nil {
 		return a, err
 	}
@@ -82,7 +84,7 @@ func (s *stage) startApart(ctx context.Context, dir string) (*apart, error) {
 	if err != nil {
 		return a, err
 	}
-	a.add("nats-server", server)
+	a.add(natsServer, server)
 	set := exec.CommandContext(ctx, binary, "setup")
 	set.Env = append(os.Environ(), "REHOME_NATS_URL="+url)
 	if out, err := set.CombinedOutput(); err != nil {
@@ -96,7 +98,7 @@ func (s *stage) startApart(ctx context.Context, dir string) (*apart, error) {
 		if r.policy {
 			arguments = append(arguments, "--policy", policy)
 		}
-		p, err := startProcess(ctx, filepath.Join(dir, r.name+".log"), environment, binary, arguments...)
+		p, err := startProcess(ctx, environment, binary, arguments...)
 		if err != nil {
 			return a, fmt.Errorf("%s: %w", r.name, err)
 		}
@@ -107,16 +109,11 @@ func (s *stage) startApart(ctx context.Context, dir string) (*apart, error) {
 
 // startServer builds the NATS server in the version that Rehome embeds, and starts it with the settings of an external bus.
 func startServer(ctx context.Context, dir string) (p *process, url string, err error) {
-	root, err := binaries.Root()
+	binary, err := program.BuildNATS()
 	if err != nil {
 		return nil, "", err
 	}
-	binary, config := filepath.Join(dir, "nats-server"), filepath.Join(dir, "nats.conf")
-	build := exec.CommandContext(ctx, "go", "build", "-o", binary, "github.com/nats-io/nats-server/v2")
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
-		return nil, "", fmt.Errorf("build the NATS server: %w\n%s", err, out)
-	}
+	config := filepath.Join(dir, "nats.conf")
 	address, err := program.FreeAddress()
 	if err != nil {
 		return nil, "", err
@@ -126,8 +123,8 @@ func startServer(ctx context.Context, dir string) (p *process, url string, err e
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return nil, "", err
 	}
-	p = &process{log: filepath.Join(dir, "nats.log"), ended: make(chan struct{}), command: exec.Command(binary, "-c", config)}
-	if err := p.start(); err != nil {
+	p = &process{}
+	if p.Program, err = program.Start(binary, []string{"-c", config}, nil); err != nil {
 		return nil, "", err
 	}
 	for range 200 {
@@ -156,7 +153,7 @@ func (a *apart) stop() {
 // used returns the processor time that each has used so far.
 func (a *apart) used() (all []time.Duration, err error) {
 	for _, p := range a.processes {
-		d, err := processorTime(p.pid())
+		d, err := processorTime(p.Pid())
 		if err != nil {
 			return nil, err
 		}
@@ -167,7 +164,7 @@ func (a *apart) used() (all []time.Duration, err error) {
 
 func (a *apart) memory() (all []program.Memory, err error) {
 	for _, p := range a.processes {
-		m, err := program.MemoryOf(p.pid())
+		m, err := program.MemoryOf(p.Pid())
 		if err != nil {
 			return nil, err
 		}
@@ -177,16 +174,16 @@ func (a *apart) memory() (all []program.Memory, err error) {
 }
 
 // live returns the Go heap of each process after a garbage collection. It is 0 for the NATS server, which does not report it.
-func (a *apart) live(ctx context.Context) (all []float64, err error) {
-	for _, p := range a.processes {
-		if p.address == "" {
+func (a *apart) live() (all []float64, err error) {
+	for i, p := range a.processes {
+		if a.names[i] == natsServer {
 			all = append(all, 0)
 			continue
 		}
-		if err := p.collect(ctx); err != nil {
+		if err := p.collect(); err != nil {
 			return nil, err
 		}
-		metrics, err := p.metrics(ctx)
+		metrics, err := p.metrics()
 		if err != nil {
 			return nil, err
 		}

@@ -108,7 +108,7 @@ type stage struct {
 	client    kubernetes.Interface
 	view      *view
 	rehome    *process
-	dir       string        // for the programs, their logs, and their stores
+	dir       string        // for the policy, and the stores of the programs
 	starts    int           // how often rehome was started
 	small     costs         // of changes in a tenth of the cluster
 	idleShare float64       // of one core, that rehome uses while nothing happens; 0 means not measured yet
@@ -314,7 +314,7 @@ func (s *stage) start(ctx context.Context) (err error) {
 		return err
 	}
 	s.idleShare = 0
-	s.progress.say("rehome runs, process %d", s.rehome.pid())
+	s.progress.say("rehome runs, process %d", s.rehome.Pid())
 	if s.evaluated, err = s.rehome.waitEvaluated(ctx, s.added); err != nil {
 		s.rehome.stop()
 		return err
@@ -342,7 +342,7 @@ func (s *stage) settled(ctx context.Context) error {
 // measure takes the parts in turn.
 func (s *stage) measure(ctx context.Context) ([]row, error) {
 	var rows []row
-	sampler, err := startSampler(s.profile, s.rehome.pid())
+	sampler, err := startSampler(s.profile, s.rehome.Pid())
 	if err != nil {
 		return nil, err
 	}
@@ -377,7 +377,7 @@ func (s *stage) measure(ctx context.Context) ([]row, error) {
 
 // watchOthers returns a function that says how many processors other processes used since. 0 where it is not known.
 func (s *stage) watchOthers() func() float64 {
-	pids := append(s.controlPlane(), s.rehome.pid(), os.Getpid())
+	pids := append(s.controlPlane(), s.rehome.Pid(), os.Getpid())
 	began := time.Now()
 	machineBegan, machineErr := watchMachine()
 	own, ownErr := processorTime(pids...)

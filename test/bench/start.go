@@ -18,11 +18,11 @@ func (s *stage) measureStart(ctx context.Context) ([]row, error) {
 	if err := pause(ctx, s.memory-time.Since(s.rehome.began)); err != nil {
 		return nil, err
 	}
-	m, err := program.MemoryOf(s.rehome.pid())
+	m, err := program.MemoryOf(s.rehome.Pid())
 	if err != nil {
 		return nil, err
 	}
-	metrics, err := s.rehome.metrics(ctx)
+	metrics, err := s.rehome.metrics()
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +48,7 @@ func (s *stage) measureIdle(ctx context.Context) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := program.MemoryOf(s.rehome.pid())
+	m, err := program.MemoryOf(s.rehome.Pid())
 	if err != nil {
 		return nil, err
 	}
@@ -86,12 +86,12 @@ func (s *stage) watchIdle(ctx context.Context, d time.Duration) (shares, error) 
 	}
 	s.progress.say("watching the idle processes for %v", d)
 	began := time.Now()
-	rehome, err := processorTime(s.rehome.pid())
+	rehome, err := processorTime(s.rehome.Pid())
 	others, othersErr := processorTime(s.controlPlane()...)
 	if err := errors.Join(err, othersErr, pause(ctx, d)); err != nil {
 		return shares{}, err
 	}
-	rehomeNow, err := processorTime(s.rehome.pid())
+	rehomeNow, err := processorTime(s.rehome.Pid())
 	othersNow, othersErr := processorTime(s.controlPlane()...)
 	took := time.Since(began).Seconds()
 	return shares{(rehomeNow - rehome).Seconds() / took, (othersNow - others).Seconds() / took}, errors.Join(err, othersErr)
