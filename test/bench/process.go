@@ -1,19 +1,22 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 
 	"github.com/rehome-dev/rehome/test/program"
 )
@@ -143,40 +146,29 @@ func (p *process) warnings() []string {
 // figures are metrics by their names, each the sum of all of its series, and by the names and labels of single series.
 type figures map[string]float64
 
-// parseMetrics reads what a process serves at /metrics.
-func parseMetrics(r io.Reader) (figures, error) {
-	found := figures{}
-	lines := bufio.NewScanner(r)
-	for lines.Scan() {
-		series, value, ok := cutLast(lines.Text(), " ")
-		v, err := strconv.ParseFloat(value, 64)
-		if !ok || err != nil || strings.HasPrefix(series, "#") {
-			continue
-		}
-		name, _, labelled := strings.Cut(series, "{")
-		found[name] += v
-		if labelled {
-			found[series] = v
-		}
-	}
-	return found, lines.Err()
-}
-
-func cutLast(s, separator string) (before, after string, found bool) {
-	i := strings.LastIndex(s, separator)
-	if i < 0 {
-		return s, "", false
-	}
-	return s[:i], s[i+len(separator):], true
-}
-
 // metrics reads the metrics of the process.
 func (p *process) metrics() (figures, error) {
 	status, body := p.Get("metrics")
 	if status != http.StatusOK {
 		return nil, fmt.Errorf("metrics: status %d: %s", status, body)
 	}
-	return parseMetrics(strings.NewReader(body))
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("metrics: %w", err)
+	}
+	samples, err := expfmt.ExtractSamples(&expfmt.DecodeOptions{}, slices.Collect(maps.Values(families))...)
+	if err != nil {
+		return nil, fmt.Errorf("metrics: %w", err)
+	}
+	found := figures{}
+	for _, s := range samples {
+		found[string(s.Metric[model.MetricNameLabel])] += float64(s.Value)
+		if len(s.Metric) > 1 {
+			found[s.Metric.String()] = float64(s.Value)
+		}
+	}
+	return found, nil
 }
 
 // evaluated reports whether the first full evaluation is over: each node had its scopes, none waits to be published, and none

@@ -128,7 +128,7 @@ var rules = []rule{
 	{
 		packages: []string{"..."}, except: forTests, direct: true,
 		never: []string{"testing", "go.uber.org/goleak", "golang.org/x/tools",
-			"go.opentelemetry.io/proto", "google.golang.org/protobuf"},
+			"github.com/prometheus/common", "go.opentelemetry.io/proto", "google.golang.org/protobuf"},
 		because: "these are for tests and their helper packages",
 	},
 	{
