@@ -321,7 +321,7 @@ func TestPruningKeepsFit(t *testing.T) {
 					}
 					give(t, r, o)
 				}
-				got := r.fit.Elsewhere(asked, fit.Search{})
+				got := r.fit.Ask(asked).Elsewhere(fit.Search{})
 				if !reflect.DeepEqual(got.Refused, c.want) || got.Judged != (c.want != nil) || got.OK != (c.want != nil && len(c.want) == 0) {
 					t.Errorf("pruned %v: got %+v, want %v", prunes, got, c.want)
 				}

@@ -8,11 +8,12 @@
 //	cluster.Set(node)
 //	cluster.Set(pod)
 //	...
-//	verdict := cluster.Fits(pod, "node-17")        // this node
-//	result := cluster.Elsewhere(pod, fit.Search{}) // any node but the one it runs on
+//	question := cluster.Ask(pod)
+//	verdict := question.On("node-17")          // this node
+//	result := question.Elsewhere(fit.Search{}) // any node but the one it runs on
 //
 // Both judge the replacement of a pod: they treat the pod itself as gone, and its spec as the spec of the replacement.
-// A pod that is not bound yet is judged itself. To ask several questions about one pod, use [Cluster.Ask].
+// A pod that is not bound yet is judged itself.
 //
 // # Rules
 //

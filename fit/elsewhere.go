@@ -7,12 +7,12 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
-// Search limits a search. The zero value checks all nodes until one fits.
+// Search limits a search. The zero value checks nodes until one fits.
 type Search struct {
 	// Allowed reports which nodes to consider. nil means all.
 	Allowed func(*corev1.Node) bool
-	// Enough is the number of fitting nodes that ends the search. 0 means one, math.MaxInt checks all nodes.
-	Enough int
+	// All checks all nodes.
+	All bool
 	// Jointly assumes that the replacements with a reservation will arrive. Otherwise the pod must also fit without
 	// them.
 	Jointly bool
@@ -28,8 +28,6 @@ type Result struct {
 	// Judged is false if the pod cannot be judged. Then Reason is the reason, and nothing else is set.
 	Judged bool
 	Reason Reason
-	// Fitting is the number of fitting nodes found, at most Search.Enough.
-	Fitting int
 	// Node is the found node with the highest preferred node affinity of the pod, the first by name among equals. The
 	// scheduler may take another one, because it weighs more than that.
 	Node string
@@ -40,12 +38,6 @@ type Result struct {
 	// Reserved means that a checked node would fit without the reservations. It is not set if OK.
 	Reserved bool
 }
-
-// Fits judges one node, see [Question.On].
-func (c *Cluster) Fits(pod *corev1.Pod, node string) Verdict { return c.Ask(pod).On(node) }
-
-// Elsewhere looks for nodes other than the one that the pod runs on, see [Question.Elsewhere].
-func (c *Cluster) Elsewhere(pod *corev1.Pod, s Search) Result { return c.Ask(pod).Elsewhere(s) }
 
 // Elsewhere searches for nodes where the pod fits other than its own, in the order of their names.
 func (q *Question) Elsewhere(s Search) Result {
@@ -72,11 +64,10 @@ func (q *Question) Elsewhere(s Search) Result {
 			continue
 		}
 		r.OK = true
-		r.Fitting++
 		if weight := q.Preference(h.node); weight > r.Preference {
 			r.Node, r.Preference = h.name, weight
 		}
-		if r.Fitting >= s.Enough {
+		if !s.All {
 			break
 		}
 	}

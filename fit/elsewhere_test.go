@@ -2,7 +2,6 @@ package fit_test
 
 import (
 	"fmt"
-	"math"
 	"reflect"
 	"sync"
 	"testing"
@@ -38,12 +37,12 @@ func TestElsewhere(t *testing.T) {
 			fit.Result{Judged: true, Refused: map[fit.Reason]int{}},
 		},
 		{
-			"the first fitting node ends the search", nodes(node("a"), node("b"), node("c")), pod("p", on("a")), fit.Search{},
-			fit.Result{OK: true, Judged: true, Fitting: 1, Node: "b", Refused: map[fit.Reason]int{}},
+			"the first fitting node ends the search", nodes(node("a"), node("b"), node("c", cordoned)), pod("p", on("a")), fit.Search{},
+			fit.Result{OK: true, Judged: true, Node: "b", Refused: map[fit.Reason]int{}},
 		},
 		{
-			"as many as asked for", nodes(node("a"), node("b"), node("c")), pod("p"), fit.Search{Enough: 2},
-			fit.Result{OK: true, Judged: true, Fitting: 2, Node: "a", Refused: map[fit.Reason]int{}},
+			"all nodes if asked for", nodes(node("a"), node("b"), node("c", cordoned)), pod("p"), fit.Search{All: true},
+			fit.Result{OK: true, Judged: true, Node: "a", Refused: map[fit.Reason]int{fit.Cordoned: 1}},
 		},
 		{
 			"the reasons of all that do not fit", nodes(node("a", full), node("b", cordoned), node("c", full)), pod("p", asksCPU), fit.Search{},
@@ -55,12 +54,12 @@ func TestElsewhere(t *testing.T) {
 		},
 		{
 			"the most preferred of the fitting ones", nodes(node("a"), node("b", fast), node("c", fast), node("d")), pod("p", ssd),
-			fit.Search{Enough: math.MaxInt},
-			fit.Result{OK: true, Judged: true, Fitting: 4, Node: "b", Preference: 10, Refused: map[fit.Reason]int{}},
+			fit.Search{All: true},
+			fit.Result{OK: true, Judged: true, Node: "b", Preference: 10, Refused: map[fit.Reason]int{}},
 		},
 		{
-			"a preferred node that does not fit is none", nodes(node("a"), node("b", fast, full)), pod("p", asksCPU, ssd), fit.Search{Enough: 9},
-			fit.Result{OK: true, Judged: true, Fitting: 1, Node: "a", Refused: map[fit.Reason]int{fit.Resource: 1}},
+			"a preferred node that does not fit is none", nodes(node("a"), node("b", fast, full)), pod("p", asksCPU, ssd), fit.Search{All: true},
+			fit.Result{OK: true, Judged: true, Node: "a", Refused: map[fit.Reason]int{fit.Resource: 1}},
 		},
 		{
 			"a pod that is not judged", nodes(node("a")), pod("p", func(p *corev1.Pod) { p.Spec.SchedulerName = "mine" }), fit.Search{},
@@ -68,8 +67,8 @@ func TestElsewhere(t *testing.T) {
 		},
 		{
 			"nodes alone judge every pod", nodes(node("a", cordoned), node("b", full), node("c", fast, full)),
-			pod("p", asksCPU, ssd, func(p *corev1.Pod) { p.Spec.SchedulerName = "mine" }), fit.Search{ByNode: true, Enough: 9},
-			fit.Result{OK: true, Judged: true, Fitting: 2, Node: "c", Preference: 10, Refused: map[fit.Reason]int{fit.Cordoned: 1}},
+			pod("p", asksCPU, ssd, func(p *corev1.Pod) { p.Spec.SchedulerName = "mine" }), fit.Search{ByNode: true, All: true},
+			fit.Result{OK: true, Judged: true, Node: "c", Preference: 10, Refused: map[fit.Reason]int{fit.Cordoned: 1}},
 		},
 		{
 			"a reason for every node", nodes(node("a"), node("b")), pod("p", uses("missing")), fit.Search{},
@@ -77,7 +76,7 @@ func TestElsewhere(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got := cluster(test.cluster...).Elsewhere(test.pod, test.search); !reflect.DeepEqual(got, test.want) {
+			if got := cluster(test.cluster...).Ask(test.pod).Elsewhere(test.search); !reflect.DeepEqual(got, test.want) {
 				t.Errorf("got %+v\nwant %+v", got, test.want)
 			}
 		})
@@ -113,14 +112,14 @@ func TestConcurrentQuestions(t *testing.T) {
 	c := cluster(threeZones(pod("p", on("a"), spread(zone)), pod("q", on("b")))...)
 	c.Reserve(pod("moving"), "b")
 	q := c.Ask(pod("p", on("a"), spread(zone)))
-	want := q.Elsewhere(fit.Search{Enough: math.MaxInt})
+	want := q.Elsewhere(fit.Search{All: true})
 	var group sync.WaitGroup
 	for range 8 {
 		group.Go(func() {
-			if got := q.Elsewhere(fit.Search{Enough: math.MaxInt}); !reflect.DeepEqual(got, want) {
+			if got := q.Elsewhere(fit.Search{All: true}); !reflect.DeepEqual(got, want) {
 				t.Errorf("got %+v, want %+v", got, want)
 			}
-			if got := c.Fits(pod("r", apart(term(zone, "web"))), "c"); got != fits() {
+			if got := c.Ask(pod("r", apart(term(zone, "web")))).On("c"); got != fits() {
 				t.Errorf("got %+v", got)
 			}
 		})
@@ -156,7 +155,7 @@ func BenchmarkElsewhere(b *testing.B) {
 		basics := []podChange{requests("cpu", "1", "memory", "100Mi"), podLabel("app", "app-7"), on("node-7")}
 		return pod("pod-7", append(basics, changes...)...)
 	}
-	everywhere := fit.Search{Enough: math.MaxInt}
+	everywhere := fit.Search{All: true}
 	for _, bench := range []struct {
 		name   string
 		pod    *corev1.Pod
@@ -174,7 +173,7 @@ func BenchmarkElsewhere(b *testing.B) {
 		b.Run(bench.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				c.Elsewhere(bench.pod, bench.search)
+				c.Ask(bench.pod).Elsewhere(bench.search)
 			}
 		})
 	}

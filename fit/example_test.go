@@ -15,11 +15,11 @@ func Example() {
 	cluster.Set(running)
 	waiting := pod("db-1", requests("cpu", "2"))
 
-	fmt.Println(cluster.Fits(waiting, "node-1"))
-	fmt.Println(cluster.Elsewhere(running, fit.Search{}).Node)
+	fmt.Println(cluster.Ask(waiting).On("node-1"))
+	fmt.Println(cluster.Ask(running).Elsewhere(fit.Search{}).Node)
 
 	cluster.Reserve(running, "node-2")
-	fmt.Println(cluster.Fits(waiting, "node-2"))
+	fmt.Println(cluster.Ask(waiting).On("node-2"))
 	// Output:
 	// resource: cpu
 	// node-2

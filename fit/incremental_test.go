@@ -138,7 +138,7 @@ func (c *changing) bound() []*corev1.Pod {
 func verdicts(c *fit.Cluster, p *corev1.Pod) map[string]fit.Verdict {
 	found := map[string]fit.Verdict{}
 	for i := range 13 {
-		found[fmt.Sprint(i)] = c.Fits(p, fmt.Sprint(i))
+		found[fmt.Sprint(i)] = c.Ask(p).On(fmt.Sprint(i))
 	}
 	return found
 }
@@ -226,8 +226,8 @@ func TestAskingChangesNothing(t *testing.T) {
 			continue
 		}
 		c.cluster.Reserve(pod("moving"), "1")
-		c.cluster.Elsewhere(p, fit.Search{Enough: 100})
-		c.cluster.Fits(p, p.Spec.NodeName)
+		c.cluster.Ask(p).Elsewhere(fit.Search{All: true})
+		c.cluster.Ask(p).On(p.Spec.NodeName)
 		c.cluster.Release("moving")
 		if !fit.Same(c.cluster, before) {
 			t.Fatalf("asking about pod %s has changed the cluster", p.Name)

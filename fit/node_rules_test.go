@@ -21,7 +21,7 @@ func run(t *testing.T, asks []ask) {
 	t.Helper()
 	for _, a := range asks {
 		t.Run(a.name, func(t *testing.T) {
-			if got := cluster(a.cluster...).Fits(a.pod, "a"); got != a.want {
+			if got := cluster(a.cluster...).Ask(a.pod).On("a"); got != a.want {
 				t.Errorf("got %+v\nwant %+v", got, a.want)
 			}
 		})
@@ -100,7 +100,7 @@ func TestPodIdentityWithoutUID(t *testing.T) {
 		return pod(name, on("a"), requests("cpu", "2"), func(p *corev1.Pod) { p.UID = "" })
 	}
 	c := cluster(node("a"), bare("p"), bare("q"))
-	got := []fit.Verdict{c.Fits(pod("r", requests("cpu", "1")), "a"), c.Fits(bare("q"), "a")}
+	got := []fit.Verdict{c.Ask(pod("r", requests("cpu", "1"))).On("a"), c.Ask(bare("q")).On("a")}
 	if want := []fit.Verdict{verdict(fit.Resource, "cpu"), fits()}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}

@@ -43,7 +43,7 @@ func TestNodeAffinityEquivalence(t *testing.T) {
 		n := node(pick("a", "b"), nodeLabel("disk", pick("ssd", "1")), nodeLabel("size", pick("1", "2", "3")))
 		want, _ := nodeaffinity.GetRequiredNodeAffinity(p).Match(n)
 		matched[want]++
-		if got := cluster(n).Fits(p, n.Name); got.OK != want {
+		if got := cluster(n).Ask(p).On(n.Name); got.OK != want {
 			t.Fatalf("got %q, want %t for %+v and %v on %s %v", got, want, terms, p.Spec.NodeSelector, n.Name, n.Labels)
 		}
 	}

@@ -187,7 +187,7 @@ func TestMissingNamespaceLabel(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%d", test.name, minor), func(t *testing.T) {
 				c := cluster(test.cluster...)
 				c.MinorVersion = minor
-				if got := c.Fits(test.pod, "a"); got != want {
+				if got := c.Ask(test.pod).On("a"); got != want {
 					t.Errorf("got %+v, want %+v", got, want)
 				}
 			})
@@ -202,7 +202,7 @@ func TestReservedCapacity(t *testing.T) {
 	p := pod("p", requests("cpu", "2"))
 	check := func(step string, of *corev1.Pod, want fit.Verdict) {
 		t.Helper()
-		if got := c.Fits(of, "a"); got != want {
+		if got := c.Ask(of).On("a"); got != want {
 			t.Errorf("%s: got %+v, want %+v", step, got, want)
 		}
 	}
@@ -247,7 +247,7 @@ func TestSpreadCountsReservations(t *testing.T) {
 	c := cluster(threeZones()...)
 	p := pod("p", spread(zone))
 	c.Reserve(pod("moving", on("b")), "a")
-	if got, want := c.Fits(p, "a"), verdict(fit.TopologySpread, zone); got != want {
+	if got, want := c.Ask(p).On("a"), verdict(fit.TopologySpread, zone); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

@@ -60,7 +60,7 @@ func TestNamespaceSelectorMissingLabel(t *testing.T) {
 		if got.node != node {
 			t.Errorf("%s: the scheduler chose %q (%s), want %q", ask.pod.Name, got.node, got.message, node)
 		}
-		if v := view.Fits(got.pod, j.nodes[0]); v != ask.want {
+		if v := view.Ask(got.pod).On(j.nodes[0]); v != ask.want {
 			t.Errorf("%s: got %q, want %q", ask.pod.Name, v, ask.want)
 		}
 	}

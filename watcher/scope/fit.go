@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 
@@ -58,7 +57,7 @@ func (b *build) elsewhere(p *corev1.Pod, on *corev1.Node) *schemas.Elsewhere {
 	found := schemas.Elsewhere{Here: fit.Preference(p, on)}
 	b.cluster.Ask(p, func(q *fit.Question) {
 		to := policy.Targets{Signals: b.policy.Signals}
-		s := fit.Search{Allowed: cluster.IsTarget(to), Enough: math.MaxInt, ByNode: b.isMoving(p)}
+		s := fit.Search{Allowed: cluster.IsTarget(to), All: true, ByNode: b.isMoving(p)}
 		r := q.Elsewhere(s)
 		if !r.Judged {
 			s.ByNode = true
