@@ -119,7 +119,7 @@ func TestRestartCauseGone(t *testing.T) {
 		} {
 			t.Run(method.name+"/"+name, beside(func(t *testing.T) {
 				s := newScene(t, 2)
-				s.gated("api")
+				s.gated()
 				s.available("api")
 				old, before := s.podsOf("api")[0], s.live("api")
 				events := s.follow(s.policy("restart: {workloads: All, method: " + method.name + ", timeout: 1h}"))

@@ -41,7 +41,7 @@ func TestMaintenanceEndedEarly(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			// The move of slow is in flight when the maintenance ends: its replacement takes half a minute.
 			p := newPacked(t, func(u *upkeep) {
-				u.deployed("slow", 1, func(d *appsv1.Deployment) { d.Spec.MinReadySeconds = 30 })
+				u.deploy("slow", func(d *appsv1.Deployment) { d.Spec.MinReadySeconds = 30 })
 				u.available("slow")
 			})
 			dir := filetest.ShortDir(t)

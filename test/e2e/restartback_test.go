@@ -12,78 +12,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 )
 
-func restartTakenBack(t *testing.T) {
-	s := newScene(t, 2)
-	s.gated("api", func(d *appsv1.Deployment) {
-		d.Spec.Template.Annotations = map[string]string{policy.DefaultRestartAnnotation: "before"}
-	})
-	s.takenBack("RolloutRestart", schemas.MethodRestart, schemas.ReasonRestartAccepted)
-	if got := s.live("api").Spec.Template.Annotations; !reflect.DeepEqual(got, map[string]string{policy.DefaultRestartAnnotation: "before"}) {
-		t.Errorf("annotations of the template %v, want them as before", got)
-	}
-	if n := len(s.templateChanges("api")); n != 2 {
-		t.Errorf("the template was changed %d times, want there and back", n)
-	}
-}
-
-func surgeTakenBack(t *testing.T) {
-	s := newScene(t, 2)
-	s.gated("api")
-	s.takenBack("Surge", schemas.MethodSurge, schemas.ReasonSurgeAccepted)
-	if n := len(s.templateChanges("api")); n != 0 {
-		t.Errorf("the template was changed %d times, want never", n)
-	}
-}
-
-// gated creates a Deployment whose pods are scheduled only when the test permits, and permits the first one.
-func (s *scene) gated(name string, change ...func(*appsv1.Deployment)) {
+// gated creates the Deployment api, whose pods are scheduled only when the test permits, and permits the first one.
+func (s *scene) gated() {
 	s.t.Helper()
-	gate := func(d *appsv1.Deployment) {
+	s.unready("api", func(d *appsv1.Deployment) {
 		d.Spec.Template.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.org/gate"}}
-	}
-	s.unready(name, 1, append(change, gate)...)
-	expect.EventuallyWithState(s.t, "there is a pod", func() (bool, string) { return len(s.podsOf(name)) == 1, "" })
-	s.patchPod(s.podsOf(name)[0].Name, `{"spec":{"schedulingGates":null}}`)
-	s.ready(name)
-	s.placed(name, map[string]int{s.nodes[0]: 1})
-}
-
-// takenBack moves the pod of the Deployment api while its replacement is unschedulable, and checks that everything is restored.
-func (s *scene) takenBack(method string, name schemas.Method, accepted schemas.ReasonCode) {
-	s.t.Helper()
-	s.available("api")
-	lives := s.watchPods()
-	old, workload := s.podsOf("api")[0], s.workload("api")
-	events := s.follow(s.policy("restart: {workloads: All, method: "+method+", timeout: 5s}", noStorm))
-	s.taint(s.nodes[0], "dedicated")
-	end := s.settledOnce(events)
-
-	back := end
-	back.Reason, back.Method, back.Workload = schemas.ReasonTakenBack, name, &workload
-	if !reflect.DeepEqual(end, back) || end.Settlement == nil || end.Settlement.Replacement != nil || end.Settlement.Seconds < 5 {
-		s.t.Errorf("settled %+v %+v, want %s", end, end.Settlement, schemas.ReasonTakenBack)
-	}
-	if !strings.Contains(end.Message, "took more than 5s and is taken back") || !strings.Contains(end.Message, "scheduling gates") {
-		s.t.Errorf("undone because %q, want the time-out and the scheduler's message", end.Message)
-	}
-	first := events.verdicts()[0]
-	if first.Outcome != schemas.Restarted || first.Reason != accepted || first.Method != name {
-		s.t.Errorf("begun as %s %s %s, want %s %s %s", first.Outcome, first.Reason, first.Method, schemas.Restarted, accepted, name)
-	}
-	s.onlyPod(old)
-	if got := lives.order(old.UID); len(got) != 1 || got[0] != "new going" {
-		s.t.Errorf("seen %q, want a new pod that goes and was never ready", got)
-	}
-	if d := s.live("api"); *d.Spec.Replicas != 1 || d.Annotations["rehome.dev/surge-replicas"] != "" || d.Annotations["rehome.dev/restart-undo"] != "" {
-		s.t.Errorf("the Deployment has %d replicas and the annotations %v", *d.Spec.Replicas, d.Annotations)
-	}
+	})
+	expect.EventuallyWithState(s.t, "there is a pod", func() (bool, string) { return len(s.podsOf("api")) == 1, "" })
+	s.patchPod(s.podsOf("api")[0].Name, `{"spec":{"schedulingGates":null}}`)
+	s.ready("api")
+	s.placed("api", map[string]int{s.nodes[0]: 1})
 }
 
 // onlyPod waits until its only pod is the ready pod of a Deployment.
@@ -101,72 +45,6 @@ func names(pods []corev1.Pod) []string {
 		list = append(list, p.Name+" on "+p.Spec.NodeName)
 	}
 	return list
-}
-
-func heldByBudgetIsRestarted(t *testing.T) {
-	s := newScene(t, 2)
-	lives := s.watchPods()
-	s.deployed("api", 2, func(d *appsv1.Deployment) { d.Spec.Strategy.RollingUpdate = rolling(1, 0) })
-	s.budget("all", "api", 2)
-	old := s.pods(s.nodes[0])
-	events := s.follow(s.policy("restart: {workloads: All, blockedByBudget: true}", noStorm))
-	s.taint(s.nodes[0], "dedicated")
-	s.placed("api", map[string]int{s.nodes[1]: 2})
-	expect.EventuallyWithState(t, "both pods have a verdict, and the moves are settled", func() (bool, string) {
-		verdicts, moving := events.verdicts(), 0
-		for _, v := range verdicts {
-			if v.Outcome.Moves() {
-				moving++
-			}
-		}
-		return len(verdicts) >= 2 && len(events.settlements()) == moving, summary(verdicts)
-	})
-	<-time.After(calm)
-
-	// The other pod is replaced by the rollout, or is evicted if the budget allows it meanwhile.
-	verdicts := events.verdicts()
-	begun := of(schemas.Restarted, verdicts)
-	if len(begun) != 1 || begun[0].Method != schemas.MethodRestart || begun[0].Reason != schemas.ReasonRestartAccepted {
-		t.Errorf("begun %s, want one rollout restart", summary(begun))
-	}
-	for _, v := range verdicts { // the restart is in progress, or was a moment ago
-		if i := v.Instead; i != nil && i.Reason != schemas.ReasonRestartRunning && i.Reason != schemas.ReasonRestartCooldown {
-			t.Errorf("not restarted because of %+v, want %s or %s", i, schemas.ReasonRestartRunning, schemas.ReasonRestartCooldown)
-		}
-	}
-	for _, v := range events.settlements() {
-		if v.Reason != schemas.ReasonReplaced {
-			t.Errorf("settled %s, want %s", v.Reason, schemas.ReasonReplaced)
-		}
-	}
-	if n := len(s.templateChanges("api")); n != 1 {
-		t.Errorf("the template was changed %d times, want once", n)
-	}
-	t.Logf("verdicts: %s", summary(verdicts))
-	lives.neverFewerThan(t, 2, old)
-}
-
-// neverFewerThan checks that at least that many pods were ready at any time after the old ones were.
-func (l lives) neverFewerThan(t *testing.T, n int, old map[types.UID]string) {
-	t.Helper()
-	ready, gone := 0, 0
-	steps, passed := l.steps()
-	for _, st := range steps {
-		if !st.going {
-			ready++
-			continue
-		}
-		ready--
-		if _, is := old[st.pod]; is {
-			gone++
-		}
-		if ready < n {
-			t.Errorf("%d pods were ready at %v, want at least %d all the time", ready, passed[st], n)
-		}
-	}
-	if gone != len(old) {
-		t.Errorf("%d of the old pods have gone, want %d", gone, len(old))
-	}
 }
 
 func restartSurvives(t *testing.T) {
@@ -208,5 +86,43 @@ func restartSurvives(t *testing.T) {
 	}
 	if got := s.evictions(); len(got) != 0 {
 		t.Errorf("evicted %v, want none", got)
+	}
+}
+
+// evictedInstead has a Deployment that cannot create a replacement first now, and one that never can.
+func evictedInstead(t *testing.T) {
+	s := newScene(t, 2)
+	s.deploy("unavailable", func(d *appsv1.Deployment) { d.Spec.MinReadySeconds = 500 })
+	s.deploy("recreate", func(d *appsv1.Deployment) { d.Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType })
+	events := s.follow(s.policy("restart: {workloads: All, otherwise: Evict}", noStorm))
+	s.taint(s.nodes[0], "dedicated")
+	s.moved(0, 2)
+	got := map[string]schemas.Verdict{}
+	for _, v := range events.until("both have a verdict", func(v []schemas.Verdict) bool { return len(v) >= 2 }) {
+		got[deploymentOf(v)] = schemas.Verdict{Outcome: v.Outcome, Reason: v.Reason, Method: v.Method, Instead: v.Instead}
+	}
+	instead := func(reason schemas.ReasonCode, message string) schemas.Verdict {
+		return schemas.Verdict{
+			Outcome: schemas.Evicted, Reason: schemas.ReasonEvictionAccepted, Method: schemas.MethodEviction,
+			Instead: &schemas.Instead{Method: schemas.MethodRestart, Reason: reason, Message: "deployment " + s.namespace + "/" + message},
+		}
+	}
+	expect.Equal(t, "verdicts", got, map[string]schemas.Verdict{
+		"unavailable": instead(schemas.ReasonRestartUnhealthy, "unavailable: 0 of 1 pods are available"),
+		"recreate": instead(schemas.ReasonRestartStrategy,
+			"recreate: spec.strategy.type is Recreate: it stops its pods before it starts new ones"),
+	})
+	s.noRestarts()
+}
+
+// noRestarts checks that rehome has not changed the Deployments.
+func (s *scene) noRestarts() {
+	s.t.Helper()
+	log, err := s.cluster.Audit(s.t.Context())
+	s.t.Must(err)
+	for _, e := range log {
+		if e.Namespace == s.namespace && e.Resource == "deployments" && strings.HasPrefix(e.UserAgent, "rehome") {
+			s.t.Errorf("deployment %s was changed: %s %s", e.Name, e.Verb, e.Object)
+		}
 	}
 }
