@@ -2,6 +2,8 @@ package cli
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -94,6 +96,17 @@ func TestExplainInvalidPolicy(t *testing.T) {
 				t.Errorf("got code %d, error %q and\n%s\nwant code %d, error %q", code, err, out, 1, c.err)
 			}
 		})
+	}
+}
+
+func TestRunWithInvalidPolicy(t *testing.T) {
+	store := filepath.Join(t.TempDir(), "store")
+	_, err, code := said(t, "", "run", "--policy", "testdata/broken.yaml", "--store-dir", store)
+	if want := strings.TrimSuffix(brokenProblems, "\n"); err != want || code != 1 {
+		t.Errorf("got code %d, error %q, want code 1, error %q", code, err, want)
+	}
+	if _, err := os.Stat(store); err == nil {
+		t.Error("it began to work: there is a store")
 	}
 }
 

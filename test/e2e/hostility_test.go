@@ -175,7 +175,9 @@ func (h *hostility) publish(channel string, header nats.Header, body []byte) {
 }
 
 // forged returns an event of another role with the given data.
-func forged(eventType string) nats.Header { return header("type", eventType) }
+func forged(eventType string) nats.Header {
+	return nats.Header{"ce-specversion": {"1.0"}, "ce-id": {"1"}, "ce-source": {"/stranger"}, "ce-type": {eventType}}
+}
 
 // answers publishes a forged answer.
 func (h *hostility) answers(channel, strategy, key string, intents ...schemas.Intent) {

@@ -8,7 +8,6 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
-	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
@@ -91,14 +90,7 @@ func TestTwoClustersOnOneServer(t *testing.T) {
 		e := schematest.Event(s.t, "/clusters/prod/functions", a, time.Now(), schemas.Event{})
 		s.t.Must(other.Answer(t.Context(), e, a))
 	}
-	expect.EventuallyWithState(t, "there is a dead letter", func() (bool, string) {
-		list, err := other.DeadNumbers(t.Context(), bus.DeadQuery{Stream: bus.StreamIntents})
-		if err != nil || len(list) == 0 {
-			return false, "none"
-		}
-		d, err := other.DeadLetter(t.Context(), list[0])
-		return err == nil && strings.Contains(d.Error, "its installation is 1111/rehome, want "), d.Error
-	})
+	buried(t, other, bus.DeadQuery{Stream: bus.StreamIntents}, "its installation is 1111/rehome, want ")
 	if list := s.evictions(); list != nil {
 		t.Errorf("evicted %v, want none", list)
 	}

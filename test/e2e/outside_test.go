@@ -19,6 +19,7 @@ import (
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/program"
@@ -140,6 +141,19 @@ func overNATS(
 	if err := nc.Flush(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// buried waits until the newest of some dead letters has the words in its error.
+func buried(t *testing.T, b *bus.Bus, which bus.DeadQuery, words string) {
+	t.Helper()
+	expect.EventuallyWithState(t, fmt.Sprintf("there is a dead letter of %+v", which), func() (bool, string) {
+		list, err := b.DeadNumbers(t.Context(), which)
+		if err != nil || len(list) == 0 {
+			return false, fmt.Sprint(err)
+		}
+		d, err := b.DeadLetter(t.Context(), list[len(list)-1])
+		return err == nil && strings.Contains(d.Error, words), d.Error
+	})
 }
 
 // answeredBy returns the sources of all answers that want to move a pod.
@@ -274,15 +288,9 @@ func TestLyingFunction(t *testing.T) {
 	})
 	s.changeNode(s.nodes[1], func(n *corev1.Node) { n.Labels["changed"] = "true" })
 
-	channel := func(strategy string) string {
-		return "rehome.scope." + strategy + ".default.node." + schemas.Token(s.nodes[1])
-	}
-	them := newStranger(t, dir)
+	b := bustest.Connect(t, at(dir))
 	for strategy, why := range map[string]string{"Thief": "is not in the scope", "Breaker": "is protected: "} {
-		expect.EventuallyWithState(t, "there is a dead letter of "+strategy, func() (bool, string) {
-			got := them.deadLetters(1)[channel(strategy)]
-			return strings.Contains(got.reason, why), got.reason
-		})
+		buried(t, b, bus.DeadQuery{Stream: bus.StreamScopes, By: strategy}, why)
 	}
 	after := [2]map[types.UID]string{s.pods(s.nodes[0]), s.pods(s.nodes[1])}
 	if !maps.Equal(after[0], before[0]) || !maps.Equal(after[1], before[1]) {
