@@ -9,79 +9,38 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// handover has a group of pods, some of them in violation, and two watchers. One of the watchers waits for the lease.
-type handover struct {
-	drain
-	leader, standby *process
-	events          *recording
-}
-
-// handOver starts every role in a separate process, the watcher twice, and waits until one leads.
-func (s *scene) handOver(policy string) handover {
-	s.t.Helper()
-	servers := natsCluster(s.t, 1)
-	h := handover{drain: drain{scene: s, file: policy}}
-	h.setUp(servers)
-	h.role("functions", servers)
-	h.role("actuator", servers).says("lease held")
-	h.leader = h.role("watcher", servers)
-	h.leader.leads()
-	h.standby = h.role("watcher", servers)
-	h.events = record(s.t, bus.Options{URL: servers.url()})
-	return h
-}
-
-// passes kills the leader, repairs the group while no watcher leads, and waits until the other watcher leads.
-func (h handover) passes(repair func()) {
-	h.t.Helper()
-	h.leader.kill()
-	repair()
-	h.standby.leads()
-}
-
-func newLeaderWithdraws(t *testing.T) {
+// TestNewLeaderWithdrawsIntents kills the leading watcher while pods of a group wait for their turn. When its standby leads, no pod
+// repels another one any more, so the new leader sees no group, except for the pending answer.
+func TestNewLeaderWithdrawsIntents(t *testing.T) {
+	t.Parallel()
 	s := newScene(t, 2)
 	s.deployment("quiet", 3, preferring(s.nodes[0]), notBeside("noise", "loud"))
 	s.deployment("other", 1, preferring(s.nodes[0]))
 	s.placed("quiet", map[string]int{s.nodes[0]: 3})
 	s.placed("other", map[string]int{s.nodes[0]: 1})
-	other := s.podsOf("other")[0].Name
-	h := s.handOver(s.enable("RemovePodsViolatingInterPodAntiAffinity",
-		[]string{"{name: RemovePodsViolatingInterPodAntiAffinity}"}, "rate: {evictionsPerSecond: 0.001, burst: 1}"))
+	other, servers := s.podsOf("other")[0].Name, natsCluster(t, 1)
+	d := drain{scene: s, file: s.enable("RemovePodsViolatingInterPodAntiAffinity",
+		[]string{"{name: RemovePodsViolatingInterPodAntiAffinity}"}, "rate: {evictionsPerSecond: 0.001, burst: 1}")}
+	d.setUp(servers)
+	d.role("functions", servers)
+	d.role("actuator", servers).says("lease held")
+	leader := d.role("watcher", servers)
+	leader.leads()
+	standby := d.role("watcher", servers)
+	events := record(t, bus.Options{URL: servers.url()})
 	s.patchPod(other, `{"metadata":{"labels":{"noise":"loud"}}}`)
-	h.events.until("the first of three pods is evicted", func(v []schemas.Verdict) bool { return len(v) == 1 })
+	events.until("the first of three pods is evicted", func(v []schemas.Verdict) bool { return len(v) == 1 })
 	s.placed("quiet", map[string]int{s.nodes[0]: 2, s.nodes[1]: 1})
 
-	// No pod repels another one any more: the new leader sees no group, except for the pending answer.
-	h.passes(func() { s.patchPod(other, `{"metadata":{"labels":{"noise":null}}}`) })
-	verdicts := h.events.until("the other two are withdrawn", func(v []schemas.Verdict) bool { return len(v) == 3 })
-	for _, v := range verdicts[1:] {
+	leader.kill()
+	s.patchPod(other, `{"metadata":{"labels":{"noise":null}}}`)
+	standby.leads()
+	for _, v := range events.until("the other two are withdrawn", func(v []schemas.Verdict) bool { return len(v) == 3 })[1:] {
 		if v.Outcome != schemas.Withdrawn || v.Reason != schemas.ReasonSuperseded {
 			t.Errorf("pod %s: %s %s, want withdrawn Superseded", v.Intent.Pod, v.Outcome, v.Reason)
 		}
 	}
 	s.moved(0, 1)
-}
-
-func newLeaderDoesNotMoveWhatWasHeld(t *testing.T) {
-	s := newScene(t, 2)
-	s.cordon(s.nodes[1], true)
-	s.deployment("api", 8)
-	s.budget("keep", "api", 8)
-	h := s.handOver(s.balance("RemoveDuplicates", "{}"))
-	s.cordon(s.nodes[1], false)
-	h.events.until("four pods are deferred", func(v []schemas.Verdict) bool { return len(of(schemas.Deferred, v)) == 4 })
-
-	h.passes(func() { s.cordon(s.nodes[1], true) })
-	s.changeBudget("keep", 0)
-	s.moved(0, 0)
-	if got := h.events.verdicts(); len(got) != 4 {
-		t.Errorf("verdicts %s, want the four of the first leader", summary(got))
-	}
-	// The new leader leads, and moves the pods when they must move again.
-	s.cordon(s.nodes[1], false)
-	s.moved(0, 4)
-	s.placed("api", map[string]int{s.nodes[0]: 4, s.nodes[1]: 4})
 }
 
 // TestPausedLeader pauses the leading actuator during a drain with a limit over a window, and continues it when another one

@@ -42,22 +42,6 @@ func TestChangeMovesMisplacedPods(t *testing.T) {
 	}
 }
 
-// TestBlockerDefersMove runs the scenes about blocked moves in parallel.
-func TestBlockerDefersMove(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		name string
-		play func(*testing.T)
-	}{
-		{"a pod is protected as long as what its protection rests on", protectionsHoldAndEnd},
-		{"a drain stays within the limit of its node in every window, and is completed", limitIsKept},
-		{"a watcher that takes over withdraws what waits for its turn and is wanted no more", newLeaderWithdraws},
-		{"a watcher that takes over does not move what a budget held and is wanted no more", newLeaderDoesNotMoveWhatWasHeld},
-	} {
-		t.Run(c.name, beside(c.play))
-	}
-}
-
 // beside runs a scene in parallel with others.
 func beside(play func(*testing.T)) func(*testing.T) {
 	return func(t *testing.T) {

@@ -26,7 +26,9 @@ type guarded struct {
 	lifted map[string]time.Time            // when the protection of a workload ended
 }
 
-func protectionsHoldAndEnd(t *testing.T) {
+// TestProtectionsHoldAndEnd protects a pod as long as what its protection depends on.
+func TestProtectionsHoldAndEnd(t *testing.T) {
+	t.Parallel()
 	s := newScene(t, 2)
 	s.label(s.nodes[0], "room", "large")
 	s.priorityClass("high", 1000)
