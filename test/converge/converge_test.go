@@ -68,10 +68,9 @@ func converge(t *testing.T, scoring string, takes func(strategy string) bool) {
 	s := newStage(t, cluster.Options{ScoringStrategy: scoring})
 	var table strings.Builder
 	rows := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(rows, "strategy\tworlds\twith moves\tevictions\tpending\tback\trounds\tat most\tloops\ttime\t")
+	fmt.Fprintln(rows, tallyHead)
 	for _, f := range chosen {
 		t.Run(f.Strategy.Name, func(t *testing.T) {
-			began := time.Now()
 			sum := tally{}
 			for number := range *worlds {
 				if *only < 0 || *only == number {
@@ -79,8 +78,7 @@ func converge(t *testing.T, scoring string, takes func(strategy string) bool) {
 					sum.world(t, s, f, number)
 				}
 			}
-			fmt.Fprintf(rows, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%v\t\n", f.Strategy.Name, sum.worlds, sum.moving, sum.evictions, sum.pending,
-				sum.back, sum.rounds, sum.mostRounds, sum.loops, time.Since(began).Round(time.Second))
+			fmt.Fprintln(rows, sum.row(f))
 			sum.judge(t, f)
 		})
 	}
@@ -91,6 +89,14 @@ func converge(t *testing.T, scoring string, takes func(strategy string) bool) {
 // tally sums up the worlds of one strategy.
 type tally struct {
 	worlds, moving, evictions, pending, back, rounds, mostRounds, loops, printed int
+}
+
+const tallyHead = "strategy\tworlds\twith moves\tevictions\tpending\tback\trounds\tat most\tloops\t"
+
+// row returns a line of the table under tallyHead.
+func (sum *tally) row(f functions.Function) string {
+	return fmt.Sprintf("%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t", f.Strategy.Name, sum.worlds, sum.moving, sum.evictions, sum.pending,
+		sum.back, sum.rounds, sum.mostRounds, sum.loops)
 }
 
 // world runs one world.

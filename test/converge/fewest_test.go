@@ -11,7 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/actuator"
 	"github.com/rehome-dev/rehome/fit"
@@ -70,7 +69,7 @@ func TestFewestMoves(t *testing.T) {
 				if found++; *only >= 0 && *only != number {
 					continue
 				}
-				s := newSearch(w, c.violations)
+				s := newSearch(t, w, c.violations)
 				moves := s.decide(t)
 				if len(moves) == 0 {
 					continue
@@ -128,10 +127,11 @@ func (w *world) searchable() bool {
 
 // search tries moves in one world.
 type search struct {
-	w     *world
-	nodes []corev1.Node
-	pods  []*corev1.Pod
-	fit   *fit.Cluster
+	w       *world
+	nodes   []corev1.Node
+	pods    []*corev1.Pod
+	objects []metav1.Object // with the nodes and pods
+	fit     *fit.Cluster
 	// at is the node of each pod now. Empty means it is on its way.
 	at []string
 	// reasons are why pods leave, by their names.
@@ -140,32 +140,17 @@ type search struct {
 	violations func(*search) int
 }
 
-func newSearch(w *world, violations func(*search) int) *search {
+func newSearch(t *testing.T, w *world, violations func(*search) int) *search {
 	s := &search{w: w, nodes: w.nodes, fit: fit.New(), violations: violations, reasons: map[string]string{}}
-	number := 0
 	for _, l := range w.workloads {
 		l.volume = ""
-		for _, p := range l.pods {
-			number++
-			pod := &corev1.Pod{ObjectMeta: *l.template.ObjectMeta.DeepCopy(), Spec: *l.template.Spec.DeepCopy()}
-			pod.Namespace, pod.Name = namespace, podName(l, number)
-			pod.UID = types.UID(pod.Name)
-			pod.OwnerReferences = []metav1.OwnerReference{{
-				APIVersion: "apps/v1", Kind: l.kind, Name: l.name, UID: types.UID(l.name), Controller: new(true),
-			}}
-			pod.Spec.NodeName, pod.Status.Phase = p.node, corev1.PodRunning
-			if class := pod.Spec.PriorityClassName; class != "" {
-				pod.Spec.Priority = new(map[string]int32{lowPriority: 100, highPriority: 1000}[class])
-			}
-			s.pods, s.at = append(s.pods, pod), append(s.at, p.node)
+	}
+	s.objects = w.objects(t, time.Now())
+	for _, o := range s.objects {
+		s.fit.Set(o)
+		if p, is := o.(*corev1.Pod); is {
+			s.pods, s.at = append(s.pods, p), append(s.at, p.Spec.NodeName)
 		}
-	}
-	s.fit.Set(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
-	for i := range s.nodes {
-		s.fit.Set(&s.nodes[i])
-	}
-	for _, p := range s.pods {
-		s.fit.Set(p)
 	}
 	return s
 }
@@ -175,13 +160,6 @@ func (s *search) decide(t *testing.T) []int {
 	t.Helper()
 	p, err := s.w.policy()
 	expect.Must(t, err)
-	objects := []metav1.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}}
-	for i := range s.nodes {
-		objects = append(objects, s.nodes[i].DeepCopy())
-	}
-	for _, pod := range s.pods {
-		objects = append(objects, pod.DeepCopy())
-	}
 	var moves []int
 	evict := func(_ context.Context, intents []actuator.Intent) (verdicts []schemas.Verdict, err error) {
 		for _, i := range intents {
@@ -191,7 +169,7 @@ func (s *search) decide(t *testing.T) []int {
 		}
 		return verdicts, nil
 	}
-	err = simulate.Run(t.Context(), simulate.Config{Policy: p, Functions: functions.All(), Now: time.Now, Carry: evict}, objects,
+	err = simulate.Run(t.Context(), simulate.Config{Policy: p, Functions: functions.All(), Now: time.Now, Carry: evict}, s.objects,
 		func(verdicts []schemas.Verdict) error {
 			for _, v := range verdicts {
 				if *only >= 0 && v.Outcome != schemas.Evicted {

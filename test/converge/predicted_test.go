@@ -26,7 +26,7 @@ func TestPredicted(t *testing.T) {
 	}
 	var table strings.Builder
 	rows := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(rows, "strategy\tworlds\twith moves\tevictions\tpending\tback\trounds\tat most\tloops\t")
+	fmt.Fprintln(rows, tallyHead)
 	for _, f := range functions.All() {
 		if !strings.Contains(f.Strategy.Name, *onlyStrategy) {
 			continue
@@ -40,8 +40,7 @@ func TestPredicted(t *testing.T) {
 			sum.add(t, w, predicted(t, w))
 		}
 		sum.judge(t, f)
-		fmt.Fprintf(rows, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\n", f.Strategy.Name, sum.worlds, sum.moving, sum.evictions, sum.pending,
-			sum.back, sum.rounds, sum.mostRounds, sum.loops)
+		fmt.Fprintln(rows, sum.row(f))
 	}
 	rows.Flush()
 	t.Logf("repeat with: -args -worlds %d -seed %d\n%s", *worlds, *seed, &table)
