@@ -15,6 +15,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/actuator/move/background"
@@ -37,31 +38,37 @@ func (s *scene) takenOver() {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(review) // a failed write means that the API server is gone
 	}))
+	s.t.Cleanup(webhook.Close)
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: webhook.Certificate().Raw})
+	s.webhook(admissionregistrationv1.WebhookClientConfig{URL: &webhook.URL, CABundle: ca}, s.namespace)
+}
+
+// webhook makes the API server call a webhook for the evictions in the namespaces, until end.
+func (s *scene) webhook(at admissionregistrationv1.WebhookClientConfig, namespaces ...string) (end func()) {
+	s.t.Helper()
 	hooks := s.client.AdmissionregistrationV1().ValidatingWebhookConfigurations()
 	_, err := hooks.Create(s.t.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: s.namespace},
 		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-			Name:                    "evictions.example.org",
-			ClientConfig:            admissionregistrationv1.WebhookClientConfig{URL: &webhook.URL, CABundle: ca},
-			SideEffects:             new(admissionregistrationv1.SideEffectClassNone),
-			AdmissionReviewVersions: []string{"v1"},
-			NamespaceSelector:       &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: s.namespace}},
+			Name: "evictions.example.org", ClientConfig: at,
+			SideEffects: new(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
+			NamespaceSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+				{Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpIn, Values: namespaces},
+			}},
 			Rules: []admissionregistrationv1.RuleWithOperations{{
 				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
-				Rule: admissionregistrationv1.Rule{
-					APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods/eviction"},
-				},
+				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods/eviction"}},
 			}},
 		}},
 	}, metav1.CreateOptions{})
 	s.t.Must(err)
-	s.t.Cleanup(func() {
-		if err := hooks.Delete(context.WithoutCancel(s.t.Context()), s.namespace, metav1.DeleteOptions{}); err != nil {
+	end = func() {
+		if err := hooks.Delete(context.WithoutCancel(s.t.Context()), s.namespace, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			s.t.Error(err)
 		}
-		webhook.Close()
-	})
+	}
+	s.t.Cleanup(end)
+	return end
 }
 
 func evictedInTheBackground(t *testing.T) {

@@ -5,10 +5,15 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 )
+
+// controlPlane makes a node a member of the control plane.
+func controlPlane(n *corev1.Node) { n.Labels["node-role.kubernetes.io/control-plane"] = "" }
 
 func TestSerialControlPlaneMaintenance(t *testing.T) {
 	u := newUpkeep(t, 3, controlPlane)

@@ -11,7 +11,6 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
@@ -55,7 +54,7 @@ func TestBrokenWebhook(t *testing.T) {
 	for _, other := range others {
 		held = append(held, s.holds(other, 15))
 	}
-	end := s.breakEvictions(others[0].namespace, others[1].namespace)
+	end := s.webhook(admissionregistrationv1.WebhookClientConfig{URL: new("https://127.0.0.1:1/")}, others[0].namespace, others[1].namespace)
 	others[0].refusesEvictionOf(others[0].podsOf("held")[0])
 	reasons := map[schemas.ReasonCode]bool{}
 	for _, v := range s.drainsBeside(others...) {
@@ -106,35 +105,6 @@ func (s *scene) drainsBeside(others ...*scene) []schemas.Verdict {
 	p.clusterBreaker("")
 	p.saidNothingOf("nothing is moved")
 	return verdicts
-}
-
-// breakEvictions registers a webhook for the evictions in the namespaces, which does not respond, until end.
-func (s *scene) breakEvictions(namespaces ...string) (end func()) {
-	s.t.Helper()
-	hooks := s.client.AdmissionregistrationV1().ValidatingWebhookConfigurations()
-	url, effects, policy := "https://127.0.0.1:1/", admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.Fail
-	_, err := hooks.Create(s.t.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: s.namespace},
-		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-			Name: "broken.example.com", ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: &url},
-			FailurePolicy: &policy, SideEffects: &effects, AdmissionReviewVersions: []string{"v1"},
-			NamespaceSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
-				{Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpIn, Values: namespaces},
-			}},
-			Rules: []admissionregistrationv1.RuleWithOperations{{
-				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
-				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods/eviction"}},
-			}},
-		}},
-	}, metav1.CreateOptions{})
-	s.t.Must(err)
-	end = func() {
-		if err := hooks.Delete(context.WithoutCancel(s.t.Context()), s.namespace, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-			s.t.Error(err)
-		}
-	}
-	s.t.Cleanup(end)
-	return end
 }
 
 // overlappingBudgets creates two budgets for the Deployment held, for which the API server returns an internal error.
