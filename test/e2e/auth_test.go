@@ -180,15 +180,11 @@ func TestRolesWithOwnRights(t *testing.T) {
 	}
 	overNATS(t, g.natsServers, "functions.keep-off", webOffDedicated, g.bare("function-KeepOff")...)
 	for _, role := range []string{"watcher", "functions", "dispatcher", "actuator", "maintenance"} {
-		arguments := []string{role}
-		if role != "functions" {
-			arguments = append(arguments, "--policy", file)
-		}
 		environment := g.as(role)
 		if role == "dispatcher" { // it needs no cluster
 			environment = append(environment, "KUBECONFIG=/nowhere")
 		}
-		s.start(arguments, environment...).waitReady()
+		s.role(role, file, environment...)
 	}
 	events, outside := record(t, g.options("operator")), g.listening()
 

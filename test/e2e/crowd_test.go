@@ -9,9 +9,7 @@ import (
 	"testing"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/test/cluster"
@@ -35,14 +33,14 @@ func newCrowd(t *testing.T, nodes, workloads, replicas int) *crowd {
 		c.workloads = append(c.workloads, fmt.Sprintf("app-%d", i))
 	}
 	for at := range nodes { // one node at a time, so its pods have no other node
-		c.addNodes(1, roomFor(workloads*replicas))
+		c.addNodes(1, holding(max(workloads*replicas, 110)))
 		for i := at; i < workloads; i += nodes {
 			c.fill(c.workloads[i], c.nodes[at])
 		}
 		c.cordon(c.nodes[at], true)
 	}
 	c.leave = slices.Clone(c.nodes)
-	c.addNodes(2, roomFor(workloads*replicas))
+	c.addNodes(2, holding(max(workloads*replicas, 110)))
 	for _, n := range c.leave {
 		c.cordon(n, false)
 		maps.Copy(c.before, c.pods(n))
@@ -56,21 +54,10 @@ const readyAfter = 500 * time.Millisecond
 // fill creates a Deployment whose pods are all on one node.
 func (c *crowd) fill(workload, node string) {
 	c.t.Helper()
-	_, err := c.cluster.AddDeployment(c.t.Context(), c.namespace, workload, c.replicas, func(d *appsv1.Deployment) {
-		d.Spec.Template.Spec.NodeSelector = map[string]string{"scene": c.namespace}
-		d.Spec.Template.Annotations = map[string]string{cluster.ReadyAfterAnnotation: readyAfter.String()}
+	c.deployment(workload, c.replicas, func(p *corev1.PodTemplateSpec) {
+		p.Annotations = map[string]string{cluster.ReadyAfterAnnotation: readyAfter.String()}
 	})
-	c.t.Must(err)
-	c.ready(workload)
 	c.placed(workload, map[string]int{node: c.replicas})
-}
-
-// roomFor sets the pod capacity of a node to n.
-func roomFor(n int) func(*corev1.Node) {
-	return func(node *corev1.Node) {
-		room := *resource.NewQuantity(int64(max(n, 110)), resource.DecimalSI)
-		node.Status.Allocatable[corev1.ResourcePods], node.Status.Capacity[corev1.ResourcePods] = room, room
-	}
 }
 
 // drained taints the nodes, calls middle when a third of the pods is evicted, and waits until each pod was evicted once and its
@@ -132,13 +119,12 @@ func killed(s *scene, policy string) func() {
 // handed gives the work of the actuator to another process, like an update of its Deployment.
 func handed(s *scene, policy string) func() {
 	servers := natsCluster(s.t, 1)
-	d := drain{scene: s, file: policy}
-	d.setUp(servers)
-	d.role("functions", servers)
-	d.role("watcher", servers).leads()
-	leader := d.role("actuator", servers)
+	s.setUp(servers)
+	s.role("functions", policy, servers.variable())
+	s.role("watcher", policy, servers.variable()).leads()
+	leader := s.role("actuator", policy, servers.variable())
 	leader.says("lease held")
-	standby := d.role("actuator", servers)
+	standby := s.role("actuator", policy, servers.variable())
 	return func() {
 		if strings.Contains(standby.Log.String(), "lease held") && !strings.Contains(leader.Log.String(), "lease lost") {
 			s.t.Error("two actuators lead at once")
@@ -147,31 +133,5 @@ func handed(s *scene, policy string) func() {
 			s.t.Errorf("exit code %d of the first actuator, want 0", code)
 		}
 		standby.says("lease held")
-	}
-}
-
-// keptWindow checks that at most most pods were evicted in any window.
-func keptWindow(c *crowd, most int, window time.Duration) {
-	c.t.Helper()
-	got := c.asked()
-	for i := range len(got) - most {
-		if d := got[i+most].received.Sub(got[i].received); d < window {
-			c.t.Errorf("evictions %d to %d came within %v, want at most %d in %v", i+1, i+1+most, d, most, window)
-		}
-	}
-}
-
-// keptRate checks that the API server never got more evictions than a rate and its burst allow.
-func keptRate(c *crowd, perSecond, burst int) {
-	c.t.Helper()
-	got := c.asked()
-	for i := range got {
-		for j := i + 1; j < len(got); j++ {
-			span := got[j].received.Sub(got[i].received)
-			if most := float64(burst) + float64(perSecond)*span.Seconds(); float64(j-i+1) > most {
-				c.t.Errorf("%d evictions in %v, want at most %d and %d a second", j-i+1, span, burst, perSecond)
-				return
-			}
-		}
 	}
 }

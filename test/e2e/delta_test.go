@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,20 +22,18 @@ func TestDeltaKinds(t *testing.T) {
 	events := record(t, at(dir))
 
 	// Each change waits for its delta, so two changes do not become one update.
-	added, err := s.cluster.AddNodes(t.Context(), 1, func(n *corev1.Node) { n.Labels["scene"] = s.namespace })
-	s.t.Must(err)
-	node := added[0]
-	s.nodes = append(s.nodes, node)
+	s.addNodes(1)
+	node := s.nodes[2]
 	events.delta(schemas.NodeAdded, node)
 	events.delta(schemas.NodeReady, node)
-	s.changeNode(node, func(n *corev1.Node) { n.Labels["disk"] = "ssd" })
+	s.label(node, "disk", "ssd")
 	events.delta(schemas.NodeLabels, node)
 	s.taint(node, "dedicated")
 	events.delta(schemas.NodeTaints, node)
 	s.changeNode(node, func(n *corev1.Node) { n.Spec.Unschedulable = true })
 	events.delta(schemas.NodeUnschedulable, node)
 	s.untaint(node)
-	s.allocatable(node, "8")
+	s.t.Must(s.cluster.PatchNode(t.Context(), node, `{"status":{"allocatable":{"cpu":"8"}}}`, "status"))
 	events.delta(schemas.NodeAllocatable, node)
 
 	held := map[string]string{cluster.HoldAnnotation: "true"}
@@ -58,25 +55,10 @@ func TestDeltaKinds(t *testing.T) {
 // delta waits for a delta of that kind about the object.
 func (r *recording) delta(kind schemas.DeltaKind, name string) {
 	r.t.Helper()
-	deadline := time.After(expect.Patience)
-	for {
+	expect.EventuallyWithState(r.t, fmt.Sprintf("there is a delta %s of %s", kind, name), func() (bool, string) {
 		list := payloads[schemas.Delta](r)
-		if slices.ContainsFunc(list, func(d schemas.Delta) bool { return d.Kind == kind && d.Object.Name == name }) {
-			return
-		}
-		select {
-		case <-r.more:
-		case <-deadline:
-			r.t.Fatalf("not within %v: %s of %s; deltas: %v", expect.Patience, kind, name, list)
-		}
-	}
-}
-
-// allocatable changes the allocatable resources of a node.
-func (s *scene) allocatable(node, cpu string) {
-	s.t.Helper()
-	patch := fmt.Sprintf(`{"status":{"allocatable":{"cpu":%q}}}`, cpu)
-	s.t.Must(s.cluster.PatchNode(s.t.Context(), node, patch, "status"))
+		return slices.ContainsFunc(list, func(d schemas.Delta) bool { return d.Kind == kind && d.Object.Name == name }), fmt.Sprint(list)
+	})
 }
 
 // create creates a pod on a node without waiting for it.

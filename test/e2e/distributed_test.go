@@ -130,18 +130,6 @@ func (d drain) reported(events *recording) {
 	}
 }
 
-// role starts one role with external servers, and waits until it is ready.
-func (d drain) role(name string, servers *natsServers) *process {
-	d.t.Helper()
-	arguments := []string{name}
-	if name != "functions" {
-		arguments = append(arguments, "--policy", d.file)
-	}
-	p := d.start(arguments, servers.variable())
-	p.waitReady()
-	return p
-}
-
 // setUp runs `rehome setup`.
 func (s *scene) setUp(servers *natsServers, environment ...string) {
 	s.t.Helper()
@@ -161,7 +149,7 @@ func TestDrainSurvivesLossOfStreamLeader(t *testing.T) {
 			d.setUp(servers, "REHOME_NATS_REPLICAS=3")
 			servers.whole(3)
 			for _, role := range []string{"watcher", "functions", "actuator", "maintenance"} {
-				d.role(role, servers)
+				d.role(role, d.file, servers.variable())
 			}
 			events := record(t, bus.Options{URL: servers.url()})
 
@@ -182,12 +170,12 @@ func TestStandbyTakesOverDrain(t *testing.T) {
 	servers := natsCluster(t, 1)
 	d := newDrain(t)
 	d.setUp(servers)
-	d.role("functions", servers)
+	d.role("functions", d.file, servers.variable())
 	var leaders, standbys []*process
 	for _, role := range []string{"watcher", "actuator", "maintenance"} {
-		leader := d.role(role, servers)
+		leader := d.role(role, d.file, servers.variable())
 		leader.says("lease held")
-		leaders, standbys = append(leaders, leader), append(standbys, d.role(role, servers))
+		leaders, standbys = append(leaders, leader), append(standbys, d.role(role, d.file, servers.variable()))
 	}
 	events := record(t, bus.Options{URL: servers.url()})
 

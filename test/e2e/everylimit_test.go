@@ -63,12 +63,37 @@ func TestDrainKeepsLimits(t *testing.T) {
 	}
 }
 
+// inWindow checks that at most most pods were evicted in any window.
 func inWindow(most int) func(*crowd) func() {
-	return func(c *crowd) func() { return func() { keptWindow(c, most, 3*time.Second) } }
+	const window = 3 * time.Second
+	return func(c *crowd) func() {
+		return func() {
+			got := c.asked()
+			for i := range len(got) - most {
+				if d := got[i+most].received.Sub(got[i].received); d < window {
+					c.t.Errorf("evictions %d to %d came within %v, want at most %d in %v", i+1, i+1+most, d, most, window)
+				}
+			}
+		}
+	}
 }
 
+// byRate checks that the API server never got more evictions than a rate and its burst allow.
 func byRate(perSecond, burst int) func(*crowd) func() {
-	return func(c *crowd) func() { return func() { keptRate(c, perSecond, burst) } }
+	return func(c *crowd) func() {
+		return func() {
+			got := c.asked()
+			for i := range got {
+				for j := i + 1; j < len(got); j++ {
+					span := got[j].received.Sub(got[i].received)
+					if most := float64(burst) + float64(perSecond)*span.Seconds(); float64(j-i+1) > most {
+						c.t.Errorf("%d evictions in %v, want at most %d and %d a second", j-i+1, span, burst, perSecond)
+						return
+					}
+				}
+			}
+		}
+	}
 }
 
 // atOnce checks that in each group at most that many pods were unready at once, and that this number was reached, because

@@ -19,14 +19,14 @@ func TestNewLeaderWithdrawsIntents(t *testing.T) {
 	s.placed("quiet", map[string]int{s.nodes[0]: 3})
 	s.placed("other", map[string]int{s.nodes[0]: 1})
 	other, servers := s.podsOf("other")[0].Name, natsCluster(t, 1)
-	d := drain{scene: s, file: s.enable("RemovePodsViolatingInterPodAntiAffinity",
-		[]string{"{name: RemovePodsViolatingInterPodAntiAffinity}"}, "rate: {evictionsPerSecond: 0.001, burst: 1}")}
-	d.setUp(servers)
-	d.role("functions", servers)
-	d.role("actuator", servers).says("lease held")
-	leader := d.role("watcher", servers)
+	file := s.enable("RemovePodsViolatingInterPodAntiAffinity",
+		[]string{"{name: RemovePodsViolatingInterPodAntiAffinity}"}, "rate: {evictionsPerSecond: 0.001, burst: 1}")
+	s.setUp(servers)
+	s.role("functions", file, servers.variable())
+	s.role("actuator", file, servers.variable()).says("lease held")
+	leader := s.role("watcher", file, servers.variable())
 	leader.leads()
-	standby := d.role("watcher", servers)
+	standby := s.role("watcher", file, servers.variable())
 	events := record(t, bus.Options{URL: servers.url()})
 	s.patchPod(other, `{"metadata":{"labels":{"noise":"loud"}}}`)
 	events.until("the first of three pods is evicted", func(v []schemas.Verdict) bool { return len(v) == 1 })
@@ -50,14 +50,14 @@ func TestPausedLeader(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 3*most, preferring(s.nodes[0]))
 	servers := natsCluster(t, 1)
-	d := drain{scene: s, file: s.policy(fmt.Sprintf("maxNoOfPodsToEvictTotal: %d", most), "limits: {window: 1h, unavailable: 100%}",
-		"rate: {evictionsPerSecond: 1, burst: 1}")}
-	d.setUp(servers)
-	d.role("functions", servers)
-	paused := d.role("actuator", servers)
+	file := s.policy(fmt.Sprintf("maxNoOfPodsToEvictTotal: %d", most), "limits: {window: 1h, unavailable: 100%}",
+		"rate: {evictionsPerSecond: 1, burst: 1}")
+	s.setUp(servers)
+	s.role("functions", file, servers.variable())
+	paused := s.role("actuator", file, servers.variable())
 	paused.says("lease held")
-	other := d.role("actuator", servers)
-	d.role("watcher", servers).leads()
+	other := s.role("actuator", file, servers.variable())
+	s.role("watcher", file, servers.variable()).leads()
 	s.taint(s.nodes[0], "dedicated")
 	s.evicted(0, 2)
 	s.t.Must(paused.Signal(syscall.SIGSTOP))

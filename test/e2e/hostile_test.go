@@ -65,12 +65,7 @@ func TestHostileParticipants(t *testing.T) {
     plugins: {deschedule: {enabled: [` + honest + `, Hangs, Babbles, Steals]}}`}, more...)
 	processes := map[string]*process{}
 	for _, role := range []string{"watcher", "functions", "dispatcher", "actuator", "maintenance"} {
-		arguments := []string{role}
-		if role != "functions" {
-			arguments = append(arguments, "--policy", file)
-		}
-		processes[role] = s.start(arguments, servers.variable())
-		processes[role].waitReady()
+		processes[role] = s.role(role, file, servers.variable())
 	}
 
 	all := map[types.UID]string{}

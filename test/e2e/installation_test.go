@@ -77,7 +77,7 @@ func TestTwoClustersOnOneServer(t *testing.T) {
 	}
 
 	// Messages of the other cluster are rejected nevertheless.
-	s.runs(policy, servers).waitReady()
+	s.role("run", policy, servers.variable())
 	for uid, name := range s.pods(s.nodes[0]) {
 		a := schemas.Intents{
 			Profile: "default", Strategy: "RemovePodsViolatingNodeTaints",
@@ -108,7 +108,7 @@ func TestBusPrefix(t *testing.T) {
 	for i, prefix := range []string{"eu1", "us1"} {
 		s := newScene(t, 2)
 		s.deployment("api", 2+i, preferring(s.nodes[0]))
-		s.start([]string{"run", "--policy", s.policy()}, servers.variable(), "REHOME_BUS_PREFIX="+prefix, "REHOME_CLUSTER="+prefix).waitReady()
+		s.role("run", s.policy(), servers.variable(), "REHOME_BUS_PREFIX="+prefix, "REHOME_CLUSTER="+prefix)
 		sides = append(sides, side{s, record(t, bus.Options{URL: servers.url(), Prefix: bus.Prefix(prefix)}), prefix})
 	}
 	for i, s := range sides {

@@ -69,15 +69,10 @@ func (u *upkeep) sweep() {
 	}
 }
 
-// inPool puts a node into a pool.
-func inPool(name string) func(*corev1.Node) {
-	return func(n *corev1.Node) { n.Labels["pool"] = name }
-}
-
 // holding sets the pod capacity of a node.
-func holding(pods int64) func(*corev1.Node) {
+func holding(pods int) func(*corev1.Node) {
 	return func(n *corev1.Node) {
-		room := *resource.NewQuantity(pods, resource.DecimalSI)
+		room := *resource.NewQuantity(int64(pods), resource.DecimalSI)
 		n.Status.Allocatable[corev1.ResourcePods], n.Status.Capacity[corev1.ResourcePods] = room, room
 	}
 }

@@ -10,7 +10,7 @@ import (
 )
 
 func TestStrategiesIgnoreMaintainedNodes(t *testing.T) {
-	u := newUpkeep(t, 3, inPool("old"))
+	u := newUpkeep(t, 3, labeled("pool", "old"))
 	old := u.nodes
 	u.deployment("api", 12)
 	u.addNodes(3)

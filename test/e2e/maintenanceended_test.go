@@ -157,7 +157,7 @@ func TestMaintenanceDeletionWaits(t *testing.T) {
 }
 
 func TestUserCordonDuringMaintenance(t *testing.T) {
-	u := newUpkeep(t, 2, inPool("old"))
+	u := newUpkeep(t, 2, labeled("pool", "old"))
 	old := u.nodes
 	u.addNodes(1)
 	before := u.states()

@@ -26,7 +26,7 @@ func newPacked(t *testing.T, first func(*upkeep)) packed {
 	t.Helper()
 	const full = 10
 	p := packed{
-		upkeep: newUpkeep(t, 4, inPool("old"), holding(full)), before: map[types.UID]string{}, places: map[types.UID]string{},
+		upkeep: newUpkeep(t, 4, labeled("pool", "old"), holding(full)), before: map[types.UID]string{}, places: map[types.UID]string{},
 	}
 	p.old = p.nodes
 	first(p.upkeep)
@@ -67,11 +67,11 @@ func TestMaintenanceSurvivesKilledPart(t *testing.T) {
 		t.Run(victim, func(t *testing.T) {
 			p := newPacked(t, nothing)
 			servers := natsCluster(t, 1)
-			d := drain{scene: p.scene, file: p.slowly(5)}
-			d.setUp(servers)
+			file := p.slowly(5)
+			p.setUp(servers)
 			roles := map[string]*process{}
 			for _, role := range []string{"functions", "actuator", "watcher", "maintenance"} {
-				roles[role] = d.role(role, servers)
+				roles[role] = p.role(role, file, servers.variable())
 			}
 			o := p.oversee(2)
 
@@ -81,7 +81,7 @@ func TestMaintenanceSurvivesKilledPart(t *testing.T) {
 				servers.start(0)
 			} else {
 				roles[victim].kill()
-				d.role(victim, servers)
+				p.role(victim, file, servers.variable())
 			}
 			p.works(len(p.old))
 			m := p.untilStages(allIn(v1alpha1.Returned, p.old...))

@@ -9,7 +9,7 @@ import (
 )
 
 func TestForcedSingleNodeMaintenance(t *testing.T) {
-	u := newUpkeep(t, 1, inPool("old"))
+	u := newUpkeep(t, 1, labeled("pool", "old"))
 	u.statefulSet("db", 1, u.nodes[0])
 	u.budget("db", "db", 1)
 	u.pod("bare", u.nodes[0], nil)

@@ -25,7 +25,7 @@ const (
 )
 
 func TestRollingMaintenance(t *testing.T) {
-	u := newUpkeep(t, manyNodes, inPool("old"))
+	u := newUpkeep(t, manyNodes, labeled("pool", "old"))
 	old := u.nodes
 	ready := u.populate()
 	u.cordon(old[7], true)

@@ -75,15 +75,15 @@ func duplicatesSpread(t *testing.T) {
 
 func zonesAreFilled(t *testing.T) {
 	s := newScene(t, 0)
-	s.addNodes(2, inZone("one"))
+	s.addNodes(2, labeled(corev1.LabelTopologyZone, "one"))
 	s.deployment("api", 7, spreadOverZones)
 	s.follow(s.balance("RemovePodsViolatingTopologySpreadConstraint", "{}"))
 
-	s.addNodes(2, inZone("two"))
+	s.addNodes(2, labeled(corev1.LabelTopologyZone, "two"))
 	s.moved(0, 3)
 	s.placedIn("api", corev1.LabelTopologyZone, map[string]int{"one": 4, "two": 3})
 
-	s.addNodes(2, inZone("three"))
+	s.addNodes(2, labeled(corev1.LabelTopologyZone, "three"))
 	s.moved(3, 2)
 	s.placedIn("api", corev1.LabelTopologyZone, map[string]int{"one": 3, "two": 2, "three": 2})
 }
@@ -137,7 +137,7 @@ func (s *scene) node(name string) *corev1.Node {
 // label adds a label to a node.
 func (s *scene) label(node, key, value string) {
 	s.t.Helper()
-	s.changeNode(node, func(n *corev1.Node) { n.Labels[key] = value })
+	s.changeNode(node, labeled(key, value))
 }
 
 // moved waits until n pods were evicted, not counting the first from, and then long enough to see that there are no more. It
@@ -183,8 +183,4 @@ func within(pods, others map[types.UID]string) bool {
 		}
 	}
 	return true
-}
-
-func inZone(name string) func(*corev1.Node) {
-	return func(n *corev1.Node) { n.Labels[corev1.LabelTopologyZone] = name }
 }

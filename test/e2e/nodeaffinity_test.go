@@ -37,7 +37,7 @@ func preferredNodeJoins(t *testing.T) {
 	s.deployment("api", 3, preferringLabel("disk", "ssd"))
 	s.follow(s.nodeAffinity())
 
-	s.addNodes(1, func(n *corev1.Node) { n.Labels["disk"] = "ssd" })
+	s.addNodes(1, labeled("disk", "ssd"))
 	s.moved(0, 3)
 	s.placed("api", map[string]int{s.nodes[2]: 3})
 }

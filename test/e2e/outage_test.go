@@ -11,12 +11,6 @@ import (
 	"github.com/rehome-dev/rehome/test/filetest"
 )
 
-// runs starts `rehome run` against external servers.
-func (s *scene) runs(policy string, servers *natsServers) *process {
-	s.t.Helper()
-	return s.start([]string{"run", "--policy", policy}, servers.variable())
-}
-
 // unready queries /readyz for a while, and fails unless the process runs and is not ready all the time. It returns the last text.
 func (p *process) unready(d time.Duration) string {
 	p.t.Helper()
@@ -90,7 +84,7 @@ func TestStartWithoutBus(t *testing.T) {
 	s := newScene(t, 2)
 	s.deployment("api", 3, preferring(s.nodes[0]))
 	servers := newNATS(t, 1)
-	p := s.runs(s.policy(), servers)
+	p := s.start([]string{"run", "--policy", s.policy()}, servers.variable())
 	p.eventually("it serves", func() (bool, string) { status, body := p.ready(); return status != 0, body })
 	if said := p.unready(6 * time.Second); !strings.Contains(said, "bus "+servers.url()+": not connected") {
 		t.Errorf("/readyz says %q, want that there is no connection to the bus", said)
@@ -108,8 +102,7 @@ func TestDrainSurvivesLostBus(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			servers := natsCluster(t, 1)
 			d := newDrain(t)
-			p := d.runs(d.file, servers)
-			p.waitReady()
+			p := d.role("run", d.file, servers.variable())
 			events := record(t, bus.Options{URL: servers.url()})
 
 			d.begin(events)

@@ -14,7 +14,6 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/bus"
@@ -211,7 +210,7 @@ func TestLyingFunction(t *testing.T) {
 		defer mu.Unlock()
 		return stolen.Pod.Metadata.UID != "", ""
 	})
-	s.changeNode(s.nodes[1], func(n *corev1.Node) { n.Labels["changed"] = "true" })
+	s.label(s.nodes[1], "changed", "true")
 
 	b := bustest.Connect(t, at(dir))
 	for strategy, why := range map[string]string{"Thief": "is not in the scope", "Breaker": "is protected: "} {

@@ -39,7 +39,17 @@ type process struct {
 // environment overrides the settings of the scene.
 func (s *scene) rehome(policy, store string, environment ...string) *process {
 	s.t.Helper()
-	p := s.start([]string{"run", "--policy", policy}, append([]string{"REHOME_STORE_DIR=" + store}, environment...)...)
+	return s.role("run", policy, append([]string{"REHOME_STORE_DIR=" + store}, environment...)...)
+}
+
+// role starts `rehome run` or one role with the policy file, and waits until it is ready. The role functions needs no policy.
+func (s *scene) role(name, policy string, environment ...string) *process {
+	s.t.Helper()
+	arguments := []string{name}
+	if name != "functions" {
+		arguments = append(arguments, "--policy", policy)
+	}
+	p := s.start(arguments, environment...)
 	p.waitReady()
 	return p
 }

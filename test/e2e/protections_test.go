@@ -42,7 +42,7 @@ func TestProtectionsHoldAndEnd(t *testing.T) {
 		"priority":  "{priorityThreshold: {name: " + s.namespace + "-important}}",
 	}, map[string]func(*corev1.PodTemplateSpec){
 		"fit":      func(p *corev1.PodTemplateSpec) { p.Spec.NodeSelector["room"] = "large" },
-		"priority": func(p *corev1.PodTemplateSpec) { p.Spec.PriorityClassName = s.namespace + "-high" },
+		"priority": s.prioritized("high"),
 	})
 
 	g.lift("free", func() { s.taint(s.nodes[0], "dedicated") })
@@ -55,7 +55,7 @@ func TestProtectionsHoldAndEnd(t *testing.T) {
 		}
 	}
 
-	g.lift("fit", func() { s.addNodes(1, func(n *corev1.Node) { n.Labels["room"] = "large" }) })
+	g.lift("fit", func() { s.addNodes(1, labeled("room", "large")) })
 	s.placed("fit", map[string]int{s.nodes[2]: 2})
 	g.lift("replicas", func() { s.scale("replicas", 3) })
 	g.lift("namespace", func() { s.labelNamespace("moves", "freely") })
@@ -122,10 +122,16 @@ func (g guarded) lift(workload string, end func()) {
 func (s *scene) priorityClass(name string, value int32) {
 	s.t.Helper()
 	classes, full := s.client.SchedulingV1().PriorityClasses(), s.namespace+"-"+name
-	_, err := classes.Create(s.t.Context(), &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: full}, Value: value},
-		metav1.CreateOptions{})
+	_, err := classes.Create(s.t.Context(), &schedulingv1.PriorityClass{
+		ObjectMeta: metav1.ObjectMeta{Name: full}, Value: value, PreemptionPolicy: new(corev1.PreemptNever),
+	}, metav1.CreateOptions{})
 	s.t.Must(err)
 	s.t.Cleanup(func() { _ = classes.Delete(context.WithoutCancel(s.t.Context()), full, metav1.DeleteOptions{}) })
+}
+
+// prioritized assigns a PriorityClass of the scene to the pods.
+func (s *scene) prioritized(name string) func(*corev1.PodTemplateSpec) {
+	return func(p *corev1.PodTemplateSpec) { p.Spec.PriorityClassName = s.namespace + "-" + name }
 }
 
 // scale changes the number of replicas of a Deployment.

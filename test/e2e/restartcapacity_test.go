@@ -61,9 +61,8 @@ func capacityOfRoles(t *testing.T) {
 	servers := natsCluster(t, 1)
 	s, file := withoutRoom(t)
 	s.setUp(servers)
-	d := drain{scene: s, file: file}
 	for _, role := range []string{"watcher", "functions", "actuator", "maintenance"} {
-		d.role(role, servers)
+		s.role(role, file, servers.variable())
 	}
 	events := record(t, bus.Options{URL: servers.url()})
 	first := events.until("the pod has a verdict", func(v []schemas.Verdict) bool { return len(v) > 0 })[0]

@@ -98,10 +98,14 @@ func newSceneOn(t *testing.T, on *stage, n int) *scene {
 // addNodes creates n more nodes that only this scene uses. The functions in change may change them before the creation.
 func (s *scene) addNodes(n int, change ...func(*corev1.Node)) {
 	s.t.Helper()
-	mine := func(n *corev1.Node) { n.Labels["scene"] = s.namespace }
-	added, err := s.cluster.AddNodes(s.t.Context(), n, append([]func(*corev1.Node){mine}, change...)...)
+	added, err := s.cluster.AddNodes(s.t.Context(), n, append([]func(*corev1.Node){labeled("scene", s.namespace)}, change...)...)
 	s.t.Must(err)
 	s.nodes = append(s.nodes, added...)
+}
+
+// labeled adds a label to a node.
+func labeled(key, value string) func(*corev1.Node) {
+	return func(n *corev1.Node) { n.Labels[key] = value }
 }
 
 // clear removes everything that the scene created, so the next scene has an empty cluster.
@@ -151,16 +155,7 @@ func on(node string) func(*corev1.PodTemplateSpec) {
 
 // preferring makes the scheduler choose a node for the pods if possible, and any other node otherwise.
 func preferring(node string) func(*corev1.PodTemplateSpec) {
-	return func(p *corev1.PodTemplateSpec) {
-		p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
-			PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
-				Weight: 100,
-				Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{
-					Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{node},
-				}}},
-			}},
-		}}
-	}
+	return preferringLabel(corev1.LabelHostname, node)
 }
 
 // tolerating makes the pods tolerate a taint.

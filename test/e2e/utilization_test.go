@@ -24,7 +24,7 @@ func idleNodeIsEmptied(t *testing.T) {
 	s := newScene(t, 1)
 	// The scheduler of the scene prefers empty nodes, unless a preference of the pod outweighs that.
 	s.deployment("small", 3, asking("1"), preferringLabel("pool", "packed"))
-	s.addNodes(1, func(n *corev1.Node) { n.Labels["pool"] = "packed" })
+	s.addNodes(1, labeled("pool", "packed"))
 	s.follow(s.balance("HighNodeUtilization", "{thresholds: {cpu: 20}}"))
 	s.moved(0, 0) // both nodes are hardly used, so neither is better than the other
 
