@@ -31,17 +31,22 @@ func (s *scene) example(e program.Example, environment []string, arguments ...st
 	return &process{running, s.t}
 }
 
-// tokenOf creates a service account that may make requests for the namespace of the scene, and a file with its token.
-func (s *scene) tokenOf(account string) (file string) {
+// account creates a service account, and returns its token.
+func (s *scene) account(name string) (token string) {
 	s.t.Helper()
-	ctx, meta := s.t.Context(), metav1.ObjectMeta{Name: account}
-	_, err := s.client.CoreV1().ServiceAccounts(s.namespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: meta}, metav1.CreateOptions{})
+	ctx, accounts := s.t.Context(), s.client.CoreV1().ServiceAccounts(s.namespace)
+	_, err := accounts.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	s.t.Must(err)
-	s.t.Must(s.cluster.Grant(ctx, cluster.AccountSubject(s.namespace, account), s.namespace,
+	got, err := accounts.CreateToken(ctx, name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	s.t.Must(err)
+	return got.Status.Token
+}
+
+// mayRequest lets a service account make requests for the namespace of the scene.
+func (s *scene) mayRequest(account string) {
+	s.t.Helper()
+	s.t.Must(s.cluster.Grant(s.t.Context(), cluster.AccountSubject(s.namespace, account), s.namespace,
 		rbacv1.PolicyRule{APIGroups: []string{"rehome.dev"}, Resources: []string{"requests"}, Verbs: []string{"create"}}))
-	token, err := s.client.CoreV1().ServiceAccounts(s.namespace).CreateToken(ctx, account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	s.t.Must(err)
-	return filetest.New(s.t, "token", token.Status.Token+"\n")
 }
 
 // heard is a line of the listener's output.
@@ -110,9 +115,11 @@ func TestDocumentedPrograms(t *testing.T) {
 		}
 		want[h] = true
 	}
-	for i, label := range map[int][2]string{0: {corev1.LabelTopologyZone, "red-" + s.namespace}, 1: {"example.com/retiring", tomorrow}} {
-		s.changeNode(s.nodes[i], func(n *corev1.Node) { n.Spec.Unschedulable, n.Labels[label[0]] = true, label[1] })
+	for _, n := range s.nodes[:2] { // before the first pod moves, so that its replacement does not move again
+		s.cordon(n, true)
 	}
+	s.label(s.nodes[0], corev1.LabelTopologyZone, "red-"+s.namespace)
+	s.label(s.nodes[1], "example.com/retiring", tomorrow)
 	s.emptied(s.nodes[1])
 	s.evictedOnce(moving)
 	got := map[heard]bool{}
@@ -127,14 +134,16 @@ func TestDocumentedPrograms(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("it heard\n%+v, want\n%+v", got, want)
 	}
-	hears.kill()
+	hears.Kill()
 
 	// The program requests the move of a pod, and receives the result.
 	cart := s.pods(s.nodes[2])
 	maps.DeleteFunc(cart, func(_ types.UID, name string) bool { return !strings.HasPrefix(name, "cart-") })
-	s.changeNode(s.nodes[2], func(n *corev1.Node) { n.Spec.Unschedulable = true }) // so the pod does not return
+	s.cordon(s.nodes[2], true) // so the pod does not return
+	token := filetest.New(s.t, "token", s.account("asker")+"\n")
+	s.mayRequest("asker")
 	for _, name := range cart {
-		asker := s.example(listener, nil, "--listen", listens, "--ask", "http://"+asks+"/v1/requests", "--token-file", s.tokenOf("asker"),
+		asker := s.example(listener, nil, "--listen", listens, "--ask", "http://"+asks+"/v1/requests", "--token-file", token,
 			"--pod", s.namespace+"/"+name, "--reason", "it hangs")
 		if code := asker.exit(); code != 0 {
 			t.Errorf("it ended with %d", code)

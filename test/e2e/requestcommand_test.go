@@ -7,14 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
-	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
-	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/program"
@@ -66,11 +60,7 @@ func TestServiceAccountRequestsOverHTTP(t *testing.T) {
 	s.deployment("api", 1)
 	address := expect.Value(s.t, program.FreeAddress)
 	s.rehome(s.policy(), filetest.ShortDir(t), "REHOME_API_ADDRESS="+address).evaluated(s)
-	_, err := s.client.CoreV1().ServiceAccounts(s.namespace).Create(t.Context(),
-		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "asker"}}, metav1.CreateOptions{})
-	s.t.Must(err)
-	token, err := s.client.CoreV1().ServiceAccounts(s.namespace).CreateToken(t.Context(), "asker", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	s.t.Must(err)
+	token := s.account("asker")
 	pod := s.podsOf("api")[0]
 	e := schematest.Event(s.t, "/test", schemas.Request{
 		Name: "mine", Action: schemas.ActionDeschedule, Reason: "it hangs",
@@ -96,16 +86,15 @@ func TestServiceAccountRequestsOverHTTP(t *testing.T) {
 	}
 	account := "system:serviceaccount:" + s.namespace + ":asker"
 	want := "user " + account + " may not create requests.rehome.dev in namespace " + s.namespace
-	if status, text := post(token.Status.Token); status != http.StatusForbidden || !strings.Contains(text, `"detail":"`+want+`"`) {
+	if status, text := post(token); status != http.StatusForbidden || !strings.Contains(text, `"detail":"`+want+`"`) {
 		t.Errorf("without the right: %d %s, want %s", status, text, want)
 	}
 
-	s.t.Must(s.cluster.Grant(t.Context(), cluster.AccountSubject(s.namespace, "asker"), s.namespace,
-		rbacv1.PolicyRule{APIGroups: []string{"rehome.dev"}, Resources: []string{"requests"}, Verbs: []string{"create"}}))
+	s.mayRequest("asker")
 	var text string
 	expect.EventuallyWithState(t, "the right is there, and the request taken", func() (bool, string) { // the authorizer of the API server needs a moment to notice
 		var status int
-		status, text = post(token.Status.Token)
+		status, text = post(token)
 		return status == http.StatusAccepted, text
 	})
 	got, err := cloudevent.ReadStructured([]byte(text))
