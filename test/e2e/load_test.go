@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"reflect"
-	"slices"
 	"testing"
 	"time"
 
@@ -52,14 +51,14 @@ func TestOverusedByLoad(t *testing.T) {
 		return &schemas.State{Load: map[corev1.ResourceName]int64{"cpu": cpu, "memory": 0}}
 	}
 	if got, want := events.loads(busy, 1), []*schemas.State{nil, percent(88)}; !reflect.DeepEqual(got, want) {
-		t.Errorf("the node became over-used: got %s, want %s", loadsOf(got), loadsOf(want))
+		t.Errorf("the node became over-used: got %s\nwant %s", expect.Indented(got), expect.Indented(want))
 	}
 
 	// The smoothed load reflects the moves only slowly. Meanwhile the old load moves no pods.
 	s.measures("2")
 	states := events.loads(busy, 2)
 	if after := states[3].Load["cpu"]; after > 55 {
-		t.Errorf("the node is no longer over-used: got %s, want at most 55 percent at the end", loadsOf(states))
+		t.Errorf("the node is no longer over-used: got %s, want at most 55 percent at the end", expect.Indented(states))
 	}
 	if got := s.evictions(); len(got) != 3 {
 		t.Errorf("evicted %v, want three pods", got)
@@ -123,22 +122,7 @@ func (r *recording) loads(node string, n int) []*schemas.State {
 				states = append(states, d.Before, d.After)
 			}
 		}
-		return len(states) >= 2*n, loadsOf(states)
+		return len(states) >= 2*n, expect.Indented(states)
 	})
 	return states
-}
-
-// loadsOf returns the load in the states.
-func loadsOf(states []*schemas.State) string {
-	return fmt.Sprint(slices.Collect(func(yield func(string) bool) {
-		for _, s := range states {
-			text := "unknown"
-			if s != nil {
-				text = fmt.Sprint(s.Load)
-			}
-			if !yield(text) {
-				return
-			}
-		}
-	}))
 }

@@ -334,17 +334,13 @@ func (u *upkeep) deployments(replicas int, names ...string) {
 // statefulSet creates a StatefulSet whose pods prefer a node, and waits until they run.
 func (u *upkeep) statefulSet(name string, replicas int32, node string) {
 	u.t.Helper()
-	labels := map[string]string{"app": name}
-	template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{
-		NodeSelector:                  map[string]string{"scene": u.namespace},
-		Containers:                    []corev1.Container{{Name: "main", Image: "none"}},
-		TerminationGracePeriodSeconds: new(int64(0)),
-	}}
-	preferring(node)(&template)
+	pods := template(name)
+	pods.Spec.NodeSelector, pods.Spec.TerminationGracePeriodSeconds = map[string]string{"scene": u.namespace}, new(int64(0))
+	preferring(node)(&pods)
 	_, err := u.client.AppsV1().StatefulSets(u.namespace).Create(u.t.Context(), &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: appsv1.StatefulSetSpec{
-			Replicas: &replicas, ServiceName: name, Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template,
+			Replicas: &replicas, ServiceName: name, Selector: &metav1.LabelSelector{MatchLabels: pods.Labels}, Template: pods,
 		},
 	}, metav1.CreateOptions{})
 	u.t.Must(err)
