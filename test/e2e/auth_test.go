@@ -17,7 +17,6 @@ import (
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/expect"
-	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
@@ -36,20 +35,14 @@ func (s *scene) startSafeNATS(n int) safeNATS {
 	if got.code != 0 {
 		s.t.Fatalf("rehome auth init: %s", got)
 	}
+	tls := func(verify string) string {
+		return fmt.Sprintf("tls { cert_file: %q, key_file: %q, ca_file: %q, %s: true }",
+			g.file("server.crt"), g.file("server.key"), g.file("ca.crt"), verify)
+	}
 	for i := range g.settings {
-		one := &g.settings[i]
-		tls := func(verify string) string {
-			return fmt.Sprintf("tls { cert_file: %q, key_file: %q, ca_file: %q, %s: true }",
-				g.file("server.crt"), g.file("server.key"), g.file("ca.crt"), verify)
-		}
-		routes := strings.ReplaceAll(strings.Join(one.Routes, `", "`), "127.0.0.1", "localhost") // only names are checked
-		text := fmt.Sprintf("server_name: %s\nlisten: \"127.0.0.1:%d\"\n%s\n"+
-			"jetstream { store_dir: %q, max_file_store: 64GB, sync_interval: always }\n"+
-			"cluster { name: rehome, listen: \"127.0.0.1:%d\", routes: [\"%s\"], %s }\ninclude \"rehome.conf\"\n",
-			one.Name, one.Port, tls("verify"), one.Store, one.Peers, routes,
-			tls("verify_cert_and_check_known_urls"))
-		one.Config = g.file(one.Name + ".conf")
-		filetest.Write(s.t, one.Config, text)
+		g.settings[i].config = g.file(g.settings[i].name + ".conf")
+		// Only names are checked, so the routes need one.
+		g.write(i, "localhost", ", "+tls("verify_cert_and_check_known_urls"), tls("verify")+"\ninclude \"rehome.conf\"\n")
 		g.start(i)
 	}
 	return g

@@ -89,7 +89,7 @@ func TestCauseGoneBehindBudget(t *testing.T) {
 		heads, err := table.Asked(t.Context())
 		return err == nil && len(heads) == 0, fmt.Sprint(heads, err)
 	})
-	rehome.kill()
+	rehome.Kill()
 	s.untaint(s.nodes[0])
 	for _, name := range []string{"stays", "goes"} {
 		s.changeBudget(name, 0)

@@ -111,7 +111,7 @@ func killed(s *scene, policy string) func() {
 	p := s.rehome(policy, dir)
 	p.leads()
 	return func() {
-		p.kill()
+		p.Kill()
 		s.rehome(policy, dir)
 	}
 }

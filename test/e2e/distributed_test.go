@@ -181,7 +181,7 @@ func TestStandbyTakesOverDrain(t *testing.T) {
 
 	d.begin(events)
 	for _, p := range leaders {
-		p.kill()
+		p.Kill()
 	}
 	if slices.ContainsFunc(standbys, func(p *process) bool { return strings.Contains(p.Log.String(), "lease held") }) {
 		t.Error("two processes led at once")

@@ -39,7 +39,7 @@ func TestFullBusDisk(t *testing.T) {
 			s.t.Must(err)
 			p := &process{running, t}
 			t.Cleanup(func() {
-				p.kill()
+				p.Kill()
 				if t.Failed() || os.Getenv("SHOW") != "" {
 					t.Logf("rehome said:\n%s", p.Log)
 				}

@@ -32,7 +32,7 @@ func TestNewLeaderWithdrawsIntents(t *testing.T) {
 	events.until("the first of three pods is evicted", func(v []schemas.Verdict) bool { return len(v) == 1 })
 	s.placed("quiet", map[string]int{s.nodes[0]: 2, s.nodes[1]: 1})
 
-	leader.kill()
+	leader.Kill()
 	s.patchPod(other, `{"metadata":{"labels":{"noise":null}}}`)
 	standby.leads()
 	for _, v := range events.until("the other two are withdrawn", func(v []schemas.Verdict) bool { return len(v) == 3 })[1:] {

@@ -68,7 +68,7 @@ func (h *hostility) counted(of map[string]int) map[string]int {
 // metric returns the value of one line of the metrics, or 0 if it is missing.
 func (p *process) metric(name string) (value int) {
 	p.t.Helper()
-	_, text := p.get("metrics")
+	_, text := p.Get("metrics")
 	for line := range strings.Lines(text) {
 		if number, ok := strings.CutPrefix(line, name+" "); ok {
 			var v float64

@@ -136,7 +136,7 @@ func TestMaintenanceDeletionWaits(t *testing.T) {
 	first.leads()
 	p.oversee(2)
 	p.begin()
-	first.kill()
+	first.Kill()
 
 	p.remove()
 	<-time.After(calm)

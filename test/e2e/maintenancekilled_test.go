@@ -80,7 +80,7 @@ func TestMaintenanceSurvivesKilledPart(t *testing.T) {
 				servers.kill(0)
 				servers.start(0)
 			} else {
-				roles[victim].kill()
+				roles[victim].Kill()
 				p.role(victim, file, servers.variable())
 			}
 			p.works(len(p.old))
@@ -103,7 +103,7 @@ func TestMaintenanceSurvivesRepeatedKills(t *testing.T) {
 	p.oversee(2)
 	p.apply(p.ofPool("old"), "atOnce: 2", "stage: Drain", "reason: new kernel")
 	kill := func() {
-		rehome.kill()
+		rehome.Kill()
 		rehome = p.rehome(file, dir)
 	}
 	kill() // when the first nodes are claimed or cordoned, or before

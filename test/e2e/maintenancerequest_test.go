@@ -75,7 +75,7 @@ func TestNodeRequestsWithoutKinds(t *testing.T) {
 		break
 	}
 
-	running.kill() // a drained node stays drained under another leader
+	running.Kill() // a drained node stays drained under another leader
 	s.rehome(s.policy("maintenance: {restart: false}"), dir).says("leading: evaluating everything")
 	got = request("cordon", s.nodes[0], "--name", "back")
 	if got.code != 1 || !strings.Contains(got.stderr, "rejected: Conflict: the stage cannot go back from Drain to Cordon") {

@@ -2,106 +2,54 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net"
-	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rehome-dev/rehome/bus"
-	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/filetest"
 	"github.com/rehome-dev/rehome/test/program"
 )
 
-// natsVariable makes the test binary a NATS server with these settings in JSON.
-const natsVariable = "REHOME_E2E_NATS"
+// natsServers are real NATS servers that can be killed.
+type natsServers struct {
+	t        testing.TB
+	binary   string
+	settings []natsSettings
+	running  []*program.Program // nil means it does not run
+}
 
 // natsSettings are the settings of one server.
 type natsSettings struct {
-	Name   string
-	Port   int
-	Store  string
-	Peers  int      // the port for the other servers; 0 means it is alone
-	Routes []string // to all servers of the cluster
-	Config string   // a complete configuration file; empty means none
-}
-
-// beNATS runs a NATS server until the test that started it has ended, for any reason.
-func beNATS(settings string) int {
-	var s natsSettings
-	if err := json.Unmarshal([]byte(settings), &s); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	o := &server.Options{
-		ServerName: s.Name, Host: "127.0.0.1", Port: s.Port, JetStream: true, StoreDir: s.Store, JetStreamMaxStore: bustest.MaxStore,
-		SyncAlways: true, NoSigs: true,
-	}
-	if s.Peers != 0 {
-		o.Cluster = server.ClusterOpts{Name: "rehome", Host: "127.0.0.1", Port: s.Peers}
-		o.Routes = server.RoutesFromStr(strings.Join(s.Routes, ","))
-	}
-	if s.Config != "" {
-		var err error
-		if o, err = server.ProcessConfigFile(s.Config); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		o.NoSigs = true
-	}
-	n, err := server.NewServer(o)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	n.ConfigureLogger()
-	n.Start()
-	_, _ = io.Copy(io.Discard, os.Stdin)
-	return 0
-}
-
-// natsServers are real NATS servers in separate processes that can be killed.
-type natsServers struct {
-	t        testing.TB
-	settings []natsSettings
-	running  []*natsProcess // nil means it does not run
-}
-
-type natsProcess struct {
-	command *exec.Cmd
-	log     *program.Log
-	stdin   io.Closer // closed to stop the server
+	name        string
+	port, peers int // for clients, and for the other servers
+	store       string
+	config      string // file
 }
 
 // newNATS prepares n servers, as a cluster if there are several. It starts none.
 func newNATS(t testing.TB, n int) *natsServers {
 	t.Helper()
-	s := &natsServers{t: t, running: make([]*natsProcess, n)}
-	var routes []string
+	s := &natsServers{t: t, binary: expect.Value(t, program.BuildNATS), running: make([]*program.Program, n)}
 	ports, err := program.FreePorts(2 * n)
 	expect.Must(t, err)
 	for i := range n {
-		settings := natsSettings{Name: fmt.Sprintf("nats-%d", i), Port: ports[2*i], Store: filepath.Join(t.TempDir(), "store")}
-		if n > 1 {
-			settings.Peers = ports[2*i+1]
-			routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", settings.Peers))
-		}
-		s.settings = append(s.settings, settings)
+		dir := t.TempDir()
+		s.settings = append(s.settings, natsSettings{
+			fmt.Sprintf("nats-%d", i), ports[2*i], ports[2*i+1], filepath.Join(dir, "store"), filepath.Join(dir, "nats.conf"),
+		})
 	}
 	for i := range n {
-		s.settings[i].Routes = routes
+		s.write(i, "127.0.0.1", "", "")
 	}
 	t.Cleanup(func() {
 		for i := range s.running {
@@ -109,6 +57,21 @@ func newNATS(t testing.TB, n int) *natsServers {
 		}
 	})
 	return s
+}
+
+// write writes the configuration file of a server. inCluster and more are added to its section cluster and to the whole.
+func (s *natsServers) write(i int, host, inCluster, more string) {
+	s.t.Helper()
+	one, cluster := s.settings[i], ""
+	if len(s.settings) > 1 {
+		var routes []string
+		for _, other := range s.settings {
+			routes = append(routes, fmt.Sprintf("%q", fmt.Sprintf("nats://%s:%d", host, other.peers)))
+		}
+		cluster = fmt.Sprintf("cluster { name: rehome, listen: \"127.0.0.1:%d\", routes: [%s]%s }\n", one.peers, strings.Join(routes, ", "), inCluster)
+	}
+	filetest.Write(s.t, one.config, fmt.Sprintf("server_name: %s\nlisten: \"127.0.0.1:%d\"\n"+
+		"jetstream { store_dir: %q, max_file_store: 64GB, sync_interval: always }\n%s%s", one.name, one.port, one.store, cluster, more))
 }
 
 // natsCluster starts n servers.
@@ -125,7 +88,7 @@ func natsCluster(t testing.TB, n int) *natsServers {
 func (s *natsServers) url() string {
 	var urls []string
 	for _, one := range s.settings {
-		urls = append(urls, (&url.URL{Scheme: "nats", Host: fmt.Sprintf("127.0.0.1:%d", one.Port)}).String())
+		urls = append(urls, fmt.Sprintf("nats://127.0.0.1:%d", one.port))
 	}
 	return strings.Join(urls, ",")
 }
@@ -136,28 +99,16 @@ func (s *natsServers) variable() string { return "REHOME_NATS_URL=" + s.url() }
 // start starts a server on its store, and waits until it accepts connections.
 func (s *natsServers) start(i int) {
 	s.t.Helper()
-	settings := expect.ToJSON(s.t, s.settings[i])
-	self, err := os.Executable()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	p := &natsProcess{command: exec.Command(self), log: &program.Log{}}
-	p.command.Env = append(os.Environ(), natsVariable+"="+string(settings))
-	p.command.Stdout, p.command.Stderr = p.log, p.log
-	if p.stdin, err = p.command.StdinPipe(); err != nil {
-		s.t.Fatal(err)
-	}
-	if err := p.command.Start(); err != nil {
-		s.t.Fatal(err)
-	}
+	p, err := program.Start(s.binary, []string{"-c", s.settings[i].config}, nil)
+	expect.Must(s.t, err)
 	s.running[i] = p
 	s.t.Cleanup(func() {
 		if s.t.Failed() {
-			s.t.Logf("%s complained:\n%s", s.settings[i].Name, complaints(p.log.String()))
+			s.t.Logf("%s complained:\n%s", s.settings[i].name, complaints(p.Log.String()))
 		}
 	})
-	expect.EventuallyWithState(s.t, s.settings[i].Name+" accepts connections", func() (bool, string) {
-		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", s.settings[i].Port))
+	expect.EventuallyWithState(s.t, s.settings[i].name+" accepts connections", func() (bool, string) {
+		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", s.settings[i].port))
 		if err != nil {
 			return false, err.Error()
 		}
@@ -178,22 +129,16 @@ func complaints(log string) string {
 
 // kill kills a server like `kill -9`.
 func (s *natsServers) kill(i int) {
-	p := s.running[i]
-	if p == nil {
-		return
+	if p := s.running[i]; p != nil {
+		s.running[i] = nil
+		p.Kill()
 	}
-	s.running[i] = nil
-	_ = p.command.Process.Kill()
-	_ = p.command.Wait()
-	_ = p.stdin.Close()
 }
 
 // forget deletes the store of a stopped server.
 func (s *natsServers) forget(i int) {
 	s.t.Helper()
-	if err := os.RemoveAll(s.settings[i].Store); err != nil {
-		s.t.Fatal(err)
-	}
+	expect.Must(s.t, os.RemoveAll(s.settings[i].store))
 }
 
 // streams returns the servers' information about the streams of Rehome, or nil.
@@ -227,7 +172,7 @@ func (s *natsServers) leader(stream string) int {
 		list, problem := s.streams()
 		for _, info := range list {
 			if info.Config.Name == stream && info.Cluster != nil {
-				leader = slices.IndexFunc(s.settings, func(n natsSettings) bool { return n.Name == info.Cluster.Leader })
+				leader = slices.IndexFunc(s.settings, func(n natsSettings) bool { return n.name == info.Cluster.Leader })
 			}
 		}
 		return leader >= 0, problem

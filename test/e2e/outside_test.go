@@ -223,7 +223,7 @@ func TestLyingFunction(t *testing.T) {
 	if moved := s.evictions(); len(moved) > 0 {
 		t.Errorf("evicted %v, want none", moved)
 	}
-	_, metrics := p.get("metrics")
+	_, metrics := p.Get("metrics")
 	for _, strategy := range []string{"Thief", "Breaker"} {
 		if line := `rehome_dispatcher_requests_total{result="wrong",strategy="` + strategy + `"}`; !bytes.Contains([]byte(metrics), []byte(line)) {
 			t.Errorf("the metrics have no line %s", line)

@@ -196,7 +196,7 @@ func (p *process) decided(strategy string) {
 	p.t.Helper()
 	count := regexp.MustCompile(fmt.Sprintf(`(?m)^rehome_scopes_total{.*strategy=%q} [1-9]`, strategy))
 	p.eventually(strategy+" is evaluated", func() (bool, string) {
-		_, metrics := p.get("metrics")
+		_, metrics := p.Get("metrics")
 		return count.MatchString(metrics), metrics
 	})
 }

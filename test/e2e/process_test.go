@@ -94,9 +94,6 @@ func (s *scene) environment() []string {
 		"REHOME_CLUSTER="+s.namespace)
 }
 
-// kill kills the process like `kill -9`, and waits until it is gone.
-func (p *process) kill() { p.Kill() }
-
 // stop ends the process like Kubernetes, waits until it is gone, and returns the exit code.
 func (p *process) stop() int {
 	p.t.Helper()
@@ -121,9 +118,7 @@ func (p *process) exit() int {
 }
 
 // ready queries /readyz, and returns the status and the text.
-func (p *process) ready() (int, string) { return p.get("readyz") }
-
-func (p *process) get(path string) (int, string) { return p.Get(path) }
+func (p *process) ready() (int, string) { return p.Get("readyz") }
 
 func (p *process) waitReady() {
 	p.t.Helper()
@@ -136,7 +131,7 @@ func (p *process) evaluated(s *scene) {
 	p.t.Helper()
 	scopes := regexp.MustCompile(`(?m)^rehome_scopes_total{.*} (\d+)$`)
 	p.eventually("everything is evaluated", func() (bool, string) {
-		_, metrics := p.get("metrics")
+		_, metrics := p.Get("metrics")
 		match := scopes.FindStringSubmatch(metrics)
 		return match != nil && match[1] == fmt.Sprint(len(s.nodes)), fmt.Sprint(match)
 	})

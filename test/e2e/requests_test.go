@@ -263,7 +263,7 @@ func requestsSurvive(t *testing.T) {
 	request := a.move("drain", target)
 	a.isHeld(len(pods))
 	a.moved(0, 0)
-	a.running.kill()
+	a.running.Kill()
 	a.scene.rehome(a.file, a.store).leads()
 	a.changeBudget("keep", 1)
 	a.ends(request, "Done, 2 gone")

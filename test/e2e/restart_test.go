@@ -107,7 +107,7 @@ func restartedOnce(t *testing.T) {
 		"Normal moved by rehome: the replacement is ready",
 	})
 	restarts := regexp.MustCompile(`(?m)^rehome_verdicts_total{.*method="rollout-restart",.*outcome="restarted",.*} (\d+)$`)
-	_, metrics := p.get("metrics")
+	_, metrics := p.Get("metrics")
 	if got := restarts.FindAllStringSubmatch(metrics, -1); len(got) != 1 || got[0][1] != "1" {
 		t.Errorf("the metric of restarts is %q, want it once, 1", got)
 	}

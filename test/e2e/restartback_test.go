@@ -61,7 +61,7 @@ func restartSurvives(t *testing.T) {
 		n := len(s.templateChanges("api"))
 		return n > 0, fmt.Sprint(n)
 	})
-	p.kill()
+	p.Kill()
 	if got := s.pods(s.nodes[0]); !reflect.DeepEqual(got, map[types.UID]string{old.UID: old.Name}) {
 		t.Fatalf("the process was killed too late: on the node are %v", got)
 	}

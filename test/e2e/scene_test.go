@@ -39,9 +39,6 @@ type stage struct {
 var theStage *stage
 
 func TestMain(m *testing.M) {
-	if settings := os.Getenv(natsVariable); settings != "" {
-		os.Exit(beNATS(settings))
-	}
 	pods := flag.Int("pods", 80, "how many pods are drained under each limit, at least 40")
 	flag.Parse()
 	os.Exit(perform(m, *pods))

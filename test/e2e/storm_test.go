@@ -86,7 +86,7 @@ func TestUnreadyReplacements(t *testing.T) {
 	// A replacement of a replacement is not ready either, and a new leader knows all three.
 	s.t.Must(s.client.CoreV1().Pods(s.namespace).Delete(t.Context(), s.notReady()[0], metav1.DeleteOptions{}))
 	expect.EventuallyWithState(t, "three others are not ready", func() (bool, string) { return len(s.notReady()) == 3, "" })
-	p.kill()
+	p.Kill()
 	p = s.rehome(policy, dir)
 	p.clusterBreaker(schemas.ReasonStormPending)
 	s.moved(0, 3)
@@ -123,7 +123,7 @@ func (p *process) clusterBreaker(reason schemas.ReasonCode) {
 		want = []string{fmt.Sprintf("rehome_cluster_breaker_open{reason=%q} 1", reason)}
 	}
 	p.eventually(fmt.Sprintf("the cluster circuit breaker is open for the reason %q", reason), func() (bool, string) {
-		_, metrics := p.get("metrics")
+		_, metrics := p.Get("metrics")
 		got := metric.FindAllString(metrics, -1)
 		return slices.Equal(got, want), fmt.Sprint(got)
 	})

@@ -180,19 +180,11 @@ func (s *scene) restart(name string) {
 // daemonSet creates a DaemonSet on the nodes of the scene, and waits until its pods run.
 func (s *scene) daemonSet(name string) {
 	s.t.Helper()
-	labels := map[string]string{"app": name}
+	pods := template(name)
+	pods.Spec.NodeSelector = map[string]string{"scene": s.namespace}
 	_, err := s.client.AppsV1().DaemonSets(s.namespace).Create(s.t.Context(), &appsv1.DaemonSet{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: appsv1.DaemonSetSpec{
-			Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec: corev1.PodSpec{
-					NodeSelector: map[string]string{"scene": s.namespace},
-					Containers:   []corev1.Container{{Name: "main", Image: "none"}},
-				},
-			},
-		},
+		Spec:       appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: pods.Labels}, Template: pods},
 	}, metav1.CreateOptions{})
 	s.t.Must(err)
 	s.running("app="+name, len(s.nodes))
