@@ -175,7 +175,7 @@ func (c *consumption) session(ended, ctx, handling context.Context) error {
 	if err != nil {
 		return err
 	}
-	config, made, number := from.CachedInfo().Config, s.CachedInfo().Created, epoch(s.CachedInfo())
+	config, of := from.CachedInfo().Config, s.CachedInfo()
 	messages, err := from.Messages(jetstream.PullMaxMessages(1), jetstream.PullExpiry(pullFor), jetstream.PullHeartbeat(pullBeat))
 	if err != nil {
 		return fmt.Errorf("consumer of %s: %w", c.about, err)
@@ -189,7 +189,7 @@ func (c *consumption) session(ended, ctx, handling context.Context) error {
 			return ctx.Err()
 		}
 		if time.Since(began) > longWait {
-			if err := madeAt(ctx, s, made); err != nil {
+			if err := madeAt(ctx, s, of.Created); err != nil {
 				<-c.slots
 				return err
 			}
@@ -208,7 +208,7 @@ func (c *consumption) session(ended, ctx, handling context.Context) error {
 			<-c.slots
 			return err
 		}
-		r := &received{message: m, meta: meta, config: config, epoch: number}
+		r := &received{message: m, meta: meta, config: config, epoch: epoch(of)}
 		r.release = c.keep(r)
 		if c.postpone(r) {
 			<-c.slots
