@@ -181,8 +181,8 @@ func Delta(t testing.TB, node string) schemas.Event {
 	return Event(t, schemas.Delta{Kind: schemas.NodeTaints, Object: schemas.ObjectRef{Kind: "Node", Name: node}})
 }
 
-// Publish publishes the events one after the other. It ends the test at an error. Unlike [bus.Bus.Publish], it sends each event
-// once, so that no server is too slow for a test that counts messages.
+// Publish publishes the events one after the other. It ends the test at an error. Unlike [bus.Bus.Publish], it never sends an event
+// twice, however slow the server is, so that a test can count messages.
 func Publish(t testing.TB, b *bus.Bus, events ...schemas.Event) {
 	t.Helper()
 	for _, e := range events {
