@@ -44,7 +44,8 @@ type store struct {
 	log     *slog.Logger
 	resumed chan struct{}
 
-	refuses   bool      // of look, as is restarted
+	refuses   bool      // of look, as are the next two
+	failed    bool      // whether JetStream did not work at the last look, before a restart
 	restarted time.Time // when a restart of JetStream was tried last
 	failing   string    // the report of the health check, the same since failingAt
 	failingAt time.Time
@@ -70,6 +71,7 @@ func (s *store) watch(ctx context.Context) {
 
 func (s *store) look(now time.Time) {
 	full, stopped := s.full(), s.failure(now)
+	s.failed = stopped != nil
 	if stopped != nil && full == nil && now.Sub(s.restarted) > restartEvery {
 		s.restarted = now
 		s.log.Warn("starting JetStream again", "reason", stopped)
@@ -116,14 +118,14 @@ func (s *store) full() error {
 }
 
 // failure returns the reason why JetStream does not work: at once if a write failed, because the stream then refuses
-// everything. Other failures must last for creationLimit.
+// everything, and until the health check succeeds again. Other failures must last for creationLimit.
 func (s *store) failure(now time.Time) error {
 	// Without an account, the server also checks accounts that are not in use: REHOME_LISTEN decides which one is.
 	failing := s.nats.Healthz(&server.HealthzOptions{Account: s.account}).Error
 	if failing != s.failing {
 		s.failing, s.failingAt = failing, now
 	}
-	if failing == "" || !strings.Contains(failing, "write error") && now.Sub(s.failingAt) < creationLimit {
+	if failing == "" || !s.failed && !strings.Contains(failing, "write error") && now.Sub(s.failingAt) < creationLimit {
 		return nil
 	}
 	return fmt.Errorf("%w: %s", ErrStopped, failing)
