@@ -179,6 +179,8 @@ func TestUnknownKeys(t *testing.T) {
 		"deschedulerpolicy.profiles=1": "at '': additional properties 'deschedulerpolicy' not allowed",
 		"metrics.tls=on":               "at '/metrics/tls': value must be one of 'off', 'self-signed', 'files'",
 		"nats.replicas=2":              "at '/nats/replicas': value must be one of 1, 3, 5",
+		"nats.prefix=rehome":           "at '/nats/prefix': 'not' failed",
+		"nats.prefix=KV":               "at '/nats/prefix': 'not' failed",
 		"cronJobApiVersion=batch/v1beta1": "at '/cronJobApiVersion': " +
 			"value must be 'batch/v1'",
 	} {
