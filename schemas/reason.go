@@ -234,7 +234,7 @@ const (
 	// Nothing: the cause is gone.
 	ReasonSuperseded ReasonCode = "Superseded" // withdrawn
 
-	// The intent was not executed in time. The pod is evaluated again at once.
+	// The intent was not executed in time. The pod is evaluated again at once. `rehome once` fails instead.
 	//
 	// If it is frequent, the rate or a limit is too low for the number of moves, or the actuator does not work.
 	ReasonExpired ReasonCode = "Expired" // expired
