@@ -175,19 +175,16 @@ func (r *Rights) add(n Noun, p Participant, h Hosting, polls bool) {
 	case may(n.live):
 		r.Subscribe = append(r.Subscribe, n.prefix()+">")
 	}
-	may(n.get, "STREAM.MSG.GET."+n.Stream, "STREAM.INFO."+n.Stream)
+	may(n.get, "STREAM.MSG.GET."+n.Stream)
 	// Deleting a missing message and lacking the right to delete give different results: the client looks for the message.
-	may(n.drop, "STREAM.MSG.DELETE."+n.Stream, "STREAM.MSG.GET."+n.Stream, "STREAM.INFO."+n.Stream)
+	may(n.drop, "STREAM.MSG.DELETE."+n.Stream, "STREAM.MSG.GET."+n.Stream)
 	switch {
 	case polls || n.Stream == StreamMaintenances: // a small table, which every process polls
-		if may(n.follow, "STREAM.INFO."+n.Stream, "STREAM.MSG.GET."+n.Stream) {
+		if may(n.follow, "STREAM.MSG.GET."+n.Stream) {
 			r.Subscribe = append(r.Subscribe, n.prefix()+">")
 		}
-	case may(n.follow, "STREAM.INFO."+n.Stream, "CONSUMER.CREATE."+n.Stream+".>", "CONSUMER.DELETE."+n.Stream+".*"):
+	case may(n.follow, "CONSUMER.CREATE."+n.Stream+".>", "CONSUMER.DELETE."+n.Stream+".*"):
 		r.Publish = append(r.Publish, pulls(n.Stream, "*"))
-	}
-	if n.isBucket() {
-		may(n.publish, "STREAM.INFO."+n.Stream)
 	}
 	if n.Stream == StreamLedger && p.Role != RoleOperator {
 		may(n.publish, "STREAM.PURGE."+n.Stream)
