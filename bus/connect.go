@@ -143,7 +143,7 @@ func Connect(o Options) (*Bus, error) {
 		// The rights of a role can be granted after it has started, so a refusal must not be final.
 		nats.IgnoreAuthErrorAbort(), nats.PingInterval(pingEvery), nats.DrainTimeout(closeWithin))
 	options = append(append(options, h.handlers()...), credentials...)
-	nc, err := nats.Connect(strings.ReplaceAll(o.URL, " ", ""), options...)
+	nc, err := nats.Connect(o.URL, options...)
 	if err != nil {
 		return nil, fmt.Errorf("bus %s: %w", address, err)
 	}

@@ -77,7 +77,7 @@ func (b *Bus) Listen(ctx context.Context, l Listener, handle func(context.Contex
 // withChannels returns l with the channels on the server, or all channels if it names none.
 func (l Listener) withChannels(p Prefix) Listener {
 	if len(l.Channels) == 0 {
-		l.Channels = append(subjectsOf(StreamEvents), IntentsChannels)
+		l.Channels = history()
 	}
 	l.Channels = p.subjects(l.Channels)
 	return l
