@@ -74,13 +74,7 @@ func (b *Bus) Work(ctx context.Context, w Work, handle func(context.Context, sch
 		consumer: func(ctx context.Context, s jetstream.Stream) (jetstream.Consumer, error) {
 			return b.scopesOf(ctx, s, &w, parallel)
 		},
-		tries: func(r *received, err error) (int, int) {
-			times := failed.count(r, err, most)
-			if r.config.MaxDeliver > 0 && r.meta.NumDelivered >= uint64(r.config.MaxDeliver) { // of an older version
-				times = most
-			}
-			return times, most
-		},
+		tries:  func(r *received, err error) (int, int) { return failed.count(r, err, most), most },
 		most:   maxDeliveries,
 		delays: backoff{first: cmp.Or(w.RetryAfter, DefaultRetryAfter), most: maxRetryAfter},
 		slots:  make(chan struct{}, parallel),
@@ -107,7 +101,7 @@ func (b *Bus) scopesOf(ctx context.Context, s jetstream.Stream, w *Work, paralle
 		return c, nil
 	}
 	delivered, began := config.MaxAckPending, time.Now()
-	config.MaxAckPending, config.MaxDeliver = max(delivered, want), -1
+	config.MaxAckPending = max(delivered, want)
 	made, err := b.js.CreateOrUpdateConsumer(ctx, StreamScopes, config)
 	if err == nil {
 		return made, nil
@@ -147,7 +141,7 @@ type consumption struct {
 type received struct {
 	message jetstream.Msg
 	meta    *jetstream.MsgMetadata
-	config  jetstream.ConsumerConfig // of its consumer
+	ackWait time.Duration // of its consumer
 	epoch   uint64
 	release func() // ends the reports of [consumption.keep]
 }
@@ -175,7 +169,7 @@ func (c *consumption) session(ended, ctx, handling context.Context) error {
 	if err != nil {
 		return err
 	}
-	config, of := from.CachedInfo().Config, s.CachedInfo()
+	of := s.CachedInfo()
 	messages, err := from.Messages(jetstream.PullMaxMessages(1), jetstream.PullExpiry(pullFor), jetstream.PullHeartbeat(pullBeat))
 	if err != nil {
 		return fmt.Errorf("consumer of %s: %w", c.about, err)
@@ -208,7 +202,7 @@ func (c *consumption) session(ended, ctx, handling context.Context) error {
 			<-c.slots
 			return err
 		}
-		r := &received{message: m, meta: meta, config: config, epoch: epoch(of)}
+		r := &received{message: m, meta: meta, ackWait: from.CachedInfo().Config.AckWait, epoch: epoch(of)}
 		r.release = c.keep(r)
 		if c.postpone(r) {
 			<-c.slots
@@ -325,7 +319,7 @@ func giveBack(messages jetstream.MessagesContext) {
 func (c *consumption) keep(r *received) (release func()) {
 	working, stop := context.WithCancel(context.Background())
 	go func() {
-		tick := time.NewTicker(max(r.config.AckWait/3, time.Millisecond))
+		tick := time.NewTicker(max(r.ackWait/3, time.Millisecond))
 		defer tick.Stop()
 		for {
 			select {

@@ -93,32 +93,6 @@ func TestConsumerUpdateRefused(t *testing.T) {
 	expect.Equal(t, "warnings", strings.Count(log.String(), warning), 1)
 }
 
-// deliverAtMost changes the consumer of the strategy: the server delivers each scope at most n times.
-func (r rig) deliverAtMost(t *testing.T, n int) {
-	t.Helper()
-	c, err := r.raw.Consumer(t.Context(), bus.StreamScopes, strategy)
-	expect.Must(t, err)
-	config := c.CachedInfo().Config
-	config.MaxDeliver = n
-	_, err = r.raw.UpdateConsumer(t.Context(), bus.StreamScopes, config)
-	expect.Must(t, err)
-}
-
-// The consumer of an older version, and a worker that may not update it.
-func TestLimitedConsumerBuries(t *testing.T) {
-	r := newRig(t, bus.Setup{})
-	r.deliverAtMost(t, 2)
-	scopes, _ := manual(t, r.bus, bus.Work{RetryAfter: time.Millisecond})
-	bustest.Publish(t, r.bus, scope(t, "a", 1))
-	next(t, scopes).end <- errors.New("the function is away")
-	next(t, scopes).end <- errors.New("the function is still away")
-	letter := r.deadLetters(t, 1)[0]
-	r.empty(t, bus.StreamScopes)
-	if got, want := letter.Header.Get(bus.HeaderError), "the function is still away"; got != want {
-		t.Errorf("buried with error %q, want %q", got, want)
-	}
-}
-
 func TestCanceledHandlerRedelivers(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	bustest.Publish(t, r.bus, scope(t, "a", 1))
