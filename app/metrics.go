@@ -109,10 +109,7 @@ func (p *process) registerBusMetrics() {
 		Name: "rehome_bus_clock_skew_seconds",
 		Help: "Seconds that the clock of this process is ahead of the clock of the bus, at least. Negative if it is behind. " +
 			"0 while the clocks agree within the round-trip time.",
-	}, func() float64 {
-		skew, _ := p.bus.ClockSkew()
-		return skew.Seconds()
-	}))
+	}, func() float64 { return p.bus.ClockSkew().Seconds() }))
 }
 
 // newStoreMetrics returns the metrics of the disk of an embedded server.

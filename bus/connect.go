@@ -300,7 +300,6 @@ type clock struct {
 
 	mu      sync.Mutex
 	skew    time.Duration // how far local is ahead, at least; negative: behind
-	known   bool
 	applied time.Duration // how far the steady time is ahead
 }
 
@@ -327,7 +326,7 @@ func (c *clock) measure(sent, received reading, server time.Time) (crossed bool)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	crossed = (skew.Abs() > SkewWarning) != (c.skew.Abs() > SkewWarning)
-	c.skew, c.known = skew, true
+	c.skew = skew
 	if (steady - c.applied).Abs() > skewStep {
 		c.applied = steady
 	}
@@ -351,10 +350,10 @@ func (c *clock) now() time.Time {
 	return c.reading().steady.Add(-c.applied)
 }
 
-func (c *clock) read() (skew time.Duration, known bool) {
+func (c *clock) read() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.skew, c.known
+	return c.skew
 }
 
 // compareClocks compares the time in an answer to a request that was sent at sent.
@@ -374,14 +373,14 @@ func (b *Bus) compareClocks(sent reading, server time.Time) {
 func (b *Bus) Now() time.Time { return b.clock.now() }
 
 // ClockSkew returns how far the clock of this process is ahead of the clock of the NATS server, at least; negative if
-// it is behind. It is measured about every ten seconds. known is false before the first answer of the server.
-func (b *Bus) ClockSkew() (skew time.Duration, known bool) { return b.clock.read() }
+// it is behind. It is measured about every ten seconds, and is 0 before the first answer of the server.
+func (b *Bus) ClockSkew() time.Duration { return b.clock.read() }
 
 // ClockWarning returns an error with the difference of the clocks if it exceeds [SkewWarning].
 func (b *Bus) ClockWarning() error { return b.skewed(SkewWarning) }
 
 func (b *Bus) skewed(limit time.Duration) error {
-	skew, _ := b.clock.read()
+	skew := b.clock.read()
 	if skew.Abs() <= limit {
 		return nil
 	}
