@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	lifecycle "k8s.io/api/lifecycle/v1alpha1"
@@ -16,18 +17,22 @@ import (
 
 	"github.com/rehome-dev/rehome/actuator/move/background"
 	"github.com/rehome-dev/rehome/cluster"
+	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/schematest"
 )
 
 // silence is an API server with one pod, whose EvictionRequest no responder answers. It records the times of the eviction calls.
 type silence struct {
 	answer func() *http.Response // to an eviction call
+	rate   *policy.NamespaceRate // of the policy
 
 	mu      sync.Mutex
 	start   time.Time
 	request *lifecycle.EvictionRequest
 	called  []time.Duration
+	gone    bool // the pod was evicted
 }
 
 func (s *silence) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -38,10 +43,12 @@ func (s *silence) RoundTrip(r *http.Request) (*http.Response, error) {
 		return s.serveRequest(r)
 	case strings.HasSuffix(path, "/eviction"):
 		s.called = append(s.called, time.Since(s.start))
-		return s.answer(), nil
+		answer := s.answer()
+		s.gone = answer.StatusCode == http.StatusCreated
+		return answer, nil
 	case r.Method == http.MethodPost: // a Kubernetes Event
 		return created(), nil
-	case strings.Contains(path, "/pods/"):
+	case strings.Contains(path, "/pods/") && !s.gone:
 		pod := ownedPod("pod-1", "1", "api")
 		pod.Annotations = map[string]string{background.RequestOnly: ""}
 		return response(http.StatusOK, pod), nil
@@ -78,6 +85,7 @@ func (s *silence) run(t *testing.T, wait time.Duration, view View, script func(*
 	t.Helper()
 	p := enabledPolicy()
 	p.EvictionRequests.Wait = wait
+	p.Rate.PerNamespace = s.rate
 	p.Limits.Unavailable = most("1")
 	var a *Actuator
 	execute := func(ctx context.Context, i Intent, save saveFunc) (schemas.Verdict, error) {
@@ -138,6 +146,31 @@ func TestEvictInstead(t *testing.T) {
 			view.ready.Store(4)
 			time.Sleep(10 * time.Second)
 			expect.Equal(t, "evictions", s.calls(), []time.Duration{65 * time.Second})
+		})
+	})
+	t.Run("it_waits_for_the_rate_of_the_namespace", func(t *testing.T) {
+		s := silence{answer: created, rate: &policy.NamespaceRate{EvictionsPerSecond: 0.02, Burst: 1}}
+		s.run(t, 30*time.Second, webPods("1"), func(t *testing.T, b *bench) {
+			time.Sleep(time.Minute)
+			expect.Equal(t, "evictions", s.calls(), []time.Duration{50 * time.Second})
+			synctest.Wait()
+			expect.Equal(t, "time until the next token", b.session.Load().namespaceBucket("web").Wait(time.Now()), 40*time.Second)
+		})
+	})
+	t.Run("the_end_names_both_methods", func(t *testing.T) {
+		s := silence{answer: created}
+		s.run(t, 30*time.Second, webPods("1"), func(t *testing.T, b *bench) {
+			time.Sleep(time.Minute)
+			expect.Equal(t, "method", b.bus.remembers(t).Moves[0].Method, schemas.MethodEviction)
+			time.Sleep(followFor)
+			synctest.Wait()
+			want := schematest.Decode[schemas.Verdict](t, b.bus.published[0])
+			want.Outcome, want.Reason, want.Message = schemas.Settled, schemas.ReasonReplacementPending, "the pod is still being deleted"
+			want.Method, want.Settlement = schemas.MethodEviction, &schemas.Settlement{Seconds: 631}
+			want.Instead = &schemas.Instead{Method: schemas.MethodEvictionRequest, Reason: schemas.ReasonTakenBack,
+				Message: "no responder answered the EvictionRequest rehome-1-a4fa1a8b within 30s"}
+			expect.Equal(t, "verdicts", len(b.bus.published), 2)
+			expect.Equal(t, "the end", schematest.Decode[schemas.Verdict](t, b.bus.published[1]), want)
 		})
 	})
 	t.Run("ten_minutes_begin_with_the_first_try", func(t *testing.T) {

@@ -68,6 +68,9 @@ func (m *stepped) Step(_ context.Context, _ move.State, canceled bool, _ time.Ti
 		m.mu.Unlock()
 	}
 	m.note("step")
+	if m.stage == move.Released {
+		return move.Refused(schemas.MethodBackground, move.Deferred(schemas.ReasonTakenBack, "stepped")), nil
+	}
 	return move.Progress{Stage: m.stage, Delay: m.delay, Message: "stepped"}, nil
 }
 

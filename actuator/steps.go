@@ -201,7 +201,7 @@ func (s *session) judgeAgain(ctx context.Context, x *inFlight) (*corev1.Pod, *mo
 
 // evictInstead evicts a pod that another program did not move as requested. It returns the progress after that, or p if the
 // pod stays. If a webhook takes the eviction over, its method continues the move. The pod passes every gate again, and the
-// eviction needs a token, closed circuit breakers, and enough available pods. After the end of ctx it makes no call; calling
+// eviction needs tokens, closed circuit breakers, and enough available pods. After the end of ctx it makes no call; calling
 // is the context of the calls.
 func (s *session) evictInstead(ctx, calling context.Context, x *inFlight, p move.Progress) move.Progress {
 	if ctx.Err() != nil {
@@ -214,8 +214,7 @@ func (s *session) evictInstead(ctx, calling context.Context, x *inFlight, p move
 	case err != nil, r != nil, ctx.Err() != nil:
 		return p
 	}
-	bucket := s.tokenFor(x)
-	if bucket == nil {
+	if !s.takeTokens(x) {
 		return p
 	}
 	var planned move.Record
@@ -223,37 +222,39 @@ func (s *session) evictInstead(ctx, calling context.Context, x *inFlight, p move
 		planned = r
 		return nil
 	})
+	moved := err == nil && evicted.Refusal == nil
 	s.mu.Lock()
 	now := s.cfg.Now()
-	bucket.Return(!errors.Is(err, ErrNotLeading), now)
+	x.returnTokens(!errors.Is(err, ErrNotLeading), moved, now)
 	if err == nil {
 		s.called(x, s.started(x.Intent, evicted, nil), now)
 	}
+	if moved {
+		x.Instead = cmp.Or(x.Instead, &schemas.Instead{Method: x.Method, Reason: p.Refusal.Reason, Message: p.Refusal.Message})
+		p = evicted
+		p.State = planned.State
+	}
 	s.mu.Unlock()
 	s.freed()
-	switch {
-	case err != nil, evicted.Refusal != nil:
-		return p
-	case evicted.Stage == move.Working:
-		return move.Progress{Method: planned.Method, State: planned.State, Delay: evicted.Delay}
-	}
-	return move.Progress{Stage: move.Done}
+	return p
 }
 
-// tokenFor takes a token for the eviction of a pod that another program did not move. It returns the bucket, or nil if there is no
-// token, a circuit breaker holds the pod, or too many pods of its workload are unavailable by now.
-func (s *session) tokenFor(x *inFlight) *limit.Bucket {
+// takeTokens takes the tokens for the eviction of a pod that another program did not move. It reports false if there are none, a
+// circuit breaker holds the pod, or too many pods of its workload are unavailable by now.
+func (s *session) takeTokens(x *inFlight) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.cfg.Now()
-	if why, _ := s.breakerOpen(x.at.namespace, now); why != nil || s.bucket.Wait(now) > 0 {
-		return nil
+	now, ofNamespace := s.cfg.Now(), s.namespaceBucket(x.at.namespace)
+	if why, _ := s.breakerOpen(x.at.namespace, now); why != nil || max(s.bucket.Wait(now), ofNamespace.Wait(now)) > 0 {
+		return false
 	}
 	if _, blocks := unavailable(admission{x.Intent, x.at, s.moves, s.cfg.View, s.policy.Load().Limits, now}); blocks {
-		return nil
+		return false
 	}
+	x.buckets = [2]*limit.Bucket{s.bucket, ofNamespace}
 	s.bucket.Take()
-	return s.bucket
+	ofNamespace.Take()
+	return true
 }
 
 // cancelUnlisted cancels the moves in flight whose pods a newer message of their scope does not list. Where pods count
