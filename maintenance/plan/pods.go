@@ -94,7 +94,7 @@ func (w *work) sort(n *node) []pod {
 			p.wave.order, behavior = rule.Spec.Order, cmp.Or(behavior, rule.Spec.Behavior)
 		}
 		p.fate = w.fate(n, &p.Pod, behavior, selected)
-		if p.fate == moves && p.Moving {
+		if p.fate == moves && p.Moving && len(p.Protected) == 0 {
 			p.fate = leaves
 		}
 		if !unknown {

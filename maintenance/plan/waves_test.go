@@ -144,6 +144,8 @@ func TestPodMoves(t *testing.T) {
 		{"but not before", scene(with("a", v1alpha1.Draining, nodeIs(unreachable), pods(one("x", ending("12:00"))))), []string{counts(0, 1, 0, 0)}},
 		{"a pod that is protected is blocked", scene(draining(one("x", test.Protected("PodsWithPVC")), one("y"))),
 			[]string{counts(0, 2, 1, 0), `  web/x Protected by "" since 12:00: PodsWithPVC: for the test`, "move web/y from a"}},
+		{"even if it is moving already", scene(draining(moving(one("x", test.Protected("Signal"))))),
+			[]string{counts(0, 1, 1, 0), `  web/x Protected by "" since 12:00: Signal: for the test`}},
 		{"one that could not move is tried again, and says why", scene(draining(held(one("x"), schemas.Deferred, schemas.ReasonDisruptionBudget))),
 			[]string{counts(0, 1, 1, 0), `  web/x DisruptionBudget by "poddisruptionbudget/web/one" since 11:45: no`, "move web/x from a"}},
 		{"one whose move was undone, too", scene(draining(held(one("x"), schemas.Settled, schemas.ReasonTakenBack))),
@@ -182,6 +184,7 @@ func TestMovesInProgress(t *testing.T) {
 		{"end_if_the_pod_gets_the_skip_label", scene(draining(moving(one("x", test.Labelled("rehome.dev/drain", "skip"))), one("y"))), none},
 		{"end_if_a_rule_skips_the_pod", scene(rules(aRule("web", "r", tier("db"), v1alpha1.SkipPods, 0)), draining(moving(one("x", test.Labelled("tier", "db"))), one("y"))), none},
 		{"end_if_a_rule_waits_for_the_pod", scene(rules(completes), draining(moving(one("x")))), none},
+		{"end_if_the_pod_is_protected_by_now", scene(draining(moving(one("x", test.Protected("Signal"))))), none},
 		{"end_on_a_node_that_is_held", scene(deadline(v1alpha1.Hold), draining(moving(one("x")))), none},
 		{"end_with_the_maintenance", scene(wants(v1alpha1.Complete), draining(moving(one("x")))), none},
 	} {
