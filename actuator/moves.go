@@ -32,8 +32,6 @@ type View interface {
 type inFlight struct {
 	record
 	at limitKeys
-	// scope is the newest scope that listed the pod when the move began.
-	scope schemas.ScopeRef
 	// seen is the number of the newest pod when the move began; its replacement has a higher number. It is 0 if a
 	// previous process began the move; then creation times decide.
 	seen uint64
@@ -328,14 +326,14 @@ func groupsOf(scope schemas.ScopeRef, workload types.UID) (groups []group) {
 }
 
 func (d departures) add(x *inFlight) {
-	for _, g := range groupsOf(x.scope, x.at.workload) {
+	for _, g := range groupsOf(x.Intent.Scope, x.at.workload) {
 		d[g] = append(d[g], x)
 	}
 }
 
 // remove removes a move that was not made.
 func (d departures) remove(x *inFlight) {
-	for _, g := range groupsOf(x.scope, x.at.workload) {
+	for _, g := range groupsOf(x.Intent.Scope, x.at.workload) {
 		d.filter(g, func(o *inFlight) bool { return o == x })
 	}
 }
@@ -361,7 +359,7 @@ func (d departures) stale(m *message, workload types.UID) *move.Refusal {
 	}
 	for _, g := range groupsOf(of, workload) {
 		for _, x := range d[g] {
-			if (x.Moved.IsZero() || x.Moved.Add(unseen).After(of.Now)) && x.scope.Event != of.Event && !m.lists[x.uid()] {
+			if (x.Moved.IsZero() || x.Moved.Add(unseen).After(of.Now)) && x.Intent.Scope.Event != of.Event && !m.lists[x.uid()] {
 				return move.Deferred(schemas.ReasonOutdated,
 					"another pod of the group has been moved since the decision, which was made on the state at %s", clock(of.Now))
 			}

@@ -18,7 +18,7 @@ func scopeAt(kind schemas.ScopeKind, event string, after time.Duration) schemas.
 
 // departed returns the move of a pod for a scope. A zero time means that it is requested and not accepted.
 func departed(of schemas.ScopeRef, workload types.UID, at time.Time) *inFlight {
-	x := &inFlight{scope: of, at: limitKeys{workload: workload}}
+	x := &inFlight{record: record{Intent: Intent{Scope: of}}, at: limitKeys{workload: workload}}
 	x.Intent.Pod.UID, x.Moved = "gone", at
 	return x
 }

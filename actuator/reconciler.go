@@ -185,7 +185,7 @@ func (s *session) begin(e *entry, at limitKeys, now time.Time) *inFlight {
 	s.namespaceBucket(at.namespace).Take()
 	x := &inFlight{
 		record: record{Intent: e.intent, Method: schemas.MethodEviction, Begun: now, Workload: workloadOf(s.cfg.View, e.uid())},
-		at:     at, scope: e.message.scope, seen: s.cfg.View.Latest(),
+		at:     at, seen: s.cfg.View.Latest(),
 		buckets: [2]*limit.Bucket{s.bucket, s.namespaceBucket(at.namespace)},
 	}
 	s.moves.add(x, s.cfg.View)

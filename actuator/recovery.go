@@ -95,7 +95,7 @@ type resolved struct {
 func (s *session) resolve(ctx context.Context, records []record) (found resolved, err error) {
 	for _, r := range records {
 		x := &inFlight{
-			record: r, at: keysOf(r.Intent, s.cfg.View), scope: r.Intent.Scope, reported: true,
+			record: r, at: keysOf(r.Intent, s.cfg.View), reported: true,
 			recovered: s.cfg.Now().Add(readTableWithin),
 		}
 		if x.at.workload == "" && r.Workload != nil {
