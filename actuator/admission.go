@@ -171,6 +171,7 @@ func (s *session) parks(i Intent, at limitKeys, now time.Time) (parked, bool) {
 // reject gives an entry a verdict before its execution. again is the time of the next try, or zero if unknown.
 func (s *session) reject(e *entry, r *move.Refusal, again time.Time) {
 	v := e.intent.Verdict(r.Outcome, r.Reason, r.Message)
+	v.Blockers = r.Blockers
 	if r.Outcome == schemas.Deferred {
 		v.Workload = workloadOf(s.cfg.View, e.uid())
 	}
@@ -251,7 +252,7 @@ func (s *session) park(e *entry, p parked, now time.Time) {
 		e.since = now
 	}
 	if !now.Before(e.since.Add(parkedFor)) {
-		s.giveUp(e, p)
+		s.reject(e, p.why, time.Time{})
 		return
 	}
 	e.parked = &p
@@ -265,18 +266,8 @@ func (s *session) park(e *entry, p parked, now time.Time) {
 	}
 }
 
-// giveUp defers an entry that was parked for too long.
-func (s *session) giveUp(e *entry, p parked) {
-	v := e.intent.Verdict(p.why.Outcome, p.why.Reason, p.why.Message)
-	v.Blockers = p.why.Blockers
-	s.entries.decide(e, v)
-}
-
-// unpark ends the parking of an entry.
+// unpark ends the parking of a parked entry.
 func (s *session) unpark(e *entry) {
-	if e.parked == nil {
-		return
-	}
 	by := e.parked.by
 	e.parked = nil
 	if s.parked[by] = slices.DeleteFunc(s.parked[by], func(o *entry) bool { return o == e }); len(s.parked[by]) == 0 {
@@ -326,7 +317,7 @@ func (s *session) expire(now time.Time) {
 	for _, list := range s.parked {
 		for _, e := range slices.Clone(list) {
 			if !now.Before(e.since.Add(parkedFor)) {
-				s.giveUp(e, *e.parked)
+				s.reject(e, e.parked.why, time.Time{})
 			}
 		}
 	}

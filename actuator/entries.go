@@ -132,10 +132,7 @@ type verdictOn struct {
 }
 
 func newEntries() *entries {
-	return &entries{
-		messages: map[scopeKey]*message{}, pods: map[types.UID][]*entry{}, moveOf: func(Intent) *inFlight { return nil },
-		stepsOf: func(Intent) *inFlight { return nil },
-	}
+	return &entries{messages: map[scopeKey]*message{}, pods: map[types.UID][]*entry{}}
 }
 
 // accept adds the intents of the message a in e. It drops a message that is older than the known one of its scope; the

@@ -335,6 +335,7 @@ func newLined() *lined {
 	x.decided = func(v verdictOn) { x.last.verdicts = append(x.last.verdicts, v) }
 	x.over = func(e schemas.Event) { x.last.drop = append(x.last.drop, e) }
 	x.ready = func(e *entry) { x.last.ready = append(x.last.ready, e) }
+	x.moveOf, x.stepsOf = func(Intent) *inFlight { return nil }, func(Intent) *inFlight { return nil }
 	return x
 }
 

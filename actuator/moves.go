@@ -170,9 +170,9 @@ func decrement(counts map[string]int, k string) {
 	}
 }
 
-// accepted records the acceptance of a move.
+// accepted records the acceptance of a move in flight.
 func (m *moves) accepted(x *inFlight, at time.Time) {
-	if w := m.workloads[x.at.workload]; w != nil && x.Moved.IsZero() && w.moves[x.uid()] == x {
+	if w := m.workloads[x.at.workload]; w != nil {
 		w.asked--
 	}
 	if x.Moved = at; x.at.workload != "" {
