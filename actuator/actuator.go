@@ -172,22 +172,20 @@ func New(cfg Config) *Actuator {
 		a.ledger = nil
 	}
 	a.SetPolicy(cfg.Policy)
-	if cfg.Client != nil {
-		grace := func() *int64 { return a.policy.Load().GracePeriodSeconds }
-		restarts := restart.Config{Client: cfg.Client, DryRun: cfg.DryRun}
-		if cfg.Facts != nil {
-			restarts.Elsewhere = a.takesSecond
-		}
-		a.restarts = restart.New(restarts)
-		a.evictionRequests = evictionrequest.New(evictionrequest.Config{
-			Client: cfg.Client, Wait: func() time.Duration { return a.policy.Load().EvictionRequests.Wait }, DryRun: cfg.DryRun,
-		})
-		a.background = background.New(cfg.Client)
-		a.evictions = eviction.New(eviction.Config{
-			Client: cfg.Client, GracePeriodSeconds: grace, Background: a.background, DryRun: cfg.DryRun,
-			Observe: func(d time.Duration) { a.metrics.call.Observe(d.Seconds()) }, Answers: a.answered,
-		})
+	restarts := restart.Config{Client: cfg.Client, DryRun: cfg.DryRun}
+	if cfg.Facts != nil {
+		restarts.Elsewhere = a.takesSecond
 	}
+	a.restarts = restart.New(restarts)
+	a.evictionRequests = evictionrequest.New(evictionrequest.Config{
+		Client: cfg.Client, Wait: func() time.Duration { return a.policy.Load().EvictionRequests.Wait }, DryRun: cfg.DryRun,
+	})
+	a.background = background.New(cfg.Client)
+	a.evictions = eviction.New(eviction.Config{
+		Client: cfg.Client, GracePeriodSeconds: func() *int64 { return a.policy.Load().GracePeriodSeconds },
+		Background: a.background, DryRun: cfg.DryRun,
+		Observe: func(d time.Duration) { a.metrics.call.Observe(d.Seconds()) }, Answers: a.answered,
+	})
 	return a
 }
 

@@ -9,8 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/actuator/move"
-	"github.com/rehome-dev/rehome/actuator/move/eviction"
-	"github.com/rehome-dev/rehome/actuator/move/restart"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -59,7 +57,6 @@ func TestAskedIgnoresStrategies(t *testing.T) {
 
 func TestRequestMethodEvict(t *testing.T) {
 	a := New(Config{Policy: policy.Policy{Restart: policy.Restart{Workloads: policy.RestartAll}}})
-	a.restarts, a.evictions = restart.New(restart.Config{}), eviction.New(eviction.Config{})
 	var got []int
 	for _, o := range []Intent{wish(), requested(schemas.Asked{}), requested(schemas.Asked{Method: schemas.UseEvict})} {
 		got = append(got, len(a.choices(o))-1)
@@ -82,7 +79,6 @@ func TestMaintenancePrefersRestart(t *testing.T) {
 		{other, policy.Maintenance{}, 1},
 	} {
 		a := New(Config{Policy: policy.Policy{Maintenance: c.policy}})
-		a.restarts, a.evictions = restart.New(restart.Config{}), eviction.New(eviction.Config{})
 		i.Strategy = c.strategy
 		if got := len(a.choices(i)); got != c.want {
 			t.Errorf("%s with %+v: got %d methods, want %d", c.strategy, c.policy, got, c.want)

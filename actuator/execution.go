@@ -171,7 +171,7 @@ func (a *Actuator) choices(i Intent) (list []choice) {
 	if asked.Method != schemas.UseEvict {
 		maintenance := i.Strategy == schemas.MaintenanceStrategy
 		preferred := asked.Method == schemas.UseRestart || maintenance && !p.Maintenance.RestartAsUsual()
-		if a.restarts != nil && (p.Restart.Workloads != "" || preferred) {
+		if p.Restart.Workloads != "" || preferred {
 			restart := p.Restart
 			if preferred {
 				restart = restart.Preferred()
@@ -180,7 +180,7 @@ func (a *Actuator) choices(i Intent) (list []choice) {
 			skip := p.Restart.Otherwise == policy.OtherwiseSkip && !preferred
 			list = append(list, choice{a.restarts.With(restart, asked.DryRun), skip, preferred})
 		}
-		if a.evictionRequests != nil && p.EvictionRequests.Wait > 0 && !asked.DryRun { // a dry run would show nothing new
+		if p.EvictionRequests.Wait > 0 && !asked.DryRun { // a dry run would show nothing new
 			list = append(list, choice{Starter: a.evictionRequests})
 		}
 	}
@@ -192,13 +192,14 @@ func (a *Actuator) choices(i Intent) (list []choice) {
 
 // method returns the method of that name, or nil if it has no steps.
 func (a *Actuator) method(name schemas.Method) move.Method {
-	switch {
-	case (name == schemas.MethodRestart || name == schemas.MethodSurge) && a.restarts != nil:
+	switch name {
+	case schemas.MethodRestart, schemas.MethodSurge:
 		return a.restarts
-	case name == schemas.MethodEvictionRequest && a.evictionRequests != nil:
+	case schemas.MethodEvictionRequest:
 		return a.evictionRequests
-	case name == schemas.MethodBackground && a.background != nil:
+	case schemas.MethodBackground:
 		return a.background
+	case schemas.MethodEviction:
 	}
 	return nil
 }

@@ -63,6 +63,7 @@ func TestFailedSteps(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inBubble(t, Config{Policy: fast, View: webPods("1")}, stepping, func(t *testing.T, b *bench) {
+				b.background = nil
 				if c.fails != nil {
 					b.background = &stepped{fails: c.fails, began: time.Now()}
 				}

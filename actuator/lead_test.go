@@ -289,10 +289,10 @@ func inBubble(t *testing.T, cfg Config, handle executeFunc, script func(*testing
 		b := &bench{bus: newMemory(), start: time.Now(), log: &bytes.Buffer{}}
 		cfg.Bus, cfg.Ledger, cfg.Source = b.bus, b.bus, "/test/actuator"
 		cfg.Log = slog.New(slog.NewTextHandler(b.log, &slog.HandlerOptions{Level: slog.LevelWarn}))
-		b.Actuator = New(cfg)
-		if cfg.Client == nil && cfg.View != nil {
-			b.cfg.Client = noPods.client(t)
+		if cfg.Client == nil {
+			cfg.Client = noPods.client(t)
 		}
+		b.Actuator = New(cfg)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- b.lead(ctx, handle) }()

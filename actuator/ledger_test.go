@@ -75,7 +75,8 @@ func TestOutage(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l := &fullLedger{memory: newMemory()}
 			l.full.Store(true)
-			a := New(Config{Bus: l.memory, Ledger: l, Source: "/test/actuator", Policy: fast, View: webPods("1", "2"), Log: slog.New(slog.DiscardHandler)})
+			a := New(Config{Client: noPods.client(t), Bus: l.memory, Ledger: l, Source: "/test/actuator", Policy: fast, View: webPods("1", "2"),
+				Log: slog.New(slog.DiscardHandler)})
 			b := &bench{Actuator: a, bus: l.memory, start: time.Now()}
 			end := leads(t, a, stepping)
 			ready(t, a, "")
