@@ -10,7 +10,7 @@ import (
 var (
 	Golden     = golden
 	KnownTwo   = known
-	KnownTen   = ten
+	Ten        = &ten
 	ReadPolicy = func(t *testing.T, text string) Policy { return parse(t, own1+text) }
 )
 

@@ -24,7 +24,7 @@ func TestOlderStrategyParams(t *testing.T) {
 			`{includeSoftConstraints: true, namespaces: {include: [a]}, labelSelector: {matchLabels: {a: b}}}`,
 			`{"namespaces":{"include":["a"]},"labelSelector":{"matchLabels":{"a":"b"}},"constraints":["DoNotSchedule","ScheduleAnyway"]}`},
 		{"no soft constraints, which is the default", "RemovePodsViolatingTopologySpreadConstraint",
-			`{includeSoftConstraints: false}`, `{"constraints":["DoNotSchedule"]}`},
+			`{includeSoftConstraints: false}`, `{}`},
 		{"kinds of a block", "RemoveDuplicates", `{removeDuplicates: {excludeOwnerKinds: [ReplicaSet]}, namespaces: {include: [a]}}`,
 			`{"namespaces":{"include":["a"]},"excludeOwnerKinds":["ReplicaSet"]}`},
 		{"types of affinity", "RemovePodsViolatingNodeAffinity", `{nodeAffinityType: [requiredDuringSchedulingIgnoredDuringExecution]}`,
@@ -50,7 +50,7 @@ strategies:
   RemoveDuplicates: {enabled: true}
   RemovePodsViolatingNodeTaints: {enabled: true}
   RemovePodsViolatingTopologySpreadConstraint: {enabled: true}
-  PodLifeTime: {enabled: true}
+  PodLifeTime: {enabled: true, params: {podLifeTime: {maxPodLifeTimeSeconds: 1}}}
 `
 	p, err := Parse("policy.yaml", []byte(text), ten())
 	expect.Must(t, err)
@@ -93,21 +93,20 @@ strategies:
   Newer:
     enabled: true
 `
-	newer := Strategy{Name: "Newer", Point: Deschedule, NewArgs: func() Args { return &duplicatesArgs{} }}
+	newer := Strategy{Name: "Newer", Point: Deschedule, NewArgs: func() Args { return &taintArgs{} }}
 	_, err := Parse("p", []byte(text), append(ten(), newer))
 	const low, high = "strategies[LowNodeUtilization].params", "strategies[HighNodeUtilization].params"
 	want := []string{
 		`p:3: maxNoOfPodsToEvictTotal: must not be negative, got -1`,
 		`p:8: ` + low + `.namespaces: has both include and exclude; keep one`,
-		`p:9: ` + low + `.namespaces.include: is not possible`,
+		`p:9: ` + low + `.namespaces.include: cannot be used by this strategy; list the other namespaces in exclude`,
 		`p:11: ` + low + `.namespaces.exclude[0]: is a pattern, which only rehome.dev/v1alpha1 has, got "kube-*"; ` +
 			`write exact names, or apiVersion: rehome.dev/v1alpha1`,
-		`p:12: ` + low + `.nodeResourceUtilizationThresholds.targetThresholds: is missing`,
-		`p:12: ` + low + `.nodeResourceUtilizationThresholds.targetThresholds: has other resources than thresholds`,
-		`p:13: ` + low + `.nodeResourceUtilizationThresholds.thresholds[cpu]: must be from 0 to 100, got 101`,
+		`p:12: ` + low + `.nodeResourceUtilizationThresholds.targetThresholds: names no resource; want at least one, such as cpu: 20`,
+		`p:13: ` + low + `.nodeResourceUtilizationThresholds.thresholds[cpu]: is not a percentage, got 101; want a percentage from 0 to 100`,
 		`p:14: ` + low + `.nodeResourceUtilizationThresholds.useDeviation: unknown field; ` +
 			`known here: numberOfNodes, targetThresholds, thresholds, useDeviationThresholds`,
-		`p:18: ` + high + `.nodeResourceUtilizationThresholds.thresholds: is missing`,
+		`p:18: ` + high + `.nodeResourceUtilizationThresholds.thresholds: names no resource; want at least one, such as cpu: 20`,
 		`p:19: ` + high + `.nodeResourceUtilizationThresholds.targetThresholds: unknown field; did you mean thresholds?`,
 		`p:23: strategies[RemovePodsViolatingTopologySpreadConstraint].params.includeSoftConstraints: ` +
 			`want true or false, got the text "sometimes"`,

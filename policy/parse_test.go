@@ -73,6 +73,9 @@ func known() []Strategy {
 	}
 }
 
+// ten returns the strategies of the program.
+var ten func() []Strategy
+
 // TestInvalidPolicy reads each testdata/CASE.yaml and compares the error with CASE.want.
 // UPDATE_GOLDEN=1 in the environment rewrites the latter; review it before the commit.
 func TestInvalidPolicy(t *testing.T) {

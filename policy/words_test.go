@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/rehome-dev/rehome/app/settings"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/policy/words"
 	"github.com/rehome-dev/rehome/schemas"
@@ -86,7 +87,7 @@ func TestPresetExplanation(t *testing.T) {
 	p, err := policy.Parse("policy.yaml", []byte(policy.Start+policy.WithPrometheus+`
 presets: [DevKubeVirtRelieveAndMigrate, EvictPodsWithPVC, AffinityAndTaints]
 presetCustomizations: {devEnableEvictionsInBackground: true, devMigrationCooldown: 5m}
-`), policy.KnownTen())
+`), settings.Strategies())
 	expect.Must(t, err)
 	policy.Golden(t, "testdata/presets/explain.txt", words.Text(p))
 }
