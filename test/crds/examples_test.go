@@ -1,7 +1,6 @@
 package crds
 
 import (
-	"maps"
 	"reflect"
 	"testing"
 
@@ -28,40 +27,11 @@ func inNamespace(t *testing.T, o *unstructured.Unstructured) {
 	expect.Must(t, err)
 }
 
-func TestExamplesGetDefaults(t *testing.T) {
-	// The defaults of each example, except the type of its plan steps.
-	idle, one := map[string]any{"stage": "Idle"}, map[string]any{"atOnce": int64(1)}
-	first := map[string]any{"order": int64(0)}
-	gets := map[string]map[string]any{
-		"new-disk": one, "rack-7": idle, "kernel-6.18": {}, "batch": first, "carts": {}, "storage-agents": first,
-	}
+func TestExamplesAccepted(t *testing.T) {
 	for _, example := range examples(t) {
-		want := example.DeepCopy().Object["spec"].(map[string]any)
-		name := example.GetName()
-		defaults, known := gets[name]
-		if !known {
-			t.Errorf("%s: no expected defaults", name)
-		}
-		delete(gets, name)
-		maps.Copy(want, defaults)
-		plan, _, _ := unstructured.NestedSlice(want, "plan")
-		for i := range plan {
-			if step := plan[i].(map[string]any); step["type"] == nil {
-				step["type"] = "Default"
-			}
-		}
-		if plan != nil {
-			want["plan"] = plan
-		}
 		inNamespace(t, example)
-		made, remove := stored(t, example)
-		if got := made.Object["spec"]; !reflect.DeepEqual(got, want) {
-			t.Errorf("%s:\n got %v\nwant %v", name, got, want)
-		}
+		_, remove := stored(t, example)
 		remove()
-	}
-	for name := range gets {
-		t.Errorf("there is no example %s", name)
 	}
 }
 

@@ -106,15 +106,3 @@ func TestShortNamesAndCategory(t *testing.T) {
 		t.Errorf("resources:\n got %v\nwant %v", got, want)
 	}
 }
-
-func TestApplyTwice(t *testing.T) {
-	o, remove := stored(t, maintenance(t, "lasting", with("stage: Drain")))
-	defer remove()
-	if err := shared.Cluster(t).AddKinds(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	got, err := in(admin(t), o).Get(t.Context(), o.GetName(), metav1.GetOptions{})
-	if err != nil || !reflect.DeepEqual(got, o) {
-		t.Errorf("afterwards: %v, error %v, want %v", got, err, o)
-	}
-}

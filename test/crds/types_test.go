@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -124,18 +123,6 @@ func TestMaintenanceRoundTrip(t *testing.T) {
 	}
 	if len(list.Items) != 1 || !reflect.DeepEqual(without(list.Items[0]).Spec, want.Spec) || !reflect.DeepEqual(list.Items[0].Status, want.Status) {
 		t.Errorf("a spec changes the spec alone:\n got %+v\nwant one with %+v", list.Items, want)
-	}
-}
-
-func TestStaleStatusConflicts(t *testing.T) {
-	o, remove := stored(t, maintenance(t, "conflict", with("stage: Drain")))
-	defer remove()
-	o.Object["status"] = map[string]any{"summary": map[string]any{"podsLeft": int64(1), "podsBlocked": int64(0)}}
-	if _, err := in(admin(t), o).UpdateStatus(t.Context(), o, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := in(admin(t), o).UpdateStatus(t.Context(), o, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
-		t.Errorf("a status that rests on an old object: %v, want a conflict", err)
 	}
 }
 

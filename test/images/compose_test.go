@@ -366,19 +366,3 @@ func TestComposeGrafana(t *testing.T) {
 		t.Errorf("no dashboard in %+v, where %+v looks", grafana.Volumes, boards)
 	}
 }
-
-func TestInvalidComposeFile(t *testing.T) {
-	root := repository(t)
-	text, err := os.ReadFile(filepath.Join(root, "docker-compose.yaml"))
-	expect.Must(t, err)
-	for _, c := range []struct{ name, from, to, want string }{
-		{"unknown key", "read_only: true\n", "readonly: true\n", "readonly"},
-		{"unknown service", "setup: { condition", "setups: { condition", "setups"},
-	} {
-		file := filetest.New(t, "docker-compose.yaml", strings.Replace(string(text), c.from, c.to, 1))
-		out, err := exec.CommandContext(t.Context(), filepath.Join(root, ".build/tools/compose"), file).CombinedOutput()
-		if err == nil || !strings.Contains(string(out), c.want) {
-			t.Errorf("%s: %v\n%.300s", c.name, err, out)
-		}
-	}
-}

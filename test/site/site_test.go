@@ -146,18 +146,6 @@ func broken(pages map[string]content, origin, link string) bool {
 	return !exists || anchor != "" && !slices.Contains(page.IDs, anchor)
 }
 
-func TestBrokenLinks(t *testing.T) {
-	pages := map[string]content{"index.html": {}, "policy.html": {IDs: []string{"keys"}}}
-	for link, want := range map[string]bool{
-		"http://site/": false, "http://site/policy.html#keys": false, "http://site/policy.html#gone": true, "http://site/gone.html": true,
-		"https://example.com/": false,
-	} {
-		if got := broken(pages, "http://site", link); got != want {
-			t.Errorf("%s: got %v, want %v", link, got, want)
-		}
-	}
-}
-
 // files returns the pages of the site.
 func files(t *testing.T) (all []string) {
 	err := fs.WalkDir(os.DirFS(built), ".", func(name string, _ fs.DirEntry, err error) error {
