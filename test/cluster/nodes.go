@@ -8,11 +8,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 )
 
 // HoldAnnotation on a node or a pod, with any value, prevents kwok from changing its status. A test can then make a node NotReady
-// (see [Cluster.SetNodeReady]) or a pod fail. kwok still renews the lease of such a node, and removes such a pod when it is
-// deleted.
+// or a pod fail. kwok still renews the lease of such a node, and removes such a pod when it is deleted.
 const HoldAnnotation = "test.rehome.dev/hold"
 
 // ReadyAfterAnnotation on a pod delays Running and Ready by this time after the pod is bound, such as "500ms".
@@ -107,4 +108,25 @@ func isUsable(node *corev1.Node) bool {
 		}
 	}
 	return false
+}
+
+// ChangeNode changes a node. It reads the node again if another client has changed it meanwhile.
+func (c *Cluster) ChangeNode(ctx context.Context, name string, change func(*corev1.Node)) error {
+	nodes := c.client.CoreV1().Nodes()
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		n, err := nodes.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		change(n)
+		_, err = nodes.Update(ctx, n, metav1.UpdateOptions{})
+		return err
+	})
+}
+
+// PatchNode applies a strategic merge patch to a node.
+func (c *Cluster) PatchNode(ctx context.Context, name, patch string, subresources ...string) error {
+	options := metav1.PatchOptions{}
+	_, err := c.client.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, []byte(patch), options, subresources...)
+	return err
 }

@@ -76,15 +76,6 @@ func (c *Cluster) run(process supervisor.Process) error {
 	return nil
 }
 
-// RestartAPIServer kills the API server, starts it again on the same port with the same data, and returns when it is ready.
-// Meanwhile requests fail and watches end, as in a real crash.
-func (c *Cluster) RestartAPIServer(ctx context.Context) error {
-	if err := c.StopAPIServer(); err != nil {
-		return err
-	}
-	return c.StartAPIServer(ctx)
-}
-
 // StopAPIServer kills the API server. The other components keep running.
 func (c *Cluster) StopAPIServer() error { return c.halt(binaries.APIServer) }
 

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -25,18 +24,6 @@ func TestRepeatedBuild(t *testing.T) {
 	for _, p := range releases[0].parts() {
 		if _, err := os.Stat(set.Path(p.name)); err != nil {
 			t.Error(err)
-		}
-	}
-}
-
-func TestFailedBuildNamesModuleAndOutput(t *testing.T) {
-	b, err := newBuilder(t.Context(), Options{Dir: t.TempDir()})
-	expect.Must(t, err)
-	missing := part{name: "missing", module: "test/cluster/binaries/etcd", pkg: "./nowhere"}
-	_, err = b.run(t.Context(), missing, filepath.Join(b.dir, "missing"))
-	for _, want := range []string{"missing, in module test/cluster/binaries/etcd", "nowhere"} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("error %v, want one with %q", err, want)
 		}
 	}
 }

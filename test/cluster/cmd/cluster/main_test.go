@@ -120,13 +120,3 @@ func TestUsageErrorExitCode(t *testing.T) {
 		}
 	}
 }
-
-func TestHelpExamples(t *testing.T) {
-	for _, name := range []string{"", "build", "up", "down", "status"} {
-		var out bytes.Buffer
-		args := strings.Fields(name + " --help")
-		if code := run(t.Context(), args, &out, &out); code != exitOK || !strings.Contains(out.String(), "Examples:\n  cluster "+name) {
-			t.Errorf("cluster %s --help: exit code %d:\n%s", name, code, out.String())
-		}
-	}
-}
