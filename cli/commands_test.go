@@ -124,6 +124,11 @@ func TestMistakes(t *testing.T) {
 			"--deadline: want at most 24h0m0s, such as 30m, got 25h0m0s"},
 		{"a dry run of a question", []string{"evaluate", "--reason", "x", "--dry-run"}, "unknown flag: --dry-run"},
 		{"a request to cancel nothing", []string{"cancel", "--reason", "x"}, "accepts 1 arg(s), received 0"},
+		{"unknown command of a group", []string{"policy", "chek", "a"}, `unknown command "chek" for "rehome policy"`},
+		{"no file to check", []string{"policy", "check"}, "requires at least 1 arg(s), only received 0"},
+		{"two policies to explain", []string{"policy", "explain", "a", "b"}, "accepts 1 arg(s), received 2"},
+		{"types of events to list", []string{"schemas", "list", "delta"}, `unknown command "delta" for "rehome schemas list"`},
+		{"no schema to print", []string{"schemas", "print"}, "accepts 1 arg(s), received 0"},
 		{"a command of before", []string{"loops"}, "unknown command \"loops\" for \"rehome\"\n\nDid you mean this?\n\tget\n"},
 		{"a time in the future", []string{"events", "--since", "-1h"}, "--since: want a duration such as 1h, got -1h0m0s"},
 	} {
@@ -146,6 +151,7 @@ func TestOverrideExtensionNames(t *testing.T) {
 		`{`:                              `K_CE_OVERRIDES: want {"extensions": {"NAME": "VALUE"}}: unexpected end of JSON input`,
 		`{"extensions": {"my-key": ""}}`: `K_CE_OVERRIDES: attribute "my-key": want lower-case letters and digits`,
 		`{"extensions": {"id": "1"}}`:    `K_CE_OVERRIDES: attribute "id": want an extension, got a standard attribute`,
+		`{"extensions": {"Team": "shop", "team": "cart"}}`: `K_CE_OVERRIDES: attribute "team": want it once, got it in different cases`,
 	} {
 		t.Setenv("K_CE_OVERRIDES", text)
 		_, err := execute(t, "forward", "--to", "http://a")

@@ -77,17 +77,6 @@ func TestEventFilterFlags(t *testing.T) {
 	}
 }
 
-func TestFilteredEventTable(t *testing.T) {
-	b := busOf(t)
-	e := verdictEvent(t, "cart", schemas.Evicted, "shop", "cart-0")
-	publishAll(t, b, e, verdictEvent(t, "web", schemas.Evicted, "web", "api-0"))
-	got, err := execute(t, "events", "-n", "shop")
-	want := e.Time.Local().Format("15:04:05.000") + "  verdict  pod/shop/cart-0                  evicted from worker-1: it is old\n"
-	if err != nil || got != want {
-		t.Errorf("error %v\n got %s\nwant %s", err, got, want)
-	}
-}
-
 // A sender of requests chooses the reason that verdicts repeat.
 func TestHostileEventText(t *testing.T) {
 	b := busOf(t)

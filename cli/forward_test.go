@@ -428,10 +428,3 @@ func TestListenerExampleOnOneMachine(t *testing.T) {
 		t.Errorf("two listen at one address: %q", addresses)
 	}
 }
-
-func TestOverridesInTwoCases(t *testing.T) {
-	got, err := run.Overrides(`{"extensions": {"Team": "shop", "team": "cart"}}`)
-	if want := `attribute "team": want it once, got it in different cases`; err == nil || err.Error() != want {
-		t.Errorf("got %v, %v; want the error %q", got, err, want)
-	}
-}

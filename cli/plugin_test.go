@@ -33,23 +33,6 @@ func TestPluginName(t *testing.T) {
 	}
 }
 
-func TestPluginHelp(t *testing.T) {
-	const want = `Print the version, the commit, the Go version, and the platform
-
-Usage:
-  kubectl rehome version [flags]
-
-Examples:
-  kubectl rehome version
-
-Flags:
-  -h, --help   help for version
-`
-	if got := helpOf(t, "kubectl-rehome", "version", "--help"); got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
-}
-
 // mentions counts the places in all help texts that contain the typed name of the program, without the namespace rehome.
 func mentions(t *testing.T, program, typed string) (n int) {
 	t.Helper()
@@ -91,11 +74,5 @@ func TestShellCompletions(t *testing.T) {
 		if help := helpOf(t, "rehome", "completion", shell, "--help"); !strings.Contains(help, "rehome completion "+shell) {
 			t.Errorf("%s: no example in\n%s", shell, help)
 		}
-	}
-}
-
-func TestVersionCommit(t *testing.T) {
-	if got := helpOf(t, "rehome", "version"); !strings.HasPrefix(got, "rehome development\n") {
-		t.Errorf("got %q", got)
 	}
 }

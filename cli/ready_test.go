@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"encoding/pem"
 	"io"
 	"net/http"
@@ -10,22 +9,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/rehome-dev/rehome/cli/run"
 )
-
-// runReady runs `rehome ready` and returns its exit code and its error output.
-func runReady(t *testing.T, arguments ...string) (code int, complaint string) {
-	t.Helper()
-	root := newRoot()
-	root.SetOut(&bytes.Buffer{})
-	root.SetArgs(append([]string{"ready"}, arguments...))
-	if err := root.ExecuteContext(t.Context()); err != nil {
-		return 1, err.Error()
-	}
-	return 0, ""
-}
 
 func TestReady(t *testing.T) {
 	mux := http.NewServeMux()
@@ -47,36 +33,35 @@ func TestReady(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		arguments []string
-		code      int
-		complaint string
+		complaint string // "" if it is ready
 	}{
-		{"without a URL the process of the settings is asked", nil, 0, ""},
-		{"200 is ready", []string{plain.URL + "/readyz"}, 0, ""},
+		{"without a URL the process of the settings is asked", nil, ""},
+		{"200 is ready", []string{plain.URL + "/readyz"}, ""},
 		{
-			"503 is not, and says why", []string{plain.URL + "/missing"}, 1,
+			"503 is not, and says why", []string{plain.URL + "/missing"},
 			plain.URL + "/missing is not ready: 503 Service Unavailable: no bus\nno API server",
 		},
-		{"a redirect is not", []string{plain.URL + "/elsewhere"}, 1, plain.URL + "/elsewhere is not ready: 302 Found: <a href=\"/readyz\">Found</a>."},
+		{"a redirect is not", []string{plain.URL + "/elsewhere"}, plain.URL + "/elsewhere is not ready: 302 Found: <a href=\"/readyz\">Found</a>."},
 		{
-			"not in time", []string{plain.URL + "/never", "--timeout", "20ms"}, 1,
+			"not in time", []string{plain.URL + "/never", "--timeout", "20ms"},
 			plain.URL + "/never does not answer: context deadline exceeded",
 		},
-		{"the certificate of a loopback address is not verified", []string{secure.URL + "/readyz"}, 0, ""},
-		{"unless an authority is given, here the right one", []string{secure.URL + "/readyz", "--ca-file", authority}, 0, ""},
-		{"an authority that is no file is wrong", []string{secure.URL, "--ca-file", "nope"}, 1, "--ca-file: open nope: no such file or directory"},
-		{"an address is no URL", []string{"127.0.0.1:8642"}, 1, `want a URL such as http://127.0.0.1:8642/readyz, got "127.0.0.1:8642"`},
-		{"two URLs are one too many", []string{"http://a", "http://b"}, 1, "accepts at most 1 arg(s), received 2"},
+		{"the certificate of a loopback address is not verified", []string{secure.URL + "/readyz"}, ""},
+		{"unless an authority is given, here the right one", []string{secure.URL + "/readyz", "--ca-file", authority}, ""},
+		{"an authority that is no file is wrong", []string{secure.URL, "--ca-file", "nope"}, "--ca-file: open nope: no such file or directory"},
+		{"an address is no URL", []string{"127.0.0.1:8642"}, `want a URL such as http://127.0.0.1:8642/readyz, got "127.0.0.1:8642"`},
+		{"two URLs are one too many", []string{"http://a", "http://b"}, "accepts at most 1 arg(s), received 2"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			code, complaint := runReady(t, c.arguments...)
-			if code != c.code || complaint != c.complaint {
-				t.Errorf("got  %d %q\nwant %d %q", code, complaint, c.code, c.complaint)
+			_, err := execute(t, append([]string{"ready"}, c.arguments...)...)
+			if (err != nil) != (c.complaint != "") || err != nil && err.Error() != c.complaint {
+				t.Errorf("got  %v\nwant %q", err, c.complaint)
 			}
 		})
 	}
 }
 
-func TestReadyWithWildcardAddress(t *testing.T) {
+func TestReadyAddress(t *testing.T) {
 	for _, c := range []struct{ address, tls, want string }{
 		{":8642", "off", "http://127.0.0.1:8642/readyz"},
 		{"0.0.0.0:8642", "off", "http://127.0.0.1:8642/readyz"},
@@ -92,12 +77,8 @@ func TestReadyWithWildcardAddress(t *testing.T) {
 			t.Errorf("%s: got %v, %v, want %s", c.address, got, err, c.want)
 		}
 	}
-}
-
-func TestReadyWithoutAddress(t *testing.T) {
 	t.Setenv("REHOME_HTTP_ADDRESS", "8642")
-	code, complaint := runReady(t, "--timeout", time.Second.String())
-	if want := `REHOME_HTTP_ADDRESS: want HOST:PORT, got "8642"; or give a URL`; code != 1 || complaint != want {
-		t.Errorf("got %d %q, want 1 %q", code, complaint, want)
+	if _, err := run.ReadyURL(nil); err == nil || err.Error() != `REHOME_HTTP_ADDRESS: want HOST:PORT, got "8642"; or give a URL` {
+		t.Errorf("without a host: got error %v", err)
 	}
 }

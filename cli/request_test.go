@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os/user"
@@ -192,6 +191,16 @@ request admin/r finished: Done: so it is
 	}
 }
 
+// detached runs a command that sends a request, and returns the request.
+func detached(t *testing.T, arguments ...string) schemas.Request {
+	t.Helper()
+	out, err := execute(t, append(arguments, "--detach", "-o", "json")...)
+	expect.Must(t, err)
+	return expect.FromJSON[struct {
+		Data schemas.Request `json:"data"`
+	}](t, []byte(out)).Data
+}
+
 func TestRequestFlags(t *testing.T) {
 	b := busOf(t)
 	for i, c := range []struct {
@@ -225,20 +234,14 @@ func TestRequestFlags(t *testing.T) {
 		t.Run(c.arguments, func(t *testing.T) {
 			name := fmt.Sprintf("r-%d", i)
 			arguments := strings.Fields(c.arguments)
-			out, err := execute(t, append(arguments, "--reason", "it must", "--detach", "-o", "json", "--name", name)...)
-			var line struct {
-				Data schemas.Request `json:"data"`
-			}
-			if err := errors.Join(err, json.Unmarshal([]byte(out), &line)); err != nil {
-				t.Fatalf("%v in %s", err, out)
-			}
+			got := detached(t, append(arguments, "--reason", "it must", "--name", name)...)
 			c.want.Name, c.want.Reason, c.want.Requester = name, "it must", requester(t)
 			if c.want.Sender == "" {
 				c.want.Sender = "admin"
 			}
 			open, err := b.OpenRequests(t.Context())
-			if err != nil || !reflect.DeepEqual(line.Data, c.want) {
-				t.Fatalf("error %v\ngot  %+v\nwant %+v", err, line.Data, c.want)
+			if err != nil || !reflect.DeepEqual(got, c.want) {
+				t.Fatalf("error %v\ngot  %+v\nwant %+v", err, got, c.want)
 			}
 			if stored := open[len(open)-1].Request; !reflect.DeepEqual(stored, c.want) {
 				t.Errorf("on the bus:\ngot  %+v\nwant %+v", stored, c.want)
@@ -250,14 +253,7 @@ func TestRequestFlags(t *testing.T) {
 func TestRequestDefaults(t *testing.T) {
 	busOf(t)
 	before := time.Now()
-	out, err := execute(t, "move", "node", "n1", "--reason", "x", "--deadline", "1h", "--detach", "-o", "json")
-	var line struct {
-		Data schemas.Request `json:"data"`
-	}
-	if err := errors.Join(err, json.Unmarshal([]byte(out), &line)); err != nil {
-		t.Fatal(err)
-	}
-	r := line.Data
+	r := detached(t, "move", "node", "n1", "--reason", "x", "--deadline", "1h")
 	if late := r.Deadline.Sub(before) - time.Hour; late < 0 || late > time.Minute || !regexp.MustCompile(`^cli-[a-z0-9]{12}$`).MatchString(r.Name) {
 		t.Errorf("got %+v", r)
 	}
@@ -304,12 +300,4 @@ func (c cancelling) Write(b []byte) (int, error) {
 		c.cancel()
 	}
 	return c.Buffer.Write(b)
-}
-
-func TestRequestWithoutBus(t *testing.T) {
-	t.Setenv("REHOME_STORE_DIR", t.TempDir())
-	got, err := execute(t, "move", "node", "n1", "--reason", "fan")
-	if got != "" || !errors.Is(err, bus.ErrNotConnected) {
-		t.Errorf("got %q, error %v; want ErrNotConnected", got, err)
-	}
 }

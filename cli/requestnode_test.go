@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
-	"errors"
 	"reflect"
 	"regexp"
 	"strings"
@@ -30,20 +28,14 @@ func TestNodeRequestFlags(t *testing.T) {
 		}},
 		{"uncordon", schemas.NodeRequest{Stage: v1alpha1.Complete}},
 	} {
-		out, err := execute(t, append(strings.Fields(c.flags), "worker-9", "--reason", "fan", "--detach", "-o", "json")...)
-		var line struct {
-			Data schemas.Request `json:"data"`
-		}
-		if err := errors.Join(err, json.Unmarshal([]byte(out), &line)); err != nil {
-			t.Fatalf("%s: %v in %s", c.flags, err, out)
-		}
+		got := detached(t, append(strings.Fields(c.flags), "worker-9", "--reason", "fan")...)
 		c.want.Node = "worker-9"
 		want := schemas.Request{
-			Sender: "admin", Name: line.Data.Name, Action: schemas.ActionMaintain, Reason: "fan", Requester: requester(t), Maintenance: &c.want,
-			Deadline: line.Data.Deadline,
+			Sender: "admin", Name: got.Name, Action: schemas.ActionMaintain, Reason: "fan", Requester: requester(t), Maintenance: &c.want,
+			Deadline: got.Deadline,
 		}
-		if !reflect.DeepEqual(line.Data, want) || line.Data.Deadline.IsZero() == strings.Contains(c.flags, "--deadline") {
-			t.Errorf("%s: got %+v, want %+v", c.flags, line.Data, want)
+		if !reflect.DeepEqual(got, want) || got.Deadline.IsZero() == strings.Contains(c.flags, "--deadline") {
+			t.Errorf("%s: got %+v, want %+v", c.flags, got, want)
 		}
 	}
 }
@@ -56,15 +48,9 @@ func TestDrainDeadline(t *testing.T) {
 		"drain --deadline 24h":    24 * time.Hour, // the longest deadline of a request
 	} {
 		before := time.Now()
-		out, err := execute(t, append(strings.Fields(flags), "worker-9", "--reason", "fan", "--detach", "-o", "json")...)
+		got := detached(t, append(strings.Fields(flags), "worker-9", "--reason", "fan")...).Deadline
 		after := time.Now()
-		var line struct {
-			Data schemas.Request `json:"data"`
-		}
-		if err := errors.Join(err, json.Unmarshal([]byte(out), &line)); err != nil {
-			t.Fatalf("%s: %v in %s", flags, err, out)
-		}
-		if got := line.Data.Deadline; got.Before(before.Add(want)) || got.After(after.Add(want)) {
+		if got.Before(before.Add(want)) || got.After(after.Add(want)) {
 			t.Errorf("%s: until %v, want %v after %v", flags, got, want, before)
 		}
 	}

@@ -162,18 +162,6 @@ func checkExample(t *testing.T, f functions.Function, scope schemas.Event, docum
 	}
 }
 
-func TestServeAddressError(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	expect.Must(t, err)
-	defer taken.Close()
-	address := taken.Addr().String()
-	err = run.ServeFunction(t.Context(), defaults(t), functions.All()[0], address)
-	want := "--address: cannot listen on " + address + ": listen tcp " + address + ": bind: address already in use"
-	if err == nil || err.Error() != want {
-		t.Errorf("got  %v\nwant %s", err, want)
-	}
-}
-
 func TestServeKeepsIdleConnections(t *testing.T) {
 	t.Parallel()
 	s, err := run.Listen(defaults(t), "127.0.0.1:0", "", slog.New(slog.DiscardHandler))

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"log/slog"
 	"regexp"
 	"strings"
@@ -117,25 +116,5 @@ func TestFlagsOverrideEnvironment(t *testing.T) {
 	}
 	if s.Settings.Policy != "flag.yaml" || s.StoreDir != "/environment" || s.Settings.DryRun {
 		t.Errorf("got policy %q, store %q, dry run %v; want flag.yaml, /environment, false", s.Settings.Policy, s.StoreDir, s.Settings.DryRun)
-	}
-}
-
-func TestSettingsCommand(t *testing.T) {
-	var out bytes.Buffer
-	root := newRoot()
-	root.SetArgs([]string{"settings"})
-	root.SetOut(&out)
-	if err := root.Execute(); err != nil {
-		t.Fatal(err)
-	}
-	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if want := "VARIABLE                  DEFAULT         MEANING"; lines[0] != want {
-		t.Errorf("got  %q\nwant %q", lines[0], want)
-	}
-	for _, line := range lines[1:] {
-		fields := strings.Fields(line)
-		if !strings.HasPrefix(fields[0], "REHOME_") || len(fields) < 2 {
-			t.Errorf("a line without a variable or a meaning: %q", line)
-		}
 	}
 }
