@@ -33,15 +33,18 @@ type shell struct {
 	rounds      int // of examples that were published
 }
 
+// shellIn returns a shell in a folder, without a bus.
+func shellIn(t *testing.T, dir string, environment ...string) *shell {
+	t.Helper()
+	path := "PATH=" + filepath.Dir(expect.Value(t, program.Build)) + ":" + os.Getenv("PATH")
+	return &shell{t: t, dir: dir, environment: append(append(os.Environ(), environment...), path, "REHOME_HTTP_ADDRESS=", "REHOME_API_LOCAL=")}
+}
+
 func newShell(t *testing.T) *shell {
 	t.Helper()
-	s := &shell{t: t, dir: t.TempDir()}
-	rehome := expect.Value(t, program.Build)
-	if filepath.Base(rehome) != "rehome" {
-		t.Fatalf("the program is called %s", rehome)
-	}
-	s.bus, s.environment = busBehindSocket(t)
-	s.environment = append(append(os.Environ(), s.environment...), "PATH="+filepath.Dir(rehome)+":"+os.Getenv("PATH"), "REHOME_HTTP_ADDRESS=", "REHOME_API_LOCAL=")
+	b, environment := busBehindSocket(t)
+	s := shellIn(t, t.TempDir(), environment...)
+	s.bus = b
 	for name, text := range map[string]string{
 		"token": "secret", "answer.json": string(schematest.ExampleOf(t, "intents").Document), "slack-url": "http://127.0.0.1:1/", "hook-url": "http://127.0.0.1:1/",
 		"message.tmpl": `{"text": {{json .Title}}, "details": {{json .Lines}}, "channel": "ops"}`,
@@ -60,8 +63,9 @@ func lines(t *testing.T, name string) (all []string) {
 	return all
 }
 
+// command is a line, which may begin with variables.
 func (s *shell) command(line string) *exec.Cmd {
-	c := exec.CommandContext(s.t.Context(), "sh", "-c", "exec "+line)
+	c := exec.CommandContext(s.t.Context(), "sh", "-c", "exec env "+line)
 	c.Dir, c.Env = s.dir, s.environment
 	return c
 }
