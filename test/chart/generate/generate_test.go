@@ -1,36 +1,13 @@
 package main
 
 import (
-	"bytes"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"testing"
 
-	"github.com/rehome-dev/rehome/test/cluster/binaries"
 	"github.com/rehome-dev/rehome/test/expect"
 )
-
-// TestGenerated compares every generated file of the chart with its sources.
-func TestGenerated(t *testing.T) {
-	root, err := binaries.Root()
-	expect.Must(t, err)
-	want, err := generate(root)
-	expect.Must(t, err)
-	got := content(t, filepath.Join(root, "deploy/helm"))
-	maps.DeleteFunc(got, func(name string, _ []byte) bool { return want[name] == nil && !strings.Contains(name, "/files/") })
-	if g, w := slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)); !slices.Equal(g, w) {
-		t.Errorf("files:\n got %q\nwant %q: run make generate", g, w)
-	}
-	for name, text := range want {
-		if !bytes.Equal(got[name], text) {
-			t.Errorf("deploy/helm/%s is not what its source says: run make generate", name)
-		}
-	}
-}
 
 func TestStaleFiles(t *testing.T) {
 	folder := t.TempDir()
