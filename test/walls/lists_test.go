@@ -2,67 +2,55 @@ package walls
 
 import (
 	"go/ast"
-	"go/parser"
-	"go/token"
-	"io/fs"
-	"path/filepath"
-	"slices"
+	"go/types"
 	"strings"
 	"testing"
-
-	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // TestCompleteConstantLists finds functions such as DeltaKinds() []DeltaKind, which return a list of the constants of a type,
-// and compares each list with the constants in the source of its package.
+// and checks that each list has all constants of its type.
 func TestCompleteConstantLists(t *testing.T) {
-	constants, lists := map[string][]string{}, 0 // by package and type
-	var functions []*ast.FuncDecl
-	var packages []string // of the functions
-	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() && (entry.Name() == "test" || strings.HasPrefix(entry.Name(), ".") && path != root) {
-			return skipped(err)
+	lists := 0
+	for _, p := range typed(t) {
+		if withinAny(p.PkgPath, []string{"test/..."}) {
+			continue
 		}
-		if entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
-			return nil
-		}
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-		if err != nil {
-			return err
-		}
-		for _, d := range file.Decls {
-			switch d := d.(type) {
-			case *ast.FuncDecl:
-				functions, packages = append(functions, d), append(packages, filepath.Dir(path))
-			case *ast.GenDecl:
-				for _, spec := range d.Specs {
-					v, isValue := spec.(*ast.ValueSpec)
-					if !isValue || d.Tok != token.CONST {
-						continue
+		for _, file := range p.Syntax {
+			for _, d := range file.Decls {
+				f, isFunction := d.(*ast.FuncDecl)
+				if !isFunction || f.Recv != nil || f.Body == nil || f.Type.Params.NumFields() > 0 || f.Type.Results.NumFields() != 1 {
+					continue
+				}
+				list, _ := p.TypesInfo.TypeOf(f.Type.Results.List[0].Type).(*types.Slice)
+				if list == nil {
+					continue
+				}
+				element, isNamed := list.Elem().(*types.Named)
+				if !isNamed || !isPlural(f.Name.Name, element.Obj().Name()) {
+					continue
+				}
+				used, missing := map[types.Object]bool{}, []string(nil)
+				ast.Inspect(f.Body, func(n ast.Node) bool {
+					if name, is := n.(*ast.Ident); is {
+						used[p.TypesInfo.Uses[name]] = true
 					}
-					if typ, isNamed := v.Type.(*ast.Ident); isNamed {
-						for _, name := range v.Names {
-							key := filepath.Dir(path) + "." + typ.Name
-							constants[key] = append(constants[key], name.Name)
+					return true
+				})
+				constants := 0
+				for _, name := range p.Types.Scope().Names() {
+					if c, is := p.Types.Scope().Lookup(name).(*types.Const); is && c.Type() == list.Elem() {
+						if constants++; !used[c] {
+							missing = append(missing, name)
 						}
 					}
 				}
-			}
-		}
-		return nil
-	})
-	expect.Must(t, err)
-	for i, f := range functions {
-		typ, listed := listOf(f)
-		want := constants[packages[i]+"."+typ]
-		plural := f.Name.Name == typ+"s" || f.Name.Name == strings.TrimSuffix(typ, "y")+"ies" // not PlacementKinds, which are some
-		if !plural || len(listed) == 0 || len(want) == 0 {
-			continue
-		}
-		lists++
-		for _, name := range want {
-			if !slices.Contains(listed, name) {
-				t.Errorf("%s: %s returns no %s, a constant of type %s", packages[i], f.Name.Name, name, typ)
+				if constants == len(missing) {
+					continue
+				}
+				lists++
+				if len(missing) > 0 {
+					t.Errorf("%s: %s does not return %s", p.PkgPath, f.Name.Name, strings.Join(missing, ", "))
+				}
 			}
 		}
 	}
@@ -71,32 +59,7 @@ func TestCompleteConstantLists(t *testing.T) {
 	}
 }
 
-func skipped(err error) error {
-	if err != nil {
-		return err
-	}
-	return fs.SkipDir
-}
-
-// listOf returns the type and the constants of a function without parameters that only returns a list of constants.
-func listOf(f *ast.FuncDecl) (typ string, names []string) {
-	if f.Recv != nil || f.Body == nil || len(f.Body.List) != 1 || f.Type.Params.NumFields() > 0 || f.Type.Results.NumFields() != 1 {
-		return "", nil
-	}
-	result, isReturn := f.Body.List[0].(*ast.ReturnStmt)
-	list, isList := f.Type.Results.List[0].Type.(*ast.ArrayType)
-	if !isReturn || !isList {
-		return "", nil
-	}
-	element, isNamed := list.Elt.(*ast.Ident)
-	literal, isLiteral := result.Results[0].(*ast.CompositeLit)
-	if !isNamed || !isLiteral {
-		return "", nil
-	}
-	for _, e := range literal.Elts {
-		if name, is := e.(*ast.Ident); is {
-			names = append(names, name.Name)
-		}
-	}
-	return element.Name, names
+// isPlural accepts DeltaKinds for DeltaKind, but not PlacementKinds, which are some of them.
+func isPlural(name, singular string) bool {
+	return name == singular+"s" || name == strings.TrimSuffix(singular, "y")+"ies"
 }

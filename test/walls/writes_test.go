@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/tools/go/packages"
@@ -57,12 +58,17 @@ func isClient(method *types.Func) bool {
 		first == "kubernetes" && strings.HasPrefix(rest, "typed/"))
 }
 
-// typed loads packages with their types.
-func typed(t *testing.T, patterns ...string) []*packages.Package {
+// loadTyped loads the packages of this module with their types, once.
+var loadTyped = sync.OnceValues(func() ([]*packages.Package, error) {
+	return packages.Load(&packages.Config{Mode: packages.LoadSyntax}, module+"/...")
+})
+
+// typed returns the packages of this module with their types.
+func typed(t *testing.T) []*packages.Package {
 	t.Helper()
-	loaded, err := packages.Load(&packages.Config{Mode: packages.LoadSyntax}, patterns...)
+	loaded, err := loadTyped()
 	if err != nil || len(loaded) == 0 {
-		t.Fatalf("load %v: %d packages, error %v", patterns, len(loaded), err)
+		t.Fatalf("load %s/...: %d packages, error %v", module, len(loaded), err)
 	}
 	for _, p := range loaded {
 		for _, err := range p.Errors {
@@ -73,7 +79,7 @@ func typed(t *testing.T, patterns ...string) []*packages.Package {
 }
 
 func TestClusterWriters(t *testing.T) {
-	for _, p := range typed(t, module+"/...") {
+	for _, p := range typed(t) {
 		if withinAny(p.PkgPath, writers) {
 			continue
 		}
