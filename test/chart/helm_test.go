@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -112,6 +113,40 @@ func (all objects) pods(t *testing.T) map[string]map[string]any {
 		}
 	}
 	return specs
+}
+
+// environment returns the variables in the pods of Rehome, by the object that makes the pods. Names of Jobs lack their hash.
+func (all objects) environment(t *testing.T) map[string]map[string]any {
+	t.Helper()
+	of := map[string]map[string]any{}
+	for owner, spec := range all.pods(t) {
+		if strings.HasPrefix(owner, "StatefulSet/") { // the servers of NATS
+			continue
+		}
+		owner = regexp.MustCompile(`-[0-9a-f]{8}$`).ReplaceAllString(owner, "")
+		of[owner] = map[string]any{}
+		for _, c := range spec["containers"].([]any) {
+			variables, _, err := unstructured.NestedSlice(c.(map[string]any), "env")
+			expect.Must(t, err)
+			for _, v := range variables {
+				v := v.(map[string]any)
+				of[owner][v["name"].(string)] = v["value"]
+			}
+		}
+	}
+	return of
+}
+
+// valuesOf returns a variable of the pods that have it.
+func (all objects) valuesOf(t *testing.T, variable string) map[string]any {
+	t.Helper()
+	values := map[string]any{}
+	for owner, variables := range all.environment(t) {
+		if value, is := variables[variable]; is {
+			values[owner] = value
+		}
+	}
+	return values
 }
 
 // combinations are the documented ones, by name: the files in the folder ci of the chart.

@@ -11,7 +11,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/rehome-dev/rehome/test/filetest"
@@ -71,10 +70,9 @@ func TestStoreReserve(t *testing.T) {
 		if value != "" {
 			set = []string{"--set", "storeReserve=" + value}
 		}
-		d := manifesttest.Typed[appsv1.Deployment](t, rendered(t, "rehome", set...).one(t, "Deployment", "rehome"))
-		env := d.Spec.Template.Spec.Containers[0].Env
-		if !slices.Contains(env, corev1.EnvVar{Name: "REHOME_STORE_RESERVE", Value: want}) {
-			t.Errorf("storeReserve %q: got %v, want %s", value, env, want)
+		got := rendered(t, "rehome", set...).valuesOf(t, "REHOME_STORE_RESERVE")
+		if !maps.Equal(got, map[string]any{"Deployment/rehome": want}) {
+			t.Errorf("storeReserve %q: got %v, want %s", value, got, want)
 		}
 	}
 }

@@ -174,15 +174,16 @@ func TestRejectedDeschedulerFlags(t *testing.T) {
 // TestUnknownKeys shows what helm says of values that are of no use.
 func TestUnknownKeys(t *testing.T) {
 	for set, want := range map[string]string{
-		"kind=DaemonSet":               "at '/kind': value must be one of '', 'Deployment', 'CronJob', 'Job'",
-		"nats.enabeld=true":            "at '/nats': additional properties 'enabeld' not allowed",
-		"deschedulerpolicy.profiles=1": "at '': additional properties 'deschedulerpolicy' not allowed",
-		"metrics.tls=on":               "at '/metrics/tls': value must be one of 'off', 'self-signed', 'files'",
-		"nats.replicas=2":              "at '/nats/replicas': value must be one of 1, 3, 5",
-		"nats.prefix=rehome":           "at '/nats/prefix': 'not' failed",
-		"nats.prefix=KV":               "at '/nats/prefix': 'not' failed",
-		"cronJobApiVersion=batch/v1beta1": "at '/cronJobApiVersion': " +
-			"value must be 'batch/v1'",
+		"kind=DaemonSet":                  "at '/kind': value must be one of '', 'Deployment', 'CronJob', 'Job'",
+		"nats.enabeld=true":               "at '/nats': additional properties 'enabeld' not allowed",
+		"deschedulerpolicy.profiles=1":    "at '': additional properties 'deschedulerpolicy' not allowed",
+		"metrics.tls=on":                  "at '/metrics/tls': value must be one of 'off', 'self-signed', 'files'",
+		"nats.replicas=2":                 "at '/nats/replicas': value must be one of 1, 3, 5",
+		"nats.prefix=rehome":              "at '/nats/prefix': 'not' failed",
+		"nats.prefix=KV":                  "at '/nats/prefix': 'not' failed",
+		"cronJobApiVersion=batch/v1beta1": "at '/cronJobApiVersion': value must be 'batch/v1'",
+		"image.digest=sha256:0123":        "at '/image/digest': 'sha256:0123' does not match pattern '^(sha256:[0-9a-f]{64})?$'",
+		"nats.image.digest=sha256:0123":   "at '/nats/image/digest': 'sha256:0123' does not match pattern '^(sha256:[0-9a-f]{64})?$'",
 	} {
 		t.Run(set, func(t *testing.T) {
 			t.Parallel()

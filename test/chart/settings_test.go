@@ -34,16 +34,8 @@ func TestChartSettings(t *testing.T) {
 	known := programtest.Settings(t)
 	used := regexp.MustCompile(`REHOME_[A-Z0-9_]+`).FindAllString(templates(t), -1)
 	for name, file := range combinations(t) {
-		for owner, spec := range rendered(t, name, "--values", file).pods(t) {
-			if strings.HasPrefix(owner, "StatefulSet/") { // the servers of NATS
-				continue
-			}
-			for _, container := range spec["containers"].([]any) {
-				env, _ := container.(map[string]any)["env"].([]any)
-				for _, variable := range env {
-					used = append(used, variable.(map[string]any)["name"].(string))
-				}
-			}
+		for _, variables := range rendered(t, name, "--values", file).environment(t) {
+			used = slices.AppendSeq(used, maps.Keys(variables))
 		}
 	}
 	slices.Sort(used)
@@ -59,18 +51,7 @@ func TestChartSettings(t *testing.T) {
 // TestChartInterval looks for the processes that get the interval of full evaluations: one evaluates, and the other sets
 // how long scopes wait.
 func TestChartInterval(t *testing.T) {
-	got := map[string]any{}
-	all := rendered(t, "rehome", "--set", "mode=distributed,nats.enabled=true,deschedulingInterval=6h")
-	for owner, spec := range all.pods(t) {
-		for _, container := range spec["containers"].([]any) {
-			env, _ := container.(map[string]any)["env"].([]any)
-			for _, variable := range env {
-				if v := variable.(map[string]any); v["name"] == "REHOME_RESYNC" {
-					got[regexp.MustCompile(`-[0-9a-f]{8}$`).ReplaceAllString(owner, "")] = v["value"]
-				}
-			}
-		}
-	}
+	got := rendered(t, "rehome", "--set", "mode=distributed,nats.enabled=true,deschedulingInterval=6h").valuesOf(t, "REHOME_RESYNC")
 	if want := map[string]any{"Deployment/rehome-watcher": "6h", "Job/rehome-setup": "6h"}; !maps.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}

@@ -322,13 +322,9 @@ func TestLocalComposePorts(t *testing.T) {
 			}
 		}
 	}
-	text, err := os.ReadFile(filepath.Join(repository(t), "deploy/compose/nats.conf"))
-	_, routes, _ := strings.Cut(string(text), "\ncluster {")
+	_, routes, _ := strings.Cut(filetest.Read(t, repository(t), "deploy/compose/nats.conf"), "\ncluster {")
 	if !strings.Contains(routes, "verify_cert_and_check_known_urls: true") || strings.Contains(routes, "verify: true") {
 		t.Error("any participant could join as a server")
-	}
-	if err != nil || !strings.Contains(string(text), "\nhost: 127.0.0.1\n") || !strings.Contains(string(text), "sync_interval: always") {
-		t.Errorf("the servers do not listen at the loopback address, or do not sync: %v", err)
 	}
 }
 
