@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 func TestComplete(t *testing.T) {
@@ -36,16 +37,10 @@ func TestComplete(t *testing.T) {
 		"status --context p":        "prod",
 		"policy convert --to desch": "descheduler/v1alpha2",
 	} {
-		root := newRoot()
-		var out bytes.Buffer
-		root.SetOut(&out)
-		root.SetErr(&bytes.Buffer{})
-		root.SetArgs(append([]string{"__complete"}, strings.Split(words, " ")...))
-		if err := root.ExecuteContext(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if !slices.Contains(strings.Split(out.String(), "\n"), want) {
-			t.Errorf("%s: got\n%s\nwant %s in it", words, &out, want)
+		out, err := execute(t, append([]string{"__complete"}, strings.Split(words, " ")...)...)
+		expect.Must(t, err)
+		if !slices.Contains(strings.Split(out, "\n"), want) {
+			t.Errorf("%s: got\n%s\nwant %s in it", words, out, want)
 		}
 	}
 }

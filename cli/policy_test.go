@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,16 +12,11 @@ import (
 // said runs the command with arguments and standard input, and returns its output and its error, "" for none.
 func said(t *testing.T, stdin string, arguments ...string) (out, err string) {
 	t.Helper()
-	root := newRoot()
-	root.SetArgs(arguments)
-	var b bytes.Buffer
-	root.SetOut(&b)
-	root.SetErr(&bytes.Buffer{})
-	root.SetIn(strings.NewReader(stdin))
-	if e := root.ExecuteContext(t.Context()); e != nil {
-		return b.String(), e.Error()
+	out, _, failed := fed(t, stdin, arguments...)
+	if failed != nil {
+		err = failed.Error()
 	}
-	return b.String(), ""
+	return out, err
 }
 
 const brokenProblems = `testdata/broken.yaml:3: maxNoOfPodsToEvictTotal: must not be negative, got -5

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -22,18 +21,6 @@ func given(t *testing.T) (dir string) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	return dir
-}
-
-// apart runs rehome and returns its two outputs.
-func apart(t *testing.T, arguments ...string) (stdout, stderr string, err error) {
-	t.Helper()
-	var out, notes bytes.Buffer
-	root := newRoot()
-	root.SetArgs(arguments)
-	root.SetOut(&out)
-	root.SetErr(&notes)
-	err = root.ExecuteContext(t.Context())
-	return out.String(), notes.String(), err
 }
 
 // secretText returns the expected text of a Secret with the content of the files, by their names in the Secret, in order.
@@ -72,7 +59,7 @@ func TestAuthSecrets(t *testing.T) {
 	}
 	arguments := []string{"auth", "secrets", dir, "-n", "rehome-test", "--sender", "batch", "--forwarder", "audit", "--function", "KeepOff=functions.keep-off"}
 	for _, time := range []string{"first", "second"} {
-		out, notes, err := apart(t, arguments...)
+		out, notes, err := fed(t, "", arguments...)
 		if err != nil || out != strings.Join(want, "---\n") {
 			t.Errorf("the %s time: got error %v and\n%s\nwant\n%s", time, err, out, strings.Join(want, "---\n"))
 		}
@@ -85,9 +72,9 @@ func TestAuthSecrets(t *testing.T) {
 func TestAuthSecretsPrefix(t *testing.T) {
 	dir := given(t)
 	arguments := []string{"auth", "secrets", dir, "-n", "rehome-test"}
-	plain, _, err := apart(t, arguments...)
+	plain, _, err := fed(t, "", arguments...)
 	expect.Must(t, err)
-	prefixed, _, err := apart(t, append(arguments, "--prefix", "moving-rehome-nats")...)
+	prefixed, _, err := fed(t, "", append(arguments, "--prefix", "moving-rehome-nats")...)
 	if want := strings.ReplaceAll(plain, "name: rehome-nats-", "name: moving-rehome-nats-"); err != nil || prefixed != want {
 		t.Errorf("got error %v and\n%s\nwant\n%s", err, prefixed, want)
 	}
@@ -95,7 +82,7 @@ func TestAuthSecretsPrefix(t *testing.T) {
 
 func TestSecretsOmitAuthorityKey(t *testing.T) {
 	dir := given(t)
-	out, _, err := apart(t, "auth", "secrets", dir, "-n", "rehome-test")
+	out, _, err := fed(t, "", "auth", "secrets", dir, "-n", "rehome-test")
 	expect.Must(t, err)
 	key, err := os.ReadFile(filepath.Join(dir, "ca.key"))
 	expect.Must(t, err)
@@ -134,7 +121,7 @@ func TestAuthSecretsInvalidNames(t *testing.T) {
 			"--tls 'rehome-nats.prod.svc,*.rehome-nats.prod.svc'", dir)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			out, _, err := apart(t, append([]string{"auth", "secrets", dir}, test.arguments...)...)
+			out, _, err := fed(t, "", append([]string{"auth", "secrets", dir}, test.arguments...)...)
 			if err == nil || !strings.HasPrefix(err.Error(), test.says) || out != "" {
 				t.Errorf("got %q and %v, want %s", out, err, test.says)
 			}

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -52,14 +51,7 @@ func simulated(t *testing.T, stdin string, files map[string]string, arguments ..
 		filetest.Write(t, name, text)
 	}
 	filetest.Write(t, "policy.yaml", taintsPolicy)
-	var out, notes bytes.Buffer
-	root := newRoot()
-	root.SetArgs(append([]string{"simulate", "--policy", "policy.yaml"}, arguments...))
-	root.SetIn(strings.NewReader(stdin))
-	root.SetOut(&out)
-	root.SetErr(&notes)
-	err = root.ExecuteContext(t.Context())
-	return out.String(), notes.String(), err
+	return fed(t, stdin, append([]string{"simulate", "--policy", "policy.yaml"}, arguments...)...)
 }
 
 const moved = `{"pod":{"namespace":"default","name":"moves","uid":"70b42d9e-c90d-d9ee-99c3-bd0c7325f479"},"node":"n1",` +

@@ -243,12 +243,21 @@ func remembered(t *testing.T, l bus.Ledger, breakers ...actuator.WorkloadBreaker
 // execute runs rehome with these arguments.
 func execute(t *testing.T, arguments ...string) (string, error) {
 	t.Helper()
-	var out bytes.Buffer
+	out, _, err := fed(t, "", arguments...)
+	return out, err
+}
+
+// fed runs rehome with standard input and arguments, and returns its two outputs.
+func fed(t *testing.T, input string, arguments ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	var out, notes bytes.Buffer
 	root := newRoot()
 	root.SetArgs(arguments)
+	root.SetIn(strings.NewReader(input))
 	root.SetOut(&out)
-	err := root.ExecuteContext(t.Context())
-	return out.String(), err
+	root.SetErr(&notes)
+	err = root.ExecuteContext(t.Context())
+	return out.String(), notes.String(), err
 }
 
 func TestStatusAndBreakersOfBus(t *testing.T) {
