@@ -1,38 +1,52 @@
 package docs
 
 import (
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/filetest"
 )
 
-// TestDebugPageCommands runs each command beside a bus with the published verdicts. There is no cluster, so `explain` has only the
-// history, which it reads by the name of the pod.
-func TestDebugPageCommands(t *testing.T) {
-	s := newShell(t)
-	s.publish()
-	all := lines(t, "docs/debug.md")
-	for _, line := range all {
-		got := s.run(line)
-		want := map[string]string{
+// TestDiagnosisPageCommands runs each command of the pages beside a bus with the published events, and looks for a text in its
+// output. There is no cluster, so `explain` has only the history, which it reads by the name of the pod.
+func TestDiagnosisPageCommands(t *testing.T) {
+	for page, wants := range map[string]map[string]string{
+		"debug": {
 			"rehome explain pod cart-0 -n shop":             "cart-0",
 			"rehome events --type verdict --since 1h":       "verdict",
 			"rehome get deferred":                           "DisruptionBudget",
 			"rehome get deferred -n shop -o wide":           "cart-0",
 			"rehome get deferred --reason DisruptionBudget": "DisruptionBudget",
-		}[line]
-		if want == "" || !strings.Contains(got, want) {
-			t.Errorf("%s prints\n%s\nwant %q", line, got, want)
-		}
-	}
-	if len(all) != 5 {
-		t.Errorf("the page has %q", all)
+		},
+		"troubleshooting": {
+			"rehome status":                           "cluster circuit breaker closed",
+			"rehome get deferred":                     "DisruptionBudget",
+			"rehome explain pod cart-0 -n shop":       "cart-0",
+			"rehome get breakers":                     "",
+			"rehome events --type verdict --since 1h": "verdict",
+			"rehome events --since 1h":                "delta",
+			"rehome get deadletters":                  "",
+			"rehome policy check policy.yaml":         "policy.yaml",
+		},
+	} {
+		t.Run(page, func(t *testing.T) {
+			s := newShell(t)
+			s.publish()
+			filetest.Write(t, filepath.Join(s.dir, "policy.yaml"), filetest.Read(t, root, "deploy/policy.yaml"))
+			all := lines(t, "docs/"+page+".md")
+			for _, line := range all {
+				want, known := wants[line]
+				if got := s.run(line); !known || !strings.Contains(got, want) {
+					t.Errorf("%s prints\n%s\nwant %q", line, got, want)
+				}
+			}
+			if len(all) != len(wants) {
+				t.Errorf("the page has %q", all)
+			}
+		})
 	}
 }
 
@@ -47,37 +61,6 @@ func TestDebugPageExample(t *testing.T) {
 		if !slices.Contains(printed, line) {
 			t.Errorf("the command does not print %q", line)
 		}
-	}
-}
-
-// TestTroubleshootingPageCommands runs each command beside a bus with the published events.
-func TestTroubleshootingPageCommands(t *testing.T) {
-	s := newShell(t)
-	s.publish()
-	example, err := os.ReadFile(filepath.Join(root, "deploy/policy.yaml"))
-	expect.Must(t, err)
-	if err := os.WriteFile(filepath.Join(s.dir, "policy.yaml"), example, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	wants := map[string]string{
-		"rehome status":                           "cluster circuit breaker closed",
-		"rehome get deferred":                     "DisruptionBudget",
-		"rehome explain pod cart-0 -n shop":       "cart-0",
-		"rehome get breakers":                     "",
-		"rehome events --type verdict --since 1h": "verdict",
-		"rehome events --since 1h":                "delta",
-		"rehome get deadletters":                  "",
-		"rehome policy check policy.yaml":         "policy.yaml",
-	}
-	all := lines(t, "docs/troubleshooting.md")
-	for _, line := range all {
-		want, known := wants[line]
-		if got := s.run(line); !known || !strings.Contains(got, want) {
-			t.Errorf("%s prints\n%s\nwant %q", line, got, want)
-		}
-	}
-	if len(all) != len(wants) {
-		t.Errorf("the page has %q", all)
 	}
 }
 
