@@ -142,10 +142,7 @@ func taints(args string) Enabled {
 
 func TestValidPolicy(t *testing.T) {
 	seconds := int64(0)
-	for _, c := range []struct {
-		name, text string
-		want       Policy
-	}{
+	compareSections(t, func(p Policy) Policy { return p }, []section[Policy]{
 		{"needs no profile", start, Policy{Rate: DefaultRate(), Limits: Limits{InFlight: DefaultInFlight()}, CircuitBreakers: DefaultCircuitBreakers(), Deltas: DeltasNeeded}},
 		{"may be JSON",
 			`{"apiVersion": "descheduler/v1alpha2", "kind": "DeschedulerPolicy",` + "\n\t" + `"nodeSelector": "a in (b,c)", "profiles": []}`,
@@ -209,13 +206,7 @@ profiles:
 			{Name: "c", Strategies: []Enabled{taints(`{"includePreferNoSchedule":true,"includedTaints":["b"]}`)}},
 			{Name: "d", Strategies: []Enabled{taints(`{"includePreferNoSchedule":true,"includedTaints":["c"]}`)}},
 		}}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			if got := parse(t, c.text); !reflect.DeepEqual(got, c.want) {
-				t.Errorf("got  %+v\nwant %+v", got, c.want)
-			}
-		})
-	}
+	})
 }
 
 func TestArgumentDefaults(t *testing.T) {
