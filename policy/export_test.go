@@ -11,7 +11,7 @@ var (
 	Golden     = golden
 	KnownTwo   = known
 	Ten        = &ten
-	ReadPolicy = func(t *testing.T, text string) Policy { return parse(t, own1+text) }
+	ReadPolicy = func(t *testing.T, text string) Policy { return parse(t, start+text) }
 )
 
 // The beginning of a file, and sections of one.

@@ -9,7 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/test/expect"
 )
 
 const allOfMaintenance = `maintenance:
@@ -24,14 +23,11 @@ const allOfMaintenance = `maintenance:
 `
 
 func TestMaintenanceReadAndWritten(t *testing.T) {
-	for _, c := range []struct {
-		name, text string
-		want       Maintenance
-	}{
-		{"a file that says nothing has the defaults", "", Maintenance{}},
-		{"so has an empty section", "maintenance: {}\n", Maintenance{}},
-		{"and one that writes them", "maintenance: {restart: true, protect: null}\n", Maintenance{}},
-		{"all of it", allOfMaintenance, Maintenance{
+	compareWritten(t, func(p Policy) Maintenance { return p.Maintenance }, []section[Maintenance]{
+		{"a file that says nothing has the defaults", start, Maintenance{}},
+		{"so has an empty section", start + "maintenance: {}\n", Maintenance{}},
+		{"and one that writes them", start + "maintenance: {restart: true, protect: null}\n", Maintenance{}},
+		{"all of it", start + allOfMaintenance, Maintenance{
 			Restart: new(bool), Protect: []string{PodsWithPVC, SystemCriticalPods},
 			Start: []StartSign{
 				{Condition: "NeedsReboot"},
@@ -40,26 +36,11 @@ func TestMaintenanceReadAndWritten(t *testing.T) {
 				{Taint: "example.com/drain=:NoExecute"},
 			},
 		}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			p := parse(t, own1+c.text)
-			if !reflect.DeepEqual(p.Maintenance, c.want) {
-				t.Errorf("got  %+v\nwant %+v", p.Maintenance, c.want)
-			}
-			text, err := p.Format(Version)
-			expect.Must(t, err)
-			if again := parse(t, string(text)); !reflect.DeepEqual(again.Maintenance, c.want) {
-				t.Errorf("read back from\n%s: got %+v\nwant %+v", text, again.Maintenance, c.want)
-			}
-			if _, err := p.Format(DeschedulerVersion); (err == nil) != reflect.DeepEqual(c.want, Maintenance{}) {
-				t.Errorf("as a file of the descheduler: got error %v", err)
-			}
-		})
-	}
+	})
 }
 
 func TestInvalidMaintenanceSection(t *testing.T) {
-	_, err := Parse("p.yaml", []byte(own1+`maintenance:
+	_, err := Parse("p.yaml", []byte(start+`maintenance:
   restart: maybe
   protect: [MinReplicas, PodsWithPVC, PodsWithPVC]
   start:
@@ -168,7 +149,7 @@ func TestMaintenanceProtections(t *testing.T) {
 			if c.pod != nil {
 				c.pod(p)
 			}
-			if got := parse(t, own1+c.policy).Maintenance.Protects(p, now); !reflect.DeepEqual(got, c.want) {
+			if got := parse(t, start+c.policy).Maintenance.Protects(p, now); !reflect.DeepEqual(got, c.want) {
 				t.Errorf("got  %+v\nwant %+v", got, c.want)
 			}
 		})
@@ -193,7 +174,7 @@ func TestMaintenanceRuleNames(t *testing.T) {
 }
 
 func TestDrainTriggers(t *testing.T) {
-	m := parse(t, own1+allOfMaintenance).Maintenance
+	m := parse(t, start+allOfMaintenance).Maintenance
 	taint := func(key, value string, effect corev1.TaintEffect) *corev1.Node {
 		return &corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: key, Value: value, Effect: effect}}}}
 	}

@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"testing"
 	"time"
+
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // section is a policy, and a part of it.
@@ -21,6 +23,23 @@ func compareSections[T any](t *testing.T, part func(Policy) T, sections []sectio
 				t.Errorf("got  %+v\nwant %+v", got, s.want)
 			}
 		})
+	}
+}
+
+// compareWritten compares sections that only Version has, also after the policy was written and read again.
+func compareWritten[T any](t *testing.T, part func(Policy) T, sections []section[T]) {
+	t.Helper()
+	compareSections(t, part, sections)
+	for _, s := range sections {
+		p := parse(t, s.text)
+		text, err := p.Format(Version)
+		expect.Must(t, err)
+		if again := part(parse(t, string(text))); !reflect.DeepEqual(again, s.want) {
+			t.Errorf("%s: read back from\n%s: got %+v\nwant %+v", s.name, text, again, s.want)
+		}
+		if _, err := p.Format(DeschedulerVersion); (err == nil) != reflect.ValueOf(s.want).IsZero() {
+			t.Errorf("%s: as a file of the descheduler: got error %v", s.name, err)
+		}
 	}
 }
 

@@ -9,10 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/test/expect"
 )
-
-const own1 = "apiVersion: rehome.dev/v1alpha1\nkind: DeschedulerPolicy\n"
 
 // TestDefaultSenders has the senders of a policy without the section, and of a policy with an empty one.
 func TestDefaultSenders(t *testing.T) {
@@ -23,22 +20,19 @@ func TestDefaultSenders(t *testing.T) {
 		}},
 		"requests: {}\n": {MaxPods: 500},
 	} {
-		if got := parse(t, own1+text).Asking(); !reflect.DeepEqual(got, want) {
+		if got := parse(t, start+text).Asking(); !reflect.DeepEqual(got, want) {
 			t.Errorf("%q: got %+v, want %+v", text, got, want)
 		}
 	}
 }
 
 func TestSendersRoundTrip(t *testing.T) {
-	for _, c := range []struct {
-		name, text string
-		want       *Requests
-	}{
-		{"a file that says nothing has the defaults", "", nil},
-		{"an empty section allows no sender", "requests: {}\n", &Requests{MaxPods: 500}},
+	compareWritten(t, func(p Policy) *Requests { return p.Requests }, []section[*Requests]{
+		{"a file that says nothing has the defaults", start, nil},
+		{"an empty section allows no sender", start + "requests: {}\n", &Requests{MaxPods: 500}},
 		{
 			"a sender has what it is given",
-			"requests:\n  maxPods: 20\n  senders:\n    - name: scaler\n      namespaces: [shop]\n      actions: [deschedule]\n" +
+			start + "requests:\n  maxPods: 20\n  senders:\n    - name: scaler\n      namespaces: [shop]\n      actions: [deschedule]\n" +
 				"      nodes: true\n      override: [DaemonSetPods]\n      perMinute: 3\n      open: 4\n    - name: other\n",
 			&Requests{MaxPods: 20, Senders: []Sender{
 				{
@@ -50,33 +44,16 @@ func TestSendersRoundTrip(t *testing.T) {
 		},
 		{
 			"a sender of notices of a cloud",
-			"requests:\n  senders:\n    - {name: spot, actions: [maintain], nodes: true, perMinute: 100, open: 1000}\n",
+			start + "requests:\n  senders:\n    - {name: spot, actions: [maintain], nodes: true, perMinute: 100, open: 1000}\n",
 			&Requests{MaxPods: 500, Senders: []Sender{
 				{Name: "spot", Actions: []schemas.RequestAction{schemas.ActionMaintain}, Nodes: true, PerMinute: 100, Open: 1000},
 			}},
 		},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			p, err := Parse("p.yaml", []byte(own1+c.text), known())
-			expect.Must(t, err)
-			if !reflect.DeepEqual(p.Requests, c.want) {
-				t.Errorf("got  %+v\nwant %+v", p.Requests, c.want)
-			}
-			text, err := p.Format(Version)
-			expect.Must(t, err)
-			again, err := Parse("p.yaml", text, known())
-			if err != nil || !reflect.DeepEqual(again.Requests, c.want) {
-				t.Errorf("read back from\n%s: got %+v, error %v\nwant %+v", text, again.Requests, err, c.want)
-			}
-			if _, err := p.Format(DeschedulerVersion); (err == nil) != (c.want == nil) {
-				t.Errorf("as a file of the descheduler: got error %v", err)
-			}
-		})
-	}
+	})
 }
 
 func TestInvalidSenders(t *testing.T) {
-	_, err := Parse("p.yaml", []byte(own1+`requests:
+	_, err := Parse("p.yaml", []byte(start+`requests:
   maxPods: 1001
   senders:
     - name: Big Boss
