@@ -19,6 +19,27 @@ func said(t *testing.T, stdin string, arguments ...string) (out, err string) {
 	return out, err
 }
 
+// dialogue is a run of a command, with its complete output and its error.
+type dialogue struct {
+	name      string
+	arguments []string
+	stdin     string
+	out, err  string
+}
+
+// converse runs a command as in each dialogue.
+func converse(t *testing.T, command string, dialogues []dialogue) {
+	t.Helper()
+	for _, d := range dialogues {
+		t.Run(d.name, func(t *testing.T) {
+			out, err := said(t, d.stdin, append(strings.Fields(command), d.arguments...)...)
+			if out != d.out || err != d.err {
+				t.Errorf("got error %q and\n%s\nwant error %q and\n%s", err, out, d.err, d.out)
+			}
+		})
+	}
+}
+
 const brokenProblems = `testdata/broken.yaml:3: maxNoOfPodsToEvictTotal: must not be negative, got -5
 testdata/broken.yaml:6: profiles[0].pluginConfig[0].name: is not a plugin of this version of Rehome, ` +
 	`got "RemovePodsViolatingNodeTaint"; did you mean RemovePodsViolatingNodeTaints?
@@ -27,12 +48,7 @@ testdata/broken.yaml:9: profiles[0].pluginConfig[1].args.excludedtaints: unknown
 
 func TestPolicyCheck(t *testing.T) {
 	const right = "2 profiles, enabled: RemovePodsViolatingNodeTaints\n"
-	for _, c := range []struct {
-		name      string
-		arguments []string
-		stdin     string
-		out, err  string
-	}{
+	converse(t, "policy check", []dialogue{
 		{"a file that is right is one line", []string{"testdata/policy.yaml"}, "", "testdata/policy.yaml: " + right, ""},
 		{
 			"standard input is a file, too", []string{"-"}, "apiVersion: rehome.dev/v1alpha1\nkind: DeschedulerPolicy\n",
@@ -60,32 +76,14 @@ func TestPolicyCheck(t *testing.T) {
 {"file":"nope.yaml","wrong":"cannot be read: no such file or directory"}
 `, "2 of 2 policy files invalid",
 		},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			out, err := said(t, c.stdin, append([]string{"policy", "check"}, c.arguments...)...)
-			if out != c.out || err != c.err {
-				t.Errorf("got error %q and\n%s\nwant error %q and\n%s", err, out, c.err, c.out)
-			}
-		})
-	}
+	})
 }
 
 func TestExplainInvalidPolicy(t *testing.T) {
-	for _, c := range []struct {
-		name      string
-		arguments []string
-		err       string
-	}{
-		{"a file that is wrong", []string{"testdata/broken.yaml"}, strings.TrimSuffix(brokenProblems, "\n")},
-		{"missing file", []string{"nope.yaml"}, "nope.yaml: cannot be read: no such file or directory"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			out, err := said(t, "", append([]string{"policy", "explain"}, c.arguments...)...)
-			if out != "" || err != c.err {
-				t.Errorf("got error %q and\n%s\nwant error %q", err, out, c.err)
-			}
-		})
-	}
+	converse(t, "policy explain", []dialogue{
+		{"a file that is wrong", []string{"testdata/broken.yaml"}, "", "", strings.TrimSuffix(brokenProblems, "\n")},
+		{"missing file", []string{"nope.yaml"}, "", "", "nope.yaml: cannot be read: no such file or directory"},
+	})
 }
 
 func TestRunWithInvalidPolicy(t *testing.T) {
@@ -115,12 +113,7 @@ profiles:
       deschedule:
         enabled: [PodLifeTime]
 `
-	for _, c := range []struct {
-		name      string
-		arguments []string
-		stdin     string
-		out, err  string
-	}{
+	converse(t, "policy convert", []dialogue{
 		{"to our own version", []string{"-"}, older, "apiVersion: rehome.dev/v1alpha1\n" + body, ""},
 		{
 			"to the descheduler's", []string{"--to", "descheduler/v1alpha2", "-"}, older,
@@ -139,12 +132,5 @@ profiles:
 			"not when it is wrong", []string{"testdata/broken.yaml"}, "", "",
 			strings.TrimSuffix(brokenProblems, "\n"),
 		},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			out, err := said(t, c.stdin, append([]string{"policy", "convert"}, c.arguments...)...)
-			if out != c.out || err != c.err {
-				t.Errorf("got error %q and\n%s\nwant error %q and\n%s", err, out, c.err, c.out)
-			}
-		})
-	}
+	})
 }

@@ -30,29 +30,14 @@ func TestSchemasPrint(t *testing.T) {
 		files[i] = strings.TrimSuffix(filepath.Base(file), ".json")
 	}
 	examples := strings.Join(files, ", ")
-	for _, c := range []struct {
-		name      string
-		arguments []string
-		file, err string
-	}{
-		{"by its type", []string{"dev.rehome.verdict.v1"}, "verdict.schema.json", ""},
-		{"an example of a type", []string{"--example", "dev.rehome.intents.v1"}, "examples/intents.json", ""},
-		{"no schema of an example", []string{"verdict-settled"}, "", `no schema "verdict-settled"; there are: ` + nouns},
-		{"no example of the envelope", []string{"event", "--example"}, "", `no example "event"; there are: ` + examples},
-		{"no later version", []string{"dev.rehome.delta.v2"}, "", `no schema "dev.rehome.delta.v2"; there are: ` + nouns},
-		{"nothing elsewhere", []string{"../asyncapi"}, "", `no schema "../asyncapi"; there are: ` + nouns},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			want := ""
-			if c.file != "" {
-				want = filetest.Read(t, contract+c.file)
-			}
-			out, err := said(t, "", append([]string{"schemas", "print"}, c.arguments...)...)
-			if out != want || err != c.err {
-				t.Errorf("got error %q and\n%s\nwant error %q and\n%s", err, out, c.err, want)
-			}
-		})
-	}
+	converse(t, "schemas print", []dialogue{
+		{"by its type", []string{"dev.rehome.verdict.v1"}, "", filetest.Read(t, contract+"verdict.schema.json"), ""},
+		{"an example of a type", []string{"--example", "dev.rehome.intents.v1"}, "", filetest.Read(t, contract+"examples/intents.json"), ""},
+		{"no schema of an example", []string{"verdict-settled"}, "", "", `no schema "verdict-settled"; there are: ` + nouns},
+		{"no example of the envelope", []string{"event", "--example"}, "", "", `no example "event"; there are: ` + examples},
+		{"no later version", []string{"dev.rehome.delta.v2"}, "", "", `no schema "dev.rehome.delta.v2"; there are: ` + nouns},
+		{"nothing elsewhere", []string{"../asyncapi"}, "", "", `no schema "../asyncapi"; there are: ` + nouns},
+	})
 }
 
 func TestSchemasPrintAll(t *testing.T) {
@@ -101,12 +86,7 @@ func TestSchemasValidate(t *testing.T) {
 	untimed := exampleLine(t, "verdict", `"time":`, `"thyme":`, `"evicted"`, `7`)
 	later := exampleLine(t, "verdict", `"evicted"`, `"vanished"`)
 	const nameOfObject = `dev.rehome.delta.v1: /data/object/name: got "", want a string that is not empty` + "\n"
-	for _, c := range []struct {
-		name      string
-		arguments []string
-		stdin     string
-		out, err  string
-	}{
+	converse(t, "schemas validate", []dialogue{
 		{"one event", nil, delta, "stdin: 1 valid event\n", ""},
 		{"none", nil, " \n", "stdin: no valid event\n", ""},
 		{"one a line", []string{"-"}, delta + "\n" + later, "stdin: 2 valid events\n", ""},
@@ -157,12 +137,5 @@ stdin[0]: dev.rehome.intents.v1: /data/intents/2/note: got "x", want nothing: th
 			"not when a file cannot be read", []string{"nope.json", "-"}, nameless, "",
 			"nope.json: cannot be read: no such file or directory",
 		},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			out, err := said(t, c.stdin, append([]string{"schemas", "validate"}, c.arguments...)...)
-			if out != c.out || err != c.err {
-				t.Errorf("got error %q and\n%s\nwant error %q and\n%s", err, out, c.err, c.out)
-			}
-		})
-	}
+	})
 }
