@@ -67,15 +67,10 @@ func TestCountedMoveListedAgain(t *testing.T) {
 		cfg.Bus, cfg.Ledger, cfg.Source = b.bus, b.bus, "/test/actuator"
 		handle := gates()
 		term := func(script func()) {
-			ctx, cancel := context.WithCancel(t.Context())
-			ended := make(chan error, 1)
-			go func() { ended <- New(cfg).lead(ctx, handle) }()
+			end := leads(t, New(cfg), handle)
 			script()
 			time.Sleep(10 * time.Second)
-			cancel()
-			if err := <-ended; err != nil {
-				t.Fatal(err)
-			}
+			end()
 		}
 		term(func() {
 			b.put("A", 1, "1")

@@ -160,50 +160,32 @@ func TestAnswerSubjectMismatch(t *testing.T) {
 	}
 }
 
-// forgery is an answer delivered to a leader, and the expected result.
-type forgery struct {
-	name   string
-	change func(*schemas.Intents, *schemas.Event)
-}
-
-// forgeries are valid answers with one change each.
-func forgeries() []forgery {
-	return []forgery{
-		{"on the subject of another strategy", func(_ *schemas.Intents, e *schemas.Event) {
-			e.Channel = "rehome.intents.C.default.node.worker-1"
-		}},
-		{"a pod of another node", func(a *schemas.Intents, _ *schemas.Event) { a.Intents[0].Node = "worker-2" }},
-		{"an end that is far", func(a *schemas.Intents, _ *schemas.Event) {
-			a.Intents[0].Expires = a.Intents[0].Expires.Add(2 * time.Hour)
-		}},
-		{"an end that is far, of an event that says that it is made then", func(a *schemas.Intents, e *schemas.Event) {
-			a.Intents[0].Expires, e.Time = a.Intents[0].Expires.Add(2*time.Hour), e.Time.Add(2*time.Hour)
-		}},
-		{"an end that is far, of an event without a time", func(a *schemas.Intents, e *schemas.Event) {
-			a.Intents[0].Expires, e.Time = a.Intents[0].Expires.Add(2*time.Hour), time.Time{}
-		}},
-	}
-}
-
-// forged returns the answer after a change.
-func (f forgery) forged(t *testing.T, now time.Time) schemas.Event {
-	t.Helper()
-	a, _ := answerTo("A", 1, "1")
-	a.Intents[0].Expires = now.Add(10 * time.Minute)
-	e := schemas.Event{}
-	f.change(&a, &e)
-	made := schematest.Event(t, "/test", a, now, schemas.Event{})
-	asked := schemas.Event{Channel: made.Channel, Time: made.Time}
-	f.change(&schemas.Intents{Intents: []schemas.Intent{{}}}, &asked)
-	made.Channel, made.Time = asked.Channel, asked.Time
-	return made
-}
-
+// An invalid answer goes to the dead letters, and others are executed.
 func TestForgedAnswerDeadLetter(t *testing.T) {
-	for _, f := range forgeries() {
-		t.Run(f.name, func(t *testing.T) {
+	late := func(a *schemas.Intents) { a.Intents[0].Expires = a.Intents[0].Expires.Add(2 * time.Hour) }
+	for name, forge := range map[string]struct {
+		answer func(*schemas.Intents)
+		event  func(*schemas.Event)
+	}{
+		"unreadable":                         {nil, func(e *schemas.Event) { e.Data = []byte(`{"intents":7}`) }},
+		"on the subject of another strategy": {nil, func(e *schemas.Event) { e.Channel = "rehome.intents.C.default.node.worker-1" }},
+		"a pod of another node":              {func(a *schemas.Intents) { a.Intents[0].Node = "worker-2" }, nil},
+		"an end that is far":                 {late, nil},
+		"an end that is far, of an event that says that it is made then": {late, func(e *schemas.Event) { e.Time = e.Time.Add(2 * time.Hour) }},
+		"an end that is far, of an event without a time":                 {late, func(e *schemas.Event) { e.Time = time.Time{} }},
+	} {
+		t.Run(name, func(t *testing.T) {
 			inBubble(t, Config{Policy: fast}, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0), func(t *testing.T, b *bench) {
-				b.bus.put(f.forged(t, b.start))
+				a, _ := answerTo("A", 1, "1")
+				a.Intents[0].Expires = b.start.Add(10 * time.Minute)
+				if forge.answer != nil {
+					forge.answer(&a)
+				}
+				forged := schematest.Event(t, "/test", a, b.start, schemas.Event{})
+				if forge.event != nil {
+					forge.event(&forged)
+				}
+				b.bus.put(forged)
 				b.put("B", 1, "2")
 				synctest.Wait()
 				expect.Equal(t, "verdicts", b.bus.heard(t, b.start), []heard{{"B-1.2", schemas.ReasonEvictionAccepted, 0}})

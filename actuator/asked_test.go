@@ -5,12 +5,10 @@ import (
 	"reflect"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // requested returns an intent of a request with options.
@@ -24,16 +22,11 @@ func TestAskedIgnoresStrategies(t *testing.T) {
 	everything := schemas.Asked{Method: schemas.UseEvict, DryRun: true, Override: []string{policy.DaemonSetPods}}
 	other := wish()
 	other.Intent.Asked = &everything
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "web", Name: "api-0", UID: "uid-0", OwnerReferences: []metav1.OwnerReference{{Kind: "DaemonSet", Name: "d"}},
-		},
-		Spec: corev1.PodSpec{NodeName: "worker-1"},
-	}
-	a := New(Config{Policy: policy.Policy{Profiles: []policy.Profile{{
-		Name:       "default",
-		Strategies: []policy.Enabled{{Strategy: policy.Strategy{Name: other.Strategy}}},
-	}}, Known: map[string]policy.Traits{other.Strategy: {Priority: policy.PriorityNode}}}})
+	pod := ownedPod("api-0", "uid-0", "d")
+	pod.OwnerReferences[0].Kind = "DaemonSet"
+	p := enabling(policy.Rate{}, other.Strategy)
+	p.Known = map[string]policy.Traits{other.Strategy: {Priority: policy.PriorityNode}}
+	a := New(Config{Policy: p})
 	type seen struct {
 		dry      bool
 		rejected schemas.ReasonCode
@@ -50,9 +43,7 @@ func TestAskedIgnoresStrategies(t *testing.T) {
 		{false, schemas.ReasonProtected, policy.PriorityNode}, {false, schemas.ReasonProtected, policy.PriorityManual},
 		{true, "", policy.PriorityManual}, {true, schemas.ReasonProfileUnknown, policy.PriorityManual},
 	}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got  %+v\nwant %+v", got, want)
-	}
+	expect.Equal(t, "result", got, want)
 }
 
 func TestRequestMethodEvict(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -61,9 +60,7 @@ func TestBatchesRate(t *testing.T) {
 			expect.Equal(t, fmt.Sprintf("verdicts of batch %d", i), said, want)
 		}
 		want := []time.Duration{0, 0, 100 * time.Millisecond, 200 * time.Millisecond, 300 * time.Millisecond}
-		if !reflect.DeepEqual(after, want) {
-			t.Errorf("moves after %v, want %v", after, want)
-		}
+		expect.Equal(t, "moves after", after, want)
 	})
 }
 

@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -91,9 +90,7 @@ func TestBegunMoves(t *testing.T) {
 	t.Run("a_new_leader_finds_what_became_of_each", func(t *testing.T) {
 		gone := wire(func(r *http.Request) (*http.Response, error) {
 			if strings.HasSuffix(r.URL.Path, "/pod-2") {
-				return response(http.StatusOK, &corev1.Pod{
-					TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "pod-2", UID: "2"},
-				}), nil
+				return response(http.StatusOK, ownedPod("pod-2", "2", "api")), nil
 			}
 			return failure(http.StatusNotFound, metav1.StatusReasonNotFound), nil
 		}).client(t)
@@ -131,10 +128,7 @@ func TestBegunMoves(t *testing.T) {
 				return failure(http.StatusNotFound, metav1.StatusReasonNotFound), nil
 			}
 			name := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
-			return response(http.StatusOK, &corev1.Pod{
-				TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
-				ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: name, UID: types.UID(strings.TrimPrefix(name, "pod-"))},
-			}), nil
+			return response(http.StatusOK, ownedPod(name, types.UID(strings.TrimPrefix(name, "pod-")), "api")), nil
 		}).client(t)
 		synctest.Test(t, func(t *testing.T) {
 			m, p := newMemory(), fast
@@ -163,11 +157,7 @@ func TestBegunMoves(t *testing.T) {
 		})
 	})
 	t.Run("another_intent_moves_the_pod_when_the_answer_is_known", func(t *testing.T) {
-		client := wire(func(*http.Request) (*http.Response, error) {
-			return response(http.StatusOK, &corev1.Pod{
-				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "pod-1", UID: "1"},
-			}), nil
-		}).client(t)
+		client := serving(ownedPod("pod-1", "1", "api")).client(t)
 		synctest.Test(t, func(t *testing.T) {
 			m := newMemory()
 			answer, e := answerTo("A", 1, "1")

@@ -3,7 +3,6 @@ package actuator
 import (
 	"context"
 	"fmt"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,48 +16,6 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/expect"
 )
-
-// pendingView is a view of one Deployment whose replacements become ready when a test sets them ready.
-type pendingView struct {
-	noView
-
-	mu   sync.Mutex
-	pods []cluster.Pod
-}
-
-func (v *pendingView) set(change func([]cluster.Pod) []cluster.Pod) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.pods = change(v.pods)
-}
-
-func (v *pendingView) Pod(uid types.UID) (cluster.Pod, bool) {
-	for _, p := range v.Pods("") {
-		if p.Ref.UID == uid {
-			return p, true
-		}
-	}
-	return cluster.Pod{}, false
-}
-
-func (v *pendingView) Pods(types.UID) []cluster.Pod {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return append([]cluster.Pod(nil), v.pods...)
-}
-
-func (v *pendingView) Tally(types.UID) cluster.Tally { return cluster.Tally{Wanted: 3} }
-
-func (v *pendingView) Seen(uid types.UID) uint64 {
-	for i, p := range v.Pods("") {
-		if p.Ref.UID == uid {
-			return uint64(i + 1)
-		}
-	}
-	return 0
-}
-
-func (v *pendingView) Latest() uint64 { return uint64(len(v.Pods(""))) }
 
 // openConditions returns the open conditions of the cluster breaker.
 func openConditions(b *bench) []StormCondition {
@@ -77,7 +34,7 @@ func TestClusterBreaker(t *testing.T) {
 	}
 	stuck := policy.Policy{Rate: fast.Rate, CircuitBreakers: policy.CircuitBreakers{Cluster: policy.ClusterBreaker{Pending: 1, PendingFor: time.Minute}}}
 	// begin moves one pod whose replacement does not become ready.
-	begin := func(b *bench, v *pendingView) {
+	begin := func(b *bench, v *crowd) {
 		v.set(func([]cluster.Pod) []cluster.Pod { return []cluster.Pod{pod("1", true), pod("2", true)} })
 		b.put("A", 1, "1")
 		time.Sleep(time.Second)
@@ -89,7 +46,7 @@ func TestClusterBreaker(t *testing.T) {
 	evicts := always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0)
 
 	t.Run("closes_when_replacements_become_ready", func(t *testing.T) {
-		v := &pendingView{}
+		v := &crowd{}
 		inBubble(t, Config{Policy: stuck, View: v}, evicts, func(t *testing.T, b *bench) {
 			begin(b, v)
 			time.Sleep(2 * time.Minute)
@@ -103,7 +60,7 @@ func TestClusterBreaker(t *testing.T) {
 		})
 	})
 	t.Run("stays_open_while_replacements_are_pending", func(t *testing.T) {
-		v := &pendingView{}
+		v := &crowd{}
 		inBubble(t, Config{Policy: stuck, View: v}, evicts, func(t *testing.T, b *bench) {
 			begin(b, v)
 			time.Sleep(20 * time.Minute)
@@ -122,7 +79,7 @@ func TestClusterBreaker(t *testing.T) {
 		r.Settled, r.Pending, r.Replacement = true, true, "new"
 		synctest.Test(t, func(t *testing.T) {
 			r.Begun, r.Moved = time.Now().Add(-time.Hour), time.Now().Add(-time.Hour)
-			v := &pendingView{pods: []cluster.Pod{pod("new", false)}}
+			v := &crowd{list: []cluster.Pod{pod("new", false)}}
 			m := remembering(t, map[string]any{r.key(): r})
 			a, stop := leading(t, m, stuck, v)
 			expect.Equal(t, "open", len(openConditions(&bench{Actuator: a})), 1)
@@ -130,7 +87,7 @@ func TestClusterBreaker(t *testing.T) {
 		})
 	})
 	t.Run("a_slow_move_counts_from_the_departure_of_its_pod", func(t *testing.T) {
-		v := &pendingView{}
+		v := &crowd{}
 		inBubble(t, Config{Policy: stuck, View: v}, stepping, func(t *testing.T, b *bench) {
 			b.background = leavesAt{b.start.Add(20 * time.Minute)}
 			begin(b, v)

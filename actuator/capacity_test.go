@@ -4,14 +4,12 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -36,38 +34,17 @@ func threePods(
 	t *testing.T, others map[string]string, cordoned bool, args policy.EvictorArgs, strategy policy.Strategy,
 ) (*Actuator, *cluster.Cache, []*corev1.Pod) {
 	t.Helper()
-	cache, err := cluster.NewOffline(Kinds()...)
-	expect.Must(t, err)
-	set := func(o any) {
-		if err := cache.Set(o); err != nil {
-			t.Fatal(err)
-		}
-	}
-	addNode := func(name, cpu string, cordoned bool) {
-		set(&corev1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Spec: corev1.NodeSpec{Unschedulable: cordoned},
-			Status: corev1.NodeStatus{
-				Allocatable: corev1.ResourceList{"cpu": resource.MustParse(cpu), "pods": resource.MustParse("10")},
-			}})
-	}
-	addNode("worker-1", "4", cordoned)
+	objects := []any{fixtures.Node("worker-1", withCPU("4"), func(n *corev1.Node) { n.Spec.Unschedulable = cordoned })}
 	for name, cpu := range others {
-		addNode(name, cpu, false)
+		objects = append(objects, fixtures.Node(name, withCPU(cpu)))
 	}
 	var pods []*corev1.Pod
 	for i := range 3 {
-		p := &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{
-				Namespace: "web", Name: fmt.Sprint("api-", i), UID: types.UID(fmt.Sprint("uid-", i)),
-				OwnerReferences: []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "api", UID: "rs", Controller: new(true)}},
-			},
-			Spec: corev1.PodSpec{NodeName: "worker-1", Containers: []corev1.Container{{
-				Name: "c", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("1")}},
-			}}},
-		}
-		set(p)
-		pods = append(pods, p)
+		p := fixtures.Pod(fmt.Sprint("api-", i), "worker-1", fixtures.ControlledBy("ReplicaSet", "rs"), fixtures.Requests("1"))
+		p.UID = types.UID(fmt.Sprint("uid-", i))
+		objects, pods = append(objects, p), append(pods, p)
 	}
+	cache := offline(t, objects...)
 	evictor, err := policy.NewEvictor(args)
 	expect.Must(t, err)
 	strategy.Name = wish().Strategy
@@ -75,6 +52,13 @@ func threePods(
 		Name: "default", Evictor: evictor, Strategies: []policy.Enabled{{Strategy: strategy, Args: json.RawMessage("{}")}},
 	}}}})
 	return a, cache, pods
+}
+
+// withCPU gives a node capacity for that much CPU in ten pods. The scheduler does not spread pods over nodes without labels.
+func withCPU(cpu string) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		n.Labels, n.Status.Allocatable = nil, fixtures.Resources("cpu", cpu, "pods", "10")
+	}
 }
 
 func TestNodeFitGate(t *testing.T) {
@@ -207,36 +191,6 @@ func (overMean) Sources(nodes []schemas.NodeUsage) (names []string) {
 	return names
 }
 
-// With the replacement on worker-2, worker-1 and worker-2 use half of their CPU. An empty third node lowers the mean if
-// it counts. The scheduler places nothing there.
-func TestInVainAgainstMean(t *testing.T) {
-	for _, c := range []struct {
-		name  string
-		third *corev1.Node
-		want  string // empty means the pod moves
-	}{
-		{"the_third_node_counts", fixtures.Node("worker-3", fixtures.TaintedBy("dedicated")),
-			"the scheduler would place the replacement on worker-2, which RemovePodsViolatingNodeTaints takes pods from, too"},
-		{"the_third_node_is_not_ready",
-			fixtures.Node("worker-3", fixtures.TaintedBy("dedicated"), fixtures.Readiness(corev1.ConditionFalse)), ""},
-		{"another_program_drains_the_third_node", fixtures.Node("worker-3", fixtures.TaintedBy("karpenter.sh/disrupted")), ""},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			a, cache, pods := threePods(t, map[string]string{"worker-2": "2"}, false, policy.EvictorArgs{},
-				policy.Strategy{Scope: schemas.UsageKind, NewArgs: func() policy.Args { return new(overMean) }})
-			expect.Must(t, cache.Set(c.third))
-			i := wish()
-			i.Pod = schemas.PodRef{Namespace: "web", Name: pods[0].Name, UID: pods[0].UID}
-			got := a.judge(i, pods[0], noon)
-			var want *move.Refusal
-			if c.want != "" {
-				want = &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonInVain, Message: c.want}
-			}
-			expect.Equal(t, "rejection", got, want)
-		})
-	}
-}
-
 // The only owner of the pods does not control them, so their replicas are unknown.
 func TestInVainWithoutController(t *testing.T) {
 	a, cache, pods := threePods(t, map[string]string{"worker-2": "4"}, false, policy.EvictorArgs{},
@@ -245,36 +199,43 @@ func TestInVainWithoutController(t *testing.T) {
 		p.OwnerReferences[0].Controller = nil
 		expect.Must(t, cache.Set(p))
 	}
-	i := wish()
-	i.Pod = schemas.PodRef{Namespace: "web", Name: pods[0].Name, UID: pods[0].UID}
-	got := a.judge(i, pods[0], noon)
-	expect.Equal(t, "rejection", got, nil)
+	expect.Equal(t, "rejection", a.judge(wish(), pods[0], noon), nil)
 }
 
 // Three pods with 1 CPU each are on worker-1, which has 4 CPUs and is schedulable.
 func TestInVain(t *testing.T) {
 	balance := policy.Strategy{Scope: schemas.UsageKind, NewArgs: func() policy.Args { return new(overHalf) }}
+	// With the replacement on worker-2, worker-1 and worker-2 use half of their CPU. An empty third node lowers the mean if
+	// it counts. The scheduler places nothing there.
+	mean, half := policy.Strategy{Scope: schemas.UsageKind, NewArgs: func() policy.Args { return new(overMean) }}, map[string]string{"worker-2": "2"}
+	const another = "the scheduler would place the replacement on worker-2, which RemovePodsViolatingNodeTaints takes pods from, too"
 	for _, c := range []struct {
 		name     string
 		others   map[string]string
 		strategy policy.Strategy
 		want     string // empty means the pod moves
+		third    *corev1.Node
 	}{
 		{"the_scheduler_would_return_the_pod", map[string]string{"worker-2": "1"}, policy.Strategy{},
-			"the scheduler would place the replacement on worker-1 again"},
-		{"another_node_is_better", map[string]string{"worker-2": "4"}, policy.Strategy{}, ""},
-		{"a_strategy_that_renews_pods", map[string]string{"worker-2": "1"}, policy.Strategy{Traits: policy.Traits{RenewsPods: true}}, ""},
-		{"pods_that_may_return", map[string]string{"worker-2": "1"}, policy.Strategy{Traits: policy.Traits{MayReturn: true}}, ""},
-		{"fewer_replicas_there", map[string]string{"worker-2": "4"}, policy.Strategy{Traits: policy.Traits{SpreadsReplicas: true}}, ""},
+			"the scheduler would place the replacement on worker-1 again", nil},
+		{"another_node_is_better", map[string]string{"worker-2": "4"}, policy.Strategy{}, "", nil},
+		{"a_strategy_that_renews_pods", map[string]string{"worker-2": "1"}, policy.Strategy{Traits: policy.Traits{RenewsPods: true}}, "", nil},
+		{"pods_that_may_return", map[string]string{"worker-2": "1"}, policy.Strategy{Traits: policy.Traits{MayReturn: true}}, "", nil},
+		{"fewer_replicas_there", map[string]string{"worker-2": "4"}, policy.Strategy{Traits: policy.Traits{SpreadsReplicas: true}}, "", nil},
 		{"the_node_would_lose_pods_itself", map[string]string{"worker-2": "1900m"}, balance,
-			"the scheduler would place the replacement on worker-2, which RemovePodsViolatingNodeTaints takes pods from, too"},
-		{"the_node_would_keep_the_pod", map[string]string{"worker-2": "8"}, balance, ""},
+			another, nil},
+		{"the_node_would_keep_the_pod", map[string]string{"worker-2": "8"}, balance, "", nil},
+		{"the_third_node_lowers_the_mean", half, mean, another, fixtures.Node("worker-3", fixtures.TaintedBy("dedicated"))},
+		{"the_third_node_is_not_ready", half, mean, "",
+			fixtures.Node("worker-3", fixtures.TaintedBy("dedicated"), fixtures.Readiness(corev1.ConditionFalse))},
+		{"another_program_drains_the_third_node", half, mean, "", fixtures.Node("worker-3", fixtures.TaintedBy("karpenter.sh/disrupted"))},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			a, _, pods := threePods(t, c.others, false, policy.EvictorArgs{}, c.strategy)
-			i := wish()
-			i.Pod = schemas.PodRef{Namespace: "web", Name: pods[0].Name, UID: pods[0].UID}
-			got := a.judge(i, pods[0], noon)
+			a, cache, pods := threePods(t, c.others, false, policy.EvictorArgs{}, c.strategy)
+			if c.third != nil {
+				expect.Must(t, cache.Set(c.third))
+			}
+			got := a.judge(wish(), pods[0], noon)
 			var want *move.Refusal
 			if c.want != "" {
 				want = &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonInVain, Message: c.want}
@@ -286,20 +247,18 @@ func TestInVain(t *testing.T) {
 
 // The scheduler does not know that another program empties worker-2, so it may place a replacement there.
 func TestInVainOnExcludedNode(t *testing.T) {
+	inVain := &move.Refusal{
+		Outcome: schemas.Deferred, Reason: schemas.ReasonInVain, Message: "the scheduler would place the replacement on worker-2, " +
+			`which is excluded: its annotation weave.works/kured-reboot-in-progress is "since noon"`,
+	}
 	for _, c := range []struct {
 		name     string
 		strategy policy.Strategy
 		others   map[string]string
 		want     *move.Refusal
 	}{
-		{"the_best_node", policy.Strategy{}, map[string]string{"worker-3": "4"}, &move.Refusal{
-			Outcome: schemas.Deferred, Reason: schemas.ReasonInVain, Message: "the scheduler would place the replacement on worker-2, " +
-				"which is excluded: its annotation weave.works/kured-reboot-in-progress is set",
-		}},
-		{"the_only_node", policy.Strategy{}, nil, &move.Refusal{
-			Outcome: schemas.Deferred, Reason: schemas.ReasonInVain, Message: "the scheduler would place the replacement on worker-2, " +
-				"which is excluded: its annotation weave.works/kured-reboot-in-progress is set",
-		}},
+		{"the_best_node", policy.Strategy{}, map[string]string{"worker-3": "4"}, inVain},
+		{"the_only_node", policy.Strategy{}, nil, inVain},
 		{"the_only_node_with_nodeFit", policy.Strategy{Traits: policy.Traits{Facts: []policy.Fact{policy.FactFit}}}, nil, &move.Refusal{
 			Outcome: schemas.Deferred, Reason: schemas.ReasonNodeFit,
 			Message: "NodeFit: there is no other node that is ready and not excluded",
@@ -309,17 +268,8 @@ func TestInVainOnExcludedNode(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a, cache, pods := threePods(t, c.others, true, policy.EvictorArgs{}, c.strategy)
-			expect.Must(t, cache.Set(&corev1.Node{
-				ObjectMeta: metav1.ObjectMeta{
-					Name: "worker-2", UID: "worker-2", Annotations: map[string]string{"weave.works/kured-reboot-in-progress": ""},
-				},
-				Status: corev1.NodeStatus{
-					Allocatable: corev1.ResourceList{"cpu": resource.MustParse("16"), "pods": resource.MustParse("10")},
-				}}))
-			i := wish()
-			i.Pod = schemas.PodRef{Namespace: "web", Name: pods[0].Name, UID: pods[0].UID}
-			got := a.judge(i, pods[0], noon)
-			expect.Equal(t, "rejection", got, c.want)
+			expect.Must(t, cache.Set(fixtures.Node("worker-2", withCPU("16"), fixtures.RestartedByKured)))
+			expect.Equal(t, "rejection", a.judge(wish(), pods[0], noon), c.want)
 		})
 	}
 }
@@ -357,7 +307,7 @@ func TestPlannedMoveWithoutRoom(t *testing.T) {
 			tm.cfg.View, tm.cfg.Capacity = view, cache
 			live := pods[0].DeepCopy()
 			live.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
-			tm.cfg.Client = wire(func(*http.Request) (*http.Response, error) { return response(http.StatusOK, live), nil }).client(t)
+			tm.cfg.Client = serving(live).client(t)
 			x := &inFlight{
 				record: record{
 					Intent: wish(), Method: schemas.MethodSurge, State: move.State(`{"phase":"Planned"}`), Begun: noon, Moved: noon,
@@ -367,9 +317,7 @@ func TestPlannedMoveWithoutRoom(t *testing.T) {
 			tm.moves.add(x, view)
 			other := pods[0].DeepCopy()
 			other.Name, other.UID, other.Spec.NodeName, other.OwnerReferences[0].UID = "new", "new", "worker-2", types.UID(c.owner)
-			if err := cache.Set(other); err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, cache.Set(other))
 			method := &stepped{began: time.Now()}
 			tm.step(t.Context(), x, method, x.State, false)
 			tm.publishing.Wait()

@@ -1,7 +1,6 @@
 package actuator
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"net"
@@ -12,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -39,33 +37,41 @@ func TestEvictionWithoutAnswer(t *testing.T) {
 		name   string
 		answer answer
 		evicts time.Duration
-		down   bool // for reads after the call, too
+		away   time.Duration // of the API server after the call
 		dryRun bool
 		want   result
 	}{
-		{"evicted_after_the_connection_broke", fails(reset), 4200 * ms, false, false,
+		{"evicted_after_the_connection_broke", fails(reset), 4200 * ms, 0, false,
 			result{schemas.Evicted, schemas.ReasonEvictionAccepted, 4500 * ms}},
-		{"never_evicted", fails(reset), 0, false, false, later(15 * time.Second)},
-		{"timeout_of_the_server", status(504, metav1.StatusReasonTimeout), 1800 * ms, false, false,
+		{"evicted_at_once_by_a_server_that_is_away_then", fails(reset), 1, 5 * time.Second, false,
+			result{schemas.Evicted, schemas.ReasonEvictionAccepted, 5 * time.Second}},
+		{"never_evicted", fails(reset), 0, 0, false, later(15 * time.Second)},
+		{"timeout_of_the_server", status(504, metav1.StatusReasonTimeout), 1800 * ms, 0, false,
 			result{schemas.Evicted, schemas.ReasonEvictionAccepted, 2 * time.Second}},
-		{"dry_run", fails(reset), 0, false, true, later(0)},
-		{"no_connection", fails(refusedDial), 0, true, false, later(0)},
-		{"no_valid_credentials", status(401, metav1.StatusReasonUnauthorized), 0, true, false, later(0)},
-		{"internal_error", status(500, metav1.StatusReasonInternalError), 0, false, false,
+		{"dry_run", fails(reset), 0, 0, true, later(0)},
+		{"no_connection", fails(refusedDial), 0, time.Hour, false, later(0)},
+		{"no_valid_credentials", status(401, metav1.StatusReasonUnauthorized), 0, time.Hour, false, later(0)},
+		{"internal_error", status(500, metav1.StatusReasonInternalError), 0, 0, false,
 			result{schemas.Deferred, schemas.ReasonInternalError, 0}},
-		{"throttled", status(429, metav1.StatusReasonTooManyRequests), 0, false, false,
+		{"throttled", status(429, metav1.StatusReasonTooManyRequests), 0, 0, false,
 			result{schemas.Deferred, schemas.ReasonThrottled, 0}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(1)
-				p, down := w.order[0], false
+				p := w.order[0]
+				var back time.Time // zero before the call
 				client := wire(func(r *http.Request) (*http.Response, error) {
-					if r.Method == http.MethodGet && !down {
+					if r.Method == http.MethodGet && !time.Now().Before(back) {
+						if !back.IsZero() {
+							expect.Equal(t, "requested version after the call", r.URL.Query().Get("resourceVersion"), "")
+						}
 						return w.serve(r), nil
 					}
-					down = c.down
-					if c.evicts > 0 {
+					if r.Method == http.MethodPost {
+						back = time.Now().Add(c.away)
+					}
+					if r.Method == http.MethodPost && c.evicts > 0 {
 						time.AfterFunc(c.evicts, func() {
 							w.mu.Lock()
 							defer w.mu.Unlock()
@@ -81,6 +87,7 @@ func TestEvictionWithoutAnswer(t *testing.T) {
 				}}, unsaved)
 				expect.Equal(t, "error", err, nil)
 				expect.Equal(t, "verdict", result{v.Outcome, v.Reason, time.Since(began)}, c.want)
+				expect.Equal(t, "the message names the lost answer", strings.Contains(v.Message, "the answer was lost"), v.Outcome == schemas.Evicted)
 				time.Sleep(10 * time.Second) // its replacement comes
 			})
 		})
@@ -89,13 +96,12 @@ func TestEvictionWithoutAnswer(t *testing.T) {
 
 // The connection of the first eviction breaks, and the API server is away for three seconds. The second intent waits for it.
 func TestOutageEndsDuringDoubt(t *testing.T) {
-	var a *Actuator
 	var back time.Time
 	client := wire(func(r *http.Request) (*http.Response, error) {
 		pod := path.Base(strings.TrimSuffix(r.URL.Path, "/eviction"))
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/events"):
-			return response(http.StatusCreated, eventsv1.Event{}), nil
+			return created(), nil
 		case time.Now().Before(back):
 			return nil, errors.New("no route")
 		case r.Method == http.MethodGet:
@@ -106,11 +112,7 @@ func TestOutageEndsDuringDoubt(t *testing.T) {
 		}
 		return created(), nil
 	}).client(t)
-	execute := func(ctx context.Context, o Intent, save saveFunc) (schemas.Verdict, error) {
-		return a.execute(ctx, o, save)
-	}
-	inBubble(t, Config{Client: client, Policy: enabledPolicy()}, execute, func(t *testing.T, b *bench) {
-		a = b.Actuator
+	inBubble(t, Config{Client: client, Policy: enabledPolicy()}, nil, func(t *testing.T, b *bench) {
 		b.put("A", 1, "1")
 		time.Sleep(time.Second)
 		b.put("B", 1, "2")

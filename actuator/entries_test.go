@@ -70,13 +70,6 @@ func take(t *lined, strategy string, sequence uint64, uids ...types.UID) changes
 	return t.accept(a, e, noon)
 }
 
-func TestIntentArrivalOrder(t *testing.T) {
-	x := newLined()
-	take(x, "A", 1, "3", "1")
-	take(x, "B", 2, "2", "1", "0")
-	expect.Equal(t, "turns", turns(x, 9), []string{"A-1.3", "A-1.1", "B-2.2", "B-2.0"})
-}
-
 // In a dry run, the next intent of a pod can be executed before the first one is finished.
 func TestFinishDuringNextExecution(t *testing.T) {
 	x := newLined()
@@ -190,87 +183,6 @@ func TestAnswerStoredTwice(t *testing.T) {
 	dropped, _ := x.reported(c, noon)
 	e.Data = nil
 	expect.Equal(t, "dropped", dropped, e)
-}
-
-func TestEmptyAnswerWithdrawal(t *testing.T) {
-	x := newLined()
-	take(x, "A", 1, "1")
-	a, e := answerTo("A", 2)
-	got := x.accept(a, e, noon)
-	e.Data = nil
-	expect.Equal(t, "verdicts", tell(got), []told{
-		{"A-1.1", schemas.Withdrawn, schemas.ReasonSuperseded, "evaluation 2 of node/worker-1 does not list the pod"},
-	})
-	expect.Equal(t, "done", got.drop, []schemas.Event{e})
-	expect.Equal(t, "open intents", x.open, 0)
-}
-
-func TestAnswerSettlement(t *testing.T) {
-	x := newLined()
-	take(x, "A", 1, "1", "2")
-	one, two := x.next(), x.next()
-	x.finish(one, schemas.Evicted)
-	x.finish(two, schemas.Deferred)
-	_, afterTwo := x.reported(two, noon)
-	_, afterOne := x.reported(one, noon)
-	expect.Equal(t, "settled after the first and the second", []bool{afterTwo, afterOne}, []bool{false, true})
-}
-
-func TestInFlightIntentKept(t *testing.T) {
-	x := newLined()
-	take(x, "A", 1, "1")
-	c := x.next()
-	got := take(x, "A", 2)
-	expect.Equal(t, "verdicts", tell(got), nil)
-	expect.Equal(t, "verdicts when it lands", tell(x.finish(c, schemas.Evicted)), nil)
-	_, again := x.reported(c, noon)
-	expect.Equal(t, "the newer answer is dropped a second time", again, false)
-}
-
-func TestSupersededInFlightIntent(t *testing.T) {
-	x := newLined()
-	take(x, "A", 1, "1")
-	c := x.next()
-	take(x, "A", 2)
-	expect.Equal(t, "verdicts", tell(x.putBack(c)), []told{
-		{"A-1.1", schemas.Withdrawn, schemas.ReasonSuperseded, "evaluation 2 of node/worker-1 does not list the pod"},
-	})
-	expect.Equal(t, "turns", turns(x, 9), nil)
-}
-
-func TestIntentListedAgainInFlight(t *testing.T) {
-	x := newLined()
-	take(x, "A", 1, "1")
-	c := x.next()
-	take(x, "A", 2)
-	expect.Equal(t, "changes", take(x, "A", 3, "1"), changes{})
-	expect.Equal(t, "turns", turns(x, 9), nil)
-	expect.Equal(t, "put back", x.putBack(c), changes{})
-	expect.Equal(t, "turns", turns(x, 9), []string{"A-1.1"})
-}
-
-func TestRequeuedIntentOrder(t *testing.T) {
-	x := newLined()
-	take(x, "A", 1, "1", "2")
-	x.putBack(x.next())
-	expect.Equal(t, "turns", turns(x, 9), []string{"A-1.2", "A-1.1"})
-}
-
-func TestSecondStrategyAfterWithdrawal(t *testing.T) {
-	x := newLined()
-	take(x, "A", 1, "1")
-	take(x, "B", 1, "2")
-	take(x, "C", 1, "1")
-	take(x, "A", 2)
-	expect.Equal(t, "turns", turns(x, 9), []string{"C-1.1", "B-1.2"})
-}
-
-func TestSecondStrategyAfterFailure(t *testing.T) {
-	x := newLined()
-	take(x, "A", 1, "1", "2")
-	take(x, "B", 1, "1")
-	expect.Equal(t, "changes", x.finish(x.next(), schemas.Rejected), changes{})
-	expect.Equal(t, "turns", turns(x, 9), []string{"A-1.2", "B-1.1"})
 }
 
 func TestEvictionRejectsOtherClaims(t *testing.T) {

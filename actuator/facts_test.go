@@ -6,9 +6,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/cluster"
@@ -31,27 +28,15 @@ func offline(t *testing.T, objects ...any) *cluster.Cache {
 
 // factPod returns the pod of wish, which has the priority 1000 and requests 2 CPUs.
 func factPod() *corev1.Pod {
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "web", Name: "api-0", UID: "uid-0",
-			OwnerReferences: []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "api", UID: "rs", Controller: new(true)}},
-		},
-		Spec: corev1.PodSpec{NodeName: "worker-1", Priority: new(int32(1000)), Containers: []corev1.Container{{
-			Name: "c", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("2")}},
-		}}},
-	}
+	return fixtures.Pod("api-0", "worker-1", fixtures.ControlledBy("ReplicaSet", "rs"), fixtures.Requests("2"), func(p *corev1.Pod) {
+		p.UID, p.Spec.Priority = "uid-0", new(int32(1000))
+	})
 }
 
 // Protections that depend on other objects must be checked again right before the eviction.
 func TestFactProtections(t *testing.T) {
 	node := func(name, cpu string) *corev1.Node {
-		return &corev1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)},
-			Status: corev1.NodeStatus{
-				Allocatable: corev1.ResourceList{"cpu": resource.MustParse(cpu), "pods": resource.MustParse("10")},
-				Conditions:  []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
-			},
-		}
+		return fixtures.Node(name, withCPU(cpu), fixtures.Readiness(corev1.ConditionTrue))
 	}
 	threshold := policy.EvictorArgs{PriorityThreshold: policy.PriorityThreshold{Name: "high"}}
 	for _, c := range []struct {
@@ -71,7 +56,7 @@ func TestFactProtections(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			pod := factPod()
-			cache := offline(t, append(c.objects, node("worker-1", "4"), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "web"}}, pod)...)
+			cache := offline(t, append(c.objects, node("worker-1", "4"), fixtures.Namespace("web", nil), pod)...)
 			evictor, err := policy.NewEvictor(c.args)
 			expect.Must(t, err)
 			open := wish()

@@ -2,7 +2,6 @@ package actuator
 
 import (
 	"cmp"
-	"reflect"
 	"testing"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 
 	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -120,9 +120,7 @@ func TestGateOrder(t *testing.T) {
 			}
 			got := New(Config{}).refused(s.Intent, cmp.Or(no, new(move.Refusal)))
 			want := decidedOn(wish(), tt.outcome, tt.reason, tt.message)
-			if !reflect.DeepEqual(got, want) {
-				t.Errorf("verdict\n got %+v\nwant %+v", got, want)
-			}
+			expect.Equal(t, "verdict", got, want)
 		})
 	}
 }
@@ -135,15 +133,6 @@ func TestRemoveEndedPod(t *testing.T) {
 		if no := Judge(s); no != nil {
 			t.Errorf("%s: refused with %+v", phase, no)
 		}
-	}
-}
-
-func TestDryRunVerdict(t *testing.T) {
-	got := New(Config{DryRun: true}).started(wish(), move.Progress{Method: schemas.MethodEviction, Message: "evicted"}, nil)
-	want := decidedOn(wish(), schemas.Evicted, schemas.ReasonEvictionAccepted, "evicted")
-	want.DryRun, want.Method = true, schemas.MethodEviction
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("verdict\n got %+v\nwant %+v", got, want)
 	}
 }
 

@@ -1,7 +1,6 @@
 package actuator
 
 import (
-	"context"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -87,12 +86,8 @@ func (s *silence) run(t *testing.T, wait time.Duration, view View, script func(*
 	p.EvictionRequests.Wait = wait
 	p.Rate.PerNamespace = s.rate
 	p.Limits.Unavailable = most("1")
-	var a *Actuator
-	execute := func(ctx context.Context, i Intent, save saveFunc) (schemas.Verdict, error) {
-		return a.execute(ctx, i, save)
-	}
-	inBubble(t, Config{Policy: p, View: view, Client: wire(s.RoundTrip).client(t)}, execute, func(t *testing.T, b *bench) {
-		a, s.start = b.Actuator, b.start
+	inBubble(t, Config{Policy: p, View: view, Client: wire(s.RoundTrip).client(t)}, nil, func(t *testing.T, b *bench) {
+		s.start = b.start
 		b.put("A", 1, "1")
 		script(t, b)
 	})
@@ -182,15 +177,12 @@ func TestEvictInstead(t *testing.T) {
 			time.Sleep(wait + 12*time.Second)
 			b.stop()
 			expect.Equal(t, "evictions", s.calls(), []time.Duration{wait, wait + 5*time.Second, wait + 10*time.Second})
-			ctx, cancel := context.WithCancel(t.Context())
-			next := make(chan error, 1)
-			go func() { next <- b.lead(ctx, b.execute) }()
+			end := leads(t, b.Actuator, b.execute)
 			time.Sleep(11 * time.Minute)
 			expect.Equal(t, "verdicts", b.bus.heard(t, b.start), []heard{
 				{"A-1.1", schemas.ReasonEvictionRequestAccepted, 0}, {"A-1.1", schemas.ReasonTakenBack, wait + followFor + 2*time.Second},
 			})
-			cancel()
-			expect.Equal(t, "error", <-next, nil)
+			end()
 		})
 	})
 }

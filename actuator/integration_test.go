@@ -61,7 +61,6 @@ func TestActuatorWithAPIServer(t *testing.T) {
 		{"a pod that got an opt-out before the call is checked again", changedBeforeTheCall("karpenter.sh/do-not-disrupt", "true")},
 		{"a pod that got an opt-out while it waited is not touched", testOptOutWhileItWaits},
 		{"a pod that is being deleted is not touched", testTerminating},
-		{"a pod that its owner protects is not touched", testProtected},
 		{"a pod that other objects protect is not touched", testProtectedByFacts},
 		{"a pod behind a budget is deferred and the budget is named", testBudget},
 		{"a pod behind two budgets fails", testTwoBudgets},
@@ -123,11 +122,7 @@ func (p *place) open(pod corev1.Pod) Intent {
 
 // enabledPolicy enables the strategies of wish and A to C, with no rate limit.
 func enabledPolicy() policy.Policy {
-	p := policy.Policy{Rate: policy.Rate{EvictionsPerSecond: 1000, Burst: 1000}, Profiles: []policy.Profile{{Name: "default"}}}
-	for _, name := range []string{wish().Strategy, "A", "B", "C"} {
-		p.Profiles[0].Strategies = append(p.Profiles[0].Strategies, policy.Enabled{Strategy: policy.Strategy{Name: name}})
-	}
-	return p
+	return enabling(fast.Rate, wish().Strategy, "A", "B", "C")
 }
 
 func (p *place) actuator(change ...func(*Config)) *Actuator {
@@ -188,8 +183,7 @@ func testUIDPrecondition(p *place) {
 	pod := p.pods(2)[0]
 	a := p.actuator(func(c *Config) { c.Policy.GracePeriodSeconds = new(int64(7)) })
 	o := p.open(pod)
-	expect.Equal(p, "verdict", p.handle(a, o),
-		evictedBy(o))
+	expect.Equal(p, "verdict", p.handle(a, o), evictedBy(o))
 	expect.Equal(p, "eviction calls", p.evictions(), []asked{{"admin", pod.Name, 201, metav1.DeleteOptions{
 		GracePeriodSeconds: new(int64(7)), Preconditions: &metav1.Preconditions{UID: &pod.UID},
 	}}})
@@ -301,19 +295,6 @@ func testTerminating(p *place) {
 	expect.Equal(p, "eviction calls", p.evictions(), nil)
 }
 
-func testProtected(p *place) {
-	pod := p.pods(1, func(d *appsv1.Deployment) {
-		d.Spec.Template.Annotations = map[string]string{policy.EvictAnnotation: "false"}
-	})[0]
-	o := p.open(pod)
-	v := p.handle(p.actuator(), o)
-	expect.Equal(p, "verdict", v, decidedOn(o, schemas.Rejected, schemas.ReasonProtected, v.Message))
-	if !strings.HasPrefix(v.Message, policy.EvictAnnotationFalseRule+": ") {
-		p.Errorf("message %q does not begin with the rule", v.Message)
-	}
-	expect.Equal(p, "eviction calls", p.evictions(), nil)
-}
-
 // testProtectedByFacts reads the PriorityClass and the node from the caches that the role has.
 func testProtectedByFacts(p *place) {
 	_, err := p.client.SchedulingV1().PriorityClasses().Create(p.Context(), &schedulingv1.PriorityClass{
@@ -382,8 +363,7 @@ func testDryRun(p *place) {
 	dry := func(v schemas.Verdict) schemas.Verdict { v.DryRun = true; return v }
 	for _, pod := range pods {
 		o := p.open(pod)
-		expect.Equal(p, "verdict", p.handle(a, o),
-			dry(evictedBy(o)))
+		expect.Equal(p, "verdict", p.handle(a, o), dry(evictedBy(o)))
 	}
 	budget := p.budget("api", 3)
 	o := p.open(pods[0])

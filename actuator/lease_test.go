@@ -11,7 +11,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/rehome-dev/rehome/actuator/move"
@@ -26,14 +25,7 @@ func TestLease(t *testing.T) {
 	t.Run("a_call_after_the_ledger_needs_a_valid_lease", func(t *testing.T) {
 		called := false
 		cfg := Config{Policy: fast, LeaseValid: func() bool { return false }}
-		execute := func(ctx context.Context, o Intent, save saveFunc) (schemas.Verdict, error) {
-			if err := save(ctx, record{Intent: o, Method: schemas.MethodEviction}); err != nil {
-				return schemas.Verdict{}, err
-			}
-			called = true
-			return o.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted, ""), nil
-		}
-		inBubble(t, cfg, execute, func(t *testing.T, b *bench) {
+		inBubble(t, cfg, saves(func(Intent) { called = true }), func(t *testing.T, b *bench) {
 			b.put("A", 1, "1")
 			time.Sleep(10 * time.Second)
 			expect.Equal(t, "called", called, false)
@@ -64,14 +56,13 @@ func TestLease(t *testing.T) {
 // An eviction call that the guard refuses was never sent: it costs no token, and the intent is tried again. The Kubernetes Event
 // of a sent one needs no valid lease.
 func TestEvictionRefusedByGuard(t *testing.T) {
-	var a *Actuator
 	var over atomic.Bool
 	var evictions, events atomic.Int32
 	server := wire(func(r *http.Request) (*http.Response, error) {
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/events"):
 			events.Add(1)
-			return response(http.StatusCreated, eventsv1.Event{}), nil
+			return created(), nil
 		case r.Method == http.MethodGet:
 			return response(http.StatusOK, ownedPod("pod-1", "1", "api")), nil
 		}
@@ -87,19 +78,15 @@ func TestEvictionRefusedByGuard(t *testing.T) {
 		}
 		return guarded.RoundTrip(r)
 	}).client(t)
-	execute := func(ctx context.Context, o Intent, save saveFunc) (schemas.Verdict, error) {
-		return a.execute(ctx, o, save)
-	}
 	p := enabledPolicy()
 	p.Rate = policy.Rate{EvictionsPerSecond: 0.05, Burst: 1}
 	cfg := Config{Client: client, Events: server.client(t), LeaseValid: valid, Policy: p}
-	inBubble(t, cfg, execute, func(t *testing.T, b *bench) {
-		a = b.Actuator
+	inBubble(t, cfg, nil, func(t *testing.T, b *bench) {
 		b.put("A", 1, "1")
 		time.Sleep(1200 * ms)
 		expect.Equal(t, "verdicts while the lease is not valid", b.bus.heard(t, b.start), nil)
 		expect.Equal(t, "evictions while the lease is not valid", evictions.Load(), 0)
-		expect.Equal(t, "readiness", a.Ready(), nil)
+		expect.Equal(t, "readiness", b.Ready(), nil)
 		over.Store(false)
 		time.Sleep(time.Minute)
 		expect.Equal(t, "verdicts", b.bus.heard(t, b.start), []heard{{"A-1.1", schemas.ReasonEvictionAccepted, 3 * retryAfter}})
@@ -131,9 +118,7 @@ func TestEvictionInsteadRefusedByGuard(t *testing.T) {
 		}
 		return guarded.RoundTrip(r)
 	}).client(t)
-	events := wire(func(*http.Request) (*http.Response, error) {
-		return response(http.StatusCreated, eventsv1.Event{}), nil
-	}).client(t)
+	events := noPods.client(t)
 	cfg := Config{
 		Policy: enabling(policy.Rate{EvictionsPerSecond: 0.05, Burst: 1}, "A"), View: webPods("1"),
 		Client: client, Events: events, LeaseValid: valid,

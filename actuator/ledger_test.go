@@ -110,12 +110,3 @@ func TestOutage(t *testing.T) {
 		})
 	})
 }
-
-// A verdict that is stored again after a crash must be the same event.
-func TestVerdictID(t *testing.T) {
-	inBubble(t, Config{Policy: fast}, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0), func(t *testing.T, b *bench) {
-		b.put("A", 1, "1")
-		synctest.Wait()
-		expect.Equal(t, "event", b.bus.published[0].ID, "A-1.1.evicted")
-	})
-}

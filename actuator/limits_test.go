@@ -66,23 +66,3 @@ func TestDeferralNamesLimitAndTime(t *testing.T) {
 		expect.Equal(t, "lines of the log", strings.Count(b.log.String(), "\n"), 0)
 	})
 }
-
-func TestNextLeaderRemembersMoves(t *testing.T) {
-	cfg := Config{Policy: policy.Policy{Rate: fast.Rate, Limits: policy.Limits{Total: new(uint(1))}}}
-	handle := always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0)
-	inBubble(t, cfg, handle, func(t *testing.T, b *bench) {
-		b.put("A", 1, "1")
-		time.Sleep(time.Second)
-		b.stop()
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- b.lead(ctx, handle) }()
-		b.put("A", 2, "2")
-		time.Sleep(time.Second)
-		cancel()
-		expect.Equal(t, "error of the second Lead", <-ended, nil)
-		expect.Equal(t, "verdicts", b.bus.heard(t, b.start), []heard{
-			{"A-1.1", schemas.ReasonEvictionAccepted, 0}, {"A-2.2", schemas.ReasonLimitTotal, time.Second},
-		})
-	})
-}

@@ -1,12 +1,9 @@
 package actuator
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -17,8 +14,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -46,6 +41,13 @@ func (c *crowd) add(uid types.UID, node string, ready bool) {
 		Workload: schemas.ObjectRef{Kind: "Deployment", Namespace: "web", Name: "web", UID: "web"},
 		Node:     node, Ready: ready, Budgeted: true, Created: time.Now(),
 	})
+}
+
+// set changes the pods.
+func (c *crowd) set(change func([]cluster.Pod) []cluster.Pod) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.list = change(c.list)
 }
 
 func (c *crowd) remove(uid types.UID) {
@@ -172,16 +174,13 @@ func TestReplacementEndsOneMove(t *testing.T) {
 		expect.Equal(t, "ended", ended(), []string{"A-1.1"})
 
 		b.stop()
-		ctx, cancel := context.WithCancel(t.Context())
-		next := make(chan error, 1)
-		go func() { next <- b.lead(ctx, handle) }()
+		end := leads(t, b.Actuator, handle)
 		time.Sleep(10 * time.Second)
 		expect.Equal(t, "ended by the next leader, without another replacement", ended(), []string{"A-1.1"})
 		view.add("4", "worker-2", true)
 		changed()
 		expect.Equal(t, "ended with another replacement", ended(), []string{"A-1.1", "A-1.2"})
-		cancel()
-		expect.Equal(t, "error", <-next, nil)
+		end()
 	})
 }
 
@@ -202,9 +201,7 @@ func TestReplacementGoneBeforeVerdict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		view, bus := &crowd{}, slowVerdicts{newMemory(), 3 * time.Second}
 		a := New(Config{Policy: fast, View: view, Bus: bus, Ledger: bus.memory, Log: slog.New(slog.DiscardHandler)})
-		ctx, cancel := context.WithCancel(t.Context())
-		led := make(chan error, 1)
-		go func() { led <- a.lead(ctx, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0)) }()
+		end := leads(t, a, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0))
 		b := &bench{Actuator: a, bus: bus.memory, start: time.Now()}
 		step := func() {
 			a.Changed(cluster.Change{Workload: "web"})
@@ -221,8 +218,7 @@ func TestReplacementGoneBeforeVerdict(t *testing.T) {
 		view.add("3", "worker-1", true)
 		step()
 		time.Sleep(10 * time.Second)
-		cancel()
-		expect.Equal(t, "error", <-led, nil)
+		end()
 		expect.Equal(t, "what was said", b.bus.messages(t), []string{"", "web/pod-2 runs on worker-2, after 1s"})
 	})
 }
@@ -243,10 +239,15 @@ type wire func(*http.Request) (*http.Response, error)
 
 func (w wire) RoundTrip(r *http.Request) (*http.Response, error) { return w(r) }
 
+// serving is an API server that answers each request with an object.
+func serving(object any) wire {
+	return func(*http.Request) (*http.Response, error) { return response(http.StatusOK, object), nil }
+}
+
 // noPods is an API server without pods.
 var noPods = wire(func(r *http.Request) (*http.Response, error) {
 	if r.Method == http.MethodPost { // a Kubernetes Event
-		return response(http.StatusCreated, eventsv1.Event{}), nil
+		return created(), nil
 	}
 	return failure(http.StatusNotFound, metav1.StatusReasonNotFound), nil
 })
@@ -260,51 +261,12 @@ func (w wire) client(t *testing.T) kubernetes.Interface {
 	return client
 }
 
-func TestEvictionAnswerLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(1)
-		var back time.Time
-		p := w.order[0]
-		client := wire(func(r *http.Request) (*http.Response, error) {
-			if time.Now().Before(back) {
-				return nil, errors.New("connection refused")
-			}
-			if r.Method == http.MethodGet && !back.IsZero() {
-				expect.Equal(t, "requested version", r.URL.Query().Get("resourceVersion"), "")
-			}
-			answer := w.serve(r)
-			if r.Method == http.MethodPost {
-				back = time.Now().Add(5 * time.Second)
-				return nil, errors.New("connection reset")
-			}
-			return answer, nil
-		}).client(t)
-		a := New(Config{Client: client, View: w, Policy: enabledPolicy(), Log: slog.New(slog.DiscardHandler)})
-		o := Intent{Profile: "default", Strategy: "A", Intent: schemas.Intent{
-			ID: "1", Pod: p.Ref, Node: p.Node, Expires: time.Now().Add(time.Minute),
-		}}
-		v, err := a.execute(t.Context(), o, unsaved)
-		expect.Equal(t, "error", err, nil)
-		expect.Equal(t, "gone", p.gone, true)
-		expect.Equal(t, "outcome", v.Outcome, schemas.Evicted)
-		if !strings.Contains(v.Message, "the answer was lost") {
-			t.Errorf("message %q, want that the answer was lost", v.Message)
-		}
-		time.Sleep(10 * time.Second) // its replacement comes
-	})
-}
-
 func TestFailedCancelKeepsLedger(t *testing.T) {
 	client := wire(func(r *http.Request) (*http.Response, error) {
 		if strings.HasSuffix(r.URL.Path, "pod-2") {
 			return nil, errors.New("connection refused")
 		}
-		body, err := json.Marshal(corev1.Pod{
-			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Name: "pod-1", UID: "1"},
-		})
-		return &http.Response{
-			StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(body)),
-		}, err
+		return response(http.StatusOK, ownedPod("pod-1", "1", "api")), nil
 	}).client(t)
 	a := New(Config{Client: client, Log: slog.New(slog.DiscardHandler)})
 	term := newSession(t.Context(), func() bool { return false }, a, a.execute, recorder{})

@@ -71,12 +71,8 @@ func TestMetricLabels(t *testing.T) {
 			t.Errorf("%s has %d series, error %v; want at most %d", name, got, err, want)
 		}
 	}
-	if got := testutil.ToFloat64(m.verdicts.WithLabelValues("evicted", "EvictionAccepted", "", "S", "p0", "web")); got != 1 {
-		t.Errorf("the first profile has %v verdicts, want 1", got)
-	}
-	if got := testutil.ToFloat64(m.verdicts.WithLabelValues("evicted", "EvictionAccepted", "", otherLabel, otherLabel, "web")); got != many-mostPairs {
-		t.Errorf("the other profiles have %v verdicts, want %d", got, many-mostPairs)
-	}
+	expect.Equal(t, "verdicts of the first profile", testutil.ToFloat64(m.verdicts.WithLabelValues("evicted", "EvictionAccepted", "", "S", "p0", "web")), 1)
+	expect.Equal(t, "verdicts of the other profiles", testutil.ToFloat64(m.verdicts.WithLabelValues("evicted", "EvictionAccepted", "", otherLabel, otherLabel, "web")), many-mostPairs)
 }
 
 func TestIntentsMetric(t *testing.T) {

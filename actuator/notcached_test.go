@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -60,9 +59,7 @@ func TestLivePodNotInCache(t *testing.T) {
 			}
 			view := lateView{webPods("1", "3"), start.Add(from)}
 			a := New(Config{Client: client, Bus: m, Ledger: m, Source: "/test/actuator", Policy: p, View: view})
-			end := leads(t, a, func(ctx context.Context, i Intent, save saveFunc) (schemas.Verdict, error) {
-				return a.execute(ctx, i, save)
-			})
+			end := leads(t, a, a.execute)
 			script(&bench{Actuator: a, bus: m, start: start})
 			end()
 		})
@@ -118,13 +115,8 @@ func TestPodArrivesBeforeEviction(t *testing.T) {
 		there.Store(strings.HasSuffix(r.URL.Path, "/pod-1"))
 		return response(http.StatusOK, ownedPod("pod-1", "1", "api")), nil
 	}).client(t)
-	var a *Actuator
-	execute := func(ctx context.Context, i Intent, save saveFunc) (schemas.Verdict, error) {
-		return a.execute(ctx, i, save)
-	}
 	cfg := Config{Client: client, Policy: enabledPolicy(), View: arriving{webPods("1"), &there}}
-	inBubble(t, cfg, execute, func(t *testing.T, b *bench) {
-		a = b.Actuator
+	inBubble(t, cfg, nil, func(t *testing.T, b *bench) {
 		b.put("A", 1, "1")
 		time.Sleep(10 * time.Second)
 		expect.Equal(t, "verdicts", b.bus.heard(t, b.start), []heard{{"A-1.1", schemas.ReasonEvictionAccepted, trackEvery}})
@@ -144,7 +136,7 @@ func TestMovedPodIsBack(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			client := wire(func(r *http.Request) (*http.Response, error) {
 				if r.Method == http.MethodPost {
-					return response(http.StatusCreated, eventsv1.Event{}), nil
+					return created(), nil
 				}
 				pod := ownedPod("pod-1", "1", "api")
 				pod.DeletionTimestamp = c.deleted

@@ -1,7 +1,6 @@
 package actuator
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -138,12 +137,9 @@ func TestStaleDecisionAfterRestart(t *testing.T) {
 		time.Sleep(100 * ms)
 		b.stop()
 		b.putSpread(2, made, "2")
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- b.lead(ctx, ok) }()
+		end := leads(t, b.Actuator, ok)
 		time.Sleep(time.Second)
-		cancel()
-		expect.Equal(t, "Lead", <-ended, nil)
+		end()
 		expect.Equal(t, "verdicts", b.bus.heard(t, b.start), []heard{
 			{"Spread-1.1", schemas.ReasonEvictionAccepted, 100 * ms}, {"Spread-2.2", schemas.ReasonOutdated, 200 * ms},
 		})

@@ -1,7 +1,6 @@
 package actuator
 
 import (
-	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,16 +41,18 @@ func TestCooldownStartsAtAcceptance(t *testing.T) {
 	})
 }
 
-func TestNoPauseAfterDeferral(t *testing.T) {
-	held := always(schemas.Deferred, schemas.ReasonDisruptionBudget, time.Second)
-	inBubble(t, pausing(time.Minute), held, func(t *testing.T, b *bench) {
-		b.put("A", 1, "1", "2", "3")
-		time.Sleep(20 * time.Second)
-		why := schemas.ReasonDisruptionBudget
-		expect.Equal(t, "verdicts", b.bus.heard(t, b.start), []heard{
-			{"A-1.1", why, time.Second}, {"A-1.2", why, 2 * time.Second}, {"A-1.3", why, 3 * time.Second},
+func TestNoPauseWithoutMove(t *testing.T) {
+	for why, outcome := range map[schemas.ReasonCode]schemas.Outcome{
+		schemas.ReasonDisruptionBudget: schemas.Deferred, schemas.ReasonProtected: schemas.Rejected,
+	} {
+		inBubble(t, pausing(time.Minute), always(outcome, why, time.Second), func(t *testing.T, b *bench) {
+			b.put("A", 1, "1", "2", "3")
+			time.Sleep(20 * time.Second)
+			expect.Equal(t, "verdicts", b.bus.heard(t, b.start), []heard{
+				{"A-1.1", why, time.Second}, {"A-1.2", why, 2 * time.Second}, {"A-1.3", why, 3 * time.Second},
+			})
 		})
-	})
+	}
 }
 
 func TestPauseSurvivesRestart(t *testing.T) {
@@ -68,19 +69,12 @@ func TestPauseSurvivesRestart(t *testing.T) {
 			at := always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0)
 			synctest.Test(t, func(t *testing.T) {
 				b := &bench{bus: newMemory(), start: time.Now()}
-				cfg.Bus, cfg.Ledger, cfg.Source, cfg.Client = b.bus, b.bus, "/test/actuator", noPods.client(t)
+				cfg.Bus, cfg.Ledger, cfg.Source = b.bus, b.bus, "/test/actuator"
 				b.put("A", 1, "1", "2")
-				for range 2 {
-					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-					if err := New(cfg).lead(ctx, at); err != nil {
-						t.Fatal(err)
-					}
-					cancel()
-				}
-				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-				defer cancel()
-				if err := New(cfg).lead(ctx, at); err != nil {
-					t.Fatal(err)
+				for _, term := range []time.Duration{10, 10, 20} {
+					end := leads(t, New(cfg), at)
+					time.Sleep(term * time.Second)
+					end()
 				}
 				var moved []heard
 				for _, h := range b.bus.heard(t, b.start) {

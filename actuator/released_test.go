@@ -20,6 +20,7 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/fixtures"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
@@ -83,15 +84,11 @@ func TestPlannedStepGates(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := before("1", time.Second)
 			r.Settled, r.Method, r.State = false, schemas.MethodBackground, move.State(c.state)
-			pod := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{
-				Namespace: r.Intent.Pod.Namespace, Name: r.Intent.Pod.Name, UID: r.Intent.Pod.UID, Annotations: c.annotations,
-				OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "api", UID: "rs", Controller: new(true)}},
-			}, Spec: corev1.PodSpec{NodeName: r.Intent.Node}}
+			pod := ownedPod(r.Intent.Pod.Name, r.Intent.Pod.UID, "api")
+			pod.Annotations = c.annotations
 			m := newMemory()
-			tm := recalled(t, m, policy.Policy{Profiles: []policy.Profile{
-				{Name: "default", Strategies: []policy.Enabled{{Strategy: policy.Strategy{Name: r.Intent.Strategy}}}},
-			}})
-			tm.cfg.Client = wire(func(*http.Request) (*http.Response, error) { return response(http.StatusOK, pod), nil }).client(t)
+			tm := recalled(t, m, enabling(policy.Rate{}, r.Intent.Strategy))
+			tm.cfg.Client = serving(pod).client(t)
 			x := &inFlight{record: r, at: keysOf(r.Intent, tm.cfg.View), reported: true}
 			tm.moves.add(x, tm.cfg.View)
 			method := &stepped{began: time.Now()}
@@ -133,10 +130,9 @@ func created() *http.Response {
 
 // restarting returns an actuator that restarts Deployments, if it can.
 func restarting(client kubernetes.Interface) *Actuator {
-	return New(Config{Client: client, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return noon }, Policy: policy.Policy{
-		Restart:  policy.Restart{Workloads: policy.RestartAll},
-		Profiles: []policy.Profile{{Name: "default", Strategies: []policy.Enabled{{Strategy: policy.Strategy{Name: wish().Strategy}}}}},
-	}})
+	p := enabling(policy.Rate{}, wish().Strategy)
+	p.Restart.Workloads = policy.RestartAll
+	return New(Config{Client: client, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return noon }, Policy: p})
 }
 
 // If a right for a method is missing, pods must move by the next method.
@@ -173,9 +169,7 @@ func TestInvalidNamesInPod(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			pod := ownedPod("api-0", "uid-0", c.owner)
 			if c.claim != "" {
-				pod.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
-					PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: c.claim},
-				}}}
+				fixtures.Claims(c.claim)(pod)
 			}
 			one := int32(1)
 			client := wire(func(r *http.Request) (*http.Response, error) {

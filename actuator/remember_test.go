@@ -1,7 +1,6 @@
 package actuator
 
 import (
-	"context"
 	"log/slog"
 	"testing"
 	"testing/synctest"
@@ -48,9 +47,7 @@ func recalled(t *testing.T, m *memory, p policy.Policy) *session {
 	events, closeEvents := a.startEvents()
 	defer closeEvents()
 	tm := newSession(t.Context(), func() bool { return false }, a, nil, events)
-	if err := tm.recover(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, tm.recover(t.Context()))
 	tm.publishing.Wait()
 	tm.ledgerWrites.queue.ShutDown()
 	tm.ledgerWrites.run()
@@ -68,41 +65,6 @@ func before(uid types.UID, ago time.Duration) record {
 	}
 }
 
-func TestNoPauseAfterRejection(t *testing.T) {
-	cfg := Config{View: webPods("1", "2"), Policy: policy.Policy{Rate: fast.Rate, Limits: policy.Limits{Pause: time.Hour}}}
-	handle := func(_ context.Context, o Intent, _ saveFunc) (schemas.Verdict, error) {
-		if o.Intent.Pod.UID == "1" {
-			return o.Verdict(schemas.Rejected, schemas.ReasonProtected, ""), nil
-		}
-		return o.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted, ""), nil
-	}
-	inBubble(t, cfg, handle, func(t *testing.T, b *bench) {
-		b.put("A", 1, "1", "2")
-		time.Sleep(2 * time.Minute)
-		expect.Equal(t, "verdicts", b.bus.heard(t, b.start), []heard{
-			{"A-1.1", schemas.ReasonProtected, 0}, {"A-1.2", schemas.ReasonEvictionAccepted, 0},
-		})
-	})
-}
-
-func TestRecalledPauses(t *testing.T) {
-	for _, c := range []struct {
-		name  string
-		pause time.Duration
-		want  map[types.UID]time.Time
-	}{
-		{"as long as it lasts", time.Hour, map[types.UID]time.Time{"uid-api": noon.Add(-30 * time.Minute)}},
-		{"and no longer", 30 * time.Minute, map[types.UID]time.Time{}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			r := before("1", 30*time.Minute)
-			m := remembering(t, map[string]any{r.key(): r})
-			tm := recalled(t, m, policy.Policy{Limits: policy.Limits{Pause: c.pause}})
-			expect.Equal(t, "the latest moves", tm.moves.last, c.want)
-		})
-	}
-}
-
 func TestDisabledWorkloadBreakerClearsLedger(t *testing.T) {
 	k := limit.BreakerKey{Workload: "uid-api", Strategy: "A", Node: "worker-1"}
 	l := WorkloadBreaker{BreakerKey: k, BreakerRecord: limit.BreakerRecord{Returns: 1, Returned: noon, Last: noon}}
@@ -116,16 +78,12 @@ func TestDisabledWorkloadBreakerClearsLedger(t *testing.T) {
 			m := remembering(t, map[string]any{loopKey(k): WorkloadBreaker{BreakerKey: k, BreakerRecord: limit.BreakerRecord{Returns: 1, Returned: time.Now(), Last: time.Now()}}})
 			a := New(Config{Bus: m, Ledger: m, Source: "/test/actuator", Policy: policy.Policy{CircuitBreakers: policy.DefaultCircuitBreakers()},
 				Log: slog.New(slog.DiscardHandler)})
-			ctx, cancel := context.WithCancel(t.Context())
-			ended := make(chan error, 1)
-			go func() { ended <- a.lead(ctx, nil) }()
-			synctest.Wait()
+			end := leads(t, a, nil)
 			expect.Equal(t, "entries before", len(m.ledger), 1)
 			a.SetPolicy(policy.Policy{})
 			synctest.Wait()
 			expect.Equal(t, "ledger", m.ledger, map[string][]byte{})
-			cancel()
-			expect.Equal(t, "error", <-ended, nil)
+			end()
 		})
 	})
 }

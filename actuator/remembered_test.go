@@ -166,9 +166,7 @@ func TestClearRequiresTime(t *testing.T) {
 				}
 				_, stop := leading(t, m, policy.Policy{CircuitBreakers: policy.DefaultCircuitBreakers()}, nil)
 				if when == "while it leads" {
-					if err := m.Put(t.Context(), ClearKey(""), acknowledged); err != nil {
-						t.Fatal(err)
-					}
+					expect.Must(t, m.Put(t.Context(), ClearKey(""), acknowledged))
 				}
 				synctest.Wait()
 				entries, _ := m.Entries(t.Context())
@@ -217,9 +215,7 @@ func TestClearWorkloadBreakers(t *testing.T) {
 					_, stop := leading(t, m, policy.Policy{CircuitBreakers: policy.DefaultCircuitBreakers()}, nil)
 					if when == "while it leads" {
 						expect.Equal(t, "workload circuit breakers before", len(m.remembers(t).Loops), 3)
-						if err := m.Put(t.Context(), c.key, ClearValue(time.Now())); err != nil {
-							t.Fatal(err)
-						}
+						expect.Must(t, m.Put(t.Context(), c.key, ClearValue(time.Now())))
 					}
 					var left []string
 					for _, l := range m.remembers(t).Loops {

@@ -1,10 +1,8 @@
 package actuator
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
-	"reflect"
 	"runtime"
 	"slices"
 	"sync/atomic"
@@ -95,12 +93,8 @@ func TestLogNamesOtherMethod(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			v.Instead = tt.why
-			if got, want := fields(v), slices.Concat(plain, tt.more); !reflect.DeepEqual(got, want) {
-				t.Errorf("got %v, want %v", got, want)
-			}
-			if got := level(v); got != tt.level {
-				t.Errorf("logged as %v, want %v", got, tt.level)
-			}
+			expect.Equal(t, "fields", fields(v), slices.Concat(plain, tt.more))
+			expect.Equal(t, "logged as", level(v), tt.level)
 		})
 	}
 }
@@ -122,14 +116,6 @@ func TestPublisher(t *testing.T) {
 	expect.Equal(t, "stored verdicts", stored.Load(), verdicts)
 }
 
-// slowBus stores a verdict in one second.
-type slowBus struct{ *memory }
-
-func (b slowBus) Publish(ctx context.Context, e schemas.Event) (uint64, error) {
-	time.Sleep(time.Second)
-	return b.memory.Publish(ctx, e)
-}
-
 // The last verdict waits until the bus has stored the others.
 func TestVerdictHasTimeOfDecision(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -139,7 +125,7 @@ func TestVerdictHasTimeOfDecision(t *testing.T) {
 		}
 		m := newMemory()
 		slow := policy.Policy{Rate: policy.Rate{EvictionsPerSecond: 0.001, Burst: 1}}
-		a := New(Config{Bus: slowBus{m}, Ledger: m, Source: "/test/actuator", Policy: slow})
+		a := New(Config{Bus: slowPublisher{m}, Ledger: m, Source: "/test/actuator", Policy: slow})
 		b := &bench{Actuator: a, bus: m, start: time.Now()}
 		end := leads(t, a, always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0))
 		b.put("A", 1, uids...)

@@ -248,9 +248,7 @@ func (w *world) serve(r *http.Request) *http.Response {
 		return response(http.StatusTooManyRequests, s)
 	}
 	w.evict(p)
-	return response(http.StatusCreated, metav1.Status{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusSuccess,
-	})
+	return created()
 }
 
 func (p *worldPod) object() corev1.Pod {
