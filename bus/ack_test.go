@@ -12,6 +12,7 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/delivery"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 func TestOutcomeOfAttempt(t *testing.T) {
@@ -80,9 +81,7 @@ func TestDeadLetterFitsIntoOneMessage(t *testing.T) {
 	got := fmt.Sprint(m.Subject, m.Header["ce-id"], m.Header[HeaderTruncated], m.Header["Nats-Expected-Last-Sequence"],
 		m.Header["nats-msg-id"], m.Header.Get(HeaderError)[:15])
 	want := "rehome.dead.REHOME_SCOPES.RemovePods[1] [100000] [] []one two one two"
-	if got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
+	expect.Equal(t, "result", got, want)
 }
 
 // size returns the number of bytes in the headers and the body of a message.

@@ -3,13 +3,13 @@ package bus_test
 import (
 	"errors"
 	"fmt"
-	"reflect"
 	"sync"
 	"testing"
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/randtest"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
@@ -46,21 +46,15 @@ func TestAnswerToNewestScope(t *testing.T) {
 			node := fmt.Sprintf("node-%d", key)
 			for _, g := range test.answers {
 				e, a := answer(t, node, g.sequence, g.pods...)
-				if err := b.Answer(t.Context(), e, a); err != nil {
-					t.Fatal(err)
-				}
+				expect.Must(t, b.Answer(t.Context(), e, a))
 			}
 			end, a := answer(t, node+"-end", 1, "end") // all that was written before is in the history before
-			if err := b.Answer(t.Context(), end, a); err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, b.Answer(t.Context(), end, a))
 			var written []string
 			for e := history.Next(t); e.ID != end.ID; e = history.Next(t) {
 				written = append(written, inWords(t, e))
 			}
-			if !reflect.DeepEqual(written, test.written) {
-				t.Errorf("written: got %v, want %v", written, test.written)
-			}
+			expect.Equal(t, "written", written, test.written)
 		})
 	}
 }
@@ -111,9 +105,7 @@ func TestAnswerRace(t *testing.T) {
 		e, _ := answer(t, fmt.Sprint("node-", key), versions, fmt.Sprint("pod-", versions))
 		want[e.Channel] = string(e.Data)
 	}
-	if got := r.messages(t, bus.StreamIntents); !reflect.DeepEqual(got, want) {
-		t.Errorf("the table holds\n%v\nwant\n%v", got, want)
-	}
+	expect.Equal(t, "the table holds", r.messages(t, bus.StreamIntents), want)
 	newest := make(map[string]uint64)
 	for done := 0; done < keys; {
 		e := history.Next(t)
@@ -131,13 +123,9 @@ func TestAnswerReplacesUnreadableMessage(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	e, a := answer(t, "node-1", 1, "pod-1")
 	r.garbage(t, e.Channel, nil, "garbage")
-	if err := r.bus.Answer(t.Context(), e, a); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, r.bus.Answer(t.Context(), e, a))
 	want := map[string]string{e.Channel: string(e.Data)}
-	if got := r.messages(t, bus.StreamIntents); !reflect.DeepEqual(got, want) {
-		t.Errorf("the table holds\n%v\nwant\n%v", got, want)
-	}
+	expect.Equal(t, "the table holds", r.messages(t, bus.StreamIntents), want)
 }
 
 func TestScopeCurrent(t *testing.T) {
@@ -149,17 +137,9 @@ func TestScopeCurrent(t *testing.T) {
 			t.Errorf("scope %s at %d is current: got %v, %v; want %v", e.ID, e.Sequence, got, err, want)
 		}
 	}
-	store := func(e schemas.Event) schemas.Event {
-		t.Helper()
-		var err error
-		if e.Sequence, err = r.bus.Publish(t.Context(), e); err != nil {
-			t.Fatal(err)
-		}
-		return e
-	}
-	old := store(scope(t, "a", 1))
+	old := r.stored(t, scope(t, "a", 1))
 	is(old, true)
-	newer := store(scope(t, "a", 2))
+	newer := r.stored(t, scope(t, "a", 2))
 	is(old, false)
 	is(newer, true)
 	work(t, r.bus, bus.Work{})

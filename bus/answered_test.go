@@ -2,7 +2,6 @@ package bus_test
 
 import (
 	"cmp"
-	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -25,14 +24,10 @@ func TestListAnsweredScopes(t *testing.T) {
 			Intents: []schemas.Intent{{ID: "1", Pod: schemas.PodRef{Namespace: "web", Name: "a", UID: "u"}}},
 		}
 		e := schematest.Event(t, "/test", a, time.Now(), schemas.Event{})
-		if err := b.Answer(t.Context(), e, a); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, b.Answer(t.Context(), e, a))
 	}
 	got, err := b.Asked(t.Context())
 	expect.Must(t, err)
 	slices.SortFunc(got, func(x, y schemas.ScopeHead) int { return cmp.Compare(x.Kind, y.Kind) })
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got  %+v\nwant %+v", got, want)
-	}
+	expect.Equal(t, "result", got, want)
 }

@@ -33,9 +33,7 @@ func listen(t *testing.T, r rig, answer func(*nats.Msg) *nats.Msg) {
 		}
 	})
 	expect.Must(t, err)
-	if err := nc.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, nc.Flush())
 	t.Cleanup(func() { _ = s.Unsubscribe() })
 }
 
@@ -166,19 +164,8 @@ func TestMissingAnswerReason(t *testing.T) {
 			if later, ok := errors.AsType[*delivery.Later](err); ok {
 				got.later = &later.After
 			}
-			if !reflect.DeepEqual(got, c.want) {
-				t.Errorf("got  %+v\nwant %+v", got, c.want)
-			}
+			expect.Equal(t, "result", got, c.want)
 		})
-	}
-}
-
-func TestAskWithoutListener(t *testing.T) {
-	r := newRig(t, bus.Setup{})
-	_, _, err := r.bus.Ask(t.Context(), function, scope(t, "worker-1", 1))
-	want := "unreachable: no function listens on functions.keep-off-spot"
-	if !errors.Is(err, delivery.ErrUnreachable) || err.Error() != want {
-		t.Errorf("got %v, want %s", err, want)
 	}
 }
 

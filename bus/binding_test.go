@@ -35,9 +35,7 @@ func TestEventRoundTrip(t *testing.T) {
 		expect.Must(t, err)
 		got, err := decode(m.Header, m.Data, maxData)
 		expect.Must(t, err)
-		if !reflect.DeepEqual(got, want) {
-			t.Errorf("got  %+v\nwant %+v", got, want)
-		}
+		expect.Equal(t, "result", got, want)
 	}
 }
 
@@ -60,9 +58,7 @@ func TestBinaryModeHeaders(t *testing.T) {
 		"ce-traceparent":     {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"},
 		"ce-expirytime":      {"2026-03-04T05:16:07Z"},
 	}}
-	if !reflect.DeepEqual(m, want) {
-		t.Errorf("got  %+v\nwant %+v", m, want)
-	}
+	expect.Equal(t, "message", m, want)
 }
 
 func TestDecodeForeignEvents(t *testing.T) {
@@ -126,9 +122,7 @@ func TestDecodeForeignEvents(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got, err := decode(test.header, []byte(test.body), maxData)
 			expect.Must(t, err)
-			if !reflect.DeepEqual(got, test.want) {
-				t.Errorf("got  %+v\nwant %+v", got, test.want)
-			}
+			expect.Equal(t, "result", got, test.want)
 		})
 	}
 }

@@ -39,9 +39,7 @@ func TestCompressionRoundTrip(t *testing.T) {
 			want.Data = c.data
 			m, err := encode(want, compressAbove)
 			expect.Must(t, err)
-			if got := m.Header.Get(encodingHeader) == gzipEncoding; got != c.compressed {
-				t.Errorf("compressed: %v, want %v", got, c.compressed)
-			}
+			expect.Equal(t, "compressed", m.Header.Get(encodingHeader) == gzipEncoding, c.compressed)
 			if c.compressed && len(m.Data) > len(want.Data)/5 {
 				t.Errorf("%d bytes are sent of %d, want at most a fifth", len(m.Data), len(want.Data))
 			}

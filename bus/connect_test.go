@@ -3,7 +3,6 @@ package bus_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"path/filepath"
@@ -72,9 +71,7 @@ func TestReadyHidesPassword(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0") // so that no other process has the port
 	expect.Must(t, err)
 	address := l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, l.Close())
 	for given, shown := range map[string]string{
 		"nats://user:secret@" + address:                         "nats://user:xxxxx@" + address,
 		"nats://secret@" + address:                              "nats://xxxxx@" + address,
@@ -94,24 +91,10 @@ func TestReadyHidesPassword(t *testing.T) {
 	}
 }
 
-// account starts a server on a loopback port with a user "tester" that has only the given permissions.
-func account(t *testing.T, permissions *server.Permissions) (url string) {
-	t.Helper()
-	s := bustest.Serve(t, &server.Options{Users: []*server.User{
-		{Username: "admin", Password: "a"},
-		{Username: "tester", Password: "t", Permissions: permissions},
-	}})
-	return "nats://%s@" + s.Addr().String()
-}
-
 func TestForbiddenSubject(t *testing.T) {
-	url := account(t, &server.Permissions{
-		Publish:   &server.SubjectPermission{Allow: []string{"$JS.API.STREAM.INFO.>"}},
-		Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX_tester.>"}},
-	})
-	admin := bustest.Connect(t, bus.Options{Name: "admin", URL: fmt.Sprintf(url, "admin:a")})
-	bustest.SetUp(t, admin, bus.Setup{})
-	b := bustest.Connect(t, bus.Options{Name: "tester", URL: fmt.Sprintf(url, "tester:t")})
+	all, guarded := guardedServer(t, bus.Rights{Publish: []string{"$JS.API.STREAM.INFO.>"}, Subscribe: []string{"_INBOX_tester.>"}})
+	bustest.SetUp(t, bustest.Connect(t, bus.Options{Name: "admin", URL: all}), bus.Setup{})
+	b := bustest.Connect(t, bus.Options{Name: "tester", URL: guarded})
 	expect.Eventually(t, "the bus is ready", func() bool { return b.Ready() == nil })
 	ctx, cancel := context.WithTimeout(t.Context(), expect.Patience)
 	defer cancel()
@@ -128,11 +111,9 @@ func TestForbiddenSubject(t *testing.T) {
 }
 
 func TestWrongPasswordRetry(t *testing.T) {
-	url := account(t, nil)
+	all, _ := guardedServer(t, bus.Rights{})
 	var log program.Log
-	b := bustest.Connect(t, bus.Options{
-		URL: fmt.Sprintf(url, "tester:wrong"), Log: slog.New(slog.NewTextHandler(&log, nil)),
-	})
+	b := bustest.Connect(t, bus.Options{URL: strings.Replace(all, ":a@", ":wrong@", 1), Log: slog.New(slog.NewTextHandler(&log, nil))})
 	expect.Eventually(t, "the reason is known", func() bool {
 		return strings.Contains(strings.ToLower(b.Ready().Error()), "authorization violation")
 	})
@@ -201,14 +182,10 @@ func TestResumeAfterServerRestart(t *testing.T) {
 	if got := events.Next(t); got.ID != after.ID {
 		t.Errorf("the next event is about %s, want nodes/after", got.Subject)
 	}
-	if got := next(t, scopes); got != "after-1" {
-		t.Errorf("the next scope is %s, want after-1", got)
-	}
+	expect.Equal(t, "the next scope is", next(t, scopes), "after-1")
 	got := next(t, answers)
 	got.end <- nil
-	if got.event.ID != given.ID {
-		t.Errorf("the next answer is %s, want %s", got.event.ID, given.ID)
-	}
+	expect.Equal(t, "the next answer is", got.event.ID, given.ID)
 	if got := bustest.IDs(t, b, bus.Query{Channels: []string{bustest.DeltaChannels}}); len(got) != 2 {
 		t.Errorf("the history has %d deltas, want the one before and the one after", len(got))
 	}
@@ -217,9 +194,7 @@ func TestResumeAfterServerRestart(t *testing.T) {
 // The client does not connect again after an error of the protocol. The process must notice that only a restart helps.
 func TestEndedConnection(t *testing.T) {
 	r := newRig(t, bus.Setup{})
-	if err := r.bus.Alive(); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, r.bus.Alive())
 	e := bustest.Delta(t, "a")
 	e.Channel += strings.Repeat("x", server.MAX_CONTROL_LINE_SIZE)
 	if _, err := r.bus.Publish(t.Context(), e); !errors.Is(err, bus.ErrNotConnected) {

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rehome-dev/rehome/bus"
@@ -35,9 +34,7 @@ func TestConsumerCreation(t *testing.T) {
 	_, stop := manual(t, r.bus, bus.Work{Make: true})
 	expect.Eventually(t, "the consumer is made", func() bool { return handedOut(t, r) == 16 })
 	stop()
-	if err := r.raw.DeleteConsumer(t.Context(), bus.StreamScopes, strategy); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, r.raw.DeleteConsumer(t.Context(), bus.StreamScopes, strategy))
 	scopes, _ := manual(t, r.bus, bus.Work{Make: true, Parallel: 20})
 	expect.Eventually(t, "the consumer is made for as many", func() bool { return handedOut(t, r) == 40 })
 	bustest.Publish(t, r.bus, scope(t, "a", 1))
@@ -75,15 +72,11 @@ func TestConsumerUpdate(t *testing.T) {
 
 // TestConsumerUpdateRefused has the key of a dispatcher, which may not change consumers.
 func TestConsumerUpdateRefused(t *testing.T) {
-	url := bustest.Serve(t, &server.Options{Users: []*server.User{
-		{Username: "setup", Password: "p"},
-		{Username: "dispatcher", Password: "p", Permissions: permissions(bus.RightsOf(bus.Participant{Role: bus.RoleDispatcher}, hosting))},
-	}}).ClientURL()
-	as := func(user string) string { return strings.Replace(url, "nats://", "nats://"+user+":p@", 1) }
-	setup := bustest.Connect(t, bus.Options{Name: "setup", URL: as("setup")})
+	all, guarded := guardedServer(t, bus.RightsOf(bus.Participant{Role: bus.RoleDispatcher}, hosting))
+	setup := bustest.Connect(t, bus.Options{Name: "setup", URL: all})
 	bustest.SetUp(t, setup, bus.Setup{Strategies: []string{strategy}})
 	var log program.Log
-	b := bustest.Connect(t, bus.Options{Name: "dispatcher", URL: as("dispatcher"), Log: slog.New(slog.NewTextHandler(&log, nil))})
+	b := bustest.Connect(t, bus.Options{Name: "dispatcher", URL: guarded, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	scopes, _ := manual(t, b, bus.Work{Parallel: 20, Make: true})
 	bustest.Publish(t, setup, scope(t, "a", 1))
 	h := next(t, scopes)
@@ -110,9 +103,7 @@ func TestCanceledHandlerRedelivers(t *testing.T) {
 	scopes, _ := manual(t, r.bus, bus.Work{})
 	h := next(t, scopes)
 	h.end <- nil
-	if h.event.ID != "a-1" {
-		t.Errorf("got %s, want a-1", h.event.ID)
-	}
+	expect.Equal(t, "scope", h.event.ID, "a-1")
 	r.empty(t, bus.StreamScopes)
 }
 
@@ -123,9 +114,7 @@ func TestConsumerWithPrefix(t *testing.T) {
 	bustest.Publish(t, b, scope(t, "a", 1))
 	h := next(t, scopes)
 	h.end <- nil
-	if h.event.ID != "a-1" {
-		t.Errorf("got %s, want a-1", h.event.ID)
-	}
+	expect.Equal(t, "scope", h.event.ID, "a-1")
 }
 
 // The stream is created again while all handlers run, without a loss of the connection.

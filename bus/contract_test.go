@@ -52,9 +52,7 @@ func readDeadContract(t *testing.T) deadContract {
 	document, err := schemas.Files.ReadFile("asyncapi.yaml")
 	expect.Must(t, err)
 	var c deadContract
-	if err := yaml.Unmarshal(document, &c); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, yaml.Unmarshal(document, &c))
 	return c
 }
 
@@ -66,15 +64,9 @@ func TestContractDeadLetterHeaders(t *testing.T) {
 	of := func(limit int) []string {
 		return slices.Sorted(maps.Keys(deadLetter(whole, "my strategy", errors.New("broken"), limit).Header))
 	}
-	if got, want := of(0), slices.Sorted(slices.Values(headers.Required)); !reflect.DeepEqual(got, want) {
-		t.Errorf("headers of every letter:\ngot  %q\nwant the headers in the contract, %q", got, want)
-	}
-	if got, want := of(8192), slices.Sorted(maps.Keys(headers.Properties)); !reflect.DeepEqual(got, want) {
-		t.Errorf("headers of a cut letter:\ngot  %q\nwant the headers in the contract, %q", got, want)
-	}
-	if got := headers.Properties[HeaderError].MaxLength; got != maxErrorText {
-		t.Errorf("the error has up to %d bytes by the contract, want %d", got, maxErrorText)
-	}
+	expect.Equal(t, "headers of every letter", of(0), slices.Sorted(slices.Values(headers.Required)))
+	expect.Equal(t, "headers of a cut letter", of(8192), slices.Sorted(maps.Keys(headers.Properties)))
+	expect.Equal(t, "longest error", headers.Properties[HeaderError].MaxLength, maxErrorText)
 	cut := deadLetter(whole, "my strategy", errors.New("broken"), 8192).Header
 	for name, h := range headers.Properties {
 		if !regexp.MustCompile(h.Pattern).MatchString(cut.Get(name)) {
@@ -85,9 +77,7 @@ func TestContractDeadLetterHeaders(t *testing.T) {
 
 func TestRejectionHeaders(t *testing.T) {
 	headers := readDeadContract(t).Components.Messages.Refusal.Headers.Properties
-	if got, want := slices.Sorted(maps.Keys(headers)), []string{HeaderError, HeaderRetryAfter}; !reflect.DeepEqual(got, want) {
-		t.Errorf("the contract names %q, want %q", got, want)
-	}
+	expect.Equal(t, "the contract names", slices.Sorted(maps.Keys(headers)), []string{HeaderError, HeaderRetryAfter})
 	if !regexp.MustCompile(headers[HeaderRetryAfter].Pattern).MatchString("300") {
 		t.Errorf("%s is not seconds by the contract", HeaderRetryAfter)
 	}
@@ -118,9 +108,7 @@ func TestContractDeadLetterSubject(t *testing.T) {
 	}
 	is := place{got.Subject, streamOf(got.Subject), []string{StreamScopes, StreamIntents, StreamEvents}, kept}
 	want := place{subject, c.Channels.DeadLetters.Stream, c.Components.Parameters["stream"].Enum, 7 * 24 * time.Hour}
-	if !reflect.DeepEqual(is, want) {
-		t.Errorf("got  %v\nwant %v", is, want)
-	}
+	expect.Equal(t, "result", is, want)
 }
 
 func TestDeadLetterHeaders(t *testing.T) {

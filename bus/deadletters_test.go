@@ -21,9 +21,7 @@ import (
 func bury(t testing.TB, b *bus.Bus, stream string, events ...schemas.Event) {
 	t.Helper()
 	for _, e := range events {
-		if err := b.Bury(t.Context(), stream, e, errors.New("no function knows it")); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, b.Bury(t.Context(), stream, e, errors.New("no function knows it")))
 	}
 }
 
@@ -82,9 +80,7 @@ func TestDeadLetterList(t *testing.T) {
 		"since before all":                 {bus.DeadQuery{Since: at, Stream: bus.StreamScopes}, []uint64{1}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := numbers(t, r.bus, test.query); !reflect.DeepEqual(got, test.want) {
-				t.Errorf("got %v, want %v", got, test.want)
-			}
+			expect.Equal(t, "numbers", numbers(t, r.bus, test.query), test.want)
 		})
 	}
 }
@@ -104,9 +100,7 @@ func TestDeadLetterContents(t *testing.T) {
 		Header: map[string][]string{"X-Custom": {"one", "two"}}, Body: []byte("\x00garbage"),
 	}
 	got := deadLetter(t, r.bus, 1)
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got  %+v\nwant %+v", got, want)
-	}
+	expect.Equal(t, "result", got, want)
 	if e, err := got.Event(); !errors.Is(err, schemas.ErrInvalid) || err.Error() != want.Error {
 		t.Errorf("read as an event: got %+v, %v", e, err)
 	}
@@ -138,9 +132,7 @@ func TestForeignDeadLetter(t *testing.T) {
 func TestMissingDeadLetter(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	bury(t, r.bus, bus.StreamScopes, scope(t, "a", 1))
-	if err := r.bus.DropDead(t.Context(), 1); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, r.bus.DropDead(t.Context(), 1))
 	for _, number := range []uint64{0, 1, 7} {
 		_, get := r.bus.DeadLetter(t.Context(), number)
 		_, retry := r.bus.RetryDead(t.Context(), number)
@@ -156,9 +148,7 @@ func TestDropDeadLetter(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	bury(t, r.bus, bus.StreamScopes, r.stored(t, scope(t, "a", 1)), r.stored(t, scope(t, "b", 1)))
 	kept := deadLetter(t, r.bus, 2)
-	if err := r.bus.DropDead(t.Context(), 1); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, r.bus.DropDead(t.Context(), 1))
 	if got := numbers(t, r.bus, bus.DeadQuery{}); !reflect.DeepEqual(got, []uint64{2}) ||
 		!reflect.DeepEqual(deadLetter(t, r.bus, 2), kept) {
 		t.Errorf("left: %v, want 2", got)

@@ -65,6 +65,7 @@ func TestForgedEvents(t *testing.T) {
 	}
 }
 
+// Reading goes on after unreadable messages.
 func TestUnreadableMessagesWarnings(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	for i := range 30 {

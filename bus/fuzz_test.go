@@ -74,9 +74,7 @@ func FuzzDeadLetter(f *testing.F) {
 		if len(m.Data) < len(body) {
 			want.Body, want.WholeSize = body[:len(m.Data)], len(body)
 		}
-		if !reflect.DeepEqual(got, want) {
-			t.Errorf("got  %+v\nwant %+v", got, want)
-		}
+		expect.Equal(t, "result", got, want)
 		if got.retriable() != nil {
 			return
 		}

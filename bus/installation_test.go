@@ -116,19 +116,11 @@ func TestTakeoverDetection(t *testing.T) {
 
 // TestUnownedStreams has a role that may not update streams, like all roles with their own keys.
 func TestUnownedStreams(t *testing.T) {
-	rights := bus.RightsOf(bus.Participant{Role: bus.RoleActuator}, hosting)
-	url := bustest.Serve(t, &server.Options{Users: []*server.User{
-		{Username: "setup", Password: "p"},
-		{Username: "actuator", Password: "p", Permissions: &server.Permissions{
-			Publish:   &server.SubjectPermission{Allow: rights.Publish},
-			Subscribe: &server.SubjectPermission{Allow: rights.Subscribe},
-		}},
-	}}).ClientURL()
-	as := func(user string) string { return strings.Replace(url, "nats://", "nats://"+user+":p@", 1) }
-	setup := joined(t, as("setup"), noCluster)
+	all, guarded := guardedServer(t, bus.RightsOf(bus.Participant{Role: bus.RoleActuator}, hosting))
+	setup := joined(t, all, noCluster)
 	bustest.SetUp(t, setup, bus.Setup{})
 	var log program.Log
-	b := bustest.Connect(t, bus.Options{Name: "actuator", URL: as("actuator"), Log: slog.New(slog.NewTextHandler(&log, nil))})
+	b := bustest.Connect(t, bus.Options{Name: "actuator", URL: guarded, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	b.Identify(first)
 	found := following(t, b, nil)
 	expect.Eventually(t, "it says what to do", func() bool {
@@ -153,9 +145,7 @@ func TestIntentsOfAnotherInstallation(t *testing.T) {
 	for key, of := range map[string]string{"foreign": second.ID(), "own": first.ID(), "unknown": ""} {
 		e, a := answer(t, key, 1, "a")
 		e.Installation = of
-		if err := functions.Answer(t.Context(), e, a); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, functions.Answer(t.Context(), e, a))
 	}
 	got := make(chan string, 10)
 	expect.Background(t, func(ctx context.Context) error {
@@ -194,7 +184,5 @@ func TestInstallationInEvents(t *testing.T) {
 	answer := schematest.Event(t, "/f", schemas.Delta{Kind: schemas.NodeTaints, Object: schemas.ObjectRef{Kind: "Node", Name: "a"}},
 		time.Now(), read)
 	bustest.Publish(t, joined(t, url, noCluster), answer)
-	if got, want := []string{read.Installation, events.Next(t).Installation}, []string{first.ID(), first.ID()}; !reflect.DeepEqual(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	expect.Equal(t, "result", []string{read.Installation, events.Next(t).Installation}, []string{first.ID(), first.ID()})
 }

@@ -46,9 +46,7 @@ func follow(t testing.TB, b *bus.Bus) <-chan followed {
 func give(t testing.TB, b *bus.Bus, node string, sequence uint64, pods ...string) schemas.Event {
 	t.Helper()
 	e, a := answer(t, node, sequence, pods...)
-	if err := b.Answer(t.Context(), e, a); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, b.Answer(t.Context(), e, a))
 	return e
 }
 
@@ -63,17 +61,13 @@ func TestFollowIntentsOldestFirst(t *testing.T) {
 	for _, want := range []schemas.Event{second, third} {
 		got := next(t, c)
 		got.end <- nil
-		if !reflect.DeepEqual(got.event, want) {
-			t.Errorf("got  %+v\nwant %+v", got.event, want)
-		}
+		expect.Equal(t, "event", got.event, want)
 	}
 	fourth := give(t, b, "b", 2)
 	fourth.Sequence = first + 3
 	got := next(t, c)
 	got.end <- nil
-	if !reflect.DeepEqual(got.event, fourth) {
-		t.Errorf("got  %+v\nwant %+v", got.event, fourth)
-	}
+	expect.Equal(t, "event", got.event, fourth)
 }
 
 func TestFollowIntentsInvalid(t *testing.T) {
@@ -86,9 +80,7 @@ func TestFollowIntentsInvalid(t *testing.T) {
 	next(t, c).end <- fmt.Errorf("no such profile: %w", schemas.ErrInvalid)
 	last := next(t, c)
 	last.end <- nil
-	if last.event.ID != good.ID {
-		t.Errorf("after the invalid answer came %s, want %s", last.event.ID, good.ID)
-	}
+	expect.Equal(t, "after the invalid answer came", last.event.ID, good.ID)
 	letters := r.deadLetters(t, 2)
 	var got [][3]string
 	for _, l := range letters {
@@ -102,9 +94,7 @@ func TestFollowIntentsInvalid(t *testing.T) {
 		t.Errorf("dead letters:\ngot  %q\nwant %q", got, want)
 	}
 	left := map[string]string{good.Channel: string(good.Data)}
-	if got := r.messages(t, bus.StreamIntents); !reflect.DeepEqual(got, left) {
-		t.Errorf("left in the table:\n%v\nwant\n%v", got, left)
-	}
+	expect.Equal(t, "left in the table", r.messages(t, bus.StreamIntents), left)
 }
 
 func TestFollowIntentsRetries(t *testing.T) {
@@ -160,9 +150,7 @@ func TestDropSingleAnswer(t *testing.T) {
 		for _, e := range left {
 			want[e.Channel] = string(e.Data)
 		}
-		if got := r.messages(t, bus.StreamIntents); !reflect.DeepEqual(got, want) {
-			t.Errorf("left in the table:\n%v\nwant\n%v", got, want)
-		}
+		expect.Equal(t, "left in the table", r.messages(t, bus.StreamIntents), want)
 	}
 	newer := give(t, r.bus, "a", 2, "pod-3")
 	drop(a.event, newer, kept) // a newer one has its place
@@ -184,7 +172,5 @@ func TestFollowIntentsReconnect(t *testing.T) {
 	bustest.Server(t, o)
 	again := next(t, c)
 	again.end <- nil
-	if again.event.ID != want.ID {
-		t.Errorf("got %s, want %s", again.event.ID, want.ID)
-	}
+	expect.Equal(t, "event", again.event.ID, want.ID)
 }

@@ -226,9 +226,7 @@ func TestAnswersForgeNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			p.tryAll(t, k.String(), victims())
-			if err := js.Conn().Drain(); err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, js.Conn().Drain())
 			expect.Eventually(t, "all answers are read", js.Conn().IsClosed)
 			t.Logf("%s: %d answers on subjects of others", k, answers)
 		})
@@ -284,18 +282,14 @@ func (p port) tryAll(t *testing.T, key string, replies []string) (tried int, all
 				{Subject: q.subject, Reply: "_INBOX_" + key + ".x", Data: text, Header: nats.Header{"Nats-Trace-Dest": {victim}, "Nats-Rollup": {"all"}}},
 			} {
 				tried++
-				if err := nc.PublishMsg(m); err != nil {
-					t.Fatal(err)
-				}
+				expect.Must(t, nc.PublishMsg(m))
 			}
 		}
 		if err := nc.FlushTimeout(expect.Patience); err != nil { // it would be cut off with too many refusals in one go
 			t.Fatal(err)
 		}
 	}
-	if err := nc.Publish("the.end", nil); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, nc.Publish("the.end", nil))
 	expect.Eventually(t, "all refusals are heard", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
@@ -376,13 +370,9 @@ func stateOf(t *testing.T, js jetstream.JetStream, k key) map[string]any {
 			}
 			state["consumer "+c.Name+" of "+s.Config.Name] = text
 		}
-		if err := consumers.Err(); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, consumers.Err())
 	}
-	if err := streams.Err(); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, streams.Err())
 	return state
 }
 
@@ -409,9 +399,7 @@ func listenToAll(t *testing.T, nc *nats.Conn) *tap {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := nc.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, nc.Flush())
 	return h
 }
 

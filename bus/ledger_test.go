@@ -23,18 +23,14 @@ func TestLedgerNewestValues(t *testing.T) {
 	bustest.SetUp(t, first, bus.Setup{})
 	put := func(key, value string) {
 		t.Helper()
-		if err := first.Ledger().Put(t.Context(), key, []byte(value)); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, first.Ledger().Put(t.Context(), key, []byte(value)))
 	}
 	put("move.a", "1")
 	put("move.b", "1")
 	put("move.a", "2")
 	put("loop.c", "1")
 	for _, key := range []string{"move.b", "move.never"} {
-		if err := first.Ledger().Delete(t.Context(), key); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, first.Ledger().Delete(t.Context(), key))
 	}
 
 	second := bustest.Connect(t, bus.Options{Name: "second", Server: server})
@@ -57,9 +53,7 @@ func TestLedgerFollow(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	put := func(key string) {
 		t.Helper()
-		if err := r.bus.Ledger().Put(t.Context(), key, []byte("x")); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, r.bus.Ledger().Put(t.Context(), key, []byte("x")))
 	}
 	put("clear.before")
 	heard, ended := make(chan string, 16), make(chan error, 1)

@@ -72,9 +72,7 @@ func TestListenerStartTime(t *testing.T) {
 	bustest.Publish(t, r.bus, bustest.Delta(t, "a"), verdict(t, "b"))
 	give(t, r.bus, "c", 1, "pod")
 	c, _ := hear(t, r.bus, bus.Listener{Since: time.Now().Add(-time.Hour)})
-	if got, want := take(t, c, 3), []string{"nodes/a", "namespaces/web/pods/b", "node/c"}; !reflect.DeepEqual(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
+	expect.Equal(t, "subjects", take(t, c, 3), []string{"nodes/a", "namespaces/web/pods/b", "node/c"})
 }
 
 func TestListenerChannels(t *testing.T) {
@@ -90,9 +88,7 @@ func TestListenerChannels(t *testing.T) {
 			return nil
 		})
 	})
-	if got := next(t, c); !reflect.DeepEqual(got, want) {
-		t.Errorf("got  %+v\nwant %+v", got, want)
-	}
+	expect.Equal(t, "next", next(t, c), want)
 	r.backlog(t, bus.Backlog{})
 	if len(c) > 0 {
 		t.Errorf("%d more events came", len(c))
@@ -118,9 +114,7 @@ func TestListenerChannelChange(t *testing.T) {
 	r.backlog(t, bus.Backlog{})
 	got = append(got, take(t, other, len(other))...)
 	want := []string{"nodes/a", "namespaces/web/pods/c"}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
+	expect.Equal(t, "result", got, want)
 }
 
 func TestListenerRetriesAndBuries(t *testing.T) {
@@ -142,9 +136,7 @@ func TestListenerRetriesAndBuries(t *testing.T) {
 			return nil
 		})
 	})
-	if got := next(t, good); got != "nodes/good" {
-		t.Errorf("got %s, want nodes/good", got)
-	}
+	expect.Equal(t, "next", next(t, good), "nodes/good")
 	var got []string
 	for _, l := range r.deadLetters(t, 3) {
 		got = append(got, l.Subject+" "+l.Header.Get(bus.HeaderSubject)+" "+l.Header.Get(bus.HeaderError))
@@ -157,9 +149,7 @@ func TestListenerRetriesAndBuries(t *testing.T) {
 			"no CloudEvent: neither a header ce-specversion nor a JSON object",
 		by + "refused status 400: invalid event",
 	}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("dead letters:\ngot  %q\nwant %q", got, want)
-	}
+	expect.Equal(t, "dead letters", got, want)
 	before := <-tries
 	for try := range 3 {
 		now := <-tries
@@ -240,9 +230,7 @@ func TestListenersShareEvents(t *testing.T) {
 		got = append(got, <-two)
 	}
 	slices.Sort(got)
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got  %v\nwant %v", got, want)
-	}
+	expect.Equal(t, "result", got, want)
 }
 
 func TestRemovedListenerEnds(t *testing.T) {
@@ -256,9 +244,7 @@ func TestRemovedListenerEnds(t *testing.T) {
 		})
 	}()
 	next(t, heard)
-	if err := r.bus.RemoveListener(t.Context(), "audit"); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, r.bus.RemoveListener(t.Context(), "audit"))
 	err := next(t, ended)
 	if want := "listen as audit: there is no such listener: it was removed"; !errors.Is(err, bus.ErrNoListener) || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
@@ -281,9 +267,7 @@ func TestListenerAfterHistoryLoss(t *testing.T) {
 	r.backlog(t, bus.Backlog{})
 	bustest.Publish(t, r.bus, bustest.Delta(t, "a"))
 	got := take(t, c, 1)
-	if err := r.raw.DeleteStream(t.Context(), bus.StreamEvents); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, r.raw.DeleteStream(t.Context(), bus.StreamEvents))
 	bustest.SetUp(t, r.bus, bus.Setup{})
 	bustest.Publish(t, r.bus, bustest.Delta(t, "b")) // before the listener has seen what happened, or after
 	got = append(got, take(t, c, 1)...)

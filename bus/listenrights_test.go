@@ -27,14 +27,10 @@ func forwarderRights(t *testing.T) (publish []string) {
 }
 
 // guardedServer returns a server with a user without restrictions, and one with these rights.
-func guardedServer(t *testing.T, publish, subscribe []string) (all, guarded string) {
+func guardedServer(t *testing.T, rights bus.Rights) (all, guarded string) {
 	t.Helper()
 	s := bustest.Serve(t, &server.Options{Users: []*server.User{
-		{Username: "all", Password: "a"},
-		{Username: "guarded", Password: "g", Permissions: &server.Permissions{
-			Publish:   &server.SubjectPermission{Allow: publish},
-			Subscribe: &server.SubjectPermission{Allow: subscribe},
-		}},
+		{Username: "all", Password: "a"}, {Username: "guarded", Password: "g", Permissions: permissions(rights)},
 	}})
 	address := strings.TrimPrefix(s.ClientURL(), "nats://")
 	return "nats://all:a@" + address, "nats://guarded:g@" + address
@@ -43,15 +39,13 @@ func guardedServer(t *testing.T, publish, subscribe []string) (all, guarded stri
 // TestForwarderRights listens with these rights, first to all channels and then to one, rejects an event, and reads its
 // progress.
 func TestForwarderRights(t *testing.T) {
-	all, guarded := guardedServer(t, forwarderRights(t), []string{"_INBOX_forwarder-audit.>"})
+	all, guarded := guardedServer(t, bus.Rights{Publish: forwarderRights(t), Subscribe: []string{"_INBOX_forwarder-audit.>"}})
 	admin := bustest.Connect(t, bus.Options{URL: all})
 	bustest.SetUp(t, admin, bus.Setup{})
 	b := bustest.Connect(t, bus.Options{Name: "forwarder-audit", URL: guarded})
 	for _, channels := range [][]string{nil, {"rehome.delta.node.>"}} {
 		got := make(chan string, 10)
-		if err := admin.AddListener(t.Context(), bus.Listener{Name: "audit", Since: at, Channels: channels}); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, admin.AddListener(t.Context(), bus.Listener{Name: "audit", Since: at, Channels: channels}))
 		stop := expect.Background(t, func(ctx context.Context) error {
 			return b.Listen(ctx, bus.Listener{Name: "audit", Existing: true}, func(_ context.Context, e schemas.Event) error {
 				got <- e.Subject

@@ -89,27 +89,19 @@ func listeningTo(t testing.TB, b *bus.Bus) (news <-chan told, stop func()) {
 
 func TestFollowMaintenances(t *testing.T) {
 	r := newRig(t, bus.Setup{})
-	if err := r.bus.Maintenances().Delete(t.Context(), put(t, r.bus, wanted("node/gone", v1alpha1.Cordon))); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, r.bus.Maintenances().Delete(t.Context(), put(t, r.bus, wanted("node/gone", v1alpha1.Cordon))))
 	a, b := put(t, r.bus, wanted("node/a", v1alpha1.Cordon)), put(t, r.bus, wanted("node/b", v1alpha1.Drain))
 	news, _ := listeningTo(t, r.bus)
 	for _, want := range []told{{"node/a", a}, {"node/b", b}, {}} {
-		if got := next(t, news); !reflect.DeepEqual(got, want) {
-			t.Errorf("told %+v, want %+v", got, want)
-		}
+		expect.Equal(t, "told", next(t, news), want)
 	}
 	c := put(t, r.bus, wanted("node/c", v1alpha1.Cordon))
 	r.garbage(t, "$KV.REHOME_MAINTENANCES.node=2Fd", nil, "garbage")
 	a.Spec.Stage = v1alpha1.Drain
 	a = put(t, r.bus, a)
-	if err := r.bus.Maintenances().Delete(t.Context(), b); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, r.bus.Maintenances().Delete(t.Context(), b))
 	for _, want := range []told{{"node/c", c}, {"node/a", a}, {"node/b", nil}} {
-		if got := next(t, news); !reflect.DeepEqual(got, want) {
-			t.Errorf("told %+v, want %+v", got, want)
-		}
+		expect.Equal(t, "told", next(t, news), want)
 	}
 }
 
@@ -120,23 +112,17 @@ func TestFollowMaintenancesRecreated(t *testing.T) {
 	for range 2 {
 		next(t, news) // it is there, and that is all
 	}
-	if err := r.raw.DeleteStream(t.Context(), bus.StreamMaintenances); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, r.raw.DeleteStream(t.Context(), bus.StreamMaintenances))
 	if _, err := r.bus.Maintenances().Put(t.Context(), a); !errors.Is(err, bus.ErrNotSetUp) {
 		t.Errorf("without the table: %v, want ErrNotSetUp", err)
 	}
 	bustest.SetUp(t, r.bus, bus.Setup{})
-	if got, want := next(t, news), (told{"node/a", nil}); !reflect.DeepEqual(got, want) {
-		t.Errorf("told %+v, want %+v", got, want)
-	}
+	expect.Equal(t, "told", next(t, news), (told{"node/a", nil}))
 	b := put(t, r.bus, wanted("node/a", v1alpha1.Drain))
 	if a.ResourceVersion >= b.ResourceVersion || len(a.ResourceVersion) != len(b.ResourceVersion) {
 		t.Errorf("version %s of the new table, want one after %s", b.ResourceVersion, a.ResourceVersion)
 	}
-	if got, want := next(t, news), (told{"node/a", b}); !reflect.DeepEqual(got, want) {
-		t.Errorf("told %+v, want %+v", got, want)
-	}
+	expect.Equal(t, "told", next(t, news), (told{"node/a", b}))
 }
 
 func TestFullMaintenancesTable(t *testing.T) {

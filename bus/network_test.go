@@ -96,9 +96,7 @@ func TestNetworkParticipants(t *testing.T) {
 	if _, err := function.Subscribe(asksOn, func(m *nats.Msg) { _ = m.Respond([]byte("none")) }); err != nil {
 		t.Fatal(err)
 	}
-	if err := function.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, function.Flush())
 	answer, err := p.bare(t, "dispatcher").Request(asksOn, nil, expect.Patience)
 	if err != nil || string(answer.Data) != "none" {
 		t.Errorf("the function: got %v, %v; want its answer", answer, err)
@@ -273,7 +271,5 @@ func TestParsedServerRights(t *testing.T) {
 		}
 		got[fmt.Sprint(publish, u.Permissions.Subscribe.Allow, u.Permissions.Response != nil)] = true
 	}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got\n%v\nwant\n%v", got, want)
-	}
+	expect.Equal(t, "result", got, want)
 }

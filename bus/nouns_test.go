@@ -1,11 +1,11 @@
 package bus
 
 import (
-	"reflect"
 	"slices"
 	"testing"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // TestTypeWithoutRow compares the rights of a type without a row with the row of maintenances, whose rights other tests use.
@@ -13,7 +13,5 @@ func TestTypeWithoutRow(t *testing.T) {
 	maintenances := func(all []Noun) Noun {
 		return all[slices.IndexFunc(all, func(n Noun) bool { return n.Type == schemas.MaintenanceType })]
 	}
-	if got, want := maintenances(withPublishers(nil)), maintenances(table); !reflect.DeepEqual(got, want) {
-		t.Errorf("got  %+v\nwant %+v", got, want)
-	}
+	expect.Equal(t, "row", maintenances(withPublishers(nil)), maintenances(table))
 }

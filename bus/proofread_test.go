@@ -3,7 +3,6 @@ package bus_test
 import (
 	"context"
 	"fmt"
-	"reflect"
 	"testing"
 	"time"
 
@@ -51,9 +50,7 @@ func TestProofread(t *testing.T) {
 		by + "rehome.delta.garbage 5: rehome.delta.garbage at 5 of REHOME_EVENTS: " + none,
 		by + "rehome.maintenance.garbage 6: rehome.maintenance.garbage at 6 of REHOME_EVENTS: " + none,
 	}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("dead letters\n%q\nwant\n%q", got, want)
-	}
+	expect.Equal(t, "dead letters", got, want)
 	r.proofread(t) // the next one, which starts before
 	time.Sleep(200 * time.Millisecond)
 	if numbers, err := r.bus.DeadNumbers(t.Context(), bus.DeadQuery{}); err != nil || len(numbers) != 5 {

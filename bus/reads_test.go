@@ -138,14 +138,10 @@ func TestLiveIntents(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := nc.Flush(); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, nc.Flush())
 	}
 	e, a := answer(t, "a", 1, "pod-1")
-	if err := p.join(t, "functions").Answer(t.Context(), e, a); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, p.join(t, "functions").Answer(t.Context(), e, a))
 	bustest.Publish(t, p.join(t, "watcher"), bustest.Delta(t, "a"))
 	for name, messages := range live {
 		want, got := []string{"delta"}, []string(nil)
@@ -193,9 +189,7 @@ func TestHistoryOfKeys(t *testing.T) {
 		expect.Must(t, err)
 		bustest.Publish(t, publishers[role], e)
 		want, live = append(want, e.ID), append(live, next(t, messages).Header.Get("ce-id"))
-		if err := subscription.Unsubscribe(); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, subscription.Unsubscribe())
 	}
 	if got := bustest.IDs(t, p.join(t, "reader"), bus.Query{Since: time.Unix(1, 0)}); !slices.Equal(got, want) || !slices.Equal(live, want) {
 		t.Errorf("the reader has %q and the listener %q, want %q", got, live, want)

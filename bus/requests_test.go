@@ -67,9 +67,7 @@ func TestFollowRequestsOldestFirst(t *testing.T) {
 		if want.Type == "" && got.event.ID != "" {
 			want.ID, want.CorrelationID = got.event.ID, got.event.ID
 		}
-		if !reflect.DeepEqual(got.event, want) {
-			t.Errorf("got  %+v\nwant %+v", got.event, want)
-		}
+		expect.Equal(t, "event", got.event, want)
 		if got.stored.Before(began.Add(-time.Second)) || got.stored.After(time.Now().Add(time.Second)) {
 			t.Errorf("%s was stored at %v, want about now", got.event.Channel, got.stored)
 		}
@@ -104,9 +102,7 @@ func TestRequestNameOpen(t *testing.T) {
 	bustest.Publish(t, b, request(t, "other", "one", "c"))
 	c := followRequests(t, b)
 	a := next(t, c)
-	if err := b.DropRequest(t.Context(), a.event); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, b.DropRequest(t.Context(), a.event))
 	if err := b.DropRequest(t.Context(), a.event); err != nil {
 		t.Errorf("dropped again: %v", err)
 	}

@@ -108,12 +108,8 @@ func TestRetryVerdict(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	v := r.stored(t, verdict(t, "pod-1"))
 	bury(t, r.bus, bus.StreamEvents, v)
-	if got := retry(t, r.bus, 1); got != v.Sequence+1 {
-		t.Errorf("it got the number %d, want %d", got, v.Sequence+1)
-	}
-	if got, want := bustest.IDs(t, r.bus, bus.Query{}), []string{v.ID, v.ID}; !reflect.DeepEqual(got, want) {
-		t.Errorf("history: got %v, want %v", got, want)
-	}
+	expect.Equal(t, "it got the number", retry(t, r.bus, 1), v.Sequence+1)
+	expect.Equal(t, "history", bustest.IDs(t, r.bus, bus.Query{}), []string{v.ID, v.ID})
 }
 
 func TestRetryInterrupted(t *testing.T) {
@@ -134,9 +130,7 @@ func TestRetryInterrupted(t *testing.T) {
 		}},
 		"an answer in the table": {bus.StreamIntents, intents, nil},
 		"an answer that was settled": {bus.StreamIntents, intents, func(t *testing.T, r rig, sequence uint64) {
-			if err := r.bus.DropIntents(t.Context(), schemas.Event{Sequence: sequence}); err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, r.bus.DropIntents(t.Context(), schemas.Event{Sequence: sequence}))
 		}},
 		"a delta": {bus.StreamEvents, bustest.Delta(t, "a"), nil},
 	} {
@@ -233,9 +227,7 @@ func TestRetryIgnoresOlderMessages(t *testing.T) {
 		give(t, r.bus, "a", 1, "pod-1")
 		e := r.stored(t, scope(t, "a", 1))
 		bury(t, r.bus, bus.StreamScopes, e)
-		if got := retry(t, r.bus, 1); got != e.Sequence+1 {
-			t.Errorf("it got the number %d, want %d", got, e.Sequence+1)
-		}
+		expect.Equal(t, "it got the number", retry(t, r.bus, 1), e.Sequence+1)
 	})
 	t.Run("the message of the letter, if it is still there", func(t *testing.T) {
 		r := newRig(t, bus.Setup{})
@@ -243,9 +235,7 @@ func TestRetryIgnoresOlderMessages(t *testing.T) {
 		bury(t, r.bus, bus.StreamScopes, e)
 		retry(t, r.bus, 1)
 		want := map[string]string{e.Channel: string(e.Data)}
-		if got := r.messages(t, bus.StreamScopes); !reflect.DeepEqual(got, want) {
-			t.Errorf("got %v, want it once", got)
-		}
+		expect.Equal(t, "messages", r.messages(t, bus.StreamScopes), want)
 	})
 }
 
@@ -324,8 +314,6 @@ func TestForgedDeadLetter(t *testing.T) {
 	t.Run("another body under a number of the history", func(t *testing.T) {
 		number := r.forge(t, ofEvents, bus.StreamEvents, v.Channel, v.Sequence, "{}")
 		retry(t, r.bus, number)
-		if got, want := bustest.IDs(t, r.bus, bus.Query{}), []string{v.ID, v.ID}; !reflect.DeepEqual(got, want) {
-			t.Errorf("history: got %v, want the stored event twice, %v", got, want)
-		}
+		expect.Equal(t, "history", bustest.IDs(t, r.bus, bus.Query{}), []string{v.ID, v.ID})
 	})
 }

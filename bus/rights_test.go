@@ -168,9 +168,7 @@ func (h *house) furnish(t *testing.T) {
 	t.Helper()
 	bustest.SetUp(t, h.admin, bus.Setup{Strategies: []string{strategy}})
 	for i := range 30 {
-		if err := h.admin.Ledger().Put(t.Context(), fmt.Sprintf("large.%d", i), make([]byte, 100<<10)); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, h.admin.Ledger().Put(t.Context(), fmt.Sprintf("large.%d", i), make([]byte, 100<<10)))
 		large := wanted(fmt.Sprintf("large-%d", i), v1alpha1.Cordon)
 		large.Annotations = map[string]string{"a": strings.Repeat("x", 100<<10)}
 		put(t, h.admin, large)
@@ -514,6 +512,11 @@ func (p part) follow(channels string, e schemas.Event) error {
 	})
 }
 
+// followDeltas follows the history until a delta comes.
+func (p part) followDeltas() error {
+	return p.follow(bustest.DeltaChannels, bustest.Delta(p.t, "a"))
+}
+
 // decide pulls a scope and answers it, and buries an invalid scope.
 func (p part) decide() error {
 	if _, err := p.bus.StatusFor(p.t.Context(), []string{strategy}); err != nil {
@@ -580,16 +583,7 @@ func (p part) act() error {
 	if _, err := p.bus.Publish(ctx, v); err != nil {
 		return err
 	}
-	if err := p.accepted(); err != nil || len(p.refusals.list()) > 0 {
-		return err
-	}
-	if err := p.remember(); err != nil || len(p.refusals.list()) > 0 {
-		return err
-	}
-	if err := p.followLedger(); err != nil || len(p.refusals.list()) > 0 {
-		return err
-	}
-	return p.bury(bus.StreamIntents, given.Channel)
+	return p.all(part.accepted, part.remember, part.followLedger, func(p part) error { return p.bury(bus.StreamIntents, given.Channel) })
 }
 
 // followLedger reads the writes of other participants to the ledger.
@@ -637,16 +631,9 @@ func (p part) remember() error {
 
 // read reads past and live events, and the ledger.
 func (p part) read() error {
-	if err := p.follow(bustest.DeltaChannels, bustest.Delta(p.t, "a")); err != nil || len(p.refusals.list()) > 0 {
-		return err
-	}
-	if err := p.bus.Events(p.t.Context(), bus.Query{Since: time.Unix(1, 0)}, func(schemas.Event) error { return nil }); err != nil {
-		return err
-	}
-	if err := p.look(); err != nil || len(p.refusals.list()) > 0 {
-		return err
-	}
-	return p.hear()
+	return p.all(part.followDeltas, func(p part) error {
+		return p.bus.Events(p.t.Context(), bus.Query{Since: time.Unix(1, 0)}, func(schemas.Event) error { return nil })
+	}, part.look, part.hear)
 }
 
 // look reads the ledger, the progress of the work, and the open requests and maintenances.
@@ -778,13 +765,10 @@ func (p part) operate() error {
 			return err
 		}
 	}
-	if err := p.follow(bustest.DeltaChannels, bustest.Delta(p.t, "a")); err != nil || len(p.refusals.list()) > 0 {
-		return err
-	}
-	if err := p.bus.Ledger().Put(ctx, "clear.a", nil); err != nil {
-		return err
-	}
-	if err := p.listen(map[string]schemas.Event{bus.ScopeChannels: scope(p.t, "a", 1)}); err != nil || len(p.refusals.list()) > 0 {
+	err := p.all(part.followDeltas, func(p part) error { return p.bus.Ledger().Put(ctx, "clear.a", nil) }, func(p part) error {
+		return p.listen(map[string]schemas.Event{bus.ScopeChannels: scope(p.t, "a", 1)})
+	})
+	if err != nil {
 		return err
 	}
 	p.bus = p.asReader // what readers do

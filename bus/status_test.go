@@ -57,9 +57,7 @@ func TestStatus(t *testing.T) {
 		{Name: bus.StreamIntents}, {Name: bus.StreamRequests, MaxMessages: 10_000}, {Name: bus.StreamEvents, Messages: 1}, {Name: bus.StreamDead},
 		{Name: bus.StreamLedger}, {Name: bus.StreamMaintenances},
 	}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got\n%+v\nwant\n%+v", got, want)
-	}
+	expect.Equal(t, "result", got, want)
 	for name, right := range sizes {
 		if !right {
 			t.Errorf("the sizes of %s differ from %+v", name, got)
@@ -105,9 +103,7 @@ func TestDeadLetterCountsByStream(t *testing.T) {
 	for i, stream := range []string{bus.StreamScopes, bus.StreamIntents, bus.StreamScopes} {
 		e := bustest.Delta(t, "a")
 		e.Sequence = uint64(i + 1)
-		if err := b.Bury(t.Context(), stream, e, errors.New("wrong")); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, b.Bury(t.Context(), stream, e, errors.New("wrong")))
 	}
 	want := map[string]uint64{bus.StreamScopes: 2, bus.StreamIntents: 1}
 	if got, err := b.DeadCounts(t.Context()); err != nil || !reflect.DeepEqual(got, want) {
@@ -131,9 +127,7 @@ func TestStatusOpenRequests(t *testing.T) {
 	if err != nil || len(open) != len(want) {
 		t.Fatalf("got %v, error %v", open, err)
 	}
-	if err := b.DropRequest(t.Context(), schemas.Event{Channel: open[1].Channel(), Sequence: open[1].Sequence}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, b.DropRequest(t.Context(), schemas.Event{Channel: open[1].Channel(), Sequence: open[1].Sequence}))
 	open, err = b.OpenRequests(t.Context())
 	var got []schemas.Request
 	for _, o := range open {
@@ -147,27 +141,18 @@ func TestStatusOpenRequests(t *testing.T) {
 	}
 }
 
-func TestStatusWithoutServer(t *testing.T) {
-	b := bustest.Connect(t, bus.Options{URL: "nats://127.0.0.1:1"})
-	_, status := b.Status(t.Context())
-	_, counts := b.DeadCounts(t.Context())
-	_, requests := b.OpenRequests(t.Context())
-	for _, err := range []error{status, counts, requests} {
-		if !errors.Is(err, bus.ErrNotConnected) {
-			t.Errorf("got %v, want ErrNotConnected", err)
-		}
-	}
-}
-
-func TestStatusWithoutStreams(t *testing.T) {
-	b := bustest.Connect(t, bus.Options{Server: bustest.Server(t, embed.Options{})})
-	expect.Eventually(t, "it is connected", func() bool { return errors.Is(b.Ready(), bus.ErrNotSetUp) })
-	_, status := b.Status(t.Context())
-	_, counts := b.DeadCounts(t.Context())
-	_, requests := b.OpenRequests(t.Context())
-	for _, err := range []error{status, counts, requests} {
-		if !errors.Is(err, bus.ErrNotSetUp) {
-			t.Errorf("got %v, want ErrNotSetUp", err)
+func TestStatusWithoutBus(t *testing.T) {
+	empty := bustest.Connect(t, bus.Options{Server: bustest.Server(t, embed.Options{})})
+	expect.Eventually(t, "it is connected", func() bool { return errors.Is(empty.Ready(), bus.ErrNotSetUp) })
+	away := bustest.Connect(t, bus.Options{URL: "nats://127.0.0.1:1"})
+	for b, want := range map[*bus.Bus]error{empty: bus.ErrNotSetUp, away: bus.ErrNotConnected} {
+		_, status := b.Status(t.Context())
+		_, counts := b.DeadCounts(t.Context())
+		_, requests := b.OpenRequests(t.Context())
+		for _, err := range []error{status, counts, requests} {
+			if !errors.Is(err, want) {
+				t.Errorf("got %v, want %v", err, want)
+			}
 		}
 	}
 }

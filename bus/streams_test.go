@@ -77,9 +77,7 @@ func TestIncompleteSetup(t *testing.T) {
 	next(t, found)
 	scopes := work(t, b, bus.Work{})
 	bustest.Publish(t, b, scope(t, "a", 1))
-	if got := next(t, scopes); got != "a-1" {
-		t.Errorf("the next scope is %s, want a-1", got)
-	}
+	expect.Equal(t, "the next scope is", next(t, scopes), "a-1")
 }
 
 func TestWaitForStreamsWithoutSetupRight(t *testing.T) {
@@ -106,9 +104,7 @@ func TestSetupKeepsMessages(t *testing.T) {
 	bustest.Publish(t, r.bus, scope(t, "a", 1))
 	first := r.first(t, bus.StreamScopes)
 	bustest.SetUp(t, r.bus, bus.Setup{Strategies: []string{strategy, "Another"}})
-	if again := r.first(t, bus.StreamScopes); again != first {
-		t.Errorf("the stream begins at %d, before at %d", again, first)
-	}
+	expect.Equal(t, "the stream begins at", r.first(t, bus.StreamScopes), first)
 	if got := len(r.messages(t, bus.StreamScopes)); got != 1 {
 		t.Errorf("%d scopes, want the one that was there", got)
 	}
@@ -146,9 +142,7 @@ func TestScopesInMemory(t *testing.T) {
 	sequence, err := b.Publish(t.Context(), scope(t, "a", 2))
 	expect.Must(t, err)
 	bustest.SetUp(t, b, inMemory)
-	if got := open(); got != 1 {
-		t.Errorf("%d scopes are open after setting up again, want 1", got)
-	}
+	expect.Equal(t, "open scopes", open(), 1)
 
 	// A restart loses them. FollowStreams reports it, so the watcher evaluates everything, and workers go on.
 	for len(found) > 0 {

@@ -31,9 +31,7 @@ func TestSubscribeToScopes(t *testing.T) {
 			got = append(got, e)
 		}
 	}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got  %+v\nwant %+v", got, want)
-	}
+	expect.Equal(t, "result", got, want)
 
 	worked := make(chan string, 2)
 	expect.Background(t, func(ctx context.Context) error {
@@ -110,10 +108,7 @@ func TestSubscribed(t *testing.T) {
 }
 
 func TestSubscribedAfterReconnect(t *testing.T) {
-	o := bustest.SocketOptions(t)
-	server := bustest.Server(t, o)
-	b := bustest.Connect(t, bus.Options{Socket: o.Socket})
-	bustest.SetUp(t, b, bus.Setup{Strategies: []string{strategy}})
+	o, server, b := restartable(t, strategy)
 	told, heard := make(chan struct{}, 16), make(chan schemas.Event, 16)
 	expect.Background(t, func(ctx context.Context) error {
 		return b.Subscribe(ctx, []string{bus.VerdictChannels}, func(context.Context) error {
@@ -128,9 +123,7 @@ func TestSubscribedAfterReconnect(t *testing.T) {
 	for i, pod := range []string{"pod-1", "pod-2"} {
 		want := verdict(t, pod)
 		expect.Eventually(t, "it can be published", func() bool { _, err := b.Publish(t.Context(), want); return err == nil })
-		if got := next(t, heard); !reflect.DeepEqual(got, want) {
-			t.Errorf("got %+v, want %+v", got, want)
-		}
+		expect.Equal(t, "next", next(t, heard), want)
 		if i == 0 {
 			server.Stop()
 			bustest.Server(t, o)

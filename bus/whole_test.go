@@ -21,9 +21,7 @@ func TestDeadNumbersWhileDropped(t *testing.T) {
 	defer b.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	if err := b.Setup(ctx, Setup{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, b.Setup(ctx, Setup{}))
 	const letters = polledAtOnce + 10 // more than a reader looks through at once
 	for range letters {
 		if _, err := b.publish(ctx, &nats.Msg{Subject: deadSubject("S", "by")}); err != nil {

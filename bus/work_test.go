@@ -78,20 +78,6 @@ func TestWorkNewestScope(t *testing.T) {
 	}
 }
 
-func TestWorkWholeEvent(t *testing.T) {
-	r := newRig(t, bus.Setup{})
-	want := scope(t, "worker-1.example.com", 1)
-	want.CausationID, want.Expires = "delta", at.Add(time.Hour)
-	bustest.Publish(t, r.bus, want)
-	scopes, _ := manual(t, r.bus, bus.Work{})
-	h := next(t, scopes)
-	h.end <- nil
-	want.Sequence = r.first(t, bus.StreamScopes)
-	if !reflect.DeepEqual(h.event, want) {
-		t.Errorf("got  %+v\nwant %+v", h.event, want)
-	}
-}
-
 func TestHandlerLimit(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	var running, most atomic.Int32
@@ -115,9 +101,7 @@ func TestHandlerLimit(t *testing.T) {
 		})
 	})
 	r.empty(t, bus.StreamScopes)
-	if most.Load() != 2 {
-		t.Errorf("%d handlers ran at once, want 2", most.Load())
-	}
+	expect.Equal(t, "handlers at once", most.Load(), 2)
 }
 
 func TestWorkUnreadable(t *testing.T) {
@@ -140,9 +124,7 @@ func TestWorkUnreadable(t *testing.T) {
 			return err
 		})
 	})
-	if key := next(t, good); key != "good" {
-		t.Errorf("handled %s, want good", key)
-	}
+	expect.Equal(t, "handled", next(t, good), "good")
 	letters, first := r.deadLetters(t, 3), r.first(t, bus.StreamScopes)
 	r.empty(t, bus.StreamScopes)
 	for i, want := range []struct{ node, says, body string }{
@@ -228,18 +210,6 @@ func TestWorkTries(t *testing.T) {
 	})
 }
 
-func TestWorkSuccessAfterRetries(t *testing.T) {
-	r := newRig(t, bus.Setup{})
-	scopes, _ := manual(t, r.bus, bus.Work{RetryAfter: time.Millisecond})
-	bustest.Publish(t, r.bus, scope(t, "a", 1))
-	next(t, scopes).end <- errors.New("the function is away")
-	next(t, scopes).end <- nil
-	r.empty(t, bus.StreamScopes)
-	if dead := r.messages(t, bus.StreamDead); len(dead) > 0 {
-		t.Errorf("dead letters: %v, want none", dead)
-	}
-}
-
 func TestNewerScopeSkipsRetryDelay(t *testing.T) {
 	r := newRig(t, bus.Setup{})
 	scopes, _ := manual(t, r.bus, bus.Work{RetryAfter: time.Hour})
@@ -248,9 +218,7 @@ func TestNewerScopeSkipsRetryDelay(t *testing.T) {
 	bustest.Publish(t, r.bus, scope(t, "a", 2))
 	h := next(t, scopes)
 	h.end <- nil
-	if h.event.ID != "a-2" {
-		t.Errorf("got %s, want a-2", h.event.ID)
-	}
+	expect.Equal(t, "scope", h.event.ID, "a-2")
 }
 
 func TestWorkSlowHandler(t *testing.T) {
@@ -387,9 +355,7 @@ func TestWorkWaitsForConsumer(t *testing.T) {
 	c := work(t, b, bus.Work{})
 	bustest.SetUp(t, b, bus.Setup{Strategies: []string{strategy}})
 	bustest.Publish(t, b, scope(t, "a", 1))
-	if got := next(t, c); got != "a-1" {
-		t.Errorf("got %s, want a-1", got)
-	}
+	expect.Equal(t, "next", next(t, c), "a-1")
 }
 
 func TestWorkersShareScopes(t *testing.T) {
@@ -414,9 +380,7 @@ func TestWorkersShareScopes(t *testing.T) {
 		}
 	}
 	slices.Sort(got)
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("handled %v\nwant %v", got, want)
-	}
+	expect.Equal(t, "handled", got, want)
 }
 
 // The NATS client once lost a wake-up when a scope came before its request was complete: the worker then slept until it
@@ -447,9 +411,7 @@ func TestWorkMissedWakeup(t *testing.T) {
 		for j := range burst {
 			events = append(events, scope(t, fmt.Sprint("node-", i, "-", j), 1))
 		}
-		if err := b.PublishAll(ctx, events); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, b.PublishAll(ctx, events))
 		for range burst {
 			<-done
 		}
