@@ -17,33 +17,12 @@ import (
 
 // A move that was undone is an attempt: the next one waits, and the status names the reason.
 func TestMoveTakenBack(t *testing.T) {
-	b := natsBus{bustest.New(t)}
-	view, err := cluster.NewOffline(Kinds()...)
-	expect.Must(t, err)
-	s := New(Config{Bus: b, Source: "/test/maintenance", View: view}).newSession(nil)
-	if err := s.load(t.Context(), "kernel"); err != nil {
-		t.Fatal(err)
-	}
-	now := time.Now()
-	wanted := []schemas.Intent{{Pod: schemas.PodRef{Namespace: "shop", Name: "cart", UID: "cart"}, Node: "n1"}}
-	if err := s.publish(t.Context(), "kernel", wanted, nil, now); err != nil {
-		t.Fatal(err)
-	}
-	e := s.drains.of("kernel").entries["cart"]
-	verdict := func(outcome schemas.Outcome, reason schemas.ReasonCode, message string) {
-		t.Helper()
-		v := schemas.Verdict{
-			Outcome: outcome, Reason: reason, Message: message, Strategy: schemas.MaintenanceStrategy, Intent: e.intent,
-			Scope: schemas.ScopeRef{Kind: schemas.MaintenanceKind, Key: "kernel"},
-		}
-		s.verdict(schematest.Event(t, "/test/actuator", v, now, schemas.Event{}))
-	}
-	verdict(schemas.Restarted, schemas.ReasonRestartAccepted, "")
-	if err := s.publish(t.Context(), "kernel", nil, map[types.UID]bool{"cart": true}, now); err != nil { // lists the pod in flight again
-		t.Fatal(err)
-	}
-	verdict(schemas.Settled, schemas.ReasonTakenBack, "the rollout is stuck")
-	last, moving := s.drains.lastVerdict("kernel", "cart")
+	d := newDrainOf(t)
+	e := d.drains.of("kernel").entries["cart"]
+	d.begins()
+	d.Must(d.publish(t.Context(), "kernel", nil, map[types.UID]bool{"cart": true}, d.now)) // lists the pod in flight again
+	d.outcome(schemas.Settled, schemas.ReasonTakenBack, func(v *schemas.Verdict) { v.Message = "the rollout is stuck" })
+	last, moving := d.drains.lastVerdict("kernel", "cart")
 	if last == nil {
 		t.Fatal("the drain has no last verdict")
 	}
@@ -51,8 +30,8 @@ func TestMoveTakenBack(t *testing.T) {
 	expect.Equal(t, "last verdict", *last, plan.LastVerdict{Outcome: schemas.Settled, Reason: schemas.ReasonTakenBack, Message: "the rollout is stuck"})
 	expect.Equal(t, "moving, may still move", []bool{moving, e.mayMove()}, []bool{false, false})
 	expect.Equal(t, "attempts", e.attempts, 1)
-	if !e.retryAt.After(now) {
-		t.Errorf("the next try is at %v, want after %v", e.retryAt, now)
+	if !e.retryAt.After(d.now) {
+		t.Errorf("the next try is at %v, want after %v", e.retryAt, d.now)
 	}
 }
 
@@ -60,9 +39,7 @@ func TestMoveTakenBack(t *testing.T) {
 func TestManyPodsInMessages(t *testing.T) {
 	b := natsBus{bustest.New(t)}
 	s := New(Config{Bus: b, Source: "/test/maintenance"}).newSession(nil)
-	if err := s.load(t.Context(), "kernel"); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, s.load(t.Context(), "kernel"))
 	var wanted []schemas.Intent
 	for i := range schemas.MostIntents + 2 {
 		uid := types.UID(fmt.Sprintf("p%05d", i))
@@ -71,9 +48,7 @@ func TestManyPodsInMessages(t *testing.T) {
 	now := time.Now()
 	listed := func() (n int, last string) {
 		t.Helper()
-		if err := s.publish(t.Context(), "kernel", wanted, nil, now); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, s.publish(t.Context(), "kernel", wanted, nil, now))
 		e, err := b.Intents(t.Context(), intentsOf("kernel").Channel())
 		expect.Must(t, err)
 		a := schematest.Decode[schemas.Intents](t, e)
@@ -104,41 +79,22 @@ func TestExpiredIntentWaits(t *testing.T) {
 
 // The end of an older move, which is stored late, is not the end of the newer one, and no verdict on its intent.
 func TestLateEndOfOlderMove(t *testing.T) {
-	view, err := cluster.NewOffline(Kinds()...)
-	expect.Must(t, err)
-	s, now := New(Config{Bus: natsBus{bustest.New(t)}, Source: "/test/maintenance", View: view}).newSession(nil), time.Now()
-	expect.Must(t, s.load(t.Context(), "kernel"))
-	wanted := []schemas.Intent{{Pod: schemas.PodRef{Namespace: "shop", Name: "cart", UID: "cart"}, Node: "n1"}}
-	expect.Must(t, s.publish(t.Context(), "kernel", wanted, nil, now))
-	intent := s.drains.of("kernel").entries["cart"].intent
-	older := intent
-	older.ID = "older"
+	d := newDrainOf(t)
+	older := func(v *schemas.Verdict) { v.Intent.ID = "older" }
+	foreign := func(v *schemas.Verdict) {
+		v.Strategy, v.Scope = "NodeTaints", schemas.ScopeRef{Kind: schemas.NodeKind, Key: "n1"}
+	}
 	type state struct{ Open, Moving bool }
 	var got []state
-	for _, v := range []schemas.Verdict{
-		{
-			Outcome: schemas.Settled, Reason: schemas.ReasonTakenBack, Strategy: schemas.MaintenanceStrategy,
-			Scope: schemas.ScopeRef{Kind: schemas.MaintenanceKind, Key: "kernel"}, Intent: older,
-		},
-		{
-			Outcome: schemas.Restarted, Reason: schemas.ReasonRestartAccepted, Strategy: schemas.MaintenanceStrategy,
-			Scope: schemas.ScopeRef{Kind: schemas.MaintenanceKind, Key: "kernel"}, Intent: intent,
-		},
-		{
-			Outcome: schemas.Settled, Reason: schemas.ReasonTakenBack, Strategy: "NodeTaints",
-			Scope: schemas.ScopeRef{Kind: schemas.NodeKind, Key: "n1"}, Intent: older,
-		},
-		{
-			Outcome: schemas.Settled, Reason: schemas.ReasonTakenBack, Strategy: schemas.MaintenanceStrategy,
-			Scope: schemas.ScopeRef{Kind: schemas.MaintenanceKind, Key: "kernel"}, Intent: older,
-		},
-		{
-			Outcome: schemas.Settled, Reason: schemas.ReasonTakenBack, Strategy: schemas.MaintenanceStrategy,
-			Scope: schemas.ScopeRef{Kind: schemas.MaintenanceKind, Key: "kernel"}, Intent: intent,
-		},
+	for _, step := range []func(){
+		func() { d.outcome(schemas.Settled, schemas.ReasonTakenBack, older) },
+		d.begins,
+		func() { d.outcome(schemas.Settled, schemas.ReasonTakenBack, older, foreign) },
+		func() { d.outcome(schemas.Settled, schemas.ReasonTakenBack, older) },
+		d.settles,
 	} {
-		s.verdict(schematest.Event(t, "/test/actuator", v, now, schemas.Event{}))
-		e := s.drains.of("kernel").entries["cart"]
+		step()
+		e := d.drains.of("kernel").entries["cart"]
 		got = append(got, state{e.open, e.moving})
 	}
 	expect.Equal(t, "states", got, []state{{true, false}, {false, true}, {false, true}, {false, true}, {false, false}})
@@ -155,23 +111,11 @@ func TestRejectionDuringMove(t *testing.T) {
 		{"during the next move", time.Second, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			view, err := cluster.NewOffline(Kinds()...)
-			expect.Must(t, err)
-			s, now := New(Config{Bus: natsBus{bustest.New(t)}, Source: "/test/maintenance", View: view}).newSession(nil), time.Now()
-			expect.Must(t, s.load(t.Context(), "kernel"))
-			wanted := []schemas.Intent{{Pod: schemas.PodRef{Namespace: "shop", Name: "cart", UID: "cart"}, Node: "n1"}}
-			expect.Must(t, s.publish(t.Context(), "kernel", wanted, nil, now))
-			verdict := func(strategy string, kind schemas.ScopeKind, outcome schemas.Outcome, reason schemas.ReasonCode, at time.Time) {
-				t.Helper()
-				v := schemas.Verdict{
-					Outcome: outcome, Reason: reason, Strategy: strategy, Scope: schemas.ScopeRef{Kind: kind, Key: "kernel"},
-					Intent: s.drains.of("kernel").entries["cart"].intent,
-				}
-				s.verdict(schematest.Event(t, "/test/actuator", v, at, schemas.Event{}))
-			}
-			verdict("NodeTaints", schemas.NodeKind, schemas.Settled, schemas.ReasonTakenBack, now)
-			verdict(schemas.MaintenanceStrategy, schemas.MaintenanceKind, schemas.Rejected, schemas.ReasonMoving, now.Add(c.after))
-			_, moving := s.drains.lastVerdict("kernel", "cart")
+			d := newDrainOf(t)
+			d.outcome(schemas.Settled, schemas.ReasonTakenBack, func(v *schemas.Verdict) { v.Strategy, v.Scope.Kind = "NodeTaints", schemas.NodeKind })
+			d.now = d.now.Add(c.after)
+			d.outcome(schemas.Rejected, schemas.ReasonMoving)
+			_, moving := d.drains.lastVerdict("kernel", "cart")
 			expect.Equal(t, "moving", moving, c.want)
 		})
 	}
@@ -198,13 +142,24 @@ func newDrainOf(t *testing.T) *drainOf {
 func (d *drainOf) begins()  { d.outcome(schemas.Restarted, schemas.ReasonRestartAccepted) }
 func (d *drainOf) settles() { d.outcome(schemas.Settled, schemas.ReasonTakenBack) }
 
-func (d *drainOf) outcome(outcome schemas.Outcome, reason schemas.ReasonCode) {
+// outcome stores a verdict on the pod.
+func (d *drainOf) outcome(outcome schemas.Outcome, reason schemas.ReasonCode, changes ...func(*schemas.Verdict)) {
 	d.Helper()
 	v := schemas.Verdict{
 		Outcome: outcome, Reason: reason, Strategy: schemas.MaintenanceStrategy, Intent: d.drains.of("kernel").entries["cart"].intent,
 		Scope: schemas.ScopeRef{Kind: schemas.MaintenanceKind, Key: "kernel"},
 	}
+	for _, change := range changes {
+		change(&v)
+	}
 	d.session.verdict(schematest.Event(d, "/test/actuator", v, d.now, schemas.Event{}))
+}
+
+// changesLeader begins the session of the next leader.
+func (d *drainOf) changesLeader() {
+	d.Helper()
+	d.session = d.newSession(nil)
+	d.Must(d.load(d.Context(), "kernel"))
 }
 
 // other publishes the intent for another pod.
@@ -264,8 +219,7 @@ func TestMoveIsWithdrawn(t *testing.T) {
 	})
 	t.Run("after_the_leader_has_changed", func(t *testing.T) {
 		d := newDrainOf(t)
-		d.session = d.newSession(nil)
-		d.Must(d.load(t.Context(), "kernel"))
+		d.changesLeader()
 		d.now = d.now.Add(lifetime + time.Minute)
 		d.withdraws()
 		expect.Equal(t, "message", d.listed(), []string{"message"})
@@ -316,8 +270,7 @@ func TestNodeOfWithdrawnMove(t *testing.T) {
 	})
 	t.Run("waits_after_the_leader_has_changed", func(t *testing.T) {
 		d := newDrainOf(t)
-		d.session = d.newSession(nil)
-		d.Must(d.load(t.Context(), "kernel"))
+		d.changesLeader()
 		d.now = d.now.Add(lifetime + time.Minute)
 		d.withdraws()
 		d.withdraws()
@@ -330,8 +283,7 @@ func TestNodeOfWithdrawnMove(t *testing.T) {
 	})
 	t.Run("does_not_wait_after_a_withdrawal", func(t *testing.T) {
 		d := newDrainOf(t)
-		d.session = d.newSession(nil)
-		d.Must(d.load(t.Context(), "kernel"))
+		d.changesLeader()
 		d.withdraws()
 		got := []bool{d.waits()}
 		d.outcome(schemas.Withdrawn, schemas.ReasonSuperseded)

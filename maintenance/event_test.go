@@ -111,9 +111,7 @@ func TestEventsOfStatus(t *testing.T) {
 	} {
 		s := plan.Decision{Name: "kernel", UID: "m", Status: tt.status}
 		got, _ := newEvents(tt.last, s, kernelSpec, nil, tt.dryRun)
-		if !reflect.DeepEqual(got, tt.want) {
-			t.Errorf("%s:\ngot  %+v\nwant %+v", tt.name, got, tt.want)
-		}
+		expect.Equal(t, tt.name, got, tt.want)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rehome-dev/rehome/maintenance/plan"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // oracle answers queries from memory, and records them with their times.
@@ -85,21 +86,15 @@ func TestGateQueries(t *testing.T) {
 	t.Run("each_at_most_every_15_seconds", func(t *testing.T) {
 		consulting(t, func(t *testing.T, g *gates, o *oracle) {
 			unsent := plan.Gate{Name: "storage", Message: "its query was not sent yet"}
-			if got := g.answer("storage", healthy1); got != unsent {
-				t.Errorf("got %+v, want %+v", got, unsent)
-			}
+			expect.Equal(t, "gate", g.answer("storage", healthy1), unsent)
 			o.set(map[string][]float64{healthy1: {1, 2}, healthy2: {0.5}})
 			for range 3 * int(gateInterval/time.Second) {
 				g.refresh(t.Context(), both())
 				time.Sleep(time.Second)
 			}
-			if got, want := g.answer("storage", healthy1), (plan.Gate{Name: "storage", Open: true}); got != want {
-				t.Errorf("got %+v, want %+v", got, want)
-			}
+			expect.Equal(t, "gate", g.answer("storage", healthy1), (plan.Gate{Name: "storage", Open: true}))
 			closed := plan.Gate{Name: "storage", Message: "a sample of the answer to its query is below 1"}
-			if got := g.answer("storage", healthy2); got != closed {
-				t.Errorf("got %+v, want %+v", got, closed)
-			}
+			expect.Equal(t, "gate", g.answer("storage", healthy2), closed)
 			perQuery := map[string][]time.Duration{}
 			for _, q := range o.questions() {
 				perQuery[q.query] = append(perQuery[q.query], q.after)
@@ -131,9 +126,7 @@ func TestGateQueries(t *testing.T) {
 			}
 			want := plan.Gate{Name: "storage", Message: "Prometheus cannot be reached: connection refused"}
 			for _, query := range []string{healthy1, healthy2} {
-				if got := g.answer("storage", query); got != want {
-					t.Errorf("%s: got %+v, want %+v", query, got, want)
-				}
+				expect.Equal(t, query, g.answer("storage", query), want)
 			}
 			if got := o.questions(); len(got) != 1 {
 				t.Errorf("called %v, want one call", got)
@@ -168,9 +161,7 @@ func TestGateQueries(t *testing.T) {
 			}
 			time.Sleep(gateMaxAge)
 			late := plan.Gate{Name: "storage", Message: "its query was not sent for more than 1m0s: Prometheus answers too slowly"}
-			if got := g.answer("storage", o.questions()[0].query); got != late {
-				t.Errorf("got %+v, want %+v", got, late)
-			}
+			expect.Equal(t, "gate", g.answer("storage", o.questions()[0].query), late)
 		})
 	})
 	t.Run("nodes_in_progress_come_first", func(t *testing.T) {

@@ -139,9 +139,7 @@ func TestRole(t *testing.T) {
 			return len(m.Status.Nodes) == 1 && m.Status.Nodes[0].Stage == v1alpha1.IsDrained
 		})
 		r.Must(r.Ready())
-		if got := strings.Count(r.log.String(), "does not serve the optional kinds of maintenances"); got != 1 {
-			t.Errorf("that there are no kinds was logged %d times, want once", got)
-		}
+		expect.Equal(t, "that there are no kinds was logged", strings.Count(r.log.String(), "does not serve the optional kinds of maintenances"), 1)
 	})
 	t.Run("a missing right on the kinds is named", func(t *testing.T) {
 		expect.Eventually(t, "not ready, with the right", func() bool {

@@ -1,14 +1,11 @@
 package maintenance
 
 import (
-	"reflect"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/test/bustest"
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
@@ -21,33 +18,19 @@ func TestIntents(t *testing.T) {
 		moving map[types.UID]bool
 		want   []string // pods with "again" if the intent is the previous one
 	}{
-		{"a newer message keeps the move in flight", map[types.UID]bool{"first": true}, []string{"second", "first again"}},
+		{"a newer message keeps the move in flight", map[types.UID]bool{"cart": true}, []string{"second", "cart again"}},
 		{"a newer message leaves out a pod that stays", nil, []string{"second"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			b := natsBus{bustest.New(t)}
-			s := New(Config{Bus: b, Source: "/test/maintenance"}).newSession(nil)
-			if err := s.load(t.Context(), "kernel"); err != nil {
-				t.Fatal(err)
-			}
-			wanted := func(name string) []schemas.Intent {
-				return []schemas.Intent{{Pod: schemas.PodRef{Namespace: "shop", Name: name, UID: types.UID(name)}, Node: "n1"}}
-			}
-			now := time.Now()
-			if err := s.publish(t.Context(), "kernel", wanted("first"), nil, now); err != nil {
-				t.Fatal(err)
-			}
-			before := s.drains.of("kernel").entries["first"]
+			d := newDrainOf(t)
+			before := d.drains.of("kernel").entries["cart"]
 			before.open = false // its move has begun
 			id := before.intent.ID
-			if err := s.withdraw(t.Context(), "kernel", wanted("second"), tt.moving, now); err != nil {
-				t.Fatal(err)
-			}
-			if err := s.publish(t.Context(), "kernel", wanted("second"), tt.moving, now); err != nil {
-				t.Fatal(err)
-			}
-			e, err := b.Intents(t.Context(), intentsOf("kernel").Channel())
-			expect.Must(t, err)
+			second := []schemas.Intent{{Pod: schemas.PodRef{Namespace: "shop", Name: "second", UID: "second"}, Node: "n1"}}
+			d.Must(d.withdraw(t.Context(), "kernel", second, tt.moving, d.now))
+			d.Must(d.publish(t.Context(), "kernel", second, tt.moving, d.now))
+			e, err := d.cfg.Bus.Intents(t.Context(), intentsOf("kernel").Channel())
+			d.Must(err)
 			a := schematest.Decode[schemas.Intents](t, e)
 			var got []string
 			for _, i := range a.Intents {
@@ -57,9 +40,7 @@ func TestIntents(t *testing.T) {
 				}
 				got = append(got, name)
 			}
-			if !reflect.DeepEqual(got, tt.want) {
-				t.Errorf("got %q, want %q", got, tt.want)
-			}
+			expect.Equal(t, "result", got, tt.want)
 		})
 	}
 }

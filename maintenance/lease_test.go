@@ -9,6 +9,7 @@ import (
 	"github.com/rehome-dev/rehome/maintenance/apply"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // natsBus is a real bus.
@@ -23,9 +24,7 @@ func TestLease(t *testing.T) {
 	}{{"intents wait for a valid lease", false}, {"intents are published while it is valid", true}} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := New(Config{Bus: b, Source: "/test/maintenance", LeaseValid: func() bool { return tt.valid }}).newSession(nil)
-			if err := s.load(t.Context(), "kernel"); err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, s.load(t.Context(), "kernel"))
 			pod := schemas.PodRef{Namespace: "shop", Name: "cart", UID: "cart-1"}
 			err := s.publish(t.Context(), "kernel", []schemas.Intent{{Pod: pod, Node: "n1"}}, nil, time.Now())
 			if errors.Is(err, apply.ErrNotLeading) == tt.valid || tt.valid && err != nil {

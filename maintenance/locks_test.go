@@ -1,7 +1,6 @@
 package maintenance
 
 import (
-	"reflect"
 	"testing"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 
 	"github.com/rehome-dev/rehome/maintenance/plan"
 	"github.com/rehome-dev/rehome/policy"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/fixtures"
 )
 
@@ -58,9 +58,7 @@ func TestNodeLocks(t *testing.T) {
 		{"nobody does anything", fixtures.TaintedBy("example.com/soon"), nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := locks(named("n1", c.node), policy.Policy{}.Signals); !reflect.DeepEqual(got, c.want) {
-				t.Errorf("got %+v, want %+v", got, c.want)
-			}
+			expect.Equal(t, "locks", locks(named("n1", c.node), policy.Policy{}.Signals), c.want)
 		})
 	}
 }

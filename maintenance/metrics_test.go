@@ -13,6 +13,7 @@ import (
 	"github.com/rehome-dev/rehome/maintenance/plan"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/metricstest"
 )
 
@@ -59,9 +60,7 @@ rehome_maintenance_nodes{maintenance="kernel",stage="Waiting"} 2
 			}
 			return list
 		}}
-		if got := testutil.CollectAndCount(c); got != mostMaintenances {
-			t.Errorf("got %d series, want %d", got, mostMaintenances)
-		}
+		expect.Equal(t, "series", testutil.CollectAndCount(c), mostMaintenances)
 	})
 	t.Run("steps by outcome", func(t *testing.T) {
 		r := prometheus.NewRegistry()

@@ -13,6 +13,7 @@ import (
 	"github.com/rehome-dev/rehome/maintenance/apply"
 	"github.com/rehome-dev/rehome/maintenance/plan"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 func TestCordonRefused(t *testing.T) {
@@ -34,9 +35,7 @@ func TestCordonRefused(t *testing.T) {
 			s.drains.byName["kernel"] = &drain{refused: map[string]time.Time{}, conditionsRefused: map[string]time.Time{}}
 			done := apply.Done{NodeStep: plan.NodeStep{Name: "a", Action: schemas.NodeCordon}, Outcome: tt.outcome, Err: tt.err}
 			s.noteRefusals("kernel", apply.Result{Nodes: []apply.Done{done}}, now)
-			if got := s.cordonRefused("kernel", "a", now.Add(refusalFor-1)); got != tt.want {
-				t.Errorf("got %v, want %v", got, tt.want)
-			}
+			expect.Equal(t, "refused", s.cordonRefused("kernel", "a", now.Add(refusalFor-1)), tt.want)
 			if s.cordonRefused("kernel", "a", now.Add(refusalFor)) {
 				t.Error("the refusal counts for ever")
 			}

@@ -3,7 +3,6 @@ package maintenance
 import (
 	"context"
 	"fmt"
-	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -16,6 +15,11 @@ import (
 	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
+
+// allowing lets senders request something.
+func allowing(senders ...policy.Sender) func(*Config) {
+	return func(c *Config) { c.Policy.Requests = &policy.Requests{Senders: senders} }
+}
 
 // ask publishes a request, reconciles it, and returns a summary of its last receipt. Empty means that another role
 // answers.
@@ -65,12 +69,7 @@ func toMaintain(name, node string, stage v1alpha1.Stage) schemas.Request {
 }
 
 func TestNodeRequests(t *testing.T) {
-	senders := func(c *Config) {
-		c.Policy.Requests = &policy.Requests{Senders: []policy.Sender{
-			{Name: "ops", Nodes: true, PerMinute: 600, Open: 2}, {Name: "dev", PerMinute: 600, Open: 2},
-		}}
-	}
-	d := newDesk(t, senders)
+	d := newDesk(t, allowing(policy.Sender{Name: "ops", Nodes: true, PerMinute: 600, Open: 2}, policy.Sender{Name: "dev", PerMinute: 600, Open: 2}))
 	d.node("n1", false, "", "")
 	d.node("n2", false, "disks", "u2")
 	dev := toMaintain("a", "n1", v1alpha1.Drain)
@@ -93,28 +92,20 @@ func TestNodeRequests(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d.TB = t
-			if got := d.ask(tt.request); got != tt.want {
-				t.Errorf("got %q, want %q", got, tt.want)
-			}
+			expect.Equal(t, "receipt", d.ask(tt.request), tt.want)
 		})
 	}
 	d.TB = t
-	if got, want := d.wanted("node/n1"), (&wanted{specOf("n1", v1alpha1.Drain, "new kernel"), 1}); !reflect.DeepEqual(got, want) {
-		t.Errorf("the table has %+v, want %+v", got, want)
-	}
+	expect.Equal(t, "the table has", d.wanted("node/n1"), (&wanted{specOf("n1", v1alpha1.Drain, "new kernel"), 1}))
 	_, err := d.requests.reconcile(t.Context(), "ops/drain")
 	d.Must(err)
 	const cancelled = "finished Cancelled: cancelled: new kernel; its maintenance goes on until a request for Complete"
-	if got := d.receipt("ops", "drain"); got != cancelled {
-		t.Errorf("the cancelled request: got %q, want %q", got, cancelled)
-	}
+	expect.Equal(t, "the cancelled request", d.receipt("ops", "drain"), cancelled)
 }
 
 // A new leader, or a new policy, begins a new session.
 func TestNodeRequestsInNewSession(t *testing.T) {
-	d := newDesk(t, func(c *Config) {
-		c.Policy.Requests = &policy.Requests{Senders: []policy.Sender{{Name: "ops", Nodes: true, PerMinute: 1, Open: 3}}}
-	})
+	d := newDesk(t, allowing(policy.Sender{Name: "ops", Nodes: true, PerMinute: 1, Open: 3}))
 	d.node("n1", false, "", "")
 	d.node("n2", false, "", "")
 	d.ask(toMaintain("one", "n1", v1alpha1.Drain))
@@ -135,9 +126,7 @@ func TestNodeRequestsInNewSession(t *testing.T) {
 
 // A client that got no answer sends its request again.
 func TestNodeRequestSentAgain(t *testing.T) {
-	d := newDesk(t, func(c *Config) {
-		c.Policy.Requests = &policy.Requests{Senders: []policy.Sender{{Name: policy.HTTPSender, Nodes: true, PerMinute: 600, Open: 4}}}
-	})
+	d := newDesk(t, allowing(policy.Sender{Name: policy.HTTPSender, Nodes: true, PerMinute: 600, Open: 4}))
 	d.node("n1", false, "", "")
 	giveBack := toMaintain("back", "n1", v1alpha1.Complete)
 	giveBack.Sender, giveBack.Requester, giveBack.Deadline = policy.HTTPSender, "ann", d.clock.Add(time.Hour).UTC()
@@ -166,9 +155,7 @@ func TestNodeRequestSentAgain(t *testing.T) {
 }
 
 func TestCancelOverHTTP(t *testing.T) {
-	d := newDesk(t, func(c *Config) {
-		c.Policy.Requests = &policy.Requests{Senders: []policy.Sender{{Name: policy.HTTPSender, Nodes: true, PerMinute: 600, Open: 4}}}
-	})
+	d := newDesk(t, allowing(policy.Sender{Name: policy.HTTPSender, Nodes: true, PerMinute: 600, Open: 4}))
 	d.node("n1", false, "", "")
 	drain := toMaintain("drain", "n1", v1alpha1.Drain)
 	drain.Sender = policy.HTTPSender
@@ -220,10 +207,8 @@ func (i *interrupted) Get(ctx context.Context, name string) (*v1alpha1.NodeMaint
 
 func TestCancelDuringReconcile(t *testing.T) {
 	table := &interrupted{}
-	d := newDesk(t, func(c *Config) {
-		table.Table, c.Table = c.Table, table
-		c.Policy.Requests = &policy.Requests{Senders: []policy.Sender{{Name: "ops", Nodes: true, PerMinute: 600, Open: 2}}}
-	})
+	d := newDesk(t, allowing(policy.Sender{Name: "ops", Nodes: true, PerMinute: 600, Open: 2}),
+		func(c *Config) { table.Table, c.Table = c.Table, table })
 	d.node("n1", false, "", "")
 	d.ask(toMaintain("drain", "n1", v1alpha1.Drain))
 	told := ""
@@ -238,29 +223,21 @@ func TestCancelDuringReconcile(t *testing.T) {
 		t.Errorf("the cancellation: got %q, want %q", told, want)
 	}
 	const cancelled = "finished Cancelled: cancelled: new kernel; its maintenance goes on until a request for Complete"
-	if got := d.receipt("ops", "drain"); got != cancelled {
-		t.Errorf("the request: got %q, want %q", got, cancelled)
-	}
+	expect.Equal(t, "the request", d.receipt("ops", "drain"), cancelled)
 }
 
 func TestCancelAfterEnd(t *testing.T) {
-	d := newDesk(t, func(c *Config) {
-		c.Policy.Requests = &policy.Requests{Senders: []policy.Sender{{Name: "ops", Nodes: true, PerMinute: 600, Open: 2}}}
-	})
+	d := newDesk(t, allowing(policy.Sender{Name: "ops", Nodes: true, PerMinute: 600, Open: 2}))
 	d.node("n1", false, "", "")
 	d.ask(toMaintain("drain", "n1", v1alpha1.Drain))
 	x, _ := d.requests.get("ops/drain")
 	x.end = request.Refuse(schemas.ReceiptDone, "node n1 is drained")
 	d.requests.put("ops/drain", x, true)
 	cancel := schemas.Request{Sender: "ops", Name: "cancel", Action: schemas.ActionCancel, Request: "drain"}
-	if got, want := d.ask(cancel), "finished NothingToDo: no request drain is open"; got != want {
-		t.Errorf("the cancellation: got %q, want %q", got, want)
-	}
+	expect.Equal(t, "the cancellation", d.ask(cancel), "finished NothingToDo: no request drain is open")
 	_, err := d.requests.reconcile(t.Context(), "ops/drain")
 	d.Must(err)
-	if got, want := d.receipt("ops", "drain"), "finished Done: node n1 is drained"; got != want {
-		t.Errorf("the request: got %q, want %q", got, want)
-	}
+	expect.Equal(t, "the request", d.receipt("ops", "drain"), "finished Done: node n1 is drained")
 }
 
 func TestJudge(t *testing.T) {
@@ -291,9 +268,7 @@ func TestJudge(t *testing.T) {
 			Message: "node n1 stays cordoned: maintenance sign/n1 holds it until the drain trigger is gone from the node"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := judge(tt.want, "", tt.is, tt.other); !reflect.DeepEqual(got, tt.end) {
-				t.Errorf("got %+v, want %+v", got, tt.end)
-			}
+			expect.Equal(t, "end", judge(tt.want, "", tt.is, tt.other), tt.end)
 		})
 	}
 }

@@ -116,9 +116,7 @@ func TestTriggers(t *testing.T) {
 		d := newDesk(t)
 		d.node("n1", true, name, "u1")
 		check(d, "with the trigger", &wanted{specOf("n1", v1alpha1.Drain, ""), 1})
-		if got := d.entry(name).UID; got != "u1" {
-			t.Errorf("got UID %q, want u1", got)
-		}
+		expect.Equal(t, "UID", d.entry(name).UID, "u1")
 	})
 	t.Run("a lost entry gives its node back", func(t *testing.T) {
 		d := newDesk(t)
@@ -152,9 +150,7 @@ func TestTriggers(t *testing.T) {
 
 // A node that was given back never begins again. So a new maintenance takes the place of the old one.
 func TestRequestForReturnedNode(t *testing.T) {
-	d := newDesk(t, func(c *Config) {
-		c.Policy.Requests = &policy.Requests{Senders: []policy.Sender{{Name: "ops", Nodes: true, PerMinute: 600, Open: 9}}}
-	})
+	d := newDesk(t, allowing(policy.Sender{Name: "ops", Nodes: true, PerMinute: 600, Open: 9}))
 	d.node("n1", false, "", "")
 	drain := desired{name: "node/n1", node: "n1", reason: "new disk", now: d.clock}
 	drain.Stage = v1alpha1.Drain
@@ -164,9 +160,7 @@ func TestRequestForReturnedNode(t *testing.T) {
 	_, err := d.cfg.Table.Put(t.Context(), was)
 	d.Must(err)
 	d.entry("node/n1")
-	if got, want := d.ask(toMaintain("again", "n1", v1alpha1.Cordon)), "accepted Accepted: node n1 will be cordoned"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	expect.Equal(t, "receipt", d.ask(toMaintain("again", "n1", v1alpha1.Cordon)), "accepted Accepted: node n1 will be cordoned")
 	is := d.entry("node/n1")
 	if is.UID == was.UID || len(is.Status.Nodes) > 0 || is.Spec.Stage != v1alpha1.Cordon {
 		t.Errorf("got %+v with the UID %s, want a new maintenance without a status instead of %s", is.Status, is.UID, was.UID)

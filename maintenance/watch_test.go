@@ -12,6 +12,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/fixtures"
 )
 
 // enqueued removes all keys from the queue of the session and returns them, sorted.
@@ -27,9 +28,7 @@ func (d *desk) enqueued() (list []string) {
 }
 
 func TestNodeChange(t *testing.T) {
-	ready := func(n *corev1.Node) {
-		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
-	}
+	ready := fixtures.Readiness(corev1.ConditionTrue)
 	heartbeat := func(n *corev1.Node) { n.Status.Conditions[0].LastHeartbeatTime = metav1.NewTime(noon()) }
 	broken := func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionFalse }
 	cordoned := func(n *corev1.Node) { n.Spec.Unschedulable = true }

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/test/expect"
 	test "github.com/rehome-dev/rehome/test/functionstest"
 )
 
@@ -43,9 +44,7 @@ func TestStatusFitsIntoObject(t *testing.T) {
 		got = append(got, fmt.Sprintf("%d named, %d more, of %d", len(n.Blocked), n.More, n.Pods.Blocked))
 	}
 	want := append(slices.Repeat([]string{"20 named, 5 more, of 25"}, 50), slices.Repeat([]string{"0 named, 25 more, of 25"}, 950)...)
-	if !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	expect.Equal(t, "result", got, want)
 	if s := steps.Status.Summary; s.PodsBlocked != 25_000 || !strings.HasPrefix(s.Message, "cannot move 25000 pods, such as") {
 		t.Errorf("the summary is %+v", s)
 	}

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"reflect"
 	"testing"
 	"time"
 
@@ -9,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 func labelled(pairs ...string) map[string]string {
@@ -173,9 +173,7 @@ func TestInvalidSpec(t *testing.T) {
 		{"pods of DaemonSets after the others", steps(v1alpha1.DrainStep{Type: "Default"}, v1alpha1.DrainStep{Type: "DaemonSet"}), nil},
 		{"no type is Default", steps(v1alpha1.DrainStep{Type: "Default"}, v1alpha1.DrainStep{}), contradiction("1", "0")},
 	} {
-		if got := Validate(c.spec); !reflect.DeepEqual(got, c.want) {
-			t.Errorf("%s:\ngot  %q\nwant %q", c.name, got, c.want)
-		}
+		expect.Equal(t, c.name, Validate(c.spec), c.want)
 	}
 }
 

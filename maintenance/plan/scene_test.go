@@ -12,6 +12,7 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/test/expect"
 	test "github.com/rehome-dev/rehome/test/functionstest"
 )
 
@@ -253,7 +254,5 @@ func conditionsTold(steps Decision) []string {
 // saidAs compares lines.
 func saidAs(t *testing.T, got []string, want ...string) {
 	t.Helper()
-	if strings.Join(got, "\n") != strings.Join(want, "\n") {
-		t.Errorf("got:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-	}
+	expect.Equal(t, "decisions", strings.Join(got, "\n"), strings.Join(want, "\n"))
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 func TestFirstClaimDecision(t *testing.T) {
@@ -57,9 +58,7 @@ func TestDecideWholeAnswer(t *testing.T) {
 			Message: "new kernel (maintenance kernel)", LastTransitionTime: metav1.NewTime(noon()),
 		}},
 	}}
-	if !reflect.DeepEqual(got.Nodes, want) {
-		t.Errorf("got  %+v\nwant %+v", got.Nodes, want)
-	}
+	expect.Equal(t, "nodes", got.Nodes, want)
 	_, got = Decide(scene(with("a", v1alpha1.Claimed, nodeIs(func(n *NodeFacts) { n.Node.Status.Conditions = nil }))))
 	want = []NodeStep{{
 		Name: "a", UID: "uid-a", Action: schemas.NodeCordon, Mark: schemas.CordonMark{Name: "kernel", UID: "m1", At: noon()},
@@ -68,9 +67,7 @@ func TestDecideWholeAnswer(t *testing.T) {
 			Message: "new kernel (maintenance kernel)", LastTransitionTime: metav1.NewTime(noon()),
 		}},
 	}}
-	if !reflect.DeepEqual(got.Nodes, want) {
-		t.Errorf("got  %+v\nwant %+v", got.Nodes, want)
-	}
+	expect.Equal(t, "nodes", got.Nodes, want)
 }
 
 // gate closes a gate.

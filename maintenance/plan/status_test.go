@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/test/expect"
 	test "github.com/rehome-dev/rehome/test/functionstest"
 )
 
@@ -108,14 +109,27 @@ func TestTooManyNodes(t *testing.T) {
 	saidAs(t, told(nil, steps))
 }
 
+// conditionsCase is a maintenance with its expected conditions and summary.
+type conditionsCase struct {
+	name  string
+	scope Facts
+	want  []string
+}
+
+func checkConditions(t *testing.T, cases []conditionsCase) {
+	t.Helper()
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			_, steps := Decide(c.scope)
+			saidAs(t, conditionsTold(steps), c.want...)
+		})
+	}
+}
+
 func TestProgressConditions(t *testing.T) {
 	const accepted = "Accepted True Accepted: it can be carried out"
 	nothing := func(s *Facts) { s.Nodes, s.Maintenance.Status.Nodes = nil, nil }
-	for _, c := range []struct {
-		name  string
-		scope Facts
-		want  []string
-	}{
+	checkConditions(t, []conditionsCase{
 		{"no node is meant", scene(nothing), []string{
 			accepted, "Progressing False NoNodes: it selects no node that exists", "Drained False NoNodes: it selects no node that exists",
 			"Completed False NodesLeft: 0 of 0 nodes were given back", "0/0 left=0 blocked=0: it selects no node that exists",
@@ -184,12 +198,7 @@ func TestProgressConditions(t *testing.T) {
 			accepted, "Progressing False Completed: every node was given back", "Drained False Completed: the nodes are given back",
 			"Completed True Completed: 1 of 1 nodes were given back", "1/1 left=0 blocked=0: every node was given back",
 		}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			_, steps := Decide(c.scope)
-			saidAs(t, conditionsTold(steps), c.want...)
-		})
-	}
+	})
 }
 
 // A pool has grown beyond the limit after some of its nodes were begun, or before.
@@ -203,11 +212,7 @@ func TestTooManyNodesConditions(t *testing.T) {
 		}
 		return append(options, crowd(MostNodes, unsaid()))
 	}
-	for _, c := range []struct {
-		name  string
-		scope Facts
-		want  []string
-	}{
+	checkConditions(t, []conditionsCase{
 		{"all begun nodes are drained", scene(pool(v1alpha1.IsDrained)...), []string{
 			"Accepted False TooManyNodes: " + finishes, "Progressing False Refused: it is not accepted: " + refused,
 			"Drained False NodesLeft: 2 of 1000+ nodes are drained", "Completed False NodesLeft: 1 of 1000+ nodes were given back",
@@ -228,12 +233,7 @@ func TestTooManyNodesConditions(t *testing.T) {
 			"Drained False Completed: the nodes are given back", "Completed True Completed: 1 of 1 nodes were given back",
 			"1/1 left=0 blocked=0: " + refused,
 		}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			_, steps := Decide(c.scope)
-			saidAs(t, conditionsTold(steps), c.want...)
-		})
-	}
+	})
 }
 
 // The maintenance waits for named nodes that do not exist yet, but not for nodes that have left the cluster.
@@ -250,11 +250,7 @@ func TestMissingNodeConditions(t *testing.T) {
 		accepted, "Progressing False Reached: spec.stage Drain is reached", "Drained True AllDrained: 1 of 1 nodes are drained",
 		"Completed False NodesLeft: 0 of 1 nodes were given back", "1/1 left=0 blocked=0: spec.stage Drain is reached",
 	}
-	for _, c := range []struct {
-		name  string
-		scope Facts
-		want  []string
-	}{
+	checkConditions(t, []conditionsCase{
 		{"never there", scene(named("a", "b"), with("a", v1alpha1.IsDrained, drainedAt("11:45"))), []string{
 			accepted, "Progressing False Waiting: b: there is no node of this name", "Drained False NodesLeft: 1 of 2 nodes are drained",
 			"Completed False NodesLeft: 0 of 2 nodes were given back", "1/2 left=0 blocked=0: b: there is no node of this name",
@@ -271,12 +267,7 @@ func TestMissingNodeConditions(t *testing.T) {
 			accepted, "Progressing False Completed: every node was given back", "Drained False Completed: the nodes are given back",
 			"Completed True Completed: 1 of 1 nodes were given back", "1/1 left=0 blocked=0: every node was given back",
 		}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			_, steps := Decide(c.scope)
-			saidAs(t, conditionsTold(steps), c.want...)
-		})
-	}
+	})
 }
 
 func TestConditionTransitionTime(t *testing.T) {
@@ -311,14 +302,6 @@ func TestStageNeverGoesBack(t *testing.T) {
 		for _, s := range steps.Status.Stages {
 			got = append(got, s.Stage)
 		}
-		if len(got) != len(c.want) {
-			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
-			continue
-		}
-		for i := range got {
-			if got[i] != c.want[i] {
-				t.Errorf("%s: got %q, want %q", c.name, got, c.want)
-			}
-		}
+		expect.Equal(t, c.name, got, c.want)
 	}
 }

@@ -2,7 +2,6 @@ package plan
 
 import (
 	"fmt"
-	"reflect"
 	"testing"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
+	"github.com/rehome-dev/rehome/test/expect"
 	test "github.com/rehome-dev/rehome/test/functionstest"
 )
 
@@ -190,9 +190,7 @@ func TestMovesInProgress(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, d := Decide(c.scope)
-			if !reflect.DeepEqual(d.Moving, c.want) {
-				t.Errorf("got %v, want %v", d.Moving, c.want)
-			}
+			expect.Equal(t, "moving", d.Moving, c.want)
 		})
 	}
 }

@@ -125,9 +125,7 @@ func TestCronSchedule(t *testing.T) {
 					count++
 				}
 			}
-			if got := fmt.Sprint(begins(t, c.cron, c.zone, at(t, c.after), count)); got != want {
-				t.Errorf("got %s, want %s", got, want)
-			}
+			expect.Equal(t, "begins", fmt.Sprint(begins(t, c.cron, c.zone, at(t, c.after), count)), want)
 		})
 	}
 }
