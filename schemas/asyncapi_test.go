@@ -25,12 +25,8 @@ func readAsyncAPI(t *testing.T) (document any, channels asyncAPI) {
 	t.Helper()
 	text, err := schemas.Files.ReadFile("asyncapi.yaml")
 	expect.Must(t, err)
-	if err := yaml.Unmarshal(text, &document); err != nil {
-		t.Fatal(err)
-	}
-	if err := yaml.Unmarshal(text, &channels); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, yaml.Unmarshal(text, &document))
+	expect.Must(t, yaml.Unmarshal(text, &channels))
 	return document, channels
 }
 

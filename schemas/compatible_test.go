@@ -68,9 +68,7 @@ func isNews(t *testing.T, event []byte) bool {
 	var head struct {
 		Type string `json:"type"`
 	}
-	if err := json.Unmarshal(event, &head); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, json.Unmarshal(event, &head))
 	words := strings.Split(head.Type, ".")
 	_, err := fs.Stat(released(), words[3]+"/"+words[2]+".schema.json")
 	return errors.Is(err, fs.ErrNotExist)

@@ -34,9 +34,7 @@ func canonical(t *testing.T, document []byte) string {
 	var v any
 	d := json.NewDecoder(strings.NewReader(string(document)))
 	d.UseNumber()
-	if err := d.Decode(&v); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, d.Decode(&v))
 	return string(expect.ToJSON(t, v))
 }
 
@@ -82,9 +80,7 @@ func TestExamplesRoundTrip(t *testing.T) {
 		p, err := schemas.DecodePayload(e.Event)
 		expect.Must(t, err)
 		written := expect.ToJSON(t, p)
-		if got, want := canonical(t, written), canonical(t, e.Event.Data); got != want {
-			t.Errorf("%s:\n got %s\nwant %s", e.Name, got, want)
-		}
+		expect.Equal(t, e.Name, canonical(t, written), canonical(t, e.Event.Data))
 	}
 }
 
@@ -114,9 +110,7 @@ func TestMoveExampleChain(t *testing.T) {
 		{restarted.ID, delta.ID, intents.ID, trace},
 		{settled.ID, delta.ID, evicted.ID, trace},
 	}
-	if !slices.Equal(got, want) {
-		t.Errorf("chain:\n got %v\nwant %v", got, want)
-	}
+	expect.Equal(t, "chain", got, want)
 
 	cause := schemas.Cause{Kind: schemas.CauseKind(change.Kind), Object: &change.Object, Event: delta.ID, Time: delta.Time}
 	expect.Equal(t, "causes of the scope", question.Causes, []schemas.Cause{cause})
@@ -190,9 +184,7 @@ func checkLines(t *testing.T, noun string, want map[string]string) {
 			got[e.Name] = noun + " " + about + ": " + text
 		}
 	}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got  %q\nwant %q", got, want)
-	}
+	expect.Equal(t, "result", got, want)
 }
 
 // described is a payload with its description.

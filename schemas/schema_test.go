@@ -22,9 +22,7 @@ func TestSchema(t *testing.T) {
 		var s struct {
 			ID string `json:"$id"`
 		}
-		if err := json.Unmarshal(got, &s); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, json.Unmarshal(got, &s))
 		if want := "/v1/" + strings.Split(typ, ".")[2] + ".schema.json"; !strings.HasSuffix(s.ID, want) {
 			t.Errorf("%s: $id is %q, want one that ends in %q", typ, s.ID, want)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/rehome-dev/rehome/actuator"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 func on(node, namespace string) schemas.Intent {
@@ -81,9 +82,7 @@ func settled(t *testing.T, pods ...string) (asked, verdicts []string) {
 		i.Pod.Name, i.Pod.UID = name, types.UID(name)
 		entries = append(entries, &entry{open: actuator.Intent{Intent: i}})
 	}
-	if err := r.execute(t.Context(), entries); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, r.execute(t.Context(), entries))
 	for _, w := range entries {
 		verdicts = append(verdicts, fmt.Sprintf("%s %s %s", w.open.Intent.Pod.Name, w.verdict.Outcome, w.verdict.Reason))
 	}

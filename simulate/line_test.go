@@ -6,6 +6,7 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/simulate"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // Each outcome has one row: moved pods with the reason of the move, others with the reason code and the message.
@@ -28,9 +29,7 @@ web api n1 S expired Code: message; counts: 0 evicted, 0 deferred, 0 rejected, 1
 web api n1 S failed Code: message; counts: 0 evicted, 0 deferred, 0 rejected, 1 failed
 web api n1 S settled Code: message; counts: 0 evicted, 0 deferred, 0 rejected, 1 settled
 `
-	if got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
+	expect.Equal(t, "result", got, want)
 }
 
 // body returns the table of the verdicts without its header, on one line with single spaces.
@@ -38,12 +37,8 @@ func body(t *testing.T, verdicts []schemas.Verdict) string {
 	t.Helper()
 	var out strings.Builder
 	table := simulate.NewTable(&out, "counts", strings.Clone)
-	if err := table.Verdicts(verdicts); err != nil {
-		t.Fatal(err)
-	}
-	if err := table.End(); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, table.Verdicts(verdicts))
+	expect.Must(t, table.End())
 	var lines []string
 	for _, line := range strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")[1:] {
 		lines = append(lines, strings.Join(strings.Fields(line), " "))

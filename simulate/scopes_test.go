@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // scopesOf returns a scope of every kind with one pod that is protected, or not.
@@ -25,9 +26,7 @@ func TestUnprotectedScopes(t *testing.T) {
 	rules := []schemas.Protection{{Rule: "R", Detail: "d"}}
 	scopes, bare := scopesOf(rules), scopesOf(nil)
 	for i, s := range scopes {
-		if got := unprotected(s); !reflect.DeepEqual(got, bare[i]) {
-			t.Errorf("got  %+v\nwant %+v", got, bare[i])
-		}
+		expect.Equal(t, "scope", unprotected(s), bare[i])
 		if want := scopesOf(rules)[i]; !reflect.DeepEqual(s, want) {
 			t.Errorf("the scope was changed to %+v", s)
 		}

@@ -196,7 +196,5 @@ func TestSettleState(t *testing.T) {
 		node("n1", 4, avoided), node("n2", 4), node("n3", 4), pod("one", "n1", "1", evenly), pod("two", "n1", "2", evenly)), 10)
 	want := `{[{p RemovePodsViolatingNodeTaints 2 0}] [{ReplicaSet a/r kubernetes.io/hostname DoNotSchedule 1 2 map[n1:2 n2:0 n3:0]}] ` +
 		`[{n1 2 75 0} {n2 0 0 0} {n3 0 0 0}] 0}`
-	if got := fmt.Sprint(s.Before); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
+	expect.Equal(t, "before", fmt.Sprint(s.Before), want)
 }

@@ -69,12 +69,8 @@ func round(t testing.TB, c simulate.Config, cluster []metav1.Object) []string {
 	c.Now = at
 	var out bytes.Buffer
 	table := simulate.NewTable(&out, "counts", strings.Clone)
-	if err := simulate.Run(t.Context(), c, cluster, table.Verdicts); err != nil {
-		t.Fatal(err)
-	}
-	if err := table.End(); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, simulate.Run(t.Context(), c, cluster, table.Verdicts))
+	expect.Must(t, table.End())
 	var lines []string
 	for line := range strings.Lines(out.String()) {
 		lines = append(lines, strings.Join(strings.Fields(line), " "))
@@ -221,9 +217,7 @@ func TestEventAndDirectAnswers(t *testing.T) {
 	found, err := objects.Read([]objects.Source{{Name: "x", Data: clusterText(20, 400)}}, kinds())
 	expect.Must(t, err)
 	for _, o := range found.Objects {
-		if err := offline.Set(o); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, offline.Set(o))
 	}
 	for _, f := range functions.All() {
 		payloads, err := offline.Payloads("default", f.Strategy.Name, at())

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/simulate"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/fixtures"
 )
 
@@ -159,9 +160,7 @@ func TestSpread(t *testing.T) {
 			[][]*corev1.Pod{spreadPods("a", 6, spreadOver(zone))}, evicted("a-00")},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := spreadRound(t, c.args, c.nodes, c.pods...); !slices.Equal(got, c.want) {
-				t.Errorf("got  %q\nwant %q", got, c.want)
-			}
+			expect.Equal(t, "outcomes", spreadRound(t, c.args, c.nodes, c.pods...), c.want)
 		})
 	}
 }

@@ -86,15 +86,27 @@ spec:
 ---`
 )
 
+// moveCase is a cluster with the pods that a strategy moves.
+type moveCase struct {
+	name, strategy string
+	objects        []string
+	want           []string
+}
+
+func checkMoves(t *testing.T, cases []moveCase) {
+	t.Helper()
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			expect.Equal(t, "moved pods", moved(t, c.strategy, cluster(t, c.objects...)), c.want)
+		})
+	}
+}
+
 // Even without nodeFit, pods must stay if their replacements would return or stay Pending.
 func TestMovesInVain(t *testing.T) {
 	const high = "HighNodeUtilization {thresholds: {cpu: 30}}"
 	const low = "LowNodeUtilization {thresholds: {cpu: 30}, targetThresholds: {cpu: 50}}"
-	for _, c := range []struct {
-		name, strategy string
-		objects        []string
-		want           []string
-	}{
+	checkMoves(t, []moveCase{
 		{"anti_affinity_into_pending", "RemovePodsViolatingInterPodAntiAffinity {}", []string{
 			node("n1", 4), node("n2", 1), pod("one", "n1", "2", apart), pod("two", "n1", "2", apart),
 		}, nil},
@@ -123,13 +135,7 @@ func TestMovesInVain(t *testing.T) {
 		{"high_pod_bound_by_a_volume", high, []string{
 			storage, node("n1", 4), node("n2", 4), pod("bound", "n1", "1", claims), pod("stays", "n2", "2"),
 		}, nil},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			if got := moved(t, c.strategy, cluster(t, c.objects...)); !slices.Equal(got, c.want) {
-				t.Errorf("got %q, want %q", got, c.want)
-			}
-		})
-	}
+	})
 }
 
 const (
@@ -146,11 +152,7 @@ func TestUnjudgedPodsMove(t *testing.T) {
 	const required = "RemovePodsViolatingNodeAffinity {nodeAffinityType: [requiredDuringSchedulingIgnoredDuringExecution]}"
 	const preferred = "RemovePodsViolatingNodeAffinity {nodeAffinityType: [preferredDuringSchedulingIgnoredDuringExecution]}"
 	const spread = "RemovePodsViolatingTopologySpreadConstraint {}"
-	for _, c := range []struct {
-		name, strategy string
-		objects        []string
-		want           []string
-	}{
+	checkMoves(t, []moveCase{
 		{"required_node", required, []string{node("n1", 4), node("n2", 4), pod("one", "n1", "1", others, onlyN2)}, []string{"one"}},
 		{"required_node_with_a_claim", required, []string{node("n1", 4), node("n2", 4), pod("one", "n1", "1", claim, onlyN2)}, []string{"one"}},
 		{"preferred_node", preferred, []string{node("n1", 4), node("n2", 4), pod("one", "n1", "1", others, wantN2)}, []string{"one"}},
@@ -163,11 +165,7 @@ func TestUnjudgedPodsMove(t *testing.T) {
 		{"spread_not_to_a_tainted_node", spread, []string{
 			node("n1", 8), node("n2", 4, taint), node("n3", 4, cordon), pod("one", "n1", "2", others, evenly), pod("two", "n1", "2", others, evenly),
 		}, nil},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			expect.Equal(t, "moved pods", moved(t, c.strategy, cluster(t, c.objects...)), c.want)
-		})
-	}
+	})
 }
 
 // A node that another program empties must not count as a node that can take a pod.
@@ -177,11 +175,7 @@ func TestExcludedNodesTakeNone(t *testing.T) {
 	excluded := func(node string) string {
 		return strings.Replace(node, "metadata: {", `metadata: {annotations: {weave.works/kured-reboot-in-progress: "1"}, `, 1)
 	}
-	for _, c := range []struct {
-		name, strategy string
-		objects        []string
-		want           []string
-	}{
+	checkMoves(t, []moveCase{
 		{"the_only_fitting_node", required, []string{
 			node("n1", 4), excluded(node("n2", 4)), node("n3", 4), pod("one", "n1", "1", onlyN2),
 		}, nil},
@@ -201,9 +195,5 @@ func TestExcludedNodesTakeNone(t *testing.T) {
 		{"another_node_is_predicted", taints, []string{
 			node("n1", 4, taint), excluded(node("n2", 2)), node("n3", 64), pod("one", "n1", "1"),
 		}, []string{"one"}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			expect.Equal(t, "moved pods", moved(t, c.strategy, cluster(t, c.objects...)), c.want)
-		})
-	}
+	})
 }

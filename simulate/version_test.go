@@ -72,9 +72,7 @@ metadata: {name: a, labels: {team: red}}
 				return cluster(t, namespace, kubelet(node("n1", 4, avoided), version), kubelet(node("n2", 4), version),
 					pod("one", "n1", "1", near), strings.ReplaceAll(pod("two", "n2", "1"), "app: r", "app: s"))
 			}
-			if got := round(t, c, objects()); !slices.Equal(got, want) {
-				t.Errorf("got %q, want %q", got, want)
-			}
+			expect.Equal(t, "decisions", round(t, c, objects()), want)
 			about, err := simulate.Opinions(c, objects(), "u-one")
 			expect.Must(t, err)
 			expect.Equal(t, "the strategy wants the pod to move", about.Opinions[0].Wants, strings.Contains(want[1], "evicted"))

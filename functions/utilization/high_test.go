@@ -9,6 +9,7 @@ import (
 	"github.com/rehome-dev/rehome/functions/utilization"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 	test "github.com/rehome-dev/rehome/test/functionstest"
 )
 
@@ -143,12 +144,8 @@ func warm2(name string) schemas.NodeUsage {
 func TestHighNodeUtilizationNeeds(t *testing.T) {
 	args := utilization.HighArgs{Thresholds: shares{"nvidia.com/gpu": 1, "cpu": 2}}
 	var gauged policy.Gauged = args
-	if got, want := gauged.Load(), (policy.Load{}); got != want {
-		t.Errorf("load: got %+v, want %+v", got, want)
-	}
-	if got, want := gauged.Resources(), []corev1.ResourceName{"cpu", "memory", "nvidia.com/gpu", "pods"}; !slices.Equal(got, want) {
-		t.Errorf("resources: got %q, want %q", got, want)
-	}
+	expect.Equal(t, "load", gauged.Load(), (policy.Load{}))
+	expect.Equal(t, "resources", gauged.Resources(), []corev1.ResourceName{"cpu", "memory", "nvidia.com/gpu", "pods"})
 }
 
 func TestHighNodeUtilizationValidate(t *testing.T) {

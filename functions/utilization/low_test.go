@@ -9,6 +9,7 @@ import (
 	"github.com/rehome-dev/rehome/functions/utilization"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 	test "github.com/rehome-dev/rehome/test/functionstest"
 )
 
@@ -331,12 +332,8 @@ func TestLowNodeUtilizationNeeds(t *testing.T) {
 		{"the load by Prometheus, and nothing else", load(), policy.Load{Source: policy.LoadPrometheus, Query: "load"}, []corev1.ResourceName{schemas.LoadMetric}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := c.args.Load(); got != c.load {
-				t.Errorf("load: got %+v, want %+v", got, c.load)
-			}
-			if got := c.args.Resources(); !slices.Equal(got, c.resources) {
-				t.Errorf("resources: got %q, want %q", got, c.resources)
-			}
+			expect.Equal(t, "load", c.args.Load(), c.load)
+			expect.Equal(t, "resources", c.args.Resources(), c.resources)
 			var _ policy.Gauged = c.args
 		})
 	}
