@@ -2,6 +2,7 @@ package watcher
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/delivery"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/schematest"
 	"github.com/rehome-dev/rehome/watcher/scope"
 )
@@ -35,32 +37,37 @@ func always(_, _ string) bool { return true }
 // at0 is the time of these tests.
 var at0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-func TestBlockedUntilKnownTime(t *testing.T) {
-	h := newBlockedPods()
-	v := deferral("p", "")
-	v.Reason = schemas.ReasonLimitNode
-	var got []time.Duration
-	for _, again := range []time.Duration{4 * time.Second, 4 * time.Second, time.Hour, -time.Second} {
-		v.Again = at0.Add(again)
-		got = append(got, h.deferred(v, key("n"), never, at0))
-	}
-	if want := []time.Duration{4 * time.Second, 4 * time.Second, time.Hour, 250 * time.Millisecond}; !reflect.DeepEqual(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
-}
-
-func TestBlockedDelayGrows(t *testing.T) {
-	h := newBlockedPods()
-	var got []time.Duration
-	for range 8 {
-		got = append(got, h.deferred(deferral("p", "b"), key("n"), never, at0))
-	}
-	want := []time.Duration{
-		15 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute,
-		10 * time.Minute, 10 * time.Minute,
-	}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got %v, want %v", got, want)
+func TestBlockedDelay(t *testing.T) {
+	limited, away, overlapping := deferral("p", ""), deferral("p", ""), deferral("p", "b")
+	limited.Reason, away.Reason, overlapping.Outcome = schemas.ReasonLimitNode, schemas.ReasonAPIUnavailable, schemas.Failed
+	for _, c := range []struct {
+		name    string
+		verdict schemas.Verdict
+		free    func(_, _ string) bool // whether a budget allows a disruption
+		between time.Duration          // from a verdict to the next
+		again   string                 // from a verdict to the time that it names, for each verdict
+		want    string
+	}{
+		{"until_a_known_time", limited, never, 0, "4s 4s 1h0m0s -1s", "4s 4s 1h0m0s 250ms"},
+		{"grows", deferral("p", "b"), never, 0, "0s 0s 0s 0s 0s 0s 0s 0s", "15s 30s 1m0s 2m0s 4m0s 8m0s 10m0s 10m0s"},
+		{"outage", away, never, 0, "0s 0s 0s", "1s 2s 4s"},
+		// A verdict can take longer than its delay, for example while calls of the API server time out.
+		{"grows_after_late_verdicts", away, never, time.Minute, "0s 0s 0s", "1s 2s 4s"},
+		{"budget_that_is_free", deferral("p", "b"), always, 0, "0s 0s 0s", "250ms 500ms 1s"},
+		{"overlapping_budgets_that_are_free", overlapping, always, 0, "0s", "15s"},
+	} {
+		h, now := newBlockedPods(), at0
+		var got []string
+		for again := range strings.FieldsSeq(c.again) {
+			d, err := time.ParseDuration(again)
+			expect.Must(t, err)
+			if d != 0 {
+				c.verdict.Again = now.Add(d)
+			}
+			got = append(got, h.deferred(c.verdict, key("n"), c.free, now).String())
+			now = now.Add(c.between)
+		}
+		expect.Equal(t, c.name, strings.Join(got, " "), c.want)
 	}
 }
 
@@ -97,69 +104,17 @@ func TestBlockedDelayStartsAgain(t *testing.T) {
 	}
 }
 
-// A verdict can take longer than its delay, for example while calls of the API server time out.
-func TestBlockedDelayGrowsAfterLateVerdicts(t *testing.T) {
-	h, now := newBlockedPods(), at0
-	v := deferral("p", "")
-	v.Reason = schemas.ReasonAPIUnavailable
-	var got []time.Duration
-	for range 3 {
-		got = append(got, h.deferred(v, key("n"), never, now))
-		now = now.Add(time.Minute)
-	}
-	if want := []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}; !reflect.DeepEqual(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
-}
-
-func TestBlockedByOutage(t *testing.T) {
-	h := newBlockedPods()
-	v := deferral("p", "")
-	v.Reason = schemas.ReasonAPIUnavailable
-	var got []time.Duration
-	for range 3 {
-		got = append(got, h.deferred(v, key("n"), never, at0))
-	}
-	if want := []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}; !reflect.DeepEqual(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
-}
-
-func TestBlockedByFreeBudget(t *testing.T) {
-	h := newBlockedPods()
-	var got []time.Duration
-	for range 3 {
-		got = append(got, h.deferred(deferral("p", "b"), key("n"), always, at0))
-	}
-	want := []time.Duration{250 * time.Millisecond, 500 * time.Millisecond, time.Second}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
-}
-
-func TestBlockedByOverlappingBudgets(t *testing.T) {
-	v := deferral("p", "b")
-	v.Outcome = schemas.Failed
-	if got := newBlockedPods().deferred(v, key("n"), always, at0); got != delivery.FirstRetry {
-		t.Errorf("got %v, want %v: that a budget allows a disruption does not help", got, delivery.FirstRetry)
-	}
-}
-
 func TestBlockedFreedOnce(t *testing.T) {
 	h := newBlockedPods()
 	h.deferred(deferral("p1", "b"), key("n1"), never, at0)
 	h.deferred(deferral("p2", "b"), key("n1"), never, at0)
 	h.deferred(deferral("p3", "other"), key("n2"), never, at0)
-	if got, want := h.freed(budget("b")), map[scope.Key]bool{key("n1"): true}; !reflect.DeepEqual(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
+	expect.Equal(t, "freed", h.freed(budget("b")), map[scope.Key]bool{key("n1"): true})
 	if got := h.freed(budget("b")); len(got) > 0 {
 		t.Errorf("freed again: got %v, want nothing until the next deferral", got)
 	}
 	h.deferred(deferral("p2", "b"), key("n1"), never, at0)
-	if got, want := h.freed(budget("b")), map[scope.Key]bool{key("n1"): true}; !reflect.DeepEqual(got, want) {
-		t.Errorf("after the next deferral: got %v, want %v", got, want)
-	}
+	expect.Equal(t, "after the next deferral", h.freed(budget("b")), map[scope.Key]bool{key("n1"): true})
 }
 
 func TestBlockedByMoveInFlight(t *testing.T) {
@@ -173,9 +128,7 @@ func TestBlockedByMoveInFlight(t *testing.T) {
 	for by, want := range map[schemas.ObjectRef]map[scope.Key]bool{
 		blocker("Deployment", "web", "api"): {key("n1"): true}, blocker("Node", "", "n2"): {key("n2"): true}, blocker("Node", "", "n1"): {},
 	} {
-		if got := h.freed(by); !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: got %v, want %v", by, got, want)
-		}
+		expect.Equal(t, by.String(), h.freed(by), want)
 	}
 }
 
@@ -188,9 +141,7 @@ func TestBlockedForTwoStrategies(t *testing.T) {
 	if want := []time.Duration{delivery.FirstRetry, delivery.FirstRetry, 2 * delivery.FirstRetry}; !reflect.DeepEqual(got, want) {
 		t.Errorf("delays %v, want %v", got, want)
 	}
-	if got, want := h.freed(budget("b")), map[scope.Key]bool{key("n1"): true, key("n2"): true}; !reflect.DeepEqual(got, want) {
-		t.Errorf("freed %v, want %v", got, want)
-	}
+	expect.Equal(t, "freed", h.freed(budget("b")), map[scope.Key]bool{key("n1"): true, key("n2"): true})
 }
 
 func TestBlockedForget(t *testing.T) {
@@ -207,12 +158,8 @@ func TestBlockedForget(t *testing.T) {
 	h.forget("p", key("n"))
 	h.forget("p", key("unknown"))
 	h.forget("unknown", key("n"))
-	if got, want := left(), map[scope.Key]bool{key("other"): true}; !reflect.DeepEqual(got, want) {
-		t.Errorf("left: %v, want %v", got, want)
-	}
-	if got := h.deferred(deferral("p", ""), key("n"), never, at0); got != delivery.FirstRetry {
-		t.Errorf("after being forgotten: delay %v, want %v", got, delivery.FirstRetry)
-	}
+	expect.Equal(t, "left", left(), map[scope.Key]bool{key("other"): true})
+	expect.Equal(t, "after being forgotten: delay", h.deferred(deferral("p", ""), key("n"), never, at0), delivery.FirstRetry)
 	h.gone("p")
 	h.gone("unknown")
 	if len(h.pods) != 0 || len(h.by) != 0 {

@@ -84,7 +84,7 @@ func TestPodWithoutCapacity(t *testing.T) {
 		}}
 	}
 	full := func(n *corev1.Node) { n.Spec.Unschedulable = true }
-	ready := func(status corev1.ConditionStatus) func(*corev1.Node) { return conditioned(status) }
+	ready := conditioned
 	tainted := func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "a", Effect: corev1.TaintEffectNoSchedule}} }
 	larger := cpus("8")
 	inPool := func(n *corev1.Node) { n.Labels["pool"] = "web" }
@@ -132,9 +132,7 @@ func TestPodWithoutCapacity(t *testing.T) {
 				p := protecting(t, policy.EvictorArgs{NodeFit: true})
 				leadingOver(t, p, c.objects, func(d *driven, bus *collected) {
 					c.change(d)
-					if got := scopesOf(t, bus); !reflect.DeepEqual(got, c.want) {
-						t.Errorf("got  %q\nwant %q", got, c.want)
-					}
+					expect.Equal(t, "scopes", scopesOf(t, bus), c.want)
 				})
 			})
 		})
@@ -145,24 +143,16 @@ func TestFitCheckInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leadingOver(t, protecting(t, policy.EvictorArgs{NodeFit: true}), crowded(), func(d *driven, bus *collected) {
 			d.set(roomy("n2", func(n *corev1.Node) { n.Status.Allocatable = amount("cpu", "4", "memory", "1Gi", "pods", "10") }))
-			if got := scopesOf(t, bus); got != nil {
-				t.Errorf("a node that got no larger: got %q, want nothing", got)
-			}
+			expect.Equal(t, "a node that got no larger", scopesOf(t, bus), nil)
 			d.set(roomy("n3"))
 			time.Sleep(900 * time.Millisecond)
-			if got := scopesOf(t, bus); got != nil {
-				t.Errorf("less than a second after the last round: got %q, want nothing", got)
-			}
+			expect.Equal(t, "less than a second after the last round", scopesOf(t, bus), nil)
 			time.Sleep(100 * time.Millisecond)
 			want := []string{"nodes n1: node.added node/n3", "pods web/big: node.added node/n3"}
-			if got := scopesOf(t, bus); !reflect.DeepEqual(got, want) {
-				t.Errorf("a second after the last round: got %q, want %q", got, want)
-			}
+			expect.Equal(t, "a second after the last round", scopesOf(t, bus), want)
 			time.Sleep(time.Minute)
 			d.remove(guest("left", "n2", asks("1")))
-			if got := scopesOf(t, bus); got != nil {
-				t.Errorf("once nothing waits any more: got %q, want nothing", got)
-			}
+			expect.Equal(t, "once nothing waits any more", scopesOf(t, bus), nil)
 		})
 	})
 }
@@ -180,28 +170,23 @@ func TestDeferredPod(t *testing.T) {
 			synctest.Wait()
 			d.remove(guest("unrelated", "n1"))
 			d.remove(guest("right", "n2", asks("1")))
-			if got, want := scopesOf(t, bus), []string{"nodes n1: retry pod/web/big room pod/web/right"}; !reflect.DeepEqual(got, want) {
-				t.Errorf("got %q, want %q: capacity appeared", got, want)
-			}
+			expect.Equal(t, "scopes", scopesOf(t, bus), []string{"nodes n1: retry pod/web/big room pod/web/right"})
 		})
 	})
 }
 
-func controlled(p *corev1.Pod) {
-	yes := true
-	p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "rs", UID: "rs", Controller: &yes}}
-}
+// controlled gives a pod a ReplicaSet.
+var controlled = fixtures.ControlledBy("ReplicaSet", "rs")
 
 func TestReservation(t *testing.T) {
 	// Two pods of 3 CPUs on n1; n2 has 4, so one of them fits there.
-	first, second := guest("first", "n1", asks("3"), controlled), guest("second", "n1", asks("3"), controlled)
-	moved := schemas.Verdict{
-		Outcome: schemas.Evicted, Reason: schemas.ReasonEvictionAccepted, Profile: "p", Strategy: "nodes",
-		Scope:  schemas.ScopeRef{Kind: schemas.NodeKind, Key: "n1"},
-		Intent: schemas.Intent{Pod: schemas.PodRef{Namespace: "web", Name: "first", UID: "first"}, Node: "n1"},
+	first, second := guest("a", "n1", asks("3"), controlled), guest("second", "n1", asks("3"), controlled)
+	tells := func(dryRun bool) func(*testing.T, *collected) {
+		return func(t *testing.T, bus *collected) {
+			toldOf(t, bus, schemas.Evicted, schemas.ReasonEvictionAccepted, dryRun)
+		}
 	}
-	dry := moved
-	dry.DryRun = true
+	none, moved, dry := func(*testing.T, *collected) {}, tells(false), tells(true)
 	renewing := func(p policy.Policy) policy.Policy {
 		for i := range p.Profiles[0].Strategies {
 			p.Profiles[0].Strategies[i].RenewsPods = true
@@ -209,14 +194,14 @@ func TestReservation(t *testing.T) {
 		return p
 	}
 	for _, c := range []struct {
-		name    string
-		args    policy.EvictorArgs
-		verdict schemas.Verdict
-		then    func(*driven)
-		fits    bool
-		renews  bool // the strategies move old pods
+		name   string
+		args   policy.EvictorArgs
+		tell   func(*testing.T, *collected)
+		then   func(*driven)
+		fits   bool
+		renews bool // the strategies move old pods
 	}{
-		{"nothing was moved", policy.EvictorArgs{NodeFit: true}, schemas.Verdict{}, func(*driven) {}, true, false},
+		{"nothing was moved", policy.EvictorArgs{NodeFit: true}, none, func(*driven) {}, true, false},
 		{"the gap is promised", policy.EvictorArgs{NodeFit: true}, moved, func(*driven) {}, false, false},
 		{"it is in a dry run, which would have moved the pod", policy.EvictorArgs{NodeFit: true}, dry, func(*driven) {}, false, false},
 		{"without nodeFit", policy.EvictorArgs{}, moved, func(*driven) {}, false, false},
@@ -237,10 +222,7 @@ func TestReservation(t *testing.T) {
 					p = renewing(p)
 				}
 				leadingOver(t, p, objects, func(d *driven, bus *collected) {
-					if c.verdict.Outcome != "" {
-						e := schematest.Event(t, "/test", c.verdict, time.Now(), schemas.Event{})
-						bus.tell(e)
-					}
+					c.tell(t, bus)
 					c.then(d)
 					synctest.Wait()
 					if fits, _, why := d.cluster.Elsewhere(second, policy.Targets{}); fits != c.fits {

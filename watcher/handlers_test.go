@@ -2,7 +2,6 @@ package watcher
 
 import (
 	"encoding/json"
-	"reflect"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -176,9 +175,7 @@ func TestProtectionChange(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				leadingOver(t, protecting(t, c.args), c.objects, func(d *driven, bus *collected) {
 					c.change(d)
-					if got := scopesOf(t, bus); !reflect.DeepEqual(got, c.want) {
-						t.Errorf("got  %q\nwant %q", got, c.want)
-					}
+					expect.Equal(t, "scopes", scopesOf(t, bus), c.want)
 				})
 			})
 		})
@@ -222,9 +219,7 @@ func TestScopeHasProtectionsByFacts(t *testing.T) {
 			}
 			for _, step := range steps {
 				step.change()
-				if got := protectionsOf(t, bus, "web/big"); !reflect.DeepEqual(got, step.want) {
-					t.Errorf("%s: got %+v, want %+v", step.name, got, step.want)
-				}
+				expect.Equal(t, step.name, protectionsOf(t, bus, "web/big"), step.want)
 			}
 		})
 	})

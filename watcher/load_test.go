@@ -12,7 +12,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/policy"
@@ -60,14 +59,10 @@ func loadPolicy() policy.Policy {
 
 // tenCores returns a node that offers ten cores.
 func tenCores(name string) *corev1.Node {
-	return named(name, func(n *corev1.Node) {
-		n.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("10"), "memory": resource.MustParse("1000"), "pods": resource.MustParse("10")}
-	})
+	return named(name, func(n *corev1.Node) { n.Status.Allocatable = amount("cpu", "10", "memory", "1000", "pods", "10") })
 }
 
-func cores(cpu string) corev1.ResourceList {
-	return corev1.ResourceList{"cpu": resource.MustParse(cpu), "memory": resource.MustParse("100")}
-}
+func cores(cpu string) corev1.ResourceList { return amount("cpu", cpu, "memory", "100") }
 
 // told is a load source whose values the test sets.
 type told struct {
@@ -230,35 +225,25 @@ func TestOverusedNodeRepeated(t *testing.T) {
 			}
 		}
 		want := []string{"10s above50 cluster: node.load node/n1", "2m10s above50 cluster: due", "4m10s above50 cluster: due"}
-		if !slices.Equal(got, want) {
-			t.Errorf("got  %q\nwant %q", got, want)
-		}
+		expect.Equal(t, "result", got, want)
 	})
 }
 
 func TestLoadPauseAfterMove(t *testing.T) {
 	byLoad(t, func(loads *told, bus *collected) {
 		moved := time.Now()
-		e := schematest.Event(t, "/test/actuator", schemas.Verdict{
-			Profile: "p", Strategy: "above50", Outcome: schemas.Evicted, Scope: schemas.ScopeRef{Kind: schemas.UsageKind, Key: "cluster"},
-			Intent: schemas.Intent{Pod: schemas.PodRef{Namespace: "web", Name: "a", UID: "a"}, Node: "n1"},
-		}, moved, schemas.Event{})
-		bus.tell(e)
+		bus.tell(movedBy(t, moved))
 		loads.round(map[string]corev1.ResourceList{"n1": cores("9")})
 		time.Sleep(time.Until(moved.Add(scope.LoadCooldown - time.Second)))
-		if got, want := scopesOf(t, bus), []string{"above80 cluster: node.load node/n1"}; !slices.Equal(got, want) {
-			t.Errorf("before two minutes are over: got %q, want %q", got, want)
-		}
+		expect.Equal(t, "before two minutes are over", scopesOf(t, bus), []string{"above80 cluster: node.load node/n1"})
 		time.Sleep(2 * time.Second)
-		if got, want := scopesOf(t, bus), []string{"above50 cluster: resync node.load node/n1"}; !slices.Equal(got, want) {
-			t.Errorf("when they are over: got %q, want %q", got, want)
-		}
+		expect.Equal(t, "when they are over", scopesOf(t, bus), []string{"above50 cluster: resync node.load node/n1"})
 	})
 }
 
 func TestLoadInScope(t *testing.T) {
 	usage := func(cpu, memory, pods string) corev1.ResourceList {
-		return corev1.ResourceList{"cpu": resource.MustParse(cpu), "memory": resource.MustParse(memory), "pods": resource.MustParse(pods)}
+		return amount("cpu", cpu, "memory", memory, "pods", pods)
 	}
 	type shown struct {
 		Nodes []schemas.NodeUsage
@@ -297,9 +282,7 @@ func TestLoadInScope(t *testing.T) {
 			for _, want := range []int{2, 0} {
 				loads.round(map[string]corev1.ResourceList{"n2": cores("1")})
 				time.Sleep(2 * usageDebounce)
-				if got := len(bus.scopes()); got != want {
-					t.Errorf("without the load of n1: got %d scopes, want first one of each strategy, to withdraw, and then none: %d", got, want)
-				}
+				expect.Equal(t, "without the load of n1", len(bus.scopes()), want)
 			}
 		})
 	})
@@ -312,14 +295,10 @@ func TestLoadScopeNeedsMeasurement(t *testing.T) {
 		bus.answers = []schemas.ScopeHead{answered} // of the previous leader
 		overTwoNodes(t, bus, loads, func(*Watcher) {
 			time.Sleep(4 * time.Second)
-			if got := scopesOf(t, bus); got != nil {
-				t.Errorf("before the first answer: got %q, want nothing", got)
-			}
+			expect.Equal(t, "before the first answer", scopesOf(t, bus), nil)
 			close(loads.answer)
 			time.Sleep(2 * usageDebounce)
-			if got, want := scopesOf(t, bus), []string{"above50 cluster: resync resync"}; !slices.Equal(got, want) {
-				t.Errorf("after it: got %q, want %q, which withdraws", got, want)
-			}
+			expect.Equal(t, "after it", scopesOf(t, bus), []string{"above50 cluster: resync resync"})
 		})
 	})
 }
@@ -337,9 +316,7 @@ func TestNeedlessLoadMeasurement(t *testing.T) {
 				t.Errorf("with an over-used node: %d calls of Nodes, %d of Pods; want 1 and 1", nodes, pods)
 			}
 			for _, p := range []policy.Policy{scopetest.GroupPolicy(), loadPolicy()} {
-				if err := w.SetPolicy(p); err != nil {
-					t.Fatal(err)
-				}
+				expect.Must(t, w.SetPolicy(p))
 				time.Sleep(9 * time.Second)
 			}
 			if nodes, pods, closed := loads.counted(); nodes != 2 || pods != 2 || closed != 1 {

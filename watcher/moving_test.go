@@ -2,7 +2,6 @@ package watcher
 
 import (
 	"encoding/json"
-	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -63,9 +62,7 @@ func TestPodInFlight(t *testing.T) {
 		{"new_policy", func(t *testing.T, w *Watcher, bus *collected) {
 			restarted(t, w, bus)
 			time.Sleep(time.Minute)
-			if err := w.SetPolicy(protecting(t, evictor)); err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, w.SetPolicy(protecting(t, evictor)))
 		}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -99,28 +96,15 @@ func checkProtections(t *testing.T, w *Watcher, p *corev1.Pod, want []schemas.Pr
 	scopes := w.session.Load().scopes
 	r, err := scopes.Build(scope.Key{Profile: "p", Strategy: "nodes", Kind: schemas.NodeKind, Name: "n1"}, nil, time.Now())
 	expect.Must(t, err)
-	if got := r.Scope.(schemas.NodeScope).Pods[0].Protected; !reflect.DeepEqual(got, want) {
-		t.Errorf("in the scope of the node: got %v, want %v", got, want)
-	}
-	if got := scopes.ProtectionsOfRequest("p", p, nil, time.Now()); !reflect.DeepEqual(got, want) {
-		t.Errorf("from a request: got %v, want %v", got, want)
-	}
+	expect.Equal(t, "in the scope of the node", r.Scope.(schemas.NodeScope).Pods[0].Protected, want)
+	expect.Equal(t, "from a request", scopes.ProtectionsOfRequest("p", p, nil, time.Now()), want)
 }
 
 // A strategy must still find a better node for a pod in flight whose replacement has taken the room there.
 func TestElsewhereOfPodInFlight(t *testing.T) {
 	better := func(n *corev1.Node) { n.Labels["pool"] = "web" }
-	prefers := func(p *corev1.Pod) {
-		p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
-			PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
-				Weight: 5, Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{
-					{Key: "pool", Operator: corev1.NodeSelectorOpIn, Values: []string{"web"}},
-				}},
-			}},
-		}}
-	}
 	objects := []metav1.Object{
-		roomy("n1", cpus("8")), roomy("n2", better), roomy("n3"), guest("a", "n1", asks("3"), prefers, ofOwners("rs")),
+		roomy("n1", cpus("8")), roomy("n2", better), roomy("n3"), guest("a", "n1", asks("3"), prefers("pool", "web", 5), ofOwners("rs")),
 		guest("replacement", "n2", asks("3"), ofOwners("rs")),
 	}
 	enabled := policy.Enabled{
@@ -154,9 +138,7 @@ func TestElsewhereOfPodInFlight(t *testing.T) {
 					key := scope.Key{Profile: "p", Strategy: "nodes", Kind: schemas.NodeKind, Name: "n1"}
 					r, err := w.session.Load().scopes.Build(key, nil, time.Now())
 					expect.Must(t, err)
-					if got := r.Scope.(schemas.NodeScope).Pods[0].Elsewhere; !reflect.DeepEqual(got, c.want) {
-						t.Errorf("got %+v, want %+v", got, c.want)
-					}
+					expect.Equal(t, "result", r.Scope.(schemas.NodeScope).Pods[0].Elsewhere, c.want)
 				})
 			})
 		})

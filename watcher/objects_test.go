@@ -59,9 +59,7 @@ func (d *driven) set(objects ...metav1.Object) {
 func put(t testing.TB, c *cluster.Cache, objects ...metav1.Object) {
 	t.Helper()
 	for _, o := range objects {
-		if err := c.Set(o); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, c.Set(o))
 	}
 }
 

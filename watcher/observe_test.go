@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 func node(change ...func(*corev1.Node)) *corev1.Node {
@@ -106,77 +107,54 @@ func TestObserveNode(t *testing.T) {
 	}{
 		{"a node that joins is added", nil, node(), []schemas.Delta{{Kind: schemas.NodeAdded, Object: ref}}},
 		{"a node that is gone is removed", node(), nil, []schemas.Delta{{Kind: schemas.NodeRemoved, Object: ref}}},
-		{
-			"a node that was replaced under its name is removed and added",
+		{"a node that was replaced under its name is removed and added",
 			node(func(n *corev1.Node) { n.UID = "old" }), node(),
 			[]schemas.Delta{
 				{Kind: schemas.NodeRemoved, Object: schemas.ObjectRef{Kind: "Node", Name: "n1", UID: "old"}},
 				{Kind: schemas.NodeAdded, Object: ref},
-			},
-		},
+			}},
 		{"nothing is no delta", nil, nil, nil},
-		{
-			"a heartbeat is no delta",
+		{"a heartbeat is no delta",
 			node(conditioned(corev1.ConditionTrue)),
 			node(conditioned(corev1.ConditionTrue), func(n *corev1.Node) {
 				n.ResourceVersion = "2"
 				n.Status.Conditions[0].LastHeartbeatTime = metav1.Now()
-			}), nil,
-		},
-		{
-			"a node that becomes ready", node(conditioned(corev1.ConditionFalse)), node(conditioned(corev1.ConditionTrue)),
+			}), nil},
+		{"a node that becomes ready", node(conditioned(corev1.ConditionFalse)), node(conditioned(corev1.ConditionTrue)),
 			[]schemas.Delta{{
 				Kind: schemas.NodeReady, Object: ref,
 				Before: &schemas.State{Ready: corev1.ConditionFalse}, After: &schemas.State{Ready: corev1.ConditionTrue},
-			}},
-		},
-		{
-			"a node that is ready for the first time was of unknown readiness", node(), node(conditioned(corev1.ConditionTrue)),
+			}}},
+		{"a node that is ready for the first time was of unknown readiness", node(), node(conditioned(corev1.ConditionTrue)),
 			[]schemas.Delta{{
 				Kind: schemas.NodeReady, Object: ref,
 				Before: &schemas.State{Ready: corev1.ConditionUnknown}, After: &schemas.State{Ready: corev1.ConditionTrue},
-			}},
-		},
-		{
-			"label deltas contain only the changed labels",
+			}}},
+		{"label deltas contain only the changed labels",
 			node(func(n *corev1.Node) { n.Labels = map[string]string{"zone": "a", "gone": "1", "changed": "x"} }),
 			node(func(n *corev1.Node) { n.Labels = map[string]string{"zone": "a", "new": "", "changed": "y"} }),
 			[]schemas.Delta{{
 				Kind: schemas.NodeLabels, Object: ref,
 				Before: &schemas.State{Labels: map[string]string{"gone": "1", "changed": "x"}},
 				After:  &schemas.State{Labels: map[string]string{"new": "", "changed": "y"}},
-			}},
-		},
-		{
-			"a first taint has nothing before", node(), node(tainted("a")),
-			[]schemas.Delta{{Kind: schemas.NodeTaints, Object: ref, After: taint("a")}},
-		},
-		{
-			"a last taint has nothing after", node(tainted("a")), node(),
-			[]schemas.Delta{{Kind: schemas.NodeTaints, Object: ref, Before: taint("a")}},
-		},
-		{
-			"taint deltas contain all taints", node(tainted("a", "b")), node(tainted("b")),
-			[]schemas.Delta{{Kind: schemas.NodeTaints, Object: ref, Before: taint("a", "b"), After: taint("b")}},
-		},
-		{
-			"a cordoned node", node(), node(func(n *corev1.Node) { n.Spec.Unschedulable = true }),
+			}}},
+		{"a first taint has nothing before", node(), node(tainted("a")), []schemas.Delta{{Kind: schemas.NodeTaints, Object: ref, After: taint("a")}}},
+		{"a last taint has nothing after", node(tainted("a")), node(), []schemas.Delta{{Kind: schemas.NodeTaints, Object: ref, Before: taint("a")}}},
+		{"taint deltas contain all taints", node(tainted("a", "b")), node(tainted("b")),
+			[]schemas.Delta{{Kind: schemas.NodeTaints, Object: ref, Before: taint("a", "b"), After: taint("b")}}},
+		{"a cordoned node", node(), node(func(n *corev1.Node) { n.Spec.Unschedulable = true }),
 			[]schemas.Delta{{
 				Kind: schemas.NodeUnschedulable, Object: ref,
 				Before: &schemas.State{Unschedulable: &no}, After: &schemas.State{Unschedulable: &yes},
-			}},
-		},
-		{
-			"allocatable deltas contain only the changed resources", node(allocatable("2")), node(allocatable("4")),
+			}}},
+		{"allocatable deltas contain only the changed resources", node(allocatable("2")), node(allocatable("4")),
 			[]schemas.Delta{{
 				Kind: schemas.NodeAllocatable, Object: ref,
 				Before: &schemas.State{Allocatable: corev1.ResourceList{"cpu": resource.MustParse("2")}},
 				After:  &schemas.State{Allocatable: corev1.ResourceList{"cpu": resource.MustParse("4")}},
-			}},
-		},
+			}}},
 		{"the same quantity written otherwise is no delta", node(allocatable("1")), node(allocatable("1000m")), nil},
-		{
-			"two aspects in one update are two deltas, in the order of the kinds",
+		{"two aspects in one update are two deltas, in the order of the kinds",
 			node(), node(tainted("a"), conditioned(corev1.ConditionTrue)),
 			[]schemas.Delta{
 				{
@@ -184,13 +162,10 @@ func TestObserveNode(t *testing.T) {
 					Before: &schemas.State{Ready: corev1.ConditionUnknown}, After: &schemas.State{Ready: corev1.ConditionTrue},
 				},
 				{Kind: schemas.NodeTaints, Object: ref, After: taint("a")},
-			},
-		},
+			}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := ObserveNode(c.old, c.new); !reflect.DeepEqual(got, c.want) {
-				t.Errorf("got  %+v\nwant %+v", got, c.want)
-			}
+			expect.Equal(t, "deltas", ObserveNode(c.old, c.new), c.want)
 		})
 	}
 }
@@ -212,34 +187,25 @@ func TestObservePod(t *testing.T) {
 	}{
 		{"a pod without a node is no delta", nil, pod(unbound), nil},
 		{"a pod that gets its node", pod(unbound), pod(), delta(schemas.PodScheduled, nil, nil)},
-		{
-			"labels that change before a pod has its node, or with it, are no delta of their own",
+		{"labels that change before a pod has its node, or with it, are no delta of their own",
 			pod(unbound), pod(func(p *corev1.Pod) { p.Labels = map[string]string{"app": "web"} }),
-			delta(schemas.PodScheduled, nil, nil),
-		},
+			delta(schemas.PodScheduled, nil, nil)},
 		{"a pod that comes with its node", nil, pod(), delta(schemas.PodScheduled, nil, nil)},
 		{"a pod that is gone", pod(), nil, delta(schemas.PodDeleted, nil, nil)},
 		{"nothing is no delta", nil, nil, nil},
-		{
-			"labels that differ", pod(), pod(func(p *corev1.Pod) { p.Labels = map[string]string{"app": "web"} }),
+		{"labels that differ", pod(), pod(func(p *corev1.Pod) { p.Labels = map[string]string{"app": "web"} }),
 			delta(schemas.PodLabels,
-				&schemas.State{Labels: map[string]string{"app": "api"}}, &schemas.State{Labels: map[string]string{"app": "web"}}),
-		},
-		{
-			"restarts of all containers together", pod(restarted(1, 2)), pod(restarted(2, 3)),
-			delta(schemas.PodRestarted, &schemas.State{Restarts: &three}, &schemas.State{Restarts: &five}),
-		},
+				&schemas.State{Labels: map[string]string{"app": "api"}}, &schemas.State{Labels: map[string]string{"app": "web"}})},
+		{"restarts of all containers together", pod(restarted(1, 2)), pod(restarted(2, 3)),
+			delta(schemas.PodRestarted, &schemas.State{Restarts: &three}, &schemas.State{Restarts: &five})},
 		{"a restart count that falls is no delta", pod(restarted(0, 3)), pod(restarted(0, 0)), nil},
-		{
-			"a pod that fails", pod(), pod(failed),
+		{"a pod that fails", pod(), pod(failed),
 			append(
 				delta(schemas.PodFailed, &schemas.State{Phase: corev1.PodRunning},
 					&schemas.State{Phase: corev1.PodFailed, Reason: "Evicted"}),
 				delta(schemas.PodStatus, &schemas.State{Phase: corev1.PodRunning},
-					&schemas.State{Phase: corev1.PodFailed, Reason: "Evicted"})...),
-		},
-		{
-			"status deltas contain only the changed fields", pod(inState("a", "x", corev1.ConditionFalse)), pod(inState("b", "x", corev1.ConditionTrue)),
+					&schemas.State{Phase: corev1.PodFailed, Reason: "Evicted"})...)},
+		{"status deltas contain only the changed fields", pod(inState("a", "x", corev1.ConditionFalse)), pod(inState("b", "x", corev1.ConditionTrue)),
 			delta(schemas.PodStatus,
 				&schemas.State{
 					Containers: map[string]string{"main": "Waiting:a"},
@@ -248,36 +214,27 @@ func TestObservePod(t *testing.T) {
 				&schemas.State{
 					Containers: map[string]string{"main": "Waiting:b"},
 					Conditions: map[corev1.PodConditionType]corev1.ConditionStatus{corev1.PodReady: corev1.ConditionTrue},
-				}),
-		},
-		{
-			"the end of an ephemeral container, and an exit code that differs", pod(ended(1), debugged(nil)), pod(ended(2), debugged(&corev1.ContainerStateTerminated{Reason: "Error", ExitCode: 3})),
+				})},
+		{"the end of an ephemeral container, and an exit code that differs", pod(ended(1), debugged(nil)), pod(ended(2), debugged(&corev1.ContainerStateTerminated{Reason: "Error", ExitCode: 3})),
 			delta(schemas.PodStatus,
 				&schemas.State{Containers: map[string]string{"main": "Terminated:Error:1", "debugger": "Running"}},
-				&schemas.State{Containers: map[string]string{"main": "Terminated:Error:2", "debugger": "Terminated:Error:3"}}),
-		},
-		{
-			"the reason of a condition", pod(resizing("Deferred")), pod(resizing("Infeasible")),
+				&schemas.State{Containers: map[string]string{"main": "Terminated:Error:2", "debugger": "Terminated:Error:3"}})},
+		{"the reason of a condition", pod(resizing("Deferred")), pod(resizing("Infeasible")),
 			delta(schemas.PodStatus,
 				&schemas.State{Conditions: map[corev1.PodConditionType]corev1.ConditionStatus{corev1.PodResizePending: corev1.ConditionTrue}},
-				&schemas.State{Conditions: map[corev1.PodConditionType]corev1.ConditionStatus{corev1.PodResizePending: corev1.ConditionTrue}}),
-		},
+				&schemas.State{Conditions: map[corev1.PodConditionType]corev1.ConditionStatus{corev1.PodResizePending: corev1.ConditionTrue}})},
 		{"the time and the message of a condition are no delta", pod(resizing("Deferred")), pod(resizing("Deferred"), func(p *corev1.Pod) {
 			p.Status.Conditions[0].Message, p.Status.Conditions[0].LastTransitionTime = "new", metav1.Now()
 		}), nil},
 		{"a pod that stays failed is no delta", pod(failed), pod(failed), nil},
-		{
-			"a pod that was replaced under its name is deleted and scheduled",
+		{"a pod that was replaced under its name is deleted and scheduled",
 			pod(func(p *corev1.Pod) { p.UID = "old" }), pod(),
 			append([]schemas.Delta{{
 				Kind: schemas.PodDeleted, Object: schemas.ObjectRef{Kind: "Pod", Namespace: "web", Name: "api", UID: "old"}, Node: "n1",
-			}}, delta(schemas.PodScheduled, nil, nil)...),
-		},
+			}}, delta(schemas.PodScheduled, nil, nil)...)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := ObservePod(c.old, c.new); !reflect.DeepEqual(got, c.want) {
-				t.Errorf("got  %+v\nwant %+v", got, c.want)
-			}
+			expect.Equal(t, "deltas", ObservePod(c.old, c.new), c.want)
 		})
 	}
 }
@@ -302,9 +259,7 @@ func TestPruningKeepsObservedFields(t *testing.T) {
 		p.Spec.Containers = []corev1.Container{{Name: "c", Image: "i"}}
 		p.Spec.Volumes = full.Spec.Volumes[:1]
 	})
-	if !reflect.DeepEqual(pruned, want) {
-		t.Errorf("got  %+v\nwant %+v", pruned, want)
-	}
+	expect.Equal(t, "pruned", pruned, want)
 	if again := cached(t, pruned.DeepCopy()); !reflect.DeepEqual(again, want) {
 		t.Errorf("pruning again: got %+v", again)
 	}

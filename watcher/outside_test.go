@@ -2,7 +2,6 @@ package watcher
 
 import (
 	"fmt"
-	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -91,14 +90,10 @@ func TestDeclaredStrategyDeltas(t *testing.T) {
 				s := view(t, outsidePolicy(t, c.wakes), []*corev1.Node{named("n1"), named("n2"), named("n3")}, pods)
 				leading(t, s, func(w *Watcher, bus *collected) {
 					begin := []string{"OfNodes n1", "OfNodes n2", "OfNodes n3", "OfPods web/a", "OfPods web/b", workload}
-					if got := bus.take(t); !reflect.DeepEqual(got, begin) {
-						t.Errorf("at the beginning: got %q, want %q", got, begin)
-					}
+					expect.Equal(t, "at the beginning", bus.take(t), begin)
 					if c.change == nil {
 						if c.node[1] == nil {
-							if err := s.cluster.Remove(c.node[0]); err != nil {
-								t.Fatal(err)
-							}
+							expect.Must(t, s.cluster.Remove(c.node[0]))
 						}
 						w.nodeChanged(c.node[0], c.node[1], false)
 					} else {
@@ -108,9 +103,7 @@ func TestDeclaredStrategyDeltas(t *testing.T) {
 						w.podChanged(pods[0], after, false)
 					}
 					time.Sleep(10 * time.Millisecond)
-					if got := bus.take(t); !reflect.DeepEqual(got, c.want) {
-						t.Errorf("got %q, want %q", got, c.want)
-					}
+					expect.Equal(t, "published", bus.take(t), c.want)
 				})
 			})
 		})
@@ -133,9 +126,7 @@ func TestDeclaredStrategyScope(t *testing.T) {
 				"OfNodes n1": {"a", args}, "OfNodes n2": {"b", args}, "OfPods web/a": {"a", args}, "OfPods web/b": {"b", args},
 				"OfWorkloads web/ReplicaSet/rs": {"a", "b", args},
 			}
-			if !reflect.DeepEqual(got, want) {
-				t.Errorf("got  %q\nwant %q", got, want)
-			}
+			expect.Equal(t, "result", got, want)
 		})
 	})
 }
@@ -183,9 +174,7 @@ func TestDeclaredStrategyGroupGrows(t *testing.T) {
 			put(t, s.cluster, third)
 			w.podChanged(nil, third, false)
 			time.Sleep(10 * time.Millisecond)
-			if got, want := bus.take(t), []string{"OfWorkloads web/ReplicaSet/rs"}; !reflect.DeepEqual(got, want) {
-				t.Errorf("got %q, want %q", got, want)
-			}
+			expect.Equal(t, "published", bus.take(t), []string{"OfWorkloads web/ReplicaSet/rs"})
 		})
 	})
 }
@@ -229,9 +218,7 @@ profiles: [{name: p, pluginConfig: [{name: Own}], plugins: {deschedule: {enabled
 				named("n1", inZone("z1"), conditioned(corev1.ConditionTrue)), named("n2", inZone("z2"), conditioned(corev1.ConditionTrue)),
 				placed("a", "n1", spread, numbered("a")), placed("b", "n1", spread, numbered("b")), placed("c", "n1", spread, numbered("c")),
 			} {
-				if err := o.Set(object); err != nil {
-					t.Fatal(err)
-				}
+				expect.Must(t, o.Set(object))
 			}
 			payloads, err := o.Payloads("p", "Own", now)
 			expect.Must(t, err)
@@ -245,9 +232,7 @@ profiles: [{name: p, pluginConfig: [{name: Own}], plugins: {deschedule: {enabled
 				}
 				got[key] = podsIn(t, e, kind)
 			}
-			if !reflect.DeepEqual(got, want) {
-				t.Errorf("got %q, want %q", got, want)
-			}
+			expect.Equal(t, "result", got, want)
 		})
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/delivery"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/fixtures"
 	"github.com/rehome-dev/rehome/test/schematest"
 	"github.com/rehome-dev/rehome/test/scopetest"
@@ -215,37 +216,25 @@ func TestNewPolicyEvaluation(t *testing.T) {
 				want   []string
 			}{
 				{"the same once more", with("", nodesStrategy(), podsStrategy(time.Hour)), []string{"nodes n1", "nodes n2", "nodes n3", "pods web/old"}},
-				{
-					"a pod that is not due any more is evaluated, for its move may have to be withdrawn",
-					with("", podsStrategy(10*time.Hour)), []string{"pods web/old"},
-				},
+				{"a pod that is not due any more is evaluated, for its move may have to be withdrawn",
+					with("", podsStrategy(10*time.Hour)), []string{"pods web/old"}},
 				{"a pod that is not due is left alone", with("", podsStrategy(20*time.Hour)), nil},
 				{"without a strategy there is nothing to evaluate", with(""), nil},
-				{
-					"nodes that are not looked at any more are evaluated, for moves may have to be withdrawn",
-					with("zone=b", nodesStrategy()), []string{"nodes n1", "nodes n2", "nodes n3"},
-				},
+				{"nodes that are not looked at any more are evaluated, for moves may have to be withdrawn",
+					with("zone=b", nodesStrategy()), []string{"nodes n1", "nodes n2", "nodes n3"}},
 			}
-			if got, want := bus.take(t), steps[0].want; !reflect.DeepEqual(got, want) {
-				t.Errorf("at the beginning: got %q, want %q", got, want)
-			}
+			expect.Equal(t, "at the beginning", bus.take(t), steps[0].want)
 			for _, step := range steps {
-				if err := w.SetPolicy(step.policy); err != nil {
-					t.Fatal(err)
-				}
+				expect.Must(t, w.SetPolicy(step.policy))
 				time.Sleep(10 * time.Millisecond)
-				if got := bus.take(t); !reflect.DeepEqual(got, step.want) {
-					t.Errorf("%s: got %q, want %q", step.name, got, step.want)
-				}
+				expect.Equal(t, step.name, bus.take(t), step.want)
 			}
 			if w.session.Load().scopes.Unmovable(named("n3", func(n *corev1.Node) { n.Labels = map[string]string{"zone": "b"} })) == "" {
 				t.Error("one node is selected, and there are enough")
 			}
 			w.nodeChanged(named("n1"), named("n1", fixtures.TaintedBy("a")), false)
 			time.Sleep(10 * time.Millisecond)
-			if got, want := bus.take(t), []string{"node.taints", "nodes n1"}; !reflect.DeepEqual(got, want) {
-				t.Errorf("a delta under the last policy: got %q, want %q", got, want)
-			}
+			expect.Equal(t, "a delta under the last policy", bus.take(t), []string{"node.taints", "nodes n1"})
 		})
 	})
 }
@@ -322,9 +311,7 @@ func TestNewLeaderEvaluatesPendingAnswers(t *testing.T) {
 		leadingWith(t, s, bus, func(_ *Watcher, bus *collected) {
 			time.Sleep(scope.Cooldown) // the cooldown of groups
 			want := []string{"groups web/ReplicaSet/gone", "pods web/young"}
-			if got := bus.take(t); !reflect.DeepEqual(got, want) {
-				t.Errorf("got %q, want %q", got, want)
-			}
+			expect.Equal(t, "published", bus.take(t), want)
 		})
 	})
 }
@@ -348,13 +335,9 @@ func TestPolicyChangeEvaluatesGroups(t *testing.T) {
 				leading(t, s, func(w *Watcher, bus *collected) {
 					bus.take(t)
 					bus.unlisted = c.unlisted
-					if err := w.SetPolicy(c.after); err != nil {
-						t.Fatal(err)
-					}
+					expect.Must(t, w.SetPolicy(c.after))
 					time.Sleep(scope.Cooldown + 10*time.Millisecond)
-					if got, want := bus.take(t), []string{"groups web/ReplicaSet/rs"}; !reflect.DeepEqual(got, want) {
-						t.Errorf("got %q, want %q", got, want)
-					}
+					expect.Equal(t, "published", bus.take(t), []string{"groups web/ReplicaSet/rs"})
 				})
 			})
 		})

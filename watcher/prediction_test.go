@@ -10,6 +10,7 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/fixtures"
 	"github.com/rehome-dev/rehome/test/scopetest"
 	"github.com/rehome-dev/rehome/watcher/scope"
 )
@@ -20,24 +21,24 @@ type seeking struct{ scopetest.Args }
 func (*seeking) Seeks(*corev1.Pod, *corev1.Node) bool { return true }
 func (*seeking) Sources([]schemas.NodeUsage) []string { return []string{"n1"} }
 
+// prefers makes a pod prefer nodes with a label.
+func prefers(key, value string, weight int32) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+			PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{
+				{Weight: weight, Preference: fixtures.NodeTerm(key, corev1.NodeSelectorOpIn, value)},
+			},
+		}}
+	}
+}
+
 // Scopes must name the node where the scheduler would place a replacement.
 func TestPredictedNode(t *testing.T) {
 	sized := func(name, cpu string, change ...func(*corev1.Node)) *corev1.Node {
-		return named(name, append(change, func(n *corev1.Node) { n.Status.Allocatable = amount("cpu", cpu, "memory", "8Gi", "pods", "10") })...)
+		return named(name, append(change, cpus(cpu))...)
 	}
 	avoided := func(n *corev1.Node) {
 		n.Spec.Taints = []corev1.Taint{{Key: "old", Effect: corev1.TaintEffectPreferNoSchedule}}
-	}
-	prefers := func(zone string, weight int32) func(*corev1.Pod) {
-		return func(p *corev1.Pod) {
-			p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
-				PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
-					Weight: weight, Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{
-						{Key: "kubernetes.io/hostname", Operator: corev1.NodeSelectorOpIn, Values: []string{zone}},
-					}},
-				}},
-			}}
-		}
 	}
 	host := func(n *corev1.Node) { n.Labels["kubernetes.io/hostname"] = n.Name }
 	for _, c := range []struct {
@@ -47,30 +48,17 @@ func TestPredictedNode(t *testing.T) {
 		pods      []*corev1.Pod
 		want      string
 	}{
-		{
-			"the_emptiest_node", "", []*corev1.Node{sized("n1", "2"), sized("n2", "4"), sized("n3", "8")},
-			[]*corev1.Pod{guest("a", "n1", asks("1"))}, "n3",
-		},
-		{
-			"the_fullest_node", "MostAllocated", []*corev1.Node{sized("n1", "8"), sized("n2", "2"), sized("n3", "4")},
-			[]*corev1.Pod{guest("a", "n1", asks("1"))}, "n2",
-		},
-		{
-			"its_own_node", "", []*corev1.Node{sized("n1", "8"), sized("n2", "8", avoided), sized("n3", "2")},
-			[]*corev1.Pod{guest("a", "n1", asks("1"))}, "n1",
-		},
-		{
-			"its_own_node_among_equals", "", []*corev1.Node{sized("n0", "8"), sized("n1", "8")},
-			[]*corev1.Pod{guest("a", "n1", asks("1"))}, "n1",
-		},
-		{
-			"not_the_node_that_it_prefers", "", []*corev1.Node{sized("n1", "8"), sized("n2", "8", host, avoided), sized("n3", "64")},
-			[]*corev1.Pod{guest("a", "n1", asks("1"), prefers("n2", 1))}, "n3",
-		},
-		{
-			"nowhere", "", []*corev1.Node{sized("n1", "8", func(n *corev1.Node) { n.Spec.Unschedulable = true }), sized("n2", "2")},
-			[]*corev1.Pod{guest("a", "n1", asks("3"))}, "",
-		},
+		{"the_emptiest_node", "", []*corev1.Node{sized("n1", "2"), sized("n2", "4"), sized("n3", "8")},
+			[]*corev1.Pod{guest("a", "n1", asks("1"))}, "n3"},
+		{"the_fullest_node", "MostAllocated", []*corev1.Node{sized("n1", "8"), sized("n2", "2"), sized("n3", "4")},
+			[]*corev1.Pod{guest("a", "n1", asks("1"))}, "n2"},
+		{"its_own_node", "", []*corev1.Node{sized("n1", "8"), sized("n2", "8", avoided), sized("n3", "2")},
+			[]*corev1.Pod{guest("a", "n1", asks("1"))}, "n1"},
+		{"its_own_node_among_equals", "", []*corev1.Node{sized("n0", "8"), sized("n1", "8")}, []*corev1.Pod{guest("a", "n1", asks("1"))}, "n1"},
+		{"not_the_node_that_it_prefers", "", []*corev1.Node{sized("n1", "8"), sized("n2", "8", host, avoided), sized("n3", "64")},
+			[]*corev1.Pod{guest("a", "n1", asks("1"), prefers(corev1.LabelHostname, "n2", 1))}, "n3"},
+		{"nowhere", "", []*corev1.Node{sized("n1", "8", func(n *corev1.Node) { n.Spec.Unschedulable = true }), sized("n2", "2")},
+			[]*corev1.Pod{guest("a", "n1", asks("3"))}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := policy.Policy{Scheduler: policy.Scheduler{Profile: c.scheduler}, Profiles: []policy.Profile{{Name: "p"}}}
@@ -84,9 +72,7 @@ func TestPredictedNode(t *testing.T) {
 			key := scope.Key{Profile: "p", Strategy: "node", Kind: schemas.NodeKind, Name: "n1"}
 			r, err := view(t, p, c.nodes, c.pods).scopes.Build(key, nil, time.Now())
 			expect.Must(t, err)
-			if got := r.Scope.(schemas.NodeScope).Pods[0].Elsewhere.Node; got != c.want {
-				t.Errorf("elsewhere: got %q, want %q", got, c.want)
-			}
+			expect.Equal(t, "elsewhere", r.Scope.(schemas.NodeScope).Pods[0].Elsewhere.Node, c.want)
 		})
 	}
 	_, err := scope.Compile(policy.Policy{Scheduler: policy.Scheduler{Profile: "/no/such/file"}})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // wary are the arguments of a strategy that can move only pods of the app bad.
@@ -86,13 +87,9 @@ func TestDeltaBeforeDueTime(t *testing.T) {
 		leadingOver(t, with("", s), []metav1.Object{named("n1", alone), named("n2"), young()}, func(d *driven, bus *collected) {
 			d.set(young(appOf("other")))
 			time.Sleep(10 * time.Millisecond)
-			if got, want := bus.take(t), []string{"pod.labels"}; !reflect.DeepEqual(got, want) {
-				t.Errorf("at once: got %q, want %q", got, want)
-			}
+			expect.Equal(t, "at once", bus.take(t), []string{"pod.labels"})
 			time.Sleep(2 * time.Minute)
-			if got, want := bus.take(t), []string{"pods web/young"}; !reflect.DeepEqual(got, want) {
-				t.Errorf("when it is due: got %q, want %q", got, want)
-			}
+			expect.Equal(t, "when it is due", bus.take(t), []string{"pods web/young"})
 		})
 	})
 }
@@ -114,9 +111,7 @@ func TestWithdrawal(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newFixture(t, compiled(t, with("", waryStrategy())), named("n1"), named("n2"), guest("good", "n1", appOf("good")))
 				leadingWith(t, s, &collected{answers: c.asked}, func(_ *Watcher, bus *collected) {
-					if got := bus.take(t); !reflect.DeepEqual(got, c.want) {
-						t.Errorf("got %q, want %q", got, c.want)
-					}
+					expect.Equal(t, "published", bus.take(t), c.want)
 				})
 			})
 		})

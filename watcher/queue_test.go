@@ -13,6 +13,7 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/scopetest"
 	"github.com/rehome-dev/rehome/watcher/scope"
 )
@@ -46,9 +47,7 @@ func TestQueueJoinsCauses(t *testing.T) {
 		q.add(key("a"), trigger{at: time.Now().Add(10 * time.Millisecond), cause: cause("two"), event: schemas.Event{ID: "2"}})
 		got := takeAll(q, 9)
 		want := []taken{{"a", []schemas.Cause{cause("one"), cause("two")}, "1"}}
-		if !reflect.DeepEqual(got, want) {
-			t.Errorf("got %v, want %v", got, want)
-		}
+		expect.Equal(t, "result", got, want)
 		if waited := time.Since(start); waited != 10*time.Millisecond {
 			t.Errorf("settled after %v, want 10ms from the first cause on", waited)
 		}
@@ -79,12 +78,8 @@ func TestQueueDueOrder(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		x := []schemas.Cause{cause("x")}
-		if got, want := takeAll(q, 2), []taken{{"a", x, ""}, {"b", x, ""}}; !reflect.DeepEqual(got, want) {
-			t.Errorf("got %v, want %v", got, want)
-		}
-		if got, want := takeAll(q, 2), []taken{{"c", x, ""}}; !reflect.DeepEqual(got, want) {
-			t.Errorf("got %v, want %v", got, want)
-		}
+		expect.Equal(t, "taken", takeAll(q, 2), []taken{{"a", x, ""}, {"b", x, ""}})
+		expect.Equal(t, "result", takeAll(q, 2), []taken{{"c", x, ""}})
 	})
 }
 
@@ -105,9 +100,7 @@ func TestQueueRequeueKeepsNewCauses(t *testing.T) {
 			"a": {"a", []schemas.Cause{cause("one"), cause("two")}, "1"},
 			"b": {"b", []schemas.Cause{cause("one")}, "1"},
 		}
-		if !reflect.DeepEqual(got, want) {
-			t.Errorf("got %v, want %v", got, want)
-		}
+		expect.Equal(t, "result", got, want)
 	})
 }
 
@@ -116,9 +109,7 @@ func TestCauseLimit(t *testing.T) {
 	for range 10 * schemas.MaxCauses {
 		q.add(key("a"), trigger{at: time.Now(), cause: cause("x"), event: schemas.Event{}})
 	}
-	if got := len(q.take(1)[0].causes); got != schemas.MaxCauses {
-		t.Errorf("got %d causes, want %d", got, schemas.MaxCauses)
-	}
+	expect.Equal(t, "causes", len(q.take(1)[0].causes), schemas.MaxCauses)
 }
 
 // Each resync finds the same due time of a pod again.
@@ -130,9 +121,7 @@ func TestQueueRepeatedCause(t *testing.T) {
 			q.add(key("a"), trigger{at: due, cause: c})
 		}
 		got, want := takeAll(q, 9), []taken{{"a", []schemas.Cause{first, later}, ""}}
-		if !reflect.DeepEqual(got, want) {
-			t.Errorf("got %v, want %v", got, want)
-		}
+		expect.Equal(t, "result", got, want)
 	})
 }
 
@@ -146,9 +135,7 @@ func TestQueueRemovedKey(t *testing.T) {
 		q.remove(key("gone"), start)
 		q.remove(key("now"), start)
 		q.remove(key("unknown"), start)
-		if got, want := takeAll(q, 9), []taken{{"now", []schemas.Cause{cause("changed")}, ""}}; !reflect.DeepEqual(got, want) {
-			t.Errorf("got %v, want %v", got, want)
-		}
+		expect.Equal(t, "taken", takeAll(q, 9), []taken{{"now", []schemas.Cause{cause("changed")}, ""}})
 		time.Sleep(longestWait)
 		synctest.Wait()
 		if got := q.keys.Len(); got != 1 {
@@ -166,9 +153,7 @@ func TestTakingEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if got := newQueue(ctx, time.Now).take(1); got != nil {
-			t.Errorf("got %v, want nothing", got)
-		}
+		expect.Equal(t, "taken", newQueue(ctx, time.Now).take(1), nil)
 	})
 }
 
@@ -243,9 +228,7 @@ func TestSlowGroupsDoNotDelayNodes(t *testing.T) {
 		build()
 		build()
 		want := [][]string{{"a n1", "a cluster"}, {"a n2", "b cluster"}, {"c cluster"}}
-		if !reflect.DeepEqual(built, want) {
-			t.Errorf("built %v, want %v", built, want)
-		}
+		expect.Equal(t, "built", built, want)
 	})
 }
 
@@ -268,7 +251,5 @@ func TestQueueGroupsDoNotStarve(t *testing.T) {
 	for q.Len() > 0 {
 		got = append(got, q.Pop())
 	}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got  %v\nwant %v", got, want)
-	}
+	expect.Equal(t, "result", got, want)
 }

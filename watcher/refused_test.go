@@ -3,7 +3,6 @@ package watcher
 import (
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/fixtures"
 )
 
@@ -39,18 +39,12 @@ func TestRefusedScope(t *testing.T) {
 			// A message after a failed one can be published twice, because the watcher does not know whether it
 			// arrived.
 			want := []string{"OfNodes n2", "OfNodes n3"}
-			if got := slices.Compact(b.take(t)); !reflect.DeepEqual(got, want) {
-				t.Errorf("got %q, want %q", got, want)
-			}
-			if got := testutil.ToFloat64(w.metrics.refused.WithLabelValues("OfNodes", "p")); got != 1 {
-				t.Errorf("%v were counted as refused, want 1", got)
-			}
+			expect.Equal(t, "published", slices.Compact(b.take(t)), want)
+			expect.Equal(t, "metric", testutil.ToFloat64(w.metrics.refused.WithLabelValues("OfNodes", "p")), 1)
 			b.refuse = nil // the node has fewer pods now
 			w.nodeChanged(named("n1"), named("n1", fixtures.TaintedBy("a")), false)
 			time.Sleep(time.Second)
-			if got, want := b.take(t), []string{"OfNodes n1", "node.taints"}; !reflect.DeepEqual(got, want) {
-				t.Errorf("after a change: got %q, want %q", got, want)
-			}
+			expect.Equal(t, "after a change", b.take(t), []string{"OfNodes n1", "node.taints"})
 		})
 	})
 }
@@ -69,12 +63,8 @@ func TestRefusedDelta(t *testing.T) {
 			w.nodeChanged(named("n1"), named("n1", fixtures.TaintedBy("a")), false)
 			w.nodeChanged(named("n2"), named("n2", fixtures.TaintedBy("a")), false)
 			time.Sleep(30 * time.Minute)
-			if got, want := b.take(t), []string{"node.taints"}; !reflect.DeepEqual(got, want) {
-				t.Errorf("got %q, want %q", got, want)
-			}
-			if got := testutil.ToFloat64(w.metrics.deltasDropped); got != 1 {
-				t.Errorf("%v were counted as dropped, want 1", got)
-			}
+			expect.Equal(t, "result", b.take(t), []string{"node.taints"})
+			expect.Equal(t, "metric", testutil.ToFloat64(w.metrics.deltasDropped), 1)
 		})
 	})
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas/delivery"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/fixtures"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
@@ -147,7 +148,6 @@ func answering(t *testing.T, s fixture, in *inbox, script func(hall)) {
 		var wg sync.WaitGroup
 		wg.Go(func() { h.s.run(ctx) })
 		synctest.Wait()
-		h.published()
 		script(h)
 		end()
 		wg.Wait()
@@ -216,15 +216,11 @@ func uid(p *corev1.Pod) { p.UID = types.UID("uid-" + p.Name) }
 
 // three returns pods of one Deployment, one of which a DaemonSet also owns.
 func three() []*corev1.Pod {
-	deployed := func(p *corev1.Pod) {
-		uid(p)
-		yes := true
-		p.Labels = map[string]string{"app": "api", "pod-template-hash": "5d8f"}
-		p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "api-5d8f", Controller: &yes, UID: "rs"}}
-	}
 	pods := []*corev1.Pod{placed("a", "n1"), placed("b", "n1"), placed("c", "n2")}
 	for _, p := range pods {
-		deployed(p)
+		uid(p)
+		fixtures.ControlledBy("ReplicaSet", "api-5d8f")(p)
+		p.Labels = map[string]string{"app": "api", "pod-template-hash": "5d8f"}
 	}
 	return pods
 }
@@ -321,9 +317,7 @@ func TestRequestWaitsForTerminatingPods(t *testing.T) {
 			dying.Status.Conditions = []corev1.PodCondition{{
 				Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI", LastTransitionTime: now,
 			}}
-			if err := h.s.w.cluster.Set(dying); err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, h.s.w.cluster.Set(dying))
 		}
 		h.s.requests.EnqueueAll()
 		h.want("its pods are being deleted", "one asks for")
@@ -339,9 +333,7 @@ func TestRequestForTerminatingPod(t *testing.T) {
 	answering(t, s, newInbox(), func(h hall) {
 		dying := pods[2].DeepCopy()
 		dying.DeletionTimestamp = &metav1.Time{Time: time.Now()}
-		if err := h.s.w.cluster.Set(dying); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, h.s.w.cluster.Set(dying))
 		h.in.put(t, schematest.Request(deployment))
 		h.want("a request", "one: accepted Accepted: moving 2 of 3 pods, 1 protected", "one asks for a b")
 		h.goes(pods[0])
@@ -368,9 +360,7 @@ func TestRequestDeadlineAndCancel(t *testing.T) {
 			"stop: finished Done: request two is canceled", "two asks for", "two asks for",
 			"two: finished Cancelled: 0 of 3 pods are gone; cancelled: no more",
 		}
-		if !slices.Equal(got, want) {
-			t.Errorf("cancelled:\ngot  %q\nwant %q", got, want)
-		}
+		expect.Equal(t, "cancelled", got, want)
 	})
 }
 
@@ -402,9 +392,7 @@ func TestNodeRequestCancel(t *testing.T) {
 					h.in.receipts["admin/drain"] = schematest.Event(t, "/test", *c.receipt, time.Now(), drain)
 				}
 				if c.dropped {
-					if err := h.in.DropRequest(t.Context(), drain); err != nil {
-						t.Fatal(err)
-					}
+					expect.Must(t, h.in.DropRequest(t.Context(), drain))
 				}
 				h.in.put(t, schemas.Request{Sender: "admin", Name: "stop", Action: schemas.ActionCancel, Request: "drain", Reason: "no more"})
 				h.want("its cancellation", c.want...)
@@ -430,20 +418,10 @@ func TestRequestResumedByNewLeader(t *testing.T) {
 	}
 	e := schematest.Event(t, "/test", receipt, event.Time, event)
 	in.receipts["admin/one"] = e
-	synctest.Test(t, func(t *testing.T) {
-		in.more = make(chan struct{}, 1)
-		out := &collected{}
-		w := testWatcher(s, out)
-		w.config.Requests = in
-		ctx, end := context.WithCancel(t.Context())
-		h := hall{t: t, in: in, out: out, s: testSession(ctx, w)}
-		var wg sync.WaitGroup
-		wg.Go(func() { h.s.run(ctx) })
+	answering(t, s, in, func(h hall) {
 		h.want("no second receipt, and no other pod", "one asks for a")
 		h.goes(pods[0])
 		h.want("the end", "one: finished Done: 2 of 2 pods are gone")
-		end()
-		wg.Wait()
 	})
 }
 
@@ -580,9 +558,7 @@ func TestRequestFlood(t *testing.T) {
 		if want := 22; receipts != want || h.in.reads != want || scopes > 10 {
 			t.Errorf("%d receipts, %d of the requests read and %d scopes, want %d, as many and at most 10", receipts, h.in.reads, scopes, want)
 		}
-		if left := all - len(h.in.dropped); left != 10 {
-			t.Errorf("%d requests are open, want the 10 that were accepted", left)
-		}
+		expect.Equal(t, "open requests", all-len(h.in.dropped), 10)
 		if h.in.looks > 200 {
 			t.Errorf("it looked for %d receipts", h.in.looks)
 		}
@@ -648,6 +624,7 @@ func TestRequestOverLimit(t *testing.T) {
 func TestRequestOnInvalidSubject(t *testing.T) {
 	s, _ := hallView(t, policy.Sender{Name: "admin", Nodes: true, PerMinute: 10, Open: 1})
 	answering(t, s, newInbox(), func(h hall) {
+		h.published()
 		for _, c := range []struct{ name, channel, on string }{
 			{"a name of two words", "rehome.request.admin.one.two", "rehome.receipt.admin.one_two"},
 			{"no name", "rehome.request.admin", "rehome.receipt.admin.="},
@@ -669,9 +646,7 @@ func TestRequestOnInvalidSubject(t *testing.T) {
 				t.Errorf("%s: got %+v, error %v, want one that says that it is malformed", c.name, r, err)
 			}
 		}
-		if len(h.in.dropped) != 4 {
-			t.Errorf("%d are dropped, want all 4", len(h.in.dropped))
-		}
+		expect.Equal(t, "dropped requests", len(h.in.dropped), 4)
 	})
 }
 

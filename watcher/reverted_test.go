@@ -11,6 +11,7 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/delivery"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/schematest"
 )
 
@@ -32,74 +33,64 @@ func TestRejectionAfterRevertedMove(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p := with("", nodesStrategy(), podsStrategy(0))
-				s := view(t, p, []*corev1.Node{named("n1"), named("n2")}, []*corev1.Pod{placed("a", "n1")})
-				leading(t, s, func(_ *Watcher, bus *collected) {
-					bus.take(t)
-					tell := func(strategy string, in schemas.ScopeRef, outcome schemas.Outcome, reason schemas.ReasonCode, at time.Time) {
-						v := schemas.Verdict{
-							Outcome: outcome, Reason: reason, Profile: "p", Strategy: strategy, Scope: in,
-							Intent: schemas.Intent{Pod: schemas.PodRef{Namespace: "web", Name: "a", UID: placed("a", "n1").UID}, Node: "n1"},
-						}
-						bus.tell(schematest.Event(t, "/test", v, at, schemas.Event{}))
-					}
-					node, pod := schemas.ScopeRef{Kind: schemas.NodeKind, Key: "n1"}, schemas.ScopeRef{Kind: schemas.PodKind, Key: "web/a"}
-					tell("nodes", node, schemas.Restarted, schemas.ReasonRestartAccepted, time.Now())
-					tell("nodes", node, schemas.Settled, schemas.ReasonTakenBack, time.Now())
-					tell("pods", pod, schemas.Rejected, schemas.ReasonMoving, time.Now().Add(c.after))
+				twoStrategies(t, func(bus *collected, tell teller) {
+					tell("nodes", schemas.Restarted, schemas.ReasonRestartAccepted, 0)
+					tell("nodes", schemas.Settled, schemas.ReasonTakenBack, 0)
+					tell("pods", schemas.Rejected, schemas.ReasonMoving, c.after)
 					time.Sleep(delivery.FirstRetry + time.Second)
 					got := bus.take(t)
 					slices.Sort(got)
-					if !reflect.DeepEqual(got, c.want) {
-						t.Errorf("got %q, want %q", got, c.want)
-					}
+					expect.Equal(t, "result", got, c.want)
 				})
 			})
 		})
 	}
 }
 
+// teller tells that the pod a of n1 has an outcome for a strategy, that long after now.
+type teller func(strategy string, outcome schemas.Outcome, reason schemas.ReasonCode, after time.Duration)
+
+// twoStrategies runs a leading watcher of one pod, which has a strategy for nodes and one for pods.
+func twoStrategies(t *testing.T, script func(*collected, teller)) {
+	t.Helper()
+	s := view(t, with("", nodesStrategy(), podsStrategy(0)), []*corev1.Node{named("n1"), named("n2")}, []*corev1.Pod{placed("a", "n1")})
+	scopes := map[string]schemas.ScopeRef{"nodes": {Kind: schemas.NodeKind, Key: "n1"}, "pods": {Kind: schemas.PodKind, Key: "web/a"}}
+	leading(t, s, func(_ *Watcher, bus *collected) {
+		bus.take(t)
+		script(bus, func(strategy string, outcome schemas.Outcome, reason schemas.ReasonCode, after time.Duration) {
+			v := schemas.Verdict{
+				Outcome: outcome, Reason: reason, Profile: "p", Strategy: strategy, Scope: scopes[strategy],
+				Intent: schemas.Intent{Pod: schemas.PodRef{Namespace: "web", Name: "a", UID: placed("a", "n1").UID}, Node: "n1"},
+			}
+			bus.tell(schematest.Event(t, "/test", v, time.Now().Add(after), schemas.Event{}))
+		})
+	})
+}
+
 func reevaluationAfter(t *testing.T, end schemas.ReasonCode) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		p := with("", nodesStrategy(), podsStrategy(0))
-		s := view(t, p, []*corev1.Node{named("n1"), named("n2")}, []*corev1.Pod{placed("a", "n1")})
-		leading(t, s, func(_ *Watcher, bus *collected) {
-			bus.take(t)
-			tell := func(strategy string, in schemas.ScopeRef, outcome schemas.Outcome, reason schemas.ReasonCode) {
-				v := schemas.Verdict{
-					Outcome: outcome, Reason: reason, Profile: "p", Strategy: strategy, Scope: in,
-					Intent: schemas.Intent{Pod: schemas.PodRef{Namespace: "web", Name: "a", UID: placed("a", "n1").UID}, Node: "n1"},
-				}
-				bus.tell(schematest.Event(t, "/test", v, time.Now(), schemas.Event{}))
-			}
-			node, pod := schemas.ScopeRef{Kind: schemas.NodeKind, Key: "n1"}, schemas.ScopeRef{Kind: schemas.PodKind, Key: "web/a"}
-			tell("nodes", node, schemas.Restarted, schemas.ReasonRestartAccepted)
-			tell("pods", pod, schemas.Rejected, schemas.ReasonMoving)
-			tell("nodes", node, schemas.Rejected, schemas.ReasonMoving) // another evaluation lists the pod again
+		twoStrategies(t, func(bus *collected, tell teller) {
+			tell("nodes", schemas.Restarted, schemas.ReasonRestartAccepted, 0)
+			tell("pods", schemas.Rejected, schemas.ReasonMoving, 0)
+			tell("nodes", schemas.Rejected, schemas.ReasonMoving, 0) // another evaluation lists the pod again
 			time.Sleep(time.Minute)
-			if got := bus.take(t); got != nil {
-				t.Errorf("during the move: got %q, want nothing", got)
-			}
-			tell("nodes", node, schemas.Settled, end)
+			expect.Equal(t, "during the move", bus.take(t), nil)
+			tell("nodes", schemas.Settled, end, 0)
 			time.Sleep(10 * time.Millisecond)
-			if got, want := bus.take(t), []string{"pods web/a"}; !reflect.DeepEqual(got, want) {
-				t.Errorf("after its end: got %q, want %q", got, want)
-			}
+			expect.Equal(t, "after its end", bus.take(t), []string{"pods web/a"})
 			time.Sleep(delivery.FirstRetry)
 			if got, want := bus.take(t), []string{"nodes n1"}; !reflect.DeepEqual(got, want) {
 				t.Errorf("%v later: got %q, want %q", delivery.FirstRetry, got, want)
 			}
-			tell("nodes", node, schemas.Restarted, schemas.ReasonRestartAccepted)
-			tell("nodes", node, schemas.Settled, end)
+			tell("nodes", schemas.Restarted, schemas.ReasonRestartAccepted, 0)
+			tell("nodes", schemas.Settled, end, 0)
 			time.Sleep(delivery.FirstRetry + time.Second)
 			if got := bus.take(t); got != nil {
 				t.Errorf("%v after the second end: got %q, want nothing", delivery.FirstRetry, got)
 			}
 			time.Sleep(delivery.FirstRetry)
-			if got, want := bus.take(t), []string{"nodes n1"}; !reflect.DeepEqual(got, want) {
-				t.Errorf("twice as long after the second end: got %q, want %q", got, want)
-			}
+			expect.Equal(t, "twice as long after the second end", bus.take(t), []string{"nodes n1"})
 		})
 	})
 }

@@ -86,28 +86,20 @@ func TestNodeScope(t *testing.T) {
 		key      string
 		want     schemas.Payload
 	}{
-		{
-			"has the node's pods that have not ended, by name, with what protects them", "",
+		{"has the node's pods that have not ended, by name, with what protects them", "",
 			[]*corev1.Node{named("n1"), n2}, "n1",
 			schemas.NodeScope{ScopeHead: head, Node: *named("n1"), Pods: []schemas.ScopedPod{
 				{Pod: *pods[1]}, {Pod: *pods[0]}, {Pod: *pods[4], Protected: policy.Evictor{}.Protects(pods[4], now, nil)},
-			}},
-		},
-		{
-			"has no pods when the policy does not look at the node", "zone=b",
+			}}},
+		{"has no pods when the policy does not look at the node", "zone=b",
 			[]*corev1.Node{named("n1"), n2}, "n1",
-			schemas.NodeScope{ScopeHead: head, Node: *named("n1"), Pods: []schemas.ScopedPod{}},
-		},
-		{
-			"has no pods when the node is not ready", "",
+			schemas.NodeScope{ScopeHead: head, Node: *named("n1"), Pods: []schemas.ScopedPod{}}},
+		{"has no pods when the node is not ready", "",
 			[]*corev1.Node{named("n1", conditioned(corev1.ConditionFalse)), n2, named("n3")}, "n1",
-			schemas.NodeScope{ScopeHead: head, Node: *named("n1", conditioned(corev1.ConditionFalse)), Pods: []schemas.ScopedPod{}},
-		},
-		{
-			"has no pods when there is no second node to move them to", "",
+			schemas.NodeScope{ScopeHead: head, Node: *named("n1", conditioned(corev1.ConditionFalse)), Pods: []schemas.ScopedPod{}}},
+		{"has no pods when there is no second node to move them to", "",
 			[]*corev1.Node{named("n1"), named("n2", conditioned(corev1.ConditionFalse))}, "n1",
-			schemas.NodeScope{ScopeHead: head, Node: *named("n1"), Pods: []schemas.ScopedPod{}},
-		},
+			schemas.NodeScope{ScopeHead: head, Node: *named("n1"), Pods: []schemas.ScopedPod{}}},
 		{"is none when the node is gone", "", []*corev1.Node{n2}, "n1", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 	"github.com/rehome-dev/rehome/test/schematest"
 	"github.com/rehome-dev/rehome/test/scopetest"
 	"github.com/rehome-dev/rehome/watcher/scope"
@@ -87,9 +88,7 @@ func TestAnsweredScopesOfGoneObjects(t *testing.T) {
 		put(t, f.cluster, node, pod)
 		remember(nodes.Key(name), pods.Key("web/"+name))
 		for _, o := range []metav1.Object{node, pod} {
-			if err := f.cluster.Remove(o); err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, f.cluster.Remove(o))
 		}
 		s.answered[scope.Key{Profile: "p", Strategy: schemas.RequestStrategy, Kind: schemas.RequestKind, Name: "admin/" + name}] = true
 	}
@@ -144,32 +143,29 @@ func movedBy(t *testing.T, at time.Time) schemas.Event {
 	}, at, schemas.Event{})
 }
 
+// rests returns how long a scope of a strategy is not built.
+func rests(w *Watcher, strategy int, key string) time.Duration {
+	l := w.session.Load()
+	return time.Until(l.scopes.EarliestBuild(l.policy.Strategies[strategy], key))
+}
+
 // After a move, load strategies must decide nothing for two minutes, even under a new leader or policy.
 func TestLoadCooldown(t *testing.T) {
-	rest := func(w *Watcher) time.Duration {
-		l := w.session.Load()
-		return time.Until(l.scopes.EarliestBuild(l.policy.Strategies[0], scope.Cluster)).Round(time.Second)
-	}
+	rest := func(w *Watcher) time.Duration { return rests(w, 0, scope.Cluster).Round(time.Second) }
 	synctest.Test(t, func(t *testing.T) {
 		loads := &told{nodes: map[string]corev1.ResourceList{"n1": cores("1"), "n2": cores("1")}}
 		bus := &collected{}
 		overTwoNodes(t, bus, loads, func(w *Watcher) {
 			synctest.Wait()
 			bus.tell(movedBy(t, time.Now()))
-			if err := w.SetPolicy(loadPolicy()); err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, w.SetPolicy(loadPolicy()))
 			time.Sleep(time.Second)
-			if got, want := rest(w), scope.LoadCooldown-time.Second; got != want {
-				t.Errorf("after another policy: rests %v, want %v", got, want)
-			}
+			expect.Equal(t, "after another policy: rests", rest(w), scope.LoadCooldown-time.Second)
 		})
 		time.Sleep(29 * time.Second)
 		overTwoNodes(t, bus, loads, func(w *Watcher) {
 			synctest.Wait()
-			if got, want := rest(w), scope.LoadCooldown-30*time.Second; got != want {
-				t.Errorf("of another leader: rests %v, want %v", got, want)
-			}
+			expect.Equal(t, "of another leader: rests", rest(w), scope.LoadCooldown-30*time.Second)
 		})
 	})
 }
@@ -182,9 +178,7 @@ func TestSmoothingSurvivesPolicyChange(t *testing.T) {
 			loads.answer = make(chan struct{}) // the next sampler gets no answer
 			defer close(loads.answer)
 			before := w.active.Load().sampler
-			if err := w.SetPolicy(loadPolicy()); err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, w.SetPolicy(loadPolicy()))
 			after, from := w.active.Load().sampler, w.active.Load().Loads()[0]
 			if before == after || after.Asked(from) {
 				t.Fatal("the sampler was not replaced")
@@ -200,30 +194,21 @@ func TestSmoothingSurvivesPolicyChange(t *testing.T) {
 func TestGroupCooldown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := view(t, scopetest.GroupPolicy(), []*corev1.Node{named("n1"), named("n2")}, nil)
-		rest := func(w *Watcher) time.Duration {
-			l := w.session.Load()
-			return time.Until(l.scopes.EarliestBuild(l.policy.Strategies[0], "web/ReplicaSet/rs")).Round(100 * time.Millisecond)
-		}
+		rest := func(w *Watcher) time.Duration { return rests(w, 0, "web/ReplicaSet/rs").Round(100 * time.Millisecond) }
 		leading(t, s, func(w *Watcher, _ *collected) {
 			if got := rest(w); got > 0 {
 				t.Errorf("the first leader waits %v, want nothing", got)
 			}
-			if err := w.SetPolicy(scopetest.GroupPolicy()); err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, w.SetPolicy(scopetest.GroupPolicy()))
 			time.Sleep(10 * time.Millisecond)
-			if got := rest(w); got != scope.Cooldown {
-				t.Errorf("after another policy: rests %v, want %v", got, scope.Cooldown)
-			}
+			expect.Equal(t, "after another policy: rests", rest(w), scope.Cooldown)
 		})
 		evicted := schematest.Event(t, "/test/actuator", schemas.Verdict{
 			Profile: "p", Strategy: string(schemas.WorkloadKind), Outcome: schemas.Evicted,
 			Intent: schemas.Intent{Pod: schemas.PodRef{Namespace: "web", Name: "a", UID: "a"}, Node: "n1"},
 		}, time.Now().Add(-300*time.Millisecond), schemas.Event{})
 		leadingWith(t, s, &collected{verdicts: []schemas.Event{evicted}}, func(w *Watcher, _ *collected) {
-			if got := rest(w); got != scope.Cooldown {
-				t.Errorf("another leader after a move: rests %v, want %v", got, scope.Cooldown)
-			}
+			expect.Equal(t, "another leader after a move: rests", rest(w), scope.Cooldown)
 		})
 		duplicates := []*corev1.Pod{
 			placed("a", "n1", ofOwners("rs"), numbered("a")), placed("b", "n1", ofOwners("rs"), numbered("b")),
@@ -241,9 +226,7 @@ func TestGroupCooldown(t *testing.T) {
 		})
 		answers := []schemas.ScopeHead{{Kind: schemas.WorkloadKind, Key: "web/ReplicaSet/rs", Profile: "p", Strategy: string(schemas.WorkloadKind)}}
 		leadingWith(t, s, &collected{answers: answers}, func(w *Watcher, _ *collected) {
-			if got := rest(w); got != scope.Cooldown {
-				t.Errorf("another leader: rests %v, want %v", got, scope.Cooldown)
-			}
+			expect.Equal(t, "another leader: rests", rest(w), scope.Cooldown)
 		})
 	})
 }
@@ -260,22 +243,13 @@ func TestPendingReplacement(t *testing.T) {
 			Scope:  schemas.ScopeRef{Kind: schemas.UsageKind, Key: scope.Cluster},
 			Intent: schemas.Intent{Pod: schemas.PodRef{Namespace: "web", Name: "a", UID: "a"}, Node: "n1"},
 		}, ago(20*time.Second), schemas.Event{})
-		rest := func(w *Watcher) time.Duration {
-			l := w.session.Load()
-			return time.Until(l.scopes.EarliestBuild(l.policy.Strategies[3], scope.Cluster)).Round(time.Second)
-		}
+		rest := func(w *Watcher) time.Duration { return rests(w, 3, scope.Cluster).Round(time.Second) }
 		leadingWith(t, s, &collected{verdicts: []schemas.Event{evicted}}, func(w *Watcher, _ *collected) {
-			if got, want := rest(w), 12*time.Second; got != want {
-				t.Errorf("under a new leader: rests %v, want %v", got, want)
-			}
+			expect.Equal(t, "under a new leader: rests", rest(w), 12*time.Second)
 			time.Sleep(5 * time.Second)
-			if err := w.SetPolicy(scopetest.GroupPolicy()); err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, w.SetPolicy(scopetest.GroupPolicy()))
 			time.Sleep(10 * time.Millisecond)
-			if got, want := rest(w), 7*time.Second; got != want {
-				t.Errorf("under a new policy: rests %v, want %v", got, want)
-			}
+			expect.Equal(t, "under a new policy: rests", rest(w), 7*time.Second)
 		})
 	})
 }
@@ -308,9 +282,7 @@ func TestDeposedLeader(t *testing.T) {
 	}
 	t.Run("leaves_queued_keys", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			if got := deposed(t, func(_ *Watcher, end func()) { end() }); got != 1 {
-				t.Errorf("published %d batches, want 1", got)
-			}
+			expect.Equal(t, "published", deposed(t, func(_ *Watcher, end func()) { end() }), 1)
 		})
 	})
 	t.Run("leaves_queued_keys_of_the_old_policy", func(t *testing.T) {
@@ -320,9 +292,7 @@ func TestDeposedLeader(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			if got != 1 {
-				t.Errorf("published %d batches, want 1", got)
-			}
+			expect.Equal(t, "published", got, 1)
 		})
 	})
 	t.Run("publishes_nothing_without_its_lease", func(t *testing.T) {
@@ -340,9 +310,7 @@ func TestDeposedLeader(t *testing.T) {
 			}
 			valid.Store(true)
 			time.Sleep(5 * time.Second)
-			if got, want := bus.take(t), []string{"pods web/a"}; !slices.Equal(got, want) {
-				t.Errorf("when the lease is renewed: published %q, want %q", got, want)
-			}
+			expect.Equal(t, "when the lease is renewed: published", bus.take(t), []string{"pods web/a"})
 			end()
 			led.Wait()
 		})
@@ -366,7 +334,5 @@ func TestDeferralOfGonePod(t *testing.T) {
 			s.verdict(schematest.Event(t, "/test", v, time.Now(), schemas.Event{}))
 		}
 	}
-	if got, want := slices.Collect(maps.Keys(s.blocked.pods)), []types.UID{"stays"}; !slices.Equal(got, want) {
-		t.Errorf("blocked: %q, want %q", got, want)
-	}
+	expect.Equal(t, "blocked", slices.Collect(maps.Keys(s.blocked.pods)), []types.UID{"stays"})
 }

@@ -2,12 +2,10 @@ package watcher
 
 import (
 	"encoding/json"
-	"reflect"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
@@ -24,12 +22,10 @@ func TestPodsOnUnusableNodes(t *testing.T) {
 	in := func(name, zone string, change ...func(*corev1.Node)) *corev1.Node {
 		return roomy(name, append(change, func(n *corev1.Node) { n.Labels["zone"] = zone })...)
 	}
-	web := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+	web := selecting("app", "web")
 	spread := func(p *corev1.Pod) {
 		p.Labels = web.MatchLabels
-		p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
-			MaxSkew: 1, TopologyKey: "zone", WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: web,
-		}}
+		fixtures.Spread("zone")(p)
 	}
 	alone := func(p *corev1.Pod) {
 		p.Labels = web.MatchLabels
@@ -37,16 +33,13 @@ func TestPodsOnUnusableNodes(t *testing.T) {
 			RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{TopologyKey: "zone", LabelSelector: web}},
 		}}
 	}
-	notReady := func(n *corev1.Node) {
-		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse}}
-	}
 	for _, c := range []struct {
 		name   string
 		change func(*corev1.Node) // of the node gone
 		why    string
 		room   int // for pods of a fuller zone
 	}{
-		{"not_ready", notReady, "node gone is not ready", 0},
+		{"not_ready", conditioned(corev1.ConditionFalse), "node gone is not ready", 0},
 		{"not_selected", func(n *corev1.Node) { n.Labels["pool"] = "off" },
 			`the policy's nodeSelector "pool!=off" does not select node gone`, 2},
 		{"drained_by_another_program", fixtures.RestartedByKured,
@@ -112,9 +105,7 @@ func TestPodsOnUnusableNodes(t *testing.T) {
 				contenders = append(contenders, contending{p.Pod.Name, p.Protected, len(p.Repels)})
 			}
 			want := []contending{{"p1", nil, 1}, {"p2", protected, 0}}
-			if !reflect.DeepEqual(contenders, want) {
-				t.Errorf("pods in conflict\ngot  %+v\nwant %+v", contenders, want)
-			}
+			expect.Equal(t, "pods in conflict", contenders, want)
 		})
 	}
 }

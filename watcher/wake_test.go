@@ -1,7 +1,6 @@
 package watcher
 
 import (
-	"reflect"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -14,6 +13,7 @@ import (
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/expect"
 )
 
 // age are the arguments of a strategy that moves pods one hour after their creation, and never moves pods without a
@@ -61,16 +61,12 @@ func TestObserveEnqueues(t *testing.T) {
 		{"a pod without a node wakes none", taintPolicy(""), onPod(schemas.PodScheduled, "old", ""), map[string]time.Time{}},
 		{"a delta that no strategy is woken by wakes none", taintPolicy(""), onNode(schemas.NodeLabels), map[string]time.Time{}},
 		{"a node that is gone wakes none", taintPolicy(""), onNode(schemas.NodeRemoved), map[string]time.Time{}},
-		{
-			"a node enqueues the scopes of its pods that become due, at that time", agePolicy(),
-			onNode(schemas.NodeReady), map[string]time.Time{"web/old": at, "web/young": due},
-		},
+		{"a node enqueues the scopes of its pods that become due, at that time", agePolicy(),
+			onNode(schemas.NodeReady), map[string]time.Time{"web/old": at, "web/young": due}},
 		{"a pod that was bound wakes its scope when it is due", agePolicy(), onPod(schemas.PodScheduled, "young", "n1"), map[string]time.Time{"web/young": due}},
 		{"a pod that was bound and is never due wakes none", agePolicy(), onPod(schemas.PodScheduled, "never", "n1"), map[string]time.Time{}},
-		{
-			"a pod that changed wakes its scope at once, since an answer may have to be withdrawn", agePolicy(),
-			onPod(schemas.PodLabels, "never", "n1"), map[string]time.Time{"web/never": at},
-		},
+		{"a pod that changed wakes its scope at once, since an answer may have to be withdrawn", agePolicy(),
+			onPod(schemas.PodLabels, "never", "n1"), map[string]time.Time{"web/never": at}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := view(t, c.policy, []*corev1.Node{named("n1"), named("n2")}, pods)
@@ -78,9 +74,7 @@ func TestObserveEnqueues(t *testing.T) {
 			w.now, w.config.Debounce = func() time.Time { return now }, at.Sub(now)
 			l := testSession(t.Context(), w)
 			l.Observe([]schemas.Delta{c.delta}, nil, c.delta.Object)
-			if got := dueTimes(l); !reflect.DeepEqual(got, c.want) {
-				t.Errorf("got %v, want %v", got, c.want)
-			}
+			expect.Equal(t, "due times", dueTimes(l), c.want)
 		})
 	}
 }
@@ -105,14 +99,9 @@ func TestQueueAfterPodDeletion(t *testing.T) {
 		{"another_pod_is_gone", [][2]*corev1.Pod{{placed("third", "n1"), nil}}, map[string]time.Time{"web/old": at, "web/young": due}},
 		{"a_pod_that_is_due_later", [][2]*corev1.Pod{{young, nil}}, map[string]time.Time{"web/old": at}},
 		{"a_pod_that_is_due_now", [][2]*corev1.Pod{{old, nil}}, map[string]time.Time{"web/old": at, "web/young": due}},
-		{
-			"a_pod_that_changed_just_before", [][2]*corev1.Pod{{young, labelled}, {labelled, nil}},
-			map[string]time.Time{"web/old": at, "web/young": at},
-		},
-		{
-			"a_newer_pod_has_its_name", [][2]*corev1.Pod{{young, newer}},
-			map[string]time.Time{"web/old": at, "web/young": now.Add(59 * time.Minute)},
-		},
+		{"a_pod_that_changed_just_before", [][2]*corev1.Pod{{young, labelled}, {labelled, nil}},
+			map[string]time.Time{"web/old": at, "web/young": at}},
+		{"a_newer_pod_has_its_name", [][2]*corev1.Pod{{young, newer}}, map[string]time.Time{"web/old": at, "web/young": now.Add(59 * time.Minute)}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := view(t, agePolicy(), []*corev1.Node{named("n1"), named("n2")}, []*corev1.Pod{old, young})
@@ -126,9 +115,7 @@ func TestQueueAfterPodDeletion(t *testing.T) {
 				}
 				w.podChanged(change[0], change[1], false)
 			}
-			if got := dueTimes(l); !reflect.DeepEqual(got, c.want) {
-				t.Errorf("got %v, want %v", got, c.want)
-			}
+			expect.Equal(t, "due times", dueTimes(l), c.want)
 		})
 	}
 }
@@ -166,9 +153,7 @@ func TestScopesAfterCordon(t *testing.T) {
 				{"no taint", n1(false), nil},
 			} {
 				d.set(step.node)
-				if got := scopesOf(t, bus); !reflect.DeepEqual(got, step.want) {
-					t.Errorf("%s: got %q, want %q", step.name, got, step.want)
-				}
+				expect.Equal(t, step.name, scopesOf(t, bus), step.want)
 			}
 		})
 	})
