@@ -13,6 +13,7 @@ import (
 	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
+	"github.com/rehome-dev/rehome/test/fixtures"
 )
 
 const (
@@ -166,9 +167,7 @@ func TestSharedVolumes(t *testing.T) {
 	mounted := func(claims ...*corev1.PersistentVolumeClaim) func(*candidate) {
 		return func(c *candidate) {
 			for _, claim := range claims {
-				v := corev1.Volume{Name: claim.Name}
-				v.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name}
-				c.Pod.Spec.Volumes = append(c.Pod.Spec.Volumes, v)
+				fixtures.Claims(claim.Name)(c.Pod)
 			}
 			c.Claims = claims
 		}
@@ -193,6 +192,10 @@ func TestSharedVolumes(t *testing.T) {
 		{"the volume's access modes count more than the claim's", restart, mounted(bound), nil},
 		{"the second of two claims counts as much", restart,
 			mounted(claim("shared", corev1.ReadWriteMany), claim("data", corev1.ReadWriteOnce)), alone("ReadWriteOnce")},
+		{"a volume before a pause, which may end", restart, func(c *candidate) {
+			c.Deployment.Spec.Paused = true
+			mounted(claim("data", corev1.ReadWriteOnce))(c)
+		}, alone("ReadWriteOnce")},
 		{"missing claim", restart, func(c *candidate) {
 			mounted(claim("data"))(c)
 			c.Claims = []*corev1.PersistentVolumeClaim{nil}
@@ -264,18 +267,6 @@ func TestSurgeBudget(t *testing.T) {
 		}, refusal(schemas.Deferred, schemas.ReasonDisruptionBudget,
 			"more than one poddisruptionbudget matches the pod: api and again")},
 		{"a restart never has fewer pods and needs no budget", restart, maximum(0), nil},
-	})
-}
-
-func TestPermanentRefusalFirst(t *testing.T) {
-	hold(t, []rule{
-		{"a volume before a pause", restart, func(c *candidate) {
-			c.Deployment.Spec.Paused = true
-			c.Pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
-				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
-			c.Claims = []*corev1.PersistentVolumeClaim{claim("data", corev1.ReadWriteOnce)}
-		}, refusal(schemas.Rejected, schemas.ReasonRestartVolume,
-			"the PersistentVolumeClaim data is ReadWriteOnce: two pods on two nodes cannot use it")},
 	})
 }
 

@@ -194,6 +194,11 @@ func (p *place) restarter(change ...func(*Config)) *Method {
 	return New(cfg)
 }
 
+// budgeted restarts Deployments whose budget blocks an eviction, too.
+func budgeted(c *Config) {
+	c.Policy = policy.Restart{Workloads: policy.RestartAll, BlockedByBudget: true}
+}
+
 // surger returns a restarter that surges.
 func surger(more ...func(*policy.Restart)) func(*Config) {
 	return func(c *Config) {

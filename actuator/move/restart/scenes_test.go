@@ -121,9 +121,7 @@ func restartGoes(how drive) func(*place) {
 func testRestartOfTwo(p *place) {
 	_, pods := p.deployment(2)
 	p.budget(2)
-	r := p.restarter(func(c *Config) {
-		c.Policy = policy.Restart{Workloads: policy.RestartAll, BlockedByBudget: true}
-	})
+	r := p.restarter(budgeted)
 	m, s := p.planned(r, pods[0])
 	told := p.watch()
 	got := p.run(m, s, drive{})
@@ -306,9 +304,7 @@ func cancelTakesBack(method schemas.Method) func(*place) {
 func testCancelLate(p *place) {
 	_, pods := p.deployment(2)
 	p.budget(2)
-	r := p.restarter(func(c *Config) {
-		c.Policy = policy.Restart{Workloads: policy.RestartAll, BlockedByBudget: true}
-	})
+	r := p.restarter(budgeted)
 	m, s := p.begun(r, pods[0])
 	p.empty()
 	expect.Eventually(p, "the rollout has stopped a pod", func() bool { return !stoppedNone(p.live()) })
@@ -338,9 +334,6 @@ func testOvertaken(p *place) {
 	_, pods := p.deployment(2)
 	p.budget(2)
 	p.full() // so that the first rollout removes no pod before the second move has read the Deployment
-	budgeted := func(c *Config) {
-		c.Policy = policy.Restart{Workloads: policy.RestartAll, BlockedByBudget: true}
-	}
 	first, firstState := p.planned(p.restarter(budgeted), pods[0])
 	faster := func() {
 		progress, err := first.Step(p.Context(), firstState, false, time.Now())
@@ -455,9 +448,7 @@ func testOneAtATime(p *place) {
 func testTheOthersWait(p *place) {
 	_, pods := p.deployment(2)
 	p.budget(2)
-	r := p.restarter(func(c *Config) {
-		c.Policy = policy.Restart{Workloads: policy.RestartAll, BlockedByBudget: true}
-	})
+	r := p.restarter(budgeted)
 	m, s := p.begun(r, pods[0])
 	p.Must(p.client.PolicyV1().PodDisruptionBudgets(p.namespace).DeleteCollection(p.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
 	other, _ := p.start(r, pods[1])
@@ -700,13 +691,10 @@ func testFor(p *place) {
 	ask("neither if all others do", pods[0], answer{})
 	p.patch(`{"metadata":{"labels":{"by-test":"1"},"annotations":{"rehome.dev/restart":"restart"}},"spec":{"replicas":2}}`)
 	p.Must(p.c.WaitReady(p.Context(), p.namespace, "api"))
-	byBudget := func(c *Config) {
-		c.Policy = policy.Restart{Workloads: policy.RestartAll, BlockedByBudget: true}
-	}
 	ask("two replicas", pods[0], answer{})
-	ask("two replicas without a budget", pods[0], answer{}, byBudget)
+	ask("two replicas without a budget", pods[0], answer{}, budgeted)
 	p.budget(2)
-	ask("two replicas that a budget holds", pods[0], taking, byBudget)
+	ask("two replicas that a budget holds", pods[0], taking, budgeted)
 	ask("two replicas that a budget holds, where that does not count", pods[0], answer{})
 
 	orphans := metav1.DeletePropagationOrphan
