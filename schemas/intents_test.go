@@ -18,10 +18,8 @@ func TestIntentsLines(t *testing.T) {
 	scope := schemas.ScopeRef{Kind: schemas.NodeKind, Key: "n1"}
 	checkTexts(t, []described{
 		{"an answer", schemas.Intents{Strategy: "S", Scope: scope, Intents: []schemas.Intent{intent}}, "S: move 1: web/api"},
-		{
-			"an answer with many pods", schemas.Intents{Strategy: "S", Scope: scope, Intents: []schemas.Intent{intent, intent, intent, intent}},
-			"S: move 4: web/api, web/api, web/api and 1 more",
-		},
+		{"an answer with many pods", schemas.Intents{Strategy: "S", Scope: scope, Intents: []schemas.Intent{intent, intent, intent, intent}},
+			"S: move 4: web/api, web/api, web/api and 1 more"},
 		{"an answer that withdraws", schemas.Intents{Strategy: "S", Scope: scope}, "S: nothing should move any more"},
 	})
 }

@@ -29,31 +29,18 @@ func TestMaintenanceLines(t *testing.T) {
 	}
 	checkTexts(t, []described{
 		{"a maintenance with new numbers", rolling, "2/30 nodes, 41 pods left"},
-		{
-			"a node of a maintenance", maintenance(func(m *schemas.Maintenance) { m.Nodes = node("worker-3") }),
-			"node worker-3 Drained  2/30 nodes, 41 pods left",
-		},
-		{
-			"as many nodes as are named", maintenance(func(m *schemas.Maintenance) { m.Nodes = node("a", "b", "c") }),
-			"node a Drained, node b Drained, node c Drained  2/30 nodes, 41 pods left",
-		},
-		{
-			"more nodes than are named", maintenance(func(m *schemas.Maintenance) { m.Nodes, m.More = node("a", "b", "c", "d"), 7 }),
-			"node a Drained, node b Drained, node c Drained, 8 more  2/30 nodes, 41 pods left",
-		},
-		{
-			"a node that was cordoned again, in a dry run", maintenance(func(m *schemas.Maintenance) {
-				m.DryRun, m.Changes = true, []schemas.NodeChange{{Name: "a", Message: "uncordoned meanwhile"}}
-			}), "(dry run) node a: uncordoned meanwhile  2/30 nodes, 41 pods left",
-		},
-		{
-			"a maintenance in a dry run", maintenance(func(m *schemas.Maintenance) { m.DryRun = true }),
-			"(dry run)  2/30 nodes, 41 pods left",
-		},
-		{
-			"a blocked maintenance", maintenance(func(m *schemas.Maintenance) {
-				m.Summary.PodsBlocked, m.Summary.Message = 2, "cannot move shop/cart-0"
-			}), "2/30 nodes, 41 pods left, 2 blocked: cannot move shop/cart-0",
-		},
+		{"a node of a maintenance", maintenance(func(m *schemas.Maintenance) { m.Nodes = node("worker-3") }),
+			"node worker-3 Drained  2/30 nodes, 41 pods left"},
+		{"as many nodes as are named", maintenance(func(m *schemas.Maintenance) { m.Nodes = node("a", "b", "c") }),
+			"node a Drained, node b Drained, node c Drained  2/30 nodes, 41 pods left"},
+		{"more nodes than are named", maintenance(func(m *schemas.Maintenance) { m.Nodes, m.More = node("a", "b", "c", "d"), 7 }),
+			"node a Drained, node b Drained, node c Drained, 8 more  2/30 nodes, 41 pods left"},
+		{"a node that was cordoned again, in a dry run", maintenance(func(m *schemas.Maintenance) {
+			m.DryRun, m.Changes = true, []schemas.NodeChange{{Name: "a", Message: "uncordoned meanwhile"}}
+		}), "(dry run) node a: uncordoned meanwhile  2/30 nodes, 41 pods left"},
+		{"a maintenance in a dry run", maintenance(func(m *schemas.Maintenance) { m.DryRun = true }), "(dry run)  2/30 nodes, 41 pods left"},
+		{"a blocked maintenance", maintenance(func(m *schemas.Maintenance) {
+			m.Summary.PodsBlocked, m.Summary.Message = 2, "cannot move shop/cart-0"
+		}), "2/30 nodes, 41 pods left, 2 blocked: cannot move shop/cart-0"},
 	})
 }
