@@ -20,14 +20,14 @@ import (
 	"github.com/rehome-dev/rehome/test/expect"
 )
 
-// lateView is a view that lists its pods only from a time on.
-type lateView struct {
+// arriving is a view that has its pods as soon as there.
+type arriving struct {
 	given
-	from time.Time
+	there func() bool
 }
 
-func (v lateView) Pod(uid types.UID) (cluster.Pod, bool) {
-	if time.Now().Before(v.from) {
+func (v arriving) Pod(uid types.UID) (cluster.Pod, bool) {
+	if !v.there() {
 		return cluster.Pod{}, false
 	}
 	return v.given.Pod(uid)
@@ -57,7 +57,7 @@ func TestLivePodNotInCache(t *testing.T) {
 				}
 				m.ledger[r.key()], _ = json.Marshal(r)
 			}
-			view := lateView{webPods("1", "3"), start.Add(from)}
+			view := arriving{webPods("1", "3"), func() bool { return time.Since(start) >= from }}
 			a := New(Config{Client: client, Bus: m, Ledger: m, Source: "/test/actuator", Policy: p, View: view})
 			end := leads(t, a, a.execute)
 			script(&bench{Actuator: a, bus: m, start: start})
@@ -92,19 +92,6 @@ func TestLivePodNotInCache(t *testing.T) {
 	})
 }
 
-// arriving is a view that has its pods as soon as there.
-type arriving struct {
-	given
-	there *atomic.Bool
-}
-
-func (v arriving) Pod(uid types.UID) (cluster.Pod, bool) {
-	if !v.there.Load() {
-		return cluster.Pod{}, false
-	}
-	return v.given.Pod(uid)
-}
-
 // The limits of a workload were checked without it.
 func TestPodArrivesBeforeEviction(t *testing.T) {
 	var there atomic.Bool
@@ -115,7 +102,7 @@ func TestPodArrivesBeforeEviction(t *testing.T) {
 		there.Store(strings.HasSuffix(r.URL.Path, "/pod-1"))
 		return response(http.StatusOK, ownedPod("pod-1", "1", "api")), nil
 	}).client(t)
-	cfg := Config{Client: client, Policy: enabledPolicy(), View: arriving{webPods("1"), &there}}
+	cfg := Config{Client: client, Policy: enabledPolicy(), View: arriving{webPods("1"), there.Load}}
 	inBubble(t, cfg, nil, func(t *testing.T, b *bench) {
 		b.put("A", 1, "1")
 		time.Sleep(10 * time.Second)
@@ -175,7 +162,7 @@ func TestPodLeavesDuringMove(t *testing.T) {
 		errs = append(errs, save(ctx, r))
 		return i.Verdict(schemas.Restarted, schemas.ReasonSurgeAccepted, ""), nil
 	}
-	cfg := Config{Policy: fast, View: arriving{webPods("1"), &there}}
+	cfg := Config{Policy: fast, View: arriving{webPods("1"), there.Load}}
 	inBubble(t, cfg, handle, func(t *testing.T, b *bench) {
 		b.put("A", 1, "1")
 		time.Sleep(time.Second)
