@@ -485,8 +485,8 @@ func TestLeadShutdown(t *testing.T) {
 		b.put("A", 1, "1", "2", "3")
 		b.put("B", 2, "1") // behind the first
 		time.Sleep(500 * ms)
-		b.stop()
-		expect.Equal(t, "took", time.Since(b.start), time.Second)
+		b.stop() // it may wait 5 ms for Kubernetes Events
+		expect.Equal(t, "took", time.Since(b.start).Round(100*ms), time.Second)
 		expect.Equal(t, "verdicts", b.bus.heard(t, b.start), []heard{
 			{"A-1.1", schemas.ReasonEvictionAccepted, time.Second},
 			{"B-2.1", schemas.ReasonPodTerminating, time.Second},
