@@ -23,6 +23,9 @@ SEED :=
 ONLY :=
 # Additional arguments of make bench and make demo.
 ARGS :=
+# The last line of the targets that take minutes.
+BEGAN := $(shell date +%s)
+TOOK   = @took=$$(($$(date +%s) - $(BEGAN))); echo "make $@ took $$((took / 60)) min $$((took % 60)) s"
 
 .DEFAULT_GOAL := help
 .PHONY: help build generate test ci test-all unit e2e limits faults faults-restarts compat converge bench bench-page pictures fuzz check format vet lint workflows walls chart demo cluster-up cluster-down clean
@@ -131,11 +134,14 @@ test: build controlplane $(VALE) ## Run the tests that protect correctness: the 
 	go test -p 3 -timeout 30m -skip '^(TestMinimalRights|TestPrefix)$$' ./bus ./cli ./app ./api \
 	  $$(go list ./... | grep -vE '/test/(bench|chart|converge|demo|deploy|e2e|faults|images|page|release|site)(/|$$)')
 	$(CORE)
+	$(TOOK)
 
-ci: build unit e2e ## Run what each change must pass: the tests of all packages, with the race detector, and all end-to-end tests.
+ci: build lint unit e2e ## Run what each change must pass: the linter, the tests of all packages, with the race detector, and all end-to-end tests.
+	$(TOOK)
 
 test-all: ci ## Run all tests: also faults, limits, a snapshot of a release, other versions of Kubernetes, and fuzzing. It takes hours.
 	$(MAKE) faults faults-restarts limits release-test compat converge fuzz vulncheck
+	$(TOOK)
 
 # The first run builds a control plane into .build/controlplane, in about six minutes on two cores. It is a separate target, so its
 # progress is visible and does not count against the time limit of the tests.
