@@ -230,7 +230,6 @@ func (s *session) evictInstead(ctx, calling context.Context, x *inFlight, p move
 		s.called(x, s.started(x.Intent, evicted, nil), now)
 	}
 	if moved {
-		x.Instead = cmp.Or(x.Instead, &schemas.Instead{Method: x.Method, Reason: p.Refusal.Reason, Message: p.Refusal.Message})
 		p = evicted
 		p.State = planned.State
 	}
