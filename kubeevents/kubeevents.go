@@ -15,6 +15,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
@@ -97,13 +98,11 @@ func newSink(to events.EventSink, log *slog.Logger) *sink {
 	return &sink{EventSink: to, log: log, rate: rate.NewLimiter(perSecond, burst), ending: make(chan struct{})}
 }
 
-// flush releases all waiting events, and waits until they are written.
+// flush releases all waiting events, and waits until they are written, at most for flushTimeout.
 func (s *sink) flush() {
 	close(s.ending)
-	const poll = 5 * time.Millisecond
-	for waited := time.Duration(0); s.pending.Load() > 0 && waited < flushTimeout; waited += poll {
-		time.Sleep(poll)
-	}
+	_ = wait.PollUntilContextTimeout(context.Background(), 5*time.Millisecond, flushTimeout, true,
+		func(context.Context) (bool, error) { return s.pending.Load() <= 0, nil })
 }
 
 // limited calls write when the rate allows it.
