@@ -177,7 +177,7 @@ const (
 // New returns a controller, with handlers in the view. It reads nothing before [Controller.Run].
 func New(cfg Config) *Controller {
 	if cfg.Now == nil {
-		cfg.Now = time.Now
+		cfg.Now = time.Now //nolint:forbidigo // the default of the clock that the caller can replace
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)

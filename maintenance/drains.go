@@ -259,8 +259,10 @@ func (s *session) send(ctx context.Context, name string, x *drain, list, inFligh
 		case n < len(list) && was == nil:
 			x.entries[i.Pod.UID] = &entry{intent: i, open: true, sequence: sequence}
 		case n < len(list):
-			*was = entry{intent: i, open: true, sequence: sequence, attempts: was.attempts, lastVerdict: was.lastVerdict, moving: was.moving,
-				evicted: was.evicted, settled: was.settled, move: was.move}
+			*was = entry{
+				intent: i, open: true, sequence: sequence, attempts: was.attempts, lastVerdict: was.lastVerdict,
+				moving: was.moving, evicted: was.evicted, settled: was.settled, move: was.move,
+			}
 		case was != nil:
 			was.withdrawn, was.sequence = false, sequence
 		}

@@ -152,7 +152,7 @@ func (d *drainOf) outcome(outcome schemas.Outcome, reason schemas.ReasonCode, ch
 	for _, change := range changes {
 		change(&v)
 	}
-	d.session.verdict(schematest.Event(d, "/test/actuator", v, d.now, schemas.Event{}))
+	d.verdict(schematest.Event(d, "/test/actuator", v, d.now, schemas.Event{}))
 }
 
 // changesLeader begins the session of the next leader.

@@ -79,7 +79,7 @@ func newRole(t *testing.T, config *rest.Config, leads bool) *role {
 			t.Logf("it logged:\n%s", r.log)
 		}
 	})
-	work := []func(context.Context) error{view.Run, r.Controller.Run}
+	work := []func(context.Context) error{view.Run, r.Run}
 	if leads {
 		work = append(work, r.Lead)
 	}

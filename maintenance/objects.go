@@ -125,7 +125,8 @@ var errNotSynced = errors.New("maintenance: maintenances and drain rules are not
 type kinds struct {
 	c        *Controller
 	interval time.Duration
-	state    atomic.Pointer[error] // the reason why the objects are unknown; points to nil if they are known or the kinds are not served
+	// state is the reason why the objects are unknown. It points to nil if they are known, or if the kinds are not served.
+	state    atomic.Pointer[error]
 	warnings rate.Sometimes
 }
 

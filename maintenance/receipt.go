@@ -42,6 +42,8 @@ func (r *requests) over(ctx context.Context, x nodeRequest) (*request.Rejection,
 // judge returns the end of a request for a node, or nil if it is open. is is the maintenance, or nil. uid identifies
 // the maintenance of the request, or is empty if unknown. other is another maintenance whose mark is on the node, or
 // empty. It is pure.
+//
+//nolint:gocyclo // a flat list of cases
 func judge(want schemas.NodeRequest, uid types.UID, is *v1alpha1.NodeMaintenance, other string) *request.Rejection {
 	completes := want.Stage == v1alpha1.Complete
 	gone := is == nil || uid != "" && is.UID != uid

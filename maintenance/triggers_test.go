@@ -60,7 +60,7 @@ func (d *desk) node(name string, tainted bool, by string, uid types.UID) {
 // entry reads an entry of the table, and passes it to the session like its watch. It returns nil if there is none.
 func (d *desk) entry(name string) *v1alpha1.NodeMaintenance {
 	d.Helper()
-	m, err := d.session.stored(d.Context(), name)
+	m, err := d.stored(d.Context(), name)
 	d.Must(err)
 	d.tableChanged(name, m)
 	return m

@@ -69,17 +69,22 @@ func (d *drains) verdict(v schemas.Verdict, at time.Time, free func(namespace, n
 		}
 		return
 	}
+	e.stays(v, now)
+	e.moving, e.move = v.Reason == schemas.ReasonMoving && at.After(e.settled), ""
+	e.attempts++
+	e.retryAt = now.Add(delivery.RetryDelay(v, e.attempts, free, now))
+}
+
+// stays records a verdict that began no move.
+func (e *entry) stays(v schemas.Verdict, now time.Time) {
 	since := now.UTC()
 	if e.lastVerdict != nil && e.lastVerdict.Outcome == v.Outcome && e.lastVerdict.Reason == v.Reason {
 		since = e.lastVerdict.Since
 	}
-	e.moving, e.move = v.Reason == schemas.ReasonMoving && at.After(e.settled), ""
 	e.lastVerdict = &plan.LastVerdict{Outcome: v.Outcome, Reason: v.Reason, Message: v.Message, Blockers: v.Blockers, Since: since}
-	e.attempts++
 	for _, b := range v.Blockers {
 		e.blockers = append(e.blockers, b.Named())
 	}
-	e.retryAt = now.Add(delivery.RetryDelay(v, e.attempts, free, now))
 }
 
 // settled records the end of a move at a time, makes the pods that it blocked retry now, and returns the maintenances of

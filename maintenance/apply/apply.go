@@ -7,8 +7,8 @@
 //
 //   - The status comes first. If the object has changed since the decision, nothing is done.
 //   - The finalizer is set before the first node is touched, and removed after the last one.
-//   - A node is changed only if its cordon and its mark are as they were at the decision. Both are changed by one patch, which the
-//     API server refuses if the node has changed in between.
+//   - A node is changed only if its cordon and its mark are as they were at the decision. Both are changed by one patch,
+//     which the API server refuses if the node has changed in between.
 //   - The mark of a maintenance that holds the node is never replaced by another maintenance.
 //   - A node that was cordoned before, or that another client has cordoned since, stays cordoned when it is given back.
 //   - [Config.LeaseValid] is called right before each write to the API server.

@@ -74,18 +74,8 @@ func (c *Steps) once(ctx context.Context, d plan.Decision, n plan.NodeStep, live
 // holds the node. It is pure.
 func patchOf(n plan.NodeStep, live *corev1.Node, holder string) ([]operation, Outcome, string) {
 	mark := schemas.MarkOn(live)
-	done := n.Action == schemas.NodeMark || // it only sets conditions
-		n.Action == schemas.NodeCordon && sameMark(mark, &n.Mark) && live.Spec.Unschedulable ||
-		n.Action == schemas.NodeReturn && mark == nil && n.Marked != nil
-	switch {
-	case live.UID != n.UID:
-		return nil, Outdated, "another node has its name"
-	case holder != "":
-		return nil, Taken, "maintenance " + holder + " holds the node"
-	case done:
-		return nil, Unchanged, ""
-	case live.Spec.Unschedulable != n.Unschedulable || !sameMark(mark, n.Marked):
-		return nil, Outdated, "the node has changed since that was decided"
+	if outcome, why := precheck(n, live, mark, holder); outcome != Changed {
+		return nil, outcome, why
 	}
 	patch := []operation{{"test", "/metadata/uid", live.UID}, version(live.ResourceVersion)}
 	again := n.Action == schemas.NodeCordon && mark != nil && mark.UID == n.Mark.UID // the report is about this maintenance
@@ -108,6 +98,24 @@ func patchOf(n plan.NodeStep, live *corev1.Node, holder string) ([]operation, Ou
 		return patch, Changed, "it was cordoned before, and stays so"
 	}
 	return patch, Changed, ""
+}
+
+// precheck returns Changed if the step has to patch the node, or else the outcome of the step and the reason.
+func precheck(n plan.NodeStep, live *corev1.Node, mark *schemas.CordonMark, holder string) (Outcome, string) {
+	done := n.Action == schemas.NodeMark || // it only sets conditions
+		n.Action == schemas.NodeCordon && sameMark(mark, &n.Mark) && live.Spec.Unschedulable ||
+		n.Action == schemas.NodeReturn && mark == nil && n.Marked != nil
+	switch {
+	case live.UID != n.UID:
+		return Outdated, "another node has its name"
+	case holder != "":
+		return Taken, "maintenance " + holder + " holds the node"
+	case done:
+		return Unchanged, ""
+	case live.Spec.Unschedulable != n.Unschedulable || !sameMark(mark, n.Marked):
+		return Outdated, "the node has changed since that was decided"
+	}
+	return Changed, ""
 }
 
 // giveBack adds the operations that restore the node.

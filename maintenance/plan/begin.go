@@ -12,16 +12,33 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// begin claims as many nodes as may be in progress at a time, and records why the others wait. Nodes with the first
-// value of the topology come first, then nodes with the first name: [read] sorted them, and the order of
-// spec.nodes.names does not count. A node whose cordon the API server refuses comes last: after a while it keeps its
-// claim only if no other node can begin.
+// begin claims as many nodes as may be in progress at a time, and records why the others wait.
 func (w *work) begin() {
 	if w.refused != nil || w.stage != v1alpha1.Cordon && w.stage != v1alpha1.Drain {
 		return
 	}
 	most := w.atOnce()
-	var waiting, begun []*node
+	waiting, begun := w.queue()
+	for _, n := range waiting {
+		message := w.holdsUp(n, begun)
+		if message == "" && len(begun) >= most {
+			message = fmt.Sprintf(turn+": %d at a time", most)
+		}
+		if message != "" {
+			n.is = v1alpha1.NodeStatus{Name: n.is.Name, UID: n.is.UID, Stage: v1alpha1.Waiting, Message: message}
+			continue
+		}
+		if begun = append(begun, n); n.is.Stage == v1alpha1.Waiting {
+			n.is.Stage, n.is.Start, n.is.CordonedBefore, n.is.Message = v1alpha1.Claimed, w.at.DeepCopy(), n.before(), ""
+		}
+	}
+}
+
+// queue returns the nodes that wait to be begun, in their order, and the nodes in progress. Nodes with the first value of
+// the topology come first, then nodes with the first name: [read] sorted them, and the order of spec.nodes.names does not
+// count. A node whose cordon the API server refuses comes last: after a while it keeps its claim only if no other node can
+// begin.
+func (w *work) queue() (waiting, begun []*node) {
 	for _, n := range w.nodes {
 		waited := n.is.Start != nil && !w.Now.Before(n.is.Start.Add(Grace))
 		switch {
@@ -36,19 +53,7 @@ func (w *work) begin() {
 	slices.SortStableFunc(waiting, func(a, b *node) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(domain(a), domain(b)))
 	})
-	for _, n := range waiting {
-		message := w.holdsUp(n, begun)
-		if message == "" && len(begun) >= most {
-			message = fmt.Sprintf(turn+": %d at a time", most)
-		}
-		if message != "" {
-			n.is = v1alpha1.NodeStatus{Name: n.is.Name, UID: n.is.UID, Stage: v1alpha1.Waiting, Message: message}
-			continue
-		}
-		if begun = append(begun, n); n.is.Stage == v1alpha1.Waiting {
-			n.is.Stage, n.is.Start, n.is.CordonedBefore, n.is.Message = v1alpha1.Claimed, w.at.DeepCopy(), n.before(), ""
-		}
-	}
+	return waiting, begun
 }
 
 // rank puts nodes whose cordon was refused last, and of these the nodes with a claim first.
@@ -193,16 +198,7 @@ func (w *work) addOthers(nodes map[string]*node) {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
 	for _, m := range byAge {
-		o := other{
-			name: m.Name, uid: m.UID, stage: m.Spec.Stage, older: w.older(&m),
-			refused: meta.IsStatusConditionFalse(m.Status.Conditions, v1alpha1.Accepted),
-		}
-		if m.DeletionTimestamp != nil {
-			o.stage = v1alpha1.Complete
-		}
-		if open, next, err := Open(m.Spec.Window, m.CreationTimestamp.Time, w.Now); err == nil && !open && next.IsZero() {
-			o.refused = true // its window is over
-		}
+		o := w.readOther(&m)
 		stages, selects := Stages(m.Status), Selector(m.Spec.Nodes)
 		for name, n := range nodes {
 			stored := false
@@ -216,6 +212,21 @@ func (w *work) addOthers(nodes map[string]*node) {
 			n.others = append(n.others, o)
 		}
 	}
+}
+
+// readOther reads another maintenance, apart from its nodes.
+func (w *work) readOther(m *v1alpha1.NodeMaintenance) other {
+	o := other{
+		name: m.Name, uid: m.UID, stage: m.Spec.Stage, older: w.older(m),
+		refused: meta.IsStatusConditionFalse(m.Status.Conditions, v1alpha1.Accepted),
+	}
+	if m.DeletionTimestamp != nil {
+		o.stage = v1alpha1.Complete
+	}
+	if open, next, err := Open(m.Spec.Window, m.CreationTimestamp.Time, w.Now); err == nil && !open && next.IsZero() {
+		o.refused = true // its window is over
+	}
+	return o
 }
 
 // older reports whether another maintenance was made before this one.

@@ -149,7 +149,11 @@ func (v *LastVerdict) blocks() bool {
 	case schemas.ReasonPodGone, schemas.ReasonPodTerminating, schemas.ReasonPodMoved, schemas.ReasonPodEnded, schemas.ReasonMoving:
 		return false
 	}
-	return v.Outcome == schemas.Deferred || v.Outcome == schemas.Rejected || v.Outcome == schemas.Failed || v.Outcome == schemas.Settled
+	switch v.Outcome {
+	case schemas.Deferred, schemas.Rejected, schemas.Failed, schemas.Settled:
+		return true
+	}
+	return false
 }
 
 // blockedSince returns the time when the pod was first blocked for that reason, according to the status.

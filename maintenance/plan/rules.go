@@ -3,11 +3,11 @@ package plan
 import (
 	"slices"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	schedulingv1 "k8s.io/component-helpers/scheduling/corev1"
-	"k8s.io/klog/v2"
 
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
@@ -134,5 +134,5 @@ func ofDaemonSet(p *corev1.Pod) bool {
 // comesBack reports whether the scheduler would place the pod on a cordoned node.
 func comesBack(p *corev1.Pod) bool {
 	cordon := corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
-	return schedulingv1.TolerationsTolerateTaint(klog.Logger{}, p.Spec.Tolerations, &cordon, true)
+	return schedulingv1.TolerationsTolerateTaint(logr.Logger{}, p.Spec.Tolerations, &cordon, true)
 }

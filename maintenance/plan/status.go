@@ -83,18 +83,9 @@ func (w *work) counts() counts {
 	c := counts{doing: map[string][]string{}}
 	onTurn := true
 	for _, n := range w.nodes {
-		if n.is.Pods != nil {
-			c.podsLeft += n.is.Pods.Left
-			c.podsBlocked += n.is.Pods.Blocked
-		}
+		c.addPods(n.is)
 		verb := w.verb(n)
 		c.doing[verb] = append(c.doing[verb], n.is.Name)
-		if len(n.is.Blocked) > 0 && n.is.Stage == v1alpha1.Draining {
-			if b := n.is.Blocked[0]; c.stuck == 0 {
-				c.firstStuck = fmt.Sprintf("%s/%s on %s: %s", b.Namespace, b.Name, n.is.Name, b.Message)
-			}
-			c.stuck += n.is.Pods.Blocked
-		}
 		missing := w.missing(n)
 		waits := n.is.Message != "" && (missing || n.is.Stage == v1alpha1.Waiting || Holds(n.is.Stage))
 		if turns := strings.HasPrefix(n.is.Message, turn); waits && onTurn && (c.waits == "" || !turns) {
@@ -106,22 +97,41 @@ func (w *work) counts() counts {
 		if c.all++; missing {
 			c.missing++
 		}
-		returned := n.is.Stage == v1alpha1.Returned
-		drained := n.is.Stage == v1alpha1.IsDrained || (returned || n.is.Stage == v1alpha1.Returning) && n.is.DrainedAt != nil
-		if returned {
-			c.returned++
-		}
-		if drained {
-			c.drained++
-		}
-		if returned || drained && w.stage != v1alpha1.Complete {
-			c.done++
-		}
+		c.addStage(n.is, w.stage)
 	}
 	if c.total = fmt.Sprint(c.all); w.tooMany() && w.stage != v1alpha1.Complete {
 		c.total = fmt.Sprintf("%d+", MostNodes)
 	}
 	return c
+}
+
+// addPods counts the pods of a node.
+func (c *counts) addPods(is v1alpha1.NodeStatus) {
+	if is.Pods != nil {
+		c.podsLeft += is.Pods.Left
+		c.podsBlocked += is.Pods.Blocked
+	}
+	if len(is.Blocked) > 0 && is.Stage == v1alpha1.Draining {
+		if b := is.Blocked[0]; c.stuck == 0 {
+			c.firstStuck = fmt.Sprintf("%s/%s on %s: %s", b.Namespace, b.Name, is.Name, b.Message)
+		}
+		c.stuck += is.Pods.Blocked
+	}
+}
+
+// addStage counts a node that is drained or returned.
+func (c *counts) addStage(is v1alpha1.NodeStatus, desired v1alpha1.Stage) {
+	returned := is.Stage == v1alpha1.Returned
+	drained := is.Stage == v1alpha1.IsDrained || (returned || is.Stage == v1alpha1.Returning) && is.DrainedAt != nil
+	if returned {
+		c.returned++
+	}
+	if drained {
+		c.drained++
+	}
+	if returned || drained && desired != v1alpha1.Complete {
+		c.done++
+	}
 }
 
 // blocked returns the number of blocked pods and the first of them, or "".
@@ -223,10 +233,7 @@ func (w *work) verb(n *node) string {
 			return "drains"
 		}
 	case v1alpha1.Draining:
-		now := n.now()
-		if !w.counted(n) || n.left() == 0 || closedGate(n) == "" && slices.ContainsFunc(n.pods, func(p pod) bool {
-			return p.left() && p.wave == now && p.blocked == nil
-		}) {
+		if !w.counted(n) || n.left() == 0 || closedGate(n) == "" && n.moves() {
 			return "drains"
 		}
 	case v1alpha1.Returning:
@@ -234,4 +241,10 @@ func (w *work) verb(n *node) string {
 	default:
 	}
 	return ""
+}
+
+// moves reports whether a pod of the wave in progress can move.
+func (n *node) moves() bool {
+	now := n.now()
+	return slices.ContainsFunc(n.pods, func(p pod) bool { return p.left() && p.wave == now && p.blocked == nil })
 }
