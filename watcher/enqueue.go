@@ -45,32 +45,37 @@ func (s *session) Observe(deltas []schemas.Delta, groups scope.GroupKeys, object
 		if object.Kind == "Node" && d.Kind != schemas.NodeLoad { // the scheduler ignores measured load
 			s.capacity.changed(t)
 		}
-		node := d.Node
-		if d.Object.Kind == "Node" {
-			node = d.Object.Name
-		}
 		for _, st := range s.policy.WokenBy(d) {
 			enqueued[st] = true
-			switch {
-			case st.Grouped() && (len(groups[st]) > 0 || !st.Opaque || d.Object.Kind == "Node"):
-				s.enqueue(st, t, groups[st]...)
-			case node == "": // no scope contains a pod without a node
-			case st.Scope == schemas.NodeKind:
-				s.queue.add(st.Key(node), t)
-			case d.Object.Kind == "Node":
-				s.enqueuePods(st, t, s.w.cluster.PodsOnNode(node)...)
-			case st.Scope == schemas.PodKind && d.Kind != schemas.PodScheduled: // an earlier answer may be stale
-				s.queue.add(st.Key(d.Object.Namespace+"/"+d.Object.Name), t)
-			default: // each delta of a pod affects the groups of an opaque strategy
-				if p := scope.BoundPod(s.w.cluster, d.Object.Namespace+"/"+d.Object.Name); p != nil && p.UID == d.Object.UID {
-					s.enqueuePods(st, t, p)
-				}
-			}
+			s.wake(st, d, t, groups[st])
 		}
 	}
 	for st, keys := range groups {
-		if !enqueued[st] && !(st.Opaque && object.Kind == "Node") { // an opaque strategy names the changes of nodes that affect it
+		if !enqueued[st] && (!st.Opaque || object.Kind != "Node") { // an opaque strategy names the changes of nodes that affect it
 			s.enqueue(st, s.newTrigger(schemas.Cause{Kind: schemas.CauseFact, Object: &object}), keys...)
+		}
+	}
+}
+
+// wake enqueues the keys of a strategy that a delta affects. groups are the groups that its change affects.
+func (s *session) wake(st *scope.Strategy, d schemas.Delta, t trigger, groups []string) {
+	node := d.Node
+	if d.Object.Kind == "Node" {
+		node = d.Object.Name
+	}
+	switch {
+	case st.Grouped() && (len(groups) > 0 || !st.Opaque || d.Object.Kind == "Node"):
+		s.enqueue(st, t, groups...)
+	case node == "": // no scope contains a pod without a node
+	case st.Scope == schemas.NodeKind:
+		s.queue.add(st.Key(node), t)
+	case d.Object.Kind == "Node":
+		s.enqueuePods(st, t, s.w.cluster.PodsOnNode(node)...)
+	case st.Scope == schemas.PodKind && d.Kind != schemas.PodScheduled: // an earlier answer may be stale
+		s.queue.add(st.Key(d.Object.Namespace+"/"+d.Object.Name), t)
+	default: // each delta of a pod affects the groups of an opaque strategy
+		if p := scope.BoundPod(s.w.cluster, d.Object.Namespace+"/"+d.Object.Name); p != nil && p.UID == d.Object.UID {
+			s.enqueuePods(st, t, p)
 		}
 	}
 }

@@ -96,29 +96,40 @@ func (w *Watcher) podChanged(old, new *corev1.Pod, initial bool) {
 	if usesCapacity(old) != usesCapacity(new) || usesCapacity(new) && (old.UID != new.UID || !cluster.SamePlacement(old, new)) {
 		s.capacityChanged("Pod", p)
 	}
+	woken := s.ownersChanged(old, new)
+	if old != nil && new != nil && old.UID == new.UID {
+		s.reviewProtections(old, new, woken)
+	}
+}
+
+// ownersChanged enqueues the pods of owners that have another number of pods after a change of a pod. It returns the
+// strategies for which it has enqueued the pod itself.
+func (s *session) ownersChanged(old, new *corev1.Pod) (woken []*scope.Strategy) {
 	was, is := cluster.Owners(old), cluster.Owners(new)
 	for uid := range was {
 		if !is[uid] {
 			s.replicasChanged(uid, old, -1)
 		}
 	}
-	var woken []*scope.Strategy
 	for uid := range is {
 		if !was[uid] {
 			woken = append(woken, s.replicasChanged(uid, new, 1)...)
 		}
 	}
-	if old == nil || new == nil || old.UID != new.UID {
-		return
-	}
+	return woken
+}
+
+// reviewProtections enqueues the scopes of a pod for the strategies that a change of the pod may affect without a delta,
+// except the strategies in woken, which were enqueued before.
+func (s *session) reviewProtections(old, new *corev1.Pod, woken []*scope.Strategy) {
 	var list []*scope.Strategy
 	switch {
 	case !equality.Semantic.DeepEqual(old.Spec.Tolerations, new.Spec.Tolerations): // Observe has enqueued the groups
 		list = slices.DeleteFunc(slices.Clone(s.policy.Strategies), (*scope.Strategy).Grouped)
 	case protectionDiffers(old, new):
-		now := w.now()
+		now := s.w.now()
 		protections := func(e policy.Evictor, p *corev1.Pod) []schemas.Protection {
-			return e.ProtectsBut([]string{policy.NodeFitRule}, p, now, w.cluster)
+			return e.ProtectsBut([]string{policy.NodeFitRule}, p, now, s.w.cluster)
 		}
 		list = s.reading(func(e policy.Evictor) bool { return !slices.Equal(protections(e, old), protections(e, new)) })
 	}

@@ -176,7 +176,8 @@ func (s *session) sampled(from policy.Load) {
 	for _, name := range slices.Sorted(maps.Keys(transitions)) {
 		if node := s.w.cluster.Node(name); node != nil {
 			d := schemas.Delta{
-				Kind: schemas.NodeLoad, Object: nodeRef(node), Before: loadState(s.thresholds.loads[from][name]), After: loadState(loads[name]),
+				Kind: schemas.NodeLoad, Object: nodeRef(node),
+				Before: loadState(s.thresholds.loads[from][name]), After: loadState(loads[name]),
 			}
 			s.Observe([]schemas.Delta{d}, transitions[name], d.Object)
 		}

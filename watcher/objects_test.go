@@ -80,7 +80,6 @@ var (
 	claimed = fixtures.Claim
 	disk    = fixtures.Disk
 	only    = fixtures.OnlyOn
-	onNode  = fixtures.NodeSelector
 
 	ofOwners      = fixtures.OwnedBy
 	pdb           = fixtures.Budget

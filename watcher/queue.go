@@ -12,7 +12,8 @@ import (
 	"github.com/rehome-dev/rehome/watcher/scope"
 )
 
-// longestWait is the longest delay of a key in the workqueue, which cannot remove a key. pop delays a key that is due later again.
+// longestWait is the longest delay of a key in the workqueue, which cannot remove a key. pop delays a key that is due later
+// again.
 const longestWait = time.Hour
 
 // queue holds each key once until it is due. The keys are in a client-go workqueue; items has the causes of each key.

@@ -9,8 +9,8 @@ import (
 )
 
 // Groups differ in size by orders of magnitude, and a large group can change many times a second. After a slow build, a
-// group is throttled so that its builds use at most 1/buildShare of the time, but no longer than longestThrottle: a build can also
-// be slow because the whole machine stalled.
+// group is throttled so that its builds use at most 1/buildShare of the time, but no longer than longestThrottle: a build
+// can also be slow because the whole machine stalled.
 const (
 	noticeable      = time.Millisecond
 	buildShare      = 20

@@ -68,8 +68,8 @@ func (s *session) noteMove(v schemas.Verdict, at time.Time) bool {
 	return true
 }
 
-// noteInFlight records that the move of a pod has begun and has more steps, or that it is settled. The end of a move can arrive after
-// the beginning of the next one.
+// noteInFlight records that the move of a pod has begun and has more steps, or that it is settled. The end of a move can
+// arrive after the beginning of the next one.
 func (s *session) noteInFlight(v schemas.Verdict) {
 	pod := v.Intent.Pod.UID
 	switch {

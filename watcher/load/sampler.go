@@ -77,6 +77,7 @@ type known struct {
 	failed bool
 }
 
+// New returns a sampler of the sources of c.
 func New(c Config) *Sampler {
 	s := &Sampler{config: c, known: map[policy.Load]*known{}}
 	for from, source := range c.Sources {

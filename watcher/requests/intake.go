@@ -12,8 +12,8 @@ import (
 // overlap is how long after its start a session checks whether the previous leader has answered a request.
 const overlap = 5 * time.Second
 
-// mostMaintained is the number of requests for nodes that are remembered, as many as the bus can hold open, and maintainedFor is how
-// long. The watcher answers the cancellation of a forgotten one that no such request is open.
+// mostMaintained is the number of requests for nodes that are remembered, as many as the bus can hold open, and
+// maintainedFor is how long. The watcher answers the cancellation of a forgotten one that no such request is open.
 const (
 	mostMaintained = 10_000
 	maintainedFor  = 7 * 24 * time.Hour

@@ -129,28 +129,31 @@ func (c *Controller) Verdict(v schemas.Verdict) (again bool) {
 	if i < 0 {
 		return false
 	}
-	p := r.pods[i]
+	p, moving := r.pods[i], v.Outcome == schemas.Rejected && v.Reason == schemas.ReasonMoving
 	switch {
 	case v.Outcome == schemas.Settled && !v.Unmoved():
 		p.steps = false
 		return false
-	case p.moves && v.Outcome == schemas.Rejected && v.Reason == schemas.ReasonMoving: // the scope lists it while it moves
+	case p.moves && moving: // the scope lists it while it moves
 		return false
 	}
 	p.Outcome, p.Reason, p.Message = v.Outcome, v.Reason, v.Message
 	p.moves = v.Outcome.Moves() && !v.DryRun
 	p.steps = p.moves && v.Outcome != schemas.Evicted
-	p.final = v.Outcome == schemas.Failed || v.Outcome.Moves() && v.DryRun || v.Outcome == schemas.Rejected && final(v.Reason)
+	p.final = final(v)
 	if p.final {
 		c.queue.Add(v.Scope.Key)
 	}
-	return v.Reason == schemas.ReasonMoving && v.Outcome == schemas.Rejected
+	return moving
 }
 
-// final reports whether a rejection for the reason ends the attempts. It does not if the pod is about to go, or if the actuator
-// has not loaded the policy yet.
-func final(reason schemas.ReasonCode) bool {
-	switch reason {
+// final reports whether a verdict ends the attempts. A rejection does not if the pod is about to go, or if the actuator has not
+// loaded the policy yet.
+func final(v schemas.Verdict) bool {
+	if v.Outcome != schemas.Rejected {
+		return v.Outcome == schemas.Failed || v.Outcome.Moves() && v.DryRun
+	}
+	switch v.Reason {
 	case schemas.ReasonMoving, schemas.ReasonPodTerminating, schemas.ReasonPodGone, schemas.ReasonProfileUnknown:
 		return false
 	}

@@ -91,7 +91,8 @@ func schedulingClass(p *corev1.Pod) string {
 	if a := p.Spec.Affinity; a != nil && (a.PodAffinity != nil || a.PodAntiAffinity != nil) {
 		return ""
 	}
-	if slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }) {
+	claims := func(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }
+	if slices.ContainsFunc(p.Spec.Volumes, claims) {
 		return ""
 	}
 	var class strings.Builder

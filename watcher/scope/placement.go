@@ -26,8 +26,8 @@ type requirement struct {
 // hash identifies equal values.
 type hash = [sha256.Size]byte
 
-// newRequirement returns the requirement of a pod, with its hash. affinity and taints select the parts that count; keys are labels
-// that a node must have.
+// newRequirement returns the requirement of a pod, with its hash. affinity and taints select the parts that count; keys are
+// labels that a node must have.
 func newRequirement(p *corev1.Pod, affinity, taints bool, keys []string) (r requirement, id hash) {
 	values := []any{keys}
 	r.keys = keys

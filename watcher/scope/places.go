@@ -35,7 +35,7 @@ func (s *spreads) copyOf(g *spread, namespace string) *spreadCopy {
 	domains := make([]map[string]int, len(g.tallies)) // indexes by value
 	for i, t := range g.tallies {
 		least, most := t.bounds()
-		c.specs, c.keys = append(c.specs, t.spec), append(c.keys, t.constraint.key)
+		c.specs, c.keys = append(c.specs, t.spec), append(c.keys, t.key)
 		c.least, c.most = append(c.least, least), append(c.most, most)
 		domains[i] = make(map[string]int, len(t.eligible))
 		list := make([]schemas.Domain, 0, len(t.eligible))
@@ -87,7 +87,8 @@ func (s *spreads) copyOf(g *spread, namespace string) *spreadCopy {
 // counts reports whether a pod has all constraints of the group and is counted by them. The scheduler ignores the
 // constraints for the replacement of any other pod, which could return to the same domain.
 func (g *spread) counts(m member) bool {
-	return g.carriers[m.pod.UID] && !slices.ContainsFunc(g.tallies, func(t *tally) bool { _, counted := t.counts(m); return !counted })
+	omits := func(t *tally) bool { _, counted := t.counts(m); return !counted }
+	return g.carriers[m.pod.UID] && !slices.ContainsFunc(g.tallies, omits)
 }
 
 // read copies a group if it is skewed.

@@ -121,6 +121,7 @@ func (c *CompiledPolicy) ExclusionChanged(old, new *corev1.Node) bool {
 	return old != nil && new != nil && (differ(cluster.Excluded) || differ(cluster.Closed))
 }
 
+// Key returns the key of a scope of the strategy.
 func (s *Strategy) Key(name string) Key { return Key{s.Profile.Name, s.Name, s.Scope, name} }
 
 // Grouped reports whether the strategy evaluates groups of pods.

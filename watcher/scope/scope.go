@@ -239,7 +239,7 @@ func (b *Builder) tooFewNodes() bool {
 
 // ProtectionsOfRequest returns the protections of a pod from a request, without the rules that the request overrides.
 func (b *Builder) ProtectionsOfRequest(profile string, p *corev1.Pod, override []string, now time.Time) []schemas.Protection {
-	rules, found := b.policy.Policy.Profile(profile)
+	rules, found := b.policy.Profile(profile)
 	if !found {
 		return nil
 	}

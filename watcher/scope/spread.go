@@ -61,7 +61,8 @@ type spreadNamespace struct {
 func newSpreads(constraints func(*corev1.Pod) []corev1.TopologySpreadConstraint, takes func(*corev1.Node) bool) *spreads {
 	return &spreads{
 		constraints: constraints, takes: takes, groups: map[string]*spread{}, tallies: map[string]*tally{},
-		namespaces: map[string]*spreadNamespace{}, nodes: map[string]*corev1.Node{}, closed: map[string]bool{}, placements: placements{},
+		namespaces: map[string]*spreadNamespace{}, nodes: map[string]*corev1.Node{}, closed: map[string]bool{},
+		placements: placements{},
 	}
 }
 
@@ -157,9 +158,9 @@ func (s *spreads) release(t *tally, group string, ns *spreadNamespace) {
 		delete(t.groups, group)
 	}
 	if len(t.groups) == 0 {
-		ns.selectors.remove(labelOf(fit.RequiredLabel(t.selector)), t.constraint.key)
-		delete(s.tallies, t.constraint.key)
-		s.placements.remove(t.place, t.constraint.key)
+		ns.selectors.remove(labelOf(fit.RequiredLabel(t.selector)), t.key)
+		delete(s.tallies, t.key)
+		s.placements.remove(t.place, t.key)
 	}
 }
 
