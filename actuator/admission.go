@@ -151,8 +151,8 @@ func awaitsAnswer(x *inFlight) parked {
 		"the actuator restarted before the API server answered an eviction call for the pod; it may still evict the pod")}
 }
 
-// awaitsCache parks an intent whose pod is not in the cache yet. A time releases it too, because the view reports no changes of pods
-// without a workload.
+// awaitsCache parks an intent whose pod is not in the cache yet. A time releases it too, because the view reports no changes
+// of pods without a workload.
 func awaitsCache(e *entry, now time.Time) parked {
 	why := move.Deferred(schemas.ReasonAPIUnavailable, "%v", errNotCached)
 	return parked{by: podBlocker(e.uid()), until: now.Add(trackEvery), why: why}

@@ -18,10 +18,10 @@ import (
 func gates() executeFunc {
 	gone := map[types.UID]bool{}
 	return func(_ context.Context, o Intent, _ saveFunc) (schemas.Verdict, error) {
-		if gone[o.Intent.Pod.UID] {
+		if gone[o.Pod.UID] {
 			return o.Verdict(schemas.Rejected, schemas.ReasonPodGone, ""), nil
 		}
-		gone[o.Intent.Pod.UID] = true
+		gone[o.Pod.UID] = true
 		return o.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted, ""), nil
 	}
 }

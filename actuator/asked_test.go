@@ -14,14 +14,14 @@ import (
 // requested returns an intent of a request with options.
 func requested(asked schemas.Asked) Intent {
 	o := wish()
-	o.Strategy, o.Intent.Asked = schemas.RequestStrategy, &asked
+	o.Strategy, o.Asked = schemas.RequestStrategy, &asked
 	return o
 }
 
 func TestAskedIgnoresStrategies(t *testing.T) {
 	everything := schemas.Asked{Method: schemas.UseEvict, DryRun: true, Override: []string{policy.DaemonSetPods}}
 	other := wish()
-	other.Intent.Asked = &everything
+	other.Asked = &everything
 	pod := ownedPod("api-0", "uid-0", "d")
 	pod.OwnerReferences[0].Kind = "DaemonSet"
 	p := enabling(policy.Rate{}, other.Strategy)

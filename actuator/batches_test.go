@@ -41,7 +41,7 @@ func TestBatchesRate(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			after = append(after, time.Since(began))
-			return o.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted, o.Intent.ID), nil
+			return o.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted, o.ID), nil
 		}
 		b := New(Config{Policy: policy.Policy{
 			Rate: policy.Rate{EvictionsPerSecond: 10, Burst: 2}, Limits: policy.Limits{Total: new(uint(1))},
@@ -55,7 +55,7 @@ func TestBatchesRate(t *testing.T) {
 			var said []string
 			for j, v := range got {
 				said = append(said, string(v.Outcome)+" "+v.Message)
-				want = append(want, "evicted "+batch[j].Intent.ID)
+				want = append(want, "evicted "+batch[j].ID)
 			}
 			expect.Equal(t, fmt.Sprintf("verdicts of batch %d", i), said, want)
 		}

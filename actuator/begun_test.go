@@ -60,13 +60,13 @@ func TestBegunMoves(t *testing.T) {
 				mu.Lock()
 				if calls++; calls == 20 {
 					last = time.Now()
-					l.memory.mu.Lock()
+					l.mu.Lock()
 					for _, key := range l.keys {
 						if key == keyBegun {
 							writes++
 						}
 					}
-					l.memory.mu.Unlock()
+					l.mu.Unlock()
 				}
 				mu.Unlock()
 				time.Sleep(time.Second)

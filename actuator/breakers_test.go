@@ -108,9 +108,9 @@ func TestClusterBreaker(t *testing.T) {
 		p := policy.Policy{Rate: policy.Rate{EvictionsPerSecond: 20, Burst: 1}, CircuitBreakers: policy.CircuitBreakers{Cluster: policy.ClusterBreaker{Failures: 50}}}
 		refuses := func(_ context.Context, o Intent, _ saveFunc) (schemas.Verdict, error) {
 			switch {
-			case o.Intent.Pod.Namespace == "web":
+			case o.Pod.Namespace == "web":
 				return o.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted, ""), nil
-			case len(o.Intent.Pod.UID)%2 == 0:
+			case len(o.Pod.UID)%2 == 0:
 				return o.Verdict(schemas.Failed, schemas.ReasonInvalid, "several budgets"), nil
 			}
 			return o.Verdict(schemas.Deferred, schemas.ReasonInternalError, "a webhook failed"), nil

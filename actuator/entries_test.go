@@ -112,7 +112,7 @@ func TestRenewedIntentKeepsID(t *testing.T) {
 	old, oldEvent := answerTo("A", 1, "1")
 	oldEvent.ID = x.front("1").intent.Message.ID // IDs are random
 	want := Intent{Profile: "default", Strategy: "A", Scope: old.Scope, Intent: old.Intents[0], Message: x.front("1").intent.Message}
-	want.Intent.Reason, want.Intent.Expires = "evaluation 2", noon.Add(12*time.Minute)
+	want.Reason, want.Expires = "evaluation 2", noon.Add(12*time.Minute)
 	want.Scope.Event, want.Scope.Sequence, want.Scope.Now = "A-2", 2, a.Scope.Now
 	expect.Equal(t, "the open intent", x.next().intent, want)
 	expect.Equal(t, "turns", turns(x, 9), []string{"B-1.2", "A-2.3"})
@@ -232,7 +232,7 @@ func (x *lined) accept(a schemas.Intents, e schemas.Event, now time.Time) change
 }
 
 func (x *lined) finish(e *entry, outcome schemas.Outcome) changes {
-	x.entries.remove(e)
+	x.remove(e)
 	x.entries.finish(e, outcome, outcome.Moves())
 	return x.line()
 }

@@ -36,9 +36,9 @@ type executeFunc func(context.Context, Intent, saveFunc) (schemas.Verdict, error
 // saveFunc stores the planned move in the ledger before its first step. If it fails, nothing may be changed.
 type saveFunc func(ctx context.Context, r record) error
 
-// save stores the record of a move before a call. It fails if the limits were checked without the pod, the record is not stored, or
-// the lease is no longer valid; then nothing may be changed. After the first call, it fails only if the session is over. A dry run
-// stores no record.
+// save stores the record of a move before a call. It fails if the limits were checked without the pod, the record is not
+// stored, or the lease is no longer valid; then nothing may be changed. After the first call, it fails only if the session
+// is over. A dry run stores no record.
 func (s *session) save(ctx context.Context, r record) error {
 	if r.Intent.asked().DryRun {
 		return nil
@@ -77,8 +77,8 @@ func (s *session) checkLease(pod schemas.PodRef) error {
 // applicable method.
 //
 // If it returns an error, there is no verdict and nothing was changed: the API server did not answer (the error wraps
-// [ErrUnavailable]), save failed, the lease is not valid (it wraps [ErrNotLeading]), the cache lacks the pod, or ctx ended before the
-// first call. After the first call, the end of ctx does not interrupt the move.
+// [ErrUnavailable]), save failed, the lease is not valid (it wraps [ErrNotLeading]), the cache lacks the pod, or ctx ended
+// before the first call. After the first call, the end of ctx does not interrupt the move.
 func (a *Actuator) execute(ctx context.Context, i Intent, save saveFunc) (v schemas.Verdict, err error) {
 	calling, end := detached(ctx)
 	defer end()

@@ -37,6 +37,7 @@ func readMessage(e schemas.Event, now time.Time) (schemas.Intents, error) {
 	return a, nil
 }
 
+//nolint:gocyclo // a flat list of checks
 func checkMessage(a schemas.Intents, e schemas.Event, now time.Time) error {
 	switch {
 	case a.Profile == "" || a.Strategy == "" || a.Scope.Kind == "" || a.Scope.Key == "":
@@ -196,7 +197,9 @@ type Capacity interface {
 
 // Reserve reserves capacity for the replacement of a pod that passed the gates, on the node that the scheduler would
 // choose. It returns a refusal if the rules require capacity and there is none, or if the move would be in vain.
-func Reserve(c Capacity, p *policy.Policy, scheduler *score.Profile, i Intent, rules policy.Evictor, pod *corev1.Pod) *move.Refusal {
+func Reserve(
+	c Capacity, p *policy.Policy, scheduler *score.Profile, i Intent, rules policy.Evictor, pod *corev1.Pod,
+) *move.Refusal {
 	m := cluster.Move{Pod: pod, Scheduler: scheduler, To: policy.Targets{Signals: p.Signals}}
 	holds, to := rules.NodeFit()
 	if holds = holds && !slices.Contains(i.asked().Override, policy.NodeFitRule); holds {

@@ -115,8 +115,8 @@ func (p *place) budget(name string, minAvailable int) *policyv1.PodDisruptionBud
 // open returns the intent to evict pod.
 func (p *place) open(pod corev1.Pod) Intent {
 	o := wish()
-	o.Intent.Pod = schemas.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
-	o.Intent.ID, o.Intent.Node, o.Intent.Expires = "scope."+string(pod.UID), pod.Spec.NodeName, time.Now().Add(time.Minute)
+	o.Pod = schemas.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
+	o.ID, o.Node, o.Expires = "scope."+string(pod.UID), pod.Spec.NodeName, time.Now().Add(time.Minute)
 	return o
 }
 
@@ -405,9 +405,9 @@ func testStepForbidden(p *place) {
 		return err == nil
 	})
 	o, m := p.open(pod), newMemory()
-	o.Intent.Expires = noon
+	o.Expires = noon
 	r := record{Intent: o, Method: schemas.MethodEvictionRequest, Begun: noon, Moved: noon,
-		State: move.Encode(map[string]any{"pod": o.Intent.Pod, "phase": "Requested", "since": noon})}
+		State: move.Encode(map[string]any{"pod": o.Pod, "phase": "Requested", "since": noon})}
 	p.Must(m.Put(p.Context(), r.key(), move.Encode(r)))
 	var passed atomic.Int64
 	a := p.actuator(func(c *Config) {
@@ -450,7 +450,7 @@ func testNamespaceEnds(p *place) {
 
 // evictedBy returns the verdict on a pod whose eviction the API server accepted.
 func evictedBy(o Intent) schemas.Verdict {
-	v := decidedOn(o, schemas.Evicted, schemas.ReasonEvictionAccepted, "evicted from "+o.Intent.Node)
+	v := decidedOn(o, schemas.Evicted, schemas.ReasonEvictionAccepted, "evicted from "+o.Node)
 	v.Method = schemas.MethodEviction
 	return v
 }

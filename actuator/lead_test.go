@@ -398,7 +398,7 @@ func TestAPIServerOutage(t *testing.T) {
 			mu.Unlock()
 			time.Sleep(10 * ms)
 			mu.Lock()
-			return schemas.Verdict{}, fmt.Errorf("look at pod %s: %w", o.Intent.Pod, ErrUnavailable)
+			return schemas.Verdict{}, fmt.Errorf("look at pod %s: %w", o.Pod, ErrUnavailable)
 		}
 		return o.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted, ""), nil
 	}
@@ -435,8 +435,8 @@ func TestAPIServerOutage(t *testing.T) {
 
 func TestUnansweredCallKeepsOutage(t *testing.T) {
 	handle := func(_ context.Context, o Intent, _ saveFunc) (schemas.Verdict, error) {
-		if o.Intent.Pod.UID == "1" {
-			return schemas.Verdict{}, fmt.Errorf("look at pod %s: %w", o.Intent.Pod, ErrUnavailable)
+		if o.Pod.UID == "1" {
+			return schemas.Verdict{}, fmt.Errorf("look at pod %s: %w", o.Pod, ErrUnavailable)
 		}
 		return o.Verdict(schemas.Deferred, schemas.ReasonAPIUnavailable, ""), nil
 	}
@@ -451,8 +451,8 @@ func TestUnansweredCallKeepsOutage(t *testing.T) {
 
 func TestUnreadablePodIsolation(t *testing.T) {
 	handle := func(_ context.Context, o Intent, _ saveFunc) (schemas.Verdict, error) {
-		if o.Intent.Pod.UID == "1" {
-			return schemas.Verdict{}, fmt.Errorf("look at pod %s: %w", o.Intent.Pod, ErrUnavailable)
+		if o.Pod.UID == "1" {
+			return schemas.Verdict{}, fmt.Errorf("look at pod %s: %w", o.Pod, ErrUnavailable)
 		}
 		return o.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted, ""), nil
 	}
@@ -474,7 +474,7 @@ func TestUnreadablePodIsolation(t *testing.T) {
 
 func TestLeadShutdown(t *testing.T) {
 	handle := func(ctx context.Context, o Intent, _ saveFunc) (schemas.Verdict, error) {
-		if o.Intent.Pod.UID == "2" { // not evicted yet when ctx ends
+		if o.Pod.UID == "2" { // not evicted yet when ctx ends
 			<-ctx.Done()
 			return schemas.Verdict{}, ctx.Err()
 		}
@@ -517,7 +517,7 @@ func TestNextLeaderContinuesIntents(t *testing.T) {
 func TestBusOutage(t *testing.T) {
 	t.Run("nothing_is_evicted_until_the_ledger_is_stored", func(t *testing.T) {
 		var evicted []types.UID
-		handle := saves(func(o Intent) { evicted = append(evicted, o.Intent.Pod.UID) })
+		handle := saves(func(o Intent) { evicted = append(evicted, o.Pod.UID) })
 		inBubble(t, Config{Policy: fast, Parallel: 1}, handle, func(t *testing.T, b *bench) {
 			synctest.Wait() // the session has recovered
 			b.bus.setRefuse(errors.New("no leader"))

@@ -169,7 +169,7 @@ func readRecord(key string, text []byte) (r record, err error) {
 
 // readLedger reads the entries of a ledger. It omits invalid records and returns an error for each.
 func readLedger(entries map[string][]byte) (moves []record, loops []WorkloadBreaker, storm stormRecord, invalid []error) {
-	again := map[string]bool{} // keys of older moves of pods that have begun to move again; keyBegun comes before them
+	var again map[string]bool // keyBegun comes before these keys
 	for _, key := range slices.Sorted(maps.Keys(entries)) {
 		value := entries[key]
 		var err error
@@ -190,23 +190,9 @@ func readLedger(entries map[string][]byte) (moves []record, loops []WorkloadBrea
 		case key == keyStorm:
 			err = json.Unmarshal(value, &storm)
 		case key == keyBegun:
-			var begun map[string]json.RawMessage
-			err = json.Unmarshal(value, &begun)
-			for uid, text := range begun {
-				r, err := readRecord(keyMove+uid, text)
-				if value, has := entries[keyMove+uid]; has {
-					own, ownErr := readRecord(keyMove+uid, value)
-					if err != nil || ownErr != nil || !own.Begun.Before(r.Begun) {
-						continue // it is newer
-					}
-					again[keyMove+uid] = true
-				}
-				if r.begun = true; err == nil {
-					moves = append(moves, r)
-				} else {
-					invalid = append(invalid, fmt.Errorf("ledger record %s of %s is set aside: %w", keyMove+uid, key, err))
-				}
-			}
+			var bad []error
+			moves, again, bad = readBegun(entries)
+			invalid = append(invalid, bad...)
 		case strings.HasPrefix(key, keyClear): // not a record
 		default:
 			err = errors.New("the key is unknown")
@@ -218,6 +204,33 @@ func readLedger(entries map[string][]byte) (moves []record, loops []WorkloadBrea
 	slices.SortFunc(moves, record.older)
 	slices.SortFunc(loops, WorkloadBreaker.Compare)
 	return moves, loops, storm, invalid
+}
+
+// readBegun reads the moves of keyBegun, except moves with a newer record of their own. again has the keys of older moves of
+// the same pods. It omits invalid records and returns an error for each.
+func readBegun(entries map[string][]byte) (moves []record, again map[string]bool, invalid []error) {
+	var begun map[string]json.RawMessage
+	if err := json.Unmarshal(entries[keyBegun], &begun); err != nil {
+		return nil, nil, []error{fmt.Errorf("ledger record %s is set aside: %w", keyBegun, err)}
+	}
+	again = map[string]bool{}
+	for uid, text := range begun {
+		key := keyMove + uid
+		r, err := readRecord(key, text)
+		if value, has := entries[key]; has {
+			own, ownErr := readRecord(key, value)
+			if err != nil || ownErr != nil || !own.Begun.Before(r.Begun) {
+				continue // it is newer
+			}
+			again[key] = true
+		}
+		if r.begun = true; err == nil {
+			moves = append(moves, r)
+		} else {
+			invalid = append(invalid, fmt.Errorf("ledger record %s of %s is set aside: %w", key, keyBegun, err))
+		}
+	}
+	return moves, again, invalid
 }
 
 // Remembered is the content of a [Ledger] for users. It can change while it is read, so each part is consistent only in

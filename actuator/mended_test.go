@@ -111,7 +111,7 @@ func TestLedgerDeleteAndPut(t *testing.T) {
 			return schemas.Verdict{}, err
 		}
 		if tries++; tries == 1 {
-			return schemas.Verdict{}, fmt.Errorf("look at pod %s: %w", o.Intent.Pod, ErrUnavailable)
+			return schemas.Verdict{}, fmt.Errorf("look at pod %s: %w", o.Pod, ErrUnavailable)
 		}
 		time.Sleep(10 * time.Second)
 		during = bus.keys()

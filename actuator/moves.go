@@ -259,7 +259,8 @@ func (s *session) forgottenAt(x *inFlight, now time.Time) time.Time {
 		due = x.Moved.Add(max(limits.Over(), limits.Pause))
 	}
 	inTable := x.message != nil && !x.message.closed
-	others := x.Replacement != "" && s.moves.workloads[x.at.workload] != nil // the replacement must not complete another move after a restart
+	// After a restart the replacement must not complete another move.
+	others := x.Replacement != "" && s.moves.workloads[x.at.workload] != nil
 	if (inTable || others || x.Pending || x.ending) && due.Before(now.Add(sweepEvery)) {
 		due = now.Add(sweepEvery)
 	}

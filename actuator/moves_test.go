@@ -14,7 +14,7 @@ import (
 // onTheWay returns a move in flight of the pod with that UID, begun that many seconds after noon.
 func onTheWay(uid types.UID, at limitKeys, seconds int) *inFlight {
 	o := wish()
-	o.Intent.ID, o.Intent.Pod.UID = string(uid), uid
+	o.ID, o.Pod.UID = string(uid), uid
 	began := noon.Add(time.Duration(seconds) * time.Second)
 	return &inFlight{record: record{Intent: o, Begun: began, Moved: began}, at: at}
 }

@@ -14,7 +14,7 @@ import (
 // TestReadiness checks the readiness after the API server did not answer, when nothing calls it anymore.
 func TestReadiness(t *testing.T) {
 	away := func(_ context.Context, i Intent, _ saveFunc) (schemas.Verdict, error) {
-		return schemas.Verdict{}, fmt.Errorf("look at pod %s: %w", i.Intent.Pod, ErrUnavailable)
+		return schemas.Verdict{}, fmt.Errorf("look at pod %s: %w", i.Pod, ErrUnavailable)
 	}
 	for name, then := range map[string]func(*bench){
 		"after the session ended in an outage": func(b *bench) { b.stop() },

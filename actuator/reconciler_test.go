@@ -361,11 +361,11 @@ func TestTracking(t *testing.T) {
 		var moves []*inFlight
 		for i := range 270 {
 			o := wish()
-			o.Intent.Pod.UID = types.UID(fmt.Sprint("uid-", i))
+			o.Pod.UID = types.UID(fmt.Sprint("uid-", i))
 			if p, blocks := s.parks(o, keysOf(o, &v), noon); blocks {
 				t.Fatalf("admission: %+v", p)
 			}
-			o.Intent.ID = fmt.Sprint(i)
+			o.ID = fmt.Sprint(i)
 			x := &inFlight{record: record{Intent: o, Begun: noon, Workload: &api}, at: keysOf(o, &v), seen: uint64(workloads * replicas), reported: true}
 			s.moves.add(x, &v)
 			s.moves.accepted(x, noon)

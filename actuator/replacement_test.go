@@ -99,7 +99,7 @@ func TestReplacementChoice(t *testing.T) {
 		{name: "of a StatefulSet the one of the same name", but: set, pods: []cluster.Pod{replica("4", "worker-2", 1), again}, want: "api-0"},
 		{name: "of an unknown workload, with any name", but: func(x *inFlight) { x.Workload = nil },
 			pods: []cluster.Pod{replica("4", "worker-2", 1)}, want: "4"},
-		{name: "never the pod itself", but: unknown, pods: []cluster.Pod{{Ref: wish().Intent.Pod, Created: noon}}},
+		{name: "never the pod itself", but: unknown, pods: []cluster.Pod{{Ref: wish().Pod, Created: noon}}},
 		{name: "after a restart, an older pod is no replacement", but: unknown,
 			pods: []cluster.Pod{replica("1", "worker-1", -3)}},
 		{name: "after a restart one that was made since then, as far as clocks agree", but: unknown,
@@ -117,7 +117,7 @@ func TestReplacementChoice(t *testing.T) {
 
 func TestMoveEnds(t *testing.T) {
 	here := replica("0", "worker-1", -60)
-	here.Ref, here.Ready, here.Leaving = wish().Intent.Pod, false, true
+	here.Ref, here.Ready, here.Leaving = wish().Pod, false, true
 	stopped := here
 	stopped.Ended = true
 	ready := replica("1", "worker-2", 2)

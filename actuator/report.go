@@ -223,8 +223,8 @@ func (a *Actuator) Warning() error {
 	if !l.beyond {
 		return nil
 	}
-	return fmt.Errorf("metrics of intents and verdicts: the limit of %d strategies in profiles, and %d of these in namespaces, is reached; "+
-		"others count as %q until a restart", mostPairs, mostNamespaces, otherLabel)
+	return fmt.Errorf("metrics of intents and verdicts: the limit of %d strategies in profiles, "+
+		"and %d of these in namespaces, is reached; others count as %q until a restart", mostPairs, mostNamespaces, otherLabel)
 }
 
 // within adds a value to a set that is not full, and reports whether the set has the value.
@@ -236,6 +236,8 @@ func within[K comparable](set map[K]bool, value K, most int) bool {
 }
 
 // newMetrics registers the metrics. Gauges of the leader session read it when they are scraped.
+//
+//nolint:funlen // a flat list of metrics
 func newMetrics(r prometheus.Registerer, leading *atomic.Pointer[session]) metrics {
 	auto := promauto.With(r)
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
@@ -271,7 +273,8 @@ func newMetrics(r prometheus.Registerer, leading *atomic.Pointer[session]) metri
 			Help: "Times that an intent waited because its pod had 20 verdicts at once, or one a second since then.",
 		}),
 		evicted: counter("descheduler_pods_evicted_total",
-			"Evictions as kubernetes-sigs/descheduler counts them, including dry runs: result is success, or error for a permanent failure.",
+			"Evictions as kubernetes-sigs/descheduler counts them, including dry runs: result is success, "+
+				"or error for a permanent failure.",
 			"result", "strategy", "profile", "namespace"),
 		delay: auto.NewHistogram(prometheus.HistogramOpts{
 			Name: "rehome_move_delay_seconds",

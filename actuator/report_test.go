@@ -21,7 +21,7 @@ import (
 
 func TestKubernetesEventsOnPods(t *testing.T) {
 	const taints = "RemovePodsViolatingNodeTaints"
-	pod := podReference(wish().Intent.Pod)
+	pod := podReference(wish().Pod)
 	deployment := &corev1.ObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Namespace: "web", Name: "api", UID: "d"}
 	onPod := func(kind, reason, text string) kubeevents.Event {
 		return event(pod, nil, kind, reason, text)
@@ -32,7 +32,7 @@ func TestKubernetesEventsOnPods(t *testing.T) {
 	const why = "does not tolerate dedicated=gpu:NoSchedule"
 	evicted := onPod("Normal", taints, "evicted from node worker-1 by rehome: "+why)
 	const restarting = "move off node worker-1 by rehome requested, rollout-restart: the message (" + why + ")"
-	moved := wish().Intent.Pod.Name
+	moved := wish().Pod.Name
 	tests := []struct {
 		outcome  schemas.Outcome
 		reason   schemas.ReasonCode

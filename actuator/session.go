@@ -229,15 +229,15 @@ func (s *session) decided(v verdictOn) {
 	s.publishing.Go(func() { s.conclude(v, at) })
 }
 
-// verdictRate limits how often the intents for one pod are decided, so that a function that repeats an intent without end does not
-// fill the history.
-var verdictRate = policy.Rate{EvictionsPerSecond: 1, Burst: 20}
+// verdictRate limits how often the intents for one pod are decided, so that a function that repeats an intent without end
+// does not fill the history.
+func verdictRate() policy.Rate { return policy.Rate{EvictionsPerSecond: 1, Burst: 20} }
 
-// countVerdict counts a verdict on a pod against verdictRate. A verdict above the rate, such as on an intent that was withdrawn, does
-// not extend the time until the next decision. The caller holds mu.
+// countVerdict counts a verdict on a pod against verdictRate. A verdict above the rate, such as on an intent that was
+// withdrawn, does not extend the time until the next decision. The caller holds mu.
 func (s *session) countVerdict(pod types.UID, now time.Time) {
 	if s.verdicts[pod] == nil {
-		s.verdicts[pod] = limit.NewBucket(verdictRate)
+		s.verdicts[pod] = limit.NewBucket(verdictRate())
 	}
 	if b := s.verdicts[pod]; b.Wait(now) == 0 {
 		b.Take()
@@ -272,12 +272,12 @@ const (
 func (s *session) persist(writes string, f func() error, attrs ...any) error {
 	err := persist(s.saving, f, func(err error) {
 		if _, known := s.outages.Swap(writes, err); !known {
-			s.cfg.Log.Warn("cannot store "+writes+"; retrying", append(attrs, "error", err)...)
+			s.cfg.Log.Warn("cannot store data on the bus; retrying", append(attrs, "data", writes, "error", err)...)
 		}
 	})
 	if err == nil || isInvalid(err) { // there is an answer
 		if _, was := s.outages.LoadAndDelete(writes); was {
-			s.cfg.Log.Info(writes + " are stored again")
+			s.cfg.Log.Info("data is stored on the bus again", "data", writes)
 		}
 	}
 	return err

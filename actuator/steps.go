@@ -53,13 +53,14 @@ func (s *session) track(ctx context.Context, x *inFlight) {
 	if x.over == nil && s.staysOn(x, now) {
 		x.looked = now
 		s.mu.Unlock()
-		pod, err := s.look(ctx, x.Intent.Pod, latest)
+		back := s.isBack(ctx, x)
 		s.mu.Lock()
 		if s.moves.all[x.uid()] != x {
 			return
 		}
-		if err == nil && pod != nil && pod.UID == x.uid() && pod.DeletionTimestamp == nil {
-			x.over = &ended{schemas.ReasonTakenBack, "the pod is back, as after a restore of etcd", schemas.Settlement{Seconds: now.Sub(x.Moved).Seconds()}}
+		if back {
+			settlement := schemas.Settlement{Seconds: now.Sub(x.Moved).Seconds()}
+			x.over = &ended{schemas.ReasonTakenBack, "the pod is back, as after a restore of etcd", settlement}
 		}
 	}
 	if x.over != nil && x.reported {
@@ -67,15 +68,22 @@ func (s *session) track(ctx context.Context, x *inFlight) {
 	}
 }
 
-// backAfter is the time after which the API server is asked for a moved pod that the cache has and that is not terminating. It is longer
-// than webhooks usually delay a deletion, and shorter than the default time after which a move counts as pending.
+// backAfter is the time after which the API server is asked for a moved pod that the cache has and that is not terminating.
+// It is longer than webhooks usually delay a deletion, and shorter than the default time after which a move counts as
+// pending.
 const backAfter = 100 * time.Second
 
-// staysOn reports whether the cache still has a moved pod that is not terminating, long after it had to leave: the cache is behind, or
-// the pod is back. The caller holds mu.
+// staysOn reports whether the cache still has a moved pod that is not terminating, long after it had to leave: the cache is
+// behind, or the pod is back. The caller holds mu.
 func (s *session) staysOn(x *inFlight, now time.Time) bool {
 	pod, known := s.cfg.View.Pod(x.uid())
 	return known && !pod.Leaving && !pod.Ended && now.Sub(x.leftAt()) >= backAfter && now.Sub(x.looked) >= replacedWithin
+}
+
+// isBack asks the API server whether a moved pod still exists and is not terminating.
+func (s *session) isBack(ctx context.Context, x *inFlight) bool {
+	pod, err := s.look(ctx, x.Intent.Pod, latest)
+	return err == nil && pod != nil && pod.UID == x.uid() && pod.DeletionTimestamp == nil
 }
 
 // step takes the next step of a move. method is nil if this version does not know the method of the move. The end of ctx
@@ -83,22 +91,7 @@ func (s *session) staysOn(x *inFlight, now time.Time) bool {
 func (s *session) step(ctx context.Context, x *inFlight, method move.Method, state move.State, canceled bool) {
 	calling, end := detached(ctx)
 	defer end()
-	var p move.Progress
-	var refusal *move.Refusal
-	err := s.checkLease(x.Intent.Pod)
-	if err == nil && method == nil {
-		err = fmt.Errorf("%w: there is no method %q", move.ErrUnreadable, x.Method)
-	}
-	if err == nil && !canceled && move.IsPlanned(state) {
-		_, refusal, err = s.judgeAgain(calling, x)
-		canceled = refusal != nil && !isGone(refusal) && !s.isPlaced(x, refusal)
-	}
-	if err == nil {
-		p, err = method.Step(calling, state, canceled, s.cfg.Now())
-	}
-	if canceled && refusal != nil && p.Stage == move.Undone {
-		p.Refusal, p.Message = nil, refusal.Message
-	}
+	p, err := s.callStep(calling, x, method, state, canceled)
 	s.mu.Lock()
 	stays := x.Canceled || s.skips(x) || p.Refusal != nil && p.Refusal.Wait
 	s.mu.Unlock()
@@ -117,6 +110,31 @@ func (s *session) step(ctx context.Context, x *inFlight, method move.Method, sta
 	if stored != nil {
 		_ = stored.wait(s.saving) // the queue holds back the next step until then; an error means that the session is over
 	}
+}
+
+// callStep lets the method take the next step. It undoes a move that has changed nothing yet if the pod no longer passes the
+// gates.
+func (s *session) callStep(
+	ctx context.Context, x *inFlight, method move.Method, state move.State, canceled bool,
+) (p move.Progress, err error) {
+	if err = s.checkLease(x.Intent.Pod); err != nil {
+		return p, err
+	}
+	if method == nil {
+		return p, fmt.Errorf("%w: there is no method %q", move.ErrUnreadable, x.Method)
+	}
+	var refusal *move.Refusal
+	if !canceled && move.IsPlanned(state) {
+		if _, refusal, err = s.judgeAgain(ctx, x); err != nil {
+			return p, err
+		}
+		canceled = refusal != nil && !isGone(refusal) && !s.isPlaced(x, refusal)
+	}
+	p, err = method.Step(ctx, state, canceled, s.cfg.Now())
+	if canceled && refusal != nil && p.Stage == move.Undone {
+		p.Refusal, p.Message = nil, refusal.Message
+	}
+	return p, err
 }
 
 // skips reports whether the policy allows no other method after the method of the move.
@@ -297,7 +315,7 @@ func (s *session) cancel(x *inFlight, why string) {
 	if x.State == nil {
 		return
 	}
-	s.cfg.Log.Info("move canceled: "+why, "pod", x.Intent.Pod.String(), "method", x.Method)
+	s.cfg.Log.Info("move canceled", "pod", x.Intent.Pod.String(), "method", x.Method, "reason", why)
 	if x.reported { // else the record is stored after the verdict, which must not be lost
 		s.remember(x, s.cfg.Now())
 	}

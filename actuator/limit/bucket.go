@@ -16,6 +16,7 @@ type Bucket struct {
 	full     time.Time // when all tokens that are not held have returned
 }
 
+// NewBucket returns a full bucket.
 func NewBucket(r policy.Rate) *Bucket {
 	interval := time.Duration(float64(time.Second) / r.EvictionsPerSecond)
 	return &Bucket{interval: interval, depth: time.Duration(max(r.Burst, 1)-1) * interval}

@@ -94,10 +94,11 @@ func (b *ClusterBreaker) Called(namespace string, failed, refused bool, now time
 	}
 }
 
-// Refuses returns the reason why no pod of the namespace may move, or "", and the time until when. For one more pause it refuses the
-// namespaces whose trials failed, so that a call in another namespace is the next trial.
+// Refuses returns the reason why no pod of the namespace may move, or "", and the time until when. For one more pause it
+// refuses the namespaces whose trials failed, so that a call in another namespace is the next trial.
 func (b *ClusterBreaker) Refuses(namespace string, now time.Time) (why string, until time.Time) {
-	if until = b.calls.until.Add(policy.ClusterBreakerPause); b.calls.trial && slices.Contains(b.calls.tried, namespace) && now.Before(until) {
+	tried := b.calls.trial && slices.Contains(b.calls.tried, namespace)
+	if until = b.calls.until.Add(policy.ClusterBreakerPause); tried && now.Before(until) {
 		return "the trial eviction in namespace " + namespace + " failed; another namespace is tried first", until
 	}
 	one := b.namespaces[namespace]

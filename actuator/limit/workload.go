@@ -203,7 +203,7 @@ func (b *WorkloadBreaker) delay(returns int) time.Duration {
 }
 
 // Compare orders entries by workload, strategy and node.
-func (e BreakerEntry) Compare(other BreakerEntry) int { return e.BreakerKey.compare(other.BreakerKey) }
+func (e BreakerEntry) Compare(other BreakerEntry) int { return e.compare(other.BreakerKey) }
 
 func (k BreakerKey) compare(other BreakerKey) int {
 	return cmp.Or(cmp.Compare(k.Workload, other.Workload), cmp.Compare(k.Strategy, other.Strategy), cmp.Compare(k.Node, other.Node))

@@ -149,7 +149,8 @@ func Begun(p Progress, method schemas.Method, message string, err error) (Progre
 	case errors.Is(err, ErrNotLeading):
 		return Progress{}, err
 	case err != nil:
-		return Progress{Method: method, Message: message + "; retrying the first step: " + err.Error()}, nil
+		message += "; retrying the first step: " + err.Error()
+		return Progress{Method: method, Message: message}, nil //nolint:nilerr // the next step determines the result
 	case p.Refusal == nil:
 		p.Message = message
 	}

@@ -148,7 +148,6 @@ func Request(client kubernetes.Interface, namespace, name string, options metav1
 // during the call may be back in a moment. After doubtNone it reads the pod until it is leaving, or until [Timeout] has
 // passed since the call began: the API server may still carry out the eviction.
 func (m *Method) lookAgain(ctx context.Context, pod *corev1.Pod, d doubt, err error) (move.Progress, error) {
-	later := refused(move.Deferred(schemas.ReasonAPIUnavailable, "%v", err))
 	deadline, _ := ctx.Deadline()
 	var live *corev1.Pod
 	var readErr error
@@ -159,10 +158,10 @@ func (m *Method) lookAgain(ctx context.Context, pod *corev1.Pod, d doubt, err er
 		}
 		return readErr == nil && (!mayEvict || leaving(pod, live) != nil) || apierrors.IsForbidden(readErr), nil
 	})
-	if pollErr != nil || readErr != nil {
-		return later, nil
+	if pollErr == nil && readErr == nil {
+		return afterDoubt(pod, live, d, m.cfg.DryRun, err)
 	}
-	return afterDoubt(pod, live, d, m.cfg.DryRun, err)
+	return refused(move.Deferred(schemas.ReasonAPIUnavailable, "%v", err)), nil
 }
 
 // read reads the pod of that name from the storage, or returns nil if there is none.

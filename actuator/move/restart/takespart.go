@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	pathvalidation "k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -130,7 +130,7 @@ type getter[T any] interface {
 // get reads an object, or returns nil if there is none. Users choose some of the names, and the API server does not check all of
 // them: no object has an invalid name.
 func get[T any](ctx context.Context, by getter[T], kind, namespace, name string) (*T, error) {
-	if len(pathvalidation.IsValidPathSegmentName(name)) > 0 || name == "" {
+	if len(content.IsPathSegmentName(name)) > 0 || name == "" {
 		return nil, nil
 	}
 	object, err := by.Get(ctx, name, metav1.GetOptions{})
