@@ -18,7 +18,8 @@
 //
 // The network address needs a bearer token. A TokenReview returns its user, and a SubjectAccessReview says what the user may see:
 // with the right to get pods in a namespace its pods, with the right to get nodes the nodes, and with both rights in all
-// namespaces everything. Reviews are cached for ten seconds, except for requests. Streams check the rights again every ten seconds.
+// namespaces everything. Reviews are cached for ten seconds, except for requests. Streams check the rights again every ten
+// seconds.
 //
 // The loopback address needs no token and serves the operator, who has all rights. Pages of other sites cannot use it, because it
 // refuses other names in the header Host, and other origins.

@@ -81,24 +81,24 @@ func (c cached) Round(ctx context.Context, p policy.Policy) (simulate.Config, []
 	return round, c.Cluster.Copies(), err
 }
 
-// work calls f when fewer than mostWork calls are in progress, and none of the same user. It refuses at once when mostWaitingWork calls
-// of the user wait.
+// work calls f when fewer than mostWork calls are in progress, and none of the same user. It refuses at once when mostWaitingWork
+// calls of the user wait.
 func (s *Server) work(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, workTimeout)
 	defer cancel()
 	u := callOf(ctx).user
 	end, ok := s.atWork.Take(ctx, u.requester())
 	if !ok {
-		return serve.Refuse(http.StatusTooManyRequests, "other explanations or simulations of user %.200s are in progress, and one at a time is the limit; try again later", u.Username).
-			After(retryAfter)
+		return serve.Refuse(http.StatusTooManyRequests, "other explanations or simulations of user %.200s are in progress, "+
+			"and one at a time is the limit; try again later", u.Username).After(retryAfter)
 	}
 	defer end()
 	select {
 	case s.working <- struct{}{}:
 		defer func() { <-s.working }()
 	case <-ctx.Done():
-		return serve.Refuse(http.StatusTooManyRequests, "%d explanations and simulations are in progress, which is the limit; try again later", mostWork).
-			After(retryAfter)
+		return serve.Refuse(http.StatusTooManyRequests, "%d explanations and simulations are in progress, which is the limit; "+
+			"try again later", mostWork).After(retryAfter)
 	}
 	err := f(ctx)
 	switch {

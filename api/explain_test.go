@@ -26,7 +26,7 @@ func TestTooMuchWork(t *testing.T) {
 				}
 				u := user{}
 				u.Username = "ada"
-				ctx, cancel := context.WithCancel(context.WithValue(t.Context(), callKey{}, call{user: u}))
+				ctx, cancel := context.WithCancel(withCall(t.Context(), call{user: u}))
 				wait := func(ctx context.Context) error {
 					<-ctx.Done()
 					return ctx.Err()

@@ -49,14 +49,17 @@ func (s *Server) registerRequests(a huma.API) {
 	}, answer(s, s.getRequest))
 	receipt := func(text string) *huma.Response {
 		return &huma.Response{Description: text, Content: map[string]*huma.MediaType{
-			cloudevent.StructuredJSON: {Schema: &huma.Schema{Type: huma.TypeObject, Description: "a CloudEvent of type " + schemas.ReceiptType}},
+			cloudevent.StructuredJSON: {Schema: &huma.Schema{
+				Type: huma.TypeObject, Description: "a CloudEvent of type " + schemas.ReceiptType,
+			}},
 		}}
 	}
 	huma.Register(a, huma.Operation{
 		OperationID: "request", Method: http.MethodPost, Path: "/v1/requests", MaxBodyBytes: mostBytes,
 		Summary: "Request a move, the maintenance of a node, an evaluation, or a cancellation",
-		Description: "The body is a CloudEvent of type " + schemas.RequestType + " in structured mode, or in binary mode with the type application/json " +
-			"and attributes in headers. The receipt has the same mode. Without a receipt within five seconds, the response has no body.",
+		Description: "The body is a CloudEvent of type " + schemas.RequestType + " in structured mode, or in binary mode with the " +
+			"type application/json and attributes in headers. The receipt has the same mode. Without a receipt within five seconds, " +
+			"the response has no body.",
 		Responses: map[string]*huma.Response{
 			"202": receipt("The request is on the bus. Rehome has accepted it or not answered yet."),
 			"409": receipt("The request conflicts with another one, or is not allowed."),
@@ -108,19 +111,20 @@ type requestOutput struct {
 
 func (s *Server) getRequest(ctx context.Context, in *requestInput) (*requestOutput, error) {
 	if !schemas.IsRequestWord(in.Sender) || !schemas.IsRequestWord(in.Name) {
-		return nil, serve.Refuse(http.StatusUnprocessableEntity, "want a sender and a name of 1 to 63 of a-z, 0-9 and -, got %.100q and %.100q",
-			in.Sender, in.Name)
+		return nil, serve.Refuse(http.StatusUnprocessableEntity,
+			"want a sender and a name of 1 to 63 of a-z, 0-9 and -, got %.100q and %.100q", in.Sender, in.Name)
 	}
 	u, out := callOf(ctx).user, &requestOutput{}
 	denied := s.maySeeAll(ctx, u)
 	if denied != nil && !errors.As(denied, new(*serve.Refusal)) {
 		return nil, denied
 	}
+	maySee := func(sender, requester string) bool { return denied == nil || u.made(sender, requester) }
 	open, err := s.Bus.OpenRequest(ctx, in.Sender, in.Name)
 	if err != nil {
 		return nil, err
 	}
-	if open != nil && (denied == nil || u.made(open.Sender, open.Requester)) {
+	if open != nil && maySee(open.Sender, open.Requester) {
 		out.Body.Request = &status.OpenRequest{Request: open.Request, Since: open.Stored.UTC()}
 	}
 	told, err := s.Bus.Receipt(ctx, in.Sender, in.Name)
@@ -128,7 +132,7 @@ func (s *Server) getRequest(ctx context.Context, in *requestInput) (*requestOutp
 		return nil, err
 	}
 	// Another user may have had the name before.
-	if r, err := schemas.Decode[schemas.Receipt](told); err == nil && (denied == nil || u.made(r.Sender, r.Requester)) {
+	if r, err := schemas.Decode[schemas.Receipt](told); err == nil && maySee(r.Sender, r.Requester) {
 		out.Body.Receipt, out.Body.At = &r, told.Time.UTC()
 	}
 	switch {
@@ -155,7 +159,8 @@ func (s *Server) postRequest(ctx context.Context, in *postInput) (*huma.StreamRe
 	case s.passing <- struct{}{}:
 		defer func() { <-s.passing }()
 	default:
-		return nil, serve.Refuse(http.StatusTooManyRequests, "%d requests are in progress, which is the limit", parallel).After(time.Second)
+		return nil, serve.Refuse(http.StatusTooManyRequests, "%d requests are in progress, which is the limit", parallel).
+			After(time.Second)
 	}
 	if wait := s.users.take(c.user.Username); wait > 0 {
 		return nil, serve.Refuse(http.StatusTooManyRequests, "user %.200s has sent %d requests within a minute, which is the limit",
@@ -198,7 +203,8 @@ func overrides(r schemas.Request) bool {
 
 func requestOf(e schemas.Event, u user) (schemas.Request, error) {
 	if e.Type != schemas.RequestType {
-		return schemas.Request{}, serve.Refuse(http.StatusBadRequest, "the event is of type %.100q, want %s", e.Type, schemas.RequestType)
+		return schemas.Request{}, serve.Refuse(http.StatusBadRequest, "the event is of type %.100q, want %s",
+			e.Type, schemas.RequestType)
 	}
 	var r schemas.Request
 	d := json.NewDecoder(bytes.NewReader(e.Data))
@@ -217,7 +223,9 @@ func requestOf(e schemas.Event, u user) (schemas.Request, error) {
 }
 
 // pass publishes the request in the trace of its event, waits for the receipt, and returns the response.
-func (s *Server) pass(ctx context.Context, r schemas.Request, asked schemas.Event, mode serve.Mode) (*huma.StreamResponse, error) {
+func (s *Server) pass(
+	ctx context.Context, r schemas.Request, asked schemas.Event, mode serve.Mode,
+) (*huma.StreamResponse, error) {
 	e, err := schemas.NewEvent(s.Settings.Source("http"), r, time.Now(), schemas.Event{TraceParent: asked.TraceParent})
 	if err != nil {
 		return nil, err

@@ -91,8 +91,8 @@ func (s *Server) maySeeAll(ctx context.Context, u user) error {
 }
 
 // mayGet refuses users without the right to get a resource. In a namespace that does not exist, only users with the right in all
-// namespaces have it, so invented names need no reviews of their own. Its error is a *[serve.Refusal], or wraps [review.ErrAway] or
-// [review.ErrTooMany].
+// namespaces have it, so invented names need no reviews of their own. Its error is a *[serve.Refusal], or wraps [review.ErrAway]
+// or [review.ErrTooMany].
 func (s *Server) mayGet(ctx context.Context, u user, resource, namespace string) error {
 	if u.operator {
 		return nil
@@ -128,7 +128,8 @@ func placesOf(r schemas.Request) ([]string, error) {
 		}
 		return places, nil
 	}
-	return nil, serve.Refuse(http.StatusUnprocessableEntity, "action: want one of %v, got %.100q", schemas.RequestActions(), r.Action)
+	return nil, serve.Refuse(http.StatusUnprocessableEntity, "action: want one of %v, got %.100q",
+		schemas.RequestActions(), r.Action)
 }
 
 // targeted returns the sorted namespaces of a target.
@@ -175,7 +176,8 @@ func (s *Server) authorize(ctx context.Context, u user, r schemas.Request) error
 	if err == nil {
 		err = s.check(ctx, u, subject, places)
 	}
-	if r.Action == schemas.ActionCancel && errors.As(err, new(*serve.Refusal)) { // the reason would tell about another user's request
+	// The reason would tell about the request of another user.
+	if r.Action == schemas.ActionCancel && errors.As(err, new(*serve.Refusal)) {
 		return serve.Refuse(http.StatusForbidden, "user %.200s may not cancel request %s, or it is not open", u.Username, r.Request)
 	}
 	return err

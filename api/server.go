@@ -79,7 +79,8 @@ func New(c Config) (*Server, error) {
 		users: &limiter{most: perMinute, over: time.Minute, now: time.Now, asked: map[string][]time.Time{}},
 		feed:  feed.New(c.Cluster), history: &history{bus: c.Bus, clients: map[*listener]bool{}, deferred: status.Deferrals{}},
 		working: make(chan struct{}, mostWork), atWork: review.NewTurns(1, mostWaitingWork),
-		userReads: review.NewTurns(mostUserReads, mostWaitingReads), watches: streams{what: "watch"}, listens: streams{what: "listen to events"},
+		userReads: review.NewTurns(mostUserReads, mostWaitingReads),
+		watches:   streams{what: "watch"}, listens: streams{what: "listen to events"},
 	}
 	s.activity.now.next = make(chan struct{})
 	s.running, s.stop = context.WithCancel(context.Background())
@@ -169,7 +170,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, u user) {
 		s.refuse(w, refusal)
 		return
 	}
-	s.routes.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callKey{}, call{u, r.Header})))
+	s.routes.ServeHTTP(w, r.WithContext(withCall(r.Context(), call{u, r.Header})))
 }
 
 // handler serves the page, and calls of the API with serve.
@@ -204,8 +205,7 @@ const (
 
 // problem returns the error that huma writes as a problem. The log has the details that clients must not see.
 func (s *Server) problem(err error) error {
-	var known huma.StatusError
-	if errors.As(err, &known) {
+	if _, known := errors.AsType[huma.StatusError](err); known {
 		return err
 	}
 	var refusal *serve.Refusal
@@ -222,12 +222,10 @@ func (s *Server) problem(err error) error {
 // refuse writes an error as huma does.
 func (s *Server) refuse(w http.ResponseWriter, err error) {
 	err = s.problem(err)
-	var headers huma.HeadersError
-	if errors.As(err, &headers) {
+	if headers, ok := errors.AsType[huma.HeadersError](err); ok {
 		maps.Copy(w.Header(), headers.GetHeaders())
 	}
-	var model huma.StatusError
-	errors.As(err, &model) // each problem has one
+	model, _ := errors.AsType[huma.StatusError](err) // each problem has one
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(model.GetStatus())
 	_ = json.NewEncoder(w).Encode(model) // a failure means that the client is gone

@@ -228,9 +228,9 @@ func TestSharedState(t *testing.T) {
 	})
 }
 
-// browse serves the loopback address until the end of the test. get returns the response to a GET, with its body as text unless it
-// is a stream.
-func browse(t *testing.T, s *Server) (get func(path string) (*http.Response, string)) {
+// browse serves the loopback address until the end of the test. get returns the parts of the response to a GET. The text of a stream
+// is empty.
+func browse(t *testing.T, s *Server) (get func(path string) (code int, header http.Header, text string)) {
 	t.Helper()
 	listener, ended := make(Pipes), make(chan error, 1)
 	server := &http.Server{Handler: s.Operator()}
@@ -239,19 +239,19 @@ func browse(t *testing.T, s *Server) (get func(path string) (*http.Response, str
 		_ = server.Close()
 		<-ended
 	})
-	return func(path string) (*http.Response, string) {
+	return func(path string) (int, http.Header, string) {
 		t.Helper()
 		response, hangUp := listener.Get(t, path, nil)
 		defer response.Body.Close()
 		defer hangUp()
 		if response.Header.Get("Content-Type") == "text/event-stream" {
-			return response, ""
+			return response.StatusCode, response.Header, ""
 		}
 		text, err := io.ReadAll(response.Body)
 		if err != nil {
 			t.Error(err)
 		}
-		return response, string(text)
+		return response.StatusCode, response.Header, string(text)
 	}
 }
 
@@ -267,12 +267,12 @@ func TestSharedRequests(t *testing.T) {
 		s.state = snapshot{status: status.Status{Requests: []status.OpenRequest{open}}, at: time.Now()}
 		var got []string
 		for range 2 {
-			response, text := get("/v1/requests")
+			code, _, text := get("/v1/requests")
 			var body struct{ Requests []schemas.Request }
 			if err := json.Unmarshal([]byte(text), &body); err != nil {
 				t.Fatal(err)
 			}
-			got = append(got, fmt.Sprint(response.StatusCode, " with ", len(body.Requests)))
+			got = append(got, fmt.Sprint(code, " with ", len(body.Requests)))
 			time.Sleep(stateTTL)
 		}
 		if want := []string{"200 with 1", "503 with 0"}; !slices.Equal(got, want) {
@@ -297,16 +297,16 @@ func TestParallelReads(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range got {
 			all.Go(func() {
-				response, _ := get([]string{"/v1/state", "/v1/requests"}[i%2])
-				got[i] = fmt.Sprintf("%d after %v", response.StatusCode, time.Since(began))
+				code, _, _ := get([]string{"/v1/state", "/v1/requests"}[i%2])
+				got[i] = fmt.Sprintf("%d after %v", code, time.Since(began))
 			})
 		}
 		synctest.Wait()
 		for _, path := range []string{"/v1/state", "/v1/requests", "/v1/requests/http/a", "/v1/watch", "/v1/events"} {
-			response, text := get(path)
+			code, header, text := get(path)
 			var problem struct{ Detail string }
 			_ = json.Unmarshal([]byte(text), &problem)
-			got := fmt.Sprint(response.StatusCode, " ", problem.Detail, ", ", response.Header.Get("Retry-After"))
+			got := fmt.Sprint(code, " ", problem.Detail, ", ", header.Get("Retry-After"))
 			if want := "429 other reads of user operator are in progress, and 4 at a time are the limit; try again later, 1"; got != want {
 				t.Errorf("%s: got %s\nwant %s", path, got, want)
 			}
@@ -349,7 +349,7 @@ func TestWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := offline(t, nil, func() policy.Policy { return policy.Policy{} })
 		as := func(name string) context.Context {
-			return context.WithValue(t.Context(), callKey{}, call{user: user{UserInfo: authenticationv1.UserInfo{Username: name}}})
+			return withCall(t.Context(), call{user: user{UserInfo: authenticationv1.UserInfo{Username: name}}})
 		}
 		began := time.Now()
 		nothing := func(context.Context) error { return nil }
@@ -374,7 +374,7 @@ func TestWork(t *testing.T) {
 func TestParallelWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := offline(t, nil, func() policy.Policy { return policy.Policy{} })
-		ctx := context.WithValue(t.Context(), callKey{}, call{user: user{UserInfo: authenticationv1.UserInfo{Username: "a"}}})
+		ctx := withCall(t.Context(), call{user: user{UserInfo: authenticationv1.UserInfo{Username: "a"}}})
 		began := time.Now()
 		got := make([]string, 6)
 		var all sync.WaitGroup

@@ -76,16 +76,16 @@ func (s *Server) inTurn(c huma.Context, next func(huma.Context)) {
 	next(c)
 }
 
-// readTurn waits until the user has a turn to read, which ends with end. It returns a *[serve.Refusal] when too many reads of the user
-// wait already.
+// readTurn waits until the user has a turn to read, which ends with end. It returns a *[serve.Refusal] when too many reads of the
+// user wait already.
 func (s *Server) readTurn(ctx context.Context) (end func(), err error) {
 	u := callOf(ctx).user
 	ctx, cancel := context.WithTimeout(ctx, turnTimeout)
 	defer cancel()
 	end, ok := s.userReads.Take(ctx, u.requester())
 	if !ok {
-		return nil, serve.Refuse(http.StatusTooManyRequests, "other reads of user %.200s are in progress, and %d at a time are the limit; try again later",
-			u.Username, mostUserReads).After(time.Second)
+		return nil, serve.Refuse(http.StatusTooManyRequests, "other reads of user %.200s are in progress, "+
+			"and %d at a time are the limit; try again later", u.Username, mostUserReads).After(time.Second)
 	}
 	return end, nil
 }
@@ -132,7 +132,9 @@ func (s *Server) readSnapshot() (snapshot, error) {
 	ctx, cancel := context.WithTimeout(s.running, stateTimeout)
 	defer cancel()
 	limits := s.Policy().Limits
-	st, err := status.Read(ctx, status.Source{Settings: s.Settings, Client: s.Client, Bus: s.Bus, Deferred: s.history.deferredPods, Limits: &limits})
+	st, err := status.Read(ctx, status.Source{
+		Settings: s.Settings, Client: s.Client, Bus: s.Bus, Deferred: s.history.deferredPods, Limits: &limits,
+	})
 	if err != nil {
 		return snapshot{}, err
 	}

@@ -59,7 +59,7 @@ func ping() *feed.Message { return &feed.Message{Text: []byte(": ping\n\n")} }
 
 // acceptsGzip reports whether a client reads gzip.
 func acceptsGzip(h http.Header) bool {
-	for _, part := range strings.Split(strings.Join(h.Values("Accept-Encoding"), ","), ",") {
+	for part := range strings.SplitSeq(strings.Join(h.Values("Accept-Encoding"), ","), ",") {
 		coding, quality, _ := strings.Cut(part, ";")
 		if strings.TrimSpace(coding) == "gzip" {
 			return strings.Trim(strings.TrimPrefix(strings.TrimSpace(quality), "q="), "0.") != "" || quality == ""
@@ -156,8 +156,8 @@ func (r *rights) refresh(ctx context.Context) error {
 	}
 }
 
-// check reads the rights again. It returns errRights if they have changed, and errGone if the token is no longer valid or the user
-// may see nothing. While the API server does not answer, the last rights hold.
+// check reads the rights again. It returns errRights if they have changed, and errGone if the token is no longer valid or the
+// user may see nothing. While the API server does not answer, the last rights hold.
 func (r *rights) check(ctx context.Context) error {
 	u, err := r.call.user, error(nil)
 	if !u.operator {
@@ -167,11 +167,11 @@ func (r *rights) check(ctx context.Context) error {
 		return errGone
 	}
 	if err != nil {
-		return nil
+		return nil //nolint:nilerr // the last rights hold
 	}
 	now, err := r.server.access(ctx, u)
 	if err != nil {
-		return nil
+		return nil //nolint:nilerr // the last rights hold
 	}
 	if now.none() {
 		return errGone

@@ -28,8 +28,8 @@ type user struct {
 	operator bool // may do everything
 }
 
-// requester returns the name of the user in requests. A name that is too long for them ends with its hash, and so does the name of
-// a user with a token who is called operator.
+// requester returns the name of the user in requests. A name that is too long for them ends with its hash, and so does the name
+// of a user with a token who is called operator.
 func (u user) requester() string {
 	name := []rune(u.Username)
 	if len(name) <= schemas.MaxRequester && (u.operator || u.Username != operatorName) {
@@ -47,6 +47,10 @@ type call struct {
 }
 
 type callKey struct{}
+
+func withCall(ctx context.Context, c call) context.Context {
+	return context.WithValue(ctx, callKey{}, c) //nolint:forbidigo // huma passes only the context to handlers
+}
 
 func callOf(ctx context.Context) call {
 	c, _ := ctx.Value(callKey{}).(call) // serve sets it
@@ -112,11 +116,16 @@ func checkLocal(r *http.Request) error {
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		return nil
 	}
-	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	return checkContent(r.Header.Get("Content-Type"))
+}
+
+// checkContent refuses the content types of forms, and all others that the API does not read.
+func checkContent(content string) error {
+	media, _, err := mime.ParseMediaType(content)
 	accepted := []string{cloudevent.JSON, "application/yaml", cloudevent.StructuredJSON}
 	if err != nil || !slices.Contains(accepted, media) {
-		return serve.Refuse(http.StatusUnsupportedMediaType, "Content-Type is %.100q, want one of %s", r.Header.Get("Content-Type"),
-			strings.Join(accepted, ", "))
+		return serve.Refuse(http.StatusUnsupportedMediaType, "Content-Type is %.100q, want one of %s",
+			content, strings.Join(accepted, ", "))
 	}
 	return nil
 }

@@ -67,14 +67,17 @@ func (s *Server) registerWatch(a huma.API) {
 		Description: "Server-sent events: reset, all nodes and pods, ready, then changes, and activity at most once a second. " +
 			"After missed, reset follows again.",
 	}, map[string]any{
-		"reset": Identity{}, "nodes": nodeChanges{}, "pods": podChanges{}, "ready": endOfSnapshot{}, "activity": Activity{}, "missed": Missed{},
+		"reset": Identity{}, "nodes": nodeChanges{}, "pods": podChanges{}, "ready": endOfSnapshot{},
+		"activity": Activity{}, "missed": Missed{},
 	}), answer(s, s.watch))
 }
 
 // streamOperation describes a stream of messages.
 func streamOperation(a huma.API, o huma.Operation, messages map[string]any) huma.Operation {
 	o.Method = http.MethodGet
-	schema := &huma.Schema{Type: huma.TypeObject, Description: "one property for each event, with the data of it", Properties: map[string]*huma.Schema{}}
+	schema := &huma.Schema{
+		Type: huma.TypeObject, Description: "one property for each event, with the data of it", Properties: map[string]*huma.Schema{},
+	}
 	for event, data := range messages {
 		schema.Properties[event] = a.OpenAPI().Components.Schemas.Schema(reflect.TypeOf(data), true, event)
 	}
@@ -101,8 +104,8 @@ func (s *streams) begin(u user) (end func(), err error) {
 	case s.all >= mostStreams:
 		err = serve.Refuse(http.StatusTooManyRequests, "%d clients %s, which is the limit", mostStreams, s.what).After(retryAfter)
 	case s.users[u.Username] >= mostUserStreams:
-		err = serve.Refuse(http.StatusTooManyRequests, "%d clients of user %.200s %s, which is the limit", mostUserStreams, u.Username, s.what).
-			After(retryAfter)
+		err = serve.Refuse(http.StatusTooManyRequests, "%d clients of user %.200s %s, which is the limit",
+			mostUserStreams, u.Username, s.what).After(retryAfter)
 	}
 	if err != nil {
 		return nil, err
@@ -156,8 +159,8 @@ func (s *Server) watch(ctx context.Context, _ *struct{}) (*huma.StreamResponse, 
 	}), nil
 }
 
-// watchAs writes a snapshot and the changes after it. It returns errSlow or errRights if another snapshot is necessary, and another
-// error at the end of the stream.
+// watchAs writes a snapshot and the changes after it. It returns errSlow or errRights if another snapshot is necessary, and
+// another error at the end of the stream.
 func (s *Server) watchAs(ctx context.Context, to *stream, r *rights) error {
 	if err := r.refresh(ctx); err != nil && !errors.Is(err, errRights) {
 		return err
@@ -167,17 +170,7 @@ func (s *Server) watchAs(ctx context.Context, to *stream, r *rights) error {
 		return err
 	}
 	defer s.feed.Leave(client)
-	err = to.tell("reset", s.identity(r.call.user, r.access))
-	for _, m := range client.Snapshot {
-		if err == nil {
-			err = r.refresh(ctx)
-		}
-		if err != nil {
-			return err
-		}
-		err = to.send(m)
-	}
-	client.Snapshot = nil
+	err = s.sendSnapshot(ctx, to, r, client)
 	pings := time.NewTicker(pingEvery)
 	defer pings.Stop()
 	for activity := s.activity.latest(); ; {
@@ -210,6 +203,23 @@ func (s *Server) watchAs(ctx context.Context, to *stream, r *rights) error {
 			err = r.check(ctx)
 		}
 	}
+}
+
+// sendSnapshot begins a watch with all nodes and pods.
+func (s *Server) sendSnapshot(ctx context.Context, to *stream, r *rights, client *feed.Client) error {
+	if err := to.tell("reset", s.identity(r.call.user, r.access)); err != nil {
+		return err
+	}
+	for _, m := range client.Snapshot {
+		if err := r.refresh(ctx); err != nil {
+			return err
+		}
+		if err := to.send(m); err != nil {
+			return err
+		}
+	}
+	client.Snapshot = nil
+	return nil
 }
 
 // activities have the latest activity.
@@ -258,7 +268,8 @@ func (s *Server) activityFor(of latest, u user, a access) *feed.Message {
 func activityOf(st status.Status, clusterWarning string) Activity {
 	a := Activity{
 		Time: st.Time, Moves: st.MovesInFlight, Deferred: st.Deferred, Breakers: st.WorkloadBreakers, Storm: st.Storm,
-		Maintenances: st.Maintenances, Requests: st.Requests, LimitsReached: append([]string{}, st.LimitsReached...), Warnings: []string{},
+		Maintenances: st.Maintenances, Requests: st.Requests, LimitsReached: append([]string{}, st.LimitsReached...),
+		Warnings: []string{},
 	}
 	for _, w := range append([]string{clusterWarning, st.BusWarning, st.ClockWarning}, st.Unreadable...) {
 		if w != "" {

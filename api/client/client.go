@@ -89,19 +89,20 @@ func New(c Config) (*Client, error) {
 		transport.DialContext, transport.Proxy = c.Dial, nil
 	}
 	return &Client{base: base, config: c, http: &http.Client{
-		Transport:     transport,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the token is for this server only
+		Transport: transport,
+		// The token is for this server only.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
 }
 
 // Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// State is the answer of GET /v1/state, and NodeRow one of its nodes.
-type (
-	State   = api.State
-	NodeRow = feed.NodeRow
-)
+// State is the answer of GET /v1/state.
+type State = api.State
+
+// NodeRow is a node of a [State].
+type NodeRow = feed.NodeRow
 
 // State reads what Rehome does now, and the nodes that the user may see.
 func (c *Client) State(ctx context.Context, state *State) error {
@@ -125,13 +126,15 @@ func (c *Client) ExplainNode(ctx context.Context, node string) (x explain.NodeEx
 }
 
 // ExplainWorkload reads where the pods of a workload could go, and the limits that apply to them.
-func (c *Client) ExplainWorkload(ctx context.Context, kind string, workload types.NamespacedName) (x explain.WorkloadExplanation, err error) {
+func (c *Client) ExplainWorkload(
+	ctx context.Context, kind string, workload types.NamespacedName,
+) (x explain.WorkloadExplanation, err error) {
 	err = c.get(ctx, path("v1/workloads", kind, workload.Namespace, workload.Name), nil, &x)
 	return x, err
 }
 
-// Send sends the event of a request. The receipt is the zero Event if no role has answered within some seconds. A rejected request has
-// a receipt and no error.
+// Send sends the event of a request. The receipt is the zero Event if no role has answered within some seconds. A rejected
+// request has a receipt and no error.
 func (c *Client) Send(ctx context.Context, request schemas.Event) (receipt schemas.Event, err error) {
 	body, err := cloudevent.WriteStructured(request)
 	if err != nil {
@@ -190,7 +193,9 @@ func (c *Client) do(ctx context.Context, path string, query url.Values, header h
 	return r, nil
 }
 
-func (c *Client) open(ctx context.Context, method, path string, query url.Values, header http.Header, body []byte) (*http.Response, error) {
+func (c *Client) open(
+	ctx context.Context, method, path string, query url.Values, header http.Header, body []byte,
+) (*http.Response, error) {
 	address := c.base.String() + "/" + path
 	if len(query) > 0 {
 		address += "?" + query.Encode()

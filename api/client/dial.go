@@ -20,8 +20,8 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 )
 
-// PodDialer connects to a port of a pod through the API server, with the protocol of kubectl port-forward. It opens no local port,
-// which other users of the machine could use. It is safe for concurrent use.
+// PodDialer connects to a port of a pod through the API server, with the protocol of kubectl port-forward. It opens no local
+// port, which other users of the machine could use. It is safe for concurrent use.
 type PodDialer struct {
 	Config *rest.Config
 	// Find returns the pod. It is called again when the connection to the pod was lost, because another pod can have replaced it.
@@ -119,7 +119,8 @@ func (d *PodDialer) dialer(pod types.NamespacedName) (httpstream.Dialer, error) 
 	if err != nil {
 		return nil, err
 	}
-	url := client.CoreV1().RESTClient().Get().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("portforward").URL()
+	url := client.CoreV1().RESTClient().Get().
+		Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("portforward").URL()
 	websocket, err := portforward.NewSPDYOverWebsocketDialerForStreaming(url, d.Config)
 	if err != nil {
 		return nil, err

@@ -43,9 +43,12 @@ func FindPod(ctx context.Context, c kubernetes.Interface, s Search) (types.Names
 	if err != nil {
 		return types.NamespacedName{}, fmt.Errorf("find the pod of Rehome: %w", err)
 	}
-	pods = slices.DeleteFunc(pods, func(p corev1.Pod) bool { return p.Status.Phase != corev1.PodRunning || p.DeletionTimestamp != nil })
+	pods = slices.DeleteFunc(pods, func(p corev1.Pod) bool {
+		return p.Status.Phase != corev1.PodRunning || p.DeletionTimestamp != nil
+	})
 	if len(pods) == 0 {
-		return types.NamespacedName{}, fmt.Errorf("%w in %s with the labels %s; if Rehome runs elsewhere, set --server to the URL of its API", ErrNoPod, where, podLabels)
+		return types.NamespacedName{}, fmt.Errorf("%w in %s with the labels %s; "+
+			"if Rehome runs elsewhere, set --server to the URL of its API", ErrNoPod, where, podLabels)
 	}
 	if several := installations(pods); len(several) > 1 {
 		return types.NamespacedName{}, fmt.Errorf("several installations of Rehome: %s; choose one with REHOME_NAMESPACE",
@@ -114,8 +117,8 @@ func unready(p corev1.Pod) int {
 	return 1
 }
 
-// leader returns the holders of the leases of watchers, which contain the names of their pods. Without the right to read leases it
-// is empty.
+// leader returns the holders of the leases of watchers, which contain the names of their pods. Without the right to read leases
+// it is empty.
 func (s Search) leader(ctx context.Context, c kubernetes.Interface) string {
 	list, err := c.CoordinationV1().Leases(s.Leases).List(ctx, metav1.ListOptions{})
 	if err != nil {

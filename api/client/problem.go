@@ -24,11 +24,11 @@ type Problem struct {
 
 // Error implements error.
 func (p *Problem) Error() string {
-	text := cmp.Or(p.Detail, p.Title, http.StatusText(p.Status))
+	texts := []string{cmp.Or(p.Detail, p.Title, http.StatusText(p.Status))}
 	for _, e := range p.Errors {
-		text += "; " + strings.TrimPrefix(e.Location+": "+e.Message, ": ")
+		texts = append(texts, strings.TrimPrefix(e.Location+": "+e.Message, ": "))
 	}
-	return fmt.Sprintf("status %d: %s", p.Status, text)
+	return fmt.Sprintf("status %d: %s", p.Status, strings.Join(texts, "; "))
 }
 
 // ErrConflict is wrapped by a [Problem] with the status 409: a request of that name is open.

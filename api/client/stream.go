@@ -59,8 +59,8 @@ func (q Query) values() url.Values {
 	return v
 }
 
-// Events returns the events of a query. While it follows, a lost connection is opened again and continues after the last event. It
-// ends with an error of the API or of ctx.
+// Events returns the events of a query. While it follows, a lost connection is opened again and continues after the last event.
+// It ends with an error of the API or of ctx.
 func (c *Client) Events(ctx context.Context, q Query) iter.Seq2[schemas.Event, error] {
 	return func(yield func(schemas.Event, error) bool) {
 		for m, err := range c.stream(ctx, q) {

@@ -6,8 +6,8 @@
 //	                                                                 │      └─▶ queue of each Client
 //	Feed.Join ──▶ a snapshot, and a Client with the changes since then
 //
-// The goroutine of [Feed.Run] owns the rows, the views, and the clients. It waits for no client: when the queue of a client is full,
-// it closes the queue, and the client joins again. Without clients there are no rows, and handlers do nothing.
+// The goroutine of [Feed.Run] owns the rows, the views, and the clients. It waits for no client: when the queue of a client is
+// full, it closes the queue, and the client joins again. Without clients there are no rows, and handlers do nothing.
 //
 // A message is encoded, and compressed, once for all clients of a view.
 package feed

@@ -30,7 +30,7 @@ func NewEvent(id uint64, data []byte) *Message {
 }
 
 // compressors are reused, because each has large tables.
-var compressors = sync.Pool{New: func() any {
+var compressors = sync.Pool{New: func() any { //nolint:gochecknoglobals // all messages share them
 	w, err := flate.NewWriter(nil, flate.BestSpeed)
 	if err != nil {
 		panic(err) // the level is valid
@@ -38,8 +38,8 @@ var compressors = sync.Pool{New: func() any {
 	return w
 }}
 
-// Packed returns the text as deflate blocks that end at a byte boundary and are independent of earlier data, so they can follow any
-// other blocks.
+// Packed returns the text as deflate blocks that end at a byte boundary and are independent of earlier data, so they can follow
+// any other blocks.
 func (m *Message) Packed() []byte {
 	m.once.Do(func() {
 		var packed bytes.Buffer

@@ -68,7 +68,8 @@ func (p *PodRow) UnmarshalJSON(text []byte) error {
 func (PodRow) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{
 		Type: huma.TypeArray, Items: &huma.Schema{},
-		Description: "UID, namespace, name, node, Kind/name of the workload, phase, flags (1 ready, 2 leaving, 4 budget), creation in seconds since 1970",
+		Description: "UID, namespace, name, node, Kind/name of the workload, phase, flags (1 ready, 2 leaving, 4 budget), " +
+			"creation in seconds since 1970",
 	}
 }
 

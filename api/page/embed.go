@@ -2,7 +2,7 @@
 //
 //	/v1/watch ──▶ web/server.js ──▶ web/model.js: nodes, pods, cells ──▶ web/picture/: layout.js ▶ paint.js ▶ picture.js
 //	                                     │
-//	                                     ├─ stage.js         views with the picture: activity.js, time.js with history.js, whatif.js
+//	                                     ├─ stage.js         views with the picture: activity.js, time.js and history.js, whatif.js
 //	                                     ├─ why.js           timeline of a pod, what keeps a node from being empty, deferred pods
 //	                                     └─ maintenance.js   progress of drains
 //

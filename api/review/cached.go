@@ -24,8 +24,8 @@ const (
 	// askTimeout each review including the wait for its turn.
 	mostAsking, mostUnknown = 16, 8
 	askTimeout              = 5 * time.Second
-	// MostOfUser limits concurrent reviews of the rights of one user, so that one user leaves most of mostAsking to others. mostWaiting
-	// is enough for all streams of a user.
+	// MostOfUser limits concurrent reviews of the rights of one user, so that one user leaves most of mostAsking to others.
+	// mostWaiting is enough for all streams of a user.
 	MostOfUser, mostWaiting = 4, 64
 )
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
+// Errors of [Token] and of a [Reviewer].
 var (
 	ErrNoToken      = errors.New("want the header Authorization: Bearer TOKEN")
 	ErrUnknownToken = errors.New("the API server does not know the token")

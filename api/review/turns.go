@@ -5,7 +5,8 @@ import (
 	"sync"
 )
 
-// Turns limits the calls of each user that are in progress, and the calls that wait. Use [NewTurns] to make one. It is safe for concurrent use.
+// Turns limits the calls of each user that are in progress, and the calls that wait. Use [NewTurns] to make one. It is safe for
+// concurrent use.
 type Turns struct {
 	most, waiting int
 	mu            sync.Mutex
