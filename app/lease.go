@@ -283,7 +283,7 @@ func (l *lock) Create(ctx context.Context, record resourcelock.LeaderElectionRec
 // Update implements [resourcelock.Interface]. The elector would release the lease of another holder, and would also
 // release it while a leader that could not renew it is still returning.
 func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	if record.HolderIdentity == "" && !(l.done.Load() && l.lease.mine()) {
+	if record.HolderIdentity == "" && (!l.done.Load() || !l.lease.mine()) {
 		return errNotReleased
 	}
 	return l.write(record, func() error { return l.Interface.Update(ctx, record) })

@@ -82,7 +82,8 @@ func NewBusFigures(ask func(context.Context) ([]bus.StreamStatus, error)) promet
 // NewDeadLetters returns the metric of dead letters.
 func NewDeadLetters(count func(context.Context) (map[string]uint64, error)) prometheus.Collector {
 	return onScrape{[]*prometheus.Desc{prometheus.NewDesc(
-		"rehome_dead_letters", "Stored dead letters, by the original stream of the message. Only the watcher has this metric.", []string{"stream"}, nil,
+		"rehome_dead_letters", "Stored dead letters, by the original stream of the message. Only the watcher has this metric.",
+		[]string{"stream"}, nil,
 	)}, func(ctx context.Context, gauge func(int, float64, ...string)) error {
 		counts, err := count(ctx)
 		for stream, n := range counts {

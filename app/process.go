@@ -121,8 +121,8 @@ func Run(ctx context.Context, s settings.Settings, r Roles) error {
 	if err := p.start(); err != nil {
 		return err
 	}
-	status.Checks, status.Warnings = p.checks, slices.Concat(p.warnings, status.Warnings, []serving.Check{p.operator.Warning, p.network.Warning})
-	status.Alive = p.alive
+	status.Checks, status.Alive = p.checks, p.alive
+	status.Warnings = slices.Concat(p.warnings, status.Warnings, []serving.Check{p.operator.Warning, p.network.Warning})
 	p.metrics.MustRegister(newReadiness(status.Ready))
 	if web.Listener != nil {
 		p.log.Info("serving", "metrics", web.URL("/metrics"))

@@ -34,7 +34,8 @@ func (p *process) flawOf(e schemas.Event) error {
 			payload.Channel())
 	}
 	by := schemas.Publishers(e.Type)
-	if !slices.ContainsFunc(by, func(role string) bool { return role != string(bus.RoleOperator) && e.Source == p.settings.Source(role) }) {
+	isSource := func(role string) bool { return role != string(bus.RoleOperator) && e.Source == p.settings.Source(role) }
+	if !slices.ContainsFunc(by, isSource) {
 		return fmt.Errorf("event %s: %w: its source is %q, want %q", e.ID, schemas.ErrInvalid, e.Source, p.settings.Source(by[0]))
 	}
 	return nil

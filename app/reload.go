@@ -43,7 +43,8 @@ func newReloader(
 		file: file, current: current, last: current, apply: apply, log: log,
 		results: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "rehome_policy_reloads_total",
-			Help: "Changes of the policy file by result: applied, or refused with the previous policy still active. Only processes that read it have this metric.",
+			Help: "Changes of the policy file by result: applied, or refused with the previous policy still active. " +
+				"Only processes that read it have this metric.",
 		}, []string{"result"}),
 		good: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "rehome_policy_last_reload_successful",

@@ -28,12 +28,14 @@ const (
 )
 
 // connections limits the open connections of a server. When there is one too many, it closes the one that has waited longest for
-// a request, so idle clients, and clients that never complete a header, do not keep others out. If all others have a request in progress,
-// that is the new one. A request whose answer is known is no longer in progress: until its body has arrived, its connection waits too.
+// a request, so idle clients, and clients that never complete a header, do not keep others out. If all others have a request in
+// progress, that is the new one. A request whose answer is known is no longer in progress: until its body has arrived, its
+// connection waits too.
 //
-// One client, by its IP address, may have a quarter of the connections. Clients behind an ingress or a load balancer that replaces their
-// address count as one. Clients at a loopback address or a socket, such as a sidecar and kubectl port-forward, share one address, so only
-// the limit of all connections holds for them. See docs/decisions/0020-own-limit-of-connections.md. The zero value is ready to use.
+// One client, by its IP address, may have a quarter of the connections. Clients behind an ingress or a load balancer that
+// replaces their address count as one. Clients at a loopback address or a socket, such as a sidecar and kubectl port-forward,
+// share one address, so only the limit of all connections holds for them. See docs/decisions/0020-own-limit-of-connections.md.
+// The zero value is ready to use.
 type connections struct {
 	mu      sync.Mutex
 	most    int                       // 0 means mostConnections
@@ -131,13 +133,13 @@ type body struct {
 
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	b.ended = b.ended || err == io.EOF //nolint:errorlint // readers return it unwrapped
+	b.ended = b.ended || err == io.EOF // readers return it unwrapped
 	return n, err
 }
 
-// handler makes the connection of a request wait when its answer is known and its body has not arrived. net/http reads up to 256 KiB of
-// the rest before it sends the answer, so that an honest client gets it, and a client that sends no body would keep its place until
-// ReadTimeout. HTTP/2 does not read the rest.
+// handler makes the connection of a request wait when its answer is known and its body has not arrived. net/http reads up to
+// 256 KiB of the rest before it sends the answer, so that an honest client gets it, and a client that sends no body would keep
+// its place until ReadTimeout. HTTP/2 does not read the rest.
 func (c *connections) handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, ok := r.Context().Value(connKey{}).(net.Conn)
@@ -181,8 +183,9 @@ func (c *connections) counts() (open int, closed uint64) {
 	return len(c.waiting), c.closed
 }
 
-// AllowRequests raises the limit of open connections, if necessary, for n requests at a time on connections of their own. Call it before
-// Serve. Clients open some connections in advance, so it allows twice as many. One client, such as the dispatcher, may have all.
+// AllowRequests raises the limit of open connections, if necessary, for n requests at a time on connections of their own. Call it
+// before Serve. Clients open some connections in advance, so it allows twice as many. One client, such as the dispatcher, may
+// have all.
 func (s *Server) AllowRequests(n int) {
 	s.connections.most = max(mostConnections, 2*n)
 	s.connections.share = s.connections.most
@@ -195,7 +198,8 @@ func (s *Server) Warning(context.Context) error {
 	if last := s.connections.last; last.IsZero() || time.Since(last) >= reportedFor {
 		return nil
 	}
-	return fmt.Errorf("%s: at most %s may be open, and some that waited for a request were closed", s.variable, s.connections.reached)
+	return fmt.Errorf("%s: at most %s may be open, and some that waited for a request were closed",
+		s.variable, s.connections.reached)
 }
 
 // Register registers the metrics of the connections, with name as the label server. Without an address it does nothing.
@@ -206,7 +210,8 @@ func (s *Server) Register(metrics prometheus.Registerer, name string) error {
 	labels := prometheus.Labels{"server": name}
 	return errors.Join(
 		metrics.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "rehome_http_connections", Help: "Open HTTP connections. server is status (metrics and probes), api, api-local, or functions.", ConstLabels: labels,
+			Name: "rehome_http_connections", ConstLabels: labels,
+			Help: "Open HTTP connections. server is status (metrics and probes), api, api-local, or functions.",
 		}, func() float64 { open, _ := s.connections.counts(); return float64(open) })),
 		metrics.Register(prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "rehome_http_connections_closed_total",

@@ -54,10 +54,11 @@ func Listen(variable, address string, with settings.TLS, http2 bool, log *slog.L
 	s.Protocols.SetHTTP2(http2 && s.TLSConfig != nil)
 	s.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelWarn)
 	s.ReadHeaderTimeout, s.ReadTimeout, s.WriteTimeout, s.IdleTimeout = 5*time.Second, 10*time.Second, time.Minute, time.Minute
-	s.MaxHeaderBytes, s.HTTP2, s.ConnState = mostHeaderBytes, &http.HTTP2Config{MaxConcurrentStreams: mostStreams}, s.connections.changed
+	s.MaxHeaderBytes, s.HTTP2 = mostHeaderBytes, &http.HTTP2Config{MaxConcurrentStreams: mostStreams}
+	s.ConnState = s.connections.changed
 	s.DisableGeneralOptionsHandler = true // it reads bodies before the handler of the connections sees the request
 	s.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
-		return context.WithValue(ctx, connKey{}, conn)
+		return context.WithValue(ctx, connKey{}, conn) //nolint:forbidigo // net/http passes the connection in no other way
 	}
 	if s.Listener, err = net.Listen("tcp", address); err != nil {
 		return nil, fmt.Errorf("%s: cannot listen on %s: %w", variable, address, err)

@@ -20,8 +20,8 @@ import (
 	"github.com/rehome-dev/rehome/app/settings"
 )
 
-// tlsConfig returns the configuration that the settings ask for; nil means plain HTTP. A certificate in files is read again by the
-// returned watcher.
+// tlsConfig returns the configuration that the settings ask for; nil means plain HTTP. A certificate in files is read again by
+// the returned watcher.
 func tlsConfig(with settings.TLS, log *slog.Logger) (*tls.Config, *certwatcher.CertWatcher, error) {
 	switch with.Mode {
 	case settings.TLSSelfSigned:

@@ -64,8 +64,8 @@ func newClient[C any](s Settings, make func(*rest.Config) (C, error)) (client C,
 
 // relist makes informers list again after an outage of the API server. client-go would continue a watch from its last
 // resourceVersion. After etcd was restored to an older state, the API server has not reached that version, and never sends the
-// changes before it. A list recovers from that. It costs little: an API server that has started has no history of changes, and lets
-// most watches expire.
+// changes before it. A list recovers from that. It costs little: an API server that has started has no history of changes, and
+// lets most watches expire.
 type relist struct{ next http.RoundTripper }
 
 // errWatch must not look like an error after which client-go repeats a watch, such as a refused connection or the end of one.
@@ -80,8 +80,8 @@ func (r relist) RoundTrip(q *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// ClusterConfig returns how to reach the cluster of the kubeconfig. The client has no rate limit: the policy limits evictions, and priority and fairness limits
-// requests.
+// ClusterConfig returns how to reach the cluster of the kubeconfig. The client has no rate limit: the policy limits evictions,
+// and priority and fairness limits requests.
 func ClusterConfig(s Settings) (*rest.Config, error) {
 	config, err := kubeconfig(s).ClientConfig()
 	if err != nil {
@@ -131,7 +131,9 @@ func APIServerReady(ctx context.Context, client kubernetes.Interface) error {
 func ReadInstallation(ctx context.Context, s Settings, client kubernetes.Interface) (bus.Installation, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	found, err := client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + metav1.NamespaceSystem})
+	found, err := client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{
+		FieldSelector: "metadata.name=" + metav1.NamespaceSystem,
+	})
 	if err == nil && len(found.Items) == 0 {
 		err = errors.New("not found")
 	}

@@ -42,6 +42,7 @@ type Content struct {
 	err  string
 }
 
+// ContentOf returns the content of a file that was read with this result.
 func ContentOf(data []byte, err error) Content {
 	if err != nil {
 		return Content{err: err.Error()}

@@ -116,7 +116,7 @@ func unreadable(err error) error {
 const shortestHistory = 25 * time.Hour
 
 // Check returns an error for each invalid setting, with the name of the variable.
-func (s Settings) Check() error {
+func (s Settings) Check() error { //nolint:gocyclo // a flat list of checks
 	if err := errors.Join(s.checkListen(), s.checkServing()); err != nil {
 		return err
 	}
@@ -224,7 +224,7 @@ func (s Settings) LeaseName(lease string) string {
 }
 
 // Version and revision, which is the commit, are set by the linker.
-var Version, revision = "development", ""
+var Version, revision = "development", "" //nolint:gochecknoglobals // the linker sets them
 
 // Commit returns the commit of the build: set by the linker or, after `go build` or `go install`, found by Go. Empty
 // means unknown.

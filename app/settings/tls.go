@@ -20,6 +20,7 @@ type TLS struct {
 	Mode, Cert, Key string
 }
 
+// MetricsTLS is TLS of the address of the metrics.
 func (s Settings) MetricsTLS() TLS {
 	return TLS{"REHOME_HTTP", s.HTTPTLS, s.HTTPCertFile, s.HTTPKeyFile}
 }
