@@ -47,8 +47,8 @@ func Main() int {
 // interrupted is the exit code of a process that an interrupt ended.
 const interrupted = 130
 
-// standardInput reads the standard input of the process. A read of a terminal or a pipe cannot be stopped, so the process ends if ctx
-// ends meanwhile.
+// standardInput reads the standard input of the process. A read of a terminal or a pipe cannot be stopped, so the process ends if
+// ctx ends meanwhile.
 type standardInput struct{ ctx context.Context }
 
 // Read implements [io.Reader].

@@ -106,8 +106,8 @@ func TestForwardRefusedNotification(t *testing.T) {
 				got = append(got, until(t, "http://"+address+"/readyz", status))
 			}
 			for line := range strings.Lines(until(t, "http://"+address+"/metrics", http.StatusOK)) {
-				if strings.HasPrefix(line, "rehome_forward_events_total") {
-					got = append(got, strings.TrimPrefix(line, "rehome_forward_events_total"))
+				if value, ok := strings.CutPrefix(line, "rehome_forward_events_total"); ok {
+					got = append(got, value)
 				}
 			}
 			want := slices.Concat(slices.Repeat([]string{refused}, c.posts), []string{

@@ -57,7 +57,9 @@ func breakersCommand() *cobra.Command {
 		}
 		return clearBreakers(c.Context(), s.Settings, of, c.OutOrStdout())
 	}
-	return cmdutil.Group(&cobra.Command{Use: "breakers", Short: "Close circuit breakers of workloads; `rehome get breakers` lists them"}, c)
+	return cmdutil.Group(&cobra.Command{
+		Use: "breakers", Short: "Close circuit breakers of workloads; `rehome get breakers` lists them",
+	}, c)
 }
 
 const clearWithin = 10 * time.Second
@@ -157,8 +159,8 @@ func ask(ctx context.Context, l bus.Ledger, keys []string, breakers []actuator.W
 	}
 }
 
-// cleared reports whether the ledger has neither the keys nor the circuit breakers. A newer record of the same workload is not the
-// one that was cleared.
+// cleared reports whether the ledger has neither the keys nor the circuit breakers. A newer record of the same workload is not
+// the one that was cleared.
 func cleared(entries map[string][]byte, keys []string, breakers []actuator.WorkloadBreaker) bool {
 	remembered, _ := actuator.ReadLedger(entries)
 	waits := func(key string) bool { _, waits := entries[key]; return waits }

@@ -14,7 +14,8 @@ import (
 
 func deadLettersCommand() *cobra.Command {
 	return cmdutil.Group(&cobra.Command{
-		Use: "deadletters", Aliases: []string{"deadletter"}, Short: "Retry or drop messages that could not be processed; `rehome get deadletters` lists them",
+		Use: "deadletters", Aliases: []string{"deadletter"},
+		Short: "Retry or drop messages that could not be processed; `rehome get deadletters` lists them",
 	}, retryCommand(), dropCommand())
 }
 
@@ -53,8 +54,8 @@ func dropCommand() *cobra.Command {
 
 type change func(ctx context.Context, b *bus.Bus, number uint64) (done string, err error)
 
-// changeCommand makes c change dead letters by number, or with --all the letters that match the flags. It refuses flags that could
-// select more letters than the user expects.
+// changeCommand makes c change dead letters by number, or with --all the letters that match the flags. It refuses flags that
+// could select more letters than the user expects.
 func changeCommand(c *cobra.Command, do change) *cobra.Command {
 	all, yes := false, false
 	s := cmdutil.Settings(c).Bus()

@@ -13,8 +13,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 )
 
-// afterDrain is added to the deadline of a request, because the time of its drain begins later, with its turn. So the command still
-// sees the end of the drain.
+// afterDrain is added to the deadline of a request, because the time of its drain begins later, with its turn. So the command
+// still sees the end of the drain.
 const afterDrain = time.Minute
 
 func drainCommand() *cobra.Command {
@@ -30,7 +30,8 @@ func drainCommand() *cobra.Command {
 	}
 	f, guards := bindNode(c)
 	f.bindDeadline(c)
-	cmdutil.Choice(c, &onDeadline, "on-deadline", "", "with --deadline: Continue, Hold, or Release", string(v1alpha1.Continue), string(v1alpha1.Hold), string(v1alpha1.Release))
+	cmdutil.Choice(c, &onDeadline, "on-deadline", "", "with --deadline: Continue, Hold, or Release",
+		string(v1alpha1.Continue), string(v1alpha1.Hold), string(v1alpha1.Release))
 	return f.send(c, func(r *schemas.Request, args []string) error {
 		if err := maintain(r, args[0], v1alpha1.Drain, *guards); err != nil {
 			return err
@@ -68,14 +69,14 @@ func uncordonCommand() *cobra.Command {
 		Args:    cobra.ExactArgs(1),
 	}
 	f := bindRequest(c)
-	c.ValidArgsFunction = cmdutil.CompleteNodes(f.Flags.Cluster())
+	c.ValidArgsFunction = cmdutil.CompleteNodes(f.Cluster())
 	return f.send(c, func(r *schemas.Request, args []string) error { return maintain(r, args[0], v1alpha1.Complete, nil) })
 }
 
 // bindNode adds the flags of a request about a node to c.
 func bindNode(c *cobra.Command) (*requestFlags, *[]string) {
 	f, guards := bindRequest(c), &[]string{}
-	c.Args, c.ValidArgsFunction = cobra.ExactArgs(1), cmdutil.CompleteNodes(f.Flags.Cluster())
+	c.Args, c.ValidArgsFunction = cobra.ExactArgs(1), cmdutil.CompleteNodes(f.Cluster())
 	all := []string{string(v1alpha1.AllNodes), string(v1alpha1.ControlPlane), string(v1alpha1.SingleNode)}
 	c.Flags().StringSliceVar(guards, "force", nil, "guard to ignore: AllNodes, ControlPlane, or SingleNode; repeatable")
 	cmdutil.CompleteValues(c, "force", all...)

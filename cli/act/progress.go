@@ -81,21 +81,22 @@ func (p *progress) take(e schemas.Event) bool {
 
 // describeNode returns the number of pods left on a node, and what blocks each of them.
 func describeNode(n v1alpha1.NodeStatus) string {
-	text := fmt.Sprintf("node %s: %s", n.Name, n.Stage)
+	var text strings.Builder
+	fmt.Fprintf(&text, "node %s: %s", n.Name, n.Stage)
 	if n.Pods != nil {
-		text += fmt.Sprintf(", %s left, %d moved", cmdutil.Count(int(n.Pods.Left), "pod"), n.Pods.Moved)
+		fmt.Fprintf(&text, ", %s left, %d moved", cmdutil.Count(int(n.Pods.Left), "pod"), n.Pods.Moved)
 	}
 	for _, b := range n.Blocked {
-		text += fmt.Sprintf("\n  blocked: %s/%s: %s: %s", b.Namespace, b.Name, b.Reason, cmdutil.Printable(cmp.Or(b.Message, b.By)))
+		fmt.Fprintf(&text, "\n  blocked: %s/%s: %s: %s", b.Namespace, b.Name, b.Reason, cmdutil.Printable(cmp.Or(b.Message, b.By)))
 	}
 	if n.More > 0 {
-		text += fmt.Sprintf("\n  and %d more blocked", n.More)
+		fmt.Fprintf(&text, "\n  and %d more blocked", n.More)
 	}
-	return text
+	return text.String()
 }
 
-// concerns reports whether an event follows from the request, whose events have these correlation IDs. The verdicts of a maintenance
-// always do, because a maintenance continues without further requests.
+// concerns reports whether an event follows from the request, whose events have these correlation IDs. The verdicts of a
+// maintenance always do, because a maintenance continues without further requests.
 func (p *progress) concerns(e schemas.Event, correlations []string) bool {
 	if slices.Contains(correlations, e.CorrelationID) {
 		return true
@@ -230,7 +231,8 @@ func (p *progress) write(w io.Writer) error {
 		fmt.Fprintln(&text)
 	}
 	f := p.finished
-	fmt.Fprintf(&text, "request %s/%s %s: %s: %s\n", p.request.Sender, p.request.Name, f.State, f.Reason, cmdutil.Printable(f.Message))
+	fmt.Fprintf(&text, "request %s/%s %s: %s: %s\n",
+		p.request.Sender, p.request.Name, f.State, f.Reason, cmdutil.Printable(f.Message))
 	_, err := io.WriteString(w, text.String())
 	return err
 }

@@ -2,7 +2,9 @@
 //
 //	move.go         move, evaluate, cancel
 //	node.go         cordon, drain, uncordon
-//	request.go      the flags of a request; wait.go sends it and follows the events that it causes; progress.go has the result of each pod
+//	request.go      the flags of a request
+//	wait.go         sends a request and follows the events that it causes
+//	progress.go     the result of each pod
 //	breakers.go     breakers clear
 //	deadletters.go  deadletters retry, drop
 package act
@@ -24,7 +26,8 @@ import (
 // Commands are the commands that change something.
 func Commands() []*cobra.Command {
 	return []*cobra.Command{
-		moveCommand(), drainCommand(), cordonCommand(), uncordonCommand(), evaluateCommand(), cancelCommand(), breakersCommand(), deadLettersCommand(),
+		moveCommand(), drainCommand(), cordonCommand(), uncordonCommand(), evaluateCommand(), cancelCommand(),
+		breakersCommand(), deadLettersCommand(),
 	}
 }
 
@@ -43,7 +46,8 @@ func bindRequest(c *cobra.Command) *requestFlags {
 	f := &requestFlags{Flags: cmdutil.Settings(c).Reach()}
 	flags := c.Flags()
 	flags.StringVar(&f.reason, "reason", "", "reason for the request, shown with it everywhere")
-	flags.StringVar(&f.sender, "sender", policy.AdminSender, "sender of the request, from the policy; requests to the API have the sender http")
+	flags.StringVar(&f.sender, "sender", policy.AdminSender,
+		"sender of the request, from the policy; requests to the API have the sender http")
 	flags.StringVar(&f.name, "name", "", "name of the request: 1 to 63 of a-z, 0-9, and -; the default is random")
 	flags.BoolVar(&f.detach, "detach", false, "send the request and return")
 	cmdutil.Choice(c, &f.output, "output", "o", "json: one CloudEvent per line", "", "json")

@@ -118,13 +118,13 @@ const (
 	behind = 5 * time.Second
 	// progressEvery is the time between two lines about a drain.
 	progressEvery = 10 * time.Second
-	// longestAnswer is the time after its deadline within which a request has its last receipt, and longestMove the time within which
-	// its moves end. A webhook may take six hours to evict a pod.
+	// longestAnswer is the time after its deadline within which a request has its last receipt, and longestMove the time within
+	// which its moves end. A webhook may take six hours to evict a pod.
 	longestAnswer, longestMove = 15 * time.Minute, 7 * time.Hour
 )
 
-// repeatEvery is the time between two sends of an open request. A user can send 30 requests a minute. Tests shorten it.
-var repeatEvery = time.Minute
+// repeatEvery is the time between two sends of an open request. A user can send 30 requests a minute.
+var repeatEvery = time.Minute //nolint:gochecknoglobals // tests shorten it
 
 var (
 	errOver    = errors.New("the request is over")
@@ -202,8 +202,8 @@ func (s *sending) repeat(ctx context.Context, end context.CancelCauseFunc) {
 	}
 }
 
-// sendAgain sends the request again: an open request is refused, a finished one gets its last receipt again, and a lost one begins
-// again.
+// sendAgain sends the request again: an open request is refused, a finished one gets its last receipt again, and a lost one
+// begins again.
 func (s *sending) sendAgain(ctx context.Context) error {
 	e, err := s.to.Send(ctx, s.progress.request, s.event)
 	if err == nil {

@@ -15,9 +15,10 @@ import (
 )
 
 // kinds are the types with a short name.
-var kinds = []struct{ kind, short, group string }{
-	{"Pod", "po", ""}, {"Node", "no", ""}, {"Deployment", "deploy", "apps"}, {"StatefulSet", "sts", "apps"}, {"DaemonSet", "ds", "apps"},
-	{"ReplicaSet", "rs", "apps"}, {"Job", "job", "batch"}, {"ReplicationController", "rc", ""},
+var kinds = []struct{ kind, short, group string }{ //nolint:gochecknoglobals // a table that nothing changes
+	{"Pod", "po", ""}, {"Node", "no", ""},
+	{"Deployment", "deploy", "apps"}, {"StatefulSet", "sts", "apps"}, {"DaemonSet", "ds", "apps"}, {"ReplicaSet", "rs", "apps"},
+	{"Job", "job", "batch"}, {"ReplicationController", "rc", ""},
 }
 
 // KindNames returns the types that [Resources] knows, in the form that users type.
@@ -41,8 +42,9 @@ func Resources(args []string) (kind string, names []string, err error) {
 			return "", nil, fmt.Errorf("want TYPE NAME or TYPE/NAME, got %q", strings.Join(args, " "))
 		}
 	}
+	singular := func(text string) string { return strings.TrimSuffix(strings.ToLower(text), "s") }
 	for _, k := range kinds {
-		if text := strings.ToLower(typ); text == k.short || strings.TrimSuffix(text, "s") == strings.TrimSuffix(strings.ToLower(k.kind), "s") {
+		if strings.ToLower(typ) == k.short || singular(typ) == singular(k.kind) {
 			return k.kind, names, nil
 		}
 	}

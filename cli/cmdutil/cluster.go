@@ -32,11 +32,10 @@ func (o onBus) sources() (from explain.Sources, err error) {
 		from.Policy = &p
 	}
 	client, err := settings.NewClient(s)
-	if err != nil {
-		from.NoCluster = err
-		return from, nil
+	if err == nil {
+		from.Cluster = &apiServer{client, map[types.UID]*schemas.ObjectRef{}}
 	}
-	from.Cluster = &apiServer{client, map[types.UID]*schemas.ObjectRef{}}
+	from.NoCluster = err
 	return from, nil
 }
 

@@ -40,6 +40,7 @@ func Settings(c *cobra.Command) *Flags {
 	return &Flags{s, c}
 }
 
+// Policy adds the flag of the policy file.
 func (f *Flags) Policy() *Flags {
 	f.c.Flags().StringVar(&f.Settings.Policy, "policy", f.Settings.Policy, "policy file (REHOME_POLICY)")
 	return f
@@ -73,16 +74,19 @@ func (f *Flags) Reach() *Flags { return f.Server().Bus().Cluster() }
 
 // Server adds the flag of the API.
 func (f *Flags) Server() *Flags {
-	f.c.Flags().StringVar(&f.Settings.Server, "server", f.Settings.Server, "URL of the API; the default is the bus, or the API in its pod (REHOME_SERVER)")
+	f.c.Flags().StringVar(&f.Settings.Server, "server", f.Settings.Server,
+		"URL of the API; the default is the bus, or the API in its pod (REHOME_SERVER)")
 	return f
 }
 
 // HTTP adds the flag of a process that serves metrics.
 func (f *Flags) HTTP() *Flags {
-	f.c.Flags().StringVar(&f.HTTPAddress, "http-address", f.HTTPAddress, "address of /metrics, /healthz, and /readyz (REHOME_HTTP_ADDRESS)")
+	f.c.Flags().StringVar(&f.HTTPAddress, "http-address", f.HTTPAddress,
+		"address of /metrics, /healthz, and /readyz (REHOME_HTTP_ADDRESS)")
 	return f
 }
 
+// DryRun adds the flag of a dry run.
 func (f *Flags) DryRun() *Flags {
 	f.c.Flags().BoolVar(&f.Settings.DryRun, "dry-run", f.Settings.DryRun, "decide everything and change nothing (REHOME_DRY_RUN)")
 	return f
@@ -110,7 +114,9 @@ func (f *Flags) Namespace() func() (string, error) {
 	}
 }
 
-// Roles of the commands on the bus.
+// Roles of the commands on the bus. Nothing changes them.
+//
+//nolint:gochecknoglobals // Go has no constants of struct types
 var (
 	Reader   = bus.Participant{Role: bus.RoleReader}
 	Operator = bus.Participant{Role: bus.RoleOperator}
@@ -140,7 +146,8 @@ func (c *choice) Set(text string) error {
 	return nil
 }
 
-// Since adds a flag with a duration before now to c. The returned function returns the time, or the zero time, which means everything.
+// Since adds a flag with a duration before now to c. The returned function returns the time, or the zero time, which means
+// everything.
 func Since(c *cobra.Command, usage string) func() (time.Time, error) {
 	since := c.Flags().Duration("since", 0, usage)
 	return func() (at time.Time, err error) {

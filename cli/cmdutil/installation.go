@@ -43,8 +43,8 @@ type Installation interface {
 type StatusQuery struct {
 	// Part is the only necessary part. Empty means all parts.
 	Part Part
-	// Limits are the limits of a policy, whose window is the period of the counted moves. nil means that moves are counted by age. The API
-	// uses its own policy.
+	// Limits are the limits of a policy, whose window is the period of the counted moves. nil means that moves are counted by age.
+	// The API uses its own policy.
 	Limits *policy.Limits
 }
 
@@ -65,8 +65,8 @@ type EventQuery struct {
 	// Since is the time of the first event. Zero means everything or, with Follow, only new events.
 	Since  time.Time
 	Follow bool
-	// Request is an own request: only events that can follow from it are needed. Begin sends it. Begin is called when later events are
-	// received for sure, and again after events may have been missed.
+	// Request is an own request: only events that can follow from it are needed. Begin sends it. Begin is called when later events
+	// are received for sure, and again after events may have been missed.
 	Request *schemas.Request
 	Begin   func(context.Context) error
 }
@@ -99,11 +99,11 @@ func (f *Flags) Open(ctx context.Context, p bus.Participant) (Installation, erro
 		return nil, fmt.Errorf("no running Rehome: this machine has no bus, and %w; "+
 			"want --server, --nats-url, or a cluster in the kubeconfig", err)
 	}
-	return f.openAPI(client.Config{Server: InPod, Dial: dialer.Dial}, func() { _ = dialer.Close() })
+	return f.openAPI(client.Config{Server: InPod(), Dial: dialer.Dial}, func() { _ = dialer.Close() })
 }
 
-// InPod is the URL of the API inside its pod.
-var InPod = fmt.Sprintf("http://localhost:%d", client.LocalPort)
+// InPod returns the URL of the API inside its pod.
+func InPod() string { return fmt.Sprintf("http://localhost:%d", client.LocalPort) }
 
 // PodDialer connects to the API in its pod.
 func PodDialer(s settings.Settings) (*client.PodDialer, error) {
@@ -129,20 +129,21 @@ func (f *Flags) hasBus() (bool, error) {
 	}
 	o, err := settings.BusOptions(s, "")
 	if err != nil {
-		return false, nil // no local bus without a cache directory
+		return false, nil //nolint:nilerr // no local bus without a cache directory
 	}
 	conn, err := net.DialTimeout("unix", o.Socket, localWithin)
 	switch {
 	case errors.Is(err, os.ErrPermission):
 		return false, fmt.Errorf("the bus on this machine: %w", err)
 	case err != nil:
-		return false, nil
+		return false, nil //nolint:nilerr // no local bus
 	}
 	_ = conn.Close()
 	for _, flag := range []string{"context", "kubeconfig"} {
 		if f.c.Flags().Changed(flag) {
-			return false, fmt.Errorf("--%s: it does not choose the installation, because a rehome runs on this machine; for the local one, "+
-				"add --store-dir %s; for another one, add --server with the address that `rehome ui` prints", flag, filepath.Dir(o.Socket))
+			return false, fmt.Errorf("--%s: it does not choose the installation, because a rehome runs on this machine; "+
+				"for the local one, add --store-dir %s; for another one, add --server with the address that `rehome ui` prints",
+				flag, filepath.Dir(o.Socket))
 		}
 	}
 	return true, nil

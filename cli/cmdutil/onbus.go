@@ -151,7 +151,9 @@ func (o onBus) ExplainNode(ctx context.Context, node string) (x explain.NodeExpl
 	return explain.Node(ctx, from, node)
 }
 
-func (o onBus) ExplainWorkload(ctx context.Context, kind string, w types.NamespacedName) (x explain.WorkloadExplanation, err error) {
+func (o onBus) ExplainWorkload(
+	ctx context.Context, kind string, w types.NamespacedName,
+) (x explain.WorkloadExplanation, err error) {
 	from, err := o.sources()
 	if err != nil {
 		return x, err

@@ -65,8 +65,8 @@ func printSecrets(w io.Writer, bundles []credentials.Bundle, namespace, prefix s
 	return nil
 }
 
-// secretName returns the name of the Secret of a participant. Kubernetes names have no capitals, and fewer other characters than the
-// names of strategies and senders.
+// secretName returns the name of the Secret of a participant. Kubernetes names have no capitals, and fewer other characters than
+// the names of strategies and senders.
 func secretName(prefix, participant string) string {
 	return prefix + "-" + strings.Map(func(r rune) rune {
 		switch {

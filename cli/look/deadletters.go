@@ -75,7 +75,9 @@ func DeadLetterFlags(c *cobra.Command) func() (bus.DeadQuery, error) {
 }
 
 // readDeadLetters reads the newest matching dead letters, at most limit unless it is 0, and counts the others.
-func readDeadLetters(ctx context.Context, b *bus.Bus, q bus.DeadQuery, limit int) (letters []bus.DeadLetter, more int, err error) {
+func readDeadLetters(
+	ctx context.Context, b *bus.Bus, q bus.DeadQuery, limit int,
+) (letters []bus.DeadLetter, more int, err error) {
 	numbers, err := b.DeadNumbers(ctx, q)
 	if err != nil {
 		return nil, 0, err

@@ -44,7 +44,8 @@ func eventsCommand() *cobra.Command {
 	format := ""
 	c.Flags().BoolVarP(&query.follow, "follow", "f", false, "continue with new events")
 	query.since = cmdutil.Since(c, "start this long ago; without --follow the default is everything")
-	query.flags.Bind(c, strings.Join(filter.History(), ", ")+", or with --follow scope and request;\nthe default is all but these two")
+	query.flags.Bind(c, strings.Join(filter.History(), ", ")+
+		", or with --follow scope and request;\nthe default is all but these two")
 	cmdutil.Choice(c, &format, "output", "o", "json: one CloudEvent per line", "", "json")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		ask, err := query.read()

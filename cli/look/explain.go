@@ -10,7 +10,7 @@ import (
 	"github.com/rehome-dev/rehome/cli/cmdutil"
 )
 
-func explainCommand() *cobra.Command {
+func explainCommand() *cobra.Command { //nolint:funlen // the flat construction of one command
 	c := &cobra.Command{
 		Use:   "explain (pod NAME | node NAME | workload KIND/NAME)",
 		Short: "Explain the history and the protections of a pod, the pods that block a drain, or a workload",

@@ -89,7 +89,8 @@ func (p picture) nodes() (lines []string) {
 	slices.Sort(names)
 	columns := max(1, p.width/nodeWidth)
 	for _, zone := range names {
-		lines = append(lines, "", fmt.Sprintf("%s: %s", cmp.Or(cmdutil.Printable(zone), "no zone"), cmdutil.Count(len(zones[zone]), "node")))
+		title := cmp.Or(cmdutil.Printable(zone), "no zone") + ": " + cmdutil.Count(len(zones[zone]), "node")
+		lines = append(lines, "", title)
 		row := ""
 		for i, n := range zones[zone] {
 			row += fmt.Sprintf("%-*s", nodeWidth, nodeCell(n))
@@ -111,7 +112,8 @@ func nodeCell(n client.NodeRow) string {
 	if n.Capacity.Pods > 0 {
 		full = int(min(gauge, (n.Requested.Pods*gauge+n.Capacity.Pods-1)/n.Capacity.Pods))
 	}
-	text := fmt.Sprintf("%-18s [%s%s] %3d", shorten(cmdutil.Printable(n.Name), 18), strings.Repeat("#", full), strings.Repeat(".", gauge-full), n.Requested.Pods)
+	text := fmt.Sprintf("%-18s [%s%s] %3d", shorten(cmdutil.Printable(n.Name), 18),
+		strings.Repeat("#", full), strings.Repeat(".", gauge-full), n.Requested.Pods)
 	switch {
 	case !n.Ready:
 		text += " not ready"

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -48,8 +48,10 @@ func uiCommand() *cobra.Command {
 			return fmt.Errorf("--port: %w", err)
 		}
 		defer func() { _ = listener.Close() }()
-		pod := &http.Transport{DialContext: dialer.Dial, DisableCompression: true, MaxConnsPerHost: mostConnections, MaxIdleConnsPerHost: mostConnections,
-			IdleConnTimeout: podIdle}
+		pod := &http.Transport{
+			DialContext: dialer.Dial, DisableCompression: true, IdleConnTimeout: podIdle,
+			MaxConnsPerHost: mostConnections, MaxIdleConnsPerHost: mostConnections,
+		}
 		if err := answers(c.Context(), pod); err != nil {
 			return err
 		}
@@ -65,7 +67,7 @@ func uiCommand() *cobra.Command {
 func answers(ctx context.Context, pod http.RoundTripper) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, cmdutil.InPod+"/", nil)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, cmdutil.InPod()+"/", nil)
 	if err != nil {
 		return err
 	}
@@ -109,13 +111,13 @@ const (
 	podIdle = 30 * time.Second
 )
 
-// forward passes requests on to the pod until ctx ends. An error of one request is a note. The pod sees the Host and the Origin of the
-// browser, which it compares.
+// forward passes requests on to the pod until ctx ends. An error of one request is a note. The pod sees the Host and the Origin
+// of the browser, which it compares.
 func forward(ctx context.Context, l net.Listener, pod http.RoundTripper, notes io.Writer) error {
 	server := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: &httputil.ReverseProxy{
 		Transport: pod,
 		Rewrite:   func(r *httputil.ProxyRequest) { r.Out.URL.Scheme, r.Out.URL.Host = "http", "pod" },
-		ErrorLog:  log.New(io.Discard, "", 0), // of answers that end early
+		ErrorLog:  slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // of answers that end early
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			if r.Context().Err() == nil {
 				fmt.Fprintln(notes, err)

@@ -23,10 +23,10 @@ func watchStatus(c *cobra.Command, to cmdutil.Installation, q cmdutil.StatusQuer
 	if file, is := c.OutOrStdout().(*os.File); is && term.IsTerminal(int(file.Fd())) {
 		look := func() (client.State, error) { return to.Status(c.Context(), q) }
 		_, err := tea.NewProgram(newPicture(look), tea.WithContext(c.Context()), tea.WithAltScreen(), tea.WithOutput(file)).Run()
-		if c.Context().Err() != nil {
-			return nil
+		if c.Context().Err() == nil {
+			return err
 		}
-		return err
+		return nil
 	}
 	return writeChanges(c.Context(), c.OutOrStdout(), to, q)
 }

@@ -277,9 +277,9 @@ func removeForward(c *cobra.Command, s *cmdutil.Flags, f forwardFlags) error {
 	})
 }
 
-// authorities returns the authorities of the system and of a text in PEM, which Knative provides for sinks with a certificate from
-// the cluster. It returns nil, which means the authorities of the system, if the text is empty. It ignores everything in the text
-// except certificates.
+// authorities returns the authorities of the system and of a text in PEM, which Knative provides for sinks with a certificate
+// from the cluster. It returns nil, which means the authorities of the system, if the text is empty. It ignores everything in the
+// text except certificates.
 func authorities(text string) (*x509.CertPool, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil

@@ -69,9 +69,7 @@ func forward(ctx context.Context, s settings.Settings, p forwardPlan) error {
 		return err
 	}
 	defer b.Close()
-	f := &forwarder{
-		bus: b, name: p.listener.Name, filter: p.filter, sink: sink, log: options.Log,
-	}
+	f := &forwarder{bus: b, name: p.listener.Name, filter: p.filter, sink: sink, log: options.Log}
 	status.Checks, status.Alive = []serving.Check{f.listens, f.arrives}, b.Alive
 	f.figures = newForwardFigures(status.Metrics)
 	if p.template != nil {
@@ -185,7 +183,8 @@ func newForwardFigures(r prometheus.Registerer) forwardFigures {
 	f := forwardFigures{
 		events: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "rehome_forward_events_total",
-			Help: "Posts by result: delivered, again (retried later, if tries are left), or refused (a dead letter, or a lost notification).",
+			Help: "Posts by result: delivered, again (retried later, if tries are left), " +
+				"or refused (a dead letter, or a lost notification).",
 		}, []string{"result"}),
 		seconds: auto.NewHistogram(prometheus.HistogramOpts{
 			Name: "rehome_forward_post_seconds", Help: "Time from a post to its response.",
@@ -193,7 +192,8 @@ func newForwardFigures(r prometheus.Registerer) forwardFigures {
 		}),
 		waiting: gauge("rehome_forward_waiting_events", "Events on its channels that were not delivered to the forwarder yet."),
 		open:    gauge("rehome_forward_open_events", "Delivered events that are being posted, or wait for a retry."),
-		lag:     gauge("rehome_forward_lag_seconds", "Age of the last event when the sink accepted it. 0 means that the sink has all events."),
+		lag: gauge("rehome_forward_lag_seconds",
+			"Age of the last event when the sink accepted it. 0 means that the sink has all events."),
 	}
 	for _, result := range []string{"delivered", "again", "refused"} {
 		f.events.WithLabelValues(result)

@@ -143,8 +143,8 @@ func (n *notifier) run(ctx context.Context) error {
 	return nil
 }
 
-// post posts a notification until the service accepts it, refuses it, or has answered --tries times without accepting it. It returns
-// false if ctx ends before.
+// post posts a notification until the service accepts it, refuses it, or has answered --tries times without accepting it. It
+// returns false if ctx ends before.
 func (n *notifier) post(ctx context.Context, one notify.Notification) bool {
 	body, err := n.template.Render(one)
 	answers := 0

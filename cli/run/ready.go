@@ -54,7 +54,8 @@ func readyCommand() *cobra.Command {
 	return c
 }
 
-// ReadyURL returns the URL to request: the argument, or the address in the settings. An address without a host means this machine.
+// ReadyURL returns the URL to request: the argument, or the address in the settings. An address without a host means this
+// machine.
 func ReadyURL(arguments []string) (*url.URL, error) {
 	if len(arguments) == 0 {
 		s, err := settings.Read()

@@ -86,8 +86,8 @@ func ServeFunction(ctx context.Context, s settings.Settings, f functions.Functio
 	return web.Serve(ctx)
 }
 
-// Listen listens at the address, or at the port of all addresses. The timeouts leave time for the first request: a busy client opens
-// connections in advance, and not every client retries a request whose connection was closed.
+// Listen listens at the address, or at the port of all addresses. The timeouts leave time for the first request: a busy client
+// opens connections in advance, and not every client retries a request whose connection was closed.
 func Listen(s settings.Settings, address, port string, log *slog.Logger) (*serving.Server, error) {
 	source := "--address"
 	if address == "" && port != "" {
@@ -100,7 +100,8 @@ func Listen(s settings.Settings, address, port string, log *slog.Logger) (*servi
 	if err != nil {
 		return nil, err
 	}
-	web.ReadHeaderTimeout, web.ReadTimeout, web.WriteTimeout, web.IdleTimeout = time.Minute, time.Minute, 2*time.Minute, 2*time.Minute
+	web.ReadHeaderTimeout, web.ReadTimeout = time.Minute, time.Minute
+	web.WriteTimeout, web.IdleTimeout = 2*time.Minute, 2*time.Minute
 	web.Grace = drainWithin
 	return web, nil
 }

@@ -40,12 +40,13 @@ func printSettlement(w io.Writer, s simulate.Settlement) error {
 	default:
 		fmt.Fprintf(t, "not settled after %s", cmdutil.Count(len(s.Rounds), "round"))
 	}
-	fmt.Fprintf(t, ": %s, %d back on the same node, %s Pending\n", cmdutil.Count(moves, "move"), back, cmdutil.Count(before.Pending, "pod"))
+	fmt.Fprintf(t, ": %s, %d back on the same node, %s Pending\n",
+		cmdutil.Count(moves, "move"), back, cmdutil.Count(before.Pending, "pod"))
 	return t.Flush()
 }
 
-// printMoves prints the moves of a round and the pods that got a node. For the last round it also prints the pods that should move
-// and do not.
+// printMoves prints the moves of a round and the pods that got a node. For the last round it also prints the pods that should
+// move and do not.
 func printMoves(w io.Writer, r simulate.Round, last bool) {
 	rows := [][]string{}
 	for _, m := range r.Moves {
@@ -110,7 +111,8 @@ func facts(s simulate.State) (all []fact) {
 	}
 	for _, of := range s.Spreads {
 		key := of.TopologyKey[strings.LastIndex(of.TopologyKey, "/")+1:]
-		all = append(all, fact{fmt.Sprintf("skew: %s, %s, at most %d", of.Workload, key, of.MaxSkew), fmt.Sprint(of.Skew), of.Skew > of.MaxSkew})
+		name := fmt.Sprintf("skew: %s, %s, at most %d", of.Workload, key, of.MaxSkew)
+		all = append(all, fact{name, fmt.Sprint(of.Skew), of.Skew > of.MaxSkew})
 	}
 	for _, of := range s.Nodes {
 		value := fmt.Sprintf("%s, %d%% of cpu, %d%% of memory", cmdutil.Count(of.Pods, "pod"), of.CPU, of.Memory)

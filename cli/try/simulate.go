@@ -36,7 +36,7 @@ func Commands() []*cobra.Command {
 	return []*cobra.Command{simulateCommand(), onceCommand(), policyCommand(), schemasCommand()}
 }
 
-func simulateCommand() *cobra.Command {
+func simulateCommand() *cobra.Command { //nolint:funlen // the flat construction of one command
 	var ask simulation
 	c := &cobra.Command{
 		Use:   "simulate --policy FILE --objects FILE...",
