@@ -52,22 +52,12 @@ func asyncAPI(e *events, envelope object) ([]byte, error) {
 			c.Title, c.Description = title, m.Description
 			d.Channels = append(d.Channels, c)
 			of := strings.ToUpper(c.ID[:1]) + c.ID[1:]
-			for _, r := range n.Publishers() {
-				d.Operations = append(d.Operations, operation{string(r) + "Sends" + of, "send", c.ID, n.Name, string(r)})
-			}
-			for _, r := range n.Readers() {
-				d.Operations = append(d.Operations, operation{string(r) + "Receives" + of, "receive", c.ID, n.Name, string(r)})
-			}
+			d.Operations = append(d.Operations, operations(n, of, c.ID, n.Name)...)
 		}
 	}
 	for _, n := range bus.Nouns() {
 		if n.Stream == bus.StreamDead {
-			for _, r := range n.Publishers() {
-				d.Operations = append(d.Operations, operation{string(r) + "SendsDeadLetter", "send", "deadLetters", "deadLetter", string(r)})
-			}
-			for _, r := range n.Readers() {
-				d.Operations = append(d.Operations, operation{string(r) + "ReceivesDeadLetter", "receive", "deadLetters", "deadLetter", string(r)})
-			}
+			d.Operations = append(d.Operations, operations(n, "DeadLetter", "deadLetters", "deadLetter")...)
 		}
 	}
 	d.Questions = []operation{
@@ -89,6 +79,17 @@ func asyncAPI(e *events, envelope object) ([]byte, error) {
 		return nil, err
 	}
 	return b.Bytes(), nil
+}
+
+// operations returns the operations of the roles that send and receive a message. Their IDs end with suffix.
+func operations(n bus.Noun, suffix, channel, message string) (all []operation) {
+	for _, r := range n.Publishers() {
+		all = append(all, operation{string(r) + "Sends" + suffix, "send", channel, message, string(r)})
+	}
+	for _, r := range n.Readers() {
+		all = append(all, operation{string(r) + "Receives" + suffix, "receive", channel, message, string(r)})
+	}
+	return all
 }
 
 // summary returns the first sentence of the comment of the data of a type.

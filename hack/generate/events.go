@@ -54,8 +54,8 @@ func newEvents(s source) *events {
 	}
 	e.defs["delta"].set("later", object{
 		{"title", "Later"},
-		{"description", "Any value, for newer versions of Rehome. Readers skip values that they do not know. The closed form of the schemas has " +
-			"false here."},
+		{"description", "Any value, for newer versions of Rehome. Readers skip values that they do not know. " +
+			"The closed form of the schemas has false here."},
 	})
 	return e
 }
@@ -63,7 +63,7 @@ func newEvents(s source) *events {
 func nounOf(p schemas.Payload) string { return strings.Split(p.EventType(), ".")[2] }
 
 // all returns the schemas by noun.
-func (e *events) all() (map[string]object, error) {
+func (e *events) all() map[string]object {
 	roots := map[string]object{"event": e.envelope()}
 	for _, p := range schemas.Payloads() {
 		noun := nounOf(p)
@@ -91,7 +91,7 @@ func (e *events) all() (map[string]object, error) {
 		}
 		roots[noun] = s
 	}
-	return roots, nil
+	return roots
 }
 
 // when is a condition about the value of a field.
@@ -107,7 +107,9 @@ func (e *events) envelope() object {
 	}}}
 	properties = append(properties, s.get("properties").(object)...)
 	required := append([]string{"specversion"}, s.get("required").([]string)...)
-	properties.set("datacontenttype", object{{"description", "The data is JSON."}, {"type", "string"}, {"const", "application/json"}})
+	properties.set("datacontenttype", object{
+		{"description", "The data is JSON."}, {"type", "string"}, {"const", "application/json"},
+	})
 	properties.set("dataschema", object{{"description", "The $id of the schema of data."}, {"type", "string"}, {"format", "uri"}})
 	properties.set("data", object{{"description", "The data. Its schema depends on type."}, {"type", "object"}})
 	s.set("properties", properties)
@@ -226,7 +228,7 @@ func (e *events) field(noun string, structure reflect.Type, f reflect.StructFiel
 	if groups := f.Tag.Get("groups"); groups != "" {
 		e.ref(noun, f.Type, "")
 		var any []any
-		for _, g := range strings.Fields(groups) {
+		for g := range strings.FieldsSeq(groups) {
 			any = append(any, e.ref(noun, f.Type, g+"Reason"))
 		}
 		value = object{{"anyOf", any}}
@@ -263,11 +265,11 @@ func (e *events) constant(tag string) string {
 }
 
 // value returns the schema of a type. Strings and numbers have the limits of a tag.
-func (e *events) value(noun string, t reflect.Type, tag reflect.StructTag) object {
+func (e *events) value(noun string, t reflect.Type, tag reflect.StructTag) object { //nolint:gocyclo // a flat list of types
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if d, ok := described[t]; ok {
+	if d, ok := described()[t]; ok {
 		t = d
 	}
 	switch {
@@ -277,8 +279,8 @@ func (e *events) value(noun string, t reflect.Type, tag reflect.StructTag) objec
 		return object{{"type", "object"}, {"additionalProperties", true}}
 	case t == reflect.TypeFor[metav1.Duration]():
 		return e.text(tag)
-	case words[t] != nil:
-		return object{{"type", "string"}, {"anyOf", []any{object{{"type", "string"}, {"enum", words[t]}}, e.later(noun)}}}
+	case words(t) != nil:
+		return object{{"type", "string"}, {"anyOf", []any{object{{"type", "string"}, {"enum", words(t)}}, e.later(noun)}}}
 	case e.nouns[t] != "":
 		return object{{"$ref", schemaOf(e.nouns[t], noun)}}
 	case t == reflect.TypeFor[schemas.ScopeHead](), t.Kind() == reflect.Struct, t.Kind() == reflect.Slice && t.Name() != "",

@@ -188,18 +188,25 @@ type ContainerStatus struct {
 	State map[string]any `json:"state,omitempty"`
 }
 
-// described has the descriptions of Kubernetes types.
-var described = map[reflect.Type]reflect.Type{
-	reflect.TypeFor[corev1.Node]():                     reflect.TypeFor[Node](),
-	reflect.TypeFor[corev1.Pod]():                      reflect.TypeFor[Pod](),
-	reflect.TypeFor[corev1.Taint]():                    reflect.TypeFor[Taint](),
-	reflect.TypeFor[corev1.TopologySpreadConstraint](): reflect.TypeFor[TopologySpreadConstraint](),
-	reflect.TypeFor[metav1.Condition]():                reflect.TypeFor[Condition](),
-	reflect.TypeFor[resource.Quantity]():               reflect.TypeFor[Quantity](),
+// described returns the descriptions of Kubernetes types.
+func described() map[reflect.Type]reflect.Type {
+	return map[reflect.Type]reflect.Type{
+		reflect.TypeFor[corev1.Node]():                     reflect.TypeFor[Node](),
+		reflect.TypeFor[corev1.Pod]():                      reflect.TypeFor[Pod](),
+		reflect.TypeFor[corev1.Taint]():                    reflect.TypeFor[Taint](),
+		reflect.TypeFor[corev1.TopologySpreadConstraint](): reflect.TypeFor[TopologySpreadConstraint](),
+		reflect.TypeFor[metav1.Condition]():                reflect.TypeFor[Condition](),
+		reflect.TypeFor[resource.Quantity]():               reflect.TypeFor[Quantity](),
+	}
 }
 
-// words are the values of Kubernetes types. Newer versions of Kubernetes can add more.
-var words = map[reflect.Type][]string{
-	reflect.TypeFor[corev1.ConditionStatus](): {"True", "False", "Unknown"},
-	reflect.TypeFor[corev1.PodPhase]():        {"Pending", "Running", "Succeeded", "Failed", "Unknown"},
+// words returns the values of a Kubernetes type, or nil for other types. Newer versions of Kubernetes can add more.
+func words(t reflect.Type) []string {
+	switch t {
+	case reflect.TypeFor[corev1.ConditionStatus]():
+		return []string{"True", "False", "Unknown"}
+	case reflect.TypeFor[corev1.PodPhase]():
+		return []string{"Pending", "Running", "Succeeded", "Failed", "Unknown"}
+	}
+	return nil
 }

@@ -115,7 +115,8 @@ func (s source) addConstants(pkg string, spec *ast.ValueSpec) {
 		s.constants[pkg+"."+spec.Names[i].Name] = text
 		if typ != nil {
 			key := pkg + "." + typ.Name
-			s.enums[key] = append(s.enums[key], constant{spec.Names[i].Name, text, spec.Doc.Text(), strings.TrimSpace(spec.Comment.Text())})
+			trailing := strings.TrimSpace(spec.Comment.Text())
+			s.enums[key] = append(s.enums[key], constant{spec.Names[i].Name, text, spec.Doc.Text(), trailing})
 		}
 	}
 }
@@ -170,8 +171,7 @@ func (s source) plain(pkg, doc string) string {
 func (s source) describe(structure reflect.Type, f reflect.StructField) string {
 	pkg, _, _ := strings.Cut(keyOf(structure), ".")
 	text := s.plain(pkg, s.docs[keyOf(structure)+"."+f.Name])
-	for i := range structure.NumField() {
-		other := structure.Field(i)
+	for other := range structure.Fields() {
 		if name := jsonName(other); name != "" {
 			text = regexp.MustCompile(`\b`+other.Name+`\b`).ReplaceAllString(text, name)
 		}

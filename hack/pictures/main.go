@@ -64,7 +64,8 @@ func draw(dir string) error {
 	if err := yaml.UnmarshalStrict(text, &scenes); err != nil {
 		return fmt.Errorf("%s: %w", scenesFile, err)
 	}
-	t, err := template.New(filepath.Base(templateFile)).Funcs(template.FuncMap{"add": func(a, b int) int { return a + b }}).ParseFiles(templateFile)
+	add := func(a, b int) int { return a + b }
+	t, err := template.New(filepath.Base(templateFile)).Funcs(template.FuncMap{"add": add}).ParseFiles(templateFile)
 	if err != nil {
 		return err
 	}
@@ -93,7 +94,8 @@ func (s *scene) complete() (objects []metav1.Object) {
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
 		n.UID, n.Status.Allocatable = types.UID(n.Name), corev1.ResourceList{
-			corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("16Gi"), corev1.ResourcePods: resource.MustParse("110"),
+			corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("16Gi"),
+			corev1.ResourcePods: resource.MustParse("110"),
 		}
 		n.Labels = labels.Merge(labels.Set{corev1.LabelHostname: n.Name}, n.Labels)
 		objects = append(objects, n.DeepCopy())
@@ -102,7 +104,9 @@ func (s *scene) complete() (objects []metav1.Object) {
 		p := &s.Pods[i]
 		app, _, _ := strings.Cut(p.Name, "-")
 		p.Namespace, p.UID, p.Labels = "shop", types.UID(p.Name), labels.Merge(labels.Set{"app": app}, p.Labels)
-		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: app, UID: types.UID(app), Controller: new(true)}}
+		p.OwnerReferences = []metav1.OwnerReference{{
+			APIVersion: "apps/v1", Kind: "ReplicaSet", Name: app, UID: types.UID(app), Controller: new(true),
+		}}
 		if p.Spec.Containers == nil {
 			p.Spec.Containers = []corev1.Container{{Name: "main", Image: app}}
 		}
@@ -110,7 +114,8 @@ func (s *scene) complete() (objects []metav1.Object) {
 			p.CreationTimestamp = metav1.NewTime(now.Add(-24 * time.Hour))
 		}
 		if p.Status.Phase == "" {
-			p.Status.Phase, p.Status.Conditions = corev1.PodRunning, []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+			p.Status.Phase = corev1.PodRunning
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 		}
 		p.Status.StartTime = &p.CreationTimestamp
 		objects = append(objects, p.DeepCopy())
@@ -204,7 +209,10 @@ func (s *scene) draw(f functions.Function) (picture, error) {
 		lines := max(1, (max(len(old), len(fresh))+2)/3)
 		height := headHeight + lines*(tileHeight+gap) + 2
 		for p, pods := range [][]tile{old, fresh} {
-			b := box{Name: n.Name, Facts: facts(n), CPU: []int{before.Nodes[i].CPU, after.Nodes[i].CPU}[p], X: d.Panels[p].X, Y: y, Height: height, Pods: pods}
+			b := box{
+				Name: n.Name, Facts: facts(n), CPU: []int{before.Nodes[i].CPU, after.Nodes[i].CPU}[p],
+				X: d.Panels[p].X, Y: y, Height: height, Pods: pods,
+			}
 			if !s.usesCPU() {
 				b.CPU = -1
 			}
