@@ -9,7 +9,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
+	"sigs.k8s.io/yaml" //nolint:depguard // Kubernetes types have json tags
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/test/expect"

@@ -41,7 +41,7 @@ func (r *run) sessions() (list []session, err error) {
 				continue
 			}
 			for i := range slices.Backward(list) {
-				if s := &list[i]; s.role == role && s.lease == m[3] && s.to == endless {
+				if s := &list[i]; s.role == role && s.lease == m[3] && s.to.Equal(endless) {
 					s.to = at
 					break
 				}

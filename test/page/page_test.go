@@ -38,6 +38,7 @@ type story struct {
 
 func TestPage(t *testing.T) {
 	s := &story{stage: newStage(t), browser: newBrowser(t)}
+	reportTo := func(t *testing.T) { s.stage.TB, s.browser.TB = t, t } //nolint:staticcheck // both embed a TB
 	s.show(1360, 820, "light")
 	s.open(s.page())
 	s.run("window.sameDocument = true")
@@ -51,10 +52,10 @@ func TestPage(t *testing.T) {
 		{"keyboard", s.keyboard}, {"accessible", s.isAccessible}, {"lost_cluster", s.lostCluster}, {"lost_connection", s.lostConnection},
 	} {
 		t.Run(part.name, func(t *testing.T) {
-			s.stage.TB, s.browser.TB = t, t
+			reportTo(t)
 			part.run(t)
 		})
-		s.stage.TB, s.browser.TB = t, t
+		reportTo(t)
 	}
 	if !get[bool](s.browser, "window.sameDocument === true") {
 		t.Error("the page was loaded again")

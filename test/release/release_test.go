@@ -99,8 +99,7 @@ func (s *snapshot) run(t *testing.T, name string, arguments ...string) string {
 func (s *snapshot) try(t *testing.T, name string, arguments ...string) (string, error) {
 	t.Helper()
 	out, err := s.command(t, name, arguments...).Output()
-	var failed *exec.ExitError
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
 		err = fmt.Errorf("%s %q: %w\n%s%s", name, arguments, err, out, failed.Stderr)
 	}
 	return string(out), err

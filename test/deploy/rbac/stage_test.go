@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -126,12 +125,4 @@ func until(ctx context.Context, what string, so func() (bool, string)) error {
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
-}
-
-// ready waits until a process is.
-func ready(ctx context.Context, p *program.Program) error {
-	return until(ctx, "it is ready", func() (bool, string) {
-		status, body := p.Get("readyz")
-		return status == http.StatusOK, body + p.Log.String()
-	})
 }
