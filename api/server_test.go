@@ -1,3 +1,4 @@
+//nolint:bodyclose // (*visit).do closes bodies at the end of the test
 package api_test
 
 import (
