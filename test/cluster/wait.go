@@ -182,8 +182,8 @@ func (c *Cluster) WaitForRight(ctx context.Context, right authorizationv1.Subjec
 		select {
 		case <-time.After(retryInterval):
 		case <-ctx.Done():
-			return fmt.Errorf("the right of %s: %w (the last answer: %v)", //nolint:errorlint // it may be nil
-				right.User, context.Cause(ctx), err)
+			//nolint:errorlint // err can be nil
+			return fmt.Errorf("the right of %s: %w (the last answer: %v)", right.User, context.Cause(ctx), err)
 		}
 	}
 }

@@ -194,6 +194,7 @@ func readStreams(of string) {
 			if err != nil || response.StatusCode != http.StatusOK {
 				panic(fmt.Sprint(err, response))
 			}
+			defer response.Body.Close()
 			for buffer := make([]byte, 64<<10); ; {
 				read, err := response.Body.Read(buffer)
 				total.Add(int64(read))
