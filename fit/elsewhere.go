@@ -49,16 +49,7 @@ func (q *Question) Elsewhere(s Search) Result {
 		if h.name == q.pod.Spec.NodeName || s.Allowed != nil && !s.Allowed(h.node) {
 			continue
 		}
-		v := q.all
-		switch {
-		case s.ByNode:
-			if v = q.node(h); v.Reason == "" {
-				v = yes()
-			}
-		case v.Reason == "":
-			v = q.on(h, s.Jointly)
-		}
-		if !v.OK {
+		if v := q.judge(h, s); !v.OK {
 			r.Refused[v.Reason]++
 			r.Reserved = r.Reserved || len(q.worlds) > 1 && q.node(h).Reason == "" && q.worlds[0].on(h).OK
 			continue
@@ -77,6 +68,20 @@ func (q *Question) Elsewhere(s Search) Result {
 		r.Preference = 0
 	}
 	return r
+}
+
+// judge returns the verdict on one node.
+func (q *Question) judge(h *host, s Search) Verdict {
+	switch {
+	case s.ByNode:
+		if v := q.node(h); v.Reason != "" {
+			return v
+		}
+		return yes()
+	case q.all.Reason == "":
+		return q.on(h, s.Jointly)
+	}
+	return q.all
 }
 
 // Preference returns the sum of the weights of the pod's preferred node affinity terms that match the node, which need

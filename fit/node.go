@@ -215,6 +215,8 @@ func newNodeTerm(t *corev1.NodeSelectorTerm) (nodeTerm, bool) {
 }
 
 // operators are the corresponding operators of label selectors.
+//
+//nolint:gochecknoglobals // a table that nothing changes
 var operators = map[corev1.NodeSelectorOperator]selection.Operator{
 	corev1.NodeSelectorOpIn: selection.In, corev1.NodeSelectorOpNotIn: selection.NotIn,
 	corev1.NodeSelectorOpExists: selection.Exists, corev1.NodeSelectorOpDoesNotExist: selection.DoesNotExist,

@@ -77,13 +77,15 @@ func wanted(pod *corev1.Pod) amounts { return requested(pod, resource.PodResourc
 
 // held returns the resources of a pod on a node: the larger of its spec and of the resources that the kubelet has given
 // it.
-func held(pod *corev1.Pod) amounts { return requested(pod, heldOptions) }
+func held(pod *corev1.Pod) amounts { return requested(pod, heldOptions()) }
 
-var heldOptions = resource.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true}
+func heldOptions() resource.PodResourcesOptions {
+	return resource.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true}
+}
 
 // Held returns the resources that the scheduler counts for a pod on a node: the larger of its spec and of the resources that the
 // kubelet has given it.
-func Held(pod *corev1.Pod) corev1.ResourceList { return resource.PodRequests(pod, heldOptions) }
+func Held(pod *corev1.Pod) corev1.ResourceList { return resource.PodRequests(pod, heldOptions()) }
 
 // Score plugins count these requests for a container without requests, so that such pods do not all go to one node.
 const (

@@ -7,7 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	config "k8s.io/kube-scheduler/config/v1"
-	"sigs.k8s.io/yaml"
+	"sigs.k8s.io/yaml" //nolint:depguard // the types of the scheduler have json tags
 )
 
 // Plugin is the name of a score plugin of the scheduler.
@@ -137,7 +137,8 @@ func (p *Profile) weigh(plugins *config.Plugins) error {
 	return nil
 }
 
-// The highest numbers that the scheduler takes: the weight of a resource or an affinity term, and the score of a point of a shape.
+// The highest numbers that the scheduler takes: the weight of a resource or an affinity term, and the score of a point of a
+// shape.
 const (
 	mostWeight     = 100
 	mostShapeScore = 10
@@ -148,6 +149,8 @@ const (
 func constant() []string { return []string{"ImageLocality", "VolumeBinding", "DynamicResources"} }
 
 // configure applies the arguments of one plugin. Arguments that do not score nodes have no effect.
+//
+//nolint:gocyclo // one case for each plugin
 func (p *Profile) configure(plugin Plugin, args []byte) error {
 	switch plugin {
 	case NodeResourcesFit:
@@ -224,11 +227,16 @@ func (p *Profile) strategy(s *config.ScoringStrategy) error {
 	if s.RequestedToCapacityRatio == nil || len(s.RequestedToCapacityRatio.Shape) == 0 {
 		return fmt.Errorf("requestedToCapacityRatio has no shape")
 	}
+	return checkShape(s.RequestedToCapacityRatio.Shape)
+}
+
+// checkShape checks the points of a shape.
+func checkShape(shape []config.UtilizationShapePoint) error {
 	last := int32(-1)
-	for i, point := range s.RequestedToCapacityRatio.Shape {
+	for i, point := range shape {
 		if point.Utilization <= last || point.Utilization > 100 || point.Score < 0 || point.Score > mostShapeScore {
-			return fmt.Errorf("requestedToCapacityRatio.shape[%d]: want a utilization up to 100 that is higher than the one before, and a score "+
-				"from 0 to %d, got %d and %d", i, mostShapeScore, point.Utilization, point.Score)
+			return fmt.Errorf("requestedToCapacityRatio.shape[%d]: want a utilization up to 100 that is higher than the one before, "+
+				"and a score from 0 to %d, got %d and %d", i, mostShapeScore, point.Utilization, point.Score)
 		}
 		last = point.Utilization
 	}

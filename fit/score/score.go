@@ -14,14 +14,15 @@
 // # Plugins
 //
 // NodeResourcesFit, NodeResourcesBalancedAllocation, TaintToleration, NodeAffinity, PodTopologySpread, and InterPodAffinity,
-// with the weights and arguments of a [Profile]. Capacity that is reserved for other pods counts as used, see [fit.Cluster.Reserve].
+// with the weights and arguments of a [Profile]. Capacity that is reserved for other pods counts as used, see
+// [fit.Cluster.Reserve].
 //
 // # Limits
 //
 // ImageLocality is left out, because the cache drops the images of nodes. It has a weight of 1 out of 12, and no effect if all
 // nodes have the image. The default topology spread constraints count the pods of the same ReplicaSet, StatefulSet, or
-// ReplicationController. The scheduler also looks at Services: it skips pods that they do not select, and it spreads the pods of a
-// Service that have no such controller. In a cluster with more than 100 nodes the scheduler stops looking after it has found
+// ReplicationController. The scheduler also looks at Services: it skips pods that they do not select, and it spreads the pods of
+// a Service that have no such controller. In a cluster with more than 100 nodes the scheduler stops looking after it has found
 // enough nodes, so it may take a node with a lower score. With the feature gate StorageCapacityScoring, which is on since 1.37,
 // VolumeBinding scores nodes by the capacity for claims that wait for the pod. That is not predicted.
 //

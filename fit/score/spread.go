@@ -39,7 +39,6 @@ func spread(q *fit.Question, nodes []fit.Candidate, p *Profile) []int64 {
 		}
 	}
 	scores := make([]int64, len(nodes))
-	lowest, highest := int64(math.MaxInt64), int64(0)
 	for i := range nodes {
 		if !counted[i] {
 			continue
@@ -59,19 +58,30 @@ func spread(q *fit.Question, nodes []fit.Candidate, p *Profile) []int64 {
 			sum += float64(n)*math.Log(float64(of+2)) + float64(constraints[c].MaxSkew-1)
 		}
 		scores[i] = int64(math.Round(sum))
-		lowest, highest = min(lowest, scores[i]), max(highest, scores[i])
 	}
-	for i := range scores {
+	normalize(scores, counted)
+	return scores
+}
+
+// normalize reverses the scores and scales them to at most [best]: the node with the fewest pods gets the highest score, and a
+// node that does not count gets 0.
+func normalize(scores []int64, counted []bool) {
+	lowest, highest := int64(math.MaxInt64), int64(0)
+	for i, score := range scores {
+		if counted[i] {
+			lowest, highest = min(lowest, score), max(highest, score)
+		}
+	}
+	for i, score := range scores {
 		switch {
 		case !counted[i]:
 			scores[i] = 0
 		case highest == 0:
 			scores[i] = best
 		default:
-			scores[i] = best * (highest + lowest - scores[i]) / highest
+			scores[i] = best * (highest + lowest - score) / highest
 		}
 	}
-	return scores
 }
 
 // softConstraints returns the soft constraints of a pod. A pod without any constraint has the default ones, which count its
