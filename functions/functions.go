@@ -12,8 +12,8 @@
 //
 // # Adding a strategy
 //
-// CONTRIBUTING.md lists all steps. The code of a strategy is one folder and one line. The folder exports a type for its arguments, which may embed
-// candidate.Selection, with two methods:
+// CONTRIBUTING.md lists all steps. The code of a strategy is one folder and one line. The folder exports a type for its
+// arguments, which may embed candidate.Selection, with two methods:
 //
 //	Validate() error                          an error for each wrong field, a *policy.FieldError
 //	Decide(scope S) []schemas.Intent          the pods that should move; S is the kind of scope it needs
@@ -79,6 +79,8 @@ func Request() Function {
 }
 
 // All returns every strategy of this binary.
+//
+//nolint:funlen // a table
 func All() []Function {
 	apart := policy.Traits{Priority: policy.PriorityViolation, Facts: []policy.Fact{policy.FactFit}}
 	// A pod that fits nowhere else would return or stay Pending, so these strategies move only pods whose replacements

@@ -10,8 +10,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// AnswerWhenDue returns the intent for the pod of the scope if it is due at the time of the scope and nothing protects it. Its weight is
-// for how many seconds the pod has been due.
+// AnswerWhenDue returns the intent for the pod of the scope if it is due at the time of the scope and nothing protects it. Its
+// weight is for how many seconds the pod has been due.
 func AnswerWhenDue(
 	scope schemas.PodScope, strategy policy.Timed, reason func(pod *corev1.Pod, now time.Time) string,
 ) []schemas.Intent {

@@ -32,8 +32,8 @@
 //
 // # Concurrency
 //
-// A slow function does not delay others. The bus hands out one scope of a key at a time, so a dispatcher does not send two of them
-// at once. Two dispatchers can, and so can one that the policy has just given another address for the function.
+// A slow function does not delay others. The bus hands out one scope of a key at a time, so a dispatcher does not send two of
+// them at once. Two dispatchers can, and so can one that the policy has just given another address for the function.
 package dispatch
 
 import (
@@ -105,7 +105,9 @@ func New(c Config) *Dispatcher {
 	auto := promauto.With(c.Metrics)
 	d := &Dispatcher{config: c, log: c.Log, changed: make(chan struct{}), metrics: metrics{
 		requests: auto.NewCounterVec(prometheus.CounterOpts{
-			Name: "rehome_dispatcher_requests_total", Help: "Requests to external functions by result: answered, empty, wrong, refused, later, unauthorized, unreachable, or broken.",
+			Name: "rehome_dispatcher_requests_total",
+			Help: "Requests to external functions by result: " +
+				"answered, empty, wrong, refused, later, unauthorized, unreachable, or broken.",
 		}, []string{"strategy", "result"}),
 		seconds: auto.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "rehome_dispatcher_request_seconds", Help: "Time from a request to an external function to its answer.",

@@ -64,13 +64,7 @@ func newBalance(scope *schemas.SpreadScope, movable func([]schemas.SpreadPod) []
 	for i := range scope.Others {
 		b.spreads = append(b.spreads, newSpread(&scope.Others[i].Constraint, scope.Others[i].Domains))
 	}
-	places := scope.Places
-	if len(scope.Others) == 0 {
-		places = make([]schemas.Place, len(scope.Domains))
-		for i := range places {
-			places[i] = schemas.Place{i}
-		}
-	}
+	places := placesOf(scope)
 	for i, domains := range places {
 		if !b.knows(domains) {
 			return nil
@@ -100,6 +94,18 @@ func newBalance(scope *schemas.SpreadScope, movable func([]schemas.SpreadPod) []
 	}
 	b.givers = slices.DeleteFunc(slices.Clone(b.order), func(i int) bool { return len(b.places[i].groups) == 0 })
 	return b
+}
+
+// placesOf returns the places of a scope. With one constraint, each of its domains is a place.
+func placesOf(scope *schemas.SpreadScope) []schemas.Place {
+	if len(scope.Others) > 0 {
+		return scope.Places
+	}
+	places := make([]schemas.Place, len(scope.Domains))
+	for i := range places {
+		places[i] = schemas.Place{i}
+	}
+	return places
 }
 
 func newSpread(c *corev1.TopologySpreadConstraint, domains []schemas.Domain) *spread {

@@ -114,6 +114,8 @@ type rules struct {
 // not left.
 func (p plan) intents(pods []schemas.UsingPod, r rules) []schemas.Intent {
 	p.assign(pods, r)
+	p.sort()
+	p.takeLeaving()
 	var moves []schemas.Intent
 	add := func(s *source, pods []leaver) {
 		reason := p.reason(s.node)
@@ -142,8 +144,7 @@ func (p plan) intents(pods []schemas.UsingPod, r rules) []schemas.Intent {
 	return moves
 }
 
-// assign gives each source its pods, and lets terminating pods take capacity of targets. It sorts sources with equal
-// usage by the number of pods that they lose.
+// assign gives each source its pods.
 func (p plan) assign(pods []schemas.UsingPod, r rules) {
 	byName := make(map[string]*source, len(p.sources))
 	for i := range p.sources {
@@ -164,6 +165,10 @@ func (p plan) assign(pods []schemas.UsingPod, r rules) {
 			s.bound = s.bound || !staysWithNode(pod)
 		}
 	}
+}
+
+// sort sorts the pods of each source, and the sources: those with equal usage by the number of pods that they lose.
+func (p plan) sort() {
 	for i := range p.sources {
 		s := &p.sources[i]
 		for _, list := range [][]leaver{s.leaving, s.pods} {
@@ -178,6 +183,10 @@ func (p plan) assign(pods []schemas.UsingPod, r rules) {
 		}
 		return cmp.Or(order, cmp.Compare(a.loses, b.loses))
 	})
+}
+
+// takeLeaving lets the terminating pods of the sources take capacity of targets.
+func (p plan) takeLeaving() {
 	for i := range p.sources {
 		s := &p.sources[i]
 		for rest := slices.Clone(s.leaving); len(rest) > 0; {

@@ -118,8 +118,8 @@ func (x *target) fits(used []int64) bool {
 	return !x.full
 }
 
-// admits reports whether the taints let the pod in. The scheduler avoids a node with more PreferNoSchedule taints that the pod does not
-// tolerate than the node that the pod leaves, unless the pod cannot return there.
+// admits reports whether the taints let the pod in. The scheduler avoids a node with more PreferNoSchedule taints that the pod
+// does not tolerate than the node that the pod leaves, unless the pod cannot return there.
 func (g *taintGroup) admits(from node, pod *corev1.Pod) bool {
 	return candidate.ToleratesAll(pod.Spec.Tolerations, g.hard) &&
 		(from.Unschedulable || untolerated(pod, g.soft) <= untolerated(pod, from.soft))
