@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// silence is how long the same problem of a pod, or the same storm, is not repeated. It begins again with each repetition of a storm.
+	// silence is how long the same problem of a pod, or the same storm, is not repeated. It begins again with each repetition of a
+	// storm.
 	silence = time.Hour
 	// stormOver is how long after its last deferral a storm is over.
 	stormOver = 10 * time.Minute
@@ -31,7 +32,8 @@ type Digest struct {
 	leftOut        int                  // groups since the last call of LeftOut
 }
 
-// NewDigest returns a Digest whose groups are due after this time without an event, and at the latest so long after their first event.
+// NewDigest returns a Digest. A group is due after the time quiet without an event, and at the latest after the time longest
+// since its first event.
 func NewDigest(quiet, longest time.Duration) *Digest {
 	return &Digest{quiet: quiet, longest: longest, groups: map[string]*group{}, said: map[string]time.Time{}}
 }
@@ -157,15 +159,7 @@ func (d *Digest) verdict(e schemas.Event, v schemas.Verdict, now time.Time) {
 	what := fmt.Sprintf("%s: %s", v.Reason, v.Message)
 	switch {
 	case v.Reason.IsStorm():
-		key := "storm " + string(v.Reason)
-		isNew := d.news(key, now, now.Add(stormOver))
-		d.said[key] = now.Add(stormOver)
-		if g := d.groups[string(Storm)+"/"]; isNew || g != nil {
-			g = d.group(Storm, "", now)
-			g.add(e, now)
-			g.n.Deferred++
-			g.say(0, what)
-		}
+		d.storm(e, string(v.Reason), what, now)
 		return
 	case v.Strategy == schemas.MaintenanceStrategy:
 		return // the events of the maintenance have the sum
@@ -203,6 +197,19 @@ func (d *Digest) verdict(e schemas.Event, v schemas.Verdict, now time.Time) {
 	}
 }
 
+// storm adds a deferral to the group of the storm. A storm that was reported before gets no new group.
+func (d *Digest) storm(e schemas.Event, reason, what string, now time.Time) {
+	key := "storm " + reason
+	isNew := d.news(key, now, now.Add(stormOver))
+	d.said[key] = now.Add(stormOver)
+	if g := d.groups[string(Storm)+"/"]; isNew || g != nil {
+		g = d.group(Storm, "", now)
+		g.add(e, now)
+		g.n.Deferred++
+		g.say(0, what)
+	}
+}
+
 // receipt notes the end of a request. The end of a drain is an event of its maintenance.
 func (d *Digest) receipt(e schemas.Event, r schemas.Receipt, now time.Time) {
 	if r.State == schemas.RequestAccepted || r.Maintenance != nil && r.Reason == schemas.ReceiptDone {
@@ -237,7 +244,8 @@ func (d *Digest) maintenance(e schemas.Event, m schemas.Maintenance, now time.Ti
 		title, text := "", ""
 		switch {
 		case n.Stage == v1alpha1.IsDrained && n.DrainedAt != nil && e.Time.Sub(n.DrainedAt.Time) < fresh:
-			title, text = m.Summary.Nodes+" nodes are done", fmt.Sprintf("node %s is drained: %s moved", n.Name, count(int(pods.Moved), "pod"))
+			title = m.Summary.Nodes + " nodes are done"
+			text = fmt.Sprintf("node %s is drained: %s moved", n.Name, count(int(pods.Moved), "pod"))
 		case n.Stage == v1alpha1.Held:
 			title, text = "stopped", fmt.Sprintf("node %s is held: %s left: %s", n.Name, count(int(pods.Left), "pod"), n.Message)
 		case n.Stage == v1alpha1.Draining && len(n.Blocked) > 0:

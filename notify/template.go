@@ -21,8 +21,8 @@ func Services() []string { return []string{"slack", "teams", "webhook"} }
 // Template makes the body of a post of a notification: a JSON document.
 type Template struct{ template *template.Template }
 
-// NewTemplate returns the template of a service, or reads the template in the file, unless that is empty. It tries the template with an
-// example.
+// NewTemplate returns the template of a service, or reads the template in the file, unless that is empty. It tries the template
+// with an example.
 func NewTemplate(service, file string) (Template, error) {
 	var text []byte
 	var err error
