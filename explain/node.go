@@ -17,8 +17,8 @@ import (
 type NodeExplanation struct {
 	Node string `json:"node"`
 	Pods int    `json:"pods"` // on the node
-	// Staying are the reasons that keep pods on the node: PodDisruptionBudgets, and rules of profiles if no profile can move the pod. A
-	// pod with several reasons occurs several times.
+	// Staying are the reasons that keep pods on the node: PodDisruptionBudgets, and rules of profiles if no profile can move the
+	// pod. A pod with several reasons occurs several times.
 	Staying []StayingPod `json:"staying"`
 }
 
@@ -26,7 +26,7 @@ type NodeExplanation struct {
 type StayingPod struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	Profile   string `json:"profile,omitempty"` // the profile with the rule; empty if the policy has one profile, or if it is not a rule
+	Profile   string `json:"profile,omitempty"` // of the rule; empty if the policy has one profile, or if it is no rule
 	Rule      string `json:"rule"`
 	Message   string `json:"message"`
 }

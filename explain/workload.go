@@ -57,12 +57,11 @@ func Workload(ctx context.Context, s Sources, kind, namespace, name string) (Wor
 	if err := x.simulate(ctx, s, uids); err != nil {
 		x.Unknown = append(x.Unknown, Unknown{PartOpinions, err.Error()})
 	}
-	ledger, _, err := status.Ledger(ctx, s.Bus)
-	if err != nil {
+	if ledger, _, err := status.Ledger(ctx, s.Bus); err != nil {
 		x.Unknown = append(x.Unknown, Unknown{PartHeld, err.Error()})
-		return x, nil
+	} else {
+		x.hold(ledger, s)
 	}
-	x.hold(ledger, s)
 	return x, nil
 }
 
