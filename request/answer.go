@@ -35,7 +35,7 @@ func (a Answers) Last(ctx context.Context, sender, name string) (e schemas.Event
 		return schemas.Event{}, last, err
 	}
 	if last, err = schemas.Decode[schemas.Receipt](e); err != nil {
-		return schemas.Event{}, schemas.Receipt{}, nil
+		return schemas.Event{}, schemas.Receipt{}, nil //nolint:nilerr // an unreadable receipt is like none
 	}
 	return e, last, nil
 }
@@ -53,7 +53,7 @@ func (a Answers) LastBefore(ctx context.Context, e schemas.Event, sender, name s
 	}
 	finished, err := schemas.Decode[schemas.Receipt](was)
 	if err != nil {
-		return before, last, nil
+		return before, last, nil //nolint:nilerr // an unreadable receipt is like none
 	}
 	return was, finished, nil
 }

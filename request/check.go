@@ -43,8 +43,8 @@ func Malformed(format string, values ...any) *Rejection {
 	return Refuse(schemas.ReceiptMalformed, format, values...)
 }
 
-// TooManyOpen returns the reason why a sender with that many open requests may not open another one, or nil. All users of the HTTP
-// API share a sender, so one of them may have at most half of its requests. own are the open requests of the same user.
+// TooManyOpen returns the reason why a sender with that many open requests may not open another one, or nil. All users of the
+// HTTP API share a sender, so one of them may have at most half of its requests. own are the open requests of the same user.
 func TooManyOpen(s policy.Sender, open, own int) *Rejection {
 	if open >= s.Open {
 		return Refuse(schemas.ReceiptTooManyRequests, "%d requests of this sender are open", s.Open)
@@ -67,8 +67,9 @@ func SenderOf(channel string) (sender, name string, ok bool) {
 	return sender[:min(len(sender), longestWord)], name[:min(len(name), longestWord)], false
 }
 
-// Read decodes and validates a request. An unknown field is an error, because it may have been meant to prevent a move. last is the
-// last receipt of the name: after a finished request, the deadline may have passed, because a client can send that request again.
+// Read decodes and validates a request. An unknown field is an error, because it may have been meant to prevent a move. last is
+// the last receipt of the name: after a finished request, the deadline may have passed, because a client can send that request
+// again.
 func Read(e schemas.Event, sender, name string, stored time.Time, last schemas.Receipt) (schemas.Request, *Rejection) {
 	var r schemas.Request
 	if e.Type != schemas.RequestType {
