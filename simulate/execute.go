@@ -54,7 +54,8 @@ func (r *round) compare(a, b *entry) int {
 		return 0
 	}
 	priority := func(w *entry) int {
-		return actuator.PriorityOf(r.Policy.Traits(w.open.Strategy), policy.MoveCost(r.pods[w.open.Intent.Pod.UID]), w.open.Intent.Weight)
+		cost := policy.MoveCost(r.pods[w.open.Intent.Pod.UID])
+		return actuator.PriorityOf(r.Policy.Traits(w.open.Strategy), cost, w.open.Intent.Weight)
 	}
 	return cmp.Compare(priority(b), priority(a))
 }

@@ -221,13 +221,20 @@ func (r *round) opinion(profile string, s policy.Enabled, pod *corev1.Pod) (Opin
 	if o.Protected || o.Vain {
 		return o, nil
 	}
+	o.Due, err = dueAfter(now, s, pod)
+	return o, err
+}
+
+// dueAfter returns the time when the strategy will want to move the pod, if that is after now. Otherwise it returns the zero
+// time.
+func dueAfter(now time.Time, s policy.Enabled, pod *corev1.Pod) (time.Time, error) {
 	rules, err := s.ScopeRules()
 	if rules.Timed != nil {
 		if due, ever := rules.Timed.Due(pod); ever && due.After(now) {
-			o.Due = due.UTC()
+			return due.UTC(), err
 		}
 	}
-	return o, err
+	return time.Time{}, err
 }
 
 func of(entries []*entry, pod types.UID) *entry {

@@ -21,10 +21,13 @@ func unprotected(scope schemas.Payload) schemas.Payload {
 // anywhere is more than enough room.
 const anywhere = 1 << 20
 
-// fittingEverywhere copies a scope. In the copy the replacement of each pod fits on every other node, and NodeFit protects no pod.
+// fittingEverywhere copies a scope. In the copy the replacement of each pod fits on every other node, and NodeFit protects no
+// pod.
 func fittingEverywhere(scope schemas.Payload) schemas.Payload {
 	scope = visit(scope, func(p *schemas.ScopedPod) {
-		p.Protected = slices.DeleteFunc(slices.Clone(p.Protected), func(rule schemas.Protection) bool { return rule.Rule == policy.NodeFitRule })
+		p.Protected = slices.DeleteFunc(slices.Clone(p.Protected), func(by schemas.Protection) bool {
+			return by.Rule == policy.NodeFitRule
+		})
 		p.Elsewhere = &schemas.Elsewhere{Fits: true, Node: "another node", Preference: anywhere}
 	})
 	if s, ok := scope.(schemas.SpreadScope); ok {

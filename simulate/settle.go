@@ -96,29 +96,36 @@ func Settle(ctx context.Context, c Config, objects []metav1.Object, rounds int) 
 			return s, nil
 		}
 		states[places] = number
-		next := Round{Number: number + 1, Moves: []Move{}, Held: []Line{}}
-		err = r.run(ctx, func(verdicts []schemas.Verdict) error {
-			for _, v := range verdicts {
-				if v.Outcome == schemas.Evicted {
-					next.Moves = append(next.Moves, Move{Line: LineOf(v)})
-				} else {
-					next.Held = append(next.Held, LineOf(v))
-				}
-			}
-			return nil
-		})
+		next, err := r.result(ctx)
 		if err != nil {
 			return s, err
 		}
-		at := make(map[types.UID]int, len(r.moved))
-		for i, uid := range r.moved {
-			at[uid] = i
-		}
-		slices.SortFunc(next.Moves, func(a, b Move) int { return cmp.Compare(at[a.Pod.UID], at[b.Pod.UID]) })
+		next.Number = number + 1
 		next.Placed = w.apply(next.Moves)
 		s.Settled = len(next.Moves) == 0
 		s.Rounds = append(s.Rounds, next)
 	}
+}
+
+// result runs the round, and returns its moves in their order and the pods that it holds.
+func (r *round) result(ctx context.Context) (Round, error) {
+	result := Round{Moves: []Move{}, Held: []Line{}}
+	err := r.run(ctx, func(verdicts []schemas.Verdict) error {
+		for _, v := range verdicts {
+			if v.Outcome == schemas.Evicted {
+				result.Moves = append(result.Moves, Move{Line: LineOf(v)})
+			} else {
+				result.Held = append(result.Held, LineOf(v))
+			}
+		}
+		return nil
+	})
+	at := make(map[types.UID]int, len(r.moved))
+	for i, uid := range r.moved {
+		at[uid] = i
+	}
+	slices.SortFunc(result.Moves, func(a, b Move) int { return cmp.Compare(at[a.Pod.UID], at[b.Pod.UID]) })
+	return result, err
 }
 
 // places returns the number of pods of each workload on each node. If strategies renew pods, replacements differ from

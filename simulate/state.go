@@ -58,26 +58,10 @@ type NodeState struct {
 
 // state measures the objects of a round before it runs.
 func (r *round) state() (State, error) {
-	s := State{Strategies: []StrategyState{}, Nodes: []NodeState{}}
-	for _, p := range r.Policy.Profiles {
-		for _, e := range p.Strategies {
-			entries, err := r.entries(p.Name, e.Name)
-			if err != nil {
-				return s, err
-			}
-			wanted := map[types.UID]bool{}
-			of := StrategyState{Profile: p.Name, Strategy: e.Name}
-			for _, w := range entries {
-				switch {
-				case w.verdict == nil:
-					wanted[w.open.Intent.Pod.UID] = true
-				case w.verdict.Reason == schemas.ReasonProtected:
-					of.Protected++
-				}
-			}
-			of.Wanted = len(wanted)
-			s.Strategies = append(s.Strategies, of)
-		}
+	strategies, err := r.strategies()
+	s := State{Strategies: strategies, Nodes: []NodeState{}}
+	if err != nil {
+		return s, err
 	}
 	used := map[string]corev1.ResourceList{}
 	pods := map[string]int{}
@@ -110,6 +94,32 @@ func (r *round) state() (State, error) {
 	}
 	slices.SortStableFunc(s.Spreads, func(a, b SpreadState) int { return cmp.Compare(a.Workload, b.Workload) })
 	return s, nil
+}
+
+// strategies counts the pods that each strategy wants to move.
+func (r *round) strategies() ([]StrategyState, error) {
+	all := []StrategyState{}
+	for _, p := range r.Policy.Profiles {
+		for _, e := range p.Strategies {
+			entries, err := r.entries(p.Name, e.Name)
+			if err != nil {
+				return all, err
+			}
+			wanted := map[types.UID]bool{}
+			of := StrategyState{Profile: p.Name, Strategy: e.Name}
+			for _, w := range entries {
+				switch {
+				case w.verdict == nil:
+					wanted[w.open.Intent.Pod.UID] = true
+				case w.verdict.Reason == schemas.ReasonProtected:
+					of.Protected++
+				}
+			}
+			of.Wanted = len(wanted)
+			all = append(all, of)
+		}
+	}
+	return all, nil
 }
 
 func sum(a, b corev1.ResourceList) corev1.ResourceList {
@@ -147,7 +157,8 @@ func (r *round) spreads(workload string, p *corev1.Pod) (all []SpreadState) {
 				continue
 			}
 			of := SpreadState{
-				Workload: workload, TopologyKey: c.TopologyKey, WhenUnsatisfiable: string(c.WhenUnsatisfiable), MaxSkew: int(c.MaxSkew), Domains: domains,
+				Workload: workload, TopologyKey: c.TopologyKey, WhenUnsatisfiable: string(c.WhenUnsatisfiable),
+				MaxSkew: int(c.MaxSkew), Domains: domains,
 			}
 			for _, n := range domains {
 				of.Skew = max(of.Skew, n-emptiest)

@@ -53,11 +53,11 @@ func blank(text []byte) bool {
 // entries splits a YAML list of kubectl, so that a large document is never in memory as a whole. head is the kind of entries
 // without a kind. It returns no entries for any other document.
 func (d document) entries() (entries []document, head header) {
-	before, list, ok := bytes.Cut(d.text, []byte("items:\n- "))
+	before, _, ok := bytes.Cut(d.text, []byte("items:\n- "))
 	if !ok || len(before) > 0 && before[len(before)-1] != '\n' {
 		return nil, head
 	}
-	list = d.text[len(before)+len("items:\n"):]
+	list := d.text[len(before)+len("items:\n"):]
 	line := d.line + bytes.Count(before, []byte("\n")) + 1
 	size := 0
 	for text := range bytes.Lines(list) {
