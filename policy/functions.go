@@ -196,7 +196,8 @@ func (f Function) strategy() (Strategy, error) {
 		f.Point = anyPoint
 	}
 	if slices.Contains(f.Facts, FactElsewhere) && f.Scope != schemas.NodeKind {
-		found.Add("facts"+Item(slices.Index(f.Facts, FactElsewhere)), FactElsewhere, "is available only in scopes of the kind node", "remove it")
+		found.Add("facts"+Item(slices.Index(f.Facts, FactElsewhere)), FactElsewhere,
+			"is available only in scopes of the kind node", "remove it")
 	}
 	maps.DeleteFunc(f.Args, func(_ string, value json.RawMessage) bool { return value == nil }) // a null is no entry
 	defaults := ownArguments{fields: f.Args}

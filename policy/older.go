@@ -117,23 +117,7 @@ func (r *reader) olderStrategy(profiles []fileProfile, doc olderFile, e strict.E
 		return profiles
 	}
 	at = at.Field("params", e.Line)
-	args := olderArguments{reader: r, params: params, args: newMap(), evictor: newMap(), from: map[string]string{}}
-	for _, path := range strict.Names(params) {
-		args.from[params[path]] = path
-	}
-	if written.Params != nil {
-		args.read("", written.Params, at)
-	}
-	var common olderEvictor
-	r.Decode(args.evictor, reflect.ValueOf(&common).Elem(), at)
-	evictor, err := strict.Encode(EvictorArgs{
-		PriorityThreshold:     PriorityThreshold{Value: common.ThresholdPriority, Name: common.ThresholdPriorityClassName},
-		NodeFit:               common.NodeFit,
-		EvictLocalStoragePods: doc.EvictLocalStoragePods, EvictDaemonSetPods: doc.EvictDaemonSetPods,
-		EvictSystemCriticalPods: doc.EvictSystemCriticalPods, EvictFailedBarePods: doc.EvictFailedBarePods,
-		IgnorePVCPods: doc.IgnorePVCPods,
-	}, EvictorArgs{})
-	r.check(at.Path, err)
+	args, evictor := r.olderArguments(doc, params, written.Params, at)
 	i := slices.IndexFunc(profiles, func(w fileProfile) bool { return reflect.DeepEqual(w.PluginConfig[0].Args, evictor) })
 	path := fmt.Sprintf("profiles[%d]", i)
 	alone := fileProfile{PluginConfig: []pluginConfig{{EvictorName, evictor}}}
@@ -162,6 +146,30 @@ func (r *reader) olderStrategy(profiles []fileProfile, doc olderFile, e strict.E
 	}
 	set.Enabled = append(set.Enabled, e.Key)
 	return profiles
+}
+
+// olderArguments reads the params of a strategy. evictor are the resulting arguments of DefaultEvictor.
+func (r *reader) olderArguments(
+	doc olderFile, params olderParams, written *yaml.Node, at strict.Place,
+) (args olderArguments, evictor *yaml.Node) {
+	args = olderArguments{reader: r, params: params, args: newMap(), evictor: newMap(), from: map[string]string{}}
+	for _, path := range strict.Names(params) {
+		args.from[params[path]] = path
+	}
+	if written != nil {
+		args.read("", written, at)
+	}
+	var common olderEvictor
+	r.Decode(args.evictor, reflect.ValueOf(&common).Elem(), at)
+	evictor, err := strict.Encode(EvictorArgs{
+		PriorityThreshold:     PriorityThreshold{Value: common.ThresholdPriority, Name: common.ThresholdPriorityClassName},
+		NodeFit:               common.NodeFit,
+		EvictLocalStoragePods: doc.EvictLocalStoragePods, EvictDaemonSetPods: doc.EvictDaemonSetPods,
+		EvictSystemCriticalPods: doc.EvictSystemCriticalPods, EvictFailedBarePods: doc.EvictFailedBarePods,
+		IgnorePVCPods: doc.IgnorePVCPods,
+	}, EvictorArgs{})
+	r.check(at.Path, err)
+	return args, evictor
 }
 
 // olderArguments are the params of a strategy, assembled as the arguments of the strategy and of DefaultEvictor.

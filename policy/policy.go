@@ -21,9 +21,9 @@
 // problems are reported at once. Fields of the descheduler that Rehome does not have are refused: to ignore a limit or a
 // protection would move the wrong pods.
 //
-// The comment of a field is also its description in policy.schema.json and in docs/policy.md, so it is for users. Links of Markdown
-// are only for the page, and so are the lines //page:type and //page:default, for a type or a default that the field does not show.
-// A note for developers stands behind the field.
+// The comment of a field is also its description in policy.schema.json and in docs/policy.md, so it is for users. Links of
+// Markdown are only for the page, and so are the lines //page:type and //page:default, for a type or a default that the field
+// does not show. A note for developers stands behind the field.
 //
 // The file is descheduler/v1alpha2, or rehome.dev/v1alpha1, which adds Rehome's sections. descheduler/v1alpha1 is read as
 // the newer version. Presets become ordinary profiles, and functions become strategies that a profile can enable.
@@ -108,7 +108,8 @@ type Policy struct {
 // Default returns the policy of a file that sets nothing. It has no profile, so it moves no pod.
 func Default() Policy {
 	return Policy{
-		Rate: DefaultRate(), Limits: Limits{InFlight: DefaultInFlight()}, CircuitBreakers: DefaultCircuitBreakers(), Deltas: DeltasNeeded,
+		Rate: DefaultRate(), Limits: Limits{InFlight: DefaultInFlight()}, CircuitBreakers: DefaultCircuitBreakers(),
+		Deltas: DeltasNeeded,
 	}
 }
 
@@ -208,13 +209,15 @@ type Scheduler struct {
 }
 
 // builtInProfiles are the scoring profiles that need no file.
-var builtInProfiles = map[string]func() *score.Profile{
-	"": score.Default, "LeastAllocated": score.Default, "MostAllocated": score.MostAllocated,
+func builtInProfiles() map[string]func() *score.Profile {
+	return map[string]func() *score.Profile{
+		"": score.Default, "LeastAllocated": score.Default, "MostAllocated": score.MostAllocated,
+	}
 }
 
 // File returns the path that Profile names, or "" if it names a profile without a file.
 func (s Scheduler) File() string {
-	if builtInProfiles[s.Profile] != nil {
+	if builtInProfiles()[s.Profile] != nil {
 		return ""
 	}
 	return s.Profile
@@ -222,7 +225,7 @@ func (s Scheduler) File() string {
 
 // Load returns the profile that Profile names. The error names the path.
 func (s Scheduler) Load() (*score.Profile, error) {
-	if profile := builtInProfiles[s.Profile]; profile != nil {
+	if profile := builtInProfiles()[s.Profile]; profile != nil {
 		return profile(), nil
 	}
 	data, err := os.ReadFile(s.Profile)

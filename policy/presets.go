@@ -144,27 +144,14 @@ type chosen struct {
 	path    string
 }
 
+// customized is the field of the customizations.
+const customized = "presetCustomizations"
+
 // presets returns the profiles of the presets in the file, and adds the limits that they need to p.
 func (r *reader) presets(doc file, p *Policy) []Profile {
-	const customized = "presetCustomizations"
 	o, c := newOpenShift(), doc.PresetCustomizations
 	all := r.choose(o, doc.Presets)
-	changing := slices.IndexFunc(all, func(one chosen) bool { return one.Profile == "" })
-	moving := slices.IndexFunc(all, func(one chosen) bool { return one.Profile != "" })
-	switch {
-	case len(doc.Presets) == 0 && !reflect.ValueOf(c).IsZero():
-		r.wrong(customized, nil, "changes presets, and there is none", "name them in presets, or remove it")
-	case len(all) < len(doc.Presets): // an unknown one may be the one that is changed
-	case moving < 0 && changing >= 0:
-		r.wrong(all[0].path, all[0].written, "changes other presets, and there is none", "add one that moves pods, or remove it")
-	case moving >= 0:
-		for _, name := range c.given(o.Strategies) {
-			strategy := o.Strategies[name]
-			if !slices.ContainsFunc(all, func(one chosen) bool { return strings.Contains(one.Profile, strategy) }) {
-				r.wrong(customized+"."+name, nil, "changes none of the presets", "remove it, or add a preset that uses "+strategy)
-			}
-		}
-	}
+	r.checkCustomizations(doc, o, all)
 	if slices.ContainsFunc(r.Invalid, func(p Problem) bool { return strings.HasPrefix(p.Field, customized) }) {
 		c = Customizations{} // a consequence of an error is not another error
 	}
@@ -189,6 +176,27 @@ func (r *reader) presets(doc file, p *Policy) []Profile {
 		}
 	}
 	return profiles
+}
+
+// checkCustomizations reports customizations, and presets that change other presets, without a preset to change.
+func (r *reader) checkCustomizations(doc file, o openshift, all []chosen) {
+	c := doc.PresetCustomizations
+	changing := slices.IndexFunc(all, func(one chosen) bool { return one.Profile == "" })
+	moving := slices.IndexFunc(all, func(one chosen) bool { return one.Profile != "" })
+	switch {
+	case len(doc.Presets) == 0 && !reflect.ValueOf(c).IsZero():
+		r.wrong(customized, nil, "changes presets, and there is none", "name them in presets, or remove it")
+	case len(all) < len(doc.Presets): // an unknown one may be the one that is changed
+	case moving < 0 && changing >= 0:
+		r.wrong(all[0].path, all[0].written, "changes other presets, and there is none", "add one that moves pods, or remove it")
+	case moving >= 0:
+		for _, name := range c.given(o.Strategies) {
+			strategy := o.Strategies[name]
+			if !slices.ContainsFunc(all, func(one chosen) bool { return strings.Contains(one.Profile, strategy) }) {
+				r.wrong(customized+"."+name, nil, "changes none of the presets", "remove it, or add a preset that uses "+strategy)
+			}
+		}
+	}
 }
 
 // choose returns the presets that the file names. It reports unknown and repeated ones, and two that conflict, at the

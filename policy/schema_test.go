@@ -7,6 +7,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -258,9 +259,7 @@ func policySchema(t *testing.T) object {
 		"kind":       object{"const": policy.Kind},
 	}
 	for _, version := range []object{s, older} {
-		for name, field := range both {
-			at(version)["properties"].(object)[name] = field
-		}
+		maps.Copy(at(version)["properties"].(object), both)
 	}
 	at(s, "presets")["items"].(object)["enum"], at(s, "presets")["uniqueItems"] = policy.PresetNames(), true
 	points := map[policy.Point][]string{}

@@ -25,11 +25,10 @@ func (f Field) bounds(v reflect.Value) error {
 	for v.Kind() == reflect.Pointer {
 		v = v.Elem()
 	}
-	tag := f.tag
-	switch pattern := tag.Get("pattern"); {
+	switch pattern := f.tag.Get("pattern"); {
 	case f.Enum != nil:
 		return f.oneOf(v)
-	case pattern != "" && v.IsZero() && tag.Get("required") != "":
+	case pattern != "" && v.IsZero() && f.tag.Get("required") != "":
 		return nil // structure reports that it is missing
 	case pattern != "" && v.Kind() == reflect.String:
 		return Match(pattern, v.String())
@@ -40,9 +39,14 @@ func (f Field) bounds(v reflect.Value) error {
 		}
 		return found.Err()
 	}
-	least, hasLeast := tag.Lookup("min")
-	most, hasMost := tag.Lookup("max")
-	above, hasAbove := tag.Lookup("above")
+	return f.inRange(v)
+}
+
+// inRange compares a number or a duration with the tags min, max, and above.
+func (f Field) inRange(v reflect.Value) error {
+	least, hasLeast := f.tag.Lookup("min")
+	most, hasMost := f.tag.Lookup("max")
+	above, hasAbove := f.tag.Lookup("above")
 	n := number(v)
 	if !(hasLeast && n < limit(least)) && !(hasAbove && n <= limit(above)) && !(hasMost && n > limit(most)) {
 		return nil

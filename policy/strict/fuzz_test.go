@@ -78,9 +78,8 @@ func FuzzDocument(f *testing.F) {
 
 // empty removes a difference that a file does not keep: empty lists and maps, and missing ones.
 func empty[F any](file F) F {
-	v := reflect.ValueOf(&file).Elem()
-	for i := range v.NumField() {
-		if f := v.Field(i); (f.Kind() == reflect.Slice || f.Kind() == reflect.Map) && f.Len() == 0 {
+	for _, f := range reflect.ValueOf(&file).Elem().Fields() {
+		if (f.Kind() == reflect.Slice || f.Kind() == reflect.Map) && f.Len() == 0 {
 			f.SetZero()
 		}
 	}

@@ -149,6 +149,8 @@ func (d *Decoder) WrongType(n *yaml.Node, t reflect.Type, at Place) {
 }
 
 // words names the values of a type.
+//
+//nolint:gocyclo // one case for each type
 func words(t reflect.Type) string {
 	switch t {
 	case reflect.TypeFor[metav1.Duration](), reflect.TypeFor[time.Duration]():
