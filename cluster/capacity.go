@@ -109,8 +109,8 @@ func SamePlacement(a, b *corev1.Pod) bool {
 // Resizing reports whether the kubelet has given a pod in the cache other resources than its spec has.
 func Resizing(p *corev1.Pod) bool {
 	differs := func(s corev1.ContainerStatus) bool { return s.Resources != nil || s.AllocatedResources != nil }
-	return p.Status.Resources != nil || p.Status.AllocatedResources != nil || slices.ContainsFunc(p.Status.ContainerStatuses, differs) ||
-		slices.ContainsFunc(p.Status.InitContainerStatuses, differs)
+	return p.Status.Resources != nil || p.Status.AllocatedResources != nil ||
+		slices.ContainsFunc(p.Status.ContainerStatuses, differs) || slices.ContainsFunc(p.Status.InitContainerStatuses, differs)
 }
 
 // notKnown is the reason in a process that does not watch the kinds that decide where pods fit.

@@ -20,7 +20,8 @@ type controller struct {
 }
 
 func newController(kind string, m metav1.Object, replicas *int32) *controller {
-	c := &controller{ref: schemas.ObjectRef{Kind: kind, Namespace: m.GetNamespace(), Name: m.GetName(), UID: m.GetUID()}, replicas: 1}
+	ref := schemas.ObjectRef{Kind: kind, Namespace: m.GetNamespace(), Name: m.GetName(), UID: m.GetUID()}
+	c := &controller{ref: ref, replicas: 1}
 	c.Namespace, c.Name, c.UID, c.ResourceVersion = m.GetNamespace(), m.GetName(), m.GetUID(), m.GetResourceVersion()
 	if replicas != nil {
 		c.replicas = int(*replicas)
