@@ -45,7 +45,9 @@ var _ = define[Delta]("watcher, operator", nil, Prefix+".delta.node.ASPECT.NAME"
 // Delta is a change of one aspect of one object. It has only names and the aspect before and after. If one update changes two
 // aspects, there are two deltas.
 //
+//nolint:lll // the generator reads a condition from one line
 //schema:allOf {"if":{"properties":{"kind":{"pattern":"^node\\."}}},"then":{"properties":{"object":{"properties":{"kind":{"const":"Node"}}},"node":{"$ref":"#/$defs/later"}}}}
+//nolint:lll // the generator reads a condition from one line
 //schema:allOf {"if":{"properties":{"kind":{"pattern":"^pod\\."}}},"then":{"properties":{"object":{"properties":{"kind":{"const":"Pod"}},"required":["namespace"]}}}}
 type Delta struct {
 	Kind DeltaKind `json:"kind"`

@@ -133,6 +133,7 @@ func pods(n int32) string {
 	return fmt.Sprintf("%d pods", n)
 }
 
+//nolint:funlen // a table
 func maintenanceExamples() map[string]Maintenance {
 	at := func(hour, minute, second int) metav1.Time {
 		return metav1.Date(2026, 11, 21, hour, minute, second, 0, time.UTC)
@@ -156,8 +157,10 @@ func maintenanceExamples() map[string]Maintenance {
 		"maintenance": {
 			Name: "kernel", UID: "0d4c6f1e-8b52-4e37-9a6f-51c2d7e8b904", Generation: 2, Stage: v1alpha1.Drain,
 			Reason: "kernel 6.12.9 on all web nodes", Accepted: true,
-			Stages:  []v1alpha1.StageTime{{Stage: v1alpha1.Idle, Start: at(18, 30, 0)}, {Stage: v1alpha1.Drain, Start: at(21, 10, 0)}},
-			Summary: v1alpha1.Summary{Nodes: "0/2", PodsLeft: 2, PodsBlocked: 1, Message: "cannot move shop/cart-0 on worker-3: " + budget},
+			Stages: []v1alpha1.StageTime{{Stage: v1alpha1.Idle, Start: at(18, 30, 0)}, {Stage: v1alpha1.Drain, Start: at(21, 10, 0)}},
+			Summary: v1alpha1.Summary{
+				Nodes: "0/2", PodsLeft: 2, PodsBlocked: 1, Message: "cannot move shop/cart-0 on worker-3: " + budget,
+			},
 			Conditions: conditions(2, began, metav1.ConditionTrue, "Accepted", "nothing speaks against it", "Working", "drains worker-3",
 				"NodesLeft", "0 of 2 nodes are drained", "NodesLeft", "0 of 2 nodes were given back"),
 			Nodes: []v1alpha1.NodeStatus{{
@@ -174,7 +177,8 @@ func maintenanceExamples() map[string]Maintenance {
 			Reason: "new firmware of the network cards", Refusal: &Refusal{Reason: string(v1alpha1.AllNodes), Message: every},
 			Summary: v1alpha1.Summary{Nodes: "0/3", Message: every},
 			Conditions: conditions(1, at(22, 11, 48), metav1.ConditionFalse, string(v1alpha1.AllNodes), every,
-				"Refused", "it is not accepted: "+every, "NodesLeft", "0 of 3 nodes are drained", "NodesLeft", "0 of 3 nodes were given back"),
+				"Refused", "it is not accepted: "+every, "NodesLeft", "0 of 3 nodes are drained",
+				"NodesLeft", "0 of 3 nodes were given back"),
 			Nodes: []v1alpha1.NodeStatus{
 				{Name: "worker-1", UID: "5d1f8b36-9c40-4e7a-b2d3-60a7f4c8e915", Stage: v1alpha1.Waiting},
 				{Name: "worker-2", UID: "c82a5e07-41d6-4b93-9f0c-e5d7b1a3f648", Stage: v1alpha1.Waiting},

@@ -1,7 +1,7 @@
 package schemas
 
-// The reason codes. The first paragraph of each comment describes the reason, and the second one says what to do. Its outcome is at
-// the end of the line.
+// The reason codes. The first paragraph of each comment describes the reason, and the second one says what to do. Its outcome is
+// at the end of the line.
 const (
 	// The API server accepted the eviction. The pod is terminating, and its owner replaces it.
 	//

@@ -28,13 +28,8 @@ func checkSize(data []byte) error {
 	for i := 0; i < len(data); i++ {
 		switch c := data[i]; c {
 		case '"':
-			start := i
-			for i++; i < len(data) && data[i] != '"'; i++ {
-				if data[i] == '\\' {
-					i++
-				}
-			}
-			text = data[start:min(i+1, len(data))]
+			text = leadingString(data[i:])
+			i += len(text) - 1
 			continue
 		case '{':
 			open = append(open, value{})
@@ -73,8 +68,23 @@ func checkSize(data []byte) error {
 	return nil
 }
 
-// elementSizes returns, for each name of a list in a scope, the bytes of one element in memory. If several lists have the name, it
+// leadingString returns the JSON string at the beginning of data, or all of data if the string does not end.
+func leadingString(data []byte) []byte {
+	for i := 1; i < len(data); i++ {
+		switch data[i] {
+		case '"':
+			return data[:i+1]
+		case '\\':
+			i++
+		}
+	}
+	return data
+}
+
+// elementSizes has, for each name of a list in a scope, the bytes of one element in memory. If several lists have the name, it
 // is the largest element. It has each name as a JSON string, which needs no conversion, and folded.
+//
+//nolint:gochecknoglobals // a table that nothing changes
 var elementSizes = func() map[string]int {
 	sizes, known := map[string]int{}, map[reflect.Type]bool{}
 	var add func(name string, t reflect.Type)

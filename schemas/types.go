@@ -24,6 +24,8 @@ type eventType struct {
 }
 
 // eventTypes are all event types.
+//
+//nolint:gochecknoglobals // the files of the types fill it when the program starts; then nothing changes it
 var eventTypes []eventType
 
 // define adds an event type with the data P, the roles that publish it, [Examples], and its NATS subjects. Without examples, the
@@ -131,7 +133,7 @@ func typeOf(name string) (eventType, bool) {
 // Files has the contract as files, for programs in other languages:
 //
 //	v1/NAME.schema.json   the JSON Schema of the data of each event type, and of the envelope in event.schema.json
-//	v1/examples/*.json    complete events in structured mode: at least one of each type and of each kind of scope, and causal chains
+//	v1/examples/*.json    complete events in structured mode: at least one of each type and kind of scope, and causal chains
 //	asyncapi.yaml         the NATS subjects, and the publisher and subscribers of each
 //
 //go:embed v1/*.schema.json v1/examples/*.json asyncapi.yaml

@@ -3,8 +3,8 @@
 // # Modes
 //
 // In structured mode one JSON object is the whole event: [WriteStructured] and [ReadStructured]. In binary mode the body is the
-// data, and each attribute has a header: [WriteAttributes], [ReadAttributes], and [ReadBinary]. The header of the content type has
-// another name in each binding, so the caller sets it.
+// data, and each attribute has a header: [WriteAttributes], [ReadAttributes], and [ReadBinary]. The header of the content type
+// has another name in each binding, so the caller sets it.
 //
 // # Validity
 //

@@ -15,8 +15,8 @@
 // # Guarantees
 //
 //   - A maintenance never has more nodes in work than spec.atOnce allows. A node counts from before its cordon until its release.
-//   - Rehome claims a node in the status before it changes the node. The update fails if the status has changed since it was read,
-//     so two concurrent decisions cannot claim too many nodes.
+//   - Rehome claims a node in the status before it changes the node. The update fails if the status has changed since it was
+//     read, so two concurrent decisions cannot claim too many nodes.
 //   - A node that was cordoned before stays cordoned afterwards, and so does a node that is cordoned meanwhile.
 //   - Budgets, limits, and circuit breakers apply as for every other move. Nothing bypasses them, not even after a deadline.
 //

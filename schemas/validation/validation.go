@@ -67,8 +67,8 @@ func (v *Validator) Validate(event []byte) error {
 	return err
 }
 
-// checkAttributes returns the [Problems] of attributes that package cloudevent does not read. The schemas are open, so they allow any
-// name and any value of an unknown attribute.
+// checkAttributes returns the [Problems] of attributes that package cloudevent does not read. The schemas are open, so they allow
+// any name and any value of an unknown attribute.
 func checkAttributes(event map[string]any) error {
 	var wrong Problems
 	for name, value := range event {
