@@ -19,7 +19,7 @@ type budgets map[string][]policyv1.PodDisruptionBudget // by namespace
 
 // carry evicts unless a budget forbids it. Each eviction uses up a disruption.
 func (b budgets) carry(open actuator.Intent, pod *corev1.Pod) schemas.Verdict {
-	evicted := open.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted, "evicted from "+open.Intent.Node)
+	evicted := open.Verdict(schemas.Evicted, schemas.ReasonEvictionAccepted, "evicted from "+open.Node)
 	matching := eviction.Checked(pod, b[pod.Namespace])
 	switch {
 	case len(matching) == 0:

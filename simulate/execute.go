@@ -22,7 +22,7 @@ func (r *round) execute(ctx context.Context, entries []*entry) error {
 	first := map[types.UID]*entry{}
 	var waiting, again []*entry
 	for _, w := range entries {
-		switch uid := w.open.Intent.Pod.UID; {
+		switch uid := w.open.Pod.UID; {
 		case w.verdict != nil:
 		case first[uid] != nil:
 			again = append(again, w)
@@ -42,7 +42,7 @@ func (r *round) execute(ctx context.Context, entries []*entry) error {
 		waiting = held
 	}
 	for _, w := range again {
-		r.share(w, first[w.open.Intent.Pod.UID])
+		r.share(w, first[w.open.Pod.UID])
 	}
 	return errors.Join(failed...)
 }
@@ -54,8 +54,7 @@ func (r *round) compare(a, b *entry) int {
 		return 0
 	}
 	priority := func(w *entry) int {
-		cost := policy.MoveCost(r.pods[w.open.Intent.Pod.UID])
-		return actuator.PriorityOf(r.Policy.Traits(w.open.Strategy), cost, w.open.Intent.Weight)
+		return actuator.PriorityOf(r.Policy.Traits(w.open.Strategy), policy.MoveCost(r.pods[w.open.Pod.UID]), w.open.Weight)
 	}
 	return cmp.Compare(priority(b), priority(a))
 }
@@ -82,7 +81,7 @@ func (r *round) carryOut(ctx context.Context, entries []*entry) error {
 	var err error
 	if r.Carry == nil {
 		for _, w := range entries {
-			verdicts = append(verdicts, r.budgets.carry(w.open, r.pods[w.open.Intent.Pod.UID]))
+			verdicts = append(verdicts, r.budgets.carry(w.open, r.pods[w.open.Pod.UID]))
 		}
 	} else {
 		opens := make([]actuator.Intent, len(entries))
@@ -94,11 +93,11 @@ func (r *round) carryOut(ctx context.Context, entries []*entry) error {
 	for i, w := range entries {
 		w.verdict = &verdicts[i]
 		if w.verdict.Outcome.Moves() {
-			r.moved = append(r.moved, w.open.Intent.Pod.UID)
+			r.moved = append(r.moved, w.open.Pod.UID)
 		} else {
 			r.limits.giveBack(w.open.Intent)
 			if r.Policy.NeedsCapacity() {
-				r.offline.Cluster().Release(w.open.Intent.Pod.UID)
+				r.offline.Cluster().Release(w.open.Pod.UID)
 			}
 		}
 	}
@@ -113,7 +112,7 @@ func (r *round) reserve(entries []*entry) (fit []*entry) {
 	}
 	for _, w := range entries {
 		profile, _ := r.Policy.Profile(w.open.Profile)
-		rules, pod := profile.EvictorFor(w.open.Strategy), r.pods[w.open.Intent.Pod.UID]
+		rules, pod := profile.EvictorFor(w.open.Strategy), r.pods[w.open.Pod.UID]
 		if no := actuator.Reserve(r.offline.Cluster(), &r.Policy, r.scheduler, w.open, rules, pod); no != nil {
 			w.decide(no)
 			r.limits.giveBack(w.open.Intent)

@@ -64,8 +64,8 @@ func settled(t *testing.T, pods ...string) (asked, verdicts []string) {
 	r.Carry = func(_ context.Context, intents []actuator.Intent) ([]schemas.Verdict, error) {
 		var list []schemas.Verdict
 		for _, o := range intents {
-			asked = append(asked, o.Intent.Pod.Name)
-			switch o.Intent.Pod.Name {
+			asked = append(asked, o.Pod.Name)
+			switch o.Pod.Name {
 			case "held":
 				list = append(list, o.Verdict(schemas.Deferred, schemas.ReasonThrottled, ""))
 			case "restarts":
@@ -84,7 +84,7 @@ func settled(t *testing.T, pods ...string) (asked, verdicts []string) {
 	}
 	expect.Must(t, r.execute(t.Context(), entries))
 	for _, w := range entries {
-		verdicts = append(verdicts, fmt.Sprintf("%s %s %s", w.open.Intent.Pod.Name, w.verdict.Outcome, w.verdict.Reason))
+		verdicts = append(verdicts, fmt.Sprintf("%s %s %s", w.open.Pod.Name, w.verdict.Outcome, w.verdict.Reason))
 	}
 	return asked, verdicts
 }

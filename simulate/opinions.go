@@ -200,14 +200,14 @@ func (r *round) opinion(profile string, s policy.Enabled, pod *corev1.Pod) (Opin
 			return o, err
 		}
 		if w := of(wanted, pod.UID); w != nil {
-			return Opinion{Profile: profile, Strategy: s.Name, Wants: true, Scope: scope.About(), Reason: w.open.Intent.Reason}, nil
+			return Opinion{Profile: profile, Strategy: s.Name, Wants: true, Scope: scope.About(), Reason: w.open.Reason}, nil
 		}
 		if o.Protected || o.Vain {
 			continue
 		}
 		if w := of(candidates, pod.UID); w != nil {
 			o.Vain = !slices.ContainsFunc(all[i].Protected, func(p schemas.Protection) bool { return p.Rule != policy.NodeFitRule })
-			o.Protected, o.Scope, o.Reason = !o.Vain, scope.About(), w.open.Intent.Reason
+			o.Protected, o.Scope, o.Reason = !o.Vain, scope.About(), w.open.Reason
 			continue
 		}
 		ideal, err := r.Functions[at].EvaluateInPlace(fittingEverywhere(scope), scope.About())
@@ -239,7 +239,7 @@ func dueAfter(now time.Time, s policy.Enabled, pod *corev1.Pod) (time.Time, erro
 
 func of(entries []*entry, pod types.UID) *entry {
 	for _, w := range entries {
-		if w.open.Intent.Pod.UID == pod {
+		if w.open.Pod.UID == pod {
 			return w
 		}
 	}

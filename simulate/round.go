@@ -123,7 +123,7 @@ func (r *round) turn(ctx context.Context, profile, strategy string, report func(
 	for _, w := range entries {
 		verdicts = append(verdicts, *w.verdict)
 		if w.verdict.Outcome.Moves() {
-			gone = append(gone, w.open.Intent.Pod.UID)
+			gone = append(gone, w.open.Pod.UID)
 		}
 	}
 	if err := report(verdicts); err != nil {
@@ -163,12 +163,12 @@ func (r *round) entries(profile, strategy string) ([]*entry, error) {
 			return nil, err
 		}
 		for _, w := range wanted {
-			known[w.open.Intent.Pod.UID] = true
+			known[w.open.Pod.UID] = true
 			r.judge(w, now)
 			all = append(all, w)
 		}
 		for _, w := range candidates {
-			if uid := w.open.Intent.Pod.UID; !known[uid] {
+			if uid := w.open.Pod.UID; !known[uid] {
 				known[uid] = true
 				all = append(all, w)
 			}
@@ -181,7 +181,7 @@ func (r *round) now() time.Time { return r.Now() }
 
 // judge applies the gates of the actuator to the pod.
 func (r *round) judge(w *entry, now time.Time) {
-	s := actuator.Situation{Now: now, Intent: w.open, Pod: r.pods[w.open.Intent.Pod.UID], Enabled: true}
+	s := actuator.Situation{Now: now, Intent: w.open, Pod: r.pods[w.open.Pod.UID], Enabled: true}
 	if no := actuator.Judge(s); no != nil {
 		w.decide(no)
 	}

@@ -243,7 +243,7 @@ func TestRoundUsesVerdicts(t *testing.T) {
 	carry := func(_ context.Context, intents []actuator.Intent) ([]schemas.Verdict, error) {
 		var verdicts []schemas.Verdict
 		for _, o := range intents {
-			asked = append(asked, o.Strategy+" "+o.Intent.Pod.Name)
+			asked = append(asked, o.Strategy+" "+o.Pod.Name)
 			verdicts = append(verdicts, o.Verdict(schemas.Deferred, schemas.ReasonThrottled, "later"))
 		}
 		return verdicts, broken

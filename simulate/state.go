@@ -110,7 +110,7 @@ func (r *round) strategies() ([]StrategyState, error) {
 			for _, w := range entries {
 				switch {
 				case w.verdict == nil:
-					wanted[w.open.Intent.Pod.UID] = true
+					wanted[w.open.Pod.UID] = true
 				case w.verdict.Reason == schemas.ReasonProtected:
 					of.Protected++
 				}
