@@ -362,7 +362,7 @@ func (b *Bus) compareClocks(sent reading, server time.Time) {
 		return
 	}
 	if err := b.ClockWarning(); err != nil {
-		b.log.Warn(err.Error())
+		b.log.Warn("the clock of this process does not agree with the clock of the bus", "error", err)
 	} else {
 		b.log.Info("the clock of this process agrees with the clock of the bus again")
 	}
@@ -388,6 +388,6 @@ func (b *Bus) skewed(limit time.Duration) error {
 	if skew < 0 {
 		direction = "behind"
 	}
-	return fmt.Errorf("the clock of this process is %v %s the clock of the bus, want at most %v: synchronize the clocks of the machines",
-		skew.Abs().Round(time.Second), direction, limit)
+	return fmt.Errorf("the clock of this process is %v %s the clock of the bus, want at most %v: "+
+		"synchronize the clocks of the machines", skew.Abs().Round(time.Second), direction, limit)
 }

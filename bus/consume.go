@@ -38,7 +38,8 @@ const (
 )
 
 // errUnfinished is the error of a scope that was delivered [maxDeliveries] times.
-var errUnfinished = fmt.Errorf("delivered %d times, and no worker has finished it: it may end the process, or many workers failed", maxDeliveries)
+var errUnfinished = fmt.Errorf("delivered %d times, and no worker has finished it: "+
+	"it may end the process, or many workers failed", maxDeliveries)
 
 // Work selects the scopes for [Bus.Work].
 type Work struct {
@@ -84,8 +85,8 @@ func (b *Bus) Work(ctx context.Context, w Work, handle func(context.Context, sch
 	return nil
 }
 
-// scopesOf returns the consumer of the strategy. After a refused update it clears w.Make, because each refusal makes the process not
-// ready for a minute.
+// scopesOf returns the consumer of the strategy. After a refused update it clears w.Make, because each refusal makes the process
+// not ready for a minute.
 func (b *Bus) scopesOf(ctx context.Context, s jetstream.Stream, w *Work, parallel int) (jetstream.Consumer, error) {
 	c, err := s.Consumer(ctx, schemas.Token(w.Strategy))
 	missing := errors.Is(err, jetstream.ErrConsumerNotFound)
@@ -111,8 +112,8 @@ func (b *Bus) scopesOf(ctx context.Context, s jetstream.Stream, w *Work, paralle
 		return nil, fmt.Errorf("make the consumer of %s: %w", w.Strategy, err)
 	}
 	w.Make = false
-	b.log.Warn("too few scopes are delivered at once: run rehome setup", "strategy", w.Strategy, "delivered", delivered, "want", want,
-		"error", err)
+	b.log.Warn("too few scopes are delivered at once: run rehome setup",
+		"strategy", w.Strategy, "delivered", delivered, "want", want, "error", err)
 	return c, nil
 }
 
@@ -176,17 +177,8 @@ func (c *consumption) session(ended, ctx, handling context.Context) error {
 	}
 	defer giveBack(messages)
 	for {
-		began := time.Now()
-		select {
-		case c.slots <- struct{}{}:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		if time.Since(began) > longWait {
-			if err := madeAt(ctx, s, of.Created); err != nil {
-				<-c.slots
-				return err
-			}
+		if err := c.takeSlot(ctx, s, of.Created); err != nil {
+			return err
 		}
 		m, err := next(ctx, messages)
 		if err == nil && ended.Err() != nil { // the select and next take either, if both are ready
@@ -215,6 +207,23 @@ func (c *consumption) session(ended, ctx, handling context.Context) error {
 			}
 		})
 	}
+}
+
+// takeSlot waits until a handler is free. After a long wait it fails if the stream was created again.
+func (c *consumption) takeSlot(ctx context.Context, s jetstream.Stream, made time.Time) error {
+	began := time.Now()
+	select {
+	case c.slots <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if time.Since(began) > longWait {
+		if err := madeAt(ctx, s, made); err != nil {
+			<-c.slots
+			return err
+		}
+	}
+	return nil
 }
 
 // madeAt fails if a stream was created again since the given time, or if the server does not answer.
@@ -262,8 +271,9 @@ func (c *consumption) returnWaiting() {
 	}
 }
 
-// following returns the message that waits for the end of the last handler of a channel. If there is none, it returns nil, and the
-// channel is not busy any more. It drops a message that the stream has replaced, and returns messages to the server after the end.
+// following returns the message that waits for the end of the last handler of a channel. If there is none, it returns nil, and
+// the channel is not busy any more. It drops a message that the stream has replaced, and returns messages to the server after the
+// end.
 func (c *consumption) following(ended, handling context.Context, channel string) *received {
 	for {
 		c.mu.Lock()

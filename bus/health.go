@@ -171,7 +171,7 @@ func (h *health) end(err error) {
 
 // refused handles an error that belongs to no call. Most are missing rights of the role.
 func (h *health) refused(err error, now time.Time) {
-	refusal, subject := h.refusal(err)
+	subject, refusal := h.refusal(err)
 	if refusal != nil {
 		err = refusal
 	}
@@ -186,20 +186,20 @@ func (h *health) refused(err error, now time.Time) {
 	}
 }
 
-// refusal returns the right that the server refused, or nil for any other error.
-func (h *health) refusal(err error) (refusal error, subject string) {
+// refusal returns an error with the right that the server refused, and its subject, or nil for any other error.
+func (h *health) refusal(err error) (subject string, refusal error) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
-		return nil, ""
+		return "", nil
 	}
 	match := regexp.MustCompile(`(?i)permissions violation for (publish|subscription) to "([^"]+)"`).FindStringSubmatch(err.Error())
 	if match == nil {
-		return nil, ""
+		return "", nil
 	}
 	verb := "publish on"
 	if strings.EqualFold(match[1], "subscription") {
 		verb = "subscribe to"
 	}
-	return fmt.Errorf("%w: %s may not %s %q", ErrNotPermitted, h.role, verb, match[2]), match[2]
+	return match[2], fmt.Errorf("%w: %s may not %s %q", ErrNotPermitted, h.role, verb, match[2])
 }
 
 // deniedSince returns the last refused right, if that was after the given time or holds for the whole connection.
@@ -332,7 +332,9 @@ func (b *Bus) explain(began time.Time, err error) error {
 	if errors.Is(err, jetstream.ErrJetStreamNotEnabled) {
 		return fmt.Errorf("%w: %w", ErrStopped, err)
 	}
-	if isRefusal(err, server.JSAccountResourcesExceededErr, server.JSInsufficientResourcesErr, server.JSStorageResourcesExceededErr) {
+	if isRefusal(err,
+		server.JSAccountResourcesExceededErr, server.JSInsufficientResourcesErr, server.JSStorageResourcesExceededErr,
+	) {
 		return fmt.Errorf("%w: %w", ErrNoSpace, err)
 	}
 	switch denied := b.health.deniedSince(began); {

@@ -129,12 +129,14 @@ func (b *Bus) Proofread(ctx context.Context, since time.Time, flaw func(schemas.
 			return nil
 		}
 		if !budget.Allow() {
-			b.log.Debug("an event of the history is invalid; not storing it as a dead letter, because there are too many", "channel", l.Subject, "error", err)
+			b.log.Debug("an event of the history is invalid; not storing it as a dead letter, because there are too many",
+				"channel", l.Subject, "error", err)
 			return nil
 		}
 		buried := b.bury(ctx, l, b.name, err)
 		if errors.Is(buried, ErrNotPermitted) {
-			b.log.Error("an event of the history is invalid; this role must not store it as a dead letter", "channel", l.Subject, "why", err, "error", buried)
+			b.log.Error("an event of the history is invalid; this role must not store it as a dead letter",
+				"channel", l.Subject, "why", err, "error", buried)
 			return nil
 		}
 		return buried
@@ -145,8 +147,8 @@ func (b *Bus) Proofread(ctx context.Context, since time.Time, flaw func(schemas.
 // Subscribe calls handle with the events that are published on the channels, one at a time, until ctx ends; then it returns nil.
 // Channels may have wildcards and must not overlap. Only Subscribe shows scopes without taking them from their functions.
 //
-// Use it to show events, not to decide: it misses events while the connection is lost or handle is 1,024 messages behind, and shows
-// events that the stream refused. The events have no Sequence.
+// Use it to show events, not to decide: it misses events while the connection is lost or handle is 1,024 messages behind, and
+// shows events that the stream refused. The events have no Sequence.
 //
 // It calls subscribed, unless that is nil, when the subscriptions are active, and again after each loss of the connection. handle
 // does not run meanwhile.
@@ -169,10 +171,10 @@ func (b *Bus) Subscribe(
 		if again || b.nc.IsConnected() {
 			var err error
 			if lost, err = b.health.wait(ctx); err != nil {
-				return nil //nolint:nilerr // ctx has ended
+				return nil // ctx has ended
 			}
 			_ = b.nc.FlushTimeout(askWithin) // a refusal arrives before this answer
-			if err, subject := b.health.refusal(b.nc.LastError()); err != nil && slices.Contains(channels, b.js.prefix.cut(subject)) {
+			if subject, err := b.health.refusal(b.nc.LastError()); err != nil && slices.Contains(channels, b.js.prefix.cut(subject)) {
 				return err
 			}
 		}

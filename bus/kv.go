@@ -286,14 +286,19 @@ func (m Maintenances) Follow(
 		if err != nil {
 			return err
 		}
-		defer r.close()
-		for {
-			l, err := r.next(ctx)
-			if err != nil {
-				return err
-			}
-			take(l)
-		}
+		return takeAll(ctx, r, take)
 	})
 	return nil
+}
+
+// takeAll calls take with each message of a reader until the reader fails, and closes the reader.
+func takeAll(ctx context.Context, r reader, take func(letter)) error {
+	defer r.close()
+	for {
+		l, err := r.next(ctx)
+		if err != nil {
+			return err
+		}
+		take(l)
+	}
 }

@@ -45,8 +45,9 @@ func (i Installation) adopt(old map[string]string) (map[string]string, error) {
 	owner := installationOf(old)
 	switch known := i.Cluster != ""; {
 	case owner.Name != "" && i.Name != "" && (owner.Name != i.Name || known && owner.Cluster != i.Cluster):
-		return nil, fmt.Errorf("%w: %v, and this process to %v; give this one its own bus: another REHOME_STORE_DIR for the server in the process, or "+
-			"REHOME_BUS_PREFIX or REHOME_NATS_URL for a shared one; if the other installation is gone, run rehome setup --take-over", ErrOtherInstallation, owner, i)
+		return nil, fmt.Errorf("%w: %v, and this process to %v; give this one its own bus: another REHOME_STORE_DIR for the server "+
+			"in the process, or REHOME_BUS_PREFIX or REHOME_NATS_URL for a shared one; if the other installation is gone, "+
+			"run rehome setup --take-over", ErrOtherInstallation, owner, i)
 	case owner.Name != "" || !known:
 		return old, nil
 	}
@@ -250,7 +251,8 @@ func decodeOn(channel string, h nats.Header, body []byte) (schemas.Event, error)
 // microseconds, which exceeds every earlier number as long as fewer than a million messages per second are stored. The stream
 // itself begins at 1: a server with a full disk lists all sequences from 1 on.
 func epoch(info *jetstream.StreamInfo) uint64 {
-	isTable := slices.ContainsFunc([]string{StreamScopes, StreamIntents, StreamRequests, StreamMaintenances}, func(name string) bool {
+	tables := []string{StreamScopes, StreamIntents, StreamRequests, StreamMaintenances}
+	isTable := slices.ContainsFunc(tables, func(name string) bool {
 		return strings.HasSuffix(info.Config.Name, strings.TrimPrefix(name, "KV_"))
 	})
 	if !isTable {
@@ -325,7 +327,8 @@ func (b *Bus) unanswered(ctx context.Context, began time.Time, subject string, e
 
 // readReply reads a response that arrived at the time now.
 func readReply(m *nats.Msg, now time.Time) (e schemas.Event, has bool, err error) {
-	v, err := headers(m.Header, HeaderError, HeaderRetryAfter, headerServiceError, cloudevent.HeaderPrefix+"specversion", contentHeader)
+	v, err := headers(m.Header,
+		HeaderError, HeaderRetryAfter, headerServiceError, cloudevent.HeaderPrefix+"specversion", contentHeader)
 	if err != nil {
 		return e, false, fmt.Errorf("%w: %w", schemas.ErrInvalid, err)
 	}

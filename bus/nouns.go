@@ -72,6 +72,7 @@ type Noun struct {
 // Nouns returns the table.
 func Nouns() []Noun { return slices.Clone(table) }
 
+//nolint:gochecknoglobals // a table that nothing changes
 var table = withPublishers(rows())
 
 // withPublishers adds the publishers of events, which their types define, see [schemas.Publishers]. rights.go allows each of them
@@ -221,8 +222,8 @@ type Prefix string
 
 var validPrefix = regexp.MustCompile(`^[A-Za-z0-9-]{0,32}$`)
 
-// Check returns an error for a prefix that cannot be part of the name of a stream. Names without a prefix begin with rehome or KV,
-// so these two would be added again to names that have them.
+// Check returns an error for a prefix that cannot be part of the name of a stream. Names without a prefix begin with rehome or
+// KV, so these two would be added again to names that have them.
 func (p Prefix) Check() error {
 	if !validPrefix.MatchString(string(p)) || p == schemas.Prefix || p == "KV" {
 		return fmt.Errorf("want at most 32 letters, digits, and hyphens, such as eu1, but not rehome or KV, got %q", string(p))
@@ -321,7 +322,9 @@ func (j prefixed) Consumer(ctx context.Context, stream, name string) (jetstream.
 	return j.JetStream.Consumer(ctx, j.prefix.stream(stream), name)
 }
 
-func (j prefixed) CreateOrUpdateConsumer(ctx context.Context, stream string, c jetstream.ConsumerConfig) (jetstream.Consumer, error) {
+func (j prefixed) CreateOrUpdateConsumer(
+	ctx context.Context, stream string, c jetstream.ConsumerConfig,
+) (jetstream.Consumer, error) {
 	c.FilterSubject = j.prefix.subject(c.FilterSubject)
 	return j.JetStream.CreateOrUpdateConsumer(ctx, j.prefix.stream(stream), c)
 }

@@ -62,7 +62,9 @@ func (b *Bus) polling(s source, after uint64, stream jetstream.Stream) (reader, 
 
 // poll returns a reader that begins after a sequence, or at the beginning of the source if the sequence is 0.
 func (b *Bus) poll(s source, after uint64, stream jetstream.Stream) *polling {
-	r := &polling{bus: b, stream: stream, made: stream.CachedInfo().Created, source: s, channels: s.channels, heard: make(chan struct{}, 1)}
+	r := &polling{
+		bus: b, stream: stream, made: stream.CachedInfo().Created, source: s, channels: s.channels, heard: make(chan struct{}, 1),
+	}
 	if len(r.channels) == 0 {
 		r.channels = []string{">"}
 	}
@@ -109,7 +111,8 @@ func (r *polling) fill(ctx context.Context) error {
 	}
 	if r.from == 0 {
 		if r.from, err = r.first(ctx, info.State.LastSeq); err != nil {
-			return fmt.Errorf("stream %s: find the first message since %s: %w", r.source.stream, r.source.since.UTC().Format(time.RFC3339), err)
+			since := r.source.since.UTC().Format(time.RFC3339)
+			return fmt.Errorf("stream %s: find the first message since %s: %w", r.source.stream, since, err)
 		}
 	}
 	r.from = max(r.from, info.State.FirstSeq)
@@ -161,7 +164,8 @@ func (r *polling) earliest(ctx context.Context) (first *letter, err error) {
 
 // first returns the sequence of the first message since the time of the source, or the sequence after the last message.
 func (r *polling) first(ctx context.Context, last uint64) (uint64, error) {
-	question, err := json.Marshal(map[string]any{"start_time": r.source.since, "next_by_subj": ">"}) // the client library has no request by time
+	// The client library has no request by time.
+	question, err := json.Marshal(map[string]any{"start_time": r.source.since, "next_by_subj": ">"})
 	if err != nil {
 		return 0, err
 	}

@@ -53,8 +53,8 @@ func (b *Bus) read(ctx context.Context, s source, after uint64, stream jetstream
 	return b.consuming(ctx, s, after, stream)
 }
 
-// consuming reads through a consumer of its own. After any gap it fails, and [Bus.follow] begins again. An ordered consumer of the
-// client library would replace itself instead, and skip the first messages of a stream that was created again meanwhile.
+// consuming reads through a consumer of its own. After any gap it fails, and [Bus.follow] begins again. An ordered consumer of
+// the client library would replace itself instead, and skip the first messages of a stream that was created again meanwhile.
 type consuming struct {
 	bus       *Bus
 	stream    jetstream.Stream
@@ -130,7 +130,7 @@ func (b *Bus) list(ctx context.Context, s source, take func(letter) error) error
 			return nil
 		case err == nil:
 			silent = 0
-		case !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil || silent == mostSilent || b.health.deniedSince(began) != nil:
+		case !errors.Is(err, context.DeadlineExceeded), ctx.Err() != nil, silent == mostSilent, b.health.deniedSince(began) != nil:
 			return err
 		default:
 			silent++
@@ -190,8 +190,8 @@ func (b *Bus) follow(ctx context.Context, s source, take func(context.Context, l
 			last = min(s.after, info.State.LastSeq)
 		case made.IsZero() && s.since.IsZero():
 			last = info.State.LastSeq
-		case !made.IsZero() && (!made.Equal(info.Created) || info.State.LastSeq < last): // the stream was created again or restored to an older state
-			last = 0
+		case !made.IsZero() && (!made.Equal(info.Created) || info.State.LastSeq < last):
+			last = 0 // the stream was created again or restored to an older state
 		}
 		made = info.Created
 		r, err := b.read(ctx, s, last, stream)

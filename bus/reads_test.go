@@ -33,7 +33,7 @@ func TestReadsOfKeys(t *testing.T) {
 			[]string{bus.StreamIntents, bus.StreamRequests, bus.StreamEvents, bus.StreamMaintenances},
 			[]string{"$KV.REHOME_MAINTENANCES.>", "request", "verdict"},
 		},
-		bus.RoleOperator:   {allStreams, slices.Sorted(slices.Values(append(news[:len(news):len(news)], "scope")))},
+		bus.RoleOperator:   {allStreams, slices.Sorted(slices.Values(append(slices.Clip(news), "scope")))},
 		bus.RoleFunctions:  {streams: []string{bus.StreamScopes, bus.StreamIntents}},
 		bus.RoleDispatcher: {streams: []string{bus.StreamScopes, bus.StreamIntents}},
 		bus.RoleSender:     {subjects: []string{"receipt", "verdict"}},

@@ -119,7 +119,8 @@ const api = "$JS.API."
 func asking(p Participant, h Hosting) []string {
 	switch p.Role {
 	case RoleSetup:
-		all := slices.Concat(on("STREAM.INFO"), on("STREAM.CREATE"), on("STREAM.UPDATE"), []string{api + "CONSUMER.CREATE." + StreamScopes + ".>"})
+		all := slices.Concat(on("STREAM.INFO"), on("STREAM.CREATE"), on("STREAM.UPDATE"),
+			[]string{api + "CONSUMER.CREATE." + StreamScopes + ".>"})
 		for _, question := range []string{"INFO", "CREATE", "DELETE"} { // of forwarders
 			all = append(all, api+"CONSUMER."+question+"."+StreamEvents+".*")
 		}
@@ -198,6 +199,8 @@ func (r *Rights) add(n Noun, p Participant, h Hosting, polls bool) {
 }
 
 // own returns the subjects of a noun that the participant may publish on, and that a sender may subscribe to.
+//
+//nolint:gocyclo // a flat list of rules
 func (n Noun) own(p Participant, h Hosting) (subjects []string) {
 	rest := []string{">"}
 	switch byRole := strategies(p.Role, h); {

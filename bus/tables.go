@@ -188,8 +188,8 @@ func (b *Bus) IntentsSequence(ctx context.Context) (sequence uint64, err error) 
 	return sequence, err
 }
 
-// Asked returns the scopes that wait for an answer, and those with an answer in the table, from the subjects of both. Only Kind, Key,
-// Profile, and Strategy are set. A scope can be listed twice.
+// Asked returns the scopes that wait for an answer, and those with an answer in the table, from the subjects of both. Only Kind,
+// Key, Profile, and Strategy are set. A scope can be listed twice.
 func (b *Bus) Asked(ctx context.Context) (heads []schemas.ScopeHead, err error) {
 	err = b.do("list the scopes", func() error {
 		for _, name := range []string{StreamScopes, StreamIntents} {
@@ -384,7 +384,7 @@ func (b *Bus) AcceptedRequest(
 	}
 	accepted, err = schemas.Decode[schemas.Receipt](told)
 	if err != nil || accepted.State != schemas.RequestAccepted {
-		return request, accepted, false, nil // the watcher writes only readable receipts
+		return request, accepted, false, nil //nolint:nilerr // the watcher writes only readable receipts
 	}
 	l, err := b.last(ctx, StreamRequests, schemas.Request{Sender: sender, Name: name}.Channel())
 	if err != nil || l == nil {

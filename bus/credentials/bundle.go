@@ -52,8 +52,8 @@ func CheckBundles(dir string, c Config) error {
 	return nil
 }
 
-// Bundles reads the bundles from the directory that [Write] wrote c into: first the servers, then the participants in the order of
-// [Config.Participants]. None has the key of the certificate authority.
+// Bundles reads the bundles from the directory that [Write] wrote c into: first the servers, then the participants in the order
+// of [Config.Participants]. None has the key of the certificate authority.
 func Bundles(dir string, c Config) (all []Bundle, err error) {
 	read := func(name string) (text []byte) {
 		if err == nil {

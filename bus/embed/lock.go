@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// lockStore locks a file in the directory of a store. It fails if another server has locked it. The lock ends with the process, or
-// when the result is closed.
+// lockStore locks a file in the directory of a store. It fails if another server has locked it. The lock ends with the process,
+// or when the result is closed.
 func lockStore(dir string) (io.Closer, error) {
 	file, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600) // NFS locks no directories
 	if err != nil {

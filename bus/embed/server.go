@@ -119,6 +119,29 @@ func (s *Server) start(o Options) (err error) {
 	if err := s.open(o, options); err != nil {
 		return err
 	}
+	if err := s.run(o, options); err != nil {
+		return err
+	}
+	account := server.DEFAULT_GLOBAL_ACCOUNT
+	if s.seed != nil {
+		account = o.Listen.Account
+	}
+	s.store = &store{
+		nats: s.nats, options: options, account: account, reserve: max(o.Reserve, leastReserve), log: o.Log,
+		resumed: make(chan struct{}, 1),
+	}
+	s.store.look(time.Now())
+	watching, unwatch := context.WithCancel(context.Background())
+	s.unwatch = unwatch
+	s.watching.Go(func() { s.store.watch(watching) })
+	if s.gate != nil {
+		s.gate.serve(s.nats)
+	}
+	return nil
+}
+
+// run starts the server and waits until it accepts connections.
+func (s *Server) run(o Options, options *server.Options) error {
 	n, err := server.NewServer(options)
 	if err != nil {
 		return err
@@ -134,20 +157,6 @@ func (s *Server) start(o Options) (err error) {
 	}
 	if !n.ReadyForConnections(readyWithin) {
 		return fmt.Errorf("not ready after %v", readyWithin)
-	}
-	account := server.DEFAULT_GLOBAL_ACCOUNT
-	if s.seed != nil {
-		account = o.Listen.Account
-	}
-	s.store = &store{
-		nats: n, options: options, account: account, reserve: max(o.Reserve, leastReserve), log: o.Log, resumed: make(chan struct{}, 1),
-	}
-	s.store.look(time.Now())
-	watching, unwatch := context.WithCancel(context.Background())
-	s.unwatch = unwatch
-	s.watching.Go(func() { s.store.watch(watching) })
-	if s.gate != nil {
-		s.gate.serve(n)
 	}
 	return nil
 }

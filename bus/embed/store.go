@@ -35,7 +35,8 @@ var (
 )
 
 // store watches the disk of a server. While less than the reserve is free, the server refuses all writes, because
-// nats-server also needs space to remove messages. A stream refuses everything after one failed write: then store restarts JetStream.
+// nats-server also needs space to remove messages. A stream refuses everything after one failed write: then store restarts
+// JetStream.
 type store struct {
 	nats    *server.Server
 	options *server.Options
@@ -94,7 +95,7 @@ func (s *store) look(now time.Time) {
 	}
 	switch {
 	case before == nil && s.err != nil:
-		s.log.Error(s.err.Error())
+		s.log.Error("the bus cannot store events", "error", s.err)
 	case before != nil && s.err == nil:
 		s.log.Info("the bus accepts events again")
 		select {
@@ -110,11 +111,11 @@ func (s *store) full() error {
 	if s.refuses {
 		want += want / 4
 	}
-	free, err := freeSpace(s.options.StoreDir)
-	if err != nil || free >= want {
-		return nil // a disk that cannot be asked may have space
+	if free, err := freeSpace(s.options.StoreDir); err == nil && free < want {
+		return fmt.Errorf("%w: %d MiB are free in %s, want %d MiB (REHOME_STORE_RESERVE)",
+			ErrNoSpace, free>>20, s.options.StoreDir, want>>20)
 	}
-	return fmt.Errorf("%w: %d MiB are free in %s, want %d MiB (REHOME_STORE_RESERVE)", ErrNoSpace, free>>20, s.options.StoreDir, want>>20)
+	return nil // a disk that cannot be asked may have space
 }
 
 // failure returns the reason why JetStream does not work: at once if a write failed, because the stream then refuses

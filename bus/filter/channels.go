@@ -28,6 +28,8 @@ func (f Filter) Channels() []string {
 
 // patterns returns the subjects of a noun: for each subject a list of matching tokens for each position. Positions at the end may
 // be missing. An empty result means that no event of the noun can match.
+//
+//nolint:gocyclo // a flat list: one case for each form of subject
 func (f Filter) patterns(noun string) [][][]string {
 	all, strategies := []string{"*"}, tokens(f.Strategies)
 	if len(f.Maintenances) > 0 { // only one strategy works on maintenances
