@@ -37,7 +37,7 @@ type Status struct {
 	Unreadable       []string                  `json:"unreadable,omitempty"`    // errors of unreadable records of the ledger
 	LimitsReached    []string                  `json:"limitsReached,omitempty"` // from [Status.Reached]
 	BusWarning       string                    `json:"busWarning,omitempty"`    // the reason why the bus accepts no events
-	ClockWarning     string                    `json:"clockWarning,omitempty"`  // the difference between the clocks of this machine and of the bus
+	ClockWarning     string                    `json:"clockWarning,omitempty"`  // the difference to the clock of the bus
 }
 
 // Source is the source of a status.
