@@ -10,7 +10,7 @@ import (
 
 	"github.com/rehome-dev/rehome/actuator/limit"
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/kit/expect"
 )
 
 // For any content of the ledger, each entry must be reported as unreadable or survive a write and a read unchanged, and

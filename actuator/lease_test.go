@@ -17,7 +17,7 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
-	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/kit/expect"
 )
 
 // A process whose lease has expired must change nothing.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/kit/expect"
 )
 
 func TestConcurrentFailuresCountOnce(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/kit/expect"
 )
 
 // onTheWay returns a move in flight of the pod with that UID, begun that many seconds after noon.

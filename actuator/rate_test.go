@@ -9,7 +9,7 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/kit/expect"
 )
 
 // TestRateOfSlowCalls checks the rate as the server sees it when each call takes long: in any span of time, no more

@@ -16,7 +16,7 @@ import (
 	"github.com/rehome-dev/rehome/kubeevents"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/kit/expect"
 )
 
 func TestKubernetesEventsOnPods(t *testing.T) {

@@ -16,8 +16,8 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
-	"github.com/rehome-dev/rehome/test/apitest"
-	"github.com/rehome-dev/rehome/test/schematest"
+	"github.com/rehome-dev/rehome/test/kit/apitest"
+	"github.com/rehome-dev/rehome/test/kit/schematest"
 )
 
 // loneServer is the loopback address of an API without a cluster.

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/rehome-dev/rehome/app/serving"
-	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/kit/expect"
 )
 
 func TestBuildInfoMetric(t *testing.T) {

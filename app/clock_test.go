@@ -15,8 +15,8 @@ import (
 	"github.com/rehome-dev/rehome/bus/embed"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/test/bustest"
-	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/kit/bustest"
+	"github.com/rehome-dev/rehome/test/kit/expect"
 )
 
 // TestClockAheadWithoutFlood runs an actuator whose clock is 11 minutes ahead, with a publisher that lists a pod again

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/test/bustest"
-	"github.com/rehome-dev/rehome/test/expect"
-	"github.com/rehome-dev/rehome/test/schematest"
+	"github.com/rehome-dev/rehome/test/kit/bustest"
+	"github.com/rehome-dev/rehome/test/kit/expect"
+	"github.com/rehome-dev/rehome/test/kit/schematest"
 )
 
 func TestListAnsweredScopes(t *testing.T) {

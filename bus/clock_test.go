@@ -10,7 +10,7 @@ import (
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/bus/embed"
-	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/kit/bustest"
 )
 
 // TestClock sets the clock of a process to several times, and compares it with the clock of a real server.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/rehome-dev/rehome/bus"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
-	"github.com/rehome-dev/rehome/test/bustest"
-	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/kit/bustest"
+	"github.com/rehome-dev/rehome/test/kit/expect"
 )
 
 // wanted returns a maintenance of a node.

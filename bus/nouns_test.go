@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/kit/expect"
 )
 
 // TestTypeWithoutRow compares the rights of a type without a row with the row of maintenances, whose rights other tests use.

@@ -9,8 +9,8 @@ import (
 	"github.com/rehome-dev/rehome/bus/filter"
 	"github.com/rehome-dev/rehome/cli/look"
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/test/expect"
-	"github.com/rehome-dev/rehome/test/schematest"
+	"github.com/rehome-dev/rehome/test/kit/expect"
+	"github.com/rehome-dev/rehome/test/kit/schematest"
 )
 
 // TestEveryEventType stores the published examples of each type with a history, prints them by their type, and forwards them.

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/rehome-dev/rehome/bus"
-	"github.com/rehome-dev/rehome/test/expect"
-	"github.com/rehome-dev/rehome/test/program"
+	"github.com/rehome-dev/rehome/test/kit/expect"
+	"github.com/rehome-dev/rehome/test/kit/program"
 )
 
 // newTLSSink serves a sink over TLS until the end of the test, with an untrusted certificate.

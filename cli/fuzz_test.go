@@ -8,7 +8,7 @@ import (
 	"github.com/rehome-dev/rehome/cli/run"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
-	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/kit/expect"
 )
 
 // FuzzOverrides checks that any K_CE_OVERRIDES either is refused, or has valid attributes that are always the same, and that a

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/kit/expect"
 )
 
 // mainInTest makes the test program run [Main] with its arguments.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rehome-dev/rehome/test/expect"
-	"github.com/rehome-dev/rehome/test/filetest"
+	"github.com/rehome-dev/rehome/test/kit/expect"
+	"github.com/rehome-dev/rehome/test/kit/filetest"
 )
 
 // inline matches a command within a sentence. Other tests run the commands in code blocks.

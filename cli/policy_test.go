@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rehome-dev/rehome/test/filetest"
+	"github.com/rehome-dev/rehome/test/kit/filetest"
 )
 
 // said runs the command with arguments and standard input, and returns its output and its error, "" for none.

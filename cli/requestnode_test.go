@@ -12,7 +12,7 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
-	"github.com/rehome-dev/rehome/test/bustest"
+	"github.com/rehome-dev/rehome/test/kit/bustest"
 )
 
 func TestNodeRequestFlags(t *testing.T) {

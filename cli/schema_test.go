@@ -19,9 +19,9 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/simulate"
 	"github.com/rehome-dev/rehome/status"
-	"github.com/rehome-dev/rehome/test/expect"
-	"github.com/rehome-dev/rehome/test/filetest"
-	"github.com/rehome-dev/rehome/test/schematest"
+	"github.com/rehome-dev/rehome/test/kit/expect"
+	"github.com/rehome-dev/rehome/test/kit/filetest"
+	"github.com/rehome-dev/rehome/test/kit/schematest"
 )
 
 // outputSchema is the file with the schema of the -o json and -o yaml output of all commands.

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/rehome-dev/rehome/cli/try"
-	"github.com/rehome-dev/rehome/test/expect"
-	"github.com/rehome-dev/rehome/test/filetest"
+	"github.com/rehome-dev/rehome/test/kit/expect"
+	"github.com/rehome-dev/rehome/test/kit/filetest"
 )
 
 // taintsPolicy enables one strategy.

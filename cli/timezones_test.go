@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/kit/expect"
 )
 
 // TestEmbeddedTimeZones checks the imports. An image with only the program has no time zone files, and Go embeds them only on

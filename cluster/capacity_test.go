@@ -10,7 +10,7 @@ import (
 
 	"github.com/rehome-dev/rehome/fit"
 	"github.com/rehome-dev/rehome/policy"
-	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/kit/expect"
 )
 
 func TestCapacityElsewhere(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/rehome-dev/rehome/fit"
 	maintenance "github.com/rehome-dev/rehome/maintenance/plan"
-	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/kit/expect"
 )
 
 // give passes an object of any kind to the index of capacity.

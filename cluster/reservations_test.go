@@ -9,7 +9,7 @@ import (
 	"github.com/rehome-dev/rehome/fit"
 	"github.com/rehome-dev/rehome/fit/score"
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/kit/expect"
 )
 
 func move(p *corev1.Pod) Move { return Move{Pod: p, Scheduler: score.Default()} }

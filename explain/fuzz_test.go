@@ -8,9 +8,9 @@ import (
 
 	"github.com/rehome-dev/rehome/explain"
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/test/expect"
-	"github.com/rehome-dev/rehome/test/mutate"
-	"github.com/rehome-dev/rehome/test/schematest"
+	"github.com/rehome-dev/rehome/test/kit/expect"
+	"github.com/rehome-dev/rehome/test/kit/mutate"
+	"github.com/rehome-dev/rehome/test/kit/schematest"
 )
 
 // FuzzRead checks that any history is read without an error, and in any order with the same result: each pod once, with at most

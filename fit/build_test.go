@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/fit"
-	"github.com/rehome-dev/rehome/test/fixtures"
+	"github.com/rehome-dev/rehome/test/kit/fixtures"
 )
 
 // Objects for tests.

@@ -17,7 +17,7 @@ import (
 	"github.com/rehome-dev/rehome/functions/toomanyrestarts"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/test/randtest"
+	"github.com/rehome-dev/rehome/test/kit/randtest"
 )
 
 // timed is a strategy about single pods.

@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/test/expect"
-	"github.com/rehome-dev/rehome/test/mutate"
-	"github.com/rehome-dev/rehome/test/schematest"
+	"github.com/rehome-dev/rehome/test/kit/expect"
+	"github.com/rehome-dev/rehome/test/kit/mutate"
+	"github.com/rehome-dev/rehome/test/kit/schematest"
 )
 
 // FuzzEvaluate checks that any scope is invalid, or gets the same answer twice, which lists only pods of the scope that nothing

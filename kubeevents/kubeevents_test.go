@@ -13,7 +13,7 @@ import (
 
 	eventsv1 "k8s.io/api/events/v1"
 
-	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/kit/expect"
 )
 
 const most = perSecond * int(longestWait/time.Second)

@@ -13,8 +13,8 @@ import (
 	"github.com/rehome-dev/rehome/maintenance/plan"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
-	"github.com/rehome-dev/rehome/test/expect"
-	"github.com/rehome-dev/rehome/test/metricstest"
+	"github.com/rehome-dev/rehome/test/kit/expect"
+	"github.com/rehome-dev/rehome/test/kit/metricstest"
 )
 
 func TestMetrics(t *testing.T) {

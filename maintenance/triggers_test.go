@@ -14,8 +14,8 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
-	"github.com/rehome-dev/rehome/test/bustest"
-	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/kit/bustest"
+	"github.com/rehome-dev/rehome/test/kit/expect"
 )
 
 // desk is a session with a real bus, and a cache without an API server.

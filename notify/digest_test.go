@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/test/schematest"
+	"github.com/rehome-dev/rehome/test/kit/schematest"
 )
 
 // TestDigestWithoutPosts adds more groups than the digest keeps, as while the service takes no messages.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/kit/expect"
 )
 
 // expectation is one of the first lines of a broken file: # want: LINE FIELD: words.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/rehome-dev/rehome/test/filetest"
+	"github.com/rehome-dev/rehome/test/kit/filetest"
 )
 
 // TestPoliciesForFunctionsInDocs also checks the resulting policies.

@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"github.com/rehome-dev/rehome/policy/strict"
-	"github.com/rehome-dev/rehome/test/expect"
-	"github.com/rehome-dev/rehome/test/filetest"
+	"github.com/rehome-dev/rehome/test/kit/expect"
+	"github.com/rehome-dev/rehome/test/kit/filetest"
 )
 
 // meaning summarizes a policy line by line: its limits, and the protections and strategies of each profile.

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/rehome-dev/rehome/fit/score"
-	"github.com/rehome-dev/rehome/test/filetest"
+	"github.com/rehome-dev/rehome/test/kit/filetest"
 )
 
 const schedulerConfig = `apiVersion: kubescheduler.config.k8s.io/v1

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/kit/expect"
 )
 
 // section is a policy, and a part of it.

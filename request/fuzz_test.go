@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/kit/expect"
 )
 
 // FuzzRead checks that any request either is rejected with a reason and a message, or has a deadline and can be written and read

@@ -10,9 +10,9 @@ import (
 	"testing"
 
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/test/expect"
-	"github.com/rehome-dev/rehome/test/filetest"
-	"github.com/rehome-dev/rehome/test/schematest"
+	"github.com/rehome-dev/rehome/test/kit/expect"
+	"github.com/rehome-dev/rehome/test/kit/filetest"
+	"github.com/rehome-dev/rehome/test/kit/schematest"
 )
 
 // sections splits docs/events.md at its headings, by the text of each; the first has none.

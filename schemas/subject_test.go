@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/test/randtest"
+	"github.com/rehome-dev/rehome/test/kit/randtest"
 )
 
 var legalToken = regexp.MustCompile(`^[A-Za-z0-9_=-]+$`)

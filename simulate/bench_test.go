@@ -14,7 +14,7 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/simulate"
 	"github.com/rehome-dev/rehome/simulate/objects"
-	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/kit/expect"
 )
 
 // podText is a pod as kubectl prints it, in about three kilobytes, with placeholders for number, node, workload, and

@@ -6,7 +6,7 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/simulate"
-	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/kit/expect"
 )
 
 // Each outcome has one row: moved pods with the reason of the move, others with the reason code and the message.

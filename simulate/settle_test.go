@@ -13,7 +13,7 @@ import (
 
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/simulate"
-	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/kit/expect"
 )
 
 // settle runs rounds with a policy and summarizes their moves, POD FROM>TO, and placements, POD >TO.

@@ -22,9 +22,9 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/simulate"
 	"github.com/rehome-dev/rehome/simulate/objects"
-	"github.com/rehome-dev/rehome/test/expect"
-	"github.com/rehome-dev/rehome/test/randtest"
-	"github.com/rehome-dev/rehome/test/schematest"
+	"github.com/rehome-dev/rehome/test/kit/expect"
+	"github.com/rehome-dev/rehome/test/kit/randtest"
+	"github.com/rehome-dev/rehome/test/kit/schematest"
 	"github.com/rehome-dev/rehome/watcher"
 )
 

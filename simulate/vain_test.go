@@ -12,7 +12,7 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/simulate"
 	"github.com/rehome-dev/rehome/simulate/objects"
-	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/kit/expect"
 )
 
 // node returns a node with that many CPUs.

@@ -16,10 +16,10 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
-	"github.com/rehome-dev/rehome/test/expect"
-	"github.com/rehome-dev/rehome/test/program"
-	"github.com/rehome-dev/rehome/test/schematest"
-	"github.com/rehome-dev/rehome/test/tracetest"
+	"github.com/rehome-dev/rehome/test/kit/expect"
+	"github.com/rehome-dev/rehome/test/kit/program"
+	"github.com/rehome-dev/rehome/test/kit/schematest"
+	"github.com/rehome-dev/rehome/test/kit/tracetest"
 	"github.com/rehome-dev/rehome/trace"
 )
 

@@ -16,9 +16,9 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/test/expect"
-	"github.com/rehome-dev/rehome/test/schematest"
-	"github.com/rehome-dev/rehome/test/scopetest"
+	"github.com/rehome-dev/rehome/test/kit/expect"
+	"github.com/rehome-dev/rehome/test/kit/schematest"
+	"github.com/rehome-dev/rehome/test/kit/scopetest"
 	"github.com/rehome-dev/rehome/watcher/load"
 	"github.com/rehome-dev/rehome/watcher/scope"
 )

@@ -12,9 +12,9 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/test/expect"
-	"github.com/rehome-dev/rehome/test/fixtures"
-	"github.com/rehome-dev/rehome/test/schematest"
+	"github.com/rehome-dev/rehome/test/kit/expect"
+	"github.com/rehome-dev/rehome/test/kit/fixtures"
+	"github.com/rehome-dev/rehome/test/kit/schematest"
 )
 
 // outsidePolicy declares a strategy for each of three kinds of scopes that subscribes to the deltas. Each has the

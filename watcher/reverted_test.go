@@ -11,8 +11,8 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/delivery"
-	"github.com/rehome-dev/rehome/test/expect"
-	"github.com/rehome-dev/rehome/test/schematest"
+	"github.com/rehome-dev/rehome/test/kit/expect"
+	"github.com/rehome-dev/rehome/test/kit/schematest"
 )
 
 // A strategy wants to move a pod while it moves for another one. That move is reverted or fails, so the pod stays.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/kit/expect"
 	"github.com/rehome-dev/rehome/watcher/scope"
 )
 

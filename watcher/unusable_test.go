@@ -9,9 +9,9 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/test/expect"
-	"github.com/rehome-dev/rehome/test/fixtures"
-	"github.com/rehome-dev/rehome/test/scopetest"
+	"github.com/rehome-dev/rehome/test/kit/expect"
+	"github.com/rehome-dev/rehome/test/kit/fixtures"
+	"github.com/rehome-dev/rehome/test/kit/scopetest"
 	"github.com/rehome-dev/rehome/watcher/scope"
 )
 

@@ -22,7 +22,7 @@ import (
 
 	"github.com/rehome-dev/rehome/api/feed"
 	"github.com/rehome-dev/rehome/cluster"
-	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/kit/expect"
 )
 
 // stage is a feed of a cache that the test fills.

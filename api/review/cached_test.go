@@ -18,7 +18,7 @@ import (
 	"github.com/rehome-dev/rehome/api/review"
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
-	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/kit/expect"
 )
 
 // slow delays requests to a path until they are canceled. arrived gets whether each of them has a time limit.

@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/app/settings"
-	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/kit/expect"
 )
 
 // flood is more than [mostConnections], as a client opens them that sends no request.

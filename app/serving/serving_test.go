@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/app/settings"
-	"github.com/rehome-dev/rehome/test/certtest"
-	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/kit/certtest"
+	"github.com/rehome-dev/rehome/test/kit/expect"
 )
 
 // files are the files of a certificate.

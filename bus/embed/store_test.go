@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/kit/expect"
 )
 
 // TestStoppedStore has a directory of a stream that the server does not know. Then it has a file in the place of all streams, so

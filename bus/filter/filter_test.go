@@ -12,8 +12,8 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
-	"github.com/rehome-dev/rehome/test/randtest"
-	"github.com/rehome-dev/rehome/test/schematest"
+	"github.com/rehome-dev/rehome/test/kit/randtest"
+	"github.com/rehome-dev/rehome/test/kit/schematest"
 )
 
 func many(prefix string, n int) (names []string) {

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/rehome-dev/rehome/fit/score"
-	"github.com/rehome-dev/rehome/test/fixtures"
+	"github.com/rehome-dev/rehome/test/kit/fixtures"
 )
 
 // FuzzRead checks that Read refuses a scheduler configuration with a reason, or returns a profile with bounded scores: each plugin

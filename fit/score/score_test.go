@@ -14,7 +14,7 @@ import (
 
 	"github.com/rehome-dev/rehome/fit"
 	"github.com/rehome-dev/rehome/fit/score"
-	"github.com/rehome-dev/rehome/test/fixtures"
+	"github.com/rehome-dev/rehome/test/kit/fixtures"
 )
 
 // Objects for tests.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/rehome-dev/rehome/functions/candidate"
 	"github.com/rehome-dev/rehome/policy"
-	test "github.com/rehome-dev/rehome/test/functionstest"
+	test "github.com/rehome-dev/rehome/test/kit/functionstest"
 )
 
 func TestMovable(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/test/fixtures"
-	test "github.com/rehome-dev/rehome/test/functionstest"
+	"github.com/rehome-dev/rehome/test/kit/fixtures"
+	test "github.com/rehome-dev/rehome/test/kit/functionstest"
 )
 
 type (

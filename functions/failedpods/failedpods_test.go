@@ -11,7 +11,7 @@ import (
 	"github.com/rehome-dev/rehome/functions/candidate"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
-	test "github.com/rehome-dev/rehome/test/functionstest"
+	test "github.com/rehome-dev/rehome/test/kit/functionstest"
 )
 
 // pod returns a failed pod.

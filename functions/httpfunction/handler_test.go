@@ -20,9 +20,9 @@ import (
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/functions/httpfunction"
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/test/expect"
-	"github.com/rehome-dev/rehome/test/functionstest"
-	"github.com/rehome-dev/rehome/test/schematest"
+	"github.com/rehome-dev/rehome/test/kit/expect"
+	"github.com/rehome-dev/rehome/test/kit/functionstest"
+	"github.com/rehome-dev/rehome/test/kit/schematest"
 )
 
 // nodeTaints returns the strategy RemovePodsViolatingNodeTaints.

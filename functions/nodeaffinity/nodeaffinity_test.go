@@ -11,9 +11,9 @@ import (
 	"github.com/rehome-dev/rehome/functions/candidate"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/test/fixtures"
-	test "github.com/rehome-dev/rehome/test/functionstest"
-	"github.com/rehome-dev/rehome/test/randtest"
+	"github.com/rehome-dev/rehome/test/kit/fixtures"
+	test "github.com/rehome-dev/rehome/test/kit/functionstest"
+	"github.com/rehome-dev/rehome/test/kit/randtest"
 )
 
 var _ policy.Seeker = Args{}

@@ -13,8 +13,8 @@ import (
 	"github.com/rehome-dev/rehome/functions/candidate"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
-	test "github.com/rehome-dev/rehome/test/functionstest"
-	"github.com/rehome-dev/rehome/test/randtest"
+	test "github.com/rehome-dev/rehome/test/kit/functionstest"
+	"github.com/rehome-dev/rehome/test/kit/randtest"
 )
 
 func node(taints ...string) corev1.Node {

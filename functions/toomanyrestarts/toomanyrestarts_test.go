@@ -10,7 +10,7 @@ import (
 	"github.com/rehome-dev/rehome/functions/candidate"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
-	test "github.com/rehome-dev/rehome/test/functionstest"
+	test "github.com/rehome-dev/rehome/test/kit/functionstest"
 )
 
 // restarted gives the pod one container per count.

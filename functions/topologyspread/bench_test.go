@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/rehome-dev/rehome/schemas"
-	test "github.com/rehome-dev/rehome/test/functionstest"
+	test "github.com/rehome-dev/rehome/test/kit/functionstest"
 )
 
 // hosts returns 4,995 pods on 1,000 nodes. A third of the nodes are new and empty. Every pod fits on all nodes, or the pods of

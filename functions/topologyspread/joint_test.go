@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/rehome-dev/rehome/schemas"
-	test "github.com/rehome-dev/rehome/test/functionstest"
-	"github.com/rehome-dev/rehome/test/randtest"
+	test "github.com/rehome-dev/rehome/test/kit/functionstest"
+	"github.com/rehome-dev/rehome/test/kit/randtest"
 )
 
 // joint is a cluster with several constraints, small enough for an exhaustive search. Places are nodes.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
-	test "github.com/rehome-dev/rehome/test/functionstest"
-	"github.com/rehome-dev/rehome/test/randtest"
+	test "github.com/rehome-dev/rehome/test/kit/functionstest"
+	"github.com/rehome-dev/rehome/test/kit/randtest"
 )
 
 // cluster is domains and their pods, small enough for an exhaustive search.

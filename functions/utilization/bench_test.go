@@ -10,7 +10,7 @@ import (
 	"github.com/rehome-dev/rehome/functions/utilization"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
-	test "github.com/rehome-dev/rehome/test/functionstest"
+	test "github.com/rehome-dev/rehome/test/kit/functionstest"
 )
 
 // uneven returns a cluster in which the first loaded nodes run that many pods of 250m each, and the others, up to

@@ -9,8 +9,8 @@ import (
 	"github.com/rehome-dev/rehome/functions/utilization"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/test/expect"
-	test "github.com/rehome-dev/rehome/test/functionstest"
+	"github.com/rehome-dev/rehome/test/kit/expect"
+	test "github.com/rehome-dev/rehome/test/kit/functionstest"
 )
 
 // requesting adds a container with these requests, or an init container if init.

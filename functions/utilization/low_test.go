@@ -9,8 +9,8 @@ import (
 	"github.com/rehome-dev/rehome/functions/utilization"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/test/expect"
-	test "github.com/rehome-dev/rehome/test/functionstest"
+	"github.com/rehome-dev/rehome/test/kit/expect"
+	test "github.com/rehome-dev/rehome/test/kit/functionstest"
 )
 
 // overUsed returns the intents to move pods in the namespace web, each NAME, off one node.

@@ -10,9 +10,9 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/test/expect"
-	test "github.com/rehome-dev/rehome/test/functionstest"
-	"github.com/rehome-dev/rehome/test/randtest"
+	"github.com/rehome-dev/rehome/test/kit/expect"
+	test "github.com/rehome-dev/rehome/test/kit/functionstest"
+	"github.com/rehome-dev/rehome/test/kit/randtest"
 )
 
 // strategy is one of the two.

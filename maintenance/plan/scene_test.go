@@ -12,8 +12,8 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
-	"github.com/rehome-dev/rehome/test/expect"
-	test "github.com/rehome-dev/rehome/test/functionstest"
+	"github.com/rehome-dev/rehome/test/kit/expect"
+	test "github.com/rehome-dev/rehome/test/kit/functionstest"
 )
 
 // noon returns the time of the decisions.

@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
-	"github.com/rehome-dev/rehome/test/expect"
-	test "github.com/rehome-dev/rehome/test/functionstest"
+	"github.com/rehome-dev/rehome/test/kit/expect"
+	test "github.com/rehome-dev/rehome/test/kit/functionstest"
 )
 
 func TestHarmfulMaintenance(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
-	"github.com/rehome-dev/rehome/test/schematest"
+	"github.com/rehome-dev/rehome/test/kit/schematest"
 )
 
 // FuzzReadStructured checks that any document is either invalid, or an event that both modes write and read unchanged.

@@ -9,9 +9,9 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/schemas/cloudevent"
 	"github.com/rehome-dev/rehome/schemas/validation"
-	"github.com/rehome-dev/rehome/test/expect"
-	"github.com/rehome-dev/rehome/test/mutate"
-	"github.com/rehome-dev/rehome/test/schematest"
+	"github.com/rehome-dev/rehome/test/kit/expect"
+	"github.com/rehome-dev/rehome/test/kit/mutate"
+	"github.com/rehome-dev/rehome/test/kit/schematest"
 )
 
 // FuzzValidate checks that any document is valid and can be read as an event, or that the error has one line for each wrong field.

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/rehome-dev/rehome/test/program"
+	"github.com/rehome-dev/rehome/test/kit/program"
 )
 
 // rest is the pause before an idle process is watched: longer than the retries of the scheduler, the controllers, and Rehome.

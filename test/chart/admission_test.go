@@ -6,8 +6,8 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 
-	"github.com/rehome-dev/rehome/test/filetest"
-	"github.com/rehome-dev/rehome/test/manifesttest"
+	"github.com/rehome-dev/rehome/test/kit/filetest"
+	"github.com/rehome-dev/rehome/test/kit/manifesttest"
 )
 
 // TestActuatorAdmission compares the admission policy of the chart with the one of kustomize, which test/deploy/rbac tries.

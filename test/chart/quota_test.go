@@ -6,7 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/rehome-dev/rehome/test/manifesttest"
+	"github.com/rehome-dev/rehome/test/kit/manifesttest"
 )
 
 // TestQuota has the classes in the scopes of the ResourceQuota. The API server rejects a scope without a class.

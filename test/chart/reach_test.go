@@ -16,10 +16,10 @@ import (
 
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
-	"github.com/rehome-dev/rehome/test/expect"
-	"github.com/rehome-dev/rehome/test/filetest"
-	"github.com/rehome-dev/rehome/test/program"
-	"github.com/rehome-dev/rehome/test/program/programtest"
+	"github.com/rehome-dev/rehome/test/kit/expect"
+	"github.com/rehome-dev/rehome/test/kit/filetest"
+	"github.com/rehome-dev/rehome/test/kit/program"
+	"github.com/rehome-dev/rehome/test/kit/program/programtest"
 )
 
 // TestReachFromOutside installs the chart, and uses commands with a kubeconfig alone. kwok forwards ports of the pod to a process with

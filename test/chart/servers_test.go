@@ -16,9 +16,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/rehome-dev/rehome/bus/credentials"
-	"github.com/rehome-dev/rehome/test/expect"
-	"github.com/rehome-dev/rehome/test/filetest"
-	"github.com/rehome-dev/rehome/test/manifesttest"
+	"github.com/rehome-dev/rehome/test/kit/expect"
+	"github.com/rehome-dev/rehome/test/kit/filetest"
+	"github.com/rehome-dev/rehome/test/kit/manifesttest"
 )
 
 // TestNATSServerConfiguration has a real server read what the chart gives to the second of three, under names of its

@@ -7,7 +7,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 
 	"github.com/rehome-dev/rehome/functions"
-	"github.com/rehome-dev/rehome/test/manifesttest"
+	"github.com/rehome-dev/rehome/test/kit/manifesttest"
 )
 
 // Two functions would answer otherwise. Functions do not read the policy, so their arguments list the strategies.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rehome-dev/rehome/test/expect"
-	"github.com/rehome-dev/rehome/test/filetest"
+	"github.com/rehome-dev/rehome/test/kit/expect"
+	"github.com/rehome-dev/rehome/test/kit/filetest"
 )
 
 func TestAuditLogPosition(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 	"github.com/rehome-dev/rehome/test/cluster/binaries"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
 	"github.com/rehome-dev/rehome/test/cluster/supervisor"
-	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/kit/expect"
 )
 
 const (

@@ -12,8 +12,8 @@ import (
 	cehttp "github.com/cloudevents/sdk-go/v2/protocol/http"
 
 	"github.com/rehome-dev/rehome/schemas/cloudevent/post"
-	"github.com/rehome-dev/rehome/test/expect"
-	"github.com/rehome-dev/rehome/test/schematest"
+	"github.com/rehome-dev/rehome/test/kit/expect"
+	"github.com/rehome-dev/rehome/test/kit/schematest"
 )
 
 // receiver returns a sink made of the client of the SDK. It returns where it is, and the events as the SDK reads them.

@@ -23,7 +23,7 @@ import (
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/simulate"
 	"github.com/rehome-dev/rehome/test/cluster"
-	"github.com/rehome-dev/rehome/test/schedulertest"
+	"github.com/rehome-dev/rehome/test/kit/schedulertest"
 )
 
 var (

@@ -15,7 +15,7 @@ import (
 
 	"github.com/rehome-dev/rehome/functions"
 	"github.com/rehome-dev/rehome/simulate"
-	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/kit/expect"
 )
 
 // TestPredicted judges the worlds of TestConverge without a control plane: fit/score predicts the node of each replacement. If

@@ -14,7 +14,7 @@ import (
 
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 	"github.com/rehome-dev/rehome/test/cluster"
-	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/kit/expect"
 )
 
 // denied is the prefix of errors of the ValidatingAdmissionPolicy.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/kit/expect"
 )
 
 // TestGeneratedFiles runs make generate in a copy of the repository, which must change no file.

@@ -19,8 +19,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
-	"github.com/rehome-dev/rehome/test/expect"
-	"github.com/rehome-dev/rehome/test/filetest"
+	"github.com/rehome-dev/rehome/test/kit/expect"
+	"github.com/rehome-dev/rehome/test/kit/filetest"
 )
 
 // TestOverlayInstallAndRemoval applies each way to the API server, sees that its controllers make all pods, and removes it.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rehome-dev/rehome/test/filetest"
+	"github.com/rehome-dev/rehome/test/kit/filetest"
 )
 
 // TestDiagnosisPageCommands runs each command of the pages beside a bus with the published events, and looks for a text in its

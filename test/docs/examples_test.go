@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rehome-dev/rehome/test/filetest"
+	"github.com/rehome-dev/rehome/test/kit/filetest"
 )
 
 // TestReadmeSimulation runs the example with the policy of the README and compares what is printed

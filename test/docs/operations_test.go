@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rehome-dev/rehome/test/expect"
-	"github.com/rehome-dev/rehome/test/filetest"
+	"github.com/rehome-dev/rehome/test/kit/expect"
+	"github.com/rehome-dev/rehome/test/kit/filetest"
 )
 
 // TestSettingsOnOperationsPages holds the pages against `rehome settings`, and has the page about operations name

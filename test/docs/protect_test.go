@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/yaml" //nolint:depguard // Kubernetes types have json tags
 
 	"github.com/rehome-dev/rehome/policy"
-	"github.com/rehome-dev/rehome/test/expect"
-	"github.com/rehome-dev/rehome/test/filetest"
+	"github.com/rehome-dev/rehome/test/kit/expect"
+	"github.com/rehome-dev/rehome/test/kit/filetest"
 )
 
 // TestProtectPage checks what the three files of the page do.

@@ -20,7 +20,7 @@ import (
 
 	"github.com/rehome-dev/rehome/actuator/move/background"
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/kit/expect"
 )
 
 // takenOver makes a webhook answer every eviction of the scene as if it carried it out itself.

@@ -6,7 +6,7 @@ import (
 	"regexp"
 	"testing"
 
-	"github.com/rehome-dev/rehome/test/filetest"
+	"github.com/rehome-dev/rehome/test/kit/filetest"
 )
 
 // connected has the possible log lines of a process before it finds that the address is in use.

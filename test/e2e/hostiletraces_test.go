@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/rehome-dev/rehome/bus"
-	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/kit/expect"
 )
 
 // leftTraces checks that each kind of hostile work is visible, and how often.

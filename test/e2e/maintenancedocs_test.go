@@ -17,10 +17,10 @@ import (
 
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
-	"github.com/rehome-dev/rehome/test/expect"
-	"github.com/rehome-dev/rehome/test/filetest"
-	"github.com/rehome-dev/rehome/test/pages"
-	"github.com/rehome-dev/rehome/test/program/programtest"
+	"github.com/rehome-dev/rehome/test/kit/expect"
+	"github.com/rehome-dev/rehome/test/kit/filetest"
+	"github.com/rehome-dev/rehome/test/kit/pages"
+	"github.com/rehome-dev/rehome/test/kit/program/programtest"
 )
 
 // TestMaintenanceWalkthrough runs the commands of docs/maintenance.md unchanged, with kubectl and `rehome run` on a

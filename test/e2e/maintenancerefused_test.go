@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
-	"github.com/rehome-dev/rehome/test/filetest"
+	"github.com/rehome-dev/rehome/test/kit/filetest"
 )
 
 func TestForcedSingleNodeMaintenance(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/bus"
-	"github.com/rehome-dev/rehome/test/filetest"
+	"github.com/rehome-dev/rehome/test/kit/filetest"
 )
 
 // unready queries /readyz for a while, and fails unless the process runs and is not ready all the time. It returns the last text.

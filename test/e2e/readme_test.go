@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rehome-dev/rehome/test/expect"
-	"github.com/rehome-dev/rehome/test/filetest"
+	"github.com/rehome-dev/rehome/test/kit/expect"
+	"github.com/rehome-dev/rehome/test/kit/filetest"
 )
 
 // command is a line of a Markdown code block that a user would type: make or rehome, without the comment.

@@ -22,8 +22,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
-	"github.com/rehome-dev/rehome/test/expect"
-	"github.com/rehome-dev/rehome/test/filetest"
+	"github.com/rehome-dev/rehome/test/kit/expect"
+	"github.com/rehome-dev/rehome/test/kit/filetest"
 )
 
 // noStorm disables the check of nodes by the cluster circuit breaker, because parallel scenes taint many of them.

@@ -19,7 +19,7 @@ import (
 
 	"github.com/rehome-dev/rehome/actuator"
 	"github.com/rehome-dev/rehome/bus"
-	"github.com/rehome-dev/rehome/test/program"
+	"github.com/rehome-dev/rehome/test/kit/program"
 )
 
 // servers is the number of servers of the bus. The server smallDisk has a disk of 128 MiB.

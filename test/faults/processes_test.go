@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rehome-dev/rehome/test/program"
+	"github.com/rehome-dev/rehome/test/kit/program"
 )
 
 // roles are the processes of Rehome. Two of them are actuators. One of these leads.

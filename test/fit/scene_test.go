@@ -22,8 +22,8 @@ import (
 	"github.com/rehome-dev/rehome/fit"
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/binaries"
-	"github.com/rehome-dev/rehome/test/expect"
-	"github.com/rehome-dev/rehome/test/schedulertest"
+	"github.com/rehome-dev/rehome/test/kit/expect"
+	"github.com/rehome-dev/rehome/test/kit/schedulertest"
 )
 
 // nodeCount is how many nodes every scene has.

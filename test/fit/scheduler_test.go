@@ -17,7 +17,7 @@ import (
 	"github.com/rehome-dev/rehome/fit"
 	"github.com/rehome-dev/rehome/test/cluster"
 	"github.com/rehome-dev/rehome/test/cluster/clustertest"
-	"github.com/rehome-dev/rehome/test/randtest"
+	"github.com/rehome-dev/rehome/test/kit/randtest"
 )
 
 const (

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/rehome-dev/rehome/test/cluster/binaries"
-	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/kit/expect"
 )
 
 // The name and version of the images in these tests.

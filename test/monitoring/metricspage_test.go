@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
-	"github.com/rehome-dev/rehome/test/program"
+	"github.com/rehome-dev/rehome/test/kit/program"
 )
 
 // families are metrics by their names, with their type and the labels that they were seen with.

@@ -28,7 +28,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
-	chromium "github.com/rehome-dev/rehome/test/browser"
+	chromium "github.com/rehome-dev/rehome/test/kit/browser"
 )
 
 // patience ends a test that fails. It is no measure of speed.

@@ -14,8 +14,8 @@ import (
 	"testing"
 
 	"github.com/rehome-dev/rehome/test/cluster/binaries"
-	"github.com/rehome-dev/rehome/test/expect"
-	"github.com/rehome-dev/rehome/test/program"
+	"github.com/rehome-dev/rehome/test/kit/expect"
+	"github.com/rehome-dev/rehome/test/kit/program"
 )
 
 // snapshot is a release in a registry of this test.

@@ -23,7 +23,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
-	"github.com/rehome-dev/rehome/test/browser"
+	"github.com/rehome-dev/rehome/test/kit/browser"
 )
 
 const built = "../../.build/site"

@@ -117,7 +117,7 @@ var rules = []rule{
 		because: "a span depends only on its event",
 	},
 	{
-		packages: []string{"..."}, except: []string{"trace/...", "app", "cli/...", "cmd/rehome", "test/tracetest"},
+		packages: []string{"..."}, except: []string{"trace/...", "app", "cli/...", "cmd/rehome", "test/kit/tracetest"},
 		never:   []string{"trace/...", "go.opentelemetry.io"},
 		because: "roles do not know about traces; app exports their events",
 	},

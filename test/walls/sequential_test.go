@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/kit/expect"
 )
 
 // concurrent returns the parts of a file that start goroutines or synchronize them.

@@ -9,7 +9,7 @@ import (
 
 	yaml "go.yaml.in/yaml/v3"
 
-	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/kit/expect"
 )
 
 // TestReleaseWorkflow: the job can publish, so it uses only actions that cannot change, no cache that other jobs write, and leaves

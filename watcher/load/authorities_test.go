@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rehome-dev/rehome/test/expect"
-	"github.com/rehome-dev/rehome/test/filetest"
+	"github.com/rehome-dev/rehome/test/kit/expect"
+	"github.com/rehome-dev/rehome/test/kit/filetest"
 )
 
 // secure starts a TLS server, and returns it with the file of its private certificate authority.

@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/kit/expect"
 )
 
 // For any answer of a Prometheus server, the source must return an error, or a percentage from 0 to 100 for each node.

@@ -22,7 +22,7 @@ import (
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/kit/expect"
 )
 
 const query = `1 - avg by (instance) (rate(node_cpu_seconds_total{mode="idle"}[1m]))`

@@ -8,7 +8,7 @@ import (
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/request"
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/test/schematest"
+	"github.com/rehome-dev/rehome/test/kit/schematest"
 )
 
 func TestAuthorize(t *testing.T) {

@@ -21,9 +21,9 @@ import (
 	"github.com/rehome-dev/rehome/cluster"
 	"github.com/rehome-dev/rehome/fit"
 	"github.com/rehome-dev/rehome/policy"
-	"github.com/rehome-dev/rehome/test/expect"
-	"github.com/rehome-dev/rehome/test/randtest"
-	"github.com/rehome-dev/rehome/test/scopetest"
+	"github.com/rehome-dev/rehome/test/kit/expect"
+	"github.com/rehome-dev/rehome/test/kit/randtest"
+	"github.com/rehome-dev/rehome/test/kit/scopetest"
 )
 
 // world is a random cluster.

@@ -13,7 +13,7 @@ import (
 	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
-	"github.com/rehome-dev/rehome/test/fixtures"
+	"github.com/rehome-dev/rehome/test/kit/fixtures"
 )
 
 const (

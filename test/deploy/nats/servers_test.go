@@ -14,10 +14,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/rehome-dev/rehome/test/expect"
-	"github.com/rehome-dev/rehome/test/filetest"
-	"github.com/rehome-dev/rehome/test/program"
-	"github.com/rehome-dev/rehome/test/program/programtest"
+	"github.com/rehome-dev/rehome/test/kit/expect"
+	"github.com/rehome-dev/rehome/test/kit/filetest"
+	"github.com/rehome-dev/rehome/test/kit/program"
+	"github.com/rehome-dev/rehome/test/kit/program/programtest"
 )
 
 // fleet has a process for each server of the manifests, with the rendered configuration and the files of the Secret. Only the

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/rehome-dev/rehome/test/cluster/binaries"
-	"github.com/rehome-dev/rehome/test/expect"
-	"github.com/rehome-dev/rehome/test/filetest"
+	"github.com/rehome-dev/rehome/test/kit/expect"
+	"github.com/rehome-dev/rehome/test/kit/filetest"
 )
 
 // TestRightsOnSecurityPage compares what each account reads and changes, with all features, with the table in docs/security.md. The

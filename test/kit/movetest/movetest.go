@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/actuator/move"
-	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/kit/expect"
 )
 
 // Began returns the time when each move begins.

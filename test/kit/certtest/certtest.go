@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rehome-dev/rehome/test/expect"
+	"github.com/rehome-dev/rehome/test/kit/expect"
 )
 
 // SelfSigned returns a certificate for localhost and 127.0.0.1, which is also its own authority, and its key, in PEM.
