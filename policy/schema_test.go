@@ -406,7 +406,7 @@ func beyond() map[string][]string {
 		},
 		"its own syntax":          {"customized-query-empty", "node-selector", "node-selector-syntax", "prometheus-url"},
 		"how long a duration is":  {"requests-too-long", "window-too-long"},
-		"the names of namespaces": {"customized-namespaces-protected", "namespace-patterns-under-the-peers-version"},
+		"the names of namespaces": {"customized-namespaces-protected", "namespace-patterns-in-the-version-of-the-descheduler"},
 		"a check of a strategy":   {"constraints-unknown", "evictable-namespaces-included", "thresholds-missing"},
 	}
 }

@@ -57,9 +57,9 @@ func TestPodSignals(t *testing.T) {
 		{"is lifted by the owner who wants the pod moved", pod(annotated(disrupt, "true", EvictAnnotation, "")), nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			peers := parse(t, "apiVersion: descheduler/v1alpha2\nkind: DeschedulerPolicy\nprofiles: [{}]")
+			older := parse(t, "apiVersion: descheduler/v1alpha2\nkind: DeschedulerPolicy\nprofiles: [{}]")
 			for from, e := range map[string]Evictor{
-				"zero Evictor": {}, "peer's file": peers.Profiles[0].Evictor, "NewEvictor": evictor(t, EvictorArgs{}),
+				"zero Evictor": {}, "a file of the descheduler": older.Profiles[0].Evictor, "NewEvictor": evictor(t, EvictorArgs{}),
 			} {
 				if got := e.Protects(c.pod, noon, nil); !reflect.DeepEqual(got, c.want) {
 					t.Errorf("%s:\ngot  %+v\nwant %+v", from, got, c.want)

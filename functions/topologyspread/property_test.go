@@ -330,10 +330,10 @@ func TestDifferentDomainsNearlyFewestMoves(t *testing.T) {
 	}
 }
 
-// peersMoves returns the number of pods that kubernetes-sigs/descheduler moves between domains if all pods may move and fit
+// movesOfDescheduler returns the number of pods that kubernetes-sigs/descheduler moves between domains if all pods may move and fit
 // everywhere: from the fullest to the emptiest domain, never beyond the mean on either side, and half of their difference. even
 // reports whether it ends within maxSkew.
-func peersMoves(counts []int, maxSkew int) (moves int, even bool) {
+func movesOfDescheduler(counts []int, maxSkew int) (moves int, even bool) {
 	counts = slices.Clone(counts)
 	slices.Sort(counts)
 	sum := 0
@@ -363,17 +363,17 @@ func TestNeverMoreMovesThanDescheduler(t *testing.T) {
 	for range 5000 {
 		c := randomCluster(r, alike)
 		c.constraint.MinDomains = nil
-		peers, even := peersMoves(c.counts(), int(c.constraint.MaxSkew))
+		moves, even := movesOfDescheduler(c.counts(), int(c.constraint.MaxSkew))
 		own := len(c.args.Decide(c.scope()))
-		if !even || own == 0 && peers == 0 {
+		if !even || own == 0 && moves == 0 {
 			continue
 		}
 		compared++
-		if own < peers {
+		if own < moves {
 			fewer++
 		}
-		if own > peers || own < peers && len(c.eligible) == 2 {
-			t.Fatalf("counts %v, at most %d apart: %d pods move, and %d in the peer", c.counts(), c.constraint.MaxSkew, own, peers)
+		if own > moves || own < moves && len(c.eligible) == 2 {
+			t.Fatalf("counts %v, at most %d apart: %d pods move, and %d in the descheduler", c.counts(), c.constraint.MaxSkew, own, moves)
 		}
 	}
 	t.Logf("fewer pods move than in the descheduler: %d of %d", fewer, compared)

@@ -70,7 +70,7 @@ func inPod(t *testing.T, line string) bool {
 }
 
 // TestMigrationPageCommands types them as they stand there, with a release of another chart in the place of
-// the peer's, which was installed with a values file for it.
+// the descheduler's, which was installed with a values file for it.
 func TestMigrationPageCommands(t *testing.T) {
 	clean(t)
 	old := t.TempDir()
@@ -83,7 +83,7 @@ func TestMigrationPageCommands(t *testing.T) {
 		}
 		filetest.Write(t, filepath.Join(old, name), text)
 	}
-	must(t, inCluster(t, "install", "descheduler", old, "-n", "kube-system", "--values", "testdata/peer/cronjob.yaml"))
+	must(t, inCluster(t, "install", "descheduler", old, "-n", "kube-system", "--values", "testdata/descheduler/cronjob.yaml"))
 	here, kubelet := newTerminal(t), 0
 	commands := typed(t, filetest.Read(t, root, "docs/migrate-from-descheduler.md"))
 	for _, command := range commands {
@@ -176,7 +176,7 @@ func TestMigrationPageDifferences(t *testing.T) {
 		"arguments": "cmdOptions", "leader": "leaderElection", "account": "serviceAccount", "user": "securityContext", "serves": "ports",
 		"monitor": "serviceMonitor", "secrets": "rbac", "budget": "podDisruptionBudget",
 	}
-	for name, p := range peers(t) {
+	for name, p := range deschedulers(t) {
 		for field := range p.Differences {
 			value := field
 			if of[field] != "" {

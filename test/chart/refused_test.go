@@ -98,7 +98,7 @@ func TestContradictoryValues(t *testing.T) {
 			"requests.enabled: kind Job exits and takes no requests; want kind Deployment"},
 		"requests without a certificate": {"requests.tls=files",
 			"requests.tlsSecret: want the Secret with tls.crt and tls.key, because requests.tls is files; got none"},
-		"the image of the peer": {"image.repository=mirror.example.com/descheduler/descheduler",
+		"the image of the descheduler": {"image.repository=mirror.example.com/descheduler/descheduler",
 			"image.repository: mirror.example.com/descheduler/descheduler is the image of the descheduler; want " +
 				"ghcr.io/rehome-dev/rehome or your mirror, and its image.tag"},
 		"a budget that wants two things": {"podDisruptionBudget.enabled=true,podDisruptionBudget.minAvailable=1,podDisruptionBudget.maxUnavailable=1",

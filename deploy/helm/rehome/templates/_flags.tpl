@@ -1,5 +1,5 @@
 {{/*
-The peer's flags. As JSON: env, the settings that they mean; ignored, what is left out without harm, each with the reason; port
+The flags of the descheduler. As JSON: env, the settings that they mean; ignored, what is left out without harm, each with the reason; port
 and tls, what is served where. A flag that cannot be left out, and one that is not known, stops rendering.
 */}}
 {{- define "rehome.flags" -}}

@@ -19,26 +19,26 @@ import (
 	"github.com/rehome-dev/rehome/test/kit/program"
 )
 
-// peer is the meaning of a values file in the descheduler chart, and the intended differences.
-type peer struct {
+// descheduler is the meaning of a values file in the descheduler chart, and the intended differences.
+type descheduler struct {
 	Set         []string       `yaml:"set"` // additional values of the user
 	Meaning     map[string]any `yaml:"meaning"`
 	Differences map[string]any `yaml:"differences"`
 	Ignored     []string       `yaml:"ignored"` // ignored values in the notes
 }
 
-// peers are the values files for the peer's chart in testdata, by name.
-func peers(t *testing.T) map[string]peer {
+// deschedulers are the values files for the chart of the descheduler in testdata, by name.
+func deschedulers(t *testing.T) map[string]descheduler {
 	t.Helper()
-	files, err := filepath.Glob("testdata/peer/*.meaning.yaml")
+	files, err := filepath.Glob("testdata/descheduler/*.meaning.yaml")
 	if err != nil || len(files) != 3 {
 		t.Fatalf("got %q, error %v, want three", files, err)
 	}
-	all := map[string]peer{}
+	all := map[string]descheduler{}
 	for _, file := range files {
 		d := yaml.NewDecoder(strings.NewReader(filetest.Read(t, root, "test/chart/"+file)))
 		d.KnownFields(true)
-		var p peer
+		var p descheduler
 		if err := d.Decode(&p); err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}
@@ -48,8 +48,8 @@ func peers(t *testing.T) map[string]peer {
 }
 
 // args are how a person who moves over calls helm.
-func (p peer) args(name string) []string {
-	args := []string{"--namespace", "kube-system", "--values", "testdata/peer/" + name + ".yaml"}
+func (p descheduler) args(name string) []string {
+	args := []string{"--namespace", "kube-system", "--values", "testdata/descheduler/" + name + ".yaml"}
 	for _, set := range p.Set {
 		args = append(args, "--set", set)
 	}
@@ -58,7 +58,7 @@ func (p peer) args(name string) []string {
 
 // TestDeschedulerValuesKeepTheirMeaning compares field by field. What differs is listed, and differs indeed.
 func TestDeschedulerValuesKeepTheirMeaning(t *testing.T) {
-	for name, p := range peers(t) {
+	for name, p := range deschedulers(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got := meaningOf(t, rendered(t, "rehome", p.args(name)...))
@@ -84,7 +84,7 @@ func TestDeschedulerValuesKeepTheirMeaning(t *testing.T) {
 
 // TestNotesListIgnoredValues reads what helm install would print.
 func TestNotesListIgnoredValues(t *testing.T) {
-	for name, p := range peers(t) {
+	for name, p := range deschedulers(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			out := must(t, helm(t, append([]string{"install", "rehome", chart, "--dry-run=client"}, p.args(name)...)...))
@@ -123,7 +123,7 @@ func TestDeschedulerPolicyAccepted(t *testing.T) {
 			t.Errorf("%q: there are %d policies, want one", args, checked)
 		}
 	}
-	for name, p := range peers(t) {
+	for name, p := range deschedulers(t) {
 		check(t, p.args(name)...)
 	}
 	for _, file := range combinations(t) {
