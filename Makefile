@@ -128,11 +128,11 @@ generate: ## Generate everything that derives from Go: CRDs, schemas, AsyncAPI, 
 	go test ./cli ./bus/credentials ./api -run 'TestReference|TestSettingsPage|TestOutputSchema|TestRightsPage|TestOpenAPI' -update
 	go test ./cli -run 'TestCommandOutput/schemas_list' -update
 
-# Three sets of tests. This one leaves the race detector, installations, the page, images, and the rights of each key to make ci, so
-# it needs neither a browser nor npm. The longest packages start first.
+# Three sets of tests. This one leaves the race detector, installations, the page, images, the rights of each key, and the comparison
+# with kube-scheduler to make ci, so it needs neither a browser nor npm. The longest packages start first.
 test: build controlplane $(VALE) ## Run the tests that protect correctness: the packages, without the race detector, and the core scenes.
 	go test -p 3 -timeout 30m -skip '^(TestMinimalRights|TestPrefix)$$' ./bus ./cli ./app ./api \
-	  $$(go list ./... | grep -vE '/test/(bench|chart|converge|demo|deploy|e2e|faults|images|page|release|site)(/|$$)')
+	  $$(go list ./... | grep -vE '/test/(bench|chart|converge|crds|demo|deploy|e2e|faults|fit|images|page|release|site)(/|$$)')
 	$(CORE)
 	$(TOOK)
 
