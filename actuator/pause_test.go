@@ -13,7 +13,7 @@ import (
 	"github.com/rehome-dev/rehome/test/kit/expect"
 )
 
-// oneWorkload is a cluster in which all pods belong to one Deployment with a budget, and no pod has a replacement.
+// oneWorkload is a cluster with one Deployment and its budget. All pods belong to it, and no pod has a replacement.
 type oneWorkload struct{ noView }
 
 func (oneWorkload) Pod(uid types.UID) (cluster.Pod, bool) {

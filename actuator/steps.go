@@ -68,9 +68,8 @@ func (s *session) track(ctx context.Context, x *inFlight) {
 	}
 }
 
-// backAfter is the time after which the API server is asked for a moved pod that the cache has and that is not terminating.
-// It is longer than webhooks usually delay a deletion, and shorter than the default time after which a move counts as
-// pending.
+// backAfter is how long a moved pod may stay in the cache without terminating. Then the actuator asks the API server. It is
+// longer than webhooks usually delay a deletion, and shorter than the default timeout of a replacement.
 const backAfter = 100 * time.Second
 
 // staysOn reports whether the cache still has a moved pod that is not terminating, long after it had to leave: the cache is

@@ -21,7 +21,7 @@
 // namespaces everything. Reviews are cached for ten seconds, except for requests. Streams check the rights again every ten
 // seconds.
 //
-// The loopback address needs no token and serves the operator, who has all rights. Pages of other sites cannot use it, because it
+// The loopback address needs no token and serves the operator with all rights. Pages of other sites cannot use it, because it
 // refuses other names in the header Host, and other origins.
 //
 // # Errors

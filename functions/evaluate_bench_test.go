@@ -16,7 +16,7 @@ import (
 	"github.com/rehome-dev/rehome/test/kit/schematest"
 )
 
-// taintedNode returns a scope in which every pod should move.
+// taintedNode returns the scope of a tainted node. Every pod should move.
 func taintedNode(pods int) schemas.NodeScope {
 	started := metav1.NewTime(time.Unix(1_790_000_000, 0))
 	s := schemas.NodeScope{

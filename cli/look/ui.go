@@ -107,7 +107,7 @@ func showPage(c *cobra.Command, address string, noOpen bool) error {
 const (
 	// mostConnections limits the connections to the pod.
 	mostConnections = 64
-	// podIdle is less than the time after which the API closes an idle connection.
+	// podIdle is shorter than the idle timeout of the API.
 	podIdle = 30 * time.Second
 )
 

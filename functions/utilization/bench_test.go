@@ -13,8 +13,8 @@ import (
 	test "github.com/rehome-dev/rehome/test/kit/functionstest"
 )
 
-// uneven returns a cluster in which the first loaded nodes run that many pods of 250m each, and the others, up to
-// nodes, a few. The scope contains the pods of the nodes that the strategy selects.
+// uneven returns a scope for a cluster with so many nodes. The first loaded nodes run that many pods of 250m each, and the
+// others run a few. The scope contains the pods of the nodes that the strategy selects.
 func uneven(s strategy, nodes, loaded, pods int) schemas.UsageScope {
 	var scope schemas.UsageScope
 	amount := func(cpu, memory, pods int64) corev1.ResourceList {

@@ -17,7 +17,7 @@ type target struct {
 	full bool    // a resource that it has is used up
 }
 
-// taintGroup has the targets with the same taints, in the order in which they take pods.
+// taintGroup has the targets with the same taints. They take pods in this order.
 type taintGroup struct {
 	hard, soft []corev1.Taint
 	list       []*target

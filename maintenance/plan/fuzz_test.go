@@ -12,8 +12,8 @@ import (
 )
 
 // For any facts, a decision must move only unprotected pods among them, claim only selected nodes, and change only
-// listed nodes, none of them without the finalizer. The facts are valid ones in which some values are missing, or
-// replaced by other valid or by unusual values.
+// listed nodes, none of them without the finalizer. The test begins with valid facts. Then it removes some values, and
+// replaces others by valid or unusual ones.
 func FuzzDecide(f *testing.F) {
 	var right [][]byte
 	for _, s := range []Facts{
