@@ -132,7 +132,7 @@ generate: ## Generate everything that derives from Go: CRDs, schemas, AsyncAPI, 
 # with kube-scheduler to make ci, so it needs neither a browser nor npm. The longest packages start first.
 test: build controlplane $(VALE) ## Run the tests that protect correctness: the packages, without the race detector, and the core scenes.
 	go test -p 3 -timeout 30m -skip '^(TestMinimalRights|TestPrefix)$$' ./bus ./cli ./app ./api \
-	  $$(go list ./... | grep -vE '/test/(bench|chart|converge|crds|demo|deploy|e2e|faults|fit|images|page|release|site)(/|$$)')
+	  $$(go list ./... | grep -vE '/test/(bench|chart|converge|crds|demo|deploy|e2e|fit|images|page|release|site)(/|$$)')
 	$(CORE)
 	$(TOOK)
 
@@ -216,7 +216,7 @@ UNIT_LIMIT = 60m
 unit-parts:
 	go test -p 2 $$($(SEQUENTIAL))
 	go test $(RACE) -p 2 -timeout $(UNIT_LIMIT) ./actuator ./app ./bus ./cli \
-	  $$(go list ./... | grep -vE '/test/(converge|e2e|faults|release)$$' | grep -vxF "$$($(SEQUENTIAL); $(WHOLE))")
+	  $$(go list ./... | grep -vE '/test/(converge|e2e|release)(/|$$)' | grep -vxF "$$($(SEQUENTIAL); $(WHOLE))")
 	go test -timeout 5m -run 'TestPredicted|TestFewestMoves' ./test/converge -args -worlds 500 -seed 21
 	cd test/conformance && go test $(RACE) -timeout 5m ./...
 
@@ -230,25 +230,18 @@ unit-whole:
 unit-rights:
 	go test -parallel 8 -timeout 20m -run 'TestMinimalRights|TestPrefix' ./bus
 
-# The tests of maintenances have a separate control plane.
-MAINTENANCES = $$(grep -ohE '^func Test[A-Za-z0-9]+' test/e2e/maint*_test.go | cut -c6- | paste -sd '|')
-END_TO_END   = go test -v -count 1 -timeout 30m -parallel 6 ./test/e2e
+# Each folder of scenes has its own control plane. Two of them run at a time.
+SCENES     = ./test/e2e/moves ./test/e2e/maintenance ./test/e2e/bus ./test/e2e/requests
+END_TO_END = go test -v -count 1 -p 2 -timeout 30m -parallel 6
 
 e2e: controlplane ## Run the end-to-end tests against real control planes.
-	@$(MAKE) --no-print-directory -k -j 2 e2e-moves e2e-maintenances
-
-.PHONY: e2e-moves e2e-maintenances
-e2e-moves:
-	$(END_TO_END) -skip "^($(MAINTENANCES))$$"
-
-e2e-maintenances:
-	$(END_TO_END) -run "^($(MAINTENANCES))$$"
-	go test -v -count 1 -timeout 20m -skip TestFaultsDuringRestarts ./test/faults -args -core
+	$(END_TO_END) $(SCENES)
+	go test -v -count 1 -timeout 20m -skip TestFaultsDuringRestarts ./test/e2e/faults -args -core
 
 # The scenes that use the most of the API of Kubernetes: moves by each strategy, protections, budgets, restarts, requests,
 # maintenances, leases, and the roles with their own rights.
 RELEASES ?= 1.35 1.36 1.37
-CORE = go test -v -count 1 -timeout 30m -parallel 6 -run '^($(CORE_SCENES))$$' ./test/e2e
+CORE = $(END_TO_END) -run '^($(CORE_SCENES))$$' $(SCENES)
 CORE_SCENES = TestChangeMovesMisplacedPods|TestBudgetDefersMove|TestReplacementFirst|TestPodLifeTime|TestTooManyRestarts|$\
 	TestOverusedByLoad|TestRequestCommands|TestServiceAccountRequestsOverHTTP|TestMaintenanceWalkthrough|$\
 	TestUserCordonDuringMaintenance|TestStandbyTakesOverDrain|TestOnceDrainsTaintedNode|TestRolesWithOwnRights|TestExplainPod
@@ -264,14 +257,14 @@ compat: controlplane $(HELM) ## Test the core scenes, the chart, and the schedul
 	done
 
 limits: controlplane ## Drain PODS=300 under each limit of the policy in turn, and check the limit at every moment.
-	go test -v -count 1 -timeout 30m -parallel 4 -run TestDrainKeepsLimits ./test/e2e -args -pods $(PODS)
+	go test -v -count 1 -timeout 30m -parallel 4 -run TestDrainKeepsLimits ./test/e2e/moves -args -pods $(PODS)
 
 faults: controlplane ## Break everything around Rehome for MINUTES=10 during moves, and check that nothing is lost. ONLY='bus' selects faults.
-	go test -v -count 1 -timeout $$(($(MINUTES) + 25))m -skip TestFaultsDuringRestarts ./test/faults \
+	go test -v -count 1 -timeout $$(($(MINUTES) + 25))m -skip TestFaultsDuringRestarts ./test/e2e/faults \
 	  -args -minutes $(MINUTES) $(if $(SEED),-seed $(SEED)) $(if $(ONLY),-only '$(ONLY)')
 
 faults-restarts: controlplane ## Kill and pause Rehome in each step of restarts and maintenances, for 2 minutes and a fifth of MINUTES=10.
-	go test -v -count 1 -timeout $$(($(MINUTES) + 20))m -run TestFaultsDuringRestarts ./test/faults -args -minutes $(MINUTES) $(if $(SEED),-seed $(SEED))
+	go test -v -count 1 -timeout $$(($(MINUTES) + 20))m -run TestFaultsDuringRestarts ./test/e2e/faults -args -minutes $(MINUTES) $(if $(SEED),-seed $(SEED))
 
 converge: controlplane ## Apply each strategy to WORLDS=200 random small clusters until nothing moves, beside a real kube-scheduler.
 	go test -v -count 1 -timeout 60m ./test/converge -args -worlds $(WORLDS) $(if $(SEED),-seed $(SEED))

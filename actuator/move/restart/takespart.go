@@ -68,12 +68,12 @@ func (m *Method) find(ctx context.Context, pod *corev1.Pod, p policy.Restart, no
 			method = schemas.MethodRestart
 		}
 	}
-	return m.withBudgets(ctx, &candidate{Pod: pod, Deployment: d, Method: method, Policy: p, Now: now})
+	return m.singleOrBlocked(ctx, &candidate{Pod: pod, Deployment: d, Method: method, Policy: p, Now: now})
 }
 
-// withBudgets adds the budgets of the pod if they matter. It returns nil if the Deployment has several replicas and no
-// budget that forbids a disruption.
-func (m *Method) withBudgets(ctx context.Context, c *candidate) (*candidate, error) {
+// singleOrBlocked returns the candidate, with its budgets if they matter, if its Deployment has one replica, or if a budget
+// forbids a disruption. Otherwise it returns nil.
+func (m *Method) singleOrBlocked(ctx context.Context, c *candidate) (*candidate, error) {
 	several := replicasOf(c.Deployment) > 1
 	switch {
 	case several && restarting(c.Deployment): // regardless of the disruptions allowed now, with one pod more
