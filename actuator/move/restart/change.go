@@ -35,7 +35,8 @@ func (m *Method) carryOut(ctx context.Context, s state, v view, d decision) (mov
 		return s.takeBack(m.withScheduling(ctx, v.Deployment, d.GiveUp), v.Now), nil
 	}
 	if d.Ask {
-		if allowed, err := m.mayEvict(ctx, s); err != nil || !allowed {
+		allowed, why, err := m.mayEvict(ctx, s)
+		if s.Blocked = why; err != nil || !allowed {
 			return working(s, poll), err
 		}
 	}
@@ -138,17 +139,24 @@ func (m *Method) patchOptions() metav1.PatchOptions {
 	return o
 }
 
-// mayEvict reports whether the API server would evict the pod now, or the pod is gone.
-func (m *Method) mayEvict(ctx context.Context, s state) (allowed bool, err error) {
+// mayEvict reports whether the API server would evict the pod now, or the pod is gone, and if not, why. The causes in the
+// answer name the budget.
+func (m *Method) mayEvict(ctx context.Context, s state) (allowed bool, why string, err error) {
 	err = eviction.Request(m.cfg.Client, s.Pod.Namespace, s.Pod.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &s.Pod.UID}, DryRun: []string{metav1.DryRunAll},
 	}).Do(ctx).Error()
 	var status apierrors.APIStatus
 	switch {
 	case err == nil, apierrors.IsNotFound(err):
-		return true, nil
+		return true, "", nil
 	case errors.As(err, &status):
-		return false, nil
+		why = err.Error()
+		if details := status.Status().Details; details != nil {
+			for _, cause := range details.Causes {
+				why += " " + cause.Message
+			}
+		}
+		return false, why, nil
 	}
-	return false, fmt.Errorf("evict pod %s: %w", s.Pod, err)
+	return false, "", fmt.Errorf("evict pod %s: %w", s.Pod, err)
 }

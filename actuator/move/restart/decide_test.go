@@ -246,6 +246,12 @@ func TestSurgeProgress(t *testing.T) {
 		{"the time is over: first that is remembered", func(m *situated) { m.seen(2, 2, 1); m.v.Now = m.s.At.Add(m.s.Limit + 1) },
 			outline{GiveUp: true, Reason: schemas.ReasonRestartUnhealthy, Message: "the surge took more than 10m0s and is taken back: " +
 				"it has one replica more than 1 until a pod has gone; 1 of 2 are available"}},
+		{"a budget held it until the time is over", func(m *situated) {
+			m.seen(2, 2, 2)
+			m.s.Blocked, m.v.Now = "the budget api needs 3 pods", m.s.At.Add(m.s.Limit+1)
+		}, outline{GiveUp: true, Reason: schemas.ReasonRestartUnhealthy, Message: "the surge took more than 10m0s and is taken back: " +
+			"it has one replica more than 1 until a pod has gone; 2 of 2 are available; " +
+			"the API server did not allow the eviction of the pod: the budget api needs 3 pods"}},
 		{"pods are refused", func(m *situated) { cheapened(m); m.seen(1, 1, 1); m.refuses(moment + 1) },
 			outline{GiveUp: true, Reason: schemas.ReasonRestartUnhealthy,
 				Message: "the surge got stuck and is taken back: ReplicaFailure is True, FailedCreate: exceeded quota: one"}},

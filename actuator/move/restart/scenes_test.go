@@ -37,6 +37,7 @@ func scenes() []scene {
 		{"a restart that takes longer than the policy allows is taken back", testRestartTakesTooLong},
 		{"a patch for an older version of the Deployment is refused", testPrecondition},
 		{"a Deployment that changed after the plan is planned again", testPlanAnew},
+		{"the new plan of a drain has no cooldown", testPlanAnewSoon},
 		{"a Deployment that was paused after the plan is let go", testPausedAfterPlan},
 		{"a Deployment that another pod of it restarts first is let go", testOvertaken},
 		{"a rollout of another client is not touched", testForeignRollout},
@@ -54,6 +55,7 @@ func scenes() []scene {
 		{"a surge with each step repeated changes nothing twice", surgeGoes(drive{stutter: true})},
 		{"a surge of two replicas removes the moved pod", testSurgeOfTwo},
 		{"a surge asks the budget until it gives way", testSurgeAsksTheBudget},
+		{"a surge that a budget holds too long names it", testSurgeNamesTheBudget},
 		{"a surge that takes too long is taken back", surgeTakesTooLong(drive{late: time.Hour})},
 		{"a surge is taken back once, though every step is repeated", surgeTakesTooLong(drive{late: time.Hour, stutter: true})},
 		{"a surge ends when another client scales the Deployment", testSurgeScaledByOthers},
@@ -241,6 +243,15 @@ func testPlanAnew(p *place) {
 	same(p, "stage at the end", p.run(m, progress.State, drive{}).Stage, move.Done)
 	same(p, "writes", p.accepted(), []string{"template, marked", "marks"})
 	same(p, "generation", p.live().Generation, before.Generation+2)
+}
+
+func testPlanAnewSoon(p *place) {
+	last := time.Now().Add(-5 * time.Minute).UTC().Format(time.RFC3339Nano)
+	_, pods := p.deployment(1, func(d *appsv1.Deployment) { d.Annotations = map[string]string{restartedAt: last} })
+	m, s := p.planned(p.restarter(func(c *Config) { c.Policy.AgainAlone = true }), pods[0])
+	p.patch(`{"metadata":{"labels":{"by-test":"1"}}}`)
+	same(p, "stage", p.run(m, s, drive{}).Stage, move.Done)
+	same(p, "writes", p.accepted(), []string{"template, marked", "marks"})
 }
 
 func testStart(p *place) {
@@ -520,6 +531,27 @@ func testSurgeAsksTheBudget(p *place) {
 	if held < 3 {
 		p.Errorf("the budget held the pod %d times, want at least 3", held)
 	}
+}
+
+func testSurgeNamesTheBudget(p *place) {
+	_, pods := p.deployment(1)
+	m, s := p.planned(p.restarter(surger()), pods[0])
+	p.budget(3) // made after the plan
+	expect.Eventually(p, "the budget holds the pod", func() bool {
+		progress, err := m.Step(p.Context(), s, false, time.Now())
+		p.Must(err)
+		s = progress.State
+		return slices.Contains(p.writes(), write{"dry eviction", http.StatusTooManyRequests})
+	})
+	progress, err := m.Step(p.Context(), s, false, time.Now().Add(time.Hour))
+	p.Must(err)
+	got, err := decode(progress.State)
+	p.Must(err)
+	same(p, "refusal", got.Refusal, &move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonRestartUnhealthy,
+		Message: "the surge took more than 1m0s and is taken back: it has one replica more than 1 until a pod has gone; 2 of 2 are available; " +
+			"the API server did not allow the eviction of the pod: Cannot evict pod as it would violate the pod's disruption budget. " +
+			"The disruption budget api needs 3 healthy pods and has 2 currently"})
+	p.run(m, progress.State, drive{late: time.Hour}) // either pod may go
 }
 
 func surgeTakesTooLong(how drive) func(*place) {
@@ -813,6 +845,7 @@ func testRightsLater(p *place) {
 func TestStateRoundTrip(t *testing.T) {
 	c := aCandidate(schemas.MethodRestart)
 	c.Deployment.Spec.Template.Annotations = map[string]string{policy.DefaultRestartAnnotation: "before"}
+	c.Policy.AgainAlone = true
 	s := fresh(c)
 	s.Refusal = refusal(schemas.Deferred, schemas.ReasonRestartNoRoom, "full")
 	got, err := decode(s.encode())

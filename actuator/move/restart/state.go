@@ -39,9 +39,11 @@ type state struct {
 	Phase      phase             `json:"phase"`
 	Pod        schemas.PodRef    `json:"pod"`
 	Deployment schemas.ObjectRef `json:"deployment"`
-	// Method is restart or surge; Policy is the policy of the plan.
-	Method schemas.Method `json:"method"`
-	Policy policy.Restart `json:"policy"`
+	// Method is restart or surge; Policy is the policy of the plan. Its AgainAlone is stored beside it, because no policy file
+	// has it.
+	Method     schemas.Method `json:"method"`
+	Policy     policy.Restart `json:"policy"`
+	AgainAlone bool           `json:"againAlone,omitempty"`
 	// Version is the version of the Deployment for the first patch.
 	Version string `json:"version"`
 	// At is the time of the plan. It identifies the move on the Deployment.
@@ -50,6 +52,8 @@ type state struct {
 	Limit time.Duration `json:"limit"`
 	// Replicas is the number of pods that the Deployment wants.
 	Replicas int32 `json:"replicas"`
+	// Blocked is the reason why the API server would not evict the pod of a surge at the last question.
+	Blocked string `json:"blocked,omitempty"`
 	// Refusal is the reason for undoing the move, and Back the time since when.
 	Refusal *move.Refusal `json:"refusal,omitempty"`
 	Back    time.Time     `json:"back,omitzero"`
@@ -87,6 +91,7 @@ func fresh(c candidate) state {
 		Deployment: schemas.ObjectRef{Kind: "Deployment", Namespace: d.Namespace, Name: d.Name, UID: d.UID},
 		Method:     c.Method,
 		Policy:     c.Policy,
+		AgainAlone: c.Policy.AgainAlone,
 		Version:    d.ResourceVersion,
 		At:         c.Now.UTC().Round(0),
 		Limit:      limit(c),
@@ -139,7 +144,11 @@ func digest(template corev1.PodTemplateSpec, annotation string) string {
 
 func (s state) encode() move.State { return move.Encode(s) }
 
-func decode(text move.State) (state, error) { return move.Decode[state](text) }
+func decode(text move.State) (state, error) {
+	s, err := move.Decode[state](text)
+	s.Policy.AgainAlone = s.AgainAlone
+	return s, err
+}
 
 // wentBefore returns the end of a move that never began, because the pod left by itself.
 func wentBefore(v view) move.Progress {
@@ -226,7 +235,11 @@ func (s state) overdue(v view, kind string) (why string, is bool) {
 		return "the " + kind + " got stuck and is taken back: " + why, true
 	}
 	if v.Now.After(s.At.Add(s.Limit)) {
-		return fmt.Sprintf("the %s took more than %s and is taken back: %s", kind, s.Limit, describe(d)), true
+		why = fmt.Sprintf("the %s took more than %s and is taken back: %s", kind, s.Limit, describe(d))
+		if s.Blocked != "" && complete(d) {
+			why += "; the API server did not allow the eviction of the pod: " + s.Blocked
+		}
+		return why, true
 	}
 	return "", false
 }
