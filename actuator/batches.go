@@ -29,7 +29,7 @@ func (a *Actuator) batches(execute executeFunc) *Batches {
 	p.Limits = p.Limits.WithoutWindows()
 	a.policy.Store(&p)
 	ctx, cancel := context.WithCancel(context.Background())
-	b := &Batches{a: a, end: cancel, ended: make(chan error, 1), bus: &memoryBus{messages: make(chan schemas.Event)}}
+	b := &Batches{a: a, end: cancel, ended: make(chan error, 1), bus: &memoryBus{messages: make(chan delivery)}}
 	a.cfg.Bus, a.batched = b.bus, true
 	go func() { b.ended <- a.lead(ctx, execute) }()
 	return b
@@ -65,16 +65,21 @@ func (b *Batches) stepping() bool {
 }
 
 // Handle takes each intent to its verdict and returns the verdicts in the order of the intents. While the API server is
-// unavailable, intents wait until they expire. When ctx ends, Handle defers the intents without a verdict, whose pods
-// may still be moved, and the error wraps the error of ctx.
+// unavailable, intents wait until they expire. An invalid intent fails, and so do the others of its scope. When ctx ends,
+// Handle defers the intents without a verdict, whose pods may still be moved, and the error wraps the error of ctx.
 func (b *Batches) Handle(ctx context.Context, intents []Intent) ([]schemas.Verdict, error) {
 	verdicts, results := make([]schemas.Verdict, len(intents)), make([]chan schemas.Verdict, len(intents))
 	for i, intent := range intents {
 		results[i] = make(chan schemas.Verdict, 1)
 		b.bus.results.Store(intent.ID, results[i])
 	}
-	err := b.put(ctx, intents)
+	invalid, err := b.put(ctx, intents)
 	for i, intent := range intents {
+		if why := invalid[intent.scopeKey()]; why != nil {
+			r := &move.Refusal{Outcome: schemas.Failed, Reason: schemas.ReasonInvalid, Message: why.Error()}
+			verdicts[i] = b.a.refused(intent, r)
+			continue
+		}
 		if err == nil {
 			select {
 			case verdicts[i] = <-results[i]:
@@ -88,40 +93,50 @@ func (b *Batches) Handle(ctx context.Context, intents []Intent) ([]schemas.Verdi
 	return verdicts, err
 }
 
-// put delivers intents as messages of their strategies, in order.
-func (b *Batches) put(ctx context.Context, intents []Intent) error {
+// put delivers intents as messages of their strategies, in order. It returns the errors in the invalid messages.
+func (b *Batches) put(ctx context.Context, intents []Intent) (invalid map[scopeKey]error, err error) {
 	messages := map[scopeKey]*schemas.Intents{}
-	var order []*schemas.Intents
+	var order []scopeKey
 	for _, i := range intents {
 		m := messages[i.scopeKey()]
 		if m == nil {
 			m = &schemas.Intents{Profile: i.Profile, Strategy: i.Strategy, Scope: i.Scope}
 			m.Scope.Now = time.Time{} // the caller decided with the earlier moves in mind
-			messages[i.scopeKey()], order = m, append(order, m)
+			messages[i.scopeKey()], order = m, append(order, i.scopeKey())
 		}
 		m.Intents = append(m.Intents, i.Intent)
 	}
-	for _, m := range order {
+	invalid = map[scopeKey]error{}
+	for _, k := range order {
+		m := messages[k]
 		b.sequence++
 		m.Scope.Sequence = b.sequence
 		e, err := schemas.NewEvent(b.a.cfg.Source, *m, b.a.cfg.Now(), schemas.Event{})
 		if err != nil {
-			return err
+			return invalid, err
 		}
 		e.Sequence = b.sequence
+		d := delivery{e, make(chan error, 1)}
 		select {
-		case b.bus.messages <- e:
+		case b.bus.messages <- d:
+			invalid[k] = <-d.handled
 		case <-ctx.Done():
-			return fmt.Errorf("pods wait for their turn: %w", ctx.Err())
+			return invalid, fmt.Errorf("pods wait for their turn: %w", ctx.Err())
 		}
 	}
-	return nil
+	return invalid, nil
 }
 
 // memoryBus is a [Bus] inside the process.
 type memoryBus struct {
-	messages chan schemas.Event
+	messages chan delivery
 	results  sync.Map // by the intent's ID, a chan schemas.Verdict
+}
+
+// delivery is an intents message. handled gets the error of its handler.
+type delivery struct {
+	message schemas.Event
+	handled chan error
 }
 
 // FollowIntents implements [Bus].
@@ -130,10 +145,8 @@ func (b *memoryBus) FollowIntents(ctx context.Context, handle func(context.Conte
 		select {
 		case <-ctx.Done():
 			return nil
-		case e := <-b.messages:
-			if err := handle(ctx, e); err != nil {
-				return err
-			}
+		case d := <-b.messages:
+			d.handled <- handle(ctx, d.message)
 		}
 	}
 }

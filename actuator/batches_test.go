@@ -105,3 +105,31 @@ func TestBatchesKeepMovesInFlight(t *testing.T) {
 		b.Close()
 	})
 }
+
+// An invalid intent must neither end the session nor hold up intents of other scopes.
+func TestBatchesInvalidIntent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := New(Config{Policy: fast}).batches(always(schemas.Evicted, schemas.ReasonEvictionAccepted, 0))
+		defer b.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		handle := func(batch []Intent) (said []string) {
+			got, err := b.Handle(ctx, batch)
+			expect.Must(t, err)
+			for _, v := range got {
+				_, message, _ := strings.Cut(v.Message, "invalid event: ")
+				said = append(said, fmt.Sprint(v.Outcome, " ", v.Reason, " ", message))
+			}
+			return said
+		}
+		all := batchOf(5)
+		all[0].Scope.Key = "worker-2" // but its node is worker-1
+		all[2].Intent = all[1].Intent
+		all[1].Strategy, all[2].Strategy = "T", "T"
+		const twice, evicted = "failed Invalid intents[1] has a duplicate id, intent-2", "evicted EvictionAccepted "
+		expect.Equal(t, "verdicts", handle(all[:4]), []string{
+			"failed Invalid intents[0].node is worker-1, but the scope is node worker-2", twice, twice, evicted,
+		})
+		expect.Equal(t, "verdicts of the next batch", handle(all[4:]), []string{evicted})
+	})
+}
