@@ -20,7 +20,7 @@ const (
 	noDoubt       doubt = iota
 	doubtConflict       // a precondition did not hold, or another client wrote at the same time
 	doubtInternal       // 500: broken, or more than one budget
-	doubtNone           // no answer, or one without a clear result
+	doubtNoAnswer       // no answer, or one without a clear result
 )
 
 // classify reads the API server's answer by its code, reason, and causes, never by its text. It returns a refusal, or a
@@ -37,7 +37,7 @@ func classify(err error) (*move.Refusal, doubt) {
 	case errors.As(err, &network) && network.Op == "dial": // there is no connection
 		return refuse(schemas.Deferred, schemas.ReasonAPIUnavailable)
 	case !errors.As(err, &status):
-		return nil, doubtNone // the network, or our own deadline
+		return nil, doubtNoAnswer // the network, or our own deadline
 	case apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause):
 		return refuse(schemas.Deferred, schemas.ReasonDisruptionBudget)
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
@@ -59,5 +59,5 @@ func classify(err error) (*move.Refusal, doubt) {
 	case code/100 == 4 && code != http.StatusRequestTimeout:
 		return refuse(schemas.Failed, schemas.ReasonInvalid)
 	}
-	return nil, doubtNone
+	return nil, doubtNoAnswer
 }

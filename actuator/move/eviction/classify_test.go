@@ -58,14 +58,14 @@ func TestEvictionErrorClassification(t *testing.T) {
 		{"500 without a reason may be several budgets",
 			&apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 500}}, result{doubt: doubtInternal}},
 		{"401 passes when credentials are renewed", apierrors.NewUnauthorized("no"), result{schemas.Deferred, schemas.ReasonAPIUnavailable, noDoubt}},
-		{"503 leaves it open", apierrors.NewServiceUnavailable("no"), result{doubt: doubtNone}},
-		{"504 leaves it open", apierrors.NewTimeoutError("slow", 1), result{doubt: doubtNone}},
-		{"408 leaves it open", &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 408}}, result{doubt: doubtNone}},
+		{"503 leaves it open", apierrors.NewServiceUnavailable("no"), result{doubt: doubtNoAnswer}},
+		{"504 leaves it open", apierrors.NewTimeoutError("slow", 1), result{doubt: doubtNoAnswer}},
+		{"408 leaves it open", &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 408}}, result{doubt: doubtNoAnswer}},
 		{"a broken connection leaves it open",
-			&url.Error{Op: "Post", URL: "https://x", Err: &net.OpError{Op: "read", Err: errors.New("connection reset")}}, result{doubt: doubtNone}},
+			&url.Error{Op: "Post", URL: "https://x", Err: &net.OpError{Op: "read", Err: errors.New("connection reset")}}, result{doubt: doubtNoAnswer}},
 		{"no connection means that the server has no request",
 			&url.Error{Op: "Post", URL: "https://x", Err: &net.OpError{Op: "dial", Err: errors.New("connection refused")}}, result{schemas.Deferred, schemas.ReasonAPIUnavailable, noDoubt}},
-		{"the own deadline leaves it open", fmt.Errorf("call: %w", context.DeadlineExceeded), result{doubt: doubtNone}},
+		{"the own deadline leaves it open", fmt.Errorf("call: %w", context.DeadlineExceeded), result{doubt: doubtNoAnswer}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -107,18 +107,18 @@ func TestDoubt(t *testing.T) {
 		want  move.Progress
 		err   error
 	}{
-		{"running_pod_is_evicted_later", aPod(), doubtNone, false, later, nil},
+		{"running_pod_is_evicted_later", aPod(), doubtNoAnswer, false, later, nil},
 		{"running_pod_after_internal_error_is_evicted_later", aPod(), doubtInternal, false,
 			refused(&move.Refusal{Outcome: schemas.Deferred, Reason: schemas.ReasonInternalError, Message: "timeout"}), nil},
 		{"running_pod_after_conflict_was_changed", aPod(), doubtConflict, false, move.Progress{}, move.ErrChanged},
-		{"terminating_pod_was_evicted", terminating, doubtNone, false, lost, nil},
-		{"missing_pod_was_evicted", nil, doubtNone, false, lost, nil},
-		{"recreated_pod_was_evicted", other, doubtNone, false, lost, nil},
+		{"terminating_pod_was_evicted", terminating, doubtNoAnswer, false, lost, nil},
+		{"missing_pod_was_evicted", nil, doubtNoAnswer, false, lost, nil},
+		{"recreated_pod_was_evicted", other, doubtNoAnswer, false, lost, nil},
 		{"terminating_pod_after_conflict_was_deleted_by_others", terminating, doubtConflict, false,
 			rejected(schemas.ReasonPodTerminating, "the pod is being deleted, until 2026-03-01T12:00:00Z"), nil},
 		{"missing_pod_after_conflict_was_deleted_by_others", nil, doubtConflict, false,
 			rejected(schemas.ReasonPodGone, "the pod is gone"), nil},
-		{"missing_pod_after_dry_run_was_deleted_by_others", nil, doubtNone, true,
+		{"missing_pod_after_dry_run_was_deleted_by_others", nil, doubtNoAnswer, true,
 			rejected(schemas.ReasonPodGone, "the pod is gone"), nil},
 	}
 	for _, tt := range tests {

@@ -145,14 +145,14 @@ func Request(client kubernetes.Interface, namespace, name string, options metav1
 }
 
 // lookAgain reads the pod after a call without a clear answer, for as long as there is time: an API server that failed
-// during the call may be back in a moment. After doubtNone it reads the pod until it is leaving, or until [Timeout] has
+// during the call may be back in a moment. After doubtNoAnswer it reads the pod until it is leaving, or until [Timeout] has
 // passed since the call began: the API server may still carry out the eviction.
 func (m *Method) lookAgain(ctx context.Context, pod *corev1.Pod, d doubt, err error) (move.Progress, error) {
 	deadline, _ := ctx.Deadline()
 	var live *corev1.Pod
 	var readErr error
 	pollErr := wait.PollUntilContextCancel(ctx, readAgain, true, func(ctx context.Context) (bool, error) {
-		mayEvict := d == doubtNone && !m.cfg.DryRun && time.Until(deadline) > readTimeout
+		mayEvict := d == doubtNoAnswer && !m.cfg.DryRun && time.Until(deadline) > readTimeout
 		if live, readErr = m.read(ctx, pod); readErr == nil {
 			m.cfg.Answers()
 		}
