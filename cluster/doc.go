@@ -3,11 +3,10 @@
 //
 //	informer ──▶ prune (prune.go) ──▶ share (share.go) ──▶ store
 //	   │
-//	   └─▶ Cache.OnUpdate ──▶ indexes                              ──▶ handlers of the watcher and maintenance, see AddHandler
-//	                           budgets    budget ─▶ pods    facts.go
-//	                           capacity   where pods fit    capacity.go, reservations.go
-//	                           Workloads  owner ─▶ pods     workloads.go, controllers.go ──▶ actuator, see Workloads.OnChange
-//	                           nodes      taint times       nodes.go
+//	   └─▶ Cache.OnUpdate ──▶ indexes                                       ──▶ handlers of the watcher and maintenance, see AddHandler
+//	                           capacity   where pods fit             capacity.go, reservations.go
+//	                           Workloads  owner ─▶ pods and budgets  workloads.go, controllers.go ──▶ actuator, see Workloads.OnChange
+//	                           nodes      taint times                nodes.go
 //
 // summary.go defines what the actuator reads of a pod, and kinds.go the kinds.
 //

@@ -100,7 +100,7 @@ func typed[T any](f func(old, new *T, initial bool)) func(old, new any, initial 
 	}
 }
 
-// Kept returns an example of each type that the cache stores, without fields that no role reads. It stores ReplicaSets,
+// Kept lists the types that the cache stores. Their objects lack the fields that no role reads. The cache stores ReplicaSets,
 // Deployments, StatefulSets, and ReplicationControllers as another type, which only [Workloads] reads.
 type Kept interface {
 	corev1.Node | corev1.Pod | policyv1.PodDisruptionBudget | corev1.Namespace | schedulingv1.PriorityClass |
@@ -251,5 +251,5 @@ func (c *Cache) find(o any) (*held, any, error) {
 		old, _, err := h.indexer.GetByKey(cache.MetaObjectToName(m).String())
 		return h, old, err
 	}
-	return nil, nil, fmt.Errorf("%T: no decision depends on objects of this kind", o)
+	return nil, nil, fmt.Errorf("this cache holds no objects of type %T", o)
 }

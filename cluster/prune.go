@@ -13,9 +13,9 @@ import (
 	"k8s.io/component-helpers/resource"
 )
 
-// prune returns the transform of all informers: it drops fields that no role reads before an object enters the cache,
-// which is most of a pod. It does not change where replacements fit: they have no ephemeral containers. It works in place
-// and may be repeated.
+// prune is the transform of all informers: it drops fields that no role reads before an object enters the cache, which is
+// most of a pod. Dropping ephemeral containers does not affect where a replacement fits, because it has none. prune works
+// in place and may be repeated.
 func (c *Cache) prune(object any) (any, error) {
 	switch o := object.(type) {
 	case *corev1.Pod:

@@ -45,7 +45,8 @@ type Room struct {
 	// the reason why it does not fit.
 	Fits, Judged bool
 	Why          string
-	// By are the moved pods whose replacements hold reservations that would be enough.
+	// By are up to five moved pods whose replacements hold reservations, on any node, the first ones by name. It is set only
+	// if reservations or moves in flight are why the replacement does not fit.
 	By []schemas.ObjectRef
 	// InVain is the reason why the move would not improve anything.
 	InVain string

@@ -11,8 +11,9 @@ import (
 )
 
 // ClusterBreaker is the circuit breaker of [policy.ClusterBreaker]. While it is open, nothing moves. Its conditions are
-// independent, and each is open exactly while its numbers reach the threshold of the policy. Call [ClusterBreaker.Look]
-// after changes, and now and then while it is open. Use [NewClusterBreaker] to make one.
+// independent: the ones about nodes and pending replacements are open while their numbers reach the thresholds of the
+// policy; the one about failures is open for a pause after it has reached its threshold. Call [ClusterBreaker.Look] after
+// changes, and now and then while it is open. Use [NewClusterBreaker] to make one.
 type ClusterBreaker struct {
 	policy     policy.ClusterBreaker
 	calls      calls
