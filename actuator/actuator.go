@@ -6,12 +6,12 @@
 //	  ──▶ finish (reconciler.go) ──▶ conclude (report.go)
 //
 //	Changed ──▶ learn (replacement.go) ──▶ queue ──▶ trackAll (reconciler.go) ──▶ track (steps.go) ──▶ Step
-//	  ──▶ arrive (replacement.go) ──▶ publishEnd (report.go)
+//	  ──▶ settle (replacement.go) ──▶ publishEnd (report.go)
 //
 //	session.go     the leader session: its state, its goroutines, and its outages
 //	entries.go     the intents without a verdict, by pod and by message; a newer message withdraws the others
 //	admission.go   the rules that reject, defer, or park an intent; package limit counts for them
-//	reconciler.go  the queue by priority, then low pod priority first, then the lower quality of service; its loops
+//	reconciler.go  the queue, ordered by PriorityOf, and its loops
 //	execution.go   the live pod, the methods of package move in their order, and the verdict
 //	gates.go       the checks of an intents message, and of the live pod
 //	moves.go       the moves in flight, and settled ones that still count
@@ -31,15 +31,15 @@
 //
 // A new leader reads the ledger and then the table of intents messages; it replays no stream. A move in the ledger
 // without a verdict gets the lost verdict if its pod is gone or terminating, or if its method has more steps. Otherwise
-// it was never made, and the intent is tried again. The event ID of a verdict consists of the intent ID and the
-// outcome, so storing a verdict twice stores one event. Unreadable records are set aside and reported in the log, in a
-// metric, and in [Actuator.Ready].
+// the actuator waits 15 seconds, because the API server may still evict the pod, and then tries the intent again. The
+// event ID of a verdict consists of the intent ID and the outcome, so storing a verdict twice stores one event.
+// Unreadable records are set aside and reported in the log, in a metric, and in [Actuator.Ready].
 //
 // # Outages
 //
 // While the API server is unavailable, intents wait, can expire, and can be withdrawn; one intent at a time probes the
-// server. While the bus stores no verdicts or no ledger records, the actuator completes the executions in progress and
-// starts no new ones.
+// server. While a write to the bus fails (a verdict, a change of the ledger, or the removal of an intents message), the
+// actuator completes the executions in progress, and then executes one intent at a time, as a probe.
 package actuator
 
 import (
@@ -92,9 +92,10 @@ func Kinds() []cluster.Kind {
 
 // Config configures an [Actuator].
 type Config struct {
-	// Client calls the API server. It needs these rights: get pods, create pods/eviction, list poddisruptionbudgets,
-	// create and patch events of events.k8s.io. Disable its own rate limit: Policy.Rate limits evictions. Its transport
-	// needs [Guard], unless one process alone uses the cluster.
+	// Client calls the API server. Besides the rights of Client in [restart.Config] and [evictionrequest.Config], it needs
+	// these: get pods, create pods/eviction, list poddisruptionbudgets, create and patch events of events.k8s.io. Disable
+	// its own rate limit: Policy.Rate limits evictions. Its transport needs [Guard], unless one process alone uses the
+	// cluster.
 	Client kubernetes.Interface
 	// Events writes the Kubernetes Events, also while the lease is not valid. nil means Client.
 	Events kubernetes.Interface
@@ -197,7 +198,8 @@ func (a *Actuator) takesSecond(pod *corev1.Pod) (fits bool, why string) {
 }
 
 // SetPolicy replaces the policy at once. It rejects waiting intents whose profile or strategy is not in the new policy.
-// A new rate starts with a full bucket. Moves that count against old limits count against new limits, too.
+// A new rate starts with a full bucket. Moves that count against old limits count against new limits, too. A missing right
+// of a method that the new policy does not enable is no fault anymore.
 func (a *Actuator) SetPolicy(p policy.Policy) {
 	if p.Rate == (policy.Rate{}) {
 		p.Rate = policy.DefaultRate()
@@ -209,6 +211,12 @@ func (a *Actuator) SetPolicy(p policy.Policy) {
 	}
 	a.scheduler.Store(scheduler)
 	a.policy.Store(&p)
+	a.rights.Range(func(key, _ any) bool {
+		if method := key.(schemas.Method); !enablesMethod(&p, method) {
+			a.forgetRight(method)
+		}
+		return true
+	})
 	if s := a.session.Load(); s != nil {
 		s.policyReplaced()
 	}

@@ -56,7 +56,7 @@ func (s *session) save(ctx context.Context, r record) error {
 		return s.checkLease(r.Intent.Pod)
 	}
 	err := s.begun.add(r)
-	stored := s.ledgerWrites.set(keyBegun, nil)
+	stored := s.storeBegun()
 	s.mu.Unlock()
 	if err = cmp.Or(err, stored.wait(ctx)); err != nil {
 		return fmt.Errorf("ledger record of pod %s: %w", r.Intent.Pod, err)
@@ -108,7 +108,7 @@ func (a *Actuator) execute(ctx context.Context, i Intent, save saveFunc) (v sche
 				unsaved = cmp.Or(save(ctx, r), ctx.Err())
 				return unsaved
 			})
-			a.noteRight(c, p)
+			a.noteRight(p)
 			why, next := c.givesWay(p)
 			switch {
 			case unsaved != nil, errors.Is(err, ErrNotLeading):
@@ -178,7 +178,8 @@ func (a *Actuator) choices(i Intent) (list []choice) {
 				restart.AgainAlone = maintenance
 			}
 			skip := p.Restart.Otherwise == policy.OtherwiseSkip && !preferred
-			list = append(list, choice{a.restarts.With(restart, asked.DryRun), skip, preferred})
+			optional := p.Restart.Workloads == ""
+			list = append(list, choice{a.restarts.With(restart, asked.DryRun), skip, optional})
 		}
 		if p.EvictionRequests.Wait > 0 && !asked.DryRun { // a dry run would show nothing new
 			list = append(list, choice{Starter: a.evictionRequests})
@@ -236,15 +237,13 @@ func lacksRight(p move.Progress) bool {
 }
 
 // noteRight reports a missing right of a method that the policy enables in [Actuator.Ready], in a metric, and in a
-// Kubernetes Event, until the method works.
-func (a *Actuator) noteRight(c choice, p move.Progress) {
-	if c.optional || p.Method == "" || p.Method == schemas.MethodEviction {
+// Kubernetes Event, until the method works or the policy disables it.
+func (a *Actuator) noteRight(p move.Progress) {
+	if p.Method == "" || p.Method == schemas.MethodEviction || !enablesMethod(a.policy.Load(), p.Method) {
 		return
 	}
 	if !lacksRight(p) {
-		if _, was := a.rights.LoadAndDelete(p.Method); was {
-			a.metrics.rights.WithLabelValues(string(p.Method)).Set(0)
-		}
+		a.forgetRight(p.Method)
 		return
 	}
 	err := fmt.Errorf("method %s: a right is missing, pods are moved by the next method: %s", p.Method, p.Refusal.Message)
@@ -255,5 +254,24 @@ func (a *Actuator) noteRight(c choice, p move.Progress) {
 	a.cfg.Log.Warn("a right is missing", "method", p.Method, "error", p.Refusal.Message)
 	if s := a.session.Load(); s != nil {
 		s.events.announce(corev1.EventTypeWarning, rightEvent, err.Error())
+	}
+}
+
+// enablesMethod reports whether the policy enables a method.
+func enablesMethod(p *policy.Policy, method schemas.Method) bool {
+	switch method {
+	case schemas.MethodRestart, schemas.MethodSurge:
+		return p.Restart.Workloads != ""
+	case schemas.MethodEvictionRequest:
+		return p.EvictionRequests.Wait > 0
+	case schemas.MethodEviction, schemas.MethodBackground:
+	}
+	return true
+}
+
+// forgetRight ends the report of a missing right of a method.
+func (a *Actuator) forgetRight(method schemas.Method) {
+	if _, was := a.rights.LoadAndDelete(method); was {
+		a.metrics.rights.WithLabelValues(string(method)).Set(0)
 	}
 }

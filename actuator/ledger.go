@@ -103,7 +103,7 @@ func (r record) check(key string) error {
 	case r.key() != key:
 		return fmt.Errorf("it is about the pod with UID %q", i.Pod.UID)
 	case i.ID == "" || i.Node == "" || i.Profile == "" || i.Strategy == "":
-		return errors.New("it names no intent")
+		return errors.New("its intent lacks id, node, profile, or strategy")
 	case len(validation.IsDNS1123Label(i.Pod.Namespace)) > 0 || len(validation.IsDNS1123Subdomain(i.Pod.Name)) > 0:
 		return fmt.Errorf("its pod is named %q", i.Pod)
 	case r.Begun.IsZero():
@@ -131,7 +131,8 @@ func (r record) waitsFor() string {
 	return "a replacement that is ready"
 }
 
-// WorkloadBreaker is an open circuit breaker: the strategy may not move the pods of the workload off the node.
+// WorkloadBreaker is the record of a workload circuit breaker: the strategy may not move the pods of the workload off the
+// node before Until.
 type WorkloadBreaker = limit.BreakerEntry
 
 // StormCondition is a reason why all moves have stopped.
@@ -146,9 +147,9 @@ func loopKey(k limit.BreakerKey) string {
 	return keyLoop + string(k.Workload) + "." + base64.RawURLEncoding.EncodeToString([]byte(k.Strategy+"\x00"+k.Node))
 }
 
-// ClearKey returns the [Ledger] key of a request to close the circuit breakers of a workload, or all circuit breakers
-// for the empty UID. The value is the time as [ClearValue]. The leading actuator deletes the key when it has closed
-// them. An actuator that begins to lead ignores a request that is older than clearFor, and deletes it.
+// ClearKey returns the [Ledger] key of a request to close the circuit breakers of a workload, or of all workloads for the
+// empty UID. The value is the time as [ClearValue]. The leading actuator deletes the key when it has closed them. An
+// actuator that begins to lead ignores a request that is older than clearFor, and deletes it.
 func ClearKey(workload types.UID) string { return keyClear + cmp.Or(string(workload), everyWorkload) }
 
 // ClearValue returns the value for a [ClearKey]. The actuator ignores any other value.
@@ -297,7 +298,7 @@ type ledgerWriter struct {
 	next map[string]*ledgerChange // waiting changes
 }
 
-// ledgerChange is a new value of a key. nil deletes it.
+// ledgerChange is a new value of a key. nil deletes it, see [session.storeBegun] for keyBegun.
 type ledgerChange struct {
 	value any
 	done  chan struct{}

@@ -137,9 +137,11 @@ func TestGauges(t *testing.T) {
 
 func TestFaultsResetAfterSession(t *testing.T) {
 	r := prometheus.NewRegistry()
-	a := New(Config{Bus: newMemory(), Metrics: r, Log: slog.New(slog.DiscardHandler)})
+	a := New(Config{Bus: newMemory(), Metrics: r, Log: slog.New(slog.DiscardHandler), Policy: policy.Policy{
+		Restart: policy.Restart{Workloads: policy.RestartAll},
+	}})
 	a.setInvalidRecords([]error{errors.New("unreadable")})
-	a.noteRight(choice{}, move.Refused(schemas.MethodSurge, move.Forbidden(errors.New("denied"))))
+	a.noteRight(move.Refused(schemas.MethodSurge, move.Forbidden(errors.New("denied"))))
 	if a.Ready() == nil {
 		t.Error("a leader with an invalid record and a missing right is ready")
 	}

@@ -59,58 +59,59 @@ func PriorityOf(t policy.Traits, cost, weight int64) int {
 }
 
 // dispatch takes the pods with an intent entry in the order of their priority until the queue is shut down. It takes a
-// pod only when there is capacity to execute it, so a pod of higher priority that arrives meanwhile goes first.
+// pod only when it can be executed at once, so a pod of higher priority that arrives meanwhile goes first.
 func (s *session) dispatch(ctx context.Context) {
 	for {
-		for wait := s.missingCapacity(); wait > 0 && ctx.Err() == nil; wait = s.missingCapacity() {
-			s.awaitCapacity(ctx, wait)
+		for wait := s.nextSlot(); wait > 0 && ctx.Err() == nil; wait = s.nextSlot() {
+			s.awaitSlot(ctx, wait)
 		}
 		uid, shutdown := s.queues.wanted.Get()
 		if shutdown {
 			return
 		}
 		for wait := s.Reconcile(ctx, uid); wait > 0 && ctx.Err() == nil; wait = s.Reconcile(ctx, uid) {
-			s.awaitCapacity(ctx, wait) // capacity was used up while the queue was empty
+			s.awaitSlot(ctx, wait) // the slots were used up while the queue was empty
 		}
 		s.queues.wanted.Done(uid)
 	}
 }
 
-// awaitCapacity returns when capacity may have changed, after wait at the latest.
-func (s *session) awaitCapacity(ctx context.Context, wait time.Duration) {
+// awaitSlot returns when an execution may have become possible, after wait at the latest.
+func (s *session) awaitSlot(ctx context.Context, wait time.Duration) {
 	select {
 	case <-time.After(wait):
-	case <-s.capacity:
+	case <-s.slotFreed:
 	case <-ctx.Done():
 	}
 }
 
-func (s *session) missingCapacity() time.Duration {
+// nextSlot is slotWait for the current time.
+func (s *session) nextSlot() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.capacityWait(s.cfg.Now())
+	return s.slotWait(s.cfg.Now())
 }
 
 // mostStoring bounds the verdicts that are being stored at once.
 const mostStoring = 256
 
-// capacityWait returns the time until one more intent can be executed, unless the capacity changes earlier. 0 means
-// now. The caller holds mu.
-func (s *session) capacityWait(now time.Time) time.Duration {
+// slotWait returns the time until one more intent can be executed, unless a slot is freed earlier. 0 means now. The caller
+// holds mu.
+func (s *session) slotWait(now time.Time) time.Duration {
 	wait, down := s.health.wait(now)
 	switch {
 	case s.running >= s.cfg.Parallel, s.storing > mostStoring,
 		// While the API server or the bus is unavailable, one intent at a time probes it.
 		down && s.running > 0, s.unwritten() != nil && s.running+s.storing > 0, s.cluster.Trial() && s.running > 0:
-		return time.Hour // the end of an execution frees capacity
+		return time.Hour // the end of an execution frees a slot
 	}
 	return max(wait, s.bucket.Wait(now))
 }
 
-// freed makes the dispatch loop check the capacity again.
+// freed makes the dispatch loop check again whether an execution is possible.
 func (s *session) freed() {
 	select {
-	case s.capacity <- struct{}{}:
+	case s.slotFreed <- struct{}{}:
 	default:
 	}
 }
@@ -136,7 +137,7 @@ func (s *session) trackAll(ctx context.Context) {
 }
 
 // Reconcile compares the wanted move of a pod with the move in flight and the limits. It gives the open intent a
-// verdict, parks it, or executes it. If capacity is missing, it returns the longest time until the next call.
+// verdict, parks it, or executes it. If no execution is possible now, it returns the longest time until the next call.
 func (s *session) Reconcile(ctx context.Context, uid types.UID) (wait time.Duration) {
 	if ctx.Err() != nil {
 		return 0
@@ -166,7 +167,7 @@ func (s *session) Reconcile(ctx context.Context, uid types.UID) (wait time.Durat
 	} else if p, blocks := s.parks(e.intent, at, now); blocks {
 		s.park(e, p, now)
 		return 0
-	} else if wait = s.capacityWait(now); wait > 0 {
+	} else if wait = s.slotWait(now); wait > 0 {
 		return wait
 	} else {
 		x, i := s.begin(e, at, now), e.intent // a newer message may change the intent of e meanwhile
@@ -221,7 +222,7 @@ func (s *session) finish(ctx context.Context, e *entry, x *inFlight, v schemas.V
 	moved := s.executed(e, x, v, now)
 	var deleted *ledgerChange
 	if begun && !moved {
-		deleted = s.ledgerWrites.set(keyBegun, nil)
+		deleted = s.storeBegun()
 	}
 	s.mu.Unlock()
 	s.freed()
@@ -312,7 +313,7 @@ func (s *session) abandon(x *inFlight) {
 	s.entries.stepped(x, s.cfg.Now())
 	s.departures.remove(x)
 	s.moves.remove(x)
-	s.forgetCapacity(x)
+	s.forgetReservation(x)
 	s.releaseFor(x.at)
 	s.begun.remove(x.record)
 }
@@ -320,17 +321,17 @@ func (s *session) abandon(x *inFlight) {
 // dryRunReservation is the length of a reservation in a dry run, in which no replacement appears.
 const dryRunReservation = 30 * time.Second
 
-// releaseCapacity ends the reservation for the replacement of a pod: the replacement has a node, or is no longer
+// releaseReservation ends the reservation for the replacement of a pod: the replacement has a node, or is no longer
 // expected.
-func (s *session) releaseCapacity(x *inFlight) {
+func (s *session) releaseReservation(x *inFlight) {
 	if s.cfg.Capacity != nil {
 		s.cfg.Capacity.Release(x.uid())
 	}
 }
 
-// forgetCapacity removes the reservation for the replacement of a pod: the move was not made, or the next leader follows it.
+// forgetReservation removes the reservation for the replacement of a pod: the move was not made, or the next leader follows it.
 // A next leader in this process then reserves again.
-func (s *session) forgetCapacity(x *inFlight) {
+func (s *session) forgetReservation(x *inFlight) {
 	if s.cfg.Capacity != nil {
 		s.cfg.Capacity.Forget(x.uid())
 	}

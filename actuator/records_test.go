@@ -253,7 +253,7 @@ func TestWorkloadBreakerRecord(t *testing.T) {
 		term := a.session.Load()
 		x := &inFlight{record: before("1", 0), at: limitKeys{"worker-1", "web", api.UID}}
 		term.mu.Lock()
-		term.landed(x, ended{settlement: schemas.Settlement{Node: "worker-1"}}, start)
+		term.recordLanding(x, ended{settlement: schemas.Settlement{Node: "worker-1"}}, start)
 		term.mu.Unlock()
 		got = m.remembers(t).Loops
 		expect.Equal(t, "returns", got[0].Returns, 2)
@@ -275,7 +275,7 @@ func TestWorkloadBreakerStrategies(t *testing.T) {
 				x.Intent.Strategy = strategy
 				term.mu.Lock()
 				term.movedOff(x, time.Now())
-				term.landed(x, ended{settlement: schemas.Settlement{Node: "worker-1"}}, time.Now())
+				term.recordLanding(x, ended{settlement: schemas.Settlement{Node: "worker-1"}}, time.Now())
 				term.mu.Unlock()
 				expect.Equal(t, "workload circuit breakers", len(m.remembers(t).Loops), want)
 				stop()

@@ -75,7 +75,11 @@ func (s *session) recoverOnce(ctx context.Context) error {
 // setInvalidRecords reports the records that were set aside in the log, in a metric, and in [Actuator.Ready].
 func (a *Actuator) setInvalidRecords(invalid []error) {
 	for _, err := range invalid {
-		a.cfg.Log.Error("cannot read a ledger record, setting it aside; delete its key from the bucket", "error", err)
+		if apierrors.IsForbidden(err) {
+			a.cfg.Log.Error("cannot check the pod of a ledger record; grant the actuator the right to get pods", "error", err)
+			continue
+		}
+		a.cfg.Log.Error("cannot read a ledger record; delete the key that the error names from the bucket", "error", err)
 	}
 	a.metrics.invalid.Set(float64(len(invalid)))
 	a.invalid.Store(&invalid)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
@@ -137,28 +138,52 @@ func restarting(client kubernetes.Interface) *Actuator {
 
 // If a right for a method is missing, pods must move by the next method.
 func TestMissingRight(t *testing.T) {
-	t.Run("falls_through_to_eviction", func(t *testing.T) {
-		pod := ownedPod("api-0", "uid-0", "api")
-		client := wire(func(r *http.Request) (*http.Response, error) {
-			switch {
-			case strings.HasPrefix(r.URL.Path, "/apis/apps/"):
-				return failure(http.StatusForbidden, metav1.StatusReasonForbidden), nil
-			case r.Method == http.MethodGet:
-				return response(http.StatusOK, pod), nil
+	maintained := wish()
+	maintained.Strategy = schemas.MaintenanceStrategy
+	for name, intent := range map[string]Intent{"falls_through_to_eviction": wish(), "of_a_maintenance_is_reported_too": maintained} {
+		t.Run(name, func(t *testing.T) {
+			a := mayNotRestart(t)
+			v, err := a.execute(t.Context(), intent, unsaved)
+			expect.Equal(t, "error", err, nil)
+			expect.Equal(t, "outcome", v.Outcome, schemas.Evicted)
+			if v.Instead == nil || v.Instead.Reason != schemas.ReasonForbidden {
+				t.Errorf("instead of %+v, want a method that was forbidden", v.Instead)
 			}
-			return created(), nil
-		}).client(t)
-		a := restarting(client)
-		v, err := a.execute(t.Context(), wish(), unsaved)
+			if err := a.Ready(); err == nil || !strings.Contains(err.Error(), "method rollout-restart: a right is missing") {
+				t.Errorf("readiness: got %v, want that it names the method", err)
+			}
+		})
+	}
+	t.Run("is_no_fault_if_the_method_is_disabled", func(t *testing.T) {
+		a := mayNotRestart(t)
+		metric := func() float64 {
+			return testutil.ToFloat64(a.metrics.rights.WithLabelValues(string(schemas.MethodRestart)))
+		}
+		_, err := a.execute(t.Context(), wish(), unsaved)
 		expect.Equal(t, "error", err, nil)
-		expect.Equal(t, "outcome", v.Outcome, schemas.Evicted)
-		if v.Instead == nil || v.Instead.Reason != schemas.ReasonForbidden {
-			t.Errorf("instead of %+v, want a method that was forbidden", v.Instead)
-		}
-		if err := a.Ready(); err == nil || !strings.Contains(err.Error(), "method rollout-restart: a right is missing") {
-			t.Errorf("readiness: got %v, want that it names the method", err)
-		}
+		expect.Equal(t, "metric", metric(), 1)
+		a.SetPolicy(enabling(policy.Rate{}, wish().Strategy))
+		expect.Equal(t, "readiness", a.Ready(), nil)
+		expect.Equal(t, "metric", metric(), 0)
+		// An execution that began before the change ends.
+		a.noteRight(move.Refused(schemas.MethodRestart, &move.Refusal{Reason: schemas.ReasonForbidden}))
+		expect.Equal(t, "readiness later", a.Ready(), nil)
 	})
+}
+
+// mayNotRestart returns an actuator that lacks the rights to restart Deployments, as the policy wants.
+func mayNotRestart(t *testing.T) *Actuator {
+	t.Helper()
+	pod := ownedPod("api-0", "uid-0", "api")
+	return restarting(wire(func(r *http.Request) (*http.Response, error) {
+		switch {
+		case strings.HasPrefix(r.URL.Path, "/apis/apps/"):
+			return failure(http.StatusForbidden, metav1.StatusReasonForbidden), nil
+		case r.Method == http.MethodGet:
+			return response(http.StatusOK, pod), nil
+		}
+		return created(), nil
+	}).client(t))
 }
 
 // Users choose names that the API server does not check. A pod with such a name must not hold up others.

@@ -179,7 +179,7 @@ func (s *session) overBy(x *inFlight, now time.Time) *ended {
 		by, _ = s.cfg.View.Pod(x.replacement)
 	}
 	if by.Node != "" {
-		s.releaseCapacity(x)
+		s.releaseReservation(x)
 	}
 	pod, _ := s.cfg.View.Pod(x.uid())
 	e, over := settled(x, s.traits(x), pod, by, s.cfg.View.Tally(x.at.workload), now)
@@ -189,15 +189,15 @@ func (s *session) overBy(x *inFlight, now time.Time) *ended {
 	return &e
 }
 
-// arrive ends a move in flight: it frees the limits that the move counts against, and publishes the end. The caller
-// holds mu.
-func (s *session) arrive(x *inFlight, e ended, now time.Time) {
+// settle ends a move in flight, with or without a replacement: it frees the limits that the move counts against, and
+// publishes the end. The caller holds mu.
+func (s *session) settle(x *inFlight, e ended, now time.Time) {
 	s.moves.remove(x)
-	s.releaseCapacity(x)
+	s.releaseReservation(x)
 	s.entries.stepped(x, now)
 	s.clusterDue = true // one pending replacement less, or one that is no longer followed
 	s.releaseFor(x.at)
-	s.landed(x, e, now)
+	s.recordLanding(x, e, now)
 	x.Settled, x.Replacement, x.Pending = true, x.replacement, e.pending(now.Sub(x.leftAt()))
 	s.publishEnd(x, e)
 	if e := s.entries.front(x.uid()); e != nil {
@@ -214,8 +214,8 @@ func (s *session) movedOff(x *inFlight, now time.Time) {
 	}
 }
 
-// landed reports to the workload breaker where the replacement of a pod runs. The caller holds mu.
-func (s *session) landed(x *inFlight, e ended, now time.Time) {
+// recordLanding reports to the workload breaker where the replacement of a pod runs. The caller holds mu.
+func (s *session) recordLanding(x *inFlight, e ended, now time.Time) {
 	node := e.settlement.Node
 	if node == "" || x.at.workload == "" || !s.traits(x).StaysAway() {
 		return

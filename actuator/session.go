@@ -18,13 +18,15 @@ import (
 
 // session is one leader session: one call of Lead. mu guards everything below it. No call is made while it is held.
 //
-//	Accept             the bus's goroutine     intents messages into entries, and their pods into the queue
-//	dispatch           one goroutine           Reconcile for each pod with an entry, by priority
-//	execute, finish    one goroutine each      executes an intent, then publishes the verdict
-//	trackAll           eight goroutines        track for each pod in flight
-//	observe            one goroutine           changes that informers reported
-//	ledgerWriter.run   one for each execution  changes of the ledger
-//	publish            one goroutine each      verdicts that need no execution
+//	Accept             the bus's goroutine         intents messages into entries, and their pods into the queue
+//	dispatch           one goroutine               Reconcile for each pod with an entry, by priority
+//	execute, finish    one goroutine each          executes an intent, then publishes the verdict
+//	trackAll           eight goroutines            track for each pod in flight
+//	observe            one goroutine               changes that informers reported
+//	tick               one goroutine               periodic work, such as the expiry of intents
+//	followLedger       one goroutine               requests to close circuit breakers
+//	ledgerWriter.run   Config.Parallel goroutines  changes of the ledger
+//	publisher.run      at most 32 goroutines       verdicts that need no execution, and removals of intents messages
 type session struct {
 	*Actuator
 	execute executeFunc
@@ -33,7 +35,7 @@ type session struct {
 	lost    func() bool     // whether another process may lead; then nothing is stored
 	queues  queues
 
-	capacity     chan struct{}  // an execution may have become possible
+	slotFreed    chan struct{}  // an execution may have become possible
 	workers      sync.WaitGroup // executions
 	publishing   publisher      // verdicts being stored
 	outages      sync.Map       // write errors, by kind of write
@@ -72,8 +74,8 @@ func newSession(saving context.Context, lost func() bool, a *Actuator, execute e
 	p := a.policy.Load()
 	s := &session{
 		Actuator: a, execute: execute, events: events, saving: saving, lost: lost, queues: newQueues(),
-		capacity: make(chan struct{}, 1),
-		entries:  newEntries(), parked: map[blocker][]*entry{}, moves: newMoves(), begun: newBegunMoves(), departures: departures{},
+		slotFreed: make(chan struct{}, 1),
+		entries:   newEntries(), parked: map[blocker][]*entry{}, moves: newMoves(), begun: newBegunMoves(), departures: departures{},
 		settled: map[types.UID]*inFlight{}, bucket: limit.NewBucket(p.Rate), namespaces: map[string]*limit.Bucket{},
 		verdicts: map[types.UID]*limit.Bucket{},
 		loop:     limit.NewWorkloadBreaker(p.CircuitBreakers.Workload),
@@ -123,7 +125,7 @@ func (s *session) run(ctx context.Context, stop func()) error {
 	s.mu.Unlock()
 	s.publishing.Wait()
 	for _, x := range s.moves.all {
-		s.forgetCapacity(x) // the next leader reserves it
+		s.forgetReservation(x) // the next leader reserves it
 	}
 	s.ledgerWrites.queue.ShutDown()
 	writers.Wait()
@@ -162,7 +164,7 @@ func (s *session) tick(ctx context.Context) {
 		}
 		s.forgetSettled(now)
 		if s.begun.due {
-			s.change(keyBegun, nil)
+			s.storeBegun()
 		}
 		if !now.Before(s.swept.Add(sweepEvery)) {
 			s.sweep(now)
@@ -294,6 +296,9 @@ func (s *session) unwritten() (err error) {
 
 // change queues a change of the ledger; nil deletes the key.
 func (s *session) change(key string, value any) { s.ledgerWrites.set(key, value) }
+
+// storeBegun queues a write of [session.begun] to keyBegun. [session.writeLedger] reads the records when it writes them.
+func (s *session) storeBegun() *ledgerChange { return s.ledgerWrites.set(keyBegun, nil) }
 
 // traits returns the traits of the strategy of a move.
 func (s *session) traits(x *inFlight) policy.Traits { return s.policy.Load().Traits(x.Intent.Strategy) }

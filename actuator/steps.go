@@ -64,7 +64,7 @@ func (s *session) track(ctx context.Context, x *inFlight) {
 		}
 	}
 	if x.over != nil && x.reported {
-		s.arrive(x, *x.over, now)
+		s.settle(x, *x.over, now)
 	}
 }
 
@@ -165,7 +165,7 @@ func (s *session) progressed(x *inFlight, p move.Progress, stays bool, now time.
 		if x.Failure != "" {
 			message = fmt.Sprintf("the move was undone, because its steps failed for %s: %s", failsFor, x.Failure)
 		}
-		s.arrive(x, ended{schemas.ReasonTakenBack, message, schemas.Settlement{Seconds: now.Sub(x.Moved).Seconds()}}, now)
+		s.settle(x, ended{schemas.ReasonTakenBack, message, schemas.Settlement{Seconds: now.Sub(x.Moved).Seconds()}}, now)
 		return nil
 	case p.Stage == move.Released:
 		delay = trackEvery
@@ -200,7 +200,7 @@ func (s *session) stepFailed(x *inFlight, err error, now time.Time) {
 		s.queues.inFlight.Add(x.uid())
 	default:
 		message := fmt.Sprintf("the steps of the move failed for %s, and it was not undone: %v", failsFor, err)
-		s.arrive(x, ended{schemas.ReasonMoveFailed, message, schemas.Settlement{Seconds: now.Sub(x.Moved).Seconds()}}, now)
+		s.settle(x, ended{schemas.ReasonMoveFailed, message, schemas.Settlement{Seconds: now.Sub(x.Moved).Seconds()}}, now)
 	}
 }
 
