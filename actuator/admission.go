@@ -347,13 +347,13 @@ func (s *session) checkCluster(now time.Time) {
 	s.metrics.storm.Reset()
 	for _, c := range open {
 		s.metrics.storm.WithLabelValues(string(c.Reason)).Set(1)
-		s.cfg.Log.Warn("circuit breaker open; no pods are moved", "reason", c.Reason, "why", c.Message)
+		s.cfg.Log.Warn("cluster circuit breaker open; no pods are moved", "reason", c.Reason, "why", c.Message)
 		s.events.announce(corev1.EventTypeWarning, stormEvent, "moves stopped: "+c.Message)
 	}
 	if len(open) == 0 {
 		s.change(keyStorm, nil)
-		s.cfg.Log.Info("circuit breaker closed")
-		s.events.announce(corev1.EventTypeNormal, stormEvent, "over: pods are moved again")
+		s.cfg.Log.Info("cluster circuit breaker closed; pods can move again")
+		s.events.announce(corev1.EventTypeNormal, stormEvent, "cluster circuit breaker closed; pods can move again")
 	} else {
 		s.change(keyStorm, stormRecord{open})
 	}

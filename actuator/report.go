@@ -67,7 +67,7 @@ func (s *session) conclude(v verdictOn, at time.Time) {
 			s.moves.remove(x)
 			s.releaseFor(x.at)
 			x.Settled = true
-			time.AfterFunc(dryRunReservation, func() { s.releaseCapacity(x) })
+			time.AfterFunc(dryRunReservation, func() { s.releaseReservation(x) })
 		} else if x.State != nil && x.message != nil {
 			x.message.steps[x.uid()] = true
 		}
@@ -223,8 +223,8 @@ func (a *Actuator) Warning() error {
 	if !l.beyond {
 		return nil
 	}
-	return fmt.Errorf("metrics of intents and verdicts: the limit of %d strategies in profiles, "+
-		"and %d of these in namespaces, is reached; others count as %q until a restart", mostPairs, mostNamespaces, otherLabel)
+	return fmt.Errorf("metrics of intents and verdicts: there were more than %d pairs of strategy and profile, "+
+		"or %d of these with namespaces; the rest count as %q until a restart", mostPairs, mostNamespaces, otherLabel)
 }
 
 // within adds a value to a set that is not full, and reports whether the set has the value.
@@ -270,7 +270,7 @@ func newMetrics(r prometheus.Registerer, leading *atomic.Pointer[session]) metri
 			"outcome", "reason", "method", "strategy", "profile", "namespace"),
 		throttled: auto.NewCounter(prometheus.CounterOpts{
 			Name: "rehome_intents_throttled_total",
-			Help: "Times that an intent waited because its pod had 20 verdicts at once, or one a second since then.",
+			Help: "Times that an intent waited because its pod got verdicts faster than one per second, after a burst of 20.",
 		}),
 		evicted: counter("descheduler_pods_evicted_total",
 			"Evictions as kubernetes-sigs/descheduler counts them, including dry runs: result is success, "+
@@ -278,7 +278,7 @@ func newMetrics(r prometheus.Registerer, leading *atomic.Pointer[session]) metri
 			"result", "strategy", "profile", "namespace"),
 		delay: auto.NewHistogram(prometheus.HistogramOpts{
 			Name: "rehome_move_delay_seconds",
-			Help: "Time from the observation of the oldest cause to the verdict that the pod was evicted.",
+			Help: "Time from the observation of the oldest cause of a move to the verdict that began it, including dry runs.",
 			// 0.2 and 0.5 are the targets for the median and the 99th percentile.
 			Buckets: []float64{.05, .1, .2, .3, .5, 1, 2, 5, 10, 30, 60, 300, 600},
 		}),
@@ -290,7 +290,7 @@ func newMetrics(r prometheus.Registerer, leading *atomic.Pointer[session]) metri
 		}),
 		settled: auto.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "rehome_move_settled_seconds",
-			Help: "Time from the acceptance of a move to its end, by outcome.",
+			Help: "Time from the acceptance of a move to its end, by reason and method.",
 			// A replacement with a cached image needs seconds; a move is followed for ten minutes.
 			Buckets: []float64{.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600},
 		}, []string{"reason", "method"}),

@@ -55,7 +55,7 @@ func TestManyBadNodesStopMoves(t *testing.T) {
 		s.Untaint(n)
 	}
 	p.WaitClusterBreaker("")
-	checkEvent(s, "Normal", "ClusterBreaker", `^over: pods are moved again$`)
+	checkEvent(s, "Normal", "ClusterBreaker", `^cluster circuit breaker closed; pods can move again$`)
 	s.CheckMoved(moved, 0)
 	before := s.PodsOn(next)
 	s.Taint(next, "maintenance")
