@@ -70,9 +70,9 @@ func NewBusFigures(ask func(context.Context) ([]bus.StreamStatus, error)) promet
 				gauge(limit, float64(s.MaxBytes), s.Name)
 			}
 			for _, w := range s.Workers[:min(len(s.Workers), mostConsumers)] {
-				gauge(waiting, float64(w.Waiting), s.Name, w.Strategy)
-				gauge(inHand, float64(w.InHand), s.Name, w.Strategy)
-				gauge(again, float64(w.Again), s.Name, w.Strategy)
+				gauge(waiting, float64(w.Pending), s.Name, w.Strategy)
+				gauge(inHand, float64(w.AckPending), s.Name, w.Strategy)
+				gauge(again, float64(w.Redelivered), s.Name, w.Strategy)
 			}
 		}
 		return err

@@ -119,7 +119,7 @@ const (
 // invalid messages at once, and logs the others. Run it in only one process.
 func (b *Bus) Proofread(ctx context.Context, since time.Time, flaw func(schemas.Event) error) error {
 	budget := rate.NewLimiter(rate.Every(buriedAgain), mostBuried)
-	s := source{stream: StreamEvents, channels: subjectsOf(StreamEvents), since: since, unheard: true}
+	s := source{stream: StreamEvents, channels: subjectsOf(StreamEvents), since: since, pollOnly: true}
 	b.follow(ctx, s, func(ctx context.Context, l letter) error {
 		e, err := l.event()
 		if err == nil {
@@ -135,8 +135,8 @@ func (b *Bus) Proofread(ctx context.Context, since time.Time, flaw func(schemas.
 		}
 		buried := b.bury(ctx, l, b.name, err)
 		if errors.Is(buried, ErrNotPermitted) {
-			b.log.Error("an event of the history is invalid; this role must not store it as a dead letter",
-				"channel", l.Subject, "why", err, "error", buried)
+			b.log.Error("an event of the history is invalid; not permitted to store it as a dead letter; "+
+				"update the rights with rehome auth init", "channel", l.Subject, "why", err, "error", buried)
 			return nil
 		}
 		return buried

@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// polledAtOnce is the number of sequences that a reader without a consumer looks up at once, with that many requests.
+// polledAtOnce is the number of sequences that a reader without a consumer looks up at once. questions is the number of parallel
+// requests for them.
 const polledAtOnce, questions = 1024, 16
 
 // pollDelays returns when a reader without a consumer looks for new messages: soon after a message was published, because the
@@ -41,7 +42,7 @@ func (b *Bus) polling(s source, after uint64, stream jetstream.Stream) (reader, 
 	if len(channels) == 0 {
 		channels = subjectsOf(s.stream)
 	}
-	if s.unheard {
+	if s.pollOnly {
 		channels = nil
 	}
 	for _, channel := range channels {

@@ -34,8 +34,8 @@ type source struct {
 	channels []string  // empty means all
 	since    time.Time // leaves out older messages; zero means none
 	after    uint64    // leaves out messages up to this sequence, whatever since is
-	// unheard reads new messages only at the next regular poll, up to a second later, and needs no right to subscribe.
-	unheard bool
+	// pollOnly reads new messages only at the next regular poll, up to a second later, and needs no right to subscribe.
+	pollOnly bool
 }
 
 // reader reads a stream in order and without gaps. It is not safe for concurrent use.
@@ -225,15 +225,16 @@ type StreamStatus struct {
 	Workers []WorkerStatus `json:"workers,omitempty"`
 }
 
-// WorkerStatus is the progress of one strategy, over all its processes.
+// WorkerStatus is the progress of one durable consumer, over all its processes.
 type WorkerStatus struct {
+	// Strategy is the name of the strategy or the listener.
 	Strategy string `json:"strategy"`
-	// Waiting are the undelivered messages, and InHand the delivered and unacknowledged ones.
-	Waiting uint64 `json:"waiting"`
-	InHand  int    `json:"inHand"`
-	// Again are the messages in InHand that were delivered more than once.
-	Again int `json:"again"`
-	// Idle is the number of handlers that wait for a message now. If it and InHand are 0, no process works on it.
+	// Pending is the number of undelivered messages, and AckPending of delivered and unacknowledged ones.
+	Pending    uint64 `json:"waiting"`
+	AckPending int    `json:"inHand"`
+	// Redelivered is the number of messages in AckPending that were delivered more than once.
+	Redelivered int `json:"again"`
+	// Idle is the number of waiting pull requests: at most one per process. If it and AckPending are 0, no process works on it.
 	Idle int `json:"idle"`
 }
 
@@ -295,12 +296,12 @@ func (b *Bus) status(
 				return fmt.Errorf("consumers of stream %s: %w", name, err)
 			}
 			for _, c := range consumers {
-				strategy, ok := schemas.FromToken(c.Name)
+				worker, ok := schemas.FromToken(c.Name)
 				if !ok {
-					strategy = c.Name
+					worker = c.Name
 				}
 				status.Workers = append(status.Workers, WorkerStatus{
-					Strategy: strategy, Waiting: c.NumPending, InHand: c.NumAckPending, Again: c.NumRedelivered, Idle: c.NumWaiting,
+					Strategy: worker, Pending: c.NumPending, AckPending: c.NumAckPending, Redelivered: c.NumRedelivered, Idle: c.NumWaiting,
 				})
 			}
 			slices.SortFunc(status.Workers, func(a, b WorkerStatus) int { return cmp.Compare(a.Strategy, b.Strategy) })

@@ -52,7 +52,7 @@ func TestStatus(t *testing.T) {
 	}
 	want := []bus.StreamStatus{
 		{Name: bus.StreamScopes, Messages: 3, Workers: []bus.WorkerStatus{
-			{Strategy: "Busy", Waiting: 2, InHand: 1}, {Strategy: "Idle", Idle: 1},
+			{Strategy: "Busy", Pending: 2, AckPending: 1}, {Strategy: "Idle", Idle: 1},
 		}},
 		{Name: bus.StreamIntents}, {Name: bus.StreamRequests, MaxMessages: 10_000}, {Name: bus.StreamEvents, Messages: 1}, {Name: bus.StreamDead},
 		{Name: bus.StreamLedger}, {Name: bus.StreamMaintenances},
@@ -82,7 +82,7 @@ func TestStatusForStrategies(t *testing.T) {
 	}{
 		{"none", nil, nil},
 		{"two and one that has no consumer", []string{"Idle", "Unknown", "Busy"}, []bus.WorkerStatus{
-			{Strategy: "Busy", Waiting: 1}, {Strategy: "Idle"},
+			{Strategy: "Busy", Pending: 1}, {Strategy: "Idle"},
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

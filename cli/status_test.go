@@ -118,7 +118,10 @@ func TestStatus(t *testing.T) {
 			s.DeadLetters = map[string]uint64{bus.StreamScopes: 2, bus.StreamIntents: 1}
 			s.Streams = []bus.StreamStatus{
 				{Name: bus.StreamScopes, Messages: 12, Bytes: 3 << 19, MaxBytes: 3 << 20, Workers: []bus.WorkerStatus{
-					{Strategy: "Away", Waiting: 9}, {Strategy: "Off"}, {Strategy: "PodLifeTime", Waiting: 2, InHand: 1, Again: 1, Idle: 3},
+					{Strategy: "Away", Pending: 9}, {Strategy: "Off"}, {Strategy: "PodLifeTime", Pending: 2, AckPending: 1, Redelivered: 1, Idle: 3},
+				}},
+				{Name: bus.StreamEvents, Messages: 40, Bytes: 1 << 14, Workers: []bus.WorkerStatus{
+					{Strategy: "audit", Pending: 5, AckPending: 4, Redelivered: 2}, {Strategy: "idle", Idle: 1}, {Strategy: "off"},
 				}},
 				{Name: bus.StreamDead, Messages: 3, Bytes: 900},
 			}

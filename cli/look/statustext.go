@@ -111,8 +111,8 @@ func limitsInWords(c status.MoveCount) string {
 			what  string
 			limit *uint
 		}{
-			{"at once", c.InFlight.Total}, {"a node", c.InFlight.PerNode}, {"a namespace", c.InFlight.PerNamespace},
-			{"a workload", c.InFlight.PerWorkload},
+			{"at once", c.InFlight.Total}, {"per node", c.InFlight.PerNode}, {"per namespace", c.InFlight.PerNamespace},
+			{"per workload", c.InFlight.PerWorkload},
 		} {
 			if of.limit != nil {
 				words = append(words, fmt.Sprintf("%d in flight %s", *of.limit, of.what))
@@ -136,7 +136,7 @@ func (st StatusPage) writeLeaders(w io.Writer) error {
 
 // writeStreams writes streams, consumers, and the number of dead letters.
 func (st StatusPage) writeStreams(w io.Writer) error {
-	var streams, workers [][]any
+	var streams, strategies, listeners [][]any
 	for _, s := range st.Streams {
 		used := ""
 		if s.MaxBytes > 0 {
@@ -144,14 +144,22 @@ func (st StatusPage) writeStreams(w io.Writer) error {
 		}
 		streams = append(streams, []any{s.Name, strconv.FormatUint(s.Messages, 10), cmdutil.SizeOf(s.Bytes), used})
 		for _, k := range s.Workers {
-			if k != (bus.WorkerStatus{Strategy: k.Strategy}) { // otherwise it has no work and no workers
-				workers = append(workers, []any{k.Strategy, strconv.FormatUint(k.Waiting, 10), k.InHand, k.Again, k.Idle})
+			if k == (bus.WorkerStatus{Strategy: k.Strategy}) { // it has no work and no workers
+				continue
+			}
+			row := []any{k.Strategy, strconv.FormatUint(k.Pending, 10), k.AckPending, k.Redelivered, k.Idle}
+			switch s.Name {
+			case bus.StreamScopes:
+				strategies = append(strategies, row)
+			case bus.StreamEvents:
+				listeners = append(listeners, row)
 			}
 		}
 	}
 	err := errors.Join(
 		section(w, "Streams", rows("Name,Messages,Size,Used", streams)),
-		section(w, "Scopes to evaluate", rows("Strategy,Waiting,Being evaluated,Redelivered,Free functions", workers)),
+		section(w, "Scopes to evaluate", rows("Strategy,Waiting,Being evaluated,Redelivered,Free processes", strategies)),
+		section(w, "Listeners", rows("Listener,Waiting,Unacknowledged,Redelivered,Free processes", listeners)),
 	)
 	if len(st.DeadLetters) > 0 {
 		var dead []string
