@@ -69,6 +69,7 @@ func (b *Bus) Publish(ctx context.Context, e schemas.Event) (sequence uint64, er
 // channel, as long as none fails, and sends none after ctx has ended. The error joins a *delivery.Undelivered for each
 // event that may not be stored, around an error of [Bus.Publish].
 func (b *Bus) PublishAll(ctx context.Context, events []schemas.Event) error {
+	var stored []schemas.Event
 	var errs []error
 	for some := range slices.Chunk(events, inFlight) {
 		began := time.Now()
@@ -101,6 +102,7 @@ func (b *Bus) PublishAll(ctx context.Context, events []schemas.Event) error {
 			}
 			select {
 			case <-ack.Ok():
+				stored = append(stored, some[i])
 			case err := <-ack.Err():
 				fail(some[i], err)
 			case <-ctx.Done():
@@ -108,9 +110,7 @@ func (b *Bus) PublishAll(ctx context.Context, events []schemas.Event) error {
 			}
 		}
 	}
-	if len(errs) == 0 {
-		b.emitted(events...)
-	}
+	b.emitted(stored...)
 	return errors.Join(errs...)
 }
 

@@ -106,6 +106,22 @@ func TestPublishAllOrder(t *testing.T) {
 	}
 }
 
+func TestPublishAllStored(t *testing.T) {
+	var traced []string
+	b := bustest.Connect(t, bus.Options{Server: bustest.Server(t, embed.Options{}), Stored: func(events ...schemas.Event) {
+		for _, e := range events {
+			traced = append(traced, e.ID)
+		}
+	}})
+	bustest.SetUp(t, b, bus.Setup{})
+	first, invalid, last := bustest.Delta(t, "a"), bustest.Delta(t, "b"), bustest.Delta(t, "c")
+	invalid.ID = ""
+	if err := b.PublishAll(t.Context(), []schemas.Event{first, invalid, last}); !errors.Is(err, schemas.ErrInvalid) {
+		t.Errorf("got %v, want the error of the one that is invalid", err)
+	}
+	expect.Equal(t, "traced", traced, []string{first.ID, last.ID})
+}
+
 // A scope that is sent after its leader has lost the lease would replace the scope of the next leader.
 func TestPublishAfterItsContext(t *testing.T) {
 	b := bustest.New(t)
