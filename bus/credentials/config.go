@@ -41,7 +41,7 @@ type account struct {
 	Users       []user
 }
 
-// IsMain returns whether the account is the one of the streams and the roles.
+// IsMain returns whether the account is [bus.Account].
 func (a account) IsMain() bool { return a.Name == bus.Account }
 
 // serverConfig returns the part of the configuration of a server with the accounts and rights of all users. A participant with an
@@ -67,15 +67,15 @@ func serverConfig(users []user) []byte {
 	return fill(ServerConfig+".tmpl", all)
 }
 
-// seedOf is a role and the programs that use its seed.
-type seedOf struct {
+// roleUse is a role and the programs that use its seed.
+type roleUse struct {
 	role bus.Role
 	use  string
 }
 
 // roles returns the roles in the order of the files.
-func roles() []seedOf {
-	return []seedOf{
+func roles() []roleUse {
+	return []roleUse{
 		{bus.RoleSetup, "`rehome setup`, and `rehome forward --add` and `--remove`"},
 		{bus.RoleWatcher, "`rehome watcher`"},
 		{bus.RoleFunctions, "`rehome functions`"},
@@ -84,9 +84,9 @@ func roles() []seedOf {
 		{bus.RoleMaintenance, "`rehome maintenance`"},
 		{bus.RoleAPI, "`rehome api`"},
 		{bus.RoleAll, "`rehome run` with these servers"},
-		{bus.RoleReader, "`rehome events`, `rehome status`, `rehome get breakers`, and programs that read the past"},
+		{bus.RoleReader, "`rehome events`, `status`, `explain`, and `get` except `deadletters`; programs that read the past"},
 		{bus.RoleListener, "programs that listen to what happens from now on"},
-		{bus.RoleOperator, "people: `rehome get deadletters` and `rehome breakers clear`"},
+		{bus.RoleOperator, "people: `rehome get deadletters`, `rehome deadletters`, and `rehome breakers clear`"},
 	}
 }
 

@@ -114,7 +114,7 @@ func (c Config) check() error {
 		case seen[p.String()]:
 			problems = append(problems, fmt.Errorf("%s %s: want it once, got it twice", p.Role, p.Name))
 		case p.Role == bus.RoleFunction:
-			if err := checkSubject(p.Subject); err != nil {
+			if err := checkSubject(p.Subject, c.Prefix); err != nil {
 				problems = append(problems, fmt.Errorf("function %s: %w", p.Name, err))
 			}
 		}
@@ -123,12 +123,13 @@ func (c Config) check() error {
 	return errors.Join(problems...)
 }
 
-// checkSubject refuses wildcards and the subjects of Rehome and of the server: a function that listens there would receive
-// messages of others.
-func checkSubject(subject string) error {
+// checkSubject refuses wildcards and the subjects of Rehome, with and without the prefix, and of the server: a function that
+// listens there would receive messages of others.
+func checkSubject(subject string, prefix bus.Prefix) error {
 	strange := func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune("*>\"'\\`|", r) }
 	bad := strings.ContainsFunc(subject, strange) || slices.Contains(strings.Split(subject, "."), "")
-	if bad || strings.HasPrefix(subject, "$") || strings.HasPrefix(subject, "_") || strings.HasPrefix(subject, "rehome.") {
+	if bad || strings.HasPrefix(subject, "$") || strings.HasPrefix(subject, "_") || strings.HasPrefix(subject, "rehome.") ||
+		strings.HasPrefix(subject, string(prefix)+".rehome.") {
 		return fmt.Errorf("want a subject such as functions.keep-off-spot, not of rehome, without wildcards, got %q", subject)
 	}
 	return nil

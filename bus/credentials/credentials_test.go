@@ -135,6 +135,8 @@ func TestInvalidConfigWritesNothing(t *testing.T) {
 		"a wildcard":              {credentials.Config{Functions: []bus.Participant{function("F", "a.>")}}, `got "a.>"`},
 		"an empty token":          {credentials.Config{Functions: []bus.Participant{function("F", "a..b")}}, `got "a..b"`},
 		"a subject of Rehome":     {credentials.Config{Functions: []bus.Participant{function("F", "rehome.scope.a")}}, "not of rehome"},
+		"a subject with a prefix": {credentials.Config{Prefix: "eu1", Functions: []bus.Participant{function("F", "eu1.rehome.request.batch.x")}},
+			"not of rehome"},
 		"a subject of the server": {credentials.Config{Functions: []bus.Participant{function("F", "$JS.API.INFO")}}, "want a subject"},
 		"somebody's inbox":        {credentials.Config{Functions: []bus.Participant{function("F", "_INBOX_a.b")}}, "want a subject"},
 		"a quote":                 {credentials.Config{Functions: []bus.Participant{function("F", `a"b`)}}, "want a subject"},
