@@ -12,7 +12,7 @@ type limiter struct {
 	now  func() time.Time
 
 	mu    sync.Mutex
-	asked map[string][]time.Time // by user: the times within the window, oldest first
+	asked map[string][]time.Time // by [user.requester]: the times within the window, oldest first
 }
 
 // take counts a request and returns 0, or returns the time until the next one is allowed.

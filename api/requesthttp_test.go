@@ -242,6 +242,9 @@ func (s *stage) testRights(t *testing.T) {
 	override := ask("x", pods("shop"))
 	override.Override = []string{"MinPodAge"}
 	const everywhere = "in all namespaces"
+	create := func(resource, where string) string {
+		return fmt.Sprintf("create resource %q in API group %q %s", resource, "rehome.dev", where)
+	}
 	maintenance := func(node, provider string, stage v1alpha1.Stage) schemas.Request {
 		return schemas.Request{
 			Action: schemas.ActionMaintain, Reason: "x",
@@ -257,37 +260,37 @@ func (s *stage) testRights(t *testing.T) {
 		lacks      string // empty: 202
 	}{
 		{"pods of own namespace", ofShop, ask("x", pods("shop", "shop")), ""},
-		{"pods of another namespace", ofShop, ask("x", pods("shop", "web")), "create requests.rehome.dev in namespace web"},
+		{"pods of another namespace", ofShop, ask("x", pods("shop", "web")), create("requests", "in namespace web")},
 		{"workload of own namespace", ofShop, ask("x", schemas.Target{Workload: &schemas.WorkloadTarget{Kind: "Deployment", Namespace: "shop", Name: "a"}}), ""},
 		{"workload of another namespace", ofShop, ask("x", schemas.Target{Workload: &schemas.WorkloadTarget{Kind: "Deployment", Namespace: "web", Name: "a"}}),
-			"create requests.rehome.dev in namespace web"},
+			create("requests", "in namespace web")},
 		{"labels in own namespace", ofShop, ask("x", schemas.Target{Selector: &schemas.SelectorTarget{Namespace: "shop", Labels: "a"}}), ""},
-		{"labels in all namespaces", ofShop, ask("x", schemas.Target{Selector: &schemas.SelectorTarget{Labels: "a"}}), "create requests.rehome.dev " + everywhere},
-		{"a node", ofShop, ask("x", schemas.Target{Node: "n1"}), "create requests.rehome.dev " + everywhere},
-		{"two fields, one in own namespace", ofShop, ask("x", schemas.Target{Pods: pods("shop").Pods, Node: "n1"}), "create requests.rehome.dev " + everywhere},
-		{"an evaluation", ofShop, schemas.Request{Action: schemas.ActionEvaluate, Reason: "x"}, "create requests.rehome.dev " + everywhere},
-		{"an override", ofShop, override, "create requests/override.rehome.dev in namespace shop"},
-		{"override with wide rights", wide, override, "create requests/override.rehome.dev in namespace shop"},
+		{"labels in all namespaces", ofShop, ask("x", schemas.Target{Selector: &schemas.SelectorTarget{Labels: "a"}}), create("requests", everywhere)},
+		{"a node", ofShop, ask("x", schemas.Target{Node: "n1"}), create("requests", everywhere)},
+		{"two fields, one in own namespace", ofShop, ask("x", schemas.Target{Pods: pods("shop").Pods, Node: "n1"}), create("requests", everywhere)},
+		{"an evaluation", ofShop, schemas.Request{Action: schemas.ActionEvaluate, Reason: "x"}, create("requests", everywhere)},
+		{"an override", ofShop, override, create("requests/override", "in namespace shop")},
+		{"override with wide rights", wide, override, create("requests/override", "in namespace shop")},
 		{"override allowed", mighty, override, ""},
 		{"node with wide rights", wide, ask("x", schemas.Target{Node: "n1"}), ""},
 		{"evaluation with wide rights", wide, schemas.Request{Action: schemas.ActionEvaluate, Reason: "x"}, ""},
 		{"pods of many namespaces", wide, ask("x", pods(many...)), ""},
-		{"maintenance", ofShop, maintain, "create requests.rehome.dev " + everywhere},
-		{"maintenance without nodemaintenances", wide, maintain, "create nodemaintenances.rehome.dev " + everywhere},
+		{"maintenance", ofShop, maintain, create("requests", everywhere)},
+		{"maintenance without nodemaintenances", wide, maintain, create("nodemaintenances", everywhere)},
 		{"maintenance allowed", keeper, maintain, ""},
 		{"maintenance without delete on the node", keeper, maintenance("n2", "", v1alpha1.Cordon), "delete the node n2"},
 		{"maintenance by provider ID", keeper, maintenance("", "i-1", v1alpha1.Drain), "delete all nodes"},
 		{"maintenance by provider ID allowed", mighty, maintenance("", "i-1", v1alpha1.Drain), ""},
 		{"end of a maintenance", keeper, maintenance("n2", "", v1alpha1.Complete), ""},
-		{"maintenance with force", keeper, forced, "create requests/override.rehome.dev " + everywhere},
+		{"maintenance with force", keeper, forced, create("requests/override", everywhere)},
 		{"maintenance with force allowed", mighty, forced, ""},
-		{"no rights", nobody, ask("x", pods("shop")), "create requests.rehome.dev in namespace shop"},
+		{"no rights", nobody, ask("x", pods("shop")), create("requests", "in namespace shop")},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := s.post(t, c.user, c.request)
 			status, text := http.StatusAccepted, ""
 			if c.lacks != "" {
-				status, text = http.StatusForbidden, "user "+c.user+" may not "+c.lacks
+				status, text = http.StatusForbidden, "user "+c.user+" cannot "+c.lacks
 			}
 			if got.status != status || text != "" && got.body != text {
 				t.Errorf("got %+v\nwant %d %s", got, status, text)
@@ -539,7 +542,7 @@ func (s *stage) testRevoked(t *testing.T) {
 		got = s.post(t, wide, node)
 		return got.status != http.StatusAccepted
 	})
-	if want := "user " + wide + " may not create requests.rehome.dev in all namespaces"; got.status != http.StatusForbidden || got.body != want {
+	if want := "user " + wide + ` cannot create resource "requests" in API group "rehome.dev" in all namespaces`; got.status != http.StatusForbidden || got.body != want {
 		t.Errorf("afterwards: got %d %q, want %d %q", got.status, got.body, http.StatusForbidden, want)
 	}
 }

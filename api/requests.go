@@ -162,7 +162,7 @@ func (s *Server) postRequest(ctx context.Context, in *postInput) (*huma.StreamRe
 		return nil, serve.Refuse(http.StatusTooManyRequests, "%d requests are in progress, which is the limit", parallel).
 			After(time.Second)
 	}
-	if wait := s.users.take(c.user.Username); wait > 0 {
+	if wait := s.users.take(c.user.requester()); wait > 0 {
 		return nil, serve.Refuse(http.StatusTooManyRequests, "user %.200s has sent %d requests within a minute, which is the limit",
 			c.user.Username, perMinute).After(wait)
 	}
@@ -254,7 +254,7 @@ func (s *Server) pass(
 		if got.ID == "" {
 			w.WriteHeader(code)
 		} else if err := serve.Write(w, code, mode, []schemas.Event{got}); err != nil {
-			s.refuse(w, err)
+			s.refuse(w, callOf(ctx), err)
 		}
 	}}, nil
 }

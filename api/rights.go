@@ -225,7 +225,7 @@ func (s *Server) mayCreate(ctx context.Context, u user, namespace, resource stri
 	name, subresource, _ := strings.Cut(resource, "/")
 	return s.may(ctx, u, authorizationv1.ResourceAttributes{
 		Namespace: namespace, Verb: rightVerb, Group: rightGroup, Resource: name, Subresource: subresource,
-	}, fmt.Sprintf("%s.%s %s", resource, rightGroup, where(namespace)))
+	}, fmt.Sprintf("resource %q in API group %q %s", resource, rightGroup, where(namespace)))
 }
 
 // may refuses users without a right to change what the text describes. It queries the API server each time, because an allowed
@@ -235,5 +235,5 @@ func (s *Server) may(ctx context.Context, u user, right authorizationv1.Resource
 	if allowed || err != nil {
 		return err
 	}
-	return serve.Refuse(http.StatusForbidden, "user %.200s may not %s %s", u.Username, right.Verb, what)
+	return serve.Refuse(http.StatusForbidden, "user %.200s cannot %s %s", u.Username, right.Verb, what)
 }

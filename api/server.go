@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -144,7 +145,7 @@ func answer[I, O any](s *Server, f func(context.Context, *I) (*O, error)) func(c
 	return func(ctx context.Context, in *I) (*O, error) {
 		out, err := f(ctx, in)
 		if err != nil {
-			return nil, s.problem(err)
+			return nil, s.problem(callOf(ctx), err)
 		}
 		return out, nil
 	}
@@ -152,6 +153,7 @@ func answer[I, O any](s *Server, f func(context.Context, *I) (*O, error)) func(c
 
 // serve answers a call of a user. Unlike the mux, it answers calls of no route with a problem, too.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, u user) {
+	c := newCall(u, r)
 	w.Header().Set("Cache-Control", "no-store")
 	if _, route := s.routes.Handler(r); route == "" {
 		var allowed []string
@@ -167,10 +169,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, u user) {
 			refusal = serve.Refuse(http.StatusMethodNotAllowed, "want the method %s, got %.20s", strings.Join(allowed, " or "), r.Method).
 				With("Allow", strings.Join(allowed, ", "))
 		}
-		s.refuse(w, refusal)
+		s.refuse(w, c, refusal)
 		return
 	}
-	s.routes.ServeHTTP(w, r.WithContext(withCall(r.Context(), call{u, r.Header})))
+	s.routes.ServeHTTP(w, r.WithContext(withCall(r.Context(), c)))
 }
 
 // handler serves the page, and calls of the API with serve.
@@ -204,13 +206,13 @@ const (
 )
 
 // problem returns the error that huma writes as a problem. The log has the details that clients must not see.
-func (s *Server) problem(err error) error {
+func (s *Server) problem(c call, err error) error {
 	if _, known := errors.AsType[huma.StatusError](err); known {
 		return err
 	}
 	var refusal *serve.Refusal
 	if !errors.As(err, &refusal) {
-		refusal = s.refusalOf(err)
+		refusal = s.refusalOf(c, err)
 	}
 	text := strings.ToValidUTF8(refusal.Error(), "\uFFFD")
 	if len(text) > mostText {
@@ -220,8 +222,8 @@ func (s *Server) problem(err error) error {
 }
 
 // refuse writes an error as huma does.
-func (s *Server) refuse(w http.ResponseWriter, err error) {
-	err = s.problem(err)
+func (s *Server) refuse(w http.ResponseWriter, c call, err error) {
+	err = s.problem(c, err)
 	if headers, ok := errors.AsType[huma.HeadersError](err); ok {
 		maps.Copy(w.Header(), headers.GetHeaders())
 	}
@@ -232,7 +234,7 @@ func (s *Server) refuse(w http.ResponseWriter, err error) {
 }
 
 // refusalOf returns the response for an internal error.
-func (s *Server) refusalOf(err error) *serve.Refusal {
+func (s *Server) refusalOf(c call, err error) *serve.Refusal {
 	switch {
 	case errors.Is(err, review.ErrNoToken), errors.Is(err, review.ErrUnknownToken):
 		return serve.Refuse(http.StatusUnauthorized, "%w", err).With("WWW-Authenticate", "Bearer")
@@ -245,7 +247,8 @@ func (s *Server) refusalOf(err error) *serve.Refusal {
 	case errors.Is(err, context.Canceled): // the client is gone
 		return serve.Refuse(http.StatusServiceUnavailable, "the call was canceled")
 	}
-	s.Log.Warn("the API cannot answer", "error", err)
+	s.Log.Warn("the API cannot answer", "method", c.method, "path", fmt.Sprintf("%.200s", c.path), "user", c.user.Username,
+		"error", err)
 	return serve.Refuse(http.StatusServiceUnavailable, "not possible now: %w", publicError(err)).After(retryAfter)
 }
 

@@ -69,7 +69,7 @@ func (s *Server) inTurn(c huma.Context, next func(huma.Context)) {
 	end, err := s.readTurn(c.Context())
 	if err != nil {
 		_, w := humago.Unwrap(c)
-		s.refuse(w, err)
+		s.refuse(w, callOf(c.Context()), err)
 		return
 	}
 	defer end()

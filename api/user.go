@@ -42,9 +42,12 @@ func (u user) requester() string {
 
 // call has the parts of an HTTP request that handlers need. The context has it.
 type call struct {
-	user   user
-	header http.Header
+	user         user
+	header       http.Header
+	method, path string
 }
+
+func newCall(u user, r *http.Request) call { return call{u, r.Header, r.Method, r.URL.Path} }
 
 type callKey struct{}
 
@@ -64,7 +67,7 @@ func (s *Server) Operator() http.Handler {
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := checkLocal(r); err != nil {
-			s.refuse(w, err)
+			s.refuse(w, newCall(user{}, r), err)
 			return
 		}
 		checked.ServeHTTP(w, r)
@@ -76,7 +79,7 @@ func (s *Server) Network() http.Handler {
 	return handler(func(w http.ResponseWriter, r *http.Request) {
 		u, err := s.userOf(r.Context(), r.Header)
 		if err != nil {
-			s.refuse(w, err)
+			s.refuse(w, newCall(u, r), err)
 			return
 		}
 		s.serve(w, r, u)

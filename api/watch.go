@@ -92,18 +92,19 @@ type streams struct {
 	what string
 
 	mu    sync.Mutex
-	users map[string]int
+	users map[string]int // by [user.requester]
 	all   int
 }
 
 // begin counts a client, or returns a *[serve.Refusal].
 func (s *streams) begin(u user) (end func(), err error) {
+	name := u.requester()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.all >= mostStreams:
 		err = serve.Refuse(http.StatusTooManyRequests, "%d clients %s, which is the limit", mostStreams, s.what).After(retryAfter)
-	case s.users[u.Username] >= mostUserStreams:
+	case s.users[name] >= mostUserStreams:
 		err = serve.Refuse(http.StatusTooManyRequests, "%d clients of user %.200s %s, which is the limit",
 			mostUserStreams, u.Username, s.what).After(retryAfter)
 	}
@@ -113,14 +114,14 @@ func (s *streams) begin(u user) (end func(), err error) {
 	if s.users == nil {
 		s.users = map[string]int{}
 	}
-	s.users[u.Username]++
+	s.users[name]++
 	s.all++
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.all--
-		if s.users[u.Username]--; s.users[u.Username] == 0 {
-			delete(s.users, u.Username)
+		if s.users[name]--; s.users[name] == 0 {
+			delete(s.users, name)
 		}
 	}, nil
 }

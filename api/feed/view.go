@@ -61,7 +61,7 @@ func (v *view) join(f *Feed) *Client {
 	return c
 }
 
-// read returns a snapshot of the rows of the feed.
+// read stores a new snapshot of the rows of the feed in the view.
 func (v *view) read(f *Feed) {
 	nodes, pods := &batch{event: "nodes"}, &batch{event: "pods"}
 	hosts := map[string]int{}

@@ -86,7 +86,7 @@ func TestServiceAccountRequestsOverHTTP(t *testing.T) {
 		t.Errorf("a forged token: %d %s", status, text)
 	}
 	account := "system:serviceaccount:" + s.Namespace + ":asker"
-	want := "user " + account + " may not create requests.rehome.dev in namespace " + s.Namespace
+	want := "user " + account + ` cannot create resource \"requests\" in API group \"rehome.dev\" in namespace ` + s.Namespace
 	if status, text := post(token); status != http.StatusForbidden || !strings.Contains(text, `"detail":"`+want+`"`) {
 		t.Errorf("without the right: %d %s, want %s", status, text, want)
 	}
