@@ -50,7 +50,7 @@ type EvictorArgs struct {
 	NodeFit bool `json:"nodeFit,omitzero"`
 	// The nodes that `nodeFit` considers.
 	//
-	//page:type text, in label selector syntax
+	//page:type string, in label selector syntax
 	//page:default all
 	NodeSelector string `json:"nodeSelector,omitzero"`
 	// It protects pods in namespaces that it does not select.

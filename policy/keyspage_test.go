@@ -75,25 +75,25 @@ func typeOf(s object, f reflect.StructField, c comment) string {
 	if typ.Kind() == reflect.Slice {
 		values := valuesOf(s["items"].(object))
 		if n := len(values); n == 0 || n > mostNamed {
-			values = []string{"text"}
+			values = []string{"strings"}
 		}
 		return "list of " + strings.Join(values, ", ")
 	}
 	if values := valuesOf(s); values != nil {
 		return strict.Either(values)
 	}
-	name := map[reflect.Kind]string{reflect.Bool: "true or false", reflect.Float64: "number", reflect.String: "text", reflect.Map: "map"}[typ.Kind()]
+	name := map[reflect.Kind]string{reflect.Bool: "boolean", reflect.Float64: "number", reflect.String: "string", reflect.Map: "object"}[typ.Kind()]
 	switch {
 	case typ == reflect.TypeFor[time.Duration]() || typ == reflect.TypeFor[metav1.Duration]():
 		name = "duration"
 	case typ == reflect.TypeFor[strict.Percent]():
 		name = "percentage"
 	case typ == reflect.TypeFor[intstr.IntOrString]():
-		name = "whole number or percentage"
+		name = "integer or percentage"
 	case typ == reflect.TypeFor[metav1.LabelSelector]():
 		name = "label selector"
 	case name == "":
-		name = "whole number"
+		name = "integer"
 	}
 	least, most := bound(f.Tag.Get("min")), bound(f.Tag.Get("max"))
 	switch {

@@ -50,7 +50,7 @@ type file struct {
 	Presets []string `json:"presets"`
 	// [The customizations of presets](presets.md#customizations).
 	//
-	//page:type map
+	//page:type object
 	//page:default none
 	PresetCustomizations Customizations `json:"presetCustomizations"`
 	// The profiles: strategies that share one set of protections.

@@ -47,7 +47,7 @@ import (
 type Policy struct {
 	// The nodes to consider. Rehome never moves pods on other nodes.
 	//
-	//page:type text, in label selector syntax
+	//page:type string, in label selector syntax
 	//page:default all
 	NodeSelector string `json:"nodeSelector"`
 	// How long a pod may take to stop. 0 kills it at once.

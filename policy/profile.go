@@ -60,7 +60,7 @@ type pluginConfig struct {
 	Name string `json:"name" required:"name a plugin"`
 	// Its arguments.
 	//
-	//page:type map
+	//page:type object
 	Args *yaml.Node `json:"args"`
 }
 
