@@ -21,8 +21,8 @@ const (
 	calmChecks = 3
 )
 
-// limitHeap makes garbage collections more frequent, unless GOGC is set.
-func limitHeap() {
+// setGCPercent makes garbage collections more frequent, unless GOGC is set.
+func setGCPercent() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}

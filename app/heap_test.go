@@ -25,16 +25,16 @@ func TestHolds(t *testing.T) {
 	})
 }
 
-func TestLimitHeap(t *testing.T) {
+func TestSetGCPercent(t *testing.T) {
 	before := debug.SetGCPercent(100)
 	defer debug.SetGCPercent(before)
 	t.Setenv("GOGC", "100")
-	limitHeap()
+	setGCPercent()
 	if got := debug.SetGCPercent(100); got != 100 {
 		t.Errorf("with GOGC=100 it is %d", got)
 	}
 	os.Unsetenv("GOGC") // t.Setenv restores it
-	limitHeap()
+	setGCPercent()
 	if got := debug.SetGCPercent(100); got != gcPercent {
 		t.Errorf("without GOGC it is %d, want %d", got, gcPercent)
 	}

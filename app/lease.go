@@ -151,7 +151,7 @@ func (l *lease) holder(ctx context.Context) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("lease %s/%s: %w", l.namespace, l.name, err)
 	}
-	return settings.InTime(found.Spec), nil
+	return settings.CurrentHolder(found.Spec), nil
 }
 
 // once waits for the lease and leads until it is lost or ctx ends.
@@ -332,6 +332,6 @@ func (l *lease) answered(err error, name string) {
 		l.failed = time.Time{}
 	case !ok && l.failed.IsZero():
 		l.failed = time.Now()
-		l.log.Warn("the API server does not allow access to the lease; retrying", "lease", name, "error", err)
+		l.log.Warn("cannot access the lease; retrying", "lease", name, "error", err)
 	}
 }

@@ -90,7 +90,7 @@ func (p *process) setPolicy(next policy.Policy) error {
 
 // Run runs the roles until ctx ends or one of them fails. It checks all settings before it begins.
 func Run(ctx context.Context, s settings.Settings, r Roles) error {
-	limitHeap()
+	setGCPercent()
 	r.Maintenance = r.Maintenance && (s.Maintenance || !r.Watcher)
 	p := &process{settings: s, roles: r, log: s.Logger(os.Stderr), metrics: serving.NewMetrics()}
 	setClientLog(p.log)

@@ -14,7 +14,7 @@ import (
 // ignores a dead letter that it has stored within the last two minutes, so this must be shorter.
 const readBefore = 90 * time.Second
 
-// proofread moves invalid events of the history to the dead letters. No other consumer reads all events.
+// proofread copies invalid events of the history to the dead letters. No other consumer reads all events.
 func (p *process) proofread(ctx context.Context) error {
 	return p.bus.Proofread(ctx, p.bus.Now().Add(-readBefore), p.flawOf)
 }

@@ -25,7 +25,7 @@ type Roles struct {
 	Watcher, Actuator, Maintenance, API bool
 	Functions                           []functions.Function
 	Dispatcher                          bool // calls the external functions of the policy
-	// Embedded means that without a URL the bus is in the process, which sets it up.
+	// Embedded starts a bus in the process unless a URL is set. The process sets up the bus in either case.
 	Embedded bool
 }
 

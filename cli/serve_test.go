@@ -98,7 +98,7 @@ func TestServingSettings(t *testing.T) {
 func TestInvalidServingSettings(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "none")
 	const noCluster = "REHOME_HTTP_AUTH: want false for a process without access to the cluster, got true: " +
-		"only one with the watcher or the actuator can ask who may read"
+		"only the roles watcher, actuator, maintenance, and api can check rights"
 	const profiles = "REHOME_PROFILES: want REHOME_HTTP_AUTH=true with it, or a loopback address such as 127.0.0.1:8642, got "
 	for _, c := range []struct {
 		name   string
@@ -163,7 +163,7 @@ func TestServeTLS(t *testing.T) {
 	s.HTTPAuth = true
 	err := run.ServeFunction(t.Context(), s, functions.All()[0], "127.0.0.1:0")
 	if want := "REHOME_HTTP_AUTH: want false for a process without access to the cluster, got true: " +
-		"only one with the watcher or the actuator can ask who may read"; err == nil || err.Error() != want {
+		"only the roles watcher, actuator, maintenance, and api can check rights"; err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
 }

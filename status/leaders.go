@@ -35,7 +35,7 @@ func readLeaders(ctx context.Context, s settings.Settings, client settings.Clien
 			return nil, fmt.Errorf("lease %s/%s: %w", s.LeaseNamespace, l.Lease, err)
 		}
 		if err == nil {
-			if l.Holder = settings.InTime(lease.Spec); l.Holder != "" && lease.Spec.AcquireTime != nil {
+			if l.Holder = settings.CurrentHolder(lease.Spec); l.Holder != "" && lease.Spec.AcquireTime != nil {
 				l.Since = lease.Spec.AcquireTime.UTC()
 			}
 		}

@@ -32,7 +32,8 @@ type Server struct {
 	// Drain, if set, is called at the end before connections are closed.
 	Drain func(context.Context) error
 
-	variable    string                   // the setting of the address
+	variable    string // the setting of the address
+	certificate settings.TLS
 	files       *certwatcher.CertWatcher // nil if the certificate is not in files
 	connections connections
 	log         *slog.Logger
@@ -41,7 +42,7 @@ type Server struct {
 // Listen opens an address, so that errors of the settings appear before any work begins. variable names the setting in
 // errors.
 func Listen(variable, address string, with settings.TLS, http2 bool, log *slog.Logger) (*Server, error) {
-	s := &Server{variable: variable, log: log}
+	s := &Server{variable: variable, certificate: with, log: log}
 	if address == "" {
 		return s, nil
 	}
@@ -132,7 +133,8 @@ func (s *Server) Serve(ctx context.Context) error {
 	if s.files != nil {
 		go func() {
 			if err := s.files.Start(ctx); err != nil {
-				s.log.Error("changes of the certificate files are not seen", "error", err)
+				s.log.Error("cannot watch the certificate files; restart to load new ones",
+					"certificate", s.certificate.Cert, "key", s.certificate.Key, "error", err)
 			}
 		}()
 	}

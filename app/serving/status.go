@@ -65,7 +65,7 @@ func NewStatus(
 			"127.0.0.1:8642, got %s", address)
 	case s.HTTPAuth && client == nil:
 		return nil, fmt.Errorf("REHOME_HTTP_AUTH: want false for a process without access to the cluster, got true: " +
-			"only one with the watcher or the actuator can ask who may read")
+			"only the roles watcher, actuator, maintenance, and api can check rights")
 	case s.HTTPAuth:
 		status.guard = NewGuard(client, time.Now, log)
 	}

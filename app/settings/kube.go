@@ -150,8 +150,8 @@ const (
 	MaintenanceLease = "rehome-maintenance"
 )
 
-// InTime returns the holder of a lease that was renewed in time, or "".
-func InTime(s coordinationv1.LeaseSpec) string {
+// CurrentHolder returns the holder of a lease that was renewed in time, or "".
+func CurrentHolder(s coordinationv1.LeaseSpec) string {
 	if s.HolderIdentity == nil || s.RenewTime == nil || s.LeaseDurationSeconds == nil {
 		return ""
 	}
