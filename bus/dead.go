@@ -42,8 +42,8 @@ const (
 func deadSubject(stream, by string) string { return schemas.Prefix + ".dead." + stream + "." + by }
 
 // Bury stores a copy of an event of a stream on rehome.dead.STREAM.BY with the headers above. BY is the strategy of a
-// scope, and the name of this bus for other events. The event stays in its stream. [Bus.Work] and [Bus.FollowIntents]
-// bury events by themselves.
+// scope, and the role of this process for other events. The event stays in its stream. [Bus.Work], [Bus.Listen], and
+// [Bus.FollowIntents] bury events by themselves.
 func (b *Bus) Bury(ctx context.Context, stream string, e schemas.Event, why error) error {
 	m, err := encode(e, compressAbove)
 	if err != nil {
@@ -128,7 +128,7 @@ func line(text string, n int) string {
 type DeadQuery struct {
 	// Stream is the stream of the message, such as [StreamScopes]. Empty means any.
 	Stream string
-	// By is the strategy, or the name of the bus, that buried it. Empty means any.
+	// By is the strategy, listener, or role that stored the letter. Empty means any.
 	By string
 	// Since excludes older letters, by the clock of the server. Zero excludes none.
 	Since time.Time
@@ -140,7 +140,7 @@ type DeadLetter struct {
 	Number uint64
 	// Buried is when the letter was stored, by the clock of the server.
 	Buried time.Time
-	// By is the strategy that could not handle the message, or the name of the bus.
+	// By is the strategy, listener, or role that stored the letter.
 	By string
 	// Error is the error, on one line.
 	Error string
@@ -316,10 +316,11 @@ func (d DeadLetter) retriable() error {
 		strings.ContainsAny(d.Channel, " \t\r\n*>"):
 		return fmt.Errorf("%w: no event of stream %q is published on %q", schemas.ErrInvalid, d.Stream, d.Channel)
 	case strategy == schemas.RequestStrategy, strategy == schemas.MaintenanceStrategy, n.Type == schemas.MaintenanceType:
-		return fmt.Errorf("%w: requests and maintenances are not published from letters, on %q: make them again",
+		return fmt.Errorf("%w: cannot retry requests or maintenances (channel %q): create them again",
 			schemas.ErrInvalid, d.Channel)
 	case d.Stream == StreamScopes && strategy != schemas.Token(d.By):
-		return fmt.Errorf("%w: the strategy %q buries no scope of another, on %q", schemas.ErrInvalid, d.By, d.Channel)
+		return fmt.Errorf("%w: the letter is from strategy %q, but channel %q belongs to another strategy",
+			schemas.ErrInvalid, d.By, d.Channel)
 	}
 	return nil
 }

@@ -178,7 +178,7 @@ func (h *health) refused(err error, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.denied == nil || h.denied.Error() != err.Error() || now.Sub(h.deniedAt) > deniedFor {
-		h.log.Error("the bus reports", "error", err)
+		h.log.Error("the NATS server reported an error", "role", h.role, "error", err)
 	}
 	if refusal != nil || errors.Is(err, nats.ErrPermissionViolation) || errors.Is(err, nats.ErrAuthorization) {
 		h.denied, h.deniedAt = err, now

@@ -124,7 +124,7 @@ func TestUnownedStreams(t *testing.T) {
 	b.Identify(first)
 	found := following(t, b, nil)
 	expect.Eventually(t, "it says what to do", func() bool {
-		return strings.Contains(log.String(), "stream REHOME_SCOPES: it belongs to no installation: run rehome setup where it can ask the cluster")
+		return strings.Contains(log.String(), "stream REHOME_SCOPES: it belongs to no installation: run rehome setup with access to the cluster")
 	})
 	if err := b.Ready(); !errors.Is(err, bus.ErrNotPermitted) || !strings.Contains(err.Error(), "STREAM.UPDATE.REHOME_SCOPES") {
 		t.Errorf("ready: got %v, want the missing right", err)

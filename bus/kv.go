@@ -236,7 +236,7 @@ func (m Maintenances) List(ctx context.Context) (all []*v1alpha1.NodeMaintenance
 	return all, err
 }
 
-// Follow calls handle with every existing maintenance, calls synced once, and then calls handle with each change, one at a time
+// Follow calls changed with every existing maintenance, calls synced once, and then calls changed with each change, one at a time
 // and in order. A nil maintenance means that it was deleted. Follow returns nil when ctx ends. After a loss of the connection it
 // delivers the changes of that time, and may repeat unchanged maintenances. It logs and omits unreadable entries.
 func (m Maintenances) Follow(

@@ -118,7 +118,7 @@ func (h *listening) consumer(ctx context.Context, s jetstream.Stream) (jetstream
 		h.removed()
 		return nil, h.err
 	case errors.Is(err, jetstream.ErrConsumerNotFound) && h.listener.Existing:
-		err = ErrNoListener
+		err = fmt.Errorf("%w: run rehome forward --add --name %s with the setup key", ErrNoListener, h.listener.Name)
 	case errors.Is(err, jetstream.ErrConsumerNotFound):
 		switch {
 		case !known.IsZero(): // the history was created again

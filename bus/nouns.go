@@ -54,9 +54,10 @@ const (
 // Noun is one kind of message on the bus: the subjects that carry it, the stream that stores it, and the roles that use it.
 // The subjects of each stream and the rights of each role derive from the table of nouns.
 type Noun struct {
-	Name string
-	// Stream is the name of the stream for its messages. Their subjects begin with that name. [schemas.Subjects] lists the
+	// Name is the name of the kind. Subjects begin with rehome. and Name, except the keys of buckets. [schemas.Subjects] lists the
 	// subjects of events.
+	Name string
+	// Stream is the name of the stream that stores its messages.
 	Stream string
 	// Type is the type of its events. It is empty if its messages are not events.
 	Type string

@@ -282,7 +282,7 @@ func TestForgedDeadLetter(t *testing.T) {
 		ofEvents            = "rehome.dead.REHOME_EVENTS.audit"
 	)
 	v := r.stored(t, verdict(t, "pod-1"))
-	nothing, again := "no event of stream %q is published on %q", "requests and maintenances are not published from letters, on %q: make them again"
+	nothing, again := "no event of stream %q is published on %q", "cannot retry requests or maintenances (channel %q): create them again"
 	for name, test := range map[string]struct {
 		subject, header, channel string
 		sequence                 uint64
@@ -297,7 +297,7 @@ func TestForgedDeadLetter(t *testing.T) {
 		"a space":                     {ofScopes, bus.StreamScopes, "rehome.scope.S.default.node.a b", 1, fmt.Sprintf(nothing, bus.StreamScopes, "rehome.scope.S.default.node.a b")},
 		"intents from a forwarder":    {ofEvents, bus.StreamIntents, "rehome.intents.S.default.node.a", 1, fmt.Sprintf(nothing, bus.StreamEvents, "rehome.intents.S.default.node.a")},
 		"intents from a function":     {ofScopes, bus.StreamIntents, "rehome.intents.S.default.node.a", 1, fmt.Sprintf(nothing, bus.StreamScopes, "rehome.intents.S.default.node.a")},
-		"the scope of another":        {ofScopes, bus.StreamScopes, "rehome.scope.T.default.node.a", 1, `the strategy "S" buries no scope of another, on "rehome.scope.T.default.node.a"`},
+		"the scope of another":        {ofScopes, bus.StreamScopes, "rehome.scope.T.default.node.a", 1, `the letter is from strategy "S", but channel "rehome.scope.T.default.node.a" belongs to another strategy`},
 		"the scope of a request":      {"rehome.dead.REHOME_SCOPES.Request", bus.StreamScopes, "rehome.scope.Request.default.node.a", 1, fmt.Sprintf(again, "rehome.scope.Request.default.node.a")},
 		"intents of a request":        {ofIntents, bus.StreamIntents, "rehome.intents.Request.default.node.a", 1, fmt.Sprintf(again, "rehome.intents.Request.default.node.a")},
 		"intents of a maintenance":    {ofIntents, bus.StreamIntents, "rehome.intents.Maintenance.default.node.a", 1, fmt.Sprintf(again, "rehome.intents.Maintenance.default.node.a")},

@@ -27,7 +27,7 @@ func (p Participant) String() string {
 	return string(p.Role) + "-" + schemas.Token(p.Name)
 }
 
-// Account is the account of the streams and the roles, on a server with keys for participants.
+// Account is the account of the streams, and of participants without their own account, on a server with keys for participants.
 const Account = "REHOME"
 
 // Account returns the account of the participant. A participant that publishes and creates no consumers has its own account, with

@@ -304,7 +304,7 @@ func (b *Bus) births(ctx context.Context) (times []time.Time, err error) {
 			config.Metadata = metadata
 			began := time.Now()
 			if _, err = b.js.UpdateStream(ctx, config); err != nil {
-				err = fmt.Errorf("it belongs to no installation: run rehome setup where it can ask the cluster: %w", b.explain(began, err))
+				err = fmt.Errorf("it belongs to no installation: run rehome setup with access to the cluster: %w", b.explain(began, err))
 			}
 		}
 		if err != nil {

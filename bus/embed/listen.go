@@ -18,7 +18,7 @@ import (
 // The limits of a server that listens, far above the needs of participants. The first one also applies to the socket.
 const (
 	maxConnections   = 128
-	maxSubscriptions = 256              // connections; a client has one or two for each stream that it reads
+	maxSubscriptions = 256              // per connection; a client has one or two for each stream that it reads
 	maxPending       = 32 << 20         // bytes that wait for a slow connection before the server closes it
 	writeWithin      = 5 * time.Second  // a connection that takes no byte for so long is closed
 	introduceWithin  = 2 * time.Second  // for the handshake, and as much again for the key

@@ -28,10 +28,11 @@ import (
 )
 
 const (
-	// DefaultMaxStore limits the streams on the disk. It is twice the limit of all streams of the bus together. The rest is for the
-	// tables of the other roles and for files that are being compacted.
+	// DefaultMaxStore limits the streams on the disk. It is twice the limit of all streams of the bus together. The rest is for files
+	// that are being compacted.
 	DefaultMaxStore = 3 << 30
-	// DefaultMaxMemory limits the streams in memory. An external server has none; the consumers of readers are small.
+	// DefaultMaxMemory limits the streams in memory, unless [Options.MaxMemory] is set. The consumers of readers are also in memory,
+	// and small.
 	DefaultMaxMemory = 64 << 20
 
 	// maxPayload is the largest message, and the largest value that NATS recommends. A compressed scope of 64 MiB, with about

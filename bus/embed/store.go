@@ -15,8 +15,8 @@ import (
 const (
 	// lookAtStore is the interval of checks of the disk.
 	lookAtStore = time.Second
-	// leastReserve is the free space without which JetStream is not restarted: a restart writes little and would
-	// succeed.
+	// leastReserve is the minimum of [Options.Reserve]. With less space a restart of JetStream succeeds, but the next
+	// write fails.
 	leastReserve = 1 << 20
 	// restartEvery is the interval of attempts to restart JetStream.
 	restartEvery = 10 * time.Second
@@ -45,7 +45,7 @@ type store struct {
 	log     *slog.Logger
 	resumed chan struct{}
 
-	refuses   bool      // of look, as are the next two
+	refuses   bool      // used only by look, like the next four
 	failed    bool      // whether JetStream did not work at the last look, before a restart
 	restarted time.Time // when a restart of JetStream was tried last
 	failing   string    // the report of the health check, the same since failingAt

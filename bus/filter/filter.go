@@ -38,7 +38,7 @@ func Nouns() []string {
 }
 
 // History lists the types that the history keeps.
-func History() []string { return slices.DeleteFunc(Nouns(), passes) }
+func History() []string { return slices.DeleteFunc(Nouns(), isTransient) }
 
 // Choices returns the types that the history keeps as text, such as "delta, intents, or verdict".
 func Choices() string {
@@ -46,11 +46,11 @@ func Choices() string {
 	return strings.Join(all[:len(all)-1], ", ") + ", or " + all[len(all)-1]
 }
 
-// passes reports whether the history has no events of a type.
-func passes(noun string) bool { return noun == Scope || noun == Request }
+// isTransient reports whether the history has no events of a type.
+func isTransient(noun string) bool { return noun == Scope || noun == Request }
 
 // Remembered reports whether the history keeps the events on a channel of [Filter.Channels].
-func Remembered(channel string) bool { return !passes(nounOf(channel)) }
+func Remembered(channel string) bool { return !isTransient(nounOf(channel)) }
 
 // Filter selects the events that match one entry of each non-empty list. The zero value selects the whole history.
 //
@@ -122,7 +122,7 @@ func (f Filter) Check() error {
 // Wants reports whether events of a type can match.
 func (f Filter) Wants(noun string) bool {
 	if len(f.Types) == 0 {
-		return !passes(noun)
+		return !isTransient(noun)
 	}
 	return slices.Contains(f.Types, noun)
 }

@@ -64,7 +64,7 @@ func setUpBus(c *cobra.Command, s settings.Settings, timeout time.Duration, take
 			installation, err := identify(ctx, s)
 			if noCluster := err; err != nil && s.OwnNamespace() == "" && !takeOver {
 				installation, err = bus.Installation{Name: s.Installation}, nil
-				fmt.Fprintln(c.ErrOrStderr(), "the first role that may update streams must identify the cluster:", noCluster)
+				fmt.Fprintln(c.ErrOrStderr(), "cannot identify the cluster; the first role that may update streams will do it:", noCluster)
 			}
 			if err == nil {
 				b.Identify(installation)

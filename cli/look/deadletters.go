@@ -63,7 +63,7 @@ func DeadLetterFlags(c *cobra.Command) func() (bus.DeadQuery, error) {
 	var q bus.DeadQuery
 	since := cmdutil.Since(c, "letters of this period, such as 24h; the default is all")
 	c.Flags().StringVar(&q.Stream, "stream", "", "letters from this stream, such as "+bus.StreamScopes)
-	c.Flags().StringVar(&q.By, "by", "", "letters that this strategy or process could not handle")
+	c.Flags().StringVar(&q.By, "by", "", "letters from this strategy, listener, or role")
 	return func() (bus.DeadQuery, error) {
 		if strings.ContainsAny(q.Stream, " \t\r\n.*>") {
 			return q, fmt.Errorf("--stream: want the name of a stream such as %s, got %q", bus.StreamScopes, q.Stream)
