@@ -108,7 +108,7 @@ var cases = []struct {
 
 	{"RehomeWatcherIdle", "it asks for nothing any more", []string{
 		`rehome_scopes_total{strategy="A", ` + pod + `} 0+10x30 310x300`, `rehome_leader{lease="rehome-watcher", ` + pod + `} 1x400`,
-	}, 250, map[string]string{`{job="rehome", namespace="rehome"}`: "The watcher of Rehome publishes no scopes."}},
+	}, 250, map[string]string{`{job="rehome", namespace="rehome"}`: "The watcher of Rehome builds no scopes."}},
 	{"RehomeWatcherIdle", "everything is evaluated each half hour", []string{
 		`rehome_scopes_total{strategy="A", ` + pod + `} 5x29 10x29 15x29 20x29 25x29 30x29 35x29 40x29`,
 		`rehome_leader{lease="rehome-watcher", ` + pod + `} 1x400`,
