@@ -65,9 +65,9 @@ var defaultSignals = func() (all []Signal) {
 
 // Signals are the signals of a policy. The zero value has the default signals.
 type Signals struct {
-	// Keys of [opt-out annotations and other marks](differences.md#marks-of-other-systems) to ignore.
+	// Keys of default [signals](differences.md#signals-of-other-systems) to ignore.
 	DefaultDisabled []string `json:"defaultDisabled" enum:"*"`
-	// Further such annotations and marks.
+	// Further signals.
 	//
 	//page:type list of signals
 	ExtraEnabled []Signal `json:"extraEnabled"`
