@@ -48,7 +48,7 @@ const (
 
 	// The API server answered the eviction with an internal error, and could read the pod after that.
 	//
-	// Read the message. Mostly it names an admission webhook that does not respond: repair the webhook, or delete its
+	// Read the message. Usually it names an admission webhook that does not respond: repair the webhook, or delete its
 	// configuration.
 	ReasonInternalError ReasonCode = "InternalError" // deferred
 
@@ -138,13 +138,13 @@ const (
 	// The cluster circuit breaker is open: too many replacements have waited too long to become ready.
 	//
 	// Find the cause with `kubectl get pods -A --field-selector status.phase=Pending`, and `kubectl describe pod` for one of them.
-	// Mostly the cluster lacks capacity.
+	// Usually the cluster lacks capacity.
 	ReasonStormPending ReasonCode = "StormPending" // deferred
 
 	// The circuit breaker of the cluster or of the namespace is open: too many of the latest evictions failed, for reasons other
 	// than a budget. Only failures of the API server itself open the circuit breaker of the cluster.
 	//
-	// Read the messages of the failed evictions: `rehome events --type verdict --since 10m`. Mostly a webhook does not respond, or
+	// Read the messages of the failed evictions: `rehome events --type verdict --since 10m`. Usually a webhook does not respond, or
 	// a right is missing.
 	ReasonStormFailures ReasonCode = "StormFailures" // deferred
 
