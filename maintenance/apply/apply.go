@@ -99,7 +99,7 @@ var ErrNotLeading = errors.New("the lease has expired, and another process may l
 type Result struct {
 	// Dropped is the reason why a stale decision was not executed, or empty.
 	Dropped string
-	// Before is the maintenance that was found, or nil.
+	// Before is the maintenance before the decision. nil means that the status of the decision is not known to be stored.
 	Before *v1alpha1.NodeMaintenance
 	// Wrote means that the status was written. Otherwise it was that of the decision already, or the decision was
 	// dropped.
@@ -185,25 +185,24 @@ func (c *Steps) writeStatus(ctx context.Context, d plan.Decision, r *Result) err
 		r.Dropped = "another one has its name"
 		return nil
 	}
-	r.Before = live
 	switch {
 	case hasStatus(live, d):
+		r.Before = live
 		return nil
 	case live.ResourceVersion != d.ResourceVersion:
 		r.Dropped = "it has changed since that was decided"
 		return nil
 	}
 	err = store.writeStatus(ctx, d, live)
-	switch {
-	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		r.Dropped = "it has changed since that was decided"
 		return nil
-	case apierrors.IsInvalid(err): // it would be again
-		r.Dropped = "its status was refused: " + err.Error()
-		return nil
 	}
-	r.Wrote = err == nil
-	return err
+	if err != nil {
+		return err
+	}
+	r.Before, r.Wrote = live, true
+	return nil
 }
 
 // hasStatus reports whether m has the status of the decision, and the spec that the status is about.

@@ -49,6 +49,7 @@ func TestStepsWithAPIServer(t *testing.T) {
 		{"done again, nothing changes", testTwice},
 		{"a maintenance that has changed since is not touched, nor are its nodes", testConflict},
 		{"a recreated or deleted maintenance is not touched", testAnother},
+		{"an invalid status is an error", testInvalidStatus},
 		{"a status that was written and a spec that is newer do not go together", testNewerSpec},
 		{"a node that was cordoned before stays so", testCordonedBefore},
 		{"a node that another client cordons meanwhile needs a new decision", testCordonedMeanwhile},
@@ -333,6 +334,17 @@ func testAnother(p *place) {
 	expect.Equal(p, "one that is gone", p.do(s), Result{Dropped: "it does not exist any more"})
 	p.maintenance("kernel")
 	expect.Equal(p, "another one", p.do(s), Result{Dropped: "another one has its name"})
+	expect.Equal(p, "node", p.look(n), look{})
+}
+
+// The definition of the kind in the cluster may be older than the program.
+func testInvalidStatus(p *place) {
+	m, n := p.maintenance("kernel"), p.node("a")
+	s := p.answer(m, p.cordon(m, n))
+	s.Status.Stages[0].Stage = "Unheard"
+	r, err := p.steps().Do(p.Context(), s)
+	expect.Equal(p, "invalid", apierrors.IsInvalid(err), true)
+	expect.Equal(p, "result", r, Result{})
 	expect.Equal(p, "node", p.look(n), look{})
 }
 
