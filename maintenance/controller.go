@@ -19,7 +19,7 @@
 //
 // Reconcile reads the current state and takes one step; calling it twice is harmless. It writes the status first, then
 // the finalizer, then the nodes, and then publishes the pods for the actuator. A process without a valid lease writes
-// and publishes nothing.
+// nothing to the API server and publishes no intents.
 //
 // The role publishes one intents message for each maintenance, with the strategy Maintenance, and replaces it when the
 // pods to move change. The actuator cancels the intents and the moves in flight that a newer message does not list. Before
@@ -320,7 +320,7 @@ func (c *Controller) newSession(last *session) *session {
 			server = nil
 		}
 	}
-	s.gates = newGates(server, c.now)
+	s.gates = newGates(server, err, c.now)
 	s.requests = newRequests(s)
 	s.triggers = &triggers{session: s, absent: map[string]time.Time{}}
 	return s

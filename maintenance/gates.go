@@ -31,7 +31,8 @@ const (
 
 // gates has the last answers to the queries of gates. Safe for concurrent use.
 type gates struct {
-	server Prometheus // nil if the policy names none
+	server Prometheus // nil if no query can be sent
+	err    error      // the reason why server is nil
 	now    func() time.Time
 
 	mu      sync.Mutex
@@ -47,8 +48,12 @@ type gateAnswer struct {
 	called    time.Time // the start of the call
 }
 
-func newGates(server Prometheus, now func() time.Time) *gates {
-	return &gates{server: server, now: now, answers: map[string]gateAnswer{}}
+// newGates returns gates without answers. server is nil if the policy names none, or if err is not nil.
+func newGates(server Prometheus, err error, now func() time.Time) *gates {
+	if server == nil && err == nil {
+		err = errors.New("the policy names no Prometheus")
+	}
+	return &gates{server: server, err: err, now: now, answers: map[string]gateAnswer{}}
 }
 
 // gate returns the state of a gate for a node. If it matters, its query is added to queries, with true if the node is in
@@ -84,7 +89,7 @@ func gatesMatter(m *v1alpha1.NodeMaintenance, stage v1alpha1.NodeStage, canBegin
 // answer returns the last answer to a query. The gate is closed without an answer, and if the last call is too long ago.
 func (g *gates) answer(name, query string) plan.Gate {
 	if g.server == nil {
-		return plan.Gate{Name: name, Message: "its query cannot be sent: the policy names no Prometheus"}
+		return plan.Gate{Name: name, Message: fmt.Sprintf("its query cannot be sent: %v", g.err)}
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rehome-dev/rehome/maintenance/plan"
+	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas/v1alpha1"
 	"github.com/rehome-dev/rehome/test/kit/expect"
 )
@@ -76,7 +77,7 @@ func consulting(t *testing.T, script func(t *testing.T, g *gates, o *oracle)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		o := &oracle{begin: time.Now()}
-		script(t, newGates(o, time.Now), o)
+		script(t, newGates(o, nil, time.Now), o)
 	})
 }
 
@@ -232,6 +233,26 @@ func TestGateAnswer(t *testing.T) {
 			if open, message := answered(c.values, c.err); open != c.open || message != c.message {
 				t.Errorf("got %v, %q, want %v, %q", open, message, c.open, c.message)
 			}
+		})
+	}
+}
+
+func TestNoPrometheus(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		server func(policy.Metrics) (Prometheus, error)
+		want   string
+	}{
+		{"none_in_the_policy", func(policy.Metrics) (Prometheus, error) { return nil, nil }, "the policy names no Prometheus"},
+		{"no_certificate", func(policy.Metrics) (Prometheus, error) {
+			return (*oracle)(nil), errors.New("ca.crt has no certificate")
+		},
+			"ca.crt has no certificate"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g := New(Config{Prometheus: c.server}).newSession(nil).gates
+			want := plan.Gate{Name: "storage", Message: "its query cannot be sent: " + c.want}
+			expect.Equal(t, "gate", g.answer("storage", healthy1), want)
 		})
 	}
 }
