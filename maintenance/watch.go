@@ -69,7 +69,7 @@ func shared(m *v1alpha1.NodeMaintenance) any {
 		return nil
 	}
 	refused := meta.IsStatusConditionFalse(m.Status.Conditions, v1alpha1.Accepted)
-	return []any{m.UID, m.Spec.Nodes, m.Spec.Stage, m.DeletionTimestamp != nil, refused, plan.Stages(m.Status)}
+	return []any{m.UID, m.Spec.Nodes, m.Spec.Stage, m.Spec.Window, m.DeletionTimestamp != nil, refused, plan.Stages(m.Status)}
 }
 
 // ruleChanged handles every change of a drain rule. A cluster rule has no namespace.

@@ -97,3 +97,18 @@ func TestNodeChange(t *testing.T) {
 		})
 	}
 }
+
+// The end of a window frees the nodes for younger maintenances.
+func TestWindowChange(t *testing.T) {
+	d := newDesk(t)
+	d.Controller.session.Store(d.session)
+	older, younger := &v1alpha1.NodeMaintenance{}, &v1alpha1.NodeMaintenance{}
+	older.Name, younger.Name = "older", "younger"
+	d.maintenanceChanged("older", older)
+	d.maintenanceChanged("younger", younger)
+	d.enqueued()
+	ended := older.DeepCopy()
+	ended.Spec.Window = &v1alpha1.Window{End: new(metav1.NewTime(noon()))}
+	d.maintenanceChanged("older", ended)
+	expect.Equal(t, "keys", d.enqueued(), []string{"maintenance older", "maintenance younger"})
+}
