@@ -36,7 +36,7 @@ func TestPublishedExamples(t *testing.T) {
 		"scope-pod": {"batch/report-29387100-kx7wd from worker-4: failed: Evicted; 1h old"},
 		"scope-workload": {
 			"web/api-5d8f7c9b6d-h5q2w from worker-3: 2 of 2 pods of ReplicaSet api-5d8f7c9b6d run on worker-3, " +
-				"where 1 would do: 2 nodes could run them",
+				"where at most 1 should: 2 nodes could run them",
 		},
 		"scope-spread": {
 			"shop/search-7c5d9b8f64-4xw9q from worker-1: zone eu-west-1a has 2 pods, eu-west-1b has 0: " +

@@ -46,7 +46,7 @@ func (a Args) Decide(scope schemas.WorkloadScope) []schemas.Intent {
 		key := images(&p.Pod)
 		g := groups[key]
 		if g == nil {
-			g = &group{on: map[string][]*schemas.ScopedPod{}}
+			g = &group{running: map[string]int{}, on: map[string][]*schemas.ScopedPod{}}
 			groups[key] = g
 		}
 		g.add(p)
@@ -95,14 +95,19 @@ func owner(key string) string {
 // group has the replicas with the same images.
 type group struct {
 	replicas int
+	// running is the number of replicas by node, without those that are being deleted.
+	running map[string]int
 	// on are the movable replicas by node.
 	on map[string][]*schemas.ScopedPod
 }
 
 func (g *group) add(p *schemas.ScopedPod) {
 	g.replicas++
+	node := p.Pod.Spec.NodeName
+	if p.Pod.DeletionTimestamp == nil {
+		g.running[node]++
+	}
 	if candidate.Movable(p) {
-		node := p.Pod.Spec.NodeName
 		g.on[node] = append(g.on[node], p)
 	}
 }
@@ -124,8 +129,8 @@ func (g *group) leaving(nodes []schemas.NodeGroup, owner string) []candidate.Mov
 		if len(pods) <= most {
 			continue
 		}
-		reason := fmt.Sprintf("%d of %d pods of %s run on %s, where %d would do: %d nodes could run them",
-			len(pods), g.replicas, owner, node, most, feasible)
+		reason := fmt.Sprintf("%d of %d pods of %s run on %s, where at most %d should: %d nodes could run them",
+			g.running[node], g.replicas, owner, node, most, feasible)
 		for _, p := range pods[:len(pods)-most] {
 			found = append(found, candidate.Move{Pod: p, Reason: reason})
 		}

@@ -53,7 +53,7 @@ func leavesNode(name, node string, here, replicas, most, feasible int) schemas.I
 }
 
 func reason(node string, here, replicas, most, feasible int) string {
-	return fmt.Sprintf("%d of %d pods of ReplicaSet api run on %s, where %d would do: %d nodes could run them", here, replicas, node, most, feasible)
+	return fmt.Sprintf("%d of %d pods of ReplicaSet api run on %s, where at most %d should: %d nodes could run them", here, replicas, node, most, feasible)
 }
 
 func toleratesGPU() test.PodOption {
@@ -156,7 +156,7 @@ func TestUncountedPods(t *testing.T) {
 		{"a pod that is being deleted is gone from its node", Args{}, two,
 			pods{a, b, replica("c", "node-1", test.Terminating()), replica("d", "node-1", test.Terminating())}, nil},
 		{"a pod that is too young raises the share and does not leave", Args{}, two,
-			pods{a, b, c, replica("0", "node-1", test.Protected(policy.MinPodAgeRule))}, list{leaves("a", 3, 4, 2, 2)}},
+			pods{a, b, c, replica("0", "node-1", test.Protected(policy.MinPodAgeRule))}, list{leaves("a", 4, 4, 2, 2)}},
 		{"a young or terminating pod with another protection is not counted", Args{}, two,
 			pods{a, b, replica("c", "node-1", test.Terminating(), test.Protected(policy.PodsWithPVC)),
 				replica("d", "node-1", test.Protected(policy.SignalRule), test.Protected(policy.MinPodAgeRule))}, one},
@@ -245,7 +245,7 @@ func TestReasonOwner(t *testing.T) {
 		test.Pod("a", test.OwnedBy("Set", "other"), test.OwnedBy("Rollout", "shop.blue")),
 		test.Pod("b", test.OwnedBy("Rollout", "shop.blue")))
 	s.Key = "web/Rollout/shop.blue"
-	want := list{test.Intent("a", "node-1", "2 of 2 pods of Rollout shop.blue run on node-1, where 1 would do: 2 nodes could run them")}
+	want := list{test.Intent("a", "node-1", "2 of 2 pods of Rollout shop.blue run on node-1, where at most 1 should: 2 nodes could run them")}
 	if got := (Args{}).Decide(s); !slices.Equal(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
