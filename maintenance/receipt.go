@@ -13,7 +13,7 @@ import (
 
 // over returns the end of an accepted request, or nil. A refused maintenance that has begun nothing is completed;
 // otherwise it would begin unexpectedly as soon as the guard accepts it.
-func (r *requests) over(ctx context.Context, x nodeRequest) (*request.Rejection, error) {
+func (r *requests) over(ctx context.Context, x nodeRequest) (*request.End, error) {
 	want := *x.accepted.Maintenance
 	name := schemas.RequestedMaintenance(want.Node)
 	is, err := r.stored(ctx, name)
@@ -27,7 +27,7 @@ func (r *requests) over(ctx context.Context, x nodeRequest) (*request.Rejection,
 	if end == nil || end.Reason != schemas.ReceiptRefused || begun(is) {
 		return end, nil
 	}
-	_, no, err := r.change(ctx, name, func(now *v1alpha1.NodeMaintenance) (*v1alpha1.NodeMaintenance, *request.Rejection) {
+	_, no, err := r.change(ctx, name, func(now *v1alpha1.NodeMaintenance) (*v1alpha1.NodeMaintenance, *request.End) {
 		if now == nil || now.UID != is.UID || now.Generation != is.Generation {
 			return nil, nil
 		}
@@ -44,23 +44,23 @@ func (r *requests) over(ctx context.Context, x nodeRequest) (*request.Rejection,
 // empty. It is pure.
 //
 //nolint:gocyclo // a flat list of cases
-func judge(want schemas.NodeRequest, uid types.UID, is *v1alpha1.NodeMaintenance, other string) *request.Rejection {
+func judge(want schemas.NodeRequest, uid types.UID, is *v1alpha1.NodeMaintenance, other string) *request.End {
 	completes := want.Stage == v1alpha1.Complete
 	gone := is == nil || uid != "" && is.UID != uid
 	switch {
 	case gone && completes && other != "":
 		return heldBy(other, want.Node)
 	case gone && completes:
-		return request.Refuse(schemas.ReceiptDone, "node %s is given back", want.Node)
+		return request.NewEnd(schemas.ReceiptDone, "node %s is given back", want.Node)
 	case gone:
-		return request.Refuse(schemas.ReceiptCancelled, "the maintenance of node %s is over", want.Node)
+		return request.NewEnd(schemas.ReceiptCancelled, "the maintenance of node %s is over", want.Node)
 	case is.Spec.Stage == v1alpha1.Complete && !completes:
-		return request.Refuse(schemas.ReceiptCancelled, "node %s is given back, as a later request asks", want.Node)
+		return request.NewEnd(schemas.ReceiptCancelled, "node %s is given back, as a later request asks", want.Node)
 	case completes, is.Status.ObservedGeneration != is.Generation: // the next request is possible when this maintenance is gone
 		return nil
 	}
 	if text := refusal(is.Status); text != "" && !begun(is) {
-		return request.Refuse(schemas.ReceiptRefused, "%s; nothing is done", text)
+		return request.NewEnd(schemas.ReceiptRefused, "%s; nothing is done", text)
 	}
 	for _, n := range is.Status.Nodes {
 		if n.Name == want.Node {
@@ -70,12 +70,12 @@ func judge(want schemas.NodeRequest, uid types.UID, is *v1alpha1.NodeMaintenance
 	return nil
 }
 
-func heldBy(other, node string) *request.Rejection {
-	next := ": complete that"
+func heldBy(other, node string) *request.End {
+	next := "; set its stage to Complete"
 	if other == schemas.SignMaintenance(node) {
 		next = " until the drain trigger is gone from the node"
 	}
-	return request.Refuse(schemas.ReceiptHeldByAnother, "node %s stays cordoned: maintenance %s holds it%s", node, other, next)
+	return request.NewEnd(schemas.ReceiptHeldByAnother, "node %s stays cordoned: maintenance %s holds it%s", node, other, next)
 }
 
 // begun reports whether a node of the maintenance was ever claimed.
@@ -89,10 +89,10 @@ func begun(is *v1alpha1.NodeMaintenance) bool {
 }
 
 // reached returns the end of a request whose node has that status, or nil if it is open.
-func reached(want schemas.NodeRequest, n v1alpha1.NodeStatus) *request.Rejection {
+func reached(want schemas.NodeRequest, n v1alpha1.NodeStatus) *request.End {
 	drains := want.Stage == v1alpha1.Drain
-	done := func(text string) *request.Rejection {
-		return request.Refuse(schemas.ReceiptDone, "node %s %s", n.Name, text)
+	done := func(text string) *request.End {
+		return request.NewEnd(schemas.ReceiptDone, "node %s %s", n.Name, text)
 	}
 	switch n.Stage {
 	case v1alpha1.Waiting, v1alpha1.Claimed, v1alpha1.Returning:
@@ -103,12 +103,12 @@ func reached(want schemas.NodeRequest, n v1alpha1.NodeStatus) *request.Rejection
 		}
 	case v1alpha1.Held:
 		if drains {
-			return request.Refuse(schemas.ReceiptDeadlineExceeded, "node %s stays cordoned: %s", n.Name, n.Message)
+			return request.NewEnd(schemas.ReceiptDeadlineExceeded, "node %s stays cordoned: %s", n.Name, n.Message)
 		}
 	case v1alpha1.Returned:
 		switch {
 		case drains && n.DrainedAt == nil:
-			return request.Refuse(schemas.ReceiptDeadlineExceeded, "node %s was given back before it was drained", n.Name)
+			return request.NewEnd(schemas.ReceiptDeadlineExceeded, "node %s was given back before it was drained", n.Name)
 		case drains:
 			return done("was drained, and is given back")
 		}
@@ -128,12 +128,12 @@ func reached(want schemas.NodeRequest, n v1alpha1.NodeStatus) *request.Rejection
 }
 
 // late returns the receipt of a request whose deadline has passed.
-func late(want schemas.NodeRequest, is *v1alpha1.NodeMaintenance) *request.Rejection {
+func late(want schemas.NodeRequest, is *v1alpha1.NodeMaintenance) *request.End {
 	text := ""
 	if is != nil && is.Status.Summary.Message != "" {
 		text = ": " + is.Status.Summary.Message
 	}
-	return request.Refuse(schemas.ReceiptDeadlineExceeded, "node %s is not %s yet%s%s",
+	return request.NewEnd(schemas.ReceiptDeadlineExceeded, "node %s is not %s yet%s%s",
 		want.Node, reachedWord(want.Stage), text, goesOn(is))
 }
 

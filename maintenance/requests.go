@@ -36,9 +36,9 @@ type nodeRequest struct {
 	event    schemas.Event // without data; before it is read it has only a channel and a sequence
 	stored   time.Time
 	read     func() schemas.Event
-	accepted *schemas.Receipt   // nil if the request is not accepted yet
-	uid      types.UID          // of the maintenance; empty if unknown
-	end      *request.Rejection // the end of the request, or nil
+	accepted *schemas.Receipt // nil if the request is not accepted yet
+	uid      types.UID        // of the maintenance; empty if unknown
+	end      *request.End     // the end of the request, or nil
 }
 
 func newRequests(s *session) *requests {
@@ -225,7 +225,7 @@ func (r *requests) accept(ctx context.Context, sender, name string, x nodeReques
 		x.event, x.accepted = e, &last
 		x.event.Data = nil
 		if no != nil { // the policy has changed
-			x.end = request.Refuse(schemas.ReceiptCancelled, "%s", no.Message)
+			x.end = request.NewEnd(schemas.ReceiptCancelled, "%s", no.Message)
 		}
 		return x, nil
 	case answered: // and not dropped
@@ -258,12 +258,12 @@ func (r *requests) do(
 	answer.Maintenance = &wanted
 	name := schemas.RequestedMaintenance(wanted.Node)
 	d := desired{name: name, node: wanted.Node, reason: reasonOf(q), NodeRequest: wanted, uid: markOf(node, name), now: r.now()}
-	is, no, err := r.change(ctx, name, func(is *v1alpha1.NodeMaintenance) (*v1alpha1.NodeMaintenance, *request.Rejection) {
+	is, no, err := r.change(ctx, name, func(is *v1alpha1.NodeMaintenance) (*v1alpha1.NodeMaintenance, *request.End) {
 		switch {
 		case is == nil && wanted.Stage == v1alpha1.Complete && d.uid == "":
 			return nil, nil
 		case is == nil && node == nil:
-			return nil, request.Refuse(schemas.ReceiptUnknownTarget, "there is no node %s", wanted.Node)
+			return nil, request.NewEnd(schemas.ReceiptUnknownTarget, "there is no node %s", wanted.Node)
 		}
 		return d.of(is)
 	})
@@ -273,7 +273,7 @@ func (r *requests) do(
 	case no != nil:
 		return x, r.answers.Reject(ctx, e, answer, no)
 	case is == nil:
-		end := request.Refuse(schemas.ReceiptNothingToDo, "node %s is not maintained", wanted.Node)
+		end := request.NewEnd(schemas.ReceiptNothingToDo, "node %s is not maintained", wanted.Node)
 		if other := r.otherHolder(wanted.Node); other != "" {
 			end = heldBy(other, wanted.Node)
 		}
@@ -290,17 +290,17 @@ func (r *requests) do(
 }
 
 // mayAsk returns the reason why the sender may not request a node, or nil.
-func mayAsk(p policy.Requests, q schemas.Request) *request.Rejection {
+func mayAsk(p policy.Requests, q schemas.Request) *request.End {
 	s, known := p.Sender(q.Sender)
 	switch {
 	case !known:
-		return request.Refuse(schemas.ReceiptNotAllowed, "the policy has no sender %q", q.Sender)
+		return request.NewEnd(schemas.ReceiptNotAllowed, "the policy has no sender %q", q.Sender)
 	case !s.May(q.Action):
-		return request.Refuse(schemas.ReceiptNotAllowed, "the policy does not allow %s to %s", s.Name, q.Action)
+		return request.NewEnd(schemas.ReceiptNotAllowed, "the policy does not allow %s to %s", s.Name, q.Action)
 	case !s.Nodes:
-		return request.Refuse(schemas.ReceiptNotAllowed, "the policy does not allow %s to request the pods of a node", s.Name)
+		return request.NewEnd(schemas.ReceiptNotAllowed, "the policy does not allow %s to request the pods of a node", s.Name)
 	case len(s.Namespaces) > 0:
-		return request.Refuse(schemas.ReceiptNotAllowed,
+		return request.NewEnd(schemas.ReceiptNotAllowed,
 			"the policy allows %s only pods of some namespaces, and a maintenance affects all pods of a node", s.Name)
 	}
 	return nil
@@ -319,7 +319,7 @@ func (r *requests) openOf(sender, requester string) (n int) {
 }
 
 // node returns the node that a request names, or nil if it names one that does not exist.
-func (r *requests) node(q schemas.NodeRequest) (*corev1.Node, *request.Rejection) {
+func (r *requests) node(q schemas.NodeRequest) (*corev1.Node, *request.End) {
 	if q.ProviderID == "" {
 		return r.cfg.View.Node(q.Node), nil
 	}
@@ -332,11 +332,11 @@ func (r *requests) node(q schemas.NodeRequest) (*corev1.Node, *request.Rejection
 	}
 	switch len(found) {
 	case 0:
-		return nil, request.Refuse(schemas.ReceiptUnknownTarget, "no node has the provider ID %s", q.ProviderID)
+		return nil, request.NewEnd(schemas.ReceiptUnknownTarget, "no node has the provider ID %s", q.ProviderID)
 	case 1:
 		return found[0], nil
 	}
-	return nil, request.Refuse(schemas.ReceiptUnknownTarget,
+	return nil, request.NewEnd(schemas.ReceiptUnknownTarget,
 		"%d nodes have the provider ID %s: name the node", len(found), q.ProviderID)
 }
 
@@ -372,7 +372,7 @@ func (r *requests) cancel(ctx context.Context, e schemas.Event, sender, name str
 	if answer.Fingerprint, err = request.Fingerprint(q); err != nil {
 		return err
 	}
-	key, noneOpen := sender+"/"+q.Request, request.Refuse(schemas.ReceiptNothingToDo, "no request %s is open", q.Request)
+	key, noneOpen := sender+"/"+q.Request, request.NewEnd(schemas.ReceiptNothingToDo, "no request %s is open", q.Request)
 	x, open := r.get(key)
 	switch {
 	case !open:
@@ -384,11 +384,11 @@ func (r *requests) cancel(ctx context.Context, e schemas.Event, sender, name str
 	case x.accepted == nil:
 		return fmt.Errorf("cancel request %s: it was not read yet", key)
 	}
-	x.end = request.Refuse(schemas.ReceiptCancelled, "cancelled: %s%s",
+	x.end = request.NewEnd(schemas.ReceiptCancelled, "canceled: %s%s",
 		q.Reason, goesOn(r.objects.get(schemas.RequestedMaintenance(x.accepted.Maintenance.Node))))
 	if x, open = r.put(key, x, true); !open || x.end.Reason != schemas.ReceiptCancelled {
 		return r.answers.Finish(ctx, e, answer, noneOpen)
 	}
 	r.enqueue(requestKey, key)
-	return r.answers.Finish(ctx, e, answer, request.Refuse(schemas.ReceiptDone, "request %s is canceled", q.Request))
+	return r.answers.Finish(ctx, e, answer, request.NewEnd(schemas.ReceiptDone, "request %s is canceled", q.Request))
 }

@@ -84,7 +84,7 @@ func TestNodeRequests(t *testing.T) {
 			"rejected Conflict: the stage cannot go back from Drain to Cordon; retry when the node is given back"},
 		{"a node that does not exist", toMaintain("gone", "n9", v1alpha1.Drain), "rejected UnknownTarget: there is no node n9"},
 		{"a node that another maintenance holds", toMaintain("other", "n2", v1alpha1.Complete),
-			"finished HeldByAnother: node n2 stays cordoned: maintenance disks holds it: complete that"},
+			"finished HeldByAnother: node n2 stays cordoned: maintenance disks holds it; set its stage to Complete"},
 		{"a sender without the right", dev, "rejected NotAllowed: the policy does not allow dev to request the pods of a node"},
 		{"an action of the watcher", schemas.Request{Sender: "ops", Name: "evaluate", Action: schemas.ActionEvaluate}, ""},
 		{"a cancellation", schemas.Request{Sender: "ops", Name: "cancel", Action: schemas.ActionCancel, Request: "drain"},
@@ -99,7 +99,7 @@ func TestNodeRequests(t *testing.T) {
 	expect.Equal(t, "the table has", d.wanted("node/n1"), (&wanted{specOf("n1", v1alpha1.Drain, "new kernel"), 1}))
 	_, err := d.requests.reconcile(t.Context(), "ops/drain")
 	d.Must(err)
-	const cancelled = "finished Cancelled: cancelled: new kernel; its maintenance goes on until a request for Complete"
+	const cancelled = "finished Cancelled: canceled: new kernel; its maintenance goes on until a request for Complete"
 	expect.Equal(t, "the cancelled request", d.receipt("ops", "drain"), cancelled)
 }
 
@@ -222,7 +222,7 @@ func TestCancelDuringReconcile(t *testing.T) {
 	if want := "finished Done: request drain is canceled"; told != want {
 		t.Errorf("the cancellation: got %q, want %q", told, want)
 	}
-	const cancelled = "finished Cancelled: cancelled: new kernel; its maintenance goes on until a request for Complete"
+	const cancelled = "finished Cancelled: canceled: new kernel; its maintenance goes on until a request for Complete"
 	expect.Equal(t, "the request", d.receipt("ops", "drain"), cancelled)
 }
 
@@ -231,7 +231,7 @@ func TestCancelAfterEnd(t *testing.T) {
 	d.node("n1", false, "", "")
 	d.ask(toMaintain("drain", "n1", v1alpha1.Drain))
 	x, _ := d.requests.get("ops/drain")
-	x.end = request.Refuse(schemas.ReceiptDone, "node n1 is drained")
+	x.end = request.NewEnd(schemas.ReceiptDone, "node n1 is drained")
 	d.requests.put("ops/drain", x, true)
 	cancel := schemas.Request{Sender: "ops", Name: "cancel", Action: schemas.ActionCancel, Request: "drain"}
 	expect.Equal(t, "the cancellation", d.ask(cancel), "finished NothingToDo: no request drain is open")
@@ -255,16 +255,16 @@ func TestJudge(t *testing.T) {
 		want  schemas.NodeRequest
 		is    *v1alpha1.NodeMaintenance
 		other string
-		end   *request.Rejection
+		end   *request.End
 	}{
 		{"draining", drain, in(v1alpha1.NodeStatus{Stage: v1alpha1.Draining}), "", nil},
 		{"drained", drain, in(v1alpha1.NodeStatus{Stage: v1alpha1.IsDrained, Pods: &v1alpha1.PodCounts{Moved: 1, Staying: 2}}), "",
-			&request.Rejection{Reason: schemas.ReceiptDone, Message: "node n1 is drained: 1 pod has left, 2 stay"}},
-		{"late", drain, late, "", &request.Rejection{Reason: schemas.ReceiptDeadlineExceeded, Message: "node n1 stays cordoned: 3 pods left"}},
+			&request.End{Reason: schemas.ReceiptDone, Message: "node n1 is drained: 1 pod has left, 2 stay"}},
+		{"late", drain, late, "", &request.End{Reason: schemas.ReceiptDeadlineExceeded, Message: "node n1 stays cordoned: 3 pods left"}},
 		{"completed meanwhile", drain, completing, "",
-			&request.Rejection{Reason: schemas.ReceiptCancelled, Message: "node n1 is given back, as a later request asks"}},
-		{"given back", giveBack, nil, "", &request.Rejection{Reason: schemas.ReceiptDone, Message: "node n1 is given back"}},
-		{"held by a drain trigger", giveBack, nil, "sign/n1", &request.Rejection{Reason: schemas.ReceiptHeldByAnother,
+			&request.End{Reason: schemas.ReceiptCancelled, Message: "node n1 is given back, as a later request asks"}},
+		{"given back", giveBack, nil, "", &request.End{Reason: schemas.ReceiptDone, Message: "node n1 is given back"}},
+		{"held by a drain trigger", giveBack, nil, "sign/n1", &request.End{Reason: schemas.ReceiptHeldByAnother,
 			Message: "node n1 stays cordoned: maintenance sign/n1 holds it until the drain trigger is gone from the node"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -68,7 +68,7 @@ func (t *triggers) reconcile(ctx context.Context, node string) error {
 	switch exists := t.objects.get(name) != nil; {
 	case trigger != "" && !exists: // it fails while the old one is being completed; when that is gone, the node is reconciled again
 		d.Stage = v1alpha1.Drain
-		var no *request.Rejection
+		var no *request.End
 		if _, no, err = t.change(ctx, name, d.of); err == nil && no == nil {
 			t.log.Info("a drain trigger on a node begins a maintenance", "node", node, "trigger", d.reason)
 		}
@@ -100,7 +100,7 @@ func (t *triggers) absentLong(node string, exists bool) bool {
 
 // complete completes a maintenance, if there is one.
 func (s *session) complete(ctx context.Context, name string) error {
-	_, _, err := s.change(ctx, name, func(is *v1alpha1.NodeMaintenance) (*v1alpha1.NodeMaintenance, *request.Rejection) {
+	_, _, err := s.change(ctx, name, func(is *v1alpha1.NodeMaintenance) (*v1alpha1.NodeMaintenance, *request.End) {
 		if is == nil {
 			return nil, nil
 		}
@@ -118,13 +118,13 @@ type desired struct {
 }
 
 // completed returns the maintenance with the last stage, or nil if it has that already.
-func completed(is *v1alpha1.NodeMaintenance) (*v1alpha1.NodeMaintenance, *request.Rejection) {
+func completed(is *v1alpha1.NodeMaintenance) (*v1alpha1.NodeMaintenance, *request.End) {
 	return desired{reason: is.Spec.Reason, NodeRequest: schemas.NodeRequest{Stage: v1alpha1.Complete}}.of(is)
 }
 
 // of returns the changed maintenance, or the reason why it cannot change. Both are nil if nothing changes. A deadline
 // replaces the previous one, and a lifted guard stays lifted. A new maintenance replaces one that has returned the node.
-func (d desired) of(is *v1alpha1.NodeMaintenance) (*v1alpha1.NodeMaintenance, *request.Rejection) {
+func (d desired) of(is *v1alpha1.NodeMaintenance) (*v1alpha1.NodeMaintenance, *request.End) {
 	if is == nil {
 		return d.first(), nil
 	}
@@ -137,7 +137,7 @@ func (d desired) of(is *v1alpha1.NodeMaintenance) (*v1alpha1.NodeMaintenance, *r
 		return next, nil
 	}
 	if stages := request.NodeStages(); slices.Index(stages, is.Spec.Stage) > slices.Index(stages, d.Stage) {
-		return nil, request.Refuse(schemas.ReceiptConflict,
+		return nil, request.NewEnd(schemas.ReceiptConflict,
 			"the stage cannot go back from %s to %s; retry when the node is given back",
 			is.Spec.Stage, d.Stage)
 	}
@@ -201,10 +201,10 @@ func reasonOf(r schemas.Request) string {
 // because another process would execute the change.
 func (s *session) change(
 	ctx context.Context, name string,
-	want func(is *v1alpha1.NodeMaintenance) (*v1alpha1.NodeMaintenance, *request.Rejection),
-) (result *v1alpha1.NodeMaintenance, no *request.Rejection, err error) {
+	want func(is *v1alpha1.NodeMaintenance) (*v1alpha1.NodeMaintenance, *request.End),
+) (result *v1alpha1.NodeMaintenance, no *request.End, err error) {
 	if s.cfg.DryRun {
-		return nil, request.Refuse(schemas.ReceiptNotAllowed,
+		return nil, request.NewEnd(schemas.ReceiptNotAllowed,
 			"the maintenance role runs with --dry-run, so nothing was stored; restart it without --dry-run to make changes"), nil
 	}
 	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {

@@ -81,7 +81,7 @@ func (a Answers) Close(ctx context.Context, e schemas.Event, last schemas.Receip
 
 // Reject closes a request without doing anything. If a finished request has the same name, its receipt stays the last one of the
 // name. Otherwise a rejection would free the name, and a repetition of the finished request would run again.
-func (a Answers) Reject(ctx context.Context, e schemas.Event, receipt schemas.Receipt, no *Rejection) error {
+func (a Answers) Reject(ctx context.Context, e schemas.Event, receipt schemas.Receipt, no *End) error {
 	before, last, err := a.LastBefore(ctx, e, receipt.Sender, receipt.Name)
 	finished := last.State == schemas.RequestFinished
 	switch {
@@ -114,8 +114,8 @@ func (a Answers) DropRejected(ctx context.Context, e schemas.Event, sender, name
 	return a.Bus.DropRequest(ctx, e)
 }
 
-// Finish closes a request that is done, cancelled, or given up.
-func (a Answers) Finish(ctx context.Context, e schemas.Event, receipt schemas.Receipt, end *Rejection) error {
+// Finish closes a request that is done, canceled, or given up.
+func (a Answers) Finish(ctx context.Context, e schemas.Event, receipt schemas.Receipt, end *End) error {
 	receipt.State, receipt.Reason, receipt.Message = schemas.RequestFinished, end.Reason, end.Message
 	return a.Close(ctx, e, receipt)
 }
@@ -124,7 +124,7 @@ func (a Answers) Finish(ctx context.Context, e schemas.Event, receipt schemas.Re
 // else. Users share the sender http, so a request over HTTP must also have the same user and content. Another one is rejected.
 func (a Answers) Repeat(ctx context.Context, e schemas.Event, receipt, last schemas.Receipt) error {
 	if last.Fingerprint != receipt.Fingerprint {
-		return a.Reject(ctx, e, receipt, Refuse(schemas.ReceiptConflict, "a finished request has this name: choose another"))
+		return a.Reject(ctx, e, receipt, NewEnd(schemas.ReceiptConflict, "a finished request has this name: choose another"))
 	}
 	return a.Close(ctx, e, last)
 }

@@ -31,7 +31,7 @@ func TestRejectFinishedName(t *testing.T) {
 	const finished, refused = "ann: finished Done: all are gone", "bob: rejected NotAllowed: no"
 	errLost := errors.New("the bus is lost")
 	reject := func(t *testing.T, a request.Answers, e schemas.Event, receipt schemas.Receipt) {
-		if err := a.Reject(t.Context(), e, receipt, request.Refuse(schemas.ReceiptNotAllowed, "no")); err != nil {
+		if err := a.Reject(t.Context(), e, receipt, request.NewEnd(schemas.ReceiptNotAllowed, "no")); err != nil {
 			t.Error(err)
 		}
 	}
@@ -50,7 +50,7 @@ func TestRejectFinishedName(t *testing.T) {
 				}
 				return publish(ctx, e)
 			}
-			if err := a.Reject(t.Context(), e, receipt, request.Refuse(schemas.ReceiptNotAllowed, "no")); !errors.Is(err, errLost) {
+			if err := a.Reject(t.Context(), e, receipt, request.NewEnd(schemas.ReceiptNotAllowed, "no")); !errors.Is(err, errLost) {
 				t.Errorf("got %v, want %v", err, errLost)
 			}
 			a.Publish = publish
@@ -64,7 +64,7 @@ func TestRejectFinishedName(t *testing.T) {
 		"again after a lost drop": {true, func(t *testing.T, a request.Answers, e schemas.Event, receipt schemas.Receipt) {
 			closed := a
 			closed.Bus = lostDrop{a.Bus, errLost}
-			if err := closed.Reject(t.Context(), e, receipt, request.Refuse(schemas.ReceiptNotAllowed, "no")); !errors.Is(err, errLost) {
+			if err := closed.Reject(t.Context(), e, receipt, request.NewEnd(schemas.ReceiptNotAllowed, "no")); !errors.Is(err, errLost) {
 				t.Errorf("got %v, want %v", err, errLost)
 			}
 			publish := a.Publish
@@ -104,7 +104,7 @@ func TestRejectFinishedName(t *testing.T) {
 			}
 			if c.before {
 				e, receipt := ask("ann")
-				expect.Must(t, a.Finish(t.Context(), e, receipt, request.Refuse(schemas.ReceiptDone, "all are gone")))
+				expect.Must(t, a.Finish(t.Context(), e, receipt, request.NewEnd(schemas.ReceiptDone, "all are gone")))
 			}
 			e, receipt := ask("bob")
 			c.answer(t, a, e, receipt)

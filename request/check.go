@@ -1,7 +1,7 @@
 // Package request validates requests and builds their receipts. Two roles answer requests: the watcher moves pods and evaluates,
 // and maintenance brings nodes to a stage.
 //
-//	Read (check.go, node.go) ──▶ Request or Rejection ──▶ Receipt (receipt.go) ──▶ Answers (answer.go)
+//	Read (check.go, node.go) ──▶ Request or End ──▶ Receipt (receipt.go) ──▶ Answers (answer.go)
 package request
 
 import (
@@ -27,30 +27,30 @@ const (
 	longestWord = 63
 )
 
-// Rejection is the reason for rejecting a request.
-type Rejection struct {
+// End is the reason why a request was rejected, or how it ended.
+type End struct {
 	Reason  schemas.ReceiptReason
 	Message string
 }
 
-// Refuse returns a rejection with this reason.
-func Refuse(reason schemas.ReceiptReason, format string, values ...any) *Rejection {
-	return &Rejection{reason, fmt.Sprintf(format, values...)}
+// NewEnd returns an end with this reason.
+func NewEnd(reason schemas.ReceiptReason, format string, values ...any) *End {
+	return &End{reason, fmt.Sprintf(format, values...)}
 }
 
-// Malformed returns a rejection for a request that violates the contract.
-func Malformed(format string, values ...any) *Rejection {
-	return Refuse(schemas.ReceiptMalformed, format, values...)
+// Malformed returns the end of a request that violates the contract.
+func Malformed(format string, values ...any) *End {
+	return NewEnd(schemas.ReceiptMalformed, format, values...)
 }
 
 // TooManyOpen returns the reason why a sender with that many open requests may not open another one, or nil. All users of the
 // HTTP API share a sender, so one of them may have at most half of its requests. own are the open requests of the same user.
-func TooManyOpen(s policy.Sender, open, own int) *Rejection {
+func TooManyOpen(s policy.Sender, open, own int) *End {
 	if open >= s.Open {
-		return Refuse(schemas.ReceiptTooManyRequests, "%d requests of this sender are open", s.Open)
+		return NewEnd(schemas.ReceiptTooManyRequests, "%d requests of this sender are open", s.Open)
 	}
 	if most := max(1, s.Open/2); s.Name == policy.HTTPSender && own >= most {
-		return Refuse(schemas.ReceiptTooManyRequests, "%d requests of this user are open", most)
+		return NewEnd(schemas.ReceiptTooManyRequests, "%d requests of this user are open", most)
 	}
 	return nil
 }
@@ -70,7 +70,7 @@ func SenderOf(channel string) (sender, name string, ok bool) {
 // Read decodes and validates a request. An unknown field is an error, because it may have been meant to prevent a move. last is
 // the last receipt of the name: after a finished request, the deadline may have passed, because a client can send that request
 // again.
-func Read(e schemas.Event, sender, name string, stored time.Time, last schemas.Receipt) (schemas.Request, *Rejection) {
+func Read(e schemas.Event, sender, name string, stored time.Time, last schemas.Receipt) (schemas.Request, *End) {
 	var r schemas.Request
 	if e.Type != schemas.RequestType {
 		return r, Malformed("want a CloudEvent of type %s", schemas.RequestType)
@@ -83,7 +83,7 @@ func Read(e schemas.Event, sender, name string, stored time.Time, last schemas.R
 	if r.Sender != sender || r.Name != name {
 		return r, Malformed("name %q and sender %q do not match the subject, which has %q and %q", r.Name, r.Sender, name, sender)
 	}
-	for _, check := range []func(schemas.Request) *Rejection{checkWords, checkAction, checkTarget, checkMaintenance} {
+	for _, check := range []func(schemas.Request) *End{checkWords, checkAction, checkTarget, checkMaintenance} {
 		if no := check(r); no != nil {
 			return r, no
 		}
@@ -106,7 +106,7 @@ func Deadline(r schemas.Request, stored time.Time) time.Time {
 	return r.Deadline.UTC()
 }
 
-func checkWords(r schemas.Request) *Rejection {
+func checkWords(r schemas.Request) *End {
 	switch n := utf8.RuneCountInString(r.Reason); {
 	case strings.TrimSpace(r.Reason) == "":
 		return Malformed("reason: want a few words, got none")
@@ -126,7 +126,7 @@ func checkWords(r schemas.Request) *Rejection {
 }
 
 // checkAction finds missing fields, and fields of another action.
-func checkAction(r schemas.Request) *Rejection {
+func checkAction(r schemas.Request) *End {
 	moves := r.Action == schemas.ActionDeschedule
 	switch {
 	case !slices.Contains(schemas.RequestActions(), r.Action):
@@ -150,7 +150,7 @@ func checkAction(r schemas.Request) *Rejection {
 // saysHow reports whether the request sets a field about the method of its moves.
 func saysHow(r schemas.Request) bool { return r.DryRun || len(r.Override) > 0 || r.Method != "" }
 
-func checkTarget(r schemas.Request) *Rejection {
+func checkTarget(r schemas.Request) *End {
 	t := r.Target
 	if t == nil {
 		return nil

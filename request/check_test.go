@@ -121,9 +121,9 @@ func TestRead(t *testing.T) {
 				c.typ = schemas.RequestType
 			}
 			_, got := Read(schemas.Event{Type: c.typ, Data: json.RawMessage(c.body)}, "admin", "one", stored, schemas.Receipt{})
-			var want *Rejection
+			var want *End
 			if c.want != "" {
-				want = &Rejection{Reason: schemas.ReceiptMalformed, Message: c.want}
+				want = &End{Reason: schemas.ReceiptMalformed, Message: c.want}
 			}
 			if !reflect.DeepEqual(got, want) {
 				t.Errorf("got %+v, want %+v", got, want)
@@ -152,12 +152,12 @@ func TestTooManyOpen(t *testing.T) {
 	for name, c := range map[string]struct {
 		sender    policy.Sender
 		open, own int
-		want      *Rejection
+		want      *End
 	}{
 		"a free place":            {policy.Sender{Name: "ops", Open: 8}, 7, 7, nil},
-		"no free place":           {policy.Sender{Name: "ops", Open: 8}, 8, 0, Refuse(schemas.ReceiptTooManyRequests, "8 requests of this sender are open")},
+		"no free place":           {policy.Sender{Name: "ops", Open: 8}, 8, 0, NewEnd(schemas.ReceiptTooManyRequests, "8 requests of this sender are open")},
 		"a user over HTTP":        {policy.Sender{Name: policy.HTTPSender, Open: 8}, 7, 3, nil},
-		"its last place":          {policy.Sender{Name: policy.HTTPSender, Open: 8}, 4, 4, Refuse(schemas.ReceiptTooManyRequests, "4 requests of this user are open")},
+		"its last place":          {policy.Sender{Name: policy.HTTPSender, Open: 8}, 4, 4, NewEnd(schemas.ReceiptTooManyRequests, "4 requests of this user are open")},
 		"one place for each user": {policy.Sender{Name: policy.HTTPSender, Open: 2}, 1, 0, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

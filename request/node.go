@@ -18,7 +18,7 @@ func NodeStages() []v1alpha1.Stage {
 }
 
 // checkMaintenance validates the fields of a maintenance.
-func checkMaintenance(r schemas.Request) *Rejection {
+func checkMaintenance(r schemas.Request) *End {
 	m := r.Maintenance
 	switch {
 	case r.Action != schemas.ActionMaintain && m == nil:
@@ -44,7 +44,7 @@ func checkMaintenance(r schemas.Request) *Rejection {
 	return checkForce(*m)
 }
 
-func checkDeadline(m schemas.NodeRequest) *Rejection {
+func checkDeadline(m schemas.NodeRequest) *End {
 	if m.Deadline != nil && (m.Deadline.Duration <= 0 || m.Stage != v1alpha1.Drain) {
 		return Malformed("maintenance.deadline: want a positive duration, and stage %s", v1alpha1.Drain)
 	}
@@ -55,7 +55,7 @@ func checkDeadline(m schemas.NodeRequest) *Rejection {
 	return nil
 }
 
-func checkForce(m schemas.NodeRequest) *Rejection {
+func checkForce(m schemas.NodeRequest) *End {
 	if len(m.Force) > 0 && m.Stage == v1alpha1.Complete {
 		return Malformed("maintenance.force: not allowed with stage %s, which has no guards", v1alpha1.Complete)
 	}

@@ -358,7 +358,7 @@ func TestRequestDeadlineAndCancel(t *testing.T) {
 		slices.Sort(got) // the two receipts come in any order
 		want := []string{
 			"stop: finished Done: request two is canceled", "two asks for", "two asks for",
-			"two: finished Cancelled: 0 of 3 pods are gone; cancelled: no more",
+			"two: finished Cancelled: 0 of 3 pods are gone; canceled: no more",
 		}
 		expect.Equal(t, "cancelled", got, want)
 	})

@@ -10,7 +10,7 @@ import (
 
 // allowedByPolicy returns the profile whose rules apply, or the reason why the policy does not allow the request. The API
 // checks the rights of a user.
-func allowedByPolicy(p policy.Policy, r schemas.Request) (string, *request.Rejection) {
+func allowedByPolicy(p policy.Policy, r schemas.Request) (string, *request.End) {
 	s, known := p.Asking().Sender(r.Sender)
 	if !known {
 		return "", notAllowed("the policy has no sender %q", r.Sender)
@@ -26,7 +26,7 @@ func allowedByPolicy(p policy.Policy, r schemas.Request) (string, *request.Rejec
 	}
 	for _, rule := range r.Override {
 		if !slices.Contains(policy.Overridable(), rule) {
-			return "", request.Refuse(schemas.ReceiptPolicyUnknown, "there is no rule %q that can be overridden; want one of %v", rule,
+			return "", request.NewEnd(schemas.ReceiptPolicyUnknown, "there is no rule %q that can be overridden; want one of %v", rule,
 				policy.Overridable())
 		}
 		if !s.MayOverride(rule) {
@@ -36,12 +36,12 @@ func allowedByPolicy(p policy.Policy, r schemas.Request) (string, *request.Rejec
 	return profile(p, r.Profile)
 }
 
-func notAllowed(format string, values ...any) *request.Rejection {
-	return request.Refuse(schemas.ReceiptNotAllowed, format, values...)
+func notAllowed(format string, values ...any) *request.End {
+	return request.NewEnd(schemas.ReceiptNotAllowed, format, values...)
 }
 
 // authorizeTarget returns the reason why the sender may not move the pods of the target, or nil.
-func authorizeTarget(s policy.Sender, t schemas.Target) *request.Rejection {
+func authorizeTarget(s policy.Sender, t schemas.Target) *request.End {
 	var namespaces []string
 	for _, p := range t.Pods {
 		namespaces = append(namespaces, p.Namespace)
@@ -64,15 +64,15 @@ func authorizeTarget(s policy.Sender, t schemas.Target) *request.Rejection {
 }
 
 // profile returns the profile with that name, or the first of the policy for an empty name.
-func profile(p policy.Policy, name string) (string, *request.Rejection) {
+func profile(p policy.Policy, name string) (string, *request.End) {
 	if len(p.Profiles) == 0 {
-		return "", request.Refuse(schemas.ReceiptPolicyUnknown, "the policy has no profile")
+		return "", request.NewEnd(schemas.ReceiptPolicyUnknown, "the policy has no profile")
 	}
 	if name == "" {
 		return p.Profiles[0].Name, nil
 	}
 	if _, found := p.Profile(name); !found {
-		return "", request.Refuse(schemas.ReceiptPolicyUnknown, "the policy has no profile %q", name)
+		return "", request.NewEnd(schemas.ReceiptPolicyUnknown, "the policy has no profile %q", name)
 	}
 	return name, nil
 }

@@ -31,15 +31,15 @@ func TestAuthorize(t *testing.T) {
 		return schematest.Targets(schemas.Target{Selector: &schemas.SelectorTarget{Namespace: namespace, Labels: "a=b"}})
 	}
 	rule := func(r string) func(*schemas.Request) { return func(q *schemas.Request) { q.Override = []string{r} } }
-	no := func(reason schemas.ReceiptReason, message string) *request.Rejection {
-		return &request.Rejection{Reason: reason, Message: message}
+	no := func(reason schemas.ReceiptReason, message string) *request.End {
+		return &request.End{Reason: reason, Message: message}
 	}
 	for _, c := range []struct {
 		name    string
 		policy  policy.Policy
 		request schemas.Request
 		profile string
-		want    *request.Rejection
+		want    *request.End
 	}{
 		{"admin by default", policy.Policy{Profiles: some.Profiles}, by("admin", rule(policy.NodeFitRule)), "first", nil},
 		{"http by default", policy.Policy{Profiles: some.Profiles}, by("http"), "first", nil},

@@ -106,7 +106,9 @@ type pod struct {
 	gone  bool
 	final bool // protected or failed: no further attempts
 	moves bool // a move is in flight
-	steps bool // that move has more steps; the scope lists the pod, since the actuator cancels such moves of others
+	// steps: that move has more steps. The scope keeps listing the pod, because the actuator cancels a multi-step move of a pod
+	// that is no longer listed.
+	steps bool
 }
 
 // workers is the number of rejected requests that are dropped in parallel.

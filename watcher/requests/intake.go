@@ -103,7 +103,7 @@ func (c *Controller) accept(
 	}
 	found, missing, no := targetPods(c.cfg.Cluster, *asked.Target, s, stored)
 	if no == nil && len(found) > limits.MaxPods {
-		no = request.Refuse(schemas.ReceiptTooManyPods, "%d pods, want at most %d", len(found), limits.MaxPods)
+		no = request.NewEnd(schemas.ReceiptTooManyPods, "%d pods, want at most %d", len(found), limits.MaxPods)
 	}
 	if no != nil {
 		return c.answers.Reject(ctx, e, answer, no)
@@ -151,11 +151,22 @@ func (c *Controller) evaluate(ctx context.Context, e schemas.Event, answer schem
 	cause := schemas.Cause{Kind: schemas.CauseRequest, Event: e.ID, Time: c.cfg.Now().UTC()}
 	n := c.cfg.Evaluate(asked.Profile, asked.Strategy, cause, event)
 	if n == 0 {
-		return c.answers.Reject(ctx, e, answer, request.Refuse(schemas.ReceiptPolicyUnknown,
-			"the policy has no profile %q with strategy %q", asked.Profile, asked.Strategy))
+		return c.answers.Reject(ctx, e, answer, noStrategy(asked))
 	}
 	return c.answers.Finish(ctx, e, answer,
-		request.Refuse(schemas.ReceiptDone, "%s evaluated", plural(n, "strategy is", "strategies are")))
+		request.NewEnd(schemas.ReceiptDone, "%s evaluated", plural(n, "strategy is", "strategies are")))
+}
+
+// noStrategy is the end of a request to evaluate strategies that the policy does not have.
+func noStrategy(asked schemas.Request) *request.End {
+	has, strategy := "the policy", ""
+	if asked.Profile != "" {
+		has = fmt.Sprintf("profile %q", asked.Profile)
+	}
+	if asked.Strategy != "" {
+		strategy = fmt.Sprintf(" %q", asked.Strategy)
+	}
+	return request.NewEnd(schemas.ReceiptPolicyUnknown, "%s has no strategy%s", has, strategy)
 }
 
 // cancel ends an open request of the same sender. The maintenance role does the same for requests for nodes, also if they have
@@ -165,9 +176,9 @@ func (c *Controller) cancel(ctx context.Context, e schemas.Event, answer schemas
 	if other, err := c.othersAnswer(ctx, asked); err != nil || other {
 		return err
 	}
-	end := request.Refuse(schemas.ReceiptNothingToDo, "no request %s is open", asked.Request)
-	if c.end(key, "cancelled: "+asked.Reason) {
-		end = request.Refuse(schemas.ReceiptDone, "request %s is canceled", asked.Request)
+	end := request.NewEnd(schemas.ReceiptNothingToDo, "no request %s is open", asked.Request)
+	if c.end(key, "canceled: "+asked.Reason) {
+		end = request.NewEnd(schemas.ReceiptDone, "request %s is canceled", asked.Request)
 	}
 	return c.answers.Finish(ctx, e, answer, end)
 }

@@ -49,7 +49,8 @@ func (c *Controller) tooMany(
 ) error {
 	now := c.cfg.Now()
 	if l.log.AllowN(now, 1) {
-		c.cfg.Log.Warn("too many requests, counting the others of this minute", "sender", answer.Sender)
+		c.cfg.Log.Warn("rejecting requests over the sender's rate limit; raise the limit in the policy if they are legitimate",
+			"sender", answer.Sender)
 	}
 	if now.Before(l.told.Add(tellAgain)) || !l.receipts.AllowN(now, 1) {
 		l.untold++
@@ -61,7 +62,7 @@ func (c *Controller) tooMany(
 		return nil
 	}
 	l.told = now
-	no := request.Refuse(schemas.ReceiptTooManyRequests, "more than %d requests of this sender in a minute; ask again later",
+	no := request.NewEnd(schemas.ReceiptTooManyRequests, "more than %d requests of this sender in a minute; ask again later",
 		l.requests.Burst())
 	if l.untold > 0 {
 		no.Message += fmt.Sprintf("; %d more were rejected without a receipt", l.untold)

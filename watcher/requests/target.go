@@ -19,18 +19,19 @@ import (
 // clockSkew is the tolerated difference between the clocks of the cluster and the bus.
 const clockSkew = 10 * time.Second
 
-// targetPods returns the pods of a target that have a node, sorted by namespace and name, and the named pods that do not exist.
+// targetPods returns the pods of a target that have a node, sorted by namespace and name, and the named pods that do not
+// exist or have no node.
 // It skips pods created after the request was stored, because they can be replacements of pods that the request has moved.
 func targetPods(c *cluster.Cache, t schemas.Target, s policy.Sender, stored time.Time) (
-	found []*corev1.Pod, missing []schemas.PodTarget, no *request.Rejection,
+	found []*corev1.Pod, missing []schemas.PodTarget, no *request.End,
 ) {
-	unknown := func(format string, values ...any) ([]*corev1.Pod, []schemas.PodTarget, *request.Rejection) {
-		return nil, nil, request.Refuse(schemas.ReceiptUnknownTarget, format, values...)
+	unknown := func(format string, values ...any) ([]*corev1.Pod, []schemas.PodTarget, *request.End) {
+		return nil, nil, request.NewEnd(schemas.ReceiptUnknownTarget, format, values...)
 	}
 	switch {
 	case len(t.Pods) > 0:
 		if found, missing = namedPods(c, t.Pods); len(found) == 0 {
-			return unknown("none of the pods exists")
+			return unknown("none of the pods exists, has the UID in the request, and is bound to a node")
 		}
 	case t.Workload != nil:
 		w := t.Workload
