@@ -51,7 +51,8 @@ type entry struct {
 	// open means that there is no verdict yet. uncertain means that the verdict may be on an earlier message that lists
 	// the pod.
 	open, uncertain bool
-	// withdrawn means that the newest message does not list the pod. The actuator may not have read that before until.
+	// withdrawn means that the newest message does not list the pod. until is when the actuator can no longer act on an
+	// older message.
 	withdrawn bool
 	until     time.Time
 	// renew means that the next message contains the intent again, at any age. A move of the pod may be in flight.

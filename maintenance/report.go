@@ -29,7 +29,7 @@ func (s *session) report(d plan.Decision, r apply.Result, err error) {
 		return
 	}
 	if r.Wrote {
-		log.Info("maintenance", "summary", d.Status.Summary.Nodes, "message", d.Status.Summary.Message)
+		log.Info("maintenance status changed", "summary", d.Status.Summary.Nodes, "message", d.Status.Summary.Message)
 	}
 	for _, n := range r.Nodes {
 		if n.Outcome != apply.Unchanged && n.Outcome != apply.Failed {

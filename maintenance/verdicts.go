@@ -19,7 +19,7 @@ const verdictDebounce = time.Second
 func (s *session) verdict(e schemas.Event) {
 	v, err := schemas.Decode[schemas.Verdict](e)
 	if err != nil {
-		s.log.Warn("cannot read a verdict", "error", err)
+		s.log.Warn("cannot read a verdict", "event", e.ID, "channel", e.Channel, "error", err)
 		return
 	}
 	ours := v.Strategy == schemas.MaintenanceStrategy && v.Scope.Kind == schemas.MaintenanceKind

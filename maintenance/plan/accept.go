@@ -18,11 +18,11 @@ func (w *work) refusal() *Problem {
 		return &problems[0]
 	}
 	if w.spec.Window != nil && !w.InWindow && w.NextWindow.IsZero() && !w.begun() {
-		since := ""
+		ended := "ended"
 		if w.spec.Window.End != nil {
-			since = " since " + clock(w.spec.Window.End.Time)
+			ended += " at " + clock(w.spec.Window.End.Time)
 		}
-		return &Problem{v1alpha1.ReasonWindowPast, "spec.window", "is over" + since + ", and no node was begun"}
+		return &Problem{v1alpha1.ReasonWindowPast, "spec.window", ended + " before any node was started"}
 	}
 	return w.guarded()
 }

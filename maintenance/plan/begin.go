@@ -104,7 +104,7 @@ func (w *work) holdsUp(n *node, begun []*node) string {
 	if name := w.unknownOwner(n); name != "" {
 		return "maintenance " + name + " has cordoned it"
 	}
-	return cmp.Or(closedGate(n), w.quorum(n), w.beside(n, begun))
+	return cmp.Or(closedGate(n), w.controlPlaneBlocks(n), w.beside(n, begun))
 }
 
 // beside returns the reason why a node cannot be begun beside the nodes in progress: the control plane, or another
@@ -131,8 +131,9 @@ func (w *work) beside(n *node, begun []*node) string {
 
 const alone = "of the control plane is in progress, which are maintained one at a time"
 
-// quorum returns the reason why the control plane cannot spare the node, or "" if it can or the node is not part of it.
-func (w *work) quorum(n *node) string {
+// controlPlaneBlocks returns the reason why the control plane cannot spare the node, or "" if it can or the node is not
+// part of it.
+func (w *work) controlPlaneBlocks(n *node) string {
 	if !ControlPlane(&n.in.Node) {
 		return ""
 	}

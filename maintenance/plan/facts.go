@@ -82,7 +82,8 @@ type NodeLock struct {
 // ClusterFacts describes all nodes.
 type ClusterFacts struct {
 	Nodes int
-	// ControlPlane has the names of the control plane nodes, and ControlPlaneReady is the number of schedulable ones.
+	// ControlPlane has the names of the control plane nodes, and ControlPlaneReady is the number of those that are ready
+	// and not cordoned.
 	ControlPlane      map[string]bool
 	ControlPlaneReady int
 }

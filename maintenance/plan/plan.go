@@ -14,6 +14,10 @@
 // # The stages of a node
 //
 //	Waiting ──▶ Claimed ──▶ Cordoned ──▶ Draining ──▶ Drained ──▶ Returning ──▶ Returned
+//	                                         └──▶ Held ─────────────▲
+//
+// A node is Held if its deadline passes while it has pods left and spec.onDeadline is Hold. A node in any stage is Gone when
+// it leaves the cluster, and a node that is no longer selected is Gone instead of Returned.
 //
 // Each decision contains the whole status. A change of a node depends on the stored status: the decision that changes
 // the stage of a node does not change the node; the next one does, after the status was written. So a claim is visible

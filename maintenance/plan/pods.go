@@ -124,7 +124,7 @@ func (w *work) block(n *node, p pod, invalid *Rule) (b *v1alpha1.BlockedPod, bar
 		return nil, false
 	case invalid != nil:
 		b.Reason, b.By, barred = v1alpha1.BlockedInvalidRule, ruleName(invalid), true
-		b.Message = "a selector of the rule is invalid: the rule may be about this pod"
+		b.Message = "a selector of the rule is invalid, so the rule may select this pod; fix the selector"
 	case len(p.Protected) > 0:
 		b.Reason, b.Message, barred = v1alpha1.BlockedProtected, p.Protected[0].Rule+": "+p.Protected[0].Detail, true
 	case p.LastVerdict != nil && p.LastVerdict.blocks():

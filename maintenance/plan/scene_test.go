@@ -80,7 +80,7 @@ func with(name string, stage v1alpha1.NodeStage, options ...nodeOption) option {
 			n.Mark = &schemas.CordonMark{Name: "kernel", UID: "m1", At: clockAt("11:30").Time}
 			n.Node.Spec.Unschedulable = true
 		}
-		for _, c := range said(stage) {
+		for _, c := range stageConditions(stage) {
 			n.Node.Status.Conditions = append(n.Node.Status.Conditions, saying(c, "kernel"))
 		}
 		for _, o := range options {

@@ -164,11 +164,11 @@ func (w *work) message(n *node) string {
 func (w *work) hindrance(n *node) string {
 	switch {
 	case n.is.Stage == v1alpha1.Claimed && w.releases(n):
-		return "is released, once it is certain that it was not cordoned"
+		return "will be released after it is certain that it was not cordoned"
 	case n.is.Stage == v1alpha1.Claimed && !n.mine && n.contested() != "":
 		return "maintenance " + n.contested() + " has claimed it, too, and is older"
 	case n.is.Stage == v1alpha1.Claimed && !n.mine:
-		return w.quorum(n)
+		return w.controlPlaneBlocks(n)
 	case n.is.Stage == v1alpha1.Claimed:
 		return ""
 	case n.lost():

@@ -160,7 +160,7 @@ func TestNodeStages(t *testing.T) {
 		{"one that waited is forgotten", scene(with("a", v1alpha1.Waiting, unmeant, quiet)), []string{"finalizer"}},
 		{"once its conditions are reset", scene(with("a", v1alpha1.Waiting, unmeant)), []string{"a Waiting", "mark a -MaintenancePlanned", "finalizer"}},
 		{"one that was claimed is not cordoned", scene(now("11:30"), with("a", v1alpha1.Claimed, unmeant)),
-			[]string{"a Claimed moved=0 left=0 blocked=0 staying=0: is released, once it is certain that it was not cordoned", "finalizer"}},
+			[]string{"a Claimed moved=0 left=0 blocked=0 staying=0: will be released after it is certain that it was not cordoned", "finalizer"}},
 		{"and given up after a minute", scene(now("11:31"), with("a", v1alpha1.Claimed, unmeant)), []string{"a Returning", "finalizer"}},
 		{"one with a mark that the status does not know is claimed", scene(with("a", "", cordonedBy("kernel"), nodeIs(func(n *NodeFacts) { n.Mark.UID = "m1" }))),
 			[]string{"a Claimed", "finalizer"}},

@@ -151,7 +151,7 @@ func (w *work) accepted() metav1.Condition {
 	}
 	message := w.refused.Error()
 	if w.some(InProgress) {
-		message += "; nodes that were begun before are finished"
+		message += "; nodes that were started before are finished"
 	}
 	return no(v1alpha1.Accepted, w.refused.Reason, message)
 }
@@ -194,7 +194,7 @@ func (w *work) progressing(c counts) metav1.Condition {
 	case c.missing == c.all:
 		return no(name, v1alpha1.ReasonNoNodes, "it selects no node that exists")
 	case w.stage == v1alpha1.Idle:
-		return no(name, v1alpha1.ReasonIdle, "it begins no node: spec.stage is Idle")
+		return no(name, v1alpha1.ReasonIdle, "it starts no node: spec.stage is Idle")
 	case c.waits != "":
 		return no(name, v1alpha1.ReasonWaiting, c.waits)
 	case w.tooMany():

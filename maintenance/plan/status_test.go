@@ -49,7 +49,7 @@ func TestHarmfulMaintenance(t *testing.T) {
 		{"unless that is wanted as well", scene(cluster(1, 1), force(v1alpha1.SingleNode), with("a", v1alpha1.Waiting, leader)),
 			"Accepted True Accepted: it can be carried out", begins},
 		{"a window that is over", scene(over, with("a", v1alpha1.Waiting)),
-			"Accepted False WindowPast: spec.window: is over since 2026-05-04T11:00:00Z, and no node was begun", waits},
+			"Accepted False WindowPast: spec.window: ended at 2026-05-04T11:00:00Z before any node was started", waits},
 		{"but not once a node was begun", scene(over, with("a", v1alpha1.Waiting), with("b", v1alpha1.Returned, stored(func(n *v1alpha1.NodeStatus) { n.Start = clockAt("10:30") }))),
 			"Accepted True Accepted: it can be carried out", "a Waiting: the window is over"},
 		{"a plan that contradicts itself", scene(plan(v1alpha1.DrainStep{}, v1alpha1.DrainStep{}), with("a", v1alpha1.Waiting)),
@@ -64,11 +64,11 @@ func TestHarmfulMaintenance(t *testing.T) {
 			"Accepted False EmptySelector: spec.nodes.selector: is empty, which would be every node; want at least one label", waits},
 		{"of too many nodes only begun ones are listed", scene(crowd(MostNodes), with("a", v1alpha1.Draining, pods(one("x")))),
 			"Accepted False TooManyNodes: spec.nodes: selects more than 1000 nodes; make several maintenances, such as one for each pool of " +
-				"nodes; nodes that were begun before are finished", "a Draining moved=0 left=1 blocked=0 staying=0"},
+				"nodes; nodes that were started before are finished", "a Draining moved=0 left=1 blocked=0 staying=0"},
 		{"not as many as can be", scene(crowd(MostNodes)), "Accepted True Accepted: it can be carried out", "n-0000 Claimed"},
 		{"nodes that were begun go on", scene(cluster(2, 0), with("a", v1alpha1.Draining, pods(one("x"))), with("b", v1alpha1.Waiting)),
 			"Accepted False AllNodes: spec.nodes: selects all 2 nodes of the cluster" + ifWanted + "AllNodes to spec.force; " +
-				"nodes that were begun before are finished", "a Draining moved=0 left=1 blocked=0 staying=0"},
+				"nodes that were started before are finished", "a Draining moved=0 left=1 blocked=0 staying=0"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			intents, steps := Decide(c.scope)
@@ -135,8 +135,8 @@ func TestProgressConditions(t *testing.T) {
 			"Completed False NodesLeft: 0 of 0 nodes were given back", "0/0 left=0 blocked=0: it selects no node that exists",
 		}},
 		{"nothing is wanted yet", scene(wants(v1alpha1.Idle), with("a", v1alpha1.Waiting)), []string{
-			accepted, "Progressing False Idle: it begins no node: spec.stage is Idle", "Drained False NodesLeft: 0 of 1 nodes are drained",
-			"Completed False NodesLeft: 0 of 1 nodes were given back", "0/1 left=0 blocked=0: it begins no node: spec.stage is Idle",
+			accepted, "Progressing False Idle: it starts no node: spec.stage is Idle", "Drained False NodesLeft: 0 of 1 nodes are drained",
+			"Completed False NodesLeft: 0 of 1 nodes were given back", "0/1 left=0 blocked=0: it starts no node: spec.stage is Idle",
 		}},
 		{"refused", scene(func(s *Facts) { s.Cluster.Nodes = 1 }, with("a", v1alpha1.Waiting)), []string{
 			"Accepted False SingleNode: spec.nodes: selects the only node of the cluster: its pods have nowhere to go; if that is what you want, " +
@@ -204,7 +204,7 @@ func TestProgressConditions(t *testing.T) {
 // A pool has grown beyond the limit after some of its nodes were begun, or before.
 func TestTooManyNodesConditions(t *testing.T) {
 	const refused = "spec.nodes: selects more than 1000 nodes; make several maintenances, such as one for each pool of nodes"
-	const finishes = refused + "; nodes that were begun before are finished"
+	const finishes = refused + "; nodes that were started before are finished"
 	pool := func(stage v1alpha1.NodeStage) []option {
 		options := []option{with("a", v1alpha1.Returned, drainedAt("11:40"), stored(func(n *v1alpha1.NodeStatus) { n.Start = clockAt("11:30") }))}
 		if stage != "" {

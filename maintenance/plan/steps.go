@@ -47,7 +47,7 @@ func (w *work) cordons(n *node) bool {
 	claimed := n.is.Stage == v1alpha1.Claimed
 	switch {
 	case !Holds(n.is.Stage), n.cordoned(), n.lost(), w.unknownOwner(n) != "",
-		claimed && w.releases(n), claimed && !n.mine && cmp.Or(n.contested(), w.quorum(n)) != "":
+		claimed && w.releases(n), claimed && !n.mine && cmp.Or(n.contested(), w.controlPlaneBlocks(n)) != "":
 		return false
 	}
 	return !n.mine || !w.Now.Before(n.in.Mark.At.Add(Grace))
@@ -65,7 +65,7 @@ func (w *work) staysCordoned(n *node) bool {
 // conditions returns the changes of the node's conditions. The maintenance that owns them sets them; others only reset
 // their own.
 func (w *work) conditions(n *node) (list []corev1.NodeCondition) {
-	owns, want := w.ownsConditions(n), said(n.is.Stage)
+	owns, want := w.ownsConditions(n), stageConditions(n.is.Stage)
 	for _, name := range []corev1.NodeConditionType{
 		corev1.NodeMaintenancePlanned, corev1.NodeMaintenanceInProgress, corev1.NodeDrainInProgress, corev1.NodeDrained,
 	} {
@@ -93,8 +93,8 @@ func (w *work) conditions(n *node) (list []corev1.NodeCondition) {
 	return list
 }
 
-// said returns the true conditions of a node in that stage.
-func said(stage v1alpha1.NodeStage) []corev1.NodeConditionType {
+// stageConditions returns the true conditions of a node in that stage.
+func stageConditions(stage v1alpha1.NodeStage) []corev1.NodeConditionType {
 	switch stage {
 	case v1alpha1.Waiting:
 		return []corev1.NodeConditionType{corev1.NodeMaintenancePlanned}

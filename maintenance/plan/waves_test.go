@@ -153,7 +153,7 @@ func TestPodMoves(t *testing.T) {
 		{"a verdict that it moves is no reason", scene(draining(held(one("x"), schemas.Rejected, schemas.ReasonMoving))), []string{counts(0, 1, 0, 0), "move web/x from a"}},
 		{"nor does a withdrawal", scene(draining(held(one("x"), schemas.Withdrawn, schemas.ReasonSuperseded))), []string{counts(0, 1, 0, 0), "move web/x from a"}},
 		{"a rule that cannot be read holds the pods that it may mean", scene(rules(aRule("web", "bad", broken, v1alpha1.SkipPods, 0)), draining(one("x"), one("y", test.In("shop")))),
-			[]string{counts(0, 2, 1, 0), `  web/x InvalidRule by "drainrule/web/bad" since 12:00: a selector of the rule is invalid: the rule may be about this pod`, "move shop/y from a"}},
+			[]string{counts(0, 2, 1, 0), `  web/x InvalidRule by "drainrule/web/bad" since 12:00: a selector of the rule is invalid, so the rule may select this pod; fix the selector`, "move shop/y from a"}},
 		{"unless they say themselves", scene(rules(aRule("", "bad", broken, v1alpha1.SkipPods, 0)), draining(one("x", test.Labelled("rehome.dev/drain", "drain")))),
 			[]string{counts(0, 1, 0, 0), "move web/x from a"}},
 		{"pods that left are counted", scene(with("a", v1alpha1.Draining, pods(one("x")), stored(func(n *v1alpha1.NodeStatus) { n.Pods = &v1alpha1.PodCounts{Moved: 2, Left: 4} }))),
