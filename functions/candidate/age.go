@@ -11,7 +11,7 @@ import (
 )
 
 // AnswerWhenDue returns the intent for the pod of the scope if it is due at the time of the scope and nothing protects it. Its
-// weight is for how many seconds the pod has been due.
+// weight is the number of seconds since the pod became due, or 0 without a due time.
 func AnswerWhenDue(
 	scope schemas.PodScope, strategy policy.Timed, reason func(pod *corev1.Pod, now time.Time) string,
 ) []schemas.Intent {

@@ -10,7 +10,8 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// mostReason is the longest reason in bytes. Verdicts and Kubernetes Events contain it, and an event has one kilobyte in all.
+// mostReason is the longest reason in bytes. Verdicts and Kubernetes Events contain it, and the note of a Kubernetes Event is
+// limited to 1 kB.
 const mostReason = 500
 
 // check returns the intents of a reply to the scope. It takes only the pod and the reason of each intent. Its error wraps

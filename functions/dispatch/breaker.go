@@ -87,8 +87,8 @@ func (b *breaker) enter(ctx context.Context) (pass, error) {
 	}
 }
 
-// leave records the result of a request. hold means that the function is away and the caller must enter again. opened means that
-// this result opened the breaker.
+// leave records the result of a request. hold means that the function is unavailable and the caller must enter again. opened means
+// that this result opened the breaker.
 func (b *breaker) leave(p pass, err error) (hold, opened bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -133,7 +133,7 @@ const (
 	resultRefused      result = "refused"      // rejected permanently, or the response is not an event
 	resultLater        result = "later"        // the function asks for a later request
 	resultUnauthorized result = "unauthorized" // the function rejects the dispatcher
-	resultUnreachable  result = "unreachable"  // the function is away
+	resultUnreachable  result = "unreachable"  // the function is unavailable
 	resultBroken       result = "broken"       // an error of the dispatcher or the bus
 )
 

@@ -10,13 +10,13 @@
 //
 // # Results
 //
-//	the function                           the scope
-//	answers with intents                   is done when the answer is stored; the answer to a stale scope is dropped
-//	answers with nothing                   is done: no pod should move, and the previous answer is withdrawn
-//	answers with invalid data              becomes a dead letter
-//	rejects it permanently                 becomes a dead letter
-//	asks for a later request               is sent again, and becomes a dead letter after the last attempt
-//	is away, or rejects the dispatcher     is sent again; after three of these in a row all scopes wait
+//	the function                                 the scope
+//	answers with intents                         is done when the answer is stored; the answer to a stale scope is dropped
+//	answers with nothing                         is done: no pod should move, and the previous answer is withdrawn
+//	answers with invalid data                    becomes a dead letter
+//	rejects it permanently                       becomes a dead letter
+//	asks for a later request                     is sent again, and becomes a dead letter after the last attempt
+//	is unavailable, or rejects the dispatcher    is sent again; after three of these in a row all scopes wait
 //
 // # Circuit breaker
 //
@@ -115,7 +115,7 @@ func New(c Config) *Dispatcher {
 		}, []string{"strategy"}),
 		open: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "rehome_dispatcher_open",
-			Help: "1: the function is away, its circuit breaker is open, and its scopes wait. 0: the dispatcher sends requests.",
+			Help: "1: the function is unavailable, its circuit breaker is open, and its scopes wait. 0: the dispatcher sends requests.",
 		}, []string{"strategy"}),
 	}}
 	if d.log == nil {
@@ -185,7 +185,7 @@ func (d *Dispatcher) follow(ctx context.Context, wg *sync.WaitGroup, running map
 			j.stop()
 			delete(running, name)
 			d.metrics.open.DeleteLabelValues(name)
-			d.log.Info("stopped asking a function", "strategy", name, "where", j.address.String())
+			d.log.Info("stopped sending scopes to a function", "strategy", name, "address", j.address.String())
 		}
 	}
 	for name, o := range named {
@@ -194,12 +194,12 @@ func (d *Dispatcher) follow(ctx context.Context, wg *sync.WaitGroup, running map
 		}
 		asker, err := d.config.Open(o)
 		if err != nil {
-			d.log.Error("cannot ask a function", "strategy", name, "error", err)
+			d.log.Error("cannot create the client of a function", "strategy", name, "error", err)
 			continue
 		}
 		inner, stop := context.WithCancel(ctx)
 		running[name] = job{address: addressOf(o), stop: stop}
-		d.log.Info("asking a function", "strategy", name, "where", addressOf(o).String())
+		d.log.Info("sending scopes to a function", "strategy", name, "address", addressOf(o).String())
 		s := d.newStrategy(o, asker)
 		wg.Go(func() {
 			defer stop()

@@ -20,7 +20,7 @@ type strategy struct {
 	*Dispatcher
 	policy.Outside
 	name    string
-	where   string // address of the function, for logs
+	address string // of the function, for logs
 	asker   Asker
 	breaker *breaker
 	open    prometheus.Gauge // of this function only: the function that replaces it has another one
@@ -28,8 +28,8 @@ type strategy struct {
 }
 
 func (d *Dispatcher) newStrategy(o policy.Outside, asker Asker) *strategy {
-	s := &strategy{Dispatcher: d, Outside: o, name: o.Strategy.Name, where: addressOf(o).String(), asker: asker}
-	s.log = d.log.With("strategy", s.name, "where", s.where)
+	s := &strategy{Dispatcher: d, Outside: o, name: o.Strategy.Name, address: addressOf(o).String(), asker: asker}
+	s.log = d.log.With("strategy", s.name, "address", s.address)
 	s.open = s.metrics.open.WithLabelValues(s.name)
 	s.open.Set(0)
 	s.breaker = newBreaker(s.tell)
@@ -75,7 +75,7 @@ func (s *strategy) handle(ended, handling context.Context, scope schemas.Event) 
 	for {
 		p, err := s.breaker.enter(ended)
 		if err != nil {
-			return fmt.Errorf("scope %s waits for %s: %w", scope.ID, s.where, err)
+			return fmt.Errorf("scope %s waits for %s: %w", scope.ID, s.address, err)
 		}
 		if p.waited { // a newer scope may have replaced this one
 			if current, err := s.config.Bus.Current(handling, scope); err != nil || !current {
@@ -99,7 +99,8 @@ func (s *strategy) handle(ended, handling context.Context, scope schemas.Event) 
 	}
 }
 
-// buryCopy stores a dead letter about a function that hangs. A function that is away is usually restarting, and only logged.
+// buryCopy stores a dead letter about a function that hangs. A function that is unavailable is usually restarting, and only
+// logged.
 func (s *strategy) buryCopy(ctx context.Context, scope schemas.Event, why error) {
 	if err := s.config.Bus.Bury(ctx, scope, fmt.Errorf("the function of %s hangs, its scopes wait: %w", s.name, why)); err != nil {
 		s.log.Warn("cannot store the dead letter for a function that hangs", "error", err)
@@ -130,7 +131,7 @@ func (s *strategy) answer(
 		var err error
 		if intents, err = check(scope, head, reply); err != nil {
 			s.count(resultWrong)
-			return fmt.Errorf("scope %s: answer of %s: %w", scope.ID, s.where, err)
+			return fmt.Errorf("scope %s: answer of %s: %w", scope.ID, s.address, err)
 		}
 		result = resultAnswered
 	}

@@ -18,12 +18,12 @@ func TestBreakerChangeLog(t *testing.T) {
 	}{
 		"away": {
 			errGone,
-			`level=WARN msg="a function does not answer, its scopes wait" strategy=KeepOffSpot where=http://spot/ error="post: unreachable"`,
+			`level=WARN msg="a function does not answer, its scopes wait" strategy=KeepOffSpot address=http://spot/ error="post: unreachable"`,
 		},
 		"unauthorized": {
 			errForeign,
 			`level=ERROR msg="a function rejects the dispatcher and its scopes wait; check its address and permissions" ` +
-				`strategy=KeepOffSpot where=http://spot/ error="post: not authorized"`,
+				`strategy=KeepOffSpot address=http://spot/ error="post: not authorized"`,
 		},
 	} {
 		var log bytes.Buffer
@@ -52,7 +52,7 @@ func TestBreakerChangeLog(t *testing.T) {
 			t.Errorf("%s: rehome_dispatcher_open is %v, want 0", name, open)
 		}
 		want := c.want + "\n" +
-			`level=INFO msg="a function answers again" strategy=KeepOffSpot where=http://spot/ after=1m30s` + "\n"
+			`level=INFO msg="a function answers again" strategy=KeepOffSpot address=http://spot/ after=1m30s` + "\n"
 		if got := log.String(); got != want {
 			t.Errorf("%s: logged\n%s\nwant\n%s", name, got, want)
 		}

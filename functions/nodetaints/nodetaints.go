@@ -2,7 +2,7 @@
 // tolerate.
 //
 // Only the effect NoSchedule counts, and PreferNoSchedule if enabled. Kubernetes itself evicts pods because of NoExecute. The
-// taint of a cordon counts only while the node is unschedulable, because the taint is removed a moment after the cordon.
+// taint of a cordon counts only while the node is unschedulable, because the taint remains for a moment after an uncordon.
 package nodetaints
 
 import (

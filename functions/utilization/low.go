@@ -103,7 +103,7 @@ func (m *MetricsUtilization) validate() error {
 	case m.MetricsServer && m.Source != "":
 		found.Add("metricsServer", nil, "cannot be used together with source", "keep source")
 	case m.MetricsServer && m.Prometheus != nil, m.Source == policy.LoadKubernetes && m.Prometheus != nil:
-		found.Add("prometheus", nil, "is not asked", "write source: Prometheus, or leave it out")
+		found.Add("prometheus", nil, "cannot be used with KubernetesMetrics", "remove prometheus, or use source: Prometheus instead")
 	case m.MetricsServer, m.Source == policy.LoadKubernetes:
 	case m.Source == "":
 		found.Add("source", nil, "is missing", right)

@@ -228,6 +228,6 @@ func TestFunctionsPageDispatcher(t *testing.T) {
 	s.environment = append(s.environment, "REHOME_NATS_URL="+server.ClientURL())
 	out := running(t, s.command(line[1]))
 	expect.Eventually(t, "it asks", func() bool {
-		return strings.Contains(out.String(), `msg="asking a function" strategy=KeepOffSpot where=http://keep-off-spot.default.svc`)
+		return strings.Contains(out.String(), `msg="sending scopes to a function" strategy=KeepOffSpot address=http://keep-off-spot.default.svc`)
 	})
 }
