@@ -435,7 +435,7 @@ func TestInvalidAnswerDeadLetter(t *testing.T) {
 			t.Errorf("%s: the dead letter says %q, want %q", name, dead[name], l.why)
 		}
 	}
-	heads, err := d.bus.Asked(t.Context())
+	heads, err := d.bus.AnsweredScopes(t.Context())
 	if err != nil || len(heads) > 0 || len(dead) != len(lies) {
 		t.Errorf("answers to %v, %v, and %d dead letters; want none and %d", heads, err, len(dead), len(lies))
 	}

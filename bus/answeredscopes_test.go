@@ -26,7 +26,7 @@ func TestListAnsweredScopes(t *testing.T) {
 		e := schematest.Event(t, "/test", a, time.Now(), schemas.Event{})
 		expect.Must(t, b.Answer(t.Context(), e, a))
 	}
-	got, err := b.Asked(t.Context())
+	got, err := b.AnsweredScopes(t.Context())
 	expect.Must(t, err)
 	slices.SortFunc(got, func(x, y schemas.ScopeHead) int { return cmp.Compare(x.Kind, y.Kind) })
 	expect.Equal(t, "result", got, want)

@@ -372,7 +372,7 @@ func (p part) watch() error {
 	if err := p.bus.PublishAll(p.t.Context(), []schemas.Event{bustest.Delta(p.t, "a"), s}); err != nil {
 		return err
 	}
-	if _, err := p.bus.Asked(p.t.Context()); err != nil {
+	if _, err := p.bus.AnsweredScopes(p.t.Context()); err != nil {
 		return err
 	}
 	if err := p.bury(bus.StreamEvents, bustest.Delta(p.t, "a").Channel); err != nil {

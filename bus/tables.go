@@ -188,9 +188,9 @@ func (b *Bus) IntentsSequence(ctx context.Context) (sequence uint64, err error) 
 	return sequence, err
 }
 
-// Asked returns the scopes that wait for an answer, and those with an answer in the table, from the subjects of both. Only Kind,
-// Key, Profile, and Strategy are set. A scope can be listed twice.
-func (b *Bus) Asked(ctx context.Context) (heads []schemas.ScopeHead, err error) {
+// AnsweredScopes returns the scopes that wait for an answer, and those with an answer in the table, from the subjects of both.
+// Only Kind, Key, Profile, and Strategy are set. A scope can be listed twice.
+func (b *Bus) AnsweredScopes(ctx context.Context) (heads []schemas.ScopeHead, err error) {
 	err = b.do("list the scopes", func() error {
 		for _, name := range []string{StreamScopes, StreamIntents} {
 			subjects, err := b.subjects(ctx, name)

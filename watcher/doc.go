@@ -17,8 +17,8 @@
 //
 // A key names a profile, a strategy, and a scope, such as node/n7. The queue holds each key once, with a short
 // debounce, so that related changes lead to one scope. Due groups come after nodes, pods, and requests. Reconcile builds
-// a scope from the caches right before it is published, so the scope is never older than its delta. A scope without a
-// movable pod is published only to withdraw an earlier answer.
+// a scope from the caches right before it is published, so the scope is never older than its delta. A scope that
+// needs no intents is published only to withdraw an earlier answer.
 //
 // The watcher is level-triggered: a delta says where to look, not what to do. At the start of a session and at every
 // resync, the session rebuilds the indexes from the cache and enqueues all keys (session.go). A policy change starts a
@@ -30,6 +30,6 @@
 // or policy.
 //
 // [Watcher.Run] measures load on every replica. [Watcher.Lead] publishes on one of them. The watcher only reads: it
-// lists and watches [Kinds]. For KubernetesMetrics it also gets and lists nodes and pods of metrics.k8s.io, and for
+// lists and watches [Kinds]. For KubernetesMetrics it also lists nodes and pods of metrics.k8s.io, and for
 // Prometheus with a token Secret it gets that Secret. offline.go builds the same scopes from given objects.
 package watcher

@@ -62,10 +62,10 @@ func (w *Watcher) nodeChanged(old, new *corev1.Node, initial bool) {
 	if s == nil || initial {
 		return
 	}
-	groups, quorum := s.scopes.NodeChanged(old, new)
+	groups, minNodesCrossed := s.scopes.NodeChanged(old, new)
 	s.Observe(ObserveNode(old, new), groups, nodeRef(cmp.Or(new, old)))
 	switch {
-	case quorum:
+	case minNodesCrossed:
 		s.evaluateAll()
 	case s.policy.ExclusionChanged(old, new):
 		s.capacityChanged("Node", new)

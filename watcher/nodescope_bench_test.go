@@ -41,7 +41,7 @@ type nowhere struct{}
 
 func (nowhere) PublishAll(context.Context, []schemas.Event) error { return nil }
 
-func (nowhere) Asked(context.Context) ([]schemas.ScopeHead, error) { return nil, nil }
+func (nowhere) AnsweredScopes(context.Context) ([]schemas.ScopeHead, error) { return nil, nil }
 
 func (nowhere) Verdicts(context.Context, time.Time, func(schemas.Event)) error { return nil }
 

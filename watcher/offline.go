@@ -128,7 +128,7 @@ type givenLoads struct {
 	pods  map[types.NamespacedName]corev1.ResourceList
 }
 
-func (g givenLoads) Asked(policy.Load) bool { return true }
+func (g givenLoads) FirstRoundDone(policy.Load) bool { return true }
 
 func (g givenLoads) Node(_ policy.Load, name string) corev1.ResourceList {
 	return g.nodes[name].DeepCopy()

@@ -33,7 +33,7 @@ type collected struct {
 	verdicts []schemas.Event
 	handle   func(schemas.Event)
 	past     time.Duration // the time it takes to read earlier verdicts
-	// answers are returned by Asked, unless it fails with unlisted.
+	// answers are returned by AnsweredScopes, unless it fails with unlisted.
 	answers  []schemas.ScopeHead
 	unlisted error
 	// refuse returns the error for an event that the bus does not store. nil accepts every event.
@@ -41,7 +41,9 @@ type collected struct {
 	batches int // the number of calls of PublishAll
 }
 
-func (c *collected) Asked(context.Context) ([]schemas.ScopeHead, error) { return c.answers, c.unlisted }
+func (c *collected) AnsweredScopes(context.Context) ([]schemas.ScopeHead, error) {
+	return c.answers, c.unlisted
+}
 
 func (c *collected) PublishAll(_ context.Context, events []schemas.Event) error {
 	c.mu.Lock()

@@ -32,7 +32,8 @@ func throttle(took time.Duration) time.Duration {
 }
 
 // Reconcile builds the scopes of due keys from the caches, and returns the events to publish. It requeues groups that
-// cool down and, after longestBatch, the rest of the keys. It omits scopes that cannot have an answer.
+// cool down and, after longestBatch, the rest of the keys. It includes scopes that cannot have an answer only if
+// they withdraw an earlier one.
 func (s *session) Reconcile(due []*workItem, now time.Time) (events []schemas.Event) {
 	s.sweep()
 	start := time.Now()
@@ -112,7 +113,7 @@ func (s *session) earliestBuild(key scope.Key) time.Time {
 	if st == nil || !st.Grouped() {
 		return time.Time{}
 	}
-	if st.Measured() && !s.scopes.Loads.Asked(st.Gauged.Load()) {
+	if st.Measured() && !s.scopes.Loads.FirstRoundDone(st.Gauged.Load()) {
 		return s.w.now().Add(usageDebounce)
 	}
 	earliest := s.scopes.EarliestBuild(st, key.Name)

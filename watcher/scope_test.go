@@ -139,12 +139,12 @@ func TestDeltaSubscription(t *testing.T) {
 	}
 }
 
-func TestQuorumOfUsableNodes(t *testing.T) {
+func TestMinimumOfUsableNodes(t *testing.T) {
 	b := newFixture(t, compiled(t, policy.Policy{})).scopes
 	ready, not := named("n2", conditioned(corev1.ConditionTrue)), named("n2", conditioned(corev1.ConditionFalse))
 	for i, c := range []struct {
-		old, new       *corev1.Node
-		quorum, tooFew bool
+		old, new        *corev1.Node
+		crossed, tooFew bool
 	}{
 		{nil, named("n1"), false, true},
 		{nil, not, false, true},
@@ -153,8 +153,8 @@ func TestQuorumOfUsableNodes(t *testing.T) {
 		{ready, not, true, true},
 		{not, nil, false, true},
 	} {
-		if _, quorum := b.NodeChanged(c.old, c.new); quorum != c.quorum || b.Unmovable(named("n1")) == "" == c.tooFew {
-			t.Errorf("change %d: quorum changed %v, why not %q; want %v, too few %v", i, quorum, b.Unmovable(named("n1")), c.quorum, c.tooFew)
+		if _, crossed := b.NodeChanged(c.old, c.new); crossed != c.crossed || b.Unmovable(named("n1")) == "" == c.tooFew {
+			t.Errorf("change %d: minimum crossed %v, why not %q; want %v, too few %v", i, crossed, b.Unmovable(named("n1")), c.crossed, c.tooFew)
 		}
 	}
 }

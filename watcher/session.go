@@ -34,8 +34,8 @@ type session struct {
 	retries  workqueue.TypedRateLimiter[string]
 	resyncs  chan struct{} // capacity 1
 	// answered are the keys whose last scope could have an answer. Their next scope is published even if it is empty,
-	// to withdraw that answer. sweep runs when they are sweepAt. throttled has the earliest build time of keys. Only run
-	// uses them.
+	// to withdraw that answer. sweep runs when len(answered) reaches sweepAt. throttled has the earliest build time of
+	// keys. Only run uses them.
 	answered  map[scope.Key]bool
 	sweepAt   int
 	throttled map[scope.Key]time.Time
@@ -123,7 +123,7 @@ func (s *session) run(ctx context.Context) {
 func (s *session) restoreAnswered(ctx context.Context) (follows bool) {
 	short, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	heads, err := s.w.config.Bus.Asked(short)
+	heads, err := s.w.config.Bus.AnsweredScopes(short)
 	t := s.newTrigger(schemas.Cause{Kind: schemas.CauseResync})
 	if err != nil {
 		s.unsure = true

@@ -180,7 +180,7 @@ func TestSmoothingSurvivesPolicyChange(t *testing.T) {
 			before := w.active.Load().sampler
 			expect.Must(t, w.SetPolicy(loadPolicy()))
 			after, from := w.active.Load().sampler, w.active.Load().Loads()[0]
-			if before == after || after.Asked(from) {
+			if before == after || after.FirstRoundDone(from) {
 				t.Fatal("the sampler was not replaced")
 			}
 			got := after.Node(from, "n1")

@@ -99,7 +99,7 @@ func (s *session) followVerdicts(ctx context.Context) {
 func (s *session) verdict(e schemas.Event) {
 	v, err := schemas.Decode[schemas.Verdict](e)
 	if err != nil {
-		s.w.log.Warn("cannot read a verdict", "error", err)
+		s.w.log.Warn("cannot read a verdict", "event", e.ID, "channel", e.Channel, "error", err)
 		return
 	}
 	e.Data = nil

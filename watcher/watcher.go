@@ -28,9 +28,9 @@ type Bus interface {
 	Verdicts(ctx context.Context, since time.Time, handle func(schemas.Event)) error
 	// FollowVerdicts calls handle for every verdict since a time and for each new one, in order, until ctx ends.
 	FollowVerdicts(ctx context.Context, since time.Time, handle func(schemas.Event)) error
-	// Asked returns the scopes that have a current or pending answer. Only Kind, Key, Profile, and Strategy of each
+	// AnsweredScopes returns the scopes that have a current or pending answer. Only Kind, Key, Profile, and Strategy of each
 	// head are set.
-	Asked(ctx context.Context) ([]schemas.ScopeHead, error)
+	AnsweredScopes(ctx context.Context) ([]schemas.ScopeHead, error)
 }
 
 // Config configures a [Watcher]. Client, Cluster, Bus, Policy and Source are required.

@@ -194,7 +194,7 @@ func (b *published) take() []schemas.Event {
 	return list
 }
 
-func (*published) Asked(context.Context) ([]schemas.ScopeHead, error) { return nil, nil }
+func (*published) AnsweredScopes(context.Context) ([]schemas.ScopeHead, error) { return nil, nil }
 
 func (*published) Verdicts(context.Context, time.Time, func(schemas.Event)) error { return nil }
 

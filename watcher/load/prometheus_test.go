@@ -254,13 +254,13 @@ func TestSamplerRetention(t *testing.T) {
 		s.round(t.Context(), from, s.known[from])
 		same(t, what, s.Node(from, "n1"), want)
 	}
-	if s.Asked(from) || s.Node(from, "n1") != nil {
+	if s.FirstRoundDone(from) || s.Node(from, "n1") != nil {
 		t.Errorf("got a usage before the first round")
 	}
 	p.set("", says(503, ""))
 	round("the server is not ready", nil)
-	if !s.Asked(from) {
-		t.Errorf("Asked is false after the first round")
+	if !s.FirstRoundDone(from) {
+		t.Errorf("FirstRoundDone is false after the first round")
 	}
 	p.set("", vectorOf("n1", 0.5))
 	round("it is ready", percents(50))
@@ -277,7 +277,7 @@ func TestSamplerRetention(t *testing.T) {
 		t.Errorf("log: %d warnings and %d ends, want 2 and 2:\n%s", warned, told, &log)
 	}
 	other := policy.Load{Source: policy.LoadPrometheus, Query: "other"}
-	if !s.Asked(other) || s.Node(other, "n2") != nil || s.Pod(other, "a", "b") != nil || s.Pod(from, "a", "b") != nil {
+	if !s.FirstRoundDone(other) || s.Node(other, "n2") != nil || s.Pod(other, "a", "b") != nil || s.Pod(from, "a", "b") != nil {
 		t.Errorf("got a usage from an unknown source")
 	}
 	if got := s.Node(from, "n2")[schemas.LoadMetric]; got.Value() != 50 {

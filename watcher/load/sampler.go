@@ -68,13 +68,13 @@ type Sampler struct {
 
 // known is the state of a source.
 type known struct {
-	source Source
-	mu     sync.Mutex
-	asked  bool
-	nodes  history
-	pods   map[types.NamespacedName]corev1.ResourceList
-	good   time.Time // when pods expires
-	failed bool
+	source         Source
+	mu             sync.Mutex
+	firstRoundDone bool
+	nodes          history
+	pods           map[types.NamespacedName]corev1.ResourceList
+	good           time.Time // when pods expires
+	failed         bool
 }
 
 // New returns a sampler of the sources of c.
@@ -136,7 +136,7 @@ func (s *Sampler) sampleNodes(ctx context.Context, k *known) error {
 	samples, err := k.source.Nodes(ctx)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.asked = true
+	k.firstRoundDone = true
 	if err != nil {
 		return err
 	}
@@ -201,12 +201,12 @@ func smoothed(before, sample corev1.ResourceList) corev1.ResourceList {
 	return used
 }
 
-// Asked reports whether the first round of a source is complete. Until then a load is not unknown, but not measured yet. It is
-// true for a source that the sampler does not have.
-func (s *Sampler) Asked(from policy.Load) bool {
-	asked := true
-	s.read(from, func(k *known) { asked = k.asked })
-	return asked
+// FirstRoundDone reports whether the first round of a source is complete. Until then a load is not unknown, but not measured yet.
+// It is true for a source that the sampler does not have.
+func (s *Sampler) FirstRoundDone(from policy.Load) bool {
+	done := true
+	s.read(from, func(k *known) { done = k.firstRoundDone })
+	return done
 }
 
 // Node returns the usage of a node, or nil if it is unknown. The caller may change the result.

@@ -150,9 +150,9 @@ func (b *Builder) Rebuild(now time.Time) {
 	b.groups = fresh
 }
 
-// change applies a change to the indexes. quorum reports that the number of usable nodes reached, or fell below, the
+// change applies a change to the indexes. minNodesCrossed reports that the number of usable nodes reached, or fell below, the
 // minimum for moves.
-func (b *Builder) change(f func(*groups) GroupKeys) (affected GroupKeys, quorum bool) {
+func (b *Builder) change(f func(*groups) GroupKeys) (affected GroupKeys, minNodesCrossed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	before := b.groups.usable < minNodes
@@ -166,9 +166,9 @@ func (b *Builder) change(f func(*groups) GroupKeys) (affected GroupKeys, quorum 
 	return affected, before != (b.groups.usable < minNodes)
 }
 
-// NodeChanged handles a change of a node. quorum reports that the number of usable nodes reached, or fell below, the
+// NodeChanged handles a change of a node. minNodesCrossed reports that the number of usable nodes reached, or fell below, the
 // minimum for moves.
-func (b *Builder) NodeChanged(old, new *corev1.Node) (affected GroupKeys, quorum bool) {
+func (b *Builder) NodeChanged(old, new *corev1.Node) (affected GroupKeys, minNodesCrossed bool) {
 	return b.change(func(g *groups) GroupKeys { return g.setNode(cmp.Or(new, old).Name, new) })
 }
 

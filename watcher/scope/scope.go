@@ -51,7 +51,7 @@ func (k Key) Head() schemas.ScopeHead {
 type Result struct {
 	// Scope is nil if there is nothing to evaluate, because the strategy or the object of the scope is gone.
 	Scope schemas.Payload
-	// Empty means that the scope has no movable pod. It is published only to withdraw an earlier answer.
+	// Empty means that the scope is known to need no intents. It is published only to withdraw an earlier answer.
 	Empty bool
 	// Again is the next time when the scope can change without a change of the cluster. Zero means never.
 	Again time.Time

@@ -19,8 +19,8 @@ const Cluster = "cluster"
 
 // Loads provides the measured load of nodes and pods. Callers own the lists; nil means the load is unknown.
 type Loads interface {
-	// Asked reports whether the first round of a source is complete.
-	Asked(from policy.Load) bool
+	// FirstRoundDone reports whether the first round of a source is complete.
+	FirstRoundDone(from policy.Load) bool
 	// Node returns the load of a node, without the number of its pods.
 	Node(from policy.Load, name string) corev1.ResourceList
 	Pod(from policy.Load, namespace, name string) corev1.ResourceList

@@ -87,7 +87,7 @@ func TestCauseGoneBehindBudget(t *testing.T) {
 	})
 	table := bustest.Connect(t, scene.BusIn(dir))
 	expect.EventuallyWithState(t, "the intents table is empty", func() (bool, string) {
-		heads, err := table.Asked(t.Context())
+		heads, err := table.AnsweredScopes(t.Context())
 		return err == nil && len(heads) == 0, fmt.Sprint(heads, err)
 	})
 	rehome.Kill()
