@@ -3,10 +3,12 @@
 //
 //	informer ──▶ prune (prune.go) ──▶ share (share.go) ──▶ store
 //	   │
-//	   └─▶ Cache.OnUpdate ──▶ indexes                                       ──▶ handlers of the watcher and maintenance, see AddHandler
-//	                           capacity   where pods fit             capacity.go, reservations.go
-//	                           Workloads  owner ─▶ pods and budgets  workloads.go, controllers.go ──▶ actuator, see Workloads.OnChange
-//	                           nodes      taint times                nodes.go
+//	   └─▶ Cache.OnUpdate ──▶ indexes
+//	          │                capacity   where pods fit             capacity.go, reservations.go
+//	          │                Workloads  owner ─▶ pods and budgets  workloads.go, controllers.go ──▶ Workloads.OnChange: actuator
+//	          │                nodes      taint times                nodes.go
+//	          │
+//	          └─▶ AddHandler: watcher and maintenance
 //
 // summary.go defines what the actuator reads of a pod, and kinds.go the kinds.
 //

@@ -25,7 +25,8 @@ func newMetrics(r prometheus.Registerer, pending func() float64) *metrics {
 			Name: "rehome_deltas_dropped_total", Help: "Deltas dropped because the bus was unavailable for too long or refused them.",
 		}),
 		scopes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rehome_scopes_total", Help: "Scopes built. Scopes that cannot have an answer are published only to withdraw an earlier answer.",
+			Name: "rehome_scopes_total",
+			Help: "Scopes built. Scopes that cannot have an answer are published only to withdraw an earlier answer.",
 		}, []string{"strategy", "profile"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "rehome_scopes_refused_total", Help: "Scopes dropped because the bus refused them, usually for their size.",

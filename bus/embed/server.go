@@ -28,8 +28,8 @@ import (
 )
 
 const (
-	// DefaultMaxStore limits the streams on the disk. It is twice the limit of all streams of the bus together. The rest is for files
-	// that are being compacted.
+	// DefaultMaxStore limits the streams on the disk. It is twice the limit of all streams of the bus together. The rest is for
+	// files that are being compacted.
 	DefaultMaxStore = 3 << 30
 	// DefaultMaxMemory limits the streams in memory, unless [Options.MaxMemory] is set. The consumers of readers are also in memory,
 	// and small.

@@ -87,8 +87,8 @@ func (b *breaker) enter(ctx context.Context) (pass, error) {
 	}
 }
 
-// leave records the result of a request. hold means that the function is unavailable and the caller must enter again. opened means
-// that this result opened the breaker.
+// leave records the result of a request. hold means that the function is unavailable and the caller must enter again. opened
+// means that this result opened the breaker.
 func (b *breaker) leave(p pass, err error) (hold, opened bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

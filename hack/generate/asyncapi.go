@@ -92,8 +92,8 @@ func operations(n bus.Noun, suffix, channel, message string) (all []operation) {
 	return all
 }
 
-// summary returns the first sentence of the comment of the data of a type. The data of a scope depends on its kind, so its sentence
-// is about all kinds.
+// summary returns the first sentence of the comment of the data of a type. The data of a scope depends on its kind, so its
+// sentence is about all kinds.
 func (e *events) summary(eventType string) string {
 	if eventType == schemas.ScopeType {
 		return "Scope is the input of one function."

@@ -1,5 +1,5 @@
-// Package scene is what the end-to-end tests share. A scene is one test: it has a namespace and nodes of its own, starts rehome,
-// changes something in the cluster, and compares what happens with what must happen.
+// Package scene has the code that the end-to-end tests share. A scene is one test: it has a namespace and nodes of its own, starts
+// rehome, changes something in the cluster, and compares the moves with the expected ones.
 //
 //	controlplane.go  the control plane that the scenes of a package share: the first scene starts it, and [Main] stops it
 //	scene.go         [New] creates the namespace and the nodes of a scene
@@ -15,5 +15,5 @@
 //	nats.go          NATS servers that a scene can kill
 //
 // Functions that begin with Wait fail the test if the condition does not become true in time. Functions that begin with Check
-// compare what happened with what must happen; some wait for it first.
+// compare the result with the expected one; some wait for the result first.
 package scene
