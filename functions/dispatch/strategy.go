@@ -32,6 +32,7 @@ func (d *Dispatcher) newStrategy(o policy.Outside, asker Asker) *strategy {
 	s.log = d.log.With("strategy", s.name, "address", s.address)
 	s.open = s.metrics.open.WithLabelValues(s.name)
 	s.open.Set(0)
+	s.metrics.seconds.WithLabelValues(s.name) // rate() also counts the first request
 	s.breaker = newBreaker(s.tell)
 	return s
 }

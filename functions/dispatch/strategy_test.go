@@ -76,3 +76,14 @@ func TestBreakerMetric(t *testing.T) {
 		}
 	})
 }
+
+// A histogram that appears with its first request hides that request from rate().
+func TestRequestSeconds(t *testing.T) {
+	t.Run("before_the_first_request", func(t *testing.T) {
+		d := New(Config{})
+		d.newStrategy(policy.Outside{Strategy: policy.Strategy{Name: "KeepOffSpot"}, URL: "http://spot/"}, nil)
+		if n := testutil.CollectAndCount(d.metrics.seconds); n != 1 {
+			t.Errorf("got %d histograms, want 1", n)
+		}
+	})
+}

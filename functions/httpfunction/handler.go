@@ -98,6 +98,7 @@ func New(c Config) *Handler {
 		Name: "rehome_function_request_seconds", Help: "Time to read and answer an HTTP request to the function.",
 		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}, ConstLabels: labels,
 	}, nil)
+	seconds.WithLabelValues() // rate() also counts the first request
 	auto.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "rehome_function_requests_in_progress", Help: "HTTP requests to the function in progress.", ConstLabels: labels,
 	}, func() float64 { return float64(h.inProgress.Load()) })

@@ -188,6 +188,12 @@ func TestPanicLog(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	_, address := served(t, httpfunction.Config{Function: nodeTaints(), Parallel: 1, Metrics: registry})
+	// A histogram that appears with its first request hides that request from rate().
+	for _, name := range []string{"rehome_function_request_seconds", "rehome_evaluation_seconds"} {
+		if n, err := testutil.GatherAndCount(registry, name); n != 1 || err != nil {
+			t.Errorf("%s before the first request: got %d of them and %v, want 1", name, n, err)
+		}
+	}
 	r := in(t, "structured", scope(t, 1))
 	begun := hold(t, address, r)
 	ask(t, address, r)
