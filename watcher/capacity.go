@@ -37,7 +37,7 @@ type fitDependents struct {
 type fitAnswer struct {
 	lackCapacity []string
 	hash         uint64
-	fits         bool
+	fits         []scope.Fit
 }
 
 func newFitDependents() *fitDependents {
@@ -56,7 +56,7 @@ func (f *fitDependents) current() int {
 func (f *fitDependents) depend(key scope.Key, r scope.Result, version int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(r.LackCapacity) == 0 && r.FitHash == 0 && !r.Fits {
+	if len(r.LackCapacity) == 0 && r.FitHash == 0 && len(r.Fits) == 0 {
 		delete(f.keys, key)
 		return
 	}
@@ -130,12 +130,15 @@ func (s *session) checkFit() {
 	now := s.w.now()
 	why.at = now.Add(s.w.config.Debounce)
 	for key, before := range keys {
+		if len(before.lackCapacity) == 0 && before.hash == 0 && s.scopes.StillFit(key, before.fits) {
+			continue // much cheaper than a build
+		}
 		version := s.capacity.current()
 		r, err := s.scopes.Build(key, nil, now)
 		if err != nil || r.Scope == nil {
 			r = scope.Result{}
 		}
-		fits, lost := false, before.fits && slices.ContainsFunc(r.LackCapacity, func(pod string) bool {
+		fits, lost := false, len(before.fits) > 0 && slices.ContainsFunc(r.LackCapacity, func(pod string) bool {
 			return !slices.Contains(before.lackCapacity, pod)
 		})
 		for _, pod := range before.lackCapacity {

@@ -139,6 +139,51 @@ func TestPodWithoutCapacity(t *testing.T) {
 	}
 }
 
+// The pod small fits on n2 first. A scope is built again when it fits nowhere, and not when it fits on n3.
+func TestLostCapacity(t *testing.T) {
+	filler := func(node string) *corev1.Pod { return guest("filler-"+node, node, asks("3")) }
+	cordoned := func(n *corev1.Node) { n.Spec.Unschedulable = true }
+	pool := func(n *corev1.Node) { n.Labels["pool"] = "web" }
+	picky := func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"pool": "web"} }
+	notReady := conditioned(corev1.ConditionFalse)
+	both := func(cause string) []string { return []string{"nodes n1: " + cause, "pods web/small: " + cause} }
+	for _, c := range []struct {
+		name   string
+		more   []metav1.Object
+		change func(*driven)
+		want   []string
+	}{
+		{"a_pod_takes_it", []metav1.Object{filler("n3")}, func(d *driven) { d.set(filler("n2")) }, both("room pod/web/filler-n2")},
+		{"another_node_has_room", nil, func(d *driven) { d.set(filler("n2")) }, nil},
+		{"both_nodes_are_taken", nil, func(d *driven) { d.set(filler("n2")); d.set(filler("n3")) }, both("room pod/web/filler-n2")},
+		{"its_node_is_cordoned", []metav1.Object{filler("n3")}, func(d *driven) { d.set(roomy("n2", cordoned)) },
+			both("node.unschedulable node/n2")},
+		{"its_node_is_not_ready", []metav1.Object{filler("n3")}, func(d *driven) { d.set(roomy("n2", notReady)) },
+			both("node.ready node/n2")},
+		{"its_node_is_gone", []metav1.Object{filler("n3"), roomy("n4", cpus("1"))}, func(d *driven) { d.remove(roomy("n2")) },
+			both("node.removed node/n2")},
+		{"its_node_shrinks", []metav1.Object{filler("n3")}, func(d *driven) { d.set(roomy("n2", cpus("1"))) },
+			both("node.allocatable node/n2")},
+		{"its_node_loses_a_label", []metav1.Object{roomy("n2", pool), guest("small", "n1", asks("2"), picky)},
+			func(d *driven) { d.set(roomy("n2")) }, both("node.labels node/n2")},
+		{"the_pod_grows", []metav1.Object{filler("n3")}, func(d *driven) { d.set(guest("small", "n1", asks("5"))) },
+			both("room pod/web/small")},
+		{"an_unrelated_label", []metav1.Object{filler("n3")}, func(d *driven) { d.set(roomy("n2", pool)) }, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				objects := append([]metav1.Object{
+					roomy("n1", cpus("8")), roomy("n2"), roomy("n3"), guest("small", "n1", asks("2")),
+				}, c.more...)
+				leadingOver(t, protecting(t, policy.EvictorArgs{NodeFit: true}), objects, func(d *driven, bus *collected) {
+					c.change(d)
+					expect.Equal(t, "scopes", scopesOf(t, bus), c.want)
+				})
+			})
+		})
+	}
+}
+
 func TestFitCheckInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leadingOver(t, protecting(t, policy.EvictorArgs{NodeFit: true}), crowded(), func(d *driven, bus *collected) {

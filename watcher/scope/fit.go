@@ -26,14 +26,40 @@ func (b *build) hash(pod types.UID, where any) {
 	b.FitHash = h.Sum64() | 1
 }
 
+// Fit is a node on which the replacement of a pod fits.
+type Fit struct {
+	Pod  string // NAMESPACE/NAME
+	Node string // empty if the pod cannot be judged
+}
+
+// StillFit reports whether every replacement still fits on its node.
+func (b *Builder) StillFit(key Key, fits []Fit) bool {
+	s := b.policy.Find(key)
+	if s == nil {
+		return false
+	}
+	_, to := s.Evictor.NodeFit()
+	allowed := cluster.IsTarget(to)
+	return !slices.ContainsFunc(fits, func(f Fit) bool {
+		p, n := BoundPod(b.cluster, f.Pod), b.cluster.Node(f.Node)
+		if p == nil || n == nil || f.Node == p.Spec.NodeName || !allowed(n) {
+			return true
+		}
+		var v fit.Verdict
+		b.cluster.Ask(p, func(q *fit.Question) { v = q.On(f.Node) })
+		return !v.OK
+	})
+}
+
 // sharedFacts are the fit facts for the pods of one scope. If the replacement of a pod fits on a node, so do the
 // replacements of all pods of its class in the same topology domains, except pods on that node.
 type sharedFacts struct {
 	*cluster.Cache
 	fitting map[string]string // a node by class
+	fits    []Fit             // all results of searches but those without a node
 }
 
-func (f sharedFacts) Elsewhere(p *corev1.Pod, to policy.Targets) (fits, judged bool, why string) {
+func (f *sharedFacts) Elsewhere(p *corev1.Pod, to policy.Targets) (fits, judged bool, why string) {
 	class := schedulingClass(p)
 	if on := f.Node(p.Spec.NodeName); on != nil && class != "" {
 		for _, c := range p.Spec.TopologySpreadConstraints {
@@ -46,6 +72,9 @@ func (f sharedFacts) Elsewhere(p *corev1.Pod, to policy.Targets) (fits, judged b
 	result, why := f.Search(p, to)
 	if class != "" && result.OK {
 		f.fitting[class] = result.Node
+	}
+	if result.OK || !result.Judged {
+		f.fits = append(f.fits, Fit{p.Namespace + "/" + p.Name, result.Node})
 	}
 	return result.OK, result.Judged, why
 }

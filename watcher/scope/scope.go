@@ -59,9 +59,9 @@ type Result struct {
 	LackCapacity []string
 	// FitHash is a hash of all fit answers in the scope, or 0 if it has none.
 	FitHash uint64
-	// Fits means that a pod may move only because its replacement fits on another node, so the answer can change with
-	// the capacity.
-	Fits bool
+	// Fits has the nodes because of which pods may move: their replacements fit there. One pod stands for all that the
+	// scheduler treats alike. The answer can change when a replacement no longer fits.
+	Fits []Fit
 }
 
 // minNodes is the minimum number of usable nodes for moves, as in kubernetes-sigs/descheduler.
@@ -100,7 +100,7 @@ type build struct {
 	*Builder
 	strategy *Strategy
 	head     schemas.ScopeHead
-	facts    sharedFacts
+	facts    *sharedFacts
 	usable   bool // a pod of the group is on a usable node
 	Result
 }
@@ -111,7 +111,7 @@ func (b *Builder) Build(key Key, causes []schemas.Cause, now time.Time) (Result,
 	if s == nil {
 		return Result{}, nil
 	}
-	build := &build{Builder: b, strategy: s, head: key.Head(), facts: sharedFacts{b.cluster, map[string]string{}}}
+	build := &build{Builder: b, strategy: s, head: key.Head(), facts: &sharedFacts{Cache: b.cluster, fitting: map[string]string{}}}
 	build.head.Args, build.head.Now, build.head.Since, build.head.Causes = s.Args, now.UTC(), since(causes, now), causes
 	switch {
 	case key.Kind == schemas.NodeKind:
@@ -126,6 +126,7 @@ func (b *Builder) Build(key Key, causes []schemas.Cause, now time.Time) (Result,
 	default:
 		return Result{}, fmt.Errorf("strategy %s needs a scope of unknown kind %q", key.Strategy, key.Kind)
 	}
+	build.Fits = build.facts.fits
 	return build.Result, nil
 }
 
@@ -163,8 +164,6 @@ func (b *build) scoped(p *corev1.Pod) schemas.ScopedPod {
 	scoped := schemas.ScopedPod{Pod: *p, Protected: evictor.ProtectsBut(b.overridden(p), p, b.head.Now, b.facts)}
 	if LacksCapacity(scoped.Protected) {
 		b.LackCapacity = append(b.LackCapacity, p.Namespace+"/"+p.Name)
-	} else if holds, _ := evictor.NodeFit(); holds && len(scoped.Protected) == 0 {
-		b.Fits = true
 	}
 	if protection, until := disrupted(p, b.head.Now); !until.IsZero() {
 		b.again(until)
