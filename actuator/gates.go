@@ -273,9 +273,11 @@ func inVain(p *policy.Policy, e policy.Enabled, q *fit.Question, to *corev1.Node
 	if why := cluster.Closed(to, p.Signals); why != "" {
 		return fmt.Sprintf("the scheduler would place the replacement on %s, which is excluded: %s", to.Name, why)
 	}
-	if replicas := q.Replicas(); e.SpreadsReplicas && replicas != nil && replicas[to.Name] >= replicas[own] {
-		return fmt.Sprintf("the scheduler would place the replacement on %s, which has %d of these pods; %s would have %d",
-			to.Name, replicas[to.Name], own, replicas[own])
+	if e.SpreadsReplicas {
+		if replicas := q.Replicas(); replicas != nil && replicas[to.Name] >= replicas[own] {
+			return fmt.Sprintf("the scheduler would place the replacement on %s, which has %d of these pods; %s would have %d",
+				to.Name, replicas[to.Name], own, replicas[own])
+		}
 	}
 	if e.Scope != schemas.UsageKind {
 		return ""
