@@ -185,7 +185,7 @@ func New(cfg Config) *Actuator {
 	a.evictions = eviction.New(eviction.Config{
 		Client: cfg.Client, GracePeriodSeconds: func() *int64 { return a.policy.Load().GracePeriodSeconds },
 		Background: a.background, DryRun: cfg.DryRun,
-		Observe: func(d time.Duration) { a.metrics.call.Observe(d.Seconds()) }, Answers: a.answered,
+		Observe: func(d time.Duration) { a.metrics.call.Observe(d.Seconds()) }, Looked: a.looked,
 	})
 	return a
 }

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/policy"
@@ -73,7 +74,7 @@ func (s *session) checkLease(pod schemas.PodRef) error {
 	return nil
 }
 
-// execute takes one intent to its verdict: it reads the live pod, applies the gates, and starts the move by the first
+// execute takes one intent to its verdict: it reads the pod, applies the gates, and starts the move by the first
 // applicable method.
 //
 // If it returns an error, there is no verdict and nothing was changed: the API server did not answer (the error wraps
@@ -82,13 +83,17 @@ func (s *session) checkLease(pod schemas.PodRef) error {
 func (a *Actuator) execute(ctx context.Context, i Intent, save saveFunc) (v schemas.Verdict, err error) {
 	calling, end := detached(ctx)
 	defer end()
-	choices, version := a.choices(i), latest
-	if len(choices) == 1 { // only an eviction has the version as a precondition
-		version = a.cfg.View.Version(i.Pod.UID)
-	}
-	for range tries {
+	choices := a.choices(i)
+	for try := range tries {
 		now := a.cfg.Now()
-		pod, lookErr := a.look(ctx, i.Pod, version)
+		pod, version := (*corev1.Pod)(nil), latest
+		if try == 0 && len(choices) == 1 { // only an eviction has the version as a precondition
+			pod, version = a.cached(i.Pod.UID)
+		}
+		var lookErr error
+		if pod == nil {
+			pod, lookErr = a.look(ctx, i.Pod, version)
+		}
 		switch {
 		case apierrors.IsForbidden(lookErr):
 			return a.refused(i, move.Forbidden(lookErr)), nil
@@ -128,9 +133,24 @@ func (a *Actuator) execute(ctx context.Context, i Intent, save saveFunc) (v sche
 		if !errors.Is(err, move.ErrChanged) {
 			return v, fmt.Errorf("move pod %s: %w: %w", i.Pod, ErrUnavailable, err)
 		}
-		version = latest
 	}
 	return v, fmt.Errorf("move pod %s: %w", i.Pod, err)
+}
+
+// cached returns the pod in the cache of this process if it can be evicted without another read, or nil with the version
+// that a read must have at least. The eviction fails if the pod has changed since. A pod that a budget selects is read
+// first, because an eviction that fails can use up the budget for two minutes. So is the pod that probes an API server
+// after an outage.
+func (a *Actuator) cached(uid types.UID) (pod *corev1.Pod, version string) {
+	pod = a.cfg.View.Object(uid)
+	if pod == nil {
+		return nil, latest
+	}
+	_, down := a.health.wait(a.cfg.Now())
+	if down || a.cfg.Facts == nil || a.cfg.Facts.Budgeted(pod) {
+		return nil, pod.ResourceVersion
+	}
+	return pod, ""
 }
 
 // look reads the pod from the API server, which may answer from a cache that is not older than the version. It returns

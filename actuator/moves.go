@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/actuator/limit"
@@ -21,8 +22,8 @@ type View interface {
 	Pods(workload types.UID) []cluster.Pod
 	Tally(workload types.UID) cluster.Tally
 	Nodes() []cluster.Node
-	// Version returns the resource version of a pod, or "" if unknown.
-	Version(pod types.UID) string
+	// Object returns a pod without the fields that no decision reads, or nil if unknown. It must not be changed.
+	Object(pod types.UID) *corev1.Pod
 	// Seen returns the number that a pod got when the view first saw it. Latest returns the latest number.
 	Seen(pod types.UID) uint64
 	Latest() uint64

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
@@ -254,12 +255,29 @@ func (a *Actuator) answered() {
 	}
 }
 
+// unavailable records that the API server does not answer. Intents wait until it does.
+func (a *Actuator) unavailable(err error) {
+	if a.health.fail(a.cfg.Now(), err) {
+		a.cfg.Log.Warn("API server unavailable; holding all intents", "error", err)
+	}
+}
+
+// looked records whether the API server answered a read.
+func (a *Actuator) looked(err error) {
+	switch {
+	case err == nil:
+		a.answered()
+	case !apierrors.IsForbidden(err):
+		a.unavailable(err)
+	}
+}
+
 func (s *session) putBack(ctx context.Context, e *entry, x *inFlight, err error) {
 	notCached := errors.Is(err, errNotCached)
 	switch {
 	case errors.Is(err, ErrUnavailable):
-		if ctx.Err() == nil && s.health.fail(s.cfg.Now(), err) {
-			s.cfg.Log.Warn("API server unavailable; holding all intents", "pod", x.Intent.Pod.String(), "error", err)
+		if ctx.Err() == nil {
+			s.unavailable(err)
 		}
 	case notCached:
 		s.answered()

@@ -3,6 +3,7 @@ package actuator
 import (
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/cluster"
@@ -45,8 +46,8 @@ func (g given) Seen(pod types.UID) uint64 {
 	return 0
 }
 
-// Version implements View. The pods have no versions.
-func (given) Version(types.UID) string { return "" }
+// Object implements View. No pod is known completely.
+func (given) Object(types.UID) *corev1.Pod { return nil }
 
 func (g given) Latest() uint64 { return uint64(len(g.order)) }
 
@@ -68,6 +69,6 @@ func (noView) Pod(types.UID) (cluster.Pod, bool) { return cluster.Pod{}, false }
 func (noView) Pods(types.UID) []cluster.Pod      { return nil }
 func (noView) Tally(types.UID) cluster.Tally     { return cluster.Tally{} }
 func (noView) Nodes() []cluster.Node             { return nil }
-func (noView) Version(types.UID) string          { return "" }
+func (noView) Object(types.UID) *corev1.Pod      { return nil }
 func (noView) Seen(types.UID) uint64             { return 0 }
 func (noView) Latest() uint64                    { return 0 }

@@ -319,7 +319,10 @@ func (w *world) Tally(of types.UID) cluster.Tally {
 
 func (w *world) Nodes() []cluster.Node { return nil }
 
-func (w *world) Version(types.UID) string { return "1" }
+// Object implements View. The pods are read from the API server.
+func (w *world) Object(uid types.UID) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid, ResourceVersion: "1"}}
+}
 
 func (w *world) Seen(uid types.UID) uint64 {
 	w.mu.Lock()

@@ -181,7 +181,7 @@ func (c *Cache) Pod(namespace, name string) *corev1.Pod {
 }
 
 // PodByUID returns the pod with that UID, or nil.
-func (c *Cache) PodByUID(uid types.UID) *corev1.Pod { return c.workloads.find(uid).pod }
+func (c *Cache) PodByUID(uid types.UID) *corev1.Pod { return c.workloads.Object(uid) }
 
 // AllPods lists all pods, in no order.
 func (c *Cache) AllPods() []*corev1.Pod { return list[corev1.Pod](c, Pods, "", "") }

@@ -153,13 +153,8 @@ func (w *Workloads) Latest() uint64 {
 	return w.seen
 }
 
-// Version returns the resource version of a pod in the cache, or "" if the pod is unknown.
-func (w *Workloads) Version(uid types.UID) string {
-	if p := w.find(uid).pod; p != nil {
-		return p.ResourceVersion
-	}
-	return ""
-}
+// Object returns a pod of the cache, or nil if the pod is unknown. It must not be changed.
+func (w *Workloads) Object(uid types.UID) *corev1.Pod { return w.find(uid).pod }
 
 // find returns the pod with that UID, without a pod if it is unknown.
 func (w *Workloads) find(uid types.UID) member {

@@ -21,7 +21,7 @@ var stepNames = [...]string{
 	"1 taint sent → delta observed by rehome",
 	"2 delta → scope (10 ms are the settling)",
 	"3 scope → intents (stored, handed out, decided)",
-	"4 intents → first eviction arrives at the API server (stored, handed out, pod looked at)",
+	"4 intents → first eviction arrives at the API server (stored, handed out, pod checked)",
 	"5 first eviction arrives → answered (inside the API server)",
 	"6 first answered → last arrives",
 	"7 last arrives → answered (inside the API server)",

@@ -13,11 +13,12 @@ import (
 	"github.com/rehome-dev/rehome/schemas"
 )
 
-// doubt is why the answer to an eviction call does not show whether the pod goes.
+// doubt is why the answer to an eviction call does not decide the move.
 type doubt int
 
 const (
 	noDoubt       doubt = iota
+	undelivered         // no connection, or credentials that must be renewed: the call had no effect
 	doubtConflict       // a precondition did not hold, or another client wrote at the same time
 	doubtInternal       // 500: broken, or more than one budget
 	doubtNoAnswer       // no answer, or one without a clear result
@@ -34,8 +35,8 @@ func classify(err error) (*move.Refusal, doubt) {
 	switch {
 	case err == nil:
 		return nil, noDoubt
-	case errors.As(err, &network) && network.Op == "dial": // there is no connection
-		return refuse(schemas.Deferred, schemas.ReasonAPIUnavailable)
+	case errors.As(err, &network) && network.Op == "dial", apierrors.IsUnauthorized(err):
+		return nil, undelivered
 	case !errors.As(err, &status):
 		return nil, doubtNoAnswer // the network, or our own deadline
 	case apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause):
@@ -52,8 +53,6 @@ func classify(err error) (*move.Refusal, doubt) {
 		return refuse(schemas.Deferred, schemas.ReasonThrottled)
 	case code == http.StatusForbidden:
 		return refuse(schemas.Failed, schemas.ReasonForbidden)
-	case code == http.StatusUnauthorized: // the credentials must be renewed
-		return refuse(schemas.Deferred, schemas.ReasonAPIUnavailable)
 	case code == http.StatusInternalServerError:
 		return nil, doubtInternal
 	case code/100 == 4 && code != http.StatusRequestTimeout:

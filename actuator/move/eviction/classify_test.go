@@ -57,14 +57,14 @@ func TestEvictionErrorClassification(t *testing.T) {
 		{"500 may be several budgets", apierrors.NewInternalError(errors.New("boom")), result{doubt: doubtInternal}},
 		{"500 without a reason may be several budgets",
 			&apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 500}}, result{doubt: doubtInternal}},
-		{"401 passes when credentials are renewed", apierrors.NewUnauthorized("no"), result{schemas.Deferred, schemas.ReasonAPIUnavailable, noDoubt}},
+		{"401 passes when credentials are renewed", apierrors.NewUnauthorized("no"), result{doubt: undelivered}},
 		{"503 leaves it open", apierrors.NewServiceUnavailable("no"), result{doubt: doubtNoAnswer}},
 		{"504 leaves it open", apierrors.NewTimeoutError("slow", 1), result{doubt: doubtNoAnswer}},
 		{"408 leaves it open", &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 408}}, result{doubt: doubtNoAnswer}},
 		{"a broken connection leaves it open",
 			&url.Error{Op: "Post", URL: "https://x", Err: &net.OpError{Op: "read", Err: errors.New("connection reset")}}, result{doubt: doubtNoAnswer}},
 		{"no connection means that the server has no request",
-			&url.Error{Op: "Post", URL: "https://x", Err: &net.OpError{Op: "dial", Err: errors.New("connection refused")}}, result{schemas.Deferred, schemas.ReasonAPIUnavailable, noDoubt}},
+			&url.Error{Op: "Post", URL: "https://x", Err: &net.OpError{Op: "dial", Err: errors.New("connection refused")}}, result{doubt: undelivered}},
 		{"the own deadline leaves it open", fmt.Errorf("call: %w", context.DeadlineExceeded), result{doubt: doubtNoAnswer}},
 	}
 	for _, tt := range tests {

@@ -51,8 +51,8 @@ type Config struct {
 	DryRun bool
 	// Observe is called with the duration of each eviction call.
 	Observe func(time.Duration)
-	// Answers is called when the API server answers a read after a call without a clear answer.
-	Answers func()
+	// Looked is called with the error, or nil, of each read that follows a call without a clear answer.
+	Looked func(err error)
 }
 
 // Method moves pods by the eviction call. It is a [move.Starter]: the move has one step.
@@ -72,7 +72,8 @@ func (m *Method) DryRun() *Method {
 
 // Start implements [move.Starter]. The call has the UID and the resource version of the pod as preconditions, so it
 // evicts only the pod whose protections were checked. Start returns [move.ErrChanged] if they do not hold and the pod
-// still runs.
+// still runs, and another error if the call certainly had no effect because the API server was unreachable or did not
+// accept the credentials.
 //
 // If ctx ends, Start returns its error at once, and the call goes on for [Timeout] at most. An eviction that is
 // interrupted inside the API server can use up the budget of the pod for two minutes without deleting the pod.
@@ -131,6 +132,8 @@ func (m *Method) after(ctx context.Context, pod *corev1.Pod, err error) (move.Pr
 		return refused(refusal), nil
 	case d == noDoubt:
 		return done(pod, ""), nil
+	case d == undelivered:
+		return move.Progress{}, fmt.Errorf("evict pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	return m.lookAgain(ctx, pod, d, err)
 }
@@ -153,8 +156,9 @@ func (m *Method) lookAgain(ctx context.Context, pod *corev1.Pod, d doubt, err er
 	var readErr error
 	pollErr := wait.PollUntilContextCancel(ctx, readAgain, true, func(ctx context.Context) (bool, error) {
 		mayEvict := d == doubtNoAnswer && !m.cfg.DryRun && time.Until(deadline) > readTimeout
-		if live, readErr = m.read(ctx, pod); readErr == nil {
-			m.cfg.Answers()
+		live, readErr = m.read(ctx, pod)
+		if !errors.Is(ctx.Err(), context.Canceled) {
+			m.cfg.Looked(readErr)
 		}
 		return readErr == nil && (!mayEvict || leaving(pod, live) != nil) || apierrors.IsForbidden(readErr), nil
 	})
@@ -169,10 +173,13 @@ func (m *Method) read(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error)
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	live, err := m.cfg.Client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	switch {
+	case apierrors.IsNotFound(err):
 		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
-	return live, err
+	return live, nil
 }
 
 // afterDoubt decides by the live pod after a call without a clear answer. If the pod was not leaving before the call
