@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rehome-dev/rehome/actuator/move"
 	"github.com/rehome-dev/rehome/policy"
@@ -28,8 +27,8 @@ const (
 	lookTimeout = 5 * time.Second
 	// tries is how often a pod is read and checked if other clients change it before the move.
 	tries = 3
-	// latest is the version that makes look read from the storage and not from a cache.
-	latest = ""
+	// storage is the version that makes look read from the storage and not from a cache.
+	storage = ""
 )
 
 type executeFunc func(context.Context, Intent, saveFunc) (schemas.Verdict, error)
@@ -86,14 +85,8 @@ func (a *Actuator) execute(ctx context.Context, i Intent, save saveFunc) (v sche
 	choices := a.choices(i)
 	for try := range tries {
 		now := a.cfg.Now()
-		pod, version := (*corev1.Pod)(nil), latest
-		if try == 0 && len(choices) == 1 { // only an eviction has the version as a precondition
-			pod, version = a.cached(i.Pod.UID)
-		}
-		var lookErr error
-		if pod == nil {
-			pod, lookErr = a.look(ctx, i.Pod, version)
-		}
+		// Only an eviction has the version as a precondition, and a conflict shows that the cache is outdated.
+		pod, lookErr := a.read(ctx, i.Pod, try > 0 || len(choices) > 1)
 		switch {
 		case apierrors.IsForbidden(lookErr):
 			return a.refused(i, move.Forbidden(lookErr)), nil
@@ -137,20 +130,19 @@ func (a *Actuator) execute(ctx context.Context, i Intent, save saveFunc) (v sche
 	return v, fmt.Errorf("move pod %s: %w", i.Pod, err)
 }
 
-// cached returns the pod in the cache of this process if it can be evicted without another read, or nil with the version
-// that a read must have at least. The eviction fails if the pod has changed since. A pod that a budget selects is read
-// first, because an eviction that fails can use up the budget for two minutes. So is the pod that probes an API server
-// after an outage.
-func (a *Actuator) cached(uid types.UID) (pod *corev1.Pod, version string) {
-	pod = a.cfg.View.Object(uid)
-	if pod == nil {
-		return nil, latest
+// read returns the pod to check, or nil if there is none. With latest, it reads the pod from the storage. Otherwise the pod
+// is from the cache of this process, and its eviction fails if it has changed since. A pod that a budget selects is read
+// from the API server, because an eviction that fails can use up the budget for two minutes. So is the pod that
+// probes the API server after an outage.
+func (a *Actuator) read(ctx context.Context, ref schemas.PodRef, latest bool) (*corev1.Pod, error) {
+	cached := a.cfg.View.Object(ref.UID)
+	if latest || cached == nil {
+		return a.look(ctx, ref, storage)
 	}
-	_, down := a.health.wait(a.cfg.Now())
-	if down || a.cfg.Facts == nil || a.cfg.Facts.Budgeted(pod) {
-		return nil, pod.ResourceVersion
+	if _, down := a.health.wait(a.cfg.Now()); down || a.cfg.Facts == nil || a.cfg.Facts.Budgeted(cached) {
+		return a.look(ctx, ref, cached.ResourceVersion)
 	}
-	return pod, ""
+	return cached, nil
 }
 
 // look reads the pod from the API server, which may answer from a cache that is not older than the version. It returns

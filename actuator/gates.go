@@ -102,7 +102,7 @@ func belongs(intent schemas.Intent, scope schemas.ScopeRef) error {
 type Situation struct {
 	Now    time.Time
 	Intent Intent
-	// Pod is the live pod with the intent's namespace and name, or nil.
+	// Pod is the pod with the intent's namespace and name, or nil.
 	Pod *corev1.Pod
 	// Enabled means that the policy has the intent's profile with its strategy.
 	Enabled bool

@@ -174,7 +174,7 @@ func (p *place) evictions() []asked {
 // live returns the live pod, or nil.
 func (p *place) live(name string) *corev1.Pod {
 	p.Helper()
-	pod, err := p.actuator().look(p.Context(), schemas.PodRef{Namespace: p.namespace, Name: name}, latest)
+	pod, err := p.actuator().look(p.Context(), schemas.PodRef{Namespace: p.namespace, Name: name}, storage)
 	p.Must(err)
 	return pod
 }

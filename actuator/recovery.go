@@ -134,7 +134,7 @@ func (s *session) lostVerdict(ctx context.Context, r record) (v schemas.Verdict,
 		v = r.Intent.Verdict(outcome, reason, "begun before the actuator restarted")
 		v.Method = r.Method
 	} else {
-		pod, err := s.look(ctx, r.Intent.Pod, latest)
+		pod, err := s.look(ctx, r.Intent.Pod, storage)
 		if err != nil {
 			return v, false, fmt.Errorf("look at pod %s: %w", r.Intent.Pod, err)
 		}

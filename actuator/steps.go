@@ -81,7 +81,7 @@ func (s *session) staysOn(x *inFlight, now time.Time) bool {
 
 // isBack asks the API server whether a moved pod still exists and is not terminating.
 func (s *session) isBack(ctx context.Context, x *inFlight) bool {
-	pod, err := s.look(ctx, x.Intent.Pod, latest)
+	pod, err := s.look(ctx, x.Intent.Pod, storage)
 	return err == nil && pod != nil && pod.UID == x.uid() && pod.DeletionTimestamp == nil
 }
 
@@ -207,7 +207,7 @@ func (s *session) stepFailed(x *inFlight, err error, now time.Time) {
 // judgeAgain applies the gates to the live pod of a move, except the expiry: the intent had not expired when the move
 // began, and a newer evaluation that does not list the pod cancels it. The refusal is nil if the pod passes.
 func (s *session) judgeAgain(ctx context.Context, x *inFlight) (*corev1.Pod, *move.Refusal, error) {
-	pod, err := s.look(ctx, x.Intent.Pod, latest)
+	pod, err := s.look(ctx, x.Intent.Pod, storage)
 	if err != nil {
 		return nil, nil, fmt.Errorf("look at pod %s: %w: %w", x.Intent.Pod, ErrUnavailable, err)
 	}
