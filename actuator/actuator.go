@@ -2,7 +2,7 @@
 // Deployments. It is a controller keyed by pod UID:
 //
 //	Accept (session.go) ──▶ queue ──▶ dispatch ──▶ Reconcile (reconciler.go) with the rules of admission.go
-//	  ──▶ execute (execution.go) ──▶ judge (gates.go) ──▶ move.Method.Start ──▶ save (execution.go), then the eviction call
+//	  ──▶ execute, check (execution.go) ──▶ judge (gates.go) ──▶ move.Method.Start ──▶ save (execution.go), then the eviction call
 //	  ──▶ finish (reconciler.go) ──▶ conclude (report.go)
 //
 //	Changed ──▶ learn (replacement.go) ──▶ queue ──▶ trackAll (reconciler.go) ──▶ track (steps.go) ──▶ Step
@@ -12,8 +12,8 @@
 //	entries.go     the intents without a verdict, by pod and by message; a newer message withdraws the others
 //	admission.go   the rules that reject, defer, or park an intent; package limit counts for them
 //	reconciler.go  the queue, ordered by PriorityOf, and its loops
-//	execution.go   the live pod, the methods of package move in their order, and the verdict
-//	gates.go       the checks of an intents message, and of the live pod
+//	execution.go   the pod, the methods of package move in their order, and the verdict
+//	gates.go       the checks of an intents message, and of the pod
 //	moves.go       the moves in flight, and settled ones that still count
 //	steps.go       takes the steps of a move, or cancels it
 //	replacement.go finds the replacement of a moved pod, and ends the move when it is ready, when there is none to wait for,

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rehome-dev/rehome/actuator/move"
+	"github.com/rehome-dev/rehome/actuator/move/background"
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/schemas"
 )
@@ -19,7 +20,7 @@ import (
 // ErrUnavailable is wrapped by errors that mean that the API server did not answer a question about the pod.
 var ErrUnavailable = errors.New("API server unavailable")
 
-// errNotCached means that the cache did not have a live pod, or its workload, when the limits were checked.
+// errNotCached means that the cache did not have the pod, or its workload, when the limits were checked.
 var errNotCached = errors.New("the cache of the actuator does not have the pod yet")
 
 const (
@@ -86,15 +87,12 @@ func (a *Actuator) execute(ctx context.Context, i Intent, save saveFunc) (v sche
 	for try := range tries {
 		now := a.cfg.Now()
 		// Only an eviction has the version as a precondition, and a conflict shows that the cache is outdated.
-		pod, lookErr := a.read(ctx, i.Pod, try > 0 || len(choices) > 1)
+		pod, refusal, checkErr := a.check(ctx, i, try > 0 || len(choices) > 1, now)
 		switch {
-		case apierrors.IsForbidden(lookErr):
-			return a.refused(i, move.Forbidden(lookErr)), nil
-		case lookErr != nil:
-			return v, fmt.Errorf("look at pod %s: %w: %w", i.Pod, ErrUnavailable, lookErr)
-		}
-		if r := a.judge(i, pod, now); r != nil {
-			return a.refused(i, r), nil
+		case checkErr != nil:
+			return v, checkErr
+		case refusal != nil:
+			return a.refused(i, refusal), nil
 		}
 		var instead *schemas.Instead
 		for _, c := range choices {
@@ -130,19 +128,42 @@ func (a *Actuator) execute(ctx context.Context, i Intent, save saveFunc) (v sche
 	return v, fmt.Errorf("move pod %s: %w", i.Pod, err)
 }
 
+// check reads the pod of an intent and applies the gates. It returns the pod or a refusal. A pod of the cache can be
+// outdated, so the API server is asked before it is rejected.
+func (a *Actuator) check(ctx context.Context, i Intent, latest bool, now time.Time) (*corev1.Pod, *move.Refusal, error) {
+	pod, cached, err := a.read(ctx, i.Pod, latest)
+	switch {
+	case apierrors.IsForbidden(err):
+		return nil, move.Forbidden(err), nil
+	case err != nil:
+		return nil, nil, fmt.Errorf("look at pod %s: %w: %w", i.Pod, ErrUnavailable, err)
+	}
+	r := a.judge(i, pod, now)
+	if cached && r != nil && r.Outcome == schemas.Rejected {
+		return a.check(ctx, i, true, now)
+	}
+	return pod, r, nil
+}
+
 // read returns the pod to check, or nil if there is none. With latest, it reads the pod from the storage. Otherwise the pod
-// is from the cache of this process, and its eviction fails if it has changed since. A pod that a budget selects is read
-// from the API server, because an eviction that fails can use up the budget for two minutes. So is the pod that
-// probes the API server after an outage.
-func (a *Actuator) read(ctx context.Context, ref schemas.PodRef, latest bool) (*corev1.Pod, error) {
-	cached := a.cfg.View.Object(ref.UID)
-	if latest || cached == nil {
-		return a.look(ctx, ref, storage)
+// can be from the cache of this process, and its eviction fails if it has changed since. These pods are read from
+// the API server:
+//   - one that a budget selects, because an eviction that fails can use up the budget for two minutes;
+//   - one that a webhook can take over, because webhooks do not compare versions;
+//   - the pod that probes the API server after an outage.
+func (a *Actuator) read(ctx context.Context, ref schemas.PodRef, latest bool) (pod *corev1.Pod, cached bool, err error) {
+	pod = a.cfg.View.Object(ref.UID)
+	if latest || pod == nil || pod.Namespace != ref.Namespace || pod.Name != ref.Name {
+		pod, err = a.look(ctx, ref, storage)
+		return pod, false, err
 	}
-	if _, down := a.health.wait(a.cfg.Now()); down || a.cfg.Facts == nil || a.cfg.Facts.Budgeted(cached) {
-		return a.look(ctx, ref, cached.ResourceVersion)
+	summary, known := a.cfg.View.Pod(ref.UID)
+	_, down := a.health.wait(a.cfg.Now())
+	if down || !known || summary.Budgeted || background.Marked(pod) {
+		pod, err = a.look(ctx, ref, pod.ResourceVersion)
+		return pod, false, err
 	}
-	return cached, nil
+	return pod, true, nil
 }
 
 // look reads the pod from the API server, which may answer from a cache that is not older than the version. It returns

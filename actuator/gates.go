@@ -138,7 +138,7 @@ func Judge(s Situation) *move.Refusal {
 	return nil
 }
 
-// judge applies the gates to an intent and its live pod, or nil, and then reserves capacity for its replacement. It
+// judge applies the gates to an intent and its pod, or nil, and then reserves capacity for its replacement. It
 // returns the first refusal, or nil.
 func (a *Actuator) judge(i Intent, pod *corev1.Pod, now time.Time) *move.Refusal {
 	p := a.policy.Load()

@@ -17,8 +17,7 @@ import (
 	"github.com/rehome-dev/rehome/test/kit/expect"
 )
 
-// Each call gets its answer at once. The API server evicts the pod that long after it, or not at all for zero. After a
-// call without a connection it cannot be read either.
+// Each call gets its answer at once. The API server evicts the pod that long after it, or not at all for zero.
 func TestEvictionWithoutAnswer(t *testing.T) {
 	reset := errors.New("connection reset")
 	type answer func() (*http.Response, error)
@@ -50,6 +49,7 @@ func TestEvictionWithoutAnswer(t *testing.T) {
 		{"dry_run", fails(reset), 0, 0, true, later(0)},
 		{"internal_error", status(500, metav1.StatusReasonInternalError), 0, 0, false,
 			result{schemas.Deferred, schemas.ReasonInternalError, 0}},
+		{"webhook_answers_401", status(401, metav1.StatusReasonUnauthorized), 0, 0, false, later(0)},
 		{"throttled", status(429, metav1.StatusReasonTooManyRequests), 0, 0, false,
 			result{schemas.Deferred, schemas.ReasonThrottled, 0}},
 	} {

@@ -86,7 +86,7 @@ func (w *world) add(of types.UID) *worldPod {
 	p := &worldPod{seen: n, Pod: cluster.Pod{
 		Ref:      schemas.PodRef{Namespace: "web", Name: fmt.Sprint("pod-", n), UID: types.UID(fmt.Sprint(n))},
 		Workload: schemas.ObjectRef{Kind: "Deployment", Namespace: "web", Name: string(of), UID: of},
-		Node:     fmt.Sprint("worker-", w.random.IntN(worldNodes)), Created: time.Now().Truncate(time.Second), Budgeted: true,
+		Node:     fmt.Sprint("worker-", w.random.IntN(worldNodes)), Created: time.Now().Truncate(time.Second), Budgeted: w.random.IntN(2) == 0,
 	}}
 	w.pods[p.Ref.UID] = p
 	w.order = append(w.order, p)
@@ -255,7 +255,7 @@ func (p *worldPod) object() corev1.Pod {
 	return corev1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: p.Ref.Namespace, Name: p.Ref.Name, UID: p.Ref.UID,
+			Namespace: p.Ref.Namespace, Name: p.Ref.Name, UID: p.Ref.UID, ResourceVersion: "1",
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: "apps/v1", Kind: "ReplicaSet", Name: p.Workload.Name, UID: p.Workload.UID, Controller: new(true),
 			}},
@@ -319,9 +319,15 @@ func (w *world) Tally(of types.UID) cluster.Tally {
 
 func (w *world) Nodes() []cluster.Node { return nil }
 
-// Object implements View. The pods are read from the API server.
+// Object implements View. It can be a moment old.
 func (w *world) Object(uid types.UID) *corev1.Pod {
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid, ResourceVersion: "1"}}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p := w.pods[uid]
+	if p == nil || p.gone && time.Since(p.went) > 100*ms {
+		return nil
+	}
+	return new(p.object())
 }
 
 func (w *world) Seen(uid types.UID) uint64 {

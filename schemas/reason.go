@@ -41,7 +41,7 @@ const (
 	// Nothing. If it is frequent, lower `rate.evictionsPerSecond`, or check the API server's priority and fairness.
 	ReasonThrottled ReasonCode = "Throttled" // deferred
 
-	// The API server did not answer, and the pod has not left.
+	// The actuator got no clear answer from the API server. The pod may still leave.
 	//
 	// Check the API server, and the network between it and the actuator.
 	ReasonAPIUnavailable ReasonCode = "APIUnavailable" // deferred

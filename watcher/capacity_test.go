@@ -139,7 +139,7 @@ func TestPodWithoutCapacity(t *testing.T) {
 	}
 }
 
-// The pod small fits on n2 first. A scope is built again when it fits nowhere, and not when it fits on n3.
+// The pod small fits on n2 first. Its scopes are published again when it fits nowhere.
 func TestLostCapacity(t *testing.T) {
 	filler := func(node string) *corev1.Pod { return guest("filler-"+node, node, asks("3")) }
 	cordoned := func(n *corev1.Node) { n.Spec.Unschedulable = true }
@@ -151,32 +151,41 @@ func TestLostCapacity(t *testing.T) {
 		name   string
 		more   []metav1.Object
 		change func(*driven)
+		still  bool // it fits on n2 after the change
 		want   []string
 	}{
-		{"a_pod_takes_it", []metav1.Object{filler("n3")}, func(d *driven) { d.set(filler("n2")) }, both("room pod/web/filler-n2")},
-		{"another_node_has_room", nil, func(d *driven) { d.set(filler("n2")) }, nil},
-		{"both_nodes_are_taken", nil, func(d *driven) { d.set(filler("n2")); d.set(filler("n3")) }, both("room pod/web/filler-n2")},
-		{"its_node_is_cordoned", []metav1.Object{filler("n3")}, func(d *driven) { d.set(roomy("n2", cordoned)) },
+		{"a_pod_takes_it", []metav1.Object{filler("n3")}, func(d *driven) { d.set(filler("n2")) }, false, both("room pod/web/filler-n2")},
+		{"another_node_has_room", nil, func(d *driven) { d.set(filler("n2")) }, false, nil},
+		{"both_nodes_are_taken", nil, func(d *driven) { d.set(filler("n2")); d.set(filler("n3")) }, false, both("room pod/web/filler-n2")},
+		{"its_node_is_cordoned", []metav1.Object{filler("n3")}, func(d *driven) { d.set(roomy("n2", cordoned)) }, false,
 			both("node.unschedulable node/n2")},
-		{"its_node_is_not_ready", []metav1.Object{filler("n3")}, func(d *driven) { d.set(roomy("n2", notReady)) },
+		{"its_node_is_not_ready", []metav1.Object{filler("n3")}, func(d *driven) { d.set(roomy("n2", notReady)) }, false,
 			both("node.ready node/n2")},
-		{"its_node_is_gone", []metav1.Object{filler("n3"), roomy("n4", cpus("1"))}, func(d *driven) { d.remove(roomy("n2")) },
+		{"its_node_is_gone", []metav1.Object{filler("n3"), roomy("n4", cpus("1"))}, func(d *driven) { d.remove(roomy("n2")) }, false,
 			both("node.removed node/n2")},
-		{"its_node_shrinks", []metav1.Object{filler("n3")}, func(d *driven) { d.set(roomy("n2", cpus("1"))) },
+		{"its_node_shrinks", []metav1.Object{filler("n3")}, func(d *driven) { d.set(roomy("n2", cpus("1"))) }, false,
 			both("node.allocatable node/n2")},
 		{"its_node_loses_a_label", []metav1.Object{roomy("n2", pool), guest("small", "n1", asks("2"), picky)},
-			func(d *driven) { d.set(roomy("n2")) }, both("node.labels node/n2")},
-		{"the_pod_grows", []metav1.Object{filler("n3")}, func(d *driven) { d.set(guest("small", "n1", asks("5"))) },
+			func(d *driven) { d.set(roomy("n2")) }, false, both("node.labels node/n2")},
+		{"the_pod_grows", []metav1.Object{filler("n3")}, func(d *driven) { d.set(guest("small", "n1", asks("5"))) }, false,
 			both("room pod/web/small")},
-		{"an_unrelated_label", []metav1.Object{filler("n3")}, func(d *driven) { d.set(roomy("n2", pool)) }, nil},
+		{"an_unrelated_label", []metav1.Object{filler("n3")}, func(d *driven) { d.set(roomy("n2", pool)) }, true, nil},
+		{"room_that_is_left", nil, func(d *driven) { d.set(guest("filler", "n2", asks("1"))) }, true, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				objects := append([]metav1.Object{
 					roomy("n1", cpus("8")), roomy("n2"), roomy("n3"), guest("small", "n1", asks("2")),
 				}, c.more...)
-				leadingOver(t, protecting(t, policy.EvictorArgs{NodeFit: true}), objects, func(d *driven, bus *collected) {
-					c.change(d)
+				p := compiled(t, protecting(t, policy.EvictorArgs{NodeFit: true}))
+				leading(t, newFixture(t, p, objects...), func(w *Watcher, bus *collected) {
+					bus.take(t)
+					scopes, key := w.session.Load().scopes, scope.Key{Profile: "p", Strategy: "nodes", Kind: schemas.NodeKind, Name: "n1"}
+					before, err := scopes.Build(key, nil, time.Now())
+					expect.Equal(t, "error", err, nil)
+					expect.Equal(t, "fits", before.Fits, []scope.Fit{{Pod: "web/small", Node: "n2"}})
+					c.change(drive(t, w))
+					expect.Equal(t, "still fits", scopes.StillFit(key, before.Fits), c.still)
 					expect.Equal(t, "scopes", scopesOf(t, bus), c.want)
 				})
 			})

@@ -96,7 +96,7 @@ func (m *Method) Step(ctx context.Context, text move.State, _ bool, now time.Tim
 func (m *Method) judge(s state, pod *corev1.Pod, now time.Time) move.Progress {
 	since := now.Sub(s.Asked)
 	switch moved := InProgress(pod); {
-	case !marked(pod):
+	case !Marked(pod):
 		return undone("the pod does not have the annotation %s any more", RequestOnly)
 	case s.Begun && !moved:
 		return undone("the annotation %s was taken away; the pod stays", EvictionInProgress)
@@ -130,7 +130,7 @@ const triggered = "Eviction triggered evacuation"
 // refusal by a budget never counts.
 func Accepted(pod *corev1.Pod, err error) bool {
 	var answer apierrors.APIStatus
-	if !marked(pod) || !errors.As(err, &answer) || apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause) {
+	if !Marked(pod) || !errors.As(err, &answer) || apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause) {
 		return false
 	}
 	status := answer.Status()
@@ -140,10 +140,11 @@ func Accepted(pod *corev1.Pod, err error) bool {
 // InProgress reports whether a webhook is moving the pod already. Another eviction call would get the same answer.
 func InProgress(pod *corev1.Pod) bool {
 	_, moved := pod.Annotations[EvictionInProgress]
-	return moved && marked(pod)
+	return moved && Marked(pod)
 }
 
-func marked(pod *corev1.Pod) bool {
+// Marked reports whether a webhook takes over the evictions of the pod.
+func Marked(pod *corev1.Pod) bool {
 	_, ok := pod.Annotations[RequestOnly]
 	return ok
 }

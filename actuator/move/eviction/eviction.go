@@ -133,9 +133,20 @@ func (m *Method) after(ctx context.Context, pod *corev1.Pod, err error) (move.Pr
 	case d == noDoubt:
 		return done(pod, ""), nil
 	case d == undelivered:
-		return move.Progress{}, fmt.Errorf("evict pod %s/%s: %w", pod.Namespace, pod.Name, err)
+		return m.afterNothing(ctx, pod, err)
 	}
 	return m.lookAgain(ctx, pod, d, err)
+}
+
+// afterNothing returns the error of a call that had no effect. If the answer was 401 but the API server accepts the
+// credentials, the answer is from a webhook, and only this pod is refused.
+func (m *Method) afterNothing(ctx context.Context, pod *corev1.Pod, err error) (move.Progress, error) {
+	if apierrors.IsUnauthorized(err) {
+		if _, readErr := m.read(ctx, pod); readErr == nil {
+			return refused(move.Deferred(schemas.ReasonAPIUnavailable, "%v", err)), nil
+		}
+	}
+	return move.Progress{}, fmt.Errorf("evict pod %s/%s: %w", pod.Namespace, pod.Name, err)
 }
 
 // Request returns the request of one eviction. It does not retry: client-go would wait inside it for as long as the API
