@@ -158,6 +158,8 @@ func (l lacking) sceneOf() scene {
 		return moving(plain, "evictionRequests: {wait: 1s}")
 	case r.Resource == "horizontalpodautoscalers":
 		return movingAnyway(surged)
+	case r.Resource == "pods" && r.Verb == "get" && l.feature == "":
+		return moving(budgeted)
 	case r.Resource == "pods" && r.Verb == "patch":
 		return moving(surged, restarts)
 	case l.feature == "restart":

@@ -11,9 +11,11 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/rehome-dev/rehome/policy"
 	"github.com/rehome-dev/rehome/test/cluster"
@@ -63,6 +65,15 @@ func (w *world) deploy(ctx context.Context, name string, replicas int, change ..
 
 // plain is a Deployment whose pods are evicted.
 func plain(ctx context.Context, w *world) error { return w.deploy(ctx, "plain", 3) }
+
+// budgeted is a Deployment whose pods are read before their eviction, because a budget selects them.
+func budgeted(ctx context.Context, w *world) error {
+	if err := plain(ctx, w); err != nil {
+		return err
+	}
+	_, err := w.AddBudget(ctx, w.name, "plain", "plain", policyv1.PodDisruptionBudgetSpec{MaxUnavailable: new(intstr.FromInt32(1))})
+	return err
+}
 
 // restarted creates a Deployment whose pods move with a rollout, as its namespace requests. It has a volume that pods on two
 // nodes can use.
