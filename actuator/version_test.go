@@ -34,12 +34,11 @@ func versionOf(version string) *corev1.Pod {
 type requestLog struct {
 	requests []string
 	evict    func(version string) *http.Response // nil means that there is no connection
-	read     *http.Response                      // nil means version 9 of the pod
+	read     func(version string) *http.Response // nil means version 9 of the pod
 }
 
 func (l *requestLog) client(t *testing.T) kubernetes.Interface {
 	return wire(func(r *http.Request) (*http.Response, error) {
-		answer := l.read
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/eviction"):
 			body, err := io.ReadAll(r.Body)
@@ -48,18 +47,19 @@ func (l *requestLog) client(t *testing.T) kubernetes.Interface {
 			expect.Must(t, json.Unmarshal(body, &e))
 			version := *e.DeleteOptions.Preconditions.ResourceVersion
 			l.requests = append(l.requests, "evict "+version)
-			if answer = l.evict(version); answer == nil {
-				return nil, &net.OpError{Op: "dial", Err: errors.New("connection refused")}
+			if answer := l.evict(version); answer != nil {
+				return answer, nil
 			}
+			return nil, &net.OpError{Op: "dial", Err: errors.New("connection refused")}
 		case strings.HasSuffix(r.URL.Path, "/pods/api-0"):
-			l.requests = append(l.requests, strings.TrimSpace("read "+r.URL.Query().Get("resourceVersion")))
-			if answer == nil {
-				answer = response(http.StatusOK, versionOf("9"))
+			version := r.URL.Query().Get("resourceVersion")
+			l.requests = append(l.requests, strings.TrimSpace("read "+version))
+			if l.read != nil {
+				return l.read(version), nil
 			}
-		default:
-			return noPods(r)
+			return response(http.StatusOK, versionOf("9")), nil
 		}
-		return answer, nil
+		return noPods(r)
 	}).client(t)
 }
 
@@ -120,17 +120,17 @@ func TestReadBeforeEviction(t *testing.T) {
 
 // A call that no API server accepts has no verdict, and the intent waits.
 func TestUndeliveredEviction(t *testing.T) {
-	foreign := func() *http.Response { return failure(http.StatusUnauthorized, metav1.StatusReasonUnauthorized) }
+	foreign := func(string) *http.Response { return failure(http.StatusUnauthorized, metav1.StatusReasonUnauthorized) }
 	for _, c := range []struct {
-		name        string
-		evict, read *http.Response
-		want        []string
+		name string
+		log  requestLog
+		want []string
 	}{
-		{"no_connection", nil, nil, []string{"evict 9"}},
-		{"no_valid_credentials", foreign(), foreign(), []string{"evict 9", "read"}},
+		{"no_connection", requestLog{evict: func(string) *http.Response { return nil }}, []string{"evict 9"}},
+		{"no_valid_credentials", requestLog{evict: foreign, read: foreign}, []string{"evict 9", "read"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			log := requestLog{evict: func(string) *http.Response { return c.evict }, read: c.read}
+			log := c.log
 			cache := offline(t, versionOf("9"), fixtures.Namespace("web", nil))
 			a := New(Config{
 				Client: log.client(t), View: cache.Workloads(), Policy: enabledPolicy(), Log: slog.New(slog.DiscardHandler),
