@@ -92,6 +92,7 @@ func TestQueueRequeueKeepsNewCauses(t *testing.T) {
 		q.add(key("a"), trigger{at: time.Now().Add(time.Second), cause: cause("two"), event: schemas.Event{ID: "2"}})
 		q.requeue(list, time.Now().Add(time.Second))
 		time.Sleep(time.Second)
+		synctest.Wait()
 		got := map[string]taken{}
 		for _, p := range takeAll(q, 9) {
 			got[p.key] = p

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -148,11 +149,26 @@ func (c *cast) perform() {
 	c.failed()
 	c.requested()
 	expect.Must(t, c.uses(ctx))
+	expect.Must(t, until(ctx, "the watcher reads the usage of pods", c.measures)) // before the maintenance cordons a node
 	expect.Must(t, until(ctx, "the API simulates a policy with the metrics API", func() (bool, string) {
 		status, text := c.simulated(ctx, c.local)
 		return status == http.StatusOK, fmt.Sprint(status, " ", text)
 	}))
 	c.maintained()
+}
+
+// measures reports whether the audit log has a request of the watcher for the usage of pods.
+func (c *cast) measures() (bool, string) {
+	log, err := os.ReadFile(c.AuditLog())
+	if err != nil {
+		return false, err.Error()
+	}
+	for line := range bytes.Lines(log) {
+		if bytes.Contains(line, []byte("/apis/metrics.k8s.io/v1beta1/pods")) && bytes.Contains(line, []byte(":rehome-watcher")) {
+			return true, ""
+		}
+	}
+	return false, "no such request"
 }
 
 // failed has a pod fail, and waits until it is removed.
