@@ -140,7 +140,12 @@ func verdictID(v schemas.Verdict) string { return v.Intent.ID + "." + string(v.O
 // next leader finds the message, and its pods gone.
 func (s *session) drop(message schemas.Event) {
 	err := s.persist(dropWrites, func() error { return s.cfg.Bus.DropIntents(s.saving, message) }, "message", message.Subject)
-	if err != nil {
+	switch {
+	case err == nil:
+	case s.saving.Err() != nil:
+		s.cfg.Log.Info("intents message not dropped before the end of the session; the next leader drops it",
+			"message", message.Subject, "error", err)
+	default:
 		s.cfg.Log.Error("intents message stays in the table", "message", message.Subject, "error", err)
 	}
 }

@@ -1,10 +1,12 @@
 package actuator
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -140,5 +142,19 @@ func TestVerdictHasTimeOfDecision(t *testing.T) {
 		}
 		expect.Equal(t, "withdrawn", withdrawn, map[time.Duration]int{5 * time.Second: 2 * numPublishers})
 		end()
+	})
+}
+
+// The next leader finds the message, so its drop did not fail.
+func TestDropAtEndOfSession(t *testing.T) {
+	inBubble(t, Config{Policy: fast}, nil, func(t *testing.T, b *bench) {
+		b.bus.mu.Lock()
+		b.bus.refuse = errors.New("no response")
+		b.bus.mu.Unlock()
+		go b.session.Load().drop(schemas.Event{ID: "1", Subject: "node/worker-1"})
+		time.Sleep(time.Second)
+		b.stop()
+		synctest.Wait()
+		expect.Equal(t, "an error is logged", strings.Contains(b.log.String(), "level=ERROR"), false)
 	})
 }
