@@ -153,13 +153,12 @@ func (a *Actuator) check(ctx context.Context, i Intent, latest bool, now time.Ti
 //   - the pod that probes the API server after an outage.
 func (a *Actuator) read(ctx context.Context, ref schemas.PodRef, latest bool) (pod *corev1.Pod, cached bool, err error) {
 	pod = a.cfg.View.Object(ref.UID)
-	if latest || pod == nil || pod.Namespace != ref.Namespace || pod.Name != ref.Name {
+	summary, known := a.cfg.View.Pod(ref.UID)
+	if latest || pod == nil || !known || summary.Ref != ref {
 		pod, err = a.look(ctx, ref, storage)
 		return pod, false, err
 	}
-	summary, known := a.cfg.View.Pod(ref.UID)
-	_, down := a.health.wait(a.cfg.Now())
-	if down || !known || summary.Budgeted || background.Marked(pod) {
+	if _, down := a.health.wait(a.cfg.Now()); down || summary.Budgeted || background.Marked(pod) {
 		pod, err = a.look(ctx, ref, pod.ResourceVersion)
 		return pod, false, err
 	}

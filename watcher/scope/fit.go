@@ -26,7 +26,7 @@ func (b *build) hash(pod types.UID, where any) {
 	b.FitHash = h.Sum64() | 1
 }
 
-// Fit is a node on which the replacement of a pod fits.
+// Fit is a pod with a node that has room for its replacement.
 type Fit struct {
 	Pod  string // NAMESPACE/NAME
 	Node string // empty if the pod cannot be judged

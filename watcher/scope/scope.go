@@ -59,7 +59,7 @@ type Result struct {
 	LackCapacity []string
 	// FitHash is a hash of all fit answers in the scope, or 0 if it has none.
 	FitHash uint64
-	// Fits has the nodes because of which pods may move: their replacements fit there. One pod stands for all that the
+	// Fits has pods that may move because a node has room for their replacements. One pod stands for all that the
 	// scheduler treats alike. The answer can change when a replacement no longer fits.
 	Fits []Fit
 }
